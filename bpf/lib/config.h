@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Load-time configuration, and nothing else. Go sets the one struct before loading; it is frozen afterwards, so the
+ * verifier removes the branches that are not taken. Times are in seconds. */
+#pragma once
+#include <linux/types.h>
+
+struct config {
+	__u32 mark_seen;  /* mark bit: a program of ours has let the packet through */
+	__u32 mark_judge; /* mark bit: egress is still to be judged, after translation */
+	__u32 mark_own;   /* mark bit: made by us (a RST); pass */
+	__u32 host_drop;  /* 1: drop what pods send to this node after their egress policy allowed it */
+	__u32 shortcut;   /* 1: send pod to pod on this node straight across */
+	__u32 strict;     /* 1: drop TCP packets of unknown flows that are no SYN */
+	__u32 keep;       /* 1: live flows keep their permission when policy changes */
+	__u32 event_rate; /* events per second and CPU; 0: none */
+	__u32 hz;         /* of the kernel: jiffies per second */
+	__u32 open_quota; /* unused when 0: most open flows of one endpoint */
+	__u32 timeout_syn;
+	__u32 timeout_tcp;
+	__u32 timeout_fin;
+	__u32 timeout_udp;
+	__u32 timeout_icmp;
+	__u32 timeout_other;
+	__u8 prefix[8];  /* of workload interfaces: "cali" */
+	__u32 prefix_len;
+	__u32 pad;
+};
+
+volatile const struct config cfg;

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Keeps in BTF what no map key or value refers to directly, so that Go gets it generated. Never used. */
+#pragma once
+#include "types.h"
+#include "reasons.h"
+
+#define EXPORT_TYPE(kind_, name_) const kind_ name_ *export_##name_ __attribute__((unused))
+
+EXPORT_TYPE(struct, event);
+EXPORT_TYPE(struct, rule);
+EXPORT_TYPE(struct, l4_page);
+EXPORT_TYPE(struct, cell_block);
+EXPORT_TYPE(struct, outcome);
+EXPORT_TYPE(enum, addr_flags);
+EXPORT_TYPE(enum, slot_flags);
+EXPORT_TYPE(enum, rule_action);
+EXPORT_TYPE(enum, rule_flags);
+EXPORT_TYPE(enum, l4_index);
+EXPORT_TYPE(enum, endpoint_flags);
+EXPORT_TYPE(enum, ct_state);
+EXPORT_TYPE(enum, ct_flags);
+EXPORT_TYPE(enum, event_flags);
+EXPORT_TYPE(enum, drop_reason);

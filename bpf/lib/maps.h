@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Every map. Names are at most 15 characters; every key and value has BTF, so bpftool prints field names. The agent is
+ * the writer unless said otherwise. Sizes are defaults; the agent may change max_entries of hashes when loading. */
+#pragma once
+#include "types.h"
+
+#define BPF_F_INNER_MAP_ 0x1000
+
+#define SLOTS 4096
+#define ENDPOINTS 65536
+#define RULE_STATS 65536
+
+/* Address -> what is known of it: exact matches first, then the longest prefix. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 20);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct ip4);
+	__type(value, struct addr_info);
+} ip4_host SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 20);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct ip6);
+	__type(value, struct addr_info);
+} ip6_host SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1 << 20);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct net4);
+	__type(value, struct addr_info);
+} ip4_net SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1 << 20);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct net6);
+	__type(value, struct addr_info);
+} ip6_net SEC(".maps");
+
+/* Class -> sets, for people and for the interpreter. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 18);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct class_chunk);
+	__type(value, struct set_bits);
+} class_sets SEC(".maps");
+
+/* Slot -> shape of the compiled policy in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+/* The parts of a compiled policy, one inner array per slot. Immutable while an endpoint refers to the slot, except
+ * that rows of classes no address has yet may be added. */
+#define TABLE_PART(name_, type_)                                 \
+	struct name_##_inner {                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                \
+		__uint(max_entries, 1);                          \
+		__uint(map_flags, BPF_F_INNER_MAP_);             \
+		__type(key, __u32);                              \
+		__type(value, type_);                            \
+	};                                                       \
+	struct {                                                 \
+		__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);        \
+		__uint(max_entries, SLOTS);                      \
+		__type(key, __u32);                              \
+		__array(values, struct name_##_inner);           \
+	} name_ SEC(".maps")
+
+TABLE_PART(rules, struct rule);           /* ordered match table */
+TABLE_PART(l4, struct l4_page);           /* protocol and port -> column */
+TABLE_PART(rows, struct cell_block);      /* class -> row, 32 classes a value */
+TABLE_PART(rowblk, struct cell_block);    /* row and column -> block, 32 a value */
+TABLE_PART(cells, struct cell_block);     /* block -> 32 outcomes */
+TABLE_PART(outcomes, struct outcome);
+
+/* Endpoint by ifindex & 0xffff; endpoints_more holds those whose place is taken. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENDPOINTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct endpoint);
+} endpoints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct endpoint);
+} endpoints_more SEC(".maps");
+
+/* Flows; written by the programs. New ones live in ct*_half, where a flood can only evict its like; they move to
+ * ct*_open when they are answered and carry on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 19);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct ct4_key);
+	__type(value, struct ct_entry);
+} ct4_open SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct ct4_key);
+	__type(value, struct ct_entry);
+} ct4_half SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 19);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct ct6_key);
+	__type(value, struct ct_entry);
+} ct6_open SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct ct6_key);
+	__type(value, struct ct_entry);
+} ct6_half SEC(".maps");
+
+/* First fragments; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct frag4_key);
+	__type(value, struct frag_info);
+} frags4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct frag6_key);
+	__type(value, struct frag_info);
+} frags6 SEC(".maps");
+
+/* First packets of flows by deciding rule; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RULE_STATS);
+	__type(key, __u32);
+	__type(value, struct counter);
+} rule_stats SEC(".maps");
+
+/* Dropped packets; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct drop_key);
+	__type(value, struct counter);
+} drops SEC(".maps");
+
+/* New verdicts; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} events SEC(".maps");

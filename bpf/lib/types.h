@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Every struct and enum that crosses the C/Go border, and nothing else. Go gets them from BTF (bpf2go); no Go copy is
+ * kept by hand. Padding is explicit, nothing is packed. Addresses are bytes in network order, so that bpftool prints
+ * them readably; ports, ids and all other numbers are in host order unless their name ends in _be. */
+#pragma once
+#include <linux/types.h>
+
+/* ---- addresses ---- */
+
+struct ip4 {
+	__u8 addr[4];
+} __attribute__((aligned(4)));
+
+struct ip6 {
+	__u8 addr[16];
+} __attribute__((aligned(8)));
+
+struct net4 {
+	__u32 prefixlen;
+	__u8 addr[4];
+};
+
+struct net6 {
+	__u32 prefixlen;
+	__u8 addr[16];
+};
+
+enum addr_flags {
+	ADDR_ENDPOINT = 1,      /* a local endpoint's own address; ifindex says whose */
+	ADDR_HOST = 2,          /* one of this node's own addresses */
+	ADDR_MAY_TRANSLATE = 4, /* kube-proxy may translate it: judge egress after it has */
+};
+
+/* What is known of an address. One write changes all of its memberships at once (D-8). */
+struct addr_info {
+	__u32 class;   /* equivalence class; 0: in no set */
+	__u32 flags;   /* enum addr_flags */
+	__u32 ifindex; /* of the local endpoint, or 0 */
+};
+
+/* Which sets a class is in, 512 sets a chunk; an absent chunk is all zero. Bit n of bits[w] of chunk c is set number
+ * c*512 + w*64 + n. */
+struct class_chunk {
+	__u32 class;
+	__u32 chunk;
+};
+
+struct set_bits {
+	__u64 bits[8];
+};
+
+/* ---- compiled policy ---- */
+
+enum slot_flags {
+	SLOT_INTERPRET = 1,    /* walk the rules; there are no tables */
+	SLOT_SOURCE_PORTS = 2, /* columns are pairs of destination and source port classes */
+};
+
+/* One compiled policy of one direction. row, column -> cell = blocks of 32 cells:
+ * block = rowblk[row * blocks + column / 32]; outcome = cells[block][column % 32]. */
+struct slot {
+	__u32 rules;      /* entries in the ordered match table */
+	__u32 rows;       /* rows of the decision table; row 0 denies */
+	__u32 columns;    /* L4 columns; times sports if SLOT_SOURCE_PORTS */
+	__u32 blocks;     /* blocks of 32 columns in a row */
+	__u32 sports;     /* source port classes, at least 1 */
+	__u32 classifier; /* who uses the slot, for people */
+	__u32 generation; /* when it was published, for people */
+	__u32 flags;      /* enum slot_flags */
+};
+
+enum rule_action {
+	RULE_ALLOW = 1,
+	RULE_DENY = 2,
+	RULE_PASS = 3, /* go to rule `jump`, remember it in the trace */
+	RULE_LOG = 4,  /* remember it, go on */
+	RULE_SKIP = 5, /* go to rule `jump`; part of the API rule that follows (a negated clause) */
+};
+
+enum rule_flags {
+	RULE_V4 = 1,        /* matches IPv4 packets */
+	RULE_V6 = 2,        /* matches IPv6 packets */
+	RULE_PROTO = 4,     /* protocol must equal proto */
+	RULE_NOT_PROTO = 8, /* protocol must not equal proto */
+	RULE_END = 16,      /* end of tier, or the final "no profile matched" */
+};
+
+/* Inclusive. For TCP, UDP, SCTP a port; for ICMP and ICMPv6 type << 8 | code; for any other protocol its number. */
+struct range {
+	__u16 lo;
+	__u16 hi;
+};
+
+/* One entry of the ordered match table. All conditions are ANDed; ranges of one list are ORed. */
+struct rule {
+	__u32 id;      /* index in rule_stats; 0: not counted */
+	__u8 action;   /* enum rule_action */
+	__u8 flags;    /* enum rule_flags */
+	__u8 proto;
+	__u8 ndports;  /* ranges in dport; 0: any */
+	__u8 nsports;  /* ranges in sport; 0: any */
+	__u8 pad;
+	__u16 jump;    /* RULE_PASS and RULE_SKIP: next rule to try, always further down */
+	__u32 in[3];   /* set numbers the remote address must be in; 0: none */
+	__u32 not_in[3]; /* set numbers it must not be in; 0: none */
+	struct range dport[5];
+	struct range sport[2];
+};
+
+/* L4 page: page[protocol index].col[key >> 8] names a page, whose col[key & 255] is the column. Pages 0 to 5 are the
+ * first level for destination ports, pages 6 to 11 for source ports (only with SLOT_SOURCE_PORTS). */
+enum l4_index {
+	L4_TCP = 0,
+	L4_UDP = 1,
+	L4_SCTP = 2,
+	L4_ICMP = 3,
+	L4_ICMPV6 = 4,
+	L4_OTHER = 5, /* key is the protocol number */
+	L4_INDEXES = 6,
+};
+
+struct l4_page {
+	__u16 col[256];
+};
+
+struct cell_block {
+	__u16 cell[32];
+};
+
+/* What a cell means. */
+struct outcome {
+	__u32 id;     /* of the deciding rule in rule_stats; 0: not counted */
+	__u16 rule;   /* index of the deciding entry in the ordered match table */
+	__u8 action;  /* RULE_ALLOW or RULE_DENY */
+	__u8 nlogs;   /* Log rules on the way; only the first 4 are kept */
+	__u8 npasses; /* passes on the way; only the first 6 are kept */
+	__u8 pad[3];
+	__u16 log[4];
+	__u16 pass[6];
+};
+
+/* ---- endpoints ---- */
+
+enum endpoint_flags {
+	EP_READY = 1,   /* policy is programmed; without it nothing passes (D-18) */
+	EP_MORE_ADDRS = 2, /* has addresses besides addr4 and addr6: look them up */
+};
+
+/* One local endpoint by ifindex. ingress and egress are slot << 32 | generation: the one aligned word whose store
+ * publishes a policy. */
+struct endpoint {
+	__u32 ifindex;
+	__u32 flags; /* enum endpoint_flags */
+	__u64 ingress;
+	__u64 egress;
+	__u32 id;     /* agent's number of the endpoint, for people and events */
+	__u32 peer_ifindex; /* the pod's side of the veth, in its namespace; 0: unknown, no shortcut */
+	__u8 mac[6];  /* the pod's MAC; zero: unknown, no shortcut */
+	__u16 mtu;
+	__u8 addr4[4];  /* zero: none */
+	__u8 addr6[16]; /* zero: none */
+	__u32 pad;
+};
+
+/* ---- connection tracking ---- */
+
+/* Normalised: (a, pa) is the lower of the two ends, so both directions and both pods of a flow share one entry.
+ * Ports: TCP, UDP, SCTP; ICMP echo: the identifier twice; other ICMP: type << 8 | code twice; else 0. */
+struct ct4_key {
+	__u8 a[4], b[4];
+	__u16 pa, pb;
+	__u8 proto;
+	__u8 pad[3];
+} __attribute__((aligned(4)));
+
+struct ct6_key {
+	__u8 a[16], b[16];
+	__u16 pa, pb;
+	__u8 proto;
+	__u8 pad[3];
+} __attribute__((aligned(8)));
+
+enum ct_state {
+	CT_REPLIED = 1, /* the responder has sent */
+	CT_OPEN = 2,    /* handshake complete, or both sides have sent and the opener again */
+	CT_FIN_OPENER = 4,
+	CT_FIN_REPLY = 8,
+	CT_RST = 16,
+	CT_REVOKED = 32, /* policy changed and denies it now */
+};
+
+enum ct_flags {
+	CT_OPENER_B = 1,    /* b opened the flow */
+	CT_FROM_HOST = 2,   /* opened by this node itself: ingress is not policed */
+	CT_SELF = 4,        /* a pod talking to itself (D-16) */
+	CT_TRANSLATED = 8,  /* judged after translation: backend and l4 are the real destination */
+	CT_SHORTCUT = 16,   /* both sides local, the host stack has never seen it */
+	CT_MIDFLOW = 32,    /* picked up in mid-flow; the opener is a guess */
+};
+
+/* The stamps are the generations under which each side was judged and allowed; 0: that side is not ours. */
+struct ct_entry {
+	__u32 seen;   /* coarse clock of the last packet: jiffies >> 4 */
+	__u16 l4;     /* what policy judged: destination port, or ICMP type << 8 | code */
+	__u8 state;   /* enum ct_state */
+	__u8 flags;   /* enum ct_flags */
+	__u32 egress;  /* stamp of the opener's egress policy */
+	__u32 ingress; /* stamp of the responder's ingress policy */
+	__u8 backend[16]; /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
+};
+
+/* A first fragment's verdict, for those that follow (D-12). */
+struct frag4_key {
+	__u8 src[4], dst[4];
+	__u32 id;
+	__u32 proto_dir; /* protocol << 8 | 1 if towards the pod */
+};
+
+struct frag6_key {
+	__u8 src[16], dst[16];
+	__u32 id;
+	__u32 proto_dir;
+};
+
+struct frag_info {
+	__u32 seen;
+	__u32 allow; /* 1: pass on; 2: pass on marked for judgement after translation */
+};
+
+/* ---- seen from outside ---- */
+
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+struct drop_key {
+	__u32 ifindex;
+	__u16 reason; /* enum drop_reason */
+	__u16 to_pod; /* 1: towards the pod */
+};
+
+enum event_flags {
+	EVENT_INGRESS = 1,   /* the ingress policy judged; else egress */
+	EVENT_REVOKED = 2,   /* a live flow lost its permission */
+	EVENT_REJUDGED = 4,  /* a live flow was judged again and keeps its permission */
+	EVENT_IPV6 = 8,
+	EVENT_TRANSLATED = 16, /* judged after Service translation */
+};
+
+/* One record per new verdict. */
+struct event {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u32 ifindex; /* of the endpoint judged */
+	__u32 slot;
+	__u32 generation;
+	__u32 rule_id;
+	__u16 rule;
+	__u16 reason; /* enum drop_reason, 0: allowed */
+	__u8 flags;   /* enum event_flags */
+	__u8 proto;
+	__u16 sport;
+	__u16 dport;  /* or ICMP type << 8 | code */
+	__u16 suppressed; /* events left out before this one, by the rate limit */
+	__u8 src[16]; /* IPv4 in the first 4 bytes */
+	__u8 dst[16];
+};

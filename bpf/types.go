@@ -1,0 +1,60 @@
+package bpf
+
+// Idiomatic names of the generated types. Field order, sizes and comments are in lib/types.h, which is their source;
+// contract_test.go asserts from BTF that none has a hole.
+type (
+	AddrInfo   = MargayAddrInfo
+	CellBlock  = MargayCellBlock
+	ClassChunk = MargayClassChunk
+	Config     = MargayConfig
+	Counter    = MargayCounter
+	Ct4Key     = MargayCt4Key
+	Ct6Key     = MargayCt6Key
+	CtEntry    = MargayCtEntry
+	DropKey    = MargayDropKey
+	DropReason = MargayDropReason
+	Endpoint   = MargayEndpoint
+	Event      = MargayEvent
+	IP4        = MargayIp4
+	IP6        = MargayIp6
+	L4Page     = MargayL4Page
+	Net4       = MargayNet4
+	Net6       = MargayNet6
+	Outcome    = MargayOutcome
+	Rule       = MargayRule
+	SetBits    = MargaySetBits
+	Slot       = MargaySlot
+)
+
+// Flags and small enumerations, typed as the fields that hold them.
+const (
+	AddrEndpoint     = uint32(MargayAddrFlagsADDR_ENDPOINT)
+	AddrHost         = uint32(MargayAddrFlagsADDR_HOST)
+	AddrMayTranslate = uint32(MargayAddrFlagsADDR_MAY_TRANSLATE)
+
+	SlotInterpret   = uint32(MargaySlotFlagsSLOT_INTERPRET)
+	SlotSourcePorts = uint32(MargaySlotFlagsSLOT_SOURCE_PORTS)
+
+	RuleAllow = uint8(MargayRuleActionRULE_ALLOW)
+	RuleDeny  = uint8(MargayRuleActionRULE_DENY)
+	RulePass  = uint8(MargayRuleActionRULE_PASS)
+	RuleLog   = uint8(MargayRuleActionRULE_LOG)
+	RuleSkip  = uint8(MargayRuleActionRULE_SKIP)
+
+	RuleV4       = uint8(MargayRuleFlagsRULE_V4)
+	RuleV6       = uint8(MargayRuleFlagsRULE_V6)
+	RuleProto    = uint8(MargayRuleFlagsRULE_PROTO)
+	RuleNotProto = uint8(MargayRuleFlagsRULE_NOT_PROTO)
+	RuleEnd      = uint8(MargayRuleFlagsRULE_END)
+
+	L4TCP     = int(MargayL4IndexL4TCP)
+	L4UDP     = int(MargayL4IndexL4UDP)
+	L4SCTP    = int(MargayL4IndexL4SCTP)
+	L4ICMP    = int(MargayL4IndexL4ICMP)
+	L4ICMPv6  = int(MargayL4IndexL4ICMPV6)
+	L4Other   = int(MargayL4IndexL4OTHER)
+	L4Indexes = int(MargayL4IndexL4INDEXES)
+
+	EPReady     = uint32(MargayEndpointFlagsEP_READY)
+	EPMoreAddrs = uint32(MargayEndpointFlagsEP_MORE_ADDRS)
+)

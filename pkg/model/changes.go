@@ -1,0 +1,100 @@
+package model
+
+import "net/netip"
+
+// SetID names a set of addresses. Equal definitions have equal ids, so that rules share sets. Ids that start with '@'
+// are reserved.
+type SetID string
+
+const (
+	// SetServiceAddrs holds every address that may be translated by kube-proxy: the cluster, external and load-balancer
+	// addresses of all Services. No rule refers to it; the dataplane marks its members.
+	SetServiceAddrs SetID = "@service-addresses"
+	// SetNodeAddrs holds this node's own addresses as the datastore knows them. No rule refers to it.
+	SetNodeAddrs SetID = "@node-addresses"
+)
+
+// Changes is the difference between two flushes, and nothing else.
+type Changes struct {
+	Endpoints map[EndpointID]*EndpointPolicy // local endpoints only; nil: the endpoint left this node
+	Sets      map[SetID]*SetChange           // nil: no rule refers to the set any more
+	InSync    bool                           // the first full snapshot has been seen
+}
+
+// SetChange is the difference of one set between two flushes. The first change of a set adds all of its members; a
+// set without members is announced by an empty change. Prefixes are masked; a prefix is never in both lists.
+type SetChange struct {
+	Added, Removed []netip.Prefix
+}
+
+// EndpointPolicy is everything a dataplane must know about one local endpoint. It is immutable; an unchanged endpoint
+// keeps the same pointer from flush to flush.
+type EndpointPolicy struct {
+	ID      EndpointID
+	Iface   string
+	Addrs   []netip.Addr
+	Ingress *DirectionPolicy // never nil
+	Egress  *DirectionPolicy // never nil
+}
+
+// DirectionPolicy is the ordered policy of one direction. Immutable; endpoints with the same policy share the pointer.
+type DirectionPolicy struct {
+	Direction Direction
+	Tiers     []TierPolicy    // only tiers with a policy for this direction, in evaluation order
+	Profiles  []*PolicyRules // in order; reached when every tier passed; no match in any of them: deny
+}
+
+// TierPolicy is one tier as it applies to one endpoint and direction.
+type TierPolicy struct {
+	Name string
+	// Default applies at the end of the tier when at least one policy in Policies is not staged.
+	Default  Action
+	Policies []*PolicyRules // in evaluation order
+}
+
+// PolicyRules are the rules of one policy (or profile) for one direction, sets resolved. Immutable; shared by every
+// endpoint it applies to.
+type PolicyRules struct {
+	Key    PolicyKey // Kind is KindProfile for a profile
+	Staged bool
+	Rules  []MatchRule
+}
+
+// MatchRule is a Rule whose selectors, named ports and services have become sets of addresses.
+type MatchRule struct {
+	Action      Action
+	Index       int // as in Rule
+	IPVersion   uint8
+	Protocol    *uint8
+	NotProtocol *uint8
+	ICMP        *ICMPMatch
+	NotICMP     *ICMPMatch
+	Source      Side
+	Destination Side
+	Unmatchable string // as in Rule
+}
+
+// Side is one side of a MatchRule. The zero value matches every address and port.
+type Side struct {
+	In    []SetID // the address must be in all of these
+	NotIn []SetID // and in none of these
+	// Nets: nil or the address must be in one. NotNets: in none. With D-9's reading of lists that lack a family.
+	Nets, NotNets []netip.Prefix
+	Ports         *PortMatch // nil: no constraint; otherwise the packet must match it
+	NotPorts      *PortMatch // nil: no constraint; otherwise the packet must not match it
+}
+
+// PortMatch matches a packet whose port on this side is in Ranges, or whose protocol, port and address on this side
+// fit one entry of Named. With both empty it matches nothing.
+type PortMatch struct {
+	Ranges []PortRange
+	Named  []PortSet
+}
+
+// PortSet is the part of a named-port or service set that has one protocol and port number: the addresses that
+// expose it. Named ports are split this way so that everything a dataplane matches is plain numbers and addresses.
+type PortSet struct {
+	Protocol uint8
+	Port     uint16
+	Set      SetID
+}
