@@ -250,6 +250,11 @@ type MargayL4Page struct {
 	Col [256]uint16
 }
 
+type MargayName struct {
+	_    structs.HostLayout
+	Text [256]uint8
+}
+
 type MargayNet4 struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -366,8 +371,10 @@ const (
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
 	MargayMapRows                = "rows"
+	MargayMapRuleNames           = "rule_names"
 	MargayMapRuleStats           = "rule_stats"
 	MargayMapRules               = "rules"
+	MargayMapSetNames            = "set_names"
 	MargayMapSlots               = "slots"
 	MargayProgFromPod            = "from_pod"
 	MargayProgToPod              = "to_pod"
@@ -459,8 +466,10 @@ type MargayMapSpecs struct {
 	Outcomes      *ebpf.MapSpec `ebpf:"outcomes"`
 	Rowblk        *ebpf.MapSpec `ebpf:"rowblk"`
 	Rows          *ebpf.MapSpec `ebpf:"rows"`
+	RuleNames     *ebpf.MapSpec `ebpf:"rule_names"`
 	RuleStats     *ebpf.MapSpec `ebpf:"rule_stats"`
 	Rules         *ebpf.MapSpec `ebpf:"rules"`
+	SetNames      *ebpf.MapSpec `ebpf:"set_names"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 }
 
@@ -526,8 +535,10 @@ type MargayMaps struct {
 	Outcomes      *ebpf.Map `ebpf:"outcomes"`
 	Rowblk        *ebpf.Map `ebpf:"rowblk"`
 	Rows          *ebpf.Map `ebpf:"rows"`
+	RuleNames     *ebpf.Map `ebpf:"rule_names"`
 	RuleStats     *ebpf.Map `ebpf:"rule_stats"`
 	Rules         *ebpf.Map `ebpf:"rules"`
+	SetNames      *ebpf.Map `ebpf:"set_names"`
 	Slots         *ebpf.Map `ebpf:"slots"`
 }
 
@@ -553,8 +564,10 @@ func (m *MargayMaps) Close() error {
 		m.Outcomes,
 		m.Rowblk,
 		m.Rows,
+		m.RuleNames,
 		m.RuleStats,
 		m.Rules,
+		m.SetNames,
 		m.Slots,
 	)
 }

@@ -18,6 +18,7 @@ type (
 	IP4        = MargayIp4
 	IP6        = MargayIp6
 	L4Page     = MargayL4Page
+	Name       = MargayName
 	Net4       = MargayNet4
 	Net6       = MargayNet6
 	Outcome    = MargayOutcome

@@ -52,7 +52,25 @@ struct {
 	__type(value, struct set_bits);
 } class_sets SEC(".maps");
 
-/* Slot -> shape of the compiled policy in it. */
+/* Set number -> the agent's id of the set; rule_stats index -> the API rule. Not read by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 18);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct name);
+} set_names SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, RULE_STATS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct name);
+} rule_names SEC(".maps");
+
+/* Slot -> shape of the compiled policy in it. Slot 0 is never a policy: a reference to it denies, and its generation is
+ * the highest that may have been handed out. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SLOTS);

@@ -33,7 +33,7 @@ enum addr_flags {
 
 /* What is known of an address. One write changes all of its memberships at once (D-8). */
 struct addr_info {
-	__u32 class;   /* equivalence class; 0: in no set */
+	__u32 class;   /* equivalence class; 0: IPv4 in no set, 1: IPv6 in no set */
 	__u32 flags;   /* enum addr_flags */
 	__u32 ifindex; /* of the local endpoint, or 0 */
 };
@@ -47,6 +47,12 @@ struct class_chunk {
 
 struct set_bits {
 	__u64 bits[8];
+};
+
+/* Text, zero-terminated: the agent's names for numbers, so that dumps can be read and a restarted agent goes on with
+ * the same numbers. */
+struct name {
+	__u8 text[256];
 };
 
 /* ---- compiled policy ---- */

@@ -1,0 +1,4 @@
+package compile
+
+// Table is one compiled policy.
+type Table struct{ ID TableID }
