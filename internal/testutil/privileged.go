@@ -1,0 +1,61 @@
+// Package testutil is what privileged tests share: the probe that lets them skip, network namespaces and BPF file
+// systems that clean up after themselves, packets for program test-runs, and a bounded wait.
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/margay-project/margay/internal/lab/ns"
+)
+
+// RequireEnv set to 1 makes a privileged test fail where it would skip.
+const RequireEnv = "MARGAY_REQUIRE_PRIVILEGED"
+
+var probe = sync.OnceValue(func() error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.SchedCLS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "GPL",
+	})
+	if err != nil {
+		return fmt.Errorf("load a BPF program: %w", err)
+	}
+	space, err := ns.Create(ns.Prefix + ns.NewID())
+	if err != nil {
+		return errors.Join(err, prog.Close())
+	}
+	return errors.Join(space.Close(), prog.Close())
+})
+
+// Privileged skips the test unless BPF programs can be loaded and network namespaces made. With
+// MARGAY_REQUIRE_PRIVILEGED=1 the test fails instead.
+func Privileged(t testing.TB) {
+	t.Helper()
+	if err := probe(); err != nil {
+		missing(t, fmt.Sprintf("needs privileges: %v", err))
+	}
+}
+
+// RequireCommand skips, or with MARGAY_REQUIRE_PRIVILEGED=1 fails, a test that needs a command this machine has not got.
+func RequireCommand(t testing.TB, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		missing(t, fmt.Sprintf("needs the command %s: %v", name, err))
+	}
+}
+
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv(RequireEnv) == "1" {
+		t.Fatalf("%s, and %s=1 forbids skipping", reason, RequireEnv)
+	}
+	t.Skip(reason)
+}
