@@ -1,0 +1,64 @@
+package bpfmaps
+
+import (
+	"maps"
+
+	"golang.org/x/sys/unix"
+)
+
+// Fake is a hash map without a kernel: for tests that need no root. Like the kernel's it refuses what does not fit.
+type Fake[K comparable, V comparable] struct {
+	MapName string
+	Max     int     // entries that fit; 0: any number
+	Entries map[K]V // what is in the map; change it as somebody else would
+	Writes  int     // entries written or removed so far, failed ones included
+
+	failAt  int
+	failErr error
+}
+
+// NewFake returns an empty map.
+func NewFake[K comparable, V comparable](name string, size int) *Fake[K, V] {
+	return &Fake[K, V]{MapName: name, Max: size, Entries: map[K]V{}}
+}
+
+// FailNth makes the nth write from now on fail with err, once; n counts from 1.
+func (f *Fake[K, V]) FailNth(n int, err error) { f.failAt, f.failErr = f.Writes+n, err }
+
+// Name implements Kernel.
+func (f *Fake[K, V]) Name() string { return f.MapName }
+
+// Load implements Kernel.
+func (f *Fake[K, V]) Load() (map[K]V, error) { return maps.Clone(f.Entries), nil }
+
+// Update implements Kernel.
+func (f *Fake[K, V]) Update(keys []K, values []V) (int, error) {
+	for i, key := range keys {
+		if err := f.write(); err != nil {
+			return i, err
+		}
+		if _, ok := f.Entries[key]; !ok && f.Max > 0 && len(f.Entries) >= f.Max {
+			return i, unix.E2BIG
+		}
+		f.Entries[key] = values[i]
+	}
+	return len(keys), nil
+}
+
+// Delete implements Kernel.
+func (f *Fake[K, V]) Delete(keys []K) (int, error) {
+	for i, key := range keys {
+		if err := f.write(); err != nil {
+			return i, err
+		}
+		delete(f.Entries, key)
+	}
+	return len(keys), nil
+}
+
+func (f *Fake[K, V]) write() error {
+	if f.Writes++; f.Writes == f.failAt {
+		return f.failErr
+	}
+	return nil
+}

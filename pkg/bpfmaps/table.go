@@ -1,0 +1,222 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/delta"
+)
+
+// batch is the number of entries handed to the kernel at once.
+const batch = 4096
+
+// giveUp is the number of failed writes after which a Sync leaves the rest for the next one: a map that is full or
+// a kernel without memory refuses them all.
+const giveUp = 16
+
+// Kernel is the part of a kernel map that a Table needs. Fake implements it without a kernel.
+type Kernel[K comparable, V comparable] interface {
+	// Name is the map's name, for errors.
+	Name() string
+	// Load reads all entries. The result is the caller's.
+	Load() (map[K]V, error)
+	// Update writes entries in their order and returns how many it wrote; fewer than all only with an error.
+	Update(keys []K, values []V) (int, error)
+	// Delete removes entries in their order and returns how many are gone now; fewer than all only with an error. That
+	// there is no such entry is no error.
+	Delete(keys []K) (int, error)
+}
+
+// Table is a typed table over one kernel map. Set and Delete record intent, Sync writes. One copy of the entries is
+// kept in memory.
+//
+// Not safe for concurrent use.
+type Table[K comparable, V comparable] struct {
+	kernel Kernel[K, V]
+	state  *delta.Tracker[K, V]
+	reread bool
+}
+
+// NewTable returns a table that wants nothing. Its first Sync reads what is in the map, and removes what nobody has Set
+// by then.
+func NewTable[K comparable, V comparable](kernel Kernel[K, V]) *Table[K, V] {
+	return &Table[K, V]{kernel: kernel, state: delta.New[K, V](), reread: true}
+}
+
+// Name is the map's name.
+func (t *Table[K, V]) Name() string { return t.kernel.Name() }
+
+// Set records that key shall have the value.
+func (t *Table[K, V]) Set(key K, value V) { t.state.Set(key, value) }
+
+// Delete records that key shall have no entry.
+func (t *Table[K, V]) Delete(key K) { t.state.Delete(key) }
+
+// Get is the value that key shall have; false: none.
+func (t *Table[K, V]) Get(key K) (V, bool) { return t.state.Desired(key) }
+
+// Len is the number of entries that shall be in the map.
+func (t *Table[K, V]) Len() int { return t.state.Len() }
+
+// All yields the entries that shall be in the map, in no particular order. The table must not be changed meanwhile.
+func (t *Table[K, V]) All() iter.Seq2[K, V] { return t.state.All() }
+
+// Pending is the number of writes that remain to be made, as far as known.
+func (t *Table[K, V]) Pending() int { return t.state.Pending() }
+
+// Load reads what is in the map now. It changes nothing.
+func (t *Table[K, V]) Load() (map[K]V, error) {
+	entries, err := t.kernel.Load()
+	if err != nil {
+		return nil, fmt.Errorf("read map %s: %w", t.kernel.Name(), err)
+	}
+	return entries, nil
+}
+
+// Resync reads the map again and returns what somebody else has changed in it since it was last read or written. The
+// next Sync repairs that. On the first call for a table, everything in the map that nobody has Set counts as foreign.
+func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
+	entries, err := t.Load()
+	if err != nil {
+		t.reread = true
+		return delta.Repairs[K]{}, err
+	}
+	t.reread = false
+	return t.state.SetActual(entries), nil
+}
+
+// Sync makes the map equal to what is wanted, with as few writes as possible: first the entries that are new or
+// changed, then the removals, so that a prefix may be replaced by longer ones without a gap. What fails stays pending;
+// the error names the map and the keys (errors.Is finds the errno). Sync again to retry.
+func (t *Table[K, V]) Sync() error {
+	if t.reread {
+		if _, err := t.Resync(); err != nil {
+			return err
+		}
+	}
+	setErr := t.sets()
+	deletes := t.state.PendingDeletes()
+	deleteErr := t.deletes(deletes)
+	// A full map may have room now that the removals are made.
+	if errors.Is(setErr, unix.E2BIG) && len(deletes) > 0 {
+		setErr = t.sets()
+	}
+	return errors.Join(setErr, deleteErr)
+}
+
+func (t *Table[K, V]) sets() error {
+	keys, values := t.state.PendingSets()
+	return inBatches(len(keys), func(from, to int) (int, error) {
+		n, err := t.kernel.Update(keys[from:to], values[from:to])
+		return t.written(keys[from:to], n, "write", err)
+	})
+}
+
+func (t *Table[K, V]) deletes(keys []K) error {
+	return inBatches(len(keys), func(from, to int) (int, error) {
+		n, err := t.kernel.Delete(keys[from:to])
+		return t.written(keys[from:to], n, "delete", err)
+	})
+}
+
+// written takes note of n entries written, and names the entry the error is about: the one after them.
+func (t *Table[K, V]) written(keys []K, n int, verb string, err error) (int, error) {
+	for _, key := range keys[:n] {
+		t.state.Written(key)
+	}
+	if err == nil {
+		return n, nil
+	}
+	return n, fmt.Errorf("%s map %s key %s: %w", verb, t.kernel.Name(), text(keys[n]), err)
+}
+
+// inBatches calls do for consecutive parts of 0..total, skips each entry at which do failed, and joins the errors.
+func inBatches(total int, do func(from, to int) (int, error)) error {
+	var errs []error
+	for from := 0; from < total; {
+		n, err := do(from, min(from+batch, total))
+		if from += n; err == nil {
+			continue
+		}
+		errs = append(errs, err)
+		if from++; len(errs) == giveUp && from < total {
+			errs = append(errs, fmt.Errorf("%d more not tried", total-from))
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kernelMap is the real Kernel.
+type kernelMap[K comparable, V comparable] struct {
+	m    *ebpf.Map
+	name string
+}
+
+func newKernelMap[K comparable, V comparable](m *ebpf.Map, name string) *kernelMap[K, V] {
+	return &kernelMap[K, V]{m: m, name: name}
+}
+
+func (k *kernelMap[K, V]) Name() string { return k.name }
+
+func (k *kernelMap[K, V]) Load() (map[K]V, error) {
+	entries := map[K]V{}
+	for part, err := range readAll[K, V](k.m) {
+		if err != nil {
+			return nil, err
+		}
+		for i, key := range part.keys {
+			entries[key] = part.values[i]
+		}
+	}
+	return entries, nil
+}
+
+func (k *kernelMap[K, V]) Update(keys []K, values []V) (int, error) {
+	if len(keys) > 1 {
+		n, err := k.m.BatchUpdate(keys, values, nil)
+		if err == nil {
+			return len(keys), nil
+		}
+		// How many were written is reliable only if it is fewer than all: the kernel does not always say. Writing an
+		// entry twice does no harm, so go on one by one, to find the entry that fails and what it fails with.
+		if n >= len(keys) {
+			n = 0
+		}
+		rest, err := k.updateEach(keys[n:], values[n:])
+		return n + rest, err
+	}
+	return k.updateEach(keys, values)
+}
+
+func (k *kernelMap[K, V]) updateEach(keys []K, values []V) (int, error) {
+	for i := range keys {
+		if err := k.m.Update(&keys[i], &values[i], ebpf.UpdateAny); err != nil {
+			return i, err
+		}
+	}
+	return len(keys), nil
+}
+
+func (k *kernelMap[K, V]) Delete(keys []K) (int, error) {
+	n := 0
+	if len(keys) > 1 {
+		done, err := k.m.BatchDelete(keys, nil)
+		if err == nil {
+			return len(keys), nil
+		}
+		if done < len(keys) {
+			n = done
+		}
+	}
+	for ; n < len(keys); n++ {
+		if err := k.m.Delete(&keys[n]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return n, err
+		}
+	}
+	return n, nil
+}
