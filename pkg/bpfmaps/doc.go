@@ -1,0 +1,11 @@
+// Package bpfmaps holds everything the agent keeps in BPF maps: typed tables that record intent and write the
+// difference, the slots compiled policies are published in, the endpoints whose stores publish them, and readers of
+// what the programs count and track. All maps are pinned, so enforcement outlives the agent.
+//
+//   - maps.go, dir.go, programs.go: the pinned directory, opening it, loading programs over it
+//   - table.go: Table, over hashes, tries and arrays; read.go: reading whole maps
+//   - slots.go, inner.go, grace.go: compiled policies and when their place may be used again
+//   - generations.go: policy generations that are never used twice
+//   - endpoints.go: the mapped array of endpoints; flip.go: the one store that publishes
+//   - flows.go, counters.go, events.go: what the programs write
+package bpfmaps

@@ -1,0 +1,205 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// ErrIncompatible says that a pinned map is not what this version of the agent needs.
+var ErrIncompatible = errors.New("pinned map has another layout")
+
+// Options say where the maps are and how large.
+type Options struct {
+	BPFFS    string // mount point of the BPF file system; empty: DefaultBPFFS. Open mounts it if it is not
+	Instance string // tells agents on one machine apart; may be empty
+	// MaxEntries replaces the sizes of hashes, tries and the ring buffer (bytes there), by map name. A pinned map keeps
+	// the size it was made with.
+	MaxEntries map[string]uint32
+}
+
+// Maps are all maps of one instance. The tables write nothing before their Sync.
+//
+// Not safe for concurrent use, except the readers of what the programs write.
+type Maps struct {
+	IP4Host   *Table[bpf.IP4, bpf.AddrInfo]
+	IP6Host   *Table[bpf.IP6, bpf.AddrInfo]
+	IP4Net    *Table[bpf.Net4, bpf.AddrInfo]
+	IP6Net    *Table[bpf.Net6, bpf.AddrInfo]
+	ClassSets *Table[bpf.ClassChunk, bpf.SetBits]
+	SetNames  *Table[uint32, bpf.Name]
+	RuleNames *Table[uint32, bpf.Name]
+
+	// Kept says which pinned maps keep another size than asked for, in words.
+	Kept []string
+
+	dir  string
+	spec *ebpf.CollectionSpec
+	maps map[string]*ebpf.Map
+	lock *os.File
+}
+
+// Open opens the pinned maps of the instance and creates those that are missing. It takes the instance's lock
+// (ErrLocked), which Close gives back. A pinned map that does not fit is an error (ErrIncompatible): nothing pinned is
+// ever replaced, since programs may be using it.
+func Open(o Options) (*Maps, error) {
+	if o.BPFFS == "" {
+		o.BPFFS = DefaultBPFFS
+	}
+	spec, err := sized(o.MaxEntries)
+	if err != nil {
+		return nil, err
+	}
+	if err := Mount(o.BPFFS); err != nil {
+		return nil, err
+	}
+	m := &Maps{dir: layoutDir(o.BPFFS, o.Instance), spec: spec, maps: map[string]*ebpf.Map{}}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open maps: %w", err)
+	}
+	if m.lock, err = lock(InstanceDir(o.BPFFS, o.Instance)); err != nil {
+		return nil, err
+	}
+	return m.open(true)
+}
+
+// OpenPinned opens the maps of an instance to look at: it creates, mounts and locks nothing. Not to be written to while
+// an agent runs. A map that is missing is an error (os.ErrNotExist).
+func OpenPinned(o Options) (*Maps, error) {
+	spec, err := sized(nil)
+	if err != nil {
+		return nil, err
+	}
+	m := &Maps{dir: layoutDir(o.BPFFS, o.Instance), spec: spec, maps: map[string]*ebpf.Map{}}
+	return m.open(false)
+}
+
+// sized is the specification of all maps and programs, with the sizes wanted.
+func sized(entries map[string]uint32) (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.LoadMargay()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	for name, size := range entries {
+		ms := spec.Maps[name]
+		switch {
+		case ms == nil:
+			return nil, fmt.Errorf("size of map %q: no such map", name)
+		case ms.Type == ebpf.Array || ms.Type == ebpf.PerCPUArray || ms.Type == ebpf.ArrayOfMaps:
+			return nil, fmt.Errorf("size of map %q: an array has its size built in", name)
+		case size == 0:
+			return nil, fmt.Errorf("size of map %q: must not be 0", name)
+		}
+		ms.MaxEntries = size
+	}
+	return spec, nil
+}
+
+func (m *Maps) open(create bool) (*Maps, error) {
+	var errs []error
+	for _, name := range m.names() {
+		opened, err := m.openMap(m.spec.Maps[name], name, create)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.maps[name] = opened
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(append(errs, m.Close())...)
+	}
+	m.IP4Host = NewTable(newKernelMap[bpf.IP4, bpf.AddrInfo](m.maps[bpf.MargayMapIp4Host], bpf.MargayMapIp4Host))
+	m.IP6Host = NewTable(newKernelMap[bpf.IP6, bpf.AddrInfo](m.maps[bpf.MargayMapIp6Host], bpf.MargayMapIp6Host))
+	m.IP4Net = NewTable(newKernelMap[bpf.Net4, bpf.AddrInfo](m.maps[bpf.MargayMapIp4Net], bpf.MargayMapIp4Net))
+	m.IP6Net = NewTable(newKernelMap[bpf.Net6, bpf.AddrInfo](m.maps[bpf.MargayMapIp6Net], bpf.MargayMapIp6Net))
+	m.ClassSets = NewTable(newKernelMap[bpf.ClassChunk, bpf.SetBits](m.maps[bpf.MargayMapClassSets], bpf.MargayMapClassSets))
+	m.SetNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapSetNames], bpf.MargayMapSetNames))
+	m.RuleNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapRuleNames], bpf.MargayMapRuleNames))
+	return m, nil
+}
+
+// names are the names of all pinned maps in order; data sections are not among them, each load has its own.
+func (m *Maps) names() []string {
+	var names []string
+	for name := range m.spec.Maps {
+		if !strings.HasPrefix(name, ".") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *Maps) openMap(spec *ebpf.MapSpec, name string, create bool) (*ebpf.Map, error) {
+	path := filepath.Join(m.dir, name)
+	pinned, err := ebpf.LoadPinnedMap(path, nil)
+	if err == nil {
+		return pinned, m.fit(spec, name, pinned)
+	}
+	if !create || !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("open map %s: %w", path, err)
+	}
+	created, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("create map %s of %d entries: %w", name, spec.MaxEntries, err)
+	}
+	if err := created.Pin(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("pin map %s: %w", path, err), created.Close())
+	}
+	return created, nil
+}
+
+// fit adapts spec to the size of the pinned map and checks everything else. It closes a map that does not fit.
+func (m *Maps) fit(spec *ebpf.MapSpec, name string, pinned *ebpf.Map) error {
+	if resizable := spec.Type != ebpf.Array && spec.Type != ebpf.PerCPUArray && spec.Type != ebpf.ArrayOfMaps; resizable {
+		if spec.MaxEntries != pinned.MaxEntries() {
+			m.Kept = append(m.Kept, fmt.Sprintf("map %s keeps its %d entries, %d were asked for",
+				name, pinned.MaxEntries(), spec.MaxEntries))
+		}
+		spec.MaxEntries = pinned.MaxEntries()
+	}
+	if err := spec.Compatible(pinned); err != nil {
+		return errors.Join(fmt.Errorf("map %s: %w: %w", filepath.Join(m.dir, name), ErrIncompatible, err), pinned.Close())
+	}
+	return nil
+}
+
+// Dir is the directory everything is pinned in.
+func (m *Maps) Dir() string { return m.dir }
+
+// LinkDir is the directory for the pins of links.
+func (m *Maps) LinkDir() string { return filepath.Join(m.dir, "links") }
+
+// Map is the map of that name (bpf.MargayMap…), or nil. It belongs to m. For tests and dumps; the agent writes through
+// the tables.
+func (m *Maps) Map(name string) *ebpf.Map { return m.maps[name] }
+
+// Close closes all maps and gives the lock back. What is pinned stays.
+func (m *Maps) Close() error {
+	var errs []error
+	for _, opened := range m.maps {
+		errs = append(errs, opened.Close())
+	}
+	if m.lock != nil {
+		errs = append(errs, m.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Remove unpins everything of the layout directory dir, links included: what is not used otherwise is gone.
+func Remove(dir string) error {
+	if base := filepath.Base(dir); !strings.HasPrefix(base, "v") {
+		return fmt.Errorf("remove %s: not a layout directory", dir)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove layout: %w", err)
+	}
+	return nil
+}
