@@ -1,0 +1,62 @@
+package validate
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// parseAddr reads one address, unmapped. Addresses with a zone belong to one machine and are no addresses here.
+func parseAddr(text string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+// appendAddr adds the address in text unless it is there already. One that cannot be read is reported and left out.
+func (r *report) appendAddr(addrs []netip.Addr, path, text string) []netip.Addr {
+	a, ok := parseAddr(text)
+	if !ok {
+		r.add(Warning, path, "%q is not an IP address; ignored", text)
+		return addrs
+	}
+	if slices.Contains(addrs, a) {
+		return addrs
+	}
+	return append(addrs, a)
+}
+
+// protocolNumber returns the number of a protocol that Kubernetes names, TCP if the name is empty.
+func protocolNumber(p corev1.Protocol) (uint8, bool) {
+	switch p {
+	case "", corev1.ProtocolTCP:
+		return model.ProtoTCP, true
+	case corev1.ProtocolUDP:
+		return model.ProtoUDP, true
+	case corev1.ProtocolSCTP:
+		return model.ProtoSCTP, true
+	}
+	return 0, false
+}
+
+// appendPort adds a named port unless it is there already. One that cannot exist is reported and left out.
+func (r *report) appendPort(ports []model.NamedPort, path, name string, proto corev1.Protocol, port int32) []model.NamedPort {
+	num, ok := protocolNumber(proto)
+	switch {
+	case !ok:
+		r.add(Warning, path, "protocol %q is not TCP, UDP or SCTP; ignored", proto)
+		return ports
+	case port < 1 || port > 65535:
+		r.add(Warning, path, "port %d is not in 1-65535; ignored", port)
+		return ports
+	}
+	p := model.NamedPort{Name: name, Protocol: num, Port: uint16(port)}
+	if slices.Contains(ports, p) {
+		return ports
+	}
+	return append(ports, p)
+}

@@ -1,0 +1,178 @@
+package validate
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+)
+
+// MaxFileSize is the most bytes Parse reads of one file.
+const MaxFileSize = 16 << 20
+
+// Parse reads every object in the text of a manifest file, YAML or JSON, in the order of the file. Lists are unfolded
+// and empty documents skipped. What is wrong with one document does not touch the others. file is used in messages
+// only.
+func Parse(file string, text []byte) []Document {
+	if len(text) > MaxFileSize {
+		return []Document{broken(Ref{File: file}, Rejected, "the file has %d bytes, more than the %d that are read",
+			len(text), MaxFileSize)}
+	}
+	var docs []Document
+	for _, seg := range split(text) {
+		js, root, err := readText(seg)
+		switch {
+		case err != nil:
+			ref := Ref{File: file, Line: seg.line}
+			var at *textError
+			if errors.As(err, &at) {
+				ref.Line = at.line
+			}
+			docs = append(docs, broken(ref, Rejected, "%v", err))
+		case js != nil:
+			src := source{file: file, line: seg.line, json: js, root: root}
+			if root != nil {
+				src.line = root.Line
+			}
+			docs = append(docs, src.read()...)
+		}
+	}
+	return docs
+}
+
+// broken is a document that holds nothing but one problem.
+func broken(ref Ref, s Severity, format string, args ...any) Document {
+	rep := report{ref: ref}
+	rep.add(s, "", format, args...)
+	return Document{Ref: ref, Problems: rep.done()}
+}
+
+// source is the text of one object.
+type source struct {
+	file string
+	line int
+	json []byte
+	root *yaml.Node // may be nil
+}
+
+// header is what must be known of an object to choose how to read it.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+}
+
+func (src source) read() []Document {
+	var h header
+	// What could be read before an error is there, and may be all that names the object.
+	err := kjson.UnmarshalCaseSensitivePreserveInts(src.json, &h)
+	if err == nil && isList(h) {
+		return src.unfold(h)
+	}
+	return []Document{src.object(h, err)}
+}
+
+func (src source) object(h header, headerErr error) Document {
+	ref := Ref{File: src.file, Line: src.line, Kind: h.Kind, Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+	if src.json[0] != '{' {
+		return broken(ref, Rejected, "not an object: a document must have apiVersion, kind and metadata")
+	}
+	rep := report{ref: ref}
+	if headerErr != nil {
+		rep.decodeError(headerErr)
+		return src.finish(Document{Ref: ref, Problems: rep.done()})
+	}
+	if h.Kind == "" || h.APIVersion == "" {
+		return broken(ref, Rejected, "not an object: it has no %s", missing(h))
+	}
+	k := findKind(h.APIVersion, h.Kind)
+	if k == nil {
+		return broken(ref, Warning, "%s %s is not a kind Margay reads", h.APIVersion, h.Kind)
+	}
+	ref.Namespace = k.namespace(h.Metadata.Namespace)
+	updates, problems, ok := k.read(src.json, ref)
+	return src.finish(Document{Ref: ref, Updates: updates, Problems: problems, OK: ok})
+}
+
+func missing(h header) string {
+	if h.Kind == "" {
+		return "kind"
+	}
+	return "apiVersion"
+}
+
+// finish gives the problems their place in the file and sorts them by it.
+func (src source) finish(d Document) Document {
+	for i := range d.Problems {
+		p := &d.Problems[i]
+		p.Ref.File, p.Ref.Line = src.file, src.line
+		if p.Field != "" {
+			p.Ref.Line = max(p.Ref.Line, lineOf(src.root, p.Field))
+		}
+	}
+	slices.SortStableFunc(d.Problems, func(a, b Problem) int { return cmp.Compare(a.Ref.Line, b.Ref.Line) })
+	return d
+}
+
+// isList reports whether the object is a list of objects: a List as kubectl prints it, or a PodList and the like as
+// the API server sends it.
+func isList(h header) bool {
+	if h.APIVersion == "v1" && h.Kind == "List" {
+		return true
+	}
+	item, ok := strings.CutSuffix(h.Kind, "List")
+	return ok && findKind(h.APIVersion, item) != nil
+}
+
+// unfold reads the items of a list.
+func (src source) unfold(h header) []Document {
+	ref := Ref{File: src.file, Line: src.line, Kind: h.Kind}
+	var list struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   json.RawMessage   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	rep := report{ref: ref}
+	if strict, err := kjson.UnmarshalStrict(src.json, &list); err != nil {
+		rep.decodeError(err)
+	} else {
+		rep.strictErrors(strict)
+	}
+	var docs []Document
+	if len(rep.problems) > 0 {
+		// The list is one document; the items that can be read are further ones.
+		docs = append(docs, src.finish(Document{Ref: ref, Problems: rep.done()}))
+	}
+	for i, text := range list.Items {
+		docs = append(docs, src.item(i, text, h))
+	}
+	return docs
+}
+
+// item reads one item of a list of the kind in h. Items of a PodList and the like carry no kind of their own.
+func (src source) item(i int, text []byte, h header) Document {
+	item := source{file: src.file, line: src.line, json: text}
+	if src.root != nil {
+		if items, _ := child(src.root, "items"); items != nil {
+			item.root, item.line = child(items, fmt.Sprintf("[%d]", i))
+		}
+	}
+	var ih header
+	err := kjson.UnmarshalCaseSensitivePreserveInts(text, &ih)
+	if h.Kind != "List" && ih.Kind == "" && ih.APIVersion == "" {
+		ih.Kind, ih.APIVersion = strings.TrimSuffix(h.Kind, "List"), h.APIVersion
+	}
+	if err == nil && isList(ih) {
+		return broken(Ref{File: item.file, Line: item.line, Kind: ih.Kind}, Rejected, "a list inside a list is not read")
+	}
+	return item.object(ih, err)
+}

@@ -1,0 +1,164 @@
+package validate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/model"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Ref says which object is meant, and where it is written. Fields that are not known are empty.
+type Ref struct {
+	File                  string // as given to Parse; empty for objects of a cluster
+	Line                  int    // counted from 1 within File; 0 if there is none
+	Kind, Namespace, Name string // Namespace is empty for cluster-wide kinds
+}
+
+// String returns "dir/a.yaml:12: NetworkPolicy shop/db", without the parts that are not known.
+func (r Ref) String() string {
+	var b strings.Builder
+	if r.File != "" {
+		b.WriteString(r.File)
+		if r.Line > 0 {
+			b.WriteString(":" + strconv.Itoa(r.Line))
+		}
+	}
+	object := r.Name
+	if r.Namespace != "" {
+		object = r.Namespace + "/" + r.Name
+	}
+	object = strings.TrimSpace(r.Kind + " " + object)
+	if b.Len() > 0 && object != "" {
+		b.WriteString(": ")
+	}
+	b.WriteString(object)
+	return oneLine(b.String())
+}
+
+// Severity says what a Problem does to its object. A higher value is worse.
+type Severity uint8
+
+const (
+	// Warning: the object is used as a whole; part of it is odd, or means nothing here.
+	Warning Severity = iota + 1
+	// RulesLeftOut: the object is used without the rules that could not be read (semantics D-7).
+	RulesLeftOut
+	// Rejected: the object is not used. If an earlier version of it was valid, that one stays in force (D-1).
+	Rejected
+)
+
+// String returns "warning", "rules left out" or "rejected".
+func (s Severity) String() string {
+	switch s {
+	case Warning:
+		return "warning"
+	case RulesLeftOut:
+		return "rules left out"
+	case Rejected:
+		return "rejected"
+	}
+	return "severity " + strconv.Itoa(int(s))
+}
+
+// Problem is one thing that is wrong with one object.
+type Problem struct {
+	Ref      Ref // Line is the line of Field, or of the nearest thing around it that has one
+	Severity Severity
+	Field    string // path in the object, such as "spec.ingress[0].from[1].ipBlock.cidr"; empty: the object itself
+	Reason   string // one line, bounded
+}
+
+// String is one line that names file, line, object, severity, field and reason.
+func (p Problem) String() string {
+	parts := []string{p.Severity.String(), p.Field, p.Reason}
+	if ref := p.Ref.String(); ref != "" {
+		parts = append([]string{ref}, parts...)
+	}
+	return oneLine(strings.Join(without(parts, ""), ": "))
+}
+
+// Document is one object of a file, or the place where one should be.
+type Document struct {
+	// Ref names the object. When the text could not be read Kind and Name may be empty: nobody knows which object was
+	// meant, so none that the file gave before may be taken for deleted.
+	Ref     Ref
+	Updates []model.Update // what to send; empty unless OK
+	// Problems are in the order of their lines.
+	Problems []Problem
+	OK       bool // false: there is no usable object here
+}
+
+// The limits below keep the report of one object readable, whatever was in it.
+const (
+	maxProblems  = 20
+	maxReasonLen = 500
+)
+
+// report collects the problems of one object.
+type report struct {
+	ref      Ref
+	problems []Problem
+	worst    Severity
+	dropped  int // problems beyond maxProblems
+}
+
+func (r *report) add(s Severity, path, format string, args ...any) {
+	r.worst = max(r.worst, s)
+	if len(r.problems) >= maxProblems {
+		r.dropped++
+		return
+	}
+	reason := oneLine(fmt.Sprintf(format, args...))
+	if len(reason) > maxReasonLen {
+		reason = strings.ToValidUTF8(reason[:maxReasonLen], "") + "..."
+	}
+	r.problems = append(r.problems, Problem{Ref: r.ref, Severity: s, Field: path, Reason: reason})
+}
+
+// reject adds what the API's own validation found.
+func (r *report) reject(errs field.ErrorList) {
+	for _, e := range errs {
+		r.add(Rejected, e.Field, "%s", e.ErrorBody())
+	}
+}
+
+func (r *report) ok() bool { return r.worst < Rejected }
+
+// done returns the problems, the last of them counting those that found no room.
+func (r *report) done() []Problem {
+	if r.dropped > 0 {
+		n := r.dropped
+		r.dropped = 0
+		r.problems = append(r.problems, Problem{Ref: r.ref, Severity: r.worst, Reason: fmt.Sprintf("%d more problems like these", n)})
+	}
+	return r.problems
+}
+
+// oneLine escapes control characters, so that no input can write a second line or steer a terminal.
+func oneLine(s string) string {
+	isControl := func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' }
+	if strings.IndexFunc(s, isControl) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, c := range s {
+		if isControl(c) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(c), "'"))
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+func without(list []string, unwanted string) []string {
+	var kept []string
+	for _, s := range list {
+		if s != unwanted {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,304 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits on one document. Manifests in use stay far below them.
+const (
+	maxDepth    = 200     // nesting, aliases followed
+	maxNodes    = 4 << 20 // values, each counted as often as aliases repeat it
+	maxJSONSize = 64 << 20
+)
+
+// textError is an error at a line of the file.
+type textError struct {
+	line int
+	msg  string
+}
+
+func (e *textError) Error() string { return e.msg }
+
+// readText parses one document. It returns its JSON text, which is nil for a document that is empty, and its root,
+// which is nil when there are no lines to be had from it. Errors are *textError.
+func readText(seg segment) ([]byte, *yaml.Node, error) {
+	if t := bytes.TrimSpace(seg.text); len(t) > 0 && t[0] == '{' && json.Valid(t) {
+		// JSON allows tabs between tokens and nowhere else, YAML allows them less. What the YAML parser cannot read
+		// of JSON costs no more than the lines of fields.
+		root, err := parseYAML(segment{bytes.ReplaceAll(seg.text, []byte("\t"), []byte(" ")), seg.line})
+		if err != nil {
+			root = nil
+		}
+		return t, root, nil
+	}
+	root, err := parseYAML(seg)
+	if err != nil || root == nil || root.ShortTag() == "!!null" {
+		return nil, nil, err
+	}
+	w := jsonWriter{}
+	if err := w.value(root, 0); err != nil {
+		return nil, nil, err
+	}
+	return w.out.Bytes(), root, nil
+}
+
+// parseYAML returns the root value with the lines of the file in it, or nil if there is none.
+func parseYAML(seg segment) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(seg.text))
+	var doc, second yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		return nil, syntaxError(err, seg)
+	}
+	if err := dec.Decode(&second); err == nil {
+		return nil, &textError{second.Line + seg.line - 1, "a second document without a line \"---\" before it"}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, syntaxError(err, seg)
+	}
+	if len(doc.Content) != 1 {
+		return nil, nil
+	}
+	shiftLines(&doc, seg.line-1)
+	return doc.Content[0], nil
+}
+
+func shiftLines(n *yaml.Node, by int) {
+	n.Line += by
+	for _, c := range n.Content {
+		shiftLines(c, by)
+	}
+}
+
+// syntaxError moves the line number from the parser's text into the error.
+func syntaxError(err error, seg segment) *textError {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 1
+	if rest, ok := strings.CutPrefix(msg, "line "); ok {
+		if num, text, ok := strings.Cut(rest, ": "); ok {
+			if n, err := strconv.Atoi(num); err == nil {
+				line, msg = n, text
+			}
+		}
+	}
+	return &textError{line + seg.line - 1, "not valid YAML: " + msg}
+}
+
+// jsonWriter writes a YAML tree as JSON, the way kubectl reads YAML: scalars mean what YAML 1.1 says, keys become
+// strings. Keys that are written twice are written twice, for the JSON decoder to report.
+type jsonWriter struct {
+	out   bytes.Buffer
+	nodes int
+}
+
+func (w *jsonWriter) value(n *yaml.Node, depth int) error {
+	if err := w.count(n, depth); err != nil {
+		return err
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return w.value(n.Alias, depth+1)
+	case yaml.SequenceNode:
+		return w.sequence(n, depth)
+	case yaml.MappingNode:
+		return w.mapping(n, depth)
+	case yaml.ScalarNode:
+		text, isString, err := scalar(n)
+		if err != nil {
+			return err
+		}
+		if isString {
+			return w.string(n, text)
+		}
+		w.out.WriteString(text)
+		return nil
+	}
+	return &textError{n.Line, "not a YAML value"}
+}
+
+func (w *jsonWriter) string(n *yaml.Node, s string) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return &textError{n.Line, fmt.Sprintf("%q has no JSON form", s)}
+	}
+	w.out.Write(text)
+	return nil
+}
+
+func (w *jsonWriter) count(n *yaml.Node, depth int) error {
+	w.nodes++
+	switch {
+	case depth > maxDepth:
+		return &textError{n.Line, fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+	case w.nodes > maxNodes:
+		return &textError{n.Line, fmt.Sprintf("more than %d values, aliases included", maxNodes)}
+	case w.out.Len() > maxJSONSize:
+		return &textError{n.Line, fmt.Sprintf("larger than %d MiB, aliases included", maxJSONSize>>20)}
+	}
+	return nil
+}
+
+func (w *jsonWriter) sequence(n *yaml.Node, depth int) error {
+	w.out.WriteByte('[')
+	for i, c := range n.Content {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := w.value(c, depth+1); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte(']')
+	return nil
+}
+
+// pair is one entry of a mapping.
+type pair struct {
+	key   string
+	value *yaml.Node
+}
+
+func (w *jsonWriter) mapping(n *yaml.Node, depth int) error {
+	pairs, err := w.pairs(n, depth)
+	if err != nil {
+		return err
+	}
+	w.out.WriteByte('{')
+	for i, p := range pairs {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := w.string(n, p.key); err != nil {
+			return err
+		}
+		w.out.WriteByte(':')
+		if err := w.value(p.value, depth+1); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte('}')
+	return nil
+}
+
+// pairs returns the entries of a mapping: its own, then those it merges in ("<<") under other keys.
+func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, error) {
+	var own []pair
+	var merged []*yaml.Node
+	var err error
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if err := w.count(k, depth); err != nil {
+			return nil, err
+		}
+		if k.ShortTag() == "!!merge" {
+			merged = append(merged, v)
+			continue
+		}
+		var key string
+		if key, err = keyText(k); err != nil {
+			return nil, err
+		}
+		own = append(own, pair{key, v})
+	}
+	if len(merged) == 0 {
+		return own, nil
+	}
+	seen := map[string]bool{}
+	for _, p := range own {
+		seen[p.key] = true
+	}
+	for _, m := range merged {
+		if own, err = w.merge(own, seen, m, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return own, nil
+}
+
+// merge appends to pairs the entries of from that are not in seen yet.
+func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, depth int) ([]pair, error) {
+	if err := w.count(from, depth); err != nil {
+		return nil, err
+	}
+	switch from.Kind {
+	case yaml.AliasNode:
+		return w.merge(pairs, seen, from.Alias, depth+1)
+	case yaml.SequenceNode:
+		for _, c := range from.Content {
+			var err error
+			if pairs, err = w.merge(pairs, seen, c, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return pairs, nil
+	case yaml.MappingNode:
+		more, err := w.pairs(from, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		w.nodes += len(more)
+		for _, p := range more {
+			if !seen[p.key] {
+				seen[p.key] = true
+				pairs = append(pairs, p)
+			}
+		}
+		return pairs, nil
+	}
+	return nil, &textError{from.Line, "\"<<\" must name a mapping or a list of them"}
+}
+
+func keyText(k *yaml.Node) (string, error) {
+	if k.Kind == yaml.AliasNode {
+		k = k.Alias
+	}
+	if k.Kind != yaml.ScalarNode {
+		return "", &textError{k.Line, "a key must be a string"}
+	}
+	text, _, err := scalar(k)
+	if err == nil && k.ShortTag() == "!!null" {
+		err = &textError{k.Line, "a key must not be null"}
+	}
+	return text, err
+}
+
+// scalar returns the JSON text of a null, bool or number, or the value of a string.
+func scalar(n *yaml.Node) (text string, isString bool, err error) {
+	switch tag := n.ShortTag(); tag {
+	case "!!null":
+		return "null", false, nil
+	case "!!str", "!!timestamp":
+		if b, ok := oldBool[n.Value]; ok && n.Style == 0 {
+			return strconv.FormatBool(b), false, nil
+		}
+		return n.Value, true, nil
+	case "!!bool", "!!int", "!!float":
+		var v any
+		if err := n.Decode(&v); err != nil {
+			return "", false, &textError{n.Line, fmt.Sprintf("%q is not of type %s", n.Value, tag)}
+		}
+		// Marshal refuses infinities and what is not a number.
+		out, err := json.Marshal(v)
+		if err != nil {
+			return "", false, &textError{n.Line, fmt.Sprintf("%q is not a number", n.Value)}
+		}
+		return string(out), false, nil
+	default:
+		return "", false, &textError{n.Line, fmt.Sprintf("values of type %s are not read", tag)}
+	}
+}
+
+// oldBool is what YAML 1.1 takes for truth values besides true and false. kubectl reads them so; the parser does not.
+var oldBool = map[string]bool{
+	"y": true, "Y": true, "yes": true, "Yes": true, "YES": true, "on": true, "On": true, "ON": true,
+	"n": false, "N": false, "no": false, "No": false, "NO": false, "off": false, "Off": false, "OFF": false,
+}
