@@ -1,0 +1,205 @@
+package syncer
+
+import (
+	"maps"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/margay-project/margay/pkg/model"
+	"pgregory.net/rapid"
+)
+
+func tier(name string, order float64) model.Update {
+	return model.TierUpdate{Name: name, Tier: &model.Tier{Order: order, Default: model.Deny}}
+}
+
+func noTier(name string) model.Update { return model.TierUpdate{Name: name} }
+
+func policy(kind model.PolicyKind, name string) model.Update {
+	return model.PolicyUpdate{Key: model.PolicyKey{Kind: kind, Namespace: "shop", Name: name}, Policy: &model.Policy{}}
+}
+
+func TestBuffer(t *testing.T) {
+	type updates = []model.Update
+	inSync := model.InSync{}
+	tests := []struct {
+		name  string
+		taken updates // put and taken before
+		put   updates
+		want  updates
+	}{
+		{"nothing", nil, nil, nil},
+		{"in order", nil, updates{tier("b", 1), tier("a", 1)}, updates{tier("b", 1), tier("a", 1)}},
+		{"newer replaces older in place", nil, updates{tier("a", 1), tier("b", 1), tier("a", 2)},
+			updates{tier("a", 2), tier("b", 1)}},
+		{"deletion of something never taken vanishes", nil, updates{tier("a", 1), tier("b", 1), noTier("a"), noTier("c")},
+			updates{tier("b", 1)}},
+		{"deletion of something taken stays", updates{tier("a", 1)}, updates{noTier("a")}, updates{noTier("a")}},
+		{"deletion replaces an update of something taken", updates{tier("a", 1)}, updates{tier("a", 2), noTier("a")},
+			updates{noTier("a")}},
+		{"creation after deletion is an update", updates{tier("a", 1)}, updates{noTier("a"), tier("a", 2)},
+			updates{tier("a", 2)}},
+		{"deletion after a taken deletion vanishes", updates{tier("a", 1), noTier("a")}, updates{noTier("a")}, nil},
+		{"kinds of policies are told apart", nil,
+			updates{policy(model.KindNetworkPolicy, "x"), policy(model.KindKubernetesNetworkPolicy, "x")},
+			updates{policy(model.KindNetworkPolicy, "x"), policy(model.KindKubernetesNetworkPolicy, "x")}},
+		{"in-sync keeps its place", nil, updates{tier("a", 1), inSync, tier("b", 1), tier("a", 2)},
+			updates{tier("a", 2), inSync, tier("b", 1)}},
+		{"a second in-sync waits for what came since", nil, updates{inSync, tier("a", 1), inSync},
+			updates{tier("a", 1), inSync}},
+		{"in-sync may come again", updates{inSync}, updates{inSync}, updates{inSync}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := NewBuffer()
+			b.Put(tt.taken)
+			b.Take(0)
+			b.Put(tt.put)
+			if n := b.Len(); n != len(tt.want) {
+				t.Errorf("Len = %d, want %d", n, len(tt.want))
+			}
+			if diff := cmp.Diff(tt.want, b.Take(0)); diff != "" {
+				t.Errorf("taken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBufferTellsEveryKindApart(t *testing.T) {
+	us := []model.Update{
+		model.EndpointUpdate{ID: model.EndpointID{Name: "x"}, Endpoint: &model.Endpoint{}},
+		model.ProfileUpdate{Name: "x", Profile: &model.Profile{}},
+		model.TierUpdate{Name: "x", Tier: &model.Tier{}},
+		model.PolicyUpdate{Key: model.PolicyKey{Name: "x"}, Policy: &model.Policy{}},
+		model.NetworkSetUpdate{ID: model.NetworkSetID{Name: "x"}, Set: &model.NetworkSet{}},
+		model.ServiceUpdate{Key: model.ServiceKey{Name: "x"}, Service: &model.Service{}},
+		model.EndpointSliceUpdate{ID: model.EndpointSliceID{Name: "x"}, Slice: &model.EndpointSlice{}},
+		model.NodeUpdate{Name: "x", Node: &model.Node{}},
+	}
+	b := NewBuffer()
+	b.Put(us)
+	if diff := cmp.Diff(us, b.Take(0)); diff != "" {
+		t.Errorf("taken (-want +got):\n%s", diff)
+	}
+	gone := []model.Update{
+		model.EndpointUpdate{ID: model.EndpointID{Name: "x"}},
+		model.ProfileUpdate{Name: "x"},
+		model.TierUpdate{Name: "x"},
+		model.PolicyUpdate{Key: model.PolicyKey{Name: "x"}},
+		model.NetworkSetUpdate{ID: model.NetworkSetID{Name: "x"}},
+		model.ServiceUpdate{Key: model.ServiceKey{Name: "x"}},
+		model.EndpointSliceUpdate{ID: model.EndpointSliceID{Name: "x"}},
+		model.NodeUpdate{Name: "x"},
+	}
+	for range 2 { // the second time there is nothing left to delete
+		b.Put(gone)
+		if diff := cmp.Diff(gone, b.Take(0)); diff != "" {
+			t.Errorf("deleted (-want +got):\n%s", diff)
+		}
+		gone = nil
+	}
+	if len(b.present)+len(b.pending) != 0 {
+		t.Errorf("the buffer still knows %d present and %d pending", len(b.present), len(b.pending))
+	}
+}
+
+func TestBufferAnnouncesWhatIsLeft(t *testing.T) {
+	b := NewBuffer()
+	ready := func() bool {
+		select {
+		case <-b.Ready():
+			return true
+		default:
+			return false
+		}
+	}
+	if ready() {
+		t.Error("an empty buffer is ready")
+	}
+	b.Put([]model.Update{tier("a", 1), tier("b", 1), tier("c", 1)})
+	b.Put([]model.Update{tier("d", 1)})
+	for _, want := range []int{3, 1} {
+		if !ready() {
+			t.Fatal("a filled buffer is not ready")
+		}
+		if got := len(b.Take(3)); got != want {
+			t.Errorf("took %d, want %d", got, want)
+		}
+	}
+	if ready() {
+		t.Error("ready after everything was taken")
+	}
+}
+
+func TestBufferMemoryIsBoundedByTheDatastore(t *testing.T) {
+	b := NewBuffer()
+	for i := range 1000 {
+		name := string(rune('a' + i))
+		b.Put([]model.Update{tier(name, 1), tier("kept", float64(i)), noTier(name)})
+	}
+	if b.queue.Len() != 1 || len(b.pending) != 1 {
+		t.Errorf("%d slots queued, %d pending, want 1", b.queue.Len(), len(b.pending))
+	}
+}
+
+// A consumer that applies what it takes, whenever and however much it takes, must end with the producer's state, must
+// never be told to delete what it does not have, and must have the state of the barrier when InSync reaches it.
+func TestBufferDeliversTheStateOfTheSource(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBuffer()
+		source, consumer := map[string]float64{}, map[string]float64{}
+		version := 0.0
+		var atBarrier map[string]float64 // versions the consumer must have reached, at least, when InSync comes
+		take := func(limit int) {
+			for _, u := range b.Take(limit) {
+				switch u := u.(type) {
+				case model.InSync:
+					for name, v := range atBarrier {
+						got, ok := consumer[name]
+						if newest, exists := source[name]; (!ok && exists && newest == v) || (ok && got < v) {
+							t.Fatalf("InSync before %s reached version %v: %v", name, v, consumer)
+						}
+					}
+					atBarrier = nil
+				case model.TierUpdate:
+					if _, had := consumer[u.Name]; u.Tier == nil && !had {
+						t.Fatalf("deletion of %s, which was never delivered", u.Name)
+					} else if u.Tier == nil {
+						delete(consumer, u.Name)
+					} else {
+						consumer[u.Name] = u.Tier.Order
+					}
+				}
+			}
+		}
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				n := name.Draw(t, "name")
+				version++
+				source[n] = version
+				b.Put([]model.Update{tier(n, version)})
+			},
+			"delete": func(t *rapid.T) {
+				n := name.Draw(t, "name")
+				delete(source, n)
+				b.Put([]model.Update{noTier(n)})
+			},
+			"in-sync": func(t *rapid.T) {
+				atBarrier = maps.Clone(source)
+				b.Put([]model.Update{model.InSync{}})
+			},
+			"take": func(t *rapid.T) { take(rapid.IntRange(1, 3).Draw(t, "limit")) },
+			"": func(t *rapid.T) {
+				if n := b.Len(); n > 5 {
+					t.Fatalf("%d slots for 4 objects and InSync", n)
+				}
+			},
+		})
+		take(math.MaxInt)
+		if diff := cmp.Diff(source, consumer); diff != "" {
+			t.Fatalf("the consumer ends elsewhere (-source +consumer):\n%s", diff)
+		}
+	})
+}
