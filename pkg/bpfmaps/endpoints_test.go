@@ -1,0 +1,225 @@
+package bpfmaps
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+var structs = cmpopts.IgnoreUnexported(bpf.Endpoint{}, bpf.Slot{})
+
+func endpoint(ifindex uint32) bpf.Endpoint {
+	return bpf.Endpoint{
+		Ifindex: ifindex, Flags: bpf.EPReady, Id: 1000 + ifindex, PeerIfindex: 2, Mac: [6]uint8{2, 0, 0, 0, 0, 1}, Mtu: 1500,
+		Ingress: PolicyWord(3, 4), Egress: PolicyWord(5, 6), Addr4: [4]uint8{10, 0, 0, 1},
+		Addr6: [16]uint8{0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+	}
+}
+
+func mustEndpoints(t *testing.T, m *Maps) *Endpoints {
+	t.Helper()
+	e, err := m.OpenEndpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// inKernel is what a program finds for ifindex: in the array if the ifindex is the same, else in the hash.
+func inKernel(t *testing.T, m *Maps, ifindex uint32) (ep bpf.Endpoint, ok bool) {
+	t.Helper()
+	place := ifindex & 0xffff
+	if err := m.Map(bpf.MargayMapEndpoints).Lookup(&place, &ep); err != nil {
+		t.Fatal(err)
+	}
+	if ep.Ifindex == ifindex {
+		return ep, true
+	}
+	return ep, m.Map(bpf.MargayMapEndpointsMore).Lookup(&ifindex, &ep) == nil
+}
+
+func TestEndpointsOfTheSamePlaceAreAllFound(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	indexes := []uint32{7, 7 + 1<<16, 7 + 2<<16, 8}
+	for _, i := range indexes {
+		if err := e.Set(endpoint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(e *Endpoints) {
+		t.Helper()
+		var want []bpf.Endpoint
+		for _, i := range []uint32{7, 8, 7 + 1<<16, 7 + 2<<16} {
+			want = append(want, endpoint(i))
+			if got, ok := inKernel(t, m, i); !ok || !cmp.Equal(got, endpoint(i), structs) {
+				t.Errorf("ifindex %d in the maps: %+v (%v)", i, got, ok)
+			}
+		}
+		if diff := cmp.Diff(want, e.List(), structs); diff != "" {
+			t.Error(diff)
+		}
+	}
+	check(e)
+	check(mustEndpoints(t, m)) // as after a restart
+	// The place becomes free: those in the hash stay there, and are changed there.
+	if err := e.Remove(7); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := inKernel(t, m, 7); ok {
+		t.Error("7 is still there")
+	}
+	changed := endpoint(7 + 1<<16)
+	changed.Mtu = 9000
+	if err := e.Set(changed); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := inKernel(t, m, changed.Ifindex); !ok || got.Mtu != 9000 {
+		t.Errorf("after a change: %+v (%v)", got, ok)
+	}
+	if err := e.Set(endpoint(7)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Set(endpoint(7 + 1<<16)); err != nil {
+		t.Fatal(err)
+	}
+	check(e)
+	for _, i := range indexes {
+		if err := e.Remove(i); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := inKernel(t, m, i); ok {
+			t.Errorf("%d is still there", i)
+		}
+	}
+	if len(e.List()) != 0 {
+		t.Errorf("left: %v", e.List())
+	}
+}
+
+func TestFlipPublishesOneDirection(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	for _, ifindex := range []uint32{9, 9 + 1<<16} {
+		if err := e.Set(endpoint(ifindex)); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Flip(ifindex, Egress, 77, 88); err != nil {
+			t.Fatal(err)
+		}
+		want := endpoint(ifindex)
+		want.Egress = PolicyWord(77, 88)
+		if got, _ := inKernel(t, m, ifindex); !cmp.Equal(got, want, structs) {
+			t.Errorf("got %+v", got)
+		}
+		if err := e.Flip(ifindex, Ingress, 78, 89); err != nil {
+			t.Fatal(err)
+		}
+		want.Ingress = PolicyWord(78, 89)
+		if got, _ := inKernel(t, m, ifindex); !cmp.Equal(got, want, structs) {
+			t.Errorf("got %+v", got)
+		}
+	}
+	if err := e.Flip(12345, Ingress, 1, 1); err == nil {
+		t.Error("an endpoint that does not exist was flipped")
+	}
+}
+
+func TestChangeByHandIsSeenAfterReload(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	if err := e.Set(endpoint(5)); err != nil {
+		t.Fatal(err)
+	}
+	alien := endpoint(6)
+	if err := m.Map(bpf.MargayMapEndpoints).Update(uint32(6), &alien, ebpf.UpdateAny); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.List()) != 2 {
+		t.Errorf("%v", e.List())
+	}
+}
+
+// anyEndpoint draws few values, so that fields often stay the same.
+func anyEndpoint(t *rapid.T, name string) bpf.Endpoint {
+	n := rapid.Uint8Range(0, 2)
+	word := func(what string) uint32 { return uint32(n.Draw(t, name+what)) }
+	return bpf.Endpoint{
+		Ifindex: 3, Flags: word("flags"), Id: word("id"), PeerIfindex: word("peer"),
+		Ingress: PolicyWord(word("slot"), word("gen")), Egress: PolicyWord(word("slot"), word("gen")),
+		Mac: [6]uint8{n.Draw(t, name+"mac"), 5: n.Draw(t, name+"mac")}, Mtu: uint16(word("mtu")),
+		Addr4: [4]uint8{n.Draw(t, name+"v4")}, Addr6: [16]uint8{n.Draw(t, name+"v6"), 15: n.Draw(t, name+"v6")},
+	}
+}
+
+type shortcut struct {
+	peer uint32
+	mac  [6]uint8
+	mtu  uint16
+}
+
+func shortcutOf(ep bpf.Endpoint) shortcut { return shortcut{ep.PeerIfindex, ep.Mac, ep.Mtu} }
+
+// Whichever of the stores is the last one made, because a packet comes by or the agent dies: nothing passes that
+// neither the old nor the new state lets pass, and what both let pass, passes.
+func TestEveryPrefixOfStoresIsSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anyEndpoint(t, "a."), anyEndpoint(t, "b.")
+		for _, step := range []struct {
+			name     string
+			old, new bpf.Endpoint
+			stores   []store
+		}{
+			{"create", bpf.Endpoint{}, a, creation(bpf.Endpoint{}, a)},
+			{"change", a, b, alteration(a, b)},
+			{"remove", b, bpf.Endpoint{}, removal(b)},
+		} {
+			p := step.old
+			for i := range step.stores {
+				carryOut(&p, step.stores[i:i+1])
+				checkBetween(t, fmt.Sprintf("%s, store %d of %v", step.name, i, step.stores), step.old, step.new, p)
+			}
+			if p != step.new {
+				t.Fatalf("%s: got %+v, want %+v", step.name, p, step.new)
+			}
+		}
+	})
+}
+
+func checkBetween(t *rapid.T, when string, old, want, p bpf.Endpoint) {
+	if p.Flags&^(old.Flags|want.Flags) != 0 || old.Flags&want.Flags&^p.Flags != 0 {
+		t.Fatalf("%s: flags %d between %d and %d", when, p.Flags, old.Flags, want.Flags)
+	}
+	if p.Ifindex != old.Ifindex && p.Ifindex != want.Ifindex {
+		t.Fatalf("%s: ifindex %d", when, p.Ifindex)
+	}
+	ready := p.Ifindex != 0 && p.Flags&bpf.EPReady != 0
+	if ready && p.Ingress != old.Ingress && p.Ingress != want.Ingress {
+		t.Fatalf("%s: ready with ingress %x", when, p.Ingress)
+	}
+	if ready && p.Egress != old.Egress && p.Egress != want.Egress {
+		t.Fatalf("%s: ready with egress %x", when, p.Egress)
+	}
+	if now := shortcutOf(p); now.peer != 0 && now != shortcutOf(old) && now != shortcutOf(want) {
+		t.Fatalf("%s: shortcut to %+v", when, now)
+	}
+	if ready && old.Ifindex != want.Ifindex && p != old && p != want {
+		t.Fatalf("%s: ready, but incomplete: %+v", when, p)
+	}
+}
+
+func TestAnEndpointHasTheSizeOfItsPlace(t *testing.T) {
+	if endpointSize != 64 {
+		t.Errorf("an endpoint has %d bytes: the map's entries would not be where the array's are", endpointSize)
+	}
+}
