@@ -1,14 +1,135 @@
 //go:build ignore
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "lib/reasons.h"
-#include "lib/config.h"
-#include "lib/maps.h"
+/* The programs, as a table of contents. The life of a packet:
+ *
+ *   from_pod   parse, whose endpoint, not spoofed, flow or policy (egress), maybe straight to the peer
+ *   judge      egress policy of what kube-proxy may have translated; nothing from or to unknown workload interfaces
+ *   to_pod     parse, whose endpoint, flow or policy (ingress)
+ */
+#include "lib/packet.h"
+#include "lib/parse.h"
+#include "lib/flow.h"
+#include "lib/reset.h"
+#include "lib/shortcut.h"
+#include "lib/netfilter.h"
+#include "lib/sweep.h"
+#include "lib/export.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
-#include "lib/export.h"
+/* The single exit of the TC programs: turns a decision into an action, counts, cuts. */
+static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum hook hook, int r)
+{
+	if (r >= 0) {
+		if (hook == TO_POD)
+			return TCX_NEXT;
+		if (r == PASS_SHORTCUT) {
+			r = send_across(skb, p);
+			if (r != TCX_NEXT)
+				return r;
+		}
+		skb->mark |= r == PASS_PENDING ? cfg.mark_seen | cfg.mark_judge : cfg.mark_seen;
+		return TCX_NEXT;
+	}
+	if (p->peer_denied)
+		count_drop(p->peer_if, -r, TO_POD, skb->len);
+	else
+		count_drop(skb->ifindex, -r, hook, skb->len);
+	if (r == -DROP_REVOKED && p->t.proto == PROTO_TCP && !reset_flow(skb, p, hook)) {
+		if (p->peer_if)
+			return send_across(skb, p);
+		return TCX_NEXT;
+	}
+	return TCX_DROP;
+}
 
-SEC("tcx/ingress") int from_pod(struct __sk_buff *skb) { return cfg.strict ? 0 : (int)(long)bpf_map_lookup_elem(&drops, &(struct drop_key){}) ? 0 : -1; }
-SEC("tcx/egress") int to_pod(struct __sk_buff *skb) { return cfg.strict ? 0 : -1; }
+static __always_inline int is_arp(struct __sk_buff *skb)
+{
+	return skb->protocol == bpf_htons(ETH_P_ARP);
+}
+
+static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
+{
+	struct pkt p = {};
+	struct endpoint *ep;
+	int r = 0;
+
+	if (skb->mark & cfg.mark_own) {
+		skb->mark |= cfg.mark_seen;
+		return TCX_NEXT;
+	}
+	if (skb->vlan_present)
+		return verdict(skb, &p, hook, -DROP_NOT_IP);
+	if (!parse_fast(skb, &p)) {
+		if (is_arp(skb))
+			return TCX_NEXT;
+		r = parse_slow(skb, &p);
+		if (!r && (p.flags & PKT_LINK_LOCAL_ND))
+			return verdict(skb, &p, hook, PASS);
+	}
+	ep = ready_endpoint(skb->ifindex);
+	if (!ep)
+		return verdict(skb, &p, hook, -DROP_NO_ENDPOINT);
+	if (!r && hook == FROM_POD && !owns(ep, p.t.family, p.t.src))
+		r = -DROP_SPOOFED;
+	if (!r) {
+		r = decide(skb, ep, &p, hook);
+		if (p.flags & PKT_FIRST_FRAGMENT)
+			first_fragment(&p, hook, r);
+	}
+	return verdict(skb, &p, hook, r);
+}
+
+SEC("tcx/ingress")
+int from_pod(struct __sk_buff *skb)
+{
+	return handle(skb, FROM_POD);
+}
+
+SEC("tcx/egress")
+int to_pod(struct __sk_buff *skb)
+{
+	return handle(skb, TO_POD);
+}
+
+SEC("netfilter")
+int judge(struct bpf_nf_ctx *ctx)
+{
+	return judge_packet(ctx);
+}
+
+SEC("netfilter")
+int guard_out(struct bpf_nf_ctx *ctx)
+{
+	return guard_packet(ctx);
+}
+
+/* Removes expired flows; run by the agent with an empty packet. */
+SEC("tc")
+int sweep_open(struct __sk_buff *skb)
+{
+	struct sweep_pass s = { .now = clock_now(), .kind = 0 };
+
+	bpf_for_each_map_elem(&ct4_open, sweep4, &s, 0);
+	bpf_for_each_map_elem(&ct6_open, sweep6, &s, 0);
+	sweep_done(&s);
+	return 0;
+}
+
+SEC("tc")
+int sweep_half(struct __sk_buff *skb)
+{
+	struct sweep_pass s = { .now = clock_now(), .kind = 1 };
+
+	bpf_for_each_map_elem(&ct4_half, sweep4, &s, 0);
+	bpf_for_each_map_elem(&ct6_half, sweep6, &s, 0);
+	sweep_done(&s);
+	return 0;
+}
+
+/* Does nothing: what benchmarks subtract. */
+SEC("tcx/ingress")
+int empty(struct __sk_buff *skb)
+{
+	return TCX_NEXT;
+}

@@ -89,14 +89,16 @@ type MargayCt6Key struct {
 }
 
 type MargayCtEntry struct {
-	_       structs.HostLayout
-	Seen    uint32
-	L4      uint16
-	State   uint8
-	Flags   uint8
-	Egress  uint32
-	Ingress uint32
-	Backend [16]uint8
+	_           structs.HostLayout
+	Seen        uint32
+	L4          uint16
+	State       uint8
+	Flags       uint8
+	Egress      uint32
+	Ingress     uint32
+	OpenerIf    uint32
+	ResponderIf uint32
+	Backend     [16]uint8
 }
 
 type MargayCtFlags uint32
@@ -189,6 +191,14 @@ type MargayEvent struct {
 	Src        [16]uint8
 	Dst        [16]uint8
 	_          [4]byte
+}
+
+type MargayEventBudget struct {
+	_          structs.HostLayout
+	Second     uint32
+	Used       uint32
+	Suppressed uint32
+	Pad        uint32
 }
 
 type MargayEventFlags uint32
@@ -347,6 +357,13 @@ const (
 	MargaySlotFlagsSLOT_SOURCE_PORTS MargaySlotFlags = 2
 )
 
+type MargaySweep struct {
+	_       structs.HostLayout
+	Entries uint64
+	Expired uint64
+	Runs    uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -360,6 +377,7 @@ const (
 	MargayMapDrops               = "drops"
 	MargayMapEndpoints           = "endpoints"
 	MargayMapEndpointsMore       = "endpoints_more"
+	MargayMapEventBudgets        = "event_budgets"
 	MargayMapEvents              = "events"
 	MargayMapFrags4              = "frags4"
 	MargayMapFrags6              = "frags6"
@@ -376,7 +394,13 @@ const (
 	MargayMapRules               = "rules"
 	MargayMapSetNames            = "set_names"
 	MargayMapSlots               = "slots"
+	MargayMapSwept               = "swept"
+	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
+	MargayProgGuardOut           = "guard_out"
+	MargayProgJudge              = "judge"
+	MargayProgSweepHalf          = "sweep_half"
+	MargayProgSweepOpen          = "sweep_open"
 	MargayProgToPod              = "to_pod"
 	MargayVarCfg                 = "cfg"
 	MargayVarExportAddrFlags     = "export_addr_flags"
@@ -438,8 +462,13 @@ type MargaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayProgramSpecs struct {
-	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
-	ToPod   *ebpf.ProgramSpec `ebpf:"to_pod"`
+	Empty     *ebpf.ProgramSpec `ebpf:"empty"`
+	FromPod   *ebpf.ProgramSpec `ebpf:"from_pod"`
+	GuardOut  *ebpf.ProgramSpec `ebpf:"guard_out"`
+	Judge     *ebpf.ProgramSpec `ebpf:"judge"`
+	SweepHalf *ebpf.ProgramSpec `ebpf:"sweep_half"`
+	SweepOpen *ebpf.ProgramSpec `ebpf:"sweep_open"`
+	ToPod     *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
 // MargayMapSpecs contains maps before they are loaded into the kernel.
@@ -455,6 +484,7 @@ type MargayMapSpecs struct {
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
+	EventBudgets  *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
 	Frags4        *ebpf.MapSpec `ebpf:"frags4"`
 	Frags6        *ebpf.MapSpec `ebpf:"frags6"`
@@ -471,6 +501,7 @@ type MargayMapSpecs struct {
 	Rules         *ebpf.MapSpec `ebpf:"rules"`
 	SetNames      *ebpf.MapSpec `ebpf:"set_names"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
+	Swept         *ebpf.MapSpec `ebpf:"swept"`
 }
 
 // MargayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -524,6 +555,7 @@ type MargayMaps struct {
 	Drops         *ebpf.Map `ebpf:"drops"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
+	EventBudgets  *ebpf.Map `ebpf:"event_budgets"`
 	Events        *ebpf.Map `ebpf:"events"`
 	Frags4        *ebpf.Map `ebpf:"frags4"`
 	Frags6        *ebpf.Map `ebpf:"frags6"`
@@ -540,6 +572,7 @@ type MargayMaps struct {
 	Rules         *ebpf.Map `ebpf:"rules"`
 	SetNames      *ebpf.Map `ebpf:"set_names"`
 	Slots         *ebpf.Map `ebpf:"slots"`
+	Swept         *ebpf.Map `ebpf:"swept"`
 }
 
 func (m *MargayMaps) Close() error {
@@ -553,6 +586,7 @@ func (m *MargayMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.EndpointsMore,
+		m.EventBudgets,
 		m.Events,
 		m.Frags4,
 		m.Frags6,
@@ -569,6 +603,7 @@ func (m *MargayMaps) Close() error {
 		m.Rules,
 		m.SetNames,
 		m.Slots,
+		m.Swept,
 	)
 }
 
@@ -598,13 +633,23 @@ type MargayVariables struct {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayPrograms struct {
-	FromPod *ebpf.Program `ebpf:"from_pod"`
-	ToPod   *ebpf.Program `ebpf:"to_pod"`
+	Empty     *ebpf.Program `ebpf:"empty"`
+	FromPod   *ebpf.Program `ebpf:"from_pod"`
+	GuardOut  *ebpf.Program `ebpf:"guard_out"`
+	Judge     *ebpf.Program `ebpf:"judge"`
+	SweepHalf *ebpf.Program `ebpf:"sweep_half"`
+	SweepOpen *ebpf.Program `ebpf:"sweep_open"`
+	ToPod     *ebpf.Program `ebpf:"to_pod"`
 }
 
 func (p *MargayPrograms) Close() error {
 	return _MargayClose(
+		p.Empty,
 		p.FromPod,
+		p.GuardOut,
+		p.Judge,
+		p.SweepHalf,
+		p.SweepOpen,
 		p.ToPod,
 	)
 }

@@ -188,3 +188,26 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
+
+/* Rate limit of events, one second at a time; written by the programs. */
+struct event_budget {
+	__u32 second;
+	__u32 used;
+	__u32 suppressed;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct event_budget);
+} event_budgets SEC(".maps");
+
+/* What sweeps found, by kind of flow table: 0 open, 1 half; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct sweep);
+} swept SEC(".maps");

@@ -171,7 +171,8 @@ struct endpoint {
 /* ---- connection tracking ---- */
 
 /* Normalised: (a, pa) is the lower of the two ends, so both directions and both pods of a flow share one entry.
- * Ports: TCP, UDP, SCTP; ICMP echo: the identifier twice; other ICMP: type << 8 | code twice; else 0. */
+ * Ports: TCP, UDP, SCTP; ICMP echo: the identifier at the requester's end, 0 at the other; other ICMP: type << 8 | code
+ * twice; else 0. */
 struct ct4_key {
 	__u8 a[4], b[4];
 	__u16 pa, pb;
@@ -200,7 +201,7 @@ enum ct_flags {
 	CT_FROM_HOST = 2,   /* opened by this node itself: ingress is not policed */
 	CT_SELF = 4,        /* a pod talking to itself (D-16) */
 	CT_TRANSLATED = 8,  /* judged after translation: backend and l4 are the real destination */
-	CT_SHORTCUT = 16,   /* both sides local, the host stack has never seen it */
+	CT_SHORTCUT = 16,   /* both sides local, opened past the host stack */
 	CT_MIDFLOW = 32,    /* picked up in mid-flow; the opener is a guess */
 };
 
@@ -212,6 +213,8 @@ struct ct_entry {
 	__u8 flags;   /* enum ct_flags */
 	__u32 egress;  /* stamp of the opener's egress policy */
 	__u32 ingress; /* stamp of the responder's ingress policy */
+	__u32 opener_if;    /* CT_SHORTCUT: host side of the opener's veth */
+	__u32 responder_if; /* CT_SHORTCUT: host side of the responder's veth */
 	__u8 backend[16]; /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
 };
 
@@ -234,6 +237,13 @@ struct frag_info {
 };
 
 /* ---- seen from outside ---- */
+
+/* What a sweep found; in the map `swept`. */
+struct sweep {
+	__u64 entries; /* looked at */
+	__u64 expired; /* removed */
+	__u64 runs;
+};
 
 struct counter {
 	__u64 packets;

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Flows: keys, lookup, creation, state. New flows live in the half maps (LRU: a flood can only evict its like) and move
+ * to the open maps (never evicted) when the responder has answered and, for TCP, the opener has answered that. Entries
+ * are changed through the pointer a lookup gave, never by updating an existing key. */
+#pragma once
+#include "packet.h"
+
+/* Whether the packet's source is end `a` of the normalised key. */
+static __always_inline bool src_is_a(const struct tuple *t)
+{
+	if (t->src[0] != t->dst[0])
+		return t->src[0] < t->dst[0];
+	if (t->family == 6) {
+		if (t->src[1] != t->dst[1])
+			return t->src[1] < t->dst[1];
+		if (t->src[2] != t->dst[2])
+			return t->src[2] < t->dst[2];
+		if (t->src[3] != t->dst[3])
+			return t->src[3] < t->dst[3];
+	}
+	return t->sport < t->dport;
+}
+
+static __always_inline void key4(struct ct4_key *k, const struct tuple *t)
+{
+	bool fwd = src_is_a(t);
+
+	*(__u32 *)k->a = fwd ? t->src[0] : t->dst[0];
+	*(__u32 *)k->b = fwd ? t->dst[0] : t->src[0];
+	k->pa = fwd ? t->sport : t->dport;
+	k->pb = fwd ? t->dport : t->sport;
+	k->proto = t->proto;
+	k->pad[0] = k->pad[1] = k->pad[2] = 0;
+}
+
+static __always_inline void key6(struct ct6_key *k, const struct tuple *t)
+{
+	bool fwd = src_is_a(t);
+
+	__builtin_memcpy(k->a, fwd ? t->src : t->dst, 16);
+	__builtin_memcpy(k->b, fwd ? t->dst : t->src, 16);
+	k->pa = fwd ? t->sport : t->dport;
+	k->pb = fwd ? t->dport : t->sport;
+	k->proto = t->proto;
+	k->pad[0] = k->pad[1] = k->pad[2] = 0;
+}
+
+/* The flow of a packet, or NULL. */
+static __always_inline struct ct_entry *ct_find(const struct tuple *t)
+{
+	struct ct_entry *e;
+
+	if (t->family == 4) {
+		struct ct4_key k;
+
+		key4(&k, t);
+		e = bpf_map_lookup_elem(&ct4_open, &k);
+		return e ? e : bpf_map_lookup_elem(&ct4_half, &k);
+	} else {
+		struct ct6_key k;
+
+		key6(&k, t);
+		e = bpf_map_lookup_elem(&ct6_open, &k);
+		return e ? e : bpf_map_lookup_elem(&ct6_half, &k);
+	}
+}
+
+/* Whether the packet travels from the opener to the responder. */
+static __always_inline bool from_opener(const struct tuple *t, const struct ct_entry *e)
+{
+	return src_is_a(t) == !(e->flags & CT_OPENER_B);
+}
+
+/* A new flow with the ends of a packet, opened by its source or, if not src_opens, by its destination. l4 is what policy
+ * judges, for protocols without ports. */
+static __always_inline void ct_init(struct ct_entry *e, const struct tuple *t, __u16 l4, bool src_opens)
+{
+	__builtin_memset(e, 0, sizeof(*e));
+	e->seen = clock_now();
+	e->l4 = has_ports(t->proto) ? (src_opens ? t->dport : t->sport) : l4;
+	if (src_is_a(t) != src_opens)
+		e->flags = CT_OPENER_B;
+}
+
+/* Records a new flow. An entry of an earlier flow with the same ends is taken over in place. Fails only when memory is
+ * short; then the flow's next packet is judged again. */
+__noinline int ct_create(const struct tuple *t, const struct ct_entry *e)
+{
+	struct ct_entry *old;
+
+	if (!t || !e)
+		return -1;
+	old = ct_find(t);
+	if (old) {
+		*old = *e;
+		return 0;
+	}
+	if (t->family == 4) {
+		struct ct4_key k;
+
+		key4(&k, t);
+		return bpf_map_update_elem(&ct4_half, &k, e, BPF_NOEXIST);
+	} else {
+		struct ct6_key k;
+
+		key6(&k, t);
+		return bpf_map_update_elem(&ct6_half, &k, e, BPF_NOEXIST);
+	}
+}
+
+__noinline int ct_delete(const struct tuple *t)
+{
+	if (!t)
+		return -1;
+	if (t->family == 4) {
+		struct ct4_key k;
+
+		key4(&k, t);
+		bpf_map_delete_elem(&ct4_open, &k);
+		return bpf_map_delete_elem(&ct4_half, &k);
+	} else {
+		struct ct6_key k;
+
+		key6(&k, t);
+		bpf_map_delete_elem(&ct6_open, &k);
+		return bpf_map_delete_elem(&ct6_half, &k);
+	}
+}
+
+/* Moves a flow to the open map. If that is full it stays where it is, still tracked. */
+__noinline int ct_promote(const struct tuple *t, const struct ct_entry *e)
+{
+	struct ct_entry n;
+	long err;
+
+	if (!t || !e)
+		return -1;
+	n = *e;
+	n.state |= CT_OPEN;
+	if (t->family == 4) {
+		struct ct4_key k;
+
+		key4(&k, t);
+		err = bpf_map_update_elem(&ct4_open, &k, &n, BPF_NOEXIST);
+		if (!err)
+			bpf_map_delete_elem(&ct4_half, &k);
+	} else {
+		struct ct6_key k;
+
+		key6(&k, t);
+		err = bpf_map_update_elem(&ct6_open, &k, &n, BPF_NOEXIST);
+		if (!err)
+			bpf_map_delete_elem(&ct6_half, &k);
+	}
+	return err;
+}
+
+/* Notes an allowed packet in its flow. Writes only what changes, so that the cache line stays shared. */
+static __always_inline void ct_update(const struct pkt *p, struct ct_entry *e, bool orig)
+{
+	__u32 now = clock_now();
+
+	if (e->seen != now)
+		e->seen = now;
+	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_FIN | TCP_RST)))
+		e->state |= (p->tcp & TCP_RST) ? CT_RST : orig ? CT_FIN_OPENER : CT_FIN_REPLY;
+	if (e->state & CT_OPEN)
+		return;
+	if (!orig) {
+		if (!(e->state & CT_REPLIED))
+			e->state |= CT_REPLIED;
+		if (p->t.proto == PROTO_TCP)
+			return;
+	} else if (!(e->state & CT_REPLIED) || (p->tcp & TCP_SYN)) {
+		return;
+	}
+	if (!(e->state & (CT_FIN_OPENER | CT_FIN_REPLY | CT_RST)))
+		ct_promote(&p->t, e);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the steps of the programs hand to each other about one packet. Nothing here crosses to Go. */
+#pragma once
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "reasons.h"
+
+#ifndef __noinline
+#define __noinline __attribute__((noinline))
+#endif
+
+/* enum tcx_action_base, Linux 6.6; Debian 12's headers are older. */
+#define TCX_NEXT -1
+#define TCX_DROP 2
+
+#define PROTO_HOPOPTS 0
+#define PROTO_ICMP 1
+#define PROTO_TCP 6
+#define PROTO_UDP 17
+#define PROTO_ROUTING 43
+#define PROTO_FRAGMENT 44
+#define PROTO_AH 51
+#define PROTO_ICMPV6 58
+#define PROTO_DSTOPTS 60
+#define PROTO_SCTP 132
+
+#define TCP_FIN 1
+#define TCP_SYN 2
+#define TCP_RST 4
+#define TCP_ACK 16
+
+/* Which of our hooks a packet is at. Named from the pod, as everywhere: what comes from it, what goes to it. */
+enum hook { FROM_POD, TO_POD };
+
+enum pkt_flags {
+	PKT_FIRST_FRAGMENT = 1, /* fragmented, this one has the ports */
+	PKT_LATER_FRAGMENT = 2, /* ports not visible */
+	PKT_ICMP_ERROR = 4,     /* quotes the packet it is about */
+	PKT_LINK_LOCAL_ND = 8,  /* neighbour or multicast-listener discovery on the link */
+};
+
+/* The two ends of a packet. IPv4 addresses are in word 0, the rest zero; all in network order. Ports as in ct4_key. */
+struct tuple {
+	__u32 src[4], dst[4];
+	__u16 sport, dport;
+	__u8 proto;
+	__u8 family; /* 4 or 6 */
+	__u8 pad[2];
+};
+
+struct pkt {
+	struct tuple t;
+	__u16 l4;      /* what policy matches: destination port, type << 8 | code, or protocol */
+	__u16 l4_off;  /* of the transport header, from the start of the packet as the hook sees it */
+	__u8 flags;    /* enum pkt_flags */
+	__u8 tcp;      /* TCP flags */
+	__u32 frag_id;
+	__u32 peer_if; /* shortcut: host side of the other pod's veth */
+	__u8 ttl;
+	__u8 tcp_len;     /* of the TCP header, bytes */
+	__u8 peer_denied; /* the drop is the peer's ingress policy's */
+	__u8 pad;
+};
+
+/* Coarse clock: 16 jiffies. */
+static __always_inline __u32 clock_now(void)
+{
+	return bpf_jiffies64() >> 4;
+}
+
+static __always_inline bool has_ports(__u8 proto)
+{
+	return proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP;
+}
+
+static __always_inline bool same_addr(const __u32 *x, const __u32 *y)
+{
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+}

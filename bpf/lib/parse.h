@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* From bytes to struct pkt. One general parser that copies headers through a loader (so that TC and netfilter programs
+ * share it), and in front of it a fast path for what nearly every packet is: linear, no options, no extension headers,
+ * no fragment, TCP or UDP. Both must agree; packet tables in bpf/ test them against each other. */
+#pragma once
+#include <linux/if_ether.h>
+#include "packet.h"
+
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ptr) __ksym;
+
+struct ipv4_hdr {
+	__u8 ver_ihl, tos;
+	__be16 len_be, id_be, frag_be;
+	__u8 ttl, proto;
+	__be16 csum;
+	__u32 src, dst;
+};
+
+struct ipv6_hdr {
+	__u8 ver, tc[3];
+	__be16 len_be;
+	__u8 next, hop;
+	__u32 src[4], dst[4];
+};
+
+/* The first 16 bytes of any transport header we look at. */
+struct l4_hdr {
+	__be16 a_be, b_be; /* ports; ICMP: type and code, checksum */
+	__be16 c_be, d_be; /* TCP: sequence; ICMP: identifier, sequence */
+	__be32 ack_be;
+	__u8 off, flags; /* TCP */
+	__be16 window_be;
+};
+
+#define MAX_EXT_HEADERS 6
+
+/* Where bytes come from: the packet of a TC program, or a dynptr over the one of a netfilter program. */
+struct loader {
+	struct __sk_buff *skb;
+	struct bpf_dynptr *dyn;
+};
+
+static __always_inline int load(const struct loader *l, __u32 off, void *to, __u32 len)
+{
+	if (l->dyn)
+		return bpf_dynptr_read(to, len, l->dyn, off, 0);
+	return bpf_skb_load_bytes(l->skb, off, to, len);
+}
+
+static __always_inline bool icmp_is_error(__u8 family, __u8 type)
+{
+	if (family == 4)
+		return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
+	return type >= 1 && type <= 4;
+}
+
+static __always_inline bool icmp_is_echo_request(__u8 family, __u8 type)
+{
+	return type == (family == 4 ? 8 : 128);
+}
+
+static __always_inline bool icmp_is_echo_reply(__u8 family, __u8 type)
+{
+	return type == (family == 4 ? 0 : 129);
+}
+
+/* The identifier stands at the requester's end, so that requests of both sides with one identifier are two flows. */
+static __always_inline void set_icmp_ports(struct tuple *t, __u16 type_code, __u16 id)
+{
+	bool request = icmp_is_echo_request(t->family, type_code >> 8);
+	bool reply = icmp_is_echo_reply(t->family, type_code >> 8);
+
+	t->sport = request ? id : reply ? 0 : type_code;
+	t->dport = reply ? id : request ? 0 : type_code;
+}
+
+/* Fills in ports and what policy matches from the transport header. */
+static __always_inline void set_l4(struct pkt *p, const struct l4_hdr *h)
+{
+	__u8 proto = p->t.proto;
+
+	if (has_ports(proto)) {
+		p->t.sport = bpf_ntohs(h->a_be);
+		p->t.dport = p->l4 = bpf_ntohs(h->b_be);
+		if (proto == PROTO_TCP) {
+			p->tcp = h->flags;
+			p->tcp_len = (h->off >> 4) * 4;
+		}
+		return;
+	}
+	if (proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6)) {
+		__u16 tc = bpf_ntohs(h->a_be);
+
+		p->l4 = tc;
+		set_icmp_ports(&p->t, tc, bpf_ntohs(h->c_be));
+		if (icmp_is_error(p->t.family, tc >> 8))
+			p->flags |= PKT_ICMP_ERROR;
+		return;
+	}
+	p->l4 = proto;
+}
+
+/* Shortest transport header that must be there. */
+static __always_inline __u32 l4_min(const struct pkt *p)
+{
+	__u8 proto = p->t.proto;
+
+	if (proto == PROTO_TCP)
+		return 16; /* what we read; the rest is checked by its data offset */
+	if (proto == PROTO_UDP || proto == PROTO_ICMP || proto == PROTO_ICMPV6)
+		return 8;
+	if (proto == PROTO_SCTP)
+		return 12;
+	return 0;
+}
+
+/* Reads the transport header at off, of which `room` bytes are inside the IP payload. */
+static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32 off, __u32 room)
+{
+	struct l4_hdr h = {};
+	__u32 min = l4_min(p);
+
+	p->l4_off = off;
+	if (p->flags & PKT_LATER_FRAGMENT)
+		return 0;
+	if (room < min)
+		return -DROP_TRUNCATED;
+	if (min == 16) {
+		if (load(l, off, &h, 16))
+			return -DROP_TRUNCATED;
+		if ((h.off >> 4) < 5 || (__u32)(h.off >> 4) * 4 > room)
+			return -DROP_BAD_HEADER;
+	} else if (min) {
+		if (load(l, off, &h, 8))
+			return -DROP_TRUNCATED;
+	}
+	set_l4(p, &h);
+	return 0;
+}
+
+static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u32 off, __u32 total)
+{
+	struct ipv4_hdr ip;
+	__u32 hlen, len;
+	__u16 frag;
+
+	if (load(l, off, &ip, sizeof(ip)))
+		return -DROP_TRUNCATED;
+	hlen = (ip.ver_ihl & 15) * 4;
+	len = bpf_ntohs(ip.len_be);
+	if ((ip.ver_ihl >> 4) != 4 || hlen < 20 || len < hlen)
+		return -DROP_BAD_HEADER;
+	if (off + len > total)
+		return -DROP_TRUNCATED;
+	p->t.family = 4;
+	p->t.src[0] = ip.src;
+	p->t.dst[0] = ip.dst;
+	p->t.proto = ip.proto;
+	p->ttl = ip.ttl;
+	frag = bpf_ntohs(ip.frag_be);
+	if (frag & 0x3fff) {
+		p->frag_id = bpf_ntohs(ip.id_be);
+		p->flags |= frag & 0x1fff ? PKT_LATER_FRAGMENT : PKT_FIRST_FRAGMENT;
+	}
+	return parse_l4(l, p, off + hlen, len - hlen);
+}
+
+/* Hop-by-hop, routing and destination options, fragment and authentication headers, at most MAX_EXT_HEADERS. */
+static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u32 off, __u32 total)
+{
+	struct ipv6_hdr ip;
+	__u32 end, at;
+	__u8 next;
+
+	if (load(l, off, &ip, sizeof(ip)))
+		return -DROP_TRUNCATED;
+	if ((ip.ver >> 4) != 6)
+		return -DROP_BAD_HEADER;
+	end = off + sizeof(ip) + bpf_ntohs(ip.len_be);
+	if (end > total)
+		return -DROP_TRUNCATED;
+	p->t.family = 6;
+	__builtin_memcpy(p->t.src, ip.src, 16);
+	__builtin_memcpy(p->t.dst, ip.dst, 16);
+	p->ttl = ip.hop;
+	next = ip.next;
+	at = off + sizeof(ip);
+	for (int i = 0; i < MAX_EXT_HEADERS; i++) {
+		__u8 h[8];
+
+		if (next != PROTO_HOPOPTS && next != PROTO_ROUTING && next != PROTO_DSTOPTS && next != PROTO_FRAGMENT &&
+		    next != PROTO_AH)
+			break;
+		if (at + 8 > end || load(l, at, h, 8))
+			return -DROP_TRUNCATED;
+		if (next == PROTO_FRAGMENT) {
+			__u16 frag = (__u16)h[2] << 8 | h[3];
+
+			p->frag_id = *(__u32 *)&h[4];
+			if (frag & 0xfff8)
+				p->flags |= PKT_LATER_FRAGMENT;
+			else if (frag & 1)
+				p->flags |= PKT_FIRST_FRAGMENT;
+			at += 8;
+			next = h[0];
+			if (p->flags & PKT_LATER_FRAGMENT)
+				break;
+			continue;
+		}
+		at += next == PROTO_AH ? (h[1] + 2) * 4 : (h[1] + 1) * 8;
+		next = h[0];
+	}
+	if (next == PROTO_HOPOPTS || next == PROTO_ROUTING || next == PROTO_DSTOPTS || next == PROTO_FRAGMENT ||
+	    next == PROTO_AH) {
+		if (!(p->flags & PKT_LATER_FRAGMENT))
+			return -DROP_EXT_HEADERS;
+	}
+	if (at > end)
+		return -DROP_TRUNCATED;
+	p->t.proto = next;
+	return parse_l4(l, p, at, end - at);
+}
+
+/* Discovery that only ever concerns the link: MLD (130-132), RS, NS, NA, to a link-local or link-multicast address.
+ * Anything else of these types is judged as other ICMPv6. */
+static __always_inline void mark_nd(struct pkt *p)
+{
+	__u8 type = p->l4 >> 8;
+	__u32 hi = bpf_ntohl(p->t.dst[0]);
+
+	if (p->t.proto != PROTO_ICMPV6 || p->flags)
+		return;
+	if (!(type >= 130 && type <= 133) && type != 135 && type != 136)
+		return;
+	if ((hi >> 16) == 0xff02 || (hi >> 22) == (0xfe800000u >> 22))
+		p->flags |= PKT_LINK_LOCAL_ND;
+}
+
+/* TCP and UDP without options, extension headers or fragments, whole headers in the linear part. Returns 1 if it is
+ * such a packet and p is filled in, 0 if the general parser must look. */
+static __always_inline int parse_fast(struct __sk_buff *skb, struct pkt *p)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = data;
+	struct l4_hdr *h;
+
+	if (data + sizeof(*eth) + sizeof(struct ipv4_hdr) + 8 > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct ipv4_hdr *ip = data + sizeof(*eth);
+		__u32 len = bpf_ntohs(ip->len_be);
+
+		if (ip->ver_ihl != 0x45 || (ip->frag_be & bpf_htons(0x3fff)) || len < 28 || sizeof(*eth) + len > skb->len)
+			return 0;
+		h = (void *)(ip + 1);
+		p->t.family = 4;
+		p->t.src[0] = ip->src;
+		p->t.dst[0] = ip->dst;
+		p->t.proto = ip->proto;
+		p->ttl = ip->ttl;
+		p->l4_off = sizeof(*eth) + sizeof(*ip);
+		if (ip->proto == PROTO_TCP) {
+			if ((void *)(h + 1) > end || len < 40 || (h->off >> 4) < 5 || (h->off >> 4) * 4u + 20 > len)
+				return 0;
+			p->tcp = h->flags;
+			p->tcp_len = (h->off >> 4) * 4;
+		} else if (ip->proto != PROTO_UDP) {
+			return 0;
+		}
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6_hdr *ip = data + sizeof(*eth);
+		__u32 len;
+
+		h = (void *)(ip + 1);
+		if ((void *)h + 8 > end)
+			return 0;
+		len = bpf_ntohs(ip->len_be);
+		if ((ip->ver >> 4) != 6 || len < 8 || sizeof(*eth) + sizeof(*ip) + len > skb->len)
+			return 0;
+		p->t.family = 6;
+		__builtin_memcpy(p->t.src, ip->src, 16);
+		__builtin_memcpy(p->t.dst, ip->dst, 16);
+		p->t.proto = ip->next;
+		p->ttl = ip->hop;
+		p->l4_off = sizeof(*eth) + sizeof(*ip);
+		if (ip->next == PROTO_TCP) {
+			if ((void *)(h + 1) > end || len < 20 || (h->off >> 4) < 5 || (h->off >> 4) * 4u > len)
+				return 0;
+			p->tcp = h->flags;
+			p->tcp_len = (h->off >> 4) * 4;
+		} else if (ip->next != PROTO_UDP) {
+			return 0;
+		}
+	} else {
+		return 0;
+	}
+	p->t.sport = bpf_ntohs(h->a_be);
+	p->t.dport = p->l4 = bpf_ntohs(h->b_be);
+	return 1;
+}
+
+/* What the general parser says of a frame: 0, or a drop reason. ARP is for the caller. */
+__noinline int parse_slow(struct __sk_buff *skb, struct pkt *p)
+{
+	struct loader l = { .skb = skb };
+	__be16 ethertype;
+	int err;
+
+	if (!p)
+		return -DROP_BAD_HEADER;
+	__builtin_memset(p, 0, sizeof(*p));
+	if (bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2))
+		return -DROP_TRUNCATED;
+	if (ethertype == bpf_htons(ETH_P_IP))
+		return parse_ipv4(&l, p, sizeof(struct ethhdr), skb->len);
+	if (ethertype != bpf_htons(ETH_P_IPV6))
+		return -DROP_NOT_IP;
+	err = parse_ipv6(&l, p, sizeof(struct ethhdr), skb->len);
+	if (!err)
+		mark_nd(p);
+	return err;
+}
+
+/* The packet an ICMP error quotes: only its ends, for finding the flow. 8 bytes of its transport header must be there.
+ * Returns 0, or a drop reason if it cannot be read. */
+__noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, struct tuple *t)
+{
+	__u32 off, l4;
+	struct l4_hdr h = {};
+
+	if (!t || !outer)
+		return -DROP_BAD_HEADER;
+	off = outer->l4_off + 8;
+	__builtin_memset(t, 0, sizeof(*t));
+	t->family = outer->t.family;
+	if (outer->t.family == 4) {
+		struct ipv4_hdr ip;
+
+		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
+			return -DROP_TRUNCATED;
+		if ((ip.ver_ihl >> 4) != 4 || (ip.ver_ihl & 15) < 5 || (bpf_ntohs(ip.frag_be) & 0x1fff))
+			return -DROP_BAD_HEADER;
+		t->src[0] = ip.src;
+		t->dst[0] = ip.dst;
+		t->proto = ip.proto;
+		l4 = off + (ip.ver_ihl & 15) * 4;
+	} else {
+		struct ipv6_hdr ip;
+
+		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
+			return -DROP_TRUNCATED;
+		__builtin_memcpy(t->src, ip.src, 16);
+		__builtin_memcpy(t->dst, ip.dst, 16);
+		t->proto = ip.next;
+		l4 = off + sizeof(ip);
+	}
+	if (bpf_skb_load_bytes(skb, l4, &h, 8))
+		return -DROP_TRUNCATED;
+	if (has_ports(t->proto)) {
+		t->sport = bpf_ntohs(h.a_be);
+		t->dport = bpf_ntohs(h.b_be);
+	} else if (t->proto == (t->family == 4 ? PROTO_ICMP : PROTO_ICMPV6)) {
+		__u16 tc = bpf_ntohs(h.a_be);
+
+		set_icmp_ports(t, tc, bpf_ntohs(h.c_be));
+	}
+	return 0;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Asking one side's policy about one flow, and keeping the answer in the flow as a stamp: the generation under which
+ * that side allowed it. A packet whose flow carries the current generation needs no policy at all. */
+#pragma once
+#include "conntrack.h"
+#include "endpoint.h"
+#include "report.h"
+
+/* The flow as policy sees it: opener first, destination after translation. */
+struct flow {
+	struct tuple t; /* src: opener; dst: responder, or the backend */
+	__u16 l4;
+	__u16 len; /* of the packet that asks, for the counters */
+};
+
+/* The word that publishes a direction's policy, read once: slot and generation belong together. */
+static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
+{
+	return egress ? *(volatile __u64 *)&ep->egress : *(volatile __u64 *)&ep->ingress;
+}
+
+/* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not.
+ * Returns the generation that allows, or 0. */
+__noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egress, __u32 how)
+{
+	struct query q = {};
+	struct addr_info *remote;
+
+	if (!ep || !f)
+		return 0;
+	/* The word before the address: a member that leaves a set is taken out first, then the generation moves on, so a
+	 * verdict reached with old members carries an old generation and is asked for again. */
+	q.word = policy_word(ep, egress);
+	remote = addr_lookup(f->t.family, egress ? f->t.dst : f->t.src);
+	q.class = class_of(f->t.family, remote);
+	q.l4 = f->l4;
+	q.sport = f->t.sport;
+	q.proto = f->t.proto;
+	q.family = f->t.family;
+	classify(&q);
+	if (q.missing)
+		count_drop(ep->ifindex, DROP_NO_TABLE, egress ? FROM_POD : TO_POD, f->len);
+	if (!(how & (EVENT_REJUDGED | EVENT_REVOKED)))
+		count_rule(q.rule_id, f->len);
+	if (!q.allow && (how & EVENT_REJUDGED))
+		how = (how & ~EVENT_REJUDGED) | EVENT_REVOKED;
+	if (!egress)
+		how |= EVENT_INGRESS;
+	emit_event(&q, &f->t, ep->ifindex, how << 16 | (q.allow ? DROP_NONE : q.missing ? DROP_NO_TABLE : DROP_POLICY));
+	return q.allow ? (__u32)q.word : 0;
+}
+
+/* The flow a tracked packet belongs to. */
+static __always_inline void flow_of(struct flow *f, const struct pkt *p, const struct ct_entry *e, bool orig, __u32 len)
+{
+	f->t = p->t;
+	if (!orig) {
+		__builtin_memcpy(f->t.src, p->t.dst, 16);
+		__builtin_memcpy(f->t.dst, p->t.src, 16);
+		f->t.sport = p->t.dport;
+		f->t.dport = p->t.sport;
+	}
+	if (e->flags & CT_TRANSLATED)
+		__builtin_memcpy(f->t.dst, e->backend, 16);
+	f->l4 = e->l4;
+	f->len = len > 65535 ? 65535 : len;
+}
+
+enum stamp { STAMP_OK, STAMP_DENIED, STAMP_REVOKED };
+
+/* Makes sure ep's side of a tracked flow is allowed under the policy in force. */
+__noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 orig_egress_len)
+{
+	bool orig = orig_egress_len & 1, egress = orig_egress_len & 2;
+	__u32 stamp, gen;
+	struct flow f;
+
+	if (!ep || !p || !e)
+		return STAMP_DENIED;
+	stamp = egress ? e->egress : e->ingress;
+	if (cfg.keep && stamp) {
+		gen = (__u32)policy_word(ep, egress);
+		goto allowed;
+	}
+	flow_of(&f, p, e, orig, orig_egress_len >> 2);
+	gen = judge_side(ep, &f, egress, (stamp ? EVENT_REJUDGED : 0) | (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
+	if (!gen)
+		return stamp ? STAMP_REVOKED : STAMP_DENIED;
+allowed:
+	if (egress)
+		e->egress = gen;
+	else
+		e->ingress = gen;
+	return STAMP_OK;
+}
+
+/* The usual case, inline: one comparison. */
+static __always_inline int side_allowed(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, bool orig, bool egress,
+					__u32 len)
+{
+	__u32 stamp;
+
+	if (e->flags & (CT_FROM_HOST | CT_SELF)) {
+		if (!egress || (e->flags & CT_SELF))
+			return STAMP_OK;
+	}
+	stamp = egress ? e->egress : e->ingress;
+	if (stamp && stamp == (__u32)policy_word(ep, egress))
+		return STAMP_OK;
+	return check_side(ep, p, e, orig | egress << 1 | len << 2);
+}

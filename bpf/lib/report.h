@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is told to the outside: drop counts, rule counts, events. */
+#pragma once
+#include "classify.h"
+
+static __always_inline void count_drop(__u32 ifindex, __u32 reason, enum hook hook, __u32 len)
+{
+	struct drop_key k = { .ifindex = ifindex, .reason = reason, .to_pod = hook == TO_POD };
+	struct counter *c = bpf_map_lookup_elem(&drops, &k), one = { 1, len };
+
+	if (c) {
+		c->packets++;
+		c->bytes += len;
+	} else {
+		bpf_map_update_elem(&drops, &k, &one, BPF_NOEXIST);
+	}
+}
+
+static __always_inline void count_rule(__u32 id, __u32 len)
+{
+	struct counter *c;
+
+	if (!id)
+		return;
+	c = bpf_map_lookup_elem(&rule_stats, &id);
+	if (c) {
+		c->packets++;
+		c->bytes += len;
+	}
+}
+
+/* Whether one more event fits this second's budget of this CPU; suppressed tells what was left out before it. */
+static __always_inline bool event_allowed(__u16 *suppressed)
+{
+	__u32 zero = 0, second = bpf_jiffies64() / (cfg.hz ? cfg.hz : 250);
+	struct event_budget *b = bpf_map_lookup_elem(&event_budgets, &zero);
+
+	if (!b || !cfg.event_rate)
+		return false;
+	if (b->second != second) {
+		b->second = second;
+		b->used = 0;
+	}
+	if (b->used >= cfg.event_rate) {
+		b->suppressed++;
+		return false;
+	}
+	b->used++;
+	*suppressed = b->suppressed > 65535 ? 65535 : b->suppressed;
+	b->suppressed = 0;
+	return true;
+}
+
+/* One new verdict. t has the ends as policy judged them, opener first. */
+__noinline int emit_event(const struct query *q, const struct tuple *t, __u32 ifindex, __u32 flags_reason)
+{
+	__u16 suppressed = 0;
+	struct event *e;
+
+	if (!q || !t || !event_allowed(&suppressed))
+		return 0;
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e)
+		return 0;
+	__builtin_memset(e, 0, sizeof(*e));
+	e->time_ns = bpf_ktime_get_ns();
+	e->ifindex = ifindex;
+	e->slot = q->word >> 32;
+	e->generation = (__u32)q->word;
+	e->rule_id = q->rule_id;
+	e->rule = q->rule;
+	e->reason = flags_reason & 0xffff;
+	e->flags = (flags_reason >> 16) | (t->family == 6 ? EVENT_IPV6 : 0);
+	e->proto = t->proto;
+	e->sport = t->sport;
+	e->dport = q->l4;
+	e->suppressed = suppressed;
+	__builtin_memcpy(e->src, t->src, 16);
+	__builtin_memcpy(e->dst, t->dst, 16);
+	bpf_ringbuf_submit(e, 0);
+	return 0;
+}
