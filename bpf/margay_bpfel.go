@@ -190,7 +190,7 @@ type MargayEvent struct {
 	Suppressed uint16
 	Src        [16]uint8
 	Dst        [16]uint8
-	_          [4]byte
+	Pad        uint32
 }
 
 type MargayEventBudget struct {

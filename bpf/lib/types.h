@@ -280,4 +280,5 @@ struct event {
 	__u16 suppressed; /* events left out before this one, by the rate limit */
 	__u8 src[16]; /* IPv4 in the first 4 bytes */
 	__u8 dst[16];
+	__u32 pad;
 };
