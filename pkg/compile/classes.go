@@ -1,0 +1,216 @@
+package compile
+
+import (
+	"net/netip"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// marks are what is known of a prefix besides its sets. They hold for the prefixes inside it, too.
+type marks uint8
+
+const (
+	markEndpoint marks = 1 << iota // a local endpoint's own address; on single addresses only
+	markService                    // in model.SetServiceAddrs
+	markNode                       // in model.SetNodeAddrs
+	markHost                       // given by the dataplane as an address of this node
+)
+
+func (m marks) flags() AddrFlags {
+	var f uint32
+	if m&markEndpoint != 0 {
+		f |= bpf.AddrEndpoint
+	}
+	if m&markService != 0 {
+		f |= bpf.AddrMayTranslate
+	}
+	if m&(markNode|markHost) != 0 {
+		f |= bpf.AddrHost
+	}
+	return AddrFlags(f)
+}
+
+// Classes turns sets and their members into the class of every address, and knows which entries the kernel has. A
+// prefix has an entry if it is a member of a shown set or is marked; the entry's class is that of all shown sets that
+// the prefix or one around it is in, because a lookup finds nothing but the innermost entry. Not safe for concurrent
+// use.
+type Classes struct {
+	trees  [2]*tree // IPv4, IPv6
+	lists  *setLists
+	sets   map[uint32]*setState
+	parts  map[listID]listID // a list -> those of its sets that are shown; void when that changes
+	byID   []classState
+	byList [2]map[listID]uint32 // the sets of a class -> its id
+	ids    ids
+	owners map[netip.Prefix]model.EndpointID
+	hollow [2][]uint32 // nodes that may have become superfluous
+
+	created []uint32 // since the last call of Created
+	idle    []uint32 // may have no entries any more
+	// Since the last call of Local: local endpoints' addresses that joined or left a set, and whether a prefix did that
+	// may have others inside it.
+	local []netip.Prefix
+	wide  bool
+}
+
+type setState struct {
+	members int
+	shown   bool // entries tell its members apart
+}
+
+type classState struct {
+	family  int // index in trees
+	list    listID
+	entries int
+	used    bool // the id is taken
+}
+
+// NewClasses returns the classes of a kernel without address entries.
+func NewClasses() *Classes {
+	c := &Classes{
+		trees:  [2]*tree{newTree(false), newTree(true)},
+		lists:  newSetLists(),
+		sets:   map[uint32]*setState{},
+		parts:  map[listID]listID{},
+		byID:   []classState{{family: 0, used: true}, {family: 1, used: true}},
+		byList: [2]map[listID]uint32{{0: ClassNone4}, {0: ClassNone6}},
+		ids:    ids{next: 2, limit: 1 << 31},
+		owners: map[netip.Prefix]model.EndpointID{},
+	}
+	return c
+}
+
+// treeOf returns the index of the address's family in Classes.trees, which also is the id of its class without sets.
+func treeOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+func (c *Classes) set(num uint32) *setState {
+	s := c.sets[num]
+	if s == nil {
+		s = &setState{}
+		c.sets[num] = s
+	}
+	return s
+}
+
+// Add makes the prefix, which must be masked, a member of the set.
+func (c *Classes) Add(p netip.Prefix, set uint32) {
+	f := treeOf(p.Addr())
+	t := c.trees[f]
+	i := t.insert(keyOf(p.Addr()), uint8(p.Bits()))
+	if own := c.lists.with(t.nodes[i].own, set); own != t.nodes[i].own {
+		t.nodes[i].own = own
+		c.set(set).members++
+		c.changed(f, i, set)
+	}
+}
+
+// Remove takes the prefix out of the set.
+func (c *Classes) Remove(p netip.Prefix, set uint32) {
+	f := treeOf(p.Addr())
+	t := c.trees[f]
+	i, ok := t.find(keyOf(p.Addr()), uint8(p.Bits()))
+	if !ok || !c.lists.has(t.nodes[i].own, set) {
+		return
+	}
+	t.nodes[i].own = c.lists.without(t.nodes[i].own, set)
+	c.set(set).members--
+	c.hollow[f] = append(c.hollow[f], i)
+	c.changed(f, i, set)
+}
+
+// changed notes that a node joined or left a set.
+func (c *Classes) changed(f int, i, set uint32) {
+	t := c.trees[f]
+	if c.set(set).shown {
+		t.dirty(i)
+	}
+	switch n := &t.nodes[i]; {
+	case n.bits != t.full:
+		c.wide = true
+	case n.marks&markEndpoint != 0:
+		c.local = append(c.local, t.prefix(n))
+	}
+}
+
+// mark sets or clears marks of a prefix.
+func (c *Classes) mark(p netip.Prefix, m marks, on bool) {
+	f := treeOf(p.Addr())
+	t := c.trees[f]
+	i, ok := t.find(keyOf(p.Addr()), uint8(p.Bits()))
+	if !ok {
+		if !on {
+			return
+		}
+		i = t.insert(keyOf(p.Addr()), uint8(p.Bits()))
+	}
+	was := t.nodes[i].marks
+	if on {
+		t.nodes[i].marks |= m
+	} else {
+		t.nodes[i].marks &^= m
+		c.hollow[f] = append(c.hollow[f], i)
+	}
+	if t.nodes[i].marks != was {
+		t.dirty(i)
+	}
+}
+
+// Own says which local endpoint an address belongs to; its entry is written again even if only that changed.
+func (c *Classes) Own(p netip.Prefix, owner model.EndpointID) {
+	c.mark(p, markEndpoint, true)
+	c.owners[p] = owner
+	t := c.trees[treeOf(p.Addr())]
+	i, _ := t.find(keyOf(p.Addr()), uint8(p.Bits()))
+	t.nodes[i].state |= nodeTouched
+	t.dirty(i)
+}
+
+// Disown says that an address belongs to no local endpoint any more.
+func (c *Classes) Disown(p netip.Prefix) {
+	c.mark(p, markEndpoint, false)
+	delete(c.owners, p)
+}
+
+// Members returns the sets that the address is in, shown or not, ascending.
+func (c *Classes) Members(a netip.Addr) []uint32 {
+	var all listID
+	c.trees[treeOf(a)].around(keyOf(a), func(n *node) { all = c.lists.union(all, n.own) })
+	return c.lists.sets(all)
+}
+
+// Lookup returns the entry that the kernel finds for the address, or one without prefix if there is none.
+func (c *Classes) Lookup(a netip.Addr) AddrChange {
+	t := c.trees[treeOf(a)]
+	n := &t.nodes[t.longest(keyOf(a), t.full, func(n *node) bool { return n.state&nodePresent != 0 })]
+	if n.state&nodePresent == 0 {
+		return AddrChange{Class: uint32(treeOf(a))}
+	}
+	p := t.prefix(n)
+	return AddrChange{Prefix: p, Class: n.class, Flags: AddrFlags(n.flags), Endpoint: c.owners[p]}
+}
+
+// Class returns a class by its id; not ok if there is none.
+func (c *Classes) Class(id uint32) (Class, bool) {
+	if id >= uint32(len(c.byID)) || !c.byID[id].used {
+		return Class{}, false
+	}
+	s := c.byID[id]
+	return Class{ID: id, Family: uint8(4 + 2*s.family), Sets: c.lists.sets(s.list)}, true
+}
+
+// All returns every class, by ascending id.
+func (c *Classes) All() []Class {
+	all := make([]Class, 0, len(c.byID))
+	for id := range c.byID {
+		if class, ok := c.Class(uint32(id)); ok {
+			all = append(all, class)
+		}
+	}
+	return all
+}
