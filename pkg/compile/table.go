@@ -1,4 +1,137 @@
 package compile
 
-// Table is one compiled policy.
-type Table struct{ ID TableID }
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// NoRule is the Outcome.Rule of a verdict that no entry of the match table reached: deny.
+const NoRule = 0xffff
+
+// cellsPerBlock is the number of values in a bpf.CellBlock.
+const cellsPerBlock = len(bpf.CellBlock{}.Cell)
+
+// Table is one compiled policy: a Program and, unless Slot has SLOT_INTERPRET, its decision table for the classes known
+// when it was built. Its exported slices are the kernel's arrays, one element a value. Only SetRow changes a Table, and
+// only its Rows.
+type Table struct {
+	ID        TableID // given by the compiler
+	Direction model.Direction
+	Program   *Program
+	Slot      bpf.Slot // the shape; Classifier and Generation are left to who publishes it
+
+	L4 []bpf.L4Page
+	// Rows is class -> row. Its length is the capacity: a power of two, a quarter or more of it free for new classes.
+	Rows     []bpf.CellBlock
+	RowBlk   []bpf.CellBlock
+	Cells    []bpf.CellBlock
+	Outcomes []bpf.Outcome
+
+	refers []uint32          // set numbers in Program, ascending
+	rowOf  map[string]uint16 // signature -> row
+	allows []uint32          // by block: which of its cells allow
+	used   []uint64          // entries that are seen in some cell
+	holds  []uint64          // entries whose address conditions hold for some class
+}
+
+// Interpreted reports whether the table has no cells, so that the program walks the match table.
+func (t *Table) Interpreted() bool { return t.Slot.Flags&bpf.SlotInterpret != 0 }
+
+// Row returns the row of the class. Not ok: the table has none for what the class is a member of, and must be built
+// again. An interpreted table needs no rows; the answer is 0.
+func (t *Table) Row(c Class) (row uint16, ok bool) {
+	if t.Interpreted() {
+		return 0, true
+	}
+	row, ok = t.rowOf[string(t.signature(c))]
+	return row, ok
+}
+
+// SetRow records the row of a class in Rows. False: the class is beyond its capacity, and the table must be built again.
+func (t *Table) SetRow(class uint32, row uint16) bool {
+	if t.Interpreted() {
+		return true
+	}
+	block := int(class) / cellsPerBlock
+	if block >= len(t.Rows) {
+		return false
+	}
+	t.Rows[block].Cell[int(class)%cellsPerBlock] = row
+	return true
+}
+
+// Bytes is the size of the decision table in the kernel, without the match table.
+func (t *Table) Bytes() int {
+	return len(t.L4)*binary.Size(bpf.L4Page{}) +
+		(len(t.Rows)+len(t.RowBlk)+len(t.Cells))*binary.Size(bpf.CellBlock{}) +
+		len(t.Outcomes)*binary.Size(bpf.Outcome{})
+}
+
+// Refers returns the set numbers the table tells apart, ascending. The caller must not change it.
+func (t *Table) Refers() []uint32 { return t.refers }
+
+// SameOutcomes reports whether every packet has the same outcome in both rows: deciding rule, passes and logs. Of an
+// interpreted table that is not known: false.
+func (t *Table) SameOutcomes(rowA, rowB uint16) bool {
+	return rowA == rowB && !t.Interpreted() // equal rows are one row
+}
+
+// Narrower reports whether some packet is allowed in row from and denied in row to. Of an interpreted table that is not
+// known: true.
+func (t *Table) Narrower(from, to uint16) bool {
+	if t.Interpreted() {
+		return true
+	}
+	for b := range int(t.Slot.Blocks) {
+		if t.allows[t.block(from, b)]&^t.allows[t.block(to, b)] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// block is the number of the b-th block of cells of a row.
+func (t *Table) block(row uint16, b int) uint16 {
+	at := int(row)*int(t.Slot.Blocks) + b
+	return t.RowBlk[at/cellsPerBlock].Cell[at%cellsPerBlock]
+}
+
+// Shadowed returns the API rules that some known class fits by its addresses, but that never decide, pass or log
+// because rules before them take every such packet. Rules whose sets have no members now are not among them. In the
+// order of the match table; nil for an interpreted table.
+func (t *Table) Shadowed() []model.RuleID {
+	if t.Interpreted() {
+		return nil
+	}
+	used, holds := map[model.RuleID]bool{}, map[model.RuleID]bool{}
+	for i, id := range t.Program.IDs {
+		if t.Program.Rules[i].Action == bpf.RuleSkip {
+			continue
+		}
+		used[id] = used[id] || bitmap(t.used).has(i)
+		holds[id] = holds[id] || bitmap(t.holds).has(i)
+	}
+	var out []model.RuleID
+	for _, id := range t.Program.IDs {
+		if id.Point == model.AtRule && holds[id] && !used[id] {
+			out = append(out, id)
+			holds[id] = false
+		}
+	}
+	return out
+}
+
+// signature is what the table can tell of a class: its family and those of its sets that rules refer to.
+func (t *Table) signature(c Class) []byte {
+	key := make([]byte, 1, 32)
+	key[0] = c.Family
+	for _, s := range c.Sets {
+		if _, ok := slices.BinarySearch(t.refers, s); ok {
+			key = binary.LittleEndian.AppendUint32(key, s)
+		}
+	}
+	return key
+}
