@@ -65,6 +65,12 @@ func (f *cellFiller) group(from, end, sport int) {
 	decides := int(f.walk(nil).Rule)
 	cut := from + sort.SearchInts(f.first[from:end], decides)
 	for i := from; i < cut; i++ {
+		// Mostly the column's first entry decides. It is known to be one that does if it has decided before.
+		first := f.first[i]
+		if o := f.b.plain[first]; o != 0 && first < int(f.generic[0]) && f.holds.has(first) {
+			f.line[i*stride+sport] = o
+			continue
+		}
 		f.line[i*stride+sport] = f.cell(&f.b.columns.list[i])
 	}
 	if cut == end {
