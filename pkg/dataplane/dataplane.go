@@ -1,0 +1,73 @@
+// Package dataplane enforces what the calculation graph decided. It is the one place where the order of kernel writes
+// is laid down. It knows nothing of Kubernetes.
+package dataplane
+
+import (
+	"context"
+	"time"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Dataplane brings the kernel to a desired state, differences first.
+//
+// Not safe for concurrent use: one loop owns it.
+type Dataplane interface {
+	// Apply adds ch to what is desired and writes the difference. On an error what was enforced stays enforced, what
+	// is still to be written is remembered, and the next Apply (with or without changes) tries again from there.
+	// The error names each endpoint or map concerned.
+	Apply(ctx context.Context, ch model.Changes) error
+	// Resync makes the next Apply read the kernel's state again and repair what somebody else has changed in it.
+	Resync()
+	// Wake delivers when the dataplane itself has something to do (an interface came, an address changed): call Apply.
+	Wake() <-chan struct{}
+	// Sweep removes expired flows.
+	Sweep() error
+	// Close lets go of everything and leaves it enforced.
+	Close() error
+}
+
+// Config is what a dataplane can be told.
+type Config struct {
+	BPFFS      string // where bpffs is, or is to be mounted
+	Instance   string // tells agents on one machine apart
+	Prefix     string // of workload interfaces
+	MapEntries map[string]uint32
+
+	MarkSeen, MarkJudge, MarkOwn uint32
+
+	Shortcut  bool // pod to pod on this node past the host stack
+	StrictTCP bool // drop mid-flow TCP packets of unknown flows
+	Keep      bool // existingConnections: keep
+	HostDrop  bool // defaultEndpointToHostAction: Drop
+	EventRate uint32
+	Timeouts  Timeouts
+	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
+	Interpret bool
+}
+
+// Timeouts of flows by protocol and state.
+type Timeouts struct {
+	TCPSyn, TCPEstablished, TCPFin, UDP, ICMP, Other time.Duration
+}
+
+// Defaults is the configuration a node gets when nothing else is said.
+func Defaults() Config {
+	return Config{
+		BPFFS:     "/sys/fs/bpf",
+		Prefix:    "cali",
+		MarkSeen:  0x00010000,
+		MarkJudge: 0x00020000,
+		MarkOwn:   0x00040000,
+		Shortcut:  true,
+		EventRate: 1000,
+		Timeouts: Timeouts{
+			TCPSyn:         20 * time.Second,
+			TCPEstablished: time.Hour,
+			TCPFin:         30 * time.Second,
+			UDP:            60 * time.Second,
+			ICMP:           5 * time.Second,
+			Other:          10 * time.Minute,
+		},
+	}
+}
