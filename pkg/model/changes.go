@@ -40,7 +40,7 @@ type EndpointPolicy struct {
 // DirectionPolicy is the ordered policy of one direction. Immutable; endpoints with the same policy share the pointer.
 type DirectionPolicy struct {
 	Direction Direction
-	Tiers     []TierPolicy    // only tiers with a policy for this direction, in evaluation order
+	Tiers     []TierPolicy   // only tiers with a policy for this direction, in evaluation order
 	Profiles  []*PolicyRules // in order; reached when every tier passed; no match in any of them: deny
 }
 
