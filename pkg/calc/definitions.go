@@ -1,0 +1,209 @@
+package calc
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// kind is the kind of a definition, and the prefix of the ids of its sets.
+type kind string
+
+const (
+	kindSelector     kind = "s"    // what a selector selects
+	kindNamedPort    kind = "n"    // endpoints a selector selects, by the port they expose under a name
+	kindServicePort  kind = "svc"  // backends of a Service, by port
+	kindServiceAddrs kind = "svca" // backends of a Service
+)
+
+// byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
+func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort }
+
+// definitionKey says what a rule refers to, in canonical form.
+type definitionKey struct {
+	kind     kind
+	selector string           // kindSelector, kindNamedPort
+	name     string           // kindNamedPort
+	protocol uint8            // kindNamedPort: the only protocol, 0 for any
+	service  model.ServiceKey // kindServicePort, kindServiceAddrs
+}
+
+// portKey is the protocol and port number of one set of a definition; zero for a kind that is not by port.
+type portKey struct {
+	protocol uint8
+	port     uint16
+}
+
+func (k portKey) compare(o portKey) int {
+	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.port, o.port))
+}
+
+// definition is something rules refer to and the sets it stands for at the moment. It exists while a rule uses it.
+type definition struct {
+	key       definitionKey
+	selection *selection // kindSelector, kindNamedPort
+	sets      map[portKey]*set
+	ports     []portKey // of the sets, ascending, as the rules that use it know them
+	users     map[*ruleset]struct{}
+}
+
+// id hashes the definition and port. The selector is last because it is the only part that can hold any byte.
+func (k definitionKey) id(p portKey) model.SetID {
+	text := fmt.Sprintf("%s\x00%s\x00%d\x00%s\x00%s\x00%d\x00%d\x00%s",
+		k.kind, k.name, k.protocol, k.service.Namespace, k.service.Name, p.protocol, p.port, k.selector)
+	sum := sha256.Sum256([]byte(text))
+	return model.SetID(string(k.kind) + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
+}
+
+// text describes one set of the definition to people.
+func (k definitionKey) text(p portKey) string {
+	switch k.kind {
+	case kindSelector:
+		return "selector " + k.selector
+	case kindNamedPort:
+		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, k.selector)
+	case kindServicePort:
+		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
+	}
+	return fmt.Sprintf("service %s", k.service)
+}
+
+func protocolName(p uint8) string {
+	switch p {
+	case model.ProtoTCP:
+		return "tcp"
+	case model.ProtoUDP:
+		return "udp"
+	case model.ProtoSCTP:
+		return "sctp"
+	}
+	return strconv.Itoa(int(p))
+}
+
+// bySelector returns the definition of everything the selector selects.
+func (x *setIndex) bySelector(sel *selector.Selector) *definition {
+	key := definitionKey{kind: kindSelector, selector: sel.String()}
+	if d := x.definitions[key]; d != nil {
+		return d
+	}
+	d := x.define(key)
+	d.selection = x.labels.add(sel)
+	d.selection.addrs = d
+	x.fill(d)
+	return d
+}
+
+// byNamedPort returns the definition of the endpoints the selector selects that expose the port under that name, with
+// that protocol unless it is nil.
+func (x *setIndex) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
+	key := definitionKey{kind: kindNamedPort, selector: sel.String(), name: name}
+	if protocol != nil {
+		key.protocol = *protocol
+	}
+	if d := x.definitions[key]; d != nil {
+		return d
+	}
+	d := x.define(key)
+	d.selection = x.labels.add(sel)
+	if d.selection.ports == nil {
+		d.selection.ports = map[string][]*definition{}
+	}
+	d.selection.ports[name] = append(d.selection.ports[name], d)
+	x.fill(d)
+	return d
+}
+
+// byService returns the definition of the backends of a Service: kindServicePort or kindServiceAddrs.
+func (x *setIndex) byService(k kind, service model.ServiceKey) *definition {
+	key := definitionKey{kind: k, service: service}
+	if d := x.definitions[key]; d != nil {
+		return d
+	}
+	d := x.define(key)
+	for id := range x.slicesOf[service] {
+		x.addSlice(d, x.slices[id], 1)
+	}
+	d.ports = d.livePorts()
+	return d
+}
+
+func (x *setIndex) define(key definitionKey) *definition {
+	d := &definition{key: key, sets: map[portKey]*set{}, users: map[*ruleset]struct{}{}}
+	x.definitions[key] = d
+	if !key.kind.byPort() {
+		x.setOf(d, portKey{})
+	}
+	return d
+}
+
+// fill counts in the members of a new definition.
+func (x *setIndex) fill(d *definition) {
+	for g := range d.selection.groups {
+		for _, it := range g.items {
+			x.addItem(d, it, 1)
+		}
+	}
+	d.ports = d.livePorts()
+}
+
+// undefine drops a definition no rule uses, and its sets.
+func (x *setIndex) undefine(d *definition) {
+	delete(x.definitions, d.key)
+	for _, s := range d.sets {
+		x.drop(s)
+	}
+	s := d.selection
+	if s == nil {
+		return
+	}
+	if d.key.kind == kindSelector {
+		s.addrs = nil
+	} else {
+		s.ports[d.key.name] = slices.DeleteFunc(s.ports[d.key.name], func(o *definition) bool { return o == d })
+		if len(s.ports[d.key.name]) == 0 {
+			delete(s.ports, d.key.name)
+		}
+	}
+	x.labels.removeUnused(s)
+}
+
+// livePorts returns the ports of the sets that have members.
+func (d *definition) livePorts() []portKey {
+	var live []portKey
+	for k, s := range d.sets {
+		if len(s.members) > 0 {
+			live = append(live, k)
+		}
+	}
+	slices.SortFunc(live, portKey.compare)
+	return live
+}
+
+// settlePorts drops the sets of definitions by port that have lost their last member, and returns the rulesets that
+// must be built again because sets came or went.
+func (x *setIndex) settlePorts() []*ruleset {
+	var stale []*ruleset
+	for d := range x.repopulated {
+		live := d.livePorts()
+		for k, s := range d.sets {
+			if len(s.members) == 0 {
+				delete(d.sets, k)
+				x.drop(s)
+			}
+		}
+		if !slices.Equal(live, d.ports) {
+			d.ports = live
+			for rs := range d.users {
+				stale = append(stale, rs)
+			}
+		}
+	}
+	clear(x.repopulated)
+	return stale
+}

@@ -1,0 +1,160 @@
+package calc
+
+import (
+	"slices"
+	"unique"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// updateEndpoints replaces endpoints; nil ones are removed.
+func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
+	unsettled := map[model.EndpointID]struct{}{}
+	for id, now := range updates {
+		was := g.endpoints[id]
+		if was == nil && now == nil || was != nil && now != nil && g.same(was, now) {
+			continue
+		}
+		delete(g.endpoints, id)
+		var ep *endpoint
+		if now != nil {
+			ep = g.newEndpoint(now)
+			g.endpoints[id] = ep
+		}
+		if was != nil {
+			g.sets.exit(&was.item)
+			g.sets.labels.leave(&was.item)
+		}
+		g.reclaim(id, was, ep, unsettled)
+	}
+	for id := range unsettled {
+		g.settleLocal(id)
+	}
+}
+
+func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
+	ep := &endpoint{item: item{addrs: now.Addrs}, node: unique.Make(now.Node)}
+	if g.isLocal(now.Node) {
+		ep.iface = now.Iface
+	}
+	g.sets.labels.join(&ep.item, identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
+	g.sets.enter(&ep.item)
+	return ep
+}
+
+// same reports whether the stored endpoint has the value already.
+func (g *Graph) same(was *endpoint, now *model.Endpoint) bool {
+	return was.node.Value() == now.Node && (was.iface == now.Iface || !g.isLocal(now.Node)) &&
+		slices.Equal(was.addrs, now.Addrs) &&
+		was.group.identity.equal(identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
+}
+
+func (g *Graph) isLocal(node string) bool { return g.node == "" || node == g.node }
+
+// localIndex holds the endpoints of this node and the policies that apply to them.
+type localIndex struct {
+	labels    *labelIndex // of local endpoints and policy selectors
+	endpoints map[model.EndpointID]*localEndpoint
+	claims    map[string][]model.EndpointID // endpoints that say they own an interface, sorted
+}
+
+// localEndpoint is an endpoint of this node that is enforced.
+type localEndpoint struct {
+	item   // in the local index
+	id     model.EndpointID
+	iface  string
+	policy *model.EndpointPolicy // as of the last flush; nil if there was none
+}
+
+func newLocalIndex() *localIndex {
+	return &localIndex{
+		labels:    newLabelIndex(),
+		endpoints: map[model.EndpointID]*localEndpoint{},
+		claims:    map[string][]model.EndpointID{},
+	}
+}
+
+// reclaim notes that an endpoint changed and which interface it claims now, and adds to unsettled every endpoint that
+// may have become local or stopped being so.
+func (g *Graph) reclaim(id model.EndpointID, was, now *endpoint, unsettled map[model.EndpointID]struct{}) {
+	if was != nil && g.isLocal(was.node.Value()) {
+		unsettled[id] = struct{}{}
+		rest := slices.DeleteFunc(g.local.claims[was.iface], func(o model.EndpointID) bool { return o == id })
+		g.local.claims[was.iface] = rest
+		if len(rest) == 0 {
+			delete(g.local.claims, was.iface)
+		} else {
+			unsettled[rest[0]] = struct{}{}
+		}
+	}
+	if now != nil && g.isLocal(now.node.Value()) {
+		unsettled[id] = struct{}{}
+		if !g.ownsIface(now) {
+			return
+		}
+		others := g.local.claims[now.iface]
+		if len(others) > 0 {
+			unsettled[others[0]] = struct{}{}
+		}
+		i, _ := slices.BinarySearchFunc(others, id, model.EndpointID.Compare)
+		g.local.claims[now.iface] = slices.Insert(others, i, id)
+	}
+}
+
+// ownsIface reports whether the interface matters for a local endpoint and it has one.
+func (g *Graph) ownsIface(ep *endpoint) bool { return g.node != "" && ep.iface != "" }
+
+// enforced reports whether the endpoint is local and has an interface to itself: the lowest id that claims it wins.
+func (g *Graph) enforced(id model.EndpointID, ep *endpoint) bool {
+	if g.node == "" {
+		return true
+	}
+	return ep.node.Value() == g.node && ep.iface != "" && g.local.claims[ep.iface][0] == id
+}
+
+// settleLocal brings one endpoint of the local index up to date.
+func (g *Graph) settleLocal(id model.EndpointID) {
+	was, ep := g.local.endpoints[id], g.endpoints[id]
+	if ep == nil || !g.enforced(id, ep) {
+		if was != nil {
+			delete(g.local.endpoints, id)
+			g.leaveLocal(was)
+		}
+		return
+	}
+	if was != nil && was.iface == ep.iface && slices.Equal(was.addrs, ep.addrs) &&
+		was.group.identity.equal(ep.group.identity) {
+		return
+	}
+	now := &localEndpoint{item: item{addrs: ep.addrs}, id: id, iface: ep.iface}
+	now.local = now
+	g.local.labels.join(&now.item, ep.group.identity)
+	g.local.endpoints[id] = now
+	g.dirty.endpoints[id] = struct{}{}
+	if len(now.group.items) == 1 {
+		g.regroup(now.group)
+	}
+	if was != nil {
+		now.policy = was.policy
+		g.leaveLocal(was)
+	}
+}
+
+func (g *Graph) leaveLocal(was *localEndpoint) {
+	g.dirty.endpoints[was.id] = struct{}{}
+	g.local.labels.leave(&was.item)
+	if len(was.group.items) == 0 {
+		g.regroup(was.group)
+	}
+}
+
+// regroup notes what depends on a group of the local index that came into being or died.
+func (g *Graph) regroup(gr *group) {
+	g.dirty.groups[gr] = struct{}{}
+	for s := range gr.matches {
+		g.dirty.selections[s] = struct{}{}
+	}
+	for _, name := range gr.profiles {
+		g.dirty.profiles[name] = struct{}{}
+	}
+}

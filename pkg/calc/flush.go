@@ -1,0 +1,119 @@
+package calc
+
+import (
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Flush works out the consequences of what has been applied and returns what they change. Until the first InSync has
+// been applied it does nothing and returns a Changes with InSync false; the first Flush afterwards returns everything,
+// the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; endpoint policies are
+// shared and immutable.
+func (g *Graph) Flush() model.Changes {
+	if g.inSync = g.inSync || g.pending.inSync; !g.inSync {
+		return model.Changes{}
+	}
+	in := g.pending
+	g.pending = pending{}
+
+	// The state of the datastore, and with it the members of the sets that rules refer to so far.
+	g.updateTiers(in.tiers)
+	for name, p := range in.profiles {
+		g.updateProfile(name, p)
+	}
+	for id, ns := range in.networkSets {
+		g.updateNetworkSet(id, ns)
+	}
+	g.updateEndpoints(in.endpoints)
+	for id, s := range in.slices {
+		g.sets.updateSlice(id, s)
+	}
+	g.updateReserved(in.services, in.nodes)
+
+	// Policies and profiles that apply on this node now, and their rules: new ones, changed ones, and those that refer
+	// to a port that appeared or vanished. This makes new sets and leaves others without a use.
+	for key, p := range in.policies {
+		g.updatePolicy(key, p)
+	}
+	g.activate()
+	for _, rs := range g.sets.settlePorts() {
+		g.dirty.rulesets[rs] = struct{}{}
+	}
+	g.buildRules()
+	g.sets.dropUnused()
+
+	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}
+	g.dirty.reset()
+	return out
+}
+
+// dirty is what Flush has yet to look at again. It is empty between flushes.
+type dirty struct {
+	selections map[*selection]struct{}       // of the local index: matching some group or none may have changed
+	policies   map[*policy]struct{}          // may have become active or inactive, or changed
+	profiles   map[string]struct{}           // likewise
+	rulesets   map[*ruleset]struct{}         // to be built again
+	groups     map[*group]struct{}           // of the local index: matched by other policies, or by changed ones
+	endpoints  map[model.EndpointID]struct{} // local ones that came, changed or left
+}
+
+func newDirty() dirty {
+	return dirty{
+		selections: map[*selection]struct{}{},
+		policies:   map[*policy]struct{}{},
+		profiles:   map[string]struct{}{},
+		rulesets:   map[*ruleset]struct{}{},
+		groups:     map[*group]struct{}{},
+		endpoints:  map[model.EndpointID]struct{}{},
+	}
+}
+
+func (d *dirty) reset() {
+	clear(d.selections)
+	clear(d.policies)
+	clear(d.profiles)
+	clear(d.rulesets)
+	clear(d.groups)
+	clear(d.endpoints)
+}
+
+// updateNetworkSet replaces one network set; nil removes it.
+func (g *Graph) updateNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
+	was := g.networkSets[id]
+	delete(g.networkSets, id)
+	if now != nil {
+		ns := &networkSet{item{nets: now.Nets}}
+		g.sets.labels.join(&ns.item, identity{labels: now.Labels, profiles: now.Profiles})
+		g.sets.enter(&ns.item)
+		g.networkSets[id] = ns
+	}
+	if was != nil {
+		g.sets.exit(&was.item)
+		g.sets.labels.leave(&was.item)
+	}
+}
+
+// updateReserved keeps the sets that no rule refers to.
+func (g *Graph) updateReserved(services map[model.ServiceKey]*model.Service, nodes map[string]*model.Node) {
+	for key, now := range services {
+		var before, after []netip.Addr
+		if was := g.services[key]; was != nil {
+			before = was.Addrs
+		}
+		delete(g.services, key)
+		if now != nil {
+			after = now.Addrs
+			g.services[key] = now
+		}
+		g.sets.replaceAddrs(model.SetServiceAddrs, before, after)
+	}
+	if now, ok := nodes[g.node]; ok {
+		var after []netip.Addr
+		if now != nil {
+			after = now.Addrs
+		}
+		g.sets.replaceAddrs(model.SetNodeAddrs, g.nodeAddrs, after)
+		g.nodeAddrs = after
+	}
+}

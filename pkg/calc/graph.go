@@ -1,0 +1,125 @@
+// Package calc is the calculation graph: it takes what the datastore says and works out what every endpoint of this
+// node must enforce. It is pure and belongs to one goroutine.
+//
+// Apply only notes the newest value of every object. Flush brings the indexes up to date in one visible order:
+//
+//	labels.go, selections.go   which selectors match which endpoints and network sets, profile labels inherited
+//	sets.go, definitions.go,   the address sets rules refer to and their members, counted
+//	services.go
+//	policies.go, rules.go      which policies and profiles apply on this node, their rules with sets resolved
+//	tiers.go, resolve.go       the ordered policy of every local endpoint
+//
+// What a flush says depends on the present state of the datastore and on what earlier flushes said, never on the order
+// in which the state came about.
+package calc
+
+import (
+	"net/netip"
+	"unique"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Graph is the calculation graph of one node. Not safe for concurrent use.
+type Graph struct {
+	node    string
+	inSync  bool
+	pending pending
+
+	// What the datastore says, as of the last flush. Profile labels, endpoint slices and network sets' contents are
+	// kept by the indexes.
+	endpoints   map[model.EndpointID]*endpoint
+	networkSets map[model.NetworkSetID]*networkSet
+	profiles    map[string]*profile
+	policies    map[model.PolicyKey]*policy
+	services    map[model.ServiceKey]*model.Service
+	nodeAddrs   []netip.Addr // of the node named node
+	tiers       tiers
+
+	sets   *setIndex
+	local  *localIndex
+	result *resolver
+	dirty  dirty
+}
+
+// endpoint is one endpoint of the cluster: little, because there may be very many.
+type endpoint struct {
+	item  // in the cluster-wide index
+	node  unique.Handle[string]
+	iface string // empty unless the endpoint is on this node
+}
+
+// networkSet is one network set.
+type networkSet struct {
+	item // in the cluster-wide index
+}
+
+// New returns the graph of the named node. With an empty name every endpoint is local, whatever its node and
+// interface: for tools that judge both sides of a connection.
+func New(node string) *Graph {
+	return &Graph{
+		node:        node,
+		endpoints:   map[model.EndpointID]*endpoint{},
+		networkSets: map[model.NetworkSetID]*networkSet{},
+		profiles:    map[string]*profile{},
+		policies:    map[model.PolicyKey]*policy{},
+		services:    map[model.ServiceKey]*model.Service{},
+		tiers:       builtinTiers(),
+		sets:        newSetIndex(),
+		local:       newLocalIndex(),
+		result:      newResolver(),
+		dirty:       newDirty(),
+	}
+}
+
+// Apply notes the updates, which are shared with the caller and must not change any more. Of several updates of one
+// object the last counts. It takes effect with the next Flush.
+func (g *Graph) Apply(updates []model.Update) {
+	for _, u := range updates {
+		g.pending.note(u)
+	}
+}
+
+// pending is what has been applied since the last flush, by object. Nil values are absent objects.
+type pending struct {
+	endpoints   map[model.EndpointID]*model.Endpoint
+	profiles    map[string]*model.Profile
+	tiers       map[string]*model.Tier
+	policies    map[model.PolicyKey]*model.Policy
+	networkSets map[model.NetworkSetID]*model.NetworkSet
+	services    map[model.ServiceKey]*model.Service
+	slices      map[model.EndpointSliceID]*model.EndpointSlice
+	nodes       map[string]*model.Node
+	inSync      bool
+}
+
+func (p *pending) note(u model.Update) {
+	switch u := u.(type) {
+	case model.EndpointUpdate:
+		put(&p.endpoints, u.ID, u.Endpoint)
+	case model.ProfileUpdate:
+		put(&p.profiles, u.Name, u.Profile)
+	case model.TierUpdate:
+		put(&p.tiers, u.Name, u.Tier)
+	case model.PolicyUpdate:
+		put(&p.policies, u.Key, u.Policy)
+	case model.NetworkSetUpdate:
+		put(&p.networkSets, u.ID, u.Set)
+	case model.ServiceUpdate:
+		put(&p.services, u.Key, u.Service)
+	case model.EndpointSliceUpdate:
+		put(&p.slices, u.ID, u.Slice)
+	case model.NodeUpdate:
+		put(&p.nodes, u.Name, u.Node)
+	case model.InSync:
+		p.inSync = true
+	}
+}
+
+// put sets m[k] = v in a map that is made when first needed.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}

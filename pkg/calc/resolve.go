@@ -1,0 +1,126 @@
+package calc
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// resolver holds the policy of every group of local endpoints and shares what is equal.
+type resolver struct {
+	groups map[*group][2]*sharedPolicy // by direction
+	shared map[string]*sharedPolicy    // by key
+	serial uint64                      // the last one given to a ruleset
+}
+
+// sharedPolicy is the policy of one direction and the number of groups that have it.
+type sharedPolicy struct {
+	key    string
+	policy *model.DirectionPolicy
+	groups int
+}
+
+func newResolver() *resolver {
+	return &resolver{groups: map[*group][2]*sharedPolicy{}, shared: map[string]*sharedPolicy{}}
+}
+
+// resolve works out the policy of the local endpoints it may have changed for, and returns the real differences.
+func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
+	g.resolveGroups()
+	var out map[model.EndpointID]*model.EndpointPolicy
+	for id := range g.dirty.endpoints {
+		ep := g.local.endpoints[id]
+		if ep == nil {
+			put(&out, id, nil)
+			continue
+		}
+		both := g.result.groups[ep.group]
+		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs,
+			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
+		if was := ep.policy; was == nil || !equalEndpointPolicies(was, now) {
+			ep.policy = now
+			put(&out, id, now)
+		}
+	}
+	return out
+}
+
+func equalEndpointPolicies(a, b *model.EndpointPolicy) bool {
+	return a.ID == b.ID && a.Iface == b.Iface && slices.Equal(a.Addrs, b.Addrs) &&
+		a.Ingress == b.Ingress && a.Egress == b.Egress
+}
+
+// resolveGroups resolves the dirty groups, and marks their endpoints dirty if the policy of the group changed. Nothing
+// is released before everything has been acquired, so that a policy that only changes hands keeps its pointer.
+func (g *Graph) resolveGroups() {
+	var released []*sharedPolicy
+	for gr := range g.dirty.groups {
+		was, existed := g.result.groups[gr]
+		if existed {
+			released = append(released, was[:]...)
+		}
+		if len(gr.items) == 0 {
+			delete(g.result.groups, gr)
+			continue
+		}
+		policies := g.policiesOf(gr)
+		now := [2]*sharedPolicy{g.direction(gr, policies, model.Ingress), g.direction(gr, policies, model.Egress)}
+		if now == was {
+			continue
+		}
+		g.result.groups[gr] = now
+		for _, it := range gr.items {
+			g.dirty.endpoints[it.local.id] = struct{}{}
+		}
+	}
+	for _, s := range released {
+		if s.groups--; s.groups == 0 {
+			delete(g.result.shared, s.key)
+		}
+	}
+}
+
+// direction returns the policy of a group for one direction, made of its policies in evaluation order, and counts the
+// group in.
+func (g *Graph) direction(gr *group, policies []*policy, d model.Direction) *sharedPolicy {
+	key := []byte{byte(d)}
+	dp := &model.DirectionPolicy{Direction: d}
+	for _, p := range policies {
+		rs := p.rules[d]
+		if rs == nil {
+			continue
+		}
+		if n := len(dp.Tiers); n == 0 || dp.Tiers[n-1].Name != p.value.Tier {
+			tier := model.TierPolicy{Name: p.value.Tier, Default: g.tiers.defaultAction(p.value.Tier)}
+			dp.Tiers = append(dp.Tiers, tier)
+			key = append(key, 't', byte(tier.Default))
+			key = binary.AppendUvarint(key, uint64(len(tier.Name)))
+			key = append(key, tier.Name...)
+		}
+		tier := &dp.Tiers[len(dp.Tiers)-1]
+		tier.Policies = append(tier.Policies, rs.rules)
+		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
+	}
+	for _, name := range gr.profiles {
+		if p := g.profiles[name]; p != nil && p.rules[d] != nil {
+			dp.Profiles = append(dp.Profiles, p.rules[d].rules)
+			key = binary.AppendUvarint(append(key, 'r'), p.rules[d].serial)
+		}
+	}
+	s := g.result.shared[string(key)]
+	if s == nil {
+		s = &sharedPolicy{key: string(key), policy: dp}
+		g.result.shared[s.key] = s
+	}
+	s.groups++
+	return s
+}
+
+// sortPolicies sorts into evaluation order.
+func sortPolicies(all []*policy, t tiers) {
+	slices.SortFunc(all, func(a, b *policy) int {
+		return cmp.Or(t.compare(a.value.Tier, b.value.Tier), comparePolicies(a, b))
+	})
+}

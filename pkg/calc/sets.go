@@ -1,0 +1,220 @@
+package calc
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// setIndex holds the definitions rules refer to and the members of their sets, counted: a prefix is a member as long
+// as one item contributes it.
+type setIndex struct {
+	labels      *labelIndex // every endpoint and network set of the cluster
+	definitions map[definitionKey]*definition
+	byID        map[model.SetID]*set
+
+	slices   map[model.EndpointSliceID]*model.EndpointSlice
+	slicesOf map[model.ServiceKey]map[model.EndpointSliceID]struct{}
+
+	touched     map[*set]struct{}        // new, gone or changed since the last flush
+	repopulated map[*definition]struct{} // by port, and a set got its first or lost its last member
+	unused      map[*definition]struct{} // lost a user since the last flush
+}
+
+// set is one address set.
+type set struct {
+	id         model.SetID
+	definition *definition // nil for reserved sets
+	port       portKey
+	members    map[netip.Prefix]int32 // number of contributors, never 0
+
+	announced bool                  // a flush has said that it exists
+	dropped   bool                  // it does not exist any more
+	before    map[netip.Prefix]bool // of an announced set: what the last flush said of members that have changed since
+}
+
+func newSetIndex() *setIndex {
+	x := &setIndex{
+		labels:      newLabelIndex(),
+		definitions: map[definitionKey]*definition{},
+		byID:        map[model.SetID]*set{},
+		slices:      map[model.EndpointSliceID]*model.EndpointSlice{},
+		slicesOf:    map[model.ServiceKey]map[model.EndpointSliceID]struct{}{},
+		touched:     map[*set]struct{}{},
+		repopulated: map[*definition]struct{}{},
+		unused:      map[*definition]struct{}{},
+	}
+	x.newSet(model.SetServiceAddrs)
+	x.newSet(model.SetNodeAddrs)
+	return x
+}
+
+func (x *setIndex) newSet(id model.SetID) *set {
+	s := &set{id: id, members: map[netip.Prefix]int32{}}
+	x.byID[id] = s
+	x.touched[s] = struct{}{}
+	return s
+}
+
+// setOf returns the definition's set for the port, which it creates if there is none.
+func (x *setIndex) setOf(d *definition, port portKey) *set {
+	s := d.sets[port]
+	if s == nil {
+		s = x.newSet(d.key.id(port))
+		s.definition, s.port = d, port
+		d.sets[port] = s
+	}
+	return s
+}
+
+func (x *setIndex) drop(s *set) {
+	s.dropped = true
+	delete(x.byID, s.id)
+	x.touched[s] = struct{}{}
+}
+
+// count adds delta to the number of contributors of a member.
+func (x *setIndex) count(s *set, p netip.Prefix, delta int32) {
+	was := s.members[p]
+	now := was + delta
+	if now == 0 {
+		delete(s.members, p)
+	} else {
+		s.members[p] = now
+	}
+	if (was == 0) == (now == 0) {
+		return
+	}
+	if d := s.definition; d != nil && d.key.kind.byPort() {
+		x.repopulated[d] = struct{}{}
+	}
+	if !s.announced {
+		return
+	}
+	if s.before == nil {
+		s.before = map[netip.Prefix]bool{}
+		x.touched[s] = struct{}{}
+	}
+	if _, ok := s.before[p]; !ok {
+		s.before[p] = was != 0
+	}
+}
+
+// enter counts the item into the sets its group matches; exit counts it out, before it leaves the group.
+func (x *setIndex) enter(it *item) { x.countItem(it, 1) }
+func (x *setIndex) exit(it *item)  { x.countItem(it, -1) }
+
+func (x *setIndex) countItem(it *item, delta int32) {
+	for s := range it.group.matches {
+		x.addToSelection(s, it, delta)
+	}
+}
+
+// carryOn counts the items of groups whose matches have changed in or out.
+func (x *setIndex) carryOn(changed []match) {
+	for _, m := range changed {
+		delta := int32(1)
+		if !m.now {
+			delta = -1
+		}
+		for _, it := range m.group.items {
+			x.addToSelection(m.selection, it, delta)
+		}
+	}
+}
+
+func (x *setIndex) addToSelection(s *selection, it *item, delta int32) {
+	if s.addrs != nil {
+		x.addItem(s.addrs, it, delta)
+	}
+	if len(s.ports) == 0 {
+		return
+	}
+	for i, port := range it.group.ports {
+		if slices.ContainsFunc(it.group.ports[:i], func(p model.NamedPort) bool { return p.Name == port.Name }) {
+			continue // addItem sees to all ports of a name at once
+		}
+		for _, d := range s.ports[port.Name] {
+			x.addItem(d, it, delta)
+		}
+	}
+}
+
+// addItem counts the item into (or out of) the sets of a definition by selector that it is a member of.
+func (x *setIndex) addItem(d *definition, it *item, delta int32) {
+	if d.key.kind == kindSelector {
+		s := d.sets[portKey{}]
+		for p := range it.prefixes() {
+			x.count(s, p, delta)
+		}
+		return
+	}
+	for _, port := range it.group.ports {
+		if port.Name != d.key.name || d.key.protocol != 0 && d.key.protocol != port.Protocol {
+			continue
+		}
+		for _, a := range it.addrs {
+			if p, ok := hostPrefix(a); ok {
+				x.count(x.setOf(d, portKey{port.Protocol, port.Port}), p, delta)
+			}
+		}
+	}
+}
+
+// changes returns what happened to the sets since the last flush, and starts anew.
+func (x *setIndex) changes() map[model.SetID]*model.SetChange {
+	var out map[model.SetID]*model.SetChange
+	put := func(id model.SetID, c *model.SetChange) {
+		if out == nil {
+			out = map[model.SetID]*model.SetChange{}
+		}
+		out[id] = c
+	}
+	for s := range x.touched {
+		switch {
+		case s.dropped && s.announced:
+			put(s.id, nil)
+		case s.dropped: // came and went unseen
+		case !s.announced:
+			s.announced = true
+			put(s.id, &model.SetChange{Added: s.sorted()})
+		default:
+			if c := s.difference(); c != nil {
+				put(s.id, c)
+			}
+		}
+		s.before = nil
+	}
+	clear(x.touched)
+	clear(x.repopulated) // new definitions: built with the ports they have
+	return out
+}
+
+func (s *set) difference() *model.SetChange {
+	c := &model.SetChange{}
+	for p, was := range s.before {
+		now := s.members[p] != 0
+		switch {
+		case now && !was:
+			c.Added = append(c.Added, p)
+		case was && !now:
+			c.Removed = append(c.Removed, p)
+		}
+	}
+	if len(c.Added)+len(c.Removed) == 0 {
+		return nil
+	}
+	slices.SortFunc(c.Added, netip.Prefix.Compare)
+	slices.SortFunc(c.Removed, netip.Prefix.Compare)
+	return c
+}
+
+func (s *set) sorted() []netip.Prefix {
+	var all []netip.Prefix
+	for p := range s.members {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}

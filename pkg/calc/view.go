@@ -1,0 +1,148 @@
+package calc
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// The views below describe the state as of the last Flush, for explain, status and tests. They change nothing, and
+// what they return is the caller's unless it is a pointer to a policy.
+
+// LocalEndpoints returns the policy of every endpoint enforced on this node, by id.
+func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
+	all := make([]*model.EndpointPolicy, 0, len(g.local.endpoints))
+	for _, ep := range g.local.endpoints {
+		all = append(all, ep.policy)
+	}
+	slices.SortFunc(all, func(a, b *model.EndpointPolicy) int { return a.ID.Compare(b.ID) })
+	return all
+}
+
+// LocalEndpoint returns the policy of one endpoint; not ok if it is not enforced on this node.
+func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool) {
+	ep, ok := g.local.endpoints[id]
+	if !ok {
+		return nil, false
+	}
+	return ep.policy, true
+}
+
+// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Its labels, lists
+// and addresses are shared and must not be changed.
+func (g *Graph) FindEndpoint(id model.EndpointID) (*model.Endpoint, bool) {
+	ep, ok := g.endpoints[id]
+	if !ok {
+		return nil, false
+	}
+	return &model.Endpoint{
+		Node:     ep.node.Value(),
+		Iface:    ep.iface,
+		Addrs:    ep.addrs,
+		Labels:   ep.group.labels,
+		Profiles: ep.group.profiles,
+		Ports:    ep.group.ports,
+	}, true
+}
+
+// EndpointByAddr returns the endpoint of any node that has the address; of several, the one with the lowest id. It
+// looks at every endpoint.
+func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
+	var lowest model.EndpointID
+	found := false
+	for id, ep := range g.endpoints {
+		if slices.Contains(ep.addrs, addr) && (!found || id.Compare(lowest) < 0) {
+			lowest, found = id, true
+		}
+	}
+	return lowest, found
+}
+
+// SetText describes a set to people: `selector app == "db"`, `named port http/tcp 8080 of all()`,
+// `service shop/web port 443/tcp`, `service shop/web`. Not ok if there is no such set.
+func (g *Graph) SetText(id model.SetID) (string, bool) {
+	s, ok := g.sets.byID[id]
+	switch {
+	case !ok:
+		return "", false
+	case id == model.SetServiceAddrs:
+		return "addresses of all services", true
+	case id == model.SetNodeAddrs:
+		return "addresses of this node", true
+	}
+	return s.definition.key.text(s.port), true
+}
+
+// SetMembers returns the members of a set, sorted. Not ok if there is no such set.
+func (g *Graph) SetMembers(id model.SetID) ([]netip.Prefix, bool) {
+	s, ok := g.sets.byID[id]
+	if !ok {
+		return nil, false
+	}
+	return s.sorted(), true
+}
+
+// SetContains reports whether the address is in a member of the set. A set that does not exist contains nothing.
+func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
+	s, ok := g.sets.byID[id]
+	if !ok {
+		return false
+	}
+	for bits := addr.BitLen(); bits >= 0; bits-- {
+		p, err := addr.Prefix(bits)
+		if err != nil {
+			return false
+		}
+		if s.members[p] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Problem is something in the datastore that is enforced differently from what its author may expect.
+type Problem struct {
+	Object string // "endpoint shop/db-0", "policy gnp/deny-all"
+	Text   string
+}
+
+// Problems returns the problems of this node's endpoints, and of all policies, sorted.
+func (g *Graph) Problems() []Problem {
+	var all []Problem
+	for key, p := range g.policies {
+		if _, ok := g.tiers[p.value.Tier]; !ok {
+			all = append(all, Problem{"policy " + key.String(), fmt.Sprintf(
+				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.value.Tier)})
+		}
+	}
+	for id, ep := range g.endpoints {
+		if g.isLocal(ep.node.Value()) {
+			all = append(all, g.endpointProblems(id, ep)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
+	})
+	return all
+}
+
+func (g *Graph) endpointProblems(id model.EndpointID, ep *endpoint) []Problem {
+	object := "endpoint " + id.String()
+	var all []Problem
+	if !g.enforced(id, ep) {
+		text := "it has no interface: not enforced"
+		if ep.iface != "" {
+			text = fmt.Sprintf("interface %s belongs to %s: not enforced", ep.iface, g.local.claims[ep.iface][0])
+		}
+		all = append(all, Problem{object, text})
+	}
+	for _, name := range ep.group.profiles {
+		if _, ok := g.profiles[name]; !ok {
+			all = append(all, Problem{object, fmt.Sprintf("profile %s does not exist", name)})
+		}
+	}
+	return all
+}
