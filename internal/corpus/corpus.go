@@ -1,0 +1,216 @@
+// Package corpus is one body of test cases for every engine that judges packets: resources, packets and the verdicts
+// that docs/semantics.md demands (test/corpus/*.txtar, described in test/corpus/README.md). Run proves that an engine
+// gives those verdicts, and for the same reasons; random.go makes up further cases.
+//
+// For tests only; it reads files and nothing else.
+package corpus
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Case is one file of the corpus.
+type Case struct {
+	Name    string // base name without .txtar
+	Doc     string // the comment at its top: what is proven, and the D-x or § that says so
+	Updates []model.Update
+	// Kubernetes holds the typed objects if Kubernetes kinds are all there is in the case; nil otherwise.
+	Kubernetes *oracle.Kubernetes
+	Checks     []Check
+}
+
+// Load reads every *.txtar file of the directory, in order of name. Shared resources are in its folder cluster. The
+// error joins what is wrong with each file.
+func Load(dir string) ([]Case, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files)
+	var cases []Case
+	var errs []error
+	for _, f := range files {
+		c, err := LoadFile(f)
+		cases, errs = append(cases, c), append(errs, err)
+	}
+	return cases, errors.Join(errs...)
+}
+
+// LoadFile reads one case.
+func LoadFile(file string) (Case, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Case{}, err
+	}
+	shared := func(name string) ([]byte, error) {
+		return os.ReadFile(filepath.Join(filepath.Dir(file), "cluster", name+".yaml"))
+	}
+	return parse(file, text, shared)
+}
+
+// parse makes a case of a file's text. shared returns the text of the resources that a case uses by name.
+func parse(file string, text []byte, shared func(name string) ([]byte, error)) (Case, error) {
+	archive := txtar.Parse(text)
+	l := loader{file: file, kubernetes: &oracle.Kubernetes{}}
+	var expect, problems *txtar.File
+	for i := range archive.Files {
+		f := &archive.Files[i]
+		var err error
+		switch {
+		case f.Name == "expect":
+			expect = f
+		case f.Name == "problems":
+			problems = f
+		case f.Name == "use":
+			for _, name := range strings.Fields(string(f.Data)) {
+				var data []byte
+				if data, err = shared(name); err == nil {
+					err = l.resources(name+".yaml", data)
+				}
+			}
+		case strings.HasSuffix(f.Name, ".yaml"):
+			err = l.resources(f.Name, f.Data)
+		default:
+			err = fmt.Errorf("%s: not a name that the corpus knows", f.Name)
+		}
+		if err != nil {
+			return Case{}, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if expect == nil {
+		return Case{}, fmt.Errorf("%s: no file expect", file)
+	}
+	if err := l.matchProblems(problems); err != nil {
+		return Case{}, fmt.Errorf("%s: %w", file, err)
+	}
+	c := Case{
+		Name:       strings.TrimSuffix(filepath.Base(file), ".txtar"),
+		Doc:        strings.TrimSpace(string(archive.Comment)),
+		Updates:    append(l.updates, model.InSync{}),
+		Kubernetes: l.kubernetes,
+	}
+	checks, err := parseChecks(file, firstLine(text, expect.Name), expect.Data, c.Updates)
+	c.Checks = checks
+	return c, err
+}
+
+// firstLine is the line number of the first line of a file inside the archive.
+func firstLine(text []byte, name string) int {
+	before, _, _ := bytes.Cut(text, []byte("-- "+name+" --\n"))
+	return bytes.Count(before, []byte("\n")) + 2
+}
+
+// loader collects what the resource files of one case say.
+type loader struct {
+	file       string
+	updates    []model.Update
+	kubernetes *oracle.Kubernetes // nil once a document is of another API
+	problems   []string
+}
+
+// resources decodes a YAML file document by document.
+func (l *loader) resources(name string, data []byte) error {
+	line := 0
+	for _, doc := range bytes.SplitAfter(data, []byte("\n---\n")) {
+		padded := slices.Concat(bytes.Repeat([]byte("\n"), line), doc)
+		line += bytes.Count(doc, []byte("\n"))
+		if err := l.document(name, padded); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (l *loader) document(name string, data []byte) error {
+	data = bytes.TrimRight(bytes.TrimSuffix(data, []byte("---\n")), "\n")
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := yaml.Unmarshal(data, &head); err != nil {
+		return err
+	}
+	if head.Kind == "" {
+		return nil
+	}
+	if head.APIVersion == APIVersion {
+		u, err := decode(data)
+		if err != nil {
+			return err
+		}
+		l.updates = append(l.updates, u)
+		l.kubernetes = nil
+		return nil
+	}
+	for _, d := range validate.Parse(name, data) {
+		l.updates = append(l.updates, d.Updates...)
+		for _, p := range d.Problems {
+			l.problems = append(l.problems, p.String())
+		}
+	}
+	return l.typed(head.Kind, data)
+}
+
+// typed decodes a Kubernetes document once more, for the evaluator that knows nothing of package validate.
+func (l *loader) typed(kind string, data []byte) error {
+	if l.kubernetes == nil {
+		return nil
+	}
+	switch kind {
+	case "Pod":
+		return decodeInto(data, &l.kubernetes.Pods)
+	case "Namespace":
+		return decodeInto(data, &l.kubernetes.Namespaces)
+	case "Node":
+		return decodeInto(data, &l.kubernetes.Nodes)
+	case "NetworkPolicy":
+		return decodeInto(data, &l.kubernetes.Policies)
+	case "ServiceAccount", "Service", "EndpointSlice":
+		return nil // NetworkPolicy does not know them
+	}
+	l.kubernetes = nil
+	return nil
+}
+
+func decodeInto[T corev1.Pod | corev1.Namespace | corev1.Node | networkingv1.NetworkPolicy](data []byte, list *[]*T) error {
+	v := new(T)
+	if err := yaml.UnmarshalStrict(data, v); err != nil {
+		return err
+	}
+	*list = append(*list, v)
+	return nil
+}
+
+// matchProblems checks that the problems reported are those listed, one substring a line, each for exactly one.
+func (l *loader) matchProblems(listed *txtar.File) error {
+	left := slices.Clone(l.problems)
+	if listed != nil {
+		for line := range strings.Lines(string(listed.Data)) {
+			want := strings.TrimSpace(line)
+			i := slices.IndexFunc(left, func(p string) bool { return strings.Contains(p, want) })
+			if want == "" || i < 0 {
+				return fmt.Errorf("no problem contains %q; problems: %q", want, l.problems)
+			}
+			left = slices.Delete(left, i, i+1)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("problems that file problems does not list: %q", left)
+	}
+	return nil
+}

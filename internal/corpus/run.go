@@ -1,0 +1,158 @@
+package corpus
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Engine judges packets by policy, in its own way.
+type Engine interface {
+	Name() string
+	// Load replaces the engine's state by what the updates say, starting from nothing. They end with InSync.
+	Load([]model.Update) error
+	// Judge answers for one endpoint and direction. The packet's own side is an address of that endpoint. An error
+	// means that there is no answer, and fails the test.
+	Judge(model.EndpointID, model.Direction, model.Packet) (model.Verdict, error)
+}
+
+// Oracle is internal/oracle as an Engine. The zero value is ready for Load.
+type Oracle struct{ cluster *oracle.Cluster }
+
+// Name implements Engine.
+func (o *Oracle) Name() string { return "oracle" }
+
+// Load implements Engine. It never fails.
+func (o *Oracle) Load(updates []model.Update) error {
+	o.cluster = oracle.New(updates)
+	return nil
+}
+
+// Judge implements Engine. It never fails.
+func (o *Oracle) Judge(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	return o.cluster.Judge(id, dir, pkt), nil
+}
+
+// Run judges every check of every case with the oracle and with the given engines, one subtest per case and engine.
+// Each must give the expected answer, and the same verdict as the oracle in all of its parts. Where a case is of
+// Kubernetes objects only, oracle.Kubernetes must agree as well.
+func Run(t *testing.T, cases []Case, engines ...Engine) {
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			reference := &Oracle{}
+			if err := reference.Load(c.Updates); err != nil {
+				t.Fatal(err)
+			}
+			t.Run(reference.Name(), func(t *testing.T) { c.run(t, reference, reference) })
+			if c.Kubernetes != nil {
+				t.Run("kubernetes", c.runKubernetes)
+			}
+			for _, e := range engines {
+				t.Run(e.Name(), func(t *testing.T) {
+					if err := e.Load(c.Updates); err != nil {
+						t.Fatalf("%s: %s: load: %v", c.Name, e.Name(), err)
+					}
+					c.run(t, e, reference)
+				})
+			}
+		})
+	}
+}
+
+func (c *Case) run(t *testing.T, e Engine, reference *Oracle) {
+	for i := range c.Checks {
+		check := &c.Checks[i]
+		allow := true
+		for _, leg := range check.legs() {
+			got, err := e.Judge(leg.id, leg.dir, check.Packet)
+			if err != nil {
+				t.Errorf("%s:%d: %s: %s: %s of %s: %v", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, err)
+				continue
+			}
+			allow = allow && got.Allow
+			if diff := leg.want.diff(got); diff != "" {
+				t.Errorf("%s:%d: %s\n%s, %s of %s:\n%s", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, diff)
+			}
+			want, _ := reference.Judge(leg.id, leg.dir, check.Packet)
+			if diff := cmp.Diff(Describe(want), Describe(got)); diff != "" {
+				t.Errorf("%s:%d: %s\n%s, %s of %s, against the oracle (-oracle +%s):\n%s",
+					check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, e.Name(), diff)
+			}
+		}
+		if allow != check.Allow {
+			t.Errorf("%s:%d: %s: %s: allow is %v, want %v", check.File, check.Line, check.Text, e.Name(), allow, check.Allow)
+		}
+	}
+}
+
+func (c *Case) runKubernetes(t *testing.T) {
+	for i := range c.Checks {
+		check := &c.Checks[i]
+		allow := true
+		for _, leg := range check.legs() {
+			allow = c.Kubernetes.Allows(leg.id, leg.dir, check.Packet) && allow
+		}
+		if allow != check.Allow {
+			t.Errorf("%s:%d: %s: by the Kubernetes objects: allow is %v, want %v", check.File, check.Line, check.Text, allow, check.Allow)
+		}
+	}
+}
+
+type legCheck struct {
+	id   model.EndpointID
+	dir  model.Direction
+	want *Leg
+}
+
+func (c *Check) legs() []legCheck {
+	var legs []legCheck
+	if c.SrcEndpoint != nil {
+		legs = append(legs, legCheck{*c.SrcEndpoint, model.Egress, c.Egress})
+	}
+	if c.DstEndpoint != nil {
+		legs = append(legs, legCheck{*c.DstEndpoint, model.Ingress, c.Ingress})
+	}
+	return legs
+}
+
+// diff says how a verdict differs from what the line states, or "".
+func (l *Leg) diff(got model.Verdict) string {
+	if l == nil {
+		return ""
+	}
+	if l.By != got.By.String() {
+		return fmt.Sprintf("decided by %s, want %s", got.By, l.By)
+	}
+	if l.Passed != nil && !slices.Equal(l.Passed, texts(got.Passed)) {
+		return fmt.Sprintf("passed %q, want %q", texts(got.Passed), l.Passed)
+	}
+	if l.Logged != nil && !slices.Equal(l.Logged, texts(got.Logged)) {
+		return fmt.Sprintf("logged %q, want %q", texts(got.Logged), l.Logged)
+	}
+	return ""
+}
+
+func texts(ids []model.RuleID) []string {
+	out := []string{}
+	for _, id := range ids {
+		out = append(out, id.String())
+	}
+	return out
+}
+
+// Described is a verdict in words, for comparison and for people.
+type Described struct {
+	Allow          bool
+	By             string
+	Passed, Logged []string
+}
+
+// Describe puts a verdict into words.
+func Describe(v model.Verdict) Described {
+	return Described{v.Allow, v.By.Direction.String() + " " + v.By.String(), texts(v.Passed), texts(v.Logged)}
+}
