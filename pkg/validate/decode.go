@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -107,22 +108,26 @@ func checkMeta(obj metav1.Object, s scope, checkName func(string) []string) fiel
 func (r *report) decodeError(err error) {
 	var typeErr *json.UnmarshalTypeError
 	if errors.As(err, &typeErr) {
-		r.add(Rejected, typeErr.Field, "%s where %s is expected", typeErr.Value, jsonType(typeErr))
+		hint := ""
+		if typeErr.Type.Kind() == reflect.String && (typeErr.Value == "bool" || typeErr.Value == "number") {
+			hint = "; put it in quotes"
+		}
+		r.add(Rejected, typeErr.Field, "%s where %s is expected%s", typeErr.Value, jsonType(typeErr), hint)
 		return
 	}
 	r.add(Rejected, "", "cannot be decoded: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 func jsonType(err *json.UnmarshalTypeError) string {
-	switch kind := err.Type.Kind().String(); {
-	case kind == "struct" || kind == "map":
+	switch t := err.Type; t.Kind() {
+	case reflect.Struct, reflect.Map:
 		return "an object"
-	case kind == "slice" || kind == "array":
+	case reflect.Slice, reflect.Array:
 		return "a list"
-	case strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint"):
-		return fmt.Sprintf("an integer of at most %d bits", err.Type.Bits())
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("an integer of at most %d bits", t.Bits())
 	default:
-		return "a " + kind
+		return "a " + t.Kind().String()
 	}
 }
 

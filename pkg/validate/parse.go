@@ -3,7 +3,6 @@ package validate
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,12 +27,7 @@ func Parse(file string, text []byte) []Document {
 		js, root, err := readText(seg)
 		switch {
 		case err != nil:
-			ref := Ref{File: file, Line: seg.line}
-			var at *textError
-			if errors.As(err, &at) {
-				ref.Line = at.line
-			}
-			docs = append(docs, broken(ref, Rejected, "%v", err))
+			docs = append(docs, broken(Ref{File: file, Line: err.line}, Rejected, "%s", err.msg))
 		case js != nil:
 			src := source{file: file, line: seg.line, json: js, root: root}
 			if root != nil {

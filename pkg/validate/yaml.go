@@ -19,17 +19,15 @@ const (
 	maxJSONSize = 64 << 20
 )
 
-// textError is an error at a line of the file.
+// textError is what is wrong at a line of the file.
 type textError struct {
 	line int
 	msg  string
 }
 
-func (e *textError) Error() string { return e.msg }
-
 // readText parses one document. It returns its JSON text, which is nil for a document that is empty, and its root,
-// which is nil when there are no lines to be had from it. Errors are *textError.
-func readText(seg segment) ([]byte, *yaml.Node, error) {
+// which is nil when there are no lines to be had from it.
+func readText(seg segment) ([]byte, *yaml.Node, *textError) {
 	if t := bytes.TrimSpace(seg.text); len(t) > 0 && t[0] == '{' && json.Valid(t) {
 		// JSON allows tabs between tokens and nowhere else, YAML allows them less. What the YAML parser cannot read
 		// of JSON costs no more than the lines of fields.
@@ -51,7 +49,7 @@ func readText(seg segment) ([]byte, *yaml.Node, error) {
 }
 
 // parseYAML returns the root value with the lines of the file in it, or nil if there is none.
-func parseYAML(seg segment) (*yaml.Node, error) {
+func parseYAML(seg segment) (*yaml.Node, *textError) {
 	dec := yaml.NewDecoder(bytes.NewReader(seg.text))
 	var doc, second yaml.Node
 	if err := dec.Decode(&doc); err != nil {
@@ -100,7 +98,7 @@ type jsonWriter struct {
 	nodes int
 }
 
-func (w *jsonWriter) value(n *yaml.Node, depth int) error {
+func (w *jsonWriter) value(n *yaml.Node, depth int) *textError {
 	if err := w.count(n, depth); err != nil {
 		return err
 	}
@@ -125,7 +123,7 @@ func (w *jsonWriter) value(n *yaml.Node, depth int) error {
 	return &textError{n.Line, "not a YAML value"}
 }
 
-func (w *jsonWriter) string(n *yaml.Node, s string) error {
+func (w *jsonWriter) string(n *yaml.Node, s string) *textError {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return &textError{n.Line, fmt.Sprintf("%q has no JSON form", s)}
@@ -134,7 +132,7 @@ func (w *jsonWriter) string(n *yaml.Node, s string) error {
 	return nil
 }
 
-func (w *jsonWriter) count(n *yaml.Node, depth int) error {
+func (w *jsonWriter) count(n *yaml.Node, depth int) *textError {
 	w.nodes++
 	switch {
 	case depth > maxDepth:
@@ -147,7 +145,7 @@ func (w *jsonWriter) count(n *yaml.Node, depth int) error {
 	return nil
 }
 
-func (w *jsonWriter) sequence(n *yaml.Node, depth int) error {
+func (w *jsonWriter) sequence(n *yaml.Node, depth int) *textError {
 	w.out.WriteByte('[')
 	for i, c := range n.Content {
 		if i > 0 {
@@ -167,7 +165,7 @@ type pair struct {
 	value *yaml.Node
 }
 
-func (w *jsonWriter) mapping(n *yaml.Node, depth int) error {
+func (w *jsonWriter) mapping(n *yaml.Node, depth int) *textError {
 	pairs, err := w.pairs(n, depth)
 	if err != nil {
 		return err
@@ -190,10 +188,10 @@ func (w *jsonWriter) mapping(n *yaml.Node, depth int) error {
 }
 
 // pairs returns the entries of a mapping: its own, then those it merges in ("<<") under other keys.
-func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, error) {
+func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, *textError) {
 	var own []pair
 	var merged []*yaml.Node
-	var err error
+	var err *textError
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if err := w.count(k, depth); err != nil {
@@ -225,7 +223,7 @@ func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, error) {
 }
 
 // merge appends to pairs the entries of from that are not in seen yet.
-func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, depth int) ([]pair, error) {
+func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, depth int) ([]pair, *textError) {
 	if err := w.count(from, depth); err != nil {
 		return nil, err
 	}
@@ -234,7 +232,7 @@ func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, 
 		return w.merge(pairs, seen, from.Alias, depth+1)
 	case yaml.SequenceNode:
 		for _, c := range from.Content {
-			var err error
+			var err *textError
 			if pairs, err = w.merge(pairs, seen, c, depth+1); err != nil {
 				return nil, err
 			}
@@ -257,7 +255,7 @@ func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, 
 	return nil, &textError{from.Line, "\"<<\" must name a mapping or a list of them"}
 }
 
-func keyText(k *yaml.Node) (string, error) {
+func keyText(k *yaml.Node) (string, *textError) {
 	if k.Kind == yaml.AliasNode {
 		k = k.Alias
 	}
@@ -272,7 +270,7 @@ func keyText(k *yaml.Node) (string, error) {
 }
 
 // scalar returns the JSON text of a null, bool or number, or the value of a string.
-func scalar(n *yaml.Node) (text string, isString bool, err error) {
+func scalar(n *yaml.Node) (text string, isString bool, err *textError) {
 	switch tag := n.ShortTag(); tag {
 	case "!!null":
 		return "null", false, nil

@@ -1,0 +1,165 @@
+package validate
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+const podText = `apiVersion: v1
+kind: Pod
+metadata:
+  namespace: shop
+  name: web-1
+  labels:
+    app: web
+    pcns.env: prod
+    pcsa.admin: "true"
+    projectcalico.org/namespace: kube-system
+    projectcalico.org/serviceaccount: root
+spec:
+  nodeName: n1
+  serviceAccountName: runner
+  initContainers:
+  - ports: [{name: side, containerPort: 9000, protocol: UDP}]
+  containers:
+  - ports:
+    - {name: http, containerPort: 8080}
+    - {name: http, containerPort: 8080}
+    - {containerPort: 7000}
+  - ports: [{name: sig, containerPort: 5060, protocol: SCTP}]
+status:
+  phase: Running
+  podIP: 10.0.0.9
+  podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}, {ip: "::ffff:10.0.0.1"}]
+`
+
+func TestPodIsAnEndpoint(t *testing.T) {
+	want := model.EndpointUpdate{
+		ID: model.EndpointID{Namespace: "shop", Name: "web-1"},
+		Endpoint: &model.Endpoint{
+			Node:  "n1",
+			Iface: "cali" + "751425ce827", // echo -n shop.web-1 | sha1sum
+			Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")},
+			Labels: map[string]string{
+				"app":                              "web",
+				"projectcalico.org/namespace":      "shop",
+				"projectcalico.org/orchestrator":   "k8s",
+				"projectcalico.org/serviceaccount": "runner",
+			},
+			Profiles: []string{"kns.shop", "ksa.shop.runner"},
+			Ports: []model.NamedPort{
+				{Name: "http", Protocol: model.ProtoTCP, Port: 8080},
+				{Name: "sig", Protocol: model.ProtoSCTP, Port: 5060},
+				{Name: "side", Protocol: model.ProtoUDP, Port: 9000},
+			},
+		},
+	}
+	if diff := cmp.Diff(model.Update(want), parseUpdate(t, podText), compare); diff != "" {
+		t.Errorf("update (-want +got):\n%s", diff)
+	}
+}
+
+func TestPodWithoutServiceAccountRunsAsDefault(t *testing.T) {
+	text := strings.Replace(podText, "  serviceAccountName: runner\n", "", 1)
+	e := parseUpdate(t, text).(model.EndpointUpdate).Endpoint
+	if e.Profiles[1] != "ksa.shop.default" || e.Labels["projectcalico.org/serviceaccount"] != "default" {
+		t.Errorf("profiles %v, labels %v", e.Profiles, e.Labels)
+	}
+}
+
+func TestPodThatIsNoEndpoint(t *testing.T) {
+	tests := map[string]struct{ old, new string }{
+		"not scheduled":         {"nodeName: n1", "nodeName: ''"},
+		"in the host's network": {"nodeName: n1", "nodeName: n1\n  hostNetwork: true"},
+		"succeeded":             {"phase: Running", "phase: Succeeded"},
+		"failed":                {"phase: Running", "phase: Failed"},
+		"without an address":    {podText[strings.Index(podText, "status:"):], "status: {phase: Pending}\n"},
+		"deleted, address released by CNI": {"name: web-1", "name: web-1\n  deletionTimestamp: 2026-01-02T03:04:05Z\n" +
+			"  annotations: {cni.projectcalico.org/podIP: ''}"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(podText, tt.old, tt.new, 1)
+			if text == podText {
+				t.Fatal("the text is unchanged")
+			}
+			want := model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "web-1"}}
+			if diff := cmp.Diff(model.Update(want), parseUpdate(t, text), compare); diff != "" {
+				t.Errorf("update (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPodBeingDeletedKeepsItsAddresses(t *testing.T) {
+	text := strings.Replace(podText, "name: web-1", "name: web-1\n  deletionTimestamp: 2026-01-02T03:04:05Z\n"+
+		"  annotations: {cni.projectcalico.org/podIP: 10.0.0.1/32}", 1)
+	if parseUpdate(t, text).(model.EndpointUpdate).Endpoint == nil {
+		t.Error("no endpoint")
+	}
+}
+
+func TestPodAddressSources(t *testing.T) {
+	tests := map[string]struct {
+		annotations, status string
+		want                []string
+	}{
+		"podIPs before podIP":          {"", "podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.1}]", []string{"10.0.0.1"}},
+		"podIP":                        {"cni.projectcalico.org/podIP: 10.0.0.3", "podIP: 10.0.0.2", []string{"10.0.0.2"}},
+		"Calico's podIPs before podIP": {"cni.projectcalico.org/podIP: 10.0.0.1/32, cni.projectcalico.org/podIPs: '10.0.0.2/32, fd00::1/128'", "", []string{"10.0.0.2", "fd00::1"}},
+		"Calico's podIP before AWS":    {"cni.projectcalico.org/podIP: 10.0.0.1/32, vpc.amazonaws.com/pod-ips: 10.0.0.2", "", []string{"10.0.0.1"}},
+		"AWS":                          {"vpc.amazonaws.com/pod-ips: '10.0.0.2,10.0.0.3,10.0.0.2'", "", []string{"10.0.0.2", "10.0.0.3"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			text := "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {" + tt.annotations +
+				"}}\nspec: {nodeName: n1}\nstatus: {" + tt.status + "}\n"
+			var got []string
+			for _, a := range parseUpdate(t, text).(model.EndpointUpdate).Endpoint.Addrs {
+				got = append(got, a.String())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPodReportsWhatItCannotRead(t *testing.T) {
+	text := `apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+spec:
+  nodeName: n1
+  containers:
+  - ports:
+    - {name: a, containerPort: 70000}
+    - {name: b, containerPort: 1, protocol: ICMP}
+    - {name: c, containerPort: 65535}
+status:
+  podIPs:
+  - ip: 10.0.0.300
+  - ip: fe80::1%eth0
+  - ip: 10.0.0.3
+`
+	d := parseOne(t, text)
+	want := `dir/a.yaml:9: Pod default/p: warning: spec.containers[0].ports[0]: port 70000 is not in 1-65535; ignored
+dir/a.yaml:10: Pod default/p: warning: spec.containers[0].ports[1]: protocol "ICMP" is not TCP, UDP or SCTP; ignored
+dir/a.yaml:14: Pod default/p: warning: status.podIPs[0].ip: "10.0.0.300" is not an IP address; ignored
+dir/a.yaml:15: Pod default/p: warning: status.podIPs[1].ip: "fe80::1%eth0" is not an IP address; ignored`
+	if diff := cmp.Diff(want, problemText(d)); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	e := d.Updates[0].(model.EndpointUpdate).Endpoint
+	if len(e.Addrs) != 1 || e.Addrs[0] != netip.MustParseAddr("10.0.0.3") {
+		t.Errorf("addresses %v", e.Addrs)
+	}
+	if len(e.Ports) != 1 || e.Ports[0].Name != "c" {
+		t.Errorf("ports %v", e.Ports)
+	}
+}
