@@ -1,0 +1,143 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
+// not. To learn only how an attempt ends, use DialTCP.
+func (h *Host) OpenTCP(dst netip.AddrPort, timeout time.Duration) (net.Conn, error) {
+	c, err := h.dialTCP(dst, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return h.owned(c)
+}
+
+// OpenUDP connects a UDP socket of the host to dst, so that ICMP errors reach it. Ownership as with OpenTCP.
+func (h *Host) OpenUDP(dst netip.AddrPort) (net.Conn, error) {
+	c, err := h.dialUDP(dst)
+	if err != nil {
+		return nil, err
+	}
+	return h.owned(c)
+}
+
+func (h *Host) dialTCP(dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
+	d := net.Dialer{Timeout: timeout}
+	err = h.Do(func() error { c, err = d.Dial("tcp", dst.String()); return err })
+	if err != nil {
+		return nil, fmt.Errorf("connect from %s: %w", h.name, err)
+	}
+	return c, nil
+}
+
+func (h *Host) dialUDP(dst netip.AddrPort) (c net.Conn, err error) {
+	err = h.Do(func() error { c, err = net.Dial("udp", dst.String()); return err })
+	if err != nil {
+		return nil, fmt.Errorf("open a UDP socket in %s: %w", h.name, err)
+	}
+	return c, nil
+}
+
+// ownedConn leaves its host's books when it is closed.
+type ownedConn struct {
+	net.Conn
+	host *Host
+}
+
+func (h *Host) owned(c net.Conn) (net.Conn, error) {
+	o := &ownedConn{c, h}
+	if err := h.track(o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (c *ownedConn) Close() error {
+	c.host.untrack(c)
+	return c.Conn.Close()
+}
+
+// DialTCP makes one TCP connection to a server of the lab (Host.ListenTCP), reads its banner and closes. The outcome is
+// Connected only if the banner came, all within the timeout. A timeout under one second means that a lost SYN shows as
+// Timeout, since the kernel has not sent it again yet.
+func (h *Host) DialTCP(dst netip.AddrPort, timeout time.Duration) Attempt {
+	start := time.Now()
+	c, err := h.dialTCP(dst, timeout)
+	if err != nil {
+		return Attempt{Outcome: classify(err, false), Took: time.Since(start), Err: err}
+	}
+	defer c.Close()
+	a := Attempt{Established: true}
+	a.Server, err = readBanner(c, start.Add(timeout))
+	a.Outcome, a.Took = classify(err, true), time.Since(start)
+	if err != nil {
+		a.Err = fmt.Errorf("read banner of %s from %s: %w", dst, h.name, err)
+	}
+	return a
+}
+
+// readBanner reads one line, byte by byte so that nothing after it is lost.
+func readBanner(c net.Conn, deadline time.Time) (string, error) {
+	if err := c.SetReadDeadline(deadline); err != nil {
+		return "", err
+	}
+	var line []byte
+	b := make([]byte, 1)
+	for len(line) < maxBanner {
+		if _, err := c.Read(b); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return "", err
+		}
+		if b[0] == '\n' {
+			return string(line), c.SetReadDeadline(time.Time{})
+		}
+		line = append(line, b[0])
+	}
+	return "", errors.New("no line end in banner")
+}
+
+// ExchangeUDP sends one datagram to a server of the lab (Host.ListenUDP) and waits for its answer. Nothing is sent
+// again: the outcome is that of the one datagram and its one answer.
+func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
+	start := time.Now()
+	server, err := h.exchangeUDP(dst, payload, start.Add(timeout))
+	a := Attempt{Outcome: classify(err, false), Server: server, Took: time.Since(start)}
+	if err != nil {
+		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.name, dst, err)
+	}
+	return a
+}
+
+func (h *Host) exchangeUDP(dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
+	c, err := h.dialUDP(dst)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := c.Write(payload); err != nil {
+		return "", err
+	}
+	b := make([]byte, len(payload)+maxBanner)
+	n, err := c.Read(b)
+	if err != nil {
+		return "", err
+	}
+	server, echoed, ok := bytes.Cut(b[:n], []byte{'\n'})
+	if !ok || !bytes.Equal(echoed, payload) {
+		return "", fmt.Errorf("answer of %d bytes is not an echo", n)
+	}
+	return string(server), nil
+}

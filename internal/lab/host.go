@@ -1,0 +1,224 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/lab/ns"
+)
+
+// Host is a network namespace with addresses and the sockets opened in it: the base of Node, Pod and External.
+type Host struct {
+	name  string
+	addrs []netip.Addr
+	space *ns.NS
+	link  *netlink.Handle
+
+	mu   sync.Mutex
+	open map[io.Closer]struct{} // nil once stopped
+}
+
+// settings of every namespace. Duplicate address detection would hold IPv6 addresses back for a second; redirects and
+// router advertisements would change routes behind the lab's back. Short-lived client ports must not run out.
+var settings = []string{
+	"net/ipv4/conf/all/rp_filter=0", // no reverse-path filter: spoofed packets are the policy engine's to drop
+	"net/ipv4/conf/default/rp_filter=0",
+	"net/ipv4/conf/all/send_redirects=0",
+	"net/ipv4/conf/default/send_redirects=0",
+	"net/ipv4/conf/all/accept_redirects=0",
+	"net/ipv4/conf/default/accept_redirects=0",
+	"net/ipv4/ip_local_port_range=10000 65535",
+	"net/ipv4/ping_group_range=0 2147483647",
+	"net/ipv4/tcp_tw_reuse=1",
+	"net/ipv6/conf/all/disable_ipv6=0",
+	"net/ipv6/conf/default/disable_ipv6=0",
+	"net/ipv6/conf/default/accept_dad=0",
+	"net/ipv6/conf/default/accept_ra=0",
+	"net/ipv6/conf/default/accept_redirects=0",
+}
+
+// newHost makes a namespace with loopback up. On error nothing is left.
+func newHost(name, space string, addrs []netip.Addr) (*Host, error) {
+	made, err := ns.Create(space)
+	if err != nil {
+		return nil, fmt.Errorf("make host %s: %w", name, err)
+	}
+	h := &Host{name: name, addrs: slices.Clone(addrs), space: made, open: map[io.Closer]struct{}{}}
+	h.link, err = netlink.NewHandleAt(netns.NsHandle(made.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", space, err), made.Close())
+	}
+	if err := h.sysctl(settings...); err != nil {
+		return nil, errors.Join(err, h.stop(), h.remove())
+	}
+	if _, err := h.up("lo"); err != nil {
+		return nil, errors.Join(err, h.stop(), h.remove())
+	}
+	return h, nil
+}
+
+// Name is what the host was called: a node's or outside host's name, or a pod's namespace/name.
+func (h *Host) Name() string { return h.name }
+
+// Namespace is the name of its network namespace, as ip netns shows it.
+func (h *Host) Namespace() string { return h.space.Name() }
+
+// NamespacePath is the file under /run/netns that setns and nsenter take.
+func (h *Host) NamespacePath() string { return h.space.Path() }
+
+// Addrs returns its addresses in the order given.
+func (h *Host) Addrs() []netip.Addr { return slices.Clone(h.addrs) }
+
+// Addr is its first address of the family; the zero Addr if it has none.
+func (h *Host) Addr(v6 bool) netip.Addr {
+	for _, a := range h.addrs {
+		if a.Is6() == v6 {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// Addr4 is its first IPv4 address; the zero Addr if it has none.
+func (h *Host) Addr4() netip.Addr { return h.Addr(false) }
+
+// Addr6 is its first IPv6 address; the zero Addr if it has none.
+func (h *Host) Addr6() netip.Addr { return h.Addr(true) }
+
+// Netlink is a handle that works inside the namespace from any goroutine. The host owns it.
+func (h *Host) Netlink() *netlink.Handle { return h.link }
+
+// Do runs fn inside the namespace on the calling goroutine: see ns.NS.Do.
+func (h *Host) Do(fn func() error) error { return h.space.Do(fn) }
+
+// Start starts a command inside the namespace; the rest of cmd's life is the caller's.
+func (h *Host) Start(cmd *exec.Cmd) error {
+	if err := h.Do(cmd.Start); err != nil {
+		return fmt.Errorf("start %s in %s: %w", cmd.Path, h.name, err)
+	}
+	return nil
+}
+
+// Run runs a command to its end inside the namespace and returns what it printed on standard output; what it printed
+// on standard error is part of the error. Input may be empty.
+func (h *Host) Run(ctx context.Context, input, command string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, command, args...)
+	var out, diagnostics bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &diagnostics
+	err := h.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return out.String(), fmt.Errorf("run %s %s in %s: %w: %s", command, strings.Join(args, " "), h.name, err,
+			strings.TrimSpace(diagnostics.String()))
+	}
+	return out.String(), nil
+}
+
+// sysctl sets "path/below/proc/sys=value" inside the namespace.
+func (h *Host) sysctl(assignments ...string) error {
+	return h.Do(func() error {
+		for _, a := range assignments {
+			key, value, _ := strings.Cut(a, "=")
+			if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0); err != nil {
+				return fmt.Errorf("set sysctl %s in %s: %w", a, h.space.Name(), err)
+			}
+		}
+		return nil
+	})
+}
+
+func (h *Host) up(iface string) (netlink.Link, error) {
+	link, err := h.link.LinkByName(iface)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s of %s: %w", iface, h.name, err)
+	}
+	if err := h.link.LinkSetUp(link); err != nil {
+		return nil, fmt.Errorf("set interface %s of %s up: %w", iface, h.name, err)
+	}
+	return link, nil
+}
+
+func (h *Host) addAddr(link netlink.Link, p netip.Prefix) error {
+	a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
+	if err := h.link.AddrReplace(link, a); err != nil {
+		return fmt.Errorf("add address %s to %s of %s: %w", p, link.Attrs().Name, h.name, err)
+	}
+	return nil
+}
+
+// addRoute routes dst out of the link, by way of a gateway that is on that link if via is valid.
+func (h *Host) addRoute(link netlink.Link, dst netip.Prefix, via netip.Addr) error {
+	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(dst), Scope: netlink.SCOPE_LINK}
+	if via.IsValid() {
+		r.Gw, r.Flags, r.Scope = via.AsSlice(), int(netlink.FLAG_ONLINK), netlink.SCOPE_UNIVERSE
+	}
+	if dst.Addr().Is6() {
+		r.Scope = netlink.SCOPE_UNIVERSE
+	}
+	if err := h.link.RouteAdd(r); err != nil {
+		return fmt.Errorf("route %s via %s in %s: %w", dst, link.Attrs().Name, h.name, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// track makes stop close c too. It closes c itself, and fails, if the host has stopped already.
+func (h *Host) track(c io.Closer) error {
+	h.mu.Lock()
+	open := h.open != nil
+	if open {
+		h.open[c] = struct{}{}
+	}
+	h.mu.Unlock()
+	if !open {
+		return errors.Join(fmt.Errorf("host %s is closed", h.name), c.Close())
+	}
+	return nil
+}
+
+// untrack forgets c, which its owner closes.
+func (h *Host) untrack(c io.Closer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.open, c)
+}
+
+// stop closes what is open in the host; nothing can be opened afterwards.
+func (h *Host) stop() error {
+	h.mu.Lock()
+	open := h.open
+	h.open = nil
+	h.mu.Unlock()
+	var errs []error
+	for c := range open {
+		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, fmt.Errorf("close a socket of %s: %w", h.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Host) remove() error {
+	h.link.Close()
+	return h.space.Close()
+}

@@ -1,0 +1,187 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Node is a machine that runs pods and forwards IPv4 and IPv6. No reverse-path filter is on. Its interface eth0 is on
+// the segment it shares with the other nodes and outside hosts.
+type Node struct {
+	machine
+	lab *Lab
+
+	mu   sync.Mutex
+	pods map[string]*Pod // by namespace/name
+	next byte            // last byte of the next address given out
+}
+
+// AddNode makes a node that all nodes and outside hosts have routes to. Names are unique in the lab and short: they
+// end up in the name of a namespace. A lab has at most 250 nodes.
+func (l *Lab) AddNode(name string) (*Node, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := byte(len(l.nodes) + 1)
+	if l.closed || i > 250 {
+		return nil, fmt.Errorf("add node %q: the lab is closed or full", name)
+	}
+	addrs := []netip.Addr{netip.AddrFrom4([4]byte{10, 66, 0, i}), netip.AddrFrom16([16]byte{0xfd, 0x66, 15: i})}
+	host, err := newHost(name, l.spaceName(name), addrs)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{machine: machine{host, podPrefixes(i)}, lab: l, pods: map[string]*Pod{}, next: 2}
+	if err := n.join(l); err != nil {
+		return nil, errors.Join(err, n.stop(), n.remove())
+	}
+	l.nodes = append(l.nodes, n)
+	return n, nil
+}
+
+// podPrefixes are the prefixes node i's pods get their addresses from.
+func podPrefixes(i byte) []netip.Prefix {
+	return []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, i, 0}), 24),
+		netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x65, 7: i}), 64),
+	}
+}
+
+// join puts the new node on the segment. The caller holds l.mu.
+func (n *Node) join(l *Lab) error {
+	if err := n.sysctl("net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1"); err != nil {
+		return err
+	}
+	if err := l.attach(n.Host); err != nil {
+		return err
+	}
+	eth0, err := n.link.LinkByName("eth0")
+	if err != nil {
+		return fmt.Errorf("find eth0 of %s: %w", n.name, err)
+	}
+	for _, a := range n.addrs {
+		if err := n.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
+			return err
+		}
+	}
+	if err := n.addRoute(eth0, default4, upstream4); err != nil {
+		return err
+	}
+	if err := n.addRoute(eth0, default6, upstream6); err != nil {
+		return err
+	}
+	for _, o := range l.nodes {
+		if err := connect(&n.machine, &o.machine); err != nil {
+			return err
+		}
+	}
+	for _, o := range l.extern {
+		if err := connect(&n.machine, &o.machine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PodPrefixes are the prefixes its pods get their addresses from: IPv4, then IPv6.
+func (n *Node) PodPrefixes() []netip.Prefix { return slices.Clone(n.behind) }
+
+// Pod returns the pod of that name; nil if there is none.
+func (n *Node) Pod(namespace, name string) *Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods[namespace+"/"+name]
+}
+
+func (n *Node) allPods() []*Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make([]*Pod, 0, len(n.pods))
+	for _, p := range n.pods {
+		all = append(all, p)
+	}
+	return all
+}
+
+func (n *Node) stopPods() error {
+	var errs []error
+	for _, p := range n.allPods() {
+		errs = append(errs, p.stop())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) removePods() error {
+	var errs []error
+	for _, p := range n.allPods() {
+		errs = append(errs, p.remove())
+	}
+	return errors.Join(errs...)
+}
+
+// External is a machine outside the cluster, on the same segment as the nodes.
+type External struct{ machine }
+
+// AddExternal makes an outside host with the given addresses, or with the next ones of 192.0.2.0/24 and 2001:db8::/64
+// if none are given. The nodes have routes to it, and it to them and to their pods.
+func (l *Lab) AddExternal(name string, addrs ...netip.Addr) (*External, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := byte(len(l.extern) + 10)
+	if l.closed || i > 250 {
+		return nil, fmt.Errorf("add outside host %q: the lab is closed or full", name)
+	}
+	if len(addrs) == 0 {
+		addrs = []netip.Addr{
+			netip.AddrFrom4([4]byte{192, 0, 2, i}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: i}),
+		}
+	}
+	host, err := newHost(name, l.spaceName(name), addrs)
+	if err != nil {
+		return nil, err
+	}
+	e := &External{machine{host, nil}}
+	if err := e.join(l); err != nil {
+		return nil, errors.Join(err, e.stop(), e.remove())
+	}
+	l.extern = append(l.extern, e)
+	return e, nil
+}
+
+// join puts the new host on the segment. The caller holds l.mu.
+func (e *External) join(l *Lab) error {
+	if err := l.attach(e.Host); err != nil {
+		return err
+	}
+	eth0, err := e.link.LinkByName("eth0")
+	if err != nil {
+		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
+	}
+	for _, a := range e.addrs {
+		if err := e.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
+			return err
+		}
+	}
+	for _, o := range l.extern {
+		if err := connect(&e.machine, &o.machine); err != nil {
+			return err
+		}
+	}
+	for _, n := range l.nodes {
+		if err := connect(&e.machine, &n.machine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RouteVia sends traffic for the prefix, for example that of Service addresses, to the node.
+func (e *External) RouteVia(dst netip.Prefix, n *Node) error {
+	eth0, err := e.link.LinkByName("eth0")
+	if err != nil {
+		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
+	}
+	return e.addRoute(eth0, dst, n.Addr(dst.Addr().Is6()))
+}

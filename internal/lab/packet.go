@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const maxFrames = 4096 // a capture keeps the latest so many
+
+// Capture records the frames that pass an interface, both ways, from the moment it was opened. It sees what arrives
+// before TC and XDP-generic programs drop it, and what leaves only after TC egress let it go. Checksums of frames that
+// local sockets sent may be unfinished.
+type Capture struct {
+	host *Host
+	file *os.File
+	done chan struct{}
+
+	mu      sync.Mutex
+	frames  [][]byte
+	total   uint64
+	changed chan struct{} // closed and replaced at each frame
+}
+
+// OpenCapture starts recording on an interface of the host. The caller closes it.
+func (h *Host) OpenCapture(iface string) (*Capture, error) {
+	f, err := h.packetSocket(iface, unix.ETH_P_ALL)
+	if err != nil {
+		return nil, err
+	}
+	c := &Capture{host: h, file: f, done: make(chan struct{}), changed: make(chan struct{})}
+	go c.record()
+	if err := h.track(c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// packetSocket makes a socket that is bound to the interface and receives the given EtherType, or nothing if it is 0.
+func (h *Host) packetSocket(iface string, etherType uint16) (*os.File, error) {
+	link, err := h.link.LinkByName(iface)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s of %s: %w", iface, h.name, err)
+	}
+	var fd int
+	err = h.Do(func() (err error) {
+		// Protocol 0: nothing arrives between socket and bind, when it would come from every interface.
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		return os.NewSyscallError("socket", err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open packet socket on %s of %s: %w", iface, h.name, err)
+	}
+	f := os.NewFile(uintptr(fd), "packet "+iface)
+	to := &unix.SockaddrLinklayer{Protocol: bigEndian(etherType), Ifindex: link.Attrs().Index}
+	if err := unix.Bind(fd, to); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind packet socket to %s of %s: %w", iface, h.name, err), f.Close())
+	}
+	return f, nil
+}
+
+func bigEndian(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+func (c *Capture) record() {
+	defer close(c.done)
+	b := make([]byte, 1<<17)
+	for {
+		n, err := c.file.Read(b)
+		if errors.Is(err, os.ErrClosed) || errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			if errors.Is(err, unix.ENETDOWN) {
+				continue // the interface went down; it may come up again
+			}
+			return
+		}
+		c.mu.Lock()
+		if len(c.frames) == maxFrames {
+			c.frames = slices.Delete(c.frames, 0, maxFrames/2)
+		}
+		c.frames = append(c.frames, slices.Clone(b[:n]))
+		c.total++
+		close(c.changed)
+		c.changed = make(chan struct{})
+		c.mu.Unlock()
+	}
+}
+
+// Frames returns the frames recorded so far, oldest first; at most the latest 4096. They must not be changed.
+func (c *Capture) Frames() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.frames)
+}
+
+// Total is how many frames passed, kept or not.
+func (c *Capture) Total() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// Wait returns the first recorded frame that match accepts, waiting for one until ctx ends.
+func (c *Capture) Wait(ctx context.Context, match func(frame []byte) bool) ([]byte, error) {
+	for {
+		c.mu.Lock()
+		frames, changed := slices.Clone(c.frames), c.changed
+		c.mu.Unlock()
+		if i := slices.IndexFunc(frames, match); i >= 0 {
+			return frames[i], nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no such frame among %d captured in %s: %w", len(frames), c.host.name, ctx.Err())
+		case <-c.done:
+			return nil, fmt.Errorf("no such frame captured in %s: %w", c.host.name, os.ErrClosed)
+		}
+	}
+}
+
+// Close ends the recording; what was recorded can still be read.
+func (c *Capture) Close() error {
+	c.host.untrack(c)
+	err := c.file.Close()
+	<-c.done
+	return err
+}
+
+// SendFrame sends an Ethernet frame, as it is, out of an interface of the host.
+func (h *Host) SendFrame(iface string, frame []byte) error {
+	f, err := h.packetSocket(iface, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.name, err)
+	}
+	if _, err := f.Write(frame); err != nil {
+		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.name, err)
+	}
+	return nil
+}
+
+// SendIP sends packets, each from the IP header on, out of the pod's eth0 to its gateway, whatever their addresses:
+// for spoofed, fragmented, malformed packets and protocols without sockets.
+func (p *Pod) SendIP(packets ...[]byte) error {
+	for _, packet := range packets {
+		if len(packet) == 0 {
+			return errors.New("send an empty packet")
+		}
+		etherType := uint16(unix.ETH_P_IP)
+		if packet[0]>>4 == 6 {
+			etherType = unix.ETH_P_IPV6
+		}
+		frame := slices.Concat(HostMAC, net.HardwareAddr(p.mac), binary.BigEndian.AppendUint16(nil, etherType), packet)
+		if err := p.SendFrame("eth0", frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ping sends one ICMP or ICMPv6 echo request and waits for its reply. It uses an ICMP datagram socket, whose identifier
+// and checksum the kernel fills in and to which it gives only the replies that belong to it.
+func (h *Host) Ping(dst netip.Addr, timeout time.Duration) Attempt {
+	start := time.Now()
+	err := h.ping(dst, start.Add(timeout))
+	a := Attempt{Outcome: classify(err, false), Took: time.Since(start)}
+	if err != nil {
+		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.name, err)
+	}
+	return a
+}
+
+func (h *Host) ping(dst netip.Addr, deadline time.Time) error {
+	c, err := h.echoSocket(dst)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	request, reply := byte(8), byte(0)
+	if dst.Is6() {
+		request, reply = 128, 129
+	}
+	message := make([]byte, 16) // type, code, checksum, identifier, sequence number, then payload
+	message[0] = request
+	binary.BigEndian.PutUint16(message[6:], 1)
+	if _, err := c.Write(message); err != nil {
+		return err
+	}
+	answer := make([]byte, 64)
+	n, err := c.Read(answer)
+	if err != nil {
+		return err
+	}
+	if n < 8 || answer[0] != reply {
+		return fmt.Errorf("answer of %d bytes is not an echo reply", n)
+	}
+	return nil
+}
+
+func (h *Host) echoSocket(dst netip.Addr) (net.Conn, error) {
+	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
+	var to unix.Sockaddr = &unix.SockaddrInet4{}
+	if dst.Is6() {
+		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
+		to = &unix.SockaddrInet6{Addr: dst.As16()}
+	} else {
+		to = &unix.SockaddrInet4{Addr: dst.As4()}
+	}
+	var fd int
+	err := h.Do(func() (err error) {
+		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+		return os.NewSyscallError("socket", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "icmp")
+	defer f.Close() // FileConn works on a copy
+	if err := unix.Connect(fd, to); err != nil {
+		return nil, os.NewSyscallError("connect", err)
+	}
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, errors.Join(errors.New("wrap ICMP socket"), err)
+	}
+	return c, nil
+}

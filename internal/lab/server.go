@@ -1,0 +1,197 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+const maxBanner = 256 // bytes of a server's name with its line end
+
+// Server is an echo server in a host, on all its addresses of both families. Over TCP it first sends a line with its
+// name and then echoes; over UDP it answers each datagram with its name, a line end and the datagram.
+type Server struct {
+	name string
+	host *Host
+	port uint16
+
+	accepted atomic.Uint64
+	received atomic.Uint64
+
+	listener net.Listener   // TCP
+	packets  *net.UDPConn   // UDP
+	running  sync.WaitGroup // the loop, and one per connection
+
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{} // nil once closed
+	closed error
+}
+
+// ListenTCP starts a TCP echo server; port 0 takes a free one.
+func (h *Host) ListenTCP(port uint16) (*Server, error) {
+	// Go's listeners speak MPTCP by default; plain TCP is what pods speak.
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	s := &Server{host: h, conns: map[net.Conn]struct{}{}}
+	err := h.Do(func() (err error) {
+		s.listener, err = lc.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen in %s: %w", h.name, err)
+	}
+	s.port = netip.MustParseAddrPort(s.listener.Addr().String()).Port()
+	s.name = fmt.Sprintf("%s:%d/tcp", h.name, s.port)
+	s.running.Add(1)
+	go s.accept()
+	if err := h.track(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ListenUDP starts a UDP echo server; port 0 takes a free one.
+func (h *Host) ListenUDP(port uint16) (*Server, error) {
+	s := &Server{host: h, conns: map[net.Conn]struct{}{}}
+	packets, err := h.ListenPackets(port)
+	if err != nil {
+		return nil, err
+	}
+	s.packets = packets
+	s.port = netip.MustParseAddrPort(packets.LocalAddr().String()).Port()
+	s.name = fmt.Sprintf("%s:%d/udp", h.name, s.port)
+	s.running.Add(1)
+	go s.answer()
+	if err := h.track(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ListenPackets opens a UDP socket on all addresses of the host, for a server of the caller's own; port 0 takes a free
+// one. The caller closes it.
+func (h *Host) ListenPackets(port uint16) (c *net.UDPConn, err error) {
+	err = h.Do(func() error { c, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(port)}); return err })
+	if err != nil {
+		return nil, fmt.Errorf("listen in %s: %w", h.name, err)
+	}
+	return c, nil
+}
+
+// Name is what the server calls itself: host name:port/protocol.
+func (s *Server) Name() string { return s.name }
+
+// Port is the port it listens on.
+func (s *Server) Port() uint16 { return s.port }
+
+// Addr4 is where to reach it over IPv4; the zero port pair if its host has no IPv4 address.
+func (s *Server) Addr4() netip.AddrPort { return s.addr(s.host.Addr4()) }
+
+// Addr6 is the same over IPv6.
+func (s *Server) Addr6() netip.AddrPort { return s.addr(s.host.Addr6()) }
+
+func (s *Server) addr(a netip.Addr) netip.AddrPort {
+	if !a.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a, s.port)
+}
+
+// Accepted is how many TCP connections were accepted, ever: the other end of what clients count.
+func (s *Server) Accepted() uint64 { return s.accepted.Load() }
+
+// Received is how many datagrams came in, ever.
+func (s *Server) Received() uint64 { return s.received.Load() }
+
+// Close closes the socket and all connections and waits until the server's goroutines are done.
+func (s *Server) Close() error {
+	s.host.untrack(s)
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	if conns == nil {
+		return s.closed
+	}
+	if s.listener != nil {
+		s.closed = s.listener.Close()
+	} else {
+		s.closed = s.packets.Close()
+	}
+	for c := range conns {
+		c.Close() // its own goroutine closes it too; which of them is first does not matter
+	}
+	s.running.Wait()
+	return s.closed
+}
+
+func (s *Server) accept() {
+	defer s.running.Done()
+	for {
+		c, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // of the one connection: it was reset before it was accepted
+		}
+		s.accepted.Add(1)
+		s.mu.Lock()
+		if s.conns == nil {
+			s.mu.Unlock()
+			c.Close()
+			return
+		}
+		s.conns[c] = struct{}{}
+		s.running.Add(1)
+		s.mu.Unlock()
+		go s.echo(c)
+	}
+}
+
+// echo ends when either side closes.
+func (s *Server) echo(c net.Conn) {
+	defer s.running.Done()
+	defer func() {
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		c.Close()
+	}()
+	if _, err := io.WriteString(c, s.name+"\n"); err != nil {
+		return
+	}
+	b := make([]byte, 16<<10)
+	for {
+		n, err := c.Read(b)
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) answer() {
+	defer s.running.Done()
+	b := make([]byte, 64<<10)
+	prefix := append([]byte(s.name), '\n')
+	for {
+		n, from, err := s.packets.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error about an earlier answer
+		}
+		s.received.Add(1)
+		// An answer that cannot be sent is a lost one to the client, which counts it.
+		_, _ = s.packets.WriteToUDPAddrPort(append(prefix[:len(prefix):len(prefix)], b[:n]...), from)
+	}
+}
