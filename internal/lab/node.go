@@ -14,9 +14,11 @@ type Node struct {
 	machine
 	lab *Lab
 
-	mu   sync.Mutex
-	pods map[string]*Pod // by namespace/name
-	next byte            // last byte of the next address given out
+	mu       sync.Mutex
+	pods     map[string]*Pod // by namespace/name
+	next     byte            // last byte of the next address given out
+	services map[serviceKey]Service
+	jumps    map[bool]bool // whether the built-in chains lead to the lab's, by is-IPv6
 }
 
 // AddNode makes a node that all nodes and outside hosts have routes to. Names are unique in the lab and short: they
@@ -33,7 +35,10 @@ func (l *Lab) AddNode(name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{machine: machine{host, podPrefixes(i)}, lab: l, pods: map[string]*Pod{}, next: 2}
+	n := &Node{
+		machine: machine{host, podPrefixes(i)}, lab: l, next: 2,
+		pods: map[string]*Pod{}, services: map[serviceKey]Service{}, jumps: map[bool]bool{},
+	}
 	if err := n.join(l); err != nil {
 		return nil, errors.Join(err, n.stop(), n.remove())
 	}

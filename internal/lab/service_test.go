@@ -1,0 +1,104 @@
+package lab_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+var vips = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd96::10")}
+
+func at(h *lab.Host, vip netip.Addr, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(h.Addr(vip.Is6()), port)
+}
+
+func setService(t *testing.T, n *lab.Node, s lab.Service) {
+	t.Helper()
+	if err := n.SetService(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServiceReachesItsBackendsFromEverywhere(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	l := newLab(t)
+	n, other := addNode(t, l, "a"), addNode(t, l, "b")
+	out := must[*lab.External](t)(l.AddExternal("out"))
+	client, near, far := addPod(t, n, "client"), addPod(t, n, "near"), addPod(t, other, "far")
+	tcp := []*lab.Server{listenTCP(t, near.Host, 8080), listenTCP(t, far.Host, 8080)}
+	listenUDP(t, near.Host, 5353)
+	for _, vip := range vips {
+		addr := netip.AddrPortFrom(vip, 80)
+		setService(t, n, lab.Service{Addr: addr, Protocol: "tcp", Backends: []netip.AddrPort{at(near.Host, vip, 8080), at(far.Host, vip, 8080)}})
+		setService(t, n, lab.Service{Addr: addr, Protocol: "udp", Backends: []netip.AddrPort{at(near.Host, vip, 5353)}})
+		if err := out.RouteVia(netip.PrefixFrom(vip, vip.BitLen()), n); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []*lab.Host{client.Host, n.Host, out.Host} {
+			answered := map[string]bool{}
+			for range 40 { // misses one of the two once in 10^12 runs
+				got := from.DialTCP(addr, soon)
+				wantOutcome(t, from.Name()+" to the service over tcp", got, lab.Connected)
+				answered[got.Server] = true
+			}
+			if d := cmp.Diff(map[string]bool{tcp[0].Name(): true, tcp[1].Name(): true}, answered); d != "" {
+				t.Errorf("backends that answered %s at %s: %s", from.Name(), vip, d)
+			}
+			got := from.ExchangeUDP(addr, []byte("x"), soon)
+			wantOutcome(t, from.Name()+" to the service over udp", got, lab.Connected)
+		}
+	}
+}
+
+func TestServiceHairpin(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	n := addNode(t, newLab(t), "a")
+	p := addPod(t, n, "self")
+	server := listenTCP(t, p.Host, 8080)
+	for _, vip := range vips {
+		addr := netip.AddrPortFrom(vip, 80)
+		setService(t, n, lab.Service{Addr: addr, Protocol: "tcp", Backends: []netip.AddrPort{at(p.Host, vip, 8080)}})
+		got := p.DialTCP(addr, soon)
+		wantOutcome(t, "pod to itself through "+vip.String(), got, lab.Connected)
+		if got.Server != server.Name() {
+			t.Errorf("answered by %q, want %q", got.Server, server.Name())
+		}
+	}
+}
+
+func TestServiceChangesAndGoes(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	n := addNode(t, newLab(t), "a")
+	client, one, two := addPod(t, n, "client"), addPod(t, n, "one"), addPod(t, n, "two")
+	listenTCP(t, one.Host, 8080)
+	second := listenTCP(t, two.Host, 8080)
+	vip := vips[0]
+	s := lab.Service{Addr: netip.AddrPortFrom(vip, 80), Protocol: "tcp", Backends: []netip.AddrPort{at(one.Host, vip, 8080)}}
+	setService(t, n, s)
+	s.Backends = []netip.AddrPort{at(two.Host, vip, 8080)}
+	setService(t, n, s)
+	for range 10 {
+		if got := client.DialTCP(s.Addr, soon); got.Server != second.Name() {
+			t.Fatalf("answered by %q, %v, want %q", got.Server, got.Err, second.Name())
+		}
+	}
+	if err := n.DeleteService(s.Addr, s.Protocol); err != nil {
+		t.Fatal(err)
+	}
+	wantOutcome(t, "to a deleted service", client.DialTCP(s.Addr, never), lab.Timeout)
+	rules := must[string](t)(n.Run(context.Background(), "", "iptables-save", "-t", "nat"))
+	for _, line := range strings.Split(rules, "\n") {
+		if strings.Contains(line, "10.96.0.10") || strings.HasPrefix(line, ":LAB-") && !strings.HasPrefix(line, ":LAB-SERVICES ") && !strings.HasPrefix(line, ":LAB-MASQUERADE ") {
+			t.Errorf("left after the service: %s", line)
+		}
+	}
+	if err := n.SetService(lab.Service{Addr: s.Addr, Protocol: "tcp", Backends: []netip.AddrPort{at(one.Host, vips[1], 1)}}); err == nil {
+		t.Error("a backend of the other family was accepted")
+	}
+}
