@@ -9,7 +9,7 @@ import (
 )
 
 // dump writes a program one entry a line, with the names of sets.
-func dump(p *Program, n *numbers) string {
+func dump(p *Program, n *fakeNumbers) string {
 	names := map[uint32]model.SetID{}
 	for id, i := range n.sets {
 		names[i] = id

@@ -34,6 +34,8 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 			x.own = append(x.own, ownAddr{f, addr})
 		}
 	}
+	size := entriesOf(p)
+	x.prog.Rules, x.prog.IDs = make([]bpf.Rule, 0, size), make([]model.RuleID, 0, size)
 	for i := range p.Tiers {
 		x.tier(&p.Tiers[i])
 	}
@@ -49,6 +51,20 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 			p.Direction, len(p.Tiers), len(p.Profiles), ErrTooManyRules, maxEntries)
 	}
 	return x.prog, nil
+}
+
+// entriesOf guesses how many entries a policy needs: one a rule, one a tier, and the last.
+func entriesOf(p *model.DirectionPolicy) int {
+	n := len(p.Tiers) + 1
+	for _, t := range p.Tiers {
+		for _, policy := range t.Policies {
+			n += len(policy.Rules)
+		}
+	}
+	for _, profile := range p.Profiles {
+		n += len(profile.Rules)
+	}
+	return min(n, maxEntries)
 }
 
 // family is an IP version and the flag of entries that match it.

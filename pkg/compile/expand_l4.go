@@ -35,7 +35,7 @@ func (x *expander) l4(r *model.MatchRule, families uint8) ([]l4Match, []sideOpti
 	}{{destinationSide, &r.Destination}, {sourceSide, &r.Source}}
 	for _, s := range sides {
 		if s.entity.Ports != nil {
-			matches = require(matches, s.side, x.portOptions(s.entity.Ports, s.entity == x.localSide(r), families))
+			matches = require(matches, s.side, x.portOptions(r, s.entity.Ports, s.entity == x.localSide(r), families))
 		}
 	}
 
@@ -52,21 +52,25 @@ func (x *expander) l4(r *model.MatchRule, families uint8) ([]l4Match, []sideOpti
 	}
 	for _, s := range sides {
 		if s.entity.NotPorts != nil {
-			without(s.side, x.portOptions(s.entity.NotPorts, s.entity == x.localSide(r), families))
+			without(s.side, x.portOptions(r, s.entity.NotPorts, s.entity == x.localSide(r), families))
 		}
 	}
 	return matches, skips
 }
 
-// portOptions lists what fits a port list: its ranges in each protocol that has ports, and its named ports. Of the
-// local side's named ports only those the endpoint's own address is a member of are left.
-func (x *expander) portOptions(p *model.PortMatch, local bool, families uint8) []l4Option {
-	var options []l4Option
+// portOptions lists what fits a port list of the rule: its ranges in each protocol that has ports, and its named ports.
+// Of the local side's named ports only those the endpoint's own address is a member of are left. Protocols the rule does
+// not match are left out.
+func (x *expander) portOptions(r *model.MatchRule, p *model.PortMatch, local bool, families uint8) []l4Option {
+	options := make([]l4Option, 0, len(portProtocols)+len(p.Named))
+	ranges := normalize(p.Ranges)
 	for _, proto := range portProtocols {
-		options = append(options, l4Option{proto: proto, families: families, ranges: p.Ranges})
+		if r.Protocol == nil || *r.Protocol == proto {
+			options = append(options, l4Option{proto: proto, families: families, ranges: ranges})
+		}
 	}
 	for _, n := range p.Named {
-		if !model.HasPorts(n.Protocol) {
+		if !model.HasPorts(n.Protocol) || r.Protocol != nil && *r.Protocol != n.Protocol {
 			continue
 		}
 		o := l4Option{

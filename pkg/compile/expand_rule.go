@@ -113,30 +113,23 @@ func (x *expander) match(id model.RuleID, action uint8, m *l4Match, in, notIn []
 	for i, s := range notIn {
 		e.NotIn[i] = x.set(s)
 	}
-	for _, dports := range chunks(m.dport, len(e.Dport)) {
-		for _, sports := range chunks(m.sport, len(e.Sport)) {
-			if x.full {
+	// An empty list, which matches any port, is one chunk too.
+	for d := 0; d == 0 || d < len(m.dport); d += len(e.Dport) {
+		for s := 0; s == 0 || s < len(m.sport); s += len(e.Sport) {
+			f := e
+			for _, r := range m.dport[d:min(d+len(e.Dport), len(m.dport))] {
+				f.Dport[f.Ndports].Lo, f.Dport[f.Ndports].Hi = r.Lo, r.Hi
+				f.Ndports++
+			}
+			for _, r := range m.sport[s:min(s+len(e.Sport), len(m.sport))] {
+				f.Sport[f.Nsports].Lo, f.Sport[f.Nsports].Hi = r.Lo, r.Hi
+				f.Nsports++
+			}
+			if x.add(id, f); x.full {
 				return
 			}
-			f := e
-			f.Ndports, f.Nsports = uint8(len(dports)), uint8(len(sports))
-			for i, r := range dports {
-				f.Dport[i].Lo, f.Dport[i].Hi = r.Lo, r.Hi
-			}
-			for i, r := range sports {
-				f.Sport[i].Lo, f.Sport[i].Hi = r.Lo, r.Hi
-			}
-			x.add(id, f)
 		}
 	}
-}
-
-// chunks cuts ranges into lists of at most n; no ranges are one empty list, which matches any.
-func chunks(ranges []model.PortRange, n int) [][]model.PortRange {
-	if len(ranges) == 0 {
-		return [][]model.PortRange{nil}
-	}
-	return slices.Collect(slices.Chunk(ranges, n))
 }
 
 // split cuts a list after n.

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -72,33 +73,34 @@ const (
 // set is empty, whose remote address is in it.
 type l4Option struct {
 	proto, families uint8
-	ranges          []model.PortRange // normalized once merged
+	ranges          []model.PortRange // normalized
 	set             model.SetID
 }
 
-// mergeOptions joins options that differ only in their ranges, keeps the order of first appearance, and drops those
-// that match nothing.
+// mergeOptions sorts options in place, joins those that differ only in their ranges, and drops those that match nothing.
+// The ranges of every option must be normalized.
 func mergeOptions(options []l4Option) []l4Option {
-	type key struct {
-		proto, families uint8
-		set             model.SetID
-	}
-	at := make(map[key]int, len(options))
-	var out []l4Option
-	for _, o := range options {
-		k := key{o.proto, o.families, o.set}
-		i, ok := at[k]
-		if !ok {
-			i = len(out)
-			at[k] = i
-			out = append(out, l4Option{proto: o.proto, families: o.families, set: o.set})
+	options = slices.DeleteFunc(options, func(o l4Option) bool { return o.families == 0 || len(o.ranges) == 0 })
+	slices.SortStableFunc(options, func(a, b l4Option) int {
+		return cmp.Or(cmp.Compare(a.proto, b.proto), cmp.Compare(a.families, b.families), cmp.Compare(a.set, b.set))
+	})
+	out := options[:0]
+	for len(options) > 0 {
+		o, n := options[0], 1
+		for n < len(options) && options[n].proto == o.proto && options[n].families == o.families && options[n].set == o.set {
+			n++
 		}
-		out[i].ranges = append(out[i].ranges, o.ranges...)
+		if n > 1 {
+			var all []model.PortRange
+			for _, same := range options[:n] {
+				all = append(all, same.ranges...)
+			}
+			o.ranges = normalize(all)
+		}
+		out = append(out, o)
+		options = options[n:]
 	}
-	for i := range out {
-		out[i].ranges = normalize(out[i].ranges)
-	}
-	return slices.DeleteFunc(out, func(o l4Option) bool { return o.families == 0 || len(o.ranges) == 0 })
+	return out
 }
 
 // icmpOptions are the packets an ICMP match fits: ICMP on IPv4, ICMPv6 on IPv6.

@@ -147,18 +147,18 @@ func (w *world) sideMatches(s *model.Side, pkt model.Packet, addr netip.Addr, po
 	return (s.Ports == nil || fits(s.Ports)) && (s.NotPorts == nil || !fits(s.NotPorts))
 }
 
-// numbers hands out numbers in order of first use.
-type numbers struct {
+// fakeNumbers hands out numbers in order of first use.
+type fakeNumbers struct {
 	sets  map[model.SetID]uint32
 	rules map[model.RuleID]uint32
 }
 
-func newNumbers() *numbers {
-	return &numbers{sets: map[model.SetID]uint32{}, rules: map[model.RuleID]uint32{}}
+func newFakeNumbers() *fakeNumbers {
+	return &fakeNumbers{sets: map[model.SetID]uint32{}, rules: map[model.RuleID]uint32{}}
 }
 
-func (n *numbers) Set(id model.SetID) uint32   { return number(n.sets, id) }
-func (n *numbers) Rule(id model.RuleID) uint32 { return number(n.rules, id) }
+func (n *fakeNumbers) Set(id model.SetID) uint32   { return number(n.sets, id) }
+func (n *fakeNumbers) Rule(id model.RuleID) uint32 { return number(n.rules, id) }
 
 func number[K comparable](m map[K]uint32, id K) uint32 {
 	if _, ok := m[id]; !ok {
@@ -168,7 +168,7 @@ func number[K comparable](m map[K]uint32, id K) uint32 {
 }
 
 // classOf is the class of an address under a program: which of its sets it is a member of. ID is left 0.
-func (w *world) classOf(p *Program, n *numbers, addr netip.Addr) Class {
+func (w *world) classOf(p *Program, n *fakeNumbers, addr netip.Addr) Class {
 	c := Class{Family: 6}
 	if addr.Is4() {
 		c.Family = 4

@@ -172,7 +172,7 @@ func drawPacket(t *rapid.T, w *world, d model.Direction) model.Packet {
 }
 
 // classesOf gives every remote address its class; equal ones share an id.
-func (w *world) classesOf(p *Program, n *numbers) (byAddr map[netip.Addr]Class, all []Class) {
+func (w *world) classesOf(p *Program, n *fakeNumbers) (byAddr map[netip.Addr]Class, all []Class) {
 	byAddr = map[netip.Addr]Class{}
 	ids := map[string]uint32{"4[]": ClassNone4, "6[]": ClassNone6}
 	for _, a := range remotes {
@@ -200,7 +200,7 @@ func truncated(v model.Verdict) model.Verdict {
 
 func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, p, n := drawWorld(t), drawPolicy(t), newNumbers()
+		w, p, n := drawWorld(t), drawPolicy(t), newFakeNumbers()
 		prog, err := Expand(p, w, n)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // sizedPolicy is one policy of n rules: every other one allows a TCP port or range of its own, the others a set of
 // addresses, some of them on one port. There are 300 classes, each in one to four of the sets.
-func sizedPolicy(n int) (*model.DirectionPolicy, func(*numbers) []Class) {
+func sizedPolicy(n int) (*model.DirectionPolicy, func(*fakeNumbers) []Class) {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	tcp := model.ProtoTCP
 	rules := make([]model.MatchRule, n)
@@ -38,7 +38,7 @@ func sizedPolicy(n int) (*model.DirectionPolicy, func(*numbers) []Class) {
 	p := &model.DirectionPolicy{Tiers: []model.TierPolicy{{Name: "default", Default: model.Deny, Policies: []*model.PolicyRules{
 		{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "sized"}, Rules: rules},
 	}}}}
-	return p, func(num *numbers) []Class {
+	return p, func(num *fakeNumbers) []Class {
 		var out []Class
 		for id := range uint32(300) {
 			c := Class{ID: id + 2, Family: 4}
@@ -61,7 +61,7 @@ var oneAddress = &world{own: []netip.Addr{own4, own6}}
 func sized(tb testing.TB, n int) (*Program, []Class) {
 	tb.Helper()
 	policy, classes := sizedPolicy(n)
-	num := newNumbers()
+	num := newFakeNumbers()
 	prog, err := Expand(policy, oneAddress, num)
 	if err != nil {
 		tb.Fatal(err)
@@ -100,7 +100,7 @@ func BenchmarkExpand(b *testing.B) {
 	for _, n := range []int{100, 10000} {
 		policy, _ := sizedPolicy(n)
 		b.Run(fmt.Sprint(n, " rules"), func(b *testing.B) {
-			num := newNumbers()
+			num := newFakeNumbers()
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := Expand(policy, oneAddress, num); err != nil {
