@@ -56,7 +56,9 @@ func (x *setIndex) addSlice(d *definition, slice *model.EndpointSlice, delta int
 	if d.key.kind.byPort() {
 		ports = nil
 		for _, p := range slice.Ports {
-			ports = append(ports, portKey{p.Protocol, p.Port})
+			if model.HasPorts(p.Protocol) {
+				ports = append(ports, portKey{p.Protocol, p.Port})
+			}
 		}
 	}
 	for _, port := range ports {

@@ -151,7 +151,8 @@ func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 		return
 	}
 	for _, port := range it.group.ports {
-		if port.Name != d.key.name || d.key.protocol != 0 && d.key.protocol != port.Protocol {
+		if port.Name != d.key.name || !model.HasPorts(port.Protocol) ||
+			d.key.protocol != 0 && d.key.protocol != port.Protocol {
 			continue
 		}
 		for _, a := range it.addrs {
