@@ -1,0 +1,229 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Directory is a Source whose datastore is a directory of manifest files (*.yaml, *.yml, *.json), read recursively and
+// watched. An object is deleted when no file names it any more; one that became invalid, and everything in a file that
+// cannot be read any more, stays as it was last good and is reported. A writer should replace files by renaming: a
+// file caught half written is taken for what it says.
+type Directory struct {
+	tree     tree
+	catalog  *catalog
+	log      *slog.Logger
+	reported map[validate.Problem]bool // what the log knows of, without lines
+	problems atomic.Pointer[[]validate.Problem]
+
+	// quiet is how long a burst of events must pause before the files are read, patience how long it may last.
+	quiet, patience time.Duration
+	// backstop is how often the files are looked at without an event.
+	backstop time.Duration
+}
+
+// NewDirectory returns a source for the directory. It does no I/O.
+func NewDirectory(dir string, log *slog.Logger) *Directory {
+	return &Directory{
+		tree:     tree{root: filepath.Clean(dir), seen: map[string]fingerprint{}},
+		catalog:  newCatalog(),
+		log:      log,
+		reported: map[validate.Problem]bool{},
+		quiet:    50 * time.Millisecond,
+		patience: time.Second,
+		backstop: 10 * time.Second,
+	}
+}
+
+// Problems returns what is wrong with the files now, in path order, by line. The slice is the caller's. Safe for
+// concurrent use.
+func (d *Directory) Problems() []validate.Problem {
+	if p := d.problems.Load(); p != nil {
+		return slices.Clone(*p)
+	}
+	return nil
+}
+
+// Run implements Source. It fails if the directory cannot be read at the start.
+func (d *Directory) Run(ctx context.Context, sink func([]model.Update)) error {
+	if err := checkRoot(d.tree.root); err != nil {
+		return err
+	}
+	events, failures, stop := d.openWatch()
+	defer stop()
+
+	sink(append(d.scan(nil, false), model.InSync{}))
+	backstop := time.NewTicker(d.backstop)
+	defer backstop.Stop()
+	for {
+		var b burst
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-backstop.C:
+		case e := <-events:
+			if !b.add(e) {
+				continue
+			}
+			d.collect(ctx, &b, events, failures)
+		case err := <-failures:
+			b.fail(err)
+			d.collect(ctx, &b, events, failures)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if b.err != nil {
+			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "error", b.err)
+		}
+		if updates := d.scan(b.paths, b.err != nil); len(updates) > 0 {
+			sink(updates)
+		}
+	}
+}
+
+// openWatch starts watching. Without a watch (the kernel limits their number) the backstop alone notices changes; scan
+// then reports every directory as not watched.
+func (d *Directory) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		d.tree.watch = func(string) error { return err }
+		return nil, nil, func() {}
+	}
+	d.tree.watch = w.Add
+	return w.Events, w.Errors, func() {
+		if err := w.Close(); err != nil {
+			d.log.Warn("closing the watch of the directory failed", "directory", d.tree.root, "error", err)
+		}
+	}
+}
+
+// burst is a series of events that belong together.
+type burst struct {
+	paths map[string]bool // what the events name
+	err   error           // nil unless events were lost
+}
+
+// add reports whether the event matters: a write to a file that is no manifest does not.
+func (b *burst) add(e fsnotify.Event) bool {
+	if e.Op == fsnotify.Write && !isManifest(e.Name) {
+		return false
+	}
+	if b.paths == nil {
+		b.paths = map[string]bool{}
+	}
+	b.paths[e.Name] = true
+	return true
+}
+
+func (b *burst) fail(err error) { b.err = err }
+
+// collect adds further events to the burst until they pause.
+func (d *Directory) collect(ctx context.Context, b *burst, events <-chan fsnotify.Event, failures <-chan error) {
+	end := time.NewTimer(d.patience)
+	defer end.Stop()
+	pause := time.NewTimer(d.quiet)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-end.C:
+			return
+		case <-pause.C:
+			return
+		case e := <-events:
+			if b.add(e) {
+				pause.Reset(d.quiet)
+			}
+		case err := <-failures:
+			b.fail(err)
+		}
+	}
+}
+
+// scan looks at the whole tree, reads the files that changed, and returns what became of the objects. It reads the
+// files in touched, or with lost all files, even if they look unchanged.
+func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
+	found := d.tree.walk()
+	for _, path := range slices.Sorted(maps.Keys(found.files)) {
+		text, changed, err := d.tree.read(path, found.files[path], lost || touched[path])
+		switch {
+		case err != nil:
+			found.unreadable[path] = err
+		case changed:
+			d.catalog.put(path, validate.Parse(path, text))
+		}
+	}
+	for path, err := range found.unreadable {
+		if isManifest(path) && !found.dirs[path] {
+			delete(d.tree.seen, path)
+			d.catalog.fail(path, fileProblem(path, validate.Rejected, err))
+		}
+	}
+	for path := range d.catalog.files {
+		if _, ok := found.files[path]; !ok && !under(path, found.unreadable) {
+			delete(d.tree.seen, path)
+			d.catalog.remove(path)
+		}
+	}
+	updates := d.catalog.flush()
+	d.report(found)
+	return updates
+}
+
+// report publishes and logs the problems.
+func (d *Directory) report(found *listing) {
+	var all []validate.Problem
+	for _, path := range slices.Sorted(maps.Keys(found.unreadable)) {
+		if d.catalog.files[path] == nil {
+			p := fileProblem(path, validate.Rejected, found.unreadable[path])
+			p.Reason += "; what was read below it before stays in force"
+			all = append(all, p)
+		}
+	}
+	if unwatched := slices.Sorted(maps.Keys(found.unwatched)); len(unwatched) > 0 {
+		p := fileProblem(unwatched[0], validate.Warning, found.unwatched[unwatched[0]])
+		p.Reason = fmt.Sprintf("%d of %d directories are not watched, this is the first; changes there are noticed within %v: %s",
+			len(unwatched), len(found.dirs), d.backstop, p.Reason)
+		all = append(all, p)
+	}
+	all = append(all, d.catalog.problems()...)
+	d.problems.Store(&all)
+
+	now := map[validate.Problem]bool{}
+	for _, p := range all {
+		line := p.Ref.Line
+		p.Ref.Line = 0 // an edit further up is not a new problem
+		if !d.reported[p] && !now[p] {
+			d.log.Warn("problem in the directory", logged(p, line)...)
+		}
+		now[p] = true
+	}
+	for p := range d.reported {
+		if !now[p] {
+			d.log.Info("problem in the directory is resolved", logged(p, 0)...)
+		}
+	}
+	d.reported = now
+}
+
+func fileProblem(path string, s validate.Severity, err error) validate.Problem {
+	return validate.Problem{Ref: validate.Ref{File: path}, Severity: s, Reason: err.Error()}
+}
+
+func logged(p validate.Problem, line int) []any {
+	p.Ref.Line = line
+	return []any{"object", p.Ref.String(), "severity", p.Severity.String(), "field", p.Field, "reason", p.Reason}
+}
