@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 // OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
 // not. To learn only how an attempt ends, use DialTCP.
 func (h *Host) OpenTCP(dst netip.AddrPort, timeout time.Duration) (net.Conn, error) {
-	c, err := h.dialTCP(dst, timeout)
+	c, err := h.dialTCP(context.Background(), dst, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +30,9 @@ func (h *Host) OpenUDP(dst netip.AddrPort) (net.Conn, error) {
 	return h.owned(c)
 }
 
-func (h *Host) dialTCP(dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
+func (h *Host) dialTCP(ctx context.Context, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: timeout}
-	err = h.Do(func() error { c, err = d.Dial("tcp", dst.String()); return err })
+	err = h.Do(func() error { c, err = d.DialContext(ctx, "tcp", dst.String()); return err })
 	if err != nil {
 		return nil, fmt.Errorf("connect from %s: %w", h.name, err)
 	}
@@ -70,7 +71,7 @@ func (c *ownedConn) Close() error {
 // Timeout, since the kernel has not sent it again yet.
 func (h *Host) DialTCP(dst netip.AddrPort, timeout time.Duration) Attempt {
 	start := time.Now()
-	c, err := h.dialTCP(dst, timeout)
+	c, err := h.dialTCP(context.Background(), dst, timeout)
 	if err != nil {
 		return Attempt{Outcome: classify(err, false), Took: time.Since(start), Err: err}
 	}

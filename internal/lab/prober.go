@@ -1,0 +1,160 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Target is where a Prober connects and what ought to come of it.
+type Target struct {
+	Addr    netip.AddrPort
+	Allowed bool
+	// Timeout of one attempt; default 900 ms where allowed, before the kernel sends a SYN again, so that a lost one
+	// shows; 150 ms where denied.
+	Timeout time.Duration
+}
+
+// ProberOptions tune a Prober; zero fields take the defaults.
+type ProberOptions struct {
+	Interval    time.Duration // from one attempt to the next, per target; default 10 ms
+	MaxInFlight int           // attempts at the same time, per target; default 16
+}
+
+// ProbeResult is what a Prober has counted for one target.
+type ProbeResult struct {
+	Target     Target
+	Attempts   uint64             // finished
+	Outcomes   map[Outcome]uint64 // how they ended
+	Wrong      uint64             // allowed and not Connected, or denied and established
+	FirstWrong Attempt
+	Skipped    uint64 // turns left out since MaxInFlight attempts were under way
+}
+
+// Prober makes new TCP connections to servers of the lab (Host.ListenTCP) over and over and counts those that end
+// otherwise than they ought to. A server's own Accepted count tells about a denied target even what a client that gave
+// up early does not. It is safe for concurrent use.
+type Prober struct {
+	host *Host
+	opts ProberOptions
+	probe
+	running sync.WaitGroup // a pacer per target, and attempts
+
+	mu      sync.Mutex
+	results []ProbeResult
+}
+
+// StartProber begins to connect to all targets side by side.
+func (h *Host) StartProber(opts ProberOptions, targets ...Target) (*Prober, error) {
+	if len(targets) == 0 {
+		return nil, errors.New("start prober: no targets")
+	}
+	if opts.Interval <= 0 {
+		opts.Interval = 10 * time.Millisecond
+	}
+	if opts.MaxInFlight <= 0 {
+		opts.MaxInFlight = 16
+	}
+	p := &Prober{host: h, opts: opts, probe: newProbe()}
+	for _, t := range targets {
+		if !t.Addr.IsValid() {
+			return nil, fmt.Errorf("start prober from %s: target without address", h.name)
+		}
+		if t.Timeout <= 0 {
+			t.Timeout = 150 * time.Millisecond
+			if t.Allowed {
+				t.Timeout = 900 * time.Millisecond
+			}
+		}
+		p.results = append(p.results, ProbeResult{Target: t, Outcomes: map[Outcome]uint64{}})
+	}
+	p.running.Add(len(targets))
+	for i := range p.results {
+		go p.pace(i, p.results[i].Target)
+	}
+	go func() {
+		p.running.Wait()
+		close(p.done)
+	}()
+	if err := h.track(p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// pace starts the attempts on target i.
+func (p *Prober) pace(i int, t Target) {
+	defer p.running.Done()
+	tick := time.NewTicker(p.opts.Interval)
+	defer tick.Stop()
+	places := make(chan struct{}, p.opts.MaxInFlight)
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			p.mu.Lock()
+			p.results[i].Skipped++
+			p.mu.Unlock()
+			continue
+		}
+		p.running.Add(1)
+		go func() {
+			defer p.running.Done()
+			p.count(i, p.host.DialTCP(t.Addr, t.Timeout))
+			<-places
+		}()
+	}
+}
+
+func (p *Prober) count(i int, a Attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &p.results[i]
+	r.Attempts++
+	r.Outcomes[a.Outcome]++
+	wrong := a.Established
+	if r.Target.Allowed {
+		wrong = a.Outcome != Connected
+	}
+	if wrong {
+		if r.Wrong == 0 {
+			r.FirstWrong = a
+		}
+		r.Wrong++
+	}
+}
+
+// Results is what has been counted so far, in the order of the targets.
+func (p *Prober) Results() []ProbeResult {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := slices.Clone(p.results)
+	for i, r := range out {
+		out[i].Outcomes = make(map[Outcome]uint64, len(r.Outcomes))
+		for o, n := range r.Outcomes {
+			out[i].Outcomes[o] = n
+		}
+	}
+	return out
+}
+
+// Stop waits for the attempts under way and returns the final counts, also when called again.
+func (p *Prober) Stop() []ProbeResult {
+	p.end()
+	p.host.untrack(p)
+	return p.Results()
+}
+
+// Close is Stop, for the host.
+func (p *Prober) Close() error {
+	p.Stop()
+	return nil
+}
