@@ -117,11 +117,15 @@ func (c *Classes) classOf(f int, l listID) uint32 {
 }
 
 func (c *Classes) define(id uint32, f int, l listID) {
+	c.place(id, classState{family: f, list: l, used: true})
+	c.byList[f][l] = id
+}
+
+func (c *Classes) place(id uint32, s classState) {
 	for uint32(len(c.byID)) <= id {
 		c.byID = append(c.byID, classState{})
 	}
-	c.byID[id] = classState{family: f, list: l, used: true}
-	c.byList[f][l] = id
+	c.byID[id] = s
 }
 
 // found returns the class that a lookup at the node finds now.

@@ -1,6 +1,9 @@
 package compile
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Show makes entries tell members of the sets apart.
 func (c *Classes) Show(sets ...uint32) {
@@ -33,7 +36,11 @@ func (c *Classes) Hide(sets ...uint32) {
 func (c *Classes) Empty(sets ...uint32) {
 	c.scan(sets, true)
 	for _, n := range sets {
-		c.set(n).members = 0
+		if s := c.set(n); s.shown {
+			s.members = 0
+		} else {
+			delete(c.sets, n)
+		}
 	}
 }
 
@@ -82,4 +89,71 @@ func (c *Classes) clear(m marks) {
 			}
 		}
 	}
+}
+
+// differ reports whether the classes differ in their family or in one of the sets.
+func (c *Classes) differ(a, b uint32, sets []uint32) bool {
+	x, y := c.byID[a], c.byID[b]
+	return x.family != y.family || slices.ContainsFunc(sets, func(s uint32) bool {
+		return c.lists.has(x.list, s) != c.lists.has(y.list, s)
+	})
+}
+
+// adopt takes over classes and entries from a kernel, for a Classes that has none. Classes without entries are
+// forgotten: whether every table has a row for them is not known. Their ids are not used before the next Drop.
+func (c *Classes) adopt(classes []Class, addrs []AddrChange) {
+	families := map[uint32]int{}
+	var taken []uint32
+	for _, a := range addrs {
+		families[a.Class] = treeOf(a.Prefix.Addr())
+		if a.Class >= 2 {
+			taken = append(taken, a.Class)
+		}
+	}
+	for _, class := range classes {
+		if class.ID < 2 {
+			continue
+		}
+		taken = append(taken, class.ID)
+		f, used := families[class.ID]
+		list := c.lists.intern(class.Sets)
+		if _, twin := c.byList[f][list]; twin || !used { // a twin's entries go to the other one
+			c.place(class.ID, classState{family: f, list: list, used: true})
+		} else {
+			c.define(class.ID, f, list)
+		}
+		c.idle = append(c.idle, class.ID)
+	}
+	c.ids.claim(taken)
+	for _, a := range addrs {
+		f := treeOf(a.Prefix.Addr())
+		t := c.trees[f]
+		n := &t.nodes[t.insert(keyOf(a.Prefix.Addr()), uint8(a.Prefix.Bits()))]
+		n.class, n.flags = a.Class, uint8(a.Flags)
+		n.state |= nodePresent
+		if a.Class >= uint32(len(c.byID)) || !c.byID[a.Class].used { // a class without sets, to be left
+			c.place(a.Class, classState{family: f, used: true})
+			c.idle = append(c.idle, a.Class)
+		}
+		c.byID[a.Class].entries++
+	}
+}
+
+// keep makes an adopted prefix a member of those of its class's sets that are going, and has it looked at.
+func (c *Classes) keep(p netip.Prefix, going map[uint32]bool) {
+	f := treeOf(p.Addr())
+	t := c.trees[f]
+	i, ok := t.find(keyOf(p.Addr()), uint8(p.Bits()))
+	if !ok {
+		return
+	}
+	n := &t.nodes[i]
+	for _, set := range c.lists.sets(c.byID[n.class].list) {
+		if going[set] {
+			n.own = c.lists.with(n.own, set)
+			c.set(set).members++
+		}
+	}
+	t.dirty(i)
+	c.hollow[f] = append(c.hollow[f], i)
 }

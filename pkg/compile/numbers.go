@@ -28,7 +28,8 @@ func (s *ids) take() uint32 {
 
 // claim takes certain numbers, before any other is taken.
 func (s *ids) claim(taken []uint32) {
-	for _, n := range slices.Sorted(slices.Values(taken)) {
+	slices.Sort(taken)
+	for _, n := range taken {
 		for ; s.next < n; s.next++ {
 			s.free = append(s.free, s.next)
 		}
@@ -56,7 +57,8 @@ type numbering[K comparable] struct {
 	byKey map[K]uint32
 	keys  map[uint32]K
 	holds map[uint32]int
-	loose []uint32 // may be held by nobody
+	known map[uint32]bool // was held
+	loose []uint32        // may be held by nobody
 }
 
 // newNumbering returns a numbering whose highest number is last.
@@ -66,6 +68,7 @@ func newNumbering[K comparable](last uint32) *numbering[K] {
 		byKey: map[K]uint32{},
 		keys:  map[uint32]K{},
 		holds: map[uint32]int{},
+		known: map[uint32]bool{},
 	}
 }
 
@@ -86,10 +89,17 @@ func (n *numbering[K]) assign(k K, num uint32) {
 	n.loose = append(n.loose, num)
 }
 
+// rename gives another key, which has none, the number of one.
+func (n *numbering[K]) rename(num uint32, k K) {
+	delete(n.byKey, n.keys[num])
+	n.byKey[k], n.keys[num] = num, k
+}
+
 // hold and drop count who needs the number; 0 is nobody's.
 func (n *numbering[K]) hold(num uint32) {
 	if num != 0 {
 		n.holds[num]++
+		n.known[num] = true
 	}
 }
 
@@ -103,7 +113,7 @@ func (n *numbering[K]) drop(num uint32) {
 	}
 }
 
-// settle takes back the numbers that nobody holds and returns them, ascending.
+// settle takes back the numbers that nobody holds, and returns those that were held once, ascending.
 func (n *numbering[K]) settle() []uint32 {
 	var gone []uint32
 	for _, num := range n.loose {
@@ -114,7 +124,10 @@ func (n *numbering[K]) settle() []uint32 {
 		delete(n.byKey, k)
 		delete(n.keys, num)
 		n.release(num)
-		gone = append(gone, num)
+		if n.known[num] {
+			gone = append(gone, num)
+			delete(n.known, num)
+		}
 	}
 	n.loose = n.loose[:0]
 	slices.Sort(gone)

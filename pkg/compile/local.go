@@ -1,0 +1,177 @@
+package compile
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// localAddrs answers for an endpoint's own addresses and notes what it was asked.
+type localAddrs struct {
+	c     *Compiler
+	addrs [2]netip.Addr // IPv4, IPv6; invalid: none
+	sets  [2][]uint32   // the numbers of the sets they are in
+	asked map[question]bool
+}
+
+// question is whether the endpoint's own address of a family is in a set.
+type question struct {
+	family uint8
+	set    model.SetID
+}
+
+// localOf returns the answers for the first address of each family of an endpoint; nil has none.
+func (c *Compiler) localOf(e *model.EndpointPolicy) *localAddrs {
+	l := &localAddrs{c: c}
+	if e == nil {
+		return l
+	}
+	for _, a := range e.Addrs {
+		if t := treeOf(a); !l.addrs[t].IsValid() {
+			l.addrs[t] = a
+			l.sets[t] = c.classes.Members(a)
+		}
+	}
+	return l
+}
+
+func index(family uint8) int {
+	if family == 4 {
+		return 0
+	}
+	return 1
+}
+
+// Addr implements Local.
+func (l *localAddrs) Addr(family uint8) (netip.Addr, bool) {
+	a := l.addrs[index(family)]
+	return a, a.IsValid()
+}
+
+// In implements Local.
+func (l *localAddrs) In(family uint8, set model.SetID) bool {
+	in := l.in(question{family, set})
+	l.asked[question{family, set}] = in
+	return in
+}
+
+func (l *localAddrs) in(q question) bool {
+	num, ok := l.c.sets.byKey[q.set]
+	if !ok {
+		return false
+	}
+	_, in := slices.BinarySearch(l.sets[index(q.family)], num)
+	return in
+}
+
+// fold is the policy of one direction and what has become of it for endpoints whose own addresses it can tell apart.
+type fold struct {
+	policy   *model.DirectionPolicy
+	users    int
+	nets     []netip.Prefix // its rules compare the endpoint's own address with these
+	variants []*variant
+}
+
+// variant is a fold for endpoints with the same answers.
+type variant struct {
+	has     [2]bool // IPv4, IPv6
+	inside  []bool  // by index in fold.nets
+	answers map[question]bool
+	program *program
+	err     error
+}
+
+// fold returns the fold of a policy, for one more user.
+func (c *Compiler) fold(p *model.DirectionPolicy) *fold {
+	f := c.folds[p]
+	if f == nil {
+		f = &fold{policy: p, nets: localNets(p)}
+		c.folds[p] = f
+	}
+	f.users++
+	return f
+}
+
+// unfold is called when a user left; f may be nil.
+func (c *Compiler) unfold(f *fold) {
+	if f == nil {
+		return
+	}
+	if f.users--; f.users == 0 {
+		delete(c.folds, f.policy)
+	}
+}
+
+// localNets returns the prefixes that rules compare the endpoint's own address with.
+func localNets(p *model.DirectionPolicy) []netip.Prefix {
+	var all []netip.Prefix
+	add := func(policies []*model.PolicyRules) {
+		for _, policy := range policies {
+			for i := range policy.Rules {
+				side := &policy.Rules[i].Destination
+				if p.Direction == model.Egress {
+					side = &policy.Rules[i].Source
+				}
+				all = append(append(all, side.Nets...), side.NotNets...)
+			}
+		}
+	}
+	for i := range p.Tiers {
+		add(p.Tiers[i].Policies)
+	}
+	add(p.Profiles)
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+func (l *localAddrs) inside(p netip.Prefix) bool {
+	a := l.addrs[treeOf(p.Addr())]
+	return a.IsValid() && p.Contains(a)
+}
+
+func (v *variant) fits(f *fold, l *localAddrs) bool {
+	for t, a := range l.addrs {
+		if a.IsValid() != v.has[t] {
+			return false
+		}
+	}
+	for i, p := range f.nets {
+		if l.inside(p) != v.inside[i] {
+			return false
+		}
+	}
+	for q, in := range v.answers {
+		if l.in(q) != in {
+			return false
+		}
+	}
+	return true
+}
+
+// expand returns the program of a policy for an endpoint with these addresses.
+func (c *Compiler) expand(f *fold, l *localAddrs) (*program, error) {
+	f.variants = slices.DeleteFunc(f.variants, func(v *variant) bool { return v.program != nil && v.program.gone })
+	for _, v := range f.variants {
+		if v.fits(f, l) {
+			return v.program, v.err
+		}
+	}
+	v := &variant{answers: map[question]bool{}, inside: make([]bool, len(f.nets))}
+	for t, a := range l.addrs {
+		v.has[t] = a.IsValid()
+	}
+	for i, p := range f.nets {
+		v.inside[i] = l.inside(p)
+	}
+	l.asked = v.answers
+	p, err := Expand(f.policy, l, numbers{c})
+	l.asked = nil
+	if err != nil {
+		v.err = err
+	} else {
+		v.program = c.program(f.policy.Direction, p)
+	}
+	f.variants = append(f.variants, v)
+	return v.program, v.err
+}

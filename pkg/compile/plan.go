@@ -1,0 +1,279 @@
+package compile
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// planner makes one Plan. Its methods run in the order in which plan calls them.
+type planner struct {
+	Plan
+	c       *Compiler
+	stale   []*endpoint
+	created []Class // all new classes
+	early   int     // so many of them are needed before Bind
+	pairs   [][2]uint32
+	grown   map[*program]bool
+	fresh   map[*program]bool
+	retired []*program
+	all     []Class // see allClasses
+}
+
+// plan turns what has come in since the last plan into the writes that make the kernel follow.
+func (c *Compiler) plan() Plan {
+	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
+	p.stale = c.retarget()
+	p.openSets()
+	p.moveAddrs()
+	p.closeSets()
+	p.tables()
+	p.grow()
+	p.rejudge()
+	p.bind()
+	p.drop()
+	return p.Plan
+}
+
+// openSets makes classes tell members of the sets apart that programs started to refer to.
+func (p *planner) openSets() {
+	c := p.c
+	var show []uint32
+	for _, num := range distinct(c.show) {
+		if u := c.use(num); u.refs > 0 && !u.named {
+			u.named = true
+			show = append(show, num)
+			if p.SetNames == nil {
+				p.SetNames = map[uint32]model.SetID{}
+			}
+			p.SetNames[num] = c.sets.keys[num]
+		}
+	}
+	c.show = nil
+	c.classes.Show(show...)
+	for _, num := range distinct(c.load) {
+		for _, prefix := range c.nets[num] {
+			c.classes.Add(prefix, num)
+		}
+	}
+	c.load = nil
+	clear(c.nets)
+	c.keepOld()
+	c.classes.Local() // no local side is judged by these sets
+	if len(c.ruleNames) > 0 {
+		p.RuleNames = c.ruleNames
+		c.ruleNames = map[uint32]model.RuleID{}
+	}
+}
+
+// moveAddrs gives every address its new memberships, in addition to those in sets that are about to go.
+func (p *planner) moveAddrs() {
+	pairs := map[[2]uint32]bool{}
+	for _, m := range p.c.classes.Diff() {
+		p.Addrs = append(p.Addrs, m.AddrChange)
+		if m.From != m.To {
+			pairs[[2]uint32{m.From, m.To}] = true
+		}
+	}
+	p.pairs = slices.Collect(maps.Keys(pairs)) // their order does not show
+	p.created = p.c.classes.Created()
+	p.early = len(p.created)
+}
+
+// closeSets drops the programs that nobody wants, and from the classes the sets that no program refers to then.
+func (p *planner) closeSets() {
+	c := p.c
+	for _, prog := range c.programs {
+		if prog.want == 0 {
+			c.retire(prog)
+			p.retired = append(p.retired, prog)
+		}
+	}
+	c.programs = slices.DeleteFunc(c.programs, func(prog *program) bool { return prog.gone })
+	var empty []uint32
+	for _, num := range distinct(c.review) {
+		u := c.uses[num]
+		if u == nil || u.refs > 0 {
+			continue
+		}
+		if u.named {
+			u.named = false
+			p.DropSets = append(p.DropSets, num)
+		}
+		if u.orphan || u.loaded {
+			empty = append(empty, num)
+		}
+		if u.orphan {
+			c.sets.drop(num)
+		}
+		u.orphan, u.loaded = false, false
+		if !u.defined {
+			delete(c.uses, num)
+		}
+	}
+	c.review = nil
+	c.classes.Empty(empty...)
+	c.classes.Hide(p.DropSets...)
+	for _, m := range c.classes.Diff() {
+		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
+	}
+	p.created = append(p.created, c.classes.Created()...)
+	p.Classes = p.created
+}
+
+// allClasses returns every class there is before the last step of the plan. Only for use after closeSets.
+func (p *planner) allClasses() []Class {
+	if p.all == nil {
+		p.all = p.c.classes.All()
+	}
+	return p.all
+}
+
+// tables makes the tables of new programs, and gives those in the kernel a row for every new class.
+func (p *planner) tables() {
+	for _, prog := range p.retired { // they judge until Bind, and before that only see classes made for Addrs
+		if prog.table != nil {
+			p.addRows(prog, p.created[:p.early])
+		}
+	}
+	for _, prog := range p.c.programs {
+		if prog.table == nil {
+			p.build(prog)
+			p.fresh[prog] = true
+		} else {
+			p.addRows(prog, p.created)
+		}
+	}
+}
+
+func (p *planner) build(prog *program) {
+	prog.table = Build(prog.Program, p.allClasses(), p.c.limits)
+	p.c.lastID++
+	prog.table.ID = p.c.lastID
+	prog.foreign = false
+	p.Tables = append(p.Tables, prog.table)
+}
+
+// addRows gives the program's table rows for the classes. If it has none for one of them, or no room, a larger table
+// takes its place.
+func (p *planner) addRows(prog *program, classes []Class) {
+	if len(classes) == 0 {
+		return
+	}
+	var rows []RowChange
+	fits := !prog.foreign
+	for i := 0; fits && i < len(classes); i++ {
+		var row uint16
+		if row, fits = prog.table.Row(classes[i]); fits {
+			fits = prog.table.SetRow(classes[i].ID, row)
+			rows = append(rows, RowChange{prog.table.ID, classes[i].ID, row})
+		}
+	}
+	switch {
+	case !fits:
+		p.DropTables = append(p.DropTables, prog.table.ID)
+		p.build(prog)
+		p.grown[prog] = true
+	case !prog.table.Interpreted():
+		p.Rows = append(p.Rows, rows...)
+	}
+}
+
+// sorted returns all endpoints by id.
+func (c *Compiler) sorted() []*endpoint {
+	return slices.SortedFunc(maps.Values(c.endpoints), func(a, b *endpoint) int { return a.id.Compare(b.id) })
+}
+
+// grow binds the larger tables.
+func (p *planner) grow() {
+	if len(p.grown) == 0 {
+		return
+	}
+	for _, e := range p.c.sorted() {
+		if e.as != nil && (p.grown[e.bound[0]] || p.grown[e.bound[1]]) {
+			p.Grow = append(p.Grow, binding(e.as, e.bound))
+		}
+	}
+}
+
+func binding(as *model.EndpointPolicy, progs [2]*program) Binding {
+	return Binding{Endpoint: as, Ingress: progs[model.Ingress].table.ID, Egress: progs[model.Egress].table.ID}
+}
+
+// rejudge finds the endpoint-directions that stay bound to what they are, and deny something now that they allowed
+// because an address changed its class.
+func (p *planner) rejudge() {
+	if len(p.pairs) == 0 {
+		return
+	}
+	narrowed := map[*program]bool{}
+	for _, prog := range p.c.programs {
+		if !p.fresh[prog] && p.narrowed(prog) {
+			narrowed[prog] = true
+		}
+	}
+	if len(narrowed) == 0 {
+		return
+	}
+	for _, e := range p.c.sorted() {
+		for d, prog := range e.bound {
+			if e.as != nil && e.want[d] == prog && narrowed[prog] {
+				p.Rejudge = append(p.Rejudge, EndpointDirection{e.id, model.Direction(d)})
+			}
+		}
+	}
+}
+
+// narrowed reports whether the program denies to an address, in its new class, what it allowed in its old one.
+func (p *planner) narrowed(prog *program) bool {
+	t := prog.table
+	for _, pair := range p.pairs {
+		if t.Interpreted() {
+			if p.c.classes.differ(pair[0], pair[1], prog.sets) {
+				return true
+			}
+			continue
+		}
+		from, _ := cell(t.Rows, int(pair[0]))
+		to, _ := cell(t.Rows, int(pair[1]))
+		if from != to && t.Narrower(from, to) {
+			return true
+		}
+	}
+	return false
+}
+
+// bind gives the stale endpoints what they shall have.
+func (p *planner) bind() {
+	for _, e := range p.stale {
+		switch {
+		case e.want[0] == nil:
+			if e.as != nil {
+				p.Unbind = append(p.Unbind, e.id)
+			}
+			e.as, e.bound = nil, [2]*program{}
+		case e.as == nil || e.bound != e.want || e.as.Iface != e.policy.Iface || !slices.Equal(e.as.Addrs, e.policy.Addrs):
+			p.Bind = append(p.Bind, binding(e.policy, e.want))
+			fallthrough
+		default:
+			e.as, e.bound = e.policy, e.want
+		}
+		if e.policy == nil {
+			delete(p.c.endpoints, e.id)
+		}
+	}
+}
+
+// drop lists what nothing refers to any more.
+func (p *planner) drop() {
+	for _, prog := range p.retired {
+		if prog.table != nil {
+			p.DropTables = append(p.DropTables, prog.table.ID)
+		}
+	}
+	slices.Sort(p.DropTables)
+	p.DropClasses = p.c.classes.Drop()
+	p.DropRules = p.c.rules.settle()
+	p.c.sets.settle()
+}

@@ -1,0 +1,143 @@
+package compile
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// program is a Program and its table in the kernel; endpoint-directions with equal Programs share one.
+type program struct {
+	*Program
+	direction model.Direction
+	hash      uint64
+	sets      []uint32 // the numbers of all sets in it, ascending
+	rules     []uint32 // the numbers of all rules in it, ascending, without 0
+	want      int      // endpoint-directions that shall be judged by it
+	table     *Table   // in the kernel; nil: not there yet
+	foreign   bool     // found in the kernel: which row there is whose is not known
+	gone      bool     // nobody wanted it at the end of a plan
+}
+
+// numbers gives Expand the numbers of sets and rules.
+type numbers struct{ c *Compiler }
+
+func (n numbers) Set(id model.SetID) uint32   { return n.c.setNumber(id) }
+func (n numbers) Rule(id model.RuleID) uint32 { return n.c.ruleNumber(id) }
+
+// seed makes hashes of programs. They only narrow the search for an equal one, so that nothing depends on it.
+var seed = maphash.MakeSeed()
+
+func hashRules(d model.Direction, rules []bpf.Rule) uint64 {
+	h := uint64(d) + 1
+	for i := range rules {
+		h = h*0x9e3779b97f4a7c15 ^ maphash.Comparable(seed, rules[i])
+		h ^= h >> 29
+	}
+	return h
+}
+
+// program returns the program equal to p, a new one if there is none. It keeps p.
+func (c *Compiler) program(d model.Direction, p *Program) *program {
+	h := hashRules(d, p.Rules)
+	for _, old := range c.byHash[h] {
+		if old.direction != d || !slices.Equal(old.Rules, p.Rules) {
+			continue
+		}
+		if old.foreign && old.IDs[0].Point == 0 { // now it is known which rules these are
+			old.Program = p
+			old.table.Program = p
+			c.loadNets(p)
+			return old
+		}
+		if slices.Equal(old.IDs, p.IDs) {
+			return old
+		}
+	}
+	prog := &program{Program: p, direction: d, hash: h}
+	prog.sets, prog.rules = numbersIn(p.Rules)
+	c.register(prog)
+	c.loadNets(p)
+	return prog
+}
+
+// register holds the numbers that a program uses, and lists it.
+func (c *Compiler) register(prog *program) {
+	for _, num := range prog.sets {
+		c.sets.hold(num)
+		u := c.use(num)
+		if u.refs++; u.refs == 1 && !u.named {
+			c.show = append(c.show, num)
+		}
+	}
+	for i, id := range prog.IDs {
+		num := prog.Rules[i].Id
+		if prog.Rules[i].Action != bpf.RuleSkip && num != 0 && c.rules.holds[num] == 0 {
+			c.ruleNames[num] = id
+		}
+	}
+	for _, num := range prog.rules {
+		c.rules.hold(num)
+	}
+	c.programs = append(c.programs, prog)
+	c.byHash[prog.hash] = append(c.byHash[prog.hash], prog)
+}
+
+// loadNets notes which of a program's sets have their members from it.
+func (c *Compiler) loadNets(p *Program) {
+	for id, nets := range p.NetSets {
+		num := c.sets.byKey[id]
+		u := c.use(num)
+		if u.loaded {
+			continue
+		}
+		u.loaded = true
+		if u.orphan {
+			u.orphan = false
+			c.sets.drop(num)
+		}
+		c.load = append(c.load, num)
+		c.nets[num] = nets
+	}
+}
+
+// retire drops what a program held that nobody wants any more.
+func (c *Compiler) retire(prog *program) {
+	prog.gone = true
+	for _, num := range prog.sets {
+		c.uses[num].refs--
+		c.sets.drop(num)
+		c.review = append(c.review, num)
+	}
+	for _, num := range prog.rules {
+		c.rules.drop(num)
+	}
+	same := slices.DeleteFunc(c.byHash[prog.hash], func(p *program) bool { return p == prog })
+	if len(same) == 0 {
+		delete(c.byHash, prog.hash)
+	} else {
+		c.byHash[prog.hash] = same
+	}
+}
+
+// numbersIn returns the numbers of the sets and rules in a match table.
+func numbersIn(entries []bpf.Rule) (sets, rules []uint32) {
+	for i := range entries {
+		r := &entries[i]
+		sets = append(append(sets, r.In[:]...), r.NotIn[:]...)
+		rules = append(rules, r.Id)
+	}
+	return distinct(sets), distinct(rules)
+}
+
+// distinct sorts numbers and removes 0 and duplicates.
+func distinct(nums []uint32) []uint32 {
+	slices.Sort(nums)
+	nums = slices.Compact(nums)
+	if len(nums) > 0 && nums[0] == 0 {
+		nums = nums[1:]
+	}
+	return slices.Clip(nums)
+}
