@@ -1,0 +1,68 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// reserved is how many generations are reserved by one write; as many at most are lost when an agent ends.
+const reserved = 1 << 12
+
+// ErrGenerations says that all generations have been handed out: four billion publications.
+var ErrGenerations = errors.New("no policy generations left; remove the instance's pinned directory to start over")
+
+// Generations hands out the numbers that policies are published under. Flows are stamped with them, so none may ever
+// be used twice, not by a later agent either: the highest that may have been handed out is in slots[0].generation.
+//
+// Not safe for concurrent use.
+type Generations struct {
+	slots          *ebpf.Map
+	next, reserved uint32
+}
+
+// OpenGenerations goes on after the highest generation that any agent may have handed out.
+func (m *Maps) OpenGenerations() (*Generations, error) {
+	g := &Generations{slots: m.maps[bpf.MargayMapSlots]}
+	shape, err := readShape(g.slots, 0)
+	if err != nil {
+		return nil, err
+	}
+	g.next, g.reserved = shape.Generation, shape.Generation
+	return g, nil
+}
+
+// Next is a generation never handed out before, greater than all that were. It is not 0.
+func (g *Generations) Next() (uint32, error) {
+	if g.next == g.reserved {
+		if g.reserved > math.MaxUint32-reserved {
+			return 0, ErrGenerations
+		}
+		// Reserve before use: an agent that dies now has handed out none of these.
+		if err := writeShape(g.slots, 0, bpf.Slot{Generation: g.reserved + reserved}); err != nil {
+			return 0, err
+		}
+		g.reserved += reserved
+	}
+	g.next++
+	return g.next, nil
+}
+
+func readShape(slots *ebpf.Map, slot uint32) (bpf.Slot, error) {
+	var shape bpf.Slot
+	if err := slots.Lookup(&slot, &shape); err != nil {
+		return shape, fmt.Errorf("read map %s key %d: %w", bpf.MargayMapSlots, slot, err)
+	}
+	return shape, nil
+}
+
+func writeShape(slots *ebpf.Map, slot uint32, shape bpf.Slot) error {
+	if err := slots.Update(&slot, &shape, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapSlots, slot, err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// classesPerValue is the number of classes in one value of the rows array.
+const classesPerValue = uint32(len(bpf.CellBlock{}.Cell))
+
+// PatchRow gives a class, which no address has yet, its row in a live slot. ErrNoRoom: the slot is too small for the
+// class; publish its table anew.
+func (s *Slots) PatchRow(slot, class uint32, row uint16) error {
+	if slot == 0 || int(slot) >= len(s.places) || s.places[slot].state != live {
+		return fmt.Errorf("add row of class %d: slot %d is not in use", class, slot)
+	}
+	index := class / classesPerValue
+	if index >= s.places[slot].capacity[partRows] {
+		return fmt.Errorf("add row of class %d to slot %d, which has room for %d: %w",
+			class, slot, s.Classes(slot), ErrNoRoom)
+	}
+	rows := s.rows[slot]
+	if rows == nil {
+		var err error
+		if rows, err = openInner(s.outer[partRows], partRows, slot); err != nil {
+			return err
+		}
+		s.rows[slot] = rows
+	}
+	// The kernel copies the value in 8-byte words, and a program reads one aligned cell of it: it sees the new row or
+	// none, and the other cells unchanged.
+	var value bpf.CellBlock
+	if err := rows.Lookup(&index, &value); err != nil {
+		return fmt.Errorf("read the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
+	}
+	value.Cell[class%classesPerValue] = row
+	if err := rows.Update(&index, &value, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("write the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
+	}
+	return nil
+}
+
+// Classes is the number of classes (0 to n-1) a slot has room for.
+func (s *Slots) Classes(slot uint32) uint32 {
+	if int(slot) >= len(s.places) {
+		return 0
+	}
+	return s.places[slot].capacity[partRows] * classesPerValue
+}
+
+// ReadRules reads the ordered match table of a slot back.
+func (m *Maps) ReadRules(slot uint32) ([]bpf.Rule, error) {
+	shape, err := readShape(m.maps[bpf.MargayMapSlots], slot)
+	if err != nil || shape.Rules == 0 {
+		return nil, err
+	}
+	rules, err := readPart[bpf.Rule](m, partRules, slot)
+	if err == nil && shape.Rules > uint32(len(rules)) {
+		err = fmt.Errorf("slot %d should have %d rules, its array holds %d", slot, shape.Rules, len(rules))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rules[:shape.Rules], nil
+}
+
+// ReadSlot reads everything in a slot back. Arrays come with their headroom, except for the rules.
+func (m *Maps) ReadSlot(slot uint32) (SlotContent, error) {
+	var c SlotContent
+	var errs [parts]error
+	var err error
+	if c.Shape, err = readShape(m.maps[bpf.MargayMapSlots], slot); err != nil {
+		return c, err
+	}
+	c.Rules, errs[partRules] = m.ReadRules(slot)
+	if c.Shape.Flags&bpf.SlotInterpret == 0 && c.Shape.Rows > 0 {
+		c.L4, errs[partL4] = readPart[bpf.L4Page](m, partL4, slot)
+		c.Rows, errs[partRows] = readPart[bpf.CellBlock](m, partRows, slot)
+		c.RowBlk, errs[partRowBlk] = readPart[bpf.CellBlock](m, partRowBlk, slot)
+		c.Cells, errs[partCells] = readPart[bpf.CellBlock](m, partCells, slot)
+		c.Outcomes, errs[partOutcomes] = readPart[bpf.Outcome](m, partOutcomes, slot)
+	}
+	return c, errors.Join(errs[:]...)
+}
+
+func readPart[V any](m *Maps, p part, slot uint32) ([]V, error) {
+	inner, err := openInner(m.maps[partNames[p]], p, slot)
+	if err != nil {
+		return nil, err
+	}
+	defer inner.Close()
+	values := make([]V, 0, inner.MaxEntries())
+	for entries, err := range readAll[uint32, V](inner) {
+		if err != nil {
+			return nil, fmt.Errorf("read the array of map %s key %d: %w", partNames[p], slot, err)
+		}
+		values = append(values, entries.values...)
+	}
+	return values, nil
+}
+
+// SlotUsage says what the slots hold.
+type SlotUsage struct {
+	Live, Idle           int // slots with arrays; Idle includes those that wait for packets to leave
+	LiveBytes, IdleBytes uint64
+}
+
+// Usage says how many slots and bytes are in use.
+func (s *Slots) Usage() SlotUsage {
+	var u SlotUsage
+	for slot := 1; slot < len(s.places); slot++ {
+		at := &s.places[slot]
+		switch bytes := s.bytes(at.capacity); {
+		case at.state == live:
+			u.Live++
+			u.LiveBytes += bytes
+		case bytes > 0:
+			u.Idle++
+			u.IdleBytes += bytes
+		}
+	}
+	return u
+}

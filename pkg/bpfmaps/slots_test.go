@@ -1,0 +1,386 @@
+package bpfmaps
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// policy is a content of n rules whose every value tells it apart from others.
+func policyContent(n int, seed uint32) SlotContent {
+	c := SlotContent{Shape: bpf.Slot{Rules: uint32(n), Rows: 2, Columns: uint32(n), Blocks: 1, Sports: 1, Classifier: seed}}
+	for i := range n {
+		c.Rules = append(c.Rules, bpf.Rule{Id: seed + uint32(i), Action: bpf.RuleAllow})
+		block := bpf.CellBlock{Cell: [32]uint16{uint16(seed), uint16(i), 31: 7}}
+		c.Rows, c.RowBlk, c.Cells = append(c.Rows, block), append(c.RowBlk, block), append(c.Cells, block)
+		c.Outcomes = append(c.Outcomes, bpf.Outcome{Id: seed + uint32(i), Action: bpf.RuleDeny})
+	}
+	c.L4 = make([]bpf.L4Page, 7)
+	c.L4[6].Col[255] = uint16(seed)
+	return c
+}
+
+func mustSlots(t *testing.T, m *Maps, inUse ...uint32) *Slots {
+	t.Helper()
+	s, err := m.OpenSlots(inUse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func mustPublish(t *testing.T, s *Slots, contents ...SlotContent) []uint32 {
+	t.Helper()
+	slots, err := s.Publish(contents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slots
+}
+
+var equal = cmp.Options{
+	cmpopts.IgnoreUnexported(bpf.Slot{}, bpf.Rule{}, bpf.L4Page{}, bpf.CellBlock{}, bpf.Outcome{}),
+	cmpopts.EquateEmpty(),
+}
+
+// differs compares a slot with what was published in it; arrays may be longer, rows then being zero.
+func differs(m *Maps, slot uint32, want SlotContent) (string, error) {
+	got, err := m.ReadSlot(slot)
+	if err != nil {
+		return "", err
+	}
+	for _, row := range got.Rows[len(want.Rows):] {
+		if row != (bpf.CellBlock{}) {
+			return "a row beyond the content is not zero", nil
+		}
+	}
+	got.L4, got.Rows, got.RowBlk = got.L4[:len(want.L4)], got.Rows[:len(want.Rows)], got.RowBlk[:len(want.RowBlk)]
+	got.Cells, got.Outcomes = got.Cells[:len(want.Cells)], got.Outcomes[:len(want.Outcomes)]
+	// What a Rule has in anonymous structs cmp would have to be told field by field.
+	if !slices.Equal(got.Rules, want.Rules) {
+		return "other rules", nil
+	}
+	got.Rules, want.Rules = nil, nil
+	return cmp.Diff(want, got, equal), nil
+}
+
+func TestPublishedPoliciesAreReadBack(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	contents := []SlotContent{policyContent(1, 100), policyContent(300, 2000), policyContent(5000, 30000)}
+	slots := mustPublish(t, s, contents...)
+	for i, slot := range slots {
+		if slot == 0 {
+			t.Fatal("slot 0 was used")
+		}
+		if diff, err := differs(m, slot, contents[i]); err != nil || diff != "" {
+			t.Errorf("slot %d: %s (%v)", slot, diff, err)
+		}
+	}
+	want := slices.Clone(slots)
+	slices.Sort(want)
+	if !slices.Equal(s.Live(), want) {
+		t.Errorf("live %v, want %v", s.Live(), want)
+	}
+}
+
+func TestAReleasedSlotIsUsedAgainWithoutNewMaps(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	first := mustPublish(t, s, policyContent(100, 1))[0]
+	second := mustPublish(t, s, policyContent(100, 2))[0]
+	if first == second {
+		t.Fatal("a live slot was used again")
+	}
+	id := innerID(t, m, first)
+	if err := s.Release(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(first); err == nil {
+		t.Error("released twice")
+	}
+	freeReleased(t, s)
+	third := mustPublish(t, s, policyContent(110, 3))[0]
+	if third != first || innerID(t, m, first) != id {
+		t.Errorf("slot %d, array %d; want slot %d with its array %d", third, innerID(t, m, first), first, id)
+	}
+	if diff, err := differs(m, third, policyContent(110, 3)); err != nil || diff != "" {
+		t.Errorf("%s (%v)", diff, err)
+	}
+	// A smaller one leaves nothing of the larger behind that a program would read.
+	if err := s.Release(second); err != nil {
+		t.Fatal(err)
+	}
+	freeReleased(t, s)
+	fourth := mustPublish(t, s, policyContent(40, 4))[0]
+	if diff, err := differs(m, fourth, policyContent(40, 4)); fourth != second || err != nil || diff != "" {
+		t.Errorf("slot %d: %s (%v)", fourth, diff, err)
+	}
+}
+
+// freeReleased waits until all released slots may be used again.
+func freeReleased(t testing.TB, s *Slots) {
+	t.Helper()
+	for s.grace.len() > 0 {
+		freed, err := s.grace.awaitPassed()
+		if s.free(freed); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func innerID(t *testing.T, m *Maps, slot uint32) uint32 {
+	t.Helper()
+	var id uint32
+	if err := m.Map(bpf.MargayMapCells).Lookup(&slot, &id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestASlotIsKeptBackUntilTheGracePeriodHasPassed(t *testing.T) {
+	var g grace
+	periods := make(chan error)
+	g.wait = func() error { return <-periods }
+	g.add(1)
+	g.add(2) // while the first period runs: it has to wait for the next
+	if freed, err := g.passed(); len(freed) != 0 || err != nil {
+		t.Fatalf("freed %v (%v) before any period ended", freed, err)
+	}
+	periods <- nil
+	freed, err := g.awaitPassed()
+	if err != nil || !slices.Equal(freed, []uint32{1}) {
+		t.Fatalf("after one period: %v (%v)", freed, err)
+	}
+	periods <- errors.New("no memory")
+	if freed, err := g.awaitPassed(); err == nil || len(freed) != 0 {
+		t.Fatalf("a period that failed freed %v", freed)
+	}
+	close(periods)
+	if freed, err := g.awaitPassed(); err != nil || !slices.Equal(freed, []uint32{2}) {
+		t.Fatalf("retried: %v (%v)", freed, err)
+	}
+}
+
+func TestRCUWaitWithoutMembarrier(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	if err := rcuWait(s.outer[partRules], s.template[partRules]); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPatchRowAddsAClassInPlace(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	c := policyContent(4, 9)
+	slot := mustPublish(t, s, c)[0]
+	if err := s.PatchRow(slot, 3*32+5, 1); err != nil {
+		t.Fatal(err)
+	}
+	c.Rows[3].Cell[5] = 1
+	if diff, err := differs(m, slot, c); err != nil || diff != "" {
+		t.Errorf("%s (%v)", diff, err)
+	}
+	if err := s.PatchRow(slot, s.Classes(slot)-1, 1); err != nil {
+		t.Errorf("within the headroom: %v", err)
+	}
+	if err := s.PatchRow(slot, s.Classes(slot), 1); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("beyond it: %v, want ErrNoRoom", err)
+	}
+	if err := s.PatchRow(slot+1, 1, 1); err == nil {
+		t.Error("a slot that is not live was written to")
+	}
+}
+
+func TestAFailedPublishNamesMapAndSlotAndLosesNothing(t *testing.T) {
+	m, o := openMaps(t)
+	s := mustSlots(t, m)
+	kept := mustPublish(t, s, policyContent(10, 1))[0]
+	s.outer[partCells].Close() // all writes to it fail from here on
+	slots, err := s.Publish([]SlotContent{policyContent(20, 2)})
+	if err == nil || slots[0] != 0 || !strings.Contains(err.Error(), "publish policy in slot ") || !strings.Contains(err.Error(), "map cells") {
+		t.Fatalf("slots %v, error %v", slots, err)
+	}
+	t.Log(err)
+	if diff := cmp.Diff([]uint32{kept}, s.Live()); diff != "" {
+		t.Error(diff)
+	}
+	s.Close()
+	m.Close()
+	m = mustOpen(t, o)
+	s = mustSlots(t, m, kept)
+	again := mustPublish(t, s, policyContent(20, 2))[0]
+	for slot, want := range map[uint32]SlotContent{kept: policyContent(10, 1), again: policyContent(20, 2)} {
+		if diff, err := differs(m, slot, want); err != nil || diff != "" {
+			t.Errorf("slot %d: %s (%v)", slot, diff, err)
+		}
+	}
+}
+
+// Through any sequence of publications, releases, rows added and restarts of the agent, the live slots hold what was
+// published in them.
+func TestSlotReuseNeverTouchesALiveSlot(t *testing.T) {
+	m, o := openMaps(t)
+	s := mustSlots(t, m)
+	live, seed := map[uint32]SlotContent{}, uint32(0)
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func() uint32 {
+			slots := s.Live()
+			if len(slots) == 0 {
+				t.Skip("no live slot")
+			}
+			return rapid.SampledFrom(slots).Draw(t, "slot")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"publish": func(t *rapid.T) {
+				var contents []SlotContent
+				for _, n := range rapid.SliceOfN(rapid.IntRange(1, 200), 1, 4).Draw(t, "sizes") {
+					seed += 1000
+					contents = append(contents, policyContent(n, seed))
+				}
+				slots, err := s.Publish(contents)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, slot := range slots {
+					if _, ok := live[slot]; ok || slot == 0 {
+						t.Fatalf("published in slot %d, which is in use", slot)
+					}
+					live[slot] = contents[i]
+				}
+			},
+			"release": func(t *rapid.T) {
+				slot := pick()
+				if err := s.Release(slot); err != nil {
+					t.Fatal(err)
+				}
+				delete(live, slot)
+			},
+			"add a row": func(t *rapid.T) {
+				slot := pick()
+				class := rapid.IntRange(0, len(live[slot].Rows)*32-1).Draw(t, "class")
+				if err := s.PatchRow(slot, uint32(class), 1); err != nil {
+					t.Fatal(err)
+				}
+				live[slot].Rows[class/32].Cell[class%32] = 1
+			},
+			"restart": func(t *rapid.T) {
+				inUse := s.Live()
+				if err := errors.Join(s.Close(), m.Close()); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if m, err = Open(o); err != nil {
+					t.Fatal(err)
+				}
+				if s, err = m.OpenSlots(inUse); err != nil {
+					t.Fatal(err)
+				}
+			},
+		})
+		for slot, want := range live {
+			if diff, err := differs(m, slot, want); err != nil || diff != "" {
+				t.Fatalf("slot %d: %s (%v)", slot, diff, err)
+			}
+		}
+	})
+	u := s.Usage()
+	if u.Live != len(live) || u.Idle > 64 {
+		t.Errorf("%d live slots, %+v", len(live), u)
+	}
+	t.Logf("%+v", u)
+	if err := errors.Join(s.Close(), m.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGenerationsGrowAcrossRestarts(t *testing.T) {
+	m, o := openMaps(t)
+	last := uint32(0)
+	for range 3 {
+		g, err := m.OpenGenerations()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range reserved + 10 {
+			next, err := g.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next <= last {
+				t.Fatalf("%d after %d", next, last)
+			}
+			last = next
+		}
+		m.Close()
+		m = mustOpen(t, o)
+	}
+	if last > 3*3*reserved {
+		t.Errorf("restarts burn generations: at %d", last)
+	}
+	full := bpf.Slot{Generation: ^uint32(0) - 5}
+	if err := m.Map(bpf.MargayMapSlots).Update(uint32(0), &full, ebpf.UpdateAny); err != nil {
+		t.Fatal(err)
+	}
+	g, err := m.OpenGenerations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := g.Next(); !errors.Is(err, ErrGenerations) {
+		t.Errorf("%d (%v), want ErrGenerations", n, err)
+	}
+}
+
+func BenchmarkPublish(b *testing.B) {
+	testutil.Privileged(b)
+	m, err := Open(Options{BPFFS: testutil.BPFFS(b), MaxEntries: small})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	for _, n := range []int{1, 100} {
+		for _, reuse := range []bool{true, false} {
+			b.Run(map[bool]string{true: "reuse", false: "create"}[reuse]+"/"+strconv.Itoa(n), func(b *testing.B) {
+				s, err := m.OpenSlots(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Close()
+				contents := slices.Repeat([]SlotContent{policyContent(100, 1)}, n)
+				for b.Loop() {
+					b.StopTimer()
+					if !reuse {
+						for i := range s.places {
+							s.places[i].capacity = [parts]uint32{}
+						}
+					}
+					freeReleased(b, s)
+					b.StartTimer()
+					slots, err := s.Publish(contents)
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.StopTimer()
+					for _, slot := range slots {
+						if err := s.Release(slot); err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.StartTimer()
+				}
+			})
+		}
+	}
+}
