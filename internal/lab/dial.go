@@ -73,12 +73,14 @@ func (h *Host) DialTCP(dst netip.AddrPort, timeout time.Duration) Attempt {
 	start := time.Now()
 	c, err := h.dialTCP(context.Background(), dst, timeout)
 	if err != nil {
-		return Attempt{Outcome: classify(err, false), Took: time.Since(start), Err: err}
+		// A reset that comes before connect has returned is still one after the handshake: one to the SYN is a refusal.
+		o := classify(err)
+		return Attempt{Outcome: o, Established: o == Reset, Took: time.Since(start), Err: err}
 	}
 	defer c.Close()
 	a := Attempt{Established: true}
 	a.Server, err = readBanner(c, start.Add(timeout))
-	a.Outcome, a.Took = classify(err, true), time.Since(start)
+	a.Outcome, a.Took = classify(err), time.Since(start)
 	if err != nil {
 		a.Err = fmt.Errorf("read banner of %s from %s: %w", dst, h.name, err)
 	}
@@ -112,7 +114,7 @@ func readBanner(c net.Conn, deadline time.Time) (string, error) {
 func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
 	start := time.Now()
 	server, err := h.exchangeUDP(dst, payload, start.Add(timeout))
-	a := Attempt{Outcome: classify(err, false), Server: server, Took: time.Since(start)}
+	a := Attempt{Outcome: classify(err), Server: server, Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.name, dst, err)
 	}

@@ -91,8 +91,10 @@ func (l *Lab) attach(h *Host) error {
 	if _, err := l.fabric.up(port); err != nil {
 		return err
 	}
-	_, err := h.up("eth0")
-	return err
+	if _, err := h.up("eth0"); err != nil {
+		return err
+	}
+	return errors.Join(h.ready("eth0"), l.fabric.ready(port), l.fabric.ready("br0", upstream6))
 }
 
 // Nodes returns the nodes in the order they were added.

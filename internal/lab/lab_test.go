@@ -14,6 +14,7 @@ import (
 
 const (
 	soon  = 5 * time.Second        // for what must come
+	first = 900 * time.Millisecond // for what must come without being sent again
 	never = 150 * time.Millisecond // for what must not
 )
 

@@ -71,6 +71,9 @@ func (n *Node) join(l *Lab) error {
 			return err
 		}
 	}
+	if err := n.ready("eth0", n.addrs...); err != nil {
+		return err
+	}
 	if err := n.addRoute(eth0, default4, upstream4); err != nil {
 		return err
 	}
@@ -168,6 +171,9 @@ func (e *External) join(l *Lab) error {
 		if err := e.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return err
 		}
+	}
+	if err := e.ready("eth0", e.addrs...); err != nil {
+		return err
 	}
 	for _, o := range l.extern {
 		if err := connect(&e.machine, &o.machine); err != nil {

@@ -40,18 +40,15 @@ type Attempt struct {
 	Err         error         // what the outcome was made of; nil when Connected
 }
 
-// classify tells the outcome of an attempt from its error; established is whether the handshake was over.
-func classify(err error, established bool) Outcome {
+// classify tells the outcome of an attempt from its error.
+func classify(err error) Outcome {
 	switch {
 	case err == nil:
 		return Connected
 	case errors.Is(err, unix.ECONNREFUSED):
 		return Refused
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		if established {
-			return Reset
-		}
-		return Refused
+		return Reset
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
 		return Timeout
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EACCES),

@@ -17,7 +17,7 @@ import (
 func (h *Host) Ping(dst netip.Addr, timeout time.Duration) Attempt {
 	start := time.Now()
 	err := h.ping(dst, start.Add(timeout))
-	a := Attempt{Outcome: classify(err, false), Took: time.Since(start)}
+	a := Attempt{Outcome: classify(err), Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.name, err)
 	}

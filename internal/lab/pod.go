@@ -116,7 +116,10 @@ func (p *Pod) connect() error {
 			return err
 		}
 	}
-	return nil
+	if err := p.ready("eth0", p.addrs...); err != nil {
+		return err
+	}
+	return p.node.ready(p.iface, gateway6)
 }
 
 func (p *Pod) connectInside() error {

@@ -159,7 +159,7 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	open, denied := listenTCP(t, serving.Host, 80), listenTCP(t, serving.Host, 81)
 	dropTo(t, n, "tcp", 81)
-	fast := lab.ProberOptions{Interval: 2 * time.Millisecond}
+	fast := lab.ProberOptions{Interval: time.Millisecond, MaxInFlight: 4}
 	p := must[*lab.Prober](t)(client.StartProber(fast,
 		lab.Target{Addr: open.Addr4(), Allowed: true},
 		lab.Target{Addr: open.Addr4(), Allowed: false},

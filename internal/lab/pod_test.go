@@ -1,0 +1,261 @@
+package lab_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/lab/ns"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+func TestPodIsWiredAsCalicoDoes(t *testing.T) {
+	n := addNode(t, newLab(t), "a")
+	p := addPod(t, n, "web")
+	if want := "cali551b05c3e54"; p.Iface() != want { // printf shop.web | sha1sum
+		t.Errorf("interface %s, want %s", p.Iface(), want)
+	}
+	link := must[netlink.Link](t)(n.Netlink().LinkByName(p.Iface()))
+	if got := link.Attrs().HardwareAddr.String(); got != "ee:ee:ee:ee:ee:ee" {
+		t.Errorf("host side has address %s", got)
+	}
+	if link.Attrs().Index != p.IfIndex() {
+		t.Errorf("IfIndex is %d, want %d", p.IfIndex(), link.Attrs().Index)
+	}
+	if addrs := must[[]netlink.Addr](t)(n.Netlink().AddrList(link, netlink.FAMILY_V4)); len(addrs) != 0 {
+		t.Errorf("host side has IPv4 addresses %v, want none", addrs)
+	}
+	ctx := context.Background()
+	for _, tc := range []struct {
+		host *lab.Host
+		args string
+		want string
+	}{
+		{n.Host, "-4 route show " + p.Addr4().String(), `^10\.65\.1\.2 dev cali551b05c3e54 scope link`},
+		{n.Host, "-6 route show " + p.Addr6().String(), `^fd65:0:0:1::2 dev cali551b05c3e54 `},
+		{p.Host, "-4 route show default", `^default via 169\.254\.1\.1 dev eth0`},
+		{p.Host, "-6 route show default", `^default via fe80::ecee:eeff:feee:eeee dev eth0`},
+	} {
+		out := must[string](t)(tc.host.Run(ctx, "", "ip", strings.Fields(tc.args)...))
+		if !regexp.MustCompile(tc.want).MatchString(out) {
+			t.Errorf("ip %s in %s: %q, want %s", tc.args, tc.host.Name(), out, tc.want)
+		}
+	}
+}
+
+// Also the first packet of a new pod arrives: one echo request each way, over both families, before anything could be
+// sent a second time.
+func TestPodIsDeletedAndMadeAgain(t *testing.T) {
+	n := addNode(t, newLab(t), "a")
+	peer := addPod(t, n, "peer")
+	addrs := []netip.Addr{netip.MustParseAddr("10.65.1.77"), netip.MustParseAddr("fd65:0:0:1::77")}
+	var before *lab.Pod
+	for i := range 15 {
+		name := "web"
+		if i%2 == 1 {
+			name = "other" // the same addresses on another interface
+		}
+		p := addPod(t, n, name, addrs...)
+		if before != nil && (p.IfIndex() == before.IfIndex() || p.Namespace() == before.Namespace()) {
+			t.Errorf("interface %d in %s is that of the pod before", p.IfIndex(), p.Namespace())
+		}
+		for _, a := range addrs {
+			wantOutcome(t, "ping from the new pod", p.Ping(peer.Addr(a.Is6()), first), lab.Connected)
+			wantOutcome(t, "ping to the new pod", peer.Ping(a, first), lab.Connected)
+		}
+		listenTCP(t, p.Host, 80)
+		if _, err := n.AddPod("shop", name); err == nil {
+			t.Error("a pod was added twice")
+		}
+		if _, err := n.AddPod("shop", "thief", addrs...); err == nil {
+			t.Error("an address was given out twice")
+		}
+		if n.Pod("shop", "thief") != nil || n.Pod("shop", name) != p {
+			t.Error("the node's pods are wrong after a failure")
+		}
+		if err := n.DelPod(p); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.DelPod(p); err == nil {
+			t.Error("a pod was deleted twice")
+		}
+		before = p
+	}
+	links := must[[]netlink.Link](t)(n.Netlink().LinkList())
+	var calis []string
+	for _, l := range links {
+		if strings.HasPrefix(l.Attrs().Name, "cali") {
+			calis = append(calis, l.Attrs().Name)
+		}
+	}
+	if len(calis) != 1 || calis[0] != peer.Iface() {
+		t.Errorf("interfaces %v are left, want only %s", calis, peer.Iface())
+	}
+}
+
+func TestPodOfOneFamily(t *testing.T) {
+	n := addNode(t, newLab(t), "a")
+	dual := addPod(t, n, "dual")
+	for _, a := range []netip.Addr{netip.MustParseAddr("10.65.1.9"), netip.MustParseAddr("fd65:0:0:1::9")} {
+		p := addPod(t, n, a.String(), a)
+		wantOutcome(t, "ping from a pod of one family", p.Ping(dual.Addr(a.Is6()), soon), lab.Connected)
+		wantOutcome(t, "ping in the family it lacks", p.Ping(dual.Addr(!a.Is6()), never), lab.Unreachable)
+	}
+}
+
+func TestOutcomesAreToldApart(t *testing.T) {
+	n := addNode(t, newLab(t), "a")
+	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
+	nobody := netip.MustParseAddrPort("203.0.113.1:80")
+	for _, a := range serving.Addrs() {
+		closed := netip.AddrPortFrom(a, 9)
+		wantOutcome(t, "tcp to a closed port", client.DialTCP(closed, soon), lab.Refused)
+		wantOutcome(t, "udp to a closed port", client.ExchangeUDP(closed, []byte("x"), soon), lab.Refused)
+	}
+	wantOutcome(t, "tcp to an address nobody has", client.DialTCP(nobody, never), lab.Timeout)
+	wantOutcome(t, "udp to an address nobody has", client.ExchangeUDP(nobody, []byte("x"), never), lab.Timeout)
+
+	var resetting net.Listener
+	if err := serving.Do(func() (err error) {
+		resetting, err = net.Listen("tcp", ":81")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer resetting.Close()
+	go func() {
+		if c, err := resetting.Accept(); err == nil {
+			c.(*net.TCPConn).SetLinger(0) // close by reset
+			c.Close()
+		}
+	}()
+	got := client.DialTCP(netip.AddrPortFrom(serving.Addr4(), 81), soon)
+	if got.Outcome != lab.Reset || !got.Established {
+		t.Errorf("tcp to a server that resets: %+v", got)
+	}
+
+	testutil.RequireCommand(t, "iptables")
+	listenTCP(t, serving.Host, 80)
+	dst := netip.AddrPortFrom(serving.Addr4(), 80)
+	rule := []string{"FORWARD", "-p", "tcp", "--dport", "80", "-j", "REJECT", "--reject-with", "icmp-admin-prohibited"}
+	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-A"}, rule...)...))
+	wantOutcome(t, "tcp, administratively prohibited", client.DialTCP(dst, soon), lab.Unreachable)
+	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-D"}, rule...)...))
+
+	rule = []string{"FORWARD", "-p", "tcp", "--sport", "80", "--tcp-flags", "PSH", "PSH", "-j", "DROP"}
+	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-A"}, rule...)...))
+	got = client.DialTCP(dst, never)
+	if got.Outcome != lab.Timeout || !got.Established {
+		t.Errorf("handshake without banner: %+v", got)
+	}
+}
+
+func TestCommandsRunInsideTheHost(t *testing.T) {
+	testutil.RequireCommand(t, "ip")
+	n := addNode(t, newLab(t), "a")
+	p := addPod(t, n, "web")
+	out := must[string](t)(p.Run(context.Background(), "", "ip", "-o", "link", "show"))
+	if !strings.Contains(out, "eth0@") || strings.Contains(out, "cali") {
+		t.Errorf("links seen from the pod: %s", out)
+	}
+	if _, err := p.Run(context.Background(), "", "ip", "link", "show", "nothing"); err == nil ||
+		!strings.Contains(err.Error(), "nothing") {
+		t.Errorf("a failing command gives %v", err)
+	}
+}
+
+func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
+	l := newLab(t)
+	a, b := addNode(t, l, "a"), addNode(t, l, "b")
+	client, serving := addPod(t, a, "client"), addPod(t, b, "server")
+	tcp, udp := listenTCP(t, serving.Host, 80), listenUDP(t, serving.Host, 53)
+	must[*lab.Stream](t)(client.StartStream(tcp.Addr4(), lab.StreamOptions{}))
+	must[*lab.UDPFlow](t)(client.StartUDPFlow(udp.Addr4(), lab.UDPFlowOptions{}))
+	must[*lab.Prober](t)(client.StartProber(lab.ProberOptions{}, lab.Target{Addr: tcp.Addr4(), Allowed: true}))
+	must[*lab.Capture](t)(b.OpenCapture(serving.Iface()))
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if _, err := client.ListenTCP(80); err == nil {
+		t.Error("a closed pod listens")
+	}
+	if _, err := a.AddPod("shop", "late"); err == nil {
+		t.Error("a closed lab has a new pod")
+	}
+	if _, err := l.AddNode("late"); err == nil {
+		t.Error("a closed lab has a new node")
+	}
+	left := must[[]string](t)(filepath.Glob(filepath.Join(ns.Dir, "mgy-"+l.ID()+"-*")))
+	if len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestFailureHalfWayLeavesNothing(t *testing.T) {
+	l := newLab(t)
+	n := addNode(t, l, "a")
+	before := must[[]string](t)(ns.List())
+	web := addPod(t, n, "web")
+	if _, err := l.AddNode("a"); err == nil {
+		t.Error("two nodes of one name")
+	}
+	if _, err := l.AddExternal("out", netip.MustParseAddr("10.66.0.1")); err == nil {
+		t.Error("an outside host with a node's address")
+	}
+	if _, err := n.AddPod("shop", "thief", web.Addr4()); err == nil {
+		t.Error("two pods of one address")
+	}
+	if err := n.DelPod(web); err != nil {
+		t.Fatal(err)
+	}
+	own := func(names []string) (c int) {
+		for _, name := range names {
+			if strings.HasPrefix(name, ns.OwnPrefix()) {
+				c++
+			}
+		}
+		return c
+	}
+	if after := must[[]string](t)(ns.List()); own(after) != own(before) {
+		t.Errorf("namespaces before: %v, after: %v", before, after)
+	}
+}
+
+func TestRemoveLeftoversTakesOnlyThoseOfDeadProcesses(t *testing.T) {
+	testutil.Privileged(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Skip(err)
+	}
+	dead := "mgy-" + strconv.Itoa(gone.Process.Pid) + "xtest-"
+	alive := ns.OwnPrefix() + "alive"
+	other := "mgy-someone-" + ns.NewID()
+	for _, name := range []string{dead + "1", dead + "node", alive, other} {
+		space := must[*ns.NS](t)(ns.Create(name))
+		t.Cleanup(func() { space.Close() })
+	}
+	removed := must[[]string](t)(lab.RemoveLeftovers(dead))
+	if got, want := strings.Join(removed, " "), dead+"1 "+dead+"node"; got != want {
+		t.Errorf("removed %q, want %q", got, want)
+	}
+	for _, prefix := range []string{alive, other} {
+		if removed := must[[]string](t)(lab.RemoveLeftovers(prefix)); len(removed) != 0 {
+			t.Errorf("removed %v", removed)
+		}
+	}
+	if _, err := lab.RemoveLeftovers("eth"); err == nil {
+		t.Error("a foreign prefix was accepted")
+	}
+}
