@@ -12,7 +12,7 @@ func TestCorpus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Run(t, cases)
+	Run(t, cases, compiledEngines()...)
 }
 
 func TestEveryCaseSaysWhatItProves(t *testing.T) {
@@ -31,5 +31,12 @@ func TestEveryCaseSaysWhatItProves(t *testing.T) {
 	}
 	if len(cases) < 150 {
 		t.Errorf("%d cases, want at least 150", len(cases))
+	}
+}
+
+func compiledEngines() []Engine {
+	return []Engine{
+		&Compiled{}, &Compiled{Interpret: true},
+		&Compiled{Stepwise: true}, &Compiled{Interpret: true, Stepwise: true},
 	}
 }

@@ -1,0 +1,194 @@
+package corpus
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Compiled is calc and compile as an Engine: every node of the cluster has a calculation graph and a compiler, whose
+// plans are carried out on a map of everything that the kernel would hold. Packets are judged by that alone: the
+// remote address's class by longest prefix, then the bound table.
+type Compiled struct {
+	// Interpret walks the match tables instead of looking up decision tables.
+	Interpret bool
+	// Every update is flushed on its own, after InSync, instead of all at once.
+	Stepwise bool
+
+	nodeOf map[model.EndpointID]string
+	nodes  map[string]*compiledNode
+}
+
+// Name implements Engine.
+func (c *Compiled) Name() string {
+	name := "tables"
+	if c.Interpret {
+		name = "interpreter"
+	}
+	if c.Stepwise {
+		name += "-stepwise"
+	}
+	return name
+}
+
+// Load implements Engine.
+func (c *Compiled) Load(updates []model.Update) error {
+	c.nodeOf, c.nodes = map[model.EndpointID]string{}, map[string]*compiledNode{}
+	for _, u := range updates {
+		if e, ok := u.(model.EndpointUpdate); ok && e.Endpoint != nil {
+			c.nodeOf[e.ID] = e.Endpoint.Node
+		}
+	}
+	batches := [][]model.Update{updates}
+	if c.Stepwise {
+		batches = [][]model.Update{{model.InSync{}}}
+		for i := range updates {
+			batches = append(batches, updates[i:i+1])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Values(c.nodeOf)) {
+		if c.nodes[name] != nil {
+			continue
+		}
+		n := newCompiledNode(name)
+		c.nodes[name] = n
+		for _, b := range batches {
+			n.graph.Apply(b)
+			if err := n.carryOut(n.compiler.Update(n.graph.Flush())); err != nil {
+				return fmt.Errorf("node %q: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Judge implements Engine.
+func (c *Compiled) Judge(id model.EndpointID, dir model.Direction, pkt model.Packet) (model.Verdict, error) {
+	n := c.nodes[c.nodeOf[id]]
+	if n == nil {
+		return model.Verdict{}, fmt.Errorf("endpoint %s is on no node", id)
+	}
+	b, ok := n.bindings[id]
+	if !ok {
+		return model.Verdict{}, fmt.Errorf("endpoint %s has no policy", id)
+	}
+	src, dst := n.lookup(pkt.Src), n.lookup(pkt.Dst)
+	if own(b, src, pkt.Src) && own(b, dst, pkt.Dst) {
+		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtSelf, Direction: dir}}, nil
+	}
+	remote, table := src, b.Ingress
+	if dir == model.Egress {
+		remote, table = dst, b.Egress
+	} else if src.Flags&compile.AddrFlags(bpf.AddrHost) != 0 {
+		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: dir}}, nil
+	}
+	t := n.tables[table]
+	if t == nil {
+		return model.Verdict{}, fmt.Errorf("%s of %s is bound to table %d, which does not exist", dir, id, table)
+	}
+	if c.Interpret || t.Interpreted() {
+		class, ok := n.classes[remote.Class]
+		if !ok {
+			return model.Verdict{}, fmt.Errorf("address entry %s has class %d, which does not exist", remote.Prefix, remote.Class)
+		}
+		return t.Program.Verdict(t.Program.Interpret(class, pkt)), nil
+	}
+	return t.Program.Verdict(t.Eval(remote.Class, pkt)), nil
+}
+
+func own(b compile.Binding, entry compile.AddrChange, addr netip.Addr) bool {
+	return entry.Flags&compile.AddrFlags(bpf.AddrEndpoint) != 0 && slices.Contains(b.Endpoint.Addrs, addr)
+}
+
+// compiledNode is one node: its agent's pure half, and what the kernel holds.
+type compiledNode struct {
+	graph    *calc.Graph
+	compiler *compile.Compiler
+
+	addrs    map[netip.Prefix]compile.AddrChange
+	classes  map[uint32]compile.Class
+	tables   map[compile.TableID]*compile.Table
+	bindings map[model.EndpointID]compile.Binding
+}
+
+func newCompiledNode(name string) *compiledNode {
+	return &compiledNode{
+		graph:    calc.New(name),
+		compiler: compile.New(compile.Options{}, nil),
+		addrs:    map[netip.Prefix]compile.AddrChange{},
+		classes: map[uint32]compile.Class{
+			compile.ClassNone4: {ID: compile.ClassNone4, Family: 4},
+			compile.ClassNone6: {ID: compile.ClassNone6, Family: 6},
+		},
+		tables:   map[compile.TableID]*compile.Table{},
+		bindings: map[model.EndpointID]compile.Binding{},
+	}
+}
+
+// lookup returns the entry that the kernel would find for an address.
+func (n *compiledNode) lookup(a netip.Addr) compile.AddrChange {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		if e, ok := n.addrs[netip.PrefixFrom(a, bits).Masked()]; ok {
+			return e
+		}
+	}
+	if a.Is4() {
+		return compile.AddrChange{Class: compile.ClassNone4}
+	}
+	return compile.AddrChange{Class: compile.ClassNone6}
+}
+
+// carryOut does the plan's writes in their order. It keeps its own copy of what compilers go on to change, so that a
+// row that a plan forgets is missing here too.
+func (n *compiledNode) carryOut(p compile.Plan) error {
+	for _, c := range p.Classes {
+		n.classes[c.ID] = c
+	}
+	for _, t := range p.Tables {
+		kept := *t
+		kept.Rows = slices.Clone(t.Rows)
+		n.tables[t.ID] = &kept
+	}
+	for _, r := range p.Rows {
+		t := n.tables[r.Table]
+		if t == nil || !t.SetRow(r.Class, r.Row) {
+			return fmt.Errorf("the plan gives table %d a row for class %d, which it cannot have", r.Table, r.Class)
+		}
+	}
+	n.bind(p.Grow)
+	n.move(p.Addrs)
+	n.bind(p.Bind)
+	for _, id := range p.Unbind {
+		delete(n.bindings, id)
+	}
+	for _, id := range p.DropTables {
+		delete(n.tables, id)
+	}
+	n.move(p.LateAddrs)
+	for _, id := range p.DropClasses {
+		delete(n.classes, id)
+	}
+	return nil
+}
+
+func (n *compiledNode) bind(all []compile.Binding) {
+	for _, b := range all {
+		n.bindings[b.Endpoint.ID] = b
+	}
+}
+
+func (n *compiledNode) move(all []compile.AddrChange) {
+	for _, a := range all {
+		if a.Gone {
+			delete(n.addrs, a.Prefix)
+			continue
+		}
+		n.addrs[a.Prefix] = a
+	}
+}

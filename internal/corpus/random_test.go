@@ -1,0 +1,90 @@
+package corpus
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// A failure prints the shrunk counter-example as a corpus file, and the seed to run it again with.
+
+func TestRandomModelsAreJudgedAlike(t *testing.T) {
+	engines := compiledEngines()
+	pairs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		updates := DrawModel(t)
+		probes := DrawProbes(t, updates)
+		agree(t, engines, updates, probes, func(line string) []byte {
+			text, err := Format("Random counter-example (§7).", updates, line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		})
+		pairs += len(probes)
+	})
+	t.Logf("%d policy-packet pairs", pairs)
+}
+
+// agree judges the probes with the oracle and the engines. file makes a corpus file that shows a line of expect.
+func agree(t *rapid.T, engines []Engine, updates []model.Update, probes []Probe, file func(line string) []byte) {
+	reference := &Oracle{}
+	if err := reference.Load(updates); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range engines {
+		if err := e.Load(updates); err != nil {
+			t.Fatalf("%s: load: %v\n%s", e.Name(), err, file("# no line"))
+		}
+	}
+	for _, p := range probes {
+		want, _ := reference.Judge(p.Endpoint, p.Direction, p.Packet)
+		for _, e := range engines {
+			got, err := e.Judge(p.Endpoint, p.Direction, p.Packet)
+			if err != nil {
+				t.Fatalf("%s: %s of %s: %v\n%s", e.Name(), p.Direction, p.Endpoint, err, file(p.Line(want)))
+			}
+			if diff := Diff(want, got); diff != "" {
+				t.Fatalf("%s differs from the oracle (-oracle +%s):\n%s\n%s", e.Name(), e.Name(), diff, file(p.Line(want)))
+			}
+		}
+	}
+}
+
+func TestFormatAndParseAreInverse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		updates := DrawModel(t)
+		text, err := Format("§7", updates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := parse("random.txtar", text, nil)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		again, err := Format("§7", c.Updates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(text), string(again)); diff != "" {
+			t.Fatal(diff)
+		}
+		a, b := &Oracle{}, &Oracle{}
+		if err := a.Load(updates); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Load(c.Updates); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range DrawProbes(t, updates) {
+			was, _ := a.Judge(p.Endpoint, p.Direction, p.Packet)
+			is, _ := b.Judge(p.Endpoint, p.Direction, p.Packet)
+			if diff := cmp.Diff(Describe(was), Describe(is)); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	})
+}
