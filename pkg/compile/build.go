@@ -20,8 +20,8 @@ const (
 	maxIDs          = 0xffff   // row, block and outcome numbers are u16
 	defaultMaxBytes = 16 << 20 // of one table
 	// What compiling may cost, so that no policy keeps the agent busy for more than about a second.
-	maxCells       = 1 << 26 // rows times columns
-	maxColumnBytes = 64 << 20
+	maxColumnBytes = 64 << 20 // lists of entries by column
+	maxWork        = 1 << 28  // steps to fill the cells, at worst
 )
 
 func (l Limits) withDefaults() Limits {
@@ -144,19 +144,24 @@ func (b *builder) classes(classes []Class) {
 		return
 	}
 	t.Rows = make([]bpf.CellBlock, capacity)
+	for _, c := range classes {
+		t.rowOf[string(t.signature(c))] = 0 // not known yet
+	}
+	if len(t.rowOf)*b.columns.work(len(b.rules))*len(b.sports.list) > maxWork {
+		b.full = true
+		return
+	}
 	entries := newAddressIndex(b.rules, t.refers)
 	cells := newCellFiller(b)
 	for _, c := range classes {
 		key := t.signature(c)
-		row, ok := t.rowOf[string(key)]
-		if !ok {
+		row := t.rowOf[string(key)]
+		if row == 0 {
 			holds := entries.holding(c)
 			for i, w := range holds {
 				t.holds[i] |= w
 			}
-			row = b.row(cells.fill(holds))
-			if b.full || len(t.rowOf)*len(b.columns.list)*len(b.sports.list) > maxCells {
-				b.full = true
+			if row = b.row(cells.fill(holds)); b.full {
 				return
 			}
 			t.rowOf[string(key)] = row

@@ -129,6 +129,15 @@ func (c *columns) sort(rules int) {
 	}
 }
 
+// work is the number of steps it takes at worst to fill one row.
+func (c *columns) work(rules int) int {
+	steps := 0
+	for i := range c.list {
+		steps += 1 + min(len(c.list[i].entries), rules/64)
+	}
+	return steps
+}
+
 // first is the first of the column's own entries, or n.
 func (c *column) first(n int) int {
 	if len(c.entries) == 0 {

@@ -186,8 +186,33 @@ func TestManySourcePortClassesForceTheInterpreter(t *testing.T) {
 	}
 }
 
+func TestAPolicyThatTakesTooLongToCompileIsInterpreted(t *testing.T) {
+	prog, _ := expand(t, nestedRanges(6000)...)
+	if !Build(prog, nil, Limits{}).Interpreted() {
+		t.Error("6,000 nested ranges: not interpreted")
+	}
+
+	prog, _ = expand(t, nestedRanges(1200)...)
+	var classes []Class
+	for id := range uint32(1 << 14) {
+		c := Class{ID: id + 2, Family: 4}
+		for set := range uint32(14) {
+			if id>>set&1 != 0 {
+				c.Sets = append(c.Sets, set+1)
+			}
+		}
+		classes = append(classes, c)
+	}
+	if Build(prog, classes[:100], Limits{}).Interpreted() {
+		t.Error("1,200 nested ranges, 100 classes: interpreted")
+	}
+	if !Build(prog, classes, Limits{Bytes: 1 << 40}).Interpreted() {
+		t.Error("1,200 nested ranges, 16,384 classes: not interpreted")
+	}
+}
+
 func TestBuildDoesNotDependOnTheOrderOfClasses(t *testing.T) {
-	prog, classes := sized(t, 1000)
+	prog, classes := sized(t, 200)
 	a := Build(prog, classes, Limits{})
 	slices.Reverse(classes)
 	b := Build(prog, classes, Limits{})

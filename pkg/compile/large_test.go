@@ -1,0 +1,121 @@
+package compile
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// mixedPolicy is one policy of n rules of all kinds that meet often: few ports, sets and protocols.
+func mixedPolicy(n int, rng *rand.Rand) *model.DirectionPolicy {
+	policy := onePolicy(model.Ingress)
+	for tier := range 3 {
+		p := &model.PolicyRules{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: setName(tier)}}
+		for i := range n / 3 {
+			r := model.MatchRule{Index: i, Action: []model.Action{model.Allow, model.Deny, model.Allow, model.Deny, model.Pass, model.Log}[rng.IntN(6)]}
+			if rng.IntN(3) > 0 {
+				r.Protocol = ref([]uint8{6, 17, 132, 6, 17, 47}[rng.IntN(6)])
+			}
+			if rng.IntN(8) > 0 {
+				for range 1 + rng.IntN(3) {
+					r.Source.In = append(r.Source.In, setOf(rng.IntN(20)))
+				}
+			}
+			if rng.IntN(4) == 0 {
+				r.Source.NotIn = []model.SetID{setOf(rng.IntN(20))}
+			}
+			if rng.IntN(8) > 0 {
+				lo := uint16(rng.IntN(100))
+				r.Destination.Ports = portsOf(lo, lo+uint16(rng.IntN(10)))
+			}
+			if rng.IntN(20) == 0 {
+				r.Source.Ports = portsOf(uint16(rng.IntN(5)), 5)
+			}
+			p.Rules = append(p.Rules, r)
+		}
+		policy.Tiers = append(policy.Tiers, model.TierPolicy{Name: setName(tier), Default: model.Pass, Policies: []*model.PolicyRules{p}})
+	}
+	policy.Tiers = policy.Tiers[1:]
+	return policy
+}
+
+func setName(i int) string { return string(setOf(i)) }
+
+func TestLargeTablesAgreeWithTheInterpreter(t *testing.T) {
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		n := newFakeNumbers()
+		prog, err := Expand(mixedPolicy(150, rng), expandWorld, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		classes := []Class{{ID: ClassNone4, Family: 4}, {ID: ClassNone6, Family: 6}}
+		for id := range uint32(60) {
+			c := Class{ID: id + 2, Family: 4 + 2*uint8(rng.IntN(2))}
+			for set := range uint32(len(n.sets)) {
+				if rng.IntN(3) == 0 {
+					c.Sets = append(c.Sets, set+1)
+				}
+			}
+			classes = append(classes, c)
+		}
+		table := Build(prog, classes, Limits{})
+		if table.Interpreted() {
+			t.Fatalf("seed %d: interpreted", seed)
+		}
+		used := newBitmap(len(prog.Rules))
+		for _, c := range classes {
+			for range 100 {
+				pkt := model.Packet{Src: own4, Dst: own4, Protocol: []uint8{6, 17, 132, 47, 1, 58, 4}[rng.IntN(7)]}
+				if c.Family == 6 {
+					pkt.Src, pkt.Dst = own6, own6
+				}
+				if model.HasPorts(pkt.Protocol) {
+					pkt.SrcPort, pkt.DstPort = uint16(rng.IntN(8)), uint16(rng.IntN(115))
+				}
+				want, got := prog.Interpret(c, pkt), table.Eval(c.ID, pkt)
+				if got != want {
+					t.Fatalf("seed %d: %+v of class %+v: table says %+v, interpreter %+v\n%s", seed, pkt, c, got, want, dump(prog, n))
+				}
+				used.set(int(want.Rule))
+			}
+		}
+		for i := range prog.Rules {
+			if used.has(i) && !bitmap(table.used).has(i) {
+				t.Errorf("seed %d: entry %d decides, but is not marked used", seed, i)
+			}
+		}
+	}
+}
+
+func TestManyOverlappingRangesAgreeWithTheInterpreter(t *testing.T) {
+	// Every port has hundreds of entries: the columns are dense.
+	prog, n := expand(t, nestedRanges(700)...)
+	class := Class{ID: 2, Family: 4, Sets: []uint32{n.sets[setOf(37)]}}
+	table := Build(prog, []Class{class}, Limits{})
+	allowed := false
+	for port := 0; port < 65536; port += 7 {
+		pkt := tcpTo(uint16(port))
+		if got, want := table.Eval(class.ID, pkt), prog.Interpret(class, pkt); got != want {
+			t.Fatalf("port %d: table says %+v, interpreter %+v", port, got, want)
+		}
+		allowed = allowed || table.Eval(class.ID, pkt).Action == bpf.RuleAllow
+	}
+	if !allowed {
+		t.Error("no packet was allowed")
+	}
+}
+
+// nestedRanges are rules for ranges of ports, each inside the one before.
+func nestedRanges(n int) []model.MatchRule {
+	rules := make([]model.MatchRule, n)
+	for i := range rules {
+		rules[i] = model.MatchRule{
+			Protocol: ref(model.ProtoTCP), Source: model.Side{In: []model.SetID{setOf(i % 50)}},
+			Destination: model.Side{Ports: portsOf(uint16(i), uint16(60000-i))},
+		}
+	}
+	return rules
+}
