@@ -31,7 +31,6 @@ func unnamed() validate.Document {
 func ref(name string) validate.Ref { return validate.Ref{Kind: "Tier", Name: name} }
 
 func TestCatalog(t *testing.T) {
-	type docs = []validate.Document
 	type updates = []model.Update
 	put := func(path string, d ...validate.Document) func(*catalog) {
 		return func(c *catalog) { c.put(path, d) }

@@ -55,3 +55,8 @@ func TestMemoryFailsAfterDelivery(t *testing.T) {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 }
+
+var (
+	_ Source = (*Memory)(nil)
+	_ Source = (*Directory)(nil)
+)
