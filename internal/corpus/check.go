@@ -144,7 +144,7 @@ func (cl cluster) packet(c *Check, src, dst string) error {
 	if err := c.protocol(strings.TrimPrefix(proto, "/"), isV6, s, d); err != nil {
 		return fmt.Errorf("%q: %w", dst, err)
 	}
-	isV6 = isV6 || s.addr.Is6() || d.addr.Is6() || c.Packet.Protocol == model.ProtoICMPv6
+	isV6 = isV6 || s.addr.Is6() || d.addr.Is6() || strings.HasPrefix(proto, "/icmpv6:")
 	if c.Packet.Src, err = cl.address(s, d, isV6); err != nil {
 		return err
 	}

@@ -114,8 +114,8 @@ func DrawProbes(t *rapid.T, updates []model.Update) []Probe {
 		}
 	}
 	ids := slices.SortedFunc(maps.Keys(endpoints), model.EndpointID.Compare)
-	remotes := rapid.SliceOfNDistinct(rapid.SampledFrom(addrs), 1, 12, rapid.ID[netip.Addr]).Draw(t, "remotes")
-	l4 := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Packet { return drawL4(t, ports) }), 1, 8).Draw(t, "l4")
+	remotes := rapid.SliceOfNDistinct(rapid.SampledFrom(addrs), 4, 20, rapid.ID[netip.Addr]).Draw(t, "remotes")
+	l4 := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Packet { return drawL4(t, ports) }), 3, 12).Draw(t, "l4")
 	var probes []Probe
 	for _, id := range ids {
 		for _, own := range endpoints[id].Addrs {

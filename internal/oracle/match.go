@@ -20,7 +20,7 @@ func (c *Cluster) matches(r *model.Rule, pkt model.Packet) bool {
 	if r.Protocol != nil && !isProtocol(*r.Protocol, pkt) {
 		return false
 	}
-	if r.NotProtocol != nil && isProtocol(*r.NotProtocol, pkt) {
+	if r.NotProtocol != nil && *r.NotProtocol == pkt.Protocol {
 		return false
 	}
 	if r.ICMP != nil && !isICMP(*r.ICMP, pkt) {
@@ -33,7 +33,7 @@ func (c *Cluster) matches(r *model.Rule, pkt model.Packet) bool {
 		c.sideMatches(r.Protocol, r.Destination, true, pkt, pkt.Dst, pkt.DstPort)
 }
 
-// isProtocol: ICMP implies IPv4, ICMPv6 implies IPv6.
+// isProtocol: protocol ICMP implies IPv4, ICMPv6 implies IPv6. (notProtocol implies no family, it is about the number.)
 func isProtocol(p uint8, pkt model.Packet) bool {
 	if p == model.ProtoICMP && !pkt.Src.Is4() || p == model.ProtoICMPv6 && pkt.Src.Is4() {
 		return false
