@@ -2,6 +2,7 @@ package validate
 
 import (
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -236,5 +237,24 @@ func TestParseBoundsTheProblemsOfOneObject(t *testing.T) {
 	want := "dir/a.yaml:1: NetworkPolicy default/a: rejected: 980 more problems like these"
 	if got := d.Problems[0].String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestSeedManifestsAreUsable(t *testing.T) {
+	for name, objects := range map[string]int{"networkpolicies.yaml": 2, "pods.yaml": 4, "services.json": 2} {
+		text, err := os.ReadFile("testdata/seed/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs := Parse("dir/a.yaml", text)
+		checkDocuments(t, docs, string(text))
+		for _, d := range docs {
+			if !d.OK || len(d.Problems) > 0 {
+				t.Errorf("%s: %v: ok %v\n%s", name, d.Ref, d.OK, problemText(d))
+			}
+		}
+		if len(docs) != objects {
+			t.Errorf("%s: %d objects, want %d", name, len(docs), objects)
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Limits on one document. Manifests in use stay far below them.
 const (
 	maxDepth    = 200     // nesting, aliases followed
-	maxNodes    = 4 << 20 // values, each counted as often as aliases repeat it
+	maxNodes    = 2 << 20 // values, each counted as often as aliases repeat it
 	maxJSONSize = 64 << 20
 )
 
