@@ -70,7 +70,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 	ep = ready_endpoint(skb->ifindex);
 	if (!ep)
 		return verdict(skb, &p, hook, -DROP_NO_ENDPOINT);
-	if (!r && hook == FROM_POD && !owns(ep, p.t.family, p.t.src))
+	if (!r && hook == FROM_POD && !owns(ep, &p.t, false))
 		r = -DROP_SPOOFED;
 	if (!r) {
 		r = decide(skb, ep, &p, hook);

@@ -190,7 +190,11 @@ type MargayEvent struct {
 	Suppressed uint16
 	Src        [16]uint8
 	Dst        [16]uint8
-	Pad        uint32
+	Nlogs      uint8
+	Npasses    uint8
+	Log        [4]uint16
+	Pass       [6]uint16
+	Pad        [3]uint16
 }
 
 type MargayEventBudget struct {

@@ -16,8 +16,11 @@ struct query {
 	__u8 allow;
 	__u8 missing; /* 1: denied because a part of the policy is not there */
 	__u16 rule;
-	__u16 pad;
+	__u8 nlogs;
+	__u8 npasses;
 	__u32 rule_id;
+	__u16 log[4];
+	__u16 pass[6];
 };
 
 static __always_inline __u32 l4_index_of(__u8 proto)
@@ -91,6 +94,10 @@ static __always_inline int classify_by_table(struct query *q, const struct slot 
 	q->allow = o->action == RULE_ALLOW;
 	q->rule = o->rule;
 	q->rule_id = o->id;
+	q->nlogs = o->nlogs;
+	q->npasses = o->npasses;
+	__builtin_memcpy(q->log, o->log, sizeof(q->log));
+	__builtin_memcpy(q->pass, o->pass, sizeof(q->pass));
 	return 0;
 }
 
@@ -156,10 +163,21 @@ static long walk_step(__u32 i, struct walk *w)
 		return 1;
 	if (!rule_matches(r, w->q))
 		return 0;
-	if (r->action == RULE_LOG)
+	if (r->action == RULE_LOG) {
+		if (w->q->nlogs < 4)
+			w->q->log[w->q->nlogs & 3] = i;
+		if (w->q->nlogs < 255)
+			w->q->nlogs++;
 		return 0;
+	}
 	if (r->action == RULE_PASS || r->action == RULE_SKIP) {
 		w->next = r->jump;
+		if (r->action == RULE_SKIP)
+			return 0;
+		if (w->q->npasses < 6)
+			w->q->pass[w->q->npasses & 7] = i;
+		if (w->q->npasses < 255)
+			w->q->npasses++;
 		return 0;
 	}
 	w->q->allow = r->action == RULE_ALLOW;
@@ -189,7 +207,8 @@ __noinline int classify(struct query *q)
 	q->allow = 0;
 	q->missing = 0;
 	q->rule_id = 0;
-	q->rule = 0;
+	q->rule = 0xffff;
+	q->nlogs = q->npasses = 0;
 	s = n ? bpf_map_lookup_elem(&slots, &n) : NULL;
 	if (!s)
 		err = -1;

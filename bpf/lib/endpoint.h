@@ -54,10 +54,23 @@ static __always_inline __u32 class_of(__u8 family, const struct addr_info *info)
 	return info ? info->class : family == 4 ? 0 : 1;
 }
 
-/* Whether addr is one of ep's own. The first of each family is in the endpoint itself. */
-static __always_inline bool owns(const struct endpoint *ep, __u8 family, const __u32 *addr)
+/* Whether an address is a further one of the endpoint's own. A function of its own, to keep its keys off the stack of
+ * those that ask. */
+__noinline int owns_further(const struct tuple *t, __u32 dst, __u32 ifindex)
 {
 	struct addr_info *info;
+
+	if (!t)
+		return 0;
+	info = addr_lookup(t->family, dst ? t->dst : t->src);
+	return info && (info->flags & ADDR_ENDPOINT) && info->ifindex == ifindex;
+}
+
+/* Whether the source (or, if dst, the destination) is one of ep's own. The first of each family is in the endpoint. */
+static __always_inline bool owns(const struct endpoint *ep, const struct tuple *t, bool dst)
+{
+	const __u32 *addr = dst ? t->dst : t->src;
+	__u8 family = t->family;
 
 	if (family == 4) {
 		if (addr[0] && *(__u32 *)ep->addr4 == addr[0])
@@ -70,6 +83,5 @@ static __always_inline bool owns(const struct endpoint *ep, __u8 family, const _
 	}
 	if (!(ep->flags & EP_MORE_ADDRS))
 		return false;
-	info = addr_lookup(family, addr);
-	return info && (info->flags & ADDR_ENDPOINT) && info->ifindex == ep->ifindex;
+	return owns_further(t, dst, ep->ifindex);
 }

@@ -116,6 +116,11 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return IS_MIDFLOW;
 	ct_init(&e, &p->t, p->l4, true);
+	if (owns(ep, &p->t, true)) {
+		e.flags |= CT_SELF;
+		ct_create(&p->t, &e);
+		return PASS;
+	}
 	new_flow(&f, p, true, len);
 	if (cfg.shortcut && to && (to->flags & ADDR_ENDPOINT)) {
 		e.responder_if = to->ifindex;
@@ -124,7 +129,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	e.egress = judge_side(ep, &f, 1, 0);
 	if (!e.egress)
 		return -DROP_POLICY;
-	if (peer && peer->peer_ifindex && owns(peer, p->t.family, p->t.dst) && !p->flags) {
+	if (peer && peer->peer_ifindex && owns(peer, &p->t, true) && !p->flags) {
 		p->peer_if = to->ifindex;
 		e.ingress = judge_side(peer, &f, 0, 0);
 		if (!e.ingress) {
@@ -277,7 +282,7 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	bool orig = from_opener(&p->t, e);
 	struct endpoint *peer = ready_endpoint(p->peer_if);
 
-	if (!peer || !owns(peer, p->t.family, p->t.dst) || p->flags)
+	if (!peer || !owns(peer, &p->t, true) || p->flags)
 		return PASS;
 	switch (side_allowed(peer, p, e, orig, !orig, len)) {
 	case STAMP_OK:

@@ -127,7 +127,7 @@ static __always_inline bool judged_before(struct endpoint *ep, const struct pkt 
 	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN)
 		return false;
 	if (e->flags & CT_SELF)
-		return owns(ep, p->t.family, p->t.dst);
+		return owns(ep, &p->t, true);
 	if (!(e->flags & CT_TRANSLATED))
 		return false;
 	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
@@ -159,7 +159,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	new_flow(&f, p, true, reply_len >> 1);
 	ct_init(&e, orig, p->l4, true);
 	e.l4 = p->l4;
-	if (owns(ep, p->t.family, p->t.dst)) {
+	if (owns(ep, &p->t, true)) {
 		e.flags |= CT_SELF;
 		e.egress = (__u32)policy_word(ep, true);
 	} else {

@@ -107,7 +107,7 @@ static __always_inline __u32 l4_min(const struct pkt *p)
 
 	if (proto == PROTO_TCP)
 		return 16; /* what we read; the rest is checked by its data offset */
-	if (proto == PROTO_UDP || proto == PROTO_ICMP || proto == PROTO_ICMPV6)
+	if (proto == PROTO_UDP || proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6))
 		return 8;
 	if (proto == PROTO_SCTP)
 		return 12;

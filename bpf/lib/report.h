@@ -69,6 +69,10 @@ __noinline int emit_event(const struct query *q, const struct tuple *t, __u32 if
 	e->generation = (__u32)q->word;
 	e->rule_id = q->rule_id;
 	e->rule = q->rule;
+	e->nlogs = q->nlogs;
+	e->npasses = q->npasses;
+	__builtin_memcpy(e->log, q->log, sizeof(e->log));
+	__builtin_memcpy(e->pass, q->pass, sizeof(e->pass));
 	e->reason = flags_reason & 0xffff;
 	e->flags = (flags_reason >> 16) | (t->family == 6 ? EVENT_IPV6 : 0);
 	e->proto = t->proto;

@@ -280,5 +280,9 @@ struct event {
 	__u16 suppressed; /* events left out before this one, by the rate limit */
 	__u8 src[16]; /* IPv4 in the first 4 bytes */
 	__u8 dst[16];
-	__u32 pad;
+	__u8 nlogs;    /* as in struct outcome: what the flow met on its way to the verdict */
+	__u8 npasses;
+	__u16 log[4];
+	__u16 pass[6];
+	__u16 pad[3];
 };

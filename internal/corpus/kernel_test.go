@@ -1,0 +1,37 @@
+package corpus_test
+
+import (
+	"testing"
+
+	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+func kernels(t *testing.T) []corpus.Engine {
+	t.Helper()
+	testutil.Privileged(t)
+	var engines []corpus.Engine
+	for _, interpret := range []bool{false, true} {
+		k, err := corpus.NewKernel(testutil.BPFFS(t), interpret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		engines = append(engines, k)
+	}
+	return engines
+}
+
+// TestCorpusInKernel proves the BPF programs, by table and by interpreter, on every case.
+func TestCorpusInKernel(t *testing.T) {
+	engines := kernels(t)
+	cases, err := corpus.Load("../../test/corpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	corpus.Run(t, cases, engines...)
+}

@@ -1,0 +1,165 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// BPF enforces with BPF programs on the endpoints' interfaces.
+type BPF struct {
+	config Config
+	log    *slog.Logger
+
+	maps       *bpfmaps.Maps
+	slots      *bpfmaps.Slots
+	endpoints  *bpfmaps.Endpoints
+	gens       *bpfmaps.Generations
+	programs   *bpfmaps.Programs
+	host       Host
+	interfaces map[string]uint32 // as last observed
+
+	compiler *compile.Compiler
+	waiting  []model.Changes // not compiled yet: an earlier plan is still being carried out
+	plan     compile.Plan
+	step     int // next step of plan; len(order): done
+
+	tables  map[compile.TableID]published
+	bound   map[model.EndpointID]*endpoint
+	owners  map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
+	dirty   map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)
+	adopted map[string]model.EndpointID         // stand-ins of endpoints found at the start, by interface
+	numbers uint32                              // last endpoint number given
+	ready   bool                                // the first plan has been carried out
+	resync  bool
+}
+
+// published is a table in the kernel.
+type published struct {
+	slot    uint32
+	program *compile.Program // nil: an earlier agent's
+}
+
+// endpoint is what one local endpoint shall have, and has.
+type endpoint struct {
+	policy  *model.EndpointPolicy
+	tables  [2]compile.TableID // by model.Direction
+	gens    [2]uint32
+	ifindex uint32 // programmed in the kernel; 0: not
+	failure string // why it could not be programmed; empty: it was
+	number  uint32 // for people and events
+}
+
+// order is the order of kernel writes: the one place where it is laid down. What a step leaves undone keeps the later
+// ones from being taken, so a packet is always judged by an old policy or a new one.
+var order = []struct {
+	what string
+	do   func(*BPF) error
+}{
+	{"name sets and rules", (*BPF).writeNames},
+	{"add classes", (*BPF).writeClasses},
+	{"publish policies", (*BPF).publish},
+	{"add rows of new classes", (*BPF).addRows},
+	{"bind endpoints to grown tables", (*BPF).grow},
+	{"move addresses", func(d *BPF) error { return d.writeAddrs(d.plan.Addrs) }},
+	{"bind endpoints", (*BPF).bind},
+	{"unbind endpoints", (*BPF).unbind},
+	{"have live flows judged again", (*BPF).rejudge},
+	{"attach", (*BPF).program},
+	{"guard the node", (*BPF).guard},
+	{"release policies", (*BPF).release},
+	{"clean up addresses", func(d *BPF) error { return d.writeAddrs(d.plan.LateAddrs) }},
+	{"drop classes, sets and rules", (*BPF).drop},
+}
+
+// Apply implements Dataplane.
+func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
+	d.waiting = enqueue(d.waiting, ch)
+	if d.resync {
+		if err := d.reread(); err != nil {
+			return err
+		}
+		d.resync = false
+	}
+	d.observe()
+	if err := d.carryOn(); err != nil {
+		return err
+	}
+	for len(d.waiting) > 0 {
+		d.plan, d.step = d.compiler.Update(d.waiting[0]), 0
+		d.waiting = d.waiting[1:]
+		if err := d.carryOn(); err != nil {
+			return err
+		}
+		d.ready = true
+	}
+	return d.program()
+}
+
+// carryOn takes the steps of the plan that are left.
+func (d *BPF) carryOn() error {
+	for ; d.step < len(order); d.step++ {
+		if err := order[d.step].do(d); err != nil {
+			return fmt.Errorf("%s: %w", order[d.step].what, err)
+		}
+	}
+	return nil
+}
+
+// Resync implements Dataplane.
+func (d *BPF) Resync() { d.resync = true }
+
+// reread makes every table read its map again; what was altered by others is repaired by the writes that follow.
+func (d *BPF) reread() error {
+	var errs []error
+	repairs := 0
+	for _, t := range d.allTables() {
+		n, err := t.Resync()
+		repairs += n
+		errs = append(errs, err)
+	}
+	if err := d.endpoints.Reload(); err != nil {
+		errs = append(errs, err)
+	}
+	for id := range d.bound {
+		d.dirty[id] = true
+	}
+	if repairs > 0 {
+		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
+	}
+	for _, t := range d.allTables() {
+		errs = append(errs, t.Sync())
+	}
+	return errors.Join(errs...)
+}
+
+// Sweep implements Dataplane.
+func (d *BPF) Sweep() error {
+	var errs []error
+	for _, name := range []string{bpf.MargayProgSweepHalf, bpf.MargayProgSweepOpen} {
+		p, err := d.programs.Get(name)
+		if err == nil {
+			_, err = p.Run(emptyPacket())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("run program %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close implements Dataplane.
+func (d *BPF) Close() error {
+	errs := []error{d.host.Close(), d.slots.Close(), d.endpoints.Close()}
+	if d.programs != nil {
+		errs = append(errs, d.programs.Close())
+	}
+	return errors.Join(append(errs, d.maps.Close())...)
+}

@@ -1,0 +1,35 @@
+package dataplane
+
+import (
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// Host is the machine as the dataplane needs it: its interfaces, and where programs are attached. Its only user is the
+// loop that owns the dataplane.
+type Host interface {
+	// Interfaces are the workload interfaces there are now: ifindex by name.
+	Interfaces() map[string]uint32
+	// Addrs are the node's own addresses.
+	Addrs() []netip.Addr
+	// Peer says what is known of the pod's side of an interface; not ok: nothing.
+	Peer(ifindex uint32) (p Peer, ok bool)
+	// Ensure attaches the programs to the interface, in place of those of an earlier agent, without a gap. What is as
+	// it should be is left alone.
+	Ensure(name string, ifindex uint32, programs *bpfmaps.Programs) error
+	// Detach takes our programs off an interface; that it is gone is no error.
+	Detach(ifindex uint32) error
+	// Guard attaches the netfilter programs, without a gap. What is as it should be is left alone.
+	Guard(programs *bpfmaps.Programs) error
+	// Wake delivers when Interfaces or Addrs may have changed.
+	Wake() <-chan struct{}
+	Close() error
+}
+
+// Peer is the pod's side of a veth pair.
+type Peer struct {
+	Ifindex uint32 // in the pod's namespace
+	MAC     [6]byte
+	MTU     uint16
+}

@@ -1,0 +1,87 @@
+package dataplane
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// enqueue adds changes to those that wait to be compiled. They are merged into the last ones, so that the queue stays
+// short while the kernel refuses writes. Only a set that went and came back cannot be merged: as a difference it starts
+// from nothing again.
+func enqueue(queue []model.Changes, ch model.Changes) []model.Changes {
+	if !ch.InSync {
+		return queue
+	}
+	if len(queue) == 0 || returns(queue[len(queue)-1].Sets, ch.Sets) {
+		return append(queue, model.Changes{Endpoints: clone(ch.Endpoints), Sets: clone(ch.Sets), InSync: true})
+	}
+	last := queue[len(queue)-1]
+	maps.Copy(last.Endpoints, ch.Endpoints)
+	for id, change := range ch.Sets {
+		before, had := last.Sets[id]
+		if had && change != nil {
+			change = addUp(before, change)
+		}
+		last.Sets[id] = change
+	}
+	return queue
+}
+
+func clone[K comparable, V any](m map[K]V) map[K]V {
+	c := make(map[K]V, len(m))
+	maps.Copy(c, m)
+	return c
+}
+
+// returns reports whether a set that is gone in before is there again in after.
+func returns(before, after map[model.SetID]*model.SetChange) bool {
+	for id, change := range after {
+		if was, had := before[id]; had && was == nil && change != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// addUp is one change that has the effect of before and then after.
+func addUp(before, after *model.SetChange) *model.SetChange {
+	added, removed := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}
+	for _, p := range before.Added {
+		added[p] = true
+	}
+	for _, p := range before.Removed {
+		removed[p] = true
+	}
+	for _, p := range after.Removed {
+		if added[p] {
+			delete(added, p)
+		} else {
+			removed[p] = true
+		}
+	}
+	for _, p := range after.Added {
+		if removed[p] {
+			delete(removed, p)
+		} else {
+			added[p] = true
+		}
+	}
+	return &model.SetChange{Added: keys(added), Removed: keys(removed)}
+}
+
+func keys(m map[netip.Prefix]bool) []netip.Prefix {
+	list := make([]netip.Prefix, 0, len(m))
+	for p := range m {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	return list
+}

@@ -1,0 +1,155 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// OpenBPF opens the BPF dataplane on a host: the pinned maps of this instance, made if they are missing, and programs
+// loaded anew over them. What an earlier agent left enforced stays so. The host belongs to the dataplane from here on,
+// unless an error is returned.
+func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
+	m, err := bpfmaps.Open(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapEntries})
+	if err != nil {
+		return nil, err
+	}
+	d := &BPF{
+		config: c, log: log, host: host, maps: m, step: len(order),
+		tables: map[compile.TableID]published{}, bound: map[model.EndpointID]*endpoint{},
+		owners: map[netip.Prefix]compile.AddrChange{}, dirty: map[model.EndpointID]bool{},
+		adopted: map[string]model.EndpointID{},
+	}
+	for _, kept := range m.Kept {
+		log.Warn("map size", "kept", kept)
+	}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open bpf dataplane: %w", err), d.closeMaps())
+	}
+	return d, nil
+}
+
+func (d *BPF) open() error {
+	var err error
+	if d.programs, err = d.maps.LoadPrograms(d.config.bpf()); err != nil {
+		return err
+	}
+	if d.gens, err = d.maps.OpenGenerations(); err != nil {
+		return err
+	}
+	if d.endpoints, err = d.maps.OpenEndpoints(); err != nil {
+		return err
+	}
+	names := map[uint32]string{}
+	d.interfaces = d.host.Interfaces()
+	for name, ifindex := range d.interfaces {
+		names[ifindex] = name
+	}
+	snapshot, err := d.adopt(names)
+	if err != nil {
+		return fmt.Errorf("read back what is enforced: %w", err)
+	}
+	var inUse []uint32
+	for _, t := range snapshot.Tables {
+		inUse = append(inUse, uint32(t.ID))
+	}
+	if d.slots, err = d.maps.OpenSlots(inUse); err != nil {
+		return err
+	}
+	d.compiler = compile.New(compile.Options{Limits: compile.Limits{Interpret: d.config.Interpret}}, snapshot)
+	if len(snapshot.Endpoints) > 0 {
+		d.log.Info("took over what an earlier agent enforces", "endpoints", len(snapshot.Endpoints),
+			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))
+	}
+	return nil
+}
+
+// closeMaps lets go of what open has opened so far.
+func (d *BPF) closeMaps() error {
+	var errs []error
+	if d.slots != nil {
+		errs = append(errs, d.slots.Close())
+	}
+	if d.endpoints != nil {
+		errs = append(errs, d.endpoints.Close())
+	}
+	if d.programs != nil {
+		errs = append(errs, d.programs.Close())
+	}
+	return errors.Join(append(errs, d.maps.Close())...)
+}
+
+// Wake implements Dataplane.
+func (d *BPF) Wake() <-chan struct{} { return d.host.Wake() }
+
+// bpf is the configuration as the programs have it.
+func (c Config) bpf() bpf.Config {
+	b := bpf.Config{
+		MarkSeen: c.MarkSeen, MarkJudge: c.MarkJudge, MarkOwn: c.MarkOwn,
+		HostDrop: bit(c.HostDrop), Shortcut: bit(c.Shortcut), Strict: bit(c.StrictTCP), Keep: bit(c.Keep),
+		EventRate: c.EventRate, Hz: hz(),
+		TimeoutSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcp: seconds(c.Timeouts.TCPEstablished),
+		TimeoutFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
+		TimeoutIcmp: seconds(c.Timeouts.ICMP), TimeoutOther: seconds(c.Timeouts.Other),
+		PrefixLen: uint32(min(len(c.Prefix), len(bpf.Config{}.Prefix))),
+	}
+	copy(b.Prefix[:], c.Prefix)
+	return b
+}
+
+// hz is the kernel's tick rate: the resolution of its coarse clock is one tick.
+func hz() uint32 {
+	var res unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil || res.Nano() <= 0 {
+		return 250 // what nearly all distributions build with; timeouts are off by the factor if it is another
+	}
+	return uint32(math.Round(1e9 / float64(res.Nano())))
+}
+
+func bit(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func seconds(t time.Duration) uint32 {
+	return uint32(max(1, math.Ceil(t.Seconds())))
+}
+
+// table is what is the same about all tables of maps.
+type table interface {
+	Name() string
+	Resync() (repairs int, err error)
+	Sync() error
+}
+
+type repairing[K, V comparable] struct{ *bpfmaps.Table[K, V] }
+
+func (t repairing[K, V]) Resync() (int, error) {
+	r, err := t.Table.Resync()
+	return r.Len(), err
+}
+
+func (d *BPF) allTables() []table {
+	return []table{
+		repairing[bpf.IP4, bpf.AddrInfo]{d.maps.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{d.maps.IP6Host},
+		repairing[bpf.Net4, bpf.AddrInfo]{d.maps.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{d.maps.IP6Net},
+		repairing[bpf.ClassChunk, bpf.SetBits]{d.maps.ClassSets},
+		repairing[uint32, bpf.Name]{d.maps.SetNames}, repairing[uint32, bpf.Name]{d.maps.RuleNames},
+	}
+}
+
+// emptyPacket is what programs that look at no packet are run with: the least the kernel takes.
+func emptyPacket() *ebpf.RunOptions { return &ebpf.RunOptions{Data: make([]byte, 64)} }

@@ -1,0 +1,282 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// The steps of a plan that write maps. Each can be taken again after it failed halfway.
+
+func (d *BPF) writeNames() error {
+	for n, id := range d.plan.SetNames {
+		d.maps.SetNames.Set(n, bpfmaps.NewName(compile.NameText(string(id))))
+	}
+	for n, id := range d.plan.RuleNames {
+		d.maps.RuleNames.Set(n, bpfmaps.NewName(compile.NameText(id.String())))
+	}
+	return errors.Join(d.maps.SetNames.Sync(), d.maps.RuleNames.Sync())
+}
+
+func (d *BPF) writeClasses() error {
+	for _, c := range d.plan.Classes {
+		for chunk, bits := range chunksOf(c.Sets) {
+			d.maps.ClassSets.Set(bpf.ClassChunk{Class: c.ID, Chunk: chunk}, bits)
+		}
+	}
+	return d.maps.ClassSets.Sync()
+}
+
+// chunksOf is the bitmap of set numbers as class_sets has it.
+func chunksOf(sets []uint32) map[uint32]bpf.SetBits {
+	chunks := map[uint32]bpf.SetBits{}
+	for _, n := range sets {
+		bits := chunks[n>>9]
+		bits.Bits[n>>6&7] |= 1 << (n & 63)
+		chunks[n>>9] = bits
+	}
+	return chunks
+}
+
+func (d *BPF) publish() error {
+	var list []*compile.Table
+	var contents []bpfmaps.SlotContent
+	for _, t := range d.plan.Tables {
+		if d.tables[t.ID].slot != 0 {
+			continue
+		}
+		list = append(list, t)
+		contents = append(contents, content(t))
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	slots, err := d.slots.Publish(contents)
+	for i, slot := range slots {
+		if slot != 0 {
+			d.tables[list[i].ID] = published{slot: slot, program: list[i].Program}
+		}
+	}
+	return err
+}
+
+func content(t *compile.Table) bpfmaps.SlotContent {
+	c := bpfmaps.SlotContent{Shape: t.Slot, Rules: t.Program.Rules}
+	c.Shape.Classifier = uint32(t.ID)
+	if !t.Interpreted() {
+		c.L4, c.Rows, c.RowBlk, c.Cells, c.Outcomes = t.L4, t.Rows, t.RowBlk, t.Cells, t.Outcomes
+	}
+	return c
+}
+
+func (d *BPF) addRows() error {
+	var errs []error
+	for _, r := range d.plan.Rows {
+		slot := d.tables[r.Table].slot
+		if slot == 0 {
+			errs = append(errs, fmt.Errorf("add row of class %d: table %d is not in the kernel", r.Class, r.Table))
+			continue
+		}
+		errs = append(errs, d.slots.PatchRow(slot, r.Class, r.Row))
+	}
+	return errors.Join(errs...)
+}
+
+func (d *BPF) writeAddrs(changes []compile.AddrChange) error {
+	for _, c := range changes {
+		d.setAddr(c)
+	}
+	return errors.Join(d.maps.IP4Host.Sync(), d.maps.IP6Host.Sync(), d.maps.IP4Net.Sync(), d.maps.IP6Net.Sync())
+}
+
+// setAddr records what an address shall be. Of an endpoint's own address it remembers whose it is: the interface may
+// come later, or come again under another number.
+func (d *BPF) setAddr(c compile.AddrChange) {
+	if was, ok := d.owners[c.Prefix]; ok && (c.Gone || was.Endpoint != c.Endpoint) {
+		delete(d.owners, c.Prefix)
+	}
+	info := bpf.AddrInfo{Class: c.Class, Flags: uint32(c.Flags)}
+	if info.Flags&bpf.AddrEndpoint != 0 {
+		d.owners[c.Prefix] = c
+		if ep := d.bound[c.Endpoint]; ep != nil {
+			info.Ifindex = ep.ifindex
+		}
+	}
+	if c.Gone {
+		d.deleteAddr(c.Prefix)
+		return
+	}
+	addr := c.Prefix.Addr()
+	switch {
+	case addr.Is4() && c.Prefix.IsSingleIP():
+		d.maps.IP4Host.Set(bpfmaps.IP4(addr), info)
+	case addr.Is4():
+		d.maps.IP4Net.Set(bpfmaps.Net4(c.Prefix), info)
+	case c.Prefix.IsSingleIP():
+		d.maps.IP6Host.Set(bpfmaps.IP6(addr), info)
+	default:
+		d.maps.IP6Net.Set(bpfmaps.Net6(c.Prefix), info)
+	}
+}
+
+func (d *BPF) deleteAddr(p netip.Prefix) {
+	addr := p.Addr()
+	switch {
+	case addr.Is4() && p.IsSingleIP():
+		d.maps.IP4Host.Delete(bpfmaps.IP4(addr))
+	case addr.Is4():
+		d.maps.IP4Net.Delete(bpfmaps.Net4(p))
+	case p.IsSingleIP():
+		d.maps.IP6Host.Delete(bpfmaps.IP6(addr))
+	default:
+		d.maps.IP6Net.Delete(bpfmaps.Net6(p))
+	}
+}
+
+func (d *BPF) release() error {
+	var errs []error
+	for _, id := range d.plan.DropTables {
+		slot := d.tables[id].slot
+		if slot == 0 {
+			continue
+		}
+		errs = append(errs, d.slots.Release(slot))
+		delete(d.tables, id)
+	}
+	return errors.Join(errs...)
+}
+
+func (d *BPF) drop() error {
+	gone := map[uint32]bool{}
+	for _, c := range d.plan.DropClasses {
+		gone[c] = true
+	}
+	var keys []bpf.ClassChunk
+	if len(gone) > 0 {
+		for key := range d.maps.ClassSets.All() {
+			if gone[key.Class] {
+				keys = append(keys, key)
+			}
+		}
+	}
+	for _, key := range keys {
+		d.maps.ClassSets.Delete(key)
+	}
+	return errors.Join(d.maps.ClassSets.Sync(), d.dropNames())
+}
+
+func (d *BPF) dropNames() error {
+	for _, n := range d.plan.DropSets {
+		d.maps.SetNames.Delete(n)
+	}
+	for _, n := range d.plan.DropRules {
+		d.maps.RuleNames.Delete(n)
+	}
+	return errors.Join(d.maps.SetNames.Sync(), d.maps.RuleNames.Sync(), d.maps.ZeroRuleStats(d.plan.DropRules))
+}
+
+// bind gives endpoints the tables the plan says. A direction with another table gets a new generation, so that its live
+// flows are judged again.
+func (d *BPF) bind() error {
+	for _, b := range d.plan.Bind {
+		ep := d.endpointOf(b.Endpoint)
+		ep.policy = b.Endpoint
+		for dir, table := range [2]compile.TableID{b.Ingress, b.Egress} {
+			if ep.tables[dir] == table && ep.gens[dir] != 0 {
+				continue
+			}
+			gen, err := d.gens.Next()
+			if err != nil {
+				return err
+			}
+			ep.tables[dir], ep.gens[dir] = table, gen
+		}
+		d.dirty[b.Endpoint.ID] = true
+	}
+	// The endpoints themselves are written by the step "attach"; those that are in the kernel already, here: the order
+	// of this step and the next ones matters to them.
+	return d.programKnown()
+}
+
+// endpointOf is the record of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.
+func (d *BPF) endpointOf(p *model.EndpointPolicy) *endpoint {
+	if ep := d.bound[p.ID]; ep != nil {
+		return ep
+	}
+	old, ok := d.adopted[p.Iface]
+	ep := d.bound[old]
+	if ok && ep != nil {
+		delete(d.bound, old)
+	} else {
+		d.numbers++
+		ep = &endpoint{number: d.numbers}
+	}
+	delete(d.adopted, p.Iface)
+	d.bound[p.ID] = ep
+	return ep
+}
+
+// grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
+func (d *BPF) grow() error {
+	for _, b := range d.plan.Grow {
+		ep := d.endpointOf(b.Endpoint)
+		if ep.policy == nil {
+			ep.policy = b.Endpoint
+		}
+		ep.tables = [2]compile.TableID{b.Ingress, b.Egress}
+		d.dirty[b.Endpoint.ID] = true
+	}
+	return d.programKnown()
+}
+
+func (d *BPF) rejudge() error {
+	for _, j := range d.plan.Rejudge {
+		ep := d.bound[j.Endpoint]
+		if ep == nil {
+			continue
+		}
+		gen, err := d.gens.Next()
+		if err != nil {
+			return err
+		}
+		ep.gens[j.Direction] = gen
+		d.dirty[j.Endpoint] = true
+	}
+	return d.programKnown()
+}
+
+func (d *BPF) unbind() error {
+	var errs []error
+	for _, id := range d.plan.Unbind {
+		ep := d.bound[id]
+		if ep == nil {
+			continue
+		}
+		if err := d.withdraw(ep); err != nil {
+			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
+			continue
+		}
+		delete(d.bound, id)
+		delete(d.dirty, id)
+	}
+	return errors.Join(errs...)
+}
+
+// words are the endpoint's two policy words; not ok while one of its tables is not in the kernel.
+func (d *BPF) words(ep *endpoint) (words [2]uint64, ok bool) {
+	for dir := range words {
+		slot := d.tables[ep.tables[dir]].slot
+		if slot == 0 || ep.gens[dir] == 0 {
+			return words, false
+		}
+		words[dir] = bpfmaps.PolicyWord(slot, ep.gens[dir])
+	}
+	return words, true
+}
+
+var _ = [1]struct{}{}[model.Ingress] // words and tables are indexed by model.Direction, ingress first

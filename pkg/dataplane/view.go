@@ -1,0 +1,69 @@
+package dataplane
+
+import (
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// EndpointState is one endpoint as the dataplane has it.
+type EndpointState struct {
+	ID      model.EndpointID
+	Iface   string
+	Ifindex uint32 // 0: its interface is not there (yet)
+	Number  uint32
+	// By model.Direction.
+	Slots, Generations [2]uint32
+	Tables             [2]compile.TableID
+	Error              string // why it is not as it should be; empty: it is
+}
+
+// Endpoints are the endpoints bound at present, by id.
+func (d *BPF) Endpoints() []EndpointState {
+	list := make([]EndpointState, 0, len(d.bound))
+	for id, ep := range d.bound {
+		if ep.policy == nil {
+			continue
+		}
+		s := EndpointState{ID: id, Iface: ep.policy.Iface, Ifindex: ep.ifindex, Number: ep.number,
+			Generations: ep.gens, Tables: ep.tables, Error: ep.failure}
+		for dir, t := range ep.tables {
+			s.Slots[dir] = d.tables[t].slot
+		}
+		if ep.ifindex == 0 && s.Error == "" {
+			s.Error = "waiting for its interface"
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
+	return list
+}
+
+// Program is the ordered match table of a table in the kernel; nil if there is none, or if it is an earlier agent's. It
+// must not be changed.
+func (d *BPF) Program(id compile.TableID) *compile.Program { return d.tables[id].program }
+
+// Maps are the maps the dataplane writes, for readers of what the programs write. They belong to d.
+func (d *BPF) Maps() *bpfmaps.Maps { return d.maps }
+
+// Programs are the programs in force, for test-runs. They belong to d.
+func (d *BPF) Programs() *bpfmaps.Programs { return d.programs }
+
+// Compiler has the tables in force, to look at. It belongs to d.
+func (d *BPF) Compiler() *compile.Compiler { return d.compiler }
+
+// Kernel is the kernel's entry of an endpoint; not ok if it has none.
+func (d *BPF) Kernel(id model.EndpointID) (bpf.Endpoint, bool) {
+	ep := d.bound[id]
+	if ep == nil || ep.ifindex == 0 {
+		return bpf.Endpoint{}, false
+	}
+	return d.endpoints.Get(ep.ifindex)
+}
+
+// SetKernel puts an entry into the kernel that no plan knows: for test-runs, whose packets come from an interface of
+// their own.
+func (d *BPF) SetKernel(e bpf.Endpoint) error { return d.endpoints.Set(e) }

@@ -1,0 +1,159 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Sets answers which sets an address is in, and what a set is.
+type Sets interface {
+	SetContains(id model.SetID, addr netip.Addr) bool
+	SetText(id model.SetID) (string, bool)
+}
+
+// mismatch is the first clause of r that the packet does not fit, in words; empty: r matches (semantics §7).
+func mismatch(r *model.MatchRule, p model.Packet, sets Sets) string {
+	if r.Unmatchable != "" {
+		return r.Unmatchable
+	}
+	family := uint8(4)
+	if p.Src.Is6() {
+		family = 6
+	}
+	if r.IPVersion != 0 && r.IPVersion != family {
+		return fmt.Sprintf("is for IPv%d", r.IPVersion)
+	}
+	if r.Protocol != nil && *r.Protocol != p.Protocol {
+		return "protocol is not " + ProtocolName(*r.Protocol)
+	}
+	if r.NotProtocol != nil && *r.NotProtocol == p.Protocol {
+		return "protocol is " + ProtocolName(p.Protocol)
+	}
+	if why := icmpMismatch(r, p); why != "" {
+		return why
+	}
+	if why := sideMismatch("source", &r.Source, p, p.Src, p.SrcPort, sets); why != "" {
+		return why
+	}
+	return sideMismatch("destination", &r.Destination, p, p.Dst, p.DstPort, sets)
+}
+
+func icmpMismatch(r *model.MatchRule, p model.Packet) string {
+	is := func(m *model.ICMPMatch) bool {
+		proto := model.ProtoICMP
+		if p.Src.Is6() {
+			proto = model.ProtoICMPv6
+		}
+		return p.Protocol == proto && m.Type == p.ICMPType && (m.Code == nil || *m.Code == p.ICMPCode)
+	}
+	if r.ICMP != nil && !is(r.ICMP) {
+		return "ICMP type or code differs"
+	}
+	if r.NotICMP != nil && is(r.NotICMP) {
+		return "ICMP type and code are excluded"
+	}
+	return ""
+}
+
+func sideMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) string {
+	text := func(id model.SetID) string {
+		if t, ok := sets.SetText(id); ok {
+			return t
+		}
+		return string(id)
+	}
+	for _, id := range s.In {
+		if !sets.SetContains(id, addr) {
+			return fmt.Sprintf("%s %s is not in {%s}", name, addr, text(id))
+		}
+	}
+	for _, id := range s.NotIn {
+		if sets.SetContains(id, addr) {
+			return fmt.Sprintf("%s %s is in {%s}, which is excluded", name, addr, text(id))
+		}
+	}
+	if why := netsMismatch(name, s, addr); why != "" {
+		return why
+	}
+	if s.Ports != nil && !portMatches(s.Ports, p, addr, port, sets) {
+		return fmt.Sprintf("%s port %d is not among %s", name, port, portsText(s.Ports))
+	}
+	if s.NotPorts != nil && portMatches(s.NotPorts, p, addr, port, sets) {
+		return fmt.Sprintf("%s port %d is excluded by %s", name, port, portsText(s.NotPorts))
+	}
+	return ""
+}
+
+// netsMismatch reads CIDR lists as D-9 does: a list without an entry of the packet's family matches nothing of it.
+func netsMismatch(name string, s *model.Side, addr netip.Addr) string {
+	ofFamily := func(n netip.Prefix) bool { return n.Addr().Is4() == addr.Is4() }
+	contains := func(n netip.Prefix) bool { return n.Contains(addr) }
+	if len(s.Nets) > 0 && !slices.ContainsFunc(s.Nets, contains) {
+		return fmt.Sprintf("%s %s is not in %v", name, addr, s.Nets)
+	}
+	if len(s.NotNets) > 0 && !slices.ContainsFunc(s.NotNets, ofFamily) {
+		return fmt.Sprintf("%s excludes only networks of the other family, so the rule is not for this one", name)
+	}
+	if i := slices.IndexFunc(s.NotNets, contains); i >= 0 {
+		return fmt.Sprintf("%s %s is in %s, which is excluded", name, addr, s.NotNets[i])
+	}
+	return ""
+}
+
+func portMatches(m *model.PortMatch, p model.Packet, addr netip.Addr, port uint16, sets Sets) bool {
+	if !model.HasPorts(p.Protocol) {
+		return false
+	}
+	for _, r := range m.Ranges {
+		if r.Contains(port) {
+			return true
+		}
+	}
+	for _, n := range m.Named {
+		if n.Protocol == p.Protocol && n.Port == port && sets.SetContains(n.Set, addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func portsText(m *model.PortMatch) string {
+	var parts []string
+	for _, r := range m.Ranges {
+		if r.Lo == r.Hi {
+			parts = append(parts, fmt.Sprint(r.Lo))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", r.Lo, r.Hi))
+		}
+	}
+	for _, n := range m.Named {
+		parts = append(parts, fmt.Sprintf("%d/%s of some pods", n.Port, ProtocolName(n.Protocol)))
+	}
+	if len(parts) == 0 {
+		return "the named ports, which no pod has"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ProtocolName is the name policy has for an IP protocol, in lower case, or its number.
+func ProtocolName(p uint8) string {
+	switch p {
+	case model.ProtoICMP:
+		return "icmp"
+	case model.ProtoTCP:
+		return "tcp"
+	case model.ProtoUDP:
+		return "udp"
+	case model.ProtoICMPv6:
+		return "icmpv6"
+	case model.ProtoSCTP:
+		return "sctp"
+	case model.ProtoUDPLite:
+		return "udplite"
+	}
+	return fmt.Sprint(p)
+}
