@@ -93,6 +93,7 @@ type builder struct {
 	lines     map[string]uint16 // blocks of a row -> row
 	rowBlocks []uint16          // all rows' blocks
 	full      bool              // a limit was met
+	key       []byte            // scratch
 }
 
 func (b *builder) build(classes []Class) bool {
@@ -105,7 +106,7 @@ func (b *builder) build(classes []Class) bool {
 		return false
 	}
 	t := b.t
-	t.used, t.holds, t.rowOf = newBitmap(n), newBitmap(n), map[string]uint16{}
+	t.used, t.holds, t.kinds = newBitmap(n), newBitmap(n), map[string]int32{}
 	t.Slot.Columns, t.Slot.Sports = uint32(width), uint32(len(b.sports.list))
 	t.Slot.Blocks = uint32((width + cellsPerBlock - 1) / cellsPerBlock)
 	if len(b.sports.list) > 1 {
@@ -144,30 +145,41 @@ func (b *builder) classes(classes []Class) {
 		return
 	}
 	t.Rows = make([]bpf.CellBlock, capacity)
-	for _, c := range classes {
-		t.rowOf[string(t.signature(c))] = 0 // not known yet
+	kinds := make([]int32, len(classes))
+	for i, c := range classes {
+		kinds[i] = b.kind(c)
 	}
-	if len(t.rowOf)*b.columns.work(len(b.rules))*len(b.sports.list) > maxWork {
+	if len(t.kinds)*b.columns.work(len(b.rules))*len(b.sports.list) > maxWork {
 		b.full = true
 		return
 	}
+	t.rowOfKind = make([]uint16, len(t.kinds))
 	entries := newAddressIndex(b.rules, t.refers)
 	cells := newCellFiller(b)
-	for _, c := range classes {
-		key := t.signature(c)
-		row := t.rowOf[string(key)]
-		if row == 0 {
+	for i, c := range classes {
+		row := &t.rowOfKind[kinds[i]]
+		if *row == 0 {
 			holds := entries.holding(c)
 			for i, w := range holds {
 				t.holds[i] |= w
 			}
-			if row = b.row(cells.fill(holds)); b.full {
+			if *row = b.row(cells.fill(holds)); b.full {
 				return
 			}
-			t.rowOf[string(key)] = row
 		}
-		t.SetRow(c.ID, row)
+		t.SetRow(c.ID, *row)
 	}
+}
+
+// kind numbers the classes by what the table can tell of them.
+func (b *builder) kind(c Class) int32 {
+	b.key = b.t.appendKind(b.key[:0], c)
+	kind, ok := b.t.kinds[string(b.key)]
+	if !ok {
+		kind = int32(len(b.t.kinds))
+		b.t.kinds[string(b.key)] = kind
+	}
+	return kind
 }
 
 // row returns the row with these cells, which are as many as a row's blocks hold.

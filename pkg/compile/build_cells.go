@@ -85,9 +85,8 @@ func (f *cellFiller) group(from, end, sport int) {
 // cell returns the outcome's number for the group's entries and those of the column.
 func (f *cellFiller) cell(own *column) uint16 {
 	trace := f.walk(own)
-	t := f.b.t
 	for _, i := range f.trail {
-		bitmap(t.used).set(i)
+		f.b.t.used.set(i)
 	}
 	if trace.Nlogs > 0 || trace.Npasses > 0 || trace.Rule == NoRule {
 		return f.b.outcome(trace)

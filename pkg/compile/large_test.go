@@ -83,7 +83,7 @@ func TestLargeTablesAgreeWithTheInterpreter(t *testing.T) {
 			}
 		}
 		for i := range prog.Rules {
-			if used.has(i) && !bitmap(table.used).has(i) {
+			if used.has(i) && !table.used.has(i) {
 				t.Errorf("seed %d: entry %d decides, but is not marked used", seed, i)
 			}
 		}

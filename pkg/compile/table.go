@@ -30,11 +30,12 @@ type Table struct {
 	Cells    []bpf.CellBlock
 	Outcomes []bpf.Outcome
 
-	refers []uint32          // set numbers in Program, ascending
-	rowOf  map[string]uint16 // signature -> row
-	allows []uint32          // by block: which of its cells allow
-	used   []uint64          // entries that are seen in some cell
-	holds  []uint64          // entries whose address conditions hold for some class
+	refers    []uint32         // set numbers in Program, ascending
+	kinds     map[string]int32 // what the table can tell of a class -> number
+	rowOfKind []uint16
+	allows    []uint32 // by block: which of its cells allow
+	used      bitmap   // entries that are seen in some cell
+	holds     bitmap   // entries whose address conditions hold for some class
 }
 
 // Interpreted reports whether the table has no cells, so that the program walks the match table.
@@ -46,8 +47,11 @@ func (t *Table) Row(c Class) (row uint16, ok bool) {
 	if t.Interpreted() {
 		return 0, true
 	}
-	row, ok = t.rowOf[string(t.signature(c))]
-	return row, ok
+	kind, ok := t.kinds[string(t.appendKind(nil, c))]
+	if !ok {
+		return 0, false
+	}
+	return t.rowOfKind[kind], true
 }
 
 // SetRow records the row of a class in Rows. False: the class is beyond its capacity, and the table must be built again.
@@ -111,8 +115,8 @@ func (t *Table) Shadowed() []model.RuleID {
 		if t.Program.Rules[i].Action == bpf.RuleSkip {
 			continue
 		}
-		used[id] = used[id] || bitmap(t.used).has(i)
-		holds[id] = holds[id] || bitmap(t.holds).has(i)
+		used[id] = used[id] || t.used.has(i)
+		holds[id] = holds[id] || t.holds.has(i)
 	}
 	var out []model.RuleID
 	for _, id := range t.Program.IDs {
@@ -124,10 +128,9 @@ func (t *Table) Shadowed() []model.RuleID {
 	return out
 }
 
-// signature is what the table can tell of a class: its family and those of its sets that rules refer to.
-func (t *Table) signature(c Class) []byte {
-	key := make([]byte, 1, 32)
-	key[0] = c.Family
+// appendKind appends what the table can tell of a class: its family and those of its sets that rules refer to.
+func (t *Table) appendKind(key []byte, c Class) []byte {
+	key = append(key, c.Family)
 	for _, s := range c.Sets {
 		if _, ok := slices.BinarySearch(t.refers, s); ok {
 			key = binary.LittleEndian.AppendUint32(key, s)
