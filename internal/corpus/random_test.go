@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // A failure prints the shrunk counter-example as a corpus file, and the seed to run it again with.
@@ -87,4 +88,46 @@ func TestFormatAndParseAreInverse(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestRandomNetworkPoliciesAreJudgedAlike(t *testing.T) {
+	engines := compiledEngines()
+	pairs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		k := DrawKubernetes(t)
+		docs, err := Documents(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := func(line string) []byte { return FormatYAML("Random counter-example (§11).", docs, line) }
+		updates := parseDocuments(t, docs)
+		probes := DrawProbes(t, updates)
+		agree(t, engines, updates, probes, file)
+		cluster := &Oracle{}
+		if err := cluster.Load(updates); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range probes {
+			got, _ := cluster.Judge(p.Endpoint, p.Direction, p.Packet)
+			if want := k.Allows(p.Endpoint, p.Direction, p.Packet); got.Allow != want {
+				t.Fatalf("by the Kubernetes objects allow is %v, by the model %v\n%s", want, got.Allow, file(p.Line(got)))
+			}
+		}
+		pairs += len(probes)
+	})
+	t.Logf("%d policy-packet pairs", pairs)
+}
+
+// parseDocuments converts manifests as an agent would; all of them must be usable.
+func parseDocuments(t *rapid.T, docs [][]byte) []model.Update {
+	var updates []model.Update
+	for _, d := range docs {
+		for _, doc := range validate.Parse("random.yaml", d) {
+			if !doc.OK {
+				t.Fatalf("%v\n%s", doc.Problems, d)
+			}
+			updates = append(updates, doc.Updates...)
+		}
+	}
+	return append(updates, model.InSync{})
 }
