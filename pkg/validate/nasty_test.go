@@ -88,6 +88,8 @@ var nasty = map[string]string{
 	"spec is null":              "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: null\n",
 	"null rules":                "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {ingress: [null], egress: [{to: [null], ports: [null]}]}\n",
 	"long name":                 "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("x", 1<<20) + "}\n",
+	"long field":                "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {\"" + strings.Repeat("y", 1<<16) + "\": 1}\n",
+	"long kind":                 "apiVersion: v1\nkind: " + strings.Repeat("x", 1<<20) + "\nmetadata: {name: a}\n",
 	"null list metadata":        "apiVersion: v1\nkind: List\nmetadata: null\nitems: null\n",
 	"trailing text after JSON":  `{"a":1} {"b":2}`,
 	"JSON with unpaired escape": `{"a":"\ud83d"}`,

@@ -5,9 +5,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -131,67 +129,4 @@ func (c policyConversion) peerSelector(peer *networkingv1.NetworkPolicyPeer) *se
 func (c policyConversion) podsInNamespace(pods *selector.Selector) *selector.Selector {
 	return selector.And(selector.Equal(labelOrchestrator, orchestratorK8s),
 		selector.Equal(labelNamespace, c.namespace), pods)
-}
-
-// portGroup is what the ports of one API rule say about one protocol. Without numbers and names: every port.
-type portGroup struct {
-	protocol *uint8 // nil: any protocol, and no ports
-	numbers  []model.PortRange
-	names    []string
-}
-
-// groupPorts returns one group per protocol, by number.
-func groupPorts(ports []networkingv1.NetworkPolicyPort) []portGroup {
-	if len(ports) == 0 {
-		return []portGroup{{}}
-	}
-	var groups []portGroup
-	for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-		num, _ := protocolNumber(proto)
-		g := portGroup{protocol: &num}
-		found, every := false, false
-		for _, p := range ports {
-			if p.Protocol == nil && proto != corev1.ProtocolTCP || p.Protocol != nil && *p.Protocol != proto {
-				continue
-			}
-			found = true
-			switch {
-			case p.Port == nil:
-				every = true
-			case p.Port.Type == intstr.String:
-				g.names = append(g.names, p.Port.StrVal)
-			default:
-				lo := uint16(p.Port.IntVal)
-				hi := lo
-				if p.EndPort != nil {
-					hi = uint16(*p.EndPort)
-				}
-				g.numbers = append(g.numbers, model.PortRange{Lo: lo, Hi: hi})
-			}
-		}
-		if every {
-			g.numbers, g.names = nil, nil
-		}
-		if found {
-			slices.Sort(g.names)
-			g.names = slices.Compact(g.names)
-			g.numbers = mergeRanges(g.numbers)
-			groups = append(groups, g)
-		}
-	}
-	return groups
-}
-
-// mergeRanges sorts ranges and joins those that touch. It reuses the slice.
-func mergeRanges(ranges []model.PortRange) []model.PortRange {
-	slices.SortFunc(ranges, func(a, b model.PortRange) int { return int(a.Lo) - int(b.Lo) })
-	merged := ranges[:0]
-	for _, r := range ranges {
-		if n := len(merged); n > 0 && int(r.Lo) <= int(merged[n-1].Hi)+1 {
-			merged[n-1].Hi = max(merged[n-1].Hi, r.Hi)
-		} else {
-			merged = append(merged, r)
-		}
-	}
-	return merged
 }

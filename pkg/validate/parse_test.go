@@ -62,8 +62,8 @@ func checkDocuments(t *testing.T, docs []Document, text string) {
 			if p.Ref.Line < 0 || p.Ref.Line > lines {
 				t.Errorf("document %d: problem at line %d of %d", i, p.Ref.Line, lines)
 			}
-			if p.Reason == "" || len(p.Reason) > 2*maxReasonLen {
-				t.Errorf("document %d: reason of %d bytes", i, len(p.Reason))
+			if p.Reason == "" || len(p.String()) > 10*maxTextLen {
+				t.Errorf("document %d: problem of %d bytes: %.200s", i, len(p.String()), p)
 			}
 		}
 		if d.OK && (rejected || len(d.Updates) == 0) {

@@ -25,11 +25,11 @@ func (r Ref) String() string {
 			b.WriteString(":" + strconv.Itoa(r.Line))
 		}
 	}
-	object := r.Name
+	object := clip(r.Name)
 	if r.Namespace != "" {
-		object = r.Namespace + "/" + r.Name
+		object = clip(r.Namespace) + "/" + object
 	}
-	object = strings.TrimSpace(r.Kind + " " + object)
+	object = strings.TrimSpace(clip(r.Kind) + " " + object)
 	if b.Len() > 0 && object != "" {
 		b.WriteString(": ")
 	}
@@ -90,10 +90,10 @@ type Document struct {
 	OK       bool // false: there is no usable object here
 }
 
-// The limits below keep the report of one object readable, whatever was in it.
+// These keep the report of one object readable, whatever was in it.
 const (
-	maxProblems  = 20
-	maxReasonLen = 500
+	maxProblems = 20
+	maxTextLen  = 500 // bytes of a field, a reason or a name
 )
 
 // report collects the problems of one object.
@@ -110,11 +110,8 @@ func (r *report) add(s Severity, path, format string, args ...any) {
 		r.dropped++
 		return
 	}
-	reason := oneLine(fmt.Sprintf(format, args...))
-	if len(reason) > maxReasonLen {
-		reason = strings.ToValidUTF8(reason[:maxReasonLen], "") + "..."
-	}
-	r.problems = append(r.problems, Problem{Ref: r.ref, Severity: s, Field: path, Reason: reason})
+	reason := clip(oneLine(fmt.Sprintf(format, args...)))
+	r.problems = append(r.problems, Problem{Ref: r.ref, Severity: s, Field: clip(path), Reason: reason})
 }
 
 // reject adds what the API's own validation found.
@@ -134,6 +131,13 @@ func (r *report) done() []Problem {
 		r.problems = append(r.problems, Problem{Ref: r.ref, Severity: r.worst, Reason: fmt.Sprintf("%d more problems like these", n)})
 	}
 	return r.problems
+}
+
+func clip(s string) string {
+	if len(s) <= maxTextLen {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxTextLen], "") + "..."
 }
 
 // oneLine escapes control characters, so that no input can write a second line or steer a terminal.

@@ -1,0 +1,227 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits on one document. Manifests in use stay far below them.
+const (
+	maxDepth    = 200     // nesting, aliases followed
+	maxNodes    = 2 << 20 // values, each counted as often as aliases repeat it
+	maxJSONSize = 64 << 20
+)
+
+// jsonWriter writes a YAML tree as JSON, the way kubectl reads YAML: scalars mean what YAML 1.1 says, keys become
+// strings. Keys that are written twice are written twice, for the JSON decoder to report.
+type jsonWriter struct {
+	out   bytes.Buffer
+	nodes int
+}
+
+func (w *jsonWriter) value(n *yaml.Node, depth int) *textError {
+	if err := w.count(n, depth); err != nil {
+		return err
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return w.value(n.Alias, depth+1)
+	case yaml.SequenceNode:
+		return w.sequence(n, depth)
+	case yaml.MappingNode:
+		return w.mapping(n, depth)
+	case yaml.ScalarNode:
+		text, isString, err := scalar(n)
+		if err != nil {
+			return err
+		}
+		if isString {
+			return w.string(n, text)
+		}
+		w.out.WriteString(text)
+		return nil
+	}
+	return &textError{n.Line, "not a YAML value"}
+}
+
+func (w *jsonWriter) string(n *yaml.Node, s string) *textError {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return &textError{n.Line, fmt.Sprintf("%q has no JSON form", s)}
+	}
+	w.out.Write(text)
+	return nil
+}
+
+func (w *jsonWriter) count(n *yaml.Node, depth int) *textError {
+	w.nodes++
+	switch {
+	case depth > maxDepth:
+		return &textError{n.Line, fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+	case w.nodes > maxNodes:
+		return &textError{n.Line, fmt.Sprintf("more than %d values, aliases included", maxNodes)}
+	case w.out.Len() > maxJSONSize:
+		return &textError{n.Line, fmt.Sprintf("larger than %d MiB, aliases included", maxJSONSize>>20)}
+	}
+	return nil
+}
+
+func (w *jsonWriter) sequence(n *yaml.Node, depth int) *textError {
+	w.out.WriteByte('[')
+	for i, c := range n.Content {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := w.value(c, depth+1); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte(']')
+	return nil
+}
+
+// pair is one entry of a mapping.
+type pair struct {
+	key   string
+	value *yaml.Node
+}
+
+func (w *jsonWriter) mapping(n *yaml.Node, depth int) *textError {
+	pairs, err := w.pairs(n, depth)
+	if err != nil {
+		return err
+	}
+	w.out.WriteByte('{')
+	for i, p := range pairs {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := w.string(n, p.key); err != nil {
+			return err
+		}
+		w.out.WriteByte(':')
+		if err := w.value(p.value, depth+1); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte('}')
+	return nil
+}
+
+// pairs returns the entries of a mapping: its own, then those it merges in ("<<") under other keys.
+func (w *jsonWriter) pairs(n *yaml.Node, depth int) ([]pair, *textError) {
+	var own []pair
+	var merged []*yaml.Node
+	var err *textError
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if err := w.count(k, depth); err != nil {
+			return nil, err
+		}
+		if k.ShortTag() == "!!merge" {
+			merged = append(merged, v)
+			continue
+		}
+		var key string
+		if key, err = keyText(k); err != nil {
+			return nil, err
+		}
+		own = append(own, pair{key, v})
+	}
+	if len(merged) == 0 {
+		return own, nil
+	}
+	seen := map[string]bool{}
+	for _, p := range own {
+		seen[p.key] = true
+	}
+	for _, m := range merged {
+		if own, err = w.merge(own, seen, m, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return own, nil
+}
+
+// merge appends to pairs the entries of from that are not in seen yet.
+func (w *jsonWriter) merge(pairs []pair, seen map[string]bool, from *yaml.Node, depth int) ([]pair, *textError) {
+	if err := w.count(from, depth); err != nil {
+		return nil, err
+	}
+	switch from.Kind {
+	case yaml.AliasNode:
+		return w.merge(pairs, seen, from.Alias, depth+1)
+	case yaml.SequenceNode:
+		for _, c := range from.Content {
+			var err *textError
+			if pairs, err = w.merge(pairs, seen, c, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return pairs, nil
+	case yaml.MappingNode:
+		more, err := w.pairs(from, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		w.nodes += len(more)
+		for _, p := range more {
+			if !seen[p.key] {
+				seen[p.key] = true
+				pairs = append(pairs, p)
+			}
+		}
+		return pairs, nil
+	}
+	return nil, &textError{from.Line, "\"<<\" must name a mapping or a list of them"}
+}
+
+func keyText(k *yaml.Node) (string, *textError) {
+	if k.Kind == yaml.AliasNode {
+		k = k.Alias
+	}
+	if k.Kind != yaml.ScalarNode {
+		return "", &textError{k.Line, "a key must be a string"}
+	}
+	text, _, err := scalar(k)
+	if err == nil && k.ShortTag() == "!!null" {
+		err = &textError{k.Line, "a key must not be null"}
+	}
+	return text, err
+}
+
+// scalar returns the JSON text of a null, bool or number, or the value of a string.
+func scalar(n *yaml.Node) (text string, isString bool, err *textError) {
+	switch tag := n.ShortTag(); tag {
+	case "!!null":
+		return "null", false, nil
+	case "!!str", "!!timestamp":
+		if b, ok := oldBool[n.Value]; ok && n.Style == 0 {
+			return strconv.FormatBool(b), false, nil
+		}
+		return n.Value, true, nil
+	case "!!bool", "!!int", "!!float":
+		var v any
+		if err := n.Decode(&v); err != nil {
+			return "", false, &textError{n.Line, fmt.Sprintf("%q is not of type %s", n.Value, tag)}
+		}
+		// Marshal refuses infinities and what is not a number.
+		out, err := json.Marshal(v)
+		if err != nil {
+			return "", false, &textError{n.Line, fmt.Sprintf("%q is not a number", n.Value)}
+		}
+		return string(out), false, nil
+	default:
+		return "", false, &textError{n.Line, fmt.Sprintf("values of type %s are not read", tag)}
+	}
+}
+
+// oldBool is what YAML 1.1 takes for truth values besides true and false. kubectl reads them so; the parser does not.
+var oldBool = map[string]bool{
+	"y": true, "Y": true, "yes": true, "Yes": true, "YES": true, "on": true, "On": true, "ON": true,
+	"n": false, "N": false, "no": false, "No": false, "NO": false, "off": false, "Off": false, "OFF": false,
+}
