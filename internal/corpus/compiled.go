@@ -41,25 +41,39 @@ func (c *Compiled) Name() string {
 func (c *Compiled) Load(updates []model.Update) error {
 	c.nodeOf, c.nodes = map[model.EndpointID]string{}, map[string]*compiledNode{}
 	for _, u := range updates {
-		if e, ok := u.(model.EndpointUpdate); ok && e.Endpoint != nil {
-			c.nodeOf[e.ID] = e.Endpoint.Node
+		switch u := u.(type) {
+		case model.EndpointUpdate:
+			if u.Endpoint != nil {
+				c.nodes[u.Endpoint.Node] = newCompiledNode(u.Endpoint.Node)
+			}
+		case model.NodeUpdate:
+			c.nodes[u.Name] = newCompiledNode(u.Name)
 		}
 	}
-	batches := [][]model.Update{updates}
 	if c.Stepwise {
-		batches = [][]model.Update{{model.InSync{}}}
-		for i := range updates {
-			batches = append(batches, updates[i:i+1])
+		updates = append([]model.Update{model.InSync{}}, updates...)
+	}
+	return c.Change(updates)
+}
+
+// Change applies further updates to the loaded state. Endpoints that it adds are on nodes that Load has seen.
+func (c *Compiled) Change(updates []model.Update) error {
+	for _, u := range updates {
+		if e, ok := u.(model.EndpointUpdate); ok {
+			delete(c.nodeOf, e.ID)
+			if e.Endpoint != nil {
+				c.nodeOf[e.ID] = e.Endpoint.Node
+			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Values(c.nodeOf)) {
-		if c.nodes[name] != nil {
-			continue
-		}
-		n := newCompiledNode(name)
-		c.nodes[name] = n
-		for _, b := range batches {
-			n.graph.Apply(b)
+	size := len(updates)
+	if c.Stepwise {
+		size = 1
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		n := c.nodes[name]
+		for batch := range slices.Chunk(updates, max(1, size)) {
+			n.graph.Apply(batch)
 			if err := n.carryOut(n.compiler.Update(n.graph.Flush())); err != nil {
 				return fmt.Errorf("node %q: %w", name, err)
 			}

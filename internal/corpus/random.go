@@ -75,6 +75,58 @@ func upTo(t *rapid.T, lo, hi int, label string) []int {
 	return out
 }
 
+// DrawChange draws the updates that lead from the objects of one state to exactly those of another, in any order, in
+// batches.
+func DrawChange(t *rapid.T, from, to []model.Update) [][]model.Update {
+	last := map[model.Key]model.Update{}
+	for _, u := range from {
+		k, _ := model.KeyOf(u)
+		last[k] = absent(u)
+	}
+	var order []model.Key
+	for _, u := range slices.Concat(from, to) {
+		k, _ := model.KeyOf(u)
+		if !slices.Contains(order, k) {
+			order = append(order, k)
+		}
+	}
+	for _, u := range to {
+		k, _ := model.KeyOf(u)
+		last[k] = u
+	}
+	var batches [][]model.Update
+	for i, k := range rapid.Permutation(order).Draw(t, "order") {
+		if i == 0 || chance(t, 3, "flush") {
+			batches = append(batches, nil)
+		}
+		batches[len(batches)-1] = append(batches[len(batches)-1], last[k])
+	}
+	return batches
+}
+
+// absent is the deletion of what the update is about.
+func absent(u model.Update) model.Update {
+	switch u := u.(type) {
+	case model.EndpointUpdate:
+		return model.EndpointUpdate{ID: u.ID}
+	case model.ProfileUpdate:
+		return model.ProfileUpdate{Name: u.Name}
+	case model.TierUpdate:
+		return model.TierUpdate{Name: u.Name}
+	case model.PolicyUpdate:
+		return model.PolicyUpdate{Key: u.Key}
+	case model.NetworkSetUpdate:
+		return model.NetworkSetUpdate{ID: u.ID}
+	case model.ServiceUpdate:
+		return model.ServiceUpdate{Key: u.Key}
+	case model.EndpointSliceUpdate:
+		return model.EndpointSliceUpdate{ID: u.ID}
+	case model.NodeUpdate:
+		return model.NodeUpdate{Name: u.Name}
+	}
+	return u
+}
+
 // Probe is a packet and the leg that judges it.
 type Probe struct {
 	Endpoint  model.EndpointID

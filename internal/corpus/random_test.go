@@ -131,3 +131,39 @@ func parseDocuments(t *rapid.T, docs [][]byte) []model.Update {
 	}
 	return append(updates, model.InSync{})
 }
+
+// TestRandomChangesEndWhereTheyShould leads loaded engines from one random state to another in random steps.
+func TestRandomChangesEndWhereTheyShould(t *testing.T) {
+	pairs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := DrawModel(t), DrawModel(t)
+		steps := DrawChange(t, from, to)
+		probes := DrawProbes(t, to)
+		reference := &Oracle{}
+		if err := reference.Load(to); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range []*Compiled{{}, {Interpret: true}} {
+			if err := e.Load(from); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range steps {
+				if err := e.Change(step); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, p := range probes {
+				want, _ := reference.Judge(p.Endpoint, p.Direction, p.Packet)
+				got, err := e.Judge(p.Endpoint, p.Direction, p.Packet)
+				if err != nil {
+					t.Fatalf("%s after changes: %s of %s: %v", e.Name(), p.Direction, p.Endpoint, err)
+				}
+				if diff := Diff(want, got); diff != "" {
+					t.Fatalf("%s after changes (-oracle +%s): %s\n%s", e.Name(), e.Name(), p.Line(want), diff)
+				}
+			}
+		}
+		pairs += len(probes)
+	})
+	t.Logf("%d policy-packet pairs", pairs)
+}
