@@ -55,7 +55,7 @@ func (g *Graph) isLocal(node string) bool { return g.node == "" || node == g.nod
 type localIndex struct {
 	labels    *labelIndex // of local endpoints and policy selectors
 	endpoints map[model.EndpointID]*localEndpoint
-	claims    map[string][]model.EndpointID // endpoints that say they own an interface, sorted
+	claims    map[string][]model.EndpointID // those of this node by the interface they name, even if none; sorted
 }
 
 // localEndpoint is an endpoint of this node that is enforced.
@@ -89,8 +89,8 @@ func (g *Graph) reclaim(id model.EndpointID, was, now *endpoint, unsettled map[m
 	}
 	if now != nil && g.isLocal(now.node.Value()) {
 		unsettled[id] = struct{}{}
-		if !g.ownsIface(now) {
-			return
+		if g.node == "" {
+			return // interfaces of different nodes do not compete
 		}
 		others := g.local.claims[now.iface]
 		if len(others) > 0 {
@@ -100,9 +100,6 @@ func (g *Graph) reclaim(id model.EndpointID, was, now *endpoint, unsettled map[m
 		g.local.claims[now.iface] = slices.Insert(others, i, id)
 	}
 }
-
-// ownsIface reports whether the interface matters for a local endpoint and it has one.
-func (g *Graph) ownsIface(ep *endpoint) bool { return g.node != "" && ep.iface != "" }
 
 // enforced reports whether the endpoint is local and has an interface to itself: the lowest id that claims it wins.
 func (g *Graph) enforced(id model.EndpointID, ep *endpoint) bool {

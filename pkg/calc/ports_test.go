@@ -120,7 +120,8 @@ func TestServiceIsBackendsByPortOrByAddress(t *testing.T) {
 		return model.EndpointSliceUpdate{ID: model.EndpointSliceID{Namespace: "shop", Name: name},
 			Slice: &model.EndpointSlice{Service: svc, Addrs: addrs(texts...), Ports: ports}}
 	}
-	sql := []model.NamedPort{{Name: "sql", Protocol: model.ProtoTCP, Port: 5432}}
+	sql := []model.NamedPort{{Name: "sql", Protocol: model.ProtoTCP, Port: 5432},
+		{Name: "odd", Protocol: model.ProtoUDPLite, Port: 9}}
 	r := newRig(t,
 		pod("shop/web", "10.0.0.1"),
 		policyOf("p", "all()",

@@ -61,6 +61,9 @@ func flushAndCompare(t *rapid.T, g *Graph, dp *dataplane, w world, inSync bool) 
 	if err := dp.apply(c); err != nil {
 		t.Fatalf("illegal changes: %v", err)
 	}
+	if len(g.sets.touched)+len(g.sets.repopulated)+len(g.sets.unused) != 0 {
+		t.Fatalf("the set index is not clean after a flush")
+	}
 	requireSame(t, fresh(t, g.node, w), dp)
 	for _, ep := range g.LocalEndpoints() {
 		if dp.Endpoints[ep.ID] != ep {
@@ -87,9 +90,6 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	}
 	if n := len(g.result.groups) + len(g.result.shared) + len(g.local.claims) + len(g.profiles) + len(g.policies); n != 0 {
 		t.Fatalf("the graph is not empty: %+v", g)
-	}
-	if len(g.sets.touched)+len(g.sets.repopulated)+len(g.sets.unused) != 0 {
-		t.Fatalf("the set index is not clean after a flush")
 	}
 }
 

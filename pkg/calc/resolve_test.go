@@ -101,6 +101,19 @@ func TestStagedPoliciesStayInTheList(t *testing.T) {
 	}
 }
 
+func TestUnmatchableRuleIsKeptWithoutSets(t *testing.T) {
+	rule := fromSelector("app == 'db'")
+	rule.Unmatchable, rule.Index = "http is not enforced", 3
+	r := newRig(t, pod("shop/web", "10.0.0.1"), policyOf("p", "all()", rule))
+	want := []model.MatchRule{{Action: model.Allow, Index: 3, Unmatchable: "http is not enforced"}}
+	if diff := cmp.Diff(want, r.endpoint("shop/web").Ingress.Tiers[0].Policies[0].Rules, byValue); diff != "" {
+		t.Error(diff)
+	}
+	if len(r.sets()) != 0 {
+		t.Errorf("sets %v", r.sets())
+	}
+}
+
 func TestProfilesApplyInOrderWhileTheyExist(t *testing.T) {
 	labelsOnly := model.ProfileUpdate{Name: "ksa.shop.x", Profile: &model.Profile{Labels: map[string]string{"pcsa.a": "b"}}}
 	r := newRig(t, pod("shop/web", "10.0.0.1", profiles("kns.b", "absent", "ksa.shop.x", "kns.a")), labelsOnly,
@@ -175,9 +188,7 @@ func TestLowestIDWinsAnInterface(t *testing.T) {
 	want := []Problem{
 		{"endpoint shop/a", "profile kns.shop does not exist"},
 		{"endpoint shop/b", "interface cali1 belongs to shop/a: not enforced"},
-		{"endpoint shop/b", "profile kns.shop does not exist"},
 		{"endpoint shop/none", "it has no interface: not enforced"},
-		{"endpoint shop/none", "profile kns.shop does not exist"},
 		{"policy gnp/p", `tier "x" does not exist: evaluated after all other tiers, with default action Deny`},
 	}
 	r.apply(inTier("p", "x", 1))

@@ -118,31 +118,25 @@ func (g *Graph) Problems() []Problem {
 				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.value.Tier)})
 		}
 	}
-	for id, ep := range g.endpoints {
-		if g.isLocal(ep.node.Value()) {
-			all = append(all, g.endpointProblems(id, ep)...)
+	for iface, ids := range g.local.claims {
+		text := "it has no interface: not enforced"
+		if iface != "" {
+			text = fmt.Sprintf("interface %s belongs to %s: not enforced", iface, ids[0])
+			ids = ids[1:]
+		}
+		for _, id := range ids {
+			all = append(all, Problem{"endpoint " + id.String(), text})
+		}
+	}
+	for id, ep := range g.local.endpoints {
+		for _, name := range ep.group.profiles {
+			if g.profiles[name] == nil {
+				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("profile %s does not exist", name)})
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
 	})
-	return all
-}
-
-func (g *Graph) endpointProblems(id model.EndpointID, ep *endpoint) []Problem {
-	object := "endpoint " + id.String()
-	var all []Problem
-	if !g.enforced(id, ep) {
-		text := "it has no interface: not enforced"
-		if ep.iface != "" {
-			text = fmt.Sprintf("interface %s belongs to %s: not enforced", ep.iface, g.local.claims[ep.iface][0])
-		}
-		all = append(all, Problem{object, text})
-	}
-	for _, name := range ep.group.profiles {
-		if _, ok := g.profiles[name]; !ok {
-			all = append(all, Problem{object, fmt.Sprintf("profile %s does not exist", name)})
-		}
-	}
 	return all
 }
