@@ -128,11 +128,16 @@ func TestICMPErrorsReachTheSocketTheyQuote(t *testing.T) {
 	}
 }
 
-// Nothing in the lab filters: what no socket would send arrives too, and a capture can tell that nothing else does.
+// Nothing in the lab filters by itself: what no socket would send arrives too, and a capture can tell that nothing else does.
 func TestSpoofedAndOtherProtocolsArrive(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	from, to := addPod(t, n, "from"), addPod(t, n, "to")
 	seen := openCapture(t, to.Host, "eth0")
+	testutil.RequireCommand(t, "iptables")
+	for _, command := range []string{"iptables", "ip6tables"} { // INVALID: a wrong checksum, or no INIT at the start
+		must[string](t)(n.Run(context.Background(), "", command, "-A", "FORWARD", "-p", "sctp", "-m", "conntrack",
+			"--ctstate", "INVALID", "-j", "DROP"))
+	}
 	for _, tc := range []struct {
 		what string
 		p    testutil.Packet

@@ -54,6 +54,7 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	s := must[*lab.Stream](t)(client.StartStream(server.Addr4(), lab.StreamOptions{Interval: time.Millisecond}))
 	allow := dropTo(t, n, "tcp", 80)
 	testutil.WaitFor(t, soon, "a retransmission", func() bool { return s.Result().Retransmits > 0 })
+	lost := s.Result().Retransmits
 	if r := s.Result(); r.Received != r.Sent-1 {
 		t.Errorf("while packets are lost: %+v", r)
 	}
@@ -72,7 +73,7 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	testutil.WaitFor(t, soon, "another connection", func() bool { return s.Result().Connects == 2 })
 	before = s.Result().Received
 	testutil.WaitFor(t, soon, "answers over it", func() bool { return s.Result().Received > before })
-	if r := s.Stop(); r.LastErr == nil || r.Sent > r.Received+1 {
+	if r := s.Stop(); r.LastErr == nil || r.Sent > r.Received+1 || r.Retransmits < lost {
 		t.Errorf("after a broken connection: %+v", r)
 	}
 }

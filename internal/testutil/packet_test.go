@@ -106,3 +106,13 @@ func TestFragmentsCoverTheTransport(t *testing.T) {
 		}
 	}
 }
+
+func TestUDPChecksumIsNeverZero(t *testing.T) {
+	p := FromTo("10.0.0.1", "10.0.0.2", UDP{SrcPort: 1, DstPort: 2})
+	p.Payload = []byte{0, 0}
+	sum := p.transport()[6:8]
+	p.Payload = append([]byte(nil), sum...) // adding the checksum itself makes the sum zero
+	if got := p.transport()[6:8]; got[0] != 0xff || got[1] != 0xff {
+		t.Errorf("checksum %x, want ffff: 0 means that there is none", got)
+	}
+}
