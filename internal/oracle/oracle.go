@@ -280,11 +280,8 @@ func (c *Cluster) tierOrder() []string {
 	return slices.Compact(names)
 }
 
-// tier returns the tier as it exists, built in or by object.
+// tier returns the tier as it exists. What is built in is not changed by objects (§2).
 func (c *Cluster) tier(name string) (model.Tier, bool) {
-	if t := c.tiers[name]; t != nil {
-		return *t, true
-	}
 	switch name {
 	case model.TierKubeAdmin:
 		return model.Tier{Order: 1000, Default: model.Pass}, true
@@ -292,6 +289,9 @@ func (c *Cluster) tier(name string) (model.Tier, bool) {
 		return model.Tier{Order: 1e6, Default: model.Deny}, true
 	case model.TierKubeBaseline:
 		return model.Tier{Order: 1e7, Default: model.Pass}, true
+	}
+	if t := c.tiers[name]; t != nil {
+		return *t, true
 	}
 	return model.Tier{Order: math.Inf(1), Default: model.Deny}, false
 }
