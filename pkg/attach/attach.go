@@ -1,0 +1,68 @@
+// Package attach joins programs to the places they run at, and watches those places: TCX links on workload interfaces,
+// netfilter links, interfaces and addresses coming and going, and what this kernel can do.
+//
+//   - attach.go: the Attacher interface and what it reports; fake.go: one without a kernel
+//   - links.go, tcx.go: TCX links; hooks.go: netfilter links; list.go: what is attached where
+//   - watch.go, interfaces.go, addresses.go: netlink subscriptions that survive overruns
+//   - podside.go: the pod's end of a veth
+//   - probe.go, checks.go: what BPF mode needs
+//
+// Everything happens in the network namespace of the calling thread unless said otherwise.
+package attach
+
+import "errors"
+
+// ErrGone says that there is no such interface (any more).
+var ErrGone = errors.New("no such interface")
+
+// Change is what Ensure had to do.
+type Change uint8
+
+// The changes, the larger the more there was to do.
+const (
+	Unchanged Change = iota
+	Updated          // links of an earlier program now run this one; there was no gap
+	Attached         // there were no links
+	Repaired         // links made or taken over by this agent had been detached or unpinned by somebody else
+)
+
+func (c Change) String() string {
+	return [...]string{"unchanged", "updated", "attached", "repaired"}[c]
+}
+
+// Attacher attaches the programs. Links attaches them to the kernel, Fake pretends.
+//
+// Not safe for concurrent use.
+type Attacher interface {
+	// Ensure sees to it that from_pod and to_pod are attached to the interface and pinned. An interface that has just
+	// vanished is ErrGone.
+	Ensure(ifindex uint32) (Change, error)
+	// Detach takes both off the interface. That there is nothing attached or no interface is no error.
+	Detach(ifindex uint32) error
+	// EnsureHooks sees to it that the netfilter programs are attached and pinned.
+	EnsureHooks() (Change, error)
+	// DetachHooks takes them off.
+	DetachHooks() error
+	// List says what is attached, by ifindex.
+	List() ([]Attachment, error)
+	// RemoveStale removes what is left of interfaces that have vanished and returns their numbers.
+	RemoveStale() ([]uint32, error)
+	// Close lets go of the links; what is pinned stays attached.
+	Close() error
+}
+
+// Attachment is what is attached to one interface.
+type Attachment struct {
+	Ifindex         uint32
+	Ingress, Egress LinkState // from_pod and to_pod; in TCX terms, not the pod's
+}
+
+// LinkState is the state of one of our TCX links.
+type LinkState struct {
+	Pinned   bool
+	Attached bool   // false: the interface vanished, or somebody detached the link
+	Link     uint32 // kernel's id of the link
+	Program  uint32 // kernel's id of the program it runs
+	Before   int    // programs of others that run first; they can keep packets from us
+	After    int
+}

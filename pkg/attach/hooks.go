@@ -1,0 +1,216 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// hook is one netfilter hook we attach to.
+type hook struct {
+	name    string // begins the pin's name
+	family  link.NetfilterProtocolFamily
+	hook    link.NetfilterInetHook
+	program *ebpf.Program
+}
+
+// The filter table of iptables and nftables is at priority 0. Ours are just before it. The kernel refuses two BPF
+// programs of one priority at one hook and cannot update such a link, so a successor takes another of these, and only
+// then its predecessor goes: for a moment a packet is judged twice, but none is not.
+const (
+	firstPriority = -1
+	lastPriority  = -8
+)
+
+func (l *Links) wanted() []hook {
+	var hooks []hook
+	for _, family := range []struct {
+		name   string
+		family link.NetfilterProtocolFamily
+	}{{"ip4", link.NetfilterProtoIPv4}, {"ip6", link.NetfilterProtoIPv6}} {
+		if l.programs.Judge != nil {
+			hooks = append(hooks,
+				hook{"judge-forward-" + family.name, family.family, link.NetfilterInetForward, l.programs.Judge},
+				hook{"judge-local_in-" + family.name, family.family, link.NetfilterInetLocalIn, l.programs.Judge})
+		}
+		if l.programs.Guard != nil {
+			hooks = append(hooks,
+				hook{"guard-postrouting-" + family.name, family.family, link.NetfilterInetPostRouting, l.programs.Guard})
+		}
+	}
+	return hooks
+}
+
+func (h hook) pin(priority int) string { return h.name + "-" + strconv.Itoa(-priority) }
+
+// priorityOf is the priority in the name of one of h's pins; false: not one of them.
+func (h hook) priorityOf(name string) (int, bool) {
+	number, ok := strings.CutPrefix(name, h.name+"-")
+	n, err := strconv.Atoi(number)
+	return -n, ok && err == nil
+}
+
+// EnsureHooks implements Attacher.
+func (l *Links) EnsureHooks() (Change, error) {
+	change := Unchanged
+	var errs []error
+	for _, h := range l.wanted() {
+		did, err := l.ensureHook(h)
+		change = max(change, did)
+		errs = append(errs, err)
+	}
+	return change, errors.Join(errs...)
+}
+
+// ensureHook keeps one link of h that runs its program, makes one if there is none, and then removes all others.
+func (l *Links) ensureHook(h hook) (Change, error) {
+	names, err := l.hookPins(h)
+	if err != nil {
+		return Unchanged, err
+	}
+	current, change := "", Unchanged
+	for _, name := range names {
+		did, ok, err := l.check(h, name)
+		if err != nil {
+			return change, err
+		}
+		if change = max(change, did); ok {
+			current = name
+		}
+	}
+	if current == "" {
+		if current, err = l.attachHook(h); err != nil {
+			return change, err
+		}
+		if change = max(change, Updated); len(names) == 0 {
+			change = Attached
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		if name != current {
+			errs = append(errs, l.drop(l.hooks[name], name))
+			delete(l.hooks, name)
+		}
+	}
+	return change, errors.Join(errs...)
+}
+
+// hookPins are the names of h's links: those pinned and those held.
+func (l *Links) hookPins(h hook) ([]string, error) {
+	var names []string
+	for name := range l.hooks {
+		if _, ok := h.priorityOf(name); ok {
+			names = append(names, name)
+		}
+	}
+	for _, dir := range append([]string{l.dir}, l.older...) {
+		pins, err := pinNames(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range pins {
+			if _, ok := h.priorityOf(name); ok {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// check says whether the link of that name is one that h can keep, and mends its pin. Whether a link was detached by
+// force, nothing tells; but its place is free then, so trying to take it tells.
+func (l *Links) check(h hook, name string) (Change, bool, error) {
+	held := l.hooks[name] != nil
+	if !held {
+		opened, err := l.loadPinned(name)
+		if err != nil || opened == nil {
+			return Unchanged, false, err
+		}
+		l.hooks[name] = opened
+	}
+	info, err := l.hooks[name].Info()
+	if err != nil {
+		return Unchanged, false, fmt.Errorf("link %s: %w", name, err)
+	}
+	if !isProgram(info.Program, h.program) {
+		return Unchanged, false, nil
+	}
+	priority, _ := h.priorityOf(name)
+	change := Unchanged
+	again, err := h.attach(priority)
+	switch {
+	case err == nil: // it was detached: this is its successor
+		if err := l.drop(l.hooks[name], name); err != nil {
+			return Unchanged, false, errors.Join(err, again.Close())
+		}
+		l.hooks[name] = again
+		change = Repaired
+	case !errors.Is(err, unix.EBUSY):
+		return Unchanged, false, err
+	}
+	pinned, err := l.ensurePinned(l.hooks[name], name)
+	if pinned && held {
+		change = Repaired
+	}
+	return change, err == nil, err
+}
+
+func (h hook) attach(priority int) (link.Link, error) {
+	opened, err := link.AttachNetfilter(link.NetfilterOptions{
+		Program: h.program, ProtocolFamily: h.family, Hook: h.hook, Priority: int32(priority),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach %s at priority %d: %w", h.name, priority, err)
+	}
+	return opened, nil
+}
+
+// attachHook attaches h at the first free priority and pins it.
+func (l *Links) attachHook(h hook) (string, error) {
+	for priority := firstPriority; priority >= lastPriority; priority-- {
+		opened, err := h.attach(priority)
+		if errors.Is(err, unix.EBUSY) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		name := h.pin(priority)
+		// What else may be pinned there is dead, or its place would not have been free.
+		if err := l.drop(l.hooks[name], name); err != nil {
+			return "", errors.Join(err, opened.Close())
+		}
+		l.hooks[name] = opened
+		_, err = l.ensurePinned(opened, name)
+		return name, err
+	}
+	return "", fmt.Errorf("attach %s: priorities %d to %d are taken", h.name, firstPriority, lastPriority)
+}
+
+// DetachHooks implements Attacher.
+func (l *Links) DetachHooks() error {
+	var errs []error
+	for _, dir := range append([]string{l.dir}, l.older...) {
+		names, err := pinNames(dir)
+		errs = append(errs, err)
+		for _, name := range names {
+			if _, isTCX := parsePin(name); !isTCX {
+				errs = append(errs, l.drop(l.hooks[name], name))
+				delete(l.hooks, name)
+			}
+		}
+	}
+	for name, held := range l.hooks {
+		errs = append(errs, held.Close())
+		delete(l.hooks, name)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,172 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Programs are what Links attaches. Without Judge and Guard there are no netfilter hooks.
+type Programs struct {
+	FromPod, ToPod *ebpf.Program // TCX
+	Judge, Guard   *ebpf.Program // netfilter; may be nil
+}
+
+// Links attaches programs by links pinned in a directory of the BPF file system, so that they stay when the agent ends.
+type Links struct {
+	dir      string
+	older    []string
+	programs Programs
+	tcx      map[tcxKey]link.Link
+	hooks    map[string]link.Link // by pin name
+	ours     map[tcxKey]bool      // ensured before by this process
+}
+
+var _ Attacher = (*Links)(nil)
+
+// NewLinks returns an Attacher that pins in dir, which it creates. Links pinned in older directories (of another map
+// layout) are moved to dir when they are ensured. The programs stay the caller's and must stay open.
+func NewLinks(dir string, older []string, programs Programs) (*Links, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("directory for links: %w", err)
+	}
+	return &Links{
+		dir: dir, older: older, programs: programs,
+		tcx: map[tcxKey]link.Link{}, hooks: map[string]link.Link{}, ours: map[tcxKey]bool{},
+	}, nil
+}
+
+// SetPrograms replaces the programs; the next Ensure of each interface and of the hooks puts them in place.
+func (l *Links) SetPrograms(programs Programs) { l.programs = programs }
+
+// Close lets go of the links; what is pinned stays attached.
+func (l *Links) Close() error {
+	var errs []error
+	for _, opened := range l.tcx {
+		errs = append(errs, opened.Close())
+	}
+	for _, opened := range l.hooks {
+		errs = append(errs, opened.Close())
+	}
+	clear(l.tcx)
+	clear(l.hooks)
+	return errors.Join(errs...)
+}
+
+// loadPinned opens the link of that name in dir or one of the older directories; nil: there is none.
+func (l *Links) loadPinned(name string) (link.Link, error) {
+	for _, dir := range append([]string{l.dir}, l.older...) {
+		path := filepath.Join(dir, name)
+		opened, err := link.LoadPinnedLink(path, nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open link %s: %w", path, err)
+		}
+		return opened, nil
+	}
+	return nil, nil
+}
+
+// ensurePinned pins the link in l.dir unless it is pinned there, and reports whether it had to. A pin in an older
+// directory is moved.
+func (l *Links) ensurePinned(opened link.Link, name string) (bool, error) {
+	path := filepath.Join(l.dir, name)
+	if _, err := os.Lstat(path); err == nil {
+		return false, nil
+	}
+	for _, dir := range l.older {
+		if err := os.Rename(filepath.Join(dir, name), path); err == nil {
+			return false, nil
+		}
+	}
+	// A second handle: the first may believe that it is pinned.
+	info, err := opened.Info()
+	if err != nil {
+		return false, fmt.Errorf("pin link %s: %w", path, err)
+	}
+	handle, err := link.NewFromID(info.ID)
+	if err != nil {
+		return false, fmt.Errorf("pin link %s: %w", path, err)
+	}
+	defer handle.Close()
+	if err := handle.Pin(path); err != nil {
+		return false, fmt.Errorf("pin link %s: %w", path, err)
+	}
+	return true, nil
+}
+
+// drop takes a link off where it is attached: its pins and its handle are gone.
+func (l *Links) drop(opened link.Link, name string) error {
+	errs := []error{l.unpin(name)}
+	if opened != nil {
+		errs = append(errs, opened.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Links) unpin(name string) error {
+	var errs []error
+	for _, dir := range append([]string{l.dir}, l.older...) {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("unpin link: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pinNames are the names of all pins in dir, or nothing if there is no such directory.
+func pinNames(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	names := make([]string, len(list))
+	for i, entry := range list {
+		names[i] = entry.Name()
+	}
+	return names, nil
+}
+
+// side is one of the two TCX hooks of an interface, by its name in pins.
+type side string
+
+const (
+	ingress side = "ingress"
+	egress  side = "egress"
+)
+
+// tcxKey is the place of one TCX link.
+type tcxKey struct {
+	ifindex uint32
+	side    side
+}
+
+func (k tcxKey) pin() string { return fmt.Sprintf("%d-%s", k.ifindex, k.side) }
+
+func (k tcxKey) attachType() ebpf.AttachType {
+	if k.side == ingress {
+		return ebpf.AttachTCXIngress
+	}
+	return ebpf.AttachTCXEgress
+}
+
+// parsePin is the reverse of pin; false: not the pin of a TCX link.
+func parsePin(name string) (tcxKey, bool) {
+	number, rest, ok := strings.Cut(name, "-")
+	ifindex, err := strconv.ParseUint(number, 10, 32)
+	if !ok || err != nil || rest != string(ingress) && rest != string(egress) {
+		return tcxKey{}, false
+	}
+	return tcxKey{uint32(ifindex), side(rest)}, true
+}

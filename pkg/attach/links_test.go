@@ -1,0 +1,320 @@
+package attach
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+func mustEnsure(t *testing.T, l *Links, ifindex uint32, want Change) {
+	t.Helper()
+	got, err := l.Ensure(ifindex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("Ensure(%d): %v, want %v", ifindex, got, want)
+	}
+}
+
+// mustRun checks that exactly these programs are attached to the interface and listed.
+func mustRun(t *testing.T, l *Links, ifindex uint32, p Programs) {
+	t.Helper()
+	list, err := l.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(a Attachment) bool { return a.Ifindex == ifindex })
+	if i < 0 {
+		t.Fatalf("interface %d is not listed: %+v", ifindex, list)
+	}
+	a := list[i]
+	if !a.Ingress.Attached || a.Ingress.Program != id(t, p.FromPod) || !a.Egress.Attached || a.Egress.Program != id(t, p.ToPod) {
+		t.Errorf("interface %d: %+v, want programs %d and %d", ifindex, a, id(t, p.FromPod), id(t, p.ToPod))
+	}
+}
+
+func TestEnsureAttachesOnce(t *testing.T) {
+	_, dir := room(t)
+	p := programs(t)
+	l, ifindex := newLinks(t, dir, p), veth(t, "calitest1")
+	mustEnsure(t, l, ifindex, Attached)
+	mustEnsure(t, l, ifindex, Unchanged)
+	mustRun(t, l, ifindex, p)
+	if err := l.Detach(ifindex); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := l.List(); err != nil || len(list) != 0 {
+		t.Errorf("after Detach: %+v (%v)", list, err)
+	}
+	for _, key := range []tcxKey{{ifindex, ingress}, {ifindex, egress}} {
+		result, err := link.QueryPrograms(link.QueryOptions{Target: int(ifindex), Attach: key.attachType()})
+		if err != nil || len(result.Programs) != 0 {
+			t.Errorf("after Detach %v: %+v (%v)", key, result, err)
+		}
+	}
+}
+
+func TestLinksOutliveTheAgentAndAreUpdatedInPlace(t *testing.T) {
+	_, dir := room(t)
+	l, ifindex := newLinks(t, dir, programs(t)), veth(t, "calitest1")
+	mustEnsure(t, l, ifindex, Attached)
+	before, err := l.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	p := programs(t)
+	l = newLinks(t, dir, p)
+	mustEnsure(t, l, ifindex, Updated)
+	mustEnsure(t, l, ifindex, Unchanged)
+	mustRun(t, l, ifindex, p)
+	after, err := l.List()
+	if err != nil || after[0].Ingress.Link != before[0].Ingress.Link || after[0].Egress.Link != before[0].Egress.Link {
+		t.Errorf("links were replaced: %+v, then %+v (%v)", before, after, err)
+	}
+	p = programs(t)
+	l.SetPrograms(p)
+	mustEnsure(t, l, ifindex, Updated)
+	mustRun(t, l, ifindex, p)
+}
+
+func TestLinksOfAnOlderLayoutMove(t *testing.T) {
+	_, root := room(t)
+	older, dir := filepath.Join(root, "v0"), filepath.Join(root, "v1")
+	l, ifindex := newLinks(t, older, programs(t)), veth(t, "calitest1")
+	mustEnsure(t, l, ifindex, Attached)
+	if _, err := l.EnsureHooks(); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	p := programs(t)
+	l = newLinks(t, dir, p, older)
+	mustEnsure(t, l, ifindex, Updated)
+	mustRun(t, l, ifindex, p)
+	if _, err := l.EnsureHooks(); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := pinNames(older); err != nil || len(names) != 0 {
+		t.Errorf("left in the older directory: %v (%v)", names, err)
+	}
+	if names, err := pinNames(dir); err != nil || len(names) != 2+6 {
+		t.Errorf("in the new directory: %v (%v)", names, err)
+	}
+}
+
+func TestDetachedByHandIsRepaired(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, path string){
+		"pin removed": func(t *testing.T, path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"link detached": func(t *testing.T, path string) {
+			opened, err := link.LoadPinnedLink(path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			if err := opened.(interface{ Detach() error }).Detach(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, dir := room(t)
+			p := programs(t)
+			l, ifindex := newLinks(t, dir, p), veth(t, "calitest1")
+			mustEnsure(t, l, ifindex, Attached)
+			for _, key := range []tcxKey{{ifindex, ingress}, {ifindex, egress}} {
+				harm(t, filepath.Join(dir, key.pin()))
+				mustEnsure(t, l, ifindex, Repaired)
+				mustEnsure(t, l, ifindex, Unchanged)
+				mustRun(t, l, ifindex, p)
+			}
+			if _, err := l.EnsureHooks(); err != nil {
+				t.Fatal(err)
+			}
+			harm(t, filepath.Join(dir, "judge-forward-ip4-1"))
+			for _, want := range []Change{Repaired, Unchanged} {
+				if got, err := l.EnsureHooks(); err != nil || got != want {
+					t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAVanishedInterfaceIsReportedAndItsPinsRemoved(t *testing.T) {
+	_, dir := room(t)
+	p := programs(t)
+	l, kept, gone := newLinks(t, dir, p), veth(t, "calitest1"), veth(t, "calitest2")
+	mustEnsure(t, l, kept, Attached)
+	mustEnsure(t, l, gone, Attached)
+	removeLink(t, gone)
+	if _, err := l.Ensure(gone); !errors.Is(err, ErrGone) {
+		t.Errorf("Ensure of a vanished interface: %v, want ErrGone", err)
+	}
+	mustEnsure(t, l, veth(t, "calitest2"), Attached) // the same name again
+	third := veth(t, "calitest3")
+	mustEnsure(t, l, third, Attached)
+	removeLink(t, third)
+	for _, want := range [][]uint32{{gone, third}, nil} {
+		if removed, err := l.RemoveStale(); err != nil || !slices.Equal(removed, want) {
+			t.Errorf("RemoveStale: %v (%v), want %v", removed, err, want)
+		}
+	}
+	mustRun(t, l, kept, p)
+	if names, err := pinNames(dir); err != nil || len(names) != 4 {
+		t.Errorf("pins: %v (%v)", names, err)
+	}
+}
+
+func TestOthersProgramsStayAndRunAfterOurs(t *testing.T) {
+	_, dir := room(t)
+	ifindex := veth(t, "calitest1")
+	other, err := link.AttachTCX(link.TCXOptions{
+		Interface: int(ifindex), Program: program(t, ebpf.SchedCLS, 0), Attach: ebpf.AttachTCXIngress,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	l := newLinks(t, dir, programs(t))
+	mustEnsure(t, l, ifindex, Attached)
+	list, err := l.List()
+	if err != nil || list[0].Ingress.Before != 0 || list[0].Ingress.After != 1 {
+		t.Fatalf("%+v (%v)", list, err)
+	}
+	late, err := link.AttachTCX(link.TCXOptions{
+		Interface: int(ifindex), Program: program(t, ebpf.SchedCLS, 0), Attach: ebpf.AttachTCXEgress, Anchor: link.Head(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if list, err = l.List(); err != nil || list[0].Egress.Before != 1 {
+		t.Errorf("a program before ours is not reported: %+v (%v)", list, err)
+	}
+	if err := l.Detach(ifindex); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := other.Info(); err != nil || info.TCX().Ifindex != ifindex {
+		t.Errorf("the other's link: %+v (%v)", info, err)
+	}
+}
+
+// hookPrograms are the programs at all our hooks, by pin.
+func hookPrograms(t *testing.T, dir string) map[string]uint32 {
+	t.Helper()
+	names, err := pinNames(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]uint32{}
+	for _, name := range names {
+		opened, err := link.LoadPinnedLink(filepath.Join(dir, name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := opened.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.Close()
+		at[name] = uint32(info.Program)
+	}
+	return at
+}
+
+func TestNetfilterProgramsAreSucceededWithoutAGap(t *testing.T) {
+	_, dir := room(t)
+	first, second := programs(t), programs(t)
+	l := newLinks(t, dir, first)
+	for _, want := range []Change{Attached, Unchanged} {
+		if got, err := l.EnsureHooks(); err != nil || got != want {
+			t.Fatalf("EnsureHooks: %v (%v), want %v", got, err, want)
+		}
+	}
+	l.Close() // the agent restarts
+	l = newLinks(t, dir, second)
+	for _, want := range []Change{Updated, Unchanged} {
+		if got, err := l.EnsureHooks(); err != nil || got != want {
+			t.Fatalf("after a restart: %v (%v), want %v", got, err, want)
+		}
+	}
+	at := hookPrograms(t, dir)
+	for name, runs := range at {
+		want := id(t, second.Judge)
+		if strings.HasPrefix(name, "guard") {
+			want = id(t, second.Guard)
+		}
+		if runs != want || !strings.HasSuffix(name, "-2") {
+			t.Errorf("%s runs %d, want %d at priority -2", name, runs, want)
+		}
+	}
+	if len(at) != 6 {
+		t.Errorf("%d hooks, want judge at FORWARD and LOCAL_IN and guard at POST_ROUTING, for both families: %v", len(at), at)
+	}
+	if err := l.DetachHooks(); err != nil {
+		t.Fatal(err)
+	}
+	if at := hookPrograms(t, dir); len(at) != 0 {
+		t.Errorf("left: %v", at)
+	}
+	if got, err := l.EnsureHooks(); err != nil || got != Attached || len(hookPrograms(t, dir)) != 6 {
+		t.Errorf("attached again: %v (%v)", got, err)
+	}
+}
+
+// An agent that died between attaching the successor and removing the predecessor.
+func TestHalfASuccessionIsFinished(t *testing.T) {
+	_, dir := room(t)
+	first, second, third := programs(t), programs(t), programs(t)
+	l := newLinks(t, dir, first)
+	if _, err := l.EnsureHooks(); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	l = newLinks(t, dir, second)
+	h := l.wanted()[0]
+	if name, err := l.attachHook(h); err != nil || name != h.pin(-2) {
+		t.Fatalf("%s (%v)", name, err)
+	}
+	l.Close()
+	l = newLinks(t, dir, third)
+	if got, err := l.EnsureHooks(); err != nil || got != Updated {
+		t.Fatalf("%v (%v)", got, err)
+	}
+	at := hookPrograms(t, dir)
+	if len(at) != 6 || at[h.pin(-3)] != id(t, third.Judge) {
+		t.Errorf("%v", at)
+	}
+}
+
+func TestAnotherBPFProgramAtOurPriorityIsNoObstacle(t *testing.T) {
+	_, dir := room(t)
+	other, err := link.AttachNetfilter(link.NetfilterOptions{
+		Program: program(t, ebpf.Netfilter, 1), ProtocolFamily: link.NetfilterProtoIPv4,
+		Hook: link.NetfilterInetForward, Priority: firstPriority,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	l := newLinks(t, dir, programs(t))
+	for _, want := range []Change{Attached, Unchanged} {
+		if got, err := l.EnsureHooks(); err != nil || got != want {
+			t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
+		}
+	}
+	if at := hookPrograms(t, dir); at["judge-forward-ip4-2"] == 0 {
+		t.Errorf("%v", at)
+	}
+}

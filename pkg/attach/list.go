@@ -1,0 +1,77 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf/link"
+)
+
+// List implements Attacher.
+func (l *Links) List() ([]Attachment, error) { return ListPinned(l.dir) }
+
+// ListPinned says what the links pinned in dir are attached to, by ifindex, without an Attacher.
+func ListPinned(dir string) ([]Attachment, error) {
+	names, err := pinNames(dir)
+	errs := []error{err}
+	at := map[uint32]*Attachment{}
+	for _, name := range names {
+		key, ok := parsePin(name)
+		if !ok {
+			continue
+		}
+		state, err := linkState(filepath.Join(dir, name), key)
+		if errs = append(errs, err); err != nil {
+			continue
+		}
+		if at[key.ifindex] == nil {
+			at[key.ifindex] = &Attachment{Ifindex: key.ifindex}
+		}
+		if key.side == ingress {
+			at[key.ifindex].Ingress = state
+		} else {
+			at[key.ifindex].Egress = state
+		}
+	}
+	list := make([]Attachment, 0, len(at))
+	for _, a := range at {
+		list = append(list, *a)
+	}
+	slices.SortFunc(list, func(a, b Attachment) int { return int(int64(a.Ifindex) - int64(b.Ifindex)) })
+	return list, errors.Join(errs...)
+}
+
+func linkState(path string, key tcxKey) (LinkState, error) {
+	opened, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return LinkState{}, fmt.Errorf("open link %s: %w", path, err)
+	}
+	defer opened.Close()
+	info, err := opened.Info()
+	if err != nil {
+		return LinkState{}, fmt.Errorf("link %s: %w", path, err)
+	}
+	s := LinkState{Pinned: true, Link: uint32(info.ID), Program: uint32(info.Program)}
+	if tcx := info.TCX(); tcx == nil || tcx.Ifindex != key.ifindex {
+		return s, nil
+	}
+	s.Attached = true
+	all, err := link.QueryPrograms(link.QueryOptions{Target: int(key.ifindex), Attach: key.attachType()})
+	if err != nil {
+		return s, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
+	}
+	found := false
+	for _, program := range all.Programs {
+		switch id, _ := program.LinkID(); {
+		case id == info.ID:
+			found = true
+		case found:
+			s.After++
+		default:
+			s.Before++
+		}
+	}
+	return s, nil
+}
