@@ -1,6 +1,11 @@
 package validate
 
-import "k8s.io/apimachinery/pkg/util/validation"
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
 
 // kinds lists what Parse reads. A new kind is one function in a file of its own and one entry here.
 var kinds = []*kind{
@@ -21,6 +26,31 @@ func findKind(apiVersion, name string) *kind {
 		}
 	}
 	return nil
+}
+
+// isKindName reports whether a kind of this name is read, of any group and version.
+func isKindName(name string) bool {
+	return slices.ContainsFunc(kinds, func(k *kind) bool { return k.name == name })
+}
+
+// refKind is how a Ref spells a kind: by its name, unless that name belongs to a kind of another group that is read.
+// Then the group follows, as in "NetworkPolicy.projectcalico.org", so that no two objects have one Ref.
+func refKind(apiVersion, name string) string {
+	group := groupOf(apiVersion)
+	if apiVersion == "" || !isKindName(name) || slices.ContainsFunc(kinds, func(k *kind) bool {
+		return k.name == name && groupOf(k.apiVersion) == group
+	}) {
+		return name
+	}
+	return name + "." + group
+}
+
+// groupOf returns "core" for kinds without a group.
+func groupOf(apiVersion string) string {
+	if group, _, ok := strings.Cut(apiVersion, "/"); ok {
+		return group
+	}
+	return "core"
 }
 
 // The rules of the API server for names.

@@ -75,7 +75,8 @@ func (src source) read() []Document {
 }
 
 func (src source) object(h header, headerErr error) Document {
-	ref := Ref{File: src.file, Line: src.line, Kind: h.Kind, Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+	ref := Ref{File: src.file, Line: src.line, Kind: refKind(h.APIVersion, h.Kind),
+		Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
 	if src.json[0] != '{' {
 		return broken(ref, Rejected, "not an object: a document must have apiVersion, kind and metadata")
 	}
@@ -89,7 +90,11 @@ func (src source) object(h header, headerErr error) Document {
 	}
 	k := findKind(h.APIVersion, h.Kind)
 	if k == nil {
-		return broken(ref, Warning, "%s %s is not a kind Margay reads", h.APIVersion, h.Kind)
+		s := Warning
+		if ref.Kind == h.Kind && isKindName(h.Kind) {
+			s = Rejected // another version of a kind that is read
+		}
+		return broken(ref, s, "%s %s is not a kind Margay reads", h.APIVersion, h.Kind)
 	}
 	ref.Namespace = k.namespace(h.Metadata.Namespace)
 	updates, problems, ok := k.read(src.json, ref)

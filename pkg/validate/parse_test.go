@@ -161,11 +161,19 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 		},
 		"kinds that are not read": {
 			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\n" +
-				"apiVersion: extensions/v1beta1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n",
+				"apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n---\n" +
+				"apiVersion: v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n",
 			[]string{
 				"dir/a.yaml:1: Deployment a false", "  dir/a.yaml:1: Deployment a: warning: apps/v1 Deployment is not a kind Margay reads",
-				"dir/a.yaml:5: NetworkPolicy b/a false",
-				"  dir/a.yaml:5: NetworkPolicy b/a: warning: extensions/v1beta1 NetworkPolicy is not a kind Margay reads"},
+				"dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a false",
+				"  dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a: warning: projectcalico.org/v3 NetworkPolicy is not a kind Margay reads",
+				"dir/a.yaml:9: NetworkPolicy.core b/a false",
+				"  dir/a.yaml:9: NetworkPolicy.core b/a: warning: v1 NetworkPolicy is not a kind Margay reads"},
+		},
+		"another version of a kind that is read": {
+			"apiVersion: networking.k8s.io/v9\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n",
+			[]string{"dir/a.yaml:1: NetworkPolicy b/a false",
+				"  dir/a.yaml:1: NetworkPolicy b/a: rejected: networking.k8s.io/v9 NetworkPolicy is not a kind Margay reads"},
 		},
 		"names and namespaces": {
 			"apiVersion: v1\nkind: Pod\nmetadata: {}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: m, namespace: x}\n---\n" +

@@ -11,9 +11,11 @@ import (
 
 // Ref says which object is meant, and where it is written. Fields that are not known are empty.
 type Ref struct {
-	File                  string // as given to Parse; empty for objects of a cluster
-	Line                  int    // counted from 1 within File; 0 if there is none
-	Kind, Namespace, Name string // Namespace is empty for cluster-wide kinds
+	File string // as given to Parse; empty for objects of a cluster
+	Line int    // counted from 1 within File; 0 if there is none
+	// Kind is the kind's name, with its group where the name alone would mean another kind that Margay reads:
+	// "NetworkPolicy.projectcalico.org". Namespace is empty for cluster-wide kinds.
+	Kind, Namespace, Name string
 }
 
 // String returns "dir/a.yaml:12: NetworkPolicy shop/db", without the parts that are not known.

@@ -1,0 +1,22 @@
+package validate
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func BenchmarkParse(b *testing.B) {
+	one, err := os.ReadFile("testdata/seed/networkpolicies.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := []byte(strings.Repeat(string(one)+"\n---\n", 500))
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if docs := Parse("a.yaml", text); len(docs) != 1000 {
+			b.Fatalf("%d documents", len(docs))
+		}
+	}
+}
