@@ -17,7 +17,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(versionCommand())
+	cmd.AddCommand(runCommand(), versionCommand())
 	return cmd
 }
 

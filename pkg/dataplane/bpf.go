@@ -32,6 +32,7 @@ type BPF struct {
 	step     int // next step of plan; len(order): done
 
 	tables  map[compile.TableID]published
+	sets    map[uint32]model.SetID // by number, of those in the kernel
 	bound   map[model.EndpointID]*endpoint
 	owners  map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
 	dirty   map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)

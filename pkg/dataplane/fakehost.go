@@ -38,8 +38,11 @@ func (h *FakeHost) Peer(ifindex uint32) (Peer, bool) {
 	return p, ok
 }
 
+// Use implements Host.
+func (h *FakeHost) Use(*bpfmaps.Programs, string) error { return nil }
+
 // Ensure implements Host.
-func (h *FakeHost) Ensure(name string, ifindex uint32, _ *bpfmaps.Programs) error {
+func (h *FakeHost) Ensure(name string, ifindex uint32) error {
 	if h.Fail != nil {
 		return h.Fail
 	}
@@ -54,7 +57,7 @@ func (h *FakeHost) Detach(ifindex uint32) error {
 }
 
 // Guard implements Host.
-func (h *FakeHost) Guard(*bpfmaps.Programs) error {
+func (h *FakeHost) Guard() error {
 	h.Guarded = true
 	return nil
 }

@@ -15,13 +15,15 @@ type Host interface {
 	Addrs() []netip.Addr
 	// Peer says what is known of the pod's side of an interface; not ok: nothing.
 	Peer(ifindex uint32) (p Peer, ok bool)
-	// Ensure attaches the programs to the interface, in place of those of an earlier agent, without a gap. What is as
-	// it should be is left alone.
-	Ensure(name string, ifindex uint32, programs *bpfmaps.Programs) error
+	// Use says which programs to attach and where to pin their links. Called once, before the methods below.
+	Use(programs *bpfmaps.Programs, linkDir string) error
+	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. What
+	// is as it should be is left alone.
+	Ensure(name string, ifindex uint32) error
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error
 	// Guard attaches the netfilter programs, without a gap. What is as it should be is left alone.
-	Guard(programs *bpfmaps.Programs) error
+	Guard() error
 	// Wake delivers when Interfaces or Addrs may have changed.
 	Wake() <-chan struct{}
 	Close() error

@@ -29,7 +29,7 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 		config: c, log: log, host: host, maps: m, step: len(order),
 		tables: map[compile.TableID]published{}, bound: map[model.EndpointID]*endpoint{},
 		owners: map[netip.Prefix]compile.AddrChange{}, dirty: map[model.EndpointID]bool{},
-		adopted: map[string]model.EndpointID{},
+		adopted: map[string]model.EndpointID{}, sets: map[uint32]model.SetID{},
 	}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)
@@ -43,6 +43,9 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 func (d *BPF) open() error {
 	var err error
 	if d.programs, err = d.maps.LoadPrograms(d.config.bpf()); err != nil {
+		return err
+	}
+	if err := d.host.Use(d.programs, d.maps.LinkDir()); err != nil {
 		return err
 	}
 	if d.gens, err = d.maps.OpenGenerations(); err != nil {

@@ -91,7 +91,7 @@ func (d *BPF) programOne(ep *endpoint) error {
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
 	}
-	if err := d.host.Ensure(ep.policy.Iface, ifindex, d.programs); err != nil {
+	if err := d.host.Ensure(ep.policy.Iface, ifindex); err != nil {
 		return err
 	}
 	entry := bpf.Endpoint{Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number}
@@ -149,4 +149,4 @@ func (d *BPF) withdraw(ep *endpoint) error {
 }
 
 // guard closes workload interfaces that are no endpoint, from the moment the first plan has opened those that are.
-func (d *BPF) guard() error { return d.host.Guard(d.programs) }
+func (d *BPF) guard() error { return d.host.Guard() }

@@ -32,6 +32,7 @@ func (d *BPF) adoptNames(s *compile.Snapshot) error {
 	chunks, err3 := keep(d.maps.ClassSets)
 	for n, name := range sets {
 		s.Sets[n] = bpfmaps.NameText(name)
+		d.sets[n] = model.SetID(s.Sets[n])
 	}
 	for n, name := range rules {
 		s.Rules[n] = bpfmaps.NameText(name)

@@ -15,6 +15,7 @@ import (
 
 func (d *BPF) writeNames() error {
 	for n, id := range d.plan.SetNames {
+		d.sets[n] = id
 		d.maps.SetNames.Set(n, bpfmaps.NewName(compile.NameText(string(id))))
 	}
 	for n, id := range d.plan.RuleNames {
@@ -172,6 +173,7 @@ func (d *BPF) drop() error {
 
 func (d *BPF) dropNames() error {
 	for _, n := range d.plan.DropSets {
+		delete(d.sets, n)
 		d.maps.SetNames.Delete(n)
 	}
 	for _, n := range d.plan.DropRules {

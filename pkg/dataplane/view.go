@@ -1,7 +1,10 @@
 package dataplane
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -67,3 +70,42 @@ func (d *BPF) Kernel(id model.EndpointID) (bpf.Endpoint, bool) {
 // SetKernel puts an entry into the kernel that no plan knows: for test-runs, whose packets come from an interface of
 // their own.
 func (d *BPF) SetKernel(e bpf.Endpoint) error { return d.endpoints.Set(e) }
+
+// Sets are the numbers of the sets that rules in the kernel refer to. The map must not be changed.
+func (d *BPF) Sets() map[uint32]model.SetID { return d.sets }
+
+// SetID is the set of that number.
+func (d *BPF) SetID(n uint32) (model.SetID, bool) {
+	id, ok := d.sets[n]
+	return id, ok
+}
+
+// NetMembers are the members of a set that stands for a CIDR list of rules; nil if it is none.
+func (d *BPF) NetMembers(id model.SetID) []netip.Prefix {
+	for _, t := range d.tables {
+		if t.program == nil {
+			continue
+		}
+		if members, ok := t.program.NetSets[id]; ok {
+			return members
+		}
+	}
+	return nil
+}
+
+// NetText is such a CIDR list in words; the id if it is none.
+func (d *BPF) NetText(id model.SetID) string {
+	const most = 4
+	members := d.NetMembers(id)
+	if members == nil {
+		return string(id)
+	}
+	var parts []string
+	for _, p := range members[:min(len(members), most)] {
+		parts = append(parts, p.String())
+	}
+	if len(members) > most {
+		parts = append(parts, fmt.Sprintf("and %d more", len(members)-most))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Explain answers one request over the given objects.
+func Explain(updates []model.Update, r explain.Request) (*Explanation, error) {
+	res, err := explain.NewState(updates).Explain(r)
+	if err != nil {
+		return nil, err
+	}
+	return &Explanation{
+		Verdict: verdict(res.Allow),
+		Src:     res.Src.String(),
+		Dst:     res.Dst.String(),
+		Packet:  packetText(res.Packet),
+		Egress:  side(res.Egress, model.Egress, res.Note),
+		Ingress: side(res.Ingress, model.Ingress, res.Note),
+		Note:    res.Note,
+	}, nil
+}
+
+func verdict(allow bool) string {
+	if allow {
+		return "allow"
+	}
+	return "deny"
+}
+
+func packetText(p model.Packet) string {
+	proto := explain.ProtocolName(p.Protocol)
+	switch {
+	case model.HasPorts(p.Protocol):
+		return fmt.Sprintf("%s -> %s %s", p.Src, netip.AddrPortFrom(p.Dst, p.DstPort), proto)
+	case p.Protocol == model.ProtoICMP || p.Protocol == model.ProtoICMPv6:
+		return fmt.Sprintf("%s -> %s %s type %d code %d", p.Src, p.Dst, proto, p.ICMPType, p.ICMPCode)
+	}
+	return fmt.Sprintf("%s -> %s %s", p.Src, p.Dst, proto)
+}
+
+func side(t *explain.Trace, d model.Direction, note string) ExplainSide {
+	if t == nil {
+		return ExplainSide{Verdict: "allow", Rule: "not judged: " + note}
+	}
+	by := t.Verdict.By
+	s := ExplainSide{Verdict: verdict(t.Verdict.Allow), Tier: by.Tier, Namespace: by.Policy.Namespace, Name: by.Policy.Name}
+	s.APIVersion, s.Kind = apiKind(by.Policy.Kind)
+	switch by.Point {
+	case model.AtEndOfTier:
+		s.Rule = "end-of-tier"
+	case model.AtNoProfile:
+		s.Rule = "no-profile-match"
+	default:
+		s.Rule = fmt.Sprintf("%s[%d]", d, by.Index)
+	}
+	for _, tier := range t.Tiers {
+		s.Tiers = append(s.Tiers, tierRow(tier, d))
+	}
+	return s
+}
+
+// apiKind is what users call a kind.
+func apiKind(k model.PolicyKind) (apiVersion, kind string) {
+	switch k {
+	case model.KindKubernetesNetworkPolicy:
+		return "networking.k8s.io/v1", "NetworkPolicy"
+	case model.KindKubernetesClusterNetworkPolicy:
+		return "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
+	case model.KindNetworkPolicy:
+		return "projectcalico.org/v3", "NetworkPolicy"
+	case model.KindGlobalNetworkPolicy:
+		return "projectcalico.org/v3", "GlobalNetworkPolicy"
+	}
+	return "", string(k)
+}
+
+func tierRow(t explain.Tier, d model.Direction) ExplainTier {
+	row := ExplainTier{Name: t.Name, End: t.End, Policies: []ExplainPolicy{}}
+	for _, p := range t.Policies {
+		policy := ExplainPolicy{Policy: p.Key.String(), Staged: p.Staged, Rules: []ExplainRule{}}
+		for _, r := range p.Rules {
+			policy.Rules = append(policy.Rules, ExplainRule{
+				Rule: fmt.Sprintf("%s[%d]", d, r.Index), Action: r.Action.String(), Matched: r.Mismatch == "", Why: r.Mismatch,
+			})
+		}
+		row.Policies = append(row.Policies, policy)
+	}
+	return row
+}

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"net/netip"
+	"time"
+)
+
+// What the agent's socket answers with, as JSON. Field names are part of the tools' -o json output.
+
+// EndpointRow is one local endpoint.
+type EndpointRow struct {
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	Interface string       `json:"interface"`
+	Ifindex   uint32       `json:"ifindex"` // 0: the interface is not there
+	Addrs     []netip.Addr `json:"addrs"`
+	Ingress   Direction    `json:"ingress"`
+	Egress    Direction    `json:"egress"`
+	Attached  []string     `json:"attached,omitempty"` // programs and where they are attached
+	Error     string       `json:"error,omitempty"`    // why it is not as it should be
+}
+
+// Direction is what is in force for one direction of an endpoint.
+type Direction struct {
+	Policies   []string `json:"policies"` // tier/kind/namespace/name in order of evaluation; empty: only profiles
+	Slot       uint32   `json:"slot"`     // key in the maps slots, rules, cells, …
+	Generation uint32   `json:"generation"`
+	Rules      int      `json:"rules"` // entries of the ordered match table
+}
+
+// PolicyRow is one policy that applies to a local endpoint.
+type PolicyRow struct {
+	Tier      string `json:"tier"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Ingress   int    `json:"ingressEndpoints"` // local endpoints it applies to
+	Egress    int    `json:"egressEndpoints"`
+	Staged    bool   `json:"staged,omitempty"`
+}
+
+// RuleRow is one entry of an endpoint's ordered match table.
+type RuleRow struct {
+	Direction string `json:"direction"`
+	Index     int    `json:"index"` // in the map rules
+	Rule      string `json:"rule"`  // tier/kind/namespace/name#rule
+	Action    string `json:"action"`
+	Match     string `json:"match"`
+	ID        uint32 `json:"id"` // in the map rule_stats; 0: not counted
+	Packets   uint64 `json:"packets"`
+	Bytes     uint64 `json:"bytes"`
+}
+
+// SetRow is one set of addresses that rules refer to.
+type SetRow struct {
+	Number  uint32   `json:"number"` // in class_sets and set_names; 0: no rule in the kernel uses it
+	ID      string   `json:"id"`
+	Text    string   `json:"text"`
+	Members int      `json:"members"`
+	Some    []string `json:"some"` // the first few members
+}
+
+// ProblemRow is something in the datastore that is not enforced as written.
+type ProblemRow struct {
+	Severity string `json:"severity"`
+	Object   string `json:"object"` // with file and line where there is one
+	Reason   string `json:"reason"`
+}
+
+// StatusReport is the answer to "how are you".
+type StatusReport struct {
+	Status
+	Node      string    `json:"node"`
+	Dataplane string    `json:"dataplane"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started"`
+	Endpoints int       `json:"endpoints"`
+	Problems  int       `json:"problems"`
+}
+
+// ExplainSide is one side of an explanation.
+type ExplainSide struct {
+	Verdict    string        `json:"verdict"` // allow or deny
+	APIVersion string        `json:"apiVersion,omitempty"`
+	Kind       string        `json:"kind"` // of the object behind the verdict; empty: no object is
+	Namespace  string        `json:"namespace"`
+	Name       string        `json:"name"`
+	Rule       string        `json:"rule"` // "ingress[0]", "end-of-tier", "no-profile-match", or why nothing judged
+	Tier       string        `json:"tier,omitempty"`
+	Tiers      []ExplainTier `json:"tiers,omitempty"` // considered, in order
+}
+
+// ExplainTier is one tier as it was considered; without a name: the profiles.
+type ExplainTier struct {
+	Name     string          `json:"name"`
+	Policies []ExplainPolicy `json:"policies"`
+	End      string          `json:"end,omitempty"`
+}
+
+// ExplainPolicy is one policy or profile as it was considered.
+type ExplainPolicy struct {
+	Policy string        `json:"policy"`
+	Staged bool          `json:"staged,omitempty"`
+	Rules  []ExplainRule `json:"rules"`
+}
+
+// ExplainRule is one rule as it was considered.
+type ExplainRule struct {
+	Rule    string `json:"rule"`
+	Action  string `json:"action"`
+	Matched bool   `json:"matched"`
+	Why     string `json:"why,omitempty"` // it did not match
+}
+
+// Explanation is the answer to explain.
+type Explanation struct {
+	Verdict string      `json:"verdict"` // allow or deny
+	Src     string      `json:"src"`
+	Dst     string      `json:"dst"`
+	Packet  string      `json:"packet"`
+	Egress  ExplainSide `json:"egress"`
+	Ingress ExplainSide `json:"ingress"`
+	Note    string      `json:"note,omitempty"`
+}
