@@ -143,34 +143,16 @@ func (p Probe) Line(v model.Verdict) string {
 }
 
 // DrawProbes draws remote addresses and protocol fields and returns all of their combinations with both directions of
-// every endpoint in the updates. It prefers members of sets, their neighbours, and the edges of ranges.
+// every endpoint in the updates. It prefers what the objects speak of: members and their neighbours, edges of prefixes
+// and ranges, types and codes.
 func DrawProbes(t *rapid.T, updates []model.Update) []Probe {
-	endpoints := map[model.EndpointID]*model.Endpoint{}
-	addrs := slices.Clone(outside)
-	ports := slices.Clone(numbers)
-	for _, u := range updates {
-		switch u := u.(type) {
-		case model.EndpointUpdate:
-			if u.Endpoint == nil {
-				continue
-			}
-			endpoints[u.ID] = u.Endpoint
-			for _, a := range u.Endpoint.Addrs {
-				addrs = append(addrs, a, a.Next(), a) // twice: members are more interesting than strangers
-			}
-			for _, p := range u.Endpoint.Ports {
-				ports = append(ports, p.Port, p.Port)
-			}
-		case model.NodeUpdate:
-			addrs = append(addrs, u.Node.Addrs...)
-		}
-	}
-	ids := slices.SortedFunc(maps.Keys(endpoints), model.EndpointID.Compare)
-	remotes := rapid.SliceOfNDistinct(rapid.SampledFrom(addrs), 4, 20, rapid.ID[netip.Addr]).Draw(t, "remotes")
-	l4 := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Packet { return drawL4(t, ports) }), 3, 12).Draw(t, "l4")
+	h := collectHints(updates)
+	ids := slices.SortedFunc(maps.Keys(h.endpoints), model.EndpointID.Compare)
+	remotes := rapid.SliceOfNDistinct(rapid.SampledFrom(h.addrs), 4, 20, rapid.ID[netip.Addr]).Draw(t, "remotes")
+	l4 := rapid.SliceOfN(rapid.Custom(h.drawL4), 3, 12).Draw(t, "l4")
 	var probes []Probe
 	for _, id := range ids {
-		for _, own := range endpoints[id].Addrs {
+		for _, own := range h.endpoints[id].Addrs {
 			for _, remote := range remotes {
 				if remote.Is4() != own.Is4() {
 					continue
@@ -191,19 +173,6 @@ func probe(id model.EndpointID, dir model.Direction, pkt model.Packet, src, dst 
 		pkt.ICMPType, pkt.ICMPCode = 0, 0
 	}
 	return Probe{id, dir, pkt}
-}
-
-// drawL4 draws a packet without addresses.
-func drawL4(t *rapid.T, ports []uint16) model.Packet {
-	p := model.Packet{Protocol: one(t, []uint8{6, 6, 6, 17, 17, 132, 1, 58, 136, 47, 2, 255}, "protocol")}
-	if model.HasPorts(p.Protocol) {
-		p.DstPort = one(t, ports, "dport")
-		p.SrcPort = one(t, ports, "sport")
-		return p
-	}
-	p.ICMPType = one(t, icmpTypes, "type")
-	p.ICMPCode = one(t, icmpCodes, "code")
-	return p
 }
 
 var (
