@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/agent"
+)
+
+// binaryEnv names an agent to test instead of the one in this tree.
+const binaryEnv = "MARGAY_E2E_BINARY"
+
+var binary struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if binary.dir != "" {
+		os.RemoveAll(binary.dir)
+	}
+	os.Exit(code)
+}
+
+// build returns the agent's binary, built on first use.
+func build(t *testing.T) string {
+	t.Helper()
+	binary.once.Do(func() {
+		if binary.path = os.Getenv(binaryEnv); binary.path != "" {
+			return
+		}
+		if binary.dir, binary.err = os.MkdirTemp("", "margay-e2e-"); binary.err != nil {
+			return
+		}
+		binary.path = filepath.Join(binary.dir, "margay")
+		out, err := exec.Command("go", "build", "-o", binary.path, "../../cmd/agent").CombinedOutput()
+		if err != nil {
+			binary.err = fmt.Errorf("build the agent: %w: %s", err, out)
+		}
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.path
+}
+
+// process is `margay run` on one node, as a process of its own in the node's network namespace. What it pins outlives it.
+type process struct {
+	t      *testing.T
+	node   *lab.Node
+	flags  []string
+	socket string
+	log    string // file; shown when the test fails
+	client http.Client
+
+	cmd    *exec.Cmd // nil while none runs
+	exited chan error
+}
+
+// newProcess prepares an agent without starting it.
+func newProcess(t *testing.T, n *lab.Node, manifests string, flags ...string) *process {
+	t.Helper()
+	dir := t.TempDir()
+	p := &process{t: t, node: n, socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
+	p.flags = append([]string{
+		"run", "--datastore", "directory", "--dir", manifests, "--node", n.Name(), "--bpffs", testutil.BPFFS(t),
+		"--socket", p.socket, "--log-level", "debug",
+	}, flags...)
+	p.client.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
+		},
+	}
+	t.Cleanup(func() {
+		p.kill()
+		if text, err := os.ReadFile(p.log); err == nil && t.Failed() {
+			t.Logf("agent on %s:\n%s", n.Name(), tail(string(text), 40))
+		}
+	})
+	return p
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// start starts the agent and waits until it is ready.
+func (p *process) start() {
+	p.t.Helper()
+	p.launch()
+	testutil.WaitFor(p.t, 20*time.Second, "the agent on "+p.node.Name()+" to be ready", func() bool {
+		select {
+		case err := <-p.exited:
+			p.cmd = nil
+			text, _ := os.ReadFile(p.log)
+			p.t.Fatalf("the agent on %s ended: %v\n%s", p.node.Name(), err, tail(string(text), 20))
+		default:
+		}
+		answer, err := p.ask("status")
+		return err == nil && answer.Status != nil && answer.Status.Ready
+	})
+}
+
+// launch starts the agent and does not wait.
+func (p *process) launch() {
+	p.t.Helper()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(build(p.t), p.flags...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.node.Start(cmd); err != nil {
+		p.t.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	p.cmd, p.exited = cmd, exited
+}
+
+// kill ends the agent by SIGKILL, in the middle of whatever it does, and waits until it is gone.
+func (p *process) kill() {
+	if p.cmd == nil {
+		return
+	}
+	p.cmd.Process.Kill() // fails only if it has ended already
+	<-p.exited
+	p.cmd = nil
+}
+
+// terminate ends it as an orchestrator does, by SIGTERM, and fails the test unless it exits well.
+func (p *process) terminate() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case err := <-p.exited:
+		p.cmd = nil
+		if err != nil {
+			p.t.Errorf("the agent on %s ended: %v", p.node.Name(), err)
+		}
+	case <-time.After(10 * time.Second):
+		p.t.Fatalf("the agent on %s does not end", p.node.Name())
+	}
+}
+
+// ask asks the agent's socket.
+func (p *process) ask(what string) (agent.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/"+what, nil)
+	if err != nil {
+		return agent.Answer{}, err
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		return agent.Answer{}, err
+	}
+	defer response.Body.Close()
+	var a agent.Answer
+	if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
+		return agent.Answer{}, err
+	}
+	if a.Error != "" {
+		return agent.Answer{}, errors.New(a.Error)
+	}
+	return a, nil
+}

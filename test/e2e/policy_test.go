@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+var oneNode = []string{"a"}
+
+// Ingress policy admits by label, on one node and across two, and spares what it does not select.
+func TestNetworkPolicyIsEnforced(t *testing.T) {
+	c := newCluster(t, []string{"a", "b"})
+	db := c.pod(c.node(0), "db")
+	near, far := c.pod(c.node(0), "near", "role: api"), c.pod(c.node(1), "far", "role: api")
+	other := c.pod(c.node(0), "other", "role: other")
+	away := c.pod(c.node(1), "away", "role: other")
+	for _, p := range []*lab.Pod{db, near} {
+		c.serve(p.Host, 80)
+		c.serve(p.Host, 81)
+	}
+	everybody := []*lab.Pod{near, far, other, away}
+	for _, p := range everybody {
+		c.reach(p.Host, db.Host, 80, true)
+		c.reach(p.Host, db.Host, 0, true)
+	}
+
+	c.policy("db", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{
+  from: [{podSelector: {matchLabels: {role: api}}}], ports: [{port: http}, {port: 80, protocol: UDP}]}]}`)
+	c.awaitPolicies(db, 1, 0)
+	for _, p := range everybody {
+		admitted := p == near || p == far
+		c.reach(p.Host, db.Host, 80, admitted)
+		c.reach(p.Host, db.Host, 81, false)
+		c.reach(p.Host, db.Host, 0, false)
+		c.reach(db.Host, near.Host, 81, true)
+	}
+	c.reach(c.node(0).Host, db.Host, 81, true) // the pod's own node
+
+	c.remove("policy-db")
+	c.awaitPolicies(db, 0, 0)
+	for _, p := range everybody {
+		c.reach(p.Host, db.Host, 81, true)
+	}
+}
+
+func TestEgressPolicyAndTheOutside(t *testing.T) {
+	c := newCluster(t, oneNode)
+	out, err := c.lab.AddExternal("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, peer := c.pod(c.node(0), "web"), c.pod(c.node(0), "peer")
+	for _, h := range []*lab.Host{out.Host, peer.Host, web.Host, c.node(0).Host} {
+		c.serve(h, 80)
+	}
+	c.reach(out.Host, web.Host, 80, true)
+	c.reach(web.Host, out.Host, 80, true)
+
+	c.policy("web", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [
+  {ipBlock: {cidr: 192.0.2.0/24}}, {ipBlock: {cidr: "2001:db8::/32"}}]}]}`)
+	c.awaitPolicies(web, 0, 1)
+	c.reach(web.Host, out.Host, 80, true)
+	c.reach(web.Host, peer.Host, 80, false)
+	c.reach(web.Host, c.node(0).Host, 80, false) // pod to host is egress like any other
+	c.reach(out.Host, web.Host, 80, true)        // answers are no egress
+	c.reach(peer.Host, web.Host, 80, true)
+}
+
+// D-18: a pod nobody has told the agent of gets nothing through, in either direction; once it is known it does.
+func TestUnknownPodIsClosed(t *testing.T) {
+	c := newCluster(t, oneNode)
+	out, err := c.lab.AddExternal("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := c.pod(c.node(0), "known")
+	unknown := c.plug(c.node(0), "unknown")
+	for _, h := range []*lab.Host{known.Host, unknown.Host, out.Host, c.node(0).Host} {
+		c.serve(h, 80)
+	}
+	for _, h := range []*lab.Host{known.Host, out.Host, c.node(0).Host} {
+		c.reach(unknown.Host, h, 80, false)
+	}
+	c.reach(known.Host, unknown.Host, 80, false)
+	c.reach(out.Host, unknown.Host, 80, false)
+	c.declare(unknown)
+	c.awaitEndpoint(unknown)
+	for _, h := range []*lab.Host{known.Host, out.Host, c.node(0).Host} {
+		c.reach(unknown.Host, h, 80, true)
+		c.reach(h, unknown.Host, 80, true)
+	}
+}
+
+// A pod cannot send under another's address, and what it sends itself arrives.
+func TestSpoofedSourcesAreDropped(t *testing.T) {
+	c := newCluster(t, oneNode)
+	liar, victim, target := c.pod(c.node(0), "liar"), c.pod(c.node(0), "victim"), c.pod(c.node(0), "target")
+	_, udp := c.serve(target.Host, 53)
+	for _, v6 := range []bool{false, true} {
+		before := udp.Received()
+		p := testutil.Packet{
+			Src: victim.Addr(v6), Dst: target.Addr(v6),
+			L4: testutil.UDP{SrcPort: 1000, DstPort: 53}, Payload: []byte("mine?"),
+		}
+		honest := p
+		honest.Src = liar.Addr(v6)
+		if err := liar.SendIP(p.IP(), honest.IP()); err != nil {
+			t.Fatal(err)
+		}
+		testutil.WaitFor(t, soon, "the honest datagram", func() bool { return udp.Received() > before })
+		if got := udp.Received() - before; got != 1 {
+			t.Errorf("%d datagrams arrived, want only the honest one", got)
+		}
+	}
+}
+
+// Everything of a fragmented datagram follows its first fragment: admitted together, or nothing arrives.
+func TestFragmentsFollowTheirFirst(t *testing.T) {
+	c := newCluster(t, oneNode)
+	from, to := c.pod(c.node(0), "from"), c.pod(c.node(0), "to")
+	c.policy("to", `{podSelector: {matchLabels: {app: to}}, ingress: [{ports: [{port: 53, protocol: UDP}]}]}`)
+	c.awaitPolicies(to, 1, 0)
+	_, admitted := c.serve(to.Host, 53)
+	_, denied := c.serve(to.Host, 54)
+	seen, err := to.OpenCapture("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v6 := range []bool{false, true} {
+		for _, port := range []uint16{54, 53} {
+			p := testutil.Packet{
+				Src: from.Addr(v6), Dst: to.Addr(v6), ID: uint32(port) + 1, L4: testutil.UDP{SrcPort: 1, DstPort: port},
+				Payload: make([]byte, 1200),
+			}
+			for _, frame := range p.Fragments(400) {
+				if err := from.SendIP(frame[14:]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		testutil.WaitFor(t, soon, "the admitted datagram", func() bool { return admitted.Received() == uint64(i+1) })
+	}
+	if denied.Received() != 0 {
+		t.Error("a denied datagram arrived")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), never)
+	defer cancel()
+	if f, err := seen.Wait(ctx, func(f []byte) bool { // the identification of the denied ones
+		return len(f) > 60 && f[12] == 8 && f[14+5] == 55 || len(f) > 62 && f[12] == 0x86 && f[14+6] == 44 && f[14+47] == 55
+	}); err == nil {
+		t.Errorf("a fragment of a denied datagram arrived: %x", f[:60])
+	}
+}
+
+// D-11: a live connection that new policy denies is cut, and one that it allows is not touched.
+func TestRevokedConnectionsAreCut(t *testing.T) {
+	c := newCluster(t, oneNode)
+	db := c.pod(c.node(0), "db")
+	good, bad := c.pod(c.node(0), "good"), c.pod(c.node(0), "bad")
+	tcp, _ := c.serve(db.Host, 80)
+	options := lab.StreamOptions{Interval: time.Millisecond, Timeout: time.Second}
+	start := func(p *lab.Pod) *lab.Stream {
+		s, err := p.StartStream(tcp.Addr4(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	stays, cut := start(good), start(bad)
+	testutil.WaitFor(t, soon, "traffic", func() bool { return stays.Result().Received > 20 && cut.Result().Received > 20 })
+	c.policy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: good}}}]}]}`)
+	testutil.WaitFor(t, soon, "the denied connection to end", func() bool { return cut.Result().Errors > 0 })
+	before := stays.Result().Received
+	testutil.WaitFor(t, soon, "more traffic", func() bool { return stays.Result().Received > before+50 })
+	if r := stays.Stop(); r.Connects != 1 || r.Errors != 0 || r.Sent != r.Received {
+		t.Errorf("the allowed connection was disturbed: %+v", r)
+	}
+	if r := cut.Stop(); r.Connects != 1 {
+		t.Errorf("the denied pod connected again: %+v", r)
+	}
+}
+
+// Policy is about addresses in force now: the address of a pod that went away gives its successor nothing.
+func TestAddressTakenOverByAnotherPod(t *testing.T) {
+	c := newCluster(t, oneNode)
+	db := c.pod(c.node(0), "db")
+	c.serve(db.Host, 80)
+	c.policy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {role: api}}}]}]}`)
+	c.awaitPolicies(db, 1, 0)
+	addrs := []netip.Addr{netip.MustParseAddr("10.65.1.99"), netip.MustParseAddr("fd65:0:0:1::99")}
+	for i := range 3 {
+		for _, tc := range []struct {
+			name, label string
+			admitted    bool
+		}{{"api", "role: api", true}, {"thief", "role: thief", false}} {
+			p := c.plug(c.node(0), tc.name, addrs...)
+			c.declare(p, tc.label)
+			c.awaitEndpoint(p)
+			c.reach(p.Host, db.Host, 80, tc.admitted)
+			if err := c.node(0).DelPod(p); err != nil {
+				t.Fatal(err)
+			}
+			c.remove("pod-" + tc.name)
+		}
+		if t.Failed() {
+			t.Fatalf("in round %d", i)
+		}
+	}
+}
