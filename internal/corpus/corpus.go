@@ -15,8 +15,7 @@ import (
 	"strings"
 
 	"golang.org/x/tools/txtar"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/internal/oracle"
@@ -158,10 +157,16 @@ func (l *loader) document(name string, data []byte) error {
 		return nil
 	}
 	for _, d := range validate.Parse(name, data) {
+		if !d.OK {
+			head.Kind = "" // what stood for it before goes on (D-1)
+		}
 		l.updates = append(l.updates, d.Updates...)
 		for _, p := range d.Problems {
 			l.problems = append(l.problems, p.String())
 		}
+	}
+	if head.Kind == "" {
+		return nil
 	}
 	return l.typed(head.Kind, data)
 }
@@ -187,12 +192,18 @@ func (l *loader) typed(kind string, data []byte) error {
 	return nil
 }
 
-func decodeInto[T corev1.Pod | corev1.Namespace | corev1.Node | networkingv1.NetworkPolicy](data []byte, list *[]*T) error {
-	v := new(T)
+// decodeInto adds an object to a list, or replaces the one of its name.
+func decodeInto[T any, P interface {
+	*T
+	metav1.Object
+}](data []byte, list *[]P) error {
+	v := P(new(T))
 	if err := yaml.UnmarshalStrict(data, v); err != nil {
 		return err
 	}
-	*list = append(*list, v)
+	*list = append(slices.DeleteFunc(*list, func(o P) bool {
+		return o.GetNamespace() == v.GetNamespace() && o.GetName() == v.GetName()
+	}), v)
 	return nil
 }
 
