@@ -1,0 +1,97 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Check is one thing BPF mode needs of the kernel, tried out.
+type Check struct {
+	Name   string // short and constant, such as "TCX links"
+	Since  string // kernel version that brought it
+	Needed bool   // false: one feature is missing without it, For says which
+	For    string
+	Err    error // nil: works
+}
+
+// OK says whether it works.
+func (c Check) OK() bool { return c.Err == nil }
+
+// String is one line for people.
+func (c Check) String() string {
+	if c.OK() {
+		return c.Name + ": ok"
+	}
+	kind := "missing"
+	if errors.Is(c.Err, unix.EPERM) {
+		kind = "not permitted"
+	}
+	line := fmt.Sprintf("%s: %s (Linux %s and later): %v", c.Name, kind, c.Since, c.Err)
+	if !c.Needed {
+		line += "; without it no " + c.For
+	}
+	return line
+}
+
+// Report is what Probe found.
+type Report struct {
+	Kernel string // release, as uname says
+	Checks []Check
+}
+
+// Err is nil if BPF mode can run, and else names all that is missing.
+func (r Report) Err() error {
+	var errs []error
+	for _, c := range r.Checks {
+		if c.Needed && !c.OK() {
+			errs = append(errs, errors.New(c.String()))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("kernel %s cannot run the BPF dataplane: %w", r.Kernel, errors.Join(errs...))
+}
+
+// Probe tries out what BPF mode needs, by making small maps and programs, not by version numbers. bpffs is where the BPF
+// file system is or is to be mounted. It attaches nothing to any interface, and leaves nothing behind.
+func Probe(bpffs string) Report {
+	r := Report{Kernel: release()}
+	add := func(name, since string, try func() error) {
+		r.Checks = append(r.Checks, Check{Name: name, Since: since, Needed: true, Err: try()})
+	}
+	add("bpf system call", "4.18", probeMap(ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))
+	add("kernel type information (BTF)", "5.4", probeBTF)
+	add("BPF file system", "4.4", func() error { return probeBPFFS(bpffs) })
+	add("LPM tries", "4.11", probeMap(ebpf.MapSpec{
+		Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC,
+	}))
+	add("LRU hashes", "4.10", probeMap(ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 4, MaxEntries: 1}))
+	add("ring buffers", "5.8", probeMap(ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(unix.Getpagesize())}))
+	add("arrays mapped into memory", "5.5", probeMapped)
+	add("inner arrays of any size", "5.10", probeInner)
+	add("writing many entries at once", "5.6", probeBatch)
+	add("helper bpf_loop", "5.17", probeHelper("bpf_loop"))
+	add("helper bpf_for_each_map_elem", "5.13", probeHelper("bpf_for_each_map_elem"))
+	add("helper bpf_jiffies64", "5.6", probeHelper("bpf_jiffies64"))
+	add("kernel function bpf_rdonly_cast", "6.2", probeKernelFunction("bpf_rdonly_cast"))
+	add("kernel function bpf_dynptr_from_skb", "6.4", probeKernelFunction("bpf_dynptr_from_skb"))
+	add("TCX links", "6.6", probeTCX)
+	add("netfilter links", "6.4", probeNetfilter)
+	r.Checks = append(r.Checks, Check{
+		Name: "helper bpf_redirect_peer", Since: "5.10", For: "same-node shortcut", Err: probeHelper("bpf_redirect_peer")(),
+	})
+	return r
+}
+
+func release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return strings.TrimRight(string(u.Release[:]), "\x00")
+}

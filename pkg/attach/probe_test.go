@@ -1,0 +1,74 @@
+package attach
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// The kernels these tests run on are new enough: everything must be found, and mounting leaves nothing behind.
+func TestProbeFindsEverythingOnASupportedKernel(t *testing.T) {
+	testutil.Privileged(t)
+	dir := t.TempDir()
+	report := Probe(dir)
+	for _, c := range report.Checks {
+		t.Log(c)
+		if !c.OK() {
+			t.Error(c)
+		}
+	}
+	if err := report.Err(); err != nil {
+		t.Error(err)
+	}
+	if report.Kernel == "unknown" || len(report.Checks) < 15 {
+		t.Errorf("%+v", report)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
+		t.Errorf("left in %s: %v (%v)", dir, list, err)
+	}
+}
+
+func TestProbeSeesWhatIsMissing(t *testing.T) {
+	testutil.Privileged(t)
+	for name, try := range map[string]func() error{
+		"map type":        probeMap(ebpf.MapSpec{Type: ebpf.MapType(200), KeySize: 4, ValueSize: 4, MaxEntries: 1}),
+		"kernel function": probeKernelFunction("bpf_no_such_function"),
+		"helper":          probeHelper("no such helper"),
+	} {
+		if try() == nil {
+			t.Errorf("%s: found what does not exist", name)
+		}
+	}
+}
+
+func TestAReportNamesWhatIsMissingAndWhatForTheRest(t *testing.T) {
+	report := Report{Kernel: "5.15", Checks: []Check{
+		{Name: "LPM tries", Since: "4.11", Needed: true},
+		{Name: "TCX links", Since: "6.6", Needed: true, Err: ebpf.ErrNotSupported},
+		{Name: "bpf system call", Since: "4.18", Needed: true, Err: unix.EPERM},
+		{Name: "helper bpf_redirect_peer", Since: "5.10", For: "same-node shortcut", Err: ebpf.ErrNotSupported},
+	}}
+	text := report.Err().Error()
+	for _, want := range []string{"kernel 5.15", "TCX links: missing (Linux 6.6 and later)", "bpf system call: not permitted"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q does not say %q", text, want)
+		}
+	}
+	for _, not := range []string{"LPM", "redirect_peer"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q says %q", text, not)
+		}
+	}
+	if line := report.Checks[3].String(); !strings.Contains(line, "without it no same-node shortcut") {
+		t.Errorf("%q", line)
+	}
+	if err := (Report{Checks: []Check{{Needed: true}, {Err: errors.New("x")}}}).Err(); err != nil {
+		t.Errorf("something not needed is missing: %v", err)
+	}
+}
