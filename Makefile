@@ -25,7 +25,7 @@ generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
 	$(GO) generate ./bpf
 
 verify: generate ## generated files and formatting are as committed
-	test -z "$$(gofmt -l bpf cmd pkg internal test bench)"
+	test -z "$$(gofmt -l .)"
 	git diff --exit-code -- bpf go.mod go.sum
 
 lint: ## vet and staticcheck
@@ -33,7 +33,7 @@ lint: ## vet and staticcheck
 	$(GO) tool staticcheck ./...
 
 fmt: ## format the Go code
-	gofmt -w bpf cmd pkg internal test bench
+	gofmt -w .
 
 clean: ## remove what was built
 	rm -rf bin

@@ -17,7 +17,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(runCommand(), versionCommand())
+	cmd.AddCommand(demoCommand(), runCommand(), versionCommand())
 	return cmd
 }
 

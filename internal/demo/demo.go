@@ -1,0 +1,212 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/demo"
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// Options of a demonstration.
+type Options struct {
+	Keep bool // stay up until ctx ends
+	Out  io.Writer
+}
+
+// Run shows Margay at work and returns how many checks it made and how many went wrong. Everything it makes is gone
+// when it returns.
+func Run(ctx context.Context, o Options) (checks, wrong int, err error) {
+	work, err := os.MkdirTemp("", "margay-demo-")
+	if err != nil {
+		return 0, 0, err
+	}
+	r := &runner{scene: &scene{}, out: o.Out, work: work, dir: filepath.Join(work, "manifests")}
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.prepare(ctx); err != nil {
+		return 0, 0, err
+	}
+	if err := r.show(ctx); err != nil {
+		return r.checks, r.wrong, err
+	}
+	if o.Keep {
+		r.keep(ctx)
+	}
+	return r.checks, r.wrong, nil
+}
+
+type runner struct {
+	*scene
+	out           io.Writer
+	work, dir     string
+	agent         *process
+	checks, wrong int
+}
+
+func (r *runner) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+
+func (r *runner) prepare(ctx context.Context) error {
+	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		return err
+	}
+	r.say("== A node with %d pods in network namespaces, a machine outside, and the agent", len(pods))
+	if err := build(r.scene); err != nil {
+		return err
+	}
+	if err := r.writeManifests(r.dir); err != nil {
+		return err
+	}
+	began := time.Now()
+	var err error
+	if r.agent, err = start(r.node, r.lab.ID(), r.dir, r.work); err != nil {
+		return err
+	}
+	if err := r.agent.await(ctx, len(pods)); err != nil {
+		return err
+	}
+	r.say("   margay run enforces the manifests in demo/ after %s", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+func (r *runner) show(ctx context.Context) error {
+	r.say("\n== Every pair, every port, both families: what the policies mean against what happens")
+	list := r.matrix()
+	r.try(list)
+	r.printMatrix(r.out, list)
+	r.count(list)
+
+	r.say("\n== Through Service addresses: the backend is judged, whoever translates")
+	services := serviceChecks()
+	r.try(services)
+	for _, c := range services {
+		r.say("   %-9s -> %-12s %-18s %s", c.src, c.dst, c.addr, word(c.allowed()))
+	}
+	r.count(services)
+	if err := r.revoke(ctx); err != nil {
+		return err
+	}
+	return r.explain(ctx)
+}
+
+func (r *runner) count(list []*check) {
+	r.checks += len(list)
+	r.wrong += printWrong(r.out, list)
+}
+
+func (r *runner) expect(what string, ok bool) {
+	r.checks++
+	mark := "ok"
+	if !ok {
+		r.wrong++
+		mark = "WRONG"
+	}
+	r.say("   %-62s %s", what, mark)
+}
+
+// revoke takes a permission away under live connections.
+func (r *runner) revoke(ctx context.Context) error {
+	r.say("\n== A policy changes under live connections")
+	db := netip.AddrPortFrom(r.hosts["shop/db"].Addr4(), 5432)
+	admin, err := r.hosts["ops/admin"].StartStream(db, lab.StreamOptions{Timeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	api, err := r.hosts["shop/api"].StartStream(db, lab.StreamOptions{Timeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	r.say("   ops/admin and shop/api each hold a connection to shop/db; now ops loses its permission")
+	rule := []byte(", {namespaceSelector: {matchLabels: {team: ops}}}]\n      ports: [{protocol: TCP, port: 5432}]")
+	changed := bytes.Replace(demo.Shop, rule, []byte("]\n      ports: [{protocol: TCP, port: 5432}]"), 1)
+	if bytes.Equal(changed, demo.Shop) {
+		return errors.New("demo/shop.yaml has no rule to take away")
+	}
+	began := time.Now()
+	if err := replaceFile(filepath.Join(r.dir, "shop.yaml"), changed); err != nil {
+		return err
+	}
+	cut := r.awaitError(ctx, admin)
+	took := time.Since(began).Round(time.Millisecond)
+	a, b := admin.Stop(), api.Stop()
+	r.expect(fmt.Sprintf("ops/admin's connection was cut after %s: %v", took, a.LastErr), cut && a.Errors > 0)
+	r.expect(fmt.Sprintf("shop/api's connection lives: %d requests, %d answers", b.Sent, b.Received),
+		b.Errors == 0 && b.Connects == 1 && b.Sent == b.Received)
+	again := &check{src: "ops/admin", dst: "shop/db", addr: db, port: port{5432, "tcp"}}
+	r.try([]*check{again})
+	r.expect("ops/admin cannot connect anew", !again.wrong())
+	return nil
+}
+
+// awaitError waits until the stream's connection has failed.
+func (r *runner) awaitError(ctx context.Context, s *lab.Stream) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.Result().Errors == 0 {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+func (r *runner) explain(ctx context.Context) error {
+	r.say("\n== Why? margay explain ops/admin shop/db:5432/tcp")
+	answer, err := r.agent.ask(ctx, "/v1/explain?src=ops/admin&dst=shop/db:5432/tcp")
+	if err != nil {
+		return err
+	}
+	if answer.Explanation == nil {
+		return fmt.Errorf("explain: %s", answer.Error)
+	}
+	e := answer.Explanation
+	r.say("   %s", e.Packet)
+	r.say("   egress of %s: %s by %s %s/%s %s", e.Src, e.Egress.Verdict, e.Egress.Kind, e.Egress.Namespace, e.Egress.Name, e.Egress.Rule)
+	r.say("   ingress of %s: %s by %s %s/%s %s of tier %s", e.Dst, e.Ingress.Verdict, e.Ingress.Kind, e.Ingress.Namespace, e.Ingress.Name, e.Ingress.Rule, e.Ingress.Tier)
+	r.expect("explain says deny, by NetworkPolicy shop/db", e.Verdict == "deny" &&
+		e.Ingress.Kind == "NetworkPolicy" && e.Ingress.Namespace == "shop" && e.Ingress.Rule == "end-of-tier")
+	return nil
+}
+
+// keep leaves the scene up and says how to look around.
+func (r *runner) keep(ctx context.Context) {
+	flags := fmt.Sprintf("--instance %s --socket %s", r.agent.instance, r.agent.socket)
+	pin := bpfmaps.InstanceDir("", r.agent.instance) + "/v1"
+	lines := []string{
+		"", "== It stays up until Ctrl-C. Look around from another terminal:",
+		"   " + r.agent.binary + " show endpoints " + flags,
+		"   " + r.agent.binary + " show rules shop/db " + flags,
+		"   " + r.agent.binary + " explain dev/box shop/api:8080/tcp " + flags,
+		"   bpftool map dump pinned " + pin + "/endpoints | head -40",
+		"   bpftool map dump pinned " + pin + "/ip4_host",
+		"   nsenter --net=" + r.hosts["shop/web"].NamespacePath() + " ip address",
+		"   edit " + r.dir + "/shop.yaml and watch",
+		"   agent log: " + r.agent.log,
+	}
+	r.say("%s", strings.Join(lines, "\n"))
+	<-ctx.Done()
+}
+
+// close removes everything, going on when a step fails.
+func (r *runner) close() error {
+	var errs []error
+	if r.agent != nil {
+		errs = append(errs, r.agent.stop(), os.RemoveAll(bpfmaps.InstanceDir("", r.agent.instance)))
+	}
+	if r.lab != nil {
+		errs = append(errs, r.lab.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(r.work))...)
+}
