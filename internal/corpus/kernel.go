@@ -1,6 +1,7 @@
 package corpus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -96,7 +97,7 @@ func (k *Kernel) Load(updates []model.Update) error {
 		ifindex++
 	}
 	k.diffSets(now.Sets, ch.Sets)
-	return k.dp.Apply(nil, ch)
+	return k.dp.Apply(context.Background(), ch)
 }
 
 // place remembers which addresses are nodes', and which endpoints run there.
