@@ -6,8 +6,6 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-
-	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
 func versionCommand() *cobra.Command {
@@ -16,8 +14,8 @@ func versionCommand() *cobra.Command {
 		Short: "Print version, commit and map layout",
 		Args:  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintf(cmd.OutOrStdout(), "margay %s (map layout v%d, %s %s/%s)\n",
-				version(), bpfmaps.Layout, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(cmd.OutOrStdout(), "margay %s (map layout %s, %s %s/%s)\n",
+				version(), mapLayout(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// API answers tools on the agent's unix socket. It reads, and changes nothing.
+// API answers tools on the agent's unix socket (package wire). It reads, and changes nothing.
 type API struct {
 	Loop     *Loop
 	BPF      *dataplane.BPF
@@ -35,7 +36,7 @@ func (a *API) Serve(ctx context.Context, path string) error {
 		return fmt.Errorf("listen for tools: %w", err)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
-		return errors.Join(fmt.Errorf("listen for tools: %s is another agent's; use --instance", path), conn.Close())
+		return errors.Join(fmt.Errorf("listen for tools: %s is another agent's; use --instance or --socket", path), conn.Close())
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("listen for tools: %w", err)
@@ -58,90 +59,106 @@ func (a *API) Serve(ctx context.Context, path string) error {
 
 func (a *API) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", a.answer(a.status))
-	mux.HandleFunc("GET /v1/problems", a.answer(func(*http.Request, View) (Answer, error) {
-		return Answer{Problems: a.problems()}, nil
-	}))
-	mux.HandleFunc("GET /v1/endpoints", a.answer(func(_ *http.Request, v View) (Answer, error) {
-		return Answer{Endpoints: endpointRows(v.Graph, a.BPF)}, nil
-	}))
-	mux.HandleFunc("GET /v1/policies", a.answer(func(_ *http.Request, v View) (Answer, error) {
-		return Answer{Policies: policyRows(v.Graph)}, nil
-	}))
-	mux.HandleFunc("GET /v1/sets", a.answer(func(_ *http.Request, v View) (Answer, error) {
-		return Answer{Sets: setRows(v.Graph, a.BPF)}, nil
-	}))
-	mux.HandleFunc("GET /v1/rules", a.answer(func(r *http.Request, v View) (Answer, error) {
-		rows, err := ruleRows(v.Graph, a.BPF, ParseEndpoint(r.FormValue("endpoint")))
-		return Answer{Rules: rows}, err
-	}))
-	mux.HandleFunc("GET /v1/explain", a.explain)
+	for path, answer := range map[string]func(*http.Request) (wire.Answer, error){
+		"status":    a.status,
+		"problems":  a.problems,
+		"endpoints": a.endpoints,
+		"policies":  a.policies,
+		"rules":     a.rules,
+		"sets":      a.sets,
+		"explain":   a.explain,
+	} {
+		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
+			v, err := answer(r)
+			write(w, v, err)
+		})
+	}
 	return mux
 }
 
-// Answer is what the socket answers; the field asked for is filled in, or Error.
-type Answer struct {
-	Status      *StatusReport `json:"status,omitempty"`
-	Endpoints   []EndpointRow `json:"endpoints,omitempty"`
-	Policies    []PolicyRow   `json:"policies,omitempty"`
-	Rules       []RuleRow     `json:"rules,omitempty"`
-	Sets        []SetRow      `json:"sets,omitempty"`
-	Problems    []ProblemRow  `json:"problems,omitempty"`
-	Explanation *Explanation  `json:"explanation,omitempty"`
-	Error       string        `json:"error,omitempty"`
-}
-
-// answer runs ask between two batches of the loop.
-func (a *API) answer(ask func(*http.Request, View) (Answer, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var answer Answer
-		var askErr error
-		err := a.Loop.Query(r.Context(), func(v View) { answer, askErr = ask(r, v) })
-		write(w, answer, errors.Join(err, askErr))
-	}
-}
-
-// explain copies the state out of the loop and works on the copy: it may take a while in a large cluster.
-func (a *API) explain(w http.ResponseWriter, r *http.Request) {
-	request, err := explain.ParseDestination(r.FormValue("dst"))
-	if err != nil {
-		write(w, Answer{}, err)
-		return
-	}
-	request.Src = r.FormValue("src")
-	request.IPv6 = request.IPv6 || r.FormValue("ipv6") == "true"
-	var updates []model.Update
-	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Updates() }); err != nil {
-		write(w, Answer{}, err)
-		return
-	}
-	explanation, err := Explain(updates, request)
-	write(w, Answer{Explanation: explanation}, err)
-}
-
-func write(w http.ResponseWriter, answer Answer, err error) {
+func write(w http.ResponseWriter, answer wire.Answer, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
-		answer = Answer{Error: err.Error()}
+		answer = wire.Answer{Error: err.Error()}
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}
 	// The client is gone if this fails; there is nobody to tell.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (a *API) status(_ *http.Request, v View) (Answer, error) {
-	return Answer{Status: &StatusReport{
-		Status: a.Loop.Status(), Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started,
-		Endpoints: len(v.Graph.LocalEndpoints()), Problems: len(a.problems()),
-	}}, nil
+func (a *API) status(r *http.Request) (wire.Answer, error) {
+	s := a.Loop.Status()
+	report := &wire.StatusReport{
+		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, Took: s.Took, Error: s.Error, Applies: s.Applies,
+		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started,
+	}
+	err := a.Loop.Query(r.Context(), func(v View) {
+		report.Endpoints = len(v.Graph.LocalEndpoints())
+		report.Problems = len(problemRows(a.Problems(), v.Graph.Problems()))
+	})
+	return wire.Answer{Status: report}, err
 }
 
-func (a *API) problems() []ProblemRow {
-	rows := []ProblemRow{}
-	for _, p := range a.Problems() {
-		rows = append(rows, ProblemRow{Severity: p.Severity.String(), Object: p.Ref.String(), Reason: p.Reason})
+func (a *API) problems(r *http.Request) (answer wire.Answer, err error) {
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.Problems(), v.Graph.Problems()) })
+	return answer, err
+}
+
+func (a *API) endpoints(r *http.Request) (answer wire.Answer, err error) {
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Endpoints = endpointRows(v.Graph, a.BPF) })
+	if err != nil {
+		return answer, err
 	}
-	return rows
+	return answer, attachments(answer.Endpoints, a.BPF.Maps().LinkDir())
+}
+
+func (a *API) policies(r *http.Request) (answer wire.Answer, err error) {
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Policies = policyRows(v.Graph) })
+	return answer, err
+}
+
+func (a *API) rules(r *http.Request) (answer wire.Answer, err error) {
+	// Reading all counters takes a while, and the loop is not needed for it.
+	stats, err := a.BPF.Maps().RuleStats(1 << 16)
+	if err != nil {
+		return answer, err
+	}
+	var rowsErr error
+	err = a.Loop.Query(r.Context(), func(v View) {
+		answer.Rules, rowsErr = ruleRows(v.Graph, a.BPF, ParseEndpoint(r.FormValue("endpoint")), stats)
+	})
+	return answer, errors.Join(err, rowsErr)
+}
+
+// sets asks for one set at a time, so that enforcement never waits for more than the members of one.
+func (a *API) sets(r *http.Request) (answer wire.Answer, err error) {
+	var numbered []numberedSet
+	if err := a.Loop.Query(r.Context(), func(View) { numbered = setNumbers(a.BPF) }); err != nil {
+		return answer, err
+	}
+	answer.Sets = []wire.SetRow{}
+	for _, s := range numbered {
+		err := a.Loop.Query(r.Context(), func(v View) { answer.Sets = append(answer.Sets, setRow(v.Graph, a.BPF, s)) })
+		if err != nil {
+			return answer, err
+		}
+	}
+	return answer, nil
+}
+
+// explain copies the state out of the loop and works on the copy: it may take a while in a large cluster.
+func (a *API) explain(r *http.Request) (wire.Answer, error) {
+	request, err := explain.ParseRequest(r.FormValue("src"), r.FormValue("dst"))
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	request.IPv6 = request.IPv6 || r.FormValue("ipv6") == "true"
+	var updates []model.Update
+	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Updates() }); err != nil {
+		return wire.Answer{}, err
+	}
+	explanation, err := wire.Explain(updates, request)
+	return wire.Answer{Explanation: explanation}, err
 }
 
 // ParseEndpoint reads "namespace/name"; without a namespace it is "default".

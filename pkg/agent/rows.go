@@ -3,39 +3,41 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // endpointRows joins what the graph wants with what the dataplane has.
-func endpointRows(g *calc.Graph, d *dataplane.BPF) []EndpointRow {
+func endpointRows(g *calc.Graph, d *dataplane.BPF) []wire.EndpointRow {
 	states := map[model.EndpointID]dataplane.EndpointState{}
 	for _, s := range d.Endpoints() {
 		states[s.ID] = s
 	}
-	rows := []EndpointRow{}
+	rows := []wire.EndpointRow{}
 	for _, ep := range g.LocalEndpoints() {
 		s, ok := states[ep.ID]
-		row := EndpointRow{
-			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs,
+		row := wire.EndpointRow{
+			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []wire.Attachment{},
 			Ingress: direction(ep.Ingress, s, d), Egress: direction(ep.Egress, s, d), Error: s.Error,
 		}
 		if !ok {
 			row.Error = "not programmed yet"
-		}
-		if s.Ifindex != 0 {
-			row.Attached = []string{"from_pod at tcx/ingress", "to_pod at tcx/egress"}
 		}
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-func direction(p *model.DirectionPolicy, s dataplane.EndpointState, d *dataplane.BPF) Direction {
-	row := Direction{Slot: s.Slots[p.Direction], Generation: s.Generations[p.Direction], Policies: []string{}}
+func direction(p *model.DirectionPolicy, s dataplane.EndpointState, d *dataplane.BPF) wire.Direction {
+	row := wire.Direction{Slot: s.Slots[p.Direction], Generation: s.Generations[p.Direction], Policies: []string{}}
 	for _, t := range p.Tiers {
 		for _, policy := range t.Policies {
 			row.Policies = append(row.Policies, t.Name+"/"+policy.Key.String())
@@ -47,15 +49,15 @@ func direction(p *model.DirectionPolicy, s dataplane.EndpointState, d *dataplane
 	return row
 }
 
-func policyRows(g *calc.Graph) []PolicyRow {
-	byKey := map[model.PolicyKey]*PolicyRow{}
-	note := func(p *model.DirectionPolicy, count func(*PolicyRow)) {
+func policyRows(g *calc.Graph) []wire.PolicyRow {
+	byKey := map[model.PolicyKey]*wire.PolicyRow{}
+	note := func(p *model.DirectionPolicy, count func(*wire.PolicyRow)) {
 		for _, t := range p.Tiers {
 			for _, policy := range t.Policies {
 				row := byKey[policy.Key]
 				if row == nil {
-					_, kind := apiKind(policy.Key.Kind)
-					row = &PolicyRow{Tier: t.Name, Kind: kind, Namespace: policy.Key.Namespace, Name: policy.Key.Name, Staged: policy.Staged}
+					_, kind := wire.APIKind(policy.Key.Kind)
+					row = &wire.PolicyRow{Tier: t.Name, Kind: kind, Namespace: policy.Key.Namespace, Name: policy.Key.Name, Staged: policy.Staged}
 					byKey[policy.Key] = row
 				}
 				count(row)
@@ -63,27 +65,23 @@ func policyRows(g *calc.Graph) []PolicyRow {
 		}
 	}
 	for _, ep := range g.LocalEndpoints() {
-		note(ep.Ingress, func(r *PolicyRow) { r.Ingress++ })
-		note(ep.Egress, func(r *PolicyRow) { r.Egress++ })
+		note(ep.Ingress, func(r *wire.PolicyRow) { r.Ingress++ })
+		note(ep.Egress, func(r *wire.PolicyRow) { r.Egress++ })
 	}
-	rows := []PolicyRow{}
+	rows := []wire.PolicyRow{}
 	for _, r := range byKey {
 		rows = append(rows, *r)
 	}
-	slices.SortFunc(rows, func(a, b PolicyRow) int {
+	slices.SortFunc(rows, func(a, b wire.PolicyRow) int {
 		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	return rows
 }
 
 // ruleRows are the ordered match tables of one endpoint.
-func ruleRows(g *calc.Graph, d *dataplane.BPF, id model.EndpointID) ([]RuleRow, error) {
-	stats, err := d.Maps().RuleStats(1 << 16)
-	if err != nil {
-		return nil, err
-	}
+func ruleRows(g *calc.Graph, d *dataplane.BPF, id model.EndpointID, stats map[uint32]bpf.Counter) ([]wire.RuleRow, error) {
 	names := setNames(g, d)
-	rows := []RuleRow{}
+	rows := []wire.RuleRow{}
 	for _, s := range d.Endpoints() {
 		if s.ID != id {
 			continue
@@ -95,7 +93,7 @@ func ruleRows(g *calc.Graph, d *dataplane.BPF, id model.EndpointID) ([]RuleRow, 
 			}
 			for i, r := range program.Rules {
 				count := stats[r.Id]
-				rows = append(rows, RuleRow{
+				rows = append(rows, wire.RuleRow{
 					Direction: model.Direction(dir).String(), Index: i, Rule: program.IDs[i].String(), Action: actionText(r.Action),
 					Match: RuleText(r, model.Direction(dir) == model.Ingress, names), ID: r.Id,
 					Packets: count.Packets, Bytes: count.Bytes,
@@ -121,30 +119,79 @@ func setNames(g *calc.Graph, d *dataplane.BPF) func(uint32) string {
 	}
 }
 
-// setRows are all sets that rules in the kernel refer to, and the reserved ones.
-func setRows(g *calc.Graph, d *dataplane.BPF) []SetRow {
-	const some = 5
-	rows := []SetRow{}
-	add := func(n uint32, id model.SetID) {
-		row := SetRow{Number: n, ID: string(id), Some: []string{}}
-		members, ok := g.SetMembers(id)
-		if ok {
-			row.Text, _ = g.SetText(id)
-		} else {
-			row.Text, members = d.NetText(id), d.NetMembers(id)
-		}
-		row.Members = len(members)
-		for _, m := range members[:min(len(members), some)] {
-			row.Some = append(row.Some, m.String())
-		}
-		rows = append(rows, row)
+// attachments fills in where our programs are attached to the endpoints' interfaces.
+func attachments(rows []wire.EndpointRow, linkDir string) error {
+	list, err := attach.ListPinned(linkDir)
+	at := map[uint32]attach.Attachment{}
+	for _, a := range list {
+		at[a.Ifindex] = a
 	}
+	for i := range rows {
+		a, ok := at[rows[i].Ifindex]
+		if !ok {
+			continue
+		}
+		rows[i].Attached = append(rows[i].Attached,
+			attachment("tcx/ingress", bpf.MargayProgFromPod, a.Ingress), attachment("tcx/egress", bpf.MargayProgToPod, a.Egress))
+	}
+	return err
+}
+
+func attachment(hook, program string, s attach.LinkState) wire.Attachment {
+	return wire.Attachment{
+		Hook: hook, Program: program, Attached: s.Attached, Link: s.Link, ID: s.Program, Before: s.Before, After: s.After,
+	}
+}
+
+// numberedSet is a set and its number in the kernel; 0: no rule there uses it.
+type numberedSet struct {
+	number uint32
+	id     model.SetID
+}
+
+// setNumbers are all sets that rules in the kernel refer to, by number, after the reserved ones.
+func setNumbers(d *dataplane.BPF) []numberedSet {
+	list := []numberedSet{{0, model.SetNodeAddrs}, {0, model.SetServiceAddrs}}
 	for n, id := range d.Sets() {
-		add(n, id)
+		list = append(list, numberedSet{n, id})
 	}
-	for _, id := range []model.SetID{model.SetServiceAddrs, model.SetNodeAddrs} {
-		add(0, id)
+	slices.SortFunc(list, func(a, b numberedSet) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id))
+	})
+	return list
+}
+
+func setRow(g *calc.Graph, d *dataplane.BPF, s numberedSet) wire.SetRow {
+	const some = 5
+	row := wire.SetRow{Number: s.number, ID: string(s.id), Some: []string{}}
+	members, ok := g.SetMembers(s.id)
+	if ok {
+		row.Text, _ = g.SetText(s.id)
+	} else {
+		row.Text, members = d.NetText(s.id), d.NetMembers(s.id)
 	}
-	slices.SortFunc(rows, func(a, b SetRow) int { return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.ID, b.ID)) })
+	row.Members = len(members)
+	for _, m := range members[:min(len(members), some)] {
+		row.Some = append(row.Some, memberText(m))
+	}
+	return row
+}
+
+func memberText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// problemRows joins what is wrong with objects and what is odd about how they fit together.
+func problemRows(source []validate.Problem, graph []calc.Problem) []wire.ProblemRow {
+	rows := []wire.ProblemRow{}
+	for _, p := range source {
+		rows = append(rows, wire.ProblemRow{Severity: p.Severity.String(), Object: p.Ref.String(), Field: p.Field, Reason: p.Reason})
+	}
+	for _, p := range graph {
+		rows = append(rows, wire.ProblemRow{Severity: validate.Warning.String(), Object: p.Object, Reason: p.Text})
+	}
 	return rows
 }

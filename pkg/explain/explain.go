@@ -216,6 +216,16 @@ func (s *State) backends(key model.ServiceKey) string {
 	return strings.Join(list[:min(len(list), 3)], ", ")
 }
 
+// ParseRequest reads SRC and DST:PORT/PROTO.
+func ParseRequest(src, dst string) (Request, error) {
+	r, err := ParseDestination(dst)
+	if err == nil && (src == "" || r.Dst == "") {
+		err = errors.New("source and destination are pods, namespace/name, or addresses; one is empty")
+	}
+	r.Src = src
+	return r, err
+}
+
 // ParseDestination reads DST:PORT/PROTO: "shop/db:5432/tcp", "[fd00::1]:53/udp", "10.0.0.1/icmp:8:0" or
 // "10.0.0.1/icmp", "shop/db/47". The protocol defaults to tcp; protocols without ports take no port.
 func ParseDestination(text string) (Request, error) {

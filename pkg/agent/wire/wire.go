@@ -1,11 +1,11 @@
-package agent
+// Package wire is what the agent and its tools say to each other: the answers of the agent's unix socket, and a client
+// for it. Field names are part of the tools' -o json output. It depends on nothing that needs Linux.
+package wire
 
 import (
 	"net/netip"
 	"time"
 )
-
-// What the agent's socket answers with, as JSON. Field names are part of the tools' -o json output.
 
 // EndpointRow is one local endpoint.
 type EndpointRow struct {
@@ -16,8 +16,19 @@ type EndpointRow struct {
 	Addrs     []netip.Addr `json:"addrs"`
 	Ingress   Direction    `json:"ingress"`
 	Egress    Direction    `json:"egress"`
-	Attached  []string     `json:"attached,omitempty"` // programs and where they are attached
-	Error     string       `json:"error,omitempty"`    // why it is not as it should be
+	Attached  []Attachment `json:"attached"`        // our programs on the interface
+	Error     string       `json:"error,omitempty"` // why it is not as it should be
+}
+
+// Attachment is one of our programs at one hook.
+type Attachment struct {
+	Hook     string `json:"hook"` // in TCX terms, not the pod's: "tcx/ingress" sees what the pod sends
+	Program  string `json:"program"`
+	Attached bool   `json:"attached"` // false: somebody has detached it
+	Link     uint32 `json:"link"`     // kernel's id of the link
+	ID       uint32 `json:"id"`       // kernel's id of the program
+	Before   int    `json:"before"`   // programs of others that run first
+	After    int    `json:"after"`
 }
 
 // Direction is what is in force for one direction of an endpoint.
@@ -62,14 +73,21 @@ type SetRow struct {
 
 // ProblemRow is something in the datastore that is not enforced as written.
 type ProblemRow struct {
-	Severity string `json:"severity"`
-	Object   string `json:"object"` // with file and line where there is one
+	Severity string `json:"severity"` // "warning", "rules left out" or "rejected"
+	Object   string `json:"object"`   // with file and line where there is one
+	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`
 }
 
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
-	Status
+	InSync    bool      `json:"inSync"`          // the first full snapshot has been enforced
+	Ready     bool      `json:"ready"`           // in sync, and the last attempt to enforce succeeded
+	Applied   time.Time `json:"applied"`         // zero: never
+	Took      string    `json:"took"`            // the last successful application
+	Error     string    `json:"error,omitempty"` // of the last attempt
+	Applies   uint64    `json:"applies"`
+	Failed    uint64    `json:"failed"`
 	Node      string    `json:"node"`
 	Dataplane string    `json:"dataplane"`
 	Version   string    `json:"version"`
@@ -121,4 +139,16 @@ type Explanation struct {
 	Egress  ExplainSide `json:"egress"`
 	Ingress ExplainSide `json:"ingress"`
 	Note    string      `json:"note,omitempty"`
+}
+
+// Answer is what the socket answers; the field asked for is filled in, or Error.
+type Answer struct {
+	Status      *StatusReport `json:"status,omitempty"`
+	Endpoints   []EndpointRow `json:"endpoints,omitempty"`
+	Policies    []PolicyRow   `json:"policies,omitempty"`
+	Rules       []RuleRow     `json:"rules,omitempty"`
+	Sets        []SetRow      `json:"sets,omitempty"`
+	Problems    []ProblemRow  `json:"problems,omitempty"`
+	Explanation *Explanation  `json:"explanation,omitempty"`
+	Error       string        `json:"error,omitempty"`
 }

@@ -1,4 +1,4 @@
-package agent
+package wire
 
 import (
 	"fmt"
@@ -49,7 +49,7 @@ func side(t *explain.Trace, d model.Direction, note string) ExplainSide {
 	}
 	by := t.Verdict.By
 	s := ExplainSide{Verdict: verdict(t.Verdict.Allow), Tier: by.Tier, Namespace: by.Policy.Namespace, Name: by.Policy.Name}
-	s.APIVersion, s.Kind = apiKind(by.Policy.Kind)
+	s.APIVersion, s.Kind = APIKind(by.Policy.Kind)
 	switch by.Point {
 	case model.AtEndOfTier:
 		s.Rule = "end-of-tier"
@@ -64,8 +64,8 @@ func side(t *explain.Trace, d model.Direction, note string) ExplainSide {
 	return s
 }
 
-// apiKind is what users call a kind.
-func apiKind(k model.PolicyKind) (apiVersion, kind string) {
+// APIKind is what users call a kind of policy: its API version, if it has one, and kind.
+func APIKind(k model.PolicyKind) (apiVersion, kind string) {
 	switch k {
 	case model.KindKubernetesNetworkPolicy:
 		return "networking.k8s.io/v1", "NetworkPolicy"

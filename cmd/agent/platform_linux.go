@@ -1,0 +1,17 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// linuxCommands are the verbs that need the kernel or a running agent.
+func linuxCommands() []*cobra.Command {
+	return []*cobra.Command{runCommand()}
+}
+
+// mapLayout is the version of what is pinned.
+func mapLayout() string { return "v" + strconv.Itoa(bpfmaps.Layout) }

@@ -1,0 +1,55 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+)
+
+// ErrNotRunning says that no agent answers on the socket.
+var ErrNotRunning = errors.New("no agent runs there")
+
+// patience is how long an answer may take; explaining in a large cluster is the slowest.
+const patience = time.Minute
+
+// Client asks the agent that listens on Socket. The zero value of everything else is ready for use.
+type Client struct{ Socket string }
+
+// Ask asks one question: path is one of the API's, such as "/v1/endpoints", and parameters may be nil. What the agent
+// answers with Error becomes an error; so does that there is no agent (ErrNotRunning).
+func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	}}
+	defer transport.CloseIdleConnections()
+	address := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: parameters.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, err)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, ErrNotRunning)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errors.Unwrap(err))
+	}
+	defer response.Body.Close()
+	var answer Answer
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("ask the agent on %s for %s: status %s: %w", c.Socket, path, response.Status, err)
+	}
+	if answer.Error != "" {
+		return nil, errors.New(answer.Error)
+	}
+	return &answer, nil
+}
