@@ -17,7 +17,8 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(demoCommand(), runCommand(), versionCommand())
+	cmd.AddCommand(versionCommand())
+	cmd.AddCommand(linuxCommands()...)
 	return cmd
 }
 

@@ -2,11 +2,8 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +11,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/agent/wire"
 )
 
 // process is a running `margay run` in the node's namespace.
@@ -62,24 +59,8 @@ func (p *process) stop() error {
 }
 
 // ask gets one answer from the agent's socket.
-func (p *process) ask(ctx context.Context, path string) (agent.Answer, error) {
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
-	if err != nil {
-		return agent.Answer{}, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return agent.Answer{}, err
-	}
-	defer resp.Body.Close()
-	var answer agent.Answer
-	return answer, json.NewDecoder(resp.Body).Decode(&answer)
+func (p *process) ask(ctx context.Context, path string) (*wire.Answer, error) {
+	return wire.Client{Socket: p.socket}.Ask(ctx, path, nil)
 }
 
 // await polls until the agent says that every pod is programmed.
