@@ -146,6 +146,43 @@ func texts(ids []model.RuleID) []string {
 	return out
 }
 
+// Agree loads the updates into the engines and judges the probes with them and with the oracle. It returns the first
+// *Disagreement, or an engine's failure to load; nil if all agree.
+func Agree(engines []Engine, updates []model.Update, probes []Probe) error {
+	reference := &Oracle{}
+	for _, e := range append([]Engine{reference}, engines...) {
+		if err := e.Load(updates); err != nil {
+			return fmt.Errorf("%s: load: %w", e.Name(), err)
+		}
+	}
+	for _, p := range probes {
+		want, _ := reference.Judge(p.Endpoint, p.Direction, p.Packet)
+		for _, e := range engines {
+			got, err := e.Judge(p.Endpoint, p.Direction, p.Packet)
+			if err != nil {
+				return &Disagreement{e.Name(), p, want, err.Error()}
+			}
+			if diff := Diff(want, got); diff != "" {
+				return &Disagreement{e.Name(), p, want, diff}
+			}
+		}
+	}
+	return nil
+}
+
+// Disagreement is a packet that an engine does not judge as the oracle does.
+type Disagreement struct {
+	Engine string
+	Probe  Probe
+	Want   model.Verdict // the oracle's
+	Reason string        // a difference (-oracle +engine), or why there is no verdict
+}
+
+// Error implements error.
+func (d *Disagreement) Error() string {
+	return fmt.Sprintf("%s does not agree with the oracle on %s\n%s", d.Engine, d.Probe.Line(d.Want), d.Reason)
+}
+
 // Diff says how a verdict differs from the oracle's, or "". Engines keep only so many passes and logs.
 func Diff(want, got model.Verdict) string {
 	trace := bpf.Outcome{}
