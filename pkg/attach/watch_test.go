@@ -116,10 +116,10 @@ func TestAWatchThatStartsOverReportsWhatItMissed(t *testing.T) {
 	if err := w.sub.socket.SetReceiveBufferSize(1, true); err != nil {
 		t.Fatal(err)
 	}
-	removeLink(t, first)
 	for range 20 {
 		removeLink(t, veth(t, "calimany"))
 	}
+	removeLink(t, first)
 	third := veth(t, "calithree")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
