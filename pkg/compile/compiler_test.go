@@ -10,117 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/model"
 )
-
-// cluster is a desired state, as the calculation graph would hold it.
-type cluster struct {
-	sets      map[model.SetID][]netip.Prefix // all there are, whether a rule refers to them or not
-	endpoints map[model.EndpointID]*model.EndpointPolicy
-	services  []netip.Prefix
-	nodes     []netip.Prefix
-}
-
-func newCluster() *cluster {
-	return &cluster{sets: map[model.SetID][]netip.Prefix{}, endpoints: map[model.EndpointID]*model.EndpointPolicy{}}
-}
-
-func (c *cluster) clone() *cluster {
-	return &cluster{maps.Clone(c.sets), maps.Clone(c.endpoints), slices.Clone(c.services), slices.Clone(c.nodes)}
-}
-
-// active returns the sets that rules refer to, and the reserved ones.
-func (c *cluster) active() map[model.SetID][]netip.Prefix {
-	in := map[model.SetID][]netip.Prefix{}
-	for _, e := range c.endpoints {
-		for _, p := range []*model.DirectionPolicy{e.Ingress, e.Egress} {
-			eachSide(p, func(s *model.Side) {
-				for _, id := range setsOf(s) {
-					in[id] = c.sets[id]
-				}
-			})
-		}
-	}
-	if c.services != nil {
-		in[model.SetServiceAddrs] = c.services
-	}
-	if c.nodes != nil {
-		in[model.SetNodeAddrs] = c.nodes
-	}
-	return in
-}
-
-func eachSide(p *model.DirectionPolicy, f func(*model.Side)) {
-	each := func(policies []*model.PolicyRules) {
-		for _, policy := range policies {
-			for i := range policy.Rules {
-				f(&policy.Rules[i].Source)
-				f(&policy.Rules[i].Destination)
-			}
-		}
-	}
-	for _, tier := range p.Tiers {
-		each(tier.Policies)
-	}
-	each(p.Profiles)
-}
-
-func setsOf(s *model.Side) []model.SetID {
-	all := slices.Concat(s.In, s.NotIn)
-	for _, m := range []*model.PortMatch{s.Ports, s.NotPorts} {
-		if m != nil {
-			for _, n := range m.Named {
-				all = append(all, n.Set)
-			}
-		}
-	}
-	return all
-}
-
-// changes returns the difference from an older state; from nil: everything.
-func (c *cluster) changes(old *cluster) model.Changes {
-	if old == nil {
-		old = newCluster()
-	}
-	ch := model.Changes{
-		Endpoints: map[model.EndpointID]*model.EndpointPolicy{}, Sets: map[model.SetID]*model.SetChange{}, InSync: true,
-	}
-	for id, e := range c.endpoints {
-		if old.endpoints[id] != e {
-			ch.Endpoints[id] = e
-		}
-	}
-	for id := range old.endpoints {
-		if c.endpoints[id] == nil {
-			ch.Endpoints[id] = nil
-		}
-	}
-	before, now := old.active(), c.active()
-	for id := range before {
-		if _, ok := now[id]; !ok {
-			ch.Sets[id] = nil
-		}
-	}
-	for id, members := range now {
-		was, ok := before[id]
-		s := &model.SetChange{Added: without(members, was), Removed: without(was, members)}
-		if !ok || len(s.Added)+len(s.Removed) > 0 {
-			ch.Sets[id] = s
-		}
-	}
-	return ch
-}
-
-// without returns the distinct elements of a that are not in b.
-func without(a, b []netip.Prefix) (out []netip.Prefix) {
-	for _, p := range a {
-		if !slices.Contains(b, p) && !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
 
 // history is what may be in force at one time: policies as of some states, with sets as of some states.
 type history struct {
@@ -237,66 +128,6 @@ func (p *probe) checkFinal(k *kernel, plan Plan) error {
 		return fmt.Errorf("%v packet %+v was allowed and is denied, but its flows are not judged again", at, p.pkt)
 	}
 	return nil
-}
-
-var everyone = append(slices.Clone(remotes), addrs("10.0.0.1", "fd00::1", "10.0.0.11", "fd00::11", "10.0.0.12", "fd00::12")...)
-
-// mutate changes the state at random. Policies are drawn from the pool or anew.
-func (c *cluster) mutate(t *rapid.T, pool []*model.DirectionPolicy) {
-	for range rapid.IntRange(1, 4).Draw(t, "mutations") {
-		switch rapid.IntRange(0, 5).Draw(t, "mutation") {
-		case 0, 1, 2:
-			id := genSet.Draw(t, "set")
-			c.sets[id] = drawMembers(t)
-		case 3, 4:
-			c.mutateEndpoint(t, pool)
-		case 5:
-			c.services, c.nodes = drawHosts(t, "services"), drawHosts(t, "nodes")
-		}
-	}
-}
-
-func drawMembers(t *rapid.T) []netip.Prefix {
-	return drawSome(t, "members", 1, 6, rapid.Custom(func(t *rapid.T) netip.Prefix {
-		if rapid.IntRange(1, 4).Draw(t, "net") == 1 {
-			return rapid.SampledFrom(cidrs).Draw(t, "cidr")
-		}
-		return host(rapid.SampledFrom(everyone).Draw(t, "member"))
-	}))
-}
-
-func drawHosts(t *rapid.T, label string) []netip.Prefix {
-	return drawSome(t, label, 2, 3, rapid.Map(rapid.SampledFrom(everyone), host))
-}
-
-func (c *cluster) mutateEndpoint(t *rapid.T, pool []*model.DirectionPolicy) {
-	n := rapid.IntRange(0, 2).Draw(t, "endpoint")
-	id := model.EndpointID{Namespace: "ns", Name: fmt.Sprint("pod", n)}
-	if c.endpoints[id] != nil && rapid.IntRange(0, 3).Draw(t, "leaves") == 0 {
-		delete(c.endpoints, id)
-		return
-	}
-	e := &model.EndpointPolicy{ID: id, Iface: fmt.Sprint("cali", n)}
-	e.Addrs = addrs([][]string{{"10.0.0.1", "fd00::1"}, {"10.0.0.11", "fd00::11"}, {"10.0.0.12"}, {"fd00::12"}}[rapid.IntRange(n, n+1).Draw(t, "addrs")]...)
-	of := func(d model.Direction) *model.DirectionPolicy {
-		if old := c.endpoints[id]; old != nil && rapid.Bool().Draw(t, "keep") {
-			return policyOf(old, d)
-		}
-		return rapid.SampledFrom(slices.DeleteFunc(slices.Clone(pool), func(p *model.DirectionPolicy) bool {
-			return p.Direction != d
-		})).Draw(t, "policy")
-	}
-	e.Ingress, e.Egress = of(model.Ingress), of(model.Egress)
-	c.endpoints[id] = e
-}
-
-func drawPool(t *rapid.T) (pool []*model.DirectionPolicy) {
-	for i := range 6 {
-		p := drawPolicy(t)
-		p.Direction = model.Direction(i % 2)
-		pool = append(pool, p)
-	}
-	return pool
 }
 
 func drawProbes(t *rapid.T, k *kernel, h history, now *cluster) (all []probe) {
@@ -417,12 +248,14 @@ func testHistory(t *rapid.T, restarts int) {
 	var old *cluster // what the compiler was told last
 	now := newCluster()
 	for i := range 6 {
-		now.sets[model.SetID(fmt.Sprint("s", i))] = nil
+		now.sets[model.SetID(fmt.Sprint("s", i))] = drawMembers(t)
 	}
 	h := history{policies: []*cluster{now}, sets: []*cluster{now}}
-	for range rapid.IntRange(2, 6).Draw(t, "rounds") {
+	for range rapid.IntRange(3, 12).Draw(t, "rounds") {
 		now = now.clone()
-		now.mutate(t, pool)
+		if old != nil || rapid.Bool().Draw(t, "changed meanwhile") {
+			now.mutate(t, pool)
+		}
 		plan := c.Update(now.changes(old))
 		ifaces := map[string]model.EndpointID{}
 		for id, e := range now.endpoints {
@@ -445,21 +278,3 @@ func testHistory(t *rapid.T, restarts int) {
 		}
 	}
 }
-
-func endpointPolicy(name string, ingress, egress *model.DirectionPolicy, own ...string) *model.EndpointPolicy {
-	return &model.EndpointPolicy{
-		ID: model.EndpointID{Namespace: "ns", Name: name}, Iface: "cali" + name, Addrs: addrs(own...), Ingress: ingress, Egress: egress,
-	}
-}
-
-func policyOfRules(d model.Direction, rules ...model.MatchRule) *model.DirectionPolicy {
-	for i := range rules {
-		rules[i].Index = i
-	}
-	key := model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "p"}
-	return &model.DirectionPolicy{Direction: d, Tiers: []model.TierPolicy{{
-		Name: "default", Default: model.Deny, Policies: []*model.PolicyRules{{Key: key, Rules: rules}},
-	}}}
-}
-
-var _ = bpf.AddrHost

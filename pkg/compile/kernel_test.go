@@ -224,9 +224,39 @@ func (k *kernel) snapshot(standIns bool) *Snapshot {
 			delete(k.tables, id)
 			continue
 		}
+		k.tables[id] = t.turned()
 		s.Tables = append(s.Tables, SnapshotTable{ID: id, Direction: t.Direction, Rules: t.Program.Rules})
 	}
 	return s
+}
+
+// turned returns an equal table in which the rows, but for row 0, have other numbers: those in a kernel depend on what
+// was compiled before.
+func (t *Table) turned() *Table {
+	if t.Interpreted() {
+		return t
+	}
+	last, width := int(t.Slot.Rows)-1, int(t.Slot.Blocks)
+	other := func(row uint16) uint16 {
+		if row == 0 {
+			return 0
+		}
+		return uint16(last + 1 - int(row))
+	}
+	out := *t
+	out.Rows, out.RowBlk = slices.Clone(t.Rows), slices.Clone(t.RowBlk)
+	for i := range out.Rows {
+		for j, row := range out.Rows[i].Cell {
+			out.Rows[i].Cell[j] = other(row)
+		}
+	}
+	for row := range last + 1 {
+		for b := range width {
+			at := int(other(uint16(row)))*width + b
+			out.RowBlk[at/cellsPerBlock].Cell[at%cellsPerBlock] = t.block(uint16(row), b)
+		}
+	}
+	return &out
 }
 
 // takeOver gives endpoints with made-up ids the ids that the plan has for their interfaces, as the dataplane would.

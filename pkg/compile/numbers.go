@@ -57,7 +57,7 @@ type numbering[K comparable] struct {
 	byKey map[K]uint32
 	keys  map[uint32]K
 	holds map[uint32]int
-	known map[uint32]bool // was held
+	known map[uint32]bool // was held; the kernel has its name, or is about to
 	loose []uint32        // may be held by nobody
 }
 

@@ -74,7 +74,7 @@ func (c *Compiler) register(prog *program) {
 	}
 	for i, id := range prog.IDs {
 		num := prog.Rules[i].Id
-		if prog.Rules[i].Action != bpf.RuleSkip && num != 0 && c.rules.holds[num] == 0 {
+		if num != 0 && !c.rules.known[num] {
 			c.ruleNames[num] = id
 		}
 	}
