@@ -59,7 +59,7 @@ type MargayConfig struct {
 	TimeoutOther uint32
 	Prefix       [8]uint8
 	PrefixLen    uint32
-	Pad          uint32
+	VxlanPort    uint32
 }
 
 type MargayCounter struct {
@@ -149,7 +149,8 @@ const (
 	MargayDropReasonDROP_UNSEEN        MargayDropReason = 13
 	MargayDropReasonDROP_HOST_ACTION   MargayDropReason = 14
 	MargayDropReasonDROP_CT_INVALID    MargayDropReason = 15
-	MargayDropReasonDROP_REASONS       MargayDropReason = 16
+	MargayDropReasonDROP_ENCAP         MargayDropReason = 16
+	MargayDropReasonDROP_REASONS       MargayDropReason = 17
 )
 
 type MargayEndpoint struct {

@@ -21,6 +21,7 @@ var reasons = [...]struct{ label, text string }{
 	MargayDropReasonDROP_UNSEEN:        {"unseen", "interface not under control yet"},
 	MargayDropReasonDROP_HOST_ACTION:   {"host_action", "defaultEndpointToHostAction is Drop"},
 	MargayDropReasonDROP_CT_INVALID:    {"ct_invalid", "TCP flags that fit no state"},
+	MargayDropReasonDROP_ENCAP:         {"encap", "IP-in-IP or VXLAN made by a pod"},
 }
 
 // Label is the metric label of the reason, in lower_case.

@@ -23,7 +23,7 @@ struct config {
 	__u32 timeout_other;
 	__u8 prefix[8];  /* of workload interfaces: "cali" */
 	__u32 prefix_len;
-	__u32 pad;
+	__u32 vxlan_port; /* UDP to it, and IP-in-IP, from pods are dropped; 0: they are not */
 };
 
 volatile const struct config cfg;

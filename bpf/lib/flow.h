@@ -299,11 +299,19 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	return -DROP_REVOKED;
 }
 
+/* Tunnels that pods make would carry packets past the policy of others (semantics §15). */
+static __always_inline bool encapsulates(const struct pkt *p)
+{
+	return cfg.vxlan_port && (p->t.proto == PROTO_IPIP || (p->t.proto == PROTO_UDP && p->t.dport == cfg.vxlan_port));
+}
+
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	struct ct_entry *e;
 	int r;
 
+	if (hook == FROM_POD && encapsulates(p))
+		return -DROP_ENCAP;
 	if (p->flags & PKT_LATER_FRAGMENT)
 		return later_fragment(p, hook);
 	if (p->flags & PKT_ICMP_ERROR)

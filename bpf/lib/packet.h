@@ -21,6 +21,7 @@
 
 #define PROTO_HOPOPTS 0
 #define PROTO_ICMP 1
+#define PROTO_IPIP 4
 #define PROTO_TCP 6
 #define PROTO_UDP 17
 #define PROTO_ROUTING 43

@@ -20,5 +20,6 @@ enum drop_reason {
 	DROP_UNSEEN = 13,         /* passed no program of ours: interface not closed yet */
 	DROP_HOST_ACTION = 14,    /* defaultEndpointToHostAction */
 	DROP_CT_INVALID = 15,     /* TCP flags that fit no state */
-	DROP_REASONS = 16,
+	DROP_ENCAP = 16,          /* IP-in-IP or VXLAN made by a pod */
+	DROP_REASONS = 17,
 };

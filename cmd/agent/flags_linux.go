@@ -13,6 +13,7 @@ import (
 
 // dataplaneFlags are the flags of what is enforced and how.
 type dataplaneFlags struct {
+	encap      bool
 	config     dataplane.Config
 	mode       string
 	markMask   string
@@ -31,6 +32,8 @@ func (f *dataplaneFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.markMask, "mark-mask", "0x00070000", "packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000")
 	fs.StringVar(&f.existing, "existing-connections", "revoke", "revoke or keep: what becomes of live flows that a new policy denies")
 	fs.StringVar(&f.hostTo, "default-endpoint-to-host-action", "Accept", "Accept or Drop: what becomes of pod-to-node traffic that egress policy allows")
+	fs.BoolVar(&f.encap, "allow-encap-from-workloads", false, "judge IP-in-IP and VXLAN from pods as other traffic instead of dropping them")
+	fs.Uint16Var(&f.config.VXLANPort, "vxlan-port", f.config.VXLANPort, "UDP port of VXLAN")
 	fs.StringVar(&f.tcp, "mid-flow", "judge", "judge or strict: TCP packets of unknown connections are judged by policy, or dropped")
 	fs.BoolVar(&f.noShortcut, "no-shortcut", false, "send traffic between pods of this node through the host's stack")
 	fs.Uint32Var(&f.config.EventRate, "event-rate", f.config.EventRate, "verdict events per second and CPU")
@@ -50,6 +53,9 @@ func (f *dataplaneFlags) register(fs *pflag.FlagSet) {
 func (f *dataplaneFlags) parse() (dataplane.Config, slog.Level, error) {
 	c := f.config
 	c.Shortcut = !f.noShortcut
+	if f.encap {
+		c.VXLANPort = 0
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.log)); err != nil {
 		return c, level, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.log)

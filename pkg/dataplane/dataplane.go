@@ -36,10 +36,11 @@ type Config struct {
 
 	MarkSeen, MarkJudge, MarkOwn uint32
 
-	Shortcut  bool // pod to pod on this node past the host stack
-	StrictTCP bool // drop mid-flow TCP packets of unknown flows
-	Keep      bool // existingConnections: keep
-	HostDrop  bool // defaultEndpointToHostAction: Drop
+	Shortcut  bool   // pod to pod on this node past the host stack
+	StrictTCP bool   // drop mid-flow TCP packets of unknown flows
+	Keep      bool   // existingConnections: keep
+	HostDrop  bool   // defaultEndpointToHostAction: Drop
+	VXLANPort uint16 // UDP to it and IP-in-IP from pods are dropped; 0: they are judged as anything else
 	EventRate uint32
 	Timeouts  Timeouts
 	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
@@ -60,6 +61,7 @@ func Defaults() Config {
 		MarkJudge: 0x00020000,
 		MarkOwn:   0x00040000,
 		Shortcut:  true,
+		VXLANPort: 4789,
 		EventRate: 1000,
 		Timeouts: Timeouts{
 			TCPSyn:         20 * time.Second,
