@@ -41,7 +41,7 @@ func (l *Links) wanted() []hook {
 		}
 		if l.programs.Guard != nil {
 			hooks = append(hooks,
-				hook{"guard-postrouting-" + family.name, family.family, link.NetfilterInetPostRouting, l.programs.Guard})
+				hook{"guard-local_out-" + family.name, family.family, link.NetfilterInetLocalOut, l.programs.Guard})
 		}
 	}
 	return hooks
