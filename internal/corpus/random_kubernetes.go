@@ -104,6 +104,9 @@ func drawPod(t *rapid.T, i int) *corev1.Pod {
 	if !chance(t, 12, "no address") {
 		p.Status.PodIP = addrs[0].String()
 		for _, a := range addrs {
+			if chance(t, 10, "only podIP") {
+				break
+			}
 			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
 		}
 	}

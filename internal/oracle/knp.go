@@ -3,6 +3,7 @@ package oracle
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -61,25 +62,37 @@ func (k *Kubernetes) pod(id model.EndpointID) *corev1.Pod {
 // onPodNetwork: a pod that has finished has given its addresses back, and one that uses the host's network has none of
 // its own: policies and selectors do not see it.
 func onPodNetwork(p *corev1.Pod) bool {
-	return !p.Spec.HostNetwork && p.Spec.NodeName != "" && len(podAddrs(p)) > 0 &&
+	emptied, ok := p.Annotations["cni.projectcalico.org/podIP"]
+	released := p.DeletionTimestamp != nil && ok && emptied == ""
+	return !p.Spec.HostNetwork && p.Spec.NodeName != "" && len(podAddrs(p)) > 0 && !released &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
+// podAddrs: of the places that may tell a pod's addresses the first that does (semantics §13).
 func podAddrs(p *corev1.Pod) []netip.Addr {
-	texts := []string{}
+	var status []string
 	for _, ip := range p.Status.PodIPs {
-		texts = append(texts, ip.IP)
+		status = append(status, ip.IP)
 	}
-	if len(texts) == 0 {
-		texts = append(texts, p.Status.PodIP)
-	}
-	var addrs []netip.Addr
-	for _, t := range texts {
-		if a, err := netip.ParseAddr(t); err == nil {
-			addrs = append(addrs, a.Unmap())
+	for _, texts := range [][]string{
+		status,
+		{p.Status.PodIP},
+		strings.Split(p.Annotations["cni.projectcalico.org/podIPs"], ","),
+		{p.Annotations["cni.projectcalico.org/podIP"]},
+		strings.Split(p.Annotations["vpc.amazonaws.com/pod-ips"], ","),
+	} {
+		var addrs []netip.Addr
+		for _, t := range texts {
+			t, _, _ = strings.Cut(strings.TrimSpace(t), "/")
+			if a, err := netip.ParseAddr(t); err == nil {
+				addrs = append(addrs, a.Unmap())
+			}
+		}
+		if len(addrs) > 0 {
+			return addrs
 		}
 	}
-	return addrs
+	return nil
 }
 
 func hasAddr(p *corev1.Pod, a netip.Addr) bool { return slices.Contains(podAddrs(p), a) }
