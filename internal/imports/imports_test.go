@@ -1,0 +1,221 @@
+// Package imports holds no code, only the test that packages import what docs/architecture.md lets them import.
+package imports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/margay-project/margay/"
+
+// pkg is what `go list` says of one package, its tests left out.
+type pkg struct {
+	ImportPath string
+	Imports    []string // direct
+	Deps       []string // direct and indirect
+}
+
+// layers are the packages of ours that each package under pkg/ may import. A new package needs a line here and one in
+// docs/architecture.md.
+var layers = map[string][]string{
+	"pkg/selector":   {},
+	"pkg/model":      {"pkg/selector"},
+	"pkg/validate":   {"pkg/model", "pkg/selector"},
+	"pkg/calc":       {"pkg/model", "pkg/selector"},
+	"pkg/compile":    {"pkg/model", "pkg/selector", "bpf"},
+	"pkg/syncer":     {"pkg/model", "pkg/validate"},
+	"pkg/explain":    {"pkg/model", "pkg/selector", "pkg/calc"},
+	"pkg/bpfmaps":    {"bpf", "internal/delta"},
+	"pkg/attach":     {"bpf"},
+	"pkg/dataplane":  {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/model"},
+	"pkg/agent/wire": {"pkg/explain", "pkg/model"},
+	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane",
+		"pkg/explain", "pkg/model", "pkg/selector", "pkg/syncer", "pkg/validate"},
+}
+
+// rule keeps some packages away from others.
+type rule struct {
+	why     string
+	of      func(path string) bool // whom it binds; paths relative to the module
+	never   []string               // import paths; one that ends in / stands for everything below it
+	through bool                   // not through other packages either
+}
+
+var rules = []rule{
+	{
+		why: "pure packages do no I/O, read no clock, log nothing and share nothing between goroutines",
+		of:  among("pkg/model", "pkg/selector", "pkg/validate", "pkg/calc", "pkg/compile", "pkg/explain", "internal/oracle"),
+		never: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec",
+			"os/signal", "sync", "sync/atomic", "syscall", "time", "golang.org/x/sys/"},
+	},
+	{
+		why:   "only the dataplane's side and tools of tests touch the kernel",
+		of:    among("pkg/model", "pkg/selector", "pkg/validate", "pkg/calc", "pkg/compile", "pkg/explain", "pkg/syncer", "pkg/agent", "pkg/agent/wire"),
+		never: []string{"github.com/cilium/ebpf", "github.com/cilium/ebpf/", "github.com/vishvananda/", "golang.org/x/sys/"},
+	},
+	{
+		why:     "what comes before the compiler builds without Linux",
+		of:      among("pkg/model", "pkg/selector", "pkg/validate", "pkg/calc", "pkg/explain", "pkg/agent/wire"),
+		never:   []string{"github.com/cilium/ebpf", "github.com/cilium/ebpf/", "github.com/vishvananda/", module + "bpf"},
+		through: true,
+	},
+	{
+		why: "right of the validator nothing knows Kubernetes",
+		of: among("bpf", "pkg/model", "pkg/selector", "pkg/calc", "pkg/compile", "pkg/explain", "pkg/bpfmaps", "pkg/attach",
+			"pkg/dataplane", "pkg/agent/wire", "internal/delta"),
+		never:   []string{"k8s.io/", "sigs.k8s.io/"},
+		through: true,
+	},
+	{
+		why:     "objects are validated without a client",
+		of:      among("pkg/validate", "internal/oracle"),
+		never:   []string{"k8s.io/client-go/"},
+		through: true,
+	},
+	{
+		why:   "the command line is cmd/agent's",
+		of:    func(path string) bool { return path != "cmd/agent" },
+		never: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"},
+	},
+	{
+		why:   "testing is for tests, their tools and the corpus runner",
+		of:    func(path string) bool { return path != "internal/testutil" && path != "internal/corpus" },
+		never: []string{"testing", "testing/", "pgregory.net/rapid", "github.com/google/go-cmp/", module + "internal/testutil", module + "internal/corpus", module + "internal/oracle"},
+	},
+	{
+		why:   "commands are imported by nobody, and pods in namespaces only by what makes them",
+		of:    func(path string) bool { return strings.HasPrefix(path, "pkg/") || path == "bpf" },
+		never: []string{module + "cmd/", module + "internal/lab", module + "internal/lab/", module + "internal/demo", module + "demo"},
+	},
+}
+
+// among binds the packages named.
+func among(paths ...string) func(string) bool {
+	return func(path string) bool { return slices.Contains(paths, path) }
+}
+
+// TestPackagesImportOnlyWhatTheyMay holds the import table of docs/architecture.md against the tree.
+func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
+	for _, p := range list(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		for _, violation := range append(layering(path, p), broken(path, p)...) {
+			t.Errorf("%s %s", path, violation)
+		}
+	}
+}
+
+// layering holds a package under pkg/ against layers, and keeps those of the standard library only to it.
+func layering(path string, p pkg) (violations []string) {
+	if !strings.HasPrefix(path, "pkg/") {
+		return nil
+	}
+	may, known := layers[path]
+	if !known {
+		return []string{"is not in the import table: add what it may import to layers and to docs/architecture.md"}
+	}
+	for _, imported := range p.Imports {
+		inside, ours := strings.CutPrefix(imported, module)
+		switch {
+		case ours && !slices.Contains(may, inside):
+			violations = append(violations, "imports "+inside+", which is not in its line of layers; it may import "+text(may))
+		case !ours && (path == "pkg/selector" || path == "pkg/model") && strings.Contains(strings.Split(imported, "/")[0], "."):
+			violations = append(violations, "imports "+imported+"; it may import nothing outside the standard library but "+text(may))
+		}
+	}
+	return violations
+}
+
+func text(list []string) string {
+	if len(list) == 0 {
+		return "no package of ours"
+	}
+	return strings.Join(list, ", ")
+}
+
+// broken holds a package against rules.
+func broken(path string, p pkg) (violations []string) {
+	for _, r := range rules {
+		if !r.of(path) {
+			continue
+		}
+		for _, never := range r.never {
+			if i := slices.IndexFunc(p.Imports, matches(never)); i >= 0 {
+				violations = append(violations, "imports "+p.Imports[i]+": "+r.why)
+			} else if i := slices.IndexFunc(p.Deps, matches(never)); r.through && i >= 0 {
+				violations = append(violations, "depends on "+p.Deps[i]+" through another package (go list -deps): "+r.why)
+			}
+		}
+	}
+	return violations
+}
+
+func matches(never string) func(string) bool {
+	return func(imported string) bool {
+		return imported == never || strings.HasSuffix(never, "/") && strings.HasPrefix(imported, never)
+	}
+}
+
+func list(t *testing.T) (packages []pkg) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...")
+	cmd.Dir = "../.."
+	cmd.Env = append(cmd.Environ(), "GOOS=linux")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p pkg
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", cmd, err)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) < len(layers) {
+		t.Fatalf("%s: %d packages, fewer than in the import table", cmd, len(packages))
+	}
+	return packages
+}
+
+// TestTheTableCatchesViolations: each kind of violation is one.
+func TestTheTableCatchesViolations(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		path string
+		p    pkg
+		want string // in the one violation; empty: none
+	}{
+		{"allowed", "pkg/calc", pkg{Imports: []string{"maps", module + "pkg/model"}}, ""},
+		{"wrong layer", "pkg/calc", pkg{Imports: []string{module + "pkg/compile"}}, "imports pkg/compile"},
+		{"unknown package", "pkg/news", pkg{}, "not in the import table"},
+		{"outside the library", "pkg/selector", pkg{Imports: []string{"example.org/x"}}, "imports example.org/x"},
+		{"clock", "pkg/compile", pkg{Imports: []string{"time"}}, "imports time"},
+		{"prefix", "pkg/agent", pkg{Imports: []string{"github.com/cilium/ebpf/link"}}, "imports github.com/cilium/ebpf/link"},
+		{"not a prefix", "pkg/agent", pkg{Imports: []string{"github.com/cilium/ebpfs"}}, ""},
+		{"indirect", "pkg/dataplane", pkg{Deps: []string{"k8s.io/api/core/v1"}}, "depends on k8s.io/api/core/v1"},
+		{"indirect where only direct counts", "pkg/compile", pkg{Deps: []string{"time"}}, ""},
+		{"command line", "pkg/agent", pkg{Imports: []string{"github.com/spf13/cobra"}}, "imports github.com/spf13/cobra"},
+		{"command line's own", "cmd/agent", pkg{Imports: []string{"github.com/spf13/cobra"}}, ""},
+		{"testing", "internal/lab", pkg{Imports: []string{"testing"}}, "imports testing"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			got := append(layering(c.path, c.p), broken(c.path, c.p)...)
+			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
+				t.Errorf("%s importing %v: violations %q, want %q", c.path, c.p, got, c.want)
+			}
+		})
+	}
+}
