@@ -87,6 +87,11 @@ func (t *Tracker[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
+// Adopt says that what was read is there, and is wanted as it is. Nothing is pending then.
+func (t *Tracker[K, V]) Adopt(read map[K]V) {
+	t.actual, t.pending, t.desired = read, map[K]change[V]{}, len(read)
+}
+
 // Repairs is what SetActual found to differ from what the tracker had believed to be there.
 type Repairs[K comparable] struct {
 	Missing []K // were believed to be there

@@ -98,6 +98,10 @@ func TestTrackerConverges(t *testing.T) {
 				tr.Delete(k)
 				delete(want, k)
 			},
+			"adopt": func(*rapid.T) {
+				tr.Adopt(maps.Clone(kernel))
+				want = maps.Clone(kernel)
+			},
 			"delete all": func(*rapid.T) { tr.DeleteAll(); clear(want) },
 			"apply in part": func(t *rapid.T) {
 				bad := key.Draw(t, "refused")

@@ -140,7 +140,7 @@ func (l *Links) check(h hook, name string) (Change, bool, error) {
 	if err != nil {
 		return Unchanged, false, fmt.Errorf("link %s: %w", name, err)
 	}
-	if !isProgram(info.Program, h.program) {
+	if info.Program != l.ids[h.program] {
 		return Unchanged, false, nil
 	}
 	priority, _ := h.priorityOf(name)

@@ -23,6 +23,7 @@ type Links struct {
 	dir      string
 	older    []string
 	programs Programs
+	ids      map[*ebpf.Program]ebpf.ProgramID // of programs
 	tcx      map[tcxKey]link.Link
 	hooks    map[string]link.Link // by pin name
 	ours     map[tcxKey]bool      // ensured before by this process
@@ -36,14 +37,35 @@ func NewLinks(dir string, older []string, programs Programs) (*Links, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory for links: %w", err)
 	}
-	return &Links{
-		dir: dir, older: older, programs: programs,
-		tcx: map[tcxKey]link.Link{}, hooks: map[string]link.Link{}, ours: map[tcxKey]bool{},
-	}, nil
+	l := &Links{
+		dir: dir, older: older, tcx: map[tcxKey]link.Link{}, hooks: map[string]link.Link{}, ours: map[tcxKey]bool{},
+	}
+	if err := l.SetPrograms(programs); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // SetPrograms replaces the programs; the next Ensure of each interface and of the hooks puts them in place.
-func (l *Links) SetPrograms(programs Programs) { l.programs = programs }
+func (l *Links) SetPrograms(programs Programs) error {
+	ids := map[*ebpf.Program]ebpf.ProgramID{}
+	for _, program := range []*ebpf.Program{programs.FromPod, programs.ToPod, programs.Judge, programs.Guard} {
+		if program == nil {
+			continue
+		}
+		info, err := program.Info()
+		if err != nil {
+			return fmt.Errorf("program to attach: %w", err)
+		}
+		id, ok := info.ID()
+		if !ok {
+			return errors.New("program to attach: the kernel does not tell its id")
+		}
+		ids[program] = id
+	}
+	l.programs, l.ids = programs, ids
+	return nil
+}
 
 // Close lets go of the links; what is pinned stays attached.
 func (l *Links) Close() error {

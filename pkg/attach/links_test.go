@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/margay-project/margay/internal/testutil"
 )
 
 func mustEnsure(t *testing.T, l *Links, ifindex uint32, want Change) {
@@ -80,7 +82,9 @@ func TestLinksOutliveTheAgentAndAreUpdatedInPlace(t *testing.T) {
 		t.Errorf("links were replaced: %+v, then %+v (%v)", before, after, err)
 	}
 	p = programs(t)
-	l.SetPrograms(p)
+	if err := l.SetPrograms(p); err != nil {
+		t.Fatal(err)
+	}
 	mustEnsure(t, l, ifindex, Updated)
 	mustRun(t, l, ifindex, p)
 }
@@ -317,4 +321,38 @@ func TestAnotherBPFProgramAtOurPriorityIsNoObstacle(t *testing.T) {
 	if at := hookPrograms(t, dir); at["judge-forward-ip4-2"] == 0 {
 		t.Errorf("%v", at)
 	}
+}
+
+func BenchmarkEnsureUnchanged(b *testing.B) {
+	testutil.Privileged(b)
+	ns := testutil.NetNS(b)
+	ns.Enter(b)
+	p := programs(b)
+	l, err := NewLinks(filepath.Join(testutil.BPFFS(b), "links"), nil, p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	ifindex := veth(b, "calitest1")
+	b.Run("interface", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := l.Ensure(ifindex); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("hooks", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := l.EnsureHooks(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("pod side", func(b *testing.B) {
+		for b.Loop() {
+			if _, _, err := FindPodSide(ifindex); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -23,7 +23,7 @@ func room(t *testing.T) (ns *testutil.Namespace, dir string) {
 }
 
 // veth makes a veth whose ends are both here and returns the index of the one named.
-func veth(t *testing.T, name string) uint32 {
+func veth(t testing.TB, name string) uint32 {
 	t.Helper()
 	a := netlink.NewLinkAttrs()
 	a.Name = name
@@ -49,7 +49,7 @@ func removeLink(t *testing.T, ifindex uint32) {
 }
 
 // program loads one that does nothing but return; each call is another program.
-func program(t *testing.T, kind ebpf.ProgramType, result int32) *ebpf.Program {
+func program(t testing.TB, kind ebpf.ProgramType, result int32) *ebpf.Program {
 	t.Helper()
 	spec := &ebpf.ProgramSpec{
 		Type: kind, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, result), asm.Return()},
@@ -75,7 +75,7 @@ func id(t *testing.T, p *ebpf.Program) uint32 {
 	return uint32(n)
 }
 
-func programs(t *testing.T) Programs {
+func programs(t testing.TB) Programs {
 	t.Helper()
 	return Programs{
 		FromPod: program(t, ebpf.SchedCLS, -1), ToPod: program(t, ebpf.SchedCLS, -1),

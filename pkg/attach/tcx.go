@@ -44,7 +44,7 @@ func (l *Links) ensure(key tcxKey, program *ebpf.Program) (Change, error) {
 		if change = Attached; l.ours[key] {
 			change = Repaired
 		}
-	case !isProgram(runs, program):
+	case runs != l.ids[program]:
 		if err := opened.Update(program); err != nil {
 			return Unchanged, errors.Join(fmt.Errorf("update link %s: %w", key.pin(), err), l.keep(key, opened))
 		}
@@ -82,15 +82,6 @@ func state(opened link.Link, key tcxKey) (runs ebpf.ProgramID, alive bool, err e
 	}
 	tcx := info.TCX()
 	return info.Program, tcx != nil && tcx.Ifindex == key.ifindex, nil
-}
-
-func isProgram(id ebpf.ProgramID, program *ebpf.Program) bool {
-	info, err := program.Info()
-	if err != nil {
-		return false
-	}
-	ours, ok := info.ID()
-	return ok && ours == id
 }
 
 // attach attaches before all other programs: those that follow an accepting one (TCX_PASS) never run, so anywhere else

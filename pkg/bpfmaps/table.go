@@ -77,6 +77,18 @@ func (t *Table[K, V]) Load() (map[K]V, error) {
 	return entries, nil
 }
 
+// Adopt reads the map and makes everything in it what is wanted, whatever was Set before: an agent that starts goes on
+// from what an earlier one left. After an error the table is as before.
+func (t *Table[K, V]) Adopt() error {
+	entries, err := t.Load()
+	if err != nil {
+		return err
+	}
+	t.state.Adopt(entries)
+	t.reread = false
+	return nil
+}
+
 // Resync reads the map again and returns what somebody else has changed in it since it was last read or written. The
 // next Sync repairs that. On the first call for a table, everything in the map that nobody has Set counts as foreign.
 func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {

@@ -89,6 +89,23 @@ func TestSyncGivesUpOnAMapThatRefusesEverything(t *testing.T) {
 	}
 }
 
+func TestWhatIsAdoptedStaysUntilItIsDeleted(t *testing.T) {
+	kernel := NewFake[uint32, uint32]("ip4_host", 0)
+	kernel.Entries = map[uint32]uint32{1: 10, 2: 20, 3: 30}
+	table := NewTable(kernel)
+	if err := table.Adopt(); err != nil {
+		t.Fatal(err)
+	}
+	table.Delete(2)
+	table.Set(3, 31)
+	if err := table.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[uint32]uint32{1: 10, 3: 31}, kernel.Entries); diff != "" || kernel.Writes != 2 {
+		t.Errorf("%d writes: %s", kernel.Writes, diff)
+	}
+}
+
 func TestResyncReportsAndSyncRepairsChangesByHand(t *testing.T) {
 	kernel := NewFake[uint32, uint32]("ip4_host", 0)
 	table := NewTable(kernel)
