@@ -40,6 +40,7 @@ type BPF struct {
 	numbers uint32                              // last endpoint number given
 	ready   bool                                // the first plan has been carried out
 	resync  bool
+	sweeps  int
 }
 
 // published is a table in the kernel.
@@ -132,6 +133,9 @@ func (d *BPF) reread() error {
 	for id := range d.bound {
 		d.dirty[id] = true
 	}
+	if d.ready {
+		errs = append(errs, d.host.Guard())
+	}
 	if repairs > 0 {
 		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
 	}
@@ -141,10 +145,19 @@ func (d *BPF) reread() error {
 	return errors.Join(errs...)
 }
 
+// openEvery is how many sweeps of new flows go by for one of open flows, whose table is larger and whose timeouts are
+// longer.
+const openEvery = 5
+
 // Sweep implements Dataplane.
 func (d *BPF) Sweep() error {
+	names := []string{bpf.MargayProgSweepHalf}
+	if d.sweeps%openEvery == 0 {
+		names = append(names, bpf.MargayProgSweepOpen)
+	}
+	d.sweeps++
 	var errs []error
-	for _, name := range []string{bpf.MargayProgSweepHalf, bpf.MargayProgSweepOpen} {
+	for _, name := range names {
 		p, err := d.programs.Get(name)
 		if err == nil {
 			_, err = p.Run(emptyPacket())
