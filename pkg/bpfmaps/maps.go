@@ -92,7 +92,7 @@ func sized(entries map[string]uint32) (*ebpf.CollectionSpec, error) {
 		switch {
 		case ms == nil:
 			return nil, fmt.Errorf("size of map %q: no such map", name)
-		case ms.Type == ebpf.Array || ms.Type == ebpf.PerCPUArray || ms.Type == ebpf.ArrayOfMaps:
+		case fixedSize(ms.Type):
 			return nil, fmt.Errorf("size of map %q: an array has its size built in", name)
 		case size == 0:
 			return nil, fmt.Errorf("size of map %q: must not be 0", name)
@@ -100,6 +100,11 @@ func sized(entries map[string]uint32) (*ebpf.CollectionSpec, error) {
 		ms.MaxEntries = size
 	}
 	return spec, nil
+}
+
+// fixedSize says whether programs rely on the size of a map of this type.
+func fixedSize(kind ebpf.MapType) bool {
+	return kind == ebpf.Array || kind == ebpf.PerCPUArray || kind == ebpf.ArrayOfMaps
 }
 
 func (m *Maps) open(create bool) (*Maps, error) {
@@ -158,7 +163,7 @@ func (m *Maps) openMap(spec *ebpf.MapSpec, name string, create bool) (*ebpf.Map,
 
 // fit adapts spec to the size of the pinned map and checks everything else. It closes a map that does not fit.
 func (m *Maps) fit(spec *ebpf.MapSpec, name string, pinned *ebpf.Map) error {
-	if resizable := spec.Type != ebpf.Array && spec.Type != ebpf.PerCPUArray && spec.Type != ebpf.ArrayOfMaps; resizable {
+	if !fixedSize(spec.Type) {
 		if spec.MaxEntries != pinned.MaxEntries() {
 			m.Kept = append(m.Kept, fmt.Sprintf("map %s keeps its %d entries, %d were asked for",
 				name, pinned.MaxEntries(), spec.MaxEntries))
