@@ -1,25 +1,13 @@
 package explain
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/model"
 )
-
-// Request asks about one flow.
-type Request struct {
-	Src, Dst           string // a pod "namespace/name", or an address
-	Port               uint16 // destination port, for protocols with ports
-	SrcPort            uint16
-	Protocol           uint8
-	ICMPType, ICMPCode uint8
-	IPv6               bool // prefer IPv6 if both ends are pods with both families
-}
 
 // Result is the answer.
 type Result struct {
@@ -109,37 +97,56 @@ func (s *State) Explain(r Request) (*Result, error) {
 	if !src.IsPod() && !dst.IsPod() {
 		return nil, fmt.Errorf("neither %s nor %s is a pod: no policy judges this flow", src, dst)
 	}
-	s.judge(res)
+	if err := s.judge(res); err != nil {
+		return nil, err
+	}
 	return res, nil
 }
 
-func (s *State) judge(res *Result) {
+func (s *State) judge(res *Result) error {
 	res.Allow = true
 	src, dst := res.Src, res.Dst
 	switch {
 	case src.IsPod() && src.Endpoint == dst.Endpoint:
 		res.Note = "a pod may always talk to itself"
-		return
+		return nil
+	case src.IsPod() && !dst.IsPod() && dst.Node != "" && dst.Node == src.Node:
+		res.Note = "the destination is the pod's own node: after its egress only --default-endpoint-to-host-action is asked"
 	case src.IsPod() && !dst.IsPod():
 		res.Note = "the destination is no pod: only the source's egress is judged"
 	case !src.IsPod() && src.Node != "" && src.Node == dst.Node:
 		res.Note = "a node may always talk to its own pods"
-		return
+		return nil
 	case !src.IsPod():
 		res.Note = "the source is no pod: only the destination's ingress is judged"
 	}
+	var err error
 	if src.IsPod() {
-		if ep, ok := s.graph.LocalEndpoint(src.Endpoint); ok {
-			t := Walk(ep.Egress, res.Packet, s.graph)
-			res.Egress, res.Allow = &t, res.Allow && t.Verdict.Allow
+		if res.Egress, err = s.walk(src.Endpoint, model.Egress, res.Packet); err != nil {
+			return err
 		}
+		res.Allow = res.Egress.Verdict.Allow
 	}
 	if dst.IsPod() {
-		if ep, ok := s.graph.LocalEndpoint(dst.Endpoint); ok {
-			t := Walk(ep.Ingress, res.Packet, s.graph)
-			res.Ingress, res.Allow = &t, res.Allow && t.Verdict.Allow
+		if res.Ingress, err = s.walk(dst.Endpoint, model.Ingress, res.Packet); err != nil {
+			return err
 		}
+		res.Allow = res.Allow && res.Ingress.Verdict.Allow
 	}
+	return nil
+}
+
+func (s *State) walk(id model.EndpointID, d model.Direction, p model.Packet) (*Trace, error) {
+	ep, ok := s.graph.LocalEndpoint(id)
+	if !ok {
+		return nil, fmt.Errorf("no policy was calculated for %s", id)
+	}
+	policy := ep.Ingress
+	if d == model.Egress {
+		policy = ep.Egress
+	}
+	t := Walk(policy, p, s.graph)
+	return &t, nil
 }
 
 // ends resolves both ends in one family.
@@ -214,115 +221,4 @@ func (s *State) backends(key model.ServiceKey) string {
 		return "it has none"
 	}
 	return strings.Join(list[:min(len(list), 3)], ", ")
-}
-
-// ParseRequest reads SRC and DST:PORT/PROTO.
-func ParseRequest(src, dst string) (Request, error) {
-	r, err := ParseDestination(dst)
-	if err == nil && (src == "" || r.Dst == "") {
-		err = errors.New("source and destination are pods, namespace/name, or addresses; one is empty")
-	}
-	r.Src = src
-	return r, err
-}
-
-// ParseDestination reads DST:PORT/PROTO: "shop/db:5432/tcp", "[fd00::1]:53/udp", "10.0.0.1/icmp:8:0" or
-// "10.0.0.1/icmp", "shop/db/47". The protocol defaults to tcp; protocols without ports take no port.
-func ParseDestination(text string) (Request, error) {
-	r := Request{Protocol: model.ProtoTCP}
-	rest := text
-	if i := protoAt(rest); i >= 0 {
-		if err := r.setProtocol(rest[i+1:]); err != nil {
-			return r, fmt.Errorf("%q: %w", text, err)
-		}
-		rest = rest[:i]
-	}
-	if !model.HasPorts(r.Protocol) {
-		r.Dst = rest
-		return r, nil
-	}
-	i := strings.LastIndexByte(rest, ':')
-	if i < 0 || strings.HasSuffix(rest, "]") {
-		return r, fmt.Errorf("%q: want DST:PORT/PROTO, as in shop/db:5432/tcp", text)
-	}
-	port, err := strconv.ParseUint(rest[i+1:], 10, 16)
-	if err != nil {
-		return r, fmt.Errorf("%q: port %q is not a number from 0 to 65535", text, rest[i+1:])
-	}
-	r.Dst, r.Port = rest[:i], uint16(port)
-	return r, nil
-}
-
-// protoAt finds the slash before the protocol: the last one, if what follows is a protocol. Without a port before it,
-// "shop/db" must stay a pod.
-func protoAt(text string) int {
-	i := strings.LastIndexByte(text, '/')
-	if i < 0 {
-		return -1
-	}
-	name, _, _ := strings.Cut(text[i+1:], ":")
-	if _, err := protocolNumber(name); err == nil {
-		return i
-	}
-	if strings.ContainsAny(text[:i], ":/") && !strings.Contains(text[i+1:], ":") {
-		return i // not a protocol, and meant to be one: let it be reported
-	}
-	return -1
-}
-
-func protocolNumber(name string) (uint8, error) {
-	switch strings.ToLower(name) {
-	case "tcp":
-		return model.ProtoTCP, nil
-	case "udp":
-		return model.ProtoUDP, nil
-	case "sctp":
-		return model.ProtoSCTP, nil
-	case "icmp":
-		return model.ProtoICMP, nil
-	case "icmpv6":
-		return model.ProtoICMPv6, nil
-	case "udplite":
-		return model.ProtoUDPLite, nil
-	}
-	n, err := strconv.ParseUint(name, 10, 8)
-	if err != nil || n == 0 {
-		return 0, errors.New("protocol is tcp, udp, sctp, icmp, icmpv6, udplite or a number from 1 to 255")
-	}
-	return uint8(n), nil
-}
-
-func (r *Request) setProtocol(text string) error {
-	name, icmp, hasICMP := strings.Cut(text, ":")
-	n, err := protocolNumber(name)
-	if err != nil {
-		return err
-	}
-	r.Protocol = n
-	r.IPv6 = n == model.ProtoICMPv6
-	switch {
-	case n == model.ProtoICMP:
-		r.ICMPType = 8
-	case n == model.ProtoICMPv6:
-		r.ICMPType = 128
-	case hasICMP:
-		return fmt.Errorf("%s has no type and code", name)
-	}
-	if !hasICMP {
-		return nil
-	}
-	typ, code, hasCode := strings.Cut(icmp, ":")
-	t, err := strconv.ParseUint(typ, 10, 8)
-	if err != nil {
-		return fmt.Errorf("ICMP type %q is not a number from 0 to 255", typ)
-	}
-	r.ICMPType = uint8(t)
-	if hasCode {
-		c, err := strconv.ParseUint(code, 10, 8)
-		if err != nil {
-			return fmt.Errorf("ICMP code %q is not a number from 0 to 255", code)
-		}
-		r.ICMPCode = uint8(c)
-	}
-	return nil
 }

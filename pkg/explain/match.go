@@ -27,11 +27,8 @@ func mismatch(r *model.MatchRule, p model.Packet, sets Sets) string {
 	if r.IPVersion != 0 && r.IPVersion != family {
 		return fmt.Sprintf("is for IPv%d", r.IPVersion)
 	}
-	if r.Protocol != nil && *r.Protocol != p.Protocol {
-		return "protocol is not " + ProtocolName(*r.Protocol)
-	}
-	if r.NotProtocol != nil && *r.NotProtocol == p.Protocol {
-		return "protocol is " + ProtocolName(p.Protocol)
+	if why := protocolMismatch(r, p, family); why != "" {
+		return why
 	}
 	if why := icmpMismatch(r, p); why != "" {
 		return why
@@ -40,6 +37,19 @@ func mismatch(r *model.MatchRule, p model.Packet, sets Sets) string {
 		return why
 	}
 	return sideMismatch("destination", &r.Destination, p, p.Dst, p.DstPort, sets)
+}
+
+// protocolMismatch: protocol ICMP implies IPv4 and ICMPv6 IPv6; notProtocol is about the number alone.
+func protocolMismatch(r *model.MatchRule, p model.Packet, family uint8) string {
+	switch {
+	case r.Protocol != nil && *r.Protocol != p.Protocol:
+		return "protocol is not " + ProtocolName(*r.Protocol)
+	case r.Protocol != nil && (*r.Protocol == model.ProtoICMP && family != 4 || *r.Protocol == model.ProtoICMPv6 && family != 6):
+		return fmt.Sprintf("%s is not the ICMP of IPv%d", ProtocolName(*r.Protocol), family)
+	case r.NotProtocol != nil && *r.NotProtocol == p.Protocol:
+		return "protocol is " + ProtocolName(p.Protocol) + ", which is excluded"
+	}
+	return ""
 }
 
 func icmpMismatch(r *model.MatchRule, p model.Packet) string {
