@@ -4,7 +4,8 @@
 //
 //   - maps.go, dir.go, programs.go: the pinned directory, opening it, loading programs over it
 //   - table.go: Table, over hashes, tries and arrays; read.go: reading whole maps
-//   - slots.go, inner.go, grace.go: compiled policies and when their place may be used again
+//   - slots.go, slot.go, inner.go: compiled policies; grace.go: when their place may be used again; trim.go: giving
+//     memory back; verify.go: whether somebody else has changed them
 //   - generations.go: policy generations that are never used twice
 //   - endpoints.go: the mapped array of endpoints; flip.go: the one store that publishes
 //   - flows.go, counters.go, events.go: what the programs write

@@ -37,10 +37,12 @@ func (s *Slots) PatchRow(slot, class uint32, row uint16) error {
 	if err := rows.Lookup(&index, &value); err != nil {
 		return fmt.Errorf("read the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
 	}
+	before := value.Cell[class%classesPerValue]
 	value.Cell[class%classesPerValue] = row
 	if err := rows.Update(&index, &value, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("write the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
 	}
+	s.places[slot].sum.parts[partRows] += rowSum(class, row) - rowSum(class, before)
 	return nil
 }
 

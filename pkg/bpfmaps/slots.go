@@ -34,6 +34,8 @@ type place struct {
 	state    state
 	shape    bpf.Slot
 	capacity [parts]uint32 // entries of the inner arrays; 0: none
+	sizes    [parts]uint32 // of what was published
+	sum      checksum
 }
 
 type state uint8
@@ -124,7 +126,9 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 			errs[i] = writeShape(s.slots, chosen[i], contents[i].Shape)
 		}
 		if errs[i] == nil {
-			s.places[chosen[i]].shape = contents[i].Shape
+			at := &s.places[chosen[i]]
+			at.shape, at.sizes = contents[i].Shape, contents[i].sizes()
+			at.sum = sumOf(&contents[i], at.sizes)
 			continue
 		}
 		if chosen[i] != 0 {

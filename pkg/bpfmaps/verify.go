@@ -1,0 +1,77 @@
+package bpfmaps
+
+import (
+	"errors"
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// Sums of what was published tell whether somebody else has changed a slot, without keeping a copy of it.
+
+// seed makes the sums of this process.
+var seed = maphash.MakeSeed()
+
+// checksum is what a slot should hold: its shape, and a checksum of each part.
+type checksum struct {
+	known bool // false: an earlier agent published it
+	shape bpf.Slot
+	parts [parts]uint64
+}
+
+// sumOf sums a content, or what was read back of it: of arrays it takes as much as n says, which headroom is not part
+// of. Rows are summed cell by cell, so that one can be added to the sum.
+func sumOf(c *SlotContent, n [parts]uint32) checksum {
+	s := checksum{known: true, shape: c.Shape}
+	s.parts[partRules] = hashOf(c.Rules, n[partRules])
+	s.parts[partL4] = hashOf(c.L4, n[partL4])
+	s.parts[partRowBlk] = hashOf(c.RowBlk, n[partRowBlk])
+	s.parts[partCells] = hashOf(c.Cells, n[partCells])
+	s.parts[partOutcomes] = hashOf(c.Outcomes, n[partOutcomes])
+	for i := range c.Rows {
+		for j, row := range c.Rows[i].Cell {
+			s.parts[partRows] += rowSum(uint32(i)*classesPerValue+uint32(j), row)
+		}
+	}
+	return s
+}
+
+// hashOf hashes the first n values; fewer are another value.
+func hashOf[V any](values []V, n uint32) uint64 {
+	if uint32(len(values)) < n || n == 0 {
+		return uint64(len(values)) - uint64(n)
+	}
+	return maphash.Bytes(seed, unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), uintptr(n)*unsafe.Sizeof(values[0])))
+}
+
+// rowSum is what a class's row adds to the sum; nothing if it has none.
+func rowSum(class uint32, row uint16) uint64 {
+	if row == 0 {
+		return 0
+	}
+	return maphash.Comparable(seed, uint64(class)<<16|uint64(row))
+}
+
+// Altered reads all live slots that this process has published and returns those in which somebody else has changed
+// something: publish their tables anew. Slots that cannot be read, because an array is gone, are among them.
+func (s *Slots) Altered(m *Maps) ([]uint32, error) {
+	var altered []uint32
+	var errs []error
+	for _, slot := range s.Live() {
+		want := s.places[slot].sum
+		if !want.known {
+			continue
+		}
+		got, err := m.ReadSlot(slot)
+		if err != nil {
+			errs = append(errs, err)
+			altered = append(altered, slot)
+			continue
+		}
+		if sumOf(&got, s.places[slot].sizes) != want {
+			altered = append(altered, slot)
+		}
+	}
+	return altered, errors.Join(errs...)
+}
