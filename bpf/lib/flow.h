@@ -196,7 +196,9 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	/* It is about a packet that this pod sent, or that it received. */
 	if (!same_addr(hook == TO_POD ? quoted.src : quoted.dst, hook == TO_POD ? p->t.dst : p->t.src))
 		return -DROP_BAD_HEADER;
-	if (hook == TO_POD && skb->ingress_ifindex == 0)
+	if (hook == TO_POD && (skb->ingress_ifindex == 0 || skb->ingress_ifindex == ep->ifindex))
+		return PASS; /* from this node, or from the pod itself (D-16) */
+	if (hook == FROM_POD && owns(ep, &p->t, true))
 		return PASS;
 	e = ct_find(&quoted);
 	if (e && !(e->state & CT_REVOKED)) {

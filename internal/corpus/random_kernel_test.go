@@ -2,7 +2,6 @@ package corpus_test
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,7 +17,6 @@ func TestRandomModelsInKernel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		updates := corpus.DrawModel(t)
 		probes := corpus.DrawProbes(t, updates)
-		probes = slices.DeleteFunc(probes, errorToSelf)
 		probes = every(probes, len(probes)/200+1)
 		err := corpus.Agree(engines, updates, probes)
 		var d *corpus.Disagreement
@@ -35,12 +33,6 @@ func TestRandomModelsInKernel(t *testing.T) {
 		pairs += len(probes)
 	})
 	t.Logf("%d policy-packet pairs", pairs)
-}
-
-// errorToSelf is the one known difference: icmp_error in bpf/lib/flow.h asks policy about an ICMP error of a pod to
-// itself that belongs to no flow, against D-16.
-func errorToSelf(p corpus.Probe) bool {
-	return p.Packet.Src == p.Packet.Dst && (p.Packet.Protocol == model.ProtoICMP || p.Packet.Protocol == model.ProtoICMPv6)
 }
 
 // every returns one in n.
