@@ -98,11 +98,27 @@ func (c *Classes) set(num uint32) *setState {
 	return s
 }
 
-// Add makes the prefix, which must be masked, a member of the set.
+// node returns the prefix's node and the index of its tree. If there is none it is made, or ok is false.
+func (c *Classes) node(p netip.Prefix, insert bool) (f int, i uint32, ok bool) {
+	if !p.IsValid() {
+		return 0, 0, false
+	}
+	f = treeOf(p.Addr())
+	k, length := keyOf(p.Addr()).mask(uint8(p.Bits())), uint8(p.Bits())
+	if insert {
+		return f, c.trees[f].insert(k, length), true
+	}
+	i, ok = c.trees[f].find(k, length)
+	return f, i, ok
+}
+
+// Add makes the prefix a member of the set. Here and elsewhere an invalid prefix changes nothing.
 func (c *Classes) Add(p netip.Prefix, set uint32) {
-	f := treeOf(p.Addr())
+	f, i, ok := c.node(p, true)
+	if !ok {
+		return
+	}
 	t := c.trees[f]
-	i := t.insert(keyOf(p.Addr()), uint8(p.Bits()))
 	if own := c.lists.with(t.nodes[i].own, set); own != t.nodes[i].own {
 		t.nodes[i].own = own
 		c.set(set).members++
@@ -112,9 +128,8 @@ func (c *Classes) Add(p netip.Prefix, set uint32) {
 
 // Remove takes the prefix out of the set.
 func (c *Classes) Remove(p netip.Prefix, set uint32) {
-	f := treeOf(p.Addr())
+	f, i, ok := c.node(p, false)
 	t := c.trees[f]
-	i, ok := t.find(keyOf(p.Addr()), uint8(p.Bits()))
 	if !ok || !c.lists.has(t.nodes[i].own, set) {
 		return
 	}
@@ -140,15 +155,11 @@ func (c *Classes) changed(f int, i, set uint32) {
 
 // mark sets or clears marks of a prefix.
 func (c *Classes) mark(p netip.Prefix, m marks, on bool) {
-	f := treeOf(p.Addr())
-	t := c.trees[f]
-	i, ok := t.find(keyOf(p.Addr()), uint8(p.Bits()))
+	f, i, ok := c.node(p, on)
 	if !ok {
-		if !on {
-			return
-		}
-		i = t.insert(keyOf(p.Addr()), uint8(p.Bits()))
+		return
 	}
+	t := c.trees[f]
 	was := t.nodes[i].marks
 	if on {
 		t.nodes[i].marks |= m
@@ -165,10 +176,10 @@ func (c *Classes) mark(p netip.Prefix, m marks, on bool) {
 func (c *Classes) Own(p netip.Prefix, owner model.EndpointID) {
 	c.mark(p, markEndpoint, true)
 	c.owners[p] = owner
-	t := c.trees[treeOf(p.Addr())]
-	i, _ := t.find(keyOf(p.Addr()), uint8(p.Bits()))
-	t.nodes[i].state |= nodeTouched
-	t.dirty(i)
+	if f, i, ok := c.node(p, false); ok {
+		c.trees[f].nodes[i].state |= nodeTouched
+		c.trees[f].dirty(i)
+	}
 }
 
 // Disown says that an address belongs to no local endpoint any more.

@@ -89,6 +89,18 @@ func (l *setLists) edit(e edit) listID {
 	return to
 }
 
+// minus returns the list without any of the sets, which ascend.
+func (l *setLists) minus(id listID, sets []uint32) listID {
+	in := func(s uint32) bool {
+		_, found := slices.BinarySearch(sets, s)
+		return found
+	}
+	if !slices.ContainsFunc(l.lists[id], in) {
+		return id
+	}
+	return l.intern(slices.DeleteFunc(slices.Clone(l.lists[id]), in))
+}
+
 // union returns the list of all sets in either list.
 func (l *setLists) union(a, b listID) listID {
 	if a == b || b == 0 {

@@ -51,6 +51,7 @@ func (c *Classes) scan(sets []uint32, forget bool) {
 	if len(sets) == 0 {
 		return
 	}
+	slices.Sort(sets)
 	left := map[listID]listID{} // a list -> without the sets
 	for f, t := range c.trees {
 		for i := range t.nodes {
@@ -60,10 +61,7 @@ func (c *Classes) scan(sets []uint32, forget bool) {
 			}
 			to, ok := left[n.own]
 			if !ok {
-				to = n.own
-				for _, s := range sets {
-					to = c.lists.without(to, s)
-				}
+				to = c.lists.minus(n.own, sets)
 				left[n.own] = to
 			}
 			if to == n.own {
@@ -104,6 +102,7 @@ func (c *Classes) differ(a, b uint32, sets []uint32) bool {
 func (c *Classes) adopt(classes []Class, addrs []AddrChange) {
 	families := map[uint32]int{}
 	var taken []uint32
+	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a AddrChange) bool { return !a.Prefix.IsValid() })
 	for _, a := range addrs {
 		families[a.Class] = treeOf(a.Prefix.Addr())
 		if a.Class >= 2 {
@@ -126,9 +125,8 @@ func (c *Classes) adopt(classes []Class, addrs []AddrChange) {
 	}
 	c.ids.claim(taken)
 	for _, a := range addrs {
-		f := treeOf(a.Prefix.Addr())
-		t := c.trees[f]
-		n := &t.nodes[t.insert(keyOf(a.Prefix.Addr()), uint8(a.Prefix.Bits()))]
+		f, i, _ := c.node(a.Prefix, true)
+		n := &c.trees[f].nodes[i]
 		n.class, n.flags = a.Class, uint8(a.Flags)
 		n.state |= nodePresent
 		if a.Class >= uint32(len(c.byID)) || !c.byID[a.Class].used { // a class without sets, to be left
@@ -141,12 +139,11 @@ func (c *Classes) adopt(classes []Class, addrs []AddrChange) {
 
 // keep makes an adopted prefix a member of those of its class's sets that are going, and has it looked at.
 func (c *Classes) keep(p netip.Prefix, going map[uint32]bool) {
-	f := treeOf(p.Addr())
-	t := c.trees[f]
-	i, ok := t.find(keyOf(p.Addr()), uint8(p.Bits()))
+	f, i, ok := c.node(p, false)
 	if !ok {
 		return
 	}
+	t := c.trees[f]
 	n := &t.nodes[i]
 	for _, set := range c.lists.sets(c.byID[n.class].list) {
 		if going[set] {

@@ -30,6 +30,8 @@ type Compiler struct {
 	oldRules map[oldRule]uint32 // found in the kernel at the start; numbers of rules not asked for yet
 	oldAddrs []netip.Prefix     // found in the kernel at the start, not looked at yet
 
+	lostTables []TableID // in the kernel at the start, but unknown: to be dropped by the first plan
+
 	endpoints map[model.EndpointID]*endpoint
 	stale     map[model.EndpointID]bool // their programs may have to change
 	claims    map[netip.Prefix][]model.EndpointID
@@ -88,6 +90,9 @@ func New(o Options, from *Snapshot) *Compiler {
 func (c *Compiler) HostAddrs(addrs []netip.Addr) {
 	c.newHosts = nil
 	for _, a := range addrs {
+		if !a.IsValid() {
+			continue
+		}
 		a = a.Unmap().WithZone("")
 		c.newHosts = append(c.newHosts, netip.PrefixFrom(a, a.BitLen()))
 	}

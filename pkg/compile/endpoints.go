@@ -85,7 +85,9 @@ func (c *Compiler) claim(e *endpoint, was *model.EndpointPolicy) {
 func singles(addrs []netip.Addr) []netip.Prefix {
 	var all []netip.Prefix
 	for _, a := range addrs {
-		all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		if a.IsValid() {
+			all = append(all, netip.PrefixFrom(a.WithZone(""), a.BitLen()))
+		}
 	}
 	return all
 }

@@ -28,6 +28,9 @@ func (c *Compiler) localOf(e *model.EndpointPolicy) *localAddrs {
 		return l
 	}
 	for _, a := range e.Addrs {
+		if !a.IsValid() {
+			continue
+		}
 		if t := treeOf(a); !l.addrs[t].IsValid() {
 			l.addrs[t] = a
 			l.sets[t] = c.classes.Members(a)

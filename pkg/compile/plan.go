@@ -272,7 +272,10 @@ func (p *planner) drop() {
 			p.DropTables = append(p.DropTables, prog.table.ID)
 		}
 	}
+	p.DropTables = append(p.DropTables, p.c.lostTables...)
+	p.c.lostTables = nil
 	slices.Sort(p.DropTables)
+	p.DropTables = slices.Compact(p.DropTables)
 	p.DropClasses = p.c.classes.Drop()
 	p.DropRules = p.c.rules.settle()
 	p.c.sets.settle()

@@ -225,6 +225,21 @@ func TestAnEndpointThatLeftDuringARestartIsUnbound(t *testing.T) {
 	}
 }
 
+func TestATableThatCannotBeReadBackIsReplaced(t *testing.T) {
+	k, s := newKernel(), restartCluster()
+	carryOut(k, New(Options{}, nil).Update(s.changes(nil)))
+	snap := k.snapshot(false)
+	snap.Tables = slices.DeleteFunc(snap.Tables, func(t SnapshotTable) bool { return t.Direction == model.Ingress })
+	p := New(Options{}, snap).Update(s.changes(nil))
+	if len(p.Bind) != 1 || len(p.Tables) != 1 || len(p.DropTables) != 1 {
+		t.Errorf("bound %v, new tables %v, dropped %v; want one of each", p.Bind, p.Tables, p.DropTables)
+	}
+	carryOut(k, p)
+	if err := k.garbage(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNamesThatDoNotFitAreCutButStayDistinct(t *testing.T) {
 	a, b := NameText(strings.Repeat("x", 300)), NameText(strings.Repeat("x", 301))
 	if len(a) != 255 || len(b) != 255 || a == b {

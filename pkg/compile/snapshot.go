@@ -20,7 +20,8 @@ type Snapshot struct {
 	Classes []Class           // Family is not used: it is that of the class's addresses
 	// Addrs are all address entries: prefix, class and flags.
 	Addrs []AddrChange
-	// Tables are those that endpoints are bound to. Their ids are the dataplane's choice, from 1.
+	// Tables are those that endpoints are bound to. Their ids are the dataplane's choice, from 1. An endpoint bound to
+	// one that is not here, because it could not be read, is bound anew or unbound by the first plan.
 	Tables    []SnapshotTable
 	Endpoints []SnapshotEndpoint
 }
@@ -106,9 +107,17 @@ func (c *Compiler) adopt(s *Snapshot) {
 	}
 	tables := map[TableID]*program{}
 	for _, t := range s.Tables {
-		tables[t.ID] = c.adoptTable(t, rules)
+		if len(t.Rules) > 0 {
+			tables[t.ID] = c.adoptTable(t, rules)
+		}
 	}
 	for _, e := range s.Endpoints {
+		for _, id := range []TableID{e.Ingress, e.Egress} {
+			c.lastID = max(c.lastID, id)
+			if id != 0 && tables[id] == nil { // it could not be read
+				c.lostTables = append(c.lostTables, id)
+			}
+		}
 		c.endpoints[e.ID] = &endpoint{
 			id:    e.ID,
 			as:    &model.EndpointPolicy{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs},
