@@ -7,7 +7,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/margay-project/margay/internal/corpus"
-	"github.com/margay-project/margay/pkg/model"
 )
 
 // TestRandomModelsInKernel asks the BPF programs. They are given a part of the packets: each is a system call.
