@@ -70,32 +70,20 @@ func icmpMismatch(r *model.MatchRule, p model.Packet) string {
 }
 
 func sideMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) string {
-	text := func(id model.SetID) string {
-		if t, ok := sets.SetText(id); ok {
-			return t
-		}
-		return string(id)
-	}
 	for _, id := range s.In {
 		if !sets.SetContains(id, addr) {
-			return fmt.Sprintf("%s %s is not in {%s}", name, addr, text(id))
+			return fmt.Sprintf("%s %s is not in {%s}", name, addr, setText(id, sets))
 		}
 	}
 	for _, id := range s.NotIn {
 		if sets.SetContains(id, addr) {
-			return fmt.Sprintf("%s %s is in {%s}, which is excluded", name, addr, text(id))
+			return fmt.Sprintf("%s %s is in {%s}, which is excluded", name, addr, setText(id, sets))
 		}
 	}
 	if why := netsMismatch(name, s, addr); why != "" {
 		return why
 	}
-	if s.Ports != nil && !portMatches(s.Ports, p, addr, port, sets) {
-		return fmt.Sprintf("%s port %d is not among %s", name, port, portsText(s.Ports))
-	}
-	if s.NotPorts != nil && portMatches(s.NotPorts, p, addr, port, sets) {
-		return fmt.Sprintf("%s port %d is excluded by %s", name, port, portsText(s.NotPorts))
-	}
-	return ""
+	return portsMismatch(name, s, p, addr, port, sets)
 }
 
 // netsMismatch reads CIDR lists as D-9 does: a list without an entry of the packet's family matches nothing of it.
@@ -103,7 +91,7 @@ func netsMismatch(name string, s *model.Side, addr netip.Addr) string {
 	ofFamily := func(n netip.Prefix) bool { return n.Addr().Is4() == addr.Is4() }
 	contains := func(n netip.Prefix) bool { return n.Contains(addr) }
 	if len(s.Nets) > 0 && !slices.ContainsFunc(s.Nets, contains) {
-		return fmt.Sprintf("%s %s is not in %v", name, addr, s.Nets)
+		return fmt.Sprintf("%s %s is not in %s", name, addr, netsText(s.Nets))
 	}
 	if len(s.NotNets) > 0 && !slices.ContainsFunc(s.NotNets, ofFamily) {
 		return fmt.Sprintf("%s excludes only networks of the other family, so the rule is not for this one", name)
@@ -131,7 +119,28 @@ func portMatches(m *model.PortMatch, p model.Packet, addr netip.Addr, port uint1
 	return false
 }
 
-func portsText(m *model.PortMatch) string {
+func portsMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) string {
+	if s.Ports != nil && !portMatches(s.Ports, p, addr, port, sets) {
+		switch {
+		case len(s.Ports.Ranges)+len(s.Ports.Named) == 0:
+			return fmt.Sprintf("the %s port is given by name, and no pod it could mean has a port of that name", name)
+		case !model.HasPorts(p.Protocol):
+			return fmt.Sprintf("%s has no ports, and the rule wants %s port %s", ProtocolName(p.Protocol), name, portsText(s.Ports, sets))
+		case len(s.Ports.Named) > 0:
+			return fmt.Sprintf("%s %s port %d/%s is not among %s", name, addr, port, ProtocolName(p.Protocol), portsText(s.Ports, sets))
+		}
+		return fmt.Sprintf("%s port %d is not among %s", name, port, portsText(s.Ports, sets))
+	}
+	if s.NotPorts != nil && portMatches(s.NotPorts, p, addr, port, sets) {
+		return fmt.Sprintf("%s port %d is excluded by %s", name, port, portsText(s.NotPorts, sets))
+	}
+	return ""
+}
+
+// most is how many entries of a list a reason names.
+const most = 6
+
+func portsText(m *model.PortMatch, sets Sets) string {
 	var parts []string
 	for _, r := range m.Ranges {
 		if r.Lo == r.Hi {
@@ -141,12 +150,31 @@ func portsText(m *model.PortMatch) string {
 		}
 	}
 	for _, n := range m.Named {
-		parts = append(parts, fmt.Sprintf("%d/%s of some pods", n.Port, ProtocolName(n.Protocol)))
+		parts = append(parts, fmt.Sprintf("%d/%s of {%s}", n.Port, ProtocolName(n.Protocol), setText(n.Set, sets)))
 	}
-	if len(parts) == 0 {
-		return "the named ports, which no pod has"
+	return shortened(parts)
+}
+
+func netsText(nets []netip.Prefix) string {
+	var parts []string
+	for _, n := range nets {
+		parts = append(parts, n.String())
+	}
+	return shortened(parts)
+}
+
+func shortened(parts []string) string {
+	if len(parts) > most {
+		parts = append(parts[:most:most], fmt.Sprintf("%d more", len(parts)-most))
 	}
 	return strings.Join(parts, ", ")
+}
+
+func setText(id model.SetID, sets Sets) string {
+	if t, ok := sets.SetText(id); ok {
+		return t
+	}
+	return string(id)
 }
 
 // ProtocolName is the name policy has for an IP protocol, in lower case, or its number.
