@@ -196,6 +196,28 @@ func TestEveryPrefixOfStoresIsSafe(t *testing.T) {
 	})
 }
 
+func TestEveryFieldCanChangeAlone(t *testing.T) {
+	for _, a := range []bpf.Endpoint{endpoint(3), {Ifindex: 3}} {
+		for word := wordFlags; word < endWord; word++ {
+			for _, value := range []uint32{0, 1, 77} {
+				b := a
+				wordsOf(&b)[word] = value
+				for _, step := range [][2]bpf.Endpoint{{a, b}, {b, a}} {
+					got := step[0]
+					carryOut(&got, alteration(step[0], step[1]))
+					if got != step[1] {
+						t.Errorf("word %d: from %+v got %+v, want %+v", word, step[0], got, step[1])
+					}
+					carryOut(&got, removal(got))
+					if got != (bpf.Endpoint{}) {
+						t.Errorf("word %d: removed, left %+v", word, got)
+					}
+				}
+			}
+		}
+	}
+}
+
 func checkBetween(t *rapid.T, when string, old, want, p bpf.Endpoint) {
 	if p.Flags&^(old.Flags|want.Flags) != 0 || old.Flags&want.Flags&^p.Flags != 0 {
 		t.Fatalf("%s: flags %d between %d and %d", when, p.Flags, old.Flags, want.Flags)

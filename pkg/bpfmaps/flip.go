@@ -120,13 +120,11 @@ func details(old, ep bpf.Endpoint) []store {
 			stores = append(stores, store{word: i, value: uint64(to[i])})
 		}
 	}
-	switch {
-	case len(stores) > 0 && from[wordPeer] != 0:
+	off := from[wordPeer] != 0 && (len(stores) > 0 || from[wordPeer] != to[wordPeer])
+	if off {
 		stores = append([]store{{word: wordPeer}}, stores...)
-	case from[wordPeer] == to[wordPeer]:
-		return stores
 	}
-	if to[wordPeer] != 0 {
+	if to[wordPeer] != 0 && (off || from[wordPeer] == 0) {
 		stores = append(stores, store{word: wordPeer, value: uint64(to[wordPeer])})
 	}
 	return stores

@@ -26,6 +26,8 @@ type Slots struct {
 	outer    [parts]*ebpf.Map
 	template [parts]*ebpf.MapSpec
 	places   []place
+	touched  []uint32 // slots that have been chosen ever; the others never had arrays
+	fresh    []uint32 // the others; the last one is next
 	grace    grace
 	rows     map[uint32]*ebpf.Map // of live slots that had rows added
 }
@@ -76,11 +78,13 @@ func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
 // adopt finds the inner arrays of all slots that have been used. A slot without a shape never was, or its agent died
 // while filling it; arrays it may have are replaced when it is used.
 func (s *Slots) adopt() error {
-	for slot := uint32(1); int(slot) < len(s.places); slot++ {
+	for slot := uint32(len(s.places)) - 1; slot > 0; slot-- {
 		at := &s.places[slot]
-		if at.shape == (bpf.Slot{}) {
+		if at.shape == (bpf.Slot{}) && at.state == idle {
+			s.fresh = append(s.fresh, slot)
 			continue
 		}
+		s.touched = append(s.touched, slot)
 		for p := range parts {
 			inner, err := openInner(s.outer[p], p, slot)
 			if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -226,10 +230,10 @@ func (s *Slots) free(slots []uint32) {
 // none. One that is far too large is none: it would keep memory from whoever needs it.
 func (s *Slots) bestFit(in state, need [parts]uint32) uint32 {
 	best, least := uint32(0), ^uint64(0)
-	for slot := 1; slot < len(s.places); slot++ {
+	for _, slot := range s.touched {
 		if at := &s.places[slot]; at.state == in && at.holds(need) {
 			if bytes := s.bytes(at.capacity); bytes < least {
-				best, least = uint32(slot), bytes
+				best, least = slot, bytes
 			}
 		}
 	}
@@ -241,7 +245,7 @@ func (s *Slots) bestFit(in state, need [parts]uint32) uint32 {
 
 func (s *Slots) fitting(in state, need [parts]uint32) int {
 	n := 0
-	for slot := 1; slot < len(s.places); slot++ {
+	for _, slot := range s.touched {
 		if at := &s.places[slot]; at.state == in && at.holds(need) {
 			n++
 		}
@@ -264,19 +268,24 @@ func (at *place) holds(need [parts]uint32) bool {
 // anyIdle is an idle slot: an empty one, or one with arrays if there are none, or if a quarter of all arrays lie idle.
 func (s *Slots) anyIdle() uint32 {
 	empty, filled, idleFilled, inUse := uint32(0), uint32(0), 0, 0
-	for slot := len(s.places) - 1; slot > 0; slot-- {
+	for _, slot := range s.touched {
 		switch at := &s.places[slot]; {
 		case at.state != idle:
 			inUse++
 		case at.capacity == [parts]uint32{}:
-			empty = uint32(slot)
+			empty = slot
 		default:
-			filled = uint32(slot)
+			filled = slot
 			idleFilled++
 		}
 	}
-	if filled != 0 && (empty == 0 || idleFilled > 8+inUse/4) {
+	last := len(s.fresh) - 1
+	switch {
+	case filled != 0 && (empty == 0 && last < 0 || idleFilled > 8+inUse/4):
 		return filled
+	case empty == 0 && last >= 0:
+		empty = s.fresh[last]
+		s.fresh, s.touched = s.fresh[:last], append(s.touched, empty)
 	}
 	return empty
 }
