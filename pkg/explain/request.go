@@ -3,6 +3,7 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,9 @@ func ParseDestination(text string) (Request, error) {
 	}
 	if !model.HasPorts(r.Protocol) {
 		r.Dst = rest
+		if _, err := netip.ParseAddr(strings.Trim(rest, "[]")); err != nil && strings.Contains(rest, ":") {
+			return r, fmt.Errorf("%q: %s has no ports; want DST/PROTO, as in shop/db/icmp", text, ProtocolName(r.Protocol))
+		}
 		return r, nil
 	}
 	i := strings.LastIndexByte(rest, ':')

@@ -1,0 +1,222 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+const shop = `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {addresses: [{type: InternalIP, address: 192.168.0.1}, {type: InternalIP, address: "fd00:192::1"}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: default}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+spec: {nodeName: n2, containers: [{name: c}]}
+status: {podIPs: [{ip: 10.0.0.2}, {ip: "fd00::2"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: old, namespace: default}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {podIPs: [{ip: 10.0.0.3}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: proxy, namespace: shop}
+spec: {nodeName: n1, hostNetwork: true, containers: [{name: c}]}
+status: {podIPs: [{ip: 192.168.0.1}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], ports: [{port: 5432}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: idle, namespace: shop}
+spec: {clusterIP: 10.96.0.8, clusterIPs: [10.96.0.8], ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.2]}]
+ports: [{port: 5432, protocol: TCP}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 5432}]}]
+`
+
+func state(t *testing.T) *explain.State {
+	t.Helper()
+	var updates []model.Update
+	for _, doc := range validate.Parse("shop.yaml", []byte(shop)) {
+		if len(doc.Problems) > 0 {
+			t.Fatal(doc.Problems)
+		}
+		updates = append(updates, doc.Updates...)
+	}
+	return explain.NewState(updates)
+}
+
+func TestEndsAreNamesOrAddressesOfOneFamily(t *testing.T) {
+	s := state(t)
+	for _, test := range []struct {
+		name, src, dst  string
+		v6              bool
+		wantSrc, wantTo string
+		allow           bool
+		egress, ingress bool   // judged
+		note            string // part of it
+	}{
+		{"pod to pod", "shop/web", "shop/db:5432", false, "shop/web (10.0.0.1)", "shop/db (10.0.0.2)", true, true, true, ""},
+		{"pod to pod, other port", "shop/web", "shop/db:5433", false, "shop/web (10.0.0.1)", "shop/db (10.0.0.2)", false, true, true, ""},
+		{"pod to pod over IPv6", "shop/web", "shop/db:5432", true, "shop/web (fd00::1)", "shop/db (fd00::2)", true, true, true, ""},
+		{"namespace default", "old", "shop/web:80", false, "default/old (10.0.0.3)", "shop/web (10.0.0.1)", true, true, true, ""},
+		{"IPv6 asked of one that has none", "old", "shop/web:80", true, "default/old (10.0.0.3)", "shop/web (10.0.0.1)", true, true, true, ""},
+		{"by address", "10.0.0.1", "10.0.0.2:5432", false, "shop/web (10.0.0.1)", "shop/db (10.0.0.2)", true, true, true, ""},
+		{"by IPv6 address", "[fd00::1]", "[fd00::2]:5432", false, "shop/web (fd00::1)", "shop/db (fd00::2)", true, true, true, ""},
+		{"address decides the family", "shop/web", "[fd00::2]:5432", false, "shop/web (fd00::1)", "shop/db (fd00::2)", true, true, true, ""},
+		{"mapped address", "::ffff:10.0.0.1", "shop/db:5432", false, "shop/web (10.0.0.1)", "shop/db (10.0.0.2)", true, true, true, ""},
+		{"outside to pod", "203.0.113.1", "shop/db:5432", false, "203.0.113.1", "shop/db (10.0.0.2)", false, false, true, "the source is no pod"},
+		{"pod to outside", "shop/db", "203.0.113.1:443", false, "shop/db (10.0.0.2)", "203.0.113.1", true, true, false, "the destination is no pod"},
+		{"own node to pod", "192.168.0.2", "shop/db:1", false, "node n2 (192.168.0.2)", "shop/db (10.0.0.2)", true, false, false, "its own pods"},
+		{"other node to pod", "192.168.0.1", "shop/db:1", false, "node n1 (192.168.0.1)", "shop/db (10.0.0.2)", false, false, true, "the source is no pod"},
+		{"pod to own node", "shop/web", "192.168.0.1:10250", false, "shop/web (10.0.0.1)", "node n1 (192.168.0.1)", true, true, false, "--default-endpoint-to-host-action"},
+		{"pod to other node", "shop/web", "192.168.0.2:10250", false, "shop/web (10.0.0.1)", "node n2 (192.168.0.2)", true, true, false, "the destination is no pod"},
+		{"pod to itself", "shop/db", "10.0.0.2:9999", false, "shop/db (10.0.0.2)", "shop/db (10.0.0.2)", true, false, false, "to itself"},
+		{"icmpv6 is IPv6", "shop/web", "shop/db/icmpv6", false, "shop/web (fd00::1)", "shop/db (fd00::2)", false, true, true, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := explain.ParseRequest(test.src, test.dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.IPv6 = r.IPv6 || test.v6
+			res, err := s.Explain(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			type answer struct {
+				Src, Dst               string
+				Allow, Egress, Ingress bool
+			}
+			got := answer{res.Src.String(), res.Dst.String(), res.Allow, res.Egress != nil, res.Ingress != nil}
+			if diff := cmp.Diff(answer{test.wantSrc, test.wantTo, test.allow, test.egress, test.ingress}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !strings.Contains(res.Note, test.note) || test.note == "" && res.Note != "" {
+				t.Errorf("note %q, want one about %q", res.Note, test.note)
+			}
+		})
+	}
+}
+
+func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
+	s := state(t)
+	for _, test := range []struct{ name, src, dst, want string }{
+		{"unknown pod", "shop/nope", "shop/db:80", "no pod shop/nope"},
+		{"host-network pod", "shop/proxy", "shop/db:80", "no pod shop/proxy with an address of its own"},
+		{"Service address", "shop/web", "10.96.0.9:5432", "10.96.0.9 is an address of Service shop/db: egress is judged on the backend kube-proxy picks; ask for a backend: 10.0.0.2:5432/tcp"},
+		{"Service without backends", "shop/web", "10.96.0.8:80", "it has none"},
+		{"no pod at all", "203.0.113.1", "203.0.113.2:80", "no policy judges this flow"},
+		{"no family in common", "old", "[fd00::2]:80", "no address family in common"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := explain.ParseRequest(test.src, test.dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := s.Explain(r)
+			if err == nil {
+				t.Fatalf("no error, but %+v", res)
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %q, want one with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestRequestsAreRead(t *testing.T) {
+	for _, test := range []struct {
+		dst  string
+		want explain.Request
+	}{
+		{"shop/db:5432", explain.Request{Dst: "shop/db", Port: 5432, Protocol: 6}},
+		{"shop/db:5432/tcp", explain.Request{Dst: "shop/db", Port: 5432, Protocol: 6}},
+		{"shop/db:53/UDP", explain.Request{Dst: "shop/db", Port: 53, Protocol: 17}},
+		{"db:53/udp", explain.Request{Dst: "db", Port: 53, Protocol: 17}},
+		{"10.0.0.1:9/sctp", explain.Request{Dst: "10.0.0.1", Port: 9, Protocol: 132}},
+		{"[fd00::1]:53/udp", explain.Request{Dst: "[fd00::1]", Port: 53, Protocol: 17}},
+		{"10.0.0.1/icmp", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 8}},
+		{"10.0.0.1/icmp:3:4", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 3, ICMPCode: 4}},
+		{"10.0.0.1/icmp:3", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 3}},
+		{"shop/db/icmpv6", explain.Request{Dst: "shop/db", Protocol: 58, ICMPType: 128, IPv6: true}},
+		{"shop/db/47", explain.Request{Dst: "shop/db", Protocol: 47}},
+		{"shop/db/udplite", explain.Request{Dst: "shop/db", Protocol: 136}},
+	} {
+		got, err := explain.ParseRequest("shop/web", test.dst)
+		test.want.Src = "shop/web"
+		if err != nil {
+			t.Errorf("%s: %v", test.dst, err)
+		} else if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.dst, diff)
+		}
+	}
+	for dst, want := range map[string]string{
+		"":                    "want DST:PORT/PROTO",
+		"shop/db":             "want DST:PORT/PROTO",
+		"[fd00::1]":           "want DST:PORT/PROTO",
+		"shop/db:99999":       "port",
+		"shop/db:http":        "port",
+		"shop/db:80/tpc":      "protocol is tcp",
+		"shop/db:80/0":        "protocol is tcp",
+		"shop/db:80/256":      "protocol is tcp",
+		"shop/db/icmp:300":    "ICMP type",
+		"shop/db/icmp:3:x":    "ICMP code",
+		"shop/db:80/tcp:8":    "no type and code",
+		"shop/db:80/icmp":     "icmp has no ports",
+		":80/tcp":             "one is empty",
+		"shop/db:80/tcp/more": "protocol is tcp",
+	} {
+		if r, err := explain.ParseRequest("shop/web", dst); err == nil {
+			t.Errorf("%q is read as %+v", dst, r)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %q, want one with %q", dst, err, want)
+		}
+	}
+}
