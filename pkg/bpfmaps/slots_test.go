@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/bpf"
@@ -231,108 +230,6 @@ func TestAFailedPublishNamesMapAndSlotAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
-	m, o := openMaps(t)
-	s := mustSlots(t, m)
-	interpreted := SlotContent{Shape: bpf.Slot{Rules: 2, Flags: bpf.SlotInterpret}, Rules: policyContent(2, 5).Rules}
-	slots := mustPublish(t, s, policyContent(20, 1), policyContent(30, 1000), interpreted)
-	mustFind := func(want ...uint32) {
-		t.Helper()
-		altered, err := s.Altered(m)
-		if err != nil || !slices.Equal(altered, want) {
-			t.Errorf("found %v (%v), want %v", altered, err, want)
-		}
-	}
-	if err := errors.Join(s.PatchRow(slots[0], 64, 3), s.PatchRow(slots[0], 64, 4), s.PatchRow(slots[1], 700, 1)); err != nil {
-		t.Fatal(err)
-	}
-	mustFind()
-	for p := range parts {
-		inner, err := openInner(s.outer[p], p, slots[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := make([]byte, inner.ValueSize())
-		if err := inner.Lookup(uint32(3), before); err != nil {
-			t.Fatal(err)
-		}
-		after := slices.Clone(before)
-		after[2]++
-		for _, step := range []struct {
-			value []byte
-			found []uint32
-		}{{after, slots[1:2]}, {before, nil}} {
-			if err := inner.Put(uint32(3), step.value); err != nil {
-				t.Fatal(err)
-			}
-			mustFind(step.found...)
-		}
-		inner.Close()
-	}
-	if err := m.Map(bpf.MargayMapSlots).Put(slots[2], &bpf.Slot{Rules: 1, Flags: bpf.SlotInterpret}); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Map(bpf.MargayMapL4).Delete(slots[0]); err != nil {
-		t.Fatal(err)
-	}
-	altered, err := s.Altered(m)
-	if err == nil || !slices.Equal(altered, []uint32{slots[0], slots[2]}) {
-		t.Errorf("found %v (%v), want the one without an array and the one of another shape", altered, err)
-	}
-	s.Close()
-	m.Close()
-	m = mustOpen(t, o)
-	s = mustSlots(t, m, slots...)
-	mustFind() // what an earlier agent published, this one cannot judge
-}
-
-func TestTrimFreesIdleSlotsAndNoOthers(t *testing.T) {
-	m, o := openMaps(t)
-	s := mustSlots(t, m)
-	var contents []SlotContent
-	for i := range 6 {
-		contents = append(contents, policyContent(1+i, uint32(1+i)))
-	}
-	slots := mustPublish(t, s, contents...)
-	for _, slot := range slots[2:] {
-		if err := s.Release(slot); err != nil {
-			t.Fatal(err)
-		}
-	}
-	freeReleased(t, s)
-	before := s.Usage()
-	if err := s.Trim(before.IdleBytes - 1); err != nil {
-		t.Fatal(err)
-	}
-	if u := s.Usage(); u.Idle != 3 || u.Live != 2 {
-		t.Errorf("the largest is to go: %+v", u)
-	}
-	if err := s.Trim(0); err != nil {
-		t.Fatal(err)
-	}
-	if u := s.Usage(); u.Idle != 0 || u.IdleBytes != 0 || u.Live != 2 || u.LiveBytes != before.LiveBytes {
-		t.Errorf("after all: %+v, before %+v", u, before)
-	}
-	// What the emptied slots share is nobody's, after a restart either: contents as small as that get arrays of their own.
-	s.Close()
-	m.Close()
-	m = mustOpen(t, o)
-	s = mustSlots(t, m, slots[:2]...)
-	tiny := []SlotContent{policyContent(1, 11), policyContent(1, 12), policyContent(1, 13)}
-	want := map[uint32]SlotContent{slots[0]: contents[0], slots[1]: contents[1]}
-	for i, slot := range mustPublish(t, s, tiny...) {
-		want[slot] = tiny[i]
-	}
-	for slot, content := range want {
-		if diff, err := differs(m, slot, content); err != nil || diff != "" {
-			t.Errorf("slot %d: %s (%v)", slot, diff, err)
-		}
-	}
-	if len(want) != 5 {
-		t.Errorf("live slots were used again: %v", want)
-	}
-}
-
 // Through any sequence of publications, releases, rows added and restarts of the agent, the live slots hold what was
 // published in them.
 func TestSlotReuseNeverTouchesALiveSlot(t *testing.T) {
@@ -416,43 +313,6 @@ func (w *slotWalk) release(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(w.live, slot)
-}
-
-func TestGenerationsGrowAcrossRestarts(t *testing.T) {
-	m, o := openMaps(t)
-	last := uint32(0)
-	for range 3 {
-		g, err := m.OpenGenerations()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range reserved + 10 {
-			next, err := g.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if next <= last {
-				t.Fatalf("%d after %d", next, last)
-			}
-			last = next
-		}
-		m.Close()
-		m = mustOpen(t, o)
-	}
-	if last > 3*3*reserved {
-		t.Errorf("restarts burn generations: at %d", last)
-	}
-	full := bpf.Slot{Generation: ^uint32(0) - 5}
-	if err := m.Map(bpf.MargayMapSlots).Update(uint32(0), &full, ebpf.UpdateAny); err != nil {
-		t.Fatal(err)
-	}
-	g, err := m.OpenGenerations()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := g.Next(); !errors.Is(err, ErrGenerations) {
-		t.Errorf("%d (%v), want ErrGenerations", n, err)
-	}
 }
 
 func BenchmarkPublish(b *testing.B) {

@@ -1,0 +1,64 @@
+package bpfmaps
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
+	m, o := openMaps(t)
+	s := mustSlots(t, m)
+	interpreted := SlotContent{Shape: bpf.Slot{Rules: 2, Flags: bpf.SlotInterpret}, Rules: policyContent(2, 5).Rules}
+	slots := mustPublish(t, s, policyContent(20, 1), policyContent(30, 1000), interpreted)
+	mustFind := func(want ...uint32) {
+		t.Helper()
+		altered, err := s.Altered(m)
+		if err != nil || !slices.Equal(altered, want) {
+			t.Errorf("found %v (%v), want %v", altered, err, want)
+		}
+	}
+	if err := errors.Join(s.PatchRow(slots[0], 64, 3), s.PatchRow(slots[0], 64, 4), s.PatchRow(slots[1], 700, 1)); err != nil {
+		t.Fatal(err)
+	}
+	mustFind()
+	for p := range parts {
+		inner, err := openInner(s.outer[p], p, slots[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := make([]byte, inner.ValueSize())
+		if err := inner.Lookup(uint32(3), before); err != nil {
+			t.Fatal(err)
+		}
+		after := slices.Clone(before)
+		after[2]++
+		for _, step := range []struct {
+			value []byte
+			found []uint32
+		}{{after, slots[1:2]}, {before, nil}} {
+			if err := inner.Put(uint32(3), step.value); err != nil {
+				t.Fatal(err)
+			}
+			mustFind(step.found...)
+		}
+		inner.Close()
+	}
+	if err := m.Map(bpf.MargayMapSlots).Put(slots[2], &bpf.Slot{Rules: 1, Flags: bpf.SlotInterpret}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Map(bpf.MargayMapL4).Delete(slots[0]); err != nil {
+		t.Fatal(err)
+	}
+	altered, err := s.Altered(m)
+	if err == nil || !slices.Equal(altered, []uint32{slots[0], slots[2]}) {
+		t.Errorf("found %v (%v), want the one without an array and the one of another shape", altered, err)
+	}
+	s.Close()
+	m.Close()
+	m = mustOpen(t, o)
+	s = mustSlots(t, m, slots...)
+	mustFind() // what an earlier agent published, this one cannot judge
+}
