@@ -25,7 +25,8 @@ type pending struct {
 
 // Diff returns the writes that make the kernel's entries what Add, Remove and so on have asked for since the last
 // call, and takes them as done. Their order is such that at any time every address has either its old class or its
-// new one: new entries come first, innermost first, and entries that go come last, outermost first.
+// new one: new entries come first, innermost first, and entries that go come last, outermost first. Neighbours of the
+// same length that are both Gone or both not may be written in any order, so in one batch.
 func (c *Classes) Diff() []Move {
 	var fresh, same, gone []Move
 	for f, t := range c.trees {
@@ -54,7 +55,9 @@ func (c *Classes) Diff() []Move {
 		c.hollow[f] = nil
 	}
 	length := func(a, b Move) int { return cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()) }
-	slices.SortStableFunc(fresh, func(a, b Move) int { return length(b, a) })
+	for _, list := range [][]Move{fresh, same} {
+		slices.SortStableFunc(list, func(a, b Move) int { return length(b, a) })
+	}
 	slices.SortStableFunc(gone, length)
 	if c.lists.full() {
 		c.sweep()

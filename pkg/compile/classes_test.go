@@ -177,15 +177,7 @@ func checkDiff(t *rapid.T, c *Classes, m *members, kernel entries) {
 	for _, mv := range moves {
 		final.write(mv.AddrChange)
 	}
-	for i, mv := range moves {
-		kernel.write(mv.AddrChange)
-		for _, a := range probes {
-			got, was, will := kernel.lookup(a).Class, old.lookup(a).Class, final.lookup(a).Class
-			if got != was && got != will {
-				t.Fatalf("after write %d of %v %v has class %d, neither the old %d nor the new %d", i, moves, a, got, was, will)
-			}
-		}
-	}
+	writeMoves(t, moves, kernel, old, final, probes)
 	for _, a := range probes {
 		checkAddress(t, c, m, kernel, a)
 		from, to := old.lookup(a).Class, kernel.lookup(a).Class
@@ -207,6 +199,40 @@ func checkDiff(t *rapid.T, c *Classes, m *members, kernel entries) {
 	}
 	if len(used) > 0 {
 		t.Fatalf("entries have classes that do not exist: %v", used)
+	}
+}
+
+// writeMoves writes them, and checks after each that every address has its old class or its new one.
+func writeMoves(t *rapid.T, moves []Move, kernel, old, final entries, probes []netip.Addr) {
+	run := 0 // moves from here on may be written in any order
+	for i, mv := range moves {
+		if p := moves[run]; mv.Gone != p.Gone || mv.Prefix.Bits() != p.Prefix.Bits() {
+			run = i
+		}
+		if i == run {
+			shuffle(t, moves[i:])
+		}
+		mv = moves[i]
+		kernel.write(mv.AddrChange)
+		for _, a := range probes {
+			got, was, will := kernel.lookup(a).Class, old.lookup(a).Class, final.lookup(a).Class
+			if got != was && got != will {
+				t.Fatalf("after write %d of %v %v has class %d, neither the old %d nor the new %d", i, moves, a, got, was, will)
+			}
+		}
+	}
+}
+
+// shuffle reverses the moves at the front that may be written in any order, or leaves them as they are.
+func shuffle(t *rapid.T, moves []Move) {
+	n := slices.IndexFunc(moves, func(m Move) bool {
+		return m.Gone != moves[0].Gone || m.Prefix.Bits() != moves[0].Prefix.Bits()
+	})
+	if n < 0 {
+		n = len(moves)
+	}
+	if rapid.Bool().Draw(t, "reverse") {
+		slices.Reverse(moves[:n])
 	}
 }
 
