@@ -174,6 +174,23 @@ func (p *Pod) unplug() error {
 	return nil
 }
 
+// SetMTU changes the MTU of both ends of its veth pair; it is 1500 at first.
+func (p *Pod) SetMTU(mtu int) error {
+	for _, end := range []struct {
+		host  *Host
+		iface string
+	}{{p.Host, "eth0"}, {p.node.Host, p.iface}} {
+		link, err := end.host.link.LinkByName(end.iface)
+		if err == nil {
+			err = end.host.link.LinkSetMTU(link, mtu)
+		}
+		if err != nil {
+			return fmt.Errorf("set MTU %d on %s of %s: %w", mtu, end.iface, end.host.name, err)
+		}
+	}
+	return nil
+}
+
 // Node is the node it runs on.
 func (p *Pod) Node() *Node { return p.node }
 

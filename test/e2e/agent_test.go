@@ -2,11 +2,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/agent/wire"
 )
 
 // binaryEnv names an agent to test instead of the one in this tree.
@@ -68,7 +64,6 @@ type process struct {
 	flags  []string
 	socket string
 	log    string // file; shown when the test fails
-	client http.Client
 
 	cmd    *exec.Cmd // nil while none runs
 	exited chan error
@@ -83,12 +78,6 @@ func newProcess(t *testing.T, n *lab.Node, manifests string, flags ...string) *p
 		"run", "--datastore", "directory", "--dir", manifests, "--node", n.Name(), "--bpffs", testutil.BPFFS(t),
 		"--socket", p.socket, "--log-level", "debug",
 	}, flags...)
-	p.client.Transport = &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
-		},
-	}
 	t.Cleanup(func() {
 		p.kill()
 		if text, err := os.ReadFile(p.log); err == nil && t.Failed() {
@@ -115,8 +104,8 @@ func (p *process) start() {
 			p.t.Fatalf("the agent on %s ended: %v\n%s", p.node.Name(), err, tail(string(text), 20))
 		default:
 		}
-		answer, err := p.ask("status")
-		return err == nil && answer.Status != nil && answer.Status.Ready
+		a, err := p.ask("status")
+		return err == nil && a.Status != nil && a.Status.Ready
 	})
 }
 
@@ -166,25 +155,9 @@ func (p *process) terminate() {
 	}
 }
 
-// ask asks the agent's socket.
-func (p *process) ask(what string) (agent.Answer, error) {
+// ask asks the agent's socket, as the tools do.
+func (p *process) ask(what string) (*wire.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/"+what, nil)
-	if err != nil {
-		return agent.Answer{}, err
-	}
-	response, err := p.client.Do(request)
-	if err != nil {
-		return agent.Answer{}, err
-	}
-	defer response.Body.Close()
-	var a agent.Answer
-	if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
-		return agent.Answer{}, err
-	}
-	if a.Error != "" {
-		return agent.Answer{}, errors.New(a.Error)
-	}
-	return a, nil
+	return wire.Client{Socket: p.socket}.Ask(ctx, "/v1/"+what, nil)
 }

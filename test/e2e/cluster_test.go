@@ -7,13 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/agent/wire"
 )
 
 const (
@@ -88,8 +89,14 @@ func (c *cluster) remove(name string) {
 
 func (c *cluster) namespace(name string) {
 	c.t.Helper()
-	c.write("namespace-"+name, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {team: %s}}\n",
-		name, name))
+	c.write("namespace-"+name, fmt.Sprintf(`apiVersion: v1
+kind: Namespace
+metadata: {name: %[1]s, labels: {team: %[1]s}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: %[1]s}
+`, name))
 }
 
 // plug makes a pod in the lab, which the datastore does not know yet.
@@ -133,25 +140,27 @@ func (c *cluster) pod(n *lab.Node, name string, labels ...string) *lab.Pod {
 }
 
 // row is what the agent says of the pod; nil if it does not know it.
-func (c *cluster) row(p *lab.Pod) *agent.EndpointRow {
-	answer, err := c.agents[p.Node()].ask("endpoints")
+func (c *cluster) row(p *lab.Pod) *wire.EndpointRow {
+	a, err := c.agents[p.Node()].ask("endpoints")
 	if err != nil {
 		return nil
 	}
-	for i, e := range answer.Endpoints {
+	for i, e := range a.Endpoints {
 		if e.Namespace+"/"+e.Name == p.Name() {
-			return &answer.Endpoints[i]
+			return &a.Endpoints[i]
 		}
 	}
 	return nil
 }
 
-// awaitEndpoint waits until the pod is enforced on its present interface.
+// awaitEndpoint waits until the pod is enforced on its present interface, with its present addresses: the agent may know
+// an earlier pod of the name.
 func (c *cluster) awaitEndpoint(p *lab.Pod) {
 	c.t.Helper()
 	testutil.WaitFor(c.t, soon, "the agent to enforce "+p.Name(), func() bool {
 		e := c.row(p)
-		return e != nil && int(e.Ifindex) == p.IfIndex() && e.Error == "" && len(e.Attached) > 0
+		return e != nil && int(e.Ifindex) == p.IfIndex() && e.Error == "" && len(e.Attached) > 0 &&
+			slices.Equal(e.Addrs, p.Addrs())
 	})
 }
 
@@ -163,6 +172,16 @@ func (c *cluster) awaitPolicies(p *lab.Pod, ingress, egress int) {
 		e := c.row(p)
 		return e != nil && e.Error == "" && len(e.Ingress.Policies) == ingress && len(e.Egress.Policies) == egress
 	})
+}
+
+// external makes an outside host.
+func (c *cluster) external(name string) *lab.External {
+	c.t.Helper()
+	e, err := c.lab.AddExternal(name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return e
 }
 
 // policy writes a NetworkPolicy of the namespace shop; spec is in YAML's flow style.
@@ -187,26 +206,36 @@ func (c *cluster) serve(h *lab.Host, port uint16) (tcp, udp *lab.Server) {
 	return tcp, udp
 }
 
-// reach demands that TCP, UDP and, if port is 0, only echo requests get through, or that none do, over both families.
+// reach demands that TCP and UDP to the port, or echo requests if it is 0, get through over both families, or that none
+// of them does. All are tried at the same time.
 func (c *cluster) reach(from, to *lab.Host, port uint16, want bool) {
 	c.t.Helper()
 	timeout, outcome := never, lab.Timeout
 	if want {
 		timeout, outcome = soon, lab.Connected
 	}
+	type attempt struct {
+		what string
+		got  lab.Attempt
+	}
+	done := make(chan attempt)
+	tries := 0
+	try := func(what string, do func() lab.Attempt) {
+		tries++
+		go func() { done <- attempt{what, do()} }()
+	}
 	for _, a := range to.Addrs() {
-		attempts := map[string]lab.Attempt{}
+		dst := netip.AddrPortFrom(a, port)
 		if port == 0 {
-			attempts["ping"] = from.Ping(a, timeout)
-		} else {
-			dst := netip.AddrPortFrom(a, port)
-			attempts["tcp"] = from.DialTCP(dst, timeout)
-			attempts["udp"] = from.ExchangeUDP(dst, []byte("hello"), timeout)
+			try("ping "+a.String(), func() lab.Attempt { return from.Ping(a, timeout) })
+			continue
 		}
-		for protocol, got := range attempts {
-			if got.Outcome != outcome || got.Established != (want && protocol == "tcp") {
-				c.t.Errorf("%s to %s %s %s/%d: %v (%v), want %v", from.Name(), to.Name(), a, protocol, port, got.Outcome, got.Err, outcome)
-			}
+		try("tcp "+dst.String(), func() lab.Attempt { return from.DialTCP(dst, timeout) })
+		try("udp "+dst.String(), func() lab.Attempt { return from.ExchangeUDP(dst, []byte("hello"), timeout) })
+	}
+	for range tries {
+		if a := <-done; a.got.Outcome != outcome || a.got.Established && !want {
+			c.t.Errorf("%s to %s, %s: %v (%v), want %v", from.Name(), to.Name(), a.what, a.got.Outcome, a.got.Err, outcome)
 		}
 	}
 }

@@ -1,10 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
@@ -50,10 +50,7 @@ func TestNetworkPolicyIsEnforced(t *testing.T) {
 
 func TestEgressPolicyAndTheOutside(t *testing.T) {
 	c := newCluster(t, oneNode)
-	out, err := c.lab.AddExternal("out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := c.external("out")
 	web, peer := c.pod(c.node(0), "web"), c.pod(c.node(0), "peer")
 	for _, h := range []*lab.Host{out.Host, peer.Host, web.Host, c.node(0).Host} {
 		c.serve(h, 80)
@@ -74,10 +71,7 @@ func TestEgressPolicyAndTheOutside(t *testing.T) {
 // D-18: a pod nobody has told the agent of gets nothing through, in either direction; once it is known it does.
 func TestUnknownPodIsClosed(t *testing.T) {
 	c := newCluster(t, oneNode)
-	out, err := c.lab.AddExternal("out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := c.external("out")
 	known := c.pod(c.node(0), "known")
 	unknown := c.plug(c.node(0), "unknown")
 	for _, h := range []*lab.Host{known.Host, unknown.Host, out.Host, c.node(0).Host} {
@@ -150,38 +144,13 @@ func TestFragmentsFollowTheirFirst(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), never)
 	defer cancel()
-	if f, err := seen.Wait(ctx, func(f []byte) bool { // the identification of the denied ones
-		return len(f) > 60 && f[12] == 8 && f[14+5] == 55 || len(f) > 62 && f[12] == 0x86 && f[14+6] == 44 && f[14+47] == 55
+	if f, err := seen.Wait(ctx, func(f []byte) bool { // by source and identification, 55, of the denied ones
+		if f[12] == 0x86 {
+			return len(f) > 62 && bytes.Equal(f[22:38], from.Addr6().AsSlice()) && f[20] == testutil.ProtoFragment && f[61] == 55
+		}
+		return len(f) > 38 && bytes.Equal(f[26:30], from.Addr4().AsSlice()) && f[23] == testutil.ProtoUDP && f[19] == 55
 	}); err == nil {
 		t.Errorf("a fragment of a denied datagram arrived: %x", f[:60])
-	}
-}
-
-// D-11: a live connection that new policy denies is cut, and one that it allows is not touched.
-func TestRevokedConnectionsAreCut(t *testing.T) {
-	c := newCluster(t, oneNode)
-	db := c.pod(c.node(0), "db")
-	good, bad := c.pod(c.node(0), "good"), c.pod(c.node(0), "bad")
-	tcp, _ := c.serve(db.Host, 80)
-	options := lab.StreamOptions{Interval: time.Millisecond, Timeout: time.Second}
-	start := func(p *lab.Pod) *lab.Stream {
-		s, err := p.StartStream(tcp.Addr4(), options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	stays, cut := start(good), start(bad)
-	testutil.WaitFor(t, soon, "traffic", func() bool { return stays.Result().Received > 20 && cut.Result().Received > 20 })
-	c.policy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: good}}}]}]}`)
-	testutil.WaitFor(t, soon, "the denied connection to end", func() bool { return cut.Result().Errors > 0 })
-	before := stays.Result().Received
-	testutil.WaitFor(t, soon, "more traffic", func() bool { return stays.Result().Received > before+50 })
-	if r := stays.Stop(); r.Connects != 1 || r.Errors != 0 || r.Sent != r.Received {
-		t.Errorf("the allowed connection was disturbed: %+v", r)
-	}
-	if r := cut.Stop(); r.Connects != 1 {
-		t.Errorf("the denied pod connected again: %+v", r)
 	}
 }
 

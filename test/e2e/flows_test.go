@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+const onlyGood = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: good}}}]}]}`
+
+// live is a TCP connection and a UDP flow of one pod that are under way.
+type live struct {
+	t      *testing.T
+	stream *lab.Stream
+	flow   *lab.UDPFlow
+}
+
+func startLive(t *testing.T, p *lab.Pod, tcp, udp *lab.Server) live {
+	t.Helper()
+	stream, err := p.StartStream(tcp.Addr4(), lab.StreamOptions{Interval: time.Millisecond, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow, err := p.StartUDPFlow(udp.Addr6(), lab.UDPFlowOptions{Interval: time.Millisecond, Grace: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := live{t, stream, flow}
+	l.awaitMore("at first")
+	return l
+}
+
+func (l live) awaitMore(what string) {
+	l.t.Helper()
+	s, f := l.stream.Result().Received, l.flow.Result().Received
+	testutil.WaitFor(l.t, soon, "traffic "+what, func() bool {
+		return l.stream.Result().Received > s+20 && l.flow.Result().Received > f+20
+	})
+}
+
+func (l live) stopUndisturbed() {
+	l.t.Helper()
+	if r := l.stream.Stop(); r.Connects != 1 || r.Errors != 0 || r.Sent != r.Received {
+		l.t.Errorf("the connection was disturbed: %+v", r)
+	}
+	if r := l.flow.Stop(); r.Lost != 0 || r.Duplicated != 0 {
+		l.t.Errorf("the UDP flow was disturbed: %+v", r)
+	}
+}
+
+// D-11: live flows that new policy denies are cut, TCP by resets, and those that it allows are not touched.
+func TestRevokedFlowsAreCut(t *testing.T) {
+	forModes(t, func(t *testing.T, flags ...string) {
+		c := newCluster(t, oneNode, flags...)
+		db := c.pod(c.node(0), "db")
+		good, bad := c.pod(c.node(0), "good"), c.pod(c.node(0), "bad")
+		tcp, udp := c.serve(db.Host, 80)
+		stays, cut := startLive(t, good, tcp, udp), startLive(t, bad, tcp, udp)
+		c.policy("db", onlyGood)
+		testutil.WaitFor(t, soon, "the denied connection to end", func() bool { return cut.stream.Result().Errors > 0 })
+		if r := cut.stream.Result(); r.LastErr == nil || r.MaxWait > 900*time.Millisecond {
+			t.Errorf("the denied connection timed out rather than being reset: %+v", r)
+		}
+		testutil.WaitFor(t, soon, "the denied UDP flow to end", func() bool { return cut.flow.Result().LongestGap > 50 })
+		stays.awaitMore("that is allowed")
+		stays.stopUndisturbed()
+		if r := cut.stream.Stop(); r.Connects != 1 {
+			t.Errorf("the denied pod connected again: %+v", r)
+		}
+		if r := cut.flow.Stop(); r.LongestGap != r.Lost {
+			t.Errorf("datagrams of a denied flow got through after all: %+v", r)
+		}
+	})
+}
+
+// existingConnections: keep leaves them alone and refuses new ones.
+func TestKeptFlowsGoOn(t *testing.T) {
+	forModes(t, func(t *testing.T, flags ...string) {
+		c := newCluster(t, oneNode, append(flags, "--existing-connections", "keep")...)
+		db, bad := c.pod(c.node(0), "db"), c.pod(c.node(0), "bad")
+		tcp, udp := c.serve(db.Host, 80)
+		old := startLive(t, bad, tcp, udp)
+		c.policy("db", onlyGood)
+		c.awaitPolicies(db, 1, 0)
+		c.reach(bad.Host, db.Host, 80, false)
+		old.awaitMore("after the change")
+		old.stopUndisturbed()
+	})
+}
+
+// A reply needs no rule, from either side, and does not make its direction open.
+func TestRepliesNeedNoRule(t *testing.T) {
+	forModes(t, func(t *testing.T, flags ...string) {
+		c := newCluster(t, oneNode, flags...)
+		client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
+		tcp, udp := c.serve(server.Host, 80)
+		c.serve(client.Host, 80)
+		// The client may only send, the server may only receive.
+		c.policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Ingress, Egress], egress: [{}]}`)
+		c.policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress, Egress], ingress: [{}]}`)
+		c.awaitPolicies(client, 1, 1)
+		c.awaitPolicies(server, 1, 1)
+		l := startLive(t, client, tcp, udp)
+		c.reach(server.Host, client.Host, 80, false)
+		c.reach(client.Host, server.Host, 0, true)
+		l.awaitMore("beside what is denied")
+		l.stopUndisturbed()
+	})
+}
