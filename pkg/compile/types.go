@@ -68,7 +68,7 @@ type Plan struct {
 	Tables    []*Table                // new tables: every table named below that was not in an earlier plan
 	Rows      []RowChange             // rows of new classes in tables that are already in the kernel
 	Grow      []Binding               // same policy, a table with more rows: bind before addresses move
-	Addrs     []AddrChange            // addresses that enter, move between or change flags
+	Addrs     []AddrChange            // addresses that enter, move, change flags or go; in the order of Classes.Diff
 	Bind      []Binding               // endpoint-directions that get another policy; new endpoints
 	Unbind    []model.EndpointID      // endpoints that left
 	Rejudge   []EndpointDirection     // bound as before, but a moved address may be judged differently: new generation
