@@ -1,0 +1,199 @@
+package bpf_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// TestOnlyOwnAddressesLeaveAPod is about anti-spoofing.
+func TestOnlyOwnAddressesLeaveAPod(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	for _, f := range families {
+		zero := netip.IPv6Unspecified()
+		if f.a.Is4() {
+			zero = netip.IPv4Unspecified()
+		}
+		tests := []struct {
+			name   string
+			flags  uint32
+			src    netip.Addr
+			reason bpf.DropReason
+		}{
+			{"own address", 0, f.a, 0},
+			{"second address, not known to be one", 0, f.a2, bpf.MargayDropReasonDROP_SPOOFED},
+			{"second address", bpf.EPMoreAddrs, f.a2, 0},
+			{"first address of an endpoint with several", bpf.EPMoreAddrs, f.a, 0},
+			{"the other pod's", 0, f.b, bpf.MargayDropReasonDROP_SPOOFED},
+			{"the other pod's, of an endpoint with several", bpf.EPMoreAddrs, f.b, bpf.MargayDropReasonDROP_SPOOFED},
+			{"somebody's outside", bpf.EPMoreAddrs, f.out, bpf.MargayDropReasonDROP_SPOOFED},
+			{"the node's", bpf.EPMoreAddrs, f.node, bpf.MargayDropReasonDROP_SPOOFED},
+			{"a Service's", bpf.EPMoreAddrs, f.service, bpf.MargayDropReasonDROP_SPOOFED},
+			{"an unknown one", bpf.EPMoreAddrs, f.other, bpf.MargayDropReasonDROP_SPOOFED},
+			{"unspecified", bpf.EPMoreAddrs, zero, bpf.MargayDropReasonDROP_SPOOFED},
+			{"link-local", bpf.EPMoreAddrs, f.linkLocal, bpf.MargayDropReasonDROP_SPOOFED},
+		}
+		for _, tc := range tests {
+			t.Run(tc.name+"/"+f.name, func(t *testing.T) {
+				w.reset(t)
+				w.a.Flags |= tc.flags
+				w.publish(t, w.a, w.a.Ingress, w.a.Egress)
+				w.fromPod(t, w.podA, udp(tc.src, f.out, 1000, 53).Bytes()).want(t, tc.reason)
+				if tc.reason != 0 {
+					w.noFlow(t)
+				}
+			})
+		}
+	}
+}
+
+// TestAnEndpointWithoutAnAddressOfTheFamilySendsNothing: zeros in the endpoint are no address.
+func TestAnEndpointWithoutAnAddressOfTheFamilySendsNothing(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.a.Addr4, w.a.Addr6 = [4]byte{}, [16]byte{}
+	w.publish(t, w.a, w.a.Ingress, w.a.Egress)
+	for _, src := range []netip.Addr{v4.a, netip.IPv4Unspecified()} {
+		w.fromPod(t, w.podA, udp(src, v4.out, 1, 2).Bytes()).want(t, bpf.MargayDropReasonDROP_SPOOFED)
+	}
+	for _, src := range []netip.Addr{v6.a, netip.IPv6Unspecified(), netip.MustParseAddr("::1")} {
+		w.fromPod(t, w.podA, udp(src, v6.out, 1, 2).Bytes()).want(t, bpf.MargayDropReasonDROP_SPOOFED)
+	}
+}
+
+// TestDiscoveryPassesOnTheLink: discovery to the link passes from whatever source, also where nothing else does; other
+// types, other destinations and fragments are judged.
+func TestDiscoveryPassesOnTheLink(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	local, solicited := netip.MustParseAddr("fe80::aa"), netip.MustParseAddr("ff02::1:ff00:1")
+	unknown, denied := bpf.MargayDropReasonDROP_NO_ENDPOINT, bpf.MargayDropReasonDROP_POLICY
+	tests := []struct {
+		name     string
+		dst      netip.Addr
+		kind     uint8
+		ready    bpf.DropReason // from a pod whose policy denies everything
+		notReady bpf.DropReason // from an interface that is no endpoint
+	}{
+		{"listener query", solicited, 130, 0, 0},
+		{"listener report", solicited, 131, 0, 0},
+		{"listener done", solicited, 132, 0, 0},
+		{"router solicitation", netip.MustParseAddr("ff02::2"), 133, 0, 0},
+		{"neighbour solicitation, multicast", solicited, 135, 0, 0},
+		{"neighbour solicitation, unicast", local, 135, 0, 0},
+		{"neighbour advertisement", local, 136, 0, 0},
+		{"last of the link-local prefix", netip.MustParseAddr("febf::1"), 135, 0, 0},
+		{"behind the link-local prefix", netip.MustParseAddr("fec0::1"), 135, denied, unknown},
+		{"neighbour solicitation to a pod", v6.b, 135, denied, unknown},
+		{"neighbour advertisement to the world", v6.out, 136, denied, unknown},
+		{"site multicast", netip.MustParseAddr("ff05::2"), 133, denied, unknown},
+		{"interface multicast", netip.MustParseAddr("ff01::2"), 133, denied, unknown},
+		{"router advertisement", netip.MustParseAddr("ff02::1"), 134, denied, unknown},
+		{"redirect", local, 137, denied, unknown},
+		{"listener report, version 2", netip.MustParseAddr("ff02::16"), 143, denied, unknown},
+		{"echo on the link", local, 128, denied, unknown},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			w.reset(t)
+			w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+			frame := icmp(v6.a, tc.dst, tc.kind, 0).Bytes()
+			w.fromPod(t, w.podA, frame).want(t, tc.ready)
+			w.fromPod(t, 1, frame).want(t, tc.notReady)
+			w.toPod(t, 1, outside, frame).want(t, tc.notReady)
+			if tc.ready == 0 {
+				w.fromPod(t, w.podA, icmp(netip.IPv6Unspecified(), tc.dst, tc.kind, 0).Bytes()).want(t, 0)
+			}
+			w.noFlow(t)
+		})
+	}
+	t.Run("fragmented", func(t *testing.T) {
+		w.reset(t)
+		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+		p := icmp(v6.a, local, 135, 0)
+		p.MoreFragments = true
+		w.fromPod(t, w.podA, p.Bytes()).want(t, denied)
+	})
+	t.Run("in UDP's clothes", func(t *testing.T) {
+		w.reset(t)
+		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+		w.fromPod(t, w.podA, udp(v6.a, local, 135<<8, 135<<8).Bytes()).want(t, denied)
+	})
+}
+
+// TestNothingPassesAnInterfaceThatIsNotReady is D-18.
+func TestNothingPassesAnInterfaceThatIsNotReady(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		out, in := udp(f.a, f.out, 1000, 53).Bytes(), udp(f.out, f.a, 53, 1000).Bytes()
+		w.a.Flags = 0
+		w.publish(t, w.a, w.a.Ingress, w.a.Egress)
+		closed := bpf.MargayDropReasonDROP_NO_ENDPOINT
+		for _, veth := range []uint32{w.podA, 1} {
+			w.fromPod(t, veth, out).want(t, closed)
+			w.toPod(t, veth, outside, in).want(t, closed)
+			w.toPod(t, veth, 0, in).want(t, closed)
+		}
+		w.noFlow(t)
+		// Also not what belongs to a flow that was there.
+		w.a.Flags = bpf.EPReady
+		w.publish(t, w.a, w.a.Ingress, w.a.Egress)
+		w.fromPod(t, w.podA, out).want(t, 0)
+		w.a.Flags = 0
+		w.publish(t, w.a, w.a.Ingress, w.a.Egress)
+		w.fromPod(t, w.podA, out).want(t, closed)
+		w.toPod(t, w.podA, outside, in).want(t, closed)
+	})
+}
+
+// TestAnInterfaceWhosePlaceIsTakenIsFound: two interfaces may share a place in the array.
+func TestAnInterfaceWhosePlaceIsTakenIsFound(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	place := w.a.Ifindex
+	taken := *w.b
+	taken.Ifindex = place + 65536
+	w.put(t, bpf.MargayMapEndpoints, place, taken)
+	frame := udp(v4.a, v4.out, 1000, 53).Bytes()
+	w.fromPod(t, w.podA, frame).want(t, bpf.MargayDropReasonDROP_NO_ENDPOINT)
+	w.put(t, bpf.MargayMapEndpointsMore, place, *w.a)
+	w.fromPod(t, w.podA, frame).want(t, 0)
+}
+
+// TestMarks: bits are added, never taken away, and only where they mean something.
+func TestMarks(t *testing.T) {
+	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w.publish(t, w.b, word(slotDeny, 2), word(slotAllow, 1))
+	arp := testutil.Packet{Src: v4.a, Dst: v4.b, EtherType: testutil.EtherARP}.Bytes()
+	nd := icmp(v6.linkLocal, netip.MustParseAddr("ff02::1"), 135, 0).Bytes()
+	from, to := bpf.MargayProgFromPod, bpf.MargayProgToPod
+	tests := []struct {
+		name    string
+		program string
+		frame   []byte
+		mark    uint32
+		want    uint32
+		action  int
+	}{
+		{"allowed", from, udp(v4.a, v4.out, 1, 2).Bytes(), 0, markSeen, next},
+		{"somebody else's bits stay", from, udp(v4.a, v4.out, 1, 2).Bytes(), markForeign, markForeign | markSeen, next},
+		{"to a Service", from, udp(v4.a, v4.service, 1, 2).Bytes(), markForeign, markForeign | markSeen | markJudge, next},
+		{"to the node", from, tcp(v6.a, v6.node, 1, 2, syn).Bytes(), 0, markSeen | markJudge, next},
+		{"discovery", from, nd, 0, markSeen, next},
+		{"ARP has none", from, arp, 0, 0, next},
+		{"dropped", from, udp(v4.out, v4.a, 1, 2).Bytes(), markForeign, markForeign, drop},
+		{"dropped for the peer", from, udp(v4.a, v4.b, 1, 2).Bytes(), markForeign, markForeign, drop},
+		{"to the pod", to, udp(v4.out, v4.a, 1, 2).Bytes(), markForeign, markForeign, next},
+		{"to the pod, seen before", to, udp(v4.out, v4.a, 1, 2).Bytes(), markSeen, markSeen, next},
+		{"our own", from, udp(v4.out, v4.a, 1, 2).Bytes(), markOwn, markOwn | markSeen, next},
+		{"our own, to the pod", to, udp(v4.out, v4.a, 1, 2).Bytes(), markOwn | markForeign, markOwn | markSeen | markForeign, next},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			w.forget(t)
+			r := w.run(t, tc.program, context{Ifindex: w.podA, Mark: tc.mark, IngressIfindex: outside}, tc.frame)
+			if r.mark != tc.want || r.action != tc.action {
+				t.Errorf("mark %#x, action %d; want %#x, %d", r.mark, r.action, tc.want, tc.action)
+			}
+		})
+	}
+}
