@@ -20,7 +20,7 @@ import (
 // binaryEnv names an agent to test instead of the one in this tree.
 const binaryEnv = "MARGAY_E2E_BINARY"
 
-var binary struct {
+var built struct {
 	once sync.Once
 	dir  string
 	path string
@@ -29,8 +29,8 @@ var binary struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if binary.dir != "" {
-		os.RemoveAll(binary.dir)
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
 	}
 	os.Exit(code)
 }
@@ -38,23 +38,23 @@ func TestMain(m *testing.M) {
 // build returns the agent's binary, built on first use.
 func build(t *testing.T) string {
 	t.Helper()
-	binary.once.Do(func() {
-		if binary.path = os.Getenv(binaryEnv); binary.path != "" {
+	built.once.Do(func() {
+		if built.path = os.Getenv(binaryEnv); built.path != "" {
 			return
 		}
-		if binary.dir, binary.err = os.MkdirTemp("", "margay-e2e-"); binary.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "margay-e2e-"); built.err != nil {
 			return
 		}
-		binary.path = filepath.Join(binary.dir, "margay")
-		out, err := exec.Command("go", "build", "-o", binary.path, "../../cmd/agent").CombinedOutput()
+		built.path = filepath.Join(built.dir, "margay")
+		out, err := exec.Command("go", "build", "-o", built.path, "../../cmd/agent").CombinedOutput()
 		if err != nil {
-			binary.err = fmt.Errorf("build the agent: %w: %s", err, out)
+			built.err = fmt.Errorf("build the agent: %w: %s", err, out)
 		}
 	})
-	if binary.err != nil {
-		t.Fatal(binary.err)
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return binary.path
+	return built.path
 }
 
 // process is `margay run` on one node, as a process of its own in the node's network namespace. What it pins outlives it.
