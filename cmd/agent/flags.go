@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
 )
 
 // defaultBPFFS is where the BPF file system is mounted by custom.
@@ -23,10 +29,10 @@ type instanceFlags struct {
 	socket   string
 }
 
-func (f *instanceFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.instance, "instance", "", "name of the agent, if several run on this machine")
-	fs.StringVar(&f.bpffs, "bpffs", defaultBPFFS, "where the BPF file system is, or is to be mounted")
-	fs.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
+func (f *instanceFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.instance, "instance", "", "name of the agent, if several run on this machine")
+	flags.StringVar(&f.bpffs, "bpffs", defaultBPFFS, "where the BPF file system is, or is to be mounted")
+	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
 }
 
 func (f *instanceFlags) socketPath() string {
@@ -40,10 +46,37 @@ func (f *instanceFlags) socketPath() string {
 	return filepath.Join("/run", dir, "agent.sock")
 }
 
+// ask asks this agent.
+func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*wire.Answer, error) {
+	answer, err := wire.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)
+	if errors.Is(err, wire.ErrNotRunning) {
+		return nil, fmt.Errorf("%w: start it with margay run, or say which one with --instance or --socket", err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w: only root may ask the agent", err)
+	}
+	return answer, err
+}
+
+// notEnvironment marks flags that only the command line sets.
+const notEnvironment = "margay-not-from-environment"
+
+// notFromEnvironment keeps what an agent's environment says from changing what a tool does beside it.
+func notFromEnvironment(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		if f := flags.Lookup(name); f != nil {
+			f.Annotations = map[string][]string{notEnvironment: {"true"}}
+		}
+	}
+}
+
 // fromEnvironment sets every flag that was not given from its MARGAY_ variable, if there is one.
 func fromEnvironment(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[notEnvironment] != nil {
+			return
+		}
 		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, ok := os.LookupEnv(name)
 		if !ok || f.Changed || err != nil {

@@ -15,9 +15,12 @@ func root() *cobra.Command {
 		Short:         "Network policy for Kubernetes nodes, enforced with eBPF",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return fromEnvironment(cmd)
+		},
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(versionCommand())
+	cmd.AddCommand(explainCommand(), versionCommand())
 	cmd.AddCommand(linuxCommands()...)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,6 +154,13 @@ func (a *API) explain(r *http.Request) (wire.Answer, error) {
 		return wire.Answer{}, err
 	}
 	request.IPv6 = request.IPv6 || r.FormValue("ipv6") == "true"
+	if text := r.FormValue("sport"); text != "" {
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return wire.Answer{}, fmt.Errorf("source port %q is not a number from 0 to 65535", text)
+		}
+		request.SrcPort = uint16(port)
+	}
 	var updates []model.Update
 	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Updates() }); err != nil {
 		return wire.Answer{}, err

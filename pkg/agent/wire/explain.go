@@ -45,10 +45,10 @@ func packetText(p model.Packet) string {
 
 func side(t *explain.Trace, d model.Direction, note string) ExplainSide {
 	if t == nil {
-		return ExplainSide{Verdict: "allow", Rule: "not judged: " + note}
+		return ExplainSide{Verdict: "allow", Rule: "not judged: " + note, Tiers: []ExplainTier{}}
 	}
 	by := t.Verdict.By
-	s := ExplainSide{Verdict: verdict(t.Verdict.Allow), Tier: by.Tier, Namespace: by.Policy.Namespace, Name: by.Policy.Name}
+	s := ExplainSide{Verdict: verdict(t.Verdict.Allow), Tier: by.Tier, Namespace: by.Policy.Namespace, Name: by.Policy.Name, Tiers: []ExplainTier{}}
 	s.APIVersion, s.Kind = APIKind(by.Policy.Kind)
 	switch by.Point {
 	case model.AtEndOfTier:
@@ -82,7 +82,8 @@ func APIKind(k model.PolicyKind) (apiVersion, kind string) {
 func tierRow(t explain.Tier, d model.Direction) ExplainTier {
 	row := ExplainTier{Name: t.Name, End: t.End, Policies: []ExplainPolicy{}}
 	for _, p := range t.Policies {
-		policy := ExplainPolicy{Policy: p.Key.String(), Staged: p.Staged, Rules: []ExplainRule{}}
+		policy := ExplainPolicy{Namespace: p.Key.Namespace, Name: p.Key.Name, Staged: p.Staged, Rules: []ExplainRule{}}
+		_, policy.Kind = APIKind(p.Key.Kind)
 		for _, r := range p.Rules {
 			policy.Rules = append(policy.Rules, ExplainRule{
 				Rule: fmt.Sprintf("%s[%d]", d, r.Index), Action: r.Action.String(), Matched: r.Mismatch == "", Why: r.Mismatch,

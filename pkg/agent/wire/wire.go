@@ -105,7 +105,7 @@ type ExplainSide struct {
 	Name       string        `json:"name"`
 	Rule       string        `json:"rule"` // "ingress[0]", "end-of-tier", "no-profile-match", or why nothing judged
 	Tier       string        `json:"tier,omitempty"`
-	Tiers      []ExplainTier `json:"tiers,omitempty"` // considered, in order
+	Tiers      []ExplainTier `json:"tiers"` // considered, in order
 }
 
 // ExplainTier is one tier as it was considered; without a name: the profiles.
@@ -117,12 +117,15 @@ type ExplainTier struct {
 
 // ExplainPolicy is one policy or profile as it was considered.
 type ExplainPolicy struct {
-	Policy string        `json:"policy"`
-	Staged bool          `json:"staged,omitempty"`
-	Rules  []ExplainRule `json:"rules"`
+	Kind      string        `json:"kind"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+	Staged    bool          `json:"staged,omitempty"` // not enforced, so its rules were not considered
+	Rules     []ExplainRule `json:"rules"`
 }
 
-// ExplainRule is one rule as it was considered.
+// ExplainRule is one rule as it was considered. One rule of the API object can become several, one for each combination
+// of peer and port; they have the same Rule.
 type ExplainRule struct {
 	Rule    string `json:"rule"`
 	Action  string `json:"action"`
