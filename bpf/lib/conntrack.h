@@ -3,6 +3,7 @@
  * to the open maps (never evicted) when the responder has answered and, for TCP, the opener has answered that. Entries
  * are changed through the pointer a lookup gave, never by updating an existing key. */
 #pragma once
+#include <linux/errno.h>
 #include "packet.h"
 
 /* Whether the packet's source is end `a` of the normalised key. */
@@ -127,8 +128,9 @@ __noinline int ct_delete(const struct tuple *t)
 	}
 }
 
-/* Moves a flow to the open map. If that is full it stays where it is, still tracked. */
-__noinline int ct_promote(const struct tuple *t, const struct ct_entry *e)
+/* Moves a flow to the open map. It stays where it is if it is there already, reopened in place, or if that map is full;
+ * if memory is short its next packet tries again. */
+__noinline int ct_promote(const struct tuple *t, struct ct_entry *e)
 {
 	struct ct_entry n;
 	long err;
@@ -152,6 +154,8 @@ __noinline int ct_promote(const struct tuple *t, const struct ct_entry *e)
 		if (!err)
 			bpf_map_delete_elem(&ct6_half, &k);
 	}
+	if (err == -EEXIST || err == -E2BIG)
+		e->state |= CT_OPEN;
 	return err;
 }
 

@@ -307,6 +307,21 @@ static __always_inline bool encapsulates(const struct pkt *p)
 	return cfg.vxlan_port && (p->t.proto == PROTO_IPIP || (p->t.proto == PROTO_UDP && p->t.dport == cfg.vxlan_port));
 }
 
+/* A datagram against the direction of a flow that this side never allowed: what the other side tries in vain must not
+ * keep this side from opening a flow with the same ends. A TCP flow is opened by a SYN. */
+static __always_inline bool opens_other_way(const struct pkt *p, const struct ct_entry *e)
+{
+	return p->t.proto != PROTO_TCP && !from_opener(&p->t, e);
+}
+
+/* The first packet of a flow, or one in mid-flow. */
+static __always_inline int opened(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
+{
+	int r = hook == FROM_POD ? opened_from_pod(ep, p, skb->len) : opened_to_pod(skb, ep, p);
+
+	return r == IS_MIDFLOW ? midflow(ep, p, hook, skb->len) : r;
+}
+
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	struct ct_entry *e;
@@ -319,13 +334,13 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 	if (p->flags & PKT_ICMP_ERROR)
 		return icmp_error(skb, ep, p, hook);
 	e = ct_find(&p->t);
-	if (!e || reopens(p, e)) {
-		r = hook == FROM_POD ? opened_from_pod(ep, p, skb->len) : opened_to_pod(skb, ep, p);
-		return r == IS_MIDFLOW ? midflow(ep, p, hook, skb->len) : r;
-	}
+	if (!e || reopens(p, e))
+		return opened(skb, ep, p, hook);
 	if (cfg.shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
 	r = tracked(ep, p, e, hook, skb->len);
+	if (r == -DROP_POLICY && opens_other_way(p, e))
+		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;
 	if (may_move(p, e))

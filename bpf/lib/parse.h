@@ -64,14 +64,15 @@ static __always_inline bool icmp_is_echo_reply(__u8 family, __u8 type)
 	return type == (family == 4 ? 0 : 129);
 }
 
-/* The identifier stands at the requester's end, so that requests of both sides with one identifier are two flows. */
+/* The identifier stands at the requester's end, the next number at the other: no request of one side has the ends of a
+ * request of the other, whatever their identifiers, nor those of a message that is no echo. */
 static __always_inline void set_icmp_ports(struct tuple *t, __u16 type_code, __u16 id)
 {
 	bool request = icmp_is_echo_request(t->family, type_code >> 8);
 	bool reply = icmp_is_echo_reply(t->family, type_code >> 8);
 
-	t->sport = request ? id : reply ? 0 : type_code;
-	t->dport = reply ? id : request ? 0 : type_code;
+	t->sport = request ? id : reply ? id + 1 : type_code;
+	t->dport = reply ? id : request ? id + 1 : type_code;
 }
 
 /* Fills in ports and what policy matches from the transport header. */

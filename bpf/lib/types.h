@@ -171,8 +171,8 @@ struct endpoint {
 /* ---- connection tracking ---- */
 
 /* Normalised: (a, pa) is the lower of the two ends, so both directions and both pods of a flow share one entry.
- * Ports: TCP, UDP, SCTP; ICMP echo: the identifier at the requester's end, 0 at the other; other ICMP: type << 8 | code
- * twice; else 0. */
+ * Ports: TCP, UDP, SCTP; ICMP echo: the identifier at the requester's end, one more at the other; other ICMP: type << 8
+ * | code twice; else 0. */
 struct ct4_key {
 	__u8 a[4], b[4];
 	__u16 pa, pb;
