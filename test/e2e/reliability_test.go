@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -24,18 +25,31 @@ const (
 	onlyOpen             = `{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`
 )
 
-// startTraffic needs the policy onlyOpen in force at the server.
-func (c *cluster) startTraffic(client, server *lab.Pod) *traffic {
+// startTraffic needs the policy onlyOpen in force at the server. With vips, of one address per family, it goes through
+// Services on the client's node.
+func (c *cluster) startTraffic(client, server *lab.Pod, vips ...netip.Addr) *traffic {
 	c.t.Helper()
 	tcp, udp := c.serve(server.Host, openPort)
 	denied, _ := c.serve(server.Host, closedPort)
 	tr := &traffic{t: c.t, denied: denied}
+	to := func(s *lab.Server, protocol string, v6 bool) netip.AddrPort {
+		backend := netip.AddrPortFrom(server.Addr(v6), s.Port())
+		for _, vip := range vips {
+			if vip.Is6() != v6 {
+				continue
+			}
+			front := netip.AddrPortFrom(vip, s.Port())
+			service := lab.Service{Addr: front, Protocol: protocol, Backends: []netip.AddrPort{backend}}
+			if err := client.Node().SetService(service); err != nil {
+				c.t.Fatal(err)
+			}
+			return front
+		}
+		return backend
+	}
 	var targets []lab.Target
 	for _, v6 := range []bool{false, true} {
-		open, closed, datagrams := tcp.Addr4(), denied.Addr4(), udp.Addr4()
-		if v6 {
-			open, closed, datagrams = tcp.Addr6(), denied.Addr6(), udp.Addr6()
-		}
+		open, closed, datagrams := to(tcp, "tcp", v6), to(denied, "tcp", v6), to(udp, "udp", v6)
 		s, err := client.StartStream(open, lab.StreamOptions{Interval: 2 * time.Millisecond})
 		if err != nil {
 			c.t.Fatal(err)
@@ -129,6 +143,33 @@ func TestAgentKilledAndRestartedUnderTraffic(t *testing.T) {
 		tr.some("after the agent has ended well")
 		tr.stop()
 	})
+}
+
+// The same between two nodes, through Services, with egress policy that has to wait for their translation.
+func TestAgentsKilledUnderTrafficThroughServices(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	c := newCluster(t, []string{"a", "b"})
+	client, server := c.pod(c.node(0), "client"), c.pod(c.node(1), "server")
+	// The agent has to know which addresses are a Service's.
+	c.write("service-server", `apiVersion: v1
+kind: Service
+metadata: {name: server, namespace: shop}
+spec: {clusterIP: 10.96.0.7, clusterIPs: [10.96.0.7, "fd96::7"], ports: [{port: 80}]}
+`)
+	c.policy("server", onlyOpen)
+	c.policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{
+  to: [{podSelector: {matchLabels: {app: server}}}]}]}`)
+	c.awaitPolicies(server, 1, 0)
+	c.awaitPolicies(client, 0, 1)
+	tr := c.startTraffic(client, server, netip.MustParseAddr("10.96.0.7"), netip.MustParseAddr("fd96::7"))
+	for i := range 4 {
+		one := c.agent(i % 2)
+		one.kill()
+		tr.some(fmt.Sprintf("without an agent, round %d", i))
+		one.start()
+		tr.some(fmt.Sprintf("after a restart, round %d", i))
+	}
+	tr.stop()
 }
 
 // The agent is killed after ever longer moments of starting, so at many points of its restart.
