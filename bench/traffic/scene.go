@@ -1,0 +1,121 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/margay-project/margay/internal/lab"
+)
+
+// Options of a run.
+type Options struct {
+	Margay string // the agent's binary
+	Work   string // directory for manifests, logs and sockets
+	Core   int    // the core everything that is measured runs on
+	Rounds int
+	// Ops are operations in one round.
+	UDPOps, RequestOps, ConnectOps int
+	Rules                          []int // rule counts, ascending
+	Log                            func(format string, args ...any)
+}
+
+// config is one node and what is done to the packets of its two pods.
+type config struct {
+	name  string
+	share int // one round has 1/share of the operations: of what is very slow
+	// setUp makes the node enforce; tearDown undoes what outlives the node's namespace, and may be nil.
+	setUp    func(ctx context.Context, s *site) error
+	verify   func(s *site) error // after the flows are open; may be nil
+	tearDown func(s *site) error
+	denies   bool // what no rule allows must not get through
+	shortcut bool // packets must go past the host's stack; else none may
+}
+
+// site is a config that has been set up.
+type site struct {
+	config
+	o    Options
+	node *lab.Node
+	*pair
+	agent *agent
+}
+
+// scene is all sites.
+type scene struct {
+	lab   *lab.Lab
+	sites []*site
+}
+
+func newScene(ctx context.Context, o Options, configs []config) (*scene, error) {
+	l, err := lab.New()
+	if err != nil {
+		return nil, err
+	}
+	s := &scene{lab: l}
+	for i, c := range configs {
+		site := &site{config: c, o: o}
+		s.sites = append(s.sites, site)
+		if err := site.build(ctx, l, fmt.Sprintf("n%d", i)); err != nil {
+			return nil, errors.Join(fmt.Errorf("set up %s: %w", c.name, err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+func (s *site) build(ctx context.Context, l *lab.Lab, name string) error {
+	var err error
+	if s.node, err = l.AddNode(name); err != nil {
+		return err
+	}
+	client, err := s.node.AddPod("bench", "client")
+	if err != nil {
+		return err
+	}
+	server, err := s.node.AddPod("bench", "server")
+	if err != nil {
+		return err
+	}
+	if _, err := server.ListenTCP(deniedPort); err != nil {
+		return err
+	}
+	s.pair = &pair{client: client, server: server}
+	if s.setUp != nil {
+		if err := s.setUp(ctx, s); err != nil {
+			return err
+		}
+	}
+	if s.pair, err = connectPair(client, server); err != nil {
+		return err
+	}
+	return s.checkDenied()
+}
+
+// checkDenied tries a port that no rule speaks of.
+func (s *site) checkDenied() error {
+	const limit = 300e6 // ns
+	attempt := s.client.DialTCP(netip.AddrPortFrom(s.server.Addr4(), deniedPort), limit)
+	want := lab.Connected
+	if s.denies {
+		want = lab.Timeout
+	}
+	if attempt.Outcome != want {
+		return fmt.Errorf("port %d, which no rule allows: %s, want %s (%v)", deniedPort, attempt.Outcome, want, attempt.Err)
+	}
+	return nil
+}
+
+// Close removes everything, going on when a step fails.
+func (s *scene) Close() error {
+	var errs []error
+	for _, site := range s.sites {
+		if site.pair != nil {
+			errs = append(errs, site.pair.close())
+		}
+		if site.tearDown != nil {
+			errs = append(errs, site.tearDown(site))
+		}
+	}
+	return errors.Join(append(errs, s.lab.Close())...)
+}
