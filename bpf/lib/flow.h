@@ -193,8 +193,9 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	err = parse_quoted(skb, p, &quoted);
 	if (err)
 		return err;
-	/* It is about a packet that this pod sent, or that it received. */
-	if (!same_addr(hook == TO_POD ? quoted.src : quoted.dst, hook == TO_POD ? p->t.dst : p->t.src))
+	/* It is about a packet that this pod sent; or, from the pod, that it received, and goes to who sent that: else any
+	 * flow would carry data to everybody. */
+	if (!same_addr(quoted.src, p->t.dst) || (hook == FROM_POD && !same_addr(quoted.dst, p->t.src)))
 		return -DROP_BAD_HEADER;
 	if (hook == TO_POD && (skb->ingress_ifindex == 0 || skb->ingress_ifindex == ep->ifindex))
 		return PASS; /* from this node, or from the pod itself (D-16) */

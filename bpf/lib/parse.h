@@ -350,6 +350,8 @@ __noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, stru
 
 		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 			return -DROP_TRUNCATED;
+		if ((ip.ver >> 4) != 6)
+			return -DROP_BAD_HEADER;
 		__builtin_memcpy(t->src, ip.src, 16);
 		__builtin_memcpy(t->dst, ip.dst, 16);
 		t->proto = ip.next;
