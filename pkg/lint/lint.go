@@ -1,0 +1,157 @@
+// Package lint finds what is valid policy and most likely not what its author meant: policies that select no pod,
+// peers that select nothing, port names that no pod has, rules that can never decide, and networks of one family only.
+// It is pure and takes every pod of the cluster for local.
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Finding is one thing worth a look.
+type Finding struct {
+	Policy    model.PolicyKey
+	Rule      int             // the API object's rule; -1: the policy as a whole
+	Direction model.Direction // of the rule
+	Text      string
+}
+
+// Object names what the finding is about: "gnp/deny-all", "knp/shop/db#ingress[0]".
+func (f Finding) Object() string {
+	if f.Rule < 0 {
+		return f.Policy.String()
+	}
+	return fmt.Sprintf("%s#%s[%d]", f.Policy, f.Direction, f.Rule)
+}
+
+// Check returns the findings about the objects that the updates leave present, sorted by policy and rule, without
+// duplicates. Without any pod there is nothing to compare policies with: none.
+func Check(updates []model.Update) []Finding {
+	l := &linter{graph: calc.New(""), found: map[Finding]bool{}}
+	l.graph.Apply(append(slices.Clone(updates), model.InSync{}))
+	l.changes = l.graph.Flush()
+	for _, u := range updates {
+		l.last(u)
+	}
+	if len(l.endpoints) == 0 {
+		return nil
+	}
+	l.active = l.activePolicies()
+	l.applies, l.exposed = map[model.PolicyKey]bool{}, map[port]bool{}
+	for _, p := range l.active {
+		l.applies[p.rules.Key] = true
+	}
+	for _, ep := range l.endpoints {
+		for _, p := range ep.Ports {
+			l.exposed[port{p.Name, p.Protocol}], l.exposed[port{p.Name, 0}] = true, true
+		}
+	}
+	for key, p := range l.policies {
+		l.policy(key, p)
+	}
+	for _, p := range l.active {
+		l.resolved(p)
+	}
+	l.shadowed()
+	return l.sorted()
+}
+
+// HasEndpoints reports whether the updates leave any pod present: without, Check finds nothing.
+func HasEndpoints(updates []model.Update) bool {
+	l := &linter{}
+	for _, u := range updates {
+		l.last(u)
+	}
+	return len(l.endpoints) > 0
+}
+
+type linter struct {
+	graph     *calc.Graph
+	changes   model.Changes
+	policies  map[model.PolicyKey]*model.Policy
+	endpoints map[model.EndpointID]*model.Endpoint
+	active    []activePolicy
+	applies   map[model.PolicyKey]bool // to some pod
+	exposed   map[port]bool
+	found     map[Finding]bool
+}
+
+// port is a port that a pod exposes by name; protocol 0 stands for any.
+type port struct {
+	name     string
+	protocol uint8
+}
+
+// activePolicy is one direction of a policy that applies to a pod.
+type activePolicy struct {
+	rules     *model.PolicyRules
+	direction model.Direction
+	families  [2]bool // of the addresses of its pods: IPv4, IPv6
+}
+
+func (l *linter) add(key model.PolicyKey, d model.Direction, rule int, format string, args ...any) {
+	l.found[Finding{key, rule, d, fmt.Sprintf(format, args...)}] = true
+}
+
+func (l *linter) last(u model.Update) {
+	if l.policies == nil {
+		l.policies, l.endpoints = map[model.PolicyKey]*model.Policy{}, map[model.EndpointID]*model.Endpoint{}
+	}
+	switch u := u.(type) {
+	case model.PolicyUpdate:
+		if l.policies[u.Key] = u.Policy; u.Policy == nil {
+			delete(l.policies, u.Key)
+		}
+	case model.EndpointUpdate:
+		if l.endpoints[u.ID] = u.Endpoint; u.Endpoint == nil {
+			delete(l.endpoints, u.ID)
+		}
+	}
+}
+
+// activePolicies are the policies that apply to pods, each direction once.
+func (l *linter) activePolicies() []activePolicy {
+	at := map[*model.PolicyRules]int{}
+	var list []activePolicy
+	for _, ep := range l.graph.LocalEndpoints() {
+		for _, d := range []*model.DirectionPolicy{ep.Ingress, ep.Egress} {
+			for _, t := range d.Tiers {
+				for _, p := range t.Policies {
+					i, ok := at[p]
+					if !ok {
+						i = len(list)
+						at[p] = i
+						list = append(list, activePolicy{rules: p, direction: d.Direction})
+					}
+					for _, a := range ep.Addrs {
+						list[i].families[family(a.Is6())] = true
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+func family(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
+}
+
+func (l *linter) sorted() []Finding {
+	var list []Finding
+	for f := range l.found {
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Policy.String(), b.Policy.String()), cmp.Compare(a.Direction, b.Direction),
+			cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Text, b.Text))
+	})
+	return list
+}

@@ -1,0 +1,136 @@
+package lint_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/pkg/lint"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+const pods = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 80}]}]}
+status: {podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+spec: {nodeName: n2, containers: [{name: c, ports: [{name: dns, protocol: UDP, containerPort: 53}]}]}
+status: {podIPs: [{ip: 10.0.0.2}]}
+---
+`
+
+func knp(name, spec string) string {
+	return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec: " + spec + "\n---\n"
+}
+
+func updates(t *testing.T, text string) []model.Update {
+	t.Helper()
+	var all []model.Update
+	for _, doc := range validate.Parse("lint.yaml", []byte(text)) {
+		if len(doc.Problems) > 0 {
+			t.Fatal(doc.Problems)
+		}
+		all = append(all, doc.Updates...)
+	}
+	return all
+}
+
+func TestFindings(t *testing.T) {
+	for _, test := range []struct {
+		name, policies string
+		want           []string
+	}{
+		{"nothing to find", knp("ok", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 5432}]}]}`), nil},
+		{"deny all", knp("deny", `{podSelector: {}, policyTypes: [Ingress, Egress]}`), nil},
+		{"no pod", knp("p", `{podSelector: {matchLabels: {app: nope}}}`), []string{"knp/shop/p: selects no pod"}},
+		{
+			"peer that is nobody", knp("p", `{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: nope}}}, {podSelector: {matchLabels: {app: web}}}]}]}`),
+			[]string{`knp/shop/p#ingress[0]: the source selects nothing: selector projectcalico.org/orchestrator == "k8s" && projectcalico.org/namespace == "shop" && app == "nope"`},
+		},
+		{"port name", knp("p", `{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: http}]}]}`), nil},
+		{
+			"port name nobody has", knp("p", `{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: https}]}]}`),
+			[]string{`knp/shop/p#ingress[0]: no pod has a port named "https" of protocol TCP`},
+		},
+		{
+			"port name of another protocol", knp("p", `{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: dns}]}]}`),
+			[]string{`knp/shop/p#ingress[0]: no pod has a port named "dns" of protocol TCP`},
+		},
+		{
+			"shadowed rule", knp("p", `{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 1, endPort: 1000}]}, {ports: [{port: 443}]}]}`),
+			[]string{"knp/shop/p#ingress[1]: never decides: rules before it take every packet it could match"},
+		},
+		{
+			"shadowed on one pod of two",
+			knp("a", `{podSelector: {matchLabels: {app: db}}, ingress: [{}]}`) + knp("p", `{podSelector: {}, ingress: [{ports: [{port: 443}]}]}`), nil,
+		},
+		{
+			"any IPv4 address in a cluster of both families", knp("p", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}], policyTypes: [Egress]}`),
+			[]string{"knp/shop/p#egress[0]: the destination is any IPv4 address, so the rule matches no IPv6 packet"},
+		},
+		{"any IPv4 address for a pod of that family", knp("p", `{podSelector: {matchLabels: {app: db}}, egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}], policyTypes: [Egress]}`), nil},
+		{"some IPv4 network", knp("p", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]}], policyTypes: [Egress]}`), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, f := range lint.Check(updates(t, pods+test.policies)) {
+				got = append(got, f.Object()+": "+f.Text)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestExcludingOneFamilyOnly(t *testing.T) {
+	all := updates(t, pods+knp("p", `{podSelector: {matchLabels: {app: web}}, ingress: [{}]}`))
+	for i, u := range all {
+		if p, ok := u.(model.PolicyUpdate); ok {
+			changed := *p.Policy
+			changed.Ingress = []model.Rule{{Action: model.Allow, Source: model.Entity{NotNets: p.Policy.Ingress[0].Source.Nets}}}
+			changed.Ingress[0].Source.NotNets = append(changed.Ingress[0].Source.NotNets, prefix(t, "10.0.0.0/8"))
+			all[i] = model.PolicyUpdate{Key: p.Key, Policy: &changed}
+		}
+	}
+	got := lint.Check(all)
+	if len(got) != 1 || got[0].Text != "the source excludes only IPv4 networks, so the rule matches no IPv6 packet" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWithoutPodsThereIsNothingToCompareWith(t *testing.T) {
+	all := updates(t, knp("p", `{podSelector: {matchLabels: {app: nope}}}`))
+	if got := lint.Check(all); got != nil {
+		t.Errorf("got %v", got)
+	}
+	if lint.HasEndpoints(all) {
+		t.Error("pods were found among policies")
+	}
+	if !lint.HasEndpoints(updates(t, pods)) {
+		t.Error("no pods were found among pods")
+	}
+	if lint.HasEndpoints(append(updates(t, pods), model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "web"}}, model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "db"}})) {
+		t.Error("deleted pods were found")
+	}
+}
+
+func prefix(t *testing.T, text string) netip.Prefix {
+	t.Helper()
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

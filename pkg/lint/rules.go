@@ -1,0 +1,120 @@
+package lint
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// policy looks at a policy as written.
+func (l *linter) policy(key model.PolicyKey, p *model.Policy) {
+	if !l.applies[key] {
+		l.add(key, model.Ingress, -1, "selects no pod")
+	}
+	for d, rules := range map[model.Direction][]model.Rule{model.Ingress: p.Ingress, model.Egress: p.Egress} {
+		for i := range rules {
+			r := &rules[i]
+			for _, side := range []*model.Entity{&r.Source, &r.Destination} {
+				for _, name := range slices.Concat(side.NamedPorts, side.NotNamedPorts) {
+					of := port{name: name}
+					if r.Protocol != nil {
+						of.protocol = *r.Protocol
+					}
+					if !l.exposed[of] {
+						l.add(key, d, r.Index, "no pod has a port named %q%s", name, ofProtocol(of.protocol))
+					}
+				}
+			}
+		}
+	}
+}
+
+func ofProtocol(p uint8) string {
+	switch p {
+	case 0:
+		return ""
+	case model.ProtoTCP:
+		return " of protocol TCP"
+	case model.ProtoUDP:
+		return " of protocol UDP"
+	case model.ProtoSCTP:
+		return " of protocol SCTP"
+	}
+	return " of this protocol"
+}
+
+// resolved looks at a policy that applies to pods, with its selectors resolved.
+func (l *linter) resolved(p activePolicy) {
+	for i := range p.rules.Rules {
+		r := &p.rules.Rules[i]
+		if r.Unmatchable != "" {
+			continue // reported when the object was read
+		}
+		l.side(p, r, "source", &r.Source)
+		l.side(p, r, "destination", &r.Destination)
+	}
+}
+
+func (l *linter) side(p activePolicy, r *model.MatchRule, name string, s *model.Side) {
+	for _, id := range s.In {
+		members, ok := l.graph.SetMembers(id)
+		if text, _ := l.graph.SetText(id); ok && len(members) == 0 {
+			l.add(p.rules.Key, p.direction, r.Index, "the %s selects nothing: %s", name, text)
+		}
+	}
+	for _, v6 := range []bool{false, true} {
+		if p.families[family(v6)] && (r.IPVersion == 0 || v6 == (r.IPVersion == 6)) {
+			l.lists(p, r, name, s, v6)
+		}
+	}
+}
+
+// lists looks for what the reading of CIDR lists by family (semantics D-9) makes surprising.
+func (l *linter) lists(p activePolicy, r *model.MatchRule, name string, s *model.Side, v6 bool) {
+	of := func(n netip.Prefix) bool { return n.Addr().Is6() == v6 }
+	everything := func(n netip.Prefix) bool { return n.Bits() == 0 }
+	version := map[bool]string{false: "IPv4", true: "IPv6"}
+	has, hasNot := slices.ContainsFunc(s.Nets, of), slices.ContainsFunc(s.NotNets, of)
+	switch {
+	case len(s.Nets) > 0 && !has:
+		if slices.ContainsFunc(s.Nets, everything) {
+			l.add(p.rules.Key, p.direction, r.Index, "the %s is any %s address, so the rule matches no %s packet",
+				name, version[!v6], version[v6])
+		}
+	case len(s.NotNets) > 0 && !hasNot:
+		l.add(p.rules.Key, p.direction, r.Index, "the %s excludes only %s networks, so the rule matches no %s packet",
+			name, version[!v6], version[v6])
+	}
+}
+
+// shadowed finds rules that decide nothing on any pod they apply to.
+func (l *linter) shadowed() {
+	plan := compile.New(compile.Options{}, nil).Update(l.changes)
+	decides, never := map[model.RuleID]bool{}, map[model.RuleID]bool{}
+	for _, t := range plan.Tables {
+		if t.Interpreted() {
+			return // too large to tell
+		}
+		shadowed := map[model.RuleID]bool{}
+		for _, id := range t.Shadowed() {
+			shadowed[id] = true
+		}
+		for _, id := range t.Program.IDs {
+			if id.Point != model.AtRule || id.Policy.Kind == model.KindProfile {
+				continue
+			}
+			if shadowed[id] {
+				never[id] = true
+			} else {
+				decides[id] = true
+			}
+		}
+	}
+	for id := range never {
+		if !decides[id] {
+			l.add(id.Policy, id.Direction, id.Index, "never decides: rules before it take every packet it could match")
+		}
+	}
+}
