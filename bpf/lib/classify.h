@@ -4,6 +4,9 @@
 #pragma once
 #include "packet.h"
 
+/* No entry of the ordered match table: a part is missing, or row 0, the class is not known to the table. */
+#define NO_RULE 0xffff
+
 /* One question to a policy, and its answer. */
 struct query {
 	__u64 word;   /* of the endpoint: slot << 32 | generation */
@@ -207,7 +210,7 @@ __noinline int classify(struct query *q)
 	q->allow = 0;
 	q->missing = 0;
 	q->rule_id = 0;
-	q->rule = 0xffff;
+	q->rule = NO_RULE;
 	q->nlogs = q->npasses = 0;
 	s = n ? bpf_map_lookup_elem(&slots, &n) : NULL;
 	if (!s)

@@ -139,6 +139,8 @@ static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32
 	return 0;
 }
 
+/* A fragment that starts 8 bytes into a TCP header would write over the flags that were judged (RFC 3128); nobody sends
+ * such, nor IPv6 fragments of fragments. */
 static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u32 off, __u32 total)
 {
 	struct ipv4_hdr ip;
@@ -160,6 +162,8 @@ static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u
 	p->ttl = ip.ttl;
 	frag = bpf_ntohs(ip.frag_be);
 	if (frag & 0x3fff) {
+		if ((frag & 0x1fff) == 1 && ip.proto == PROTO_TCP)
+			return -DROP_BAD_HEADER;
 		p->frag_id = bpf_ntohs(ip.id_be);
 		p->flags |= frag & 0x1fff ? PKT_LATER_FRAGMENT : PKT_FIRST_FRAGMENT;
 	}
@@ -170,6 +174,7 @@ static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u
 static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u32 off, __u32 total)
 {
 	struct ipv6_hdr ip;
+	bool fragmented = false;
 	__u32 end, at;
 	__u8 next;
 
@@ -197,6 +202,9 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 		if (next == PROTO_FRAGMENT) {
 			__u16 frag = (__u16)h[2] << 8 | h[3];
 
+			if (fragmented || ((frag & 0xfff8) == 8 && h[0] == PROTO_TCP))
+				return -DROP_BAD_HEADER;
+			fragmented = true;
 			p->frag_id = *(__u32 *)&h[4];
 			if (frag & 0xfff8)
 				p->flags |= PKT_LATER_FRAGMENT;

@@ -19,6 +19,9 @@ static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
 	return egress ? *(volatile __u64 *)&ep->egress : *(volatile __u64 *)&ep->ingress;
 }
 
+/* Each repetition takes another publication in the time of one judgement. */
+#define MAX_JUDGEMENTS 4
+
 /* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not.
  * Returns the generation that allows, or 0. */
 __noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egress, __u32 how)
@@ -28,16 +31,22 @@ __noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egr
 
 	if (!ep || !f)
 		return 0;
-	/* The word before the address: a member that leaves a set is taken out first, then the generation moves on, so a
-	 * verdict reached with old members carries an old generation and is asked for again. */
-	q.word = policy_word(ep, egress);
-	remote = addr_lookup(f->t.family, egress ? f->t.dst : f->t.src);
-	q.class = class_of(f->t.family, remote);
 	q.l4 = f->l4;
 	q.sport = f->t.sport;
 	q.proto = f->t.proto;
 	q.family = f->t.family;
-	classify(&q);
+	for (int again = 0; again < MAX_JUDGEMENTS; again++) {
+		/* The word before the address: a member that leaves a set is taken out first, then the generation moves on,
+		 * so a verdict reached with old members carries an old generation and is asked for again. */
+		q.word = policy_word(ep, egress);
+		remote = addr_lookup(f->t.family, egress ? f->t.dst : f->t.src);
+		q.class = class_of(f->t.family, remote);
+		classify(&q);
+		/* Held up between the two, we may have met a class that our policy, no longer in force, has never heard of:
+		 * then the one in force is to be asked. */
+		if (q.rule != NO_RULE || q.word == policy_word(ep, egress))
+			break;
+	}
 	if (q.missing)
 		count_drop(ep->ifindex, DROP_NO_TABLE, egress ? FROM_POD : TO_POD, f->len);
 	if (!(how & (EVENT_REJUDGED | EVENT_REVOKED)))

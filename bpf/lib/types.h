@@ -67,7 +67,7 @@ enum slot_flags {
 struct slot {
 	__u32 rules;      /* entries in the ordered match table */
 	__u32 rows;       /* rows of the decision table; row 0 denies */
-	__u32 columns;    /* L4 columns; times sports if SLOT_SOURCE_PORTS */
+	__u32 columns;    /* L4 columns, the factor sports included */
 	__u32 blocks;     /* blocks of 32 columns in a row */
 	__u32 sports;     /* source port classes, at least 1 */
 	__u32 classifier; /* who uses the slot, for people */
@@ -136,7 +136,7 @@ struct cell_block {
 /* What a cell means. */
 struct outcome {
 	__u32 id;     /* of the deciding rule in rule_stats; 0: not counted */
-	__u16 rule;   /* index of the deciding entry in the ordered match table */
+	__u16 rule;   /* index of the deciding entry in the ordered match table; 0xffff: none, the class is unknown */
 	__u8 action;  /* RULE_ALLOW or RULE_DENY */
 	__u8 nlogs;   /* Log rules on the way; only the first 4 are kept */
 	__u8 npasses; /* passes on the way; only the first 6 are kept */
