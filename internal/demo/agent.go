@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,8 +60,8 @@ func (p *process) stop() error {
 }
 
 // ask gets one answer from the agent's socket.
-func (p *process) ask(ctx context.Context, path string) (*wire.Answer, error) {
-	return wire.Client{Socket: p.socket}.Ask(ctx, path, nil)
+func (p *process) ask(ctx context.Context, path string, parameters url.Values) (*wire.Answer, error) {
+	return wire.Client{Socket: p.socket}.Ask(ctx, path, parameters)
 }
 
 // await polls until the agent says that every pod is programmed.
@@ -85,11 +86,11 @@ func (p *process) await(ctx context.Context, endpoints int) error {
 }
 
 func (p *process) programmed(ctx context.Context) int {
-	status, err := p.ask(ctx, "/v1/status")
+	status, err := p.ask(ctx, "/v1/status", nil)
 	if err != nil || status.Status == nil || !status.Status.Ready {
 		return -1
 	}
-	answer, err := p.ask(ctx, "/v1/endpoints")
+	answer, err := p.ask(ctx, "/v1/endpoints", nil)
 	if err != nil {
 		return -1
 	}

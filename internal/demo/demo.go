@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,7 +165,7 @@ func (r *runner) awaitError(ctx context.Context, s *lab.Stream) bool {
 
 func (r *runner) explain(ctx context.Context) error {
 	r.say("\n== Why? margay explain ops/admin shop/db:5432/tcp")
-	answer, err := r.agent.ask(ctx, "/v1/explain?src=ops/admin&dst=shop/db:5432/tcp")
+	answer, err := r.agent.ask(ctx, "/v1/explain", url.Values{"src": {"ops/admin"}, "dst": {"shop/db:5432/tcp"}})
 	if err != nil {
 		return err
 	}
