@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/margay-project/margay/bench/kernel"
 	"github.com/margay-project/margay/bench/report"
 	"github.com/margay-project/margay/bench/traffic"
 	"golang.org/x/sys/unix"
@@ -43,7 +44,7 @@ func run(ctx context.Context, o options, out io.Writer) (missed int, err error) 
 		return 0, err
 	}
 	var text bytes.Buffer
-	title := fmt.Sprintf("Margay on Linux %s, %d cores, %s", kernel(), runtime.NumCPU(), began.UTC().Format("2006-01-02"))
+	title := fmt.Sprintf("Margay on Linux %s, %d cores, %s", kernelRelease(), runtime.NumCPU(), began.UTC().Format("2006-01-02"))
 	fmt.Fprintf(&text, "%s\nload %s before, %s after; %s\n\n", title, before, load(), time.Since(began).Round(time.Second))
 	if err := report.Table(&text, results); err != nil {
 		return 0, err
@@ -65,6 +66,9 @@ func measure(ctx context.Context, o options, work string, log func(string, ...an
 		do   func() ([]report.Result, error)
 	}{
 		{"traffic", func() ([]report.Result, error) { return traffic.Measure(ctx, trafficOptions(o, work, log)) }},
+		{"classification", func() ([]report.Result, error) { return kernel.Classify(kernelOptions(o, work, log)) }},
+		{"changes", func() ([]report.Result, error) { return kernel.Changes(kernelOptions(o, work, log)) }},
+		{"flood", func() ([]report.Result, error) { return kernel.Flood(kernelOptions(o, work, log)) }},
 	} {
 		if o.only != "" && o.only != part.name {
 			continue
@@ -91,6 +95,16 @@ func trafficOptions(o options, work string, log func(string, ...any)) traffic.Op
 	return t
 }
 
+func kernelOptions(o options, work string, log func(string, ...any)) kernel.Options {
+	k := kernel.Options{Work: work, Log: log, Rounds: 41, Repeat: 20000, Rules: []int{1, 10, 100, 1000, 10000},
+		Flood: 3_000_000, Flows: 10_000, FewMembers: 1000, ManyMembers: 100_000, ChangeRules: []int{100, 1000, 10000}}
+	if o.quick {
+		k.Rounds, k.Repeat, k.Rules, k.Flood, k.Flows = 2, 100, []int{1, 10, 100}, 100_000, 100
+		k.FewMembers, k.ManyMembers, k.ChangeRules = 10, 100, []int{10, 100}
+	}
+	return k
+}
+
 // write leaves the files; all of them belong to one run.
 func write(dir, title string, text []byte, results []report.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -115,7 +129,7 @@ func load() string {
 	return strings.Fields(string(text))[0]
 }
 
-func kernel() string {
+func kernelRelease() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return "?"
