@@ -98,8 +98,8 @@ func (m *machine) veth(t testing.TB, name string) uint32 {
 	return uint32(index)
 }
 
-// context is struct __sk_buff, as far as a test-run takes and gives it.
-type context struct {
+// skb is struct __sk_buff, as far as a test-run takes and gives it.
+type skb struct {
 	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTci, VlanProto, Priority uint32
 	IngressIfindex, Ifindex, TcIndex                                                      uint32
 	Cb                                                                                    [5]uint32
@@ -127,7 +127,7 @@ func (r result) reason() bpf.DropReason {
 }
 
 // run sends a frame through a hook. at.Ifindex is the veth; at.Mark, at.IngressIfindex and at.GsoSize are the packet's.
-func (m *machine) run(t testing.TB, program string, at context, frame []byte) result {
+func (m *machine) run(t testing.TB, program string, at skb, frame []byte) result {
 	t.Helper()
 	r, err := m.try(t, program, at, frame)
 	if err != nil {
@@ -136,10 +136,10 @@ func (m *machine) run(t testing.TB, program string, at context, frame []byte) re
 	return r
 }
 
-func (m *machine) try(t testing.TB, program string, at context, frame []byte) (result, error) {
+func (m *machine) try(t testing.TB, program string, at skb, frame []byte) (result, error) {
 	t.Helper()
 	before := m.drops(t)
-	out := context{}
+	out := skb{}
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: at, ContextOut: &out}
 	var ret uint32
 	var err error
@@ -159,7 +159,7 @@ func (m *machine) try(t testing.TB, program string, at context, frame []byte) (r
 // fromPod sends a frame from the pod behind the veth.
 func (m *machine) fromPod(t testing.TB, veth uint32, frame []byte) result {
 	t.Helper()
-	return m.run(t, bpf.MargayProgFromPod, context{Ifindex: veth}, frame)
+	return m.run(t, bpf.MargayProgFromPod, skb{Ifindex: veth}, frame)
 }
 
 // outside is an interface packets are forwarded from that is no pod's.
@@ -168,7 +168,7 @@ const outside = 9999
 // toPod sends a frame to the pod behind the veth that came in by from; 0: made on the node.
 func (m *machine) toPod(t testing.TB, veth, from uint32, frame []byte) result {
 	t.Helper()
-	return m.run(t, bpf.MargayProgToPod, context{Ifindex: veth, IngressIfindex: from}, frame)
+	return m.run(t, bpf.MargayProgToPod, skb{Ifindex: veth, IngressIfindex: from}, frame)
 }
 
 func (m *machine) drops(t testing.TB) map[bpf.DropKey]bpf.Counter {

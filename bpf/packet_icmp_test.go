@@ -54,7 +54,7 @@ func TestICMPErrorsFollowTheFlowTheyQuote(t *testing.T) {
 		for _, tc := range tests {
 			t.Run(tc.name, func(t *testing.T) {
 
-				w.run(t, tc.program, context{Ifindex: w.podA, IngressIfindex: outside}, tc.p.Bytes()).want(t, tc.reason)
+				w.run(t, tc.program, skb{Ifindex: w.podA, IngressIfindex: outside}, tc.p.Bytes()).want(t, tc.reason)
 				if n := len(w.flows(t)); n != 1 {
 					t.Errorf("%d flows, want the one there was", n)
 				}

@@ -160,7 +160,7 @@ func TestCutFramesNeverPass(t *testing.T) {
 // cut sends what is left of a frame; false: the kernel itself does not take it.
 func (w *world) cut(t *testing.T, short []byte) (result, bool) {
 	t.Helper()
-	r, err := w.try(t, bpf.MargayProgFromPod, context{Ifindex: w.podA}, short)
+	r, err := w.try(t, bpf.MargayProgFromPod, skb{Ifindex: w.podA}, short)
 	if err != nil && len(short) >= 54 {
 		t.Fatalf("%d bytes: %v", len(short), err)
 	}

@@ -190,7 +190,7 @@ func TestMarks(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			w.forget(t)
-			r := w.run(t, tc.program, context{Ifindex: w.podA, Mark: tc.mark, IngressIfindex: outside}, tc.frame)
+			r := w.run(t, tc.program, skb{Ifindex: w.podA, Mark: tc.mark, IngressIfindex: outside}, tc.frame)
 			if r.mark != tc.want || r.action != tc.action {
 				t.Errorf("mark %#x, action %d; want %#x, %d", r.mark, r.action, tc.want, tc.action)
 			}

@@ -49,13 +49,19 @@ static __always_inline struct addr_info *addr_lookup(__u8 family, const __u32 *a
 	}
 }
 
-static __always_inline __u32 class_of(__u8 family, const struct addr_info *info)
+/* The class of the source or (dst) the destination. A function of its own, like the next one, to keep its keys off the
+ * stack of those that ask. */
+__noinline __u32 class_of_end(const struct tuple *t, __u32 dst)
 {
-	return info ? info->class : family == 4 ? 0 : 1;
+	struct addr_info *info;
+
+	if (!t)
+		return 0;
+	info = addr_lookup(t->family, dst ? t->dst : t->src);
+	return info ? info->class : t->family == 4 ? 0 : 1;
 }
 
-/* Whether an address is a further one of the endpoint's own. A function of its own, to keep its keys off the stack of
- * those that ask. */
+/* Whether an address is a further one of the endpoint's own. */
 __noinline int owns_further(const struct tuple *t, __u32 dst, __u32 ifindex)
 {
 	struct addr_info *info;

@@ -145,6 +145,15 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	return e.flags & CT_SHORTCUT ? PASS_SHORTCUT : PASS;
 }
 
+/* Whether a packet to a pod comes from this node itself: by no interface. Fragments the node cuts on the way have come by
+ * one that IPv6 does not note in them, so those must have a socket too. */
+static __always_inline bool made_here(struct __sk_buff *skb, const struct pkt *p)
+{
+	if (skb->ingress_ifindex)
+		return false;
+	return !(p->flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)) || skb->sk;
+}
+
 /* The first packet of a flow, to the pod. Addresses are final. */
 __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p)
 {
@@ -154,7 +163,7 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 	if (!ep || !p)
 		return -DROP_POLICY;
 	ct_init(&e, &p->t, p->l4, true);
-	if (skb->ingress_ifindex == 0) {
+	if (made_here(skb, p)) {
 		e.flags |= CT_FROM_HOST;
 	} else if (skb->ingress_ifindex == ep->ifindex) {
 		e.flags |= CT_SELF;
@@ -197,7 +206,7 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	 * flow would carry data to everybody. */
 	if (!same_addr(quoted.src, p->t.dst) || (hook == FROM_POD && !same_addr(quoted.dst, p->t.src)))
 		return -DROP_BAD_HEADER;
-	if (hook == TO_POD && (skb->ingress_ifindex == 0 || skb->ingress_ifindex == ep->ifindex))
+	if (hook == TO_POD && (made_here(skb, p) || skb->ingress_ifindex == ep->ifindex))
 		return PASS; /* from this node, or from the pod itself (D-16) */
 	if (hook == FROM_POD && owns(ep, &p->t, true))
 		return PASS;

@@ -27,7 +27,6 @@ static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
 __noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egress, __u32 how)
 {
 	struct query q = {};
-	struct addr_info *remote;
 
 	if (!ep || !f)
 		return 0;
@@ -39,8 +38,7 @@ __noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egr
 		/* The word before the address: a member that leaves a set is taken out first, then the generation moves on,
 		 * so a verdict reached with old members carries an old generation and is asked for again. */
 		q.word = policy_word(ep, egress);
-		remote = addr_lookup(f->t.family, egress ? f->t.dst : f->t.src);
-		q.class = class_of(f->t.family, remote);
+		q.class = class_of_end(&f->t, egress);
 		classify(&q);
 		/* Held up between the two, we may have met a class that our policy, no longer in force, has never heard of:
 		 * then the one in force is to be asked. */

@@ -78,6 +78,14 @@ func (g *grace) close() {
 	}
 }
 
+// Quiesce returns a channel that gets one value once every packet that is in a program now has left it: nil, or why
+// that cannot be known. Safe to call while slots are in use; the channel need not be read.
+func (s *Slots) Quiesce() <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- s.grace.wait() }()
+	return done
+}
+
 // rcuWait lasts at least one RCU grace period: membarrier's MEMBARRIER_CMD_GLOBAL is synchronize_rcu by another name,
 // but does nothing on a single CPU (where a reader may be preempted) and is refused on kernels with nohz_full CPUs.
 // There, changing an entry of an array of maps is the way, since the kernel ends that with synchronize_rcu too.

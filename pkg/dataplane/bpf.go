@@ -41,6 +41,8 @@ type BPF struct {
 	ready   bool                                // the first plan has been carried out
 	resync  bool
 	sweeps  int
+	retired map[uint32]bool // classes that were dropped and whose sets are still in class_sets
+	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
 }
 
 // published is a table in the kernel.
@@ -55,6 +57,8 @@ type endpoint struct {
 	tables  [2]compile.TableID // by model.Direction
 	gens    [2]uint32
 	ifindex uint32 // programmed in the kernel; 0: not
+	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
+	peer    Peer
 	failure string // why it could not be programmed; empty: it was
 	number  uint32 // for people and events
 }
@@ -102,7 +106,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		}
 		d.ready = true
 	}
-	return d.program()
+	return errors.Join(d.program(), d.failures())
 }
 
 // carryOn takes the steps of the plan that are left.
@@ -117,33 +121,6 @@ func (d *BPF) carryOn() error {
 
 // Resync implements Dataplane.
 func (d *BPF) Resync() { d.resync = true }
-
-// reread makes every table read its map again; what was altered by others is repaired by the writes that follow.
-func (d *BPF) reread() error {
-	var errs []error
-	repairs := 0
-	for _, t := range d.allTables() {
-		n, err := t.Resync()
-		repairs += n
-		errs = append(errs, err)
-	}
-	if err := d.endpoints.Reload(); err != nil {
-		errs = append(errs, err)
-	}
-	for id := range d.bound {
-		d.dirty[id] = true
-	}
-	if d.ready {
-		errs = append(errs, d.host.Guard())
-	}
-	if repairs > 0 {
-		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
-	}
-	for _, t := range d.allTables() {
-		errs = append(errs, t.Sync())
-	}
-	return errors.Join(errs...)
-}
 
 // openEvery is how many sweeps of new flows go by for one of open flows, whose table is larger and whose timeouts are
 // longer.

@@ -29,7 +29,7 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 		config: c, log: log, host: host, maps: m, step: len(order),
 		tables: map[compile.TableID]published{}, bound: map[model.EndpointID]*endpoint{},
 		owners: map[netip.Prefix]compile.AddrChange{}, dirty: map[model.EndpointID]bool{},
-		adopted: map[string]model.EndpointID{}, sets: map[uint32]model.SetID{},
+		adopted: map[string]model.EndpointID{}, sets: map[uint32]model.SetID{}, retired: map[uint32]bool{},
 	}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)
@@ -129,29 +129,6 @@ func bit(b bool) uint32 {
 
 func seconds(t time.Duration) uint32 {
 	return uint32(max(1, math.Ceil(t.Seconds())))
-}
-
-// table is what is the same about all tables of maps.
-type table interface {
-	Name() string
-	Resync() (repairs int, err error)
-	Sync() error
-}
-
-type repairing[K, V comparable] struct{ *bpfmaps.Table[K, V] }
-
-func (t repairing[K, V]) Resync() (int, error) {
-	r, err := t.Table.Resync()
-	return r.Len(), err
-}
-
-func (d *BPF) allTables() []table {
-	return []table{
-		repairing[bpf.IP4, bpf.AddrInfo]{d.maps.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{d.maps.IP6Host},
-		repairing[bpf.Net4, bpf.AddrInfo]{d.maps.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{d.maps.IP6Net},
-		repairing[bpf.ClassChunk, bpf.SetBits]{d.maps.ClassSets},
-		repairing[uint32, bpf.Name]{d.maps.SetNames}, repairing[uint32, bpf.Name]{d.maps.RuleNames},
-	}
 }
 
 // emptyPacket is what programs that look at no packet are run with: the least the kernel takes.

@@ -91,14 +91,18 @@ func (d *BPF) programOne(ep *endpoint) error {
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
 	}
-	if err := d.host.Ensure(ep.policy.Iface, ifindex); err != nil {
-		return err
+	if ep.ensured != ifindex {
+		if err := d.host.Ensure(ep.policy.Iface, ifindex); err != nil {
+			return err
+		}
+		ep.peer, _ = d.host.Peer(ifindex)
+		ep.ensured = ifindex
 	}
-	entry := bpf.Endpoint{Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number}
+	entry := bpf.Endpoint{
+		Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
+		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
+	}
 	d.addrsOf(ep, &entry)
-	if peer, ok := d.host.Peer(ifindex); ok {
-		entry.PeerIfindex, entry.Mac, entry.Mtu = peer.Ifindex, peer.MAC, peer.MTU
-	}
 	if err := d.endpoints.Set(entry); err != nil {
 		return err
 	}
@@ -143,7 +147,7 @@ func (d *BPF) withdraw(ep *endpoint) error {
 		return err
 	}
 	ifindex := ep.ifindex
-	ep.ifindex = 0
+	ep.ifindex, ep.ensured = 0, 0
 	// The guard keeps the interface closed from here on if it is a workload's.
 	return errors.Join(d.host.Detach(ifindex), d.maps.ForgetDrops(ifindex))
 }

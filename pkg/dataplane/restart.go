@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -62,13 +63,12 @@ func setsIn(chunk uint32, bits bpf.SetBits) []uint32 {
 	return sets
 }
 
-// keep reads a table and makes it want what is there.
+// keep makes a table want what is in its map.
 func keep[K, V comparable](t *bpfmaps.Table[K, V]) (map[K]V, error) {
-	entries, err := t.Load()
-	for k, v := range entries {
-		t.Set(k, v)
+	if err := t.Adopt(); err != nil {
+		return nil, err
 	}
-	return entries, err
+	return maps.Collect(t.All()), nil
 }
 
 func (d *BPF) adoptAddrs(s *compile.Snapshot) error {

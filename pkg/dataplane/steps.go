@@ -25,6 +25,11 @@ func (d *BPF) writeNames() error {
 }
 
 func (d *BPF) writeClasses() error {
+	if len(d.plan.Classes) > 0 {
+		if err := d.forgetClasses(true); err != nil {
+			return err
+		}
+	}
 	for _, c := range d.plan.Classes {
 		for chunk, bits := range chunksOf(c.Sets) {
 			d.maps.ClassSets.Set(bpf.ClassChunk{Class: c.ID, Chunk: chunk}, bits)
@@ -88,10 +93,24 @@ func (d *BPF) addRows() error {
 	return errors.Join(errs...)
 }
 
+// writeAddrs writes changes in their order where it matters: a prefix inside another may only go once the other is what
+// its addresses shall be. Changes of equal length and kind may be written together.
 func (d *BPF) writeAddrs(changes []compile.AddrChange) error {
-	for _, c := range changes {
-		d.setAddr(c)
+	for from := 0; from < len(changes); {
+		to := from
+		for to < len(changes) && changes[to].Prefix.Bits() == changes[from].Prefix.Bits() && changes[to].Gone == changes[from].Gone {
+			d.setAddr(changes[to])
+			to++
+		}
+		if err := d.syncAddrs(); err != nil {
+			return err
+		}
+		from = to
 	}
+	return d.syncAddrs() // what an earlier attempt left
+}
+
+func (d *BPF) syncAddrs() error {
 	return errors.Join(d.maps.IP4Host.Sync(), d.maps.IP6Host.Sync(), d.maps.IP4Net.Sync(), d.maps.IP6Net.Sync())
 }
 
@@ -104,9 +123,7 @@ func (d *BPF) setAddr(c compile.AddrChange) {
 	info := bpf.AddrInfo{Class: c.Class, Flags: uint32(c.Flags)}
 	if info.Flags&bpf.AddrEndpoint != 0 {
 		d.owners[c.Prefix] = c
-		if ep := d.bound[c.Endpoint]; ep != nil {
-			info.Ifindex = ep.ifindex
-		}
+		info.Ifindex = d.ifindexOf(c.Endpoint)
 	}
 	if c.Gone {
 		d.deleteAddr(c.Prefix)
@@ -123,6 +140,23 @@ func (d *BPF) setAddr(c compile.AddrChange) {
 	default:
 		d.maps.IP6Net.Set(bpfmaps.Net6(c.Prefix), info)
 	}
+}
+
+// ifindexOf is the interface an endpoint is programmed on, also if an earlier agent did it and this one is about to take
+// the endpoint over; 0: none.
+func (d *BPF) ifindexOf(id model.EndpointID) uint32 {
+	if ep := d.bound[id]; ep != nil {
+		return ep.ifindex
+	}
+	for _, b := range d.plan.Bind {
+		if b.Endpoint.ID != id {
+			continue
+		}
+		if old, ok := d.adopted[b.Endpoint.Iface]; ok && d.bound[old] != nil {
+			return d.bound[old].ifindex
+		}
+	}
+	return 0
 }
 
 func (d *BPF) deleteAddr(p netip.Prefix) {
@@ -153,22 +187,49 @@ func (d *BPF) release() error {
 }
 
 func (d *BPF) drop() error {
-	gone := map[uint32]bool{}
 	for _, c := range d.plan.DropClasses {
-		gone[c] = true
+		d.retired[c] = true
+	}
+	if len(d.plan.DropClasses) > 0 {
+		d.quiet = d.slots.Quiesce()
+	}
+	return errors.Join(d.forgetClasses(false), d.dropNames())
+}
+
+// forgetClasses removes what the kernel knows of dropped classes, once no packet can still be at work with one of them:
+// it looked the class up before its address changed. Until then, with wait, no class may be made, since it might get
+// the number of a dropped one.
+func (d *BPF) forgetClasses(wait bool) error {
+	if d.quiet == nil {
+		return nil
+	}
+	if !wait {
+		select {
+		case err := <-d.quiet:
+			return d.forgotten(err)
+		default:
+			return nil
+		}
+	}
+	return d.forgotten(<-d.quiet)
+}
+
+func (d *BPF) forgotten(err error) error {
+	if d.quiet = nil; err != nil {
+		d.quiet = d.slots.Quiesce() // the next attempt waits anew
+		return fmt.Errorf("wait for packets to leave: %w", err)
 	}
 	var keys []bpf.ClassChunk
-	if len(gone) > 0 {
-		for key := range d.maps.ClassSets.All() {
-			if gone[key.Class] {
-				keys = append(keys, key)
-			}
+	for key := range d.maps.ClassSets.All() {
+		if d.retired[key.Class] {
+			keys = append(keys, key)
 		}
 	}
 	for _, key := range keys {
 		d.maps.ClassSets.Delete(key)
 	}
-	return errors.Join(d.maps.ClassSets.Sync(), d.dropNames())
+	clear(d.retired)
+	return d.maps.ClassSets.Sync()
 }
 
 func (d *BPF) dropNames() error {
@@ -280,5 +341,3 @@ func (d *BPF) words(ep *endpoint) (words [2]uint64, ok bool) {
 	}
 	return words, true
 }
-
-var _ = [1]struct{}{}[model.Ingress] // words and tables are indexed by model.Direction, ingress first

@@ -1,0 +1,124 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// reread makes every table read its map again and looks for what others have altered: entries, published policies,
+// attached programs. All of it is repaired and told.
+func (d *BPF) reread() error {
+	var errs []error
+	repairs := 0
+	for _, t := range d.allTables() {
+		n, err := t.Resync()
+		repairs += n
+		errs = append(errs, err)
+	}
+	if repairs > 0 {
+		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
+	}
+	for _, t := range d.allTables() {
+		errs = append(errs, t.Sync())
+	}
+	errs = append(errs, d.repairSlots(), d.endpoints.Reload())
+	for id, ep := range d.bound {
+		d.dirty[id], ep.ensured = true, 0
+	}
+	if d.ready {
+		errs = append(errs, d.host.Guard())
+	}
+	return errors.Join(errs...)
+}
+
+// repairSlots publishes policies anew whose slots are not as they were published. Flows may have been judged by what
+// was there, so they are judged again.
+func (d *BPF) repairSlots() error {
+	altered, err := d.slots.Altered(d.maps)
+	if len(altered) == 0 {
+		return err
+	}
+	errs := []error{err}
+	for _, table := range d.compiler.Tables() {
+		old := d.tables[table.ID].slot
+		if old == 0 || !slices.Contains(altered, old) {
+			continue
+		}
+		d.log.Warn("a published policy had been changed by somebody else, published anew", "slot", old)
+		if err := d.republish(table, old); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *BPF) republish(table *compile.Table, old uint32) error {
+	published, err := d.slots.Publish([]bpfmaps.SlotContent{content(table)})
+	if err != nil {
+		return err
+	}
+	entry := d.tables[table.ID]
+	entry.slot = published[0]
+	d.tables[table.ID] = entry
+	for id, ep := range d.bound {
+		for dir, t := range ep.tables {
+			if t != table.ID {
+				continue
+			}
+			if ep.gens[dir], err = d.gens.Next(); err != nil {
+				return err
+			}
+			d.dirty[id] = true
+		}
+	}
+	if err := d.programKnown(); err != nil {
+		return err
+	}
+	return d.slots.Release(old)
+}
+
+// failures are the endpoint-directions whose policy cannot be compiled: they keep the one they had.
+func (d *BPF) failures() error {
+	var errs []error
+	for at, err := range d.compiler.Failed() {
+		errs = append(errs, fmt.Errorf("%s of endpoint %s keeps its last policy: %w", at.Direction, at.Endpoint, err))
+	}
+	slices.SortFunc(errs, func(a, b error) int {
+		if a.Error() < b.Error() {
+			return -1
+		}
+		return 1
+	})
+	return errors.Join(errs...)
+}
+
+// table is what is the same about all tables of maps.
+type table interface {
+	Name() string
+	Resync() (repairs int, err error)
+	Sync() error
+}
+
+type repairing[K, V comparable] struct{ *bpfmaps.Table[K, V] }
+
+func (t repairing[K, V]) Resync() (int, error) {
+	r, err := t.Table.Resync()
+	return r.Len(), err
+}
+
+func (d *BPF) allTables() []table {
+	return []table{
+		repairing[bpf.IP4, bpf.AddrInfo]{d.maps.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{d.maps.IP6Host},
+		repairing[bpf.Net4, bpf.AddrInfo]{d.maps.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{d.maps.IP6Net},
+		repairing[bpf.ClassChunk, bpf.SetBits]{d.maps.ClassSets},
+		repairing[uint32, bpf.Name]{d.maps.SetNames}, repairing[uint32, bpf.Name]{d.maps.RuleNames},
+	}
+}
+
+var _ = [1]struct{}{}[model.Ingress] // words, tables and generations are indexed by model.Direction, ingress first
