@@ -19,6 +19,9 @@ import (
 // defaultBPFFS is where the BPF file system is mounted by custom.
 const defaultBPFFS = "/sys/fs/bpf"
 
+// defaultMarkMask has no bit of kube-proxy's.
+const defaultMarkMask = "0x00070000"
+
 // envPrefix starts every environment variable: --datastore is MARGAY_DATASTORE.
 const envPrefix = "MARGAY_"
 

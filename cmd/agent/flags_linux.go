@@ -29,7 +29,7 @@ func (f *dataplaneFlags) register(fs *pflag.FlagSet) {
 	f.config = dataplane.Defaults()
 	fs.StringVar(&f.mode, "dataplane", "auto", "auto or bpf: what enforces policy")
 	fs.StringVar(&f.config.Prefix, "interface-prefix", f.config.Prefix, "what names of workload interfaces begin with")
-	fs.StringVar(&f.markMask, "mark-mask", "0x00070000", "packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000")
+	fs.StringVar(&f.markMask, "mark-mask", defaultMarkMask, "packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000")
 	fs.StringVar(&f.existing, "existing-connections", "revoke", "revoke or keep: what becomes of live flows that a new policy denies")
 	fs.StringVar(&f.hostTo, "default-endpoint-to-host-action", "Accept", "Accept or Drop: what becomes of pod-to-node traffic that egress policy allows")
 	fs.BoolVar(&f.encap, "allow-encap-from-workloads", false, "judge IP-in-IP and VXLAN from pods as other traffic instead of dropping them")
@@ -76,7 +76,7 @@ func (f *dataplaneFlags) parse() (dataplane.Config, slog.Level, error) {
 	if c.Prefix == "" || len(c.Prefix) > 8 {
 		return c, level, fmt.Errorf("--interface-prefix %q: want 1 to 8 characters", c.Prefix)
 	}
-	if err := f.marks(&c); err != nil {
+	if _, err := marks(f.markMask, &c); err != nil {
 		return c, level, err
 	}
 	c.MapEntries = map[string]uint32{}
@@ -97,26 +97,4 @@ func choice(flag, value, yes, no string) (bool, error) {
 		return false, fmt.Errorf("--%s %q: want %s or %s", flag, value, no, yes)
 	}
 	return strings.EqualFold(value, yes), nil
-}
-
-// marks takes the three lowest bits of the mask.
-func (f *dataplaneFlags) marks(c *dataplane.Config) error {
-	mask, err := strconv.ParseUint(f.markMask, 0, 32)
-	if err != nil {
-		return fmt.Errorf("--mark-mask %q: want a number such as 0x00070000", f.markMask)
-	}
-	if mask&0xc000 != 0 {
-		return fmt.Errorf("--mark-mask %q: 0x4000 and 0x8000 are kube-proxy's", f.markMask)
-	}
-	var bits []uint32
-	for i := range 32 {
-		if mask>>i&1 != 0 {
-			bits = append(bits, 1<<i)
-		}
-	}
-	if len(bits) < 3 {
-		return fmt.Errorf("--mark-mask %q: three bits are needed", f.markMask)
-	}
-	c.MarkSeen, c.MarkJudge, c.MarkOwn = bits[0], bits[1], bits[2]
-	return nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -20,4 +22,18 @@ func loadDirectory(ctx context.Context, dir string) ([]model.Update, []validate.
 		stop()
 	})
 	return updates, source.Problems(), err
+}
+
+// parseFile reads one manifest file; of what is none, or cannot be read, nothing.
+func parseFile(path string) []validate.Document {
+	switch filepath.Ext(path) {
+	case ".yaml", ".yml", ".json":
+	default:
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return validate.Parse(path, text)
 }

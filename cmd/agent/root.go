@@ -20,7 +20,7 @@ func root() *cobra.Command {
 		},
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(explainCommand(), versionCommand())
+	cmd.AddCommand(explainCommand(), checkCommand(), versionCommand())
 	cmd.AddCommand(linuxCommands()...)
 	return cmd
 }

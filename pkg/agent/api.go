@@ -68,6 +68,7 @@ func (a *API) routes() http.Handler {
 		"rules":     a.rules,
 		"sets":      a.sets,
 		"explain":   a.explain,
+		"lint":      a.lint,
 	} {
 		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 			v, err := answer(r)
@@ -167,6 +168,19 @@ func (a *API) explain(r *http.Request) (wire.Answer, error) {
 	}
 	explanation, err := wire.Explain(updates, request)
 	return wire.Answer{Explanation: explanation}, err
+}
+
+// lint works on a copy, as explain does.
+func (a *API) lint(r *http.Request) (wire.Answer, error) {
+	var updates []model.Update
+	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Updates() }); err != nil {
+		return wire.Answer{}, err
+	}
+	answer := wire.Answer{Problems: []wire.ProblemRow{}}
+	for _, row := range wire.Lint(updates) {
+		answer.Problems = append(answer.Problems, row.ProblemRow)
+	}
+	return answer, nil
 }
 
 // ParseEndpoint reads "namespace/name"; without a namespace it is "default".

@@ -188,7 +188,7 @@ func memberText(p netip.Prefix) string {
 func problemRows(source []validate.Problem, graph []calc.Problem) []wire.ProblemRow {
 	rows := []wire.ProblemRow{}
 	for _, p := range source {
-		rows = append(rows, wire.ProblemRow{Severity: p.Severity.String(), Object: p.Ref.String(), Field: p.Field, Reason: p.Reason})
+		rows = append(rows, wire.Problem(p))
 	}
 	for _, p := range graph {
 		rows = append(rows, wire.ProblemRow{Severity: validate.Warning.String(), Object: p.Object, Reason: p.Text})
