@@ -45,7 +45,7 @@ pass as if Margay had never run. Refuses while the agent runs. May be repeated; 
 
 // removal is one thing that cleanup removed.
 type removal struct {
-	Kind string `json:"kind"` // program, map, directory or socket
+	Kind string `json:"kind"` // program, maps, directory or socket
 	What string `json:"what"`
 }
 
@@ -176,10 +176,14 @@ func (c *cleanup) layout(dir string) error {
 	if err := bpfmaps.Remove(dir); err != nil {
 		return err
 	}
+	maps := 0
 	for _, pin := range pins {
 		if !pin.IsDir() {
-			c.note("map", "%s", filepath.Join(dir, pin.Name()))
+			maps++
 		}
+	}
+	if maps > 0 {
+		c.note("maps", "%d below %s", maps, dir)
 	}
 	return nil
 }

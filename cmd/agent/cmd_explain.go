@@ -94,11 +94,3 @@ func (o *explainOptions) live(ctx context.Context, r explain.Request, dst string
 	}
 	return answer.Explanation, nil
 }
-
-// count is "1 problem" or "2 problems".
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,15 +18,24 @@ func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) 
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
+	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	var code exitCode
-	switch {
-	case err == nil:
-	case errors.As(err, &code):
-		os.Exit(int(code))
-	default:
-		fmt.Fprintln(os.Stderr, "margay:", err)
-		os.Exit(2)
+	os.Exit(status)
+}
+
+// execute runs one command line and returns its exit status.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
 	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
+	fmt.Fprintln(stderr, "margay:", err)
+	return 2
 }

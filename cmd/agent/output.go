@@ -68,3 +68,14 @@ func (t *table) write(w io.Writer) error {
 	}
 	return tw.Flush()
 }
+
+// count is "1 problem" or "2 problems".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if stem, ok := strings.CutSuffix(what, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -165,7 +165,7 @@ func directionText(d wire.Direction) string {
 	if len(d.Policies) == 0 {
 		return "profiles only"
 	}
-	return fmt.Sprintf("%d policies, %d rules", len(d.Policies), d.Rules)
+	return count(len(d.Policies), "policy") + ", " + count(d.Rules, "rule")
 }
 
 func attachedText(list []wire.Attachment) string {
