@@ -23,10 +23,11 @@ static __always_inline int tracked(struct endpoint *ep, struct pkt *p, struct ct
 	r = side_allowed(ep, p, e, orig, egress, len);
 	if (r != STAMP_OK && (e->flags & CT_MIDFLOW) && r == STAMP_DENIED) {
 		/* The guess of who opened it does not suit this side: try the other way round. The first side is asked
-		 * again at its next packet. */
+		 * again at its next packet, and if that does not suit it then neither way is allowed: no third guess. */
 		struct ct_entry turned = *e;
 
-		turned.flags ^= CT_OPENER_B;
+		turned.flags ^= CT_OPENER_B | CT_MIDFLOW;
+		turned.state |= CT_REPLIED;
 		turned.l4 = orig ? p->t.sport : p->t.dport;
 		turned.egress = turned.ingress = 0;
 		if (check_side(ep, p, &turned, !orig | (!egress) << 1 | len << 2) == STAMP_OK) {
