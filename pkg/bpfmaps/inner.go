@@ -132,6 +132,19 @@ func (s *Slots) put(p part, list []placement, failed func(content int, err error
 	}
 }
 
+// pinAll pins the arrays that have been put into the outer maps.
+func (s *Slots) pinAll(created [parts][]placement, errs []error) error {
+	var failed []error
+	for p := range parts {
+		for _, l := range created[p] {
+			if errs[l.content] == nil {
+				failed = append(failed, s.pin(p, l.slot, l.inner))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
 func closeAll(list []placement) error {
 	var errs []error
 	for _, l := range list {

@@ -22,6 +22,7 @@ var ErrNoRoom = errors.New("no room for the class")
 //
 // Not safe for concurrent use.
 type Slots struct {
+	dir      string // of the maps' pins
 	slots    *ebpf.Map
 	outer    [parts]*ebpf.Map
 	template [parts]*ebpf.MapSpec
@@ -51,7 +52,7 @@ const (
 // OpenSlots takes over the slots as an earlier agent left them. inUse are those that endpoints refer to; all others may
 // be used again after a grace period.
 func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
-	s := &Slots{slots: m.maps[bpf.MargayMapSlots], rows: map[uint32]*ebpf.Map{}}
+	s := &Slots{dir: m.dir, slots: m.maps[bpf.MargayMapSlots], rows: map[uint32]*ebpf.Map{}}
 	for p, name := range partNames {
 		s.outer[p] = m.maps[name]
 		s.template[p] = m.spec.Maps[name].InnerMap.Copy()
@@ -94,7 +95,7 @@ func (s *Slots) adopt() error {
 				return err
 			}
 			at.capacity[p] = inner.MaxEntries()
-			if err := inner.Close(); err != nil {
+			if err := errors.Join(s.ensurePinned(p, slot, inner), inner.Close()); err != nil {
 				return err
 			}
 		}
@@ -125,6 +126,7 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 		}
 	}
 	s.putAll(created, errs)
+	pinErr := s.pinAll(created, errs)
 	for i := range contents {
 		if errs[i] == nil {
 			errs[i] = writeShape(s.slots, chosen[i], contents[i].Shape)
@@ -144,7 +146,7 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 	for p := range parts {
 		errs = append(errs, closeAll(created[p]))
 	}
-	return chosen, errors.Join(errs...)
+	return chosen, errors.Join(append(errs, pinErr)...)
 }
 
 // write writes one part of a content into the slot's array, or into a new one if that is too small.

@@ -70,6 +70,7 @@ func (s *Slots) empty(slots []uint32) error {
 	s.putAll(created, failed)
 	for _, slot := range slots {
 		s.places[slot].capacity = [parts]uint32{}
+		errs = append(errs, s.unpin(slot))
 	}
 	return errors.Join(append(errs, failed...)...)
 }
