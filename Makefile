@@ -9,10 +9,10 @@ help: ## list the targets
 build: ## bin/margay, one static binary
 	$(GO) build -trimpath -o bin/margay ./cmd/agent
 
-demo: build ## real policy on real pods in network namespaces; needs root, no cluster
+demo: build packages ## real policy on real pods in network namespaces; needs root, no cluster
 	./bin/margay demo
 
-test: ## everything, privileged tests included when run as root
+test: packages ## everything, privileged tests included when run as root
 	$(GO) test ./...
 
 test-race: ## the same under the race detector (needs gcc)
@@ -21,7 +21,11 @@ test-race: ## the same under the race detector (needs gcc)
 bench: build ## paired benchmarks into bench/results/; needs root
 	$(GO) run ./bench/run
 
+packages: # the commands that pods, Services and dumps in demo and tests need
+	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool
+
 generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
+	@scripts/packages clang-14=clang-14 llvm-strip-14=llvm-14 /usr/include/bpf/bpf_helpers.h=libbpf-dev
 	$(GO) generate ./bpf
 
 verify: generate ## generated files and formatting are as committed
@@ -38,5 +42,5 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo test test-race bench generate verify lint fmt clean
+.PHONY: help build demo packages test test-race bench generate verify lint fmt clean
 .DEFAULT_GOAL := help
