@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -19,6 +20,9 @@ func root() *cobra.Command {
 			return fromEnvironment(cmd)
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(explainCommand(), checkCommand(), versionCommand())
 	cmd.AddCommand(linuxCommands()...)
@@ -32,4 +36,14 @@ func newLogger(level slog.Level) *slog.Logger {
 		return slog.New(slog.NewTextHandler(os.Stderr, options))
 	}
 	return slog.New(slog.NewJSONHandler(os.Stderr, options))
+}
+
+// exactly is an Args function that says what is wanted instead of how many.
+func exactly(n int, wanted string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%s: want %s", cmd.CommandPath(), wanted)
+		}
+		return nil
+	}
 }

@@ -20,7 +20,10 @@ type showOptions struct {
 }
 
 func showCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "show", Short: "Show what is enforced: the agent's state, flows and drops"}
+	cmd := &cobra.Command{
+		Use: "show", Short: "Show what is enforced: the agent's state, flows and drops", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(
 		showFromAgent("status", "How the agent is", "/v1/status", func(a *wire.Answer) (any, func(io.Writer) error) {
 			return a.Status, func(w io.Writer) error { return writeStatus(w, a.Status) }
@@ -72,7 +75,7 @@ func showFromAgent(use, short, path string, pick func(*wire.Answer) (any, func(i
 func showRulesCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "rules NAMESPACE/POD", Short: "The ordered match table of a local pod, with counts", Args: cobra.ExactArgs(1),
+		Use: "rules NAMESPACE/POD", Short: "The ordered match table of a local pod, with counts", Args: exactly(1, "one local pod, NAMESPACE/POD; see margay show endpoints"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := o.ask(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
 			if err != nil {
