@@ -25,7 +25,7 @@ packages: # the commands that pods, Services and dumps in demo and tests need
 	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool
 
 generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
-	@scripts/packages clang-14=clang-14 llvm-strip-14=llvm-14 /usr/include/bpf/bpf_helpers.h=libbpf-dev
+	@scripts/packages clang-14=clang-14 llvm-strip-14=llvm-14 /usr/include/bpf/bpf_helpers.h=libbpf-dev /usr/include/linux/bpf.h=linux-libc-dev
 	$(GO) generate ./bpf
 
 verify: generate ## generated files and formatting are as committed
