@@ -40,8 +40,8 @@ static __always_inline int tracked(struct endpoint *ep, struct pkt *p, struct ct
 		ct_update(p, e, orig);
 		return PASS;
 	}
-	if (r == STAMP_DENIED)
-		return -DROP_POLICY;
+	if (r != STAMP_REVOKED)
+		return r == STAMP_MISSING ? -DROP_NO_TABLE : -DROP_POLICY;
 	if (p->t.proto == PROTO_TCP)
 		e->state |= CT_REVOKED;
 	else
@@ -129,13 +129,13 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	}
 	e.egress = judge_side(ep, &f, 1, 0);
 	if (!e.egress)
-		return -DROP_POLICY;
+		return denied(&f);
 	if (peer && peer->peer_ifindex && owns(peer, &p->t, true) && !p->flags) {
 		p->peer_if = to->ifindex;
 		e.ingress = judge_side(peer, &f, 0, 0);
 		if (!e.ingress) {
 			p->peer_denied = 1;
-			return -DROP_POLICY;
+			return denied(&f);
 		}
 		e.opener_if = ep->ifindex;
 		e.flags |= CT_SHORTCUT;
@@ -181,7 +181,7 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 		new_flow(&f, p, true, skb->len);
 		e.ingress = judge_side(ep, &f, 0, 0);
 		if (!e.ingress)
-			return -DROP_POLICY;
+			return denied(&f);
 	}
 	if (opens_flow(p))
 		ct_create(&p->t, &e);
@@ -222,7 +222,7 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 			return PASS;
 	}
 	new_flow(&f, p, true, skb->len);
-	return judge_side(ep, &f, hook == FROM_POD, 0) ? PASS : -DROP_POLICY;
+	return judge_side(ep, &f, hook == FROM_POD, 0) ? PASS : denied(&f);
 }
 
 /* A later fragment goes where the first one went (D-12). */
@@ -294,17 +294,16 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 {
 	bool orig = from_opener(&p->t, e);
 	struct endpoint *peer = ready_endpoint(p->peer_if);
+	int r;
 
 	if (!peer || !owns(peer, &p->t, true) || p->flags)
 		return PASS;
-	switch (side_allowed(peer, p, e, orig, !orig, len)) {
-	case STAMP_OK:
+	r = side_allowed(peer, p, e, orig, !orig, len);
+	if (r == STAMP_OK)
 		return PASS_SHORTCUT;
-	case STAMP_DENIED:
-		p->peer_denied = 1;
-		return -DROP_POLICY;
-	}
 	p->peer_denied = 1;
+	if (r != STAMP_REVOKED)
+		return r == STAMP_MISSING ? -DROP_NO_TABLE : -DROP_POLICY;
 	if (p->t.proto == PROTO_TCP)
 		e->state |= CT_REVOKED;
 	else

@@ -172,7 +172,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 			old->state |= CT_REVOKED;
 		else if (old)
 			ct_delete(orig);
-		return -DROP_POLICY;
+		return denied(&f);
 	}
 	if (old && !(p->tcp & TCP_SYN)) {
 		/* Another backend for a flow that goes on: keep what it has reached. */

@@ -11,6 +11,7 @@ struct flow {
 	struct tuple t; /* src: opener; dst: responder, or the backend */
 	__u16 l4;
 	__u16 len; /* of the packet that asks, for the counters */
+	__u32 missing; /* answer: denied because a part of the policy is not there */
 };
 
 /* The word that publishes a direction's policy, read once: slot and generation belong together. */
@@ -23,8 +24,8 @@ static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
 #define MAX_JUDGEMENTS 4
 
 /* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not.
- * Returns the generation that allows, or 0. */
-__noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egress, __u32 how)
+ * Returns the generation that allows, or 0; then denied() is the reason. */
+__noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, __u32 how)
 {
 	struct query q = {};
 
@@ -45,8 +46,7 @@ __noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egr
 		if (q.rule != NO_RULE || q.word == policy_word(ep, egress))
 			break;
 	}
-	if (q.missing)
-		count_drop(ep->ifindex, DROP_NO_TABLE, egress ? FROM_POD : TO_POD, f->len);
+	f->missing = q.missing;
 	if (!(how & (EVENT_REJUDGED | EVENT_REVOKED)))
 		count_rule(q.rule_id, f->len);
 	if (!q.allow && (how & EVENT_REJUDGED))
@@ -55,6 +55,12 @@ __noinline __u32 judge_side(struct endpoint *ep, const struct flow *f, __u32 egr
 		how |= EVENT_INGRESS;
 	emit_event(&q, &f->t, ep->ifindex, how << 16 | (q.allow ? DROP_NONE : q.missing ? DROP_NO_TABLE : DROP_POLICY));
 	return q.allow ? (__u32)q.word : 0;
+}
+
+/* The decision about a packet of a flow that judge_side has not allowed. */
+static __always_inline int denied(const struct flow *f)
+{
+	return f->missing ? -DROP_NO_TABLE : -DROP_POLICY;
 }
 
 /* The flow a tracked packet belongs to. */
@@ -73,7 +79,8 @@ static __always_inline void flow_of(struct flow *f, const struct pkt *p, const s
 	f->len = len > 65535 ? 65535 : len;
 }
 
-enum stamp { STAMP_OK, STAMP_DENIED, STAMP_REVOKED };
+/* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. */
+enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
 
 /* Makes sure ep's side of a tracked flow is allowed under the policy in force. */
 __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 orig_egress_len)
@@ -87,12 +94,13 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 	stamp = egress ? e->egress : e->ingress;
 	if (cfg.keep && stamp) {
 		gen = (__u32)policy_word(ep, egress);
-		goto allowed;
+		if (gen)
+			goto allowed;
 	}
 	flow_of(&f, p, e, orig, orig_egress_len >> 2);
 	gen = judge_side(ep, &f, egress, (stamp ? EVENT_REJUDGED : 0) | (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
 	if (!gen)
-		return stamp ? STAMP_REVOKED : STAMP_DENIED;
+		return stamp ? STAMP_REVOKED : f.missing ? STAMP_MISSING : STAMP_DENIED;
 allowed:
 	if (egress)
 		e->egress = gen;
