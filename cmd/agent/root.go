@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -42,7 +43,7 @@ func newLogger(level slog.Level) *slog.Logger {
 func exactly(n int, wanted string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return fmt.Errorf("%s: want %s", cmd.CommandPath(), wanted)
+			return fmt.Errorf("%s: want %s", strings.TrimPrefix(cmd.CommandPath(), "margay "), wanted)
 		}
 		return nil
 	}

@@ -136,8 +136,8 @@ func endpointProblem(e *wire.EndpointRow) string {
 			return fmt.Sprintf("%s is not attached to %s of %s", a.Program, a.Hook, e.Interface)
 		}
 		if a.Before > 0 {
-			return fmt.Sprintf("%s run before %s at %s of %s, and can let packets past it",
-				count(a.Before, "program of another"), a.Program, a.Hook, e.Interface)
+			return fmt.Sprintf("%s of others before %s at %s of %s, which can let packets past it",
+				count(a.Before, "program"), a.Program, a.Hook, e.Interface)
 		}
 	}
 	return ""
