@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package kernel measures without traffic: programs by test-run, and the agent's side, from an update of the datastore
 // to the last kernel write. Everything between is the real thing: graph, compiler, dataplane, maps and programs; only
 // the interfaces are made up.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command run measures what Margay costs and compares it with what is required of it. See bench/README.md.
 package main
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package traffic
 
 import (
@@ -29,6 +31,44 @@ func margayConfig(name string, rules int, shortcut bool) config {
 		verify:   func(s *site) error { return s.checkFlows() },
 		tearDown: func(s *site) error { return s.forget() },
 	}
+}
+
+// withoutGuard is the same with the netfilter programs taken away: not a way to run, but the difference tells what they
+// cost.
+func withoutGuard(name string, rules int) config {
+	c := margayConfig(name, rules, false)
+	setUp := c.setUp
+	c.setUp = func(ctx context.Context, s *site) error {
+		if err := setUp(ctx, s); err != nil {
+			return err
+		}
+		return s.unpin("judge-", "guard-")
+	}
+	return c
+}
+
+// unpin removes the links whose pins begin with one of the words; each word must find some.
+func (s *site) unpin(words ...string) error {
+	m, err := s.maps()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	for _, word := range words {
+		pins, err := filepath.Glob(filepath.Join(m.LinkDir(), word+"*"))
+		if err != nil {
+			return err
+		}
+		if len(pins) == 0 {
+			return fmt.Errorf("no links %s* in %s", word, m.LinkDir())
+		}
+		for _, pin := range pins {
+			if err := os.Remove(pin); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // enforce runs the agent until the policy of both pods is in force.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package traffic measures what a packet, a request and a connection between two pods of one node cost in CPU time:
 // real sockets in network namespaces, both ends on one core, the whole path charged to the two threads that use them.
 //

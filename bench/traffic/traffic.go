@@ -1,3 +1,5 @@
+//go:build linux
+
 package traffic
 
 import (
@@ -26,6 +28,10 @@ func bpfName(rules int, shortcut bool) string {
 	return fmt.Sprintf("BPF, shortcut %s, %d rules", word, rules)
 }
 
+func noGuard(rules int) string {
+	return fmt.Sprintf("for information: BPF, %d rules, without the netfilter programs", rules)
+}
+
 func chainName(rules int) string { return fmt.Sprintf("hand-written iptables, port rules, %d", rules) }
 func setsName(rules int) string  { return fmt.Sprintf("hand-written iptables, set rules, %d", rules) }
 
@@ -40,6 +46,7 @@ func configs(o Options) []config {
 	for _, n := range o.Rules {
 		list = append(list, margayConfig(bpfName(n, false), n, false), margayConfig(bpfName(n, true), n, true))
 	}
+	list = append(list, withoutGuard(noGuard(o.Rules[0]), o.Rules[0]))
 	for _, n := range o.Rules {
 		share := max(1, n/500)
 		list = append(list, iptablesConfig(chainName(n), n, share, false), iptablesConfig(setsName(n), n, share, true))

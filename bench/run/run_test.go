@@ -1,0 +1,68 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/margay-project/margay/bench/report"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// TestQuickRunMeasuresEverythingAndLeavesItsResults runs all parts with small numbers. What they check on the way (that
+// policy is enforced, that packets took the path they were meant to, that nothing was lost) is checked here too; how
+// long things take is not.
+func TestQuickRunMeasuresEverythingAndLeavesItsResults(t *testing.T) {
+	testutil.Privileged(t)
+	for _, command := range []string{"iptables-restore", "ipset"} {
+		testutil.RequireCommand(t, command)
+	}
+	dir := t.TempDir()
+	margay := filepath.Join(dir, "margay")
+	if out, err := exec.Command("go", "build", "-o", margay, "github.com/margay-project/margay/cmd/agent").CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	var out bytes.Buffer
+	if _, err := run(context.Background(), options{margay: margay, out: dir, quick: true}, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "latest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []report.Result
+	if err := json.Unmarshal(data, &results); err != nil {
+		t.Fatal(err)
+	}
+	required := map[string]int{}
+	for _, r := range results {
+		if r.Pass != nil {
+			required[r.ID]++
+		}
+		if r.ID == "P12" && (r.Pass == nil || !*r.Pass) {
+			t.Errorf("%s: %g %s", r.Config, r.Median, r.Unit)
+		}
+	}
+	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9", "P11", "P12"} {
+		if required[id] == 0 {
+			t.Errorf("no result of %s is compared with what is required", id)
+		}
+	}
+	for _, name := range []string{"latest.svg", "latest.txt"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() < 1000 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
+func TestRunRefusesAPartThatDoesNotExist(t *testing.T) {
+	if _, err := run(context.Background(), options{only: "latency"}, &bytes.Buffer{}); err == nil {
+		t.Error("no error")
+	}
+}
