@@ -6,6 +6,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // RuleText says in words what an entry of the ordered match table matches. name gives a set's words by its number.
@@ -37,19 +38,18 @@ func RuleText(r bpf.Rule, ingress bool, name func(uint32) string) string {
 			parts = append(parts, fmt.Sprintf("not %s {%s}", remote, name(n)))
 		}
 	}
-	var ports []string
-	for i := range min(int(r.Ndports), len(r.Dport)) {
-		ports = append(ports, portText(r.Proto, r.Dport[i].Lo, r.Dport[i].Hi))
+	var ports, sources []model.PortRange
+	for _, d := range r.Dport[:min(int(r.Ndports), len(r.Dport))] {
+		ports = append(ports, model.PortRange{Lo: d.Lo, Hi: d.Hi})
+	}
+	for _, s := range r.Sport[:min(int(r.Nsports), len(r.Sport))] {
+		sources = append(sources, model.PortRange{Lo: s.Lo, Hi: s.Hi})
 	}
 	if len(ports) > 0 {
-		parts = append(parts, strings.Join(ports, ","))
-	}
-	var sources []string
-	for i := range min(int(r.Nsports), len(r.Sport)) {
-		sources = append(sources, rangeText(r.Sport[i].Lo, r.Sport[i].Hi))
+		parts = append(parts, portsText(r.Proto, ports))
 	}
 	if len(sources) > 0 {
-		parts = append(parts, "source port "+strings.Join(sources, ","))
+		parts = append(parts, "source "+portsText(0, sources))
 	}
 	if len(parts) == 0 {
 		return "anything"
@@ -57,17 +57,31 @@ func RuleText(r bpf.Rule, ingress bool, name func(uint32) string) string {
 	return strings.Join(parts, " ")
 }
 
-func portText(proto uint8, lo, hi uint16) string {
-	if proto != 1 && proto != 58 {
-		return "port " + rangeText(lo, hi)
+func portsText(proto uint8, ranges []model.PortRange) string {
+	isICMP := proto == model.ProtoICMP || proto == model.ProtoICMPv6
+	var texts []string
+	for _, r := range ranges {
+		if isICMP {
+			texts = append(texts, typeText(r.Lo, r.Hi))
+		} else {
+			texts = append(texts, rangeText(r.Lo, r.Hi))
+		}
 	}
-	if lo>>8 == hi>>8 && lo != hi {
+	if isICMP {
+		return strings.Join(texts, ", ")
+	}
+	return "port " + strings.Join(texts, ",")
+}
+
+// typeText is a range of ICMP types and codes.
+func typeText(lo, hi uint16) string {
+	switch {
+	case lo == hi:
+		return fmt.Sprintf("type %d code %d", lo>>8, lo&255)
+	case lo>>8 == hi>>8 && lo&255 == 0 && hi&255 == 255:
 		return fmt.Sprintf("type %d", lo>>8)
 	}
-	if lo == hi {
-		return fmt.Sprintf("type %d code %d", lo>>8, lo&255)
-	}
-	return fmt.Sprintf("type/code %d/%d-%d/%d", lo>>8, lo&255, hi>>8, hi&255)
+	return fmt.Sprintf("type/code %d/%d to %d/%d", lo>>8, lo&255, hi>>8, hi&255)
 }
 
 func rangeText(lo, hi uint16) string {

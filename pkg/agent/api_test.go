@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// enforcer takes every change and enforces nothing.
+type enforcer struct{ applied chan struct{} }
+
+func (e *enforcer) Apply(context.Context, model.Changes) error {
+	select {
+	case e.applied <- struct{}{}:
+	default:
+	}
+	return nil
+}
+func (*enforcer) Resync()               {}
+func (*enforcer) Wake() <-chan struct{} { return nil }
+func (*enforcer) Sweep() error          { return nil }
+func (*enforcer) Close() error          { return nil }
+
+const shop = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {podIPs: [{ip: 10.0.0.1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+spec: {nodeName: n2, containers: [{name: c}]}
+status: {podIPs: [{ip: 10.0.0.2}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lost, namespace: nowhere}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {podIPs: [{ip: 10.0.0.3}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress: [{ports: [{port: https}]}]
+`
+
+// serve runs an agent of node n1 on the socket until the test ends.
+func serve(t *testing.T, socket string) wire.Client {
+	t.Helper()
+	source := syncer.NewMemory()
+	for _, doc := range validate.Parse("shop.yaml", []byte(shop)) {
+		source.Put(doc.Updates...)
+	}
+	source.Sync()
+	dp := &enforcer{applied: make(chan struct{}, 1)}
+	loop := New(Options{Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)})
+	api := &API{
+		Loop: loop, Node: "n1", Version: "test", Started: time.Now(),
+		Problems: func() []validate.Problem {
+			return []validate.Problem{{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"}}
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- loop.Run(ctx) }()
+	go func() { done <- api.Serve(ctx, socket) }()
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is left: %v", err)
+		}
+	})
+	select {
+	case <-dp.applied:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was applied")
+	}
+	client := wire.Client{Socket: socket}
+	testutil.WaitFor(t, 10*time.Second, "the agent to be ready", func() bool {
+		answer, err := client.Ask(t.Context(), "/v1/status", nil)
+		return err == nil && answer.Status.Ready
+	})
+	return client
+}
+
+func TestAPIAnswers(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
+	client := serve(t, socket)
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v; only root may ask", info.Mode(), err)
+	}
+	ask := func(path string, parameters url.Values) *wire.Answer {
+		t.Helper()
+		answer, err := client.Ask(t.Context(), path, parameters)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		return answer
+	}
+	status := ask("/v1/status", nil).Status
+	if status.Node != "n1" || status.Version != "test" || status.Endpoints != 2 || status.Problems != 2 || !status.InSync {
+		t.Errorf("status %+v", status)
+	}
+	want := []wire.ProblemRow{
+		{Severity: "rejected", Object: "Pod x", Field: "spec", Reason: "wrong"},
+		{Severity: "warning", Object: "endpoint nowhere/lost", Reason: "Namespace nowhere does not exist: what no policy decides is denied"},
+	}
+	if diff := cmp.Diff(want, ask("/v1/problems", nil).Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	policies := []wire.PolicyRow{{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Ingress: 1}}
+	if diff := cmp.Diff(policies, ask("/v1/policies", nil).Policies); diff != "" {
+		t.Errorf("policies of this node (-want +got):\n%s", diff)
+	}
+	lint := ask("/v1/lint", nil).Problems
+	if len(lint) != 1 || lint[0].Object != "NetworkPolicy shop/web" || lint[0].Severity != wire.SeverityLint {
+		t.Errorf("lint %+v", lint)
+	}
+	// The policy of a pod of another node is explained too.
+	e := ask("/v1/explain", url.Values{"src": {"shop/web"}, "dst": {"shop/db:81/tcp"}, "sport": {"7"}}).Explanation
+	if e.Verdict != "deny" || e.Ingress.Name != "db" || e.Ingress.Rule != "end-of-tier" || e.Egress.Verdict != "allow" {
+		t.Errorf("explanation %+v", e)
+	}
+	for _, test := range []struct{ dst, sport, want string }{
+		{"shop/db", "", "want DST:PORT/PROTO"}, {"shop/none:1", "", "no pod shop/none"}, {"shop/db:1", "x", `source port "x"`},
+	} {
+		_, err := client.Ask(t.Context(), "/v1/explain", url.Values{"src": {"shop/web"}, "dst": {test.dst}, "sport": {test.sport}})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("explain %s: error %v, want one with %q", test.dst, err, test.want)
+		}
+	}
+	if _, err := client.Ask(t.Context(), "/v1/nonsense", nil); err == nil {
+		t.Error("an answer to a question that is none")
+	}
+}
+
+func TestSocketOfAnAgentThatIsGoneIsReplaced(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (wire.Client{Socket: socket}).Ask(t.Context(), "/v1/status", nil); !errors.Is(err, wire.ErrNotRunning) {
+		t.Errorf("error %v, want %v", err, wire.ErrNotRunning)
+	}
+	serve(t, socket)
+}
+
+func TestSocketOfARunningAgentIsLeftAlone(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	client := serve(t, socket)
+	err := (&API{}).Serve(t.Context(), socket)
+	if err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := client.Ask(t.Context(), "/v1/status", nil); err != nil {
+		t.Errorf("the first agent does not answer any more: %v", err)
+	}
+}
