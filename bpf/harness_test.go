@@ -98,6 +98,21 @@ func (m *machine) veth(t testing.TB, name string) uint32 {
 	return uint32(index)
 }
 
+// index is the ifindex of an interface in the machine's namespace.
+func (m *machine) index(t testing.TB, name string) int {
+	t.Helper()
+	h, err := netlink.NewHandleAt(netns.NsHandle(m.ns.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	l, err := h.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().Index
+}
+
 // skb is struct __sk_buff, as far as a test-run takes and gives it.
 type skb struct {
 	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTci, VlanProto, Priority uint32

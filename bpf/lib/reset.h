@@ -79,6 +79,17 @@ static __always_inline int swap_ends(struct __sk_buff *skb, __u8 family)
 	return bpf_skb_store_bytes(skb, at + 16, addrs, 16, 0);
 }
 
+/* Bytes behind the TCP header, without the padding of a short frame. */
+static __always_inline __u32 payload_len(struct __sk_buff *skb, const struct pkt *p)
+{
+	__u32 at = sizeof(struct ethhdr) + (p->t.family == 4 ? 2 : 4), start = p->l4_off + p->tcp_len, end;
+	__be16 len = 0;
+
+	bpf_skb_load_bytes(skb, at, &len, 2);
+	end = sizeof(struct ethhdr) + (p->t.family == 4 ? 0 : sizeof(struct ipv6_hdr)) + bpf_ntohs(len);
+	return end > start ? end - start : 0;
+}
+
 /* Length fields after the payload is gone. */
 static __always_inline int set_length(struct __sk_buff *skb, const struct pkt *p)
 {
@@ -107,7 +118,7 @@ __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 	if (bpf_skb_load_bytes(skb, p->l4_off, &in, sizeof(in)))
 		return -1;
 	partial = csum_is_partial(skb, p->l4_off + offsetof(struct tcp_hdr, csum_be));
-	payload = skb->len > (__u32)p->l4_off + p->tcp_len ? skb->len - p->l4_off - p->tcp_len : 0;
+	payload = payload_len(skb, p);
 	ends = !!(p->tcp & TCP_SYN) + !!(p->tcp & TCP_FIN);
 	if (bpf_skb_change_tail(skb, p->l4_off + sizeof(in), 0) || set_length(skb, p))
 		return -1;
