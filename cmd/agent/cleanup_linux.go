@@ -32,6 +32,9 @@ pass as if Margay had never run. Refuses while the agent runs. May be repeated; 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := cleanup{}
 			err := o.run(cmd, &c)
+			if err != nil && len(c.removed) == 0 {
+				return err
+			}
 			writeErr := o.output.write(cmd.OutOrStdout(), orEmpty(c.removed), (&table{
 				header: []string{"REMOVED", "WHAT"}, rows: c.rows(), none: "nothing to remove",
 			}).write)
@@ -68,7 +71,7 @@ func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
 		return errors.New("cleanup: taking programs off interfaces needs root")
 	}
 	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err == nil {
-		return fmt.Errorf("cleanup: the agent on %s is running: %w; stop it first", o.socketPath(), bpfmaps.ErrLocked)
+		return fmt.Errorf("cleanup: an agent answers on %s: it is running; stop it first", o.socketPath())
 	}
 	dir := bpfmaps.InstanceDir(o.bpffs, o.instance)
 	unlock, err := lockInstance(dir)
@@ -90,7 +93,7 @@ func lockInstance(dir string) (unlock func() error, err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("%w; stop it first", bpfmaps.ErrLocked)
+			err = fmt.Errorf("%w: stop it first", bpfmaps.ErrLocked)
 		}
 		return nil, errors.Join(fmt.Errorf("cleanup %s: %w", dir, err), f.Close())
 	}

@@ -187,7 +187,7 @@ func problemText(p wire.ProblemRow) string {
 	if p.Field != "" {
 		text += p.Field + ": "
 	}
-	text += p.Reason
+	text += readable(p.Reason)
 	if p.Object == "" {
 		return text
 	}

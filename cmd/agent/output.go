@@ -79,3 +79,8 @@ func count(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
+
+// readable leaves out of a selector what is true of every pod.
+func readable(selector string) string {
+	return strings.ReplaceAll(selector, `projectcalico.org/orchestrator == "k8s" && `, "")
+}

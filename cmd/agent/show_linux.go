@@ -199,7 +199,7 @@ func policyTable(rows []wire.PolicyRow) *table {
 func ruleTable(rows []wire.RuleRow) *table {
 	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, none: "no rules"}
 	for _, r := range rows {
-		t.add(r.Direction, strconv.Itoa(r.Index), r.Action, r.Match, r.Rule,
+		t.add(r.Direction, strconv.Itoa(r.Index), r.Action, readable(r.Match), r.Rule,
 			strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10))
 	}
 	return t
@@ -208,7 +208,7 @@ func ruleTable(rows []wire.RuleRow) *table {
 func setTable(rows []wire.SetRow) *table {
 	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, none: "no sets"}
 	for _, s := range rows {
-		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), s.Text, strings.Join(s.Some, ", "))
+		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "))
 	}
 	return t
 }

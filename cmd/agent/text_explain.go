@@ -86,7 +86,7 @@ func writePolicy(b *strings.Builder, p *wire.ExplainPolicy) {
 			fmt.Fprintf(b, "->     %s %s\n", r.Rule, r.Action)
 		case shown < mostRules:
 			shown++
-			fmt.Fprintf(b, "       %s %s   %s\n", r.Rule, r.Action, r.Why)
+			fmt.Fprintf(b, "       %s %s   %s\n", r.Rule, r.Action, readable(r.Why))
 		default:
 			hidden++
 		}
