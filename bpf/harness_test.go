@@ -38,6 +38,9 @@ type machine struct {
 	podB uint32
 }
 
+// noEvents is the event rate of a machine that tells none.
+const noEvents = 1<<32 - 1
+
 // newMachine loads the programs. Marks, tick rate, event rate and timeouts are filled in where cfg has none.
 func newMachine(t testing.TB, cfg bpf.Config) *machine {
 	t.Helper()
@@ -45,8 +48,11 @@ func newMachine(t testing.TB, cfg bpf.Config) *machine {
 	cfg.MarkSeen, cfg.MarkJudge, cfg.MarkOwn = markSeen, markJudge, markOwn
 	cfg.Hz, cfg.PrefixLen = 250, 4
 	copy(cfg.Prefix[:], "cali")
-	if cfg.EventRate == 0 {
+	switch cfg.EventRate {
+	case 0:
 		cfg.EventRate = 1 << 30
+	case noEvents:
+		cfg.EventRate = 0
 	}
 	cfg.TimeoutSyn, cfg.TimeoutTcp, cfg.TimeoutFin = 20, 3600, 30
 	cfg.TimeoutUdp, cfg.TimeoutIcmp, cfg.TimeoutOther = 60, 5, 600

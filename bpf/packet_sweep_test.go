@@ -1,0 +1,172 @@
+package bpf_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// coarseNow reads the programs' clock from the entry of a new flow.
+func (w *world) coarseNow(t *testing.T) uint32 {
+	t.Helper()
+	w.forget(t)
+	w.fromPod(t, w.podA, udp(v4.a, v4.out, 1000, 53).Bytes()).want(t, 0)
+	now := w.flow(t).entry.Seen
+	w.forget(t)
+	return now
+}
+
+// TestSweepsRemoveWhatHasExpired, by protocol and state, and nothing that lives.
+func TestSweepsRemoveWhatHasExpired(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	now := w.coarseNow(t)
+	midflow := uint8(bpf.MargayCtFlagsCT_MIDFLOW)
+	tests := []struct {
+		name    string
+		proto   uint8
+		state   bpf.MargayCtState
+		flags   uint8
+		seconds uint32
+	}{
+		{"SYN sent", 6, 0, 0, 20},
+		{"SYN answered", 6, replied, 0, 20},
+		{"established", 6, replied | open, 0, 3600},
+		{"in mid-flow", 6, 0, midflow, 3600},
+		{"opener's FIN", 6, replied | open | finOpen, 0, 30},
+		{"both FINs", 6, replied | open | finOpen | finReply, 0, 30},
+		{"RST", 6, replied | open | reset, 0, 30},
+		{"RST in mid-flow", 6, reset, midflow, 30},
+		{"revoked", 6, replied | open | revoked, 0, 30},
+		{"UDP", 17, 0, 0, 60},
+		{"UDP both ways", 17, replied | open, 0, 60},
+		{"ICMP", 1, 0, 0, 5},
+		{"ICMPv6", 58, 0, 0, 5},
+		{"SCTP", 132, replied | open, 0, 600},
+		{"GRE", 47, 0, 0, 600},
+	}
+	for _, tc := range tests {
+		for name, program := range map[string]string{
+			bpf.MargayMapCt4Open: bpf.MargayProgSweepOpen, bpf.MargayMapCt6Open: bpf.MargayProgSweepOpen,
+			bpf.MargayMapCt4Half: bpf.MargayProgSweepHalf, bpf.MargayMapCt6Half: bpf.MargayProgSweepHalf,
+		} {
+			is6 := name == bpf.MargayMapCt6Open || name == bpf.MargayMapCt6Half
+			if tc.proto == 1 && is6 || tc.proto == 58 && !is6 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s", tc.name, name), func(t *testing.T) {
+				w.forget(t)
+				ticks := func(seconds uint32) uint32 { return seconds * 250 / 16 }
+				// Of the two in the middle one is a second short of its time, the other a second over it.
+				for port, seen := range []uint32{now + 100, now, now - ticks(tc.seconds-1), now - ticks(tc.seconds+1), now - ticks(tc.seconds) - 1<<20} {
+					entry := bpf.CtEntry{Seen: seen, State: uint8(tc.state), Flags: tc.flags, Egress: 1}
+					if is6 {
+						w.put(t, name, bpf.Ct6Key{A: v6.a.As16(), B: v6.b.As16(), Pa: uint16(port), Proto: tc.proto}, entry)
+					} else {
+						w.put(t, name, bpf.Ct4Key{A: v4.a.As4(), B: v4.b.As4(), Pa: uint16(port), Proto: tc.proto}, entry)
+					}
+				}
+				w.sweep(t, program, 5, 2)
+				left := map[uint16]bool{}
+				for _, f := range w.flows(t) {
+					left[f.a.Port()] = true
+				}
+				if len(left) != 3 || !left[0] || !left[1] || !left[2] {
+					t.Errorf("left: %v, want those seen last: 0, 1, 2", left)
+				}
+				w.sweep(t, program, 3, 0)
+			})
+		}
+	}
+}
+
+// sweep runs a sweep and checks what it says it found.
+func (w *world) sweep(t *testing.T, program string, entries, expired uint64) {
+	t.Helper()
+	kind := map[string]uint32{bpf.MargayProgSweepOpen: 0, bpf.MargayProgSweepHalf: 1}[program]
+	var before, after bpf.MargaySweep
+	lookup := func(to *bpf.MargaySweep) {
+		t.Helper()
+		if err := w.Maps[bpf.MargayMapSwept].Lookup(kind, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lookup(&before)
+	if ret, err := w.Programs[program].Run(&ebpf.RunOptions{Data: make([]byte, 64)}); err != nil || ret != 0 {
+		t.Fatalf("%s: %d, %v", program, ret, err)
+	}
+	lookup(&after)
+	if after.Entries-before.Entries != entries || after.Expired-before.Expired != expired || after.Runs-before.Runs != 1 {
+		t.Errorf("from %+v to %+v; want %d entries, %d expired, one run", before, after, entries, expired)
+	}
+}
+
+// TestTheClockWrapsAround: an entry seen just before the coarse clock turns over is young just after it.
+func TestTheClockWrapsAround(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	now := w.coarseNow(t)
+	for port, seen := range []uint32{now, now - 10} {
+		w.put(t, bpf.MargayMapCt4Half, bpf.Ct4Key{A: v4.a.As4(), B: v4.b.As4(), Pa: uint16(port), Proto: 17}, bpf.CtEntry{Seen: seen})
+	}
+	w.sweep(t, bpf.MargayProgSweepHalf, 2, 0)
+}
+
+// TestAFloodEvictsOnlyItsLike: established flows outlive more new flows than both maps hold.
+func TestAFloodEvictsOnlyItsLike(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	for _, s := range []step{{out: true, flags: syn}, {flags: synack}, {out: true, flags: ack}} {
+		if s.out {
+			w.fromPod(t, w.podA, tcp(v4.a, v4.out, 1000, 80, s.flags).Bytes()).want(t, 0)
+		} else {
+			w.toPod(t, w.podA, outside, tcp(v4.out, v4.a, 80, 1000, s.flags).Bytes()).want(t, 0)
+		}
+	}
+	program := w.Programs[bpf.MargayProgFromPod]
+	w.ns.Do(t, func() {
+		for i := range 10000 {
+			frame := tcp(v4.a, v4.out, uint16(10000+i), 80, syn).Bytes()
+			ret, err := program.Run(&ebpf.RunOptions{Data: frame, Context: skb{Ifindex: w.podA}})
+			if err != nil || int32(ret) != next {
+				t.Fatalf("flow %d: %d, %v", i, int32(ret), err)
+			}
+		}
+	})
+	known := 0
+	for _, f := range w.flows(t) {
+		if f.open && f.a.Port() == 1000 {
+			known++
+		}
+	}
+	if known != 1 {
+		t.Error("the established flow is gone")
+	}
+}
+
+// TestAFullOpenMapLeavesFlowsWhereTheyAre: still tracked, with the time of established ones, without another try each packet.
+func TestAFullOpenMapLeavesFlowsWhereTheyAre(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	for i := 0; ; i++ {
+		err := w.Maps[bpf.MargayMapCt4Open].Put(bpf.Ct4Key{Pa: uint16(i), Pb: uint16(i >> 16)}, bpf.CtEntry{})
+		if err != nil {
+			if i < 4096 || !errors.Is(err, unix.E2BIG) {
+				t.Fatalf("entry %d: %v", i, err)
+			}
+			break
+		}
+	}
+	w.fromPod(t, w.podA, tcp(v4.a, v4.out, 1000, 80, syn).Bytes()).want(t, 0)
+	w.toPod(t, w.podA, outside, tcp(v4.out, v4.a, 80, 1000, synack).Bytes()).want(t, 0)
+	w.fromPod(t, w.podA, tcp(v4.a, v4.out, 1000, 80, ack).Bytes()).want(t, 0)
+	var entry bpf.CtEntry
+	key := bpf.Ct4Key{A: v4.a.As4(), B: v4.out.As4(), Pa: 1000, Pb: 80, Proto: 6}
+	if err := w.Maps[bpf.MargayMapCt4Half].Lookup(key, &entry); err != nil {
+		t.Fatalf("not in the half map: %v", err)
+	}
+	if entry.State != uint8(replied|open) {
+		t.Errorf("state %d", entry.State)
+	}
+}
