@@ -172,18 +172,18 @@ func placeText(pin string) string {
 }
 
 func (c *cleanup) layout(dir string) error {
-	pins, err := os.ReadDir(dir)
+	maps := 0
+	err := filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			maps++
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("cleanup: %w", err)
 	}
 	if err := bpfmaps.Remove(dir); err != nil {
 		return err
-	}
-	maps := 0
-	for _, pin := range pins {
-		if !pin.IsDir() {
-			maps++
-		}
 	}
 	if maps > 0 {
 		c.note("maps", "%d below %s", maps, dir)
