@@ -19,12 +19,12 @@ type Buffer struct {
 
 	mu      sync.Mutex
 	queue   *list.List            // of slot, oldest first
-	pending map[key]*list.Element // the slots by what they are about
-	present map[key]struct{}      // what the consumer has, by what it took
+	pending map[model.Key]*list.Element // the slots by what they are about
+	present map[model.Key]struct{}      // what the consumer has, by what it took
 }
 
 type slot struct {
-	key    key
+	key    model.Key
 	update model.Update
 }
 
@@ -33,8 +33,8 @@ func NewBuffer() *Buffer {
 	return &Buffer{
 		ready:   make(chan struct{}, 1),
 		queue:   list.New(),
-		pending: map[key]*list.Element{},
-		present: map[key]struct{}{},
+		pending: map[model.Key]*list.Element{},
+		present: map[model.Key]struct{}{},
 	}
 }
 
@@ -49,7 +49,7 @@ func (b *Buffer) Put(updates []model.Update) {
 }
 
 func (b *Buffer) put(u model.Update) {
-	k, present := keyOf(u)
+	k, present := model.KeyOf(u)
 	waiting := b.pending[k]
 	_, known := b.present[k]
 	switch {
@@ -59,7 +59,7 @@ func (b *Buffer) put(u model.Update) {
 	case !present && !known:
 	case waiting == nil:
 		b.pending[k] = b.queue.PushBack(slot{k, u})
-	case k.kind == inSyncKind:
+	case k == model.InSyncKey:
 		b.queue.MoveToBack(waiting) // it must not overtake what came since the first one
 	default:
 		waiting.Value = slot{k, u}
@@ -86,10 +86,10 @@ func (b *Buffer) Take(limit int) []model.Update {
 	for range n {
 		s, _ := b.queue.Remove(b.queue.Front()).(slot)
 		delete(b.pending, s.key)
-		switch _, present := keyOf(s.update); {
+		switch _, present := model.KeyOf(s.update); {
 		case !present:
 			delete(b.present, s.key)
-		case s.key.kind != inSyncKind:
+		case s.key != model.InSyncKey:
 			b.present[s.key] = struct{}{}
 		}
 		out = append(out, s.update)

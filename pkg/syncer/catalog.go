@@ -189,16 +189,16 @@ func (c *catalog) flush() []model.Update {
 
 // difference returns what to send when one version of an object takes the place of another; nil is no version.
 func difference(before, now *validate.Document) (gone, changed []model.Update) {
-	old := map[key]model.Update{}
+	old := map[model.Key]model.Update{}
 	if before != nil {
 		for _, u := range before.Updates {
-			k, _ := keyOf(u)
+			k, _ := model.KeyOf(u)
 			old[k] = u
 		}
 	}
 	if now != nil {
 		for _, u := range now.Updates {
-			k, _ := keyOf(u)
+			k, _ := model.KeyOf(u)
 			if was, ok := old[k]; !ok || !reflect.DeepEqual(was, u) {
 				changed = append(changed, u)
 			}
@@ -207,7 +207,7 @@ func difference(before, now *validate.Document) (gone, changed []model.Update) {
 	}
 	if before != nil {
 		for _, u := range validate.Withdraw(before.Updates) {
-			if k, _ := keyOf(u); old[k] != nil {
+			if k, _ := model.KeyOf(u); old[k] != nil {
 				gone = append(gone, u)
 			}
 		}
