@@ -18,7 +18,7 @@ type Buffer struct {
 	ready chan struct{} // holds a token whenever the queue is not empty, unless the consumer has just received it
 
 	mu      sync.Mutex
-	queue   *list.List            // of slot, oldest first
+	queue   *list.List                  // of slot, oldest first
 	pending map[model.Key]*list.Element // the slots by what they are about
 	present map[model.Key]struct{}      // what the consumer has, by what it took
 }
