@@ -291,6 +291,34 @@ func TestAPodMayTalkToItself(t *testing.T) {
 	})
 }
 
+// TestDatagramsOfAPodToItselfMayMove: kube-proxy may send the next one of the flow to another backend, and the node's
+// address that stood for the pod may stand for the node again. So only what needs no translation passes without a look.
+func TestDatagramsOfAPodToItselfMayMove(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.publish(t, w.a, word(slotDeny, 1), word(slotDeny, 1))
+		later := func(p testutil.Packet, want uint32) {
+			t.Helper()
+			r := w.fromPod(t, w.podA, p.Bytes())
+			r.want(t, 0)
+			if r.mark != want {
+				t.Errorf("mark %#x, want %#x", r.mark, want)
+			}
+		}
+		w.toPod(t, w.podA, w.podA, udp(f.node, f.a, 40000, 53).Bytes()).want(t, 0)
+		later(udp(f.a, f.node, 53, 40000), markSeen|markJudge)
+		later(udp(f.a, f.a, 53, 40000), markSeen)
+		// What the judge leaves for a flow to a Service whose backend is the pod itself.
+		flags, end := uint8(bpf.MargayCtFlagsCT_SELF), netip.AddrPortFrom(f.service, 53)
+		if f.a.Is4() {
+			w.put(t, bpf.MargayMapCt4Half, bpf.Ct4Key{A: f.a.As4(), B: end.Addr().As4(), Pa: 1000, Pb: 53, Proto: 17}, bpf.CtEntry{Flags: flags, Egress: 1})
+		} else {
+			w.put(t, bpf.MargayMapCt6Half, bpf.Ct6Key{A: end.Addr().As16(), B: f.a.As16(), Pa: 53, Pb: 1000, Proto: 17}, bpf.CtEntry{Flags: flags, Egress: 1})
+		}
+		later(udp(f.a, f.service, 1000, 53), markSeen|markJudge)
+	})
+}
+
 // TestBothSidesOfALocalFlowAreJudged, with both hooks and no shortcut.
 func TestBothSidesOfALocalFlowAreJudged(t *testing.T) {
 	w := newWorld(t, bpf.Config{})

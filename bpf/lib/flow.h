@@ -60,6 +60,7 @@ static __always_inline void new_flow(struct flow *f, const struct pkt *p, bool s
 	f->t = p->t;
 	f->l4 = p->l4;
 	f->len = len > 65535 ? 65535 : len;
+	f->missing = 0;
 	if (!src_opens) {
 		__builtin_memcpy(f->t.src, p->t.dst, 16);
 		__builtin_memcpy(f->t.dst, p->t.src, 16);
@@ -283,10 +284,13 @@ static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *
 }
 
 /* Whether kube-proxy may send this packet elsewhere than the one that was judged: datagrams of one flow can get a new
- * backend at any time. Asked only of translated flows. */
-static __always_inline bool may_move(const struct pkt *p, const struct ct_entry *e)
+ * backend at any time. So can those of a pod that has met itself behind a Service, and its answers to the address it
+ * came from then. Asked only of such flows. */
+static __always_inline bool may_move(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
 {
-	return (e->flags & CT_TRANSLATED) && p->t.proto != PROTO_TCP && from_opener(&p->t, e);
+	if (p->t.proto == PROTO_TCP || !(e->flags & (CT_TRANSLATED | CT_SELF)))
+		return false;
+	return e->flags & CT_SELF ? !owns(ep, &p->t, true) : from_opener(&p->t, e);
 }
 
 /* With both sides known, the whole verdict of a shortcut flow is reached at the sender: the peer's side too. */
@@ -353,7 +357,7 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;
-	if (may_move(p, e))
+	if (may_move(ep, p, e))
 		return PASS_PENDING;
 	if (p->peer_if)
 		return across(ep, p, e, skb->len);

@@ -143,6 +143,8 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	if (!ep || !p || !orig)
 		return -DROP_POLICY;
 	if (reply_len & 1) {
+		if (owns(ep, &p->t, true))
+			return PASS; /* to itself behind a Service */
 		/* An answer to a flow opened from outside whose entry is gone: the pod is the responder. */
 		new_flow(&f, p, false, reply_len >> 1);
 		ct_init(&e, orig, p->l4, false);
