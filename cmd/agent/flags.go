@@ -73,6 +73,11 @@ func notFromEnvironment(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
+// environmentName is the variable that sets a flag.
+func environmentName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
 // fromEnvironment sets every flag that was not given from its MARGAY_ variable, if there is one.
 func fromEnvironment(cmd *cobra.Command) error {
 	var err error
@@ -80,7 +85,7 @@ func fromEnvironment(cmd *cobra.Command) error {
 		if f.Annotations[notEnvironment] != nil {
 			return
 		}
-		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := environmentName(f.Name)
 		value, ok := os.LookupEnv(name)
 		if !ok || f.Changed || err != nil {
 			return
