@@ -207,6 +207,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	n.wantReach(81, false)
 	t.Run("show", n.testShow)
 	t.Run("explain", n.testExplain)
+	t.Run("monitor", n.testMonitor)
 	n.want(0, []string{"ready: policy of 2 endpoints is enforced", "TCX links", "all is well"}, "check")
 	n.want(2, []string{"is running", "stop it first"}, "cleanup")
 
