@@ -30,7 +30,15 @@ type Case struct {
 	Updates []model.Update
 	// Kubernetes holds the typed objects if Kubernetes kinds are all there is in the case; nil otherwise.
 	Kubernetes *oracle.Kubernetes
+	Documents  []Document // the manifests that Updates were made of, in order
+	Problems   []string   // what reading them reports
 	Checks     []Check
+}
+
+// Document is one manifest of a case as it is written.
+type Document struct {
+	Kind, Namespace, Name string
+	Text                  []byte
 }
 
 // Load reads every *.txtar file of the directory, in order of name. Shared resources are in its folder cluster. The
@@ -102,6 +110,8 @@ func parse(file string, text []byte, shared func(name string) ([]byte, error)) (
 		Doc:        strings.TrimSpace(string(archive.Comment)),
 		Updates:    append(l.updates, model.InSync{}),
 		Kubernetes: l.kubernetes,
+		Documents:  l.documents,
+		Problems:   l.problems,
 	}
 	checks, err := parseChecks(file, firstLine(text, expect.Name), expect.Data, c.Updates)
 	c.Checks = checks
@@ -119,6 +129,7 @@ type loader struct {
 	file       string
 	updates    []model.Update
 	kubernetes *oracle.Kubernetes // nil once a document is of another API
+	documents  []Document
 	problems   []string
 }
 
@@ -140,6 +151,7 @@ func (l *loader) document(name string, data []byte) error {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
+		Metadata   metadata
 	}
 	if err := yaml.Unmarshal(data, &head); err != nil {
 		return err
@@ -147,6 +159,8 @@ func (l *loader) document(name string, data []byte) error {
 	if head.Kind == "" {
 		return nil
 	}
+	text := bytes.TrimLeft(data, "\n") // the padding
+	l.documents = append(l.documents, Document{head.Kind, head.Metadata.Namespace, head.Metadata.Name, text})
 	if head.APIVersion == APIVersion {
 		u, err := decode(data)
 		if err != nil {

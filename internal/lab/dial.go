@@ -14,7 +14,7 @@ import (
 // OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
 // not. To learn only how an attempt ends, use DialTCP.
 func (h *Host) OpenTCP(dst netip.AddrPort, timeout time.Duration) (net.Conn, error) {
-	c, err := h.dialTCP(context.Background(), dst, timeout)
+	c, err := h.dialTCP(context.Background(), netip.AddrPort{}, dst, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -23,15 +23,19 @@ func (h *Host) OpenTCP(dst netip.AddrPort, timeout time.Duration) (net.Conn, err
 
 // OpenUDP connects a UDP socket of the host to dst, so that ICMP errors reach it. Ownership as with OpenTCP.
 func (h *Host) OpenUDP(dst netip.AddrPort) (net.Conn, error) {
-	c, err := h.dialUDP(dst)
+	c, err := h.dialUDP(netip.AddrPort{}, dst)
 	if err != nil {
 		return nil, err
 	}
 	return h.owned(c)
 }
 
-func (h *Host) dialTCP(ctx context.Context, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
+// dialTCP connects from src, whose address and port may be zero: any.
+func (h *Host) dialTCP(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: timeout}
+	if src.Addr().IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(src)
+	}
 	err = h.Do(func() error { c, err = d.DialContext(ctx, "tcp", dst.String()); return err })
 	if err != nil {
 		return nil, fmt.Errorf("connect from %s: %w", h.name, err)
@@ -39,8 +43,12 @@ func (h *Host) dialTCP(ctx context.Context, dst netip.AddrPort, timeout time.Dur
 	return c, nil
 }
 
-func (h *Host) dialUDP(dst netip.AddrPort) (c net.Conn, err error) {
-	err = h.Do(func() error { c, err = net.Dial("udp", dst.String()); return err })
+func (h *Host) dialUDP(src, dst netip.AddrPort) (c net.Conn, err error) {
+	var d net.Dialer
+	if src.Addr().IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(src)
+	}
+	err = h.Do(func() error { c, err = d.Dial("udp", dst.String()); return err })
 	if err != nil {
 		return nil, fmt.Errorf("open a UDP socket in %s: %w", h.name, err)
 	}
@@ -70,8 +78,13 @@ func (c *ownedConn) Close() error {
 // Connected only if the banner came, all within the timeout. A timeout under one second means that a lost SYN shows as
 // Timeout, since the kernel has not sent it again yet.
 func (h *Host) DialTCP(dst netip.AddrPort, timeout time.Duration) Attempt {
+	return h.DialTCPFrom(netip.AddrPort{}, dst, timeout)
+}
+
+// DialTCPFrom is DialTCP from one of the host's addresses; port 0 takes a free one.
+func (h *Host) DialTCPFrom(src, dst netip.AddrPort, timeout time.Duration) Attempt {
 	start := time.Now()
-	c, err := h.dialTCP(context.Background(), dst, timeout)
+	c, err := h.dialTCP(context.Background(), src, dst, timeout)
 	if err != nil {
 		// A reset that comes before connect has returned is still one after the handshake: one to the SYN is a refusal.
 		o := classify(err)
@@ -112,8 +125,13 @@ func readBanner(c net.Conn, deadline time.Time) (string, error) {
 // ExchangeUDP sends one datagram to a server of the lab (Host.ListenUDP) and waits for its answer. Nothing is sent
 // again: the outcome is that of the one datagram and its one answer.
 func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
+	return h.ExchangeUDPFrom(netip.AddrPort{}, dst, payload, timeout)
+}
+
+// ExchangeUDPFrom is ExchangeUDP from one of the host's addresses; port 0 takes a free one.
+func (h *Host) ExchangeUDPFrom(src, dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
 	start := time.Now()
-	server, err := h.exchangeUDP(dst, payload, start.Add(timeout))
+	server, err := h.exchangeUDP(src, dst, payload, start.Add(timeout))
 	a := Attempt{Outcome: classify(err), Server: server, Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.name, dst, err)
@@ -121,8 +139,8 @@ func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Dura
 	return a
 }
 
-func (h *Host) exchangeUDP(dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
-	c, err := h.dialUDP(dst)
+func (h *Host) exchangeUDP(src, dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
+	c, err := h.dialUDP(src, dst)
 	if err != nil {
 		return "", err
 	}

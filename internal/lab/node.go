@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Node is a machine that runs pods and forwards IPv4 and IPv6. No reverse-path filter is on. Its interface eth0 is on
@@ -21,16 +24,18 @@ type Node struct {
 	jumps    map[bool]bool // whether the built-in chains lead to the lab's, by is-IPv6
 }
 
-// AddNode makes a node that all nodes and outside hosts have routes to. Names are unique in the lab and short: they
-// end up in the name of a namespace. A lab has at most 250 nodes.
-func (l *Lab) AddNode(name string) (*Node, error) {
+// AddNode makes a node that all nodes and outside hosts have routes to, with the given addresses or with 10.66.0.i and
+// fd66::i. Names are unique in the lab and short: they end up in the name of a namespace. A lab has at most 250 nodes.
+func (l *Lab) AddNode(name string, addrs ...netip.Addr) (*Node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := byte(len(l.nodes) + 1)
 	if l.closed || i > 250 {
 		return nil, fmt.Errorf("add node %q: the lab is closed or full", name)
 	}
-	addrs := []netip.Addr{netip.AddrFrom4([4]byte{10, 66, 0, i}), netip.AddrFrom16([16]byte{0xfd, 0x66, 15: i})}
+	if len(addrs) == 0 {
+		addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 66, 0, i}), netip.AddrFrom16([16]byte{0xfd, 0x66, 15: i})}
+	}
 	host, err := newHost(name, l.spaceName(name), addrs)
 	if err != nil {
 		return nil, err
@@ -129,70 +134,26 @@ func (n *Node) removePods() error {
 	return errors.Join(errs...)
 }
 
-// External is a machine outside the cluster, on the same segment as the nodes.
-type External struct{ machine }
-
-// AddExternal makes an outside host with the given addresses, or with the next ones of 192.0.2.0/24 and 2001:db8::/64
-// if none are given. The nodes have routes to it, and it to them and to their pods.
-func (l *Lab) AddExternal(name string, addrs ...netip.Addr) (*External, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := byte(len(l.extern) + 10)
-	if l.closed || i > 250 {
-		return nil, fmt.Errorf("add outside host %q: the lab is closed or full", name)
-	}
-	if len(addrs) == 0 {
-		addrs = []netip.Addr{
-			netip.AddrFrom4([4]byte{192, 0, 2, i}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: i}),
-		}
-	}
-	host, err := newHost(name, l.spaceName(name), addrs)
+// RouteVia sends traffic for the prefix, for example that of Service addresses or of a pod with an address of its own
+// choice, to the node.
+func (m *machine) RouteVia(dst netip.Prefix, n *Node) error {
+	eth0, err := m.link.LinkByName("eth0")
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("find eth0 of %s: %w", m.name, err)
 	}
-	e := &External{machine{host, nil}}
-	if err := e.join(l); err != nil {
-		return nil, errors.Join(err, e.stop(), e.remove())
-	}
-	l.extern = append(l.extern, e)
-	return e, nil
+	return m.addRoute(eth0, dst, n.Addr(dst.Addr().Is6()))
 }
 
-// join puts the new host on the segment. The caller holds l.mu.
-func (e *External) join(l *Lab) error {
-	if err := l.attach(e.Host); err != nil {
-		return err
-	}
-	eth0, err := e.link.LinkByName("eth0")
-	if err != nil {
-		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
-	}
-	for _, a := range e.addrs {
-		if err := e.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
-			return err
-		}
-	}
-	if err := e.ready("eth0", e.addrs...); err != nil {
-		return err
-	}
-	for _, o := range l.extern {
-		if err := connect(&e.machine, &o.machine); err != nil {
-			return err
-		}
-	}
-	for _, n := range l.nodes {
-		if err := connect(&e.machine, &n.machine); err != nil {
-			return err
-		}
+// UnrouteVia takes RouteVia back.
+func (m *machine) UnrouteVia(dst netip.Prefix, n *Node) error {
+	return m.removeRoute(dst, n.Addr(dst.Addr().Is6()))
+}
+
+// removeRoute removes the route to dst by way of the gateway; it is no error if there is none.
+func (m *machine) removeRoute(dst netip.Prefix, via netip.Addr) error {
+	err := m.link.RouteDel(&netlink.Route{Dst: ipNet(dst), Gw: via.AsSlice()})
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("remove route to %s from %s: %w", dst, m.name, err)
 	}
 	return nil
-}
-
-// RouteVia sends traffic for the prefix, for example that of Service addresses, to the node.
-func (e *External) RouteVia(dst netip.Prefix, n *Node) error {
-	eth0, err := e.link.LinkByName("eth0")
-	if err != nil {
-		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
-	}
-	return e.addRoute(eth0, dst, n.Addr(dst.Addr().Is6()))
 }

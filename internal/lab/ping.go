@@ -15,8 +15,13 @@ import (
 // Ping sends one ICMP or ICMPv6 echo request and waits for its reply. It uses an ICMP datagram socket, whose identifier
 // and checksum the kernel fills in and to which it gives only the replies that belong to it.
 func (h *Host) Ping(dst netip.Addr, timeout time.Duration) Attempt {
+	return h.PingFrom(netip.Addr{}, dst, timeout)
+}
+
+// PingFrom is Ping from one of the host's addresses.
+func (h *Host) PingFrom(src, dst netip.Addr, timeout time.Duration) Attempt {
 	start := time.Now()
-	err := h.ping(dst, start.Add(timeout))
+	err := h.ping(src, dst, start.Add(timeout))
 	a := Attempt{Outcome: classify(err), Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.name, err)
@@ -24,8 +29,8 @@ func (h *Host) Ping(dst netip.Addr, timeout time.Duration) Attempt {
 	return a
 }
 
-func (h *Host) ping(dst netip.Addr, deadline time.Time) error {
-	c, err := h.echoSocket(dst)
+func (h *Host) ping(src, dst netip.Addr, deadline time.Time) error {
+	c, err := h.echoSocket(src, dst)
 	if err != nil {
 		return err
 	}
@@ -54,14 +59,18 @@ func (h *Host) ping(dst netip.Addr, deadline time.Time) error {
 	return nil
 }
 
-func (h *Host) echoSocket(dst netip.Addr) (net.Conn, error) {
+// sockaddr is an address for the raw calls.
+func sockaddr(a netip.Addr) unix.Sockaddr {
+	if a.Is6() {
+		return &unix.SockaddrInet6{Addr: a.As16()}
+	}
+	return &unix.SockaddrInet4{Addr: a.As4()}
+}
+
+func (h *Host) echoSocket(src, dst netip.Addr) (net.Conn, error) {
 	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
-	var to unix.Sockaddr = &unix.SockaddrInet4{}
 	if dst.Is6() {
 		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
-		to = &unix.SockaddrInet6{Addr: dst.As16()}
-	} else {
-		to = &unix.SockaddrInet4{Addr: dst.As4()}
 	}
 	var fd int
 	err := h.Do(func() (err error) {
@@ -73,7 +82,12 @@ func (h *Host) echoSocket(dst netip.Addr) (net.Conn, error) {
 	}
 	f := os.NewFile(uintptr(fd), "icmp")
 	defer f.Close() // FileConn works on a copy
-	if err := unix.Connect(fd, to); err != nil {
+	if src.IsValid() {
+		if err := unix.Bind(fd, sockaddr(src)); err != nil {
+			return nil, os.NewSyscallError("bind", err)
+		}
+	}
+	if err := unix.Connect(fd, sockaddr(dst)); err != nil {
 		return nil, os.NewSyscallError("connect", err)
 	}
 	c, err := net.FileConn(f)

@@ -55,10 +55,14 @@ func (h *Host) ListenTCP(port uint16) (*Server, error) {
 	return s, nil
 }
 
-// ListenUDP starts a UDP echo server; port 0 takes a free one.
-func (h *Host) ListenUDP(port uint16) (*Server, error) {
+// ListenUDP starts a UDP echo server; port 0 takes a free one. On a host with several addresses of a family it may
+// answer from another than was asked: see ListenUDPAt.
+func (h *Host) ListenUDP(port uint16) (*Server, error) { return h.ListenUDPAt(netip.Addr{}, port) }
+
+// ListenUDPAt is ListenUDP on one address of the host only.
+func (h *Host) ListenUDPAt(a netip.Addr, port uint16) (*Server, error) {
 	s := &Server{host: h, conns: map[net.Conn]struct{}{}}
-	packets, err := h.ListenPackets(port)
+	packets, err := h.listenPackets(a, port)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +80,12 @@ func (h *Host) ListenUDP(port uint16) (*Server, error) {
 // ListenPackets opens a UDP socket on all addresses of the host, for a server of the caller's own; port 0 takes a free
 // one. The caller closes it.
 func (h *Host) ListenPackets(port uint16) (c *net.UDPConn, err error) {
-	err = h.Do(func() error { c, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(port)}); return err })
+	return h.listenPackets(netip.Addr{}, port)
+}
+
+func (h *Host) listenPackets(a netip.Addr, port uint16) (c *net.UDPConn, err error) {
+	at := &net.UDPAddr{IP: a.AsSlice(), Port: int(port)}
+	err = h.Do(func() error { c, err = net.ListenUDP("udp", at); return err })
 	if err != nil {
 		return nil, fmt.Errorf("listen in %s: %w", h.name, err)
 	}

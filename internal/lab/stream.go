@@ -96,7 +96,7 @@ func (s *Stream) Close() error {
 }
 
 func (s *Stream) connect() (net.Conn, error) {
-	c, err := s.host.dialTCP(s.ctx, s.dst, s.opts.Timeout)
+	c, err := s.host.dialTCP(s.ctx, netip.AddrPort{}, s.dst, s.opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (h *Host) StartUDPFlow(dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, 
 	if opts.Grace <= 0 {
 		opts.Grace = 500 * time.Millisecond
 	}
-	conn, err := h.dialUDP(dst)
+	conn, err := h.dialUDP(netip.AddrPort{}, dst)
 	if err != nil {
 		return nil, fmt.Errorf("start UDP flow to %s: %w", dst, err)
 	}

@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// stage is where the cases of the corpus are played one after the other: the nodes n1 and n2 with an agent each that
+// read one directory, pods with the addresses of the case, and one outside host that is everybody else.
+type stage struct {
+	lab    *lab.Lab
+	nodes  map[string]*lab.Node
+	agents []*process
+	world  *lab.External
+	pods   map[model.EndpointID]*lab.Pod
+	others map[netip.Addr]bool // addresses of world
+
+	dir       string
+	rounds    int
+	servers   map[serverKey]bool
+	receivers map[receiverKey]*lab.RawReceiver
+	tokens    uint64
+}
+
+// Each node has a pod that no case knows of: a policy of it whose name changes tells what has been applied.
+const (
+	stageNamespace = "margay-e2e"
+	stageObjects   = `apiVersion: v1
+kind: Namespace
+metadata: {name: margay-e2e}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: itself, namespace: margay-e2e}
+spec: {clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9, "fd96::9"], ports: [{port: 1}]}
+`
+	markPolicy = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: round-%d, namespace: margay-e2e}
+spec: {podSelector: {}}
+`
+)
+
+// nodeAddrs are those of the nodes of the corpus' cluster shop.
+var nodeAddrs = map[string][]netip.Addr{
+	"n1": {netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("fd00:192::1")},
+	"n2": {netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00:192::2")},
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	build(t)
+	l, err := lab.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &stage{
+		lab: l, nodes: map[string]*lab.Node{}, pods: map[model.EndpointID]*lab.Pod{}, others: map[netip.Addr]bool{},
+		dir: t.TempDir(), servers: map[serverKey]bool{}, receivers: map[receiverKey]*lab.RawReceiver{},
+	}
+	objects := stageObjects
+	for _, name := range []string{"n1", "n2"} {
+		n, err := l.AddNode(name, nodeAddrs[name]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark, err := n.AddPod(stageNamespace, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.nodes[name] = n
+		objects += fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, namespace: margay-e2e}
+spec: {nodeName: %[1]s, containers: [{name: c}]}
+status: {phase: Running, podIP: %[2]s}
+`, name, mark.Addr4())
+		s.agents = append(s.agents, newProcess(t, n, s.dir))
+	}
+	if s.world, err = l.AddExternal("world"); err != nil {
+		t.Fatal(err)
+	}
+	s.write(t, "a-stage", objects)
+	for _, a := range s.agents {
+		a.start()
+	}
+	return s
+}
+
+func (s *stage) write(t *testing.T, name, text string) {
+	t.Helper()
+	temporary := filepath.Join(s.dir, name+".tmp")
+	err := os.WriteFile(temporary, []byte(text), 0o600)
+	if err = errors.Join(err, os.Rename(temporary, filepath.Join(s.dir, name+".yaml"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apply makes the manifests all there is, and waits until both agents enforce them.
+func (s *stage) apply(t *testing.T, manifests string) {
+	t.Helper()
+	s.rounds++
+	s.write(t, "case", manifests+fmt.Sprintf(markPolicy, s.rounds))
+	mark := fmt.Sprintf("margay-e2e/round-%d", s.rounds)
+	for _, a := range s.agents {
+		testutil.WaitFor(t, allowedWithin, a.node.Name()+" to enforce the manifests", func() bool {
+			e := s.endpoint(a, model.EndpointID{Namespace: stageNamespace, Name: a.node.Name()})
+			return e != nil && e.Error == "" && len(e.Ingress.Policies) == 1 && strings.HasSuffix(e.Ingress.Policies[0], mark)
+		})
+		if answer, err := a.ask("status"); err != nil || answer.Status.Error != "" {
+			t.Fatalf("status of %s: %+v, %v", a.node.Name(), answer, err)
+		}
+	}
+}
+
+// endpoint is what an agent says of a local endpoint; nil: it does not know it.
+func (s *stage) endpoint(a *process, id model.EndpointID) *wire.EndpointRow {
+	answer, err := a.ask("endpoints")
+	if err != nil {
+		return nil
+	}
+	for i, e := range answer.Endpoints {
+		if e.Namespace == id.Namespace && e.Name == id.Name {
+			return &answer.Endpoints[i]
+		}
+	}
+	return nil
+}
+
+// awaitPods waits until every pod on the stage is enforced as it is plugged in.
+func (s *stage) awaitPods(t *testing.T) {
+	t.Helper()
+	for id, p := range s.pods {
+		for _, a := range s.agents {
+			if a.node != p.Node() {
+				continue
+			}
+			testutil.WaitFor(t, allowedWithin, p.Name()+" to be enforced", func() bool {
+				e := s.endpoint(a, id)
+				return e != nil && e.Error == "" && int(e.Ifindex) == p.IfIndex() && len(e.Attached) > 0 && slices.Equal(e.Addrs, p.Addrs())
+			})
+		}
+	}
+}
+
+// plug makes the pods of the lab those that the updates leave, and gives all other addresses in the checks to the
+// outside host.
+func (s *stage) plug(t *testing.T, updates []model.Update, checks []corpus.Check) {
+	t.Helper()
+	endpoints := lastEndpoints(updates)
+	for id, p := range s.pods {
+		if e := endpoints[id]; e == nil || e.Node != p.Node().Name() || !slices.Equal(e.Addrs, p.Addrs()) {
+			s.must(t, s.route(p, false), p.Node().DelPod(p))
+			delete(s.pods, id)
+		}
+	}
+	taken := map[netip.Addr]bool{}
+	for _, n := range s.nodes {
+		mark(taken, n.Addrs())
+	}
+	for _, e := range endpoints {
+		mark(taken, e.Addrs)
+	}
+	others := map[netip.Addr]bool{}
+	for _, c := range checks {
+		for _, a := range []netip.Addr{c.Packet.Src, c.Packet.Dst} {
+			if !taken[a] {
+				others[a] = true
+			}
+		}
+	}
+	for a := range s.others {
+		if !others[a] {
+			s.must(t, s.world.RemoveAddr(a))
+		}
+	}
+	for id, e := range endpoints {
+		if s.pods[id] == nil {
+			p, err := s.nodes[e.Node].AddPod(id.Namespace, id.Name, e.Addrs...)
+			s.must(t, err)
+			s.pods[id] = p
+			s.must(t, s.route(p, true))
+		}
+	}
+	for a := range others {
+		if !s.others[a] {
+			s.must(t, s.world.AddAddr(a))
+		}
+	}
+	s.others = others
+}
+
+func mark(set map[netip.Addr]bool, addrs []netip.Addr) {
+	for _, a := range addrs {
+		set[a] = true
+	}
+}
+
+// route adds or removes the routes to a pod from everywhere else.
+func (s *stage) route(p *lab.Pod, add bool) error {
+	var errs []error
+	for _, a := range p.Addrs() {
+		host := netip.PrefixFrom(a, a.BitLen())
+		for _, n := range s.nodes {
+			switch {
+			case n == p.Node():
+			case add:
+				errs = append(errs, n.RouteVia(host, p.Node()))
+			default:
+				errs = append(errs, n.UnrouteVia(host, p.Node()))
+			}
+		}
+		if add {
+			errs = append(errs, s.world.RouteVia(host, p.Node()))
+		} else {
+			errs = append(errs, s.world.UnrouteVia(host, p.Node()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *stage) must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
