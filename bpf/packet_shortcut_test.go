@@ -255,3 +255,21 @@ func TestShortcutFlowsWithOptionsAndHeaders(t *testing.T) {
 	p.Extensions = ext(60, 3)
 	w.fromPod(t, w.podA, p.Bytes()).across(t, p.Bytes(), w.b.Mac)
 }
+
+// TestErrorsAboutShortcutFlowsGoAcross: the host stack does not know the flow, and may drop what it cannot place.
+func TestErrorsAboutShortcutFlowsGoAcross(t *testing.T) {
+	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		there, back := udp(f.a, f.b, 1000, 53), udp(f.b, f.a, 53, 1000)
+		w.publish(t, w.a, word(slotNoICMP, 2), word(slotNoICMP, 2))
+		w.publish(t, w.b, word(slotNoICMP, 2), word(slotNoICMP, 2))
+		w.fromPod(t, w.podA, there.Bytes()).across(t, there.Bytes(), w.b.Mac)
+		refused, late := unreachable(f.b, f.a, testutil.Quoting(there)), unreachable(f.a, f.b, testutil.Quoting(back))
+		w.fromPod(t, w.podB, refused.Bytes()).across(t, refused.Bytes(), w.a.Mac)
+		w.fromPod(t, w.podA, late.Bytes()).across(t, late.Bytes(), w.b.Mac)
+		// A peer that must be asked again gets it at its own hook.
+		w.publish(t, w.a, word(slotNoICMP, 3), word(slotNoICMP, 3))
+		w.fromPod(t, w.podB, refused.Bytes()).want(t, 0)
+		w.toPod(t, w.podA, w.podB, refused.Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+	})
+}

@@ -189,6 +189,17 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 	return PASS;
 }
 
+/* Errors about a shortcut flow go across too: the host stack has not seen that flow, and others drop there what fits no
+ * connection (kube-proxy does). stamp is the peer's, egress the side of ours. */
+static __always_inline int error_across(const struct pkt *p, __u32 stamp, bool egress)
+{
+	struct endpoint *peer = ready_endpoint(p->peer_if);
+
+	if (!peer || !owns(peer, &p->t, true) || (p->flags & PKT_FIRST_FRAGMENT))
+		return PASS;
+	return stamp && stamp == (__u32)policy_word(peer, !egress) ? PASS_SHORTCUT : PASS;
+}
+
 /* An ICMP error follows the flow of the packet it quotes; without one it is judged as the ICMP message it is. */
 __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, __u32 hook)
 {
@@ -219,8 +230,12 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 		if (e->flags & CT_SELF || (!egress && (e->flags & CT_FROM_HOST)))
 			return PASS;
 		stamp = egress ? e->egress : e->ingress;
-		if (stamp && stamp == (__u32)policy_word(ep, egress))
-			return PASS;
+		if (stamp && stamp == (__u32)policy_word(ep, egress)) {
+			if (!cfg.shortcut || hook != FROM_POD || !(e->flags & CT_SHORTCUT))
+				return PASS;
+			p->peer_if = orig ? e->opener_if : e->responder_if;
+			return error_across(p, egress ? e->ingress : e->egress, egress);
+		}
 	}
 	new_flow(&f, p, true, skb->len);
 	return judge_side(ep, &f, hook == FROM_POD, 0) ? PASS : denied(&f);
