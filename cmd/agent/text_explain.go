@@ -18,6 +18,9 @@ func writeExplanation(w io.Writer, e *wire.Explanation) error {
 	fmt.Fprintf(&b, "  packet   %s\n", e.Packet)
 	fmt.Fprintf(&b, "  egress   %s\n", sideText(&e.Egress))
 	fmt.Fprintf(&b, "  ingress  %s\n", sideText(&e.Ingress))
+	if e.Caveat != "" {
+		fmt.Fprintf(&b, "  but      %s\n", e.Caveat)
+	}
 	writeSide(&b, "egress of "+e.Src, &e.Egress)
 	writeSide(&b, "ingress of "+e.Dst, &e.Ingress)
 	_, err := io.WriteString(w, b.String())

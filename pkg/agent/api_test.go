@@ -33,6 +33,7 @@ func (e *enforcer) Apply(context.Context, model.Changes) error {
 	return nil
 }
 func (*enforcer) Resync()               {}
+func (*enforcer) Reopen() error         { return nil }
 func (*enforcer) Wake() <-chan struct{} { return nil }
 func (*enforcer) Sweep() error          { return nil }
 func (*enforcer) Close() error          { return nil }

@@ -18,6 +18,7 @@ type Result struct {
 	Egress  *Trace // of the source; nil: the source is no pod, nothing judges it
 	Ingress *Trace // of the destination; nil: it is no pod, or the traffic is the pod's own or its node's
 	Note    string // why a side is not judged; empty if both are
+	Caveat  string // what else than policy may stop the flow
 }
 
 // End is one end of the flow.
@@ -122,6 +123,9 @@ func (s *State) judge(res *Result) error {
 	}
 	var err error
 	if src.IsPod() {
+		if isTunnel(res.Packet) {
+			res.Caveat = "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads"
+		}
 		if res.Egress, err = s.walk(src.Endpoint, model.Egress, res.Packet); err != nil {
 			return err
 		}
@@ -134,6 +138,12 @@ func (s *State) judge(res *Result) error {
 		res.Allow = res.Allow && res.Ingress.Verdict.Allow
 	}
 	return nil
+}
+
+// isTunnel reports whether the packet is IP-in-IP, or VXLAN at its usual port.
+func isTunnel(p model.Packet) bool {
+	const ipInIP, vxlan = 4, 4789
+	return p.Protocol == ipInIP || p.Protocol == model.ProtoUDP && p.DstPort == vxlan
 }
 
 func (s *State) walk(id model.EndpointID, d model.Direction, p model.Packet) (*Trace, error) {

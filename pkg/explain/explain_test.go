@@ -145,6 +145,29 @@ func TestEndsAreNamesOrAddressesOfOneFamily(t *testing.T) {
 	}
 }
 
+func TestTunnelsFromPodsComeWithACaveat(t *testing.T) {
+	s := state(t)
+	for _, test := range []struct {
+		src, dst string
+		want     bool
+	}{
+		{"shop/web", "shop/db/4", true}, {"shop/web", "203.0.113.1:4789/udp", true}, {"shop/web", "shop/db:4789/tcp", false},
+		{"shop/web", "shop/db:4790/udp", false}, {"203.0.113.1", "shop/db/4", false}, {"shop/db", "shop/db/4", false},
+	} {
+		r, err := explain.ParseRequest(test.src, test.dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.Explain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (res.Caveat != "") != test.want {
+			t.Errorf("%s to %s: caveat %q", test.src, test.dst, res.Caveat)
+		}
+	}
+}
+
 func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 	s := state(t)
 	for _, test := range []struct{ name, src, dst, want string }{

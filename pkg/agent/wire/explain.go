@@ -22,6 +22,7 @@ func Explain(updates []model.Update, r explain.Request) (*Explanation, error) {
 		Egress:  side(res.Egress, model.Egress, res.Note),
 		Ingress: side(res.Ingress, model.Ingress, res.Note),
 		Note:    res.Note,
+		Caveat:  res.Caveat,
 	}, nil
 }
 

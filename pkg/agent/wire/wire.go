@@ -141,7 +141,8 @@ type Explanation struct {
 	Packet  string      `json:"packet"`
 	Egress  ExplainSide `json:"egress"`
 	Ingress ExplainSide `json:"ingress"`
-	Note    string      `json:"note,omitempty"`
+	Note    string      `json:"note,omitempty"`   // why a side is not judged
+	Caveat  string      `json:"caveat,omitempty"` // what else than policy may stop the flow
 }
 
 // Answer is what the socket answers; the field asked for is filled in, or Error.
