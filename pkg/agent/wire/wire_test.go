@@ -1,0 +1,148 @@
+package wire_test
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// listen answers every question on a socket of its own.
+func listen(t *testing.T, status int, body string) wire.Client {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		if _, err := w.Write([]byte(body)); err != nil {
+			t.Error(err)
+		}
+	})}
+	done := make(chan error)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		<-done
+	})
+	return wire.Client{Socket: path}
+}
+
+func TestClientTellsErrorsApart(t *testing.T) {
+	if _, err := (wire.Client{Socket: filepath.Join(t.TempDir(), "none.sock")}).Ask(t.Context(), "/v1/status", nil); !errors.Is(err, wire.ErrNotRunning) {
+		t.Errorf("nobody listens: error %v, want %v", err, wire.ErrNotRunning)
+	}
+	_, err := listen(t, http.StatusUnprocessableEntity, `{"error":"no pod shop/x"}`).Ask(t.Context(), "/v1/explain", nil)
+	if err == nil || err.Error() != "no pod shop/x" {
+		t.Errorf("the agent's error came as %v", err)
+	}
+	_, err = listen(t, http.StatusNotFound, "404 page not found").Ask(t.Context(), "/v1/new", nil)
+	if err == nil || !strings.Contains(err.Error(), "/v1/new") || !strings.Contains(err.Error(), "404") {
+		t.Errorf("an older agent that does not know the question: %v", err)
+	}
+	answer, err := listen(t, http.StatusOK, `{"status":{"ready":true}}`).Ask(t.Context(), "/v1/status", nil)
+	if err != nil || !answer.Status.Ready {
+		t.Errorf("answer %+v, %v", answer, err)
+	}
+}
+
+func mustSelector(t *testing.T, text string) *selector.Selector {
+	t.Helper()
+	s, err := selector.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestSidesNameTheDecidingObject uses what no manifest reaches yet: tiers, Pass, kinds of policy.
+func TestSidesNameTheDecidingObject(t *testing.T) {
+	all := mustSelector(t, "all()")
+	pod := func(name, addr string, profiles ...string) model.Update {
+		return model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: name}, Endpoint: &model.Endpoint{
+			Node: "n", Iface: "cali" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Labels: map[string]string{"app": name}, Profiles: profiles,
+		}}
+	}
+	updates := []model.Update{
+		pod("a", "10.0.0.1", "kns.shop"), pod("b", "10.0.0.2"),
+		model.ProfileUpdate{Name: "kns.shop", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Allow}}}},
+		model.TierUpdate{Name: "sec", Tier: &model.Tier{Order: 1, Default: model.Deny}},
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "gate"}, Policy: &model.Policy{
+			Tier: "sec", Selector: all, AppliesIngress: true,
+			Ingress: []model.Rule{{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, {Action: model.Pass, Index: 1}},
+		}},
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "draft"}, Policy: &model.Policy{
+			Tier: "sec", Selector: all, AppliesIngress: true, Staged: true,
+		}},
+	}
+	for _, test := range []struct {
+		src, dst string
+		want     wire.ExplainSide // ingress, without tiers
+	}{
+		{"192.0.2.7", "shop/a:1", wire.ExplainSide{
+			Verdict: "deny", APIVersion: "projectcalico.org/v3", Kind: "GlobalNetworkPolicy", Name: "gate", Rule: "ingress[0]", Tier: "sec",
+		}},
+		{"198.51.100.1", "shop/a:1", wire.ExplainSide{Verdict: "allow", Kind: "Profile", Name: "kns.shop", Rule: "ingress[0]"}},
+		{"198.51.100.1", "shop/b:1", wire.ExplainSide{Verdict: "deny", Rule: "no-profile-match"}},
+	} {
+		r, err := explain.ParseRequest(test.src, test.dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := wire.Explain(updates, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Verdict != test.want.Verdict {
+			t.Errorf("%s to %s: %s", test.src, test.dst, e.Verdict)
+		}
+		if diff := cmp.Diff(test.want, e.Ingress, cmpopts.IgnoreFields(wire.ExplainSide{}, "Tiers")); diff != "" {
+			t.Errorf("%s to %s (-want +got):\n%s", test.src, test.dst, diff)
+		}
+		first := e.Ingress.Tiers[0].Policies[0]
+		if !first.Staged || first.Name != "draft" || len(first.Rules) != 0 {
+			t.Errorf("a staged policy is shown, and not considered: %+v", first)
+		}
+	}
+}
+
+func TestLintNamesObjectAndRule(t *testing.T) {
+	updates := []model.Update{
+		model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "a"}, Endpoint: &model.Endpoint{
+			Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Labels: map[string]string{"app": "a"},
+		}},
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: "shop", Name: "p"}, Policy: &model.Policy{
+			Tier: model.TierDefault, Selector: mustSelector(t, "app == 'a'"), AppliesIngress: true,
+			Ingress: []model.Rule{{Action: model.Allow}, {Action: model.Deny, Index: 1}},
+		}},
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "g"}, Policy: &model.Policy{
+			Tier: model.TierDefault, Selector: mustSelector(t, "app == 'b'"), AppliesIngress: true,
+		}},
+	}
+	var got []wire.ProblemRow
+	for _, row := range wire.Lint(updates) {
+		got = append(got, row.ProblemRow)
+	}
+	want := []wire.ProblemRow{
+		{Severity: "lint", Object: "GlobalNetworkPolicy g", Reason: "selects no pod"},
+		{Severity: "lint", Object: "NetworkPolicy shop/p", Field: "ingress[1]", Reason: "never decides: rules before it take every packet it could match"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
