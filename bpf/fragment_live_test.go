@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/lab"
@@ -42,7 +41,7 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 	}
 	ep := bpf.Endpoint{Ifindex: uint32(to.IfIndex()), Flags: bpf.EPReady, Addr4: to.Addr4().As4(), Addr6: to.Addr6().As16()}
 	w.publish(t, &ep, word(slotDeny, 1), word(slotAllow, 1))
-	attachEgress(t, node, to.IfIndex(), w.Programs[bpf.MargayProgToPod])
+	attachTo(t, node, to.IfIndex(), w.Programs[bpf.MargayProgToPod], ebpf.AttachTCXEgress)
 	server, err := to.ListenUDP(53)
 	if err != nil {
 		t.Fatal(err)
@@ -104,22 +103,4 @@ func addLivePod(t *testing.T, n *lab.Node, name string) *lab.Pod {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// attachEgress puts a program where packets to the interface pass.
-func attachEgress(t *testing.T, n *lab.Node, ifindex int, program *ebpf.Program) {
-	t.Helper()
-	var attached link.Link
-	err := n.Do(func() (err error) {
-		attached, err = link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: ebpf.AttachTCXEgress})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := attached.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 }

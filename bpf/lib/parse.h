@@ -139,6 +139,13 @@ static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32
 	return 0;
 }
 
+/* What the length field of an IP header says. Of segments that are too large for it (BIG TCP) it is 0, and the length is
+ * all there is. */
+static __always_inline __u32 ip_len(__be16 len_be, __u32 there)
+{
+	return !len_be && there > 65535 ? there : bpf_ntohs(len_be);
+}
+
 /* A fragment that starts 8 bytes into a TCP header would write over the flags that were judged (RFC 3128); nobody sends
  * such, nor IPv6 fragments of fragments. */
 static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u32 off, __u32 total)
@@ -150,7 +157,7 @@ static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u
 	if (load(l, off, &ip, sizeof(ip)))
 		return -DROP_TRUNCATED;
 	hlen = (ip.ver_ihl & 15) * 4;
-	len = bpf_ntohs(ip.len_be);
+	len = ip_len(ip.len_be, total - off);
 	if ((ip.ver_ihl >> 4) != 4 || hlen < 20 || len < hlen)
 		return -DROP_BAD_HEADER;
 	if (off + len > total)
@@ -182,7 +189,7 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 		return -DROP_TRUNCATED;
 	if ((ip.ver >> 4) != 6)
 		return -DROP_BAD_HEADER;
-	end = off + sizeof(ip) + bpf_ntohs(ip.len_be);
+	end = off + sizeof(ip) + ip_len(ip.len_be, total - off - sizeof(ip));
 	if (end > total)
 		return -DROP_TRUNCATED;
 	p->t.family = 6;
@@ -230,7 +237,7 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 	return parse_l4(l, p, at, end - at);
 }
 
-/* Discovery that only ever concerns the link: MLD (130-132), RS, NS, NA, to a link-local or link-multicast address.
+/* Discovery that only ever concerns the link: MLD (130-132, 143), RS, NS, NA, to a link-local or link-multicast address.
  * Anything else of these types is judged as other ICMPv6. */
 static __always_inline void mark_nd(struct pkt *p)
 {
@@ -239,7 +246,7 @@ static __always_inline void mark_nd(struct pkt *p)
 
 	if (p->t.proto != PROTO_ICMPV6 || p->flags)
 		return;
-	if (!(type >= 130 && type <= 133) && type != 135 && type != 136)
+	if (!(type >= 130 && type <= 133) && type != 135 && type != 136 && type != 143)
 		return;
 	if ((hi >> 16) == 0xff02 || (hi >> 22) == (0xfe800000u >> 22))
 		p->flags |= PKT_LINK_LOCAL_ND;

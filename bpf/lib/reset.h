@@ -83,10 +83,11 @@ static __always_inline int swap_ends(struct __sk_buff *skb, __u8 family)
 static __always_inline __u32 payload_len(struct __sk_buff *skb, const struct pkt *p)
 {
 	__u32 at = sizeof(struct ethhdr) + (p->t.family == 4 ? 2 : 4), start = p->l4_off + p->tcp_len, end;
+	__u32 header = sizeof(struct ethhdr) + (p->t.family == 4 ? 0 : sizeof(struct ipv6_hdr));
 	__be16 len = 0;
 
 	bpf_skb_load_bytes(skb, at, &len, 2);
-	end = sizeof(struct ethhdr) + (p->t.family == 4 ? 0 : sizeof(struct ipv6_hdr)) + bpf_ntohs(len);
+	end = header + ip_len(len, skb->len - header);
 	return end > start ? end - start : 0;
 }
 
