@@ -120,7 +120,8 @@ func setNames(g *calc.Graph, d *dataplane.BPF) func(uint32) string {
 	}
 }
 
-// attachments fills in where our programs are attached to the endpoints' interfaces.
+// attachments fills in where our programs are attached to the endpoints' interfaces. A link may go away while they are
+// listed, as its interface does; what can be told of the others is told.
 func attachments(rows []wire.EndpointRow, linkDir string) error {
 	list, err := attach.ListPinned(linkDir)
 	at := map[uint32]attach.Attachment{}
@@ -134,6 +135,9 @@ func attachments(rows []wire.EndpointRow, linkDir string) error {
 		}
 		rows[i].Attached = append(rows[i].Attached,
 			attachment("tcx/ingress", bpf.MargayProgFromPod, a.Ingress), attachment("tcx/egress", bpf.MargayProgToPod, a.Egress))
+	}
+	if len(list) > 0 {
+		return nil
 	}
 	return err
 }
