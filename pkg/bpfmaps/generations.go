@@ -23,6 +23,7 @@ var ErrGenerations = errors.New("no policy generations left; remove the instance
 type Generations struct {
 	slots          *ebpf.Map
 	next, reserved uint32
+	announced      uint32 // slots[0].flags: 1 from Announce to Done
 }
 
 // OpenGenerations goes on after the highest generation that any agent may have handed out.
@@ -32,8 +33,31 @@ func (m *Maps) OpenGenerations() (*Generations, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.next, g.reserved = shape.Generation, shape.Generation
+	g.next, g.reserved, g.announced = shape.Generation, shape.Generation, shape.Flags
 	return g, nil
+}
+
+// Announce says that something is about to change for which live flows are to be judged again, and Done that they have
+// been. Done without Announce writes nothing.
+func (g *Generations) Announce() error { return g.announce(1) }
+
+// Done is the reverse of Announce.
+func (g *Generations) Done() error {
+	if g.announced == 0 {
+		return nil
+	}
+	return g.announce(0)
+}
+
+// Announced reports whether Done has not followed the last Announce, of this agent or of an earlier one.
+func (g *Generations) Announced() bool { return g.announced != 0 }
+
+func (g *Generations) announce(flags uint32) error {
+	if err := writeShape(g.slots, 0, bpf.Slot{Generation: g.reserved, Flags: flags}); err != nil {
+		return err
+	}
+	g.announced = flags
+	return nil
 }
 
 // Next is a generation never handed out before, greater than all that were. It is not 0.
@@ -43,7 +67,7 @@ func (g *Generations) Next() (uint32, error) {
 			return 0, ErrGenerations
 		}
 		// Reserve before use: an agent that dies now has handed out none of these.
-		if err := writeShape(g.slots, 0, bpf.Slot{Generation: g.reserved + reserved}); err != nil {
+		if err := writeShape(g.slots, 0, bpf.Slot{Generation: g.reserved + reserved, Flags: g.announced}); err != nil {
 			return 0, err
 		}
 		g.reserved += reserved

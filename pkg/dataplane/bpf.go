@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -37,8 +38,11 @@ type BPF struct {
 	owners  map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
 	dirty   map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)
 	adopted map[string]model.EndpointID         // stand-ins of endpoints found at the start, by interface
+	leaving map[uint32]bool                     // interfaces that are no endpoint's any more, with programs on them still
+	unused  []uint32                            // slots to be released, once no endpoint in the kernel refers to them
 	numbers uint32                              // last endpoint number given
-	ready   bool                                // the first plan has been carried out
+	ready   bool                                // the first plan has got as far as the guard
+	guarded bool
 	resync  bool
 	sweeps  int
 	retired map[uint32]bool // classes that were dropped and whose sets are still in class_sets
@@ -61,6 +65,7 @@ type endpoint struct {
 	peer    Peer
 	failure string // why it could not be programmed; empty: it was
 	number  uint32 // for people and events
+	unasked bool   // an earlier agent may have died before it had its flows judged again
 }
 
 // order is the order of kernel writes: the one place where it is laid down. What a step leaves undone keeps the later
@@ -74,39 +79,43 @@ var order = []struct {
 	{"publish policies", (*BPF).publish},
 	{"add rows of new classes", (*BPF).addRows},
 	{"bind endpoints to grown tables", (*BPF).grow},
+	{"note that flows are to be judged again", (*BPF).announce},
 	{"move addresses", func(d *BPF) error { return d.writeAddrs(d.plan.Addrs) }},
 	{"bind endpoints", (*BPF).bind},
 	{"unbind endpoints", (*BPF).unbind},
 	{"have live flows judged again", (*BPF).rejudge},
-	{"attach", (*BPF).program},
-	{"guard the node", (*BPF).guard},
+	{"attach", (*BPF).attach},
+	{"guard the node", (*BPF).firstGuard},
 	{"release policies", (*BPF).release},
 	{"clean up addresses", func(d *BPF) error { return d.writeAddrs(d.plan.LateAddrs) }},
 	{"drop classes, sets and rules", (*BPF).drop},
 }
 
-// Apply implements Dataplane.
+// Apply implements Dataplane. What one endpoint or the guard lacks does not keep the plan from going on.
 func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	d.waiting = enqueue(d.waiting, ch)
+	var errs []error
 	if d.resync {
-		if err := d.reread(); err != nil {
-			return err
-		}
-		d.resync = false
+		err := d.reread()
+		errs, d.resync = append(errs, err), err != nil
 	}
 	d.observe()
-	if err := d.carryOn(); err != nil {
-		return err
-	}
-	for len(d.waiting) > 0 {
+	errs = append(errs, d.carryOut(), d.program(), d.detach(), d.guard(), d.writeLeft(), d.failures())
+	return errors.Join(errs...)
+}
+
+// carryOut takes the steps of the plan that are left, and those of the plans for what waits.
+func (d *BPF) carryOut() error {
+	err := d.carryOn()
+	for err == nil && len(d.waiting) > 0 {
 		d.plan, d.step = d.compiler.Update(d.waiting[0]), 0
 		d.waiting = d.waiting[1:]
-		if err := d.carryOn(); err != nil {
-			return err
-		}
-		d.ready = true
+		err = d.carryOn()
 	}
-	return errors.Join(d.program(), d.failures())
+	if err != nil && slices.ContainsFunc(d.waiting, func(ch model.Changes) bool { return len(ch.Endpoints)+len(ch.Sets) > 0 }) {
+		err = fmt.Errorf("%w: %w", ErrStuck, err)
+	}
+	return err
 }
 
 // carryOn takes the steps of the plan that are left.

@@ -4,6 +4,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -15,10 +16,13 @@ import (
 type Dataplane interface {
 	// Apply adds ch to what is desired and writes the difference. On an error what was enforced stays enforced, what
 	// is still to be written is remembered, and the next Apply (with or without changes) tries again from there.
-	// The error names each endpoint or map concerned.
+	// The error names each endpoint or map concerned. ErrStuck: changes wait for others that cannot be written.
 	Apply(ctx context.Context, ch model.Changes) error
 	// Resync makes the next Apply read the kernel's state again and repair what somebody else has changed in it.
 	Resync()
+	// Reopen forgets what was desired and goes on from what is enforced, as a new process would: the next Apply must be
+	// given everything that is desired. After an error it must be called again before the next Apply.
+	Reopen() error
 	// Wake delivers when the dataplane itself has something to do (an interface came, an address changed): call Apply.
 	Wake() <-chan struct{}
 	// Sweep removes expired flows.
@@ -26,6 +30,10 @@ type Dataplane interface {
 	// Close lets go of everything and leaves it enforced.
 	Close() error
 }
+
+// ErrStuck says that changes which cannot be written keep later ones from being tried. If that lasts, Reopen: what is
+// desired by then may be possible.
+var ErrStuck = errors.New("later changes wait")
 
 // Config is what a dataplane can be told.
 type Config struct {

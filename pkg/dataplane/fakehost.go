@@ -14,7 +14,9 @@ type FakeHost struct {
 	Peers    map[uint32]Peer
 	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
 	Guarded  bool
-	Fail     error // returned by Ensure if not nil
+	News     []uint32         // what the next Touched returns
+	Fail     map[uint32]error // what Ensure of an interface answers instead of doing it; 0: Guard
+	Ensured  int              // calls of Ensure
 
 	wake chan struct{}
 }
@@ -22,12 +24,20 @@ type FakeHost struct {
 // NewFakeHost returns a host without interfaces.
 func NewFakeHost() *FakeHost {
 	return &FakeHost{
-		Ifaces: map[string]uint32{}, Peers: map[uint32]Peer{}, Attached: map[uint32]string{}, wake: make(chan struct{}, 1),
+		Ifaces: map[string]uint32{}, Peers: map[uint32]Peer{}, Attached: map[uint32]string{}, Fail: map[uint32]error{},
+		wake: make(chan struct{}, 1),
 	}
 }
 
 // Interfaces implements Host.
 func (h *FakeHost) Interfaces() map[string]uint32 { return maps.Clone(h.Ifaces) }
+
+// Touched implements Host.
+func (h *FakeHost) Touched() []uint32 {
+	news := h.News
+	h.News = nil
+	return news
+}
 
 // Addrs implements Host.
 func (h *FakeHost) Addrs() []netip.Addr { return h.Own }
@@ -43,8 +53,9 @@ func (h *FakeHost) Use(*bpfmaps.Programs, string) error { return nil }
 
 // Ensure implements Host.
 func (h *FakeHost) Ensure(name string, ifindex uint32) error {
-	if h.Fail != nil {
-		return h.Fail
+	h.Ensured++
+	if err := h.Fail[ifindex]; err != nil {
+		return err
 	}
 	h.Attached[ifindex] = name
 	return nil
@@ -58,8 +69,8 @@ func (h *FakeHost) Detach(ifindex uint32) error {
 
 // Guard implements Host.
 func (h *FakeHost) Guard() error {
-	h.Guarded = true
-	return nil
+	h.Guarded = h.Fail[0] == nil
+	return h.Fail[0]
 }
 
 // Wake implements Host.

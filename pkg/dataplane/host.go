@@ -11,6 +11,9 @@ import (
 type Host interface {
 	// Interfaces are the workload interfaces there are now: ifindex by name.
 	Interfaces() map[string]uint32
+	// Touched are the workload interfaces, by ifindex, that something has happened to since the last call. Such an
+	// interface may be another one under the same number, without programs.
+	Touched() []uint32
 	// Addrs are the node's own addresses.
 	Addrs() []netip.Addr
 	// Peer says what is known of the pod's side of an interface; not ok: nothing.
@@ -18,7 +21,7 @@ type Host interface {
 	// Use says which programs to attach and where to pin their links. Called once, before the methods below.
 	Use(programs *bpfmaps.Programs, linkDir string) error
 	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. What
-	// is as it should be is left alone.
+	// is as it should be is left alone. attach.ErrGone: there is no such interface (any more).
 	Ensure(name string, ifindex uint32) error
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error

@@ -25,13 +25,15 @@ type Linux struct {
 
 	mu         sync.Mutex // guards what the watches below write
 	interfaces map[string]uint32
+	touched    map[uint32]bool
 	addrs      []netip.Addr
 }
 
 // OpenLinux watches the interfaces whose names begin with prefix, and the node's addresses.
 func OpenLinux(prefix string, log *slog.Logger) (*Linux, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &Linux{log: log, cancel: cancel, wake: make(chan struct{}, 1), interfaces: map[string]uint32{}}
+	h := &Linux{log: log, cancel: cancel, wake: make(chan struct{}, 1), interfaces: map[string]uint32{},
+		touched: map[uint32]bool{}}
 	o := attach.WatchOptions{Logger: log}
 	// What is there now is read at once, so that the first look at it is complete; the watches only add changes.
 	now, err := attach.Interfaces(o, prefix)
@@ -68,6 +70,7 @@ func (h *Linux) followInterfaces(changes <-chan attach.Interface) {
 		maps.DeleteFunc(h.interfaces, func(_ string, n uint32) bool { return n == i.Ifindex })
 		if !i.Gone {
 			h.interfaces[i.Name] = i.Ifindex
+			h.touched[i.Ifindex] = true
 		}
 		h.mu.Unlock()
 		h.notify()
@@ -98,6 +101,15 @@ func (h *Linux) Interfaces() map[string]uint32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.interfaces)
+}
+
+// Touched implements Host.
+func (h *Linux) Touched() []uint32 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := slices.Sorted(maps.Keys(h.touched))
+	clear(h.touched)
+	return list
 }
 
 // Addrs implements Host.
@@ -135,9 +147,6 @@ func (h *Linux) Use(p *bpfmaps.Programs, linkDir string) error {
 // Ensure implements Host.
 func (h *Linux) Ensure(name string, ifindex uint32) error {
 	change, err := h.links.Ensure(ifindex)
-	if errors.Is(err, attach.ErrGone) {
-		return nil // we are told, and look again
-	}
 	if err == nil && change == attach.Repaired {
 		h.log.Warn("programs had been detached by somebody else, attached again", "iface", name)
 	}

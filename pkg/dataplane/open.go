@@ -26,10 +26,7 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 		return nil, err
 	}
 	d := &BPF{
-		config: c, log: log, host: host, maps: m, step: len(order),
-		tables: map[compile.TableID]published{}, bound: map[model.EndpointID]*endpoint{},
-		owners: map[netip.Prefix]compile.AddrChange{}, dirty: map[model.EndpointID]bool{},
-		adopted: map[string]model.EndpointID{}, sets: map[uint32]model.SetID{}, retired: map[uint32]bool{},
+		config: c, log: log, host: host, maps: m,
 	}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)
@@ -54,6 +51,16 @@ func (d *BPF) open() error {
 	if d.endpoints, err = d.maps.OpenEndpoints(); err != nil {
 		return err
 	}
+	return d.takeOver()
+}
+
+// takeOver makes what is enforced the state to go on from.
+func (d *BPF) takeOver() error {
+	d.waiting, d.plan, d.step = nil, compile.Plan{}, len(order)
+	d.tables, d.bound = map[compile.TableID]published{}, map[model.EndpointID]*endpoint{}
+	d.owners, d.dirty = map[netip.Prefix]compile.AddrChange{}, map[model.EndpointID]bool{}
+	d.adopted, d.sets, d.retired = map[string]model.EndpointID{}, map[uint32]model.SetID{}, map[uint32]bool{}
+	d.leaving, d.unused, d.ready, d.guarded = map[uint32]bool{}, nil, false, false
 	names := map[uint32]string{}
 	d.interfaces = d.host.Interfaces()
 	for name, ifindex := range d.interfaces {
@@ -67,13 +74,31 @@ func (d *BPF) open() error {
 	for _, t := range snapshot.Tables {
 		inUse = append(inUse, uint32(t.ID))
 	}
-	if d.slots, err = d.maps.OpenSlots(inUse); err != nil {
+	slots, err := d.maps.OpenSlots(inUse)
+	if err != nil {
 		return err
 	}
+	d.slots = slots
 	d.compiler = compile.New(compile.Options{Limits: compile.Limits{Interpret: d.config.Interpret}}, snapshot)
 	if len(snapshot.Endpoints) > 0 {
-		d.log.Info("took over what an earlier agent enforces", "endpoints", len(snapshot.Endpoints),
+		d.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
 			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))
+	}
+	return nil
+}
+
+// Reopen implements Dataplane.
+func (d *BPF) Reopen() error {
+	// Packets may be at work with classes and slots that have just gone; afterwards nobody remembers which.
+	if d.quiet != nil {
+		<-d.quiet
+		d.quiet = nil
+	}
+	if err := errors.Join(d.slots.Close(), d.endpoints.Reload()); err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	if err := d.takeOver(); err != nil {
+		return fmt.Errorf("reopen: %w", err)
 	}
 	return nil
 }

@@ -3,9 +3,11 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -16,33 +18,49 @@ import (
 func (d *BPF) observe() {
 	d.compiler.HostAddrs(d.host.Addrs())
 	d.interfaces = d.host.Interfaces()
+	touched := d.host.Touched()
 	for id, ep := range d.bound {
+		if ep.ensured != 0 && slices.Contains(touched, ep.ensured) {
+			ep.ensured = 0
+			d.dirty[id] = true
+		}
 		if ep.policy != nil && d.interfaces[ep.policy.Iface] != ep.ifindex {
 			d.dirty[id] = true
 		}
 	}
 }
 
-// programKnown writes the endpoints that are in the kernel already and whose interface is unchanged.
-func (d *BPF) programKnown() error {
-	return d.programAll(func(ep *endpoint) bool { return ep.ifindex != 0 && d.interfaces[ep.policy.Iface] == ep.ifindex })
+// update writes the endpoints that are in the kernel already: the order of the steps matters to them. Whatever else
+// they need, and all others, is done by program.
+func (d *BPF) update() error {
+	errs := []error{d.leave()}
+	for _, id := range d.dirtyIDs() {
+		ep := d.bound[id]
+		if ep == nil || ep.policy == nil || ep.ifindex == 0 {
+			continue
+		}
+		if err := d.write(ep, ep.ifindex); err != nil {
+			errs = append(errs, fmt.Errorf("endpoint %s on %s: %w", id, ep.policy.Iface, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// program writes every endpoint that needs it. What fails is tried again with the next Apply; the others go on.
+// attach programs every endpoint that needs it. What fails there is said and tried again at the end of each Apply: the
+// other endpoints need not wait for it.
+func (d *BPF) attach() error {
+	_ = d.program()
+	return nil
+}
+
+// program programs every endpoint that needs it.
 func (d *BPF) program() error {
-	return d.programAll(func(*endpoint) bool { return true })
-}
-
-func (d *BPF) programAll(wanted func(*endpoint) bool) error {
 	// First those that leave an interface: it may be another endpoint's by now.
 	errs := []error{d.leave()}
 	for _, id := range d.dirtyIDs() {
 		ep := d.bound[id]
 		if ep == nil || ep.policy == nil {
 			delete(d.dirty, id)
-			continue
-		}
-		if !wanted(ep) {
 			continue
 		}
 		ep.failure = ""
@@ -81,42 +99,70 @@ func (d *BPF) dirtyIDs() []model.EndpointID {
 }
 
 // programOne brings one endpoint into the kernel. Without its interface there is nothing to do until that comes, which
-// wakes us; until we are done with it the interface is closed (D-18).
+// wakes us; until we are done with it the interface is closed (D-18). Its policy comes first if it is there already:
+// that does not depend on what is attached.
 func (d *BPF) programOne(ep *endpoint) error {
 	ifindex := d.interfaces[ep.policy.Iface]
 	if ifindex == 0 {
 		return nil
 	}
-	words, ok := d.words(ep)
-	if !ok {
-		return errors.New("its policy is not in the kernel yet")
+	if ep.ifindex == ifindex {
+		if err := d.write(ep, ifindex); err != nil {
+			return err
+		}
 	}
 	if ep.ensured != ifindex {
-		if err := d.host.Ensure(ep.policy.Iface, ifindex); err != nil {
+		delete(d.leaving, ifindex)
+		err := d.host.Ensure(ep.policy.Iface, ifindex)
+		if errors.Is(err, attach.ErrGone) {
+			return nil // we are about to be told
+		}
+		if err != nil {
 			return err
 		}
 		ep.peer, _ = d.host.Peer(ifindex)
 		ep.ensured = ifindex
 	}
+	if err := d.write(ep, ifindex); err != nil || ep.ifindex == ifindex {
+		return err
+	}
+	ep.ifindex = ifindex
+	return d.rewriteAddrs(ep.policy)
+}
+
+// write makes the kernel's entry of an endpoint what it shall be.
+func (d *BPF) write(ep *endpoint, ifindex uint32) error {
+	words, ok := d.words(ep)
+	if !ok {
+		return errors.New("its policy is not in the kernel yet")
+	}
 	entry := bpf.Endpoint{
 		Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
 		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
 	}
-	d.addrsOf(ep, &entry)
-	if err := d.endpoints.Set(entry); err != nil {
-		return err
-	}
-	if ep.ifindex == ifindex {
+	addrsOf(ep.policy, &entry)
+	return d.endpoints.Set(entry)
+}
+
+// flip publishes an endpoint's tables and generations, if it is in the kernel, and changes nothing else there: an
+// earlier agent may have written it, and what this one knows of it may not be complete yet.
+func (d *BPF) flip(ep *endpoint) error {
+	if ep.ifindex == 0 {
 		return nil
 	}
-	ep.ifindex = ifindex
-	return d.rewriteAddrs(ep.policy.ID)
+	entry, ok := d.endpoints.Get(ep.ifindex)
+	words, published := d.words(ep)
+	if !ok || !published {
+		return fmt.Errorf("interface %d: its endpoint or policy is not in the kernel", ep.ifindex)
+	}
+	entry.Ingress, entry.Egress = words[model.Ingress], words[model.Egress]
+	return d.endpoints.Set(entry)
 }
 
 // addrsOf fills in the endpoint's own addresses: the first of each family directly, further ones by flag.
-func (d *BPF) addrsOf(ep *endpoint, entry *bpf.Endpoint) {
+func addrsOf(policy *model.EndpointPolicy, entry *bpf.Endpoint) {
 	seen4, seen6 := false, false
-	for _, a := range ep.policy.Addrs {
+	for _, a := range policy.Addrs {
 		switch {
 		case a.Is4() && !seen4:
 			entry.Addr4, seen4 = a.As4(), true
@@ -129,16 +175,17 @@ func (d *BPF) addrsOf(ep *endpoint, entry *bpf.Endpoint) {
 }
 
 // rewriteAddrs writes an endpoint's addresses again: its interface has another number now.
-func (d *BPF) rewriteAddrs(id model.EndpointID) error {
-	for _, c := range d.owners {
-		if c.Endpoint == id {
+func (d *BPF) rewriteAddrs(policy *model.EndpointPolicy) error {
+	for _, a := range policy.Addrs {
+		if c, ok := d.owners[netip.PrefixFrom(a.WithZone(""), a.BitLen())]; ok && c.Endpoint == policy.ID {
 			d.setAddr(c)
 		}
 	}
-	return d.writeAddrs(nil)
+	return d.writeLeft()
 }
 
-// withdraw closes an endpoint's interface, as far as it is there.
+// withdraw closes an endpoint's interface, as far as it is there. The guard keeps it closed from here on if it is a
+// workload's; detach does the rest.
 func (d *BPF) withdraw(ep *endpoint) error {
 	if ep.ifindex == 0 {
 		return nil
@@ -146,11 +193,37 @@ func (d *BPF) withdraw(ep *endpoint) error {
 	if err := d.endpoints.Remove(ep.ifindex); err != nil {
 		return err
 	}
-	ifindex := ep.ifindex
+	d.leaving[ep.ifindex] = true
 	ep.ifindex, ep.ensured = 0, 0
-	// The guard keeps the interface closed from here on if it is a workload's.
-	return errors.Join(d.host.Detach(ifindex), d.maps.ForgetDrops(ifindex))
+	return nil
 }
 
-// guard closes workload interfaces that are no endpoint, from the moment the first plan has opened those that are.
-func (d *BPF) guard() error { return d.host.Guard() }
+// detach takes the programs off interfaces that are no endpoint's any more.
+func (d *BPF) detach() error {
+	var errs []error
+	for ifindex := range d.leaving {
+		if err := errors.Join(d.host.Detach(ifindex), d.maps.ForgetDrops(ifindex)); err != nil {
+			errs = append(errs, fmt.Errorf("leave interface %d: %w", ifindex, err))
+			continue
+		}
+		delete(d.leaving, ifindex)
+	}
+	return errors.Join(errs...)
+}
+
+// firstGuard closes workload interfaces that are no endpoint, from the moment the first plan has opened those that are.
+// As attach, it holds nobody up.
+func (d *BPF) firstGuard() error {
+	d.ready = true
+	_ = d.guard()
+	return nil
+}
+
+func (d *BPF) guard() error {
+	if !d.ready || d.guarded {
+		return nil
+	}
+	err := d.host.Guard()
+	d.guarded = err == nil
+	return err
+}

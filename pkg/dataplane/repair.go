@@ -12,7 +12,7 @@ import (
 )
 
 // reread makes every table read its map again and looks for what others have altered: entries, published policies,
-// attached programs. All of it is repaired and told.
+// attached programs. All of it is told, and repaired by the rest of Apply.
 func (d *BPF) reread() error {
 	var errs []error
 	repairs := 0
@@ -24,16 +24,11 @@ func (d *BPF) reread() error {
 	if repairs > 0 {
 		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
 	}
-	for _, t := range d.allTables() {
-		errs = append(errs, t.Sync())
-	}
 	errs = append(errs, d.repairSlots(), d.endpoints.Reload())
 	for id, ep := range d.bound {
 		d.dirty[id], ep.ensured = true, 0
 	}
-	if d.ready {
-		errs = append(errs, d.host.Guard())
-	}
+	d.guarded = false
 	return errors.Join(errs...)
 }
 
@@ -77,10 +72,8 @@ func (d *BPF) republish(table *compile.Table, old uint32) error {
 			d.dirty[id] = true
 		}
 	}
-	if err := d.programKnown(); err != nil {
-		return err
-	}
-	return d.slots.Release(old)
+	d.unused = append(d.unused, old)
+	return errors.Join(d.update(), d.releaseUnused())
 }
 
 // failures are the endpoint-directions whose policy cannot be compiled: they keep the one they had.
@@ -103,6 +96,7 @@ type table interface {
 	Name() string
 	Resync() (repairs int, err error)
 	Sync() error
+	Pending() int
 }
 
 type repairing[K, V comparable] struct{ *bpfmaps.Table[K, V] }

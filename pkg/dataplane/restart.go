@@ -101,7 +101,7 @@ func (d *BPF) adoptAddrs(s *compile.Snapshot) error {
 }
 
 func (d *BPF) adoptEndpoints(s *compile.Snapshot, interfaces map[uint32]string) error {
-	seen := map[uint32]bool{}
+	seen, unasked := map[uint32]bool{}, d.gens.Announced()
 	var errs []error
 	for _, e := range d.endpoints.List() {
 		name := interfaces[e.Ifindex]
@@ -110,7 +110,7 @@ func (d *BPF) adoptEndpoints(s *compile.Snapshot, interfaces map[uint32]string) 
 			errs = append(errs, d.endpoints.Remove(e.Ifindex))
 			continue
 		}
-		ep := &endpoint{ifindex: e.Ifindex, number: e.Id}
+		ep := &endpoint{ifindex: e.Ifindex, number: e.Id, unasked: unasked}
 		for dir, word := range [2]uint64{e.Ingress, e.Egress} {
 			slot, gen := bpfmaps.SplitPolicyWord(word)
 			ep.gens[dir], ep.tables[dir] = gen, compile.TableID(slot)
@@ -120,9 +120,9 @@ func (d *BPF) adoptEndpoints(s *compile.Snapshot, interfaces map[uint32]string) 
 			seen[slot] = true
 			d.tables[compile.TableID(slot)] = published{slot: slot}
 			rules, err := d.maps.ReadRules(slot)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("read back the policy of %s: %w", name, err))
-				continue
+			if err != nil { // without rules it is replaced by the first plan, and not used for anything else before
+				d.log.Warn("a policy in force cannot be read back, it will be published anew", "iface", name, "err", err)
+				rules = nil
 			}
 			s.Tables = append(s.Tables, compile.SnapshotTable{
 				ID: compile.TableID(slot), Direction: model.Direction(dir), Rules: rules,

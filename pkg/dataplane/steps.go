@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -94,11 +95,14 @@ func (d *BPF) addRows() error {
 }
 
 // writeAddrs writes changes in their order where it matters: a prefix inside another may only go once the other is what
-// its addresses shall be. Changes of equal length and kind may be written together.
+// its addresses shall be. Changes of equal length and kind may be written together, and so may all if they are of single
+// addresses only; then those that go make room for the others in a full map.
 func (d *BPF) writeAddrs(changes []compile.AddrChange) error {
+	nested := slices.ContainsFunc(changes, func(c compile.AddrChange) bool { return !c.Prefix.IsSingleIP() })
 	for from := 0; from < len(changes); {
 		to := from
-		for to < len(changes) && changes[to].Prefix.Bits() == changes[from].Prefix.Bits() && changes[to].Gone == changes[from].Gone {
+		for to < len(changes) && (!nested ||
+			changes[to].Prefix.Bits() == changes[from].Prefix.Bits() && changes[to].Gone == changes[from].Gone) {
 			d.setAddr(changes[to])
 			to++
 		}
@@ -108,6 +112,17 @@ func (d *BPF) writeAddrs(changes []compile.AddrChange) error {
 		from = to
 	}
 	return d.syncAddrs() // what an earlier attempt left
+}
+
+// writeLeft writes what failed attempts have left, and what is to be repaired.
+func (d *BPF) writeLeft() error {
+	var errs []error
+	for _, t := range d.allTables() {
+		if t.Pending() > 0 {
+			errs = append(errs, t.Sync())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (d *BPF) syncAddrs() error {
@@ -173,16 +188,38 @@ func (d *BPF) deleteAddr(p netip.Prefix) {
 	}
 }
 
+// release gives the slots of dropped tables back.
 func (d *BPF) release() error {
-	var errs []error
 	for _, id := range d.plan.DropTables {
-		slot := d.tables[id].slot
-		if slot == 0 {
-			continue
+		if slot := d.tables[id].slot; slot != 0 {
+			d.unused = append(d.unused, slot)
+			delete(d.tables, id)
+		}
+	}
+	return d.releaseUnused()
+}
+
+// releaseUnused gives slots back, except those that an entry in the kernel still refers to, because its endpoint could
+// not be written: these have another chance with the next plan.
+func (d *BPF) releaseUnused() error {
+	if len(d.unused) == 0 {
+		return nil
+	}
+	held := map[uint32]bool{}
+	for _, e := range d.endpoints.List() {
+		for _, word := range []uint64{e.Ingress, e.Egress} {
+			slot, _ := bpfmaps.SplitPolicyWord(word)
+			held[slot] = true
+		}
+	}
+	var errs []error
+	d.unused = slices.DeleteFunc(d.unused, func(slot uint32) bool {
+		if held[slot] {
+			return false
 		}
 		errs = append(errs, d.slots.Release(slot))
-		delete(d.tables, id)
-	}
+		return true
+	})
 	return errors.Join(errs...)
 }
 
@@ -250,7 +287,7 @@ func (d *BPF) bind() error {
 		ep := d.endpointOf(b.Endpoint)
 		ep.policy = b.Endpoint
 		for dir, table := range [2]compile.TableID{b.Ingress, b.Egress} {
-			if ep.tables[dir] == table && ep.gens[dir] != 0 {
+			if ep.tables[dir] == table && ep.gens[dir] != 0 && !ep.unasked {
 				continue
 			}
 			gen, err := d.gens.Next()
@@ -259,11 +296,10 @@ func (d *BPF) bind() error {
 			}
 			ep.tables[dir], ep.gens[dir] = table, gen
 		}
+		ep.unasked = false
 		d.dirty[b.Endpoint.ID] = true
 	}
-	// The endpoints themselves are written by the step "attach"; those that are in the kernel already, here: the order
-	// of this step and the next ones matters to them.
-	return d.programKnown()
+	return d.update()
 }
 
 // endpointOf is the record of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.
@@ -286,18 +322,26 @@ func (d *BPF) endpointOf(p *model.EndpointPolicy) *endpoint {
 
 // grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
 func (d *BPF) grow() error {
+	var errs []error
 	for _, b := range d.plan.Grow {
 		ep := d.endpointOf(b.Endpoint)
-		if ep.policy == nil {
-			ep.policy = b.Endpoint
-		}
 		ep.tables = [2]compile.TableID{b.Ingress, b.Egress}
-		d.dirty[b.Endpoint.ID] = true
+		errs = append(errs, d.flip(ep))
 	}
-	return d.programKnown()
+	return errors.Join(errs...)
+}
+
+// announce notes in the kernel that addresses are about to move which live flows were allowed for. Should this agent
+// die before they are judged again, the next one has all of them judged again.
+func (d *BPF) announce() error {
+	if len(d.plan.Rejudge) == 0 {
+		return nil
+	}
+	return d.gens.Announce()
 }
 
 func (d *BPF) rejudge() error {
+	var errs []error
 	for _, j := range d.plan.Rejudge {
 		ep := d.bound[j.Endpoint]
 		if ep == nil {
@@ -308,9 +352,12 @@ func (d *BPF) rejudge() error {
 			return err
 		}
 		ep.gens[j.Direction] = gen
-		d.dirty[j.Endpoint] = true
+		errs = append(errs, d.flip(ep))
 	}
-	return d.programKnown()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return d.gens.Done()
 }
 
 func (d *BPF) unbind() error {
