@@ -73,10 +73,10 @@ func allowLarge(h *netlink.Handle, dev string) error {
 		h.LinkSetGSOIPv4MaxSize(l, size), h.LinkSetGROIPv4MaxSize(l, size))
 }
 
-// transfer sends some megabytes over TCP and returns the length of the largest frame that the sender's interface saw.
+// transfer sends a megabyte over TCP and returns the length of the largest frame that the sender's interface saw.
 func transfer(t *testing.T, from, to *lab.Pod, dst netip.Addr) int {
 	t.Helper()
-	const size = 16 << 20
+	const size = 1 << 20
 	var listener net.Listener
 	if err := to.Do(func() (err error) {
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(dst, 0).String())

@@ -20,7 +20,7 @@ var reasons = [...]struct{ label, text string }{
 	MargayDropReasonDROP_NO_TABLE:      {"no_table", "compiled policy incomplete or missing"},
 	MargayDropReasonDROP_UNSEEN:        {"unseen", "interface not under control yet"},
 	MargayDropReasonDROP_HOST_ACTION:   {"host_action", "defaultEndpointToHostAction is Drop"},
-	MargayDropReasonDROP_CT_INVALID:    {"ct_invalid", "TCP flags that fit no state"},
+	MargayDropReasonDROP_CT_INVALID:    {"ct_invalid", "TCP flags that make no sense together"},
 	MargayDropReasonDROP_ENCAP:         {"encap", "IP-in-IP or VXLAN made by a pod"},
 }
 

@@ -351,6 +351,16 @@ static __always_inline int opened(struct __sk_buff *skb, struct endpoint *ep, st
 	return r == IS_MIDFLOW ? midflow(ep, p, hook, skb->len) : r;
 }
 
+/* No connection is opened, continued or ended by such flags; what receivers make of them differs, so nobody gets them. */
+static __always_inline bool absurd(const struct pkt *p)
+{
+	__u8 f = p->tcp & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK);
+
+	if (p->t.proto != PROTO_TCP || (p->flags & PKT_LATER_FRAGMENT))
+		return false;
+	return !f || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
+}
+
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	struct ct_entry *e;
@@ -358,6 +368,8 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 
 	if (hook == FROM_POD && encapsulates(p))
 		return -DROP_ENCAP;
+	if (absurd(p))
+		return -DROP_CT_INVALID;
 	if (p->flags & PKT_LATER_FRAGMENT)
 		return later_fragment(p, hook);
 	if (p->flags & PKT_ICMP_ERROR)

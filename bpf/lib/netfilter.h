@@ -190,8 +190,9 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 	return NF_DROP;
 }
 
-/* The put-off egress judgement of one packet. */
-static __always_inline int judge_pending(struct bpf_nf_ctx *ctx, __u32 ifindex)
+/* The put-off egress judgement of one packet. What the node gets from pods ends here if it wants nothing from them: no
+ * flow may come of it, or its later packets would pass. */
+static __always_inline int judge_pending(struct bpf_nf_ctx *ctx, __u32 ifindex, bool to_host)
 {
 	struct endpoint *ep = ready_endpoint(ifindex);
 	struct sk_buff *skb = ctx->skb;
@@ -209,6 +210,8 @@ static __always_inline int judge_pending(struct bpf_nf_ctx *ctx, __u32 ifindex)
 		r = later_fragment(&p, 2);
 	else {
 		reply = original_ends(skb, &p, &orig);
+		if (to_host && cfg.host_drop && !reply)
+			return nf_drop(ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 		r = judge_translated(ep, &p, &orig, skb->len << 1 | reply);
 		if (p.flags & PKT_FIRST_FRAGMENT)
 			first_fragment(&p, 2, r);
@@ -238,12 +241,8 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 		return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
 	if (state->hook != NF_INET_LOCAL_IN && closed(out))
 		return nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
-	if ((mark & cfg.mark_judge) && is_workload(in)) {
-		if (judge_pending(ctx, in->ifindex) == NF_DROP)
-			return NF_DROP;
-		if (cfg.host_drop && state->hook == NF_INET_LOCAL_IN)
-			return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
-	}
+	if ((mark & cfg.mark_judge) && is_workload(in))
+		return judge_pending(ctx, in->ifindex, state->hook == NF_INET_LOCAL_IN);
 	return NF_ACCEPT;
 }
 

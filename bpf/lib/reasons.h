@@ -19,7 +19,7 @@ enum drop_reason {
 	DROP_NO_TABLE = 12,       /* missing slot, page, row, block or outcome */
 	DROP_UNSEEN = 13,         /* passed no program of ours: interface not closed yet */
 	DROP_HOST_ACTION = 14,    /* defaultEndpointToHostAction */
-	DROP_CT_INVALID = 15,     /* TCP flags that fit no state */
+	DROP_CT_INVALID = 15,     /* TCP flags that make no sense together */
 	DROP_ENCAP = 16,          /* IP-in-IP or VXLAN made by a pod */
 	DROP_REASONS = 17,
 };

@@ -71,7 +71,7 @@ struct slot {
 	__u32 blocks;     /* blocks of 32 columns in a row */
 	__u32 sports;     /* source port classes, at least 1 */
 	__u32 classifier; /* who uses the slot, for people */
-	__u32 generation; /* when it was published, for people */
+	__u32 generation; /* when it was published: all generations it is bound with are later */
 	__u32 flags;      /* enum slot_flags */
 };
 

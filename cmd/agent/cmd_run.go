@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -62,7 +63,7 @@ func run(ctx context.Context, o *runOptions) error {
 			return fmt.Errorf("name of this node: %w; give --node", err)
 		}
 	}
-	source, err := openSource(o, log)
+	source, err := openSource(o, config.Prefix, log)
 	if err != nil {
 		return err
 	}
@@ -73,6 +74,10 @@ func run(ctx context.Context, o *runOptions) error {
 	}
 	bpf, err := dataplane.OpenBPF(config, host, log)
 	if err != nil {
+		// What this kernel lacks says more than what failed for the lack of it (D-10). Asked only now: it takes time.
+		if lacks := attach.Probe(o.bpffs).Err(); lacks != nil {
+			err = fmt.Errorf("%w; enforcing policy without these, by iptables, is not built yet (%w)", lacks, err)
+		}
 		return errors.Join(err, host.Close())
 	}
 	loop := agent.New(agent.Options{Source: source, Graph: calc.New(o.node), Dataplane: bpf, Log: log})
@@ -87,12 +92,14 @@ func run(ctx context.Context, o *runOptions) error {
 	return errors.Join(err, bpf.Close())
 }
 
-func openSource(o *runOptions, log *slog.Logger) (*syncer.Directory, error) {
+func openSource(o *runOptions, prefix string, log *slog.Logger) (*syncer.Directory, error) {
 	if o.datastore != "directory" {
 		return nil, fmt.Errorf("--datastore %q: want directory", o.datastore)
 	}
 	if o.dir == "" {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
 	}
-	return syncer.NewDirectory(o.dir, log), nil
+	d := syncer.NewDirectory(o.dir, log)
+	d.InterfacePrefix = prefix
+	return d, nil
 }

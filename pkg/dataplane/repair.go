@@ -54,7 +54,11 @@ func (d *BPF) repairSlots() error {
 }
 
 func (d *BPF) republish(table *compile.Table, old uint32) error {
-	published, err := d.slots.Publish([]bpfmaps.SlotContent{content(table)})
+	gen, err := d.gens.Next()
+	if err != nil {
+		return err
+	}
+	published, err := d.slots.Publish([]bpfmaps.SlotContent{content(table, gen)})
 	if err != nil {
 		return err
 	}

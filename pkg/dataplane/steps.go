@@ -57,8 +57,12 @@ func (d *BPF) publish() error {
 		if d.tables[t.ID].slot != 0 {
 			continue
 		}
+		gen, err := d.gens.Next() // every flow judged by it has a later one
+		if err != nil {
+			return err
+		}
 		list = append(list, t)
-		contents = append(contents, content(t))
+		contents = append(contents, content(t, gen))
 	}
 	if len(list) == 0 {
 		return nil
@@ -72,9 +76,9 @@ func (d *BPF) publish() error {
 	return err
 }
 
-func content(t *compile.Table) bpfmaps.SlotContent {
+func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
 	c := bpfmaps.SlotContent{Shape: t.Slot, Rules: t.Program.Rules}
-	c.Shape.Classifier = uint32(t.ID)
+	c.Shape.Classifier, c.Shape.Generation = uint32(t.ID), gen
 	if !t.Interpreted() {
 		c.L4, c.Rows, c.RowBlk, c.Cells, c.Outcomes = t.L4, t.Rows, t.RowBlk, t.Cells, t.Outcomes
 	}

@@ -21,6 +21,10 @@ import (
 // cannot be read any more, stays as it was last good and is reported. A writer should replace files by renaming: a
 // file caught half written is taken for what it says.
 type Directory struct {
+	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
+	// To be set before Run.
+	InterfacePrefix string
+
 	tree     tree
 	catalog  *catalog
 	log      *slog.Logger
@@ -163,7 +167,7 @@ func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
 		case err != nil:
 			found.unreadable[path] = err
 		case changed:
-			d.catalog.put(path, validate.Parse(path, text))
+			d.catalog.put(path, d.named(validate.Parse(path, text)))
 		}
 	}
 	for path, err := range found.unreadable {
@@ -181,6 +185,21 @@ func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
 	updates := d.catalog.flush()
 	d.report(found)
 	return updates
+}
+
+// named gives pods of freshly parsed documents the interface names that InterfacePrefix makes.
+func (d *Directory) named(docs []validate.Document) []validate.Document {
+	if d.InterfacePrefix == "" || d.InterfacePrefix == validate.DefaultInterfacePrefix {
+		return docs
+	}
+	for _, doc := range docs {
+		for _, u := range doc.Updates {
+			if pod, ok := u.(model.EndpointUpdate); ok && pod.Endpoint != nil {
+				pod.Endpoint.Iface = validate.PodInterface(d.InterfacePrefix, pod.ID.Namespace, pod.ID.Name)
+			}
+		}
+	}
+	return docs
 }
 
 // report publishes and logs the problems.

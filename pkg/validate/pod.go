@@ -40,7 +40,7 @@ func Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	labels[labelServiceAccount] = account
 	update.Endpoint = &model.Endpoint{
 		Node:     p.Spec.NodeName,
-		Iface:    podIface(p.Namespace, p.Name),
+		Iface:    PodInterface(DefaultInterfacePrefix, p.Namespace, p.Name),
 		Addrs:    addrs,
 		Labels:   labels,
 		Profiles: []string{namespaceProfile(p.Namespace), serviceAccountProfile(p.Namespace, account)},
@@ -60,10 +60,13 @@ func isFinished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// podIface is the name of the host's end of the pod's veth pair, as Calico's CNI plugin chooses it.
-func podIface(namespace, name string) string {
+// DefaultInterfacePrefix begins the names of workload interfaces unless the CNI plugin was told otherwise.
+const DefaultInterfacePrefix = "cali"
+
+// PodInterface is the name of the host's end of the pod's veth pair, as Calico's CNI plugin chooses it.
+func PodInterface(prefix, namespace, name string) string {
 	sum := sha1.Sum([]byte(namespace + "." + name))
-	return "cali" + hex.EncodeToString(sum[:])[:11]
+	return prefix + hex.EncodeToString(sum[:])[:11]
 }
 
 // podAddrs returns the addresses from the first source that has any. The kubelet is asked before the CNI plugin; the
