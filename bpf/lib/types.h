@@ -189,7 +189,7 @@ struct ct6_key {
 
 enum ct_state {
 	CT_REPLIED = 1, /* the responder has sent */
-	CT_OPEN = 2,    /* handshake complete, or both sides have sent and the opener again */
+	CT_OPEN = 2,    /* TCP: handshake complete; others: both sides have sent */
 	CT_FIN_OPENER = 4,
 	CT_FIN_REPLY = 8,
 	CT_RST = 16,
