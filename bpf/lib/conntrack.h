@@ -22,16 +22,21 @@ static __always_inline bool src_is_a(const struct tuple *t)
 	return t->sport < t->dport;
 }
 
+/* The end of a key, in whole words: the map's hash reads words, and has to wait for what was stored in smaller parts. */
+static __always_inline void key_end(void *ports_of_key, const struct tuple *t, bool fwd)
+{
+	__u32 words[2] = { fwd ? t->sport | (__u32)t->dport << 16 : t->dport | (__u32)t->sport << 16, t->proto };
+
+	__builtin_memcpy(ports_of_key, words, sizeof(words));
+}
+
 static __always_inline void key4(struct ct4_key *k, const struct tuple *t)
 {
 	bool fwd = src_is_a(t);
 
 	*(__u32 *)k->a = fwd ? t->src[0] : t->dst[0];
 	*(__u32 *)k->b = fwd ? t->dst[0] : t->src[0];
-	k->pa = fwd ? t->sport : t->dport;
-	k->pb = fwd ? t->dport : t->sport;
-	k->proto = t->proto;
-	k->pad[0] = k->pad[1] = k->pad[2] = 0;
+	key_end(&k->pa, t, fwd);
 }
 
 static __always_inline void key6(struct ct6_key *k, const struct tuple *t)
@@ -40,10 +45,7 @@ static __always_inline void key6(struct ct6_key *k, const struct tuple *t)
 
 	__builtin_memcpy(k->a, fwd ? t->src : t->dst, 16);
 	__builtin_memcpy(k->b, fwd ? t->dst : t->src, 16);
-	k->pa = fwd ? t->sport : t->dport;
-	k->pb = fwd ? t->dport : t->sport;
-	k->proto = t->proto;
-	k->pad[0] = k->pad[1] = k->pad[2] = 0;
+	key_end(&k->pa, t, fwd);
 }
 
 /* The flow of a packet, or NULL. */
