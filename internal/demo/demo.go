@@ -15,6 +15,7 @@ import (
 
 	"github.com/margay-project/margay/demo"
 	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
@@ -174,11 +175,24 @@ func (r *runner) explain(ctx context.Context) error {
 	}
 	e := answer.Explanation
 	r.say("   %s", e.Packet)
-	r.say("   egress of %s: %s by %s %s/%s %s", e.Src, e.Egress.Verdict, e.Egress.Kind, e.Egress.Namespace, e.Egress.Name, e.Egress.Rule)
-	r.say("   ingress of %s: %s by %s %s/%s %s of tier %s", e.Dst, e.Ingress.Verdict, e.Ingress.Kind, e.Ingress.Namespace, e.Ingress.Name, e.Ingress.Rule, e.Ingress.Tier)
+	r.say("   egress of %s: %s", e.Src, because(e.Egress))
+	r.say("   ingress of %s: %s", e.Dst, because(e.Ingress))
 	r.expect("explain says deny, by NetworkPolicy shop/db", e.Verdict == "deny" &&
 		e.Ingress.Kind == "NetworkPolicy" && e.Ingress.Namespace == "shop" && e.Ingress.Rule == "end-of-tier")
 	return nil
+}
+
+// because is one side's verdict and what decided it.
+func because(s wire.ExplainSide) string {
+	name := s.Name
+	if s.Namespace != "" {
+		name = s.Namespace + "/" + s.Name
+	}
+	text := fmt.Sprintf("%s by %s %s %s", s.Verdict, s.Kind, name, s.Rule)
+	if s.Tier != "" {
+		text += " of tier " + s.Tier
+	}
+	return text
 }
 
 // keep leaves the scene up and says how to look around.
@@ -192,6 +206,8 @@ func (r *runner) keep(ctx context.Context) {
 		"   " + r.agent.binary + " explain dev/box shop/api:8080/tcp " + flags,
 		"   bpftool map dump pinned " + pin + "/endpoints | head -40",
 		"   bpftool map dump pinned " + pin + "/ip4_host",
+		"   bpftool map dump pinned " + pin + "/slot/1/rules    (slots of an endpoint: show endpoints -o json)",
+		"   " + r.agent.binary + " monitor " + flags,
 		"   nsenter --net=" + r.hosts["shop/web"].NamespacePath() + " ip address",
 		"   edit " + r.dir + "/shop.yaml and watch",
 		"   agent log: " + r.agent.log,
