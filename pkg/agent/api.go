@@ -30,6 +30,9 @@ type API struct {
 	Started  time.Time
 }
 
+// answerWithin is how long an answer may take once the agent stops.
+const answerWithin = 2 * time.Second
+
 // Serve listens on the socket, which only root may open, until ctx ends. A socket that an agent which is gone has left
 // is replaced; one that answers is not.
 func (a *API) Serve(ctx context.Context, path string) error {
@@ -49,12 +52,23 @@ func (a *API) Serve(ctx context.Context, path string) error {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return errors.Join(fmt.Errorf("listen for tools: %w", err), listener.Close())
 	}
-	server := &http.Server{Handler: a.routes(), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
+	server := &http.Server{Handler: a.routes(), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	// Answers in the making use what the caller closes next: wait for them. Nobody waits for a query any more, since
+	// their contexts have ended too.
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		defer cancel()
+		if server.Shutdown(limit) != nil {
+			server.Close()
+		}
+	})
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve tools: %w", err)
 	}
+	<-stopped
 	return nil
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -196,5 +198,50 @@ func TestSocketOfARunningAgentIsLeftAlone(t *testing.T) {
 	}
 	if _, err := client.Ask(t.Context(), "/v1/status", nil); err != nil {
 		t.Errorf("the first agent does not answer any more: %v", err)
+	}
+}
+
+func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
+	store := syncer.NewMemory()
+	loop := New(Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)})
+	asked, release := make(chan struct{}), make(chan struct{})
+	api := &API{Loop: loop, Problems: func() []validate.Problem {
+		close(asked)
+		<-release
+		return nil
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ran, served := make(chan error, 1), make(chan error, 1)
+	socket := filepath.Join(t.TempDir(), "sock")
+	go func() { ran <- loop.Run(ctx) }()
+	go func() { served <- api.Serve(ctx, socket) }()
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		for range 100 {
+			if _, err = (wire.Client{Socket: socket}).Ask(t.Context(), "/v1/problems", nil); !errors.Is(err, wire.ErrNotRunning) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		answered <- err
+	}()
+	<-asked
+	cancel()
+	select {
+	case err := <-served:
+		t.Errorf("Serve ended while it was answering: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	if err := errors.Join(<-served, <-ran); err != nil {
+		t.Error(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("the answer was lost: %v", err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
 	}
 }

@@ -23,6 +23,10 @@ const (
 
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
+
+	// patience is how many retries changes that keep others waiting get, about three seconds, before the dataplane is
+	// reopened and given what is desired by then.
+	patience = 5
 )
 
 // Options are the parts a Loop joins.
@@ -42,7 +46,11 @@ type Loop struct {
 	buffer  *syncer.Buffer
 	status  statusBox
 	queries chan query
-	state   map[model.Key]model.Update // last update of every object, for explanations
+	state   map[model.Key]model.Update // last update of every object, for explanations and a reopened dataplane
+
+	applying, sweeping *problems
+	stuck              int  // retries in a row that ended with ErrStuck
+	reopen             bool // the dataplane is to be reopened
 }
 
 // New makes a loop; nothing happens before Run.
@@ -53,7 +61,11 @@ func New(o Options) *Loop {
 	if o.ResyncEvery == 0 {
 		o.ResyncEvery = 90 * time.Second
 	}
-	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), state: map[model.Key]model.Update{}}
+	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), state: map[model.Key]model.Update{},
+		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
+			"policy is fully enforced again"),
+		sweeping: newProblems(o.Log, "expired flows are not removed, will try again", "expired flows are removed again"),
+	}
 }
 
 // Run blocks until ctx ends (then it returns nil, with enforcement left in place) or the source cannot go on. It does
@@ -73,43 +85,33 @@ func (l *Loop) consume(ctx context.Context) error {
 	defer sweep.Stop()
 	resync := time.NewTicker(l.o.ResyncEvery)
 	defer resync.Stop()
-	retry := time.NewTimer(time.Hour)
-	retry.Stop()
-	backoff := firstRetry
-	for {
-		due := false
+	retry := newBackoff()
+	defer retry.timer.Stop()
+	for ctx.Err() == nil {
+		due := true
 		select {
 		case <-ctx.Done():
 			return nil
 		case q := <-l.queries:
 			q.do(l.view())
 			close(q.done)
+			due = false
 		case <-l.buffer.Ready():
 			l.take(l.buffer.Take(batch))
-			due = true
 		case <-l.o.Dataplane.Wake():
-			due = true
-		case <-retry.C:
-			due = true
+		case <-retry.timer.C:
+			retry.fired()
 		case <-resync.C:
 			l.o.Dataplane.Resync()
-			due = true
 		case <-sweep.C:
-			if err := l.o.Dataplane.Sweep(); err != nil {
-				l.o.Log.Warn("sweep of expired flows failed, will try again", "err", err)
-			}
+			l.sweeping.say(l.o.Dataplane.Sweep())
+			due = false
 		}
-		if !due {
-			continue
+		if due {
+			retry.after(l.apply(ctx, retry.running))
 		}
-		if l.apply(ctx) {
-			backoff = firstRetry
-			retry.Stop()
-			continue
-		}
-		retry.Reset(backoff)
-		backoff = min(2*backoff, lastRetry)
 	}
+	return nil
 }
 
 // take feeds the graph and remembers each object's last state.
@@ -120,20 +122,45 @@ func (l *Loop) take(updates []model.Update) {
 	}
 }
 
-// apply flushes the graph into the dataplane. It reports whether everything that is desired is enforced.
-func (l *Loop) apply(ctx context.Context) bool {
+// apply flushes the graph into the dataplane, as a retry or for something new. It reports whether everything that is
+// desired is enforced.
+func (l *Loop) apply(ctx context.Context, retry bool) bool {
 	started := time.Now()
+	if l.reopen {
+		if err := l.startOver(); err != nil {
+			l.status.applied(started, time.Since(started), err)
+			l.applying.say(err)
+			return false
+		}
+	}
 	changes := l.o.Graph.Flush()
 	if !changes.InSync {
 		return true
 	}
 	err := l.o.Dataplane.Apply(ctx, changes)
-	first := l.status.applied(started, time.Since(started), err)
-	switch {
-	case err != nil:
-		l.o.Log.Error("policy is not fully enforced, what was enforced before stays; will try again", "err", err)
-	case first:
+	l.applying.say(err)
+	if l.status.applied(started, time.Since(started), err) {
 		l.o.Log.Info("in sync: policy is enforced", "endpoints", len(l.o.Graph.LocalEndpoints()), "took", time.Since(started))
 	}
+	switch {
+	case !errors.Is(err, dataplane.ErrStuck):
+		l.stuck = 0
+	case retry:
+		l.stuck++
+		l.reopen = l.stuck >= patience
+	}
 	return err == nil
+}
+
+// startOver reopens the dataplane and gives it everything that is desired now with the next flush: changes that it
+// could not write may not be among that any more.
+func (l *Loop) startOver() error {
+	if err := l.o.Dataplane.Reopen(); err != nil {
+		return err
+	}
+	l.o.Log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
+	l.reopen, l.stuck = false, 0
+	l.o.Graph = l.o.Graph.Anew()
+	l.o.Graph.Apply(append(l.view().Updates(), model.InSync{}))
+	return nil
 }

@@ -72,6 +72,9 @@ func New(node string) *Graph {
 	}
 }
 
+// Anew returns a graph for the same node that knows nothing.
+func (g *Graph) Anew() *Graph { return New(g.node) }
+
 // Apply notes the updates, which are shared with the caller and must not change any more. Of several updates of one
 // object the last counts. It takes effect with the next Flush.
 func (g *Graph) Apply(updates []model.Update) {

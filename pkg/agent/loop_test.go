@@ -1,0 +1,308 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+// rig is a loop between a datastore and a dataplane that exist in memory only.
+type rig struct {
+	*Loop
+	store  *syncer.Memory
+	dp     *dataplane.Fake
+	log    bytes.Buffer
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error // what Run returned; after ended
+}
+
+// run calls do with a loop that runs, in a bubble where time is not the world's.
+func run(t *testing.T, do func(*testing.T, *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{store: syncer.NewMemory(), dp: dataplane.NewFake(), ended: make(chan struct{})}
+		r.Loop = New(Options{Source: r.store, Graph: calc.New("n"), Dataplane: r.dp, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
+		var ctx context.Context
+		ctx, r.cancel = context.WithCancel(t.Context())
+		go func() {
+			defer close(r.ended)
+			r.err = r.Run(ctx)
+		}()
+		do(t, r)
+		r.cancel()
+		<-r.ended
+	})
+}
+
+// put changes the datastore and waits until the loop has nothing to do but wait.
+func (r *rig) put(updates ...model.Update) {
+	r.store.Put(updates...)
+	synctest.Wait()
+}
+
+func pod(i int) model.EndpointUpdate {
+	return model.EndpointUpdate{ID: podID(i), Endpoint: &model.Endpoint{Node: "n", Iface: fmt.Sprintf("cali%d", i),
+		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}}}
+}
+
+func podID(i int) model.EndpointID {
+	return model.EndpointID{Namespace: "t", Name: fmt.Sprintf("p%d", i)}
+}
+
+func (r *rig) wantEnforced(t *testing.T, n int) {
+	t.Helper()
+	if got := len(r.dp.State().Endpoints); got != n {
+		t.Errorf("%d endpoints are enforced, want %d", got, n)
+	}
+}
+
+func TestNothingIsAppliedBeforeTheFirstSnapshotIsComplete(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), pod(2))
+		r.dp.Awake()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if r.dp.State().Applies != 0 || r.Status().InSync {
+			t.Errorf("%d applications before the snapshot was complete, in sync: %v", r.dp.State().Applies, r.Status().InSync)
+		}
+		r.store.Sync()
+		synctest.Wait()
+		r.wantEnforced(t, 2)
+		if s := r.Status(); !s.InSync || !s.Ready || s.Error != "" {
+			t.Errorf("status %+v, want in sync and ready", s)
+		}
+	})
+}
+
+func TestALargeSnapshotIsTakenInBatchesAndAppliedOnce(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		var all []model.Update
+		for i := range 2*batch + 1 {
+			all = append(all, pod(i))
+		}
+		r.store.Put(all...)
+		r.store.Sync()
+		synctest.Wait()
+		r.wantEnforced(t, 2*batch+1)
+		if r.dp.State().Applies != 1 {
+			t.Errorf("%d applications, want 1", r.dp.State().Applies)
+		}
+	})
+}
+
+func TestChangesThatComeWhileOneIsAppliedAreAppliedTogether(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		r.dp.Set(dataplane.FakeSettings{Takes: time.Second})
+		r.put(pod(0))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		before := r.dp.State().Applies
+		for i := range 10 { // the first is taken at once, the others wait for it
+			r.put(pod(i + 1))
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		r.wantEnforced(t, 11)
+		if n := r.dp.State().Applies - before; n != 2 {
+			t.Errorf("%d applications, want 2", n)
+		}
+	})
+}
+
+func TestRetriesBackOffAndSayEachProblemOnce(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		synctest.Wait()
+		r.dp.Set(dataplane.FakeSettings{Failures: 9, ApplyErr: errors.New("no memory\nno luck")})
+		began := time.Now()
+		applies := r.dp.State().Applies
+		r.put(pod(1))
+		if s := r.Status(); s.Ready || !s.InSync || !strings.Contains(s.Error, "no luck") {
+			t.Errorf("status %+v, want one that is not ready and says why", s)
+		}
+		// 0.1+0.2+0.4+0.8+1.6+3.2+6.4+10+10 s
+		time.Sleep(32 * time.Second)
+		synctest.Wait()
+		r.wantEnforced(t, 0)
+		if n := r.dp.State().Applies - applies; n != 9 {
+			t.Errorf("%d attempts in %s, want 9", n, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r.wantEnforced(t, 1)
+		if !r.Status().Ready {
+			t.Error("not ready after the problem was over")
+		}
+		for _, line := range []string{`err="no memory"`, `err="no luck"`, "enforced again"} {
+			if n := strings.Count(r.log.String(), line); n != 1 {
+				t.Errorf("the log has %q %d times, want once:\n%s", line, n, &r.log)
+			}
+		}
+		// The next failure starts from the beginning.
+		r.dp.Set(dataplane.FakeSettings{Failures: 1, ApplyErr: errors.New("again")})
+		r.put(pod(2))
+		time.Sleep(firstRetry)
+		synctest.Wait()
+		r.wantEnforced(t, 2)
+	})
+}
+
+func TestNewChangesNeitherWaitForARetryNorPutItOff(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		synctest.Wait()
+		applies := r.dp.State().Applies
+		r.dp.Set(dataplane.FakeSettings{Failures: 1000, ApplyErr: errors.New("refused")})
+		for i := range 100 { // every 90 ms, for 9 s
+			r.put(pod(i))
+			time.Sleep(90 * time.Millisecond)
+		}
+		synctest.Wait()
+		// Retries at 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s, and an attempt for each change.
+		if n := r.dp.State().Applies - applies; n < 105 || n > 107 {
+			t.Errorf("%d attempts for 100 changes in 9 s, want about 106", n)
+		}
+	})
+}
+
+func TestTheDataplaneIsReopenedWhenChangesStayStuck(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		r.put(pod(1), pod(2))
+		refused := errors.New("does not fit")
+		r.dp.Set(dataplane.FakeSettings{Failures: -1, ApplyErr: refused})
+		r.put(pod(3))
+		r.put(model.EndpointUpdate{ID: podID(3)}, model.EndpointUpdate{ID: podID(1)}, pod(4))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if r.dp.State().Reopens != 0 {
+			t.Error("reopened at once")
+		}
+		r.dp.Set(dataplane.FakeSettings{Failures: -1, ApplyErr: refused, ReopenErr: errors.New("cannot read")})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if r.dp.State().Reopens == 0 || !strings.Contains(r.Status().Error, "cannot read") {
+			t.Fatalf("%d attempts to reopen, status %+v", r.dp.State().Reopens, r.Status())
+		}
+		applies := r.dp.State().Applies
+		r.put(pod(5))
+		if r.dp.State().Applies != applies {
+			t.Error("applied before it was reopened")
+		}
+		r.dp.Set(dataplane.FakeSettings{Failures: -1, ApplyErr: refused})
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		r.wantEnforced(t, 3)
+		for _, i := range []int{2, 4, 5} {
+			if r.dp.State().Endpoints[podID(i)] == nil {
+				t.Errorf("endpoint %d is not enforced", i)
+			}
+		}
+		if !r.Status().Ready {
+			t.Errorf("status %+v", r.Status())
+		}
+	})
+}
+
+func TestSweepsAndResyncsTick(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.dp.Set(dataplane.FakeSettings{SweepErr: errors.New("cannot sweep")})
+		r.store.Sync()
+		synctest.Wait()
+		applies := r.dp.State().Applies
+		time.Sleep(180*time.Second + time.Millisecond)
+		synctest.Wait()
+		if r.dp.State().Sweeps != 90 || r.dp.State().Resyncs != 2 || r.dp.State().Applies-applies != 2 {
+			t.Errorf("in three minutes %d sweeps, %d resyncs and %d applications, want 90, 2 and 2", r.dp.State().Sweeps, r.dp.State().Resyncs, r.dp.State().Applies-applies)
+		}
+		if n := strings.Count(r.log.String(), "cannot sweep"); n != 1 {
+			t.Errorf("the log says %d times that sweeps fail, want once", n)
+		}
+	})
+}
+
+func TestAWakeIsAnApplication(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		synctest.Wait()
+		applies := r.dp.State().Applies
+		r.dp.Awake()
+		synctest.Wait()
+		if r.dp.State().Applies != applies+1 {
+			t.Errorf("%d applications, want 1", r.dp.State().Applies-applies)
+		}
+	})
+}
+
+func TestQueriesSeeTheStateBetweenBatches(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		r.put(pod(1), pod(2))
+		r.put(model.EndpointUpdate{ID: podID(2)})
+		r.dp.Set(dataplane.FakeSettings{Takes: time.Second})
+		r.put(pod(3)) // being applied now
+		began := time.Now()
+		var updates, local int
+		err := r.Query(t.Context(), func(v View) { updates, local = len(v.Updates()), len(v.Graph.LocalEndpoints()) })
+		if err != nil || updates != 2 || local != 2 {
+			t.Errorf("%d objects, %d local endpoints, error %v, want 2 of each and none", updates, local, err)
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("the answer came after %s, want when the application was over", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		r.put(pod(4))
+		if err := r.Query(ctx, func(View) {}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that it took too long", err)
+		}
+	})
+}
+
+func TestRunEndsWithItsContextOrWithTheSource(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		r.dp.Set(dataplane.FakeSettings{Takes: time.Minute})
+		r.put(pod(1))
+		r.cancel()
+		synctest.Wait()
+		select {
+		case <-r.ended:
+			t.Fatalf("ended in the middle of an application: %v", r.err)
+		default:
+		}
+		if <-r.ended; r.err != nil {
+			t.Errorf("ended with %v, want nothing", r.err)
+		}
+		r.wantEnforced(t, 1)
+		if r.dp.State().Closed {
+			t.Error("the dataplane was closed: it is not the loop's")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Query(ctx, func(View) { t.Error("called") }); err == nil {
+			t.Error("a query was answered after the end")
+		}
+	})
+	run(t, func(t *testing.T, r *rig) {
+		gone := errors.New("gone")
+		r.store.Fail(gone)
+		if <-r.ended; !errors.Is(r.err, gone) {
+			t.Errorf("ended with %v, want %v", r.err, gone)
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Fake is a Dataplane without a kernel: for tests of what drives one. It keeps to the contract: what fails is remembered
+// and stays unenforced, and Changes are differences. A test may look at it and change it while a loop owns it.
+type Fake struct {
+	wake chan struct{}
+
+	mu       sync.Mutex // guards all below
+	state    FakeState
+	settings FakeSettings
+	waiting  []model.Changes
+	stuck    bool // some of waiting came after an attempt that failed
+	fresh    bool // reopened: the next Changes are everything
+}
+
+var _ Dataplane = (*Fake)(nil)
+
+// FakeState is what a Fake enforces, and what was called.
+type FakeState struct {
+	Endpoints map[model.EndpointID]*model.EndpointPolicy
+	Sets      map[model.SetID]map[netip.Prefix]bool
+
+	Applies, Resyncs, Sweeps, Reopens int
+	Closed                            bool
+}
+
+// FakeSettings say how a Fake behaves.
+type FakeSettings struct {
+	Takes               time.Duration // how long an Apply takes
+	ApplyErr            error         // what Apply answers for
+	Failures            int           // so many calls; negative: until Reopen
+	SweepErr, ReopenErr error         // what Sweep and Reopen answer
+}
+
+// NewFake returns a dataplane that enforces nothing.
+func NewFake() *Fake {
+	return &Fake{wake: make(chan struct{}, 1), state: FakeState{
+		Endpoints: map[model.EndpointID]*model.EndpointPolicy{}, Sets: map[model.SetID]map[netip.Prefix]bool{},
+	}}
+}
+
+// State is a copy of the present state.
+func (f *Fake) State() FakeState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.state
+	s.Endpoints, s.Sets = maps.Clone(s.Endpoints), map[model.SetID]map[netip.Prefix]bool{}
+	for id, members := range f.state.Sets {
+		s.Sets[id] = maps.Clone(members)
+	}
+	return s
+}
+
+// Set replaces the settings.
+func (f *Fake) Set(s FakeSettings) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settings = s
+}
+
+// Awake plays an interface that comes.
+func (f *Fake) Awake() { f.wake <- struct{}{} }
+
+// Apply implements Dataplane.
+func (f *Fake) Apply(_ context.Context, ch model.Changes) error {
+	f.mu.Lock()
+	takes := f.settings.Takes
+	f.mu.Unlock()
+	time.Sleep(takes)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Applies++
+	f.stuck = f.stuck || len(f.waiting) > 0 && len(ch.Endpoints)+len(ch.Sets) > 0
+	f.waiting = enqueue(f.waiting, ch)
+	if f.settings.Failures != 0 {
+		f.settings.Failures = max(f.settings.Failures-1, -1)
+		if f.stuck {
+			return fmt.Errorf("%w: %w", ErrStuck, f.settings.ApplyErr)
+		}
+		return f.settings.ApplyErr
+	}
+	if f.fresh {
+		clear(f.state.Endpoints)
+		clear(f.state.Sets)
+	}
+	for _, ch := range f.waiting {
+		f.state.carryOut(ch)
+	}
+	f.waiting, f.stuck, f.fresh = nil, false, false
+	return nil
+}
+
+func (f *FakeState) carryOut(ch model.Changes) {
+	maps.Copy(f.Endpoints, ch.Endpoints)
+	maps.DeleteFunc(f.Endpoints, func(_ model.EndpointID, p *model.EndpointPolicy) bool { return p == nil })
+	for id, change := range ch.Sets {
+		if change == nil {
+			delete(f.Sets, id)
+			continue
+		}
+		if f.Sets[id] == nil {
+			f.Sets[id] = map[netip.Prefix]bool{}
+		}
+		for _, p := range change.Removed {
+			delete(f.Sets[id], p)
+		}
+		for _, p := range change.Added {
+			f.Sets[id][p] = true
+		}
+	}
+}
+
+// Resync implements Dataplane.
+func (f *Fake) Resync() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Resyncs++
+}
+
+// Reopen implements Dataplane.
+func (f *Fake) Reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Reopens++
+	if f.settings.ReopenErr != nil {
+		return f.settings.ReopenErr
+	}
+	f.waiting, f.stuck, f.fresh, f.settings.Failures = nil, false, true, 0
+	return nil
+}
+
+// Wake implements Dataplane.
+func (f *Fake) Wake() <-chan struct{} { return f.wake }
+
+// Sweep implements Dataplane.
+func (f *Fake) Sweep() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Sweeps++
+	return f.settings.SweepErr
+}
+
+// Close implements Dataplane.
+func (f *Fake) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Closed = true
+	return nil
+}
