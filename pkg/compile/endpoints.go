@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -137,10 +138,12 @@ func (c *Compiler) target(e *endpoint) {
 		if e.policy == nil {
 			continue
 		}
-		prog, err := c.expand(e.folds[d], l)
+		prog, err := c.expandAll(e.folds[d], l)
 		if err != nil {
 			c.failed[at] = err
-			prog = e.bound[d] // keep what was enforced, or nothing
+			if prog = e.bound[d]; errors.Is(err, ErrOwnAddresses) {
+				prog = nil // what was enforced may have been for fewer addresses
+			}
 		}
 		want[d] = prog
 	}

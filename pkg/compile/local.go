@@ -1,17 +1,24 @@
 package compile
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
+// ErrOwnAddresses says that an endpoint has several addresses of one family, and that its policy means something else
+// for one than for another. It has one table for all of them, so that cannot be enforced.
+var ErrOwnAddresses = errors.New("its own addresses are judged differently")
+
 // localAddrs answers for an endpoint's own addresses and notes what it was asked.
 type localAddrs struct {
 	c     *Compiler
 	addrs [2]netip.Addr // IPv4, IPv6; invalid: none
 	sets  [2][]uint32   // the numbers of the sets they are in
+	more  []netip.Addr  // the endpoint's other addresses
 	asked map[question]bool
 }
 
@@ -32,11 +39,17 @@ func (c *Compiler) localOf(e *model.EndpointPolicy) *localAddrs {
 			continue
 		}
 		if t := treeOf(a); !l.addrs[t].IsValid() {
-			l.addrs[t] = a
-			l.sets[t] = c.classes.Members(a)
+			l.set(a)
+		} else {
+			l.more = append(l.more, a)
 		}
 	}
 	return l
+}
+
+func (l *localAddrs) set(a netip.Addr) {
+	t := treeOf(a)
+	l.addrs[t], l.sets[t] = a, l.c.classes.Members(a)
 }
 
 func index(family uint8) int {
@@ -152,7 +165,27 @@ func (v *variant) fits(f *fold, l *localAddrs) bool {
 	return true
 }
 
-// expand returns the program of a policy for an endpoint with these addresses.
+// expandAll returns the program of a policy for an endpoint with these addresses, which must be the same for each.
+func (c *Compiler) expandAll(f *fold, l *localAddrs) (*program, error) {
+	prog, err := c.expand(f, l)
+	for _, a := range l.more {
+		if err != nil {
+			break
+		}
+		first, other := l.addrs[treeOf(a)], *l
+		other.set(a)
+		var same *program
+		if same, err = c.expand(f, &other); err == nil && same != prog {
+			err = fmt.Errorf("%s and %s: %w", first, a, ErrOwnAddresses)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return prog, nil
+}
+
+// expand returns the program of a policy for an endpoint with these addresses, the first of each family.
 func (c *Compiler) expand(f *fold, l *localAddrs) (*program, error) {
 	f.variants = slices.DeleteFunc(f.variants, func(v *variant) bool { return v.program != nil && v.program.gone })
 	for _, v := range f.variants {

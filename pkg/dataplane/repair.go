@@ -80,11 +80,15 @@ func (d *BPF) republish(table *compile.Table, old uint32) error {
 	return errors.Join(d.update(), d.releaseUnused())
 }
 
-// failures are the endpoint-directions whose policy cannot be compiled: they keep the one they had.
+// failures are the endpoint-directions whose policy cannot be compiled.
 func (d *BPF) failures() error {
 	var errs []error
 	for at, err := range d.compiler.Failed() {
-		errs = append(errs, fmt.Errorf("%s of endpoint %s keeps its last policy: %w", at.Direction, at.Endpoint, err))
+		state := "is closed"
+		if _, bound := d.compiler.Endpoint(at.Endpoint); bound {
+			state = "keeps its last policy"
+		}
+		errs = append(errs, fmt.Errorf("%s of endpoint %s %s: %w", at.Direction, at.Endpoint, state, err))
 	}
 	slices.SortFunc(errs, func(a, b error) int {
 		if a.Error() < b.Error() {
