@@ -27,6 +27,7 @@ type runOptions struct {
 	datastore string
 	dir       string
 	node      string
+	resync    time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -46,6 +47,8 @@ func runCommand() *cobra.Command {
 	fs.StringVar(&o.datastore, "datastore", "directory", "directory: where objects come from")
 	fs.StringVar(&o.dir, "dir", "", "directory of manifests")
 	fs.StringVar(&o.node, "node", "", "name of this node (default: the host name)")
+	fs.DurationVar(&o.resync, "resync-every", 0, "how often what is in the kernel is compared with what should be (default 90s)")
+	fs.Lookup("resync-every").Hidden = true // for tests
 	o.instanceFlags.register(fs)
 	o.dataplaneFlags.register(fs)
 	return cmd
@@ -80,7 +83,7 @@ func run(ctx context.Context, o *runOptions) error {
 		}
 		return errors.Join(err, host.Close())
 	}
-	loop := agent.New(agent.Options{Source: source, Graph: calc.New(o.node), Dataplane: bpf, Log: log})
+	loop := agent.New(agent.Options{Source: source, Graph: calc.New(o.node), Dataplane: bpf, Log: log, ResyncEvery: o.resync})
 	api := &agent.API{Loop: loop, BPF: bpf, Problems: source.Problems, Node: o.node, Version: version(), Started: time.Now()}
 	log.Info("margay", "version", version(), "node", o.node, "datastore", o.datastore, "dir", o.dir, "dataplane", "bpf")
 

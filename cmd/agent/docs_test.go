@@ -61,7 +61,7 @@ func flagTable(t *testing.T, command string) string {
 	var b strings.Builder
 	b.WriteString("| flag | environment | default | |\n|---|---|---|---|\n")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name == "help" || shared.Lookup(f.Name) != nil {
+		if f.Name == "help" || f.Hidden || shared.Lookup(f.Name) != nil {
 			return
 		}
 		name := "`--" + f.Name + "`"
