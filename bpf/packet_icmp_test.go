@@ -118,6 +118,16 @@ func TestICMPErrorsOfFlowsWithoutPermission(t *testing.T) {
 		p := unreachable(f.b, f.a, testutil.Quoting(udp(f.a, f.b, 1000, 53)))
 		w.fromPod(t, w.podB, p.Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
 	})
+	w.eachFamily(t, "revoked by the other side", func(t *testing.T, f family) {
+		w.fromPod(t, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes()).want(t, 0)
+		w.toPod(t, w.podB, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes()).want(t, 0)
+		w.publish(t, w.a, word(slotNoICMP, 1), word(slotNoICMP, 1))
+		p := unreachable(f.other, f.a, testutil.Quoting(tcp(f.a, f.b, 1000, 80, syn)))
+		w.toPod(t, w.podA, outside, p.Bytes()).want(t, 0)
+		w.publish(t, w.b, word(slotDeny, 2), word(slotDeny, 2))
+		w.toPod(t, w.podB, w.podA, tcp(f.a, f.b, 1000, 80, ack).Bytes())
+		w.toPod(t, w.podA, outside, p.Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+	})
 	w.eachFamily(t, "of the node's flows", func(t *testing.T, f family) {
 		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
 		w.toPod(t, w.podA, 0, udp(f.node, f.a, 1000, 53).Bytes()).want(t, 0)

@@ -158,23 +158,3 @@ func TestAnAnswerToTheNodeFromAnUnknownFlowIsJudgedLater(t *testing.T) {
 		}
 	}
 }
-
-// TestAbsurdTCPFlags fit no state, so they pass in none: not as a flow's first packet, nor in one that is open.
-func TestAbsurdTCPFlags(t *testing.T) {
-	w := newWorld(t, bpf.Config{})
-	w.eachFamily(t, "", func(t *testing.T, f family) {
-		for _, known := range []bool{false, true} {
-			w.forget(t)
-			if known {
-				w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, syn).Bytes()).want(t, 0)
-			}
-			for _, flags := range []uint8{0, testutil.PSH | testutil.URG, syn | testutil.FIN, syn | rst, synack | rst, 0xff} {
-				w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, flags).Bytes()).want(t, bpf.MargayDropReasonDROP_CT_INVALID)
-				w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, flags).Bytes()).want(t, bpf.MargayDropReasonDROP_CT_INVALID)
-			}
-			if !known {
-				w.noFlow(t)
-			}
-		}
-	})
-}
