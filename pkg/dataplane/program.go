@@ -132,16 +132,22 @@ func (d *BPF) programOne(ep *endpoint) error {
 
 // write makes the kernel's entry of an endpoint what it shall be.
 func (d *BPF) write(ep *endpoint, ifindex uint32) error {
-	words, ok := d.words(ep)
+	entry, ok := d.entry(ep, ifindex)
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
 	}
-	entry := bpf.Endpoint{
+	return d.endpoints.Set(entry)
+}
+
+// entry is what the kernel shall have of an endpoint; not ok while one of its tables is not in the kernel.
+func (d *BPF) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
+	words, ok := d.words(ep)
+	entry = bpf.Endpoint{
 		Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
 		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
 	}
 	addrsOf(ep.policy, &entry)
-	return d.endpoints.Set(entry)
+	return entry, ok
 }
 
 // flip publishes an endpoint's tables and generations, if it is in the kernel, and changes nothing else there: an

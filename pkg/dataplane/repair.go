@@ -24,12 +24,30 @@ func (d *BPF) reread() error {
 	if repairs > 0 {
 		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
 	}
-	errs = append(errs, d.repairSlots(), d.endpoints.Reload())
+	errs = append(errs, d.endpoints.Reload())
+	d.tellAltered()
+	errs = append(errs, d.repairSlots())
 	for id, ep := range d.bound {
 		d.dirty[id], ep.ensured = true, 0
 	}
 	d.guarded = false
 	return errors.Join(errs...)
+}
+
+// tellAltered tells of endpoints whose entries are not as they were written. All endpoints are about to be written again.
+func (d *BPF) tellAltered() {
+	if d.step < len(order) {
+		return // what is being written need not be there yet
+	}
+	for id, ep := range d.bound {
+		if ep.policy == nil || ep.ifindex == 0 || d.dirty[id] {
+			continue
+		}
+		want, ok := d.entry(ep, ep.ifindex)
+		if got, there := d.endpoints.Get(ep.ifindex); ok && (!there || got != want) {
+			d.log.Warn("an endpoint had been changed by somebody else, repaired", "iface", ep.policy.Iface)
+		}
+	}
 }
 
 // repairSlots publishes policies anew whose slots are not as they were published. Flows may have been judged by what

@@ -1,0 +1,273 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// pinned is what an agent has pinned, opened by somebody who has no business there.
+type pinned struct {
+	maps           *bpfmaps.Maps
+	endpoints      *bpfmaps.Endpoints
+	client, server *lab.Pod
+}
+
+func openPinned(t *testing.T, p *process) *pinned {
+	t.Helper()
+	dir := p.flags[slices.Index(p.flags, "--bpffs")+1]
+	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := m.OpenEndpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(e.Close(), m.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return &pinned{maps: m, endpoints: e}
+}
+
+// restored reports whether what was damaged is as it was.
+type restored func() bool
+
+// remove deletes an entry of a map.
+func remove[K comparable](m *ebpf.Map, key K) (restored, error) {
+	was, err := m.LookupBytes(&key)
+	if err != nil {
+		return nil, err
+	}
+	return func() bool {
+		now, err := m.LookupBytes(&key)
+		return err == nil && slices.Equal(was, now)
+	}, m.Delete(&key)
+}
+
+// first is the first key of a map.
+func first[K comparable](m *ebpf.Map) (key K, err error) {
+	return key, m.NextKey(nil, &key)
+}
+
+// alter changes the server's entry among the endpoints.
+func (p *pinned) alter(change func(*bpf.Endpoint)) (restored, error) {
+	was, ok := p.endpoints.Get(uint32(p.server.IfIndex()))
+	if !ok {
+		return nil, errors.New("the server is no endpoint")
+	}
+	now := was
+	change(&now)
+	return func() bool {
+		e, ok := p.endpoints.Get(was.Ifindex)
+		return ok && e.Flags == was.Flags && e.Ingress>>32 == was.Ingress>>32 && e.Addr4 == was.Addr4
+	}, p.endpoints.Set(now)
+}
+
+// links are the paths of all pins whose names begin so.
+func (p *pinned) links(prefix string) []string {
+	paths, _ := filepath.Glob(filepath.Join(p.maps.LinkDir(), prefix+"*")) // fails on bad patterns only
+	return paths
+}
+
+// cut detaches links by force, or removes their pins.
+func (p *pinned) cut(prefix string, detach, unpin bool) (restored, error) {
+	paths := p.links(prefix)
+	if len(paths) == 0 {
+		return nil, errors.New("no link " + prefix)
+	}
+	var errs []error
+	for _, path := range paths {
+		if detach {
+			l, err := link.LoadPinnedLink(path, nil)
+			if err != nil {
+				return nil, err
+			}
+			errs = append(errs, l.Detach(), l.Close())
+		}
+		if unpin {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return func() bool { return len(p.links(prefix)) == len(paths) && p.attached(paths) }, errors.Join(errs...)
+}
+
+// attached reports whether all links are; of a netfilter link the kernel does not tell.
+func (p *pinned) attached(paths []string) bool {
+	for _, path := range paths {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return false
+		}
+		info, err := l.Info()
+		if err = errors.Join(err, l.Close()); err != nil {
+			return false
+		}
+		if tcx := info.TCX(); tcx != nil && tcx.Ifindex == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pinned) tcx(pod *lab.Pod, side string) string {
+	return fmt.Sprintf("%d-%s", pod.IfIndex(), side)
+}
+
+const (
+	saysMaps      = "maps had been changed by somebody else"
+	saysPolicy    = "a published policy had been changed by somebody else"
+	saysEndpoints = "an endpoint had been changed by somebody else"
+	saysPrograms  = "programs had been detached by somebody else"
+	saysHooks     = "netfilter programs had been detached by somebody else"
+)
+
+// damages are done one after the other. Where traffic is said not to notice, not a packet may be lost. None of them
+// may let through what policy denies, but those that make a policy another one.
+var damages = []struct {
+	what     string
+	do       func(*pinned) (restored, error)
+	says     string
+	harmless bool
+	opens    bool
+}{
+	{what: "a name of a rule is deleted", says: saysMaps, harmless: true, do: func(p *pinned) (restored, error) {
+		m := p.maps.Map(bpf.MargayMapRuleNames)
+		key, err := first[uint32](m)
+		if err != nil {
+			return nil, err
+		}
+		return remove(m, key)
+	}},
+	{what: "the pin of a TCX link is removed", says: saysPrograms, harmless: true, do: func(p *pinned) (restored, error) {
+		return p.cut(p.tcx(p.server, "egress"), false, true)
+	}},
+	{what: "the pins of netfilter links are removed", says: saysHooks, harmless: true, do: func(p *pinned) (restored, error) {
+		return p.cut("judge-forward", false, true)
+	}},
+	{what: "a pod's IPv4 address is deleted", says: saysMaps, do: func(p *pinned) (restored, error) {
+		return remove(p.maps.Map(bpf.MargayMapIp4Host), bpfmaps.IP4(p.client.Addr4()))
+	}},
+	{what: "a pod's IPv6 address is deleted", says: saysMaps, do: func(p *pinned) (restored, error) {
+		return remove(p.maps.Map(bpf.MargayMapIp6Host), bpfmaps.IP6(p.client.Addr6()))
+	}},
+	{what: "the sets of a class are deleted", says: saysMaps, do: func(p *pinned) (restored, error) {
+		m := p.maps.Map(bpf.MargayMapClassSets)
+		key, err := first[bpf.ClassChunk](m)
+		if err != nil {
+			return nil, err
+		}
+		return remove(m, key)
+	}},
+	{what: "a policy is emptied", says: saysPolicy, do: func(p *pinned) (restored, error) {
+		e, _ := p.endpoints.Get(uint32(p.server.IfIndex()))
+		slot := uint32(e.Ingress >> 32)
+		m := p.maps.Map(bpf.MargayMapSlots)
+		return func() bool {
+			now, ok := p.endpoints.Get(e.Ifindex)
+			return ok && now.Ingress>>32 != e.Ingress>>32
+		}, m.Put(slot, make([]byte, m.ValueSize()))
+	}},
+	{what: "an endpoint is closed", says: saysEndpoints, do: func(p *pinned) (restored, error) {
+		return p.alter(func(e *bpf.Endpoint) { e.Flags = 0 })
+	}},
+	{what: "an endpoint loses its address", says: saysEndpoints, do: func(p *pinned) (restored, error) {
+		return p.alter(func(e *bpf.Endpoint) { e.Addr4 = [4]byte{} })
+	}},
+	{what: "an endpoint's program towards the pod is detached", says: saysPrograms, do: func(p *pinned) (restored, error) {
+		return p.cut(p.tcx(p.server, "egress"), true, false)
+	}},
+	{what: "an endpoint's program from the pod is detached and its pin removed", says: saysPrograms, do: func(p *pinned) (restored, error) {
+		return p.cut(p.tcx(p.client, "ingress"), true, true)
+	}},
+	{what: "all netfilter programs are detached", says: saysHooks, do: func(p *pinned) (restored, error) {
+		return p.cut("judge-", true, false)
+	}},
+	{what: "an endpoint gets the policy of another", says: saysEndpoints, opens: true, do: func(p *pinned) (restored, error) {
+		other, _ := p.endpoints.Get(uint32(p.client.IfIndex()))
+		return p.alter(func(e *bpf.Endpoint) { e.Ingress = other.Ingress })
+	}},
+}
+
+// warnings are the lines of level WARN and above after the first so many bytes of the agent's log.
+func (p *process) warnings(t *testing.T, after int) (lines []string, length int) {
+	t.Helper()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text[after:])) {
+		if strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`) {
+			lines = append(lines, line)
+		}
+	}
+	return lines, len(text)
+}
+
+// Whatever somebody does to what is pinned and attached is put right with the next look at it, and told in one line.
+func TestHandMadeDamageIsRepaired(t *testing.T) {
+	c := newCluster(t, oneNode, "--resync-every", "500ms")
+	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
+	c.policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{
+  from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
+	c.awaitPolicies(server, 1, 0)
+	p := openPinned(t, c.agent(0))
+	p.client, p.server = client, server
+	tr := c.startTraffic(client, server)
+	calm := true
+	for _, d := range damages {
+		if calm && !d.harmless {
+			tr.some("at the last harmless damage")
+			tr.stop()
+			calm = false
+		}
+		t.Run(d.what, func(t *testing.T) {
+			_, length := c.agent(0).warnings(t, 0)
+			accepted := tr.denied.Accepted()
+			whole, err := d.do(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			// Whether it is noticed at all is what counts; how soon is up to --resync-every.
+			testutil.WaitFor(t, soon, "a warning", func() bool {
+				lines, _ = c.agent(0).warnings(t, length)
+				if !calm && !d.opens {
+					client.DialTCP(tr.denied.Addr4(), never/4)
+				}
+				return len(lines) > 0 && whole()
+			})
+			if len(lines) != 1 || !strings.Contains(lines[0], `"msg":"`+d.says) {
+				t.Errorf("the agent says %q, want one line: %s", lines, d.says)
+			}
+			if n := tr.denied.Accepted() - accepted; n > 0 && !d.opens {
+				t.Errorf("%d denied connections accepted meanwhile", n)
+			}
+			if calm {
+				tr.some("after repair")
+				return
+			}
+			outer := c.t
+			c.t = t
+			defer func() { c.t = outer }()
+			c.reach(client.Host, server.Host, openPort, true)
+			if got := client.DialTCP(tr.denied.Addr4(), never); got.Outcome != lab.Timeout || got.Established {
+				t.Errorf("denied after repair: %+v", got)
+			}
+		})
+	}
+}
