@@ -99,6 +99,7 @@ type MargayCtEntry struct {
 	OpenerIf    uint32
 	ResponderIf uint32
 	Backend     [16]uint8
+	Charged     uint32
 }
 
 type MargayCtFlags uint32
@@ -282,6 +283,13 @@ type MargayNet6 struct {
 	Addr      [16]uint8
 }
 
+type MargayOpenCount struct {
+	_       structs.HostLayout
+	Open    uint32
+	Pad     uint32
+	Refused uint64
+}
+
 type MargayOutcome struct {
 	_       structs.HostLayout
 	Id      uint32
@@ -391,6 +399,7 @@ const (
 	MargayMapIp6Host             = "ip6_host"
 	MargayMapIp6Net              = "ip6_net"
 	MargayMapL4                  = "l4"
+	MargayMapOpenFlows           = "open_flows"
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
 	MargayMapRows                = "rows"
@@ -498,6 +507,7 @@ type MargayMapSpecs struct {
 	Ip6Host       *ebpf.MapSpec `ebpf:"ip6_host"`
 	Ip6Net        *ebpf.MapSpec `ebpf:"ip6_net"`
 	L4            *ebpf.MapSpec `ebpf:"l4"`
+	OpenFlows     *ebpf.MapSpec `ebpf:"open_flows"`
 	Outcomes      *ebpf.MapSpec `ebpf:"outcomes"`
 	Rowblk        *ebpf.MapSpec `ebpf:"rowblk"`
 	Rows          *ebpf.MapSpec `ebpf:"rows"`
@@ -569,6 +579,7 @@ type MargayMaps struct {
 	Ip6Host       *ebpf.Map `ebpf:"ip6_host"`
 	Ip6Net        *ebpf.Map `ebpf:"ip6_net"`
 	L4            *ebpf.Map `ebpf:"l4"`
+	OpenFlows     *ebpf.Map `ebpf:"open_flows"`
 	Outcomes      *ebpf.Map `ebpf:"outcomes"`
 	Rowblk        *ebpf.Map `ebpf:"rowblk"`
 	Rows          *ebpf.Map `ebpf:"rows"`
@@ -600,6 +611,7 @@ func (m *MargayMaps) Close() error {
 		m.Ip6Host,
 		m.Ip6Net,
 		m.L4,
+		m.OpenFlows,
 		m.Outcomes,
 		m.Rowblk,
 		m.Rows,

@@ -21,6 +21,7 @@ type (
 	Name       = MargayName
 	Net4       = MargayNet4
 	Net6       = MargayNet6
+	OpenCount  = MargayOpenCount
 	Outcome    = MargayOutcome
 	Rule       = MargayRule
 	SetBits    = MargaySetBits

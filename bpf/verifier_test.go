@@ -28,7 +28,7 @@ var budget = map[string]int{
 func TestVerifierAcceptsEveryVariant(t *testing.T) {
 	testutil.Privileged(t)
 	variants := map[string]bpf.Config{
-		"default": {Shortcut: 1},
+		"default": {Shortcut: 1, OpenQuota: 1},
 		"strict":  {Shortcut: 1, Strict: 1, HostDrop: 1},
 		"plain":   {Keep: 1},
 	}

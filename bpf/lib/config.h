@@ -14,7 +14,7 @@ struct config {
 	__u32 keep;       /* 1: live flows keep their permission when policy changes */
 	__u32 event_rate; /* events per second and CPU; 0: none */
 	__u32 hz;         /* of the kernel: jiffies per second */
-	__u32 open_quota; /* unused when 0: most open flows of one endpoint */
+	__u32 open_quota; /* most open flows of one endpoint; 0: they are not counted */
 	__u32 timeout_syn;
 	__u32 timeout_tcp;
 	__u32 timeout_fin;

@@ -5,6 +5,7 @@
 #pragma once
 #include <linux/errno.h>
 #include "packet.h"
+#include "quota.h"
 
 /* Whether the packet's source is end `a` of the normalised key. */
 static __always_inline bool src_is_a(const struct tuple *t)
@@ -95,7 +96,8 @@ __noinline int ct_create(const struct tuple *t, const struct ct_entry *e)
 		return -1;
 	old = ct_find(t);
 	if (old) {
-		*old = *e;
+		/* Where it is, and whose it was when it got there, stays. */
+		__builtin_memcpy(old, e, offsetof(struct ct_entry, charged));
 		return 0;
 	}
 	if (t->family == 4) {
@@ -113,33 +115,48 @@ __noinline int ct_create(const struct tuple *t, const struct ct_entry *e)
 
 __noinline int ct_delete(const struct tuple *t)
 {
+	struct ct_entry *e;
+
 	if (!t)
 		return -1;
 	if (t->family == 4) {
 		struct ct4_key k;
 
 		key4(&k, t);
+		e = bpf_map_lookup_elem(&ct4_open, &k);
+		if (e)
+			settle(e);
 		bpf_map_delete_elem(&ct4_open, &k);
 		return bpf_map_delete_elem(&ct4_half, &k);
 	} else {
 		struct ct6_key k;
 
 		key6(&k, t);
+		e = bpf_map_lookup_elem(&ct6_open, &k);
+		if (e)
+			settle(e);
 		bpf_map_delete_elem(&ct6_open, &k);
 		return bpf_map_delete_elem(&ct6_half, &k);
 	}
 }
 
-/* Moves a flow to the open map. It stays where it is if it is there already, reopened in place, or if that map is full;
- * if memory is short its next packet tries again. */
+/* Moves a flow to the open map. It stays where it is if it is there already, reopened in place, or if that map is full
+ * or its endpoint has its share of it; if memory is short its next packet tries again. */
 __noinline int ct_promote(const struct tuple *t, struct ct_entry *e)
 {
 	struct ct_entry n;
 	long err;
+	int who;
 
 	if (!t || !e)
 		return -1;
+	who = e->charged ? 0 : charge(e->opener_if ? e->opener_if : e->responder_if);
+	if (who < 0) {
+		e->state |= CT_OPEN;
+		return -EDQUOT;
+	}
 	n = *e;
+	n.charged = who;
 	n.state |= CT_OPEN;
 	if (t->family == 4) {
 		struct ct4_key k;
@@ -156,6 +173,8 @@ __noinline int ct_promote(const struct tuple *t, struct ct_entry *e)
 		if (!err)
 			bpf_map_delete_elem(&ct6_half, &k);
 	}
+	if (err && who)
+		uncharge(who);
 	if (err == -EEXIST || err == -E2BIG)
 		e->state |= CT_OPEN;
 	return err;

@@ -30,6 +30,7 @@ static __always_inline int tracked(struct endpoint *ep, struct pkt *p, struct ct
 		turned.state |= CT_REPLIED;
 		turned.l4 = orig ? p->t.sport : p->t.dport;
 		turned.egress = turned.ingress = 0;
+		turned.opener_if = turned.responder_if = 0;
 		if (check_side(ep, p, &turned, !orig | (!egress) << 1 | len << 2) == STAMP_OK) {
 			*e = turned;
 			orig = !orig;
@@ -92,10 +93,13 @@ __noinline int midflow(struct endpoint *ep, struct pkt *p, __u32 hook, __u32 len
 			return PASS;
 		ct_init(&e, &p->t, p->l4, src_opens);
 		e.flags |= CT_MIDFLOW;
-		if (egress)
+		if (egress) {
 			e.egress = gen;
-		else
+			e.opener_if = ep->ifindex;
+		} else {
 			e.ingress = gen;
+			e.responder_if = ep->ifindex;
+		}
 		ct_create(&p->t, &e);
 		return PASS;
 	}
@@ -118,6 +122,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return IS_MIDFLOW;
 	ct_init(&e, &p->t, p->l4, true);
+	e.opener_if = ep->ifindex;
 	if (owns(ep, &p->t, true)) {
 		e.flags |= CT_SELF;
 		ct_create(&p->t, &e);
@@ -138,7 +143,6 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 			p->peer_denied = 1;
 			return denied(&f);
 		}
-		e.opener_if = ep->ifindex;
 		e.flags |= CT_SHORTCUT;
 	}
 	if (!opens_flow(p))
@@ -165,6 +169,7 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 	if (!ep || !p)
 		return -DROP_POLICY;
 	ct_init(&e, &p->t, p->l4, true);
+	e.responder_if = ep->ifindex;
 	if (made_here(skb, p)) {
 		e.flags |= CT_FROM_HOST;
 	} else if (skb->ingress_ifindex == ep->ifindex) {

@@ -151,6 +151,15 @@ struct {
 	__type(value, struct ct_entry);
 } ct6_half SEC(".maps");
 
+/* Open flows by interface; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct open_count);
+} open_flows SEC(".maps");
+
 /* First fragments; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

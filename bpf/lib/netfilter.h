@@ -149,6 +149,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		new_flow(&f, p, false, reply_len >> 1);
 		ct_init(&e, orig, p->l4, false);
 		e.flags |= CT_MIDFLOW;
+		e.responder_if = ep->ifindex;
 		e.ingress = judge_side(ep, &f, 0, EVENT_REJUDGED);
 		if (!e.ingress)
 			return -DROP_MIDFLOW;
@@ -160,6 +161,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		return PASS;
 	new_flow(&f, p, true, reply_len >> 1);
 	ct_init(&e, orig, p->l4, true);
+	e.opener_if = ep->ifindex;
 	e.l4 = p->l4;
 	if (owns(ep, &p->t, true)) {
 		e.flags |= CT_SELF;

@@ -92,7 +92,8 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 	if (!ep || !p || !e)
 		return STAMP_DENIED;
 	stamp = egress ? e->egress : e->ingress;
-	if (cfg.keep && stamp) {
+	/* Not if the stamp is of the pod that had this address before. */
+	if (cfg.keep && stamp && ep->ifindex == (egress ? e->opener_if : e->responder_if)) {
 		gen = (__u32)policy_word(ep, egress);
 		if (gen)
 			goto allowed;
@@ -102,10 +103,13 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 	if (!gen)
 		return stamp ? STAMP_REVOKED : f.missing ? STAMP_MISSING : STAMP_DENIED;
 allowed:
-	if (egress)
+	if (egress) {
 		e->egress = gen;
-	else
+		e->opener_if = ep->ifindex;
+	} else {
 		e->ingress = gen;
+		e->responder_if = ep->ifindex;
+	}
 	return STAMP_OK;
 }
 

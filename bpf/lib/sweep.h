@@ -2,6 +2,7 @@
 /* Expiry of flows, run by the agent: a walk over a flow map in the kernel, 85 ns an entry. */
 #pragma once
 #include "packet.h"
+#include "quota.h"
 
 struct bpf_map;
 
@@ -40,15 +41,19 @@ static __always_inline bool expired(struct sweep_pass *s, __u8 proto, __u8 famil
 
 static long sweep4(struct bpf_map *map, struct ct4_key *k, struct ct_entry *e, struct sweep_pass *s)
 {
-	if (expired(s, k->proto, 4, e))
+	if (expired(s, k->proto, 4, e)) {
+		settle(e);
 		bpf_map_delete_elem(map, k);
+	}
 	return 0;
 }
 
 static long sweep6(struct bpf_map *map, struct ct6_key *k, struct ct_entry *e, struct sweep_pass *s)
 {
-	if (expired(s, k->proto, 6, e))
+	if (expired(s, k->proto, 6, e)) {
+		settle(e);
 		bpf_map_delete_elem(map, k);
+	}
 	return 0;
 }
 

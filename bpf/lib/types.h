@@ -213,9 +213,18 @@ struct ct_entry {
 	__u8 flags;   /* enum ct_flags */
 	__u32 egress;  /* stamp of the opener's egress policy */
 	__u32 ingress; /* stamp of the responder's ingress policy */
-	__u32 opener_if;    /* CT_SHORTCUT: host side of the opener's veth */
-	__u32 responder_if; /* CT_SHORTCUT: host side of the responder's veth */
+	__u32 opener_if;    /* the opener's interface, if its policy has judged */
+	__u32 responder_if; /* the responder's, likewise; CT_SHORTCUT: both */
 	__u8 backend[16]; /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
+	__u32 charged; /* the interface in whose count of open flows this one is; 0: none. Last: see ct_create */
+};
+
+/* The open flows of one endpoint: those the opener's interface is charged with, or the responder's if the opener is
+ * elsewhere. */
+struct open_count {
+	__u32 open;
+	__u32 pad;
+	__u64 refused; /* flows that stayed in the half map because of config.open_quota */
 };
 
 /* A first fragment's verdict, for those that follow (D-12). */

@@ -126,7 +126,7 @@ func (c Config) bpf() bpf.Config {
 	b := bpf.Config{
 		MarkSeen: c.MarkSeen, MarkJudge: c.MarkJudge, MarkOwn: c.MarkOwn,
 		HostDrop: bit(c.HostDrop), Shortcut: bit(c.Shortcut), Strict: bit(c.StrictTCP), Keep: bit(c.Keep),
-		EventRate: c.EventRate, Hz: hz(), VxlanPort: uint32(c.VXLANPort),
+		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), VxlanPort: uint32(c.VXLANPort),
 		TimeoutSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcp: seconds(c.Timeouts.TCPEstablished),
 		TimeoutFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
 		TimeoutIcmp: seconds(c.Timeouts.ICMP), TimeoutOther: seconds(c.Timeouts.Other),
