@@ -136,6 +136,16 @@ func TestICMPErrorsOfFlowsWithoutPermission(t *testing.T) {
 	})
 }
 
+// TestICMPErrorsAboutLaterFragments cannot be: they have no ports, and nobody sends errors about them.
+func TestICMPErrorsAboutLaterFragments(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		p := udp(f.a, f.out, 1000, 53)
+		p.FragmentOffset, p.Payload = 8, make([]byte, 32)
+		w.toPod(t, w.podA, outside, unreachable(f.out, f.a, testutil.Quoting(p)).Bytes()).want(t, bpf.MargayDropReasonDROP_BAD_HEADER)
+	})
+}
+
 // TestICMPErrorsAboutEveryProtocol: quoted ends are read as those of the packet itself are.
 func TestICMPErrorsAboutEveryProtocol(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
@@ -150,6 +160,17 @@ func TestICMPErrorsAboutEveryProtocol(t *testing.T) {
 			p := udp(f.a, f.out, 1000, 53)
 			p.Options = []byte{1, 1, 1, 1, 1, 1, 1, 1}
 			about["udp with IPv4 options"] = p
+		} else {
+			for name, change := range map[string]func(p *testutil.Packet){
+				"udp, a first fragment":       func(p *testutil.Packet) { p.MoreFragments, p.ID = true, 7 },
+				"udp with extension headers":  func(p *testutil.Packet) { p.Extensions = append(ext(0, 1), ext(60, 1)...) },
+				"udp with a routing header":   func(p *testutil.Packet) { p.Extensions = ext(43, 1) },
+				"udp with all of it together": func(p *testutil.Packet) { p.Extensions, p.MoreFragments = append(ext(0, 1), ext(60, 1)...), true },
+			} {
+				p := udp(f.a, f.out, 1000, 53)
+				change(&p)
+				about[name] = p
+			}
 		}
 		for name, p := range about {
 			t.Run(fmt.Sprintf("%s/%s", name, f.name), func(t *testing.T) {

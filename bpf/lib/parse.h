@@ -337,6 +337,9 @@ __noinline int parse_slow(struct __sk_buff *skb, struct pkt *p)
 	return err;
 }
 
+/* IPv6 extension headers walked in what an ICMP error quotes. Behind more there is no flow to be found. */
+#define MAX_QUOTED_HEADERS 3
+
 /* The packet an ICMP error quotes: only its ends, for finding the flow. 8 bytes of its transport header must be there.
  * Returns 0, or a drop reason if it cannot be read. */
 __noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, struct tuple *t)
@@ -362,6 +365,7 @@ __noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, stru
 		l4 = off + (ip.ver_ihl & 15) * 4;
 	} else {
 		struct ipv6_hdr ip;
+		__u8 e[8];
 
 		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 			return -DROP_TRUNCATED;
@@ -371,6 +375,17 @@ __noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, stru
 		__builtin_memcpy(t->dst, ip.dst, 16);
 		t->proto = ip.next;
 		l4 = off + sizeof(ip);
+		for (int i = 0; i < MAX_QUOTED_HEADERS; i++) {
+			if (t->proto != PROTO_HOPOPTS && t->proto != PROTO_ROUTING && t->proto != PROTO_DSTOPTS &&
+			    t->proto != PROTO_FRAGMENT)
+				break;
+			if (bpf_skb_load_bytes(skb, l4, e, 8))
+				return -DROP_TRUNCATED;
+			if (t->proto == PROTO_FRAGMENT && (e[2] || (e[3] & 0xf8)))
+				return -DROP_BAD_HEADER;
+			l4 += t->proto == PROTO_FRAGMENT ? 8 : (e[1] + 1) * 8;
+			t->proto = e[0];
+		}
 	}
 	if (bpf_skb_load_bytes(skb, l4, &h, 8))
 		return -DROP_TRUNCATED;
