@@ -37,6 +37,7 @@ func (f *dataplaneFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tcp, "mid-flow", "judge", "judge or strict: TCP packets of unknown connections are judged by policy, or dropped")
 	fs.BoolVar(&f.noShortcut, "no-shortcut", false, "send traffic between pods of this node through the host's stack")
 	fs.Uint32Var(&f.config.EventRate, "event-rate", f.config.EventRate, "verdict events per second and CPU")
+	fs.Uint32Var(&f.config.FlowQuota, "flow-quota", f.config.FlowQuota, "most open flows of one pod that are kept for their whole life; 0: no limit")
 	fs.StringArrayVar(&f.mapSizes, "map-size", nil, "NAME=ENTRIES for a map of its own size, as in ct4_open=1000000 (repeatable)")
 	fs.BoolVar(&f.config.Interpret, "interpret", false, "walk rules in the kernel instead of using decision tables (slow; for comparison)")
 	fs.StringVar(&f.log, "log-level", "info", "debug, info, warn or error")

@@ -65,6 +65,7 @@ type endpoint struct {
 	peer    Peer
 	failure string // why it could not be programmed; empty: it was
 	number  uint32 // for people and events
+	refused uint64 // open flows beyond its share, as told
 	unasked bool   // an earlier agent may have died before it had its flows judged again
 }
 

@@ -50,7 +50,7 @@ type Config struct {
 	HostDrop  bool   // defaultEndpointToHostAction: Drop
 	VXLANPort uint16 // UDP to it and IP-in-IP from pods are dropped; 0: they are judged as anything else
 	EventRate uint32
-	FlowQuota uint32 // most flows of one endpoint in a table of open flows, so that none fills it; 0: no limit
+	FlowQuota uint32 // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
 	Timeouts  Timeouts
 	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
 	Interpret bool
@@ -72,7 +72,7 @@ func Defaults() Config {
 		Shortcut:  true,
 		VXLANPort: 4789,
 		EventRate: 1000,
-		FlowQuota: 1 << 18, // half of a table
+		FlowQuota: 1 << 18, // half of one table
 		Timeouts: Timeouts{
 			TCPSyn:         20 * time.Second,
 			TCPEstablished: time.Hour,

@@ -26,7 +26,7 @@ func (d *BPF) reread() error {
 	}
 	errs = append(errs, d.endpoints.Reload())
 	d.tellAltered()
-	errs = append(errs, d.repairSlots())
+	errs = append(errs, d.repairSlots(), d.tellQuota())
 	for id, ep := range d.bound {
 		d.dirty[id], ep.ensured = true, 0
 	}
