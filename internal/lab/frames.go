@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// framesAtOnce is how many frames one system call takes.
+const framesAtOnce = 64
+
+// FrameSender sends Ethernet frames out of one interface, many with one system call: for floods.
+type FrameSender struct {
+	host *Host
+	file *os.File
+}
+
+// OpenFrameSender opens an interface of the host for sending. The caller closes it.
+func (h *Host) OpenFrameSender(iface string) (*FrameSender, error) {
+	f, err := h.packetSocket(iface, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &FrameSender{h, f}
+	if err := h.track(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close implements io.Closer.
+func (s *FrameSender) Close() error {
+	s.host.untrack(s)
+	return s.file.Close()
+}
+
+// mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
+type mmsghdr struct {
+	header unix.Msghdr
+	length uint32
+	_      [4]byte
+}
+
+// Send sends all frames in order, waiting where the interface's queue is full.
+func (s *FrameSender) Send(frames [][]byte) error {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("send frames from %s: %w", s.host.name, err)
+	}
+	for len(frames) > 0 {
+		n := 0
+		var sendErr error
+		err := raw.Write(func(fd uintptr) bool {
+			n, sendErr = sendSome(fd, frames[:min(len(frames), framesAtOnce)])
+			return !errors.Is(sendErr, unix.EAGAIN) && !errors.Is(sendErr, unix.ENOBUFS)
+		})
+		if err = errors.Join(err, sendErr); err != nil {
+			return fmt.Errorf("send frames from %s: %w", s.host.name, err)
+		}
+		frames = frames[n:]
+	}
+	return nil
+}
+
+// sendSome returns how many of the frames were sent: at least one, or an error.
+func sendSome(fd uintptr, frames [][]byte) (int, error) {
+	var messages [framesAtOnce]mmsghdr
+	var parts [framesAtOnce]unix.Iovec
+	for i, f := range frames {
+		parts[i].Base = &f[0]
+		parts[i].SetLen(len(f))
+		messages[i].header.Iov = &parts[i]
+		messages[i].header.SetIovlen(1)
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&messages[0])), uintptr(len(frames)), 0, 0, 0)
+	runtime.KeepAlive(frames)
+	if errno != 0 {
+		return 0, os.NewSyscallError("sendmmsg", errno)
+	}
+	return int(n), nil
+}
