@@ -65,6 +65,9 @@ func TestWhatAFrameMustBeLike(t *testing.T) {
 		{"IPv6 payload length zero (jumbogram)", patched(syn6.Bytes(), 18, 0, 0), bpf.MargayDropReasonDROP_TRUNCATED},
 		{"IPv6 hop-by-hop", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(0, 1) }), 0},
 		{"IPv6 routing", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(43, 1) }), 0},
+		{"IPv6 routing with a segment left", with(syn6, func(p *testutil.Packet) {
+			p.Extensions = []testutil.Extension{{Header: 43, Body: append([]byte{0, 1, 0, 0, 0, 0}, v6.other.AsSlice()...)}}
+		}), bpf.MargayDropReasonDROP_BAD_HEADER},
 		{"IPv6 destination options", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(60, 1) }), 0},
 		{"IPv6 authentication", with(syn6, func(p *testutil.Packet) { p.Extensions = []testutil.Extension{{Header: 51, Body: make([]byte, 22)}} }), 0},
 		{"IPv6 six extension headers", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(60, 6) }), 0},

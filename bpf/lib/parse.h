@@ -223,6 +223,8 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 				break;
 			continue;
 		}
+		if (next == PROTO_ROUTING && h[3])
+			return -DROP_BAD_HEADER; /* segments left: it is for somebody else than it says */
 		at += next == PROTO_AH ? (h[1] + 2) * 4 : (h[1] + 1) * 8;
 		next = h[0];
 	}
