@@ -86,7 +86,7 @@ func onLink(frame []byte) bool {
 		return false
 	}
 	protocol, at := transport(frame)
-	return protocol == 58 && (frame[at] >= 130 && frame[at] <= 133 || frame[at] == 135 || frame[at] == 136)
+	return protocol == 58 && (frame[at] >= 130 && frame[at] <= 133 || frame[at] == 135 || frame[at] == 136 || frame[at] == 143)
 }
 
 // asksOutside tells what the pod's policy allows: UDP from it to port 53 outside.
