@@ -5,13 +5,14 @@ package traffic
 import (
 	"fmt"
 	"net/netip"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // patience bounds every wait of a socket, so that a lost packet ends a run instead of hanging it.
-const patience = 2 // seconds
+const patience = 2 * time.Second
 
 // sockaddr is struct sockaddr_in.
 type sockaddr struct {
@@ -29,9 +30,17 @@ func newSockaddr(a netip.AddrPort) *sockaddr {
 // Garbage collection must be off meanwhile.
 
 func call(trap, a, b, c uintptr) (int, error) {
+	var interrupted time.Time
 	for {
 		n, _, errno := unix.RawSyscall(trap, a, b, c)
 		if errno == unix.EINTR {
+			// Go's scheduler sends signals to a thread that is away for long, and each begins the wait anew.
+			if interrupted.IsZero() {
+				interrupted = time.Now()
+			}
+			if time.Since(interrupted) > patience {
+				return 0, unix.ETIMEDOUT
+			}
 			continue
 		}
 		if errno != 0 {
@@ -100,7 +109,7 @@ func open(kind int, local netip.AddrPort) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	wait := unix.Timeval{Sec: patience}
+	wait := unix.NsecToTimeval(int64(patience))
 	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &wait); err != nil {
 			return 0, fmt.Errorf("bound waits of a socket: %w", err)
