@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -165,6 +166,24 @@ func TestPointersAreSharedAndStable(t *testing.T) {
 	swapped := r.apply(pod("shop/1", "10.0.0.9"), pod("shop/other", "10.0.0.3", label("app", "web")))
 	if swapped.Endpoints[id("shop/1")].Ingress != other.Ingress || swapped.Endpoints[id("shop/other")].Ingress != r.endpoint("shop/2").Ingress {
 		t.Error("endpoints that swap policies must swap pointers")
+	}
+}
+
+func TestSharedAddressIsAProblemOfWhoeverHasItToo(t *testing.T) {
+	r := newRig(t, pod("shop/b", "10.0.0.2"), pod("shop/c", "10.0.0.2"),
+		pod("shop/far", "10.0.0.2", on("node-2")), pod("shop/far-2", "10.0.1.5", on("node-2")), pod("shop/far-3", "10.0.1.5", on("node-2")))
+	var got []Problem
+	for _, p := range r.graph.Problems() {
+		if strings.Contains(p.Text, "address") {
+			got = append(got, p)
+		}
+	}
+	want := []Problem{
+		{"endpoint shop/c", "address 10.0.0.2 is also that of endpoint shop/b"},
+		{"endpoint shop/far", "address 10.0.0.2 is also that of endpoint shop/b"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -135,8 +135,31 @@ func (g *Graph) Problems() []Problem {
 			}
 		}
 	}
+	all = append(all, g.sharedAddrs()...)
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
 	})
+	return all
+}
+
+// sharedAddrs are the addresses of this node's endpoints that another endpoint of any node has, too: a packet from or
+// to one is in the sets of both. It looks at every endpoint.
+func (g *Graph) sharedAddrs() []Problem {
+	local := map[netip.Addr]model.EndpointID{}
+	for id, ep := range g.local.endpoints {
+		for _, a := range ep.addrs {
+			if other, taken := local[a]; !taken || id.Compare(other) < 0 {
+				local[a] = id
+			}
+		}
+	}
+	var all []Problem
+	for id, ep := range g.endpoints {
+		for _, a := range ep.addrs {
+			if owner, ok := local[a]; ok && owner != id {
+				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("address %s is also that of endpoint %s", a, owner)})
+			}
+		}
+	}
 	return all
 }

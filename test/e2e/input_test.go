@@ -1,0 +1,315 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/agent/wire"
+)
+
+// netpol is a policy of the namespace shop that selects no pod.
+func netpol(name, spec string) string {
+	return fmt.Sprintf(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %s, namespace: shop}
+spec: {podSelector: {matchLabels: {app: nobody}}, %s}
+---
+`, name, spec)
+}
+
+// pod is a pod of the namespace shop on a node.
+func pod(name, node, status string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop}
+spec: {nodeName: %s, containers: [{name: c}]}
+status: {phase: Running, %s}
+---
+`, name, node, status)
+}
+
+// badInput is something in the directory that is not as it should be, and all that the agent has to say of it. Rows are
+// compared up to the directory before their object; of reasons, a part is enough.
+type badInput struct {
+	what  string
+	text  string                  // of the file x.yaml
+	other string                  // of the file y.yaml, if there is one
+	place func(path string) error // what is x.yaml, if it is no file
+	want  []wire.ProblemRow
+}
+
+const (
+	rejected = "rejected"
+	warning  = "warning"
+	leftOut  = "rules left out"
+)
+
+// row is a problem; a policy's object is that of netpol.
+func row(severity, object, field, reason string) []wire.ProblemRow {
+	return []wire.ProblemRow{{Severity: severity, Object: object, Field: field, Reason: reason}}
+}
+
+func ofPolicy(severity, field, reason string) []wire.ProblemRow {
+	return row(severity, "x.yaml:4: NetworkPolicy shop/p", field, reason)
+}
+
+var badInputs = []badInput{
+	{what: "YAML that is none", text: "kind: [NetworkPolicy\n", want: row(rejected, "x.yaml:1", "", "not valid YAML")},
+	{what: "tabs", text: "apiVersion: v1\n\tkind: Pod\n", want: row(rejected, "x.yaml:2", "", "tab character")},
+	{what: "binary", text: "\x7fELF\x02\x01\x01\x00\xff\xfe\x80", want: row(rejected, "x.yaml:1", "", "control characters")},
+	{what: "too large", text: "# " + strings.Repeat("x", 16<<20), want: row(rejected, "x.yaml", "", "more than the 16777216 that are read")},
+	{
+		what: "another project's kind", text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: shop}\n",
+		want: row(warning, "x.yaml:1: Deployment shop/d", "", "not a kind Margay reads"),
+	},
+	{
+		what: "another version of a kind", text: strings.Replace(netpol("p", ""), "io/v1", "io/v1beta9", 1),
+		want: row(rejected, "x.yaml:1: NetworkPolicy shop/p", "", "not a kind Margay reads"),
+	},
+	{what: "an unknown field", text: netpol("p", "ingres: []"), want: ofPolicy(rejected, "spec.ingres", "unknown field")},
+	{what: "a wrong type", text: netpol("p", "ingress: all"), want: ofPolicy(rejected, "spec.ingress", "string where a list is expected")},
+	{what: "no kind", text: "apiVersion: v1\nmetadata: {name: x}\n", want: row(rejected, "x.yaml:1: x", "", "it has no kind")},
+	{
+		what: "no name", text: "apiVersion: v1\nkind: Namespace\nmetadata: {}\n",
+		want: row(rejected, "x.yaml:3: Namespace", "metadata.name", "must have a name"),
+	},
+	{
+		what: "an impossible name", text: netpol("Not_A_Name", "ingress: []"),
+		want: row(rejected, "x.yaml:3: NetworkPolicy shop/Not_A_Name", "metadata.name", "lowercase"),
+	},
+	{what: "no object", text: "hello\n", want: row(rejected, "x.yaml:1", "", "not an object")},
+	{
+		what: "an invalid selector",
+		text: netpol("p", "ingress: [{from: [{podSelector: {matchExpressions: [{key: a, operator: Like, values: [b]}]}}]}]"),
+		want: ofPolicy(rejected, "spec.ingress[0].from[0].podSelector.matchExpressions[0].operator", "not a valid selector operator"),
+	},
+	{
+		what: "a port out of range", text: netpol("p", "ingress: [{ports: [{port: 99999}]}]"),
+		want: ofPolicy(rejected, "spec.ingress[0].ports[0].port", "between 1 and 65535"),
+	},
+	{
+		what: "endPort below port", text: netpol("p", "ingress: [{ports: [{port: 90, endPort: 80}]}]"),
+		want: ofPolicy(rejected, "spec.ingress[0].ports[0].endPort", "must not be less than port"),
+	},
+	{
+		what: "an impossible CIDR", text: netpol("p", "ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/33}}]}]"),
+		want: ofPolicy(leftOut, "spec.ingress[0].from[0].ipBlock.cidr", "not a CIDR"),
+	},
+	{
+		what: "except outside of its block",
+		text: netpol("p", "ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]"),
+		want: ofPolicy(leftOut, "spec.ingress[0].from[0].ipBlock.except[0]", "not strictly inside"),
+	},
+	{
+		what: "an unknown protocol", text: netpol("p", "ingress: [{ports: [{protocol: HTTP, port: 80}]}]"),
+		want: ofPolicy(rejected, "spec.ingress[0].ports[0].protocol", "Unsupported value"),
+	},
+	{
+		what: "an object twice in one file", text: netpol("p", "ingress: []") + netpol("p", "egress: []"),
+		want: row(rejected, "x.yaml:6: NetworkPolicy shop/p", "", "duplicate; the object at"),
+	},
+	{
+		what: "an object in two files", text: netpol("p", "ingress: []"), other: netpol("p", "egress: []"),
+		want: row(rejected, "y.yaml:1: NetworkPolicy shop/p", "", "duplicate; the object at"),
+	},
+	// The namespace is default then, as with kubectl.
+	{what: "no namespace", text: strings.Replace(netpol("p", "ingress: []"), ", namespace: shop", "", 1)},
+	{
+		what: "an impossible address", text: pod("p", "elsewhere", "podIP: 10.0.0.300"),
+		want: row(warning, "x.yaml:5: Pod shop/p", "status.podIP", "not an IP address"),
+	},
+	{what: "a pod without an address yet", text: pod("p", "elsewhere", "")},
+	{
+		what: "an address of two pods", text: pod("p", "elsewhere", "podIP: 10.65.1.2"),
+		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 is also that of endpoint shop/client"),
+	},
+	{what: "nothing", text: "", other: "---\n# nothing\n---\n"},
+	{
+		what: "a list with a broken item", text: `apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: fine}}
+- {apiVersion: v1, kind: Pod, metadata: {name: broken, namespace: shop}, spec: {containers: nothing}}
+- {apiVersion: v1, kind: Namespace, metadata: {name: fine-too}}
+`,
+		want: row(rejected, "x.yaml:5: Pod shop/broken", "spec.containers", "string where a list is expected"),
+	},
+	{what: "aliases without bound", text: bomb(), want: row(rejected, "x.yaml:1", "", "aliases included")},
+	{what: "nesting without bound", text: strings.Repeat("[", 100_000), want: row(rejected, "x.yaml:1", "", "max depth")},
+	{
+		what: "ten thousand documents, one of them broken", text: many(10_000),
+		want: row(rejected, "x.yaml:20003: Namespace ns-5000", "metadata.labels", "string where an object is expected"),
+	},
+	// An empty directory is one, whatever it is called.
+	{what: "a directory named like a file", place: func(path string) error { return os.Mkdir(path, 0o700) }},
+	{
+		what: "a link to nothing", place: func(path string) error { return os.Symlink("/nonexistent/file.yaml", path) },
+		want: row(rejected, "x.yaml", "", "no such file"),
+	},
+	{
+		what: "a link to itself", place: func(path string) error { return os.Symlink(path, path) },
+		want: row(rejected, "x.yaml", "", "too many levels of symbolic links"),
+	},
+	{
+		what: "a pipe", place: func(path string) error { return unix.Mkfifo(path, 0o600) },
+		want: row(rejected, "x.yaml", "", "not a regular file"),
+	},
+}
+
+// bomb is a small YAML document of a large tree.
+func bomb() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 12; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), ", "))
+	}
+	return b.String()
+}
+
+// many is a file of n namespaces, of which the middle one is broken.
+func many(n int) string {
+	var b strings.Builder
+	for i := range n {
+		labels := "{}"
+		if i == n/2 {
+			labels = "broken"
+		}
+		fmt.Fprintf(&b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: ns-%d, labels: %s}\n---\n", i, labels)
+	}
+	return b.String()
+}
+
+// mark makes the agent say something new of a file of its own, so that one can tell when it has read everything that
+// was there before. What is said of the mark is left out of problems.
+func (c *cluster) mark(n int) (problems []wire.ProblemRow) {
+	c.t.Helper()
+	c.write("z-mark", fmt.Sprintf("apiVersion: example.com/v1\nkind: Mark\nmetadata: {name: mark-%d}\n", n))
+	testutil.WaitFor(c.t, 4*soon, "the agent to have read everything", func() bool {
+		a, err := c.agent(0).ask("problems")
+		if err != nil {
+			return false
+		}
+		problems = a.Problems
+		i := slices.IndexFunc(problems, func(p wire.ProblemRow) bool { return strings.HasSuffix(p.Object, fmt.Sprintf("mark-%d", n)) })
+		if i < 0 {
+			return false
+		}
+		problems = slices.Delete(problems, i, i+1)
+		return true
+	})
+	return problems
+}
+
+// same compares a problem with what is wanted.
+func same(got, want wire.ProblemRow) bool {
+	return got.Severity == want.Severity && got.Field == want.Field && strings.Contains(got.Reason, want.Reason) &&
+		(got.Object == want.Object || strings.HasSuffix(got.Object, "/"+want.Object))
+}
+
+// said are the lines of the agent's log about objects, after so many bytes: those of new problems and those of problems
+// that are gone. What it says of marks is left out.
+func (p *process) said(t *testing.T, after int) (problems, resolved []string) {
+	t.Helper()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text[after:])) {
+		switch {
+		case strings.Contains(line, "z-mark.yaml"):
+		case strings.Contains(line, `"problem in the directory is resolved"`):
+			resolved = append(resolved, line)
+		case strings.Contains(line, `"WARN"`), strings.Contains(line, `"ERROR"`):
+			problems = append(problems, line)
+		}
+	}
+	return problems, resolved
+}
+
+// showProblems asks with the tool that people use.
+func (p *process) showProblems(t *testing.T) (rows []wire.ProblemRow) {
+	t.Helper()
+	out, err := exec.Command(build(t), "show", "problems", "--socket", p.socket, "-o", "json").Output()
+	if err == nil {
+		err = json.Unmarshal(out, &rows)
+	}
+	if err != nil {
+		t.Fatalf("margay show problems: %v\n%s", err, out)
+	}
+	return rows
+}
+
+// Whatever is put into the directory: it is reported with its file, and its object as far as one can be made out, once
+// in the log and for as long as it is there in the status; all else stays enforced, not a packet of anybody else is
+// lost; and with its removal everything is as before.
+func TestBadInputIsReportedAndDisturbsNothing(t *testing.T) {
+	c := newCluster(t, oneNode)
+	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
+	c.policy("server", onlyOpen)
+	c.awaitPolicies(server, 1, 0)
+	tr := c.startTraffic(client, server)
+	for i, b := range badInputs {
+		t.Run(b.what, func(t *testing.T) {
+			outer := c.t
+			c.t = t
+			defer func() { c.t = outer }()
+			c.badInput(b, 2*i)
+			tr.some("with " + b.what)
+		})
+	}
+	tr.stop()
+	if a, err := c.agent(0).ask("status"); err != nil || !a.Status.Ready || a.Status.Failed > 0 {
+		t.Errorf("status at the end: %+v, %v", a, err)
+	}
+}
+
+func (c *cluster) badInput(b badInput, mark int) {
+	c.t.Helper()
+	_, length := c.agent(0).warnings(c.t, 0)
+	path := filepath.Join(c.dir, "x.yaml")
+	var err error
+	if b.place != nil {
+		err = b.place(path)
+	} else {
+		c.write("x", b.text)
+	}
+	if b.other != "" {
+		c.write("y", b.other)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	got := c.mark(mark)
+	if !slices.EqualFunc(got, b.want, same) {
+		c.t.Errorf("problems %+v, want %+v", got, b.want)
+	}
+	if shown := c.agent(0).showProblems(c.t); len(shown) != len(got)+1 { // the mark
+		c.t.Errorf("margay show problems says %+v, want %+v and the mark", shown, got)
+	}
+	lines, _ := c.agent(0).said(c.t, length)
+	fromDirectory := slices.DeleteFunc(slices.Clone(b.want), func(p wire.ProblemRow) bool { return !strings.Contains(p.Object, ".yaml") })
+	if len(lines) != len(fromDirectory) || len(lines) > 0 && !strings.Contains(lines[0], "/"+fromDirectory[0].Object+`"`) {
+		c.t.Errorf("the log says %q, want one line of each of %+v", lines, fromDirectory)
+	}
+	if err := os.Remove(path); err != nil {
+		c.t.Fatal(err)
+	}
+	if b.other != "" {
+		c.remove("y")
+	}
+	if got := c.mark(mark + 1); len(got) > 0 {
+		c.t.Errorf("problems after its removal: %+v", got)
+	}
+	if _, resolved := c.agent(0).said(c.t, length); len(resolved) != len(fromDirectory) {
+		c.t.Errorf("after its removal the log says %q", resolved)
+	}
+}
