@@ -65,6 +65,15 @@ func (t *Tracker[K, V]) Desired(key K) (V, bool) {
 	return value, ok
 }
 
+// Believed is the value that key is believed to have; false: none.
+func (t *Tracker[K, V]) Believed(key K) (V, bool) {
+	value, ok := t.actual[key]
+	return value, ok
+}
+
+// Actual is the number of entries believed to be there.
+func (t *Tracker[K, V]) Actual() int { return len(t.actual) }
+
 // Len is the number of entries wanted.
 func (t *Tracker[K, V]) Len() int { return t.desired }
 

@@ -31,6 +31,16 @@ func (f *Fake[K, V]) Name() string { return f.MapName }
 // Load implements Kernel.
 func (f *Fake[K, V]) Load() (map[K]V, error) { return maps.Clone(f.Entries), nil }
 
+// Scan implements Kernel.
+func (f *Fake[K, V]) Scan(do func(K, V) bool) error {
+	for key, value := range f.Entries {
+		if !do(key, value) {
+			break
+		}
+	}
+	return nil
+}
+
 // Update implements Kernel.
 func (f *Fake[K, V]) Update(keys []K, values []V) (int, error) {
 	for i, key := range keys {

@@ -24,6 +24,8 @@ type Kernel[K comparable, V comparable] interface {
 	Name() string
 	// Load reads all entries. The result is the caller's.
 	Load() (map[K]V, error)
+	// Scan reads all entries, some perhaps twice, without keeping them, until do returns false.
+	Scan(do func(K, V) bool) error
 	// Update writes entries in their order and returns how many it wrote; fewer than all only with an error.
 	Update(keys []K, values []V) (int, error)
 	// Delete removes entries in their order and returns how many are gone now; fewer than all only with an error. That
@@ -92,6 +94,10 @@ func (t *Table[K, V]) Adopt() error {
 // Resync reads the map again and returns what somebody else has changed in it since it was last read or written. The
 // next Sync repairs that. On the first call for a table, everything in the map that nobody has Set counts as foreign.
 func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
+	if t.asBelieved() {
+		t.reread = false
+		return delta.Repairs[K]{}, nil
+	}
 	entries, err := t.Load()
 	if err != nil {
 		t.reread = true
@@ -99,6 +105,19 @@ func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
 	}
 	t.reread = false
 	return t.state.SetActual(entries), nil
+}
+
+// asBelieved reports whether the map is what it was when it was last read or written. That is the usual case, and found
+// out in less than half of the time that reading it anew takes.
+func (t *Table[K, V]) asBelieved() bool {
+	n, same := 0, true
+	err := t.kernel.Scan(func(key K, value V) bool {
+		have, ok := t.state.Believed(key)
+		n++
+		same = ok && have == value
+		return same
+	})
+	return err == nil && same && n == t.state.Actual()
 }
 
 // Sync makes the map equal to what is wanted, with as few writes as possible: first the entries that are new or
@@ -186,6 +205,20 @@ func (k *kernelMap[K, V]) Load() (map[K]V, error) {
 		}
 	}
 	return entries, nil
+}
+
+func (k *kernelMap[K, V]) Scan(do func(K, V) bool) error {
+	for part, err := range readAll[K, V](k.m) {
+		if err != nil {
+			return err
+		}
+		for i, key := range part.keys {
+			if !do(key, part.values[i]) {
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 func (k *kernelMap[K, V]) Update(keys []K, values []V) (int, error) {
