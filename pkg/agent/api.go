@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent/wire"
@@ -45,12 +46,9 @@ func (a *API) Serve(ctx context.Context, path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("listen for tools: %w", err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	listener, err := (&net.ListenConfig{Control: rootOnly}).Listen(ctx, "unix", path)
 	if err != nil {
 		return fmt.Errorf("listen for tools: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("listen for tools: %w", err), listener.Close())
 	}
 	server := &http.Server{Handler: a.routes(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -70,6 +68,12 @@ func (a *API) Serve(ctx context.Context, path string) error {
 	}
 	<-stopped
 	return nil
+}
+
+// rootOnly sets the mode of a socket that is about to be bound: it has no moment at which others may open it.
+func rootOnly(_, _ string, socket syscall.RawConn) error {
+	var err error
+	return errors.Join(socket.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err)
 }
 
 func (a *API) routes() http.Handler {

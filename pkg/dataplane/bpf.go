@@ -158,6 +158,9 @@ func (d *BPF) Sweep() error {
 
 // Close implements Dataplane.
 func (d *BPF) Close() error {
+	if d.quiet != nil {
+		<-d.quiet // it may be using maps
+	}
 	errs := []error{d.host.Close(), d.slots.Close(), d.endpoints.Close()}
 	if d.programs != nil {
 		errs = append(errs, d.programs.Close())
