@@ -66,6 +66,12 @@ func TestTCPInMidFlow(t *testing.T) {
 		w.noFlow(t)
 		w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 81, rst).Bytes()).want(t, denied)
 	})
+	w.eachFamily(t, "this node's answer to a connection nobody knows opens nothing", func(t *testing.T, f family) {
+		w.publish(t, w.a, deny, deny)
+		w.toPod(t, w.podA, 0, tcp(f.out, f.a, 80, 1000, synack).Bytes()).want(t, 0)
+		w.noFlow(t)
+		w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, ack).Bytes()).want(t, denied)
+	})
 	w.eachFamily(t, "an answer from a Service opens nothing", func(t *testing.T, f family) {
 		w.publish(t, w.a, deny, deny)
 		w.toPod(t, w.podA, outside, tcp(f.service, f.a, 80, 1000, ack).Bytes()).want(t, 0)

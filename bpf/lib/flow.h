@@ -171,6 +171,9 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 	ct_init(&e, &p->t, p->l4, true);
 	e.responder_if = ep->ifindex;
 	if (made_here(skb, p)) {
+		/* An answer of this node to a connection whose entry is gone: the pod opened it, not the node. */
+		if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))
+			return PASS;
 		e.flags |= CT_FROM_HOST;
 	} else if (skb->ingress_ifindex == ep->ifindex) {
 		e.flags |= CT_SELF;
@@ -369,6 +372,7 @@ static __always_inline bool absurd(const struct pkt *p)
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	struct ct_entry *e;
+	bool open;
 	int r;
 
 	if (hook == FROM_POD && encapsulates(p))
@@ -384,14 +388,16 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		return opened(skb, ep, p, hook);
 	if (cfg.shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
+	open = e->state & CT_OPEN;
 	r = tracked(ep, p, e, hook, skb->len);
 	if (r == -DROP_POLICY && opens_other_way(p, e))
 		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;
-	if (may_move(ep, p, e))
+	/* It may have moved to the open map just now, and what we hold be another flow's already. */
+	if (!open)
+		e = ct_find(&p->t);
+	if (e && may_move(ep, p, e))
 		return PASS_PENDING;
-	if (p->peer_if)
-		return across(ep, p, e, skb->len);
-	return PASS;
+	return e && p->peer_if ? across(ep, p, e, skb->len) : PASS;
 }
