@@ -80,3 +80,21 @@ func TestSVGIsWellFormedAndShowsEveryResult(t *testing.T) {
 		t.Errorf("%d rectangles, want one for each finite result and the background", bars)
 	}
 }
+
+func TestLongestLeavesRoomForWhatIsComparedAndCutsTheRest(t *testing.T) {
+	bar := func(v float64) Result { return Info("P4", "", "ratio", Exact(v)) }
+	for _, tc := range []struct {
+		name  string
+		panel []Result
+		want  float64
+	}{
+		{"all alike", []Result{bar(1), bar(2)}, 2},
+		{"one much longer", []Result{bar(1), bar(1), bar(60)}, 4},
+		{"one much longer than what is required", []Result{sample[0], bar(60)}, 2 * 1.08},
+		{"nothing but zero", []Result{bar(0)}, 1},
+	} {
+		if got := longest(tc.panel); got != tc.want {
+			t.Errorf("%s: %g, want %g", tc.name, got, tc.want)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"strings"
+
+	"github.com/margay-project/margay/bench/paired"
 )
 
 // Sizes of the plot, in pixels.
@@ -57,14 +59,7 @@ func panels(results []Result) [][]Result {
 
 // drawPanel returns where the next panel begins.
 func drawPanel(b *strings.Builder, y float64, panel []Result) float64 {
-	most := 0.0
-	for _, r := range panel {
-		most = max(most, r.High, r.Median, r.Must)
-	}
-	if most <= 0 {
-		most = 1
-	}
-	scale := plotWidth / (most * 1.05)
+	scale := plotWidth / (longest(panel) * 1.05)
 	fmt.Fprintf(b, `<text x="16" y="%.0f" font-weight="bold">%s (%s)</text>`+"\n", y+14, html.EscapeString(panel[0].ID), panel[0].Unit)
 	y += titleSpace - 10
 	for _, r := range panel {
@@ -72,6 +67,32 @@ func drawPanel(b *strings.Builder, y float64, panel []Result) float64 {
 		y += rowHeight
 	}
 	return y + 12
+}
+
+// longest is what the panel's scale must have room for: twice what the results that something is required of reach, or
+// four times the median where there is no such result, if others are longer.
+func longest(panel []Result) float64 {
+	all, required := 0.0, 0.0
+	var medians []float64
+	for _, r := range panel {
+		reach := max(r.High, r.Median, r.Must)
+		all = max(all, reach)
+		medians = append(medians, r.Median)
+		if r.Pass != nil {
+			required = max(required, reach)
+		}
+	}
+	limit := 2 * required
+	if required == 0 {
+		limit = 4 * paired.Median(medians)
+	}
+	if limit > 0 {
+		all = min(all, limit)
+	}
+	if all <= 0 {
+		return 1
+	}
+	return all
 }
 
 func drawBar(b *strings.Builder, y, scale float64, r Result) {
@@ -83,12 +104,15 @@ func drawBar(b *strings.Builder, y, scale float64, r Result) {
 		}
 	}
 	middle := y + barHeight/2
-	at := func(v float64) float64 { return labelWidth + max(0, v)*scale }
+	at := func(v float64) float64 { return labelWidth + min(max(0, v)*scale, plotWidth) }
 	fmt.Fprintf(b, `<text x="%d" y="%.0f" text-anchor="end">%s</text>`+"\n", labelWidth-8, middle+4, html.EscapeString(r.Config))
 	fmt.Fprintf(b, `<rect x="%d" y="%.0f" width="%.1f" height="%d" fill="%s"/>`+"\n", labelWidth, y, at(r.Median)-labelWidth, barHeight, colour)
 	fmt.Fprintf(b, `<path d="M%.1f %.0fH%.1fM%.1f %.0fv8M%.1f %.0fv8" stroke="black" fill="none"/>`+"\n",
 		at(r.Low), middle, at(r.High), at(r.Low), middle-4, at(r.High), middle-4)
 	text := number(r.Median, r.Unit)
+	if r.Median*scale > plotWidth {
+		text = "→ " + text
+	}
 	if r.Pass != nil {
 		fmt.Fprintf(b, `<path d="M%.1f %.0fv%d" stroke="#c0392b" stroke-width="2"/>`+"\n", at(r.Must), y-2, barHeight+4)
 		text += " (must ≤ " + number(r.Must, r.Unit) + ")"
