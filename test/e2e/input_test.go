@@ -188,25 +188,32 @@ func many(n int) string {
 	return b.String()
 }
 
-// mark makes the agent say something new of a file of its own, so that one can tell when it has read everything that
-// was there before. What is said of the mark is left out of problems.
-func (c *cluster) mark(n int) (problems []wire.ProblemRow) {
+// awaitProblems waits until the agent has read everything, and then until its problems are those wanted: how objects
+// fit together is known a moment later than what is wrong with one. To tell when, it makes the agent say something new of
+// a file of its own.
+func (c *cluster) awaitProblems(n int, want []wire.ProblemRow) {
 	c.t.Helper()
 	c.write("z-mark", fmt.Sprintf("apiVersion: example.com/v1\nkind: Mark\nmetadata: {name: mark-%d}\n", n))
-	testutil.WaitFor(c.t, 4*soon, "the agent to have read everything", func() bool {
+	var got []wire.ProblemRow
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("problems %+v, want %+v", got, want)
+		}
+	}()
+	testutil.WaitFor(c.t, 4*soon, "the agent to have read everything and to name its problems", func() bool {
 		a, err := c.agent(0).ask("problems")
 		if err != nil {
 			return false
 		}
-		problems = a.Problems
-		i := slices.IndexFunc(problems, func(p wire.ProblemRow) bool { return strings.HasSuffix(p.Object, fmt.Sprintf("mark-%d", n)) })
-		if i < 0 {
-			return false
-		}
-		problems = slices.Delete(problems, i, i+1)
-		return true
+		isMark := func(p wire.ProblemRow) bool { return strings.HasSuffix(p.Object, fmt.Sprintf("Mark mark-%d", n)) }
+		got = slices.DeleteFunc(slices.Clone(a.Problems), isMark)
+		return len(got) < len(a.Problems) && slices.EqualFunc(got, want, same)
 	})
-	return problems
+	// The log comes after the status.
+	testutil.WaitFor(c.t, soon, "the log to name the mark", func() bool {
+		text, err := os.ReadFile(c.agent(0).log)
+		return err == nil && strings.Contains(string(text), fmt.Sprintf(`Mark mark-%d"`, n))
+	})
 }
 
 // same compares a problem with what is wanted.
@@ -288,12 +295,9 @@ func (c *cluster) badInput(b badInput, mark int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	got := c.mark(mark)
-	if !slices.EqualFunc(got, b.want, same) {
-		c.t.Errorf("problems %+v, want %+v", got, b.want)
-	}
-	if shown := c.agent(0).showProblems(c.t); len(shown) != len(got)+1 { // the mark
-		c.t.Errorf("margay show problems says %+v, want %+v and the mark", shown, got)
+	c.awaitProblems(mark, b.want)
+	if shown := c.agent(0).showProblems(c.t); len(shown) != len(b.want)+1 {
+		c.t.Errorf("margay show problems says %+v, want %+v and the mark", shown, b.want)
 	}
 	lines, _ := c.agent(0).said(c.t, length)
 	fromDirectory := slices.DeleteFunc(slices.Clone(b.want), func(p wire.ProblemRow) bool { return !strings.Contains(p.Object, ".yaml") })
@@ -306,10 +310,9 @@ func (c *cluster) badInput(b badInput, mark int) {
 	if b.other != "" {
 		c.remove("y")
 	}
-	if got := c.mark(mark + 1); len(got) > 0 {
-		c.t.Errorf("problems after its removal: %+v", got)
-	}
-	if _, resolved := c.agent(0).said(c.t, length); len(resolved) != len(fromDirectory) {
-		c.t.Errorf("after its removal the log says %q", resolved)
-	}
+	c.awaitProblems(mark+1, nil)
+	testutil.WaitFor(c.t, soon, "the log to say that it is over", func() bool {
+		problems, resolved := c.agent(0).said(c.t, length)
+		return len(problems) == len(fromDirectory) && len(resolved) == len(fromDirectory)
+	})
 }
