@@ -23,7 +23,9 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 	if (r >= 0) {
 		if (hook == TO_POD)
 			return TCX_NEXT;
-		if (r == PASS_SHORTCUT) {
+		/* Asked of cfg too, so that without shortcuts nothing here writes to packets: a program that might is made to
+		 * see to it at every packet that it can. */
+		if (cfg.shortcut && r == PASS_SHORTCUT) {
 			r = send_across(skb, p);
 			if (r != TCX_NEXT)
 				return r;
@@ -36,7 +38,7 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 	else
 		count_drop(skb->ifindex, -r, hook, skb->len);
 	if (r == -DROP_REVOKED && p->t.proto == PROTO_TCP && !reset_flow(skb, p, hook)) {
-		if (p->peer_if)
+		if (cfg.shortcut && p->peer_if)
 			return send_across(skb, p);
 		return TCX_NEXT;
 	}
