@@ -112,7 +112,12 @@ func (d *BPF) programOne(ep *endpoint) error {
 		}
 	}
 	if ep.ensured != ifindex {
-		delete(d.leaving, ifindex)
+		if d.leaving[ifindex] { // another endpoint's so far
+			if err := d.maps.ForgetDrops(ifindex); err != nil {
+				return err
+			}
+			delete(d.leaving, ifindex)
+		}
 		err := d.host.Ensure(ep.policy.Iface, ifindex)
 		if errors.Is(err, attach.ErrGone) {
 			return nil // we are about to be told
