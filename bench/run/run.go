@@ -94,9 +94,9 @@ func measure(ctx context.Context, o options, work string, log func(string, ...an
 
 func trafficOptions(o options, work string, log func(string, ...any)) traffic.Options {
 	t := traffic.Options{Margay: o.margay, Work: work, Core: o.core, Log: log,
-		Rounds: 81, UDPOps: 8192, RequestOps: 1600, ConnectOps: 224, Rules: []int{10, 1000, 10000}}
+		Nodes: 3, Rounds: 81, UDPOps: 8192, RequestOps: 1600, ConnectOps: 224, Rules: []int{10, 1000, 10000}}
 	if o.quick {
-		t.Rounds, t.UDPOps, t.RequestOps, t.ConnectOps, t.Rules = 2, 64, 32, 32, []int{10, 100}
+		t.Nodes, t.Rounds, t.UDPOps, t.RequestOps, t.ConnectOps, t.Rules = 1, 2, 64, 32, 32, []int{10, 100}
 	}
 	return t
 }

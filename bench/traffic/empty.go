@@ -47,6 +47,7 @@ func emptyConfig(name string) config {
 			for _, c := range close {
 				errs = append(errs, c())
 			}
+			close = nil // of all nodes
 			return errors.Join(errs...)
 		},
 	}

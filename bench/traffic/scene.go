@@ -16,6 +16,7 @@ type Options struct {
 	Margay string // the agent's binary
 	Work   string // directory for manifests, logs and sockets
 	Core   int    // the core everything that is measured runs on
+	Nodes  int    // that each configuration is set up on; rounds take turns
 	Rounds int
 	// Ops are operations in one round.
 	UDPOps, RequestOps, ConnectOps int
@@ -40,6 +41,7 @@ type site struct {
 	config
 	o    Options
 	node *lab.Node
+	done int // operations so far
 	*pair
 	agent *agent
 }
@@ -56,11 +58,13 @@ func newScene(ctx context.Context, o Options, configs []config) (*scene, error) 
 		return nil, err
 	}
 	s := &scene{lab: l}
-	for i, c := range configs {
-		site := &site{config: c, o: o}
-		s.sites = append(s.sites, site)
-		if err := site.build(ctx, l, fmt.Sprintf("n%d", i)); err != nil {
-			return nil, errors.Join(fmt.Errorf("set up %s: %w", c.name, err), s.Close())
+	for i := range o.Nodes {
+		for k, c := range configs {
+			site := &site{config: c, o: o}
+			s.sites = append(s.sites, site)
+			if err := site.build(ctx, l, fmt.Sprintf("n%d", i*len(configs)+k)); err != nil {
+				return nil, errors.Join(fmt.Errorf("set up %s: %w", c.name, err), s.Close())
+			}
 		}
 	}
 	return s, nil

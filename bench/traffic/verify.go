@@ -19,19 +19,28 @@ func (s *site) packets() (uint64, error) {
 	return l.Attrs().Statistics.TxPackets, nil
 }
 
-// cases are the workload on every site.
+// cases are the workload in every configuration, one node of it in each round.
 func (s *scene) cases(d *Driver, w workload, ops int) []paired.Case {
 	var list []paired.Case
+	nodes := map[string][]*site{}
 	for _, site := range s.sites {
-		n := max(2*burst, ops/site.share/(2*burst)*(2*burst))
+		nodes[site.name] = append(nodes[site.name], site)
+		if len(nodes[site.name]) > 1 {
+			continue
+		}
+		n, turn := max(2*burst, ops/site.share/(2*burst)*(2*burst)), -1
 		list = append(list, paired.Case{Name: site.name, Ops: n, Run: func(ops int) (time.Duration, error) {
+			turn++
+			all := nodes[site.name]
+			site := all[turn%len(all)]
+			site.done += ops
 			return d.run(w, site.pair, ops)
 		}})
 	}
 	return list
 }
 
-// measure runs the workload on every site and makes sure that its packets took the way they were meant to.
+// measure runs the workload in every configuration and makes sure that its packets took the way they were meant to.
 func (s *scene) measure(d *Driver, w workload, ops, rounds int) (paired.Samples, error) {
 	before := make([]uint64, len(s.sites))
 	for i, site := range s.sites {
@@ -39,29 +48,37 @@ func (s *scene) measure(d *Driver, w workload, ops, rounds int) (paired.Samples,
 		if before[i], err = site.packets(); err != nil {
 			return nil, err
 		}
+		site.done = 0
 	}
-	cases := s.cases(d, w, ops)
-	samples, err := paired.Measure(cases, rounds)
+	samples, err := paired.Measure(s.cases(d, w, ops), rounds)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.name, err)
 	}
 	var errs []error
 	for i, site := range s.sites {
-		after, err := site.packets()
-		errs = append(errs, err)
-		done, through := cases[i].Ops*(rounds+1), after-before[i]
-		// At least every other operation sends a packet to the server; a few packets a run may need the host.
-		if site.shortcut && through > uint64(done/50+20) {
-			errs = append(errs, fmt.Errorf("%s: %d packets of %d operations went through the host's stack", site.name, through, done))
-		}
-		if !site.shortcut && through < uint64(done/2) {
-			errs = append(errs, fmt.Errorf("%s: only %d packets of %d operations went through the host's stack", site.name, through, done))
-		}
-		if site.verify != nil {
-			if err := site.verify(site); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", site.name, err))
-			}
+		if err := site.check(before[i]); err != nil {
+			errs = append(errs, fmt.Errorf("%s on %s: %w", site.name, site.node.Name(), err))
 		}
 	}
 	return samples, errors.Join(errs...)
+}
+
+// check looks at the way packets took since the interface had sent so many, and at the established flows.
+func (s *site) check(before uint64) error {
+	after, err := s.packets()
+	if err != nil {
+		return err
+	}
+	through := after - before
+	// At least every other operation sends a packet to the server; a few packets may need the host.
+	if s.shortcut && through > uint64(s.done/50+20) {
+		return fmt.Errorf("%d packets of %d operations went through the host's stack", through, s.done)
+	}
+	if !s.shortcut && through < uint64(s.done/2) {
+		return fmt.Errorf("only %d packets of %d operations went through the host's stack", through, s.done)
+	}
+	if s.verify == nil {
+		return nil
+	}
+	return s.verify(s)
 }
