@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,5 +218,28 @@ func TestAPolicyThatCannotBeReadBackIsPublishedAnew(t *testing.T) {
 	second.mustApply(t, restartStages[0].updates()...)
 	if !passes(t, second.BPF, "10.0.0.1", 80) || passes(t, second.BPF, "10.0.0.2", 80) {
 		t.Error("the policy is not enforced")
+	}
+}
+
+func TestASlotThatAnEntryRefersToIsNotReleased(t *testing.T) {
+	n := startNode(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}})
+	entry, _ := n.Kernel(tortureA)
+	slot, _ := bpfmaps.SplitPolicyWord(entry.Ingress)
+	entry.Ifindex = loopback // as an endpoint that could not be written keeps its old policy
+	if err := n.SetKernel(entry); err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range []uint16{443, 22} {
+		n.mustApply(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{port}}.updates()...)
+		if !slices.Contains(n.slots.Live(), slot) {
+			t.Fatalf("slot %d is released while an entry refers to it", slot)
+		}
+	}
+	if err := n.endpoints.Remove(loopback); err != nil {
+		t.Fatal(err)
+	}
+	n.mustApply(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}}.updates()...)
+	if slices.Contains(n.slots.Live(), slot) {
+		t.Errorf("slot %d is never released", slot)
 	}
 }
