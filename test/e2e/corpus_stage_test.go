@@ -76,6 +76,7 @@ func newStage(t *testing.T) *stage {
 		dir: t.TempDir(), servers: map[serverKey]bool{}, receivers: map[receiverKey]*lab.RawReceiver{},
 	}
 	objects := stageObjects
+	flags := map[string][]string{"n2": {"--interpret", "--no-shortcut"}} // n1 has neither
 	for _, name := range []string{"n1", "n2"} {
 		n, err := l.AddNode(name, nodeAddrs[name]...)
 		if err != nil {
@@ -93,7 +94,7 @@ metadata: {name: %[1]s, namespace: margay-e2e}
 spec: {nodeName: %[1]s, containers: [{name: c}]}
 status: {phase: Running, podIP: %[2]s}
 `, name, mark.Addr4())
-		s.agents = append(s.agents, newProcess(t, n, s.dir))
+		s.agents = append(s.agents, newProcess(t, n, s.dir, flags[name]...))
 	}
 	if s.world, err = l.AddExternal("world"); err != nil {
 		t.Fatal(err)

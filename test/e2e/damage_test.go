@@ -103,7 +103,10 @@ func (p *pinned) cut(prefix string, detach, unpin bool) (restored, error) {
 			errs = append(errs, os.Remove(path))
 		}
 	}
-	return func() bool { return len(p.links(prefix)) == len(paths) && p.attached(paths) }, errors.Join(errs...)
+	return func() bool {
+		now := p.links(prefix) // a netfilter link may come again with another priority, and so another name
+		return len(now) == len(paths) && p.attached(now)
+	}, errors.Join(errs...)
 }
 
 // attached reports whether all links are; of a netfilter link the kernel does not tell.
@@ -137,7 +140,7 @@ const (
 )
 
 // damages are done one after the other. Where traffic is said not to notice, not a packet may be lost. None of them
-// may let through what policy denies, but those that make a policy another one.
+// may let through what policy denies between pods of the node, but those that make a policy another one.
 var damages = []struct {
 	what     string
 	do       func(*pinned) (restored, error)
@@ -201,6 +204,52 @@ var damages = []struct {
 		other, _ := p.endpoints.Get(uint32(p.client.IfIndex()))
 		return p.alter(func(e *bpf.Endpoint) { e.Ingress = other.Ingress })
 	}},
+}
+
+// The same while no agent runs, when nothing holds a link but its pin: what is left keeps closed what it can, and the next
+// agent puts all of it right. Without its program towards the pod nothing judges what comes to it from other machines;
+// what comes from pods of the node is judged where it leaves them.
+func TestHandMadeDamageWithoutAnAgent(t *testing.T) {
+	c := newCluster(t, oneNode)
+	client, server, out := c.pod(c.node(0), "client"), c.pod(c.node(0), "server"), c.external("out")
+	c.policy("server", onlyOpen)
+	c.awaitPolicies(server, 1, 0)
+	c.serve(server.Host, openPort)
+	c.serve(server.Host, closedPort)
+	p := openPinned(t, c.agent(0))
+	p.client, p.server = client, server
+	everybody := []*lab.Host{client.Host, out.Host}
+	for _, d := range []struct {
+		what, links string
+		closed      []*lab.Host // to these
+	}{
+		{"towards the pod", p.tcx(server, "egress"), []*lab.Host{client.Host}},
+		{"from the pod", p.tcx(server, "ingress"), everybody},
+		{"from the other pod", p.tcx(client, "ingress"), everybody},
+		{"forwarding", "judge-forward", everybody},
+		{"out of the node", "guard-", everybody},
+	} {
+		c.agent(0).kill()
+		whole, err := p.cut(d.links, false, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range d.closed {
+			c.reach(from, server.Host, closedPort, false)
+		}
+		c.agent(0).start()
+		c.awaitPolicies(server, 1, 0)
+		if !whole() {
+			t.Errorf("%s: not all links are there", d.what)
+		}
+		for _, from := range everybody {
+			c.reach(from, server.Host, openPort, true)
+			c.reach(from, server.Host, closedPort, false)
+		}
+		if t.Failed() {
+			t.Fatalf("without the programs %s", d.what)
+		}
+	}
 }
 
 // warnings are the lines of level WARN and above after the first so many bytes of the agent's log.
