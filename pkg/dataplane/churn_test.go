@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +11,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -126,4 +128,32 @@ func TestInterfacesAreFollowedWhileAPlanIsStuck(t *testing.T) {
 	if info, _ := n.maps.IP4Host.Get(bpfmaps.IP4(netip.MustParseAddr("10.0.0.10"))); info.Ifindex != 2000 {
 		t.Errorf("its address says interface %d", info.Ifindex)
 	}
+}
+
+// One table judges all addresses of an endpoint: if the policy means another thing for another address, it is closed.
+func TestAnEndpointWhoseAddressesArePolicedDifferentlyIsClosedAndTold(t *testing.T) {
+	n := startNode(t, restartStages[0])
+	policy := torturePolicy("b", 1)
+	policy.Policy.Ingress = []model.Rule{
+		{Action: model.Deny, Destination: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("10.0.5.0/24")}}},
+		{Action: model.Allow, Index: 1},
+	}
+	b := endpoint4("b", "cali0", "10.0.0.11", map[string]string{"app": "b"})
+	n.mustApply(t, policy, b)
+	two := *b.Endpoint
+	two.Addrs = append(two.Addrs, netip.MustParseAddr("10.0.5.1"))
+	err := n.apply(model.EndpointUpdate{ID: b.ID, Endpoint: &two})
+	if !errors.Is(err, compile.ErrOwnAddresses) || !strings.Contains(err.Error(), "t/b is closed") {
+		t.Errorf("error %v", err)
+	}
+	if _, ok := n.Kernel(b.ID); ok {
+		t.Error("the endpoint is not closed")
+	}
+	for _, s := range n.Endpoints() {
+		if (s.ID == b.ID) != strings.HasPrefix(s.Error, "closed: 10.0.0.11 and 10.0.5.1") {
+			t.Errorf("%s: %q", s.ID, s.Error)
+		}
+	}
+	n.mustApply(t, b)
+	n.wantPlaces(t, "one address again", map[string]uint32{"10.0.0.10": 1000, "10.0.0.11": 1001})
 }

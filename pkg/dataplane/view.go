@@ -24,9 +24,15 @@ type EndpointState struct {
 	Error              string // why it is not as it should be; empty: it is
 }
 
-// Endpoints are the endpoints bound at present, by id.
+// Endpoints are the endpoints bound at present, and those whose policy cannot be compiled, by id.
 func (d *BPF) Endpoints() []EndpointState {
 	list := make([]EndpointState, 0, len(d.bound))
+	failed := map[model.EndpointID]string{}
+	for at, err := range d.compiler.Failed() {
+		if text := err.Error(); failed[at.Endpoint] < text { // of both directions always the same
+			failed[at.Endpoint] = text
+		}
+	}
 	for id, ep := range d.bound {
 		if ep.policy == nil {
 			continue
@@ -36,10 +42,17 @@ func (d *BPF) Endpoints() []EndpointState {
 		for dir, t := range ep.tables {
 			s.Slots[dir] = d.tables[t].slot
 		}
+		if text, ok := failed[id]; ok {
+			s.Error = "keeps its last policy: " + text
+			delete(failed, id)
+		}
 		if ep.ifindex == 0 && s.Error == "" {
 			s.Error = "waiting for its interface"
 		}
 		list = append(list, s)
+	}
+	for id, text := range failed {
+		list = append(list, EndpointState{ID: id, Error: "closed: " + text})
 	}
 	slices.SortFunc(list, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
 	return list
