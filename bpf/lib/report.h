@@ -29,14 +29,29 @@ static __always_inline void count_rule(__u32 id, __u32 len)
 	}
 }
 
-/* Whether one more event fits this second's budget of this CPU; suppressed tells what was left out before it. */
+/* Whether nobody has read for long and the ring is full. Asking first costs less than being refused a place, which takes
+ * a lock: most of the time nobody reads. */
+static __always_inline bool events_full(void)
+{
+	__u64 record = sizeof(struct event) + BPF_RINGBUF_HDR_SZ;
+
+	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) + record >= bpf_ringbuf_query(&events, BPF_RB_RING_SIZE);
+}
+
+/* Whether one more event has a place, and fits this second's budget of this CPU; suppressed tells what was left out
+ * before it. */
 static __always_inline bool event_allowed(__u16 *suppressed)
 {
-	__u32 zero = 0, second = bpf_jiffies64() / (cfg.hz ? cfg.hz : 250);
+	__u32 zero = 0, second;
 	struct event_budget *b = bpf_map_lookup_elem(&event_budgets, &zero);
 
 	if (!b || !cfg.event_rate)
 		return false;
+	if (events_full()) {
+		b->suppressed++;
+		return false;
+	}
+	second = bpf_jiffies64() / (cfg.hz ? cfg.hz : 250);
 	if (b->second != second) {
 		b->second = second;
 		b->used = 0;
