@@ -2,7 +2,6 @@ package calc
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -13,12 +12,12 @@ import (
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset) bool {
 	b := builder{sets: x, uses: map[*definition]struct{}{}}
-	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged}
+	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, Rules: make([]model.MatchRule, 0, len(rs.source))}
 	for i := range rs.source {
 		rules.Rules = append(rules.Rules, b.rule(&rs.source[i]))
 	}
 	x.use(rs, b.uses)
-	if rs.rules != nil && reflect.DeepEqual(rs.rules, rules) {
+	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && equalRules(was.Rules, rules.Rules) {
 		return false
 	}
 	rs.rules = rules
@@ -133,7 +132,7 @@ func (b *builder) ports(d *definition) []model.PortSet {
 	return list
 }
 
-// orNil makes an empty list nil, so that equal rules are equal to reflect.DeepEqual.
+// orNil makes an empty list nil, so that equal rules compare equal in tests, too.
 func orNil[T any](list []T) []T {
 	if len(list) == 0 {
 		return nil
