@@ -53,7 +53,17 @@ func rowSum(class uint32, row uint16) uint64 {
 	return maphash.Comparable(seed, uint64(class)<<16|uint64(row))
 }
 
-// Altered reads all live slots that this process has published and returns those in which somebody else has changed
+// takeSum takes what is in a slot that an earlier agent published for what should be in it. What cannot be read is not
+// known.
+func (s *Slots) takeSum(m *Maps, slot uint32) {
+	if c, err := m.ReadSlot(slot); err == nil {
+		at := &s.places[slot]
+		at.sizes = c.sizes()
+		at.sum = sumOf(&c, at.sizes)
+	}
+}
+
+// Altered reads all live slots and returns those in which somebody else has changed
 // something: publish their tables anew. Slots that cannot be read, because an array is gone, are among them.
 func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 	var altered []uint32

@@ -60,5 +60,30 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	m.Close()
 	m = mustOpen(t, o)
 	s = mustSlots(t, m, slots...)
-	mustFind() // what an earlier agent published, this one cannot judge
+	mustFind() // what an earlier agent published counts as it was found
+	if err := s.PatchRow(slots[1], 701, 2); err != nil {
+		t.Fatal(err)
+	}
+	mustFind()
+	for p := range parts {
+		inner, err := openInner(s.outer[p], p, slots[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := make([]byte, inner.ValueSize())
+		if err := inner.Lookup(uint32(3), value); err != nil {
+			t.Fatal(err)
+		}
+		value[2]++
+		if err := inner.Put(uint32(3), value); err != nil {
+			t.Fatal(err)
+		}
+		mustFind(slots[1])
+		value[2]--
+		if err := inner.Put(uint32(3), value); err != nil {
+			t.Fatal(err)
+		}
+		inner.Close()
+	}
+	mustFind()
 }
