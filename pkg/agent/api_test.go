@@ -219,11 +219,13 @@ func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
 	answered := make(chan error, 1)
 	go func() {
 		var err error
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
 		for range 100 {
 			if _, err = (wire.Client{Socket: socket}).Ask(t.Context(), "/v1/problems", nil); !errors.Is(err, wire.ErrNotRunning) {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
+			<-tick.C
 		}
 		answered <- err
 	}()

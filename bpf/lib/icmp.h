@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* ICMP errors: they belong to the flow of the packet they quote. */
+#pragma once
+#include "quoted.h"
+#include "steps.h"
+
+/* Errors about a shortcut flow go across too: the host stack has not seen that flow, and others drop there what fits no
+ * connection (kube-proxy does). stamp is the peer's, egress the side of ours. */
+static __always_inline int error_across(const struct pkt *p, __u32 stamp, bool egress)
+{
+	struct endpoint *peer = ready_endpoint(p->peer_if);
+
+	if (!peer || !owns(peer, &p->t, true) || (p->flags & PKT_FIRST_FRAGMENT))
+		return PASS;
+	return stamp && stamp == (__u32)policy_word(peer, !egress) ? PASS_SHORTCUT : PASS;
+}
+
+/* An ICMP error follows the flow of the packet it quotes; without one it is judged as the ICMP message it is. */
+__noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, __u32 hook)
+{
+	struct ct_entry *e;
+	struct tuple quoted;
+	struct flow f;
+	bool orig, egress;
+	__u32 stamp;
+	int err;
+
+	if (!ep || !p)
+		return -DROP_POLICY;
+	err = parse_quoted(skb, p, &quoted);
+	if (err)
+		return err;
+	/* It is about a packet that this pod sent; or, from the pod, that it received, and goes to who sent that: else any
+	 * flow would carry data to everybody. */
+	if (!same_addr(quoted.src, p->t.dst) || (hook == FROM_POD && !same_addr(quoted.dst, p->t.src)))
+		return -DROP_BAD_HEADER;
+	if (hook == TO_POD && (made_here(skb, p) || skb->ingress_ifindex == ep->ifindex))
+		return PASS; /* from this node, or from the pod itself (D-16) */
+	if (hook == FROM_POD && owns(ep, &p->t, true))
+		return PASS;
+	e = ct_find(&quoted);
+	if (e && !(e->state & CT_REVOKED)) {
+		orig = from_opener(&quoted, e);
+		egress = (hook == TO_POD) == orig;
+		if (e->flags & CT_SELF || (!egress && (e->flags & CT_FROM_HOST)))
+			return PASS;
+		stamp = egress ? e->egress : e->ingress;
+		if (stamp && stamp == (__u32)policy_word(ep, egress)) {
+			if (!cfg.shortcut || hook != FROM_POD || !(e->flags & CT_SHORTCUT))
+				return PASS;
+			p->peer_if = orig ? e->opener_if : e->responder_if;
+			return error_across(p, egress ? e->ingress : e->egress, egress);
+		}
+	}
+	new_flow(&f, p, true, skb->len);
+	return judge_side(ep, &f, hook == FROM_POD, 0) ? PASS : denied(&f);
+}
