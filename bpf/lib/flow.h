@@ -36,13 +36,7 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	if (r == STAMP_OK)
 		return PASS_SHORTCUT;
 	p->peer_denied = 1;
-	if (r != STAMP_REVOKED)
-		return r == STAMP_MISSING ? -DROP_NO_TABLE : -DROP_POLICY;
-	if (p->t.proto == PROTO_TCP)
-		e->state |= CT_REVOKED;
-	else
-		ct_delete(&p->t);
-	return -DROP_REVOKED;
+	return refused(p, e, r);
 }
 
 /* Tunnels that pods make would carry packets past the policy of others (semantics §15). */

@@ -241,8 +241,7 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 		return NF_ACCEPT;
 	if (!(mark & cfg.mark_seen) && is_workload(in))
 		return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
-	/* Most packets here go from pod to pod: the endpoint is found sooner than the name is compared. */
-	if (state->hook != NF_INET_LOCAL_IN && out && !ready_endpoint(out->ifindex) && is_workload(out))
+	if (state->hook != NF_INET_LOCAL_IN && closed(out))
 		return nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
 	if ((mark & cfg.mark_judge) && is_workload(in))
 		return judge_pending(ctx, in->ifindex, state->hook == NF_INET_LOCAL_IN);

@@ -12,6 +12,19 @@ enum decision {
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
 };
 
+/* What becomes of a flow, and of its packet, that one side does not allow. A TCP flow that was allowed once stays known, so
+ * that both ends hear that it is over. */
+static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int stamp)
+{
+	if (stamp != STAMP_REVOKED)
+		return stamp == STAMP_MISSING ? -DROP_NO_TABLE : -DROP_POLICY;
+	if (p->t.proto == PROTO_TCP)
+		e->state |= CT_REVOKED;
+	else
+		ct_delete(&p->t);
+	return -DROP_REVOKED;
+}
+
 /* A packet that keeps its flow, given its entry. Revoked flows stay revoked until they are opened anew. */
 static __always_inline int tracked(struct endpoint *ep, struct pkt *p, struct ct_entry *e, enum hook hook, __u32 len)
 {
@@ -41,13 +54,7 @@ static __always_inline int tracked(struct endpoint *ep, struct pkt *p, struct ct
 		ct_update(p, e, orig);
 		return PASS;
 	}
-	if (r != STAMP_REVOKED)
-		return r == STAMP_MISSING ? -DROP_NO_TABLE : -DROP_POLICY;
-	if (p->t.proto == PROTO_TCP)
-		e->state |= CT_REVOKED;
-	else
-		ct_delete(&p->t);
-	return -DROP_REVOKED;
+	return refused(p, e, r);
 }
 
 /* An echo reply nobody asked for is judged like any message, but is the start of nothing. */

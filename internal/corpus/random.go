@@ -81,7 +81,7 @@ func DrawChange(t *rapid.T, from, to []model.Update) [][]model.Update {
 	last := map[model.Key]model.Update{}
 	for _, u := range from {
 		k, _ := model.KeyOf(u)
-		last[k] = absent(u)
+		last[k] = model.Absent(u)
 	}
 	var order []model.Key
 	for _, u := range slices.Concat(from, to) {
@@ -102,29 +102,6 @@ func DrawChange(t *rapid.T, from, to []model.Update) [][]model.Update {
 		batches[len(batches)-1] = append(batches[len(batches)-1], last[k])
 	}
 	return batches
-}
-
-// absent is the deletion of what the update is about.
-func absent(u model.Update) model.Update {
-	switch u := u.(type) {
-	case model.EndpointUpdate:
-		return model.EndpointUpdate{ID: u.ID}
-	case model.ProfileUpdate:
-		return model.ProfileUpdate{Name: u.Name}
-	case model.TierUpdate:
-		return model.TierUpdate{Name: u.Name}
-	case model.PolicyUpdate:
-		return model.PolicyUpdate{Key: u.Key}
-	case model.NetworkSetUpdate:
-		return model.NetworkSetUpdate{ID: u.ID}
-	case model.ServiceUpdate:
-		return model.ServiceUpdate{Key: u.Key}
-	case model.EndpointSliceUpdate:
-		return model.EndpointSliceUpdate{ID: u.ID}
-	case model.NodeUpdate:
-		return model.NodeUpdate{Name: u.Name}
-	}
-	return u
 }
 
 // Probe is a packet and the leg that judges it.

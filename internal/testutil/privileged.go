@@ -40,7 +40,7 @@ var probe = sync.OnceValue(func() error {
 func Privileged(t testing.TB) {
 	t.Helper()
 	if err := probe(); err != nil {
-		missing(t, fmt.Sprintf("needs privileges: %v", err))
+		Missing(t, fmt.Sprintf("needs privileges: %v", err))
 	}
 }
 
@@ -48,11 +48,12 @@ func Privileged(t testing.TB) {
 func RequireCommand(t testing.TB, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
-		missing(t, fmt.Sprintf("needs the command %s: %v", name, err))
+		Missing(t, fmt.Sprintf("needs the command %s: %v", name, err))
 	}
 }
 
-func missing(t testing.TB, reason string) {
+// Missing skips, or with MARGAY_REQUIRE_PRIVILEGED=1 fails, a test that cannot do its work here, for the reason given.
+func Missing(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv(RequireEnv) == "1" {
 		t.Fatalf("%s, and %s=1 forbids skipping", reason, RequireEnv)

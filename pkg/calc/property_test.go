@@ -102,7 +102,7 @@ func anyUpdate() *rapid.Generator[model.Update] {
 	return rapid.Custom(func(t *rapid.T) model.Update {
 		u := drawUpdate(t)
 		if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
-			return deletion(u)
+			return model.Absent(u)
 		}
 		return u
 	})

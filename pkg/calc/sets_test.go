@@ -47,7 +47,7 @@ func TestSetLeavesWithItsLastUser(t *testing.T) {
 	if got := len(r.sets()); got != 1 {
 		t.Fatalf("%d sets of two equal rules", got)
 	}
-	if c := r.apply(deletion(one)); len(c.Sets) != 0 {
+	if c := r.apply(model.Absent(one)); len(c.Sets) != 0 {
 		t.Errorf("one user of two left: %v", c.Sets)
 	}
 	c := r.apply(pod("shop/web", "10.0.0.1"))
@@ -124,7 +124,7 @@ func TestReservedSetsFollowServicesAndTheOwnNode(t *testing.T) {
 	}
 	check(model.SetServiceAddrs, "10.96.0.1/32", "fd01::1/128")
 	check(model.SetNodeAddrs, "172.16.0.1/32")
-	r.apply(deletion(service("a")), model.NodeUpdate{Name: thisNode})
+	r.apply(model.Absent(service("a")), model.NodeUpdate{Name: thisNode})
 	check(model.SetServiceAddrs, "10.96.0.1/32")
 	check(model.SetNodeAddrs)
 }

@@ -63,7 +63,7 @@ func stories() []story {
 			with(namespace("blog", "env", "prod"), policyOf("web", "pcns.env == 'prod'")),
 		}},
 		{"address moves", []world{calm,
-			with(deletion(pod("shop/db", "")), pod("blog/db", "10.0.1.2", label("app", "db"), on("node-3"))),
+			with(model.Absent(pod("shop/db", "")), pod("blog/db", "10.0.1.2", label("app", "db"), on("node-3"))),
 			with(pod("blog/db", "10.0.1.2", label("app", "db"), on("node-3"))),
 			with(pod("shop/db", "10.0.1.9", label("app", "db"), on("node-2"))),
 		}},
@@ -151,7 +151,7 @@ var drives = map[string]func([]model.Update) [][]model.Update{
 	"deleted first": func(u []model.Update) [][]model.Update {
 		var out []model.Update
 		for _, one := range u {
-			out = append(out, deletion(one), one)
+			out = append(out, model.Absent(one), one)
 		}
 		return [][]model.Update{out}
 	},

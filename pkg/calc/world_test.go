@@ -69,34 +69,12 @@ func describe(u model.Update) (key string, present bool) {
 	return "insync", true
 }
 
-func deletion(u model.Update) model.Update {
-	switch u := u.(type) {
-	case model.EndpointUpdate:
-		return model.EndpointUpdate{ID: u.ID}
-	case model.ProfileUpdate:
-		return model.ProfileUpdate{Name: u.Name}
-	case model.TierUpdate:
-		return model.TierUpdate{Name: u.Name}
-	case model.PolicyUpdate:
-		return model.PolicyUpdate{Key: u.Key}
-	case model.NetworkSetUpdate:
-		return model.NetworkSetUpdate{ID: u.ID}
-	case model.ServiceUpdate:
-		return model.ServiceUpdate{Key: u.Key}
-	case model.EndpointSliceUpdate:
-		return model.EndpointSliceUpdate{ID: u.ID}
-	case model.NodeUpdate:
-		return model.NodeUpdate{Name: u.Name}
-	}
-	return u
-}
-
 // to returns the updates that lead from w to next, deletions first.
 func (w world) to(next world) []model.Update {
 	var all []model.Update
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		if next[key] == nil {
-			all = append(all, deletion(w[key]))
+			all = append(all, model.Absent(w[key]))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(next)) {

@@ -48,3 +48,26 @@ func KeyOf(u Update) (k Key, present bool) {
 	}
 	return Key{}, false // not reached: only this package implements Update
 }
+
+// Absent is the update that says that what u is about is gone. Of InSync it is InSync.
+func Absent(u Update) Update {
+	switch u := u.(type) {
+	case EndpointUpdate:
+		return EndpointUpdate{ID: u.ID}
+	case ProfileUpdate:
+		return ProfileUpdate{Name: u.Name}
+	case TierUpdate:
+		return TierUpdate{Name: u.Name}
+	case PolicyUpdate:
+		return PolicyUpdate{Key: u.Key}
+	case NetworkSetUpdate:
+		return NetworkSetUpdate{ID: u.ID}
+	case ServiceUpdate:
+		return ServiceUpdate{Key: u.Key}
+	case EndpointSliceUpdate:
+		return EndpointSliceUpdate{ID: u.ID}
+	case NodeUpdate:
+		return NodeUpdate{Name: u.Name}
+	}
+	return u
+}
