@@ -18,6 +18,7 @@ const (
 	serviceKind
 	endpointSliceKind
 	nodeKind
+	configurationKind
 	inSyncKind
 )
 
@@ -43,6 +44,8 @@ func KeyOf(u Update) (k Key, present bool) {
 		return Key{kind: endpointSliceKind, namespace: u.ID.Namespace, name: u.ID.Name}, u.Slice != nil
 	case NodeUpdate:
 		return Key{kind: nodeKind, name: u.Name}, u.Node != nil
+	case ConfigurationUpdate:
+		return Key{kind: configurationKind, name: u.Name}, u.Configuration != nil
 	case InSync:
 		return InSyncKey, true
 	}
@@ -68,6 +71,8 @@ func Absent(u Update) Update {
 		return EndpointSliceUpdate{ID: u.ID}
 	case NodeUpdate:
 		return NodeUpdate{Name: u.Name}
+	case ConfigurationUpdate:
+		return ConfigurationUpdate{Name: u.Name}
 	}
 	return u
 }

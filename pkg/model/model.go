@@ -259,3 +259,15 @@ type Node struct {
 	Addrs  []netip.Addr
 	Labels map[string]string
 }
+
+// Configuration is configuration of agents that the datastore holds: a FelixConfiguration, for the fields that apply
+// here. It counts for every node if it is named "default", for one node if it is named "node." and that node's name,
+// and otherwise for the nodes that NodeSelector selects; more particular ones override.
+type Configuration struct {
+	NodeSelector *selector.Selector // nil for "default" and "node.*"
+	Created      int64              // Unix seconds; of two that select a node the older one counts, then the lower name
+	// Values are the spec's fields by their names in the API ("defaultEndpointToHostAction"), as text: strings as they
+	// are, numbers and booleans as JSON writes them, lists joined by commas, maps as key=value joined by commas in the
+	// order of keys. Fields that are absent or null have no entry.
+	Values map[string]string
+}

@@ -48,6 +48,11 @@ type (
 		Name string
 		Node *Node
 	}
+	// ConfigurationUpdate reports the current state of one configuration object.
+	ConfigurationUpdate struct {
+		Name          string
+		Configuration *Configuration
+	}
 	// InSync says that every object of the first full snapshot has been sent. Sent at least once; repeats are harmless.
 	InSync struct{}
 )
@@ -60,4 +65,5 @@ func (NetworkSetUpdate) isUpdate()    {}
 func (ServiceUpdate) isUpdate()       {}
 func (EndpointSliceUpdate) isUpdate() {}
 func (NodeUpdate) isUpdate()          {}
+func (ConfigurationUpdate) isUpdate() {}
 func (InSync) isUpdate()              {}

@@ -30,6 +30,7 @@ type Directory struct {
 	log      *slog.Logger
 	reported map[validate.Problem]bool // what the log knows of, without lines
 	problems atomic.Pointer[[]validate.Problem]
+	status   atomic.Pointer[KindStatus]
 
 	// quiet is how long a burst of events must pause before the files are read, patience how long it may last.
 	quiet, patience time.Duration
@@ -58,6 +59,17 @@ func (d *Directory) Problems() []validate.Problem {
 	}
 	return nil
 }
+
+// Kinds implements Source: the directory is one kind, whatever its files hold.
+func (d *Directory) Kinds() []KindStatus {
+	if s := d.status.Load(); s != nil {
+		return []KindStatus{*s}
+	}
+	return []KindStatus{{Kind: directoryKind, State: KindListing, Required: true}}
+}
+
+// directoryKind is what Kinds calls the objects of a directory.
+const directoryKind = "manifests"
 
 // Run implements Source. It fails if the directory cannot be read at the start.
 func (d *Directory) Run(ctx context.Context, sink func([]model.Update)) error {
@@ -220,6 +232,7 @@ func (d *Directory) report(found *listing) {
 	}
 	all = append(all, d.catalog.problems()...)
 	d.problems.Store(&all)
+	d.follow(len(found.unreadable))
 
 	now := map[validate.Problem]bool{}
 	for _, p := range all {
@@ -236,6 +249,23 @@ func (d *Directory) report(found *listing) {
 		}
 	}
 	d.reported = now
+}
+
+// follow publishes how it stands with the directory after one more look at it.
+func (d *Directory) follow(unreadable int) {
+	now := KindStatus{Kind: directoryKind, State: KindSynced, Required: true, Listed: true, Since: time.Now(),
+		Objects: len(d.catalog.inForce), Lists: 1}
+	if unreadable > 0 {
+		now.State, now.Failures = KindFailing, 1
+		now.Error = fmt.Sprintf("%d files or directories cannot be read; what they held before stays in force", unreadable)
+	}
+	if was := d.status.Load(); was != nil {
+		now.Lists, now.Failures = now.Lists+was.Lists, now.Failures+was.Failures
+		if was.State == now.State {
+			now.Since = was.Since
+		}
+	}
+	d.status.Store(&now)
 }
 
 func fileProblem(path string, s validate.Severity, err error) validate.Problem {

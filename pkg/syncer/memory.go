@@ -2,9 +2,11 @@ package syncer
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // Memory is a Source for tests and demonstrations: it delivers what it is given, with the semantics of a datastore.
@@ -14,8 +16,10 @@ type Memory struct {
 	buffer *Buffer
 	failed chan struct{} // closed by Fail
 
-	mu  sync.Mutex
-	err error
+	mu       sync.Mutex
+	err      error
+	problems []validate.Problem
+	kinds    []KindStatus
 }
 
 // NewMemory returns an empty datastore that is not in sync yet.
@@ -58,4 +62,25 @@ func (m *Memory) Run(ctx context.Context, sink func([]model.Update)) error {
 			return m.err
 		}
 	}
+}
+
+// Report sets what Problems and Kinds return.
+func (m *Memory) Report(problems []validate.Problem, kinds []KindStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problems, m.kinds = slices.Clone(problems), slices.Clone(kinds)
+}
+
+// Problems implements Source.
+func (m *Memory) Problems() []validate.Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.problems)
+}
+
+// Kinds implements Source.
+func (m *Memory) Kinds() []KindStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.kinds)
 }

@@ -4,8 +4,11 @@ package syncer
 
 import (
 	"context"
+	"strconv"
+	"time"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // Source delivers the state of a datastore and every later change of it.
@@ -18,4 +21,54 @@ type Source interface {
 	// sink is called by one goroutine at a time and may block; the slice it is given is its own. Updates of one object
 	// arrive in order. An update may repeat what is known, and a deletion may be of something never delivered.
 	Run(ctx context.Context, sink func([]model.Update)) error
+
+	// Problems returns what is wrong with objects now; they are the caller's. Safe for concurrent use.
+	Problems() []validate.Problem
+	// Kinds returns how it stands with each kind of object, in a fixed order; they are the caller's. Safe for concurrent
+	// use.
+	Kinds() []KindStatus
+}
+
+// KindState is how it stands with one kind of object of a source.
+type KindState uint8
+
+const (
+	// KindListing: the first full list has not been seen. If the kind is required, so is the barrier of InSync.
+	KindListing KindState = iota + 1
+	// KindSynced: known, and followed.
+	KindSynced
+	// KindAbsent: the datastore does not serve the kind (a CRD that is not installed): an empty list, asked for again
+	// from time to time.
+	KindAbsent
+	// KindFailing: it could not be listed or followed the last time; what is known of it stays, and it is tried again.
+	KindFailing
+)
+
+// String returns "listing", "synced", "absent" or "failing".
+func (s KindState) String() string {
+	switch s {
+	case KindListing:
+		return "listing"
+	case KindSynced:
+		return "synced"
+	case KindAbsent:
+		return "absent"
+	case KindFailing:
+		return "failing"
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// KindStatus is what a source says of one kind of object.
+type KindStatus struct {
+	Kind     string // as validate.Ref has it: "Pod", "FelixConfiguration.crd.projectcalico.org"
+	State    KindState
+	Required bool      // nothing is enforced before its first list
+	Listed   bool      // a full list has been seen at some time, or the kind is absent
+	Since    time.Time // of State
+	Error    string    // one line: of the last failure while KindFailing or KindListing; why it is absent
+	Objects  int       // known now
+	Lists    uint64    // full lists seen
+	Failures uint64    // of lists and watches
+	Events   uint64    // changes seen by watching
 }
