@@ -25,7 +25,10 @@ import (
 )
 
 // enforcer takes every change and enforces nothing.
-type enforcer struct{ applied chan struct{} }
+type enforcer struct {
+	dataplane.Dataplane
+	applied chan struct{}
+}
 
 func (e *enforcer) Apply(context.Context, model.Changes) error {
 	select {
@@ -34,11 +37,6 @@ func (e *enforcer) Apply(context.Context, model.Changes) error {
 	}
 	return nil
 }
-func (*enforcer) Resync()               {}
-func (*enforcer) Reopen() error         { return nil }
-func (*enforcer) Wake() <-chan struct{} { return nil }
-func (*enforcer) Sweep() error          { return nil }
-func (*enforcer) Close() error          { return nil }
 
 const shop = `
 apiVersion: v1
@@ -86,7 +84,7 @@ func serve(t *testing.T, socket string) wire.Client {
 		source.Put(doc.Updates...)
 	}
 	source.Sync()
-	dp := &enforcer{applied: make(chan struct{}, 1)}
+	dp := &enforcer{dataplane.NewFake(), make(chan struct{}, 1)}
 	loop := New(Options{Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)})
 	api := &API{
 		Loop: loop, Node: "n1", Version: "test", Started: time.Now(),
