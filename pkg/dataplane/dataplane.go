@@ -25,6 +25,9 @@ type Dataplane interface {
 	Reopen() error
 	// Wake delivers when the dataplane itself has something to do (an interface came, an address changed): call Apply.
 	Wake() <-chan struct{}
+	// Endpoints are the local endpoints as they are in the kernel, those whose policy cannot be compiled included, by id.
+	// The list is the caller's.
+	Endpoints() []EndpointState
 	// Sweep removes expired flows.
 	Sweep() error
 	// Close lets go of everything and leaves it enforced.

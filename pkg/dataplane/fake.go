@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,6 +143,18 @@ func (f *Fake) Reopen() error {
 
 // Wake implements Dataplane.
 func (f *Fake) Wake() <-chan struct{} { return f.wake }
+
+// Endpoints implements Dataplane: what was applied is enforced.
+func (f *Fake) Endpoints() []EndpointState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []EndpointState
+	for id, policy := range f.state.Endpoints {
+		all = append(all, EndpointState{ID: id, Iface: policy.Iface, Addrs: policy.Addrs, Ifindex: 1, Enforced: len(f.waiting) == 0})
+	}
+	slices.SortFunc(all, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
+	return all
+}
 
 // Sweep implements Dataplane.
 func (f *Fake) Sweep() error {

@@ -16,15 +16,18 @@ import (
 type EndpointState struct {
 	ID      model.EndpointID
 	Iface   string
+	Addrs   []netip.Addr
 	Ifindex uint32 // 0: its interface is not there (yet)
 	Number  uint32
+	// Enforced: its interface is there, and the policy of both directions, as it is desired, judges what passes.
+	Enforced bool
 	// By model.Direction.
 	Slots, Generations [2]uint32
 	Tables             [2]compile.TableID
 	Error              string // why it is not as it should be; empty: it is
 }
 
-// Endpoints are the endpoints bound at present, and those whose policy cannot be compiled, by id.
+// Endpoints implements Dataplane.
 func (d *BPF) Endpoints() []EndpointState {
 	list := make([]EndpointState, 0, len(d.bound))
 	failed := map[model.EndpointID]string{}
@@ -37,7 +40,7 @@ func (d *BPF) Endpoints() []EndpointState {
 		if ep.policy == nil {
 			continue
 		}
-		s := EndpointState{ID: id, Iface: ep.policy.Iface, Ifindex: ep.ifindex, Number: ep.number,
+		s := EndpointState{ID: id, Iface: ep.policy.Iface, Addrs: ep.policy.Addrs, Ifindex: ep.ifindex, Number: ep.number,
 			Generations: ep.gens, Tables: ep.tables, Error: ep.failure}
 		for dir, t := range ep.tables {
 			s.Slots[dir] = d.tables[t].slot
@@ -49,6 +52,7 @@ func (d *BPF) Endpoints() []EndpointState {
 		if ep.ifindex == 0 && s.Error == "" {
 			s.Error = "waiting for its interface"
 		}
+		s.Enforced = s.Error == "" && ep.ensured == ep.ifindex && !d.dirty[id] && d.step == len(order)
 		list = append(list, s)
 	}
 	for id, text := range failed {
