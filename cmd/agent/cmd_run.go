@@ -84,7 +84,7 @@ func run(ctx context.Context, o *runOptions) error {
 		return errors.Join(err, host.Close())
 	}
 	loop := agent.New(agent.Options{Source: source, Graph: calc.New(o.node), Dataplane: bpf, Log: log, ResyncEvery: o.resync})
-	api := &agent.API{Loop: loop, BPF: bpf, Problems: source.Problems, Node: o.node, Version: version(), Started: time.Now()}
+	api := &agent.API{Loop: loop, BPF: bpf, Source: source, Node: o.node, Version: version(), Started: time.Now()}
 	log.Info("margay", "version", version(), "node", o.node, "datastore", o.datastore, "dir", o.dir, "dataplane", "bpf")
 
 	g, ctx := errgroup.WithContext(ctx)

@@ -105,6 +105,9 @@ func writeStatus(w io.Writer, s *wire.StatusReport) error {
 		problems += "; see margay show problems"
 	}
 	t.add("problems", problems)
+	for _, k := range s.Kinds {
+		t.add(k.Kind, kindText(k))
+	}
 	return t.write(w)
 }
 
@@ -118,7 +121,21 @@ func statusText(s *wire.StatusReport) string {
 	case s.Error != "":
 		return "not ready: nothing has been enforced yet, it tries again: " + s.Error
 	}
+	for _, k := range s.Kinds {
+		if k.Required && !k.Listed && k.Error != "" {
+			return "not ready: nothing has been enforced yet, waiting for the first list of " + k.Kind + ": " + k.Error
+		}
+	}
 	return "not ready: waiting for the first full snapshot of the datastore"
+}
+
+// kindText is how it stands with a kind, in one line.
+func kindText(k wire.KindRow) string {
+	text := fmt.Sprintf("%s, %s", k.State, count(k.Objects, "object"))
+	if k.Error != "" {
+		text += ": " + k.Error
+	}
+	return text
 }
 
 func endpointName(e *wire.EndpointRow) string { return e.Namespace + "/" + e.Name }

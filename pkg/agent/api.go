@@ -18,17 +18,17 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/validate"
+	"github.com/margay-project/margay/pkg/syncer"
 )
 
 // API answers tools on the agent's unix socket (package wire). It reads, and changes nothing.
 type API struct {
-	Loop     *Loop
-	BPF      *dataplane.BPF
-	Problems func() []validate.Problem // of the source
-	Node     string
-	Version  string
-	Started  time.Time
+	Loop    *Loop
+	BPF     *dataplane.BPF
+	Source  syncer.Source
+	Node    string
+	Version string
+	Started time.Time
 }
 
 // answerWithin is how long an answer may take once the agent stops.
@@ -110,17 +110,17 @@ func (a *API) status(r *http.Request) (wire.Answer, error) {
 	s := a.Loop.Status()
 	report := &wire.StatusReport{
 		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, Took: s.Took, Error: s.Error, Applies: s.Applies,
-		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started,
+		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints = len(v.Graph.LocalEndpoints())
-		report.Problems = len(problemRows(a.Problems(), v.Graph.Problems()))
+		report.Problems = len(problemRows(a.Source.Problems(), v.Graph.Problems()))
 	})
 	return wire.Answer{Status: report}, err
 }
 
 func (a *API) problems(r *http.Request) (answer wire.Answer, err error) {
-	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.Problems(), v.Graph.Problems()) })
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.Source.Problems(), v.Graph.Problems()) })
 	return answer, err
 }
 

@@ -86,12 +86,10 @@ func serve(t *testing.T, socket string) wire.Client {
 	source.Sync()
 	dp := &enforcer{dataplane.NewFake(), make(chan struct{}, 1)}
 	loop := New(Options{Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)})
-	api := &API{
-		Loop: loop, Node: "n1", Version: "test", Started: time.Now(),
-		Problems: func() []validate.Problem {
-			return []validate.Problem{{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"}}
-		},
-	}
+	source.Report([]validate.Problem{
+		{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"},
+	}, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true, Objects: 3}})
+	api := &API{Loop: loop, Source: source, Node: "n1", Version: "test", Started: time.Now()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- loop.Run(ctx) }()
@@ -135,7 +133,8 @@ func TestAPIAnswers(t *testing.T) {
 		return answer
 	}
 	status := ask("/v1/status", nil).Status
-	if status.Node != "n1" || status.Version != "test" || status.Endpoints != 2 || status.Problems != 2 || !status.InSync {
+	if status.Node != "n1" || status.Version != "test" || status.Endpoints != 2 || status.Problems != 2 || !status.InSync ||
+		len(status.Kinds) != 1 || status.Kinds[0].State != "synced" || status.Kinds[0].Objects != 3 {
 		t.Errorf("status %+v", status)
 	}
 	want := []wire.ProblemRow{
@@ -199,15 +198,23 @@ func TestSocketOfARunningAgentIsLeftAlone(t *testing.T) {
 	}
 }
 
+// slowSource says what is wrong when it is released.
+type slowSource struct {
+	*syncer.Memory
+	asked, release chan struct{}
+}
+
+func (s slowSource) Problems() []validate.Problem {
+	close(s.asked)
+	<-s.release
+	return nil
+}
+
 func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
 	store := syncer.NewMemory()
 	loop := New(Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)})
 	asked, release := make(chan struct{}), make(chan struct{})
-	api := &API{Loop: loop, Problems: func() []validate.Problem {
-		close(asked)
-		<-release
-		return nil
-	}}
+	api := &API{Loop: loop, Source: slowSource{store, asked, release}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ran, served := make(chan error, 1), make(chan error, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -214,4 +215,13 @@ func graphReason(p calc.Problem) string {
 		return fmt.Sprintf("Namespace %s does not exist: what no policy decides is denied", namespace)
 	}
 	return p.Text
+}
+
+func kindRows(kinds []syncer.KindStatus) []wire.KindRow {
+	rows := make([]wire.KindRow, 0, len(kinds))
+	for _, k := range kinds {
+		rows = append(rows, wire.KindRow{Kind: k.Kind, State: k.State.String(), Required: k.Required, Listed: k.Listed,
+			Since: k.Since, Objects: k.Objects, Error: k.Error})
+	}
+	return rows
 }

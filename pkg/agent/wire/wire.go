@@ -94,6 +94,18 @@ type StatusReport struct {
 	Started   time.Time `json:"started"`
 	Endpoints int       `json:"endpoints"`
 	Problems  int       `json:"problems"`
+	Kinds     []KindRow `json:"kinds"`
+}
+
+// KindRow is how it stands with one kind of object of the datastore.
+type KindRow struct {
+	Kind     string    `json:"kind"`
+	State    string    `json:"state"`    // listing, synced, absent or failing
+	Required bool      `json:"required"` // nothing is enforced before its first list
+	Listed   bool      `json:"listed"`   // a full list has been seen, or the kind is absent
+	Since    time.Time `json:"since"`    // of the state
+	Objects  int       `json:"objects"`
+	Error    string    `json:"error,omitempty"`
 }
 
 // ExplainSide is one side of an explanation.
