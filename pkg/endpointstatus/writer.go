@@ -1,0 +1,182 @@
+// Package endpointstatus writes the files by which a CNI plugin learns that a pod's policy is enforced, so that it can
+// hold back the pod's containers until then: one for each local endpoint, in the place, with the name and the content
+// that Calico's plugin waits for when its policy_setup_timeout_seconds is set.
+package endpointstatus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultPrefix is where Calico's plugin looks unless it is told otherwise.
+	DefaultPrefix = "/var/run/calico"
+	subdirectory  = "endpoint-status"
+
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 10 * time.Second
+	// lookEvery is how often the directory is read again, for what somebody else has changed there.
+	lookEvery = 10 * time.Second
+)
+
+// Status is how it stands with the files.
+type Status struct {
+	Files  int    // that are there, as far as known
+	Writes uint64 // of files, since the start
+	Error  string // of the last attempt; empty: all that is wanted is there, and nothing else
+}
+
+// Writer keeps the files as they are wanted. Want and Status may be called from any goroutine, and never wait for a disk.
+type Writer struct {
+	dir  directory
+	log  *slog.Logger
+	wake chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	wanted []Endpoint
+	told   bool // Want has been called: what is not wanted may be removed
+	status Status
+}
+
+// New makes a writer of files in prefix/endpoint-status; nothing happens before Run.
+func New(prefix string, log *slog.Logger) *Writer {
+	return &Writer{dir: directory(filepath.Join(prefix, subdirectory)), log: log, wake: make(chan struct{}, 1)}
+}
+
+// Want says which endpoints are enforced now; the others have no files from then on. The slice is the writer's. The
+// first call must come after the first full snapshot has been enforced: until then every file stays that an earlier
+// agent has left, for what it enforced still is.
+func (w *Writer) Want(enforced []Endpoint) {
+	w.mu.Lock()
+	w.wanted, w.told = enforced, true
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Status is how it stands with the files.
+func (w *Writer) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Run brings the files to what is wanted until ctx ends; then it returns nil and leaves them, as enforcement is left. What
+// fails is logged when it is new, and tried again.
+func (w *Writer) Run(ctx context.Context) error {
+	var there map[string]string // nil: to be read
+	said, wait := map[string]bool{}, firstRetry
+	look := time.NewTimer(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.wake:
+		case <-look.C:
+			there = nil
+		}
+		var err error
+		if there, err = w.reconcile(there); err == nil {
+			wait = firstRetry
+			look.Reset(lookEvery)
+		} else {
+			look.Reset(wait)
+			wait = min(2*wait, lastRetry)
+		}
+		w.say(said, err)
+	}
+}
+
+// reconcile writes and removes what differs, as much of it as can be, and returns what is there now.
+func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
+	w.mu.Lock()
+	endpoints, told := w.wanted, w.told
+	w.mu.Unlock()
+	if !told {
+		return nil, nil
+	}
+	wanted, err := files(endpoints)
+	if err == nil && there == nil {
+		there, err = w.dir.read()
+	}
+	if err != nil {
+		w.note(there, 0, err)
+		return nil, err
+	}
+	var errs []error
+	writes := uint64(0)
+	write, remove := difference(wanted, there)
+	for _, name := range write { // first: a plugin may be waiting for them
+		if err := w.dir.write(name, wanted[name]); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		there[name] = wanted[name]
+		writes++
+	}
+	for _, name := range remove {
+		if err := w.dir.remove(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(there, name)
+	}
+	err = errors.Join(errs...)
+	w.note(there, writes, err)
+	if err != nil {
+		return nil, err // the directory itself may be gone: read again
+	}
+	return there, nil
+}
+
+func (w *Writer) note(there map[string]string, writes uint64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status.Files, w.status.Error = len(there), ""
+	w.status.Writes += writes
+	if err != nil {
+		w.status.Error = err.Error()
+	}
+}
+
+// mostLines bounds how many failures of one attempt are logged: a full disk fails for every file.
+const mostLines = 5
+
+// say logs the failures that are not among those said, which it keeps up to date.
+func (w *Writer) say(said map[string]bool, err error) {
+	now := map[string]bool{}
+	lines := 0
+	for _, err := range list(err) {
+		text := err.Error()
+		now[text] = true
+		if !said[text] && lines < mostLines {
+			w.log.Error("endpoint status files are not up to date, CNI plugins may wait for them; will try again", "err", text)
+			lines++
+		}
+	}
+	if len(now) == 0 && len(said) > 0 {
+		w.log.Info("endpoint status files are up to date again")
+	}
+	clear(said)
+	for text := range now {
+		said[text] = true
+	}
+}
+
+// list takes joined errors apart.
+func list(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
