@@ -109,17 +109,11 @@ func (l *Links) ensurePinned(opened link.Link, name string) (bool, error) {
 			return false, nil
 		}
 	}
-	// A second handle: the first may believe that it is pinned.
-	info, err := opened.Info()
-	if err != nil {
+	// The link may believe that it is pinned still, where no file is any more.
+	if err := opened.Unpin(); err != nil {
 		return false, fmt.Errorf("pin link %s: %w", path, err)
 	}
-	handle, err := link.NewFromID(info.ID)
-	if err != nil {
-		return false, fmt.Errorf("pin link %s: %w", path, err)
-	}
-	defer handle.Close()
-	if err := handle.Pin(path); err != nil {
+	if err := opened.Pin(path); err != nil {
 		return false, fmt.Errorf("pin link %s: %w", path, err)
 	}
 	return true, nil

@@ -3,8 +3,10 @@ package bpfmaps
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
 )
@@ -76,17 +78,42 @@ func fill[V any](inner *ebpf.Map, values []V) error {
 	return err
 }
 
-// openInner opens the inner array of a slot. ebpf.ErrKeyNotExist: there is none.
-func openInner(outer *ebpf.Map, p part, slot uint32) (*ebpf.Map, error) {
+// errUnpinned says that an array is in use whose pin is missing or is of another, and that we may not open it by its id.
+var errUnpinned = errors.New("it is not pinned, and opening maps by id needs CAP_SYS_ADMIN")
+
+// openInner opens the inner array of a slot by its pin in dir; by its id, which takes a capability that nothing else
+// here does, only if that is not its pin. ebpf.ErrKeyNotExist: there is none. errUnpinned: out of reach.
+func openInner(dir string, outer *ebpf.Map, p part, slot uint32) (*ebpf.Map, error) {
 	var id uint32
 	if err := outer.Lookup(&slot, &id); err != nil {
 		return nil, fmt.Errorf("read map %s key %d: %w", partNames[p], slot, err)
 	}
+	if inner := openPin(filepath.Join(slotDir(dir, slot), partNames[p]), ebpf.MapID(id)); inner != nil {
+		return inner, nil
+	}
 	inner, err := ebpf.NewMapFromID(ebpf.MapID(id))
+	if errors.Is(err, unix.EPERM) {
+		err = errUnpinned
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open what map %s key %d refers to: %w", partNames[p], slot, err)
 	}
 	return inner, nil
+}
+
+// openPin opens a pinned map if it is the one with this id, and else returns nil.
+func openPin(path string, id ebpf.MapID) *ebpf.Map {
+	inner, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return nil
+	}
+	if info, err := inner.Info(); err == nil {
+		if is, ok := info.ID(); ok && is == id {
+			return inner
+		}
+	}
+	inner.Close()
+	return nil
 }
 
 // newInner creates an inner array that nothing refers to yet.

@@ -26,7 +26,7 @@ func (s *Slots) PatchRow(slot, class uint32, row uint16) error {
 	rows := s.rows[slot]
 	if rows == nil {
 		var err error
-		if rows, err = openInner(s.outer[partRows], partRows, slot); err != nil {
+		if rows, err = openInner(s.dir, s.outer[partRows], partRows, slot); err != nil {
 			return err
 		}
 		s.rows[slot] = rows
@@ -90,7 +90,7 @@ func (m *Maps) ReadSlot(slot uint32) (SlotContent, error) {
 }
 
 func readPart[V any](m *Maps, p part, slot uint32) ([]V, error) {
-	inner, err := openInner(m.maps[partNames[p]], p, slot)
+	inner, err := openInner(m.dir, m.maps[partNames[p]], p, slot)
 	if err != nil {
 		return nil, err
 	}

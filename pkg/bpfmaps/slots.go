@@ -78,7 +78,7 @@ func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
 }
 
 // adopt finds the inner arrays of all slots that have been used. A slot without a shape never was, or its agent died
-// while filling it; arrays it may have are replaced when it is used.
+// while filling it; arrays it may have are replaced when it is used, as are those out of reach.
 func (s *Slots) adopt() error {
 	for slot := uint32(len(s.places)) - 1; slot > 0; slot-- {
 		at := &s.places[slot]
@@ -88,8 +88,8 @@ func (s *Slots) adopt() error {
 		}
 		s.touched = append(s.touched, slot)
 		for p := range parts {
-			inner, err := openInner(s.outer[p], p, slot)
-			if errors.Is(err, ebpf.ErrKeyNotExist) {
+			inner, err := openInner(s.dir, s.outer[p], p, slot)
+			if errors.Is(err, ebpf.ErrKeyNotExist) || errors.Is(err, errUnpinned) {
 				continue
 			}
 			if err != nil {
@@ -160,7 +160,7 @@ func (s *Slots) write(p part, content int, slot uint32, c *SlotContent, created 
 	var inner *ebpf.Map
 	var err error
 	if fits {
-		inner, err = openInner(s.outer[p], p, slot)
+		inner, err = openInner(s.dir, s.outer[p], p, slot)
 	} else {
 		inner, err = s.newInner(p, headroom(need))
 	}
