@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -16,8 +17,9 @@ import (
 
 // BPF enforces with BPF programs on the endpoints' interfaces.
 type BPF struct {
-	config Config
-	log    *slog.Logger
+	config   Config
+	log      *slog.Logger
+	observer Observer
 
 	maps       *bpfmaps.Maps
 	slots      *bpfmaps.Slots
@@ -45,6 +47,7 @@ type BPF struct {
 	guarded bool
 	resync  bool
 	sweeps  int
+	repairs uint64          // of what somebody else had changed, so far
 	retired map[uint32]bool // classes that were dropped and whose sets are still in class_sets
 	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
 }
@@ -109,9 +112,13 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 func (d *BPF) carryOut() error {
 	err := d.carryOn()
 	for err == nil && len(d.waiting) > 0 {
+		started := time.Now()
 		d.plan, d.step = d.compiler.Update(d.waiting[0]), 0
 		d.waiting = d.waiting[1:]
+		compiled := time.Now()
+		d.observer.Compiled(compiled.Sub(started))
 		err = d.carryOn()
+		d.observer.Published(time.Since(compiled))
 	}
 	if err != nil && slices.ContainsFunc(d.waiting, func(ch model.Changes) bool { return len(ch.Endpoints)+len(ch.Sets) > 0 }) {
 		err = fmt.Errorf("%w: %w", ErrStuck, err)

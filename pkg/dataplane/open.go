@@ -26,7 +26,7 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 		return nil, err
 	}
 	d := &BPF{
-		config: c, log: log, host: host, maps: m,
+		config: c, log: log, host: host, maps: m, observer: unobserved{},
 	}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)

@@ -23,6 +23,7 @@ func (d *BPF) reread() error {
 	}
 	if repairs > 0 {
 		d.log.Warn("maps had been changed by somebody else, repaired", "entries", repairs)
+		d.repairs += uint64(repairs)
 	}
 	errs = append(errs, d.endpoints.Reload())
 	d.tellAltered()
@@ -46,6 +47,7 @@ func (d *BPF) tellAltered() {
 		want, ok := d.entry(ep, ep.ifindex)
 		if got, there := d.endpoints.Get(ep.ifindex); ok && (!there || got != want) {
 			d.log.Warn("an endpoint had been changed by somebody else, repaired", "iface", ep.policy.Iface)
+			d.repairs++
 		}
 	}
 }
@@ -64,6 +66,7 @@ func (d *BPF) repairSlots() error {
 			continue
 		}
 		d.log.Warn("a published policy had been changed by somebody else, published anew", "slot", old)
+		d.repairs++
 		if err := d.republish(table, old); err != nil {
 			errs = append(errs, err)
 		}

@@ -1,0 +1,182 @@
+package dataplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// countEvery is how often the hashes that programs fill are walked to know how full they are.
+const countEvery = 30 * time.Second
+
+// Counters reads what the programs write: drops, events, flows. It is not the loop's: it may be used beside Apply, by any
+// number of goroutines, until the dataplane is closed.
+type Counters struct {
+	maps *bpfmaps.Maps
+	now  func() time.Time
+
+	mu      sync.Mutex // guards all below
+	drops   map[bpf.DropKey]bpf.Counter
+	totals  map[dropKind]bpf.Counter
+	refused map[uint32]uint64
+	total   uint64
+	filled  map[string]bpfmaps.MapUse
+	counted time.Time
+}
+
+// dropKind is what drops are summed by.
+type dropKind struct {
+	reason uint16
+	toPod  uint16
+}
+
+// Counters returns a reader of what d's programs write.
+func (d *BPF) Counters() *Counters { return newCounters(d.maps, time.Now) }
+
+func newCounters(m *bpfmaps.Maps, now func() time.Time) *Counters {
+	return &Counters{maps: m, now: now, drops: map[bpf.DropKey]bpf.Counter{}, totals: map[dropKind]bpf.Counter{},
+		refused: map[uint32]uint64{}}
+}
+
+// DropCount is what was dropped for one reason in one direction.
+type DropCount struct {
+	Reason         string // as bpf.Label has it
+	Direction      model.Direction
+	Packets, Bytes uint64
+}
+
+// InterfaceDrops is what was dropped at one interface in one direction since it is there.
+type InterfaceDrops struct {
+	Ifindex        uint32
+	Direction      model.Direction
+	Packets, Bytes uint64
+}
+
+// KernelCounts are what the programs count, at one moment.
+type KernelCounts struct {
+	Drops        []DropCount      // every reason and direction, those of 0 packets too; they never fall
+	ByInterface  []InterfaceDrops // by ifindex; those of 0 packets are left out
+	Events       bpfmaps.EventCounts
+	Expired      [2]uint64 // flows removed by sweeps: open, half
+	FlowsRefused uint64    // flows beyond their endpoint's share that may be forgotten while they live; never falls
+	Maps         []MapUse  // of those that the programs fill, by name; at most 30 s old
+}
+
+// Read reads. What cannot be read is as it was the last time, and in the error. The maps are walked for at most as long
+// as ctx allows.
+func (c *Counters) Read(ctx context.Context) (KernelCounts, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var k KernelCounts
+	dropsErr := c.readDrops()
+	refusedErr := c.readRefused()
+	open, half, sweptErr := c.maps.Swept()
+	events, eventsErr := c.maps.EventCounts()
+	filledErr := c.readFilled(ctx)
+
+	k.Drops, k.ByInterface = c.dropCounts(), c.byInterface()
+	k.Events, k.FlowsRefused = events, c.total
+	k.Expired = [2]uint64{open.Expired, half.Expired}
+	for name, use := range c.filled {
+		k.Maps = append(k.Maps, MapUse{name, uint64(use.Entries), uint64(use.Max)})
+	}
+	k.Maps = append(k.Maps, MapUse{bpf.MargayMapDrops, uint64(len(c.drops)), uint64(c.maps.MaxEntries(bpf.MargayMapDrops))})
+	slices.SortFunc(k.Maps, func(a, b MapUse) int { return cmp.Compare(a.Name, b.Name) })
+	return k, errors.Join(dropsErr, refusedErr, sweptErr, eventsErr, filledErr)
+}
+
+func (c *Counters) readFilled(ctx context.Context) error {
+	if c.filled != nil && c.now().Sub(c.counted) < countEvery {
+		return nil
+	}
+	filled, err := c.maps.Filled(ctx)
+	if c.filled == nil {
+		c.filled = map[string]bpfmaps.MapUse{}
+	}
+	maps.Copy(c.filled, filled)
+	// One that took too long is not tried again at once either.
+	c.counted = c.now()
+	return err
+}
+
+// readDrops adds what is new to the totals: an interface's counts go with it, and its number may come again.
+func (c *Counters) readDrops() error {
+	drops, err := c.maps.Drops()
+	if err != nil {
+		return err
+	}
+	for key, now := range drops {
+		before := c.drops[key]
+		if now.Packets < before.Packets {
+			before = bpf.Counter{}
+		}
+		kind := dropKind{key.Reason, key.ToPod}
+		t := c.totals[kind]
+		t.Packets += now.Packets - before.Packets
+		t.Bytes += now.Bytes - min(before.Bytes, now.Bytes)
+		c.totals[kind] = t
+	}
+	c.drops = drops
+	return nil
+}
+
+func (c *Counters) readRefused() error {
+	counts, err := c.maps.OpenFlows()
+	if err != nil {
+		return err
+	}
+	refused := make(map[uint32]uint64, len(counts))
+	for ifindex, now := range counts {
+		before := c.refused[ifindex]
+		if now.Refused < before {
+			before = 0
+		}
+		c.total += now.Refused - before
+		refused[ifindex] = now.Refused
+	}
+	c.refused = refused
+	return nil
+}
+
+func (c *Counters) dropCounts() []DropCount {
+	var list []DropCount
+	for reason := 1; reason < bpf.Reasons(); reason++ { // 0 is no reason
+		for toPod, direction := range []model.Direction{model.Egress, model.Ingress} {
+			t := c.totals[dropKind{uint16(reason), uint16(toPod)}]
+			list = append(list, DropCount{bpf.Label(bpf.DropReason(reason)), direction, t.Packets, t.Bytes})
+		}
+	}
+	return list
+}
+
+func (c *Counters) byInterface() []InterfaceDrops {
+	type at struct {
+		ifindex uint32
+		toPod   uint16
+	}
+	sums := map[at]bpf.Counter{}
+	for key, n := range c.drops {
+		sum := sums[at{key.Ifindex, key.ToPod}]
+		sums[at{key.Ifindex, key.ToPod}] = bpf.Counter{Packets: sum.Packets + n.Packets, Bytes: sum.Bytes + n.Bytes}
+	}
+	list := make([]InterfaceDrops, 0, len(sums))
+	for key, n := range sums {
+		direction := model.Egress
+		if key.toPod != 0 {
+			direction = model.Ingress
+		}
+		list = append(list, InterfaceDrops{key.ifindex, direction, n.Packets, n.Bytes})
+	}
+	slices.SortFunc(list, func(a, b InterfaceDrops) int {
+		return cmp.Or(cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.Direction, b.Direction))
+	})
+	return list
+}

@@ -1,0 +1,79 @@
+// Package metrics counts what the agent does, for Prometheus. What happens is pushed by the methods of Metrics; how much
+// there is of something is asked for when somebody scrapes. docs/metrics.md describes every metric to users.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// readWithin is how long a scrape waits for the agent's loop, which may be busy with a large change. After that it gets
+// the numbers of the scrape before.
+const readWithin = 500 * time.Millisecond
+
+// countWithin is how long a scrape counts what is in kernel maps.
+const countWithin = 2 * time.Second
+
+// Counters reads what the programs in the kernel count. *dataplane.Counters is one.
+type Counters interface {
+	Read(context.Context) (dataplane.KernelCounts, error)
+}
+
+// Options are what the metrics come from.
+type Options struct {
+	// Read returns how it stands now. It is called for every scrape, by one goroutine at a time, and gives up with an
+	// error when its context ends.
+	Read     func(context.Context) (Snapshot, error)
+	Counters Counters // nil: nothing in the kernel counts
+	Log      *slog.Logger
+
+	Version, Dataplane, Node string // of build information
+	Started                  time.Time
+
+	// EndpointDrops adds dropped packets by endpoint and direction: two series for each local endpoint that dropped
+	// something, 1,000 endpoints at most. Snapshot.Dataplane.Interfaces is needed for it.
+	EndpointDrops bool
+}
+
+// Metrics are the metrics of one agent, in a registry of their own. Safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+	log      *slog.Logger
+	pushed
+}
+
+// New returns metrics that are all zero. Nothing is read before the first scrape.
+func New(o Options) (*Metrics, error) {
+	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, pushed: newPushed()}
+	errs := []error{
+		m.registry.Register(collectors.NewGoCollector()),
+		m.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+		m.registry.Register(newScrape(o)),
+	}
+	for _, c := range m.pushed.all() {
+		errs = append(errs, m.registry.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// Handler answers scrapes. A few at a time, so that nobody keeps the agent busy by asking.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 3,
+		EnableOpenMetrics:   true,
+	})
+}
+
+// Routes adds /metrics to mux.
+func (m *Metrics) Routes(mux *http.ServeMux) { mux.Handle("GET /metrics", m.Handler()) }

@@ -1,0 +1,26 @@
+package metrics
+
+import (
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Snapshot is how the agent stands at one moment. Graph and Dataplane must be taken by the loop, between two batches;
+// the rest need not be.
+type Snapshot struct {
+	InSync bool // the first full snapshot has been enforced
+	Ready  bool // in sync, and the last attempt to enforce succeeded
+
+	Graph      Graph
+	Dataplane  dataplane.Stats
+	Kinds      []syncer.KindStatus
+	Problems   []validate.Problem // of the source
+	Components []health.State
+}
+
+// Graph is what calc.Graph.Sizes says.
+type Graph struct {
+	RemoteEndpoints, Policies, Profiles, Services, Sets, Members int
+}
