@@ -1,0 +1,141 @@
+package events
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Item is a problem that the owner of its object is to be told of.
+type Item struct {
+	Problem validate.Problem // Ref names an object of the cluster; problems that are mere Warnings are not told
+	// Local: this node cannot enforce the object (a pod of its own), which only this node knows. Otherwise every node
+	// has the same problem with the object, and one of them tells.
+	Local bool
+	// Version changes whenever the object does, such as its resourceVersion; it is then told again. Empty: not known.
+	Version string
+}
+
+// Reasons of events.
+const (
+	ReasonPolicyRejected = "PolicyRejected" // a policy that is not used
+	ReasonObjectRejected = "ObjectRejected" // another object that is not used
+	ReasonRulesLeftOut   = "RulesLeftOut"   // a policy that is used without some of its rules
+	ReasonNotEnforced    = "NotEnforced"    // a pod whose policy its node cannot enforce
+)
+
+// maxSubjects bounds how many objects are remembered, those whose problems are over included.
+const maxSubjects = 1000
+
+// maxNote is the longest note the API server takes, in bytes.
+const maxNote = 1024
+
+// subject is whom an event is about and whose problem it is. An object has at most one event under way for each.
+type subject struct {
+	kind, namespace, name string
+	local                 bool
+}
+
+func (s subject) compare(o subject) int {
+	here := 0
+	if s.local != o.local {
+		here = 1
+		if o.local {
+			here = -1
+		}
+	}
+	return cmp.Or(cmp.Compare(s.kind, o.kind), cmp.Compare(s.namespace, o.namespace), cmp.Compare(s.name, o.name), here)
+}
+
+// String is "NetworkPolicy shop/db".
+func (s subject) String() string {
+	if s.namespace == "" {
+		return s.kind + " " + s.name
+	}
+	return s.kind + " " + s.namespace + "/" + s.name
+}
+
+// message is what is to be told of one subject. Comparable: an equal one needs not be told again.
+type message struct {
+	reason, action, note, version string
+}
+
+// messages makes one message for each object, of all of its problems. leftOut is the number of objects beyond
+// maxSubjects.
+func messages(items []Item) (all map[subject]message, leftOut int) {
+	bySubject := map[subject][]Item{}
+	for _, it := range items {
+		ref := it.Problem.Ref
+		if it.Problem.Severity < validate.RulesLeftOut || ref.Kind == "" || ref.Name == "" {
+			continue
+		}
+		s := subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}
+		bySubject[s] = append(bySubject[s], it)
+	}
+	subjects := slices.SortedFunc(maps.Keys(bySubject), subject.compare)
+	leftOut = max(0, len(subjects)-maxSubjects)
+	subjects = subjects[:len(subjects)-leftOut]
+	all = make(map[subject]message, len(subjects))
+	for _, s := range subjects {
+		all[s] = messageOf(s, bySubject[s])
+	}
+	return all, leftOut
+}
+
+func messageOf(s subject, items []Item) message {
+	worst, version := validate.Severity(0), ""
+	problems := map[string]bool{}
+	for _, it := range items {
+		worst, version = max(worst, it.Problem.Severity), max(version, it.Version)
+		text := it.Problem.Reason
+		if it.Problem.Field != "" {
+			text = it.Problem.Field + ": " + text
+		}
+		problems[text] = true
+	}
+	m := message{action: "Validate", version: version}
+	var begin string
+	switch {
+	case s.local:
+		m.reason, m.action, begin = ReasonNotEnforced, "Enforce", "policy is not fully enforced: "
+	case worst < validate.Rejected:
+		m.reason, begin = ReasonRulesLeftOut, "used without the rules that cannot be read: "
+	case strings.HasSuffix(kindName(s.kind), "NetworkPolicy"):
+		m.reason, begin = ReasonPolicyRejected, "not used, an earlier valid version stays in force: "
+	default:
+		m.reason, begin = ReasonObjectRejected, "not used, an earlier valid version stays in force: "
+	}
+	m.note = note(begin, slices.Sorted(maps.Keys(problems)))
+	return m
+}
+
+// note joins as many problems as there is room for.
+func note(begin string, problems []string) string {
+	text := begin + clip(problems[0], maxNote-len(begin)-len("; and 1000000 more"))
+	for i, p := range problems[1:] {
+		more := fmt.Sprintf("; and %d more", len(problems)-1-i)
+		longer := text + "; " + p
+		if len(longer)+len("; and 1000000 more") > maxNote {
+			return text + more
+		}
+		text = longer
+	}
+	return text
+}
+
+// clip cuts a text that is longer than limit bytes, not within a character.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	limit -= len("...")
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "..."
+}

@@ -1,0 +1,123 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+)
+
+const (
+	controller  = "margay" // who reports, as kubectl shows it
+	maxInstance = 128
+	maxName     = 253
+)
+
+// result is what became of a message. With no error and not told there was nobody to tell: the object is gone, or about
+// to go.
+type result struct {
+	told     bool  // the event is there, written now or earlier, by this agent or another
+	identity error // why the object's UID is not known; if it is forbidden the event is written without
+	event    error // why the event could not be written
+}
+
+// sender writes events.
+type sender struct {
+	client   kubernetes.Interface
+	metadata metadata.Interface
+	node     string
+}
+
+// send writes the event of a message.
+func (s *sender) send(ctx context.Context, about subject, m message, now time.Time) result {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, known := resourceOf(about.kind)
+	if !known {
+		return result{identity: fmt.Errorf("write an event on %s: the API resource of the kind is not known to the agent", about)}
+	}
+	o, err := s.identify(ctx, r, about)
+	if apierrors.IsNotFound(err) {
+		return result{}
+	}
+	res := result{identity: err}
+	if err != nil && !apierrors.IsForbidden(err) {
+		return res
+	}
+	event := s.event(r, about, o, m, now)
+	_, err = s.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		res.told = true
+	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	default:
+		res.event = fmt.Errorf("write an event on %s: %w", about, err)
+	}
+	return res
+}
+
+// object is what an event says of its object besides its name. Empty: not known.
+type object struct {
+	uid        types.UID
+	generation int64
+}
+
+func (s *sender) identify(ctx context.Context, r resource, about subject) (object, error) {
+	var found *metav1.PartialObjectMetadata
+	var err error
+	if getter := s.metadata.Resource(r.GroupVersionResource); r.namespaced {
+		found, err = getter.Namespace(about.namespace).Get(ctx, about.name, metav1.GetOptions{})
+	} else {
+		found, err = getter.Get(ctx, about.name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return object{}, fmt.Errorf("ask for the UID of %s, for an event on it: %w", about, err)
+	}
+	return object{uid: found.UID, generation: found.Generation}, nil
+}
+
+// event is written beside its object. Its name follows from what it says, so that whoever says it again, this agent after
+// a restart or another one, adds nothing.
+func (s *sender) event(r resource, about subject, o object, m message, now time.Time) *eventsv1.Event {
+	namespace := about.namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Name: eventName(about, o, m), Namespace: namespace},
+		EventTime:           metav1.MicroTime{Time: now},
+		ReportingController: controller,
+		ReportingInstance:   clip(s.node, maxInstance),
+		Type:                corev1.EventTypeWarning,
+		Reason:              m.reason,
+		Action:              m.action,
+		Note:                m.note,
+		Regarding: corev1.ObjectReference{
+			APIVersion: r.GroupVersion().String(), Kind: r.kind,
+			Namespace: about.namespace, Name: about.name, UID: o.uid,
+		},
+	}
+}
+
+// eventName is a DNS subdomain that begins as the object's name does.
+func eventName(about subject, o object, m message) string {
+	sum := sha256.New()
+	for _, part := range []string{about.kind, about.namespace, about.name, string(o.uid), strconv.FormatInt(o.generation, 10),
+		m.reason, m.note, m.version} {
+		fmt.Fprintf(sum, "%d %s\n", len(part), part)
+	}
+	hash := "." + hex.EncodeToString(sum.Sum(nil))[:16]
+	name := about.name[:min(len(about.name), maxName-len(hash))]
+	return strings.TrimRight(name, ".-") + hash
+}
