@@ -1,0 +1,118 @@
+// Package config is the agent's configuration in layers: one table of settings, where their values come from, and
+// which of several counts. It is pure: it is given the text of a file, the environment, the flags and the datastore's
+// objects, and says what is in force, where each value comes from and what a change takes.
+//
+// From low to high the layers are: built in; FelixConfiguration "default", one that selects this node, "node." and this
+// node's name; file; environment; flag.
+package config
+
+import (
+	"strconv"
+	"time"
+)
+
+// Config is every setting's value. It is immutable: the map in it belongs to whoever made the Config.
+type Config struct {
+	ConfigFile string
+	Node       string // never empty once evaluated, unless the host's name is
+	Datastore  string // directory or kubernetes
+	Dir        string // of manifests
+	Kubeconfig string // empty: the cluster this process runs in
+
+	Instance  string // empty: the only agent of this machine
+	BPFFS     string
+	Socket    string // empty: the usual one of the instance
+	Dataplane string // auto or bpf
+	LogLevel  string // debug, info, warn or error
+
+	HealthAddress     string // host:port; empty: off
+	MetricsAddress    string // host:port; empty: off
+	PProf             bool
+	EndpointStatusDir string // empty: off
+	Events            bool
+
+	InterfacePrefix string            // 1 to 8 bytes
+	MarkMask        uint32            // at least three bits, none of kube-proxy's
+	MapSizes        map[string]uint32 // entries by name of the map; never nil
+
+	KeepExisting  bool   // existing-connections: keep
+	DropToHost    bool   // default-endpoint-to-host-action: Drop
+	AllowEncap    bool   // allow-encap-from-workloads
+	VXLANPort     uint16 // 0: UDP from pods is never taken for VXLAN
+	StrictMidFlow bool   // mid-flow: strict
+	NoShortcut    bool
+	Interpret     bool
+	EventRate     uint32 // per second and CPU
+	FlowQuota     uint32 // 0: no limit
+	Timeouts      Timeouts
+	ResyncEvery   time.Duration // more than zero
+}
+
+// Timeouts of flows by protocol and state; each at least a second.
+type Timeouts struct {
+	TCPSyn, TCPEstablished, TCPFin, UDP, ICMP, Other time.Duration
+}
+
+// Defaults are the values that are built in. Node is empty: it is the host's name.
+func Defaults() Config {
+	return Config{
+		ConfigFile:      "/etc/margay/margay.yaml",
+		Datastore:       "directory",
+		BPFFS:           "/sys/fs/bpf",
+		Dataplane:       "auto",
+		LogLevel:        "info",
+		HealthAddress:   "127.0.0.1:9098",
+		MetricsAddress:  "127.0.0.1:9097",
+		Events:          true,
+		InterfacePrefix: "cali",
+		MarkMask:        0x00070000, // no bit of kube-proxy's
+		MapSizes:        map[string]uint32{},
+		VXLANPort:       4789,
+		EventRate:       1000,
+		FlowQuota:       1 << 18,
+		Timeouts: Timeouts{
+			TCPSyn:         20 * time.Second,
+			TCPEstablished: time.Hour,
+			TCPFin:         30 * time.Second,
+			UDP:            60 * time.Second,
+			ICMP:           5 * time.Second,
+			Other:          10 * time.Minute,
+		},
+		ResyncEvery: 90 * time.Second,
+	}
+}
+
+// Marks are the three bits of MarkMask that are used, the lowest first.
+func (c Config) Marks() (seen, judge, own uint32) {
+	bits, _ := lowestBits(c.MarkMask)
+	return bits[0], bits[1], bits[2]
+}
+
+// Effect is what it takes for a changed value to be in force. Later ones include the earlier ones.
+type Effect uint8
+
+const (
+	// Unchanged: nothing has to be done.
+	Unchanged Effect = iota
+	// Live: whoever uses the value is told.
+	Live
+	// Reopen: the dataplane is reopened with the new values; what is enforced stays so.
+	Reopen
+	// Restart: everything is started anew within the process; what is enforced stays so.
+	Restart
+)
+
+// String returns "unchanged", "live", "reopen" or "restart".
+func (e Effect) String() string {
+	switch e {
+	case Unchanged:
+		return "unchanged"
+	case Live:
+		return "live"
+	case Reopen:
+		return "reopen"
+	case Restart:
+		return "restart"
+	}
+	return "effect " + strconv.Itoa(int(e))
+}

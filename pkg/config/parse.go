@@ -1,0 +1,170 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// oneWord returns the word that text is, whatever its case.
+func oneWord(text string, words ...string) (string, error) {
+	for _, w := range words {
+		if strings.EqualFold(text, w) {
+			return w, nil
+		}
+	}
+	last := len(words) - 1
+	return "", fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
+}
+
+func parseBool(text string) (bool, error) {
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, errors.New("want true or false")
+	}
+	return v, nil
+}
+
+func parseDuration(text string, least time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("want a duration such as 90s, 10m or 1h")
+	}
+	if d < least {
+		return 0, fmt.Errorf("want a duration of at least %s", printDuration(least))
+	}
+	return d, nil
+}
+
+// printDuration leaves out the zeros at the end: 1h, not 1h0m0s.
+func printDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func parseCount(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, errors.New("want a number from 0 to 4294967295")
+	}
+	return uint32(n), nil
+}
+
+func printCount(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+func parsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, errors.New("want a port, 0 to 65535")
+	}
+	return uint16(n), nil
+}
+
+// maxPrefix is the room the programs have for it.
+const maxPrefix = 8
+
+func parsePrefix(text string) (string, error) {
+	if text == "" || len(text) > maxPrefix {
+		return "", fmt.Errorf("want 1 to %d characters", maxPrefix)
+	}
+	return text, nil
+}
+
+// kubeProxyMarks are the bits kube-proxy sets.
+const kubeProxyMarks = 0xc000
+
+func parseMarkMask(text string) (uint32, error) {
+	mask, err := strconv.ParseUint(text, 0, 32)
+	if err != nil {
+		return 0, errors.New("want a number such as 0x00070000")
+	}
+	if mask&kubeProxyMarks != 0 {
+		return 0, errors.New("0x4000 and 0x8000 are kube-proxy's")
+	}
+	if _, n := lowestBits(uint32(mask)); n < 3 {
+		return 0, errors.New("three bits are needed")
+	}
+	return uint32(mask), nil
+}
+
+func printMarkMask(mask uint32) string { return fmt.Sprintf("%#08x", mask) }
+
+// lowestBits are the three lowest bits of mask, and how many of them there are.
+func lowestBits(mask uint32) (bits [3]uint32, n int) {
+	for ; mask != 0 && n < len(bits); n++ {
+		bits[n] = mask & -mask
+		mask &= mask - 1
+	}
+	return bits, n
+}
+
+// parseMapSizes reads NAME=ENTRIES joined by commas.
+func parseMapSizes(text string) (map[string]uint32, error) {
+	sizes := map[string]uint32{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		name, size, _ := strings.Cut(part, "=")
+		n, err := strconv.ParseUint(size, 10, 32)
+		if err != nil || n == 0 || name == "" {
+			return nil, errors.New("want NAME=ENTRIES, as in ct4_open=1000000")
+		}
+		sizes[name] = uint32(n)
+	}
+	return sizes, nil
+}
+
+func printMapSizes(sizes map[string]uint32) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		parts = append(parts, name+"="+printCount(sizes[name]))
+	}
+	return strings.Join(parts, ",")
+}
+
+// off is how a value that may be empty is printed if it is, so that it can be given in every layer.
+const off = "off"
+
+func parseOff(text string) (string, error) {
+	if strings.EqualFold(text, off) {
+		return "", nil
+	}
+	return text, nil
+}
+
+func printOff(text string) string {
+	if text == "" {
+		return off
+	}
+	return text
+}
+
+func parseAddress(text string) (string, error) {
+	if text, _ = parseOff(text); text == "" {
+		return "", nil
+	}
+	wanted := errors.New("want HOST:PORT, as in 127.0.0.1:9098 or [::1]:9098, or off")
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return "", wanted
+	}
+	host, port := text[:i], text[i+1:]
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || strings.ContainsAny(host, " /") {
+		return "", wanted
+	}
+	if strings.Contains(host, ":") && !(strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")) {
+		return "", wanted
+	}
+	return text, nil
+}

@@ -1,0 +1,139 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// EnvironmentPrefix starts the environment variable of every setting: log-level is MARGAY_LOG_LEVEL.
+const EnvironmentPrefix = "MARGAY_"
+
+// Setting is one thing that an agent can be told.
+type Setting struct {
+	Name   string // as the flag has it: log-level
+	Usage  string // one line
+	Effect Effect // of a changed value
+	// Felix are the fields of a FelixConfiguration that it is taken from; nil: never from the datastore.
+	Felix []string
+	// Switch: true or false, and true if a flag has no value.
+	Switch bool
+	// Repeatable: a flag may be given several times, its values add up.
+	Repeatable bool
+	// NotInFile: only the environment and a flag set it.
+	NotInFile bool
+
+	read  func(c *Config, text string) error // its errors say what is wanted
+	print func(c *Config) string             // canonical: read of it changes nothing
+	felix func(f felixValues) (felixText, error)
+}
+
+// Settings are all of them in the order of their names. They are the caller's.
+func Settings() []Setting {
+	all := make([]Setting, 0, len(settings))
+	for _, s := range settings {
+		all = append(all, *s)
+	}
+	return all
+}
+
+// Environment is the name of the variable that sets it.
+func (s Setting) Environment() string {
+	return EnvironmentPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+// Default is the built-in value as text.
+func (s Setting) Default() string {
+	c := Defaults()
+	return s.print(&c)
+}
+
+// Print is the setting's value in c as text; what it prints can be given as a value.
+func (s Setting) Print(c Config) string { return s.print(&c) }
+
+// canonical is text as Print would have it.
+func (s *Setting) canonical(text string) (string, error) {
+	c := Defaults()
+	if err := s.read(&c, text); err != nil {
+		return "", err
+	}
+	return s.print(&c), nil
+}
+
+// settings is the table in the order of names.
+var settings = func() []*Setting {
+	all := slices.Concat(agentSettings, enforcementSettings)
+	slices.SortFunc(all, func(a, b *Setting) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}()
+
+// find returns nil for a name that no setting has.
+func find(name string) *Setting {
+	i, ok := slices.BinarySearchFunc(settings, name, func(s *Setting, name string) int { return strings.Compare(s.Name, name) })
+	if !ok {
+		return nil
+	}
+	return settings[i]
+}
+
+// from makes it one that the datastore can set.
+func (s *Setting) from(convert func(felixValues) (felixText, error), fields ...string) *Setting {
+	s.Felix, s.felix = fields, convert
+	return s
+}
+
+// newSetting is a setting of any type. at is where its value is.
+func newSetting[T any](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string, usage string) *Setting {
+	return &Setting{
+		Name: name, Usage: usage, Effect: e,
+		read: func(c *Config, text string) error {
+			v, err := parse(text)
+			if err == nil {
+				*at(c) = v
+			}
+			return err
+		},
+		print: func(c *Config) string { return print(*at(c)) },
+	}
+}
+
+func itself(text string) string { return text }
+
+// textSetting takes any text.
+func textSetting(name string, e Effect, at func(*Config) *string, usage string) *Setting {
+	return newSetting(name, e, at, func(text string) (string, error) { return text, nil }, itself, usage)
+}
+
+// oneOf takes one of a few words, in any case.
+func oneOf(name string, e Effect, at func(*Config) *string, usage string, words ...string) *Setting {
+	parse := func(text string) (string, error) { return oneWord(text, words...) }
+	return newSetting(name, e, at, parse, itself, usage)
+}
+
+// either takes one of two words, in any case; the value is whether it is the second.
+func either(name string, e Effect, at func(*Config) *bool, usage, no, yes string) *Setting {
+	parse := func(text string) (bool, error) {
+		word, err := oneWord(text, no, yes)
+		return word == yes, err
+	}
+	return newSetting(name, e, at, parse, func(v bool) string {
+		if v {
+			return yes
+		}
+		return no
+	}, usage)
+}
+
+// toggle takes true or false.
+func toggle(name string, e Effect, at func(*Config) *bool, usage string) *Setting {
+	s := newSetting(name, e, at, parseBool, func(v bool) string { return fmt.Sprint(v) }, usage)
+	s.Switch = true
+	return s
+}
+
+// duration takes a duration of at least least.
+func duration(name string, e Effect, at func(*Config) *time.Duration, least time.Duration, usage string) *Setting {
+	parse := func(text string) (time.Duration, error) { return parseDuration(text, least) }
+	return newSetting(name, e, at, parse, printDuration, usage)
+}

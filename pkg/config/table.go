@@ -1,0 +1,104 @@
+package config
+
+import (
+	"strconv"
+	"time"
+)
+
+// agentSettings are what the agent is, where it reads and whom it answers.
+var agentSettings = []*Setting{
+	notInFile(textSetting("config-file", Restart, func(c *Config) *string { return &c.ConfigFile },
+		"file of settings, YAML; that the usual one is missing is no error")),
+	textSetting("node", Restart, func(c *Config) *string { return &c.Node },
+		"name of this node (default: the host name)"),
+	oneOf("datastore", Restart, func(c *Config) *string { return &c.Datastore },
+		"directory or kubernetes: where objects come from", "directory", "kubernetes"),
+	textSetting("dir", Restart, func(c *Config) *string { return &c.Dir },
+		"directory of manifests"),
+	textSetting("kubeconfig", Restart, func(c *Config) *string { return &c.Kubeconfig },
+		"file that says how to reach the API server (default: as a pod of the cluster)"),
+	textSetting("instance", Restart, func(c *Config) *string { return &c.Instance },
+		"name of the agent, if several run on this machine"),
+	textSetting("bpffs", Restart, func(c *Config) *string { return &c.BPFFS },
+		"where the BPF file system is, or is to be mounted"),
+	textSetting("socket", Restart, func(c *Config) *string { return &c.Socket },
+		"unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)"),
+	oneOf("dataplane", Restart, func(c *Config) *string { return &c.Dataplane },
+		"auto or bpf: what enforces policy", "auto", "bpf"),
+	oneOf("log-level", Live, func(c *Config) *string { return &c.LogLevel },
+		"debug, info, warn or error", "debug", "info", "warn", "error").
+		from(felixWord("logSeverityScreen", map[string]string{"trace": "debug", "debug": "debug", "info": "info",
+			"warning": "warn", "error": "error", "fatal": "error"}, "Trace, Debug, Info, Warning, Error or Fatal"), "logSeverityScreen"),
+	address("health-address", func(c *Config) *string { return &c.HealthAddress },
+		"where /livez and /readyz are served, HOST:PORT or off"),
+	address("metrics-address", func(c *Config) *string { return &c.MetricsAddress },
+		"where /metrics is served, HOST:PORT or off"),
+	toggle("pprof", Restart, func(c *Config) *bool { return &c.PProf },
+		"serve profiles of the agent at the health address, /debug/pprof"),
+	newSetting("endpoint-status-dir", Restart, func(c *Config) *string { return &c.EndpointStatusDir }, parseOff, printOff,
+		"directory of one file for each pod whose policy is enforced, for the CNI plugin, or off").
+		from(felixStatusDir, "endpointStatusPathPrefix"),
+	toggle("events", Restart, func(c *Config) *bool { return &c.Events },
+		"tell owners of objects that are rejected by a Kubernetes Event (with datastore kubernetes)"),
+	duration("resync-every", Live, func(c *Config) *time.Duration { return &c.ResyncEvery }, time.Millisecond,
+		"how often what is in the kernel is compared with what should be, and repaired"),
+}
+
+// enforcementSettings are what is enforced and how.
+var enforcementSettings = []*Setting{
+	newSetting("interface-prefix", Restart, func(c *Config) *string { return &c.InterfacePrefix }, parsePrefix, itself,
+		"what names of workload interfaces begin with").from(felixPrefix, "interfacePrefix"),
+	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, parseMarkMask, printMarkMask,
+		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000"),
+	repeatable(newSetting("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
+		"NAME=ENTRIES for a map of its own size, as in ct4_open=1000000 (repeatable, or joined by commas)")),
+	either("existing-connections", Reopen, func(c *Config) *bool { return &c.KeepExisting },
+		"revoke or keep: what becomes of live flows that a new policy denies", "revoke", "keep"),
+	either("default-endpoint-to-host-action", Reopen, func(c *Config) *bool { return &c.DropToHost },
+		"Accept or Drop: what becomes of pod-to-node traffic that egress policy allows", "Accept", "Drop").
+		from(felixWord("defaultEndpointToHostAction", map[string]string{"drop": "Drop", "accept": "Accept", "return": "Accept"},
+			"Drop, Return or Accept"), "defaultEndpointToHostAction"),
+	toggle("allow-encap-from-workloads", Reopen, func(c *Config) *bool { return &c.AllowEncap },
+		"judge IP-in-IP and VXLAN from pods as other traffic instead of dropping them").
+		from(felixEncap, fieldVXLANAllowed, fieldIPIPAllowed),
+	newSetting("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort,
+		func(p uint16) string { return strconv.Itoa(int(p)) },
+		"UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
+	either("mid-flow", Reopen, func(c *Config) *bool { return &c.StrictMidFlow },
+		"judge or strict: TCP packets of unknown connections are judged by policy, or dropped", "judge", "strict"),
+	toggle("no-shortcut", Reopen, func(c *Config) *bool { return &c.NoShortcut },
+		"send traffic between pods of this node through the host's stack"),
+	toggle("interpret", Reopen, func(c *Config) *bool { return &c.Interpret },
+		"walk rules in the kernel instead of using decision tables (slow; for comparison)"),
+	newSetting("event-rate", Reopen, func(c *Config) *uint32 { return &c.EventRate }, parseCount, printCount,
+		"verdict events per second and CPU"),
+	newSetting("flow-quota", Reopen, func(c *Config) *uint32 { return &c.FlowQuota }, parseCount, printCount,
+		"most open flows of one pod that are kept for their whole life; 0: no limit"),
+	timeout("tcp-syn", func(t *Timeouts) *time.Duration { return &t.TCPSyn }, "TCP handshake", "tcpSynSent"),
+	timeout("tcp-established", func(t *Timeouts) *time.Duration { return &t.TCPEstablished }, "established TCP", "tcpEstablished"),
+	timeout("tcp-fin", func(t *Timeouts) *time.Duration { return &t.TCPFin }, "closing or reset TCP", "tcpFinsSeen"),
+	timeout("udp", func(t *Timeouts) *time.Duration { return &t.UDP }, "UDP", "udpTimeout"),
+	timeout("icmp", func(t *Timeouts) *time.Duration { return &t.ICMP }, "ICMP", "icmpTimeout"),
+	timeout("other", func(t *Timeouts) *time.Duration { return &t.Other }, "other protocols", "genericTimeout"),
+}
+
+// timeout is the timeout of flows in one state; key is that state's in bpfConntrackTimeouts.
+func timeout(name string, at func(*Timeouts) *time.Duration, of, key string) *Setting {
+	return duration("timeout-"+name, Reopen, func(c *Config) *time.Duration { return at(&c.Timeouts) }, time.Second,
+		"flow timeout: "+of).from(felixTimeout(key), fieldTimeouts)
+}
+
+// address takes HOST:PORT, or off.
+func address(name string, at func(*Config) *string, usage string) *Setting {
+	return newSetting(name, Restart, at, parseAddress, printOff, usage)
+}
+
+func notInFile(s *Setting) *Setting {
+	s.NotInFile = true
+	return s
+}
+
+func repeatable(s *Setting) *Setting {
+	s.Repeatable = true
+	return s
+}
