@@ -15,6 +15,8 @@ var kinds = []*kind{
 	newKind("v1", "Service", namespaced, ignoreUnknown, isDNSLabel, Service),
 	newKind("v1", "ServiceAccount", namespaced, ignoreUnknown, isDNSSubdomain, ServiceAccount),
 	newKind("discovery.k8s.io/v1", "EndpointSlice", namespaced, ignoreUnknown, isDNSSubdomain, EndpointSlice),
+	newKind("crd.projectcalico.org/v1", "FelixConfiguration", clusterWide, ignoreUnknown, isDNSSubdomain, FelixConfiguration),
+	newKind("projectcalico.org/v3", "FelixConfiguration", clusterWide, ignoreUnknown, isDNSSubdomain, FelixConfiguration),
 	newKind("networking.k8s.io/v1", "NetworkPolicy", namespaced, rejectUnknown, isDNSSubdomain, NetworkPolicy),
 }
 
