@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -77,11 +76,7 @@ func run(ctx context.Context, o *runOptions) error {
 	}
 	bpf, err := dataplane.OpenBPF(config, host, log)
 	if err != nil {
-		// What this kernel lacks says more than what failed for the lack of it (D-10). Asked only now: it takes time.
-		if lacks := attach.Probe(o.bpffs).Err(); lacks != nil {
-			err = fmt.Errorf("%w; enforcing policy without these, by iptables, is not built yet (%w)", lacks, err)
-		}
-		return errors.Join(err, host.Close())
+		return errors.Join(refusal(err, o.bpffs), host.Close())
 	}
 	loop := agent.New(agent.Options{Source: source, Graph: calc.New(o.node), Dataplane: bpf, Log: log, ResyncEvery: o.resync})
 	api := &agent.API{Loop: loop, BPF: bpf, Source: source, Node: o.node, Version: version(), Started: time.Now()}

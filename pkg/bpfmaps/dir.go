@@ -45,7 +45,7 @@ func Mount(dir string) error {
 		return err
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount bpffs on %s: %w", dir, err)
+		return fmt.Errorf("mount bpffs on %s: %w; have the node mount one (mount -t bpf bpf %s)", dir, err, DefaultBPFFS)
 	}
 	return nil
 }

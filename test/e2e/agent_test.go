@@ -63,7 +63,8 @@ type process struct {
 	node   *lab.Node
 	flags  []string
 	socket string
-	log    string // file; shown when the test fails
+	log    string          // file; shown when the test fails
+	adjust func(*exec.Cmd) // before it is started; may be nil
 
 	cmd    *exec.Cmd // nil while none runs
 	exited chan error
@@ -120,6 +121,9 @@ func (p *process) launch() {
 	cmd := exec.Command(build(p.t), p.flags...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.adjust != nil {
+		p.adjust(cmd)
+	}
 	if err := p.node.Start(cmd); err != nil {
 		p.t.Fatal(err)
 	}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/attach"
+)
+
+// refusal is why the BPF dataplane did not open, given what failed: what this process may not do, or else what this
+// kernel cannot do, says more than what failed for the lack of it (D-10). Asked only then: it takes time.
+func refusal(failed error, bpffs string) error {
+	lacking, err := attach.LackingCapabilities()
+	if len(lacking) > 0 {
+		first, _, _ := strings.Cut(failed.Error(), "\n")
+		return fmt.Errorf("the BPF dataplane needs %s, which this process does not have: run it as root, or add what is "+
+			"missing to securityContext.capabilities of its container (%s)", strings.Join(lacking, " and "), first)
+	}
+	if lacks := attach.Probe(bpffs).Err(); lacks != nil {
+		return fmt.Errorf("%w; enforcing policy without these, by iptables, is not built yet (%w)", lacks, failed)
+	}
+	return errors.Join(failed, err)
+}
