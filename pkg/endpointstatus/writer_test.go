@@ -1,12 +1,12 @@
 package endpointstatus
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,14 +26,32 @@ type bench struct {
 	*Writer
 	t      *testing.T
 	prefix string
-	log    *bytes.Buffer
+	log    *lines
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // run makes a writer in a bubble with a directory that has the files given, and calls do while it runs.
 func run(t *testing.T, files map[string]string, do func(b *bench)) {
 	t.Helper()
 	prefix := t.TempDir()
-	b := &bench{t: t, prefix: prefix, log: &bytes.Buffer{}}
+	b := &bench{t: t, prefix: prefix, log: &lines{}}
 	for name, text := range files {
 		b.put(name, text)
 	}
