@@ -1,6 +1,7 @@
 package bpfmaps
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -71,31 +72,5 @@ type MapUse struct{ Entries, Max uint32 }
 
 // FlowUse counts the entries of the four connection tables, by map name.
 func (m *Maps) FlowUse() (map[string]MapUse, error) {
-	use := map[string]MapUse{}
-	for _, name := range []string{bpf.MargayMapCt4Open, bpf.MargayMapCt4Half} {
-		n, err := count[bpf.Ct4Key](m, name)
-		if err != nil {
-			return nil, err
-		}
-		use[name] = MapUse{n, m.maps[name].MaxEntries()}
-	}
-	for _, name := range []string{bpf.MargayMapCt6Open, bpf.MargayMapCt6Half} {
-		n, err := count[bpf.Ct6Key](m, name)
-		if err != nil {
-			return nil, err
-		}
-		use[name] = MapUse{n, m.maps[name].MaxEntries()}
-	}
-	return use, nil
-}
-
-func count[K any](m *Maps, name string) (uint32, error) {
-	n := uint32(0)
-	for part, err := range readAll[K, bpf.CtEntry](m.maps[name]) {
-		if err != nil {
-			return 0, fmt.Errorf("read map %s: %w", name, err)
-		}
-		n += uint32(len(part.keys))
-	}
-	return n, nil
+	return m.filled(context.Background(), counters[:flowTables])
 }

@@ -16,12 +16,12 @@ import (
 
 // What metrics want to know of the maps. All of it may be called beside the agent's loop, as long as m is open.
 
+// flowTables is how many counters, the first ones, are of connection tables.
+const flowTables = 4
+
 // counters count the entries of the hashes that the programs fill. The kernel keeps no count of its own, so they are
 // walked.
-var counters = []struct {
-	name  string
-	count func(context.Context, *ebpf.Map) (uint32, error)
-}{
+var counters = []entryCounter{
 	{bpf.MargayMapCt4Open, entriesOf[bpf.Ct4Key, bpf.CtEntry]},
 	{bpf.MargayMapCt6Open, entriesOf[bpf.Ct6Key, bpf.CtEntry]},
 	{bpf.MargayMapCt4Half, entriesOf[bpf.Ct4Key, bpf.CtEntry]},
@@ -31,13 +31,20 @@ var counters = []struct {
 	{bpf.MargayMapOpenFlows, entriesOf[uint32, bpf.OpenCount]},
 }
 
+type entryCounter struct {
+	name  string
+	count func(context.Context, *ebpf.Map) (uint32, error)
+}
+
 // Filled counts the entries of the hashes that the programs fill, by map name; drops is not among them, since Drops
 // reads it as a whole. It takes about 0.2 s for a million flows, and ends early with ctx: with what it has counted, and
 // an error.
-func (m *Maps) Filled(ctx context.Context) (map[string]MapUse, error) {
+func (m *Maps) Filled(ctx context.Context) (map[string]MapUse, error) { return m.filled(ctx, counters) }
+
+func (m *Maps) filled(ctx context.Context, what []entryCounter) (map[string]MapUse, error) {
 	use := map[string]MapUse{}
 	var errs []error
-	for _, c := range counters {
+	for _, c := range what {
 		n, err := c.count(ctx, m.maps[c.name])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("count entries of map %s: %w", c.name, err))

@@ -23,11 +23,11 @@ type Counters struct {
 	maps *bpfmaps.Maps
 	now  func() time.Time
 
-	mu      sync.Mutex // guards all below
-	drops   map[bpf.DropKey]bpf.Counter
-	totals  map[dropKind]bpf.Counter
-	refused map[uint32]uint64
-	total   uint64
+	mu      sync.Mutex                  // guards all below
+	drops   map[bpf.DropKey]bpf.Counter // as last read; nil: never
+	totals  map[dropKind]bpf.Counter    // since the first time
+	refused map[uint32]uint64           // as drops
+	total   uint64                      // as totals
 	filled  map[string]bpfmaps.MapUse
 	counted time.Time
 }
@@ -41,9 +41,12 @@ type dropKind struct {
 // Counters returns a reader of what d's programs write.
 func (d *BPF) Counters() *Counters { return newCounters(d.maps, time.Now) }
 
+// newCounters returns a reader whose totals begin now: what was counted before this process is not its.
 func newCounters(m *bpfmaps.Maps, now func() time.Time) *Counters {
-	return &Counters{maps: m, now: now, drops: map[bpf.DropKey]bpf.Counter{}, totals: map[dropKind]bpf.Counter{},
-		refused: map[uint32]uint64{}}
+	c := &Counters{maps: m, now: now, totals: map[dropKind]bpf.Counter{}}
+	// What cannot be read now begins with the first Read that can.
+	_, _ = c.readDrops(), c.readRefused()
+	return c
 }
 
 // DropCount is what was dropped for one reason in one direction.
@@ -62,11 +65,11 @@ type InterfaceDrops struct {
 
 // KernelCounts are what the programs count, at one moment.
 type KernelCounts struct {
-	Drops        []DropCount      // every reason and direction, those of 0 packets too; they never fall
+	Drops        []DropCount      // since the reader was made, of every reason and direction; they never fall
 	ByInterface  []InterfaceDrops // by ifindex; those of 0 packets are left out
 	Events       bpfmaps.EventCounts
 	Expired      [2]uint64 // flows removed by sweeps: open, half
-	FlowsRefused uint64    // flows beyond their endpoint's share that may be forgotten while they live; never falls
+	FlowsRefused uint64    // beyond their endpoint's share, since the reader was made; never falls
 	Maps         []MapUse  // of those that the programs fill, by name; at most 30 s old
 }
 
@@ -113,6 +116,9 @@ func (c *Counters) readDrops() error {
 	if err != nil {
 		return err
 	}
+	if c.drops == nil {
+		c.drops = drops
+	}
 	for key, now := range drops {
 		before := c.drops[key]
 		if now.Packets < before.Packets {
@@ -135,12 +141,17 @@ func (c *Counters) readRefused() error {
 	}
 	refused := make(map[uint32]uint64, len(counts))
 	for ifindex, now := range counts {
+		refused[ifindex] = now.Refused
+	}
+	if c.refused == nil {
+		c.refused = refused
+	}
+	for ifindex, now := range refused {
 		before := c.refused[ifindex]
-		if now.Refused < before {
+		if now < before {
 			before = 0
 		}
-		c.total += now.Refused - before
-		refused[ifindex] = now.Refused
+		c.total += now - before
 	}
 	c.refused = refused
 	return nil

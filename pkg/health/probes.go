@@ -69,12 +69,16 @@ func sentence(word string, ok bool, list []State, one func(State) bool) string {
 }
 
 func table(w io.Writer, list []State) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder // which cannot fail
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "COMPONENT\tLIVE\tREADY\tSINCE\tDETAIL")
 	for _, s := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.Name, yes(s.Live), yes(s.Ready), s.Since.UTC().Format(time.RFC3339), s.Detail)
 	}
-	_ = t.Flush() // as above
+	t.Flush()
+	for line := range strings.Lines(b.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
 }
 
 func yes(b bool) string {

@@ -33,8 +33,8 @@ type Options struct {
 	// Read returns how it stands now. It is called for every scrape, by one goroutine at a time, and gives up with an
 	// error when its context ends.
 	Read     func(context.Context) (Snapshot, error)
-	Counters Counters // nil: nothing in the kernel counts
-	Log      *slog.Logger
+	Counters Counters     // nil: nothing in the kernel counts
+	Log      *slog.Logger // nil: nothing is logged
 
 	Version, Dataplane, Node string // of build information
 	Started                  time.Time
@@ -53,11 +53,14 @@ type Metrics struct {
 
 // New returns metrics that are all zero. Nothing is read before the first scrape.
 func New(o Options) (*Metrics, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, pushed: newPushed()}
 	errs := []error{
 		m.registry.Register(collectors.NewGoCollector()),
 		m.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-		m.registry.Register(newScrape(o)),
+		m.registry.Register(&scrape{o: o}),
 	}
 	for _, c := range m.pushed.all() {
 		errs = append(errs, m.registry.Register(c))

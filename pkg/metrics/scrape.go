@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -26,13 +25,6 @@ type scrape struct {
 	at     time.Time // of last; zero: there is none
 	failed [2]float64
 	said   [2]bool // of failed: in the log
-}
-
-func newScrape(o Options) *scrape {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return &scrape{o: o}
 }
 
 // Describe implements prometheus.Collector. It names nothing: which series there are is known when they are collected.
