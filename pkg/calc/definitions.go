@@ -144,8 +144,8 @@ func (x *setIndex) define(key definitionKey) *definition {
 
 // fill counts in the members of a new definition.
 func (x *setIndex) fill(d *definition) {
-	for g := range d.selection.groups {
-		for _, it := range g.items {
+	for _, m := range d.selection.groups {
+		for it := range m.group.all() {
 			x.addItem(d, it, 1)
 		}
 	}
@@ -177,7 +177,7 @@ func (x *setIndex) undefine(d *definition) {
 func (d *definition) livePorts() []portKey {
 	var live []portKey
 	for k, s := range d.sets {
-		if len(s.members) > 0 {
+		if s.members.len() > 0 {
 			live = append(live, k)
 		}
 	}
@@ -192,7 +192,7 @@ func (x *setIndex) settlePorts() []*ruleset {
 	for d := range x.repopulated {
 		live := d.livePorts()
 		for k, s := range d.sets {
-			if len(s.members) == 0 {
+			if s.members.len() == 0 {
 				delete(d.sets, k)
 				x.drop(s)
 			}
@@ -204,6 +204,6 @@ func (x *setIndex) settlePorts() []*ruleset {
 			}
 		}
 	}
-	clear(x.repopulated)
+	empty(&x.repopulated)
 	return stale
 }

@@ -33,9 +33,10 @@ func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 }
 
 func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
-	ep := &endpoint{item: item{addrs: now.Addrs}, node: unique.Make(now.Node)}
+	ep := &endpoint{node: unique.Make(now.Node)}
+	ep.setAddrs(now.Addrs)
 	if g.isLocal(now.Node) {
-		ep.iface = now.Iface
+		ep.more().iface = now.Iface
 	}
 	g.sets.labels.join(&ep.item, identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
 	g.sets.enter(&ep.item)
@@ -44,9 +45,9 @@ func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
 
 // same reports whether the stored endpoint has the value already.
 func (g *Graph) same(was *endpoint, now *model.Endpoint) bool {
-	return was.node.Value() == now.Node && (was.iface == now.Iface || !g.isLocal(now.Node)) &&
-		slices.Equal(was.addrs, now.Addrs) &&
-		was.group.identity.equal(identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
+	return was.node.Value() == now.Node && (was.iface() == now.Iface || !g.isLocal(now.Node)) &&
+		was.hasAddrs(now.Addrs) &&
+		was.group.is(identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
 }
 
 func (g *Graph) isLocal(node string) bool { return g.node == "" || node == g.node }
@@ -66,9 +67,11 @@ type localEndpoint struct {
 	policy *model.EndpointPolicy // as of the last flush; nil if there was none
 }
 
-func newLocalIndex() *localIndex {
+func newLocalIndex(source *labelIndex) *localIndex {
+	labels := newLabelIndex()
+	labels.source = source
 	return &localIndex{
-		labels:    newLabelIndex(),
+		labels:    labels,
 		endpoints: map[model.EndpointID]*localEndpoint{},
 		claims:    map[string][]model.EndpointID{},
 	}
@@ -79,10 +82,10 @@ func newLocalIndex() *localIndex {
 func (g *Graph) reclaim(id model.EndpointID, was, now *endpoint, unsettled map[model.EndpointID]struct{}) {
 	if was != nil && g.isLocal(was.node.Value()) {
 		unsettled[id] = struct{}{}
-		rest := slices.DeleteFunc(g.local.claims[was.iface], func(o model.EndpointID) bool { return o == id })
-		g.local.claims[was.iface] = rest
+		rest := slices.DeleteFunc(g.local.claims[was.iface()], func(o model.EndpointID) bool { return o == id })
+		g.local.claims[was.iface()] = rest
 		if len(rest) == 0 {
-			delete(g.local.claims, was.iface)
+			delete(g.local.claims, was.iface())
 		} else {
 			unsettled[rest[0]] = struct{}{}
 		}
@@ -92,12 +95,12 @@ func (g *Graph) reclaim(id model.EndpointID, was, now *endpoint, unsettled map[m
 		if g.node == "" {
 			return // interfaces of different nodes do not compete
 		}
-		others := g.local.claims[now.iface]
+		others := g.local.claims[now.iface()]
 		if len(others) > 0 {
 			unsettled[others[0]] = struct{}{}
 		}
 		i, _ := slices.BinarySearchFunc(others, id, model.EndpointID.Compare)
-		g.local.claims[now.iface] = slices.Insert(others, i, id)
+		g.local.claims[now.iface()] = slices.Insert(others, i, id)
 	}
 }
 
@@ -106,7 +109,7 @@ func (g *Graph) enforced(id model.EndpointID, ep *endpoint) bool {
 	if g.node == "" {
 		return true
 	}
-	return ep.node.Value() == g.node && ep.iface != "" && g.local.claims[ep.iface][0] == id
+	return ep.node.Value() == g.node && ep.iface() != "" && g.local.claims[ep.iface()][0] == id
 }
 
 // settleLocal brings one endpoint of the local index up to date.
@@ -119,28 +122,33 @@ func (g *Graph) settleLocal(id model.EndpointID) {
 		}
 		return
 	}
-	if was != nil && was.iface == ep.iface && slices.Equal(was.addrs, ep.addrs) &&
-		was.group.identity.equal(ep.group.identity) {
+	identity, addrs := ep.group.identity(), ep.listAddrs()
+	if was != nil && was.iface == ep.iface() && was.hasAddrs(addrs) && was.group.is(identity) {
 		return
 	}
-	now := &localEndpoint{item: item{addrs: ep.addrs}, id: id, iface: ep.iface}
-	now.local = now
-	g.local.labels.join(&now.item, ep.group.identity)
+	now := &localEndpoint{id: id, iface: ep.iface()}
+	now.setAddrs(addrs)
+	now.more().local = now
+	g.local.labels.join(&now.item, identity)
 	g.local.endpoints[id] = now
-	g.dirty.endpoints[id] = struct{}{}
-	if len(now.group.items) == 1 {
+	if now.next == nil {
 		g.regroup(now.group)
 	}
 	if was != nil {
 		now.policy = was.policy
 		g.leaveLocal(was)
 	}
+	g.dirty.endpoints[id] = struct{}{}
 }
 
 func (g *Graph) leaveLocal(was *localEndpoint) {
-	g.dirty.endpoints[was.id] = struct{}{}
+	if was.policy != nil {
+		g.dirty.endpoints[was.id] = struct{}{}
+	} else {
+		delete(g.dirty.endpoints, was.id) // no flush has said that it is there
+	}
 	g.local.labels.leave(&was.item)
-	if len(was.group.items) == 0 {
+	if was.group.items == nil {
 		g.regroup(was.group)
 	}
 }
@@ -148,10 +156,10 @@ func (g *Graph) leaveLocal(was *localEndpoint) {
 // regroup notes what depends on a group of the local index that came into being or died.
 func (g *Graph) regroup(gr *group) {
 	g.dirty.groups[gr] = struct{}{}
-	for s := range gr.matches {
-		g.dirty.selections[s] = struct{}{}
+	for _, m := range gr.matches {
+		g.dirty.selections[m.selection] = struct{}{}
 	}
-	for _, name := range gr.profiles {
-		g.dirty.profiles[name] = struct{}{}
+	for _, p := range gr.parents {
+		g.dirty.profiles[p.name] = struct{}{}
 	}
 }

@@ -70,12 +70,21 @@ func newDirty() dirty {
 }
 
 func (d *dirty) reset() {
-	clear(d.selections)
-	clear(d.policies)
-	clear(d.profiles)
-	clear(d.rulesets)
-	clear(d.groups)
-	clear(d.endpoints)
+	empty(&d.selections)
+	empty(&d.policies)
+	empty(&d.profiles)
+	empty(&d.rulesets)
+	empty(&d.groups)
+	empty(&d.endpoints)
+}
+
+// empty empties a map. One that was large is replaced: clearing it takes as long as it was large once, every time.
+func empty[K comparable, V any](m *map[K]V) {
+	if len(*m) > 64 {
+		*m = map[K]V{}
+		return
+	}
+	clear(*m)
 }
 
 // updateNetworkSet replaces one network set; nil removes it.
@@ -83,7 +92,8 @@ func (g *Graph) updateNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
 	was := g.networkSets[id]
 	delete(g.networkSets, id)
 	if now != nil {
-		ns := &networkSet{item{nets: now.Nets}}
+		ns := &networkSet{}
+		ns.more().nets = now.Nets
 		g.sets.labels.join(&ns.item, identity{labels: now.Labels, profiles: now.Profiles})
 		g.sets.enter(&ns.item)
 		g.networkSets[id] = ns

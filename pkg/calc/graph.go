@@ -44,9 +44,16 @@ type Graph struct {
 
 // endpoint is one endpoint of the cluster: little, because there may be very many.
 type endpoint struct {
-	item  // in the cluster-wide index
-	node  unique.Handle[string]
-	iface string // empty unless the endpoint is on this node
+	item // in the cluster-wide index
+	node unique.Handle[string]
+}
+
+// iface is the endpoint's interface, empty unless it is on this node.
+func (ep *endpoint) iface() string {
+	if ep.extra == nil {
+		return ""
+	}
+	return ep.extra.iface
 }
 
 // networkSet is one network set.
@@ -57,6 +64,7 @@ type networkSet struct {
 // New returns the graph of the named node. With an empty name every endpoint is local, whatever its node and
 // interface: for tools that judge both sides of a connection.
 func New(node string) *Graph {
+	sets := newSetIndex()
 	return &Graph{
 		node:        node,
 		endpoints:   map[model.EndpointID]*endpoint{},
@@ -65,8 +73,8 @@ func New(node string) *Graph {
 		policies:    map[model.PolicyKey]*policy{},
 		services:    map[model.ServiceKey]*model.Service{},
 		tiers:       builtinTiers(),
-		sets:        newSetIndex(),
-		local:       newLocalIndex(),
+		sets:        sets,
+		local:       newLocalIndex(sets.labels),
 		result:      newResolver(),
 		dirty:       newDirty(),
 	}

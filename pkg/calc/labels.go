@@ -3,33 +3,50 @@ package calc
 import (
 	"hash/maphash"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // item is something with labels and addresses: an endpoint or a network set. It is replaced, never changed, when its
-// object changes.
+// object changes. There may be very many, so what most of them lack is elsewhere.
 type item struct {
-	group *group
-	pos   int // in group.items
+	group      *group
+	next, prev *item // in the group
+	extra      *extra
+	addrList
+}
 
-	addrs []netip.Addr   // of an endpoint
+// extra is what few items have.
+type extra struct {
+	addrs []netip.Addr   // of an endpoint with other than one address, or one of each family
 	nets  []netip.Prefix // of a network set
+	iface string         // of an endpoint of this node
 	local *localEndpoint // of an item of the local index; nil in the cluster-wide one
+}
+
+// more returns the item's extra, which it makes if there is none.
+func (it *item) more() *extra {
+	if it.extra == nil {
+		it.extra = &extra{}
+	}
+	return it.extra
 }
 
 // prefixes are the addresses the item contributes to the sets it is in.
 func (it *item) prefixes() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
-		for _, a := range it.addrs {
+		for a := range it.addrs() {
 			if p, ok := hostPrefix(a); ok && !yield(p) {
 				return
 			}
 		}
-		for _, n := range it.nets {
+		if it.extra == nil {
+			return
+		}
+		for _, n := range it.extra.nets {
 			if n.IsValid() && !yield(n.Masked()) {
 				return
 			}
@@ -49,44 +66,67 @@ type identity struct {
 	ports    []model.NamedPort
 }
 
-func (id identity) equal(o identity) bool {
-	return maps.Equal(id.labels, o.labels) && slices.Equal(id.profiles, o.profiles) && slices.Equal(id.ports, o.ports)
-}
-
 // group is all items of an index with one identity. Selectors are matched against groups, so the pods of a Deployment
 // cost one match and share one copy of their labels.
 type group struct {
-	identity
-	hash    uint64
-	parents []*parent // the profiles, in order
-	items   []*item
-	matches map[*selection]struct{}
+	labels  []*labelValue     // its own, by name
+	parents []*parent         // the profiles, in order
+	ports   []model.NamedPort // shared with whoever named them first
+	items   *item             // the first; nil: the group is gone
+	matches []matched
+	next    *group // of the same hash
+}
+
+// is reports whether the group has this identity.
+func (g *group) is(id identity) bool {
+	return equalLabels(g.labels, id.labels) && slices.Equal(g.ports, id.ports) &&
+		slices.EqualFunc(g.parents, id.profiles, func(p *parent, name string) bool { return p.name == name })
+}
+
+// identity returns what the group stands for. The map and the list of profiles are the caller's.
+func (g *group) identity() identity {
+	id := identity{labels: labelMap(g.labels), ports: g.ports}
+	for _, p := range g.parents {
+		id.profiles = append(id.profiles, p.name)
+	}
+	return id
+}
+
+// all yields the group's items.
+func (g *group) all() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for it := g.items; it != nil; it = it.next {
+			if !yield(it) {
+				return
+			}
+		}
+	}
 }
 
 // Get implements selector.Labels: own labels win, then those of the first profile that has the label.
-func (g *group) Get(label string) (string, bool) {
-	if v, ok := g.labels[label]; ok {
-		return v, true
+func (g *group) Get(name string) (string, bool) {
+	if l := findLabel(g.labels, name); l != nil {
+		return l.value, true
 	}
 	for _, p := range g.parents {
-		if v, ok := p.labels[label]; ok {
-			return v, true
+		if l := findLabel(p.labels, name); l != nil {
+			return l.value, true
 		}
 	}
 	return "", false
 }
 
 // effective yields every label the group has, with the value Get returns.
-func (g *group) effective() iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for label, v := range g.labels {
-			if !yield(label, v) {
+func (g *group) effective() iter.Seq[*labelValue] {
+	return func(yield func(*labelValue) bool) {
+		for _, l := range g.labels {
+			if !yield(l) {
 				return
 			}
 		}
 		for i, p := range g.parents {
-			for label, v := range p.labels {
-				if !g.overrides(label, i) && !yield(label, v) {
+			for _, l := range p.labels {
+				if !g.overrides(l.of.name, i) && !yield(l) {
 					return
 				}
 			}
@@ -95,83 +135,89 @@ func (g *group) effective() iter.Seq2[string, string] {
 }
 
 // overrides reports whether the label comes from the group itself or one of its first n parents.
-func (g *group) overrides(label string, n int) bool {
-	if _, ok := g.labels[label]; ok {
-		return true
-	}
-	return slices.ContainsFunc(g.parents[:n], func(p *parent) bool {
-		_, ok := p.labels[label]
-		return ok
-	})
+func (g *group) overrides(name string, n int) bool {
+	return findLabel(g.labels, name) != nil ||
+		slices.ContainsFunc(g.parents[:n], func(p *parent) bool { return findLabel(p.labels, name) != nil })
 }
 
-// parent is a profile as a source of labels. It exists while it has labels or groups.
+// parent is a profile as a source of labels. It exists while it has labels or groups; in an index that has a source for
+// the labels of profiles, while it has groups.
 type parent struct {
 	name   string
-	labels map[string]string
-	groups map[*group]struct{}
+	labels []*labelValue // by name
+	groups groupList
 }
 
 // labelIndex knows which selectors match which items. Its methods leave it consistent; they return what they changed
 // and the caller carries on from there.
 type labelIndex struct {
 	seed    maphash.Seed
-	groups  map[uint64][]*group // by hash of their identity
+	groups  map[uint64]*group // by hash of their identity
 	parents map[string]*parent
+	source  *labelIndex // knows the labels of profiles that have no groups here; nil: this one does
 
-	byOwn       postings[*group]  // groups by own label
-	byInherited postings[*parent] // parents by label
-	selections  selectionIndex
-	round       uint64 // of rematch
+	labels     map[string]*labelName
+	selections selectionIndex
+	round      uint64 // of rematch
 }
 
 func newLabelIndex() *labelIndex {
 	return &labelIndex{
-		seed:        maphash.MakeSeed(),
-		groups:      map[uint64][]*group{},
-		parents:     map[string]*parent{},
-		byOwn:       postings[*group]{},
-		byInherited: postings[*parent]{},
-		selections:  newSelectionIndex(),
+		seed:       maphash.MakeSeed(),
+		groups:     map[uint64]*group{},
+		parents:    map[string]*parent{},
+		labels:     map[string]*labelName{},
+		selections: newSelectionIndex(),
 	}
 }
 
 // join puts the item into the group with that identity. If it is a new group its matches are already known.
 func (x *labelIndex) join(it *item, id identity) {
 	hash := x.hash(id)
-	var g *group
-	if i := slices.IndexFunc(x.groups[hash], func(g *group) bool { return g.equal(id) }); i >= 0 {
-		g = x.groups[hash][i]
-	} else {
+	g := x.groups[hash]
+	for g != nil && !g.is(id) {
+		g = g.next
+	}
+	if g == nil {
 		g = x.newGroup(id, hash)
 	}
-	it.group, it.pos = g, len(g.items)
-	g.items = append(g.items, it)
+	it.group, it.next = g, g.items
+	if it.next != nil {
+		it.next.prev = it
+	}
+	g.items = it
 }
 
 // leave takes the item out of its group. A group that was left by its last item is out of the index, but still knows
 // its matches.
 func (x *labelIndex) leave(it *item) {
 	g := it.group
-	last := len(g.items) - 1
-	g.items[it.pos] = g.items[last]
-	g.items[it.pos].pos = it.pos
-	g.items[last] = nil
-	g.items = g.items[:last]
-	if last == 0 {
+	if it.next != nil {
+		it.next.prev = it.prev
+	}
+	if it.prev != nil {
+		it.prev.next = it.next
+	} else {
+		g.items = it.next
+	}
+	it.next, it.prev = nil, nil
+	if g.items == nil {
 		x.dropGroup(g)
 	}
 }
 
 func (x *labelIndex) newGroup(id identity, hash uint64) *group {
-	g := &group{identity: id, hash: hash, matches: map[*selection]struct{}{}}
-	x.groups[hash] = append(x.groups[hash], g)
-	for label, v := range g.labels {
-		x.byOwn.add(label, v, g)
+	g := &group{ports: id.ports, next: x.groups[hash], labels: x.intern(id.labels)}
+	x.groups[hash] = g
+	for _, l := range g.labels {
+		l.groups.add(g)
 	}
-	for _, name := range g.profiles {
+	if len(id.profiles) > 0 {
+		g.parents = make([]*parent, 0, len(id.profiles))
+	}
+	for _, name := range id.profiles {
 		p := x.parent(name)
-		p.groups[g] = struct{}{}
+		p.groups.add(g)
 		g.parents = append(g.parents, p)
 	}
 	x.rematch(g)
@@ -179,27 +225,41 @@ func (x *labelIndex) newGroup(id identity, hash uint64) *group {
 }
 
 func (x *labelIndex) dropGroup(g *group) {
-	same := slices.DeleteFunc(x.groups[g.hash], func(o *group) bool { return o == g })
-	if x.groups[g.hash] = same; len(same) == 0 {
-		delete(x.groups, g.hash)
-	}
-	for label, v := range g.labels {
-		x.byOwn.remove(label, v, g)
+	x.unchain(g)
+	for _, l := range g.labels {
+		l.groups.left()
+		x.dropLabelIfUnused(l)
 	}
 	for _, p := range g.parents {
-		delete(p.groups, g)
+		p.groups.left()
 		x.dropIfUnused(p)
 	}
-	for s := range g.matches {
-		delete(s.groups, g)
+	for _, m := range g.matches {
+		m.selection.forget(m.at)
+	}
+}
+
+// unchain takes the group out of those of its hash.
+func (x *labelIndex) unchain(g *group) {
+	hash := x.hashGroup(g)
+	if x.groups[hash] != g {
+		before := x.groups[hash]
+		for before.next != g {
+			before = before.next
+		}
+		before.next = g.next
+		return
+	}
+	if x.groups[hash] = g.next; g.next == nil {
+		delete(x.groups, hash)
 	}
 }
 
 // all yields every group.
 func (x *labelIndex) all() iter.Seq[*group] {
 	return func(yield func(*group) bool) {
-		for _, same := range x.groups {
-			for _, g := range same {
+		for _, g := range x.groups {
+			for ; g != nil; g = g.next {
 				if !yield(g) {
 					return
 				}
@@ -208,82 +268,108 @@ func (x *labelIndex) all() iter.Seq[*group] {
 	}
 }
 
+// parent returns the profile of that name, which it makes if there is none.
 func (x *labelIndex) parent(name string) *parent {
 	p := x.parents[name]
 	if p == nil {
-		p = &parent{name: name, groups: map[*group]struct{}{}}
+		p = &parent{name: name}
 		x.parents[name] = p
+		if x.source != nil && x.source.parents[name] != nil {
+			x.relabel(p, labelMap(x.source.parents[name].labels))
+		}
 	}
 	return p
 }
 
 func (x *labelIndex) dropIfUnused(p *parent) {
-	if len(p.labels) == 0 && len(p.groups) == 0 {
-		delete(x.parents, p.name)
+	if p.groups.len() > 0 || len(p.labels) > 0 && x.source == nil {
+		return
 	}
+	x.relabel(p, nil)
+	delete(x.parents, p.name)
 }
 
 // setParent gives a profile its labels and returns the matches that started or stopped.
 func (x *labelIndex) setParent(name string, labels map[string]string) []match {
+	if x.source != nil && x.parents[name] == nil {
+		return nil
+	}
 	p := x.parent(name)
-	if maps.Equal(p.labels, labels) {
+	if equalLabels(p.labels, labels) {
 		x.dropIfUnused(p)
 		return nil
 	}
-	for label, v := range p.labels {
-		x.byInherited.remove(label, v, p)
-	}
-	p.labels = labels
-	for label, v := range p.labels {
-		x.byInherited.add(label, v, p)
-	}
+	x.relabel(p, labels)
 	var changed []match
-	for g := range p.groups {
+	for g := range p.groups.live() {
 		changed = append(changed, x.rematch(g)...)
 	}
 	x.dropIfUnused(p)
 	return changed
 }
 
+// relabel replaces the labels of a profile. What matches its groups is for the caller to see to.
+func (x *labelIndex) relabel(p *parent, labels map[string]string) {
+	was := p.labels
+	p.labels = x.intern(labels)
+	for _, l := range p.labels {
+		l.use().parents = append(l.use().parents, p)
+	}
+	for _, l := range was {
+		l.uses.parents = without(l.uses.parents, p)
+		x.dropLabelIfUnused(l)
+	}
+}
+
 // hash does not depend on the order of the labels.
 func (x *labelIndex) hash(id identity) uint64 {
 	var sum uint64
-	for label, v := range id.labels {
-		sum += maphash.Comparable(x.seed, [2]string{label, v})
+	for name, value := range id.labels {
+		sum += x.hashLabel(name, value)
 	}
 	for i, name := range id.profiles {
-		sum += maphash.String(x.seed, name) * uint64(i+2)
+		sum += x.hashProfile(i, name)
 	}
-	for _, port := range id.ports {
+	return sum + x.hashPorts(id.ports)
+}
+
+// hashGroup is the hash of the group's identity.
+func (x *labelIndex) hashGroup(g *group) uint64 {
+	var sum uint64
+	for _, l := range g.labels {
+		sum += x.hashLabel(l.of.name, l.value)
+	}
+	for i, p := range g.parents {
+		sum += x.hashProfile(i, p.name)
+	}
+	return sum + x.hashPorts(g.ports)
+}
+
+func (x *labelIndex) hashLabel(name, value string) uint64 {
+	return maphash.Comparable(x.seed, [2]string{name, value})
+}
+
+func (x *labelIndex) hashProfile(i int, name string) uint64 {
+	return maphash.String(x.seed, name) * uint64(i+2)
+}
+
+func (x *labelIndex) hashPorts(ports []model.NamedPort) uint64 {
+	var sum uint64
+	for _, port := range ports {
 		sum = sum*31 + maphash.Comparable(x.seed, port)
 	}
 	return sum
 }
 
-// postings are lists of owners by label and value.
-type postings[T comparable] map[string]map[string]map[T]struct{}
-
-func (p postings[T]) add(label, value string, owner T) {
-	values := p[label]
-	if values == nil {
-		values = map[string]map[T]struct{}{}
-		p[label] = values
+// intern returns the labels by name; the caller must make use of them, or drop them.
+func (x *labelIndex) intern(labels map[string]string) []*labelValue {
+	if len(labels) == 0 {
+		return nil
 	}
-	owners := values[value]
-	if owners == nil {
-		owners = map[T]struct{}{}
-		values[value] = owners
+	list := make([]*labelValue, 0, len(labels))
+	for name, value := range labels {
+		list = append(list, x.label(name, value))
 	}
-	owners[owner] = struct{}{}
-}
-
-func (p postings[T]) remove(label, value string, owner T) {
-	values := p[label]
-	delete(values[value], owner)
-	if len(values[value]) == 0 {
-		delete(values, value)
-	}
-	if len(values) == 0 {
-		delete(p, label)
-	}
+	slices.SortFunc(list, func(a, b *labelValue) int { return strings.Compare(a.of.name, b.of.name) })
+	return list
 }

@@ -19,9 +19,9 @@ func TestLabelsAreInheritedFirstProfileWins(t *testing.T) {
 		}
 	}
 	n := 0
-	for label, v := range it.group.effective() {
-		if n++; want[label] != v {
-			t.Errorf("effective %s is %q", label, v)
+	for l := range it.group.effective() {
+		if n++; want[l.of.name] != l.value {
+			t.Errorf("effective %s is %q", l.of.name, l.value)
 		}
 	}
 	if n != len(want) {
@@ -43,7 +43,8 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 	inProd := &item{}
 	x.join(inProd, identity{profiles: []string{"kns.a"}})
 	groupsTried := func(text string) int {
-		return len(slices.Collect(x.candidateGroups(x.add(sel(text)))))
+		s := x.add(sel(text))
+		return len(slices.Collect(x.candidateGroups(s, s.must())))
 	}
 	for i := range 200 {
 		if n := groupsTried(fmt.Sprintf("orchestrator == 'k8s' && app == 'app-%d' && has(tier)", i)); n != 1 {
@@ -56,7 +57,7 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 	if n := groupsTried("pcns.env == 'prod' && app != 'app-1'"); n != 1 {
 		t.Errorf("inherited label: matched against %d groups", n)
 	}
-	if n := len(slices.Collect(x.selections.candidates(items[3].group))); n != 1 {
+	if n := len(slices.Collect(x.candidates(items[3].group))); n != 1 {
 		t.Errorf("a group is matched against %d selectors", n)
 	}
 }

@@ -2,6 +2,7 @@ package calc
 
 import (
 	"cmp"
+	"iter"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -54,14 +55,21 @@ func (g *Graph) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	} else {
 		delete(g.policies, key)
 	}
-	if was := p.selection; was != selection && was != nil {
-		g.touchGroups(was.groups)
-		delete(was.policies, key)
+	was := p.selection
+	p.selection = selection
+	if was != nil {
+		g.touchGroups(was.all())
+	}
+	if was == selection {
+		return
+	}
+	if was != nil {
+		was.policies = without(was.policies, p)
 		g.local.labels.removeUnused(was)
 	}
-	if p.selection = selection; selection != nil {
-		g.touchGroups(selection.groups)
-		put(&selection.policies, key, p)
+	if selection != nil {
+		g.touchGroups(selection.all())
+		selection.policies = append(selection.policies, p)
 	}
 }
 
@@ -88,7 +96,7 @@ func (g *Graph) updateProfile(name string, now *model.Profile) {
 	}
 }
 
-func (g *Graph) touchGroups(groups map[*group]struct{}) {
+func (g *Graph) touchGroups(groups iter.Seq[*group]) {
 	for gr := range groups {
 		g.dirty.groups[gr] = struct{}{}
 	}
@@ -140,7 +148,7 @@ func (g *Graph) activateProfile(name string) {
 	var rules [2][]model.Rule
 	if p.value == nil {
 		delete(g.profiles, name)
-	} else if parent != nil && len(parent.groups) > 0 {
+	} else if parent != nil && parent.groups.len() > 0 {
 		rules = [2][]model.Rule{p.value.Ingress, p.value.Egress}
 	}
 	for d, source := range rules {
@@ -160,14 +168,14 @@ func (g *Graph) activateProfile(name string) {
 }
 
 // appliesTo returns the groups of the local index that the rules apply to.
-func (g *Graph) appliesTo(rs *ruleset) map[*group]struct{} {
+func (g *Graph) appliesTo(rs *ruleset) iter.Seq[*group] {
 	if rs.policy != nil {
-		return rs.policy.selection.groups
+		return rs.policy.selection.all()
 	}
 	if p := g.local.labels.parents[rs.key.Name]; p != nil {
-		return p.groups
+		return p.groups.live()
 	}
-	return nil
+	return func(func(*group) bool) {}
 }
 
 // retire gives up what a ruleset, which may be nil, refers to. It returns nil.
@@ -192,10 +200,8 @@ func (g *Graph) buildRules() {
 // policiesOf returns the policies that apply to a group of the local index, in evaluation order.
 func (g *Graph) policiesOf(gr *group) []*policy {
 	var all []*policy
-	for s := range gr.matches {
-		for _, p := range s.policies {
-			all = append(all, p)
-		}
+	for _, m := range gr.matches {
+		all = append(all, m.selection.policies...)
 	}
 	sortPolicies(all, g.tiers)
 	return all

@@ -79,8 +79,7 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 		t.Fatalf("emptying: %v", err)
 	}
 	for _, x := range []*labelIndex{g.sets.labels, g.local.labels} {
-		n := len(x.groups) + len(x.parents) + len(x.byOwn) + len(x.byInherited) +
-			len(x.selections.byText) + len(x.selections.byValue) + len(x.selections.byLabel) + len(x.selections.others)
+		n := len(x.groups) + len(x.parents) + len(x.labels) + len(x.selections.byText) + len(x.selections.others)
 		if n != 0 {
 			t.Fatalf("the label index is not empty: %+v", x)
 		}

@@ -37,7 +37,7 @@ func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
 			continue
 		}
 		both := g.result.groups[ep.group]
-		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs,
+		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.listAddrs(),
 			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
 		if was := ep.policy; was == nil || !equalEndpointPolicies(was, now) {
 			ep.policy = now
@@ -61,7 +61,7 @@ func (g *Graph) resolveGroups() {
 		if existed {
 			released = append(released, was[:]...)
 		}
-		if len(gr.items) == 0 {
+		if gr.items == nil {
 			delete(g.result.groups, gr)
 			continue
 		}
@@ -71,8 +71,8 @@ func (g *Graph) resolveGroups() {
 			continue
 		}
 		g.result.groups[gr] = now
-		for _, it := range gr.items {
-			g.dirty.endpoints[it.local.id] = struct{}{}
+		for it := range gr.all() {
+			g.dirty.endpoints[it.extra.local.id] = struct{}{}
 		}
 	}
 	for _, s := range released {
@@ -103,8 +103,8 @@ func (g *Graph) direction(gr *group, policies []*policy, d model.Direction) *sha
 		tier.Policies = append(tier.Policies, rs.rules)
 		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
 	}
-	for _, name := range gr.profiles {
-		if p := g.profiles[name]; p != nil && p.rules[d] != nil {
+	for _, parent := range gr.parents {
+		if p := g.profiles[parent.name]; p != nil && p.rules[d] != nil {
 			dp.Profiles = append(dp.Profiles, p.rules[d].rules)
 			key = binary.AppendUvarint(append(key, 'r'), p.rules[d].serial)
 		}

@@ -47,7 +47,7 @@ func (x *setIndex) dropUnused() {
 			x.undefine(d)
 		}
 	}
-	clear(x.unused)
+	empty(&x.unused)
 }
 
 // builder turns Rules into MatchRules and collects the definitions they refer to.

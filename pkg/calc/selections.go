@@ -2,27 +2,83 @@ package calc
 
 import (
 	"iter"
+	"slices"
 
-	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
 // selection is a selector in a labelIndex with the groups it matches. It stays in the index while something uses it.
 type selection struct {
 	selector *selector.Selector
-	groups   map[*group]struct{}
-	round    uint64 // of the last rematch in which it matched
+	groups   []member
+	round    uint64 // of rematch, see there
 
-	// The one necessary condition it is filed under, if it has any.
-	conditional bool
+	// The label of the one necessary condition it is filed under, if it has any.
 	label       string
-	must        selector.Restriction
+	conditional bool
 
-	policies map[model.PolicyKey]*policy // in the local index: those that apply to what it matches
-	active   bool                        // and whether it matched anything when they were last looked at
-	addrs    *definition                 // in the cluster-wide index: the set of what it matches, if a rule needs it
-	ports    map[string][]*definition    // and the named ports of what it matches, by port name
+	active   bool                     // in the local index: it matched anything when its policies were last looked at
+	policies []*policy                // in the local index: those that apply to what it matches
+	addrs    *definition              // in the cluster-wide index: the set of what it matches, if a rule needs it
+	ports    map[string][]*definition // and the named ports of what it matches, by port name
 }
+
+// member is a group that a selection matches, matched the same from the group's side. Each knows its position in the
+// other's list.
+type (
+	member struct {
+		group *group
+		at    int // in group.matches
+	}
+	matched struct {
+		selection *selection
+		at        int // in selection.groups
+	}
+)
+
+// link notes that the selection matches the group.
+func link(s *selection, g *group) {
+	s.groups = append(s.groups, member{g, len(g.matches)})
+	g.matches = append(g.matches, matched{s, len(s.groups) - 1})
+}
+
+// unlink notes that the i-th selection that matches the group does not do so any more.
+func (g *group) unlink(i int) {
+	m := g.matches[i]
+	m.selection.forget(m.at)
+	last := len(g.matches) - 1
+	g.matches[i] = g.matches[last]
+	g.matches[last] = matched{}
+	if g.matches = g.matches[:last]; i < last {
+		moved := g.matches[i]
+		moved.selection.groups[moved.at].at = i
+	}
+}
+
+// forget takes the group at that position out of those the selection matches, and leaves the group as it is.
+func (s *selection) forget(at int) {
+	last := len(s.groups) - 1
+	s.groups[at] = s.groups[last]
+	s.groups[last] = member{}
+	if s.groups = s.groups[:last]; at < last {
+		moved := s.groups[at]
+		moved.group.matches[moved.at].at = at
+	}
+}
+
+// all yields the groups it matches.
+func (s *selection) all() iter.Seq[*group] {
+	return func(yield func(*group) bool) {
+		for _, m := range s.groups {
+			if !yield(m.group) {
+				return
+			}
+		}
+	}
+}
+
+// must is the condition the selection is filed under.
+func (s *selection) must() selector.Restriction { return s.selector.Restrictions()[s.label] }
 
 func (s *selection) unused() bool {
 	return len(s.policies) == 0 && s.addrs == nil && len(s.ports) == 0
@@ -35,21 +91,14 @@ type match struct {
 	now       bool
 }
 
-// selectionIndex files selections under a condition on one label.
+// selectionIndex holds selections. Those with a condition on a label are filed under it.
 type selectionIndex struct {
-	byText  map[string]*selection
-	byValue postings[*selection]               // the label must have this value
-	byLabel map[string]map[*selection]struct{} // the label must be present
-	others  map[*selection]struct{}            // no condition is known
+	byText map[string]*selection
+	others map[*selection]struct{} // no condition is known
 }
 
 func newSelectionIndex() selectionIndex {
-	return selectionIndex{
-		byText:  map[string]*selection{},
-		byValue: postings[*selection]{},
-		byLabel: map[string]map[*selection]struct{}{},
-		others:  map[*selection]struct{}{},
-	}
+	return selectionIndex{byText: map[string]*selection{}, others: map[*selection]struct{}{}}
 }
 
 // add returns the selection of the selector, matched against every group.
@@ -58,16 +107,18 @@ func (x *labelIndex) add(sel *selector.Selector) *selection {
 	if s := x.selections.byText[text]; s != nil {
 		return s
 	}
-	s := &selection{selector: sel, groups: map[*group]struct{}{}}
+	s := &selection{selector: sel}
 	x.selections.byText[text] = s
-	s.label, s.must, s.conditional = x.cheapest(sel)
-	x.selections.file(s)
-	for g := range x.candidateGroups(s) {
-		if sel.Matches(g) {
-			s.groups[g] = struct{}{}
-			g.matches[s] = struct{}{}
+	var must selector.Restriction
+	s.label, must, s.conditional = x.cheapest(sel)
+	x.file(s, must)
+	for g := range x.candidateGroups(s, must) {
+		// A group that has come up before was matched last.
+		if again := len(g.matches) > 0 && g.matches[len(g.matches)-1].selection == s; !again && sel.Matches(g) {
+			link(s, g)
 		}
 	}
+	s.groups = slices.Clip(s.groups)
 	return s
 }
 
@@ -77,31 +128,34 @@ func (x *labelIndex) removeUnused(s *selection) {
 		return
 	}
 	delete(x.selections.byText, s.selector.String())
-	x.selections.unfile(s)
-	for g := range s.groups {
-		delete(g.matches, s)
+	x.unfile(s)
+	for i := len(s.groups) - 1; i >= 0; i-- {
+		s.groups[i].group.unlink(s.groups[i].at)
 	}
 }
 
 // rematch brings the group's matches up to date and returns those that started or stopped.
 func (x *labelIndex) rematch(g *group) []match {
+	// What matched has this round, and what matches and did so before, or is found to do so, the next.
+	x.round += 2
+	for _, m := range g.matches {
+		m.selection.round = x.round - 1
+	}
+	known := len(g.matches)
 	var changed []match
-	x.round++
-	for s := range x.selections.candidates(g) {
-		if !s.selector.Matches(g) {
+	for s := range x.candidates(g) {
+		if s.round == x.round || !s.selector.Matches(g) {
 			continue
 		}
-		s.round = x.round
-		if _, ok := g.matches[s]; !ok {
-			g.matches[s] = struct{}{}
-			s.groups[g] = struct{}{}
+		if s.round != x.round-1 {
+			link(s, g)
 			changed = append(changed, match{s, g, true})
 		}
+		s.round = x.round
 	}
-	for s := range g.matches {
-		if s.round != x.round {
-			delete(g.matches, s)
-			delete(s.groups, g)
+	for i := known - 1; i >= 0; i-- {
+		if s := g.matches[i].selection; s.round != x.round {
+			g.unlink(i)
 			changed = append(changed, match{s, g, false})
 		}
 	}
@@ -121,86 +175,75 @@ func (x *labelIndex) cheapest(sel *selector.Selector) (label string, must select
 	return label, must, ok
 }
 
-func (x *labelIndex) cost(label string, r selector.Restriction) int {
+func (x *labelIndex) cost(name string, r selector.Restriction) int {
+	of := x.labels[name]
+	if of == nil {
+		return 0
+	}
 	n := 0
-	count := func(value string) {
-		n += len(x.byOwn[label][value]) + len(x.selections.byValue[label][value])
-		for p := range x.byInherited[label][value] {
-			n += len(p.groups)
+	if r.Values == nil {
+		for _, l := range of.values {
+			n += l.count()
+		}
+		return n + len(of.selections)
+	}
+	for _, v := range r.Values {
+		if l := of.values[v]; l != nil {
+			n += l.count() + len(l.selected())
 		}
 	}
-	if r.Values != nil {
-		for _, v := range r.Values {
-			count(v)
-		}
-		return n
-	}
-	for v := range x.byOwn[label] {
-		count(v)
-	}
-	for v := range x.byInherited[label] {
-		count(v)
-	}
-	return n + len(x.selections.byLabel[label])
+	return n
 }
 
 // candidateGroups yields at least the groups the selection matches; some more than once.
-func (x *labelIndex) candidateGroups(s *selection) iter.Seq[*group] {
+func (x *labelIndex) candidateGroups(s *selection, must selector.Restriction) iter.Seq[*group] {
 	if !s.conditional {
 		return x.all()
 	}
 	return func(yield func(*group) bool) {
-		each := func(value string) bool {
-			for g := range x.byOwn[s.label][value] {
+		of := x.labels[s.label]
+		if of == nil {
+			return
+		}
+		each := func(l *labelValue) bool {
+			for g := range l.all() {
 				if !yield(g) {
 					return false
 				}
 			}
-			for p := range x.byInherited[s.label][value] {
-				for g := range p.groups {
-					if !yield(g) {
-						return false
-					}
-				}
-			}
 			return true
 		}
-		if s.must.Values == nil {
-			_ = eachKey(x.byOwn[s.label], each) && eachKey(x.byInherited[s.label], each)
+		if must.Values == nil {
+			for _, l := range of.values {
+				if !each(l) {
+					return
+				}
+			}
 			return
 		}
-		for _, v := range s.must.Values {
-			if !each(v) {
+		for _, v := range must.Values {
+			if l := of.values[v]; l != nil && !each(l) {
 				return
 			}
 		}
 	}
 }
 
-func eachKey[V any](m map[string]V, f func(string) bool) bool {
-	for k := range m {
-		if !f(k) {
-			return false
-		}
-	}
-	return true
-}
-
 // candidates yields at least the selections that match the group, each once.
-func (x *selectionIndex) candidates(g *group) iter.Seq[*selection] {
+func (x *labelIndex) candidates(g *group) iter.Seq[*selection] {
 	return func(yield func(*selection) bool) {
-		for s := range x.others {
+		for s := range x.selections.others {
 			if !yield(s) {
 				return
 			}
 		}
-		for label, value := range g.effective() {
-			for s := range x.byLabel[label] {
+		for l := range g.effective() {
+			for s := range l.of.selections {
 				if !yield(s) {
 					return
 				}
 			}
-			for s := range x.byValue[label][value] {
+			for _, s := range l.selected() {
 				if !yield(s) {
 					return
 				}
@@ -209,34 +252,34 @@ func (x *selectionIndex) candidates(g *group) iter.Seq[*selection] {
 	}
 }
 
-func (x *selectionIndex) file(s *selection) {
+// file files the selection under its condition, so that candidates finds it.
+func (x *labelIndex) file(s *selection, must selector.Restriction) {
 	switch {
 	case !s.conditional:
-		x.others[s] = struct{}{}
-	case s.must.Values == nil:
-		if x.byLabel[s.label] == nil {
-			x.byLabel[s.label] = map[*selection]struct{}{}
-		}
-		x.byLabel[s.label][s] = struct{}{}
+		x.selections.others[s] = struct{}{}
+	case must.Values == nil:
+		put(&x.name(s.label).selections, s, struct{}{})
 	default:
-		for _, v := range s.must.Values {
-			x.byValue.add(s.label, v, s)
+		for _, v := range must.Values {
+			u := x.label(s.label, v).use()
+			u.selections = append(u.selections, s)
 		}
 	}
 }
 
-func (x *selectionIndex) unfile(s *selection) {
+func (x *labelIndex) unfile(s *selection) {
+	must := s.must()
 	switch {
 	case !s.conditional:
-		delete(x.others, s)
-	case s.must.Values == nil:
-		delete(x.byLabel[s.label], s)
-		if len(x.byLabel[s.label]) == 0 {
-			delete(x.byLabel, s.label)
-		}
+		delete(x.selections.others, s)
+	case must.Values == nil:
+		delete(x.name(s.label).selections, s)
+		x.dropNameIfUnused(x.name(s.label))
 	default:
-		for _, v := range s.must.Values {
-			x.byValue.remove(s.label, v, s)
+		for _, v := range must.Values {
+			l := x.label(s.label, v)
+			l.uses.selections = without(l.uses.selections, s)
+			x.dropLabelIfUnused(l)
 		}
 	}
 }

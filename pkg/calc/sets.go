@@ -27,7 +27,7 @@ type set struct {
 	id         model.SetID
 	definition *definition // nil for reserved sets
 	port       portKey
-	members    map[netip.Prefix]int32 // number of contributors, never 0
+	members    members
 
 	announced bool                  // a flush has said that it exists
 	dropped   bool                  // it does not exist any more
@@ -51,7 +51,7 @@ func newSetIndex() *setIndex {
 }
 
 func (x *setIndex) newSet(id model.SetID) *set {
-	s := &set{id: id, members: map[netip.Prefix]int32{}}
+	s := &set{id: id}
 	x.byID[id] = s
 	x.touched[s] = struct{}{}
 	return s
@@ -76,13 +76,7 @@ func (x *setIndex) drop(s *set) {
 
 // count adds delta to the number of contributors of a member.
 func (x *setIndex) count(s *set, p netip.Prefix, delta int32) {
-	was := s.members[p]
-	now := was + delta
-	if now == 0 {
-		delete(s.members, p)
-	} else {
-		s.members[p] = now
-	}
+	was, now := s.members.add(p, delta)
 	if (was == 0) == (now == 0) {
 		return
 	}
@@ -106,8 +100,8 @@ func (x *setIndex) enter(it *item) { x.countItem(it, 1) }
 func (x *setIndex) exit(it *item)  { x.countItem(it, -1) }
 
 func (x *setIndex) countItem(it *item, delta int32) {
-	for s := range it.group.matches {
-		x.addToSelection(s, it, delta)
+	for _, m := range it.group.matches {
+		x.addToSelection(m.selection, it, delta)
 	}
 }
 
@@ -118,7 +112,7 @@ func (x *setIndex) carryOn(changed []match) {
 		if !m.now {
 			delta = -1
 		}
-		for _, it := range m.group.items {
+		for it := range m.group.all() {
 			x.addToSelection(m.selection, it, delta)
 		}
 	}
@@ -155,7 +149,7 @@ func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 			d.key.protocol != 0 && d.key.protocol != port.Protocol {
 			continue
 		}
-		for _, a := range it.addrs {
+		for a := range it.addrs() {
 			if p, ok := hostPrefix(a); ok {
 				x.count(x.setOf(d, portKey{port.Protocol, port.Port}), p, delta)
 			}
@@ -187,15 +181,15 @@ func (x *setIndex) changes() map[model.SetID]*model.SetChange {
 		}
 		s.before = nil
 	}
-	clear(x.touched)
-	clear(x.repopulated) // new definitions: built with the ports they have
+	empty(&x.touched)
+	empty(&x.repopulated) // new definitions: built with the ports they have
 	return out
 }
 
 func (s *set) difference() *model.SetChange {
 	c := &model.SetChange{}
 	for p, was := range s.before {
-		now := s.members[p] != 0
+		now := s.members.has(p)
 		switch {
 		case now && !was:
 			c.Added = append(c.Added, p)
@@ -212,10 +206,10 @@ func (s *set) difference() *model.SetChange {
 }
 
 func (s *set) sorted() []netip.Prefix {
-	var all []netip.Prefix
-	for p := range s.members {
-		all = append(all, p)
+	if s.members.len() == 0 {
+		return nil
 	}
+	all := slices.AppendSeq(make([]netip.Prefix, 0, s.members.len()), s.members.all())
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return all
 }

@@ -22,7 +22,7 @@ func (g *Graph) Sizes() Sizes {
 		Sets:            len(g.sets.byID),
 	}
 	for _, set := range g.sets.byID {
-		s.Members += len(set.members)
+		s.Members += set.members.len()
 	}
 	return s
 }

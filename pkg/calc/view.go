@@ -31,20 +31,21 @@ func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool)
 	return ep.policy, true
 }
 
-// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Its labels, lists
-// and addresses are shared and must not be changed.
-func (g *Graph) FindEndpoint(id model.EndpointID) (*model.Endpoint, bool) {
-	ep, ok := g.endpoints[id]
+// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Its addresses
+// and ports are shared and must not be changed.
+func (g *Graph) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
+	ep, ok := g.endpoints[name]
 	if !ok {
 		return nil, false
 	}
+	id := ep.group.identity()
 	return &model.Endpoint{
 		Node:     ep.node.Value(),
-		Iface:    ep.iface,
-		Addrs:    ep.addrs,
-		Labels:   ep.group.labels,
-		Profiles: ep.group.profiles,
-		Ports:    ep.group.ports,
+		Iface:    ep.iface(),
+		Addrs:    ep.listAddrs(),
+		Labels:   id.labels,
+		Profiles: id.profiles,
+		Ports:    id.ports,
 	}, true
 }
 
@@ -54,7 +55,7 @@ func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
 	var lowest model.EndpointID
 	found := false
 	for id, ep := range g.endpoints {
-		if slices.Contains(ep.addrs, addr) && (!found || id.Compare(lowest) < 0) {
+		if ep.hasAddr(addr) && (!found || id.Compare(lowest) < 0) {
 			lowest, found = id, true
 		}
 	}
@@ -91,16 +92,7 @@ func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
 	if !ok {
 		return false
 	}
-	for bits := addr.BitLen(); bits >= 0; bits-- {
-		p, err := addr.Prefix(bits)
-		if err != nil {
-			return false
-		}
-		if s.members[p] != 0 {
-			return true
-		}
-	}
-	return false
+	return s.members.contains(addr)
 }
 
 // Problem is something in the datastore that is enforced differently from what its author may expect.
@@ -129,9 +121,9 @@ func (g *Graph) Problems() []Problem {
 		}
 	}
 	for id, ep := range g.local.endpoints {
-		for _, name := range ep.group.profiles {
-			if g.profiles[name] == nil {
-				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("profile %s does not exist", name)})
+		for _, p := range ep.group.parents {
+			if g.profiles[p.name] == nil {
+				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("profile %s does not exist", p.name)})
 			}
 		}
 	}
@@ -147,7 +139,7 @@ func (g *Graph) Problems() []Problem {
 func (g *Graph) sharedAddrs() []Problem {
 	local := map[netip.Addr]model.EndpointID{}
 	for id, ep := range g.local.endpoints {
-		for _, a := range ep.addrs {
+		for a := range ep.addrs() {
 			if other, taken := local[a]; !taken || id.Compare(other) < 0 {
 				local[a] = id
 			}
@@ -155,7 +147,7 @@ func (g *Graph) sharedAddrs() []Problem {
 	}
 	var all []Problem
 	for id, ep := range g.endpoints {
-		for _, a := range ep.addrs {
+		for a := range ep.addrs() {
 			if owner, ok := local[a]; ok && owner != id {
 				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("address %s is also that of endpoint %s", a, owner)})
 			}

@@ -1,0 +1,109 @@
+package calc
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+)
+
+// addrList is the addresses of an endpoint, in order, without an allocation for the usual one or two.
+type addrList struct {
+	v6    [16]byte
+	v4    [4]byte
+	shape addrShape
+}
+
+// addrShape says which addresses an addrList holds.
+type addrShape uint8
+
+const (
+	noAddr   addrShape = iota
+	only4              // one of IPv4
+	only6              // one of IPv6
+	first4             // IPv4, IPv6
+	first6             // IPv6, IPv4
+	unpacked           // others, which are in extra.addrs
+)
+
+// setAddrs gives an item that was just made its addresses. The list is shared if it does not fit in the item.
+func (it *item) setAddrs(addrs []netip.Addr) {
+	shape, n4, n6 := noAddr, 0, 0
+	for _, a := range addrs {
+		switch {
+		case !a.IsValid() || a.Zone() != "":
+			n4 = 2
+		case a.Is4():
+			n4++
+			it.v4 = a.As4()
+		default:
+			n6++
+			it.v6 = a.As16()
+		}
+	}
+	switch {
+	case n4 > 1 || n6 > 1:
+		it.addrList = addrList{shape: unpacked}
+		it.more().addrs = addrs
+		return
+	case n4+n6 == 2 && addrs[0].Is4():
+		shape = first4
+	case n4+n6 == 2:
+		shape = first6
+	case n4 == 1:
+		shape = only4
+	case n6 == 1:
+		shape = only6
+	}
+	it.shape = shape
+}
+
+// addrs yields the addresses in order.
+func (it *item) addrs() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		switch it.shape {
+		case only4:
+			yield(netip.AddrFrom4(it.v4))
+		case only6:
+			yield(netip.AddrFrom16(it.v6))
+		case first4:
+			_ = yield(netip.AddrFrom4(it.v4)) && yield(netip.AddrFrom16(it.v6))
+		case first6:
+			_ = yield(netip.AddrFrom16(it.v6)) && yield(netip.AddrFrom4(it.v4))
+		case unpacked:
+			for _, a := range it.extra.addrs {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// hasAddrs reports whether these are the addresses, in this order.
+func (it *item) hasAddrs(addrs []netip.Addr) bool {
+	i := 0
+	for a := range it.addrs() {
+		if i == len(addrs) || addrs[i] != a {
+			return false
+		}
+		i++
+	}
+	return i == len(addrs)
+}
+
+func (it *item) hasAddr(addr netip.Addr) bool {
+	for a := range it.addrs() {
+		if a == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// listAddrs returns the addresses; the list may be shared.
+func (it *item) listAddrs() []netip.Addr {
+	if it.shape == unpacked {
+		return it.extra.addrs
+	}
+	return slices.Collect(it.addrs())
+}
