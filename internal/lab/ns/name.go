@@ -39,6 +39,13 @@ func creator(name string) (pid int, ok bool) {
 	return pid, err == nil && pid > 0
 }
 
+// Abandoned reports whether the name is one made of Prefix and NewID, with or without more behind it, by a process that is
+// gone. Files are named like that too.
+func Abandoned(name string) bool {
+	pid, ok := creator(name)
+	return ok && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+}
+
 // RemoveLeftovers removes the namespaces whose name begins with prefix, which itself must begin with Prefix, and whose
 // creating process is gone; those of a process that lives, this one included, stay. It returns the names it removed.
 func RemoveLeftovers(prefix string) (removed []string, err error) {
@@ -50,8 +57,7 @@ func RemoveLeftovers(prefix string) (removed []string, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		pid, ok := creator(name)
-		if !ok || !strings.HasPrefix(name, prefix) || !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		if !strings.HasPrefix(name, prefix) || !Abandoned(name) {
 			continue
 		}
 		if e := Remove(name); e != nil {

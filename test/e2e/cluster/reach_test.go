@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/margay-project/margay/internal/lab"
+)
+
+// reach demands that TCP and UDP to the port, or echo requests if it is 0, get through to all the host's addresses, or
+// that none of them does. All are tried at the same time.
+func (c *cluster) reach(from, to *lab.Host, port uint16, want bool) {
+	c.t.Helper()
+	c.reachAt(from, to.Addrs(), port, want)
+}
+
+// reachService is reach through the cluster IPs of a Service.
+func (c *cluster) reachService(from *lab.Host, s *corev1.Service, port uint16, want bool) {
+	c.t.Helper()
+	c.reachAt(from, clusterIPs(s), port, want)
+}
+
+func clusterIPs(s *corev1.Service) (addrs []netip.Addr) {
+	for _, text := range s.Spec.ClusterIPs {
+		if a, err := netip.ParseAddr(text); err == nil { // "None" is none
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// reachAt is reach at the addresses.
+func (c *cluster) reachAt(from *lab.Host, at []netip.Addr, port uint16, want bool) {
+	c.t.Helper()
+	timeout := never
+	if want {
+		timeout = 5 * time.Second
+	}
+	for _, wrong := range attempts(from, at, port, timeout, want) {
+		c.t.Error(wrong)
+	}
+}
+
+// awaitReach tries again and again until reach would find things as wanted. What holds afterwards is for reach to say.
+func (c *cluster) awaitReach(from *lab.Host, at []netip.Addr, port uint16, want bool) {
+	c.t.Helper()
+	over := time.Now().Add(soon)
+	for {
+		wrong := attempts(from, at, port, never, want)
+		if len(wrong) == 0 {
+			return
+		}
+		if time.Now().After(over) {
+			c.t.Fatalf("waited %v:\n%s", soon, strings.Join(wrong, "\n"))
+		}
+	}
+}
+
+// awaitService waits until the Service's cluster IPs lead somewhere from the host: kube-proxy takes its time.
+func (c *cluster) awaitService(from *lab.Host, s *corev1.Service, port uint16) {
+	c.t.Helper()
+	c.awaitReach(from, clusterIPs(s), port, true)
+}
+
+// attempts makes all attempts at the same time and tells of those that end otherwise than wanted.
+func attempts(from *lab.Host, at []netip.Addr, port uint16, timeout time.Duration, want bool) (wrong []string) {
+	type attempt struct {
+		what string
+		got  lab.Attempt
+	}
+	done := make(chan attempt)
+	tries := 0
+	try := func(what string, do func() lab.Attempt) {
+		tries++
+		go func() { done <- attempt{what, do()} }()
+	}
+	for _, a := range at {
+		dst := netip.AddrPortFrom(a, port)
+		if port == 0 {
+			try("ping "+a.String(), func() lab.Attempt { return from.Ping(a, timeout) })
+			continue
+		}
+		try("tcp "+dst.String(), func() lab.Attempt { return from.DialTCP(dst, timeout) })
+		try("udp "+dst.String(), func() lab.Attempt { return from.ExchangeUDP(dst, []byte("hello"), timeout) })
+	}
+	outcome := lab.Timeout
+	if want {
+		outcome = lab.Connected
+	}
+	for range tries {
+		if a := <-done; a.got.Outcome != outcome || a.got.Established && !want {
+			wrong = append(wrong, fmt.Sprintf("%s, %s: %v (%v), want %v", from.Name(), a.what, a.got.Outcome, a.got.Err, outcome))
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"testing"
+)
+
+// Without an agent, the cluster itself is what a cluster is: pods are scheduled, run, and reach one another directly and
+// through Services, over both families, in both of kube-proxy's modes.
+func TestTheClusterWorksWithoutAnAgent(t *testing.T) {
+	for _, mode := range []string{"iptables", "nftables"} {
+		t.Run(mode, func(t *testing.T) {
+			c := newCluster(t, options{proxy: mode, noAgents: true})
+			c.namespace("shop", "team: shop")
+			client := c.pod("shop", "client", "n1")
+			near, far := c.pod("shop", "near", "n1", "app: web"), c.pod("shop", "far", "n2", "app: web")
+			self := c.podOf("shop", "own", podSpec{node: "n2", labels: []string{"app: host"}, ports: []uint16{8080}, hostNetwork: true})
+			if self != nil {
+				t.Errorf("pod of the host's network has one of its own: %v", self.Addrs())
+			}
+			c.reach(client.Host, near.Host, 80, true)
+			c.reach(client.Host, far.Host, 80, true)
+			c.reach(client.Host, far.Host, 0, true)
+			c.reach(client.Host, c.nodes[1].Host, 8080, true)
+			c.reach(c.nodes[0].Host, far.Host, 80, true)
+			web := c.service("shop", "web", "app: web")
+			for _, n := range c.nodes {
+				c.awaitService(n.Host, web, 80)
+			}
+			c.reachService(client.Host, web, 80, true)
+			c.reachService(far.Host, web, 80, true)
+			c.deletePod("shop", "near")
+			c.reachAt(client.Host, near.Addrs(), 80, false)
+			c.awaitService(client.Host, web, 80)
+			if err := c.plane.Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
