@@ -8,7 +8,6 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/attach"
-	"github.com/margay-project/margay/pkg/dataplane"
 )
 
 // node checks this node, and what its agent reads if one runs.
@@ -16,8 +15,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if os.Geteuid() != 0 {
 		return errors.New("check this node: trying out the kernel needs root; with --dir manifests are checked without")
 	}
-	var config dataplane.Config
-	mask, err := marks(o.markMask, &config)
+	mask, err := marks(o.markMask)
 	if err != nil {
 		return err
 	}

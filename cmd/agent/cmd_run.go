@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,89 +14,78 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/syncer"
 )
 
-// runOptions is everything `margay run` can be told.
-type runOptions struct {
-	instanceFlags
-	dataplaneFlags
-	datastore string
-	dir       string
-	node      string
-	resync    time.Duration
-}
-
 func runCommand() *cobra.Command {
-	var o runOptions
+	var settings settingFlags
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent: watch the datastore and enforce its policy on this node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd); err != nil {
+			layers, warnings, err := settings.layers(cmd)
+			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), &o)
+			return run(cmd.Context(), layers, warnings)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&o.datastore, "datastore", "directory", "directory: where objects come from")
-	fs.StringVar(&o.dir, "dir", "", "directory of manifests")
-	fs.StringVar(&o.node, "node", "", "name of this node (default: the host name)")
-	fs.DurationVar(&o.resync, "resync-every", 0, "how often what is in the kernel is compared with what should be (default 90s)")
-	fs.Lookup("resync-every").Hidden = true // for tests
-	o.instanceFlags.register(fs)
-	o.dataplaneFlags.register(fs)
+	settings.register(cmd.Flags())
 	return cmd
 }
 
 // run is the composition root: every part of the agent, in order.
-func run(ctx context.Context, o *runOptions) error {
-	config, level, err := o.parse()
-	if err != nil {
+func run(ctx context.Context, layers *config.Layers, warnings []string) error {
+	c := layers.Config()
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return err
 	}
 	log := newLogger(level)
-	if o.node == "" {
-		if o.node, err = os.Hostname(); err != nil {
-			return fmt.Errorf("name of this node: %w; give --node", err)
-		}
+	for _, w := range warnings {
+		log.Warn("configuration", "warning", w)
 	}
-	source, err := openSource(o, config.Prefix, log)
+	source, err := openSource(c, log)
 	if err != nil {
 		return err
 	}
-	config.BPFFS, config.Instance = o.bpffs, o.instance
-	host, err := dataplane.OpenLinux(config.Prefix, log)
+	host, err := dataplane.OpenLinux(c.InterfacePrefix, log)
 	if err != nil {
 		return err
 	}
-	bpf, err := dataplane.OpenBPF(config, host, log)
+	bpf, err := dataplane.OpenBPF(dataplaneConfig(c), host, log)
 	if err != nil {
-		return errors.Join(refusal(err, o.bpffs), host.Close())
+		return errors.Join(refusal(err, c.BPFFS), host.Close())
 	}
-	loop := agent.New(agent.Options{Source: source, Graph: calc.New(o.node), Dataplane: bpf, Log: log, ResyncEvery: o.resync})
-	api := &agent.API{Loop: loop, BPF: bpf, Source: source, Node: o.node, Version: version(), Started: time.Now()}
-	log.Info("margay", "version", version(), "node", o.node, "datastore", o.datastore, "dir", o.dir, "dataplane", "bpf")
+	loop := agent.New(agent.Options{Source: source, Graph: calc.New(c.Node), Dataplane: bpf, Log: log, ResyncEvery: c.ResyncEvery})
+	api := &agent.API{Loop: loop, BPF: bpf, Source: source, Node: c.Node, Version: version(), Started: time.Now()}
+	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return loop.Run(ctx) })
-	g.Go(func() error { return api.Serve(ctx, o.socketPath()) })
+	g.Go(func() error { return api.Serve(ctx, socketOf(c)) })
 	err = g.Wait()
 	// What is enforced stays enforced: links and maps are pinned.
 	return errors.Join(err, bpf.Close())
 }
 
-func openSource(o *runOptions, prefix string, log *slog.Logger) (*syncer.Directory, error) {
-	if o.datastore != "directory" {
-		return nil, fmt.Errorf("--datastore %q: want directory", o.datastore)
+// socketOf is where the agent of c answers its tools.
+func socketOf(c config.Config) string {
+	flags := instanceFlags{instance: c.Instance, socket: c.Socket}
+	return flags.socketPath()
+}
+
+func openSource(c config.Config, log *slog.Logger) (*syncer.Directory, error) {
+	if c.Datastore != "directory" {
+		return nil, fmt.Errorf("datastore %s: want directory", c.Datastore)
 	}
-	if o.dir == "" {
+	if c.Dir == "" {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
 	}
-	d := syncer.NewDirectory(o.dir, log)
-	d.InterfacePrefix = prefix
+	d := syncer.NewDirectory(c.Dir, log)
+	d.InterfacePrefix = c.InterfacePrefix
 	return d, nil
 }

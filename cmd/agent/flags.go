@@ -14,16 +14,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/config"
 )
 
 // defaultBPFFS is where the BPF file system is mounted by custom.
 const defaultBPFFS = "/sys/fs/bpf"
 
-// defaultMarkMask has no bit of kube-proxy's.
-const defaultMarkMask = "0x00070000"
-
-// envPrefix starts every environment variable: --datastore is MARGAY_DATASTORE.
-const envPrefix = "MARGAY_"
+// defaultMarkMask is the one of mark-mask.
+var defaultMarkMask = fmt.Sprintf("%#08x", config.Defaults().MarkMask)
 
 // instanceFlags tell which agent of this machine a command is about.
 type instanceFlags struct {
@@ -75,14 +73,15 @@ func notFromEnvironment(flags *pflag.FlagSet, names ...string) {
 
 // environmentName is the variable that sets a flag.
 func environmentName(flag string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return config.EnvironmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment sets every flag that was not given from its MARGAY_ variable, if there is one.
+// fromEnvironment sets every flag that was not given from its MARGAY_ variable, if there is one. Settings are left to
+// their layers.
 func fromEnvironment(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[notEnvironment] != nil {
+		if f.Annotations[notEnvironment] != nil || isSetting(f) {
 			return
 		}
 		name := environmentName(f.Name)

@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
@@ -32,16 +36,35 @@ func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
 }
 
 func TestDefaultsAreThoseOfTheDataplane(t *testing.T) {
-	if defaultBPFFS != dataplane.Defaults().BPFFS || defaultBPFFS != bpfmaps.DefaultBPFFS {
-		t.Errorf("bpffs is %s here, %s in dataplane, %s in bpfmaps", defaultBPFFS, dataplane.Defaults().BPFFS, bpfmaps.DefaultBPFFS)
+	c := config.Defaults()
+	if defaultBPFFS != c.BPFFS || defaultBPFFS != bpfmaps.DefaultBPFFS {
+		t.Errorf("bpffs is %s for tools, %s for the agent, %s in bpfmaps", defaultBPFFS, c.BPFFS, bpfmaps.DefaultBPFFS)
 	}
-	var c dataplane.Config
-	if _, err := marks(defaultMarkMask, &c); err != nil {
-		t.Fatal(err)
+	if diff := cmp.Diff(dataplane.Defaults(), dataplaneConfig(c), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("defaults (-of the dataplane +of the settings):\n%s", diff)
 	}
-	d := dataplane.Defaults()
-	if c.MarkSeen != d.MarkSeen || c.MarkJudge != d.MarkJudge || c.MarkOwn != d.MarkOwn {
-		t.Errorf("marks %#x %#x %#x, in dataplane %#x %#x %#x", c.MarkSeen, c.MarkJudge, c.MarkOwn, d.MarkSeen, d.MarkJudge, d.MarkOwn)
+}
+
+// TestEverySettingThatReopensTheDataplaneReachesIt: and no other does, so that what is live stays so.
+func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
+	values := map[string]string{"text": "x", "number": "77", "bool": "true", "duration": "77s"}
+	words := map[string]string{"default-endpoint-to-host-action": "Drop", "existing-connections": "keep", "mid-flow": "strict",
+		"mark-mask": "0xe0000000", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
+		"health-address": "off", "metrics-address": "off", "events": "false"}
+	before := dataplaneConfig(config.Defaults())
+	for _, s := range config.Settings() {
+		value := values[s.Type]
+		if word, ok := words[s.Name]; ok {
+			value = word
+		}
+		l, _, err := config.New(config.Local{Host: "n", Flags: []config.Flag{{Name: s.Name, Value: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := !cmp.Equal(before, dataplaneConfig(l.Config()), cmpopts.EquateEmpty())
+		if s.Effect == config.Reopen && !changed || s.Effect == config.Live && changed {
+			t.Errorf("%s=%s: effect %s, changes the dataplane: %v", s.Name, value, s.Effect, changed)
+		}
 	}
 }
 

@@ -11,29 +11,17 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/config"
 )
 
-// marks reads --mark-mask and takes its three lowest bits.
-func marks(text string, c *dataplane.Config) (uint32, error) {
-	mask, err := strconv.ParseUint(text, 0, 32)
+// marks are the bits of --mark-mask that an agent uses.
+func marks(text string) (uint32, error) {
+	mask, err := config.ParseMarkMask(text)
 	if err != nil {
-		return 0, fmt.Errorf("--mark-mask %q: want a number such as %s", text, defaultMarkMask)
+		return 0, fmt.Errorf("--mark-mask %q: %w", text, err)
 	}
-	if mask&0xc000 != 0 {
-		return 0, fmt.Errorf("--mark-mask %q: 0x4000 and 0x8000 are kube-proxy's", text)
-	}
-	var bits []uint32
-	for i := range 32 {
-		if mask>>i&1 != 0 {
-			bits = append(bits, 1<<i)
-		}
-	}
-	if len(bits) < 3 {
-		return 0, fmt.Errorf("--mark-mask %q: three bits are needed", text)
-	}
-	c.MarkSeen, c.MarkJudge, c.MarkOwn = bits[0], bits[1], bits[2]
-	return bits[0] | bits[1] | bits[2], nil
+	seen, judge, own := config.Config{MarkMask: mask}.Marks()
+	return seen | judge | own, nil
 }
 
 // markCheck looks for others that use our mark bits: routing rules and iptables rules of this network namespace.

@@ -60,8 +60,6 @@ func parseCount(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-func printCount(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
@@ -83,7 +81,8 @@ func parsePrefix(text string) (string, error) {
 // kubeProxyMarks are the bits kube-proxy sets.
 const kubeProxyMarks = 0xc000
 
-func parseMarkMask(text string) (uint32, error) {
+// ParseMarkMask reads a mark-mask; the error says what is wanted.
+func ParseMarkMask(text string) (uint32, error) {
 	mask, err := strconv.ParseUint(text, 0, 32)
 	if err != nil {
 		return 0, errors.New("want a number such as 0x00070000")
@@ -128,7 +127,7 @@ func parseMapSizes(text string) (map[string]uint32, error) {
 func printMapSizes(sizes map[string]uint32) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
-		parts = append(parts, name+"="+printCount(sizes[name]))
+		parts = append(parts, fmt.Sprintf("%s=%d", name, sizes[name]))
 	}
 	return strings.Join(parts, ",")
 }

@@ -17,8 +17,8 @@ type Setting struct {
 	Effect Effect // of a changed value
 	// Felix are the fields of a FelixConfiguration that it is taken from; nil: never from the datastore.
 	Felix []string
-	// Switch: true or false, and true if a flag has no value.
-	Switch bool
+	// Type is what a value is, in one word: text, number, duration, bool. A flag of a bool without a value is true.
+	Type string
 	// Repeatable: a flag may be given several times, its values add up.
 	Repeatable bool
 	// NotInFile: only the environment and a flag set it.
@@ -86,7 +86,7 @@ func (s *Setting) from(convert func(felixValues) (felixText, error), fields ...s
 // newSetting is a setting of any type. at is where its value is.
 func newSetting[T any](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string, usage string) *Setting {
 	return &Setting{
-		Name: name, Usage: usage, Effect: e,
+		Name: name, Usage: usage, Effect: e, Type: typeText,
 		read: func(c *Config, text string) error {
 			v, err := parse(text)
 			if err == nil {
@@ -97,6 +97,14 @@ func newSetting[T any](name string, e Effect, at func(*Config) *T, parse func(st
 		print: func(c *Config) string { return print(*at(c)) },
 	}
 }
+
+// Types of values.
+const (
+	typeText     = "text"
+	typeBool     = "bool"
+	typeDuration = "duration"
+	typeNumber   = "number"
+)
 
 func itself(text string) string { return text }
 
@@ -117,23 +125,34 @@ func either(name string, e Effect, at func(*Config) *bool, usage, no, yes string
 		word, err := oneWord(text, no, yes)
 		return word == yes, err
 	}
-	return newSetting(name, e, at, parse, func(v bool) string {
+	s := newSetting(name, e, at, parse, func(v bool) string {
 		if v {
 			return yes
 		}
 		return no
 	}, usage)
+	s.Type = typeText
+	return s
 }
 
 // toggle takes true or false.
 func toggle(name string, e Effect, at func(*Config) *bool, usage string) *Setting {
 	s := newSetting(name, e, at, parseBool, func(v bool) string { return fmt.Sprint(v) }, usage)
-	s.Switch = true
+	s.Type = typeBool
 	return s
 }
 
 // duration takes a duration of at least least.
 func duration(name string, e Effect, at func(*Config) *time.Duration, least time.Duration, usage string) *Setting {
 	parse := func(text string) (time.Duration, error) { return parseDuration(text, least) }
-	return newSetting(name, e, at, parse, printDuration, usage)
+	s := newSetting(name, e, at, parse, printDuration, usage)
+	s.Type = typeDuration
+	return s
+}
+
+// number takes a number of type T.
+func number[T uint16 | uint32](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), usage string) *Setting {
+	s := newSetting(name, e, at, parse, func(n T) string { return fmt.Sprint(n) }, usage)
+	s.Type = typeNumber
+	return s
 }

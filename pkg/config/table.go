@@ -1,9 +1,6 @@
 package config
 
-import (
-	"strconv"
-	"time"
-)
+import "time"
 
 // agentSettings are what the agent is, where it reads and whom it answers.
 var agentSettings = []*Setting{
@@ -48,7 +45,7 @@ var agentSettings = []*Setting{
 var enforcementSettings = []*Setting{
 	newSetting("interface-prefix", Restart, func(c *Config) *string { return &c.InterfacePrefix }, parsePrefix, itself,
 		"what names of workload interfaces begin with").from(felixPrefix, "interfacePrefix"),
-	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, parseMarkMask, printMarkMask,
+	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, ParseMarkMask, printMarkMask,
 		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000"),
 	repeatable(newSetting("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
 		"NAME=ENTRIES for a map of its own size, as in ct4_open=1000000 (repeatable, or joined by commas)")),
@@ -61,30 +58,28 @@ var enforcementSettings = []*Setting{
 	toggle("allow-encap-from-workloads", Reopen, func(c *Config) *bool { return &c.AllowEncap },
 		"judge IP-in-IP and VXLAN from pods as other traffic instead of dropping them").
 		from(felixEncap, fieldVXLANAllowed, fieldIPIPAllowed),
-	newSetting("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort,
-		func(p uint16) string { return strconv.Itoa(int(p)) },
-		"UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
+	number("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort, "UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
 	either("mid-flow", Reopen, func(c *Config) *bool { return &c.StrictMidFlow },
 		"judge or strict: TCP packets of unknown connections are judged by policy, or dropped", "judge", "strict"),
 	toggle("no-shortcut", Reopen, func(c *Config) *bool { return &c.NoShortcut },
 		"send traffic between pods of this node through the host's stack"),
 	toggle("interpret", Reopen, func(c *Config) *bool { return &c.Interpret },
 		"walk rules in the kernel instead of using decision tables (slow; for comparison)"),
-	newSetting("event-rate", Reopen, func(c *Config) *uint32 { return &c.EventRate }, parseCount, printCount,
+	number("event-rate", Reopen, func(c *Config) *uint32 { return &c.EventRate }, parseCount,
 		"verdict events per second and CPU"),
-	newSetting("flow-quota", Reopen, func(c *Config) *uint32 { return &c.FlowQuota }, parseCount, printCount,
+	number("flow-quota", Reopen, func(c *Config) *uint32 { return &c.FlowQuota }, parseCount,
 		"most open flows of one pod that are kept for their whole life; 0: no limit"),
-	timeout("tcp-syn", func(t *Timeouts) *time.Duration { return &t.TCPSyn }, "TCP handshake", "tcpSynSent"),
-	timeout("tcp-established", func(t *Timeouts) *time.Duration { return &t.TCPEstablished }, "established TCP", "tcpEstablished"),
-	timeout("tcp-fin", func(t *Timeouts) *time.Duration { return &t.TCPFin }, "closing or reset TCP", "tcpFinsSeen"),
-	timeout("udp", func(t *Timeouts) *time.Duration { return &t.UDP }, "UDP", "udpTimeout"),
-	timeout("icmp", func(t *Timeouts) *time.Duration { return &t.ICMP }, "ICMP", "icmpTimeout"),
-	timeout("other", func(t *Timeouts) *time.Duration { return &t.Other }, "other protocols", "genericTimeout"),
+	timeout("timeout-tcp-syn", func(t *Timeouts) *time.Duration { return &t.TCPSyn }, "TCP handshake", "tcpSynSent"),
+	timeout("timeout-tcp-established", func(t *Timeouts) *time.Duration { return &t.TCPEstablished }, "established TCP", "tcpEstablished"),
+	timeout("timeout-tcp-fin", func(t *Timeouts) *time.Duration { return &t.TCPFin }, "closing or reset TCP", "tcpFinsSeen"),
+	timeout("timeout-udp", func(t *Timeouts) *time.Duration { return &t.UDP }, "UDP", "udpTimeout"),
+	timeout("timeout-icmp", func(t *Timeouts) *time.Duration { return &t.ICMP }, "ICMP", "icmpTimeout"),
+	timeout("timeout-other", func(t *Timeouts) *time.Duration { return &t.Other }, "other protocols", "genericTimeout"),
 }
 
 // timeout is the timeout of flows in one state; key is that state's in bpfConntrackTimeouts.
 func timeout(name string, at func(*Timeouts) *time.Duration, of, key string) *Setting {
-	return duration("timeout-"+name, Reopen, func(c *Config) *time.Duration { return at(&c.Timeouts) }, time.Second,
+	return duration(name, Reopen, func(c *Config) *time.Duration { return at(&c.Timeouts) }, time.Second,
 		"flow timeout: "+of).from(felixTimeout(key), fieldTimeouts)
 }
 
