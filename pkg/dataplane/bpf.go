@@ -18,6 +18,7 @@ import (
 // BPF enforces with BPF programs on the endpoints' interfaces.
 type BPF struct {
 	config   Config
+	next     *Config // to go on with when it is reopened; nil: config
 	log      *slog.Logger
 	observer Observer
 

@@ -23,11 +23,18 @@ type Dataplane interface {
 	// Reopen forgets what was desired and goes on from what is enforced, as a new process would: the next Apply must be
 	// given everything that is desired. After an error it must be called again before the next Apply.
 	Reopen() error
+	// Configure sets the configuration that the next Reopen goes on with. Programs with the new values then take the
+	// place of those in force as they do when an agent is started anew: no flow is forgotten, and no packet goes by
+	// unjudged. If they cannot be loaded that Reopen fails, and the configuration stays what it was. Nothing is set if c
+	// differs in a field that takes a restart; the error names it.
+	Configure(c Config) error
 	// Wake delivers when the dataplane itself has something to do (an interface came, an address changed): call Apply.
 	Wake() <-chan struct{}
 	// Endpoints are the local endpoints as they are in the kernel, those whose policy cannot be compiled included, by id.
 	// The list is the caller's.
 	Endpoints() []EndpointState
+	// Stats counts what it has; the endpoints by interface too if asked. The result is the caller's.
+	Stats(interfaces bool) Stats
 	// Sweep removes expired flows.
 	Sweep() error
 	// Close lets go of everything and leaves it enforced.

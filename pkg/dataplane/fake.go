@@ -23,6 +23,7 @@ type Fake struct {
 	waiting  []model.Changes
 	stuck    bool // some of waiting came after an attempt that failed
 	fresh    bool // reopened: the next Changes are everything
+	next     *Config
 }
 
 var _ Dataplane = (*Fake)(nil)
@@ -34,6 +35,8 @@ type FakeState struct {
 
 	Applies, Resyncs, Sweeps, Reopens int
 	Closed                            bool
+
+	Config Config // in force since the last Reopen; Defaults before
 }
 
 // FakeSettings say how a Fake behaves.
@@ -42,12 +45,14 @@ type FakeSettings struct {
 	ApplyErr            error         // what Apply answers for
 	Failures            int           // so many calls; negative: until Reopen
 	SweepErr, ReopenErr error         // what Sweep and Reopen answer
+	ConfigureErr        error         // what Configure answers instead of doing it
 }
 
 // NewFake returns a dataplane that enforces nothing.
 func NewFake() *Fake {
 	return &Fake{wake: make(chan struct{}, 1), state: FakeState{
 		Endpoints: map[model.EndpointID]*model.EndpointPolicy{}, Sets: map[model.SetID]map[netip.Prefix]bool{},
+		Config: Defaults(),
 	}}
 }
 
@@ -138,6 +143,23 @@ func (f *Fake) Reopen() error {
 		return f.settings.ReopenErr
 	}
 	f.waiting, f.stuck, f.fresh, f.settings.Failures = nil, false, true, 0
+	if f.next != nil {
+		f.state.Config, f.next = *f.next, nil
+	}
+	return nil
+}
+
+// Configure implements Dataplane.
+func (f *Fake) Configure(c Config) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.settings.ConfigureErr != nil {
+		return f.settings.ConfigureErr
+	}
+	if err := fixed(f.state.Config, c); err != nil {
+		return err
+	}
+	f.next = &c
 	return nil
 }
 
@@ -154,6 +176,13 @@ func (f *Fake) Endpoints() []EndpointState {
 	}
 	slices.SortFunc(all, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
 	return all
+}
+
+// Stats implements Dataplane.
+func (f *Fake) Stats(bool) Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Stats{Enforced: len(f.state.Endpoints), Sets: len(f.state.Sets), Unwritten: len(f.waiting)}
 }
 
 // Sweep implements Dataplane.

@@ -18,7 +18,8 @@ type Host interface {
 	Addrs() []netip.Addr
 	// Peer says what is known of the pod's side of an interface; not ok: nothing.
 	Peer(ifindex uint32) (p Peer, ok bool)
-	// Use says which programs to attach and where to pin their links. Called once, before the methods below.
+	// Use says which programs to attach and where to pin their links, which is always the same place. Called before the
+	// methods below, and again when there are other programs: Ensure and Guard then put those in place.
 	Use(programs *bpfmaps.Programs, linkDir string) error
 	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. What
 	// is as it should be is left alone. attach.ErrGone: there is no such interface (any more).

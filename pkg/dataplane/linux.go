@@ -139,6 +139,9 @@ func (h *Linux) Use(p *bpfmaps.Programs, linkDir string) error {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
+	if h.links != nil {
+		return h.links.SetPrograms(programs)
+	}
 	var err error
 	h.links, err = attach.NewLinks(linkDir, nil, programs)
 	return err

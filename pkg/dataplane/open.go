@@ -94,7 +94,7 @@ func (d *BPF) Reopen() error {
 		<-d.quiet
 		d.quiet = nil
 	}
-	if err := errors.Join(d.slots.Close(), d.endpoints.Reload()); err != nil {
+	if err := errors.Join(d.reconfigure(), d.slots.Close(), d.endpoints.Reload()); err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
 	if err := d.takeOver(); err != nil {
