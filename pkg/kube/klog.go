@@ -1,0 +1,28 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+
+	"k8s.io/klog/v2"
+)
+
+// QuietLibrary sends what client-go says on its own account to log, at debug level: its callers report what matters,
+// once, in their own words. Its logger is one for the process, so this is to be called once, before any client is used.
+func QuietLibrary(log *slog.Logger) { klog.SetSlogLogger(slog.New(quiet{log.Handler()})) }
+
+// quiet makes every record one of debug level.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
+	return q.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }

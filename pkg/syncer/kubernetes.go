@@ -1,0 +1,161 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/margay-project/margay/pkg/kube"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Kubernetes is a Source whose datastore is an API server. Every kind of object is listed and watched on its own, by
+// client-go's Reflector; what arrives is converted at once, and of each object only its name and version are kept, not
+// the object.
+//
+// One kind that fails leaves the others running: it is reported, keeps the objects it had, and is tried again. Pods,
+// Namespaces, NetworkPolicies and Services must have been listed once before InSync is sent, since without them a
+// verdict could be too open. The other kinds hold it up only while their first list is on its way.
+//
+// An object that became invalid stays as it was last good and is a Problem (semantics D-1); deleting it removes both.
+//
+// While the server cannot be reached nothing is taken back. One gate for all kinds asks for it, at most about once in
+// 0.6 s, and all kinds go on when it is back: their watches from where they were, or with a new list if the server has
+// forgotten what happened since. A list that replaces another finds what was deleted meanwhile.
+type Kubernetes struct {
+	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
+	// Node is the name of this node; if it is set, pods of other nodes get no name of an interface, which nobody needs.
+	// Both are to be set before Run.
+	InterfacePrefix, Node string
+
+	client *kube.Client
+	log    *slog.Logger
+	gate   *gate
+	kinds  []*kubeKind
+
+	// How long kinds that are not required may hold up InSync once the required ones are listed: while they fail, and
+	// while they are slow.
+	patience, slowPatience time.Duration
+	// How often, on average, an absent kind is asked for. Each agent chooses a time between half and one and a half of
+	// it anew every time. It costs one GET of /apis: 5,000 agents ask 42 times in a second.
+	probeEvery time.Duration
+
+	changed chan struct{} // holds a token when it may be time for InSync
+
+	delivering sync.Mutex // held while sink runs
+	sink       func([]model.Update)
+}
+
+// NewKubernetes returns a source for the server. It does no I/O.
+func NewKubernetes(client *kube.Client, log *slog.Logger) *Kubernetes {
+	s := &Kubernetes{
+		client: client, log: log,
+		patience: 5 * time.Second, slowPatience: 30 * time.Second,
+		probeEvery: 2 * time.Minute,
+		changed:    make(chan struct{}, 1),
+	}
+	s.gate = newGate(client.Ready, client.Explain, log)
+	strings := &recent{}
+	for _, spec := range kubeKinds {
+		s.kinds = append(s.kinds, newKubeKind(spec, s, newSharing(strings)))
+	}
+	return s
+}
+
+// Run implements Source. It fails only if no client can be made of the configuration.
+func (s *Kubernetes) Run(ctx context.Context, sink func([]model.Update)) error {
+	s.sink = sink
+	apis := make([][]api, len(s.kinds))
+	for i, k := range s.kinds {
+		for _, gvr := range k.candidates {
+			a, err := k.open(s.client, gvr)
+			if err != nil {
+				return fmt.Errorf("client for %s: %w", k.name, err)
+			}
+			apis[i] = append(apis[i], a)
+		}
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.gate.start(ctx, &running)
+	for i, k := range s.kinds {
+		running.Go(func() { k.run(ctx, apis[i]) })
+	}
+	running.Go(func() { s.awaitLists(ctx) })
+	<-ctx.Done()
+	return nil
+}
+
+// Problems implements Source: by kind, namespace and name.
+func (s *Kubernetes) Problems() []validate.Problem {
+	var all []validate.Problem
+	for _, k := range s.kinds {
+		all = append(all, k.store.allProblems()...)
+	}
+	return all
+}
+
+// Kinds implements Source.
+func (s *Kubernetes) Kinds() []KindStatus {
+	all := make([]KindStatus, 0, len(s.kinds))
+	for _, k := range s.kinds {
+		all = append(all, k.snapshot())
+	}
+	return all
+}
+
+// deliver hands updates on. It blocks while the consumer does.
+func (s *Kubernetes) deliver(updates []model.Update) {
+	if len(updates) == 0 {
+		return
+	}
+	s.delivering.Lock()
+	defer s.delivering.Unlock()
+	s.sink(updates)
+}
+
+// noteChange says that it may be time for InSync.
+func (s *Kubernetes) noteChange() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// awaitLists sends InSync once the barrier is reached. Whatever a kind lists is delivered before it counts as listed.
+func (s *Kubernetes) awaitLists(ctx context.Context) {
+	var complete time.Time // when the required kinds were listed
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		case <-again.C:
+		}
+		waits, required := time.Duration(0), false
+		for _, k := range s.kinds {
+			required = required || k.required && !k.snapshot().Listed
+		}
+		if required {
+			continue
+		}
+		if complete.IsZero() {
+			complete = time.Now()
+		}
+		for _, k := range s.kinds {
+			waits = max(waits, k.holdsUp(complete, s.patience, s.slowPatience))
+		}
+		if waits == 0 {
+			s.deliver([]model.Update{model.InSync{}})
+			return
+		}
+		again.Reset(waits)
+	}
+}
