@@ -7,16 +7,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 )
 
 const (
-	// DefaultPrefix is where Calico's plugin looks unless it is told otherwise.
-	DefaultPrefix = "/var/run/calico"
-	subdirectory  = "endpoint-status"
-
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 10 * time.Second
 	// lookEvery is how often the directory is read again, for what somebody else has changed there.
@@ -42,9 +37,10 @@ type Writer struct {
 	status Status
 }
 
-// New makes a writer of files in prefix/endpoint-status; nothing happens before Run.
-func New(prefix string, log *slog.Logger) *Writer {
-	return &Writer{dir: directory(filepath.Join(prefix, subdirectory)), log: log, wake: make(chan struct{}, 1)}
+// New makes a writer of files in dir, which it creates; nothing happens before Run. Calico's plugin looks in
+// /var/run/calico/endpoint-status unless it is told otherwise.
+func New(dir string, log *slog.Logger) *Writer {
+	return &Writer{dir: directory(dir), log: log, wake: make(chan struct{}, 1)}
 }
 
 // Want says which endpoints are enforced now; the others have no files from then on. The slice is the writer's. The

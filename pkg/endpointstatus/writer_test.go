@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+const subdirectory = "endpoint-status"
+
 const (
 	webFile = "k8s shop%2Fweb eth0"
 	webBody = `{"ifaceName":"cali0","ipv4Nets":["10.0.0.1/32"],"ipv6Nets":["fd00::1/128"]}`
@@ -56,7 +58,7 @@ func run(t *testing.T, files map[string]string, do func(b *bench)) {
 		b.put(name, text)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b.Writer = New(prefix, slog.New(slog.NewTextHandler(b.log, nil)))
+		b.Writer = New(filepath.Join(prefix, subdirectory), slog.New(slog.NewTextHandler(b.log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.Run(ctx) }()
@@ -217,7 +219,7 @@ func TestAWaitingPluginSeesOnlyWholeFiles(t *testing.T) {
 	if err := watcher.Add(dir); err != nil {
 		t.Fatal(err)
 	}
-	w := New(prefix, slog.New(slog.DiscardHandler))
+	w := New(filepath.Join(prefix, subdirectory), slog.New(slog.DiscardHandler))
 	go w.Run(t.Context())
 	w.Want([]Endpoint{web})
 	for {
