@@ -79,6 +79,21 @@ type ProblemRow struct {
 	Reason   string `json:"reason"`
 }
 
+// ConfigRow is one setting of the agent.
+type ConfigRow struct {
+	Name       string        `json:"name"`
+	Value      string        `json:"value"`
+	Source     string        `json:"source"`     // "--log-level", "FelixConfiguration default, field logSeverityScreen"
+	Effect     string        `json:"effect"`     // of a change: "live", "reopen" or "restart"
+	Overridden []ConfigValue `json:"overridden"` // the layers below, the highest first
+}
+
+// ConfigValue is a value that another layer's has been put over.
+type ConfigValue struct {
+	Value  string `json:"value"`
+	Source string `json:"source"`
+}
+
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
 	InSync    bool      `json:"inSync"`          // the first full snapshot has been enforced
@@ -165,6 +180,7 @@ type Answer struct {
 	Rules       []RuleRow     `json:"rules,omitempty"`
 	Sets        []SetRow      `json:"sets,omitempty"`
 	Problems    []ProblemRow  `json:"problems,omitempty"`
+	Config      []ConfigRow   `json:"config,omitempty"`
 	Explanation *Explanation  `json:"explanation,omitempty"`
 	Error       string        `json:"error,omitempty"`
 }

@@ -1,0 +1,153 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/config"
+)
+
+// configOptions are the flags of config.
+type configOptions struct {
+	settings settingFlags
+	output   outputFlag
+	all      bool
+	local    bool
+	felix    bool
+}
+
+func configCommand() *cobra.Command {
+	var o configOptions
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show every setting's value and where it comes from",
+		Long: `The settings of the running agent, with what the datastore says. Without one, with --local, or with a setting among
+the flags: what an agent started with these flags, this environment and the file would have; objects of the datastore
+count if it is a directory.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&o.all, "all", false, "also the values that are overridden")
+	fs.BoolVar(&o.local, "local", false, "do not ask the agent")
+	fs.BoolVar(&o.felix, "felix", false, "instead: the fields of a FelixConfiguration, and what becomes of them")
+	o.output.register(fs)
+	for _, name := range []string{"all", "local", "felix"} {
+		notFromEnvironment(fs, name)
+	}
+	o.settings.register(fs)
+	return cmd
+}
+
+func (o *configOptions) run(cmd *cobra.Command) error {
+	if o.felix {
+		fields := config.FelixFields()
+		return o.output.write(cmd.OutOrStdout(), felixRows(fields), felixTable(fields).write)
+	}
+	layers, warnings, err := o.settings.layers(cmd)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "margay: warning:", w)
+	}
+	rows, err := o.rows(cmd, layers)
+	if err != nil {
+		return err
+	}
+	return o.output.write(cmd.OutOrStdout(), rows, configTable(rows, o.all).write)
+}
+
+// rows are the agent's settings, or those that one would have.
+func (o *configOptions) rows(cmd *cobra.Command, layers *config.Layers) ([]wire.ConfigRow, error) {
+	if !o.local && !o.settings.say() {
+		c := layers.Config()
+		of := instanceFlags{instance: c.Instance, bpffs: c.BPFFS, socket: c.Socket}
+		answer, err := of.ask(cmd.Context(), "/v1/config", nil)
+		if err == nil {
+			return answer.Config, nil
+		}
+		if !errors.Is(err, wire.ErrNotRunning) {
+			return nil, err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "no agent answers on %s: this is what one that is started now would have\n", of.socketPath())
+	}
+	if err := withDirectory(cmd.Context(), cmd.ErrOrStderr(), layers); err != nil {
+		return nil, err
+	}
+	return agent.ConfigRows(layers.Values()), nil
+}
+
+// say reports whether a flag says anything about a setting, and not only which agent is meant.
+func (f *settingFlags) say() bool {
+	return slices.ContainsFunc(f.given, func(g config.Flag) bool {
+		return !slices.Contains([]string{"instance", "bpffs", "socket"}, g.Name)
+	})
+}
+
+// withDirectory adds what a directory of manifests says, if the objects are to come from one.
+func withDirectory(ctx context.Context, stderr io.Writer, layers *config.Layers) error {
+	c := layers.Config()
+	if c.Datastore != "directory" || c.Dir == "" {
+		return nil
+	}
+	updates, _, err := loadDirectory(ctx, c.Dir)
+	if err != nil {
+		return err
+	}
+	layers.Apply(updates)
+	for _, p := range layers.Problems() {
+		fmt.Fprintln(stderr, "margay: warning:", p)
+	}
+	return nil
+}
+
+func configTable(rows []wire.ConfigRow, all bool) *table {
+	t := &table{header: []string{"SETTING", "VALUE", "FROM"}, none: "no settings"}
+	for _, r := range rows {
+		t.add(r.Name, r.Value, r.Source)
+		for _, o := range r.Overridden {
+			if all {
+				t.add("  overridden", o.Value, o.Source)
+			}
+		}
+	}
+	return t
+}
+
+// felixRow is what becomes of one field of a FelixConfiguration.
+type felixRow struct {
+	Field    string   `json:"field"`
+	Settings []string `json:"settings"` // empty: it is not used
+	Note     string   `json:"note,omitempty"`
+}
+
+func felixRows(fields []config.FelixField) []felixRow {
+	rows := make([]felixRow, 0, len(fields))
+	for _, f := range fields {
+		rows = append(rows, felixRow{Field: f.Field, Settings: orEmpty(f.Settings), Note: f.Why})
+	}
+	return rows
+}
+
+func felixTable(fields []config.FelixField) *table {
+	t := &table{header: []string{"FIELD", "SETTING", "NOTE"}}
+	for _, f := range fields {
+		settings := strings.Join(f.Settings, ",")
+		if settings == "" {
+			settings = "not used"
+		}
+		t.add(f.Field, settings, f.Why)
+	}
+	return t
+}
