@@ -5,6 +5,8 @@ package events
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +31,7 @@ type Status struct {
 	Leading  bool   // this node tells what all nodes see
 	Sent     uint64 // events written, those included that were there already
 	Failed   uint64 // attempts at anything
-	Error    string // of the last attempt at anything; empty: it succeeded, or there was none
+	Error    string // of something whose last attempt failed; empty: there is no such thing
 }
 
 // Reporter tells of problems. Report and Status may be called from any goroutine and never wait.
@@ -45,8 +47,8 @@ type Reporter struct {
 	ledger   *ledger
 	wake     chan struct{}
 
-	deniedEvents, deniedLease time.Time       // when to try again what was forbidden
-	said                      map[string]bool // failures that have been logged
+	deniedEvents, deniedLease time.Time         // when to try again what was forbidden
+	failing                   map[string]string // the last attempt at what failed, and how
 
 	mu     sync.Mutex // guards what follows
 	items  []Item
@@ -63,7 +65,7 @@ func New(o Options) *Reporter {
 		campaign: &campaign{leases: o.Client.CoordinationV1().Leases(o.Namespace), identity: o.Node},
 		ledger:   newLedger(),
 		wake:     make(chan struct{}, 1),
-		said:     map[string]bool{},
+		failing:  map[string]string{},
 	}
 }
 
@@ -139,6 +141,10 @@ func (r *Reporter) take(now time.Time) (nodes int) {
 		r.ledger.report(all, now)
 		r.mu.Lock()
 		r.status.LeftOut = leftOut
+		if len(all) == 0 { // nothing will be tried again
+			clear(r.failing)
+			r.status.Error = ""
+		}
 		r.mu.Unlock()
 	}
 	return nodes
@@ -181,8 +187,10 @@ func (r *Reporter) tell(ctx context.Context, about subject, now time.Time) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.note("object "+about.kind, res.identity)
 	r.note("event", res.event)
+	if res.identity != nil || res.told {
+		r.note("object "+about.kind, res.identity)
+	}
 	switch {
 	case res.identity == nil && res.event == nil, res.told:
 		r.ledger.done(about, now)
@@ -199,21 +207,24 @@ func (r *Reporter) tell(ctx context.Context, about subject, now time.Time) {
 	}
 }
 
-// note remembers how something went, and logs a failure unless it failed in the same way before.
+// note remembers how something went, and logs a failure unless the last attempt at it failed, too.
 func (r *Reporter) note(what string, err error) {
+	_, failing := r.failing[what]
+	delete(r.failing, what)
+	if err != nil {
+		r.failing[what] = err.Error()
+	}
 	r.mu.Lock()
 	r.status.Error = ""
+	for _, what := range slices.Sorted(maps.Keys(r.failing)) {
+		r.status.Error = r.failing[what]
+		break
+	}
 	if err != nil {
 		r.status.Failed++
-		r.status.Error = err.Error()
 	}
 	r.mu.Unlock()
-	if err == nil {
-		delete(r.said, what)
-		return
-	}
-	if !r.said[what] {
-		r.said[what] = true
+	if err != nil && !failing {
 		r.log.Warn("owners of objects are not told of problems as they should be; enforcement is not concerned", "err", err)
 	}
 }

@@ -1,0 +1,149 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// problem is one of a NetworkPolicy in shop unless the name has a kind before it, as "Pod web".
+func problem(name string, severity validate.Severity, field, reason string) Item {
+	ref := validate.Ref{Kind: "NetworkPolicy", Namespace: "shop", Name: name}
+	if kind, rest, ok := strings.Cut(name, " "); ok {
+		ref.Kind, ref.Name = kind, rest
+	}
+	if r, ok := resourceOf(ref.Kind); ok && !r.namespaced {
+		ref.Namespace = ""
+	}
+	return Item{Problem: validate.Problem{Ref: ref, Severity: severity, Field: field, Reason: reason}}
+}
+
+func local(it Item) Item {
+	it.Local = true
+	return it
+}
+
+func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
+	for _, tc := range []struct {
+		what         string
+		items        []Item
+		reason, note string
+	}{
+		{"rejected", []Item{problem("db", validate.Rejected, "spec.podSelector", "wrong")},
+			ReasonPolicyRejected, "not used, an earlier valid version stays in force: spec.podSelector: wrong"},
+		{"rejected, of a kind with a group", []Item{problem("GlobalNetworkPolicy.projectcalico.org db", validate.Rejected, "", "wrong")},
+			ReasonPolicyRejected, "not used, an earlier valid version stays in force: wrong"},
+		{"rejected, no policy", []Item{problem("Service db", validate.Rejected, "", "wrong")},
+			ReasonObjectRejected, "not used, an earlier valid version stays in force: wrong"},
+		{"rules left out", []Item{problem("db", validate.RulesLeftOut, "spec.ingress[0]", "odd")},
+			ReasonRulesLeftOut, "used without the rules that cannot be read: spec.ingress[0]: odd"},
+		{"the worst counts, each is said once, in order",
+			[]Item{problem("db", validate.Rejected, "b", "2"), problem("db", validate.RulesLeftOut, "a", "1"), problem("db", validate.Rejected, "b", "2")},
+			ReasonPolicyRejected, "not used, an earlier valid version stays in force: a: 1; b: 2"},
+		{"of this node alone", []Item{local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))},
+			ReasonNotEnforced, "policy is not fully enforced: keeps its last policy"},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			all, _ := messages(tc.items)
+			if len(all) != 1 {
+				t.Fatalf("%d messages, want 1", len(all))
+			}
+			for _, m := range all {
+				if m.reason != tc.reason || m.note != tc.note {
+					t.Errorf("%s %q, want %s %q", m.reason, m.note, tc.reason, tc.note)
+				}
+			}
+		})
+	}
+}
+
+func TestNothingIsSaidOfWarningsAndUnnamedObjects(t *testing.T) {
+	all, leftOut := messages([]Item{
+		problem("db", validate.Warning, "", "odd"),
+		{Problem: validate.Problem{Severity: validate.Rejected, Reason: "not YAML"}},
+	})
+	if len(all) != 0 || leftOut != 0 {
+		t.Errorf("messages %v, left out %d; want none", all, leftOut)
+	}
+}
+
+func TestMessagesAreBoundedInNumberAndLength(t *testing.T) {
+	var items []Item
+	for i := range maxSubjects + 7 {
+		items = append(items, problem(fmt.Sprintf("p%04d", i), validate.Rejected, "", "wrong"))
+	}
+	for i := range 20 {
+		items = append(items, problem("p0000", validate.Rejected, fmt.Sprintf("spec.ingress[%d]", i), strings.Repeat("é", 250)))
+	}
+	items = append(items, problem("p0001", validate.Rejected, "", strings.Repeat("é", maxNote)))
+	all, leftOut := messages(items)
+	if len(all) != maxSubjects || leftOut != 7 {
+		t.Errorf("%d messages and %d left out, want %d and 7", len(all), leftOut, maxSubjects)
+	}
+	for s, m := range all {
+		if len(m.note) > maxNote || !utf8.ValidString(m.note) {
+			t.Errorf("%s: a note of %d bytes, valid %v: %s", s, len(m.note), utf8.ValidString(m.note), m.note)
+		}
+	}
+	p0 := subject{kind: "NetworkPolicy", namespace: "shop", name: "p0000"}
+	if note := all[p0].note; !strings.HasSuffix(note, "; and 20 more") {
+		t.Errorf("the note does not say how many problems are left out: ...%s", note[len(note)-40:])
+	}
+}
+
+func TestEventNamesFollowFromWhatIsSaid(t *testing.T) {
+	about := subject{kind: "NetworkPolicy", namespace: "shop", name: "db"}
+	o, m := object{uid: "1", generation: 1}, message{reason: "PolicyRejected", note: "wrong", version: "1"}
+	name := eventName(about, o, m)
+	if !strings.HasPrefix(name, "db.") || name != eventName(about, o, m) {
+		t.Errorf("name %q, want one that begins with db. and is always the same", name)
+	}
+	seen := map[string]string{name: "the first"}
+	for what, other := range map[string]string{
+		"uid":        eventName(about, object{uid: "2", generation: 1}, m),
+		"generation": eventName(about, object{uid: "1", generation: 2}, m),
+		"note":       eventName(about, o, message{reason: "PolicyRejected", note: "wronger", version: "1"}),
+		"reason":     eventName(about, o, message{reason: "RulesLeftOut", note: "wrong", version: "1"}),
+		"version":    eventName(about, o, message{reason: "PolicyRejected", note: "wrong", version: "2"}),
+	} {
+		if like := seen[other]; like != "" {
+			t.Errorf("another %s: the name is that of %s", what, like)
+		}
+		seen[other] = what
+	}
+	for _, object := range []string{"db", strings.Repeat("x", 253), strings.Repeat("x", 235) + "." + strings.Repeat("x", 17)} {
+		name := eventName(subject{kind: "Pod", namespace: "shop", name: object}, o, m)
+		if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+			t.Errorf("%q: %v", name, errs)
+		}
+	}
+}
+
+func TestKindsOfRefsAreFound(t *testing.T) {
+	for kind, want := range map[string]string{
+		"Pod":                               "pods",
+		"NetworkPolicy":                     "networkpolicies.networking.k8s.io",
+		"NetworkPolicy.projectcalico.org":   "networkpolicies.crd.projectcalico.org",
+		"FelixConfiguration":                "felixconfigurations.crd.projectcalico.org",
+		"Tier.crd.projectcalico.org":        "tiers.crd.projectcalico.org",
+		"NetworkPolicy.example.org":         "",
+		"Deployment":                        "",
+		"":                                  "",
+		"Pod.core":                          "",
+		"GlobalNetworkSet.projectcalico.or": "",
+	} {
+		r, ok := resourceOf(kind)
+		if got := r.GroupResource().String(); ok != (want != "") || got != want {
+			t.Errorf("%q is %q, want %q", kind, got, want)
+		}
+	}
+	if diff := cmp.Diff("NetworkPolicy", kindName("NetworkPolicy.projectcalico.org")); diff != "" {
+		t.Error(diff)
+	}
+}

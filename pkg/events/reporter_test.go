@@ -1,0 +1,447 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// server is an API server to several reporters, within a bubble.
+type server struct {
+	t        *testing.T
+	client   *fake.Clientset
+	metadata *metadatafake.FakeMetadataClient
+}
+
+func newServer(t *testing.T) *server {
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	object := func(apiVersion, kind, namespace, name string) runtime.Object {
+		return &metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: kind},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Generation: 1},
+		}
+	}
+	return &server{t: t, client: fake.NewClientset(), metadata: metadatafake.NewSimpleMetadataClient(scheme,
+		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "db"),
+		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web"),
+		object("v1", "Pod", "shop", "web"),
+		object("v1", "Node", "", "a"),
+	)}
+}
+
+// reporter is one that runs.
+type reporter struct {
+	*Reporter
+	log  *lines
+	stop func() // and wait until it has ended
+}
+
+func (s *server) start(node string) *reporter {
+	r := &reporter{log: &lines{}}
+	r.Reporter = New(Options{Node: node, Namespace: "margay-system", Client: s.client, Metadata: s.metadata,
+		Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Errorf("Run returned %v", err)
+		}
+	}
+	return r
+}
+
+// events returns those that are there.
+func (s *server) events() []eventsv1.Event {
+	s.t.Helper()
+	list, err := s.client.EventsV1().Events("").List(s.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// calls counts those made so far, as "create events", "get leases".
+func (s *server) calls(what string) (n int) {
+	for _, a := range s.client.Actions() {
+		if a.GetVerb()+" "+a.GetResource().Resource == what {
+			n++
+		}
+	}
+	return n
+}
+
+// fail makes calls fail while when returns an error.
+func (s *server) fail(verb, resource string, when func(a clienttesting.Action) error) {
+	f := func(a clienttesting.Action) (bool, runtime.Object, error) {
+		err := when(a)
+		return err != nil, nil, err
+	}
+	s.client.PrependReactor(verb, resource, f)
+	s.metadata.PrependReactor(verb, resource, f)
+}
+
+func forbidden(a clienttesting.Action) error {
+	return apierrors.NewForbidden(a.GetResource().GroupResource(), "", fmt.Errorf("cannot %s in the namespace %q", a.GetVerb(), a.GetNamespace()))
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) want(t *testing.T, n int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if got := strings.Count(l.text.String(), "\n"); got != n {
+		t.Errorf("%d lines logged, want %d:\n%s", got, n, l.text.String())
+	}
+}
+
+// after lets time pass in the bubble.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+var rejected = problem("db", validate.Rejected, "spec.podSelector", "wrong")
+
+func TestARejectedObjectsOwnerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		r := s.start("a")
+		defer r.stop()
+		began := time.Now()
+		r.Report([]Item{rejected, problem("Node a", validate.Rejected, "", "odd")}, 1)
+		after(spread(1))
+		got := s.events()
+		if len(got) != 2 {
+			t.Fatalf("%d events, want 2", len(got))
+		}
+		e := got[0]
+		if e.Regarding.Kind == "Node" {
+			e = got[1]
+		}
+		if at := e.EventTime.Time; at.Before(began) || at.After(time.Now()) {
+			t.Errorf("event of %v", at)
+		}
+		if !strings.HasPrefix(e.Name, "db.") {
+			t.Errorf("name %q", e.Name)
+		}
+		e.TypeMeta, e.Name, e.ManagedFields, e.EventTime = metav1.TypeMeta{}, "", nil, metav1.MicroTime{}
+		want := eventsv1.Event{
+			ObjectMeta:          metav1.ObjectMeta{Namespace: "shop"},
+			ReportingController: "margay", ReportingInstance: "a", Type: "Warning", Reason: "PolicyRejected", Action: "Validate",
+			Note: "not used, an earlier valid version stays in force: spec.podSelector: wrong",
+			Regarding: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: "shop", Name: "db",
+				UID: "uid-of-db"},
+		}
+		if diff := cmp.Diff(want, e); diff != "" {
+			t.Error(diff)
+		}
+		for _, e := range got {
+			if e.Regarding.Kind == "Node" && (e.Namespace != "default" || e.Regarding.Namespace != "") {
+				t.Errorf("the event on a node is in %q, regarding namespace %q", e.Namespace, e.Regarding.Namespace)
+			}
+		}
+		if st := r.Status(); st != (Status{Subjects: 2, Leading: true, Sent: 2}) {
+			t.Errorf("status %+v", st)
+		}
+		r.log.want(t, 0)
+	})
+}
+
+func TestOneOfTwoTellsAndTheOtherTakesOver(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dies=%v", dies), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				reporters := map[string]*reporter{"a": s.start("a"), "b": s.start("b")}
+				report := func(items ...Item) {
+					for _, r := range reporters {
+						r.Report(items, 2)
+					}
+				}
+				report(rejected)
+				after(10 * time.Minute)
+				first := s.events()
+				if len(first) != 1 || s.calls("create events") != 1 {
+					t.Fatalf("%d events, %d attempts, want one by one node", len(first), s.calls("create events"))
+				}
+				one := first[0].ReportingInstance
+				other := map[string]string{"a": "b", "b": "a"}[one]
+				if !reporters[one].Status().Leading || reporters[other].Status().Leading {
+					t.Fatalf("%s reported, but not it alone leads", one)
+				}
+				if dies { // without a word
+					s.fail("update", "leases", func(a clienttesting.Action) error {
+						if holder(a) != other {
+							return errors.New("gone")
+						}
+						return nil
+					})
+				}
+				reporters[one].stop()
+				delete(reporters, one)
+				report(rejected, problem("web", validate.Rejected, "", "wrong too"))
+				after(term(2) + skew + term(2))
+				got := s.events()
+				if len(got) != 2 || !reporters[other].Status().Leading {
+					t.Fatalf("%d events; the other leads: %v", len(got), reporters[other].Status().Leading)
+				}
+				for _, e := range got {
+					if e.Regarding.Name == "web" && e.ReportingInstance != other {
+						t.Errorf("told by %s, want %s", e.ReportingInstance, other)
+					}
+				}
+				reporters[other].stop()
+			})
+		})
+	}
+}
+
+// holder is who would hold the lease that is written.
+func holder(a clienttesting.Action) string {
+	update, ok := a.(clienttesting.UpdateAction)
+	if !ok {
+		return ""
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(update.GetObject())
+	if err != nil {
+		return ""
+	}
+	spec, _ := m["spec"].(map[string]any)
+	name, _ := spec["holderIdentity"].(string)
+	return name
+}
+
+func TestTheLeaseIsLetGoWhenThereIsNothingToTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		r := s.start("a")
+		defer r.stop()
+		after(time.Hour)
+		if n := len(s.client.Actions()); n != 0 {
+			t.Errorf("%d calls with nothing to tell", n)
+		}
+		r.Report([]Item{rejected}, 1)
+		after(10 * time.Minute)
+		r.Report(nil, 1)
+		after(0)
+		l, err := s.client.CoordinationV1().Leases("margay-system").Get(t.Context(), LeaseName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *l.Spec.HolderIdentity != "" || r.Status().Leading {
+			t.Errorf("held by %q, leading %v", *l.Spec.HolderIdentity, r.Status().Leading)
+		}
+		before := len(s.client.Actions())
+		after(time.Hour)
+		if n := len(s.client.Actions()) - before; n != 0 {
+			t.Errorf("%d calls with nothing to tell any more", n)
+		}
+	})
+}
+
+func TestANodeTellsOfItsOwnWithoutTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		r := s.start("a")
+		defer r.stop()
+		r.Report([]Item{local(problem("Pod web", validate.Rejected, "", "table too large"))}, 5000)
+		after(patience)
+		got := s.events()
+		if len(got) != 1 || got[0].Reason != ReasonNotEnforced || got[0].Action != "Enforce" || got[0].Regarding.UID != "uid-of-web" {
+			t.Errorf("events %v", got)
+		}
+		if n := s.calls("get leases"); n != 0 {
+			t.Errorf("the lease was read %d times", n)
+		}
+	})
+}
+
+func TestASecondAgentAddsNothingToWhatWasSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		for range 3 { // restarts
+			r := s.start("a")
+			r.Report([]Item{rejected}, 1)
+			after(time.Minute)
+			if st := r.Status(); st.Sent != 1 || st.Failed != 0 {
+				t.Errorf("status %+v", st)
+			}
+			r.stop()
+		}
+		if got := s.events(); len(got) != 1 {
+			t.Errorf("%d events, want 1", len(got))
+		}
+	})
+}
+
+func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
+	for _, tc := range []struct{ verb, resource, call string }{
+		{"create", "events", "create events"},
+		{"get", "leases", "get leases"},
+		{"create", "leases", "create leases"},
+	} {
+		t.Run(tc.call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				denied := true
+				s.fail(tc.verb, tc.resource, func(a clienttesting.Action) error {
+					if denied {
+						return forbidden(a)
+					}
+					return nil
+				})
+				r := s.start("a")
+				defer r.stop()
+				for range 24 * 60 {
+					r.Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}, 1)
+					after(time.Minute)
+				}
+				r.log.want(t, 1)
+				if n := s.calls(tc.call); n < 24 || n > 48 {
+					t.Errorf("%d calls in a day, want some that would find that it is allowed by now", n)
+				}
+				if r.Status().Error == "" {
+					t.Error("the status does not tell")
+				}
+				denied = false
+				after(2 * deniedFor)
+				if n := len(s.events()); n != 2 {
+					t.Errorf("%d events once it is allowed, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutLeaveToReadObjectsEventsLackTheirUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.fail("get", "networkpolicies", forbidden)
+		r := s.start("a")
+		defer r.stop()
+		r.Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}, 1)
+		after(time.Hour)
+		got := s.events()
+		if len(got) != 2 || got[0].Regarding.UID != "" {
+			t.Errorf("events %v", got)
+		}
+		r.log.want(t, 1)
+	})
+}
+
+func TestNothingIsSaidOfObjectsThatAreGoneOrGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.fail("create", "events", func(a clienttesting.Action) error {
+			if a.GetNamespace() != "shop" {
+				return nil
+			}
+			err := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("it is being terminated"))
+			err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+			return err
+		})
+		r := s.start("a")
+		defer r.stop()
+		r.Report([]Item{problem("never", validate.Rejected, "", "wrong"), rejected, problem("Node a", validate.Rejected, "", "odd")}, 1)
+		after(time.Minute)
+		if got := s.events(); len(got) != 1 || got[0].Regarding.Kind != "Node" {
+			t.Errorf("events %v, want the node's", got)
+		}
+		if n := s.calls("create events"); n != 2 {
+			t.Errorf("%d attempts, want 2", n)
+		}
+		r.log.want(t, 0)
+	})
+}
+
+func TestAnOutageIsSurvived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		down := true
+		s.fail("*", "*", func(clienttesting.Action) error {
+			if down {
+				return errors.New("connection refused")
+			}
+			return nil
+		})
+		r := s.start("a")
+		defer r.stop()
+		r.Report([]Item{rejected, local(problem("Pod web", validate.Rejected, "", "wrong"))}, 1)
+		after(time.Hour)
+		r.log.want(t, 2) // of the lease and of the pod
+		down = false
+		after(lastRetry)
+		if got := s.events(); len(got) != 2 {
+			t.Errorf("%d events, want both", len(got))
+		}
+		if st := r.Status(); st.Error != "" || st.Sent != 2 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// The cluster's size decides how much of this the API server gets.
+func TestManyNodesReadTheLeaseSeldom(t *testing.T) {
+	const nodes = 300
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		for i := range nodes {
+			r := s.start(fmt.Sprintf("n%d", i))
+			defer r.stop()
+			r.Report([]Item{rejected}, nodes)
+		}
+		worst, before := 0, 0
+		for range spread(nodes) / time.Second {
+			after(time.Second)
+			worst, before = max(worst, s.calls("get leases")-before), s.calls("get leases")
+		}
+		if mean := int(time.Second / lookSpread); worst > 2*mean {
+			t.Errorf("%d reads in one second, want about %d", worst, mean)
+		}
+		after(time.Hour)
+		rate := float64(s.calls("get leases")-before) / time.Hour.Seconds()
+		if most := nodes / term(nodes).Seconds(); rate > most {
+			t.Errorf("%.1f reads a second later, want at most %.1f", rate, most)
+		}
+		if n := s.calls("create events"); n != 1 {
+			t.Errorf("%d attempts to write an event, want one", n)
+		}
+		t.Logf("%d nodes: at most %d reads of the lease in a second, then %.1f a second", nodes, worst, rate)
+	})
+}
