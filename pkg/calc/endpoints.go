@@ -65,6 +65,7 @@ type localEndpoint struct {
 	id     model.EndpointID
 	iface  string
 	policy *model.EndpointPolicy // as of the last flush; nil if there was none
+	told   bool                  // and that flush, or an earlier one, has said so
 }
 
 func newLocalIndex(source *labelIndex) *localIndex {
@@ -135,14 +136,14 @@ func (g *Graph) settleLocal(id model.EndpointID) {
 		g.regroup(now.group)
 	}
 	if was != nil {
-		now.policy = was.policy
+		now.policy, now.told = was.policy, was.told
 		g.leaveLocal(was)
 	}
 	g.dirty.endpoints[id] = struct{}{}
 }
 
 func (g *Graph) leaveLocal(was *localEndpoint) {
-	if was.policy != nil {
+	if was.told {
 		g.dirty.endpoints[was.id] = struct{}{}
 	} else {
 		delete(g.dirty.endpoints, was.id) // no flush has said that it is there

@@ -7,15 +7,13 @@ import (
 )
 
 // Flush works out the consequences of what has been applied and returns what they change. Until the first InSync has
-// been applied it does nothing and returns a Changes with InSync false; the first Flush afterwards returns everything,
-// the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; endpoint policies are
+// been applied it only takes in what has been applied, policies apart, and returns a Changes with InSync false; the
+// first Flush afterwards returns everything, the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; endpoint policies are
 // shared and immutable.
 func (g *Graph) Flush() model.Changes {
-	if g.inSync = g.inSync || g.pending.inSync; !g.inSync {
-		return model.Changes{}
-	}
 	in := g.pending
 	g.pending = pending{}
+	g.inSync = g.inSync || in.inSync
 
 	// The state of the datastore, and with it the members of the sets that rules refer to so far.
 	g.updateTiers(in.tiers)
@@ -30,6 +28,10 @@ func (g *Graph) Flush() model.Changes {
 		g.sets.updateSlice(id, s)
 	}
 	g.updateReserved(in.services, in.nodes)
+	if !g.inSync {
+		g.pending.policies = in.policies // for when all that they may select is known
+		return model.Changes{}
+	}
 
 	// Policies and profiles that apply on this node now, and their rules: new ones, changed ones, and those that refer
 	// to a port that appeared or vanished. This makes new sets and leaves others without a use.
@@ -118,12 +120,14 @@ func (g *Graph) updateReserved(services map[model.ServiceKey]*model.Service, nod
 		}
 		g.sets.replaceAddrs(model.SetServiceAddrs, before, after)
 	}
-	if now, ok := nodes[g.node]; ok {
-		var after []netip.Addr
+	for name, now := range nodes {
+		before := g.nodes[name]
+		delete(g.nodes, name)
 		if now != nil {
-			after = now.Addrs
+			g.nodes[name] = now.Addrs
 		}
-		g.sets.replaceAddrs(model.SetNodeAddrs, g.nodeAddrs, after)
-		g.nodeAddrs = after
+		if name == g.node {
+			g.sets.replaceAddrs(model.SetNodeAddrs, before, g.nodes[name])
+		}
 	}
 }

@@ -33,7 +33,7 @@ type Graph struct {
 	profiles    map[string]*profile
 	policies    map[model.PolicyKey]*policy
 	services    map[model.ServiceKey]*model.Service
-	nodeAddrs   []netip.Addr // of the node named node
+	nodes       map[string][]netip.Addr
 	tiers       tiers
 
 	sets   *setIndex
@@ -72,6 +72,7 @@ func New(node string) *Graph {
 		profiles:    map[string]*profile{},
 		policies:    map[model.PolicyKey]*policy{},
 		services:    map[model.ServiceKey]*model.Service{},
+		nodes:       map[string][]netip.Addr{},
 		tiers:       builtinTiers(),
 		sets:        sets,
 		local:       newLocalIndex(sets.labels),
@@ -82,6 +83,18 @@ func New(node string) *Graph {
 
 // Anew returns a graph for the same node that knows nothing.
 func (g *Graph) Anew() *Graph { return New(g.node) }
+
+// Restate makes the next Flush say everything again, as the first one does: for a dataplane that starts over.
+func (g *Graph) Restate() {
+	for _, ep := range g.local.endpoints {
+		ep.told = false
+		g.dirty.endpoints[ep.id] = struct{}{}
+	}
+	for _, s := range g.sets.byID {
+		s.announced, s.before = false, nil
+		g.sets.touched[s] = struct{}{}
+	}
+}
 
 // Apply notes the updates, which are shared with the caller and must not change any more. Of several updates of one
 // object the last counts. It takes effect with the next Flush.

@@ -40,8 +40,11 @@ func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
 		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.listAddrs(),
 			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
 		if was := ep.policy; was == nil || !equalEndpointPolicies(was, now) {
-			ep.policy = now
-			put(&out, id, now)
+			ep.policy, ep.told = now, false
+		}
+		if !ep.told {
+			ep.told = true
+			put(&out, id, ep.policy)
 		}
 	}
 	return out

@@ -16,7 +16,9 @@ import (
 func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
 	all := make([]*model.EndpointPolicy, 0, len(g.local.endpoints))
 	for _, ep := range g.local.endpoints {
-		all = append(all, ep.policy)
+		if ep.policy != nil { // not in sync yet
+			all = append(all, ep.policy)
+		}
 	}
 	slices.SortFunc(all, func(a, b *model.EndpointPolicy) int { return a.ID.Compare(b.ID) })
 	return all
@@ -24,8 +26,8 @@ func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
 
 // LocalEndpoint returns the policy of one endpoint; not ok if it is not enforced on this node.
 func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool) {
-	ep, ok := g.local.endpoints[id]
-	if !ok {
+	ep := g.local.endpoints[id]
+	if ep == nil || ep.policy == nil {
 		return nil, false
 	}
 	return ep.policy, true

@@ -1,0 +1,241 @@
+package calc
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// What follows gives parts of the datastore back, as of the last Flush, to those who ask something that this node does
+// not calculate: how pods of other nodes are judged, or whether policy makes sense for all of them. Objects are in no
+// order and may be shared; the lists are the caller's.
+
+// Around returns the objects that decide how packets between the endpoints and addresses are judged, with everything
+// else that has these addresses: a graph of them all says of these addresses what one of the whole datastore says. It
+// looks at every endpoint and policy once.
+func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Update {
+	e := newExtract(g)
+	addrs = slices.Clone(addrs)
+	for _, id := range ids {
+		if ep := g.endpoints[id]; ep != nil {
+			e.endpoint(id, ep)
+			addrs = slices.AppendSeq(addrs, ep.addrs())
+		}
+	}
+	for id, ep := range g.endpoints {
+		if slices.ContainsFunc(addrs, ep.hasAddr) {
+			e.endpoint(id, ep)
+		}
+	}
+	ends := e.groups
+	e.groups = map[*group]bool{}
+	for key, p := range g.policies {
+		for gr := range ends {
+			if p.selection.selector.Matches(gr) {
+				e.policy(key, p)
+				break
+			}
+		}
+	}
+	for name := range e.profiles {
+		if p := g.profiles[name]; p != nil {
+			e.names(p.value.Ingress)
+			e.names(p.value.Egress)
+		}
+	}
+	for id, ns := range g.networkSets {
+		if slices.ContainsFunc(ns.extra.nets, func(n netip.Prefix) bool { return slices.ContainsFunc(addrs, n.Contains) }) {
+			e.networkSet(id, ns)
+		}
+	}
+	if e.namedPorts {
+		// Which ports there are under a name is told of every endpoint that rules can mean.
+		for id, ep := range g.endpoints {
+			if len(ep.group.ports) > 0 && ep.shape != noAddr && !e.groups[ep.group] {
+				e.endpoint(id, ep)
+			}
+		}
+	}
+	return e.rest()
+}
+
+// Sample returns the objects of the datastore, but of endpoints that no policy tells apart only one. It looks at every
+// endpoint and policy once.
+func (g *Graph) Sample() []model.Update {
+	e := newExtract(g)
+	for key, p := range g.policies {
+		e.policy(key, p)
+	}
+	for id, ns := range g.networkSets {
+		e.networkSet(id, ns)
+	}
+	told := g.toldApart()
+	type likeness struct {
+		group *group
+		addrs string // families, and which of the prefixes that policies tell endpoints apart by
+	}
+	seen := map[likeness]bool{}
+	for id, ep := range g.endpoints {
+		like := likeness{ep.group, told.text(ep.addrs())}
+		if !seen[like] {
+			seen[like] = true
+			e.endpoint(id, ep)
+		}
+	}
+	return e.rest()
+}
+
+// extract collects updates.
+type extract struct {
+	graph      *Graph
+	updates    []model.Update
+	ids        map[model.EndpointID]bool
+	groups     map[*group]bool // of endpoints
+	profiles   map[string]bool // named so far
+	namedPorts bool            // a rule refers to a port by name
+}
+
+func newExtract(g *Graph) *extract {
+	return &extract{graph: g, ids: map[model.EndpointID]bool{}, groups: map[*group]bool{}, profiles: map[string]bool{}}
+}
+
+func (e *extract) endpoint(id model.EndpointID, ep *endpoint) {
+	e.groups[ep.group] = true
+	if e.ids[id] {
+		return
+	}
+	e.ids[id] = true
+	value, _ := e.graph.FindEndpoint(id)
+	e.updates = append(e.updates, model.EndpointUpdate{ID: id, Endpoint: value})
+	e.name(ep.group)
+}
+
+func (e *extract) name(gr *group) {
+	for _, p := range gr.parents {
+		e.profiles[p.name] = true
+	}
+}
+
+func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
+	value := ns.group.identity()
+	e.updates = append(e.updates, model.NetworkSetUpdate{
+		ID: id, Set: &model.NetworkSet{Nets: ns.extra.nets, Labels: value.labels, Profiles: value.profiles},
+	})
+	e.name(ns.group)
+}
+
+func (e *extract) policy(key model.PolicyKey, p *policy) {
+	value := p.value
+	e.updates = append(e.updates, model.PolicyUpdate{Key: key, Policy: value})
+	e.names(value.Ingress)
+	e.names(value.Egress)
+}
+
+// names notes whether the rules refer to ports by name.
+func (e *extract) names(rules []model.Rule) {
+	for i := range rules {
+		for _, side := range []*model.Entity{&rules[i].Source, &rules[i].Destination} {
+			e.namedPorts = e.namedPorts || len(side.NamedPorts)+len(side.NotNamedPorts) > 0
+		}
+	}
+}
+
+// rest adds the profiles that have been named, and what there is one of anyway, and returns it all.
+func (e *extract) rest() []model.Update {
+	g := e.graph
+	for name := range e.profiles {
+		if p := g.profiles[name]; p != nil {
+			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: p.value})
+		}
+	}
+	for name, t := range g.tiers {
+		e.updates = append(e.updates, model.TierUpdate{Name: name, Tier: &t})
+	}
+	for name, addrs := range g.nodes {
+		e.updates = append(e.updates, model.NodeUpdate{Name: name, Node: &model.Node{Addrs: addrs}})
+	}
+	for key, s := range g.services {
+		e.updates = append(e.updates, model.ServiceUpdate{Key: key, Service: s})
+	}
+	for id, s := range g.sets.slices {
+		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: s})
+	}
+	return e.updates
+}
+
+// distinctions are the prefixes by which rules may tell apart endpoints they apply to, by length.
+type distinctions struct {
+	prefixes map[netip.Prefix]bool
+	bits     map[int]bool
+}
+
+// toldApart returns what rules say of the address of the endpoint itself: the destination of ingress, the source of
+// egress.
+func (g *Graph) toldApart() distinctions {
+	d := distinctions{map[netip.Prefix]bool{}, map[int]bool{}}
+	selected := false
+	for _, p := range g.policies {
+		for i := range p.value.Ingress {
+			selected = d.add(&p.value.Ingress[i].Destination) || selected
+		}
+		for i := range p.value.Egress {
+			selected = d.add(&p.value.Egress[i].Source) || selected
+		}
+	}
+	if !selected {
+		return d
+	}
+	for _, ns := range g.networkSets {
+		d.addAll(slices.Values(ns.extra.nets))
+	}
+	for _, s := range g.sets.slices {
+		for _, a := range s.Addrs {
+			if p, ok := hostPrefix(a); ok {
+				d.addAll(slices.Values([]netip.Prefix{p}))
+			}
+		}
+	}
+	return d
+}
+
+// add notes one side of a rule and reports whether it refers to sets.
+func (d *distinctions) add(e *model.Entity) bool {
+	d.addAll(slices.Values(e.Nets))
+	d.addAll(slices.Values(e.NotNets))
+	return e.Selector != nil || e.NotSelector != nil || e.Service != nil
+}
+
+func (d *distinctions) addAll(nets iter.Seq[netip.Prefix]) {
+	for n := range nets {
+		d.prefixes[n.Masked()] = true
+		d.bits[n.Bits()] = true
+	}
+}
+
+// text is equal for addresses that rules do not tell apart.
+func (d *distinctions) text(addrs iter.Seq[netip.Addr]) string {
+	var v4, v6 bool
+	var in []string
+	for a := range addrs {
+		v4, v6 = v4 || a.Is4(), v6 || a.Is6()
+		for bits := range d.bits {
+			if p, err := a.Prefix(bits); err == nil && d.prefixes[p] {
+				in = append(in, p.String())
+			}
+		}
+	}
+	slices.Sort(in)
+	text := ""
+	if v4 {
+		text = "4"
+	}
+	if v6 {
+		text += "6"
+	}
+	for _, p := range in {
+		text += " " + p
+	}
+	return text
+}

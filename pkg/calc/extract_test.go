@@ -1,0 +1,191 @@
+package calc
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+func drawWorld(t *rapid.T, g *Graph) world {
+	w := world{}
+	for _, u := range rapid.SliceOfN(anyUpdate(), 1, 40).Draw(t, "updates") {
+		w.set(u)
+	}
+	g.Apply(append(w.updates(), model.InSync{}))
+	g.Flush()
+	return w
+}
+
+func everywhere(updates []model.Update) *Graph {
+	g := New("")
+	g.Apply(append(updates, model.InSync{}))
+	g.Flush()
+	return g
+}
+
+// The part of the datastore around two ends must say of them what the whole of it says.
+func TestAroundSaysWhatTheWholeSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := New(thisNode)
+		w := drawWorld(t, g)
+		ids := []model.EndpointID{drawEndpoint(t).ID, drawEndpoint(t).ID}[:rapid.IntRange(0, 2).Draw(t, "named")]
+		addrs := []netip.Addr{drawAddr().Draw(t, "addr")}
+		whole, part := everywhere(w.updates()), everywhere(g.Around(ids, addrs))
+		concerned := map[model.EndpointID]bool{}
+		for _, id := range ids {
+			ep, found := whole.FindEndpoint(id)
+			if _, ok := part.FindEndpoint(id); ok != found {
+				t.Fatalf("%s is %v, want %v", id, ok, found)
+			}
+			if concerned[id] = found; found {
+				addrs = append(addrs, ep.Addrs...)
+			}
+		}
+		for _, a := range addrs {
+			id, found := whole.EndpointByAddr(a)
+			if got, ok := part.EndpointByAddr(a); ok != found || got != id {
+				t.Fatalf("%s is of %s, %v, want %s, %v", a, got, ok, id, found)
+			}
+			concerned[id] = concerned[id] || found
+		}
+		for id, found := range concerned {
+			if found {
+				sameJudgement(t, whole, part, id, addrs)
+			}
+		}
+	})
+}
+
+func sameJudgement(t *rapid.T, whole, part *Graph, id model.EndpointID, addrs []netip.Addr) {
+	one, _ := whole.LocalEndpoint(id)
+	other, _ := part.LocalEndpoint(id)
+	want, got := *one, *other
+	want.Iface, got.Iface = "", "" // not kept of endpoints of other nodes
+	if !reflect.DeepEqual(want, got) {
+		t.Fatalf("policy of %s (-whole +part):\n%s", id, cmp.Diff(want, got, byValue))
+	}
+	for _, d := range []*model.DirectionPolicy{want.Ingress, want.Egress} {
+		for _, rules := range allRules(d) {
+			for i := range rules.Rules {
+				for _, set := range setsOf(&rules.Rules[i]) {
+					for _, a := range addrs {
+						if in := whole.SetContains(set, a); part.SetContains(set, a) != in {
+							t.Fatalf("%s in %s: want %v", a, set, in)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// A sample must hold a like of every endpoint, and the same rules in force.
+func TestSampleHasALikeOfEveryEndpoint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := New(thisNode)
+		w := drawWorld(t, g)
+		whole, part := everywhere(w.updates()), everywhere(g.Sample())
+		for _, want := range whole.LocalEndpoints() {
+			found := false
+			for _, got := range part.LocalEndpoints() {
+				found = found || reflect.DeepEqual([]any{want.Ingress, want.Egress}, []any{got.Ingress, got.Egress})
+			}
+			if !found {
+				t.Fatalf("no like of %s", want.ID)
+			}
+		}
+		for id, s := range whole.sets.byID {
+			if of := part.sets.byID[id]; of == nil || (of.members.len() == 0) != (s.members.len() == 0) {
+				t.Fatalf("set %s: %v, want %v", id, of, s)
+			}
+		}
+	})
+}
+
+func TestSampleTakesOneOfManyAlike(t *testing.T) {
+	g := New(thisNode)
+	to := func(nets ...netip.Prefix) model.Rule {
+		return model.Rule{Action: model.Allow, Destination: model.Entity{Nets: nets}}
+	}
+	g.Apply([]model.Update{
+		pod("a/p1", "10.0.0.1", on("n2")), pod("a/p2", "10.0.0.2", on("n3")), pod("a/p3", "10.0.0.3", on("n3")),
+		pod("a/p4", "10.0.0.4 fd00::4"), pod("a/p5", "10.0.0.5", label("app", "db")), namespace("a"), namespace("b"),
+		policyOf("x", "all()", to(nets("10.0.0.3/32")...)), model.InSync{},
+	})
+	g.Flush()
+	n := map[string]int{}
+	for _, u := range g.Sample() {
+		switch u := u.(type) {
+		case model.EndpointUpdate:
+			n["endpoints"]++
+			if u.ID == id("a/p3") {
+				n["the one that the rule tells apart"]++
+			}
+		case model.ProfileUpdate:
+			n["profiles"]++
+		}
+	}
+	want := map[string]int{"endpoints": 4, "the one that the rule tells apart": 1, "profiles": 1}
+	if diff := cmp.Diff(want, n); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRestateSaysEverythingAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := New(thisNode)
+		w := drawWorld(t, g)
+		before := g.LocalEndpoints()
+		g.Restate()
+		more := rapid.SliceOfN(anyUpdate(), 0, 5).Draw(t, "more")
+		for _, u := range more {
+			w.set(u)
+		}
+		g.Apply(more)
+		dp := newDataplane()
+		if err := dp.apply(g.Flush()); err != nil {
+			t.Fatalf("illegal changes: %v", err)
+		}
+		requireSame(t, fresh(t, g.node, w), dp)
+		if c := g.Flush(); len(c.Endpoints)+len(c.Sets) != 0 {
+			t.Fatalf("said a third time: %+v", c)
+		}
+		for _, ep := range before {
+			now := dp.Endpoints[ep.ID]
+			if len(more) == 0 && now != ep {
+				t.Fatalf("endpoint %s has another pointer", ep.ID)
+			}
+		}
+	})
+}
+
+// What is applied before the first InSync is taken in at once and leaves nothing behind that is not there at the end.
+func TestFlushesBeforeInSyncMakeNoDifference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g, w := New(thisNode), world{}
+		for range rapid.IntRange(1, 6).Draw(t, "batches") {
+			batch := rapid.SliceOfN(anyUpdate(), 1, 12).Draw(t, "batch")
+			for _, u := range batch {
+				w.set(u)
+			}
+			g.Apply(batch)
+			if c := g.Flush(); c.InSync || len(c.Endpoints)+len(c.Sets) != 0 || len(g.LocalEndpoints()) != 0 {
+				t.Fatalf("changes before the first full snapshot: %+v", c)
+			}
+			if n := len(g.pending.endpoints) + len(g.pending.profiles) + len(g.pending.networkSets); n != 0 {
+				t.Fatalf("%d updates are kept", n)
+			}
+		}
+		g.Apply([]model.Update{model.InSync{}})
+		dp := newDataplane()
+		if err := dp.apply(g.Flush()); err != nil {
+			t.Fatalf("illegal changes: %v", err)
+		}
+		requireSame(t, fresh(t, g.node, w), dp)
+	})
+}
