@@ -122,7 +122,7 @@ func load(path string) (*rest.Config, Identity, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, id, fmt.Errorf("kubeconfig %s may not be read by this user", path)
 	case err != nil:
-		return nil, id, fmt.Errorf("kubeconfig %s cannot be read: %s", path, oneLine(cause(err).Error()))
+		return nil, id, fmt.Errorf("kubeconfig %s cannot be read: %s", path, strings.TrimPrefix(oneLine(cause(err).Error()), fmt.Sprintf("error loading config file %q: ", path)))
 	case file.CurrentContext == "":
 		return nil, id, fmt.Errorf("kubeconfig %s has no current context; set one with kubectl config use-context", path)
 	}

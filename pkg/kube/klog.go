@@ -19,6 +19,9 @@ func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	if !q.Enabled(ctx, r.Level) {
+		return nil // errors are not asked about
+	}
 	r.Level = slog.LevelDebug
 	return q.Handler.Handle(ctx, r)
 }

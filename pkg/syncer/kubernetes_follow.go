@@ -139,7 +139,7 @@ func (f *follower) ready(ctx context.Context, err error) bool {
 		return ctx.Err() == nil
 	}
 	f.kind.complain()
-	return sleep(ctx, f.pause.next(err))
+	return f.kind.source.gate.sleep(ctx, f.pause.next(err))
 }
 
 // expired reports errors that say that the server does not have the version that was asked for.

@@ -25,7 +25,8 @@ type gate struct {
 	running *sync.WaitGroup
 
 	mu   sync.Mutex
-	look *look // nil unless one is going on
+	look *look         // nil unless one is going on
+	back chan struct{} // closed, and made anew, when the server is back
 }
 
 // look is one time of finding out whether the server is there, and of waiting until it is.
@@ -48,7 +49,7 @@ const (
 )
 
 func newGate(ready func(context.Context) error, explain func(error) string, log *slog.Logger) *gate {
-	return &gate{ready: ready, explain: explain, log: log}
+	return &gate{ready: ready, explain: explain, log: log, back: make(chan struct{})}
 }
 
 // start lets the gate look for the server until ctx ends.
@@ -73,6 +74,23 @@ func (g *gate) wait(ctx context.Context, suspicion error) (outage bool) {
 	}
 }
 
+// sleep pauses a kind that has trouble of its own. It is shorter if the server goes away and comes back: that may have
+// been the trouble. It reports false if ctx ended.
+func (g *gate) sleep(ctx context.Context, d time.Duration) bool {
+	g.mu.Lock()
+	back := g.back
+	g.mu.Unlock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-back:
+	case <-t.C:
+	}
+	return true
+}
+
 // search asks until the server answers.
 func (g *gate) search(l *look, suspicion error) {
 	defer func() {
@@ -80,6 +98,10 @@ func (g *gate) search(l *look, suspicion error) {
 		defer g.mu.Unlock()
 		g.look = nil
 		close(l.over)
+		if l.outage {
+			close(g.back)
+			g.back = make(chan struct{})
+		}
 	}()
 	began := time.Now()
 	var answers time.Time // since when something answers

@@ -27,7 +27,7 @@ func (k *kubeKind) locate(ctx context.Context) (candidate int, found bool) {
 			continue
 		}
 		k.complain()
-		sleep(ctx, k.pause.next(err))
+		k.source.gate.sleep(ctx, k.pause.next(err))
 	}
 }
 
