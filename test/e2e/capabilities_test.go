@@ -23,7 +23,10 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 )
 
-const daemonSet = "../../deploy/base/daemonset.yaml"
+const (
+	agentSet   = "../../deploy/base/daemonset.yaml"
+	cleanupSet = "../../deploy/cleanup/daemonset.yaml"
+)
 
 // capabilities are the numbers of those that a DaemonSet of ours may ask for, by the name Kubernetes has for them.
 var capabilities = map[corev1.Capability]uint{
@@ -31,8 +34,8 @@ var capabilities = map[corev1.Capability]uint{
 	"PERFMON": unix.CAP_PERFMON, "SYS_ADMIN": unix.CAP_SYS_ADMIN, "SYS_RESOURCE": unix.CAP_SYS_RESOURCE,
 }
 
-// granted are the capabilities the DaemonSet's container has.
-func granted(t *testing.T) []corev1.Capability {
+// granted are the capabilities that the DaemonSet's first container has.
+func granted(t *testing.T, daemonSet string) []corev1.Capability {
 	t.Helper()
 	text, err := os.ReadFile(daemonSet)
 	if err != nil {
@@ -42,9 +45,9 @@ func granted(t *testing.T) []corev1.Capability {
 	if err := yaml.UnmarshalStrict(text, &set); err != nil {
 		t.Fatalf("%s: %v", daemonSet, err)
 	}
-	containers := set.Spec.Template.Spec.Containers
-	if len(containers) != 1 || containers[0].SecurityContext == nil || containers[0].SecurityContext.Capabilities == nil {
-		t.Fatalf("%s: want one container with capabilities", daemonSet)
+	containers := append(set.Spec.Template.Spec.InitContainers, set.Spec.Template.Spec.Containers...)
+	if len(containers) == 0 || containers[0].SecurityContext == nil || containers[0].SecurityContext.Capabilities == nil {
+		t.Fatalf("%s: want a container with capabilities", daemonSet)
 	}
 	c := containers[0].SecurityContext.Capabilities
 	if !slices.Equal(c.Drop, []corev1.Capability{"ALL"}) || len(c.Add) == 0 {
@@ -165,7 +168,7 @@ func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *process)
 // TestTheDaemonSetsCapabilitiesAreEnough: the agent as the DaemonSet runs it enforces, takes over what an earlier one
 // left, and its tools work beside it.
 func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
-	has := granted(t)
+	has := granted(t, agentSet)
 	c, agent := confinedCluster(t, has)
 	agent.start()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", agent.cmd.Process.Pid))
@@ -212,7 +215,7 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 		}
 	}
 	agent.terminate()
-	tool(t, agent, has, "cleanup")
+	tool(t, agent, granted(t, cleanupSet), "cleanup")
 	c.reach(web.Host, api.Host, 80, true)
 	if _, err := os.Stat(filepath.Join(agent.bpffs(), "margay")); !os.IsNotExist(err) {
 		t.Errorf("cleanup leaves its directory: %v", err)
@@ -240,7 +243,7 @@ func addrPort(h *lab.Host, port uint16) netip.AddrPort { return netip.AddrPortFr
 
 // TestNoCapabilityOfTheDaemonSetCanGo: without any one of them the agent ends with one line that names it.
 func TestNoCapabilityOfTheDaemonSetCanGo(t *testing.T) {
-	has := granted(t)
+	has := granted(t, agentSet)
 	for i, without := range has {
 		t.Run(string(without), func(t *testing.T) {
 			_, agent := confinedCluster(t, slices.Delete(slices.Clone(has), i, i+1))

@@ -1,0 +1,345 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/margay-project/margay/pkg/config"
+)
+
+const (
+	deployDir = "../../../deploy"
+	chartDir  = deployDir + "/helm/margay"
+)
+
+// objects are rendered manifests by kind, namespace and name.
+type objects map[string]*unstructured.Unstructured
+
+// parse reads a stream of manifests.
+func parse(t *testing.T, text []byte, into objects) {
+	t.Helper()
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		if err := decoder.Decode(o); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%v in:\n%s", err, text)
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		key := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+		if into[key] != nil {
+			t.Fatalf("%s is there twice", key)
+		}
+		into[key] = o
+	}
+}
+
+// kustomized renders a directory of deploy/.
+func kustomized(t *testing.T, dir string) objects {
+	t.Helper()
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(deployDir, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := built.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	parse(t, text, all)
+	return all
+}
+
+// charted renders the chart as helm install does; values are YAML.
+func charted(values string) (map[string]string, error) {
+	chart, err := loader.Load(chartDir)
+	if err != nil {
+		return nil, err
+	}
+	given, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, err
+	}
+	if err := chartutil.ProcessDependencies(chart, given); err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "margay", Namespace: "kube-system", Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(chart, given, release, nil)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(chart, all)
+}
+
+func mustChart(t *testing.T, values string) objects {
+	t.Helper()
+	files, err := charted(values)
+	if err != nil {
+		t.Fatalf("%s\n%v", values, err)
+	}
+	all := objects{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasSuffix(name, ".yaml") {
+			parse(t, []byte(files[name]), all)
+		}
+	}
+	return all
+}
+
+// plain is an object without what Helm marks its objects with.
+func plain(o *unstructured.Unstructured) map[string]any {
+	o = o.DeepCopy()
+	labels := o.GetLabels()
+	for _, name := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+		delete(labels, name)
+	}
+	o.SetLabels(labels)
+	unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations", "checksum/settings")
+	return o.Object
+}
+
+// anyOrder compares lists as sets, which those of volumes and mounts are.
+var anyOrder = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
+
+func TestKustomizationsAndChartDescribeTheSameObjects(t *testing.T) {
+	for dir, values := range map[string]string{
+		"base":                "",
+		"overlays/standalone": `settings: {interface-prefix: cali}`,
+		"overlays/calico":     `besideCalico: true`,
+	} {
+		t.Run(dir, func(t *testing.T) {
+			want, got := map[string]any{}, map[string]any{}
+			for key, o := range kustomized(t, dir) {
+				want[key] = plain(o)
+			}
+			for key, o := range mustChart(t, values) {
+				got[key] = plain(o)
+			}
+			if diff := gocmp.Diff(want, got, anyOrder); diff != "" || len(want) != 7 {
+				t.Errorf("%d objects; kustomization (-), chart (+):\n%s", len(want), diff)
+			}
+		})
+	}
+}
+
+// renderings are all that deploy/ can make, the chart with everything turned on among them.
+func renderings(t *testing.T) map[string]objects {
+	t.Helper()
+	everything := `
+imagePullSecrets: [{name: pull}]
+settings: {log-level: debug, flow-quota: 1000000, no-shortcut: true, timeout-udp: 30s}
+besideCalico: true
+metrics: {address: "0.0.0.0:9097", podMonitor: {enabled: true, labels: {team: net}}}
+dashboard: {enabled: true}
+resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}
+affinity: {nodeAffinity: {}}
+podLabels: {a: b}
+podAnnotations: {c: d}
+`
+	all := map[string]objects{"chart": mustChart(t, ""), "chart, everything": mustChart(t, everything)}
+	for _, dir := range []string{"base", "overlays/standalone", "overlays/calico", "cleanup"} {
+		all[dir] = kustomized(t, dir)
+	}
+	all["components/metrics"] = withComponent(t, "metrics")
+	return all
+}
+
+// withComponent renders the base with a component, as a user's own kustomization does.
+func withComponent(t *testing.T, name string) objects {
+	t.Helper()
+	root, err := filepath.Abs(deployDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(root, ".test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	text := fmt.Sprintf("resources: [../base]\ncomponents: [../components/%s]\n", name)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kustomized(t, filepath.Base(dir))
+}
+
+// settings is the environment an agent of these objects gets, but for what is taken from its pod.
+func (all objects) settings(t *testing.T) []string {
+	t.Helper()
+	var environment []string
+	if m := all["ConfigMap kube-system/margay"]; m != nil {
+		data, _, err := unstructured.NestedStringMap(m.Object, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range data {
+			environment = append(environment, name+"="+value)
+		}
+	}
+	for _, o := range all {
+		for _, kind := range []string{"initContainers", "containers"} {
+			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range containers {
+				variables, _, err := unstructured.NestedSlice(c.(map[string]any), "env")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range variables {
+					v := v.(map[string]any)
+					value, _ := v["value"].(string)
+					environment = append(environment, fmt.Sprintf("%s=%s", v["name"], cmp.Or(value, "of-the-pod")))
+				}
+			}
+		}
+	}
+	return environment
+}
+
+// TestWhatIsDeployedAreSettings: every variable is a setting of `margay run`, with a value that it takes.
+func TestWhatIsDeployedAreSettings(t *testing.T) {
+	for name, all := range renderings(t) {
+		environment := all.settings(t)
+		layers, warnings, err := config.New(config.Local{Host: "node", Environment: environment})
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v (%v) with %q", name, err, warnings, environment)
+			continue
+		}
+		c := layers.Config()
+		if name != "cleanup" && (c.Datastore != "kubernetes" || c.Node != "of-the-pod" || c.Dataplane != "auto") {
+			t.Errorf("%s: datastore %q, node %q, dataplane %q", name, c.Datastore, c.Node, c.Dataplane)
+		}
+		if c.HealthAddress != config.Defaults().HealthAddress {
+			t.Errorf("%s: probes ask %s, health is at %s", name, config.Defaults().HealthAddress, c.HealthAddress)
+		}
+		if strings.Contains(name, "calico") || strings.Contains(name, "everything") {
+			if c.MarkMask&0xffff0000 != 0 || c.EndpointStatusDir != "/var/run/calico/endpoint-status" {
+				t.Errorf("%s: marks %#x, status in %q", name, c.MarkMask, c.EndpointStatusDir)
+			}
+		}
+	}
+	all := mustChart(t, "settings: {flow-quota: 1000000, no-shortcut: true, timeout-udp: 30s}")
+	for _, want := range []string{"MARGAY_FLOW_QUOTA=1000000", "MARGAY_NO_SHORTCUT=true", "MARGAY_TIMEOUT_UDP=30s"} {
+		if got := all.settings(t); !slices.Contains(got, want) {
+			t.Errorf("%q lacks %s", got, want)
+		}
+	}
+	if _, warnings, err := config.New(config.Local{Host: "node", Environment: []string{"MARGAY_NOPE=1"}}); err == nil && len(warnings) == 0 {
+		t.Error("a setting that does not exist is not noticed")
+	}
+}
+
+func TestTheChartRefusesValues(t *testing.T) {
+	for values, reason := range map[string]string{
+		`dataplan: bpf`:                                 "dataplan",
+		`dataplane: ebpf`:                               "dataplane",
+		`image: {repository: ""}`:                       "repository",
+		`settings: {datastore: directory}`:              "datastore",
+		`settings: {LOG_LEVEL: debug}`:                  "LOG_LEVEL",
+		`settings: {map-size: [a=1]}`:                   "map-size",
+		`metrics: {adress: "0.0.0.0:9097"}`:             "adress",
+		`metrics: {podMonitor: {enabled: true}}`:        "metrics.podMonitor needs metrics.address",
+		`metrics: {podMonitor: {interval: "1 minute"}}`: "interval",
+		`nodeSelector: {a: true}`:                       "nodeSelector",
+		`resources: {request: {cpu: 1}}`:                "request",
+	} {
+		if _, err := charted(values); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want an error about %s", values, err, reason)
+		}
+	}
+}
+
+// TestTheChartsOptions: what an option adds.
+func TestTheChartsOptions(t *testing.T) {
+	all := renderings(t)["chart, everything"]
+	if all["PodMonitor kube-system/margay"] == nil {
+		t.Error("no PodMonitor")
+	}
+	dashboard, _, err := unstructured.NestedString(all["ConfigMap kube-system/margay-dashboard"].Object, "data", "margay.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(deployDir, "grafana/margay.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.TrimSpace(dashboard) != strings.TrimSpace(string(source)) {
+		t.Error("the chart's dashboard is not that of deploy/grafana")
+	}
+	set := all["DaemonSet kube-system/margay"]
+	other := mustChart(t, "settings: {log-level: debug}")["DaemonSet kube-system/margay"]
+	path := []string{"spec", "template", "metadata", "annotations", "checksum/settings"}
+	one, _, _ := unstructured.NestedString(set.Object, path...)
+	two, _, _ := unstructured.NestedString(other.Object, path...)
+	if one == "" || one == two {
+		t.Errorf("other settings do not replace the agents: checksums %q and %q", one, two)
+	}
+	for _, path := range [][]string{{"metadata", "labels", "a"}, {"metadata", "annotations", "c"}} {
+		if _, found, _ := unstructured.NestedString(set.Object, append([]string{"spec", "template"}, path...)...); !found {
+			t.Errorf("the pod's %v is missing", path)
+		}
+	}
+}
+
+// TestTheDockerfileBuildsThisTree: what can be seen without an engine. What it copies exists, and its Go is at least
+// what go.mod asks for.
+func TestTheDockerfileBuildsThisTree(t *testing.T) {
+	text, err := os.ReadFile("../../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := os.ReadFile("../../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
+	has := regexp.MustCompile(`(?m)^ARG GO_VERSION=(\d+\.\d+)`).FindSubmatch(text)
+	if wants == nil || has == nil || !bytes.Equal(wants[1], has[1]) {
+		t.Errorf("go.mod asks for Go %s, the Dockerfile builds with %s", wants, has)
+	}
+	copies := 0
+	for _, m := range regexp.MustCompile(`(?m)^COPY ([^-\n].*)$`).FindAllSubmatch(text, -1) {
+		words := strings.Fields(string(m[1]))
+		for _, source := range words[:len(words)-1] {
+			copies++
+			if _, err := os.Stat(filepath.Join("../../..", source)); err != nil {
+				t.Errorf("COPY %s: %v", source, err)
+			}
+		}
+	}
+	if copies == 0 {
+		t.Error("nothing of the tree is copied")
+	}
+	build := regexp.MustCompile(`go build .* (\./\S+)`).FindSubmatch(text)
+	if build == nil {
+		t.Fatal("nothing is built")
+	}
+	if _, err := os.Stat(filepath.Join("../../..", string(build[1]))); err != nil {
+		t.Errorf("go build %s: %v", build[1], err)
+	}
+}
