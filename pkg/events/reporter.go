@@ -169,7 +169,6 @@ func (r *Reporter) stand(ctx context.Context, now time.Time, nodes int) (next ti
 	err := r.campaign.look(ctx, now, nodes)
 	if apierrors.IsForbidden(err) {
 		r.deniedLease = now.Add(deniedFor + upTo(deniedFor))
-		r.campaign.next = r.deniedLease
 	}
 	r.note("lease", err)
 	return r.campaign.next

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,9 +320,9 @@ func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
 		t.Run(tc.call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t)
-				denied := true
+				var allowed atomic.Bool
 				s.fail(tc.verb, tc.resource, func(a clienttesting.Action) error {
-					if denied {
+					if !allowed.Load() {
 						return forbidden(a)
 					}
 					return nil
@@ -336,10 +337,10 @@ func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
 				if n := s.calls(tc.call); n < 24 || n > 48 {
 					t.Errorf("%d calls in a day, want some that would find that it is allowed by now", n)
 				}
-				if r.Status().Error == "" {
-					t.Error("the status does not tell")
+				if st := r.Status(); st.Error == "" || st.Leading {
+					t.Errorf("status %+v, want an error, and that another node may lead", st)
 				}
-				denied = false
+				allowed.Store(true)
 				after(2 * deniedFor)
 				if n := len(s.events()); n != 2 {
 					t.Errorf("%d events once it is allowed, want 2", n)
@@ -362,6 +363,14 @@ func TestWithoutLeaveToReadObjectsEventsLackTheirUID(t *testing.T) {
 			t.Errorf("events %v", got)
 		}
 		r.log.want(t, 1)
+		if r.Status().Error == "" {
+			t.Error("the status does not tell")
+		}
+		r.Report(nil, 1)
+		after(0)
+		if st := r.Status(); st.Error != "" {
+			t.Errorf("with nothing to tell any more: status %+v", st)
+		}
 	})
 }
 
@@ -393,9 +402,9 @@ func TestNothingIsSaidOfObjectsThatAreGoneOrGo(t *testing.T) {
 func TestAnOutageIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		down := true
+		var up atomic.Bool
 		s.fail("*", "*", func(clienttesting.Action) error {
-			if down {
+			if !up.Load() {
 				return errors.New("connection refused")
 			}
 			return nil
@@ -405,7 +414,7 @@ func TestAnOutageIsSurvived(t *testing.T) {
 		r.Report([]Item{rejected, local(problem("Pod web", validate.Rejected, "", "wrong"))}, 1)
 		after(time.Hour)
 		r.log.want(t, 2) // of the lease and of the pod
-		down = false
+		up.Store(true)
 		after(lastRetry)
 		if got := s.events(); len(got) != 2 {
 			t.Errorf("%d events, want both", len(got))
