@@ -181,7 +181,7 @@ func (a *API) explain(r *http.Request) (wire.Answer, error) {
 		request.SrcPort = uint16(port)
 	}
 	var updates []model.Update
-	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Updates() }); err != nil {
+	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Graph.Around(request.Ends()) }); err != nil {
 		return wire.Answer{}, err
 	}
 	explanation, err := wire.Explain(updates, request)
@@ -191,7 +191,7 @@ func (a *API) explain(r *http.Request) (wire.Answer, error) {
 // lint works on a copy, as explain does.
 func (a *API) lint(r *http.Request) (wire.Answer, error) {
 	var updates []model.Update
-	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Updates() }); err != nil {
+	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Graph.Sample() }); err != nil {
 		return wire.Answer{}, err
 	}
 	answer := wire.Answer{Problems: []wire.ProblemRow{}}

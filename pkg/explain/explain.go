@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/calc"
@@ -41,7 +42,8 @@ func (e End) String() string {
 	return e.Addr.String()
 }
 
-// State is a datastore to explain: everything that is in it, as if every pod were local.
+// State is a datastore to explain, or the part of one that is around the ends of a request (calc.Graph.Around), as if
+// every pod were local.
 type State struct {
 	graph *calc.Graph
 	nodes map[netip.Addr]string
@@ -190,8 +192,8 @@ func ofFamily(ends []End, v6 bool) (End, bool) {
 
 // candidates are the ends a name or address can mean, one for each address.
 func (s *State) candidates(name string) ([]End, error) {
-	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
-		addr = addr.Unmap().WithZone("")
+	id, addr := parseEnd(name)
+	if addr.IsValid() {
 		end := End{Addr: addr, Node: s.nodes[addr]}
 		if id, ok := s.graph.EndpointByAddr(addr); ok {
 			ep, _ := s.graph.FindEndpoint(id)
@@ -199,11 +201,6 @@ func (s *State) candidates(name string) ([]End, error) {
 		}
 		return []End{end}, nil
 	}
-	ns, pod, ok := strings.Cut(name, "/")
-	if !ok {
-		ns, pod = "default", name
-	}
-	id := model.EndpointID{Namespace: ns, Name: pod}
 	ep, found := s.graph.FindEndpoint(id)
 	if !found {
 		return nil, fmt.Errorf("no pod %s with an address of its own (host-network and finished pods have none); give namespace/name or an address", id)
@@ -230,5 +227,6 @@ func (s *State) backends(key model.ServiceKey) string {
 	if len(list) == 0 {
 		return "it has none"
 	}
+	slices.Sort(list)
 	return strings.Join(list[:min(len(list), 3)], ", ")
 }

@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -88,6 +89,38 @@ func TestWalkGivesTheVerdictsOfTheOracle(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Fatalf("(-oracle +explain):\n%s\n%s", diff, text)
+			}
+		}
+	})
+}
+
+// TestPartOfTheDatastoreExplainsAsTheWholeDoes: an agent explains from what its graph says is around both ends.
+func TestPartOfTheDatastoreExplainsAsTheWholeDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		updates := corpus.DrawModel(t)
+		whole, graph := explain.NewState(updates), calc.New("n1")
+		graph.Apply(append(slices.Clone(updates), model.InSync{}))
+		graph.Flush()
+		for i, p := range sample(corpus.DrawProbes(t, updates), 10) {
+			pkt := p.Packet
+			r := explain.Request{
+				Src: pkt.Src.String(), Dst: pkt.Dst.String(), Protocol: pkt.Protocol,
+				Port: pkt.DstPort, SrcPort: pkt.SrcPort, ICMPType: pkt.ICMPType, ICMPCode: pkt.ICMPCode,
+			}
+			if i%2 == 0 && p.Direction == model.Ingress {
+				r.Dst = p.Endpoint.String()
+			}
+			want, err := whole.Explain(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := explain.NewState(graph.Around(r.Ends())).Explain(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b model.Packet) bool { return a == b }),
+				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Fatalf("%+v (-whole +part):\n%s", r, diff)
 			}
 		}
 	})

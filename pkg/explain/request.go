@@ -20,6 +20,29 @@ type Request struct {
 	IPv6               bool // prefer IPv6 if both ends are pods with both families
 }
 
+// Ends are the pods and addresses the request names: what a State must know all about to answer it.
+func (r Request) Ends() (pods []model.EndpointID, addrs []netip.Addr) {
+	for _, name := range []string{r.Src, r.Dst} {
+		if id, addr := parseEnd(name); addr.IsValid() {
+			addrs = append(addrs, addr)
+		} else {
+			pods = append(pods, id)
+		}
+	}
+	return pods, addrs
+}
+
+// parseEnd reads an address, or else a pod: namespace/name or a name in the namespace default.
+func parseEnd(name string) (pod model.EndpointID, addr netip.Addr) {
+	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return pod, addr.Unmap().WithZone("")
+	}
+	if ns, pod, ok := strings.Cut(name, "/"); ok {
+		return model.EndpointID{Namespace: ns, Name: pod}, addr
+	}
+	return model.EndpointID{Namespace: "default", Name: name}, addr
+}
+
 // ParseRequest reads SRC and DST:PORT/PROTO.
 func ParseRequest(src, dst string) (Request, error) {
 	r, err := ParseDestination(dst)
