@@ -17,8 +17,11 @@ type Node struct {
 	machine
 	lab *Lab
 
+	unplugs  unplugs
+	plugging sync.RWMutex // held for reading while a pod is made or removed, of which several may be at a time
+
 	mu       sync.Mutex
-	pods     map[string]*Pod // by namespace/name
+	pods     map[string]*Pod // by namespace/name; nil while it is made or removed
 	next     byte            // last byte of the next address given out
 	services map[serviceKey]Service
 	jumps    map[bool]bool // whether the built-in chains lead to the lab's, by is-IPv6
@@ -113,12 +116,17 @@ func (n *Node) allPods() []*Pod {
 	defer n.mu.Unlock()
 	all := make([]*Pod, 0, len(n.pods))
 	for _, p := range n.pods {
-		all = append(all, p)
+		if p != nil {
+			all = append(all, p)
+		}
 	}
 	return all
 }
 
+// stopPods is called once no more pods can be made.
 func (n *Node) stopPods() error {
+	n.plugging.Lock() // waits for what is under way
+	n.plugging.Unlock()
 	var errs []error
 	for _, p := range n.allPods() {
 		errs = append(errs, p.stop())

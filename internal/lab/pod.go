@@ -41,15 +41,34 @@ func IfaceName(namespace, name string) string {
 // given. A pod, or an address, that is on the node already is an error; on error nothing is left. Addresses of another
 // node's prefix are reachable from this node only.
 func (n *Node) AddPod(namespace, name string, addrs ...netip.Addr) (*Pod, error) {
+	n.plugging.RLock()
+	defer n.plugging.RUnlock()
+	key := namespace + "/" + name
+	addrs, err := n.reserve(key, addrs)
+	if err != nil {
+		return nil, fmt.Errorf("add pod %s on %s: %w", key, n.name, err)
+	}
+	p, err := n.plug(namespace, name, addrs)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	key := namespace + "/" + name
-	if n.pods[key] != nil {
-		return nil, fmt.Errorf("add pod %s on %s: it exists", key, n.name)
+	if err != nil {
+		delete(n.pods, key)
+		return nil, err
+	}
+	n.pods[key] = p
+	return p, nil
+}
+
+// reserve keeps the name for a pod that is about to be made, and picks its addresses if it has none.
+func (n *Node) reserve(key string, addrs []netip.Addr) ([]netip.Addr, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, exists := n.pods[key]; exists {
+		return nil, errors.New("it exists")
 	}
 	if len(addrs) == 0 {
 		if n.next == 255 {
-			return nil, fmt.Errorf("add pod %s on %s: no address left", key, n.name)
+			return nil, errors.New("no address left")
 		}
 		for _, p := range n.behind {
 			b := p.Addr().AsSlice()
@@ -59,6 +78,13 @@ func (n *Node) AddPod(namespace, name string, addrs ...netip.Addr) (*Pod, error)
 		}
 		n.next++
 	}
+	n.pods[key] = nil
+	return addrs, nil
+}
+
+// plug makes the pod. On error nothing is left.
+func (n *Node) plug(namespace, name string, addrs []netip.Addr) (*Pod, error) {
+	key := namespace + "/" + name
 	space, err := n.lab.podSpace()
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s on %s: %w", key, n.name, err)
@@ -71,7 +97,6 @@ func (n *Node) AddPod(namespace, name string, addrs ...netip.Addr) (*Pod, error)
 	if err := p.connect(); err != nil {
 		return nil, errors.Join(err, p.stop(), p.unplug(), p.remove())
 	}
-	n.pods[key] = p
 	return p, nil
 }
 
@@ -150,25 +175,27 @@ func (p *Pod) connectInside() error {
 // DelPod closes what is open in the pod and removes its veth pair, routes and namespace, going on when a step fails.
 // The name and addresses may be used again at once.
 func (n *Node) DelPod(p *Pod) error {
+	n.plugging.RLock()
+	defer n.plugging.RUnlock()
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.pods[p.name] != p {
+	mine := n.pods[p.name] == p
+	if mine {
+		n.pods[p.name] = nil
+	}
+	n.mu.Unlock()
+	if !mine {
 		return fmt.Errorf("delete pod %s on %s: no such pod", p.name, n.name)
 	}
+	err := errors.Join(p.stop(), p.unplug(), p.remove())
+	n.mu.Lock()
 	delete(n.pods, p.name)
-	return errors.Join(p.stop(), p.unplug(), p.remove())
+	n.mu.Unlock()
+	return err
 }
 
 // unplug deletes the veth pair, if there is one; both ends are gone when it returns.
 func (p *Pod) unplug() error {
-	link, err := p.node.link.LinkByName(p.iface)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil
-	}
-	if err == nil {
-		err = p.node.link.LinkDel(link)
-	}
-	if err != nil {
+	if err := p.node.unplugs.remove(p.node.Host, p.iface); err != nil {
 		return fmt.Errorf("delete veth pair %s of pod %s: %w", p.iface, p.name, err)
 	}
 	return nil

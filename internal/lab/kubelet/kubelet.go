@@ -9,13 +9,17 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -40,7 +44,10 @@ type Options struct {
 	Client kubernetes.Interface // may register the node, and read, patch and delete pods
 	Node   *lab.Node
 	Log    *slog.Logger
-	// Workers is how many pods are started or ended at the same time; default 8.
+	// Prefixes are what pods get their addresses from, one of each; default those of Node. Routes to others are the
+	// caller's.
+	Prefixes []netip.Prefix
+	// Workers is how many pods are started or ended at the same time; default 16.
 	Workers int
 	// StatusDir, if not empty, makes it wait as Calico's CNI plugin does when policy_setup_timeout_seconds is set: the
 	// pod's addresses are first written to Calico's annotations, and only when the endpoint's status file is in this
@@ -77,8 +84,11 @@ type sandbox struct {
 
 // Start registers the node and begins to run its pods. The caller ends it with Stop; the pods' networks are the lab's.
 func Start(ctx context.Context, o Options) (*Kubelet, error) {
+	if o.Prefixes == nil {
+		o.Prefixes = o.Node.PodPrefixes()
+	}
 	if o.Workers <= 0 {
-		o.Workers = 8
+		o.Workers = 16
 	}
 	if o.StatusTimeout <= 0 {
 		o.StatusTimeout = 10 * time.Second
@@ -87,7 +97,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 		Options: o,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, time.Second)),
-		addresses: newPool(o.Node.PodPrefixes()),
+		addresses: newPool(o.Prefixes),
 		live:      map[types.NamespacedName]*sandbox{},
 	}
 	k.pods = store{queue: k.queue, pods: map[types.NamespacedName]*corev1.Pod{}}
@@ -95,17 +105,27 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 		return nil, fmt.Errorf("register node %s: %w", o.Node.Name(), err)
 	}
 	ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	k.running.Go(func() { k.watch().RunWithContext(ctx) })
+	k.running.Go(func() { k.follow().RunWithContext(ctx) })
 	for range o.Workers {
 		k.running.Go(func() { k.work(ctx) })
 	}
 	return k, nil
 }
 
-// watch lists and watches the node's pods. It tries again soon after a failure: tests wait for it.
-func (k *Kubelet) watch() *cache.Reflector {
-	lw := cache.NewListWatchFromClient(k.Client.CoreV1().RESTClient(), "pods", corev1.NamespaceAll,
-		fields.OneTermEqualSelector("spec.nodeName", k.Node.Name()))
+// follow lists and watches the node's pods. It tries again soon after a failure: tests wait for it.
+func (k *Kubelet) follow() *cache.Reflector {
+	mine := fields.OneTermEqualSelector("spec.nodeName", k.Node.Name()).String()
+	pods := k.Client.CoreV1().Pods(corev1.NamespaceAll)
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = mine
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = mine
+			return pods.Watch(ctx, o)
+		},
+	}, k.Client)
 	return cache.NewReflectorWithOptions(lw, &corev1.Pod{}, &k.pods, cache.ReflectorOptions{
 		Name:    "kubelet " + k.Node.Name(),
 		Backoff: &wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Cap: 400 * time.Millisecond, Steps: 5, Jitter: 0.2},

@@ -21,7 +21,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 	}}}
-	for _, p := range k.Node.PodPrefixes() {
+	for _, p := range k.Prefixes {
 		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
 	}
 	node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
