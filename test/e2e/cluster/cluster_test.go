@@ -62,6 +62,7 @@ type cluster struct {
 // node is a node with what runs on it.
 type node struct {
 	*lab.Node
+	pods    []netip.Prefix // what its pods' addresses come from
 	kubelet *kubelet.Kubelet
 	proxy   *process.Process // nil: none
 	agent   *agent           // nil: none
@@ -84,9 +85,8 @@ func newCluster(t testing.TB, o options) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.must(c.lab.Close()) })
-	if c.control, err = c.lab.AddExternal("control"); err != nil {
-		t.Fatal(err)
-	}
+	c.control, err = c.lab.AddExternal("control")
+	c.must(err)
 	c.addNodes()
 	c.plane, err = controlplane.Start(t.Context(), controlplane.Options{Bin: bin, Host: c.control, Dir: c.dir})
 	if err != nil {
@@ -128,8 +128,37 @@ func (c *cluster) addNodes() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		c.nodes = append(c.nodes, &node{Node: n})
+		c.nodes = append(c.nodes, &node{Node: n, pods: controlplane.NodePods(len(c.nodes) + 1)})
 	}
+	for _, n := range c.nodes {
+		c.routePods(c.control, n)
+		for _, other := range c.nodes {
+			if other != n {
+				c.routePods(other, n)
+			}
+		}
+	}
+}
+
+// routePods tells a machine where the node's pods are.
+func (c *cluster) routePods(from interface {
+	RouteVia(netip.Prefix, *lab.Node) error
+}, to *node) {
+	c.t.Helper()
+	for _, p := range to.pods {
+		c.must(from.RouteVia(p, to.Node))
+	}
+}
+
+// external makes an outside host, which has routes to all pods and back.
+func (c *cluster) external(name string, addrs ...netip.Addr) *lab.External {
+	c.t.Helper()
+	e, err := c.lab.AddExternal(name, addrs...)
+	c.must(err)
+	for _, n := range c.nodes {
+		c.routePods(e, n)
+	}
+	return e
 }
 
 func (c *cluster) connect() {
@@ -174,7 +203,7 @@ func (c *cluster) populate() {
 }
 
 func (c *cluster) startNode(n *node) (err error) {
-	o := kubelet.Options{Client: c.client, Node: n.Node, Log: slog.New(slog.DiscardHandler)}
+	o := kubelet.Options{Client: c.client, Node: n.Node, Prefixes: n.pods, Log: slog.New(slog.DiscardHandler)}
 	if c.options.waitForPolicy {
 		o.StatusDir = n.agent.statusDir()
 	}

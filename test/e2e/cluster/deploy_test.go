@@ -12,10 +12,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -73,9 +75,11 @@ func kustomized(t *testing.T, dir string) objects {
 	return all
 }
 
+var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
+
 // charted renders the chart as helm install does; values are YAML.
 func charted(values string) (map[string]string, error) {
-	chart, err := loader.Load(chartDir)
+	chart, err := theChart()
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +156,7 @@ func renderings(t *testing.T) map[string]objects {
 imagePullSecrets: [{name: pull}]
 settings: {log-level: debug, flow-quota: 1000000, no-shortcut: true, timeout-udp: 30s}
 besideCalico: true
-metrics: {address: "0.0.0.0:9097", podMonitor: {enabled: true, labels: {team: net}}}
+metrics: {address: "0.0.0.0:9097", podMonitor: {enabled: true, labels: {team: net}}, prometheusRule: {enabled: true}}
 dashboard: {enabled: true}
 resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}
 affinity: {nodeAffinity: {}}
@@ -281,15 +285,17 @@ func TestTheChartsOptions(t *testing.T) {
 		t.Error("no PodMonitor")
 	}
 	dashboard, _, err := unstructured.NestedString(all["ConfigMap kube-system/margay-dashboard"].Object, "data", "margay.json")
-	if err != nil {
+	source, readErr := os.ReadFile(filepath.Join(deployDir, "grafana/margay.json"))
+	if err := errors.Join(err, readErr); err != nil || strings.TrimSpace(dashboard) != strings.TrimSpace(string(source)) {
+		t.Errorf("the chart's dashboard is not that of deploy/grafana (%v)", err)
+	}
+	var alerts map[string]any
+	source, err = os.ReadFile(filepath.Join(deployDir, "prometheus/alerts.yaml"))
+	if err := errors.Join(err, yaml.Unmarshal(source, &alerts)); err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile(filepath.Join(deployDir, "grafana/margay.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.TrimSpace(dashboard) != strings.TrimSpace(string(source)) {
-		t.Error("the chart's dashboard is not that of deploy/grafana")
+	if diff := gocmp.Diff(alerts, all["PrometheusRule kube-system/margay"].Object["spec"]); diff != "" || len(alerts) == 0 {
+		t.Errorf("the chart's alerts are not those of deploy/prometheus:\n%s", diff)
 	}
 	set := all["DaemonSet kube-system/margay"]
 	other := mustChart(t, "settings: {log-level: debug}")["DaemonSet kube-system/margay"]

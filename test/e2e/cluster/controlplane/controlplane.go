@@ -24,6 +24,17 @@ import (
 // ServiceRanges are what cluster IPs come from.
 var ServiceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
 
+// PodRanges are what pods' addresses come from.
+var PodRanges = []netip.Prefix{netip.MustParsePrefix("10.70.0.0/16"), netip.MustParsePrefix("fd70::/32")}
+
+// NodePods are the parts of PodRanges for the pods of node i of 1 to 15: more than the lab gives to a node.
+func NodePods(i int) []netip.Prefix {
+	return []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 70, byte(i << 4), 0}), 20),
+		netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x70, 7: byte(i)}), 64),
+	}
+}
+
 // Binaries are the commands that have to be in Options.Bin.
 var Binaries = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"}
 

@@ -16,7 +16,7 @@ kind: KubeProxyConfiguration
 mode: %[1]s
 hostnameOverride: %[2]s
 clientConnection: {kubeconfig: %[3]s, qps: 100, burst: 200}
-clusterCIDR: "10.65.0.0/16,fd65::/32"
+clusterCIDR: "%[4]s"
 healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 configSyncPeriod: 1m0s
@@ -33,7 +33,7 @@ func (c *ControlPlane) StartKubeProxy(n *lab.Node, mode string) (*process.Proces
 		return nil, err
 	}
 	config := c.file("kube-proxy-" + n.Name() + ".yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, mode, n.Name(), kubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, mode, n.Name(), kubeconfig, list(PodRanges)), 0o600); err != nil {
 		return nil, fmt.Errorf("configure kube-proxy on %s: %w", n.Name(), err)
 	}
 	cmd := exec.Command(filepath.Join(c.opts.Bin, "kube-proxy"), "--config="+config)

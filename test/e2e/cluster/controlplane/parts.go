@@ -50,7 +50,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--client-ca-file="+c.file("ca.crt"), "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+c.file("accounts.key"), "--service-account-signing-key-file="+c.file("accounts.key"),
-		"--service-cluster-ip-range="+serviceRanges(), "--service-node-port-range=30000-32767",
+		"--service-cluster-ip-range="+list(ServiceRanges), "--service-node-port-range=30000-32767",
 		"--allow-privileged=true", "--profiling=false",
 		// The stand-in for the kubelet says in its first words that the node is ready.
 		"--disable-admission-plugins=TaintNodesByCondition",
@@ -71,9 +71,9 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 // StopAPIServer kills the API server: its clients' connections are reset, and further ones refused.
 func (c *ControlPlane) StopAPIServer() { c.kill(apiServer) }
 
-func serviceRanges() string {
+func list(prefixes []netip.Prefix) string {
 	var all []string
-	for _, p := range ServiceRanges {
+	for _, p := range prefixes {
 		all = append(all, p.String())
 	}
 	return strings.Join(all, ",")
