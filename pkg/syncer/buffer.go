@@ -1,7 +1,7 @@
 package syncer
 
 import (
-	"container/list"
+	"hash/maphash"
 	"sync"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -16,26 +16,39 @@ import (
 // One goroutine may call Put while another calls Take; the consumer's loop selects on Ready.
 type Buffer struct {
 	ready chan struct{} // holds a token whenever the queue is not empty, unless the consumer has just received it
+	seeds [2]maphash.Seed
 
 	mu      sync.Mutex
-	queue   *list.List                  // of slot, oldest first
-	pending map[model.Key]*list.Element // the slots by what they are about
-	present map[model.Key]struct{}      // what the consumer has, by what it took
+	queue   []slot          // oldest first; some are empty
+	head    int             // all slots before it are
+	waiting int             // slots that are not
+	pending map[keyHash]int // their indexes, by what they are about
+	present map[keyHash]struct{}
 }
 
+// slot holds an update that waits. Without one it is empty.
 type slot struct {
-	key    model.Key
+	key    keyHash
 	update model.Update
 }
+
+// keyHash stands for a key. The buffer remembers what the consumer has, by what it took, for as long as it has it:
+// of very many objects it had better be little. Two keys with one keyHash would be taken for the same object; of a
+// million objects any two have the same with a probability of 10^-27.
+type keyHash [2]uint64
 
 // NewBuffer returns an empty buffer.
 func NewBuffer() *Buffer {
 	return &Buffer{
 		ready:   make(chan struct{}, 1),
-		queue:   list.New(),
-		pending: map[model.Key]*list.Element{},
-		present: map[model.Key]struct{}{},
+		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		pending: map[keyHash]int{},
+		present: map[keyHash]struct{}{},
 	}
+}
+
+func (b *Buffer) keyHash(k model.Key) keyHash {
+	return keyHash{maphash.Comparable(b.seeds[0], k), maphash.Comparable(b.seeds[1], k)}
 }
 
 // Put adds updates. It never blocks, and keeps no reference to the slice.
@@ -49,21 +62,58 @@ func (b *Buffer) Put(updates []model.Update) {
 }
 
 func (b *Buffer) put(u model.Update) {
-	k, present := model.KeyOf(u)
-	waiting := b.pending[k]
+	key, present := model.KeyOf(u)
+	k := b.keyHash(key)
+	at, waiting := b.pending[k]
 	_, known := b.present[k]
 	switch {
-	case !present && !known && waiting != nil:
-		b.queue.Remove(waiting)
-		delete(b.pending, k)
+	case !present && !known && waiting:
+		b.empty(at)
+		b.compact()
 	case !present && !known:
-	case waiting == nil:
-		b.pending[k] = b.queue.PushBack(slot{k, u})
-	case k == model.InSyncKey:
-		b.queue.MoveToBack(waiting) // it must not overtake what came since the first one
+	case waiting && key == model.InSyncKey:
+		b.empty(at) // it must not overtake what came since the first one
+		b.push(slot{k, u})
+		b.compact()
+	case waiting:
+		b.queue[at].update = u
 	default:
-		waiting.Value = slot{k, u}
+		b.push(slot{k, u})
 	}
+}
+
+func (b *Buffer) push(s slot) {
+	b.pending[s.key] = len(b.queue)
+	b.queue = append(b.queue, s)
+	b.waiting++
+}
+
+// empty empties the slot at an index.
+func (b *Buffer) empty(at int) {
+	delete(b.pending, b.queue[at].key)
+	b.queue[at] = slot{}
+	b.waiting--
+}
+
+// compact drops empty slots when they are many, and the memory of a long queue with them.
+func (b *Buffer) compact() {
+	const few = 64
+	if b.waiting == 0 && cap(b.queue) <= few {
+		b.queue, b.head = b.queue[:0], 0
+		return
+	}
+	if len(b.queue) <= 2*b.waiting+few {
+		return
+	}
+	queue := make([]slot, 0, b.waiting)
+	b.pending = make(map[keyHash]int, b.waiting)
+	for _, s := range b.queue {
+		if s.update != nil {
+			b.pending[s.key] = len(queue)
+			queue = append(queue, s)
+		}
+	}
+	b.queue, b.head = queue, 0
 }
 
 // Ready returns a channel that gives a value when there is something to take. After a value the consumer calls Take
@@ -75,7 +125,7 @@ func (b *Buffer) Ready() <-chan struct{} { return b.ready }
 func (b *Buffer) Take(limit int) []model.Update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := b.queue.Len()
+	n := b.waiting
 	if n == 0 {
 		return nil
 	}
@@ -83,17 +133,21 @@ func (b *Buffer) Take(limit int) []model.Update {
 		n = min(n, limit)
 	}
 	out := make([]model.Update, 0, n)
-	for range n {
-		s, _ := b.queue.Remove(b.queue.Front()).(slot)
-		delete(b.pending, s.key)
-		switch _, present := model.KeyOf(s.update); {
+	for ; len(out) < n; b.head++ {
+		s := b.queue[b.head]
+		if s.update == nil {
+			continue
+		}
+		b.empty(b.head)
+		switch key, present := model.KeyOf(s.update); {
 		case !present:
 			delete(b.present, s.key)
-		case s.key != model.InSyncKey:
+		case key != model.InSyncKey:
 			b.present[s.key] = struct{}{}
 		}
 		out = append(out, s.update)
 	}
+	b.compact()
 	b.signal()
 	return out
 }
@@ -102,12 +156,12 @@ func (b *Buffer) Take(limit int) []model.Update {
 func (b *Buffer) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.queue.Len()
+	return b.waiting
 }
 
 // signal makes Ready give a value if there is something to take.
 func (b *Buffer) signal() {
-	if b.queue.Len() == 0 {
+	if b.waiting == 0 {
 		return
 	}
 	select {
