@@ -9,7 +9,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 )
 
 // LeaseName is the Lease that the node holds which tells of what all nodes see.
@@ -73,7 +75,7 @@ func read(l *coordinationv1.Lease, identity string, now time.Time) (s standing, 
 
 // campaign holds the lease while there is something to tell, or knows when to look again.
 type campaign struct {
-	leases   coordination.LeaseInterface
+	leases   dynamic.ResourceInterface // of the agent's namespace
 	identity string
 
 	running bool
@@ -95,12 +97,14 @@ func (c *campaign) look(ctx context.Context, now time.Time, nodes int) error {
 	c.next = now.Add(length/renewals + upTo(length/10))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	lease, err := c.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	lease, err := c.get(ctx)
 	if apierrors.IsNotFound(err) {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName}}
+		lease = &coordinationv1.Lease{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+			ObjectMeta: metav1.ObjectMeta{Name: LeaseName},
+		}
 		c.hold(lease, now, length)
-		_, err = c.leases.Create(ctx, lease, metav1.CreateOptions{})
-		return c.outcome(err, "make")
+		return c.outcome(c.create(ctx, lease), "make")
 	}
 	if err != nil {
 		c.leading = false
@@ -113,8 +117,7 @@ func (c *campaign) look(ctx context.Context, now time.Time, nodes int) error {
 		return nil
 	}
 	c.hold(lease, now, length)
-	_, err = c.leases.Update(ctx, lease, metav1.UpdateOptions{})
-	return c.outcome(err, "take")
+	return c.outcome(c.update(ctx, lease), "take")
 }
 
 func (c *campaign) hold(l *coordinationv1.Lease, now time.Time, length time.Duration) {
@@ -152,7 +155,7 @@ func (c *campaign) stop(ctx context.Context, now time.Time) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	lease, err := c.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	lease, err := c.get(ctx)
 	if err == nil {
 		if standing, _ := read(lease, c.identity, now); standing != mine {
 			return nil
@@ -160,10 +163,43 @@ func (c *campaign) stop(ctx context.Context, now time.Time) error {
 		nobody, seconds := "", int32(releasedTerm/time.Second)
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &seconds
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: now}
-		_, err = c.leases.Update(ctx, lease, metav1.UpdateOptions{})
+		err = c.update(ctx, lease)
 	}
 	if err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("let go of lease %s, which says who reports events: %w", LeaseName, err)
 	}
 	return nil
+}
+
+// The typed clients of client-go bring the types of all of Kubernetes into the agent's memory. These do not.
+
+func (c *campaign) get(ctx context.Context) (*coordinationv1.Lease, error) {
+	object, err := c.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	l := &coordinationv1.Lease{}
+	return l, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, l)
+}
+
+func (c *campaign) create(ctx context.Context, l *coordinationv1.Lease) error {
+	object, err := untyped(l)
+	if err == nil {
+		_, err = c.leases.Create(ctx, object, metav1.CreateOptions{})
+	}
+	return err
+}
+
+func (c *campaign) update(ctx context.Context, l *coordinationv1.Lease) error {
+	object, err := untyped(l)
+	if err == nil {
+		_, err = c.leases.Update(ctx, object, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// untyped is an object, with its kind, for a client that knows no types.
+func untyped(object runtime.Object) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	return &unstructured.Unstructured{Object: fields}, err
 }

@@ -11,16 +11,16 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 )
 
 // Options of a Reporter. All fields are required.
 type Options struct {
-	Node      string // this node's name: who reports, and who holds the lease
-	Namespace string // of the lease: the agent's own
-	Client    kubernetes.Interface
-	Metadata  metadata.Interface
+	Node      string             // this node's name: who reports, and who holds the lease
+	Namespace string             // of the lease: the agent's own
+	Objects   dynamic.Interface  // for events and the lease
+	Metadata  metadata.Interface // for the objects that events are about
 	Log       *slog.Logger
 }
 
@@ -61,8 +61,8 @@ type Reporter struct {
 func New(o Options) *Reporter {
 	return &Reporter{
 		log:      o.Log,
-		sender:   &sender{client: o.Client, metadata: o.Metadata, node: o.Node},
-		campaign: &campaign{leases: o.Client.CoordinationV1().Leases(o.Namespace), identity: o.Node},
+		sender:   &sender{objects: o.Objects, metadata: o.Metadata, node: o.Node},
+		campaign: &campaign{leases: o.Objects.Resource(leaseResource).Namespace(o.Namespace), identity: o.Node},
 		ledger:   newLedger(),
 		wake:     make(chan struct{}, 1),
 		failing:  map[string]string{},

@@ -13,14 +13,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+	apitypes "k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -30,22 +32,24 @@ import (
 // server is an API server to several reporters, within a bubble.
 type server struct {
 	t        *testing.T
-	client   *fake.Clientset
+	client   *dynamicfake.FakeDynamicClient
 	metadata *metadatafake.FakeMetadataClient
 }
 
 func newServer(t *testing.T) *server {
-	scheme := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
+	scheme, types := runtime.NewScheme(), runtime.NewScheme()
+	for _, err := range []error{metav1.AddMetaToScheme(scheme), eventsv1.AddToScheme(types), coordinationv1.AddToScheme(types)} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	object := func(apiVersion, kind, namespace, name string) runtime.Object {
 		return &metav1.PartialObjectMetadata{
 			TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: kind},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Generation: 1},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: apitypes.UID("uid-of-" + name), Generation: 1},
 		}
 	}
-	return &server{t: t, client: fake.NewClientset(), metadata: metadatafake.NewSimpleMetadataClient(scheme,
+	return &server{t: t, client: dynamicfake.NewSimpleDynamicClient(types), metadata: metadatafake.NewSimpleMetadataClient(scheme,
 		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "db"),
 		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web"),
 		object("v1", "Pod", "shop", "web"),
@@ -62,7 +66,7 @@ type reporter struct {
 
 func (s *server) start(node string) *reporter {
 	r := &reporter{log: &lines{}}
-	r.Reporter = New(Options{Node: node, Namespace: "margay-system", Client: s.client, Metadata: s.metadata,
+	r.Reporter = New(Options{Node: node, Namespace: "margay-system", Objects: s.client, Metadata: s.metadata,
 		Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
@@ -79,11 +83,17 @@ func (s *server) start(node string) *reporter {
 // events returns those that are there.
 func (s *server) events() []eventsv1.Event {
 	s.t.Helper()
-	list, err := s.client.EventsV1().Events("").List(s.t.Context(), metav1.ListOptions{})
+	list, err := s.client.Resource(eventResource).List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return list.Items
+	events := make([]eventsv1.Event, len(list.Items))
+	for i, item := range list.Items {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &events[i]); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return events
 }
 
 // calls counts those made so far, as "create events", "get leases".
@@ -161,8 +171,9 @@ func TestARejectedObjectsOwnerIsTold(t *testing.T) {
 		if !strings.HasPrefix(e.Name, "db.") {
 			t.Errorf("name %q", e.Name)
 		}
-		e.TypeMeta, e.Name, e.ManagedFields, e.EventTime = metav1.TypeMeta{}, "", nil, metav1.MicroTime{}
+		e.Name, e.EventTime = "", metav1.MicroTime{}
 		want := eventsv1.Event{
+			TypeMeta:            metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "Event"},
 			ObjectMeta:          metav1.ObjectMeta{Namespace: "shop"},
 			ReportingController: "margay", ReportingInstance: "a", Type: "Warning", Reason: "PolicyRejected", Action: "Validate",
 			Note: "not used, an earlier valid version stays in force: spec.podSelector: wrong",
@@ -239,12 +250,11 @@ func holder(a clienttesting.Action) string {
 	if !ok {
 		return ""
 	}
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(update.GetObject())
-	if err != nil {
+	lease, ok := update.GetObject().(*unstructured.Unstructured)
+	if !ok {
 		return ""
 	}
-	spec, _ := m["spec"].(map[string]any)
-	name, _ := spec["holderIdentity"].(string)
+	name, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	return name
 }
 
@@ -261,12 +271,12 @@ func TestTheLeaseIsLetGoWhenThereIsNothingToTell(t *testing.T) {
 		after(10 * time.Minute)
 		r.Report(nil, 1)
 		after(0)
-		l, err := s.client.CoordinationV1().Leases("margay-system").Get(t.Context(), LeaseName, metav1.GetOptions{})
+		l, err := s.client.Resource(leaseResource).Namespace("margay-system").Get(t.Context(), LeaseName, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *l.Spec.HolderIdentity != "" || r.Status().Leading {
-			t.Errorf("held by %q, leading %v", *l.Spec.HolderIdentity, r.Status().Leading)
+		if holder, _, _ := unstructured.NestedString(l.Object, "spec", "holderIdentity"); holder != "" || r.Status().Leading {
+			t.Errorf("held by %q, leading %v", holder, r.Status().Leading)
 		}
 		before := len(s.client.Actions())
 		after(time.Hour)

@@ -6,6 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// What is written.
+var (
+	eventResource = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
+	leaseResource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+)
+
 // resource is a kind as the API server knows it.
 type resource struct {
 	schema.GroupVersionResource

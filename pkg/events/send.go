@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 )
 
@@ -34,7 +34,7 @@ type result struct {
 
 // sender writes events.
 type sender struct {
-	client   kubernetes.Interface
+	objects  dynamic.Interface
 	metadata metadata.Interface
 	node     string
 }
@@ -56,7 +56,10 @@ func (s *sender) send(ctx context.Context, about subject, m message, now time.Ti
 		return res
 	}
 	event := s.event(r, about, o, m, now)
-	_, err = s.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	object, err := untyped(event)
+	if err == nil {
+		_, err = s.objects.Resource(eventResource).Namespace(event.Namespace).Create(ctx, object, metav1.CreateOptions{})
+	}
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		res.told = true
@@ -95,6 +98,7 @@ func (s *sender) event(r resource, about subject, o object, m message, now time.
 		namespace = metav1.NamespaceDefault
 	}
 	return &eventsv1.Event{
+		TypeMeta:            metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "Event"},
 		ObjectMeta:          metav1.ObjectMeta{Name: eventName(about, o, m), Namespace: namespace},
 		EventTime:           metav1.MicroTime{Time: now},
 		ReportingController: controller,
