@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -40,7 +41,7 @@ func TestDefaultsAreThoseOfTheDataplane(t *testing.T) {
 	if defaultBPFFS != c.BPFFS || defaultBPFFS != bpfmaps.DefaultBPFFS {
 		t.Errorf("bpffs is %s for tools, %s for the agent, %s in bpfmaps", defaultBPFFS, c.BPFFS, bpfmaps.DefaultBPFFS)
 	}
-	if diff := cmp.Diff(dataplane.Defaults(), dataplaneConfig(c), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(dataplane.Defaults(), agent.DataplaneConfig(c), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("defaults (-of the dataplane +of the settings):\n%s", diff)
 	}
 }
@@ -51,7 +52,7 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 	words := map[string]string{"default-endpoint-to-host-action": "Drop", "existing-connections": "keep", "mid-flow": "strict",
 		"mark-mask": "0xe0000000", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
 		"health-address": "off", "metrics-address": "off", "events": "false"}
-	before := dataplaneConfig(config.Defaults())
+	before := agent.DataplaneConfig(config.Defaults())
 	for _, s := range config.Settings() {
 		value := values[s.Type]
 		if word, ok := words[s.Name]; ok {
@@ -61,7 +62,7 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := !cmp.Equal(before, dataplaneConfig(l.Config()), cmpopts.EquateEmpty())
+		changed := !cmp.Equal(before, agent.DataplaneConfig(l.Config()), cmpopts.EquateEmpty())
 		if s.Effect == config.Reopen && !changed || s.Effect == config.Live && changed {
 			t.Errorf("%s=%s: effect %s, changes the dataplane: %v", s.Name, value, s.Effect, changed)
 		}

@@ -31,7 +31,7 @@ func root() *cobra.Command {
 }
 
 // newLogger writes text to a terminal and JSON otherwise, to standard error.
-func newLogger(level slog.Level) *slog.Logger {
+func newLogger(level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		return slog.New(slog.NewTextHandler(os.Stderr, options))

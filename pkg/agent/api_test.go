@@ -85,7 +85,7 @@ func serve(t *testing.T, socket string) wire.Client {
 	}
 	source.Sync()
 	dp := &enforcer{dataplane.NewFake(), make(chan struct{}, 1)}
-	loop := New(Options{Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)})
+	loop := New(complete(t, Options{Node: "n1", Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)}))
 	source.Report([]validate.Problem{
 		{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"},
 	}, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true, Objects: 3}})
@@ -212,7 +212,7 @@ func (s slowSource) Problems() []validate.Problem {
 
 func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
 	store := syncer.NewMemory()
-	loop := New(Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)})
+	loop := New(complete(t, Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)}))
 	asked, release := make(chan struct{}), make(chan struct{})
 	api := &API{Loop: loop, Source: slowSource{store, asked, release}}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,7 +11,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/endpointstatus"
+	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
@@ -31,26 +36,46 @@ const (
 
 // Options are the parts a Loop joins.
 type Options struct {
+	Node      string // this node's name
 	Source    syncer.Source
 	Graph     *calc.Graph // owned by the loop from here on
 	Dataplane dataplane.Dataplane
 	Log       *slog.Logger
 
-	SweepEvery  time.Duration // 0: 2 s
-	ResyncEvery time.Duration // 0: 90 s
+	// Settings are what is configured; the loop owns them until Run returns, and adds what the datastore says.
+	Settings *config.Layers
+	// Files delivers a configuration file that has changed; nil inside: it is gone. Nil: it never does.
+	Files <-chan *config.File
+	Level *slog.LevelVar // of Log, set as configured; nil: left alone
+
+	Metrics  *metrics.Metrics
+	Health   *health.Aggregate
+	Statuses *endpointstatus.Writer // nil: no files
+	Events   *events.Reporter       // nil: no events
+
+	SweepEvery time.Duration // 0: 2 s
 }
+
+// ErrRestart says that the configuration has changed in a way that takes a new loop, with everything it joins.
+var ErrRestart = errors.New("the configuration has changed: everything starts anew")
 
 // Loop runs one agent. Its exported methods, Run apart, may be called from any goroutine.
 type Loop struct {
-	o       Options
-	buffer  *syncer.Buffer
-	status  statusBox
-	queries chan query
-	state   map[model.Key]model.Update // last update of every object, for explanations and a reopened dataplane
+	o        Options
+	buffer   *syncer.Buffer
+	status   statusBox
+	queries  chan query
+	state    map[model.Key]model.Update // last update of every object, for explanations and a reopened dataplane
+	arrivals *arrivals
+	parts    parts // as they are in Health
 
-	applying, sweeping *problems
-	stuck              int  // retries in a row that ended with ErrStuck
-	reopen             bool // the dataplane is to be reopened
+	applying, sweeping, configuring *problems
+
+	synced  bool          // the first snapshot has been taken
+	changed config.Change // of the configuration, not in force yet
+	stuck   int           // retries in a row that ended with ErrStuck
+	reopen  bool          // the dataplane is to be reopened
+	enforce []dataplane.EndpointState
 }
 
 // New makes a loop; nothing happens before Run.
@@ -58,21 +83,25 @@ func New(o Options) *Loop {
 	if o.SweepEvery == 0 {
 		o.SweepEvery = 2 * time.Second
 	}
-	if o.ResyncEvery == 0 {
-		o.ResyncEvery = 90 * time.Second
-	}
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), state: map[model.Key]model.Update{},
+		arrivals: newArrivals(o.Node), parts: newParts(o.Health),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
-		sweeping: newProblems(o.Log, "expired flows are not removed, will try again", "expired flows are removed again"),
+		sweeping:    newProblems(o.Log, "expired flows are not removed, will try again", "expired flows are removed again"),
+		configuring: newProblems(o.Log, "configuration is not used as it is written", "configuration is used as it is written again"),
 	}
 }
 
-// Run blocks until ctx ends (then it returns nil, with enforcement left in place) or the source cannot go on. It does
-// not close the dataplane.
+// Run blocks until ctx ends (then it returns nil, with enforcement left in place), the source cannot go on, or the
+// configuration takes a new loop (ErrRestart). It does not close the dataplane.
 func (l *Loop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.o.Source.Run(ctx, l.buffer.Put) })
+	g.Go(func() error {
+		return l.o.Source.Run(ctx, func(updates []model.Update) {
+			l.arrivals.note(updates, time.Now())
+			l.buffer.Put(updates)
+		})
+	})
 	g.Go(func() error { return l.consume(ctx) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -83,10 +112,12 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) consume(ctx context.Context) error {
 	sweep := time.NewTicker(l.o.SweepEvery)
 	defer sweep.Stop()
-	resync := time.NewTicker(l.o.ResyncEvery)
+	resyncEvery := l.o.Settings.Config().ResyncEvery
+	resync := time.NewTicker(resyncEvery)
 	defer resync.Stop()
 	retry := newBackoff()
 	defer retry.timer.Stop()
+	l.report()
 	for ctx.Err() == nil {
 		due := true
 		select {
@@ -98,17 +129,29 @@ func (l *Loop) consume(ctx context.Context) error {
 			due = false
 		case <-l.buffer.Ready():
 			l.take(l.buffer.Take(batch))
+		case f := <-l.o.Files:
+			l.readFile(f)
 		case <-l.o.Dataplane.Wake():
 		case <-retry.timer.C:
 			retry.fired()
 		case <-resync.C:
 			l.o.Dataplane.Resync()
 		case <-sweep.C:
-			l.sweeping.say(l.o.Dataplane.Sweep())
+			l.sweep()
+			l.report()
 			due = false
 		}
-		if due {
-			retry.after(l.apply(ctx, retry.running))
+		if !due {
+			continue
+		}
+		ok, err := l.apply(ctx, retry.running)
+		if err != nil {
+			return err
+		}
+		retry.after(ok)
+		if every := l.o.Settings.Config().ResyncEvery; every != resyncEvery {
+			resyncEvery = every
+			resync.Reset(every)
 		}
 	}
 	return nil
@@ -116,32 +159,35 @@ func (l *Loop) consume(ctx context.Context) error {
 
 // take feeds the graph and remembers each object's last state.
 func (l *Loop) take(updates []model.Update) {
+	l.arrivals.take()
+	l.o.Metrics.Taken(len(updates))
 	l.o.Graph.Apply(updates)
 	for _, u := range updates {
 		l.remember(u)
 	}
+	l.configure(l.o.Settings.Apply(updates))
 }
 
-// apply flushes the graph into the dataplane, as a retry or for something new. It reports whether everything that is
-// desired is enforced.
-func (l *Loop) apply(ctx context.Context, retry bool) bool {
+// apply brings what is configured into force and flushes the graph into the dataplane, as a retry or for something new.
+// It reports whether everything that is desired is enforced. The error is ErrRestart.
+func (l *Loop) apply(ctx context.Context, retry bool) (ok bool, err error) {
+	if err := l.reconfigure(); err != nil {
+		return false, err
+	}
 	started := time.Now()
 	if l.reopen {
 		if err := l.startOver(); err != nil {
-			l.status.applied(started, time.Since(started), err)
-			l.applying.say(err)
-			return false
+			l.applied(started, retry, err)
+			return false, nil
 		}
 	}
 	changes := l.o.Graph.Flush()
 	if !changes.InSync {
-		return true
+		return true, nil
 	}
-	err := l.o.Dataplane.Apply(ctx, changes)
-	l.applying.say(err)
-	if l.status.applied(started, time.Since(started), err) {
-		l.o.Log.Info("in sync: policy is enforced", "endpoints", len(l.o.Graph.LocalEndpoints()), "took", time.Since(started))
-	}
+	l.o.Metrics.Flushed(time.Since(started))
+	err = l.o.Dataplane.Apply(ctx, changes)
+	l.applied(started, retry, err)
 	switch {
 	case !errors.Is(err, dataplane.ErrStuck):
 		l.stuck = 0
@@ -149,7 +195,28 @@ func (l *Loop) apply(ctx context.Context, retry bool) bool {
 		l.stuck++
 		l.reopen = l.stuck >= patience
 	}
-	return err == nil
+	return err == nil, nil
+}
+
+// applied says how an attempt to enforce ended, to everybody who wants to know.
+func (l *Loop) applied(started time.Time, retry bool, err error) {
+	now := time.Now()
+	took := now.Sub(started)
+	l.o.Metrics.Applied(took, retry, err)
+	l.applying.say(err)
+	if l.status.applied(started, took, err) {
+		l.o.Log.Info("in sync: policy is enforced", "endpoints", len(l.o.Graph.LocalEndpoints()), "took", took)
+	}
+	if err == nil {
+		if waited, ok := l.arrivals.enforced(now); ok {
+			l.o.Metrics.ChangeEnforced(waited)
+		}
+	}
+	l.enforce = l.o.Dataplane.Endpoints()
+	for _, waited := range l.arrivals.pods(l.enforce, now) {
+		l.o.Metrics.PodEnforced(waited)
+	}
+	l.tellCNI()
 }
 
 // startOver reopens the dataplane and gives it everything that is desired now with the next flush: changes that it
@@ -158,9 +225,19 @@ func (l *Loop) startOver() error {
 	if err := l.o.Dataplane.Reopen(); err != nil {
 		return err
 	}
-	l.o.Log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
+	l.o.Metrics.Reopened()
+	if l.stuck > 0 {
+		l.o.Log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
+	}
 	l.reopen, l.stuck = false, 0
 	l.o.Graph = l.o.Graph.Anew()
 	l.o.Graph.Apply(append(l.view().Updates(), model.InSync{}))
 	return nil
+}
+
+func (l *Loop) sweep() {
+	started := time.Now()
+	err := l.o.Dataplane.Sweep()
+	l.o.Metrics.Swept(time.Since(started), err)
+	l.sweeping.say(err)
 }

@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
@@ -24,6 +27,8 @@ type rig struct {
 	store  *syncer.Memory
 	dp     *dataplane.Fake
 	log    bytes.Buffer
+	level  slog.LevelVar
+	files  chan *config.File
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error // what Run returned; after ended
@@ -34,7 +39,9 @@ func run(t *testing.T, do func(*testing.T, *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{store: syncer.NewMemory(), dp: dataplane.NewFake(), ended: make(chan struct{})}
-		r.Loop = New(Options{Source: r.store, Graph: calc.New("n"), Dataplane: r.dp, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
+		r.files = make(chan *config.File)
+		r.Loop = New(complete(t, Options{Source: r.store, Graph: calc.New("n"), Dataplane: r.dp, Files: r.files, Level: &r.level,
+			Log: slog.New(slog.NewTextHandler(&r.log, nil))}))
 		var ctx context.Context
 		ctx, r.cancel = context.WithCancel(t.Context())
 		go func() {
@@ -45,6 +52,30 @@ func run(t *testing.T, do func(*testing.T, *rig)) {
 		r.cancel()
 		<-r.ended
 	})
+}
+
+// complete adds what every loop needs and no test here looks at.
+func complete(t *testing.T, o Options) Options {
+	t.Helper()
+	if o.Node == "" {
+		o.Node = "n"
+	}
+	var errs [2]error
+	if o.Settings == nil {
+		o.Settings, _, errs[0] = config.New(config.Local{Host: o.Node})
+	}
+	if o.Metrics == nil {
+		o.Metrics, errs[1] = metrics.New(metrics.Options{Read: func(context.Context) (metrics.Snapshot, error) {
+			return metrics.Snapshot{}, nil
+		}})
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if o.Health == nil {
+		o.Health = health.New(time.Now)
+	}
+	return o
 }
 
 // put changes the datastore and waits until the loop has nothing to do but wait.

@@ -45,6 +45,7 @@ func (l *Loop) view() View {
 func (l *Loop) remember(u model.Update) {
 	switch key, present := model.KeyOf(u); {
 	case key == model.InSyncKey:
+		l.synced = true
 	case !present:
 		delete(l.state, key)
 	default:

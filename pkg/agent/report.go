@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/endpointstatus"
+	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// silence is how long the loop may take for one round before it is taken for dead.
+const silence = 90 * time.Second
+
+// parts are the components of the agent that say how they are.
+type parts struct{ loop, datastore, policy *health.Component }
+
+func newParts(a *health.Aggregate) parts {
+	return parts{a.Add("loop", silence), a.Add("datastore", 0), a.Add("policy", 0)}
+}
+
+// report says how everything is, to probes and to the owners of objects. Level-triggered: it may be called at any time.
+func (l *Loop) report() {
+	l.parts.loop.Report(health.Report{Live: true, Ready: true})
+	l.parts.datastore.Report(datastoreHealth(l.o.Source.Kinds()))
+	l.parts.policy.Report(policyHealth(l.status.get(), l.enforce))
+	l.tellOwners()
+}
+
+// datastoreHealth is live whatever the datastore does: a new process would not find it in a better state.
+func datastoreHealth(kinds []syncer.KindStatus) health.Report {
+	r := health.Report{Live: true, Ready: true}
+	var details []string
+	for _, k := range kinds {
+		if k.Required && !k.Listed {
+			r.Ready = false
+		}
+		if k.State == syncer.KindFailing || k.Error != "" && !k.Listed {
+			details = append(details, fmt.Sprintf("%s: %s", k.Kind, k.Error))
+		} else if k.Required && !k.Listed {
+			details = append(details, k.Kind+": waiting for the first list")
+		}
+	}
+	r.Detail = strings.Join(details, "; ")
+	return r
+}
+
+func policyHealth(s Status, states []dataplane.EndpointState) health.Report {
+	switch {
+	case s.Error != "":
+		return health.Report{Live: true, Detail: "not fully enforced, what was enforced before stays: " + s.Error}
+	case !s.InSync:
+		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
+	}
+	enforced := 0
+	for _, e := range states {
+		if e.Enforced {
+			enforced++
+		}
+	}
+	return health.Report{Live: true, Ready: s.Ready, Detail: fmt.Sprintf("%d of %d endpoints enforced", enforced, len(states))}
+}
+
+// tellCNI says which endpoints are enforced, once anything is.
+func (l *Loop) tellCNI() {
+	if l.o.Statuses == nil || !l.status.get().InSync {
+		return
+	}
+	var enforced []endpointstatus.Endpoint
+	for _, e := range l.enforce {
+		if e.Enforced {
+			enforced = append(enforced, endpointstatus.Endpoint{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs})
+		}
+	}
+	l.o.Statuses.Want(enforced)
+}
+
+// tellOwners says what there is to tell the owners of objects.
+func (l *Loop) tellOwners() {
+	if l.o.Events == nil {
+		return
+	}
+	var items []events.Item
+	for _, p := range append(l.o.Source.Problems(), configProblems(l.o.Settings)...) {
+		items = append(items, events.Item{Problem: p})
+	}
+	for _, e := range l.enforce {
+		if e.Error != "" && e.Ifindex != 0 { // one without an interface is still being made
+			items = append(items, events.Item{Local: true, Problem: validate.Problem{
+				Ref:      validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
+				Severity: validate.Rejected, Reason: e.Error,
+			}})
+		}
+	}
+	nodes := 0
+	for _, k := range l.o.Source.Kinds() {
+		if k.Kind == "Node" {
+			nodes = k.Objects
+		}
+	}
+	l.o.Events.Report(items, nodes)
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// configure takes note of what has changed in the configuration. It comes into force with the next apply.
+func (l *Loop) configure(c config.Change) {
+	l.changed.Settings = append(l.changed.Settings, c.Settings...)
+	l.changed.Effect = max(l.changed.Effect, c.Effect)
+	if c.Effect != config.Unchanged {
+		l.level()
+	}
+	var errs []error
+	for _, p := range l.o.Settings.Problems() {
+		errs = append(errs, errors.New(p.String()))
+	}
+	l.configuring.say(errors.Join(errs...))
+}
+
+// readFile takes a new version of the configuration file; one that is not valid changes nothing.
+func (l *Loop) readFile(f *config.File) {
+	change, err := l.o.Settings.SetFile(f)
+	if err != nil {
+		l.o.Log.Error("the configuration file is not valid, what it said before stays in force", "err", err)
+		return
+	}
+	l.configure(change)
+}
+
+// level sets how much is logged.
+func (l *Loop) level() {
+	var level slog.Level
+	// The settings have read it before.
+	if l.o.Level != nil && level.UnmarshalText([]byte(l.o.Settings.Config().LogLevel)) == nil {
+		l.o.Level.Set(level)
+	}
+}
+
+// reconfigure brings a change of the configuration into force. It waits for the first snapshot, since what the
+// datastore says may be among the last of it, and what is configured is not to change twice. The error is ErrRestart.
+func (l *Loop) reconfigure() error {
+	if !l.synced || l.changed.Effect == config.Unchanged {
+		return nil
+	}
+	names := strings.Join(l.changed.Settings, ", ")
+	switch l.changed.Effect {
+	case config.Restart:
+		return fmt.Errorf("%w (%s)", ErrRestart, names)
+	case config.Reopen:
+		err := l.o.Dataplane.Configure(DataplaneConfig(l.o.Settings.Config()))
+		if err != nil {
+			return fmt.Errorf("%w (%s: %w)", ErrRestart, names, err)
+		}
+		l.reopen = true
+	}
+	l.o.Log.Info("the configuration has changed", "settings", names, "effect", l.changed.Effect.String())
+	l.changed = config.Change{}
+	return nil
+}
+
+// DataplaneConfig is the part of the configuration that a dataplane is told.
+func DataplaneConfig(c config.Config) dataplane.Config {
+	d := dataplane.Config{
+		BPFFS: c.BPFFS, Instance: c.Instance, Prefix: c.InterfacePrefix, MapEntries: c.MapSizes,
+		Shortcut: !c.NoShortcut, StrictTCP: c.StrictMidFlow, Keep: c.KeepExisting, HostDrop: c.DropToHost,
+		VXLANPort: c.VXLANPort, EventRate: c.EventRate, FlowQuota: c.FlowQuota, Interpret: c.Interpret,
+		Timeouts: dataplane.Timeouts(c.Timeouts),
+	}
+	if c.AllowEncap {
+		d.VXLANPort = 0
+	}
+	d.MarkSeen, d.MarkJudge, d.MarkOwn = c.Marks()
+	return d
+}
+
+// configProblems are what is wrong with the datastore's configuration, as problems of objects.
+func configProblems(s *config.Layers) []validate.Problem {
+	var all []validate.Problem
+	for _, p := range s.Problems() {
+		all = append(all, validate.Problem{Ref: validate.Ref{Kind: "FelixConfiguration", Name: p.Object},
+			Severity: validate.Warning, Field: "spec." + p.Field, Reason: p.Reason})
+	}
+	return all
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// felix is the FelixConfiguration default with one field.
+func felix(field, value string) model.ConfigurationUpdate {
+	return model.ConfigurationUpdate{Name: "default", Configuration: &model.Configuration{Values: map[string]string{field: value}}}
+}
+
+func TestALogLevelOfTheDatastoreAppliesLive(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), felix("logSeverityScreen", "Debug"), model.InSync{})
+		if r.level.Level() != slog.LevelDebug {
+			t.Errorf("level %v, want debug", r.level.Level())
+		}
+		r.put(felix("logSeverityScreen", "Error"))
+		if r.level.Level() != slog.LevelError || r.dp.State().Reopens != 0 {
+			t.Errorf("level %v after a change, %d reopens", r.level.Level(), r.dp.State().Reopens)
+		}
+		r.put(model.ConfigurationUpdate{Name: "default"})
+		if r.level.Level() != slog.LevelInfo {
+			t.Errorf("level %v without the object, want info", r.level.Level())
+		}
+	})
+}
+
+func TestADataplaneSettingReopensTheDataplaneWithEverythingThatIsDesired(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), pod(2), model.InSync{})
+		r.put(felix("defaultEndpointToHostAction", "Drop"))
+		if s := r.dp.State(); s.Reopens != 1 || !s.Config.HostDrop {
+			t.Errorf("%d reopens, drop to the host %t", s.Reopens, s.Config.HostDrop)
+		}
+		r.wantEnforced(t, 2)
+		r.put(pod(3))
+		r.wantEnforced(t, 3)
+		if n := strings.Count(r.log.String(), "the configuration has changed"); n != 1 {
+			t.Errorf("the change is in the log %d times:\n%s", n, &r.log)
+		}
+	})
+}
+
+func TestWhatTheFirstSnapshotConfiguresIsInForceBeforeAnythingIsEnforced(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(felix("defaultEndpointToHostAction", "Drop"), pod(1))
+		if s := r.dp.State(); s.Reopens != 0 {
+			t.Errorf("%d reopens before the snapshot was complete", s.Reopens)
+		}
+		r.put(model.InSync{})
+		if s := r.dp.State(); s.Reopens != 1 || s.Applies != 1 || !s.Config.HostDrop {
+			t.Errorf("%d reopens, %d applications, drop to the host %t", s.Reopens, s.Applies, s.Config.HostDrop)
+		}
+	})
+}
+
+func TestASettingThatTakesARestartEndsTheLoop(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), model.InSync{})
+		r.put(felix("interfacePrefix", "tap"))
+		<-r.ended
+		if !errors.Is(r.err, ErrRestart) || !strings.Contains(r.err.Error(), "interface-prefix") {
+			t.Errorf("ended with %v, want a restart for interface-prefix", r.err)
+		}
+		if r.dp.State().Closed {
+			t.Error("the dataplane was closed")
+		}
+		r.err = nil
+	})
+}
+
+func TestAnInvalidValueOfTheDatastoreIsSaidOnceAndTheOldOneStays(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), felix("logSeverityScreen", "Warning"), model.InSync{})
+		r.put(felix("logSeverityScreen", "Loud"))
+		r.put(pod(2), felix("logSeverityScreen", "Loud"))
+		if r.level.Level() != slog.LevelWarn {
+			t.Errorf("level %v, want warn, as before", r.level.Level())
+		}
+		if n := strings.Count(r.log.String(), "FelixConfiguration default, field logSeverityScreen"); n != 1 {
+			t.Errorf("the value is in the log %d times:\n%s", n, &r.log)
+		}
+		if ps := configProblems(r.o.Settings); len(ps) != 1 || ps[0].Ref.Kind != "FelixConfiguration" {
+			t.Errorf("problems %v", ps)
+		}
+	})
+}
+
+func TestAConfigurationFileAppliesLive(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), model.InSync{})
+		r.files <- &config.File{Path: "margay.yaml", Text: []byte("log-level: debug\nexisting-connections: keep\n")}
+		synctest.Wait()
+		if s := r.dp.State(); r.level.Level() != slog.LevelDebug || !s.Config.Keep || s.Reopens != 1 {
+			t.Errorf("level %v, keep %t, %d reopens", r.level.Level(), s.Config.Keep, s.Reopens)
+		}
+		r.files <- &config.File{Path: "margay.yaml", Text: []byte("log-level: loud\n")}
+		synctest.Wait()
+		if r.level.Level() != slog.LevelDebug || !strings.Contains(r.log.String(), "margay.yaml line 1") {
+			t.Errorf("level %v after an invalid file:\n%s", r.level.Level(), &r.log)
+		}
+	})
+}
+
+func TestSnapshotsCountWhatThereIs(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		far := pod(2)
+		far.Endpoint.Node, far.Endpoint.Addrs = "elsewhere", []netip.Addr{netip.MustParseAddr("10.1.1.1")}
+		r.put(pod(1), far, model.InSync{})
+		s, err := r.Snapshot(context.Background(), false)
+		if err != nil || !s.InSync || !s.Ready || s.Graph.RemoteEndpoints != 1 || s.Dataplane.Enforced != 1 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		for _, c := range s.Components {
+			if !c.Live || c.Name == "loop" && !c.Ready {
+				t.Errorf("component %+v", c)
+			}
+		}
+	})
+}
