@@ -54,6 +54,7 @@ func newServer(t *testing.T) *server {
 		object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web"),
 		object("v1", "Pod", "shop", "web"),
 		object("v1", "Node", "", "a"),
+		object("projectcalico.org/v3", "FelixConfiguration", "", "default"),
 	)}
 }
 
@@ -303,6 +304,20 @@ func TestANodeTellsOfItsOwnWithoutTheLease(t *testing.T) {
 	})
 }
 
+func TestObjectsAreFoundInTheGroupTheClusterHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		r := s.start("a")
+		defer r.stop()
+		r.Report([]Item{problem("FelixConfiguration default", validate.Rejected, "spec", "wrong")}, 1)
+		after(time.Minute)
+		got := s.events()
+		if len(got) != 1 || got[0].Regarding.APIVersion != "projectcalico.org/v3" || got[0].Regarding.UID != "uid-of-default" {
+			t.Errorf("events %v", got)
+		}
+	})
+}
+
 func TestASecondAgentAddsNothingToWhatWasSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -369,7 +384,7 @@ func TestWithoutLeaveToReadObjectsEventsLackTheirUID(t *testing.T) {
 		r.Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}, 1)
 		after(time.Hour)
 		got := s.events()
-		if len(got) != 2 || got[0].Regarding.UID != "" {
+		if len(got) != 2 || got[0].Regarding.UID != "" || got[0].Regarding.APIVersion != "networking.k8s.io/v1" {
 			t.Errorf("events %v", got)
 		}
 		r.log.want(t, 1)

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,36 +15,33 @@ var (
 
 // resource is a kind as the API server knows it.
 type resource struct {
-	schema.GroupVersionResource
-	kind       string
-	namespaced bool
+	kind, plural string
+	namespaced   bool
+	versions     []schema.GroupVersion // under which a cluster may serve it, each asked for until one has the object
 }
 
 // resources are the kinds that can have problems. A new kind that the syncer follows is a line here, and one in the
 // agent's ClusterRole (get).
 var resources = []resource{
-	core("nodes", "Node", false),
-	core("namespaces", "Namespace", false),
-	core("pods", "Pod", true),
-	core("services", "Service", true),
-	core("serviceaccounts", "ServiceAccount", true),
-	{schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}, "EndpointSlice", true},
-	{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, "NetworkPolicy", true},
-	calico("networkpolicies", "NetworkPolicy", true),
-	calico("globalnetworkpolicies", "GlobalNetworkPolicy", false),
-	calico("networksets", "NetworkSet", true),
-	calico("globalnetworksets", "GlobalNetworkSet", false),
-	calico("tiers", "Tier", false),
-	calico("felixconfigurations", "FelixConfiguration", false),
+	{"Node", "nodes", false, coreVersions},
+	{"Namespace", "namespaces", false, coreVersions},
+	{"Pod", "pods", true, coreVersions},
+	{"Service", "services", true, coreVersions},
+	{"ServiceAccount", "serviceaccounts", true, coreVersions},
+	{"EndpointSlice", "endpointslices", true, []schema.GroupVersion{{Group: "discovery.k8s.io", Version: "v1"}}},
+	{"NetworkPolicy", "networkpolicies", true, []schema.GroupVersion{{Group: "networking.k8s.io", Version: "v1"}}},
+	{"NetworkPolicy", "networkpolicies", true, calicoVersions},
+	{"GlobalNetworkPolicy", "globalnetworkpolicies", false, calicoVersions},
+	{"NetworkSet", "networksets", true, calicoVersions},
+	{"GlobalNetworkSet", "globalnetworksets", false, calicoVersions},
+	{"Tier", "tiers", false, calicoVersions},
+	{"FelixConfiguration", "felixconfigurations", false, calicoVersions},
 }
 
-func core(plural, kind string, namespaced bool) resource {
-	return resource{schema.GroupVersionResource{Version: "v1", Resource: plural}, kind, namespaced}
-}
-
-func calico(plural, kind string, namespaced bool) resource {
-	return resource{schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: plural}, kind, namespaced}
-}
+var (
+	coreVersions   = []schema.GroupVersion{{Version: "v1"}}
+	calicoVersions = []schema.GroupVersion{{Group: "crd.projectcalico.org", Version: "v1"}, {Group: "projectcalico.org", Version: "v3"}}
+)
 
 // kindName is a kind of a validate.Ref without its group.
 func kindName(kind string) string {
@@ -51,14 +49,15 @@ func kindName(kind string) string {
 	return name
 }
 
-// resourceOf finds the resource of a kind as a validate.Ref has it: "Pod", "NetworkPolicy.projectcalico.org". The
-// group of a custom resource may lack its first label. Without a group the first kind of the name is meant.
+// resourceOf finds the resource of a kind as a validate.Ref has it: "Pod", "NetworkPolicy.projectcalico.org". Without a
+// group the first kind of the name is meant.
 func resourceOf(kind string) (resource, bool) {
 	name, group, grouped := strings.Cut(kind, ".")
-	for _, r := range resources {
-		if r.kind == name && (!grouped || r.Group == group || strings.HasSuffix(r.Group, "."+group)) {
-			return r, true
-		}
+	i := slices.IndexFunc(resources, func(r resource) bool {
+		return r.kind == name && (!grouped || slices.ContainsFunc(r.versions, func(gv schema.GroupVersion) bool { return gv.Group == group }))
+	})
+	if i < 0 {
+		return resource{}, false
 	}
-	return resource{}, false
+	return resources[i], true
 }

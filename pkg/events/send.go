@@ -72,22 +72,29 @@ func (s *sender) send(ctx context.Context, about subject, m message, now time.Ti
 
 // object is what an event says of its object besides its name. Empty: not known.
 type object struct {
+	version    string // as an apiVersion
 	uid        types.UID
 	generation int64
 }
 
-func (s *sender) identify(ctx context.Context, r resource, about subject) (object, error) {
-	var found *metav1.PartialObjectMetadata
-	var err error
-	if getter := s.metadata.Resource(r.GroupVersionResource); r.namespaced {
-		found, err = getter.Namespace(about.namespace).Get(ctx, about.name, metav1.GetOptions{})
-	} else {
-		found, err = getter.Get(ctx, about.name, metav1.GetOptions{})
+// identify asks for the object's UID, by which kubectl finds the events on it.
+func (s *sender) identify(ctx context.Context, r resource, about subject) (o object, err error) {
+	for _, gv := range r.versions {
+		var found *metav1.PartialObjectMetadata
+		if getter := s.metadata.Resource(gv.WithResource(r.plural)); r.namespaced {
+			found, err = getter.Namespace(about.namespace).Get(ctx, about.name, metav1.GetOptions{})
+		} else {
+			found, err = getter.Get(ctx, about.name, metav1.GetOptions{})
+		}
+		if err == nil {
+			return object{version: gv.String(), uid: found.UID, generation: found.Generation}, nil
+		}
+		o.version = gv.String()
+		if !apierrors.IsNotFound(err) {
+			break
+		}
 	}
-	if err != nil {
-		return object{}, fmt.Errorf("ask for the UID of %s, for an event on it: %w", about, err)
-	}
-	return object{uid: found.UID, generation: found.Generation}, nil
+	return o, fmt.Errorf("ask for the UID of %s, for an event on it: %w", about, err)
 }
 
 // event is written beside its object. Its name follows from what it says, so that whoever says it again, this agent after
@@ -108,7 +115,7 @@ func (s *sender) event(r resource, about subject, o object, m message, now time.
 		Action:              m.action,
 		Note:                m.note,
 		Regarding: corev1.ObjectReference{
-			APIVersion: r.GroupVersion().String(), Kind: r.kind,
+			APIVersion: o.version, Kind: r.kind,
 			Namespace: about.namespace, Name: about.name, UID: o.uid,
 		},
 	}
