@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -210,5 +211,22 @@ func TestRefusedFlowsAreAddedUp(t *testing.T) {
 		if k, err := c.Read(t.Context()); err != nil || k.FlowsRefused != step.want {
 			t.Errorf("%d refused, want %d (%v)", k.FlowsRefused, step.want, err)
 		}
+	}
+}
+
+func TestStatsCountAClosedEndpointAsFailed(t *testing.T) {
+	n := startNode(t, restartStages[0])
+	policy := torturePolicy("b", 1)
+	policy.Policy.Ingress = []model.Rule{
+		{Action: model.Deny, Destination: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("10.0.5.0/24")}}},
+		{Action: model.Allow, Index: 1},
+	}
+	b := endpoint4("b", "cali0", "10.0.0.11", map[string]string{"app": "b"})
+	b.Endpoint.Addrs = append(b.Endpoint.Addrs, netip.MustParseAddr("10.0.5.1")) // judged differently: no table does that
+	if err := n.apply(policy, b); err == nil {
+		t.Fatal("it is not closed")
+	}
+	if s := n.Stats(false); s.Enforced != 1 || s.Failed != 1 || s.Waiting != 0 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -49,13 +49,18 @@ type Component struct {
 func New(now func() time.Time) *Aggregate { return &Aggregate{now: now} }
 
 // Add adds a component, which is live and not ready until it reports. With a deadline it must report at least that
-// often, from now on, or is neither live nor ready until it does; 0: what it reported last holds.
+// often, from now on, or is neither live nor ready until it does; 0: what it reported last holds. It takes the place of
+// a component of the same name, whose reports count for nothing then: parts of the agent may be made anew.
 func (a *Aggregate) Add(name string, deadline time.Duration) *Component {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
 	c := &Component{of: a, name: name, deadline: deadline, reported: now, since: now,
 		report: Report{Live: true, Detail: "has not reported yet"}}
+	if i := slices.IndexFunc(a.components, func(old *Component) bool { return old.name == name }); i >= 0 {
+		a.components[i] = c
+		return c
+	}
 	a.components = append(a.components, c)
 	return c
 }

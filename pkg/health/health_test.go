@@ -25,8 +25,8 @@ func TestAllComponentsMustBeLiveAndReady(t *testing.T) {
 		{"one is not live", []Report{{Ready: true}, ok}, false, true},
 	} {
 		a := New(time.Now)
-		for _, r := range tc.reports {
-			a.Add("c", 0).Report(r)
+		for i, r := range tc.reports {
+			a.Add(string(rune('a'+i)), 0).Report(r)
 		}
 		if a.Live() != tc.live || a.Ready() != tc.ready {
 			t.Errorf("%s: live %t, ready %t, want %t, %t", tc.name, a.Live(), a.Ready(), tc.live, tc.ready)
@@ -78,6 +78,17 @@ func TestAComponentThatNeverReportsHasADeadline(t *testing.T) {
 			t.Error("live")
 		}
 	})
+}
+
+func TestAComponentIsReplacedByOneOfItsName(t *testing.T) {
+	a := New(time.Now)
+	old := a.Add("loop", 0)
+	a.Add("source", 0).Report(Report{Live: true, Ready: true})
+	a.Add("loop", 0).Report(Report{Live: true, Ready: true})
+	old.Report(Report{Detail: "gone"})
+	if list := a.Components(); len(list) != 2 || list[0].Name != "loop" || !a.Live() || !a.Ready() {
+		t.Errorf("%+v", list)
+	}
 }
 
 func TestSinceIsKeptWhileNothingChanges(t *testing.T) {

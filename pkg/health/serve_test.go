@@ -152,6 +152,7 @@ func TestAnAddressThatIsNoneIsAnError(t *testing.T) {
 }
 
 func TestServeEndsAfterTheAnswersInTheMaking(t *testing.T) {
+	t.Parallel()
 	l := take(t)
 	address := l.Addr().String()
 	if err := l.Close(); err != nil {
@@ -160,7 +161,8 @@ func TestServeEndsAfterTheAnswersInTheMaking(t *testing.T) {
 	asked, ended := make(chan struct{}), make(chan struct{})
 	s := start(t, address, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(asked)
-		<-r.Context().Done() // it goes on until the agent stops
+		<-r.Context().Done()
+		<-time.After(stopWithin + 100*time.Millisecond) // longer than is waited for connections
 		close(ended)
 	}))
 	go func() {
