@@ -38,8 +38,9 @@ func newPushed() pushed {
 		Help: "Attempts to enforce what is desired, by result."}, []string{"result"})
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "object_events_total",
 		Help: "Kubernetes Events about objects that cannot be enforced as written, by result."}, []string{"result"})
-	// 0.1 ms to 26 s, and 1 ms to 65 s.
-	quick, slow := prometheus.ExponentialBuckets(0.0001, 2, 19), prometheus.ExponentialBuckets(0.001, 2, 17)
+	quick := prometheus.ExponentialBuckets(0.0001, 2, 19) // 0.1 ms to 26 s
+	// Finer where the targets are.
+	latency := []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30, 60}
 	return pushed{
 		flush:   histogram("flush_duration_seconds", "Working out what the endpoints of this node must enforce, per batch of changes.", quick),
 		compile: histogram("compile_duration_seconds", "Turning changes into the writes they need.", quick),
@@ -47,9 +48,9 @@ func newPushed() pushed {
 		apply:   histogram("apply_duration_seconds", "One attempt to enforce what is desired, as a whole.", quick),
 		sweep:   histogram("sweep_duration_seconds", "One sweep of expired flows.", quick),
 		change: histogram("change_enforced_seconds",
-			"From the arrival of a change from the datastore to everything that arrived with it being enforced.", slow),
+			"From the arrival of a change from the datastore to everything that arrived with it being enforced.", latency),
 		pod: histogram("pod_enforced_seconds",
-			"From the arrival of a new local pod's address to both directions of its policy being enforced.", slow),
+			"From the arrival of a new local pod's address to both directions of its policy being enforced.", latency),
 		updates:       counter("updates_total", "Changes of objects taken from the datastore."),
 		retries:       counter("apply_retries_total", "Attempts to enforce that repeat a failed one."),
 		reopens:       counter("reopens_total", "Times the agent started over from what is enforced, because changes that cannot be written kept others waiting."),
