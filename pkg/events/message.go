@@ -88,15 +88,14 @@ func messages(items []Item) (all map[subject]message, leftOut int) {
 }
 
 func messageOf(s subject, items []Item) message {
-	worst, version := validate.Severity(0), ""
-	problems := map[string]bool{}
+	slices.SortFunc(items, func(a, b Item) int { // the worst first, for a note has little room
+		return cmp.Or(cmp.Compare(b.Problem.Severity, a.Problem.Severity), cmp.Compare(text(a), text(b)))
+	})
+	worst, version := items[0].Problem.Severity, ""
+	var problems []string
 	for _, it := range items {
-		worst, version = max(worst, it.Problem.Severity), max(version, it.Version)
-		text := it.Problem.Reason
-		if it.Problem.Field != "" {
-			text = it.Problem.Field + ": " + text
-		}
-		problems[text] = true
+		version = max(version, it.Version)
+		problems = append(problems, text(it))
 	}
 	m := message{action: "Validate", version: version}
 	var begin string
@@ -110,8 +109,16 @@ func messageOf(s subject, items []Item) message {
 	default:
 		m.reason, begin = ReasonObjectRejected, "not used, an earlier valid version stays in force: "
 	}
-	m.note = note(begin, slices.Sorted(maps.Keys(problems)))
+	m.note = note(begin, slices.Compact(problems))
 	return m
+}
+
+// text is an item's problem, with the place where it is.
+func text(it Item) string {
+	if it.Problem.Field == "" {
+		return it.Problem.Reason
+	}
+	return it.Problem.Field + ": " + it.Problem.Reason
 }
 
 // note joins as many problems as there is room for.

@@ -42,9 +42,10 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 			ReasonObjectRejected, "not used, an earlier valid version stays in force: wrong"},
 		{"rules left out", []Item{problem("db", validate.RulesLeftOut, "spec.ingress[0]", "odd")},
 			ReasonRulesLeftOut, "used without the rules that cannot be read: spec.ingress[0]: odd"},
-		{"the worst counts, each is said once, in order",
-			[]Item{problem("db", validate.Rejected, "b", "2"), problem("db", validate.RulesLeftOut, "a", "1"), problem("db", validate.Rejected, "b", "2")},
-			ReasonPolicyRejected, "not used, an earlier valid version stays in force: a: 1; b: 2"},
+		{"the worst counts and comes first, each is said once",
+			[]Item{problem("db", validate.RulesLeftOut, "a", "1"), problem("db", validate.Rejected, "c", "3"), problem("db", validate.Rejected, "b", "2"),
+				problem("db", validate.Rejected, "c", "3")},
+			ReasonPolicyRejected, "not used, an earlier valid version stays in force: b: 2; c: 3; a: 1"},
 		{"of this node alone", []Item{local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))},
 			ReasonNotEnforced, "policy is not fully enforced: keeps its last policy"},
 	} {
