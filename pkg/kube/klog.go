@@ -4,12 +4,20 @@ import (
 	"context"
 	"log/slog"
 
+	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
 // QuietLibrary sends what client-go says on its own account to log, at debug level: its callers report what matters,
-// once, in their own words. Its logger is one for the process, so this is to be called once, before any client is used.
-func QuietLibrary(log *slog.Logger) { klog.SetSlogLogger(slog.New(quiet{log.Handler()})) }
+// once, in their own words. Its loggers are those of the process, so this is to be called once, before any client is
+// used.
+func QuietLibrary(log *slog.Logger) {
+	klog.SetSlogLogger(slog.New(quiet{log.Handler()}))
+	// The usual list also holds up whoever reports two errors in a millisecond.
+	runtime.ErrorHandlers = []runtime.ErrorHandler{func(ctx context.Context, err error, msg string, keysAndValues ...any) {
+		klog.FromContext(ctx).Error(err, msg, keysAndValues...)
+	}}
+}
 
 // quiet makes every record one of debug level.
 type quiet struct{ slog.Handler }

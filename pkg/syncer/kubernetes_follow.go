@@ -154,7 +154,7 @@ type conversion struct {
 	ctx     context.Context
 	source  apiwatch.Interface
 	first   *apiwatch.Event // received already
-	from    string          // the version it starts at
+	at      string          // the version it has come to
 	initial bool            // initial events come first
 	result  chan apiwatch.Event
 	stop    sync.Once
@@ -163,7 +163,7 @@ type conversion struct {
 
 func (f *follower) newConversion(ctx context.Context, w apiwatch.Interface, o metav1.ListOptions) (*conversion, error) {
 	c := &conversion{
-		f: f, ctx: ctx, source: w, from: o.ResourceVersion, initial: o.SendInitialEvents != nil && *o.SendInitialEvents,
+		f: f, ctx: ctx, source: w, at: o.ResourceVersion, initial: o.SendInitialEvents != nil && *o.SendInitialEvents,
 		result: make(chan apiwatch.Event), stopped: make(chan struct{}),
 	}
 	select {
@@ -222,7 +222,6 @@ func (c *conversion) run() {
 			c.send(failure(err))
 			return
 		}
-		c.initial = c.initial && !out.Object.(*object).endOf
 		if !c.send(out) {
 			return
 		}
@@ -247,8 +246,15 @@ func (c *conversion) convert(e apiwatch.Event) (apiwatch.Event, error) {
 	default: // deletions and bookmarks
 		o, err = named(e.Object)
 	}
+	if err != nil {
+		return e, err
+	}
 	e.Object = o
-	return e, err
+	c.initial = c.initial && !o.endOf
+	if !c.initial {
+		c.at = o.version
+	}
+	return e, nil
 }
 
 // end is called when the watch is over, with the error event that ended it, if any. The Reflector resumes where it is
@@ -273,9 +279,9 @@ func (c *conversion) end(e apiwatch.Event, came int, lasted time.Duration) {
 	default:
 		c.f.pause.reset()
 	}
-	if came == 0 && !c.initial {
-		// Nothing has happened up to here. Without a word the Reflector would list anew after a short watch.
-		c.send(apiwatch.Event{Type: apiwatch.Bookmark, Object: bookmark(c.from)})
+	if !c.initial {
+		// Without this word, which says nothing new, the Reflector would list anew after a short watch.
+		c.send(apiwatch.Event{Type: apiwatch.Bookmark, Object: bookmark(c.at)})
 	}
 }
 
