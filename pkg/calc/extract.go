@@ -41,8 +41,9 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	}
 	for name := range e.profiles {
 		if p := g.profiles[name]; p != nil {
-			e.names(p.value.Ingress)
-			e.names(p.value.Egress)
+			rules := sourceRules(p.source)
+			e.names(rules[model.Ingress])
+			e.names(rules[model.Egress])
 		}
 	}
 	for id, ns := range g.networkSets {
@@ -127,7 +128,7 @@ func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
 }
 
 func (e *extract) policy(key model.PolicyKey, p *policy) {
-	value := p.value
+	value := p.value()
 	e.updates = append(e.updates, model.PolicyUpdate{Key: key, Policy: value})
 	e.names(value.Ingress)
 	e.names(value.Egress)
@@ -147,7 +148,12 @@ func (e *extract) rest() []model.Update {
 	g := e.graph
 	for name := range e.profiles {
 		if p := g.profiles[name]; p != nil {
-			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: p.value})
+			rules := sourceRules(p.source)
+			value := &model.Profile{Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
+			if parent := g.sets.labels.parents[name]; parent != nil {
+				value.Labels = labelMap(parent.labels)
+			}
+			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: value})
 		}
 	}
 	for name, t := range g.tiers {
@@ -177,11 +183,12 @@ func (g *Graph) toldApart() distinctions {
 	d := distinctions{map[netip.Prefix]bool{}, map[int]bool{}}
 	selected := false
 	for _, p := range g.policies {
-		for i := range p.value.Ingress {
-			selected = d.add(&p.value.Ingress[i].Destination) || selected
+		rules := sourceRules(p.source)
+		for i := range rules[model.Ingress] {
+			selected = d.add(&rules[model.Ingress][i].Destination) || selected
 		}
-		for i := range p.value.Egress {
-			selected = d.add(&p.value.Egress[i].Source) || selected
+		for i := range rules[model.Egress] {
+			selected = d.add(&rules[model.Egress][i].Source) || selected
 		}
 	}
 	if !selected {

@@ -6,21 +6,44 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 // policy is one policy of the datastore.
 type policy struct {
 	key       model.PolicyKey
-	sortKey   string
-	value     *model.Policy // nil: it was just deleted
-	selection *selection    // in the local index
-	rules     [2]*ruleset   // by direction; nil where it does not apply on this node
+	sortKey   string // empty until it is needed
+	tier      string
+	order     float64
+	selection *selection  // in the local index; nil: it was just deleted
+	source    ruleStore   // nil: no rules
+	rules     [2]*ruleset // by direction; nil where it does not apply on this node
+	applies   [2]bool     // its types, by direction
+	staged    bool
+}
+
+// value is the policy as it came, but for lists without entries, which are nil.
+func (p *policy) value() *model.Policy {
+	rules := sourceRules(p.source)
+	return &model.Policy{
+		Tier: p.tier, Order: p.order, Selector: p.selection.selector, Staged: p.staged,
+		AppliesIngress: p.applies[model.Ingress], AppliesEgress: p.applies[model.Egress],
+		Ingress: rules[model.Ingress], Egress: rules[model.Egress],
+	}
+}
+
+func sourceRules(s ruleStore) [2][]model.Rule {
+	if s == nil {
+		return [2][]model.Rule{}
+	}
+	return s.lists()
 }
 
 // profile is one profile of the datastore. Its labels are with the label indexes.
 type profile struct {
-	value *model.Profile // nil: it was just deleted
-	rules [2]*ruleset    // by direction; nil where it has none or no endpoint of this node names it
+	source ruleStore   // nil: no rules
+	gone   bool        // it was just deleted
+	rules  [2]*ruleset // by direction; nil where it has none or no endpoint of this node names it
 }
 
 // ruleset is the rules of an active policy or profile for one direction. Its rules are replaced when they change.
@@ -39,17 +62,19 @@ type ruleset struct {
 // updatePolicy replaces one policy; nil removes it.
 func (g *Graph) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	p := g.policies[key]
-	if p == nil && now == nil || p != nil && p.value == now {
+	if p == nil && now == nil {
 		return
 	}
 	if p == nil {
-		p = &policy{key: key, sortKey: key.SortKey()}
+		p = &policy{key: key}
 		g.policies[key] = p
 	}
-	p.value = now
 	g.dirty.policies[p] = struct{}{}
 	var selection *selection
 	if now != nil {
+		p.tier, p.order, p.staged = now.Tier, now.Order, now.Staged
+		p.applies = [2]bool{now.AppliesIngress, now.AppliesEgress}
+		p.source = &plainRules{now.Ingress, now.Egress}
 		selection = g.local.labels.add(now.Selector)
 		g.dirty.selections[selection] = struct{}{}
 	} else {
@@ -76,18 +101,17 @@ func (g *Graph) updatePolicy(key model.PolicyKey, now *model.Policy) {
 // updateProfile replaces one profile; nil removes it.
 func (g *Graph) updateProfile(name string, now *model.Profile) {
 	p := g.profiles[name]
-	if p == nil && now == nil || p != nil && p.value == now {
+	if p == nil && now == nil {
 		return
 	}
 	if p == nil {
 		p = &profile{}
 		g.profiles[name] = p
 	}
-	p.value = now
 	g.dirty.profiles[name] = struct{}{}
 	var labels map[string]string
-	if now != nil {
-		labels = now.Labels
+	if p.gone = now == nil; now != nil {
+		labels, p.source = now.Labels, &plainRules{now.Ingress, now.Egress}
 	}
 	g.sets.carryOn(g.sets.labels.setParent(name, labels))
 	for _, m := range g.local.labels.setParent(name, labels) {
@@ -121,23 +145,51 @@ func (g *Graph) activate() {
 }
 
 func (g *Graph) activatePolicy(p *policy) {
-	if p.value == nil || len(p.selection.groups) == 0 {
+	if p.selection == nil || len(p.selection.groups) == 0 {
 		p.rules = [2]*ruleset{g.retire(p.rules[model.Ingress]), g.retire(p.rules[model.Egress])}
+		p.source = g.packed(p.source)
 		return
 	}
-	want := func(d model.Direction, applies bool, source []model.Rule) {
+	lists := sourceRules(p.source)
+	p.source = plain(lists)
+	if p.sortKey == "" {
+		p.sortKey = p.key.SortKey()
+	}
+	for d, applies := range p.applies {
 		if !applies {
 			p.rules[d] = g.retire(p.rules[d])
-			return
+			continue
 		}
 		if p.rules[d] == nil {
-			p.rules[d] = &ruleset{policy: p, key: p.key, direction: d}
+			p.rules[d] = &ruleset{policy: p, key: p.key, direction: model.Direction(d)}
 		}
-		p.rules[d].staged, p.rules[d].source = p.value.Staged, source
+		p.rules[d].staged, p.rules[d].source = p.staged, lists[d]
 		g.dirty.rulesets[p.rules[d]] = struct{}{}
 	}
-	want(model.Ingress, p.value.AppliesIngress, p.value.Ingress)
-	want(model.Egress, p.value.AppliesEgress, p.value.Egress)
+}
+
+// packed returns rules that do not apply on this node, to be kept.
+func (g *Graph) packed(s ruleStore) ruleStore {
+	rules, ok := s.(*plainRules)
+	if !ok {
+		return s
+	}
+	return pack(*rules, func(s *selector.Selector) *selector.Selector {
+		for _, x := range []*labelIndex{g.local.labels, g.sets.labels} {
+			if same := x.selections.byText[s.String()]; same != nil {
+				return same.selector
+			}
+		}
+		return s
+	})
+}
+
+// plain returns rules that apply on this node, to be kept.
+func plain(lists [2][]model.Rule) ruleStore {
+	if len(lists[0])+len(lists[1]) == 0 {
+		return nil
+	}
+	return (*plainRules)(&lists)
 }
 
 func (g *Graph) activateProfile(name string) {
@@ -146,10 +198,14 @@ func (g *Graph) activateProfile(name string) {
 		return
 	}
 	var rules [2][]model.Rule
-	if p.value == nil {
+	switch {
+	case p.gone:
 		delete(g.profiles, name)
-	} else if parent != nil && parent.groups.len() > 0 {
-		rules = [2][]model.Rule{p.value.Ingress, p.value.Egress}
+	case parent != nil && parent.groups.len() > 0:
+		rules = sourceRules(p.source)
+		p.source = plain(rules)
+	default:
+		p.source = g.packed(p.source)
 	}
 	for d, source := range rules {
 		switch rs := p.rules[d]; {
@@ -209,5 +265,5 @@ func (g *Graph) policiesOf(gr *group) []*policy {
 
 // comparePolicies orders policies of one tier (D-15).
 func comparePolicies(a, b *policy) int {
-	return cmp.Or(cmp.Compare(a.value.Order, b.value.Order), strings.Compare(a.sortKey, b.sortKey))
+	return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.sortKey, b.sortKey))
 }

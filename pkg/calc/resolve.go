@@ -95,8 +95,8 @@ func (g *Graph) direction(gr *group, policies []*policy, d model.Direction) *sha
 		if rs == nil {
 			continue
 		}
-		if n := len(dp.Tiers); n == 0 || dp.Tiers[n-1].Name != p.value.Tier {
-			tier := model.TierPolicy{Name: p.value.Tier, Default: g.tiers.defaultAction(p.value.Tier)}
+		if n := len(dp.Tiers); n == 0 || dp.Tiers[n-1].Name != p.tier {
+			tier := model.TierPolicy{Name: p.tier, Default: g.tiers.defaultAction(p.tier)}
 			dp.Tiers = append(dp.Tiers, tier)
 			key = append(key, 't', byte(tier.Default))
 			key = binary.AppendUvarint(key, uint64(len(tier.Name)))
@@ -124,6 +124,6 @@ func (g *Graph) direction(gr *group, policies []*policy, d model.Direction) *sha
 // sortPolicies sorts into evaluation order.
 func sortPolicies(all []*policy, t tiers) {
 	slices.SortFunc(all, func(a, b *policy) int {
-		return cmp.Or(t.compare(a.value.Tier, b.value.Tier), comparePolicies(a, b))
+		return cmp.Or(t.compare(a.tier, b.tier), comparePolicies(a, b))
 	})
 }

@@ -107,9 +107,9 @@ type Problem struct {
 func (g *Graph) Problems() []Problem {
 	var all []Problem
 	for key, p := range g.policies {
-		if _, ok := g.tiers[p.value.Tier]; !ok {
+		if _, ok := g.tiers[p.tier]; !ok {
 			all = append(all, Problem{"policy " + key.String(), fmt.Sprintf(
-				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.value.Tier)})
+				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
 		}
 	}
 	for iface, ids := range g.local.claims {

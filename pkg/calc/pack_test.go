@@ -1,0 +1,82 @@
+package calc
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+func TestPackedRulesComeBackAsTheyWere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := [2][]model.Rule{drawFullRules(t), drawFullRules(t)}
+		got := sourceRules(pack(want, func(s *selector.Selector) *selector.Selector { return s }))
+		same := cmp.Options{byValue, cmpopts.EquateEmpty(), cmp.Comparer((*selector.Selector).Equal)}
+		if diff := cmp.Diff(want, got, same); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// drawFullRules is drawRules with the fields that histories do not need.
+func drawFullRules(t *rapid.T) []model.Rule {
+	rules := drawRules(t)
+	if len(rules) == 0 || rapid.Bool().Draw(t, "plain") {
+		return rules
+	}
+	icmp := func(name string) *model.ICMPMatch {
+		if !rapid.Bool().Draw(t, name) {
+			return nil
+		}
+		m := &model.ICMPMatch{Type: rapid.Uint8().Draw(t, "type")}
+		if rapid.Bool().Draw(t, "with code") {
+			m.Code = new(rapid.Uint8().Draw(t, "code"))
+		}
+		return m
+	}
+	r := &rules[0]
+	r.Index = rapid.IntRange(0, 1<<20).Draw(t, "index")
+	r.IPVersion = oneOf(t, "version", uint8(0), 4, 6)
+	if rapid.Bool().Draw(t, "not protocol") {
+		r.NotProtocol = new(rapid.Uint8().Draw(t, "protocol"))
+	}
+	r.ICMP, r.NotICMP = icmp("icmp"), icmp("not icmp")
+	r.Unmatchable = oneOf(t, "unmatchable", "", "http")
+	r.Source.NotPorts = []model.PortRange{{Lo: 0, Hi: 65535}, {Lo: 300, Hi: 300}}
+	return rules
+}
+
+// Every field of a rule is packed: one that is added to the model must be added there, too.
+func TestPackKnowsEveryField(t *testing.T) {
+	for _, test := range []struct {
+		of   any
+		want int
+	}{{model.Rule{}, 10}, {model.Entity{}, 9}, {model.ICMPMatch{}, 2}, {model.PortRange{}, 2}, {model.ServiceKey{}, 2}, {model.Policy{}, 8}, {model.Profile{}, 3}} {
+		if n := reflect.TypeOf(test.of).NumField(); n != test.want {
+			t.Errorf("%T has %d fields, and %d are packed", test.of, n, test.want)
+		}
+	}
+}
+
+func TestRulesThatDoNotApplyHereShareTheSelectorOfTheirPolicy(t *testing.T) {
+	r := newRig(t, pod("a/p1", "10.0.0.1"), policyOf("elsewhere", "app == 'db'", fromSelector("app == 'db'")))
+	p := r.graph.policies[gnp("elsewhere")]
+	packed, ok := p.source.(*packedRules)
+	if !ok || len(packed.selectors) != 1 || packed.selectors[0] != p.selection.selector {
+		t.Errorf("kept as %+v, selector %p", p.source, p.selection.selector)
+	}
+	r.apply(pod("a/p2", "10.0.0.2", label("app", "db")))
+	if _, ok := p.source.(*plainRules); !ok {
+		t.Errorf("in use and kept as %+v", p.source)
+	}
+	if r.apply(model.Absent(pod("a/p2", ""))); p.source == nil {
+		t.Error("the rules are lost")
+	} else if _, ok := p.source.(*packedRules); !ok {
+		t.Errorf("not in use and kept as %+v", p.source)
+	}
+}
