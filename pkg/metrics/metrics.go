@@ -30,8 +30,8 @@ type Counters interface {
 
 // Options are what the metrics come from.
 type Options struct {
-	// Read returns how it stands now. It is called for every scrape, by one goroutine at a time, and gives up with an
-	// error when its context ends.
+	// Read returns how it stands now. It is called for every scrape, by one goroutine at a time, and gives up when its
+	// context ends. With an error the snapshot has all but what is the loop's (Graph and Dataplane).
 	Read     func(context.Context) (Snapshot, error)
 	Counters Counters     // nil: nothing in the kernel counts
 	Log      *slog.Logger // nil: nothing is logged

@@ -22,7 +22,7 @@ type scrape struct {
 
 	mu     sync.Mutex // guards all below, and has one scrape at a time
 	last   Snapshot
-	at     time.Time // of last; zero: there is none
+	at     time.Time // of what last has from the loop; zero: nothing
 	failed [2]float64
 	said   [2]bool // of failed: in the log
 }
@@ -42,11 +42,12 @@ func (s *scrape) Collect(to chan<- prometheus.Metric) {
 	kernel, haveKernel := s.count()
 	out.put(readFailures, s.failed[0], "agent")
 	out.put(readFailures, s.failed[1], "kernel")
+	out.agent(&s.last)
+	out.kinds(s.last.Kinds, now)
+	out.problems(s.last.Problems)
 	if !s.at.IsZero() {
 		out.put(snapshotAge, now.Sub(s.at).Seconds())
-		out.agent(&s.last)
-		out.kinds(s.last.Kinds, now)
-		out.problems(s.last.Problems)
+		out.loop(&s.last)
 	}
 	if haveKernel {
 		out.kernel(&kernel)
@@ -56,15 +57,18 @@ func (s *scrape) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// read replaces the last snapshot by a new one, if there is one in time.
+// read replaces the last snapshot by a new one, as much of it as there is in time.
 func (s *scrape) read(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), readWithin)
 	defer cancel()
 	snapshot, err := s.o.Read(ctx)
-	s.note(0, "the agent is busy; metrics show how it stood before", err)
-	if err == nil {
-		s.last, s.at = snapshot, now
+	s.note(0, "the agent is busy; metrics show what it had before", err)
+	if err != nil {
+		snapshot.Graph, snapshot.Dataplane = s.last.Graph, s.last.Dataplane
+	} else {
+		s.at = now
 	}
+	s.last = snapshot
 }
 
 // count asks for what the kernel has counted.
@@ -110,6 +114,9 @@ func (out sink) agent(s *Snapshot) {
 		out.put(componentLive, one(c.Live), c.Name)
 		out.put(componentReady, one(c.Ready), c.Name)
 	}
+}
+
+func (out sink) loop(s *Snapshot) {
 	out.put(endpoints, float64(s.Dataplane.Enforced), "enforced")
 	out.put(endpoints, float64(s.Dataplane.Waiting), "waiting")
 	out.put(endpoints, float64(s.Dataplane.Failed), "failed")

@@ -7,8 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// Snapshot is how the agent stands at one moment. Graph and Dataplane must be taken by the loop, between two batches;
-// the rest need not be.
+// Snapshot is how the agent stands at one moment. Graph and Dataplane are the loop's, and so taken between two batches.
 type Snapshot struct {
 	InSync bool // the first full snapshot has been enforced
 	Ready  bool // in sync, and the last attempt to enforce succeeded
