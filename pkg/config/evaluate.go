@@ -49,21 +49,13 @@ func (l *Layers) evaluate() Change {
 			}
 		}
 	}
-	before := l.state
+	before := l.state.config
 	l.kept, l.state = e.kept, state{config: Defaults(), values: e.values, problems: e.report()}
-	var change Change
 	for _, s := range settings {
-		text := l.state.inForce(s).text
-		// It has been read before, and can be again.
-		if err := s.read(&l.state.config, text); err != nil {
-			continue
-		}
-		if before.values != nil && before.inForce(s).text != text {
-			change.Settings = append(change.Settings, s.Name)
-			change.Effect = max(change.Effect, s.Effect)
-		}
+		// What is in force has been read before: this does not fail.
+		_ = s.read(&l.state.config, l.state.inForce(s).text)
 	}
-	return change
+	return Between(before, l.state.config)
 }
 
 func (s *state) inForce(setting *Setting) given {

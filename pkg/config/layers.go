@@ -20,15 +20,29 @@ type Layers struct {
 	kept             map[keptKey]given // values of the datastore that were valid the last time they were looked at
 	state            state
 	nodeName         string
+	// unseen are deletions of what a source that started anew has not delivered again yet.
+	unseen map[model.Key]model.Update
 }
 
 // keptKey is one setting of one object.
 type keptKey struct{ object, setting string }
 
-// Change is what an evaluation has changed.
+// Change is how two configurations differ.
 type Change struct {
-	Settings []string // names, sorted; nil: nothing
+	Settings []string // names, sorted; nil: not at all
 	Effect   Effect   // the strongest of theirs
+}
+
+// Between is what has to be done to go from one configuration to another.
+func Between(from, to Config) Change {
+	var c Change
+	for _, s := range settings {
+		if s.print(&from) != s.print(&to) {
+			c.Settings = append(c.Settings, s.Name)
+			c.Effect = max(c.Effect, s.Effect)
+		}
+	}
+	return c
 }
 
 // New evaluates what is known before the datastore is. Warnings are about variables of the environment that nobody
@@ -63,28 +77,66 @@ func (l *Layers) Apply(updates []model.Update) Change {
 	changed := false
 	for _, u := range updates {
 		switch u := u.(type) {
-		case model.ConfigurationUpdate:
-			changed = true
-			if u.Configuration == nil {
-				delete(l.objects, u.Name)
-				continue
-			}
-			l.objects[u.Name] = u.Configuration
-		case model.NodeUpdate:
-			if u.Name != l.nodeName {
-				continue
-			}
-			changed = true
-			l.labels, l.labelled = nil, u.Node != nil
-			if u.Node != nil {
-				l.labels = u.Node.Labels
-			}
+		case model.ConfigurationUpdate, model.NodeUpdate:
+			changed = l.take(u) || changed
+		case model.InSync:
+			changed = l.forgetUnseen() || changed
 		}
 	}
 	if !changed {
 		return Change{}
 	}
 	return l.evaluate()
+}
+
+// take reports whether the update is about anything that counts.
+func (l *Layers) take(u model.Update) bool {
+	key, present := model.KeyOf(u)
+	delete(l.unseen, key)
+	switch u := u.(type) {
+	case model.ConfigurationUpdate:
+		if present {
+			l.objects[u.Name] = u.Configuration
+		} else {
+			delete(l.objects, u.Name)
+		}
+		return true
+	case model.NodeUpdate:
+		if u.Name != l.nodeName {
+			return false
+		}
+		if l.labels, l.labelled = nil, present; present {
+			l.labels = u.Node.Labels
+		}
+		return true
+	}
+	return false
+}
+
+// Anew says that a source starts from the beginning. What it has not delivered when it is in sync is gone; until then
+// it counts as it did.
+func (l *Layers) Anew() {
+	l.unseen = map[model.Key]model.Update{}
+	if l.labelled {
+		u := model.NodeUpdate{Name: l.nodeName}
+		key, _ := model.KeyOf(u)
+		l.unseen[key] = u
+	}
+	for name := range l.objects {
+		u := model.ConfigurationUpdate{Name: name}
+		key, _ := model.KeyOf(u)
+		l.unseen[key] = u
+	}
+}
+
+// forgetUnseen reports whether there was anything to forget.
+func (l *Layers) forgetUnseen() bool {
+	gone := l.unseen
+	l.unseen = nil
+	for _, u := range gone {
+		l.take(u)
+	}
+	return len(gone) > 0
 }
 
 // Config is what is in force.
