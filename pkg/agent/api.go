@@ -19,6 +19,7 @@ import (
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // API answers tools on the agent's unix socket (package wire). It reads, and changes nothing.
@@ -85,6 +86,7 @@ func (a *API) routes() http.Handler {
 		"policies":  a.policies,
 		"rules":     a.rules,
 		"sets":      a.sets,
+		"config":    a.config,
 		"explain":   a.explain,
 		"lint":      a.lint,
 	} {
@@ -114,13 +116,24 @@ func (a *API) status(r *http.Request) (wire.Answer, error) {
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints = len(v.Graph.LocalEndpoints())
-		report.Problems = len(problemRows(a.Source.Problems(), v.Graph.Problems()))
+		report.Problems = len(problemRows(a.objectProblems(v), v.Graph.Problems()))
 	})
 	return wire.Answer{Status: report}, err
 }
 
+// objectProblems are those of the source and of the configuration in it.
+func (a *API) objectProblems(v View) []validate.Problem {
+	return append(a.Source.Problems(), configProblems(v.Settings)...)
+}
+
+// config is what is configured, and where from.
+func (a *API) config(r *http.Request) (answer wire.Answer, err error) {
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Config = ConfigRows(v.Settings.Values()) })
+	return answer, err
+}
+
 func (a *API) problems(r *http.Request) (answer wire.Answer, err error) {
-	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.Source.Problems(), v.Graph.Problems()) })
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.objectProblems(v), v.Graph.Problems()) })
 	return answer, err
 }
 

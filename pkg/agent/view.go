@@ -5,12 +5,14 @@ import (
 	"fmt"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // View is the loop's state, shown to a query while the loop waits. Nothing of it may be kept or changed.
 type View struct {
-	Graph *calc.Graph
+	Graph    *calc.Graph
+	Settings *config.Layers
 	// Updates are the last update of every object that is present.
 	Updates func() []model.Update
 }
@@ -33,7 +35,7 @@ func (l *Loop) Query(ctx context.Context, do func(View)) error {
 }
 
 func (l *Loop) view() View {
-	return View{Graph: l.o.Graph, Updates: func() []model.Update {
+	return View{Graph: l.o.Graph, Settings: l.o.Settings, Updates: func() []model.Update {
 		all := make([]model.Update, 0, len(l.state))
 		for _, u := range l.state {
 			all = append(all, u)
