@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -65,7 +66,6 @@ type Loop struct {
 	buffer   *syncer.Buffer
 	status   statusBox
 	queries  chan query
-	state    map[model.Key]model.Update // last update of every object, for explanations and a reopened dataplane
 	arrivals *arrivals
 	parts    parts // as they are in Health
 
@@ -83,7 +83,7 @@ func New(o Options) *Loop {
 	if o.SweepEvery == 0 {
 		o.SweepEvery = 2 * time.Second
 	}
-	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), state: map[model.Key]model.Update{},
+	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query),
 		arrivals: newArrivals(o.Node), parts: newParts(o.Health),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
@@ -124,7 +124,7 @@ func (l *Loop) consume(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case q := <-l.queries:
-			q.do(l.view())
+			q.do(View{Graph: l.o.Graph})
 			close(q.done)
 			due = false
 		case <-l.buffer.Ready():
@@ -157,14 +157,12 @@ func (l *Loop) consume(ctx context.Context) error {
 	return nil
 }
 
-// take feeds the graph and remembers each object's last state.
+// take feeds the graph and the settings.
 func (l *Loop) take(updates []model.Update) {
 	l.arrivals.take()
 	l.o.Metrics.Taken(len(updates))
 	l.o.Graph.Apply(updates)
-	for _, u := range updates {
-		l.remember(u)
-	}
+	l.synced = l.synced || slices.Contains(updates, model.Update(model.InSync{}))
 	l.configure(l.o.Settings.Apply(updates))
 }
 
@@ -230,8 +228,7 @@ func (l *Loop) startOver() error {
 		l.o.Log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
 	}
 	l.reopen, l.stuck = false, 0
-	l.o.Graph = l.o.Graph.Anew()
-	l.o.Graph.Apply(append(l.view().Updates(), model.InSync{}))
+	l.o.Graph.Restate()
 	return nil
 }
 
