@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // builtIn is the source of a value that nobody has set.
@@ -156,7 +155,7 @@ func (e *evaluation) complain(object, field, reason string, s *Setting) {
 	e.wrong = append(e.wrong, wrong{Problem{Object: object, Field: field, Reason: reason, Ignored: true}, s})
 }
 
-// report are the problems found, each once, with what is in force instead.
+// report are the problems found, each once, with what is in force instead: those of the lowest object first.
 func (e *evaluation) report() []Problem {
 	var list []Problem
 	for _, w := range e.wrong {
@@ -170,8 +169,5 @@ func (e *evaluation) report() []Problem {
 			list = append(list, p)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Problem) int {
-		return strings.Compare(a.String(), b.String())
-	})
 	return list
 }

@@ -56,7 +56,7 @@ func TestValuesOfFelix(t *testing.T) {
 			[]string{in + `workloadSourceSpoofing "Any": not supported: packets with a source address that is not the pod's are always dropped`}},
 		"no spoofing":      {map[string]string{"workloadSourceSpoofing": "disabled"}, "log-level", "info", nil},
 		"not used":         {map[string]string{"healthPort": "9099", "bpfMapSizeConntrack": "5", "iptablesRefreshInterval": "5s"}, "resync-every", "1m30s", nil},
-		"of a newer Felix": {map[string]string{"quantumRouting": "Enabled"}, "log-level", "info", nil},
+		"of a newer Felix": {map[string]string{"quantumRouting": "Enabled", "healthPortals": "5"}, "log-level", "info", nil},
 		"misspelt": {map[string]string{"logSeverityScren": "Debug"}, "log-level", "info",
 			[]string{in + "logSeverityScren is no field that is known; is logSeverityScreen meant?"}},
 	} {

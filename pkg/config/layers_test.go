@@ -101,7 +101,14 @@ func TestANodeMovesBetweenConfigurations(t *testing.T) {
 			t.Errorf("vxlan-port %d, want %d", got, port)
 		}
 	}
+	everywhere := model.ConfigurationUpdate{Name: "everywhere", Configuration: &model.Configuration{
+		NodeSelector: selector.All(), Created: 99, Values: map[string]string{"vxlanPort": "1000"}}}
+	l.Apply([]model.Update{everywhere})
 	want(4789) // the node is not known
+	l.Apply([]model.Update{node("n1", nil)})
+	want(1000)
+	l.Apply([]model.Update{model.ConfigurationUpdate{Name: "everywhere"}})
+	want(4789)
 	l.Apply([]model.Update{node("n1", nil)})
 	want(4789)
 	l.Apply([]model.Update{node("n1", map[string]string{"rack": "r1"})})

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -57,6 +59,36 @@ func TestTheFakeTakesAConfigurationWhenItIsReopened(t *testing.T) {
 	}
 	if err := f.Reopen(); err != nil || !f.State().Config.HostDrop {
 		t.Errorf("error %v, in force: %v", err, f.State().Config.HostDrop)
+	}
+}
+
+// refusingHost takes no other programs than the first.
+type refusingHost struct {
+	*FakeHost
+	err error
+}
+
+func (h *refusingHost) Use(*bpfmaps.Programs, string) error { return h.err }
+
+// TestAConfigurationThatCannotBeLoadedIsGivenUp: what was in force stays, and the dataplane can be used again.
+func TestAConfigurationThatCannotBeLoadedIsGivenUp(t *testing.T) {
+	n := startNode(t, restartStages[0])
+	programs, before := n.Programs(), n.config
+	n.BPF.host = &refusingHost{n.host, errors.New("no memory")}
+	c := before
+	c.HostDrop = true
+	must(t, n.Configure(c))
+	if err := n.Reopen(); err == nil || !strings.Contains(err.Error(), "configuration stays what it was: no memory") {
+		t.Errorf("error %v", err)
+	}
+	must(t, n.Reopen())
+	if n.Programs() != programs || n.config.HostDrop {
+		t.Error("the programs are others, or the configuration is")
+	}
+	n.graph = calc.New("n")
+	n.mustApply(t, restartStages[0].updates()...)
+	if !passes(t, n.BPF, "10.0.0.1", 80) || passes(t, n.BPF, "10.0.0.2", 80) {
+		t.Error("policy is not what it was")
 	}
 }
 
