@@ -124,7 +124,7 @@ func (l *Loop) consume(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case q := <-l.queries:
-			q.do(View{Graph: l.o.Graph})
+			q.do(View{Graph: l.o.Graph, Settings: l.o.Settings})
 			close(q.done)
 			due = false
 		case <-l.buffer.Ready():

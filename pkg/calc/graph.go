@@ -81,9 +81,6 @@ func New(node string) *Graph {
 	}
 }
 
-// Anew returns a graph for the same node that knows nothing.
-func (g *Graph) Anew() *Graph { return New(g.node) }
-
 // Restate makes the next Flush say everything again, as the first one does: for a dataplane that starts over.
 func (g *Graph) Restate() {
 	for _, ep := range g.local.endpoints {
