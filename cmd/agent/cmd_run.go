@@ -54,6 +54,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 			return err
 		} else {
 			log.Info("starting anew within the process", "why", err)
+			layers.Anew()
 		}
 	}
 }
