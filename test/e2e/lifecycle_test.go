@@ -1,0 +1,289 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// lifeStage is where a pod is in its life, as its object says.
+type lifeStage struct {
+	metadata string // further fields, in flow style, each with a comma before it
+	phase    string
+}
+
+var (
+	running     = lifeStage{"", "Running"}
+	terminating = lifeStage{", deletionTimestamp: 2026-01-02T03:04:05Z, deletionGracePeriodSeconds: 30", "Running"}
+	// released is what Calico's CNI plugin makes of a terminating pod once it has taken the address back.
+	released  = lifeStage{terminating.metadata + `, annotations: {cni.projectcalico.org/podIP: ""}`, "Running"}
+	succeeded = lifeStage{"", "Succeeded"}
+	failed    = lifeStage{"", "Failed"}
+)
+
+// declareAt is declare for a pod at a stage of its life.
+func (c *cluster) declareAt(p *lab.Pod, s lifeStage, labels ...string) {
+	c.t.Helper()
+	name := strings.TrimPrefix(p.Name(), "shop/")
+	if len(labels) == 0 {
+		labels = []string{"app: " + name}
+	}
+	var ips []string
+	for _, a := range p.Addrs() {
+		ips = append(ips, fmt.Sprintf("{ip: %q}", a))
+	}
+	c.write("pod-"+name, fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop, labels: {%s}%s}
+spec: {nodeName: %s, containers: [{name: main}]}
+status: {phase: %s, podIP: %q, podIPs: [%s]}
+`, name, strings.Join(labels, ", "), s.metadata, p.Node().Name(), s.phase, p.Addrs()[0], strings.Join(ips, ", ")))
+}
+
+// awaitGone waits until the agent does not know the pod any more.
+func (c *cluster) awaitGone(p *lab.Pod) {
+	c.t.Helper()
+	testutil.WaitFor(c.t, soon, "the agent to forget "+p.Name(), func() bool {
+		a, err := c.agents[p.Node()].ask("status")
+		return err == nil && a.Status.Ready && c.row(p) == nil
+	})
+}
+
+// awaitCut waits until nothing of the live traffic gets through any more.
+func (l live) awaitCut(what string) {
+	l.t.Helper()
+	testutil.WaitFor(l.t, soon, "the connection "+what+" to end", func() bool { return l.stream.Result().Errors > 0 })
+	testutil.WaitFor(l.t, soon, "the UDP flow "+what+" to end", func() bool { return l.flow.Result().LongestGap > 50 })
+	if r := l.flow.Stop(); r.LongestGap != r.Lost {
+		l.t.Errorf("%s: datagrams got through after all: %+v", what, r)
+	}
+	if r := l.stream.Stop(); r.Connects != 1 {
+		l.t.Errorf("%s: connected again: %+v", what, r)
+	}
+}
+
+const onlyAPI = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {role: api}}}]}]}`
+
+// A pod that has ended has no address any more, although its object has: what it had open is cut, and neither it nor who
+// gets the address next is let in for what it was.
+func TestFinishedPodLosesItsAddress(t *testing.T) {
+	for name, end := range map[string]lifeStage{"succeeded": succeeded, "failed": failed, "released": released} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, []string{"a", "b"})
+			db := c.pod(c.node(1), "db")
+			job := c.plug(c.node(0), "job")
+			c.declareAt(job, running, "role: api")
+			c.awaitEndpoint(job)
+			c.policy("db", onlyAPI)
+			c.awaitPolicies(db, 1, 0)
+			tcp, udp := c.serve(db.Host, 80)
+			c.serve(job.Host, 80)
+			l := startLive(t, job, tcp, udp)
+			c.declareAt(job, end, "role: api")
+			c.awaitGone(job)
+			l.awaitCut("of the pod that has ended")
+			c.reach(job.Host, db.Host, 80, false)
+			c.reach(db.Host, job.Host, 80, false)
+
+			heir := c.unplugged(job, "heir")
+			c.declareAt(heir, running, "role: heir")
+			c.awaitEndpoint(heir)
+			c.serve(heir.Host, 80)
+			c.reach(heir.Host, db.Host, 80, false)
+			c.reach(db.Host, heir.Host, 80, true)
+		})
+	}
+}
+
+// unplugged unplugs a pod, whose object stays, and plugs another with its addresses.
+func (c *cluster) unplugged(p *lab.Pod, name string) *lab.Pod {
+	c.t.Helper()
+	n, addrs := p.Node(), p.Addrs()
+	if err := n.DelPod(p); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.plug(n, name, addrs...)
+}
+
+// Being deleted takes time, in which the pod has its address and serves: it is let in, and judged, as before, and by policy
+// that comes meanwhile.
+func TestTerminatingPodKeepsItsPolicy(t *testing.T) {
+	c := newCluster(t, []string{"a", "b"})
+	db, api := c.pod(c.node(0), "db"), c.plug(c.node(1), "api")
+	other := c.pod(c.node(0), "other")
+	c.declareAt(api, running, "role: api")
+	c.awaitEndpoint(api)
+	c.policy("db", onlyAPI)
+	c.awaitPolicies(db, 1, 0)
+	tcp, udp := c.serve(db.Host, 80)
+	c.serve(api.Host, 80)
+	l := startLive(t, api, tcp, udp)
+	c.declareAt(db, terminating, "app: db")
+	c.declareAt(api, terminating, "role: api")
+	l.awaitMore("while both are being deleted")
+	c.reach(other.Host, db.Host, 80, false)
+	c.reach(other.Host, api.Host, 80, true)
+	c.policy("api", `{podSelector: {matchLabels: {role: api}}, policyTypes: [Ingress]}`)
+	c.awaitPolicies(api, 1, 0)
+	c.reach(other.Host, api.Host, 80, false)
+	l.awaitMore("after a policy that is not about it")
+	l.stopUndisturbed()
+}
+
+// flow is an exchange of datagrams between fixed ports, of which the kernel and the agent's tables keep a record: the
+// second time its packets are those of an established flow.
+type flow struct {
+	from, to         *lab.Host
+	fromPort, toPort uint16
+}
+
+func (f flow) exchange(v6 bool, timeout time.Duration) lab.Attempt {
+	return f.from.ExchangeUDPFrom(netip.AddrPortFrom(f.from.Addr(v6), f.fromPort), netip.AddrPortFrom(f.to.Addr(v6), f.toPort),
+		[]byte("hello"), timeout)
+}
+
+// want demands an outcome of the exchange over both families.
+func (f flow) want(t *testing.T, what string, outcome lab.Outcome) {
+	t.Helper()
+	timeout := never
+	if outcome == lab.Connected {
+		timeout = soon
+	}
+	for _, v6 := range []bool{false, true} {
+		if got := f.exchange(v6, timeout); got.Outcome != outcome {
+			t.Errorf("%s, %s to %s, IPv6 %v: %v (%v), want %v", what, f.from.Name(), f.to.Name(), v6, got.Outcome, got.Err, outcome)
+		}
+	}
+}
+
+// An address that goes to another pod at once, under traffic: flows of its former owner open nothing for the new one, in
+// either direction; what the new one's policy allows it may do on the same ports.
+func TestAddressReusedUnderTraffic(t *testing.T) {
+	for name, order := range map[string]func(c *cluster, old *lab.Pod) (heir *lab.Pod){
+		"deleted, then plugged": func(c *cluster, old *lab.Pod) *lab.Pod {
+			c.remove("pod-old")
+			heir := c.unplugged(old, "heir")
+			c.declare(heir)
+			return heir
+		},
+		"plugged before anybody is told": func(c *cluster, old *lab.Pod) *lab.Pod {
+			heir := c.unplugged(old, "heir")
+			c.remove("pod-old")
+			c.declare(heir)
+			return heir
+		},
+		"declared before the former owner's object goes": func(c *cluster, old *lab.Pod) *lab.Pod {
+			heir := c.unplugged(old, "heir")
+			c.declare(heir)
+			c.awaitEndpoint(heir)
+			c.remove("pod-old")
+			return heir
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forModes(t, func(t *testing.T, flags ...string) { testAddressReused(t, order, flags...) })
+		})
+	}
+}
+
+func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.Pod, flags ...string) {
+	c := newCluster(t, []string{"a", "b"}, flags...)
+	old := c.plug(c.node(0), "old")
+	c.declare(old, "role: api")
+	c.awaitEndpoint(old)
+	db, near, far := c.pod(c.node(0), "db"), c.pod(c.node(0), "near"), c.pod(c.node(1), "far")
+	// The former owner is open, and let in by db. The new one admits only port 81, and db does not admit it.
+	c.policy("db", onlyAPI)
+	c.policy("heir", `{podSelector: {matchLabels: {app: heir}}, ingress: [{ports: [{port: 81, protocol: UDP}]}]}`)
+	c.awaitPolicies(db, 1, 0)
+	c.serve(db.Host, 80)
+	tcp, udp := c.serve(old.Host, 80)
+	c.serve(old.Host, 81)
+	streams := []live{startLive(t, near, tcp, udp), startLive(t, far, tcp, udp)}
+	flows := func(owner *lab.Pod) (denied, allowed []flow) {
+		return []flow{{near.Host, owner.Host, 5000, 80}, {far.Host, owner.Host, 5000, 80}, {owner.Host, db.Host, 5001, 80}},
+			[]flow{{near.Host, owner.Host, 5002, 81}, {far.Host, owner.Host, 5002, 81}}
+	}
+	denied, allowed := flows(old)
+	for _, f := range append(denied, allowed...) {
+		f.want(t, "the former owner", lab.Connected)
+	}
+
+	heir := order(c, old)
+	nothing, datagrams := c.serve(heir.Host, 80)
+	c.serve(heir.Host, 81)
+	c.awaitEndpoint(heir)
+	c.awaitPolicies(heir, 1, 0)
+	c.awaitGone(old)
+	for _, l := range streams {
+		l.awaitCut("to the address of the former owner")
+	}
+	denied, allowed = flows(heir)
+	for _, f := range denied {
+		f.want(t, "in a flow of the former owner", lab.Timeout)
+	}
+	for _, f := range allowed {
+		f.want(t, "as the new owner may", lab.Connected)
+	}
+	if n, m := nothing.Accepted(), datagrams.Received(); n != 0 || m != 0 {
+		t.Errorf("the new owner got %d connections and %d datagrams that its policy denies", n, m)
+	}
+}
+
+// A pod of a StatefulSet comes again under its name, with another address and another interface, whether its deletion was
+// seen or not. What it was told to do it may do from the new address only.
+func TestPodRecreatedUnderItsName(t *testing.T) {
+	for name, deleted := range map[string]bool{"deletion seen": true, "replaced at once": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, []string{"a", "b"})
+			db, near := c.pod(c.node(1), "db"), c.pod(c.node(0), "near")
+			c.policy("db", onlyAPI)
+			c.policy("api", `{podSelector: {matchLabels: {role: api}}, ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
+			c.awaitPolicies(db, 1, 0)
+			tcp, udp := c.serve(db.Host, 80)
+			before := c.plug(c.node(0), "api-0")
+			c.declare(before, "role: api")
+			c.awaitEndpoint(before)
+			for i := range 3 {
+				l := startLive(t, before, tcp, udp)
+				addrs := before.Addrs()
+				if deleted {
+					c.remove("pod-api-0")
+				}
+				if err := c.node(0).DelPod(before); err != nil {
+					t.Fatal(err)
+				}
+				l.flow.Close()
+				l.stream.Close()
+				again := c.plug(c.node(0), "api-0", netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", 100+i)), netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", 100+i)))
+				c.declare(again, "role: api")
+				c.awaitEndpoint(again)
+				c.serve(again.Host, 80)
+				c.serve(again.Host, 81)
+				c.reach(again.Host, db.Host, 80, true)
+				c.reach(near.Host, again.Host, 80, true)
+				c.reach(near.Host, again.Host, 81, false)
+
+				heir := c.plug(c.node(0), "heir", addrs...)
+				c.declare(heir)
+				c.awaitEndpoint(heir)
+				c.serve(heir.Host, 81)
+				c.reach(heir.Host, db.Host, 80, false)
+				c.reach(near.Host, heir.Host, 81, true)
+				if err := c.node(0).DelPod(heir); err != nil {
+					t.Fatal(err)
+				}
+				c.remove("pod-heir")
+				before = again
+				if t.Failed() {
+					t.Fatalf("in round %d", i)
+				}
+			}
+		})
+	}
+}
