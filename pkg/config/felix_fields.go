@@ -12,6 +12,7 @@ type FelixField struct {
 	Field    string
 	Settings []string // it is taken for; nil: it is not used
 	Why      string   // it is not used, or not as Felix uses it; empty: there is nothing to say
+	Reported bool     // as a problem, if it asks for what is not built
 }
 
 // FelixFields are the fields that are known, in the order of their names.
@@ -29,7 +30,8 @@ func FelixFields() []FelixField {
 		}
 	}
 	for name, u := range unsupported {
-		at(name).Why = "reported unless it is " + strings.Join(u.fine, " or ") + ": " + u.why
+		f := at(name)
+		f.Why, f.Reported = "unless it is "+strings.Join(u.fine, " or ")+": "+u.why, true
 	}
 	for _, s := range settings {
 		for _, name := range s.Felix {
