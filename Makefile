@@ -4,7 +4,7 @@ GO ?= go
 export CGO_ENABLED = 0
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 build: ## bin/margay, one static binary
 	$(GO) build -trimpath -o bin/margay ./cmd/agent
@@ -18,6 +18,13 @@ test: packages ## everything, privileged tests included when run as root
 test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...
 
+e2e: build packages ## the agent on a real cluster: etcd, Kubernetes and kube-proxy, nodes in namespaces; needs root (RUN=TestName)
+	@scripts/packages nft=nftables
+	@scripts/e2e $(if $(RUN),-run '$(RUN)' -v)
+
+e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 minutes cold
+	@scripts/e2e-binaries
+
 bench: build ## paired benchmarks into bench/results/; needs root
 	$(GO) run ./bench/run
 
@@ -30,11 +37,13 @@ generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
 
 verify: generate ## generated files and formatting are as committed
 	test -z "$$(gofmt -l .)"
-	git diff --exit-code -- bpf go.mod go.sum
+	git diff --exit-code -- bpf go.mod go.sum test/e2e/cluster/go.mod test/e2e/cluster/go.sum
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	cd test/e2e/cluster && $(GO) vet ./... && ../../../bin/staticcheck ./...
 
 fmt: ## format the Go code
 	gofmt -w .
@@ -42,5 +51,5 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-race bench generate verify lint fmt clean
+.PHONY: help build demo packages test test-race e2e e2e-binaries bench generate verify lint fmt clean
 .DEFAULT_GOAL := help

@@ -126,7 +126,7 @@ func (n *Node) allPods() []*Pod {
 // stopPods is called once no more pods can be made.
 func (n *Node) stopPods() error {
 	n.plugging.Lock() // waits for what is under way
-	n.plugging.Unlock()
+	defer n.plugging.Unlock()
 	var errs []error
 	for _, p := range n.allPods() {
 		errs = append(errs, p.stop())
