@@ -28,6 +28,8 @@ func (g *Graph) Flush() model.Changes {
 		g.sets.updateSlice(id, s)
 	}
 	g.updateReserved(in.services, in.nodes)
+	shrink(&g.endpoints, &g.most)
+	g.sets.labels.shrink()
 	if !g.inSync {
 		g.pending.policies = in.policies // for when all that they may select is known
 		return model.Changes{}

@@ -25,6 +25,7 @@ type Graph struct {
 	node    string
 	inSync  bool
 	pending pending
+	most    int // endpoints, see shrink
 
 	// What the datastore says, as of the last flush. Profile labels, endpoint slices and network sets' contents are
 	// kept by the indexes.

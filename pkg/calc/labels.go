@@ -159,6 +159,7 @@ type labelIndex struct {
 	labels     map[string]*labelName
 	selections selectionIndex
 	round      uint64 // of rematch
+	most       int    // groups, see shrink
 }
 
 func newLabelIndex() *labelIndex {
@@ -170,6 +171,8 @@ func newLabelIndex() *labelIndex {
 		selections: newSelectionIndex(),
 	}
 }
+
+func (x *labelIndex) shrink() { shrink(&x.groups, &x.most) }
 
 // join puts the item into the group with that identity. If it is a new group its matches are already known.
 func (x *labelIndex) join(it *item, id identity) {

@@ -10,6 +10,7 @@ type members struct {
 	v4   map[[4]byte]int32
 	v6   map[[16]byte]int32
 	nets map[netip.Prefix]int32 // neither /32 nor /128
+	most [2]int                 // of v4 and v6, see shrink
 }
 
 // add adds delta to the number of contributors of p and returns what it was and is.
@@ -62,6 +63,11 @@ func (m *members) contains(addr netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+func (m *members) shrink() {
+	shrink(&m.v4, &m.most[0])
+	shrink(&m.v6, &m.most[1])
 }
 
 func (m *members) len() int { return len(m.v4) + len(m.v6) + len(m.nets) }

@@ -10,6 +10,7 @@ type labelName struct {
 	name       string
 	values     map[string]*labelValue
 	selections map[*selection]struct{} // filed under it: it must be present
+	most       int                     // values, see shrink
 }
 
 // labelValue is a label with one value, and who has it. There is one of each in an index, so that groups share their text.
@@ -92,6 +93,7 @@ func (x *labelIndex) label(name, value string) *labelValue {
 	if l == nil {
 		l = &labelValue{of: n, value: value}
 		n.values[value] = l
+		n.most = max(n.most, len(n.values))
 	}
 	return l
 }
@@ -101,6 +103,7 @@ func (x *labelIndex) dropLabelIfUnused(l *labelValue) {
 		return
 	}
 	delete(l.of.values, l.value)
+	shrink(&l.of.values, &l.of.most)
 	x.dropNameIfUnused(l.of)
 }
 

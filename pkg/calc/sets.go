@@ -180,6 +180,7 @@ func (x *setIndex) changes() map[model.SetID]*model.SetChange {
 			}
 		}
 		s.before = nil
+		s.members.shrink()
 	}
 	empty(&x.touched)
 	empty(&x.repopulated) // new definitions: built with the ports they have

@@ -24,6 +24,7 @@ type Buffer struct {
 	waiting int             // slots that are not
 	pending map[keyHash]int // their indexes, by what they are about
 	present map[keyHash]struct{}
+	most    int // present at a time, since present was made anew
 }
 
 // slot holds an update that waits. Without one it is empty.
@@ -148,8 +149,24 @@ func (b *Buffer) Take(limit int) []model.Update {
 		out = append(out, s.update)
 	}
 	b.compact()
+	b.shrink()
 	b.signal()
 	return out
+}
+
+// shrink gives the memory of objects back that are not present any more: maps never do so themselves, and with keys that
+// come and go they even grow.
+func (b *Buffer) shrink() {
+	const small, rest = 64, 4
+	b.most = max(b.most, len(b.present))
+	if b.most < small || len(b.present) > b.most/rest {
+		return
+	}
+	fresh := make(map[keyHash]struct{}, len(b.present))
+	for k := range b.present {
+		fresh[k] = struct{}{}
+	}
+	b.present, b.most = fresh, len(fresh)
 }
 
 // Len returns the number of updates that wait to be taken.

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// A round creates and deletes this many pods, one in a hundred of them local.
+const (
+	churnRounds = 10
+	churnPods   = 5_000
+)
+
+// churnPod is a pod whose name, address and one of its labels nobody has had before.
+func churnPod(n int) model.EndpointUpdate {
+	ep := &model.Endpoint{
+		Node:  fmt.Sprintf("node-%d", n%500),
+		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})},
+		Labels: map[string]string{
+			selector.NamespaceLabel: "shop", "app": fmt.Sprintf("app-%d", n%20), "pod-template-hash": fmt.Sprintf("%x", n/50),
+			"statefulset.kubernetes.io/pod-name": fmt.Sprintf("db-%d", n),
+		},
+		Profiles: []string{"kns.shop", "ksa.shop.default"},
+		Ports:    []model.NamedPort{{Name: "http", Protocol: model.ProtoTCP, Port: 8080}},
+	}
+	if n%100 == 0 {
+		ep.Node, ep.Iface = "n", fmt.Sprintf("cali%d", n)
+	}
+	return model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: fmt.Sprintf("db-%d", n)}, Endpoint: ep}
+}
+
+// churnPolicies apply to the local pods, and have sets that all pods come into and go from.
+func churnPolicies() []model.Update {
+	all := []model.Update{model.ProfileUpdate{Name: "kns.shop", Profile: &model.Profile{
+		Labels: map[string]string{"pcns.env": "prod"}, Ingress: []model.Rule{{Action: model.Allow}},
+	}}}
+	for i := range 20 {
+		p := &model.Policy{Tier: model.TierDefault, Order: 1, Selector: selector.Equal("app", fmt.Sprintf("app-%d", i)), AppliesIngress: true}
+		p.Ingress = []model.Rule{
+			{Action: model.Allow, Source: model.Entity{Selector: selector.Equal("app", fmt.Sprintf("app-%d", (i+1)%20))}},
+			{Action: model.Allow, Index: 1, Source: model.Entity{Selector: selector.Equal("pcns.env", "prod")},
+				Destination: model.Entity{NamedPorts: []string{"http"}}},
+		}
+		all = append(all, model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: fmt.Sprint(i)}, Policy: p})
+	}
+	return all
+}
+
+func TestMemoryReturnsToItsLevelWhenPodsComeAndGo(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Put(churnPolicies()...)
+		r.store.Sync()
+		synctest.Wait()
+		var heap, goroutines []float64
+		for round := range churnRounds + 2 {
+			churn(t, r, round*churnPods)
+			if round < 2 {
+				continue // what is there for good comes into being
+			}
+			heap = append(heap, liveHeap())
+			goroutines = append(goroutines, float64(runtime.NumGoroutine()))
+		}
+		perPod := regress(heap).scaled(1.0 / churnPods)
+		routines := regress(goroutines)
+		t.Logf("live heap: %.0f bytes at the end of the first round, %.0f of the last; slope %s bytes per pod that came and went",
+			heap[0], heap[len(heap)-1], perPod)
+		t.Logf("goroutines: %.0f and %.0f; slope %s per round of %d pods", goroutines[0], goroutines[len(goroutines)-1], routines, churnPods)
+		if perPod.low() > 1 {
+			t.Errorf("the heap grows by %s bytes per pod", perPod)
+		}
+		if perPod.margin > 20 {
+			t.Errorf("the heap's slope is too uncertain to tell anything: %s bytes per pod", perPod)
+		}
+		if routines.low() > 0 {
+			t.Errorf("goroutines grow by %s a round", routines)
+		}
+	})
+}
+
+// churn lets pods come and, once they are enforced, go.
+func churn(t *testing.T, r *rig, first int) {
+	t.Helper()
+	const atOnce = 1000
+	for from := first; from < first+churnPods; from += atOnce {
+		for n := range atOnce {
+			r.store.Put(churnPod(from + n))
+		}
+		synctest.Wait()
+	}
+	if n := len(r.dp.State().Endpoints); n != churnPods/100 {
+		t.Fatalf("%d endpoints are enforced, want %d", n, churnPods/100)
+	}
+	for from := first; from < first+churnPods; from += atOnce {
+		for n := range atOnce {
+			r.store.Put(model.Absent(churnPod(from + n)))
+		}
+		synctest.Wait()
+	}
+	if n := len(r.dp.State().Endpoints); n != 0 {
+		t.Fatalf("%d endpoints are left", n)
+	}
+}
+
+func liveHeap() float64 {
+	for range 3 { // weak pointers and what they pointed to take more than one
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// slope is a slope by least squares with its 95 % interval.
+type slope struct{ value, margin float64 }
+
+func (s slope) low() float64           { return s.value - s.margin }
+func (s slope) scaled(f float64) slope { return slope{s.value * f, s.margin * f} }
+func (s slope) String() string         { return fmt.Sprintf("%.2f ± %.2f", s.value, s.margin) }
+
+// regress fits a line to values at 0, 1, 2 ...
+func regress(y []float64) slope {
+	n := float64(len(y))
+	var sumY, sxy, sxx, rest float64
+	for _, v := range y {
+		sumY += v
+	}
+	for i, v := range y {
+		dx := float64(i) - (n-1)/2
+		sxy += dx * (v - sumY/n)
+		sxx += dx * dx
+	}
+	b := sxy / sxx
+	for i, v := range y {
+		e := v - sumY/n - b*(float64(i)-(n-1)/2)
+		rest += e * e
+	}
+	const student = 2.306 // 97.5 % of Student's t with churnRounds - 2 degrees of freedom
+	return slope{b, student * math.Sqrt(rest/(n-2)/sxx)}
+}

@@ -1,0 +1,17 @@
+package calc
+
+// shrink gives back the memory of a map that was much larger once: maps never do so themselves, and with keys that come
+// and go they even grow. most is its largest size since; it belongs to the map, and starts at 0. To be called now and
+// then; it takes time only when it is worth it.
+func shrink[K comparable, V any](m *map[K]V, most *int) {
+	const small, rest = 64, 4
+	*most = max(*most, len(*m))
+	if *most < small || len(*m) > *most/rest {
+		return
+	}
+	fresh := make(map[K]V, len(*m))
+	for k, v := range *m {
+		fresh[k] = v
+	}
+	*m, *most = fresh, len(fresh)
+}
