@@ -46,7 +46,9 @@ func build(t *testing.T) string {
 			return
 		}
 		built.path = filepath.Join(built.dir, "margay")
-		out, err := exec.Command("go", "build", "-o", built.path, "../../cmd/agent").CombinedOutput()
+		cmd := exec.Command("go", "build", "-o", built.path, "../../cmd/agent")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // static, as it is shipped
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("build the agent: %w: %s", err, out)
 		}
@@ -61,7 +63,9 @@ func build(t *testing.T) string {
 type process struct {
 	t      *testing.T
 	node   *lab.Node
+	binary string // empty: the one in this tree
 	flags  []string
+	bpffs  string
 	socket string
 	log    string          // file; shown when the test fails
 	adjust func(*exec.Cmd) // before it is started; may be nil
@@ -74,9 +78,9 @@ type process struct {
 func newProcess(t *testing.T, n *lab.Node, manifests string, flags ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
-	p := &process{t: t, node: n, socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
+	p := &process{t: t, node: n, bpffs: testutil.BPFFS(t), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
 	p.flags = append([]string{
-		"run", "--datastore", "directory", "--dir", manifests, "--node", n.Name(), "--bpffs", testutil.BPFFS(t),
+		"run", "--datastore", "directory", "--dir", manifests, "--node", n.Name(), "--bpffs", p.bpffs,
 		"--socket", p.socket, "--log-level", "debug",
 	}, flags...)
 	t.Cleanup(func() {
@@ -118,7 +122,11 @@ func (p *process) launch() {
 		p.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(build(p.t), p.flags...)
+	binary := p.binary
+	if binary == "" {
+		binary = build(p.t)
+	}
+	cmd := exec.Command(binary, p.flags...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.adjust != nil {

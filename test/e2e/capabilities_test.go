@@ -1,16 +1,13 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,100 +53,8 @@ func granted(t *testing.T, daemonSet string) []corev1.Capability {
 	return c.Add
 }
 
-// confinement is how a container of the DaemonSet runs: as root with few capabilities and no way to get more, and with
-// everything read-only but what is mounted writable.
-type confinement struct {
-	Capabilities []uint
-	Writable     []string // directories
-	Command      []string
-}
-
-// confinedEnv has the confinement of a process that is to confine itself before it becomes its command.
-const confinedEnv = "MARGAY_E2E_CONFINED"
-
-func init() {
-	if text := os.Getenv(confinedEnv); text != "" {
-		fmt.Fprintln(os.Stderr, "confine:", confine(text))
-		os.Exit(126)
-	}
-}
-
-// confine does not return if it succeeds. Capabilities and mounts are the thread's, which the command inherits.
-func confine(text string) error {
-	runtime.LockOSThread()
-	var c confinement
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		return err
-	}
-	if err := readOnlyBut(c.Writable); err != nil {
-		return err
-	}
-	for capability := range uint(64) {
-		if slices.Contains(c.Capabilities, capability) {
-			continue
-		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(capability), 0, 0, 0); err == unix.EINVAL {
-			break // the kernel knows no more
-		} else if err != nil {
-			return fmt.Errorf("drop capability %d: %w", capability, err)
-		}
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("no new privileges: %w", err)
-	}
-	os.Unsetenv(confinedEnv)
-	return fmt.Errorf("%s: %w", c.Command[0], syscall.Exec(c.Command[0], c.Command, os.Environ()))
-}
-
-// readOnlyBut makes all file systems read-only for this process, except below some directories.
-func readOnlyBut(writable []string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("mount namespace: %w", err)
-	}
-	const recursive = unix.AT_RECURSIVE
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/", recursive, &unix.MountAttr{Propagation: unix.MS_PRIVATE}); err != nil {
-		return fmt.Errorf("mounts of its own: %w", err)
-	}
-	for _, dir := range writable {
-		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", dir, err)
-		}
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/", recursive, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return fmt.Errorf("read-only root: %w", err)
-	}
-	for _, dir := range writable {
-		if err := unix.MountSetattr(unix.AT_FDCWD, dir, recursive, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}); err != nil {
-			return fmt.Errorf("writable %s: %w", dir, err)
-		}
-	}
-	return nil
-}
-
-// confined makes a command run as in the DaemonSet's container, with these capabilities.
-func confined(t *testing.T, cmd *exec.Cmd, has []corev1.Capability, writable ...string) {
-	t.Helper()
-	c := confinement{Writable: writable, Command: append([]string{cmd.Path}, cmd.Args[1:]...)}
-	for _, name := range has {
-		number, known := capabilities[name]
-		if !known {
-			t.Fatalf("capability %s has no number here", name)
-		}
-		c.Capabilities = append(c.Capabilities, number)
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Path, cmd.Args, cmd.Env = self, []string{self}, append(os.Environ(), confinedEnv+"="+string(text))
-}
-
-// bpffs is the agent's BPF file system.
-func (p *process) bpffs() string { return p.flags[slices.Index(p.flags, "--bpffs")+1] }
+// writes are the directories an agent writes to.
+func (p *process) writes() []string { return []string{p.bpffs, filepath.Dir(p.socket)} }
 
 // confinedCluster is a cluster of one node, whose agent has not been started.
 func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *process) {
@@ -160,7 +65,7 @@ func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *process)
 		t.Fatal(err)
 	}
 	p := newProcess(t, n, c.dir)
-	p.adjust = func(cmd *exec.Cmd) { confined(t, cmd, has, p.bpffs(), filepath.Dir(p.socket)) }
+	p.adjust = func(cmd *exec.Cmd) { confined(t, cmd, has, []string{c.dir}, p.writes()) }
 	c.agents[n] = p
 	return c, p
 }
@@ -217,7 +122,7 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 	agent.terminate()
 	tool(t, agent, granted(t, cleanupSet), "cleanup")
 	c.reach(web.Host, api.Host, 80, true)
-	if _, err := os.Stat(filepath.Join(agent.bpffs(), "margay")); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(agent.bpffs, "margay")); !os.IsNotExist(err) {
 		t.Errorf("cleanup leaves its directory: %v", err)
 	}
 }
@@ -225,8 +130,8 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 // tool runs a tool beside the agent, as in its container, and returns what it prints.
 func tool(t *testing.T, agent *process, has []corev1.Capability, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(build(t), append(args, "--bpffs", agent.bpffs(), "--socket", agent.socket)...)
-	confined(t, cmd, has, agent.bpffs(), filepath.Dir(agent.socket))
+	cmd := exec.Command(build(t), append(args, "--bpffs", agent.bpffs, "--socket", agent.socket)...)
+	confined(t, cmd, has, nil, agent.writes())
 	var out, diagnostics strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &diagnostics
 	err := agent.node.Start(cmd)
