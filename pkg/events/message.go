@@ -13,7 +13,7 @@ import (
 
 // Item is a problem that the owner of its object is to be told of.
 type Item struct {
-	Problem validate.Problem // Ref names an object of the cluster; problems that are mere Warnings are not told
+	Problem validate.Problem // Ref names an object of the cluster; mere Warnings are told of policies and configuration only
 	// Local: this node cannot enforce the object (a pod of its own), which only this node knows. Otherwise every node
 	// has the same problem with the object, and one of them tells.
 	Local bool
@@ -26,6 +26,7 @@ const (
 	ReasonPolicyRejected = "PolicyRejected" // a policy that is not used
 	ReasonObjectRejected = "ObjectRejected" // another object that is not used
 	ReasonRulesLeftOut   = "RulesLeftOut"   // a policy that is used without some of its rules
+	ReasonPartlyIgnored  = "PartlyIgnored"  // an object that is used, though part of it means nothing
 	ReasonNotEnforced    = "NotEnforced"    // a pod whose policy its node cannot enforce
 )
 
@@ -71,7 +72,7 @@ func messages(items []Item) (all map[subject]message, leftOut int) {
 	bySubject := map[subject][]Item{}
 	for _, it := range items {
 		ref := it.Problem.Ref
-		if it.Problem.Severity < validate.RulesLeftOut || ref.Kind == "" || ref.Name == "" {
+		if ref.Kind == "" || ref.Name == "" || it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
 			continue
 		}
 		s := subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}
@@ -102,9 +103,11 @@ func messageOf(s subject, items []Item) message {
 	switch {
 	case s.local:
 		m.reason, m.action, begin = ReasonNotEnforced, "Enforce", "policy is not fully enforced: "
+	case worst < validate.RulesLeftOut:
+		m.reason, begin = ReasonPartlyIgnored, "used, though not all of it: "
 	case worst < validate.Rejected:
 		m.reason, begin = ReasonRulesLeftOut, "used without the rules that cannot be read: "
-	case strings.HasSuffix(kindName(s.kind), "NetworkPolicy"):
+	case isPolicy(s.kind):
 		m.reason, begin = ReasonPolicyRejected, "not used, an earlier valid version stays in force: "
 	default:
 		m.reason, begin = ReasonObjectRejected, "not used, an earlier valid version stays in force: "
@@ -112,6 +115,11 @@ func messageOf(s subject, items []Item) message {
 	m.note = note(begin, slices.Compact(problems))
 	return m
 }
+
+func isPolicy(kind string) bool { return strings.HasSuffix(kindName(kind), "NetworkPolicy") }
+
+// isWrittenByHand: of other objects there are too many, and nobody reads what is odd about them.
+func isWrittenByHand(kind string) bool { return isPolicy(kind) || kindName(kind) == "FelixConfiguration" }
 
 // text is an item's problem, with the place where it is.
 func text(it Item) string {

@@ -42,6 +42,10 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 			ReasonObjectRejected, "not used, an earlier valid version stays in force: wrong"},
 		{"rules left out", []Item{problem("db", validate.RulesLeftOut, "spec.ingress[0]", "odd")},
 			ReasonRulesLeftOut, "used without the rules that cannot be read: spec.ingress[0]: odd"},
+		{"odd", []Item{problem("db", validate.Warning, "spec.egress", "the rules mean nothing")},
+			ReasonPartlyIgnored, "used, though not all of it: spec.egress: the rules mean nothing"},
+		{"odd configuration", []Item{problem("FelixConfiguration default", validate.Warning, "spec.x", "not a number")},
+			ReasonPartlyIgnored, "used, though not all of it: spec.x: not a number"},
 		{"the worst counts and comes first, each is said once",
 			[]Item{problem("db", validate.RulesLeftOut, "a", "1"), problem("db", validate.Rejected, "c", "3"), problem("db", validate.Rejected, "b", "2"),
 				problem("db", validate.Rejected, "c", "3")},
@@ -63,9 +67,10 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 	}
 }
 
-func TestNothingIsSaidOfWarningsAndUnnamedObjects(t *testing.T) {
+func TestNothingIsSaidOfOddPodsAndUnnamedObjects(t *testing.T) {
 	all, leftOut := messages([]Item{
-		problem("db", validate.Warning, "", "odd"),
+		problem("Pod web", validate.Warning, "", "odd"),
+		problem("Service web", validate.Warning, "", "odd"),
 		{Problem: validate.Problem{Severity: validate.Rejected, Reason: "not YAML"}},
 	})
 	if len(all) != 0 || leftOut != 0 {
