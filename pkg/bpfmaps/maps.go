@@ -179,8 +179,11 @@ func (m *Maps) fit(spec *ebpf.MapSpec, name string, pinned *ebpf.Map) error {
 // Dir is the directory everything is pinned in.
 func (m *Maps) Dir() string { return m.dir }
 
+// LinksName is the directory of links within that of a layout.
+const LinksName = "links"
+
 // LinkDir is the directory for the pins of links.
-func (m *Maps) LinkDir() string { return filepath.Join(m.dir, "links") }
+func (m *Maps) LinkDir() string { return filepath.Join(m.dir, LinksName) }
 
 // Map is the map of that name (bpf.MargayMap…), or nil. It belongs to m. For tests and dumps; the agent writes through
 // the tables.

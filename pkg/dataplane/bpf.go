@@ -49,6 +49,7 @@ type BPF struct {
 	resync  bool
 	sweeps  int
 	repairs uint64          // of what somebody else had changed, so far
+	older   []string        // directories of other map layouts, whose links are still to be taken over
 	retired map[uint32]bool // classes that were dropped and whose sets are still in class_sets
 	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
 }
@@ -106,7 +107,10 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	}
 	d.observe()
 	errs = append(errs, d.carryOut(), d.program(), d.detach(), d.guard(), d.writeLeft(), d.failures())
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return d.leaveOlder()
 }
 
 // carryOut takes the steps of the plan that are left, and those of the plans for what waits.

@@ -65,7 +65,7 @@ func (d *BPF) reconfigure() error {
 
 // use makes programs those to attach and to run.
 func (d *BPF) use(programs *bpfmaps.Programs) error {
-	if err := d.host.Use(programs, d.maps.LinkDir()); err != nil {
+	if err := d.host.Use(programs, d.maps.LinkDir(), d.olderLinks()); err != nil {
 		return err
 	}
 	old := d.programs

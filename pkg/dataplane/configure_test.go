@@ -68,7 +68,7 @@ type refusingHost struct {
 	err error
 }
 
-func (h *refusingHost) Use(*bpfmaps.Programs, string) error { return h.err }
+func (h *refusingHost) Use(*bpfmaps.Programs, string, []string) error { return h.err }
 
 // TestAConfigurationThatCannotBeLoadedIsGivenUp: what was in force stays, and the dataplane can be used again.
 func TestAConfigurationThatCannotBeLoadedIsGivenUp(t *testing.T) {

@@ -49,7 +49,7 @@ func (h *FakeHost) Peer(ifindex uint32) (Peer, bool) {
 }
 
 // Use implements Host.
-func (h *FakeHost) Use(*bpfmaps.Programs, string) error { return nil }
+func (h *FakeHost) Use(*bpfmaps.Programs, string, []string) error { return nil }
 
 // Ensure implements Host.
 func (h *FakeHost) Ensure(name string, ifindex uint32) error {

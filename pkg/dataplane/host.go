@@ -20,7 +20,8 @@ type Host interface {
 	Peer(ifindex uint32) (p Peer, ok bool)
 	// Use says which programs to attach and where to pin their links, which is always the same place. Called before the
 	// methods below, and again when there are other programs: Ensure and Guard then put those in place.
-	Use(programs *bpfmaps.Programs, linkDir string) error
+	// Links pinned in older directories (of another map layout) are taken over when they are ensured.
+	Use(programs *bpfmaps.Programs, linkDir string, older []string) error
 	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. What
 	// is as it should be is left alone. attach.ErrGone: there is no such interface (any more).
 	Ensure(name string, ifindex uint32) error

@@ -129,7 +129,7 @@ func (h *Linux) Peer(ifindex uint32) (Peer, bool) {
 }
 
 // Use implements Host.
-func (h *Linux) Use(p *bpfmaps.Programs, linkDir string) error {
+func (h *Linux) Use(p *bpfmaps.Programs, linkDir string, older []string) error {
 	var programs attach.Programs
 	var errs [4]error
 	programs.FromPod, errs[0] = p.Get(bpf.MargayProgFromPod)
@@ -143,7 +143,7 @@ func (h *Linux) Use(p *bpfmaps.Programs, linkDir string) error {
 		return h.links.SetPrograms(programs)
 	}
 	var err error
-	h.links, err = attach.NewLinks(linkDir, nil, programs)
+	h.links, err = attach.NewLinks(linkDir, older, programs)
 	return err
 }
 

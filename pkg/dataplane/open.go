@@ -42,7 +42,10 @@ func (d *BPF) open() error {
 	if d.programs, err = d.maps.LoadPrograms(d.config.bpf()); err != nil {
 		return err
 	}
-	if err := d.host.Use(d.programs, d.maps.LinkDir()); err != nil {
+	if d.older, err = bpfmaps.OtherLayouts(d.config.BPFFS, d.config.Instance); err != nil {
+		return err
+	}
+	if err := d.host.Use(d.programs, d.maps.LinkDir(), d.olderLinks()); err != nil {
 		return err
 	}
 	if d.gens, err = d.maps.OpenGenerations(); err != nil {

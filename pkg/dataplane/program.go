@@ -106,7 +106,7 @@ func (d *BPF) programOne(ep *endpoint) error {
 	if ifindex == 0 {
 		return nil
 	}
-	if ep.ifindex == ifindex {
+	if ep.ifindex == ifindex || len(d.older) > 0 {
 		if err := d.write(ep, ifindex); err != nil {
 			return err
 		}

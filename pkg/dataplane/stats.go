@@ -38,8 +38,7 @@ type Stats struct {
 	Interfaces map[uint32]model.EndpointID
 }
 
-// Stats counts, the endpoints by interface too if asked. It takes time in proportion to the local endpoints, and none
-// for the cluster's. The result is the caller's.
+// Stats implements Dataplane. It takes time in proportion to the local endpoints, and none for the cluster's.
 func (d *BPF) Stats(interfaces bool) Stats {
 	sizes, usage := d.compiler.Sizes(), d.slots.Usage()
 	s := Stats{
