@@ -119,7 +119,9 @@ func messageOf(s subject, items []Item) message {
 func isPolicy(kind string) bool { return strings.HasSuffix(kindName(kind), "NetworkPolicy") }
 
 // isWrittenByHand: of other objects there are too many, and nobody reads what is odd about them.
-func isWrittenByHand(kind string) bool { return isPolicy(kind) || kindName(kind) == "FelixConfiguration" }
+func isWrittenByHand(kind string) bool {
+	return isPolicy(kind) || kindName(kind) == "FelixConfiguration"
+}
 
 // text is an item's problem, with the place where it is.
 func text(it Item) string {
