@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -54,25 +55,17 @@ func (o *configOptions) run(cmd *cobra.Command) error {
 		fields := config.FelixFields()
 		return o.output.write(cmd.OutOrStdout(), felixRows(fields), felixTable(fields).write)
 	}
-	layers, warnings, err := o.settings.layers(cmd)
-	if err != nil {
-		return err
-	}
-	for _, w := range warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "margay: warning:", w)
-	}
-	rows, err := o.rows(cmd, layers)
+	rows, err := o.rows(cmd)
 	if err != nil {
 		return err
 	}
 	return o.output.write(cmd.OutOrStdout(), rows, configTable(rows, o.all).write)
 }
 
-// rows are the agent's settings, or those that one would have.
-func (o *configOptions) rows(cmd *cobra.Command, layers *config.Layers) ([]wire.ConfigRow, error) {
-	if !o.local && !o.settings.say() {
-		c := layers.Config()
-		of := instanceFlags{instance: c.Instance, bpffs: c.BPFFS, socket: c.Socket}
+// rows are the agent's settings, or those that one would have. What is wrong with the file does not matter to an agent
+// that runs.
+func (o *configOptions) rows(cmd *cobra.Command) ([]wire.ConfigRow, error) {
+	if of, other := o.settings.instance(); !o.local && !other {
 		answer, err := of.ask(cmd.Context(), "/v1/config", nil)
 		if err == nil {
 			return answer.Config, nil
@@ -82,15 +75,31 @@ func (o *configOptions) rows(cmd *cobra.Command, layers *config.Layers) ([]wire.
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "no agent answers on %s: this is what one that is started now would have\n", of.socketPath())
 	}
+	layers, warnings, err := o.settings.layers(cmd)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "margay: warning:", w)
+	}
 	if err := withDirectory(cmd.Context(), cmd.ErrOrStderr(), layers); err != nil {
 		return nil, err
 	}
 	return agent.ConfigRows(layers.Values()), nil
 }
 
-// say reports whether a flag says anything about a setting, and not only which agent is meant.
-func (f *settingFlags) say() bool {
-	return slices.ContainsFunc(f.given, func(g config.Flag) bool {
+// instance is the agent that flags and environment mean, as all tools have it, and whether there are flags of other
+// settings.
+func (f *settingFlags) instance() (of instanceFlags, other bool) {
+	for name, at := range map[string]*string{"instance": &of.instance, "bpffs": &of.bpffs, "socket": &of.socket} {
+		*at = os.Getenv(environmentName(name))
+		for _, g := range f.given {
+			if g.Name == name {
+				*at = g.Value
+			}
+		}
+	}
+	return of, slices.ContainsFunc(f.given, func(g config.Flag) bool {
 		return !slices.Contains([]string{"instance", "bpffs", "socket"}, g.Name)
 	})
 }
