@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,7 +55,8 @@ func isSetting(f *pflag.Flag) bool {
 // variables that nobody knows.
 func (f *settingFlags) layers(cmd *cobra.Command) (l *config.Layers, warnings []string, err error) {
 	host, hostErr := os.Hostname()
-	local := config.Local{Host: host, Environment: os.Environ(), Others: otherVariables(cmd.Root()), Flags: f.given}
+	// As a kubelet names its node.
+	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Others: otherVariables(cmd.Root()), Flags: f.given}
 	path, asked := local.ConfigFile()
 	text, err := os.ReadFile(path)
 	switch {

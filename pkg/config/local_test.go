@@ -140,3 +140,24 @@ func TestWhichFileIsRead(t *testing.T) {
 		}
 	}
 }
+
+// FuzzFile: whatever is in a file, it is read or refused in lines that name it.
+func FuzzFile(f *testing.F) {
+	for _, text := range []string{"", "a: b", "log-level: info\n", "map-size: {a: 1, b: [2]}", "&a a: *a", "<<: {pprof: true}", "? [a]\n: b", "\x00", "- - -", "pprof: !!null x"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, _, err := New(Local{Host: "n", File: &File{"/etc/m.yaml", []byte(text)}})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "/etc/m.yaml") {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		for _, s := range Settings() {
+			if again, err := find(s.Name).canonical(s.Print(l.Config())); err != nil || again != s.Print(l.Config()) {
+				t.Errorf("%q: %s is %q in force, which is read as %q, %v", text, s.Name, s.Print(l.Config()), again, err)
+			}
+		}
+	})
+}

@@ -7,7 +7,7 @@ var agentSettings = []*Setting{
 	notInFile(textSetting("config-file", Restart, func(c *Config) *string { return &c.ConfigFile },
 		"file of settings, YAML; that the usual one is missing is no error")),
 	textSetting("node", Restart, func(c *Config) *string { return &c.Node },
-		"name of this node (default: the host name)"),
+		"name of this node (default: the host name, in lower case)"),
 	oneOf("datastore", Restart, func(c *Config) *string { return &c.Datastore },
 		"directory or kubernetes: where objects come from", "directory", "kubernetes"),
 	textSetting("dir", Restart, func(c *Config) *string { return &c.Dir },
