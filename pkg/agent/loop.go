@@ -75,7 +75,9 @@ type Loop struct {
 	changed config.Change // of the configuration, not in force yet
 	stuck   int           // retries in a row that ended with ErrStuck
 	reopen  bool          // the dataplane is to be reopened
-	enforce []dataplane.EndpointState
+
+	states []dataplane.EndpointState   // as of the last apply
+	told   map[model.EndpointID]uint32 // interfaces of the endpoints that the CNI plugin knows to be enforced
 }
 
 // New makes a loop; nothing happens before Run.
@@ -210,8 +212,8 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 			l.o.Metrics.ChangeEnforced(waited)
 		}
 	}
-	l.enforce = l.o.Dataplane.Endpoints()
-	for _, waited := range l.arrivals.pods(l.enforce, now) {
+	l.states = l.o.Dataplane.Endpoints()
+	for _, waited := range l.arrivals.pods(l.states, now) {
 		l.o.Metrics.PodEnforced(waited)
 	}
 	l.tellCNI()

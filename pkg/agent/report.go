@@ -9,6 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/endpointstatus"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -27,7 +28,7 @@ func newParts(a *health.Aggregate) parts {
 func (l *Loop) report() {
 	l.parts.loop.Report(health.Report{Live: true, Ready: true})
 	l.parts.datastore.Report(datastoreHealth(l.o.Source.Kinds()))
-	l.parts.policy.Report(policyHealth(l.status.get(), l.enforce))
+	l.parts.policy.Report(policyHealth(l.status.get(), l.states))
 	l.tellOwners()
 }
 
@@ -65,17 +66,21 @@ func policyHealth(s Status, states []dataplane.EndpointState) health.Report {
 	return health.Report{Live: true, Ready: s.Ready, Detail: fmt.Sprintf("%d of %d endpoints enforced", enforced, len(states))}
 }
 
-// tellCNI says which endpoints are enforced, once anything is.
+// tellCNI says which endpoints are enforced, once anything is. One that was stays told as long as it is on its interface:
+// what its policy was is enforced there even while a newer one cannot be.
 func (l *Loop) tellCNI() {
 	if l.o.Statuses == nil || !l.status.get().InSync {
 		return
 	}
+	told := make(map[model.EndpointID]uint32, len(l.told))
 	var enforced []endpointstatus.Endpoint
-	for _, e := range l.enforce {
-		if e.Enforced {
+	for _, e := range l.states {
+		if e.Enforced || e.Ifindex != 0 && l.told[e.ID] == e.Ifindex {
+			told[e.ID] = e.Ifindex
 			enforced = append(enforced, endpointstatus.Endpoint{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs})
 		}
 	}
+	l.told = told
 	l.o.Statuses.Want(enforced)
 }
 
@@ -88,7 +93,7 @@ func (l *Loop) tellOwners() {
 	for _, p := range append(l.o.Source.Problems(), configProblems(l.o.Settings)...) {
 		items = append(items, events.Item{Problem: p})
 	}
-	for _, e := range l.enforce {
+	for _, e := range l.states {
 		if e.Error != "" && e.Ifindex != 0 { // one without an interface is still being made
 			items = append(items, events.Item{Local: true, Problem: validate.Problem{
 				Ref:      validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/endpointstatus"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+func TestTheCNIPluginIsToldOfWhatIsEnforcedAndNotUntoldWhileItIs(t *testing.T) {
+	dir := t.TempDir()
+	run(t, func(t *testing.T, r *rig) {
+		files := endpointstatus.New(dir, slog.New(slog.DiscardHandler))
+		r.o.Statuses = files
+		ctx, stop := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- files.Run(ctx) }()
+		want := func(when string, pods ...int) {
+			t.Helper()
+			synctest.Wait()
+			var names, there []string
+			for _, i := range pods {
+				names = append(names, endpointstatus.FileName(podID(i)))
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				there = append(there, e.Name())
+			}
+			if !slices.Equal(names, there) {
+				t.Errorf("%s: files %q, want %q", when, there, names)
+			}
+		}
+		r.put(pod(1))
+		want("before the first snapshot")
+		r.put(model.InSync{})
+		want("in sync", 1)
+		r.dp.Set(dataplane.FakeSettings{Failures: -1, ApplyErr: errors.New("no memory")})
+		r.put(pod(2))
+		want("while nothing can be written", 1)
+		r.dp.Set(dataplane.FakeSettings{})
+		time.Sleep(time.Minute)
+		want("afterwards", 1, 2)
+		r.put(model.EndpointUpdate{ID: podID(1)})
+		want("without the first pod", 2)
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheDatastoresHealthNamesWhatIsMissing(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		kinds  []syncer.KindStatus
+		ready  bool
+		detail string
+	}{
+		{"all is there", []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}}, true, ""},
+		{"a required kind has not come", []syncer.KindStatus{{Kind: "Pod", State: syncer.KindListing, Required: true}}, false,
+			"Pod: waiting for the first list"},
+		{"a required kind cannot be listed", []syncer.KindStatus{{Kind: "Pod", State: syncer.KindFailing, Required: true, Error: "forbidden"}},
+			false, "Pod: forbidden"},
+		{"a required kind fails later", []syncer.KindStatus{{Kind: "Pod", State: syncer.KindFailing, Required: true, Listed: true,
+			Error: "away"}}, true, "Pod: away"},
+		{"another kind cannot be listed", []syncer.KindStatus{{Kind: "Node", State: syncer.KindFailing, Error: "forbidden"}}, true,
+			"Node: forbidden"},
+		{"a kind is absent", []syncer.KindStatus{{Kind: "FelixConfiguration", State: syncer.KindAbsent, Listed: true, Error: "not served"}},
+			true, ""},
+	} {
+		if r := datastoreHealth(tc.kinds); !r.Live || r.Ready != tc.ready || r.Detail != tc.detail {
+			t.Errorf("%s: %+v", tc.name, r)
+		}
+	}
+}
