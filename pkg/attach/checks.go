@@ -37,7 +37,7 @@ func probeBPFFS(dir string) error {
 	}
 	temporary, err := os.MkdirTemp("", "margay-probe-")
 	if err != nil {
-		return err
+		return fmt.Errorf("not mounted on %s, and mounting it cannot be tried: %w", dir, err)
 	}
 	if err = unix.Mount("bpf", temporary, "bpf", 0, ""); err != nil {
 		err = fmt.Errorf("not mounted on %s, and cannot be mounted: %w", dir, err)

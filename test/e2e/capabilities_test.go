@@ -152,26 +152,47 @@ func TestNoCapabilityOfTheDaemonSetCanGo(t *testing.T) {
 	for i, without := range has {
 		t.Run(string(without), func(t *testing.T) {
 			_, agent := confinedCluster(t, slices.Delete(slices.Clone(has), i, i+1))
-			agent.launch()
-			select {
-			case err := <-agent.exited:
-				agent.cmd = nil
-				if err == nil {
-					t.Error("the agent ended well")
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatal("the agent runs")
-			}
-			log, err := os.ReadFile(agent.log)
-			if err != nil {
-				t.Fatal(err)
-			}
-			line := strings.TrimSpace(string(log))
-			t.Log(line)
-			if strings.Contains(line, "\n") || !strings.Contains(line, "needs CAP_"+string(without)+",") ||
+			line := refused(t, agent)
+			if !strings.Contains(line, "needs CAP_"+string(without)+",") ||
 				!strings.Contains(line, "operation not permitted") && !strings.Contains(line, "permission denied") {
 				t.Errorf("want one line that says CAP_%s is missing, and what the kernel refused", without)
 			}
 		})
 	}
+}
+
+// TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt: it may not do so itself.
+func TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt(t *testing.T) {
+	_, agent := confinedCluster(t, granted(t, agentSet))
+	agent.bpffs = t.TempDir()
+	agent.flags[slices.Index(agent.flags, "--bpffs")+1] = agent.bpffs
+	line := refused(t, agent)
+	if !strings.Contains(line, "mount -t bpf bpf /sys/fs/bpf") {
+		t.Error("it does not say how")
+	}
+}
+
+// refused starts an agent that is to end at once, and returns the one line it says.
+func refused(t *testing.T, agent *process) string {
+	t.Helper()
+	agent.launch()
+	select {
+	case err := <-agent.exited:
+		agent.cmd = nil
+		if err == nil {
+			t.Error("the agent ended well")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the agent runs")
+	}
+	log, err := os.ReadFile(agent.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.TrimSpace(string(log))
+	t.Log(line)
+	if strings.Contains(line, "\n") {
+		t.Error("want one line")
+	}
+	return line
 }
