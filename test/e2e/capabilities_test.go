@@ -71,7 +71,7 @@ func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *process)
 }
 
 // TestTheDaemonSetsCapabilitiesAreEnough: the agent as the DaemonSet runs it enforces, takes over what an earlier one
-// left, and its tools work beside it.
+// left, even with pins missing, and its tools work beside it.
 func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 	has := granted(t, agentSet)
 	c, agent := confinedCluster(t, has)
@@ -105,6 +105,16 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 	agent.kill()
 	c.reach(other.Host, api.Host, 80, false)
 	agent.start()
+	c.reach(other.Host, api.Host, 80, false)
+
+	// Without their pins policies are out of reach of the next agent, which may not open maps by number.
+	agent.kill()
+	if err := os.RemoveAll(filepath.Join(agent.bpffs, "margay", "v1", "slot")); err != nil {
+		t.Fatal(err)
+	}
+	agent.start()
+	c.reach(web.Host, api.Host, 80, true)
+	c.reach(other.Host, api.Host, 80, false)
 	c.policy("api", "{podSelector: {matchLabels: {app: api}}, ingress: [{from: [{podSelector: {matchLabels: {app: other}}}]}]}")
 	testutil.WaitFor(t, soon, "the change to be enforced", func() bool {
 		return other.DialTCP(addrPort(api.Host, 80), never).Outcome == lab.Connected
