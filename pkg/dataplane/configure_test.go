@@ -228,58 +228,70 @@ func (y *yard) dial(from *testutil.Namespace, to string) net.Conn {
 	return conn
 }
 
-// answered reports whether a first packet over a connection is answered.
-func answered(t *testing.T, conn net.Conn) bool {
+// answered reports whether a first packet over a connection is answered. An answer that is wanted may take its time.
+func answered(t *testing.T, conn net.Conn, want bool) bool {
 	t.Helper()
+	patience := 200 * time.Millisecond
+	if want {
+		patience = 5 * time.Second
+	}
 	_, err := conn.Write([]byte("hello"))
 	must(t, err)
-	must(t, conn.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, err = conn.Read(make([]byte, 64))
 	return err == nil
 }
 
 // stream is packets over one connection without a pause.
 type stream struct {
-	sent, back int64
+	conn       net.Conn
+	sent, back atomic.Int64
 	stop       chan struct{}
-	done       sync.WaitGroup
+	sender     sync.WaitGroup
+	receiver   sync.WaitGroup
 }
 
 func newStream(t *testing.T, conn net.Conn) *stream {
 	t.Helper()
 	must(t, conn.SetReadDeadline(time.Time{}))
-	s := &stream{stop: make(chan struct{})}
-	s.done.Go(func() {
+	s := &stream{conn: conn, stop: make(chan struct{})}
+	s.sender.Go(func() {
 		tick := time.NewTicker(200 * time.Microsecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-s.stop:
-				// What is under way still may arrive.
-				_ = conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 				return
 			case <-tick.C:
 				if _, err := conn.Write([]byte("hello")); err == nil {
-					s.sent++
+					s.sent.Add(1)
 				}
 			}
 		}
 	})
-	s.done.Go(func() {
+	s.receiver.Go(func() {
 		buf := make([]byte, 64)
 		for {
 			if _, err := conn.Read(buf); err != nil {
 				return
 			}
-			s.back++
+			s.back.Add(1)
 		}
 	})
 	return s
 }
 
-func (s *stream) end() {
+// end stops sending, and waits for answers that are under way if there are to be any.
+func (s *stream) end(t *testing.T, answered bool) {
+	t.Helper()
 	close(s.stop)
-	s.done.Wait()
+	s.sender.Wait()
+	patience := time.Duration(0)
+	if answered {
+		patience = time.Second
+	}
+	must(t, s.conn.SetReadDeadline(time.Now().Add(patience)))
+	s.receiver.Wait()
 }
 
 // TestConfiguredUnderTraffic changes what becomes of packets to the node, and the timeouts, again and again while flows
@@ -291,7 +303,7 @@ func TestConfiguredUnderTraffic(t *testing.T) {
 	denied := y.echo(y.node, nodeAddr+":"+deniedPort)
 	y.echo(y.b, addrB+":"+podPort)
 	inbound, across := y.dial(y.node, addrB+":"+podPort), y.dial(y.a, addrB+":"+podPort)
-	if !answered(t, inbound) || !answered(t, across) {
+	if !answered(t, inbound, true) || !answered(t, across, true) {
 		t.Fatal("the flows do not get through before anything is changed")
 	}
 	allowed := []*stream{newStream(t, inbound), newStream(t, across)}
@@ -304,29 +316,30 @@ func TestConfiguredUnderTraffic(t *testing.T) {
 			c.Timeouts.UDP = time.Duration(60+i) * time.Second
 			c.Shortcut, c.StrictTCP, c.VXLANPort = i%3 == 0, i%2 == 1, uint16(4789+i)
 		})
-		if got := answered(t, y.dial(y.a, nodeAddr+":"+allowedPort)); got == y.config.HostDrop {
+		if got := answered(t, y.dial(y.a, nodeAddr+":"+allowedPort), !y.config.HostDrop); got == y.config.HostDrop {
 			t.Errorf("change %d, drop to the node: %v: a new flow to the node is answered: %v", i, y.config.HostDrop, got)
 		}
 	}
 	took := time.Since(started)
 	for i, s := range allowed {
-		s.end()
-		if s.sent != s.back || s.sent < 100 {
-			t.Errorf("flow %s: %d packets sent, %d came back", []string{"from the node", "from pod to pod"}[i], s.sent, s.back)
+		s.end(t, true)
+		if sent, back := s.sent.Load(), s.back.Load(); sent != back || sent < 100 {
+			t.Errorf("flow %s: %d packets sent, %d came back", []string{"from the node", "from pod to pod"}[i], sent, back)
 		}
 	}
-	forbidden.end()
-	if denied.Load() != 0 || forbidden.sent < 100 {
-		t.Errorf("of %d packets that policy denies %d got through", forbidden.sent, denied.Load())
+	forbidden.end(t, false)
+	if sent := forbidden.sent.Load(); denied.Load() != 0 || sent < 100 {
+		t.Errorf("of %d packets that policy denies %d got through", sent, denied.Load())
 	}
-	t.Logf("%d changes in %v; %d and %d packets allowed, %d denied", changes, took, allowed[0].sent, allowed[1].sent, forbidden.sent)
+	t.Logf("%d changes in %v; %d and %d packets allowed, %d denied", changes, took, allowed[0].sent.Load(),
+		allowed[1].sent.Load(), forbidden.sent.Load())
 }
 
 // TestTimeoutsAreConfigured: flows that were there before are kept, and end by the new timeout.
 func TestTimeoutsAreConfigured(t *testing.T) {
 	y := newYard(t)
 	y.echo(y.node, nodeAddr+":"+allowedPort)
-	if !answered(t, y.dial(y.a, nodeAddr+":"+allowedPort)) {
+	if !answered(t, y.dial(y.a, nodeAddr+":"+allowedPort), true) {
 		t.Fatal("the flow does not get through")
 	}
 	over := time.Now().Add(2100 * time.Millisecond)
