@@ -19,11 +19,12 @@ func QuietLibrary(log *slog.Logger) {
 	}}
 }
 
-// quiet makes every record one of debug level.
+// quiet makes every record one of debug level, and leaves out those that the library itself only has for debugging: one
+// for the body of each request, and more.
 type quiet struct{ slog.Handler }
 
-func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.Handler.Enabled(ctx, slog.LevelDebug)
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo && q.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
