@@ -41,6 +41,9 @@ func (c *cluster) newAgent(n *node, kubeconfig string) *agent {
 		"run", "--datastore", "kubernetes", "--kubeconfig", kubeconfig, "--node", n.Name(), "--bpffs", a.bpffs(),
 		"--socket", a.socket(), "--log-level", "debug",
 	}, c.options.flags...)
+	if c.options.waitForPolicy {
+		a.flags = append(a.flags, "--endpoint-status-dir", a.statusDir())
+	}
 	c.t.Cleanup(func() {
 		a.kill()
 		if c.t.Failed() {

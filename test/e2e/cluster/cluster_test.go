@@ -57,6 +57,7 @@ type cluster struct {
 	dynamic dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 	mapping sync.Mutex
+	rounds  int // of settle
 }
 
 // node is a node with what runs on it.
@@ -232,5 +233,9 @@ func (c *cluster) log(part string, lines int) string {
 		return err.Error()
 	}
 	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	all = all[max(0, len(all)-lines):]
+	for i, line := range all {
+		all[i] = line[:min(len(line), 400)]
+	}
+	return strings.Join(all, "\n")
 }

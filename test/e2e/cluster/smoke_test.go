@@ -1,7 +1,11 @@
 package cluster
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/margay-project/margay/internal/lab/kubelet"
 )
 
 // Without an agent, the cluster itself is what a cluster is: pods are scheduled, run, and reach one another directly and
@@ -36,4 +40,27 @@ func TestTheClusterWorksWithoutAnAgent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod that waits for its policy, as with Calico's CNI plugin, never runs unprotected, and never waits in vain.
+func TestPodsWaitForTheirPolicy(t *testing.T) {
+	c := newCluster(t, options{proxy: "none", waitForPolicy: true})
+	c.namespace("shop")
+	c.policy("shop", "deny", "{podSelector: {}}")
+	c.settle()
+	client := c.nodes[1].Host
+	for _, name := range []string{"a", "b", "c"} {
+		p := c.podOf("shop", name, podSpec{node: "n1"})
+		c.reach(client, p.Host, 80, false)
+		file := filepath.Join(c.nodes[0].agent.statusDir(), kubelet.StatusFile("shop", name))
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if late := c.nodes[0].kubelet.Late(); late != 0 {
+		t.Errorf("%d pods ran before their status file came", late)
+	}
+	c.deletePolicy("shop", "deny")
+	c.settle()
+	c.reach(client, c.nodes[0].Pod("shop", "a").Host, 80, true)
 }
