@@ -51,6 +51,9 @@ type servedKind struct {
 	oldStreams  bool   // and these are taken for watches
 	failEvent   int    // watches end with an error event of this code right away
 	closeAtOnce bool   // watches end right away
+	abort       bool   // connections are broken off instead of answers
+	goneEarly   bool   // forgotten history is said with the status of the answer, not with an event
+	discovery   int    // status of the list of the group's resources; 0: works
 }
 
 type manifestMap = map[string]any
@@ -306,6 +309,10 @@ func (a *apiServer) discover(w http.ResponseWriter, path string) {
 		v := []manifestMap{{"groupVersion": k.apiVersion, "version": version}}
 		groups = append(groups, manifestMap{"name": group, "versions": v})
 		if path == "/apis/"+k.apiVersion {
+			if k.discovery != 0 {
+				refuse(w, k.discovery, "ServiceUnavailable", 0, "no endpoints")
+				return
+			}
 			resources = append(resources, manifestMap{"name": at[strings.LastIndexByte(at, '/')+1:], "kind": k.kind})
 		}
 	}
@@ -325,6 +332,8 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request, k *servedKind,
 	a.mu.Unlock()
 	streamed := q.Get("sendInitialEvents") == "true"
 	switch {
+	case now.abort:
+		panic(http.ErrAbortHandler)
 	case now.slow:
 		<-r.Context().Done()
 	case now.absent:
@@ -338,6 +347,8 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request, k *servedKind,
 		refuse(w, now.status, reason, seconds, `pods is forbidden: User "margay" cannot list resource "pods" in API group "" at the cluster scope`)
 	case streamed && now.noStreams:
 		refuse(w, 422, "Invalid", 0, "sendInitialEvents: Forbidden")
+	case q.Get("watch") != "" && !streamed && now.goneEarly && q.Get("resourceVersion") < strconv.Itoa(now.floor):
+		refuse(w, 410, "Expired", 0, "too old resource version")
 	case q.Get("watch") != "":
 		a.watch(w, r, k, q, streamed && !now.oldStreams)
 	default:

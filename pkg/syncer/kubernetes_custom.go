@@ -26,7 +26,7 @@ var calicoVersions = []schema.GroupVersion{
 
 // custom makes the spec of a Calico kind, which a cluster may not serve at all. Its objects are decoded one by one, so
 // that one that cannot be is one problem.
-func custom[T any, P interface{ *T }, U model.Update](name, resource string, convert func(P) (U, []validate.Problem, bool), absent func(objectKey) model.Update) kindSpec {
+func custom[T any, U model.Update](name, resource string, convert func(*T) (U, []validate.Problem, bool), absent func(objectKey) model.Update) kindSpec {
 	spec := kindSpec{name: name, optional: true, absent: absent,
 		open: func(c *kube.Client, gvr schema.GroupVersionResource) (api, error) {
 			client, err := c.Dynamic()
@@ -40,8 +40,12 @@ func custom[T any, P interface{ *T }, U model.Update](name, resource string, con
 			if !ok {
 				return nil, []validate.Problem{unexpected(name, o)}, false
 			}
-			obj := P(new(T))
-			if err := decode(u, obj); err != nil {
+			obj := new(T)
+			text, err := u.MarshalJSON()
+			if err == nil {
+				err = json.Unmarshal(text, obj)
+			}
+			if err != nil {
 				return nil, []validate.Problem{{
 					Ref:      validate.Ref{Kind: name, Namespace: u.GetNamespace(), Name: u.GetName()},
 					Severity: validate.Rejected, Reason: fmt.Sprintf("cannot be decoded: %v", err),
@@ -55,14 +59,6 @@ func custom[T any, P interface{ *T }, U model.Update](name, resource string, con
 		spec.candidates = append(spec.candidates, gv.WithResource(resource))
 	}
 	return spec
-}
-
-func decode(u *unstructured.Unstructured, into any) error {
-	text, err := u.MarshalJSON()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, into)
 }
 
 // customAPI asks for a resource of any kind. There are few objects of these, so nothing is lost by lists that are not

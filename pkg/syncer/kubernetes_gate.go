@@ -44,7 +44,7 @@ const (
 	probeTimeout       = 2 * time.Second
 
 	// What answers, yet does not say that it is ready, is asked by all kinds after this long: it may be starting. The
-	// second is for servers that do not let us ask.
+	// second is for servers that do not let us ask whether they are ready.
 	startingPatience, silentPatience = 10 * time.Second, 2 * time.Second
 )
 
@@ -103,7 +103,7 @@ func (g *gate) search(l *look, suspicion error) {
 			g.back = make(chan struct{})
 		}
 	}()
-	began := time.Now()
+	began, told := time.Now(), false
 	var answers time.Time // since when something answers
 	pause := firstProbe
 	for {
@@ -111,9 +111,10 @@ func (g *gate) search(l *look, suspicion error) {
 		if err == nil || g.ctx.Err() != nil {
 			break
 		}
-		if !l.outage {
-			l.outage = true
-			g.log.Warn("the API server cannot be reached; what is known of the cluster stays in force, will try again",
+		l.outage = true
+		if !told && patienceWith(err) != silentPatience {
+			told = true
+			g.log.Warn("the API server cannot be reached or is not ready; what is known of the cluster stays in force, will try again",
 				"error", g.explain(err), "after", g.explain(suspicion))
 		}
 		limit := lastProbe
@@ -130,7 +131,7 @@ func (g *gate) search(l *look, suspicion error) {
 		}
 		pause = min(2*pause, limit)
 	}
-	if l.outage && g.ctx.Err() == nil {
+	if told && g.ctx.Err() == nil {
 		g.log.Info("the API server is reached again", "outage", time.Since(began).Round(time.Millisecond))
 	}
 }

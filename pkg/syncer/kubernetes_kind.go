@@ -155,13 +155,10 @@ func (k *kubeKind) complain() {
 	k.log.Warn("a kind of object cannot be followed, will try again; "+meanwhile, "error", k.status.Error)
 }
 
-// works notes that the kind is followed again.
+// works notes that the kind, which has been listed, is followed again.
 func (k *kubeKind) works() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.status.Listed {
-		return // not before the list
-	}
 	k.recovered()
 }
 
