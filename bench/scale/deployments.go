@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -19,8 +21,8 @@ const (
 // pod in five with a label of its own as in a StatefulSet, and Kubernetes policies that let in an app and the
 // namespaces with some label. Local pods are spread over all. Strings and the labels of a ReplicaSet are shared, as the
 // Kubernetes source does it.
-func deployments(local, remote, policies int) feed {
-	f := feed{local: local, remote: remote}
+func deployments(sink func([]model.Update), local, remote, policies int) feed {
+	f := feed{sink: sink, local: local, remote: remote}
 	total := local + remote
 	namespaces := namespaceOf(total-1) + 1
 	for i := range namespaces {
@@ -41,8 +43,6 @@ func deployments(local, remote, policies int) feed {
 	}
 	return f
 }
-
-func (f *feed) add(updates ...model.Update) { f.updates = append(f.updates, updates...) }
 
 func namespaceOf(i int) int { return max(0, i-bigNamespace+perNamespace) / perNamespace }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -14,8 +16,17 @@ const thisNode = "localhost"
 
 // feed is the content of a datastore.
 type feed struct {
-	updates       []model.Update
-	local, remote int // endpoints
+	sink          func([]model.Update) // takes batches as they come about; nil: all is kept in updates
+	updates       []model.Update       // what sink has not taken
+	local, remote int                  // endpoints
+}
+
+func (f *feed) add(updates ...model.Update) {
+	f.updates = append(f.updates, updates...)
+	if f.sink != nil && len(f.updates) >= batch {
+		f.sink(f.updates)
+		f.updates = nil
+	}
 }
 
 // addr returns the n-th address, counted from 10.0.0.1.
@@ -42,9 +53,9 @@ func markers() []string {
 
 // tagPolicies are policies by the labels of endpoints: each selects one of 29 labels and lets in five of them. The
 // labels hardly ever repeat from endpoint to endpoint, and no string is shared. 100 namespaces.
-func tagPolicies(local, remote, policies int) feed {
+func tagPolicies(sink func([]model.Update), local, remote, policies int) feed {
 	m := markers()
-	f := feed{local: local, remote: remote}
+	f := feed{sink: sink, local: local, remote: remote}
 	for i := range policies {
 		p := &model.Policy{Tier: model.TierDefault, Order: model.NoOrder, Selector: selector.Has(own(m[i%31])), AppliesIngress: true}
 		for j := range 5 {
@@ -74,8 +85,8 @@ func tagPolicies(local, remote, policies int) feed {
 
 // isolated are customers of a pod each, that may talk to themselves: a namespace, a policy and a pod with 15 labels, five
 // of them unique. 100 of the pods are local.
-func isolated(customers int) feed {
-	f := feed{local: 100, remote: customers - 100}
+func isolated(sink func([]model.Update), customers int) feed {
+	f := feed{sink: sink, local: 100, remote: customers - 100}
 	dns := netip.MustParsePrefix("10.96.0.10/32")
 	for i := range customers {
 		ns := fmt.Sprintf("customer-%d", i)
@@ -130,8 +141,8 @@ func customerPod(i int, local bool) model.EndpointUpdate {
 }
 
 // selectorPolicies are 100 policies of five rules by selector each, 500 sets in all, and pods of Deployments.
-func selectorPolicies(local, remote int) feed {
-	f := deployments(local, remote, 0)
+func selectorPolicies(sink func([]model.Update), local, remote int) feed {
+	f := deployments(sink, local, remote, 0)
 	for i := range 100 {
 		p := &model.Policy{Tier: model.TierDefault, Order: float64(i), Selector: selector.All(), AppliesIngress: true}
 		for j := range 5 {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command scale measures what a large cluster costs before the kernel: time, memory and the price of one change. Every
 // scenario runs in a process of its own. See bench/README.md.
 package main
@@ -11,25 +13,26 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
+
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // scenario is one cluster to sync.
 type scenario struct {
-	name     string
-	about    string
-	feed     func() feed
-	atOnce   bool // one batch, as Felix' own benchmark does it, and not batches of 10,000 as the agent takes them
-	compiles bool // through the compiler, too
-	changes  bool // and measure changes afterwards
+	name    string
+	about   string
+	feed    func(sink func([]model.Update)) feed
+	agent   bool // as the agent does it: as it comes, through its buffer, in batches, and through the compiler
+	changes bool // and measure changes and questions afterwards
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{name: "tags", about: "P14: 10,000 tag policies, labels that hardly repeat", atOnce: true, feed: func() feed { return tagPolicies(200, 250_000, 10_000) }},
-		{name: "isolated", about: "P14: 100,000 isolated customers", atOnce: true, feed: func() feed { return isolated(100_000) }},
-		{name: "selectors", about: "P15: 100 policies of 5 selector rules, with compiler", compiles: true, feed: func() feed { return selectorPolicies(100, 50_000) }},
-		{name: "deployments", about: "Deployments, 1,000 Kubernetes policies, with compiler", compiles: true, changes: true, feed: func() feed { return deployments(200, 250_000, 1000) }},
-		{name: "deployments-small", about: "the same", compiles: true, changes: true, feed: func() feed { return deployments(100, 10_000, 1000) }},
+		{name: "tags", about: "P14: 10,000 tag policies, labels that hardly repeat", feed: func(sink func([]model.Update)) feed { return tagPolicies(sink, 200, 250_000, 10_000) }},
+		{name: "isolated", about: "P14: 100,000 isolated customers", feed: func(sink func([]model.Update)) feed { return isolated(sink, 100_000) }},
+		{name: "selectors", about: "P15: 100 policies of 5 selector rules, as the agent does it", agent: true, feed: func(sink func([]model.Update)) feed { return selectorPolicies(sink, 100, 50_000) }},
+		{name: "deployments", about: "Deployments, 1,000 Kubernetes policies, as the agent does it", agent: true, changes: true, feed: func(sink func([]model.Update)) feed { return deployments(sink, 200, 250_000, 1000) }},
+		{name: "deployments-small", about: "the same", agent: true, changes: true, feed: func(sink func([]model.Update)) feed { return deployments(sink, 100, 10_000, 1000) }},
 	}
 }
 

@@ -1,10 +1,11 @@
+//go:build linux
+
 package main
 
 import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/compile"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 )
 
 // batch is how many updates the agent's loop takes at once.
@@ -25,9 +27,9 @@ type sample struct {
 	Remote   int     `json:"remote"`
 	Seconds  float64 `json:"seconds"` // on the wall, from the first update to the changes
 	CPU      float64 `json:"cpu"`     // seconds, garbage collection included
-	Alloc    uint64  `json:"alloc"`   // in all
+	Alloc    uint64  `json:"alloc"`   // in all; with the updates if they are made as they go
 	Allocs   uint64  `json:"allocs"`
-	WithFeed uint64  `json:"with_feed"` // live heap after it with the benchmark's own updates
+	WithFeed uint64  `json:"with_feed"` // live heap after it with the updates, where they are all made before
 	Live     uint64  `json:"live"`      // and without them: what is kept
 	PerPod   float64 `json:"per_pod"`   // kept, by remote endpoint
 	RSS      uint64  `json:"rss"`       // after it, without being asked to give memory back
@@ -36,14 +38,39 @@ type sample struct {
 	Changes  []step  `json:"changes,omitempty"`
 }
 
-// core is the pipeline before the kernel, fed as the agent's loop does it.
+// core is the pipeline before the kernel.
 type core struct {
 	graph    *calc.Graph
-	compiler *compile.Compiler // nil: the graph alone
+	buffer   *syncer.Buffer    // nil: the graph alone
+	compiler *compile.Compiler // likewise
 	out      int
+	spent    time.Duration
+	cpu      float64
+}
+
+func newCore(s scenario) *core {
+	c := &core{graph: calc.New(thisNode)}
+	if s.agent {
+		c.buffer, c.compiler = syncer.NewBuffer(), compile.New(compile.Options{}, nil)
+	}
+	return c
 }
 
 func (c *core) take(updates []model.Update) {
+	cpu, started := cpuTime(), time.Now()
+	if c.buffer == nil {
+		c.flush(updates)
+	} else {
+		c.buffer.Put(updates)
+		for part := c.buffer.Take(batch); part != nil; part = c.buffer.Take(batch) {
+			c.flush(part)
+		}
+	}
+	c.spent += time.Since(started)
+	c.cpu += cpuTime() - cpu
+}
+
+func (c *core) flush(updates []model.Update) {
 	c.graph.Apply(updates)
 	changes := c.graph.Flush()
 	c.out += len(changes.Endpoints) + len(changes.Sets)
@@ -55,29 +82,25 @@ func (c *core) take(updates []model.Update) {
 // keep holds what is kept until now.
 func (c *core) keep() { runtime.KeepAlive(c) }
 
-// measure runs one scenario in this process, and returns what is kept, too.
+// measure runs one scenario in this process, and returns what is kept, too. Making the updates is not timed.
 func measure(s scenario) (sample, *core) {
 	before := liveHeap()
-	f := s.feed()
-	out := sample{Scenario: s.name, Local: f.local, Remote: f.remote}
-	c := &core{graph: calc.New(thisNode)}
-	if s.compiles {
-		c.compiler = compile.New(compile.Options{}, nil)
+	c := newCore(s)
+	var sink func([]model.Update)
+	if s.agent {
+		sink = c.take
 	}
 	var was, is runtime.MemStats
-	runtime.GC()
 	runtime.ReadMemStats(&was)
-	cpu, started := cpuTime(), time.Now()
-	if s.atOnce {
-		c.take(append(f.updates, model.InSync{}))
-	} else {
-		for part := range slices.Chunk(f.updates, batch) {
-			c.take(part)
-		}
-		c.take([]model.Update{model.InSync{}})
+	f := s.feed(sink)
+	out := sample{Scenario: s.name, Local: f.local, Remote: f.remote}
+	if !s.agent {
+		runtime.GC()
+		runtime.ReadMemStats(&was)
 	}
-	out.Seconds, out.CPU = time.Since(started).Seconds(), cpuTime()-cpu
+	c.take(append(f.updates, model.InSync{}))
 	runtime.ReadMemStats(&is)
+	out.Seconds, out.CPU = c.spent.Seconds(), c.cpu
 	out.Alloc, out.Allocs, out.Out = is.TotalAlloc-was.TotalAlloc, is.Mallocs-was.Mallocs, c.out
 	out.WithFeed = liveHeap() - before
 	runtime.KeepAlive(f.updates)

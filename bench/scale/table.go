@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -30,8 +32,8 @@ func table(results []sample) string {
 		if len(r.Changes) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "\nOne change, %s with %d remote pods\n", r.Scenario, r.Remote)
-		row("\tmedian µs\tp99 µs\tbytes\tallocs")
+		fmt.Fprintf(&b, "\nOne change or question, %s with %d remote pods\n", r.Scenario, r.Remote)
+		row("\tmedian CPU µs\tp99\tbytes\tallocs")
 		for _, c := range r.Changes {
 			row("%s\t%.1f\t%.1f\t%d\t%d", c.Name, c.Micros, c.P99, c.Bytes, c.Allocs)
 		}

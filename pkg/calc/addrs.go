@@ -91,13 +91,16 @@ func (it *item) hasAddrs(addrs []netip.Addr) bool {
 	return i == len(addrs)
 }
 
+// hasAddr is quick: every endpoint of the cluster may be asked.
 func (it *item) hasAddr(addr netip.Addr) bool {
-	for a := range it.addrs() {
-		if a == addr {
-			return true
-		}
+	switch {
+	case it.shape == unpacked:
+		return slices.Contains(it.extra.addrs, addr)
+	case addr.Is4():
+		return it.shape != noAddr && it.shape != only6 && it.v4 == addr.As4()
+	default:
+		return it.shape != noAddr && it.shape != only4 && it.v6 == addr.As16() && addr.Zone() == "" && addr.IsValid()
 	}
-	return false
 }
 
 // listAddrs returns the addresses; the list may be shared.

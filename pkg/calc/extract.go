@@ -1,7 +1,6 @@
 package calc
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -73,14 +72,23 @@ func (g *Graph) Sample() []model.Update {
 		e.networkSet(id, ns)
 	}
 	told := g.toldApart()
+	kinds, ofGroup := map[string]int{}, map[*group]int{}
 	type likeness struct {
-		group *group
-		addrs string // families, and which of the prefixes that policies tell endpoints apart by
+		kind  int
+		addrs string
 	}
 	seen := map[likeness]bool{}
 	for id, ep := range g.endpoints {
-		like := likeness{ep.group, told.text(ep.addrs())}
-		if !seen[like] {
+		kind, known := ofGroup[ep.group]
+		if !known {
+			text := told.group(ep.group)
+			if kind = kinds[text]; kind == 0 {
+				kind = len(kinds) + 1
+				kinds[text] = kind
+			}
+			ofGroup[ep.group] = kind
+		}
+		if like := (likeness{kind, told.addrs(&ep.item)}); !seen[like] {
 			seen[like] = true
 			e.endpoint(id, ep)
 		}
@@ -169,80 +177,4 @@ func (e *extract) rest() []model.Update {
 		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: s})
 	}
 	return e.updates
-}
-
-// distinctions are the prefixes by which rules may tell apart endpoints they apply to, by length.
-type distinctions struct {
-	prefixes map[netip.Prefix]bool
-	bits     map[int]bool
-}
-
-// toldApart returns what rules say of the address of the endpoint itself: the destination of ingress, the source of
-// egress.
-func (g *Graph) toldApart() distinctions {
-	d := distinctions{map[netip.Prefix]bool{}, map[int]bool{}}
-	selected := false
-	for _, p := range g.policies {
-		rules := sourceRules(p.source)
-		for i := range rules[model.Ingress] {
-			selected = d.add(&rules[model.Ingress][i].Destination) || selected
-		}
-		for i := range rules[model.Egress] {
-			selected = d.add(&rules[model.Egress][i].Source) || selected
-		}
-	}
-	if !selected {
-		return d
-	}
-	for _, ns := range g.networkSets {
-		d.addAll(slices.Values(ns.extra.nets))
-	}
-	for _, s := range g.sets.slices {
-		for _, a := range s.Addrs {
-			if p, ok := hostPrefix(a); ok {
-				d.addAll(slices.Values([]netip.Prefix{p}))
-			}
-		}
-	}
-	return d
-}
-
-// add notes one side of a rule and reports whether it refers to sets.
-func (d *distinctions) add(e *model.Entity) bool {
-	d.addAll(slices.Values(e.Nets))
-	d.addAll(slices.Values(e.NotNets))
-	return e.Selector != nil || e.NotSelector != nil || e.Service != nil
-}
-
-func (d *distinctions) addAll(nets iter.Seq[netip.Prefix]) {
-	for n := range nets {
-		d.prefixes[n.Masked()] = true
-		d.bits[n.Bits()] = true
-	}
-}
-
-// text is equal for addresses that rules do not tell apart.
-func (d *distinctions) text(addrs iter.Seq[netip.Addr]) string {
-	var v4, v6 bool
-	var in []string
-	for a := range addrs {
-		v4, v6 = v4 || a.Is4(), v6 || a.Is6()
-		for bits := range d.bits {
-			if p, err := a.Prefix(bits); err == nil && d.prefixes[p] {
-				in = append(in, p.String())
-			}
-		}
-	}
-	slices.Sort(in)
-	text := ""
-	if v4 {
-		text = "4"
-	}
-	if v6 {
-		text += "6"
-	}
-	for _, p := range in {
-		text += " " + p
-	}
-	return text
 }

@@ -114,8 +114,8 @@ func TestSampleTakesOneOfManyAlike(t *testing.T) {
 	}
 	g.Apply([]model.Update{
 		pod("a/p1", "10.0.0.1", on("n2")), pod("a/p2", "10.0.0.2", on("n3")), pod("a/p3", "10.0.0.3", on("n3")),
-		pod("a/p4", "10.0.0.4 fd00::4"), pod("a/p5", "10.0.0.5", label("app", "db")), namespace("a"), namespace("b"),
-		policyOf("x", "all()", to(nets("10.0.0.3/32")...)), model.InSync{},
+		pod("a/p4", "10.0.0.4 fd00::4"), pod("a/p5", "10.0.0.5", label("app", "db")), pod("a/p6", "10.0.0.6", label("version", "2")), namespace("a"), namespace("b"),
+		policyOf("x", "all()", to(nets("10.0.0.3/32")...), fromSelector("app == 'db'")), model.InSync{},
 	})
 	g.Flush()
 	n := map[string]int{}

@@ -70,3 +70,21 @@ func rewriteTerms(terms []node, leaf func(node) node) []node {
 	}
 	return out
 }
+
+// LabelNames adds to names those of the labels that decide whether s matches: labels that differ in others only are the
+// same to it.
+func (s *Selector) LabelNames(names map[string]bool) {
+	s.node().rewrite(func(n node) node {
+		switch n := n.(type) {
+		case globalNode:
+			names[NamespaceLabel] = true
+		case hasNode:
+			names[n.label] = true
+		case compareNode:
+			names[n.label] = true
+		case setNode:
+			names[n.label] = true
+		}
+		return n
+	})
+}

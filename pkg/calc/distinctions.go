@@ -1,0 +1,121 @@
+package calc
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// distinctions are what policies tell endpoints apart by, besides their profiles and ports.
+type distinctions struct {
+	labels   map[string]bool       // names
+	names    map[*labelName]bool   // the same, in the cluster-wide index
+	prefixes map[netip.Prefix]bool // of rules that say something of the address of the endpoint itself
+	bits     map[int]bool          // their lengths
+}
+
+// toldApart returns what the policies and profiles of the cluster tell endpoints apart by.
+func (g *Graph) toldApart() distinctions {
+	d := distinctions{map[string]bool{}, map[*labelName]bool{}, map[netip.Prefix]bool{}, map[int]bool{}}
+	own := false
+	for _, p := range g.policies {
+		p.selection.selector.LabelNames(d.labels)
+		own = d.rules(sourceRules(p.source)) || own
+	}
+	for _, p := range g.profiles {
+		own = d.rules(sourceRules(p.source)) || own
+	}
+	for name := range d.labels {
+		d.names[g.sets.labels.labels[name]] = true
+	}
+	if !own {
+		return d
+	}
+	for _, ns := range g.networkSets {
+		d.nets(slices.Values(ns.extra.nets))
+	}
+	for _, s := range g.sets.slices {
+		for _, a := range s.Addrs {
+			if p, ok := hostPrefix(a); ok {
+				d.nets(slices.Values([]netip.Prefix{p}))
+			}
+		}
+	}
+	return d
+}
+
+// rules notes what rules tell apart, and reports whether one says that the endpoint itself is in a set, or not: the
+// destination of ingress, the source of egress.
+func (d *distinctions) rules(lists [2][]model.Rule) (own bool) {
+	for direction, rules := range lists {
+		for i := range rules {
+			for _, e := range []*model.Entity{&rules[i].Source, &rules[i].Destination} {
+				for _, s := range []*selector.Selector{e.Selector, e.NotSelector} {
+					if s != nil {
+						s.LabelNames(d.labels)
+					}
+				}
+			}
+			e := &rules[i].Destination
+			if model.Direction(direction) == model.Egress {
+				e = &rules[i].Source
+			}
+			d.nets(slices.Values(e.Nets))
+			d.nets(slices.Values(e.NotNets))
+			own = own || e.Selector != nil || e.NotSelector != nil || e.Service != nil
+		}
+	}
+	return own
+}
+
+func (d *distinctions) nets(nets iter.Seq[netip.Prefix]) {
+	for n := range nets {
+		d.prefixes[n.Masked()] = true
+		d.bits[n.Bits()] = true
+	}
+}
+
+// group is equal for groups that policies do not tell apart.
+func (d *distinctions) group(g *group) string {
+	var p packer
+	p.uint(uint64(len(g.parents)))
+	for _, parent := range g.parents {
+		p.string(parent.name)
+	}
+	p.uint(uint64(len(g.ports)))
+	for _, port := range g.ports {
+		p.string(port.Name)
+		p.uint(uint64(port.Protocol))
+		p.uint(uint64(port.Port))
+	}
+	for _, l := range g.labels {
+		if d.names[l.of] {
+			p.string(l.of.name)
+			p.string(l.value)
+		}
+	}
+	return string(p.text)
+}
+
+// addrs is equal for items whose addresses policies do not tell apart, given that they do not tell the groups apart.
+func (d *distinctions) addrs(it *item) string {
+	if len(d.prefixes) == 0 && it.shape != unpacked {
+		return [...]string{noAddr: "", only4: "4", only6: "6", first4: "46", first6: "46"}[it.shape]
+	}
+	var families [2]bool
+	var in []string
+	for a := range it.addrs() {
+		families[0], families[1] = families[0] || a.Is4(), families[1] || a.Is6()
+		for bits := range d.bits {
+			if p, err := a.Prefix(bits); err == nil && d.prefixes[p] {
+				in = append(in, p.String())
+			}
+		}
+	}
+	slices.Sort(in)
+	return fmt.Sprint(families, in)
+}
