@@ -62,11 +62,16 @@ func parse(t *testing.T, text []byte, into objects) {
 // kustomized renders a directory of deploy/.
 func kustomized(t *testing.T, dir string) objects {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(deployDir, dir))
+	return built(t, filepath.Join(deployDir, dir))
+}
+
+func built(t *testing.T, dir string) objects {
+	t.Helper()
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := built.AsYaml()
+	text, err := resources.AsYaml()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,20 +179,19 @@ podAnnotations: {c: d}
 // withComponent renders the base with a component, as a user's own kustomization does.
 func withComponent(t *testing.T, name string) objects {
 	t.Helper()
+	dir := t.TempDir()
 	root, err := filepath.Abs(deployDir)
+	if err == nil {
+		root, err = filepath.Rel(dir, root)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(root, ".test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	text := fmt.Sprintf("resources: [../base]\ncomponents: [../components/%s]\n", name)
+	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/components/%[2]s]\n", root, name)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return kustomized(t, filepath.Base(dir))
+	return built(t, dir)
 }
 
 // settings is the environment an agent of these objects gets, but for what is taken from its pod.
