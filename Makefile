@@ -25,8 +25,9 @@ e2e: build packages ## the agent on a real cluster: etcd, Kubernetes and kube-pr
 e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 minutes cold
 	@scripts/e2e-binaries
 
-bench: build ## paired benchmarks into bench/results/; needs root
+bench: build ## benchmarks into bench/results/; needs root
 	$(GO) run ./bench/run
+	$(GO) run ./bench/scale
 
 packages: # the commands that pods, Services and dumps in demo and tests need
 	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool
