@@ -62,7 +62,7 @@ func TestKubernetesAsksForAnAbsentServerAboutOnceInASecond(t *testing.T) {
 	inCluster(t, func(c *cluster) { c.stop() }, func(c *cluster) {
 		c.refused(true)
 		c.after(time.Minute)
-		if n := c.refused(false); n < 75 || n > 150 { // pauses are 400 to 800 ms
+		if n := c.refused(false); n < 100 || n > 200 { // pauses are 300 to 600 ms
 			t.Errorf("%d attempts to connect in a minute, of all kinds together", n)
 		}
 		c.start()

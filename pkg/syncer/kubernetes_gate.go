@@ -36,9 +36,9 @@ type look struct {
 }
 
 const (
-	// The pauses between two questions. A refused connection costs next to nothing; a server that comes back must be
-	// noticed well within a second.
-	firstProbe, lastProbe = 100 * time.Millisecond, 800 * time.Millisecond
+	// The pauses between two questions, of which jitter takes up to half. A refused connection costs next to nothing; a
+	// server that comes back must be noticed well within a second, so that a new list has its time, too.
+	firstProbe, lastProbe = 100 * time.Millisecond, 600 * time.Millisecond
 	// lastProbeUntrusted is for certificates that do not fit: only a human will mend that.
 	lastProbeUntrusted = 10 * time.Second
 	probeTimeout       = 2 * time.Second
