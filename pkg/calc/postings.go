@@ -143,37 +143,77 @@ func labelMap(labels []*labelValue) map[string]string {
 	return m
 }
 
-// groupList is groups of an index. Removing one takes no search: those that are gone are skipped, and taken out
-// together when they are many.
+// groupList is groups of an index. Most have one; of more, removing one takes no search: those that are gone are skipped,
+// and taken out together when they are many.
 type groupList struct {
+	one  *group
+	many *manyGroups // nil: there is at most one
+}
+
+type manyGroups struct {
 	groups []*group
 	gone   int
 }
 
-func (l *groupList) add(g *group) { l.groups = append(l.groups, g) }
+func (l *groupList) add(g *group) {
+	switch {
+	case l.many != nil:
+		l.many.groups = append(l.many.groups, g)
+	case l.one != nil:
+		l.many = &manyGroups{groups: []*group{l.one, g}}
+		l.one = nil
+	default:
+		l.one = g
+	}
+}
 
-func (l *groupList) len() int { return len(l.groups) - l.gone }
+func (l *groupList) len() int {
+	switch {
+	case l.many != nil:
+		return len(l.many.groups) - l.many.gone
+	case l.one != nil:
+		return 1
+	}
+	return 0
+}
 
 // left notes that one of the groups is gone.
 func (l *groupList) left() {
 	const tolerable = 8 // one in so many
-	l.gone++
-	if l.gone*tolerable < len(l.groups) {
+	if l.many == nil {
+		l.one = nil
+		return
+	}
+	l.many.gone++
+	if l.many.gone*tolerable < len(l.many.groups) {
 		return
 	}
 	rest := make([]*group, 0, l.len())
-	for _, g := range l.groups {
+	for _, g := range l.many.groups {
 		if g.items != nil {
 			rest = append(rest, g)
 		}
 	}
-	l.groups, l.gone = slices.Clip(rest), 0
+	switch len(rest) {
+	case 0:
+		l.many = nil
+	case 1:
+		l.one, l.many = rest[0], nil
+	default:
+		l.many = &manyGroups{groups: rest}
+	}
 }
 
 // live yields the groups that are not gone.
 func (l *groupList) live() iter.Seq[*group] {
 	return func(yield func(*group) bool) {
-		for _, g := range l.groups {
+		if l.many == nil {
+			if l.one != nil && l.one.items != nil {
+				yield(l.one)
+			}
+			return
+		}
+		for _, g := range l.many.groups {
 			if g.items != nil && !yield(g) {
 				return
 			}
