@@ -106,7 +106,7 @@ func (p *process) openCluster() (syncer.Source, error) {
 		p.events = events.New(events.Options{Node: p.config.Node, Namespace: ownNamespace(), Objects: objects, Metadata: about, Log: p.log})
 	}
 	k := syncer.NewKubernetes(client, p.log)
-	k.InterfacePrefix, k.Node = p.config.InterfacePrefix, p.config.Node
+	k.InterfacePrefix, k.Node, k.ProbeEvery = p.config.InterfacePrefix, p.config.Node, p.config.DiscoveryEvery
 	return k, nil
 }
 

@@ -46,6 +46,8 @@ type Config struct {
 	FlowQuota     uint32 // 0: no limit
 	Timeouts      Timeouts
 	ResyncEvery   time.Duration // more than zero
+	// DiscoveryEvery is how often, on average, a kind that the cluster does not serve is looked for; a second at least.
+	DiscoveryEvery time.Duration
 }
 
 // Timeouts of flows by protocol and state; each at least a second.
@@ -78,7 +80,8 @@ func Defaults() Config {
 			ICMP:           5 * time.Second,
 			Other:          10 * time.Minute,
 		},
-		ResyncEvery: 90 * time.Second,
+		ResyncEvery:    90 * time.Second,
+		DiscoveryEvery: 2 * time.Minute,
 	}
 }
 

@@ -39,6 +39,8 @@ var agentSettings = []*Setting{
 		"tell owners of objects that are rejected by a Kubernetes Event (with datastore kubernetes)"),
 	duration("resync-every", Live, func(c *Config) *time.Duration { return &c.ResyncEvery }, time.Millisecond,
 		"how often what is in the kernel is compared with what should be, and repaired"),
+	duration("discovery-every", Restart, func(c *Config) *time.Duration { return &c.DiscoveryEvery }, time.Second,
+		"how often the cluster is asked for kinds of objects that it does not serve yet (with datastore kubernetes)"),
 }
 
 // enforcementSettings are what is enforced and how.
