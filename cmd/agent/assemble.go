@@ -57,8 +57,11 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	}
 	started := time.Now()
 	p.metrics, err = metrics.New(metrics.Options{
-		Read:     func(ctx context.Context) (metrics.Snapshot, error) { return p.loop.Snapshot(ctx, false) },
+		Read: func(ctx context.Context) (metrics.Snapshot, error) {
+			return p.loop.Snapshot(ctx, c.EndpointDropMetrics)
+		},
 		Counters: p.bpf.Counters(), Log: log, Version: version(), Dataplane: "bpf", Node: c.Node, Started: started,
+		EndpointDrops: c.EndpointDropMetrics,
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.bpf.Close())

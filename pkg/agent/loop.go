@@ -72,12 +72,13 @@ type Loop struct {
 	applying, sweeping, configuring *problems
 
 	synced  bool          // the first snapshot has been taken
-	changed config.Change // of the configuration, not in force yet
+	inForce config.Config // what is configured, as far as it is in force
 	stuck   int           // retries in a row that ended with ErrStuck
 	reopen  bool          // the dataplane is to be reopened
 
-	states []dataplane.EndpointState   // as of the last apply
-	told   map[model.EndpointID]uint32 // interfaces of the endpoints that the CNI plugin knows to be enforced
+	states  []dataplane.EndpointState   // as of the last apply
+	written events.Status               // as counted by Metrics
+	told    map[model.EndpointID]uint32 // interfaces of the endpoints that the CNI plugin knows to be enforced
 }
 
 // New makes a loop; nothing happens before Run.
@@ -86,7 +87,7 @@ func New(o Options) *Loop {
 		o.SweepEvery = 2 * time.Second
 	}
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query),
-		arrivals: newArrivals(o.Node), parts: newParts(o.Health),
+		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: newParts(o.Health),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
 		sweeping:    newProblems(o.Log, "expired flows are not removed, will try again", "expired flows are removed again"),
@@ -165,7 +166,8 @@ func (l *Loop) take(updates []model.Update) {
 	l.o.Metrics.Taken(len(updates))
 	l.o.Graph.Apply(updates)
 	l.synced = l.synced || slices.Contains(updates, model.Update(model.InSync{}))
-	l.configure(l.o.Settings.Apply(updates))
+	l.o.Settings.Apply(updates)
+	l.configure()
 }
 
 // apply brings what is configured into force and flushes the graph into the dataplane, as a retry or for something new.

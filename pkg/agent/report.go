@@ -9,6 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/endpointstatus"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -89,6 +90,10 @@ func (l *Loop) tellOwners() {
 	if l.o.Events == nil {
 		return
 	}
+	now := l.o.Events.Status()
+	l.o.Metrics.ObjectEvents(metrics.EventSent, int(now.Sent-l.written.Sent))
+	l.o.Metrics.ObjectEvents(metrics.EventFailed, int(now.Failed-l.written.Failed))
+	l.written = now
 	var items []events.Item
 	for _, p := range append(l.o.Source.Problems(), configProblems(l.o.Settings)...) {
 		items = append(items, events.Item{Problem: p})

@@ -11,13 +11,10 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// configure takes note of what has changed in the configuration. It comes into force with the next apply.
-func (l *Loop) configure(c config.Change) {
-	l.changed.Settings = append(l.changed.Settings, c.Settings...)
-	l.changed.Effect = max(l.changed.Effect, c.Effect)
-	if c.Effect != config.Unchanged {
-		l.level()
-	}
+// configure says what is wrong with the configuration after a change of it, and logs as much as it says from now on. The
+// rest comes into force with the next apply.
+func (l *Loop) configure() {
+	l.level()
 	var errs []error
 	for _, p := range l.o.Settings.Problems() {
 		errs = append(errs, errors.New(p.String()))
@@ -27,12 +24,11 @@ func (l *Loop) configure(c config.Change) {
 
 // readFile takes a new version of the configuration file; one that is not valid changes nothing.
 func (l *Loop) readFile(f *config.File) {
-	change, err := l.o.Settings.SetFile(f)
-	if err != nil {
+	if _, err := l.o.Settings.SetFile(f); err != nil {
 		l.o.Log.Error("the configuration file is not valid, what it said before stays in force", "err", err)
 		return
 	}
-	l.configure(change)
+	l.configure()
 }
 
 // level sets how much is logged.
@@ -47,22 +43,26 @@ func (l *Loop) level() {
 // reconfigure brings a change of the configuration into force. It waits for the first snapshot, since what the
 // datastore says may be among the last of it, and what is configured is not to change twice. The error is ErrRestart.
 func (l *Loop) reconfigure() error {
-	if !l.synced || l.changed.Effect == config.Unchanged {
+	if !l.synced {
 		return nil
 	}
-	names := strings.Join(l.changed.Settings, ", ")
-	switch l.changed.Effect {
+	desired := l.o.Settings.Config()
+	change := config.Between(l.inForce, desired)
+	names := strings.Join(change.Settings, ", ")
+	switch change.Effect {
+	case config.Unchanged:
+		return nil
 	case config.Restart:
 		return fmt.Errorf("%w (%s)", ErrRestart, names)
 	case config.Reopen:
-		err := l.o.Dataplane.Configure(DataplaneConfig(l.o.Settings.Config()))
+		err := l.o.Dataplane.Configure(DataplaneConfig(desired))
 		if err != nil {
 			return fmt.Errorf("%w (%s: %w)", ErrRestart, names, err)
 		}
 		l.reopen = true
 	}
-	l.o.Log.Info("the configuration has changed", "settings", names, "effect", l.changed.Effect.String())
-	l.changed = config.Change{}
+	l.o.Log.Info("the configuration has changed", "settings", names, "effect", change.Effect.String())
+	l.inForce = desired
 	return nil
 }
 

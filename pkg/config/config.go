@@ -25,11 +25,13 @@ type Config struct {
 	Dataplane string // auto or bpf
 	LogLevel  string // debug, info, warn or error
 
-	HealthAddress     string // host:port; empty: off
-	MetricsAddress    string // host:port; empty: off
-	PProf             bool
-	EndpointStatusDir string // empty: off
-	Events            bool
+	HealthAddress  string // host:port; empty: off
+	MetricsAddress string // host:port; empty: off
+	PProf          bool
+	// EndpointDropMetrics counts drops by endpoint, too.
+	EndpointDropMetrics bool
+	EndpointStatusDir   string // empty: off
+	Events              bool
 
 	InterfacePrefix string            // 1 to 8 bytes
 	MarkMask        uint32            // at least three bits, none of kube-proxy's
@@ -67,7 +69,7 @@ func Defaults() Config {
 		MetricsAddress:  "127.0.0.1:9097",
 		Events:          true,
 		InterfacePrefix: "cali",
-		MarkMask:        0x00070000, // no bit of kube-proxy's
+		MarkMask:        0x00001c00, // no bit of kube-proxy's (0xc000) nor of Calico's (0xffff0000)
 		MapSizes:        map[string]uint32{},
 		VXLANPort:       4789,
 		EventRate:       1000,

@@ -199,7 +199,7 @@ func TestTheOrderOfUpdatesDoesNotMatter(t *testing.T) {
 }
 
 func TestMarks(t *testing.T) {
-	if a, b, c := Defaults().Marks(); a != 0x10000 || b != 0x20000 || c != 0x40000 {
+	if a, b, c := Defaults().Marks(); a != 0x400 || b != 0x800 || c != 0x1000 {
 		t.Errorf("%#x %#x %#x", a, b, c)
 	}
 	if a, b, c := (Config{MarkMask: 0xf0000001}).Marks(); a != 1 || b != 0x10000000 || c != 0x20000000 {

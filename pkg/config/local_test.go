@@ -25,7 +25,7 @@ func TestWhatIsNotValidStopsTheStartAndSaysWhereItIs(t *testing.T) {
 		"flag, no prefix":          {flag: "interface-prefix=", want: `--interface-prefix "": want 1 to 8 characters`},
 		"flag, two bits":           {flag: "mark-mask=0x3", want: `--mark-mask "0x3": three bits are needed`},
 		"flag, bits of kube-proxy": {flag: "mark-mask=0xf000", want: `--mark-mask "0xf000": 0x4000 and 0x8000 are kube-proxy's`},
-		"flag, no mask":            {flag: "mark-mask=all", want: `--mark-mask "all": want a number such as 0x00070000`},
+		"flag, no mask":            {flag: "mark-mask=all", want: `--mark-mask "all": want a number such as 0x00001c00`},
 		"flag, map":                {flag: "map-size=a=1,b", want: `--map-size "a=1,b": want NAME=ENTRIES, as in ct4_open=1000000`},
 		"flag, no entries":         {flag: "map-size=a=0", want: `--map-size "a=0": want NAME=ENTRIES, as in ct4_open=1000000`},
 		"flag, no port":            {flag: "health-address=localhost", want: `--health-address "localhost": want HOST:PORT, as in 127.0.0.1:9098 or [::1]:9098, or off`},

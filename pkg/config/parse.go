@@ -85,7 +85,7 @@ const kubeProxyMarks = 0xc000
 func ParseMarkMask(text string) (uint32, error) {
 	mask, err := strconv.ParseUint(text, 0, 32)
 	if err != nil {
-		return 0, errors.New("want a number such as 0x00070000")
+		return 0, errors.New("want a number such as 0x00001c00")
 	}
 	if mask&kubeProxyMarks != 0 {
 		return 0, errors.New("0x4000 and 0x8000 are kube-proxy's")

@@ -30,6 +30,8 @@ var agentSettings = []*Setting{
 		"where /livez and /readyz are served, HOST:PORT or off"),
 	address("metrics-address", func(c *Config) *string { return &c.MetricsAddress },
 		"where /metrics is served, HOST:PORT or off"),
+	toggle("endpoint-drop-metrics", Restart, func(c *Config) *bool { return &c.EndpointDropMetrics },
+		"count dropped packets by endpoint and direction in the metrics: two series for each endpoint that drops any"),
 	toggle("pprof", Restart, func(c *Config) *bool { return &c.PProf },
 		"serve profiles of the agent at the health address, /debug/pprof"),
 	newSetting("endpoint-status-dir", Restart, func(c *Config) *string { return &c.EndpointStatusDir }, parseOff, printOff,

@@ -76,9 +76,9 @@ func Defaults() Config {
 	return Config{
 		BPFFS:     "/sys/fs/bpf",
 		Prefix:    "cali",
-		MarkSeen:  0x00010000,
-		MarkJudge: 0x00020000,
-		MarkOwn:   0x00040000,
+		MarkSeen:  0x00000400,
+		MarkJudge: 0x00000800,
+		MarkOwn:   0x00001000,
 		Shortcut:  true,
 		VXLANPort: 4789,
 		EventRate: 1000,

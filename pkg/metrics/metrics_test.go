@@ -193,13 +193,12 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	m.Swept(8*time.Millisecond, nil)
 	m.Swept(9*time.Millisecond, errors.New("no"))
 	m.ObjectEvents(EventSent, 2)
-	m.ObjectEvents(EventSuppressed, 5)
 	m.ObjectEvents(EventFailed, 1)
 	lines := scraped(t, m)
 	for _, want := range []string{
 		"margay_updates_total 3", `margay_applies_total{result="ok"} 1`, `margay_applies_total{result="failed"} 1`,
 		"margay_apply_retries_total 1", "margay_reopens_total 1", "margay_sweep_failures_total 1",
-		`margay_object_events_total{result="sent"} 2`, `margay_object_events_total{result="suppressed"} 5`,
+		`margay_object_events_total{result="sent"} 2`,
 		`margay_object_events_total{result="failed"} 1`,
 		"margay_flush_duration_seconds_sum 0.001", "margay_compile_duration_seconds_sum 0.002",
 		"margay_publish_duration_seconds_sum 0.003", "margay_apply_duration_seconds_sum 0.008",

@@ -15,7 +15,6 @@ type ObjectEvent uint8
 
 const (
 	EventSent       ObjectEvent = iota // posted
-	EventSuppressed                    // left out for the rate limit
 	EventFailed                        // refused by the API server, or it could not be reached
 )
 
@@ -58,7 +57,7 @@ func newPushed() pushed {
 		applied:       applies.WithLabelValues("ok"),
 		failed:        applies.WithLabelValues("failed"),
 		events: [...]prometheus.Counter{EventSent: events.WithLabelValues("sent"),
-			EventSuppressed: events.WithLabelValues("suppressed"), EventFailed: events.WithLabelValues("failed")},
+			EventFailed: events.WithLabelValues("failed")},
 		vectors: []prometheus.Collector{applies, events},
 	}
 }
