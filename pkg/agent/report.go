@@ -41,9 +41,12 @@ func datastoreHealth(kinds []syncer.KindStatus) health.Report {
 		if k.Required && !k.Listed {
 			r.Ready = false
 		}
-		if k.State == syncer.KindFailing || k.Error != "" && !k.Listed {
+		switch {
+		case k.State == syncer.KindAbsent:
+			details = append(details, fmt.Sprintf("%s: absent, %s", k.Kind, k.Error))
+		case k.State == syncer.KindFailing, k.Error != "" && !k.Listed:
 			details = append(details, fmt.Sprintf("%s: %s", k.Kind, k.Error))
-		} else if k.Required && !k.Listed {
+		case k.Required && !k.Listed:
 			details = append(details, k.Kind+": waiting for the first list")
 		}
 	}
