@@ -28,7 +28,7 @@ import (
 //
 // What an agent asks of a server: eight watches on one connection, each begun anew every five to ten minutes; while the
 // server is away, two or three attempts to connect in a second; for a kind that fails, one request every 15 to 30 s in
-// the long run; and see probeEvery.
+// the long run; and see ProbeEvery.
 type Kubernetes struct {
 	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
 	// Node is the name of this node; if it is set, pods of other nodes get no name of an interface, which nobody needs.

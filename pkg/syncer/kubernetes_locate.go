@@ -74,5 +74,6 @@ func (k *kubeKind) lookForBetter(ctx context.Context, candidate int, cancel cont
 
 // probePause is how long until the server is asked once more for what it did not serve.
 func (k *kubeKind) probePause() time.Duration {
-	return k.source.ProbeEvery/2 + jitter(k.source.ProbeEvery)
+	every := max(k.source.ProbeEvery, time.Second) // nobody means never to pause
+	return every/2 + jitter(every)
 }
