@@ -43,7 +43,7 @@ func datastoreHealth(kinds []syncer.KindStatus) health.Report {
 		}
 		switch {
 		case k.State == syncer.KindAbsent:
-			details = append(details, fmt.Sprintf("%s: absent, %s", k.Kind, k.Error))
+			details = append(details, k.Kind+": absent")
 		case k.State == syncer.KindFailing, k.Error != "" && !k.Listed:
 			details = append(details, fmt.Sprintf("%s: %s", k.Kind, k.Error))
 		case k.Required && !k.Listed:

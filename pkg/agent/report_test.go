@@ -78,7 +78,7 @@ func TestTheDatastoresHealthNamesWhatIsMissing(t *testing.T) {
 		{"another kind cannot be listed", []syncer.KindStatus{{Kind: "Node", State: syncer.KindFailing, Error: "forbidden"}}, true,
 			"Node: forbidden"},
 		{"a kind is absent", []syncer.KindStatus{{Kind: "FelixConfiguration", State: syncer.KindAbsent, Listed: true, Error: "not served"}},
-			true, "FelixConfiguration: absent, not served"},
+			true, "FelixConfiguration: absent"},
 	} {
 		if r := datastoreHealth(tc.kinds); !r.Live || r.Ready != tc.ready || r.Detail != tc.detail {
 			t.Errorf("%s: %+v", tc.name, r)
