@@ -97,6 +97,57 @@ func TestKeptFlowsSurviveAPolicyThatDeniesThem(t *testing.T) {
 	})
 }
 
+// TestKeptFlowsAreNotInheritedWithAnAddress: where live flows keep their permission, a pod that gets the address of one
+// that is gone gets none of them.
+func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
+	w := newWorld(t, bpf.Config{Keep: 1})
+	w.eachFamily(t, "keep", func(t *testing.T, f family) {
+		packet := udp(f.out, f.a, 1000, 53).Bytes()
+		w.toPod(t, w.podA, outside, packet).want(t, 0)
+		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+		w.toPod(t, w.podA, outside, packet).want(t, 0)
+		heir := *w.b
+		heir.Addr4, heir.Addr6 = w.a.Addr4, w.a.Addr6
+		w.publish(t, &heir, word(slotDeny, 3), word(slotDeny, 3))
+		w.toPod(t, w.podB, outside, packet).want(t, bpf.MargayDropReasonDROP_REVOKED)
+		w.publish(t, w.b, word(slotAllow, 1), word(slotAllow, 1))
+	})
+}
+
+// TestTheOtherSideOfAnInheritedFlowIsJudgedAnew: the pod at the other end allowed its flow with the former owner of the
+// address, and not with the heir, however often its own policy has changed since.
+func TestTheOtherSideOfAnInheritedFlowIsJudgedAnew(t *testing.T) {
+	w := newWorld(t, bpf.Config{Keep: 1})
+	heir := *w.a
+	heir.Ifindex = w.veth(t, "caliC")
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		there, back := udp(f.a, f.b, 1000, 53).Bytes(), udp(f.b, f.a, 53, 1000).Bytes()
+
+		// The opener's.
+		w.fromPod(t, w.podA, there).want(t, 0)
+		w.toPod(t, w.podB, w.podA, there).want(t, 0)
+		w.publish(t, w.b, word(slotDeny, 2), word(slotDeny, 2))
+		w.toPod(t, w.podB, w.podA, there).want(t, 0)
+		w.publish(t, &heir, word(slotAllow, 3), word(slotAllow, 3))
+		w.fromPod(t, heir.Ifindex, there).want(t, 0)
+		w.toPod(t, w.podB, heir.Ifindex, there).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.reset(t)
+
+		// The responder's.
+		w.fromPod(t, w.podB, back).want(t, 0)
+		w.toPod(t, w.podA, w.podB, back).want(t, 0)
+		w.publish(t, w.b, word(slotDeny, 2), word(slotDeny, 2))
+		w.fromPod(t, w.podB, back).want(t, 0)
+		w.publish(t, &heir, word(slotAllow, 3), word(slotAllow, 3))
+		w.toPod(t, heir.Ifindex, w.podB, back).want(t, 0)
+		w.fromPod(t, w.podB, back).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.publish(t, w.b, word(slotAllow, 4), word(slotAllow, 4))
+		w.fromPod(t, w.podB, back).want(t, 0)
+		w.publish(t, w.b, word(slotDeny, 5), word(slotDeny, 5))
+		w.fromPod(t, w.podB, back).want(t, 0) // kept: allowed for the heir
+	})
+}
+
 // TestNothingThatIsNoPolicyAllows: slot 0, generation 0, an empty slot, a slot with parts missing.
 func TestNothingThatIsNoPolicyAllows(t *testing.T) {
 	w := newWorld(t, bpf.Config{})

@@ -145,20 +145,3 @@ func TestWithoutAQuotaNothingIsCounted(t *testing.T) {
 		t.Errorf("counted %+v", c)
 	}
 }
-
-// TestKeptFlowsAreNotInheritedWithAnAddress: where live flows keep their permission, a pod that gets the address of one
-// that is gone gets none of them.
-func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
-	w := newWorld(t, bpf.Config{Keep: 1})
-	w.eachFamily(t, "keep", func(t *testing.T, f family) {
-		packet := udp(f.out, f.a, 1000, 53).Bytes()
-		w.toPod(t, w.podA, outside, packet).want(t, 0)
-		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
-		w.toPod(t, w.podA, outside, packet).want(t, 0)
-		heir := *w.b
-		heir.Addr4, heir.Addr6 = w.a.Addr4, w.a.Addr6
-		w.publish(t, &heir, word(slotDeny, 3), word(slotDeny, 3))
-		w.toPod(t, w.podB, outside, packet).want(t, bpf.MargayDropReasonDROP_REVOKED)
-		w.publish(t, w.b, word(slotAllow, 1), word(slotAllow, 1))
-	})
-}

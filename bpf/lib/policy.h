@@ -86,14 +86,20 @@ enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
 __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 orig_egress_len)
 {
 	bool orig = orig_egress_len & 1, egress = orig_egress_len & 2;
-	__u32 stamp, gen;
+	__u32 stamp, judged_if, gen;
 	struct flow f;
 
 	if (!ep || !p || !e)
 		return STAMP_DENIED;
 	stamp = egress ? e->egress : e->ingress;
-	/* Not if the stamp is of the pod that had this address before. */
-	if (cfg.keep && stamp && ep->ifindex == (egress ? e->opener_if : e->responder_if)) {
+	judged_if = egress ? e->opener_if : e->responder_if;
+	if (cfg.keep && judged_if && judged_if != ep->ifindex) {
+		/* This end is another pod now than the one that the other side allowed: it has allowed nothing yet. */
+		if (egress)
+			e->ingress = 0;
+		else
+			e->egress = 0;
+	} else if (cfg.keep && stamp && judged_if) {
 		gen = (__u32)policy_word(ep, egress);
 		if (gen)
 			goto allowed;

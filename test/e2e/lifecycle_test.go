@@ -287,3 +287,14 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 		})
 	}
 }
+
+// Where live flows keep their permission, those of an address's former owner are not the new one's: neither its own policy
+// nor that of the pod at the other end has allowed it anything.
+func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
+	testAddressReused(t, func(c *cluster, old *lab.Pod) *lab.Pod {
+		c.remove("pod-old")
+		heir := c.unplugged(old, "heir")
+		c.declare(heir)
+		return heir
+	}, "--existing-connections", "keep")
+}
