@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -65,7 +63,7 @@ func binaries(t testing.TB) string {
 	testutil.RequireCommand(t, "nft")
 	candidates := []string{os.Getenv(binEnv)}
 	if candidates[0] == "" {
-		candidates = []string{cached(), "bin"}
+		candidates = []string{found(), "bin"}
 	}
 	var missing []string
 	for _, dir := range candidates {
@@ -83,22 +81,14 @@ func binaries(t testing.TB) string {
 	return ""
 }
 
-// cached is where scripts/e2e-binaries puts what it builds: by the content of what decides about it.
-func cached() string {
-	dir, err := os.UserCacheDir()
+// found is where scripts/e2e-binaries puts, or has put, what it builds.
+var found = sync.OnceValue(func() string {
+	out, err := exec.Command("../../../scripts/e2e-binaries", "--find").Output()
 	if err != nil {
 		return ""
 	}
-	sum := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum", "etcd/main.go"} {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return ""
-		}
-		sum.Write(content)
-	}
-	return filepath.Join(dir, "margay", "cluster-"+hex.EncodeToString(sum.Sum(nil))[:16])
-}
+	return strings.TrimSpace(string(out))
+})
 
 var agentBuild struct {
 	once sync.Once

@@ -1,11 +1,17 @@
 package cluster
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/lab/kubelet"
+	"github.com/margay-project/margay/internal/testutil"
 )
 
 // Without an agent, the cluster itself is what a cluster is: pods are scheduled, run, and reach one another directly and
@@ -63,4 +69,55 @@ func TestPodsWaitForTheirPolicy(t *testing.T) {
 	c.deletePolicy("shop", "deny")
 	c.settle()
 	c.reach(client, c.nodes[0].Pod("shop", "a").Host, 80, true)
+}
+
+// What the stand-in for the kubelet does with pods is what the API server, the controllers and the scheduler expect.
+func TestPodsOfControllersComeAndGo(t *testing.T) {
+	c := newCluster(t, options{proxy: "nftables", noAgents: true})
+	c.namespace("shop")
+	outside := c.external("outside")
+	const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: none, ports: [{containerPort: 80}, {containerPort: 80, protocol: UDP}]}]}
+`
+	pods := func(is func(corev1.Pod) bool) (n int) {
+		list, err := c.client.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
+		c.must(err)
+		for _, p := range list.Items {
+			if is(p) {
+				n++
+			}
+		}
+		return n
+	}
+	c.apply(deployment)
+	testutil.WaitFor(t, soon, "four replicas to run", func() bool {
+		return pods(func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning }) == 4
+	})
+	web := c.service("shop", "web", "app: web", "type: NodePort", "externalTrafficPolicy: Cluster")
+	c.awaitService(c.nodes[0].Host, web, 80)
+	for _, port := range web.Spec.Ports {
+		if port.Protocol == corev1.ProtocolTCP {
+			at := netip.AddrPortFrom(c.nodes[0].Addr4(), uint16(port.NodePort))
+			if got := outside.DialTCP(at, soon); got.Outcome != lab.Connected {
+				t.Errorf("node port %v from outside: %v", at, got.Err)
+			}
+		}
+	}
+	c.delete(deployment)
+	testutil.WaitFor(t, soon, "the replicas to be gone", func() bool { return pods(func(corev1.Pod) bool { return true }) == 0 })
+
+	job := c.pod("shop", "job", "n2")
+	c.reach(outside.Host, job.Host, 80, true)
+	c.annotatePod("shop", "job", `{"`+kubelet.AnnotationFinish+`":"Succeeded"}`)
+	done := c.awaitPod("shop", "job", "to succeed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	if done.Status.PodIP != job.Addr4().String() || c.lookup(done) != nil {
+		t.Errorf("the finished pod says address %s and has %v", done.Status.PodIP, c.lookup(done))
+	}
 }
