@@ -37,10 +37,16 @@ type rig struct {
 // run calls do with a loop that runs, in a bubble where time is not the world's.
 func run(t *testing.T, do func(*testing.T, *rig)) {
 	t.Helper()
+	runWith(t, func(dp *dataplane.Fake) dataplane.Dataplane { return dp }, do)
+}
+
+// runWith is run with something between loop and dataplane.
+func runWith(t *testing.T, between func(*dataplane.Fake) dataplane.Dataplane, do func(*testing.T, *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{store: syncer.NewMemory(), dp: dataplane.NewFake(), ended: make(chan struct{})}
 		r.files = make(chan *config.File)
-		r.Loop = New(complete(t, Options{Source: r.store, Graph: calc.New("n"), Dataplane: r.dp, Files: r.files, Level: &r.level,
+		r.Loop = New(complete(t, Options{Source: r.store, Graph: calc.New("n"), Dataplane: between(r.dp), Files: r.files, Level: &r.level,
 			Log: slog.New(slog.NewTextHandler(&r.log, nil))}))
 		var ctx context.Context
 		ctx, r.cancel = context.WithCancel(t.Context())

@@ -109,13 +109,14 @@ func TestSampleHasALikeOfEveryEndpoint(t *testing.T) {
 
 func TestSampleTakesOneOfManyAlike(t *testing.T) {
 	g := New(thisNode)
-	to := func(nets ...netip.Prefix) model.Rule {
-		return model.Rule{Action: model.Allow, Destination: model.Entity{Nets: nets}}
+	to := func(nets, not []netip.Prefix) model.Rule {
+		return model.Rule{Action: model.Allow, Destination: model.Entity{Nets: nets, NotNets: not}}
 	}
 	g.Apply([]model.Update{
 		pod("a/p1", "10.0.0.1", on("n2")), pod("a/p2", "10.0.0.2", on("n3")), pod("a/p3", "10.0.0.3", on("n3")),
-		pod("a/p4", "10.0.0.4 fd00::4"), pod("a/p5", "10.0.0.5", label("app", "db")), pod("a/p6", "10.0.0.6", label("version", "2")), namespace("a"), namespace("b"),
-		policyOf("x", "all()", to(nets("10.0.0.3/32")...), fromSelector("app == 'db'")), model.InSync{},
+		pod("a/p4", "10.0.0.4 fd00::4"), pod("a/p5", "10.0.0.5", label("app", "db")), pod("a/p6", "10.0.0.6", label("version", "2")),
+		pod("a/p7", "10.0.0.7"), namespace("a"), namespace("b"),
+		policyOf("x", "all()", to(nets("10.0.0.3/32"), nets("10.0.0.7/32")), fromSelector("app == 'db'")), model.InSync{},
 	})
 	g.Flush()
 	n := map[string]int{}
@@ -130,7 +131,7 @@ func TestSampleTakesOneOfManyAlike(t *testing.T) {
 			n["profiles"]++
 		}
 	}
-	want := map[string]int{"endpoints": 4, "the one that the rule tells apart": 1, "profiles": 1}
+	want := map[string]int{"endpoints": 5, "the one that the rule tells apart": 1, "profiles": 1}
 	if diff := cmp.Diff(want, n); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

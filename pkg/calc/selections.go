@@ -64,6 +64,9 @@ func (s *selection) forget(at int) {
 		moved := s.groups[at]
 		moved.group.matches[moved.at].at = at
 	}
+	if many := 64; cap(s.groups) > many && len(s.groups) < cap(s.groups)/4 {
+		s.groups = slices.Clone(s.groups)
+	}
 }
 
 // all yields the groups it matches.
