@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -102,11 +101,6 @@ func (a *agent) terminate() {
 	}
 	a.running = nil
 }
-
-// freeze stops the agent without ending it, until thaw.
-func (a *agent) freeze() { a.c.must(a.running.Signal(syscall.SIGSTOP)) }
-
-func (a *agent) thaw() { a.c.must(a.running.Signal(syscall.SIGCONT)) }
 
 // ask asks the agent's socket, as the tools do.
 func (a *agent) ask(what string) (*wire.Answer, error) {

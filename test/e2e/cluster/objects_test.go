@@ -1,12 +1,10 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -250,9 +248,4 @@ func (c *cluster) service(namespace, name, selector string, extra ...string) *co
 	s, err := c.client.CoreV1().Services(namespace).Get(c.t.Context(), name, metav1.GetOptions{})
 	c.must(err)
 	return s
-}
-
-// within is a context for one step that the API server is asked to do.
-func (c *cluster) within(limit time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.t.Context(), limit)
 }
