@@ -24,6 +24,7 @@ type kubeKind struct {
 	shared *sharing
 	store  *store
 	log    *slog.Logger
+	heard  problemLog
 	pause  backoff // of the goroutine of run
 
 	mu           sync.Mutex
@@ -39,6 +40,7 @@ func newKubeKind(spec kindSpec, source *Kubernetes, shared *sharing) *kubeKind {
 		log:    source.log.With("kind", spec.name),
 		status: KindStatus{Kind: spec.name, State: KindListing, Required: spec.required, Since: time.Now()},
 	}
+	k.heard.log = k.log
 	k.store = newStore(shared, spec.absent, source.deliver, k.noted)
 	return k
 }
@@ -61,6 +63,7 @@ func (k *kubeKind) run(ctx context.Context, apis []api) {
 		}
 		if !found {
 			k.store.forget()
+			k.heard.tell(k.store.takeTurns(), time.Now())
 			k.absentNow()
 			sleep(ctx, k.probePause())
 			continue
@@ -172,6 +175,7 @@ func (k *kubeKind) recovered() {
 
 // noted is called by the store.
 func (k *kubeKind) noted(event storeEvent, objects int) {
+	k.heard.tell(k.store.takeTurns(), time.Now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status.Objects = objects

@@ -25,6 +25,7 @@ type store struct {
 	mu       sync.Mutex
 	known    map[objectKey]record
 	rejected map[objectKey]*verdict // of the objects that have problems
+	turned   []turn                 // since takeTurns
 }
 
 type storeEvent uint8
@@ -144,6 +145,7 @@ func (s *store) put(us []model.Update, o *object) []model.Update {
 	was, known := s.known[o.name]
 	before := s.rejected[o.name]
 	inForce := o.ok || known && (before == nil || before.inForce)
+	s.turned = append(s.turned, turns(before, o.problems)...)
 	if len(o.problems) > 0 || !o.ok {
 		s.rejected[o.name] = &verdict{problems: o.problems, invalid: !o.ok, inForce: inForce}
 	} else {
@@ -166,10 +168,20 @@ func (s *store) remove(us []model.Update, name objectKey) []model.Update {
 	if !known {
 		return us
 	}
+	s.turned = append(s.turned, turns(s.rejected[name], nil)...)
 	delete(s.known, name)
 	delete(s.rejected, name)
 	s.shared.drop(was.shape)
 	return append(us, s.absent(name))
+}
+
+// takeTurns returns how problems changed since the last time.
+func (s *store) takeTurns() []turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.turned
+	s.turned = nil
+	return all
 }
 
 func (s *store) len() int {
