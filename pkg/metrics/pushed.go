@@ -14,8 +14,8 @@ const prefix = "margay_"
 type ObjectEvent uint8
 
 const (
-	EventSent       ObjectEvent = iota // posted
-	EventFailed                        // refused by the API server, or it could not be reached
+	EventSent   ObjectEvent = iota // posted
+	EventFailed                    // refused by the API server, or it could not be reached
 )
 
 // pushed are the metrics of what happens.
