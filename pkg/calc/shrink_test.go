@@ -19,16 +19,26 @@ func TestMapsThatWereLargeAreMadeAnew(t *testing.T) {
 	come, gone := many(1000)
 	g.Apply(append(come, pod("a/here", "10.1.0.1"), policyOf("all", "all()", fromSelector("!has(x)")), model.InSync{}))
 	g.Flush()
+	sizes := func() map[string]int {
+		m := map[string]int{"endpoints": g.most, "groups": g.sets.labels.most}
+		for _, s := range g.sets.byID {
+			if s.definition != nil {
+				m["IPv4 members"], m["IPv6 members"] = s.members.most[0], s.members.most[1]
+			}
+		}
+		return m
+	}
+	for what, most := range sizes() {
+		if most < 1000 {
+			t.Errorf("%s: %d, want what the test is about", what, most)
+		}
+	}
 	g.Apply(gone)
 	g.Flush()
-	sizes := map[string]int{"endpoints": g.most, "groups": g.sets.labels.most}
-	for _, s := range g.sets.byID {
-		sizes["members of "+string(s.id)] = s.members.most[0] + s.members.most[1]
-	}
 	if n := g.sets.labels.labels["pod"]; n != nil {
 		t.Errorf("%d values of a label that nobody has", len(n.values))
 	}
-	for what, most := range sizes {
+	for what, most := range sizes() {
 		if most > 10 {
 			t.Errorf("%s: a map for %d", what, most)
 		}
