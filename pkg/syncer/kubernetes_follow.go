@@ -126,6 +126,9 @@ func (f *follower) persist(ctx context.Context, o metav1.ListOptions, request fu
 
 // ready notes a failure and waits until it is time for another attempt. It reports false if ctx ended.
 func (f *follower) ready(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false // that is what ended it
+	}
 	f.kind.failed(err)
 	if kube.Unreachable(err) && f.kind.source.gate.wait(ctx, err) {
 		f.pause.reset()

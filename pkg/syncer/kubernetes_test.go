@@ -78,9 +78,13 @@ func inCluster(t *testing.T, prepare, test func(*cluster)) {
 		go func() { ended <- c.source.Run(ctx, c.take) }()
 		synctest.Wait()
 		test(c)
+		before := len(c.log.lines())
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run = %v", err)
+		}
+		if said := c.log.lines()[before:]; len(said) > 0 {
+			t.Errorf("said at the end: %q", said)
 		}
 	})
 }
