@@ -1,13 +1,16 @@
 // Package calc is the calculation graph: it takes what the datastore says and works out what every endpoint of this
 // node must enforce. It is pure and belongs to one goroutine.
 //
-// Apply only notes the newest value of every object. Flush brings the indexes up to date in one visible order:
+// Apply only notes the newest value of every object. The graph is all that remembers the datastore. Flush brings the indexes up to date in one visible order:
 //
-//	labels.go, selections.go   which selectors match which endpoints and network sets, profile labels inherited
+//	labels.go, postings.go,    which selectors match which endpoints and network sets, profile labels inherited; items.go
+//	selections.go              and addrs.go: what is kept of an endpoint, of which there may be very many
 //	sets.go, definitions.go,   the address sets rules refer to and their members, counted
-//	services.go
+//	services.go, members.go
 //	policies.go, rules.go      which policies and profiles apply on this node, their rules with sets resolved
+//	pack.go, unpack.go         rules of policies that do not apply on this node, in little memory
 //	tiers.go, resolve.go       the ordered policy of every local endpoint
+//	extract.go                 parts of the datastore, given back to explain and lint
 //
 // What a flush says depends on the present state of the datastore and on what earlier flushes said, never on the order
 // in which the state came about.

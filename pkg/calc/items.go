@@ -1,0 +1,55 @@
+package calc
+
+import (
+	"iter"
+	"net/netip"
+)
+
+// item is something with labels and addresses: an endpoint or a network set. It is replaced, never changed, when its
+// object changes. There may be very many, so what most of them lack is elsewhere.
+type item struct {
+	group      *group
+	next, prev *item // in the group
+	extra      *extra
+	addrList
+}
+
+// extra is what few items have.
+type extra struct {
+	addrs []netip.Addr   // of an endpoint with other than one address, or one of each family
+	nets  []netip.Prefix // of a network set
+	iface string         // of an endpoint of this node
+	local *localEndpoint // of an item of the local index; nil in the cluster-wide one
+}
+
+// more returns the item's extra, which it makes if there is none.
+func (it *item) more() *extra {
+	if it.extra == nil {
+		it.extra = &extra{}
+	}
+	return it.extra
+}
+
+// prefixes are the addresses the item contributes to the sets it is in.
+func (it *item) prefixes() iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for a := range it.addrs() {
+			if p, ok := hostPrefix(a); ok && !yield(p) {
+				return
+			}
+		}
+		if it.extra == nil {
+			return
+		}
+		for _, n := range it.extra.nets {
+			if n.IsValid() && !yield(n.Masked()) {
+				return
+			}
+		}
+	}
+}
+
+// hostPrefix is the /32 or /128 of an address; not ok for the zero address.
+func hostPrefix(a netip.Addr) (netip.Prefix, bool) {
+	return netip.PrefixFrom(a, a.BitLen()), a.IsValid()
+}
