@@ -1,7 +1,8 @@
 // Package calc is the calculation graph: it takes what the datastore says and works out what every endpoint of this
 // node must enforce. It is pure and belongs to one goroutine.
 //
-// Apply only notes the newest value of every object. The graph is all that remembers the datastore. Flush brings the indexes up to date in one visible order:
+// Apply only notes the newest value of every object. The graph is all that remembers the datastore. Flush brings the
+// indexes up to date in one visible order:
 //
 //	labels.go, postings.go,    which selectors match which endpoints and network sets, profile labels inherited; items.go
 //	selections.go              and addrs.go: what is kept of an endpoint, of which there may be very many
