@@ -65,7 +65,7 @@ func (c *cluster) newScene() *scene {
 	c.reach(s.from["address"].Host, s.to["address"].Host, openPort, true)
 	web := c.service("shop", "web", "app: web")
 	c.awaitService(client.Host, web, openPort)
-	s.traffic = c.startTraffic(client, clusterIPs(web), near, far)
+	s.traffic = c.startTraffic(client, c.pod("shop", "outcast", "n1"), clusterIPs(web), near, far)
 	return s
 }
 

@@ -2,6 +2,10 @@ package cluster
 
 import (
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,24 +25,28 @@ const (
 // denies, all of it over both families. Nothing that is done may disturb it.
 type traffic struct {
 	t       testing.TB
+	from    *lab.Pod
 	streams []*lab.Stream
 	flows   []*lab.UDPFlow
-	prober  *lab.Prober
+	probers [2]*lab.Prober // of what is allowed, and of what is denied
 	denied  []*lab.Server
+	resent  uint64 // SYNs of from, before
 }
 
-// startTraffic starts it from one pod to the others, and to the addresses, which are a Service's.
-func (c *cluster) startTraffic(from *lab.Pod, vips []netip.Addr, to ...*lab.Pod) *traffic {
+// startTraffic starts it from one pod to others, and to the addresses, which are a Service's. What is denied comes from
+// the other pod: in the one's namespace no SYN has to be sent twice but for a lost one, however busy the machine is.
+func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*lab.Pod) *traffic {
 	c.t.Helper()
-	tr := &traffic{t: c.t}
-	var targets []lab.Target
+	tr := &traffic{t: c.t, from: from}
+	tr.resent = tr.synRetransmits()
+	var targets [2][]lab.Target
 	open := func(at netip.Addr) {
 		s, err := from.StartStream(netip.AddrPortFrom(at, openPort), lab.StreamOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
 		f, err := from.StartUDPFlow(netip.AddrPortFrom(at, openPort), lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
 		tr.streams, tr.flows = append(tr.streams, s), append(tr.flows, f)
-		targets = append(targets, lab.Target{Addr: netip.AddrPortFrom(at, openPort), Allowed: true})
+		targets[0] = append(targets[0], lab.Target{Addr: netip.AddrPortFrom(at, openPort), Allowed: true, Timeout: 5 * time.Second})
 	}
 	for _, a := range vips {
 		open(a)
@@ -49,12 +57,14 @@ func (c *cluster) startTraffic(from *lab.Pod, vips []netip.Addr, to ...*lab.Pod)
 		tr.denied = append(tr.denied, s)
 		for _, a := range p.Addrs() {
 			open(a)
-			targets = append(targets, lab.Target{Addr: netip.AddrPortFrom(a, closedPort)})
+			targets[1] = append(targets[1], lab.Target{Addr: netip.AddrPortFrom(a, closedPort)})
 		}
 	}
-	p, err := from.StartProber(lab.ProberOptions{Interval: 25 * time.Millisecond}, targets...)
-	c.must(err)
-	tr.prober = p
+	for i, p := range []*lab.Pod{from, denied} {
+		var err error
+		tr.probers[i], err = p.StartProber(lab.ProberOptions{Interval: 25 * time.Millisecond}, targets[i]...)
+		c.must(err)
+	}
 	tr.some("at first")
 	return tr
 }
@@ -62,18 +72,22 @@ func (c *cluster) startTraffic(from *lab.Pod, vips []netip.Addr, to ...*lab.Pod)
 // some waits until every part of it has got on.
 func (tr *traffic) some(what string) {
 	tr.t.Helper()
-	attempts := make([]uint64, 0, len(tr.streams)+len(tr.denied))
-	for _, r := range tr.prober.Results() {
-		attempts = append(attempts, r.Attempts)
+	var attempts [2][]uint64
+	for i, p := range tr.probers {
+		for _, r := range p.Results() {
+			attempts[i] = append(attempts[i], r.Attempts)
+		}
 	}
 	streams, flows := make([]uint64, len(tr.streams)), make([]uint64, len(tr.flows))
 	for i := range tr.streams {
 		streams[i], flows[i] = tr.streams[i].Result().Received, tr.flows[i].Result().Received
 	}
 	testutil.WaitFor(tr.t, soon, "traffic "+what, func() bool {
-		for i, r := range tr.prober.Results() {
-			if r.Attempts < attempts[i]+5 {
-				return false
+		for i, p := range tr.probers {
+			for j, r := range p.Results() {
+				if r.Attempts < attempts[i][j]+5 {
+					return false
+				}
 			}
 		}
 		for i := range tr.streams {
@@ -103,7 +117,7 @@ func (tr *traffic) stop() {
 			tr.t.Errorf("UDP flow %d: %+v", i, r)
 		}
 	}
-	for _, r := range tr.prober.Stop() {
+	for _, r := range append(tr.probers[0].Stop(), tr.probers[1].Stop()...) {
 		if r.Target.Allowed {
 			connections += r.Attempts
 		} else {
@@ -114,6 +128,9 @@ func (tr *traffic) stop() {
 				r.Target.Addr, r.Target.Allowed, r.Outcomes, r.FirstWrong)
 		}
 	}
+	if n := tr.synRetransmits() - tr.resent; n != 0 {
+		tr.t.Errorf("%d SYNs of connections that are allowed were lost", n)
+	}
 	for _, s := range tr.denied {
 		if n := s.Accepted(); n != 0 {
 			tr.t.Errorf("%s, which is denied, accepted %d connections", s.Name(), n)
@@ -121,4 +138,24 @@ func (tr *traffic) stop() {
 	}
 	tr.t.Logf("traffic: %d requests on %d old connections, %d datagrams, %d new connections that are allowed and %d that are denied",
 		exchanges, len(tr.streams), datagrams, connections, refused)
+}
+
+// synRetransmits is how many SYNs the kernel has sent again in the namespace of from.
+func (tr *traffic) synRetransmits() uint64 {
+	tr.t.Helper()
+	var text []byte
+	err := tr.from.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/netstat")
+		return err
+	})
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n") // names, and below them values
+	names, values := strings.Fields(lines[0]), strings.Fields(lines[1])
+	n, err := strconv.ParseUint(values[slices.Index(names, "TCPSynRetrans")], 10, 64)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	return n
 }

@@ -106,6 +106,9 @@ func TestAgentsKilledAndUpgradedOnALiveCluster(t *testing.T) {
 	}
 	m.traffic.some("after the last round")
 	m.traffic.stop()
+	for _, n := range c.nodes {
+		n.agent.quiet()
+	}
 	t.Logf("%d agents were let start, the slowest enforced everything after %v; %d were killed while they started, %d upgrades; %d changes",
 		rounds, m.slowest.Round(time.Millisecond), m.early, m.upgrades, m.changes)
 }
