@@ -122,7 +122,7 @@ func (l *Loop) consume(ctx context.Context) error {
 	defer retry.timer.Stop()
 	l.report()
 	for ctx.Err() == nil {
-		due := true
+		due, only := true, false // what is due is only what the datastore has changed
 		select {
 		case <-ctx.Done():
 			return nil
@@ -132,6 +132,7 @@ func (l *Loop) consume(ctx context.Context) error {
 			due = false
 		case <-l.buffer.Ready():
 			l.take(l.buffer.Take(batch))
+			only = true
 		case f := <-l.o.Files:
 			l.readFile(f)
 		case <-l.o.Dataplane.Wake():
@@ -147,7 +148,7 @@ func (l *Loop) consume(ctx context.Context) error {
 		if !due {
 			continue
 		}
-		ok, err := l.apply(ctx, retry.running)
+		ok, err := l.apply(ctx, retry.running, only)
 		if err != nil {
 			return err
 		}
@@ -171,8 +172,9 @@ func (l *Loop) take(updates []model.Update) {
 }
 
 // apply brings what is configured into force and flushes the graph into the dataplane, as a retry or for something new.
-// It reports whether everything that is desired is enforced. The error is ErrRestart.
-func (l *Loop) apply(ctx context.Context, retry bool) (ok bool, err error) {
+// It reports whether everything that is desired is enforced. The error is ErrRestart. With only, the dataplane has
+// nothing else to do than what the flush says: most changes in a cluster are none for a node.
+func (l *Loop) apply(ctx context.Context, retry, only bool) (ok bool, err error) {
 	if err := l.reconfigure(); err != nil {
 		return false, err
 	}
@@ -188,6 +190,10 @@ func (l *Loop) apply(ctx context.Context, retry bool) (ok bool, err error) {
 		return true, nil
 	}
 	l.o.Metrics.Flushed(time.Since(started))
+	if only && len(changes.Endpoints)+len(changes.Sets) == 0 && l.status.get().Ready {
+		l.arrivals.enforced(time.Now())
+		return true, nil
+	}
 	err = l.o.Dataplane.Apply(ctx, changes)
 	l.applied(started, retry, err)
 	switch {

@@ -346,3 +346,26 @@ func TestRunEndsWithItsContextOrWithTheSource(t *testing.T) {
 		}
 	})
 }
+
+func TestAChangeThatIsNoneForThisNodeCostsTheDataplaneNothing(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), model.InSync{})
+		applies := r.dp.State().Applies
+		far := pod(2)
+		far.Endpoint.Node = "elsewhere"
+		r.put(far)
+		if got := r.dp.State().Applies; got != applies {
+			t.Errorf("%d applications for a pod of another node", got-applies)
+		}
+		r.dp.Awake()
+		synctest.Wait()
+		if got := r.dp.State().Applies; got != applies+1 {
+			t.Errorf("%d applications when the dataplane has something to do, want 1", got-applies)
+		}
+		r.dp.Set(dataplane.FakeSettings{Failures: 1, ApplyErr: errors.New("no memory")})
+		r.put(pod(3))
+		far.Endpoint.Labels = map[string]string{"a": "b"}
+		r.put(far) // what failed before is still to be done
+		r.wantEnforced(t, 2)
+	})
+}
