@@ -27,7 +27,8 @@ import (
 
 // Options say which API server to use, and as whom.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file, of which the current context counts. Empty: the service account of
+	// Kubeconfig is the path of a kubeconfig file, of which the current context counts. It is read once, but for a token
+	// that the server refuses: then the one that is there now is shown. Empty: the service account of
 	// the pod that the process runs in. The variable KUBECONFIG is never read: an agent on a node must not follow what
 	// some shell had set.
 	Kubeconfig string
@@ -146,6 +147,7 @@ func load(path string) (*rest.Config, Identity, error) {
 	id.From = fmt.Sprintf("kubeconfig %s, context %q", path, file.CurrentContext)
 	id.Server, id.User = config.Host, current.AuthInfo
 	id.Credentials = credentials(config, path)
+	renewToken(config, path, current.AuthInfo)
 	return config, id, nil
 }
 
