@@ -120,7 +120,7 @@ var rules = []rule{
 	{
 		why: "tools of tests are for tests and benchmarks",
 		of: func(path string) bool {
-			return !strings.HasPrefix(path, "bench/") && path != "internal/testutil" && path != "internal/corpus"
+			return !strings.HasPrefix(path, "bench/") && path != "internal/testutil" && path != "internal/corpus" && path != "internal/corpus/sockets"
 		},
 		never: []string{module + "internal/testutil", module + "internal/corpus", module + "internal/oracle"},
 	},

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/internal/corpus/sockets"
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/agent/wire"
@@ -27,11 +28,9 @@ type stage struct {
 	pods   map[model.EndpointID]*lab.Pod
 	others map[netip.Addr]bool // addresses of world
 
-	dir       string
-	rounds    int
-	servers   map[serverKey]bool
-	receivers map[receiverKey]*lab.RawReceiver
-	tokens    uint64
+	dir     string
+	rounds  int
+	traffic sockets.Traffic
 }
 
 // Each node has a pod that no case knows of: a policy of it whose name changes tells what has been applied.
@@ -73,7 +72,7 @@ func newStage(t *testing.T) *stage {
 	})
 	s := &stage{
 		lab: l, nodes: map[string]*lab.Node{}, pods: map[model.EndpointID]*lab.Pod{}, others: map[netip.Addr]bool{},
-		dir: t.TempDir(), servers: map[serverKey]bool{}, receivers: map[receiverKey]*lab.RawReceiver{},
+		dir: t.TempDir(),
 	}
 	objects := stageObjects
 	flags := map[string][]string{"n2": {"--interpret", "--no-shortcut"}} // n1 has neither
@@ -99,6 +98,7 @@ status: {phase: Running, podIP: %[2]s}
 	if s.world, err = l.AddExternal("world"); err != nil {
 		t.Fatal(err)
 	}
+	s.traffic = sockets.Traffic{Host: s.host, World: s.world.Host, Service: s.toItself}
 	s.write(t, "a-stage", objects)
 	for _, a := range s.agents {
 		a.start()
@@ -122,7 +122,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	s.write(t, "case", manifests+fmt.Sprintf(markPolicy, s.rounds))
 	mark := fmt.Sprintf("margay-e2e/round-%d", s.rounds)
 	for _, a := range s.agents {
-		testutil.WaitFor(t, allowedWithin, a.node.Name()+" to enforce the manifests", func() bool {
+		testutil.WaitFor(t, soon, a.node.Name()+" to enforce the manifests", func() bool {
 			e := s.endpoint(a, model.EndpointID{Namespace: stageNamespace, Name: a.node.Name()})
 			return e != nil && e.Error == "" && len(e.Ingress.Policies) == 1 && strings.HasSuffix(e.Ingress.Policies[0], mark)
 		})
@@ -154,7 +154,7 @@ func (s *stage) awaitPods(t *testing.T) {
 			if a.node != p.Node() {
 				continue
 			}
-			testutil.WaitFor(t, allowedWithin, p.Name()+" to be enforced", func() bool {
+			testutil.WaitFor(t, soon, p.Name()+" to be enforced", func() bool {
 				e := s.endpoint(a, id)
 				return e != nil && e.Error == "" && int(e.Ifindex) == p.IfIndex() && len(e.Attached) > 0 && slices.Equal(e.Addrs, p.Addrs())
 			})
@@ -162,11 +162,11 @@ func (s *stage) awaitPods(t *testing.T) {
 	}
 }
 
-// plug makes the pods of the lab those that the updates leave, and gives all other addresses in the checks to the
+// plug makes the pods of the lab those that the case leaves, and gives all other addresses in the checks to the
 // outside host.
-func (s *stage) plug(t *testing.T, updates []model.Update, checks []corpus.Check) {
+func (s *stage) plug(t *testing.T, c corpus.Case, checks []corpus.Check) {
 	t.Helper()
-	endpoints := lastEndpoints(updates)
+	endpoints := c.Endpoints()
 	for id, p := range s.pods {
 		if e := endpoints[id]; e == nil || e.Node != p.Node().Name() || !slices.Equal(e.Addrs, p.Addrs()) {
 			s.must(t, s.route(p, false), p.Node().DelPod(p))
@@ -181,8 +181,8 @@ func (s *stage) plug(t *testing.T, updates []model.Update, checks []corpus.Check
 		mark(taken, e.Addrs)
 	}
 	others := map[netip.Addr]bool{}
-	for _, c := range checks {
-		for _, a := range []netip.Addr{c.Packet.Src, c.Packet.Dst} {
+	for _, k := range checks {
+		for _, a := range []netip.Addr{k.Packet.Src, k.Packet.Dst} {
 			if !taken[a] {
 				others[a] = true
 			}

@@ -37,6 +37,8 @@ const (
 	// AnnotationLinger is how long, as in 2s, a deleted pod goes on serving before it is gone; without it, it is gone at
 	// once.
 	AnnotationLinger = "margay.test/linger"
+	// AnnotationSilent set to true keeps the pod's status from being written: it runs, and the API server does not know.
+	AnnotationSilent = "margay.test/silent"
 )
 
 // Options say which node a Kubelet serves, and how.

@@ -137,6 +137,9 @@ func (k *Kubelet) bringUp(ctx context.Context, p *corev1.Pod, s *sandbox) error 
 	if err := s.serve(k.Node, p); err != nil {
 		return err
 	}
+	if p.Annotations[AnnotationSilent] == "true" {
+		return nil
+	}
 	return notIfGone(k.reportRunning(ctx, p, s))
 }
 

@@ -36,6 +36,7 @@ type options struct {
 	nodeNames []string                // instead of nodes; default n1, n2, …
 	nodeAddrs map[string][]netip.Addr // instead of the lab's
 	proxy     string                  // kube-proxy's mode: iptables (default), nftables, or none
+	podRanges []netip.Prefix          // what kube-proxy takes for pods, instead of the control plane's PodRanges
 	noAgents  bool
 	noRBAC    bool     // the test gives the agent its rights
 	flags     []string // further flags of every agent
@@ -216,7 +217,7 @@ func (c *cluster) startNode(n *node) (err error) {
 		if mode == "" {
 			mode = "iptables"
 		}
-		if n.proxy, err = c.plane.StartKubeProxy(n.Node, mode); err != nil {
+		if n.proxy, err = c.plane.StartKubeProxy(n.Node, mode, c.options.podRanges...); err != nil {
 			return err
 		}
 	}

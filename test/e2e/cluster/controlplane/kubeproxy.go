@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,15 +26,18 @@ iptables: {minSyncPeriod: 50ms, syncPeriod: 1m0s}
 nftables: {minSyncPeriod: 50ms, syncPeriod: 1m0s}
 `
 
-// StartKubeProxy starts kube-proxy on a node, in mode iptables or nftables. The caller ends it; its rules go with the
-// node.
-func (c *ControlPlane) StartKubeProxy(n *lab.Node, mode string) (*process.Process, error) {
+// StartKubeProxy starts kube-proxy on a node, in mode iptables or nftables, which takes away the other one's rules. The
+// caller ends it; its rules go with the node. Sources outside of the pods' ranges, PodRanges by default, are masqueraded.
+func (c *ControlPlane) StartKubeProxy(n *lab.Node, mode string, pods ...netip.Prefix) (*process.Process, error) {
+	if pods == nil {
+		pods = PodRanges
+	}
 	kubeconfig, err := c.Kubeconfig("system:kube-proxy")
 	if err != nil {
 		return nil, err
 	}
 	config := c.file("kube-proxy-" + n.Name() + ".yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, mode, n.Name(), kubeconfig, list(PodRanges)), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, mode, n.Name(), kubeconfig, list(pods)), 0o600); err != nil {
 		return nil, fmt.Errorf("configure kube-proxy on %s: %w", n.Name(), err)
 	}
 	cmd := exec.Command(filepath.Join(c.opts.Bin, "kube-proxy"), "--config="+config)
