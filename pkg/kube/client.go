@@ -179,6 +179,9 @@ func loadInCluster() (*rest.Config, Identity, error) {
 	return config, id, nil
 }
 
+// noCredentials is what credentials says of a client that has none.
+const noCredentials = "no credentials"
+
 // credentials says what the client shows to prove who it is.
 func credentials(c *rest.Config, kubeconfig string) string {
 	switch {
@@ -195,7 +198,7 @@ func credentials(c *rest.Config, kubeconfig string) string {
 	case c.Username != "":
 		return "password in " + kubeconfig
 	}
-	return "no credentials"
+	return noCredentials
 }
 
 // REST returns a client for the typed objects of a group and version among v1, networking.k8s.io/v1 and

@@ -74,8 +74,11 @@ func explainStatus(err error, as Identity) string {
 	s := status.Status()
 	switch s.Code {
 	case http.StatusUnauthorized:
-		return fmt.Sprintf("the API server at %s does not accept who we say we are (401): %s is expired or invalid%s",
-			as.Server, as.Credentials, origin(as))
+		what := as.Credentials + " is expired or invalid"
+		if as.Credentials == noCredentials {
+			what = "we show no credentials"
+		}
+		return fmt.Sprintf("the API server at %s does not accept who we say we are (401): %s%s", as.Server, what, origin(as))
 	case http.StatusForbidden:
 		m := refused.FindStringSubmatch(s.Message)
 		if m == nil {

@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-
-	"github.com/margay-project/margay/pkg/kube"
 )
 
 // follower is the server as the Reflector of one kind sees it: one that is never away and never in trouble, only slow.
@@ -130,7 +128,7 @@ func (f *follower) ready(ctx context.Context, err error) bool {
 		return false // that is what ended it
 	}
 	f.kind.failed(err)
-	if kube.Unreachable(err) && f.kind.source.gate.wait(ctx, err) {
+	if concernsAll(err) && f.kind.source.gate.wait(ctx, err) {
 		f.pause.reset()
 		return ctx.Err() == nil
 	}

@@ -41,6 +41,8 @@ const (
 	firstProbe, lastProbe = 100 * time.Millisecond, 600 * time.Millisecond
 	// lastProbeUntrusted is for certificates that do not fit: only a human will mend that.
 	lastProbeUntrusted = 10 * time.Second
+	// lastProbeUnknown is for a server that does not know us: the token may be written anew at any time.
+	lastProbeUnknown = 3 * time.Second
 	probeTimeout       = 2 * time.Second
 
 	// What answers, yet does not say that it is ready, is asked by all kinds after this long: it may be starting. The
@@ -112,7 +114,8 @@ func (g *gate) search(l *look, suspicion error) {
 			break
 		}
 		l.outage = true
-		if !told && patienceWith(err) != silentPatience {
+		unknown := unknownToServer(err) && unknownToServer(suspicion)
+		if !told && (unknown || patienceWith(err) != silentPatience) {
 			told = true
 			g.log.Warn("the API server cannot be reached or is not ready; what is known of the cluster stays in force, will try again",
 				"error", g.explain(err), "after", g.explain(suspicion))
@@ -121,6 +124,8 @@ func (g *gate) search(l *look, suspicion error) {
 		switch {
 		case kube.Untrusted(err):
 			answers, limit = time.Time{}, lastProbeUntrusted
+		case unknown:
+			answers, limit = time.Time{}, lastProbeUnknown
 		case kube.Unreachable(err):
 			answers = time.Time{}
 		case answers.IsZero():
@@ -141,6 +146,12 @@ func (g *gate) ask() error {
 	defer cancel()
 	return g.ready(ctx)
 }
+
+// concernsAll reports errors that all kinds have alike, so that the gate is asked: nothing answers, or it does not know
+// who we are.
+func concernsAll(err error) bool { return kube.Unreachable(err) || unknownToServer(err) }
+
+func unknownToServer(err error) bool { return statusCode(err) == http.StatusUnauthorized }
 
 // patienceWith is how long a server is left alone that answers the question whether it is ready with err.
 func patienceWith(err error) time.Duration {

@@ -7,8 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/margay-project/margay/pkg/kube"
 )
 
 // locate finds out which candidate the server serves, the first if it serves several. It asks until it has an answer,
@@ -23,7 +21,7 @@ func (k *kubeKind) locate(ctx context.Context) (candidate int, found bool) {
 			return i, found
 		}
 		k.failed(err)
-		if kube.Unreachable(err) && k.source.gate.wait(ctx, err) {
+		if concernsAll(err) && k.source.gate.wait(ctx, err) {
 			continue
 		}
 		k.complain()
