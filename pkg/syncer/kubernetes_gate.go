@@ -43,7 +43,7 @@ const (
 	lastProbeUntrusted = 10 * time.Second
 	// lastProbeUnknown is for a server that does not know us: the token may be written anew at any time.
 	lastProbeUnknown = 3 * time.Second
-	probeTimeout       = 2 * time.Second
+	probeTimeout     = 2 * time.Second
 
 	// What answers, yet does not say that it is ready, is asked by all kinds after this long: it may be starting. The
 	// second is for servers that do not let us ask whether they are ready.
