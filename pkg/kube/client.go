@@ -176,6 +176,7 @@ func loadInCluster() (*rest.Config, Identity, error) {
 			"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	}
 	id.Server, id.Credentials = config.Host, credentials(config, "")
+	renewToken(config, "", "")
 	return config, id, nil
 }
 

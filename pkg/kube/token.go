@@ -2,73 +2,91 @@ package kube
 
 import (
 	"net/http"
+	"os"
+	"strings"
 	"sync"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// renewToken makes a configuration whose token is written in the kubeconfig itself show the one that is there now:
-// tokens expire, and whoever writes a new one into the file does not start the agent anew. (Of a token in a file of its
-// own client-go takes care.)
+// renewToken makes a configuration show the token that is now where the one came from which the server refused: tokens
+// expire, and whoever writes a new one into the file does not start the agent anew. Of a token in a file of its own
+// client-go sees within a minute that it changed; of one in the kubeconfig it never does.
 func renewToken(config *rest.Config, kubeconfig, user string) {
-	if config.BearerToken == "" || config.BearerTokenFile != "" {
+	token := &token{}
+	switch {
+	case config.BearerTokenFile != "":
+		token.read = func() (string, error) {
+			text, err := os.ReadFile(config.BearerTokenFile)
+			return strings.TrimSpace(string(text)), err
+		}
+	case config.BearerToken != "":
+		token.known, config.BearerToken = config.BearerToken, ""
+		token.read = func() (string, error) {
+			file, err := clientcmd.LoadFromFile(kubeconfig)
+			if err != nil || file.AuthInfos[user] == nil {
+				return "", err
+			}
+			return file.AuthInfos[user].Token, nil
+		}
+	default:
 		return
 	}
-	token := &kubeconfigToken{path: kubeconfig, user: user, token: config.BearerToken}
-	config.BearerToken = ""
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &renewedToken{next: next, token: token} })
 }
 
-// kubeconfigToken is the token of a user. Safe for concurrent use.
-type kubeconfigToken struct {
-	path, user string
+// token is what a client shows. Safe for concurrent use.
+type token struct {
+	read func() (string, error) // what it is now
 
 	mu    sync.Mutex
-	token string
+	known string // empty: requests have one already
 }
 
-func (t *kubeconfigToken) current() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.token
-}
-
-// instead returns the token to show after one was refused, and false if there is no other. A file that cannot be read
-// has none: what is wrong is that the token was refused, which the caller says.
-func (t *kubeconfigToken) instead(refused string) (string, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.token == refused {
-		file, err := clientcmd.LoadFromFile(t.path)
-		if err != nil {
-			return "", false
-		}
-		if user := file.AuthInfos[t.user]; user != nil && user.Token != "" {
-			t.token = user.Token
-		}
+// shownBy is the token that the request has, or gets.
+func (t *token) shownBy(req *http.Request) string {
+	if has, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok {
+		return has
 	}
-	return t.token, t.token != refused
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known
+}
+
+// instead returns the token to show after one was refused, and false if there is no other. Where none can be read there
+// is none: what is wrong is that the token was refused, which the caller says.
+func (t *token) instead(refused string) (string, bool) {
+	now, err := t.read()
+	if err != nil || now == "" || now == refused {
+		return "", false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known != "" {
+		t.known = now
+	}
+	return now, true
 }
 
 // renewedToken shows a token, and another one if that is refused and there is one.
 type renewedToken struct {
 	next  http.RoundTripper
-	token *kubeconfigToken
+	token *token
 }
 
 // RoundTrip implements http.RoundTripper.
 func (r *renewedToken) RoundTrip(req *http.Request) (*http.Response, error) {
-	token := r.token.current()
-	answer, err := r.next.RoundTrip(bearing(req, token))
-	if err != nil || answer.StatusCode != http.StatusUnauthorized {
+	shown := r.token.shownBy(req)
+	answer, err := r.next.RoundTrip(bearing(req, shown))
+	if err != nil || answer.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
 		return answer, err
 	}
-	token, other := r.token.instead(token)
-	if !other || req.Body != nil && req.GetBody == nil {
+	other, ok := r.token.instead(shown)
+	if !ok {
 		return answer, nil
 	}
-	again := bearing(req, token)
+	again := bearing(req, other)
 	if req.Body != nil {
 		if again.Body, err = req.GetBody(); err != nil {
 			return answer, nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -86,5 +87,36 @@ func TestARefusedTokenIsReadAnewFromTheKubeconfig(t *testing.T) {
 	}
 	if err := ready("good"); err != nil {
 		t.Errorf("without the file: %v", err)
+	}
+}
+
+func TestARefusedTokenIsReadAnewFromItsFile(t *testing.T) {
+	var shown []string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown = append(shown, r.Header.Get("Authorization"))
+		if shown[len(shown)-1] != "Bearer good" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	put := func(token string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("old\n")
+	c, err := Open(Options{Kubeconfig: write(t, server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), "{tokenFile: "+file+"}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ready(t.Context()); statusOf(err) != http.StatusUnauthorized || len(shown) != 1 {
+		t.Errorf("an expired token: %v, shown %q", err, shown)
+	}
+	put("good\n")
+	shown = nil
+	if err := c.Ready(t.Context()); err != nil {
+		t.Errorf("a good token: %v, shown %q", err, shown)
 	}
 }
