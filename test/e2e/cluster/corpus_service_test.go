@@ -7,13 +7,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/margay-project/margay/internal/corpus"
 	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -73,25 +70,6 @@ spec: {ipFamilyPolicy: RequireDualStack, selector: {%[3]s: %[1]s}, ports: [%[4]s
 	s.awaitKnown()
 	for _, n := range s.nodes {
 		s.awaitTranslated(n)
-	}
-}
-
-// awaitKnown waits until all agents know the addresses of all Services.
-func (s *corpusStage) awaitKnown() {
-	s.t.Helper()
-	all, err := s.client.CoreV1().Services(corev1.NamespaceAll).List(s.t.Context(), metav1.ListOptions{})
-	s.must(err)
-	want := 0
-	for i := range all.Items {
-		want += len(clusterIPs(&all.Items[i]))
-	}
-	for _, n := range s.nodes {
-		testutil.WaitFor(s.t, soon, fmt.Sprintf("the agent on %s to know %d addresses of Services", n.Name(), want), func() bool {
-			answer, err := n.agent.ask("sets")
-			return err == nil && slices.ContainsFunc(answer.Sets, func(r wire.SetRow) bool {
-				return r.ID == string(model.SetServiceAddrs) && r.Members == want
-			})
-		})
 	}
 }
 

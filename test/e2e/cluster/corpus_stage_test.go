@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,28 +53,6 @@ func (c *cluster) in(t testing.TB) (back func()) {
 	before := c.t
 	c.t = t
 	return func() { c.t = before }
-}
-
-// setProxies makes the kube-proxies run in the mode, and waits until the rules of iptables mode are gone if it is another.
-func (s *corpusStage) setProxies(mode string) {
-	s.t.Helper()
-	if mode == s.options.proxy || s.options.proxy == "" && mode == "iptables" {
-		return
-	}
-	s.options.proxy = mode
-	s.removePods(func(model.EndpointID, *stagedPod) bool { return false }) // with what their connections leave
-	for _, n := range s.nodes {
-		n.proxy.Kill()
-		var err error
-		n.proxy, err = s.plane.StartKubeProxy(n.Node, mode, corpusPods...)
-		s.must(err)
-	}
-	for _, n := range s.nodes {
-		testutil.WaitFor(s.t, soon, "kube-proxy on "+n.Name()+" to take the rules of its other mode away", func() bool {
-			left, err := n.Run(s.t.Context(), "", "iptables-save", "-t", "nat")
-			return err == nil && !strings.Contains(left, "KUBE-SEP")
-		})
-	}
 }
 
 // place makes the cluster what the case says but for policy, and ready for the checks.

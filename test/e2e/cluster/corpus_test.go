@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // refusal is what the API server does not take although a folder of manifests may hold it.
@@ -48,6 +49,9 @@ func TestCorpus(t *testing.T) {
 		share := cases
 		if !long() {
 			share = half(cases, i)
+		}
+		if i > 0 {
+			s.removePods(func(model.EndpointID, *stagedPod) bool { return false }) // with what their connections leave
 		}
 		s.setProxies(mode)
 		t.Run(mode, func(t *testing.T) {
