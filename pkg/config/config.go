@@ -65,7 +65,7 @@ func Defaults() Config {
 		BPFFS:           "/sys/fs/bpf",
 		Dataplane:       "auto",
 		LogLevel:        "info",
-		HealthAddress:   "127.0.0.1:9098",
+		HealthAddress:   "127.0.0.1:9096", // not 9098, which is Typha's: it is in the node's network, too
 		MetricsAddress:  "127.0.0.1:9097",
 		Events:          true,
 		InterfacePrefix: "cali",

@@ -153,7 +153,7 @@ func parseAddress(text string) (string, error) {
 	if text, _ = parseOff(text); text == "" {
 		return "", nil
 	}
-	wanted := errors.New("want HOST:PORT, as in 127.0.0.1:9098 or [::1]:9098, or off")
+	wanted := errors.New("want HOST:PORT, as in 127.0.0.1:9096 or [::1]:9096, or off")
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
 		return "", wanted

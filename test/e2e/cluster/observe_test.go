@@ -81,7 +81,7 @@ func (a *agent) quiet() {
 	a.c.must(lines.Err())
 }
 
-const healthPort, metricsPort = 9098, 9097
+const healthPort, metricsPort = 9096, 9097
 
 // get asks the agent by HTTP on the node's loopback interface. Status 0: no answer.
 func (a *agent) get(port int, path string) (status int, body string) {
