@@ -50,6 +50,18 @@ func collectHints(updates []model.Update) *hints {
 	return h
 }
 
+// own are those of an endpoint's addresses that it has: a terminating one does not have what another has that is not.
+func (h *hints) own(id model.EndpointID) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(h.endpoints[id].Addrs), func(a netip.Addr) bool {
+		for _, e := range h.endpoints {
+			if h.endpoints[id].Terminating && !e.Terminating && slices.Contains(e.Addrs, a) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 func (h *hints) endpoint(e *model.Endpoint) {
 	for _, a := range e.Addrs {
 		h.addrs = append(h.addrs, a, a.Next(), a) // twice: members are more interesting than strangers

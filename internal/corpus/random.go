@@ -129,7 +129,7 @@ func DrawProbes(t *rapid.T, updates []model.Update) []Probe {
 	l4 := rapid.SliceOfN(rapid.Custom(h.drawL4), 3, 12).Draw(t, "l4")
 	var probes []Probe
 	for _, id := range ids {
-		for _, own := range h.endpoints[id].Addrs {
+		for _, own := range h.own(id) {
 			for _, remote := range remotes {
 				if remote.Is4() != own.Is4() {
 					continue

@@ -3,6 +3,7 @@ package corpus
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -91,7 +92,14 @@ func drawPod(t *rapid.T, i int) *corev1.Pod {
 	if chance(t, 8, "finished") {
 		p.Status.Phase = one(t, []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}, "phase")
 	}
-	addrs := []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i + 1)})}
+	n := i + 1
+	if chance(t, 8, "terminating") {
+		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
+		if chance(t, 2, "address goes to the next one") {
+			n++
+		}
+	}
+	addrs := []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(n)})}
 	switch rapid.IntRange(0, 4).Draw(t, "families") {
 	case 1:
 		addrs = addrs[:1]

@@ -30,7 +30,7 @@ func (k *Kubernetes) Allows(id model.EndpointID, dir model.Direction, pkt model.
 	if pod == nil {
 		return false
 	}
-	if hasAddr(pod, pkt.Src) && hasAddr(pod, pkt.Dst) {
+	if k.has(pod, pkt.Src) && k.has(pod, pkt.Dst) {
 		return true
 	}
 	if dir == model.Ingress && k.isNodeOf(pod, pkt.Src) {
@@ -95,7 +95,14 @@ func podAddrs(p *corev1.Pod) []netip.Addr {
 	return nil
 }
 
-func hasAddr(p *corev1.Pod, a netip.Addr) bool { return slices.Contains(podAddrs(p), a) }
+// has reports whether the address is the pod's now. A pod that is being deleted keeps it until another pod has it that
+// is not being deleted.
+func (k *Kubernetes) has(pod *corev1.Pod, a netip.Addr) bool {
+	listed := func(p *corev1.Pod) bool { return onPodNetwork(p) && slices.Contains(podAddrs(p), a) }
+	return listed(pod) && (pod.DeletionTimestamp == nil || !slices.ContainsFunc(k.Pods, func(p *corev1.Pod) bool {
+		return p.DeletionTimestamp == nil && listed(p)
+	}))
+}
 
 func (k *Kubernetes) isNodeOf(pod *corev1.Pod, a netip.Addr) bool {
 	for _, n := range k.Nodes {
@@ -146,7 +153,7 @@ func (k *Kubernetes) peersMatch(namespace string, peers []networkingv1.NetworkPo
 			return inBlock(peer.IPBlock, remote)
 		}
 		return slices.ContainsFunc(k.Pods, func(p *corev1.Pod) bool {
-			return onPodNetwork(p) && hasAddr(p, remote) && k.peerSelects(namespace, peer, p)
+			return k.has(p, remote) && k.peerSelects(namespace, peer, p)
 		})
 	})
 }
@@ -205,7 +212,7 @@ func (k *Kubernetes) portsMatch(ports []networkingv1.NetworkPolicyPort, pkt mode
 // declares reports whether a pod has the address and a container port of that name, protocol and number.
 func (k *Kubernetes) declares(name string, protocol corev1.Protocol, dst netip.Addr, number uint16) bool {
 	return slices.ContainsFunc(k.Pods, func(p *corev1.Pod) bool {
-		if !onPodNetwork(p) || !hasAddr(p, dst) {
+		if !k.has(p, dst) {
 			return false
 		}
 		for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {

@@ -86,7 +86,7 @@ func inRanges(ranges []model.PortRange, pkt model.Packet, port uint16) bool {
 // selected reports whether the selector selects an endpoint that has the address, or a network set that covers it.
 func (c *Cluster) selected(sel *selector.Selector, addr netip.Addr) bool {
 	for _, e := range c.endpoints {
-		if slices.Contains(e.Addrs, addr) && sel.Matches(c.labels(e.Labels, e.Profiles)) {
+		if c.has(e, addr) && sel.Matches(c.labels(e.Labels, e.Profiles)) {
 			return true
 		}
 	}
@@ -106,7 +106,7 @@ func (c *Cluster) exposes(names []string, proto *uint8, sel *selector.Selector, 
 		return false
 	}
 	for _, e := range c.endpoints {
-		if !slices.Contains(e.Addrs, addr) || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) {
+		if !c.has(e, addr) || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) {
 			continue
 		}
 		for _, p := range e.Ports {

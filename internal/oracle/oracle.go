@@ -10,6 +10,7 @@ package oracle
 
 import (
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -100,7 +101,7 @@ func (c *Cluster) Judge(id model.EndpointID, dir model.Direction, pkt model.Pack
 	if !ok {
 		return model.Verdict{}
 	}
-	if slices.Contains(e.Addrs, pkt.Src) && slices.Contains(e.Addrs, pkt.Dst) {
+	if c.has(e, pkt.Src) && c.has(e, pkt.Dst) {
 		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtSelf, Direction: dir}}
 	}
 	if n := c.nodes[e.Node]; dir == model.Ingress && n != nil && slices.Contains(n.Addrs, pkt.Src) {
@@ -118,6 +119,17 @@ func (c *Cluster) endpoint(id model.EndpointID) (endpoint, bool) {
 	return endpoint{}, false
 }
 
+// has reports whether the address is one of the endpoint's own: not if the endpoint is terminating, and another has the
+// address that is not (§13).
+func (c *Cluster) has(e endpoint, addr netip.Addr) bool {
+	if !slices.Contains(e.Addrs, addr) {
+		return false
+	}
+	return !e.Terminating || !slices.ContainsFunc(c.endpoints, func(o endpoint) bool {
+		return !o.Terminating && slices.Contains(o.Addrs, addr)
+	})
+}
+
 // Flow is what the two ends of a flow say to its first packet. Nil: no endpoint has the address of that end.
 type Flow struct{ Egress, Ingress *model.Verdict }
 
@@ -132,11 +144,11 @@ func (c *Cluster) Flow(pkt model.Packet) Flow {
 	var f Flow
 	for _, id := range c.Endpoints() {
 		e, _ := c.endpoint(id)
-		if f.Egress == nil && slices.Contains(e.Addrs, pkt.Src) {
+		if f.Egress == nil && c.has(e, pkt.Src) {
 			v := c.Judge(id, model.Egress, pkt)
 			f.Egress = &v
 		}
-		if f.Ingress == nil && slices.Contains(e.Addrs, pkt.Dst) {
+		if f.Ingress == nil && c.has(e, pkt.Dst) {
 			v := c.Judge(id, model.Ingress, pkt)
 			f.Ingress = &v
 		}

@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"net/netip"
 	"slices"
 	"unique"
 
@@ -10,31 +11,75 @@ import (
 // updateEndpoints replaces endpoints; nil ones are removed.
 func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 	unsettled := map[model.EndpointID]struct{}{}
+	var terminating map[model.EndpointID]*model.Endpoint // to be replaced when the others are: they may have its addresses
 	for id, now := range updates {
 		was := g.endpoints[id]
 		if was == nil && now == nil || was != nil && now != nil && g.same(was, now) {
 			continue
 		}
-		delete(g.endpoints, id)
-		var ep *endpoint
-		if now != nil {
-			ep = g.newEndpoint(now)
-			g.endpoints[id] = ep
-		}
 		if was != nil {
-			g.sets.exit(&was.item)
-			g.sets.labels.leave(&was.item)
+			g.owners.leave(id, was.isTerminating(), was.said())
 		}
-		g.reclaim(id, was, ep, unsettled)
+		if now != nil {
+			g.owners.join(id, now.Terminating, slices.Values(now.Addrs))
+		}
+		if now != nil && now.Terminating {
+			put(&terminating, id, now)
+			continue
+		}
+		g.replaceEndpoint(id, now, unsettled)
+	}
+	for id := range g.settleOwners(terminating) {
+		if terminating[id] == nil {
+			put(&terminating, id, g.endpoints[id].value())
+		}
+	}
+	for id, now := range terminating {
+		g.replaceEndpoint(id, now, unsettled)
 	}
 	for id := range unsettled {
 		g.settleLocal(id)
 	}
 }
 
+// settleOwners returns the terminating endpoints that have other addresses now. Those in updates are not replaced yet.
+func (g *Graph) settleOwners(updates map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
+	return g.owners.settle(func(yield func(netip.Addr)) {
+		for id, ep := range g.endpoints {
+			if ep.isTerminating() || updates[id] != nil {
+				continue
+			}
+			for a := range ep.addrs() {
+				yield(a)
+			}
+		}
+	})
+}
+
+// replaceEndpoint replaces one endpoint; nil removes it. A terminating one gets the addresses that it has.
+func (g *Graph) replaceEndpoint(id model.EndpointID, now *model.Endpoint, unsettled map[model.EndpointID]struct{}) {
+	was := g.endpoints[id]
+	delete(g.endpoints, id)
+	var ep *endpoint
+	if now != nil {
+		ep = g.newEndpoint(now)
+		g.endpoints[id] = ep
+	}
+	if was != nil {
+		g.sets.exit(&was.item)
+		g.sets.labels.leave(&was.item)
+	}
+	g.reclaim(id, was, ep, unsettled)
+}
+
 func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
 	ep := &endpoint{node: unique.Make(now.Node)}
-	ep.setAddrs(now.Addrs)
+	if now.Terminating {
+		ep.setAddrs(g.owners.own(now.Addrs))
+		ep.more().terminating, ep.extra.said = true, now.Addrs
+	} else {
+		ep.setAddrs(now.Addrs)
+	}
 	if g.isLocal(now.Node) {
 		ep.more().iface = now.Iface
 	}
@@ -43,10 +88,29 @@ func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
 	return ep
 }
 
+// value is the endpoint as it was given, but that Iface is only there on its own node.
+func (ep *endpoint) value() *model.Endpoint {
+	id := ep.group.identity()
+	return &model.Endpoint{
+		Node:        ep.node.Value(),
+		Iface:       ep.iface(),
+		Addrs:       slices.Collect(ep.said()),
+		Labels:      id.labels,
+		Profiles:    id.profiles,
+		Ports:       id.ports,
+		Terminating: ep.isTerminating(),
+	}
+}
+
 // same reports whether the stored endpoint has the value already.
 func (g *Graph) same(was *endpoint, now *model.Endpoint) bool {
+	if was.isTerminating() != now.Terminating {
+		return false
+	}
+	if now.Terminating && !slices.Equal(was.extra.said, now.Addrs) || !now.Terminating && !was.hasAddrs(now.Addrs) {
+		return false
+	}
 	return was.node.Value() == now.Node && (was.iface() == now.Iface || !g.isLocal(now.Node)) &&
-		was.hasAddrs(now.Addrs) &&
 		was.group.is(identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
 }
 

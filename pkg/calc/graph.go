@@ -18,7 +18,9 @@
 package calc
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 	"unique"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -34,6 +36,7 @@ type Graph struct {
 	// What the datastore says, as of the last flush. Profile labels, endpoint slices and network sets' contents are
 	// kept by the indexes.
 	endpoints   map[model.EndpointID]*endpoint
+	owners      *owners // of their addresses
 	networkSets map[model.NetworkSetID]*networkSet
 	profiles    map[string]*profile
 	policies    map[model.PolicyKey]*policy
@@ -61,6 +64,16 @@ func (ep *endpoint) iface() string {
 	return ep.extra.iface
 }
 
+func (ep *endpoint) isTerminating() bool { return ep.extra != nil && ep.extra.terminating }
+
+// said are the addresses that the endpoint was said to have. Of a terminating one that may be more than it has.
+func (ep *endpoint) said() iter.Seq[netip.Addr] {
+	if ep.isTerminating() {
+		return slices.Values(ep.extra.said)
+	}
+	return ep.addrs()
+}
+
 // networkSet is one network set.
 type networkSet struct {
 	item // in the cluster-wide index
@@ -73,6 +86,7 @@ func New(node string) *Graph {
 	return &Graph{
 		node:        node,
 		endpoints:   map[model.EndpointID]*endpoint{},
+		owners:      newOwners(),
 		networkSets: map[model.NetworkSetID]*networkSet{},
 		profiles:    map[string]*profile{},
 		policies:    map[model.PolicyKey]*policy{},

@@ -19,7 +19,10 @@ type extra struct {
 	addrs []netip.Addr   // of an endpoint with other than one address, or one of each family
 	nets  []netip.Prefix // of a network set
 	iface string         // of an endpoint of this node
+	said  []netip.Addr   // of a terminating endpoint: all addresses it is said to have; addrList has those it has
 	local *localEndpoint // of an item of the local index; nil in the cluster-wide one
+
+	terminating bool // is an endpoint that is being deleted
 }
 
 // more returns the item's extra, which it makes if there is none.

@@ -90,6 +90,9 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.result.groups) + len(g.result.shared) + len(g.local.claims) + len(g.profiles) + len(g.policies); n != 0 {
 		t.Fatalf("the graph is not empty: %+v", g)
 	}
+	if n := len(g.owners.known) + len(g.owners.terminating) + len(g.owners.unsettled); n != 0 {
+		t.Fatalf("addresses have owners still: %+v", g.owners)
+	}
 }
 
 // oneOf draws from few values, so that histories collide.
@@ -166,6 +169,8 @@ func drawEndpoint(t *rapid.T) model.EndpointUpdate {
 			Labels:   drawLabels(t, "app", "role", "pcns.env"),
 			Profiles: drawProfiles(t),
 			Ports:    rapid.SliceOfN(drawPort(), 0, 2).Draw(t, "ports"),
+
+			Terminating: rapid.IntRange(0, 2).Draw(t, "terminating") == 0,
 		},
 	}
 }

@@ -33,22 +33,16 @@ func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool)
 	return ep.policy, true
 }
 
-// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Its addresses
-// and ports are shared and must not be changed.
+// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Of a terminating one
+// Addrs are those it has, without those that went to others. Addresses and ports are shared and must not be changed.
 func (g *Graph) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
 	ep, ok := g.endpoints[name]
 	if !ok {
 		return nil, false
 	}
-	id := ep.group.identity()
-	return &model.Endpoint{
-		Node:     ep.node.Value(),
-		Iface:    ep.iface(),
-		Addrs:    ep.listAddrs(),
-		Labels:   id.labels,
-		Profiles: id.profiles,
-		Ports:    id.ports,
-	}, true
+	value := ep.value()
+	value.Addrs = ep.listAddrs()
+	return value, true
 }
 
 // EndpointByAddr returns the endpoint of any node that has the address; of several, the one with the lowest id. It

@@ -319,6 +319,8 @@ func pod(name, addr string, options ...func(*model.Endpoint)) model.EndpointUpda
 
 func on(node string) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Node = node } }
 
+func terminating(ep *model.Endpoint) { ep.Terminating = true }
+
 func iface(name string) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Iface = name } }
 
 func label(k, v string) func(*model.Endpoint) {

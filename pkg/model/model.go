@@ -78,6 +78,8 @@ type Endpoint struct {
 	Labels   map[string]string // own labels, projectcalico.org/* included (semantics §10)
 	Profiles []string          // profile names in order; their labels are inherited, first profile wins
 	Ports    []NamedPort       // declared container ports
+	// Terminating: it is being deleted. Its addresses are its own while no endpoint has them that is not (semantics §13).
+	Terminating bool
 }
 
 // NamedPort is a port an endpoint declares under a name.

@@ -45,6 +45,8 @@ func Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Labels:   labels,
 		Profiles: []string{namespaceProfile(p.Namespace), serviceAccountProfile(p.Namespace, account)},
 		Ports:    rep.podPorts(p),
+
+		Terminating: p.DeletionTimestamp != nil,
 	}
 	return update, rep.done(), true
 }

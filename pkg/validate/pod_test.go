@@ -2,6 +2,7 @@ package validate
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,8 +99,9 @@ func TestPodThatIsNoEndpoint(t *testing.T) {
 func TestPodBeingDeletedKeepsItsAddresses(t *testing.T) {
 	text := strings.Replace(podText, "name: web-1", "name: web-1\n  deletionTimestamp: 2026-01-02T03:04:05Z\n"+
 		"  annotations: {cni.projectcalico.org/podIP: 10.0.0.1/32}", 1)
-	if parseUpdate(t, text).(model.EndpointUpdate).Endpoint == nil {
-		t.Error("no endpoint")
+	got, alive := parseUpdate(t, text).(model.EndpointUpdate).Endpoint, parseUpdate(t, podText).(model.EndpointUpdate).Endpoint
+	if got == nil || !slices.Equal(got.Addrs, alive.Addrs) || !got.Terminating || alive.Terminating {
+		t.Errorf("%+v, before its deletion %+v", got, alive)
 	}
 }
 

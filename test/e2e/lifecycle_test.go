@@ -265,6 +265,9 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 				c.awaitEndpoint(again)
 				c.serve(again.Host, 80)
 				c.serve(again.Host, 81)
+				testutil.WaitFor(t, soon, "the node of db to hear of the pod", func() bool {
+					return again.Host.DialTCP(netip.AddrPortFrom(db.Host.Addr(false), 80), never).Outcome == lab.Connected
+				})
 				c.reach(again.Host, db.Host, 80, true)
 				c.reach(near.Host, again.Host, 80, true)
 				c.reach(near.Host, again.Host, 81, false)
@@ -297,4 +300,37 @@ func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
 		c.declare(heir)
 		return heir
 	}, "--existing-connections", "keep")
+}
+
+// A pod that is being deleted keeps its object for a while after its address went to another pod. Until it is gone, too,
+// the address is the other's alone: nothing that admits the former owner admits it, near or far.
+func TestAddressIsNotSharedWithATerminatingPod(t *testing.T) {
+	c := newCluster(t, []string{"a", "b"})
+	old := c.plug(c.node(0), "old")
+	c.declare(old, "role: api")
+	c.awaitEndpoint(old)
+	db := map[string]*lab.Pod{"near": c.pod(c.node(0), "near", "app: db"), "far": c.pod(c.node(1), "far", "app: db")}
+	c.policy("db", onlyAPI)
+	for _, p := range db {
+		c.awaitPolicies(p, 1, 0)
+		c.serve(p.Host, 80)
+		c.reach(old.Host, p.Host, 80, true)
+	}
+	c.declareAt(old, terminating, "role: api")
+	heir := c.unplugged(old, "heir")
+	c.declare(heir)
+	c.awaitEndpoint(heir)
+	c.policy("told", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}`)
+	for name, p := range db {
+		c.awaitPolicies(p, 2, 0)
+		c.reach(heir.Host, p.Host, 80, false)
+		if t.Failed() {
+			t.Errorf("to the %s pod", name)
+		}
+	}
+	c.remove("pod-old")
+	c.awaitGone(old)
+	for _, p := range db {
+		c.reach(heir.Host, p.Host, 80, false)
+	}
 }
