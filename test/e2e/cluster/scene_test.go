@@ -55,11 +55,14 @@ func (c *cluster) newScene() *scene {
 	c.policy("shop", "base", onlyBase)
 	for _, g := range changes {
 		if g.from != "" {
-			c.awaitPolicies(s.to[g.name], 1, 0)
+			c.awaitPolicies(s.to[g.name], 1, 1)
 		}
 	}
-	for _, p := range []*lab.Pod{near, far, s.toggled[0], s.toggled[1], s.from["address"]} {
+	for _, p := range []*lab.Pod{near, far, s.from["address"]} {
 		c.awaitPolicies(p, 1, 0)
+	}
+	for _, p := range s.toggled {
+		c.awaitPolicies(p, 1, 1)
 	}
 	c.awaitPolicies(client, 0, 1)
 	c.reach(s.from["address"].Host, s.to["address"].Host, openPort, true)
@@ -69,10 +72,15 @@ func (c *cluster) newScene() *scene {
 	return s
 }
 
-// policyOf has the pod of that name let only them in.
+// policyOf has the pod of that name let only them in, and nothing out: an answer that is under way when a flow is cut
+// would otherwise be a flow of the pod's own, to which what the other side sends is the answer.
 func (s *scene) policyOf(name, from string) {
 	s.c.t.Helper()
-	s.c.policy("shop", name, fmt.Sprintf(`{podSelector: {matchLabels: {app: %s}}, ingress: [{from: [%s]}]}`, name, from))
+	s.c.policy("shop", name, onlyFrom("app: "+name, from))
+}
+
+func onlyFrom(pods, from string) string {
+	return fmt.Sprintf(`{podSelector: {matchLabels: {%s}}, policyTypes: [Ingress, Egress], ingress: [{from: [%s]}]}`, pods, from)
 }
 
 // toggle opens the toggled pods to the probe, or closes them.
@@ -82,7 +90,7 @@ func (s *scene) toggle(open bool) {
 	if open {
 		app = "probe"
 	}
-	s.c.policy("shop", "toggle", fmt.Sprintf(`{podSelector: {matchLabels: {toggle: it}}, ingress: [{from: [{podSelector: {matchLabels: {app: %s}}}]}]}`, app))
+	s.c.policy("shop", "toggle", onlyFrom("toggle: it", fmt.Sprintf(`{podSelector: {matchLabels: {app: %s}}}`, app)))
 }
 
 // turns are flows as they are before change.
