@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ import (
 // longEnv makes the API server stay away for two minutes, and repeats more often what is measured.
 const longEnv = "MARGAY_E2E_LONG"
 
-func long() bool { return os.Getenv(longEnv) == "1" }
+func long() bool { return testutil.Getenv(longEnv) == "1" }
 
 // wait lets time pass that is part of what is tested.
 func wait(d time.Duration) {
@@ -162,7 +161,7 @@ func (c *cluster) shortOutages(o outage, s *scene) {
 	c.t.Helper()
 	rounds := 4
 	if long() {
-		rounds = 30
+		rounds = 20
 	}
 	var took []time.Duration
 	said, lists := c.said(), c.lists()
