@@ -5,7 +5,6 @@ package testutil
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"sync"
 	"testing"
@@ -55,7 +54,7 @@ func RequireCommand(t testing.TB, name string) {
 // Missing skips, or with MARGAY_REQUIRE_PRIVILEGED=1 fails, a test that cannot do its work here, for the reason given.
 func Missing(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv(RequireEnv) == "1" {
+	if Getenv(RequireEnv) == "1" {
 		t.Fatalf("%s, and %s=1 forbids skipping", reason, RequireEnv)
 	}
 	t.Skip(reason)

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func build(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		if built.path = os.Getenv(binaryEnv); built.path != "" {
+		if built.path = testutil.Getenv(binaryEnv); built.path != "" {
 			return
 		}
 		if built.dir, built.err = os.MkdirTemp("", "margay-e2e-"); built.err != nil {

@@ -26,7 +26,7 @@ type confinement struct {
 }
 
 // confinedEnv has the confinement of a process that is to confine itself before it becomes its command.
-const confinedEnv = "MARGAY_E2E_CONFINED"
+const confinedEnv = "MGY_CONFINED"
 
 func init() {
 	if text := os.Getenv(confinedEnv); text != "" {

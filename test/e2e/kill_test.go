@@ -25,7 +25,7 @@ const (
 // number reads an environment variable.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
-	text := os.Getenv(name)
+	text := testutil.Getenv(name)
 	if text == "" {
 		return otherwise
 	}

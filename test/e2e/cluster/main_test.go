@@ -61,7 +61,7 @@ func binaries(t testing.TB) string {
 	testutil.Privileged(t)
 	testutil.RequireCommand(t, "iptables")
 	testutil.RequireCommand(t, "nft")
-	candidates := []string{os.Getenv(binEnv)}
+	candidates := []string{testutil.Getenv(binEnv)}
 	if candidates[0] == "" {
 		candidates = []string{found(), "bin"}
 	}
@@ -102,7 +102,7 @@ func agentBinary(t testing.TB) string {
 	t.Helper()
 	b := &agentBuild
 	b.once.Do(func() {
-		if b.path = os.Getenv(agentEnv); b.path != "" {
+		if b.path = testutil.Getenv(agentEnv); b.path != "" {
 			return
 		}
 		if b.dir, b.err = os.MkdirTemp("", "margay-e2e-"); b.err != nil {

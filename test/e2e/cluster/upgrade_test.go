@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -25,7 +26,7 @@ const (
 
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
-	text := os.Getenv(name)
+	text := testutil.Getenv(name)
 	if text == "" {
 		return otherwise
 	}

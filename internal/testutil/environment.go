@@ -1,0 +1,28 @@
+package testutil
+
+import (
+	"os"
+	"strings"
+)
+
+// told are the variables that say how tests are to run. They are taken out of the environment when the process starts:
+// agents that tests start, or are, would say that they know no such setting.
+var told = take("MARGAY_REQUIRE_", "MARGAY_E2E_", "MARGAY_CLUSTER_")
+
+func take(prefixes ...string) map[string]string {
+	taken := map[string]string{}
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(name, prefix) {
+				taken[name] = value
+				_ = os.Unsetenv(name) // fails for impossible names only
+			}
+		}
+	}
+	return taken
+}
+
+// Getenv is os.Getenv for the variables that say how tests are to run, MARGAY_REQUIRE_PRIVILEGED, MARGAY_E2E_… and
+// MARGAY_CLUSTER_….
+func Getenv(name string) string { return told[name] }
