@@ -89,10 +89,17 @@ func (a *agent) awaitKindError(name, state, reason string) {
 // awaitProbe waits until /readyz answers with the status and all of the words: what it says is renewed every two seconds.
 func (a *agent) awaitProbe(status int, words ...string) {
 	a.c.t.Helper()
-	testutil.WaitFor(a.c.t, soon, fmt.Sprintf("/readyz of the agent on %s to answer %d with %q", a.node.Name(), status, words), func() bool {
+	over := time.Now().Add(soon)
+	for {
 		code, body := a.get(healthPort, "/readyz")
-		return code == status && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(body, w) })
-	})
+		if code == status && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(body, w) }) {
+			return
+		}
+		if time.Now().After(over) {
+			a.c.t.Fatalf("/readyz of the agent on %s: want %d with %q, got %d: %s", a.node.Name(), status, words, code, body)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // logged is how much the agent, and earlier ones on its node, have printed.
