@@ -71,10 +71,13 @@ type Loop struct {
 
 	applying, sweeping, configuring *problems
 
-	synced  bool          // the first snapshot has been taken
-	inForce config.Config // what is configured, as far as it is in force
-	stuck   int           // retries in a row that ended with ErrStuck
-	reopen  bool          // the dataplane is to be reopened
+	synced  bool           // the first snapshot has been taken
+	restart bool           // the file takes a restart, even before that
+	inForce config.Config  // what is configured, as far as it is in force
+	opening *config.Config // what the dataplane is about to be reopened with; nil: as it is
+	refused *config.Config // what it could not be reopened with, and is not to be before the next resync
+	stuck   int            // retries in a row that ended with ErrStuck
+	reopen  bool           // the dataplane is to be reopened
 
 	states  []dataplane.EndpointState   // as of the last apply
 	written events.Status               // as counted by Metrics
@@ -140,6 +143,7 @@ func (l *Loop) consume(ctx context.Context) error {
 			retry.fired()
 		case <-resync.C:
 			l.o.Dataplane.Resync()
+			l.refused = nil
 		case <-sweep.C:
 			l.sweep()
 			l.report()
@@ -230,7 +234,9 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 // startOver reopens the dataplane and gives it everything that is desired now with the next flush: changes that it
 // could not write may not be among that any more.
 func (l *Loop) startOver() error {
-	if err := l.o.Dataplane.Reopen(); err != nil {
+	err := l.o.Dataplane.Reopen()
+	l.reopened(err)
+	if err != nil {
 		return err
 	}
 	l.o.Metrics.Reopened()

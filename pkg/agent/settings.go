@@ -24,10 +24,12 @@ func (l *Loop) configure() {
 
 // readFile takes a new version of the configuration file; one that is not valid changes nothing.
 func (l *Loop) readFile(f *config.File) {
-	if _, err := l.o.Settings.SetFile(f); err != nil {
+	change, err := l.o.Settings.SetFile(f)
+	if err != nil {
 		l.o.Log.Error("the configuration file is not valid, what it said before stays in force", "err", err)
 		return
 	}
+	l.restart = l.restart || change.Effect == config.Restart
 	l.configure()
 }
 
@@ -41,9 +43,10 @@ func (l *Loop) level() {
 }
 
 // reconfigure brings a change of the configuration into force. It waits for the first snapshot, since what the
-// datastore says may be among the last of it, and what is configured is not to change twice. The error is ErrRestart.
+// datastore says may be among the last of it, and what is configured is not to change twice; but not if the file takes a
+// restart: it may mend what keeps the datastore from being read. The error is ErrRestart.
 func (l *Loop) reconfigure() error {
-	if !l.synced {
+	if !l.synced && !l.restart {
 		return nil
 	}
 	desired := l.o.Settings.Config()
@@ -55,15 +58,42 @@ func (l *Loop) reconfigure() error {
 	case config.Restart:
 		return fmt.Errorf("%w (%s)", ErrRestart, names)
 	case config.Reopen:
-		err := l.o.Dataplane.Configure(DataplaneConfig(desired))
-		if err != nil {
+		if l.refused != nil && config.Between(*l.refused, desired).Effect == config.Unchanged {
+			return nil
+		}
+		if err := l.o.Dataplane.Configure(DataplaneConfig(desired)); err != nil {
 			return fmt.Errorf("%w (%s: %w)", ErrRestart, names, err)
 		}
-		l.reopen = true
+		l.reopen, l.opening = true, &desired
+		return nil
 	}
-	l.o.Log.Info("the configuration has changed", "settings", names, "effect", change.Effect.String())
-	l.inForce = desired
+	l.changed(desired)
 	return nil
+}
+
+// changed notes that a change of the configuration is in force.
+func (l *Loop) changed(desired config.Config) {
+	change := config.Between(l.inForce, desired)
+	if change.Effect != config.Unchanged {
+		l.o.Log.Info("the configuration has changed", "settings", strings.Join(change.Settings, ", "), "effect", change.Effect.String())
+	}
+	l.inForce, l.refused = desired, nil
+}
+
+// reopened notes how reopening the dataplane ended. After an error it goes on with the configuration it has, so that
+// policy does not wait for another.
+func (l *Loop) reopened(err error) {
+	opening := l.opening
+	l.opening = nil
+	switch {
+	case opening == nil:
+	case err == nil:
+		l.changed(*opening)
+	default:
+		l.refused = opening
+		l.o.Log.Error("a change of the configuration is not in force, will try again",
+			"settings", strings.Join(config.Between(l.inForce, *opening).Settings, ", "), "err", err)
+	}
 }
 
 // DataplaneConfig is the part of the configuration that a dataplane is told.

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -48,6 +50,68 @@ func TestADataplaneSettingReopensTheDataplaneWithEverythingThatIsDesired(t *test
 		if n := strings.Count(r.log.String(), "the configuration has changed"); n != 1 {
 			t.Errorf("the change is in the log %d times:\n%s", n, &r.log)
 		}
+	})
+}
+
+func TestAConfigurationThatCannotBeLoadedHoldsNothingUpAndIsTriedAgain(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), model.InSync{})
+		r.dp.Set(dataplane.FakeSettings{ReopenErr: errors.New("no memory")})
+		r.put(felix("defaultEndpointToHostAction", "Drop"))
+		r.dp.Set(dataplane.FakeSettings{})
+		time.Sleep(time.Second)
+		r.put(pod(2))
+		r.wantEnforced(t, 2)
+		if s := r.dp.State(); s.Config.HostDrop || s.Reopens != 2 {
+			t.Errorf("at once: drop to the host %t, %d reopens", s.Config.HostDrop, s.Reopens)
+		}
+		if strings.Contains(r.log.String(), "the configuration has changed") {
+			t.Errorf("the log says that it is in force:\n%s", &r.log)
+		}
+		time.Sleep(2 * time.Minute)
+		if s := r.dp.State(); !s.Config.HostDrop || s.Reopens != 3 {
+			t.Errorf("later: drop to the host %t, %d reopens", s.Config.HostDrop, s.Reopens)
+		}
+		r.wantEnforced(t, 2)
+	})
+}
+
+func TestAConfigurationThatCannotBeLoadedMayBeTakenBack(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), model.InSync{})
+		r.dp.Set(dataplane.FakeSettings{ReopenErr: errors.New("no memory")})
+		r.put(felix("defaultEndpointToHostAction", "Drop"))
+		r.put(felix("defaultEndpointToHostAction", "Accept"))
+		r.dp.Set(dataplane.FakeSettings{})
+		time.Sleep(5 * time.Minute)
+		if s := r.dp.State(); s.Config.HostDrop {
+			t.Errorf("drop to the host %t", s.Config.HostDrop)
+		}
+		r.wantEnforced(t, 1)
+	})
+}
+
+func TestAFileMayMendWhatKeepsTheDatastoreFromBeingRead(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1)) // and never more of it
+		r.files <- &config.File{Path: "margay.yaml", Text: []byte("log-level: debug\n")}
+		synctest.Wait()
+		select {
+		case <-r.ended:
+			t.Fatalf("ended with %v for what takes no restart", r.err)
+		default:
+		}
+		r.files <- &config.File{Path: "margay.yaml", Text: []byte("kubeconfig: /etc/margay/kubeconfig\n")}
+		synctest.Wait()
+		select {
+		case <-r.ended:
+		default:
+			t.Fatal("the file is not read before the first snapshot is complete, which never will be")
+		}
+		if !errors.Is(r.err, ErrRestart) || !strings.Contains(r.err.Error(), "kubeconfig") {
+			t.Errorf("ended with %v, want a restart for kubeconfig", r.err)
+		}
+		r.err = nil
 	})
 }
 

@@ -140,6 +140,7 @@ func (f *Fake) Reopen() error {
 	defer f.mu.Unlock()
 	f.state.Reopens++
 	if f.settings.ReopenErr != nil {
+		f.next = nil // the configuration stays what it was
 		return f.settings.ReopenErr
 	}
 	f.waiting, f.stuck, f.fresh, f.settings.Failures = nil, false, true, 0
