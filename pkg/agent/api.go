@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -51,10 +52,16 @@ func (a *API) Serve(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("listen for tools: %w", err)
 	}
-	server := &http.Server{Handler: a.routes(), ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx }}
-	// Answers in the making use what the caller closes next: wait for them. Nobody waits for a query any more, since
-	// their contexts have ended too.
+	var answering sync.RWMutex // held for reading by each answer in the making
+	routes := a.routes()
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if answering.TryRLock() { // otherwise stopping
+				defer answering.RUnlock()
+				routes.ServeHTTP(w, r)
+			}
+		})}
 	stopped := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -68,6 +75,9 @@ func (a *API) Serve(ctx context.Context, path string) error {
 		return fmt.Errorf("serve tools: %w", err)
 	}
 	<-stopped
+	// Answers in the making use what the caller closes next. Nobody waits for a query or a client any more, since their
+	// contexts and connections have ended; what is left are those that read the kernel's maps.
+	answering.Lock() // for good: none begins any more
 	return nil
 }
 

@@ -211,6 +211,14 @@ func (s slowSource) Problems() []validate.Problem {
 }
 
 func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
+	t.Run("soon", func(t *testing.T) { endWhileAnswering(t, 50*time.Millisecond, true) })
+	// Nobody gets the answer then, but it may be reading maps that are closed next.
+	t.Run("late", func(t *testing.T) { endWhileAnswering(t, answerWithin+time.Second/2, false) })
+}
+
+// endWhileAnswering ends Serve while an answer takes so long.
+func endWhileAnswering(t *testing.T, long time.Duration, arrives bool) {
+	t.Parallel()
 	store := syncer.NewMemory()
 	loop := New(complete(t, Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)}))
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -239,14 +247,15 @@ func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
 	select {
 	case err := <-served:
 		t.Errorf("Serve ended while it was answering: %v", err)
-	case <-time.After(50 * time.Millisecond):
+		served <- nil
+	case <-time.After(long):
 	}
 	close(release)
 	if err := errors.Join(<-served, <-ran); err != nil {
 		t.Error(err)
 	}
-	if err := <-answered; err != nil {
-		t.Errorf("the answer was lost: %v", err)
+	if err := <-answered; (err == nil) != arrives {
+		t.Errorf("error of the answer: %v", err)
 	}
 	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left behind: %v", err)
