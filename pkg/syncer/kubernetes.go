@@ -107,8 +107,13 @@ func (s *Kubernetes) Problems() []validate.Problem {
 // Kinds implements Source.
 func (s *Kubernetes) Kinds() []KindStatus {
 	all := make([]KindStatus, 0, len(s.kinds))
+	outage := s.gate.outage()
 	for _, k := range s.kinds {
-		all = append(all, k.snapshot())
+		status := k.snapshot()
+		if outage != "" && status.Error == errCut.Error() { // the gate knows better
+			status.Error = outage
+		}
+		all = append(all, status)
 	}
 	return all
 }

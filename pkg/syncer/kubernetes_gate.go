@@ -27,6 +27,7 @@ type gate struct {
 	mu   sync.Mutex
 	look *look         // nil unless one is going on
 	back chan struct{} // closed, and made anew, when the server is back
+	why  string        // the server cannot be used now; empty: it can, or nobody has looked
 }
 
 // look is one time of finding out whether the server is there, and of waiting until it is.
@@ -98,7 +99,7 @@ func (g *gate) search(l *look, suspicion error) {
 	defer func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.look = nil
+		g.look, g.why = nil, ""
 		close(l.over)
 		if l.outage {
 			close(g.back)
@@ -114,6 +115,7 @@ func (g *gate) search(l *look, suspicion error) {
 			break
 		}
 		l.outage = true
+		g.noteWhy(g.explain(err))
 		unknown := unknownToServer(err) && unknownToServer(suspicion)
 		if !told && (unknown || patienceWith(err) != silentPatience) {
 			told = true
@@ -139,6 +141,19 @@ func (g *gate) search(l *look, suspicion error) {
 	if told && g.ctx.Err() == nil {
 		g.log.Info("the API server is reached again", "outage", time.Since(began).Round(time.Millisecond))
 	}
+}
+
+func (g *gate) noteWhy(why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.why = why
+}
+
+// outage says why the server cannot be used now; empty: it can, as far as is known.
+func (g *gate) outage() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.why
 }
 
 func (g *gate) ask() error {

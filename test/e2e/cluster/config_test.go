@@ -135,7 +135,8 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 			t.Errorf("%s: %+v, %v", tr.node, answer, err)
 			continue
 		}
-		c.contains("margay show status on "+tr.node, a.tool("show", "status"), append(tr.want, "not ready: nothing has been enforced yet")...)
+		c.contains("margay show status on "+tr.node, a.tool("show", "status"), append(tr.want,
+			"not ready: nothing has been enforced yet, waiting for the first list of Namespace: "+tr.want[0])...)
 		a.awaitProbe(503, tr.want...)
 	}
 	c.must(c.plane.Rejoin(c.nodes[1].Node))
