@@ -16,21 +16,26 @@ import (
 // link that is switched) is told apart by its text only.
 const lookAgain = 5 * time.Second
 
+// settled is how long a changed file must stay as it is: an editor that empties it and writes it anew must not have
+// every agent start over with what is built in.
+const settled = 500 * time.Millisecond
+
 // followFile delivers the file of settings whenever its text has changed since the start; nil when it is gone. It ends
 // with ctx.
 func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *config.File {
 	files := make(chan *config.File)
 	known, _ := os.ReadFile(path) // that it cannot be read was, or will be, said
 	go func() {
-		tick := time.NewTicker(lookAgain)
-		defer tick.Stop()
-		said := ""
+		look := time.NewTimer(lookAgain)
+		defer look.Stop()
+		said, last := "", known
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-look.C:
 			}
+			look.Reset(lookAgain)
 			text, err := os.ReadFile(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				if said != err.Error() {
@@ -40,7 +45,13 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 				continue
 			}
 			said = ""
-			if bytes.Equal(text, known) && (text == nil) == (known == nil) {
+			before := last
+			last = text
+			switch {
+			case same(text, known):
+				continue
+			case !same(text, before):
+				look.Reset(settled)
 				continue
 			}
 			known = text
@@ -57,3 +68,6 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 	}()
 	return files
 }
+
+// same reports whether two texts of the file are the same; nil is none.
+func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
