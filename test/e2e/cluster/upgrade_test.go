@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/margay-project/margay/internal/testutil"
 )
 
 // What may be set: how many agents are ended, and the seed that repeats a run's choices.
