@@ -44,6 +44,9 @@ func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 
 // settleOwners returns the terminating endpoints that have other addresses now. Those in updates are not replaced yet.
 func (g *Graph) settleOwners(updates map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
+	if len(g.owners.unsettled) == 0 {
+		return nil
+	}
 	return g.owners.settle(func(yield func(netip.Addr)) {
 		for id, ep := range g.endpoints {
 			if ep.isTerminating() || updates[id] != nil {

@@ -29,6 +29,7 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.updateReserved(in.services, in.nodes)
 	shrink(&g.endpoints, &g.most)
+	g.owners.shrink()
 	g.sets.labels.shrink()
 	if !g.inSync {
 		g.pending.policies = in.policies // for when all that they may select is known

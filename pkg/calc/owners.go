@@ -134,9 +134,12 @@ func (o *owners) settle(others func(yield func(netip.Addr))) map[model.EndpointI
 		}
 	}
 	empty(&o.unsettled)
+	return changed
+}
+
+func (o *owners) shrink() {
 	shrink(&o.known, &o.most[0])
 	shrink(&o.terminating, &o.most[1])
-	return changed
 }
 
 // own returns those of a terminating endpoint's addresses that it has. The list may be shared.
