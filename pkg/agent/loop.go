@@ -78,6 +78,8 @@ type Loop struct {
 	refused *config.Config // what it could not be reopened with, and is not to be before the next resync
 	stuck   int            // retries in a row that ended with ErrStuck
 	reopen  bool           // the dataplane is to be reopened
+	missing time.Time      // since then the datastore has not this node; zero: it has
+	lost    bool           // the log knows that
 
 	states  []dataplane.EndpointState   // as of the last apply
 	written events.Status               // as counted by Metrics

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,8 @@ func newParts(a *health.Aggregate) parts {
 // report says how everything is, to probes and to the owners of objects. Level-triggered: it may be called at any time.
 func (l *Loop) report() {
 	l.parts.loop.Report(health.Report{Live: true, Ready: true})
-	l.parts.datastore.Report(datastoreHealth(l.o.Source.Kinds()))
+	kinds := l.o.Source.Kinds()
+	l.parts.datastore.Report(l.nodeHealth(datastoreHealth(kinds), kinds))
 	l.parts.policy.Report(policyHealth(l.status.get(), l.states))
 	l.tellOwners()
 }
@@ -51,6 +53,36 @@ func datastoreHealth(kinds []syncer.KindStatus) health.Report {
 		}
 	}
 	r.Detail = strings.Join(details, "; ")
+	return r
+}
+
+// lostAfter is how long this node may be missing among the nodes: a kubelet may be about to register it.
+const lostAfter = 30 * time.Second
+
+// nodeHealth is the datastore's health with what there is to say of this node: if the datastore has nodes and this is
+// none of them, no pod is taken for this node's, and so all of them are without network.
+func (l *Loop) nodeHealth(r health.Report, kinds []syncer.KindStatus) health.Report {
+	missing := l.synced && !l.o.Settings.NodeSeen() && slices.ContainsFunc(kinds, func(k syncer.KindStatus) bool {
+		return k.Kind == "Node" && k.Listed && k.Objects > 0
+	})
+	if !missing {
+		l.missing, l.lost = time.Time{}, false
+		return r
+	}
+	now := time.Now()
+	if l.missing.IsZero() {
+		l.missing = now
+	}
+	if now.Sub(l.missing) < lostAfter {
+		return r
+	}
+	text := fmt.Sprintf("no Node is named %q: is that this node's name (--node)?", l.o.Node)
+	if !l.lost {
+		l.lost = true
+		l.o.Log.Error("no pod is taken for this node's, those that are here get no network", "err", text)
+	}
+	r.Ready = false
+	r.Detail = strings.TrimPrefix(r.Detail+"; "+text, "; ")
 	return r
 }
 

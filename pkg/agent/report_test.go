@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,4 +85,36 @@ func TestTheDatastoresHealthNamesWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, r)
 		}
 	}
+}
+
+func TestANameThatNoNodeHasIsSaid(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		want := func(when string, ready bool, lines int) {
+			t.Helper()
+			time.Sleep(lostAfter + 5*time.Second)
+			synctest.Wait()
+			for _, c := range r.o.Health.Components() {
+				if c.Name == "datastore" && (c.Ready != ready || ready == strings.Contains(c.Detail, `"n"`)) {
+					t.Errorf("%s: %+v", when, c)
+				}
+			}
+			if n := strings.Count(r.log.String(), "no pod is taken"); n != lines {
+				t.Errorf("%s: %d lines in the log, want %d", when, n, lines)
+			}
+		}
+		r.store.Report(nil, []syncer.KindStatus{{Kind: "Node", State: syncer.KindSynced, Listed: true, Objects: 1}})
+		r.put(model.NodeUpdate{Name: "other", Node: &model.Node{}})
+		want("before the first snapshot", true, 0)
+		r.put(model.InSync{})
+		time.Sleep(lostAfter / 2)
+		if strings.Contains(r.log.String(), "no pod is taken") {
+			t.Errorf("a node that may be about to be registered:\n%s", &r.log)
+		}
+		want("another node", false, 1)
+		r.put(model.NodeUpdate{Name: "n", Node: &model.Node{}})
+		want("this node", true, 1)
+		r.put(model.NodeUpdate{Name: "n"})
+		r.store.Report(nil, []syncer.KindStatus{{Kind: "Node", State: syncer.KindFailing}})
+		want("nodes cannot be listed", true, 1)
+	})
 }

@@ -142,6 +142,9 @@ func (l *Layers) forgetUnseen() bool {
 // Config is what is in force.
 func (l *Layers) Config() Config { return l.state.config }
 
+// NodeSeen reports whether the datastore has the node that this is.
+func (l *Layers) NodeSeen() bool { return l.labelled }
+
 // Problems are what is wrong with the datastore's configuration of this node, in a fixed order. They are the caller's.
 func (l *Layers) Problems() []Problem { return slices.Clone(l.state.problems) }
 
