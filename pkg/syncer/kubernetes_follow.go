@@ -94,7 +94,7 @@ func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 	if !conversion.initial {
 		f.kind.works()
 	}
-	go conversion.run()
+	f.kind.source.gate.running.Go(conversion.run) // it may use the gate, which must not be after Run has ended
 	return conversion, nil
 }
 
