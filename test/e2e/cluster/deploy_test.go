@@ -264,17 +264,18 @@ func TestWhatIsDeployedAreSettings(t *testing.T) {
 
 func TestTheChartRefusesValues(t *testing.T) {
 	for values, reason := range map[string]string{
-		`dataplan: bpf`:                                 "dataplan",
-		`dataplane: ebpf`:                               "dataplane",
-		`image: {repository: ""}`:                       "repository",
-		`settings: {datastore: directory}`:              "datastore",
-		`settings: {LOG_LEVEL: debug}`:                  "LOG_LEVEL",
-		`settings: {map-size: [a=1]}`:                   "map-size",
-		`metrics: {adress: "0.0.0.0:9097"}`:             "adress",
-		`metrics: {podMonitor: {enabled: true}}`:        "metrics.podMonitor needs metrics.address",
-		`metrics: {podMonitor: {interval: "1 minute"}}`: "interval",
-		`nodeSelector: {a: true}`:                       "nodeSelector",
-		`resources: {request: {cpu: 1}}`:                "request",
+		`dataplan: bpf`:                                                     "dataplan",
+		`dataplane: ebpf`:                                                   "dataplane",
+		`image: {repository: ""}`:                                           "repository",
+		`settings: {datastore: directory}`:                                  "datastore",
+		`settings: {LOG_LEVEL: debug}`:                                      "LOG_LEVEL",
+		`settings: {map-size: [a=1]}`:                                       "map-size",
+		`metrics: {adress: "0.0.0.0:9097"}`:                                 "adress",
+		`metrics: {podMonitor: {enabled: true}}`:                            "metrics.podMonitor needs metrics.address",
+		`metrics: {podMonitor: {interval: "1 minute"}}`:                     "interval",
+		`nodeSelector: {a: true}`:                                           "nodeSelector",
+		`resources: {request: {cpu: 1}}`:                                    "request",
+		`updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}`: "maxSurge",
 	} {
 		if _, err := charted(values); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want an error about %s", values, err, reason)
