@@ -107,10 +107,10 @@ func messageOf(s subject, items []Item) message {
 		m.reason, begin = ReasonPartlyIgnored, "used, though not all of it: "
 	case worst < validate.Rejected:
 		m.reason, begin = ReasonRulesLeftOut, "used without the rules that cannot be read: "
-	case isPolicy(s.kind):
-		m.reason, begin = ReasonPolicyRejected, "not used, an earlier valid version stays in force: "
+	case isPolicy(s.kind): // whether an earlier version stays in force each problem says
+		m.reason, begin = ReasonPolicyRejected, "not used: "
 	default:
-		m.reason, begin = ReasonObjectRejected, "not used, an earlier valid version stays in force: "
+		m.reason, begin = ReasonObjectRejected, "not used: "
 	}
 	m.note = note(begin, slices.Compact(problems))
 	return m

@@ -35,11 +35,11 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 		reason, note string
 	}{
 		{"rejected", []Item{problem("db", validate.Rejected, "spec.podSelector", "wrong")},
-			ReasonPolicyRejected, "not used, an earlier valid version stays in force: spec.podSelector: wrong"},
+			ReasonPolicyRejected, "not used: spec.podSelector: wrong"},
 		{"rejected, of a kind with a group", []Item{problem("GlobalNetworkPolicy.projectcalico.org db", validate.Rejected, "", "wrong")},
-			ReasonPolicyRejected, "not used, an earlier valid version stays in force: wrong"},
+			ReasonPolicyRejected, "not used: wrong"},
 		{"rejected, no policy", []Item{problem("Service db", validate.Rejected, "", "wrong")},
-			ReasonObjectRejected, "not used, an earlier valid version stays in force: wrong"},
+			ReasonObjectRejected, "not used: wrong"},
 		{"rules left out", []Item{problem("db", validate.RulesLeftOut, "spec.ingress[0]", "odd")},
 			ReasonRulesLeftOut, "used without the rules that cannot be read: spec.ingress[0]: odd"},
 		{"odd", []Item{problem("db", validate.Warning, "spec.egress", "the rules mean nothing")},
@@ -49,7 +49,7 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 		{"the worst counts and comes first, each is said once",
 			[]Item{problem("db", validate.RulesLeftOut, "a", "1"), problem("db", validate.Rejected, "c", "3"), problem("db", validate.Rejected, "b", "2"),
 				problem("db", validate.Rejected, "c", "3")},
-			ReasonPolicyRejected, "not used, an earlier valid version stays in force: b: 2; c: 3; a: 1"},
+			ReasonPolicyRejected, "not used: b: 2; c: 3; a: 1"},
 		{"of this node alone", []Item{local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))},
 			ReasonNotEnforced, "policy is not fully enforced: keeps its last policy"},
 	} {

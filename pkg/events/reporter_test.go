@@ -177,7 +177,7 @@ func TestARejectedObjectsOwnerIsTold(t *testing.T) {
 			TypeMeta:            metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "Event"},
 			ObjectMeta:          metav1.ObjectMeta{Namespace: "shop"},
 			ReportingController: "margay", ReportingInstance: "a", Type: "Warning", Reason: "PolicyRejected", Action: "Validate",
-			Note: "not used, an earlier valid version stays in force: spec.podSelector: wrong",
+			Note: "not used: spec.podSelector: wrong",
 			Regarding: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: "shop", Name: "db",
 				UID: "uid-of-db"},
 		}
