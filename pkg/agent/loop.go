@@ -231,6 +231,7 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 		l.o.Metrics.PodEnforced(waited)
 	}
 	l.tellCNI()
+	l.o.Dataplane.Prepare()
 }
 
 // startOver reopens the dataplane and gives it everything that is desired now with the next flush: changes that it

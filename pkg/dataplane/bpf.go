@@ -35,23 +35,25 @@ type BPF struct {
 	plan     compile.Plan
 	step     int // next step of plan; len(order): done
 
-	tables  map[compile.TableID]published
-	sets    map[uint32]model.SetID // by number, of those in the kernel
-	bound   map[model.EndpointID]*endpoint
-	owners  map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
-	dirty   map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)
-	adopted map[string]model.EndpointID         // stand-ins of endpoints found at the start, by interface
-	leaving map[uint32]bool                     // interfaces that are no endpoint's any more, with programs on them still
-	unused  []uint32                            // slots to be released, once no endpoint in the kernel refers to them
-	numbers uint32                              // last endpoint number given
-	ready   bool                                // the first plan has got as far as the guard
-	guarded bool
-	resync  bool
-	sweeps  int
-	repairs uint64          // of what somebody else had changed, so far
-	older   []string        // directories of other map layouts, whose links are still to be taken over
-	retired map[uint32]bool // classes that were dropped and whose sets are still in class_sets
-	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
+	tables   map[compile.TableID]published
+	sets     map[uint32]model.SetID // by number, of those in the kernel
+	bound    map[model.EndpointID]*endpoint
+	owners   map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
+	dirty    map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)
+	adopted  map[string]model.EndpointID         // stand-ins of endpoints found at the start, by interface
+	leaving  map[uint32]bool                     // interfaces that are no endpoint's any more, with programs on them still
+	prepared map[uint32]bool                     // interfaces that are no endpoint's (yet): whether they have programs; false: they are to have none
+	peerless map[model.EndpointID]bool           // endpoints programmed without what is to be found out about their peer
+	unused   []uint32                            // slots to be released, once no endpoint in the kernel refers to them
+	numbers  uint32                              // last endpoint number given
+	ready    bool                                // the first plan has got as far as the guard
+	guarded  bool
+	resync   bool
+	sweeps   int
+	repairs  uint64          // of what somebody else had changed, so far
+	older    []string        // directories of other map layouts, whose links are still to be taken over
+	retired  map[uint32]bool // classes that were dropped and whose sets are still in class_sets
+	quiet    <-chan error    // delivers when retired can be removed; nil: nothing to wait for
 }
 
 // published is a table in the kernel.
@@ -139,6 +141,12 @@ func (d *BPF) carryOn() error {
 		}
 	}
 	return nil
+}
+
+// Prepare implements Dataplane.
+func (d *BPF) Prepare() {
+	d.meetPeers()
+	d.attachAhead()
 }
 
 // Resync implements Dataplane.

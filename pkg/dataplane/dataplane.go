@@ -18,6 +18,9 @@ type Dataplane interface {
 	// is still to be written is remembered, and the next Apply (with or without changes) tries again from there.
 	// The error names each endpoint or map concerned. ErrStuck: changes wait for others that cannot be written.
 	Apply(ctx context.Context, ch model.Changes) error
+	// Prepare does a part of what nothing waits for now and something may wait for later. Call it after each Apply; if
+	// there is more to do, Wake delivers.
+	Prepare()
 	// Resync makes the next Apply read the kernel's state again and repair what somebody else has changed in it.
 	Resync()
 	// Reopen forgets what was desired and goes on from what is enforced, as a new process would: the next Apply must be

@@ -134,6 +134,9 @@ func (f *Fake) Resync() {
 	f.state.Resyncs++
 }
 
+// Prepare implements Dataplane.
+func (f *Fake) Prepare() {}
+
 // Reopen implements Dataplane.
 func (f *Fake) Reopen() error {
 	f.mu.Lock()

@@ -76,5 +76,13 @@ func (h *FakeHost) Guard() error {
 // Wake implements Host.
 func (h *FakeHost) Wake() <-chan struct{} { return h.wake }
 
+// Nudge implements Host.
+func (h *FakeHost) Nudge() {
+	select {
+	case h.wake <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
 // Close implements Host.
 func (h *FakeHost) Close() error { return nil }

@@ -29,8 +29,10 @@ type Host interface {
 	Detach(ifindex uint32) error
 	// Guard attaches the netfilter programs, without a gap. What is as it should be is left alone.
 	Guard() error
-	// Wake delivers when Interfaces or Addrs may have changed.
+	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
 	Wake() <-chan struct{}
+	// Nudge has Wake deliver once more, soon.
+	Nudge()
 	Close() error
 }
 

@@ -174,6 +174,9 @@ func (h *Linux) Guard() error {
 // Wake implements Host.
 func (h *Linux) Wake() <-chan struct{} { return h.wake }
 
+// Nudge implements Host.
+func (h *Linux) Nudge() { h.notify() }
+
 // Close implements Host.
 func (h *Linux) Close() error {
 	h.cancel()

@@ -64,6 +64,7 @@ func (d *BPF) takeOver() error {
 	d.owners, d.dirty = map[netip.Prefix]compile.AddrChange{}, map[model.EndpointID]bool{}
 	d.adopted, d.sets, d.retired = map[string]model.EndpointID{}, map[uint32]model.SetID{}, map[uint32]bool{}
 	d.leaving, d.unused, d.ready, d.guarded = map[uint32]bool{}, nil, false, false
+	d.prepared, d.peerless = map[uint32]bool{}, map[model.EndpointID]bool{}
 	names := map[uint32]string{}
 	d.interfaces = d.host.Interfaces()
 	for name, ifindex := range d.interfaces {

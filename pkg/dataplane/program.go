@@ -19,6 +19,7 @@ func (d *BPF) observe() {
 	d.compiler.HostAddrs(d.host.Addrs())
 	d.interfaces = d.host.Interfaces()
 	touched := d.host.Touched()
+	d.reprepare(touched)
 	for id, ep := range d.bound {
 		if ep.ensured != 0 && slices.Contains(touched, ep.ensured) {
 			ep.ensured = 0
@@ -125,8 +126,12 @@ func (d *BPF) programOne(ep *endpoint) error {
 		if err != nil {
 			return err
 		}
-		ep.peer, _ = d.host.Peer(ifindex)
+		delete(d.prepared, ifindex)
 		ep.ensured = ifindex
+		d.peerless[ep.policy.ID] = true
+		if ep.ifindex != ifindex {
+			ep.peer = Peer{}
+		}
 	}
 	if err := d.write(ep, ifindex); err != nil || ep.ifindex == ifindex {
 		return err
@@ -205,6 +210,7 @@ func (d *BPF) withdraw(ep *endpoint) error {
 		return err
 	}
 	d.leaving[ep.ifindex] = true
+	d.prepared[ep.ifindex] = false // if it is there still, it is about to go
 	ep.ifindex, ep.ensured = 0, 0
 	return nil
 }
