@@ -132,11 +132,12 @@ func (c *conversion) convert(e apiwatch.Event) (apiwatch.Event, error) {
 // end is called when the watch is over, with the error event that ended it, if any. The Reflector resumes where it is
 // if the channel is closed after some event, and makes a new list after an error.
 func (c *conversion) end(e apiwatch.Event, came int, lasted time.Duration) {
-	err := errCut
+	err, failed := errCut, false
 	if e.Type == apiwatch.Error {
-		err = apierrors.FromObject(e.Object)
+		if said := apierrors.FromObject(e.Object); !broken(said) { // client-go makes an answer of the server of either
+			err, failed = said, true
+		}
 	}
-	failed := e.Type == apiwatch.Error && !broken(err)
 	switch {
 	case expired(err), failed && c.f.stuck && came == 0:
 		c.f.stuck = false
