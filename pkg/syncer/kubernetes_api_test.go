@@ -47,6 +47,7 @@ type servedKind struct {
 	status      int    // of every answer; 0: works
 	retryAfter  string // with it
 	slow        bool   // no answer
+	mute        bool   // watches without an event or an end
 	noStreams   bool   // streamed lists are refused
 	oldStreams  bool   // and these are taken for watches
 	failEvent   int    // watches end with an error event of this code right away
@@ -400,11 +401,14 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, k *servedKind,
 	defer limit.Stop()
 	a.mu.Lock()
 	first, floor, cut, code, end := k.all(), k.floor, k.cut, k.failEvent, a.version
-	closeAtOnce := k.closeAtOnce
+	closeAtOnce, mute := k.closeAtOnce, k.mute
 	a.mu.Unlock()
 	w.WriteHeader(200)
 	w.(http.Flusher).Flush()
 	switch {
+	case mute:
+		<-r.Context().Done()
+		return
 	case closeAtOnce:
 		return
 	case code != 0:

@@ -81,7 +81,7 @@ func (f *follower) convertList(answer runtime.Object) (*internalversion.List, er
 func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 	var conversion *conversion
 	err := f.persist(ctx, o, func() error {
-		w, err := f.api.Watch(ctx, o)
+		w, err := f.begin(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -96,6 +96,40 @@ func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 	}
 	f.kind.source.gate.running.Go(conversion.run) // it may use the gate, which must not be after Run has ended
 	return conversion, nil
+}
+
+// errSilent is a watch that is not answered, by a proxy most likely: the connection lives.
+var errSilent = errors.New("a watch was not answered in time")
+
+// begin asks for a watch. That has no end of its own, but its beginning must come in time.
+func (f *follower) begin(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	asking, cancel := context.WithCancel(ctx)
+	patience := time.AfterFunc(requestTimeout, cancel)
+	w, err := f.api.Watch(asking, o)
+	inTime := patience.Stop()
+	switch {
+	case inTime && err == nil:
+		return endedWatch{w, cancel}, nil
+	case err == nil:
+		w.Stop()
+	}
+	cancel()
+	if !inTime && ctx.Err() == nil {
+		err = errSilent
+	}
+	return nil, err
+}
+
+// endedWatch ends its request when it is stopped.
+type endedWatch struct {
+	apiwatch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop implements watch.Interface.
+func (w endedWatch) Stop() {
+	w.Interface.Stop()
+	w.cancel()
 }
 
 // errCut is a watch that ended before anything came: client-go hides why.

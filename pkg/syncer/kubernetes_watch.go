@@ -16,6 +16,9 @@ const (
 	// streamPatience is how long the initial events of a streamed list may pause, before a list is asked for as of old:
 	// some servers do not know streamed lists and take them for watches.
 	streamPatience = 10 * time.Second
+	// watchGrace is by how much a watch may outlast the time it was asked for, which its server keeps to, before it is left:
+	// a proxy may keep a connection alive whose server is gone.
+	watchGrace = time.Minute
 	// shortWatch is what a watch must last to count as one that works, however little came.
 	shortWatch = time.Second
 )
@@ -28,6 +31,7 @@ type conversion struct {
 	first   *apiwatch.Event // received already
 	at      string          // the version it has come to
 	initial bool            // initial events come first
+	limit   time.Duration   // after which the watch is left; 0: never
 	result  chan apiwatch.Event
 	stop    sync.Once
 	stopped chan struct{}
@@ -38,9 +42,13 @@ func (f *follower) newConversion(ctx context.Context, w apiwatch.Interface, o me
 		f: f, ctx: ctx, source: w, at: o.ResourceVersion, initial: o.SendInitialEvents != nil && *o.SendInitialEvents,
 		result: make(chan apiwatch.Event), stopped: make(chan struct{}),
 	}
+	if o.TimeoutSeconds != nil {
+		c.limit = time.Duration(*o.TimeoutSeconds)*time.Second + watchGrace
+	}
 	select {
 	case e, open := <-w.ResultChan():
 		if !open {
+			w.Stop()
 			return nil, errCut
 		}
 		c.first = &e
@@ -66,6 +74,10 @@ func (c *conversion) run() {
 	began, came := time.Now(), 0
 	idle := time.NewTimer(streamPatience)
 	defer idle.Stop()
+	var over <-chan time.Time
+	if c.limit > 0 {
+		over = time.After(c.limit)
+	}
 	for {
 		var e apiwatch.Event
 		open := true
@@ -81,6 +93,8 @@ func (c *conversion) run() {
 					return
 				}
 				continue
+			case <-over:
+				open = false
 			case e, open = <-c.source.ResultChan():
 			}
 		}
