@@ -72,6 +72,7 @@ type Loop struct {
 	applying, sweeping, configuring *problems
 
 	synced  bool           // the first snapshot has been taken
+	settled bool           // and so has all of the configuration in the datastore
 	restart bool           // the file takes a restart, even before that
 	inForce config.Config  // what is configured, as far as it is in force
 	opening *config.Config // what the dataplane is about to be reopened with; nil: as it is
@@ -149,7 +150,7 @@ func (l *Loop) consume(ctx context.Context) error {
 		case <-sweep.C:
 			l.sweep()
 			l.report()
-			due = false
+			due = l.settle()
 		}
 		if !due {
 			continue
@@ -173,7 +174,8 @@ func (l *Loop) take(updates []model.Update) {
 	l.o.Metrics.Taken(len(updates))
 	l.o.Graph.Apply(updates)
 	l.synced = l.synced || slices.Contains(updates, model.Update(model.InSync{}))
-	l.o.Settings.Apply(updates)
+	l.o.Settings.Apply(slices.DeleteFunc(updates, func(u model.Update) bool { return u == model.Update(model.InSync{}) }))
+	l.settle()
 	l.configure()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -20,6 +21,25 @@ func (l *Loop) configure() {
 		errs = append(errs, errors.New(p.String()))
 	}
 	l.configuring.say(errors.Join(errs...))
+}
+
+// settle has the settings forget what the datastore does not say any more, of what it said before everything started anew.
+// A snapshot may be complete without kinds that cannot be listed: what those said stays. It reports whether there is
+// something to bring into force.
+func (l *Loop) settle() bool {
+	if !l.synced || l.settled {
+		return false
+	}
+	for _, k := range l.o.Source.Kinds() {
+		if !k.Listed && (k.Kind == "FelixConfiguration" || k.Kind == "Node") {
+			return false
+		}
+	}
+	if l.buffer.Len() > 0 { // what was listed is delivered, but may not have been taken
+		return false
+	}
+	l.settled = true
+	return l.o.Settings.Apply([]model.Update{model.InSync{}}).Effect != config.Unchanged
 }
 
 // readFile takes a new version of the configuration file; one that is not valid changes nothing.

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 )
 
 // felix is the FelixConfiguration default with one field.
@@ -88,6 +89,26 @@ func TestAConfigurationThatCannotBeLoadedMayBeTakenBack(t *testing.T) {
 			t.Errorf("drop to the host %t", s.Config.HostDrop)
 		}
 		r.wantEnforced(t, 1)
+	})
+}
+
+func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.o.Settings.Apply([]model.Update{felix("defaultEndpointToHostAction", "Drop")})
+		r.o.Settings.Anew()
+		status := syncer.KindStatus{Kind: "FelixConfiguration", State: syncer.KindFailing}
+		r.store.Report(nil, []syncer.KindStatus{status})
+		r.put(pod(1), model.InSync{})
+		time.Sleep(time.Minute)
+		if s := r.dp.State(); !s.Config.HostDrop || len(s.Endpoints) != 1 {
+			t.Errorf("while it fails: drop to the host %t, %d endpoints", s.Config.HostDrop, len(s.Endpoints))
+		}
+		status.State, status.Listed = syncer.KindSynced, true
+		r.store.Report(nil, []syncer.KindStatus{status})
+		time.Sleep(3 * time.Second)
+		if s := r.dp.State(); s.Config.HostDrop || len(s.Endpoints) != 1 {
+			t.Errorf("when it is listed and empty: drop to the host %t, %d endpoints", s.Config.HostDrop, len(s.Endpoints))
+		}
 	})
 }
 
