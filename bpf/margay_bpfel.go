@@ -122,6 +122,7 @@ const (
 	MargayCtStateCT_FIN_REPLY  MargayCtState = 8
 	MargayCtStateCT_RST        MargayCtState = 16
 	MargayCtStateCT_REVOKED    MargayCtState = 32
+	MargayCtStateCT_ONE_WAY    MargayCtState = 64
 )
 
 type MargayDropKey struct {

@@ -13,6 +13,7 @@ const (
 	replied  = bpf.MargayCtStateCT_REPLIED
 	open     = bpf.MargayCtStateCT_OPEN
 	revoked  = bpf.MargayCtStateCT_REVOKED
+	oneWay   = bpf.MargayCtStateCT_ONE_WAY
 	reset    = bpf.MargayCtStateCT_RST
 	finOpen  = bpf.MargayCtStateCT_FIN_OPENER
 	finReply = bpf.MargayCtStateCT_FIN_REPLY

@@ -43,8 +43,9 @@ func TestAStampSparesTheQuestion(t *testing.T) {
 	})
 }
 
-// TestARevokedDatagramFlowIsForgotten: dropped and gone, and back as a new flow when policy allows it again.
-func TestARevokedDatagramFlowIsForgotten(t *testing.T) {
+// TestARevokedDatagramFlowIsNotOpenedFromTheOtherEnd: it stays known without permission, whichever way its packets go, and
+// goes on when policy allows it again.
+func TestARevokedDatagramFlowIsNotOpenedFromTheOtherEnd(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
 		out, in := udp(f.a, f.out, 1000, 53).Bytes(), udp(f.out, f.a, 53, 1000).Bytes()
@@ -57,7 +58,8 @@ func TestARevokedDatagramFlowIsForgotten(t *testing.T) {
 					w.toPod(t, w.podA, outside, in).want(t, 0)
 				}
 				w.events(t)
-				w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+				// The other direction is open: an answer under way would be allowed if it were the first packet.
+				w.publish(t, w.a, word(slotAllow, 2), word(slotDeny, 2))
 				if &denied[0] == &out[0] {
 					w.fromPod(t, w.podA, out).want(t, bpf.MargayDropReasonDROP_REVOKED)
 				} else {
@@ -67,12 +69,24 @@ func TestARevokedDatagramFlowIsForgotten(t *testing.T) {
 				if len(told) != 1 || told[0].Flags&uint8(bpf.MargayEventFlagsEVENT_REVOKED) == 0 || told[0].Reason != uint16(bpf.MargayDropReasonDROP_POLICY) {
 					t.Errorf("events %+v, want one that it was revoked", told)
 				}
-				w.noFlow(t)
-				w.fromPod(t, w.podA, out).want(t, bpf.MargayDropReasonDROP_POLICY)
-				w.toPod(t, w.podA, outside, in).want(t, bpf.MargayDropReasonDROP_POLICY)
+				for range 2 {
+					w.toPod(t, w.podA, outside, in).want(t, bpf.MargayDropReasonDROP_POLICY)
+					w.fromPod(t, w.podA, out).want(t, bpf.MargayDropReasonDROP_POLICY)
+				}
+				w.publish(t, w.a, word(slotDeny, 3), word(slotAllow, 3))
+				w.fromPod(t, w.podA, out).want(t, 0)
+				w.toPod(t, w.podA, outside, in).want(t, 0)
 			}
 		}
 	})
+}
+
+// forbidden fails the test unless the one flow there is has no permission, and cannot be opened the other way round.
+func (w *world) forbidden(t *testing.T) {
+	t.Helper()
+	if fl := w.flow(t); !fl.has(oneWay) || fl.entry.Egress != 0 || fl.entry.Ingress != 0 {
+		t.Errorf("flow %+v, want it without permission", fl)
+	}
 }
 
 // TestKeptFlowsSurviveAPolicyThatDeniesThem, with the configuration that says so; new ones are denied.
@@ -280,7 +294,14 @@ func TestOneSidesRevocationIsBothSides(t *testing.T) {
 				t.Errorf("reason %s", bpf.Label(r.reason()))
 			}
 			if l4 == "udp" {
-				w.noFlow(t)
+				w.forbidden(t)
+				// Its answer is still under way: the receiver may send, but it opens nothing.
+				answer := udp(f.b, f.a, 80, 1000).Bytes()
+				w.fromPod(t, w.podB, answer).want(t, bpf.MargayDropReasonDROP_POLICY)
+				w.fromPod(t, w.podA, packet(0).Bytes()).want(t, 0)
+				w.fromPod(t, w.podB, answer).want(t, bpf.MargayDropReasonDROP_POLICY)
+				w.publish(t, w.b, word(slotAllow, 3), word(slotAllow, 3))
+				w.fromPod(t, w.podB, answer).want(t, 0)
 				return
 			}
 			if fl := w.flow(t); !fl.has(revoked) {

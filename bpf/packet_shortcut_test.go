@@ -103,12 +103,12 @@ func TestShortcutDenials(t *testing.T) {
 		w.fromPod(t, w.podA, frame).across(t, frame, w.b.Mac)
 		w.publish(t, w.b, word(slotDeny, 3), allow)
 		expect(key(w.podB, bpf.MargayDropReasonDROP_REVOKED, 1))
-		w.noFlow(t)
+		w.forbidden(t)
 		w.publish(t, w.b, allow, allow)
 		w.fromPod(t, w.podA, frame).across(t, frame, w.b.Mac)
 		w.publish(t, w.a, allow, word(slotDeny, 3))
 		expect(key(w.podA, bpf.MargayDropReasonDROP_REVOKED, 0))
-		w.noFlow(t)
+		w.forbidden(t)
 	})
 }
 

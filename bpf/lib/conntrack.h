@@ -113,33 +113,6 @@ __noinline int ct_create(const struct tuple *t, const struct ct_entry *e)
 	}
 }
 
-__noinline int ct_delete(const struct tuple *t)
-{
-	struct ct_entry *e;
-
-	if (!t)
-		return -1;
-	if (t->family == 4) {
-		struct ct4_key k;
-
-		key4(&k, t);
-		e = bpf_map_lookup_elem(&ct4_open, &k);
-		if (e)
-			settle(e);
-		bpf_map_delete_elem(&ct4_open, &k);
-		return bpf_map_delete_elem(&ct4_half, &k);
-	} else {
-		struct ct6_key k;
-
-		key6(&k, t);
-		e = bpf_map_lookup_elem(&ct6_open, &k);
-		if (e)
-			settle(e);
-		bpf_map_delete_elem(&ct6_open, &k);
-		return bpf_map_delete_elem(&ct6_half, &k);
-	}
-}
-
 /* Moves a flow to the open map. It stays where it is if it is there already, reopened in place, or if that map is full
  * or its endpoint has its share of it; if memory is short its next packet tries again. */
 __noinline int ct_promote(const struct tuple *t, struct ct_entry *e)

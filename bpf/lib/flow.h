@@ -46,10 +46,11 @@ static __always_inline bool encapsulates(const struct pkt *p)
 }
 
 /* A datagram against the direction of a flow that this side never allowed: what the other side tries in vain must not
- * keep this side from opening a flow with the same ends. A TCP flow is opened by a SYN. */
+ * keep this side from opening a flow with the same ends. A TCP flow is opened by a SYN, one that was revoked by its opener
+ * only. */
 static __always_inline bool opens_other_way(const struct pkt *p, const struct ct_entry *e)
 {
-	return p->t.proto != PROTO_TCP && !from_opener(&p->t, e);
+	return p->t.proto != PROTO_TCP && !(e->state & CT_ONE_WAY) && !from_opener(&p->t, e);
 }
 
 /* The first packet of a flow, or one in mid-flow. */

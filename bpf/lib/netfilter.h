@@ -175,7 +175,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		if (old && p->t.proto == PROTO_TCP && !(p->tcp & TCP_SYN))
 			old->state |= CT_REVOKED;
 		else if (old)
-			ct_delete(orig);
+			forbid(old);
 		return denied(&f);
 	}
 	if (old && !(p->tcp & TCP_SYN)) {

@@ -12,6 +12,14 @@ enum decision {
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
 };
 
+/* A flow without connections loses its permission. It stays known until it expires, so that an answer that is still under
+ * way is one, and does not open the flow anew from the other end. */
+static __always_inline void forbid(struct ct_entry *e)
+{
+	e->egress = e->ingress = 0;
+	e->state |= CT_ONE_WAY;
+}
+
 /* What becomes of a flow, and of its packet, that one side does not allow. A TCP flow that was allowed once stays known, so
  * that both ends hear that it is over. */
 static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int stamp)
@@ -21,7 +29,7 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 	if (p->t.proto == PROTO_TCP)
 		e->state |= CT_REVOKED;
 	else
-		ct_delete(&p->t);
+		forbid(e);
 	return -DROP_REVOKED;
 }
 

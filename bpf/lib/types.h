@@ -194,6 +194,7 @@ enum ct_state {
 	CT_FIN_REPLY = 8,
 	CT_RST = 16,
 	CT_REVOKED = 32, /* policy changed and denies it now */
+	CT_ONE_WAY = 64, /* no TCP, was revoked once: nothing from its responder opens a flow the other way round */
 };
 
 enum ct_flags {
