@@ -78,9 +78,9 @@ func Open(o Options) (*Client, error) {
 	config.QPS, config.Burst = queriesPerSecond, burst
 	config.Dial = o.Dial
 	if config.Dial == nil {
-		config.Dial = (&net.Dialer{Timeout: DialTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		config.Dial = dialer((&net.Dialer{Timeout: DialTimeout, KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: 8 * time.Second, Interval: 4 * time.Second, Count: 3,
-		}}).DialContext
+		}}).DialContext).twice
 	}
 	c := &Client{Config: config, Identity: identity}
 	if c.HTTP, err = rest.HTTPClientFor(config); err != nil {

@@ -37,8 +37,9 @@ type look struct {
 }
 
 const (
-	// The pauses between two questions, of which jitter takes up to half. A refused connection costs next to nothing; a
-	// server that comes back must be noticed well within a second, so that a new list has its time, too.
+	// From one question to the next, unless it takes longer to be answered; jitter takes up to half of it. A refused
+	// connection costs next to nothing; a server that comes back must be noticed well within a second, so that a new list
+	// has its time, too.
 	firstProbe, lastProbe = 100 * time.Millisecond, 600 * time.Millisecond
 	// lastProbeUntrusted is for certificates that do not fit: only a human will mend that.
 	lastProbeUntrusted = 10 * time.Second
@@ -110,6 +111,7 @@ func (g *gate) search(l *look, suspicion error) {
 	var answers time.Time // since when something answers
 	pause := firstProbe
 	for {
+		asked := time.Now()
 		err := g.ask()
 		if err == nil || g.ctx.Err() != nil {
 			break
@@ -133,7 +135,7 @@ func (g *gate) search(l *look, suspicion error) {
 		case answers.IsZero():
 			answers = time.Now()
 		}
-		if !answers.IsZero() && time.Since(answers) >= patienceWith(err) || !sleep(g.ctx, jitter(pause)) {
+		if !answers.IsZero() && time.Since(answers) >= patienceWith(err) || !sleep(g.ctx, jitter(pause)-time.Since(asked)) {
 			break
 		}
 		pause = min(2*pause, limit)
