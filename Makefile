@@ -29,6 +29,10 @@ bench: build ## benchmarks into bench/results/; needs root
 	$(GO) run ./bench/run
 	$(GO) run ./bench/scale
 
+bench-cluster: build packages ## pods coming on a real cluster, up to 100,000 others, into bench/results/cluster.txt; 15 minutes, needs root
+	@scripts/packages nft=nftables
+	@MARGAY_E2E_BENCH_OUT=$(CURDIR)/bench/results/cluster.txt scripts/e2e -run '^$$' -bench BenchmarkCluster -benchtime 1x -v -timeout=60m
+
 packages: # the commands that pods, Services and dumps in demo and tests need
 	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool
 
@@ -52,5 +56,5 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-race e2e e2e-binaries bench generate verify lint fmt clean
+.PHONY: help build demo packages test test-race e2e e2e-binaries bench bench-cluster generate verify lint fmt clean
 .DEFAULT_GOAL := help
