@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -67,7 +68,8 @@ type Loop struct {
 	status   statusBox
 	queries  chan query
 	arrivals *arrivals
-	parts    parts // as they are in Health
+	parts    parts         // as they are in Health
+	started  chan struct{} // closed when the first snapshot is enforced
 
 	applying, sweeping, configuring *problems
 
@@ -92,7 +94,7 @@ func New(o Options) *Loop {
 	if o.SweepEvery == 0 {
 		o.SweepEvery = 2 * time.Second
 	}
-	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query),
+	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), started: make(chan struct{}),
 		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: newParts(o.Health),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
@@ -112,6 +114,15 @@ func (l *Loop) Run(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error { return l.consume(ctx) })
+	g.Go(func() error {
+		select {
+		case <-l.started:
+			// The first lists leave more garbage than what is kept of them; Go would hold on to the memory for minutes.
+			debug.FreeOSMemory()
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -222,6 +233,7 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 	l.applying.say(err)
 	if l.status.applied(started, took, err) {
 		l.o.Log.Info("in sync: policy is enforced", "endpoints", len(l.o.Graph.LocalEndpoints()), "took", took)
+		close(l.started)
 	}
 	if err == nil {
 		if waited, ok := l.arrivals.enforced(now); ok {
