@@ -2,7 +2,9 @@ package testutil
 
 import (
 	"os"
+	"strconv"
 	"strings"
+	"testing"
 )
 
 // told are the variables that say how tests are to run. They are taken out of the environment when the process starts:
@@ -26,3 +28,17 @@ func take(prefixes ...string) map[string]string {
 // Getenv is os.Getenv for the variables that say how tests are to run, MARGAY_REQUIRE_PRIVILEGED, MARGAY_E2E_… and
 // MARGAY_CLUSTER_….
 func Getenv(name string) string { return told[name] }
+
+// Number is Getenv of a number; otherwise if it is not set. What is none fails the test.
+func Number(t testing.TB, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}

@@ -3,12 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/netip"
 	"runtime"
 	"testing"
 	"testing/synctest"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -83,18 +83,18 @@ func TestMemoryReturnsToItsLevelWhenPodsComeAndGo(t *testing.T) {
 			heap = append(heap, liveHeap())
 			goroutines = append(goroutines, float64(runtime.NumGoroutine()))
 		}
-		perPod := regress(heap).scaled(1.0 / churnPods)
-		routines := regress(goroutines)
+		perPod := testutil.Regress(heap).Scaled(1.0 / churnPods)
+		routines := testutil.Regress(goroutines)
 		t.Logf("live heap: %.0f bytes at the end of the first round, %.0f of the last; slope %s bytes per pod that came and went",
 			heap[0], heap[len(heap)-1], perPod)
 		t.Logf("goroutines: %.0f and %.0f; slope %s per round of %d pods", goroutines[0], goroutines[len(goroutines)-1], routines, churnPods)
-		if perPod.low() > 1 {
+		if perPod.Low() > 1 {
 			t.Errorf("the heap grows by %s bytes per pod", perPod)
 		}
-		if perPod.margin > 20 {
+		if perPod.Margin > 20 {
 			t.Errorf("the heap's slope is too uncertain to tell anything: %s bytes per pod", perPod)
 		}
-		if routines.low() > 0 {
+		if routines.Low() > 0 {
 			t.Errorf("goroutines grow by %s a round", routines)
 		}
 	})
@@ -131,32 +131,4 @@ func liveHeap() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
-}
-
-// slope is a slope by least squares with its 95 % interval.
-type slope struct{ value, margin float64 }
-
-func (s slope) low() float64           { return s.value - s.margin }
-func (s slope) scaled(f float64) slope { return slope{s.value * f, s.margin * f} }
-func (s slope) String() string         { return fmt.Sprintf("%.2f ± %.2f", s.value, s.margin) }
-
-// regress fits a line to values at 0, 1, 2 ...
-func regress(y []float64) slope {
-	n := float64(len(y))
-	var sumY, sxy, sxx, rest float64
-	for _, v := range y {
-		sumY += v
-	}
-	for i, v := range y {
-		dx := float64(i) - (n-1)/2
-		sxy += dx * (v - sumY/n)
-		sxx += dx * dx
-	}
-	b := sxy / sxx
-	for i, v := range y {
-		e := v - sumY/n - b*(float64(i)-(n-1)/2)
-		rest += e * e
-	}
-	const student = 2.306 // 97.5 % of Student's t with churnRounds - 2 degrees of freedom
-	return slope{b, student * math.Sqrt(rest/(n-2)/sxx)}
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,24 +21,10 @@ const (
 	defaultKills = 200
 )
 
-// number reads an environment variable.
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := testutil.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 // Killed at random moments, of its start as well as of its work, while policy changes, pods come and go, and traffic
 // runs: nothing is misjudged, nothing lost, and every agent that is given the time enforces what is written by then.
 func TestAgentKilledAtRandomMoments(t *testing.T) {
-	kills, seed := number(t, killsEnv, defaultKills), number(t, seedEnv, uint64(time.Now().UnixNano()))
+	kills, seed := testutil.Number(t, killsEnv, defaultKills), testutil.Number(t, seedEnv, uint64(time.Now().UnixNano()))
 	t.Logf("%s=%d %s=%d", seedEnv, seed, killsEnv, kills)
 	c := newCluster(t, oneNode)
 	m := &mayhem{cluster: c, random: rand.New(rand.NewPCG(seed, 0))}

@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/margay-project/margay/internal/testutil"
 )
 
 // churn is what a test of leaks does.
@@ -52,15 +52,15 @@ func TestPodsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 		t.Logf("round %d: heap %.0f kB after collection, RSS %.1f MB, %.0f goroutines", round, h/1e3, status["VmRSS"]/1e6, g)
 	}
 	pods := float64(k.remote + k.local)
-	perPod, perRoutine := regress(heap).scaled(1/pods), regress(routines).scaled(1/pods)
-	t.Logf("per pod that came and went: heap %s bytes, RSS %s bytes, goroutines %s", perPod, regress(rss).scaled(1/pods), perRoutine)
+	perPod, perRoutine := testutil.Regress(heap).Scaled(1/pods), testutil.Regress(routines).Scaled(1/pods)
+	t.Logf("per pod that came and went: heap %s bytes, RSS %s bytes, goroutines %s", perPod, testutil.Regress(rss).Scaled(1/pods), perRoutine)
 	if !long() {
-		perPod, perRoutine = difference(heap).scaled(1/pods), difference(routines).scaled(1/pods)
+		perPod, perRoutine = difference(heap).Scaled(1/pods), difference(routines).Scaled(1/pods)
 	}
-	if perPod.high() > k.bytes {
+	if perPod.High() > k.bytes {
 		t.Errorf("the heap grows by %s bytes per pod, more than %g may be", perPod, k.bytes)
 	}
-	if perRoutine.high() > leakedRoutines {
+	if perRoutine.High() > leakedRoutines {
 		t.Errorf("goroutines grow by %s per pod", perRoutine)
 	}
 	wantSameEntries(t, maps)
@@ -116,34 +116,7 @@ func (r *residents) comeAndGo(a *agent, k churn, round int) {
 	a.awaitLocal(len(r.all), r.pods+len(r.all))
 }
 
-// slope is a slope with its 95 % interval.
-type slope struct{ value, margin float64 }
-
-func (s slope) high() float64          { return s.value + s.margin }
-func (s slope) scaled(f float64) slope { return slope{s.value * f, s.margin * f} }
-func (s slope) String() string         { return fmt.Sprintf("%.3f ± %.3f", s.value, s.margin) }
-
 // difference is the slope from the first value to the last, of which nothing more is known.
-func difference(y []float64) slope { return slope{value: (y[len(y)-1] - y[0]) / float64(len(y)-1)} }
-
-// regress fits a line to values at 0, 1, 2 … by least squares.
-func regress(y []float64) slope {
-	n := float64(len(y))
-	var sumY, sxy, sxx, rest float64
-	for _, v := range y {
-		sumY += v
-	}
-	for i, v := range y {
-		dx := float64(i) - (n-1)/2
-		sxy += dx * (v - sumY/n)
-		sxx += dx * dx
-	}
-	b := sxy / sxx
-	for i, v := range y {
-		e := v - sumY/n - b*(float64(i)-(n-1)/2)
-		rest += e * e
-	}
-	// 97.5 % of Student's t by degrees of freedom, from 1.
-	student := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
-	return slope{b, student[min(len(y)-2, len(student))-1] * math.Sqrt(rest/(n-2)/sxx)}
+func difference(y []float64) testutil.Slope {
+	return testutil.Slope{Value: (y[len(y)-1] - y[0]) / float64(len(y)-1)}
 }

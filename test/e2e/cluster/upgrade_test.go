@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,19 +23,6 @@ const (
 	seedEnv       = "MARGAY_E2E_SEED"
 	defaultRounds = 12
 )
-
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := testutil.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
 
 // release is an agent that is not the one before.
 type release struct{ version, binary string }
@@ -90,7 +76,7 @@ func otherRelease(t *testing.T, version string, edits ...edit) release {
 // labels and pods change all the while under traffic: nothing is lost, nothing is misjudged, and each agent that is let
 // start enforces what was changed without one.
 func TestAgentsKilledAndUpgradedOnALiveCluster(t *testing.T) {
-	rounds, seed := number(t, roundsEnv, defaultRounds), number(t, seedEnv, uint64(time.Now().UnixNano()))
+	rounds, seed := testutil.Number(t, roundsEnv, defaultRounds), testutil.Number(t, seedEnv, uint64(time.Now().UnixNano()))
 	t.Logf("%s=%d %s=%d", seedEnv, seed, roundsEnv, rounds)
 	c := newCluster(t, options{})
 	releases := []release{
