@@ -231,6 +231,7 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 	took := now.Sub(started)
 	l.o.Metrics.Applied(took, retry, err)
 	l.applying.say(err)
+	ready := l.status.get().Ready
 	if l.status.applied(started, took, err) {
 		l.o.Log.Info("in sync: policy is enforced", "endpoints", len(l.o.Graph.LocalEndpoints()), "took", took)
 		close(l.started)
@@ -245,6 +246,9 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 		l.o.Metrics.PodEnforced(waited)
 	}
 	l.tellCNI()
+	if ready != l.status.get().Ready {
+		l.report() // probes know it at once
+	}
 	l.o.Dataplane.Prepare()
 }
 

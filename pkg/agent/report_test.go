@@ -62,6 +62,26 @@ func TestTheCNIPluginIsToldOfWhatIsEnforcedAndNotUntoldWhileItIs(t *testing.T) {
 	})
 }
 
+func TestProbesKnowAtOnceWhetherPolicyIsEnforced(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		want := func(when string, ready bool) {
+			t.Helper()
+			synctest.Wait()
+			if r.o.Health.Ready() != ready {
+				t.Errorf("%s: ready %t: %+v", when, !ready, r.o.Health.Components())
+			}
+		}
+		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.put(pod(1))
+		want("before the first snapshot", false)
+		r.put(model.InSync{})
+		want("in sync", true)
+		r.dp.Set(dataplane.FakeSettings{Failures: -1, ApplyErr: errors.New("no memory")})
+		r.put(pod(2))
+		want("while nothing can be written", false)
+	})
+}
+
 func TestTheDatastoresHealthNamesWhatIsMissing(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
