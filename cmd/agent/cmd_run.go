@@ -50,11 +50,11 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 		if err != nil {
 			return err
 		}
-		if err := p.run(ctx); !errors.Is(err, agent.ErrRestart) {
+		err = p.run(ctx)
+		if !errors.Is(err, agent.ErrRestart) {
 			return err
-		} else {
-			log.Info("starting anew within the process", "why", err)
-			layers.Anew()
 		}
+		log.Info("starting anew within the process", "why", err)
+		layers.Anew()
 	}
 }
