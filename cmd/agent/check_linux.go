@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/margay-project/margay/pkg/agent/wire"
@@ -23,14 +22,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	node := &nodeReport{Kernel: probe.Kernel, Dataplane: "bpf", Reason: "this kernel has everything it needs"}
 	report.Node = node
 	for _, c := range probe.Checks {
-		check := nodeCheck{Name: c.Name, OK: c.OK()}
-		if !c.OK() {
-			check.Detail = fmt.Sprintf("Linux %s and later: %v", c.Since, c.Err)
-			if !c.Needed {
-				check.Detail += "; without it no " + c.For
-			}
-		}
-		node.Checks = append(node.Checks, check)
+		node.Checks = append(node.Checks, nodeCheck{Name: c.Name, OK: c.OK(), Detail: c.Detail()})
 	}
 	if probe.Err() != nil {
 		node.Dataplane, node.Reason = "", "the BPF dataplane cannot run here, see below; margay run refuses to start"

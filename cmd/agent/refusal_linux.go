@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/attach"
 )
 
-// refusal is why the BPF dataplane did not open, given what failed: what this process may not do, or else what this
-// kernel cannot do, says more than what failed for the lack of it (D-10). Asked only then: it takes time.
+// refusal is why the BPF dataplane did not open, in one line, given what failed: what this process may not do, or else
+// what this kernel cannot do, says more than what failed for the lack of it (D-10). Asked only then: it takes time.
 func refusal(failed error, bpffs string) error {
 	lacking, err := attach.LackingCapabilities()
 	if len(lacking) > 0 {
@@ -18,7 +18,18 @@ func refusal(failed error, bpffs string) error {
 			"missing to securityContext.capabilities of its container (%s)", strings.Join(lacking, " and "), first)
 	}
 	if lacks := attach.Probe(bpffs).Err(); lacks != nil {
-		return fmt.Errorf("%w; enforcing policy without these, by iptables, is not built yet (%w)", lacks, failed)
+		return refused{lacks.Error() + "; margay check says more", failed}
 	}
-	return errors.Join(failed, err)
+	failed = errors.Join(failed, err)
+	return refused{strings.ReplaceAll(failed.Error(), "\n", "; "), failed}
 }
+
+// refused is an error with a text of its own.
+type refused struct {
+	text  string
+	cause error
+}
+
+func (r refused) Error() string { return r.text }
+
+func (r refused) Unwrap() error { return r.cause }

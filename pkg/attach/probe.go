@@ -21,20 +21,41 @@ type Check struct {
 // OK says whether it works.
 func (c Check) OK() bool { return c.Err == nil }
 
+// Detail says in one line what is wrong; empty: nothing.
+func (c Check) Detail() string {
+	if c.OK() {
+		return ""
+	}
+	line := strings.ReplaceAll(c.Err.Error(), "\n", "; ")
+	if c.Since != "" {
+		line = "Linux " + c.Since + " and later: " + line
+	}
+	if !c.Needed {
+		line += "; without it no " + c.For
+	}
+	return line
+}
+
 // String is one line for people.
 func (c Check) String() string {
 	if c.OK() {
 		return c.Name + ": ok"
 	}
-	kind := "missing"
-	if errors.Is(c.Err, unix.EPERM) {
-		kind = "not permitted"
+	if c.Since == "" {
+		return c.Name + ": " + c.Detail()
 	}
-	line := fmt.Sprintf("%s: %s (Linux %s and later): %v", c.Name, kind, c.Since, c.Err)
-	if !c.Needed {
-		line += "; without it no " + c.For
+	return c.brief() + ": " + c.Detail()
+}
+
+// brief names a check that failed and how. What is wrong with a check that no version of Linux brings is said as well.
+func (c Check) brief() string {
+	switch {
+	case errors.Is(c.Err, unix.EPERM):
+		return c.Name + ": not permitted"
+	case c.Since == "":
+		return c.Detail()
 	}
-	return line
+	return c.Name + ": missing (Linux " + c.Since + ")"
 }
 
 // Report is what Probe found.
@@ -43,27 +64,29 @@ type Report struct {
 	Checks []Check
 }
 
-// Err is nil if BPF mode can run, and else names all that is missing.
+// Err is nil if BPF mode can run, and else one line that names all that is missing.
 func (r Report) Err() error {
-	var errs []error
+	var lacks []string
 	for _, c := range r.Checks {
 		if c.Needed && !c.OK() {
-			errs = append(errs, errors.New(c.String()))
+			lacks = append(lacks, c.brief())
 		}
 	}
-	if len(errs) == 0 {
+	if len(lacks) == 0 {
 		return nil
 	}
-	return fmt.Errorf("kernel %s cannot run the BPF dataplane: %w", r.Kernel, errors.Join(errs...))
+	return fmt.Errorf("kernel %s cannot run the BPF dataplane: %s", r.Kernel, strings.Join(lacks, "; "))
 }
 
-// Probe tries out what BPF mode needs, by making small maps and programs, not by version numbers. bpffs is where the BPF
-// file system is or is to be mounted. It attaches nothing to any interface, and leaves nothing behind.
+// Probe tries out what BPF mode needs, by making small maps and programs, not by version numbers. Where all that works
+// it also loads the programs of the dataplane, over small maps. bpffs is where the BPF file system is or is to be
+// mounted. It attaches nothing to any interface, and leaves nothing behind. It needs about half a second of CPU.
 func Probe(bpffs string) Report {
 	r := Report{Kernel: release()}
 	add := func(name, since string, try func() error) {
 		r.Checks = append(r.Checks, Check{Name: name, Since: since, Needed: true, Err: try()})
 	}
+	add("BPF JIT compiler", "", probeJIT)
 	add("bpf system call", "4.18", probeMap(ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))
 	add("kernel type information (BTF)", "5.4", probeBTF)
 	add("BPF file system", "4.4", func() error { return probeBPFFS(bpffs) })
@@ -82,6 +105,9 @@ func Probe(bpffs string) Report {
 	add("kernel function bpf_dynptr_from_skb", "6.4", probeKernelFunction("bpf_dynptr_from_skb"))
 	add("TCX links", "6.6", probeTCX)
 	add("netfilter links", "6.4", probeNetfilter)
+	if r.Err() == nil { // otherwise it is known why they do not load
+		add("programs of the dataplane", "", probePrograms)
+	}
 	r.Checks = append(r.Checks, Check{
 		Name: "helper bpf_redirect_peer", Since: "5.10", For: "same-node shortcut", Err: probeHelper("bpf_redirect_peer")(),
 	})

@@ -26,7 +26,7 @@ func TestProbeFindsEverythingOnASupportedKernel(t *testing.T) {
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
-	if report.Kernel == "unknown" || len(report.Checks) < 15 {
+	if report.Kernel == "unknown" || len(report.Checks) < 17 {
 		t.Errorf("%+v", report)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
@@ -52,10 +52,15 @@ func TestAReportNamesWhatIsMissingAndWhatForTheRest(t *testing.T) {
 		{Name: "LPM tries", Since: "4.11", Needed: true},
 		{Name: "TCX links", Since: "6.6", Needed: true, Err: ebpf.ErrNotSupported},
 		{Name: "bpf system call", Since: "4.18", Needed: true, Err: unix.EPERM},
+		{Name: "BPF JIT compiler", Needed: true, Err: jitError("0\n")},
 		{Name: "helper bpf_redirect_peer", Since: "5.10", For: "same-node shortcut", Err: ebpf.ErrNotSupported},
 	}}
 	text := report.Err().Error()
-	for _, want := range []string{"kernel 5.15", "TCX links: missing (Linux 6.6 and later)", "bpf system call: not permitted"} {
+	if strings.Contains(text, "\n") {
+		t.Errorf("more than one line: %q", text)
+	}
+	for _, want := range []string{"kernel 5.15", "TCX links: missing (Linux 6.6)", "bpf system call: not permitted",
+		"the BPF JIT is off: set net.core.bpf_jit_enable=1"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}
@@ -65,10 +70,25 @@ func TestAReportNamesWhatIsMissingAndWhatForTheRest(t *testing.T) {
 			t.Errorf("%q says %q", text, not)
 		}
 	}
-	if line := report.Checks[3].String(); !strings.Contains(line, "without it no same-node shortcut") {
+	if line := report.Checks[4].String(); !strings.Contains(line, "without it no same-node shortcut") {
 		t.Errorf("%q", line)
 	}
 	if err := (Report{Checks: []Check{{Needed: true}, {Err: errors.New("x")}}}).Err(); err != nil {
 		t.Errorf("something not needed is missing: %v", err)
+	}
+}
+
+func TestOnlyAJITThatIsOffIsAProblem(t *testing.T) {
+	for setting, off := range map[string]bool{"0\n": true, "1\n": false, "2\n": false} {
+		if err := jitError(setting); (err != nil) != off {
+			t.Errorf("bpf_jit_enable %q: %v", setting, err)
+		}
+	}
+}
+
+func TestSeveralErrorsAreOneLine(t *testing.T) {
+	c := Check{Name: "x", Needed: true, Err: errors.Join(errors.New("a"), errors.New("b"))}
+	if got := c.Detail(); got != "a; b" {
+		t.Errorf("%q", got)
 	}
 }
