@@ -15,7 +15,10 @@ struct sweep_pass {
 static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct_entry *e)
 {
 	if (proto == PROTO_TCP) {
-		if (e->state & (CT_RST | CT_REVOKED | CT_FIN_OPENER | CT_FIN_REPLY))
+		__u8 fins = e->state & (CT_FIN_OPENER | CT_FIN_REPLY);
+
+		/* One FIN closes one direction: the other may go on for as long as it likes. */
+		if (e->state & (CT_RST | CT_REVOKED) || fins == (CT_FIN_OPENER | CT_FIN_REPLY))
 			return cfg.timeout_fin;
 		return e->state & CT_OPEN || e->flags & CT_MIDFLOW ? cfg.timeout_tcp : cfg.timeout_syn;
 	}
