@@ -27,7 +27,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if probe.Err() != nil {
 		node.Dataplane, node.Reason = "", "the BPF dataplane cannot run here, see below; margay run refuses to start"
 	}
-	node.Checks = append(node.Checks, markCheck(ctx, mask))
+	node.Checks = append(node.Checks, markCheck(ctx, mask), ipvsCheck())
 	agent, err := o.agent(ctx, report)
 	if err != nil {
 		return err

@@ -4,8 +4,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -140,12 +144,33 @@ func decode[T any](t *testing.T, text string) T {
 
 func (n *node) start() {
 	n.t.Helper()
+	n.launch()
+	n.ready(func() bool {
+		out, code := n.cli("show", "status", "-o", "json")
+		if code != 0 {
+			return false
+		}
+		s := decode[wire.StatusReport](n.t, out)
+		return s.Ready && s.Endpoints == 2
+	}, "the agent to enforce the policy of two pods")
+}
+
+// ready waits until the agent that runs is as it should be.
+func (n *node) ready(is func() bool, what string) {
+	n.t.Helper()
+	testutil.WaitFor(n.t, 20*time.Second, what, is)
+}
+
+// launch starts the agent and does not wait. Flags come after, and so in the place of, the usual ones.
+func (n *node) launch(flags ...string) {
+	n.t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	var log bytes.Buffer
-	n.agent = exec.Command(binary, "run", "--dir", n.dir, "--node", "node", "--bpffs", n.bpffs, "--socket", n.socket, "--instance", "live")
+	args := []string{"run", "--dir", n.dir, "--node", "node", "--bpffs", n.bpffs, "--socket", n.socket, "--instance", "live"}
+	n.agent = exec.Command(binary, append(args, flags...)...)
 	n.agent.Env = append(os.Environ(), asAgent+"=1")
 	n.agent.Stdout, n.agent.Stderr = &log, &log
 	if err := n.machine.Start(n.agent); err != nil {
@@ -159,15 +184,50 @@ func (n *node) start() {
 			n.t.Logf("the agent's log:\n%s", log.String())
 		}
 	})
-	testutil.WaitFor(n.t, 20*time.Second, "the agent to enforce the policy of two pods", func() bool {
-		out, code := n.cli("show", "status", "-o", "json")
-		if code != 0 {
-			return false
-		}
-		s := decode[wire.StatusReport](n.t, out)
-		return s.Ready && s.Endpoints == 2
-	})
 }
+
+// probe asks the agent's /readyz, from the node.
+func (n *node) probe() (body string, ok bool, err error) {
+	n.t.Helper()
+	err = n.machine.Do(func() error {
+		conn, err := (&net.Dialer{Timeout: answered}).DialContext(n.t.Context(), "tcp", "127.0.0.1:9096")
+		if err != nil {
+			return err
+		}
+		client := http.Client{Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, DisableKeepAlives: true,
+		}}
+		answer, err := client.Get("http://agent/readyz")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		body, ok = string(text), answer.StatusCode == http.StatusOK
+		return err
+	})
+	return body, ok, err
+}
+
+// unready asserts that the agent, once it answers, says it is not ready for the want of the component, and returns all it
+// says.
+func (n *node) unready(component string) string {
+	n.t.Helper()
+	var body string
+	var ok bool
+	n.ready(func() bool {
+		var err error
+		body, ok, err = n.probe()
+		return err == nil
+	}, "an answer of /readyz")
+	if first, _, _ := strings.Cut(body, "\n"); ok || !strings.HasPrefix(first, "not ready: ") || !strings.Contains(first, component) {
+		n.t.Errorf("/readyz answers %t\n%s\nwant not ready for the want of %s", ok, body, component)
+	}
+	return body
+}
+
+// answered is ample time for an answer that is expected.
+const answered = 5 * time.Second
 
 func (n *node) stop(signal syscall.Signal) {
 	n.t.Helper()
@@ -182,7 +242,7 @@ func (n *node) stop(signal syscall.Signal) {
 
 // reach tries web to db and reports whether there was an answer.
 func (n *node) reach(port uint16) bool {
-	timeout := 5 * time.Second
+	timeout := answered
 	if port != 80 {
 		timeout = 300 * time.Millisecond
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,9 +132,9 @@ func (a *API) status(r *http.Request) (wire.Answer, error) {
 	return wire.Answer{Status: report}, err
 }
 
-// objectProblems are those of the source and of the configuration in it.
+// objectProblems are those of the source, of the configuration in it, and of the node.
 func (a *API) objectProblems(v View) []validate.Problem {
-	return append(a.Source.Problems(), configProblems(v.Settings)...)
+	return slices.Concat(a.Source.Problems(), configProblems(v.Settings), a.Loop.node.problems(a.Node))
 }
 
 // config is what is configured, and where from.

@@ -54,6 +54,7 @@ type Options struct {
 	Health   *health.Aggregate
 	Statuses *endpointstatus.Writer // nil: no files
 	Events   *events.Reporter       // nil: no events
+	Looks    []Look                 // at the node
 
 	SweepEvery time.Duration // 0: 2 s
 }
@@ -70,6 +71,7 @@ type Loop struct {
 	arrivals *arrivals
 	parts    parts         // as they are in Health
 	started  chan struct{} // closed when the first snapshot is enforced
+	node     *surroundings
 
 	applying, sweeping, configuring *problems
 
@@ -94,8 +96,10 @@ func New(o Options) *Loop {
 	if o.SweepEvery == 0 {
 		o.SweepEvery = 2 * time.Second
 	}
+	parts := newParts(o.Health)
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), started: make(chan struct{}),
-		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: newParts(o.Health),
+		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: parts,
+		node: newSurroundings(o.Looks, parts.node, o.Log),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
 		sweeping:    newProblems(o.Log, "expired flows are not removed, will try again", "expired flows are removed again"),
@@ -114,6 +118,10 @@ func (l *Loop) Run(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error { return l.consume(ctx) })
+	g.Go(func() error {
+		l.node.run(ctx)
+		return nil
+	})
 	g.Go(func() error {
 		select {
 		case <-l.started:

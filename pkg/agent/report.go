@@ -20,10 +20,10 @@ import (
 const silence = 90 * time.Second
 
 // parts are the components of the agent that say how they are.
-type parts struct{ loop, datastore, policy *health.Component }
+type parts struct{ loop, datastore, policy, node *health.Component }
 
 func newParts(a *health.Aggregate) parts {
-	return parts{a.Add("loop", silence), a.Add("datastore", 0), a.Add("policy", 0)}
+	return parts{a.Add("loop", silence), a.Add("datastore", 0), a.Add("policy", 0), a.Add("node", 0)}
 }
 
 // report says how everything is, to probes and to the owners of objects. Level-triggered: it may be called at any time.
