@@ -34,7 +34,7 @@ bench-cluster: build packages ## pods coming on a real cluster, up to 100,000 ot
 	@MARGAY_E2E_BENCH_OUT=$(CURDIR)/bench/results/cluster.txt scripts/e2e -run '^$$' -bench BenchmarkCluster -benchtime 1x -v -timeout=60m
 
 packages: # the commands that pods, Services and dumps in demo and tests need
-	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool
+	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool ipset=ipset
 
 generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
 	@scripts/packages clang-14=clang-14 llvm-strip-14=llvm-14 /usr/include/bpf/bpf_helpers.h=libbpf-dev /usr/include/linux/bpf.h=linux-libc-dev
