@@ -16,7 +16,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.margay, "margay", "bin/margay", "the agent's binary")
 	flag.StringVar(&o.out, "out", "bench/results", "directory for latest.json, latest.svg and latest.txt")
-	flag.StringVar(&o.only, "only", "", "traffic, classification, changes or flood: measure only that part, print it and write no files")
+	flag.StringVar(&o.only, "only", "", "traffic, nodes, classification, changes or flood: measure only that part, print it and write no files")
 	flag.IntVar(&o.core, "core", 1, "core that traffic runs on")
 	flag.BoolVar(&o.quick, "quick", false, "few rounds and small numbers: to see that everything works, not to learn anything")
 	flag.BoolVar(&o.strict, "strict", false, "exit with 1 if anything misses what is required of it")

@@ -29,7 +29,7 @@ func emptyConfig(name string) config {
 				return fmt.Errorf("load program %s: %w", bpf.MargayProgEmpty, err)
 			}
 			close = append(close, program.Close)
-			return s.node.Do(func() error {
+			return s.seats[0].node.Do(func() error {
 				for _, ifindex := range []int{s.client.IfIndex(), s.server.IfIndex()} {
 					for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 						l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: hook})

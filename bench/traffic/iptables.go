@@ -24,12 +24,12 @@ func iptablesConfig(name string, rules, share int, withSets bool) config {
 		name: name, share: share, denies: true,
 		setUp: func(ctx context.Context, s *site) error {
 			if withSets {
-				if _, err := s.node.Run(ctx, sets(rules), "ipset", "restore"); err != nil {
+				if _, err := s.seats[0].node.Run(ctx, sets(rules), "ipset", "restore"); err != nil {
 					return err
 				}
 			}
 			text := chains(rules, s.client.Iface(), s.server.Iface(), s.client.Addr4(), s.server.Addr4(), withSets)
-			if _, err := s.node.Run(ctx, text, restoreCommand()); err != nil {
+			if _, err := s.seats[0].node.Run(ctx, text, restoreCommand()); err != nil {
 				return err
 			}
 			return s.countChains(ctx, rules)
@@ -39,7 +39,7 @@ func iptablesConfig(name string, rules, share int, withSets bool) config {
 
 // countChains checks that the kernel has the rules.
 func (s *site) countChains(ctx context.Context, rules int) error {
-	out, err := s.node.Run(ctx, "", strings.TrimSuffix(restoreCommand(), "restore")+"save", "-t", "filter")
+	out, err := s.seats[0].node.Run(ctx, "", strings.TrimSuffix(restoreCommand(), "restore")+"save", "-t", "filter")
 	if err != nil {
 		return err
 	}

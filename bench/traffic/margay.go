@@ -49,7 +49,11 @@ func withoutGuard(name string, rules int) config {
 
 // unpin removes the links whose pins begin with one of the words; each word must find some.
 func (s *site) unpin(words ...string) error {
-	m, err := s.maps()
+	return s.each(func(at *seat) error { return at.unpin(words) })
+}
+
+func (at *seat) unpin(words []string) error {
+	m, err := at.maps()
 	if err != nil {
 		return err
 	}
@@ -71,32 +75,36 @@ func (s *site) unpin(words ...string) error {
 	return nil
 }
 
-// enforce runs the agent until the policy of both pods is in force.
+// enforce runs an agent on each node until the policy of its pods is in force.
 func (s *site) enforce(ctx context.Context, rules int, shortcut bool) error {
-	dir := filepath.Join(s.o.Work, s.node.Name())
+	return s.each(func(at *seat) error { return s.enforceAt(ctx, at, rules, shortcut) })
+}
+
+func (s *site) enforceAt(ctx context.Context, at *seat, rules int, shortcut bool) error {
+	dir := filepath.Join(s.o.Work, at.node.Name())
 	manifests := filepath.Join(dir, "manifests")
 	if err := os.MkdirAll(manifests, 0o755); err != nil {
 		return err
 	}
-	text := policies(rules, s.client.Addr4(), s.server.Addr4())
+	text := policies(rules, s.client.Addr4(), s.server.Addr4(), s.seats[0].node.Name(), s.seats[1].node.Name())
 	if err := os.WriteFile(filepath.Join(manifests, "bench.yaml"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	s.agent = &agent{instance: "bench-" + s.node.Namespace(), log: filepath.Join(dir, "agent.log")}
-	out, err := os.Create(s.agent.log)
+	at.agent = &agent{instance: "bench-" + at.node.Namespace(), log: filepath.Join(dir, "agent.log")}
+	out, err := os.Create(at.agent.log)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(s.o.Margay, "run", "--datastore", "directory", "--dir", manifests, "--node", "node",
-		"--instance", s.agent.instance, "--socket", filepath.Join(dir, "agent.sock"), fmt.Sprintf("--no-shortcut=%t", !shortcut))
+	cmd := exec.Command(s.o.Margay, "run", "--datastore", "directory", "--dir", manifests, "--node", at.node.Name(),
+		"--instance", at.agent.instance, "--socket", filepath.Join(dir, "agent.sock"), fmt.Sprintf("--no-shortcut=%t", !shortcut))
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := s.node.Start(cmd); err != nil {
+	if err := at.node.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", cmd, err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	err = s.awaitPolicy(ctx, rules, ended)
+	err = s.awaitPolicy(ctx, at, rules, ended)
 	stop := cmd.Process.Signal(syscall.SIGTERM)
 	if errors.Is(stop, os.ErrProcessDone) {
 		stop = nil
@@ -109,35 +117,35 @@ func (s *site) enforce(ctx context.Context, rules int, shortcut bool) error {
 	}
 }
 
-// awaitPolicy waits until both pods are programmed with as many rules as there are.
-func (s *site) awaitPolicy(ctx context.Context, rules int, ended chan error) error {
+// awaitPolicy waits until the pods of the node are programmed with as many rules as there are.
+func (s *site) awaitPolicy(ctx context.Context, at *seat, rules int, ended chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		problem := s.checkPolicy(rules)
+		problem := s.checkPolicy(at, rules)
 		if problem == nil {
 			return nil
 		}
 		select {
 		case err := <-ended:
 			ended <- err
-			return fmt.Errorf("the agent ended; its log is %s: %w", s.agent.log, problem)
+			return fmt.Errorf("the agent ended; its log is %s: %w", at.agent.log, problem)
 		case <-ctx.Done():
-			return fmt.Errorf("policy is not enforced in time; the agent's log is %s: %w", s.agent.log, problem)
+			return fmt.Errorf("policy is not enforced in time; the agent's log is %s: %w", at.agent.log, problem)
 		case <-tick.C:
 		}
 	}
 }
 
-func (s *site) maps() (*bpfmaps.Maps, error) {
-	return bpfmaps.OpenPinned(bpfmaps.Options{Instance: s.agent.instance})
+func (at *seat) maps() (*bpfmaps.Maps, error) {
+	return bpfmaps.OpenPinned(bpfmaps.Options{Instance: at.agent.instance})
 }
 
-// checkPolicy looks into the kernel: are the pods ready, and are their policies of the size they are meant to be?
-func (s *site) checkPolicy(rules int) error {
-	m, err := s.maps()
+// checkPolicy looks into the kernel: are the node's pods ready, and are their policies of the size they are meant to be?
+func (s *site) checkPolicy(at *seat, rules int) error {
+	m, err := at.maps()
 	if err != nil {
 		return err
 	}
@@ -146,6 +154,9 @@ func (s *site) checkPolicy(rules int) error {
 		pod    *lab.Pod
 		egress bool
 	}{{s.client, true}, {s.server, false}} {
+		if s.apart && side.egress != (at == s.seats[0]) {
+			continue
+		}
 		key := uint32(side.pod.IfIndex())
 		var ep bpf.Endpoint
 		if err := m.Map(bpf.MargayMapEndpoints).Lookup(&key, &ep); err != nil {
@@ -173,9 +184,14 @@ func (s *site) checkPolicy(rules int) error {
 	return nil
 }
 
-// checkFlows looks for the established flows: open, judged on both sides, and by the shortcut if there is one.
+// checkFlows looks for the established flows on each node: open, judged on the sides that are there, and by the shortcut
+// if there is one.
 func (s *site) checkFlows() error {
-	m, err := s.maps()
+	return s.each(s.checkFlowsAt)
+}
+
+func (s *site) checkFlowsAt(at *seat) error {
+	m, err := at.maps()
 	if err != nil {
 		return err
 	}
@@ -189,7 +205,8 @@ func (s *site) checkFlows() error {
 			continue
 		}
 		across := f.Entry.Flags&uint8(bpf.MargayCtFlagsCT_SHORTCUT) != 0
-		if !f.Open || f.Entry.Egress == 0 || f.Entry.Ingress == 0 || across != s.shortcut {
+		egress, ingress := at == s.seats[0], at == s.seats[1]
+		if !f.Open || (f.Entry.Egress != 0) != egress || (f.Entry.Ingress != 0) != ingress || across != s.shortcut {
 			return fmt.Errorf("the flow %s %s protocol %d is not as it should be: %+v", f.A, f.B, f.Proto, f)
 		}
 		delete(want, f.Proto)
@@ -200,10 +217,12 @@ func (s *site) checkFlows() error {
 	return nil
 }
 
-// forget unpins what the agent has left.
+// forget unpins what the agents have left.
 func (s *site) forget() error {
-	if s.agent == nil {
-		return nil
-	}
-	return os.RemoveAll(bpfmaps.InstanceDir("", s.agent.instance))
+	return s.each(func(at *seat) error {
+		if at == nil || at.agent == nil {
+			return nil
+		}
+		return os.RemoveAll(bpfmaps.InstanceDir("", at.agent.instance))
+	})
 }

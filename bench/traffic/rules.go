@@ -31,7 +31,7 @@ func ruleList(n int) []rule {
 const policyRules = 500
 
 // policies are NetworkPolicies of n rules for egress of the client and as many for ingress of the server, and the pods.
-func policies(n int, client, server netip.Addr) string {
+func policies(n int, client, server netip.Addr, clientNode, serverNode string) string {
 	var b strings.Builder
 	for _, side := range []struct{ pod, direction, peers, peer string }{
 		{"client", "egress", "to", server.String()},
@@ -59,14 +59,17 @@ spec:
 			}
 		}
 	}
-	for name, addr := range map[string]netip.Addr{"client": client, "server": server} {
+	for _, pod := range []struct {
+		name, node string
+		addr       netip.Addr
+	}{{"client", clientNode, client}, {"server", serverNode, server}} {
 		fmt.Fprintf(&b, `---
 apiVersion: v1
 kind: Pod
 metadata: {name: %s, namespace: bench, labels: {app: %[1]s}}
-spec: {nodeName: node, containers: [{name: main, image: bench}]}
+spec: {nodeName: %s, containers: [{name: main, image: bench}]}
 status: {podIPs: [{ip: %s}]}
-`, name, addr)
+`, pod.name, pod.node, pod.addr)
 	}
 	return b.String()
 }

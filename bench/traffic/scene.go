@@ -34,16 +34,30 @@ type config struct {
 	tearDown func(s *site) error
 	denies   bool // what no rule allows must not get through
 	shortcut bool // packets must go past the host's stack; else none may
+	apart    bool // client and server are on two nodes
+}
+
+// seat is a node of a site and the agent on it, which is nil if nothing of Margay runs there.
+type seat struct {
+	node  *lab.Node
+	agent *agent
 }
 
 // site is a config that has been set up.
 type site struct {
 	config
-	o    Options
-	node *lab.Node
-	done int // operations so far
+	o     Options
+	seats [2]*seat // the client's and the server's; the same one unless they are apart
+	done  int      // operations so far
 	*pair
-	agent *agent
+}
+
+// each calls do once for each node of the site.
+func (s *site) each(do func(*seat) error) error {
+	if s.seats[0] == s.seats[1] {
+		return do(s.seats[0])
+	}
+	return errors.Join(do(s.seats[0]), do(s.seats[1]))
 }
 
 // scene is all sites.
@@ -71,15 +85,14 @@ func newScene(ctx context.Context, o Options, configs []config) (*scene, error) 
 }
 
 func (s *site) build(ctx context.Context, l *lab.Lab, name string) error {
-	var err error
-	if s.node, err = l.AddNode(name); err != nil {
+	if err := s.addNodes(l, name); err != nil {
 		return err
 	}
-	client, err := s.node.AddPod("bench", "client")
+	client, err := s.seats[0].node.AddPod("bench", "client")
 	if err != nil {
 		return err
 	}
-	server, err := s.node.AddPod("bench", "server")
+	server, err := s.seats[1].node.AddPod("bench", "server")
 	if err != nil {
 		return err
 	}
@@ -96,6 +109,21 @@ func (s *site) build(ctx context.Context, l *lab.Lab, name string) error {
 		return err
 	}
 	return s.checkDenied()
+}
+
+func (s *site) addNodes(l *lab.Lab, name string) error {
+	for i := range s.seats {
+		if i == 1 && !s.apart {
+			s.seats[1] = s.seats[0]
+			break
+		}
+		n, err := l.AddNode(fmt.Sprintf("%s%c", name, 'a'+i))
+		if err != nil {
+			return err
+		}
+		s.seats[i] = &seat{node: n}
+	}
+	return nil
 }
 
 // checkDenied tries a port that no rule speaks of.

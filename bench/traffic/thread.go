@@ -1,11 +1,12 @@
 //go:build linux
 
-// Package traffic measures what a packet, a request and a connection between two pods of one node cost in CPU time:
+// Package traffic measures what a packet, a request and a connection between two pods cost in CPU time:
 // real sockets in network namespaces, both ends on one core, the whole path charged to the two threads that use them.
 //
 //   - thread.go, socket.go: threads that stay on a core, sockets without Go's scheduler
 //   - workload.go: what is measured
 //   - scene.go: nodes and pods; margay.go, iptables.go, empty.go: what is done to their packets
+//   - nodes.go: pods on two nodes, beside kube-proxy's rules
 //   - rules.go: the rules all of them get; verify.go: whether a run exercised what it was meant to
 package traffic
 

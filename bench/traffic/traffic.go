@@ -54,41 +54,59 @@ func configs(o Options) []config {
 	return append(list, config{name: control, share: 1})
 }
 
-// Measure measures P1 to P6.
-func Measure(ctx context.Context, o Options) (results []report.Result, err error) {
-	s, err := newScene(ctx, o, configs(o))
+// Measure measures P1 to P6 between pods of one node.
+func Measure(ctx context.Context, o Options) ([]report.Result, error) {
+	all, err := measureAll(ctx, o, configs(o), control, bare)
 	if err != nil {
 		return nil, err
+	}
+	var results []report.Result
+	for i, w := range workloads(o) {
+		results = append(results, toBare(w.id, w.name, all[i])...)
+	}
+	return append(results, derived(o, all[0], all[1], all[2])...), nil
+}
+
+// task is a workload, the requirement it is measured for, and how often a round does it.
+type task struct {
+	workload
+	id  string
+	ops int
+}
+
+func workloads(o Options) [3]task {
+	return [3]task{{udpPackets, "P1", o.UDPOps}, {tcpRequests, "P2", o.RequestOps}, {tcpConnections, "P4", o.ConnectOps}}
+}
+
+// measureAll measures each workload in all configurations, again if the two that are alike differ by too much.
+func measureAll(ctx context.Context, o Options, list []config, again, base string) (all [3]paired.Samples, err error) {
+	s, err := newScene(ctx, o, list)
+	if err != nil {
+		return all, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	d, err := NewDriver(o.Core)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	defer d.Close()
-	o.Log("%d nodes are set up; real-time threads: %t", len(s.sites), d.RealTime())
+	o.Log("%d sites are set up; real-time threads: %t", len(s.sites), d.RealTime())
 	// The threads that are measured do not stop for garbage collection, and would hold it up.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	all := [3]paired.Samples{}
-	for i, w := range []struct {
-		workload
-		id  string
-		ops int
-	}{{udpPackets, "P1", o.UDPOps}, {tcpRequests, "P2", o.RequestOps}, {tcpConnections, "P4", o.ConnectOps}} {
+	for i, w := range workloads(o) {
 		for attempt := 1; ; attempt++ {
 			if all[i], err = s.measure(d, w.workload, w.ops, o.Rounds); err != nil {
-				return nil, err
+				return all, err
 			}
-			aa := all[i].Ratio(control, bare)
-			o.Log("%s: bare %.0f ns, A/A %.4f", w.name, all[i].Cost(bare).Median, aa.Median)
+			aa := all[i].Ratio(again, base)
+			o.Log("%s: %s %.0f ns, A/A %.4f", w.name, base, all[i].Cost(base).Median, aa.Median)
 			if math.Abs(aa.Median-1) <= off || attempt == attempts {
 				break
 			}
 			o.Log("%s: the A/A control is off, measured again", w.name)
 		}
-		results = append(results, toBare(w.id, w.name, all[i])...)
 	}
-	return append(results, derived(o, all[0], all[1], all[2])...), ctx.Err()
+	return all, ctx.Err()
 }
 
 // most are what P1, P2 and P4 may cost compared to bare, shortcut off and on.

@@ -12,7 +12,7 @@ import (
 
 // packets the host's side of the server's veth pair has sent to the pod: those that went through the host's stack.
 func (s *site) packets() (uint64, error) {
-	l, err := s.node.Netlink().LinkByIndex(s.server.IfIndex())
+	l, err := s.seats[1].node.Netlink().LinkByIndex(s.server.IfIndex())
 	if err != nil {
 		return 0, fmt.Errorf("counters of %s: %w", s.server.Iface(), err)
 	}
@@ -57,7 +57,7 @@ func (s *scene) measure(d *Driver, w workload, ops, rounds int) (paired.Samples,
 	var errs []error
 	for i, site := range s.sites {
 		if err := site.check(before[i]); err != nil {
-			errs = append(errs, fmt.Errorf("%s on %s: %w", site.name, site.node.Name(), err))
+			errs = append(errs, fmt.Errorf("%s on %s: %w", site.name, site.seats[0].node.Name(), err))
 		}
 	}
 	return samples, errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/margay-project/margay/internal/lab"
@@ -186,6 +187,10 @@ type Driver struct {
 
 // NewDriver starts the threads; Close ends them.
 func NewDriver(core int) (*Driver, error) {
+	// A thread that waits in a system call the scheduler does not know of keeps its processor. The runtime lowers their
+	// number when it finds a thread with an affinity of one core; then one end holds the only processor while it waits
+	// for the other, for ever. A number that is set by hand is not lowered.
+	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	client, err := newThread(core)
 	if err != nil {
 		return nil, err
