@@ -19,7 +19,6 @@ test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...
 
 e2e: build packages ## the agent on a real cluster: etcd, Kubernetes and kube-proxy, nodes in namespaces; needs root (RUN=TestName)
-	@scripts/packages nft=nftables
 	@scripts/e2e $(if $(RUN),-run '$(RUN)' -v)
 
 e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 minutes cold
@@ -30,11 +29,10 @@ bench: build ## benchmarks into bench/results/; needs root
 	$(GO) run ./bench/scale
 
 bench-cluster: build packages ## pods coming on a real cluster, up to 100,000 others, into bench/results/cluster.txt; 15 minutes, needs root
-	@scripts/packages nft=nftables
 	@MARGAY_E2E_BENCH_OUT=$(CURDIR)/bench/results/cluster.txt scripts/e2e -run '^$$' -bench BenchmarkCluster -benchtime 1x -v -timeout=60m
 
 packages: # the commands that pods, Services and dumps in demo and tests need
-	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool ipset=ipset
+	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool ipset=ipset nft=nftables
 
 generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
 	@scripts/packages clang-14=clang-14 llvm-strip-14=llvm-14 /usr/include/bpf/bpf_helpers.h=libbpf-dev /usr/include/linux/bpf.h=linux-libc-dev
