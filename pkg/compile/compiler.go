@@ -11,6 +11,7 @@ import (
 // Options are what can be chosen about a Compiler.
 type Options struct {
 	Limits Limits // of every table
+	Budget Budget // of what endpoints share; zero: no limits
 }
 
 // Compiler keeps the desired state of all local endpoints and sets, and what the kernel has of it, and turns the
@@ -38,6 +39,7 @@ type Compiler struct {
 	ifaces    map[string]model.EndpointID // of endpoints found in the kernel, whose ids may be stand-ins
 	folds     map[*model.DirectionPolicy]*fold
 	failed    map[EndpointDirection]error
+	ledger    *ledger
 
 	hosts, newHosts []netip.Prefix // this node's addresses as told by the dataplane
 
@@ -75,6 +77,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		ifaces:    map[string]model.EndpointID{},
 		folds:     map[*model.DirectionPolicy]*fold{},
 		failed:    map[EndpointDirection]error{},
+		ledger:    newLedger(o.Budget),
 		byHash:    map[uint64][]*program{},
 		nets:      map[uint32][]netip.Prefix{},
 		ruleNames: map[uint32]model.RuleID{},

@@ -243,7 +243,7 @@ func TestARestartAnywhereInAPlanGoesOnWithoutAWrongVerdict(t *testing.T) {
 
 // testHistory takes a kernel through random states. One in restarts rounds is cut short, or ends, with a restart.
 func testHistory(t *rapid.T, restarts int) {
-	o := Options{Limits{Interpret: rapid.IntRange(0, 7).Draw(t, "interpret") == 0}}
+	o := Options{Limits: Limits{Interpret: rapid.IntRange(0, 7).Draw(t, "interpret") == 0}}
 	pool, k, c := drawPool(t), newKernel(), New(o, nil)
 	var old *cluster // what the compiler was told last
 	now := newCluster()

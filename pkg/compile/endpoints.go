@@ -114,9 +114,16 @@ func (c *Compiler) staleLocal() {
 	}
 }
 
-// retarget finds out which programs the stale endpoints shall have, and returns those endpoints by id.
+// retarget finds out which programs the stale endpoints shall have, and returns those endpoints by id. What all of them
+// had is given back first, so that none is refused for what another is about to leave; those that were refused before
+// come last.
 func (c *Compiler) retarget() []*endpoint {
 	c.staleLocal()
+	if len(c.stale) > 0 {
+		for id := range c.ledger.refused {
+			c.stale[id] = true
+		}
+	}
 	var all []*endpoint
 	for id := range c.stale {
 		all = append(all, c.endpoints[id])
@@ -124,6 +131,21 @@ func (c *Compiler) retarget() []*endpoint {
 	clear(c.stale)
 	slices.SortFunc(all, func(a, b *endpoint) int { return a.id.Compare(b.id) })
 	for _, e := range all {
+		for _, prog := range e.want {
+			if prog != nil {
+				c.ledger.release(e.id.Namespace, prog)
+			}
+		}
+	}
+	var before, refused []*endpoint
+	for _, e := range all {
+		if c.ledger.refused[e.id] {
+			refused = append(refused, e)
+		} else {
+			before = append(before, e)
+		}
+	}
+	for _, e := range slices.Concat(before, refused) {
 		c.target(e)
 	}
 	return all
@@ -132,22 +154,19 @@ func (c *Compiler) retarget() []*endpoint {
 func (c *Compiler) target(e *endpoint) {
 	var want [2]*program
 	l := c.localOf(e.policy)
+	delete(c.ledger.refused, e.id)
 	for d := range want {
-		at := EndpointDirection{e.id, model.Direction(d)}
-		delete(c.failed, at)
-		if e.policy == nil {
-			continue
+		delete(c.failed, EndpointDirection{e.id, model.Direction(d)})
+		if e.policy != nil {
+			want[d] = c.aim(e, d, l)
 		}
-		prog, err := c.expandAll(e.folds[d], l)
-		if err != nil {
-			c.failed[at] = err
-			if prog = e.bound[d]; errors.Is(err, ErrOwnAddresses) {
-				prog = nil // what was enforced may have been for fewer addresses
-			}
-		}
-		want[d] = prog
 	}
 	if want[0] == nil || want[1] == nil {
+		for _, prog := range want {
+			if prog != nil {
+				c.ledger.release(e.id.Namespace, prog)
+			}
+		}
 		want = [2]*program{}
 	}
 	for d, prog := range want {
@@ -159,4 +178,26 @@ func (c *Compiler) target(e *endpoint) {
 		}
 		e.want[d] = prog
 	}
+}
+
+// aim returns the program that one direction of an endpoint shall have, and charges its namespace: the one it has if its
+// policy cannot be compiled or is over a limit, or nil.
+func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
+	prog, err := c.expandAll(e.folds[d], l, e.id.Namespace)
+	if err == nil {
+		err = c.ledger.admit(e.id.Namespace, prog)
+	}
+	if err == nil {
+		return prog
+	}
+	c.failed[EndpointDirection{e.id, model.Direction(d)}] = err
+	if errors.Is(err, errNoRoom) {
+		c.ledger.refused[e.id] = true
+	}
+	old := e.bound[d]
+	if old == nil || errors.Is(err, ErrOwnAddresses) { // what was enforced may have been for fewer addresses
+		return nil
+	}
+	c.ledger.charge(e.id.Namespace, old)
+	return old
 }

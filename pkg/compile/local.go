@@ -89,12 +89,13 @@ type fold struct {
 	variants []*variant
 }
 
-// variant is a fold for endpoints with the same answers.
+// variant is a fold for endpoints with the same answers. Without program and err, there was no room for the program.
 type variant struct {
 	has     [2]bool // IPv4, IPv6
 	inside  []bool  // by index in fold.nets
 	answers map[question]bool
 	program *program
+	cost    Cost
 	err     error
 }
 
@@ -165,9 +166,10 @@ func (v *variant) fits(f *fold, l *localAddrs) bool {
 	return true
 }
 
-// expandAll returns the program of a policy for an endpoint with these addresses, which must be the same for each.
-func (c *Compiler) expandAll(f *fold, l *localAddrs) (*program, error) {
-	prog, err := c.expand(f, l)
+// expandAll returns the program of a policy for an endpoint of the namespace with these addresses, which must be the
+// same for each.
+func (c *Compiler) expandAll(f *fold, l *localAddrs, namespace string) (*program, error) {
+	prog, err := c.expand(f, l, namespace)
 	for _, a := range l.more {
 		if err != nil {
 			break
@@ -175,7 +177,7 @@ func (c *Compiler) expandAll(f *fold, l *localAddrs) (*program, error) {
 		first, other := l.addrs[treeOf(a)], *l
 		other.set(a)
 		var same *program
-		if same, err = c.expand(f, &other); err == nil && same != prog {
+		if same, err = c.expand(f, &other, namespace); err == nil && same != prog {
 			err = fmt.Errorf("%s and %s: %w", first, a, ErrOwnAddresses)
 		}
 	}
@@ -186,11 +188,44 @@ func (c *Compiler) expandAll(f *fold, l *localAddrs) (*program, error) {
 }
 
 // expand returns the program of a policy for an endpoint with these addresses, the first of each family.
-func (c *Compiler) expand(f *fold, l *localAddrs) (*program, error) {
+func (c *Compiler) expand(f *fold, l *localAddrs, namespace string) (*program, error) {
+	v := f.variant(l)
+	if v.program != nil || v.err != nil {
+		return v.program, v.err
+	}
+	if v.cost != (Cost{}) { // it is known what it takes: without room for it there is nothing to do
+		if err := c.ledger.room(namespace, v.cost); err != nil {
+			return nil, err
+		}
+	}
+	l.asked = v.answers
+	p, err := Expand(f.policy, l, numbers{c})
+	l.asked = nil
+	if err != nil {
+		v.err = err
+		return nil, err
+	}
+	v.cost = costOf(p)
+	if text := v.cost.over(c.ledger.budget.Direction); text != "" {
+		v.err = fmt.Errorf("%s policy: %w: %s", p.IDs[len(p.IDs)-1].Direction, ErrOverLimit, text)
+		return nil, v.err
+	}
+	if v.program = c.equal(f.policy.Direction, p); v.program != nil {
+		return v.program, nil
+	}
+	if err := c.ledger.room(namespace, v.cost); err != nil {
+		return nil, err
+	}
+	v.program = c.newProgram(f.policy.Direction, p)
+	return v.program, nil
+}
+
+// variant returns the variant for an endpoint with these addresses, a new one if there is none.
+func (f *fold) variant(l *localAddrs) *variant {
 	f.variants = slices.DeleteFunc(f.variants, func(v *variant) bool { return v.program != nil && v.program.gone })
 	for _, v := range f.variants {
 		if v.fits(f, l) {
-			return v.program, v.err
+			return v
 		}
 	}
 	v := &variant{answers: map[question]bool{}, inside: make([]bool, len(f.nets))}
@@ -200,14 +235,6 @@ func (c *Compiler) expand(f *fold, l *localAddrs) (*program, error) {
 	for i, p := range f.nets {
 		v.inside[i] = l.inside(p)
 	}
-	l.asked = v.answers
-	p, err := Expand(f.policy, l, numbers{c})
-	l.asked = nil
-	if err != nil {
-		v.err = err
-	} else {
-		v.program = c.program(f.policy.Direction, p)
-	}
 	f.variants = append(f.variants, v)
-	return v.program, v.err
+	return v
 }

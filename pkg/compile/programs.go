@@ -15,6 +15,7 @@ type program struct {
 	hash      uint64
 	sets      []uint32 // the numbers of all sets in it, ascending
 	rules     []uint32 // the numbers of all rules in it, ascending, without 0
+	cost      Cost
 	want      int      // endpoint-directions that shall be judged by it
 	table     *Table   // in the kernel; nil: not there yet
 	foreign   bool     // found in the kernel: which row there is whose is not known
@@ -39,10 +40,9 @@ func hashRules(d model.Direction, rules []bpf.Rule) uint64 {
 	return h
 }
 
-// program returns the program equal to p, a new one if there is none. It keeps p.
-func (c *Compiler) program(d model.Direction, p *Program) *program {
-	h := hashRules(d, p.Rules)
-	for _, old := range c.byHash[h] {
+// equal returns the program equal to p; nil if there is none. It may keep p.
+func (c *Compiler) equal(d model.Direction, p *Program) *program {
+	for _, old := range c.byHash[hashRules(d, p.Rules)] {
 		if old.direction != d || !slices.Equal(old.Rules, p.Rules) {
 			continue
 		}
@@ -56,7 +56,12 @@ func (c *Compiler) program(d model.Direction, p *Program) *program {
 			return old
 		}
 	}
-	prog := &program{Program: p, direction: d, hash: h}
+	return nil
+}
+
+// newProgram makes a program of p, to which none is equal. It keeps p.
+func (c *Compiler) newProgram(d model.Direction, p *Program) *program {
+	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules)}
 	prog.sets, prog.rules = numbersIn(p.Rules)
 	c.register(prog)
 	c.loadNets(p)
@@ -65,6 +70,7 @@ func (c *Compiler) program(d model.Direction, p *Program) *program {
 
 // register holds the numbers that a program uses, and lists it.
 func (c *Compiler) register(prog *program) {
+	prog.cost = costOf(prog.Program)
 	for _, num := range prog.sets {
 		c.sets.hold(num)
 		u := c.use(num)

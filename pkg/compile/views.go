@@ -39,8 +39,9 @@ func (c *Compiler) Endpoints() []model.EndpointID {
 	return all
 }
 
-// Failed returns the endpoint-directions whose present policy could not be compiled, and why. With ErrTooManyRules they
-// keep the policy they had; a new endpoint is not bound, so that nothing passes, and with ErrOwnAddresses no endpoint is.
+// Failed returns the endpoint-directions whose present policy could not be compiled, and why. With ErrTooManyRules and
+// ErrOverLimit they keep the policy they had; a new endpoint is not bound, so that nothing passes, and with
+// ErrOwnAddresses no endpoint is.
 func (c *Compiler) Failed() map[EndpointDirection]error { return maps.Clone(c.failed) }
 
 // AddressView is what is known of one address.

@@ -36,7 +36,7 @@ type BPF struct {
 	step     int // next step of plan; len(order): done
 
 	tables   map[compile.TableID]published
-	sets     map[uint32]model.SetID // by number, of those in the kernel
+	names    *names
 	bound    map[model.EndpointID]*endpoint
 	owners   map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
 	dirty    map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)
@@ -108,11 +108,17 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		errs, d.resync = append(errs, err), err != nil
 	}
 	d.observe()
-	errs = append(errs, d.carryOut(), d.program(), d.detach(), d.guard(), d.writeLeft(), d.failures())
+	errs = append(errs, d.carryOut(), d.program(), d.detach(), d.guard(), d.writeLeft())
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return errors.Join(err, d.failures())
 	}
-	return d.leaveOlder()
+	if err := d.leaveOlder(); err != nil {
+		return errors.Join(err, d.failures())
+	}
+	if err := d.failures(); err != nil {
+		return &HeldBack{Err: err}
+	}
+	return nil
 }
 
 // carryOut takes the steps of the plan that are left, and those of the plans for what waits.
@@ -125,6 +131,7 @@ func (d *BPF) carryOut() error {
 		compiled := time.Now()
 		d.observer.Compiled(compiled.Sub(started))
 		err = d.carryOn()
+		d.ready = true // what could not be programmed is closed
 		d.observer.Published(time.Since(compiled))
 	}
 	if err != nil && slices.ContainsFunc(d.waiting, func(ch model.Changes) bool { return len(ch.Endpoints)+len(ch.Sets) > 0 }) {

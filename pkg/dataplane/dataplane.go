@@ -16,7 +16,8 @@ import (
 type Dataplane interface {
 	// Apply adds ch to what is desired and writes the difference. On an error what was enforced stays enforced, what
 	// is still to be written is remembered, and the next Apply (with or without changes) tries again from there.
-	// The error names each endpoint or map concerned. ErrStuck: changes wait for others that cannot be written.
+	// The error names each endpoint or map concerned. ErrStuck: changes wait for others that cannot be written. HeldBack:
+	// everything is enforced but the policy of the endpoints that it names.
 	Apply(ctx context.Context, ch model.Changes) error
 	// Prepare does a part of what nothing waits for now and something may wait for later. Call it after each Apply; if
 	// there is more to do, Wake delivers.
@@ -47,6 +48,17 @@ type Dataplane interface {
 // ErrStuck says that changes which cannot be written keep later ones from being tried. If that lasts, Reopen: what is
 // desired by then may be possible.
 var ErrStuck = errors.New("later changes wait")
+
+// HeldBack is what Apply returns when all that can be enforced is enforced, and all that is not concerns single
+// endpoints: their policy is over a limit, say, or the kernel has no room for it. They keep their last policy, or are
+// closed. The owner of a pod or of its policies can bring this about, so it says nothing of the agent.
+type HeldBack struct{ Err error } // one line for each endpoint-direction
+
+// Error names each endpoint.
+func (h *HeldBack) Error() string { return h.Err.Error() }
+
+// Unwrap returns the causes.
+func (h *HeldBack) Unwrap() error { return h.Err }
 
 // Config is what a dataplane can be told.
 type Config struct {

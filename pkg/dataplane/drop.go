@@ -53,7 +53,8 @@ func (d *BPF) drop() error {
 	if len(d.plan.DropClasses) > 0 {
 		d.quiet = d.slots.Quiesce()
 	}
-	return errors.Join(d.forgetClasses(false), d.dropNames())
+	d.names.drop(d.plan.DropSets, d.plan.DropRules)
+	return errors.Join(d.forgetClasses(false), d.maps.ZeroRuleStats(d.plan.DropRules))
 }
 
 // forgetClasses removes what the kernel knows of dropped classes, once no packet can still be at work with one of them:
@@ -90,15 +91,4 @@ func (d *BPF) forgotten(err error) error {
 	}
 	clear(d.retired)
 	return d.maps.ClassSets.Sync()
-}
-
-func (d *BPF) dropNames() error {
-	for _, n := range d.plan.DropSets {
-		delete(d.sets, n)
-		d.maps.SetNames.Delete(n)
-	}
-	for _, n := range d.plan.DropRules {
-		d.maps.RuleNames.Delete(n)
-	}
-	return errors.Join(d.maps.SetNames.Sync(), d.maps.RuleNames.Sync(), d.maps.ZeroRuleStats(d.plan.DropRules))
 }

@@ -62,7 +62,7 @@ func (d *BPF) takeOver() error {
 	d.waiting, d.plan, d.step = nil, compile.Plan{}, len(order)
 	d.tables, d.bound = map[compile.TableID]published{}, map[model.EndpointID]*endpoint{}
 	d.owners, d.dirty = map[netip.Prefix]compile.AddrChange{}, map[model.EndpointID]bool{}
-	d.adopted, d.sets, d.retired = map[string]model.EndpointID{}, map[uint32]model.SetID{}, map[uint32]bool{}
+	d.adopted, d.retired, d.names = map[string]model.EndpointID{}, map[uint32]bool{}, newNames(d.maps, d.log)
 	d.leaving, d.unused, d.ready, d.guarded = map[uint32]bool{}, nil, false, false
 	d.prepared, d.peerless = map[uint32]bool{}, map[model.EndpointID]bool{}
 	names := map[uint32]string{}
@@ -83,7 +83,10 @@ func (d *BPF) takeOver() error {
 		return err
 	}
 	d.slots = slots
-	d.compiler = compile.New(compile.Options{Limits: compile.Limits{Interpret: d.config.Interpret}}, snapshot)
+	d.compiler = compile.New(compile.Options{
+		Limits: compile.Limits{Interpret: d.config.Interpret},
+		Budget: compile.DefaultBudget(int(d.maps.MaxEntries(bpf.MargayMapClassSets)), int(d.maps.MaxEntries(bpf.MargayMapIp4Net))),
+	}, snapshot)
 	if len(snapshot.Endpoints) > 0 {
 		d.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
 			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))

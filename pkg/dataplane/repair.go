@@ -15,7 +15,7 @@ import (
 // attached programs. All of it is told, and repaired by the rest of Apply.
 func (d *BPF) reread() error {
 	var errs []error
-	repairs := 0
+	repairs := d.names.reread()
 	for _, t := range d.allTables() {
 		n, err := t.Resync()
 		repairs += n
@@ -135,12 +135,12 @@ func (t repairing[K, V]) Resync() (int, error) {
 	return r.Len(), err
 }
 
+// allTables are those that verdicts depend on.
 func (d *BPF) allTables() []table {
 	return []table{
 		repairing[bpf.IP4, bpf.AddrInfo]{d.maps.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{d.maps.IP6Host},
 		repairing[bpf.Net4, bpf.AddrInfo]{d.maps.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{d.maps.IP6Net},
 		repairing[bpf.ClassChunk, bpf.SetBits]{d.maps.ClassSets},
-		repairing[uint32, bpf.Name]{d.maps.SetNames}, repairing[uint32, bpf.Name]{d.maps.RuleNames},
 	}
 }
 

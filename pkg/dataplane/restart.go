@@ -17,7 +17,7 @@ import (
 // whatever two writes that was: same numbers, same classes, same tables, and live flows that need no new judgement.
 // Everything read becomes what the tables want, until a plan says otherwise. interfaces are names by ifindex.
 func (d *BPF) adopt(interfaces map[uint32]string) (*compile.Snapshot, error) {
-	s := &compile.Snapshot{Sets: map[uint32]string{}, Rules: map[uint32]string{}}
+	s := &compile.Snapshot{}
 	if err := d.adoptNames(s); err != nil {
 		return nil, err
 	}
@@ -28,16 +28,11 @@ func (d *BPF) adopt(interfaces map[uint32]string) (*compile.Snapshot, error) {
 }
 
 func (d *BPF) adoptNames(s *compile.Snapshot) error {
-	sets, err1 := keep(d.maps.SetNames)
-	rules, err2 := keep(d.maps.RuleNames)
-	chunks, err3 := keep(d.maps.ClassSets)
-	for n, name := range sets {
-		s.Sets[n] = bpfmaps.NameText(name)
-		d.sets[n] = model.SetID(s.Sets[n])
+	var err error
+	if s.Sets, s.Rules, err = d.names.adopt(); err != nil {
+		return err
 	}
-	for n, name := range rules {
-		s.Rules[n] = bpfmaps.NameText(name)
-	}
+	chunks, err := keep(d.maps.ClassSets)
 	members := map[uint32][]uint32{}
 	for key, bits := range chunks {
 		members[key.Class] = append(members[key.Class], setsIn(key.Chunk, bits)...)
@@ -47,7 +42,7 @@ func (d *BPF) adoptNames(s *compile.Snapshot) error {
 		s.Classes = append(s.Classes, compile.Class{ID: class, Sets: numbers})
 	}
 	slices.SortFunc(s.Classes, func(a, b compile.Class) int { return int(int64(a.ID) - int64(b.ID)) })
-	return errors.Join(err1, err2, err3)
+	return err
 }
 
 // setsIn is the reverse of chunksOf for one chunk.

@@ -43,7 +43,7 @@ func (d *BPF) Stats(interfaces bool) Stats {
 	sizes, usage := d.compiler.Sizes(), d.slots.Usage()
 	s := Stats{
 		Classes: sizes.Classes, Tables: len(d.tables), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
-		Rules: d.maps.RuleNames.Len(), Sets: len(d.sets), Unwritten: len(d.waiting), Repairs: d.repairs,
+		Rules: d.maps.RuleNames.Len(), Sets: len(d.names.sets), Unwritten: len(d.waiting), Repairs: d.repairs,
 	}
 	if d.step < len(order) {
 		s.Unwritten++

@@ -13,14 +13,8 @@ import (
 // The steps of a plan that write maps. Each can be taken again after it failed halfway.
 
 func (d *BPF) writeNames() error {
-	for n, id := range d.plan.SetNames {
-		d.sets[n] = id
-		d.maps.SetNames.Set(n, bpfmaps.NewName(compile.NameText(string(id))))
-	}
-	for n, id := range d.plan.RuleNames {
-		d.maps.RuleNames.Set(n, bpfmaps.NewName(compile.NameText(id.String())))
-	}
-	return errors.Join(d.maps.SetNames.Sync(), d.maps.RuleNames.Sync())
+	d.names.add(d.plan.SetNames, d.plan.RuleNames)
+	return nil
 }
 
 func (d *BPF) writeClasses() error {

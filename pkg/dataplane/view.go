@@ -89,11 +89,11 @@ func (d *BPF) Kernel(id model.EndpointID) (bpf.Endpoint, bool) {
 func (d *BPF) SetKernel(e bpf.Endpoint) error { return d.endpoints.Set(e) }
 
 // Sets are the numbers of the sets that rules in the kernel refer to. The map must not be changed.
-func (d *BPF) Sets() map[uint32]model.SetID { return d.sets }
+func (d *BPF) Sets() map[uint32]model.SetID { return d.names.sets }
 
 // SetID is the set of that number.
 func (d *BPF) SetID(n uint32) (model.SetID, bool) {
-	id, ok := d.sets[n]
+	id, ok := d.names.sets[n]
 	return id, ok
 }
 

@@ -1,0 +1,92 @@
+package dataplane
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+var evil = model.EndpointID{Namespace: "evil", Name: "m"}
+
+// tenant is the pod evil/m on this node and a policy of its own, whose every rule is about another address.
+func tenant(rules int) []model.Update {
+	policy := &model.Policy{Tier: model.TierDefault, Order: 1, Selector: selector.Equal("app", "m"), AppliesIngress: true}
+	for i := range rules {
+		a := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+		policy.Ingress = append(policy.Ingress, model.Rule{Action: model.Allow, Index: i,
+			Source: model.Entity{Nets: []netip.Prefix{netip.PrefixFrom(a, 32)}}})
+	}
+	return []model.Update{
+		model.EndpointUpdate{ID: evil, Endpoint: &model.Endpoint{Node: "n", Iface: "cali2",
+			Addrs: []netip.Addr{netip.MustParseAddr("10.0.9.1")}, Labels: map[string]string{"app": "m"}}},
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "evil", Name: "m"}, Policy: policy},
+	}
+}
+
+// noTenant takes the policy away.
+func noTenant() model.Update {
+	return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "evil", Name: "m"}}
+}
+
+// wantHeld checks what is said of evil/m.
+func (n *node) wantHeld(t *testing.T, when, what string) {
+	t.Helper()
+	for _, s := range n.Endpoints() {
+		if s.ID == evil {
+			if !strings.HasPrefix(s.Error, what) || (s.Error == "") != (what == "") {
+				t.Errorf("%s: evil/m %q, want %q", when, s.Error, what)
+			}
+			return
+		}
+	}
+	t.Errorf("%s: nothing is said of evil/m", when)
+}
+
+// smallMaps are maps that one tenant's policies overflow.
+var smallMaps = map[string]uint32{bpf.MargayMapSetNames: 64, bpf.MargayMapClassSets: 64}
+
+// One tenant's policies that are too many for the node's maps hold up no change of the others, neither on a node that
+// enforces something nor on one that starts with them.
+func TestPoliciesOfOneTenantHoldUpNobodyElse(t *testing.T) {
+	testutil.Privileged(t)
+	for _, first := range []bool{false, true} {
+		t.Run(fmt.Sprintf("first start %v", first), func(t *testing.T) {
+			n := openNode(t, testutil.BPFFS(t), smallMaps)
+			defer mustClose(t, n.BPF)
+			want := "keeps its last policy: "
+			if first {
+				n.graph.Apply(tenant(300))
+				want = "closed: "
+			} else {
+				n.mustApply(t, append(tenant(1), stage{role: "friend", allow: []string{"friend"}, ports: []uint16{22}}.updates()...)...)
+				n.graph.Apply(tenant(300))
+			}
+			for _, port := range []uint16{80, 443} {
+				held(t, n.apply(stage{role: "friend", allow: []string{"friend"}, ports: []uint16{port}}.updates()...), "evil/m")
+				if !n.host.Guarded || n.host.Attached[1000] == "" {
+					t.Fatal("the node is not guarded, or endpoint a has no programs")
+				}
+				if !passes(t, n.BPF, "10.0.0.1", port) || passes(t, n.BPF, "10.0.0.1", 523-port) || passes(t, n.BPF, "10.0.0.1", 22) {
+					t.Errorf("port %d: the policy of a is not the new one", port)
+				}
+				n.wantHeld(t, fmt.Sprint("port ", port), want)
+			}
+			n.mustApply(t, noTenant())
+			n.wantHeld(t, "without the policy", "")
+		})
+	}
+}
+
+// held checks that everything is enforced but what the error says, in which the name is.
+func held(t *testing.T, err error, name string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("error %v, want one that names %s", err, name)
+	}
+}
