@@ -114,6 +114,9 @@ func writeStatus(w io.Writer, s *wire.StatusReport) error {
 // statusText is the agent's state in one line.
 func statusText(s *wire.StatusReport) string {
 	switch {
+	case s.Ready && s.Held != "":
+		lines := strings.Split(s.Held, "\n")
+		return fmt.Sprintf("ready, with %s held back: %s", count(len(lines), "policy"), strings.Join(lines, "; "))
 	case s.Ready:
 		return fmt.Sprintf("ready: policy of %s is enforced", count(s.Endpoints, "endpoint"))
 	case s.Error != "" && s.InSync:

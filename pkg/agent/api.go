@@ -122,7 +122,7 @@ func write(w http.ResponseWriter, answer wire.Answer, err error) {
 func (a *API) status(r *http.Request) (wire.Answer, error) {
 	s := a.Loop.Status()
 	report := &wire.StatusReport{
-		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, Took: s.Took, Error: s.Error, Applies: s.Applies,
+		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, Took: s.Took, Error: s.Error, Held: s.Held, Applies: s.Applies,
 		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
@@ -132,9 +132,9 @@ func (a *API) status(r *http.Request) (wire.Answer, error) {
 	return wire.Answer{Status: report}, err
 }
 
-// objectProblems are those of the source, of the configuration in it, and of the node.
+// objectProblems are those of the source, of the configuration in it, of endpoints that are held back, and of the node.
 func (a *API) objectProblems(v View) []validate.Problem {
-	return slices.Concat(a.Source.Problems(), configProblems(v.Settings), a.Loop.node.problems(a.Node))
+	return slices.Concat(a.Source.Problems(), configProblems(v.Settings), heldProblems(a.Loop.states), a.Loop.node.problems(a.Node))
 }
 
 // config is what is configured, and where from.

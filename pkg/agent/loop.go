@@ -73,7 +73,7 @@ type Loop struct {
 	started  chan struct{} // closed when the first snapshot is enforced
 	node     *surroundings
 
-	applying, sweeping, configuring *problems
+	applying, holding, sweeping, configuring *problems
 
 	synced  bool           // the first snapshot has been taken
 	settled bool           // and so has all of the configuration in the datastore
@@ -102,6 +102,7 @@ func New(o Options) *Loop {
 		node: newSurroundings(o.Looks, parts.node, o.Log),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
+		holding:     newProblems(o.Log, "an endpoint's policy cannot be enforced, the others' is", "every endpoint's policy is enforced again"),
 		sweeping:    newProblems(o.Log, "expired flows are not removed, will try again", "expired flows are removed again"),
 		configuring: newProblems(o.Log, "configuration is not used as it is written", "configuration is used as it is written again"),
 	}
@@ -219,7 +220,7 @@ func (l *Loop) apply(ctx context.Context, retry, only bool) (ok bool, err error)
 	l.o.Metrics.Flushed(time.Since(started))
 	if only && len(changes.Endpoints)+len(changes.Sets) == 0 && l.status.get().Ready {
 		l.arrivals.enforced(time.Now())
-		return true, nil
+		return l.status.done(), nil
 	}
 	err = l.o.Dataplane.Apply(ctx, changes)
 	l.applied(started, retry, err)
@@ -230,17 +231,23 @@ func (l *Loop) apply(ctx context.Context, retry, only bool) (ok bool, err error)
 		l.stuck++
 		l.reopen = l.stuck >= patience
 	}
-	return err == nil, nil
+	return l.status.done(), nil
 }
 
 // applied says how an attempt to enforce ended, to everybody who wants to know.
 func (l *Loop) applied(started time.Time, retry bool, err error) {
 	now := time.Now()
 	took := now.Sub(started)
+	ready, first := l.status.get().Ready, l.status.applied(started, took, err)
+	held, err := heldBack(err)
 	l.o.Metrics.Applied(took, retry, err)
 	l.applying.say(err)
-	ready := l.status.get().Ready
-	if l.status.applied(started, took, err) {
+	if held != nil {
+		l.holding.say(held.Err)
+	} else if err == nil {
+		l.holding.say(nil)
+	}
+	if first {
 		l.o.Log.Info("in sync: policy is enforced", "endpoints", len(l.o.Graph.LocalEndpoints()), "took", took)
 		close(l.started)
 	}

@@ -93,13 +93,20 @@ func policyHealth(s Status, states []dataplane.EndpointState) health.Report {
 	case !s.InSync:
 		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
 	}
-	enforced := 0
+	enforced, held := 0, 0
 	for _, e := range states {
 		if e.Enforced {
 			enforced++
 		}
+		if e.Held {
+			held++
+		}
 	}
-	return health.Report{Live: true, Ready: s.Ready, Detail: fmt.Sprintf("%d of %d endpoints enforced", enforced, len(states))}
+	detail := fmt.Sprintf("%d of %d endpoints enforced", enforced, len(states))
+	if held > 0 {
+		detail += fmt.Sprintf(", the policy of %d cannot be", held)
+	}
+	return health.Report{Live: true, Ready: s.Ready, Detail: detail}
 }
 
 // tellCNI says which endpoints are enforced, once anything is. One that was stays told as long as it is on its interface:
@@ -120,6 +127,24 @@ func (l *Loop) tellCNI() {
 	l.o.Statuses.Want(enforced)
 }
 
+// heldProblems are those of endpoints whose policy cannot be enforced while that of the others is.
+func heldProblems(states []dataplane.EndpointState) []validate.Problem {
+	var list []validate.Problem
+	for _, e := range states {
+		if e.Held {
+			list = append(list, endpointProblem(e))
+		}
+	}
+	return list
+}
+
+func endpointProblem(e dataplane.EndpointState) validate.Problem {
+	return validate.Problem{
+		Ref:      validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
+		Severity: validate.Rejected, Reason: e.Error,
+	}
+}
+
 // tellOwners says what there is to tell the owners of objects.
 func (l *Loop) tellOwners() {
 	if l.o.Events == nil {
@@ -134,11 +159,8 @@ func (l *Loop) tellOwners() {
 		items = append(items, events.Item{Problem: p})
 	}
 	for _, e := range l.states {
-		if e.Error != "" && e.Ifindex != 0 { // one without an interface is still being made
-			items = append(items, events.Item{Local: true, Problem: validate.Problem{
-				Ref:      validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
-				Severity: validate.Rejected, Reason: e.Error,
-			}})
+		if e.Error != "" && (e.Held || e.Ifindex != 0) { // one without an interface is still being made
+			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
 		}
 	}
 	nodes := 0

@@ -3,30 +3,51 @@ package agent
 import (
 	"sync"
 	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
 )
 
 // Status is what an agent says of itself at one moment.
 type Status struct {
 	InSync  bool      `json:"inSync"` // the first full snapshot has been enforced
-	Ready   bool      `json:"ready"`  // in sync, and the last attempt to enforce succeeded
+	Ready   bool      `json:"ready"`  // in sync, and the last attempt enforced all that can be
 	Applied time.Time `json:"applied"`
 	Took    string    `json:"took"`            // the last successful application
 	Error   string    `json:"error,omitempty"` // of the last attempt
+	Held    string    `json:"held,omitempty"`  // the endpoints whose policy cannot be enforced, a line each, though the agent is ready
 	Applies uint64    `json:"applies"`
 	Failed  uint64    `json:"failed"`
 }
 
 // statusBox is written by the loop and read by anyone.
 type statusBox struct {
-	mu sync.Mutex // guards s
-	s  Status
+	mu    sync.Mutex // guards s and retry
+	s     Status
+	retry bool // what is held back is to be tried again
 }
 
-// applied notes one attempt and reports whether it was the first success.
+// heldBack takes what concerns single endpoints only out of an Apply's error.
+func heldBack(err error) (*dataplane.HeldBack, error) {
+	if held, ok := err.(*dataplane.HeldBack); ok {
+		return held, nil
+	}
+	return nil, err
+}
+
+// done reports whether everything is enforced that is desired, or could be without a change.
+func (b *statusBox) done() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.s.Ready && !b.retry
+}
+
+// applied notes one attempt and reports whether it was the first success; that single endpoints are held back is no
+// failure.
 func (b *statusBox) applied(at time.Time, took time.Duration, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.s.Applies++
+	held, err := heldBack(err)
 	if err != nil {
 		b.s.Failed++
 		b.s.Ready = false
@@ -34,7 +55,11 @@ func (b *statusBox) applied(at time.Time, took time.Duration, err error) bool {
 		return false
 	}
 	first := !b.s.InSync
-	b.s.InSync, b.s.Ready, b.s.Error = true, true, ""
+	b.s.InSync, b.s.Ready, b.s.Error, b.s.Held = true, true, "", ""
+	if held != nil {
+		b.s.Held = held.Error()
+	}
+	b.retry = held != nil && held.Retry
 	b.s.Applied, b.s.Took = at, took.String()
 	return first
 }

@@ -115,8 +115,8 @@ func (c *Compiler) staleLocal() {
 }
 
 // retarget finds out which programs the stale endpoints shall have, and returns those endpoints by id. What all of them
-// had is given back first, so that none is refused for what another is about to leave; those that were refused before
-// come last.
+// had is given back first, so that none is refused for what another is about to leave. Those that
+// are enforced come first, and those that were refused before last.
 func (c *Compiler) retarget() []*endpoint {
 	c.staleLocal()
 	if len(c.stale) > 0 {
@@ -137,18 +137,23 @@ func (c *Compiler) retarget() []*endpoint {
 			}
 		}
 	}
-	var before, refused []*endpoint
-	for _, e := range all {
-		if c.ledger.refused[e.id] {
-			refused = append(refused, e)
-		} else {
-			before = append(before, e)
-		}
-	}
-	for _, e := range slices.Concat(before, refused) {
+	turns := slices.Clone(all)
+	slices.SortStableFunc(turns, func(a, b *endpoint) int { return c.turn(a) - c.turn(b) })
+	for _, e := range turns {
 		c.target(e)
 	}
 	return all
+}
+
+// turn says who comes first where there may not be room for all.
+func (c *Compiler) turn(e *endpoint) int {
+	switch {
+	case c.ledger.refused[e.id]:
+		return 2
+	case e.as == nil:
+		return 1
+	}
+	return 0
 }
 
 func (c *Compiler) target(e *endpoint) {

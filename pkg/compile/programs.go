@@ -16,10 +16,10 @@ type program struct {
 	sets      []uint32 // the numbers of all sets in it, ascending
 	rules     []uint32 // the numbers of all rules in it, ascending, without 0
 	cost      Cost
-	want      int      // endpoint-directions that shall be judged by it
-	table     *Table   // in the kernel; nil: not there yet
-	foreign   bool     // found in the kernel: which row there is whose is not known
-	gone      bool     // nobody wanted it at the end of a plan
+	want      int    // endpoint-directions that shall be judged by it
+	table     *Table // in the kernel; nil: not there yet
+	foreign   bool   // found in the kernel: which row there is whose is not known
+	gone      bool   // nobody wanted it at the end of a plan
 }
 
 // numbers gives Expand the numbers of sets and rules.

@@ -52,7 +52,10 @@ var ErrStuck = errors.New("later changes wait")
 // HeldBack is what Apply returns when all that can be enforced is enforced, and all that is not concerns single
 // endpoints: their policy is over a limit, say, or the kernel has no room for it. They keep their last policy, or are
 // closed. The owner of a pod or of its policies can bring this about, so it says nothing of the agent.
-type HeldBack struct{ Err error } // one line for each endpoint-direction
+type HeldBack struct {
+	Err   error // one line for each endpoint-direction
+	Retry bool  // the next Apply may do better although nothing has changed
+}
 
 // Error names each endpoint.
 func (h *HeldBack) Error() string { return h.Err.Error() }

@@ -44,6 +44,7 @@ type FakeSettings struct {
 	Takes               time.Duration // how long an Apply takes
 	ApplyErr            error         // what Apply answers for
 	Failures            int           // so many calls; negative: until Reopen
+	Held                *HeldBack     // what an Apply that does everything answers; nil: nothing is held back
 	SweepErr, ReopenErr error         // what Sweep and Reopen answer
 	ConfigureErr        error         // what Configure answers instead of doing it
 }
@@ -104,6 +105,9 @@ func (f *Fake) Apply(_ context.Context, ch model.Changes) error {
 		f.state.carryOut(ch)
 	}
 	f.waiting, f.stuck, f.fresh = nil, false, false
+	if f.settings.Held != nil {
+		return f.settings.Held
+	}
 	return nil
 }
 

@@ -90,3 +90,35 @@ func held(t *testing.T, err error, name string) {
 		t.Errorf("error %v, want one that names %s", err, name)
 	}
 }
+
+// Names are for people: without room for them policy is enforced all the same, also by an agent that starts with what is
+// there of them.
+func TestNamesThatDoNotFitHoldUpNoPolicy(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	entries := map[string]uint32{bpf.MargayMapSetNames: 4, bpf.MargayMapRuleNames: 4}
+	updates := func(port uint16) []model.Update {
+		return append(tenant(12), stage{role: "friend", allow: []string{"friend"}, ports: []uint16{port}}.updates()...)
+	}
+	first := openNode(t, dir, entries)
+	for _, port := range []uint16{80, 443} {
+		first.mustApply(t, updates(port)...)
+		if !passes(t, first.BPF, "10.0.0.1", port) || passes(t, first.BPF, "10.0.0.2", port) {
+			t.Errorf("port %d: the policy of a is not enforced", port)
+		}
+	}
+	if first.names.Missing() == 0 {
+		t.Fatal("all names fit: the test tests nothing")
+	}
+	mustClose(t, first.BPF)
+	second := openNode(t, dir, entries)
+	defer mustClose(t, second.BPF)
+	second.mustApply(t, updates(22)...)
+	if !passes(t, second.BPF, "10.0.0.1", 22) || passes(t, second.BPF, "10.0.0.1", 443) || passes(t, second.BPF, "10.0.0.2", 22) {
+		t.Error("after a restart the policy of a is not enforced")
+	}
+	second.mustApply(t, noTenant())
+	if n := second.names.Missing(); n != 0 {
+		t.Errorf("%d names are missing although there is room", n)
+	}
+}

@@ -25,6 +25,7 @@ type EndpointState struct {
 	Slots, Generations [2]uint32
 	Tables             [2]compile.TableID
 	Error              string // why it is not as it should be; empty: it is
+	Held               bool   // the reason is its policy, and no other endpoint is concerned; see HeldBack
 }
 
 // Endpoints implements Dataplane.
@@ -46,7 +47,7 @@ func (d *BPF) Endpoints() []EndpointState {
 			s.Slots[dir] = d.tables[t].slot
 		}
 		if text, ok := failed[id]; ok {
-			s.Error = "keeps its last policy: " + text
+			s.Error, s.Held = "keeps its last policy: "+text, true
 			delete(failed, id)
 		}
 		if ep.ifindex == 0 && s.Error == "" {
@@ -56,7 +57,7 @@ func (d *BPF) Endpoints() []EndpointState {
 		list = append(list, s)
 	}
 	for id, text := range failed {
-		list = append(list, EndpointState{ID: id, Error: "closed: " + text})
+		list = append(list, EndpointState{ID: id, Error: "closed: " + text, Held: true})
 	}
 	slices.SortFunc(list, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
 	return list

@@ -97,10 +97,11 @@ type ConfigValue struct {
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
 	InSync    bool      `json:"inSync"`          // the first full snapshot has been enforced
-	Ready     bool      `json:"ready"`           // in sync, and the last attempt to enforce succeeded
+	Ready     bool      `json:"ready"`           // in sync, and the last attempt enforced all that can be
 	Applied   time.Time `json:"applied"`         // zero: never
 	Took      string    `json:"took"`            // the last successful application
 	Error     string    `json:"error,omitempty"` // of the last attempt
+	Held      string    `json:"held,omitempty"`  // the endpoints whose policy cannot be enforced, a line each
 	Applies   uint64    `json:"applies"`
 	Failed    uint64    `json:"failed"`
 	Node      string    `json:"node"`

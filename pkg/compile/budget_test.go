@@ -1,0 +1,144 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// pod is an endpoint of a namespace whose ingress policy has so many rules, each about another CIDR list of one prefix;
+// first makes them others than those of other policies.
+func pod(namespace, name string, first, rules int) *model.EndpointPolicy {
+	var list []model.MatchRule
+	for i := range rules {
+		a := netip.AddrFrom4([4]byte{172, byte(first), byte(i >> 8), byte(i)})
+		list = append(list, model.MatchRule{Action: model.Allow, Source: model.Side{Nets: []netip.Prefix{host(a)}}})
+	}
+	e := endpointPolicy(name, policyOfRules(model.Ingress, list...), openEgress, "10.0.0.1")
+	e.ID.Namespace, e.Iface = namespace, "cali"+namespace+name
+	return e
+}
+
+// tenants is a compiler with a budget, and the kernel that its plans are carried out on.
+type tenants struct {
+	*Compiler
+	t *testing.T
+	k *kernel
+}
+
+func newTenants(t *testing.T, b Budget) *tenants {
+	return &tenants{New(Options{Budget: b}, nil), t, newKernel()}
+}
+
+func (w *tenants) update(endpoints ...*model.EndpointPolicy) {
+	w.t.Helper()
+	ch := model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{}}
+	for _, e := range endpoints {
+		ch.Endpoints[e.ID] = e
+	}
+	carryOut(w.k, w.Update(ch))
+	if err := w.k.garbage(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// want checks how many sets an endpoint's ingress policy in the kernel has, -1: it is not bound, and what is said of it.
+func (w *tenants) want(id string, sets int, failure string) {
+	w.t.Helper()
+	namespace, name, _ := strings.Cut(id, "/")
+	ep, got := model.EndpointID{Namespace: namespace, Name: name}, -1
+	if b, ok := w.k.bound[ep]; ok {
+		got = len(w.k.tables[b.Ingress].Program.Sets)
+	}
+	if got != sets {
+		w.t.Errorf("%s: %d sets, want %d", id, got, sets)
+	}
+	err := w.Failed()[EndpointDirection{ep, model.Ingress}]
+	if failure == "" && err == nil {
+		return
+	}
+	if !errors.Is(err, ErrOverLimit) || failure == "" || !strings.Contains(err.Error(), failure) {
+		w.t.Errorf("%s: error %v, want one about %q", id, err, failure)
+	}
+}
+
+func TestAPolicyOverItsDirectionsLimitIsRefused(t *testing.T) {
+	for what, limit := range map[string]Cost{"sets of addresses": {Sets: 5}, "prefixes": {Prefixes: 5}, "entries of match tables": {Rules: 7}} {
+		w := newTenants(t, Budget{Direction: limit})
+		w.update(pod("evil", "m", 1, 6), pod("shop", "a", 2, 5))
+		w.want("evil/m", -1, what)
+		w.want("shop/a", 5, "")
+		w.update(pod("evil", "m", 1, 3))
+		w.want("evil/m", 3, "")
+		w.update(pod("evil", "m", 1, 9))
+		w.want("evil/m", 3, what)
+	}
+}
+
+func TestANamespaceOverItsLimitConcernsNoOther(t *testing.T) {
+	w := newTenants(t, Budget{Namespace: Cost{Sets: 10}})
+	w.update(pod("evil", "m", 1, 6), pod("evil", "n", 2, 6), pod("shop", "a", 3, 9))
+	w.want("evil/m", 6, "")
+	w.want("evil/n", -1, "namespace evil's pods on this node: over the limit: 12 sets of addresses, limit 10")
+	w.want("shop/a", 9, "")
+	// One that came first does not lose its place to one that was refused, whatever their names.
+	w.update(pod("evil", "m", 4, 5), pod("evil", "a", 5, 6))
+	w.want("evil/m", 5, "")
+	w.want("evil/a", -1, "limit 10")
+	w.update(pod("evil", "m", 4, 2), pod("shop", "a", 3, 10))
+	w.want("evil/m", 2, "")
+	w.want("evil/a", 6, "")
+	w.want("evil/n", -1, "limit 10")
+	w.want("shop/a", 10, "")
+	// What is freed is given to those that wait.
+	ch := model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{{Namespace: "evil", Name: "a"}: nil}}
+	carryOut(w.k, w.Update(ch))
+	w.want("evil/n", 6, "")
+}
+
+// All pods of a namespace get another policy at once: what they had is not counted beside what they are to have.
+func TestAPolicyThatReplacesAnotherNeedsNoRoomBesideIt(t *testing.T) {
+	w := newTenants(t, Budget{Namespace: Cost{Sets: 10}})
+	var first, second []*model.EndpointPolicy
+	for i := range 4 {
+		first, second = append(first, pod("shop", fmt.Sprint(i), 1, 8)), append(second, pod("shop", fmt.Sprint(i), 2, 9))
+	}
+	w.update(first...)
+	w.update(second...)
+	for i := range 4 {
+		w.want(fmt.Sprintf("shop/%d", i), 9, "")
+	}
+}
+
+func TestASharedPolicyIsCountedOnce(t *testing.T) {
+	w := newTenants(t, Budget{Namespace: Cost{Sets: 10}})
+	w.update(pod("shop", "a", 1, 8), pod("shop", "b", 1, 8), pod("evil", "m", 1, 8))
+	for _, id := range []string{"shop/a", "shop/b", "evil/m"} {
+		w.want(id, 8, "")
+	}
+}
+
+func TestAFullNodeStillHasRoomForASmallNamespace(t *testing.T) {
+	w := newTenants(t, Budget{Node: Cost{Sets: 20}, Assured: Cost{Sets: 3}})
+	w.update(pod("evil1", "m", 1, 10), pod("evil2", "m", 2, 10))
+	w.update(pod("evil3", "m", 3, 4), pod("shop", "a", 4, 3))
+	w.want("evil3/m", -1, "all pods on this node: over the limit: 24 sets of addresses, limit 20")
+	w.want("shop/a", 3, "")
+}
+
+// A policy that was refused costs no second compilation while there is no room for it.
+func TestARefusedPolicyIsExpandedOnce(t *testing.T) {
+	w := newTenants(t, Budget{Namespace: Cost{Sets: 10}})
+	w.update(pod("evil", "m", 1, 8), pod("evil", "n", 2, 8))
+	before := w.rules.next
+	for i := range 5 {
+		w.update(pod("shop", "a", 3, i))
+	}
+	if w.rules.next > before+8 {
+		t.Errorf("%d rules got numbers", w.rules.next-before)
+	}
+}
