@@ -25,6 +25,7 @@ import (
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // process is every part of an agent, put together.
@@ -89,7 +90,7 @@ func (p *process) openSource() (syncer.Source, error) {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
 	}
 	d := syncer.NewDirectory(p.config.Dir, p.log)
-	d.InterfacePrefix = p.config.InterfacePrefix
+	d.InterfacePrefix, d.Annotator = p.config.InterfacePrefix, validate.Annotator(p.config.PodAnnotations)
 	return d, nil
 }
 
@@ -111,6 +112,7 @@ func (p *process) openCluster() (syncer.Source, error) {
 	}
 	k := syncer.NewKubernetes(client, p.log)
 	k.InterfacePrefix, k.Node, k.ProbeEvery = p.config.InterfacePrefix, p.config.Node, p.config.DiscoveryEvery
+	k.Annotator = validate.Annotator(p.config.PodAnnotations)
 	return k, nil
 }
 

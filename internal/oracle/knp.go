@@ -62,13 +62,11 @@ func (k *Kubernetes) pod(id model.EndpointID) *corev1.Pod {
 // onPodNetwork: a pod that has finished has given its addresses back, and one that uses the host's network has none of
 // its own: policies and selectors do not see it.
 func onPodNetwork(p *corev1.Pod) bool {
-	emptied, ok := p.Annotations["cni.projectcalico.org/podIP"]
-	released := p.DeletionTimestamp != nil && ok && emptied == ""
-	return !p.Spec.HostNetwork && p.Spec.NodeName != "" && len(podAddrs(p)) > 0 && !released &&
+	return !p.Spec.HostNetwork && p.Spec.NodeName != "" && len(podAddrs(p)) > 0 &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// podAddrs: of the places that may tell a pod's addresses the first that does (semantics §13).
+// podAddrs: the addresses that a pod claims (semantics §13). Annotations say nothing here.
 func podAddrs(p *corev1.Pod) []netip.Addr {
 	var status []string
 	for _, ip := range p.Status.PodIPs {
@@ -77,9 +75,6 @@ func podAddrs(p *corev1.Pod) []netip.Addr {
 	for _, texts := range [][]string{
 		status,
 		{p.Status.PodIP},
-		strings.Split(p.Annotations["cni.projectcalico.org/podIPs"], ","),
-		{p.Annotations["cni.projectcalico.org/podIP"]},
-		strings.Split(p.Annotations["vpc.amazonaws.com/pod-ips"], ","),
 	} {
 		var addrs []netip.Addr
 		for _, t := range texts {

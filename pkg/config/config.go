@@ -34,6 +34,7 @@ type Config struct {
 	Events              bool
 
 	InterfacePrefix string            // 1 to 8 bytes
+	PodAnnotations  string            // whose annotations say addresses of pods: none, calico or aws
 	MarkMask        uint32            // at least three bits, none of kube-proxy's
 	MapSizes        map[string]uint32 // entries by name of the map; never nil
 
@@ -69,6 +70,7 @@ func Defaults() Config {
 		MetricsAddress:  "127.0.0.1:9097",
 		Events:          true,
 		InterfacePrefix: "cali",
+		PodAnnotations:  "none",
 		MarkMask:        0x00001c00, // no bit of kube-proxy's (0xc000) nor of Calico's (0xffff0000)
 		MapSizes:        map[string]uint32{},
 		VXLANPort:       4789,

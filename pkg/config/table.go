@@ -49,6 +49,9 @@ var agentSettings = []*Setting{
 var enforcementSettings = []*Setting{
 	newSetting("interface-prefix", Restart, func(c *Config) *string { return &c.InterfacePrefix }, parsePrefix, itself,
 		"what names of workload interfaces begin with").from(felixPrefix, "interfacePrefix"),
+	oneOf("pod-ips-from-annotations", Restart, func(c *Config) *string { return &c.PodAnnotations },
+		"none, calico or aws: the CNI plugin whose annotations say addresses of pods that the kubelet has not reported yet",
+		"none", "calico", "aws"),
 	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, ParseMarkMask, printMarkMask,
 		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000"),
 	repeatable(newSetting("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,

@@ -74,13 +74,38 @@ func (id EndpointID) Compare(o EndpointID) int {
 type Endpoint struct {
 	Node     string            // name of the node it runs on
 	Iface    string            // host-side interface; used on its own node only
-	Addrs    []netip.Addr      // its addresses, unmapped, no zone, in API order, no duplicates
+	Addrs    []netip.Addr      // those it claims (D-19), unmapped, no zone, in API order, no duplicates
 	Labels   map[string]string // own labels, projectcalico.org/* included (semantics §10)
 	Profiles []string          // profile names in order; their labels are inherited, first profile wins
 	Ports    []NamedPort       // declared container ports
-	// Terminating: it is being deleted. Its addresses are its own while no endpoint has them that is not (semantics §13).
+	// Created is when it was made, in Unix seconds; 0: not known. Of several that claim something the oldest has it.
+	Created int64
+	// Terminating: it is being deleted. Of several endpoints that claim an address it is the last to have it.
 	Terminating bool
+	// Unconfirmed: Addrs are what an annotation says. They count on the endpoint's own node only, which knows whether it
+	// delivers them to Iface.
+	Unconfirmed bool
 }
+
+// NotOfAPod says what an address is that no endpoint can own, whatever it says (D-19): "a loopback address". Empty: one
+// may own it.
+func NotOfAPod(a netip.Addr) string {
+	switch {
+	case a.IsUnspecified():
+		return "the unspecified address"
+	case a.IsLoopback():
+		return "a loopback address"
+	case a.IsMulticast():
+		return "a multicast address"
+	case a.IsLinkLocalUnicast():
+		return "a link-local address"
+	case a == broadcast:
+		return "the broadcast address"
+	}
+	return ""
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // NamedPort is a port an endpoint declares under a name.
 type NamedPort struct {

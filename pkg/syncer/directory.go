@@ -24,6 +24,8 @@ type Directory struct {
 	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
 	// To be set before Run.
 	InterfacePrefix string
+	// Annotator is the CNI plugin whose annotations are read, too; empty: none's. To be set before Run.
+	Annotator validate.Annotator
 
 	tree     tree
 	catalog  *catalog
@@ -179,7 +181,7 @@ func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
 		case err != nil:
 			found.unreadable[path] = err
 		case changed:
-			d.catalog.put(path, d.named(validate.Parse(path, text)))
+			d.catalog.put(path, d.named(d.Annotator.Parse(path, text)))
 		}
 	}
 	for path, err := range found.unreadable {

@@ -33,9 +33,11 @@ type Kubernetes struct {
 	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
 	// Node is the name of this node; if it is set, pods of other nodes get no name of an interface, which nobody needs.
 	InterfacePrefix, Node string
+	// Annotator is the CNI plugin whose annotations are read, too; empty: none's.
+	Annotator validate.Annotator
 	// ProbeEvery is how often, on average, an absent kind is asked for. Each agent chooses a time between half and one
 	// and a half of it anew every time. It costs one GET of /apis: at the default of two minutes, 5,000 agents ask 42
-	// times in a second. These three are to be set before Run.
+	// times in a second. These are to be set before Run.
 	ProbeEvery time.Duration
 
 	client *kube.Client
@@ -72,6 +74,11 @@ func NewKubernetes(client *kube.Client, log *slog.Logger) *Kubernetes {
 // Run implements Source. It fails only if no client can be made of the configuration.
 func (s *Kubernetes) Run(ctx context.Context, sink func([]model.Update)) error {
 	s.sink = sink
+	for _, k := range s.kinds {
+		if k.name == podsKind {
+			k.convert = pods(s.Annotator).convert
+		}
+	}
 	apis := make([][]api, len(s.kinds))
 	for i, k := range s.kinds {
 		for _, gvr := range k.candidates {

@@ -43,13 +43,20 @@ type api interface {
 var kubeKinds = []kindSpec{
 	typed("Namespace", required, corev1.SchemeGroupVersion.WithResource("namespaces"), validate.Namespace),
 	typed("Node", supplementary, corev1.SchemeGroupVersion.WithResource("nodes"), validate.Node),
-	typed("Pod", required, corev1.SchemeGroupVersion.WithResource("pods"), validate.Pod),
+	pods(validate.NoAnnotator),
 	typed("Service", required, corev1.SchemeGroupVersion.WithResource("services"), validate.Service),
 	typed("ServiceAccount", supplementary, corev1.SchemeGroupVersion.WithResource("serviceaccounts"), validate.ServiceAccount),
 	typed("EndpointSlice", supplementary, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), validate.EndpointSlice),
 	typed("NetworkPolicy", required, networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), validate.NetworkPolicy),
 	custom("FelixConfiguration", "felixconfigurations", validate.FelixConfiguration,
 		func(name objectKey) model.Update { return model.ConfigurationUpdate{Name: name.name} }),
+}
+
+const podsKind = "Pod"
+
+// pods are Pods, read with the annotations of a CNI plugin.
+func pods(a validate.Annotator) kindSpec {
+	return typed(podsKind, required, corev1.SchemeGroupVersion.WithResource("pods"), a.Pod)
 }
 
 const (

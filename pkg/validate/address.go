@@ -30,6 +30,18 @@ func (r *report) appendAddr(addrs []netip.Addr, path, text string) []netip.Addr 
 	return append(addrs, a)
 }
 
+// appendPodAddr is appendAddr for addresses that pods say are theirs. One that no pod can own (D-19) is reported and
+// left out.
+func (r *report) appendPodAddr(addrs []netip.Addr, path, text string) []netip.Addr {
+	if a, ok := parseAddr(text); ok {
+		if what := model.NotOfAPod(a); what != "" {
+			r.add(Warning, path, "%s is %s, which no pod can own; ignored", a, what)
+			return addrs
+		}
+	}
+	return r.appendAddr(addrs, path, text)
+}
+
 // protocolNumber returns the number of a protocol that Kubernetes names, TCP if the name is empty.
 func protocolNumber(p corev1.Protocol) (uint8, bool) {
 	switch p {

@@ -30,6 +30,20 @@ func findKind(apiVersion, name string) *kind {
 	return nil
 }
 
+// annotatedPods reads Pods with the annotations of a CNI plugin.
+var annotatedPods = map[Annotator]*kind{
+	CalicoAnnotator: newKind("v1", "Pod", namespaced, ignoreUnknown, isDNSSubdomain, CalicoAnnotator.Pod),
+	AWSAnnotator:    newKind("v1", "Pod", namespaced, ignoreUnknown, isDNSSubdomain, AWSAnnotator.Pod),
+}
+
+// kind is findKind for whoever reads these annotations.
+func (a Annotator) kind(apiVersion, name string) *kind {
+	if pods := annotatedPods[a]; pods != nil && pods.apiVersion == apiVersion && pods.name == name {
+		return pods
+	}
+	return findKind(apiVersion, name)
+}
+
 // isKindName reports whether a kind of this name is read, of any group and version.
 func isKindName(name string) bool {
 	return slices.ContainsFunc(kinds, func(k *kind) bool { return k.name == name })

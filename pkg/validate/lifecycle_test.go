@@ -73,7 +73,7 @@ func TestPodIsAnEndpointWhileItOwnsItsAddress(t *testing.T) {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			for _, m := range append(born[:len(born):len(born)], end...) {
 				m.change(p)
-				u, problems, ok := Pod(p)
+				u, problems, ok := CalicoAnnotator.Pod(p)
 				if !ok || len(problems) > 0 {
 					t.Fatalf("%s: ok %v, problems %v", m.what, ok, problems)
 				}

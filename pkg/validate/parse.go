@@ -17,7 +17,10 @@ const MaxFileSize = 16 << 20
 // Parse reads every object in the text of a manifest file, YAML or JSON, in the order of the file. Lists are unfolded
 // and empty documents skipped. What is wrong with one document does not touch the others. file is used in messages
 // only.
-func Parse(file string, text []byte) []Document {
+func Parse(file string, text []byte) []Document { return NoAnnotator.Parse(file, text) }
+
+// Parse is like the function Parse, and reads the annotations of a CNI plugin.
+func (a Annotator) Parse(file string, text []byte) []Document {
 	if len(text) > MaxFileSize {
 		return []Document{broken(Ref{File: file}, Rejected, "the file has %d bytes, more than the %d that are read",
 			len(text), MaxFileSize)}
@@ -29,7 +32,7 @@ func Parse(file string, text []byte) []Document {
 		case err != nil:
 			docs = append(docs, broken(Ref{File: file, Line: err.line}, Rejected, "%s", err.msg))
 		case js != nil:
-			src := source{file: file, line: seg.line, json: js, root: root}
+			src := source{file: file, line: seg.line, json: js, root: root, annotator: a}
 			if root != nil {
 				src.line = root.Line
 			}
@@ -52,6 +55,8 @@ type source struct {
 	line int
 	json []byte
 	root *yaml.Node // may be nil
+
+	annotator Annotator
 }
 
 // header is what must be known of an object to choose how to read it.
@@ -88,7 +93,7 @@ func (src source) object(h header, headerErr error) Document {
 	if h.Kind == "" || h.APIVersion == "" {
 		return broken(ref, Rejected, "not an object: it has no %s", missing(h))
 	}
-	k := findKind(h.APIVersion, h.Kind)
+	k := src.annotator.kind(h.APIVersion, h.Kind)
 	if k == nil {
 		s := Warning
 		if ref.Kind == h.Kind && isKindName(h.Kind) {
@@ -159,7 +164,7 @@ func (src source) unfold(h header) []Document {
 
 // item reads one item of a list of the kind in h. Items of a PodList and the like carry no kind of their own.
 func (src source) item(i int, text []byte, h header) Document {
-	item := source{file: src.file, line: src.line, json: text}
+	item := source{file: src.file, line: src.line, json: text, annotator: src.annotator}
 	if src.root != nil {
 		if items, _ := child(src.root, "items"); items != nil {
 			item.root, item.line = child(items, fmt.Sprintf("[%d]", i))

@@ -11,22 +11,47 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Annotations that CNI plugins write a pod's addresses to, in the order they are asked.
+// Annotations that CNI plugins write a pod's addresses to.
 const (
 	annotationPodIPs    = "cni.projectcalico.org/podIPs"
 	annotationPodIP     = "cni.projectcalico.org/podIP"
 	annotationAWSPodIPs = "vpc.amazonaws.com/pod-ips"
 )
 
+// Annotator is the CNI plugin whose annotations are read as addresses of pods that the kubelet has not reported yet.
+// Whoever may write a Pod can write them, too, so they count only where this plugin is in use.
+type Annotator string
+
+// The annotators that are known.
+const (
+	NoAnnotator     Annotator = "none"
+	CalicoAnnotator Annotator = "calico"
+	AWSAnnotator    Annotator = "aws"
+)
+
+// keys are its annotations, in the order they are asked.
+func (a Annotator) keys() []string {
+	switch a {
+	case CalicoAnnotator:
+		return []string{annotationPodIPs, annotationPodIP}
+	case AWSAnnotator:
+		return []string{annotationAWSPodIPs}
+	}
+	return nil
+}
+
+// Pod returns the workload endpoint of a pod (semantics §13) by what the kubelet reports alone.
+func Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) { return NoAnnotator.Pod(p) }
+
 // Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is none
 // now: not scheduled, in the network of its host, finished, or without an address.
-func Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
+func (a Annotator) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	update := model.EndpointUpdate{ID: model.EndpointID{Namespace: p.Namespace, Name: p.Name}}
-	if p.Spec.NodeName == "" || p.Spec.HostNetwork || isFinished(p) {
+	if p.Spec.NodeName == "" || p.Spec.HostNetwork || a.isFinished(p) {
 		return update, nil, true
 	}
 	rep := report{ref: Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}}
-	addrs := rep.podAddrs(p)
+	addrs, confirmed := rep.podAddrs(p, a)
 	if len(addrs) == 0 {
 		return update, rep.done(), true
 	}
@@ -46,15 +71,25 @@ func Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Profiles: []string{namespaceProfile(p.Namespace), serviceAccountProfile(p.Namespace, account)},
 		Ports:    rep.podPorts(p),
 
+		Created:     created(p),
 		Terminating: p.DeletionTimestamp != nil,
+		Unconfirmed: !confirmed,
 	}
 	return update, rep.done(), true
 }
 
+// created is when the pod was made, in Unix seconds; 0: it does not say.
+func created(p *corev1.Pod) int64 {
+	if p.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return p.CreationTimestamp.Unix()
+}
+
 // isFinished reports whether the pod has given its addresses back: its containers have ended for good, or it is being
 // deleted and Calico's CNI plugin has emptied the annotation.
-func isFinished(p *corev1.Pod) bool {
-	if p.DeletionTimestamp != nil {
+func (a Annotator) isFinished(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil && a == CalicoAnnotator {
 		if ip, ok := p.Annotations[annotationPodIP]; ok && ip == "" {
 			return true
 		}
@@ -71,29 +106,31 @@ func PodInterface(prefix, namespace, name string) string {
 	return prefix + hex.EncodeToString(sum[:])[:11]
 }
 
-// podAddrs returns the addresses from the first source that has any. The kubelet is asked before the CNI plugin; the
-// plugin knows earlier.
-func (r *report) podAddrs(p *corev1.Pod) []netip.Addr {
-	var addrs []netip.Addr
+// podAddrs returns the addresses from the first source that has any, and whether the kubelet is that source. It is
+// asked before the CNI plugin; the plugin knows earlier.
+func (r *report) podAddrs(p *corev1.Pod, a Annotator) (addrs []netip.Addr, confirmed bool) {
 	status := field.NewPath("status")
 	for i, ip := range p.Status.PodIPs {
-		addrs = r.appendAddr(addrs, status.Child("podIPs").Index(i).Child("ip").String(), ip.IP)
+		addrs = r.appendPodAddr(addrs, status.Child("podIPs").Index(i).Child("ip").String(), ip.IP)
 	}
 	if len(addrs) == 0 && p.Status.PodIP != "" && len(p.Status.PodIPs) == 0 {
-		addrs = r.appendAddr(addrs, status.Child("podIP").String(), p.Status.PodIP)
+		addrs = r.appendPodAddr(addrs, status.Child("podIP").String(), p.Status.PodIP)
 	}
-	for _, key := range []string{annotationPodIPs, annotationPodIP, annotationAWSPodIPs} {
+	if len(addrs) > 0 {
+		return addrs, true
+	}
+	for _, key := range a.keys() {
 		if len(addrs) > 0 {
 			break
 		}
 		path := field.NewPath("metadata", "annotations").Key(key).String()
 		for text := range strings.SplitSeq(p.Annotations[key], ",") {
 			if text = withoutHostMask(strings.TrimSpace(text)); text != "" {
-				addrs = r.appendAddr(addrs, path, text)
+				addrs = r.appendPodAddr(addrs, path, text)
 			}
 		}
 	}
-	return addrs
+	return addrs, false
 }
 
 // withoutHostMask cuts the mask off an address written as a prefix of its full length.

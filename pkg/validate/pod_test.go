@@ -89,7 +89,7 @@ func TestPodThatIsNoEndpoint(t *testing.T) {
 				t.Fatal("the text is unchanged")
 			}
 			want := model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "web-1"}}
-			if diff := cmp.Diff(model.Update(want), parseUpdate(t, text), compare); diff != "" {
+			if diff := cmp.Diff(model.Update(want), CalicoAnnotator.Parse("dir/a.yaml", []byte(text))[0].Updates[0], compare); diff != "" {
 				t.Errorf("update (-want +got):\n%s", diff)
 			}
 		})
@@ -98,7 +98,7 @@ func TestPodThatIsNoEndpoint(t *testing.T) {
 
 func TestPodBeingDeletedKeepsItsAddresses(t *testing.T) {
 	text := strings.Replace(podText, "name: web-1", "name: web-1\n  deletionTimestamp: 2026-01-02T03:04:05Z\n"+
-		"  annotations: {cni.projectcalico.org/podIP: 10.0.0.1/32}", 1)
+		"  annotations: {cni.projectcalico.org/podIP: ''}", 1) // which nobody reads unless told to
 	got, alive := parseUpdate(t, text).(model.EndpointUpdate).Endpoint, parseUpdate(t, podText).(model.EndpointUpdate).Endpoint
 	if got == nil || !slices.Equal(got.Addrs, alive.Addrs) || !got.Terminating || alive.Terminating {
 		t.Errorf("%+v, before its deletion %+v", got, alive)
@@ -107,27 +107,69 @@ func TestPodBeingDeletedKeepsItsAddresses(t *testing.T) {
 
 func TestPodAddressSources(t *testing.T) {
 	tests := map[string]struct {
+		annotator           Annotator
 		annotations, status string
-		want                []string
+		want                []string // nil: no endpoint
+		confirmed           bool
 	}{
-		"podIPs before podIP":          {"", "podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.1}]", []string{"10.0.0.1"}},
-		"podIP":                        {"cni.projectcalico.org/podIP: 10.0.0.3", "podIP: 10.0.0.2", []string{"10.0.0.2"}},
-		"Calico's podIPs before podIP": {"cni.projectcalico.org/podIP: 10.0.0.1/32, cni.projectcalico.org/podIPs: '10.0.0.2/32, fd00::1/128'", "", []string{"10.0.0.2", "fd00::1"}},
-		"Calico's podIP before AWS":    {"cni.projectcalico.org/podIP: 10.0.0.1/32, vpc.amazonaws.com/pod-ips: 10.0.0.2", "", []string{"10.0.0.1"}},
-		"AWS":                          {"vpc.amazonaws.com/pod-ips: '10.0.0.2,10.0.0.3,10.0.0.2'", "", []string{"10.0.0.2", "10.0.0.3"}},
+		"podIPs before podIP":           {"", "", "podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.1}]", []string{"10.0.0.1"}, true},
+		"podIP":                         {CalicoAnnotator, "cni.projectcalico.org/podIP: 10.0.0.3", "podIP: 10.0.0.2", []string{"10.0.0.2"}, true},
+		"Calico's podIPs before podIP":  {CalicoAnnotator, "cni.projectcalico.org/podIP: 10.0.0.1/32, cni.projectcalico.org/podIPs: '10.0.0.2/32, fd00::1/128'", "", []string{"10.0.0.2", "fd00::1"}, false},
+		"Calico's podIP":                {CalicoAnnotator, "cni.projectcalico.org/podIP: 10.0.0.1/32, vpc.amazonaws.com/pod-ips: 10.0.0.2", "", []string{"10.0.0.1"}, false},
+		"AWS":                           {AWSAnnotator, "cni.projectcalico.org/podIP: 10.0.0.1/32, vpc.amazonaws.com/pod-ips: '10.0.0.2,10.0.0.3,10.0.0.2'", "", []string{"10.0.0.2", "10.0.0.3"}, false},
+		"AWS says nothing to Calico":    {CalicoAnnotator, "vpc.amazonaws.com/pod-ips: 10.0.0.2", "", nil, false},
+		"annotations that nobody reads": {NoAnnotator, "cni.projectcalico.org/podIPs: 10.0.0.2/32, vpc.amazonaws.com/pod-ips: 10.0.0.2", "", nil, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			text := "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {" + tt.annotations +
 				"}}\nspec: {nodeName: n1}\nstatus: {" + tt.status + "}\n"
+			docs := tt.annotator.Parse("dir/a.yaml", []byte(text))
+			if len(docs) != 1 || !docs[0].OK || len(docs[0].Problems) > 0 {
+				t.Fatalf("%+v", docs)
+			}
 			var got []string
-			for _, a := range parseUpdate(t, text).(model.EndpointUpdate).Endpoint.Addrs {
-				got = append(got, a.String())
+			if e := docs[0].Updates[0].(model.EndpointUpdate).Endpoint; e != nil {
+				for _, a := range e.Addrs {
+					got = append(got, a.String())
+				}
+				if e.Unconfirmed == tt.confirmed {
+					t.Errorf("unconfirmed %v, want %v", e.Unconfirmed, !tt.confirmed)
+				}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestPodCannotOwnEveryAddress(t *testing.T) {
+	for addr, what := range map[string]string{
+		"0.0.0.0": "the unspecified address", "::": "the unspecified address",
+		"127.0.0.1": "a loopback address", "::1": "a loopback address", "::ffff:127.0.0.1": "a loopback address",
+		"224.0.0.1": "a multicast address", "ff02::1": "a multicast address",
+		"169.254.1.1": "a link-local address", "fe80::1": "a link-local address",
+		"255.255.255.255": "the broadcast address",
+	} {
+		for _, source := range []string{
+			`status: {podIPs: [{ip: "` + addr + `"}]}`,
+			`status: {podIP: "` + addr + `"}`,
+		} {
+			d := parseOne(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: n1}\n"+source+"\n")
+			if e := d.Updates[0].(model.EndpointUpdate).Endpoint; e != nil {
+				t.Errorf("%s: it is the endpoint %+v", source, e)
+			}
+			if len(d.Problems) != 1 || !strings.Contains(d.Problems[0].Reason, " is "+what+", which no pod can own; ignored") {
+				t.Errorf("%s: problems %v, want one that says %s", source, d.Problems, what)
+			}
+		}
+	}
+	annotated := "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {cni.projectcalico.org/podIPs: '0.0.0.0/32,10.0.0.1/32'}}\n" +
+		"spec: {nodeName: n1}\n"
+	d := CalicoAnnotator.Parse("dir/a.yaml", []byte(annotated))[0]
+	if e := d.Updates[0].(model.EndpointUpdate).Endpoint; len(e.Addrs) != 1 || len(d.Problems) != 1 {
+		t.Errorf("annotated: %+v, problems %v", e, d.Problems)
 	}
 }
 

@@ -37,7 +37,7 @@ func (c *cluster) newAgent(n *node, kubeconfig string) *agent {
 		c.t.Fatal(fmt.Errorf("mount a BPF file system on %s: %w", a.bpffs(), err))
 	}
 	a.flags = append([]string{
-		"run", "--datastore", "kubernetes", "--kubeconfig", kubeconfig, "--node", n.Name(), "--bpffs", a.bpffs(),
+		"run", "--pod-ips-from-annotations", "calico", "--datastore", "kubernetes", "--kubeconfig", kubeconfig, "--node", n.Name(), "--bpffs", a.bpffs(),
 		"--socket", a.socket(), "--log-level", "debug",
 	}, c.options.flags...)
 	if c.options.waitForPolicy {

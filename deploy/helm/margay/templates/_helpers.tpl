@@ -18,7 +18,7 @@ MARGAY_METRICS_ADDRESS: {{ . | quote }}
 {{- end }}
 {{- $settings := dict }}
 {{- if .Values.besideCalico }}
-{{- $settings = dict "interface-prefix" "cali" "endpoint-status-dir" "/var/run/calico/endpoint-status" }}
+{{- $settings = dict "interface-prefix" "cali" "pod-ips-from-annotations" "calico" "endpoint-status-dir" "/var/run/calico/endpoint-status" }}
 {{- end }}
 {{- range $name, $value := merge (deepCopy .Values.settings) $settings }}
 {{- if eq (kindOf $value) "float64" }}{{ $value = int64 $value }}{{ end }}
