@@ -113,16 +113,20 @@ var rules = []rule{
 		never: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"},
 	},
 	{
-		why:   "testing is for tests, their tools and the corpus runner",
-		of:    func(path string) bool { return path != "internal/testutil" && path != "internal/corpus" },
+		why: "testing is for tests, their tools and the corpus runner",
+		of: func(path string) bool {
+			return path != "internal/testutil" && path != "internal/testcluster" && path != "internal/corpus"
+		},
 		never: []string{"testing", "testing/", "pgregory.net/rapid", "github.com/google/go-cmp/"},
 	},
 	{
 		why: "tools of tests are for tests and benchmarks",
 		of: func(path string) bool {
-			return !strings.HasPrefix(path, "bench/") && path != "internal/testutil" && path != "internal/corpus" && path != "internal/corpus/sockets"
+			return !strings.HasPrefix(path, "bench/") && path != "internal/testutil" && path != "internal/testcluster" &&
+				path != "internal/corpus" && path != "internal/corpus/sockets"
 		},
-		never: []string{module + "internal/testutil", module + "internal/corpus", module + "internal/oracle"},
+		never: []string{module + "internal/testutil", module + "internal/testcluster", module + "internal/corpus",
+			module + "internal/oracle"},
 	},
 	{
 		why:   "commands are imported by nobody, and pods in namespaces only by what makes them",

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 )
 
@@ -54,19 +55,19 @@ func granted(t *testing.T, daemonSet string) []corev1.Capability {
 }
 
 // writes are the directories an agent writes to.
-func (p *process) writes() []string { return []string{p.bpffs, filepath.Dir(p.socket)} }
+func writes(p *testcluster.Process) []string { return []string{p.BPFFS, filepath.Dir(p.Socket)} }
 
 // confinedCluster is a cluster of one node, whose agent has not been started.
-func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *process) {
+func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *testcluster.Process) {
 	t.Helper()
 	c := newCluster(t, nil)
-	n, err := c.lab.AddNode("a")
+	n, err := c.Lab.AddNode("a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProcess(t, n, c.dir)
-	p.adjust = func(cmd *exec.Cmd) { confined(t, cmd, has, []string{c.dir}, p.writes()) }
-	c.agents[n] = p
+	p := testcluster.NewProcess(t, n, c.Dir)
+	p.Adjust = func(cmd *exec.Cmd) { confined(t, cmd, has, []string{c.Dir}, writes(p)) }
+	c.Agents[n] = p
 	return c, p
 }
 
@@ -75,8 +76,8 @@ func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *process)
 func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 	has := granted(t, agentSet)
 	c, agent := confinedCluster(t, has)
-	agent.start()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", agent.cmd.Process.Pid))
+	agent.Start()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", agent.Cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,37 +91,37 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 		}
 	}
 
-	n := c.node(0)
-	web, api, other := c.pod(n, "web"), c.pod(n, "api"), c.pod(n, "other")
-	c.serve(api.Host, 80)
-	c.policy("api", "{podSelector: {matchLabels: {app: api}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}")
-	c.awaitPolicies(api, 1, 0)
-	c.reach(web.Host, api.Host, 80, true)
-	c.reach(other.Host, api.Host, 80, false)
+	n := c.Node(0)
+	web, api, other := c.Pod(n, "web"), c.Pod(n, "api"), c.Pod(n, "other")
+	c.Serve(api.Host, 80)
+	c.Policy("api", "{podSelector: {matchLabels: {app: api}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}")
+	c.AwaitPolicies(api, 1, 0)
+	c.Reach(web.Host, api.Host, 80, true)
+	c.Reach(other.Host, api.Host, 80, false)
 	flows := tool(t, agent, has, "show", "flows")
 	if !strings.Contains(flows, "shortcut") {
 		t.Errorf("pods of the node do not talk past its stack:\n%s", flows)
 	}
 
-	agent.kill()
-	c.reach(other.Host, api.Host, 80, false)
-	agent.start()
-	c.reach(other.Host, api.Host, 80, false)
+	agent.Kill()
+	c.Reach(other.Host, api.Host, 80, false)
+	agent.Start()
+	c.Reach(other.Host, api.Host, 80, false)
 
 	// Without their pins policies are out of reach of the next agent, which may not open maps by number.
-	agent.kill()
-	if err := os.RemoveAll(filepath.Join(agent.bpffs, "margay", "v1", "slot")); err != nil {
+	agent.Kill()
+	if err := os.RemoveAll(filepath.Join(agent.BPFFS, "margay", "v1", "slot")); err != nil {
 		t.Fatal(err)
 	}
-	agent.start()
-	c.reach(web.Host, api.Host, 80, true)
-	c.reach(other.Host, api.Host, 80, false)
-	c.policy("api", "{podSelector: {matchLabels: {app: api}}, ingress: [{from: [{podSelector: {matchLabels: {app: other}}}]}]}")
+	agent.Start()
+	c.Reach(web.Host, api.Host, 80, true)
+	c.Reach(other.Host, api.Host, 80, false)
+	c.Policy("api", "{podSelector: {matchLabels: {app: api}}, ingress: [{from: [{podSelector: {matchLabels: {app: other}}}]}]}")
 	testutil.WaitFor(t, soon, "the change to be enforced", func() bool {
 		return other.DialTCP(addrPort(api.Host, 80), never).Outcome == lab.Connected
 	})
-	c.reach(other.Host, api.Host, 80, true)
-	c.reach(web.Host, api.Host, 80, false)
+	c.Reach(other.Host, api.Host, 80, true)
+	c.Reach(web.Host, api.Host, 80, false)
 
 	for _, command := range [][]string{
 		{"show", "rules", "shop/api"}, {"show", "drops"}, {"show", "endpoints"}, {"explain", "shop/web", "shop/other:80/tcp"}, {"check"},
@@ -129,22 +130,22 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 			t.Errorf("margay %s says nothing", strings.Join(command, " "))
 		}
 	}
-	agent.terminate()
+	agent.Terminate()
 	tool(t, agent, granted(t, cleanupSet), "cleanup")
-	c.reach(web.Host, api.Host, 80, true)
-	if _, err := os.Stat(filepath.Join(agent.bpffs, "margay")); !os.IsNotExist(err) {
+	c.Reach(web.Host, api.Host, 80, true)
+	if _, err := os.Stat(filepath.Join(agent.BPFFS, "margay")); !os.IsNotExist(err) {
 		t.Errorf("cleanup leaves its directory: %v", err)
 	}
 }
 
 // tool runs a tool beside the agent, as in its container, and returns what it prints.
-func tool(t *testing.T, agent *process, has []corev1.Capability, args ...string) string {
+func tool(t *testing.T, agent *testcluster.Process, has []corev1.Capability, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(build(t), append(args, "--bpffs", agent.bpffs, "--socket", agent.socket)...)
-	confined(t, cmd, has, nil, agent.writes())
+	cmd := exec.Command(testcluster.Build(t), append(args, "--bpffs", agent.BPFFS, "--socket", agent.Socket)...)
+	confined(t, cmd, has, nil, writes(agent))
 	var out, diagnostics strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &diagnostics
-	err := agent.node.Start(cmd)
+	err := agent.Node.Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}
@@ -174,8 +175,8 @@ func TestNoCapabilityOfTheDaemonSetCanGo(t *testing.T) {
 // TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt: it may not do so itself.
 func TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt(t *testing.T) {
 	_, agent := confinedCluster(t, granted(t, agentSet))
-	agent.bpffs = t.TempDir()
-	agent.flags[slices.Index(agent.flags, "--bpffs")+1] = agent.bpffs
+	agent.BPFFS = t.TempDir()
+	agent.Flags[slices.Index(agent.Flags, "--bpffs")+1] = agent.BPFFS
 	line := refused(t, agent)
 	if !strings.Contains(line, "mount -t bpf bpf /sys/fs/bpf") {
 		t.Error("it does not say how")
@@ -183,19 +184,19 @@ func TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt(t *testing.T) {
 }
 
 // refused starts an agent that is to end at once, and returns the one line it says.
-func refused(t *testing.T, agent *process) string {
+func refused(t *testing.T, agent *testcluster.Process) string {
 	t.Helper()
-	agent.launch()
+	agent.Launch()
 	select {
-	case err := <-agent.exited:
-		agent.cmd = nil
+	case err := <-agent.Exited:
+		agent.Cmd = nil
 		if err == nil {
 			t.Error("the agent ended well")
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the agent runs")
 	}
-	log, err := os.ReadFile(agent.log)
+	log, err := os.ReadFile(agent.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/corpus"
 	"github.com/margay-project/margay/internal/corpus/sockets"
 	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/model"
@@ -23,7 +24,7 @@ import (
 type stage struct {
 	lab    *lab.Lab
 	nodes  map[string]*lab.Node
-	agents []*process
+	agents []*testcluster.Process
 	world  *lab.External
 	pods   map[model.EndpointID]*lab.Pod
 	others map[netip.Addr]bool // addresses of world
@@ -60,7 +61,7 @@ var nodeAddrs = map[string][]netip.Addr{
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	build(t)
+	testcluster.Build(t)
 	l, err := lab.New()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ metadata: {name: %[1]s, namespace: margay-e2e}
 spec: {nodeName: %[1]s, containers: [{name: c}]}
 status: {phase: Running, podIP: %[2]s}
 `, name, mark.Addr4())
-		s.agents = append(s.agents, newProcess(t, n, s.dir, flags[name]...))
+		s.agents = append(s.agents, testcluster.NewProcess(t, n, s.dir, flags[name]...))
 	}
 	if s.world, err = l.AddExternal("world"); err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ status: {phase: Running, podIP: %[2]s}
 	s.traffic = sockets.Traffic{Host: s.host, World: s.world.Host, Service: s.toItself}
 	s.write(t, "a-stage", objects)
 	for _, a := range s.agents {
-		a.start()
+		a.Start()
 	}
 	return s
 }
@@ -122,19 +123,19 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	s.write(t, "case", manifests+fmt.Sprintf(markPolicy, s.rounds))
 	mark := fmt.Sprintf("margay-e2e/round-%d", s.rounds)
 	for _, a := range s.agents {
-		testutil.WaitFor(t, soon, a.node.Name()+" to enforce the manifests", func() bool {
-			e := s.endpoint(a, model.EndpointID{Namespace: stageNamespace, Name: a.node.Name()})
+		testutil.WaitFor(t, soon, a.Node.Name()+" to enforce the manifests", func() bool {
+			e := s.endpoint(a, model.EndpointID{Namespace: stageNamespace, Name: a.Node.Name()})
 			return e != nil && e.Error == "" && len(e.Ingress.Policies) == 1 && strings.HasSuffix(e.Ingress.Policies[0], mark)
 		})
-		if answer, err := a.ask("status"); err != nil || answer.Status.Error != "" {
-			t.Fatalf("status of %s: %+v, %v", a.node.Name(), answer, err)
+		if answer, err := a.Ask("status"); err != nil || answer.Status.Error != "" {
+			t.Fatalf("status of %s: %+v, %v", a.Node.Name(), answer, err)
 		}
 	}
 }
 
 // endpoint is what an agent says of a local endpoint; nil: it does not know it.
-func (s *stage) endpoint(a *process, id model.EndpointID) *wire.EndpointRow {
-	answer, err := a.ask("endpoints")
+func (s *stage) endpoint(a *testcluster.Process, id model.EndpointID) *wire.EndpointRow {
+	answer, err := a.Ask("endpoints")
 	if err != nil {
 		return nil
 	}
@@ -151,7 +152,7 @@ func (s *stage) awaitPods(t *testing.T) {
 	t.Helper()
 	for id, p := range s.pods {
 		for _, a := range s.agents {
-			if a.node != p.Node() {
+			if a.Node != p.Node() {
 				continue
 			}
 			testutil.WaitFor(t, soon, p.Name()+" to be enforced", func() bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
@@ -25,9 +26,9 @@ type pinned struct {
 	client, server *lab.Pod
 }
 
-func openPinned(t *testing.T, p *process) *pinned {
+func openPinned(t *testing.T, p *testcluster.Process) *pinned {
 	t.Helper()
-	dir := p.flags[slices.Index(p.flags, "--bpffs")+1]
+	dir := p.Flags[slices.Index(p.Flags, "--bpffs")+1]
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -211,12 +212,12 @@ var damages = []struct {
 // what comes from pods of the node is judged where it leaves them.
 func TestHandMadeDamageWithoutAnAgent(t *testing.T) {
 	c := newCluster(t, oneNode)
-	client, server, out := c.pod(c.node(0), "client"), c.pod(c.node(0), "server"), c.external("out")
-	c.policy("server", onlyOpen)
-	c.awaitPolicies(server, 1, 0)
-	c.serve(server.Host, openPort)
-	c.serve(server.Host, closedPort)
-	p := openPinned(t, c.agent(0))
+	client, server, out := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server"), c.External("out")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	c.Serve(server.Host, openPort)
+	c.Serve(server.Host, closedPort)
+	p := openPinned(t, c.Agent(0))
 	p.client, p.server = client, server
 	everybody := []*lab.Host{client.Host, out.Host}
 	for _, d := range []struct {
@@ -229,22 +230,22 @@ func TestHandMadeDamageWithoutAnAgent(t *testing.T) {
 		{"forwarding", "judge-forward", everybody},
 		{"out of the node", "guard-", everybody},
 	} {
-		c.agent(0).kill()
+		c.Agent(0).Kill()
 		whole, err := p.cut(d.links, false, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, from := range d.closed {
-			c.reach(from, server.Host, closedPort, false)
+			c.Reach(from, server.Host, closedPort, false)
 		}
-		c.agent(0).start()
-		c.awaitPolicies(server, 1, 0)
+		c.Agent(0).Start()
+		c.AwaitPolicies(server, 1, 0)
 		if !whole() {
 			t.Errorf("%s: not all links are there", d.what)
 		}
 		for _, from := range everybody {
-			c.reach(from, server.Host, openPort, true)
-			c.reach(from, server.Host, closedPort, false)
+			c.Reach(from, server.Host, openPort, true)
+			c.Reach(from, server.Host, closedPort, false)
 		}
 		if t.Failed() {
 			t.Fatalf("without the programs %s", d.what)
@@ -252,41 +253,26 @@ func TestHandMadeDamageWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// warnings are the lines of level WARN and above after the first so many bytes of the agent's log.
-func (p *process) warnings(t *testing.T, after int) (lines []string, length int) {
-	t.Helper()
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text[after:])) {
-		if strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`) {
-			lines = append(lines, line)
-		}
-	}
-	return lines, len(text)
-}
-
 // Whatever somebody does to what is pinned and attached is put right with the next look at it, and told in one line.
 func TestHandMadeDamageIsRepaired(t *testing.T) {
 	c := newCluster(t, oneNode, "--resync-every", "500ms")
-	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	c.policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{
   from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
-	c.awaitPolicies(server, 1, 0)
-	p := openPinned(t, c.agent(0))
+	c.AwaitPolicies(server, 1, 0)
+	p := openPinned(t, c.Agent(0))
 	p.client, p.server = client, server
-	tr := c.startTraffic(client, server)
+	tr := c.StartTraffic(client, server)
 	calm := true
 	for _, d := range damages {
 		if calm && !d.harmless {
-			tr.some("at the last harmless damage")
-			tr.stop()
+			tr.Some("at the last harmless damage")
+			tr.Stop()
 			calm = false
 		}
 		t.Run(d.what, func(t *testing.T) {
-			_, length := c.agent(0).warnings(t, 0)
-			accepted := tr.denied.Accepted()
+			_, length := c.Agent(0).Warnings(t, 0)
+			accepted := tr.Denied.Accepted()
 			whole, err := d.do(p)
 			if err != nil {
 				t.Fatal(err)
@@ -294,27 +280,27 @@ func TestHandMadeDamageIsRepaired(t *testing.T) {
 			var lines []string
 			// Whether it is noticed at all is what counts; how soon is up to --resync-every.
 			testutil.WaitFor(t, soon, "a warning", func() bool {
-				lines, _ = c.agent(0).warnings(t, length)
+				lines, _ = c.Agent(0).Warnings(t, length)
 				if !calm && !d.opens {
-					client.DialTCP(tr.denied.Addr4(), never/4)
+					client.DialTCP(tr.Denied.Addr4(), never/4)
 				}
 				return len(lines) > 0 && whole()
 			})
 			if len(lines) != 1 || !strings.Contains(lines[0], `"msg":"`+d.says) {
 				t.Errorf("the agent says %q, want one line: %s", lines, d.says)
 			}
-			if n := tr.denied.Accepted() - accepted; n > 0 && !d.opens {
+			if n := tr.Denied.Accepted() - accepted; n > 0 && !d.opens {
 				t.Errorf("%d denied connections accepted meanwhile", n)
 			}
 			if calm {
-				tr.some("after repair")
+				tr.Some("after repair")
 				return
 			}
-			outer := c.t
-			c.t = t
-			defer func() { c.t = outer }()
-			c.reach(client.Host, server.Host, openPort, true)
-			if got := client.DialTCP(tr.denied.Addr4(), never); got.Outcome != lab.Timeout || got.Established {
+			outer := c.T
+			c.T = t
+			defer func() { c.T = outer }()
+			c.Reach(client.Host, server.Host, openPort, true)
+			if got := client.DialTCP(tr.Denied.Addr4(), never); got.Outcome != lab.Timeout || got.Established {
 				t.Errorf("denied after repair: %+v", got)
 			}
 		})

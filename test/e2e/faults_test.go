@@ -25,10 +25,10 @@ func TestShortcutPassesTheStackBy(t *testing.T) {
 	forwarded := map[bool]uint64{}
 	forModes(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
-		client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-		tcp, _ := c.serve(server.Host, 80)
+		client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+		tcp, _ := c.Serve(server.Host, 80)
 		run := func(args ...string) string {
-			out, err := c.node(0).Run(context.Background(), "", "iptables", args...)
+			out, err := c.Node(0).Run(context.Background(), "", "iptables", args...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,19 +98,19 @@ func counting(t *testing.T, p *lab.Pod, at ebpf.AttachType, anchor link.Anchor) 
 // after only what policy allows.
 func TestOtherProgramsRunBesideOurs(t *testing.T) {
 	c := newCluster(t, oneNode, "--no-shortcut")
-	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	tcp, _ := c.serve(server.Host, 80)
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	tcp, _ := c.Serve(server.Host, 80)
 	before := counting(t, server, ebpf.AttachTCXEgress, link.Head())
 	after := counting(t, server, ebpf.AttachTCXEgress, link.Tail())
 	check := func() {
 		t.Helper()
 		b, a := before(), after()
-		c.reach(client.Host, server.Host, 80, true)
+		c.Reach(client.Host, server.Host, 80, true)
 		if before() == b || after() == a {
 			t.Error("a program of somebody else saw nothing of allowed traffic")
 		}
-		c.policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
-		c.awaitPolicies(server, 1, 0)
+		c.Policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
+		c.AwaitPolicies(server, 1, 0)
 		b, a = before(), after()
 		if got := client.DialTCP(tcp.Addr4(), never); got.Outcome != lab.Timeout {
 			t.Errorf("denied: %v", got.Outcome)
@@ -118,58 +118,58 @@ func TestOtherProgramsRunBesideOurs(t *testing.T) {
 		if before() == b || after() != a {
 			t.Errorf("of denied traffic a program before ours saw %d packets, one after it %d", before()-b, after()-a)
 		}
-		c.remove("policy-server")
-		c.awaitPolicies(server, 0, 0)
+		c.Remove("policy-server")
+		c.AwaitPolicies(server, 0, 0)
 	}
 	check()
-	c.agent(0).kill()
-	c.agent(0).start()
+	c.Agent(0).Kill()
+	c.Agent(0).Start()
 	check()
 }
 
 // D-1: what a manifest said last that made sense stays in force, and it is reported.
 func TestInvalidManifestKeepsTheLastGoodOne(t *testing.T) {
 	c := newCluster(t, oneNode)
-	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	c.policy("server", onlyOpen)
-	c.awaitPolicies(server, 1, 0)
-	tr := c.startTraffic(client, server)
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	tr := c.StartTraffic(client, server)
 	for i, bad := range []string{
 		`{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{port: 99999}]}]}`,
 		`{podSelector: {matchLabels: {app: server`,
 	} {
-		c.policy("server", bad)
+		c.Policy("server", bad)
 		testutil.WaitFor(t, soon, "the problem to be reported", func() bool {
-			a, err := c.agent(0).ask("status")
+			a, err := c.Agent(0).Ask("status")
 			return err == nil && a.Status != nil && a.Status.Problems > 0
 		})
-		tr.some(fmt.Sprintf("under invalid manifest %d", i))
-		c.policy("server", onlyOpen)
+		tr.Some(fmt.Sprintf("under invalid manifest %d", i))
+		c.Policy("server", onlyOpen)
 		testutil.WaitFor(t, soon, "the problem to be gone", func() bool {
-			a, err := c.agent(0).ask("status")
+			a, err := c.Agent(0).Ask("status")
 			return err == nil && a.Status != nil && a.Status.Problems == 0
 		})
 	}
-	tr.stop()
+	tr.Stop()
 }
 
 // A datastore that is gone changes nothing; when it is back, what it says now counts.
 func TestDatastoreGoneAndBack(t *testing.T) {
 	c := newCluster(t, oneNode)
-	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	c.policy("server", onlyOpen)
-	c.awaitPolicies(server, 1, 0)
-	tr := c.startTraffic(client, server)
-	away := c.dir + ".away"
-	if err := os.Rename(c.dir, away); err != nil {
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	tr := c.StartTraffic(client, server)
+	away := c.Dir + ".away"
+	if err := os.Rename(c.Dir, away); err != nil {
 		t.Fatal(err)
 	}
-	tr.some("without a datastore")
-	tr.stop()
-	if err := os.Rename(away, c.dir); err != nil {
+	tr.Some("without a datastore")
+	tr.Stop()
+	if err := os.Rename(away, c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	c.policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
+	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
 	// The agent notices by looking again, every 10 s: the watch went with the old directory.
 	testutil.WaitFor(t, 20*time.Second, "the new policy to be enforced", func() bool {
 		return client.DialTCP(netip.AddrPortFrom(server.Addr4(), openPort), never).Outcome == lab.Timeout

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/bench/kernel"
 	"github.com/margay-project/margay/bench/report"
 	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 )
 
@@ -40,7 +41,7 @@ func TestFloodOfProgramsLosesNoFlow(t *testing.T) {
 // frames from any address, by way of the node.
 type flood struct {
 	t       *testing.T
-	agent   *process
+	agent   *testcluster.Process
 	pod     *lab.Pod
 	pinned  *pinned
 	in, out *lab.FrameSender
@@ -51,14 +52,14 @@ type flood struct {
 func newFlood(t *testing.T) *flood {
 	t.Helper()
 	c := newCluster(t, oneNode, "--mid-flow", "strict")
-	f := &flood{t: t, agent: c.agent(0), pod: c.pod(c.node(0), "server")}
-	c.policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{
+	f := &flood{t: t, agent: c.Agent(0), pod: c.Pod(c.Node(0), "server")}
+	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, ingress: [{
   from: [{ipBlock: {cidr: 198.18.0.0/15}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
-	c.awaitPolicies(f.pod, 1, 0)
+	c.AwaitPolicies(f.pod, 1, 0)
 	f.silence()
-	f.pinned = openPinned(t, c.agent(0))
-	out := c.external("out")
-	f.from, f.toNode = mac(t, out.Host), mac(t, c.node(0).Host)
+	f.pinned = openPinned(t, c.Agent(0))
+	out := c.External("out")
+	f.from, f.toNode = mac(t, out.Host), mac(t, c.Node(0).Host)
 	var err error
 	if f.in, err = out.OpenFrameSender("eth0"); err != nil {
 		t.Fatal(err)

@@ -17,16 +17,6 @@ import (
 // isolated isolates the pod client in ingress.
 const isolated = `{podSelector: {matchLabels: {app: client}}, policyTypes: [Ingress]}`
 
-// capture records a pod's eth0.
-func (c *cluster) capture(p *lab.Pod) *lab.Capture {
-	c.t.Helper()
-	seen, err := p.OpenCapture("eth0")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return seen
-}
-
 // isICMP accepts frames with an ICMP or ICMPv6 message of the type and code, without options before it.
 func isICMP(v6 bool, kind, code byte) func([]byte) bool {
 	return func(f []byte) bool {
@@ -41,12 +31,12 @@ func isICMP(v6 bool, kind, code byte) func([]byte) bool {
 func TestICMPErrorsFollowTheFlowTheyQuote(t *testing.T) {
 	forModes(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
-		out := c.external("out")
-		client, peer := c.pod(c.node(0), "client"), c.pod(c.node(0), "peer")
-		c.policy("client", isolated)
-		c.awaitPolicies(client, 1, 0)
-		seen := c.capture(client)
-		for _, h := range []*lab.Host{out.Host, peer.Host, c.node(0).Host} {
+		out := c.External("out")
+		client, peer := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "peer")
+		c.Policy("client", isolated)
+		c.AwaitPolicies(client, 1, 0)
+		seen := c.Capture(client)
+		for _, h := range []*lab.Host{out.Host, peer.Host, c.Node(0).Host} {
 			for _, a := range h.Addrs() {
 				if got := client.ExchangeUDP(netip.AddrPortFrom(a, 9), []byte("x"), soon); got.Outcome != lab.Refused {
 					t.Errorf("udp to a closed port of %s %s: %v (%v), want refused", h.Name(), a, got.Outcome, got.Err)
@@ -72,8 +62,8 @@ func TestICMPErrorsFollowTheFlowTheyQuote(t *testing.T) {
 			}
 		}
 		// Where everything is allowed, so is that.
-		c.remove("policy-client")
-		c.awaitPolicies(client, 0, 0)
+		c.Remove("policy-client")
+		c.AwaitPolicies(client, 0, 0)
 		for _, v6 := range []bool{false, true} {
 			sendLie(t, peer, client, v6)
 			wantFrame(t, seen, "an error about nothing, allowed", isLie(v6))
@@ -115,21 +105,21 @@ func wantFrame(t *testing.T, seen *lab.Capture, what string, match func([]byte) 
 func TestPathMTUIsDiscovered(t *testing.T) {
 	testutil.RequireCommand(t, "ip")
 	c := newCluster(t, oneNode)
-	out := c.external("out")
+	out := c.External("out")
 	server, err := out.ListenTCP(80)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := c.pod(c.node(0), "client")
-	c.policy("client", isolated)
-	c.awaitPolicies(client, 1, 0)
-	seen := c.capture(client)
+	client := c.Pod(c.Node(0), "client")
+	c.Policy("client", isolated)
+	c.AwaitPolicies(client, 1, 0)
+	seen := c.Capture(client)
 	for _, v6 := range []bool{false, true} {
 		family, dst, tooBig := "-4", server.Addr4(), isICMP(false, 3, 4)
 		if v6 {
 			family, dst, tooBig = "-6", server.Addr6(), isICMP(true, 2, 0)
 		}
-		if _, err := c.node(0).Run(context.Background(), "", "ip", family, "route", "change",
+		if _, err := c.Node(0).Run(context.Background(), "", "ip", family, "route", "change",
 			netip.PrefixFrom(dst.Addr(), dst.Addr().BitLen()).String(), "dev", "eth0", "mtu", "1300"); err != nil {
 			t.Fatal(err)
 		}
@@ -181,20 +171,20 @@ func transfer(from *lab.Host, dst netip.AddrPort, size int) error {
 func TestTransfersBetweenPods(t *testing.T) {
 	forModes(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
-		client, server := c.pod(c.node(0), "client"), c.plug(c.node(0), "server")
+		client, server := c.Pod(c.Node(0), "client"), c.Plug(c.Node(0), "server")
 		if err := server.SetMTU(1300); err != nil {
 			t.Fatal(err)
 		}
-		c.declare(server)
-		c.awaitEndpoint(server)
-		tcp, _ := c.serve(server.Host, 80)
+		c.Declare(server)
+		c.AwaitEndpoint(server)
+		tcp, _ := c.Serve(server.Host, 80)
 		for _, dst := range []netip.AddrPort{tcp.Addr4(), tcp.Addr6()} {
 			if err := transfer(client.Host, dst, 1<<20); err != nil {
 				t.Errorf("transfer to %s: %v", dst, err)
 			}
 		}
 		// A datagram the peer cannot receive meets its sender with an error, by the ordinary way.
-		seen := c.capture(client)
+		seen := c.Capture(client)
 		for _, v6 := range []bool{false, true} {
 			p := testutil.Packet{
 				Src: client.Addr(v6), Dst: server.Addr(v6), DontFragment: true, L4: testutil.UDP{SrcPort: 1, DstPort: 80},
@@ -216,10 +206,10 @@ func TestTransfersBetweenPods(t *testing.T) {
 func TestSCTPPorts(t *testing.T) {
 	forModes(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
-		from, to := c.pod(c.node(0), "from"), c.pod(c.node(0), "to")
-		c.policy("to", `{podSelector: {matchLabels: {app: to}}, ingress: [{ports: [{port: 80, protocol: SCTP}]}]}`)
-		c.awaitPolicies(to, 1, 0)
-		seen := c.capture(to)
+		from, to := c.Pod(c.Node(0), "from"), c.Pod(c.Node(0), "to")
+		c.Policy("to", `{podSelector: {matchLabels: {app: to}}, ingress: [{ports: [{port: 80, protocol: SCTP}]}]}`)
+		c.AwaitPolicies(to, 1, 0)
+		seen := c.Capture(to)
 		for _, v6 := range []bool{false, true} {
 			for _, port := range []uint16{81, 80} {
 				p := testutil.Packet{Src: from.Addr(v6), Dst: to.Addr(v6), L4: testutil.SCTP{SrcPort: 1, DstPort: port}}

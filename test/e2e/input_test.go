@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/agent/wire"
 )
@@ -192,16 +193,16 @@ func many(n int) string {
 // fit together is known a moment later than what is wrong with one. To tell when, it makes the agent say something new of
 // a file of its own.
 func (c *cluster) awaitProblems(n int, want []wire.ProblemRow) {
-	c.t.Helper()
-	c.write("z-mark", fmt.Sprintf("apiVersion: example.com/v1\nkind: Mark\nmetadata: {name: mark-%d}\n", n))
+	c.T.Helper()
+	c.Write("z-mark", fmt.Sprintf("apiVersion: example.com/v1\nkind: Mark\nmetadata: {name: mark-%d}\n", n))
 	var got []wire.ProblemRow
 	defer func() {
-		if c.t.Failed() {
-			c.t.Logf("problems %+v, want %+v", got, want)
+		if c.T.Failed() {
+			c.T.Logf("problems %+v, want %+v", got, want)
 		}
 	}()
-	testutil.WaitFor(c.t, 4*soon, "the agent to have read everything and to name its problems", func() bool {
-		a, err := c.agent(0).ask("problems")
+	testutil.WaitFor(c.T, 4*soon, "the agent to have read everything and to name its problems", func() bool {
+		a, err := c.Agent(0).Ask("problems")
 		if err != nil {
 			return false
 		}
@@ -210,8 +211,8 @@ func (c *cluster) awaitProblems(n int, want []wire.ProblemRow) {
 		return len(got) < len(a.Problems) && slices.EqualFunc(got, want, same)
 	})
 	// The log comes after the status.
-	testutil.WaitFor(c.t, soon, "the log to name the mark", func() bool {
-		text, err := os.ReadFile(c.agent(0).log)
+	testutil.WaitFor(c.T, soon, "the log to name the mark", func() bool {
+		text, err := os.ReadFile(c.Agent(0).Log)
 		return err == nil && strings.Contains(string(text), fmt.Sprintf(`Mark mark-%d"`, n))
 	})
 }
@@ -224,9 +225,9 @@ func same(got, want wire.ProblemRow) bool {
 
 // said are the lines of the agent's log about objects, after so many bytes: those of new problems and those of problems
 // that are gone. What it says of marks is left out.
-func (p *process) said(t *testing.T, after int) (problems, resolved []string) {
+func said(t *testing.T, p *testcluster.Process, after int) (problems, resolved []string) {
 	t.Helper()
-	text, err := os.ReadFile(p.log)
+	text, err := os.ReadFile(p.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,9 +244,9 @@ func (p *process) said(t *testing.T, after int) (problems, resolved []string) {
 }
 
 // showProblems asks with the tool that people use.
-func (p *process) showProblems(t *testing.T) (rows []wire.ProblemRow) {
+func showProblems(t *testing.T, p *testcluster.Process) (rows []wire.ProblemRow) {
 	t.Helper()
-	out, err := exec.Command(build(t), "show", "problems", "--socket", p.socket, "-o", "json").Output()
+	out, err := exec.Command(testcluster.Build(t), "show", "problems", "--socket", p.Socket, "-o", "json").Output()
 	if err == nil {
 		err = json.Unmarshal(out, &rows)
 	}
@@ -260,59 +261,59 @@ func (p *process) showProblems(t *testing.T) (rows []wire.ProblemRow) {
 // lost; and with its removal everything is as before.
 func TestBadInputIsReportedAndDisturbsNothing(t *testing.T) {
 	c := newCluster(t, oneNode)
-	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	c.policy("server", onlyOpen)
-	c.awaitPolicies(server, 1, 0)
-	tr := c.startTraffic(client, server)
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	tr := c.StartTraffic(client, server)
 	for i, b := range badInputs {
 		t.Run(b.what, func(t *testing.T) {
-			outer := c.t
-			c.t = t
-			defer func() { c.t = outer }()
+			outer := c.T
+			c.T = t
+			defer func() { c.T = outer }()
 			c.badInput(b, 2*i)
-			tr.some("with " + b.what)
+			tr.Some("with " + b.what)
 		})
 	}
-	tr.stop()
-	if a, err := c.agent(0).ask("status"); err != nil || !a.Status.Ready || a.Status.Failed > 0 {
+	tr.Stop()
+	if a, err := c.Agent(0).Ask("status"); err != nil || !a.Status.Ready || a.Status.Failed > 0 {
 		t.Errorf("status at the end: %+v, %v", a, err)
 	}
 }
 
 func (c *cluster) badInput(b badInput, mark int) {
-	c.t.Helper()
-	_, length := c.agent(0).warnings(c.t, 0)
-	path := filepath.Join(c.dir, "x.yaml")
+	c.T.Helper()
+	_, length := c.Agent(0).Warnings(c.T, 0)
+	path := filepath.Join(c.Dir, "x.yaml")
 	var err error
 	if b.place != nil {
 		err = b.place(path)
 	} else {
-		c.write("x", b.text)
+		c.Write("x", b.text)
 	}
 	if b.other != "" {
-		c.write("y", b.other)
+		c.Write("y", b.other)
 	}
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	c.awaitProblems(mark, b.want)
-	if shown := c.agent(0).showProblems(c.t); len(shown) != len(b.want)+1 {
-		c.t.Errorf("margay show problems says %+v, want %+v and the mark", shown, b.want)
+	if shown := showProblems(c.T, c.Agent(0)); len(shown) != len(b.want)+1 {
+		c.T.Errorf("margay show problems says %+v, want %+v and the mark", shown, b.want)
 	}
-	lines, _ := c.agent(0).said(c.t, length)
+	lines, _ := said(c.T, c.Agent(0), length)
 	fromDirectory := slices.DeleteFunc(slices.Clone(b.want), func(p wire.ProblemRow) bool { return !strings.Contains(p.Object, ".yaml") })
 	if len(lines) != len(fromDirectory) || len(lines) > 0 && !strings.Contains(lines[0], "/"+fromDirectory[0].Object+`"`) {
-		c.t.Errorf("the log says %q, want one line of each of %+v", lines, fromDirectory)
+		c.T.Errorf("the log says %q, want one line of each of %+v", lines, fromDirectory)
 	}
 	if err := os.Remove(path); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	if b.other != "" {
-		c.remove("y")
+		c.Remove("y")
 	}
 	c.awaitProblems(mark+1, nil)
-	testutil.WaitFor(c.t, soon, "the log to say that it is over", func() bool {
-		problems, resolved := c.agent(0).said(c.t, length)
+	testutil.WaitFor(c.T, soon, "the log to say that it is over", func() bool {
+		problems, resolved := said(c.T, c.Agent(0), length)
 		return len(problems) == len(fromDirectory) && len(resolved) == len(fromDirectory)
 	})
 }

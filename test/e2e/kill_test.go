@@ -28,19 +28,19 @@ func TestAgentKilledAtRandomMoments(t *testing.T) {
 	t.Logf("%s=%d %s=%d", seedEnv, seed, killsEnv, kills)
 	c := newCluster(t, oneNode)
 	m := &mayhem{cluster: c, random: rand.New(rand.NewPCG(seed, 0))}
-	m.client, m.server = c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	m.member = c.pod(c.node(0), "member")
+	m.client, m.server = c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	m.member = c.Pod(c.Node(0), "member")
 	if _, err := m.server.ListenTCP(togglePort); err != nil {
 		t.Fatal(err)
 	}
-	c.policy("server", onlyOpen)
-	c.awaitPolicies(m.server, 1, 0)
-	tr := c.startTraffic(m.client, m.server)
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(m.server, 1, 0)
+	tr := c.StartTraffic(m.client, m.server)
 	starting, slowest := 0, time.Duration(0)
 	for i := range kills {
 		m.toggle()
 		if i > 0 {
-			c.agent(0).launch()
+			c.Agent(0).Launch()
 		}
 		launched := time.Now()
 		if m.random.IntN(2) == 0 {
@@ -51,16 +51,16 @@ func TestAgentKilledAtRandomMoments(t *testing.T) {
 			slowest = max(slowest, time.Since(launched))
 			m.changeFor(m.upTo(100 * time.Millisecond))
 		}
-		c.agent(0).kill()
+		c.Agent(0).Kill()
 		if t.Failed() {
 			t.Fatalf("after kill %d", i)
 		}
 	}
 	m.toggle()
-	c.agent(0).start()
+	c.Agent(0).Start()
 	m.awaitToggle()
-	tr.some("after the last start")
-	tr.stop()
+	tr.Some("after the last start")
+	tr.Stop()
 	t.Logf("%d kills, %d of them of agents just started; slowest to enforce what is written: %v; %d changes", kills, starting, slowest, m.changes)
 }
 
@@ -80,7 +80,7 @@ func (m *mayhem) upTo(d time.Duration) time.Duration { return time.Duration(m.ra
 
 // changeFor changes policy, labels and pods until the time is over. Nothing of it is about the traffic.
 func (m *mayhem) changeFor(d time.Duration) {
-	m.t.Helper()
+	m.T.Helper()
 	over := time.NewTimer(d)
 	defer over.Stop()
 	for {
@@ -96,21 +96,21 @@ func (m *mayhem) changeFor(d time.Duration) {
 }
 
 func (m *mayhem) change() {
-	m.t.Helper()
+	m.T.Helper()
 	m.changes++
 	switch m.random.IntN(8) {
 	case 0, 1, 2:
-		m.policy("more", fmt.Sprintf(`{podSelector: {matchLabels: {app: server}}, ingress: [{
+		m.Policy("more", fmt.Sprintf(`{podSelector: {matchLabels: {app: server}}, ingress: [{
   from: [{podSelector: {matchLabels: {role: x%d}}}], ports: [{port: %d}]}]}`, m.random.IntN(3), 1000+m.random.IntN(50)))
 	case 3, 4:
-		m.declare(m.member, fmt.Sprintf("role: x%d", m.random.IntN(3)))
+		m.Declare(m.member, fmt.Sprintf("role: x%d", m.random.IntN(3)))
 	case 5:
-		m.policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{
+		m.Policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{
   podSelector: {matchLabels: {app: server}}}]}, {to: [{podSelector: {matchLabels: {role: x1}}}]}]}`)
 	case 6:
 		for _, name := range []string{"policy-more", "policy-client"} {
-			if _, err := os.Stat(filepath.Join(m.dir, name+".yaml")); err == nil {
-				m.remove(name)
+			if _, err := os.Stat(filepath.Join(m.Dir, name+".yaml")); err == nil {
+				m.Remove(name)
 			}
 		}
 	case 7:
@@ -120,39 +120,39 @@ func (m *mayhem) change() {
 
 // comeOrGo makes a pod, or deletes it; always of one name.
 func (m *mayhem) comeOrGo() {
-	m.t.Helper()
+	m.T.Helper()
 	if m.churn == nil {
-		m.churn = m.plug(m.node(0), "churn", netip.MustParseAddr("10.65.1.99"), netip.MustParseAddr("fd65:0:0:1::99"))
-		m.declare(m.churn, "role: x2")
+		m.churn = m.Plug(m.Node(0), "churn", netip.MustParseAddr("10.65.1.99"), netip.MustParseAddr("fd65:0:0:1::99"))
+		m.Declare(m.churn, "role: x2")
 		return
 	}
-	if err := m.node(0).DelPod(m.churn); err != nil {
-		m.t.Fatal(err)
+	if err := m.Node(0).DelPod(m.churn); err != nil {
+		m.T.Fatal(err)
 	}
-	m.remove("pod-churn")
+	m.Remove("pod-churn")
 	m.churn = nil
 }
 
 // toggle opens the server's port togglePort to the client, or closes it.
 func (m *mayhem) toggle() {
-	m.t.Helper()
+	m.T.Helper()
 	old := m.name
 	m.toggles++
 	m.name = fmt.Sprintf("toggle-%d", m.toggles)
 	spec := fmt.Sprintf(`{podSelector: {matchLabels: {app: server}}, ingress: [{
   from: [{podSelector: {matchLabels: {app: nobody}}}, {podSelector: {matchLabels: {app: %s}}}], ports: [{port: %d}]}]}`,
 		[]string{"member", "client"}[m.toggles%2], togglePort)
-	m.policy(m.name, spec)
+	m.Policy(m.name, spec)
 	if old != "" {
-		m.remove("policy-" + old)
+		m.Remove("policy-" + old)
 	}
 }
 
 // awaitToggle waits until the agent enforces what toggle wrote last, and demands that it does.
 func (m *mayhem) awaitToggle() {
-	m.t.Helper()
-	testutil.WaitFor(m.t, 2*soon, "the agent to enforce "+m.name, func() bool {
-		e := m.row(m.server)
+	m.T.Helper()
+	testutil.WaitFor(m.T, 2*soon, "the agent to enforce "+m.name, func() bool {
+		e := m.Row(m.server)
 		if e == nil || e.Error != "" {
 			return false
 		}
@@ -165,7 +165,7 @@ func (m *mayhem) awaitToggle() {
 				return false
 			}
 		}
-		a, err := m.agent(0).ask("status")
+		a, err := m.Agent(0).Ask("status")
 		return toggles == 1 && err == nil && a.Status.Ready
 	})
 	to := netip.AddrPortFrom(m.server.Addr(m.random.IntN(2) == 0), togglePort)
@@ -174,6 +174,6 @@ func (m *mayhem) awaitToggle() {
 		timeout, want = soon, lab.Connected
 	}
 	if got := m.client.DialTCP(to, timeout); got.Outcome != want {
-		m.t.Errorf("%s under %s: %v (%v), want %v", to, m.name, got.Outcome, got.Err, want)
+		m.T.Errorf("%s under %s: %v (%v), want %v", to, m.name, got.Outcome, got.Err, want)
 	}
 }

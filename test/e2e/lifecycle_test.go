@@ -28,7 +28,7 @@ var (
 
 // declareAt is declare for a pod at a stage of its life.
 func (c *cluster) declareAt(p *lab.Pod, s lifeStage, labels ...string) {
-	c.t.Helper()
+	c.T.Helper()
 	name := strings.TrimPrefix(p.Name(), "shop/")
 	if len(labels) == 0 {
 		labels = []string{"app: " + name}
@@ -37,7 +37,7 @@ func (c *cluster) declareAt(p *lab.Pod, s lifeStage, labels ...string) {
 	for _, a := range p.Addrs() {
 		ips = append(ips, fmt.Sprintf("{ip: %q}", a))
 	}
-	c.write("pod-"+name, fmt.Sprintf(`apiVersion: v1
+	c.Write("pod-"+name, fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s, namespace: shop, labels: {%s}%s}
 spec: {nodeName: %s, containers: [{name: main}]}
@@ -47,10 +47,10 @@ status: {phase: %s, podIP: %q, podIPs: [%s]}
 
 // awaitGone waits until the agent does not know the pod any more.
 func (c *cluster) awaitGone(p *lab.Pod) {
-	c.t.Helper()
-	testutil.WaitFor(c.t, soon, "the agent to forget "+p.Name(), func() bool {
-		a, err := c.agents[p.Node()].ask("status")
-		return err == nil && a.Status.Ready && c.row(p) == nil
+	c.T.Helper()
+	testutil.WaitFor(c.T, soon, "the agent to forget "+p.Name(), func() bool {
+		a, err := c.Agents[p.Node()].Ask("status")
+		return err == nil && a.Status.Ready && c.Row(p) == nil
 	})
 }
 
@@ -75,62 +75,62 @@ func TestFinishedPodLosesItsAddress(t *testing.T) {
 	for name, end := range map[string]lifeStage{"succeeded": succeeded, "failed": failed, "released": released} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, []string{"a", "b"})
-			db := c.pod(c.node(1), "db")
-			job := c.plug(c.node(0), "job")
+			db := c.Pod(c.Node(1), "db")
+			job := c.Plug(c.Node(0), "job")
 			c.declareAt(job, running, "role: api")
-			c.awaitEndpoint(job)
-			c.policy("db", onlyAPI)
-			c.awaitPolicies(db, 1, 0)
-			tcp, udp := c.serve(db.Host, 80)
-			c.serve(job.Host, 80)
+			c.AwaitEndpoint(job)
+			c.Policy("db", onlyAPI)
+			c.AwaitPolicies(db, 1, 0)
+			tcp, udp := c.Serve(db.Host, 80)
+			c.Serve(job.Host, 80)
 			l := startLive(t, job, tcp, udp)
 			c.declareAt(job, end, "role: api")
 			c.awaitGone(job)
 			l.awaitCut("of the pod that has ended")
-			c.reach(job.Host, db.Host, 80, false)
-			c.reach(db.Host, job.Host, 80, false)
+			c.Reach(job.Host, db.Host, 80, false)
+			c.Reach(db.Host, job.Host, 80, false)
 
 			heir := c.unplugged(job, "heir")
 			c.declareAt(heir, running, "role: heir")
-			c.awaitEndpoint(heir)
-			c.serve(heir.Host, 80)
-			c.reach(heir.Host, db.Host, 80, false)
-			c.reach(db.Host, heir.Host, 80, true)
+			c.AwaitEndpoint(heir)
+			c.Serve(heir.Host, 80)
+			c.Reach(heir.Host, db.Host, 80, false)
+			c.Reach(db.Host, heir.Host, 80, true)
 		})
 	}
 }
 
 // unplugged unplugs a pod, whose object stays, and plugs another with its addresses.
 func (c *cluster) unplugged(p *lab.Pod, name string) *lab.Pod {
-	c.t.Helper()
+	c.T.Helper()
 	n, addrs := p.Node(), p.Addrs()
 	if err := n.DelPod(p); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	return c.plug(n, name, addrs...)
+	return c.Plug(n, name, addrs...)
 }
 
 // Being deleted takes time, in which the pod has its address and serves: it is let in, and judged, as before, and by policy
 // that comes meanwhile.
 func TestTerminatingPodKeepsItsPolicy(t *testing.T) {
 	c := newCluster(t, []string{"a", "b"})
-	db, api := c.pod(c.node(0), "db"), c.plug(c.node(1), "api")
-	other := c.pod(c.node(0), "other")
+	db, api := c.Pod(c.Node(0), "db"), c.Plug(c.Node(1), "api")
+	other := c.Pod(c.Node(0), "other")
 	c.declareAt(api, running, "role: api")
-	c.awaitEndpoint(api)
-	c.policy("db", onlyAPI)
-	c.awaitPolicies(db, 1, 0)
-	tcp, udp := c.serve(db.Host, 80)
-	c.serve(api.Host, 80)
+	c.AwaitEndpoint(api)
+	c.Policy("db", onlyAPI)
+	c.AwaitPolicies(db, 1, 0)
+	tcp, udp := c.Serve(db.Host, 80)
+	c.Serve(api.Host, 80)
 	l := startLive(t, api, tcp, udp)
 	c.declareAt(db, terminating, "app: db")
 	c.declareAt(api, terminating, "role: api")
 	l.awaitMore("while both are being deleted")
-	c.reach(other.Host, db.Host, 80, false)
-	c.reach(other.Host, api.Host, 80, true)
-	c.policy("api", `{podSelector: {matchLabels: {role: api}}, policyTypes: [Ingress]}`)
-	c.awaitPolicies(api, 1, 0)
-	c.reach(other.Host, api.Host, 80, false)
+	c.Reach(other.Host, db.Host, 80, false)
+	c.Reach(other.Host, api.Host, 80, true)
+	c.Policy("api", `{podSelector: {matchLabels: {role: api}}, policyTypes: [Ingress]}`)
+	c.AwaitPolicies(api, 1, 0)
+	c.Reach(other.Host, api.Host, 80, false)
 	l.awaitMore("after a policy that is not about it")
 	l.stopUndisturbed()
 }
@@ -166,22 +166,22 @@ func (f flow) want(t *testing.T, what string, outcome lab.Outcome) {
 func TestAddressReusedUnderTraffic(t *testing.T) {
 	for name, order := range map[string]func(c *cluster, old *lab.Pod) (heir *lab.Pod){
 		"deleted, then plugged": func(c *cluster, old *lab.Pod) *lab.Pod {
-			c.remove("pod-old")
+			c.Remove("pod-old")
 			heir := c.unplugged(old, "heir")
-			c.declare(heir)
+			c.Declare(heir)
 			return heir
 		},
 		"plugged before anybody is told": func(c *cluster, old *lab.Pod) *lab.Pod {
 			heir := c.unplugged(old, "heir")
-			c.remove("pod-old")
-			c.declare(heir)
+			c.Remove("pod-old")
+			c.Declare(heir)
 			return heir
 		},
 		"declared before the former owner's object goes": func(c *cluster, old *lab.Pod) *lab.Pod {
 			heir := c.unplugged(old, "heir")
-			c.declare(heir)
-			c.awaitEndpoint(heir)
-			c.remove("pod-old")
+			c.Declare(heir)
+			c.AwaitEndpoint(heir)
+			c.Remove("pod-old")
 			return heir
 		},
 	} {
@@ -193,17 +193,17 @@ func TestAddressReusedUnderTraffic(t *testing.T) {
 
 func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.Pod, flags ...string) {
 	c := newCluster(t, []string{"a", "b"}, flags...)
-	old := c.plug(c.node(0), "old")
-	c.declare(old, "role: api")
-	c.awaitEndpoint(old)
-	db, near, far := c.pod(c.node(0), "db"), c.pod(c.node(0), "near"), c.pod(c.node(1), "far")
+	old := c.Plug(c.Node(0), "old")
+	c.Declare(old, "role: api")
+	c.AwaitEndpoint(old)
+	db, near, far := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "near"), c.Pod(c.Node(1), "far")
 	// The former owner is open, and let in by db. The new one admits only port 81, and db does not admit it.
-	c.policy("db", onlyAPI)
-	c.policy("heir", `{podSelector: {matchLabels: {app: heir}}, ingress: [{ports: [{port: 81, protocol: UDP}]}]}`)
-	c.awaitPolicies(db, 1, 0)
-	c.serve(db.Host, 80)
-	tcp, udp := c.serve(old.Host, 80)
-	c.serve(old.Host, 81)
+	c.Policy("db", onlyAPI)
+	c.Policy("heir", `{podSelector: {matchLabels: {app: heir}}, ingress: [{ports: [{port: 81, protocol: UDP}]}]}`)
+	c.AwaitPolicies(db, 1, 0)
+	c.Serve(db.Host, 80)
+	tcp, udp := c.Serve(old.Host, 80)
+	c.Serve(old.Host, 81)
 	streams := []live{startLive(t, near, tcp, udp), startLive(t, far, tcp, udp)}
 	flows := func(owner *lab.Pod) (denied, allowed []flow) {
 		return []flow{{near.Host, owner.Host, 5000, 80}, {far.Host, owner.Host, 5000, 80}, {owner.Host, db.Host, 5001, 80}},
@@ -215,10 +215,10 @@ func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.P
 	}
 
 	heir := order(c, old)
-	nothing, datagrams := c.serve(heir.Host, 80)
-	c.serve(heir.Host, 81)
-	c.awaitEndpoint(heir)
-	c.awaitPolicies(heir, 1, 0)
+	nothing, datagrams := c.Serve(heir.Host, 80)
+	c.Serve(heir.Host, 81)
+	c.AwaitEndpoint(heir)
+	c.AwaitPolicies(heir, 1, 0)
 	c.awaitGone(old)
 	for _, l := range streams {
 		l.awaitCut("to the address of the former owner")
@@ -241,47 +241,47 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 	for name, deleted := range map[string]bool{"deletion seen": true, "replaced at once": false} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, []string{"a", "b"})
-			db, near := c.pod(c.node(1), "db"), c.pod(c.node(0), "near")
-			c.policy("db", onlyAPI)
-			c.policy("api", `{podSelector: {matchLabels: {role: api}}, ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
-			c.awaitPolicies(db, 1, 0)
-			tcp, udp := c.serve(db.Host, 80)
-			before := c.plug(c.node(0), "api-0")
-			c.declare(before, "role: api")
-			c.awaitEndpoint(before)
+			db, near := c.Pod(c.Node(1), "db"), c.Pod(c.Node(0), "near")
+			c.Policy("db", onlyAPI)
+			c.Policy("api", `{podSelector: {matchLabels: {role: api}}, ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
+			c.AwaitPolicies(db, 1, 0)
+			tcp, udp := c.Serve(db.Host, 80)
+			before := c.Plug(c.Node(0), "api-0")
+			c.Declare(before, "role: api")
+			c.AwaitEndpoint(before)
 			for i := range 3 {
 				l := startLive(t, before, tcp, udp)
 				addrs := before.Addrs()
 				if deleted {
-					c.remove("pod-api-0")
+					c.Remove("pod-api-0")
 				}
-				if err := c.node(0).DelPod(before); err != nil {
+				if err := c.Node(0).DelPod(before); err != nil {
 					t.Fatal(err)
 				}
 				l.flow.Close()
 				l.stream.Close()
-				again := c.plug(c.node(0), "api-0", netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", 100+i)), netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", 100+i)))
-				c.declare(again, "role: api")
-				c.awaitEndpoint(again)
-				c.serve(again.Host, 80)
-				c.serve(again.Host, 81)
+				again := c.Plug(c.Node(0), "api-0", netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", 100+i)), netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", 100+i)))
+				c.Declare(again, "role: api")
+				c.AwaitEndpoint(again)
+				c.Serve(again.Host, 80)
+				c.Serve(again.Host, 81)
 				testutil.WaitFor(t, soon, "the node of db to hear of the pod", func() bool {
 					return again.Host.DialTCP(netip.AddrPortFrom(db.Host.Addr(false), 80), never).Outcome == lab.Connected
 				})
-				c.reach(again.Host, db.Host, 80, true)
-				c.reach(near.Host, again.Host, 80, true)
-				c.reach(near.Host, again.Host, 81, false)
+				c.Reach(again.Host, db.Host, 80, true)
+				c.Reach(near.Host, again.Host, 80, true)
+				c.Reach(near.Host, again.Host, 81, false)
 
-				heir := c.plug(c.node(0), "heir", addrs...)
-				c.declare(heir)
-				c.awaitEndpoint(heir)
-				c.serve(heir.Host, 81)
-				c.reach(heir.Host, db.Host, 80, false)
-				c.reach(near.Host, heir.Host, 81, true)
-				if err := c.node(0).DelPod(heir); err != nil {
+				heir := c.Plug(c.Node(0), "heir", addrs...)
+				c.Declare(heir)
+				c.AwaitEndpoint(heir)
+				c.Serve(heir.Host, 81)
+				c.Reach(heir.Host, db.Host, 80, false)
+				c.Reach(near.Host, heir.Host, 81, true)
+				if err := c.Node(0).DelPod(heir); err != nil {
 					t.Fatal(err)
 				}
-				c.remove("pod-heir")
+				c.Remove("pod-heir")
 				before = again
 				if t.Failed() {
 					t.Fatalf("in round %d", i)
@@ -295,9 +295,9 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 // nor that of the pod at the other end has allowed it anything.
 func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
 	testAddressReused(t, func(c *cluster, old *lab.Pod) *lab.Pod {
-		c.remove("pod-old")
+		c.Remove("pod-old")
 		heir := c.unplugged(old, "heir")
-		c.declare(heir)
+		c.Declare(heir)
 		return heir
 	}, "--existing-connections", "keep")
 }
@@ -306,31 +306,31 @@ func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
 // the address is the other's alone: nothing that admits the former owner admits it, near or far.
 func TestAddressIsNotSharedWithATerminatingPod(t *testing.T) {
 	c := newCluster(t, []string{"a", "b"})
-	old := c.plug(c.node(0), "old")
-	c.declare(old, "role: api")
-	c.awaitEndpoint(old)
-	db := map[string]*lab.Pod{"near": c.pod(c.node(0), "near", "app: db"), "far": c.pod(c.node(1), "far", "app: db")}
-	c.policy("db", onlyAPI)
+	old := c.Plug(c.Node(0), "old")
+	c.Declare(old, "role: api")
+	c.AwaitEndpoint(old)
+	db := map[string]*lab.Pod{"near": c.Pod(c.Node(0), "near", "app: db"), "far": c.Pod(c.Node(1), "far", "app: db")}
+	c.Policy("db", onlyAPI)
 	for _, p := range db {
-		c.awaitPolicies(p, 1, 0)
-		c.serve(p.Host, 80)
-		c.reach(old.Host, p.Host, 80, true)
+		c.AwaitPolicies(p, 1, 0)
+		c.Serve(p.Host, 80)
+		c.Reach(old.Host, p.Host, 80, true)
 	}
 	c.declareAt(old, terminating, "role: api")
 	heir := c.unplugged(old, "heir")
-	c.declare(heir)
-	c.awaitEndpoint(heir)
-	c.policy("told", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}`)
+	c.Declare(heir)
+	c.AwaitEndpoint(heir)
+	c.Policy("told", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}`)
 	for name, p := range db {
-		c.awaitPolicies(p, 2, 0)
-		c.reach(heir.Host, p.Host, 80, false)
+		c.AwaitPolicies(p, 2, 0)
+		c.Reach(heir.Host, p.Host, 80, false)
 		if t.Failed() {
 			t.Errorf("to the %s pod", name)
 		}
 	}
-	c.remove("pod-old")
+	c.Remove("pod-old")
 	c.awaitGone(old)
 	for _, p := range db {
-		c.reach(heir.Host, p.Host, 80, false)
+		c.Reach(heir.Host, p.Host, 80, false)
 	}
 }

@@ -15,86 +15,86 @@ var oneNode = []string{"a"}
 // Ingress policy admits by label, on one node and across two, and spares what it does not select.
 func TestNetworkPolicyIsEnforced(t *testing.T) {
 	c := newCluster(t, []string{"a", "b"})
-	db := c.pod(c.node(0), "db")
-	near, far := c.pod(c.node(0), "near", "role: api"), c.pod(c.node(1), "far", "role: api")
-	other := c.pod(c.node(0), "other", "role: other")
-	away := c.pod(c.node(1), "away", "role: other")
+	db := c.Pod(c.Node(0), "db")
+	near, far := c.Pod(c.Node(0), "near", "role: api"), c.Pod(c.Node(1), "far", "role: api")
+	other := c.Pod(c.Node(0), "other", "role: other")
+	away := c.Pod(c.Node(1), "away", "role: other")
 	for _, p := range []*lab.Pod{db, near} {
-		c.serve(p.Host, 80)
-		c.serve(p.Host, 81)
+		c.Serve(p.Host, 80)
+		c.Serve(p.Host, 81)
 	}
 	everybody := []*lab.Pod{near, far, other, away}
 	for _, p := range everybody {
-		c.reach(p.Host, db.Host, 80, true)
-		c.reach(p.Host, db.Host, 0, true)
+		c.Reach(p.Host, db.Host, 80, true)
+		c.Reach(p.Host, db.Host, 0, true)
 	}
 
-	c.policy("db", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{
+	c.Policy("db", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{
   from: [{podSelector: {matchLabels: {role: api}}}], ports: [{port: http}, {port: 80, protocol: UDP}]}]}`)
-	c.awaitPolicies(db, 1, 0)
+	c.AwaitPolicies(db, 1, 0)
 	for _, p := range everybody {
 		admitted := p == near || p == far
-		c.reach(p.Host, db.Host, 80, admitted)
-		c.reach(p.Host, db.Host, 81, false)
-		c.reach(p.Host, db.Host, 0, false)
-		c.reach(db.Host, near.Host, 81, true)
+		c.Reach(p.Host, db.Host, 80, admitted)
+		c.Reach(p.Host, db.Host, 81, false)
+		c.Reach(p.Host, db.Host, 0, false)
+		c.Reach(db.Host, near.Host, 81, true)
 	}
-	c.reach(c.node(0).Host, db.Host, 81, true) // the pod's own node
+	c.Reach(c.Node(0).Host, db.Host, 81, true) // the pod's own node
 
-	c.remove("policy-db")
-	c.awaitPolicies(db, 0, 0)
+	c.Remove("policy-db")
+	c.AwaitPolicies(db, 0, 0)
 	for _, p := range everybody {
-		c.reach(p.Host, db.Host, 81, true)
+		c.Reach(p.Host, db.Host, 81, true)
 	}
 }
 
 func TestEgressPolicyAndTheOutside(t *testing.T) {
 	c := newCluster(t, oneNode)
-	out := c.external("out")
-	web, peer := c.pod(c.node(0), "web"), c.pod(c.node(0), "peer")
-	for _, h := range []*lab.Host{out.Host, peer.Host, web.Host, c.node(0).Host} {
-		c.serve(h, 80)
+	out := c.External("out")
+	web, peer := c.Pod(c.Node(0), "web"), c.Pod(c.Node(0), "peer")
+	for _, h := range []*lab.Host{out.Host, peer.Host, web.Host, c.Node(0).Host} {
+		c.Serve(h, 80)
 	}
-	c.reach(out.Host, web.Host, 80, true)
-	c.reach(web.Host, out.Host, 80, true)
+	c.Reach(out.Host, web.Host, 80, true)
+	c.Reach(web.Host, out.Host, 80, true)
 
-	c.policy("web", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [
+	c.Policy("web", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [
   {ipBlock: {cidr: 192.0.2.0/24}}, {ipBlock: {cidr: "2001:db8::/32"}}]}]}`)
-	c.awaitPolicies(web, 0, 1)
-	c.reach(web.Host, out.Host, 80, true)
-	c.reach(web.Host, peer.Host, 80, false)
-	c.reach(web.Host, c.node(0).Host, 80, false) // pod to host is egress like any other
-	c.reach(out.Host, web.Host, 80, true)        // answers are no egress
-	c.reach(peer.Host, web.Host, 80, true)
+	c.AwaitPolicies(web, 0, 1)
+	c.Reach(web.Host, out.Host, 80, true)
+	c.Reach(web.Host, peer.Host, 80, false)
+	c.Reach(web.Host, c.Node(0).Host, 80, false) // pod to host is egress like any other
+	c.Reach(out.Host, web.Host, 80, true)        // answers are no egress
+	c.Reach(peer.Host, web.Host, 80, true)
 }
 
 // D-18: a pod nobody has told the agent of gets nothing through, in either direction; once it is known it does.
 func TestUnknownPodIsClosed(t *testing.T) {
 	c := newCluster(t, oneNode)
-	out := c.external("out")
-	known := c.pod(c.node(0), "known")
-	unknown := c.plug(c.node(0), "unknown")
-	for _, h := range []*lab.Host{known.Host, unknown.Host, out.Host, c.node(0).Host} {
-		c.serve(h, 80)
+	out := c.External("out")
+	known := c.Pod(c.Node(0), "known")
+	unknown := c.Plug(c.Node(0), "unknown")
+	for _, h := range []*lab.Host{known.Host, unknown.Host, out.Host, c.Node(0).Host} {
+		c.Serve(h, 80)
 	}
-	for _, h := range []*lab.Host{known.Host, out.Host, c.node(0).Host} {
-		c.reach(unknown.Host, h, 80, false)
+	for _, h := range []*lab.Host{known.Host, out.Host, c.Node(0).Host} {
+		c.Reach(unknown.Host, h, 80, false)
 	}
-	c.reach(known.Host, unknown.Host, 80, false)
-	c.reach(out.Host, unknown.Host, 80, false)
-	c.declare(unknown)
-	c.awaitEndpoint(unknown)
-	for _, h := range []*lab.Host{known.Host, out.Host, c.node(0).Host} {
-		c.reach(unknown.Host, h, 80, true)
-		c.reach(h, unknown.Host, 80, true)
+	c.Reach(known.Host, unknown.Host, 80, false)
+	c.Reach(out.Host, unknown.Host, 80, false)
+	c.Declare(unknown)
+	c.AwaitEndpoint(unknown)
+	for _, h := range []*lab.Host{known.Host, out.Host, c.Node(0).Host} {
+		c.Reach(unknown.Host, h, 80, true)
+		c.Reach(h, unknown.Host, 80, true)
 	}
 }
 
 // A pod cannot send under another's address, and what it sends itself arrives.
 func TestSpoofedSourcesAreDropped(t *testing.T) {
 	c := newCluster(t, oneNode)
-	liar, victim, target := c.pod(c.node(0), "liar"), c.pod(c.node(0), "victim"), c.pod(c.node(0), "target")
-	_, udp := c.serve(target.Host, 53)
+	liar, victim, target := c.Pod(c.Node(0), "liar"), c.Pod(c.Node(0), "victim"), c.Pod(c.Node(0), "target")
+	_, udp := c.Serve(target.Host, 53)
 	for _, v6 := range []bool{false, true} {
 		before := udp.Received()
 		p := testutil.Packet{
@@ -116,11 +116,11 @@ func TestSpoofedSourcesAreDropped(t *testing.T) {
 // Everything of a fragmented datagram follows its first fragment: admitted together, or nothing arrives.
 func TestFragmentsFollowTheirFirst(t *testing.T) {
 	c := newCluster(t, oneNode)
-	from, to := c.pod(c.node(0), "from"), c.pod(c.node(0), "to")
-	c.policy("to", `{podSelector: {matchLabels: {app: to}}, ingress: [{ports: [{port: 53, protocol: UDP}]}]}`)
-	c.awaitPolicies(to, 1, 0)
-	_, admitted := c.serve(to.Host, 53)
-	_, denied := c.serve(to.Host, 54)
+	from, to := c.Pod(c.Node(0), "from"), c.Pod(c.Node(0), "to")
+	c.Policy("to", `{podSelector: {matchLabels: {app: to}}, ingress: [{ports: [{port: 53, protocol: UDP}]}]}`)
+	c.AwaitPolicies(to, 1, 0)
+	_, admitted := c.Serve(to.Host, 53)
+	_, denied := c.Serve(to.Host, 54)
 	seen, err := to.OpenCapture("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -157,24 +157,24 @@ func TestFragmentsFollowTheirFirst(t *testing.T) {
 // Policy is about addresses in force now: the address of a pod that went away gives its successor nothing.
 func TestAddressTakenOverByAnotherPod(t *testing.T) {
 	c := newCluster(t, oneNode)
-	db := c.pod(c.node(0), "db")
-	c.serve(db.Host, 80)
-	c.policy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {role: api}}}]}]}`)
-	c.awaitPolicies(db, 1, 0)
+	db := c.Pod(c.Node(0), "db")
+	c.Serve(db.Host, 80)
+	c.Policy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {role: api}}}]}]}`)
+	c.AwaitPolicies(db, 1, 0)
 	addrs := []netip.Addr{netip.MustParseAddr("10.65.1.99"), netip.MustParseAddr("fd65:0:0:1::99")}
 	for i := range 3 {
 		for _, tc := range []struct {
 			name, label string
 			admitted    bool
 		}{{"api", "role: api", true}, {"thief", "role: thief", false}} {
-			p := c.plug(c.node(0), tc.name, addrs...)
-			c.declare(p, tc.label)
-			c.awaitEndpoint(p)
-			c.reach(p.Host, db.Host, 80, tc.admitted)
-			if err := c.node(0).DelPod(p); err != nil {
+			p := c.Plug(c.Node(0), tc.name, addrs...)
+			c.Declare(p, tc.label)
+			c.AwaitEndpoint(p)
+			c.Reach(p.Host, db.Host, 80, tc.admitted)
+			if err := c.Node(0).DelPod(p); err != nil {
 				t.Fatal(err)
 			}
-			c.remove("pod-" + tc.name)
+			c.Remove("pod-" + tc.name)
 		}
 		if t.Failed() {
 			t.Fatalf("in round %d", i)

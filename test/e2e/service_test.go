@@ -13,18 +13,18 @@ import (
 func TestServicesAreJudgedOnTheBackend(t *testing.T) {
 	testutil.RequireCommand(t, "iptables-restore")
 	c := newCluster(t, []string{"a", "b"})
-	n := c.node(0)
-	client, good, bad := c.pod(n, "client"), c.pod(n, "good"), c.pod(n, "bad")
-	far := c.pod(c.node(1), "far", "app: good")
+	n := c.Node(0)
+	client, good, bad := c.Pod(n, "client"), c.Pod(n, "good"), c.Pod(n, "bad")
+	far := c.Pod(c.Node(1), "far", "app: good")
 	vips := []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd96::1")}
 	services := map[*lab.Pod]uint16{good: 1001, bad: 1002, far: 1003, client: 1004}
-	c.write("service-all", `apiVersion: v1
+	c.Write("service-all", `apiVersion: v1
 kind: Service
 metadata: {name: all, namespace: shop}
 spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, "fd96::1"], ports: [{port: 1001, targetPort: 80}]}
 `)
 	for p, port := range services {
-		c.serve(p.Host, 80)
+		c.Serve(p.Host, 80)
 		for _, vip := range vips {
 			for _, protocol := range []string{"tcp", "udp"} {
 				if err := n.SetService(lab.Service{
@@ -55,16 +55,16 @@ spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, "fd96::1"], ports: [{port: 
 	for p := range services {
 		through(p, true)
 	}
-	c.policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{
+	c.Policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{
   to: [{podSelector: {matchLabels: {app: good}}}]}]}`)
-	c.awaitPolicies(client, 0, 1)
+	c.AwaitPolicies(client, 0, 1)
 	through(good, true)
 	through(far, true)
 	through(bad, false)
 	through(client, true)
-	c.policy("good", `{podSelector: {matchLabels: {app: good}}, policyTypes: [Ingress]}`)
-	c.awaitPolicies(good, 1, 0)
-	c.awaitPolicies(far, 1, 0)
+	c.Policy("good", `{podSelector: {matchLabels: {app: good}}, policyTypes: [Ingress]}`)
+	c.AwaitPolicies(good, 1, 0)
+	c.AwaitPolicies(far, 1, 0)
 	through(good, false)
 	through(far, false)
 }

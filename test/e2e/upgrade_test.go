@@ -49,24 +49,24 @@ func nextLayout(t *testing.T) string {
 func TestAnAgentWithAnotherMapLayoutTakesOverUnderTraffic(t *testing.T) {
 	c := newCluster(t, oneNode)
 	next := nextLayout(t)
-	client, server := c.pod(c.node(0), "client"), c.pod(c.node(0), "server")
-	c.policy("server", onlyOpen)
-	c.awaitPolicies(server, 1, 0)
-	a := c.agent(0)
-	tr := c.startTraffic(client, server)
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	a := c.Agent(0)
+	tr := c.StartTraffic(client, server)
 	for i, binary := range []string{next, "", next} {
-		a.kill()
-		a.binary = binary
-		a.start()
-		tr.some("after the agent was replaced")
-		c.reach(client.Host, server.Host, 81, false)
-		layouts, err := filepath.Glob(filepath.Join(a.bpffs, "margay", "v*"))
+		a.Kill()
+		a.Binary = binary
+		a.Start()
+		tr.Some("after the agent was replaced")
+		c.Reach(client.Host, server.Host, 81, false)
+		layouts, err := filepath.Glob(filepath.Join(a.BPFFS, "margay", "v*"))
 		if err != nil || len(layouts) != 1 {
 			t.Errorf("after %d takeovers there are the layouts %v (%v), want one", i+1, layouts, err)
 		}
-		if others, err := bpfmaps.OtherLayouts(a.bpffs, ""); (len(others) == 1) != (binary != "") || err != nil {
+		if others, err := bpfmaps.OtherLayouts(a.BPFFS, ""); (len(others) == 1) != (binary != "") || err != nil {
 			t.Errorf("after %d takeovers there are other layouts than this tree's: %v (%v)", i+1, others, err)
 		}
 	}
-	tr.stop()
+	tr.Stop()
 }

@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// tapBuffer is how many bytes of frames wait for a tap that is slow.
+const tapBuffer = 32 << 20
+
+// Tap hands over every frame that arrives at an interface, before anything in that host may drop it, and none that the
+// host sends. Unlike a Capture it keeps nothing, so it is for floods.
+type Tap struct {
+	host *Host
+	file *os.File
+	done chan struct{}
+
+	mu   sync.Mutex
+	lost uint64
+}
+
+// OpenTap begins to call arrived, from one goroutine, for each frame; forHost tells whether it is addressed to the host, to
+// everybody or to a group, rather than to another host on the segment. The frame is the callee's until it returns. The
+// caller closes the tap.
+func (h *Host) OpenTap(iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
+	f, err := h.packetSocket(iface, 0)
+	if err != nil {
+		return nil, err
+	}
+	link, err := h.link.LinkByName(iface)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("find interface %s of %s: %w", iface, h.name, err), f.Close())
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.name, err), f.Close())
+	}
+	var errs [3]error
+	err = raw.Control(func(fd uintptr) {
+		errs[0] = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+		errs[1] = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, tapBuffer)
+		errs[2] = unix.Bind(int(fd), &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: link.Attrs().Index})
+	})
+	if err = errors.Join(err, errs[0], errs[1], errs[2]); err != nil {
+		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.name, err), f.Close())
+	}
+	t := &Tap{host: h, file: f, done: make(chan struct{})}
+	go t.run(arrived)
+	if err := h.track(t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Tap) run(arrived func([]byte, bool)) {
+	defer close(t.done)
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	b := make([]byte, 1<<17)
+	for {
+		var n int
+		var from unix.Sockaddr
+		var readErr error
+		err := raw.Read(func(fd uintptr) bool {
+			n, from, readErr = unix.Recvfrom(int(fd), b, 0)
+			return !errors.Is(readErr, unix.EAGAIN) && !errors.Is(readErr, unix.EINTR)
+		})
+		if err != nil {
+			return // closed
+		}
+		if readErr != nil {
+			continue // the interface went down; it may come up again
+		}
+		at, _ := from.(*unix.SockaddrLinklayer)
+		arrived(b[:n], at == nil || at.Pkttype != unix.PACKET_OTHERHOST)
+	}
+}
+
+// Lost is how many frames arrived faster than they were handed over, and are missing.
+func (t *Tap) Lost() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return t.lost
+	}
+	_ = raw.Control(func(fd uintptr) { // fails only on a closed socket, whose count does not change
+		if stats, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+			t.lost += uint64(stats.Drops) // reading resets it
+		}
+	})
+	return t.lost
+}
+
+// Close ends it; arrived is not called again.
+func (t *Tap) Close() error {
+	t.host.untrack(t)
+	err := t.file.Close()
+	<-t.done
+	return err
+}

@@ -1,0 +1,73 @@
+package testcluster
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// Capture records the frames that pass a pod's eth0.
+func (c *Cluster) Capture(p *lab.Pod) *lab.Capture {
+	c.T.Helper()
+	seen, err := p.OpenCapture("eth0")
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	return seen
+}
+
+// Maps opens what the agent has pinned, for reading beside it. It is closed when the test ends.
+func (p *Process) Maps() *bpfmaps.Maps {
+	p.T.Helper()
+	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: p.BPFFS})
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	p.T.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			p.T.Error(err)
+		}
+	})
+	return m
+}
+
+// Drops are the packets of a pod that were dropped so far, in either direction, by reason as
+// `margay show drops` and metrics call it.
+func (p *Process) Drops(of *lab.Pod) map[string]uint64 {
+	p.T.Helper()
+	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: p.BPFFS})
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	defer m.Close()
+	counts, err := m.Drops()
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	drops := map[string]uint64{}
+	for key, n := range counts {
+		if int(key.Ifindex) == of.IfIndex() {
+			drops[bpf.Label(bpf.DropReason(key.Reason))] += n.Packets
+		}
+	}
+	return drops
+}
+
+// Warnings are the lines of level WARN and above after the first so many bytes of the agent's log, and the log's length.
+func (p *Process) Warnings(t *testing.T, after int) (lines []string, length int) {
+	t.Helper()
+	text, err := os.ReadFile(p.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text[after:])) {
+		if strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`) {
+			lines = append(lines, line)
+		}
+	}
+	return lines, len(text)
+}

@@ -1,0 +1,176 @@
+package testcluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/agent/wire"
+)
+
+// binaryEnv names an agent to test instead of the one in this tree.
+const binaryEnv = "MARGAY_E2E_BINARY"
+
+var built struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+// Main runs the tests of a package and removes the agent that was built for them; it is what TestMain calls.
+func Main(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// Build returns the agent's binary, built on first use.
+func Build(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.path = testutil.Getenv(binaryEnv); built.path != "" {
+			return
+		}
+		if built.dir, built.err = os.MkdirTemp("", "margay-e2e-"); built.err != nil {
+			return
+		}
+		built.path = filepath.Join(built.dir, "margay")
+		cmd := exec.Command("go", "build", "-o", built.path, "github.com/margay-project/margay/cmd/agent")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // static, as it is shipped
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("build the agent: %w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+// Process is `margay run` on one node, as a process of its own in the node's network namespace. What it pins outlives it.
+type Process struct {
+	T      *testing.T
+	Node   *lab.Node
+	Binary string // empty: the one in this tree
+	Flags  []string
+	BPFFS  string
+	Socket string
+	Log    string          // file; shown when the test fails
+	Adjust func(*exec.Cmd) // before it is started; may be nil
+
+	Cmd    *exec.Cmd // nil while none runs
+	Exited chan error
+}
+
+// NewProcess prepares an agent without starting it.
+func NewProcess(t *testing.T, n *lab.Node, manifests string, flags ...string) *Process {
+	t.Helper()
+	dir := t.TempDir()
+	p := &Process{T: t, Node: n, BPFFS: testutil.BPFFS(t), Socket: filepath.Join(dir, "agent.sock"), Log: filepath.Join(dir, "log")}
+	p.Flags = append([]string{
+		"run", "--datastore", "directory", "--dir", manifests, "--node", n.Name(), "--bpffs", p.BPFFS,
+		"--socket", p.Socket, "--log-level", "debug",
+	}, flags...)
+	t.Cleanup(func() {
+		p.Kill()
+		if text, err := os.ReadFile(p.Log); err == nil && t.Failed() {
+			t.Logf("agent on %s:\n%s", n.Name(), tail(string(text), 40))
+		}
+	})
+	return p
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Start starts the agent and waits until it is ready.
+func (p *Process) Start() {
+	p.T.Helper()
+	p.Launch()
+	testutil.WaitFor(p.T, 20*time.Second, "the agent on "+p.Node.Name()+" to be ready", func() bool {
+		select {
+		case err := <-p.Exited:
+			p.Cmd = nil
+			text, _ := os.ReadFile(p.Log)
+			p.T.Fatalf("the agent on %s ended: %v\n%s", p.Node.Name(), err, tail(string(text), 20))
+		default:
+		}
+		a, err := p.Ask("status")
+		return err == nil && a.Status != nil && a.Status.Ready
+	})
+}
+
+// Launch starts the agent and does not wait.
+func (p *Process) Launch() {
+	p.T.Helper()
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	defer log.Close()
+	binary := p.Binary
+	if binary == "" {
+		binary = Build(p.T)
+	}
+	cmd := exec.Command(binary, p.Flags...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.Adjust != nil {
+		p.Adjust(cmd)
+	}
+	if err := p.Node.Start(cmd); err != nil {
+		p.T.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	p.Cmd, p.Exited = cmd, exited
+}
+
+// Kill ends the agent by SIGKILL, in the middle of whatever it does, and waits until it is gone.
+func (p *Process) Kill() {
+	if p.Cmd == nil {
+		return
+	}
+	p.Cmd.Process.Kill() // fails only if it has ended already
+	<-p.Exited
+	p.Cmd = nil
+}
+
+// Terminate ends it as an orchestrator does, by SIGTERM, and fails the test unless it exits well.
+func (p *Process) Terminate() {
+	p.T.Helper()
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.T.Fatal(err)
+	}
+	select {
+	case err := <-p.Exited:
+		p.Cmd = nil
+		if err != nil {
+			p.T.Errorf("the agent on %s ended: %v", p.Node.Name(), err)
+		}
+	case <-time.After(10 * time.Second):
+		p.T.Fatalf("the agent on %s does not end", p.Node.Name())
+	}
+}
+
+// Ask asks the agent's socket, as the tools do.
+func (p *Process) Ask(what string) (*wire.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return wire.Client{Socket: p.Socket}.Ask(ctx, "/v1/"+what, nil)
+}
