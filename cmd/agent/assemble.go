@@ -45,6 +45,9 @@ type process struct {
 func assemble(layers *config.Layers, files <-chan *config.File, level *slog.LevelVar, log *slog.Logger) (*process, error) {
 	p := &process{config: layers.Config(), log: log, health: health.New(time.Now)}
 	c := p.config
+	if err := enoughMemory(c, log); err != nil {
+		return nil, err
+	}
 	source, err := p.openSource()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,45 @@
+package bpfmaps
+
+import (
+	"math"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// TestMemoryIsWhatTheKernelSays compares with what the kernel counts for each map, within 5 % of the sum.
+func TestMemoryIsWhatTheKernelSays(t *testing.T) {
+	testutil.Privileged(t)
+	o := Options{BPFFS: testutil.BPFFS(t), MaxEntries: map[string]uint32{bpf.MargayMapCt4Half: 5000, bpf.MargayMapIp4Host: 3000}}
+	want, err := MissingMemory(o, ebpf.MustPossibleCPU())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var sum uint64
+	for name, opened := range m.maps {
+		info, err := opened.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		says, _ := info.Memlock() // nothing is said of an empty trie
+		sum += says
+		t.Logf("map %s: %d bytes by our count, %d by the kernel's", name, mapMemory(m.spec.Maps[name], uint64(ebpf.MustPossibleCPU())).Empty, says)
+	}
+	if ratio := float64(want.Empty) / float64(sum); math.Abs(ratio-1) > 0.05 {
+		t.Errorf("all maps: %d bytes by our count, %d by the kernel's", want.Empty, sum)
+	}
+	if sum == 0 || want.Full < want.Empty {
+		t.Errorf("%+v", want)
+	}
+	if now, err := MissingMemory(o, 1); err != nil || now != (Memory{}) {
+		t.Errorf("with all maps pinned %+v are missing (%v)", now, err)
+	}
+}
