@@ -39,12 +39,12 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	return nil
 }
 
-// agent asks the running agent how it is and what it thinks of its objects. That none runs is no problem of this node.
+// agent asks the running agent how it is and what it thinks of its objects.
 func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeCheck, error) {
 	answer, err := o.ask(ctx, "/v1/status", nil)
 	if errors.Is(err, wire.ErrNotRunning) {
 		report.Notes = append(report.Notes, "no agent answers on "+o.socketPath()+": the objects it reads were not checked")
-		return nodeCheck{Name: "agent", OK: true, Detail: "not running"}, nil
+		return o.orphanCheck()
 	}
 	if err != nil {
 		return nodeCheck{}, err
@@ -60,6 +60,9 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeChec
 		return check, err
 	}
 	for i := range answer.Endpoints {
+		if answer.Endpoints[i].Condition == wire.ConditionClosed {
+			continue // among the problems, if it lasts
+		}
 		if text := endpointProblem(&answer.Endpoints[i]); text != "" {
 			report.Problems = append(report.Problems, wire.ProblemRow{
 				Severity: "endpoint", Object: endpointName(&answer.Endpoints[i]), Reason: text,

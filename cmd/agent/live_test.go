@@ -42,6 +42,7 @@ type node struct {
 	web, db            *lab.Pod
 	dir, bpffs, socket string
 	agent              *exec.Cmd
+	log                string // of all agents so far
 }
 
 func newNode(t *testing.T) *node {
@@ -57,6 +58,7 @@ func newNode(t *testing.T) *node {
 		}
 	})
 	n := &node{t: t, dir: t.TempDir(), bpffs: testutil.BPFFS(t), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	n.log = filepath.Join(t.TempDir(), "log")
 	if n.machine, err = l.AddNode("node"); err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +157,15 @@ func (n *node) start() {
 	}, "the agent to enforce the policy of two pods")
 }
 
+func (n *node) logged() string {
+	n.t.Helper()
+	text, err := os.ReadFile(n.log)
+	if err != nil {
+		n.t.Error(err)
+	}
+	return string(text)
+}
+
 // ready waits until the agent that runs is as it should be.
 func (n *node) ready(is func() bool, what string) {
 	n.t.Helper()
@@ -168,11 +179,15 @@ func (n *node) launch(flags ...string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	var log bytes.Buffer
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer log.Close()
 	args := []string{"run", "--dir", n.dir, "--node", "node", "--bpffs", n.bpffs, "--socket", n.socket, "--instance", "live"}
 	n.agent = exec.Command(binary, append(args, flags...)...)
 	n.agent.Env = append(os.Environ(), asAgent+"=1")
-	n.agent.Stdout, n.agent.Stderr = &log, &log
+	n.agent.Stdout, n.agent.Stderr = log, log
 	if err := n.machine.Start(n.agent); err != nil {
 		n.t.Fatal(err)
 	}
@@ -181,7 +196,7 @@ func (n *node) launch(flags ...string) {
 			n.stop(syscall.SIGKILL)
 		}
 		if n.t.Failed() {
-			n.t.Logf("the agent's log:\n%s", log.String())
+			n.t.Logf("the agent's log:\n%s", n.logged())
 		}
 	})
 }

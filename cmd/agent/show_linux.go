@@ -99,7 +99,8 @@ func writeStatus(w io.Writer, s *wire.StatusReport) error {
 		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), s.Took))
 	}
 	t.add("applied", fmt.Sprintf("%d times, %d of them failed", s.Applies, s.Failed))
-	t.add("endpoints", strconv.Itoa(s.Endpoints))
+	t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", s.Endpoints, s.Enforced))
+	t.add("closed interfaces", strconv.Itoa(s.Closed))
 	problems := strconv.Itoa(s.Problems)
 	if s.Problems > 0 {
 		problems += "; see margay show problems"
@@ -118,7 +119,7 @@ func statusText(s *wire.StatusReport) string {
 		lines := strings.Split(s.Held, "\n")
 		return fmt.Sprintf("ready, with %s held back: %s", count(len(lines), "policy"), strings.Join(lines, "; "))
 	case s.Ready:
-		return fmt.Sprintf("ready: policy of %s is enforced", count(s.Endpoints, "endpoint"))
+		return "ready: " + enforcedText(s)
 	case s.Error != "" && s.InSync:
 		return "not ready: policy is not fully enforced, it tries again: " + s.Error
 	case s.Error != "":
@@ -129,7 +130,24 @@ func statusText(s *wire.StatusReport) string {
 			return "not ready: nothing has been enforced yet, waiting for the first list of " + k.Kind + ": " + k.Error
 		}
 	}
+	if s.InSync && len(s.NotReady) > 0 {
+		return "not ready: " + strings.Join(s.NotReady, "; ")
+	}
 	return "not ready: waiting for the first full snapshot of the datastore"
+}
+
+// enforcedText says of how many endpoints policy is enforced.
+func enforcedText(s *wire.StatusReport) string {
+	text := fmt.Sprintf("policy of %s is enforced", count(s.Endpoints, "endpoint"))
+	if rest := s.Endpoints - s.Enforced; rest == 1 {
+		text = fmt.Sprintf("policy of %d of %s is enforced, 1 is not yet", s.Enforced, count(s.Endpoints, "endpoint"))
+	} else if rest > 1 {
+		text = fmt.Sprintf("policy of %d of %s is enforced, %d are not yet", s.Enforced, count(s.Endpoints, "endpoint"), rest)
+	}
+	if s.Closed > 0 {
+		text += ", " + count(s.Closed, "interface") + " without a pod closed"
+	}
+	return text
 }
 
 // kindText is how it stands with a kind, in one line.
@@ -141,7 +159,13 @@ func kindText(k wire.KindRow) string {
 	return text
 }
 
-func endpointName(e *wire.EndpointRow) string { return e.Namespace + "/" + e.Name }
+// endpointName is the endpoint's name; empty: no pod is known for the interface.
+func endpointName(e *wire.EndpointRow) string {
+	if e.Name == "" {
+		return ""
+	}
+	return e.Namespace + "/" + e.Name
+}
 
 // endpointProblem says what is wrong with an endpoint; empty: nothing.
 func endpointProblem(e *wire.EndpointRow) string {
@@ -179,12 +203,15 @@ func endpointTable(rows []wire.EndpointRow) *table {
 			state = "ok"
 		}
 		t.add(endpointName(e), e.Interface, number(uint64(e.Ifindex)), strings.Join(addrs, ","),
-			directionText(e.Ingress), directionText(e.Egress), attachedText(e.Attached), state)
+			directionText(e, e.Ingress), directionText(e, e.Egress), attachedText(e.Attached), state)
 	}
 	return t
 }
 
-func directionText(d wire.Direction) string {
+func directionText(e *wire.EndpointRow, d wire.Direction) string {
+	if e.Condition == wire.ConditionClosed {
+		return ""
+	}
 	if len(d.Policies) == 0 {
 		return "profiles only"
 	}

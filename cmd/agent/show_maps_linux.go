@@ -45,7 +45,10 @@ func (f *instanceFlags) names(ctx context.Context) names {
 	}
 	for i := range answer.Endpoints {
 		e := &answer.Endpoints[i]
-		n.byIndex[e.Ifindex], n.ifaces[e.Ifindex] = endpointName(e), e.Interface
+		n.ifaces[e.Ifindex] = e.Interface
+		if name := endpointName(e); name != "" {
+			n.byIndex[e.Ifindex] = name
+		}
 		for _, a := range e.Addrs {
 			n.byAddr[a] = endpointName(e)
 		}

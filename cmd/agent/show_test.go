@@ -99,7 +99,10 @@ rejected  a.yaml:3: Pod shop/x  spec   wrong
 
 func TestStatusText(t *testing.T) {
 	for want, s := range map[string]wire.StatusReport{
-		"ready: policy of 2 endpoints is enforced":                          {InSync: true, Ready: true, Endpoints: 2},
+		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, Endpoints: 2, Enforced: 2},
+		"ready: policy of 3 of 5 endpoints is enforced, 2 are not yet, 1 interface without a pod closed": {InSync: true, Ready: true,
+			Endpoints: 5, Enforced: 3, Closed: 1},
+		"not ready: policy: 2 interfaces of pods are closed":                {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
 		"not ready: policy is not fully enforced, it tries again: no room":  {InSync: true, Error: "no room"},
 		"not ready: nothing has been enforced yet, it tries again: no room": {Error: "no room"},
 		"not ready: waiting for the first full snapshot of the datastore":   {},

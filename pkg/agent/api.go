@@ -126,15 +126,21 @@ func (a *API) status(r *http.Request) (wire.Answer, error) {
 		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
-		report.Endpoints = len(v.Graph.LocalEndpoints())
+		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
 		report.Problems = len(problemRows(a.objectProblems(v), v.Graph.Problems()))
 	})
+	for _, c := range a.Loop.o.Health.Components() {
+		if !c.Ready {
+			report.NotReady = append(report.NotReady, c.Name+": "+c.Detail)
+		}
+	}
+	report.Ready = report.Ready && len(report.NotReady) == 0
 	return wire.Answer{Status: report}, err
 }
 
 // objectProblems are those of the source, of the configuration in it, of endpoints that are held back, and of the node.
 func (a *API) objectProblems(v View) []validate.Problem {
-	return slices.Concat(a.Source.Problems(), configProblems(v.Settings), heldProblems(a.Loop.states), a.Loop.node.problems(a.Node))
+	return slices.Concat(a.Source.Problems(), configProblems(v.Settings), heldProblems(v.states), v.node)
 }
 
 // config is what is configured, and where from.
@@ -149,7 +155,9 @@ func (a *API) problems(r *http.Request) (answer wire.Answer, err error) {
 }
 
 func (a *API) endpoints(r *http.Request) (answer wire.Answer, err error) {
-	err = a.Loop.Query(r.Context(), func(v View) { answer.Endpoints = endpointRows(v.Graph, a.BPF) })
+	err = a.Loop.Query(r.Context(), func(v View) {
+		answer.Endpoints = append(endpointRows(v.Graph, a.BPF), closedRows(v.closed, v.Graph.LocalEndpoints(), a.Node)...)
+	})
 	if err != nil {
 		return answer, err
 	}

@@ -72,6 +72,7 @@ type Loop struct {
 	parts    parts         // as they are in Health
 	started  chan struct{} // closed when the first snapshot is enforced
 	node     *surroundings
+	closed   closedInterfaces
 
 	applying, holding, sweeping, configuring *problems
 
@@ -99,7 +100,7 @@ func New(o Options) *Loop {
 	parts := newParts(o.Health)
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), started: make(chan struct{}),
 		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: parts,
-		node: newSurroundings(o.Looks, parts.node, o.Log),
+		node: newSurroundings(o.Looks, parts.node, o.Log), closed: closedInterfaces{node: o.Node, log: o.Log},
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
 		holding:     newProblems(o.Log, "an endpoint's policy cannot be enforced, the others' is", "every endpoint's policy is enforced again"),
@@ -153,7 +154,7 @@ func (l *Loop) consume(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case q := <-l.queries:
-			q.do(View{Graph: l.o.Graph, Settings: l.o.Settings})
+			q.do(l.view())
 			close(q.done)
 			due = false
 		case <-l.buffer.Ready():

@@ -29,9 +29,10 @@ func newParts(a *health.Aggregate) parts {
 // report says how everything is, to probes and to the owners of objects. Level-triggered: it may be called at any time.
 func (l *Loop) report() {
 	l.parts.loop.Report(health.Report{Live: true, Ready: true})
+	l.closed.look(time.Now(), l.o.Dataplane.Interfaces(), l.o.Graph.LocalEndpoints(), l.o.Graph.Nodes)
 	kinds := l.o.Source.Kinds()
 	l.parts.datastore.Report(l.nodeHealth(datastoreHealth(kinds), kinds))
-	l.parts.policy.Report(policyHealth(l.status.get(), l.states))
+	l.parts.policy.Report(policyHealth(l.status.get(), l.states, l.closed.unready()))
 	l.tellOwners()
 }
 
@@ -86,27 +87,37 @@ func (l *Loop) nodeHealth(r health.Report, kinds []syncer.KindStatus) health.Rep
 	return r
 }
 
-func policyHealth(s Status, states []dataplane.EndpointState) health.Report {
+// policyHealth is ready if policy is enforced; unless cutOff says that all pods of this node are cut off.
+func policyHealth(s Status, states []dataplane.EndpointState, cutOff string) health.Report {
 	switch {
 	case s.Error != "":
 		return health.Report{Live: true, Detail: "not fully enforced, what was enforced before stays: " + s.Error}
 	case !s.InSync:
 		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
 	}
-	enforced, held := 0, 0
-	for _, e := range states {
-		if e.Enforced {
-			enforced++
-		}
-		if e.Held {
-			held++
-		}
+	if cutOff != "" {
+		return health.Report{Live: true, Detail: cutOff}
 	}
-	detail := fmt.Sprintf("%d of %d endpoints enforced", enforced, len(states))
-	if held > 0 {
+	detail := fmt.Sprintf("%d of %d endpoints enforced", enforcedOf(states), len(states))
+	if held := countOf(states, func(e dataplane.EndpointState) bool { return e.Held }); held > 0 {
 		detail += fmt.Sprintf(", the policy of %d cannot be", held)
 	}
 	return health.Report{Live: true, Ready: s.Ready, Detail: detail}
+}
+
+// enforcedOf counts the endpoints that are as they should be.
+func enforcedOf(states []dataplane.EndpointState) int {
+	return countOf(states, func(e dataplane.EndpointState) bool { return e.Enforced })
+}
+
+func countOf(states []dataplane.EndpointState, is func(dataplane.EndpointState) bool) int {
+	n := 0
+	for _, e := range states {
+		if is(e) {
+			n++
+		}
+	}
+	return n
 }
 
 // tellCNI says which endpoints are enforced, once anything is. One that was stays told as long as it is on its interface:

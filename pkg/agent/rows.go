@@ -38,6 +38,22 @@ func endpointRows(g *calc.Graph, d *dataplane.BPF) []wire.EndpointRow {
 	return rows
 }
 
+// closedRows are the interfaces that no endpoint has.
+func closedRows(closed []closedInterface, local []*model.EndpointPolicy, node string) []wire.EndpointRow {
+	var rows []wire.EndpointRow
+	for _, i := range closed {
+		if slices.ContainsFunc(local, func(ep *model.EndpointPolicy) bool { return ep.Iface == i.name }) {
+			continue // since a moment
+		}
+		rows = append(rows, wire.EndpointRow{
+			Interface: i.name, Ifindex: i.ifindex, Addrs: []netip.Addr{}, Attached: []wire.Attachment{},
+			Ingress: wire.Direction{Policies: []string{}}, Egress: wire.Direction{Policies: []string{}},
+			Condition: wire.ConditionClosed, Error: fmt.Sprintf("closed: no pod of node %q is known for it", node),
+		})
+	}
+	return rows
+}
+
 func direction(p *model.DirectionPolicy, s dataplane.EndpointState, d *dataplane.BPF) wire.Direction {
 	row := wire.Direction{Slot: s.Slots[p.Direction], Generation: s.Generations[p.Direction], Policies: []string{}}
 	for _, t := range p.Tiers {

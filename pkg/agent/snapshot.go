@@ -17,7 +17,7 @@ func (l *Loop) Snapshot(ctx context.Context, interfaces bool) (metrics.Snapshot,
 			Services: n.Services, Sets: n.Sets, Members: n.Members}
 		s.Dataplane = l.o.Dataplane.Stats(interfaces)
 		s.Problems = append(s.Problems, configProblems(l.o.Settings)...)
-		s.Problems = append(s.Problems, l.node.problems(l.o.Node)...)
+		s.Problems = append(s.Problems, l.nodeProblems()...)
 	})
 	return s, err
 }

@@ -6,12 +6,27 @@ import (
 
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // View is the loop's state, shown to a query while the loop waits. Nothing of it may be kept or changed.
 type View struct {
 	Graph    *calc.Graph
 	Settings *config.Layers
+
+	states []dataplane.EndpointState // as of the last apply
+	closed []closedInterface
+	node   []validate.Problem // what is wrong with this node
+}
+
+func (l *Loop) view() View {
+	return View{Graph: l.o.Graph, Settings: l.o.Settings, states: l.states, closed: l.closed.list, node: l.nodeProblems()}
+}
+
+// nodeProblems are what is wrong with this node, outside of the datastore.
+func (l *Loop) nodeProblems() []validate.Problem {
+	return append(l.closed.problems(), l.node.problems(l.o.Node)...)
 }
 
 type query struct {

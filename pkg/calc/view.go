@@ -58,6 +58,15 @@ func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
 	return lowest, found
 }
 
+// Nodes counts the endpoints by the node they are on. It looks at every endpoint.
+func (g *Graph) Nodes() map[string]int {
+	count := map[string]int{}
+	for _, ep := range g.endpoints {
+		count[ep.node.Value()]++
+	}
+	return count
+}
+
 // SetText describes a set to people: `selector app == "db"`, `named port http/tcp 8080 of all()`,
 // `service shop/web port 443/tcp`, `service shop/web`. Not ok if there is no such set.
 func (g *Graph) SetText(id model.SetID) (string, bool) {

@@ -37,6 +37,9 @@ type Dataplane interface {
 	// Endpoints are the local endpoints as they are in the kernel, those whose policy cannot be compiled included, by id.
 	// The list is the caller's.
 	Endpoints() []EndpointState
+	// Interfaces are the workload interfaces of this node, ifindex by name, as of the last Apply; those of no endpoint are
+	// closed. Nil before anything is enforced. The map is the caller's.
+	Interfaces() map[string]uint32
 	// Stats counts what it has; the endpoints by interface too if asked. The result is the caller's.
 	Stats(interfaces bool) Stats
 	// Sweep removes expired flows.

@@ -47,6 +47,7 @@ type FakeSettings struct {
 	Held                *HeldBack     // what an Apply that does everything answers; nil: nothing is held back
 	SweepErr, ReopenErr error         // what Sweep and Reopen answer
 	ConfigureErr        error         // what Configure answers instead of doing it
+	Interfaces          map[string]uint32
 }
 
 // NewFake returns a dataplane that enforces nothing.
@@ -184,6 +185,16 @@ func (f *Fake) Endpoints() []EndpointState {
 	}
 	slices.SortFunc(all, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
 	return all
+}
+
+// Interfaces implements Dataplane.
+func (f *Fake) Interfaces() map[string]uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.Applies == 0 {
+		return nil
+	}
+	return maps.Clone(f.settings.Interfaces)
 }
 
 // Stats implements Dataplane.

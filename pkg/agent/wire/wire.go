@@ -7,16 +7,20 @@ import (
 	"time"
 )
 
-// EndpointRow is one local endpoint.
+// ConditionClosed says that a workload interface has no pod of this node: nothing but ARP and neighbour discovery passes.
+const ConditionClosed = "closed"
+
+// EndpointRow is one local endpoint, or, with ConditionClosed, a workload interface without one.
 type EndpointRow struct {
-	Namespace string       `json:"namespace"`
+	Namespace string       `json:"namespace"` // empty, as Name: no pod is known for the interface
 	Name      string       `json:"name"`
 	Interface string       `json:"interface"`
 	Ifindex   uint32       `json:"ifindex"` // 0: the interface is not there
 	Addrs     []netip.Addr `json:"addrs"`
 	Ingress   Direction    `json:"ingress"`
 	Egress    Direction    `json:"egress"`
-	Attached  []Attachment `json:"attached"`        // our programs on the interface
+	Attached  []Attachment `json:"attached"` // our programs on the interface
+	Condition string       `json:"condition,omitempty"`
 	Error     string       `json:"error,omitempty"` // why it is not as it should be
 }
 
@@ -96,19 +100,22 @@ type ConfigValue struct {
 
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
-	InSync    bool      `json:"inSync"`          // the first full snapshot has been enforced
-	Ready     bool      `json:"ready"`           // in sync, and the last attempt enforced all that can be
-	Applied   time.Time `json:"applied"`         // zero: never
-	Took      string    `json:"took"`            // the last successful application
-	Error     string    `json:"error,omitempty"` // of the last attempt
-	Held      string    `json:"held,omitempty"`  // the endpoints whose policy cannot be enforced, a line each
+	InSync    bool      `json:"inSync"`             // the first full snapshot has been enforced
+	Ready     bool      `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
+	NotReady  []string  `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them
+	Applied   time.Time `json:"applied"`            // zero: never
+	Took      string    `json:"took"`               // the last successful application
+	Error     string    `json:"error,omitempty"`    // of the last attempt
+	Held      string    `json:"held,omitempty"`     // the endpoints whose policy cannot be enforced, a line each
 	Applies   uint64    `json:"applies"`
 	Failed    uint64    `json:"failed"`
 	Node      string    `json:"node"`
 	Dataplane string    `json:"dataplane"`
 	Version   string    `json:"version"`
 	Started   time.Time `json:"started"`
-	Endpoints int       `json:"endpoints"`
+	Endpoints int       `json:"endpoints"` // of this node
+	Enforced  int       `json:"enforced"`  // of them, those whose policy is enforced
+	Closed    int       `json:"closed"`    // workload interfaces without an endpoint
 	Problems  int       `json:"problems"`
 	Kinds     []KindRow `json:"kinds"`
 }

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// closedAfter is how long a workload interface may be without a pod before that is said: a CNI plugin makes it before the
+// pod has an address.
+const closedAfter = 30 * time.Second
+
+// closedInterface is a workload interface that no pod of this node is known for: nothing but ARP and neighbour discovery
+// passes it (D-18).
+type closedInterface struct {
+	name    string
+	ifindex uint32
+	since   time.Time // zero: it was there before the agent knew any pod
+}
+
+// closedInterfaces are those there are, as of the last look. Owned by the loop.
+type closedInterfaces struct {
+	node string
+	log  *slog.Logger
+
+	list    []closedInterface // by name
+	looked  bool
+	none    bool              // no endpoint is this node's
+	lasting []closedInterface // those of list that are no pod's in the making
+	text    string            // what there is to say of lasting; empty: nothing
+	said    time.Time         // when text was made; it counts pods of other nodes, which change all the time
+	logged  bool
+}
+
+// look compares the workload interfaces, ifindex by name, with the endpoints of this node. nodes counts the known pods by
+// the node they say; it is only called if there is something to say.
+func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, local []*model.EndpointPolicy, nodes func() map[string]int) {
+	if interfaces == nil {
+		return // nothing is enforced yet, so nothing is closed
+	}
+	for _, ep := range local {
+		delete(interfaces, ep.Iface)
+	}
+	before := map[string]closedInterface{}
+	for _, i := range c.list {
+		before[i.name] = i
+	}
+	var list, lasting []closedInterface
+	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
+		i, known := before[name]
+		if !known || i.ifindex != interfaces[name] {
+			i = closedInterface{name: name, ifindex: interfaces[name]}
+			if c.looked {
+				i.since = now
+			}
+		}
+		list = append(list, i)
+		if now.Sub(i.since) >= closedAfter {
+			lasting = append(lasting, i)
+		}
+	}
+	changed := !slices.Equal(lasting, c.lasting) || c.none != (len(local) == 0) || now.Sub(c.said) >= closedAfter
+	c.list, c.lasting, c.none, c.looked = list, lasting, len(local) == 0, true
+	if changed {
+		c.said, c.text = now, c.describe(nodes)
+	}
+	c.tell()
+}
+
+// describe says in one line what is closed, and why as far as that can be known.
+func (c *closedInterfaces) describe(nodes func() map[string]int) string {
+	if len(c.lasting) == 0 {
+		return ""
+	}
+	const most = 5
+	var names []string
+	for _, i := range c.lasting[:min(len(c.lasting), most)] {
+		names = append(names, i.name)
+	}
+	if more := len(c.lasting) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	text := fmt.Sprintf("%s closed (%s): ", counted(len(c.lasting), "interface of pods is", "interfaces of pods are"), strings.Join(names, ", "))
+	if !c.none {
+		return text + fmt.Sprintf("no pod of node %q is known for them", c.node)
+	}
+	text += fmt.Sprintf("no known pod is of node %q", c.node)
+	all := nodes()
+	if len(all) == 0 {
+		return text + ", and none is known of any other: does the datastore have this node's pods?"
+	}
+	var others []string
+	for _, name := range slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[b], all[a]), cmp.Compare(a, b))
+	}) {
+		if len(others) == most {
+			others = append(others, fmt.Sprintf("and %d more", len(all)-most))
+			break
+		}
+		others = append(others, fmt.Sprintf("%s (%s)", name, counted(all[name], "pod", "pods")))
+	}
+	return text + fmt.Sprintf("; those that are known say %s: is %q this node's name (--node)?", strings.Join(others, ", "), c.node)
+}
+
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// tell logs that interfaces are closed, and that none is any more; not each that comes and goes meanwhile.
+func (c *closedInterfaces) tell() {
+	if c.logged == (c.text != "") {
+		return
+	}
+	c.logged = c.text != ""
+	if c.logged {
+		c.log.Warn("pods are cut off", "err", c.text)
+	} else {
+		c.log.Info("every interface of a pod has its pod again")
+	}
+}
+
+// unready is why the agent is not ready for the want of a pod for them: it has none at all. Empty: it is ready.
+func (c *closedInterfaces) unready() string {
+	if !c.none {
+		return ""
+	}
+	return c.text
+}
+
+// problems are what there is to say, as a problem of the node.
+func (c *closedInterfaces) problems() []validate.Problem {
+	if c.text == "" {
+		return nil
+	}
+	return []validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: c.node}, Severity: validate.Warning, Reason: c.text}}
+}

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+// wantClosed asserts how many interfaces the agent shows as closed, whether it is ready, and what it says (empty: nothing).
+func (r *rig) wantClosed(t *testing.T, when string, closed int, ready bool, said string) {
+	t.Helper()
+	synctest.Wait()
+	var v View
+	if err := r.Query(t.Context(), func(now View) { v = now }); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.closed) != closed {
+		t.Errorf("%s: closed interfaces %v, want %d", when, v.closed, closed)
+	}
+	if r.o.Health.Ready() != ready {
+		t.Errorf("%s: ready %t: %+v", when, !ready, r.o.Health.Components())
+	}
+	text := ""
+	for _, p := range v.node {
+		text += p.String()
+	}
+	if said == "" && text != "" || !strings.Contains(text, said) {
+		t.Errorf("%s: problems %q, want %q", when, text, said)
+	}
+}
+
+func TestAnAgentWithoutPodsOfItsOwnIsNotReadyBesideClosedInterfaces(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 11, "cali2": 12}})
+		for i, node := range []string{"x", "x", "y"} {
+			other := pod(i + 1)
+			other.Endpoint.Node = node
+			r.put(other)
+		}
+		r.put(model.InSync{})
+		r.wantClosed(t, "every pod is another node's", 2, false, `2 interfaces of pods are closed (cali1, cali2): no known pod is of node "n"; `+
+			`those that are known say x (2 pods), y (1 pod): is "n" this node's name (--node)?`)
+		if n := strings.Count(r.log.String(), "pods are cut off"); n != 1 {
+			t.Errorf("%d lines in the log, want 1:\n%s", n, &r.log)
+		}
+
+		r.put(pod(1))
+		time.Sleep(5 * time.Second)
+		r.wantClosed(t, "one is this node's", 1, true, `1 interface of pods is closed (cali2): no pod of node "n" is known for them`)
+		r.put(pod(2))
+		time.Sleep(5 * time.Second)
+		r.wantClosed(t, "both are", 0, true, "")
+		if !strings.Contains(r.log.String(), "has its pod again") {
+			t.Errorf("the log does not say that it is over:\n%s", &r.log)
+		}
+	})
+}
+
+func TestAnInterfaceMayBeThereBeforeItsPod(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{}})
+		r.put(model.InSync{})
+		r.wantClosed(t, "an empty node", 0, true, "")
+		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 11}})
+		time.Sleep(closedAfter / 2)
+		r.wantClosed(t, "a pod is being made", 1, true, "")
+		time.Sleep(closedAfter)
+		r.wantClosed(t, "it does not come", 1, false, "no known pod is of node")
+		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 12}})
+		time.Sleep(5 * time.Second)
+		r.wantClosed(t, "another interface of that name", 1, true, "")
+	})
+}
