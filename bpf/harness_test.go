@@ -44,6 +44,12 @@ const noEvents = 1<<32 - 1
 // newMachine loads the programs. Marks, tick rate, event rate and timeouts are filled in where cfg has none.
 func newMachine(t testing.TB, cfg bpf.Config) *machine {
 	t.Helper()
+	return newMachineOf(t, cfg, 4096)
+}
+
+// newMachineOf is newMachine with maps of at most so many entries.
+func newMachineOf(t testing.TB, cfg bpf.Config, entries uint32) *machine {
+	t.Helper()
 	testutil.Privileged(t)
 	cfg.MarkSeen, cfg.MarkJudge, cfg.MarkOwn = markSeen, markJudge, markOwn
 	cfg.Hz, cfg.PrefixLen = 250, 4
@@ -61,8 +67,8 @@ func newMachine(t testing.TB, cfg bpf.Config) *machine {
 		t.Fatal(err)
 	}
 	for _, m := range spec.Maps {
-		if m.Type != ebpf.ArrayOfMaps && m.MaxEntries > 4096 && m.Type != ebpf.Array && m.Type != ebpf.PerCPUArray && m.Type != ebpf.RingBuf {
-			m.MaxEntries = 4096
+		if m.Type != ebpf.ArrayOfMaps && m.MaxEntries > entries && m.Type != ebpf.Array && m.Type != ebpf.PerCPUArray && m.Type != ebpf.RingBuf {
+			m.MaxEntries = entries
 		}
 	}
 	if err := spec.Variables[bpf.MargayVarCfg].Set(cfg); err != nil {

@@ -106,29 +106,6 @@ int guard_out(struct bpf_nf_ctx *ctx)
 	return guard_packet(ctx);
 }
 
-/* Removes expired flows; run by the agent with an empty packet. */
-SEC("tc")
-int sweep_open(struct __sk_buff *skb)
-{
-	struct sweep_pass s = { .now = clock_now(), .kind = 0 };
-
-	bpf_for_each_map_elem(&ct4_open, sweep4, &s, 0);
-	bpf_for_each_map_elem(&ct6_open, sweep6, &s, 0);
-	sweep_done(&s);
-	return 0;
-}
-
-SEC("tc")
-int sweep_half(struct __sk_buff *skb)
-{
-	struct sweep_pass s = { .now = clock_now(), .kind = 1 };
-
-	bpf_for_each_map_elem(&ct4_half, sweep4, &s, 0);
-	bpf_for_each_map_elem(&ct6_half, sweep6, &s, 0);
-	sweep_done(&s);
-	return 0;
-}
-
 /* Does nothing: what benchmarks subtract. */
 SEC("tcx/ingress")
 int empty(struct __sk_buff *skb)

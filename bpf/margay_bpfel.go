@@ -376,6 +376,7 @@ type MargaySweep struct {
 	Entries uint64
 	Expired uint64
 	Runs    uint64
+	Slice   uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -414,8 +415,10 @@ const (
 	MargayProgFromPod            = "from_pod"
 	MargayProgGuardOut           = "guard_out"
 	MargayProgJudge              = "judge"
-	MargayProgSweepHalf          = "sweep_half"
-	MargayProgSweepOpen          = "sweep_open"
+	MargayProgSweep4Half         = "sweep4_half"
+	MargayProgSweep4Open         = "sweep4_open"
+	MargayProgSweep6Half         = "sweep6_half"
+	MargayProgSweep6Open         = "sweep6_open"
 	MargayProgToPod              = "to_pod"
 	MargayVarCfg                 = "cfg"
 	MargayVarExportAddrFlags     = "export_addr_flags"
@@ -477,13 +480,15 @@ type MargaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayProgramSpecs struct {
-	Empty     *ebpf.ProgramSpec `ebpf:"empty"`
-	FromPod   *ebpf.ProgramSpec `ebpf:"from_pod"`
-	GuardOut  *ebpf.ProgramSpec `ebpf:"guard_out"`
-	Judge     *ebpf.ProgramSpec `ebpf:"judge"`
-	SweepHalf *ebpf.ProgramSpec `ebpf:"sweep_half"`
-	SweepOpen *ebpf.ProgramSpec `ebpf:"sweep_open"`
-	ToPod     *ebpf.ProgramSpec `ebpf:"to_pod"`
+	Empty      *ebpf.ProgramSpec `ebpf:"empty"`
+	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
+	GuardOut   *ebpf.ProgramSpec `ebpf:"guard_out"`
+	Judge      *ebpf.ProgramSpec `ebpf:"judge"`
+	Sweep4Half *ebpf.ProgramSpec `ebpf:"sweep4_half"`
+	Sweep4Open *ebpf.ProgramSpec `ebpf:"sweep4_open"`
+	Sweep6Half *ebpf.ProgramSpec `ebpf:"sweep6_half"`
+	Sweep6Open *ebpf.ProgramSpec `ebpf:"sweep6_open"`
+	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
 // MargayMapSpecs contains maps before they are loaded into the kernel.
@@ -651,13 +656,15 @@ type MargayVariables struct {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayPrograms struct {
-	Empty     *ebpf.Program `ebpf:"empty"`
-	FromPod   *ebpf.Program `ebpf:"from_pod"`
-	GuardOut  *ebpf.Program `ebpf:"guard_out"`
-	Judge     *ebpf.Program `ebpf:"judge"`
-	SweepHalf *ebpf.Program `ebpf:"sweep_half"`
-	SweepOpen *ebpf.Program `ebpf:"sweep_open"`
-	ToPod     *ebpf.Program `ebpf:"to_pod"`
+	Empty      *ebpf.Program `ebpf:"empty"`
+	FromPod    *ebpf.Program `ebpf:"from_pod"`
+	GuardOut   *ebpf.Program `ebpf:"guard_out"`
+	Judge      *ebpf.Program `ebpf:"judge"`
+	Sweep4Half *ebpf.Program `ebpf:"sweep4_half"`
+	Sweep4Open *ebpf.Program `ebpf:"sweep4_open"`
+	Sweep6Half *ebpf.Program `ebpf:"sweep6_half"`
+	Sweep6Open *ebpf.Program `ebpf:"sweep6_open"`
+	ToPod      *ebpf.Program `ebpf:"to_pod"`
 }
 
 func (p *MargayPrograms) Close() error {
@@ -666,8 +673,10 @@ func (p *MargayPrograms) Close() error {
 		p.FromPod,
 		p.GuardOut,
 		p.Judge,
-		p.SweepHalf,
-		p.SweepOpen,
+		p.Sweep4Half,
+		p.Sweep4Open,
+		p.Sweep6Half,
+		p.Sweep6Open,
 		p.ToPod,
 	)
 }

@@ -49,11 +49,7 @@ func TestBothEndsAtOnce(t *testing.T) {
 			slot = slotDeny
 		}
 		w.publish(t, w.a, word(slotDeny, gen), word(slot, gen))
-		for _, name := range []string{bpf.MargayProgSweepOpen, bpf.MargayProgSweepHalf} {
-			if _, err := w.Programs[name].Run(&ebpf.RunOptions{Data: make([]byte, 64)}); err != nil {
-				t.Error(err)
-			}
-		}
+		w.sweepAll(t)
 	}
 	sides.Wait()
 	w.publish(t, w.a, word(slotDeny, 50), word(slotAllow, 50))

@@ -73,11 +73,7 @@ func TestAnEndpointHasNoMoreOpenFlowsThanItsShare(t *testing.T) {
 		w.wantCounts(t, "another beside it", bpf.OpenCount{Open: 2, Refused: 3}, bpf.OpenCount{Open: 2})
 
 		w.age(t)
-		for _, sweep := range []string{bpf.MargayProgSweepOpen, bpf.MargayProgSweepHalf} {
-			if _, err := w.Programs[sweep].Run(&ebpf.RunOptions{Data: make([]byte, 64)}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		w.sweepAll(t)
 		w.noFlow(t)
 		w.wantCounts(t, "swept", bpf.OpenCount{Refused: 3}, bpf.OpenCount{})
 	})

@@ -3,9 +3,11 @@ package bpf_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
@@ -52,10 +54,7 @@ func TestSweepsRemoveWhatHasExpired(t *testing.T) {
 		{"GRE", 47, 0, 0, 600},
 	}
 	for _, tc := range tests {
-		for name, program := range map[string]string{
-			bpf.MargayMapCt4Open: bpf.MargayProgSweepOpen, bpf.MargayMapCt6Open: bpf.MargayProgSweepOpen,
-			bpf.MargayMapCt4Half: bpf.MargayProgSweepHalf, bpf.MargayMapCt6Half: bpf.MargayProgSweepHalf,
-		} {
+		for name := range sweeps {
 			is6 := name == bpf.MargayMapCt6Open || name == bpf.MargayMapCt6Half
 			if tc.proto == 1 && is6 || tc.proto == 58 && !is6 {
 				continue
@@ -72,7 +71,7 @@ func TestSweepsRemoveWhatHasExpired(t *testing.T) {
 						w.put(t, name, bpf.Ct4Key{A: v4.a.As4(), B: v4.b.As4(), Pa: uint16(port), Proto: tc.proto}, entry)
 					}
 				}
-				w.sweep(t, program, 5, 2)
+				w.sweep(t, name, 5, 2)
 				left := map[uint16]bool{}
 				for _, f := range w.flows(t) {
 					left[f.a.Port()] = true
@@ -80,16 +79,57 @@ func TestSweepsRemoveWhatHasExpired(t *testing.T) {
 				if len(left) != 3 || !left[0] || !left[1] || !left[2] {
 					t.Errorf("left: %v, want those seen last: 0, 1, 2", left)
 				}
-				w.sweep(t, program, 3, 0)
+				w.sweep(t, name, 3, 0)
 			})
 		}
 	}
 }
 
-// sweep runs a sweep and checks what it says it found.
-func (w *world) sweep(t *testing.T, program string, entries, expired uint64) {
+// sweeps are the programs that walk over flow tables, by table.
+var sweeps = map[string]string{
+	bpf.MargayMapCt4Open: bpf.MargayProgSweep4Open, bpf.MargayMapCt6Open: bpf.MargayProgSweep6Open,
+	bpf.MargayMapCt4Half: bpf.MargayProgSweep4Half, bpf.MargayMapCt6Half: bpf.MargayProgSweep6Half,
+}
+
+// walk sweeps a table and returns how many reads it took.
+func (m *machine) walk(t testing.TB, table string) int {
 	t.Helper()
-	kind := map[string]uint32{bpf.MargayProgSweepOpen: 0, bpf.MargayProgSweepHalf: 1}[program]
+	iter, err := link.AttachIter(link.IterOptions{Program: m.Programs[sweeps[table]], Map: m.Maps[table]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer iter.Close()
+	file, err := iter.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for reads := 1; ; reads++ {
+		_, err := file.Read(make([]byte, 1))
+		if errors.Is(err, io.EOF) {
+			return reads
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			t.Fatalf("read %d of a walk over %s: %v", reads, table, err)
+		}
+	}
+}
+
+// sweepAll sweeps all tables.
+func (m *machine) sweepAll(t testing.TB) {
+	t.Helper()
+	for table := range sweeps {
+		m.walk(t, table)
+	}
+}
+
+// sweep sweeps a table and checks what the programs say they found.
+func (w *world) sweep(t *testing.T, table string, entries, expired uint64) {
+	t.Helper()
+	kind := uint32(0)
+	if table == bpf.MargayMapCt4Half || table == bpf.MargayMapCt6Half {
+		kind = 1
+	}
 	var before, after bpf.MargaySweep
 	lookup := func(to *bpf.MargaySweep) {
 		t.Helper()
@@ -98,13 +138,27 @@ func (w *world) sweep(t *testing.T, program string, entries, expired uint64) {
 		}
 	}
 	lookup(&before)
-	if ret, err := w.Programs[program].Run(&ebpf.RunOptions{Data: make([]byte, 64)}); err != nil || ret != 0 {
-		t.Fatalf("%s: %d, %v", program, ret, err)
-	}
+	w.walk(t, table)
 	lookup(&after)
 	if after.Entries-before.Entries != entries || after.Expired-before.Expired != expired || after.Runs-before.Runs != 1 {
 		t.Errorf("from %+v to %+v; want %d entries, %d expired, one run", before, after, entries, expired)
 	}
+}
+
+// TestASweepPauses: no read looks at more than 1,024 entries, and together they look at each entry once.
+func TestASweepPauses(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	now := w.coarseNow(t)
+	for port := range uint16(2500) {
+		w.put(t, bpf.MargayMapCt4Half, bpf.Ct4Key{A: v4.a.As4(), B: v4.b.As4(), Pa: port, Proto: 17}, bpf.CtEntry{Seen: now})
+	}
+	if reads := w.walk(t, bpf.MargayMapCt4Half); reads != 3 {
+		t.Errorf("%d reads, want 3", reads)
+	}
+	w.sweep(t, bpf.MargayMapCt4Half, 2500, 0)
+	ageAll[bpf.Ct4Key](t, w.Maps[bpf.MargayMapCt4Half])
+	w.sweep(t, bpf.MargayMapCt4Half, 2500, 2500)
+	w.noFlow(t)
 }
 
 // TestTheClockWrapsAround: an entry seen just before the coarse clock turns over is young just after it.
@@ -114,7 +168,7 @@ func TestTheClockWrapsAround(t *testing.T) {
 	for port, seen := range []uint32{now, now - 10} {
 		w.put(t, bpf.MargayMapCt4Half, bpf.Ct4Key{A: v4.a.As4(), B: v4.b.As4(), Pa: uint16(port), Proto: 17}, bpf.CtEntry{Seen: seen})
 	}
-	w.sweep(t, bpf.MargayProgSweepHalf, 2, 0)
+	w.sweep(t, bpf.MargayMapCt4Half, 2, 0)
 }
 
 // TestAFloodEvictsOnlyItsLike: established flows outlive more new flows than both maps hold.

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Expiry of flows, run by the agent: a walk over a flow map in the kernel, 85 ns an entry. */
+/* Expiry of flows: iterator programs that the agent runs over a flow map by reading a file. Packets are handled between
+ * any two entries. A read ends after SWEEP_SLICE entries, and the next one goes on from there. */
 #pragma once
+#include <bpf/bpf_core_read.h>
 #include "packet.h"
 #include "quota.h"
 
+/* Entries looked at by one read: about 0.1 ms. */
+#define SWEEP_SLICE 1024
+
 struct bpf_map;
 
-struct sweep_pass {
-	__u32 now;
-	__u32 kind; /* index in `swept` */
-	__u64 entries, expired;
-};
+struct bpf_iter__bpf_map_elem {
+	struct bpf_map *map;
+	void *key;   /* NULL: the walk is over */
+	void *value;
+} __attribute__((preserve_access_index));
+
+enum { SWEEP_GO_ON = 0, SWEEP_PAUSE = 1 }; /* PAUSE: the same entry comes again with the next read */
 
 static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct_entry *e)
 {
@@ -29,45 +36,60 @@ static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct
 	return cfg.timeout_other;
 }
 
-static __always_inline bool expired(struct sweep_pass *s, __u8 proto, __u8 family, const struct ct_entry *e)
+static __always_inline bool expired(__u8 proto, __u8 family, const struct ct_entry *e)
 {
-	__u32 hz = cfg.hz ? cfg.hz : 250;
-	__u64 age = (__u64)(s->now - e->seen) << 4;
+	__u32 hz = cfg.hz ? cfg.hz : 250, now = clock_now();
+	__u64 age = (__u64)(now - e->seen) << 4;
 
-	s->entries++;
 	/* A packet on another CPU may just have written a later time than ours. */
-	if ((__s32)(s->now - e->seen) < 0 || age < (__u64)timeout_of(proto, family, e) * hz)
-		return false;
-	s->expired++;
-	return true;
+	return (__s32)(now - e->seen) >= 0 && age >= (__u64)timeout_of(proto, family, e) * hz;
 }
 
-static long sweep4(struct bpf_map *map, struct ct4_key *k, struct ct_entry *e, struct sweep_pass *s)
+/* Counts one entry, or the end of a walk. */
+static __always_inline int sweep_step(struct sweep *w, bool end)
 {
-	if (expired(s, k->proto, 4, e)) {
-		settle(e);
-		bpf_map_delete_elem(map, k);
+	if (end) {
+		w->runs++;
+		w->slice = 0;
+		return SWEEP_GO_ON;
 	}
-	return 0;
-}
-
-static long sweep6(struct bpf_map *map, struct ct6_key *k, struct ct_entry *e, struct sweep_pass *s)
-{
-	if (expired(s, k->proto, 6, e)) {
-		settle(e);
-		bpf_map_delete_elem(map, k);
+	if (w->slice >= SWEEP_SLICE) {
+		w->slice = 0;
+		return SWEEP_PAUSE;
 	}
-	return 0;
+	w->slice++;
+	w->entries++;
+	return SWEEP_GO_ON;
 }
 
-static __always_inline void sweep_done(const struct sweep_pass *s)
-{
-	__u32 kind = s->kind;
-	struct sweep *w = bpf_map_lookup_elem(&swept, &kind);
+/* The entry is looked up again: what an iterator hands out is not a map value to the verifier. */
+#define SWEEP_PROGRAM(name_, map_, key_type_, family_, kind_)                                  \
+	SEC("iter/bpf_map_elem")                                                               \
+	int name_(struct bpf_iter__bpf_map_elem *ctx)                                          \
+	{                                                                                      \
+		const key_type_ *key = ctx->key;                                               \
+		__u32 kind = kind_;                                                            \
+		struct sweep *w = bpf_map_lookup_elem(&swept, &kind);                          \
+		struct ct_entry *e = ctx->value;                                               \
+		key_type_ k;                                                                   \
+		int r;                                                                         \
+                                                                                               \
+		if (!w)                                                                        \
+			return SWEEP_GO_ON;                                                    \
+		r = sweep_step(w, !key || !e);                                                 \
+		if (r || !key || !e || !expired(key->proto, family_, e))                       \
+			return r;                                                              \
+		k = *key;                                                                      \
+		e = bpf_map_lookup_elem(&map_, &k);                                            \
+		if (!e || !expired(k.proto, family_, e))                                       \
+			return SWEEP_GO_ON;                                                    \
+		settle(e);                                                                     \
+		bpf_map_delete_elem(&map_, &k);                                                \
+		w->expired++;                                                                  \
+		return SWEEP_GO_ON;                                                            \
+	}
 
-	if (!w)
-		return;
-	w->entries += s->entries;
-	w->expired += s->expired;
-	w->runs++;
-}
+SWEEP_PROGRAM(sweep4_open, ct4_open, struct ct4_key, 4, 0)
+SWEEP_PROGRAM(sweep6_open, ct6_open, struct ct6_key, 6, 0)
+SWEEP_PROGRAM(sweep4_half, ct4_half, struct ct4_key, 4, 1)
+SWEEP_PROGRAM(sweep6_half, ct6_half, struct ct6_key, 6, 1)

@@ -55,8 +55,6 @@ type Options struct {
 	Statuses *endpointstatus.Writer // nil: no files
 	Events   *events.Reporter       // nil: no events
 	Looks    []Look                 // at the node
-
-	SweepEvery time.Duration // 0: 2 s
 }
 
 // ErrRestart says that the configuration has changed in a way that takes a new loop, with everything it joins.
@@ -92,11 +90,11 @@ type Loop struct {
 	told    map[model.EndpointID]uint32 // interfaces of the endpoints that the CNI plugin knows to be enforced
 }
 
+// lookEvery is how often the loop looks after what nothing wakes it for.
+const lookEvery = 2 * time.Second
+
 // New makes a loop; nothing happens before Run.
 func New(o Options) *Loop {
-	if o.SweepEvery == 0 {
-		o.SweepEvery = 2 * time.Second
-	}
 	parts := newParts(o.Health)
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), started: make(chan struct{}),
 		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: parts,
@@ -140,8 +138,10 @@ func (l *Loop) Run(ctx context.Context) error {
 }
 
 func (l *Loop) consume(ctx context.Context) error {
-	sweep := time.NewTicker(l.o.SweepEvery)
+	sweep := time.NewTimer(lookEvery)
 	defer sweep.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	resyncEvery := l.o.Settings.Config().ResyncEvery
 	resync := time.NewTicker(resyncEvery)
 	defer resync.Stop()
@@ -169,7 +169,9 @@ func (l *Loop) consume(ctx context.Context) error {
 			l.o.Dataplane.Resync()
 			l.refused = nil
 		case <-sweep.C:
-			l.sweep()
+			sweep.Reset(l.sweep())
+			due = false
+		case <-look.C:
 			l.report()
 			due = l.settle()
 		}
@@ -285,9 +287,11 @@ func (l *Loop) startOver() error {
 	return nil
 }
 
-func (l *Loop) sweep() {
+// sweep removes expired flows and returns when to go on with that.
+func (l *Loop) sweep() time.Duration {
 	started := time.Now()
-	err := l.o.Dataplane.Sweep()
+	next, err := l.o.Dataplane.Sweep()
 	l.o.Metrics.Swept(time.Since(started), err)
 	l.sweeping.say(err)
+	return next
 }

@@ -99,7 +99,7 @@ func probeBatch() error {
 // probeHelper asks whether TC programs may call a helper.
 func probeHelper(name string) func() error {
 	helpers := map[string]asm.BuiltinFunc{
-		"bpf_loop": asm.FnLoop, "bpf_for_each_map_elem": asm.FnForEachMapElem, "bpf_jiffies64": asm.FnJiffies64,
+		"bpf_loop": asm.FnLoop, "bpf_jiffies64": asm.FnJiffies64,
 		"bpf_redirect_peer": asm.FnRedirectPeer,
 	}
 	return func() error { return features.HaveProgramHelper(ebpf.SchedCLS, helpers[name]) }

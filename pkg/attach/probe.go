@@ -99,7 +99,6 @@ func Probe(bpffs string) Report {
 	add("inner arrays of any size", "5.10", probeInner)
 	add("writing many entries at once", "5.6", probeBatch)
 	add("helper bpf_loop", "5.17", probeHelper("bpf_loop"))
-	add("helper bpf_for_each_map_elem", "5.13", probeHelper("bpf_for_each_map_elem"))
 	add("helper bpf_jiffies64", "5.6", probeHelper("bpf_jiffies64"))
 	add("kernel function bpf_rdonly_cast", "6.2", probeKernelFunction("bpf_rdonly_cast"))
 	add("kernel function bpf_dynptr_from_skb", "6.4", probeKernelFunction("bpf_dynptr_from_skb"))

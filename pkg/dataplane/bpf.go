@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile"
 	"github.com/margay-project/margay/pkg/model"
@@ -49,7 +48,7 @@ type BPF struct {
 	ready    bool                                // the first plan has got as far as the guard
 	guarded  bool
 	resync   bool
-	sweeps   int
+	sweeps   sweeps
 	repairs  uint64          // of what somebody else had changed, so far
 	older    []string        // directories of other map layouts, whose links are still to be taken over
 	retired  map[uint32]bool // classes that were dropped and whose sets are still in class_sets
@@ -159,36 +158,15 @@ func (d *BPF) Prepare() {
 // Resync implements Dataplane.
 func (d *BPF) Resync() { d.resync = true }
 
-// openEvery is how many sweeps of new flows go by for one of open flows, whose table is larger and whose timeouts are
-// longer.
-const openEvery = 5
-
 // Sweep implements Dataplane.
-func (d *BPF) Sweep() error {
-	names := []string{bpf.MargayProgSweepHalf}
-	if d.sweeps%openEvery == 0 {
-		names = append(names, bpf.MargayProgSweepOpen)
-	}
-	d.sweeps++
-	var errs []error
-	for _, name := range names {
-		p, err := d.programs.Get(name)
-		if err == nil {
-			_, err = p.Run(emptyPacket())
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("run program %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
+func (d *BPF) Sweep() (time.Duration, error) { return d.sweeps.turn() }
 
 // Close implements Dataplane.
 func (d *BPF) Close() error {
 	if d.quiet != nil {
 		<-d.quiet // it may be using maps
 	}
-	errs := []error{d.host.Close(), d.slots.Close(), d.endpoints.Close()}
+	errs := []error{d.host.Close(), d.sweeps.close(), d.slots.Close(), d.endpoints.Close()}
 	if d.programs != nil {
 		errs = append(errs, d.programs.Close())
 	}

@@ -65,8 +65,11 @@ func (d *BPF) reconfigure() error {
 
 // use makes programs those to attach and to run.
 func (d *BPF) use(programs *bpfmaps.Programs) error {
-	if err := d.host.Use(programs, d.maps.LinkDir(), d.olderLinks()); err != nil {
+	if err := d.sweeps.use(d.maps, programs); err != nil {
 		return err
+	}
+	if err := d.host.Use(programs, d.maps.LinkDir(), d.olderLinks()); err != nil {
+		return errors.Join(err, d.sweeps.use(d.maps, d.programs))
 	}
 	old := d.programs
 	d.programs = programs

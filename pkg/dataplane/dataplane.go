@@ -42,8 +42,9 @@ type Dataplane interface {
 	Interfaces() map[string]uint32
 	// Stats counts what it has; the endpoints by interface too if asked. The result is the caller's.
 	Stats(interfaces bool) Stats
-	// Sweep removes expired flows.
-	Sweep() error
+	// Sweep does a part of the work of removing expired flows, about a millisecond's, and returns when it is to be called
+	// again.
+	Sweep() (next time.Duration, err error)
 	// Close lets go of everything and leaves it enforced.
 	Close() error
 }

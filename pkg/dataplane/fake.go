@@ -205,11 +205,11 @@ func (f *Fake) Stats(bool) Stats {
 }
 
 // Sweep implements Dataplane.
-func (f *Fake) Sweep() error {
+func (f *Fake) Sweep() (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Sweeps++
-	return f.settings.SweepErr
+	return 2 * time.Second, f.settings.SweepErr
 }
 
 // Close implements Dataplane.

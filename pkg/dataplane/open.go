@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
@@ -40,6 +39,9 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 func (d *BPF) open() error {
 	var err error
 	if d.programs, err = d.maps.LoadPrograms(d.config.bpf()); err != nil {
+		return err
+	}
+	if err := d.sweeps.use(d.maps, d.programs); err != nil {
 		return err
 	}
 	if d.older, err = bpfmaps.OtherLayouts(d.config.BPFFS, d.config.Instance); err != nil {
@@ -112,7 +114,7 @@ func (d *BPF) Reopen() error {
 
 // closeMaps lets go of what open has opened so far.
 func (d *BPF) closeMaps() error {
-	var errs []error
+	errs := []error{d.sweeps.close()}
 	if d.slots != nil {
 		errs = append(errs, d.slots.Close())
 	}
@@ -162,6 +164,3 @@ func bit(b bool) uint32 {
 func seconds(t time.Duration) uint32 {
 	return uint32(max(1, math.Ceil(t.Seconds())))
 }
-
-// emptyPacket is what programs that look at no packet are run with: the least the kernel takes.
-func emptyPacket() *ebpf.RunOptions { return &ebpf.RunOptions{Data: make([]byte, 64)} }

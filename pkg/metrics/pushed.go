@@ -45,7 +45,7 @@ func newPushed() pushed {
 		compile: histogram("compile_duration_seconds", "Turning changes into the writes they need.", quick),
 		publish: histogram("publish_duration_seconds", "Writing one batch of changes to the kernel.", quick),
 		apply:   histogram("apply_duration_seconds", "One attempt to enforce what is desired, as a whole.", quick),
-		sweep:   histogram("sweep_duration_seconds", "One sweep of expired flows.", quick),
+		sweep:   histogram("sweep_duration_seconds", "One turn at removing expired flows, about a millisecond of work at most.", quick),
 		change: histogram("change_enforced_seconds",
 			"From the arrival of a change from the datastore to everything that arrived with it being enforced.", latency),
 		pod: histogram("pod_enforced_seconds",
@@ -53,7 +53,7 @@ func newPushed() pushed {
 		updates:       counter("updates_total", "Changes of objects taken from the datastore."),
 		retries:       counter("apply_retries_total", "Attempts to enforce that repeat a failed one."),
 		reopens:       counter("reopens_total", "Times the agent started over from what is enforced, because changes that cannot be written kept others waiting."),
-		sweepFailures: counter("sweep_failures_total", "Sweeps of expired flows that failed."),
+		sweepFailures: counter("sweep_failures_total", "Turns at removing expired flows that failed."),
 		applied:       applies.WithLabelValues("ok"),
 		failed:        applies.WithLabelValues("failed"),
 		events: [...]prometheus.Counter{EventSent: events.WithLabelValues("sent"),
@@ -109,7 +109,7 @@ func (p *pushed) ChangeEnforced(waited time.Duration) { p.change.Observe(waited.
 // PodEnforced notes how long a new local pod has waited since its address appeared until it was enforced.
 func (p *pushed) PodEnforced(waited time.Duration) { p.pod.Observe(waited.Seconds()) }
 
-// Swept notes one sweep of expired flows.
+// Swept notes one turn at removing expired flows.
 func (p *pushed) Swept(took time.Duration, err error) {
 	p.sweep.Observe(took.Seconds())
 	if err != nil {

@@ -1,0 +1,88 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// sweepPrograms are the programs that remove expired flows, each with the table it walks.
+var sweepPrograms = []struct{ program, table string }{
+	{bpf.MargayProgSweep4Half, bpf.MargayMapCt4Half},
+	{bpf.MargayProgSweep6Half, bpf.MargayMapCt6Half},
+	{bpf.MargayProgSweep4Open, bpf.MargayMapCt4Open},
+	{bpf.MargayProgSweep6Open, bpf.MargayMapCt6Open},
+}
+
+// Sweeper removes expired flows: it has the kernel walk over the flow tables, a slice at a time. The CPU goes on handling
+// packets meanwhile.
+//
+// Not safe for concurrent use; of one instance's maps there must be one at a time.
+type Sweeper struct {
+	walks []*link.Iter  // in the order of sweepPrograms
+	at    int           // of the walk that is next or under way
+	file  io.ReadCloser // of the walk under way; nil: none is
+}
+
+// NewSweeper returns a sweeper that runs p's programs. Close it before p and m.
+func (m *Maps) NewSweeper(p *Programs) (*Sweeper, error) {
+	s := &Sweeper{}
+	for _, w := range sweepPrograms {
+		program, err := p.Get(w.program)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		walk, err := link.AttachIter(link.IterOptions{Program: program, Map: m.maps[w.table]})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("make iterator %s over map %s: %w", w.program, w.table, err), s.Close())
+		}
+		s.walks = append(s.walks, walk)
+	}
+	return s, nil
+}
+
+// Slice looks at the next 1,024 flows or fewer. done: it was the last slice of a round over all tables, and the next
+// call begins another one. After an error the walk over that table is given up, and the next call begins with the
+// following one.
+func (s *Sweeper) Slice() (done bool, err error) {
+	name := sweepPrograms[s.at].program
+	if s.file == nil {
+		if s.file, err = s.walks[s.at].Open(); err != nil {
+			return s.next(), fmt.Errorf("begin a walk of program %s: %w", name, err)
+		}
+	}
+	_, err = s.file.Read(make([]byte, 1)) // the programs write nothing
+	switch {
+	case errors.Is(err, unix.EAGAIN): // the slice is over
+		return false, nil
+	case errors.Is(err, io.EOF):
+		err = s.file.Close()
+	default:
+		err = errors.Join(fmt.Errorf("run program %s: %w", name, err), s.file.Close())
+	}
+	s.file = nil
+	return s.next(), err
+}
+
+// next goes on to the following table; it says whether that is the first one again.
+func (s *Sweeper) next() bool {
+	s.at = (s.at + 1) % len(s.walks)
+	return s.at == 0
+}
+
+// Close lets go of the iterators.
+func (s *Sweeper) Close() error {
+	var errs []error
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
+	}
+	for _, walk := range s.walks {
+		errs = append(errs, walk.Close())
+	}
+	return errors.Join(errs...)
+}
