@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,44 +90,38 @@ func (o *checkOptions) run(cmd *cobra.Command) error {
 
 // manifests checks a directory.
 func (o *checkOptions) manifests(ctx context.Context, report *checkReport) error {
-	updates, problems, err := loadDirectory(ctx, o.dir)
+	m, err := loadDirectory(ctx, o.dir)
 	if err != nil {
 		return err
 	}
-	for _, p := range problems {
+	for _, p := range m.problems {
 		report.Problems = append(report.Problems, wire.Problem(p))
 	}
-	if !lint.HasEndpoints(updates) {
+	for _, row := range wire.Fit(m.updates) {
+		if name, ok := strings.CutPrefix(row.Object, "endpoint "); ok {
+			namespace, name, _ := strings.Cut(name, "/")
+			row.Object = m.placed("Pod "+namespace+"/"+name, model.EndpointUpdate{ID: model.EndpointID{Namespace: namespace, Name: name}})
+		}
+		report.Problems = append(report.Problems, row)
+	}
+	if !lint.HasEndpoints(m.updates) {
 		report.Notes = append(report.Notes, "no pods among the manifests: whom policies select was not checked")
 	}
-	places := o.places()
-	for _, row := range wire.Lint(updates) {
-		if ref, ok := places[row.Policy]; ok {
-			row.Object = validate.Ref{File: ref.File, Line: ref.Line}.String() + ": " + row.Object
-		}
+	for _, row := range wire.Lint(m.updates) {
+		row.Object = m.placed(row.Object, model.PolicyUpdate{Key: row.Policy})
 		report.Problems = append(report.Problems, row.ProblemRow)
 	}
 	return nil
 }
 
-// places says where policies are written, as far as that can be told; of several places the first in path order.
-func (o *checkOptions) places() map[model.PolicyKey]validate.Ref {
-	places := map[model.PolicyKey]validate.Ref{}
-	// A file that cannot be read has been reported already.
-	_ = filepath.WalkDir(o.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return nil
-		}
-		for _, doc := range parseFile(path) {
-			for _, u := range doc.Updates {
-				if p, ok := u.(model.PolicyUpdate); ok && places[p.Key] == (validate.Ref{}) {
-					places[p.Key] = doc.Ref
-				}
-			}
-		}
-		return nil
-	})
-	return places
+// placed is an object's name after the place where it is written, as far as that is known. The update is of the object,
+// and need not say anything of it.
+func (m *manifests) placed(object string, u model.Update) string {
+	key, _ := model.KeyOf(u)
+	if ref, ok := m.places[key]; ok {
+		return validate.Ref{File: ref.File, Line: ref.Line}.String() + ": " + object
+	}
+	return object
 }
 
 func writeCheck(w io.Writer, r *checkReport) error {

@@ -110,11 +110,11 @@ func withDirectory(ctx context.Context, stderr io.Writer, layers *config.Layers)
 	if c.Datastore != "directory" || c.Dir == "" {
 		return nil
 	}
-	updates, _, err := loadDirectory(ctx, c.Dir)
+	m, err := loadDirectory(ctx, c.Dir)
 	if err != nil {
 		return err
 	}
-	layers.Apply(updates)
+	layers.Apply(m.updates)
 	for _, p := range layers.Problems() {
 		fmt.Fprintln(stderr, "margay: warning:", p)
 	}

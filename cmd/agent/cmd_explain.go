@@ -74,15 +74,15 @@ func (o *explainOptions) run(cmd *cobra.Command, src, dst string) error {
 }
 
 func (o *explainOptions) offline(cmd *cobra.Command, r explain.Request) (*wire.Explanation, error) {
-	updates, problems, err := loadDirectory(cmd.Context(), o.dir)
+	m, err := loadDirectory(cmd.Context(), o.dir)
 	if err != nil {
 		return nil, err
 	}
-	if len(problems) > 0 {
+	if len(m.problems) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "margay: the manifests have %s; see: margay check --dir %s\n",
-			count(len(problems), "problem"), o.dir)
+			count(len(m.problems), "problem"), o.dir)
 	}
-	return wire.Explain(updates, r)
+	return wire.Explain(m.updates, r)
 }
 
 func (o *explainOptions) live(ctx context.Context, r explain.Request, dst string) (*wire.Explanation, error) {

@@ -3,37 +3,32 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// loadDirectory reads a directory of manifests once, as `margay run` reads it.
-func loadDirectory(ctx context.Context, dir string) ([]model.Update, []validate.Problem, error) {
+// manifests are what a directory holds.
+type manifests struct {
+	updates  []model.Update
+	problems []validate.Problem
+	places   map[model.Key]validate.Ref // where the objects are written
+}
+
+// loadDirectory reads a directory of manifests once, by the reader of `margay run`.
+func loadDirectory(ctx context.Context, dir string) (*manifests, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	source := syncer.NewDirectory(dir, slog.New(slog.DiscardHandler))
-	var updates []model.Update
+	var m manifests
 	err := source.Run(ctx, func(first []model.Update) {
-		updates = append(updates, first...)
+		m.updates = append(m.updates, first...)
 		stop()
 	})
-	return updates, source.Problems(), err
-}
-
-// parseFile reads one manifest file; of what is none, or cannot be read, nothing.
-func parseFile(path string) []validate.Document {
-	switch filepath.Ext(path) {
-	case ".yaml", ".yml", ".json":
-	default:
-		return nil
-	}
-	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return validate.Parse(path, text)
+	m.problems, m.places = source.Problems(), source.Places()
+	return &m, nil
 }

@@ -43,7 +43,7 @@ var layers = map[string][]string{
 	"pkg/bpfmaps":        {"bpf", "internal/delta"},
 	"pkg/attach":         {"bpf"},
 	"pkg/dataplane":      {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/model"},
-	"pkg/agent/wire":     {"pkg/explain", "pkg/lint", "pkg/model", "pkg/validate"},
+	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/lint", "pkg/model", "pkg/validate"},
 	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/health", "pkg/lint", "pkg/metrics", "pkg/model",
 		"pkg/selector", "pkg/syncer", "pkg/validate"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/agent/wire"
@@ -212,25 +211,7 @@ func problemRows(source []validate.Problem, graph []calc.Problem) []wire.Problem
 	for _, p := range source {
 		rows = append(rows, wire.Problem(p))
 	}
-	for _, p := range graph {
-		if reason := graphReason(p); reason != "" {
-			rows = append(rows, wire.ProblemRow{Severity: validate.Warning.String(), Object: p.Object, Reason: reason})
-		}
-	}
-	return rows
-}
-
-// graphReason is a problem of the graph as users know things; empty: it is none to them. A ServiceAccount only gives
-// labels, and outside a cluster nobody writes one for every pod. A Namespace is what allows pods without policy.
-func graphReason(p calc.Problem) string {
-	if strings.HasPrefix(p.Text, "profile ksa.") {
-		return ""
-	}
-	if rest, ok := strings.CutPrefix(p.Text, "profile kns."); ok {
-		namespace, _, _ := strings.Cut(rest, " ")
-		return fmt.Sprintf("Namespace %s does not exist: what no policy decides is denied", namespace)
-	}
-	return p.Text
+	return append(rows, wire.GraphProblems(graph)...)
 }
 
 func kindRows(kinds []syncer.KindStatus) []wire.KindRow {

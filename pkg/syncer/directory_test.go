@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -327,5 +328,16 @@ func TestDirectoryReportsWhatIsNotWatched(t *testing.T) {
 		"within 10s: no space left on device"
 	if p := d.Problems(); len(p) != 1 || p[0].String() != want {
 		t.Errorf("problems %v, want %s", p, want)
+	}
+}
+
+// A file may become a FIFO after it was looked at; opening one for reading waits for a writer.
+func TestAFIFOIsNeverWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := readFile(path); !errors.Is(err, errNotRegular) {
+		t.Errorf("read %q, %v", text, err)
 	}
 }

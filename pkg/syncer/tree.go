@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/margay-project/margay/pkg/validate"
@@ -106,11 +108,13 @@ func (t *tree) visit(l *listing, path string) error {
 	case !isManifest(path):
 		return nil
 	case !info.Mode().IsRegular():
-		return errors.New("not a regular file")
+		return errNotRegular
 	}
 	l.files[path] = info
 	return nil
 }
+
+var errNotRegular = errors.New("not a regular file")
 
 // isManifest reports whether the file's name says that it holds objects.
 func isManifest(path string) bool {
@@ -139,10 +143,15 @@ func (t *tree) read(path string, info os.FileInfo, force bool) (text []byte, cha
 	return text, !known || sum != last.sum, nil
 }
 
+// readFile reads a regular file. It may have become something else since it was looked at, and opening a FIFO, or reading
+// a device, may last for ever.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(cmp.Or(err, errNotRegular), f.Close())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, validate.MaxFileSize+1))
 	return text, errors.Join(err, f.Close())
