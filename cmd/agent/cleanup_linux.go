@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,13 +132,14 @@ func (c *cleanup) links(dir string) error {
 		return nil
 	}
 	errs := []error{err}
+	named := ownNumbers(dir) // known only while they are attached
 	for _, pin := range pins {
 		path := filepath.Join(dir, pin.Name())
 		if err := detach(path); err != nil {
 			errs = append(errs, fmt.Errorf("cleanup: take off %s: %w", path, err))
 			continue
 		}
-		c.note("program", "%s", placeText(pin.Name()))
+		c.note("program", "%s", placeText(pin.Name(), named))
 	}
 	return errors.Join(errs...)
 }
@@ -158,15 +158,16 @@ func detach(path string) error {
 	return errors.Join(detachErr, opened.Close(), os.Remove(path))
 }
 
-// placeText says in words what a link's pin says by its name.
-func placeText(pin string) string {
+// placeText says in words what a link's pin says by its name; the interface's name only if it is one of this network
+// namespace.
+func placeText(pin string, named bool) string {
 	number, side, _ := strings.Cut(pin, "-")
 	var ifindex int
 	if n, err := fmt.Sscanf(number, "%d", &ifindex); n != 1 || err != nil {
 		return "netfilter " + pin
 	}
-	if i, err := net.InterfaceByIndex(ifindex); err == nil {
-		return fmt.Sprintf("tcx/%s of %s", side, i.Name)
+	if name := interfaceNamed(ifindex); named && name != "" {
+		return fmt.Sprintf("tcx/%s of %s", side, name)
 	}
 	return fmt.Sprintf("tcx/%s of interface %d", side, ifindex)
 }

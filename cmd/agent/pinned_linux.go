@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -25,6 +26,29 @@ func linkDirs(bpffs, instance string) ([]string, error) {
 		}
 	}
 	return filled, errors.Join(errs...)
+}
+
+// ownNumbers reports whether interface numbers of the instance are those of this network namespace: its programs run on an
+// interface here. In another namespace the same numbers are other interfaces'.
+func ownNumbers(linkDirs ...string) bool {
+	for _, dir := range linkDirs {
+		// A link that cannot be read says nothing.
+		list, _ := attach.ListPinned(dir)
+		for _, a := range list {
+			if a.Ingress.Here || a.Egress.Here {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// interfaceNamed is the name of an interface of this network namespace; empty: there is none of that number.
+func interfaceNamed(ifindex int) string {
+	if i, err := net.InterfaceByIndex(ifindex); err == nil {
+		return i.Name
+	}
+	return ""
 }
 
 // orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -32,13 +31,14 @@ func (f *instanceFlags) openMaps() (*bpfmaps.Maps, error) {
 
 // names are what the agent calls things; without an agent they are empty.
 type names struct {
+	own     bool // interface numbers of the maps are those of this network namespace
 	byIndex map[uint32]string
 	byAddr  map[netip.Addr]string
 	ifaces  map[uint32]string
 }
 
 func (f *instanceFlags) names(ctx context.Context) names {
-	n := names{map[uint32]string{}, map[netip.Addr]string{}, map[uint32]string{}}
+	n := names{byIndex: map[uint32]string{}, byAddr: map[netip.Addr]string{}, ifaces: map[uint32]string{}}
 	answer, err := f.ask(ctx, "/v1/endpoints", nil)
 	if err != nil {
 		return n // what is in the maps is true without an agent, too
@@ -60,10 +60,10 @@ func (n names) iface(ifindex uint32) string {
 	if name, ok := n.ifaces[ifindex]; ok {
 		return name
 	}
-	if i, err := net.InterfaceByIndex(int(ifindex)); err == nil {
-		return i.Name
+	if !n.own {
+		return ""
 	}
-	return ""
+	return interfaceNamed(int(ifindex))
 }
 
 // dropRow is the packets of one endpoint dropped for one reason.
@@ -92,7 +92,9 @@ func showDropsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := dropRows(counts, o.names(cmd.Context()))
+			n := o.names(cmd.Context())
+			n.own = ownNumbers(m.LinkDir())
+			rows := dropRows(counts, n)
 			return o.output.write(cmd.OutOrStdout(), rows, dropTable(rows).write)
 		},
 	}

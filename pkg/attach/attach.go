@@ -63,6 +63,7 @@ type LinkState struct {
 	Attached bool   // false: the interface vanished, or somebody detached the link
 	Link     uint32 // kernel's id of the link
 	Program  uint32 // kernel's id of the program it runs
-	Before   int    // programs of others that run first; they can keep packets from us
+	Here     bool   // the interface of that number is one of this network namespace; false: of another, or it has just gone
+	Before   int    // programs of others that run first; they can keep packets from us. Known if Here
 	After    int
 }

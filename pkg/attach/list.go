@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // List implements Attacher.
@@ -59,19 +60,25 @@ func linkState(path string, key tcxKey) (LinkState, error) {
 	}
 	s.Attached = true
 	all, err := link.QueryPrograms(link.QueryOptions{Target: int(key.ifindex), Attach: key.attachType()})
+	if errors.Is(err, unix.ENODEV) {
+		return s, nil
+	}
 	if err != nil {
 		return s, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
 	}
-	found := false
+	before, after := 0, 0
 	for _, program := range all.Programs {
 		switch id, _ := program.LinkID(); {
 		case id == info.ID:
-			found = true
-		case found:
-			s.After++
+			s.Here = true
+		case s.Here:
+			after++
 		default:
-			s.Before++
+			before++
 		}
+	}
+	if s.Here {
+		s.Before, s.After = before, after
 	}
 	return s, nil
 }
