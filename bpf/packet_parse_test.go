@@ -135,7 +135,7 @@ func TestCutFramesNeverPass(t *testing.T) {
 		failure := testutil.Packet{Src: f.a, Dst: f.out, L4: testutil.ICMP{Type: unreachable, Quote: quote}}
 		all = append(all, cut{"tcp " + f.name, tcp(f.a, f.out, 1000, 80, syn).Bytes(), ip + 20},
 			cut{"udp " + f.name, udp(f.a, f.out, 1000, 53).Bytes(), ip + 8},
-			cut{"sctp " + f.name, sctp.Bytes(), ip + 12},
+			cut{"sctp " + f.name, sctp.Bytes(), ip + 16},
 			cut{"echo " + f.name, icmp(f.a, f.out, f.echo, 7).Bytes(), ip + 8},
 			cut{"error " + f.name, failure.Bytes(), ip + 8 + len(quote)})
 	}

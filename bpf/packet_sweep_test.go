@@ -51,6 +51,7 @@ func TestSweepsRemoveWhatHasExpired(t *testing.T) {
 		{"ICMP", 1, 0, 0, 5},
 		{"ICMPv6", 58, 0, 0, 5},
 		{"SCTP", 132, replied | open, 0, 600},
+		{"SCTP that has ended", 132, replied | open | reset, 0, 30},
 		{"GRE", 47, 0, 0, 600},
 	}
 	for _, tc := range tests {

@@ -160,8 +160,15 @@ static __always_inline void ct_update(const struct pkt *p, struct ct_entry *e, b
 
 	if (e->seen != now)
 		e->seen = now;
-	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_FIN | TCP_RST)))
-		e->state |= (p->tcp & TCP_RST) ? CT_RST : orig ? CT_FIN_OPENER : CT_FIN_REPLY;
+	if (p->t.proto == PROTO_TCP) {
+		if (p->tcp & (TCP_FIN | TCP_RST))
+			e->state |= (p->tcp & TCP_RST) ? CT_RST : orig ? CT_FIN_OPENER : CT_FIN_REPLY;
+	} else if (p->t.proto == PROTO_SCTP) {
+		if (p->chunk == SCTP_ABORT || p->chunk == SCTP_SHUTDOWN_COMPLETE)
+			e->state |= CT_RST;
+		else if (p->chunk == SCTP_INIT)
+			e->state &= ~CT_RST;
+	}
 	if (e->state & CT_OPEN)
 		return;
 	if (!orig) {

@@ -66,7 +66,14 @@ struct pkt {
 	__u8 ttl;
 	__u8 tcp_len;     /* of the TCP header, bytes */
 	__u8 peer_denied; /* the drop is the peer's ingress policy's */
-	__u8 pad;
+	__u8 chunk;       /* SCTP: type of the first chunk */
+};
+
+/* Chunks of SCTP that begin or end an association. */
+enum sctp_chunk {
+	SCTP_INIT = 1,
+	SCTP_ABORT = 6,
+	SCTP_SHUTDOWN_COMPLETE = 14,
 };
 
 /* Coarse clock: 16 jiffies. */

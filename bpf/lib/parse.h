@@ -28,7 +28,7 @@ struct l4_hdr {
 	__be16 a_be, b_be; /* ports; ICMP: type and code, checksum */
 	__be16 c_be, d_be; /* TCP: sequence; ICMP: identifier, sequence */
 	__be32 ack_be;
-	__u8 off, flags; /* TCP */
+	__u8 off, flags; /* TCP; SCTP: type of the first chunk, its flags */
 	__be16 window_be;
 };
 
@@ -86,6 +86,8 @@ static __always_inline void set_l4(struct pkt *p, const struct l4_hdr *h)
 		if (proto == PROTO_TCP) {
 			p->tcp = h->flags;
 			p->tcp_len = (h->off >> 4) * 4;
+		} else if (proto == PROTO_SCTP) {
+			p->chunk = h->off;
 		}
 		return;
 	}
@@ -106,12 +108,10 @@ static __always_inline __u32 l4_min(const struct pkt *p)
 {
 	__u8 proto = p->t.proto;
 
-	if (proto == PROTO_TCP)
-		return 16; /* what we read; the rest is checked by its data offset */
+	if (proto == PROTO_TCP || proto == PROTO_SCTP)
+		return 16; /* what we read; TCP's rest is checked by its data offset, SCTP's is a chunk */
 	if (proto == PROTO_UDP || proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6))
 		return 8;
-	if (proto == PROTO_SCTP)
-		return 12;
 	return 0;
 }
 
@@ -129,7 +129,7 @@ static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32
 	if (min == 16) {
 		if (load(l, off, &h, 16))
 			return -DROP_TRUNCATED;
-		if ((h.off >> 4) < 5 || (__u32)(h.off >> 4) * 4 > room)
+		if (p->t.proto == PROTO_TCP && ((h.off >> 4) < 5 || (__u32)(h.off >> 4) * 4 > room))
 			return -DROP_BAD_HEADER;
 	} else if (min) {
 		if (load(l, off, &h, 8))

@@ -33,7 +33,7 @@ static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct
 		return cfg.timeout_udp;
 	if (proto == (family == 4 ? PROTO_ICMP : PROTO_ICMPV6))
 		return cfg.timeout_icmp;
-	return cfg.timeout_other;
+	return e->state & CT_RST ? cfg.timeout_fin : cfg.timeout_other;
 }
 
 static __always_inline bool expired(__u8 proto, __u8 family, const struct ct_entry *e)

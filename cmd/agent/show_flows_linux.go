@@ -120,7 +120,7 @@ func (r *flowReader) row(f bpfmaps.Flow) flowRow {
 	row := flowRow{
 		Protocol: explain.ProtocolName(f.Proto), Opener: endText(f.Proto, opener), Responder: endText(f.Proto, responder),
 		OpenerName: r.names.byAddr[opener.Addr()], ResponderName: r.names.byAddr[responder.Addr()],
-		State: stateText(f.Entry.State), Age: r.clock.age(f.Entry.Seen).Seconds(), Flags: flagTexts(f.Entry.Flags),
+		State: stateText(&f.Entry), Age: r.clock.age(f.Entry.Seen).Seconds(), Flags: flagTexts(f.Entry.Flags),
 	}
 	if f.Proto == model.ProtoICMP || f.Proto == model.ProtoICMPv6 {
 		row.ICMP = fmt.Sprintf("%d/%d", f.Entry.L4>>8, f.Entry.L4&255)
@@ -165,11 +165,14 @@ func (r *flowReader) stamp(stamp uint32, addr netip.Addr, d model.Direction) str
 	return "stale"
 }
 
-func stateText(state uint8) string {
+// stateText is a flow's state in one word. What was forbidden by a change and is no TCP has no state for it, only no
+// permission on either side.
+func stateText(e *bpf.CtEntry) string {
+	state := e.State
 	const fins = uint8(bpf.MargayCtStateCT_FIN_OPENER | bpf.MargayCtStateCT_FIN_REPLY)
 	has := func(bit bpf.MargayCtState) bool { return state&uint8(bit) != 0 }
 	switch {
-	case has(bpf.MargayCtStateCT_REVOKED):
+	case has(bpf.MargayCtStateCT_REVOKED), has(bpf.MargayCtStateCT_ONE_WAY) && e.Egress == 0 && e.Ingress == 0:
 		return "revoked"
 	case has(bpf.MargayCtStateCT_RST):
 		return "reset"

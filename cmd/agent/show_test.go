@@ -188,8 +188,14 @@ func TestStateOfAFlowInOneWord(t *testing.T) {
 		0: "new", replied: "answered", replied | open: "open", replied | open | fin: "closing", open | fin2: "closing",
 		open | fin | fin2: "closed", open | rst: "reset", open | rst | revoked: "revoked",
 	} {
-		if got := stateText(state); got != want {
+		if got := stateText(&bpf.CtEntry{State: state}); got != want {
 			t.Errorf("state %#x is %q, want %q", state, got, want)
+		}
+	}
+	const oneWay = uint8(bpf.MargayCtStateCT_ONE_WAY)
+	for stamp, want := range map[uint32]string{0: "revoked", 7: "open"} { // 7: judged again, and allowed
+		if got := stateText(&bpf.CtEntry{State: replied | open | oneWay, Ingress: stamp}); got != want {
+			t.Errorf("a flow that was revoked once, with stamp %d, is %q, want %q", stamp, got, want)
 		}
 	}
 }

@@ -51,6 +51,23 @@ func RequireCommand(t testing.TB, name string) {
 	}
 }
 
+// RequireKernelEnv set to 1 makes a test fail that needs what this kernel has not got, where it would skip.
+const RequireKernelEnv = "MARGAY_REQUIRE_KERNEL"
+
+// RequireKernel skips a test that needs a part of the kernel which the machine of tests need not have; err is why it is not
+// there, nil: it is. `make kernels` runs such tests on kernels that have it, with MARGAY_REQUIRE_KERNEL=1, and so they
+// fail there instead.
+func RequireKernel(t testing.TB, what string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case Getenv(RequireKernelEnv) == "1":
+		t.Fatalf("needs %s: %v, and %s=1 forbids skipping", what, err, RequireKernelEnv)
+	default:
+		t.Skipf("needs %s: %v; make kernels runs it where that is", what, err)
+	}
+}
+
 // Missing skips, or with MARGAY_REQUIRE_PRIVILEGED=1 fails, a test that cannot do its work here, for the reason given.
 func Missing(t testing.TB, reason string) {
 	t.Helper()
