@@ -4,12 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/lab"
 )
@@ -118,57 +113,13 @@ func (s *scene) watch(h *lab.Host) *witness {
 	return w
 }
 
-// localProtocols are those that watchLocal receives: with sockets of their own, tunnels, and such as nobody speaks.
-var localProtocols = []int{
-	unix.IPPROTO_ICMP, unix.IPPROTO_IGMP, unix.IPPROTO_IPIP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_IPV6,
-	unix.IPPROTO_GRE, unix.IPPROTO_ESP, unix.IPPROTO_AH, unix.IPPROTO_ICMPV6, unix.IPPROTO_NONE, 89, 112,
-	unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE, 253, 254,
-}
-
-// watchLocal sees what is delivered to a node's own sockets, of localProtocols: what it forwards, and what its netfilter
-// hooks drop, is not there.
+// watchLocal sees what is delivered to a node's own sockets: what it forwards, and what its netfilter hooks drop, is not
+// there.
 func (s *scene) watchLocal(n *lab.Node) *witness {
 	s.T.Helper()
 	w := s.newWitness(n.Name())
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		for _, protocol := range localProtocols {
-			f, err := rawSocket(n.Host, family, protocol)
-			if err != nil {
-				s.T.Fatal(err)
-			}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				b := make([]byte, 1<<16)
-				for {
-					n, err := f.Read(b)
-					if errors.Is(err, os.ErrClosed) {
-						return
-					}
-					if err == nil { // otherwise an ICMP error about an earlier answer of the kernel
-						w.note(b[:n])
-					}
-				}
-			}()
-			s.T.Cleanup(func() { f.Close(); <-done })
-		}
-	}
+	s.listen(n, w.note)
 	return w
-}
-
-func rawSocket(h *lab.Host, family, protocol int) (*os.File, error) {
-	var fd int
-	err := h.Do(func() (err error) {
-		fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
-		return os.NewSyscallError("socket", err)
-	})
-	if err == nil {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("raw socket of protocol %d in %s: %w", protocol, h.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), "raw"), nil
 }
 
 func (w *witness) note(packet []byte) {

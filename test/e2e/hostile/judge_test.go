@@ -1,0 +1,235 @@
+package hostile
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// place is where packets arrive.
+type place struct {
+	name  string
+	addrs []netip.Addr
+	pod   *model.EndpointID // nil: no pod
+	node  *lab.Node         // if it is a node's own sockets; otherwise nil
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// judge says of every packet that arrives somewhere whether the attackers may have brought it about: policy as the oracle
+// reads it, and what docs/semantics.md says beside policy (§15). It knows what it sees arrive and no more.
+type judge struct {
+	cluster   *oracle.Kubernetes
+	attackers map[netip.Addr]*lab.Pod
+	hostDrop  bool // the agents run with --default-endpoint-to-host-action Drop
+
+	mu     sync.Mutex
+	opened map[model.Packet]bool // the packets of flows that others opened to attackers
+	firsts map[fragmentKey]bool  // datagrams of which an admitted first fragment arrived
+	fair   map[string]int        // packets of attackers that were admitted, by place
+}
+
+type fragmentKey struct {
+	src, dst netip.Addr
+	id       uint32
+}
+
+// newJudge reads the policy that is written now.
+func (s *scene) newJudge(attackers ...*lab.Pod) *judge {
+	s.T.Helper()
+	j := &judge{
+		cluster: s.objects(), attackers: map[netip.Addr]*lab.Pod{}, opened: map[model.Packet]bool{},
+		firsts: map[fragmentKey]bool{}, fair: map[string]int{},
+	}
+	for _, p := range attackers {
+		for _, a := range p.Addrs() {
+			j.attackers[a] = p
+		}
+		j.attackers[linkLocal(p)] = p
+	}
+	return j
+}
+
+// objects are those of the manifests that policy is about.
+func (s *scene) objects() *oracle.Kubernetes {
+	s.T.Helper()
+	k := &oracle.Kubernetes{}
+	files, err := filepath.Glob(filepath.Join(s.Dir, "*.yaml"))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			s.T.Fatal(err)
+		}
+		for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+			var head metav1.TypeMeta
+			err := yaml.Unmarshal(doc, &head)
+			switch head.Kind {
+			case "Pod":
+				err = add(doc, &k.Pods)
+			case "Namespace":
+				err = add(doc, &k.Namespaces)
+			case "Node":
+				err = add(doc, &k.Nodes)
+			case "NetworkPolicy":
+				err = add(doc, &k.Policies)
+			}
+			if err != nil {
+				s.T.Fatalf("%s: %v", f, err)
+			}
+		}
+	}
+	return k
+}
+
+func add[T any](doc []byte, list *[]*T) error {
+	v := new(T)
+	*list = append(*list, v)
+	return yaml.UnmarshalStrict(doc, v)
+}
+
+// expect notes a flow that somebody else opened to an attacker, which may answer.
+func (j *judge) expect(opening model.Packet) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.opened[opening] = true
+}
+
+// admitted is how many packets of attackers arrived somewhere as they may.
+func (j *judge) admitted(at string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.fair[at]
+}
+
+// linkLocal is the address that the pod's kernel makes of its hardware address.
+func linkLocal(p *lab.Pod) netip.Addr {
+	m := p.MAC()
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+// arrived says what is wrong with a packet, from its IP header on; empty: nothing, or it is none of the attackers'.
+func (j *judge) arrived(at *place, packet []byte) string {
+	d, err := dissect(packet)
+	wrong := j.judged(at, packet, d, err)
+	if wrong != "" && pending(d) {
+		return ""
+	}
+	return wrong
+}
+
+func (j *judge) judged(at *place, packet []byte, d dissected, err error) string {
+	attacker := j.attackers[d.Src]
+	if attacker == nil {
+		if len(tokensIn(packet)) == 0 || at.node != nil && d.isNeighbour() && d.Src == netip.IPv6Unspecified() {
+			return "" // somebody else's, or one who looks for an address of its own
+		}
+		if at.node != nil && d.isNeighbour() {
+			return "it is discovery with another's source"
+		}
+		return fmt.Sprintf("it is an attacker's, and its source %s is not", d.Src)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	wrong := j.weigh(at, attacker, d)
+	if wrong == "" {
+		j.fair[at.name]++
+		if d.fragment && !d.later {
+			j.firsts[fragmentKey{d.Src, d.Dst, d.id}] = true
+		}
+	}
+	return wrong
+}
+
+// weigh judges a packet with an attacker's own source.
+func (j *judge) weigh(at *place, attacker *lab.Pod, d dissected) string {
+	own := at.node == attacker.Node()
+	switch {
+	case own && d.isNeighbour():
+		return ""
+	case !slices.Contains(at.addrs, d.Dst) && !own: // every address of the machine, and groups, are the own node's
+		return fmt.Sprintf("it is for %s", d.Dst)
+	case d.isTunnel():
+		return "it is a tunnel's"
+	case d.isAbsurd():
+		return "its TCP flags make no sense"
+	case d.source:
+		return "it is routed by its source"
+	case d.later:
+		if !j.firsts[fragmentKey{d.Src, d.Dst, d.id}] {
+			return "it is a fragment without an admitted first one"
+		}
+		return ""
+	case d.isError():
+		return j.weighError(d)
+	case j.opened[turned(d.Packet)]:
+		return ""
+	case own && j.hostDrop:
+		return "nothing of a pod may reach its node but answers"
+	}
+	return j.policy(at, attacker, d.Packet)
+}
+
+// weighError demands that an error is about a packet that its receiver sent to the attacker, of a flow that may be.
+func (j *judge) weighError(d dissected) string {
+	about, err := dissect(d.body)
+	if about.Src != d.Dst || about.Dst != d.Src {
+		return fmt.Sprintf("it is an error about a packet from %s to %s", about.Src, about.Dst)
+	}
+	if err != nil || about.later {
+		return "it is an error about a packet that cannot be known"
+	}
+	if j.opened[about.Packet] || j.allowed(turned(about.Packet)) {
+		return ""
+	}
+	return fmt.Sprintf("it is an error about a flow that is none: %+v", about.Packet)
+}
+
+func (j *judge) policy(at *place, attacker *lab.Pod, p model.Packet) string {
+	if !j.cluster.Allows(id(attacker), model.Egress, p) {
+		return "the sender's policy denies it"
+	}
+	if at.pod != nil && !j.cluster.Allows(*at.pod, model.Ingress, p) {
+		return "the receiver's policy denies it"
+	}
+	return ""
+}
+
+// allowed reports whether an attacker may open a flow.
+func (j *judge) allowed(p model.Packet) bool {
+	attacker := j.attackers[p.Src]
+	if attacker == nil || !j.cluster.Allows(id(attacker), model.Egress, p) {
+		return false
+	}
+	for _, o := range j.cluster.Pods {
+		for _, a := range o.Status.PodIPs {
+			if a.IP == p.Dst.String() {
+				return j.cluster.Allows(model.EndpointID{Namespace: o.Namespace, Name: o.Name}, model.Ingress, p)
+			}
+		}
+	}
+	return true
+}
+
+// id is the endpoint of a pod.
+func id(p *lab.Pod) model.EndpointID {
+	namespace, name, _ := strings.Cut(p.Name(), "/")
+	return model.EndpointID{Namespace: namespace, Name: name}
+}
