@@ -30,7 +30,8 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 			if (r != TCX_NEXT)
 				return r;
 		}
-		skb->mark |= r == PASS_PENDING ? cfg.mark_seen | cfg.mark_judge : cfg.mark_seen;
+		/* judge alone: to be judged only if the kernel's conntrack begins an entry */
+		skb->mark |= r == PASS_PENDING ? cfg.mark_seen | cfg.mark_judge : r == PASS_WATCHED ? cfg.mark_judge : cfg.mark_seen;
 		return TCX_NEXT;
 	}
 	if (p->peer_denied)
@@ -56,10 +57,6 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 	struct endpoint *ep;
 	int r = 0;
 
-	if (skb->mark & cfg.mark_own) {
-		skb->mark |= cfg.mark_seen;
-		return TCX_NEXT;
-	}
 	if (skb->vlan_present)
 		return verdict(skb, &p, hook, -DROP_NOT_IP);
 	if (!parse_fast(skb, &p)) {
@@ -72,6 +69,10 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 	ep = ready_endpoint(skb->ifindex);
 	if (!ep)
 		return verdict(skb, &p, hook, -DROP_NO_ENDPOINT);
+	if ((skb->mark & cfg.mark_own) && !r && own_reset(skb, &p)) {
+		skb->mark |= cfg.mark_seen;
+		return TCX_NEXT;
+	}
 	if (!r && hook == FROM_POD && !owns(ep, &p.t, false))
 		r = -DROP_SPOOFED;
 	if (!r) {

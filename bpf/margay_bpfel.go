@@ -59,7 +59,8 @@ type MargayConfig struct {
 	TimeoutOther uint32
 	Prefix       [8]uint8
 	PrefixLen    uint32
-	VxlanPort    uint32
+	NoTunnels    uint32
+	TunnelPorts  [8]uint16
 }
 
 type MargayCounter struct {
@@ -240,6 +241,11 @@ type MargayFragInfo struct {
 	Allow uint32
 }
 
+type MargayGrace struct {
+	_     structs.HostLayout
+	Until uint64
+}
+
 type MargayIp4 struct {
 	_    structs.HostLayout
 	Addr [4]uint8
@@ -401,6 +407,7 @@ const (
 	MargayMapIp6Host             = "ip6_host"
 	MargayMapIp6Net              = "ip6_net"
 	MargayMapL4                  = "l4"
+	MargayMapMidflowGrace        = "midflow_grace"
 	MargayMapOpenFlows           = "open_flows"
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
@@ -513,6 +520,7 @@ type MargayMapSpecs struct {
 	Ip6Host       *ebpf.MapSpec `ebpf:"ip6_host"`
 	Ip6Net        *ebpf.MapSpec `ebpf:"ip6_net"`
 	L4            *ebpf.MapSpec `ebpf:"l4"`
+	MidflowGrace  *ebpf.MapSpec `ebpf:"midflow_grace"`
 	OpenFlows     *ebpf.MapSpec `ebpf:"open_flows"`
 	Outcomes      *ebpf.MapSpec `ebpf:"outcomes"`
 	Rowblk        *ebpf.MapSpec `ebpf:"rowblk"`
@@ -585,6 +593,7 @@ type MargayMaps struct {
 	Ip6Host       *ebpf.Map `ebpf:"ip6_host"`
 	Ip6Net        *ebpf.Map `ebpf:"ip6_net"`
 	L4            *ebpf.Map `ebpf:"l4"`
+	MidflowGrace  *ebpf.Map `ebpf:"midflow_grace"`
 	OpenFlows     *ebpf.Map `ebpf:"open_flows"`
 	Outcomes      *ebpf.Map `ebpf:"outcomes"`
 	Rowblk        *ebpf.Map `ebpf:"rowblk"`
@@ -617,6 +626,7 @@ func (m *MargayMaps) Close() error {
 		m.Ip6Host,
 		m.Ip6Net,
 		m.L4,
+		m.MidflowGrace,
 		m.OpenFlows,
 		m.Outcomes,
 		m.Rowblk,

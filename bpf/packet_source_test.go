@@ -184,8 +184,6 @@ func TestMarks(t *testing.T) {
 		{"dropped for the peer", from, udp(v4.a, v4.b, 1, 2).Bytes(), markForeign, markForeign, drop},
 		{"to the pod", to, udp(v4.out, v4.a, 1, 2).Bytes(), markForeign, markForeign, next},
 		{"to the pod, seen before", to, udp(v4.out, v4.a, 1, 2).Bytes(), markSeen, markSeen, next},
-		{"our own", from, udp(v4.out, v4.a, 1, 2).Bytes(), markOwn, markOwn | markSeen, next},
-		{"our own, to the pod", to, udp(v4.out, v4.a, 1, 2).Bytes(), markOwn | markForeign, markOwn | markSeen | markForeign, next},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -195,5 +193,81 @@ func TestMarks(t *testing.T) {
 				t.Errorf("mark %#x, action %d; want %#x, %d", r.mark, r.action, tc.want, tc.action)
 			}
 		})
+	}
+}
+
+// TestTheMarkOfOurResetsOpensNothing: rules of others may set the bit in any packet. It counts for a bare reset of a flow
+// that was revoked, which is all that is ever made.
+func TestTheMarkOfOurResetsOpensNothing(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	marked := func(program string, p testutil.Packet) result {
+		return w.run(t, program, skb{Ifindex: w.podA, Mark: markOwn | markForeign, IngressIfindex: outside}, p.Bytes())
+	}
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		bare := tcp(f.out, f.a, 80, 1000, rst|ack)
+		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+		for name, p := range map[string]testutil.Packet{
+			"datagram": udp(f.out, f.a, 80, 1000), "SYN": tcp(f.out, f.a, 80, 1000, syn), "RST": bare, "echo": icmp(f.out, f.a, f.echo, 1),
+		} {
+			if r := marked(bpf.MargayProgToPod, p); r.action != drop {
+				t.Errorf("%s to an isolated pod passes by its mark", name)
+			}
+		}
+		if r := marked(bpf.MargayProgFromPod, udp(f.out, f.a, 1, 2)); r.reason() != bpf.MargayDropReasonDROP_SPOOFED {
+			t.Error("a forged source passes by its mark")
+		}
+		// Of a flow that was revoked.
+		w.publish(t, w.a, word(slotAllow, 3), word(slotDeny, 3))
+		w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, syn).Bytes()).want(t, 0)
+		if r := marked(bpf.MargayProgToPod, bare); r.action != next || r.mark != markOwn|markForeign {
+			t.Errorf("a reset of a flow that is allowed passes as any packet: action %d, mark %#x", r.action, r.mark)
+		}
+		w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, syn).Bytes()).want(t, 0)
+		w.publish(t, w.a, word(slotDeny, 4), word(slotDeny, 4))
+		w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, ack).Bytes())
+		for _, program := range []string{bpf.MargayProgToPod, bpf.MargayProgFromPod} {
+			p := bare
+			if program == bpf.MargayProgFromPod {
+				p = tcp(f.a, f.out, 1000, 80, rst|ack)
+			}
+			if r := marked(program, p); r.action != next || r.mark != markOwn|markSeen|markForeign {
+				t.Errorf("%s: our reset: action %d, mark %#x", program, r.action, r.mark)
+			}
+			p.Payload = []byte("secret")
+			if r := marked(program, p); r.action != drop {
+				t.Errorf("%s: a reset with a payload passes by its mark", program)
+			}
+		}
+		if r := marked(bpf.MargayProgToPod, tcp(f.out, f.a, 80, 1000, ack)); r.reason() != bpf.MargayDropReasonDROP_REVOKED {
+			t.Error("a packet of a revoked flow passes by its mark")
+		}
+	})
+}
+
+// TestTunnelsOfPodsAreDropped: of both families, by protocol and by port; not TCP, nor what goes to the pod.
+func TestTunnelsOfPodsAreDropped(t *testing.T) {
+	w := newWorld(t, bpf.Config{NoTunnels: 1, TunnelPorts: [8]uint16{4789, 8472}})
+	open := newWorld(t, bpf.Config{TunnelPorts: [8]uint16{4789, 8472}})
+	for _, f := range families {
+		for name, p := range map[string]testutil.Packet{
+			"VXLAN": udp(f.a, f.out, 1000, 4789), "flannel": udp(f.a, f.out, 1000, 8472),
+			"IPv4": {Src: f.a, Dst: f.out, L4: testutil.Raw(4), Payload: make([]byte, 40)},
+			"IPv6": {Src: f.a, Dst: f.out, L4: testutil.Raw(41), Payload: make([]byte, 40)},
+			"GRE":  {Src: f.a, Dst: f.out, L4: testutil.Raw(47), Payload: make([]byte, 40)},
+		} {
+			t.Run(f.name+"/"+name, func(t *testing.T) {
+				w.reset(t)
+				w.fromPod(t, w.podA, p.Bytes()).want(t, bpf.MargayDropReasonDROP_ENCAP)
+				w.noFlow(t)
+				p.Src, p.Dst = p.Dst, p.Src
+				w.toPod(t, w.podA, outside, p.Bytes()).want(t, 0)
+				p.Src, p.Dst = p.Dst, p.Src
+				open.reset(t)
+				open.fromPod(t, open.podA, p.Bytes()).want(t, 0)
+			})
+		}
+		w.reset(t)
+		w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 4789, syn).Bytes()).want(t, 0)
+		w.fromPod(t, w.podA, udp(f.a, f.out, 4789, 6081).Bytes()).want(t, 0)
 	}
 }

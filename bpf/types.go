@@ -15,6 +15,7 @@ type (
 	DropReason = MargayDropReason
 	Endpoint   = MargayEndpoint
 	Event      = MargayEvent
+	Grace      = MargayGrace
 	IP4        = MargayIp4
 	IP6        = MargayIp6
 	L4Page     = MargayL4Page

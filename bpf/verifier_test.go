@@ -19,8 +19,8 @@ import (
 var budget = map[string]int{
 	bpf.MargayProgFromPod:    74000,
 	bpf.MargayProgToPod:      48000,
-	bpf.MargayProgJudge:      46000,
-	bpf.MargayProgGuardOut:   150,
+	bpf.MargayProgJudge:      96000,
+	bpf.MargayProgGuardOut:   260,
 	bpf.MargayProgSweep4Open: 370,
 	bpf.MargayProgSweep4Half: 370,
 	bpf.MargayProgSweep6Open: 370,

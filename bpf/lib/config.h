@@ -4,6 +4,8 @@
 #pragma once
 #include <linux/types.h>
 
+#define TUNNEL_PORTS 8
+
 struct config {
 	__u32 mark_seen;  /* mark bit: a program of ours has let the packet through */
 	__u32 mark_judge; /* mark bit: egress is still to be judged, after translation */
@@ -23,7 +25,8 @@ struct config {
 	__u32 timeout_other;
 	__u8 prefix[8];  /* of workload interfaces: "cali" */
 	__u32 prefix_len;
-	__u32 vxlan_port; /* UDP to it, and IP-in-IP, from pods are dropped; 0: they are not */
+	__u32 no_tunnels; /* 1: drop tunnels that pods make: IP-in-IP, GRE, and UDP to tunnel_ports */
+	__u16 tunnel_ports[TUNNEL_PORTS]; /* the first 0 ends the list */
 };
 
 volatile const struct config cfg;

@@ -28,15 +28,21 @@ __noinline int later_fragment(const struct pkt *p, __u32 hook)
 		return -DROP_FRAG_NO_FIRST;
 	if (!f->allow)
 		return -DROP_FRAG_DENIED;
-	return f->allow == 2 ? PASS_PENDING : PASS;
+	return f->allow == 2 ? PASS_PENDING : f->allow == 3 ? PASS_WATCHED : PASS;
 }
 
 __noinline int first_fragment(const struct pkt *p, __u32 hook, int decision)
 {
-	struct frag_info f = { .seen = clock_now(), .allow = decision < 0 ? 0 : decision == PASS_PENDING ? 2 : 1 };
+	struct frag_info f = { .seen = clock_now(), .allow = 1 };
 
 	if (!p)
 		return 0;
+	if (decision < 0)
+		f.allow = 0;
+	else if (decision == PASS_PENDING)
+		f.allow = 2;
+	else if (decision == PASS_WATCHED)
+		f.allow = 3;
 	if (p->t.family == 4) {
 		struct frag4_key k = { .id = p->frag_id, .proto_dir = (__u32)p->t.proto << 8 | hook };
 

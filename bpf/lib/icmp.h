@@ -52,6 +52,6 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 			return error_across(p, egress ? e->ingress : e->egress, egress);
 		}
 	}
-	new_flow(&f, p, true, skb->len);
+	flow_of_ends(&f, &p->t, p->l4, true, skb->len);
 	return judge_side(ep, &f, hook == FROM_POD, 0) ? PASS : denied(&f);
 }

@@ -160,6 +160,13 @@ struct {
 	__type(value, struct open_count);
 } open_flows SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct grace);
+} midflow_grace SEC(".maps");
+
 /* First fragments; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

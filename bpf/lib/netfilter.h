@@ -1,70 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* After kube-proxy's translation: the egress judgement that from_pod put off (D-17), and the guard that closes workload
- * interfaces our TC programs are not on yet (D-18). The few kernel structs read are declared here; CO-RE finds the
- * fields in the running kernel. */
+ * interfaces our TC programs are not on yet (D-18). */
 #pragma once
-#include <bpf/bpf_core_read.h>
 #include "flow.h"
 
 #define NF_DROP 0
 #define NF_ACCEPT 1
 #define NF_INET_LOCAL_IN 1
-#define IP_CT_IS_REPLY 3
-#define IFNAMSIZ 16
-
-struct net_device {
-	int ifindex;
-	char name[IFNAMSIZ];
-} __attribute__((preserve_access_index));
-
-struct nf_hook_state {
-	__u8 hook;
-	__u8 pf;
-	struct net_device *in, *out;
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-	__u32 len;
-	__u32 mark;
-	unsigned long _nfct;
-} __attribute__((preserve_access_index));
-
-union nf_inet_addr {
-	__u32 all[4];
-} __attribute__((preserve_access_index));
-
-struct nf_conntrack_man {
-	union nf_inet_addr u3;
-	union {
-		__be16 all;
-	} u;
-} __attribute__((preserve_access_index));
-
-struct nf_conntrack_tuple {
-	struct nf_conntrack_man src;
-	struct {
-		union nf_inet_addr u3;
-		union {
-			__be16 all;
-		} u;
-		__u8 protonum;
-	} dst;
-} __attribute__((preserve_access_index));
-
-struct nf_conntrack_tuple_hash {
-	struct nf_conntrack_tuple tuple;
-} __attribute__((preserve_access_index));
-
-struct nf_conn {
-	struct nf_conntrack_tuple_hash tuplehash[2];
-} __attribute__((preserve_access_index));
-
-struct bpf_nf_ctx {
-	const struct nf_hook_state *state;
-	struct sk_buff *skb;
-};
-
-extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
 static __always_inline bool is_workload(const struct net_device *dev)
 {
@@ -95,34 +37,38 @@ static __noinline int parse_nf(struct __sk_buff *skb, struct pkt *p, __u32 v6_le
 	return parse_ipv4(&l, p, 0, v6_len >> 1);
 }
 
-/* The packet's flow as the pod's TC hooks see it: with the destination the pod used. Returns whether the packet is an
- * answer as the kernel's conntrack sees it. */
-static __always_inline bool original_ends(struct sk_buff *skb, const struct pkt *p, struct tuple *t)
+/* The packet's ends as the pod's TC hooks see them: with the destination that the pod used, and for an answer with the
+ * port that the pod answers from. */
+static __always_inline void original_ends(unsigned long nfct, const struct pkt *p, struct tuple *t)
 {
-	unsigned long nfct = skb->_nfct;
-	struct nf_conn *ct;
+	enum kernel_word word = kernel_word(nfct);
+	bool ports = has_ports(p->t.proto);
+	const struct nf_conn *ct;
 
 	*t = p->t;
-	if (!(nfct & ~7UL))
-		return false;
-	if ((nfct & 7) >= IP_CT_IS_REPLY)
-		return true;
-	ct = bpf_rdonly_cast((void *)(nfct & ~7UL), bpf_core_type_id_kernel(struct nf_conn));
-	t->dst[0] = ct->tuplehash[0].tuple.dst.u3.all[0];
-	if (p->t.family == 6) {
-		t->dst[1] = ct->tuplehash[0].tuple.dst.u3.all[1];
-		t->dst[2] = ct->tuplehash[0].tuple.dst.u3.all[2];
-		t->dst[3] = ct->tuplehash[0].tuple.dst.u3.all[3];
+	if (word == KERNEL_SILENT)
+		return;
+	ct = kernel_entry(nfct);
+	if (word == KERNEL_REPLY) {
+		KERNEL_ADDR(t->src, ct->tuplehash[1].tuple.src, p->t.family);
+		KERNEL_ADDR(t->dst, ct->tuplehash[1].tuple.dst, p->t.family);
+		if (ports) {
+			t->sport = bpf_ntohs(ct->tuplehash[1].tuple.src.u.all);
+			t->dport = bpf_ntohs(ct->tuplehash[1].tuple.dst.u.all);
+		}
+		return;
 	}
-	if (has_ports(p->t.proto))
+	KERNEL_ADDR(t->dst, ct->tuplehash[0].tuple.dst, p->t.family);
+	if (ports)
 		t->dport = bpf_ntohs(ct->tuplehash[0].tuple.dst.u.all);
-	return false;
 }
 
-/* What the last judgement said, if it was about this very backend. */
+/* What the last judgement said, if it was about this very backend and the connection to it goes on. */
 static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
 {
-	if (!e || (e->state & CT_REVOKED) || !e->egress || e->egress != (__u32)policy_word(ep, true))
+	if (!e || !e->egress || e->egress != (__u32)policy_word(ep, true))
+		return false;
+	if (e->state & (CT_REVOKED | CT_RST | CT_FIN_OPENER | CT_FIN_REPLY))
 		return false;
 	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN)
 		return false;
@@ -133,33 +79,48 @@ static __always_inline bool judged_before(struct endpoint *ep, const struct pkt 
 	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
 }
 
+/* An answer, as the kernel's conntrack has it, of a flow that is not known (any more): the pod is the responder. What the
+ * node itself has opened needs no policy; else the opener must be allowed still. ends are those both TC hooks see. */
+__noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struct tuple *ends, __u32 to_host_len)
+{
+	struct ct_entry e;
+	struct flow f;
+
+	if (!ep || !p || !ends)
+		return -DROP_POLICY;
+	if (owns(ep, &p->t, true))
+		return PASS; /* to itself behind a Service */
+	ct_init(&e, ends, p->l4, false);
+	e.flags |= CT_MIDFLOW;
+	e.state = CT_REPLIED;
+	e.responder_if = ep->ifindex;
+	if (to_host_len & 1) {
+		e.flags |= CT_FROM_HOST;
+	} else {
+		flow_of_ends(&f, ends, p->l4, false, to_host_len >> 1);
+		e.l4 = f.l4;
+		e.ingress = judge_side(ep, &f, 0, EVENT_REJUDGED);
+		if (!e.ingress)
+			return f.missing ? -DROP_NO_TABLE : -DROP_MIDFLOW;
+	}
+	if (!(p->tcp & TCP_RST))
+		ct_create(ends, &e);
+	return PASS;
+}
+
 /* Egress of a packet whose destination may have been translated. The verdict is kept under the original ends, the ones
  * both TC hooks see. */
-__noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const struct tuple *orig, __u32 reply_len)
+__noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const struct tuple *orig, __u32 len)
 {
 	struct ct_entry e, *old;
 	struct flow f;
 
 	if (!ep || !p || !orig)
 		return -DROP_POLICY;
-	if (reply_len & 1) {
-		if (owns(ep, &p->t, true))
-			return PASS; /* to itself behind a Service */
-		/* An answer to a flow opened from outside whose entry is gone: the pod is the responder. */
-		new_flow(&f, p, false, reply_len >> 1);
-		ct_init(&e, orig, p->l4, false);
-		e.flags |= CT_MIDFLOW;
-		e.responder_if = ep->ifindex;
-		e.ingress = judge_side(ep, &f, 0, EVENT_REJUDGED);
-		if (!e.ingress)
-			return -DROP_MIDFLOW;
-		ct_create(orig, &e);
-		return PASS;
-	}
 	old = ct_find(orig);
 	if (judged_before(ep, p, old))
 		return PASS;
-	new_flow(&f, p, true, reply_len >> 1);
+	flow_of_ends(&f, &p->t, p->l4, true, len);
 	ct_init(&e, orig, p->l4, true);
 	e.opener_if = ep->ifindex;
 	e.l4 = p->l4;
@@ -172,12 +133,16 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		e.egress = judge_side(ep, &f, 1, EVENT_TRANSLATED);
 	}
 	if (!e.egress) {
-		if (old && p->t.proto == PROTO_TCP && !(p->tcp & TCP_SYN))
+		bool goes_on = p->t.proto == PROTO_TCP && !(p->tcp & TCP_SYN);
+
+		if (old && goes_on)
 			old->state |= CT_REVOKED;
 		else if (old)
 			forbid(old);
-		return denied(&f);
+		return goes_on && !old && !f.missing ? -DROP_MIDFLOW : denied(&f);
 	}
+	if (p->tcp & TCP_RST)
+		return PASS;
 	if (old && !(p->tcp & TCP_SYN)) {
 		/* Another backend for a flow that goes on: keep what it has reached. */
 		e.state = old->state & ~CT_REVOKED;
@@ -192,29 +157,29 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 	return NF_DROP;
 }
 
-/* The put-off egress judgement of one packet. What the node gets from pods ends here if it wants nothing from them: no
- * flow may come of it, or its later packets would pass. */
-static __always_inline int judge_pending(struct bpf_nf_ctx *ctx, __u32 ifindex, bool to_host)
+/* The egress judgement of one packet on the destination that it has now. */
+static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint *ep, bool to_host)
 {
-	struct endpoint *ep = ready_endpoint(ifindex);
+	__u32 ifindex = ep->ifindex;
 	struct sk_buff *skb = ctx->skb;
-	struct tuple orig;
+	unsigned long nfct = skb->_nfct;
+	struct tuple ends;
 	struct pkt p;
-	bool reply;
 	int r;
 
-	if (!ep)
-		return nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, skb->len);
 	r = parse_nf((struct __sk_buff *)skb, &p, skb->len << 1 | (ctx->state->pf == 10));
 	if (r)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);
-	if (p.flags & PKT_LATER_FRAGMENT)
+	if (p.flags & PKT_LATER_FRAGMENT) {
 		r = later_fragment(&p, 2);
-	else {
-		reply = original_ends(skb, &p, &orig);
-		if (to_host && cfg.host_drop && !reply)
-			return nf_drop(ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
-		r = judge_translated(ep, &p, &orig, skb->len << 1 | reply);
+	} else {
+		original_ends(nfct, &p, &ends);
+		if (encapsulates(&p))
+			r = -DROP_ENCAP;
+		else if (kernel_word(nfct) == KERNEL_REPLY)
+			r = judge_reply(ep, &p, &ends, skb->len << 1 | to_host);
+		else
+			r = judge_translated(ep, &p, &ends, skb->len);
 		if (p.flags & PKT_FIRST_FRAGMENT)
 			first_fragment(&p, 2, r);
 	}
@@ -223,10 +188,44 @@ static __always_inline int judge_pending(struct bpf_nf_ctx *ctx, __u32 ifindex, 
 	return NF_ACCEPT;
 }
 
+/* Whether the node wants this packet of a pod although it wants nothing from pods (D-24): answers to what it has opened
+ * itself, and neighbour discovery. Where the kernel does not follow connections our own entry says who opened. A later
+ * fragment is nothing without its first one. */
+static __always_inline bool wanted_by_node(struct bpf_nf_ctx *ctx, enum kernel_word word)
+{
+	struct sk_buff *skb = ctx->skb;
+	struct ct_entry *e;
+	struct pkt p;
+
+	if (word != KERNEL_SILENT)
+		return word == KERNEL_REPLY;
+	if (parse_nf((struct __sk_buff *)skb, &p, skb->len << 1 | (ctx->state->pf == 10)))
+		return false;
+	if (p.flags & PKT_LATER_FRAGMENT)
+		return true;
+	mark_nd(&p);
+	if (p.flags & PKT_LINK_LOCAL_ND)
+		return p.l4 >> 8 >= 133 && p.l4 >> 8 <= 136;
+	e = ct_find(&p.t);
+	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p.t, e);
+}
+
 /* A workload interface that is no ready endpoint gets nothing. */
 static __always_inline bool closed(const struct net_device *out)
 {
 	return out && is_workload(out) && !ready_endpoint(out->ifindex);
+}
+
+/* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, and every packet
+ * with which an entry of the kernel's conntrack begins, if it has been translated. Whatever our own entry says, the
+ * backend is a new one (D-21). */
+static __always_inline bool to_be_judged(__u32 mark, enum kernel_word word, unsigned long nfct)
+{
+	if (mark == (cfg.mark_seen | cfg.mark_judge))
+		return true;
+	if (mark == cfg.mark_judge)
+		return word == KERNEL_SILENT || word == KERNEL_BEGINS;
+	return word == KERNEL_BEGINS && (kernel_entry(nfct)->status & IPS_DST_NAT);
 }
 
 /* FORWARD and LOCAL_IN. */
@@ -234,26 +233,47 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;
 	struct net_device *in = state->in, *out = state->out;
+	bool to_host = state->hook == NF_INET_LOCAL_IN;
 	struct sk_buff *skb = ctx->skb;
-	__u32 mark = skb->mark;
+	unsigned long nfct = skb->_nfct;
+	enum kernel_word word = kernel_word(nfct);
+	__u32 mark = skb->mark & (cfg.mark_seen | cfg.mark_judge);
+	struct endpoint *ep;
+	bool judge;
 
 	if (!in)
 		return NF_ACCEPT;
-	if (!(mark & cfg.mark_seen) && is_workload(in))
+	if (!mark && is_workload(in))
 		return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
-	if (state->hook != NF_INET_LOCAL_IN && closed(out))
+	if (!to_host && closed(out))
 		return nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
-	if ((mark & cfg.mark_judge) && is_workload(in))
-		return judge_pending(ctx, in->ifindex, state->hook == NF_INET_LOCAL_IN);
-	return NF_ACCEPT;
+	if (cfg.host_drop && to_host && is_workload(in) && !wanted_by_node(ctx, word))
+		return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
+	judge = to_be_judged(mark, word, nfct);
+	if (!judge && word != KERNEL_BEGINS) /* the usual case */
+		return NF_ACCEPT;
+	if (!is_workload(in))
+		return NF_ACCEPT;
+	/* The mark alone does not open an interface: rules of others may set it. */
+	ep = ready_endpoint(in->ifindex);
+	if (!ep)
+		return nf_drop(in->ifindex, -DROP_NO_ENDPOINT, FROM_POD, skb->len);
+	return judge ? judge_present(ctx, ep, to_host) : NF_ACCEPT;
 }
 
-/* LOCAL_OUT: this node itself to a pod. */
+/* LOCAL_OUT: this node itself to a pod. The packet's own route is the one after translation; that of the hook's state is
+ * the one before. */
 static __always_inline int guard_packet(struct bpf_nf_ctx *ctx)
 {
+	unsigned long ref = ctx->skb->_skb_refdst & ~1UL;
 	struct net_device *out = ctx->state->out;
+	struct dst_entry *dst;
 	__u32 ifindex;
 
+	if (ref) {
+		dst = bpf_rdonly_cast((void *)ref, bpf_core_type_id_kernel(struct dst_entry));
+		out = dst->dev;
+	}
 	if (!closed(out))
 		return NF_ACCEPT;
 	ifindex = out->ifindex;

@@ -24,8 +24,10 @@
 #define PROTO_IPIP 4
 #define PROTO_TCP 6
 #define PROTO_UDP 17
+#define PROTO_IPV6 41
 #define PROTO_ROUTING 43
 #define PROTO_FRAGMENT 44
+#define PROTO_GRE 47
 #define PROTO_AH 51
 #define PROTO_ICMPV6 58
 #define PROTO_DSTOPTS 60

@@ -3,6 +3,7 @@
  * down to its TCP header, sent back as a RST to its sender, then turned round and passed on as a RST to its receiver. */
 #pragma once
 #include <linux/if_ether.h>
+#include "conntrack.h"
 #include "parse.h"
 
 struct tcp_hdr {
@@ -143,4 +144,18 @@ __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 	if (swap_ends(skb, p->t.family) || write_tcp(skb, p, &out, partial))
 		return -1;
 	return 0;
+}
+
+/* Whether a packet with our mark is a reset that we made: bare, and of a flow that was revoked. Rules of others may set the
+ * bit in any packet. */
+__noinline int own_reset(struct __sk_buff *skb, const struct pkt *p)
+{
+	struct ct_entry *e;
+
+	if (!p || p->t.proto != PROTO_TCP || p->flags || p->tcp != (TCP_RST | TCP_ACK))
+		return 0;
+	if (p->tcp_len != sizeof(struct tcp_hdr) || payload_len(skb, p))
+		return 0;
+	e = ct_find(&p->t);
+	return e && (e->state & CT_REVOKED);
 }

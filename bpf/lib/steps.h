@@ -10,6 +10,7 @@ enum decision {
 	PASS_PENDING = 1,  /* pass, marked for judgement after translation */
 	PASS_SHORTCUT = 2, /* both sides allow: straight to the peer */
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
+	PASS_WATCHED = 4,  /* pass, marked for judgement after translation should the kernel's conntrack begin an entry with it */
 };
 
 /* A flow without connections loses its permission. It stays known until it expires, so that an answer that is still under
@@ -33,92 +34,35 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 	return -DROP_REVOKED;
 }
 
-/* A packet that keeps its flow, given its entry. Revoked flows stay revoked until they are opened anew. */
-static __always_inline int tracked(struct endpoint *ep, struct pkt *p, struct ct_entry *e, enum hook hook, __u32 len)
-{
-	bool orig = from_opener(&p->t, e), egress = (hook == FROM_POD) == orig;
-	int r;
-
-	if (e->state & CT_REVOKED)
-		return -DROP_REVOKED;
-	r = side_allowed(ep, p, e, orig, egress, len);
-	if (r != STAMP_OK && (e->flags & CT_MIDFLOW) && r == STAMP_DENIED) {
-		/* The guess of who opened it does not suit this side: try the other way round. The first side is asked
-		 * again at its next packet, and if that does not suit it then neither way is allowed: no third guess. */
-		struct ct_entry turned = *e;
-
-		turned.flags ^= CT_OPENER_B | CT_MIDFLOW;
-		turned.state |= CT_REPLIED;
-		turned.l4 = orig ? p->t.sport : p->t.dport;
-		turned.egress = turned.ingress = 0;
-		turned.opener_if = turned.responder_if = 0;
-		if (check_side(ep, p, &turned, !orig | (!egress) << 1 | len << 2) == STAMP_OK) {
-			*e = turned;
-			orig = !orig;
-			r = STAMP_OK;
-		}
-	}
-	if (r == STAMP_OK) {
-		ct_update(p, e, orig);
-		return PASS;
-	}
-	return refused(p, e, r);
-}
-
 /* An echo reply nobody asked for is judged like any message, but is the start of nothing. */
 static __always_inline bool opens_flow(const struct pkt *p)
 {
 	return p->t.proto != (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) || !icmp_is_echo_reply(p->t.family, p->l4 >> 8);
 }
 
-static __always_inline void new_flow(struct flow *f, const struct pkt *p, bool src_opens, __u32 len)
+/* A flow with the ends of a packet, opened by its source or, if not src_opens, by its destination. l4 is what policy judges
+ * of a packet of its opener; of an answer it is the port answered from, or the echo request answered. */
+static __always_inline void flow_of_ends(struct flow *f, const struct tuple *t, __u16 l4, bool src_opens, __u32 len)
 {
-	f->t = p->t;
-	f->l4 = p->l4;
+	f->t = *t;
+	f->l4 = l4;
 	f->len = len > 65535 ? 65535 : len;
 	f->missing = 0;
 	if (!src_opens) {
-		__builtin_memcpy(f->t.src, p->t.dst, 16);
-		__builtin_memcpy(f->t.dst, p->t.src, 16);
-		f->t.sport = p->t.dport;
-		f->t.dport = f->l4 = p->t.sport;
+		__builtin_memcpy(f->t.src, t->dst, 16);
+		__builtin_memcpy(f->t.dst, t->src, 16);
+		f->t.sport = t->dport;
+		f->t.dport = t->sport;
+		if (has_ports(t->proto))
+			f->l4 = t->sport;
+		else if (t->proto == (t->family == 4 ? PROTO_ICMP : PROTO_ICMPV6) && icmp_is_echo_reply(t->family, l4 >> 8))
+			f->l4 = t->family == 4 ? 8 << 8 : 128 << 8;
 	}
 }
 
-/* A TCP packet without a flow that opens none: after a restart without maps, or an eviction. It passes if policy
- * allows its direction, or the other one as the opener's; then the flow is known again. */
-__noinline int midflow(struct endpoint *ep, struct pkt *p, __u32 hook, __u32 len)
+static __always_inline bool is_syn(const struct pkt *p)
 {
-	struct ct_entry e;
-	struct flow f;
-	__u32 gen;
-
-	if (!ep || !p)
-		return -DROP_MIDFLOW;
-	if (cfg.strict)
-		return -DROP_MIDFLOW;
-	for (int turn = 0; turn < 2; turn++) {
-		bool src_opens = !turn, egress = (hook == FROM_POD) == src_opens;
-
-		new_flow(&f, p, src_opens, len);
-		gen = judge_side(ep, &f, egress, EVENT_REJUDGED);
-		if (!gen)
-			continue;
-		if (p->tcp & TCP_RST)
-			return PASS;
-		ct_init(&e, &p->t, p->l4, src_opens);
-		e.flags |= CT_MIDFLOW;
-		if (egress) {
-			e.egress = gen;
-			e.opener_if = ep->ifindex;
-		} else {
-			e.ingress = gen;
-			e.responder_if = ep->ifindex;
-		}
-		ct_create(&p->t, &e);
-		return PASS;
-	}
-	return -DROP_MIDFLOW;
+	return (p->tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
 /* The first packet of a flow, from the pod. */
@@ -131,10 +75,12 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 
 	if (!ep || !p)
 		return -DROP_POLICY;
+	if (cfg.strict && p->t.proto == PROTO_TCP && !is_syn(p))
+		return -DROP_MIDFLOW;
 	to = addr_lookup(p->t.family, p->t.dst);
 	if (to && (to->flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
 		return PASS_PENDING;
-	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (p->t.proto == PROTO_TCP && !is_syn(p))
 		return IS_MIDFLOW;
 	ct_init(&e, &p->t, p->l4, true);
 	e.opener_if = ep->ifindex;
@@ -143,7 +89,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 		ct_create(&p->t, &e);
 		return PASS;
 	}
-	new_flow(&f, p, true, len);
+	flow_of_ends(&f, &p->t, p->l4, true, len);
 	if (cfg.shortcut && to && (to->flags & ADDR_ENDPOINT)) {
 		e.responder_if = to->ifindex;
 		peer = ready_endpoint(to->ifindex);
@@ -186,23 +132,17 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 	ct_init(&e, &p->t, p->l4, true);
 	e.responder_if = ep->ifindex;
 	if (made_here(skb, p)) {
-		/* An answer of this node to a connection whose entry is gone: the pod opened it, not the node. */
-		if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))
+		/* Of TCP only a SYN says that it was the node that opened (D-20). Who opened what is under way, the pod's
+		 * answer will be asked: the kernel's conntrack knows. */
+		if (p->t.proto == PROTO_TCP && !is_syn(p))
 			return PASS;
 		e.flags |= CT_FROM_HOST;
 	} else if (skb->ingress_ifindex == ep->ifindex) {
 		e.flags |= CT_SELF;
 	} else {
-		if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) != TCP_SYN) {
-			struct addr_info *from = addr_lookup(p->t.family, p->t.src);
-
-			/* An answer from a Service address: which backend gave it only the opener's next packet can tell,
-			 * so let it provoke one. It opens nothing. */
-			if (!cfg.strict && from && (from->flags & ADDR_MAY_TRANSLATE))
-				return PASS;
+		if (p->t.proto == PROTO_TCP && !is_syn(p))
 			return IS_MIDFLOW;
-		}
-		new_flow(&f, p, true, skb->len);
+		flow_of_ends(&f, &p->t, p->l4, true, skb->len);
 		e.ingress = judge_side(ep, &f, 0, 0);
 		if (!e.ingress)
 			return denied(&f);

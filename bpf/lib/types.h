@@ -228,6 +228,11 @@ struct open_count {
 	__u64 refused; /* flows that stayed in the half map because of config.open_quota */
 };
 
+/* Until when a TCP packet in mid-flow is believed to be an answer if policy would allow what it answers (D-20). */
+struct grace {
+	__u64 until; /* CLOCK_MONOTONIC, ns */
+};
+
 /* A first fragment's verdict, for those that follow (D-12). */
 struct frag4_key {
 	__u8 src[4], dst[4];
@@ -243,7 +248,7 @@ struct frag6_key {
 
 struct frag_info {
 	__u32 seen;
-	__u32 allow; /* 1: pass on; 2: pass on marked for judgement after translation */
+	__u32 allow; /* 1: pass on; 2: marked for judgement after translation; 3: marked to be watched */
 };
 
 /* ---- seen from outside ---- */

@@ -51,7 +51,8 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 	values := map[string]string{"text": "x", "number": "77", "bool": "true", "duration": "77s"}
 	words := map[string]string{"default-endpoint-to-host-action": "Drop", "existing-connections": "keep", "mid-flow": "strict",
 		"mark-mask": "0xe0000000", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
-		"health-address": "off", "metrics-address": "off", "events": "false", "pod-ips-from-annotations": "calico"}
+		"health-address": "off", "metrics-address": "off", "events": "false", "pod-ips-from-annotations": "calico",
+		"tunnel-ports": "off"}
 	before := agent.DataplaneConfig(config.Defaults())
 	for _, s := range config.Settings() {
 		value := values[s.Type]

@@ -42,7 +42,7 @@ type Kernel struct {
 // the kernel instead of being looked up in tables.
 func NewKernel(bpffs string, interpret bool) (*Kernel, error) {
 	c := dataplane.Defaults()
-	c.BPFFS, c.Interpret, c.Shortcut, c.EventRate, c.VXLANPort = bpffs, interpret, false, 1<<30, 0
+	c.BPFFS, c.Interpret, c.Shortcut, c.EventRate, c.DropTunnels = bpffs, interpret, false, 1<<30, false
 	c.MapEntries = map[string]uint32{}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapIp4Net, bpf.MargayMapIp6Net,
 		bpf.MargayMapClassSets, bpf.MargayMapCt4Open, bpf.MargayMapCt6Open, bpf.MargayMapCt4Half, bpf.MargayMapCt6Half} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/config"
@@ -121,11 +122,13 @@ func DataplaneConfig(c config.Config) dataplane.Config {
 	d := dataplane.Config{
 		BPFFS: c.BPFFS, Instance: c.Instance, Prefix: c.InterfacePrefix, MapEntries: c.MapSizes,
 		Shortcut: !c.NoShortcut, StrictTCP: c.StrictMidFlow, Keep: c.KeepExisting, HostDrop: c.DropToHost,
-		VXLANPort: c.VXLANPort, EventRate: c.EventRate, FlowQuota: c.FlowQuota, Interpret: c.Interpret,
+		DropTunnels: !c.AllowEncap, MidFlowGrace: c.MidFlowGrace, EventRate: c.EventRate, FlowQuota: c.FlowQuota, Interpret: c.Interpret,
 		Timeouts: dataplane.Timeouts(c.Timeouts),
 	}
-	if c.AllowEncap {
-		d.VXLANPort = 0
+	for _, port := range append([]uint16{c.VXLANPort}, c.TunnelPorts...) {
+		if port != 0 && !slices.Contains(d.TunnelPorts, port) {
+			d.TunnelPorts = append(d.TunnelPorts, port)
+		}
 	}
 	d.MarkSeen, d.MarkJudge, d.MarkOwn = c.Marks()
 	return d

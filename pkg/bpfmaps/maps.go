@@ -43,6 +43,7 @@ type Maps struct {
 	dir  string
 	spec *ebpf.CollectionSpec
 	maps map[string]*ebpf.Map
+	made []string // names of maps that were not pinned
 	lock *os.File
 }
 
@@ -158,6 +159,7 @@ func (m *Maps) openMap(spec *ebpf.MapSpec, name string, create bool) (*ebpf.Map,
 	if err := created.Pin(path); err != nil {
 		return nil, errors.Join(fmt.Errorf("pin map %s: %w", path, err), created.Close())
 	}
+	m.made = append(m.made, name)
 	return created, nil
 }
 

@@ -38,11 +38,13 @@ type Config struct {
 	MarkMask        uint32            // at least three bits, none of kube-proxy's
 	MapSizes        map[string]uint32 // entries by name of the map; never nil
 
-	KeepExisting  bool   // existing-connections: keep
-	DropToHost    bool   // default-endpoint-to-host-action: Drop
-	AllowEncap    bool   // allow-encap-from-workloads
-	VXLANPort     uint16 // 0: UDP from pods is never taken for VXLAN
-	StrictMidFlow bool   // mid-flow: strict
+	KeepExisting  bool          // existing-connections: keep
+	DropToHost    bool          // default-endpoint-to-host-action: Drop
+	AllowEncap    bool          // allow-encap-from-workloads
+	VXLANPort     uint16        // 0: UDP from pods is never taken for VXLAN
+	TunnelPorts   []uint16      // further UDP ports of tunnels; at most maxTunnelPorts
+	StrictMidFlow bool          // mid-flow: strict
+	MidFlowGrace  time.Duration // 0: none
 	NoShortcut    bool
 	Interpret     bool
 	EventRate     uint32 // per second and CPU
@@ -74,6 +76,8 @@ func Defaults() Config {
 		MarkMask:        0x00001c00, // no bit of kube-proxy's (0xc000) nor of Calico's (0xffff0000)
 		MapSizes:        map[string]uint32{},
 		VXLANPort:       4789,
+		TunnelPorts:     []uint16{6081, 8472}, // Geneve, and what Linux and flannel take for VXLAN
+		MidFlowGrace:    2 * time.Minute,
 		EventRate:       1000,
 		FlowQuota:       1 << 18,
 		Timeouts: Timeouts{

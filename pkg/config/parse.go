@@ -68,6 +68,37 @@ func parsePort(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
+// maxTunnelPorts is the room the programs have for them, beside vxlan-port.
+const maxTunnelPorts = 7
+
+// parsePorts reads ports joined by commas, or off.
+func parsePorts(text string) ([]uint16, error) {
+	if text, _ = parseOff(text); text == "" {
+		return nil, nil
+	}
+	var ports []uint16
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 16)
+		if err != nil || n == 0 {
+			return nil, errors.New("want ports joined by commas, as in 6081,8472, or off")
+		}
+		ports = append(ports, uint16(n))
+	}
+	slices.Sort(ports)
+	if ports = slices.Compact(ports); len(ports) > maxTunnelPorts {
+		return nil, fmt.Errorf("want at most %d ports", maxTunnelPorts)
+	}
+	return ports, nil
+}
+
+func printPorts(ports []uint16) string {
+	var parts []string
+	for _, p := range ports {
+		parts = append(parts, strconv.Itoa(int(p)))
+	}
+	return printOff(strings.Join(parts, ","))
+}
+
 // maxPrefix is the room the programs have for it.
 const maxPrefix = 8
 

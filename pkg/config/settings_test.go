@@ -24,6 +24,7 @@ func samples(t *testing.T, s Setting) [2]string {
 		"interface-prefix": {"tap", "eni"}, "mark-mask": {"0xe0000000", "0x00000007"}, "map-size": {"a=1,b=2", "c=3"},
 		"existing-connections": {"keep", "revoke"}, "default-endpoint-to-host-action": {"Drop", "Accept"}, "mid-flow": {"strict", "judge"},
 		"pod-ips-from-annotations": {"calico", "aws"},
+		"tunnel-ports":             {"1,70", "off"},
 	}
 	if p, ok := particular[s.Name]; ok {
 		return p

@@ -63,11 +63,15 @@ var enforcementSettings = []*Setting{
 		from(felixWord("defaultEndpointToHostAction", map[string]string{"drop": "Drop", "accept": "Accept", "return": "Accept"},
 			"Drop, Return or Accept"), "defaultEndpointToHostAction"),
 	toggle("allow-encap-from-workloads", Reopen, func(c *Config) *bool { return &c.AllowEncap },
-		"judge IP-in-IP and VXLAN from pods as other traffic instead of dropping them").
+		"judge tunnels that pods make (IP-in-IP, GRE, UDP to a tunnel's port) as other traffic instead of dropping them").
 		from(felixEncap, fieldVXLANAllowed, fieldIPIPAllowed),
 	number("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort, "UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
+	newSetting("tunnel-ports", Reopen, func(c *Config) *[]uint16 { return &c.TunnelPorts }, parsePorts, printPorts,
+		"further UDP ports of tunnels, joined by commas, or off"),
 	either("mid-flow", Reopen, func(c *Config) *bool { return &c.StrictMidFlow },
 		"judge or strict: TCP packets of unknown connections are judged by policy, or dropped", "judge", "strict"),
+	duration("mid-flow-grace", Reopen, func(c *Config) *time.Duration { return &c.MidFlowGrace }, 0,
+		"how long after a loss of all flows a TCP packet may be an answer that only policy vouches for; 0s: never"),
 	toggle("no-shortcut", Reopen, func(c *Config) *bool { return &c.NoShortcut },
 		"send traffic between pods of this node through the host's stack"),
 	toggle("interpret", Reopen, func(c *Config) *bool { return &c.Interpret },

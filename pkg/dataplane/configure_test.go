@@ -314,7 +314,7 @@ func TestConfiguredUnderTraffic(t *testing.T) {
 		y.configure(func(c *Config) {
 			c.HostDrop = i%2 == 0
 			c.Timeouts.UDP = time.Duration(60+i) * time.Second
-			c.Shortcut, c.StrictTCP, c.VXLANPort = i%3 == 0, i%2 == 1, uint16(4789+i)
+			c.Shortcut, c.StrictTCP, c.TunnelPorts = i%3 == 0, i%2 == 1, []uint16{uint16(4789 + i)}
 		})
 		if got := answered(t, y.dial(y.a, nodeAddr+":"+allowedPort), !y.config.HostDrop); got == y.config.HostDrop {
 			t.Errorf("change %d, drop to the node: %v: a new flow to the node is answered: %v", i, y.config.HostDrop, got)

@@ -76,14 +76,17 @@ type Config struct {
 
 	MarkSeen, MarkJudge, MarkOwn uint32
 
-	Shortcut  bool   // pod to pod on this node past the host stack
-	StrictTCP bool   // drop mid-flow TCP packets of unknown flows
-	Keep      bool   // existingConnections: keep
-	HostDrop  bool   // defaultEndpointToHostAction: Drop
-	VXLANPort uint16 // UDP to it and IP-in-IP from pods are dropped; 0: they are judged as anything else
-	EventRate uint32
-	FlowQuota uint32 // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
-	Timeouts  Timeouts
+	Shortcut    bool     // pod to pod on this node past the host stack
+	StrictTCP   bool     // drop mid-flow TCP packets of unknown flows
+	Keep        bool     // existingConnections: keep
+	HostDrop    bool     // defaultEndpointToHostAction: Drop
+	DropTunnels bool     // drop IP-in-IP and GRE from pods, and UDP to TunnelPorts; else they are judged as anything else
+	TunnelPorts []uint16 // at most 8, none of them 0
+	EventRate   uint32
+	// MidFlowGrace is how long after a loss of all flows TCP in mid-flow may be an answer (D-20).
+	MidFlowGrace time.Duration
+	FlowQuota    uint32 // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
+	Timeouts     Timeouts
 	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
 	Interpret bool
 }
@@ -96,15 +99,17 @@ type Timeouts struct {
 // Defaults is the configuration a node gets when nothing else is said.
 func Defaults() Config {
 	return Config{
-		BPFFS:     "/sys/fs/bpf",
-		Prefix:    "cali",
-		MarkSeen:  0x00000400,
-		MarkJudge: 0x00000800,
-		MarkOwn:   0x00001000,
-		Shortcut:  true,
-		VXLANPort: 4789,
-		EventRate: 1000,
-		FlowQuota: 1 << 18, // half of one table
+		BPFFS:        "/sys/fs/bpf",
+		Prefix:       "cali",
+		MarkSeen:     0x00000400,
+		MarkJudge:    0x00000800,
+		MarkOwn:      0x00001000,
+		Shortcut:     true,
+		DropTunnels:  true,
+		TunnelPorts:  []uint16{4789, 6081, 8472},
+		EventRate:    1000,
+		MidFlowGrace: 2 * time.Minute,
+		FlowQuota:    1 << 18, // half of one table
 		Timeouts: Timeouts{
 			TCPSyn:         20 * time.Second,
 			TCPEstablished: time.Hour,

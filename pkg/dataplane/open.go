@@ -44,6 +44,9 @@ func (d *BPF) open() error {
 	if err := d.sweeps.use(d.maps, d.programs); err != nil {
 		return err
 	}
+	if err = d.expectAnswers(); err != nil {
+		return err
+	}
 	if d.older, err = bpfmaps.OtherLayouts(d.config.BPFFS, d.config.Instance); err != nil {
 		return err
 	}
@@ -135,13 +138,14 @@ func (c Config) bpf() bpf.Config {
 	b := bpf.Config{
 		MarkSeen: c.MarkSeen, MarkJudge: c.MarkJudge, MarkOwn: c.MarkOwn,
 		HostDrop: bit(c.HostDrop), Shortcut: bit(c.Shortcut), Strict: bit(c.StrictTCP), Keep: bit(c.Keep),
-		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), VxlanPort: uint32(c.VXLANPort),
+		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), NoTunnels: bit(c.DropTunnels),
 		TimeoutSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcp: seconds(c.Timeouts.TCPEstablished),
 		TimeoutFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
 		TimeoutIcmp: seconds(c.Timeouts.ICMP), TimeoutOther: seconds(c.Timeouts.Other),
 		PrefixLen: uint32(min(len(c.Prefix), len(bpf.Config{}.Prefix))),
 	}
 	copy(b.Prefix[:], c.Prefix)
+	copy(b.TunnelPorts[:], c.TunnelPorts)
 	return b
 }
 

@@ -233,7 +233,7 @@ func (d *BPF) detach() error {
 func (d *BPF) firstGuard() error {
 	d.ready = true
 	_ = d.guard()
-	return nil
+	return d.limitGrace()
 }
 
 func (d *BPF) guard() error {

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The few kernel structs that are read, and what the kernel's own conntrack says of a packet. They are declared with the
+ * fields used only; CO-RE finds those in the running kernel. */
+#pragma once
+#include <bpf/bpf_core_read.h>
+#include "packet.h"
+
+#define IFNAMSIZ 16
+
+struct net_device {
+	int ifindex;
+	char name[IFNAMSIZ];
+} __attribute__((preserve_access_index));
+
+struct dst_entry {
+	struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+struct nf_hook_state {
+	__u8 hook;
+	__u8 pf;
+	struct net_device *in, *out;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+	__u32 len;
+	__u32 mark;
+	unsigned long _skb_refdst;
+	unsigned long _nfct;
+} __attribute__((preserve_access_index));
+
+union nf_inet_addr {
+	__u32 all[4];
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union {
+		__be16 all;
+	} u;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} u;
+		__u8 protonum;
+	} dst;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+} __attribute__((preserve_access_index));
+
+struct nf_conn {
+	struct nf_conntrack_tuple_hash tuplehash[2];
+	unsigned long status;
+} __attribute__((preserve_access_index));
+
+struct bpf_nf_ctx {
+	const struct nf_hook_state *state;
+	struct sk_buff *skb;
+};
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
+
+/* The low bits of sk_buff._nfct are an enum ip_conntrack_info, the others the entry. */
+#define NFCT_INFO 7UL
+#define IP_CT_NEW 2
+#define IP_CT_IS_REPLY 3
+#define IPS_DST_NAT 32
+
+/* What the kernel's conntrack says of a packet. */
+enum kernel_word {
+	KERNEL_SILENT,  /* it does not follow it */
+	KERNEL_BEGINS,  /* its entry begins with this packet, or has had no answer yet */
+	KERNEL_GOES_ON, /* it travels as the connection was opened */
+	KERNEL_REPLY,   /* it travels the other way */
+};
+
+static __always_inline enum kernel_word kernel_word(unsigned long nfct)
+{
+	if (!(nfct & ~NFCT_INFO))
+		return KERNEL_SILENT;
+	if ((nfct & NFCT_INFO) >= IP_CT_IS_REPLY)
+		return KERNEL_REPLY;
+	return (nfct & NFCT_INFO) == IP_CT_NEW ? KERNEL_BEGINS : KERNEL_GOES_ON;
+}
+
+static __always_inline struct nf_conn *kernel_entry(unsigned long nfct)
+{
+	return bpf_rdonly_cast((void *)(nfct & ~NFCT_INFO), bpf_core_type_id_kernel(struct nf_conn));
+}
+
+/* The same at a TC hook. A packet from a pod has none: the kernel takes it away when a packet changes its namespace. */
+static __always_inline unsigned long nfct_at_tc(struct __sk_buff *skb)
+{
+	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);
+
+	return kern->_nfct;
+}
+
+/* Copies an address of an entry's tuple. A macro: CO-RE wants constant indexes. */
+#define KERNEL_ADDR(to, from, family)                 \
+	do {                                          \
+		(to)[0] = (from).u3.all[0];           \
+		if ((family) == 6) {                  \
+			(to)[1] = (from).u3.all[1];   \
+			(to)[2] = (from).u3.all[2];   \
+			(to)[3] = (from).u3.all[3];   \
+		}                                     \
+	} while (0)

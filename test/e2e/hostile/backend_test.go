@@ -1,0 +1,168 @@
+package hostile
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// onlyC lets shop/a reach shop/c, port 80, and nobody else.
+const onlyC = `{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{
+  to: [{podSelector: {matchLabels: {app: c}}}], ports: [{port: 80}]}]}`
+
+// D-21: a connection through a Service is allowed to the backend that was judged, not to the next one that the kernel
+// chooses once its own entry is gone: after a reset, after a silence, by a Service that is gone, and of a pod that was its
+// own backend.
+func TestAnotherBackendIsJudgedForItself(t *testing.T) {
+	for _, mode := range []string{"judge", "strict"} {
+		t.Run(mode, func(t *testing.T) {
+			s := newScene(t, "--mid-flow", mode)
+			for _, timeout := range []string{"close", "established", "syn_sent", "fin_wait", "time_wait", "unacknowledged", "max_retrans"} {
+				sysctl(t, s.n1.Host, "netfilter/nf_conntrack_tcp_timeout_"+timeout, "1")
+			}
+			s.Policy("a", onlyC)
+			s.AwaitPolicies(s.a, 0, 1)
+			s.forgetFlows(0)
+			at := []*witness{s.watch(s.ext.Host), s.watch(s.m.Host)}
+			families(t, func(t *testing.T, v6 bool) { s.changeBackends(t, v6, at) })
+		})
+	}
+}
+
+// moved is a connection from a port of shop/a through a Service, whose next backend is another one.
+type moved struct {
+	what  string
+	front netip.AddrPort
+	sport uint16
+}
+
+func (s *scene) changeBackends(t *testing.T, v6 bool, at []*witness) {
+	t.Helper()
+	first := listen(t, s.c.Host, netip.AddrPortFrom(s.c.Addr(v6), 80))
+	self := listen(t, s.a.Host, netip.AddrPortFrom(s.a.Addr(v6), 80))
+	vip := map[bool]netip.Addr{false: netip.MustParseAddr("10.96.0.20"), true: netip.MustParseAddr("fd96::20")}[v6]
+	var all []moved
+	for _, next := range []netip.Addr{s.ext.Addr(v6), s.m.Addr(v6)} {
+		// The address is a Service's, or the outside host's own, which a Service has taken over for a while.
+		for _, front := range []netip.Addr{vip, s.ext.Addr(v6)} {
+			if front != vip && front != next {
+				continue
+			}
+			for _, reset := range []bool{true, false} {
+				for _, own := range []bool{false, true} {
+					port := 8000 + uint16(len(all))
+					m := moved{fmt.Sprintf("%s, then %s, reset %v, to itself %v", front, next, reset, own), netip.AddrPortFrom(front, port), 23000 + port}
+					backend, accepted := s.c.Addr(v6), first
+					if own {
+						backend, accepted = s.a.Addr(v6), self
+					}
+					s.service(fmt.Sprintf("s%t%d", v6, port), m.front, "tcp", netip.AddrPortFrom(backend, 80))
+					conn := dial(t, s.a.Host, m.sport, m.front)
+					if err := says(t, conn, <-accepted, "hello", soon); err != nil {
+						t.Fatalf("%s: %v", m.what, err)
+					}
+					if reset {
+						conn.SetLinger(0)
+						conn.Close()
+					} else {
+						defer conn.Close()
+					}
+					if front != next {
+						s.translate(m.front, "tcp", netip.AddrPortFrom(next, 80))
+					} else if err := s.n1.DeleteService(m.front, "tcp"); err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, m)
+				}
+			}
+		}
+	}
+	pause(2500 * time.Millisecond) // the kernel forgets after a second
+	for range 2 {
+		for _, m := range all {
+			k := s.shoot(t, s.a.Host, segment(s.a.Addr(v6), m.front.Addr(), m.sport, m.front.Port()))
+			s.expect(t, m.what, k, false, at...)
+		}
+	}
+}
+
+// pause waits for the kernel's own timeouts, of which nothing tells.
+func pause(d time.Duration) { <-time.After(d) }
+
+// Tunnels are judged by where they go in the end: a Service that leads to a node's VXLAN port is no way around, of any of
+// the ports.
+func TestATunnelThroughAServiceIsOne(t *testing.T) {
+	s := newScene(t)
+	at := s.watchLocal(s.n2)
+	families(t, func(t *testing.T, v6 bool) {
+		vip := map[bool]netip.Addr{false: netip.MustParseAddr("10.96.0.77"), true: netip.MustParseAddr("fd96::77")}[v6]
+		for i, port := range []uint16{4789, 8472, 6081, 9000} {
+			front := netip.AddrPortFrom(vip, 80+uint16(i))
+			s.translate(front, "udp", netip.AddrPortFrom(s.n2.Addr(v6), port))
+			p := testutil.Packet{Src: s.m.Addr(v6), Dst: vip, L4: testutil.UDP{SrcPort: 1000, DstPort: front.Port()}}
+			s.expect(t, fmt.Sprintf("UDP to port %d behind a Service", port), s.shoot(t, s.m.Host, p), port == 9000, at)
+		}
+		for _, l4 := range []testutil.Layer4{testutil.Raw(4), testutil.Raw(41), testutil.Raw(47), testutil.UDP{SrcPort: 1, DstPort: 8472}} {
+			p := testutil.Packet{Src: s.m.Addr(v6), Dst: s.n2.Addr(v6), L4: l4}
+			s.expect(t, fmt.Sprintf("%#v to a node", l4), s.shoot(t, s.m.Host, p), false, at)
+		}
+	})
+	if drops := s.Agent(0).Drops(s.m); drops["encap"] < 14 {
+		t.Errorf("drops of the pod: %v, want 14 as encap", drops)
+	}
+}
+
+// A new pod whose interface has no program yet is closed for its node, also by way of a Service.
+func TestANewPodIsClosedForTheNodeThroughAService(t *testing.T) {
+	s := newScene(t)
+	s.Agent(0).Kill()
+	p := s.Plug(s.n1, "new")
+	at := s.watch(p.Host)
+	families(t, func(t *testing.T, v6 bool) {
+		vip := map[bool]netip.Addr{false: netip.MustParseAddr("10.96.0.30"), true: netip.MustParseAddr("fd96::30")}[v6]
+		front := netip.AddrPortFrom(vip, 80)
+		s.translate(front, "udp", netip.AddrPortFrom(p.Addr(v6), 80))
+		k := s.tokens.next()
+		conn, err := s.n1.OpenUDP(front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write(k.bytes()); err == nil {
+			s.expect(t, "from the node through a Service", k, false, at)
+		}
+		k = s.tokens.next()
+		direct, err := s.n1.OpenUDP(netip.AddrPortFrom(p.Addr(v6), 80))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer direct.Close()
+		if _, err := direct.Write(k.bytes()); err == nil {
+			s.expect(t, "from the node", k, false, at)
+		}
+	})
+}
+
+// A rule of somebody else that sets our mark of what was seen does not open an interface that has no program yet.
+func TestAForeignMarkDoesNotOpenANewPod(t *testing.T) {
+	s := newScene(t)
+	s.followed()
+	for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
+		if _, err := s.n1.Run(t.Context(), "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -i cali+ -j MARK --or-mark 0x400\nCOMMIT\n", command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Agent(0).Kill()
+	p := s.Plug(s.n1, "new")
+	at := s.watch(s.ext.Host)
+	families(t, func(t *testing.T, v6 bool) {
+		for _, from := range []*lab.Pod{p, s.m} {
+			packet := testutil.Packet{Src: from.Addr(v6), Dst: s.ext.Addr(v6), L4: testutil.UDP{SrcPort: 1, DstPort: 80}}
+			s.expect(t, from.Name(), s.shoot(t, from.Host, packet), from == s.m, at)
+		}
+	})
+}
