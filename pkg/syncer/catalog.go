@@ -13,7 +13,7 @@ import (
 
 // catalog knows which files describe which objects, and which version of each object is in force. It does no I/O.
 //
-// Of one object the first file in path order counts, and in a file the first document. A document that became invalid
+// Of one object, of files that still name it, the first file in path order counts, and in a file the first document. A document that became invalid
 // is represented by the last good version that its file gave; if there never was one, the next file may take over, and
 // if no file has a good version the object stays as it was last in force (semantics D-1).
 type catalog struct {
@@ -41,6 +41,7 @@ type claim struct {
 	ref      validate.Ref // where it was seen last
 	good     *validate.Document
 	invalid  bool // good, if any, is of an earlier reading
+	kept     bool // the file does not say it any more, which is not believed (yet); any other claim is preferred
 	problems []validate.Problem
 }
 
@@ -53,8 +54,9 @@ func newCatalog() *catalog {
 	}
 }
 
-// put records what a file says now.
-func (c *catalog) put(path string, docs []validate.Document) {
+// put records what a file says now. What it does not say any more is kept unless that is believed; it reports whether
+// there is any.
+func (c *catalog) put(path string, docs []validate.Document, believed bool) (kept bool) {
 	old := c.files[path]
 	m := &manifest{path: path}
 	mentioned := map[objectName]bool{}
@@ -71,16 +73,42 @@ func (c *catalog) put(path string, docs []validate.Document) {
 		mentioned[cl.object] = true
 		m.claims = append(m.claims, cl)
 	}
-	if len(m.unnamed) > 0 && old != nil {
+	if old != nil && (len(m.unnamed) > 0 || !believed) {
 		for _, cl := range old.claims {
-			if !mentioned[cl.object] {
-				kept := *cl
-				m.claims = append(m.claims, &kept)
-				m.withheld++
+			if mentioned[cl.object] {
+				continue
+			}
+			earlier := *cl
+			m.claims = append(m.claims, &earlier)
+			if len(m.unnamed) > 0 {
+				m.withheld++ // as long as the file is broken
+			} else {
+				earlier.kept, kept = true, true
 			}
 		}
 	}
 	c.replace(path, m)
+	return kept
+}
+
+// keep records that a file says nothing any more, which is not believed yet.
+func (c *catalog) keep(path string) {
+	m := &manifest{path: path}
+	if old := c.files[path]; old != nil {
+		for _, cl := range old.claims {
+			earlier := *cl
+			earlier.kept = true
+			m.claims = append(m.claims, &earlier)
+		}
+	}
+	c.replace(path, m)
+}
+
+// empty records that a file has become empty, which is never believed.
+func (c *catalog) empty(path string, p validate.Problem) {
+	c.keep(path)
+	m := c.files[path]
+	m.unnamed, m.withheld = []validate.Problem{p}, len(m.claims)
 }
 
 // fail records that a file is there but cannot be read: everything it said stays.
@@ -118,9 +146,17 @@ func (c *catalog) replace(path string, m *manifest) {
 		c.dirty[cl.object] = struct{}{}
 		c.claims[cl.object] = append(c.claims[cl.object], cl)
 		slices.SortFunc(c.claims[cl.object], func(a, b *claim) int {
-			return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.index, b.index))
+			return cmp.Or(cmp.Compare(later(a), later(b)), cmp.Compare(a.path, b.path), cmp.Compare(a.index, b.index))
 		})
 	}
+}
+
+// later puts kept claims after all others.
+func later(cl *claim) int {
+	if cl.kept {
+		return 1
+	}
+	return 0
 }
 
 // nameOf returns the object a document is about. A document that is not usable may have lost its namespace; then it is
@@ -236,6 +272,9 @@ func (c *catalog) problems() []validate.Problem {
 }
 
 func (c *catalog) problemsOf(cl *claim) []validate.Problem {
+	if cl.kept {
+		return nil // what is wrong is said of the file
+	}
 	problems := slices.Clone(cl.problems)
 	w := c.winner(cl.object)
 	consequence := ""

@@ -33,7 +33,7 @@ func ref(name string) validate.Ref { return validate.Ref{Kind: "Tier", Name: nam
 func TestCatalog(t *testing.T) {
 	type updates = []model.Update
 	put := func(path string, d ...validate.Document) func(*catalog) {
-		return func(c *catalog) { c.put(path, d) }
+		return func(c *catalog) { c.put(path, d, true) }
 	}
 	remove := func(path string) func(*catalog) { return func(c *catalog) { c.remove(path) } }
 	fail := func(path string) func(*catalog) {
@@ -154,9 +154,9 @@ func TestCatalogWithdrawsKeysThatTheNewVersionLacks(t *testing.T) {
 	version := func(updates ...model.Update) []validate.Document {
 		return []validate.Document{{Ref: ref("x"), Updates: updates, OK: true}}
 	}
-	c.put("a", version(tier("one", 1), tier("two", 1)))
+	c.put("a", version(tier("one", 1), tier("two", 1)), true)
 	c.flush()
-	c.put("a", version(tier("two", 1), tier("three", 1)))
+	c.put("a", version(tier("two", 1), tier("three", 1)), true)
 	if diff := cmp.Diff([]model.Update{noTier("one"), tier("three", 1)}, c.flush()); diff != "" {
 		t.Errorf("updates (-want +got):\n%s", diff)
 	}
@@ -171,9 +171,9 @@ func TestCatalogFindsTheObjectOfADocumentThatLostItsNamespace(t *testing.T) {
 		}
 		return d
 	}
-	c.put("a", []validate.Document{named("shop", true)})
+	c.put("a", []validate.Document{named("shop", true)}, true)
 	c.flush()
-	c.put("a", []validate.Document{named("", false)})
+	c.put("a", []validate.Document{named("", false)}, true)
 	if got := c.flush(); got != nil {
 		t.Errorf("updates %v, want the last good version to stay", got)
 	}
@@ -200,7 +200,7 @@ func TestCatalogDependsOnTheFilesOnly(t *testing.T) {
 					files[path][n] = version
 					docs = append(docs, good(n, version))
 				}
-				c.put(path, docs)
+				c.put(path, docs, true)
 			},
 			"remove": func(t *rapid.T) {
 				path := rapid.SampledFrom(paths).Draw(t, "path")

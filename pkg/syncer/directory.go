@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,9 +18,10 @@ import (
 )
 
 // Directory is a Source whose datastore is a directory of manifest files (*.yaml, *.yml, *.json), read recursively and
-// watched. An object is deleted when no file names it any more; one that became invalid, and everything in a file that
-// cannot be read any more, stays as it was last good and is reported. A writer should replace files by renaming: a
-// file caught half written is taken for what it says.
+// watched. An object is deleted when no file names it any more, and the file that did has stayed as it is for
+// believedAfter; one that became invalid, and everything in a file that cannot be read any more or has become empty, stays
+// as it was last good and is reported. A writer should replace files by renaming: what a file caught half written says of
+// an object is taken for what it says.
 type Directory struct {
 	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
 	// To be set before Run.
@@ -28,6 +30,7 @@ type Directory struct {
 	Annotator validate.Annotator
 
 	tree     tree
+	losses   losses
 	catalog  *catalog
 	log      *slog.Logger
 	reported map[validate.Problem]bool // what the log knows of, without lines
@@ -38,6 +41,8 @@ type Directory struct {
 	quiet, patience time.Duration
 	// backstop is how often the files are looked at without an event.
 	backstop time.Duration
+	// newWatcher begins to watch; after an error the backstop alone notices changes.
+	newWatcher func() (*fsnotify.Watcher, error)
 }
 
 // NewDirectory returns a source for the directory. It does no I/O.
@@ -50,6 +55,8 @@ func NewDirectory(dir string, log *slog.Logger) *Directory {
 		quiet:    50 * time.Millisecond,
 		patience: time.Second,
 		backstop: 10 * time.Second,
+
+		newWatcher: fsnotify.NewWatcher,
 	}
 }
 
@@ -97,12 +104,19 @@ func (d *Directory) Run(ctx context.Context, sink func([]model.Update)) error {
 	sink(append(d.scan(nil, false), model.InSync{}))
 	backstop := time.NewTicker(d.backstop)
 	defer backstop.Stop()
+	believe := time.NewTimer(0)
+	defer believe.Stop()
 	for {
+		believe.Stop()
+		if wait, ok := d.losses.next(time.Now()); ok {
+			believe.Reset(wait)
+		}
 		var b burst
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-backstop.C:
+		case <-believe.C:
 		case e := <-events:
 			if !b.add(e) {
 				continue
@@ -127,7 +141,7 @@ func (d *Directory) Run(ctx context.Context, sink func([]model.Update)) error {
 // openWatch starts watching. Without a watch (the kernel limits their number) the backstop alone notices changes; scan
 // then reports every directory as not watched.
 func (d *Directory) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
-	w, err := fsnotify.NewWatcher()
+	w, err := d.newWatcher()
 	if err != nil {
 		d.tree.watch = func(string) error { return err }
 		return nil, nil, func() {}
@@ -187,31 +201,64 @@ func (d *Directory) collect(ctx context.Context, b *burst, events <-chan fsnotif
 // scan looks at the whole tree, reads the files that changed, and returns what became of the objects. It reads the
 // files in touched, or with lost all files, even if they look unchanged.
 func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
-	found := d.tree.walk()
+	found, now := d.tree.walk(), time.Now()
+	if d.tree.replaced(found) && len(d.catalog.files) > 0 {
+		found.unreadable[d.tree.root] = errReplaced
+	}
 	for _, path := range slices.Sorted(maps.Keys(found.files)) {
-		text, changed, err := d.tree.read(path, found.files[path], lost || touched[path])
+		due := d.losses.due(path, now)
+		text, changed, err := d.tree.read(path, found.files[path], lost || touched[path] || due)
 		switch {
 		case err != nil:
 			found.unreadable[path] = err
-		case changed:
-			d.catalog.put(path, d.named(d.Annotator.Parse(path, text)))
+		case changed || due:
+			d.put(path, text, !changed, now)
 		}
 	}
 	for path, err := range found.unreadable {
 		if isManifest(path) && !found.dirs[path] {
 			delete(d.tree.seen, path)
+			d.losses.end(path)
 			d.catalog.fail(path, fileProblem(path, validate.Rejected, err))
 		}
 	}
 	for path := range d.catalog.files {
 		if _, ok := found.files[path]; !ok && !under(path, found.unreadable) {
-			delete(d.tree.seen, path)
-			d.catalog.remove(path)
+			d.gone(path, now)
 		}
 	}
 	updates := d.catalog.flush()
 	d.report(found)
 	return updates
+}
+
+// put has the catalog know what a file says now. What it does not say any more is kept for now, unless believed.
+func (d *Directory) put(path string, text []byte, believed bool, now time.Time) {
+	d.losses.end(path)
+	if isBlank(text) {
+		d.catalog.empty(path, fileProblem(path, validate.Warning, errEmpty))
+		return
+	}
+	if d.catalog.put(path, d.named(d.Annotator.Parse(path, text)), believed) {
+		d.losses.begin(path, false, now)
+	}
+}
+
+var errEmpty = errors.New("the file is empty; to delete what it gave, remove it, or write a comment into it")
+
+var errReplaced = errors.New("it is another directory than before and holds no manifests: was it a volume?")
+
+// gone deletes what a file gave that is not there any more, once that has lasted.
+func (d *Directory) gone(path string, now time.Time) {
+	switch {
+	case !d.losses.isGone(path):
+		delete(d.tree.seen, path) // should it come back, it is read
+		d.losses.begin(path, true, now)
+		d.catalog.keep(path)
+	case d.losses.due(path, now):
+		d.losses.end(path)
+		d.catalog.remove(path)
+	}
 }
 
 // named gives pods of freshly parsed documents the interface names that InterfacePrefix makes.

@@ -25,6 +25,7 @@ type tree struct {
 	root  string
 	watch func(dir string) error // called before a directory is read, so that no later change is missed
 	seen  map[string]fingerprint // by path
+	full  os.FileInfo            // the root when it held files last; nil: it never did
 }
 
 // fingerprint tells whether a file must be read again.
@@ -65,6 +66,19 @@ func (t *tree) walk() *listing {
 		l.unreadable[t.root] = err
 	}
 	return l
+}
+
+// replaced reports whether the root holds no manifests now and is another directory than the one that did: what is left
+// when a volume is unmounted. found is of the latest walk.
+func (t *tree) replaced(found *listing) bool {
+	info, err := os.Stat(t.root)
+	if err != nil {
+		return false // unreadable, and said to be
+	}
+	if len(found.files) > 0 {
+		t.full = info
+	}
+	return len(found.files) == 0 && t.full != nil && !os.SameFile(t.full, info)
 }
 
 // walkDir lists one directory and those below it. It returns an error if this one cannot be read to its end.

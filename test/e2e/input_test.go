@@ -133,7 +133,8 @@ var badInputs = []badInput{
 		what: "an address of two pods", text: pod("p", "elsewhere", "podIP: 10.65.1.2"),
 		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 is also that of endpoint shop/client"),
 	},
-	{what: "nothing", text: "", other: "---\n# nothing\n---\n"},
+	{what: "nothing", text: "# nothing\n", other: "---\n# nothing\n---\n"},
+	{what: "an empty file", text: "", want: row(warning, "x.yaml", "", "the file is empty")},
 	{
 		what: "a list with a broken item", text: `apiVersion: v1
 kind: List

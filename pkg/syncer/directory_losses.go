@@ -1,0 +1,54 @@
+package syncer
+
+import (
+	"bytes"
+	"time"
+)
+
+// A file that says less than it did may be one that is just being written: emptied and filled again, moved out of the way
+// by an editor, removed and made anew, or half there. So what it does not say any more is only believed if the file stays
+// as it is for a while. A file without any text is never believed: a full disk leaves such files. Whoever means it removes
+// the file, or writes a comment.
+
+// believedAfter is how long a file must stay as it is before what it does not say any more is deleted.
+const believedAfter = time.Second
+
+// losses are the files that say less than they did. The zero value has none.
+type losses struct{ byPath map[string]loss }
+
+type loss struct {
+	since time.Time // the file is as it is
+	gone  bool      // it is not there at all
+}
+
+// begin notes that a file has just been found to say less, or to be gone.
+func (l *losses) begin(path string, gone bool, now time.Time) {
+	if l.byPath == nil {
+		l.byPath = map[string]loss{}
+	}
+	l.byPath[path] = loss{now, gone}
+}
+
+func (l *losses) end(path string) { delete(l.byPath, path) }
+
+// isGone reports whether a file is known to be gone.
+func (l *losses) isGone(path string) bool { return l.byPath[path].gone }
+
+// due reports whether a file has stayed as it is for long enough.
+func (l *losses) due(path string, now time.Time) bool {
+	loss, ok := l.byPath[path]
+	return ok && now.Sub(loss.since) >= believedAfter
+}
+
+// next is how long it is until a file is due; not ok: none will be.
+func (l *losses) next(now time.Time) (wait time.Duration, ok bool) {
+	for _, loss := range l.byPath {
+		if left := max(loss.since.Add(believedAfter).Sub(now), 0); !ok || left < wait {
+			wait, ok = left, true
+		}
+	}
+	return wait, ok
+}
+
+// isBlank reports whether a file has no text. One with a comment has some.
+func isBlank(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }

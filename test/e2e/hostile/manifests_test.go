@@ -1,0 +1,107 @@
+package hostile
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/agent/wire"
+)
+
+// TestManifestsUnderWayOpenNothing writes the manifest of a policy as editors, scripts and full disks do, while a pod that
+// the policy denies sends all the time. Every packet is counted.
+func TestManifestsUnderWayOpenNothing(t *testing.T) {
+	const away = 300 * time.Millisecond // how long a file is not what it is to be: much longer than a burst of events
+	for name, rewrite := range map[string]func(t *testing.T, s *scene, path, text string){
+		"emptied and filled": func(t *testing.T, s *scene, path, text string) {
+			write(t, path, "")
+			s.awaitProblem("the file is empty")
+			write(t, path, text)
+		},
+		"removed and made anew": func(t *testing.T, s *scene, path, text string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(away)
+			write(t, path, text)
+		},
+		"moved to a backup, empty for a while, filled": func(t *testing.T, s *scene, path, text string) {
+			if err := os.Rename(path, path+"~"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(away)
+			write(t, path, "")
+			s.awaitProblem("the file is empty")
+			write(t, path, text)
+		},
+		"half of it, then all": func(t *testing.T, s *scene, path, text string) {
+			write(t, path, text[:strings.LastIndex(text, "---")])
+			time.Sleep(away)
+			write(t, path, text)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			text := policyOf("c") + policyOf("b") // half of it lacks the policy of b
+			s.Write("policies", text)
+			s.AwaitPolicies(s.b, 1, 0)
+			_, udp := s.Serve(s.b.Host, 80)
+			flow, err := s.m.StartUDPFlow(netip.AddrPortFrom(s.b.Addr4(), 80), lab.UDPFlowOptions{Interval: time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(s.Dir, "policies.yaml")
+			for range 3 {
+				before := flow.Result().Sent
+				rewrite(t, s, path, text)
+				s.awaitNoProblem()
+				testutil.WaitFor(t, soon, "more to be sent", func() bool { return flow.Result().Sent > before+200 })
+			}
+			sent := flow.Stop().Sent
+			if n := udp.Received(); n != 0 {
+				t.Errorf("%d of %d packets that policy denies arrived", n, sent)
+			}
+			s.AwaitPolicies(s.b, 1, 0)
+		})
+	}
+}
+
+func policyOf(pod string) string {
+	return "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + pod + ", namespace: shop}\n" +
+		"spec: {podSelector: {matchLabels: {app: " + pod + "}}, policyTypes: [Ingress]}\n"
+}
+
+// write writes a file in place, as most programs do.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *scene) problems() []wire.ProblemRow {
+	s.T.Helper()
+	answer, err := s.Agent(0).Ask("problems")
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return answer.Problems
+}
+
+func (s *scene) awaitProblem(words string) {
+	s.T.Helper()
+	testutil.WaitFor(s.T, soon, "a problem with "+words, func() bool {
+		return slices.ContainsFunc(s.problems(), func(p wire.ProblemRow) bool { return strings.Contains(p.Reason, words) })
+	})
+}
+
+func (s *scene) awaitNoProblem() {
+	s.T.Helper()
+	testutil.WaitFor(s.T, soon, "no problem", func() bool { return len(s.problems()) == 0 })
+}
