@@ -147,6 +147,12 @@ func (t *Tracker[K, V]) SetActual(read map[K]V) Repairs[K] {
 // Pending is the number of changes that remain to be made.
 func (t *Tracker[K, V]) Pending() int { return len(t.pending) }
 
+// IsPending reports whether a change of key remains to be made.
+func (t *Tracker[K, V]) IsPending(key K) bool {
+	_, ok := t.pending[key]
+	return ok
+}
+
 // PendingSets returns the entries to be written, in no particular order; the slices are parallel and the caller's.
 func (t *Tracker[K, V]) PendingSets() (keys []K, values []V) {
 	for key, c := range t.pending {

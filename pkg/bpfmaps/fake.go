@@ -72,3 +72,43 @@ func (f *Fake[K, V]) write() error {
 	}
 	return nil
 }
+
+// Faulty is a map some of whose writes fail: for tests of what goes on without them.
+type Faulty[K comparable, V comparable] struct {
+	Kernel[K, V]
+	Refuse func(key K, gone bool) error // nil: the write is done
+}
+
+// Update implements Kernel.
+func (f *Faulty[K, V]) Update(keys []K, values []V) (int, error) {
+	return f.each(keys, false, func(i int) error {
+		_, err := f.Kernel.Update(keys[i:i+1], values[i:i+1])
+		return err
+	})
+}
+
+// Delete implements Kernel.
+func (f *Faulty[K, V]) Delete(keys []K) (int, error) {
+	return f.each(keys, true, func(i int) error {
+		_, err := f.Kernel.Delete(keys[i : i+1])
+		return err
+	})
+}
+
+func (f *Faulty[K, V]) each(keys []K, gone bool, do func(int) error) (int, error) {
+	for i, key := range keys {
+		err := f.Refuse(key, gone)
+		if err == nil {
+			err = do(i)
+		}
+		if err != nil {
+			return i, err
+		}
+	}
+	return len(keys), nil
+}
+
+// Interpose puts something between the table and its map: for tests.
+func (t *Table[K, V]) Interpose(between func(Kernel[K, V]) Kernel[K, V]) {
+	t.kernel = between(t.kernel)
+}

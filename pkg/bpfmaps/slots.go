@@ -3,6 +3,7 @@ package bpfmaps
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -13,6 +14,23 @@ import (
 
 // ErrNoSlot says that all slots are in use.
 var ErrNoSlot = errors.New("no free slot")
+
+// Unpublished is the error of a Publish that could not write some of the contents, and nothing else went wrong.
+type Unpublished struct{ Causes map[int]error } // by index in the contents
+
+// Error names map and slot of each failure.
+func (u *Unpublished) Error() string { return u.join().Error() }
+
+// Unwrap returns the causes.
+func (u *Unpublished) Unwrap() error { return u.join() }
+
+func (u *Unpublished) join() error {
+	var errs []error
+	for _, i := range slices.Sorted(maps.Keys(u.Causes)) {
+		errs = append(errs, u.Causes[i])
+	}
+	return errors.Join(errs...)
+}
 
 // ErrNoRoom says that a slot has no room for another class: its table has to be published anew.
 var ErrNoRoom = errors.New("no room for the class")
@@ -109,8 +127,8 @@ func (s *Slots) adopt() error {
 }
 
 // Publish puts each content into a slot of its own and returns the slots, parallel to contents; no packet sees them
-// before a Flip. A content that cannot be written has slot 0, the others are published all the same, and the error
-// names map and slot of each failure.
+// before a Flip. A content that cannot be written has slot 0, and the others are published all the same; the error is
+// Unpublished if that is all that went wrong.
 func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 	chosen := make([]uint32, len(contents))
 	errs := make([]error, len(contents))
@@ -145,9 +163,21 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 		chosen[i] = 0
 	}
 	for p := range parts {
-		errs = append(errs, closeAll(created[p]))
+		pinErr = errors.Join(pinErr, closeAll(created[p]))
 	}
-	return chosen, errors.Join(append(errs, pinErr)...)
+	failed := &Unpublished{Causes: map[int]error{}}
+	for i, err := range errs {
+		if err != nil {
+			failed.Causes[i] = err
+		}
+	}
+	switch {
+	case len(failed.Causes) == 0:
+		return chosen, pinErr
+	case pinErr == nil:
+		return chosen, failed
+	}
+	return chosen, errors.Join(failed, pinErr)
 }
 
 // write writes one part of a content into the slot's array, or into a new one if that is too small.

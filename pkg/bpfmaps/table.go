@@ -14,9 +14,13 @@ import (
 // batch is the number of entries handed to the kernel at once.
 const batch = 4096
 
-// giveUp is the number of failed writes after which a Sync leaves the rest for the next one: a map that is full or
-// a kernel without memory refuses them all.
-const giveUp = 16
+const (
+	// giveUp is the number of writes in a row after whose failure a Sync leaves the rest for the next one: a map that is
+	// full or a kernel without memory refuses them all. Fewer may concern one entry's owner only, and the others follow.
+	giveUp = 1024
+	// mostCauses is the number of failed writes that an error names.
+	mostCauses = 16
+)
 
 // Kernel is the part of a kernel map that a Table needs. Fake implements it without a kernel.
 type Kernel[K comparable, V comparable] interface {
@@ -69,6 +73,18 @@ func (t *Table[K, V]) All() iter.Seq2[K, V] { return t.state.All() }
 
 // Pending is the number of writes that remain to be made, as far as known.
 func (t *Table[K, V]) Pending() int { return t.state.Pending() }
+
+// Unwritten are the keys whose last change has not been written, in no particular order. The slice is the caller's.
+func (t *Table[K, V]) Unwritten() []K {
+	keys, _ := t.state.PendingSets()
+	return append(keys, t.state.PendingDeletes()...)
+}
+
+// IsUnwritten reports whether key's last change has not been written.
+func (t *Table[K, V]) IsUnwritten(key K) bool { return t.state.IsPending(key) }
+
+// Believed is what the map has for the key, as far as is known; false: no entry.
+func (t *Table[K, V]) Believed(key K) (V, bool) { return t.state.Believed(key) }
 
 // Load reads what is in the map now. It changes nothing.
 func (t *Table[K, V]) Load() (map[K]V, error) {
@@ -168,16 +184,25 @@ func (t *Table[K, V]) written(keys []K, n int, verb string, err error) (int, err
 // inBatches calls do for consecutive parts of 0..total, skips each entry at which do failed, and joins the errors.
 func inBatches(total int, do func(from, to int) (int, error)) error {
 	var errs []error
-	for from := 0; from < total; {
+	failed, inRow := 0, 0
+	for from := 0; from < total && inRow < giveUp; {
 		n, err := do(from, min(from+batch, total))
-		if from += n; err == nil {
+		if from += n; n > 0 {
+			inRow = 0
+		}
+		if err == nil {
 			continue
 		}
-		errs = append(errs, err)
-		if from++; len(errs) == giveUp && from < total {
-			errs = append(errs, fmt.Errorf("%d more not tried", total-from))
-			break
+		failed, inRow = failed+1, inRow+1
+		if len(errs) < mostCauses {
+			errs = append(errs, err)
 		}
+		if from++; inRow == giveUp {
+			failed += total - from
+		}
+	}
+	if failed > len(errs) {
+		errs = append(errs, fmt.Errorf("and %d more", failed-len(errs)))
 	}
 	return errors.Join(errs...)
 }

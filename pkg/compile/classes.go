@@ -43,6 +43,7 @@ type Classes struct {
 	byID   []classState
 	byList [2]map[listID]uint32 // the sets of a class -> its id
 	ids    ids
+	held   map[uint32]bool // ids not to be used again yet
 	owners map[netip.Prefix]model.EndpointID
 	hollow [2][]uint32 // nodes that may have become superfluous
 
@@ -204,6 +205,20 @@ func (c *Classes) Lookup(a netip.Addr) AddrChange {
 	}
 	p := t.prefix(n)
 	return AddrChange{Prefix: p, Class: n.class, Flags: AddrFlags(n.flags), Endpoint: c.owners[p]}
+}
+
+// around returns the class of the innermost entry around a prefix that is not missing; its own does not count.
+func (c *Classes) around(p netip.Prefix, missing func(netip.Prefix) bool) uint32 {
+	f := treeOf(p.Addr())
+	t := c.trees[f]
+	k, length := keyOf(p.Addr()).mask(uint8(p.Bits())), uint8(p.Bits())
+	i := t.longest(k, length, func(n *node) bool {
+		return n.state&nodePresent != 0 && n.bits < length && !missing(t.prefix(n))
+	})
+	if n := &t.nodes[i]; n.state&nodePresent != 0 && n.bits < length && !missing(t.prefix(n)) {
+		return n.class
+	}
+	return uint32(f) // ClassNone4, ClassNone6
 }
 
 // Class returns a class by its id; not ok if there is none.

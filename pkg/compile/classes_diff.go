@@ -218,8 +218,17 @@ func (c *Classes) Drop() []uint32 {
 	return gone
 }
 
-// Reuse makes the ids of dropped classes available for new ones.
-func (c *Classes) Reuse() { c.ids.reuse() }
+// Reuse makes the ids of dropped classes available for new ones, but for those that are held.
+func (c *Classes) Reuse() {
+	freed := c.ids.freed
+	c.ids.freed = slices.DeleteFunc(slices.Clone(freed), func(id uint32) bool { return c.held[id] })
+	c.ids.reuse()
+	for _, id := range freed {
+		if c.held[id] {
+			c.ids.release(id)
+		}
+	}
+}
 
 // Local returns the local endpoints' addresses whose sets changed since the last call; all: any address's may have.
 func (c *Classes) Local() (some []netip.Prefix, all bool) {

@@ -12,6 +12,8 @@ import (
 type Options struct {
 	Limits Limits // of every table
 	Budget Budget // of what endpoints share; zero: no limits
+	// Confirm keeps what a Plan replaces until the next Update, so that Withhold can go back to it.
+	Confirm bool
 }
 
 // Compiler keeps the desired state of all local endpoints and sets, and what the kernel has of it, and turns the
@@ -40,6 +42,7 @@ type Compiler struct {
 	folds     map[*model.DirectionPolicy]*fold
 	failed    map[EndpointDirection]error
 	ledger    *ledger
+	back      fallback
 
 	hosts, newHosts []netip.Prefix // this node's addresses as told by the dataplane
 
@@ -78,6 +81,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		folds:     map[*model.DirectionPolicy]*fold{},
 		failed:    map[EndpointDirection]error{},
 		ledger:    newLedger(o.Budget),
+		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}},
 		byHash:    map[uint64][]*program{},
 		nets:      map[uint32][]netip.Prefix{},
 		ruleNames: map[uint32]model.RuleID{},
@@ -104,6 +108,7 @@ func (c *Compiler) HostAddrs(addrs []netip.Addr) {
 // Update takes changes in and returns the kernel writes they ask for. Until changes are in sync it only collects them,
 // and the Plan is empty.
 func (c *Compiler) Update(ch model.Changes) Plan {
+	c.confirm()
 	c.sets.reuse()
 	c.rules.reuse()
 	c.classes.Reuse()

@@ -16,6 +16,7 @@ type endpoint struct {
 	want   [2]*program           // nil if policy is, or if it could not be compiled and never could
 	as     *model.EndpointPolicy // as it is in the kernel; nil: not there
 	bound  [2]*program           // what judges it; nil if as is
+	prior  [2]*program           // what judged it before the last plan, if that was another and is kept; see Withhold
 }
 
 func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
@@ -36,6 +37,7 @@ func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPol
 	}
 	was := e.policy
 	e.policy = policy
+	c.unbar(id)
 	c.stale[id] = true
 	for d := range e.folds {
 		old := e.folds[d]
@@ -188,21 +190,31 @@ func (c *Compiler) target(e *endpoint) {
 // aim returns the program that one direction of an endpoint shall have, and charges its namespace: the one it has if its
 // policy cannot be compiled or is over a limit, or nil.
 func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
-	prog, err := c.expandAll(e.folds[d], l, e.id.Namespace)
+	at := EndpointDirection{e.id, model.Direction(d)}
+	prog, err := (*program)(nil), c.back.barred[at]
+	if err == nil {
+		prog, err = c.expandAll(e.folds[d], l, e.id.Namespace)
+	}
 	if err == nil {
 		err = c.ledger.admit(e.id.Namespace, prog)
 	}
 	if err == nil {
 		return prog
 	}
-	c.failed[EndpointDirection{e.id, model.Direction(d)}] = err
+	c.failed[at] = err
 	if errors.Is(err, errNoRoom) {
 		c.ledger.refused[e.id] = true
 	}
 	old := e.bound[d]
-	if old == nil || errors.Is(err, ErrOwnAddresses) { // what was enforced may have been for fewer addresses
+	if old == nil || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
 		return nil
 	}
 	c.ledger.charge(e.id.Namespace, old)
 	return old
+}
+
+// sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of
+// one found in the kernel it is not.
+func (e *endpoint) sameAddrs() bool {
+	return e.as != nil && (e.as.Addrs == nil || slices.Equal(e.as.Addrs, e.policy.Addrs))
 }

@@ -18,6 +18,7 @@ type kernel struct {
 	classes   map[uint32]Class
 	tables    map[TableID]*Table
 	bound     map[model.EndpointID]Binding
+	refuses   bool // not everything that plans name is there: what is missing denies
 }
 
 func newKernel() *kernel {
@@ -75,10 +76,10 @@ func (k *kernel) writes(p Plan) (all []write) {
 		add(func() { bind(b) }, "bind %v %d %d", b.Endpoint.ID, b.Ingress, b.Egress)
 	}
 	for _, id := range p.Unbind {
-		add(func() { must(k.bound[id].Endpoint != nil, "unbind unbound %v", id); delete(k.bound, id) }, "unbind %v", id)
+		add(func() { must(k.refuses || k.bound[id].Endpoint != nil, "unbind unbound %v", id); delete(k.bound, id) }, "unbind %v", id)
 	}
 	for _, id := range p.DropTables {
-		add(func() { must(k.tables[id] != nil, "drop missing table %d", id); delete(k.tables, id) }, "drop table %d", id)
+		add(func() { must(k.refuses || k.tables[id] != nil, "drop missing table %d", id); delete(k.tables, id) }, "drop table %d", id)
 	}
 	for _, a := range p.LateAddrs {
 		add(func() { k.addrs.write(a) }, "late addr %v", a)
@@ -109,6 +110,9 @@ func (k *kernel) judge(id model.EndpointID, d model.Direction, pkt model.Packet)
 		return v, false, nil
 	}
 	t := k.tables[[]TableID{b.Ingress, b.Egress}[d]]
+	if t == nil && k.refuses {
+		return v, false, nil
+	}
 	if t == nil {
 		return v, true, fmt.Errorf("%v is bound to a missing table: %+v", id, b)
 	}
@@ -133,7 +137,11 @@ func (k *kernel) judge(id model.EndpointID, d model.Direction, pkt model.Packet)
 	if t.Interpreted() {
 		out = t.Program.Interpret(class, pkt)
 	} else {
-		if row, ok := cell(t.Rows, int(class.ID)); !ok || row == 0 {
+		row, ok := cell(t.Rows, int(class.ID))
+		if (!ok || row == 0) && k.refuses {
+			return v, true, nil
+		}
+		if !ok || row == 0 {
 			return v, true, fmt.Errorf("%v has class %v, for which table %d has no row", remote, class, t.ID)
 		}
 		out = t.Eval(class.ID, pkt)

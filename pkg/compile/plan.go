@@ -25,6 +25,7 @@ type planner struct {
 func (c *Compiler) plan() Plan {
 	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
 	p.stale = c.retarget()
+	c.remember(p.stale)
 	p.openSets()
 	p.moveAddrs()
 	p.closeSets()
@@ -85,7 +86,11 @@ func (p *planner) moveAddrs() {
 func (p *planner) closeSets() {
 	c := p.c
 	for _, prog := range c.programs {
-		if prog.want == 0 {
+		switch {
+		case prog.want > 0:
+		case prog.kept > 0:
+			p.Unsettled = true
+		default:
 			c.retire(prog)
 			p.retired = append(p.retired, prog)
 		}
@@ -138,13 +143,19 @@ func (p *planner) tables() {
 		}
 	}
 	for _, prog := range p.c.programs {
-		if prog.table == nil {
+		switch {
+		case prog.short != nil && p.c.back.retry:
+			p.replace(prog)
+		case prog.short != nil:
+			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
+		case prog.table == nil:
 			p.build(prog)
 			p.fresh[prog] = true
-		} else {
+		default:
 			p.addRows(prog, p.created)
 		}
 	}
+	p.c.back.retry = false
 }
 
 func (p *planner) build(prog *program) {
@@ -172,12 +183,22 @@ func (p *planner) addRows(prog *program, classes []Class) {
 	}
 	switch {
 	case !fits:
-		p.DropTables = append(p.DropTables, prog.table.ID)
-		p.build(prog)
-		p.grown[prog] = true
+		p.replace(prog)
 	case !prog.table.Interpreted():
 		p.Rows = append(p.Rows, rows...)
 	}
+}
+
+// replace builds a table anew, of the same policy.
+func (p *planner) replace(prog *program) {
+	before := prog.table
+	if before != nil {
+		p.DropTables = append(p.DropTables, before.ID)
+	}
+	p.build(prog)
+	prog.before, prog.short = before, nil
+	p.grown[prog] = true
+	p.c.back.grown = append(p.c.back.grown, prog)
 }
 
 // sorted returns all endpoints by id.
@@ -198,7 +219,7 @@ func (p *planner) grow() {
 }
 
 func binding(as *model.EndpointPolicy, progs [2]*program) Binding {
-	return Binding{Endpoint: as, Ingress: progs[model.Ingress].table.ID, Egress: progs[model.Egress].table.ID}
+	return Binding{Endpoint: as, Ingress: progs[model.Ingress].id(), Egress: progs[model.Egress].id()}
 }
 
 // rejudge finds the endpoint-directions that stay bound to what they are, and deny something now that they allowed
@@ -227,21 +248,21 @@ func (p *planner) rejudge() {
 
 // narrowed reports whether the program denies to an address, in its new class, what it allowed in its old one.
 func (p *planner) narrowed(prog *program) bool {
+	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.narrows(prog, pair[0], pair[1]) })
+}
+
+// narrows reports whether the program denies to one class what it allows to another.
+func (c *Compiler) narrows(prog *program, from, to uint32) bool {
 	t := prog.table
-	for _, pair := range p.pairs {
-		if t.Interpreted() {
-			if p.c.classes.differ(pair[0], pair[1], prog.sets) {
-				return true
-			}
-			continue
-		}
-		from, _ := cell(t.Rows, int(pair[0]))
-		to, _ := cell(t.Rows, int(pair[1]))
-		if from != to && t.Narrower(from, to) {
-			return true
-		}
+	switch {
+	case t == nil:
+		return false
+	case t.Interpreted():
+		return c.classes.differ(from, to, prog.sets)
 	}
-	return false
+	was, _ := cell(t.Rows, int(from))
+	is, _ := cell(t.Rows, int(to))
+	return was != is && t.Narrower(was, is)
 }
 
 // bind gives the stale endpoints what they shall have.

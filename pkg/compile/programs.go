@@ -16,10 +16,21 @@ type program struct {
 	sets      []uint32 // the numbers of all sets in it, ascending
 	rules     []uint32 // the numbers of all rules in it, ascending, without 0
 	cost      Cost
+	kept      int    // endpoint-directions that may go back to it; see Withhold
+	before    *Table // in the kernel until the last plan put a larger table in its place
+	short     error  // why that could not be done; nil: it could. Without a table: it has to be published again
 	want      int    // endpoint-directions that shall be judged by it
 	table     *Table // in the kernel; nil: not there yet
 	foreign   bool   // found in the kernel: which row there is whose is not known
 	gone      bool   // nobody wanted it at the end of a plan
+}
+
+// id is that of its table; 0 if that is not in the kernel.
+func (prog *program) id() TableID {
+	if prog.table == nil {
+		return 0
+	}
+	return prog.table.ID
 }
 
 // numbers gives Expand the numbers of sets and rules.

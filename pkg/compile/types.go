@@ -78,6 +78,8 @@ type Plan struct {
 	DropClasses []uint32
 	DropSets    []uint32
 	DropRules   []uint32
+	// Unsettled: another Update, without changes if need be, is to clean up what is kept for Withhold until then.
+	Unsettled bool
 }
 
 // RowChange says that a table's row for a class, unused so far, is Row.
@@ -106,7 +108,8 @@ type EndpointDirection struct {
 	Direction model.Direction
 }
 
-// Binding says which tables judge an endpoint. Endpoint is its current state, for interface and addresses.
+// Binding says which tables judge an endpoint. Endpoint is its current state, for interface and addresses. A table of 0
+// is not in the kernel: the endpoint is closed.
 type Binding struct {
 	Endpoint        *model.EndpointPolicy
 	Ingress, Egress TableID

@@ -22,7 +22,8 @@ type EndpointView struct {
 // Endpoint returns one endpoint; not ok if it is not bound.
 func (c *Compiler) Endpoint(id model.EndpointID) (EndpointView, bool) {
 	e := c.endpoints[id]
-	if e == nil || e.as == nil || e.bound[0] == nil || e.bound[1] == nil {
+	if e == nil || e.as == nil || e.bound[0] == nil || e.bound[1] == nil ||
+		e.bound[0].table == nil || e.bound[1].table == nil {
 		return EndpointView{}, false
 	}
 	return EndpointView{Policy: e.as, Ingress: e.bound[model.Ingress].table, Egress: e.bound[model.Egress].table}, true
@@ -42,7 +43,17 @@ func (c *Compiler) Endpoints() []model.EndpointID {
 // Failed returns the endpoint-directions whose present policy could not be compiled, and why. With ErrTooManyRules and
 // ErrOverLimit they keep the policy they had; a new endpoint is not bound, so that nothing passes, and with
 // ErrOwnAddresses no endpoint is.
-func (c *Compiler) Failed() map[EndpointDirection]error { return maps.Clone(c.failed) }
+func (c *Compiler) Failed() map[EndpointDirection]error {
+	all := maps.Clone(c.failed)
+	for _, e := range c.endpoints {
+		for d, prog := range e.bound {
+			if prog != nil && prog.short != nil {
+				all[EndpointDirection{e.id, model.Direction(d)}] = prog.short
+			}
+		}
+	}
+	return all
+}
 
 // AddressView is what is known of one address.
 type AddressView struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -16,6 +17,7 @@ import (
 // writeAddrs writes changes in their order where it matters: a prefix inside another may only go once the other is what
 // its addresses shall be. Changes of equal length and kind may be written together, and so may all if they are of single
 // addresses only; then those that go make room for the others in a full map.
+// An entry that cannot be written concerns that address only, see missed.
 func (d *BPF) writeAddrs(changes []compile.AddrChange) error {
 	nested := slices.ContainsFunc(changes, func(c compile.AddrChange) bool { return !c.Prefix.IsSingleIP() })
 	for from := 0; from < len(changes); {
@@ -25,12 +27,63 @@ func (d *BPF) writeAddrs(changes []compile.AddrChange) error {
 			d.setAddr(changes[to])
 			to++
 		}
-		if err := d.syncAddrs(); err != nil {
+		if err := d.writeGroup(changes[from:to]); err != nil {
 			return err
 		}
 		from = to
 	}
-	return d.syncAddrs() // what an earlier attempt left
+	return nil
+}
+
+// writeGroup writes what has been recorded of changes.
+func (d *BPF) writeGroup(changes []compile.AddrChange) error {
+	err := d.syncAddrs()
+	if err != nil {
+		err = d.syncAddrs() // memory comes back as soon as the kernel has time
+	}
+	var missing, unknown []compile.AddrChange
+	for _, c := range changes {
+		switch {
+		case d.isUnwritten(c.Prefix):
+			missing = append(missing, c)
+		case !c.Gone && d.noClass(c.Class):
+			unknown = append(unknown, c)
+		default:
+			delete(d.out.addrs, c.Prefix)
+		}
+	}
+	if len(missing)+len(unknown) == 0 {
+		return nil
+	}
+	return errors.Join(d.missed(missing, rootOf(err)), d.missed(unknown, errNoClass))
+}
+
+// rootOf is what the kernel said to the first write that failed.
+func rootOf(err error) error {
+	for {
+		switch e := err.(type) {
+		case interface{ Unwrap() []error }:
+			err = e.Unwrap()[0]
+		case interface{ Unwrap() error }:
+			if e.Unwrap() == nil {
+				return err
+			}
+			err = e.Unwrap()
+		default:
+			return err
+		}
+	}
+}
+
+// errNoClass says why an address is not entered whose own entry could be written.
+var errNoClass = errors.New("its sets cannot be written to map class_sets")
+
+// noClass reports whether the sets of a class could not be written, without which an interpreted policy cannot judge it.
+func (d *BPF) noClass(class uint32) bool {
+	if d.maps.ClassSets.Pending() == 0 {
+		return false
+	}
+	return slices.ContainsFunc(d.maps.ClassSets.Unwritten(), func(key bpf.ClassChunk) bool { return key.Class == class })
 }
 
 // writeLeft writes what failed attempts have left, and what is to be repaired.
@@ -60,6 +113,7 @@ func (d *BPF) setAddr(c compile.AddrChange) {
 		info.Ifindex = d.ifindexOf(c.Endpoint)
 	}
 	if c.Gone {
+		d.out.next = time.Time{} // there may be room
 		d.deleteAddr(c.Prefix)
 		return
 	}
@@ -91,6 +145,50 @@ func (d *BPF) ifindexOf(id model.EndpointID) uint32 {
 		}
 	}
 	return 0
+}
+
+// addrMap is the name of the map that has a prefix.
+func addrMap(p netip.Prefix) string {
+	switch {
+	case p.Addr().Is4() && p.IsSingleIP():
+		return bpf.MargayMapIp4Host
+	case p.Addr().Is4():
+		return bpf.MargayMapIp4Net
+	case p.IsSingleIP():
+		return bpf.MargayMapIp6Host
+	default:
+		return bpf.MargayMapIp6Net
+	}
+}
+
+// isUnwritten reports whether the last change of an address's entry has not been written.
+func (d *BPF) isUnwritten(p netip.Prefix) bool {
+	addr := p.Addr()
+	switch {
+	case addr.Is4() && p.IsSingleIP():
+		return d.maps.IP4Host.IsUnwritten(bpfmaps.IP4(addr))
+	case addr.Is4():
+		return d.maps.IP4Net.IsUnwritten(bpfmaps.Net4(p))
+	case p.IsSingleIP():
+		return d.maps.IP6Host.IsUnwritten(bpfmaps.IP6(addr))
+	default:
+		return d.maps.IP6Net.IsUnwritten(bpfmaps.Net6(p))
+	}
+}
+
+// believed is the entry that the kernel has of an address, as far as is known.
+func (d *BPF) believed(p netip.Prefix) (bpf.AddrInfo, bool) {
+	addr := p.Addr()
+	switch {
+	case addr.Is4() && p.IsSingleIP():
+		return d.maps.IP4Host.Believed(bpfmaps.IP4(addr))
+	case addr.Is4():
+		return d.maps.IP4Net.Believed(bpfmaps.Net4(p))
+	case p.IsSingleIP():
+		return d.maps.IP6Host.Believed(bpfmaps.IP6(addr))
+	default:
+		return d.maps.IP6Net.Believed(bpfmaps.Net6(p))
+	}
 }
 
 func (d *BPF) deleteAddr(p netip.Prefix) {

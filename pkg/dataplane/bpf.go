@@ -22,7 +22,7 @@ type BPF struct {
 	observer Observer
 
 	maps       *bpfmaps.Maps
-	slots      *bpfmaps.Slots
+	slots      slots
 	endpoints  *bpfmaps.Endpoints
 	gens       *bpfmaps.Generations
 	programs   *bpfmaps.Programs
@@ -36,6 +36,7 @@ type BPF struct {
 
 	tables   map[compile.TableID]published
 	names    *names
+	out      *exclusions
 	bound    map[model.EndpointID]*endpoint
 	owners   map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
 	dirty    map[model.EndpointID]bool           // endpoints whose programming is to be tried (again)
@@ -75,6 +76,18 @@ type endpoint struct {
 	unasked bool   // an earlier agent may have died before it had its flows judged again
 }
 
+// slots is the part of bpfmaps.Slots that is used here.
+type slots interface {
+	Publish(contents []bpfmaps.SlotContent) ([]uint32, error)
+	PatchRow(slot, class uint32, row uint16) error
+	Release(slot uint32) error
+	Altered(m *bpfmaps.Maps) ([]uint32, error)
+	Quiesce() <-chan error
+	Usage() bpfmaps.SlotUsage
+	Live() []uint32
+	Close() error
+}
+
 // order is the order of kernel writes: the one place where it is laid down. What a step leaves undone keeps the later
 // ones from being taken, so a packet is always judged by an old policy or a new one.
 var order = []struct {
@@ -107,7 +120,9 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		errs, d.resync = append(errs, err), err != nil
 	}
 	d.observe()
-	errs = append(errs, d.carryOut(), d.program(), d.detach(), d.guard(), d.writeLeft())
+	d.retryTables()
+	errs = append(errs, d.carryOut(), d.retryAddrs(), d.closeWide(), d.program(), d.detach(), d.guard(), d.writeLeft(),
+		d.out.err())
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, d.failures())
 	}
@@ -115,23 +130,30 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		return errors.Join(err, d.failures())
 	}
 	if err := d.failures(); err != nil {
-		return &HeldBack{Err: err}
+		return &HeldBack{Err: err, Retry: d.out.failing}
 	}
 	return nil
 }
 
-// carryOut takes the steps of the plan that are left, and those of the plans for what waits.
+// carryOut takes the steps of the plan that are left, and those of the plans for what waits, or is to be tidied up.
 func (d *BPF) carryOut() error {
 	err := d.carryOn()
-	for err == nil && len(d.waiting) > 0 {
+	for err == nil && (len(d.waiting) > 0 || d.plan.Unsettled || d.out.again) {
+		ch := model.Changes{InSync: true}
+		if len(d.waiting) > 0 {
+			ch, d.waiting = d.waiting[0], d.waiting[1:]
+		}
+		d.out.again = false
 		started := time.Now()
-		d.plan, d.step = d.compiler.Update(d.waiting[0]), 0
-		d.waiting = d.waiting[1:]
+		d.compiler.Hold(d.busyClasses())
+		d.plan, d.step = d.compiler.Update(ch), 0
 		compiled := time.Now()
-		d.observer.Compiled(compiled.Sub(started))
 		err = d.carryOn()
 		d.ready = true // what could not be programmed is closed
-		d.observer.Published(time.Since(compiled))
+		if len(ch.Endpoints)+len(ch.Sets) > 0 {
+			d.observer.Compiled(compiled.Sub(started))
+			d.observer.Published(time.Since(compiled))
+		}
 	}
 	if err != nil && slices.ContainsFunc(d.waiting, func(ch model.Changes) bool { return len(ch.Endpoints)+len(ch.Sets) > 0 }) {
 		err = fmt.Errorf("%w: %w", ErrStuck, err)

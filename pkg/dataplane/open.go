@@ -68,6 +68,7 @@ func (d *BPF) takeOver() error {
 	d.tables, d.bound = map[compile.TableID]published{}, map[model.EndpointID]*endpoint{}
 	d.owners, d.dirty = map[netip.Prefix]compile.AddrChange{}, map[model.EndpointID]bool{}
 	d.adopted, d.retired, d.names = map[string]model.EndpointID{}, map[uint32]bool{}, newNames(d.maps, d.log)
+	d.out = newExclusions()
 	d.leaving, d.unused, d.ready, d.guarded = map[uint32]bool{}, nil, false, false
 	d.prepared, d.peerless = map[uint32]bool{}, map[model.EndpointID]bool{}
 	names := map[uint32]string{}
@@ -89,8 +90,9 @@ func (d *BPF) takeOver() error {
 	}
 	d.slots = slots
 	d.compiler = compile.New(compile.Options{
-		Limits: compile.Limits{Interpret: d.config.Interpret},
-		Budget: compile.DefaultBudget(int(d.maps.MaxEntries(bpf.MargayMapClassSets)), int(d.maps.MaxEntries(bpf.MargayMapIp4Net))),
+		Limits:  compile.Limits{Interpret: d.config.Interpret},
+		Budget:  compile.DefaultBudget(int(d.maps.MaxEntries(bpf.MargayMapClassSets)), int(d.maps.MaxEntries(bpf.MargayMapIp4Net))),
+		Confirm: true,
 	}, snapshot)
 	if len(snapshot.Endpoints) > 0 {
 		d.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),

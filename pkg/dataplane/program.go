@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/compile"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -32,7 +33,8 @@ func (d *BPF) observe() {
 }
 
 // update writes the endpoints that are in the kernel already: the order of the steps matters to them. Whatever else
-// they need, and all others, is done by program.
+// they need, and all others, is done by program. One that cannot be written is closed: the tables that it refers to are
+// about to go.
 func (d *BPF) update() error {
 	errs := []error{d.leave()}
 	for _, id := range d.dirtyIDs() {
@@ -41,7 +43,7 @@ func (d *BPF) update() error {
 			continue
 		}
 		if err := d.write(ep, ep.ifindex); err != nil {
-			errs = append(errs, fmt.Errorf("endpoint %s on %s: %w", id, ep.policy.Iface, err))
+			errs = append(errs, d.shut(ep, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -63,6 +65,9 @@ func (d *BPF) program() error {
 		if ep == nil || ep.policy == nil {
 			delete(d.dirty, id)
 			continue
+		}
+		if _, ok := d.words(ep); !ok {
+			continue // the compiler knows of it, or the plan has not got that far
 		}
 		ep.failure = ""
 		if err := d.programOne(ep); err != nil {
@@ -106,6 +111,9 @@ func (d *BPF) programOne(ep *endpoint) error {
 	ifindex := d.interfaces[ep.policy.Iface]
 	if ifindex == 0 {
 		return nil
+	}
+	if why := d.out.closed[ep.policy.ID]; why != "" {
+		return errors.New(why)
 	}
 	if ep.ifindex == ifindex || len(d.older) > 0 {
 		if err := d.write(ep, ifindex); err != nil {
@@ -192,12 +200,13 @@ func addrsOf(policy *model.EndpointPolicy, entry *bpf.Endpoint) {
 
 // rewriteAddrs writes an endpoint's addresses again: its interface has another number now.
 func (d *BPF) rewriteAddrs(policy *model.EndpointPolicy) error {
+	var changes []compile.AddrChange
 	for _, a := range policy.Addrs {
 		if c, ok := d.owners[netip.PrefixFrom(a.WithZone(""), a.BitLen())]; ok && c.Endpoint == policy.ID {
-			d.setAddr(c)
+			changes = append(changes, c)
 		}
 	}
-	return d.writeLeft()
+	return d.writeAddrs(changes)
 }
 
 // withdraw closes an endpoint's interface, as far as it is there. The guard keeps it closed from here on if it is a

@@ -28,7 +28,9 @@ func (d *BPF) writeClasses() error {
 			d.maps.ClassSets.Set(bpf.ClassChunk{Class: c.ID, Chunk: chunk}, bits)
 		}
 	}
-	return d.maps.ClassSets.Sync()
+	// A class that cannot be written has no address; see writeGroup. writeLeft tells of it.
+	_ = d.maps.ClassSets.Sync()
+	return nil
 }
 
 // chunksOf is the bitmap of set numbers as class_sets has it.
@@ -65,7 +67,17 @@ func (d *BPF) publish() error {
 			d.tables[list[i].ID] = published{slot: slot, program: list[i].Program}
 		}
 	}
-	return err
+	var failed *bpfmaps.Unpublished
+	if errors.As(err, &failed) {
+		causes := map[compile.TableID]error{}
+		for i, cause := range failed.Causes {
+			causes[list[i].ID] = cause
+		}
+		d.withhold(causes)
+	} else if err != nil {
+		d.out.rest = append(d.out.rest, err)
+	}
+	return nil
 }
 
 func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
@@ -82,10 +94,11 @@ func (d *BPF) addRows() error {
 	for _, r := range d.plan.Rows {
 		slot := d.tables[r.Table].slot
 		if slot == 0 {
-			errs = append(errs, fmt.Errorf("add row of class %d: table %d is not in the kernel", r.Class, r.Table))
-			continue
+			continue // it could not be published, or a row of it could not be written
 		}
-		errs = append(errs, d.slots.PatchRow(slot, r.Class, r.Row))
+		if err := d.slots.PatchRow(slot, r.Class, r.Row); err != nil {
+			errs = append(errs, d.lose(r.Table, err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -136,9 +149,19 @@ func (d *BPF) grow() error {
 	for _, b := range d.plan.Grow {
 		ep := d.endpointOf(b.Endpoint)
 		ep.tables = [2]compile.TableID{b.Ingress, b.Egress}
-		errs = append(errs, d.flip(ep))
+		errs = append(errs, d.flipOrShut(ep))
+		if ep.ifindex == 0 {
+			d.dirty[b.Endpoint.ID] = true // it may have been closed for want of this table
+		}
 	}
 	return errors.Join(errs...)
+}
+
+func (d *BPF) flipOrShut(ep *endpoint) error {
+	if err := d.flip(ep); err != nil {
+		return d.shut(ep, err)
+	}
+	return nil
 }
 
 // announce notes in the kernel that addresses are about to move which live flows were allowed for. Should this agent
@@ -162,7 +185,7 @@ func (d *BPF) rejudge() error {
 			return err
 		}
 		ep.gens[j.Direction] = gen
-		errs = append(errs, d.flip(ep))
+		errs = append(errs, d.flipOrShut(ep))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -48,6 +48,9 @@ func (d *BPF) Endpoints() []EndpointState {
 		}
 		if text, ok := failed[id]; ok {
 			s.Error, s.Held = "keeps its last policy: "+text, true
+			if _, open := d.compiler.Endpoint(id); !open || ep.ifindex == 0 {
+				s.Error = "closed: " + text
+			}
 			delete(failed, id)
 		}
 		if ep.ifindex == 0 && s.Error == "" {
