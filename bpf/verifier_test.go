@@ -19,7 +19,7 @@ import (
 var budget = map[string]int{
 	bpf.MargayProgFromPod:    74000,
 	bpf.MargayProgToPod:      48000,
-	bpf.MargayProgJudge:      96000,
+	bpf.MargayProgJudge:      110000,
 	bpf.MargayProgGuardOut:   260,
 	bpf.MargayProgSweep4Open: 370,
 	bpf.MargayProgSweep4Half: 370,
