@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -39,6 +40,7 @@ type process struct {
 	metrics  *metrics.Metrics
 	statuses *endpointstatus.Writer // nil: off
 	events   *events.Reporter       // nil: off
+	unwatch  context.CancelFunc     // ends the watch of routes
 }
 
 // assemble is the composition root: every part of the agent, in order.
@@ -74,10 +76,17 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	if c.EndpointStatusDir != "" {
 		p.statuses = endpointstatus.New(c.EndpointStatusDir, log)
 	}
+	watching, cancel := context.WithCancel(context.Background())
+	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, p.bpf.Close())
+	}
+	p.unwatch = cancel
 	p.loop = agent.New(agent.Options{
 		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.bpf, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
-		Looks: looks(),
+		Looks: looks(), Routes: routes,
 	})
 	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Source: source, Node: c.Node, Version: version(), Started: started}
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
@@ -153,7 +162,9 @@ func (p *process) run(ctx context.Context) error {
 	if p.events != nil {
 		g.Go(func() error { return p.events.Run(ctx) })
 	}
-	return errors.Join(g.Wait(), p.bpf.Close())
+	err := g.Wait()
+	p.unwatch()
+	return errors.Join(err, p.bpf.Close())
 }
 
 // toolsAgain is how often the socket of the tools is tried again.

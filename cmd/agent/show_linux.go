@@ -199,6 +199,9 @@ func endpointTable(rows []wire.EndpointRow) *table {
 			addrs = append(addrs, a.String())
 		}
 		state := endpointProblem(e)
+		for _, l := range e.Lost {
+			state = strings.TrimPrefix(state+"; "+lostText(l), "; ")
+		}
 		if state == "" {
 			state = "ok"
 		}
@@ -206,6 +209,14 @@ func endpointTable(rows []wire.EndpointRow) *table {
 			directionText(e, e.Ingress), directionText(e, e.Egress), attachedText(e.Attached), state)
 	}
 	return t
+}
+
+func lostText(l wire.LostAddr) string {
+	text := l.Addr.String() + " " + l.Condition
+	if l.Owner != "" {
+		text += " by " + l.Owner
+	}
+	return text
 }
 
 func directionText(e *wire.EndpointRow, d wire.Direction) string {

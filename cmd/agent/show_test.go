@@ -39,6 +39,10 @@ func TestEndpointTableSaysWhatIsWrong(t *testing.T) {
 		{Namespace: "shop", Name: "ok", Interface: "cali1", Ifindex: 7, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
 			Ingress: wire.Direction{Policies: []string{"a", "b"}, Rules: 1}, Attached: attached(0, true)},
 		{Namespace: "shop", Name: "waits", Interface: "cali2", Error: "waiting for its interface"},
+		{Namespace: "shop", Name: "thief", Interface: "cali6", Ifindex: 12, Attached: attached(0, true), Lost: []wire.LostAddr{
+			{Addr: netip.MustParseAddr("10.0.0.1"), Condition: "Taken", Owner: "shop/ok"},
+			{Addr: netip.MustParseAddr("10.0.0.2"), Condition: "NotRouted"},
+		}},
 		{Namespace: "shop", Name: "bare", Interface: "cali3", Ifindex: 9},
 		{Namespace: "shop", Name: "half", Interface: "cali4", Ifindex: 10, Attached: attached(0, false)},
 		{Namespace: "shop", Name: "second", Interface: "cali5", Ifindex: 11, Attached: attached(2, true)},
@@ -47,6 +51,7 @@ func TestEndpointTableSaysWhatIsWrong(t *testing.T) {
 ENDPOINT     INTERFACE  IFINDEX  ADDRESSES  INGRESS             EGRESS         ATTACHED                STATE
 shop/ok      cali1      7        10.0.0.1   2 policies, 1 rule  profiles only  tcx/ingress,tcx/egress  ok
 shop/waits   cali2      -        -          profiles only       profiles only  -                       waiting for its interface
+shop/thief   cali6      12       -          profiles only       profiles only  tcx/ingress,tcx/egress  10.0.0.1 Taken by shop/ok; 10.0.0.2 NotRouted
 shop/bare    cali3      9        -          profiles only       profiles only  -                       no program is attached to cali3
 shop/half    cali4      10       -          profiles only       profiles only  tcx/egress              from_pod is not attached to tcx/ingress of cali4
 shop/second  cali5      11       -          profiles only       profiles only  tcx/ingress,tcx/egress  2 programs of others before from_pod at tcx/ingress of cali5, which can let packets past it

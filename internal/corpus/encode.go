@@ -104,7 +104,7 @@ func encode(u model.Update) (o object, ok bool) {
 		o = object{Kind: "Endpoint", Metadata: metadata{u.ID.Name, u.ID.Namespace}}
 		if e := u.Endpoint; e != nil {
 			o.Node, o.Iface, o.Addrs, o.Labels, o.Profiles = e.Node, e.Iface, e.Addrs, e.Labels, e.Profiles
-			o.Ports, o.Terminating = encodeNamedPorts(e.Ports), e.Terminating
+			o.Ports, o.Created, o.Terminating = encodeNamedPorts(e.Ports), e.Created, e.Terminating
 		}
 		return o, u.Endpoint != nil
 	case model.NetworkSetUpdate:

@@ -6,12 +6,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/margay-project/margay/internal/oracle"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // hints are what the objects of a cluster speak of, and what lies just beside it: packets made of it are more likely
 // to tell engines apart than others.
 type hints struct {
+	cluster   *oracle.Cluster
 	endpoints map[model.EndpointID]*model.Endpoint
 	addrs     []netip.Addr
 	ports     []uint16
@@ -20,6 +22,7 @@ type hints struct {
 
 func collectHints(updates []model.Update) *hints {
 	h := &hints{
+		cluster:   oracle.New(updates),
 		endpoints: map[model.EndpointID]*model.Endpoint{},
 		addrs:     slices.Clone(outside),
 		ports:     slices.Clone(numbers),
@@ -50,16 +53,9 @@ func collectHints(updates []model.Update) *hints {
 	return h
 }
 
-// own are those of an endpoint's addresses that it has: a terminating one does not have what another has that is not.
+// own are those of an endpoint's addresses that it has.
 func (h *hints) own(id model.EndpointID) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(h.endpoints[id].Addrs), func(a netip.Addr) bool {
-		for _, e := range h.endpoints {
-			if h.endpoints[id].Terminating && !e.Terminating && slices.Contains(e.Addrs, a) {
-				return true
-			}
-		}
-		return false
-	})
+	return slices.DeleteFunc(slices.Clone(h.endpoints[id].Addrs), func(a netip.Addr) bool { return !h.cluster.Owns(id, a) })
 }
 
 func (h *hints) endpoint(e *model.Endpoint) {

@@ -47,7 +47,8 @@ type object struct {
 	Nets     []netip.Prefix    `json:"nets,omitempty"`
 	Service  string            `json:"service,omitempty"`
 
-	Terminating bool `json:"terminating,omitempty"`
+	Created     int64 `json:"created,omitempty"`
+	Terminating bool  `json:"terminating,omitempty"`
 }
 
 type metadata struct {
@@ -109,7 +110,7 @@ func (o *object) update() (model.Update, error) {
 		return model.EndpointUpdate{
 			ID: model.EndpointID{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name},
 			Endpoint: &model.Endpoint{Node: o.Node, Iface: o.Iface, Addrs: o.Addrs, Labels: o.Labels,
-				Profiles: o.Profiles, Ports: ports, Terminating: o.Terminating},
+				Profiles: o.Profiles, Ports: ports, Created: o.Created, Terminating: o.Terminating},
 		}, err
 	case "NetworkSet":
 		return model.NetworkSetUpdate{

@@ -90,13 +90,19 @@ func podAddrs(p *corev1.Pod) []netip.Addr {
 	return nil
 }
 
-// has reports whether the address is the pod's now. A pod that is being deleted keeps it until another pod has it that
-// is not being deleted.
+// has reports whether the address is the pod's now: of the pods that claim it, those that are not being deleted come
+// first, then the older; of two that are as old none has it.
 func (k *Kubernetes) has(pod *corev1.Pod, a netip.Addr) bool {
-	listed := func(p *corev1.Pod) bool { return onPodNetwork(p) && slices.Contains(podAddrs(p), a) }
-	return listed(pod) && (pod.DeletionTimestamp == nil || !slices.ContainsFunc(k.Pods, func(p *corev1.Pod) bool {
-		return p.DeletionTimestamp == nil && listed(p)
-	}))
+	claims := func(p *corev1.Pod) bool { return onPodNetwork(p) && slices.Contains(podAddrs(p), a) }
+	return claims(pod) && !slices.ContainsFunc(k.Pods, func(p *corev1.Pod) bool {
+		if p.Namespace == pod.Namespace && p.Name == pod.Name || !claims(p) {
+			return false
+		}
+		if (p.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) {
+			return pod.DeletionTimestamp != nil
+		}
+		return !pod.CreationTimestamp.Before(&p.CreationTimestamp)
+	})
 }
 
 func (k *Kubernetes) isNodeOf(pod *corev1.Pod, a netip.Addr) bool {

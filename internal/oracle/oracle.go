@@ -26,6 +26,7 @@ type Cluster struct {
 	netsets   map[model.NetworkSetID]*model.NetworkSet
 	slices    map[model.EndpointSliceID]*model.EndpointSlice
 	nodes     map[string]*model.Node
+	services  map[model.ServiceKey]*model.Service
 }
 
 type endpoint struct {
@@ -42,6 +43,7 @@ func New(updates []model.Update) *Cluster {
 		netsets:  map[model.NetworkSetID]*model.NetworkSet{},
 		slices:   map[model.EndpointSliceID]*model.EndpointSlice{},
 		nodes:    map[string]*model.Node{},
+		services: map[model.ServiceKey]*model.Service{},
 	}
 	for _, u := range updates {
 		c.apply(u)
@@ -68,8 +70,9 @@ func (c *Cluster) apply(u model.Update) {
 		put(c.slices, u.ID, u.Slice)
 	case model.NodeUpdate:
 		put(c.nodes, u.Name, u.Node)
-	case model.ServiceUpdate, model.InSync:
-		// Policy matches backends, never a Service's own addresses; and there is no start-up here.
+	case model.ServiceUpdate:
+		put(c.services, u.Key, u.Service) // policy matches backends, but no endpoint owns a Service's address
+	case model.InSync: // there is no start-up here
 	}
 }
 
@@ -119,14 +122,36 @@ func (c *Cluster) endpoint(id model.EndpointID) (endpoint, bool) {
 	return endpoint{}, false
 }
 
-// has reports whether the address is one of the endpoint's own: not if the endpoint is terminating, and another has the
-// address that is not (§13).
+// Owns reports whether the address is the endpoint's, as far as objects say (D-19): of all that claim it the endpoint must
+// be first, with nobody beside it, and the address must not be that of a node or the cluster address of a Service. Routes
+// are not judged here.
+func (c *Cluster) Owns(id model.EndpointID, addr netip.Addr) bool {
+	e, ok := c.endpoint(id)
+	return ok && c.has(e, addr)
+}
+
 func (c *Cluster) has(e endpoint, addr netip.Addr) bool {
 	if !slices.Contains(e.Addrs, addr) {
 		return false
 	}
-	return !e.Terminating || !slices.ContainsFunc(c.endpoints, func(o endpoint) bool {
-		return !o.Terminating && slices.Contains(o.Addrs, addr)
+	for _, n := range c.nodes {
+		if slices.Contains(n.Addrs, addr) {
+			return false
+		}
+	}
+	for _, s := range c.services {
+		if slices.Contains(s.Cluster, addr) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.endpoints, func(o endpoint) bool {
+		if o.id == e.id || !slices.Contains(o.Addrs, addr) {
+			return false
+		}
+		if o.Terminating != e.Terminating {
+			return e.Terminating
+		}
+		return o.Created <= e.Created
 	})
 }
 
@@ -139,7 +164,7 @@ func (f Flow) Allow() bool {
 }
 
 // Flow judges both legs of a flow: egress of the endpoint that has the source address, ingress of the one that has
-// the destination address. If several endpoints have one address, the first in order of id stands for them.
+// the destination address.
 func (c *Cluster) Flow(pkt model.Packet) Flow {
 	var f Flow
 	for _, id := range c.Endpoints() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -55,6 +56,10 @@ type Options struct {
 	Statuses *endpointstatus.Writer // nil: no files
 	Events   *events.Reporter       // nil: no events
 	Looks    []Look                 // at the node
+	// Routes delivers to which workload interface the node routes each single address, all of it: what there is at the
+	// start, then every change. Nothing is enforced before the first. Nil: that is not known, and what endpoints claim to
+	// be theirs is.
+	Routes <-chan map[netip.Addr]string
 }
 
 // ErrRestart says that the configuration has changed in a way that takes a new loop, with everything it joins.
@@ -71,6 +76,7 @@ type Loop struct {
 	started  chan struct{} // closed when the first snapshot is enforced
 	node     *surroundings
 	closed   closedInterfaces
+	routes   routes
 
 	applying, holding, sweeping, configuring *problems
 
@@ -99,6 +105,7 @@ func New(o Options) *Loop {
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), started: make(chan struct{}),
 		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: parts,
 		node: newSurroundings(o.Looks, parts.node, o.Log), closed: closedInterfaces{node: o.Node, log: o.Log},
+		routes: routes{next: o.Routes, awaited: o.Routes != nil},
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
 		holding:     newProblems(o.Log, "an endpoint's policy cannot be enforced, the others' is", "every endpoint's policy is enforced again"),
@@ -160,6 +167,8 @@ func (l *Loop) consume(ctx context.Context) error {
 		case <-l.buffer.Ready():
 			l.take(l.buffer.Take(batch))
 			only = true
+		case list, ok := <-l.routes.next:
+			due, only = l.routes.take(list, ok, l.o.Graph), true
 		case f := <-l.o.Files:
 			l.readFile(f)
 		case <-l.o.Dataplane.Wake():
@@ -208,6 +217,9 @@ func (l *Loop) take(updates []model.Update) {
 func (l *Loop) apply(ctx context.Context, retry, only bool) (ok bool, err error) {
 	if err := l.reconfigure(); err != nil {
 		return false, err
+	}
+	if l.routes.awaited {
+		return true, nil
 	}
 	started := time.Now()
 	if l.reopen {

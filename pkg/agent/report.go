@@ -174,6 +174,7 @@ func (l *Loop) tellOwners() {
 			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
 		}
 	}
+	items = append(items, claimEvents(l.o.Graph)...)
 	nodes := 0
 	for _, k := range l.o.Source.Kinds() {
 		if k.Kind == "Node" {

@@ -22,12 +22,12 @@ func endpointRows(g *calc.Graph, d *dataplane.BPF) []wire.EndpointRow {
 	for _, s := range d.Endpoints() {
 		states[s.ID] = s
 	}
-	rows := []wire.EndpointRow{}
+	rows, lost := []wire.EndpointRow{}, g.LostClaims()
 	for _, ep := range g.LocalEndpoints() {
 		s, ok := states[ep.ID]
 		row := wire.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []wire.Attachment{},
-			Ingress: direction(ep.Ingress, s, d), Egress: direction(ep.Egress, s, d), Error: s.Error,
+			Ingress: direction(ep.Ingress, s, d), Egress: direction(ep.Egress, s, d), Error: s.Error, Lost: lostAddrs(ep.ID, lost),
 		}
 		if !ok {
 			row.Error = "not programmed yet"

@@ -1,40 +1,41 @@
 package calc
 
 import (
+	"iter"
+	"math"
 	"net/netip"
 	"slices"
-	"unique"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// updateEndpoints replaces endpoints; nil ones are removed.
+// updateEndpoints replaces endpoints, nil ones are removed, and gives addresses to their owners.
 func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 	unsettled := map[model.EndpointID]struct{}{}
-	var terminating map[model.EndpointID]*model.Endpoint // to be replaced when the others are: they may have its addresses
+	var contested map[model.EndpointID]*model.Endpoint // to be replaced once it is known what they own
 	for id, now := range updates {
 		was := g.endpoints[id]
 		if was == nil && now == nil || was != nil && now != nil && g.same(was, now) {
 			continue
 		}
 		if was != nil {
-			g.owners.leave(id, was.isTerminating(), was.said())
+			for a := range g.claims(was) {
+				g.owners.leave(id, a)
+			}
 		}
-		if now != nil {
-			g.owners.join(id, now.Terminating, slices.Values(now.Addrs))
-		}
-		if now != nil && now.Terminating {
-			put(&terminating, id, now)
-			continue
-		}
-		g.replaceEndpoint(id, now, unsettled)
-	}
-	for id := range g.settleOwners(terminating) {
-		if terminating[id] == nil {
-			put(&terminating, id, g.endpoints[id].value())
+		g.reclaim(id, was, now, unsettled)
+		if now == nil || !g.joinOwners(id, now) {
+			g.replaceEndpoint(id, now, unsettled)
+		} else {
+			put(&contested, id, now)
 		}
 	}
-	for id, now := range terminating {
+	for id := range g.settleOwners(contested) {
+		if contested[id] == nil {
+			put(&contested, id, g.value(g.endpoints[id]))
+		}
+	}
+	for id, now := range contested {
 		g.replaceEndpoint(id, now, unsettled)
 	}
 	for id := range unsettled {
@@ -42,46 +43,98 @@ func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 	}
 }
 
-// settleOwners returns the terminating endpoints that have other addresses now. Those in updates are not replaced yet.
-func (g *Graph) settleOwners(updates map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
+// joinOwners makes an endpoint claim its addresses and reports whether any is contested.
+func (g *Graph) joinOwners(id model.EndpointID, now *model.Endpoint) bool {
+	contested := false
+	c := g.claimOf(id, now)
+	for _, a := range g.claimed(now) {
+		contested = g.owners.join(c, a) || contested
+	}
+	return contested
+}
+
+// claimed are the addresses that an endpoint is heard about: what an annotation says counts on its own node only.
+func (g *Graph) claimed(ep *model.Endpoint) []netip.Addr {
+	if ep.Unconfirmed && !g.isLocal(ep.Node) {
+		return nil
+	}
+	return ep.Addrs
+}
+
+func (g *Graph) claimOf(id model.EndpointID, ep *model.Endpoint) claim {
+	c := claim{id: id, created: seconds(ep.Created), terminating: ep.Terminating}
+	if g.node != "" && ep.Node == g.node {
+		c.local, c.iface = true, ep.Iface
+	}
+	return c
+}
+
+// claims are the addresses that a stored endpoint is heard about.
+func (g *Graph) claims(ep *endpoint) iter.Seq[netip.Addr] {
+	if ep.isUnconfirmed() && !g.isLocal(g.nodeNames.names[ep.node]) {
+		return func(func(netip.Addr) bool) {}
+	}
+	return ep.said()
+}
+
+// settleOwners decides what is to be decided and returns the endpoints that have other addresses now. Those in pending
+// are not replaced yet.
+func (g *Graph) settleOwners(pending map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
 	if len(g.owners.unsettled) == 0 {
 		return nil
 	}
-	return g.owners.settle(func(yield func(netip.Addr)) {
-		for id, ep := range g.endpoints {
-			if ep.isTerminating() || updates[id] != nil {
-				continue
-			}
-			for a := range ep.addrs() {
-				yield(a)
+	everyone := func(yield func(claim, netip.Addr)) {
+		for id, now := range pending {
+			for _, a := range g.claimed(now) {
+				yield(g.claimOf(id, now), a)
 			}
 		}
+		for id, ep := range g.endpoints {
+			if pending[id] != nil {
+				continue
+			}
+			c := claim{id: id, created: ep.created, terminating: ep.isTerminating()}
+			if node := g.nodeNames.names[ep.node]; g.node != "" && node == g.node {
+				c.local, c.iface = true, ep.iface()
+			}
+			for a := range g.claims(ep) {
+				yield(c, a)
+			}
+		}
+	}
+	return g.owners.settle(everyone, func(id model.EndpointID, a netip.Addr) bool {
+		ep := g.endpoints[id]
+		return ep != nil && ep.hasAddr(a)
 	})
 }
 
-// replaceEndpoint replaces one endpoint; nil removes it. A terminating one gets the addresses that it has.
+// replaceEndpoint replaces one endpoint by one with the addresses that it owns; nil removes it.
 func (g *Graph) replaceEndpoint(id model.EndpointID, now *model.Endpoint, unsettled map[model.EndpointID]struct{}) {
 	was := g.endpoints[id]
 	delete(g.endpoints, id)
-	var ep *endpoint
 	if now != nil {
-		ep = g.newEndpoint(now)
-		g.endpoints[id] = ep
+		g.endpoints[id] = g.newEndpoint(id, now)
+		if g.isLocal(now.Node) {
+			unsettled[id] = struct{}{}
+		}
 	}
 	if was != nil {
+		if g.isLocal(g.nodeNames.names[was.node]) {
+			unsettled[id] = struct{}{}
+		}
 		g.sets.exit(&was.item)
 		g.sets.labels.leave(&was.item)
+		g.nodeNames.drop(was.node)
 	}
-	g.reclaim(id, was, ep, unsettled)
 }
 
-func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
-	ep := &endpoint{node: unique.Make(now.Node)}
-	if now.Terminating {
-		ep.setAddrs(g.owners.own(now.Addrs))
-		ep.more().terminating, ep.extra.said = true, now.Addrs
-	} else {
-		ep.setAddrs(now.Addrs)
+func (g *Graph) newEndpoint(id model.EndpointID, now *model.Endpoint) *endpoint {
+	ep := &endpoint{node: g.nodeNames.hold(now.Node), created: seconds(now.Created)}
+	own := g.owners.own(id, g.claimed(now))
+	ep.setAddrs(own)
+	if now.Terminating || now.Unconfirmed || len(own) != len(now.Addrs) {
+		x := ep.more()
+		x.particular, x.terminating, x.unconfirmed, x.said = true, now.Terminating, now.Unconfirmed, now.Addrs
 	}
 	if g.isLocal(now.Node) {
 		ep.more().iface = now.Iface
@@ -91,29 +144,36 @@ func (g *Graph) newEndpoint(now *model.Endpoint) *endpoint {
 	return ep
 }
 
+// seconds is a time of creation as endpoints have it.
+func seconds(created int64) uint32 {
+	return uint32(min(max(created, 0), math.MaxUint32))
+}
+
 // value is the endpoint as it was given, but that Iface is only there on its own node.
-func (ep *endpoint) value() *model.Endpoint {
+func (g *Graph) value(ep *endpoint) *model.Endpoint {
 	id := ep.group.identity()
 	return &model.Endpoint{
-		Node:        ep.node.Value(),
+		Node:        g.nodeNames.names[ep.node],
 		Iface:       ep.iface(),
 		Addrs:       slices.Collect(ep.said()),
 		Labels:      id.labels,
 		Profiles:    id.profiles,
 		Ports:       id.ports,
+		Created:     int64(ep.created),
 		Terminating: ep.isTerminating(),
+		Unconfirmed: ep.isUnconfirmed(),
 	}
 }
 
 // same reports whether the stored endpoint has the value already.
 func (g *Graph) same(was *endpoint, now *model.Endpoint) bool {
-	if was.isTerminating() != now.Terminating {
+	if was.isTerminating() != now.Terminating || was.isUnconfirmed() != now.Unconfirmed || was.created != seconds(now.Created) {
 		return false
 	}
-	if now.Terminating && !slices.Equal(was.extra.said, now.Addrs) || !now.Terminating && !was.hasAddrs(now.Addrs) {
+	if was.isParticular() && !slices.Equal(was.extra.said, now.Addrs) || !was.isParticular() && !was.hasAddrs(now.Addrs) {
 		return false
 	}
-	return was.node.Value() == now.Node && (was.iface() == now.Iface || !g.isLocal(now.Node)) &&
+	return g.nodeNames.names[was.node] == now.Node && (was.iface() == now.Iface || !g.isLocal(now.Node)) &&
 		was.group.is(identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
 }
 
@@ -123,7 +183,6 @@ func (g *Graph) isLocal(node string) bool { return g.node == "" || node == g.nod
 type localIndex struct {
 	labels    *labelIndex // of local endpoints and policy selectors
 	endpoints map[model.EndpointID]*localEndpoint
-	claims    map[string][]model.EndpointID // those of this node by the interface they name, even if none; sorted
 }
 
 // localEndpoint is an endpoint of this node that is enforced.
@@ -141,43 +200,47 @@ func newLocalIndex(source *labelIndex) *localIndex {
 	return &localIndex{
 		labels:    labels,
 		endpoints: map[model.EndpointID]*localEndpoint{},
-		claims:    map[string][]model.EndpointID{},
 	}
 }
 
-// reclaim notes that an endpoint changed and which interface it claims now, and adds to unsettled every endpoint that
-// may have become local or stopped being so.
-func (g *Graph) reclaim(id model.EndpointID, was, now *endpoint, unsettled map[model.EndpointID]struct{}) {
-	if was != nil && g.isLocal(was.node.Value()) {
-		unsettled[id] = struct{}{}
-		rest := slices.DeleteFunc(g.local.claims[was.iface()], func(o model.EndpointID) bool { return o == id })
-		g.local.claims[was.iface()] = rest
-		if len(rest) == 0 {
-			delete(g.local.claims, was.iface())
-		} else {
-			unsettled[rest[0]] = struct{}{}
-		}
+// reclaim notes which interface an endpoint that changes names from now on, and adds to unsettled every other that may
+// have become local or stopped being so.
+func (g *Graph) reclaim(id model.EndpointID, was *endpoint, now *model.Endpoint, unsettled map[model.EndpointID]struct{}) {
+	if g.node == "" {
+		return // interfaces of different nodes do not compete
 	}
-	if now != nil && g.isLocal(now.node.Value()) {
-		unsettled[id] = struct{}{}
-		if g.node == "" {
-			return // interfaces of different nodes do not compete
-		}
-		others := g.local.claims[now.iface()]
-		if len(others) > 0 {
-			unsettled[others[0]] = struct{}{}
-		}
-		i, _ := slices.BinarySearchFunc(others, id, model.EndpointID.Compare)
-		g.local.claims[now.iface()] = slices.Insert(others, i, id)
+	named, names := was != nil && g.isLocal(g.nodeNames.names[was.node]), now != nil && g.isLocal(now.Node)
+	if named {
+		g.owners.interfaces.leave(was.iface(), id)
+		g.reconsider(was.iface(), unsettled)
+	}
+	if names {
+		g.reconsider(now.Iface, unsettled)
+		g.owners.interfaces.join(now.Iface, id, seconds(now.Created))
 	}
 }
 
-// enforced reports whether the endpoint is local and has an interface to itself: the lowest id that claims it wins.
+// reconsider has it decided again what the endpoints that name an interface have.
+func (g *Graph) reconsider(iface string, unsettled map[model.EndpointID]struct{}) {
+	if iface == "" {
+		return
+	}
+	for _, c := range g.owners.interfaces[iface] {
+		unsettled[c.id] = struct{}{}
+		if ep := g.endpoints[c.id]; ep != nil {
+			for a := range g.claims(ep) {
+				g.owners.reconsider(a)
+			}
+		}
+	}
+}
+
+// enforced reports whether the endpoint is local and has an interface to itself.
 func (g *Graph) enforced(id model.EndpointID, ep *endpoint) bool {
 	if g.node == "" {
 		return true
 	}
-	return ep.node.Value() == g.node && ep.iface() != "" && g.local.claims[ep.iface()][0] == id
+	return g.nodeNames.names[ep.node] == g.node && g.owners.interfaces.holder(ep.iface()) == id
 }
 
 // settleLocal brings one endpoint of the local index up to date.

@@ -23,11 +23,14 @@ func (g *Graph) Flush() model.Changes {
 	for id, ns := range in.networkSets {
 		g.updateNetworkSet(id, ns)
 	}
+	g.updateReserved(in.services, in.nodes)
+	if in.routes != nil {
+		g.owners.follow(in.routes.Routes)
+	}
 	g.updateEndpoints(in.endpoints)
 	for id, s := range in.slices {
 		g.sets.updateSlice(id, s)
 	}
-	g.updateReserved(in.services, in.nodes)
 	shrink(&g.endpoints, &g.most)
 	g.owners.shrink()
 	g.sets.labels.shrink()
@@ -112,16 +115,18 @@ func (g *Graph) updateNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
 // updateReserved keeps the sets that no rule refers to.
 func (g *Graph) updateReserved(services map[model.ServiceKey]*model.Service, nodes map[string]*model.Node) {
 	for key, now := range services {
-		var before, after []netip.Addr
-		if was := g.services[key]; was != nil {
-			before = was.Addrs
+		was := g.services[key]
+		if was == nil {
+			was = &model.Service{}
 		}
 		delete(g.services, key)
 		if now != nil {
-			after = now.Addrs
 			g.services[key] = now
+		} else {
+			now = &model.Service{}
 		}
-		g.sets.replaceAddrs(model.SetServiceAddrs, before, after)
+		g.sets.replaceAddrs(model.SetServiceAddrs, was.Addrs(), now.Addrs())
+		g.replaceReserved(was.Cluster, now.Cluster)
 	}
 	for name, now := range nodes {
 		before := g.nodes[name]
@@ -129,8 +134,19 @@ func (g *Graph) updateReserved(services map[model.ServiceKey]*model.Service, nod
 		if now != nil {
 			g.nodes[name] = now.Addrs
 		}
+		g.replaceReserved(before, g.nodes[name])
 		if name == g.node {
 			g.sets.replaceAddrs(model.SetNodeAddrs, before, g.nodes[name])
 		}
+	}
+}
+
+// replaceReserved replaces one object's contribution to the addresses that no endpoint can own.
+func (g *Graph) replaceReserved(was, now []netip.Addr) {
+	for _, a := range now {
+		g.owners.reserve(a, 1)
+	}
+	for _, a := range was {
+		g.owners.reserve(a, -1)
 	}
 }

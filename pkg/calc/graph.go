@@ -6,6 +6,7 @@
 //
 //	labels.go, postings.go,    which selectors match which endpoints and network sets, profile labels inherited; items.go
 //	selections.go              and addrs.go: what is kept of an endpoint, of which there may be very many
+//	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
 //	sets.go, definitions.go,   the address sets rules refer to and their members, counted
 //	services.go, members.go
 //	policies.go, rules.go      which policies and profiles apply on this node, their rules with sets resolved
@@ -21,7 +22,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"unique"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -37,6 +37,7 @@ type Graph struct {
 	// kept by the indexes.
 	endpoints   map[model.EndpointID]*endpoint
 	owners      *owners // of their addresses
+	nodeNames   *nodeNames
 	networkSets map[model.NetworkSetID]*networkSet
 	profiles    map[string]*profile
 	policies    map[model.PolicyKey]*policy
@@ -52,8 +53,9 @@ type Graph struct {
 
 // endpoint is one endpoint of the cluster: little, because there may be very many.
 type endpoint struct {
-	item // in the cluster-wide index
-	node unique.Handle[string]
+	item    // in the cluster-wide index
+	node    nodeNumber
+	created uint32 // Unix seconds
 }
 
 // iface is the endpoint's interface, empty unless it is on this node.
@@ -65,10 +67,12 @@ func (ep *endpoint) iface() string {
 }
 
 func (ep *endpoint) isTerminating() bool { return ep.extra != nil && ep.extra.terminating }
+func (ep *endpoint) isUnconfirmed() bool { return ep.extra != nil && ep.extra.unconfirmed }
+func (ep *endpoint) isParticular() bool  { return ep.extra != nil && ep.extra.particular }
 
-// said are the addresses that the endpoint was said to have. Of a terminating one that may be more than it has.
+// said are the addresses that the endpoint claims. That may be more than it owns.
 func (ep *endpoint) said() iter.Seq[netip.Addr] {
-	if ep.isTerminating() {
+	if ep.isParticular() {
 		return slices.Values(ep.extra.said)
 	}
 	return ep.addrs()
@@ -87,6 +91,7 @@ func New(node string) *Graph {
 		node:        node,
 		endpoints:   map[model.EndpointID]*endpoint{},
 		owners:      newOwners(),
+		nodeNames:   newNodeNames(),
 		networkSets: map[model.NetworkSetID]*networkSet{},
 		profiles:    map[string]*profile{},
 		policies:    map[model.PolicyKey]*policy{},
@@ -130,6 +135,7 @@ type pending struct {
 	services    map[model.ServiceKey]*model.Service
 	slices      map[model.EndpointSliceID]*model.EndpointSlice
 	nodes       map[string]*model.Node
+	routes      *model.RoutesUpdate // nil: as they were
 	inSync      bool
 }
 
@@ -151,6 +157,8 @@ func (p *pending) note(u model.Update) {
 		put(&p.slices, u.ID, u.Slice)
 	case model.NodeUpdate:
 		put(&p.nodes, u.Name, u.Node)
+	case model.RoutesUpdate:
+		p.routes = &u
 	case model.InSync:
 		p.inSync = true
 	}

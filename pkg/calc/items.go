@@ -19,10 +19,12 @@ type extra struct {
 	addrs []netip.Addr   // of an endpoint with other than one address, or one of each family
 	nets  []netip.Prefix // of a network set
 	iface string         // of an endpoint of this node
-	said  []netip.Addr   // of a terminating endpoint: all addresses it is said to have; addrList has those it has
+	said  []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 	local *localEndpoint // of an item of the local index; nil in the cluster-wide one
 
-	terminating bool // is an endpoint that is being deleted
+	particular  bool // an endpoint that is one of the following, or may not own what it claims
+	terminating bool
+	unconfirmed bool
 }
 
 // more returns the item's extra, which it makes if there is none.

@@ -1,44 +1,65 @@
 package calc
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
-	"iter"
 	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// owners knows whose the addresses of terminating endpoints are. Such an endpoint has an address as long as no other has
-// it that is not terminating; several terminating ones have it together (semantics §13).
+// owners decides whose an address is (D-19): this is the one place. Endpoints claim addresses; of the claims at most one
+// makes its endpoint the owner, and only the owner's labels and ports stand for the address:
 //
-// Terminating endpoints are few, and most addresses are one endpoint's, so what is kept of all addresses is a number.
+//  1. the claim of an endpoint of this node to whose interface the node routes the address, if routes are known;
+//  2. otherwise that of an endpoint of another node, one that is not terminating before one that is;
+//  3. of several that are equal so far, the oldest. If there are several of these, none.
+//
+// An address of a node, or a cluster address of a Service, has no owner. No name decides, and no order of arrival.
+//
+// Most addresses are claimed once, by an endpoint of another node, and all that is kept of those is a number.
 type owners struct {
 	seed  maphash.Seed
-	known map[addrKey]uint8 // endpoints by address, terminating or not; 255 stays: it may be more
-	most  [2]int            // of known and terminating, see shrink
+	known map[addrKey]uint8 // claims by address; 255 stays: there may be more
+	most  [2]int            // of known and contests, see shrink
 
-	terminating map[netip.Addr]*tenure
-	unsettled   map[netip.Addr]struct{} // of terminating: came, or its number of others has changed
+	contests  map[netip.Addr]*contest
+	unsettled map[netip.Addr]struct{} // of contests: to be decided
+	routes    map[netip.Addr]string   // interfaces by the address that the node routes to them; nil: not known
+	reserved  members                 // addresses that no endpoint can own, counted
+
+	interfaces interfaces
 }
 
 // addrKey is an IPv4 address, or the hash of another: it may stand for several.
 type addrKey [4]byte
 
-// tenure is one address of terminating endpoints.
-type tenure struct {
-	ids    []model.EndpointID // which have it
-	others int                // endpoints that have it and are not terminating; -1: to be counted
-	lost   bool               // there were such others when it was settled last
+// contest is an address of which there is more to decide than one claim from another node.
+type contest struct {
+	claims  []claim
+	counted bool // claims are all there are
+	owner   model.EndpointID
+}
+
+// claim is one endpoint that says an address is its own.
+type claim struct {
+	id          model.EndpointID
+	created     uint32
+	terminating bool
+	local       bool   // of this node
+	iface       string // of a local one; it may be another's
 }
 
 func newOwners() *owners {
 	return &owners{
-		seed:        maphash.MakeSeed(),
-		known:       map[addrKey]uint8{},
-		terminating: map[netip.Addr]*tenure{},
-		unsettled:   map[netip.Addr]struct{}{},
+		seed:      maphash.MakeSeed(),
+		known:     map[addrKey]uint8{},
+		contests:  map[netip.Addr]*contest{},
+		unsettled: map[netip.Addr]struct{}{},
+
+		interfaces: interfaces{},
 	}
 }
 
@@ -51,102 +72,187 @@ func (o *owners) key(a netip.Addr) addrKey {
 	return k
 }
 
-// leave notes that an endpoint has these addresses no more.
-func (o *owners) leave(id model.EndpointID, terminating bool, addrs iter.Seq[netip.Addr]) {
-	for a := range addrs {
-		switch k := o.key(a); o.known[k] {
-		case 255:
-		case 1:
-			delete(o.known, k)
-		default:
-			o.known[k]--
-		}
-		t := o.terminating[a]
-		switch {
-		case t == nil:
-		case !terminating:
-			o.add(a, t, -1)
-		default:
-			t.ids = slices.DeleteFunc(t.ids, func(other model.EndpointID) bool { return other == id })
-			if len(t.ids) == 0 {
-				delete(o.terminating, a)
-				delete(o.unsettled, a)
-			}
-		}
+// leave notes that an endpoint claims an address no more.
+func (o *owners) leave(id model.EndpointID, a netip.Addr) {
+	k := o.key(a)
+	switch o.known[k] {
+	case 255:
+	case 1:
+		delete(o.known, k)
+	default:
+		o.known[k]--
+	}
+	t := o.contests[a]
+	if t == nil {
+		return
+	}
+	t.claims = slices.DeleteFunc(t.claims, func(c claim) bool { return c.id == id })
+	if o.unsettled[a] = struct{}{}; len(t.claims) == 0 && t.counted {
+		o.forget(a)
 	}
 }
 
-// join notes that an endpoint has these addresses.
-func (o *owners) join(id model.EndpointID, terminating bool, addrs iter.Seq[netip.Addr]) {
-	for a := range addrs {
-		if k := o.key(a); o.known[k] != 255 {
-			o.known[k]++
-		}
-		t := o.terminating[a]
-		switch {
-		case terminating && t == nil:
-			o.terminating[a] = &tenure{ids: []model.EndpointID{id}, others: -1}
-			o.unsettled[a] = struct{}{}
-		case terminating:
-			t.ids = append(t.ids, id)
-		case t != nil:
-			o.add(a, t, 1)
-		}
+// join notes that an endpoint claims an address, and reports whether that is contested.
+func (o *owners) join(c claim, a netip.Addr) bool {
+	k := o.key(a)
+	if o.known[k] != 255 {
+		o.known[k]++
 	}
+	t := o.contests[a]
+	if t == nil {
+		if !c.local && !c.terminating && o.known[k] == 1 && !o.isReserved(a) {
+			return false
+		}
+		t = &contest{counted: o.known[k] == 1}
+		o.contests[a] = t
+	}
+	t.claims = append(t.claims, c)
+	o.unsettled[a] = struct{}{}
+	return true
 }
 
-func (o *owners) add(a netip.Addr, t *tenure, n int) {
-	if t.others >= 0 {
-		t.others += n
+// reconsider has an address decided again, if it is contested.
+func (o *owners) reconsider(a netip.Addr) {
+	if o.contests[a] != nil {
 		o.unsettled[a] = struct{}{}
 	}
 }
 
-// settle counts what is to be counted and returns the terminating endpoints that have an address more or less than when
-// it was called last. others yields the addresses of all endpoints that are not terminating; it is rarely asked.
-func (o *owners) settle(others func(yield func(netip.Addr))) map[model.EndpointID]struct{} {
-	shared := map[netip.Addr]*tenure{}
-	for a := range o.unsettled {
-		t := o.terminating[a]
-		if t.others >= 0 {
-			continue
-		}
-		t.others = 0
-		if int(o.known[o.key(a)]) > len(t.ids) || o.known[o.key(a)] == 255 {
-			shared[a] = t
+// reserve counts an address that no endpoint can own in or out.
+func (o *owners) reserve(a netip.Addr, delta int32) {
+	p, ok := hostPrefix(a)
+	if !ok {
+		return
+	}
+	if was, now := o.reserved.add(p, delta); (was == 0) == (now == 0) {
+		return
+	}
+	if o.contests[a] == nil && o.known[o.key(a)] > 0 {
+		o.contests[a] = &contest{}
+	}
+	o.reconsider(a)
+}
+
+func (o *owners) isReserved(a netip.Addr) bool {
+	p, ok := hostPrefix(a)
+	return ok && o.reserved.has(p)
+}
+
+// follow replaces the routes; nil: they are not known.
+func (o *owners) follow(routes map[netip.Addr]string) {
+	was := o.routes
+	o.routes = routes
+	for a := range o.contests {
+		before, had := was[a]
+		if now, has := routes[a]; now != before || has != had || (was == nil) != (routes == nil) {
+			o.unsettled[a] = struct{}{}
 		}
 	}
-	if len(shared) > 0 {
-		others(func(a netip.Addr) {
-			if t := shared[a]; t != nil {
-				t.others++
+}
+
+// settle decides what is to be decided and returns the endpoints that have an address more or less now. everyone yields
+// all claims there are; it is rarely asked. holds reports whether an endpoint has an address so far.
+func (o *owners) settle(everyone func(yield func(claim, netip.Addr)),
+	holds func(model.EndpointID, netip.Addr) bool) map[model.EndpointID]struct{} {
+	uncounted := map[netip.Addr]*contest{}
+	for a := range o.unsettled {
+		if t := o.contests[a]; !t.counted {
+			t.claims, t.counted = nil, true
+			uncounted[a] = t
+		}
+	}
+	if len(uncounted) > 0 {
+		everyone(func(c claim, a netip.Addr) {
+			if t := uncounted[a]; t != nil {
+				t.claims = append(t.claims, c)
 			}
 		})
 	}
 	var changed map[model.EndpointID]struct{}
 	for a := range o.unsettled {
-		t := o.terminating[a]
-		if lost := t.others > 0; lost != t.lost {
-			t.lost = lost
-			for _, id := range t.ids {
-				put(&changed, id, struct{}{})
+		t := o.contests[a]
+		t.owner = o.decide(a, t)
+		for _, c := range t.claims {
+			if holds(c.id, a) != (c.id == t.owner) {
+				put(&changed, c.id, struct{}{})
 			}
+		}
+		if len(t.claims) == 0 || len(t.claims) == 1 && t.claims[0].plain() && t.owner == t.claims[0].id {
+			delete(o.contests, a)
 		}
 	}
 	empty(&o.unsettled)
 	return changed
 }
 
-func (o *owners) shrink() {
-	shrink(&o.known, &o.most[0])
-	shrink(&o.terminating, &o.most[1])
+// plain is a claim that has the address if it is the only one.
+func (c claim) plain() bool { return !c.local && !c.terminating }
+
+// decide returns the owner of an address; the zero id: nobody.
+func (o *owners) decide(a netip.Addr, t *contest) model.EndpointID {
+	if o.isReserved(a) {
+		return model.EndpointID{}
+	}
+	var best claim
+	var several bool
+	for _, c := range t.claims {
+		if o.weight(c, a) == 0 {
+			continue
+		}
+		if best == (claim{}) {
+			best = c
+			continue
+		}
+		switch order := cmp.Or(cmp.Compare(o.weight(best, a), o.weight(c, a)), cmp.Compare(c.created, best.created)); {
+		case order == 0:
+			several = true
+		case order < 0:
+			best, several = c, false
+		}
+	}
+	if several {
+		return model.EndpointID{}
+	}
+	return best.id
 }
 
-// own returns those of a terminating endpoint's addresses that it has. The list may be shared.
-func (o *owners) own(addrs []netip.Addr) []netip.Addr {
-	isLost := func(a netip.Addr) bool { return o.terminating[a].lost }
-	if !slices.ContainsFunc(addrs, isLost) {
-		return addrs
+// weight orders claims; 0: it makes no owner.
+func (o *owners) weight(c claim, a netip.Addr) int {
+	switch {
+	case c.local && o.routes != nil && o.routed(c, a):
+		return 3
+	case c.local && o.routes != nil:
+		return 0
+	case c.terminating:
+		return 1
 	}
-	return slices.DeleteFunc(slices.Clone(addrs), isLost)
+	return 2
+}
+
+// routed reports whether the node routes the address to the claimant's interface.
+func (o *owners) routed(c claim, a netip.Addr) bool {
+	iface, ok := o.routes[a]
+	return ok && iface == c.iface && o.interfaces.holder(iface) == c.id
+}
+
+// own returns those of the addresses an endpoint claims that it has. The list may be shared.
+func (o *owners) own(id model.EndpointID, claims []netip.Addr) []netip.Addr {
+	isLost := func(a netip.Addr) bool {
+		t := o.contests[a]
+		return t != nil && t.owner != id
+	}
+	if !slices.ContainsFunc(claims, isLost) {
+		return claims
+	}
+	return slices.DeleteFunc(slices.Clone(claims), isLost)
+}
+
+func (o *owners) forget(a netip.Addr) {
+	delete(o.contests, a)
+	delete(o.unsettled, a)
+}
+
+func (o *owners) shrink() {
+	shrink(&o.known, &o.most[0])
+	shrink(&o.contests, &o.most[1])
 }

@@ -28,11 +28,11 @@ func TestAddressOfATerminatingEndpoint(t *testing.T) {
 			pod("x/a", "10.0.0.1", app("a"), terminating), pod("x/b", "10.0.0.1", app("b"), on("node-2"))}, "b"},
 		{"is the other's, of remote ones", []model.Update{
 			pod("x/b", "10.0.0.1", app("a"), terminating, on("node-2")), pod("x/a", "10.0.0.1", app("b"), on("node-2"))}, "b"},
-		{"is several terminating ones'", []model.Update{
-			pod("x/a", "10.0.0.1", app("a"), terminating), pod("x/b", "10.0.0.1", app("b"), terminating)}, "a b"},
-		{"is nobody's but those that live", []model.Update{
+		{"is the oldest's of several terminating ones", []model.Update{
+			pod("x/a", "10.0.0.1", app("a"), terminating, created(2)), pod("x/b", "10.0.0.1", app("b"), terminating, created(1))}, "b"},
+		{"is none of those that live, if they are as old", []model.Update{
 			pod("x/a", "10.0.0.1", app("a"), terminating), pod("x/b", "10.0.0.1", app("b"), terminating),
-			pod("x/c", "10.0.0.1", app("c")), pod("x/d", "10.0.0.1", app("d"))}, "c d"},
+			pod("x/c", "10.0.0.1", app("c")), pod("x/d", "10.0.0.1", app("d"))}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,14 +113,14 @@ func TestTerminatingEndpointOfThisNodeLosesItsAddress(t *testing.T) {
 	}
 }
 
-// Most terminating endpoints share no address, and finding that out must not take a look at every endpoint.
+// Most addresses are claimed once, and finding that out must not take a look at every endpoint.
 func TestOnlySharedAddressesAreLookedFor(t *testing.T) {
 	g, looked := New(thisNode), 0
 	settle := func() {
-		g.owners.settle(func(yield func(netip.Addr)) { looked++ })
+		g.owners.settle(func(yield func(claim, netip.Addr)) { looked++ }, func(model.EndpointID, netip.Addr) bool { return false })
 	}
 	join := func(name string, terminating bool, addr string) {
-		g.owners.join(id(name), terminating, slices.Values(addrs(addr)))
+		g.owners.join(claim{id: id(name), terminating: terminating}, addrs(addr)[0])
 	}
 	join("x/a", false, "10.0.0.1")
 	join("x/b", false, "fd00::2")
@@ -136,5 +136,158 @@ func TestOnlySharedAddressesAreLookedFor(t *testing.T) {
 	settle()
 	if looked != 1 {
 		t.Errorf("looked %d times, want once", looked)
+	}
+}
+
+// Who owns 10.0.0.1 and why the others do not, whatever their names and in whichever order they come.
+func TestOwnerOfAnAddress(t *testing.T) {
+	const a = "10.0.0.1"
+	routes := func(pairs ...string) model.RoutesUpdate {
+		u := model.RoutesUpdate{Routes: map[netip.Addr]string{}}
+		for i := 0; i < len(pairs); i += 2 {
+			u.Routes[netip.MustParseAddr(pairs[i])] = pairs[i+1]
+		}
+		return u
+	}
+	remote := on("node-2")
+	node := model.NodeUpdate{Name: "node-3", Node: &model.Node{Addrs: addrs(a)}}
+	service := func(s model.Service) model.ServiceUpdate {
+		return model.ServiceUpdate{Key: model.ServiceKey{Namespace: "x", Name: "s"}, Service: &s}
+	}
+	// V is the victim and T the thief; each case is tried with both orders of their names.
+	tests := []struct {
+		name    string
+		updates []model.Update
+		owner   string // "x/V", "x/T" or "" for nobody
+		lost    string // claims that lost
+	}{
+		{"routed", []model.Update{routes(a, "cali-V"), pod("x/V", a, iface("cali-V"))}, "x/V", ""},
+		{"not routed", []model.Update{routes(), pod("x/V", a, iface("cali-V"))}, "", "x/V NotRouted"},
+		{"routed to another", []model.Update{routes(a, "cali-T"), pod("x/V", a, iface("cali-V"))}, "", "x/V NotRouted"},
+		{"of the two on this node the one with the route", []model.Update{routes(a, "cali-V"),
+			pod("x/V", a, iface("cali-V"), created(9)), pod("x/T", a, iface("cali-T"), created(1))}, "x/V", "x/T Taken"},
+		{"terminating with the route", []model.Update{routes(a, "cali-V"),
+			pod("x/V", a, iface("cali-V"), terminating), pod("x/T", a, iface("cali-T"))}, "x/V", "x/T Taken"},
+		{"annotated beside one with the route", []model.Update{routes(a, "cali-V"),
+			pod("x/V", a, iface("cali-V")), pod("x/T", a, iface("cali-T"), unconfirmed)}, "x/V", "x/T Taken"},
+		{"annotated with the route", []model.Update{routes(a, "cali-V"), pod("x/V", a, iface("cali-V"), unconfirmed)}, "x/V", ""},
+		{"on another node", []model.Update{routes(), pod("x/V", a, remote)}, "x/V", ""},
+		{"on another node, another here without route", []model.Update{routes(),
+			pod("x/V", a, remote, created(9)), pod("x/T", a, iface("cali-T"), created(1))}, "x/V", "x/T Taken"},
+		{"terminating on another node, another here without route", []model.Update{routes(),
+			pod("x/V", a, remote, terminating), pod("x/T", a, iface("cali-T"))}, "x/V", "x/T Taken"},
+		{"here with the route, another elsewhere", []model.Update{routes(a, "cali-V"),
+			pod("x/V", a, iface("cali-V"), created(9)), pod("x/T", a, remote, created(1))}, "x/V", "x/T Taken"},
+		{"annotated on another node", []model.Update{routes(), pod("x/T", a, remote, unconfirmed)}, "", ""},
+		{"annotated on another node beside another", []model.Update{routes(),
+			pod("x/V", a, remote, created(9)), pod("x/T", a, remote, unconfirmed, created(1))}, "x/V", ""},
+		{"of two elsewhere the older", []model.Update{routes(),
+			pod("x/V", a, remote, created(1)), pod("x/T", a, on("node-3"), created(2))}, "x/V", "x/T Taken"},
+		{"of two elsewhere that are as old none", []model.Update{routes(),
+			pod("x/V", a, remote, created(1)), pod("x/T", a, on("node-3"), created(1))}, "", "x/T Disputed, x/V Disputed"},
+		{"a node's, routed", []model.Update{routes(a, "cali-T"), node, pod("x/T", a, iface("cali-T"))}, "", "x/T Reserved"},
+		{"a node's, elsewhere", []model.Update{routes(), node, pod("x/T", a, remote)}, "", "x/T Reserved"},
+		{"a Service's cluster address", []model.Update{routes(a, "cali-T"), pod("x/T", a, iface("cali-T")),
+			service(model.Service{Cluster: addrs(a)})}, "", "x/T Reserved"},
+		{"a Service's external address", []model.Update{routes(a, "cali-V"), pod("x/V", a, iface("cali-V")),
+			service(model.Service{External: addrs(a)})}, "x/V", ""},
+		{"of two with one interface the older", []model.Update{routes(a, "cali-V"),
+			pod("x/V", a, iface("cali-V"), created(1)), pod("x/T", a, iface("cali-V"), created(2))}, "x/V", "x/T Taken"},
+		{"of two with one interface that are as old none", []model.Update{routes(a, "cali-V"),
+			pod("x/V", a, iface("cali-V")), pod("x/T", a, iface("cali-V"))}, "", "x/T NotRouted, x/V NotRouted"},
+	}
+	for _, tt := range tests {
+		for _, names := range []*strings.Replacer{strings.NewReplacer("x/V", "x/a", "x/T", "x/z"), strings.NewReplacer("x/V", "x/z", "x/T", "x/a")} {
+			t.Run(tt.name, func(t *testing.T) {
+				var updates []model.Update
+				for _, u := range tt.updates {
+					if p, ok := u.(model.EndpointUpdate); ok {
+						p.ID = id(names.Replace(p.ID.String()))
+						u = p
+					}
+					updates = append(updates, u)
+				}
+				want := strings.Split(names.Replace(tt.lost), ", ")
+				slices.Sort(want)
+				for _, order := range permutations(updates) {
+					r := newRig(t)
+					for _, u := range order {
+						r.apply(u)
+					}
+					owner, ok := r.graph.EndpointByAddr(addrs(a)[0])
+					if got := owner.String(); ok && got != names.Replace(tt.owner) || !ok && tt.owner != "" {
+						t.Fatalf("owner %v (%v), want %q; order %v", owner, ok, names.Replace(tt.owner), order)
+					}
+					got := []string{}
+					for _, l := range r.graph.LostClaims() {
+						got = append(got, l.Endpoint.String()+" "+string(l.Why))
+						if l.Text() == "" {
+							t.Errorf("%+v has no text", l)
+						}
+					}
+					if slices.Sort(got); strings.Join(got, ", ") != strings.Join(want, ", ") {
+						t.Errorf("lost %v, want %v", got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+func permutations(list []model.Update) [][]model.Update {
+	if len(list) < 2 {
+		return [][]model.Update{list}
+	}
+	var all [][]model.Update
+	for i := range list {
+		rest := slices.Delete(slices.Clone(list), i, i+1)
+		for _, p := range permutations(rest) {
+			all = append(all, append([]model.Update{list[i]}, p...))
+		}
+	}
+	return all
+}
+
+// An address follows the route, and the endpoints that win and lose it are said to have changed.
+func TestAddressFollowsTheRoute(t *testing.T) {
+	to := func(iface string) model.RoutesUpdate {
+		return model.RoutesUpdate{Routes: map[netip.Addr]string{addrs("10.0.0.1")[0]: iface}}
+	}
+	r := newRig(t, namespace("x"), to("cali-a"), pod("x/a", "10.0.0.1", iface("cali-a")), pod("x/b", "10.0.0.1", iface("cali-b")))
+	requireAddrs := func(a, b string) {
+		t.Helper()
+		if gotA, gotB := fmt.Sprint(r.endpoint("x/a").Addrs), fmt.Sprint(r.endpoint("x/b").Addrs); gotA != a || gotB != b {
+			t.Errorf("a has %s, b %s; want %s, %s", gotA, gotB, a, b)
+		}
+	}
+	requireAddrs("[10.0.0.1]", "[]")
+	if c := r.apply(to("cali-b")); len(c.Endpoints) != 2 {
+		t.Errorf("moved: %+v", c)
+	}
+	requireAddrs("[]", "[10.0.0.1]")
+	if c := r.apply(to("cali-b")); len(c.Endpoints)+len(c.Sets) != 0 {
+		t.Errorf("routed the same way once more: %+v", c)
+	}
+	r.apply(model.RoutesUpdate{Routes: map[netip.Addr]string{}})
+	requireAddrs("[]", "[]")
+}
+
+func TestServiceThatClaimsWhatIsAnothers(t *testing.T) {
+	service := func(name string, s model.Service) model.ServiceUpdate {
+		return model.ServiceUpdate{Key: model.ServiceKey{Namespace: "evil", Name: name}, Service: &s}
+	}
+	r := newRig(t, pod("shop/b", "10.0.0.1"), model.NodeUpdate{Name: "n2", Node: &model.Node{Addrs: addrs("192.0.2.2")}},
+		service("dns", model.Service{Cluster: addrs("10.96.0.10"), External: addrs("203.0.113.1")}),
+		service("trap", model.Service{Cluster: addrs("10.96.0.11"), External: addrs("10.0.0.1", "192.0.2.2", "10.96.0.10", "10.96.0.11")}))
+	var got []string
+	for _, c := range r.graph.ServiceClaims() {
+		got = append(got, fmt.Sprintf("%s %s %s", c.Service, c.Addr, c.Of))
+	}
+	want := "evil/trap 10.0.0.1 endpoint shop/b|evil/trap 10.96.0.10 Service evil/dns|evil/trap 192.0.2.2 node n2"
+	if strings.Join(got, "|") != want {
+		t.Errorf("got %s\nwant %s", strings.Join(got, "|"), want)
+	}
+	if p := r.graph.Problems(); !strings.Contains(fmt.Sprint(p), "Service evil/trap its external address 10.0.0.1 is that of endpoint shop/b") {
+		t.Errorf("problems %v", p)
 	}
 }

@@ -87,10 +87,10 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.slices) + len(g.sets.slicesOf); n != 0 {
 		t.Fatalf("the set index is not empty: %+v", g.sets)
 	}
-	if n := len(g.result.groups) + len(g.result.shared) + len(g.local.claims) + len(g.profiles) + len(g.policies); n != 0 {
+	if n := len(g.result.groups) + len(g.result.shared) + len(g.owners.interfaces) + len(g.profiles) + len(g.policies); n != 0 {
 		t.Fatalf("the graph is not empty: %+v", g)
 	}
-	if n := len(g.owners.known) + len(g.owners.terminating) + len(g.owners.unsettled); n != 0 {
+	if n := len(g.owners.known) + len(g.owners.contests) + len(g.owners.unsettled) + g.owners.reserved.len() + len(g.nodeNames.byName); n != 0 {
 		t.Fatalf("addresses have owners still: %+v", g.owners)
 	}
 }
@@ -112,7 +112,7 @@ func anyUpdate() *rapid.Generator[model.Update] {
 
 func drawUpdate(t *rapid.T) model.Update {
 	switch oneOf(t, "object", "endpoint", "endpoint", "endpoint", "policy", "policy", "profile", "networkset", "slice",
-		"tier", "service", "node") {
+		"tier", "service", "node", "routes", "routes") {
 	case "endpoint":
 		return drawEndpoint(t)
 	case "policy":
@@ -149,9 +149,13 @@ func drawUpdate(t *rapid.T) model.Update {
 		}
 	case "service":
 		return model.ServiceUpdate{
-			Key:     drawService(t),
-			Service: &model.Service{Addrs: rapid.SliceOfN(drawAddr(), 0, 2).Draw(t, "cluster addresses")},
+			Key: drawService(t),
+			Service: &model.Service{Cluster: rapid.SliceOfN(drawAddr(), 0, 1).Draw(t, "cluster addresses"),
+				External: rapid.SliceOfN(drawAddr(), 0, 2).Draw(t, "external addresses")},
 		}
+	case "routes":
+		return model.RoutesUpdate{Routes: rapid.MapOfN(drawAddr(), rapid.SampledFrom([]string{"cali1", "cali2", "cali3"}), 0, 4).
+			Draw(t, "routes")}
 	}
 	return model.NodeUpdate{
 		Name: oneOf(t, "node", thisNode, "node-2"),
@@ -170,7 +174,9 @@ func drawEndpoint(t *rapid.T) model.EndpointUpdate {
 			Profiles: drawProfiles(t),
 			Ports:    rapid.SliceOfN(drawPort(), 0, 2).Draw(t, "ports"),
 
+			Created:     rapid.Int64Range(0, 2).Draw(t, "created"),
 			Terminating: rapid.IntRange(0, 2).Draw(t, "terminating") == 0,
+			Unconfirmed: rapid.IntRange(0, 3).Draw(t, "unconfirmed") == 0,
 		},
 	}
 }

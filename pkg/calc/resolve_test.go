@@ -169,9 +169,10 @@ func TestPointersAreSharedAndStable(t *testing.T) {
 	}
 }
 
-func TestSharedAddressIsAProblemOfWhoeverHasItToo(t *testing.T) {
-	r := newRig(t, pod("shop/b", "10.0.0.2"), pod("shop/c", "10.0.0.2"),
-		pod("shop/far", "10.0.0.2", on("node-2")), pod("shop/far-2", "10.0.1.5", on("node-2")), pod("shop/far-3", "10.0.1.5", on("node-2")))
+func TestClaimThatLostIsAProblem(t *testing.T) {
+	r := newRig(t, pod("shop/b", "10.0.0.2", created(1)), pod("shop/a", "10.0.0.2", created(2)),
+		pod("shop/far", "10.0.0.2", on("node-2"), created(3)), pod("shop/leaving", "10.0.0.2", terminating),
+		pod("shop/far-2", "10.0.1.5", on("node-2")), pod("shop/far-3", "10.0.1.5", on("node-2")))
 	var got []Problem
 	for _, p := range r.graph.Problems() {
 		if strings.Contains(p.Text, "address") {
@@ -179,16 +180,18 @@ func TestSharedAddressIsAProblemOfWhoeverHasItToo(t *testing.T) {
 		}
 	}
 	want := []Problem{
-		{"endpoint shop/c", "address 10.0.0.2 is also that of endpoint shop/b"},
-		{"endpoint shop/far", "address 10.0.0.2 is also that of endpoint shop/b"},
+		{"endpoint shop/a", "address 10.0.0.2 is endpoint shop/b's; what it sends from there is dropped as spoofed"},
+		{"endpoint shop/far", "address 10.0.0.2 is endpoint shop/b's; what it sends from there is dropped as spoofed"},
+		{"endpoint shop/far-2", "address 10.0.1.5 is claimed by another endpoint that is as old: it is nobody's"},
+		{"endpoint shop/far-3", "address 10.0.1.5 is claimed by another endpoint that is as old: it is nobody's"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestLowestIDWinsAnInterface(t *testing.T) {
-	r := newRig(t, pod("shop/b", "10.0.0.2", iface("cali1")), pod("shop/none", "10.0.0.4", iface("")),
+func TestOldestEndpointHasAnInterface(t *testing.T) {
+	r := newRig(t, pod("shop/b", "10.0.0.2", iface("cali1"), created(2)), pod("shop/none", "10.0.0.4", iface("")),
 		pod("shop/far", "10.0.1.5", iface("cali1"), on("node-2")))
 	local := func() []string {
 		var names []string
@@ -200,13 +203,17 @@ func TestLowestIDWinsAnInterface(t *testing.T) {
 	if got := local(); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("got %v", got)
 	}
-	c := r.apply(pod("shop/a", "10.0.0.1", iface("cali1")))
-	if ep, left := c.Endpoints[id("shop/b")]; !left || ep != nil || !slices.Equal(local(), []string{"a"}) {
-		t.Errorf("a lower id came: %v, local %v", c.Endpoints, local())
+	if c := r.apply(pod("shop/a", "10.0.0.1", iface("cali1"), created(3))); len(c.Endpoints) != 0 {
+		t.Errorf("a younger one came: %v, local %v", c.Endpoints, local())
+	}
+	c := r.apply(pod("shop/c", "10.0.0.3", iface("cali1"), created(1)))
+	if ep, left := c.Endpoints[id("shop/b")]; !left || ep != nil || !slices.Equal(local(), []string{"c"}) {
+		t.Errorf("an older one came: %v, local %v", c.Endpoints, local())
 	}
 	want := []Problem{
-		{"endpoint shop/a", "profile kns.shop does not exist"},
-		{"endpoint shop/b", "interface cali1 belongs to shop/a: not enforced"},
+		{"endpoint shop/a", "interface cali1 belongs to shop/c, which is older: not enforced"},
+		{"endpoint shop/b", "interface cali1 belongs to shop/c, which is older: not enforced"},
+		{"endpoint shop/c", "profile kns.shop does not exist"},
 		{"endpoint shop/none", "it has no interface: not enforced"},
 		{"policy gnp/p", `tier "x" does not exist: evaluated after all other tiers, with default action Deny`},
 	}
@@ -214,9 +221,13 @@ func TestLowestIDWinsAnInterface(t *testing.T) {
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
 		t.Error(diff)
 	}
-	r.apply(model.EndpointUpdate{ID: id("shop/a")})
+	r.apply(model.EndpointUpdate{ID: id("shop/c")})
 	if got := local(); !slices.Equal(got, []string{"b"}) {
-		t.Errorf("the winner left: %v", got)
+		t.Errorf("the oldest left: %v", got)
+	}
+	r.apply(pod("shop/d", "10.0.0.5", iface("cali1"), created(2)))
+	if got := local(); len(got) != 0 {
+		t.Errorf("two are as old: %v", got)
 	}
 }
 
@@ -245,7 +256,7 @@ func TestNothingBeforeTheFirstFullSnapshot(t *testing.T) {
 
 func TestViewsKnowEndpointsOfEveryNode(t *testing.T) {
 	remote := pod("shop/far", "10.0.1.5 fd00::5", on("node-2"), label("app", "db"), port("sql", model.ProtoTCP, 5432))
-	r := newRig(t, remote, pod("shop/near", "10.0.1.5", on("node-3")), pod("shop/web", "10.0.0.1"))
+	r := newRig(t, remote, pod("shop/near", "10.0.1.5", on("node-3"), created(9)), pod("shop/web", "10.0.0.1"))
 	got, ok := r.graph.FindEndpoint(id("shop/far"))
 	remote.Endpoint.Iface = ""
 	if diff := cmp.Diff(remote.Endpoint, got, byValue); !ok || diff != "" {

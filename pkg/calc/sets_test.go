@@ -74,7 +74,7 @@ func TestAddressIsMemberAsLongAsOneEndpointHasIt(t *testing.T) {
 		added, removed []netip.Prefix
 	}{
 		{"first", []model.Update{pod("a/1", "10.0.1.1", other, label("app", "db"))}, nets("10.0.1.1/32"), nil},
-		{"second with the same address", []model.Update{pod("a/2", "10.0.1.1", other, label("app", "db"))}, nil, nil},
+		{"second with the same address", []model.Update{pod("a/2", "10.0.1.1", other, label("app", "db"), created(2))}, nil, nil},
 		{"first goes", []model.Update{model.EndpointUpdate{ID: id("a/1")}}, nil, nil},
 		{"handed over in one batch", []model.Update{model.EndpointUpdate{ID: id("a/2")},
 			pod("a/3", "10.0.1.1", other, label("app", "db"))}, nil, nil},
@@ -111,7 +111,7 @@ func TestReservedSetsAreAnnouncedEmpty(t *testing.T) {
 
 func TestReservedSetsFollowServicesAndTheOwnNode(t *testing.T) {
 	service := func(name string, texts ...string) model.ServiceUpdate {
-		return model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: name}, Service: &model.Service{Addrs: addrs(texts...)}}
+		return model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: name}, Service: &model.Service{Cluster: addrs(texts...)}}
 	}
 	r := newRig(t, service("a", "10.96.0.1", "fd01::1"), service("b", "10.96.0.1"),
 		model.NodeUpdate{Name: thisNode, Node: &model.Node{Addrs: addrs("172.16.0.1")}},

@@ -25,6 +25,13 @@ func TestPolicyMeansWhatTheObjectsMean(t *testing.T) {
 		delete(w, "node "+thisNode)
 		delete(w, "node node-2")
 		delete(w, "tier "+model.TierDefault)
+		// It knows no routes, and no annotations.
+		delete(w, "routes")
+		for _, u := range w {
+			if ep, ok := u.(model.EndpointUpdate); ok {
+				ep.Endpoint.Unconfirmed = false
+			}
+		}
 		dp, truth := fresh(t, "", w), oracle.New(w.updates())
 		for _, id := range truth.Endpoints() {
 			ep := dp.Endpoints[id]

@@ -33,36 +33,33 @@ func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool)
 	return ep.policy, true
 }
 
-// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Of a terminating one
-// Addrs are those it has, without those that went to others. Addresses and ports are shared and must not be changed.
+// FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Addrs are those that
+// it owns, so that nothing about them is unconfirmed. Addresses and ports are shared and must not be changed.
 func (g *Graph) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
 	ep, ok := g.endpoints[name]
 	if !ok {
 		return nil, false
 	}
-	value := ep.value()
-	value.Addrs = ep.listAddrs()
+	value := g.value(ep)
+	value.Addrs, value.Unconfirmed = ep.listAddrs(), false
 	return value, true
 }
 
-// EndpointByAddr returns the endpoint of any node that has the address; of several, the one with the lowest id. It
-// looks at every endpoint.
+// EndpointByAddr returns the endpoint of any node that owns the address. It looks at every endpoint.
 func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
-	var lowest model.EndpointID
-	found := false
 	for id, ep := range g.endpoints {
-		if ep.hasAddr(addr) && (!found || id.Compare(lowest) < 0) {
-			lowest, found = id, true
+		if ep.hasAddr(addr) {
+			return id, true
 		}
 	}
-	return lowest, found
+	return model.EndpointID{}, false
 }
 
 // Nodes counts the endpoints by the node they are on. It looks at every endpoint.
 func (g *Graph) Nodes() map[string]int {
 	count := map[string]int{}
 	for _, ep := range g.endpoints {
-		count[ep.node.Value()]++
+		count[g.nodeNames.names[ep.node]]++
 	}
 	return count
 }
@@ -102,7 +99,7 @@ func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
 
 // Problem is something in the datastore that is enforced differently from what its author may expect.
 type Problem struct {
-	Object string // "endpoint shop/db-0", "policy gnp/deny-all"
+	Object string // "endpoint shop/db-0", "policy gnp/deny-all", "Service shop/db"
 	Text   string
 }
 
@@ -115,14 +112,18 @@ func (g *Graph) Problems() []Problem {
 				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
 		}
 	}
-	for iface, ids := range g.local.claims {
-		text := "it has no interface: not enforced"
-		if iface != "" {
-			text = fmt.Sprintf("interface %s belongs to %s: not enforced", iface, ids[0])
-			ids = ids[1:]
+	for iface, claims := range g.owners.interfaces {
+		holder, text := g.owners.interfaces.holder(iface), "it has no interface: not enforced"
+		switch {
+		case holder != model.EndpointID{}:
+			text = fmt.Sprintf("interface %s belongs to %s, which is older: not enforced", iface, holder)
+		case iface != "":
+			text = fmt.Sprintf("interface %s is that of another endpoint that is as old: not enforced", iface)
 		}
-		for _, id := range ids {
-			all = append(all, Problem{"endpoint " + id.String(), text})
+		for _, c := range claims {
+			if c.id != holder {
+				all = append(all, Problem{"endpoint " + c.id.String(), text})
+			}
 		}
 	}
 	for id, ep := range g.local.endpoints {
@@ -132,31 +133,17 @@ func (g *Graph) Problems() []Problem {
 			}
 		}
 	}
-	all = append(all, g.sharedAddrs()...)
+	for _, l := range g.LostClaims() {
+		// Its interface goes before a terminating endpoint does, and another may have its address then.
+		if !l.Terminating {
+			all = append(all, Problem{"endpoint " + l.Endpoint.String(), l.Text()})
+		}
+	}
+	for _, c := range g.ServiceClaims() {
+		all = append(all, Problem{"Service " + c.Service.String(), c.Text()})
+	}
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
 	})
-	return all
-}
-
-// sharedAddrs are the addresses of this node's endpoints that another endpoint of any node has, too: a packet from or
-// to one is in the sets of both. It looks at every endpoint.
-func (g *Graph) sharedAddrs() []Problem {
-	local := map[netip.Addr]model.EndpointID{}
-	for id, ep := range g.local.endpoints {
-		for a := range ep.addrs() {
-			if other, taken := local[a]; !taken || id.Compare(other) < 0 {
-				local[a] = id
-			}
-		}
-	}
-	var all []Problem
-	for id, ep := range g.endpoints {
-		for a := range ep.addrs() {
-			if owner, ok := local[a]; ok && owner != id {
-				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("address %s is also that of endpoint %s", a, owner)})
-			}
-		}
-	}
 	return all
 }

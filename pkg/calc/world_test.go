@@ -65,6 +65,8 @@ func describe(u model.Update) (key string, present bool) {
 		return "slice " + u.ID.Namespace + "/" + u.ID.Name, u.Slice != nil
 	case model.NodeUpdate:
 		return "node " + u.Name, u.Node != nil
+	case model.RoutesUpdate:
+		return "routes", u.Routes != nil
 	}
 	return "insync", true
 }
@@ -320,6 +322,10 @@ func pod(name, addr string, options ...func(*model.Endpoint)) model.EndpointUpda
 func on(node string) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Node = node } }
 
 func terminating(ep *model.Endpoint) { ep.Terminating = true }
+
+func unconfirmed(ep *model.Endpoint) { ep.Unconfirmed = true }
+
+func created(at int64) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Created = at } }
 
 func iface(name string) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Iface = name } }
 

@@ -158,6 +158,18 @@ func (c *cluster) mutateEndpoint(t *rapid.T, pool []*model.DirectionPolicy) {
 	}
 	e := &model.EndpointPolicy{ID: id, Iface: fmt.Sprint("cali", n)}
 	e.Addrs = addrs([][]string{{"10.0.0.1", "fd00::1"}, {"10.0.0.11", "fd00::11"}, {"10.0.0.12"}, {"fd00::12"}}[rapid.IntRange(n, n+1).Draw(t, "addrs")]...)
+	// What an endpoint gets another loses: an address has one owner.
+	for _, other := range c.endpoints {
+		if other.ID == id {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(other.Addrs), func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) })
+		if len(left) != len(other.Addrs) {
+			changed := *other
+			changed.Addrs = left
+			c.endpoints[other.ID] = &changed
+		}
+	}
 	of := func(d model.Direction) *model.DirectionPolicy {
 		if old := c.endpoints[id]; old != nil && rapid.Bool().Draw(t, "keep") {
 			return policyOf(old, d)

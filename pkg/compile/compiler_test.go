@@ -155,6 +155,9 @@ func drawProbes(t *rapid.T, k *kernel, h history, now *cluster) (all []probe) {
 
 // packetAt draws a packet between an endpoint and someone else.
 func packetAt(t *rapid.T, e *model.EndpointPolicy, d model.Direction) (model.Packet, bool) {
+	if len(e.Addrs) == 0 {
+		return model.Packet{}, false
+	}
 	own := rapid.SampledFrom(e.Addrs).Draw(t, "own")
 	others := slices.DeleteFunc(slices.Clone(everyone), func(a netip.Addr) bool {
 		return a.Is4() != own.Is4() || slices.Contains(e.Addrs, a)

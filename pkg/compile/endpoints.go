@@ -50,7 +50,8 @@ func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPol
 	c.claim(e, was)
 }
 
-// claim gives the endpoint its addresses. If several endpoints claim one address, the first by id has it.
+// claim gives the endpoint its addresses. An address is given to one endpoint at most: who owns it was decided before.
+// That two have it lasts no longer than while the two halves of one Changes are taken in.
 func (c *Compiler) claim(e *endpoint, was *model.EndpointPolicy) {
 	var old, now []netip.Prefix
 	if was != nil {
@@ -63,25 +64,17 @@ func (c *Compiler) claim(e *endpoint, was *model.EndpointPolicy) {
 		return
 	}
 	for _, p := range slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(old, now)), netip.Prefix.Compare)) {
-		var first model.EndpointID
-		ids := c.claims[p]
-		if len(ids) > 0 {
-			first = ids[0]
-		}
-		ids = slices.DeleteFunc(ids, func(id model.EndpointID) bool { return id == e.id })
+		ids := slices.DeleteFunc(c.claims[p], func(id model.EndpointID) bool { return id == e.id })
 		if slices.Contains(now, p) {
 			ids = append(ids, e.id)
-			slices.SortFunc(ids, model.EndpointID.Compare)
 		}
-		switch {
-		case len(ids) == 0:
+		if len(ids) == 0 {
 			delete(c.claims, p)
 			c.classes.Disown(p)
 			continue
-		case ids[0] != first || first == e.id:
-			c.classes.Own(p, ids[0])
 		}
 		c.claims[p] = ids
+		c.classes.Own(p, ids[0])
 	}
 }
 

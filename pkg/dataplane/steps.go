@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -103,14 +104,15 @@ func (d *BPF) addRows() error {
 	return errors.Join(errs...)
 }
 
-// bind gives endpoints the tables the plan says. A direction with another table gets a new generation, so that its live
-// flows are judged again.
+// bind gives endpoints the tables the plan says. A direction with another table, or of an endpoint with other addresses,
+// gets a new generation, so that its live flows are judged again.
 func (d *BPF) bind() error {
 	for _, b := range d.plan.Bind {
 		ep := d.endpointOf(b.Endpoint)
+		moved := d.readdressed(ep, b.Endpoint)
 		ep.policy = b.Endpoint
 		for dir, table := range [2]compile.TableID{b.Ingress, b.Egress} {
-			if ep.tables[dir] == table && ep.gens[dir] != 0 && !ep.unasked {
+			if ep.tables[dir] == table && ep.gens[dir] != 0 && !ep.unasked && !moved {
 				continue
 			}
 			gen, err := d.gens.Next()
@@ -123,6 +125,20 @@ func (d *BPF) bind() error {
 		d.dirty[b.Endpoint.ID] = true
 	}
 	return d.update()
+}
+
+// readdressed reports whether an endpoint that is in the kernel is about to get other addresses than it has there.
+func (d *BPF) readdressed(ep *endpoint, now *model.EndpointPolicy) bool {
+	was, ok := d.endpoints.Get(ep.ifindex)
+	if !ok || ep.ifindex == 0 {
+		return false
+	}
+	if ep.policy != nil && !slices.Equal(ep.policy.Addrs, now.Addrs) {
+		return true
+	}
+	var want bpf.Endpoint
+	addrsOf(now, &want)
+	return was.Addr4 != want.Addr4 || was.Addr6 != want.Addr6
 }
 
 // endpointOf is the record of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.

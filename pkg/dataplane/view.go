@@ -56,6 +56,9 @@ func (d *BPF) Endpoints() []EndpointState {
 		if ep.ifindex == 0 && s.Error == "" {
 			s.Error = "waiting for its interface"
 		}
+		if len(ep.policy.Addrs) == 0 && s.Error == "" {
+			s.Error = "it owns no address: all that it sends is dropped"
+		}
 		s.Enforced = s.Error == "" && ep.ensured == ep.ifindex && !d.dirty[id] && d.step == len(order)
 		list = append(list, s)
 	}

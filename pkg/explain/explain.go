@@ -64,7 +64,7 @@ func NewState(updates []model.Update) *State {
 			}
 		case model.ServiceUpdate:
 			if u.Service != nil {
-				for _, a := range u.Service.Addrs {
+				for _, a := range u.Service.Addrs() {
 					s.vips[a] = u.Key
 				}
 			}

@@ -19,6 +19,7 @@ const (
 	endpointSliceKind
 	nodeKind
 	configurationKind
+	routesKind
 	inSyncKind
 )
 
@@ -46,6 +47,8 @@ func KeyOf(u Update) (k Key, present bool) {
 		return Key{kind: nodeKind, name: u.Name}, u.Node != nil
 	case ConfigurationUpdate:
 		return Key{kind: configurationKind, name: u.Name}, u.Configuration != nil
+	case RoutesUpdate:
+		return Key{kind: routesKind}, u.Routes != nil
 	case InSync:
 		return InSyncKey, true
 	}
@@ -73,6 +76,8 @@ func Absent(u Update) Update {
 		return NodeUpdate{Name: u.Name}
 	case ConfigurationUpdate:
 		return ConfigurationUpdate{Name: u.Name}
+	case RoutesUpdate:
+		return RoutesUpdate{}
 	}
 	return u
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -268,8 +269,12 @@ func (k ServiceKey) String() string { return k.Namespace + "/" + k.Name }
 
 // Service is what policy needs of a Service: the addresses kube-proxy translates.
 type Service struct {
-	Addrs []netip.Addr // cluster, external and load-balancer addresses
+	Cluster  []netip.Addr // cluster addresses, which the API server gives out: no endpoint can own them
+	External []netip.Addr // external and load-balancer addresses that kube-proxy translates: whatever its author writes
 }
+
+// Addrs are all addresses that kube-proxy translates. The list is the caller's.
+func (s *Service) Addrs() []netip.Addr { return slices.Concat(s.Cluster, s.External) }
 
 // EndpointSliceID names an EndpointSlice.
 type EndpointSliceID struct{ Namespace, Name string }

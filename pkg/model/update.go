@@ -1,5 +1,7 @@
 package model
 
+import "net/netip"
+
 // Update is one change to one datastore object. A nil value means absent: the object was deleted. The sender does not
 // promise that it was ever present, nor that the value differs from the last one. Only the types in this file
 // implement it.
@@ -53,6 +55,12 @@ type (
 		Name          string
 		Configuration *Configuration
 	}
+	// RoutesUpdate reports to which interfaces this node delivers single addresses, all of them: the name of the
+	// interface by the address. It comes from the node and not from the datastore. Nil Routes: that is not known, and
+	// what endpoints claim is believed.
+	RoutesUpdate struct {
+		Routes map[netip.Addr]string
+	}
 	// InSync says that every object of the first full snapshot has been sent. Sent at least once; repeats are harmless.
 	InSync struct{}
 )
@@ -66,4 +74,5 @@ func (ServiceUpdate) isUpdate()       {}
 func (EndpointSliceUpdate) isUpdate() {}
 func (NodeUpdate) isUpdate()          {}
 func (ConfigurationUpdate) isUpdate() {}
+func (RoutesUpdate) isUpdate()        {}
 func (InSync) isUpdate()              {}

@@ -57,14 +57,26 @@ func TestClusterObjects(t *testing.T) {
 				"spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00::1'], externalIPs: [192.0.2.7]}\n" +
 				"status: {loadBalancer: {ingress: [{ip: 192.0.2.8}, {hostname: lb.example.com}]}}",
 			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{
-				Addrs: addrs("10.96.0.1", "fd00::1", "192.0.2.7", "192.0.2.8"),
+				Cluster: addrs("10.96.0.1", "fd00::1"), External: addrs("192.0.2.7", "192.0.2.8"),
 			}},
 		},
 		"service with the old field only": {
 			"apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {clusterIP: 10.96.0.1}",
 			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{
-				Addrs: addrs("10.96.0.1"),
+				Cluster: addrs("10.96.0.1"),
 			}},
+		},
+		"service whose load balancer speaks for itself": {
+			"apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {clusterIP: 10.96.0.1}\n" +
+				"status: {loadBalancer: {ingress: [{ip: 192.0.2.8, ipMode: Proxy}, {ip: 192.0.2.9, ipMode: VIP}]}}",
+			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{
+				Cluster: addrs("10.96.0.1"), External: addrs("192.0.2.9"),
+			}},
+		},
+		"headless service with external addresses, which nobody translates": {
+			"apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\n" +
+				"spec: {clusterIP: None, clusterIPs: [None], externalIPs: [192.0.2.7]}",
+			model.ServiceUpdate{Key: model.ServiceKey{Namespace: "shop", Name: "db"}, Service: &model.Service{}},
 		},
 		"headless service": {
 			"apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {clusterIP: None, clusterIPs: [None]}",

@@ -1,34 +1,49 @@
 package validate
 
 import (
+	"net/netip"
+
 	"github.com/margay-project/margay/pkg/model"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Service returns the addresses that kube-proxy translates for a Service: cluster addresses (none for a headless one),
-// external addresses and those of its load balancers.
+// Service returns the addresses that kube-proxy translates for a Service: cluster addresses, external addresses and
+// those of its load balancers. It translates nothing for a headless Service, nor for a load balancer that delivers what
+// it gets to the nodes as its own traffic (ipMode Proxy).
 func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 	rep := report{ref: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
 	svc := &model.Service{}
-	add := func(path *field.Path, text string) {
+	add := func(list *[]netip.Addr, path *field.Path, text string) {
 		if text != "" && text != corev1.ClusterIPNone {
-			svc.Addrs = rep.appendAddr(svc.Addrs, path.String(), text)
+			*list = rep.appendAddr(*list, path.String(), text)
 		}
 	}
 	spec := field.NewPath("spec")
 	for i, ip := range s.Spec.ClusterIPs {
-		add(spec.Child("clusterIPs").Index(i), ip)
+		add(&svc.Cluster, spec.Child("clusterIPs").Index(i), ip)
 	}
 	if len(s.Spec.ClusterIPs) == 0 {
-		add(spec.Child("clusterIP"), s.Spec.ClusterIP)
+		add(&svc.Cluster, spec.Child("clusterIP"), s.Spec.ClusterIP)
 	}
 	for i, ip := range s.Spec.ExternalIPs {
-		add(spec.Child("externalIPs").Index(i), ip)
+		add(&svc.External, spec.Child("externalIPs").Index(i), ip)
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
-		add(field.NewPath("status", "loadBalancer", "ingress").Index(i).Child("ip"), in.IP)
+		if in.IPMode == nil || *in.IPMode != corev1.LoadBalancerIPModeProxy {
+			add(&svc.External, field.NewPath("status", "loadBalancer", "ingress").Index(i).Child("ip"), in.IP)
+		}
+	}
+	if isHeadless(s) {
+		svc.External = nil
 	}
 	key := model.ServiceKey{Namespace: s.Namespace, Name: s.Name}
 	return model.ServiceUpdate{Key: key, Service: svc}, rep.done(), true
+}
+
+// isHeadless reports whether the Service says that it has no cluster address. One that says nothing of it, in a folder of
+// manifests, may have one.
+func isHeadless(s *corev1.Service) bool {
+	return s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone ||
+		s.Spec.Type == corev1.ServiceTypeExternalName
 }

@@ -131,7 +131,7 @@ var badInputs = []badInput{
 	{what: "a pod without an address yet", text: pod("p", "elsewhere", "")},
 	{
 		what: "an address of two pods", text: pod("p", "elsewhere", "podIP: 10.65.1.2"),
-		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 is also that of endpoint shop/client"),
+		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 is endpoint shop/client's"),
 	},
 	{what: "nothing", text: "# nothing\n", other: "---\n# nothing\n---\n"},
 	{what: "an empty file", text: "", want: row(warning, "x.yaml", "", "the file is empty")},

@@ -19,9 +19,18 @@ type EndpointRow struct {
 	Addrs     []netip.Addr `json:"addrs"`
 	Ingress   Direction    `json:"ingress"`
 	Egress    Direction    `json:"egress"`
-	Attached  []Attachment `json:"attached"` // our programs on the interface
+	Attached  []Attachment `json:"attached"`       // our programs on the interface
+	Lost      []LostAddr   `json:"lost,omitempty"` // addresses that the pod claims and does not own
 	Condition string       `json:"condition,omitempty"`
 	Error     string       `json:"error,omitempty"` // why it is not as it should be
+}
+
+// LostAddr is an address that a pod claims and does not own: what it sends from there is dropped as spoofed.
+type LostAddr struct {
+	Addr      netip.Addr `json:"addr"`
+	Condition string     `json:"condition"`       // NotRouted, Taken, Disputed or Reserved
+	Owner     string     `json:"owner,omitempty"` // Taken: the pod that owns it, namespace/name
+	Reason    string     `json:"reason"`
 }
 
 // Attachment is one of our programs at one hook.

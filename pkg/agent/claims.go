@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// lostAddrs are the addresses that an endpoint claims and does not own.
+func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []wire.LostAddr {
+	var rows []wire.LostAddr
+	for _, l := range lost {
+		if l.Endpoint != id {
+			continue
+		}
+		row := wire.LostAddr{Addr: l.Addr, Condition: string(l.Why), Reason: l.Text()}
+		if l.Owner != (model.EndpointID{}) {
+			row.Owner = l.Owner.String()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// claimEvents tell the owners of pods of this node that claim what is not theirs, and of Services that do. A pod that is
+// being deleted loses its interface before it goes.
+func claimEvents(g *calc.Graph) []events.Item {
+	var items []events.Item
+	for _, l := range g.LostClaims() {
+		if l.Local && !l.Terminating {
+			items = append(items, events.Item{Local: true, Problem: validate.Problem{
+				Ref:      validate.Ref{Kind: "Pod", Namespace: l.Endpoint.Namespace, Name: l.Endpoint.Name},
+				Severity: validate.Warning, Reason: l.Text(),
+			}})
+		}
+	}
+	for _, c := range g.ServiceClaims() {
+		items = append(items, events.Item{Problem: validate.Problem{
+			Ref:      validate.Ref{Kind: "Service", Namespace: c.Service.Namespace, Name: c.Service.Name},
+			Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.Text(),
+		}})
+	}
+	return slices.Clip(items)
+}

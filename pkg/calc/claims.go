@@ -1,0 +1,136 @@
+package calc
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// LostClaim is an address that an endpoint claims and does not own: what the endpoint sends from it is spoofed, and what
+// policy says of the endpoint says nothing of the address.
+type LostClaim struct {
+	Endpoint    model.EndpointID
+	Local       bool // it is enforced on this node
+	Terminating bool
+	Addr        netip.Addr
+	Why         Loss
+	Owner       model.EndpointID // Taken: who has it
+	Iface       string           // NotRouted: the interface of the endpoint, and
+	RoutedTo    string           // to which workload interface the node routes it; empty: to none
+}
+
+// Loss says why an endpoint does not own an address.
+type Loss string
+
+// The reasons, as tools print them.
+const (
+	NotRouted Loss = "NotRouted" // the node does not route it to the endpoint's interface
+	Taken     Loss = "Taken"     // another endpoint owns it
+	Disputed  Loss = "Disputed"  // nobody owns it: several that are equally old claim it
+	Reserved  Loss = "Reserved"  // it is an address of a node or a cluster address of a Service
+)
+
+// Text is one line for people.
+func (l LostClaim) Text() string {
+	const spoofed = "; what it sends from there is dropped as spoofed"
+	switch {
+	case l.Why == Taken:
+		return fmt.Sprintf("address %s is endpoint %s's%s", l.Addr, l.Owner, spoofed)
+	case l.Why == Reserved:
+		return fmt.Sprintf("address %s is one of a node or the cluster address of a Service%s", l.Addr, spoofed)
+	case l.Why == Disputed:
+		return fmt.Sprintf("address %s is claimed by another endpoint that is as old: it is nobody's", l.Addr)
+	case l.RoutedTo != "":
+		return fmt.Sprintf("address %s is routed to %s and not to its interface %s%s", l.Addr, l.RoutedTo, l.Iface, spoofed)
+	}
+	return fmt.Sprintf("the node has no route of address %s alone to its interface %s%s", l.Addr, l.Iface, spoofed)
+}
+
+// LostClaims returns the claims that lost, of endpoints of any node, by endpoint and address. It looks at contested
+// addresses only.
+func (g *Graph) LostClaims() []LostClaim {
+	var all []LostClaim
+	for a, t := range g.owners.contests {
+		for _, c := range t.claims {
+			if c.id == t.owner {
+				continue
+			}
+			l := LostClaim{Endpoint: c.id, Local: c.local, Terminating: c.terminating, Addr: a, Owner: t.owner}
+			switch {
+			case g.owners.isReserved(a):
+				l.Why = Reserved
+			case t.owner != model.EndpointID{}:
+				l.Why = Taken
+			case c.local && g.owners.routes != nil && !g.owners.routed(c, a):
+				l.Why, l.Iface, l.RoutedTo = NotRouted, c.iface, g.owners.routes[a]
+			default:
+				l.Why = Disputed
+			}
+			all = append(all, l)
+		}
+	}
+	slices.SortFunc(all, func(a, b LostClaim) int { return cmp.Or(a.Endpoint.Compare(b.Endpoint), a.Addr.Compare(b.Addr)) })
+	return all
+}
+
+// ServiceClaim is an external or load-balancer address of a Service that is somebody else's. kube-proxy translates it all
+// the same, so policy goes on judging what is sent there by its backend.
+type ServiceClaim struct {
+	Service model.ServiceKey
+	Addr    netip.Addr
+	Of      string // whose it is: "endpoint shop/b", "node n1", "Service shop/db"
+}
+
+// Text is one line for people.
+func (c ServiceClaim) Text() string {
+	return fmt.Sprintf("its external address %s is that of %s: kube-proxy sends what is meant for that to this Service", c.Addr, c.Of)
+}
+
+// ServiceClaims returns those of all Services, by Service and address. It may look at every endpoint.
+func (g *Graph) ServiceClaims() []ServiceClaim {
+	claimants := map[netip.Addr][]model.ServiceKey{}
+	for key, s := range g.services {
+		for _, a := range s.External {
+			claimants[a] = append(claimants[a], key)
+		}
+	}
+	var all []ServiceClaim
+	seen := map[ServiceClaim]bool{}
+	add := func(a netip.Addr, of string, except model.ServiceKey) {
+		for _, key := range claimants[a] {
+			if c := (ServiceClaim{key, a, of}); key != except && !seen[c] {
+				seen[c] = true
+				all = append(all, c)
+			}
+		}
+	}
+	claimed := false
+	for a := range claimants {
+		claimed = claimed || g.owners.known[g.owners.key(a)] > 0
+	}
+	if claimed {
+		for id, ep := range g.endpoints {
+			for a := range ep.addrs() {
+				add(a, "endpoint "+id.String(), model.ServiceKey{})
+			}
+		}
+	}
+	for name, addrs := range g.nodes {
+		for _, a := range addrs {
+			add(a, "node "+name, model.ServiceKey{})
+		}
+	}
+	for key, s := range g.services {
+		for _, a := range s.Cluster {
+			add(a, "Service "+key.String(), key)
+		}
+	}
+	slices.SortFunc(all, func(a, b ServiceClaim) int {
+		return cmp.Or(cmp.Compare(a.Service.Namespace, b.Service.Namespace), cmp.Compare(a.Service.Name, b.Service.Name),
+			a.Addr.Compare(b.Addr), cmp.Compare(a.Of, b.Of))
+	})
+	return all
+}
