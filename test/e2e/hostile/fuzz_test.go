@@ -260,7 +260,7 @@ func (f *fuzzing) run(d time.Duration) {
 			f.T.Fatal(err)
 		}
 		sending.Go(func() {
-			if err := attackUntil(ctx, r, sender); err != nil {
+			if err := attackUntil(ctx, r, sender, f.judge.sent); err != nil {
 				f.T.Error(err)
 			}
 		})
@@ -272,8 +272,8 @@ func (f *fuzzing) run(d time.Duration) {
 	f.report()
 }
 
-// attackUntil sends bursts until ctx ends.
-func attackUntil(ctx context.Context, r *crafter, sender *lab.FrameSender) error {
+// attackUntil sends bursts until ctx ends, and calls before with each frame.
+func attackUntil(ctx context.Context, r *crafter, sender *lab.FrameSender, before func(frame []byte)) error {
 	tick := time.NewTicker(fuzzPause)
 	defer tick.Stop()
 	for {
@@ -285,6 +285,9 @@ func attackUntil(ctx context.Context, r *crafter, sender *lab.FrameSender) error
 		var frames [][]byte
 		for range fuzzBurst {
 			frames = append(frames, r.frames()...)
+		}
+		for _, frame := range frames {
+			before(frame)
 		}
 		if err := sender.Send(frames); err != nil {
 			return err
@@ -336,5 +339,5 @@ func (f *fuzzing) origin(packet []byte) string {
 	return "without a token"
 }
 
-// fuzzFlags are those of agents under attack.
-var fuzzFlags = []string{}
+// fuzzFlags are those of agents under attack: their flow tables are new, and are to be taken as complete.
+var fuzzFlags = []string{"--mid-flow-grace", "0s"}

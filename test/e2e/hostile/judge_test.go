@@ -26,8 +26,6 @@ type place struct {
 	node  *lab.Node         // if it is a node's own sockets; otherwise nil
 }
 
-var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-
 // judge says of every packet that arrives somewhere whether the attackers may have brought it about: policy as the oracle
 // reads it, and what docs/semantics.md says beside policy (§15). It knows what it sees arrive and no more.
 type judge struct {
@@ -37,7 +35,7 @@ type judge struct {
 
 	mu     sync.Mutex
 	opened map[model.Packet]bool // the packets of flows that others opened to attackers
-	firsts map[fragmentKey]bool  // datagrams of which an admitted first fragment arrived
+	firsts map[fragmentKey]bool  // datagrams of which an admitted first fragment was sent or arrived
 	fair   map[string]int        // packets of attackers that were admitted, by place
 }
 
@@ -120,6 +118,23 @@ func (j *judge) admitted(at string) int {
 func linkLocal(p *lab.Pod) netip.Addr {
 	m := p.MAC()
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+// sent notes the first fragments that an attacker may send. Not all of them arrive: the node's conntrack keeps those of
+// datagrams that are not complete.
+func (j *judge) sent(frame []byte) {
+	if len(frame) < 15 {
+		return
+	}
+	d, err := dissect(frame[14:])
+	if err != nil || !d.fragment || d.later || j.attackers[d.Src] == nil {
+		return
+	}
+	if j.allowed(d.Packet) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.firsts[fragmentKey{d.Src, d.Dst, d.id}] = true
+	}
 }
 
 // arrived says what is wrong with a packet, from its IP header on; empty: nothing, or it is none of the attackers'.
