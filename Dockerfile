@@ -1,6 +1,6 @@
 # Two images, for any platform that Go builds for:
 #   docker build -t margay .                              one static binary and nothing else
-#   docker build -t margay:iptables --target iptables .   with iptables and nftables, for margay check to look at rules
+#   docker build -t margay:iptables --target iptables .   with iptables and nftables, to look around with
 ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build

@@ -86,7 +86,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	p.loop = agent.New(agent.Options{
 		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.bpf, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
-		Looks: looks(), Routes: routes,
+		Looks: looks(c), Routes: routes,
 	})
 	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Source: source, Node: c.Node, Version: version(), Started: started}
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")

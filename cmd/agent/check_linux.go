@@ -14,7 +14,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if os.Geteuid() != 0 {
 		return errors.New("check this node: trying out the kernel needs root; with --dir manifests are checked without")
 	}
-	mask, err := marks(o.markMask)
+	mask, err := markBits(o.markMask)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if probe.Err() != nil {
 		node.Dataplane, node.Reason = "", "the BPF dataplane cannot run here, see below; margay run refuses to start"
 	}
-	node.Checks = append(node.Checks, markCheck(ctx, mask), ipvsCheck())
+	node.Checks = append(node.Checks, markCheck(mask), ipvsCheck())
 	agent, err := o.agent(ctx, report)
 	if err != nil {
 		return err

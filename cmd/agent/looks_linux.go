@@ -5,14 +5,20 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/config"
 )
 
-// looks are what an agent looks for on its node.
-func looks() []agent.Look {
-	return []agent.Look{{What: "IPVS", Every: 30 * time.Second, Find: func() ([]string, error) {
-		found, err := attach.FindIPVS()
-		return ipvsFindings(found), err
-	}}}
+// looks are what an agent looks for on its node. Rules are many on some nodes, and listing them takes
+// their owners' locks.
+func looks(c config.Config) []agent.Look {
+	seen, judge, own := c.Marks()
+	return []agent.Look{
+		{What: "IPVS", Every: 30 * time.Second, Find: func() ([]string, error) {
+			found, err := attach.FindIPVS()
+			return ipvsFindings(found), err
+		}},
+		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(seen | judge | own) }},
+	}
 }
 
 // ipvsFindings says what IPVS does to policy.

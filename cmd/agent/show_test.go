@@ -246,21 +246,3 @@ shop/db   cali7               ingress    3        180    policy   denied by poli
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
-
-func TestMarkUsersAreRulesWithOurBits(t *testing.T) {
-	const dump = `*mangle
--A PREROUTING -j MARK --set-xmark 0x4000/0x4000
--A FORWARD -m mark --mark 0x20000/0x20000 -j ACCEPT
--A FORWARD -m mark --mark 0x1 -j ACCEPT
--A FORWARD -j MARK --set-xmark 0x0/0x70000
--A OUTPUT -m comment --comment "--mark 0x70000/0x70000"
--A OUTPUT -j ACCEPT --mark
-COMMIT
-`
-	want := []string{
-		"-A FORWARD -m mark --mark 0x20000/0x20000 -j ACCEPT", "-A FORWARD -m mark --mark 0x1 -j ACCEPT", "-A FORWARD -j MARK --set-xmark 0x0/0x70000",
-	}
-	if diff := cmp.Diff(want, markUsers(dump, 0x00070000)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}

@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"pkg/lint":           {"pkg/model", "pkg/calc", "pkg/compile"},
 	"pkg/bpfmaps":        {"bpf", "internal/delta"},
 	"pkg/attach":         {"bpf"},
+	"pkg/marks":          {},
 	"pkg/dataplane":      {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/model"},
 	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/lint", "pkg/model", "pkg/validate"},
 	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane",
@@ -84,7 +85,7 @@ var rules = []rule{
 	{
 		why: "right of the validator nothing knows Kubernetes",
 		of: among("bpf", "pkg/model", "pkg/selector", "pkg/calc", "pkg/compile", "pkg/explain", "pkg/lint", "pkg/bpfmaps",
-			"pkg/attach", "pkg/dataplane", "internal/delta"),
+			"pkg/attach", "pkg/dataplane", "pkg/marks", "internal/delta"),
 		never:   []string{"k8s.io/", "sigs.k8s.io/"},
 		through: true,
 	},
