@@ -157,3 +157,45 @@ func TestAnEndpointWhoseAddressesArePolicedDifferentlyIsClosedAndTold(t *testing
 	n.mustApply(t, b)
 	n.wantPlaces(t, "one address again", map[string]uint32{"10.0.0.10": 1000, "10.0.0.11": 1001})
 }
+
+// What an endpoint was allowed with other addresses is judged again, also if another agent gave it those.
+func TestAnEndpointThatGetsOtherAddressesHasItsFlowsJudgedAgain(t *testing.T) {
+	n := startNode(t, restartStages[0])
+	b := endpoint4("b", "cali0", "10.0.0.11", map[string]string{"app": "b"})
+	n.mustApply(t, b)
+	generations := func() [2]uint32 {
+		t.Helper()
+		e, ok := n.Kernel(b.ID)
+		if !ok {
+			t.Fatal("the endpoint is not in the kernel")
+		}
+		return [2]uint32{uint32(e.Ingress), uint32(e.Egress)}
+	}
+	before := generations()
+	n.mustApply(t, b)
+	if generations() != before {
+		t.Error("nothing has changed, and it has another generation")
+	}
+	other := endpoint4("b", "cali0", "10.0.0.12", map[string]string{"app": "b"})
+	n.mustApply(t, other)
+	after := generations()
+	if after[0] == before[0] || after[1] == before[1] {
+		t.Errorf("generations %v, then %v with another address", before, after)
+	}
+	if err := n.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	n.graph.Restate()
+	n.mustApply(t, other)
+	if generations() != after {
+		t.Errorf("generations %v, then %v after a restart with the same address", after, generations())
+	}
+	if err := n.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	n.graph.Restate()
+	n.mustApply(t, b)
+	if last := generations(); last[0] == after[0] || last[1] == after[1] {
+		t.Errorf("generations %v, then %v with another address after a restart", after, last)
+	}
+}
