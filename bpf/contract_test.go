@@ -108,8 +108,7 @@ func TestProgramsExist(t *testing.T) {
 	progs := spec(t).Programs
 	for name, kind := range map[string]ebpf.ProgramType{
 		MargayProgFromPod: ebpf.SchedCLS, MargayProgToPod: ebpf.SchedCLS, MargayProgJudge: ebpf.Netfilter,
-		MargayProgGuardOut: ebpf.Netfilter, MargayProgSweep4Open: ebpf.Tracing, MargayProgSweep4Half: ebpf.Tracing,
-		MargayProgSweep6Open: ebpf.Tracing, MargayProgSweep6Half: ebpf.Tracing,
+		MargayProgGuardOut: ebpf.Netfilter, MargayProgSweep4: ebpf.Tracing, MargayProgSweep6: ebpf.Tracing,
 	} {
 		p := progs[name]
 		if p == nil || p.Type != kind {

@@ -61,6 +61,12 @@ func newMachineOf(t testing.TB, cfg bpf.Config, entries uint32) *machine {
 		cfg.EventRate = 0
 	}
 	cfg.TimeoutSyn, cfg.TimeoutTcp, cfg.TimeoutFin = 20, 3600, 30
+	if cfg.OpenShare == 0 {
+		cfg.OpenShare, cfg.OpenCommon = 64, 1024
+	}
+	if cfg.HalfShare == 0 {
+		cfg.HalfShare, cfg.HalfCommon = 256, 1024
+	}
 	cfg.TimeoutUdp, cfg.TimeoutIcmp, cfg.TimeoutOther = 60, 5, 600
 	spec, err := bpf.LoadMargay()
 	if err != nil {
@@ -231,38 +237,34 @@ func (r result) want(t testing.TB, reason bpf.DropReason) {
 
 // flow is one tracked connection.
 type flow struct {
-	open  bool // in the open map
+	open  bool // it has a place that nothing evicts it from
 	a, b  netip.AddrPort
 	proto uint8
 	entry bpf.CtEntry
 }
 
-// flows are all tracked connections, whichever map they are in.
+// flows are all tracked connections.
 func (m *machine) flows(t testing.TB) []flow {
 	t.Helper()
 	var all []flow
 	var e bpf.CtEntry
-	for _, name := range []string{bpf.MargayMapCt4Open, bpf.MargayMapCt4Half} {
-		var k bpf.Ct4Key
-		it := m.Maps[name].Iterate()
-		for it.Next(&k, &e) {
-			all = append(all, flow{name == bpf.MargayMapCt4Open, netip.AddrPortFrom(netip.AddrFrom4(k.A), k.Pa),
-				netip.AddrPortFrom(netip.AddrFrom4(k.B), k.Pb), k.Proto, e})
-		}
-		if err := it.Err(); err != nil {
-			t.Fatal(err)
-		}
+	var k4 bpf.Ct4Key
+	it := m.Maps[bpf.MargayMapCt4].Iterate()
+	for it.Next(&k4, &e) {
+		all = append(all, flow{e.Kept != 0, netip.AddrPortFrom(netip.AddrFrom4(k4.A), k4.Pa),
+			netip.AddrPortFrom(netip.AddrFrom4(k4.B), k4.Pb), k4.Proto, e})
 	}
-	for _, name := range []string{bpf.MargayMapCt6Open, bpf.MargayMapCt6Half} {
-		var k bpf.Ct6Key
-		it := m.Maps[name].Iterate()
-		for it.Next(&k, &e) {
-			all = append(all, flow{name == bpf.MargayMapCt6Open, netip.AddrPortFrom(netip.AddrFrom16(k.A), k.Pa),
-				netip.AddrPortFrom(netip.AddrFrom16(k.B), k.Pb), k.Proto, e})
-		}
-		if err := it.Err(); err != nil {
-			t.Fatal(err)
-		}
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
+	}
+	var k6 bpf.Ct6Key
+	it = m.Maps[bpf.MargayMapCt6].Iterate()
+	for it.Next(&k6, &e) {
+		all = append(all, flow{e.Kept != 0, netip.AddrPortFrom(netip.AddrFrom16(k6.A), k6.Pa),
+			netip.AddrPortFrom(netip.AddrFrom16(k6.B), k6.Pb), k6.Proto, e})
+	}
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
@@ -299,9 +301,11 @@ func (f flow) flagged(flag bpf.MargayCtFlags) bool { return f.entry.Flags&uint8(
 // forget empties the maps that the programs write.
 func (m *machine) forget(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{bpf.MargayMapCt4Open, bpf.MargayMapCt4Half, bpf.MargayMapCt6Open, bpf.MargayMapCt6Half,
-		bpf.MargayMapFrags4, bpf.MargayMapFrags6, bpf.MargayMapDrops} {
+	for _, name := range []string{bpf.MargayMapCt4, bpf.MargayMapCt6, bpf.MargayMapFrags4, bpf.MargayMapFrags6, bpf.MargayMapDrops} {
 		m.empty(t, name)
+	}
+	for number := range bpf.Shares + 1 {
+		m.put(t, bpf.MargayMapShares, number, bpf.Share{})
 	}
 }
 

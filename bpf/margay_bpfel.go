@@ -51,6 +51,10 @@ type MargayConfig struct {
 	EventRate    uint32
 	Hz           uint32
 	OpenQuota    uint32
+	OpenShare    uint32
+	OpenCommon   uint32
+	HalfShare    uint32
+	HalfCommon   uint32
 	TimeoutSyn   uint32
 	TimeoutTcp   uint32
 	TimeoutFin   uint32
@@ -100,7 +104,8 @@ type MargayCtEntry struct {
 	OpenerIf    uint32
 	ResponderIf uint32
 	Backend     [16]uint8
-	Charged     uint32
+	Place       uint32
+	Kept        uint32
 }
 
 type MargayCtFlags uint32
@@ -168,7 +173,7 @@ type MargayEndpoint struct {
 	Mtu         uint16
 	Addr4       [4]uint8
 	Addr6       [16]uint8
-	Pad         uint32
+	Share       uint32
 }
 
 type MargayEndpointFlags uint32
@@ -219,6 +224,14 @@ const (
 	MargayEventFlagsEVENT_TRANSLATED MargayEventFlags = 16
 )
 
+type MargayFlowLimits uint32
+
+const (
+	MargayFlowLimitsSHARES      MargayFlowLimits = 256
+	MargayFlowLimitsHALF_SHARE  MargayFlowLimits = 1024
+	MargayFlowLimitsHALF_COMMON MargayFlowLimits = 131072
+)
+
 type MargayFrag4Key struct {
 	_        structs.HostLayout
 	Src      [4]uint8
@@ -244,6 +257,12 @@ type MargayFragInfo struct {
 type MargayGrace struct {
 	_     structs.HostLayout
 	Until uint64
+}
+
+type MargayHalfKey struct {
+	_      structs.HostLayout
+	Key    [39]uint8
+	Family uint8
 }
 
 type MargayIp4 struct {
@@ -288,13 +307,6 @@ type MargayNet6 struct {
 	_         structs.HostLayout
 	Prefixlen uint32
 	Addr      [16]uint8
-}
-
-type MargayOpenCount struct {
-	_       structs.HostLayout
-	Open    uint32
-	Pad     uint32
-	Refused uint64
 }
 
 type MargayOutcome struct {
@@ -358,6 +370,15 @@ type MargaySetBits struct {
 	Bits [8]uint64
 }
 
+type MargayShare struct {
+	_       structs.HostLayout
+	Open    uint32
+	Begun   uint32
+	Refused uint64
+	Evicted uint64
+	Pad     [5]uint64
+}
+
 type MargaySlot struct {
 	_          structs.HostLayout
 	Rules      uint32
@@ -391,10 +412,8 @@ type MargaySweep struct {
 const (
 	MargayMapCells               = "cells"
 	MargayMapClassSets           = "class_sets"
-	MargayMapCt4Half             = "ct4_half"
-	MargayMapCt4Open             = "ct4_open"
-	MargayMapCt6Half             = "ct6_half"
-	MargayMapCt6Open             = "ct6_open"
+	MargayMapCt4                 = "ct4"
+	MargayMapCt6                 = "ct6"
 	MargayMapDrops               = "drops"
 	MargayMapEndpoints           = "endpoints"
 	MargayMapEndpointsMore       = "endpoints_more"
@@ -402,13 +421,13 @@ const (
 	MargayMapEvents              = "events"
 	MargayMapFrags4              = "frags4"
 	MargayMapFrags6              = "frags6"
+	MargayMapHalfKeys            = "half_keys"
 	MargayMapIp4Host             = "ip4_host"
 	MargayMapIp4Net              = "ip4_net"
 	MargayMapIp6Host             = "ip6_host"
 	MargayMapIp6Net              = "ip6_net"
 	MargayMapL4                  = "l4"
 	MargayMapMidflowGrace        = "midflow_grace"
-	MargayMapOpenFlows           = "open_flows"
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
 	MargayMapRows                = "rows"
@@ -416,16 +435,15 @@ const (
 	MargayMapRuleStats           = "rule_stats"
 	MargayMapRules               = "rules"
 	MargayMapSetNames            = "set_names"
+	MargayMapShares              = "shares"
 	MargayMapSlots               = "slots"
 	MargayMapSwept               = "swept"
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
 	MargayProgGuardOut           = "guard_out"
 	MargayProgJudge              = "judge"
-	MargayProgSweep4Half         = "sweep4_half"
-	MargayProgSweep4Open         = "sweep4_open"
-	MargayProgSweep6Half         = "sweep6_half"
-	MargayProgSweep6Open         = "sweep6_open"
+	MargayProgSweep4             = "sweep4"
+	MargayProgSweep6             = "sweep6"
 	MargayProgToPod              = "to_pod"
 	MargayVarCfg                 = "cfg"
 	MargayVarExportAddrFlags     = "export_addr_flags"
@@ -436,6 +454,7 @@ const (
 	MargayVarExportEndpointFlags = "export_endpoint_flags"
 	MargayVarExportEvent         = "export_event"
 	MargayVarExportEventFlags    = "export_event_flags"
+	MargayVarExportFlowLimits    = "export_flow_limits"
 	MargayVarExportL4Index       = "export_l4_index"
 	MargayVarExportL4Page        = "export_l4_page"
 	MargayVarExportOutcome       = "export_outcome"
@@ -487,15 +506,13 @@ type MargaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayProgramSpecs struct {
-	Empty      *ebpf.ProgramSpec `ebpf:"empty"`
-	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
-	GuardOut   *ebpf.ProgramSpec `ebpf:"guard_out"`
-	Judge      *ebpf.ProgramSpec `ebpf:"judge"`
-	Sweep4Half *ebpf.ProgramSpec `ebpf:"sweep4_half"`
-	Sweep4Open *ebpf.ProgramSpec `ebpf:"sweep4_open"`
-	Sweep6Half *ebpf.ProgramSpec `ebpf:"sweep6_half"`
-	Sweep6Open *ebpf.ProgramSpec `ebpf:"sweep6_open"`
-	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
+	Empty    *ebpf.ProgramSpec `ebpf:"empty"`
+	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
+	GuardOut *ebpf.ProgramSpec `ebpf:"guard_out"`
+	Judge    *ebpf.ProgramSpec `ebpf:"judge"`
+	Sweep4   *ebpf.ProgramSpec `ebpf:"sweep4"`
+	Sweep6   *ebpf.ProgramSpec `ebpf:"sweep6"`
+	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
 // MargayMapSpecs contains maps before they are loaded into the kernel.
@@ -504,10 +521,8 @@ type MargayProgramSpecs struct {
 type MargayMapSpecs struct {
 	Cells         *ebpf.MapSpec `ebpf:"cells"`
 	ClassSets     *ebpf.MapSpec `ebpf:"class_sets"`
-	Ct4Half       *ebpf.MapSpec `ebpf:"ct4_half"`
-	Ct4Open       *ebpf.MapSpec `ebpf:"ct4_open"`
-	Ct6Half       *ebpf.MapSpec `ebpf:"ct6_half"`
-	Ct6Open       *ebpf.MapSpec `ebpf:"ct6_open"`
+	Ct4           *ebpf.MapSpec `ebpf:"ct4"`
+	Ct6           *ebpf.MapSpec `ebpf:"ct6"`
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
@@ -515,13 +530,13 @@ type MargayMapSpecs struct {
 	Events        *ebpf.MapSpec `ebpf:"events"`
 	Frags4        *ebpf.MapSpec `ebpf:"frags4"`
 	Frags6        *ebpf.MapSpec `ebpf:"frags6"`
+	HalfKeys      *ebpf.MapSpec `ebpf:"half_keys"`
 	Ip4Host       *ebpf.MapSpec `ebpf:"ip4_host"`
 	Ip4Net        *ebpf.MapSpec `ebpf:"ip4_net"`
 	Ip6Host       *ebpf.MapSpec `ebpf:"ip6_host"`
 	Ip6Net        *ebpf.MapSpec `ebpf:"ip6_net"`
 	L4            *ebpf.MapSpec `ebpf:"l4"`
 	MidflowGrace  *ebpf.MapSpec `ebpf:"midflow_grace"`
-	OpenFlows     *ebpf.MapSpec `ebpf:"open_flows"`
 	Outcomes      *ebpf.MapSpec `ebpf:"outcomes"`
 	Rowblk        *ebpf.MapSpec `ebpf:"rowblk"`
 	Rows          *ebpf.MapSpec `ebpf:"rows"`
@@ -529,6 +544,7 @@ type MargayMapSpecs struct {
 	RuleStats     *ebpf.MapSpec `ebpf:"rule_stats"`
 	Rules         *ebpf.MapSpec `ebpf:"rules"`
 	SetNames      *ebpf.MapSpec `ebpf:"set_names"`
+	Shares        *ebpf.MapSpec `ebpf:"shares"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 	Swept         *ebpf.MapSpec `ebpf:"swept"`
 }
@@ -546,6 +562,7 @@ type MargayVariableSpecs struct {
 	ExportEndpointFlags *ebpf.VariableSpec `ebpf:"export_endpoint_flags"`
 	ExportEvent         *ebpf.VariableSpec `ebpf:"export_event"`
 	ExportEventFlags    *ebpf.VariableSpec `ebpf:"export_event_flags"`
+	ExportFlowLimits    *ebpf.VariableSpec `ebpf:"export_flow_limits"`
 	ExportL4Index       *ebpf.VariableSpec `ebpf:"export_l4_index"`
 	ExportL4Page        *ebpf.VariableSpec `ebpf:"export_l4_page"`
 	ExportOutcome       *ebpf.VariableSpec `ebpf:"export_outcome"`
@@ -577,10 +594,8 @@ func (o *MargayObjects) Close() error {
 type MargayMaps struct {
 	Cells         *ebpf.Map `ebpf:"cells"`
 	ClassSets     *ebpf.Map `ebpf:"class_sets"`
-	Ct4Half       *ebpf.Map `ebpf:"ct4_half"`
-	Ct4Open       *ebpf.Map `ebpf:"ct4_open"`
-	Ct6Half       *ebpf.Map `ebpf:"ct6_half"`
-	Ct6Open       *ebpf.Map `ebpf:"ct6_open"`
+	Ct4           *ebpf.Map `ebpf:"ct4"`
+	Ct6           *ebpf.Map `ebpf:"ct6"`
 	Drops         *ebpf.Map `ebpf:"drops"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
@@ -588,13 +603,13 @@ type MargayMaps struct {
 	Events        *ebpf.Map `ebpf:"events"`
 	Frags4        *ebpf.Map `ebpf:"frags4"`
 	Frags6        *ebpf.Map `ebpf:"frags6"`
+	HalfKeys      *ebpf.Map `ebpf:"half_keys"`
 	Ip4Host       *ebpf.Map `ebpf:"ip4_host"`
 	Ip4Net        *ebpf.Map `ebpf:"ip4_net"`
 	Ip6Host       *ebpf.Map `ebpf:"ip6_host"`
 	Ip6Net        *ebpf.Map `ebpf:"ip6_net"`
 	L4            *ebpf.Map `ebpf:"l4"`
 	MidflowGrace  *ebpf.Map `ebpf:"midflow_grace"`
-	OpenFlows     *ebpf.Map `ebpf:"open_flows"`
 	Outcomes      *ebpf.Map `ebpf:"outcomes"`
 	Rowblk        *ebpf.Map `ebpf:"rowblk"`
 	Rows          *ebpf.Map `ebpf:"rows"`
@@ -602,6 +617,7 @@ type MargayMaps struct {
 	RuleStats     *ebpf.Map `ebpf:"rule_stats"`
 	Rules         *ebpf.Map `ebpf:"rules"`
 	SetNames      *ebpf.Map `ebpf:"set_names"`
+	Shares        *ebpf.Map `ebpf:"shares"`
 	Slots         *ebpf.Map `ebpf:"slots"`
 	Swept         *ebpf.Map `ebpf:"swept"`
 }
@@ -610,10 +626,8 @@ func (m *MargayMaps) Close() error {
 	return _MargayClose(
 		m.Cells,
 		m.ClassSets,
-		m.Ct4Half,
-		m.Ct4Open,
-		m.Ct6Half,
-		m.Ct6Open,
+		m.Ct4,
+		m.Ct6,
 		m.Drops,
 		m.Endpoints,
 		m.EndpointsMore,
@@ -621,13 +635,13 @@ func (m *MargayMaps) Close() error {
 		m.Events,
 		m.Frags4,
 		m.Frags6,
+		m.HalfKeys,
 		m.Ip4Host,
 		m.Ip4Net,
 		m.Ip6Host,
 		m.Ip6Net,
 		m.L4,
 		m.MidflowGrace,
-		m.OpenFlows,
 		m.Outcomes,
 		m.Rowblk,
 		m.Rows,
@@ -635,6 +649,7 @@ func (m *MargayMaps) Close() error {
 		m.RuleStats,
 		m.Rules,
 		m.SetNames,
+		m.Shares,
 		m.Slots,
 		m.Swept,
 	)
@@ -653,6 +668,7 @@ type MargayVariables struct {
 	ExportEndpointFlags *ebpf.Variable `ebpf:"export_endpoint_flags"`
 	ExportEvent         *ebpf.Variable `ebpf:"export_event"`
 	ExportEventFlags    *ebpf.Variable `ebpf:"export_event_flags"`
+	ExportFlowLimits    *ebpf.Variable `ebpf:"export_flow_limits"`
 	ExportL4Index       *ebpf.Variable `ebpf:"export_l4_index"`
 	ExportL4Page        *ebpf.Variable `ebpf:"export_l4_page"`
 	ExportOutcome       *ebpf.Variable `ebpf:"export_outcome"`
@@ -666,15 +682,13 @@ type MargayVariables struct {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayPrograms struct {
-	Empty      *ebpf.Program `ebpf:"empty"`
-	FromPod    *ebpf.Program `ebpf:"from_pod"`
-	GuardOut   *ebpf.Program `ebpf:"guard_out"`
-	Judge      *ebpf.Program `ebpf:"judge"`
-	Sweep4Half *ebpf.Program `ebpf:"sweep4_half"`
-	Sweep4Open *ebpf.Program `ebpf:"sweep4_open"`
-	Sweep6Half *ebpf.Program `ebpf:"sweep6_half"`
-	Sweep6Open *ebpf.Program `ebpf:"sweep6_open"`
-	ToPod      *ebpf.Program `ebpf:"to_pod"`
+	Empty    *ebpf.Program `ebpf:"empty"`
+	FromPod  *ebpf.Program `ebpf:"from_pod"`
+	GuardOut *ebpf.Program `ebpf:"guard_out"`
+	Judge    *ebpf.Program `ebpf:"judge"`
+	Sweep4   *ebpf.Program `ebpf:"sweep4"`
+	Sweep6   *ebpf.Program `ebpf:"sweep6"`
+	ToPod    *ebpf.Program `ebpf:"to_pod"`
 }
 
 func (p *MargayPrograms) Close() error {
@@ -683,10 +697,8 @@ func (p *MargayPrograms) Close() error {
 		p.FromPod,
 		p.GuardOut,
 		p.Judge,
-		p.Sweep4Half,
-		p.Sweep4Open,
-		p.Sweep6Half,
-		p.Sweep6Open,
+		p.Sweep4,
+		p.Sweep6,
 		p.ToPod,
 	)
 }

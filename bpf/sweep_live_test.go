@@ -82,10 +82,10 @@ func manyFlows(t *testing.T) *machine {
 			keys6[i] = bpf.Ct6Key{A: [16]byte{0xfd, byte(n >> 16), byte(n >> 8), byte(n)}, Pa: 1000, Pb: 80, Proto: 6}
 			entries[i] = bpf.CtEntry{Seen: 1 << 29, State: uint8(replied | open)}
 		}
-		if _, err := m.Maps[bpf.MargayMapCt4Open].BatchUpdate(keys4, entries, nil); err != nil {
+		if _, err := m.Maps[bpf.MargayMapCt4].BatchUpdate(keys4, entries, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Maps[bpf.MargayMapCt6Open].BatchUpdate(keys6, entries, nil); err != nil {
+		if _, err := m.Maps[bpf.MargayMapCt6].BatchUpdate(keys6, entries, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

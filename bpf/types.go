@@ -22,10 +22,10 @@ type (
 	Name       = MargayName
 	Net4       = MargayNet4
 	Net6       = MargayNet6
-	OpenCount  = MargayOpenCount
 	Outcome    = MargayOutcome
 	Rule       = MargayRule
 	SetBits    = MargaySetBits
+	Share      = MargayShare
 	Slot       = MargaySlot
 )
 
@@ -57,6 +57,10 @@ const (
 	L4ICMPv6  = int(MargayL4IndexL4ICMPV6)
 	L4Other   = int(MargayL4IndexL4OTHER)
 	L4Indexes = int(MargayL4IndexL4INDEXES)
+
+	Shares     = uint32(MargayFlowLimitsSHARES)
+	HalfShare  = uint32(MargayFlowLimitsHALF_SHARE)
+	HalfCommon = uint32(MargayFlowLimitsHALF_COMMON)
 
 	EPReady     = uint32(MargayEndpointFlagsEP_READY)
 	EPMoreAddrs = uint32(MargayEndpointFlagsEP_MORE_ADDRS)

@@ -170,7 +170,7 @@ func (o Options) established(n *node) ([]paired.Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	if use[bpf.MargayMapCt4Open].Entries != 1 {
+	if use[bpf.MargayMapCt4].Entries != 1 {
 		return nil, fmt.Errorf("the UDP flow is not established: %v", use)
 	}
 	return []paired.Case{

@@ -16,7 +16,11 @@ struct config {
 	__u32 keep;       /* 1: live flows keep their permission when policy changes */
 	__u32 event_rate; /* events per second and CPU; 0: none */
 	__u32 hz;         /* of the kernel: jiffies per second */
-	__u32 open_quota; /* most open flows of one endpoint; 0: they are not counted */
+	__u32 open_quota;  /* most open flows of one endpoint; 0: as many as its share allows */
+	__u32 open_share;  /* open flows that every endpoint may have */
+	__u32 open_common; /* further ones, of all together; an endpoint has at most as many of them as are left */
+	__u32 half_share;  /* half-open flows of an endpoint that only its own later ones evict; a power of two */
+	__u32 half_common; /* further ones, of all together, the oldest evicted first; a power of two */
 	__u32 timeout_syn;
 	__u32 timeout_tcp;
 	__u32 timeout_fin;

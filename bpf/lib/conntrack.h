@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Flows: keys, lookup, creation, state. New flows live in the half maps (LRU: a flood can only evict its like) and move
- * to the open maps (never evicted) when the responder has answered and, for TCP, the opener has answered that. Entries
- * are changed through the pointer a lookup gave, never by updating an existing key. */
+/* Flows: keys, lookup, creation, state. A new flow is half-open: later ones of its endpoint may evict it (half.h). When
+ * the responder has answered and the opener has answered that, it is open: nothing evicts it (quota.h). Entries are
+ * changed through the pointer a lookup gave, never by updating an existing key. */
 #pragma once
 #include <linux/errno.h>
+#include "half.h"
 #include "packet.h"
 #include "quota.h"
 
@@ -52,20 +53,16 @@ static __always_inline void key6(struct ct6_key *k, const struct tuple *t)
 /* The flow of a packet, or NULL. */
 static __always_inline struct ct_entry *ct_find(const struct tuple *t)
 {
-	struct ct_entry *e;
-
 	if (t->family == 4) {
 		struct ct4_key k;
 
 		key4(&k, t);
-		e = bpf_map_lookup_elem(&ct4_open, &k);
-		return e ? e : bpf_map_lookup_elem(&ct4_half, &k);
+		return bpf_map_lookup_elem(&ct4, &k);
 	} else {
 		struct ct6_key k;
 
 		key6(&k, t);
-		e = bpf_map_lookup_elem(&ct6_open, &k);
-		return e ? e : bpf_map_lookup_elem(&ct6_half, &k);
+		return bpf_map_lookup_elem(&ct6, &k);
 	}
 }
 
@@ -86,71 +83,41 @@ static __always_inline void ct_init(struct ct_entry *e, const struct tuple *t, _
 		e->flags = CT_OPENER_B;
 }
 
-/* Records a new flow. An entry of an earlier flow with the same ends is taken over in place. Fails only when memory is
- * short; then the flow's next packet is judged again. */
-__noinline int ct_create(const struct tuple *t, const struct ct_entry *e)
+/* Makes an entry another flow's with the same ends. */
+static __always_inline void ct_rewrite(struct ct_entry *old, const struct ct_entry *e)
 {
-	struct ct_entry *old;
-
-	if (!t || !e)
-		return -1;
-	old = ct_find(t);
-	if (old) {
-		/* Where it is, and whose it was when it got there, stays. */
-		__builtin_memcpy(old, e, offsetof(struct ct_entry, charged));
-		return 0;
-	}
-	if (t->family == 4) {
-		struct ct4_key k;
-
-		key4(&k, t);
-		return bpf_map_update_elem(&ct4_half, &k, e, BPF_NOEXIST);
-	} else {
-		struct ct6_key k;
-
-		key6(&k, t);
-		return bpf_map_update_elem(&ct6_half, &k, e, BPF_NOEXIST);
-	}
+	__builtin_memcpy(old, e, offsetof(struct ct_entry, place));
 }
 
-/* Moves a flow to the open map. It stays where it is if it is there already, reopened in place, or if that map is full
- * or its endpoint has its share of it; if memory is short its next packet tries again. */
-__noinline int ct_promote(const struct tuple *t, struct ct_entry *e)
+/* Records a new flow. An entry of an earlier flow with the same ends is taken over in place. Fails only when memory is
+ * short; then the flow's next packet is judged again. */
+__noinline int ct_create(const struct tuple *t, struct ct_entry *e)
 {
-	struct ct_entry n;
+	struct half_key k = {};
+	struct ct_entry *old;
 	long err;
-	int who;
 
 	if (!t || !e)
 		return -1;
-	who = e->charged ? 0 : charge(e->opener_if ? e->opener_if : e->responder_if);
-	if (who < 0) {
-		e->state |= CT_OPEN;
-		return -EDQUOT;
-	}
-	n = *e;
-	n.charged = who;
-	n.state |= CT_OPEN;
+	e->place = half_place(e);
+	k.family = t->family;
 	if (t->family == 4) {
-		struct ct4_key k;
-
-		key4(&k, t);
-		err = bpf_map_update_elem(&ct4_open, &k, &n, BPF_NOEXIST);
-		if (!err)
-			bpf_map_delete_elem(&ct4_half, &k);
+		key4((struct ct4_key *)k.key, t);
+		err = bpf_map_update_elem(&ct4, k.key, e, BPF_NOEXIST);
 	} else {
-		struct ct6_key k;
+		struct ct6_key k6;
 
-		key6(&k, t);
-		err = bpf_map_update_elem(&ct6_open, &k, &n, BPF_NOEXIST);
-		if (!err)
-			bpf_map_delete_elem(&ct6_half, &k);
+		key6(&k6, t);
+		__builtin_memcpy(k.key, &k6, sizeof(k.key));
+		err = bpf_map_update_elem(&ct6, &k6, e, BPF_NOEXIST);
 	}
-	if (err && who)
-		uncharge(who);
-	if (err == -EEXIST || err == -E2BIG)
-		e->state |= CT_OPEN;
-	return err;
+	if (!err)
+		return half_remember(&k, e->place);
+	old = ct_find(t);
+	if (!old)
+		return err;
+	ct_rewrite(old, e);
+	return 0;
 }
 
 /* Notes an allowed packet in its flow. Writes only what changes, so that the cache line stays shared. */
@@ -174,11 +141,10 @@ static __always_inline void ct_update(const struct pkt *p, struct ct_entry *e, b
 	if (!orig) {
 		if (!(e->state & CT_REPLIED))
 			e->state |= CT_REPLIED;
-		if (p->t.proto == PROTO_TCP)
-			return;
-	} else if (!(e->state & CT_REPLIED) || (p->tcp & TCP_SYN)) {
 		return;
 	}
-	if (!(e->state & (CT_FIN_OPENER | CT_FIN_REPLY | CT_RST)))
-		ct_promote(&p->t, e);
+	/* The opener's third packet: one that was only answered, as DNS is, costs no place among the open ones. */
+	if (!(e->state & CT_REPLIED) || (p->tcp & TCP_SYN) || (e->state & (CT_FIN_OPENER | CT_FIN_REPLY | CT_RST)))
+		return;
+	keep(e);
 }

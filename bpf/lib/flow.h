@@ -112,7 +112,6 @@ static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, s
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	struct ct_entry *e;
-	bool open;
 	int r;
 
 	if (hook == FROM_POD && encapsulates(p))
@@ -128,16 +127,12 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		return opened(skb, ep, p, hook);
 	if (cfg.shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
-	open = e->state & CT_OPEN;
 	r = tracked(skb, ep, p, e, hook);
 	if (r == -DROP_POLICY && opens_other_way(p, e))
 		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;
-	/* It may have moved to the open map just now, and what we hold be another flow's already. */
-	if (!open)
-		e = ct_find(&p->t);
-	if (e && may_move(ep, p, e))
+	if (may_move(ep, p, e))
 		return PASS_WATCHED;
-	return e && p->peer_if ? across(ep, p, e, skb->len) : PASS;
+	return p->peer_if ? across(ep, p, e, skb->len) : PASS;
 }

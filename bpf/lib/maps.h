@@ -119,46 +119,39 @@ struct {
 	__type(value, struct endpoint);
 } endpoints_more SEC(".maps");
 
-/* Flows; written by the programs. New ones live in ct*_half, where a flood can only evict its like; they move to
- * ct*_open when they are answered and carry on. */
+/* Flows, half-open and open; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 19);
+	__uint(max_entries, 1 << 20);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct ct4_key);
 	__type(value, struct ct_entry);
-} ct4_open SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 16);
-	__type(key, struct ct4_key);
-	__type(value, struct ct_entry);
-} ct4_half SEC(".maps");
+} ct4 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 19);
+	__uint(max_entries, 1 << 20);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct ct6_key);
 	__type(value, struct ct_entry);
-} ct6_open SEC(".maps");
+} ct6 SEC(".maps");
 
+/* What each endpoint takes of them, and what all do in common; written by the programs. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 16);
-	__type(key, struct ct6_key);
-	__type(value, struct ct_entry);
-} ct6_half SEC(".maps");
-
-/* Open flows by interface; written by the programs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARES + 1);
 	__type(key, __u32);
-	__type(value, struct open_count);
-} open_flows SEC(".maps");
+	__type(value, struct share);
+} shares SEC(".maps");
+
+/* Keys of half-open flows in the order of their beginning: a ring for each share, and behind those a common one for what
+ * falls out of them; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARES * HALF_SHARE + HALF_COMMON);
+	__type(key, __u32);
+	__type(value, struct half_key);
+} half_keys SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -101,6 +101,6 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	turned.opener_if = turned.responder_if = 0;
 	if (check_side(ep, p, &turned, !orig | (!egress) << 1 | skb->len << 2) != STAMP_OK)
 		return STAMP_DENIED;
-	*e = turned;
+	ct_rewrite(e, &turned);
 	return STAMP_OK;
 }

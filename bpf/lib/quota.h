@@ -1,48 +1,69 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How many flows of one endpoint may be in the open maps, so that none fills them for all others. */
+/* How many open flows an endpoint may have: a share of its own, and beyond that as many as are left of what all have in
+ * common. So one endpoint gets half of that, two get a third each, and a share of its own is left to everybody. */
 #pragma once
-#include "maps.h"
-#include "config.h"
+#include "endpoint.h"
 
-/* One more open flow of this interface. Returns what to note in its entry: the interface, or 0 if it is not counted;
- * negative: it has its share already. */
-__noinline int charge(__u32 ifindex)
+/* The share that a flow is charged to: its opener's, or its responder's if the opener is elsewhere. */
+static __always_inline __u32 share_of(const struct ct_entry *e)
 {
-	struct open_count zero = {}, *c;
+	struct endpoint *ep = endpoint_by_ifindex(e->opener_if ? e->opener_if : e->responder_if);
 
-	if (!cfg.open_quota || !ifindex)
-		return 0;
-	c = bpf_map_lookup_elem(&open_flows, &ifindex);
-	if (!c) {
-		bpf_map_update_elem(&open_flows, &ifindex, &zero, BPF_NOEXIST);
-		c = bpf_map_lookup_elem(&open_flows, &ifindex);
-		if (!c)
-			return 0;
-	}
-	if ((__s32)__sync_fetch_and_add(&c->open, 1) < (__s32)cfg.open_quota)
-		return ifindex;
-	__sync_fetch_and_add(&c->open, -1);
-	__sync_fetch_and_add(&c->refused, 1);
-	return -1;
+	return ep ? ep->share & (SHARES - 1) : 0;
 }
 
-__noinline int uncharge(__u32 ifindex)
+static __always_inline struct share *share_at(__u32 number)
 {
-	struct open_count *c = bpf_map_lookup_elem(&open_flows, &ifindex);
+	return bpf_map_lookup_elem(&shares, &number);
+}
 
-	if (c)
-		__sync_fetch_and_add(&c->open, -1);
+/* Counts one open flow less. Every step down from above the share goes with one down of the common count, as every
+ * step up does: so the common count is the sum of what is above, whatever several CPUs do at once. */
+__noinline int release(__u32 number)
+{
+	struct share *s = share_at(number), *common = share_at(SHARES);
+
+	if (s && common && (__s32)__sync_fetch_and_add(&s->open, -1) > (__s32)cfg.open_share)
+		__sync_fetch_and_add(&common->open, -1);
+	return 0;
+}
+
+/* Makes a half-open flow an open one that nothing evicts. If its endpoint has its share it stays as it is, but for its
+ * timeout. */
+__noinline int keep(struct ct_entry *e)
+{
+	struct share *s, *common;
+	__s32 open, lent = 0;
+	__u32 number;
+
+	if (!e)
+		return 0;
+	e->state |= CT_OPEN;
+	if (e->kept)
+		return 0;
+	number = share_of(e);
+	s = share_at(number);
+	common = share_at(SHARES);
+	if (!s || !common)
+		return 0;
+	open = __sync_fetch_and_add(&s->open, 1);
+	if (open >= (__s32)cfg.open_share)
+		lent = __sync_fetch_and_add(&common->open, 1);
+	if ((cfg.open_quota && open >= (__s32)cfg.open_quota) ||
+	    (open >= (__s32)cfg.open_share && open - (__s32)cfg.open_share >= (__s32)cfg.open_common - lent)) {
+		__sync_fetch_and_add(&s->refused, 1);
+		return release(number);
+	}
+	if (__sync_val_compare_and_swap(&e->kept, 0, number + 1))
+		return release(number); /* another CPU was faster, or evicts it */
 	return 0;
 }
 
 /* Takes an entry that is about to be deleted out of the count. Of several CPUs that delete it one does so. */
-static __always_inline void settle(struct ct_entry *e)
+static __always_inline void let_go(struct ct_entry *e)
 {
-	__u32 who;
+	__u32 kept = __sync_lock_test_and_set(&e->kept, CT_GONE);
 
-	if (!e->charged)
-		return;
-	who = __sync_lock_test_and_set(&e->charged, 0);
-	if (who)
-		uncharge(who);
+	if (kept && kept != CT_GONE)
+		release(kept - 1);
 }

@@ -3,8 +3,7 @@
  * any two entries. A read ends after SWEEP_SLICE entries, and the next one goes on from there. */
 #pragma once
 #include <bpf/bpf_core_read.h>
-#include "packet.h"
-#include "quota.h"
+#include "conntrack.h"
 
 /* Entries looked at by one read: about 0.1 ms. */
 #define SWEEP_SLICE 1024
@@ -29,6 +28,9 @@ static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct
 			return cfg.timeout_fin;
 		return e->state & CT_OPEN || e->flags & CT_MIDFLOW ? cfg.timeout_tcp : cfg.timeout_syn;
 	}
+	/* Answered once and not carried on: a query. */
+	if (proto == PROTO_UDP && (e->state & (CT_REPLIED | CT_OPEN)) == CT_REPLIED)
+		return cfg.timeout_udp > 3 ? cfg.timeout_udp / 4 : 1;
 	if (proto == PROTO_UDP)
 		return cfg.timeout_udp;
 	if (proto == (family == 4 ? PROTO_ICMP : PROTO_ICMPV6))
@@ -46,50 +48,58 @@ static __always_inline bool expired(__u8 proto, __u8 family, const struct ct_ent
 }
 
 /* Counts one entry, or the end of a walk. */
-static __always_inline int sweep_step(struct sweep *w, bool end)
+static __always_inline int sweep_step(const struct ct_entry *e)
 {
-	if (end) {
-		w->runs++;
-		w->slice = 0;
+	__u32 kind = e && !e->kept, first = 0;
+	struct sweep *walk = bpf_map_lookup_elem(&swept, &first), *w = bpf_map_lookup_elem(&swept, &kind);
+
+	if (!walk || !w)
+		return SWEEP_GO_ON;
+	if (!e) {
+		walk->runs++;
+		walk->slice = 0;
 		return SWEEP_GO_ON;
 	}
-	if (w->slice >= SWEEP_SLICE) {
-		w->slice = 0;
+	if (walk->slice >= SWEEP_SLICE) {
+		walk->slice = 0;
 		return SWEEP_PAUSE;
 	}
-	w->slice++;
+	walk->slice++;
 	w->entries++;
 	return SWEEP_GO_ON;
 }
 
+static __always_inline void sweep_out(struct ct_entry *e)
+{
+	__u32 kind = !e->kept;
+	struct sweep *w = bpf_map_lookup_elem(&swept, &kind);
+
+	if (w)
+		w->expired++;
+	let_go(e);
+}
+
 /* The entry is looked up again: what an iterator hands out is not a map value to the verifier. */
-#define SWEEP_PROGRAM(name_, map_, key_type_, family_, kind_)                                  \
-	SEC("iter/bpf_map_elem")                                                               \
-	int name_(struct bpf_iter__bpf_map_elem *ctx)                                          \
-	{                                                                                      \
-		const key_type_ *key = ctx->key;                                               \
-		__u32 kind = kind_;                                                            \
-		struct sweep *w = bpf_map_lookup_elem(&swept, &kind);                          \
-		struct ct_entry *e = ctx->value;                                               \
-		key_type_ k;                                                                   \
-		int r;                                                                         \
-                                                                                               \
-		if (!w)                                                                        \
-			return SWEEP_GO_ON;                                                    \
-		r = sweep_step(w, !key || !e);                                                 \
-		if (r || !key || !e || !expired(key->proto, family_, e))                       \
-			return r;                                                              \
-		k = *key;                                                                      \
-		e = bpf_map_lookup_elem(&map_, &k);                                            \
-		if (!e || !expired(k.proto, family_, e))                                       \
-			return SWEEP_GO_ON;                                                    \
-		settle(e);                                                                     \
-		bpf_map_delete_elem(&map_, &k);                                                \
-		w->expired++;                                                                  \
-		return SWEEP_GO_ON;                                                            \
+#define SWEEP_PROGRAM(name_, map_, key_type_, family_)                                \
+	SEC("iter/bpf_map_elem")                                                      \
+	int name_(struct bpf_iter__bpf_map_elem *ctx)                                 \
+	{                                                                             \
+		const key_type_ *key = ctx->key;                                      \
+		struct ct_entry *e = ctx->value;                                      \
+		key_type_ k;                                                          \
+		int r;                                                                \
+                                                                                      \
+		r = sweep_step(key ? e : NULL);                                       \
+		if (r || !key || !e || !expired(key->proto, family_, e))              \
+			return r;                                                     \
+		k = *key;                                                             \
+		e = bpf_map_lookup_elem(&map_, &k);                                   \
+		if (!e || !expired(k.proto, family_, e))                              \
+			return SWEEP_GO_ON;                                           \
+		sweep_out(e);                                                         \
+		bpf_map_delete_elem(&map_, &k);                                       \
+		return SWEEP_GO_ON;                                                   \
 	}
 
-SWEEP_PROGRAM(sweep4_open, ct4_open, struct ct4_key, 4, 0)
-SWEEP_PROGRAM(sweep6_open, ct6_open, struct ct6_key, 6, 0)
-SWEEP_PROGRAM(sweep4_half, ct4_half, struct ct4_key, 4, 1)
-SWEEP_PROGRAM(sweep6_half, ct6_half, struct ct6_key, 6, 1)
+SWEEP_PROGRAM(sweep4, ct4, struct ct4_key, 4)
+SWEEP_PROGRAM(sweep6, ct6, struct ct6_key, 6)

@@ -165,7 +165,7 @@ struct endpoint {
 	__u16 mtu;
 	__u8 addr4[4];  /* zero: none */
 	__u8 addr6[16]; /* zero: none */
-	__u32 pad;
+	__u32 share;    /* number of its share of the flow tables */
 };
 
 /* ---- connection tracking ---- */
@@ -217,16 +217,35 @@ struct ct_entry {
 	__u32 opener_if;    /* the opener's interface, if its policy has judged */
 	__u32 responder_if; /* the responder's, likewise; CT_SHORTCUT: both */
 	__u8 backend[16]; /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
-	__u32 charged; /* the interface in whose count of open flows this one is; 0: none. Last: see ct_create */
+	/* Where it is, and whose it was when it got there; stays when the flow is opened anew: see ct_rewrite. */
+	__u32 place; /* of its key in half_keys, plus one; 0: in none */
+	__u32 kept;  /* the share that is charged with it as an open flow, plus one; 0: half-open, may be evicted */
 };
 
-/* The open flows of one endpoint: those the opener's interface is charged with, or the responder's if the opener is
- * elsewhere. */
-struct open_count {
-	__u32 open;
-	__u32 pad;
-	__u64 refused; /* flows that stayed in the half map because of config.open_quota */
+#define CT_GONE 0xffffffff /* in ct_entry.kept: about to be deleted */
+
+enum flow_limits {
+	SHARES = 256,
+	HALF_SHARE = 1024,    /* most half-open flows of a share */
+	HALF_COMMON = 131072, /* most half-open flows beyond their shares */
 };
+
+/* What one endpoint takes of the flow tables. It is charged with the flows that it opened, and with those opened to it
+ * from elsewhere. The last one, number SHARES, is what all have in common: there, `open` are the open flows beyond
+ * their endpoints' own shares. */
+struct share {
+	__u32 open;    /* open flows */
+	__u32 begun;   /* half-open flows so far: the next one's place, modulo the share */
+	__u64 refused; /* flows that stayed half-open because there was no place for one more open one */
+	__u64 evicted; /* half-open flows that later ones pushed out; only in number SHARES */
+	__u64 pad[5];  /* a cache line, so that CPUs do not share one for different endpoints */
+};
+
+/* The key of a half-open flow: a ct4_key or ct6_key, of which the last byte is not used. */
+struct half_key {
+	__u8 key[39];
+	__u8 family; /* 4, 6; 0: empty */
+} __attribute__((aligned(8)));
 
 /* Until when a TCP packet in mid-flow is believed to be an answer if policy would allow what it answers (D-20). */
 struct grace {

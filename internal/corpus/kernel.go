@@ -45,7 +45,7 @@ func NewKernel(bpffs string, interpret bool) (*Kernel, error) {
 	c.BPFFS, c.Interpret, c.Shortcut, c.EventRate, c.DropTunnels = bpffs, interpret, false, 1<<30, false
 	c.MapEntries = map[string]uint32{}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapIp4Net, bpf.MargayMapIp6Net,
-		bpf.MargayMapClassSets, bpf.MargayMapCt4Open, bpf.MargayMapCt6Open, bpf.MargayMapCt4Half, bpf.MargayMapCt6Half} {
+		bpf.MargayMapClassSets, bpf.MargayMapCt4, bpf.MargayMapCt6} {
 		c.MapEntries[name] = 8192
 	}
 	k := &Kernel{host: dataplane.NewFakeHost(), name: "kernel", members: map[model.SetID][]netip.Prefix{}}
@@ -215,7 +215,7 @@ func (k *Kernel) run(dir model.Direction, pkt model.Packet, from uint32) (allow 
 
 // forget removes the flow the packet may have made: the next packet is a first packet again.
 func (k *Kernel) forget() error {
-	for _, name := range []string{bpf.MargayMapCt4Half, bpf.MargayMapCt6Half} {
+	for _, name := range []string{bpf.MargayMapCt4, bpf.MargayMapCt6} {
 		m := k.dp.Maps().Map(name)
 		key, err := m.NextKeyBytes(nil)
 		for ; err == nil && key != nil; key, err = m.NextKeyBytes(nil) {

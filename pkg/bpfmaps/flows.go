@@ -13,20 +13,19 @@ import (
 type Flow struct {
 	A, B  netip.AddrPort
 	Proto uint8
-	Open  bool // in ct*_open: answered and carried on
+	Open  bool // answered and carried on, and in its endpoint's share: nothing evicts it
 	Entry bpf.CtEntry
 }
 
-// Flows yields all tracked flows, those that are open first, and after them at most one error. Flows that come or go
-// meanwhile may be missing; one that is moved meanwhile may come twice.
+// Flows yields all tracked flows, and after them at most one error. Flows that come or go meanwhile may be missing, and
+// others come twice.
 func (m *Maps) Flows() iter.Seq2[Flow, error] {
 	return func(yield func(Flow, error) bool) {
 		for _, from := range []struct {
 			name string
 			read func(name string, yield func(Flow, error) bool) bool
 		}{
-			{bpf.MargayMapCt4Open, m.flows4}, {bpf.MargayMapCt6Open, m.flows6},
-			{bpf.MargayMapCt4Half, m.flows4}, {bpf.MargayMapCt6Half, m.flows6},
+			{bpf.MargayMapCt4, m.flows4}, {bpf.MargayMapCt6, m.flows6},
 		} {
 			if !from.read(from.name, yield) {
 				return
@@ -43,7 +42,7 @@ func (m *Maps) flows4(name string, yield func(Flow, error) bool) bool {
 		for i, key := range part.keys {
 			a := netip.AddrPortFrom(netip.AddrFrom4(key.A), key.Pa)
 			b := netip.AddrPortFrom(netip.AddrFrom4(key.B), key.Pb)
-			if !yield(Flow{a, b, key.Proto, name == bpf.MargayMapCt4Open, part.values[i]}, nil) {
+			if !yield(Flow{a, b, key.Proto, isOpen(&part.values[i]), part.values[i]}, nil) {
 				return false
 			}
 		}
@@ -59,7 +58,7 @@ func (m *Maps) flows6(name string, yield func(Flow, error) bool) bool {
 		for i, key := range part.keys {
 			a := netip.AddrPortFrom(netip.AddrFrom16(key.A), key.Pa)
 			b := netip.AddrPortFrom(netip.AddrFrom16(key.B), key.Pb)
-			if !yield(Flow{a, b, key.Proto, name == bpf.MargayMapCt6Open, part.values[i]}, nil) {
+			if !yield(Flow{a, b, key.Proto, isOpen(&part.values[i]), part.values[i]}, nil) {
 				return false
 			}
 		}
@@ -67,10 +66,15 @@ func (m *Maps) flows6(name string, yield func(Flow, error) bool) bool {
 	return true
 }
 
+func isOpen(e *bpf.CtEntry) bool { return e.Kept != 0 && e.Kept != gone }
+
+// gone is CtEntry.Kept of an entry that is about to be deleted.
+const gone = 1<<32 - 1
+
 // MapUse is how full a map is.
 type MapUse struct{ Entries, Max uint32 }
 
-// FlowUse counts the entries of the four connection tables, by map name.
+// FlowUse counts the entries of the two connection tables, by map name.
 func (m *Maps) FlowUse() (map[string]MapUse, error) {
 	return m.filled(context.Background(), counters[:flowTables])
 }

@@ -20,7 +20,7 @@ import (
 var small = map[string]uint32{
 	bpf.MargayMapIp4Host: 1 << 10, bpf.MargayMapIp6Host: 1 << 10, bpf.MargayMapIp4Net: 1 << 10, bpf.MargayMapIp6Net: 1 << 10,
 	bpf.MargayMapClassSets: 1 << 10, bpf.MargayMapSetNames: 1 << 10, bpf.MargayMapRuleNames: 1 << 10,
-	bpf.MargayMapCt4Open: 1 << 10, bpf.MargayMapCt6Open: 1 << 10, bpf.MargayMapCt4Half: 1 << 10, bpf.MargayMapCt6Half: 1 << 10,
+	bpf.MargayMapCt4: 1 << 10, bpf.MargayMapCt6: 1 << 10,
 	bpf.MargayMapEvents: 1 << 16,
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // flowMaps are the maps whose loss makes TCP connections unknown that are open.
-var flowMaps = []string{bpf.MargayMapCt4Open, bpf.MargayMapCt6Open}
+var flowMaps = []string{bpf.MargayMapCt4, bpf.MargayMapCt6}
 
 // OpenEnded is a grace period that has no end yet.
 const OpenEnded = math.MaxUint64

@@ -44,7 +44,7 @@ func TestBpftoolPrintsNamedFields(t *testing.T) {
 	m.ClassSets.Set(bpf.ClassChunk{Class: 3}, bpf.SetBits{Bits: [8]uint64{2}})
 	m.SetNames.Set(1, NewName("s:web"))
 	flow, entry := bpf.Ct4Key{A: [4]uint8{10, 0, 0, 1}, Pa: 80, Proto: 6}, bpf.CtEntry{L4: 80}
-	for _, err := range []error{m.IP4Host.Sync(), m.ClassSets.Sync(), m.SetNames.Sync(), m.Map(bpf.MargayMapCt4Open).Put(&flow, &entry)} {
+	for _, err := range []error{m.IP4Host.Sync(), m.ClassSets.Sync(), m.SetNames.Sync(), m.Map(bpf.MargayMapCt4).Put(&flow, &entry)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestBpftoolPrintsNamedFields(t *testing.T) {
 		filepath.Join(m.Dir(), bpf.MargayMapIp4Host):          {"class", "flags", "ifindex"},
 		filepath.Join(m.Dir(), bpf.MargayMapClassSets):        {"bits"},
 		filepath.Join(m.Dir(), bpf.MargayMapSetNames):         {"text"},
-		filepath.Join(m.Dir(), bpf.MargayMapCt4Open):          {"seen", "state", "flags", "egress", "ingress", "backend"},
+		filepath.Join(m.Dir(), bpf.MargayMapCt4):              {"seen", "state", "flags", "egress", "ingress", "backend"},
 	} {
 		entries := dump(t, path)
 		if len(entries) == 0 {

@@ -12,7 +12,8 @@ import (
 // Programs are the programs of one load, over the pinned maps.
 type Programs struct{ collection *ebpf.Collection }
 
-// LoadPrograms loads all programs with the configuration built in. They use the pinned maps and nothing of an earlier
+// LoadPrograms loads all programs with the configuration built in; how the flow tables are divided follows from their
+// size. They use the pinned maps and nothing of an earlier
 // load, so each start of the agent, and each change of configuration, loads anew and updates the links. If the kernel
 // refuses a program, the error ends with the verifier's last words; errors.As to *ebpf.VerifierError has all of them.
 func (m *Maps) LoadPrograms(config bpf.Config) (*Programs, error) {
@@ -21,6 +22,7 @@ func (m *Maps) LoadPrograms(config bpf.Config) (*Programs, error) {
 	if variable == nil {
 		return nil, errors.New("load programs: the BPF object has no configuration")
 	}
+	divide(&config, min(m.MaxEntries(bpf.MargayMapCt4), m.MaxEntries(bpf.MargayMapCt6)))
 	if err := variable.Set(config); err != nil {
 		return nil, fmt.Errorf("load programs: set configuration: %w", err)
 	}

@@ -1,37 +1,35 @@
 package bpfmaps
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-
-	"github.com/cilium/ebpf"
+	"math/bits"
 
 	"github.com/margay-project/margay/bpf"
 )
 
-// OpenFlows are the counts of open flows by interface. Interfaces that never had one are left out.
-func (m *Maps) OpenFlows() (map[uint32]bpf.OpenCount, error) {
-	counts, err := newKernelMap[uint32, bpf.OpenCount](m.maps[bpf.MargayMapOpenFlows], bpf.MargayMapOpenFlows).Load()
-	if err != nil {
-		return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapOpenFlows, err)
+// Shares are what each share of the flow tables has taken, by number; the last one is what all have in common.
+func (m *Maps) Shares() ([]bpf.Share, error) {
+	counts := make([]bpf.Share, 0, bpf.Shares+1)
+	for part, err := range readAll[uint32, bpf.Share](m.maps[bpf.MargayMapShares]) {
+		if err != nil {
+			return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapShares, err)
+		}
+		counts = append(counts, part.values...)
 	}
 	return counts, nil
 }
 
-// ForgetOpenFlows removes the counts of interfaces without open flows, except those to keep. While flows are left they
-// are charged to their interface, so the count has to stay, too.
-func (m *Maps) ForgetOpenFlows(keep func(ifindex uint32) bool) error {
-	counts, err := m.OpenFlows()
-	if err != nil {
-		return err
-	}
-	maps.DeleteFunc(counts, func(ifindex uint32, c bpf.OpenCount) bool { return int32(c.Open) > 0 || keep(ifindex) })
-	var errs []error
-	for ifindex := range counts {
-		if err := m.maps[bpf.MargayMapOpenFlows].Delete(&ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("delete map %s key %d: %w", bpf.MargayMapOpenFlows, ifindex, err))
-		}
-	}
-	return errors.Join(errs...)
+// divide fills in how flow tables of so many entries are divided: a quarter to the open flows of shares, a quarter to
+// their half-open ones, three eighths to further open flows and an eighth to further half-open ones. Both families
+// together have at most what fits into the table of one, so no table is ever full.
+func divide(c *bpf.Config, entries uint32) {
+	c.OpenShare = max(1, entries/4/bpf.Shares)
+	c.OpenCommon = entries / 8 * 3
+	c.HalfShare = powerOfTwo(entries/4/bpf.Shares, bpf.HalfShare)
+	c.HalfCommon = powerOfTwo(entries/8, bpf.HalfCommon)
+}
+
+// powerOfTwo is the largest power of two that is at most n and limit, or 1.
+func powerOfTwo(n, limit uint32) uint32 {
+	return 1 << max(0, bits.Len32(min(n, limit))-1)
 }

@@ -13,10 +13,8 @@ import (
 
 // sweepPrograms are the programs that remove expired flows, each with the table it walks.
 var sweepPrograms = []struct{ program, table string }{
-	{bpf.MargayProgSweep4Half, bpf.MargayMapCt4Half},
-	{bpf.MargayProgSweep6Half, bpf.MargayMapCt6Half},
-	{bpf.MargayProgSweep4Open, bpf.MargayMapCt4Open},
-	{bpf.MargayProgSweep6Open, bpf.MargayMapCt6Open},
+	{bpf.MargayProgSweep4, bpf.MargayMapCt4},
+	{bpf.MargayProgSweep6, bpf.MargayMapCt6},
 }
 
 // Sweeper removes expired flows: it has the kernel walk over the flow tables, a slice at a time. The CPU goes on handling

@@ -17,18 +17,15 @@ import (
 // What metrics want to know of the maps. All of it may be called beside the agent's loop, as long as m is open.
 
 // flowTables is how many counters, the first ones, are of connection tables.
-const flowTables = 4
+const flowTables = 2
 
 // counters count the entries of the hashes that the programs fill. The kernel keeps no count of its own, so they are
 // walked.
 var counters = []entryCounter{
-	{bpf.MargayMapCt4Open, entriesOf[bpf.Ct4Key, bpf.CtEntry]},
-	{bpf.MargayMapCt6Open, entriesOf[bpf.Ct6Key, bpf.CtEntry]},
-	{bpf.MargayMapCt4Half, entriesOf[bpf.Ct4Key, bpf.CtEntry]},
-	{bpf.MargayMapCt6Half, entriesOf[bpf.Ct6Key, bpf.CtEntry]},
+	{bpf.MargayMapCt4, entriesOf[bpf.Ct4Key, bpf.CtEntry]},
+	{bpf.MargayMapCt6, entriesOf[bpf.Ct6Key, bpf.CtEntry]},
 	{bpf.MargayMapFrags4, entriesOf[bpf.MargayFrag4Key, bpf.MargayFragInfo]},
 	{bpf.MargayMapFrags6, entriesOf[bpf.MargayFrag6Key, bpf.MargayFragInfo]},
-	{bpf.MargayMapOpenFlows, entriesOf[uint32, bpf.OpenCount]},
 }
 
 type entryCounter struct {
@@ -77,7 +74,8 @@ func (m *Maps) MaxEntries(name string) uint32 {
 	return m.maps[name].MaxEntries()
 }
 
-// Swept is what the sweeps of the open flows, and of the half-open ones, have found so far.
+// Swept is what the sweeps have found so far, of open flows and of half-open ones. The walks, over one table each, are
+// counted under open.
 func (m *Maps) Swept() (open, half bpf.MargaySweep, err error) {
 	for kind, to := range []*bpf.MargaySweep{&open, &half} {
 		if err := m.maps[bpf.MargayMapSwept].Lookup(uint32(kind), to); err != nil {

@@ -14,12 +14,7 @@ import (
 func TestHashesThatProgramsFillAreCounted(t *testing.T) {
 	m, _ := openMaps(t)
 	for i := range uint16(300) {
-		if err := m.Map(bpf.MargayMapCt4Open).Put(&bpf.Ct4Key{Pa: i}, &bpf.CtEntry{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range uint32(3) {
-		if err := m.Map(bpf.MargayMapOpenFlows).Put(&i, &bpf.OpenCount{}); err != nil {
+		if err := m.Map(bpf.MargayMapCt4).Put(&bpf.Ct4Key{Pa: i}, &bpf.CtEntry{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -27,9 +22,8 @@ func TestHashesThatProgramsFillAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]MapUse{
-		bpf.MargayMapCt4Open: {300, 1 << 10}, bpf.MargayMapCt6Open: {0, 1 << 10}, bpf.MargayMapCt4Half: {0, 1 << 10},
-		bpf.MargayMapCt6Half: {0, 1 << 10}, bpf.MargayMapFrags4: {0, 4096}, bpf.MargayMapFrags6: {1, 4096},
-		bpf.MargayMapOpenFlows: {3, 16384},
+		bpf.MargayMapCt4: {300, 1 << 10}, bpf.MargayMapCt6: {0, 1 << 10}, bpf.MargayMapFrags4: {0, 4096},
+		bpf.MargayMapFrags6: {1, 4096},
 	}
 	got, err := m.Filled(t.Context())
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -37,7 +31,7 @@ func TestHashesThatProgramsFillAreCounted(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err = m.Filled(ended); !errors.Is(err, context.Canceled) || got[bpf.MargayMapCt4Open].Entries != 0 {
+	if got, err = m.Filled(ended); !errors.Is(err, context.Canceled) || got[bpf.MargayMapCt4].Entries != 0 {
 		t.Errorf("after its context has ended: %v (%v)", got, err)
 	}
 }

@@ -148,7 +148,7 @@ func parseMapSizes(text string) (map[string]uint32, error) {
 		name, size, _ := strings.Cut(part, "=")
 		n, err := strconv.ParseUint(size, 10, 32)
 		if err != nil || n == 0 || name == "" {
-			return nil, errors.New("want NAME=ENTRIES, as in ct4_open=1000000")
+			return nil, errors.New("want NAME=ENTRIES, as in ct4=1000000")
 		}
 		sizes[name] = uint32(n)
 	}

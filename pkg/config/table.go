@@ -55,7 +55,7 @@ var enforcementSettings = []*Setting{
 	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, ParseMarkMask, printMarkMask,
 		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000"),
 	repeatable(newSetting("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
-		"NAME=ENTRIES for a map of its own size, as in ct4_open=1000000 (repeatable, or joined by commas)")),
+		"NAME=ENTRIES for a map of its own size, as in ct4=1000000 (repeatable, or joined by commas)")),
 	either("existing-connections", Reopen, func(c *Config) *bool { return &c.KeepExisting },
 		"revoke or keep: what becomes of live flows that a new policy denies", "revoke", "keep"),
 	either("default-endpoint-to-host-action", Reopen, func(c *Config) *bool { return &c.DropToHost },

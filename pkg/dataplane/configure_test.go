@@ -31,7 +31,7 @@ func TestWhatTakesARestartCannotBeConfigured(t *testing.T) {
 		"BPFFS":      func(c *Config) { c.BPFFS = "/elsewhere" },
 		"Instance":   func(c *Config) { c.Instance = "other" },
 		"Prefix":     func(c *Config) { c.Prefix = "tap" },
-		"MapEntries": func(c *Config) { c.MapEntries = map[string]uint32{"ct4_open": 5} },
+		"MapEntries": func(c *Config) { c.MapEntries = map[string]uint32{"ct4": 5} },
 		"MarkSeen":   func(c *Config) { c.MarkSeen = 1 },
 		"MarkJudge":  func(c *Config) { c.MarkJudge = 1 },
 		"MarkOwn":    func(c *Config) { c.MarkOwn = 1 },

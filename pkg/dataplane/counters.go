@@ -26,8 +26,9 @@ type Counters struct {
 	mu      sync.Mutex                  // guards all below
 	drops   map[bpf.DropKey]bpf.Counter // as last read; nil: never
 	totals  map[dropKind]bpf.Counter    // since the first time
-	refused map[uint32]uint64           // as drops
+	refused uint64                      // as drops
 	total   uint64                      // as totals
+	begun   bool                        // refused has been read
 	filled  map[string]bpfmaps.MapUse
 	counted time.Time
 }
@@ -135,25 +136,18 @@ func (c *Counters) readDrops() error {
 }
 
 func (c *Counters) readRefused() error {
-	counts, err := c.maps.OpenFlows()
+	shares, err := c.maps.Shares()
 	if err != nil {
 		return err
 	}
-	refused := make(map[uint32]uint64, len(counts))
-	for ifindex, now := range counts {
-		refused[ifindex] = now.Refused
+	now := uint64(0)
+	for _, s := range shares {
+		now += s.Refused
 	}
-	if c.refused == nil {
-		c.refused = refused
+	if c.begun {
+		c.total += now - c.refused
 	}
-	for ifindex, now := range refused {
-		before := c.refused[ifindex]
-		if now < before {
-			before = 0
-		}
-		c.total += now - before
-	}
-	c.refused = refused
+	c.refused, c.begun = now, true
 	return nil
 }
 

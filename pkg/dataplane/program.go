@@ -150,6 +150,9 @@ func (d *BPF) programOne(ep *endpoint) error {
 
 // write makes the kernel's entry of an endpoint what it shall be.
 func (d *BPF) write(ep *endpoint, ifindex uint32) error {
+	if err := d.giveShare(ep); err != nil {
+		return err
+	}
 	entry, ok := d.entry(ep, ifindex)
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
@@ -163,6 +166,7 @@ func (d *BPF) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) 
 	entry = bpf.Endpoint{
 		Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
 		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
+		Share: max(ep.share, 1) - 1,
 	}
 	addrsOf(ep.policy, &entry)
 	return entry, ok

@@ -6,21 +6,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/model"
 )
 
-// TestRefusedFlowsAreToldOnce, by endpoint; and the counts of interfaces that are gone go when their last flow has.
+// TestRefusedFlowsAreToldOnce, by endpoint.
 func TestRefusedFlowsAreToldOnce(t *testing.T) {
 	n := startNode(t, restartStages[0])
 	var log bytes.Buffer
 	n.log = slog.New(slog.NewTextHandler(&log, nil))
-	count := func(ifindex uint32, c bpf.OpenCount) {
+	count := func(s bpf.Share) {
 		t.Helper()
-		if err := n.maps.Map(bpf.MargayMapOpenFlows).Update(&ifindex, &c, ebpf.UpdateAny); err != nil {
-			t.Fatal(err)
+		for _, ep := range n.bound {
+			if ep.ifindex == 1000 {
+				number := ep.share - 1
+				if err := n.maps.Map(bpf.MargayMapShares).Put(&number, &s); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 	}
 	resync := func(told int) {
@@ -31,18 +34,49 @@ func TestRefusedFlowsAreToldOnce(t *testing.T) {
 			t.Errorf("told %d times, want %d:\n%s", got, told, &log)
 		}
 	}
-	count(1000, bpf.OpenCount{Open: 5})
+	count(bpf.Share{Open: 5})
 	resync(0)
-	count(1000, bpf.OpenCount{Open: 5, Refused: 7})
-	count(4711, bpf.OpenCount{Open: 1})
-	count(4712, bpf.OpenCount{Refused: 3})
+	count(bpf.Share{Open: 5, Refused: 7})
 	resync(1)
 	resync(1)
-	count(1000, bpf.OpenCount{Open: 5, Refused: 8})
-	count(4711, bpf.OpenCount{})
+	count(bpf.Share{Open: 5, Refused: 8})
 	resync(2)
-	counts, err := n.maps.OpenFlows()
-	if diff := cmp.Diff(map[uint32]bpf.OpenCount{1000: {Open: 5, Refused: 8}}, counts); diff != "" || err != nil {
-		t.Errorf("%v %s", err, diff)
+}
+
+// Every endpoint has a share of its own, and keeps it when the dataplane is reopened.
+func TestEndpointsHaveSharesOfTheirOwn(t *testing.T) {
+	s := restartStages[0]
+	s.more = 3
+	n := startNode(t, s)
+	shares := map[uint32]uint32{}
+	for _, e := range n.endpoints.List() {
+		if other, taken := shares[e.Share]; taken {
+			t.Errorf("interfaces %d and %d have share %d", e.Ifindex, other, e.Share)
+		}
+		shares[e.Share] = e.Ifindex
+	}
+	if len(shares) < 2 {
+		t.Fatalf("shares %v: want at least two endpoints", shares)
+	}
+	if err := n.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	n.mustApply(t, s.updates()...)
+	for _, e := range n.endpoints.List() {
+		if shares[e.Share] != e.Ifindex {
+			t.Errorf("after it interface %d has share %d, before: %v", e.Ifindex, e.Share, shares)
+		}
+	}
+}
+
+func TestAFreeShareIsOneWithFewOpenFlows(t *testing.T) {
+	shares := []bpf.Share{{Open: 3}, {Open: 1}, {Open: 2}}
+	bound := map[model.EndpointID]*endpoint{}
+	for i, want := range []uint32{1, 2, 0, 1} {
+		got := freeShare(bound, shares)
+		if got != want {
+			t.Errorf("endpoint %d gets share %d, want %d", i, got, want)
+		}
+		bound[model.EndpointID{Name: string(rune('a' + i))}] = &endpoint{share: got + 1}
 	}
 }

@@ -105,7 +105,7 @@ func (d *BPF) adoptEndpoints(s *compile.Snapshot, interfaces map[uint32]string) 
 			errs = append(errs, d.endpoints.Remove(e.Ifindex))
 			continue
 		}
-		ep := &endpoint{ifindex: e.Ifindex, number: e.Id, unasked: unasked,
+		ep := &endpoint{ifindex: e.Ifindex, number: e.Id, unasked: unasked, share: e.Share%bpf.Shares + 1,
 			peer: Peer{Ifindex: e.PeerIfindex, MAC: e.Mac, MTU: e.Mtu}}
 		for dir, word := range [2]uint64{e.Ingress, e.Egress} {
 			slot, gen := bpfmaps.SplitPolicyWord(word)

@@ -67,7 +67,7 @@ func openSmall(t *testing.T, dir string, entries map[string]uint32) *BPF {
 	t.Helper()
 	c := Defaults()
 	c.BPFFS, c.Shortcut, c.EventRate, c.MapEntries = dir, false, 0, map[string]uint32{bpf.MargayMapIp4Host: 512,
-		bpf.MargayMapIp6Host: 64, bpf.MargayMapCt4Open: 1024, bpf.MargayMapCt6Open: 64, bpf.MargayMapCt4Half: 1024, bpf.MargayMapCt6Half: 64}
+		bpf.MargayMapIp6Host: 64, bpf.MargayMapCt4: 2048, bpf.MargayMapCt6: 2048}
 	for name, n := range entries {
 		c.MapEntries[name] = n
 	}

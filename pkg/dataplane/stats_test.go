@@ -180,7 +180,7 @@ func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range k.Maps {
-			if m.Name == bpf.MargayMapCt4Open {
+			if m.Name == bpf.MargayMapCt4 {
 				return m
 			}
 		}
@@ -188,7 +188,7 @@ func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 		return MapUse{}
 	}
 	before := open()
-	if err := n.maps.Map(bpf.MargayMapCt4Open).Put(&bpf.Ct4Key{Pa: 1}, &bpf.CtEntry{}); err != nil {
+	if err := n.maps.Map(bpf.MargayMapCt4).Put(&bpf.Ct4Key{Pa: 1}, &bpf.CtEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(countEvery - 1)
@@ -196,7 +196,7 @@ func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 		t.Errorf("counted again too early: %+v", got)
 	}
 	now = now.Add(1)
-	if got := open(); got.Entries != before.Entries+1 || got.Max != 1024 {
+	if got := open(); got.Entries != before.Entries+1 || got.Max != 2048 {
 		t.Errorf("%+v, before it %+v", got, before)
 	}
 }
@@ -204,8 +204,11 @@ func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 func TestRefusedFlowsAreAddedUp(t *testing.T) {
 	n := startNode(t, restartStages[0])
 	c := newCounters(n.maps, time.Now)
-	for _, step := range []struct{ refused, want uint64 }{{4, 4}, {6, 6}, {1, 7}} { // the last one is another interface's
-		if err := n.maps.Map(bpf.MargayMapOpenFlows).Put(uint32(1000), &bpf.OpenCount{Refused: step.refused}); err != nil {
+	for _, step := range []struct {
+		number        uint32
+		refused, want uint64
+	}{{7, 4, 4}, {7, 6, 6}, {8, 1, 7}} {
+		if err := n.maps.Map(bpf.MargayMapShares).Put(step.number, &bpf.Share{Refused: step.refused}); err != nil {
 			t.Fatal(err)
 		}
 		if k, err := c.Read(t.Context()); err != nil || k.FlowsRefused != step.want {

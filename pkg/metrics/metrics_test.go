@@ -57,7 +57,7 @@ func (k kernel) Read(context.Context) (dataplane.KernelCounts, error) {
 		Drops:       []dataplane.DropCount{{Reason: "policy", Direction: model.Ingress, Packets: 3, Bytes: 300}},
 		ByInterface: []dataplane.InterfaceDrops{{Ifindex: 7, Direction: model.Ingress, Packets: 3}, {Ifindex: 8, Packets: 9}},
 		Events:      bpfmaps.EventCounts{Written: 5, Read: 4, Suppressed: 1}, Expired: [2]uint64{20, 30}, FlowsRefused: 1,
-		Maps: []dataplane.MapUse{{Name: "ct4_open", Entries: 77, Max: 1 << 19}},
+		Maps: []dataplane.MapUse{{Name: "ct4", Entries: 77, Max: 1 << 19}},
 	}, k.err
 }
 
@@ -124,9 +124,9 @@ margay_kind_state{kind="Pod",state="absent"} 0
 margay_kind_state{kind="Pod",state="failing"} 0
 margay_kind_state{kind="Pod",state="listing"} 0
 margay_kind_state{kind="Pod",state="synced"} 1
-margay_map_entries{map="ct4_open"} 77
+margay_map_entries{map="ct4"} 77
 margay_map_entries{map="ip4_host"} 10
-margay_map_max_entries{map="ct4_open"} 524288
+margay_map_max_entries{map="ct4"} 524288
 margay_map_max_entries{map="ip4_host"} 1.048576e+06
 margay_policies 9
 margay_problem_objects{kind="NetworkPolicy",severity="rules_left_out"} 1
@@ -268,7 +268,7 @@ func TestWhatTheKernelCannotTellIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := scraped(t, m)
-	if !slices.Contains(lines, `margay_scrape_failures_total{part="kernel"} 1`) || !slices.Contains(lines, `margay_map_entries{map="ct4_open"} 77`) {
+	if !slices.Contains(lines, `margay_scrape_failures_total{part="kernel"} 1`) || !slices.Contains(lines, `margay_map_entries{map="ct4"} 77`) {
 		t.Errorf("%q", lines)
 	}
 	if slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "margay_endpoint_dropped") }) {

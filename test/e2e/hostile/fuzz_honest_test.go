@@ -80,7 +80,7 @@ func (f *fuzzing) withinBounds(maps *bpfmaps.Maps) {
 		f.T.Error(err)
 	}
 	for name, u := range use {
-		evicts := name == bpf.MargayMapCt4Half || name == bpf.MargayMapCt6Half || name == bpf.MargayMapFrags4 || name == bpf.MargayMapFrags6
+		evicts := name == bpf.MargayMapFrags4 || name == bpf.MargayMapFrags6
 		if u.Entries >= u.Max && !evicts {
 			f.T.Errorf("under attack the map %s is full: %d of %d", name, u.Entries, u.Max)
 		}

@@ -74,7 +74,7 @@ func (s *scene) forgetFlows(node int) {
 			s.T.Fatal(err)
 		}
 	}
-	for _, name := range []string{bpf.MargayMapCt4Open, bpf.MargayMapCt4Half, bpf.MargayMapCt6Open, bpf.MargayMapCt6Half} {
+	for _, name := range []string{bpf.MargayMapCt4, bpf.MargayMapCt6} {
 		if err := empty(m.Map(name)); err != nil {
 			s.T.Fatalf("empty map %s: %v", name, err)
 		}

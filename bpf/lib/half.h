@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Half-open flows: each endpoint has a ring of the keys of its latest ones. What falls out of it goes on in a common ring,
+ * and what falls out of that is evicted. So a flood shortens the life of nobody's latest half-open flows but those of the
+ * endpoint it is charged to. Flows that have ended or are open by now are in the rings too, and fall out unnoticed. */
+#pragma once
+#include "quota.h"
+
+static __always_inline struct half_key *half_at(__u32 place)
+{
+	__u32 i = place - 1;
+
+	return bpf_map_lookup_elem(&half_keys, &i);
+}
+
+/* The half-open flow whose key is in this place; NULL: there is none any more. */
+static __always_inline struct ct_entry *half_find(const struct half_key *h, __u32 place)
+{
+	struct ct_entry *e;
+
+	if (h->family == 4) {
+		e = bpf_map_lookup_elem(&ct4, h->key);
+	} else if (h->family == 6) {
+		struct ct6_key k;
+
+		__builtin_memcpy(&k, h, sizeof(k));
+		k.pad[2] = 0;
+		e = bpf_map_lookup_elem(&ct6, &k);
+	} else {
+		return NULL;
+	}
+	return e && e->place == place && !e->kept ? e : NULL;
+}
+
+/* Evicts the flow in a place. Returns whether there was one. */
+__noinline int half_evict(__u32 place)
+{
+	struct half_key *h = half_at(place);
+	struct ct_entry *e;
+
+	if (!h)
+		return 0;
+	e = half_find(h, place);
+	if (!e || __sync_val_compare_and_swap(&e->kept, 0, CT_GONE))
+		return 0;
+	if (h->family == 4) {
+		bpf_map_delete_elem(&ct4, h->key);
+	} else {
+		struct ct6_key k;
+
+		__builtin_memcpy(&k, h, sizeof(k));
+		k.pad[2] = 0;
+		bpf_map_delete_elem(&ct6, &k);
+	}
+	return 1;
+}
+
+/* Gives the flow in a place one in the common ring, and evicts the one that is there. */
+__noinline int half_vacate(__u32 place)
+{
+	struct half_key *h = half_at(place), *to;
+	struct share *common = share_at(SHARES);
+	struct ct_entry *e;
+	__u32 there;
+
+	if (!h || !common)
+		return 0;
+	e = half_find(h, place);
+	if (!e)
+		return 0;
+	there = 1 + SHARES * cfg.half_share + (__sync_fetch_and_add(&common->begun, 1) & (cfg.half_common - 1));
+	if (half_evict(there))
+		__sync_fetch_and_add(&common->evicted, 1);
+	to = half_at(there);
+	if (!to)
+		return 0;
+	*to = *h;
+	e->place = there;
+	return 0;
+}
+
+/* The next place in the ring of the endpoint that a flow is charged to, vacated. */
+static __always_inline __u32 half_place(const struct ct_entry *e)
+{
+	__u32 number = share_of(e), place;
+	struct share *s = share_at(number);
+
+	if (!s || !cfg.half_share)
+		return 0;
+	place = 1 + number * cfg.half_share + (__sync_fetch_and_add(&s->begun, 1) & (cfg.half_share - 1));
+	half_vacate(place);
+	return place;
+}
+
+/* Puts the key of a new flow into its place. Two CPUs that are at the same place at once, a whole ring apart, may mix
+ * two keys up: then those flows last until they expire. */
+static __always_inline int half_remember(const struct half_key *k, __u32 place)
+{
+	struct half_key *h = half_at(place);
+
+	if (h)
+		*h = *k;
+	return 0;
+}

@@ -1,0 +1,59 @@
+package hostile
+
+import (
+	"testing"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// pour sends the n frames that make returns, as fast as the pod can.
+func pour(t *testing.T, p *lab.Pod, n int, make func(i int) []byte) {
+	t.Helper()
+	sender, err := p.OpenFrameSender("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const some = 512 // what fits the queues on the way
+	for from := 0; from < n; from += some {
+		var frames [][]byte
+		for i := from; i < min(from+some, n); i++ {
+			frames = append(frames, make(i))
+		}
+		if err := sender.Send(frames); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAFloodLosesNoAnswerOfOthers: between an isolated pod's queries and their answers, another pod begins 200,000 flows.
+// With one table of half-open flows for all pods the answers were dropped.
+func TestAFloodLosesNoAnswerOfOthers(t *testing.T) {
+	s := newScene(t)
+	s.Policy("b", `{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress]}`)
+	s.AwaitPolicies(s.b, 1, 0)
+	at := s.watch(s.b.Host)
+	families(t, func(t *testing.T, v6 bool) {
+		const queries = 100
+		for i := range uint16(queries) {
+			send(t, s.b, frame(s.b, s.from(s.b, s.ext, v6, testutil.UDP{SrcPort: 2000 + i, DstPort: 53})))
+		}
+		pour(t, s.m, 200_000, func(i int) []byte {
+			return frame(s.m, s.from(s.m, s.ext, v6, testutil.UDP{SrcPort: uint16(i), DstPort: uint16(1000 + i>>16)}))
+		})
+		lost := 0
+		for i := range uint16(queries) {
+			k := s.tokens.next()
+			answer := testutil.Packet{Src: s.ext.Addr(v6), Dst: s.b.Addr(v6), L4: testutil.UDP{SrcPort: 53, DstPort: 2000 + i}, Payload: k.bytes()}
+			if err := s.ext.SendRaw(answer.IP(), s.b.Addr(v6)); err != nil {
+				t.Fatal(err)
+			}
+			if s.arrives(k, never, []*witness{at}) == nil {
+				lost++
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d of %d answers are lost", lost, queries)
+		}
+	})
+}
