@@ -20,6 +20,7 @@ type Cost struct {
 	Rules    int // entries of ordered match tables
 	Sets     int // address sets that they refer to, every distinct CIDR list of a rule included
 	Prefixes int // in those CIDR lists
+	Bytes    int // of tables in the kernel; known once they are built, see Compiler.TooLarge
 }
 
 // What policies may cost, by default. A policy that endpoints share is counted once in each of their namespaces.
@@ -27,11 +28,11 @@ var (
 	// PerDirection is for one direction of one endpoint.
 	PerDirection = Cost{Rules: maxEntries, Sets: 1 << 14, Prefixes: 1 << 16}
 	// PerNamespace is for all endpoints on this node of one namespace.
-	PerNamespace = Cost{Rules: 1 << 17, Sets: 1 << 15, Prefixes: 1 << 17}
+	PerNamespace = Cost{Rules: 1 << 17, Sets: 1 << 15, Prefixes: 1 << 17, Bytes: 128 << 20}
 	// PerNode is for all endpoints on this node.
-	PerNode = Cost{Rules: 1 << 20, Sets: 1 << 17, Prefixes: 1 << 19}
+	PerNode = Cost{Rules: 1 << 20, Sets: 1 << 17, Prefixes: 1 << 19, Bytes: 512 << 20}
 	// Assured is what a namespace gets although others have used up PerNode.
-	Assured = Cost{Rules: 1 << 13, Sets: 1 << 10, Prefixes: 1 << 12}
+	Assured = Cost{Rules: 1 << 13, Sets: 1 << 10, Prefixes: 1 << 12, Bytes: 4 << 20}
 )
 
 // Budget says what policies may cost. A zero value is no limit.
@@ -63,11 +64,11 @@ func costOf(p *Program) Cost {
 }
 
 func (c Cost) plus(other Cost) Cost {
-	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes}
+	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes, c.Bytes + other.Bytes}
 }
 
 func (c Cost) minus(other Cost) Cost {
-	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes}
+	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Bytes - other.Bytes}
 }
 
 // over says what of c is more than the limit; empty: nothing is.
@@ -79,6 +80,7 @@ func (c Cost) over(limit Cost) string {
 		{"entries of match tables", c.Rules, limit.Rules},
 		{"sets of addresses", c.Sets, limit.Sets},
 		{"prefixes", c.Prefixes, limit.Prefixes},
+		{"bytes of tables", c.Bytes, limit.Bytes},
 	} {
 		if of.allowed > 0 && of.got > of.allowed {
 			return fmt.Sprintf("%d %s, limit %d", of.got, of.what, of.allowed)

@@ -142,3 +142,51 @@ func TestARefusedPolicyIsExpandedOnce(t *testing.T) {
 		t.Errorf("%d rules got numbers", w.rules.next-before)
 	}
 }
+
+// bytes carries out plans as the dataplane does, without tables that are too large.
+func (w *tenants) bytes(endpoints ...*model.EndpointPolicy) {
+	w.t.Helper()
+	w.k.refuses = true
+	ch := model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{}}
+	for _, e := range endpoints {
+		ch.Endpoints[e.ID] = e
+	}
+	for again := true; again; ch = (model.Changes{InSync: true}) {
+		plan := w.Update(ch)
+		plan = w.Withhold(plan, w.TooLarge(plan))
+		again = plan.Unsettled
+		carryOut(w.k, plan)
+	}
+}
+
+func TestTablesOverANamespacesLimitAreHeldBackUntilThereIsRoom(t *testing.T) {
+	measure := newTenants(t, Budget{})
+	measure.bytes(pod("shop", "a", 1, 8))
+	size := 0
+	for _, table := range measure.Tables() {
+		size += bytesOf(table)
+	}
+	w := newTenants(t, Budget{Namespace: Cost{Bytes: 3 * size / 2}})
+	w.back.confirm = true
+	w.bytes(pod("evil", "m", 1, 8))
+	w.bytes(pod("evil", "n", 2, 8), pod("shop", "a", 3, 8))
+	w.want("evil/m", 8, "")
+	w.want("evil/n", -1, "namespace evil's pods on this node")
+	w.want("shop/a", 8, "")
+	// A policy that another namespace has, too, costs no more.
+	w.bytes(pod("evil", "o", 3, 8))
+	w.want("evil/o", 8, "")
+	again, waits := w.Retry()
+	if again || !waits {
+		t.Errorf("to be tried again: %v, to wait: %v, while nothing has become smaller", again, waits)
+	}
+	w.bytes(pod("evil", "o", 3, 0), pod("evil", "m", 1, 0))
+	if again, _ = w.Retry(); !again {
+		t.Error("there is room, and nothing is tried again")
+	}
+	w.bytes()
+	w.want("evil/n", 8, "")
+	w.want("shop/a", 8, "")
+	w.bytes(pod("evil", "n", 2, 40)) // refused: it keeps what it has
+	w.want("evil/n", 8, "limit")
+}

@@ -81,7 +81,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		folds:     map[*model.DirectionPolicy]*fold{},
 		failed:    map[EndpointDirection]error{},
 		ledger:    newLedger(o.Budget),
-		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}},
+		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}, full: map[EndpointDirection]bytesUsed{}},
 		byHash:    map[uint64][]*program{},
 		nets:      map[uint32][]netip.Prefix{},
 		ruleNames: map[uint32]model.RuleID{},

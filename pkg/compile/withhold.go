@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -14,7 +15,8 @@ type fallback struct {
 	grown   []*program  // that have a before
 	// barred are endpoint-directions whose policy the kernel had no room for, until it changes or Retry.
 	barred map[EndpointDirection]error
-	retry  bool // the next plan tries tables again that could not be published
+	full   map[EndpointDirection]bytesUsed // of those that are barred by a limit: what was used then
+	retry  bool                            // the next plan tries tables again that could not be published
 }
 
 // remember keeps what stale endpoints are judged by until the next plan.
@@ -67,6 +69,7 @@ func (c *Compiler) Withhold(p Plan, failed map[TableID]error) Plan {
 			c.revert(&p, prog, failed[prog.table.ID])
 		}
 	}
+	c.noteFull()
 	p.Tables = slices.DeleteFunc(p.Tables, func(t *Table) bool { return failed[t.ID] != nil })
 	return p
 }
@@ -118,7 +121,7 @@ func (c *Compiler) revert(p *Plan, prog *program, err error) {
 				continue
 			}
 			at := EndpointDirection{e.id, model.Direction(d)}
-			c.failed[at], c.back.barred[at] = err, err
+			c.bar(at, err)
 			prog.want--
 			c.ledger.release(e.id.Namespace, prog)
 			old := e.prior[d]
@@ -170,25 +173,58 @@ func (c *Compiler) Lose(id TableID, err error) {
 	}
 }
 
-// Retry makes the next Update try again what Withhold and Lose were called for. It reports whether there is anything.
-func (c *Compiler) Retry() bool {
-	any := false
-	for at := range c.back.barred {
-		c.stale[at.Endpoint] = true
-		any = true
-	}
-	clear(c.back.barred)
+// Retry makes the next Update try again what Withhold and Lose were called for; of what a limit forbids, that for which
+// there may be room by now. It reports whether there is anything, and whether something has to wait for room.
+func (c *Compiler) Retry() (again, waits bool) {
 	for _, prog := range c.programs {
-		any = any || prog.short != nil
+		again = again || prog.short != nil
 	}
-	c.back.retry = any
-	return any
+	c.back.retry = again
+	if len(c.back.barred) == 0 {
+		return again, false
+	}
+	used := c.bytesUsed(nil)
+	for at := range c.back.barred {
+		namespace := at.Endpoint.Namespace
+		if was, ok := c.back.full[at]; ok && used.node >= was.node && used.by[namespace] >= was.by[namespace] {
+			waits = true
+			continue
+		}
+		delete(c.back.barred, at)
+		delete(c.back.full, at)
+		c.stale[at.Endpoint] = true
+		again = true
+	}
+	return again, waits
+}
+
+// bar keeps the policy of an endpoint-direction from being compiled again.
+func (c *Compiler) bar(at EndpointDirection, err error) {
+	c.failed[at], c.back.barred[at] = err, err
+	if errors.Is(err, ErrOverLimit) {
+		c.back.full[at] = bytesUsed{} // measured once all are barred
+	}
+}
+
+// noteFull notes what is used, for those that were barred by a limit just now.
+func (c *Compiler) noteFull() {
+	var used bytesUsed
+	for at, was := range c.back.full {
+		if was.by != nil {
+			continue
+		}
+		if used.by == nil {
+			used = c.bytesUsed(nil)
+		}
+		c.back.full[at] = used
+	}
 }
 
 // unbar lets an endpoint's policy be tried, because it is another.
 func (c *Compiler) unbar(id model.EndpointID) {
 	for d := range model.Direction(2) {
 		delete(c.back.barred, EndpointDirection{id, d})
+		delete(c.back.full, EndpointDirection{id, d})
 	}
 }
 

@@ -3,6 +3,7 @@ package compile
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -73,8 +74,8 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 				update(model.Changes{InSync: true}, rapid.Bool().Draw(t, "refused again"))
 			}
 		}
-		for c.Retry() || update(model.Changes{InSync: true}, false) {
-			update(model.Changes{InSync: true}, false)
+		c.Retry()
+		for update(model.Changes{InSync: true}, false) {
 		}
 		k.refuses = false
 		for _, p := range drawProbes(t, k, history{policies: []*cluster{now}, sets: []*cluster{now}}, now) {
@@ -92,4 +93,52 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A table in force that cannot be replaced by one with more rows denies what it has no row for, and judges the rest as
+// before.
+func TestATableThatCannotGrowDeniesWhatIsNewToIt(t *testing.T) {
+	members := func(c ...string) map[model.SetID][]netip.Prefix {
+		return map[model.SetID][]netip.Prefix{"a": prefixes("10.0.0.2/32", "10.0.0.3/32"), "b": prefixes(c...)}
+	}
+	web := endpointPolicy("web", policyOfRules(model.Ingress,
+		model.MatchRule{Action: model.Deny, Source: model.Side{In: []model.SetID{"b"}, NotIn: []model.SetID{"a"}}}, allowFrom("b"), allowFrom("a")),
+		openEgress, "10.0.0.1")
+	c, k := New(Options{Confirm: true}, nil), newKernel()
+	k.refuses = true
+	first := state(members(), web)
+	carryOut(k, c.Update(first.changes(nil)))
+	want := func(when, src string, allowed bool) {
+		t.Helper()
+		v, _, err := k.judge(web.ID, model.Ingress, model.Packet{Src: netip.MustParseAddr(src), Dst: own4, Protocol: 6, DstPort: 80})
+		if err != nil || v.Allow != allowed {
+			t.Errorf("%s: %s allowed: %v, want %v (%v)", when, src, v.Allow, allowed, err)
+		}
+	}
+	second := state(members("10.0.0.3/32"), web)
+	plan := c.Update(second.changes(first))
+	if len(plan.Grow) != 1 || len(plan.Tables) != 1 {
+		t.Fatalf("nothing grows: the test tests nothing: %+v", plan)
+	}
+	carryOut(k, c.Withhold(plan, map[TableID]error{plan.Tables[0].ID: errRefused}))
+	want("refused", "10.0.0.2", true)
+	want("refused", "10.0.0.3", false)
+	if err := c.Failed()[EndpointDirection{web.ID, model.Ingress}]; !errors.Is(err, errRefused) {
+		t.Errorf("error %v", err)
+	}
+	// The number of a class that went must not lead to its row.
+	third := state(members("10.0.0.2/32"), web)
+	carryOut(k, c.Update(third.changes(second)))
+	carryOut(k, c.Update(model.Changes{InSync: true}))
+	want("other members", "10.0.0.2", false)
+	want("other members", "10.0.0.3", true)
+	if again, _ := c.Retry(); !again {
+		t.Error("nothing is to be tried again")
+	}
+	carryOut(k, c.Update(model.Changes{InSync: true}))
+	want("afterwards", "10.0.0.2", true)
+	want("afterwards", "10.0.0.3", true)
+	if len(c.Failed()) != 0 {
+		t.Errorf("failed: %v", c.Failed())
+	}
 }

@@ -83,7 +83,9 @@ func (x *exclusions) err() error {
 // retryTables has tables made again that were refused, if it is time.
 func (d *BPF) retryTables() {
 	if d.out.due() && d.out.failing {
-		d.out.failing, d.out.again = false, d.compiler.Retry()
+		if d.out.again, d.out.failing = d.compiler.Retry(); d.out.failing && !d.out.again {
+			d.out.failed()
+		}
 	}
 }
 

@@ -46,6 +46,9 @@ func chunksOf(sets []uint32) map[uint32]bpf.SetBits {
 }
 
 func (d *BPF) publish() error {
+	if refused := d.compiler.TooLarge(d.plan); len(refused) > 0 && !d.published() {
+		d.withhold(refused)
+	}
 	var list []*compile.Table
 	var contents []bpfmaps.SlotContent
 	for _, t := range d.plan.Tables {
@@ -79,6 +82,12 @@ func (d *BPF) publish() error {
 		d.out.rest = append(d.out.rest, err)
 	}
 	return nil
+}
+
+// published reports whether an earlier attempt at this step got as far as to publish something: then the tables of the
+// plan have been looked at.
+func (d *BPF) published() bool {
+	return slices.ContainsFunc(d.plan.Tables, func(t *compile.Table) bool { return d.tables[t.ID].slot != 0 })
 }
 
 func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
