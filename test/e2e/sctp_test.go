@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
 const (
@@ -34,10 +35,10 @@ func (a association) carries(t *testing.T, text string, within time.Duration) bo
 }
 
 // sctpState is the state of the flow to port 80 of an address.
-func sctpState(t *testing.T, c *cluster, to netip.Addr) (state bpf.MargayCtState, known bool) {
+func sctpState(t *testing.T, m *bpfmaps.Maps, to netip.Addr) (state bpf.MargayCtState, known bool) {
 	t.Helper()
 	server := netip.AddrPortFrom(to, 80)
-	for f, err := range c.Agent(0).Maps().Flows() {
+	for f, err := range m.Flows() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,12 +74,13 @@ func TestSCTPAssociationsFollowPolicy(t *testing.T) {
 			if !a.carries(t, "one", soon) {
 				t.Error("a message was lost")
 			}
-			testSCTPRevoked(t, c, a, server, v6)
+			flows := c.Agent(0).Maps()
+			testSCTPRevoked(t, c, a, server, func() (bpf.MargayCtState, bool) { return sctpState(t, flows, server.Addr(v6)) })
 			if err := a.client.Abort(); err != nil {
 				t.Fatal(err)
 			}
 			testutil.WaitFor(t, 2*soon, "the association that has ended to expire", func() bool {
-				_, known := sctpState(t, c, server.Addr(v6))
+				_, known := sctpState(t, flows, server.Addr(v6))
 				return !known
 			})
 		})
@@ -99,7 +101,7 @@ func associate(t *testing.T, client *lab.Pod, listener *lab.SCTP, to netip.AddrP
 }
 
 // testSCTPRevoked denies an association and allows it again.
-func testSCTPRevoked(t *testing.T, c *cluster, a association, server *lab.Pod, v6 bool) {
+func testSCTPRevoked(t *testing.T, c *cluster, a association, server *lab.Pod, state func() (bpf.MargayCtState, bool)) {
 	t.Helper()
 	generation := c.Row(server).Ingress.Generation
 	c.Policy("server", sctpClosed)
@@ -107,7 +109,7 @@ func testSCTPRevoked(t *testing.T, c *cluster, a association, server *lab.Pod, v
 	if a.carries(t, "two", never) {
 		t.Error("a message arrived after the change that denies it")
 	}
-	if state, known := sctpState(t, c, server.Addr(v6)); !known || state&bpf.MargayCtStateCT_ONE_WAY == 0 {
+	if state, known := state(); !known || state&bpf.MargayCtStateCT_ONE_WAY == 0 {
 		t.Errorf("state %d (known: %v), want it revoked", state, known)
 	}
 	c.Policy("server", sctpOpen)
