@@ -24,6 +24,17 @@ e2e: build packages ## the agent on a real cluster: etcd, Kubernetes and kube-pr
 e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 minutes cold
 	@scripts/e2e-binaries
 
+kernels: ## Linux 6.1, 6.12, 6.12 on arm64 and the newest of Debian under QEMU; needs root on Debian (GUEST=name)
+	@scripts/packages $(QEMU)
+	$(GO) run ./test/kernels $(if $(GUEST),-only $(GUEST))
+
+kernels-short: # what of it CI runs
+	@scripts/packages $(QEMU)
+	$(GO) run ./test/kernels -short -quiet
+
+QEMU = qemu-system-x86_64=qemu-system-x86 qemu-system-aarch64=qemu-system-arm depmod=kmod xz=xz-utils \
+	/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
+
 bench: build ## benchmarks into bench/results/; needs root
 	$(GO) run ./bench/run
 	$(GO) run ./bench/scale
@@ -54,5 +65,5 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-race e2e e2e-binaries bench bench-cluster generate verify lint fmt clean
+.PHONY: help build demo packages test test-race e2e e2e-binaries kernels kernels-short bench bench-cluster generate verify lint fmt clean
 .DEFAULT_GOAL := help

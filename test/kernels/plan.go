@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// guest is one boot: a kernel and what runs on it.
+type guest struct {
+	name    string
+	arch    string // Go's and Debian's name of it
+	series  string // of Debian's cloud kernels; empty: the newest there is
+	counted bool   // see boot.counted
+	limit   time.Duration
+	modules []string
+	tasks   []task
+}
+
+// task is one job and what must become of it.
+type task struct {
+	name    string
+	pkg     string   // whose tests it runs; empty: it runs command
+	args    []string // of the tests
+	quick   string   // the tests of the short form; empty: the same
+	command []string
+	agent   bool // the tests need the agent
+	long    bool // not in the short form
+	limit   time.Duration
+	check   func(status int, output string) error // nil: succeeded
+}
+
+// succeeded is what most tasks are to do.
+func succeeded(status int, _ string) error {
+	if status != 0 {
+		return fmt.Errorf("exit status %d, want 0", status)
+	}
+	return nil
+}
+
+// says wants an exit status, and a line that has all the texts.
+func says(want int, line ...string) func(int, string) error {
+	return func(status int, output string) error {
+		if status != want {
+			return fmt.Errorf("exit status %d, want %d", status, want)
+		}
+		for got := range strings.Lines(output) {
+			found := true
+			for _, text := range line {
+				found = found && strings.Contains(got, text)
+			}
+			if found {
+				return nil
+			}
+		}
+		return fmt.Errorf("no line says %q", line)
+	}
+}
+
+// refuses is says for a command that is to fail with one line; log lines before it do not count.
+func refuses(line ...string) func(int, string) error {
+	return func(status int, output string) error {
+		n := 0
+		for got := range strings.Lines(output) {
+			if !strings.HasPrefix(got, "{") {
+				n++
+			}
+		}
+		if n != 1 {
+			return fmt.Errorf("%d lines of output besides the log, want 1", n)
+		}
+		return says(2, line...)(status, output)
+	}
+}
+
+// ran is succeeded for tests of which at least one must have run, and none may have been skipped.
+func ran(status int, output string) error {
+	if err := succeeded(status, output); err != nil {
+		return err
+	}
+	if !strings.Contains(output, "--- PASS") {
+		return errors.New("no test ran")
+	}
+	if strings.Contains(output, "--- SKIP") {
+		return errors.New("a test was skipped")
+	}
+	return nil
+}
+
+var (
+	runAgent = []string{"margay", "run", "--datastore", "directory", "--dir", "/tmp", "--node", "n"}
+
+	// What a connection with a deadline should not wait for.
+	packetModules = []string{"veth", "bridge", "nft_compat", "nft_chain_nat", "xt_conntrack", "nf_conntrack", "sctp", "sch_netem"}
+
+	// The programs and the maps in the kernel: loaded, verified, run over packets, attached. Left out are tests of so many
+	// steps that they take minutes without the help of the processor.
+	programTests = []task{
+		{
+			name: "bpf", pkg: "./bpf", args: []string{"-test.v", "-test.skip=TestEventsNobodyReadsAreCounted"},
+			quick: "Verifier|TCPStates|DatagramFlows|SCTP|TestEcho$|FragmentsMadeOnTheWay|TalkToItself",
+			limit: 20 * time.Minute, check: ran,
+		},
+		{name: "attach", pkg: "./pkg/attach", args: []string{"-test.v"}, limit: 5 * time.Minute, check: ran},
+		{
+			name: "bpfmaps", pkg: "./pkg/bpfmaps",
+			args:  []string{"-test.v", "-test.skip=TestBpftoolPrintsNamedFields|TestSlotReuseNeverTouchesALiveSlot"},
+			limit: 20 * time.Minute, check: ran, long: true,
+		},
+	}
+
+	// Whole agents, pods and attackers; real SCTP and a bad wire, which not every machine of tests has.
+	nodeTests = []task{
+		{name: "check", command: []string{"margay", "check"}, limit: time.Minute, check: says(0, "check: all is well"), long: true},
+		{name: "demo", command: []string{"margay", "demo"}, limit: 10 * time.Minute, long: true},
+		{
+			name: "e2e", pkg: "./test/e2e", agent: true, limit: 15 * time.Minute, check: ran, long: true,
+			args: []string{"-test.v", "-test.run=SCTPAssociations|BadWire|RevokedFlows|ServicesAreJudged|SpoofedSources"},
+		},
+		{
+			name: "hostile", pkg: "./test/e2e/hostile", agent: true, limit: 15 * time.Minute, check: ran, long: true,
+			args: []string{"-test.v", "-test.run=DisguisesDoNotPass|FragmentsCannotChange|ClosedEgress|ForgedErrors"},
+		},
+		{
+			name: "IPVS", command: []string{"sh", "-c", `ip link add kube-ipvs0 type dummy && ipvsadm -A -t 10.96.0.10:80 -s rr &&
+margay check; status=$?; ipvsadm -C; ip link del kube-ipvs0; exit $status`},
+			limit: time.Minute, check: says(1, "PROBLEM", "IPVS translates Service addresses here", "kube-ipvs0 and 1 virtual service"), long: true,
+		},
+		{
+			name: "memory: too little", command: limited("96M", "exec margay run --datastore directory --dir /run --node n"),
+			limit: time.Minute, check: refuses("margay: the memory limit of 96 MiB", "is too low", "allow"), long: true,
+		},
+		{
+			name: "memory: little", command: limited("112M", untilReady), limit: 2 * time.Minute, check: says(0, "is low"), long: true,
+		},
+		{
+			name: "JIT off: check", command: []string{"sh", "-c", "echo 0 >/proc/sys/net/core/bpf_jit_enable && margay check"},
+			limit: time.Minute, check: says(1, "BPF JIT compiler", "PROBLEM", "net.core.bpf_jit_enable=1"), long: true,
+		},
+		{
+			name: "JIT off: run", command: runAgent, limit: time.Minute,
+			check: refuses("margay: kernel", "the BPF JIT is off: set net.core.bpf_jit_enable=1"), long: true,
+		},
+	}
+)
+
+// limited runs a script of the shell in a control group that may use so much memory.
+func limited(memory, script string) []string {
+	return []string{"sh", "-c", fmt.Sprintf(`cd /sys/fs/cgroup && echo +memory >cgroup.subtree_control &&
+mkdir m%[1]s && echo %[1]s >m%[1]s/memory.max && echo $$ >m%[1]s/cgroup.procs && cd / && %[2]s`, memory, script)}
+}
+
+// untilReady runs an agent until it enforces policy.
+const untilReady = `margay run --datastore directory --dir /run --node n &
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	sleep 2
+	margay show status && { kill $!; wait $!; exec margay cleanup; }
+done
+exit 1`
+
+// plan is what is booted, in order; only what is in the short form if short.
+func plan(short bool) []guest {
+	all := []guest{
+		{
+			name: "6.1", arch: "amd64", series: "6.1", limit: 5 * time.Minute,
+			tasks: []task{
+				{
+					name: "check", command: []string{"margay", "check"}, limit: time.Minute,
+					check: says(1, "TCX links", "PROBLEM", "Linux 6.6 and later"),
+				},
+				{
+					name: "run", command: runAgent, limit: time.Minute,
+					check: refuses("margay: kernel 6.1.", "cannot run the BPF dataplane", "TCX links: missing (Linux 6.6)"),
+				},
+			},
+		},
+		{name: "6.12", arch: "amd64", series: "6.12", limit: 30 * time.Minute, modules: packetModules, tasks: programTests},
+		{name: "newest", arch: "amd64", limit: 30 * time.Minute, modules: packetModules, tasks: programTests},
+		{name: "6.12-arm64", arch: "arm64", series: "6.12", limit: 30 * time.Minute, modules: packetModules, tasks: programTests},
+		{name: "6.12-node", arch: "amd64", series: "6.12", counted: true, limit: 40 * time.Minute, modules: packetModules, tasks: nodeTests},
+		{name: "newest-node", arch: "amd64", counted: true, limit: 40 * time.Minute, modules: packetModules, tasks: nodeTests},
+	}
+	if !short {
+		return all
+	}
+	var guests []guest
+	for _, g := range all {
+		var tasks []task
+		for _, t := range g.tasks {
+			if t.long {
+				continue
+			}
+			if t.quick != "" {
+				t.args = []string{"-test.v", "-test.run=" + t.quick}
+			}
+			tasks = append(tasks, t)
+		}
+		if g.tasks = tasks; len(tasks) > 0 {
+			guests = append(guests, g)
+		}
+	}
+	return guests
+}
