@@ -74,7 +74,7 @@ const onlyAPI = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podS
 func TestFinishedPodLosesItsAddress(t *testing.T) {
 	for name, end := range map[string]lifeStage{"succeeded": succeeded, "failed": failed, "released": released} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, []string{"a", "b"})
+			c := newCluster(t, []string{"a", "b"}, "--pod-ips-from-annotations", "calico") // which says when an address is released
 			db := c.Pod(c.Node(1), "db")
 			job := c.Plug(c.Node(0), "job")
 			c.declareAt(job, running, "role: api")
