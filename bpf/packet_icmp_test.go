@@ -182,3 +182,20 @@ func TestICMPErrorsAboutEveryProtocol(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyEchoRequestsOfTheNodeHaveAnswers: any other message of the node has none, and a pod's of the same type is its own.
+func TestOnlyEchoRequestsOfTheNodeHaveAnswers(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.publish(t, w.a, word(slotDeny, 1), word(slotDeny, 1))
+		redirect := uint8(137)
+		if f.a.Is4() {
+			redirect = 13 // redirects of IPv4 are errors; a timestamp request
+		}
+		w.toPod(t, w.podA, 0, icmp(f.out, f.a, redirect, 0).Bytes()).want(t, 0)
+		w.noFlow(t)
+		w.fromPod(t, w.podA, icmp(f.a, f.out, redirect, 0).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.toPod(t, w.podA, 0, icmp(f.out, f.a, f.echo, 7).Bytes()).want(t, 0)
+		w.fromPod(t, w.podA, icmp(f.a, f.out, f.reply, 7).Bytes()).want(t, 0)
+	})
+}

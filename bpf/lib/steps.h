@@ -136,8 +136,8 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 		 * answer will be asked: the kernel's conntrack knows. */
 		if (p->t.proto == PROTO_TCP && !is_syn(p))
 			return PASS;
-		/* Nor is discovery a question: the pod may not say the same to the node past its policy. */
-		if (p->t.proto == PROTO_ICMPV6 && p->l4 >> 8 >= 133 && p->l4 >> 8 <= 137)
+		/* Other ICMP has no answers: the pod's message of the same type would pass for one. */
+		if (p->t.proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) && !icmp_is_echo_request(p->t.family, p->l4 >> 8))
 			return PASS;
 		e.flags |= CT_FROM_HOST;
 	} else if (skb->ingress_ifindex == ep->ifindex) {
