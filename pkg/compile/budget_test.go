@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -189,4 +190,36 @@ func TestTablesOverANamespacesLimitAreHeldBackUntilThereIsRoom(t *testing.T) {
 	w.want("shop/a", 8, "")
 	w.bytes(pod("evil", "n", 2, 40)) // refused: it keeps what it has
 	w.want("evil/n", 8, "limit")
+}
+
+func TestTheDocumentedLimitsAreTheseLimits(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(n int) string {
+		s := fmt.Sprint(n)
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	}
+	line := func(what string, of func(Cost) int) {
+		var cells []string
+		for _, c := range []Cost{PerDirection, PerNamespace, PerNode, Assured} {
+			cells = append(cells, number(of(c)))
+		}
+		if want := "| " + what + " | " + strings.Join(cells, " | ") + " |\n"; !strings.Contains(string(text), want) {
+			t.Errorf("docs/architecture.md has no line %q", want)
+		}
+	}
+	line("entries of match tables", func(c Cost) int { return c.Rules })
+	line("sets (selectors, CIDR lists)", func(c Cost) int { return c.Sets })
+	line("prefixes in CIDR lists", func(c Cost) int { return c.Prefixes })
+	line("MiB of tables in the kernel", func(c Cost) int {
+		if c.Bytes == 0 {
+			return defaultMaxBytes >> 20 // of one table
+		}
+		return c.Bytes >> 20
+	})
 }
