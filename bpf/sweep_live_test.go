@@ -40,8 +40,26 @@ func TestSweepsKeepNoCPUFromPackets(t *testing.T) {
 	}
 	pod := addLivePod(t, node, "pod")
 	receiveOn(t, pod, 0)
-	without := pings(t, node.Host, pod.Addr4())
-	stop, sweeping := make(chan struct{}), sync.WaitGroup{}
+	// Each pair is a second without and one with sweeps; other load of the machine comes and goes, and is in both of most.
+	var longer []time.Duration
+	for range 5 {
+		without := pings(t, node.Host, pod.Addr4())
+		stop := m.sweepAlways(t)
+		during := pings(t, node.Host, pod.Addr4())
+		stop()
+		t.Logf("without sweeps: %s", quantiles(without))
+		t.Logf("during sweeps:  %s", quantiles(during))
+		longer = append(longer, mean(during)-mean(without))
+	}
+	slices.Sort(longer)
+	if median := longer[len(longer)/2]; median > 5*time.Millisecond {
+		t.Errorf("an answer takes %v longer in the mean; of all pairs: %v", median, longer)
+	}
+}
+
+// sweepAlways sweeps on CPU 0 until stop is called.
+func (m *machine) sweepAlways(t *testing.T) (stop func()) {
+	end, sweeping := make(chan struct{}), sync.WaitGroup{}
 	sweeping.Go(func() {
 		runtime.LockOSThread() // never unlocked: the thread, which is bound to one CPU, ends with this function
 		var cpu unix.CPUSet
@@ -52,20 +70,16 @@ func TestSweepsKeepNoCPUFromPackets(t *testing.T) {
 		}
 		for {
 			select {
-			case <-stop:
+			case <-end:
 				return
 			default:
 				m.sweepAll(t)
 			}
 		}
 	})
-	during := pings(t, node.Host, pod.Addr4())
-	close(stop)
-	sweeping.Wait()
-	t.Logf("without sweeps: %s", quantiles(without))
-	t.Logf("during sweeps:  %s", quantiles(during))
-	if longer := mean(during) - mean(without); longer > 5*time.Millisecond {
-		t.Errorf("an answer takes %v longer in the mean", longer)
+	return func() {
+		close(end)
+		sweeping.Wait()
 	}
 }
 
@@ -117,7 +131,7 @@ func pings(t *testing.T, from *lab.Host, to netip.Addr) []time.Duration {
 		}
 		defer c.Close()
 		answer := make([]byte, 256)
-		for seq, end := uint16(0), time.Now().Add(5*time.Second); time.Now().Before(end); seq++ {
+		for seq, end := uint16(0), time.Now().Add(time.Second); time.Now().Before(end); seq++ {
 			request := testutil.Packet{Src: to, Dst: to, L4: testutil.ICMP{Type: 8, ID: 77, Seq: seq}}.IP()[20:]
 			start := time.Now()
 			if _, err := c.Write(request); err != nil {

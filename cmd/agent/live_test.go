@@ -242,7 +242,7 @@ func (n *node) unready(component string) string {
 }
 
 // answered is ample time for an answer that is expected.
-const answered = 5 * time.Second
+const answered = 20 * time.Second
 
 func (n *node) stop(signal syscall.Signal) {
 	n.t.Helper()
@@ -371,5 +371,5 @@ func (n *node) testCleanup(t *testing.T) {
 	}
 	n.want(0, []string{"directory", n.socket}, "cleanup")
 	n.want(0, []string{"nothing to remove"}, "cleanup")
-	testutil.WaitFor(t, 5*time.Second, "web to reach db after cleanup", func() bool { return n.reach(81) })
+	testutil.WaitFor(t, answered, "web to reach db after cleanup", func() bool { return n.reach(81) })
 }

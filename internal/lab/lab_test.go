@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	soon  = 5 * time.Second        // for what must come
+	soon  = 20 * time.Second       // for what must come
 	first = 900 * time.Millisecond // for what must come without being sent again
 	never = 150 * time.Millisecond // for what must not
 )

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	Soon  = 5 * time.Second        // for what must come
+	Soon  = 20 * time.Second       // for what must come
 	Never = 200 * time.Millisecond // for what must not
 )
 

@@ -233,7 +233,7 @@ func answered(t *testing.T, conn net.Conn, want bool) bool {
 	t.Helper()
 	patience := 200 * time.Millisecond
 	if want {
-		patience = 5 * time.Second
+		patience = 20 * time.Second
 	}
 	_, err := conn.Write([]byte("hello"))
 	must(t, err)

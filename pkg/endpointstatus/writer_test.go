@@ -235,7 +235,7 @@ func TestAWaitingPluginSeesOnlyWholeFiles(t *testing.T) {
 				t.Errorf("read %q (%v), want %q", text, err, webBody)
 			}
 			return
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 			t.Fatal("no file came")
 		}
 	}

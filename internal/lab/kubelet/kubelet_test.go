@@ -19,7 +19,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 )
 
-const limit = 5 * time.Second
+const limit = 20 * time.Second
 
 // site is a lab with one node, which a Kubelet serves, and one outside host.
 type site struct {
