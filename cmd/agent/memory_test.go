@@ -8,7 +8,7 @@ import (
 
 func TestAMemoryLimitIsRefusedOrWarnedOf(t *testing.T) {
 	for limit, want := range map[uint64]string{
-		32 << 20: "refuse", 96 << 20: "refuse", 100<<20 - 1: "refuse", 100 << 20: "warn", 147 << 20: "warn",
+		32 << 20: "refuse", 96 << 20: "refuse", 108<<20 - 1: "refuse", 108 << 20: "warn", 147 << 20: "warn",
 		148 << 20: "", 256 << 20: "", math.MaxUint64: "",
 	} {
 		warning, err := judgeMemory(84<<20, limit, "/sys/fs/cgroup/memory.max")
@@ -37,7 +37,7 @@ func TestAMemoryLimitIsRefusedOrWarnedOf(t *testing.T) {
 }
 
 func TestAnAgentThatMakesNoMapsNeedsLess(t *testing.T) {
-	if _, err := judgeMemory(0, 20<<20, "f"); err != nil {
+	if _, err := judgeMemory(0, 30<<20, "f"); err != nil {
 		t.Error(err)
 	}
 }
