@@ -11,6 +11,7 @@
 #include "lib/flow.h"
 #include "lib/reset.h"
 #include "lib/shortcut.h"
+#include "lib/neighbour.h"
 #include "lib/netfilter.h"
 #include "lib/sweep.h"
 #include "lib/export.h"
@@ -61,10 +62,10 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 		return verdict(skb, &p, hook, -DROP_NOT_IP);
 	if (!parse_fast(skb, &p)) {
 		if (is_arp(skb))
-			return TCX_NEXT;
+			return verdict(skb, &p, hook, hook == FROM_POD ? arp_from_pod(skb) : PASS);
 		r = parse_slow(skb, &p);
 		if (!r && (p.flags & PKT_LINK_LOCAL_ND))
-			return verdict(skb, &p, hook, PASS);
+			return verdict(skb, &p, hook, hook == FROM_POD ? nd_from_pod(skb, &p) : PASS);
 	}
 	ep = ready_endpoint(skb->ifindex);
 	if (!ep)

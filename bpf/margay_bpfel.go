@@ -141,24 +141,26 @@ type MargayDropKey struct {
 type MargayDropReason uint32
 
 const (
-	MargayDropReasonDROP_NONE          MargayDropReason = 0
-	MargayDropReasonDROP_POLICY        MargayDropReason = 1
-	MargayDropReasonDROP_NO_ENDPOINT   MargayDropReason = 2
-	MargayDropReasonDROP_SPOOFED       MargayDropReason = 3
-	MargayDropReasonDROP_NOT_IP        MargayDropReason = 4
-	MargayDropReasonDROP_TRUNCATED     MargayDropReason = 5
-	MargayDropReasonDROP_BAD_HEADER    MargayDropReason = 6
-	MargayDropReasonDROP_EXT_HEADERS   MargayDropReason = 7
-	MargayDropReasonDROP_FRAG_NO_FIRST MargayDropReason = 8
-	MargayDropReasonDROP_FRAG_DENIED   MargayDropReason = 9
-	MargayDropReasonDROP_REVOKED       MargayDropReason = 10
-	MargayDropReasonDROP_MIDFLOW       MargayDropReason = 11
-	MargayDropReasonDROP_NO_TABLE      MargayDropReason = 12
-	MargayDropReasonDROP_UNSEEN        MargayDropReason = 13
-	MargayDropReasonDROP_HOST_ACTION   MargayDropReason = 14
-	MargayDropReasonDROP_CT_INVALID    MargayDropReason = 15
-	MargayDropReasonDROP_ENCAP         MargayDropReason = 16
-	MargayDropReasonDROP_REASONS       MargayDropReason = 17
+	MargayDropReasonDROP_NONE           MargayDropReason = 0
+	MargayDropReasonDROP_POLICY         MargayDropReason = 1
+	MargayDropReasonDROP_NO_ENDPOINT    MargayDropReason = 2
+	MargayDropReasonDROP_SPOOFED        MargayDropReason = 3
+	MargayDropReasonDROP_NOT_IP         MargayDropReason = 4
+	MargayDropReasonDROP_TRUNCATED      MargayDropReason = 5
+	MargayDropReasonDROP_BAD_HEADER     MargayDropReason = 6
+	MargayDropReasonDROP_EXT_HEADERS    MargayDropReason = 7
+	MargayDropReasonDROP_FRAG_NO_FIRST  MargayDropReason = 8
+	MargayDropReasonDROP_FRAG_DENIED    MargayDropReason = 9
+	MargayDropReasonDROP_REVOKED        MargayDropReason = 10
+	MargayDropReasonDROP_MIDFLOW        MargayDropReason = 11
+	MargayDropReasonDROP_NO_TABLE       MargayDropReason = 12
+	MargayDropReasonDROP_UNSEEN         MargayDropReason = 13
+	MargayDropReasonDROP_HOST_ACTION    MargayDropReason = 14
+	MargayDropReasonDROP_CT_INVALID     MargayDropReason = 15
+	MargayDropReasonDROP_ENCAP          MargayDropReason = 16
+	MargayDropReasonDROP_NEIGHBOUR      MargayDropReason = 17
+	MargayDropReasonDROP_NEIGHBOUR_RATE MargayDropReason = 18
+	MargayDropReasonDROP_REASONS        MargayDropReason = 19
 )
 
 type MargayEndpoint struct {
@@ -297,6 +299,12 @@ type MargayName struct {
 	Text [256]uint8
 }
 
+type MargayNeighbour struct {
+	_         structs.HostLayout
+	Next      uint64
+	LinkLocal uint64
+}
+
 type MargayNet4 struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -428,6 +436,7 @@ const (
 	MargayMapIp6Net              = "ip6_net"
 	MargayMapL4                  = "l4"
 	MargayMapMidflowGrace        = "midflow_grace"
+	MargayMapNeighbours          = "neighbours"
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
 	MargayMapRows                = "rows"
@@ -537,6 +546,7 @@ type MargayMapSpecs struct {
 	Ip6Net        *ebpf.MapSpec `ebpf:"ip6_net"`
 	L4            *ebpf.MapSpec `ebpf:"l4"`
 	MidflowGrace  *ebpf.MapSpec `ebpf:"midflow_grace"`
+	Neighbours    *ebpf.MapSpec `ebpf:"neighbours"`
 	Outcomes      *ebpf.MapSpec `ebpf:"outcomes"`
 	Rowblk        *ebpf.MapSpec `ebpf:"rowblk"`
 	Rows          *ebpf.MapSpec `ebpf:"rows"`
@@ -610,6 +620,7 @@ type MargayMaps struct {
 	Ip6Net        *ebpf.Map `ebpf:"ip6_net"`
 	L4            *ebpf.Map `ebpf:"l4"`
 	MidflowGrace  *ebpf.Map `ebpf:"midflow_grace"`
+	Neighbours    *ebpf.Map `ebpf:"neighbours"`
 	Outcomes      *ebpf.Map `ebpf:"outcomes"`
 	Rowblk        *ebpf.Map `ebpf:"rowblk"`
 	Rows          *ebpf.Map `ebpf:"rows"`
@@ -642,6 +653,7 @@ func (m *MargayMaps) Close() error {
 		m.Ip6Net,
 		m.L4,
 		m.MidflowGrace,
+		m.Neighbours,
 		m.Outcomes,
 		m.Rowblk,
 		m.Rows,

@@ -108,13 +108,6 @@ func TestWhatAFrameMustBeLike(t *testing.T) {
 	}
 }
 
-func TestARPPassesBothWays(t *testing.T) {
-	w := newWorld(t, bpf.Config{})
-	arp := testutil.Packet{Src: v4.a, Dst: v4.b, EtherType: testutil.EtherARP}.Bytes()
-	w.fromPod(t, w.podA, arp).want(t, 0)
-	w.toPod(t, w.podA, outside, arp).want(t, 0)
-}
-
 // TestCutFramesNeverPass: whatever is missing at the end, nothing is let through that was not judged, and nothing fails.
 // The same holds when the IP header says exactly the length that is there, until the headers policy reads are whole.
 func TestCutFramesNeverPass(t *testing.T) {

@@ -160,6 +160,14 @@ struct {
 	__type(value, struct grace);
 } midflow_grace SEC(".maps");
 
+/* ARP and neighbour discovery from pods, by ifindex & 0xffff; written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct neighbour);
+} neighbours SEC(".maps");
+
 /* First fragments; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -21,5 +21,7 @@ enum drop_reason {
 	DROP_HOST_ACTION = 14,    /* defaultEndpointToHostAction */
 	DROP_CT_INVALID = 15,     /* TCP flags that make no sense together */
 	DROP_ENCAP = 16,          /* IP-in-IP or VXLAN made by a pod */
-	DROP_REASONS = 17,
+	DROP_NEIGHBOUR = 17,      /* ARP or neighbour discovery of a pod for an address that is not its own */
+	DROP_NEIGHBOUR_RATE = 18, /* more such messages than a pod may send */
+	DROP_REASONS = 19,
 };

@@ -252,6 +252,12 @@ struct grace {
 	__u64 until; /* CLOCK_MONOTONIC, ns */
 };
 
+/* What an interface has said by ARP and neighbour discovery. */
+struct neighbour {
+	__u64 next;       /* when the next message would be due if they came evenly; CLOCK_MONOTONIC, ns */
+	__u64 link_local; /* interface identifier of a link-local address that is not its MAC's; 0: none */
+};
+
 /* A first fragment's verdict, for those that follow (D-12). */
 struct frag4_key {
 	__u8 src[4], dst[4];

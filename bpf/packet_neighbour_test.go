@@ -1,0 +1,76 @@
+package bpf_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+var podMAC = []byte{2, 0, 0, 0, 0, 0xa}
+
+// arp is a request of the pod with that MAC, as the owner of from.
+func arp(sender []byte, from netip.Addr) []byte {
+	frame := append([]byte{255, 255, 255, 255, 255, 255}, podMAC...)
+	frame = append(frame, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
+	frame = append(append(frame, sender...), from.AsSlice()...)
+	return append(frame, 0, 0, 0, 0, 0, 0, 169, 254, 1, 1)
+}
+
+func solicit(from netip.Addr) []byte {
+	return testutil.Packet{Src: from, Dst: v6.linkLocal, L4: testutil.ICMP{Type: 135}, Payload: make([]byte, 16)}.Bytes()
+}
+
+// TestPodsSpeakForTheirOwnAddresses, by ARP and by neighbour discovery; to the pod everything passes.
+func TestPodsSpeakForTheirOwnAddresses(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	no := bpf.MargayDropReasonDROP_NEIGHBOUR
+	ask := func(frame []byte, want bpf.DropReason) {
+		t.Helper()
+		w.fromPod(t, w.podA, frame).want(t, want)
+		w.toPod(t, w.podA, outside, frame).want(t, 0)
+	}
+	ask(arp(podMAC, v4.a), 0)
+	ask(arp(podMAC, netip.IPv4Unspecified()), 0)
+	ask(arp(podMAC, v4.b), no)
+	ask(arp(podMAC, v4.other), no)
+	ask(arp([]byte{2, 0, 0, 0, 0, 0xb}, v4.a), no)
+	w.fromPod(t, w.podA, arp(podMAC, v4.a)[:40]).want(t, bpf.MargayDropReasonDROP_TRUNCATED)
+
+	ask(solicit(v6.a), 0)
+	ask(solicit(netip.IPv6Unspecified()), 0)
+	ask(solicit(netip.MustParseAddr("fe80::ff:fe00:a")), 0) // the MAC's
+	ask(solicit(v6.b), no)
+	ask(solicit(v6.other), no)
+	ask(solicit(netip.MustParseAddr("fe80::1234")), 0) // one more
+	ask(solicit(netip.MustParseAddr("fe80::1235")), no)
+	ask(solicit(netip.MustParseAddr("fe80::1234")), 0)
+	ask(solicit(netip.MustParseAddr("fe80:0:0:1::1234")), no)
+}
+
+// TestNeighbourMessagesHaveARate, a lower one while nothing is known of the pod.
+func TestNeighbourMessagesHaveARate(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	for _, ready := range []bool{true, false} {
+		burst := 200
+		if !ready {
+			burst = 20
+			w.a.Flags = 0
+			w.publish(t, w.a, 0, 0)
+		}
+		w.put(t, bpf.MargayMapNeighbours, w.podA, bpf.MargayNeighbour{})
+		passed := 0
+		for range 5 * burst {
+			if r := w.fromPod(t, w.podA, arp(podMAC, v4.a)); r.action == next {
+				passed++
+			} else if r.reason() != bpf.MargayDropReasonDROP_NEIGHBOUR_RATE {
+				t.Fatalf("dropped as %s", bpf.Label(r.reason()))
+			}
+		}
+		// Time goes by while they are sent.
+		if passed < burst || passed == 5*burst {
+			t.Errorf("ready %v: %d of %d pass, want little more than %d", ready, passed, 5*burst, burst)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package hostile
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/internal/testutil"
+)
+
+// arpRequest asks the node for its gateway's address, as if the pod had the address from.
+func arpRequest(p *lab.Pod, from netip.Addr) []byte {
+	frame := append([]byte{255, 255, 255, 255, 255, 255}, p.MAC()...)
+	frame = append(frame, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
+	frame = append(append(frame, p.MAC()...), from.AsSlice()...)
+	return append(frame, 0, 0, 0, 0, 0, 0, 169, 254, 1, 1)
+}
+
+// solicitation asks for the node's link-local address, as if the pod had the address from.
+func solicitation(p *lab.Pod, from netip.Addr) []byte {
+	to := netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")
+	body := append(to.AsSlice(), append([]byte{1, 1}, p.MAC()...)...)
+	return frame(p, testutil.Packet{Src: from, Dst: to, TTL: 255, L4: testutil.ICMP{Type: 135}, Payload: body})
+}
+
+// neighbours counts the entries that the node has for what is behind the pod's interface.
+func (s *scene) neighbours(p *lab.Pod, family int) int {
+	s.T.Helper()
+	list, err := p.Node().Netlink().NeighList(p.IfIndex(), family)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return len(list)
+}
+
+// TestForgedNeighboursFillNothing: a pod speaks for 300 addresses that are not its own, by ARP and by neighbour discovery.
+// Its own still resolve, and so do those of a pod that comes.
+func TestForgedNeighboursFillNothing(t *testing.T) {
+	s := newScene(t)
+	s.AwaitPolicies(s.m, 0, 0)
+	const forged = 300 // the node has room for 1,024, and all tests of this machine together
+	for i := range uint32(forged) {
+		var a4 [4]byte
+		binary.BigEndian.PutUint32(a4[:], 10<<24|77<<16|i+1)
+		a6 := netip.MustParseAddr("fd00:77::").As16()
+		binary.BigEndian.PutUint32(a6[12:], i+1)
+		ll := netip.MustParseAddr("fe80::").As16()
+		binary.BigEndian.PutUint32(ll[12:], i+1)
+		send(t, s.m, arpRequest(s.m, netip.AddrFrom4(a4)), solicitation(s.m, netip.AddrFrom16(a6)), solicitation(s.m, netip.AddrFrom16(ll)))
+	}
+	if n := s.neighbours(s.m, unix.AF_INET); n > 2 {
+		t.Errorf("the node has %d IPv4 neighbours behind the pod's interface", n)
+	}
+	if n := s.neighbours(s.m, unix.AF_INET6); n > 4 {
+		t.Errorf("the node has %d IPv6 neighbours behind the pod's interface", n)
+	}
+	fresh := s.Pod(s.n1, "fresh")
+	for _, p := range []*lab.Pod{s.m, fresh} {
+		s.Reach(s.ext.Host, p.Host, 0, true)
+		s.Reach(p.Host, s.ext.Host, 0, true)
+	}
+}
