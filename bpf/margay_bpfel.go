@@ -397,6 +397,8 @@ type MargaySlot struct {
 	Classifier uint32
 	Generation uint32
 	Flags      uint32
+	Heads      uint32
+	Exceptions uint32
 }
 
 type MargaySlotFlags uint32
@@ -404,6 +406,7 @@ type MargaySlotFlags uint32
 const (
 	MargaySlotFlagsSLOT_INTERPRET    MargaySlotFlags = 1
 	MargaySlotFlagsSLOT_SOURCE_PORTS MargaySlotFlags = 2
+	MargaySlotFlagsSLOT_WIDE         MargaySlotFlags = 4
 )
 
 type MargaySweep struct {

@@ -261,6 +261,7 @@ func TestATableWithAPartMissingDenies(t *testing.T) {
 		"source port pages not there":     func(s *bpf.Slot) { s.Flags, s.Sports = bpf.SlotSourcePorts, 1<<30 },
 		"interpreted without rules":       func(s *bpf.Slot) { s.Flags = bpf.SlotInterpret },
 		"interpreted without its rules":   func(s *bpf.Slot) { s.Flags, s.Rules = bpf.SlotInterpret, 5 },
+		"wide without heads":              func(s *bpf.Slot) { s.Flags, s.Heads = bpf.SlotWide, 5 },
 		"interpreted with too many rules": func(s *bpf.Slot) { s.Flags, s.Rules = bpf.SlotInterpret, 1<<31 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,6 +271,45 @@ func TestATableWithAPartMissingDenies(t *testing.T) {
 			if r := w.fromPod(t, w.podA, frame); name != "source port pages not there" && r.reason() != missing {
 				t.Errorf("action %d, reason %s", r.action, bpf.Label(r.reason()))
 			}
+		})
+	}
+}
+
+// TestAWideTable looks for the column among the exceptions of a row, and then in its base.
+func TestAWideTable(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	frame := udp(v4.a, v4.out, 1000, 53).Bytes()
+	for i, c := range []struct {
+		name       string
+		exceptions []uint16 // column, outcome
+		change     func(s *bpf.Slot)
+		want       bpf.DropReason
+	}{
+		{"the base allows", nil, nil, 0},
+		{"exceptions of other columns", []uint16{1, 0, 2, 0, 3, 0}, nil, 0},
+		{"the only exception", []uint16{0, 0}, nil, bpf.MargayDropReasonDROP_POLICY},
+		{"the first of many", []uint16{0, 0, 1, 1, 2, 1, 3, 1, 4, 1}, nil, bpf.MargayDropReasonDROP_POLICY},
+		{"no heads", nil, func(s *bpf.Slot) { s.Heads = 5 }, bpf.MargayDropReasonDROP_NO_TABLE},
+		{"no exceptions where some should be", []uint16{1, 0}, func(s *bpf.Slot) { s.Exceptions = 5 }, bpf.MargayDropReasonDROP_NO_TABLE},
+		{"an exception without outcome", []uint16{0, 9}, nil, bpf.MargayDropReasonDROP_NO_TABLE},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			slot := uint32(40 + i)
+			w.table(t, slot, "", func(s *bpf.Slot) {
+				s.Flags, s.Heads, s.Exceptions = bpf.SlotWide, 1, 2
+				if c.change != nil {
+					c.change(s)
+				}
+			})
+			heads := bpf.CellBlock{Cell: [32]uint16{4: 1, 7: uint16(len(c.exceptions) / 2)}}
+			part(t, w.machine, bpf.MargayMapRowblk, slot, []bpf.CellBlock{{Cell: [32]uint16{0, 1}}, heads})
+			exceptions := bpf.CellBlock{}
+			copy(exceptions.Cell[:], c.exceptions)
+			allow := bpf.CellBlock{Cell: [32]uint16{0: 1}}
+			part(t, w.machine, bpf.MargayMapCells, slot, []bpf.CellBlock{{}, allow, exceptions})
+			w.reset(t)
+			w.publish(t, w.a, word(slot, uint32(i)+2), word(slot, uint32(i)+2))
+			w.fromPod(t, w.podA, frame).want(t, c.want)
 		})
 	}
 }

@@ -37,6 +37,7 @@ const (
 
 	SlotInterpret   = uint32(MargaySlotFlagsSLOT_INTERPRET)
 	SlotSourcePorts = uint32(MargaySlotFlagsSLOT_SOURCE_PORTS)
+	SlotWide        = uint32(MargaySlotFlagsSLOT_WIDE)
 
 	RuleAllow = uint8(MargayRuleActionRULE_ALLOW)
 	RuleDeny  = uint8(MargayRuleActionRULE_DENY)

@@ -85,7 +85,11 @@ func (n *node) close() error {
 // apply takes updates from the datastore to the kernel.
 func (n *node) apply(updates ...model.Update) error {
 	n.graph.Apply(updates)
-	return n.dp.Apply(context.Background(), n.graph.Flush())
+	err := n.dp.Apply(context.Background(), n.graph.Flush())
+	for err == nil && n.dp.Unfinished() {
+		err = n.dp.Apply(context.Background(), n.graph.Flush())
+	}
+	return err
 }
 
 // timed is apply and how long it took by the clock on the wall.

@@ -61,37 +61,84 @@ static __always_inline int cell(void *blocks, __u32 index)
 	return b ? b->cell[index & 31] : -1;
 }
 
+/* A row of a wide table has at most 65,535 exceptions. */
+#define SEARCH_STEPS 17
+
+/* Looks for an exception of the row. Returns its outcome, -1 if a part is missing, or -2 - base if there is none. Not
+ * inline, and a loop of its own instead of bpf_loop, for the sake of the stack. */
+static __noinline int exception(__u32 n, const struct slot *s, __u32 row, __u32 col)
+{
+	__u32 k = s->heads + (row >> 3), at = (row & 7) * 4, low, high;
+	void *part = bpf_map_lookup_elem(&rowblk, &n);
+	struct cell_block *b = part ? bpf_map_lookup_elem(part, &k) : NULL;
+	int base;
+
+	part = bpf_map_lookup_elem(&cells, &n);
+	if (!b || !part)
+		return -1;
+	low = s->exceptions * 16 + (b->cell[at + 1] | (__u32)b->cell[at + 2] << 16);
+	high = low + b->cell[at + 3];
+	base = b->cell[at];
+	for (int i = 0; i < SEARCH_STEPS && low < high; i++) {
+		__u32 mid = low + ((high - low) >> 1);
+
+		k = mid >> 4;
+		b = bpf_map_lookup_elem(part, &k);
+		if (!b)
+			return -1;
+		at = (mid & 15) * 2;
+		if (b->cell[at] == col)
+			return b->cell[at + 1];
+		if (b->cell[at] < col)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return -2 - base;
+}
+
 /* Returns 0 with the answer in q, or -1 if something is missing. */
 static __always_inline int classify_by_table(struct query *q, const struct slot *s, __u32 n)
 {
-	void *pages = bpf_map_lookup_elem(&l4, &n), *row_of = bpf_map_lookup_elem(&rows, &n),
-	     *block_of = bpf_map_lookup_elem(&rowblk, &n), *cell_of = bpf_map_lookup_elem(&cells, &n),
-	     *outcome_of = bpf_map_lookup_elem(&outcomes, &n);
 	__u32 index = l4_index_of(q->proto), k;
 	struct outcome *o;
+	void *part;
 	int row, col, block, out;
 
-	if (!pages || !row_of || !block_of || !cell_of || !outcome_of)
+	/* Each part is fetched when it is needed: five pointers at once would not fit on the stack. */
+	part = bpf_map_lookup_elem(&rows, &n);
+	if (!part)
 		return -1;
-	row = cell(row_of, q->class);
-	col = l4_column(pages, index, q->l4);
-	if (row < 0 || col < 0)
+	row = cell(part, q->class);
+	part = bpf_map_lookup_elem(&l4, &n);
+	if (!part || row < 0)
+		return -1;
+	col = l4_column(part, index, q->l4);
+	if (col < 0)
 		return -1;
 	if (s->flags & SLOT_SOURCE_PORTS) {
-		int scol = l4_column(pages, L4_INDEXES + index, has_ports(q->proto) ? q->sport : 0);
+		int scol = l4_column(part, L4_INDEXES + index, has_ports(q->proto) ? q->sport : 0);
 
 		if (scol < 0)
 			return -1;
 		col = col * s->sports + scol;
 	}
-	block = cell(block_of, row * s->blocks + ((__u32)col >> 5));
-	if (block < 0)
-		return -1;
-	out = cell(cell_of, ((__u32)block << 5) | (col & 31));
-	if (out < 0)
+	out = s->flags & SLOT_WIDE ? exception(n, s, row, col) : -2 - row;
+	if (out < -1) {
+		part = bpf_map_lookup_elem(&rowblk, &n);
+		if (!part)
+			return -1;
+		block = cell(part, (-2 - out) * s->blocks + ((__u32)col >> 5));
+		part = bpf_map_lookup_elem(&cells, &n);
+		if (!part || block < 0)
+			return -1;
+		out = cell(part, ((__u32)block << 5) | (col & 31));
+	}
+	part = bpf_map_lookup_elem(&outcomes, &n);
+	if (!part || out < 0)
 		return -1;
 	k = out;
-	o = bpf_map_lookup_elem(outcome_of, &k);
+	o = bpf_map_lookup_elem(part, &k);
 	if (!o)
 		return -1;
 	q->allow = o->action == RULE_ALLOW;

@@ -60,10 +60,15 @@ struct name {
 enum slot_flags {
 	SLOT_INTERPRET = 1,    /* walk the rules; there are no tables */
 	SLOT_SOURCE_PORTS = 2, /* columns are pairs of destination and source port classes */
+	SLOT_WIDE = 4,         /* a row has a base and exceptions */
 };
 
 /* One compiled policy of one direction. row, column -> cell = blocks of 32 cells:
- * block = rowblk[row * blocks + column / 32]; outcome = cells[block][column % 32]. */
+ * block = rowblk[row * blocks + column / 32]; outcome = cells[block][column % 32].
+ *
+ * SLOT_WIDE: behind the blocks of rows, rowblk has the heads of rows, 8 in a value: {base, exceptions before this row's
+ * (low and high half), number of its exceptions}. Behind the blocks of cells, cells has the exceptions, 16 in a value:
+ * {column, outcome}, by ascending column for each row. What is no exception is as in the row of blocks `base`. */
 struct slot {
 	__u32 rules;      /* entries in the ordered match table */
 	__u32 rows;       /* rows of the decision table; row 0 denies */
@@ -73,6 +78,8 @@ struct slot {
 	__u32 classifier; /* who uses the slot, for people */
 	__u32 generation; /* when it was published: all generations it is bound with are later */
 	__u32 flags;      /* enum slot_flags */
+	__u32 heads;      /* SLOT_WIDE: the value of rowblk at which the heads of rows begin */
+	__u32 exceptions; /* SLOT_WIDE: the value of cells at which the exceptions begin */
 };
 
 enum rule_action {

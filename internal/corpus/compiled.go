@@ -18,6 +18,8 @@ import (
 type Compiled struct {
 	// Interpret walks the match tables instead of looking up decision tables.
 	Interpret bool
+	// Wide gives every policy a wide table.
+	Wide bool
 	// Every update is flushed on its own, after InSync, instead of all at once.
 	Stepwise bool
 
@@ -28,8 +30,11 @@ type Compiled struct {
 // Name implements Engine.
 func (c *Compiled) Name() string {
 	name := "tables"
-	if c.Interpret {
+	switch {
+	case c.Interpret:
 		name = "interpreter"
+	case c.Wide:
+		name = "wide-tables"
 	}
 	if c.Stepwise {
 		name += "-stepwise"
@@ -44,10 +49,10 @@ func (c *Compiled) Load(updates []model.Update) error {
 		switch u := u.(type) {
 		case model.EndpointUpdate:
 			if u.Endpoint != nil {
-				c.nodes[u.Endpoint.Node] = newCompiledNode(u.Endpoint.Node)
+				c.nodes[u.Endpoint.Node] = c.newNode(u.Endpoint.Node)
 			}
 		case model.NodeUpdate:
-			c.nodes[u.Name] = newCompiledNode(u.Name)
+			c.nodes[u.Name] = c.newNode(u.Name)
 		}
 	}
 	if c.Stepwise {
@@ -74,8 +79,12 @@ func (c *Compiled) Change(updates []model.Update) error {
 		n := c.nodes[name]
 		for batch := range slices.Chunk(updates, max(1, size)) {
 			n.graph.Apply(batch)
-			if err := n.carryOut(n.compiler.Update(n.graph.Flush())); err != nil {
-				return fmt.Errorf("node %q: %w", name, err)
+			plan := n.compiler.Update(n.graph.Flush())
+			for err := n.carryOut(plan); err != nil || plan.More; err = n.carryOut(plan) {
+				if err != nil {
+					return fmt.Errorf("node %q: %w", name, err)
+				}
+				plan = n.compiler.Update(model.Changes{InSync: true})
 			}
 		}
 	}
@@ -131,10 +140,10 @@ type compiledNode struct {
 	bindings map[model.EndpointID]compile.Binding
 }
 
-func newCompiledNode(name string) *compiledNode {
+func (c *Compiled) newNode(name string) *compiledNode {
 	return &compiledNode{
 		graph:    calc.New(name),
-		compiler: compile.New(compile.Options{}, nil),
+		compiler: compile.New(compile.Options{Limits: compile.Limits{Wide: c.Wide}}, nil),
 		addrs:    map[netip.Prefix]compile.AddrChange{},
 		classes: map[uint32]compile.Class{
 			compile.ClassNone4: {ID: compile.ClassNone4, Family: 4},
@@ -168,6 +177,11 @@ func (n *compiledNode) carryOut(p compile.Plan) error {
 		kept := *t
 		kept.Rows = slices.Clone(t.Rows)
 		n.tables[t.ID] = &kept
+	}
+	for _, t := range p.Enlarged {
+		if kept := n.tables[t.ID]; kept != nil {
+			kept.Rows = append(kept.Rows, make([]bpf.CellBlock, len(t.Rows)-len(kept.Rows))...)
+		}
 	}
 	for _, r := range p.Rows {
 		t := n.tables[r.Table]

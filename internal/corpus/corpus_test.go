@@ -36,7 +36,7 @@ func TestEveryCaseSaysWhatItProves(t *testing.T) {
 
 func compiledEngines() []Engine {
 	return []Engine{
-		&Compiled{}, &Compiled{Interpret: true},
-		&Compiled{Stepwise: true}, &Compiled{Interpret: true, Stepwise: true},
+		&Compiled{}, &Compiled{Wide: true}, &Compiled{Interpret: true},
+		&Compiled{Stepwise: true}, &Compiled{Wide: true, Stepwise: true}, &Compiled{Interpret: true, Stepwise: true},
 	}
 }

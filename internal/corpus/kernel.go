@@ -39,18 +39,21 @@ type Kernel struct {
 }
 
 // NewKernel opens an engine with maps of its own below bpffs. With interpret, every policy is walked rule by rule in
-// the kernel instead of being looked up in tables.
-func NewKernel(bpffs string, interpret bool) (*Kernel, error) {
+// the kernel instead of being looked up in tables; with wide, every policy has a wide table.
+func NewKernel(bpffs string, interpret, wide bool) (*Kernel, error) {
 	c := dataplane.Defaults()
-	c.BPFFS, c.Interpret, c.Shortcut, c.EventRate, c.DropTunnels = bpffs, interpret, false, 1<<30, false
+	c.BPFFS, c.Interpret, c.Wide, c.Shortcut, c.EventRate, c.DropTunnels = bpffs, interpret, wide, false, 1<<30, false
 	c.MapEntries = map[string]uint32{}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapIp4Net, bpf.MargayMapIp6Net,
 		bpf.MargayMapClassSets, bpf.MargayMapCt4, bpf.MargayMapCt6} {
 		c.MapEntries[name] = 8192
 	}
 	k := &Kernel{host: dataplane.NewFakeHost(), name: "kernel", members: map[model.SetID][]netip.Prefix{}}
-	if interpret {
+	switch {
+	case interpret:
 		k.name = "kernel-interpreter"
+	case wide:
+		k.name = "kernel-wide"
 	}
 	dp, err := dataplane.OpenBPF(c, k.host, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {

@@ -11,8 +11,8 @@ func kernels(t *testing.T) []corpus.Engine {
 	t.Helper()
 	testutil.Privileged(t)
 	var engines []corpus.Engine
-	for _, interpret := range []bool{false, true} {
-		k, err := corpus.NewKernel(testutil.BPFFS(t), interpret)
+	for _, how := range []struct{ interpret, wide bool }{{}, {wide: true}, {interpret: true}} {
+		k, err := corpus.NewKernel(testutil.BPFFS(t), how.interpret, how.wide)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func kernels(t *testing.T) []corpus.Engine {
 	return engines
 }
 
-// TestCorpusInKernel proves the BPF programs, by table and by interpreter, on every case.
+// TestCorpusInKernel proves the BPF programs, by either kind of table and by interpreter, on every case.
 func TestCorpusInKernel(t *testing.T) {
 	engines := kernels(t)
 	cases, err := corpus.Load("../../test/corpus")

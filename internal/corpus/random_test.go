@@ -127,7 +127,7 @@ func TestRandomChangesEndWhereTheyShould(t *testing.T) {
 		from, to := DrawModel(t), DrawModel(t)
 		steps := DrawChange(t, from, to)
 		probes := DrawProbes(t, to)
-		changed := []Engine{&changing{Compiled{}, from, steps}, &changing{Compiled{Interpret: true}, from, steps}}
+		changed := []Engine{&changing{Compiled{}, from, steps}, &changing{Compiled{Wide: true}, from, steps}, &changing{Compiled{Interpret: true}, from, steps}}
 		if err := Agree(changed, to, probes); err != nil {
 			t.Fatal(err)
 		}

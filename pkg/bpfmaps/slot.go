@@ -12,10 +12,37 @@ import (
 // classesPerValue is the number of classes in one value of the rows array.
 const classesPerValue = uint32(len(bpf.CellBlock{}.Cell))
 
-// PatchRow gives a class, which no address has yet, its row in a live slot. ErrNoRoom: the slot is too small for the
-// class; publish its table anew.
-func (s *Slots) PatchRow(slot, class uint32, row uint16) error {
-	if slot == 0 || int(slot) >= len(s.places) || s.places[slot].state != live {
+// Row is the row of a class.
+type Row struct {
+	Class uint32
+	Row   uint16
+}
+
+// PatchRows gives classes, which no address has yet, their rows in a live slot. Those of neighbouring classes, when they
+// are neighbours in the list, are written together. ErrNoRoom: the slot is too small for some classes, see EnlargeRows; the
+// others have their rows.
+func (s *Slots) PatchRows(slot uint32, list []Row) error {
+	var noRoom error
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].Class/classesPerValue == list[0].Class/classesPerValue {
+			n++
+		}
+		err := s.patchValue(slot, list[:n])
+		if errors.Is(err, ErrNoRoom) {
+			noRoom = err
+		} else if err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return noRoom
+}
+
+// patchValue writes rows that are in one value of the array.
+func (s *Slots) patchValue(slot uint32, list []Row) error {
+	class := list[0].Class
+	if !s.isLive(slot) {
 		return fmt.Errorf("add row of class %d: slot %d is not in use", class, slot)
 	}
 	index := class / classesPerValue
@@ -37,13 +64,58 @@ func (s *Slots) PatchRow(slot, class uint32, row uint16) error {
 	if err := rows.Lookup(&index, &value); err != nil {
 		return fmt.Errorf("read the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
 	}
-	before := value.Cell[class%classesPerValue]
-	value.Cell[class%classesPerValue] = row
+	change := uint64(0)
+	for _, r := range list {
+		cell := &value.Cell[r.Class%classesPerValue]
+		change += rowSum(r.Class, r.Row) - rowSum(r.Class, *cell)
+		*cell = r.Row
+	}
 	if err := rows.Update(&index, &value, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("write the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
 	}
-	s.places[slot].sum.parts[partRows] += rowSum(class, row) - rowSum(class, before)
+	s.places[slot].sum.parts[partRows] += change
 	return nil
+}
+
+func (s *Slots) isLive(slot uint32) bool {
+	return slot != 0 && int(slot) < len(s.places) && s.places[slot].state == live
+}
+
+// EnlargeRows gives live slots longer arrays of rows, which hold what is in rows, parallel to slots: the rows that are
+// there and may be those of classes that no address has yet. Packets find their rows in the old array or in the new one.
+// It waits once for RCU. A slot that is not enlarged stays as it was; the error names it.
+func (s *Slots) EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error {
+	var created [parts][]placement
+	errs := make([]error, len(slots))
+	for i, slot := range slots {
+		if !s.isLive(slot) {
+			errs[i] = errors.New("it is not in use")
+			continue
+		}
+		inner, err := s.newInner(partRows, headroom(uint32(len(rows[i]))))
+		if err == nil {
+			if err = (&SlotContent{Rows: rows[i]}).fill(partRows, inner); err != nil {
+				err = errors.Join(err, inner.Close())
+			}
+		}
+		if errs[i] = err; err == nil {
+			created[partRows] = append(created[partRows], placement{i, slot, inner})
+		}
+	}
+	s.putAll(created, errs)
+	pinErr := s.pinAll(created, errs)
+	for i, slot := range slots {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("make room for classes in slot %d: %w", slot, errs[i])
+			continue
+		}
+		s.places[slot].sum.parts[partRows] = rowsSum(rows[i])
+		if old := s.rows[slot]; old != nil {
+			delete(s.rows, slot)
+			errs[i] = old.Close()
+		}
+	}
+	return errors.Join(append(errs, pinErr, closeAll(created[partRows]))...)
 }
 
 // Classes is the number of classes (0 to n-1) a slot has room for.

@@ -182,25 +182,64 @@ func TestRCUWaitWithoutMembarrier(t *testing.T) {
 	}
 }
 
-func TestPatchRowAddsAClassInPlace(t *testing.T) {
+func TestEnlargedRowsHoldWhatTheyHeldAndAreFoundAgain(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	slots := mustPublish(t, s, policyContent(4, 1), policyContent(4, 2))
+	if err := s.PatchRows(slots[0], []Row{{40, 9}, {41, 8}, {33, 7}}); err != nil {
+		t.Fatal(err)
+	}
+	want := policyContent(4, 1).Rows
+	want[1].Cell[8], want[1].Cell[9], want[1].Cell[1] = 9, 8, 7
+	most := s.Classes(slots[0])
+	want = append(want, make([]bpf.CellBlock, 60)...)
+	want[60].Cell[3] = 5
+	if err := s.EnlargeRows(slots[:1], [][]bpf.CellBlock{want}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Classes(slots[0]) < 64*32 || s.Classes(slots[1]) != most {
+		t.Errorf("room for %d and %d classes", s.Classes(slots[0]), s.Classes(slots[1]))
+	}
+	if err := s.PatchRows(slots[0], []Row{{63*32 + 1, 6}}); err != nil {
+		t.Fatal(err)
+	}
+	want[63].Cell[1] = 6
+	content := policyContent(4, 1)
+	content.Rows = want
+	if diff, err := differs(m, slots[0], content); err != nil || diff != "" {
+		t.Errorf("slot %d: %s (%v)", slots[0], diff, err)
+	}
+	if altered, err := s.Altered(m); len(altered) != 0 || err != nil {
+		t.Errorf("altered %v (%v)", altered, err)
+	}
+	// An agent that starts finds the longer array.
+	if again := mustSlots(t, m, slots...); again.Classes(slots[0]) != s.Classes(slots[0]) {
+		t.Errorf("room for %d classes after a restart, %d before", again.Classes(slots[0]), s.Classes(slots[0]))
+	}
+	if err := s.EnlargeRows([]uint32{4000}, [][]bpf.CellBlock{want}); err == nil {
+		t.Error("a slot that is not in use was enlarged")
+	}
+}
+
+func TestPatchRowsAddsAClassInPlace(t *testing.T) {
 	m, _ := openMaps(t)
 	s := mustSlots(t, m)
 	c := policyContent(4, 9)
 	slot := mustPublish(t, s, c)[0]
-	if err := s.PatchRow(slot, 3*32+5, 1); err != nil {
+	if err := s.PatchRows(slot, []Row{{3*32 + 5, 1}}); err != nil {
 		t.Fatal(err)
 	}
 	c.Rows[3].Cell[5] = 1
 	if diff, err := differs(m, slot, c); err != nil || diff != "" {
 		t.Errorf("%s (%v)", diff, err)
 	}
-	if err := s.PatchRow(slot, s.Classes(slot)-1, 1); err != nil {
+	if err := s.PatchRows(slot, []Row{{s.Classes(slot) - 1, 1}}); err != nil {
 		t.Errorf("within the headroom: %v", err)
 	}
-	if err := s.PatchRow(slot, s.Classes(slot), 1); !errors.Is(err, ErrNoRoom) {
+	if err := s.PatchRows(slot, []Row{{s.Classes(slot), 1}}); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("beyond it: %v, want ErrNoRoom", err)
 	}
-	if err := s.PatchRow(slot+1, 1, 1); err == nil {
+	if err := s.PatchRows(slot+1, []Row{{1, 1}}); err == nil {
 		t.Error("a slot that is not live was written to")
 	}
 }
@@ -300,7 +339,7 @@ func (w *slotWalk) patch(t *testing.T) {
 	t.Helper()
 	slot := w.pick()
 	class := w.rand.IntN(len(w.live[slot].Rows) * 32)
-	if err := w.s.PatchRow(slot, uint32(class), 1); err != nil {
+	if err := w.s.PatchRows(slot, []Row{{uint32(class), 1}}); err != nil {
 		t.Fatal(err)
 	}
 	w.live[slot].Rows[class/32].Cell[class%32] = 1

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -139,25 +140,29 @@ func (t *Table[K, V]) asBelieved() bool {
 // Sync makes the map equal to what is wanted, with as few writes as possible: first the entries that are new or
 // changed, then the removals, so that a prefix may be replaced by longer ones without a gap. What fails stays pending;
 // the error names the map and the keys (errors.Is finds the errno). Sync again to retry.
-func (t *Table[K, V]) Sync() error {
+func (t *Table[K, V]) Sync() error { return t.SyncSome(math.MaxInt) }
+
+// SyncSome is Sync, but leaves all but so many writes, and so many removals, for later.
+func (t *Table[K, V]) SyncSome(most int) error {
 	if t.reread {
 		if _, err := t.Resync(); err != nil {
 			return err
 		}
 	}
-	setErr := t.sets()
+	setErr := t.sets(most)
 	deletes := t.state.PendingDeletes()
+	deletes = deletes[:min(len(deletes), most)]
 	deleteErr := t.deletes(deletes)
 	// A full map may have room now that the removals are made.
 	if errors.Is(setErr, unix.E2BIG) && len(deletes) > 0 {
-		setErr = t.sets()
+		setErr = t.sets(most)
 	}
 	return errors.Join(setErr, deleteErr)
 }
 
-func (t *Table[K, V]) sets() error {
+func (t *Table[K, V]) sets(most int) error {
 	keys, values := t.state.PendingSets()
-	return inBatches(len(keys), func(from, to int) (int, error) {
+	return inBatches(min(len(keys), most), func(from, to int) (int, error) {
 		n, err := t.kernel.Update(keys[from:to], values[from:to])
 		return t.written(keys[from:to], n, "write", err)
 	})

@@ -29,12 +29,17 @@ func sumOf(c *SlotContent, n [parts]uint32) checksum {
 	s.parts[partRowBlk] = hashOf(c.RowBlk, n[partRowBlk])
 	s.parts[partCells] = hashOf(c.Cells, n[partCells])
 	s.parts[partOutcomes] = hashOf(c.Outcomes, n[partOutcomes])
-	for i := range c.Rows {
-		for j, row := range c.Rows[i].Cell {
-			s.parts[partRows] += rowSum(uint32(i)*classesPerValue+uint32(j), row)
+	s.parts[partRows] = rowsSum(c.Rows)
+	return s
+}
+
+func rowsSum(rows []bpf.CellBlock) (sum uint64) {
+	for i := range rows {
+		for j, row := range rows[i].Cell {
+			sum += rowSum(uint32(i)*classesPerValue+uint32(j), row)
 		}
 	}
-	return s
+	return sum
 }
 
 // hashOf hashes the first n values; fewer are another value.

@@ -20,7 +20,7 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 			t.Errorf("found %v (%v), want %v", altered, err, want)
 		}
 	}
-	if err := errors.Join(s.PatchRow(slots[0], 64, 3), s.PatchRow(slots[0], 64, 4), s.PatchRow(slots[1], 700, 1)); err != nil {
+	if err := errors.Join(s.PatchRows(slots[0], []Row{{64, 3}}), s.PatchRows(slots[0], []Row{{64, 4}}), s.PatchRows(slots[1], []Row{{700, 1}})); err != nil {
 		t.Fatal(err)
 	}
 	mustFind()
@@ -61,7 +61,7 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	m = mustOpen(t, o)
 	s = mustSlots(t, m, slots...)
 	mustFind() // what an earlier agent published counts as it was found
-	if err := s.PatchRow(slots[1], 701, 2); err != nil {
+	if err := s.PatchRows(slots[1], []Row{{701, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	mustFind()

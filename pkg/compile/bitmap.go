@@ -13,6 +13,13 @@ func (b bitmap) set(i int) { b[i>>6] |= 1 << (i & 63) }
 
 func (b bitmap) clear(i int) { b[i>>6] &^= 1 << (i & 63) }
 
+// add sets what is set in o.
+func (b bitmap) add(o bitmap) {
+	for i, w := range o {
+		b[i] |= w
+	}
+}
+
 // nextBoth returns the first position from i on that is in both, or n.
 func nextBoth(a, b bitmap, i, n int) int {
 	if i >= n {

@@ -218,7 +218,7 @@ func TestTheDocumentedLimitsAreTheseLimits(t *testing.T) {
 	line("prefixes in CIDR lists", func(c Cost) int { return c.Prefixes })
 	line("MiB of tables in the kernel", func(c Cost) int {
 		if c.Bytes == 0 {
-			return defaultMaxBytes >> 20 // of one table
+			return MaxTableBytes >> 20 // of one table
 		}
 		return c.Bytes >> 20
 	})

@@ -9,24 +9,37 @@ import (
 	"github.com/margay-project/margay/bpf"
 )
 
-// Limits bound a decision table; a policy past one of them is interpreted. Zero values: 65,535, and 16 MiB.
+// Limits bound a compiled policy. Zero values: 65,535 numbers, and MaxTableBytes, MaxSteps and MaxWalk.
 type Limits struct {
 	Rows, Blocks, Outcomes int
-	Bytes                  int  // as Table.Bytes counts
-	Interpret              bool // interpret every policy
+	Bytes                  int // as Table.Bytes counts
+	Steps                  int // of compiling, see MaxSteps
+	Walk                   int // of an interpreted policy, see MaxWalk
+	Open                   int // in one plan, see MaxOpen; 0: MaxOpen
+	// For tests: Interpret every policy, give every policy a Wide table.
+	Interpret, Wide bool
 }
 
+// What the policy of one direction of an endpoint may cost.
 const (
-	maxIDs          = 0xffff   // row, block and outcome numbers are u16
-	defaultMaxBytes = 16 << 20 // of one table
-	// What compiling may cost, so that no policy keeps the agent busy for more than about a second.
-	maxColumnBytes = 64 << 20 // lists of entries by column
-	maxWork        = 1 << 28  // steps to fill the cells, at worst
+	// MaxTableBytes is the size of a decision table, without the match table.
+	MaxTableBytes = 16 << 20
+	// MaxSteps is what compiling may take: cells to fill and entries to look at. A step takes 1 to 3 ns, so that no
+	// policy keeps the agent from others for more than 100 ms.
+	MaxSteps = 1 << 25
+	// MaxWalk is the longest walk of a policy that has no table, as walkOf counts: a verdict then takes less than 10 µs.
+	MaxWalk = 256
+
+	maxIDs = 0xffff // row, block and outcome numbers are u16
+	// maxColumnBytes is for the lists of entries by column, while compiling.
+	maxColumnBytes = 16 << 20
+	// denseSteps are so few that no other kind of table is worth a thought.
+	denseSteps = 1 << 22
 )
 
 func (l Limits) withDefaults() Limits {
 	l.Rows, l.Blocks, l.Outcomes = bounded(l.Rows, maxIDs), bounded(l.Blocks, maxIDs), bounded(l.Outcomes, maxIDs)
-	l.Bytes = cmp.Or(l.Bytes, defaultMaxBytes)
+	l.Bytes, l.Steps, l.Walk = cmp.Or(l.Bytes, MaxTableBytes), cmp.Or(l.Steps, MaxSteps), cmp.Or(l.Walk, MaxWalk)
 	return l
 }
 
@@ -37,20 +50,39 @@ func bounded(limit, most int) int {
 	return min(limit, most)
 }
 
-// Build compiles a Program for the classes known now; ClassNone4 and ClassNone6 are always among them. Past a limit the
-// Table is interpreted: it has no arrays but the Program's. Equal input gives an equal Table, whatever the order of
-// classes. The Table keeps p.
+// Build compiles a Program for the classes known now; ClassNone4 and ClassNone6 are always among them. If there are many
+// rows and many columns the Table is a wide one. If no table is within the limits, the policy is interpreted: the Table has
+// no arrays but the Program's. Nil: even that is past its limit. What a table would cost is estimated before it is made.
+// Equal input gives an equal Table, whatever the order of classes. The Table keeps p.
 func Build(p *Program, classes []Class, lim Limits) *Table {
 	lim = lim.withDefaults()
 	if !lim.Interpret {
-		b := &builder{lim: lim, t: newTable(p), rules: p.Rules}
-		if b.build(withNone(classes)) {
-			return b.t
+		if t := buildTable(p, withNone(classes), lim); t != nil {
+			return t
+		}
+		if walkOf(p.Rules) > lim.Walk {
+			return nil
 		}
 	}
 	t := newTable(p)
 	t.Slot.Flags = bpf.SlotInterpret
 	return t
+}
+
+// walkOf is what the longest walk over the match table costs: an entry is 1, and each of its sets 2.
+func walkOf(rules []bpf.Rule) int {
+	n := len(rules)
+	for i := range rules {
+		for j := range rules[i].In {
+			if rules[i].In[j] != 0 {
+				n += 2
+			}
+			if rules[i].NotIn[j] != 0 {
+				n += 2
+			}
+		}
+	}
+	return n
 }
 
 func newTable(p *Program) *Table {
@@ -83,6 +115,7 @@ type builder struct {
 	lim   Limits
 	t     *Table
 	rules []bpf.Rule
+	kinds // of classes
 
 	columns columns
 	sports  sportClasses
@@ -93,38 +126,101 @@ type builder struct {
 	lines     map[string]uint16 // blocks of a row -> row
 	rowBlocks []uint16          // all rows' blocks
 	full      bool              // a limit was met
-	key       []byte            // scratch
 }
 
-func (b *builder) build(classes []Class) bool {
-	n := len(b.rules)
+// buildTable returns the table that takes the fewest steps, or nil if there is none within the limits.
+func buildTable(p *Program, classes []Class, lim Limits) *Table {
+	b := &builder{lim: lim, rules: p.Rules, t: newTable(p)}
 	if !b.columns.find(b.rules) || !b.sports.find(b.rules) {
+		return nil
+	}
+	if len(b.columns.list)*len(b.sports.list) > maxIDs || !b.number(classes) {
+		return nil
+	}
+	perRow := b.columns.work(len(b.rules)) * len(b.sports.list)
+	steps := len(b.of) * perRow
+	if steps <= denseSteps && !lim.Wide {
+		if b.fill(classes, nil) {
+			return b.t
+		}
+	}
+	wide := b.planWide(classes, perRow)
+	if !lim.Wide && steps > denseSteps && steps <= min(lim.Steps, wide.steps) {
+		if b.fill(classes, nil) {
+			return b.t
+		}
+	}
+	if wide.steps <= lim.Steps && wide.bytes <= lim.Bytes && b.fill(classes, wide) {
+		return b.t
+	}
+	return nil
+}
+
+// kinds are classes that one table cannot tell apart.
+type kinds struct {
+	of  []int   // a kind -> the index of a class of it
+	all []int32 // the index of a class -> its kind
+}
+
+// number finds the kinds, and makes the array of rows. False: that would be too large.
+func (b *builder) number(classes []Class) bool {
+	capacity := rowsFor(classes[len(classes)-1].ID)
+	if capacity*binary.Size(bpf.CellBlock{}) > b.lim.Bytes {
 		return false
 	}
-	width := len(b.columns.list) * len(b.sports.list)
-	if width > maxIDs {
-		return false
+	b.t.Rows = make([]bpf.CellBlock, capacity)
+	b.t.kinds = make(map[string]int32, len(classes))
+	b.all = make([]int32, len(classes))
+	var key []byte
+	for i, c := range classes {
+		key = b.t.appendKind(key[:0], c)
+		kind, ok := b.t.kinds[string(key)]
+		if !ok {
+			kind = int32(len(b.of))
+			b.t.kinds[string(key)] = kind
+			b.of = append(b.of, i)
+		}
+		b.all[i] = kind
 	}
-	t := b.t
-	t.used, t.holds, t.kinds = newBitmap(n), newBitmap(n), map[string]int32{}
-	t.Slot.Columns, t.Slot.Sports = uint32(width), uint32(len(b.sports.list))
-	t.Slot.Blocks = uint32((width + cellsPerBlock - 1) / cellsPerBlock)
-	if len(b.sports.list) > 1 {
+	return true
+}
+
+// rowsFor is how many values the array of rows has if there are classes up to most: with a quarter or more to spare.
+func rowsFor(most uint32) int {
+	needed := uint(most)/uint(cellsPerBlock) + 1
+	return 1 << bits.Len((needed*4+2)/3-1)
+}
+
+// fill makes the table, a wide one by a plan or, if that is nil, a dense one. False: a limit was met.
+func (b *builder) fill(classes []Class, wide *widePlan) bool {
+	n, t := len(b.rules), b.t
+	sports := len(b.sports.list)
+	t.used, t.holds = newBitmap(n), newBitmap(n)
+	t.Slot = bpf.Slot{
+		Rules: uint32(n), Columns: uint32(len(b.columns.list) * sports), Sports: uint32(sports), Blocks: b.blocksPerRow(),
+	}
+	if sports > 1 {
 		t.Slot.Flags |= bpf.SlotSourcePorts
 	}
+	b.full, b.rowBlocks, t.Cells, t.Outcomes = false, nil, nil, nil
 	b.plain = make([]uint16, n)
-	b.outcomes, b.blocks, b.lines = map[bpf.Outcome]uint16{}, map[bpf.CellBlock]uint16{}, map[string]uint16{}
+	b.outcomes, b.blocks, b.lines = make(map[bpf.Outcome]uint16, n), map[bpf.CellBlock]uint16{}, map[string]uint16{}
 	b.outcome(noOutcome())
 	b.row(make([]uint16, int(t.Slot.Blocks)*cellsPerBlock))
-	b.classes(classes)
+	if wide != nil {
+		b.wideRows(classes, wide)
+	} else {
+		b.denseRows(classes)
+	}
 	if b.full {
 		return false
 	}
+	for i, c := range classes {
+		t.SetRow(c.ID, t.rowOfKind[b.all[i]])
+	}
 	b.pages()
-	t.Slot.Rows = uint32(len(b.lines))
-	t.RowBlk = pack(b.rowBlocks)
-	t.allows = make([]uint32, len(t.Cells))
-	for i := range t.Cells {
+	t.allows = make([]uint32, len(b.blocks))
+	for i := range t.allows {
 		for j, o := range t.Cells[i].Cell {
 			if t.Outcomes[o].Action == bpf.RuleAllow {
 				t.allows[i] |= 1 << j
@@ -134,52 +230,24 @@ func (b *builder) build(classes []Class) bool {
 	return t.Bytes() <= b.lim.Bytes
 }
 
-// classes gives every class its row; those the rules cannot tell apart get the same.
-func (b *builder) classes(classes []Class) {
-	t := b.t
-	most := classes[len(classes)-1].ID
-	needed := int(most)/cellsPerBlock + 1
-	capacity := 1 << bits.Len(uint((needed*4+2)/3-1))
-	if capacity*binary.Size(bpf.CellBlock{}) > b.lim.Bytes {
-		b.full = true
-		return
-	}
-	t.Rows = make([]bpf.CellBlock, capacity)
-	kinds := make([]int32, len(classes))
-	for i, c := range classes {
-		kinds[i] = b.kind(c)
-	}
-	if len(t.kinds)*b.columns.work(len(b.rules))*len(b.sports.list) > maxWork {
-		b.full = true
-		return
-	}
-	t.rowOfKind = make([]uint16, len(t.kinds))
-	entries := newAddressIndex(b.rules, t.refers)
-	cells := newCellFiller(b)
-	for i, c := range classes {
-		row := &t.rowOfKind[kinds[i]]
-		if *row == 0 {
-			holds := entries.holding(c)
-			for i, w := range holds {
-				t.holds[i] |= w
-			}
-			if *row = b.row(cells.fill(holds)); b.full {
-				return
-			}
-		}
-		t.SetRow(c.ID, *row)
-	}
+func (b *builder) blocksPerRow() uint32 {
+	return uint32((len(b.columns.list)*len(b.sports.list) + cellsPerBlock - 1) / cellsPerBlock)
 }
 
-// kind numbers the classes by what the table can tell of them.
-func (b *builder) kind(c Class) int32 {
-	b.key = b.t.appendKind(b.key[:0], c)
-	kind, ok := b.t.kinds[string(b.key)]
-	if !ok {
-		kind = int32(len(b.t.kinds))
-		b.t.kinds[string(b.key)] = kind
+// denseRows gives every kind its row, all cells of which are computed.
+func (b *builder) denseRows(classes []Class) {
+	t := b.t
+	t.rowOfKind = make([]uint16, len(b.of))
+	entries, cells := newAddressIndex(b.rules, t.refers), newCellFiller(b)
+	for kind, i := range b.of {
+		holds := entries.holding(classes[i])
+		t.holds.add(holds)
+		if t.rowOfKind[kind] = b.row(cells.fill(holds)); b.full {
+			return
+		}
 	}
-	return kind
+	t.Slot.Rows = uint32(len(b.lines))
+	t.RowBlk = pack(b.rowBlocks)
 }
 
 // row returns the row with these cells, which are as many as a row's blocks hold.

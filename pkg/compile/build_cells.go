@@ -13,7 +13,6 @@ type cellFiller struct {
 	b       *builder
 	n       int      // entries
 	first   []int    // by column: its first own entry, or n
-	bounds  []int    // by group: its first column; and the number of columns
 	line    []uint16 // the cells
 	holds   bitmap   // entries that hold for the row and source port class
 	generic []int32  // of those, the group's, ascending
@@ -23,14 +22,11 @@ type cellFiller struct {
 func newCellFiller(b *builder) *cellFiller {
 	f := &cellFiller{
 		b: b, n: len(b.rules),
-		bounds: make([]int, len(b.columns.groups)+1),
-		line:   make([]uint16, int(b.t.Slot.Blocks)*cellsPerBlock),
-		holds:  newBitmap(len(b.rules)),
+		line:  make([]uint16, int(b.t.Slot.Blocks)*cellsPerBlock),
+		holds: newBitmap(len(b.rules)),
 	}
 	for i := range b.columns.list {
-		c := &b.columns.list[i]
-		f.first = append(f.first, c.first(f.n))
-		f.bounds[c.group+1] = i + 1
+		f.first = append(f.first, b.columns.list[i].first(f.n))
 	}
 	return f
 }
@@ -45,7 +41,7 @@ func (f *cellFiller) fill(holds bitmap) []uint16 {
 		}
 		for g, entries := range f.b.columns.groups {
 			f.generic = appendBoth(f.generic[:0], f.holds, entries)
-			f.group(f.bounds[g], f.bounds[g+1], s)
+			f.group(f.b.columns.bounds[g], f.b.columns.bounds[g+1], s)
 		}
 	}
 	// Cells past the last column are never read; like the last one they make the most blocks equal.

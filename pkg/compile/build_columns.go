@@ -12,6 +12,7 @@ import (
 type columns struct {
 	groups []bitmap // entries that fit a protocol whatever its ports, without duplicates
 	list   []column // by group, then by own entries; those without own entries last in their group
+	bounds []int    // by group: its first column; and the number of columns
 	spans  [bpf.L4Indexes][]span
 }
 
@@ -30,7 +31,7 @@ type span struct {
 
 // find cuts the keys of every protocol index into spans. False: it would take too much memory.
 func (c *columns) find(rules []bpf.Rule) bool {
-	seen := map[uint64][]int{}
+	seen := make(map[uint64][]int, len(rules))
 	bytes := 0
 	for index, proto := range l4Protocols {
 		group := c.group(rules, int(proto))
@@ -121,6 +122,10 @@ func (c *columns) sort(rules int) {
 		}
 	}
 	c.list = sorted
+	c.bounds = make([]int, len(c.groups)+1)
+	for i := range c.list {
+		c.bounds[c.list[i].group+1] = i + 1
+	}
 	for index := range c.spans {
 		for i := range c.spans[index] {
 			s := &c.spans[index][i]
@@ -133,10 +138,13 @@ func (c *columns) sort(rules int) {
 func (c *columns) work(rules int) int {
 	steps := 0
 	for i := range c.list {
-		steps += 1 + min(len(c.list[i].entries), rules/64)
+		steps += c.steps(i, rules)
 	}
 	return steps
 }
+
+// steps is the number of steps it takes at worst to fill one cell of a column.
+func (c *columns) steps(col, rules int) int { return 1 + min(len(c.list[col].entries), rules/64) }
 
 // first is the first of the column's own entries, or n.
 func (c *column) first(n int) int {

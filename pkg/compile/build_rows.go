@@ -47,6 +47,8 @@ func newAddressIndex(rules []bpf.Rule, refers []uint32) *addressIndex {
 	return x
 }
 
+func familyFlag(family uint8) uint8 { return familyFlags[index(family)] }
+
 var familyFlags = [2]uint8{bpf.RuleV4, bpf.RuleV6}
 
 // holding returns the entries that hold for the class. The result is valid until the next call.

@@ -46,23 +46,22 @@ type Compiler struct {
 
 	hosts, newHosts []netip.Prefix // this node's addresses as told by the dataplane
 
-	programs []*program // in order of creation; those nobody wants go at the end of each plan
-	byHash   map[uint64][]*program
-	lastID   TableID
-	// Since the last plan: sets that programs started to refer to, and names of rules that got a number.
-	show      []uint32
-	load      []uint32 // those whose members are in nets
-	nets      map[uint32][]netip.Prefix
-	ruleNames map[uint32]model.RuleID
+	programs  []*program // in order of creation; those nobody wants go at the end of each plan
+	byHash    map[uint64][]*program
+	lastID    TableID
+	ruleNames map[uint32]model.RuleID   // of rules that got a number since the last plan
+	planned   bool                      // there was a plan
+	waiting   map[model.EndpointID]bool // what they shall have is not in the kernel yet
 }
 
 // setUse says who needs a set.
 type setUse struct {
-	defined bool // Changes announced it and did not take it back
-	orphan  bool // it was defined once, and has members still
-	loaded  bool // its members are those of a Program's NetSets
-	named   bool // the kernel has its name, and classes tell its members apart
-	refs    int  // programs
+	defined bool           // Changes announced it and did not take it back
+	orphan  bool           // it was defined once, and has members still
+	loaded  bool           // its members are those of a Program's NetSets
+	nets    []netip.Prefix // those that are still to become members
+	named   bool           // the kernel has its name, and classes tell its members apart
+	refs    int            // programs
 }
 
 // New returns a Compiler that goes on from what a kernel has already; from nil: from an empty one.
@@ -83,7 +82,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		ledger:    newLedger(o.Budget),
 		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}, full: map[EndpointDirection]bytesUsed{}},
 		byHash:    map[uint64][]*program{},
-		nets:      map[uint32][]netip.Prefix{},
+		waiting:   map[model.EndpointID]bool{},
 		ruleNames: map[uint32]model.RuleID{},
 	}
 	if from != nil {

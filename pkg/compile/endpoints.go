@@ -126,11 +126,7 @@ func (c *Compiler) retarget() []*endpoint {
 	clear(c.stale)
 	slices.SortFunc(all, func(a, b *endpoint) int { return a.id.Compare(b.id) })
 	for _, e := range all {
-		for _, prog := range e.want {
-			if prog != nil {
-				c.ledger.release(e.id.Namespace, prog)
-			}
-		}
+		c.release(e)
 	}
 	turns := slices.Clone(all)
 	slices.SortStableFunc(turns, func(a, b *endpoint) int { return c.turn(a) - c.turn(b) })
@@ -138,6 +134,15 @@ func (c *Compiler) retarget() []*endpoint {
 		c.target(e)
 	}
 	return all
+}
+
+// release gives back what the programs that an endpoint was to have are charged for.
+func (c *Compiler) release(e *endpoint) {
+	for _, prog := range e.want {
+		if prog != nil {
+			c.ledger.release(e.id.Namespace, prog)
+		}
+	}
 }
 
 // turn says who comes first where there may not be room for all.
@@ -192,6 +197,9 @@ func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
 		err = c.ledger.admit(e.id.Namespace, prog)
 	}
 	if err == nil {
+		if prog.limited {
+			c.failed[EndpointDirection{e.id, model.Direction(d)}] = outgrown(prog)
+		}
 		return prog
 	}
 	c.failed[at] = err

@@ -24,12 +24,8 @@ func (t *Table) Eval(class uint32, pkt model.Packet) bpf.Outcome {
 	if !ok {
 		return noOutcome()
 	}
-	block, ok := cell(t.RowBlk, int(row)*int(t.Slot.Blocks)+col/cellsPerBlock)
-	if !ok || int(block) >= len(t.Cells) {
-		return noOutcome()
-	}
-	outcome := int(t.Cells[block].Cell[col%cellsPerBlock])
-	if outcome >= len(t.Outcomes) {
+	outcome, ok := t.outcomeAt(int(row), col)
+	if !ok || int(outcome) >= len(t.Outcomes) {
 		return noOutcome()
 	}
 	return t.Outcomes[outcome]

@@ -59,10 +59,17 @@ func (k *kernel) writes(p Plan) (all []write) {
 		mine.Rows = slices.Clone(t.Rows)
 		add(func() { k.tables[t.ID] = &mine }, "table %d", t.ID)
 	}
+	for _, t := range p.Enlarged {
+		add(func() {
+			mine := k.tables[t.ID]
+			must(mine != nil && len(mine.Rows) < len(t.Rows), "enlarge table %d", t.ID)
+			mine.Rows = append(mine.Rows, make([]bpf.CellBlock, len(t.Rows)-len(mine.Rows))...)
+		}, "enlarge table %d", t.ID)
+	}
 	for _, r := range p.Rows {
 		add(func() {
 			must(k.tables[r.Table] != nil, "row in missing table: %v", r)
-			k.tables[r.Table].SetRow(r.Class, r.Row)
+			must(k.tables[r.Table].SetRow(r.Class, r.Row), "no room for row %v", r)
 		}, "row %+v", r)
 	}
 	bind := func(b Binding) { k.bound[b.Endpoint.ID] = b }

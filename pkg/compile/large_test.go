@@ -61,10 +61,11 @@ func TestLargeTablesAgreeWithTheInterpreter(t *testing.T) {
 			}
 			classes = append(classes, c)
 		}
-		table := Build(prog, classes, Limits{})
-		if table.Interpreted() {
+		table, wide := Build(prog, classes, Limits{}), Build(prog, classes, Limits{Wide: true})
+		if table.Interpreted() || wide.Interpreted() || wide.Slot.Flags&bpf.SlotWide == 0 {
 			t.Fatalf("seed %d: interpreted", seed)
 		}
+		sameUse(t, table, wide)
 		used := newBitmap(len(prog.Rules))
 		for _, c := range classes {
 			for range 100 {
@@ -78,6 +79,9 @@ func TestLargeTablesAgreeWithTheInterpreter(t *testing.T) {
 				want, got := prog.Interpret(c, pkt), table.Eval(c.ID, pkt)
 				if got != want {
 					t.Fatalf("seed %d: %+v of class %+v: table says %+v, interpreter %+v\n%s", seed, pkt, c, got, want, dump(prog, n))
+				}
+				if got := wide.Eval(c.ID, pkt); got != want {
+					t.Fatalf("seed %d: %+v of class %+v: wide table says %+v, interpreter %+v\n%s", seed, pkt, c, got, want, dump(prog, n))
 				}
 				used.set(int(want.Rule))
 			}

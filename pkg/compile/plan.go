@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -25,9 +26,11 @@ type planner struct {
 func (c *Compiler) plan() Plan {
 	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
 	p.stale = c.retarget()
-	c.remember(p.stale)
 	p.openSets()
 	p.moveAddrs()
+	p.admit()
+	p.wait()
+	c.remember(p.stale)
 	p.closeSets()
 	p.tables()
 	p.grow()
@@ -35,37 +38,6 @@ func (c *Compiler) plan() Plan {
 	p.bind()
 	p.drop()
 	return p.Plan
-}
-
-// openSets makes classes tell members of the sets apart that programs started to refer to.
-func (p *planner) openSets() {
-	c := p.c
-	var show []uint32
-	for _, num := range distinct(c.show) {
-		if u := c.use(num); u.refs > 0 && !u.named {
-			u.named = true
-			show = append(show, num)
-			if p.SetNames == nil {
-				p.SetNames = map[uint32]model.SetID{}
-			}
-			p.SetNames[num] = c.sets.keys[num]
-		}
-	}
-	c.show = nil
-	c.classes.Show(show...)
-	for _, num := range distinct(c.load) {
-		for _, prefix := range c.nets[num] {
-			c.classes.Add(prefix, num)
-		}
-	}
-	c.load = nil
-	clear(c.nets)
-	c.keepOld()
-	c.classes.Local() // no local side is judged by these sets
-	if len(c.ruleNames) > 0 {
-		p.RuleNames = c.ruleNames
-		c.ruleNames = map[uint32]model.RuleID{}
-	}
 }
 
 // moveAddrs gives every address its new memberships, in addition to those in sets that are about to go.
@@ -87,7 +59,7 @@ func (p *planner) closeSets() {
 	c := p.c
 	for _, prog := range c.programs {
 		switch {
-		case prog.want > 0:
+		case prog.want > 0, prog.awaited:
 		case prog.kept > 0:
 			p.Unsettled = true
 		default:
@@ -112,7 +84,7 @@ func (p *planner) closeSets() {
 		if u.orphan {
 			c.sets.drop(num)
 		}
-		u.orphan, u.loaded = false, false
+		u.orphan, u.loaded, u.nets = false, false, nil
 		if !u.defined {
 			delete(c.uses, num)
 		}
@@ -125,9 +97,10 @@ func (p *planner) closeSets() {
 	}
 	p.created = append(p.created, c.classes.Created()...)
 	p.Classes = p.created
+	p.all = nil
 }
 
-// allClasses returns every class there is before the last step of the plan. Only for use after closeSets.
+// allClasses returns every class there is.
 func (p *planner) allClasses() []Class {
 	if p.all == nil {
 		p.all = p.c.classes.All()
@@ -135,7 +108,7 @@ func (p *planner) allClasses() []Class {
 	return p.all
 }
 
-// tables makes the tables of new programs, and gives those in the kernel a row for every new class.
+// tables gives the tables in the kernel a row for every new class, and new tables for those made after them.
 func (p *planner) tables() {
 	for _, prog := range p.retired { // they judge until Bind, and before that only see classes made for Addrs
 		if prog.table != nil {
@@ -148,9 +121,9 @@ func (p *planner) tables() {
 			p.replace(prog)
 		case prog.short != nil:
 			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
-		case prog.table == nil:
-			p.build(prog)
-			p.fresh[prog] = true
+		case prog.table == nil: // not open yet
+		case p.fresh[prog]:
+			p.addRows(prog, p.created[p.early:])
 		default:
 			p.addRows(prog, p.created)
 		}
@@ -158,47 +131,68 @@ func (p *planner) tables() {
 	p.c.back.retry = false
 }
 
-func (p *planner) build(prog *program) {
-	prog.table = Build(prog.Program, p.allClasses(), p.c.limits)
+// build makes the program's table. False: a limit forbids it, and nothing has changed.
+func (p *planner) build(prog *program) bool {
+	t := Build(prog.Program, p.allClasses(), p.c.limits)
+	if t == nil {
+		return false
+	}
 	p.c.lastID++
-	prog.table.ID = p.c.lastID
-	prog.foreign = false
-	p.Tables = append(p.Tables, prog.table)
+	t.ID, prog.table, prog.foreign = p.c.lastID, t, false
+	p.Tables = append(p.Tables, t)
+	return true
 }
 
-// addRows gives the program's table rows for the classes. If it has none for one of them, or no room, a larger table
-// takes its place.
+// addRows gives the program's table rows for the classes. If it has none for one of them, another table takes its place;
+// if that cannot be made, the table denies what is of the classes that it does not know.
 func (p *planner) addRows(prog *program, classes []Class) {
-	if len(classes) == 0 {
+	t := prog.table
+	if len(classes) == 0 || t.Interpreted() && !prog.foreign {
 		return
 	}
-	var rows []RowChange
-	fits := !prog.foreign
-	for i := 0; fits && i < len(classes); i++ {
-		var row uint16
-		if row, fits = prog.table.Row(classes[i]); fits {
-			fits = prog.table.SetRow(classes[i].ID, row)
-			rows = append(rows, RowChange{prog.table.ID, classes[i].ID, row})
+	rows := make([]RowChange, 0, len(classes))
+	for _, class := range classes {
+		if row, ok := t.Row(class); ok && !prog.foreign {
+			rows = append(rows, RowChange{t.ID, class.ID, row})
+			continue
 		}
+		if prog.limited {
+			continue
+		}
+		if p.replace(prog) {
+			return
+		}
+		prog.limited = true
+		p.c.limitReached(prog)
 	}
-	switch {
-	case !fits:
-		p.replace(prog)
-	case !prog.table.Interpreted():
+	if len(rows) == 0 {
+		return
+	}
+	most := slices.MaxFunc(rows, func(a, b RowChange) int { return cmp.Compare(a.Class, b.Class) }).Class
+	if t.Enlarge(most) && !p.fresh[prog] {
+		p.Enlarged = append(p.Enlarged, t)
+	}
+	for _, r := range rows {
+		t.SetRow(r.Class, r.Row)
+	}
+	if !p.fresh[prog] {
 		p.Rows = append(p.Rows, rows...)
 	}
 }
 
-// replace builds a table anew, of the same policy.
-func (p *planner) replace(prog *program) {
+// replace builds a table anew, of the same policy. False: a limit forbids it, and nothing has changed.
+func (p *planner) replace(prog *program) bool {
 	before := prog.table
+	if !p.build(prog) {
+		return false
+	}
 	if before != nil {
 		p.DropTables = append(p.DropTables, before.ID)
 	}
-	p.build(prog)
 	prog.before, prog.short = before, nil
 	p.grown[prog] = true
 	p.c.back.grown = append(p.c.back.grown, prog)
+	return true
 }
 
 // sorted returns all endpoints by id.
@@ -230,7 +224,7 @@ func (p *planner) rejudge() {
 	}
 	narrowed := map[*program]bool{}
 	for _, prog := range p.c.programs {
-		if !p.fresh[prog] && p.narrowed(prog) {
+		if prog.table != nil && !p.fresh[prog] && p.narrowed(prog) {
 			narrowed[prog] = true
 		}
 	}
@@ -239,7 +233,7 @@ func (p *planner) rejudge() {
 	}
 	for _, e := range p.c.sorted() {
 		for d, prog := range e.bound {
-			if e.as != nil && e.want[d] == prog && narrowed[prog] {
+			if e.as != nil && (e.want[d] == prog || p.c.waiting[e.id]) && narrowed[prog] {
 				p.Rejudge = append(p.Rejudge, EndpointDirection{e.id, model.Direction(d)})
 			}
 		}
@@ -269,6 +263,8 @@ func (c *Compiler) narrows(prog *program, from, to uint32) bool {
 func (p *planner) bind() {
 	for _, e := range p.stale {
 		switch {
+		case p.c.waiting[e.id]:
+			continue
 		case e.want[0] == nil:
 			if e.as != nil {
 				p.Unbind = append(p.Unbind, e.id)
@@ -300,4 +296,5 @@ func (p *planner) drop() {
 	p.DropClasses = p.c.classes.Drop()
 	p.DropRules = p.c.rules.settle()
 	p.c.sets.settle()
+	p.c.planned = true
 }

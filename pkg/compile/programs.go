@@ -2,6 +2,7 @@ package compile
 
 import (
 	"hash/maphash"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -20,7 +21,10 @@ type program struct {
 	before    *Table // in the kernel until the last plan put a larger table in its place
 	short     error  // why that could not be done; nil: it could. Without a table: it has to be published again
 	want      int    // endpoint-directions that shall be judged by it
+	open      int    // so many of its sets are open; a table is made when all are
 	table     *Table // in the kernel; nil: not there yet
+	limited   bool   // its table cannot be made again with what has come to be known since
+	awaited   bool   // nobody wants it, but somebody is bound to it until what he wants is there
 	foreign   bool   // found in the kernel: which row there is whose is not known
 	gone      bool   // nobody wanted it at the end of a plan
 }
@@ -60,7 +64,7 @@ func (c *Compiler) equal(d model.Direction, p *Program) *program {
 		if old.foreign && old.IDs[0].Point == 0 { // now it is known which rules these are
 			old.Program = p
 			old.table.Program = p
-			c.loadNets(p)
+			c.loadNets(p, true)
 			return old
 		}
 		if slices.Equal(old.IDs, p.IDs) {
@@ -75,7 +79,7 @@ func (c *Compiler) newProgram(d model.Direction, p *Program) *program {
 	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules)}
 	prog.sets, prog.rules = numbersIn(p.Rules)
 	c.register(prog)
-	c.loadNets(p)
+	c.loadNets(p, false)
 	return prog
 }
 
@@ -84,10 +88,7 @@ func (c *Compiler) register(prog *program) {
 	prog.cost = costOf(prog.Program)
 	for _, num := range prog.sets {
 		c.sets.hold(num)
-		u := c.use(num)
-		if u.refs++; u.refs == 1 && !u.named {
-			c.show = append(c.show, num)
-		}
+		c.use(num).refs++
 	}
 	for i, id := range prog.IDs {
 		num := prog.Rules[i].Id
@@ -102,8 +103,9 @@ func (c *Compiler) register(prog *program) {
 	c.byHash[prog.hash] = append(c.byHash[prog.hash], prog)
 }
 
-// loadNets notes which of a program's sets have their members from it.
-func (c *Compiler) loadNets(p *Program) {
+// loadNets notes which of a program's sets have their members from it. They become members when the set is opened, or
+// now: those of a table that is in the kernel are there already.
+func (c *Compiler) loadNets(p *Program, now bool) {
 	for id, nets := range p.NetSets {
 		num := c.sets.byKey[id]
 		u := c.use(num)
@@ -115,8 +117,17 @@ func (c *Compiler) loadNets(p *Program) {
 			u.orphan = false
 			c.sets.drop(num)
 		}
-		c.load = append(c.load, num)
-		c.nets[num] = nets
+		if u.nets = nets; now {
+			c.join(num, nets)
+			u.nets = nil
+		}
+	}
+}
+
+// join makes prefixes members of a set.
+func (c *Compiler) join(num uint32, prefixes []netip.Prefix) {
+	for _, prefix := range prefixes {
+		c.classes.Add(prefix, num)
 	}
 }
 

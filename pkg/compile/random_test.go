@@ -206,8 +206,8 @@ func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		classes, all := w.classesOf(prog, n)
-		table := Build(prog, all, Limits{})
-		if table.Interpreted() {
+		table, wide := Build(prog, all, Limits{}), Build(prog, all, Limits{Wide: true})
+		if table.Interpreted() || wide.Interpreted() {
 			t.Fatal("the policy is interpreted; it should have a table")
 		}
 		for range 20 {
@@ -220,6 +220,9 @@ func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 			interpreted := prog.Interpret(c, pkt)
 			if got := table.Eval(c.ID, pkt); got != interpreted {
 				t.Fatalf("packet %+v of class %+v: table says %+v, interpreter %+v\n%s", pkt, c, got, interpreted, dump(prog, n))
+			}
+			if got := wide.Eval(c.ID, pkt); got != interpreted {
+				t.Fatalf("packet %+v of class %+v: wide table says %+v, interpreter %+v\n%s", pkt, c, got, interpreted, dump(prog, n))
 			}
 			want := w.verdict(p, pkt)
 			if d := cmp.Diff(truncated(want), prog.Verdict(interpreted)); d != "" {

@@ -184,7 +184,9 @@ func (c *Compiler) adoptTable(t SnapshotTable, names map[uint32]string) *program
 	for _, num := range prog.sets {
 		p.Sets = append(p.Sets, c.sets.keys[num])
 	}
-	prog.table = Build(p, c.classes.All(), c.limits)
+	if prog.table = Build(p, c.classes.All(), c.limits); prog.table == nil { // made when limits were others
+		prog.table = Build(p, nil, Limits{Interpret: true})
+	}
 	prog.table.ID = t.ID
 	c.lastID = max(c.lastID, t.ID)
 	c.register(prog)

@@ -15,8 +15,8 @@ const NoRule = 0xffff
 const cellsPerBlock = len(bpf.CellBlock{}.Cell)
 
 // Table is one compiled policy: a Program and, unless Slot has SLOT_INTERPRET, its decision table for the classes known
-// when it was built. Its exported slices are the kernel's arrays, one element a value. Only SetRow changes a Table, and
-// only its Rows.
+// when it was built. Its exported slices are the kernel's arrays, one element a value. Only SetRow and Enlarge
+// change a Table, and only its Rows.
 type Table struct {
 	ID        TableID // given by the compiler
 	Direction model.Direction
@@ -33,7 +33,7 @@ type Table struct {
 	refers    []uint32         // set numbers in Program, ascending
 	kinds     map[string]int32 // what the table can tell of a class -> number
 	rowOfKind []uint16
-	allows    []uint32 // by block: which of its cells allow
+	allows    []uint32 // by block of cells: which of them allow
 	used      bitmap   // entries that are seen in some cell
 	holds     bitmap   // entries whose address conditions hold for some class
 }
@@ -47,14 +47,26 @@ func (t *Table) Row(c Class) (row uint16, ok bool) {
 	if t.Interpreted() {
 		return 0, true
 	}
-	kind, ok := t.kinds[string(t.appendKind(nil, c))]
+	var buf [64]byte
+	kind, ok := t.kinds[string(t.appendKind(buf[:0], c))]
 	if !ok {
 		return 0, false
 	}
 	return t.rowOfKind[kind], true
 }
 
-// SetRow records the row of a class in Rows. False: the class is beyond its capacity, and the table must be built again.
+// Enlarge makes room for a class and reports whether that took a longer Rows.
+func (t *Table) Enlarge(class uint32) bool {
+	if t.Interpreted() || int(class)/cellsPerBlock < len(t.Rows) {
+		return false
+	}
+	rows := make([]bpf.CellBlock, rowsFor(class))
+	copy(rows, t.Rows)
+	t.Rows = rows
+	return true
+}
+
+// SetRow records the row of a class in Rows. False: the class is beyond its capacity, see Enlarge.
 func (t *Table) SetRow(class uint32, row uint16) bool {
 	if t.Interpreted() {
 		return true
@@ -84,17 +96,90 @@ func (t *Table) SameOutcomes(rowA, rowB uint16) bool {
 }
 
 // Narrower reports whether some packet is allowed in row from and denied in row to. Of an interpreted table that is not
-// known: true.
+// known: true. Of a wide table it may be true although exceptions of both rows hide the difference of their bases.
 func (t *Table) Narrower(from, to uint16) bool {
 	if t.Interpreted() {
 		return true
 	}
-	for b := range int(t.Slot.Blocks) {
-		if t.allows[t.block(from, b)]&^t.allows[t.block(to, b)] != 0 {
-			return true
+	baseFrom, firstFrom, countFrom, _ := t.head(int(from))
+	baseTo, firstTo, countTo, _ := t.head(int(to))
+	if baseFrom != baseTo {
+		for b := range int(t.Slot.Blocks) {
+			if t.allows[t.block(uint16(baseFrom), b)]&^t.allows[t.block(uint16(baseTo), b)] != 0 {
+				return true
+			}
 		}
 	}
-	return false
+	narrower := func(first, count int) bool {
+		for i := range count {
+			col, _, _ := t.exception(first + i)
+			if t.allowsAt(int(from), col) && !t.allowsAt(int(to), col) {
+				return true
+			}
+		}
+		return false
+	}
+	return narrower(firstFrom, countFrom) || narrower(firstTo, countTo)
+}
+
+func (t *Table) allowsAt(row, col int) bool {
+	o, ok := t.outcomeAt(row, col)
+	return ok && t.Outcomes[o].Action == bpf.RuleAllow
+}
+
+// headCells is the number of cells that the head of a row of a wide table takes: its base, where its exceptions begin (low
+// and high half), how many they are.
+const headCells = 4
+
+// head is where the row of a table is found: the row of blocks and, in a wide table, its exceptions, pairs of column and
+// outcome by ascending column. Not ok: a part is missing.
+func (t *Table) head(row int) (base, first, count int, ok bool) {
+	if t.Slot.Flags&bpf.SlotWide == 0 {
+		return row, 0, 0, true
+	}
+	at := int(t.Slot.Heads)*cellsPerBlock + row*headCells
+	if at/cellsPerBlock >= len(t.RowBlk) {
+		return 0, 0, 0, false
+	}
+	head := t.RowBlk[at/cellsPerBlock].Cell[at%cellsPerBlock:]
+	return int(head[0]), int(head[1]) | int(head[2])<<16, int(head[3]), true
+}
+
+// exception is the i-th exception of all rows.
+func (t *Table) exception(i int) (col int, outcome uint16, ok bool) {
+	at := int(t.Slot.Exceptions)*cellsPerBlock + 2*i
+	if at/cellsPerBlock >= len(t.Cells) {
+		return 0, 0, false
+	}
+	pair := t.Cells[at/cellsPerBlock].Cell[at%cellsPerBlock:]
+	return int(pair[0]), pair[1], true
+}
+
+// outcomeAt is the number in one cell of a row.
+func (t *Table) outcomeAt(row, col int) (uint16, bool) {
+	base, first, count, ok := t.head(row)
+	if !ok {
+		return 0, false
+	}
+	for low, high := 0, count; low < high; {
+		mid := (low + high) / 2
+		at, outcome, ok := t.exception(first + mid)
+		switch {
+		case !ok:
+			return 0, false
+		case at == col:
+			return outcome, true
+		case at < col:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	block, ok := cell(t.RowBlk, base*int(t.Slot.Blocks)+col/cellsPerBlock)
+	if !ok || int(block) >= len(t.Cells) {
+		return 0, false
+	}
+	return t.Cells[block].Cell[col%cellsPerBlock], true
 }
 
 // block is the number of the b-th block of cells of a row.

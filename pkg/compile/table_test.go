@@ -134,62 +134,85 @@ func TestAnInterpretedTableIsCautious(t *testing.T) {
 	}
 }
 
-func TestLimitsForceTheInterpreter(t *testing.T) {
+// shape says what Build has made of a policy.
+func shape(t *Table) string {
+	switch {
+	case t == nil:
+		return "refused"
+	case t.Interpreted():
+		return "interpreted"
+	case t.Slot.Flags&bpf.SlotWide != 0:
+		return "wide"
+	}
+	return "dense"
+}
+
+func TestLimitsChangeTheKindOfTable(t *testing.T) {
 	prog, classes := sized(t, 100)
-	fits := Build(prog, classes, Limits{})
+	fits, wide := Build(prog, classes, Limits{}), Build(prog, classes, Limits{Wide: true})
 	rows, blocks, outcomes, size := int(fits.Slot.Rows), len(fits.Cells), len(fits.Outcomes), fits.Bytes()
 	for _, c := range []struct {
-		name        string
-		limits      Limits
-		interpreted bool
+		name   string
+		limits Limits
+		want   string
 	}{
-		{"exactly what is needed", Limits{Rows: rows, Blocks: blocks, Outcomes: outcomes, Bytes: size}, false},
-		{"a row too few", Limits{Rows: rows - 1}, true},
-		{"a block too few", Limits{Blocks: blocks - 1}, true},
-		{"an outcome too few", Limits{Outcomes: outcomes - 1}, true},
-		{"a byte too few", Limits{Bytes: size - 1}, true},
-		{"forced", Limits{Interpret: true}, true},
+		{"exactly what is needed", Limits{Rows: rows, Blocks: blocks, Outcomes: outcomes, Bytes: size}, "dense"},
+		{"a row too few", Limits{Rows: rows - 1}, "interpreted"},
+		{"a block too few", Limits{Blocks: blocks - 1}, "wide"},
+		{"an outcome too few", Limits{Outcomes: outcomes - 1}, "interpreted"},
+		{"a byte too few", Limits{Bytes: size - 1}, "wide"},
+		{"a byte too few for a wide one", Limits{Bytes: wide.Bytes() - 1}, "interpreted"},
+		{"and the walk is too long", Limits{Bytes: wide.Bytes() - 1, Walk: walkOf(prog.Rules) - 1}, "refused"},
+		{"exactly the walk", Limits{Bytes: wide.Bytes() - 1, Walk: walkOf(prog.Rules)}, "interpreted"},
+		{"forced", Limits{Interpret: true}, "interpreted"},
 	} {
-		if got := Build(prog, classes, c.limits).Interpreted(); got != c.interpreted {
-			t.Errorf("%s: interpreted %v, want %v", c.name, got, c.interpreted)
+		if got := shape(Build(prog, classes, c.limits)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 }
 
-func TestTooManyPairsOfPortsForceTheInterpreter(t *testing.T) {
-	var rules []model.MatchRule
-	for i := range uint16(300) {
-		rules = append(rules, model.MatchRule{
+// portPairs are rules for one source and one destination port each.
+func portPairs(n int) []model.MatchRule {
+	rules := make([]model.MatchRule, n)
+	for i := range rules {
+		rules[i] = model.MatchRule{
 			Protocol:    ref(model.ProtoTCP),
-			Source:      model.Side{Ports: portsOf(1000+2*i, 1000+2*i)},
-			Destination: model.Side{Ports: portsOf(2000+2*i, 2000+2*i)},
-		})
+			Source:      model.Side{Ports: portsOf(1000+2*uint16(i), 1000+2*uint16(i))},
+			Destination: model.Side{Ports: portsOf(2000+2*uint16(i), 2000+2*uint16(i))},
+		}
 	}
-	prog, _ := expand(t, rules...)
-	if table := Build(prog, nil, Limits{}); !table.Interpreted() {
-		t.Errorf("slot %+v, want the interpreter", table.Slot)
-	}
-	prog, _ = expand(t, rules[:200]...)
-	if table := Build(prog, nil, Limits{}); table.Interpreted() || table.Slot.Flags&bpf.SlotSourcePorts == 0 {
-		t.Errorf("200 pairs: slot %+v, want pairs of columns", table.Slot)
+	return rules
+}
+
+func TestPairsOfPorts(t *testing.T) {
+	for _, c := range []struct {
+		n      int
+		limits Limits
+		want   string
+	}{{200, Limits{}, "dense"}, {300, Limits{Walk: 400}, "interpreted"}, {300, Limits{}, "refused"}} {
+		prog, _ := expand(t, portPairs(c.n)...)
+		if got := shape(Build(prog, nil, c.limits)); got != c.want {
+			t.Errorf("%d pairs, limits %+v: %s, want %s", c.n, c.limits, got, c.want)
+		}
 	}
 }
 
-func TestManySourcePortClassesForceTheInterpreter(t *testing.T) {
+func TestManySourcePortClassesAreRefused(t *testing.T) {
 	var rules []model.MatchRule
 	for i := range uint16(2000) {
 		rules = append(rules, model.MatchRule{Protocol: ref(model.ProtoUDP), Source: model.Side{Ports: portsOf(2*i+1, 2*i+1)}})
 	}
 	prog, _ := expand(t, rules...)
-	if table := Build(prog, nil, Limits{}); !table.Interpreted() {
-		t.Errorf("slot %+v, want the interpreter", table.Slot)
+	if got := shape(Build(prog, nil, Limits{})); got != "refused" {
+		t.Error(got)
 	}
 }
 
-func TestAPolicyThatTakesTooLongToCompileIsInterpreted(t *testing.T) {
+func TestAPolicyThatTakesTooLongToCompileIsRefused(t *testing.T) {
 	prog, _ := expand(t, nestedRanges(6000)...)
-	if !Build(prog, nil, Limits{}).Interpreted() {
-		t.Error("6,000 nested ranges: not interpreted")
+	if got := shape(Build(prog, nil, Limits{})); got != "refused" {
+		t.Error("6,000 nested ranges:", got)
 	}
 
 	prog, _ = expand(t, nestedRanges(1200)...)
@@ -203,11 +226,11 @@ func TestAPolicyThatTakesTooLongToCompileIsInterpreted(t *testing.T) {
 		}
 		classes = append(classes, c)
 	}
-	if Build(prog, classes[:100], Limits{}).Interpreted() {
-		t.Error("1,200 nested ranges, 100 classes: interpreted")
+	if got := shape(Build(prog, classes[:100], Limits{})); got != "dense" {
+		t.Error("1,200 nested ranges, 100 classes:", got)
 	}
-	if !Build(prog, classes, Limits{Bytes: 1 << 40}).Interpreted() {
-		t.Error("1,200 nested ranges, 16,384 classes: not interpreted")
+	if got := shape(Build(prog, classes, Limits{Bytes: 1 << 40})); got != "refused" {
+		t.Error("1,200 nested ranges, 16,384 classes:", got)
 	}
 }
 

@@ -66,6 +66,7 @@ type Plan struct {
 	RuleNames map[uint32]model.RuleID // new numbers of rules
 	Classes   []Class                 // new classes
 	Tables    []*Table                // new tables: every table named below that was not in an earlier plan
+	Enlarged  []*Table                // tables in the kernel that need more room for rows; what they have stays
 	Rows      []RowChange             // rows of new classes in tables that are already in the kernel
 	Grow      []Binding               // same policy, a table with more rows: bind before addresses move
 	Addrs     []AddrChange            // addresses that enter, move, change flags or go; in the order of Classes.Diff
@@ -80,6 +81,8 @@ type Plan struct {
 	DropRules   []uint32
 	// Unsettled: another Update, without changes if need be, is to clean up what is kept for Withhold until then.
 	Unsettled bool
+	// More: a large policy takes more plans. Another Update, without changes if there are none, goes on with it.
+	More bool
 }
 
 // RowChange says that a table's row for a class, unused so far, is Row.

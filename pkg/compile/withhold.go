@@ -25,7 +25,7 @@ func (c *Compiler) remember(stale []*endpoint) {
 		return
 	}
 	for _, e := range stale {
-		if e.as == nil || e.want[0] == nil || e.bound == e.want || e.bound[0] == nil || e.bound[1] == nil {
+		if e.as == nil || e.want[0] == nil || e.bound == e.want || e.bound[0] == nil || e.bound[1] == nil || c.waiting[e.id] {
 			continue
 		}
 		if !e.sameAddrs() {
@@ -117,10 +117,15 @@ func (prog *program) shortRows(classes []Class) []RowChange {
 func (c *Compiler) revert(p *Plan, prog *program, err error) {
 	for _, e := range c.sorted() {
 		for d := range e.bound {
+			at := EndpointDirection{e.id, model.Direction(d)}
+			if e.want[d] == prog && c.waiting[e.id] { // for the other direction's; it is looked at again with that
+				c.bar(at, err)
+				c.stale[e.id] = true
+				continue
+			}
 			if e.bound[d] != prog {
 				continue
 			}
-			at := EndpointDirection{e.id, model.Direction(d)}
 			c.bar(at, err)
 			prog.want--
 			c.ledger.release(e.id.Namespace, prog)
@@ -173,7 +178,17 @@ func (c *Compiler) Lose(id TableID, err error) {
 	}
 }
 
-// Retry makes the next Update try again what Withhold and Lose were called for; of what a limit forbids, that for which
+// Short says that a table in the kernel has no room for some classes, because that could not be made. It denies what is of
+// those, and its endpoints are Failed, until a plan after Retry publishes it anew.
+func (c *Compiler) Short(id TableID, err error) {
+	for _, prog := range c.programs {
+		if prog.table != nil && prog.table.ID == id {
+			prog.short = err
+		}
+	}
+}
+
+// Retry makes the next Update try again what Withhold, Lose and Short were called for; of what a limit forbids, that for which
 // there may be room by now. It reports whether there is anything, and whether something has to wait for room.
 func (c *Compiler) Retry() (again, waits bool) {
 	for _, prog := range c.programs {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile"
 	"github.com/margay-project/margay/pkg/model"
@@ -80,7 +81,9 @@ type endpoint struct {
 // slots is the part of bpfmaps.Slots that is used here.
 type slots interface {
 	Publish(contents []bpfmaps.SlotContent) ([]uint32, error)
-	PatchRow(slot, class uint32, row uint16) error
+	PatchRows(slot uint32, list []bpfmaps.Row) error
+	EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error
+	Classes(slot uint32) uint32
 	Release(slot uint32) error
 	Altered(m *bpfmaps.Maps) ([]uint32, error)
 	Quiesce() <-chan error
@@ -98,6 +101,7 @@ var order = []struct {
 	{"name sets and rules", (*BPF).writeNames},
 	{"add classes", (*BPF).writeClasses},
 	{"publish policies", (*BPF).publish},
+	{"make room for new classes", (*BPF).enlarge},
 	{"add rows of new classes", (*BPF).addRows},
 	{"bind endpoints to grown tables", (*BPF).grow},
 	{"note that flows are to be judged again", (*BPF).announce},
@@ -124,6 +128,10 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	d.retryTables()
 	errs = append(errs, d.carryOut(), d.retryAddrs(), d.closeWide(), d.program(), d.detach(), d.guard(), d.writeLeft(),
 		d.out.err())
+	d.names.goOn()
+	if d.Unfinished() {
+		d.host.Nudge()
+	}
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, d.failures())
 	}
@@ -136,15 +144,17 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	return nil
 }
 
-// carryOut takes the steps of the plan that are left, and those of the plans for what waits, or is to be tidied up.
+// carryOut takes the steps of the plan that are left, and those of the plans for what waits, or is to be tidied up. Of a
+// large policy it takes one more part at a time, so that the changes of others come in between.
 func (d *BPF) carryOut() error {
 	err := d.carryOn()
-	for err == nil && (len(d.waiting) > 0 || d.plan.Unsettled || d.out.again) {
+	part := d.plan.More
+	for err == nil && (len(d.waiting) > 0 || d.plan.Unsettled || d.out.again || part) {
 		ch := model.Changes{InSync: true}
 		if len(d.waiting) > 0 {
 			ch, d.waiting = d.waiting[0], d.waiting[1:]
 		}
-		d.out.again = false
+		d.out.again, part = false, false
 		started := time.Now()
 		d.compiler.Hold(d.busyClasses())
 		d.plan, d.step = d.compiler.Update(ch), 0
@@ -161,6 +171,10 @@ func (d *BPF) carryOut() error {
 	}
 	return err
 }
+
+// Unfinished reports whether the next Apply, without changes, goes on with a large policy, or with names. If the kernel
+// refuses writes it is not: then a retry is due.
+func (d *BPF) Unfinished() bool { return d.step == len(order) && d.plan.More || d.names.unfinished() }
 
 // carryOn takes the steps of the plan that are left.
 func (d *BPF) carryOn() error {

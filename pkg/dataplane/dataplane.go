@@ -89,6 +89,8 @@ type Config struct {
 	Timeouts     Timeouts
 	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
 	Interpret bool
+	// Wide gives every policy a wide table, for tests.
+	Wide bool
 }
 
 // Timeouts of flows by protocol and state.

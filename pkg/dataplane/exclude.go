@@ -109,6 +109,13 @@ func (d *BPF) withhold(failed map[compile.TableID]error) {
 	d.out.failed()
 }
 
+// cramped goes on with a table that has no room for some classes, and denies them.
+func (d *BPF) cramped(table compile.TableID, cause error) {
+	d.compiler.Short(table, cause)
+	d.out.failing = true
+	d.out.failed()
+}
+
 // lose closes the endpoints that a table judges which is not as it should be.
 func (d *BPF) lose(table compile.TableID, cause error) error {
 	d.unused = append(d.unused, d.tables[table].slot)

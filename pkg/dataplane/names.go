@@ -17,6 +17,7 @@ type names struct {
 	log     *slog.Logger
 	sets    map[uint32]model.SetID // by number, of those that tables in the kernel refer to
 	missing bool                   // some could not be written, and the log knows
+	written bool                   // since the last goOn
 }
 
 func newNames(m *bpfmaps.Maps, log *slog.Logger) *names {
@@ -74,10 +75,25 @@ func (n *names) drop(sets, rules []uint32) {
 	}
 }
 
-// write writes what is pending. The log says once that some cannot be.
+// namesAtOnce is how many names are written before other things come first again, which takes some 10 ms.
+const namesAtOnce = 2048
+
+// goOn writes some of the names that are left, if none have been written since its last call.
+func (n *names) goOn() {
+	if !n.written && n.unfinished() {
+		n.write()
+	}
+	n.written = false
+}
+
+// unfinished reports whether names are left that there was no time for.
+func (n *names) unfinished() bool { return !n.missing && n.Missing() > 0 }
+
+// write writes what is pending, or some of it. The log says once that some cannot be.
 func (n *names) write() {
+	n.written = true
 	for _, t := range []*bpfmaps.Table[uint32, bpf.Name]{n.maps.SetNames, n.maps.RuleNames} {
-		err := t.Sync()
+		err := t.SyncSome(namesAtOnce)
 		if err != nil && !n.missing {
 			n.log.Warn("names of sets and rules do not fit into the kernel, show and a restarted agent do without; policy is enforced all the same",
 				"map", t.Name(), "missing", t.Pending(), "err", err)
@@ -89,7 +105,7 @@ func (n *names) write() {
 	}
 }
 
-// Missing is the number of names that could not be written.
+// Missing is the number of names that are not written.
 func (n *names) Missing() int { return n.maps.SetNames.Pending() + n.maps.RuleNames.Pending() }
 
 // reread looks for what others have changed, and repairs it as far as it can be.

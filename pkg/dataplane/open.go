@@ -90,7 +90,7 @@ func (d *BPF) takeOver() error {
 	}
 	d.slots = slots
 	d.compiler = compile.New(compile.Options{
-		Limits:  compile.Limits{Interpret: d.config.Interpret},
+		Limits:  compile.Limits{Interpret: d.config.Interpret, Wide: d.config.Wide},
 		Budget:  compile.DefaultBudget(int(d.maps.MaxEntries(bpf.MargayMapClassSets)), int(d.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
 	}, snapshot)

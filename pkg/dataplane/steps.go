@@ -99,15 +99,42 @@ func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
 	return c
 }
 
+// enlarge makes room for rows in tables that are in the kernel.
+func (d *BPF) enlarge() error {
+	var slots []uint32
+	var rows [][]bpf.CellBlock
+	for _, t := range d.plan.Enlarged {
+		slot := d.tables[t.ID].slot
+		if slot != 0 && int(d.slots.Classes(slot)) < len(t.Rows)*len(t.Rows[0].Cell) {
+			slots, rows = append(slots, slot), append(rows, t.Rows)
+		}
+	}
+	if len(slots) > 0 {
+		if err := d.slots.EnlargeRows(slots, rows); err != nil { // rows there is no room for are left out, see addRows
+			d.out.rest = append(d.out.rest, err)
+		}
+	}
+	return nil
+}
+
 func (d *BPF) addRows() error {
 	var errs []error
-	for _, r := range d.plan.Rows {
-		slot := d.tables[r.Table].slot
+	for rows := d.plan.Rows; len(rows) > 0; {
+		table := rows[0].Table
+		var list []bpfmaps.Row
+		for len(rows) > 0 && rows[0].Table == table {
+			list = append(list, bpfmaps.Row{Class: rows[0].Class, Row: rows[0].Row})
+			rows = rows[1:]
+		}
+		slot := d.tables[table].slot
 		if slot == 0 {
 			continue // it could not be published, or a row of it could not be written
 		}
-		if err := d.slots.PatchRow(slot, r.Class, r.Row); err != nil {
-			errs = append(errs, d.lose(r.Table, err))
+		err := d.slots.PatchRows(slot, list)
+		if errors.Is(err, bpfmaps.ErrNoRoom) {
+			d.cramped(table, err)
+		} else if err != nil {
+			errs = append(errs, d.lose(table, err))
 		}
 	}
 	return errors.Join(errs...)

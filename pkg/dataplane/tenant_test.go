@@ -118,7 +118,28 @@ func (s *refusingSlots) Publish(contents []bpfmaps.SlotContent) ([]uint32, error
 	return slots, err
 }
 
-func (s *refusingSlots) PatchRow(slot, class uint32, row uint16) error {
+func (s *refusingSlots) PatchRows(slot uint32, list []bpfmaps.Row) error {
+	if err := s.refuses(slot); err != nil {
+		return err
+	}
+	return s.slots.PatchRows(slot, list)
+}
+
+func (s *refusingSlots) EnlargeRows(all []uint32, rows [][]bpf.CellBlock) error {
+	var pass []uint32
+	var passed [][]bpf.CellBlock
+	var refused error
+	for i, slot := range all {
+		if err := s.refuses(slot); err != nil {
+			refused = err
+			continue
+		}
+		pass, passed = append(pass, slot), append(passed, rows[i])
+	}
+	return errors.Join(s.slots.EnlargeRows(pass, passed), refused)
+}
+
+func (s *refusingSlots) refuses(slot uint32) error {
 	for id, p := range s.r.n.tables {
 		if p.slot == slot {
 			if err := s.r.says("row", s.r.evilTable(id)); err != nil {
@@ -126,7 +147,7 @@ func (s *refusingSlots) PatchRow(slot, class uint32, row uint16) error {
 			}
 		}
 	}
-	return s.slots.PatchRow(slot, class, row)
+	return nil
 }
 
 // passesTo sends the first packet of a flow to an endpoint; it does not pass if the kernel has no such endpoint.

@@ -28,9 +28,13 @@ type EndpointState struct {
 	Held               bool   // the reason is its policy, and no other endpoint is concerned; see HeldBack
 }
 
+// beingMade is what is said of endpoints whose policy is so large that the changes of others come in between.
+const beingMade = "the new one is large and being made"
+
 // Endpoints implements Dataplane.
 func (d *BPF) Endpoints() []EndpointState {
 	list := make([]EndpointState, 0, len(d.bound))
+	waiting := d.compiler.Waiting()
 	failed := map[model.EndpointID]string{}
 	for at, err := range d.compiler.Failed() {
 		if text := err.Error(); failed[at.Endpoint] < text { // of both directions always the same
@@ -53,6 +57,10 @@ func (d *BPF) Endpoints() []EndpointState {
 			}
 			delete(failed, id)
 		}
+		if waiting[id] && s.Error == "" {
+			s.Error = "keeps its last policy: " + beingMade
+		}
+		delete(waiting, id)
 		if ep.ifindex == 0 && s.Error == "" {
 			s.Error = "waiting for its interface"
 		}
@@ -61,6 +69,11 @@ func (d *BPF) Endpoints() []EndpointState {
 		}
 		s.Enforced = s.Error == "" && ep.ensured == ep.ifindex && !d.dirty[id] && d.step == len(order)
 		list = append(list, s)
+	}
+	for id := range waiting {
+		if failed[id] == "" {
+			list = append(list, EndpointState{ID: id, Error: "closed: " + beingMade})
+		}
 	}
 	for id, text := range failed {
 		list = append(list, EndpointState{ID: id, Error: "closed: " + text, Held: true})
