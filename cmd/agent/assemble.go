@@ -47,7 +47,8 @@ type process struct {
 func assemble(layers *config.Layers, files <-chan *config.File, level *slog.LevelVar, log *slog.Logger) (*process, error) {
 	p := &process{config: layers.Config(), log: log, health: health.New(time.Now)}
 	c := p.config
-	if err := enoughMemory(c, log); err != nil {
+	memory, err := enoughMemory(c, log)
+	if err != nil {
 		return nil, err
 	}
 	source, err := p.openSource()
@@ -90,6 +91,9 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	})
 	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Source: source, Node: c.Node, Version: version(), Started: started}
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
+	if memory != nil {
+		log.Info("memory needed", memory...)
+	}
 	return p, nil
 }
 

@@ -30,6 +30,9 @@ func probeBTF() error {
 }
 
 // probeBPFFS mounts one elsewhere if dir is none, since a probe must leave nothing behind.
+// howToMount is what the node's administrator does once.
+const howToMount = "mount -t bpf bpf /sys/fs/bpf"
+
 func probeBPFFS(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err == nil && uint32(st.Type) == unix.BPF_FS_MAGIC {
@@ -37,10 +40,10 @@ func probeBPFFS(dir string) error {
 	}
 	temporary, err := os.MkdirTemp("", "margay-probe-")
 	if err != nil {
-		return fmt.Errorf("not mounted on %s, and mounting it cannot be tried: %w", dir, err)
+		return fmt.Errorf("BPF file system not mounted on %s (%s), and mounting it cannot be tried: %w", dir, howToMount, err)
 	}
 	if err = unix.Mount("bpf", temporary, "bpf", 0, ""); err != nil {
-		err = fmt.Errorf("not mounted on %s, and cannot be mounted: %w", dir, err)
+		err = fmt.Errorf("BPF file system not mounted on %s (%s), and this process cannot mount it: %w", dir, howToMount, err)
 	} else {
 		err = unix.Unmount(temporary, unix.MNT_DETACH)
 	}

@@ -89,7 +89,7 @@ func Probe(bpffs string) Report {
 	add("BPF JIT compiler", "", probeJIT)
 	add("bpf system call", "4.18", probeMap(ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))
 	add("kernel type information (BTF)", "5.4", probeBTF)
-	add("BPF file system", "4.4", func() error { return probeBPFFS(bpffs) })
+	add("BPF file system", "", func() error { return probeBPFFS(bpffs) })
 	add("LPM tries", "4.11", probeMap(ebpf.MapSpec{
 		Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC,
 	}))
