@@ -36,6 +36,7 @@ type judge struct {
 	mu     sync.Mutex
 	opened map[model.Packet]bool // the packets of flows that others opened to attackers
 	firsts map[fragmentKey]bool  // datagrams of which an admitted first fragment was sent or arrived
+	chosen map[token]netip.Addr  // link-local addresses that attackers, by their tags, have taken
 	fair   map[string]int        // packets of attackers that were admitted, by place
 }
 
@@ -49,7 +50,7 @@ func (s *scene) newJudge(attackers ...*lab.Pod) *judge {
 	s.T.Helper()
 	j := &judge{
 		cluster: s.objects(), attackers: map[netip.Addr]*lab.Pod{}, opened: map[model.Packet]bool{},
-		firsts: map[fragmentKey]bool{}, fair: map[string]int{},
+		firsts: map[fragmentKey]bool{}, chosen: map[token]netip.Addr{}, fair: map[string]int{},
 	}
 	for _, p := range attackers {
 		for _, a := range p.Addrs() {
@@ -140,21 +141,13 @@ func (j *judge) sent(frame []byte) {
 // arrived says what is wrong with a packet, from its IP header on; empty: nothing, or it is none of the attackers'.
 func (j *judge) arrived(at *place, packet []byte) string {
 	d, err := dissect(packet)
-	wrong := j.judged(at, packet, d, err)
-	if wrong != "" && pending(d) {
-		return ""
-	}
-	return wrong
-}
-
-func (j *judge) judged(at *place, packet []byte, d dissected, err error) string {
 	attacker := j.attackers[d.Src]
 	if attacker == nil {
 		if len(tokensIn(packet)) == 0 || at.node != nil && d.isNeighbour() && d.Src == netip.IPv6Unspecified() {
 			return "" // somebody else's, or one who looks for an address of its own
 		}
 		if at.node != nil && d.isNeighbour() {
-			return "it is discovery with another's source"
+			return j.discovery(packet, d.Src)
 		}
 		return fmt.Sprintf("it is an attacker's, and its source %s is not", d.Src)
 	}
@@ -171,6 +164,20 @@ func (j *judge) judged(at *place, packet []byte, d dissected, err error) string 
 		}
 	}
 	return wrong
+}
+
+// discovery lets each attacker have one link-local address beside that of its MAC: the first that it uses.
+func (j *judge) discovery(packet []byte, src netip.Addr) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	by := tokensIn(packet)[0] >> 56
+	if _, has := j.chosen[by]; !has && src.IsLinkLocalUnicast() {
+		j.chosen[by] = src
+	}
+	if j.chosen[by] == src {
+		return ""
+	}
+	return "it is discovery with another's source"
 }
 
 // weigh judges a packet with an attacker's own source.

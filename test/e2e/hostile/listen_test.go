@@ -13,10 +13,11 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 )
 
-// localProtocols are those that listen receives: with sockets of their own, tunnels, and such as nobody speaks.
+// localProtocols are those that listen receives: with sockets of their own, tunnels, and such as nobody speaks. AH is none
+// of them: what is behind it is judged, and its raw socket does not say where that begins.
 var localProtocols = []int{
 	unix.IPPROTO_ICMP, unix.IPPROTO_IGMP, unix.IPPROTO_IPIP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_IPV6,
-	unix.IPPROTO_GRE, unix.IPPROTO_ESP, unix.IPPROTO_AH, unix.IPPROTO_ICMPV6, unix.IPPROTO_NONE, 89, 112,
+	unix.IPPROTO_GRE, unix.IPPROTO_ESP, unix.IPPROTO_ICMPV6, unix.IPPROTO_NONE, 89, 112,
 	unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE, 253, 254,
 }
 
