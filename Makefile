@@ -42,6 +42,9 @@ bench: build ## benchmarks into bench/results/; needs root
 bench-cluster: build packages ## pods coming on a real cluster, up to 100,000 others, into bench/results/cluster.txt; 15 minutes, needs root
 	@MARGAY_E2E_BENCH_OUT=$(CURDIR)/bench/results/cluster.txt scripts/e2e -run '^$$' -bench BenchmarkCluster -benchtime 1x -v -timeout=60m
 
+bench-tenant: packages ## 100 honest pods beside a tenant at every limit, into bench/results/tenant.txt; needs root, a quiet machine
+	@MARGAY_REQUIRE_PRIVILEGED=1 MARGAY_E2E_TENANT_OUT=$(CURDIR)/bench/results/tenant.txt $(GO) test ./test/e2e/hostile -run TestTenantAtEveryLimitDisturbsNobody -count=1 -v -timeout 30m
+
 packages: # the commands that pods, Services and dumps in demo and tests need
 	@scripts/packages iptables=iptables ip=iproute2 bpftool=bpftool ipset=ipset nft=nftables
 
@@ -65,5 +68,5 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-race e2e e2e-binaries kernels kernels-short bench bench-cluster generate verify lint fmt clean
+.PHONY: help build demo packages test test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clean
 .DEFAULT_GOAL := help
