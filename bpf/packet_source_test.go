@@ -159,11 +159,10 @@ func TestAnInterfaceWhosePlaceIsTakenIsFound(t *testing.T) {
 	w.fromPod(t, w.podA, frame).want(t, 0)
 }
 
-// TestMarks: bits are added, never taken away, and only where they mean something.
+// TestMarks: bits are added, never taken away. A frame that passes from the pod is marked as seen, ARP too.
 func TestMarks(t *testing.T) {
 	w := newWorld(t, bpf.Config{Shortcut: 1})
 	w.publish(t, w.b, word(slotDeny, 2), word(slotAllow, 1))
-	arp := testutil.Packet{Src: v4.a, Dst: v4.b, EtherType: testutil.EtherARP}.Bytes()
 	nd := icmp(v6.linkLocal, netip.MustParseAddr("ff02::1"), 135, 0).Bytes()
 	from, to := bpf.MargayProgFromPod, bpf.MargayProgToPod
 	tests := []struct {
@@ -179,7 +178,7 @@ func TestMarks(t *testing.T) {
 		{"to a Service", from, udp(v4.a, v4.service, 1, 2).Bytes(), markForeign, markForeign | markSeen | markJudge, next},
 		{"to the node", from, tcp(v6.a, v6.node, 1, 2, syn).Bytes(), 0, markSeen | markJudge, next},
 		{"discovery", from, nd, 0, markSeen, next},
-		{"ARP has none", from, arp, 0, 0, next},
+		{"ARP", from, arp(podMAC, v4.a), 0, markSeen, next},
 		{"dropped", from, udp(v4.out, v4.a, 1, 2).Bytes(), markForeign, markForeign, drop},
 		{"dropped for the peer", from, udp(v4.a, v4.b, 1, 2).Bytes(), markForeign, markForeign, drop},
 		{"to the pod", to, udp(v4.out, v4.a, 1, 2).Bytes(), markForeign, markForeign, next},
