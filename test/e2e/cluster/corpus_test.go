@@ -29,6 +29,10 @@ var refused = map[string]refusal{
 	"knp-update-rejected":    {"NetworkPolicy shop/db", "not a valid selector operator", false},
 }
 
+// annotated are the cases about agents that read no annotations (--pod-ips-from-annotations none, the default). The agents
+// here read those of Calico, which the stand-in for the kubelet writes. test/e2e plays these cases.
+var annotated = []string{"pod-annotation-gives-no-address", "pod-deleted-keeps-address"}
+
 // TestCorpus is the corpus on a real cluster: every case that is made of Kubernetes objects alone goes through the API
 // server, its pods run, and each of its checks is tried from the real source to the real destination, directly and by way
 // of a Service of the destination's own. What is denied is tried once more without policy.
@@ -40,6 +44,12 @@ func TestCorpus(t *testing.T) {
 	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Kubernetes == nil })
 	for name := range refused {
 		if !slices.ContainsFunc(cases, func(c corpus.Case) bool { return c.Name == name }) {
+			t.Errorf("there is no case %s any more", name)
+		}
+	}
+	for _, name := range annotated {
+		before := len(cases)
+		if cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Name == name }); len(cases) == before {
 			t.Errorf("there is no case %s any more", name)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
 // What may be set: how many agents are ended, and the seed that repeats a run's choices.
@@ -82,7 +83,7 @@ func TestAgentsKilledAndUpgradedOnALiveCluster(t *testing.T) {
 	releases := []release{
 		{binary: agentBinary(t)}, // of whatever version
 		otherRelease(t, "v9.0.0"),
-		otherRelease(t, "v10.0.0", edit{"pkg/bpfmaps/dir.go", "const Layout = 1\n", "const Layout = 2\n"}),
+		otherRelease(t, "v10.0.0", edit{"pkg/bpfmaps/dir.go", layout(bpfmaps.Layout), layout(bpfmaps.Layout + 1)}),
 	}
 	m := &upheaval{scene: c.newScene(), random: rand.New(rand.NewPCG(seed, 0))}
 	c.pod("other", "member", "n2")
@@ -100,6 +101,9 @@ func TestAgentsKilledAndUpgradedOnALiveCluster(t *testing.T) {
 	t.Logf("%d agents were let start, the slowest enforced everything after %v; %d were killed while they started, %d upgrades; %d changes",
 		rounds, m.slowest.Round(time.Millisecond), m.early, m.upgrades, m.changes)
 }
+
+// layout is how the code says the version of the maps.
+func layout(version int) string { return fmt.Sprintf("const Layout = %d\n", version) }
 
 // upheaval is what happens beside the traffic.
 type upheaval struct {
