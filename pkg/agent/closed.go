@@ -22,7 +22,7 @@ const closedAfter = 30 * time.Second
 type closedInterface struct {
 	name    string
 	ifindex uint32
-	since   time.Time // zero: it was there before the agent knew any pod
+	since   time.Time // zero: it was there when the agent started, which then knew no pod of its own
 }
 
 // closedInterfaces are those there are, as of the last look. Owned by the loop.
@@ -57,7 +57,9 @@ func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, loc
 		i, known := before[name]
 		if !known || i.ifindex != interfaces[name] {
 			i = closedInterface{name: name, ifindex: interfaces[name]}
-			if c.looked {
+			// Interfaces that were there when the agent started, and no pod of its own at all: most likely its name is
+			// wrong. One interface beside pods of its own may be a pod's in the making.
+			if c.looked || len(local) > 0 {
 				i.since = now
 			}
 		}

@@ -62,6 +62,18 @@ func TestAnAgentWithoutPodsOfItsOwnIsNotReadyBesideClosedInterfaces(t *testing.T
 	})
 }
 
+func TestAnInterfaceThatAStartingAgentFindsBesideItsPodsHasTime(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 11, "cali2": 12}})
+		r.put(pod(1))
+		r.put(model.InSync{})
+		r.wantClosed(t, "a pod may be in the making", 1, true, "")
+		time.Sleep(closedAfter + 5*time.Second)
+		r.wantClosed(t, "it does not come", 1, true, `1 interface of pods is closed (cali2): no pod of node "n" is known for them`)
+	})
+}
+
 func TestAnInterfaceMayBeThereBeforeItsPod(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
