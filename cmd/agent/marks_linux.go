@@ -20,7 +20,7 @@ func markBits(text string) (uint32, error) {
 
 // markCheck looks for others that use our mark bits: nftables, iptables and routing rules of this network namespace.
 func markCheck(ours uint32) nodeCheck {
-	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "nobody else uses them"}
+	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "no rule of the node uses them"}
 	users, err := marks.Find()
 	users = marks.Of(users, ours)
 	switch {

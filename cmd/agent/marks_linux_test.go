@@ -33,7 +33,7 @@ func TestARuleThatSetsOurMarkBitsIsSaid(t *testing.T) {
 			}
 			words := []string{"others use packet mark bits of ours", where, "changes bits 0x00001000", "--mark-mask"}
 			n.want(1, append(words, "PROBLEM"), "check")
-			n.want(0, []string{"nobody else uses them"}, "check", "--mark-mask", "0x00700000")
+			n.want(0, []string{"no rule of the node uses them"}, "check", "--mark-mask", "0x00700000")
 			n.launch()
 			n.ready(func() bool {
 				out, code := n.cli("show", "problems")
