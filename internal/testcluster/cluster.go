@@ -3,6 +3,7 @@
 package testcluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -181,6 +182,7 @@ func (c *Cluster) Row(p *lab.Pod) *wire.EndpointRow {
 // an earlier pod of the name.
 func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 	c.T.Helper()
+	defer c.sayRow(p)()
 	testutil.WaitFor(c.T, Soon, "the agent to enforce "+p.Name(), func() bool {
 		e := c.Row(p)
 		return e != nil && int(e.Ifindex) == p.IfIndex() && e.Error == "" && len(e.Attached) > 0 &&
@@ -188,9 +190,30 @@ func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 	})
 }
 
+// sayRow returns what a wait for the pod ends with: if the wait failed, it logs what the agent says of the pod, and of itself.
+func (c *Cluster) sayRow(p *lab.Pod) func() {
+	failed := c.T.Failed()
+	return func() {
+		if failed || !c.T.Failed() {
+			return
+		}
+		for _, what := range []string{"endpoints", "status"} {
+			a, err := c.Agents[p.Node()].Ask(what)
+			if err != nil {
+				c.T.Logf("ask the agent on %s for %s: %v", p.Node().Name(), what, err)
+				c.Agents[p.Node()].Dump()
+				return
+			}
+			text, err := json.Marshal(a)
+			c.T.Logf("%s has ifindex %d and %v; the agent on %s says %s (%v)", p.Name(), p.IfIndex(), p.Addrs(), p.Node().Name(), text, err)
+		}
+	}
+}
+
 // AwaitPolicies waits until as many policies as given apply to the pod.
 func (c *Cluster) AwaitPolicies(p *lab.Pod, ingress, egress int) {
 	c.T.Helper()
+	defer c.sayRow(p)()
 	what := fmt.Sprintf("%s to have %d ingress and %d egress policies", p.Name(), ingress, egress)
 	testutil.WaitFor(c.T, Soon, what, func() bool {
 		e := c.Row(p)

@@ -151,6 +151,22 @@ func (p *Process) Kill() {
 	p.Cmd = nil
 }
 
+// Dump ends an agent that does not answer, and has its log say what each goroutine was doing.
+func (p *Process) Dump() {
+	p.T.Helper()
+	if p.Cmd == nil {
+		return
+	}
+	if err := p.Cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+		p.T.Log(err)
+		return
+	}
+	<-p.Exited
+	p.Cmd = nil
+	text, err := os.ReadFile(p.Log)
+	p.T.Logf("agent on %s, its goroutines (%v):\n%s", p.Node.Name(), err, tail(string(text), 600))
+}
+
 // Terminate ends it as an orchestrator does, by SIGTERM, and fails the test unless it exits well.
 func (p *Process) Terminate() {
 	p.T.Helper()
