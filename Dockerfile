@@ -10,7 +10,7 @@ RUN go mod download
 # With .git: the binary knows its version from it.
 COPY . .
 ARG TARGETOS TARGETARCH
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=true -o /margay ./cmd/agent
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=true -o /margay ./cmd/margay
 
 FROM debian:13-slim AS iptables
 RUN apt-get update && apt-get install --yes --no-install-recommends iptables nftables && rm -rf /var/lib/apt/lists/*

@@ -101,7 +101,7 @@ func TestNamedFilesExist(t *testing.T) {
 // TestNamedFlagsExist: an option in code style that starts with -- is one of margay's. Lines with commands of others
 // are left out.
 func TestNamedFlagsExist(t *testing.T) {
-	sources, err := filepath.Glob(filepath.Join(root, "cmd/agent/*.go"))
+	sources, err := filepath.Glob(filepath.Join(root, "cmd/agent/cli/*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,41 +1,6 @@
-// Command margay is the node agent and its tools.
+// Command agent is margay: the node agent and its tools. cmd/margay is the same under the name that `go install` gives it.
 package main
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
-)
+import "github.com/margay-project/margay/cmd/agent/cli"
 
-// exitCode is an error that only sets the exit status: everything worth saying has been printed.
-type exitCode int
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
-}
-
-// execute runs one command line and returns its exit status.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := root()
-	cmd.SetArgs(args)
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	if code, ok := errors.AsType[exitCode](err); ok {
-		return int(code)
-	}
-	fmt.Fprintln(stderr, "margay:", err)
-	return 2
-}
+func main() { cli.Main() }

@@ -40,7 +40,7 @@ func otherRelease(t *testing.T, version string, edits ...edit) release {
 	}
 	dir := t.TempDir()
 	r := release{version, filepath.Join(dir, "margay")}
-	edits = append(edits, edit{"cmd/agent/cmd_version.go", "func version() string {",
+	edits = append(edits, edit{"cmd/agent/cli/cmd_version.go", "func version() string {",
 		fmt.Sprintf("func version() string { return %q }\n\nfunc _() string {", version)})
 	replaced := map[string]string{}
 	for i, e := range edits {

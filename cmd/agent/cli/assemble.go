@@ -1,0 +1,203 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/metadata"
+
+	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/endpointstatus"
+	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/kube"
+	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// process is every part of an agent, put together.
+type process struct {
+	config   config.Config
+	log      *slog.Logger
+	bpf      *dataplane.BPF
+	loop     *agent.Loop
+	api      *agent.API
+	health   *health.Aggregate
+	metrics  *metrics.Metrics
+	statuses *endpointstatus.Writer // nil: off
+	events   *events.Reporter       // nil: off
+	unwatch  context.CancelFunc     // ends the watch of routes
+}
+
+// assemble is the composition root: every part of the agent, in order.
+func assemble(layers *config.Layers, files <-chan *config.File, level *slog.LevelVar, log *slog.Logger) (*process, error) {
+	p := &process{config: layers.Config(), log: log, health: health.New(time.Now)}
+	c := p.config
+	memory, err := enoughMemory(c, log)
+	if err != nil {
+		return nil, err
+	}
+	source, err := p.openSource()
+	if err != nil {
+		return nil, err
+	}
+	host, err := dataplane.OpenLinux(c.InterfacePrefix, log)
+	if err != nil {
+		return nil, err
+	}
+	if p.bpf, err = dataplane.OpenBPF(agent.DataplaneConfig(c), host, log); err != nil {
+		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
+	}
+	started := time.Now()
+	p.metrics, err = metrics.New(metrics.Options{
+		Read: func(ctx context.Context) (metrics.Snapshot, error) {
+			return p.loop.Snapshot(ctx, c.EndpointDropMetrics)
+		},
+		Counters: p.bpf.Counters(), Log: log, Version: version(), Dataplane: "bpf", Node: c.Node, Started: started,
+		EndpointDrops: c.EndpointDropMetrics,
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.bpf.Close())
+	}
+	p.bpf.Observe(p.metrics)
+	if c.EndpointStatusDir != "" {
+		p.statuses = endpointstatus.New(c.EndpointStatusDir, log)
+	}
+	watching, cancel := context.WithCancel(context.Background())
+	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, p.bpf.Close())
+	}
+	p.unwatch = cancel
+	p.loop = agent.New(agent.Options{
+		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.bpf, Log: log, Settings: layers, Files: files,
+		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
+		Looks: looks(c), Routes: routes,
+	})
+	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Source: source, Node: c.Node, Version: version(), Started: started}
+	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
+	if memory != nil {
+		log.Info("memory needed", memory...)
+	}
+	return p, nil
+}
+
+// openSource opens the datastore, and what else goes with its kind.
+func (p *process) openSource() (syncer.Source, error) {
+	if p.config.Datastore == "kubernetes" {
+		return p.openCluster()
+	}
+	if p.config.Dir == "" {
+		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
+	}
+	d := syncer.NewDirectory(p.config.Dir, p.log)
+	d.InterfacePrefix, d.Annotator = p.config.InterfacePrefix, validate.Annotator(p.config.PodAnnotations)
+	return d, nil
+}
+
+func (p *process) openCluster() (syncer.Source, error) {
+	client, err := kube.Open(kube.Options{Kubeconfig: p.config.Kubeconfig, Version: version()})
+	if err != nil {
+		return nil, err
+	}
+	if p.config.Events {
+		objects, err := client.Dynamic()
+		if err != nil {
+			return nil, fmt.Errorf("client for events: %w", err)
+		}
+		about, err := metadata.NewForConfigAndClient(client.Config, client.HTTP)
+		if err != nil {
+			return nil, fmt.Errorf("client for events: %w", err)
+		}
+		p.events = events.New(events.Options{Node: p.config.Node, Namespace: ownNamespace(), Objects: objects, Metadata: about, Log: p.log})
+	}
+	k := syncer.NewKubernetes(client, p.log)
+	k.InterfacePrefix, k.Node, k.ProbeEvery = p.config.InterfacePrefix, p.config.Node, p.config.DiscoveryEvery
+	k.Annotator = validate.Annotator(p.config.PodAnnotations)
+	return k, nil
+}
+
+// ownNamespace is the namespace of the pod this process runs in, and kube-system outside of one.
+func ownNamespace() string {
+	if name := os.Getenv("POD_NAMESPACE"); name != "" {
+		return name
+	}
+	return "kube-system"
+}
+
+// run runs all parts until ctx ends or one cannot go on.
+func (p *process) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.loop.Run(ctx) })
+	g.Go(func() error { return p.serveTools(ctx) })
+	probes := http.NewServeMux()
+	p.health.Routes(probes)
+	if p.config.PProf {
+		health.Profiles(probes)
+	}
+	scrapes := http.NewServeMux()
+	p.metrics.Routes(scrapes)
+	for what, at := range map[string]struct {
+		address string
+		routes  *http.ServeMux
+	}{"health": {p.config.HealthAddress, probes}, "metrics": {p.config.MetricsAddress, scrapes}} {
+		if at.address != "" {
+			g.Go(func() error { return health.Serve(ctx, what, at.address, at.routes, p.log) })
+		}
+	}
+	if p.statuses != nil {
+		g.Go(func() error { return p.statuses.Run(ctx) })
+	}
+	if p.events != nil {
+		g.Go(func() error { return p.events.Run(ctx) })
+	}
+	err := g.Wait()
+	p.unwatch()
+	return errors.Join(err, p.bpf.Close())
+}
+
+// toolsAgain is how often the socket of the tools is tried again.
+const toolsAgain = 10 * time.Second
+
+// serveTools answers on the agent's socket. Policy is enforced without it, too, so nothing ends for the want of it.
+func (p *process) serveTools(ctx context.Context) error {
+	tools := p.health.Add("tools", 0)
+	said := ""
+	for {
+		tools.Report(health.Report{Live: true, Ready: true})
+		err := p.api.Serve(ctx, socketOf(p.config))
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		tools.Report(health.Report{Live: true, Ready: true, Detail: err.Error()})
+		if said != err.Error() {
+			p.log.Error("tools get no answer, will try again; policy is enforced all the same", "err", err)
+			said = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(toolsAgain):
+		}
+	}
+}
+
+// socketOf is where the agent of c answers its tools.
+func socketOf(c config.Config) string {
+	flags := instanceFlags{instance: c.Instance, socket: c.Socket}
+	return filepath.Clean(flags.socketPath())
+}

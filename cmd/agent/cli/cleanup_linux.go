@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// cleanupOptions are the flags of cleanup.
+type cleanupOptions struct {
+	instanceFlags
+	output outputFlag
+}
+
+func cleanupCommand() *cobra.Command {
+	var o cleanupOptions
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove every trace of an agent that has stopped: programs, maps, socket",
+		Long: `Take all programs of this instance off their interfaces and hooks and remove its maps and socket. Afterwards packets
+pass as if Margay had never run. Refuses while the agent runs. May be repeated; what is gone already is no error.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := cleanup{}
+			err := o.run(cmd, &c)
+			if err != nil && len(c.removed) == 0 {
+				return err
+			}
+			writeErr := o.output.write(cmd.OutOrStdout(), orEmpty(c.removed), (&table{
+				header: []string{"REMOVED", "WHAT"}, rows: c.rows(), none: "nothing to remove",
+			}).write)
+			return errors.Join(err, writeErr)
+		},
+	}
+	o.output.register(cmd.Flags())
+	o.instanceFlags.register(cmd.Flags())
+	return cmd
+}
+
+// removal is one thing that cleanup removed.
+type removal struct {
+	Kind string `json:"kind"` // program, maps, directory or socket
+	What string `json:"what"`
+}
+
+type cleanup struct{ removed []removal }
+
+func (c *cleanup) note(kind, format string, args ...any) {
+	c.removed = append(c.removed, removal{kind, fmt.Sprintf(format, args...)})
+}
+
+func (c *cleanup) rows() [][]string {
+	var rows [][]string
+	for _, r := range c.removed {
+		rows = append(rows, []string{r.Kind, r.What})
+	}
+	return rows
+}
+
+func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
+	if os.Geteuid() != 0 {
+		return errors.New("cleanup: taking programs off interfaces needs root")
+	}
+	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err == nil {
+		return fmt.Errorf("cleanup: an agent answers on %s: it is running; stop it first", o.socketPath())
+	}
+	dir := bpfmaps.InstanceDir(o.bpffs, o.instance)
+	unlock, err := lockInstance(dir)
+	if err != nil {
+		return err
+	}
+	errs := []error{c.pinned(dir), c.socket(o.socketPath(), o.instanceFlags.socket == "")}
+	return errors.Join(append(errs, unlock())...)
+}
+
+// lockInstance keeps an agent from starting meanwhile, by the same lock that agents take.
+func lockInstance(dir string) (unlock func() error, err error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cleanup: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("%w: stop it first", bpfmaps.ErrLocked)
+		}
+		return nil, errors.Join(fmt.Errorf("cleanup %s: %w", dir, err), f.Close())
+	}
+	return f.Close, nil
+}
+
+// pinned removes everything pinned, of every layout version: first the programs, so that nothing judges packets by maps
+// that are half gone.
+func (c *cleanup) pinned(dir string) error {
+	layouts, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	var errs []error
+	for _, layout := range layouts {
+		errs = append(errs, c.links(filepath.Join(dir, layout.Name(), "links")))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // without its maps a program that is still attached drops everything
+	}
+	for _, layout := range layouts {
+		errs = append(errs, c.layout(filepath.Join(dir, layout.Name())))
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return errors.Join(append(errs, fmt.Errorf("cleanup: %w", err))...)
+	}
+	c.note("directory", "%s", dir)
+	return errors.Join(errs...)
+}
+
+func (c *cleanup) links(dir string) error {
+	pins, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	named := ownNumbers(dir) // known only while they are attached
+	for _, pin := range pins {
+		path := filepath.Join(dir, pin.Name())
+		if err := detach(path); err != nil {
+			errs = append(errs, fmt.Errorf("cleanup: take off %s: %w", path, err))
+			continue
+		}
+		c.note("program", "%s", placeText(pin.Name(), named))
+	}
+	return errors.Join(errs...)
+}
+
+// detach takes a program off at once; merely removing the pin leaves it attached for as long as somebody else has the
+// link open. A link whose interface is gone cannot be taken off any more, which is as good.
+func detach(path string) error {
+	opened, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return err
+	}
+	detachErr := opened.Detach()
+	if errors.Is(detachErr, unix.ENOLINK) {
+		detachErr = nil
+	}
+	return errors.Join(detachErr, opened.Close(), os.Remove(path))
+}
+
+// placeText says in words what a link's pin says by its name; the interface's name only if it is one of this network
+// namespace.
+func placeText(pin string, named bool) string {
+	number, side, _ := strings.Cut(pin, "-")
+	var ifindex int
+	if n, err := fmt.Sscanf(number, "%d", &ifindex); n != 1 || err != nil {
+		return "netfilter " + pin
+	}
+	if name := interfaceNamed(ifindex); named && name != "" {
+		return fmt.Sprintf("tcx/%s of %s", side, name)
+	}
+	return fmt.Sprintf("tcx/%s of interface %d", side, ifindex)
+}
+
+func (c *cleanup) layout(dir string) error {
+	maps := 0
+	err := filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			maps++
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	if err := bpfmaps.Remove(dir); err != nil {
+		return err
+	}
+	if maps > 0 {
+		c.note("maps", "%d below %s", maps, dir)
+	}
+	return nil
+}
+
+// socket removes the agent's socket, and its directory if that is the usual one and empty.
+func (c *cleanup) socket(path string, usual bool) error {
+	switch err := os.Remove(path); {
+	case err == nil:
+		c.note("socket", "%s", path)
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	if !usual {
+		return nil
+	}
+	if err := os.Remove(filepath.Dir(path)); err == nil {
+		c.note("directory", "%s", filepath.Dir(path))
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/lint"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// checkOptions are the flags of check.
+type checkOptions struct {
+	instanceFlags
+	output   outputFlag
+	dir      string
+	markMask string
+}
+
+// checkReport is the answer of check.
+type checkReport struct {
+	OK       bool              `json:"ok"`
+	Node     *nodeReport       `json:"node,omitempty"`
+	Notes    []string          `json:"notes,omitempty"`
+	Problems []wire.ProblemRow `json:"problems"`
+}
+
+// nodeReport says whether this node can enforce, and how.
+type nodeReport struct {
+	Kernel    string      `json:"kernel"`
+	Dataplane string      `json:"dataplane"` // what would be chosen; empty: none can run
+	Reason    string      `json:"reason"`
+	Checks    []nodeCheck `json:"checks"`
+}
+
+// nodeCheck is one thing looked at on this node.
+type nodeCheck struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+func checkCommand() *cobra.Command {
+	var o checkOptions
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look for what is wrong: with this node and what its agent reads, or with manifests",
+		Long: `Without --dir: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
+is wrong with the objects the running agent reads. Needs root.
+
+With --dir: what is wrong with the manifests in a directory: objects that are rejected, rules that are left out, and
+policy that most likely means something else than its author thought. Needs neither root nor Linux.
+
+Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
+	notFromEnvironment(flags, "dir")
+	flags.StringVar(&o.markMask, "mark-mask", defaultMarkMask, "packet mark bits the agent is to use")
+	o.output.register(flags)
+	o.instanceFlags.register(flags)
+	return cmd
+}
+
+func (o *checkOptions) run(cmd *cobra.Command) error {
+	report := &checkReport{OK: true, Problems: []wire.ProblemRow{}}
+	var err error
+	if o.dir != "" {
+		err = o.manifests(cmd.Context(), report)
+	} else {
+		err = o.node(cmd.Context(), report)
+	}
+	if err != nil {
+		return err
+	}
+	report.OK = report.OK && len(report.Problems) == 0
+	err = o.output.write(cmd.OutOrStdout(), report, func(w io.Writer) error { return writeCheck(w, report) })
+	if err == nil && !report.OK {
+		return exitCode(1)
+	}
+	return err
+}
+
+// manifests checks a directory.
+func (o *checkOptions) manifests(ctx context.Context, report *checkReport) error {
+	m, err := loadDirectory(ctx, o.dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range m.problems {
+		report.Problems = append(report.Problems, wire.Problem(p))
+	}
+	for _, row := range wire.Fit(m.updates) {
+		if name, ok := strings.CutPrefix(row.Object, "endpoint "); ok {
+			namespace, name, _ := strings.Cut(name, "/")
+			row.Object = m.placed("Pod "+namespace+"/"+name, model.EndpointUpdate{ID: model.EndpointID{Namespace: namespace, Name: name}})
+		}
+		report.Problems = append(report.Problems, row)
+	}
+	if !lint.HasEndpoints(m.updates) {
+		report.Notes = append(report.Notes, "no pods among the manifests: whom policies select was not checked")
+	}
+	for _, row := range wire.Lint(m.updates) {
+		row.Object = m.placed(row.Object, model.PolicyUpdate{Key: row.Policy})
+		report.Problems = append(report.Problems, row.ProblemRow)
+	}
+	return nil
+}
+
+// placed is an object's name after the place where it is written, as far as that is known. The update is of the object,
+// and need not say anything of it.
+func (m *manifests) placed(object string, u model.Update) string {
+	key, _ := model.KeyOf(u)
+	if ref, ok := m.places[key]; ok {
+		return validate.Ref{File: ref.File, Line: ref.Line}.String() + ": " + object
+	}
+	return object
+}
+
+func writeCheck(w io.Writer, r *checkReport) error {
+	if r.Node != nil {
+		if err := writeNode(w, r.Node); err != nil {
+			return err
+		}
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", note)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, problemText(p))
+	}
+	verdict := "check: all is well"
+	if !r.OK {
+		failed := 0
+		if r.Node != nil {
+			for _, c := range r.Node.Checks {
+				if !c.OK {
+					failed++
+				}
+			}
+		}
+		verdict = "check: " + count(failed+len(r.Problems), "problem")
+	}
+	_, err := fmt.Fprintln(w, verdict)
+	return err
+}
+
+func writeNode(w io.Writer, n *nodeReport) error {
+	fmt.Fprintf(w, "kernel     %s\n", n.Kernel)
+	dataplane := n.Dataplane
+	if dataplane == "" {
+		dataplane = "none"
+	}
+	fmt.Fprintf(w, "dataplane  %s: %s\n\n", dataplane, n.Reason)
+	t := table{header: []string{"CHECK", "RESULT", "DETAIL"}}
+	for _, c := range n.Checks {
+		result := "ok"
+		if !c.OK {
+			result = "PROBLEM"
+		}
+		t.add(c.Name, result, c.Detail)
+	}
+	if err := t.write(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// problemText is one line.
+func problemText(p wire.ProblemRow) string {
+	text := p.Severity + ": "
+	if p.Field != "" {
+		text += p.Field + ": "
+	}
+	text += readable(p.Reason)
+	if p.Object == "" {
+		return text
+	}
+	return p.Object + ": " + text
+}

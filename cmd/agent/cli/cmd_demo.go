@@ -1,0 +1,38 @@
+//go:build linux
+
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/internal/demo"
+)
+
+func demoCommand() *cobra.Command {
+	var o demo.Options
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show policy being enforced on pods in network namespaces; needs root, no cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return fmt.Errorf("demo: network namespaces and BPF need root; run: sudo %s demo", os.Args[0])
+			}
+			o.Out = cmd.OutOrStdout()
+			checks, wrong, err := demo.Run(cmd.Context(), o)
+			if err != nil {
+				return fmt.Errorf("demo: %w", err)
+			}
+			fmt.Fprintf(o.Out, "\ndemo: %d checks, %d wrong\n", checks, wrong)
+			if wrong > 0 {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&o.Keep, "keep", false, "stay up until interrupted, and say how to look around")
+	return cmd
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/explain"
+)
+
+// explainOptions are the flags of explain.
+type explainOptions struct {
+	instanceFlags
+	output     outputFlag
+	dir        string
+	ipv6       bool
+	sourcePort uint16
+}
+
+func explainCommand() *cobra.Command {
+	var o explainOptions
+	cmd := &cobra.Command{
+		Use:   "explain SRC DST:PORT/PROTO",
+		Short: "Say whether SRC may open a flow to DST, and which rule decides",
+		Long: `Say whether SRC may open a flow to DST, and which policy and rule decides on each side.
+
+SRC and DST are pods, namespace/name, or addresses. PROTO is tcp (the default), udp, sctp, or without a port icmp,
+icmp:TYPE:CODE, icmpv6, udplite or a number.
+
+The running agent is asked for the policy in force; with --dir the manifests in a directory are read instead, which
+needs neither an agent nor root nor Linux. Exit status: 0 allow, 1 deny, 2 error.`,
+		Example: `  margay explain shop/web shop/db:5432/tcp
+  margay explain --dir manifests 192.0.2.7 shop/web:443
+  margay explain -6 shop/web shop/dns:53/udp -o json`,
+		Args: exactly(2, "SRC and DST:PORT/PROTO, as in margay explain shop/web shop/db:5432/tcp"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.dir, "dir", "", "explain by the manifests in this directory instead of asking the agent")
+	notFromEnvironment(fs, "dir")
+	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6, if both ends have such addresses")
+	fs.Uint16Var(&o.sourcePort, "source-port", 40000, "source port, for rules that ask for one")
+	o.output.register(fs)
+	o.instanceFlags.register(fs)
+	return cmd
+}
+
+func (o *explainOptions) run(cmd *cobra.Command, src, dst string) error {
+	request, err := explain.ParseRequest(src, dst)
+	if err != nil {
+		return err
+	}
+	request.IPv6 = request.IPv6 || o.ipv6
+	request.SrcPort = o.sourcePort
+	var explanation *wire.Explanation
+	if o.dir != "" {
+		explanation, err = o.offline(cmd, request)
+	} else {
+		explanation, err = o.live(cmd.Context(), request, dst)
+	}
+	if err != nil {
+		return err
+	}
+	err = o.output.write(cmd.OutOrStdout(), explanation, func(w io.Writer) error { return writeExplanation(w, explanation) })
+	if err == nil && explanation.Verdict != "allow" {
+		return exitCode(1)
+	}
+	return err
+}
+
+func (o *explainOptions) offline(cmd *cobra.Command, r explain.Request) (*wire.Explanation, error) {
+	m, err := loadDirectory(cmd.Context(), o.dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.problems) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "margay: the manifests have %s; see: margay check --dir %s\n",
+			count(len(m.problems), "problem"), o.dir)
+	}
+	return wire.Explain(m.updates, r)
+}
+
+func (o *explainOptions) live(ctx context.Context, r explain.Request, dst string) (*wire.Explanation, error) {
+	answer, err := o.ask(ctx, "/v1/explain", url.Values{
+		"src": {r.Src}, "dst": {dst}, "ipv6": {strconv.FormatBool(r.IPv6)}, "sport": {strconv.Itoa(int(r.SrcPort))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Explanation, nil
+}

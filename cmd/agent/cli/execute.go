@@ -1,0 +1,42 @@
+// Package cli is the command margay: one file for each verb, and the composition root in assemble.go.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// exitCode is an error that only sets the exit status: everything worth saying has been printed.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
+
+// Main runs the command line of this process and ends the process with its exit status.
+func Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// execute runs one command line and returns its exit status.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
+	fmt.Fprintln(stderr, "margay:", err)
+	return 2
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/margay-project/margay/pkg/config"
+)
+
+// settingFlags are a flag for each setting. They are only noted: what they are worth, the layers say.
+type settingFlags struct{ given []config.Flag }
+
+func (f *settingFlags) register(fs *pflag.FlagSet) {
+	for _, s := range config.Settings() {
+		flag := fs.VarPF(&settingFlag{all: f, setting: s, last: s.Default()}, s.Name, "", s.Usage)
+		if s.Type == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// settingFlag is a pflag.Value.
+type settingFlag struct {
+	all     *settingFlags
+	setting config.Setting
+	last    string
+}
+
+func (f *settingFlag) String() string { return f.last }
+
+// Set takes any text: the layers check it, and say the same of it wherever it comes from.
+func (f *settingFlag) Set(text string) error {
+	f.last = text
+	f.all.given = append(f.all.given, config.Flag{Name: f.setting.Name, Value: text})
+	return nil
+}
+
+// Type is what the help calls a value.
+func (f *settingFlag) Type() string { return f.setting.Type }
+
+// isSetting reports whether a flag is a setting's.
+func isSetting(f *pflag.Flag) bool {
+	_, ok := f.Value.(*settingFlag)
+	return ok
+}
+
+// layers evaluates the flags, the environment and the file. What is wrong with them is the error; warnings are about
+// variables that nobody knows.
+func (f *settingFlags) layers(cmd *cobra.Command) (l *config.Layers, warnings []string, err error) {
+	host, hostErr := os.Hostname()
+	// As a kubelet names its node.
+	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Others: otherVariables(cmd.Root()), Flags: f.given}
+	path, asked := local.ConfigFile()
+	text, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		local.File = &config.File{Path: path, Text: text}
+	case asked || !errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("file of settings: %w", err)
+	}
+	l, warnings, err = config.New(local)
+	if err == nil && l.Config().Node == "" {
+		err = errors.Join(errors.New("the host has no name: give this node's with --node"), hostErr)
+	}
+	return l, warnings, err
+}
+
+// otherVariables are those of flags that are no settings, of this command and all below it.
+func otherVariables(cmd *cobra.Command) []string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !isSetting(f) {
+			names = append(names, environmentName(f.Name))
+		}
+	})
+	for _, c := range cmd.Commands() {
+		names = append(names, otherVariables(c)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,83 @@
+//go:build linux
+
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
+	t.Setenv("MARGAY_SOCKET", "from-environment.sock")
+	t.Setenv("MARGAY_DIR", "of the agent beside us") // must not make explain read manifests
+	run := func(args ...string) string {
+		var out bytes.Buffer
+		execute(t.Context(), args, &out, &out)
+		return out.String()
+	}
+	if got := run("explain", "a", "b:1"); !strings.Contains(got, "from-environment.sock") {
+		t.Errorf("the environment was not read: %s", got)
+	}
+	if got := run("explain", "a", "b:1", "--socket", "given.sock"); !strings.Contains(got, "given.sock") {
+		t.Errorf("the environment was preferred to the flag: %s", got)
+	}
+	t.Setenv("MARGAY_OUTPUT", "yaml")
+	if got := run("explain", "a", "b:1"); !strings.Contains(got, "environment variable MARGAY_OUTPUT") {
+		t.Errorf("a value that is wrong was taken: %s", got)
+	}
+}
+
+func TestDefaultsAreThoseOfTheDataplane(t *testing.T) {
+	c := config.Defaults()
+	if defaultBPFFS != c.BPFFS || defaultBPFFS != bpfmaps.DefaultBPFFS {
+		t.Errorf("bpffs is %s for tools, %s for the agent, %s in bpfmaps", defaultBPFFS, c.BPFFS, bpfmaps.DefaultBPFFS)
+	}
+	if diff := cmp.Diff(dataplane.Defaults(), agent.DataplaneConfig(c), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("defaults (-of the dataplane +of the settings):\n%s", diff)
+	}
+}
+
+// TestEverySettingThatReopensTheDataplaneReachesIt: and no other does, so that what is live stays so.
+func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
+	values := map[string]string{"text": "x", "number": "77", "bool": "true", "duration": "77s"}
+	words := map[string]string{"default-endpoint-to-host-action": "Drop", "existing-connections": "keep", "mid-flow": "strict",
+		"mark-mask": "0xe0000000", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
+		"health-address": "off", "metrics-address": "off", "events": "false", "pod-ips-from-annotations": "calico",
+		"tunnel-ports": "off"}
+	before := agent.DataplaneConfig(config.Defaults())
+	for _, s := range config.Settings() {
+		value := values[s.Type]
+		if word, ok := words[s.Name]; ok {
+			value = word
+		}
+		l, _, err := config.New(config.Local{Host: "n", Flags: []config.Flag{{Name: s.Name, Value: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := !cmp.Equal(before, agent.DataplaneConfig(l.Config()), cmpopts.EquateEmpty())
+		if s.Effect == config.Reopen && !changed || s.Effect == config.Live && changed {
+			t.Errorf("%s=%s: effect %s, changes the dataplane: %v", s.Name, value, s.Effect, changed)
+		}
+	}
+}
+
+func TestInstancesHaveSocketsOfTheirOwn(t *testing.T) {
+	for want, f := range map[string]instanceFlags{
+		"/run/margay/agent.sock":    {},
+		"/run/margay-nx/agent.sock": {instance: "nx"},
+		"/tmp/x.sock":               {instance: "nx", socket: "/tmp/x.sock"},
+	} {
+		if got := f.socketPath(); got != want {
+			t.Errorf("socket %s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+var update = flag.Bool("update", false, "write what the commands say into testdata instead of comparing")
+
+// TestTranscripts runs the command lines of testdata/*.txtar, each in a directory with the archive's files. The file
+// transcript holds the command lines, after "$ margay ", each with what it must print: lines on standard output as
+// they are, lines on standard error after "! ", and the exit status after "? ".
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, err := filepath.Abs(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(t.TempDir())
+			transcript := -1
+			for i, f := range archive.Files {
+				if f.Name == "transcript" {
+					transcript = i
+					continue
+				}
+				if err := os.MkdirAll(filepath.Dir(f.Name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(f.Name, f.Data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if transcript < 0 {
+				t.Fatal("no file transcript")
+			}
+			want := archive.Files[transcript].Data
+			got := replay(t, string(want))
+			if *update {
+				archive.Files[transcript].Data = []byte(got)
+				if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// replay runs the transcript's command lines and returns the transcript as it came out.
+func replay(t *testing.T, transcript string) string {
+	t.Helper()
+	var out strings.Builder
+	for line := range strings.Lines(transcript) {
+		command, ok := strings.CutPrefix(line, "$ margay ")
+		if !ok {
+			continue
+		}
+		var stdout, stderr bytes.Buffer
+		status := execute(t.Context(), strings.Fields(command), &stdout, &stderr)
+		out.WriteString(line)
+		out.Write(stdout.Bytes())
+		for text := range strings.Lines(stderr.String()) {
+			out.WriteString("! " + text)
+		}
+		fmt.Fprintf(&out, "? %d\n", status)
+	}
+	return out.String()
+}

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// manifests are what a directory holds.
+type manifests struct {
+	updates  []model.Update
+	problems []validate.Problem
+	places   map[model.Key]validate.Ref // where the objects are written
+}
+
+// loadDirectory reads a directory of manifests once, by the reader of `margay run`.
+func loadDirectory(ctx context.Context, dir string) (*manifests, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	source := syncer.NewDirectory(dir, slog.New(slog.DiscardHandler))
+	var m manifests
+	err := source.Run(ctx, func(first []model.Update) {
+		m.updates = append(m.updates, first...)
+		stop()
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.problems, m.places = source.Problems(), source.Places()
+	return &m, nil
+}

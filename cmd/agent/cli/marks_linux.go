@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/marks"
+)
+
+// markBits are the bits of --mark-mask that an agent uses.
+func markBits(text string) (uint32, error) {
+	mask, err := config.ParseMarkMask(text)
+	if err != nil {
+		return 0, fmt.Errorf("--mark-mask %q: %w", text, err)
+	}
+	seen, judge, own := config.Config{MarkMask: mask}.Marks()
+	return seen | judge | own, nil
+}
+
+// markCheck looks for others that use our mark bits: nftables, iptables and routing rules of this network namespace.
+func markCheck(ours uint32) nodeCheck {
+	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "no rule of the node uses them"}
+	users, err := marks.Find()
+	users = marks.Of(users, ours)
+	switch {
+	case len(users) > 0:
+		check.OK = false
+		check.Detail = markText(users)
+	case err != nil:
+		check.Detail = "not all could be looked at: " + oneLine(err)
+	}
+	return check
+}
+
+// markText says who uses our mark bits, and what to do.
+func markText(users []marks.User) string {
+	const most = 3
+	var list []string
+	for _, u := range users[:min(len(users), most)] {
+		list = append(list, u.String())
+	}
+	if more := len(users) - most; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return "others use packet mark bits of ours: " + strings.Join(list, "; ") + "; choose other bits with --mark-mask, or change those rules"
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// markFindings are the rules that change our mark bits: they can keep policy from being enforced, or drop what it allows.
+// Rules that only read them are the business of margay check.
+func markFindings(ours uint32) ([]string, error) {
+	users, err := marks.Find()
+	var changing []marks.User
+	for _, u := range marks.Of(users, ours) {
+		if u.Reads = 0; u.Changes != 0 {
+			changing = append(changing, u)
+		}
+	}
+	if len(changing) == 0 {
+		return nil, err
+	}
+	return []string{markText(changing) + "; until then policy may not be enforced"}, nil
+}

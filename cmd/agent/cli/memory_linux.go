@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/margay-project/margay/internal/cgroup"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
+)
+
+// enoughMemory logs what memory this agent will take and what it may, and refuses a limit that cannot suffice: past it
+// the kernel kills the agent without a word. Maps that are pinned are another agent's, and count nowhere. Without a limit
+// it logs nothing, so that an agent that ends for another reason says only that; it returns what to log later.
+func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	missing, err := bpfmaps.MissingMemory(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapSizes}, cpus)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := cgroup.MemoryLimit(os.DirFS("/"))
+	if err != nil { // a kernel without control groups limits nothing
+		log.Warn("memory: limits are not known", "err", err)
+		return nil, nil
+	}
+	says := []any{"maps", mib(missing.Empty), "maps-full", mib(missing.Full), "agent", mib(agentLeast) + " to " + mib(agentUsual)}
+	if limit.None() {
+		return append(says, "limit", "none"), nil
+	}
+	log.Info("memory needed", append(says, "limit", mib(limit.Bytes), "limit-file", "/"+limit.File)...)
+	warning, err := judgeMemory(missing.Empty, limit.Bytes, "/"+limit.File)
+	if warning != "" {
+		log.Warn(warning)
+	}
+	return nil, err
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestAMemoryLimitIsRefusedOrWarnedOf(t *testing.T) {
+	for limit, want := range map[uint64]string{
+		32 << 20: "refuse", 96 << 20: "refuse", 108<<20 - 1: "refuse", 108 << 20: "warn", 147 << 20: "warn",
+		148 << 20: "", 256 << 20: "", math.MaxUint64: "",
+	} {
+		warning, err := judgeMemory(84<<20, limit, "/sys/fs/cgroup/memory.max")
+		got := ""
+		text := warning
+		if err != nil {
+			got, text = "refuse", err.Error()
+		} else if warning != "" {
+			got = "warn"
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", mib(limit), got, want)
+		}
+		if got == "" {
+			continue
+		}
+		for _, part := range []string{mib(limit), "/sys/fs/cgroup/memory.max", "84 MiB", "148 MiB"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: %q does not say %q", mib(limit), text, part)
+			}
+		}
+		if strings.Contains(text, "\n") {
+			t.Errorf("%q is more than one line", text)
+		}
+	}
+}
+
+func TestAnAgentThatMakesNoMapsNeedsLess(t *testing.T) {
+	if _, err := judgeMemory(0, 30<<20, "f"); err != nil {
+		t.Error(err)
+	}
+}

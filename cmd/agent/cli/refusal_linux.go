@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/attach"
+)
+
+// refusal is why the BPF dataplane did not open, in one line, given what failed: what this process may not do, or else
+// what this kernel cannot do, says more than what failed for the lack of it (D-10). Asked only then: it takes time.
+func refusal(failed error, bpffs string) error {
+	lacking, err := attach.LackingCapabilities()
+	if len(lacking) > 0 {
+		first, _, _ := strings.Cut(failed.Error(), "\n")
+		return fmt.Errorf("the BPF dataplane needs %s, which this process does not have: run it as root, or add what is "+
+			"missing to securityContext.capabilities of its container (%s)", strings.Join(lacking, " and "), first)
+	}
+	if lacks := attach.Probe(bpffs).Err(); lacks != nil {
+		return refused{lacks.Error() + "; margay check says more", failed}
+	}
+	failed = errors.Join(failed, err)
+	return refused{strings.ReplaceAll(failed.Error(), "\n", "; "), failed}
+}
+
+// refused is an error with a text of its own.
+type refused struct {
+	text  string
+	cause error
+}
+
+func (r refused) Error() string { return r.text }
+
+func (r refused) Unwrap() error { return r.cause }

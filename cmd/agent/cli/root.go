@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// root is the command line: one file per verb.
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "margay",
+		Short:         "Network policy for Kubernetes nodes, enforced with eBPF",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return fromEnvironment(cmd)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
+	cmd.CompletionOptions.HiddenDefaultCmd = true
+	cmd.AddCommand(explainCommand(), checkCommand(), versionCommand())
+	cmd.AddCommand(linuxCommands()...)
+	return cmd
+}
+
+// newLogger writes text to a terminal and JSON otherwise, to standard error.
+func newLogger(level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		return slog.New(slog.NewTextHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, options))
+}
+
+// exactly is an Args function that says what is wanted instead of how many.
+func exactly(n int, wanted string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%s: want %s", strings.TrimPrefix(cmd.CommandPath(), "margay "), wanted)
+		}
+		return nil
+	}
+}

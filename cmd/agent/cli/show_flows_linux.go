@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// flowRow is one tracked flow. Ports are left out where the protocol has none.
+type flowRow struct {
+	Protocol      string   `json:"protocol"`
+	Opener        string   `json:"opener"`
+	OpenerName    string   `json:"openerName,omitempty"`
+	Responder     string   `json:"responder"`
+	ResponderName string   `json:"responderName,omitempty"`
+	ICMP          string   `json:"icmp,omitempty"`    // type/code of the first packet
+	Backend       string   `json:"backend,omitempty"` // what egress policy judged, if it is not the responder's address
+	State         string   `json:"state"`
+	Age           float64  `json:"ageSeconds"` // since the last packet
+	Egress        string   `json:"egress"`     // of the opener: judged under the policy in force (current) or an earlier one (stale)
+	Ingress       string   `json:"ingress"`    // of the responder
+	Flags         []string `json:"flags"`
+}
+
+func showFlowsCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: "flows", Short: "Tracked flows, from the maps", Args: cobra.NoArgs,
+		Long: `Tracked flows, the ones with the latest packets first.
+
+EGRESS is the opener's and INGRESS the responder's side: current means that it was judged under the policy in force,
+stale that its next packet will be judged again, gone that its pod is, and - that it is not ours to judge.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := o.openMaps()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			rows, err := flowRows(m, o.names(cmd.Context()))
+			if err != nil {
+				return err
+			}
+			return o.output.write(cmd.OutOrStdout(), rows, flowTable(rows).write)
+		},
+	}
+	o.output.register(cmd.Flags())
+	o.instanceFlags.register(cmd.Flags())
+	return cmd
+}
+
+// flowReader turns entries of the connection table into rows.
+type flowReader struct {
+	names     names
+	clock     clock
+	endpoints map[netip.Addr]bpf.Endpoint // by their first address of each family
+	other     func(netip.Addr) (bpf.Endpoint, bool)
+}
+
+func flowRows(m *bpfmaps.Maps, n names) ([]flowRow, error) {
+	now, err := kernelClock()
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := m.OpenEndpoints()
+	if err != nil {
+		return nil, err
+	}
+	defer endpoints.Close()
+	r := flowReader{names: n, clock: now, endpoints: map[netip.Addr]bpf.Endpoint{}}
+	for _, e := range endpoints.List() {
+		r.endpoints[netip.AddrFrom4(e.Addr4)], r.endpoints[netip.AddrFrom16(e.Addr6)] = e, e
+	}
+	r.other = func(a netip.Addr) (bpf.Endpoint, bool) {
+		var info bpf.AddrInfo
+		var err error
+		if a.Is4() {
+			err = m.Map(bpf.MargayMapIp4Host).Lookup(bpfmaps.IP4(a), &info)
+		} else {
+			err = m.Map(bpf.MargayMapIp6Host).Lookup(bpfmaps.IP6(a), &info)
+		}
+		if err != nil || info.Flags&bpf.AddrEndpoint == 0 {
+			return bpf.Endpoint{}, false
+		}
+		return endpoints.Get(info.Ifindex)
+	}
+	rows := []flowRow{}
+	for flow, err := range m.Flows() {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r.row(flow))
+	}
+	slices.SortStableFunc(rows, func(a, b flowRow) int {
+		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Opener, b.Opener), cmp.Compare(a.Responder, b.Responder))
+	})
+	return rows, nil
+}
+
+func (r *flowReader) row(f bpfmaps.Flow) flowRow {
+	opener, responder := f.A, f.B
+	if f.Entry.Flags&uint8(bpf.MargayCtFlagsCT_OPENER_B) != 0 {
+		opener, responder = f.B, f.A
+	}
+	row := flowRow{
+		Protocol: explain.ProtocolName(f.Proto), Opener: endText(f.Proto, opener), Responder: endText(f.Proto, responder),
+		OpenerName: r.names.byAddr[opener.Addr()], ResponderName: r.names.byAddr[responder.Addr()],
+		State: stateText(&f.Entry), Age: r.clock.age(f.Entry.Seen).Seconds(), Flags: flagTexts(f.Entry.Flags),
+	}
+	if f.Proto == model.ProtoICMP || f.Proto == model.ProtoICMPv6 {
+		row.ICMP = fmt.Sprintf("%d/%d", f.Entry.L4>>8, f.Entry.L4&255)
+	}
+	if f.Entry.Flags&uint8(bpf.MargayCtFlagsCT_TRANSLATED) != 0 {
+		backend := netip.AddrFrom16(f.Entry.Backend)
+		if opener.Addr().Is4() {
+			backend = netip.AddrFrom4([4]byte(f.Entry.Backend[:4]))
+		}
+		row.Backend = endText(f.Proto, netip.AddrPortFrom(backend, f.Entry.L4))
+	}
+	row.Egress = r.stamp(f.Entry.Egress, opener.Addr(), model.Egress)
+	row.Ingress = r.stamp(f.Entry.Ingress, responder.Addr(), model.Ingress)
+	return row
+}
+
+func endText(proto uint8, end netip.AddrPort) string {
+	if model.HasPorts(proto) {
+		return end.String()
+	}
+	return end.Addr().String()
+}
+
+// stamp says whether one side was judged under the policy in force.
+func (r *flowReader) stamp(stamp uint32, addr netip.Addr, d model.Direction) string {
+	if stamp == 0 {
+		return "-"
+	}
+	e, ok := r.endpoints[addr]
+	if !ok {
+		if e, ok = r.other(addr); !ok {
+			return "gone"
+		}
+	}
+	word := e.Ingress
+	if d == model.Egress {
+		word = e.Egress
+	}
+	if _, generation := bpfmaps.SplitPolicyWord(word); generation == stamp {
+		return "current"
+	}
+	return "stale"
+}
+
+// stateText is a flow's state in one word. What was forbidden by a change and is no TCP has no state for it, only no
+// permission on either side.
+func stateText(e *bpf.CtEntry) string {
+	state := e.State
+	const fins = uint8(bpf.MargayCtStateCT_FIN_OPENER | bpf.MargayCtStateCT_FIN_REPLY)
+	has := func(bit bpf.MargayCtState) bool { return state&uint8(bit) != 0 }
+	switch {
+	case has(bpf.MargayCtStateCT_REVOKED), has(bpf.MargayCtStateCT_ONE_WAY) && e.Egress == 0 && e.Ingress == 0:
+		return "revoked"
+	case has(bpf.MargayCtStateCT_RST):
+		return "reset"
+	case state&fins == fins:
+		return "closed"
+	case state&fins != 0:
+		return "closing"
+	case has(bpf.MargayCtStateCT_OPEN):
+		return "open"
+	case has(bpf.MargayCtStateCT_REPLIED):
+		return "answered"
+	}
+	return "new"
+}
+
+func flagTexts(flags uint8) []string {
+	texts := []string{}
+	for _, f := range []struct {
+		bit  bpf.MargayCtFlags
+		text string
+	}{
+		{bpf.MargayCtFlagsCT_FROM_HOST, "from-host"}, {bpf.MargayCtFlagsCT_SELF, "self"},
+		{bpf.MargayCtFlagsCT_TRANSLATED, "translated"}, {bpf.MargayCtFlagsCT_SHORTCUT, "shortcut"},
+		{bpf.MargayCtFlagsCT_MIDFLOW, "mid-flow"},
+	} {
+		if flags&uint8(f.bit) != 0 {
+			texts = append(texts, f.text)
+		}
+	}
+	return texts
+}
+
+func flowTable(rows []flowRow) *table {
+	t := &table{
+		header: []string{"PROTOCOL", "OPENER", "RESPONDER", "BACKEND", "STATE", "AGE", "EGRESS", "INGRESS", "FLAGS"},
+		none:   "no flows are tracked",
+	}
+	for _, r := range rows {
+		protocol := r.Protocol
+		if r.ICMP != "" {
+			protocol += " " + r.ICMP
+		}
+		t.add(protocol, named(r.Opener, r.OpenerName), named(r.Responder, r.ResponderName), r.Backend, r.State,
+			fmt.Sprintf("%.1fs", r.Age), r.Egress, r.Ingress, strings.Join(r.Flags, ","))
+	}
+	return t
+}
+
+func named(end, name string) string {
+	if name == "" {
+		return end
+	}
+	return end + " (" + name + ")"
+}
+
+// clock is the coarse clock of the connection table: ticks of the kernel, shifted by 4.
+type clock struct {
+	now uint32
+	hz  float64
+}
+
+// age is the time since seen. Another CPU may have seen a packet after now was read.
+func (c clock) age(seen uint32) time.Duration {
+	ticks := max(0, int32(c.now-seen))
+	return time.Duration(float64(ticks) * 16 / c.hz * float64(time.Second))
+}
+
+// kernelClock reads the tick counter where the kernel shows it to root.
+func kernelClock() (clock, error) {
+	const path = "/proc/timer_list"
+	var resolution unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &resolution); err != nil || resolution.Nano() <= 0 {
+		return clock{}, fmt.Errorf("resolution of the coarse clock: %w", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return clock{}, fmt.Errorf("read the kernel's tick counter: %w", err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		text, ok := strings.CutPrefix(lines.Text(), "jiffies: ")
+		if !ok {
+			continue
+		}
+		ticks, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			return clock{}, fmt.Errorf("read the kernel's tick counter in %s: %w", path, err)
+		}
+		return clock{uint32(ticks >> 4), math.Round(1e9 / float64(resolution.Nano()))}, nil
+	}
+	return clock{}, errors.Join(fmt.Errorf("read the kernel's tick counter: there is none in %s", path), lines.Err())
+}

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
+)
+
+// showOptions are the flags of all show commands.
+type showOptions struct {
+	instanceFlags
+	output outputFlag
+}
+
+func showCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show", Short: "Show what is enforced: the agent's state, flows and drops", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		showFromAgent("status", "How the agent is", "/v1/status", func(a *wire.Answer) (any, func(io.Writer) error) {
+			return a.Status, func(w io.Writer) error { return writeStatus(w, a.Status) }
+		}),
+		showFromAgent("endpoints", "Local pods: interface, policies, programs", "/v1/endpoints", func(a *wire.Answer) (any, func(io.Writer) error) {
+			return orEmpty(a.Endpoints), endpointTable(a.Endpoints).write
+		}),
+		showFromAgent("policies", "Policies that apply to local pods", "/v1/policies", func(a *wire.Answer) (any, func(io.Writer) error) {
+			return orEmpty(a.Policies), policyTable(a.Policies).write
+		}),
+		showFromAgent("sets", "Sets of addresses that rules refer to", "/v1/sets", func(a *wire.Answer) (any, func(io.Writer) error) {
+			return orEmpty(a.Sets), setTable(a.Sets).write
+		}),
+		showFromAgent("problems", "Objects that are not enforced as written", "/v1/problems", func(a *wire.Answer) (any, func(io.Writer) error) {
+			return orEmpty(a.Problems), problemTable(a.Problems).write
+		}),
+		showRulesCommand(), showFlowsCommand(), showDropsCommand(),
+	)
+	return cmd
+}
+
+// orEmpty makes JSON say [] rather than null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// showFromAgent is a command that shows one answer of the agent. pick returns its part as JSON and as text.
+func showFromAgent(use, short, path string, pick func(*wire.Answer) (any, func(io.Writer) error)) *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			answer, err := o.ask(cmd.Context(), path, nil)
+			if err != nil {
+				return err
+			}
+			v, text := pick(answer)
+			return o.output.write(cmd.OutOrStdout(), v, text)
+		},
+	}
+	o.output.register(cmd.Flags())
+	o.instanceFlags.register(cmd.Flags())
+	return cmd
+}
+
+func showRulesCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: "rules NAMESPACE/POD", Short: "The ordered match table of a local pod, with counts", Args: exactly(1, "one local pod, NAMESPACE/POD; see margay show endpoints"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := o.ask(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
+			if err != nil {
+				return err
+			}
+			return o.output.write(cmd.OutOrStdout(), orEmpty(answer.Rules), ruleTable(answer.Rules).write)
+		},
+	}
+	o.output.register(cmd.Flags())
+	o.instanceFlags.register(cmd.Flags())
+	return cmd
+}
+
+func writeStatus(w io.Writer, s *wire.StatusReport) error {
+	t := table{header: []string{"agent", statusText(s)}}
+	t.add("version", s.Version)
+	t.add("node", s.Node)
+	t.add("dataplane", s.Dataplane)
+	t.add("started", s.Started.Format(time.RFC3339))
+	if !s.Applied.IsZero() {
+		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), s.Took))
+	}
+	t.add("applied", fmt.Sprintf("%d times, %d of them failed", s.Applies, s.Failed))
+	t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", s.Endpoints, s.Enforced))
+	t.add("closed interfaces", strconv.Itoa(s.Closed))
+	problems := strconv.Itoa(s.Problems)
+	if s.Problems > 0 {
+		problems += "; see margay show problems"
+	}
+	t.add("problems", problems)
+	for _, k := range s.Kinds {
+		t.add(k.Kind, kindText(k))
+	}
+	return t.write(w)
+}
+
+// statusText is the agent's state in one line.
+func statusText(s *wire.StatusReport) string {
+	switch {
+	case s.Ready && s.Held != "":
+		lines := strings.Split(s.Held, "\n")
+		return fmt.Sprintf("ready, with %s held back: %s", count(len(lines), "policy"), strings.Join(lines, "; "))
+	case s.Ready:
+		return "ready: " + enforcedText(s)
+	case s.Error != "" && s.InSync:
+		return "not ready: policy is not fully enforced, it tries again: " + s.Error
+	case s.Error != "":
+		return "not ready: nothing has been enforced yet, it tries again: " + s.Error
+	}
+	for _, k := range s.Kinds {
+		if k.Required && !k.Listed && k.Error != "" {
+			return "not ready: nothing has been enforced yet, waiting for the first list of " + k.Kind + ": " + k.Error
+		}
+	}
+	if s.InSync && len(s.NotReady) > 0 {
+		return "not ready: " + strings.Join(s.NotReady, "; ")
+	}
+	return "not ready: waiting for the first full snapshot of the datastore"
+}
+
+// enforcedText says of how many endpoints policy is enforced.
+func enforcedText(s *wire.StatusReport) string {
+	text := fmt.Sprintf("policy of %s is enforced", count(s.Endpoints, "endpoint"))
+	if rest := s.Endpoints - s.Enforced; rest == 1 {
+		text = fmt.Sprintf("policy of %d of %s is enforced, 1 is not yet", s.Enforced, count(s.Endpoints, "endpoint"))
+	} else if rest > 1 {
+		text = fmt.Sprintf("policy of %d of %s is enforced, %d are not yet", s.Enforced, count(s.Endpoints, "endpoint"), rest)
+	}
+	if s.Closed > 0 {
+		text += ", " + count(s.Closed, "interface") + " without a pod closed"
+	}
+	return text
+}
+
+// kindText is how it stands with a kind, in one line.
+func kindText(k wire.KindRow) string {
+	text := fmt.Sprintf("%s, %s", k.State, count(k.Objects, "object"))
+	if k.Error != "" {
+		text += ": " + k.Error
+	}
+	return text
+}
+
+// endpointName is the endpoint's name; empty: no pod is known for the interface.
+func endpointName(e *wire.EndpointRow) string {
+	if e.Name == "" {
+		return ""
+	}
+	return e.Namespace + "/" + e.Name
+}
+
+// endpointProblem says what is wrong with an endpoint; empty: nothing.
+func endpointProblem(e *wire.EndpointRow) string {
+	if e.Error != "" {
+		return e.Error
+	}
+	if len(e.Attached) == 0 {
+		return "no program is attached to " + e.Interface
+	}
+	for _, a := range e.Attached {
+		if !a.Attached {
+			return fmt.Sprintf("%s is not attached to %s of %s", a.Program, a.Hook, e.Interface)
+		}
+		if a.Before > 0 {
+			return fmt.Sprintf("%s of others before %s at %s of %s, which can let packets past it",
+				count(a.Before, "program"), a.Program, a.Hook, e.Interface)
+		}
+	}
+	return ""
+}
+
+func endpointTable(rows []wire.EndpointRow) *table {
+	t := &table{
+		header: []string{"ENDPOINT", "INTERFACE", "IFINDEX", "ADDRESSES", "INGRESS", "EGRESS", "ATTACHED", "STATE"},
+		none:   "no endpoints on this node",
+	}
+	for i := range rows {
+		e := &rows[i]
+		var addrs []string
+		for _, a := range e.Addrs {
+			addrs = append(addrs, a.String())
+		}
+		state := endpointProblem(e)
+		for _, l := range e.Lost {
+			state = strings.TrimPrefix(state+"; "+lostText(l), "; ")
+		}
+		if state == "" {
+			state = "ok"
+		}
+		t.add(endpointName(e), e.Interface, number(uint64(e.Ifindex)), strings.Join(addrs, ","),
+			directionText(e, e.Ingress), directionText(e, e.Egress), attachedText(e.Attached), state)
+	}
+	return t
+}
+
+func lostText(l wire.LostAddr) string {
+	text := l.Addr.String() + " " + l.Condition
+	if l.Owner != "" {
+		text += " by " + l.Owner
+	}
+	return text
+}
+
+func directionText(e *wire.EndpointRow, d wire.Direction) string {
+	if e.Condition == wire.ConditionClosed {
+		return ""
+	}
+	if len(d.Policies) == 0 {
+		return "profiles only"
+	}
+	return count(len(d.Policies), "policy") + ", " + count(d.Rules, "rule")
+}
+
+func attachedText(list []wire.Attachment) string {
+	var parts []string
+	for _, a := range list {
+		if a.Attached {
+			parts = append(parts, a.Hook)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+func policyTable(rows []wire.PolicyRow) *table {
+	t := &table{
+		header: []string{"TIER", "KIND", "NAMESPACE", "NAME", "INGRESS OF", "EGRESS OF", "NOTE"},
+		none:   "no policy applies to an endpoint of this node",
+	}
+	for _, p := range rows {
+		note := ""
+		if p.Staged {
+			note = "staged, not enforced"
+		}
+		t.add(p.Tier, p.Kind, p.Namespace, p.Name, number(uint64(p.Ingress)), number(uint64(p.Egress)), note)
+	}
+	return t
+}
+
+func ruleTable(rows []wire.RuleRow) *table {
+	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, none: "no rules"}
+	for _, r := range rows {
+		t.add(r.Direction, strconv.Itoa(r.Index), r.Action, readable(r.Match), r.Rule,
+			strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10))
+	}
+	return t
+}
+
+func setTable(rows []wire.SetRow) *table {
+	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, none: "no sets"}
+	for _, s := range rows {
+		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "))
+	}
+	return t
+}
+
+func problemTable(rows []wire.ProblemRow) *table {
+	t := &table{header: []string{"SEVERITY", "OBJECT", "FIELD", "REASON"}, none: "no problems"}
+	for _, p := range rows {
+		t.add(p.Severity, p.Object, p.Field, p.Reason)
+	}
+	return t
+}
+
+// number is a number, or nothing for zero.
+func number(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
+}

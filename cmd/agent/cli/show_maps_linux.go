@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// openMaps opens the pinned maps to look at; they are there as long as anything is enforced, agent or not.
+func (f *instanceFlags) openMaps() (*bpfmaps.Maps, error) {
+	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: f.bpffs, Instance: f.instance})
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("no maps below %s: nothing is enforced there; start margay run, or say which with --instance or --bpffs",
+			bpfmaps.InstanceDir(f.bpffs, f.instance))
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("maps below %s: only root may read them: %w", bpfmaps.InstanceDir(f.bpffs, f.instance), os.ErrPermission)
+	}
+	return m, err
+}
+
+// names are what the agent calls things; without an agent they are empty.
+type names struct {
+	own     bool // interface numbers of the maps are those of this network namespace
+	byIndex map[uint32]string
+	byAddr  map[netip.Addr]string
+	ifaces  map[uint32]string
+}
+
+func (f *instanceFlags) names(ctx context.Context) names {
+	n := names{byIndex: map[uint32]string{}, byAddr: map[netip.Addr]string{}, ifaces: map[uint32]string{}}
+	answer, err := f.ask(ctx, "/v1/endpoints", nil)
+	if err != nil {
+		return n // what is in the maps is true without an agent, too
+	}
+	for i := range answer.Endpoints {
+		e := &answer.Endpoints[i]
+		n.ifaces[e.Ifindex] = e.Interface
+		if name := endpointName(e); name != "" {
+			n.byIndex[e.Ifindex] = name
+		}
+		for _, a := range e.Addrs {
+			n.byAddr[a] = endpointName(e)
+		}
+	}
+	return n
+}
+
+func (n names) iface(ifindex uint32) string {
+	if name, ok := n.ifaces[ifindex]; ok {
+		return name
+	}
+	if !n.own {
+		return ""
+	}
+	return interfaceNamed(int(ifindex))
+}
+
+// dropRow is the packets of one endpoint dropped for one reason.
+type dropRow struct {
+	Endpoint  string `json:"endpoint,omitempty"` // empty: not known
+	Interface string `json:"interface,omitempty"`
+	Ifindex   uint32 `json:"ifindex"`
+	Direction string `json:"direction"`
+	Reason    string `json:"reason"` // as in metrics
+	Text      string `json:"text"`
+	Packets   uint64 `json:"packets"`
+	Bytes     uint64 `json:"bytes"`
+}
+
+func showDropsCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: "drops", Short: "Dropped packets by endpoint and reason, from the maps", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := o.openMaps()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			counts, err := m.Drops()
+			if err != nil {
+				return err
+			}
+			n := o.names(cmd.Context())
+			n.own = ownNumbers(m.LinkDir())
+			rows := dropRows(counts, n)
+			return o.output.write(cmd.OutOrStdout(), rows, dropTable(rows).write)
+		},
+	}
+	o.output.register(cmd.Flags())
+	o.instanceFlags.register(cmd.Flags())
+	return cmd
+}
+
+func dropRows(counts map[bpf.DropKey]bpf.Counter, n names) []dropRow {
+	rows := []dropRow{}
+	for key, c := range counts {
+		row := dropRow{
+			Endpoint: n.byIndex[key.Ifindex], Interface: n.iface(key.Ifindex), Ifindex: key.Ifindex, Direction: "egress",
+			Reason: bpf.Label(bpf.DropReason(key.Reason)), Text: bpf.Text(bpf.DropReason(key.Reason)),
+			Packets: c.Packets, Bytes: c.Bytes,
+		}
+		if key.ToPod != 0 {
+			row.Direction = "ingress"
+		}
+		rows = append(rows, row)
+	}
+	slices.SortFunc(rows, func(a, b dropRow) int {
+		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Ifindex, b.Ifindex),
+			cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Reason, b.Reason))
+	})
+	return rows
+}
+
+func dropTable(rows []dropRow) *table {
+	t := &table{
+		header: []string{"ENDPOINT", "INTERFACE", "DIRECTION", "PACKETS", "BYTES", "REASON", "MEANING"}, none: "nothing has been dropped",
+	}
+	for _, r := range rows {
+		iface := r.Interface
+		if iface == "" {
+			iface = "ifindex " + strconv.Itoa(int(r.Ifindex))
+		}
+		t.add(r.Endpoint, iface, r.Direction, strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10), r.Reason, r.Text)
+	}
+	return t
+}
