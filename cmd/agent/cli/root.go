@@ -24,6 +24,8 @@ func root() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
+	cmd.Version = thisBuild().String()
+	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(explainCommand(), checkCommand(), versionCommand())
 	cmd.AddCommand(linuxCommands()...)
