@@ -2,6 +2,7 @@ package bpfmaps
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -12,21 +13,28 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 )
 
-// victimEnv names the BPF file system of an agent that is about to be killed.
-const victimEnv = "MARGAY_TEST_VICTIM"
+// victimEnv names the BPF file system of an agent that is about to be killed. seedEnv repeats a run's choices: what
+// the agents publish, and when they are killed, as far as the machine lets them get equally far.
+const (
+	victimEnv = "MARGAY_TEST_VICTIM"
+	seedEnv   = "MARGAY_TEST_SEED"
+)
 
 // The policy an endpoint refers to is, at any moment, complete and the one published under its generation; so an agent
 // killed at any point leaves maps in which that is so, and from which the next one goes on.
 func TestAnAgentKilledAtAnyPointLeavesWholePolicies(t *testing.T) {
 	if bpffs := os.Getenv(victimEnv); bpffs != "" {
-		victim(t, Options{BPFFS: bpffs, MaxEntries: small})
+		victim(t, Options{BPFFS: bpffs, MaxEntries: small}, rand.New(rand.NewPCG(testutil.Number(t, seedEnv, 0), 1)))
 	}
 	testutil.Privileged(t)
 	o := Options{BPFFS: testutil.BPFFS(t), MaxEntries: small}
 	last := uint32(0)
+	seed := testutil.Number(t, seedEnv, uint64(time.Now().UnixNano()))
+	t.Logf("%s=%d", seedEnv, seed)
+	random := rand.New(rand.NewPCG(seed, 0))
 	for range 8 {
 		agent := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-		agent.Env = append(os.Environ(), victimEnv+"="+o.BPFFS)
+		agent.Env = append(os.Environ(), victimEnv+"="+o.BPFFS, fmt.Sprintf("%s=%d", seedEnv, random.Uint64()))
 		ready, err := agent.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +45,7 @@ func TestAnAgentKilledAtAnyPointLeavesWholePolicies(t *testing.T) {
 		if _, err := ready.Read(make([]byte, 1)); err != nil {
 			t.Fatalf("the agent does not start: %v", err)
 		}
-		time.Sleep(time.Duration(rand.IntN(60_000)) * time.Microsecond) // when it dies, not a synchronisation
+		time.Sleep(time.Duration(random.IntN(60_000)) * time.Microsecond) // when it dies, not a synchronisation
 		if err := agent.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +60,7 @@ func TestAnAgentKilledAtAnyPointLeavesWholePolicies(t *testing.T) {
 }
 
 // victim publishes policies for two endpoints until it is killed: what a slot holds tells which generation it is of.
-func victim(t *testing.T, o Options) {
+func victim(t *testing.T, o Options, random *rand.Rand) {
 	m := mustOpen(t, o)
 	e := mustEndpoints(t, m)
 	g, err := m.OpenGenerations()
@@ -66,7 +74,7 @@ func victim(t *testing.T, o Options) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			slot := mustPublish(t, s, policyContent(1+rand.IntN(60), generation))[0]
+			slot := mustPublish(t, s, policyContent(1+random.IntN(60), generation))[0]
 			ep, exists := e.Get(ifindex)
 			old, _ := SplitPolicyWord(ep.Ingress)
 			if exists {

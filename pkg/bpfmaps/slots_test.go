@@ -274,8 +274,8 @@ func TestAFailedPublishNamesMapAndSlotAndLosesNothing(t *testing.T) {
 func TestSlotReuseNeverTouchesALiveSlot(t *testing.T) {
 	m, o := openMaps(t)
 	w := &slotWalk{s: mustSlots(t, m), live: map[uint32]SlotContent{}}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testutil.Number(t, seedEnv, uint64(time.Now().UnixNano()))
+	t.Logf("%s=%d", seedEnv, seed)
 	w.rand = rand.New(rand.NewPCG(seed, 0))
 	for step := range 300 {
 		switch what := w.rand.IntN(100); {

@@ -3,13 +3,16 @@ package health
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -112,19 +115,22 @@ func get(t *testing.T, url string) string {
 
 func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
 
-// take listens on a port of its own.
-func take(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+// taken counts the addresses that tests have got.
+var taken atomic.Uint32
+
+// ownAddress is an address that nobody else listens at, before the test or meanwhile: it is this process's and test's
+// alone, and the port is none that the kernel chooses for those who ask for any.
+func ownAddress() string {
+	process := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:9098", 1+process/254%254, 1+process%254, 1+taken.Add(1)%254)
 }
 
 func TestAnAddressThatIsTakenIsTriedAgainAndSaidOnce(t *testing.T) {
-	other := take(t)
-	address := other.Addr().String()
+	address := ownAddress()
+	other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := start(t, address, http.HandlerFunc(hello))
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -153,11 +159,7 @@ func TestAnAddressThatIsNoneIsAnError(t *testing.T) {
 
 func TestServeEndsAfterTheAnswersInTheMaking(t *testing.T) {
 	t.Parallel()
-	l := take(t)
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := ownAddress()
 	asked, ended := make(chan struct{}), make(chan struct{})
 	s := start(t, address, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(asked)
