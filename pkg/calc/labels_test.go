@@ -77,3 +77,43 @@ func TestItemsWithEqualLabelsShareAGroup(t *testing.T) {
 		t.Errorf("%d groups without items", len(x.groups))
 	}
 }
+
+// The labels of an object are as many as its author likes. They are in order of their names, which a search may use.
+func TestLabelsAreFoundAmongAnyNumber(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 17, 100, 20_000} {
+		labels := map[string]string{}
+		for i := range n {
+			labels[fmt.Sprintf("label-%06d", i)] = fmt.Sprint(i)
+		}
+		x, it := newLabelIndex(), &item{}
+		x.setParent("p", map[string]string{"label-000003": "inherited", "only": "inherited"})
+		x.join(it, identity{labels: labels, profiles: []string{"p"}})
+		for name, want := range labels {
+			if got, ok := it.group.Get(name); !ok || got != want {
+				t.Fatalf("%d labels: %s is %q, %t", n, name, got, ok)
+			}
+		}
+		for _, absent := range []string{"", "label", "label-000003x", "zebra"} {
+			if got, ok := it.group.Get(absent); ok {
+				t.Errorf("%d labels: %q is %q", n, absent, got)
+			}
+		}
+		if got, _ := it.group.Get("only"); got != "inherited" {
+			t.Errorf("%d labels: the inherited one is %q", n, got)
+		}
+	}
+}
+
+// A selector is matched without looking at every label of a pod: reading the text of a label that is far from the one
+// that is asked for would show here.
+func BenchmarkLabelAmongManyLabels(b *testing.B) {
+	labels := map[string]string{}
+	for i := range 20_000 {
+		labels[fmt.Sprintf("label-%06d", i)] = ""
+	}
+	x, it := newLabelIndex(), &item{}
+	x.join(it, identity{labels: labels})
+	for b.Loop() {
+		it.group.Get("label-019999")
+	}
+}

@@ -2,7 +2,6 @@ package validate
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 	corev1 "k8s.io/api/core/v1"
@@ -17,29 +16,26 @@ func parseAddr(text string) (netip.Addr, bool) {
 	return a.Unmap(), true
 }
 
-// appendAddr adds the address in text unless it is there already. One that cannot be read is reported and left out.
-func (r *report) appendAddr(addrs []netip.Addr, path, text string) []netip.Addr {
+// addAddr adds the address in text unless it is there already. One that cannot be read is reported and left out.
+func (r *report) addAddr(addrs *distinct[netip.Addr], path, text string) {
 	a, ok := parseAddr(text)
 	if !ok {
 		r.add(Warning, path, "%q is not an IP address; ignored", text)
-		return addrs
+		return
 	}
-	if slices.Contains(addrs, a) {
-		return addrs
-	}
-	return append(addrs, a)
+	addrs.add(a)
 }
 
-// appendPodAddr is appendAddr for addresses that pods say are theirs. One that no pod can own (D-19) is reported and
+// addPodAddr is addAddr for addresses that pods say are theirs. One that no pod can own (D-19) is reported and
 // left out.
-func (r *report) appendPodAddr(addrs []netip.Addr, path, text string) []netip.Addr {
+func (r *report) addPodAddr(addrs *distinct[netip.Addr], path, text string) {
 	if a, ok := parseAddr(text); ok {
 		if what := model.NotOfAPod(a); what != "" {
 			r.add(Warning, path, "%s is %s, which no pod can own; ignored", a, what)
-			return addrs
+			return
 		}
 	}
-	return r.appendAddr(addrs, path, text)
+	r.addAddr(addrs, path, text)
 }
 
 // protocolNumber returns the number of a protocol that Kubernetes names, TCP if the name is empty.
@@ -55,20 +51,16 @@ func protocolNumber(p corev1.Protocol) (uint8, bool) {
 	return 0, false
 }
 
-// appendPort adds a named port unless it is there already. One that cannot exist is reported and left out.
-func (r *report) appendPort(ports []model.NamedPort, path, name string, proto corev1.Protocol, port int32) []model.NamedPort {
+// addPort adds a named port unless it is there already. One that cannot exist is reported and left out.
+func (r *report) addPort(ports *distinct[model.NamedPort], path, name string, proto corev1.Protocol, port int32) {
 	num, ok := protocolNumber(proto)
 	switch {
 	case !ok:
 		r.add(Warning, path, "protocol %q is not TCP, UDP or SCTP; ignored", proto)
-		return ports
+		return
 	case port < 1 || port > 65535:
 		r.add(Warning, path, "port %d is not in 1-65535; ignored", port)
-		return ports
+		return
 	}
-	p := model.NamedPort{Name: name, Protocol: num, Port: uint16(port)}
-	if slices.Contains(ports, p) {
-		return ports
-	}
-	return append(ports, p)
+	ports.add(model.NamedPort{Name: name, Protocol: num, Port: uint16(port)})
 }

@@ -1,6 +1,8 @@
 package validate
 
 import (
+	"net/netip"
+
 	"github.com/margay-project/margay/pkg/model"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,18 +19,21 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (model.EndpointSliceUpdate, []P
 	}
 	rep := report{ref: Ref{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}}
 	slice := &model.EndpointSlice{Service: model.ServiceKey{Namespace: s.Namespace, Name: service}}
+	var addrs distinct[netip.Addr]
+	var numbered distinct[model.NamedPort]
 	endpoints, ports := field.NewPath("endpoints"), field.NewPath("ports")
 	for i, e := range s.Endpoints {
 		for j, a := range e.Addresses {
-			slice.Addrs = rep.appendAddr(slice.Addrs, endpoints.Index(i).Child("addresses").Index(j).String(), a)
+			rep.addAddr(&addrs, endpoints.Index(i).Child("addresses").Index(j).String(), a)
 		}
 	}
 	for i, p := range s.Ports {
 		if p.Port == nil {
 			continue
 		}
-		slice.Ports = rep.appendPort(slice.Ports, ports.Index(i).String(), value(p.Name), value(p.Protocol), *p.Port)
+		rep.addPort(&numbered, ports.Index(i).String(), value(p.Name), value(p.Protocol), *p.Port)
 	}
+	slice.Addrs, slice.Ports = addrs.list, numbered.list
 	update.Slice = slice
 	return update, rep.done(), true
 }

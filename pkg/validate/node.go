@@ -2,6 +2,7 @@ package validate
 
 import (
 	"maps"
+	"net/netip"
 
 	"github.com/margay-project/margay/pkg/model"
 	corev1 "k8s.io/api/core/v1"
@@ -13,11 +14,13 @@ import (
 func Node(n *corev1.Node) (model.NodeUpdate, []Problem, bool) {
 	rep := report{ref: Ref{Kind: "Node", Name: n.Name}}
 	node := &model.Node{Labels: maps.Clone(n.Labels)}
+	var addrs distinct[netip.Addr]
 	path := field.NewPath("status", "addresses")
 	for i, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-			node.Addrs = rep.appendAddr(node.Addrs, path.Index(i).Child("address").String(), a.Address)
+			rep.addAddr(&addrs, path.Index(i).Child("address").String(), a.Address)
 		}
 	}
+	node.Addrs = addrs.list
 	return model.NodeUpdate{Name: n.Name, Node: node}, rep.done(), true
 }

@@ -109,28 +109,29 @@ func PodInterface(prefix, namespace, name string) string {
 // podAddrs returns the addresses from the first source that has any, and whether the kubelet is that source. It is
 // asked before the CNI plugin; the plugin knows earlier.
 func (r *report) podAddrs(p *corev1.Pod, a Annotator) (addrs []netip.Addr, confirmed bool) {
+	var said distinct[netip.Addr]
 	status := field.NewPath("status")
 	for i, ip := range p.Status.PodIPs {
-		addrs = r.appendPodAddr(addrs, status.Child("podIPs").Index(i).Child("ip").String(), ip.IP)
+		r.addPodAddr(&said, status.Child("podIPs").Index(i).Child("ip").String(), ip.IP)
 	}
-	if len(addrs) == 0 && p.Status.PodIP != "" && len(p.Status.PodIPs) == 0 {
-		addrs = r.appendPodAddr(addrs, status.Child("podIP").String(), p.Status.PodIP)
+	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
+		r.addPodAddr(&said, status.Child("podIP").String(), p.Status.PodIP)
 	}
-	if len(addrs) > 0 {
-		return addrs, true
+	if len(said.list) > 0 {
+		return said.list, true
 	}
 	for _, key := range a.keys() {
-		if len(addrs) > 0 {
+		if len(said.list) > 0 {
 			break
 		}
 		path := field.NewPath("metadata", "annotations").Key(key).String()
 		for text := range strings.SplitSeq(p.Annotations[key], ",") {
 			if text = withoutHostMask(strings.TrimSpace(text)); text != "" {
-				addrs = r.appendPodAddr(addrs, path, text)
+				r.addPodAddr(&said, path, text)
 			}
 		}
 	}
-	return addrs, false
+	return said.list, false
 }
 
 // withoutHostMask cuts the mask off an address written as a prefix of its full length.
@@ -143,18 +144,18 @@ func withoutHostMask(text string) string {
 
 // podPorts returns the named ports of all containers. Without a name no rule can mean a port.
 func (r *report) podPorts(p *corev1.Pod) []model.NamedPort {
-	var ports []model.NamedPort
+	var ports distinct[model.NamedPort]
 	add := func(list string, containers []corev1.Container) {
 		for i, c := range containers {
 			for j, cp := range c.Ports {
 				if cp.Name != "" {
 					path := field.NewPath("spec", list).Index(i).Child("ports").Index(j)
-					ports = r.appendPort(ports, path.String(), cp.Name, cp.Protocol, cp.ContainerPort)
+					r.addPort(&ports, path.String(), cp.Name, cp.Protocol, cp.ContainerPort)
 				}
 			}
 		}
 	}
 	add("containers", p.Spec.Containers)
 	add("initContainers", p.Spec.InitContainers)
-	return ports
+	return ports.list
 }

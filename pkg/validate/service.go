@@ -14,28 +14,30 @@ import (
 func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 	rep := report{ref: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
 	svc := &model.Service{}
-	add := func(list *[]netip.Addr, path *field.Path, text string) {
+	var cluster, external distinct[netip.Addr]
+	add := func(list *distinct[netip.Addr], path *field.Path, text string) {
 		if text != "" && text != corev1.ClusterIPNone {
-			*list = rep.appendAddr(*list, path.String(), text)
+			rep.addAddr(list, path.String(), text)
 		}
 	}
 	spec := field.NewPath("spec")
 	for i, ip := range s.Spec.ClusterIPs {
-		add(&svc.Cluster, spec.Child("clusterIPs").Index(i), ip)
+		add(&cluster, spec.Child("clusterIPs").Index(i), ip)
 	}
 	if len(s.Spec.ClusterIPs) == 0 {
-		add(&svc.Cluster, spec.Child("clusterIP"), s.Spec.ClusterIP)
+		add(&cluster, spec.Child("clusterIP"), s.Spec.ClusterIP)
 	}
 	for i, ip := range s.Spec.ExternalIPs {
-		add(&svc.External, spec.Child("externalIPs").Index(i), ip)
+		add(&external, spec.Child("externalIPs").Index(i), ip)
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		if in.IPMode == nil || *in.IPMode != corev1.LoadBalancerIPModeProxy {
-			add(&svc.External, field.NewPath("status", "loadBalancer", "ingress").Index(i).Child("ip"), in.IP)
+			add(&external, field.NewPath("status", "loadBalancer", "ingress").Index(i).Child("ip"), in.IP)
 		}
 	}
-	if isHeadless(s) {
-		svc.External = nil
+	svc.Cluster = cluster.list
+	if !isHeadless(s) {
+		svc.External = external.list
 	}
 	key := model.ServiceKey{Namespace: s.Namespace, Name: s.Name}
 	return model.ServiceUpdate{Key: key, Service: svc}, rep.done(), true

@@ -1,0 +1,51 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestListsAreWithoutDuplicatesInTheirOrder(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 17, 40} {
+		var d distinct[int]
+		var want []int
+		for i := range n {
+			want = append(want, i*7%n)
+		}
+		for range 3 {
+			for _, v := range want {
+				d.add(v)
+			}
+		}
+		if !slices.Equal(d.list, want) {
+			t.Errorf("%d entries three times: %v", n, d.list)
+		}
+	}
+}
+
+// What a tenant writes into one object must not keep others waiting: as many addresses and ports as an object holds are
+// read in a blink. Comparing each with each takes many times the limit.
+func TestObjectsWithVeryManyEntriesAreReadQuickly(t *testing.T) {
+	const entries, limit = 150_000, 10 * time.Second
+	service, pod := &corev1.Service{}, &corev1.Pod{}
+	pod.Spec.NodeName, pod.Status.PodIP = "n1", "10.0.0.1"
+	pod.Spec.Containers = make([]corev1.Container, 1)
+	for i := range entries {
+		service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
+		port := corev1.ContainerPort{Name: fmt.Sprintf("p-%06d", i), ContainerPort: int32(1 + i%65535)}
+		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, port)
+	}
+	started := time.Now()
+	s, _, _ := Service(service)
+	p, _, _ := Pod(pod)
+	if took := time.Since(started); took > limit {
+		t.Errorf("took %v", took)
+	}
+	if len(s.Service.External) != entries || len(p.Endpoint.Ports) != entries {
+		t.Errorf("%d addresses and %d ports", len(s.Service.External), len(p.Endpoint.Ports))
+	}
+}
