@@ -96,6 +96,20 @@ func TestDirectoryKeepsLastGoodOfAnInvalidObject(t *testing.T) {
 	}
 }
 
+func TestDirectoryKeepsLastGoodOfAnObjectWhoseKindIsMisspelt(t *testing.T) {
+	w := watch(t, t.TempDir())
+	w.write("a.yaml", namespace("one", "1"), namespace("two", "1"))
+	w.expect("one", "1", "two", "1")
+
+	w.write("a.yaml", strings.Replace(namespace("one", "2"), "kind: Namespace", "kind: Namespce", 1), namespace("two", "2"))
+	w.expect("one", "1", "two", "2")
+	w.expectLog("problem", "Namespce one", "rejected", "did you mean v1 Namespace?", "last good version stays in force")
+
+	w.write("a.yaml", namespace("one", "3"), namespace("two", "2"))
+	w.expect("one", "3", "two", "2")
+	w.expectNoProblems()
+}
+
 func TestDirectoryReportsDuplicates(t *testing.T) {
 	w := watch(t, t.TempDir())
 	w.write("b.yaml", namespace("one", "b"))

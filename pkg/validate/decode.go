@@ -66,7 +66,7 @@ func newKind[T any, P interface {
 		if odd, err := kjson.UnmarshalStrict(text, obj, strict...); err != nil {
 			rep.decodeError(err)
 		} else {
-			rep.strictErrors(odd)
+			rep.strictErrors(odd, reflect.TypeFor[T]())
 		}
 		if !rep.ok() {
 			return nil, rep.done(), false
@@ -131,15 +131,15 @@ func jsonType(err *json.UnmarshalTypeError) string {
 	}
 }
 
-// strictErrors adds fields that are unknown or written twice.
-func (r *report) strictErrors(errs []error) {
+// strictErrors adds fields of an object of type t that are unknown or written twice.
+func (r *report) strictErrors(errs []error, t reflect.Type) {
 	for _, err := range errs {
 		var at kjson.FieldError
 		if !errors.As(err, &at) {
 			r.add(Rejected, "", "%v", err)
 			continue
 		}
-		what := "unknown field"
+		what := "unknown field" + fieldMeant(t, at.FieldPath())
 		if strings.HasPrefix(err.Error(), "duplicate") {
 			what = "field is written twice"
 		}

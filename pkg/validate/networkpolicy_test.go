@@ -291,9 +291,10 @@ func TestNetworkPolicyIsRejectedAsByTheAPIServer(t *testing.T) {
 		"values of several rules": {"from: [{}], ports: [{port: 0}]", []string{
 			"ingress[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
 			"ingress[0].from[0]: Required value: a peer must have podSelector, namespaceSelector or ipBlock"}},
-		"unknown field":       {"form: []", []string{"ingress[0].form: unknown field"}},
-		"wrong case":          {"From: []", []string{"ingress[0].From: unknown field"}},
-		"unknown deep field":  {"from: [{podSelector: {matchLabel: {a: b}}}]", []string{"ingress[0].from[0].podSelector.matchLabel: unknown field"}},
+		"unknown field":       {"form: []", []string{"ingress[0].form: unknown field (did you mean from?)"}},
+		"wrong case":          {"From: []", []string{"ingress[0].From: unknown field (did you mean from?)"}},
+		"unknown deep field":  {"from: [{podSelector: {matchLabel: {a: b}}}]", []string{"ingress[0].from[0].podSelector.matchLabel: unknown field (did you mean matchLabels?)"}},
+		"field of nobody":     {"replicas: 3", []string{"ingress[0].replicas: unknown field"}},
 		"field written twice": {"from: [], from: []", []string{"ingress[0].from: field is written twice"}},
 	}
 	for name, tt := range tests {
@@ -319,7 +320,7 @@ func TestNetworkPolicyIsRejectedForTheRest(t *testing.T) {
 		"pod selector":   {"podSelector: {matchExpressions: [{key: a, operator: Foo}]}", `dir/a.yaml:3: NetworkPolicy shop/db: rejected: spec.podSelector.matchExpressions[0].operator: Invalid value: "Foo": not a valid selector operator`},
 		"egress":         {"egress: [{},\n{to: [{}]}]", "dir/a.yaml:4: NetworkPolicy shop/db: rejected: spec.egress[1].to[0]: Required value: a peer must have podSelector, namespaceSelector or ipBlock"},
 		"ignored rules":  {"policyTypes: [Ingress], egress: [{ports: [{port: 0}]}]", "dir/a.yaml:3: NetworkPolicy shop/db: rejected: spec.egress[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"},
-		"misspelt":       {"podSelectors: {}", "dir/a.yaml:3: NetworkPolicy shop/db: rejected: spec.podSelectors: unknown field"},
+		"misspelt":       {"podSelectors: {}", "dir/a.yaml:3: NetworkPolicy shop/db: rejected: spec.podSelectors: unknown field (did you mean podSelector?)"},
 		"huge port":      {"egress: [{ports: [{port: 4294967376}]}]", "dir/a.yaml:3: NetworkPolicy shop/db: rejected: spec.egress.ports.port: number 4294967376 where an integer of at most 32 bits is expected"},
 	}
 	for name, tt := range tests {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -95,11 +96,7 @@ func (src source) object(h header, headerErr error) Document {
 	}
 	k := src.annotator.kind(h.APIVersion, h.Kind)
 	if k == nil {
-		s := Warning
-		if ref.Kind == h.Kind && isKindName(h.Kind) {
-			s = Rejected // another version of a kind that is read
-		}
-		return broken(ref, s, "%s %s is not a kind Margay reads", h.APIVersion, h.Kind)
+		return src.finish(unread(ref, h))
 	}
 	ref.Namespace = k.namespace(h.Metadata.Namespace)
 	updates, problems, ok := k.read(src.json, ref)
@@ -149,7 +146,7 @@ func (src source) unfold(h header) []Document {
 	if strict, err := kjson.UnmarshalStrict(src.json, &list); err != nil {
 		rep.decodeError(err)
 	} else {
-		rep.strictErrors(strict)
+		rep.strictErrors(strict, reflect.TypeOf(list))
 	}
 	var docs []Document
 	if len(rep.problems) > 0 {

@@ -144,7 +144,7 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 		},
 		"List with a misspelt field": {
 			"apiVersion: v1\nkind: List\nitem:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n",
-			[]string{"dir/a.yaml:1: List false", "  dir/a.yaml:3: List: rejected: item: unknown field"},
+			[]string{"dir/a.yaml:1: List false", "  dir/a.yaml:3: List: rejected: item: unknown field (did you mean items?)"},
 		},
 		"List in a List": {
 			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: []}\n- 7\n",
@@ -166,14 +166,48 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 			[]string{
 				"dir/a.yaml:1: Deployment a false", "  dir/a.yaml:1: Deployment a: warning: apps/v1 Deployment is not a kind Margay reads",
 				"dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a false",
-				"  dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a: warning: projectcalico.org/v3 NetworkPolicy is not a kind Margay reads",
-				"dir/a.yaml:9: NetworkPolicy.core b/a false",
-				"  dir/a.yaml:9: NetworkPolicy.core b/a: warning: v1 NetworkPolicy is not a kind Margay reads"},
+				"  dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a: rejected: projectcalico.org/v3 NetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"dir/a.yaml:9: NetworkPolicy b/a false", // stands for the one that it is meant to be
+				"  dir/a.yaml:9: NetworkPolicy.core b/a: rejected: v1 NetworkPolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
+		},
+		"policy of kinds that are not read": {
+			"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: a}\n---\n" +
+				"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a, namespace: b}\n---\n" +
+				"apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: a}\n",
+			[]string{
+				"dir/a.yaml:1: AdminNetworkPolicy a false",
+				"  dir/a.yaml:1: AdminNetworkPolicy a: rejected: policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"dir/a.yaml:5: CiliumNetworkPolicy b/a false",
+				"  dir/a.yaml:5: CiliumNetworkPolicy b/a: rejected: cilium.io/v2 CiliumNetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"dir/a.yaml:9: Tier a false",
+				"  dir/a.yaml:9: Tier a: rejected: projectcalico.org/v3 Tier is not a kind Margay reads, so nothing of it is enforced"},
+		},
+		"misspelt kinds": {
+			"apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\nmetadata: {name: a, namespace: b}\n---\n" +
+				"apiVersion: v1\nkind: namespace\nmetadata: {name: a}\n---\n" +
+				"apiVersion: networking/v1\nkind: Networkpolicy\nmetadata: {name: a}\n",
+			[]string{
+				"dir/a.yaml:1: NetworkPolicy b/a false",
+				"  dir/a.yaml:1: NetworkPolcy b/a: rejected: networking.k8s.io/v1 NetworkPolcy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)",
+				"dir/a.yaml:5: Namespace a false",
+				"  dir/a.yaml:5: namespace a: rejected: v1 namespace is not a kind Margay reads, so nothing of it is used (did you mean v1 Namespace?)",
+				"dir/a.yaml:9: NetworkPolicy default/a false",
+				"  dir/a.yaml:9: Networkpolicy a: rejected: networking/v1 Networkpolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
+		},
+		"kinds of others with names like ours": {
+			"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a, namespace: b}\n---\n" +
+				"apiVersion: example.com/v1\nkind: Nodes\nmetadata: {name: a}\n---\n" +
+				"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: a, namespace: b}\n",
+			[]string{
+				"dir/a.yaml:1: Service.serving.knative.dev b/a false",
+				"  dir/a.yaml:1: Service.serving.knative.dev b/a: warning: serving.knative.dev/v1 Service is not a kind Margay reads",
+				"dir/a.yaml:5: Nodes a false", "  dir/a.yaml:5: Nodes a: warning: example.com/v1 Nodes is not a kind Margay reads",
+				"dir/a.yaml:9: Role b/a false", "  dir/a.yaml:9: Role b/a: warning: rbac.authorization.k8s.io/v1 Role is not a kind Margay reads"},
 		},
 		"another version of a kind that is read": {
 			"apiVersion: networking.k8s.io/v9\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n",
 			[]string{"dir/a.yaml:1: NetworkPolicy b/a false",
-				"  dir/a.yaml:1: NetworkPolicy b/a: rejected: networking.k8s.io/v9 NetworkPolicy is not a kind Margay reads"},
+				"  dir/a.yaml:1: NetworkPolicy b/a: rejected: networking.k8s.io/v9 NetworkPolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
 		},
 		"names and namespaces": {
 			"apiVersion: v1\nkind: Pod\nmetadata: {}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: m, namespace: x}\n---\n" +

@@ -43,11 +43,12 @@ func (r Ref) String() string {
 type Severity uint8
 
 const (
-	// Warning: the object is used as a whole; part of it is odd, or means nothing here.
+	// Warning: the object is used as a whole, and part of it is odd or means nothing here; or it is no policy, and of a
+	// kind that is not read.
 	Warning Severity = iota + 1
 	// RulesLeftOut: the object is used without the rules that could not be read (semantics D-7).
 	RulesLeftOut
-	// Rejected: the object is not used. If an earlier version of it was valid, that one stays in force (D-1).
+	// Rejected: the object is not used, though somebody relies on it. If an earlier version of it was valid, that one stays in force (D-1).
 	Rejected
 )
 

@@ -73,6 +73,14 @@ var badInputs = []badInput{
 		want: row(warning, "x.yaml:1: Deployment shop/d", "", "not a kind Margay reads"),
 	},
 	{
+		what: "a policy of a kind that is not read", text: "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: g}\n",
+		want: row(rejected, "x.yaml:1: GlobalNetworkPolicy g", "", "so nothing of it is enforced"),
+	},
+	{
+		what: "a misspelt kind", text: strings.Replace(netpol("p", ""), "kind: NetworkPolicy", "kind: NetworkPolcy", 1),
+		want: row(rejected, "x.yaml:1: NetworkPolcy shop/p", "", "did you mean networking.k8s.io/v1 NetworkPolicy?"),
+	},
+	{
 		what: "another version of a kind", text: strings.Replace(netpol("p", ""), "io/v1", "io/v1beta9", 1),
 		want: row(rejected, "x.yaml:1: NetworkPolicy shop/p", "", "not a kind Margay reads"),
 	},
