@@ -23,6 +23,13 @@ type Setting struct {
 	Repeatable bool
 	// NotInFile: only the environment and a flag set it.
 	NotInFile bool
+	// Words are all values of a setting that takes one of a few words; nil: it takes others.
+	Words []string
+	// Pattern is a regular expression that every valid value matches, so that mistakes can be found without an agent;
+	// what matches may still be refused. Empty: any text matches.
+	Pattern string
+	// Max is the largest value of a number, 0 for other types.
+	Max uint64
 
 	read  func(c *Config, text string) error // its errors say what is wanted
 	print func(c *Config) string             // canonical: read of it changes nothing
@@ -106,6 +113,23 @@ const (
 	typeNumber   = "number"
 )
 
+// Patterns of values, in the syntax that Go and JSON Schema share.
+const (
+	durationPattern = `^[+]?(0|([0-9]+[.]?[0-9]*(ns|us|µs|ms|s|m|h))+)$`
+	numberPattern   = `^[0-9]+$`
+	addressPattern  = `^([oO][fF][fF]|.*:[0-9]+)$`
+	markPattern     = `^(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0?[oO]?[0-9_]+)$`
+	sizesPattern    = `^ *[^=, ]+=[0-9]+ *(, *([^=, ]+=[0-9]+ *)?)*$`
+	portsPattern    = `^([oO][fF][fF]| *[0-9]+ *(, *[0-9]+ *)*)$`
+	prefixPattern   = `^.{1,8}$`
+)
+
+// like says what valid values look like.
+func (s *Setting) like(pattern string) *Setting {
+	s.Pattern = pattern
+	return s
+}
+
 func itself(text string) string { return text }
 
 // textSetting takes any text.
@@ -116,7 +140,9 @@ func textSetting(name string, e Effect, at func(*Config) *string, usage string) 
 // oneOf takes one of a few words, in any case.
 func oneOf(name string, e Effect, at func(*Config) *string, usage string, words ...string) *Setting {
 	parse := func(text string) (string, error) { return oneWord(text, words...) }
-	return newSetting(name, e, at, parse, itself, usage)
+	s := newSetting(name, e, at, parse, itself, usage)
+	s.Words = words
+	return s
 }
 
 // either takes one of two words, in any case; the value is whether it is the second.
@@ -131,7 +157,7 @@ func either(name string, e Effect, at func(*Config) *bool, usage, no, yes string
 		}
 		return no
 	}, usage)
-	s.Type = typeText
+	s.Words = []string{no, yes}
 	return s
 }
 
@@ -146,13 +172,13 @@ func toggle(name string, e Effect, at func(*Config) *bool, usage string) *Settin
 func duration(name string, e Effect, at func(*Config) *time.Duration, least time.Duration, usage string) *Setting {
 	parse := func(text string) (time.Duration, error) { return parseDuration(text, least) }
 	s := newSetting(name, e, at, parse, printDuration, usage)
-	s.Type = typeDuration
+	s.Type, s.Pattern = typeDuration, durationPattern
 	return s
 }
 
 // number takes a number of type T.
 func number[T uint16 | uint32](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), usage string) *Setting {
 	s := newSetting(name, e, at, parse, func(n T) string { return fmt.Sprint(n) }, usage)
-	s.Type = typeNumber
+	s.Type, s.Pattern, s.Max = typeNumber, numberPattern, uint64(^T(0))
 	return s
 }

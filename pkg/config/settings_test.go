@@ -238,3 +238,46 @@ func TestNoClockIsRead(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatASettingSaysOfItsValuesIsTrue: words, patterns and largest numbers are those that reading a value goes by. A
+// schema is made of them.
+func TestWhatASettingSaysOfItsValuesIsTrue(t *testing.T) {
+	for _, s := range Settings() {
+		two := samples(t, s)
+		pattern := regexp.MustCompile(s.Pattern)
+		for _, valid := range append([]string{s.Default()}, two[:]...) {
+			if valid == "" {
+				continue // given nowhere
+			}
+			if !pattern.MatchString(valid) || s.Words != nil && !slices.Contains(s.Words, valid) {
+				t.Errorf("%s: %q is valid, and neither like %q nor among %q", s.Name, valid, s.Pattern, s.Words)
+			}
+		}
+		for _, word := range s.Words {
+			if _, err := s.canonical(word); err != nil {
+				t.Errorf("%s: its word %q is refused: %v", s.Name, word, err)
+			}
+		}
+		if (s.Type == "number") != (s.Max > 0) {
+			t.Errorf("%s is a %s of at most %d", s.Name, s.Type, s.Max)
+		}
+		if _, err := s.canonical(fmt.Sprint(s.Max)); s.Max > 0 && err != nil {
+			t.Errorf("%s: its largest value %d is refused: %v", s.Name, s.Max, err)
+		}
+		if _, err := s.canonical(fmt.Sprint(s.Max + 1)); s.Max > 0 && err == nil {
+			t.Errorf("%s takes %d, which is more than its largest", s.Name, s.Max+1)
+		}
+		for _, bad := range []string{"loud", "1 minute", "=", "a=", ":", "0xg", "123456789", "-1", "1e3"} {
+			_, err := s.canonical(bad)
+			if like := pattern.MatchString(bad) && (s.Words == nil || slices.Contains(s.Words, bad)); err == nil && !like {
+				t.Errorf("%s takes %q, which is not like %q", s.Name, bad, s.Pattern)
+			}
+		}
+	}
+	for name, bad := range map[string]string{"resync-every": "1 minute", "mark-mask": "0xg", "map-size": "a", "tunnel-ports": "a",
+		"interface-prefix": "toolongaprefix", "health-address": "localhost", "flow-quota": "many"} {
+		if s := find(name); regexp.MustCompile(s.Pattern).MatchString(bad) {
+			t.Errorf("%s: %q is like %q", name, bad, s.Pattern)
+		}
+	}
+}

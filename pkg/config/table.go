@@ -48,14 +48,14 @@ var agentSettings = []*Setting{
 // enforcementSettings are what is enforced and how.
 var enforcementSettings = []*Setting{
 	newSetting("interface-prefix", Restart, func(c *Config) *string { return &c.InterfacePrefix }, parsePrefix, itself,
-		"what names of workload interfaces begin with").from(felixPrefix, "interfacePrefix"),
+		"what names of workload interfaces begin with").like(prefixPattern).from(felixPrefix, "interfacePrefix"),
 	oneOf("pod-ips-from-annotations", Restart, func(c *Config) *string { return &c.PodAnnotations },
 		"none, calico or aws: the CNI plugin whose annotations say addresses of pods that the kubelet has not reported yet",
 		"none", "calico", "aws"),
 	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, ParseMarkMask, printMarkMask,
-		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000"),
+		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000").like(markPattern),
 	repeatable(newSetting("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
-		"NAME=ENTRIES for a map of its own size, as in ct4=1000000 (repeatable, or joined by commas)")),
+		"NAME=ENTRIES for a map of its own size, as in ct4=1000000 (repeatable, or joined by commas)")).like(sizesPattern),
 	either("existing-connections", Reopen, func(c *Config) *bool { return &c.KeepExisting },
 		"revoke or keep: what becomes of live flows that a new policy denies", "revoke", "keep"),
 	either("default-endpoint-to-host-action", Reopen, func(c *Config) *bool { return &c.DropToHost },
@@ -67,7 +67,7 @@ var enforcementSettings = []*Setting{
 		from(felixEncap, fieldVXLANAllowed, fieldIPIPAllowed),
 	number("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort, "UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
 	newSetting("tunnel-ports", Reopen, func(c *Config) *[]uint16 { return &c.TunnelPorts }, parsePorts, printPorts,
-		"further UDP ports of tunnels, joined by commas, or off"),
+		"further UDP ports of tunnels, joined by commas, or off").like(portsPattern),
 	either("mid-flow", Reopen, func(c *Config) *bool { return &c.StrictMidFlow },
 		"judge or strict: TCP packets of unknown connections are judged by policy, or dropped", "judge", "strict"),
 	duration("mid-flow-grace", Reopen, func(c *Config) *time.Duration { return &c.MidFlowGrace }, 0,
@@ -96,7 +96,7 @@ func timeout(name string, at func(*Timeouts) *time.Duration, of, key string) *Se
 
 // address takes HOST:PORT, or off.
 func address(name string, at func(*Config) *string, usage string) *Setting {
-	return newSetting(name, Restart, at, parseAddress, printOff, usage)
+	return newSetting(name, Restart, at, parseAddress, printOff, usage).like(addressPattern)
 }
 
 func notInFile(s *Setting) *Setting {

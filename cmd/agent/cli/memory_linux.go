@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 
 	"github.com/cilium/ebpf"
 
@@ -14,7 +15,8 @@ import (
 
 // enoughMemory logs what memory this agent will take and what it may, and refuses a limit that cannot suffice: past it
 // the kernel kills the agent without a word. Maps that are pinned are another agent's, and count nowhere. Without a limit
-// it logs nothing, so that an agent that ends for another reason says only that; it returns what to log later.
+// it logs nothing, so that an agent that ends for another reason says only that; it returns what to log later. Under a
+// limit the Go runtime gets one, too, unless GOMEMLIMIT says another.
 func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -33,8 +35,14 @@ func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 	if limit.None() {
 		return append(says, "limit", "none"), nil
 	}
-	log.Info("memory needed", append(says, "limit", mib(limit.Bytes), "limit-file", "/"+limit.File)...)
+	says = append(says, "limit", mib(limit.Bytes), "limit-file", "/"+limit.File)
 	warning, err := judgeMemory(missing.Empty, limit.Bytes, "/"+limit.File)
+	if err == nil && os.Getenv("GOMEMLIMIT") == "" {
+		soft := softLimit(missing.Empty, missing.Full, limit.Bytes)
+		debug.SetMemoryLimit(int64(soft))
+		says = append(says, "go-limit", mib(soft))
+	}
+	log.Info("memory needed", says...)
 	if warning != "" {
 		log.Warn(warning)
 	}

@@ -6,21 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"helm.sh/helm/v3/pkg/chart"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -80,44 +75,6 @@ func built(t *testing.T, dir string) objects {
 	return all
 }
 
-var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
-
-// charted renders the chart as helm install does; values are YAML.
-func charted(values string) (map[string]string, error) {
-	chart, err := theChart()
-	if err != nil {
-		return nil, err
-	}
-	given, err := chartutil.ReadValues([]byte(values))
-	if err != nil {
-		return nil, err
-	}
-	if err := chartutil.ProcessDependencies(chart, given); err != nil {
-		return nil, err
-	}
-	release := chartutil.ReleaseOptions{Name: "margay", Namespace: "kube-system", Revision: 1, IsInstall: true}
-	all, err := chartutil.ToRenderValues(chart, given, release, nil)
-	if err != nil {
-		return nil, err
-	}
-	return engine.Render(chart, all)
-}
-
-func mustChart(t *testing.T, values string) objects {
-	t.Helper()
-	files, err := charted(values)
-	if err != nil {
-		t.Fatalf("%s\n%v", values, err)
-	}
-	all := objects{}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasSuffix(name, ".yaml") {
-			parse(t, []byte(files[name]), all)
-		}
-	}
-	return all
-}
-
 // plain is an object without what Helm marks its objects with.
 func plain(o *unstructured.Unstructured) map[string]any {
 	o = o.DeepCopy()
@@ -167,8 +124,21 @@ resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}
 affinity: {nodeAffinity: {}}
 podLabels: {a: b}
 podAnnotations: {c: d}
+commonLabels: {team: net}
+commonAnnotations: {owner: us}
+serviceAccountAnnotations: {role: none}
+image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+nameOverride: fence
+fullnameOverride: fence
+apiServer: {host: api.example, port: 443}
+healthAddress: "[::1]:9196"
+extraArgs: [--pprof]
+extraEnv: [{name: GOMEMLIMIT, value: 200MiB}, {name: GOGC, valueFrom: {configMapKeyRef: {name: a, key: b}}}]
+extraVolumes: [{name: more, emptyDir: {}}]
+extraVolumeMounts: [{name: more, mountPath: /more}]
 `
-	all := map[string]objects{"chart": mustChart(t, ""), "chart, everything": mustChart(t, everything)}
+	all := map[string]objects{"chart": mustChart(t, ""), "chart, everything": mustChart(t, everything),
+		"chart, cleanup": mustChart(t, "cleanup: {enabled: true}")}
 	for _, dir := range []string{"base", "overlays/standalone", "overlays/calico", "cleanup"} {
 		all[dir] = kustomized(t, dir)
 	}
@@ -198,7 +168,10 @@ func withComponent(t *testing.T, name string) objects {
 func (all objects) settings(t *testing.T) []string {
 	t.Helper()
 	var environment []string
-	if m := all["ConfigMap kube-system/margay"]; m != nil {
+	for key, m := range all {
+		if !strings.HasPrefix(key, "ConfigMap ") || strings.HasSuffix(key, "-dashboard") {
+			continue
+		}
 		data, _, err := unstructured.NestedStringMap(m.Object, "data")
 		if err != nil {
 			t.Fatal(err)
@@ -229,6 +202,41 @@ func (all objects) settings(t *testing.T) []string {
 	return environment
 }
 
+// probed are the addresses at which the agents' probes ask.
+func (all objects) probed(t *testing.T) (addresses []string) {
+	t.Helper()
+	for _, container := range all.agents(t) {
+		for _, probe := range []string{"livenessProbe", "readinessProbe"} {
+			get, found, err := unstructured.NestedMap(container, probe, "httpGet")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found {
+				host, _ := get["host"].(string)
+				addresses = append(addresses, net.JoinHostPort(host, fmt.Sprint(get["port"])))
+			}
+		}
+	}
+	return addresses
+}
+
+// agents are the containers with an agent.
+func (all objects) agents(t *testing.T) (agents []map[string]any) {
+	t.Helper()
+	for _, o := range all {
+		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range containers {
+			if c := c.(map[string]any); c["name"] == "agent" {
+				agents = append(agents, c)
+			}
+		}
+	}
+	return agents
+}
+
 // TestWhatIsDeployedAreSettings: every variable is a setting of `margay run`, with a value that it takes.
 func TestWhatIsDeployedAreSettings(t *testing.T) {
 	for name, all := range renderings(t) {
@@ -239,11 +247,13 @@ func TestWhatIsDeployedAreSettings(t *testing.T) {
 			continue
 		}
 		c := layers.Config()
-		if name != "cleanup" && (c.Datastore != "kubernetes" || c.Node != "of-the-pod" || c.Dataplane != "auto") {
+		if !strings.Contains(name, "cleanup") && (c.Datastore != "kubernetes" || c.Node != "of-the-pod" || c.Dataplane != "auto") {
 			t.Errorf("%s: datastore %q, node %q, dataplane %q", name, c.Datastore, c.Node, c.Dataplane)
 		}
-		if c.HealthAddress != config.Defaults().HealthAddress {
-			t.Errorf("%s: probes ask %s, health is at %s", name, config.Defaults().HealthAddress, c.HealthAddress)
+		for _, probed := range all.probed(t) {
+			if probed != c.HealthAddress {
+				t.Errorf("%s: a probe asks %s, health is at %s", name, probed, c.HealthAddress)
+			}
 		}
 		if strings.Contains(name, "calico") || strings.Contains(name, "everything") {
 			if c.MarkMask&0xffff0000 != 0 || c.EndpointStatusDir != "/var/run/calico/endpoint-status" {
@@ -259,61 +269,6 @@ func TestWhatIsDeployedAreSettings(t *testing.T) {
 	}
 	if _, warnings, err := config.New(config.Local{Host: "node", Environment: []string{"MARGAY_NOPE=1"}}); err == nil && len(warnings) == 0 {
 		t.Error("a setting that does not exist is not noticed")
-	}
-}
-
-func TestTheChartRefusesValues(t *testing.T) {
-	for values, reason := range map[string]string{
-		`dataplan: bpf`:                                                     "dataplan",
-		`dataplane: ebpf`:                                                   "dataplane",
-		`image: {repository: ""}`:                                           "repository",
-		`settings: {datastore: directory}`:                                  "datastore",
-		`settings: {LOG_LEVEL: debug}`:                                      "LOG_LEVEL",
-		`settings: {map-size: [a=1]}`:                                       "map-size",
-		`metrics: {adress: "0.0.0.0:9097"}`:                                 "adress",
-		`metrics: {podMonitor: {enabled: true}}`:                            "metrics.podMonitor needs metrics.address",
-		`metrics: {podMonitor: {interval: "1 minute"}}`:                     "interval",
-		`nodeSelector: {a: true}`:                                           "nodeSelector",
-		`resources: {request: {cpu: 1}}`:                                    "request",
-		`updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}`: "maxSurge",
-	} {
-		if _, err := charted(values); err == nil || !strings.Contains(err.Error(), reason) {
-			t.Errorf("%s: %v, want an error about %s", values, err, reason)
-		}
-	}
-}
-
-// TestTheChartsOptions: what an option adds.
-func TestTheChartsOptions(t *testing.T) {
-	all := renderings(t)["chart, everything"]
-	if all["PodMonitor kube-system/margay"] == nil {
-		t.Error("no PodMonitor")
-	}
-	dashboard, _, err := unstructured.NestedString(all["ConfigMap kube-system/margay-dashboard"].Object, "data", "margay.json")
-	source, readErr := os.ReadFile(filepath.Join(deployDir, "grafana/margay.json"))
-	if err := errors.Join(err, readErr); err != nil || strings.TrimSpace(dashboard) != strings.TrimSpace(string(source)) {
-		t.Errorf("the chart's dashboard is not that of deploy/grafana (%v)", err)
-	}
-	var alerts map[string]any
-	source, err = os.ReadFile(filepath.Join(deployDir, "prometheus/alerts.yaml"))
-	if err := errors.Join(err, yaml.Unmarshal(source, &alerts)); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(alerts, all["PrometheusRule kube-system/margay"].Object["spec"]); diff != "" || len(alerts) == 0 {
-		t.Errorf("the chart's alerts are not those of deploy/prometheus:\n%s", diff)
-	}
-	set := all["DaemonSet kube-system/margay"]
-	other := mustChart(t, "settings: {log-level: debug}")["DaemonSet kube-system/margay"]
-	path := []string{"spec", "template", "metadata", "annotations", "checksum/settings"}
-	one, _, _ := unstructured.NestedString(set.Object, path...)
-	two, _, _ := unstructured.NestedString(other.Object, path...)
-	if one == "" || one == two {
-		t.Errorf("other settings do not replace the agents: checksums %q and %q", one, two)
-	}
-	for _, path := range [][]string{{"metadata", "labels", "a"}, {"metadata", "annotations", "c"}} {
-		if _, found, _ := unstructured.NestedString(set.Object, append([]string{"spec", "template"}, path...)...); !found {
-			t.Errorf("the pod's %v is missing", path)
-		}
 	}
 }
 

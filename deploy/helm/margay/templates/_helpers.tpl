@@ -1,18 +1,67 @@
-{{- define "margay.selector" -}}
-app.kubernetes.io/name: margay
+{{- define "margay.name" -}}
+{{ .Values.nameOverride | default "margay" }}
 {{- end -}}
 
-{{- define "margay.labels" -}}
-{{ include "margay.selector" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name (replace "+" "_" .Chart.Version) }}
+{{/* The name of all objects. A node has one agent, so the release's name is not part of it. */}}
+{{- define "margay.fullname" -}}
+{{ .Values.fullnameOverride | default "margay" }}
+{{- end -}}
+
+{{- define "margay.selector" -}}
+app.kubernetes.io/name: {{ include "margay.name" . }}
+{{- end -}}
+
+{{/* Labels and annotations of any object. It takes a list: the root, labels and annotations of this object alone. */}}
+{{- define "margay.metadata" -}}
+{{- $root := index . 0 -}}
+{{- $own := dict
+  "app.kubernetes.io/name" (include "margay.name" $root)
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name (replace "+" "_" $root.Chart.Version)) -}}
+labels:
+  {{- merge (dict) (index . 1) $own $root.Values.commonLabels | toYaml | nindent 2 }}
+{{- with merge (dict) (index . 2) $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of the agents' pods. */}}
+{{- define "margay.podMetadata" -}}
+{{- $own := dict "app.kubernetes.io/name" (include "margay.name" .) -}}
+{{- $settings := dict
+  "kubectl.kubernetes.io/default-container" "agent"
+  "checksum/settings" (include "margay.settings" . | sha256sum) -}}
+labels:
+  {{- merge $own .Values.podLabels .Values.commonLabels | toYaml | nindent 2 }}
+annotations: # the checksum has a change of settings replace the agents
+  {{- merge $settings .Values.podAnnotations .Values.commonAnnotations | toYaml | nindent 2 }}
+{{- end -}}
+
+{{- define "margay.image" -}}
+{{- if .Values.image.digest -}}
+{{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
+{{- else -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the probes ask. An address that stands for all of the node's leaves the host to the kubelet. */}}
+{{- define "margay.probed" -}}
+{{- $address := .Values.healthAddress | default "127.0.0.1:9096" -}}
+{{- $port := regexFind "[0-9]+$" $address -}}
+{{- $host := trimSuffix (printf ":%s" $port) $address | trimPrefix "[" | trimSuffix "]" -}}
+{{- if not (has $host (list "" "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ $port }}
 {{- end -}}
 
 {{/* The agents' settings: what values ask for in words, then what they list. */}}
 {{- define "margay.settings" -}}
 MARGAY_DATAPLANE: {{ .Values.dataplane | quote }}
+{{- with .Values.healthAddress }}
+MARGAY_HEALTH_ADDRESS: {{ . | quote }}
+{{- end }}
 {{- with .Values.metrics.address }}
 MARGAY_METRICS_ADDRESS: {{ . | quote }}
 {{- end }}

@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/margay-project/margay/pkg/config"
+)
+
+var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
+
+// charted renders the chart as helm install does; values are YAML.
+func charted(values string) (map[string]string, error) {
+	chart, err := theChart()
+	if err != nil {
+		return nil, err
+	}
+	given, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, err
+	}
+	if err := chartutil.ProcessDependencies(chart, given); err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "margay", Namespace: "kube-system", Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(chart, given, release, nil)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(chart, all)
+}
+
+func mustChart(t *testing.T, values string) objects {
+	t.Helper()
+	files, err := charted(values)
+	if err != nil {
+		t.Fatalf("%s\n%v", values, err)
+	}
+	all := objects{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasSuffix(name, ".yaml") {
+			parse(t, []byte(files[name]), all)
+		}
+	}
+	return all
+}
+
+func TestTheChartRefusesValues(t *testing.T) {
+	for values, reason := range map[string]string{
+		`dataplan: bpf`:                                                     "dataplan",
+		`dataplane: ebpf`:                                                   "dataplane",
+		`image: {repository: ""}`:                                           "repository",
+		`settings: {datastore: directory}`:                                  "datastore",
+		`settings: {LOG_LEVEL: debug}`:                                      "LOG_LEVEL",
+		`settings: {map-size: [a=1]}`:                                       "map-size",
+		`settings: {log-level: loud}`:                                       "log-level",
+		`settings: {log-levle: debug}`:                                      "log-levle",
+		`settings: {timeout-udp: 1 minute}`:                                 "timeout-udp",
+		`settings: {timeout-udp: 60}`:                                       "timeout-udp",
+		`settings: {vxlan-port: 65536}`:                                     "vxlan-port",
+		`settings: {no-shortcut: maybe}`:                                    "no-shortcut",
+		`settings: {interface-prefix: toolongaprefix}`:                      "interface-prefix",
+		`image: {digest: "0123"}`:                                           "digest",
+		`fullnameOverride: Margay`:                                          "fullnameOverride",
+		`healthAddress: localhost`:                                          "healthAddress",
+		`apiServer: {host: a, port: 0}`:                                     "port",
+		`extraEnv: {GOGC: "50"}`:                                            "extraEnv",
+		`extraVolumeMounts: [{name: a}]`:                                    "mountPath",
+		`metrics: {adress: "0.0.0.0:9097"}`:                                 "adress",
+		`metrics: {podMonitor: {enabled: true}}`:                            "metrics.podMonitor needs metrics.address",
+		`metrics: {podMonitor: {interval: "1 minute"}}`:                     "interval",
+		`nodeSelector: {a: true}`:                                           "nodeSelector",
+		`resources: {request: {cpu: 1}}`:                                    "request",
+		`updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}`: "maxSurge",
+	} {
+		if _, err := charted(values); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want an error about %s", values, err, reason)
+		}
+	}
+}
+
+// TestEverySettingCanBeGivenToTheChart: the schema takes each setting's own default, as text and as YAML reads it.
+func TestEverySettingCanBeGivenToTheChart(t *testing.T) {
+	given := 0
+	for _, s := range config.Settings() {
+		if _, err := charted("settings: {" + s.Name + ": xyz}"); err != nil && strings.Contains(err.Error(), "dditional propert") {
+			continue // the chart sets it
+		}
+		for _, format := range []string{"settings: {%s: %s}", "settings: {%s: %q}"} {
+			if s.Default() == "" || strings.Contains(s.Default(), ",") && !strings.Contains(format, "q") {
+				continue
+			}
+			given++
+			if _, err := charted(fmt.Sprintf(format, s.Name, s.Default())); err != nil && s.Default() != "off" {
+				t.Errorf(format+": %v", s.Name, s.Default(), err)
+			}
+		}
+	}
+	if given < 40 {
+		t.Errorf("%d defaults were given to the chart, want at least 40", given)
+	}
+}
+
+func TestTheChartsCleanupIsThatOfKustomize(t *testing.T) {
+	const key = "DaemonSet kube-system/margay-cleanup"
+	all := mustChart(t, "cleanup: {enabled: true}")
+	want, got := plain(kustomized(t, "cleanup")[key]), plain(all[key])
+	if diff := gocmp.Diff(want, got, anyOrder); diff != "" {
+		t.Errorf("kustomization (-), chart (+):\n%s", diff)
+	}
+	if all["DaemonSet kube-system/margay"] != nil {
+		t.Error("an agent runs beside the cleanup")
+	}
+}
+
+// TestTheChartsOptions: what an option adds.
+func TestTheChartsOptions(t *testing.T) {
+	all := renderings(t)["chart, everything"]
+	for _, key := range []string{"PodMonitor kube-system/fence", "ServiceAccount kube-system/fence", "Role kube-system/fence",
+		"ClusterRole /fence", "RoleBinding kube-system/fence", "ClusterRoleBinding /fence", "ConfigMap kube-system/fence"} {
+		if all[key] == nil {
+			t.Errorf("no %s", key)
+		}
+	}
+	for key, o := range all {
+		if o.GetLabels()["team"] != "net" || o.GetAnnotations()["owner"] != "us" || o.GetLabels()["app.kubernetes.io/name"] != "fence" {
+			t.Errorf("%s has labels %v and annotations %v", key, o.GetLabels(), o.GetAnnotations())
+		}
+	}
+	if got := all["ServiceAccount kube-system/fence"].GetAnnotations()["role"]; got != "none" {
+		t.Errorf("the service account's annotation is %q", got)
+	}
+	testCopies(t, all)
+	set := all["DaemonSet kube-system/fence"]
+	one, two := checksum(mustChart(t, "")), checksum(mustChart(t, "settings: {log-level: debug}"))
+	if one == "" || one == two {
+		t.Errorf("other settings do not replace the agents: checksums %q and %q", one, two)
+	}
+	for path, want := range map[string]string{"metadata labels a": "b", "metadata annotations c": "d", "metadata labels team": "net",
+		"metadata annotations owner": "us", "spec serviceAccountName": "fence"} {
+		got, _, _ := unstructured.NestedString(set.Object, append([]string{"spec", "template"}, strings.Fields(path)...)...)
+		if got != want {
+			t.Errorf("the pod's %s is %q, want %q", path, got, want)
+		}
+	}
+	testAgent(t, all)
+}
+
+func checksum(all objects) string {
+	text, _, _ := unstructured.NestedString(all["DaemonSet kube-system/margay"].Object, "spec", "template", "metadata", "annotations", "checksum/settings")
+	return text
+}
+
+// testCopies compares the dashboard and the alerts in the chart with their sources.
+func testCopies(t *testing.T, all objects) {
+	t.Helper()
+	dashboard, _, err := unstructured.NestedString(all["ConfigMap kube-system/fence-dashboard"].Object, "data", "margay.json")
+	source, readErr := os.ReadFile(filepath.Join(deployDir, "grafana/margay.json"))
+	if err := errors.Join(err, readErr); err != nil || strings.TrimSpace(dashboard) != strings.TrimSpace(string(source)) {
+		t.Errorf("the chart's dashboard is not that of deploy/grafana (%v)", err)
+	}
+	var alerts map[string]any
+	source, err = os.ReadFile(filepath.Join(deployDir, "prometheus/alerts.yaml"))
+	if err := errors.Join(err, yaml.Unmarshal(source, &alerts)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(alerts, all["PrometheusRule kube-system/fence"].Object["spec"]); diff != "" || len(alerts) == 0 {
+		t.Errorf("the chart's alerts are not those of deploy/prometheus:\n%s", diff)
+	}
+}
+
+// testAgent looks at the container: image, arguments, environment and mounts.
+func testAgent(t *testing.T, all objects) {
+	t.Helper()
+	agents := all.agents(t)
+	if len(agents) != 1 {
+		t.Fatalf("%d agents", len(agents))
+	}
+	agent := agents[0]
+	if image := fmt.Sprint(agent["image"]); !strings.HasPrefix(image, "ghcr.io/margay-project/margay@sha256:0123") {
+		t.Errorf("the image is %s", image)
+	}
+	if got := fmt.Sprint(agent["args"]); got != "[run --pprof]" {
+		t.Errorf("the arguments are %s", got)
+	}
+	for _, want := range []string{"KUBERNETES_SERVICE_HOST=api.example", "KUBERNETES_SERVICE_PORT=443", "GOMEMLIMIT=200MiB", "GOGC=of-the-pod"} {
+		if got := all.settings(t); !slices.Contains(got, want) {
+			t.Errorf("%q lacks %s", got, want)
+		}
+	}
+	if !strings.Contains(fmt.Sprint(agent["volumeMounts"]), "mountPath:/more") {
+		t.Errorf("the mounts are %v", agent["volumeMounts"])
+	}
+	for values, want := range map[string]string{`healthAddress: "off"`: "[]", "healthAddress: 0.0.0.0:80": "[:80 :80]",
+		`healthAddress: ":81"`: "[:81 :81]", "healthAddress: 10.0.0.1:82": "[10.0.0.1:82 10.0.0.1:82]"} {
+		if got := fmt.Sprint(mustChart(t, values).probed(t)); got != want {
+			t.Errorf("%s: probes ask %s, want %s", values, got, want)
+		}
+	}
+}
