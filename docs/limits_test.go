@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/compile"
 	"github.com/margay-project/margay/pkg/config"
 )
@@ -59,18 +60,19 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	const mib = 1 << 20
 	flows, shares := entries("ct4"), defined(t, "bpf/lib/types.h", `SHARES = (\d+)`) // divided as by bpfmaps.divide
 	want := map[string][]int{
-		"entries of match tables":     {one.Rules, space.Rules, node.Rules},
-		"sets of addresses":           {one.Sets, space.Sets, node.Sets},
-		"prefixes in CIDR lists":      {one.Prefixes, space.Prefixes, node.Prefixes},
-		"MiB of tables in the kernel": {compile.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
-		"of those rows, assured":      {assured.Rules, assured.Sets, assured.Prefixes, assured.Bytes / mib},
-		"open flows":                  {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},
-		"half-open flows":             {defined(t, "bpf/lib/types.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types.h", `HALF_COMMON = (\d+)`)},
-		"first fragments":             {entries("frags4")},
-		"rules of a policy":           {compile.MaxWalk},
-		"ARP and discovery messages":  {defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_BURST (\d+)`), 1_000_000_000 / defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_INTERVAL_NS (\d+)ULL`)},
-		"IPv6 extension headers":      {defined(t, "bpf/lib/parse.h", `#define MAX_EXT_HEADERS (\d+)`)},
-		"events of verdicts":          {int(config.Defaults().EventRate)},
+		"entries of match tables":      {one.Rules, space.Rules, node.Rules},
+		"sets of addresses":            {one.Sets, space.Sets, node.Sets},
+		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
+		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
+		"MiB of tables in the kernel":  {compile.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
+		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Prefixes, assured.Bytes / mib},
+		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},
+		"half-open flows":              {defined(t, "bpf/lib/types.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types.h", `HALF_COMMON = (\d+)`)},
+		"first fragments":              {entries("frags4")},
+		"rules of a policy":            {compile.MaxWalk},
+		"ARP and discovery messages":   {defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_BURST (\d+)`), 1_000_000_000 / defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_INTERVAL_NS (\d+)ULL`)},
+		"IPv6 extension headers":       {defined(t, "bpf/lib/parse.h", `#define MAX_EXT_HEADERS (\d+)`)},
+		"events of verdicts":           {int(config.Defaults().EventRate)},
 	}
 	number := regexp.MustCompile(`\d+(?:,\d{3})*`)
 	for _, line := range strings.Split(documents(t)["docs/security.md"], "\n") {

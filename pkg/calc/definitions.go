@@ -51,6 +51,7 @@ type definition struct {
 	sets      map[portKey]*set
 	ports     []portKey // of the sets, ascending, as the rules that use it know them
 	users     map[*ruleset]struct{}
+	weight    int // what it took to find its members when it came into being, see spending
 }
 
 // id hashes the definition and port. The selector is last because it is the only part that can hold any byte.
@@ -86,12 +87,13 @@ func protocolName(p uint8) string {
 	return strconv.Itoa(int(p))
 }
 
-// bySelector returns the definition of everything the selector selects.
-func (x *setIndex) bySelector(sel *selector.Selector) *definition {
-	key := definitionKey{kind: kindSelector, selector: sel.String()}
-	if d := x.definitions[key]; d != nil {
-		return d
-	}
+// selectorKey is the key of everything that a selector selects.
+func selectorKey(sel *selector.Selector) definitionKey {
+	return definitionKey{kind: kindSelector, selector: sel.String()}
+}
+
+// bySelector makes the definition of everything the selector selects.
+func (x *setIndex) bySelector(key definitionKey, sel *selector.Selector) *definition {
 	d := x.define(key)
 	d.selection = x.labels.add(sel)
 	d.selection.addrs = d
@@ -99,16 +101,19 @@ func (x *setIndex) bySelector(sel *selector.Selector) *definition {
 	return d
 }
 
-// byNamedPort returns the definition of the endpoints the selector selects that expose the port under that name, with
-// that protocol unless it is nil.
-func (x *setIndex) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
+// namedPortKey is the key of the endpoints the selector selects that expose the port under that name, with that protocol
+// unless it is nil.
+func namedPortKey(name string, protocol *uint8, sel *selector.Selector) definitionKey {
 	key := definitionKey{kind: kindNamedPort, selector: sel.String(), name: name}
 	if protocol != nil {
 		key.protocol = *protocol
 	}
-	if d := x.definitions[key]; d != nil {
-		return d
-	}
+	return key
+}
+
+// byNamedPort makes the definition of the endpoints the selector selects that expose the port.
+func (x *setIndex) byNamedPort(key definitionKey, sel *selector.Selector) *definition {
+	name := key.name
 	d := x.define(key)
 	d.selection = x.labels.add(sel)
 	if d.selection.ports == nil {
@@ -119,15 +124,12 @@ func (x *setIndex) byNamedPort(name string, protocol *uint8, sel *selector.Selec
 	return d
 }
 
-// byService returns the definition of the backends of a Service: kindServicePort or kindServiceAddrs.
-func (x *setIndex) byService(k kind, service model.ServiceKey) *definition {
-	key := definitionKey{kind: k, service: service}
-	if d := x.definitions[key]; d != nil {
-		return d
-	}
+// byService makes the definition of the backends of a Service: kindServicePort or kindServiceAddrs.
+func (x *setIndex) byService(key definitionKey) *definition {
 	d := x.define(key)
-	for id := range x.slicesOf[service] {
+	for id := range x.slicesOf[key.service] {
 		x.addSlice(d, x.slices[id], 1)
+		d.weight += len(x.slices[id].Addrs) * max(1, len(x.slices[id].Ports))
 	}
 	d.ports = d.livePorts()
 	return d
@@ -147,6 +149,9 @@ func (x *setIndex) fill(d *definition) {
 	for _, m := range d.selection.groups {
 		for it := range m.group.all() {
 			x.addItem(d, it, 1)
+			if d.weight++; it.extra != nil {
+				d.weight += len(it.extra.nets)
+			}
 		}
 	}
 	d.ports = d.livePorts()

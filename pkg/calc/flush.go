@@ -45,6 +45,7 @@ func (g *Graph) Flush() model.Changes {
 		g.updatePolicy(key, p)
 	}
 	g.activate()
+	g.retryRefused(in.policies)
 	for _, rs := range g.sets.settlePorts() {
 		g.dirty.rulesets[rs] = struct{}{}
 	}

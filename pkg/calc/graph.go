@@ -11,6 +11,7 @@
 //	services.go, members.go
 //	policies.go, rules.go      which policies and profiles apply on this node, their rules with sets resolved
 //	pack.go, unpack.go         rules of policies that do not apply on this node, in little memory
+//	spending.go                what the selectors of one namespace may find
 //	tiers.go, resolve.go       the ordered policy of every local endpoint
 //	extract.go                 parts of the datastore, given back to explain and lint
 //

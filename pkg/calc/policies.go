@@ -238,13 +238,15 @@ func (g *Graph) appliesTo(rs *ruleset) iter.Seq[*group] {
 func (g *Graph) retire(rs *ruleset) *ruleset {
 	if rs != nil {
 		g.sets.use(rs, nil)
+		delete(g.sets.spending.refused, rs)
+		delete(g.dirty.rulesets, rs)
 	}
 	return nil
 }
 
 // buildRules builds the rules that may have changed.
 func (g *Graph) buildRules() {
-	for rs := range g.dirty.rulesets {
+	for _, rs := range inTurn(g.dirty.rulesets) {
 		if g.sets.build(rs) {
 			g.result.serial++
 			rs.serial = g.result.serial

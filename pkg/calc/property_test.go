@@ -64,6 +64,7 @@ func flushAndCompare(t *rapid.T, g *Graph, dp *dataplane, w world, inSync bool) 
 	if len(g.sets.touched)+len(g.sets.repopulated)+len(g.sets.unused) != 0 {
 		t.Fatalf("the set index is not clean after a flush")
 	}
+	checkSpending(t, g)
 	requireSame(t, fresh(t, g.node, w), dp)
 	for _, ep := range g.LocalEndpoints() {
 		if dp.Endpoints[ep.ID] != ep {
@@ -86,6 +87,9 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	}
 	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.slices) + len(g.sets.slicesOf); n != 0 {
 		t.Fatalf("the set index is not empty: %+v", g.sets)
+	}
+	if s := g.sets.spending; s.items+len(s.by)+len(s.refused) != 0 {
+		t.Fatalf("something is charged still: %+v", s)
 	}
 	if n := len(g.result.groups) + len(g.result.shared) + len(g.owners.interfaces) + len(g.profiles) + len(g.policies); n != 0 {
 		t.Fatalf("the graph is not empty: %+v", g)

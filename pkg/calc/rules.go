@@ -2,6 +2,7 @@ package calc
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -11,13 +12,26 @@ import (
 // build works out the rules of a ruleset from its source and reports whether they differ from before. Rules that are
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset) bool {
-	b := builder{sets: x, uses: map[*definition]struct{}{}}
+	b := newBuilder(x, rs)
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, Rules: make([]model.MatchRule, 0, len(rs.source))}
 	for i := range rs.source {
-		rules.Rules = append(rules.Rules, b.rule(&rs.source[i]))
+		if rules.Rules = append(rules.Rules, b.rule(&rs.source[i])); b.over {
+			break
+		}
 	}
-	x.use(rs, b.uses)
-	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && equalRules(was.Rules, rules.Rules) {
+	if b.over {
+		// What it used before stays defined: the rules that it had may be in force still.
+		rules.Rules, rules.Refused = nil, x.spending.over(rs)
+		x.spending.refused[rs] = struct{}{}
+		for d := range b.uses {
+			x.unused[d] = struct{}{}
+		}
+	} else {
+		delete(x.spending.refused, rs)
+		x.use(rs, b.uses)
+	}
+	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && was.Refused == rules.Refused &&
+		equalRules(was.Rules, rules.Rules) {
 		return false
 	}
 	rs.rules = rules
@@ -27,12 +41,16 @@ func (x *setIndex) build(rs *ruleset) bool {
 // use replaces the definitions a ruleset uses.
 func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
 	for d := range now {
-		d.users[rs] = struct{}{}
+		if _, ok := rs.uses[d]; !ok {
+			d.users[rs] = struct{}{}
+			x.spending.hold(rs.key.Namespace, d)
+		}
 	}
 	for d := range rs.uses {
 		if _, ok := now[d]; ok {
 			continue
 		}
+		x.spending.release(rs.key.Namespace, d)
 		if delete(d.users, rs); len(d.users) == 0 {
 			x.unused[d] = struct{}{}
 		}
@@ -52,8 +70,62 @@ func (x *setIndex) dropUnused() {
 
 // builder turns Rules into MatchRules and collects the definitions they refer to.
 type builder struct {
-	sets *setIndex
-	uses map[*definition]struct{}
+	sets  *setIndex
+	rs    *ruleset
+	uses  map[*definition]struct{}
+	spent int // by the namespace, these included
+	most  int // that it may have spent
+	over  bool
+}
+
+func newBuilder(x *setIndex, rs *ruleset) *builder {
+	b := &builder{sets: x, rs: rs, uses: map[*definition]struct{}{}, spent: x.spending.besides(rs), most: x.spending.most()}
+	if rs.key.Namespace == "" {
+		b.most = math.MaxInt // of those who may write policy for all
+	}
+	return b
+}
+
+// definition notes that a rule uses a definition, which create makes if there is none, and returns it. tried is what it takes
+// besides its members. Nil: there is no room for it.
+func (b *builder) definition(key definitionKey, tried func() int, create func() *definition) *definition {
+	b.spent++ // a rule may name one port of very many, and there may be very many rules
+	d := b.sets.definitions[key]
+	if d == nil && !b.over {
+		cost := 1 + tried()
+		if b.over = b.spent+cost > b.most; !b.over {
+			d = create()
+			d.weight += cost
+		}
+	}
+	if b.over = b.over || b.spent > b.most; b.over {
+		return nil
+	}
+	if _, known := b.uses[d]; known {
+		return d
+	}
+	b.uses[d] = struct{}{}
+	if !b.sets.spending.isHeld(b.rs, d) {
+		b.spent += d.weight
+	}
+	return d
+}
+
+func (b *builder) bySelector(sel *selector.Selector) *definition {
+	key := selectorKey(sel)
+	return b.definition(key, func() int { return b.sets.labels.candidatesOf(sel) },
+		func() *definition { return b.sets.bySelector(key, sel) })
+}
+
+func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
+	key := namedPortKey(name, protocol, sel)
+	return b.definition(key, func() int { return b.sets.labels.candidatesOf(sel) },
+		func() *definition { return b.sets.byNamedPort(key, sel) })
+}
+
+func (b *builder) byService(k kind, service model.ServiceKey) *definition {
+	key := definitionKey{kind: k, service: service}
+	return b.definition(key, func() int { return 0 }, func() *definition { return b.sets.byService(key) })
 }
 
 func (b *builder) rule(r *model.Rule) model.MatchRule {
@@ -73,10 +145,10 @@ func (b *builder) rule(r *model.Rule) model.MatchRule {
 	m.Source = b.side(&r.Source, r.Protocol)
 	m.Destination = b.side(&r.Destination, r.Protocol)
 	if s := r.Source.Service; s != nil {
-		m.Source.In = append(m.Source.In, b.set(b.sets.byService(kindServiceAddrs, *s)))
+		m.Source.In = append(m.Source.In, b.set(b.byService(kindServiceAddrs, *s)))
 	}
 	if s := r.Destination.Service; s != nil {
-		m.Destination.Ports = &model.PortMatch{Named: b.ports(b.sets.byService(kindServicePort, *s))}
+		m.Destination.Ports = &model.PortMatch{Named: b.ports(b.byService(kindServicePort, *s))}
 	}
 	return m
 }
@@ -87,10 +159,10 @@ func (b *builder) side(e *model.Entity, protocol *uint8) model.Side {
 	// With named ports alone the selector is folded into their sets.
 	folded := len(e.NamedPorts) > 0 && len(e.Ports) == 0
 	if e.Selector != nil && !folded {
-		s.In = []model.SetID{b.set(b.sets.bySelector(e.Selector))}
+		s.In = []model.SetID{b.set(b.bySelector(e.Selector))}
 	}
 	if e.NotSelector != nil {
-		s.NotIn = []model.SetID{b.set(b.sets.bySelector(e.NotSelector))}
+		s.NotIn = []model.SetID{b.set(b.bySelector(e.NotSelector))}
 	}
 	s.Ports = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
 	s.NotPorts = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)
@@ -107,7 +179,10 @@ func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *
 	}
 	m := &model.PortMatch{Ranges: orNil(ranges)}
 	for _, name := range names {
-		m.Named = append(m.Named, b.ports(b.sets.byNamedPort(name, protocol, sel))...)
+		if b.over {
+			break
+		}
+		m.Named = append(m.Named, b.ports(b.byNamedPort(name, protocol, sel))...)
 	}
 	slices.SortFunc(m.Named, func(a, b model.PortSet) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Set, b.Set))
@@ -116,15 +191,20 @@ func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *
 	return m
 }
 
-// set returns the id of the only set of a definition that is not by port.
+// set returns the id of the only set of a definition that is not by port; of nil, none.
 func (b *builder) set(d *definition) model.SetID {
-	b.uses[d] = struct{}{}
+	if d == nil {
+		return ""
+	}
 	return d.sets[portKey{}].id
 }
 
-// ports returns the sets of a definition by port, by protocol and port.
+// ports returns the sets of a definition by port, by protocol and port; of nil, none.
 func (b *builder) ports(d *definition) []model.PortSet {
-	b.uses[d] = struct{}{}
+	if d == nil {
+		return nil
+	}
+	b.spent += len(d.ports)
 	var list []model.PortSet
 	for _, k := range d.ports {
 		list = append(list, model.PortSet{Protocol: k.protocol, Port: k.port, Set: d.sets[k].id})

@@ -2,6 +2,7 @@ package calc
 
 import (
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/selector"
@@ -168,27 +169,53 @@ func (x *labelIndex) rematch(g *group) []match {
 // cheapest picks the condition to file a selector under: the one with the fewest groups and selectors that meet it, so
 // that `app == "db" && orchestrator == "k8s"` is filed under app. The choice affects cost only.
 func (x *labelIndex) cheapest(sel *selector.Selector) (label string, must selector.Restriction, ok bool) {
-	best := 0
-	for l, r := range sel.Restrictions() {
-		cost := x.cost(l, r)
-		if !ok || cost < best || cost == best && l < label {
-			best, label, must, ok = cost, l, r, true
-		}
-	}
+	label, must, _, ok = x.cheapestCost(sel)
 	return label, must, ok
 }
 
-func (x *labelIndex) cost(name string, r selector.Restriction) int {
+// candidatesOf is about how many groups a selector is matched against when it is added.
+func (x *labelIndex) candidatesOf(sel *selector.Selector) int {
+	if _, _, cost, ok := x.cheapestCost(sel); ok {
+		return cost
+	}
+	return len(x.groups)
+}
+
+func (x *labelIndex) cheapestCost(sel *selector.Selector) (label string, must selector.Restriction, best int, ok bool) {
+	all := sel.Restrictions()
+	for _, valued := range []bool{true, false} { // what takes long to count comes last, when it is known how far to count
+		for l, r := range all {
+			if (r.Values != nil) != valued {
+				continue
+			}
+			most := math.MaxInt
+			if ok {
+				most = best
+			}
+			cost := x.cost(l, r, most)
+			if !ok || cost < best || cost == best && l < label {
+				best, label, must, ok = cost, l, r, true
+			}
+		}
+	}
+	return label, must, best, ok
+}
+
+// cost counts the groups and selectors that meet a condition, up to one more than most.
+func (x *labelIndex) cost(name string, r selector.Restriction, most int) int {
 	of := x.labels[name]
 	if of == nil {
 		return 0
 	}
 	n := 0
 	if r.Values == nil {
+		n = len(of.selections)
 		for _, l := range of.values {
-			n += l.count()
+			if n += l.count(); n > most {
+				break
+			}
 		}
-		return n + len(of.selections)
+		return n
 	}
 	for _, v := range r.Values {
 		if l := of.values[v]; l != nil {

@@ -20,6 +20,7 @@ type setIndex struct {
 	touched     map[*set]struct{}        // new, gone or changed since the last flush
 	repopulated map[*definition]struct{} // by port, and a set got its first or lost its last member
 	unused      map[*definition]struct{} // lost a user since the last flush
+	spending    spending
 }
 
 // set is one address set.
@@ -44,6 +45,7 @@ func newSetIndex() *setIndex {
 		touched:     map[*set]struct{}{},
 		repopulated: map[*definition]struct{}{},
 		unused:      map[*definition]struct{}{},
+		spending:    newSpending(),
 	}
 	x.newSet(model.SetServiceAddrs)
 	x.newSet(model.SetNodeAddrs)
@@ -100,6 +102,7 @@ func (x *setIndex) enter(it *item) { x.countItem(it, 1) }
 func (x *setIndex) exit(it *item)  { x.countItem(it, -1) }
 
 func (x *setIndex) countItem(it *item, delta int32) {
+	x.spending.items += int(delta)
 	for _, m := range it.group.matches {
 		x.addToSelection(m.selection, it, delta)
 	}

@@ -20,7 +20,7 @@ const maxEntries = 0xffff
 // Program, in its order. What cannot match this endpoint's traffic is left out: rules marked Unmatchable, and rules for
 // families the endpoint has no address of.
 //
-// The error is ErrTooManyRules, wrapped.
+// The error is ErrTooManyRules or, for a policy with Refused, ErrOverLimit, wrapped.
 func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error) {
 	x := &expander{
 		direction: p.Direction,
@@ -36,6 +36,9 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 	}
 	size := entriesOf(p)
 	x.prog.Rules, x.prog.IDs = make([]bpf.Rule, 0, size), make([]model.RuleID, 0, size)
+	if err := refused(p); err != nil {
+		return nil, err
+	}
 	for i := range p.Tiers {
 		x.tier(&p.Tiers[i])
 	}
@@ -51,6 +54,23 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 			p.Direction, len(p.Tiers), len(p.Profiles), ErrTooManyRules, maxEntries)
 	}
 	return x.prog, nil
+}
+
+// refused is why a policy cannot be expanded, because rules of it have not been worked out; nil: it can.
+func refused(p *model.DirectionPolicy) error {
+	for _, t := range p.Tiers {
+		for _, policy := range t.Policies {
+			if policy.Refused != "" && !policy.Staged {
+				return fmt.Errorf("%s policy %s: %w: %s", p.Direction, policy.Key, ErrOverLimit, policy.Refused)
+			}
+		}
+	}
+	for _, profile := range p.Profiles {
+		if profile.Refused != "" {
+			return fmt.Errorf("%s rules of profile %s: %w: %s", p.Direction, profile.Key.Name, ErrOverLimit, profile.Refused)
+		}
+	}
+	return nil
 }
 
 // entriesOf guesses how many entries a policy needs: one a rule, one a tier, and the last.

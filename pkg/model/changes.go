@@ -17,7 +17,7 @@ const (
 // Changes is the difference between two flushes, and nothing else.
 type Changes struct {
 	Endpoints map[EndpointID]*EndpointPolicy // local endpoints only; nil: the endpoint left this node
-	Sets      map[SetID]*SetChange           // nil: no rule refers to the set any more
+	Sets      map[SetID]*SetChange           // nil: no rule refers to the set any more, nor did one before it was refused
 	InSync    bool                           // the first full snapshot has been seen
 }
 
@@ -58,6 +58,9 @@ type PolicyRules struct {
 	Key    PolicyKey // Kind is KindProfile for a profile
 	Staged bool
 	Rules  []MatchRule
+	// Refused says why its rules have not been worked out: that would take what others need. Unless it is staged, what it
+	// applies to keeps the policy it had, or is closed if it had none. Empty: they have been.
+	Refused string
 }
 
 // MatchRule is a Rule whose selectors, named ports and services have become sets of addresses.

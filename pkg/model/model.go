@@ -180,6 +180,11 @@ type PolicyKey struct {
 // SortKey is the string policies of equal order are sorted by, in byte order: "name/namespace/kind".
 func (k PolicyKey) SortKey() string { return k.Name + "/" + k.Namespace + "/" + string(k.Kind) }
 
+// Compare orders by namespace, then kind, then name.
+func (k PolicyKey) Compare(o PolicyKey) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Name, o.Name))
+}
+
 // String returns "knp/shop/db", or "gnp/deny-all" for cluster-wide kinds.
 func (k PolicyKey) String() string {
 	if k.Namespace == "" {

@@ -1,0 +1,125 @@
+package calc
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// What the selectors and named ports of one namespace's policies may find on a node, so that the time and memory of
+// working out what they mean are not one tenant's alone: a selector that means every pod of a large cluster costs as much
+// as ten thousand that mean one, and a policy holds thousands.
+const (
+	// MaxFound is the sum, over all different ones, of the groups of pods that are tried and the addresses that are found.
+	MaxFound = 1 << 19
+	// MaxFoundPerItem is added for each pod of the cluster: some selectors that mean all of them are always possible.
+	MaxFoundPerItem = 16
+)
+
+// spending is what the policies of each namespace make the index find. It charges a definition what it took when it came
+// into being: what grows with the cluster later is not taken away again.
+type spending struct {
+	limit, perItem int
+	items          int // endpoints and network sets
+	by             map[string]*spent
+	refused        map[*ruleset]struct{}
+}
+
+// spent is what one namespace's policies use.
+type spent struct {
+	users map[*definition]int // rulesets
+	sum   int                 // of their weights
+}
+
+func newSpending() spending {
+	return spending{limit: MaxFound, perItem: MaxFoundPerItem, by: map[string]*spent{}, refused: map[*ruleset]struct{}{}}
+}
+
+// most is what a namespace may have found.
+func (s *spending) most() int { return s.limit + s.perItem*s.items }
+
+// hold charges a namespace for a ruleset that uses a definition.
+func (s *spending) hold(namespace string, d *definition) {
+	a := s.by[namespace]
+	if a == nil {
+		a = &spent{users: map[*definition]int{}}
+		s.by[namespace] = a
+	}
+	if a.users[d]++; a.users[d] == 1 {
+		a.sum += d.weight
+	}
+}
+
+// release takes one such charge back.
+func (s *spending) release(namespace string, d *definition) {
+	a := s.by[namespace]
+	if a.users[d]--; a.users[d] > 0 {
+		return
+	}
+	delete(a.users, d)
+	if a.sum -= d.weight; len(a.users) == 0 {
+		delete(s.by, namespace)
+	}
+}
+
+// besides is what a namespace has spent but for what one of its rulesets alone uses.
+func (s *spending) besides(rs *ruleset) int {
+	a := s.by[rs.key.Namespace]
+	if a == nil {
+		return 0
+	}
+	sum := a.sum
+	for d := range rs.uses {
+		if a.users[d] == 1 {
+			sum -= d.weight
+		}
+	}
+	return sum
+}
+
+// isHeld reports whether another ruleset of the namespace uses a definition, so that it costs this one nothing.
+func (s *spending) isHeld(rs *ruleset, d *definition) bool {
+	a := s.by[rs.key.Namespace]
+	if a == nil {
+		return false
+	}
+	users := a.users[d]
+	if _, own := rs.uses[d]; own {
+		users--
+	}
+	return users > 0
+}
+
+// over says why a ruleset is refused. It is the same text as long as it is.
+func (s *spending) over(rs *ruleset) string {
+	return fmt.Sprintf("the selectors and named ports of namespace %s's policies find too much: limit %d addresses, and %d for each pod of the cluster",
+		rs.key.Namespace, s.limit, s.perItem)
+}
+
+// retryRefused has the rules of policies worked out again that were refused, because others of their namespace changed.
+func (g *Graph) retryRefused(changed map[model.PolicyKey]*model.Policy) {
+	if len(g.sets.spending.refused) == 0 {
+		return
+	}
+	namespaces := map[string]bool{}
+	for key := range changed {
+		namespaces[key.Namespace] = true
+	}
+	for rs := range g.sets.spending.refused {
+		if namespaces[rs.key.Namespace] {
+			g.dirty.rulesets[rs] = struct{}{}
+		}
+	}
+}
+
+// inTurn are the rulesets to build: those of one namespace always in the same order, since there may not be room for all.
+func inTurn(dirty map[*ruleset]struct{}) []*ruleset {
+	return slices.SortedFunc(maps.Keys(dirty), func(a, b *ruleset) int {
+		if c := a.key.Compare(b.key); c != 0 {
+			return c
+		}
+		return int(a.direction) - int(b.direction)
+	})
+}

@@ -1,0 +1,179 @@
+package calc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// selecting is a policy of a namespace's pods with so many ingress rules, each about another selector that finds every
+// pod there is; first makes them others than those of other policies.
+func selecting(namespace, name string, first, rules int, ports ...string) model.PolicyUpdate {
+	p := &model.Policy{Tier: model.TierDefault, Order: model.OrderNetworkPolicy, AppliesIngress: true,
+		Selector: sel(fmt.Sprintf("projectcalico.org/namespace == %q", namespace))}
+	for i := range rules {
+		r := model.Rule{Action: model.Allow, Index: i}
+		r.Source.Selector = sel(fmt.Sprintf("has(projectcalico.org/namespace) && app != 'x%d'", first+i))
+		r.Destination.NamedPorts = ports
+		p.Ingress = append(p.Ingress, r)
+	}
+	return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: namespace, Name: name}, Policy: p}
+}
+
+// market is a graph with a pod of evil and one of shop on this node, and so many pods elsewhere, in which a namespace may
+// find so much, and nothing more for each pod.
+func market(t *testing.T, pods, limit int) (*Graph, *dataplane) {
+	t.Helper()
+	g, dp := New(thisNode), newDataplane()
+	g.sets.spending.limit, g.sets.spending.perItem = limit, 0
+	updates := []model.Update{pod("evil/m", "10.0.0.1"), pod("shop/a", "10.0.0.2"), model.InSync{}}
+	for i := range pods {
+		updates = append(updates, pod(fmt.Sprint("other/p", i), fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250), on("node-2")))
+	}
+	flushed(t, g, dp, updates...)
+	return g, dp
+}
+
+func flushed(t *testing.T, g *Graph, dp *dataplane, updates ...model.Update) {
+	t.Helper()
+	g.Apply(updates)
+	c := g.Flush()
+	for id, change := range c.Sets {
+		if err := dp.applySet(id, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkSpending(t, g)
+}
+
+// checkSpending compares what namespaces are charged with what their rules use.
+func checkSpending(t tb, g *Graph) {
+	t.Helper()
+	sums, users := map[string]int{}, map[string]int{}
+	for _, d := range g.sets.definitions {
+		charged := map[string]bool{}
+		for rs := range d.users {
+			if users[rs.key.Namespace]++; !charged[rs.key.Namespace] {
+				charged[rs.key.Namespace] = true
+				sums[rs.key.Namespace] += d.weight
+			}
+		}
+	}
+	if len(sums) != len(g.sets.spending.by) {
+		t.Fatalf("%d namespaces are charged, %d use something", len(g.sets.spending.by), len(sums))
+	}
+	for namespace, a := range g.sets.spending.by {
+		n := 0
+		for _, u := range a.users {
+			n += u
+		}
+		if a.sum != sums[namespace] || n != users[namespace] {
+			t.Fatalf("namespace %q is charged %d for %d users, and uses %d with %d", namespace, a.sum, n, sums[namespace], users[namespace])
+		}
+	}
+}
+
+// refusedOf is why ingress policies of an endpoint are refused, by name.
+func refusedOf(t *testing.T, g *Graph, name string) string {
+	t.Helper()
+	ep, ok := g.LocalEndpoint(id(name))
+	if !ok {
+		t.Fatalf("no endpoint %s", name)
+	}
+	var all []string
+	for _, rules := range allRules(ep.Ingress) {
+		if rules.Refused != "" {
+			if len(rules.Rules) > 0 || !strings.Contains(rules.Refused, rules.Key.Namespace) {
+				t.Errorf("%s: %d rules, refused: %s", rules.Key, len(rules.Rules), rules.Refused)
+			}
+			all = append(all, rules.Key.Name)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func wantRefused(t *testing.T, g *Graph, evil, shop string) {
+	t.Helper()
+	if e, s := refusedOf(t, g, "evil/m"), refusedOf(t, g, "shop/a"); e != evil || s != shop {
+		t.Errorf("refused of evil/m: %q, of shop/a: %q; want %q and %q", e, s, evil, shop)
+	}
+}
+
+// Each selector costs little more than the 102 pods that it finds.
+func TestSelectorsOfOneNamespaceFindNoMoreThanTheirShare(t *testing.T) {
+	g, dp := market(t, 100, 1000)
+	flushed(t, g, dp, selecting("evil", "p", 0, 2), selecting("shop", "p", 1000, 2))
+	wantRefused(t, g, "", "")
+	before := len(dp.Sets)
+
+	flushed(t, g, dp, selecting("evil", "p", 0, 500))
+	wantRefused(t, g, "p", "")
+	if len(dp.Sets) != before {
+		t.Errorf("%d sets, want the %d of before", len(dp.Sets), before)
+	}
+	if n := len(g.sets.definitions); n != 4 {
+		t.Errorf("%d definitions, want those of what is in force", n)
+	}
+
+	// What the refused policy had before may be in force still: its sets follow the pods.
+	flushed(t, g, dp, pod("other/new", "10.2.0.1", on("node-2")))
+	for id, members := range dp.Sets {
+		if !strings.HasPrefix(string(id), "@") && len(members) != 103 {
+			t.Errorf("set %s has %d members, want the new pod among them", id, len(members))
+		}
+	}
+
+	flushed(t, g, dp, selecting("evil", "p", 0, 3))
+	wantRefused(t, g, "", "")
+	flushed(t, g, dp, model.Absent(selecting("evil", "p", 0, 1)), model.Absent(selecting("shop", "p", 0, 1)))
+	if n := len(g.sets.definitions); n != 0 {
+		t.Errorf("%d definitions are left", n)
+	}
+}
+
+// Many policies of one namespace are one; what one of them gives up another one gets.
+func TestPoliciesOfANamespaceShareWhatTheyFind(t *testing.T) {
+	g, dp := market(t, 100, 500)
+	flushed(t, g, dp, selecting("evil", "a", 0, 3), selecting("evil", "b", 10, 3), selecting("evil", "c", 0, 3), selecting("shop", "p", 0, 3))
+	wantRefused(t, g, "b", "") // c means what a does
+	flushed(t, g, dp, selecting("evil", "a", 0, 1))
+	wantRefused(t, g, "b", "")
+	flushed(t, g, dp, model.Absent(selecting("evil", "c", 0, 1)))
+	wantRefused(t, g, "", "")
+}
+
+// A rule that names m ports of n peers means n x m combinations, all of which are looked at even where nobody has them.
+func TestNamedPortsOfManyPeersAreBounded(t *testing.T) {
+	var names []string
+	for i := range 500 {
+		names = append(names, fmt.Sprintf("port-%d", i))
+	}
+	g, dp := market(t, 0, 10_000)
+	flushed(t, g, dp, selecting("evil", "p", 0, 500, names...), selecting("shop", "p", 0, 5, names[:5]...))
+	wantRefused(t, g, "p", "")
+	if n := len(g.sets.definitions); n > 100 {
+		t.Errorf("%d definitions are left of what was refused", n)
+	}
+}
+
+// Selectors that find nothing are tried all the same, and cost that.
+func TestSelectorsThatFindNothingAreBounded(t *testing.T) {
+	p := selecting("evil", "p", 0, 100)
+	for i := range p.Policy.Ingress {
+		p.Policy.Ingress[i].Source.Selector = sel(fmt.Sprintf("has(projectcalico.org/namespace) && app == 'a' && app != 'x%d' || has(projectcalico.org/namespace) && !has(projectcalico.org/namespace)", i))
+	}
+	g, dp := market(t, 0, 150)
+	flushed(t, g, dp, p)
+	wantRefused(t, g, "p", "")
+}
+
+// Whoever may write policy for all namespaces is no tenant.
+func TestPoliciesOfNoNamespaceAreNotBounded(t *testing.T) {
+	g, dp := market(t, 100, 1000)
+	p := selecting("evil", "p", 0, 50)
+	p.Key = model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "p"}
+	flushed(t, g, dp, p)
+	wantRefused(t, g, "", "")
+}
