@@ -19,6 +19,7 @@ import (
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -227,8 +228,8 @@ func (a *API) lint(r *http.Request) (wire.Answer, error) {
 		return wire.Answer{}, err
 	}
 	answer := wire.Answer{Problems: []wire.ProblemRow{}}
-	for _, row := range wire.Lint(updates) {
-		answer.Problems = append(answer.Problems, row.ProblemRow)
+	for _, f := range lint.Check(updates) {
+		answer.Problems = append(answer.Problems, wire.Finding(f))
 	}
 	return answer, nil
 }

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 )
 
@@ -20,7 +22,7 @@ func newProblems(log *slog.Logger, failed, over string) *problems {
 	return &problems{log: log, failed: failed, over: over, known: map[string]bool{}}
 }
 
-// say takes note of how an attempt ended.
+// say takes note of how an attempt ended. Errors that are joined are problems of their own.
 func (p *problems) say(err error) {
 	if err == nil {
 		if len(p.known) > 0 {
@@ -30,18 +32,18 @@ func (p *problems) say(err error) {
 		return
 	}
 	now, said, more := map[string]bool{}, 0, 0
-	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimSpace(line)
-		if now[line] {
+	for _, problem := range joined(err) {
+		text := strings.ReplaceAll(problem.Error(), "\n", "; ")
+		if now[text] {
 			continue
 		}
-		now[line] = true
+		now[text] = true
 		switch {
-		case p.known[line]:
+		case p.known[text]:
 		case said == mostLines:
 			more++
 		default:
-			p.log.Error(p.failed, "err", line)
+			p.log.Error(p.failed, "err", text)
 			said++
 		}
 	}
@@ -49,4 +51,20 @@ func (p *problems) say(err error) {
 		p.log.Error(p.failed, "more", more)
 	}
 	p.known = now
+}
+
+// joinedError is the type of errors that errors.Join makes. Others wrap several, too, and have a text of their own.
+var joinedError = reflect.TypeOf(errors.Join(errors.ErrUnsupported))
+
+// joined are the errors that were joined to err, or err alone.
+func joined(err error) []error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok || reflect.TypeOf(err) != joinedError {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range several.Unwrap() {
+		all = append(all, joined(e)...)
+	}
+	return all
 }

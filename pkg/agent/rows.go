@@ -211,7 +211,10 @@ func problemRows(source []validate.Problem, graph []calc.Problem) []wire.Problem
 	for _, p := range source {
 		rows = append(rows, wire.Problem(p))
 	}
-	return append(rows, wire.GraphProblems(graph)...)
+	for _, p := range graph {
+		rows = append(rows, wire.GraphProblem(p))
+	}
+	return rows
 }
 
 func kindRows(kinds []syncer.KindStatus) []wire.KindRow {

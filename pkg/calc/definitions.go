@@ -62,17 +62,24 @@ func (k definitionKey) id(p portKey) model.SetID {
 	return model.SetID(string(k.kind) + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
-// text describes one set of the definition to people.
-func (k definitionKey) text(p portKey) string {
-	switch k.kind {
+// text describes one set of the definition to people: in Kubernetes' words where its rule is a Kubernetes object's.
+func (d *definition) text(p portKey) string {
+	switch k := d.key; k.kind {
 	case kindSelector:
+		if pods, ok := d.selection.selector.Kubernetes(); ok {
+			return pods
+		}
 		return "selector " + k.selector
 	case kindNamedPort:
-		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, k.selector)
+		pods, ok := d.selection.selector.Kubernetes()
+		if !ok {
+			pods = k.selector
+		}
+		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, pods)
 	case kindServicePort:
 		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
 	}
-	return fmt.Sprintf("service %s", k.service)
+	return fmt.Sprintf("service %s", d.key.service)
 }
 
 func protocolName(p uint8) string {

@@ -1,8 +1,6 @@
 package calc
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -64,8 +62,9 @@ func (g *Graph) Nodes() map[string]int {
 	return count
 }
 
-// SetText describes a set to people: `selector app == "db"`, `named port http/tcp 8080 of all()`,
-// `service shop/web port 443/tcp`, `service shop/web`. Not ok if there is no such set.
+// SetText describes a set to people: `pods app=db in namespace shop`, `named port http/tcp 8080 of all pods in namespace
+// shop`, or with the selector as it is written where no Kubernetes object is behind it: `selector app == "db"`, `named
+// port http/tcp 8080 of all()`; `service shop/web port 443/tcp`, `service shop/web`. Not ok if there is no such set.
 func (g *Graph) SetText(id model.SetID) (string, bool) {
 	s, ok := g.sets.byID[id]
 	switch {
@@ -76,7 +75,7 @@ func (g *Graph) SetText(id model.SetID) (string, bool) {
 	case id == model.SetNodeAddrs:
 		return "addresses of this node", true
 	}
-	return s.definition.key.text(s.port), true
+	return s.definition.text(s.port), true
 }
 
 // SetMembers returns the members of a set, sorted. Not ok if there is no such set.
@@ -95,55 +94,4 @@ func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
 		return false
 	}
 	return s.members.contains(addr)
-}
-
-// Problem is something in the datastore that is enforced differently from what its author may expect.
-type Problem struct {
-	Object string // "endpoint shop/db-0", "policy gnp/deny-all", "Service shop/db"
-	Text   string
-}
-
-// Problems returns the problems of this node's endpoints, and of all policies, sorted.
-func (g *Graph) Problems() []Problem {
-	var all []Problem
-	for key, p := range g.policies {
-		if _, ok := g.tiers[p.tier]; !ok {
-			all = append(all, Problem{"policy " + key.String(), fmt.Sprintf(
-				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
-		}
-	}
-	for iface, claims := range g.owners.interfaces {
-		holder, text := g.owners.interfaces.holder(iface), "it has no interface: not enforced"
-		switch {
-		case holder != model.EndpointID{}:
-			text = fmt.Sprintf("interface %s belongs to %s, which is older: not enforced", iface, holder)
-		case iface != "":
-			text = fmt.Sprintf("interface %s is that of another endpoint that is as old: not enforced", iface)
-		}
-		for _, c := range claims {
-			if c.id != holder {
-				all = append(all, Problem{"endpoint " + c.id.String(), text})
-			}
-		}
-	}
-	for id, ep := range g.local.endpoints {
-		for _, p := range ep.group.parents {
-			if g.profiles[p.name] == nil {
-				all = append(all, Problem{"endpoint " + id.String(), fmt.Sprintf("profile %s does not exist", p.name)})
-			}
-		}
-	}
-	for _, l := range g.LostClaims() {
-		// Its interface goes before a terminating endpoint does, and another may have its address then.
-		if !l.Terminating {
-			all = append(all, Problem{"endpoint " + l.Endpoint.String(), l.Text()})
-		}
-	}
-	for _, c := range g.ServiceClaims() {
-		all = append(all, Problem{"Service " + c.Service.String(), c.Text()})
-	}
-	slices.SortFunc(all, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
-	})
-	return all
 }

@@ -56,7 +56,7 @@ func TestFindings(t *testing.T) {
 		{"no pod", knp("p", `{podSelector: {matchLabels: {app: nope}}}`), []string{"knp/shop/p: selects no pod"}},
 		{
 			"peer that is nobody", knp("p", `{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: nope}}}, {podSelector: {matchLabels: {app: web}}}]}]}`),
-			[]string{`knp/shop/p#ingress[0]: the source selects nothing: selector projectcalico.org/orchestrator == "k8s" && projectcalico.org/namespace == "shop" && app == "nope"`},
+			[]string{`knp/shop/p#ingress[0]: the source selects nothing: pods app=nope in namespace shop`},
 		},
 		{"port name", knp("p", `{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: http}]}]}`), nil},
 		{

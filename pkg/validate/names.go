@@ -16,11 +16,6 @@ const (
 	prefixServiceAccount = "pcsa."
 )
 
-// Names of the profiles that pods inherit from.
-func namespaceProfile(namespace string) string { return "kns." + namespace }
-
-func serviceAccountProfile(namespace, name string) string { return "ksa." + namespace + "." + name }
-
 // ownLabels copies labels without those that look inherited, leaving room for more.
 func ownLabels(labels map[string]string, more int) map[string]string {
 	own := make(map[string]string, len(labels)+more)

@@ -17,7 +17,7 @@ func Namespace(ns *corev1.Namespace) (model.ProfileUpdate, []Problem, bool) {
 	}
 	labels[corev1.LabelMetadataName] = ns.Name
 	return model.ProfileUpdate{
-		Name: namespaceProfile(ns.Name),
+		Name: model.NamespaceProfile(ns.Name),
 		Profile: &model.Profile{
 			Labels:  inheritedLabels(prefixNamespace, labels, ns.Name),
 			Ingress: []model.Rule{{Action: model.Allow}},

@@ -68,7 +68,7 @@ func (a Annotator) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Iface:    PodInterface(DefaultInterfacePrefix, p.Namespace, p.Name),
 		Addrs:    addrs,
 		Labels:   labels,
-		Profiles: []string{namespaceProfile(p.Namespace), serviceAccountProfile(p.Namespace, account)},
+		Profiles: []string{model.NamespaceProfile(p.Namespace), model.ServiceAccountProfile(p.Namespace, account)},
 		Ports:    rep.podPorts(p),
 
 		Created:     created(p),

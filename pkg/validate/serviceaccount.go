@@ -9,7 +9,7 @@ import (
 // labels under "pcsa.". It has no rules.
 func ServiceAccount(sa *corev1.ServiceAccount) (model.ProfileUpdate, []Problem, bool) {
 	return model.ProfileUpdate{
-		Name:    serviceAccountProfile(sa.Namespace, sa.Name),
+		Name:    model.ServiceAccountProfile(sa.Namespace, sa.Name),
 		Profile: &model.Profile{Labels: inheritedLabels(prefixServiceAccount, sa.Labels, sa.Name)},
 	}, nil, true
 }

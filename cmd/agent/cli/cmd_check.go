@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -97,19 +96,20 @@ func (o *checkOptions) manifests(ctx context.Context, report *checkReport) error
 	for _, p := range m.problems {
 		report.Problems = append(report.Problems, wire.Problem(p))
 	}
-	for _, row := range wire.Fit(m.updates) {
-		if name, ok := strings.CutPrefix(row.Object, "endpoint "); ok {
-			namespace, name, _ := strings.Cut(name, "/")
-			row.Object = m.placed("Pod "+namespace+"/"+name, model.EndpointUpdate{ID: model.EndpointID{Namespace: namespace, Name: name}})
+	for _, p := range lint.Fit(m.updates) {
+		row := wire.GraphProblem(p)
+		if p.Endpoint != (model.EndpointID{}) {
+			row.Object = m.placed("Pod "+p.Endpoint.String(), model.EndpointUpdate{ID: p.Endpoint})
 		}
 		report.Problems = append(report.Problems, row)
 	}
 	if !lint.HasEndpoints(m.updates) {
 		report.Notes = append(report.Notes, "no pods among the manifests: whom policies select was not checked")
 	}
-	for _, row := range wire.Lint(m.updates) {
-		row.Object = m.placed(row.Object, model.PolicyUpdate{Key: row.Policy})
-		report.Problems = append(report.Problems, row.ProblemRow)
+	for _, f := range lint.Check(m.updates) {
+		row := wire.Finding(f)
+		row.Object = m.placed(row.Object, model.PolicyUpdate{Key: f.Policy})
+		report.Problems = append(report.Problems, row)
 	}
 	return nil
 }

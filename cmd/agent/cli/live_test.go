@@ -302,7 +302,7 @@ func (n *node) testShow(t *testing.T) {
 		t.Errorf("endpoints: %+v", rows)
 	}
 	n.want(0, []string{"NetworkPolicy", "db", "default"}, "show", "policies")
-	n.want(0, []string{"Allow", "from {selector", "port 80", "default/knp/shop/db#ingress[0]"}, "show", "rules", "shop/db")
+	n.want(0, []string{"Allow", "from {pods app=web in namespace shop}", "port 80", "default/knp/shop/db#ingress[0]"}, "show", "rules", "shop/db")
 	n.want(2, []string{"no local endpoint shop/nope", "show endpoints"}, "show", "rules", "shop/nope")
 	n.want(0, []string{n.web.Addr4().String(), `app == "web"`}, "show", "sets")
 	n.want(0, []string{"no problems"}, "show", "problems")

@@ -65,21 +65,6 @@ func side(t *explain.Trace, d model.Direction, note string) ExplainSide {
 	return s
 }
 
-// APIKind is what users call a kind of policy: its API version, if it has one, and kind.
-func APIKind(k model.PolicyKind) (apiVersion, kind string) {
-	switch k {
-	case model.KindKubernetesNetworkPolicy:
-		return "networking.k8s.io/v1", "NetworkPolicy"
-	case model.KindKubernetesClusterNetworkPolicy:
-		return "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
-	case model.KindNetworkPolicy:
-		return "projectcalico.org/v3", "NetworkPolicy"
-	case model.KindGlobalNetworkPolicy:
-		return "projectcalico.org/v3", "GlobalNetworkPolicy"
-	}
-	return "", string(k)
-}
-
 func tierRow(t explain.Tier, d model.Direction) ExplainTier {
 	row := ExplainTier{Name: t.Name, End: t.End, Policies: []ExplainPolicy{}}
 	for _, p := range t.Policies {

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
@@ -16,26 +17,36 @@ func Problem(p validate.Problem) ProblemRow {
 	return ProblemRow{Severity: p.Severity.String(), Object: p.Ref.String(), Field: p.Field, Reason: p.Reason}
 }
 
-// LintRow is a finding about a policy.
-type LintRow struct {
-	ProblemRow
-	Policy model.PolicyKey
+// GraphProblem is a problem of how objects fit together as a row.
+func GraphProblem(p calc.Problem) ProblemRow {
+	return ProblemRow{Severity: validate.Warning.String(), Object: p.Object, Reason: p.Text}
 }
 
-// Lint looks at the policies among the objects.
-func Lint(updates []model.Update) []LintRow {
-	rows := []LintRow{}
-	for _, f := range lint.Check(updates) {
-		_, kind := APIKind(f.Policy.Kind)
-		name := f.Policy.Name
-		if f.Policy.Namespace != "" {
-			name = f.Policy.Namespace + "/" + name
-		}
-		row := LintRow{ProblemRow{Severity: SeverityLint, Object: kind + " " + name, Reason: f.Text}, f.Policy}
-		if f.Rule >= 0 {
-			row.Field = fmt.Sprintf("%s[%d]", f.Direction, f.Rule)
-		}
-		rows = append(rows, row)
+// Finding is a finding about a policy as a row.
+func Finding(f lint.Finding) ProblemRow {
+	_, kind := APIKind(f.Policy.Kind)
+	name := f.Policy.Name
+	if f.Policy.Namespace != "" {
+		name = f.Policy.Namespace + "/" + name
 	}
-	return rows
+	row := ProblemRow{Severity: SeverityLint, Object: kind + " " + name, Reason: f.Text}
+	if f.Rule >= 0 {
+		row.Field = fmt.Sprintf("%s[%d]", f.Direction, f.Rule)
+	}
+	return row
+}
+
+// APIKind is what users call a kind of policy: its API version, if it has one, and kind.
+func APIKind(k model.PolicyKind) (apiVersion, kind string) {
+	switch k {
+	case model.KindKubernetesNetworkPolicy:
+		return "networking.k8s.io/v1", "NetworkPolicy"
+	case model.KindKubernetesClusterNetworkPolicy:
+		return "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
+	case model.KindNetworkPolicy:
+		return "projectcalico.org/v3", "NetworkPolicy"
+	case model.KindGlobalNetworkPolicy:
+		return "projectcalico.org/v3", "GlobalNetworkPolicy"
+	}
+	return "", string(k)
 }

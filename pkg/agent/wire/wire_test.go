@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -135,8 +136,8 @@ func TestLintNamesObjectAndRule(t *testing.T) {
 		}},
 	}
 	var got []wire.ProblemRow
-	for _, row := range wire.Lint(updates) {
-		got = append(got, row.ProblemRow)
+	for _, f := range lint.Check(updates) {
+		got = append(got, wire.Finding(f))
 	}
 	want := []wire.ProblemRow{
 		{Severity: "lint", Object: "GlobalNetworkPolicy g", Reason: "selects no pod"},

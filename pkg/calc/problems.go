@@ -1,0 +1,92 @@
+package calc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// ProblemKind says what is odd about an object.
+type ProblemKind uint8
+
+const (
+	MissingTier      ProblemKind = iota + 1 // a policy names a tier that does not exist
+	InterfaceTaken                          // an endpoint's interface is another's, or it has none: not enforced
+	MissingNamespace                        // the Namespace of an endpoint does not exist
+	MissingProfile                          // an endpoint names a profile that does not exist, and stands for no Kubernetes object
+	AddressLost                             // an endpoint claims an address that it does not own
+	AddressUsurped                          // a Service claims an address that is something else's
+)
+
+// Problem is something in the datastore that is enforced differently from what its author may expect.
+type Problem struct {
+	Kind     ProblemKind
+	Endpoint model.EndpointID // that it is about; zero: another object
+	Object   string           // "endpoint shop/db-0", "policy gnp/deny-all", "Service shop/db"
+	Text     string           // for people only
+}
+
+// Problems returns the problems of this node's endpoints, and of all policies, sorted. That a ServiceAccount does not
+// exist is none: it only gives labels, and outside a cluster nobody writes one for every pod.
+func (g *Graph) Problems() []Problem {
+	all := g.interfaceProblems()
+	for key, p := range g.policies {
+		if _, ok := g.tiers[p.tier]; !ok {
+			all = append(all, Problem{Kind: MissingTier, Object: "policy " + key.String(), Text: fmt.Sprintf(
+				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
+		}
+	}
+	for id, ep := range g.local.endpoints {
+		for _, p := range ep.group.parents {
+			if g.profiles[p.name] == nil && !model.IsServiceAccountProfile(p.name) {
+				all = append(all, missingProfile(id, p.name))
+			}
+		}
+	}
+	for _, l := range g.LostClaims() {
+		// Its interface goes before a terminating endpoint does, and another may have its address then.
+		if !l.Terminating {
+			all = append(all, endpointProblem(AddressLost, l.Endpoint, l.Text()))
+		}
+	}
+	for _, c := range g.ServiceClaims() {
+		all = append(all, Problem{Kind: AddressUsurped, Object: "Service " + c.Service.String(), Text: c.Text()})
+	}
+	slices.SortFunc(all, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
+	})
+	return all
+}
+
+// interfaceProblems are those of endpoints that have no interface of their own.
+func (g *Graph) interfaceProblems() []Problem {
+	var all []Problem
+	for iface, claims := range g.owners.interfaces {
+		holder, text := g.owners.interfaces.holder(iface), "it has no interface: not enforced"
+		switch {
+		case holder != model.EndpointID{}:
+			text = fmt.Sprintf("interface %s belongs to %s, which is older: not enforced", iface, holder)
+		case iface != "":
+			text = fmt.Sprintf("interface %s is that of another endpoint that is as old: not enforced", iface)
+		}
+		for _, c := range claims {
+			if c.id != holder {
+				all = append(all, endpointProblem(InterfaceTaken, c.id, text))
+			}
+		}
+	}
+	return all
+}
+
+func missingProfile(id model.EndpointID, name string) Problem {
+	if namespace, ok := model.NamespaceOfProfile(name); ok {
+		return endpointProblem(MissingNamespace, id, fmt.Sprintf("Namespace %s does not exist: what no policy decides is denied", namespace))
+	}
+	return endpointProblem(MissingProfile, id, fmt.Sprintf("profile %s does not exist", name))
+}
+
+func endpointProblem(k ProblemKind, id model.EndpointID, text string) Problem {
+	return Problem{Kind: k, Endpoint: id, Object: "endpoint " + id.String(), Text: text}
+}
