@@ -301,11 +301,18 @@ func (f flow) flagged(flag bpf.MargayCtFlags) bool { return f.entry.Flags&uint8(
 // forget empties the maps that the programs write.
 func (m *machine) forget(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{bpf.MargayMapCt4, bpf.MargayMapCt6, bpf.MargayMapFrags4, bpf.MargayMapFrags6, bpf.MargayMapDrops} {
+	for _, name := range []string{bpf.MargayMapCt4, bpf.MargayMapCt6, bpf.MargayMapDrops} {
 		m.empty(t, name)
 	}
 	for number := range bpf.Shares + 1 {
 		m.put(t, bpf.MargayMapShares, number, bpf.Share{})
+	}
+	sets := make([]uint32, m.Maps[bpf.MargayMapFrags].MaxEntries())
+	for i := range sets {
+		sets[i] = uint32(i)
+	}
+	if _, err := m.Maps[bpf.MargayMapFrags].BatchUpdate(sets, make([]bpf.MargayFragSet, len(sets)), nil); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -79,7 +79,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 	if (!r) {
 		r = decide(skb, ep, &p, hook);
 		if (p.flags & PKT_FIRST_FRAGMENT)
-			first_fragment(&p, hook, r);
+			first_at_tc(skb, ep, &p, hook, r);
 	}
 	return verdict(skb, &p, hook, r);
 }

@@ -232,28 +232,24 @@ const (
 	MargayFlowLimitsSHARES      MargayFlowLimits = 256
 	MargayFlowLimitsHALF_SHARE  MargayFlowLimits = 1024
 	MargayFlowLimitsHALF_COMMON MargayFlowLimits = 131072
+	MargayFlowLimitsFRAG_SETS   MargayFlowLimits = 32
+	MargayFlowLimitsFRAG_WAYS   MargayFlowLimits = 8
 )
 
-type MargayFrag4Key struct {
-	_        structs.HostLayout
-	Src      [4]uint8
-	Dst      [4]uint8
-	Id       uint32
-	ProtoDir uint32
-}
-
-type MargayFrag6Key struct {
-	_        structs.HostLayout
-	Src      [16]uint8
-	Dst      [16]uint8
-	Id       uint32
-	ProtoDir uint32
-}
-
-type MargayFragInfo struct {
-	_     structs.HostLayout
-	Seen  uint32
-	Allow uint32
+type MargayFragSet struct {
+	_  structs.HostLayout
+	Of [8]struct {
+		_     structs.HostLayout
+		Src   [16]uint8
+		Dst   [16]uint8
+		Id    uint32
+		Way   uint16
+		Proto uint16
+		Seen  uint32
+		Allow uint32
+	}
+	Next uint32
+	Pad  uint32
 }
 
 type MargayGrace struct {
@@ -430,8 +426,7 @@ const (
 	MargayMapEndpointsMore       = "endpoints_more"
 	MargayMapEventBudgets        = "event_budgets"
 	MargayMapEvents              = "events"
-	MargayMapFrags4              = "frags4"
-	MargayMapFrags6              = "frags6"
+	MargayMapFrags               = "frags"
 	MargayMapHalfKeys            = "half_keys"
 	MargayMapIp4Host             = "ip4_host"
 	MargayMapIp4Net              = "ip4_net"
@@ -540,8 +535,7 @@ type MargayMapSpecs struct {
 	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
-	Frags4        *ebpf.MapSpec `ebpf:"frags4"`
-	Frags6        *ebpf.MapSpec `ebpf:"frags6"`
+	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	HalfKeys      *ebpf.MapSpec `ebpf:"half_keys"`
 	Ip4Host       *ebpf.MapSpec `ebpf:"ip4_host"`
 	Ip4Net        *ebpf.MapSpec `ebpf:"ip4_net"`
@@ -614,8 +608,7 @@ type MargayMaps struct {
 	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.Map `ebpf:"event_budgets"`
 	Events        *ebpf.Map `ebpf:"events"`
-	Frags4        *ebpf.Map `ebpf:"frags4"`
-	Frags6        *ebpf.Map `ebpf:"frags6"`
+	Frags         *ebpf.Map `ebpf:"frags"`
 	HalfKeys      *ebpf.Map `ebpf:"half_keys"`
 	Ip4Host       *ebpf.Map `ebpf:"ip4_host"`
 	Ip4Net        *ebpf.Map `ebpf:"ip4_net"`
@@ -647,8 +640,7 @@ func (m *MargayMaps) Close() error {
 		m.EndpointsMore,
 		m.EventBudgets,
 		m.Events,
-		m.Frags4,
-		m.Frags6,
+		m.Frags,
 		m.HalfKeys,
 		m.Ip4Host,
 		m.Ip4Net,

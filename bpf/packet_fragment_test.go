@@ -92,17 +92,19 @@ func TestOldFirstFragmentsDoNotCount(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	all := fragments(udp(v4.a, v4.out, 1000, 53), 1)
 	w.fromPod(t, w.podA, all[0]).want(t, 0)
-	var key bpf.MargayFrag4Key
-	var info bpf.MargayFragInfo
-	it := w.Maps[bpf.MargayMapFrags4].Iterate()
-	if !it.Next(&key, &info) {
+	var number uint32
+	var set bpf.MargayFragSet
+	it := w.Maps[bpf.MargayMapFrags].Iterate()
+	for it.Next(&number, &set) && set.Next == 0 {
+	}
+	if set.Next != 1 {
 		t.Fatal("the first fragment is not recorded", it.Err())
 	}
-	info.Seen -= 250 * 29 / 16
-	w.put(t, bpf.MargayMapFrags4, key, info)
+	set.Of[0].Seen -= 250 * 29 / 16
+	w.put(t, bpf.MargayMapFrags, number, set)
 	w.fromPod(t, w.podA, all[1]).want(t, 0)
-	info.Seen -= 250 * 2 / 16
-	w.put(t, bpf.MargayMapFrags4, key, info)
+	set.Of[0].Seen -= 250 * 2 / 16
+	w.put(t, bpf.MargayMapFrags, number, set)
 	w.fromPod(t, w.podA, all[1]).want(t, bpf.MargayDropReasonDROP_FRAG_NO_FIRST)
 }
 

@@ -62,6 +62,8 @@ const (
 	Shares     = uint32(MargayFlowLimitsSHARES)
 	HalfShare  = uint32(MargayFlowLimitsHALF_SHARE)
 	HalfCommon = uint32(MargayFlowLimitsHALF_COMMON)
+	FragSets   = int(MargayFlowLimitsFRAG_SETS)
+	FragWays   = int(MargayFlowLimitsFRAG_WAYS)
 
 	EPReady     = uint32(MargayEndpointFlagsEP_READY)
 	EPMoreAddrs = uint32(MargayEndpointFlagsEP_MORE_ADDRS)

@@ -68,7 +68,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},
 		"half-open flows":              {defined(t, "bpf/lib/types.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types.h", `HALF_COMMON = (\d+)`)},
-		"first fragments":              {entries("frags4")},
+		"first fragments":              {defined(t, "bpf/lib/types.h", `FRAG_SETS = (\d+)`) * defined(t, "bpf/lib/types.h", `FRAG_WAYS = (\d+)`)},
 		"rules of a policy":            {compile.MaxWalk},
 		"ARP and discovery messages":   {defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_BURST (\d+)`), 1_000_000_000 / defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_INTERVAL_NS (\d+)ULL`)},
 		"IPv6 extension headers":       {defined(t, "bpf/lib/parse.h", `#define MAX_EXT_HEADERS (\d+)`)},

@@ -119,7 +119,7 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 	if (absurd(p))
 		return -DROP_CT_INVALID;
 	if (p->flags & PKT_LATER_FRAGMENT)
-		return later_fragment(p, hook);
+		return later_at_tc(skb, ep, p, hook);
 	if (p->flags & PKT_ICMP_ERROR)
 		return icmp_error(skb, ep, p, hook);
 	e = ct_find(&p->t);

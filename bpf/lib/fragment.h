@@ -1,59 +1,130 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Fragments: the first is judged, the others follow it (D-12). */
+/* Fragments: the first is judged, the others follow it (D-12). Each share of the tables has records of its own, so that no
+ * pod's fragments push out those of another. */
 #pragma once
 #include "steps.h"
 
-/* A later fragment goes where the first one went (D-12). */
-__noinline int later_fragment(const struct pkt *p, __u32 hook)
+/* Besides enum hook: a packet of a pod after translation. */
+#define AFTER_TRANSLATION 2
+
+/* How long a first fragment counts. */
+#define FRAG_SECONDS 30
+
+/* The share that a datagram is charged to: of the pod on this node that sends it, else of the one that it is for. IPv6
+ * fragments that the node has cut have come by no interface: then the address says who has sent them. */
+__noinline __u32 frag_share(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook)
 {
-	struct frag_info *f;
+	const struct endpoint *from = NULL;
+	struct addr_info *info;
+
+	if (!ep || !p)
+		return 0;
+	if (hook == FROM_POD) {
+		from = ep;
+	} else if (skb->ingress_ifindex) {
+		from = endpoint_by_ifindex(skb->ingress_ifindex);
+	} else {
+		info = addr_lookup(p->t.family, p->t.src);
+		if (info && (info->flags & ADDR_ENDPOINT))
+			from = endpoint_by_ifindex(info->ifindex);
+	}
+	return (from ? from->share : ep->share) & (SHARES - 1);
+}
+
+/* Where the verdict about a fragment's datagram is kept: the share, and the hook. */
+static __always_inline __u32 frag_where(__u32 share, __u32 hook)
+{
+	return share << 2 | hook;
+}
+
+static __always_inline void frag_init(struct fragment *f, const struct pkt *p, __u32 where)
+{
+	__builtin_memcpy(f->src, p->t.src, 16);
+	__builtin_memcpy(f->dst, p->t.dst, 16);
+	f->id = p->frag_id;
+	f->way = (__u16)p->t.family << 8 | (where & 3);
+	/* Of IPv6 the protocol is behind the fragment header of the first one only, if headers are chained: leave it out. */
+	f->proto = p->t.family == 4 ? p->t.proto : 0;
+}
+
+static __always_inline bool same_datagram(const struct fragment *x, const struct fragment *y)
+{
+	const __u32 *a = (const __u32 *)x, *b = (const __u32 *)y;
+	__u32 differ = 0;
+
+	/* Without branches, of which the verifier would walk every combination. */
+	for (__u32 i = 0; i < offsetof(struct fragment, seen) / 4; i++)
+		differ |= a[i] ^ b[i];
+	return !differ;
+}
+
+static __always_inline struct frag_set *frag_set(const struct fragment *f, __u32 where)
+{
+	const __u32 *src = (const __u32 *)f->src, *dst = (const __u32 *)f->dst;
+	__u32 mixed = (src[0] ^ src[3] ^ dst[0] ^ dst[3]) * 0x9e3779b1, i;
+
+	/* Numbers that follow each other are in different sets. */
+	i = (where >> 2) * FRAG_SETS + (((mixed >> 16) + f->id) & (FRAG_SETS - 1));
+	return bpf_map_lookup_elem(&frags, &i);
+}
+
+/* A later fragment goes where the first one went (D-12). */
+__noinline int later_fragment(const struct pkt *p, __u32 where)
+{
+	struct fragment f = {};
+	struct frag_set *s;
 
 	if (!p)
 		return -DROP_FRAG_NO_FIRST;
-	if (p->t.family == 4) {
-		struct frag4_key k = { .id = p->frag_id, .proto_dir = (__u32)p->t.proto << 8 | hook };
-
-		*(__u32 *)k.src = p->t.src[0];
-		*(__u32 *)k.dst = p->t.dst[0];
-		f = bpf_map_lookup_elem(&frags4, &k);
-	} else {
-		/* The protocol is behind the fragment header of the first one only, if headers are chained: leave it out. */
-		struct frag6_key k = { .id = p->frag_id, .proto_dir = hook };
-
-		__builtin_memcpy(k.src, p->t.src, 16);
-		__builtin_memcpy(k.dst, p->t.dst, 16);
-		f = bpf_map_lookup_elem(&frags6, &k);
-	}
-	if (!f || clock_now() - f->seen > (cfg.hz * 30 >> 4))
+	frag_init(&f, p, where);
+	s = frag_set(&f, where);
+	if (!s)
 		return -DROP_FRAG_NO_FIRST;
-	if (!f->allow)
-		return -DROP_FRAG_DENIED;
-	return f->allow == 2 ? PASS_PENDING : f->allow == 3 ? PASS_WATCHED : PASS;
+	for (int i = 0; i < FRAG_WAYS; i++) {
+		const struct fragment *first = &s->of[i];
+
+		if (!same_datagram(first, &f))
+			continue;
+		if (clock_now() - first->seen > (cfg.hz * FRAG_SECONDS >> 4))
+			break;
+		if (!first->allow)
+			return -DROP_FRAG_DENIED;
+		return first->allow == 2 ? PASS_PENDING : first->allow == 3 ? PASS_WATCHED : PASS;
+	}
+	return -DROP_FRAG_NO_FIRST;
 }
 
-__noinline int first_fragment(const struct pkt *p, __u32 hook, int decision)
+/* Notes the verdict about a first fragment: in its datagram's place, or in the one whose turn it is. */
+__noinline int first_fragment(const struct pkt *p, __u32 where, int decision)
 {
-	struct frag_info f = { .seen = clock_now(), .allow = 1 };
+	struct frag_set *s;
+	struct fragment f;
+	__u32 at;
 
 	if (!p)
 		return 0;
-	if (decision < 0)
-		f.allow = 0;
-	else if (decision == PASS_PENDING)
-		f.allow = 2;
-	else if (decision == PASS_WATCHED)
-		f.allow = 3;
-	if (p->t.family == 4) {
-		struct frag4_key k = { .id = p->frag_id, .proto_dir = (__u32)p->t.proto << 8 | hook };
+	frag_init(&f, p, where);
+	f.seen = clock_now();
+	f.allow = decision < 0 ? 0 : decision == PASS_PENDING ? 2 : decision == PASS_WATCHED ? 3 : 1;
+	s = frag_set(&f, where);
+	if (!s)
+		return 0;
+	for (at = 0; at < FRAG_WAYS; at++)
+		if (same_datagram(&s->of[at], &f))
+			break;
+	if (at == FRAG_WAYS)
+		at = __sync_fetch_and_add(&s->next, 1);
+	s->of[at & (FRAG_WAYS - 1)] = f;
+	return 0;
+}
 
-		*(__u32 *)k.src = p->t.src[0];
-		*(__u32 *)k.dst = p->t.dst[0];
-		return bpf_map_update_elem(&frags4, &k, &f, BPF_ANY);
-	} else {
-		struct frag6_key k = { .id = p->frag_id, .proto_dir = hook };
+/* The two at a TC hook: global, so that the verifier does not walk what follows for each way through them. */
+__noinline int later_at_tc(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook)
+{
+	return later_fragment(p, frag_where(frag_share(skb, ep, p, hook), hook));
+}
 
-		__builtin_memcpy(k.src, p->t.src, 16);
-		__builtin_memcpy(k.dst, p->t.dst, 16);
-		return bpf_map_update_elem(&frags6, &k, &f, BPF_ANY);
-	}
+__noinline int first_at_tc(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook, int decision)
+{
+	return first_fragment(p, frag_where(frag_share(skb, ep, p, hook), hook), decision);
 }

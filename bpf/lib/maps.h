@@ -168,20 +168,13 @@ struct {
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
 
-/* First fragments; written by the programs. */
+/* First fragments, FRAG_SETS sets for each share; written by the programs. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct frag4_key);
-	__type(value, struct frag_info);
-} frags4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct frag6_key);
-	__type(value, struct frag_info);
-} frags6 SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARES * FRAG_SETS);
+	__type(key, __u32);
+	__type(value, struct frag_set);
+} frags SEC(".maps");
 
 /* First packets of flows by deciding rule; written by the programs. */
 struct {

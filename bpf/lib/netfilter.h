@@ -7,6 +7,7 @@
 #define NF_DROP 0
 #define NF_ACCEPT 1
 #define NF_INET_LOCAL_IN 1
+#define NFPROTO_IPV6 10
 
 static __always_inline bool is_workload(const struct net_device *dev)
 {
@@ -21,8 +22,9 @@ static __always_inline bool is_workload(const struct net_device *dev)
 	return true;
 }
 
-/* Reads the packet at a netfilter hook: it starts with the network header. */
-static __noinline int parse_nf(struct __sk_buff *skb, struct pkt *p, __u32 v6_len)
+/* Reads the packet at a netfilter hook: it starts with the network header. Global, so that the verifier walks it once,
+ * whoever calls it. */
+__noinline int parse_nf(struct bpf_nf_ctx *ctx, struct pkt *p)
 {
 	struct bpf_dynptr dyn;
 	struct loader l = { .dyn = &dyn };
@@ -30,11 +32,11 @@ static __noinline int parse_nf(struct __sk_buff *skb, struct pkt *p, __u32 v6_le
 	if (!p)
 		return -DROP_TRUNCATED;
 	__builtin_memset(p, 0, sizeof(*p));
-	if (bpf_dynptr_from_skb(skb, 0, &dyn))
+	if (bpf_dynptr_from_skb((struct __sk_buff *)ctx->skb, 0, &dyn))
 		return -DROP_TRUNCATED;
-	if (v6_len & 1)
-		return parse_ipv6(&l, p, 0, v6_len >> 1);
-	return parse_ipv4(&l, p, 0, v6_len >> 1);
+	if (ctx->state->pf == NFPROTO_IPV6)
+		return parse_ipv6(&l, p, 0, ctx->skb->len);
+	return parse_ipv4(&l, p, 0, ctx->skb->len);
 }
 
 /* The packet's ends as the pod's TC hooks see them: with the destination that the pod used, and for an answer with the
@@ -167,11 +169,11 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	struct pkt p;
 	int r;
 
-	r = parse_nf((struct __sk_buff *)skb, &p, skb->len << 1 | (ctx->state->pf == 10));
+	r = parse_nf(ctx, &p);
 	if (r)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);
 	if (p.flags & PKT_LATER_FRAGMENT) {
-		r = later_fragment(&p, 2);
+		r = later_fragment(&p, frag_where(ep->share & (SHARES - 1), AFTER_TRANSLATION));
 	} else {
 		original_ends(nfct, &p, &ends);
 		if (encapsulates(&p))
@@ -181,7 +183,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		else
 			r = judge_translated(ep, &p, &ends, skb->len);
 		if (p.flags & PKT_FIRST_FRAGMENT)
-			first_fragment(&p, 2, r);
+			first_fragment(&p, frag_where(ep->share & (SHARES - 1), AFTER_TRANSLATION), r);
 	}
 	if (r < 0)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);
@@ -193,13 +195,12 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
  * fragment is nothing without its first one. */
 static __always_inline bool wanted_by_node(struct bpf_nf_ctx *ctx, enum kernel_word word)
 {
-	struct sk_buff *skb = ctx->skb;
 	struct ct_entry *e;
 	struct pkt p;
 
 	if (word != KERNEL_SILENT)
 		return word == KERNEL_REPLY;
-	if (parse_nf((struct __sk_buff *)skb, &p, skb->len << 1 | (ctx->state->pf == 10)))
+	if (parse_nf(ctx, &p))
 		return false;
 	if (p.flags & PKT_LATER_FRAGMENT)
 		return true;

@@ -212,7 +212,7 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 			if (fragmented || ((frag & 0xfff8) == 8 && h[0] == PROTO_TCP))
 				return -DROP_BAD_HEADER;
 			fragmented = true;
-			p->frag_id = *(__u32 *)&h[4];
+			p->frag_id = bpf_ntohl(*(__u32 *)&h[4]);
 			if (frag & 0xfff8)
 				p->flags |= PKT_LATER_FRAGMENT;
 			else if (frag & 1)

@@ -235,6 +235,8 @@ enum flow_limits {
 	SHARES = 256,
 	HALF_SHARE = 1024,    /* most half-open flows of a share */
 	HALF_COMMON = 131072, /* most half-open flows beyond their shares */
+	FRAG_SETS = 32,       /* first fragments on record of a share: so many sets */
+	FRAG_WAYS = 8,        /* of so many */
 };
 
 /* What one endpoint takes of the flow tables. It is charged with the flows that it opened, and with those opened to it
@@ -266,21 +268,20 @@ struct neighbour {
 };
 
 /* A first fragment's verdict, for those that follow (D-12). */
-struct frag4_key {
-	__u8 src[4], dst[4];
+struct fragment {
+	__u8 src[16], dst[16]; /* IPv4 in the first 4 bytes */
 	__u32 id;
-	__u32 proto_dir; /* protocol << 8 | 1 if towards the pod */
-};
-
-struct frag6_key {
-	__u8 src[16], dst[16];
-	__u32 id;
-	__u32 proto_dir;
-};
-
-struct frag_info {
+	__u16 way;  /* 4 or 6, << 8 | hook: 0 from the pod, 1 towards it, 2 from it after translation */
+	__u16 proto; /* IPv4 only */
 	__u32 seen;
-	__u32 allow; /* 1: pass on; 2: marked for judgement after translation; 3: marked to be watched */
+	__u32 allow; /* 0: denied; 1: pass on; 2: marked for judgement after translation; 3: marked to be watched */
+};
+
+/* The latest ones of a share whose ends and id fall together, in turn. */
+struct frag_set {
+	struct fragment of[8]; /* FRAG_WAYS */
+	__u32 next;
+	__u32 pad;
 };
 
 /* ---- seen from outside ---- */

@@ -93,7 +93,6 @@ func Probe(bpffs string) Report {
 	add("LPM tries", "4.11", probeMap(ebpf.MapSpec{
 		Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC,
 	}))
-	add("LRU hashes", "4.10", probeMap(ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 4, MaxEntries: 1}))
 	add("ring buffers", "5.8", probeMap(ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: uint32(unix.Getpagesize())}))
 	add("arrays mapped into memory", "5.5", probeMapped)
 	add("inner arrays of any size", "5.10", probeInner)

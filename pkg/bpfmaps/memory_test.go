@@ -13,7 +13,7 @@ import (
 // TestMemoryIsWhatTheKernelSays compares with what the kernel counts for each map, within 5 % of the sum.
 func TestMemoryIsWhatTheKernelSays(t *testing.T) {
 	testutil.Privileged(t)
-	o := Options{BPFFS: testutil.BPFFS(t), MaxEntries: map[string]uint32{bpf.MargayMapFrags4: 5000, bpf.MargayMapIp4Host: 3000}}
+	o := Options{BPFFS: testutil.BPFFS(t), MaxEntries: map[string]uint32{bpf.MargayMapCt6: 5000, bpf.MargayMapIp4Host: 3000}}
 	want, err := MissingMemory(o, ebpf.MustPossibleCPU())
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,6 @@ const flowTables = 2
 var counters = []entryCounter{
 	{bpf.MargayMapCt4, entriesOf[bpf.Ct4Key, bpf.CtEntry]},
 	{bpf.MargayMapCt6, entriesOf[bpf.Ct6Key, bpf.CtEntry]},
-	{bpf.MargayMapFrags4, entriesOf[bpf.MargayFrag4Key, bpf.MargayFragInfo]},
-	{bpf.MargayMapFrags6, entriesOf[bpf.MargayFrag6Key, bpf.MargayFragInfo]},
 }
 
 type entryCounter struct {
