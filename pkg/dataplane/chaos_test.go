@@ -91,12 +91,12 @@ func (c *chaos) step(t *testing.T) {
 			if c.step0() {
 				return
 			}
-			c.plan, c.BPF.step = c.compiler.Update(c.graph.Flush()), 0
+			c.BPF.state.plans.plan, c.BPF.state.plans.step = c.BPF.state.plans.compiler.Update(c.graph.Flush()), 0
 			for range c.random.IntN(len(order)) {
-				if order[c.BPF.step].do(c.BPF) != nil {
+				if order[c.BPF.state.plans.step].do(c.BPF.state) != nil {
 					return
 				}
-				c.BPF.step++
+				c.BPF.state.plans.step++
 			}
 		}},
 		{"interface comes or goes", func() {
@@ -120,7 +120,7 @@ func (c *chaos) step(t *testing.T) {
 			mustClose(t, c.BPF)
 			host := c.host
 			host.Attached = map[uint32]string{}
-			dp, err := OpenBPF(c.config, host, c.log)
+			dp, err := OpenBPF(c.config, host, c.kernel.log)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func (c *chaos) step(t *testing.T) {
 			c.anew()
 		}},
 		{"damage", func() {
-			if list := c.endpoints.List(); len(list) > 0 {
+			if list := c.kernel.endpoints.List(); len(list) > 0 {
 				e := list[c.random.IntN(len(list))]
 				e.Addr4[3]++
 				if err := c.SetKernel(e); err != nil {
@@ -150,7 +150,9 @@ func (c *chaos) step(t *testing.T) {
 }
 
 // step0 reports whether nothing may be planned now, since something is being carried out or waits.
-func (c *chaos) step0() bool { return c.BPF.step < len(order) || len(c.waiting) > 0 }
+func (c *chaos) step0() bool {
+	return c.BPF.state.plans.step < len(order) || len(c.BPF.state.plans.waiting) > 0
+}
 
 func (c *chaos) settle(t *testing.T, seed uint64) {
 	clear(c.host.Fail)
@@ -171,8 +173,8 @@ func (c *chaos) settle(t *testing.T, seed uint64) {
 			}
 		}
 	}
-	if live := len(c.slots.Live()); live != len(c.tables) || len(c.unused) != 0 {
-		t.Errorf("%d slots are live for %d tables, %v wait to be released", live, len(c.tables), c.unused)
+	if live := len(c.BPF.state.tables.slots.Live()); live != len(c.BPF.state.tables.list) || len(c.BPF.state.tables.unused) != 0 {
+		t.Errorf("%d slots are live for %d tables, %v wait to be released", live, len(c.BPF.state.tables.list), c.BPF.state.tables.unused)
 	}
 	if t.Failed() {
 		t.Fatalf("seed %d: ran %q", seed, slices.Compact(c.ran))

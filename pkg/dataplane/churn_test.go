@@ -20,10 +20,10 @@ import (
 func (n *node) places(t *testing.T) map[string]uint32 {
 	t.Helper()
 	at := map[string]uint32{}
-	for _, e := range n.endpoints.List() {
+	for _, e := range n.kernel.endpoints.List() {
 		addr := netip.AddrFrom4(e.Addr4)
 		at[addr.String()] = e.Ifindex
-		if info, ok := n.maps.IP4Host.Get(bpfmaps.IP4(addr)); !ok || info.Ifindex != e.Ifindex {
+		if info, ok := n.kernel.maps.IP4Host.Get(bpfmaps.IP4(addr)); !ok || info.Ifindex != e.Ifindex {
 			t.Errorf("address %s says interface %d (%v), its endpoint is on %d", addr, info.Ifindex, ok, e.Ifindex)
 		}
 		if n.host.Attached[e.Ifindex] == "" {
@@ -97,7 +97,7 @@ func openNodeOn(t *testing.T, dir string, ifaces map[string]uint32) *node {
 	mustClose(t, n.BPF)
 	host := NewFakeHost()
 	host.Ifaces = ifaces
-	dp, err := OpenBPF(n.config, host, n.log)
+	dp, err := OpenBPF(n.config, host, n.kernel.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestInterfacesAreFollowedWhileAPlanIsStuck(t *testing.T) {
 	if entry, ok := n.Kernel(tortureA); !ok || entry.Ifindex != 2000 {
 		t.Errorf("endpoint a is on interface %d (%v), want 2000", entry.Ifindex, ok)
 	}
-	if info, _ := n.maps.IP4Host.Get(bpfmaps.IP4(netip.MustParseAddr("10.0.0.10"))); info.Ifindex != 2000 {
+	if info, _ := n.kernel.maps.IP4Host.Get(bpfmaps.IP4(netip.MustParseAddr("10.0.0.10"))); info.Ifindex != 2000 {
 		t.Errorf("its address says interface %d", info.Ifindex)
 	}
 }

@@ -52,7 +52,7 @@ func (d *BPF) reconfigure() error {
 	}
 	next := *d.next
 	d.next = nil
-	programs, err := d.maps.LoadPrograms(next.bpf())
+	programs, err := d.kernel.maps.LoadPrograms(next.bpf())
 	if err != nil {
 		return fmt.Errorf("configuration stays what it was: %w", err)
 	}
@@ -65,11 +65,11 @@ func (d *BPF) reconfigure() error {
 
 // use makes programs those to attach and to run.
 func (d *BPF) use(programs *bpfmaps.Programs) error {
-	if err := d.sweeps.use(d.maps, programs); err != nil {
+	if err := d.sweeps.use(d.kernel.maps, programs); err != nil {
 		return err
 	}
-	if err := d.host.Use(programs, d.maps.LinkDir(), d.olderLinks()); err != nil {
-		return errors.Join(err, d.sweeps.use(d.maps, d.programs))
+	if err := d.kernel.host.Use(programs, d.kernel.maps.LinkDir(), d.kernel.olderLinks()); err != nil {
+		return errors.Join(err, d.sweeps.use(d.kernel.maps, d.programs))
 	}
 	old := d.programs
 	d.programs = programs

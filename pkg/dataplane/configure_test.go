@@ -74,7 +74,7 @@ func (h *refusingHost) Use(*bpfmaps.Programs, string, []string) error { return h
 func TestAConfigurationThatCannotBeLoadedIsGivenUp(t *testing.T) {
 	n := startNode(t, restartStages[0])
 	programs, before := n.Programs(), n.config
-	n.BPF.host = &refusingHost{n.host, errors.New("no memory")}
+	n.BPF.kernel.host = &refusingHost{n.host, errors.New("no memory")}
 	c := before
 	c.HostDrop = true
 	must(t, n.Configure(c))

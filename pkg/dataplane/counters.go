@@ -40,7 +40,7 @@ type dropKind struct {
 }
 
 // Counters returns a reader of what d's programs write.
-func (d *BPF) Counters() *Counters { return newCounters(d.maps, time.Now) }
+func (d *BPF) Counters() *Counters { return newCounters(d.kernel.maps, time.Now) }
 
 // newCounters returns a reader whose totals begin now: what was counted before this process is not its.
 func newCounters(m *bpfmaps.Maps, now func() time.Time) *Counters {

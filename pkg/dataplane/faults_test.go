@@ -27,7 +27,7 @@ type node struct {
 func openNode(t *testing.T, dir string, entries map[string]uint32) *node {
 	t.Helper()
 	dp := openSmall(t, dir, entries)
-	return &node{BPF: dp, host: dp.host.(*FakeHost), graph: calc.New("n")}
+	return &node{BPF: dp, host: dp.kernel.host.(*FakeHost), graph: calc.New("n")}
 }
 
 func (n *node) apply(updates ...model.Update) error {
@@ -139,16 +139,16 @@ func TestGrownTablesAfterARestartLeaveTheRestOfAnEntryAlone(t *testing.T) {
 	second.graph.Apply([]model.Update{torturePolicy("b", 2),
 		endpoint4("b", "cali0", "10.0.0.11", map[string]string{"app": "b"}),
 		endpoint4("odd", "", "10.0.0.3", map[string]string{"role": "nobody"})})
-	second.plan, second.step = second.compiler.Update(second.graph.Flush()), 0
-	if len(second.plan.Grow) == 0 {
+	second.state.plans.plan, second.state.plans.step = second.state.plans.compiler.Update(second.graph.Flush()), 0
+	if len(second.state.plans.plan.Grow) == 0 {
 		t.Fatal("nothing grows: the test tests nothing")
 	}
 	for _, s := range order {
-		before, _ := second.endpoints.Get(1000)
-		if err := s.do(second.BPF); err != nil {
+		before, _ := second.kernel.endpoints.Get(1000)
+		if err := s.do(second.state); err != nil {
 			t.Fatalf("%s: %v", s.what, err)
 		}
-		after, _ := second.endpoints.Get(1000)
+		after, _ := second.kernel.endpoints.Get(1000)
 		after.Ingress, after.Egress = before.Ingress, before.Egress
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("%s: %s", s.what, diff)
@@ -167,12 +167,12 @@ func TestARevocationSurvivesAKill(t *testing.T) {
 		first.mustApply(t, from.updates()...)
 		before, _ := first.Kernel(tortureA)
 		first.graph.Apply(to.updates())
-		first.plan, first.step = first.compiler.Update(first.graph.Flush()), 0
-		if len(first.plan.Rejudge) == 0 {
+		first.state.plans.plan, first.state.plans.step = first.state.plans.compiler.Update(first.graph.Flush()), 0
+		if len(first.state.plans.plan.Rejudge) == 0 {
 			t.Fatal("nothing is judged again: the test tests nothing")
 		}
 		for _, s := range order[:steps] {
-			if err := s.do(first.BPF); err != nil {
+			if err := s.do(first.state); err != nil {
 				t.Fatalf("%s: %v", s.what, err)
 			}
 		}
@@ -209,7 +209,7 @@ func TestAPolicyThatCannotBeReadBackIsPublishedAnew(t *testing.T) {
 	entry, _ := first.Kernel(tortureA)
 	slot, _ := bpfmaps.SplitPolicyWord(entry.Ingress)
 	shape := bpf.Slot{Rules: 1 << 20}
-	if err := first.maps.Map(bpf.MargayMapSlots).Update(&slot, &shape, ebpf.UpdateAny); err != nil {
+	if err := first.kernel.maps.Map(bpf.MargayMapSlots).Update(&slot, &shape, ebpf.UpdateAny); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, first.BPF)
@@ -231,15 +231,15 @@ func TestASlotThatAnEntryRefersToIsNotReleased(t *testing.T) {
 	}
 	for _, port := range []uint16{443, 22} {
 		n.mustApply(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{port}}.updates()...)
-		if !slices.Contains(n.slots.Live(), slot) {
+		if !slices.Contains(n.state.tables.slots.Live(), slot) {
 			t.Fatalf("slot %d is released while an entry refers to it", slot)
 		}
 	}
-	if err := n.endpoints.Remove(loopback); err != nil {
+	if err := n.kernel.endpoints.Remove(loopback); err != nil {
 		t.Fatal(err)
 	}
 	n.mustApply(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}}.updates()...)
-	if slices.Contains(n.slots.Live(), slot) {
+	if slices.Contains(n.state.tables.slots.Live(), slot) {
 		t.Errorf("slot %d is never released", slot)
 	}
 }

@@ -107,7 +107,7 @@ func TestNamesThatDoNotFitHoldUpNoPolicy(t *testing.T) {
 			t.Errorf("port %d: the policy of a is not enforced", port)
 		}
 	}
-	if first.names.Missing() == 0 {
+	if first.state.names.Missing() == 0 {
 		t.Fatal("all names fit: the test tests nothing")
 	}
 	mustClose(t, first.BPF)
@@ -118,7 +118,7 @@ func TestNamesThatDoNotFitHoldUpNoPolicy(t *testing.T) {
 		t.Error("after a restart the policy of a is not enforced")
 	}
 	second.mustApply(t, noTenant())
-	if n := second.names.Missing(); n != 0 {
+	if n := second.state.names.Missing(); n != 0 {
 		t.Errorf("%d names are missing although there is room", n)
 	}
 }

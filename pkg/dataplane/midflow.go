@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/margay-project/margay/pkg/bpfmaps"
+import (
+	"time"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
 
 // Without the flows of an earlier agent its open TCP connections are in mid-flow, and of those that the host's stack never
 // saw, by the shortcut, the kernel's conntrack does not know who opened them either. For a while it is believed that a
@@ -9,25 +13,25 @@ import "github.com/margay-project/margay/pkg/bpfmaps"
 
 // expectAnswers begins a grace period if flows were lost. It lasts until the first plan is in force, however long that
 // takes: before that no program is attached.
-func (d *BPF) expectAnswers() error {
-	if !d.maps.LostFlows() || d.config.MidFlowGrace <= 0 {
+func (k *kernel) expectAnswers(grace time.Duration) error {
+	if !k.maps.LostFlows() || grace <= 0 {
 		return nil
 	}
-	return d.maps.SetMidFlowGrace(bpfmaps.OpenEnded)
+	return k.maps.SetMidFlowGrace(bpfmaps.OpenEnded)
 }
 
 // limitGrace gives the grace period its end, once policy is in force.
-func (d *BPF) limitGrace() error {
-	until, err := d.maps.MidFlowGrace()
+func (k *kernel) limitGrace(grace time.Duration) error {
+	until, err := k.maps.MidFlowGrace()
 	if err != nil || until != bpfmaps.OpenEnded {
 		return err
 	}
-	if until, err = bpfmaps.KernelTime(d.config.MidFlowGrace); err != nil {
+	if until, err = bpfmaps.KernelTime(grace); err != nil {
 		return err
 	}
-	if err := d.maps.SetMidFlowGrace(until); err != nil {
+	if err := k.maps.SetMidFlowGrace(until); err != nil {
 		return err
 	}
-	d.log.Info("no flows of an earlier agent are known: TCP in mid-flow may be an answer for now", "for", d.config.MidFlowGrace)
+	k.log.Info("no flows of an earlier agent are known: TCP in mid-flow may be an answer for now", "for", grace)
 	return nil
 }

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
-	"github.com/margay-project/margay/pkg/model"
 )
 
 // OpenBPF opens the BPF dataplane on a host: the pinned maps of this instance, made if they are missing, and programs
@@ -24,116 +21,57 @@ func OpenBPF(c Config, host Host, log *slog.Logger) (*BPF, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &BPF{
-		config: c, log: log, host: host, maps: m, observer: unobserved{},
-	}
+	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m}, observer: unobserved{}}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)
 	}
 	if err := d.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open bpf dataplane: %w", err), d.closeMaps())
+		return nil, errors.Join(fmt.Errorf("open bpf dataplane: %w", err), d.release())
 	}
 	return d, nil
 }
 
 func (d *BPF) open() error {
+	k := d.kernel
 	var err error
-	if d.programs, err = d.maps.LoadPrograms(d.config.bpf()); err != nil {
+	if d.programs, err = k.maps.LoadPrograms(d.config.bpf()); err != nil {
 		return err
 	}
-	if err := d.sweeps.use(d.maps, d.programs); err != nil {
+	if err := d.sweeps.use(k.maps, d.programs); err != nil {
 		return err
 	}
-	if err = d.expectAnswers(); err != nil {
+	if err = k.expectAnswers(d.config.MidFlowGrace); err != nil {
 		return err
 	}
-	if d.older, err = bpfmaps.OtherLayouts(d.config.BPFFS, d.config.Instance); err != nil {
+	if k.older, err = bpfmaps.OtherLayouts(d.config.BPFFS, d.config.Instance); err != nil {
 		return err
 	}
-	if err := d.host.Use(d.programs, d.maps.LinkDir(), d.olderLinks()); err != nil {
+	if err := k.host.Use(d.programs, k.maps.LinkDir(), k.olderLinks()); err != nil {
 		return err
 	}
-	if d.gens, err = d.maps.OpenGenerations(); err != nil {
+	if k.gens, err = k.maps.OpenGenerations(); err != nil {
 		return err
 	}
-	if d.endpoints, err = d.maps.OpenEndpoints(); err != nil {
+	if k.endpoints, err = k.maps.OpenEndpoints(); err != nil {
 		return err
 	}
-	return d.takeOver()
-}
-
-// takeOver makes what is enforced the state to go on from.
-func (d *BPF) takeOver() error {
-	d.waiting, d.plan, d.step = nil, compile.Plan{}, len(order)
-	d.tables, d.bound = map[compile.TableID]published{}, map[model.EndpointID]*endpoint{}
-	d.owners, d.dirty = map[netip.Prefix]compile.AddrChange{}, map[model.EndpointID]bool{}
-	d.adopted, d.retired, d.names = map[string]model.EndpointID{}, map[uint32]bool{}, newNames(d.maps, d.log)
-	d.out = newExclusions()
-	d.leaving, d.unused, d.ready, d.guarded = map[uint32]bool{}, nil, false, false
-	d.prepared, d.peerless = map[uint32]bool{}, map[model.EndpointID]bool{}
-	names := map[uint32]string{}
-	d.interfaces = d.host.Interfaces()
-	for name, ifindex := range d.interfaces {
-		names[ifindex] = name
-	}
-	snapshot, err := d.adopt(names)
-	if err != nil {
-		return fmt.Errorf("read back what is enforced: %w", err)
-	}
-	var inUse []uint32
-	for _, t := range snapshot.Tables {
-		inUse = append(inUse, uint32(t.ID))
-	}
-	slots, err := d.maps.OpenSlots(inUse)
-	if err != nil {
-		return err
-	}
-	d.slots = slots
-	d.compiler = compile.New(compile.Options{
-		Limits:  compile.Limits{Interpret: d.config.Interpret, Wide: d.config.Wide},
-		Budget:  compile.DefaultBudget(int(d.maps.MaxEntries(bpf.MargayMapClassSets)), int(d.maps.MaxEntries(bpf.MargayMapIp4Net))),
-		Confirm: true,
-	}, snapshot)
-	if len(snapshot.Endpoints) > 0 {
-		d.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
-			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))
-	}
-	return nil
+	d.state, err = newState(d.config, k)
+	return err
 }
 
 // Reopen implements Dataplane.
 func (d *BPF) Reopen() error {
-	// Packets may be at work with classes and slots that have just gone; afterwards nobody remembers which.
-	if d.quiet != nil {
-		<-d.quiet
-		d.quiet = nil
-	}
-	if err := errors.Join(d.reconfigure(), d.slots.Close(), d.endpoints.Reload()); err != nil {
+	d.state.classes.wait()
+	if err := errors.Join(d.reconfigure(), d.state.close(), d.kernel.endpoints.Reload()); err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
-	if err := d.takeOver(); err != nil {
+	next, err := newState(d.config, d.kernel)
+	if err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
+	d.state = next
 	return nil
 }
-
-// closeMaps lets go of what open has opened so far.
-func (d *BPF) closeMaps() error {
-	errs := []error{d.sweeps.close()}
-	if d.slots != nil {
-		errs = append(errs, d.slots.Close())
-	}
-	if d.endpoints != nil {
-		errs = append(errs, d.endpoints.Close())
-	}
-	if d.programs != nil {
-		errs = append(errs, d.programs.Close())
-	}
-	return errors.Join(append(errs, d.maps.Close())...)
-}
-
-// Wake implements Dataplane.
-func (d *BPF) Wake() <-chan struct{} { return d.host.Wake() }
 
 // bpf is the configuration as the programs have it.
 func (c Config) bpf() bpf.Config {

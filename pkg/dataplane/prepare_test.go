@@ -39,12 +39,12 @@ func TestInterfacesGetProgramsBeforeTheyAreAnEndpoints(t *testing.T) {
 		t.Errorf("the loop was woken %d times, want once for each interface", woken)
 	}
 	n.wantAttached(t, "then", 1000, 1001, 1002)
-	if got := len(n.endpoints.List()); got != 1 {
+	if got := len(n.kernel.endpoints.List()); got != 1 {
 		t.Errorf("%d endpoints are in the kernel, want 1", got)
 	}
 
 	n.mustApply(t, endpoint4("b", "cali1", "10.0.0.11", nil))
-	if e, ok := n.endpoints.Get(1001); !ok || e.Addr4 != [4]byte{10, 0, 0, 11} {
+	if e, ok := n.kernel.endpoints.Get(1001); !ok || e.Addr4 != [4]byte{10, 0, 0, 11} {
 		t.Errorf("the endpoint of interface 1001 is not in the kernel: %+v", e)
 	}
 	delete(n.host.Ifaces, "cali2")
@@ -96,16 +96,16 @@ func TestAnEndpointIsProgrammedBeforeItsPeerIsKnown(t *testing.T) {
 	n.host.Ifaces = map[string]uint32{"calia": 1000, "cali1": 1001}
 	n.host.Peers[1001] = Peer{Ifindex: 2, MAC: [6]byte{2, 0, 0, 0, 0, 1}, MTU: 1450}
 	n.mustApply(t, endpoint4("b", "cali1", "10.0.0.11", nil))
-	if e, ok := n.endpoints.Get(1001); !ok || e.PeerIfindex != 0 {
+	if e, ok := n.kernel.endpoints.Get(1001); !ok || e.PeerIfindex != 0 {
 		t.Errorf("endpoint in the kernel: %v, its peer is interface %d, want none yet", ok, e.PeerIfindex)
 	}
 	n.Prepare()
-	if e, _ := n.endpoints.Get(1001); e.PeerIfindex != 2 || e.Mtu != 1450 || e.Mac != n.host.Peers[1001].MAC {
+	if e, _ := n.kernel.endpoints.Get(1001); e.PeerIfindex != 2 || e.Mtu != 1450 || e.Mac != n.host.Peers[1001].MAC {
 		t.Errorf("the kernel does not know the peer: %+v", e)
 	}
 	n.host.News = []uint32{1001}
 	n.mustApply(t)
-	if e, _ := n.endpoints.Get(1001); e.PeerIfindex != 2 {
+	if e, _ := n.kernel.endpoints.Get(1001); e.PeerIfindex != 2 {
 		t.Error("the peer of an endpoint in force is forgotten for a moment")
 	}
 }

@@ -14,13 +14,13 @@ import (
 func TestRefusedFlowsAreToldOnce(t *testing.T) {
 	n := startNode(t, restartStages[0])
 	var log bytes.Buffer
-	n.log = slog.New(slog.NewTextHandler(&log, nil))
+	n.kernel.log = slog.New(slog.NewTextHandler(&log, nil))
 	count := func(s bpf.Share) {
 		t.Helper()
-		for _, ep := range n.bound {
+		for _, ep := range n.state.endpoints.bound {
 			if ep.ifindex == 1000 {
 				number := ep.share - 1
-				if err := n.maps.Map(bpf.MargayMapShares).Put(&number, &s); err != nil {
+				if err := n.kernel.maps.Map(bpf.MargayMapShares).Put(&number, &s); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -49,7 +49,7 @@ func TestEndpointsHaveSharesOfTheirOwn(t *testing.T) {
 	s.more = 3
 	n := startNode(t, s)
 	shares := map[uint32]uint32{}
-	for _, e := range n.endpoints.List() {
+	for _, e := range n.kernel.endpoints.List() {
 		if other, taken := shares[e.Share]; taken {
 			t.Errorf("interfaces %d and %d have share %d", e.Ifindex, other, e.Share)
 		}
@@ -62,7 +62,7 @@ func TestEndpointsHaveSharesOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.mustApply(t, s.updates()...)
-	for _, e := range n.endpoints.List() {
+	for _, e := range n.kernel.endpoints.List() {
 		if shares[e.Share] != e.Ifindex {
 			t.Errorf("after it interface %d has share %d, before: %v", e.Ifindex, e.Share, shares)
 		}

@@ -23,7 +23,7 @@ func TestAPolicyOfAnEarlierAgentThatIsAlteredIsRepaired(t *testing.T) {
 	before, _ := n.Kernel(tortureA)
 	slot, _ := bpfmaps.SplitPolicyWord(before.Ingress)
 	var id ebpf.MapID
-	if err := n.maps.Map(bpf.MargayMapOutcomes).Lookup(&slot, &id); err != nil {
+	if err := n.kernel.maps.Map(bpf.MargayMapOutcomes).Lookup(&slot, &id); err != nil {
 		t.Fatal(err)
 	}
 	outcomes, err := ebpf.NewMapFromID(id)

@@ -15,47 +15,20 @@ import (
 
 // adopt reads back what an earlier agent left in the kernel, so that this one goes on where it stopped, between
 // whatever two writes that was: same numbers, same classes, same tables, and live flows that need no new judgement.
-// Everything read becomes what the tables want, until a plan says otherwise. interfaces are names by ifindex.
-func (d *BPF) adopt(interfaces map[uint32]string) (*compile.Snapshot, error) {
-	s := &compile.Snapshot{}
-	if err := d.adoptNames(s); err != nil {
-		return nil, err
-	}
-	if err := d.adoptAddrs(s); err != nil {
-		return nil, err
-	}
-	return s, d.adoptEndpoints(s, interfaces)
-}
-
-func (d *BPF) adoptNames(s *compile.Snapshot) error {
+// Everything read becomes what the tables want, until a plan says otherwise.
+func (s *state) adopt() (*compile.Snapshot, error) {
+	found := &compile.Snapshot{}
 	var err error
-	if s.Sets, s.Rules, err = d.names.adopt(); err != nil {
-		return err
+	if found.Sets, found.Rules, err = s.names.adopt(); err != nil {
+		return nil, err
 	}
-	chunks, err := keep(d.maps.ClassSets)
-	members := map[uint32][]uint32{}
-	for key, bits := range chunks {
-		members[key.Class] = append(members[key.Class], setsIn(key.Chunk, bits)...)
+	if found.Classes, err = s.classes.adopt(); err != nil {
+		return nil, err
 	}
-	for class, numbers := range members {
-		slices.Sort(numbers)
-		s.Classes = append(s.Classes, compile.Class{ID: class, Sets: numbers})
+	if found.Addrs, err = s.addresses.adopt(); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(s.Classes, func(a, b compile.Class) int { return int(int64(a.ID) - int64(b.ID)) })
-	return err
-}
-
-// setsIn is the reverse of chunksOf for one chunk.
-func setsIn(chunk uint32, bits bpf.SetBits) []uint32 {
-	var sets []uint32
-	for w, word := range bits.Bits {
-		for n := range uint32(64) {
-			if word>>n&1 != 0 {
-				sets = append(sets, chunk<<9|uint32(w)<<6|n)
-			}
-		}
-	}
-	return sets
+	return found, s.adoptEndpoints(found)
 }
 
 // keep makes a table want what is in its map.
@@ -66,13 +39,14 @@ func keep[K, V comparable](t *bpfmaps.Table[K, V]) (map[K]V, error) {
 	return maps.Collect(t.All()), nil
 }
 
-func (d *BPF) adoptAddrs(s *compile.Snapshot) error {
-	ip4, err1 := keep(d.maps.IP4Host)
-	ip6, err2 := keep(d.maps.IP6Host)
-	net4, err3 := keep(d.maps.IP4Net)
-	net6, err4 := keep(d.maps.IP6Net)
+func (a *addresses) adopt() ([]compile.AddrChange, error) {
+	var list []compile.AddrChange
+	ip4, err1 := keep(a.maps.IP4Host)
+	ip6, err2 := keep(a.maps.IP6Host)
+	net4, err3 := keep(a.maps.IP4Net)
+	net6, err4 := keep(a.maps.IP6Net)
 	add := func(p netip.Prefix, info bpf.AddrInfo) {
-		s.Addrs = append(s.Addrs, compile.AddrChange{Prefix: p, Class: info.Class, Flags: compile.AddrFlags(info.Flags)})
+		list = append(list, compile.AddrChange{Prefix: p, Class: info.Class, Flags: compile.AddrFlags(info.Flags)})
 	}
 	for k, info := range ip4 {
 		add(netip.PrefixFrom(netip.AddrFrom4(k.Addr), 32), info)
@@ -86,23 +60,28 @@ func (d *BPF) adoptAddrs(s *compile.Snapshot) error {
 	for k, info := range net6 {
 		add(netip.PrefixFrom(netip.AddrFrom16(k.Addr), int(k.Prefixlen)), info)
 	}
-	slices.SortFunc(s.Addrs, func(a, b compile.AddrChange) int {
+	slices.SortFunc(list, func(a, b compile.AddrChange) int {
 		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
 			return c
 		}
 		return a.Prefix.Bits() - b.Prefix.Bits()
 	})
-	return errors.Join(err1, err2, err3, err4)
+	return list, errors.Join(err1, err2, err3, err4)
 }
 
-func (d *BPF) adoptEndpoints(s *compile.Snapshot, interfaces map[uint32]string) error {
-	seen, unasked := map[uint32]bool{}, d.gens.Announced()
+// adoptEndpoints makes what the kernel has of endpoints theirs, with their tables.
+func (s *state) adoptEndpoints(found *compile.Snapshot) error {
+	interfaces := map[uint32]string{}
+	for name, ifindex := range s.interfaces.byName {
+		interfaces[ifindex] = name
+	}
+	unasked := s.kernel.gens.Announced()
 	var errs []error
-	for _, e := range d.endpoints.List() {
+	for _, e := range s.kernel.endpoints.List() {
 		name := interfaces[e.Ifindex]
 		if name == "" || e.Flags&bpf.EPReady == 0 {
 			// Its interface is gone, or it was being made or removed: nothing can pass there, it can go.
-			errs = append(errs, d.endpoints.Remove(e.Ifindex))
+			errs = append(errs, s.kernel.endpoints.Remove(e.Ifindex))
 			continue
 		}
 		ep := &endpoint{ifindex: e.Ifindex, number: e.Id, unasked: unasked, share: e.Share%bpf.Shares + 1,
@@ -110,27 +89,32 @@ func (d *BPF) adoptEndpoints(s *compile.Snapshot, interfaces map[uint32]string) 
 		for dir, word := range [2]uint64{e.Ingress, e.Egress} {
 			slot, gen := bpfmaps.SplitPolicyWord(word)
 			ep.gens[dir], ep.tables[dir] = gen, compile.TableID(slot)
-			if slot == 0 || seen[slot] {
-				continue
+			if table, isNew := s.tables.adopt(slot, model.Direction(dir), name); isNew {
+				found.Tables = append(found.Tables, table)
 			}
-			seen[slot] = true
-			d.tables[compile.TableID(slot)] = published{slot: slot}
-			rules, err := d.maps.ReadRules(slot)
-			if err != nil { // without rules it is replaced by the first plan, and not used for anything else before
-				d.log.Warn("a policy in force cannot be read back, it will be published anew", "iface", name, "err", err)
-				rules = nil
-			}
-			s.Tables = append(s.Tables, compile.SnapshotTable{
-				ID: compile.TableID(slot), Direction: model.Direction(dir), Rules: rules,
-			})
 		}
-		d.numbers = max(d.numbers, e.Id)
 		id := model.EndpointID{Name: "ifindex-" + fmt.Sprint(e.Ifindex)}
-		d.bound[id] = ep
-		d.adopted[name] = id
-		s.Endpoints = append(s.Endpoints, compile.SnapshotEndpoint{
+		s.endpoints.numbers = max(s.endpoints.numbers, e.Id)
+		s.endpoints.bound[id] = ep
+		s.endpoints.adopted[name] = id
+		found.Endpoints = append(found.Endpoints, compile.SnapshotEndpoint{
 			ID: id, Iface: name, Ingress: ep.tables[model.Ingress], Egress: ep.tables[model.Egress],
 		})
 	}
 	return errors.Join(errs...)
+}
+
+// adopt makes a slot in use a table of its own, unless it is one already. iface is an interface that it judges.
+func (t *tables) adopt(slot uint32, dir model.Direction, iface string) (table compile.SnapshotTable, isNew bool) {
+	id := compile.TableID(slot)
+	if slot == 0 || t.slot(id) != 0 {
+		return table, false
+	}
+	t.list[id] = published{slot: slot}
+	rules, err := t.kernel.maps.ReadRules(slot)
+	if err != nil { // without rules it is replaced by the first plan, and not used for anything else before
+		t.kernel.log.Warn("a policy in force cannot be read back, it will be published again", "iface", iface, "err", err)
+		rules = nil
+	}
+	return compile.SnapshotTable{ID: id, Direction: dir, Rules: rules}, true
 }

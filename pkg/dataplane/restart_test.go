@@ -90,7 +90,7 @@ func mustClose(t *testing.T, dp *BPF) {
 // passes sends the first packet of a flow to endpoint a, through the entry the kernel has of it.
 func passes(t *testing.T, dp *BPF, src string, port uint16) bool {
 	t.Helper()
-	entry, ok := dp.endpoints.Get(1000)
+	entry, ok := dp.kernel.endpoints.Get(1000)
 	if !ok {
 		t.Fatal("endpoint a is not in the kernel")
 	}
@@ -99,7 +99,7 @@ func passes(t *testing.T, dp *BPF, src string, port uint16) bool {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := dp.endpoints.Remove(loopback); err != nil {
+		if err := dp.kernel.endpoints.Remove(loopback); err != nil {
 			t.Fatal(err)
 		}
 	}()
@@ -148,9 +148,9 @@ func killAfter(t *testing.T, from, to stage, steps int) {
 		t.Fatal(err)
 	}
 	graph.Apply(to.updates())
-	first.plan, first.step = first.compiler.Update(graph.Flush()), 0
+	first.state.plans.plan, first.state.plans.step = first.state.plans.compiler.Update(graph.Flush()), 0
 	for _, s := range order[:steps] {
-		if err := s.do(first); err != nil {
+		if err := s.do(first.state); err != nil {
 			t.Fatalf("%s: %v", s.what, err)
 		}
 	}

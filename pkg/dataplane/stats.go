@@ -40,20 +40,21 @@ type Stats struct {
 
 // Stats implements Dataplane. It takes time in proportion to the local endpoints, and none for the cluster's.
 func (d *BPF) Stats(interfaces bool) Stats {
-	sizes, usage := d.compiler.Sizes(), d.slots.Usage()
-	s := Stats{
-		Classes: sizes.Classes, Tables: len(d.tables), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
-		Rules: d.maps.RuleNames.Len(), Sets: len(d.names.sets), Unwritten: len(d.waiting), Repairs: d.repairs,
+	s, m := d.state, d.kernel.maps
+	sizes, usage := s.plans.compiler.Sizes(), s.tables.slots.Usage()
+	stats := Stats{
+		Classes: sizes.Classes, Tables: len(s.tables.list), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
+		Rules: m.RuleNames.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.waiting), Repairs: d.repairs,
 	}
-	if d.step < len(order) {
-		s.Unwritten++
+	if !s.plans.done() {
+		stats.Unwritten++
 	}
-	d.countEndpoints(&s)
+	s.countEndpoints(&stats)
 	if interfaces {
-		s.Interfaces = make(map[uint32]model.EndpointID, len(d.bound))
-		for id, ep := range d.bound {
+		stats.Interfaces = make(map[uint32]model.EndpointID, len(s.endpoints.bound))
+		for id, ep := range s.endpoints.bound {
 			if ep.ifindex != 0 && ep.policy != nil {
-				s.Interfaces[ep.ifindex] = id
+				stats.Interfaces[ep.ifindex] = id
 			}
 		}
 	}
@@ -61,38 +62,40 @@ func (d *BPF) Stats(interfaces bool) Stats {
 		Name() string
 		Len() int
 	}{
-		d.maps.IP4Host, d.maps.IP6Host, d.maps.IP4Net, d.maps.IP6Net, d.maps.ClassSets, d.maps.SetNames, d.maps.RuleNames,
+		m.IP4Host, m.IP6Host, m.IP4Net, m.IP6Net, m.ClassSets, m.SetNames, m.RuleNames,
 	} {
-		s.Maps = append(s.Maps, MapUse{t.Name(), uint64(t.Len()), uint64(d.maps.MaxEntries(t.Name()))})
+		stats.Maps = append(stats.Maps, MapUse{t.Name(), uint64(t.Len()), uint64(m.MaxEntries(t.Name()))})
 	}
-	s.Maps = append(s.Maps,
-		MapUse{bpf.MargayMapEndpoints, uint64(d.endpoints.Len()), uint64(d.maps.MaxEntries(bpf.MargayMapEndpoints))},
-		MapUse{bpf.MargayMapSlots, uint64(usage.Live), uint64(d.maps.MaxEntries(bpf.MargayMapSlots))})
-	return s
+	stats.Maps = append(stats.Maps,
+		MapUse{bpf.MargayMapEndpoints, uint64(d.kernel.endpoints.Len()), uint64(m.MaxEntries(bpf.MargayMapEndpoints))},
+		MapUse{bpf.MargayMapSlots, uint64(usage.Live), uint64(m.MaxEntries(bpf.MargayMapSlots))})
+	return stats
 }
 
-func (d *BPF) countEndpoints(s *Stats) {
+func (s *state) countEndpoints(stats *Stats) {
 	failed := map[model.EndpointID]bool{}
-	for at := range d.compiler.Failed() {
+	for at := range s.plans.compiler.Failed() {
 		failed[at.Endpoint] = true
 	}
-	for id, ep := range d.bound {
+	for id, ep := range s.endpoints.bound {
 		switch {
 		case ep.policy == nil: // an earlier agent's, not known yet
 		case ep.failure != "" || failed[id]:
-			s.Failed++
-		case ep.ifindex == 0 || ep.ensured != ep.ifindex || d.dirty[id] || d.step < len(order):
-			s.Waiting++
+			stats.Failed++
+		case ep.ifindex == 0 || !s.inForce(id, ep):
+			stats.Waiting++
 		default:
-			s.Enforced++
+			stats.Enforced++
 		}
 		delete(failed, id)
 	}
-	s.Failed += len(failed)
+	stats.Failed += len(failed)
 }
 
-// Observe makes o be told of every Apply from now on. Call it before the first.
-func (d *BPF) Observe(o Observer) { d.observer = o }
+// inForce reports whether all of an endpoint that plans and interfaces ask for is done.
+func (s *state) inForce(id model.EndpointID, ep *endpoint) bool {
+	return ep.ensured == ep.ifindex && !s.endpoints.dirty[id] && s.plans.done()
+}
 
 // unobserved is told when nobody else is.
 type unobserved struct{}

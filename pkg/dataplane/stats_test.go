@@ -56,7 +56,7 @@ func TestStatsOfWhatIsInTheKernel(t *testing.T) {
 	for _, m := range s.Maps {
 		use[m.Name] = m
 	}
-	hosts, err := n.maps.IP4Host.Load()
+	hosts, err := n.kernel.maps.IP4Host.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestStatsOfWhatIsInTheKernel(t *testing.T) {
 
 func TestRepairsAreCounted(t *testing.T) {
 	n := startNode(t, restartStages[0])
-	if err := n.maps.Map(bpf.MargayMapIp4Host).Delete(bpf.IP4{Addr: [4]uint8{10, 0, 0, 1}}); err != nil {
+	if err := n.kernel.maps.Map(bpf.MargayMapIp4Host).Delete(bpf.IP4{Addr: [4]uint8{10, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
 	n.Resync()
@@ -110,7 +110,7 @@ func putDrops(t *testing.T, n *node, key bpf.DropKey, packets uint64) {
 	}
 	perCPU := make([]bpf.Counter, cpus)
 	perCPU[0] = bpf.Counter{Packets: packets, Bytes: 100 * packets}
-	if err := n.maps.Map(bpf.MargayMapDrops).Put(&key, perCPU); err != nil {
+	if err := n.kernel.maps.Map(bpf.MargayMapDrops).Put(&key, perCPU); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,7 +119,7 @@ func TestCountsOfDropsNeverFall(t *testing.T) {
 	n := startNode(t, restartStages[0])
 	one, other := bpf.DropKey{Ifindex: 1000, Reason: 1, ToPod: 1}, bpf.DropKey{Ifindex: 1001, Reason: 1, ToPod: 1}
 	putDrops(t, n, one, 50)
-	c := newCounters(n.maps, time.Now)
+	c := newCounters(n.kernel.maps, time.Now)
 	policy := func() uint64 {
 		t.Helper()
 		k, err := c.Read(t.Context())
@@ -149,7 +149,7 @@ func TestCountsOfDropsNeverFall(t *testing.T) {
 		{"more at one interface", func() { putDrops(t, n, one, 57) }, 7},
 		{"another one", func() { putDrops(t, n, other, 10) }, 17},
 		{"an interface goes", func() {
-			if err := n.maps.ForgetDrops(1000); err != nil {
+			if err := n.kernel.maps.ForgetDrops(1000); err != nil {
 				t.Fatal(err)
 			}
 		}, 17},
@@ -172,7 +172,7 @@ func TestCountsOfDropsNeverFall(t *testing.T) {
 func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 	n := startNode(t, restartStages[0])
 	now := time.Unix(1000, 0)
-	c := newCounters(n.maps, func() time.Time { return now })
+	c := newCounters(n.kernel.maps, func() time.Time { return now })
 	open := func() MapUse {
 		t.Helper()
 		k, err := c.Read(t.Context())
@@ -188,7 +188,7 @@ func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 		return MapUse{}
 	}
 	before := open()
-	if err := n.maps.Map(bpf.MargayMapCt4).Put(&bpf.Ct4Key{Pa: 1}, &bpf.CtEntry{}); err != nil {
+	if err := n.kernel.maps.Map(bpf.MargayMapCt4).Put(&bpf.Ct4Key{Pa: 1}, &bpf.CtEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(countEvery - 1)
@@ -203,12 +203,12 @@ func TestMapsAreWalkedAgainAfterAWhile(t *testing.T) {
 
 func TestRefusedFlowsAreAddedUp(t *testing.T) {
 	n := startNode(t, restartStages[0])
-	c := newCounters(n.maps, time.Now)
+	c := newCounters(n.kernel.maps, time.Now)
 	for _, step := range []struct {
 		number        uint32
 		refused, want uint64
 	}{{7, 4, 4}, {7, 6, 6}, {8, 1, 7}} {
-		if err := n.maps.Map(bpf.MargayMapShares).Put(step.number, &bpf.Share{Refused: step.refused}); err != nil {
+		if err := n.kernel.maps.Map(bpf.MargayMapShares).Put(step.number, &bpf.Share{Refused: step.refused}); err != nil {
 			t.Fatal(err)
 		}
 		if k, err := c.Read(t.Context()); err != nil || k.FlowsRefused != step.want {

@@ -41,7 +41,7 @@ func (r *refusal) says(kind string, concerns bool) error {
 
 // interpose puts the refusal between a node and its kernel.
 func (r *refusal) interpose() {
-	m := r.n.maps
+	m := r.n.kernel.maps
 	m.IP4Host.Interpose(func(k bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo]) bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo] {
 		return &bpfmaps.Faulty[bpf.IP4, bpf.AddrInfo]{Kernel: k, Refuse: func(key bpf.IP4, gone bool) error {
 			return r.says("address", !gone && evils(netip.AddrFrom4(key.Addr)))
@@ -60,7 +60,7 @@ func (r *refusal) interpose() {
 	m.SetNames.Interpose(func(k bpfmaps.Kernel[uint32, bpf.Name]) bpfmaps.Kernel[uint32, bpf.Name] {
 		return &bpfmaps.Faulty[uint32, bpf.Name]{Kernel: k, Refuse: func(uint32, bool) error { return r.says("name", true) }}
 	})
-	r.n.slots = &refusingSlots{slots: r.n.slots, r: r}
+	r.n.state.tables.slots = &refusingSlots{slots: r.n.state.tables.slots, r: r}
 }
 
 // evils reports whether an address is in the tenant's rules or its own.
@@ -70,20 +70,20 @@ func evils(a netip.Addr) bool {
 
 // evilTable reports whether a table is compiled from a policy of the tenant.
 func (r *refusal) evilTable(id compile.TableID) bool {
-	return slices.ContainsFunc(r.n.compiler.Tables(), func(t *compile.Table) bool {
+	return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *compile.Table) bool {
 		return t.ID == id && slices.ContainsFunc(t.Program.IDs, func(rule model.RuleID) bool { return rule.Policy.Namespace == "evil" })
 	})
 }
 
 // evilClass reports whether a class is of addresses that only the tenant's rules know.
 func (r *refusal) evilClass(id uint32) bool {
-	for _, c := range r.n.compiler.Classes() {
+	for _, c := range r.n.state.plans.compiler.Classes() {
 		if c.ID != id {
 			continue
 		}
 		return slices.ContainsFunc(c.Sets, func(n uint32) bool {
-			return slices.ContainsFunc(r.n.compiler.Tables(), func(t *compile.Table) bool {
-				nets := t.Program.NetSets[r.n.names.sets[n]]
+			return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *compile.Table) bool {
+				nets := t.Program.NetSets[r.n.state.names.sets[n]]
 				return slices.ContainsFunc(nets, func(p netip.Prefix) bool { return evils(p.Addr()) })
 			})
 		})
@@ -140,7 +140,7 @@ func (s *refusingSlots) EnlargeRows(all []uint32, rows [][]bpf.CellBlock) error 
 }
 
 func (s *refusingSlots) refuses(slot uint32) error {
-	for id, p := range s.r.n.tables {
+	for id, p := range s.r.n.state.tables.list {
 		if p.slot == slot {
 			if err := s.r.says("row", s.r.evilTable(id)); err != nil {
 				return err
@@ -162,7 +162,7 @@ func (n *node) passesTo(t *testing.T, id model.EndpointID, src, dst string, port
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := n.endpoints.Remove(loopback); err != nil {
+		if err := n.kernel.endpoints.Remove(loopback); err != nil {
 			t.Fatal(err)
 		}
 	}()
@@ -250,7 +250,7 @@ func besiege(t *testing.T, kind string, random *rand.Rand) {
 	defer mustClose(t, n.BPF)
 	b := &besieged{node: n, refusal: &refusal{n: n, kind: kind}, random: random, clock: time.Unix(0, 0)}
 	b.interpose()
-	n.out.now = func() time.Time { return b.clock }
+	n.state.retry.now = func() time.Time { return b.clock }
 	if random.IntN(2) == 0 { // a first start with the fault there, or one that comes later
 		b.graph.Apply(tenantRanges(20))
 		n.mustApply(t, b.change()...)
@@ -301,11 +301,11 @@ func (b *besieged) recover(t *testing.T) {
 			t.Errorf("in the end: %s to evil/m passes: %v, want %v", src, got, want)
 		}
 	}
-	if b.names.Missing() != 0 || len(b.out.addrs) != 0 || len(b.out.closed) != 0 || b.out.failing {
-		t.Errorf("left out in the end: %d names, %+v", b.names.Missing(), b.out)
+	if b.state.names.Missing() != 0 || len(b.state.addresses.unwritten) != 0 || len(b.state.endpoints.closed) != 0 || b.state.plans.failing {
+		t.Errorf("left out in the end: %d names, %+v", b.state.names.Missing(), b.state.addresses.unwritten)
 	}
-	if live := len(b.slots.Live()); live != len(b.tables) || len(b.unused) != 0 {
-		t.Errorf("%d slots are live for %d tables, %v wait to be released", live, len(b.tables), b.unused)
+	if live := len(b.state.tables.slots.Live()); live != len(b.state.tables.list) || len(b.state.tables.unused) != 0 {
+		t.Errorf("%d slots are live for %d tables, %v wait to be released", live, len(b.state.tables.list), b.state.tables.unused)
 	}
 	if b.kind != "row" && b.hits == 0 {
 		t.Errorf("no write was refused: the test tests nothing")
@@ -321,7 +321,7 @@ func TestNoEndpointAllowsAnAddressThatItDeniesForWantOfAnEntry(t *testing.T) {
 		r := &refusal{n: n, kind: kind}
 		r.interpose()
 		clock := time.Unix(0, 0)
-		n.out.now = func() time.Time { return clock }
+		n.state.retry.now = func() time.Time { return clock }
 		strict := &model.Policy{Tier: model.TierDefault, Order: 1, Selector: selector.Equal("app", "b"), AppliesIngress: true,
 			Ingress: []model.Rule{
 				{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("172.16.0.7/32")}}},

@@ -147,11 +147,11 @@ func torturePolicy(name string, rules int) model.PolicyUpdate {
 
 // flip publishes the policy of a or b as that of a, by the one store that a publication is.
 func (w *torture) flip(t *testing.T, n int) {
-	gen, err := w.dp.gens.Next()
+	gen, err := w.dp.kernel.gens.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.dp.endpoints.Flip(loopback, bpfmaps.Ingress, w.slots[n%2], gen); err != nil {
+	if err := w.dp.kernel.endpoints.Flip(loopback, bpfmaps.Ingress, w.slots[n%2], gen); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,27 +15,28 @@ import (
 // those of connections whose beginning nobody saw.
 
 // olderLinks are the directories of links that may have to be taken over.
-func (d *BPF) olderLinks() []string {
+func (k *kernel) olderLinks() []string {
 	var dirs []string
-	for _, dir := range d.older {
+	for _, dir := range k.older {
 		dirs = append(dirs, filepath.Join(dir, bpfmaps.LinksName))
 	}
 	return dirs
 }
 
 // leaveOlder removes what is left of other layouts once everything is enforced by this one.
-func (d *BPF) leaveOlder() error {
-	if len(d.older) == 0 || !d.guarded || d.step < len(order) {
+func (s *state) leaveOlder() error {
+	k := s.kernel
+	if len(k.older) == 0 || !s.interfaces.guarded || !s.plans.done() {
 		return nil
 	}
 	var errs []error
-	for _, dir := range d.older {
+	for _, dir := range k.older {
 		errs = append(errs, bpfmaps.Remove(dir))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	d.log.Info("took over from an agent whose maps had another layout", "removed", d.older)
-	d.older = nil
+	k.log.Info("took over from an agent whose maps had another layout", "removed", k.older)
+	k.older = nil
 	return nil
 }

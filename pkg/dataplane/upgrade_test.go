@@ -19,7 +19,7 @@ type watchedHost struct {
 }
 
 func (h *watchedHost) Ensure(name string, ifindex uint32) error {
-	_, h.ready[ifindex] = h.of.endpoints.Get(ifindex)
+	_, h.ready[ifindex] = h.of.kernel.endpoints.Get(ifindex)
 	return h.FakeHost.Ensure(name, ifindex)
 }
 
@@ -42,7 +42,7 @@ func TestAnEndpointIsCompleteBeforeItsProgramsOnlyWhenOthersJudge(t *testing.T) 
 		}
 		n := openNode(t, dir, nil)
 		h := &watchedHost{FakeHost: n.host, of: n.BPF, ready: map[uint32]bool{}}
-		n.BPF.host = h
+		n.BPF.kernel.host = h
 		n.mustApply(t, restartStages[0].updates()...)
 		if len(h.ready) == 0 || !h.guarded {
 			t.Errorf("beside another layout %t: %d interfaces got programs, guarded after them %t", beside, len(h.ready), h.guarded)

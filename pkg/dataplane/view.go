@@ -33,26 +33,27 @@ const beingMade = "the new one is large and being made"
 
 // Endpoints implements Dataplane.
 func (d *BPF) Endpoints() []EndpointState {
-	list := make([]EndpointState, 0, len(d.bound))
-	waiting := d.compiler.Waiting()
+	known, compiler := d.state.endpoints, d.state.plans.compiler
+	list := make([]EndpointState, 0, len(known.bound))
+	waiting := compiler.Waiting()
 	failed := map[model.EndpointID]string{}
-	for at, err := range d.compiler.Failed() {
+	for at, err := range compiler.Failed() {
 		if text := err.Error(); failed[at.Endpoint] < text { // of both directions always the same
 			failed[at.Endpoint] = text
 		}
 	}
-	for id, ep := range d.bound {
+	for id, ep := range known.bound {
 		if ep.policy == nil {
 			continue
 		}
 		s := EndpointState{ID: id, Iface: ep.policy.Iface, Addrs: ep.policy.Addrs, Ifindex: ep.ifindex, Number: ep.number,
 			Generations: ep.gens, Tables: ep.tables, Error: ep.failure}
 		for dir, t := range ep.tables {
-			s.Slots[dir] = d.tables[t].slot
+			s.Slots[dir] = d.state.tables.slot(t)
 		}
 		if text, ok := failed[id]; ok {
 			s.Error, s.Held = "keeps its last policy: "+text, true
-			if _, open := d.compiler.Endpoint(id); !open || ep.ifindex == 0 {
+			if _, open := compiler.Endpoint(id); !open || ep.ifindex == 0 {
 				s.Error = "closed: " + text
 			}
 			delete(failed, id)
@@ -67,7 +68,7 @@ func (d *BPF) Endpoints() []EndpointState {
 		if len(ep.policy.Addrs) == 0 && s.Error == "" {
 			s.Error = "it owns no address: all that it sends is dropped"
 		}
-		s.Enforced = s.Error == "" && ep.ensured == ep.ifindex && !d.dirty[id] && d.step == len(order)
+		s.Enforced = s.Error == "" && d.state.inForce(id, ep)
 		list = append(list, s)
 	}
 	for id := range waiting {
@@ -84,51 +85,41 @@ func (d *BPF) Endpoints() []EndpointState {
 
 // Program is the ordered match table of a table in the kernel; nil if there is none, or if it is an earlier agent's. It
 // must not be changed.
-func (d *BPF) Program(id compile.TableID) *compile.Program { return d.tables[id].program }
+func (d *BPF) Program(id compile.TableID) *compile.Program { return d.state.tables.list[id].program }
 
 // Maps are the maps the dataplane writes, for readers of what the programs write. They belong to d.
-func (d *BPF) Maps() *bpfmaps.Maps { return d.maps }
+func (d *BPF) Maps() *bpfmaps.Maps { return d.kernel.maps }
 
 // Programs are the programs in force, for test-runs. They belong to d.
 func (d *BPF) Programs() *bpfmaps.Programs { return d.programs }
 
 // Compiler has the tables in force, to look at. It belongs to d.
-func (d *BPF) Compiler() *compile.Compiler { return d.compiler }
+func (d *BPF) Compiler() *compile.Compiler { return d.state.plans.compiler }
 
 // Kernel is the kernel's entry of an endpoint; not ok if it has none.
 func (d *BPF) Kernel(id model.EndpointID) (bpf.Endpoint, bool) {
-	ep := d.bound[id]
+	ep := d.state.endpoints.bound[id]
 	if ep == nil || ep.ifindex == 0 {
 		return bpf.Endpoint{}, false
 	}
-	return d.endpoints.Get(ep.ifindex)
+	return d.kernel.endpoints.Get(ep.ifindex)
 }
 
 // SetKernel puts an entry into the kernel that no plan knows: for test-runs, whose packets come from an interface of
 // their own.
-func (d *BPF) SetKernel(e bpf.Endpoint) error { return d.endpoints.Set(e) }
+func (d *BPF) SetKernel(e bpf.Endpoint) error { return d.kernel.endpoints.Set(e) }
 
 // Sets are the numbers of the sets that rules in the kernel refer to. The map must not be changed.
-func (d *BPF) Sets() map[uint32]model.SetID { return d.names.sets }
+func (d *BPF) Sets() map[uint32]model.SetID { return d.state.names.sets }
 
 // SetID is the set of that number.
 func (d *BPF) SetID(n uint32) (model.SetID, bool) {
-	id, ok := d.names.sets[n]
+	id, ok := d.state.names.sets[n]
 	return id, ok
 }
 
 // NetMembers are the members of a set that stands for a CIDR list of rules; nil if it is none.
-func (d *BPF) NetMembers(id model.SetID) []netip.Prefix {
-	for _, t := range d.tables {
-		if t.program == nil {
-			continue
-		}
-		if members, ok := t.program.NetSets[id]; ok {
-			return members
-		}
-	}
-	return nil
-}
+func (d *BPF) NetMembers(id model.SetID) []netip.Prefix { return d.state.tables.netMembers(id) }
 
 // NetText is such a CIDR list in words; the id if it is none.
 func (d *BPF) NetText(id model.SetID) string {

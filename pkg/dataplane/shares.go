@@ -2,24 +2,29 @@ package dataplane
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// tellQuota tells of endpoints that wanted more open flows than their share since the last call.
-func (d *BPF) tellQuota() error {
-	shares, err := d.maps.Shares()
+// shares are the endpoints' shares of the flow tables.
+type shares struct{ maps *bpfmaps.Maps }
+
+// tell logs which endpoints wanted more open flows than their share since the last call.
+func (s shares) tell(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
+	list, err := s.maps.Shares()
 	if err != nil {
 		return err
 	}
-	for id, ep := range d.bound {
-		if ep.ifindex == 0 || ep.share == 0 || int(ep.share) > len(shares) {
+	for id, ep := range bound {
+		if ep.ifindex == 0 || ep.share == 0 || int(ep.share) > len(list) {
 			continue
 		}
-		if s := shares[ep.share-1]; s.Refused != ep.refused {
-			d.log.Warn("an endpoint has as many open flows as it may; further ones may be forgotten while they live",
+		if s := list[ep.share-1]; s.Refused != ep.refused {
+			log.Warn("an endpoint has as many open flows as it may; further ones may be forgotten while they live",
 				"endpoint", id, "open", int32(s.Open), "refused", s.Refused-ep.refused)
 			ep.refused = s.Refused
 		}
@@ -27,18 +32,18 @@ func (d *BPF) tellQuota() error {
 	return nil
 }
 
-// giveShare gives an endpoint a share of the flow tables, if it has none: one that no other endpoint has, and of those the
-// one with the fewest flows of endpoints that are gone. If there are more endpoints than shares some have one together.
-func (d *BPF) giveShare(ep *endpoint) error {
+// give gives an endpoint a share of the flow tables, if it has none: one that no other endpoint has, and of those the one
+// with the fewest flows of endpoints that are gone. If there are more endpoints than shares some have one together.
+func (s shares) give(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
 	if ep.share != 0 {
 		return nil
 	}
-	shares, err := d.maps.Shares()
+	list, err := s.maps.Shares()
 	if err != nil {
 		return err
 	}
-	ep.share = freeShare(d.bound, shares[:bpf.Shares]) + 1
-	ep.refused = shares[ep.share-1].Refused
+	ep.share = freeShare(bound, list[:bpf.Shares]) + 1
+	ep.refused = list[ep.share-1].Refused
 	return nil
 }
 
