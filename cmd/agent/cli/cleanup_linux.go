@@ -34,9 +34,9 @@ pass as if Margay had never run. Refuses while the agent runs. May be repeated; 
 			if err != nil && len(c.removed) == 0 {
 				return err
 			}
-			writeErr := o.output.write(cmd.OutOrStdout(), orEmpty(c.removed), (&table{
+			writeErr := o.output.writeTable(cmd.OutOrStdout(), orEmpty(c.removed), &table{
 				header: []string{"REMOVED", "WHAT"}, rows: c.rows(), none: "nothing to remove",
-			}).write)
+			})
 			return errors.Join(err, writeErr)
 		},
 	}

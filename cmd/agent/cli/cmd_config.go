@@ -53,13 +53,13 @@ count if it is a directory.`,
 func (o *configOptions) run(cmd *cobra.Command) error {
 	if o.felix {
 		fields := config.FelixFields()
-		return o.output.write(cmd.OutOrStdout(), felixRows(fields), felixTable(fields).write)
+		return o.output.writeTable(cmd.OutOrStdout(), felixRows(fields), felixTable(fields))
 	}
 	rows, err := o.rows(cmd)
 	if err != nil {
 		return err
 	}
-	return o.output.write(cmd.OutOrStdout(), rows, configTable(rows, o.all).write)
+	return o.output.writeTable(cmd.OutOrStdout(), rows, configTable(rows, o.all))
 }
 
 // rows are the agent's settings, or those that one would have. What is wrong with the file does not matter to an agent

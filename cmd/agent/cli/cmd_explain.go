@@ -37,8 +37,10 @@ needs neither an agent nor root nor Linux. Exit status: 0 allow, 1 deny, 2 error
 		Example: `  margay explain shop/web shop/db:5432/tcp
   margay explain --dir manifests 192.0.2.7 shop/web:443
   margay explain -6 shop/web shop/dns:53/udp -o json`,
-		Args: exactly(2, "SRC and DST:PORT/PROTO, as in margay explain shop/web shop/db:5432/tcp"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
+		Args:              exactly(2, "SRC and DST:PORT/PROTO, as in margay explain shop/web shop/db:5432/tcp"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
+		ValidArgsFunction: completePods(2),
+		SuggestFor:        []string{"why", "trace", "test"},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.dir, "dir", "", "explain by the manifests in this directory instead of asking the agent")

@@ -34,6 +34,7 @@ func (f *instanceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.instance, "instance", "", "name of the agent, if several run on this machine")
 	flags.StringVar(&f.bpffs, "bpffs", defaultBPFFS, "where the BPF file system is, or is to be mounted")
 	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
+	grouped(flags, groupAgent, "instance", "bpffs", "socket")
 }
 
 func (f *instanceFlags) socketPath() string {
@@ -66,7 +67,10 @@ const notEnvironment = "margay-not-from-environment"
 func notFromEnvironment(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if f := flags.Lookup(name); f != nil {
-			f.Annotations = map[string][]string{notEnvironment: {"true"}}
+			if f.Annotations == nil {
+				f.Annotations = map[string][]string{}
+			}
+			f.Annotations[notEnvironment] = []string{"true"}
 		}
 	}
 }

@@ -20,6 +20,7 @@ type settingFlags struct{ given []config.Flag }
 func (f *settingFlags) register(fs *pflag.FlagSet) {
 	for _, s := range config.Settings() {
 		flag := fs.VarPF(&settingFlag{all: f, setting: s, last: s.Default()}, s.Name, "", s.Usage)
+		grouped(fs, settingGroup(s.Name), s.Name)
 		if s.Type == "bool" {
 			flag.NoOptDefVal = "true"
 		}

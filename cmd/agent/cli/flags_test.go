@@ -30,7 +30,7 @@ func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
 	if got := run("explain", "a", "b:1", "--socket", "given.sock"); !strings.Contains(got, "given.sock") {
 		t.Errorf("the environment was preferred to the flag: %s", got)
 	}
-	t.Setenv("MARGAY_OUTPUT", "yaml")
+	t.Setenv("MARGAY_OUTPUT", "xml")
 	if got := run("explain", "a", "b:1"); !strings.Contains(got, "environment variable MARGAY_OUTPUT") {
 		t.Errorf("a value that is wrong was taken: %s", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -14,6 +15,21 @@ type manifests struct {
 	updates  []model.Update
 	problems []validate.Problem
 	places   map[model.Key]validate.Ref // where the objects are written
+}
+
+// directoryEndpoints are the pods of a directory of manifests; if it cannot be read there are none.
+func directoryEndpoints(ctx context.Context, dir string) []wire.EndpointRow {
+	m, err := loadDirectory(ctx, dir)
+	if err != nil {
+		return nil
+	}
+	var rows []wire.EndpointRow
+	for _, u := range m.updates {
+		if pod, ok := u.(model.EndpointUpdate); ok && pod.Endpoint != nil {
+			rows = append(rows, wire.EndpointRow{Namespace: pod.ID.Namespace, Name: pod.ID.Name})
+		}
+	}
+	return rows
 }
 
 // loadDirectory reads a directory of manifests once, by the reader of `margay run`.

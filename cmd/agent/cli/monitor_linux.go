@@ -52,7 +52,7 @@ func monitorCommand() *cobra.Command {
 		},
 	}
 	o.instanceFlags.register(cmd.Flags())
-	o.output.register(cmd.Flags())
+	o.output.register(cmd.Flags(), "text", "json")
 	return cmd
 }
 

@@ -4,69 +4,98 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
 )
 
 // outputFlag is how a command answers.
 type outputFlag string
 
-func (o *outputFlag) register(fs *pflag.FlagSet) {
+// formats are what most commands have, in the order of their usage. wide is text with all there is.
+var formats = []string{"text", "wide", "json", "yaml"}
+
+// register adds the flag with these formats, or without any with all.
+func (o *outputFlag) register(fs *pflag.FlagSet, allowed ...string) {
+	if len(allowed) == 0 {
+		allowed = formats
+	}
 	*o = "text"
-	fs.VarP(o, "output", "o", "text or json")
+	fs.VarP(&choice{(*string)(o), allowed, "format"}, "output", "o", orList(allowed))
+	grouped(fs, groupOutput, "output")
+}
+
+// choice is a pflag.Value of a few words.
+type choice struct {
+	to    *string
+	words []string
+	what  string // in --help, in the place of a value
 }
 
 // Set implements pflag.Value.
-func (o *outputFlag) Set(text string) error {
-	if text != "text" && text != "json" {
-		return fmt.Errorf("want text or json")
+func (c *choice) Set(text string) error {
+	if !slices.Contains(c.words, text) {
+		return fmt.Errorf("want %s", orList(c.words))
 	}
-	*o = outputFlag(text)
+	*c.to = text
 	return nil
 }
 
-func (o *outputFlag) String() string { return string(*o) }
+func (c *choice) String() string {
+	if c.to == nil {
+		return ""
+	}
+	return *c.to
+}
 
 // Type implements pflag.Value.
-func (o *outputFlag) Type() string { return "format" }
+func (c *choice) Type() string { return c.what }
 
-// write answers with v as JSON, or with what text writes.
-func (o *outputFlag) write(w io.Writer, v any, text func(io.Writer) error) error {
-	if *o != "json" {
-		return text(w)
+// orList is "a, b or c".
+func orList(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// table writes columns under a header. An empty table says what there is none of.
-type table struct {
-	header []string
-	rows   [][]string
-	none   string
-}
-
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
-
-func (t *table) write(w io.Writer) error {
-	if len(t.rows) == 0 {
-		_, err := fmt.Fprintln(w, t.none)
+// write answers with v as JSON or YAML, or with what text writes.
+func (o *outputFlag) write(w io.Writer, v any, text func(io.Writer) error) error {
+	switch *o {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	case "yaml":
+		out, err := yaml.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("write YAML: %w", err)
+		}
+		_, err = w.Write(out)
 		return err
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.StripEscape)
-	for _, cells := range append([][]string{t.header}, t.rows...) {
-		for i, c := range cells {
-			if c == "" {
-				cells[i] = "-"
-			}
-		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	return text(w)
+}
+
+// writeTable answers with v, or with the table.
+func (o *outputFlag) writeTable(w io.Writer, v any, t *table) error {
+	if *o == "wide" {
+		return t.writeWide(w)
 	}
-	return tw.Flush()
+	return o.write(w, v, t.write)
+}
+
+// endpointName is the endpoint's name; empty: no pod is known for the interface.
+func endpointName(e *wire.EndpointRow) string {
+	if e.Name == "" {
+		return ""
+	}
+	return e.Namespace + "/" + e.Name
 }
 
 // count is "1 problem" or "2 problems".

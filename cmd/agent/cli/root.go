@@ -12,23 +12,30 @@ import (
 
 // root is the command line: one file per verb.
 func root() *cobra.Command {
+	color := "auto"
 	cmd := &cobra.Command{
 		Use:           "margay",
 		Short:         "Network policy for Kubernetes nodes, enforced with eBPF",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          subcommandOnly,
+		RunE:          help,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return fromEnvironment(cmd)
+			if err := fromEnvironment(cmd); err != nil {
+				return err
+			}
+			cmd.SetOut(newScreen(cmd.OutOrStdout(), color))
+			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
-	})
+	cmd.SetFlagErrorFunc(flagError)
+	cmd.SetUsageFunc(usage)
+	cmd.PersistentFlags().Var(&choice{&color, []string{"auto", "always", "never"}, "when"}, "color", "colours in the output: auto (on a terminal, unless NO_COLOR is set), always or never")
 	cmd.Version = thisBuild().String()
 	cmd.SetVersionTemplate("{{.Version}}\n")
-	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(explainCommand(), checkCommand(), versionCommand())
 	cmd.AddCommand(linuxCommands()...)
+	completeFlags(cmd)
 	return cmd
 }
 

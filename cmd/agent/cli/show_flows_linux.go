@@ -41,27 +41,25 @@ type flowRow struct {
 func showFlowsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "flows", Short: "Tracked flows, from the maps", Args: cobra.NoArgs,
+		Use: "flows", Aliases: []string{"flow", "connections", "ct"}, Short: "Tracked flows, from the maps", Args: cobra.NoArgs,
 		Long: `Tracked flows, the ones with the latest packets first.
 
 EGRESS is the opener's and INGRESS the responder's side: current means that it was judged under the policy in force,
 stale that its next packet will be judged again, gone that its pod is, and - that it is not ours to judge.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	}
+	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
+	return showList(&o, cmd, listing[flowRow]{
+		read: func(cmd *cobra.Command, _ []string) ([]flowRow, error) {
 			m, err := o.openMaps()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			defer m.Close()
-			rows, err := flowRows(m, o.names(cmd.Context()))
-			if err != nil {
-				return err
-			}
-			return o.output.write(cmd.OutOrStdout(), rows, flowTable(rows).write)
+			return flowRows(m, o.names(cmd.Context()))
 		},
-	}
-	o.output.register(cmd.Flags())
-	o.instanceFlags.register(cmd.Flags())
-	return cmd
+		keep:  func(r *flowRow) bool { return o.selectsName(r.OpenerName) || o.selectsName(r.ResponderName) },
+		table: flowTable,
+	})
 }
 
 // flowReader turns entries of the connection table into rows.

@@ -13,35 +13,13 @@ import (
 	"github.com/margay-project/margay/pkg/agent/wire"
 )
 
-// showOptions are the flags of all show commands.
-type showOptions struct {
-	instanceFlags
-	output outputFlag
-}
-
 func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show", Short: "Show what is enforced: the agent's state, flows and drops", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "show", Short: "Show what is enforced: the agent's state, flows and drops", Args: subcommandOnly, RunE: help,
+		SuggestFor: []string{"get", "list", "describe", "status", "endpoints", "flows"},
 	}
-	cmd.AddCommand(
-		showFromAgent("status", "How the agent is", "/v1/status", func(a *wire.Answer) (any, func(io.Writer) error) {
-			return a.Status, func(w io.Writer) error { return writeStatus(w, a.Status) }
-		}),
-		showFromAgent("endpoints", "Local pods: interface, policies, programs", "/v1/endpoints", func(a *wire.Answer) (any, func(io.Writer) error) {
-			return orEmpty(a.Endpoints), endpointTable(a.Endpoints).write
-		}),
-		showFromAgent("policies", "Policies that apply to local pods", "/v1/policies", func(a *wire.Answer) (any, func(io.Writer) error) {
-			return orEmpty(a.Policies), policyTable(a.Policies).write
-		}),
-		showFromAgent("sets", "Sets of addresses that rules refer to", "/v1/sets", func(a *wire.Answer) (any, func(io.Writer) error) {
-			return orEmpty(a.Sets), setTable(a.Sets).write
-		}),
-		showFromAgent("problems", "Objects that are not enforced as written", "/v1/problems", func(a *wire.Answer) (any, func(io.Writer) error) {
-			return orEmpty(a.Problems), problemTable(a.Problems).write
-		}),
-		showRulesCommand(), showFlowsCommand(), showDropsCommand(),
-	)
+	cmd.AddCommand(showStatusCommand(), showEndpointsCommand(), showPoliciesCommand(), showSetsCommand(), showProblemsCommand(),
+		showRulesCommand(), showFlowsCommand(), showDropsCommand())
 	return cmd
 }
 
@@ -53,40 +31,100 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// showFromAgent is a command that shows one answer of the agent. pick returns its part as JSON and as text.
-func showFromAgent(use, short, path string, pick func(*wire.Answer) (any, func(io.Writer) error)) *cobra.Command {
+func showStatusCommand() *cobra.Command {
 	var o showOptions
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			answer, err := o.ask(cmd.Context(), path, nil)
+	cmd := &cobra.Command{Use: "status", Aliases: []string{"state", "agent"}, Short: "How the agent is", Args: cobra.NoArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return o.show(cmd, func(w io.Writer) error {
+			answer, err := o.ask(cmd.Context(), "/v1/status", nil)
 			if err != nil {
 				return err
 			}
-			v, text := pick(answer)
-			return o.output.write(cmd.OutOrStdout(), v, text)
-		},
+			return o.output.write(w, answer.Status, func(w io.Writer) error { return writeStatus(w, answer.Status) })
+		})
 	}
-	o.output.register(cmd.Flags())
-	o.instanceFlags.register(cmd.Flags())
+	o.register(cmd.Flags())
 	return cmd
+}
+
+// fromAgent reads one part of the agent's answer.
+func fromAgent[T any](o *showOptions, path string, pick func(*wire.Answer) []T) func(*cobra.Command, []string) ([]T, error) {
+	return func(cmd *cobra.Command, _ []string) ([]T, error) {
+		answer, err := o.ask(cmd.Context(), path, nil)
+		if err != nil {
+			return nil, err
+		}
+		return pick(answer), nil
+	}
+}
+
+func showEndpointsCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: "endpoints", Aliases: []string{"endpoint", "ep", "eps", "pods", "pod", "po"},
+		Short: "Local pods: interface, policies, programs", Args: cobra.NoArgs,
+	}
+	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
+	return showList(&o, cmd, listing[wire.EndpointRow]{
+		read:  fromAgent(&o, "/v1/endpoints", func(a *wire.Answer) []wire.EndpointRow { return a.Endpoints }),
+		keep:  func(e *wire.EndpointRow) bool { return o.selects(e.Namespace, e.Name) },
+		table: endpointTable,
+	})
+}
+
+func showPoliciesCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: "policies", Aliases: []string{"policy", "pol", "netpol", "networkpolicies"},
+		Short: "Policies that apply to local pods", Args: cobra.NoArgs,
+	}
+	o.register(cmd.Flags(), "namespace", "sort-by")
+	return showList(&o, cmd, listing[wire.PolicyRow]{
+		read:  fromAgent(&o, "/v1/policies", func(a *wire.Answer) []wire.PolicyRow { return a.Policies }),
+		keep:  func(p *wire.PolicyRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
+		table: policyTable,
+	})
+}
+
+func showSetsCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: cobra.NoArgs}
+	o.register(cmd.Flags(), "sort-by")
+	return showList(&o, cmd, listing[wire.SetRow]{
+		read: fromAgent(&o, "/v1/sets", func(a *wire.Answer) []wire.SetRow { return a.Sets }), table: setTable,
+	})
+}
+
+func showProblemsCommand() *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use: "problems", Aliases: []string{"problem"}, Short: "Objects that are not enforced as written", Args: cobra.NoArgs,
+	}
+	o.register(cmd.Flags(), "sort-by")
+	return showList(&o, cmd, listing[wire.ProblemRow]{
+		read: fromAgent(&o, "/v1/problems", func(a *wire.Answer) []wire.ProblemRow { return a.Problems }), table: problemTable,
+	})
 }
 
 func showRulesCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "rules NAMESPACE/POD", Short: "The ordered match table of a local pod, with counts", Args: exactly(1, "one local pod, NAMESPACE/POD; see margay show endpoints"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Use: "rules NAMESPACE/POD", Aliases: []string{"rule"}, Short: "The ordered match table of a local pod, with counts",
+		Args:              exactly(1, "one local pod, NAMESPACE/POD; see margay show endpoints"),
+		ValidArgsFunction: completePods(1),
+	}
+	o.register(cmd.Flags(), "verdict", "sort-by")
+	return showList(&o, cmd, listing[wire.RuleRow]{
+		read: func(cmd *cobra.Command, args []string) ([]wire.RuleRow, error) {
 			answer, err := o.ask(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return o.output.write(cmd.OutOrStdout(), orEmpty(answer.Rules), ruleTable(answer.Rules).write)
+			return answer.Rules, nil
 		},
-	}
-	o.output.register(cmd.Flags())
-	o.instanceFlags.register(cmd.Flags())
-	return cmd
+		keep:  func(r *wire.RuleRow) bool { return o.verdict == "" || strings.EqualFold(r.Action, o.verdict) },
+		table: ruleTable,
+	})
 }
 
 func writeStatus(w io.Writer, s *wire.StatusReport) error {
@@ -159,14 +197,6 @@ func kindText(k wire.KindRow) string {
 	return text
 }
 
-// endpointName is the endpoint's name; empty: no pod is known for the interface.
-func endpointName(e *wire.EndpointRow) string {
-	if e.Name == "" {
-		return ""
-	}
-	return e.Namespace + "/" + e.Name
-}
-
 // endpointProblem says what is wrong with an endpoint; empty: nothing.
 func endpointProblem(e *wire.EndpointRow) string {
 	if e.Error != "" {
@@ -190,6 +220,7 @@ func endpointProblem(e *wire.EndpointRow) string {
 func endpointTable(rows []wire.EndpointRow) *table {
 	t := &table{
 		header: []string{"ENDPOINT", "INTERFACE", "IFINDEX", "ADDRESSES", "INGRESS", "EGRESS", "ATTACHED", "STATE"},
+		wide:   []string{"INGRESS BY", "EGRESS BY"},
 		none:   "no endpoints on this node",
 	}
 	for i := range rows {
@@ -206,7 +237,8 @@ func endpointTable(rows []wire.EndpointRow) *table {
 			state = "ok"
 		}
 		t.add(endpointName(e), e.Interface, number(uint64(e.Ifindex)), strings.Join(addrs, ","),
-			directionText(e, e.Ingress), directionText(e, e.Egress), attachedText(e.Attached), state)
+			directionText(e, e.Ingress), directionText(e, e.Egress), attachedText(e.Attached), state,
+			strings.Join(e.Ingress.Policies, ","), strings.Join(e.Egress.Policies, ","))
 	}
 	return t
 }
@@ -255,18 +287,18 @@ func policyTable(rows []wire.PolicyRow) *table {
 }
 
 func ruleTable(rows []wire.RuleRow) *table {
-	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, none: "no rules"}
+	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, wide: []string{"ID"}, none: "no rules"}
 	for _, r := range rows {
 		t.add(r.Direction, strconv.Itoa(r.Index), r.Action, readable(r.Match), r.Rule,
-			strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10))
+			strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10), number(uint64(r.ID)))
 	}
 	return t
 }
 
 func setTable(rows []wire.SetRow) *table {
-	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, none: "no sets"}
+	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, wide: []string{"ID"}, none: "no sets"}
 	for _, s := range rows {
-		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "))
+		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "), s.ID)
 	}
 	return t
 }

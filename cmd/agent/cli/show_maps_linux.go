@@ -81,26 +81,27 @@ type dropRow struct {
 func showDropsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "drops", Short: "Dropped packets by endpoint and reason, from the maps", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: "drops", Aliases: []string{"drop"}, Short: "Dropped packets by endpoint and reason, from the maps", Args: cobra.NoArgs,
+	}
+	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
+	return showList(&o, cmd, listing[dropRow]{
+		read: func(cmd *cobra.Command, _ []string) ([]dropRow, error) {
 			m, err := o.openMaps()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			defer m.Close()
 			counts, err := m.Drops()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			n := o.names(cmd.Context())
 			n.own = ownNumbers(m.LinkDir())
-			rows := dropRows(counts, n)
-			return o.output.write(cmd.OutOrStdout(), rows, dropTable(rows).write)
+			return dropRows(counts, n), nil
 		},
-	}
-	o.output.register(cmd.Flags())
-	o.instanceFlags.register(cmd.Flags())
-	return cmd
+		keep:  func(r *dropRow) bool { return o.selectsName(r.Endpoint) },
+		table: dropTable,
+	})
 }
 
 func dropRows(counts map[bpf.DropKey]bpf.Counter, n names) []dropRow {
@@ -125,14 +126,16 @@ func dropRows(counts map[bpf.DropKey]bpf.Counter, n names) []dropRow {
 
 func dropTable(rows []dropRow) *table {
 	t := &table{
-		header: []string{"ENDPOINT", "INTERFACE", "DIRECTION", "PACKETS", "BYTES", "REASON", "MEANING"}, none: "nothing has been dropped",
+		header: []string{"ENDPOINT", "INTERFACE", "DIRECTION", "PACKETS", "BYTES", "REASON", "MEANING"}, wide: []string{"IFINDEX"},
+		none: "nothing has been dropped",
 	}
 	for _, r := range rows {
 		iface := r.Interface
 		if iface == "" {
 			iface = "ifindex " + strconv.Itoa(int(r.Ifindex))
 		}
-		t.add(r.Endpoint, iface, r.Direction, strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10), r.Reason, r.Text)
+		t.add(r.Endpoint, iface, r.Direction, strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10), r.Reason, r.Text,
+			strconv.Itoa(int(r.Ifindex)))
 	}
 	return t
 }

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// screen is where a command writes, with what is known of it. It passes on what it is given.
+type screen struct {
+	io.Writer
+	width    int // columns; 0: it is no terminal, lines may have any length
+	color    bool
+	terminal bool
+}
+
+// newScreen looks at w. Colours are for terminals, unless the user says otherwise; NO_COLOR counts when nothing is said.
+func newScreen(w io.Writer, color string) *screen {
+	s := &screen{Writer: w}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		s.terminal = true
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+			s.width = width
+		}
+	}
+	s.color = color == "always" || color == "auto" && s.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+// screenOf is what is known of w; of a plain writer nothing is.
+func screenOf(w io.Writer) *screen {
+	if s, ok := w.(*screen); ok {
+		return s
+	}
+	return &screen{Writer: w}
+}
+
+const (
+	bold   = "\x1b[1m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	plain  = "\x1b[0m"
+)
+
+// colors are what words mean to the reader. They are looked for at the beginning of a cell.
+var colors = []struct {
+	color string
+	words []string
+}{
+	{green, []string{"ok", "allow", "Allow", "ready", "current", "synced", "open"}},
+	{red, []string{"deny", "Deny", "PROBLEM", "rejected", "not ready", "closed:", "revoked", "failing", "no program"}},
+	{yellow, []string{"warning", "rules left out", "stale", "staged", "absent", "lint"}},
+}
+
+// paint colours a text by the word it begins with, if the screen has colours.
+func (s *screen) paint(text string) string {
+	if !s.color {
+		return text
+	}
+	for _, c := range colors {
+		for _, word := range c.words {
+			rest, ok := strings.CutPrefix(text, word)
+			if ok && (rest == "" || strings.ContainsRune(" :,;", rune(rest[0])) || strings.HasSuffix(word, ":")) {
+				return c.color + text + plain
+			}
+		}
+	}
+	return text
+}
+
+// strong is for headings.
+func (s *screen) strong(text string) string {
+	if !s.color {
+		return text
+	}
+	return bold + text + plain
+}
