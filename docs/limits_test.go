@@ -64,6 +64,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"sets of addresses":            {one.Sets, space.Sets, node.Sets},
 		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
+		"external and load-balancer":   {calc.MaxExternal},
 		"MiB of tables in the kernel":  {compile.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
 		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},

@@ -77,7 +77,8 @@ func (g *Graph) LostClaims() []LostClaim {
 }
 
 // ServiceClaim is an external or load-balancer address of a Service that is somebody else's. kube-proxy translates it all
-// the same, so policy goes on judging what is sent there by its backend.
+// the same, so policy goes on judging what is sent there by its backend. Without an address it is about all of a Service
+// whose namespace has too many.
 type ServiceClaim struct {
 	Service model.ServiceKey
 	Addr    netip.Addr
@@ -86,18 +87,26 @@ type ServiceClaim struct {
 
 // Text is one line for people.
 func (c ServiceClaim) Text() string {
+	if !c.Addr.IsValid() {
+		return fmt.Sprintf("the Services of its namespace have more than %d external addresses: its own are not left to kube-proxy, "+
+			"egress policy must allow them as well as the backend", MaxExternal)
+	}
 	return fmt.Sprintf("its external address %s is that of %s: kube-proxy sends what is meant for that to this Service", c.Addr, c.Of)
 }
 
 // ServiceClaims returns those of all Services, by Service and address. It may look at every endpoint.
 func (g *Graph) ServiceClaims() []ServiceClaim {
 	claimants := map[netip.Addr][]model.ServiceKey{}
+	var all []ServiceClaim
 	for key, s := range g.services {
+		if g.allotted[0].isOut(key.Namespace, key.Name) {
+			all = append(all, ServiceClaim{Service: key})
+			continue
+		}
 		for _, a := range s.External {
 			claimants[a] = append(claimants[a], key)
 		}
 	}
-	var all []ServiceClaim
 	seen := map[ServiceClaim]bool{}
 	add := func(a netip.Addr, of string, except model.ServiceKey) {
 		for _, key := range claimants[a] {

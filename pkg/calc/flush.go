@@ -21,7 +21,7 @@ func (g *Graph) Flush() model.Changes {
 		g.updateProfile(name, p)
 	}
 	for id, ns := range in.networkSets {
-		g.updateNetworkSet(id, ns)
+		g.allotNetworkSet(id, ns)
 	}
 	g.updateReserved(in.services, in.nodes)
 	if in.routes != nil {
@@ -96,13 +96,33 @@ func empty[K comparable, V any](m *map[K]V) {
 	clear(*m)
 }
 
-// updateNetworkSet replaces one network set; nil removes it.
+// allotNetworkSet replaces one network set, nil removes it, and with it those of its namespace for which there is room now,
+// or none any more. Global ones are not bounded.
+func (g *Graph) allotNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
+	if id.Namespace != "" {
+		size := 0
+		if now != nil {
+			size = len(now.Nets)
+		}
+		for _, name := range g.allotted[1].set(id.Namespace, id.Name, size) {
+			other := model.NetworkSetID{Namespace: id.Namespace, Name: name}
+			if ns := g.networkSets[other]; ns != nil {
+				g.updateNetworkSet(other, ns.value)
+			}
+		}
+	}
+	g.updateNetworkSet(id, now)
+}
+
+// updateNetworkSet replaces one network set; nil removes it. One that is left out has no prefixes.
 func (g *Graph) updateNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
 	was := g.networkSets[id]
 	delete(g.networkSets, id)
 	if now != nil {
-		ns := &networkSet{}
-		ns.more().nets = now.Nets
+		ns := &networkSet{value: now}
+		if ns.more(); !g.allotted[1].isOut(id.Namespace, id.Name) {
+			ns.extra.nets = now.Nets
+		}
 		g.sets.labels.join(&ns.item, identity{labels: now.Labels, profiles: now.Profiles})
 		g.sets.enter(&ns.item)
 		g.networkSets[id] = ns
@@ -116,18 +136,7 @@ func (g *Graph) updateNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
 // updateReserved keeps the sets that no rule refers to.
 func (g *Graph) updateReserved(services map[model.ServiceKey]*model.Service, nodes map[string]*model.Node) {
 	for key, now := range services {
-		was := g.services[key]
-		if was == nil {
-			was = &model.Service{}
-		}
-		delete(g.services, key)
-		if now != nil {
-			g.services[key] = now
-		} else {
-			now = &model.Service{}
-		}
-		g.sets.replaceAddrs(model.SetServiceAddrs, was.Addrs(), now.Addrs())
-		g.replaceReserved(was.Cluster, now.Cluster)
+		g.updateService(key, now)
 	}
 	for name, now := range nodes {
 		before := g.nodes[name]

@@ -11,6 +11,7 @@
 //	services.go, members.go
 //	policies.go, rules.go      which policies and profiles apply on this node, their rules with sets resolved
 //	pack.go, unpack.go         rules of policies that do not apply on this node, in little memory
+//	allotment.go               what Services and network sets of one namespace may contribute
 //	spending.go                what the selectors of one namespace may find
 //	tiers.go, resolve.go       the ordered policy of every local endpoint
 //	extract.go                 parts of the datastore, given back to explain and lint
@@ -43,6 +44,7 @@ type Graph struct {
 	profiles    map[string]*profile
 	policies    map[model.PolicyKey]*policy
 	services    map[model.ServiceKey]*model.Service
+	allotted    [2]allotment // external addresses of Services; prefixes of network sets
 	nodes       map[string][]netip.Addr
 	tiers       tiers
 
@@ -81,7 +83,8 @@ func (ep *endpoint) said() iter.Seq[netip.Addr] {
 
 // networkSet is one network set.
 type networkSet struct {
-	item // in the cluster-wide index
+	item  // in the cluster-wide index
+	value *model.NetworkSet
 }
 
 // New returns the graph of the named node. With an empty name every endpoint is local, whatever its node and
@@ -97,6 +100,7 @@ func New(node string) *Graph {
 		profiles:    map[string]*profile{},
 		policies:    map[model.PolicyKey]*policy{},
 		services:    map[model.ServiceKey]*model.Service{},
+		allotted:    [2]allotment{newAllotment(MaxExternal), newAllotment(MaxNetworkSetNets)},
 		nodes:       map[string][]netip.Addr{},
 		tiers:       builtinTiers(),
 		sets:        sets,

@@ -18,6 +18,7 @@ const (
 	MissingProfile                          // an endpoint names a profile that does not exist, and stands for no Kubernetes object
 	AddressLost                             // an endpoint claims an address that it does not own
 	AddressUsurped                          // a Service claims an address that is something else's
+	LeftOut                                 // of the objects of its namespace that there is no room for
 )
 
 // Problem is something in the datastore that is enforced differently from what its author may expect.
@@ -52,7 +53,17 @@ func (g *Graph) Problems() []Problem {
 		}
 	}
 	for _, c := range g.ServiceClaims() {
-		all = append(all, Problem{Kind: AddressUsurped, Object: "Service " + c.Service.String(), Text: c.Text()})
+		kind := AddressUsurped
+		if !c.Addr.IsValid() {
+			kind = LeftOut
+		}
+		all = append(all, Problem{Kind: kind, Object: "Service " + c.Service.String(), Text: c.Text()})
+	}
+	for namespace, a := range g.allotted[1].by {
+		for name := range a.out {
+			all = append(all, Problem{Kind: LeftOut, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
+				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.allotted[1].most)})
+		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))

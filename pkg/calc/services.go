@@ -7,6 +7,49 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
+// updateService replaces one Service; nil removes it.
+func (g *Graph) updateService(key model.ServiceKey, now *model.Service) {
+	was, before := g.services[key], g.translated(key)
+	delete(g.services, key)
+	if now != nil {
+		g.services[key] = now
+	}
+	external := 0
+	if now != nil {
+		external = len(now.External)
+	}
+	for _, name := range g.allotted[0].set(key.Namespace, key.Name, external) {
+		other := model.ServiceKey{Namespace: key.Namespace, Name: name}
+		if all := g.services[other].External; g.allotted[0].isOut(key.Namespace, name) {
+			g.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
+		} else {
+			g.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
+		}
+	}
+	g.sets.replaceAddrs(model.SetServiceAddrs, before, g.translated(key))
+	g.replaceReserved(clusterOf(was), clusterOf(now))
+}
+
+// translated are the addresses of a Service that egress is not judged by before kube-proxy has translated it. An external
+// one that is left out is judged twice: as it is, and as its backend.
+func (g *Graph) translated(key model.ServiceKey) []netip.Addr {
+	switch s := g.services[key]; {
+	case s == nil:
+		return nil
+	case g.allotted[0].isOut(key.Namespace, key.Name):
+		return s.Cluster
+	default:
+		return s.Addrs()
+	}
+}
+
+func clusterOf(s *model.Service) []netip.Addr {
+	if s == nil {
+		return nil
+	}
+	return s.Cluster
+}
+
 // updateSlice replaces one EndpointSlice; nil removes it.
 func (x *setIndex) updateSlice(id model.EndpointSliceID, now *model.EndpointSlice) {
 	was := x.slices[id]
