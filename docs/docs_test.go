@@ -15,7 +15,7 @@ const root = ".."
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "test/corpus/README.md", "deploy/helm/margay/README.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "test/corpus/README.md", "deploy/helm/margay/README.md", "examples/README.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("no documents match %s: %v", pattern, err)
@@ -40,7 +40,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notWord = regexp.MustCompile(`[^a-z0-9 _-]`)
 	code    = regexp.MustCompile("`([^`\n]+)`")
-	path    = regexp.MustCompile(`^(?:\.ci|bench|bpf|cmd|demo|docs|internal|pkg|test)/[\w./-]+$`)
+	path    = regexp.MustCompile(`^(?:\.ci|bench|bpf|cmd|demo|deploy|docs|examples|internal|pkg|test)/[\w./-]+$`)
 	member  = regexp.MustCompile(`\.[A-Z]\w*$`)
 	flag    = regexp.MustCompile(`--([a-z][a-z0-9-]+)`)
 )
