@@ -33,7 +33,13 @@ type archive struct {
 	config string
 }
 
-// openArchive prepares dir and reads the lists of packages, unless they have been read lately.
+// unavailable is the want of something that this machine or the archive does not give: no fault of what is tested.
+type unavailable struct{ error }
+
+func (u unavailable) Unwrap() error { return u.error }
+
+// openArchive prepares dir and reads the lists of packages, unless they have been read lately. Where the archive cannot be
+// reached, earlier lists are good for longer: what they name may be in the cache.
 func openArchive(ctx context.Context, dir string) (*archive, error) {
 	a := &archive{dir, filepath.Join(dir, "apt.conf")}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial"} {
@@ -55,11 +61,15 @@ APT::Update::Error-Mode "any"; Acquire::Languages "none"; Acquire::Retries "3"; 
 		}
 	}
 	read := filepath.Join(dir, "read")
-	if st, err := os.Stat(read); err == nil && time.Since(st.ModTime()) < listsLast {
+	st, never := os.Stat(read)
+	if never == nil && time.Since(st.ModTime()) < listsLast {
 		return a, nil
 	}
-	if _, err := a.apt(ctx, "", "", "apt-get", "update", "-q"); err != nil {
-		return nil, fmt.Errorf("read Debian's lists of packages: %w", err)
+	if _, err := a.apt(ctx, "", "", "apt-get", "update", "-q"); err != nil && never == nil {
+		fmt.Printf("Debian's lists of packages are those of %s: %v\n", st.ModTime().Format(time.DateOnly), err)
+		return a, nil
+	} else if err != nil {
+		return nil, unavailable{fmt.Errorf("read Debian's lists of packages: %w", err)}
 	}
 	return a, os.WriteFile(read, nil, 0o644)
 }
@@ -160,7 +170,7 @@ func (a *archive) unpacked(ctx context.Context, name, arch string, alone bool, p
 		command = []string{"apt-get", "download", "-q"} // to where it is run
 	}
 	if _, err := a.apt(ctx, fetched, arch, append(command, packages...)...); err != nil {
-		return "", fmt.Errorf("fetch %s: %w", name, err)
+		return "", unavailable{fmt.Errorf("fetch %s: %w", name, err)}
 	}
 	root := filepath.Join(fetched, "root")
 	debs, err := filepath.Glob(filepath.Join(fetched, "*.deb"))
