@@ -62,11 +62,12 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	want := map[string][]int{
 		"entries of match tables":      {one.Rules, space.Rules, node.Rules},
 		"sets of addresses":            {one.Sets, space.Sets, node.Sets},
+		"CIDR lists that one":          {one.Overlap, space.Overlap, node.Overlap},
 		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
 		"external and load-balancer":   {calc.MaxExternal},
 		"MiB of tables in the kernel":  {compile.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
-		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Prefixes, assured.Bytes / mib},
+		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Overlap, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},
 		"half-open flows":              {defined(t, "bpf/lib/types.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types.h", `HALF_COMMON = (\d+)`)},
 		"first fragments":              {defined(t, "bpf/lib/types.h", `FRAG_SETS = (\d+)`) * defined(t, "bpf/lib/types.h", `FRAG_WAYS = (\d+)`)},

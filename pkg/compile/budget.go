@@ -1,8 +1,11 @@
 package compile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -20,19 +23,20 @@ type Cost struct {
 	Rules    int // entries of ordered match tables
 	Sets     int // address sets that they refer to, every distinct CIDR list of a rule included
 	Prefixes int // in those CIDR lists
+	Overlap  int // of those CIDR lists: how many one address is in, at most
 	Bytes    int // of tables in the kernel; known once they are built, see Compiler.TooLarge
 }
 
 // What policies may cost, by default. A policy that endpoints share is counted once in each of their namespaces.
 var (
 	// PerDirection is for one direction of one endpoint.
-	PerDirection = Cost{Rules: maxEntries, Sets: 1 << 14, Prefixes: 1 << 16}
+	PerDirection = Cost{Rules: maxEntries, Sets: 1 << 14, Prefixes: 1 << 16, Overlap: 1 << 8}
 	// PerNamespace is for all endpoints on this node of one namespace.
-	PerNamespace = Cost{Rules: 1 << 17, Sets: 1 << 15, Prefixes: 1 << 17, Bytes: 128 << 20}
+	PerNamespace = Cost{Rules: 1 << 17, Sets: 1 << 15, Prefixes: 1 << 17, Overlap: 1 << 9, Bytes: 128 << 20}
 	// PerNode is for all endpoints on this node.
-	PerNode = Cost{Rules: 1 << 20, Sets: 1 << 17, Prefixes: 1 << 19, Bytes: 512 << 20}
+	PerNode = Cost{Rules: 1 << 20, Sets: 1 << 17, Prefixes: 1 << 19, Overlap: 1 << 12, Bytes: 512 << 20}
 	// Assured is what a namespace gets although others have used up PerNode.
-	Assured = Cost{Rules: 1 << 13, Sets: 1 << 10, Prefixes: 1 << 12, Bytes: 4 << 20}
+	Assured = Cost{Rules: 1 << 13, Sets: 1 << 10, Prefixes: 1 << 12, Overlap: 1 << 6, Bytes: 4 << 20}
 )
 
 // Budget says what policies may cost. A zero value is no limit.
@@ -60,15 +64,43 @@ func costOf(p *Program) Cost {
 	for _, nets := range p.NetSets {
 		c.Prefixes += len(nets)
 	}
+	c.Overlap = overlapOf(p.NetSets)
 	return c
 }
 
+// overlapOf is how many of the lists one address is in, at most. Every address of the node inside of those prefixes is in
+// a class of that many sets, whosever it is: lists that overlap cost all classes together the product of both. The
+// prefixes of one list do not overlap.
+func overlapOf(lists map[model.SetID][]netip.Prefix) int {
+	n := 0
+	for _, nets := range lists {
+		n += len(nets)
+	}
+	all := make([]netip.Prefix, 0, n)
+	for _, nets := range lists {
+		all = append(all, nets...)
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	most := 0
+	var around []netip.Prefix // each inside the one before
+	for _, p := range all {
+		for len(around) > 0 && !last(around).Contains(p.Addr()) {
+			around = around[:len(around)-1]
+		}
+		around = append(around, p)
+		most = max(most, len(around))
+	}
+	return most
+}
+
 func (c Cost) plus(other Cost) Cost {
-	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes, c.Bytes + other.Bytes}
+	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes, c.Overlap + other.Overlap, c.Bytes + other.Bytes}
 }
 
 func (c Cost) minus(other Cost) Cost {
-	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Bytes - other.Bytes}
+	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Overlap - other.Overlap, c.Bytes - other.Bytes}
 }
 
 // over says what of c is more than the limit; empty: nothing is.
@@ -80,6 +112,7 @@ func (c Cost) over(limit Cost) string {
 		{"entries of match tables", c.Rules, limit.Rules},
 		{"sets of addresses", c.Sets, limit.Sets},
 		{"prefixes", c.Prefixes, limit.Prefixes},
+		{"CIDR lists that overlap", c.Overlap, limit.Overlap},
 		{"bytes of tables", c.Bytes, limit.Bytes},
 	} {
 		if of.allowed > 0 && of.got > of.allowed {

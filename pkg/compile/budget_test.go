@@ -241,3 +241,51 @@ func TestAPolicyThatWasRefusedBeforeIsNotCompiled(t *testing.T) {
 	w.update(refused("m", true)) // means nothing for verdicts
 	w.want("evil/m", 0, "")
 }
+
+func TestOverlapIsTheMostListsThatOneAddressIsIn(t *testing.T) {
+	for _, tc := range []struct {
+		lists []string
+		want  int
+	}{
+		{nil, 0},
+		{[]string{"10.0.0.0/8", "11.0.0.0/8 fd00::/8"}, 1},
+		{[]string{"10.0.0.0/8", "10.0.0.0/8 11.0.0.0/8"}, 2},
+		{[]string{"10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16", "10.1.2.3/32 10.2.0.0/17"}, 3},
+		{[]string{"0.0.0.0/1 10.0.0.0/8", "192.0.0.0/2", "::/1", "fd00::1/128"}, 2},
+		{[]string{"10.0.0.0/9", "10.0.0.0/8", "10.128.0.0/9", "10.255.255.255/32"}, 3},
+	} {
+		lists := map[model.SetID][]netip.Prefix{}
+		for i, text := range tc.lists {
+			for _, p := range strings.Fields(text) {
+				lists[model.SetID(fmt.Sprint(i))] = append(lists[model.SetID(fmt.Sprint(i))], netip.MustParsePrefix(p))
+			}
+		}
+		if got := overlapOf(lists); got != tc.want {
+			t.Errorf("%q: %d, want %d", tc.lists, got, tc.want)
+		}
+	}
+}
+
+// Lists that all hold half of the addresses, and each one more of the other half, put everybody's addresses into classes of
+// thousands of sets: memory, and time for every table of others, by the product.
+func TestListsThatOverlapAreBounded(t *testing.T) {
+	overlapping := func(n int) *model.EndpointPolicy {
+		e := pod("evil", "m", 1, n)
+		for i := range n {
+			side := &e.Ingress.Tiers[0].Policies[0].Rules[i].Source
+			wide := [...]string{"0.0.0.0/1", "128.0.0.0/2"}[i%2]
+			at := [...]byte{200, 10}[i%2]
+			side.Nets = []netip.Prefix{netip.MustParsePrefix(wide), host(netip.AddrFrom4([4]byte{at, 1, byte(i >> 8), byte(i)}))}
+		}
+		return e
+	}
+	w := newTenants(t, DefaultBudget(1<<18, 1<<20))
+	w.update(overlapping(200), pod("shop", "a", 2, 5000))
+	w.want("evil/m", 200, "")
+	w.want("shop/a", 5000, "")
+	w.update(overlapping(8000))
+	w.want("evil/m", 200, "4001 CIDR lists that overlap, limit 256")
+	if n := len(w.classes.All()); n > 10_000 {
+		t.Errorf("%d classes", n)
+	}
+}
