@@ -44,11 +44,13 @@ var layers = map[string][]string{
 	"pkg/bpfmaps":        {"bpf", "internal/delta"},
 	"pkg/attach":         {"bpf"},
 	"pkg/marks":          {},
+	"pkg/flows":          {},
+	"pkg/flowring":       {"bpf", "pkg/bpfmaps", "pkg/flows", "pkg/model"},
 	"pkg/dataplane":      {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/model"},
-	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/lint", "pkg/model", "pkg/validate"},
+	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/flows", "pkg/lint", "pkg/model", "pkg/validate"},
 	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane",
-		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/health", "pkg/lint", "pkg/metrics", "pkg/model",
-		"pkg/selector", "pkg/syncer", "pkg/validate"},
+		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flowring", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
+		"pkg/model", "pkg/selector", "pkg/syncer", "pkg/validate"},
 }
 
 // rule keeps some packages away from others.
@@ -71,6 +73,12 @@ var rules = []rule{
 		of:  among("pkg/config"),
 		never: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec",
 			"os/signal", "sync", "sync/atomic", "syscall", "golang.org/x/sys/"},
+	},
+	{
+		why: "records of flows are the same whatever enforces policy; their times are given",
+		of:  among("pkg/flows"),
+		never: []string{"log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "os/signal", "syscall",
+			"github.com/cilium/ebpf", "golang.org/x/sys/"},
 	},
 	{
 		why:   "only the dataplane's side and tools of tests touch the kernel",

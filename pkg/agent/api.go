@@ -19,6 +19,7 @@ import (
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -29,6 +30,7 @@ import (
 type API struct {
 	Loop    *Loop
 	BPF     *dataplane.BPF
+	Flows   *flows.Hub // nil: no records of flows
 	Source  syncer.Source
 	Node    string
 	Version string
@@ -107,6 +109,7 @@ func (a *API) routes() http.Handler {
 			write(w, v, err)
 		})
 	}
+	mux.HandleFunc("GET /v1/flows", a.flows)
 	return mux
 }
 

@@ -144,6 +144,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
+// InSync is closed once the first snapshot is enforced.
+func (l *Loop) InSync() <-chan struct{} { return l.started }
+
 func (l *Loop) consume(ctx context.Context) error {
 	sweep := time.NewTimer(lookEvery)
 	defer sweep.Stop()

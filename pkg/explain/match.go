@@ -178,20 +178,4 @@ func setText(id model.SetID, sets Sets) string {
 }
 
 // ProtocolName is the name policy has for an IP protocol, in lower case, or its number.
-func ProtocolName(p uint8) string {
-	switch p {
-	case model.ProtoICMP:
-		return "icmp"
-	case model.ProtoTCP:
-		return "tcp"
-	case model.ProtoUDP:
-		return "udp"
-	case model.ProtoICMPv6:
-		return "icmpv6"
-	case model.ProtoSCTP:
-		return "sctp"
-	case model.ProtoUDPLite:
-		return "udplite"
-	}
-	return fmt.Sprint(p)
-}
+func ProtocolName(p uint8) string { return model.ProtocolName(p) }

@@ -21,6 +21,25 @@ func HasPorts(proto uint8) bool {
 	return proto == ProtoTCP || proto == ProtoUDP || proto == ProtoSCTP
 }
 
+// ProtocolName is the name policy has for an IP protocol, in lower case, or its number.
+func ProtocolName(p uint8) string {
+	switch p {
+	case ProtoICMP:
+		return "icmp"
+	case ProtoTCP:
+		return "tcp"
+	case ProtoUDP:
+		return "udp"
+	case ProtoICMPv6:
+		return "icmpv6"
+	case ProtoSCTP:
+		return "sctp"
+	case ProtoUDPLite:
+		return "udplite"
+	}
+	return strconv.Itoa(int(p))
+}
+
 // Packet describes the first packet of a flow, which is what policy judges. Addresses are those after Service
 // translation, both of the same family and unmapped.
 type Packet struct {

@@ -22,6 +22,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/endpointstatus"
 	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/health"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
@@ -38,6 +39,7 @@ type process struct {
 	api      *agent.API
 	health   *health.Aggregate
 	metrics  *metrics.Metrics
+	flows    *flows.Hub
 	statuses *endpointstatus.Writer // nil: off
 	events   *events.Reporter       // nil: off
 	unwatch  context.CancelFunc     // ends the watch of routes
@@ -45,7 +47,8 @@ type process struct {
 
 // assemble is the composition root: every part of the agent, in order.
 func assemble(layers *config.Layers, files <-chan *config.File, level *slog.LevelVar, log *slog.Logger) (*process, error) {
-	p := &process{config: layers.Config(), log: log, health: health.New(time.Now)}
+	p := &process{config: layers.Config(), log: log, health: health.New(time.Now),
+		flows: flows.NewHub(flows.Kept)}
 	c := p.config
 	memory, err := enoughMemory(c, log)
 	if err != nil {
@@ -89,7 +92,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
 		Looks: looks(c), Routes: routes,
 	})
-	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Source: source, Node: c.Node, Version: version(), Started: started}
+	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Flows: p.flows, Source: source, Node: c.Node, Version: version(), Started: started}
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
 	if memory != nil {
 		log.Info("memory needed", memory...)
@@ -145,6 +148,7 @@ func (p *process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.loop.Run(ctx) })
 	g.Go(func() error { return p.serveTools(ctx) })
+	g.Go(func() error { return p.readFlows(ctx) })
 	probes := http.NewServeMux()
 	p.health.Routes(probes)
 	if p.config.PProf {

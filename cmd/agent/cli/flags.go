@@ -51,13 +51,18 @@ func (f *instanceFlags) socketPath() string {
 // ask asks this agent.
 func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*wire.Answer, error) {
 	answer, err := wire.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)
+	return answer, f.explain(err)
+}
+
+// explain says what to do about an agent that cannot be asked.
+func (f *instanceFlags) explain(err error) error {
 	if errors.Is(err, wire.ErrNotRunning) {
-		return nil, fmt.Errorf("%w: start it with margay run, or say which one with --instance or --socket", err)
+		return fmt.Errorf("%w: start it with margay run, or say which one with --instance or --socket", err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%w: only root may ask the agent", err)
+		return fmt.Errorf("%w: only root may ask the agent", err)
 	}
-	return answer, err
+	return err
 }
 
 // notEnvironment marks flags that only the command line sets.

@@ -6,211 +6,193 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
-	"os"
-	"strings"
+	"net/url"
+	"strconv"
 	"time"
 
-	"github.com/cilium/ebpf/ringbuf"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"github.com/spf13/pflag"
 
-	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/flows"
 )
 
-// eventRow is one verdict as it was reached in the kernel.
-type eventRow struct {
-	Time       time.Time      `json:"time"`
-	Endpoint   string         `json:"endpoint"` // whose policy judged
-	Direction  string         `json:"direction"`
-	Verdict    string         `json:"verdict"` // allow or deny
-	Rule       string         `json:"rule"`    // what decided
-	Src        netip.AddrPort `json:"src"`     // the opener
-	Dst        netip.AddrPort `json:"dst"`     // after Service translation
-	Protocol   string         `json:"protocol"`
-	Logged     []string       `json:"logged,omitempty"` // Log rules on the way
-	Passed     []string       `json:"passed,omitempty"` // Pass rules and passing ends of tier on the way
-	Note       string         `json:"note,omitempty"`   // revoked, judged again, after translation
-	Suppressed uint16         `json:"suppressed,omitempty"`
-}
+// askAgain is how often a monitor looks for an agent while none runs.
+const askAgain = time.Second
 
 func monitorCommand() *cobra.Command {
-	var o showOptions
+	var o monitorOptions
 	cmd := &cobra.Command{
 		Use:   "monitor",
-		Short: "Print verdicts as they are reached, with the rule behind each; one reader at a time",
-		Args:  exactly(0, "no arguments"),
+		Short: "Print verdicts as they are reached, with the rule behind each",
+		Long: `Print verdicts as they are reached: of first packets of flows, of flows that are judged again after a change, and of
+revoked ones, each with the rule that decided. Packets of judged flows reach no verdict of their own.
+
+Any number of monitors see all verdicts; the agent sends them. Without an agent, monitor reads them from the kernel
+itself. Filters of different kinds must all fit; of one that is given several times, one value must.`,
+		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := o.openMaps()
+			m, err := o.open(cmd.OutOrStdout(), cmd.ErrOrStderr(), time.Now())
 			if err != nil {
 				return err
 			}
-			defer m.Close()
-			return monitor(cmd.Context(), cmd.OutOrStdout(), m, &o)
+			return m.run(cmd.Context())
 		},
 	}
-	o.instanceFlags.register(cmd.Flags())
-	o.output.register(cmd.Flags(), "text", "json")
+	o.register(cmd.Flags())
 	return cmd
 }
 
-// monitor prints events until ctx ends.
-func monitor(ctx context.Context, w io.Writer, m *bpfmaps.Maps, o *showOptions) error {
-	events, err := m.OpenEvents()
+// monitorOptions are the flags of monitor.
+type monitorOptions struct {
+	instanceFlags
+	output                        outputFlag
+	namespaces, pods, peers       []string
+	ports                         []uint
+	verdict, direction, sinceText string
+}
+
+func (o *monitorOptions) register(flags *pflag.FlagSet) {
+	flags.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "only pods of this `namespace` (repeatable)")
+	flags.StringSliceVar(&o.pods, "pod", nil, "only pods whose `name`, or namespace/name, begins with this (repeatable)")
+	flags.Var(&choice{&o.verdict, []string{flows.Allow, flows.Deny}, "verdict"}, "verdict", "only this verdict: allow or deny")
+	flags.Var(&choice{&o.direction, []string{flows.Ingress, flows.Egress}, "direction"}, "direction", "only this direction of the pod: ingress or egress")
+	flags.StringSliceVar(&o.peers, "peer", nil, "only flows whose other end has this `address`, CIDR, or beginning of a name (repeatable)")
+	flags.UintSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
+	flags.StringVar(&o.sinceText, "since", "", "older verdicts, too, as far as they are kept: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
+	selections := []string{"namespace", "pod", "verdict", "direction", "peer", "port", "since"}
+	grouped(flags, groupSelection, selections...)
+	// What an agent beside it is set to must not choose what a monitor shows.
+	notFromEnvironment(flags, selections...)
+	o.instanceFlags.register(flags)
+	o.output.register(flags, "text", "json")
+}
+
+// open makes the monitor that the flags ask for.
+func (o *monitorOptions) open(out, errs io.Writer, now time.Time) (*flowMonitor, error) {
+	query := url.Values{"namespace": o.namespaces, "pod": o.pods, "peer": o.peers}
+	for _, port := range o.ports {
+		query.Add("port", strconv.FormatUint(uint64(port), 10))
+	}
+	if o.verdict != "" {
+		query.Set("verdict", o.verdict)
+	}
+	if o.direction != "" {
+		query.Set("direction", o.direction)
+	}
+	filter, err := flows.ParseFilter(query)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("--%w", err) // of which the first word is the flag
 	}
-	stop := context.AfterFunc(ctx, func() { events.Close() })
-	defer stop()
-	n := newNamer(m, o.names(ctx))
-	for {
-		e, err := events.Read()
-		if errors.Is(err, ringbuf.ErrClosed) || errors.Is(err, os.ErrClosed) {
+	since, err := sinceWhen(o.sinceText, now)
+	if err != nil {
+		return nil, err
+	}
+	return &flowMonitor{instance: o.instanceFlags, asJSON: o.output == "json", query: query, filter: filter, since: since, out: out, errs: errs}, nil
+}
+
+// sinceWhen is the time that text means; now if it is empty.
+func sinceWhen(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return now, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("--since %q: want a duration as in 5m, or a time as in 2006-01-02T15:04:05Z", text)
+	}
+	return at, nil
+}
+
+// flowMonitor prints records.
+type flowMonitor struct {
+	instance  instanceFlags
+	asJSON    bool
+	query     url.Values
+	filter    flows.Filter
+	since     time.Time // of the next record: later than the last one that was printed
+	out, errs io.Writer
+}
+
+// run prints records until ctx ends: from the agent, whichever runs, and at first from the kernel if none does.
+func (m *flowMonitor) run(ctx context.Context) error {
+	greeting := ""
+	for first := true; ; first = false {
+		err := m.follow(ctx, greeting)
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
-			return err
-		}
-		row, err := n.row(&e)
-		if err != nil {
-			return err
-		}
-		if o.output == "json" {
-			err = json.NewEncoder(w).Encode(row)
-		} else {
-			_, err = fmt.Fprintln(w, row.text())
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// namer turns the numbers in events into names. What it has read it keeps: rules of a slot by generation.
-type namer struct {
-	maps  *bpfmaps.Maps
-	names names
-	rules map[uint64][]bpf.Rule // by policy word
-}
-
-func newNamer(m *bpfmaps.Maps, n names) *namer {
-	return &namer{maps: m, names: n, rules: map[uint64][]bpf.Rule{}}
-}
-
-func (n *namer) row(e *bpf.Event) (eventRow, error) {
-	row := eventRow{
-		Time: timeOf(e.TimeNs), Direction: "egress", Verdict: "allow", Protocol: explain.ProtocolName(e.Proto),
-		Endpoint: n.names.byIndex[e.Ifindex], Suppressed: e.Suppressed,
-	}
-	if row.Endpoint == "" {
-		row.Endpoint = fmt.Sprintf("ifindex %d", e.Ifindex)
-	}
-	if e.Flags&uint8(bpf.MargayEventFlagsEVENT_INGRESS) != 0 {
-		row.Direction = "ingress"
-	}
-	if e.Reason != 0 {
-		row.Verdict = "deny"
-	}
-	src, dst := netip.AddrFrom4([4]byte(e.Src[:4])), netip.AddrFrom4([4]byte(e.Dst[:4]))
-	if e.Flags&uint8(bpf.MargayEventFlagsEVENT_IPV6) != 0 {
-		src, dst = netip.AddrFrom16(e.Src), netip.AddrFrom16(e.Dst)
-	}
-	row.Src, row.Dst = netip.AddrPortFrom(src, e.Sport), netip.AddrPortFrom(dst, e.Dport)
-	row.Note = noteOf(e)
-	var err error
-	if row.Rule, err = n.ruleName(e.RuleId); err != nil {
-		return row, err
-	}
-	if row.Logged, err = n.trace(e, e.Log[:min(int(e.Nlogs), len(e.Log))]); err != nil {
-		return row, err
-	}
-	row.Passed, err = n.trace(e, e.Pass[:min(int(e.Npasses), len(e.Pass))])
-	return row, err
-}
-
-func noteOf(e *bpf.Event) string {
-	var notes []string
-	if e.Flags&uint8(bpf.MargayEventFlagsEVENT_REVOKED) != 0 {
-		notes = append(notes, "revoked")
-	}
-	if e.Flags&uint8(bpf.MargayEventFlagsEVENT_REJUDGED) != 0 {
-		notes = append(notes, "judged again")
-	}
-	if e.Flags&uint8(bpf.MargayEventFlagsEVENT_TRANSLATED) != 0 {
-		notes = append(notes, "after translation")
-	}
-	if bpf.DropReason(e.Reason) != bpf.MargayDropReasonDROP_NONE && bpf.DropReason(e.Reason) != bpf.MargayDropReasonDROP_POLICY {
-		notes = append(notes, bpf.Text(bpf.DropReason(e.Reason)))
-	}
-	return strings.Join(notes, ", ")
-}
-
-// ruleName is the API rule of a number in rule_stats.
-func (n *namer) ruleName(id uint32) (string, error) {
-	if id == 0 {
-		return "no rule", nil
-	}
-	name, ok, err := n.maps.RuleName(id)
-	if err != nil || ok {
-		return name, err
-	}
-	return fmt.Sprintf("rule %d, gone since", id), nil
-}
-
-// trace names entries of the match table the event was judged by. A table that is gone since leaves only their numbers.
-func (n *namer) trace(e *bpf.Event, entries []uint16) ([]string, error) {
-	if len(entries) == 0 {
-		return nil, nil
-	}
-	word := bpfmaps.PolicyWord(e.Slot, e.Generation)
-	rules, ok := n.rules[word]
-	if !ok {
-		var err error
-		if rules, err = n.maps.ReadRules(e.Slot); err != nil {
-			return nil, err
-		}
-		n.rules[word] = rules
-	}
-	var list []string
-	for _, i := range entries {
-		if int(i) >= len(rules) {
-			list = append(list, fmt.Sprintf("entry %d, gone since", i))
+		case errors.Is(err, wire.ErrEnded):
+			m.say("the agent has stopped; policy stays enforced, and the kernel keeps events for the next agent; waiting for it")
+			greeting = "an agent runs again"
+		case errors.Is(err, wire.ErrNotRunning) && first:
+			if err := m.read(ctx); err != nil || ctx.Err() != nil {
+				return err
+			}
+			greeting = "an agent runs now and sends the events"
 			continue
+		case !errors.Is(err, wire.ErrNotRunning):
+			return m.instance.explain(err)
 		}
-		name, err := n.ruleName(rules[i].Id)
-		if err != nil {
-			return nil, err
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(askAgain):
 		}
-		list = append(list, name)
 	}
-	return list, nil
 }
 
-func (r *eventRow) text() string {
-	line := fmt.Sprintf("%s  %-5s %-7s of %s  %s -> %s %s  by %s", r.Time.Format("15:04:05.000"), r.Verdict, r.Direction, r.Endpoint,
-		r.Src, r.Dst, r.Protocol, r.Rule)
-	if len(r.Logged) > 0 {
-		line += "  logged by " + strings.Join(r.Logged, ", ")
-	}
-	if len(r.Passed) > 0 {
-		line += "  passed by " + strings.Join(r.Passed, ", ")
-	}
-	if r.Note != "" {
-		line += "  (" + r.Note + ")"
-	}
-	if r.Suppressed > 0 {
-		line += fmt.Sprintf("  [%d not shown before it]", r.Suppressed)
-	}
-	return line
+// follow prints what the agent sends. greeting is said as soon as one answers.
+func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
+	m.query.Set("since", m.since.Format(time.RFC3339Nano))
+	return wire.Client{Socket: m.instance.socketPath()}.Flows(ctx, m.query, func(message wire.FlowMessage) error {
+		switch {
+		case message.Begin != nil:
+			if greeting != "" {
+				m.say(greeting)
+			}
+			if from := message.Begin.From; !from.IsZero() {
+				m.say("events before " + from.Local().Format(time.RFC3339) + " are not kept any more")
+			}
+		case message.Lost > 0:
+			return m.lost(message.Lost)
+		case message.Flow != nil:
+			return m.print(message.Flow)
+		}
+		return nil
+	})
 }
 
-// timeOf is the time of day of a moment the kernel's monotonic clock gave.
-func timeOf(monotonic uint64) time.Time {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return time.Now()
+func (m *flowMonitor) print(r *flows.Record) error {
+	m.since = r.Time.Add(1)
+	var err error
+	if m.asJSON {
+		err = encodeLine(m.out, r)
+	} else {
+		_, err = fmt.Fprintln(m.out, r.Text(time.Local))
 	}
-	return time.Now().Add(-time.Duration(now.Nano() - int64(monotonic)))
+	if err != nil {
+		return fmt.Errorf("print events: %w", err)
+	}
+	return nil
+}
+
+// lost says among the records that some are missing.
+func (m *flowMonitor) lost(n uint64) error {
+	if m.asJSON {
+		return encodeLine(m.out, wire.FlowMessage{Lost: n})
+	}
+	_, err := fmt.Fprintf(m.out, "%s lost here: this monitor was too slow for them\n", count(int(n), "event"))
+	return err
+}
+
+// say says something about the monitor itself.
+func (m *flowMonitor) say(text string) { fmt.Fprintln(m.errs, text) }
+
+func encodeLine[T any](w io.Writer, v T) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }

@@ -3,79 +3,162 @@
 package cli
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"io"
+	"encoding/json"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/flows"
 )
 
-// testMonitor: what is tried shows up, with the rule that decided.
-func (n *node) testMonitor(t *testing.T) {
-	o := showOptions{instanceFlags: instanceFlags{instance: "live", bpffs: n.bpffs, socket: n.socket}}
-	maps, err := o.openMaps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer maps.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	r, w := io.Pipe()
-	done := make(chan error, 1)
+// lines is what a command has printed so far.
+type lines struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// monitor runs `margay monitor` beside the test.
+func (n *node) monitor(t *testing.T, flags ...string) (out, errs *lines) {
+	t.Helper()
+	out, errs = &lines{}, &lines{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	args := append([]string{"monitor", "--bpffs", n.bpffs, "--socket", n.socket, "--instance", "live"}, flags...)
 	go func() {
-		done <- monitor(ctx, w, maps, &o)
-		w.Close()
-	}()
-	go func() {
-		n.reach(80)
-		n.reach(81)
-	}()
-	want := map[string]bool{
-		"allow ingress of shop/db": false, ":80 tcp  by default/knp/shop/db#ingress[0]": false,
-		"deny  ingress of shop/db": false, ":81 tcp  by default/knp/shop/db#end-of-tier": false,
-		"allow egress  of shop/web": false, "profile/kns.shop#egress[0]": false,
-	}
-	missing := len(want)
-	var lines []string
-	for s := bufio.NewScanner(r); missing > 0 && s.Scan(); {
-		lines = append(lines, s.Text())
-		for words, seen := range want {
-			if !seen && strings.Contains(s.Text(), words) {
-				want[words] = true
-				missing--
-			}
+		code := -1
+		err := n.machine.Do(func() error {
+			code = execute(ctx, args, out, errs)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
-	}
-	cancel()
-	for words, seen := range want {
-		if !seen {
-			t.Errorf("no line with %q among\n%s", words, strings.Join(lines, "\n"))
+		ended <- code
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != 0 {
+			t.Errorf("margay %s: exit status %d, want 0\n%s", strings.Join(args, " "), code, errs)
 		}
-	}
-	// It may be writing one more line; nobody reads that, but it is no error.
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		t.Error(err)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("monitor ended with %v", err)
+	})
+	return out, errs
+}
+
+func await(t *testing.T, l *lines, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		testutil.WaitFor(t, answered, "the words "+w, func() bool { return strings.Contains(l.String(), w) })
+		if t.Failed() {
+			t.Fatalf("printed so far:\n%s", l)
+		}
 	}
 }
 
-func TestEventsAreToldInWords(t *testing.T) {
-	row := eventRow{Endpoint: "shop/db", Direction: "ingress", Verdict: "deny", Rule: "default/gnp/p#ingress[1]", Protocol: "tcp",
-		Logged: []string{"default/gnp/p#ingress[0]"}, Passed: []string{"sec/gnp/s#ingress[2]"}, Note: "revoked", Suppressed: 3}
-	for _, words := range []string{"deny  ingress of shop/db", "by default/gnp/p#ingress[1]", "logged by default/gnp/p#ingress[0]",
-		"passed by sec/gnp/s#ingress[2]", "(revoked)", "[3 not shown before it]"} {
-		if !strings.Contains(row.text(), words) {
-			t.Errorf("no %q in %q", words, row.text())
+// testMonitor: what is tried shows up, with the rule that decided, in every monitor that wants it.
+func (n *node) testMonitor(t *testing.T) {
+	out, errs := n.monitor(t)
+	again, _ := n.monitor(t)
+	denied, _ := n.monitor(t, "--verdict", "deny", "--pod", "shop/d", "--port", "81", "--peer", "web", "-o", "json")
+	others, _ := n.monitor(t, "--namespace", "shopping")
+	subscribed := func() bool { // each monitor sees a connection that was begun after it
+		n.reach(81)
+		return strings.Count(denied.String(), "\n") > 0 && strings.Contains(out.String(), "deny") && strings.Contains(again.String(), "deny")
+	}
+	testutil.WaitFor(t, answered, "all monitors to be there", subscribed)
+	n.reach(80)
+	for _, l := range []*lines{out, again} {
+		await(t, l, "allow ingress of shop/db from shop/web", ":80 tcp  by default/knp/shop/db#ingress[0]",
+			"deny  ingress of shop/db from shop/web", ":81 tcp  by default/knp/shop/db#end-of-tier",
+			"allow egress  of shop/web to shop/db", "profile/kns.shop#egress[0]")
+	}
+	for line := range strings.Lines(denied.String()) {
+		r := decode[flows.Record](t, line)
+		if r.Endpoint != "shop/db" || r.Interface != n.db.Iface() || r.Verdict != "deny" || r.Peer == nil || r.Peer.Name != "shop/web" ||
+			r.Dst.Port() != 81 || r.Policy != "default/knp/shop/db" || time.Since(r.Time) > time.Minute || r.Time.Location() != time.UTC {
+			t.Errorf("%s", line)
 		}
 	}
-	e := bpf.Event{Reason: uint16(bpf.MargayDropReasonDROP_NO_TABLE),
-		Flags: uint8(bpf.MargayEventFlagsEVENT_REJUDGED | bpf.MargayEventFlagsEVENT_TRANSLATED)}
-	if got, want := noteOf(&e), "judged again, after translation, compiled policy incomplete or missing"; got != want {
-		t.Errorf("note %q, want %q", got, want)
+	if out.String() == "" || others.String() != "" || errs.String() != "" {
+		t.Errorf("a monitor of nothing printed %q; a monitor said %q", others, errs)
 	}
+	n.want(2, []string{`"no" for "--verdict"`, "want allow or deny"}, "monitor", "--verdict", "no")
+	n.want(2, []string{`--port "70000": want a number`}, "monitor", "--port", "70000")
+	n.want(2, []string{`--since "yesterday": want a duration`}, "monitor", "--since", "yesterday")
+}
+
+// A monitor that is there while agents come and go shows everything once.
+func TestMonitorOutlivesAgents(t *testing.T) {
+	n := newNode(t)
+	n.want(2, []string{"nothing is enforced there"}, "monitor")
+	n.start()
+	n.reach(81)
+	out, errs := n.monitor(t, "-o", "json")
+	n.attempt(t, out, 81)
+
+	n.stop(syscall.SIGTERM)
+	await(t, errs, "the agent has stopped; policy stays enforced")
+	before := strings.Count(out.String(), "\n")
+	n.reach(80) // while no agent runs
+	n.start()
+	await(t, errs, "an agent runs again")
+	testutil.WaitFor(t, answered, "what happened without an agent", func() bool { return strings.Count(out.String(), "\n") >= before+2 })
+	n.attempt(t, out, 81)
+
+	// Without an agent it reads the kernel's events itself, and leaves them to the next agent.
+	n.stop(syscall.SIGKILL)
+	direct, said := n.monitor(t)
+	await(t, said, "no agent runs: reading events from the kernel itself; another reader")
+	testutil.WaitFor(t, answered, "an event read from the kernel", func() bool {
+		n.reach(81)
+		return strings.Contains(direct.String(), ":81 tcp  by default/knp/shop/db#end-of-tier")
+	})
+	n.start()
+	await(t, said, "an agent runs now and sends the events")
+	testutil.WaitFor(t, answered, "an event with names", func() bool {
+		n.reach(81)
+		return strings.Contains(direct.String(), "deny  ingress of shop/db from shop/web")
+	})
+	var last time.Time
+	for line := range strings.Lines(out.String()) {
+		var r flows.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if !r.Time.After(last) {
+			t.Errorf("not in order: %s", line)
+		}
+		last = r.Time
+	}
+	if !strings.Contains(errs.String(), "the agent has stopped") || strings.Contains(errs.String(), "itself") {
+		t.Errorf("said %q", errs)
+	}
+	n.stop(syscall.SIGTERM)
+	n.want(0, nil, "cleanup")
+}
+
+// attempt tries db's port until the monitor shows it.
+func (n *node) attempt(t *testing.T, out *lines, port uint16) {
+	t.Helper()
+	seen := strings.Count(out.String(), `"shop/db"`)
+	testutil.WaitFor(t, answered, "an attempt to be shown", func() bool {
+		n.reach(port)
+		return strings.Count(out.String(), `"shop/db"`) > seen
+	})
 }

@@ -27,10 +27,31 @@ type Client struct{ Socket string }
 func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := c.transport()
+	defer transport.CloseIdleConnections()
+	response, err := c.get(ctx, transport, path, parameters)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var answer Answer
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("ask the agent on %s for %s: status %s: %w", c.Socket, path, response.Status, err)
+	}
+	if answer.Error != "" {
+		return nil, errors.New(answer.Error)
+	}
+	return &answer, nil
+}
+
+func (c Client) transport() *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
 	}}
-	defer transport.CloseIdleConnections()
+}
+
+// get sends one question. The answer's body is the caller's to close.
+func (c Client) get(ctx context.Context, transport *http.Transport, path string, parameters url.Values) (*http.Response, error) {
 	address := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: parameters.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
@@ -43,13 +64,5 @@ func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*A
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errors.Unwrap(err))
 	}
-	defer response.Body.Close()
-	var answer Answer
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("ask the agent on %s for %s: status %s: %w", c.Socket, path, response.Status, err)
-	}
-	if answer.Error != "" {
-		return nil, errors.New(answer.Error)
-	}
-	return &answer, nil
+	return response, nil
 }

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/margay-project/margay/pkg/flowring"
+	"github.com/margay-project/margay/pkg/flows"
+)
+
+// lookForAgent is how often a monitor that reads the kernel's events looks for an agent, which they belong to.
+const lookForAgent = time.Second
+
+// read prints the kernel's events itself until ctx ends or an agent answers.
+func (m *flowMonitor) read(ctx context.Context) error {
+	maps, err := m.instance.openMaps()
+	if err != nil {
+		return err
+	}
+	defer maps.Close()
+	events, err := maps.OpenEvents()
+	if err != nil {
+		return err
+	}
+	m.say("no agent runs: reading events from the kernel itself; another reader at the same time would take some of them, " +
+		"and peers have no names")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	hub := flows.NewHub(flows.Kept)
+	s := hub.Subscribe(m.filter, m.since)
+	own := ownNumbers(maps.LinkDir())
+	reader := flowring.New(flowring.Options{
+		Events: events, Rules: maps, Publish: hub.Publish, Awaited: func() bool { return true },
+		Name: func(_ context.Context, batch []flowring.Unnamed) {
+			for _, u := range batch {
+				if own {
+					u.Record.Interface = interfaceNamed(int(u.Ifindex))
+				}
+			}
+		},
+	})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- reader.Run(ctx)
+		cancel()
+	}()
+	go m.awaitAgent(ctx, cancel)
+	for err = error(nil); err == nil; {
+		var records []*flows.Record
+		var lost uint64
+		records, lost, err = s.Next(ctx, flows.Kept)
+		if err == nil && lost > 0 {
+			err = m.lost(lost)
+		}
+		for _, r := range records {
+			if err == nil {
+				err = m.print(r)
+			}
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+// awaitAgent calls found as soon as an agent answers on the socket.
+func (m *flowMonitor) awaitAgent(ctx context.Context, found context.CancelFunc) {
+	look := time.NewTicker(lookForAgent)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", m.instance.socketPath())
+		if err == nil {
+			conn.Close()
+			found()
+			return
+		}
+	}
+}
