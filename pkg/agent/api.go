@@ -126,7 +126,7 @@ func write(w http.ResponseWriter, answer wire.Answer, err error) {
 func (a *API) status(r *http.Request) (wire.Answer, error) {
 	s := a.Loop.Status()
 	report := &wire.StatusReport{
-		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, Took: s.Took, Error: s.Error, Held: s.Held, Applies: s.Applies,
+		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies,
 		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {

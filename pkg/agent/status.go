@@ -9,14 +9,14 @@ import (
 
 // Status is what an agent says of itself at one moment.
 type Status struct {
-	InSync  bool      `json:"inSync"` // the first full snapshot has been enforced
-	Ready   bool      `json:"ready"`  // in sync, and the last attempt enforced all that can be
-	Applied time.Time `json:"applied"`
-	Took    string    `json:"took"`            // the last successful application
-	Error   string    `json:"error,omitempty"` // of the last attempt
-	Held    string    `json:"held,omitempty"`  // the endpoints whose policy cannot be enforced, a line each, though the agent is ready
-	Applies uint64    `json:"applies"`
-	Failed  uint64    `json:"failed"`
+	InSync  bool // the first full snapshot has been enforced
+	Ready   bool // in sync, and the last attempt enforced all that can be
+	Applied time.Time
+	Took    time.Duration // of the last successful application
+	Error   string        // of the last attempt
+	Held    string        // the endpoints whose policy cannot be enforced, a line each, though the agent is ready
+	Applies uint64
+	Failed  uint64
 }
 
 // statusBox is written by the loop and read by anyone.
@@ -60,7 +60,7 @@ func (b *statusBox) applied(at time.Time, took time.Duration, err error) bool {
 		b.s.Held = held.Error()
 	}
 	b.retry = held != nil && held.Retry
-	b.s.Applied, b.s.Took = at, took.String()
+	b.s.Applied, b.s.Took = at, took
 	return first
 }
 

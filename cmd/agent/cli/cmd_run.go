@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	if err := level.UnmarshalText([]byte(layers.Config().LogLevel)); err != nil {
 		return err
 	}
-	log := newLogger(level)
+	log := newLogger(os.Stderr, level)
 	kube.QuietLibrary(log)
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w)

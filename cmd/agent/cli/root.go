@@ -2,12 +2,9 @@ package cli
 
 import (
 	"fmt"
-	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // root is the command line: one file per verb.
@@ -37,15 +34,6 @@ func root() *cobra.Command {
 	cmd.AddCommand(linuxCommands()...)
 	completeFlags(cmd)
 	return cmd
-}
-
-// newLogger writes text to a terminal and JSON otherwise, to standard error.
-func newLogger(level slog.Leveler) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		return slog.New(slog.NewTextHandler(os.Stderr, options))
-	}
-	return slog.New(slog.NewJSONHandler(os.Stderr, options))
 }
 
 // exactly is an Args function that says what is wanted instead of how many.

@@ -134,7 +134,7 @@ func writeStatus(w io.Writer, s *wire.StatusReport) error {
 	t.add("dataplane", s.Dataplane)
 	t.add("started", s.Started.Format(time.RFC3339))
 	if !s.Applied.IsZero() {
-		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), s.Took))
+		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), brief(time.Duration(s.TookSeconds*float64(time.Second)))))
 	}
 	t.add("applied", fmt.Sprintf("%d times, %d of them failed", s.Applies, s.Failed))
 	t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", s.Endpoints, s.Enforced))

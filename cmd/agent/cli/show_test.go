@@ -116,7 +116,7 @@ func TestStatusText(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	s := wire.StatusReport{Version: "v1", Node: "n", Dataplane: "bpf", Problems: 2, Applies: 5, Failed: 1, Applied: time.Unix(0, 0).UTC(), Took: "1ms"}
+	s := wire.StatusReport{Version: "v1", Node: "n", Dataplane: "bpf", Problems: 2, Applies: 5, Failed: 1, Applied: time.Unix(0, 0).UTC(), TookSeconds: 0.001}
 	got := text(t, func(w io.Writer) error { return writeStatus(w, &s) })
 	for _, want := range []string{"1970-01-01T00:00:00Z, took 1ms", "5 times, 1 of them failed", "2; see margay show problems"} {
 		if !strings.Contains(got, want) {

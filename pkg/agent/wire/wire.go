@@ -109,24 +109,24 @@ type ConfigValue struct {
 
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
-	InSync    bool      `json:"inSync"`             // the first full snapshot has been enforced
-	Ready     bool      `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
-	NotReady  []string  `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them
-	Applied   time.Time `json:"applied"`            // zero: never
-	Took      string    `json:"took"`               // the last successful application
-	Error     string    `json:"error,omitempty"`    // of the last attempt
-	Held      string    `json:"held,omitempty"`     // the endpoints whose policy cannot be enforced, a line each
-	Applies   uint64    `json:"applies"`
-	Failed    uint64    `json:"failed"`
-	Node      string    `json:"node"`
-	Dataplane string    `json:"dataplane"`
-	Version   string    `json:"version"`
-	Started   time.Time `json:"started"`
-	Endpoints int       `json:"endpoints"` // of this node
-	Enforced  int       `json:"enforced"`  // of them, those whose policy is enforced
-	Closed    int       `json:"closed"`    // workload interfaces without an endpoint
-	Problems  int       `json:"problems"`
-	Kinds     []KindRow `json:"kinds"`
+	InSync      bool      `json:"inSync"`             // the first full snapshot has been enforced
+	Ready       bool      `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
+	NotReady    []string  `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them
+	Applied     time.Time `json:"applied"`            // zero: never
+	TookSeconds float64   `json:"tookSeconds"`        // of the last successful application
+	Error       string    `json:"error,omitempty"`    // of the last attempt
+	Held        string    `json:"held,omitempty"`     // the endpoints whose policy cannot be enforced, a line each
+	Applies     uint64    `json:"applies"`
+	Failed      uint64    `json:"failed"`
+	Node        string    `json:"node"`
+	Dataplane   string    `json:"dataplane"`
+	Version     string    `json:"version"`
+	Started     time.Time `json:"started"`
+	Endpoints   int       `json:"endpoints"` // of this node
+	Enforced    int       `json:"enforced"`  // of them, those whose policy is enforced
+	Closed      int       `json:"closed"`    // workload interfaces without an endpoint
+	Problems    int       `json:"problems"`
+	Kinds       []KindRow `json:"kinds"`
 }
 
 // KindRow is how it stands with one kind of object of the datastore.
