@@ -77,6 +77,7 @@ type Loop struct {
 	node     *surroundings
 	closed   closedInterfaces
 	routes   routes
+	policies *policyLog
 
 	applying, holding, sweeping, configuring *problems
 
@@ -105,7 +106,7 @@ func New(o Options) *Loop {
 	return &Loop{o: o, buffer: syncer.NewBuffer(), queries: make(chan query), started: make(chan struct{}),
 		arrivals: newArrivals(o.Node), inForce: o.Settings.Config(), parts: parts,
 		node: newSurroundings(o.Looks, parts.node, o.Log), closed: closedInterfaces{node: o.Node, log: o.Log},
-		routes: routes{next: o.Routes, awaited: o.Routes != nil},
+		routes: routes{next: o.Routes, awaited: o.Routes != nil}, policies: newPolicyLog(o.Log),
 		applying: newProblems(o.Log, "policy is not fully enforced, what was enforced before stays; will try again",
 			"policy is fully enforced again"),
 		holding:     newProblems(o.Log, "an endpoint's policy cannot be enforced, the others' is", "every endpoint's policy is enforced again"),
@@ -207,6 +208,7 @@ func (l *Loop) consume(ctx context.Context) error {
 func (l *Loop) take(updates []model.Update) {
 	l.arrivals.take()
 	l.o.Metrics.Taken(len(updates))
+	l.policies.note(updates)
 	l.o.Graph.Apply(updates)
 	l.synced = l.synced || slices.Contains(updates, model.Update(model.InSync{}))
 	l.o.Settings.Apply(slices.DeleteFunc(updates, func(u model.Update) bool { return u == model.Update(model.InSync{}) }))
@@ -236,6 +238,7 @@ func (l *Loop) apply(ctx context.Context, retry, only bool) (ok bool, err error)
 		return true, nil
 	}
 	l.o.Metrics.Flushed(time.Since(started))
+	l.policies.flushed(changes, !l.status.get().InSync, started)
 	if only && len(changes.Endpoints)+len(changes.Sets) == 0 && l.status.get().Ready {
 		l.arrivals.enforced(time.Now())
 		return l.status.done(), nil
@@ -270,6 +273,7 @@ func (l *Loop) applied(started time.Time, retry bool, err error) {
 		close(l.started)
 	}
 	if err == nil {
+		l.policies.enforced(now)
 		if waited, ok := l.arrivals.enforced(now); ok {
 			l.o.Metrics.ChangeEnforced(waited)
 		}

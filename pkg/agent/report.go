@@ -29,6 +29,7 @@ func newParts(a *health.Aggregate) parts {
 // report says how everything is, to probes and to the owners of objects. Level-triggered: it may be called at any time.
 func (l *Loop) report() {
 	l.parts.loop.Report(health.Report{Live: true, Ready: true})
+	l.policies.tick(time.Now())
 	l.closed.look(time.Now(), l.o.Dataplane.Interfaces(), l.o.Graph.LocalEndpoints(), l.o.Graph.Nodes)
 	kinds := l.o.Source.Kinds()
 	l.parts.datastore.Report(l.nodeHealth(datastoreHealth(kinds), kinds))

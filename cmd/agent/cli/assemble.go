@@ -43,6 +43,7 @@ type process struct {
 	statuses *endpointstatus.Writer // nil: off
 	events   *events.Reporter       // nil: off
 	unwatch  context.CancelFunc     // ends the watch of routes
+	left     int                    // endpoints that were enforced when it ended
 }
 
 // assemble is the composition root: every part of the agent, in order.
@@ -172,6 +173,11 @@ func (p *process) run(ctx context.Context) error {
 	}
 	err := g.Wait()
 	p.unwatch()
+	for _, e := range p.bpf.Endpoints() {
+		if e.Enforced {
+			p.left++
+		}
+	}
 	return errors.Join(err, p.bpf.Close())
 }
 

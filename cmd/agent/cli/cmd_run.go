@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w)
 	}
+	stopped := logStop(ctx, log)
 	files := followFile(ctx, layers.Config().ConfigFile, log)
 	for {
 		p, err := assemble(layers, files, level, log)
@@ -53,9 +55,27 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 		}
 		err = p.run(ctx)
 		if !errors.Is(err, agent.ErrRestart) {
+			stopped(p.left)
 			return err
 		}
 		log.Info("starting anew within the process", "why", err)
 		layers.Anew()
+	}
+}
+
+// logStop logs when ctx ends that the agent stops, and why. The function it returns logs that it has stopped, with how many
+// endpoints stay enforced; it does nothing if ctx has not ended.
+func logStop(ctx context.Context, log *slog.Logger) (stopped func(endpoints int)) {
+	began := make(chan time.Time, 1)
+	notYet := context.AfterFunc(ctx, func() {
+		log.Info("stopping", "why", context.Cause(ctx).Error())
+		began <- time.Now()
+	})
+	return func(endpoints int) {
+		if notYet() {
+			return
+		}
+		log.Info("stopped; what is enforced stays enforced and follows no changes, until an agent starts or margay cleanup removes it",
+			"endpoints", endpoints, "took", time.Since(<-began))
 	}
 }

@@ -287,6 +287,11 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	n.want(2, []string{"is running", "stop it first"}, "cleanup")
 
 	n.stop(syscall.SIGTERM)
+	for _, line := range []string{`"msg":"stopping","why":"terminated`, `"msg":"stopped; what is enforced stays enforced`, `"endpoints":2,"tookSeconds":`} {
+		if !strings.Contains(n.logged(), line) {
+			t.Errorf("the agent that was stopped has not logged %s", line)
+		}
+	}
 	n.wantReach(80, true)
 	n.wantReach(81, false)
 	n.want(2, []string{"no agent runs there"}, "show", "endpoints")
@@ -304,7 +309,7 @@ func (n *node) testShow(t *testing.T) {
 	n.want(0, []string{"NetworkPolicy", "db", "default"}, "show", "policies")
 	n.want(0, []string{"Allow", "from {pods app=web in namespace shop}", "port 80", "default/knp/shop/db#ingress[0]"}, "show", "rules", "shop/db")
 	n.want(2, []string{"no local endpoint shop/nope", "show endpoints"}, "show", "rules", "shop/nope")
-	n.want(0, []string{n.web.Addr4().String(), `app == "web"`}, "show", "sets")
+	n.want(0, []string{n.web.Addr4().String(), "pods app=web in namespace shop"}, "show", "sets")
 	n.want(0, []string{"no problems"}, "show", "problems")
 	n.want(0, []string{"ready", "node", "bpf"}, "show", "status")
 

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Bounds of the lines about policies: whoever may write policies of a namespace can change them as often as they like.
+const (
+	policyWindow    = time.Minute
+	policyLines     = 60   // in one window
+	namespaceLines  = 10   // of them of one namespace
+	mostNotedPolicy = 4096 // updates between two flushes that are looked at one by one
+)
+
+// policyLog says at level info which policies have changed what is enforced here, once that is enforced: those that apply
+// to endpoints of this node, and only if their rules or whom they apply to have changed.
+type policyLog struct {
+	log *slog.Logger
+
+	noted   map[model.PolicyKey]bool                   // updated since the last flush
+	local   map[model.EndpointID]*model.EndpointPolicy // as of the last flush
+	pending map[model.PolicyKey]*policyChange          // flushed and not enforced
+	since   time.Time                                  // of the oldest of pending
+
+	window   time.Time // when it began
+	said     int
+	bySpace  map[string]int
+	withheld int
+}
+
+// policyChange is what became of one policy on this node.
+type policyChange struct {
+	before, after bool // it applied to an endpoint
+	endpoints     map[model.EndpointID]bool
+}
+
+func newPolicyLog(log *slog.Logger) *policyLog {
+	return &policyLog{log: log, noted: map[model.PolicyKey]bool{}, local: map[model.EndpointID]*model.EndpointPolicy{},
+		pending: map[model.PolicyKey]*policyChange{}, bySpace: map[string]int{}}
+}
+
+// note takes note of updates that the graph is given.
+func (p *policyLog) note(updates []model.Update) {
+	for _, u := range updates {
+		if policy, ok := u.(model.PolicyUpdate); ok && len(p.noted) < mostNotedPolicy {
+			p.noted[policy.Key] = true
+		}
+	}
+}
+
+// flushed takes note of what the updates came to. With silent, as for the first snapshot, nothing is said of it.
+func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
+	if len(p.noted) > 0 && !silent {
+		for id, after := range changes.Endpoints {
+			p.compare(id, p.local[id], after)
+		}
+	}
+	if len(p.pending) > 0 && p.since.IsZero() {
+		p.since = now
+	}
+	for id, policy := range changes.Endpoints {
+		if policy == nil {
+			delete(p.local, id)
+		} else {
+			p.local[id] = policy
+		}
+	}
+	clear(p.noted)
+}
+
+// compare takes note of noted policies that one endpoint has in another form than before. Equal rules are one pointer.
+func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy) {
+	for _, d := range []model.Direction{model.Ingress, model.Egress} {
+		before, after := rulesOf(was, d), rulesOf(is, d)
+		for key := range p.noted {
+			if before[key] != after[key] {
+				p.change(key, id, before[key] != nil, after[key] != nil)
+			}
+		}
+	}
+}
+
+func (p *policyLog) change(key model.PolicyKey, id model.EndpointID, before, after bool) {
+	c := p.pending[key]
+	if c == nil {
+		c = &policyChange{endpoints: map[model.EndpointID]bool{}}
+		p.pending[key] = c
+	}
+	c.before, c.after = c.before || before, c.after || after
+	c.endpoints[id] = true
+}
+
+// rulesOf are the policies of one direction of an endpoint, which may be nil.
+func rulesOf(ep *model.EndpointPolicy, d model.Direction) map[model.PolicyKey]*model.PolicyRules {
+	rules := map[model.PolicyKey]*model.PolicyRules{}
+	if ep == nil {
+		return rules
+	}
+	direction := ep.Ingress
+	if d == model.Egress {
+		direction = ep.Egress
+	}
+	for _, t := range direction.Tiers {
+		for _, r := range t.Policies {
+			rules[r.Key] = r
+		}
+	}
+	return rules
+}
+
+// enforced says what of it is enforced now.
+func (p *policyLog) enforced(now time.Time) {
+	if len(p.pending) == 0 {
+		return
+	}
+	took := now.Sub(p.since)
+	order := func(a, b model.PolicyKey) int { return strings.Compare(a.SortKey(), b.SortKey()) }
+	for _, key := range slices.SortedFunc(maps.Keys(p.pending), order) {
+		p.say(key, p.pending[key], took, now)
+	}
+	clear(p.pending)
+	p.since = time.Time{}
+}
+
+func (p *policyLog) say(key model.PolicyKey, c *policyChange, took time.Duration, now time.Time) {
+	p.tick(now)
+	if p.said >= policyLines || p.bySpace[key.Namespace] >= namespaceLines {
+		p.withheld++
+		return
+	}
+	if p.window.IsZero() {
+		p.window = now
+	}
+	p.said++
+	p.bySpace[key.Namespace]++
+	what := "policy changed"
+	switch {
+	case !c.before:
+		what = "policy added"
+	case !c.after:
+		what = "policy removed"
+	}
+	_, kind := wire.APIKind(key.Kind)
+	p.log.Info(what, "policy", kind+" "+strings.TrimPrefix(key.Namespace+"/"+key.Name, "/"), "endpoints", len(c.endpoints), "took", took)
+}
+
+// tick ends a window that is over. To be called now and then.
+func (p *policyLog) tick(now time.Time) {
+	if p.window.IsZero() || now.Sub(p.window) < policyWindow {
+		return
+	}
+	if p.withheld > 0 {
+		p.log.Info("policies changed, and more than are logged one by one", "more", p.withheld, "within", policyWindow)
+	}
+	p.window, p.said, p.withheld = time.Time{}, 0, 0
+	clear(p.bySpace)
+}

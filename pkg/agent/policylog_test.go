@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// isolating is a policy of the namespace for all its pods, with a number of rules that allow everything.
+func isolating(t *testing.T, namespace, name string, rules int) model.PolicyUpdate {
+	t.Helper()
+	all, err := selector.Parse(fmt.Sprintf(`projectcalico.org/namespace == %q`, namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &model.Policy{Tier: "default", Order: 1000, Selector: all, AppliesIngress: true}
+	for i := range rules {
+		p.Ingress = append(p.Ingress, model.Rule{Action: model.Allow, Index: i})
+	}
+	return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: namespace, Name: name}, Policy: p}
+}
+
+func removed(p model.PolicyUpdate) model.PolicyUpdate {
+	p.Policy = nil
+	return p
+}
+
+// inSpace is a pod with the label of its namespace.
+func inSpace(i int) model.EndpointUpdate {
+	p := pod(i)
+	p.Endpoint.Labels = map[string]string{"projectcalico.org/namespace": "t"}
+	return p
+}
+
+// policyLogged are the log's lines about policies since the last call, without their times.
+func (r *rig) policyLogged() []string {
+	var lines []string
+	for line := range strings.Lines(r.log.String()) {
+		if _, text, ok := strings.Cut(line, "msg=\"polic"); ok {
+			text, _, _ = strings.Cut("polic"+strings.TrimSpace(text), " took=")
+			lines = append(lines, text)
+		}
+	}
+	r.log.Reset()
+	return lines
+}
+
+func (r *rig) wantPolicyLogged(t *testing.T, want ...string) {
+	t.Helper()
+	if got := r.policyLogged(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("logged\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func TestEveryEffectivePolicyChangeIsLoggedOnce(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(inSpace(1), inSpace(2), isolating(t, "t", "first", 1))
+		r.store.Sync()
+		synctest.Wait()
+		r.wantPolicyLogged(t) // the first snapshot is one line of its own
+		r.put(isolating(t, "t", "db", 1))
+		r.wantPolicyLogged(t, `policy added" policy="NetworkPolicy t/db" endpoints=2`)
+		r.put(isolating(t, "t", "db", 2))
+		r.wantPolicyLogged(t, `policy changed" policy="NetworkPolicy t/db" endpoints=2`)
+		r.put(isolating(t, "t", "db", 2), isolating(t, "elsewhere", "db", 2))
+		r.wantPolicyLogged(t) // it says what it said; the other is no pod's here
+		r.put(inSpace(3))
+		r.wantPolicyLogged(t) // no policy has changed
+		r.put(removed(isolating(t, "t", "db", 0)), isolating(t, "t", "first", 3))
+		r.wantPolicyLogged(t, `policy removed" policy="NetworkPolicy t/db" endpoints=3`, `policy changed" policy="NetworkPolicy t/first" endpoints=3`)
+	})
+}
+
+func TestAPolicyChangeIsLoggedOnceItIsEnforced(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(inSpace(1))
+		r.store.Sync()
+		synctest.Wait()
+		r.dp.Set(dataplane.FakeSettings{ApplyErr: errors.New("no"), Failures: 2})
+		r.put(isolating(t, "t", "db", 1))
+		r.wantPolicyLogged(t, `policy is not fully enforced, what was enforced before stays; will try again" err=no`)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.wantPolicyLogged(t, `policy is fully enforced again"`, `policy added" policy="NetworkPolicy t/db" endpoints=1`)
+	})
+}
+
+// A tenant who changes policies all the time costs the log a bounded number of lines, and keeps no other namespace's out.
+func TestPoliciesDoNotFloodTheLog(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		other := pod(2)
+		other.ID.Namespace, other.Endpoint.Labels = "o", map[string]string{"projectcalico.org/namespace": "o"}
+		r.put(inSpace(1), other)
+		r.store.Sync()
+		synctest.Wait()
+		r.policyLogged()
+		for i := range 100 {
+			r.put(isolating(t, "t", "noisy", 1+i%2))
+		}
+		r.put(isolating(t, "o", "quiet", 1))
+		lines := r.policyLogged()
+		if len(lines) != namespaceLines+1 || !strings.Contains(lines[namespaceLines], "o/quiet") {
+			t.Errorf("%d lines of 101 changes, want %d, the last of o/quiet:\n%s", len(lines), namespaceLines+1, strings.Join(lines, "\n"))
+		}
+		time.Sleep(policyWindow + 2*lookEvery)
+		synctest.Wait()
+		r.wantPolicyLogged(t, fmt.Sprintf(`policies changed, and more than are logged one by one" more=%d within=1m0s`, 100-namespaceLines))
+		r.put(isolating(t, "t", "noisy", 5))
+		r.wantPolicyLogged(t, `policy changed" policy="NetworkPolicy t/noisy" endpoints=1`)
+	})
+}
