@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
 )
@@ -20,6 +23,22 @@ func arp(sender []byte, from netip.Addr) []byte {
 
 func solicit(from netip.Addr) []byte {
 	return testutil.Packet{Src: from, Dst: v6.linkLocal, L4: testutil.ICMP{Type: 135}, Payload: make([]byte, 16)}.Bytes()
+}
+
+// gateway is the node's link-local address on a veth: that of its MAC.
+func (m *machine) gateway(t *testing.T, name string) netip.Addr {
+	t.Helper()
+	h, err := netlink.NewHandleAt(netns.NsHandle(m.ns.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	l, err := h.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := l.Attrs().HardwareAddr
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }
 
 // TestPodsSpeakForTheirOwnAddresses, by ARP and by neighbour discovery; to the pod everything passes.
@@ -43,6 +62,7 @@ func TestPodsSpeakForTheirOwnAddresses(t *testing.T) {
 	ask(solicit(netip.MustParseAddr("fe80::ff:fe00:a")), 0) // the MAC's
 	ask(solicit(v6.b), no)
 	ask(solicit(v6.other), no)
+	ask(solicit(w.gateway(t, "caliA")), no)
 	ask(solicit(netip.MustParseAddr("fe80::1234")), 0) // one more
 	ask(solicit(netip.MustParseAddr("fe80::1235")), no)
 	ask(solicit(netip.MustParseAddr("fe80::1234")), 0)

@@ -79,7 +79,7 @@ static __always_inline int opened(struct __sk_buff *skb, struct endpoint *ep, st
 	return r == IS_MIDFLOW ? midflow(skb, ep, p, hook) : r;
 }
 
-/* No connection is opened, continued or ended by such flags; what receivers make of them differs, so nobody gets them. */
+/* No connection is opened, continued or ended by such flags; what receivers make of them differs, so no receiver gets them. */
 static __always_inline bool absurd(const struct pkt *p)
 {
 	__u8 f = p->tcp & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK);
@@ -89,7 +89,7 @@ static __always_inline bool absurd(const struct pkt *p)
 	return !f || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
 }
 
-/* A packet that keeps its flow, given its entry. Revoked flows stay revoked until they are opened anew. */
+/* A packet that keeps its flow, given its entry. Revoked flows stay revoked until a SYN opens them again. */
 static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, struct ct_entry *e, enum hook hook)
 {
 	bool orig = from_opener(&p->t, e), egress = (hook == FROM_POD) == orig;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Half-open flows: each endpoint has a ring of the keys of its latest ones. What falls out of it goes on in a common ring,
- * and what falls out of that is evicted. So a flood shortens the life of nobody's latest half-open flows but those of the
- * endpoint it is charged to. Flows that have ended or are open by now are in the rings too, and fall out unnoticed. */
+ * and what falls out of that is evicted. So a flood shortens the life of the latest half-open flows of one endpoint only, the
+ * one that it is charged to. Flows that have ended or are open by now are in the rings too, and fall out unnoticed. */
 #pragma once
 #include "quota.h"
 

@@ -10,6 +10,7 @@
 struct net_device {
 	int ifindex;
 	char name[IFNAMSIZ];
+	const unsigned char *dev_addr;
 } __attribute__((preserve_access_index));
 
 struct dst_entry {
@@ -25,6 +26,7 @@ struct nf_hook_state {
 struct sk_buff {
 	__u32 len;
 	__u32 mark;
+	struct net_device *dev;
 	unsigned long _skb_refdst;
 	unsigned long _nfct;
 } __attribute__((preserve_access_index));

@@ -60,18 +60,18 @@ __noinline int midflow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p
 		flow_of_ends(&f, &p->t, p->l4, false, skb->len);
 		KERNEL_ADDR(f.t.dst, ct->tuplehash[1].tuple.src, p->t.family);
 		f.t.dport = f.l4 = bpf_ntohs(ct->tuplehash[1].tuple.src.u.all);
-		gen = judge_side(ep, &f, 1, EVENT_REJUDGED | TELL_ALLOWED);
+		gen = judge_side(ep, &f, 1, EVENT_REJUDGED | REPORT_ALLOWED);
 		if (gen)
 			return pick_up(ep, p, &f, gen, 1, false);
 	}
 	grace = in_grace();
 	flow_of_ends(&f, &p->t, p->l4, true, skb->len);
-	gen = judge_side(ep, &f, egress, EVENT_REJUDGED | (egress || grace ? TELL_ALLOWED : 0));
+	gen = judge_side(ep, &f, egress, EVENT_REJUDGED | (egress || grace ? REPORT_ALLOWED : 0));
 	if (gen)
 		return pick_up(ep, p, &f, gen, egress, true);
 	if (grace) {
 		flow_of_ends(&f, &p->t, p->l4, false, skb->len);
-		gen = judge_side(ep, &f, !egress, EVENT_REJUDGED | (egress ? TELL_ALLOWED : 0));
+		gen = judge_side(ep, &f, !egress, EVENT_REJUDGED | (egress ? REPORT_ALLOWED : 0));
 		if (gen)
 			return pick_up(ep, p, &f, gen, !egress, false);
 	}

@@ -4,6 +4,7 @@
 #pragma once
 #include <linux/if_ether.h>
 #include "endpoint.h"
+#include "kernel.h"
 
 /* At most this many messages at once, and afterwards one each interval. Of an interface whose endpoint is not ready no
  * address is known yet: there the rate is all that bounds the entries. */
@@ -28,7 +29,7 @@ static __always_inline struct neighbour *neighbour_at(__u32 ifindex)
 	return bpf_map_lookup_elem(&neighbours, &i);
 }
 
-/* Whether the interface may send one more message now. CPUs that ask at once may both be told so. */
+/* Whether the interface may send one more message now. Of CPUs that ask at once more than one may get a yes. */
 static __always_inline bool within_rate(struct neighbour *n, bool ready)
 {
 	__u64 interval = ready ? NEIGHBOUR_INTERVAL_NS : UNREADY_INTERVAL_NS;
@@ -74,13 +75,24 @@ static __always_inline bool is_eui64(const __u8 *addr, const __u8 *mac)
 	       addr[13] == mac[3] && addr[14] == mac[4] && addr[15] == mac[5];
 }
 
+/* Whether a link-local address is the node's own on the pod's link: that of the MAC of the veth's host side. For the pod
+ * it is the gateway's. */
+static __always_inline bool is_gateway(struct __sk_buff *skb, const __u8 *addr)
+{
+	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);
+	__u8 mac[6];
+
+	return !bpf_probe_read_kernel(mac, sizeof(mac), kern->dev->dev_addr) && is_eui64(addr, mac);
+}
+
 /* Whether a link-local address may be the pod's: that of its MAC, or the first other one that it uses. */
-static __always_inline bool own_link_local(struct neighbour *n, const struct endpoint *ep, const struct tuple *t)
+static __always_inline bool own_link_local(struct __sk_buff *skb, struct neighbour *n, const struct endpoint *ep,
+					   const struct tuple *t)
 {
 	const __u8 *addr = (const __u8 *)t->src;
 	__u64 id = (__u64)t->src[3] << 32 | t->src[2];
 
-	if (t->src[0] != bpf_htonl(0xfe800000) || t->src[1])
+	if (t->src[0] != bpf_htonl(0xfe800000) || t->src[1] || is_gateway(skb, addr))
 		return false;
 	if (is_eui64(addr, ep->mac))
 		return true;
@@ -97,7 +109,7 @@ __noinline int nd_from_pod(struct __sk_buff *skb, struct pkt *p)
 
 	if (!p || !n)
 		return -DROP_TRUNCATED;
-	if (ep && (p->t.src[0] | p->t.src[1] | p->t.src[2] | p->t.src[3]) && !own_link_local(n, ep, &p->t) && !owns(ep, &p->t, false))
+	if (ep && (p->t.src[0] | p->t.src[1] | p->t.src[2] | p->t.src[3]) && !own_link_local(skb, n, ep, &p->t) && !owns(ep, &p->t, false))
 		return -DROP_NEIGHBOUR;
 	return neighbour_verdict(n, ep);
 }

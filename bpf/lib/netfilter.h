@@ -251,7 +251,7 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 	if (cfg.host_drop && to_host && is_workload(in) && !wanted_by_node(ctx, word))
 		return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 	judge = to_be_judged(mark, word, nfct);
-	if (!judge && word != KERNEL_BEGINS) /* the usual case */
+	if (!judge && word != KERNEL_BEGINS && word != KERNEL_SILENT) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;

@@ -146,8 +146,8 @@ static __always_inline __u32 ip_len(__be16 len_be, __u32 there)
 	return !len_be && there > 65535 ? there : bpf_ntohs(len_be);
 }
 
-/* A fragment that starts 8 bytes into a TCP header would write over the flags that were judged (RFC 3128); nobody sends
- * such, nor IPv6 fragments of fragments. */
+/* A fragment that starts 8 bytes into a TCP header would write over the flags that were judged (RFC 3128). No sender
+ * makes such, nor IPv6 fragments of fragments. */
 static __always_inline int parse_ipv4(const struct loader *l, struct pkt *p, __u32 off, __u32 total)
 {
 	struct ipv4_hdr ip;

@@ -23,8 +23,8 @@ static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
 /* Each repetition takes another publication in the time of one judgement. */
 #define MAX_JUDGEMENTS 4
 
-/* Added to `how`: a denial is not told, because it is not the last word. */
-#define TELL_ALLOWED 0x100
+/* Added to `how`: a denial is not reported, because it is not the last word. */
+#define REPORT_ALLOWED 0x100
 
 /* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not.
  * Returns the generation that allows, or 0; then denied() is the reason. */
@@ -52,7 +52,7 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 	f->missing = q.missing;
 	if (!(how & (EVENT_REJUDGED | EVENT_REVOKED)))
 		count_rule(q.rule_id, f->len);
-	if (!q.allow && (how & TELL_ALLOWED))
+	if (!q.allow && (how & REPORT_ALLOWED))
 		return 0;
 	how &= 0xff;
 	if (!q.allow && (how & EVENT_REJUDGED))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is told to the outside: drop counts, rule counts, events. */
+/* What is reported to the outside: drop counts, rule counts, events. */
 #pragma once
 #include "classify.h"
 
@@ -29,8 +29,8 @@ static __always_inline void count_rule(__u32 id, __u32 len)
 	}
 }
 
-/* Whether nobody has read for long and the ring is full. Asking first costs less than being refused a place, which takes
- * a lock: most of the time nobody reads. */
+/* Whether the ring is full because no reader has come for long. Asking first costs less than being refused a place, which
+ * takes a lock, and most of the time there is no reader. */
 static __always_inline bool events_full(void)
 {
 	__u64 record = sizeof(struct event) + BPF_RINGBUF_HDR_SZ;
@@ -38,7 +38,7 @@ static __always_inline bool events_full(void)
 	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) + record >= bpf_ringbuf_query(&events, BPF_RB_RING_SIZE);
 }
 
-/* Whether one more event has a place, and fits this second's budget of this CPU; suppressed tells what was left out
+/* Whether one more event has a place, and fits this second's budget of this CPU; suppressed is how many were left out
  * before it. */
 static __always_inline bool event_allowed(__u16 *suppressed)
 {

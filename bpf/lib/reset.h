@@ -28,8 +28,8 @@ static __always_inline __u16 fold(__u64 sum)
 	return sum;
 }
 
-/* Whether the device is to fill in the TCP checksum, the field holding the pseudo header's sum only. No helper tells,
- * but l4_csum_replace leaves such a field alone. The field is written anew in any case. */
+/* Whether the device is to fill in the TCP checksum, the field holding the pseudo header's sum only. No helper
+ * says so, but l4_csum_replace leaves such a field alone. The field is overwritten later in any case. */
 static __always_inline bool csum_is_partial(struct __sk_buff *skb, __u32 off)
 {
 	__u16 before = 0, after = 0;

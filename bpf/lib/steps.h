@@ -14,7 +14,7 @@ enum decision {
 };
 
 /* A flow without connections loses its permission. It stays known until it expires, so that an answer that is still under
- * way is one, and does not open the flow anew from the other end. */
+ * way is one, and does not open the flow again from the other end. */
 static __always_inline void forbid(struct ct_entry *e)
 {
 	e->egress = e->ingress = 0;
@@ -34,7 +34,7 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 	return -DROP_REVOKED;
 }
 
-/* An echo reply nobody asked for is judged like any message, but is the start of nothing. */
+/* An echo reply without a request is judged like any message, but is the start of nothing. */
 static __always_inline bool opens_flow(const struct pkt *p)
 {
 	return p->t.proto != (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) || !icmp_is_echo_reply(p->t.family, p->l4 >> 8);

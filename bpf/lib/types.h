@@ -224,7 +224,7 @@ struct ct_entry {
 	__u32 opener_if;    /* the opener's interface, if its policy has judged */
 	__u32 responder_if; /* the responder's, likewise; CT_SHORTCUT: both */
 	__u8 backend[16]; /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
-	/* Where it is, and whose it was when it got there; stays when the flow is opened anew: see ct_rewrite. */
+	/* Where it is, and whose it was when it got there; stays when the flow is opened again: see ct_rewrite. */
 	__u32 place; /* of its key in half_keys, plus one; 0: in none */
 	__u32 kept;  /* the share that is charged with it as an open flow, plus one; 0: half-open, may be evicted */
 };

@@ -147,10 +147,10 @@ func TestANewPodIsClosedForTheNodeThroughAService(t *testing.T) {
 	})
 }
 
-// A rule of somebody else that sets our mark of what was seen does not open an interface that has no program yet.
+// A rule of somebody else that sets our mark of what was seen does not open an interface that has no program yet, whether
+// the node's kernel follows connections or not.
 func TestAForeignMarkDoesNotOpenANewPod(t *testing.T) {
 	s := newScene(t)
-	s.followed()
 	for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
 		if _, err := s.n1.Run(t.Context(), "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -i cali+ -j MARK --or-mark 0x400\nCOMMIT\n", command); err != nil {
 			t.Fatal(err)
@@ -159,10 +159,15 @@ func TestAForeignMarkDoesNotOpenANewPod(t *testing.T) {
 	s.Agent(0).Kill()
 	p := s.Plug(s.n1, "new")
 	at := s.watch(s.ext.Host)
-	families(t, func(t *testing.T, v6 bool) {
-		for _, from := range []*lab.Pod{p, s.m} {
-			packet := testutil.Packet{Src: from.Addr(v6), Dst: s.ext.Addr(v6), L4: testutil.UDP{SrcPort: 1, DstPort: 80}}
-			s.expect(t, from.Name(), s.shoot(t, from.Host, packet), from == s.m, at)
+	for _, followed := range []bool{false, true} {
+		if followed {
+			s.followed()
 		}
-	})
+		families(t, func(t *testing.T, v6 bool) {
+			for _, from := range []*lab.Pod{p, s.m} {
+				packet := testutil.Packet{Src: from.Addr(v6), Dst: s.ext.Addr(v6), L4: testutil.UDP{SrcPort: 1, DstPort: 80}}
+				s.expect(t, fmt.Sprintf("%s, connections are followed: %v", from.Name(), followed), s.shoot(t, from.Host, packet), from == s.m, at)
+			}
+		})
+	}
 }

@@ -41,7 +41,9 @@ func (s *scene) neighbours(p *lab.Pod, family int) int {
 func TestForgedNeighboursFillNothing(t *testing.T) {
 	s := newScene(t)
 	s.AwaitPolicies(s.m, 0, 0)
-	const forged = 300 // the node has room for 1,024, and all tests of this machine together
+	gateway := netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")
+	send(t, s.m, solicitation(s.m, gateway)) // the first link-local address it uses that is not its MAC's
+	const forged = 300                       // the node has room for 1,024, and all tests of this machine together
 	for i := range uint32(forged) {
 		var a4 [4]byte
 		binary.BigEndian.PutUint32(a4[:], 10<<24|77<<16|i+1)
@@ -56,6 +58,15 @@ func TestForgedNeighboursFillNothing(t *testing.T) {
 	}
 	if n := s.neighbours(s.m, unix.AF_INET6); n > 4 {
 		t.Errorf("the node has %d IPv6 neighbours behind the pod's interface", n)
+	}
+	list, err := s.n1.Netlink().NeighList(s.m.IfIndex(), unix.AF_INET6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range list {
+		if n.IP.Equal(gateway.AsSlice()) {
+			t.Error("the node takes the pod for its own gateway address:", n)
+		}
 	}
 	fresh := s.Pod(s.n1, "fresh")
 	for _, p := range []*lab.Pod{s.m, fresh} {
