@@ -66,6 +66,14 @@ static __always_inline struct ct_entry *ct_find(const struct tuple *t)
 	}
 }
 
+/* Whether an entry that was found before is still that of these ends. Maps give the memory of a deleted entry to the next
+ * one at once, so whoever writes a permission into an entry asks this before it writes and again afterwards: else one
+ * flow's permission would be another's. */
+__noinline int ct_is(const struct tuple *t, const struct ct_entry *e)
+{
+	return t && e && ct_find(t) == e;
+}
+
 /* Whether the packet travels from the opener to the responder. */
 static __always_inline bool from_opener(const struct tuple *t, const struct ct_entry *e)
 {
@@ -83,10 +91,17 @@ static __always_inline void ct_init(struct ct_entry *e, const struct tuple *t, _
 		e->flags = CT_OPENER_B;
 }
 
-/* Makes an entry another flow's with the same ends. */
-static __always_inline void ct_rewrite(struct ct_entry *old, const struct ct_entry *e)
+/* Makes an entry another flow's with the same ends. Fails if the entry has gone meanwhile; if something else has come into
+ * its place in that very moment, that one is over. */
+__noinline int ct_rewrite(const struct tuple *t, struct ct_entry *old, const struct ct_entry *e)
 {
+	if (!t || !old || !e || !ct_is(t, old))
+		return -1;
 	__builtin_memcpy(old, e, offsetof(struct ct_entry, place));
+	if (ct_is(t, old))
+		return 0;
+	old->state |= CT_REVOKED;
+	return -1;
 }
 
 /* Records a new flow. An entry of an earlier flow with the same ends is taken over in place. Fails only when memory is
@@ -116,8 +131,7 @@ __noinline int ct_create(const struct tuple *t, struct ct_entry *e)
 	old = ct_find(t);
 	if (!old)
 		return err;
-	ct_rewrite(old, e);
-	return 0;
+	return ct_rewrite(t, old, e);
 }
 
 /* Notes an allowed packet in its flow. Writes only what changes, so that the cache line stays shared. */

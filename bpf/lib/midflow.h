@@ -99,8 +99,7 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	turned.l4 = orig ? p->t.sport : p->t.dport;
 	turned.egress = turned.ingress = 0;
 	turned.opener_if = turned.responder_if = 0;
-	if (check_side(ep, p, &turned, !orig | (!egress) << 1 | skb->len << 2) != STAMP_OK)
+	if (check_side(ep, p, &turned, (orig ? 0 : SIDE_ORIG) | (egress ? 0 : SIDE_EGRESS) | SIDE_COPY | skb->len * SIDE_LEN) != STAMP_OK)
 		return STAMP_DENIED;
-	ct_rewrite(e, &turned);
-	return STAMP_OK;
+	return ct_rewrite(&p->t, e, &turned) ? STAMP_DENIED : STAMP_OK;
 }

@@ -137,10 +137,12 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	if (!e.egress) {
 		bool goes_on = p->t.proto == PROTO_TCP && !(p->tcp & TCP_SYN);
 
-		if (old && goes_on)
-			old->state |= CT_REVOKED;
-		else if (old)
-			forbid(old);
+		if (old && ct_is(orig, old)) {
+			if (goes_on)
+				old->state |= CT_REVOKED;
+			else
+				forbid(old);
+		}
 		return goes_on && !old && !f.missing ? -DROP_MIDFLOW : denied(&f);
 	}
 	if (p->tcp & TCP_RST)

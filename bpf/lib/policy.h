@@ -69,11 +69,25 @@ static __always_inline int denied(const struct flow *f)
 	return f->missing ? -DROP_NO_TABLE : -DROP_POLICY;
 }
 
-/* The flow a tracked packet belongs to. */
-static __always_inline void flow_of(struct flow *f, const struct pkt *p, const struct ct_entry *e, bool orig, __u32 len)
+/* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. */
+enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
+
+/* How check_side is asked: the direction of the packet, the side, and the packet's length in the bits above. */
+enum side_flags {
+	SIDE_ORIG = 1,   /* the packet is its opener's */
+	SIDE_EGRESS = 2, /* ep is the opener's */
+	SIDE_COPY = 4,   /* e is a copy, not the entry itself */
+	SIDE_STAMPED = 8, /* the side has allowed the flow before; set by check_side itself, which has no room for a variable */
+	SIDE_LEN = 16,
+};
+
+/* The flow a tracked packet belongs to. Not inline, to keep what it needs off the stack of check_side. */
+__noinline int flow_of(struct flow *f, const struct pkt *p, const struct ct_entry *e, __u32 how)
 {
+	if (!f || !p || !e)
+		return -1;
 	f->t = p->t;
-	if (!orig) {
+	if (!(how & SIDE_ORIG)) {
 		__builtin_memcpy(f->t.src, p->t.dst, 16);
 		__builtin_memcpy(f->t.dst, p->t.src, 16);
 		f->t.sport = p->t.dport;
@@ -82,18 +96,42 @@ static __always_inline void flow_of(struct flow *f, const struct pkt *p, const s
 	if (e->flags & CT_TRANSLATED)
 		__builtin_memcpy(f->t.dst, e->backend, 16);
 	f->l4 = e->l4;
-	f->len = len > 65535 ? 65535 : len;
+	f->len = how / SIDE_LEN > 65535 ? 65535 : how / SIDE_LEN;
+	return 0;
 }
 
-/* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. */
-enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
+/* Keeps what policy said in the flow: the generation that allows it, or 0. */
+__noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how, __u32 gen)
+{
+	if (!ep || !p || !e)
+		return STAMP_DENIED;
+	if (!(how & SIDE_COPY) && !ct_is(&p->t, e))
+		return STAMP_DENIED; /* evicted meanwhile: this is another flow's entry */
+	if (!gen)
+		return STAMP_REVOKED;
+	if (how & SIDE_EGRESS) {
+		e->egress = gen;
+		e->opener_if = ep->ifindex;
+	} else {
+		e->ingress = gen;
+		e->responder_if = ep->ifindex;
+	}
+	if ((how & SIDE_COPY) || ct_is(&p->t, e))
+		return STAMP_OK;
+	/* It went in that very moment. Whose entry it is now is judged again. */
+	if (how & SIDE_EGRESS)
+		e->egress = 0;
+	else
+		e->ingress = 0;
+	return STAMP_DENIED;
+}
 
 /* Makes sure ep's side of a tracked flow is allowed under the policy in force. */
-__noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 orig_egress_len)
+__noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how)
 {
-	bool orig = orig_egress_len & 1, egress = orig_egress_len & 2;
+	bool egress = how & SIDE_EGRESS;
 	__u32 stamp, judged_if, gen;
-	struct flow f;
+	struct flow f = {};
 
 	if (!ep || !p || !e)
 		return STAMP_DENIED;
@@ -110,19 +148,15 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 		if (gen)
 			goto allowed;
 	}
-	flow_of(&f, p, e, orig, orig_egress_len >> 2);
-	gen = judge_side(ep, &f, egress, (stamp ? EVENT_REJUDGED : 0) | (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
-	if (!gen)
-		return stamp ? STAMP_REVOKED : f.missing ? STAMP_MISSING : STAMP_DENIED;
+	how |= stamp ? SIDE_STAMPED : 0;
+	asm volatile("" : "+r"(how)); /* nothing but how is kept from here on: the stack has no room for more */
+	flow_of(&f, p, e, how);
+	gen = judge_side(ep, &f, !!(how & SIDE_EGRESS),
+			 (how & SIDE_STAMPED ? EVENT_REJUDGED : 0) | (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
+	if (!gen && !(how & SIDE_STAMPED))
+		return f.missing ? STAMP_MISSING : STAMP_DENIED;
 allowed:
-	if (egress) {
-		e->egress = gen;
-		e->opener_if = ep->ifindex;
-	} else {
-		e->ingress = gen;
-		e->responder_if = ep->ifindex;
-	}
-	return STAMP_OK;
+	return put_stamp(ep, p, e, how, gen);
 }
 
 /* The usual case, inline: one comparison. */
@@ -138,5 +172,5 @@ static __always_inline int side_allowed(struct endpoint *ep, const struct pkt *p
 	stamp = egress ? e->egress : e->ingress;
 	if (stamp && stamp == (__u32)policy_word(ep, egress))
 		return STAMP_OK;
-	return check_side(ep, p, e, orig | egress << 1 | len << 2);
+	return check_side(ep, p, e, (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0) | len * SIDE_LEN);
 }
