@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/validate"
 )
 
 // Case is one file of the corpus.
@@ -170,7 +170,7 @@ func (l *loader) document(name string, data []byte) error {
 		l.kubernetes = nil
 		return nil
 	}
-	for _, d := range validate.Parse(name, data) {
+	for _, d := range kinds.Parse(name, data) {
 		if !d.OK {
 			head.Kind = "" // what stood for it before goes on (D-1)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/validate"
 )
 
 // A failure prints the shrunk counter-example as a corpus file, and the seed to run it again with.
@@ -110,7 +110,7 @@ func TestRandomNetworkPoliciesAreJudgedAlike(t *testing.T) {
 func parseDocuments(t *rapid.T, docs [][]byte) []model.Update {
 	var updates []model.Update
 	for _, d := range docs {
-		for _, doc := range validate.Parse("random.yaml", d) {
+		for _, doc := range kinds.Parse("random.yaml", d) {
 			if !doc.OK {
 				t.Fatalf("%v\n%s", doc.Problems, d)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -80,7 +81,7 @@ spec:
 func serve(t *testing.T, socket string) wire.Client {
 	t.Helper()
 	source := syncer.NewMemory()
-	for _, doc := range validate.Parse("shop.yaml", []byte(shop)) {
+	for _, doc := range kinds.Parse("shop.yaml", []byte(shop)) {
 		source.Put(doc.Updates...)
 	}
 	source.Sync()

@@ -164,7 +164,7 @@ func TestRetriesBackOffAndSayEachProblemOnce(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.store.Sync()
 		synctest.Wait()
-		r.dp.Set(dataplane.FakeSettings{Failures: 9, ApplyErr: errors.New("no memory\nno luck")})
+		r.dp.Set(dataplane.FakeSettings{Failures: 9, ApplyErr: errors.Join(errors.New("no memory"), errors.New("no luck"))})
 		began := time.Now()
 		applies := r.dp.State().Applies
 		r.put(pod(1))

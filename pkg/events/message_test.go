@@ -17,7 +17,7 @@ func problem(name string, severity validate.Severity, field, reason string) Item
 	if kind, rest, ok := strings.Cut(name, " "); ok {
 		ref.Kind, ref.Name = kind, rest
 	}
-	if r, ok := resourceOf(ref.Kind); ok && !r.namespaced {
+	if r, ok := resourceOf(ref.Kind); ok && !r.Namespaced {
 		ref.Namespace = ""
 	}
 	return Item{Problem: validate.Problem{Ref: ref, Severity: severity, Field: field, Reason: reason}}
@@ -135,9 +135,9 @@ func TestKindsOfRefsAreFound(t *testing.T) {
 		"Pod":                               "v1 pods",
 		"NetworkPolicy":                     "networking.k8s.io/v1 networkpolicies",
 		"NetworkPolicy.networking.k8s.io":   "networking.k8s.io/v1 networkpolicies",
-		"NetworkPolicy.projectcalico.org":   "crd.projectcalico.org/v1 networkpolicies",
-		"FelixConfiguration":                "crd.projectcalico.org/v1 felixconfigurations",
-		"Tier.crd.projectcalico.org":        "crd.projectcalico.org/v1 tiers",
+		"NetworkPolicy.projectcalico.org":   "projectcalico.org/v3 networkpolicies",
+		"FelixConfiguration":                "projectcalico.org/v3 felixconfigurations",
+		"Tier.crd.projectcalico.org":        "projectcalico.org/v3 tiers",
 		"NetworkPolicy.example.org":         "",
 		"Deployment":                        "",
 		"":                                  "",
@@ -146,7 +146,7 @@ func TestKindsOfRefsAreFound(t *testing.T) {
 		r, ok := resourceOf(kind)
 		got := ""
 		if ok {
-			got = r.versions[0].String() + " " + r.plural
+			got = r.Versions[0].String() + " " + r.Resource
 		}
 		if got != want {
 			t.Errorf("%q is %q, want %q", kind, got, want)

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+
+	"github.com/margay-project/margay/pkg/kinds"
 )
 
 const (
@@ -78,10 +80,10 @@ type object struct {
 }
 
 // identify asks for the object's UID, by which kubectl finds the events on it.
-func (s *sender) identify(ctx context.Context, r resource, about subject) (o object, err error) {
-	for _, gv := range r.versions {
+func (s *sender) identify(ctx context.Context, r kinds.Kind, about subject) (o object, err error) {
+	for _, gv := range r.Versions {
 		var found *metav1.PartialObjectMetadata
-		if getter := s.metadata.Resource(gv.WithResource(r.plural)); r.namespaced {
+		if getter := s.metadata.Resource(gv.WithResource(r.Resource)); r.Namespaced {
 			found, err = getter.Namespace(about.namespace).Get(ctx, about.name, metav1.GetOptions{})
 		} else {
 			found, err = getter.Get(ctx, about.name, metav1.GetOptions{})
@@ -99,7 +101,7 @@ func (s *sender) identify(ctx context.Context, r resource, about subject) (o obj
 
 // event is written beside its object. Its name follows from what it says, so that whoever says it again, this agent after
 // a restart or another one, adds nothing.
-func (s *sender) event(r resource, about subject, o object, m message, now time.Time) *eventsv1.Event {
+func (s *sender) event(r kinds.Kind, about subject, o object, m message, now time.Time) *eventsv1.Event {
 	namespace := about.namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
@@ -115,7 +117,7 @@ func (s *sender) event(r resource, about subject, o object, m message, now time.
 		Action:              m.action,
 		Note:                m.note,
 		Regarding: corev1.ObjectReference{
-			APIVersion: o.version, Kind: r.kind,
+			APIVersion: o.version, Kind: r.Name,
 			Namespace: about.namespace, Name: about.name, UID: o.uid,
 		},
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/validate"
 )
 
 const shop = `
@@ -83,7 +83,7 @@ spec:
 func state(t *testing.T) *explain.State {
 	t.Helper()
 	var updates []model.Update
-	for _, doc := range validate.Parse("shop.yaml", []byte(shop)) {
+	for _, doc := range kinds.Parse("shop.yaml", []byte(shop)) {
 		if len(doc.Problems) > 0 {
 			t.Fatal(doc.Problems)
 		}

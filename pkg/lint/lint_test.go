@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/validate"
 )
 
 const pods = `
@@ -37,7 +37,7 @@ func knp(name, spec string) string {
 func updates(t *testing.T, text string) []model.Update {
 	t.Helper()
 	var all []model.Update
-	for _, doc := range validate.Parse("lint.yaml", []byte(text)) {
+	for _, doc := range kinds.Parse("lint.yaml", []byte(text)) {
 		if len(doc.Problems) > 0 {
 			t.Fatal(doc.Problems)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -23,12 +24,7 @@ import (
 // as it was last good and is reported. A writer should replace files by renaming: what a file caught half written says of
 // an object is taken for what it says.
 type Directory struct {
-	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
-	// To be set before Run.
-	InterfacePrefix string
-	// Annotator is the CNI plugin whose annotations are read, too; empty: none's. To be set before Run.
-	Annotator validate.Annotator
-
+	kinds    validate.Table
 	tree     tree
 	losses   losses
 	catalog  *catalog
@@ -45,9 +41,10 @@ type Directory struct {
 	newWatcher func() (*fsnotify.Watcher, error)
 }
 
-// NewDirectory returns a source for the directory. It does no I/O.
-func NewDirectory(dir string, log *slog.Logger) *Directory {
+// NewDirectory returns a source for the directory. pods say how pods are read. It does no I/O.
+func NewDirectory(dir string, pods validate.Pods, log *slog.Logger) *Directory {
 	return &Directory{
+		kinds:    kinds.Table(pods),
 		tree:     tree{root: filepath.Clean(dir), seen: map[string]fingerprint{}},
 		catalog:  newCatalog(),
 		log:      log,
@@ -239,7 +236,7 @@ func (d *Directory) put(path string, text []byte, believed bool, now time.Time) 
 		d.catalog.empty(path, fileProblem(path, validate.Warning, errEmpty))
 		return
 	}
-	if d.catalog.put(path, d.named(d.Annotator.Parse(path, text)), believed) {
+	if d.catalog.put(path, d.kinds.Parse(path, text), believed) {
 		d.losses.begin(path, false, now)
 	}
 }
@@ -259,21 +256,6 @@ func (d *Directory) gone(path string, now time.Time) {
 		d.losses.end(path)
 		d.catalog.remove(path)
 	}
-}
-
-// named gives pods of freshly parsed documents the interface names that InterfacePrefix makes.
-func (d *Directory) named(docs []validate.Document) []validate.Document {
-	if d.InterfacePrefix == "" || d.InterfacePrefix == validate.DefaultInterfacePrefix {
-		return docs
-	}
-	for _, doc := range docs {
-		for _, u := range doc.Updates {
-			if pod, ok := u.(model.EndpointUpdate); ok && pod.Endpoint != nil {
-				pod.Endpoint.Iface = validate.PodInterface(d.InterfacePrefix, pod.ID.Namespace, pod.ID.Name)
-			}
-		}
-	}
-	return docs
 }
 
 // report publishes and logs the problems.

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // watched is a running Directory and what it delivered and logged so far.
@@ -33,7 +35,7 @@ type watched struct {
 func watch(t *testing.T, dir string, options ...func(*Directory)) *watched {
 	t.Helper()
 	w := &watched{t: t, dir: dir, updates: make(chan []model.Update), lines: make(chan string, 100), state: map[string]string{}}
-	w.source = NewDirectory(dir, slog.New(lineLog{slog.DiscardHandler, w.lines}))
+	w.source = NewDirectory(dir, validate.Pods{}, slog.New(lineLog{slog.DiscardHandler, w.lines}))
 	w.source.quiet = 10 * time.Millisecond
 	for _, o := range options {
 		o(w.source)

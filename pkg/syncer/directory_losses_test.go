@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // unwatched runs do with a Directory that sees changes by looking every 10 ms, in a bubble where time is not the world's.
@@ -21,7 +23,7 @@ func unwatched(t *testing.T, do func(t *testing.T, w *watched)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{t: t, dir: dir, lines: make(chan string, 100), state: map[string]string{}}
-		w.source = NewDirectory(dir, slog.New(lineLog{slog.DiscardHandler, w.lines}))
+		w.source = NewDirectory(dir, validate.Pods{}, slog.New(lineLog{slog.DiscardHandler, w.lines}))
 		w.source.backstop = 10 * time.Millisecond
 		w.source.newWatcher = func() (*fsnotify.Watcher, error) { return nil, errors.New("none in a bubble") }
 		ctx, cancel := context.WithCancel(t.Context())

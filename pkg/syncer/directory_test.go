@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // namespace is a manifest whose version shows in the labels of its profile.
@@ -227,7 +228,7 @@ func TestDirectoryNeedsADirectoryAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, file, "")
 	for path, want := range map[string]string{missing: "no such file", file: file + " is not a directory"} {
-		err := NewDirectory(path, slog.New(slog.DiscardHandler)).Run(t.Context(), func(us []model.Update) {
+		err := NewDirectory(path, validate.Pods{}, slog.New(slog.DiscardHandler)).Run(t.Context(), func(us []model.Update) {
 			t.Errorf("delivered %v", us)
 		})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
@@ -265,7 +266,7 @@ func TestDirectoryNoticesChangesWithoutEvents(t *testing.T) {
 }
 
 func TestDirectoryReadsOnlyWhatChanged(t *testing.T) {
-	d := NewDirectory(t.TempDir(), slog.New(slog.DiscardHandler))
+	d := NewDirectory(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return nil }
 	path := filepath.Join(d.tree.root, "a.yaml")
 	longAgo := time.Now().Add(-time.Hour)
@@ -297,7 +298,7 @@ func TestDirectoryReadsOnlyWhatChanged(t *testing.T) {
 
 // Times of files are coarse: what was written just before it was read may have been written again under the same time.
 func TestDirectoryDistrustsRecentTimes(t *testing.T) {
-	d := NewDirectory(t.TempDir(), slog.New(slog.DiscardHandler))
+	d := NewDirectory(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return nil }
 	path := filepath.Join(d.tree.root, "a.yaml")
 	moment := time.Now()
@@ -313,7 +314,7 @@ func TestDirectoryDistrustsRecentTimes(t *testing.T) {
 }
 
 func TestDirectoryNoticesAnotherFileOfTheSameSizeAndTime(t *testing.T) {
-	d := NewDirectory(t.TempDir(), slog.New(slog.DiscardHandler))
+	d := NewDirectory(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return nil }
 	path, next := filepath.Join(d.tree.root, "a.yaml"), filepath.Join(d.tree.root, ".next")
 	longAgo := time.Now().Add(-time.Hour)
@@ -332,7 +333,7 @@ func TestDirectoryNoticesAnotherFileOfTheSameSizeAndTime(t *testing.T) {
 }
 
 func TestDirectoryReportsWhatIsNotWatched(t *testing.T) {
-	d := NewDirectory(t.TempDir(), slog.New(slog.DiscardHandler))
+	d := NewDirectory(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return syscall.ENOSPC }
 	writeFile(t, filepath.Join(d.tree.root, "sub", "a.yaml"), namespace("one", "1"))
 	if us := d.scan(nil, false); len(us) != 1 {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
@@ -30,14 +31,9 @@ import (
 // server is away, two or three attempts to connect in a second; for a kind that fails, one request every 15 to 30 s in
 // the long run; and see ProbeEvery.
 type Kubernetes struct {
-	// InterfacePrefix begins the names of the pods' interfaces on their nodes; empty: validate.DefaultInterfacePrefix.
-	// Node is the name of this node; if it is set, pods of other nodes get no name of an interface, which nobody needs.
-	InterfacePrefix, Node string
-	// Annotator is the CNI plugin whose annotations are read, too; empty: none's.
-	Annotator validate.Annotator
 	// ProbeEvery is how often, on average, an absent kind is asked for. Each agent chooses a time between half and one
 	// and a half of it anew every time. It costs one GET of /apis: at the default of two minutes, 5,000 agents ask 42
-	// times in a second. These are to be set before Run.
+	// times in a second. To be set before Run.
 	ProbeEvery time.Duration
 
 	client *kube.Client
@@ -55,8 +51,8 @@ type Kubernetes struct {
 	sink       func([]model.Update)
 }
 
-// NewKubernetes returns a source for the server. It does no I/O.
-func NewKubernetes(client *kube.Client, log *slog.Logger) *Kubernetes {
+// NewKubernetes returns a source for the server. pods say how pods are read. It does no I/O.
+func NewKubernetes(client *kube.Client, pods validate.Pods, log *slog.Logger) *Kubernetes {
 	s := &Kubernetes{
 		client: client, log: log,
 		patience: 5 * time.Second, slowPatience: 30 * time.Second,
@@ -65,8 +61,8 @@ func NewKubernetes(client *kube.Client, log *slog.Logger) *Kubernetes {
 	}
 	s.gate = newGate(client.Ready, client.Explain, log)
 	strings := &recent{}
-	for _, spec := range kubeKinds {
-		s.kinds = append(s.kinds, newKubeKind(spec, s, newSharing(strings)))
+	for _, k := range kinds.Read(pods) {
+		s.kinds = append(s.kinds, newKubeKind(k, s, newSharing(strings)))
 	}
 	return s
 }
@@ -74,17 +70,12 @@ func NewKubernetes(client *kube.Client, log *slog.Logger) *Kubernetes {
 // Run implements Source. It fails only if no client can be made of the configuration.
 func (s *Kubernetes) Run(ctx context.Context, sink func([]model.Update)) error {
 	s.sink = sink
-	for _, k := range s.kinds {
-		if k.name == podsKind {
-			k.convert = pods(s.Annotator).convert
-		}
-	}
 	apis := make([][]api, len(s.kinds))
 	for i, k := range s.kinds {
-		for _, gvr := range k.candidates {
-			a, err := k.open(s.client, gvr)
+		for _, gvr := range k.places {
+			a, err := openAPI(s.client, gvr, k.Typed)
 			if err != nil {
-				return fmt.Errorf("client for %s: %w", k.name, err)
+				return fmt.Errorf("client for %s: %w", k.Name, err)
 			}
 			apis[i] = append(apis[i], a)
 		}
@@ -157,7 +148,7 @@ func (s *Kubernetes) awaitLists(ctx context.Context) {
 		}
 		waits, required := time.Duration(0), false
 		for _, k := range s.kinds {
-			required = required || k.required && !k.snapshot().Listed
+			required = required || k.Required && !k.snapshot().Listed
 		}
 		if required {
 			continue

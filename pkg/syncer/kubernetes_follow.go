@@ -146,7 +146,7 @@ func (f *follower) persist(ctx context.Context, o metav1.ListOptions, request fu
 			return ctx.Err()
 		case expired(err), o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
 			return err
-		case f.kind.optional && apierrors.IsNotFound(err):
+		case f.kind.Optional && apierrors.IsNotFound(err):
 			f.cancel(errGone)
 			return err
 		}

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/validate"
+	"github.com/margay-project/margay/pkg/kinds"
 )
 
 // kubeKind follows one kind of object of an API server.
 type kubeKind struct {
-	kindSpec
+	kinds.Kind
+	places []schema.GroupVersionResource // where it may be served, in order of preference
 	source *Kubernetes
 	shared *sharing
 	store  *store
@@ -34,14 +34,14 @@ type kubeKind struct {
 	told         bool      // the log knows that it fails
 }
 
-func newKubeKind(spec kindSpec, source *Kubernetes, shared *sharing) *kubeKind {
+func newKubeKind(spec kinds.Kind, source *Kubernetes, shared *sharing) *kubeKind {
 	k := &kubeKind{
-		kindSpec: spec, source: source, shared: shared,
-		log:    source.log.With("kind", spec.name),
-		status: KindStatus{Kind: spec.name, State: KindListing, Required: spec.required, Since: time.Now()},
+		Kind: spec, places: spec.GroupVersionResources(), source: source, shared: shared,
+		log:    source.log.With("kind", spec.Name),
+		status: KindStatus{Kind: spec.Name, State: KindListing, Required: spec.Required, Since: time.Now()},
 	}
 	k.heard.log = k.log
-	k.store = newStore(shared, spec.absent, source.deliver, k.noted)
+	k.store = newStore(shared, spec.Absent, source.deliver, k.noted)
 	return k
 }
 
@@ -55,7 +55,7 @@ var (
 func (k *kubeKind) run(ctx context.Context, apis []api) {
 	for ctx.Err() == nil {
 		i, found := 0, true
-		if k.optional {
+		if k.Optional {
 			i, found = k.locate(ctx)
 		}
 		if ctx.Err() != nil {
@@ -91,7 +91,7 @@ func (k *kubeKind) follow(ctx context.Context, a api, candidate int) {
 	// where we were.
 	pauses := &wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: lastPause}
 	cache.NewReflectorWithOptions(f, nil, k.store, cache.ReflectorOptions{
-		Name: "margay", TypeDescription: k.name, Backoff: pauses,
+		Name: "margay", TypeDescription: k.Name, Backoff: pauses,
 	}).RunWithContext(ctx)
 }
 
@@ -101,26 +101,14 @@ func (k *kubeKind) converted(obj runtime.Object) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.update, o.problems, o.ok = k.convert(obj)
-	if o.ok {
-		k.adapt(o.update)
-		o.update, o.shape = k.shared.update(o.update)
+	o.updates, o.problems, o.ok = k.Convert(obj)
+	for i, u := range o.updates {
+		var sh *shape
+		if o.updates[i], sh = k.shared.update(u); sh != nil {
+			o.shape = sh
+		}
 	}
 	return o, nil
-}
-
-// adapt gives pods the interface names of this node's CNI plugin.
-func (k *kubeKind) adapt(u model.Update) {
-	pod, ok := u.(model.EndpointUpdate)
-	if !ok || pod.Endpoint == nil {
-		return
-	}
-	switch prefix := k.source.InterfacePrefix; {
-	case k.source.Node != "" && k.source.Node != pod.Endpoint.Node:
-		pod.Endpoint.Iface = ""
-	case prefix != "" && prefix != validate.DefaultInterfacePrefix:
-		pod.Endpoint.Iface = validate.PodInterface(prefix, pod.ID.Namespace, pod.ID.Name)
-	}
 }
 
 // failed notes that the kind could not be listed or followed.
@@ -134,7 +122,7 @@ func (k *kubeKind) failed(err error) {
 	if k.failingSince.IsZero() {
 		k.failingSince = time.Now()
 	}
-	if k.status.Listed || !k.required {
+	if k.status.Listed || !k.Required {
 		k.enter(KindFailing)
 	}
 	k.source.noteChange()
@@ -150,7 +138,7 @@ func (k *kubeKind) complain() {
 	k.told = true
 	meanwhile := "what is known of it stays in force"
 	switch {
-	case !k.status.Listed && k.required:
+	case !k.status.Listed && k.Required:
 		meanwhile = "nothing new is enforced before it has been listed"
 	case !k.status.Listed:
 		meanwhile = "policy is enforced without it"
@@ -198,7 +186,7 @@ func (k *kubeKind) absentNow() {
 		k.log.Info("a kind of object is not served by the cluster; it will be looked for again")
 	}
 	k.told, k.failingSince, k.forbidden = false, time.Time{}, false
-	k.status.Error = "the API server does not serve " + places(k.candidates)
+	k.status.Error = "the API server does not serve " + placesText(k.places)
 	k.status.Objects, k.status.Listed = 0, true
 	k.enter(KindAbsent)
 	k.source.noteChange()
@@ -232,8 +220,8 @@ func (k *kubeKind) holdsUp(since time.Time, patience, slowPatience time.Duration
 	return max(0, slowPatience-time.Since(since))
 }
 
-// places names where a kind may be served.
-func places(candidates []schema.GroupVersionResource) string {
+// placesText names where a kind may be served.
+func placesText(candidates []schema.GroupVersionResource) string {
 	text := ""
 	for i, c := range candidates {
 		if i > 0 {

@@ -13,7 +13,7 @@ import (
 // or ctx ends. That nothing is served is said only by a server whose lists of groups and resources could be read.
 func (k *kubeKind) locate(ctx context.Context) (candidate int, found bool) {
 	for {
-		i, found, err := k.ask(ctx, len(k.candidates))
+		i, found, err := k.ask(ctx, len(k.places))
 		switch {
 		case ctx.Err() != nil:
 			return 0, false
@@ -38,7 +38,7 @@ func (k *kubeKind) ask(ctx context.Context, first int) (candidate int, found boo
 		return 0, false, err
 	}
 	var failure error
-	for i, c := range k.candidates[:first] {
+	for i, c := range k.places[:first] {
 		if !serves(groups, c.GroupVersion()) {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // podAt makes the i-th pod of a large cluster, 20 pods to a workload, as it comes from the server: no string is shared.
@@ -68,10 +69,10 @@ func podKind(t testing.TB, keep func([]model.Update)) *kubeKind {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := NewKubernetes(client, slog.New(slog.DiscardHandler))
-	source.Node, source.sink = "this-one", keep
+	source := NewKubernetes(client, validate.Pods{Node: "this-one"}, slog.New(slog.DiscardHandler))
+	source.sink = keep
 	for _, k := range source.kinds {
-		if k.name == "Pod" {
+		if k.Name == "Pod" {
 			return k
 		}
 	}

@@ -21,10 +21,10 @@ type object struct {
 	version string // resourceVersion
 	endOf   bool   // a bookmark that ends the initial events of a streamed list
 
-	update   model.Update // nil for what only names an object
+	updates  []model.Update // none for what only names an object
 	problems []validate.Problem
-	ok       bool   // update may be used
-	shape    *shape // what update shares with those of other objects
+	ok       bool   // updates may be used
+	shape    *shape // what updates share with those of other objects
 }
 
 // objectKey names an object of one kind.

@@ -76,7 +76,7 @@ func TestKubernetesNamesInterfaces(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		few(c)
 		c.put(podsPath, strings.Replace(pod("far", "10.0.0.2"), "n1", "n2", 1))
-		c.source.InterfacePrefix, c.source.Node = "tap", "n1"
+		c.newSource(validate.Pods{Prefix: "tap", Node: "n1"})
 	}, func(c *cluster) {
 		for name, want := range map[string]string{"web": validate.PodInterface("tap", "shop", "web"), "far": ""} {
 			u, _ := c.state[keyOf(model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: name}})].(model.EndpointUpdate)

@@ -16,7 +16,7 @@ import (
 // called from any.
 type store struct {
 	shared  *sharing
-	absent  func(objectKey) model.Update
+	absent  func(namespace, name string) []model.Update
 	deliver func([]model.Update)
 	noted   func(event storeEvent, objects int) // what happened, after it was delivered
 
@@ -48,7 +48,7 @@ type verdict struct {
 	inForce  bool // some version is
 }
 
-func newStore(shared *sharing, absent func(objectKey) model.Update, deliver func([]model.Update), noted func(storeEvent, int)) *store {
+func newStore(shared *sharing, absent func(namespace, name string) []model.Update, deliver func([]model.Update), noted func(storeEvent, int)) *store {
 	return &store{shared: shared, absent: absent, deliver: deliver, noted: noted,
 		known: map[objectKey]record{}, rejected: map[objectKey]*verdict{}}
 }
@@ -157,7 +157,7 @@ func (s *store) put(us []model.Update, o *object) []model.Update {
 	} else {
 		s.shared.keep(now.shape)
 		s.shared.drop(was.shape)
-		us = append(us, o.update)
+		us = append(us, o.updates...)
 	}
 	s.known[o.name] = now
 	return us
@@ -172,7 +172,7 @@ func (s *store) remove(us []model.Update, name objectKey) []model.Update {
 	delete(s.known, name)
 	delete(s.rejected, name)
 	s.shared.drop(was.shape)
-	return append(us, s.absent(name))
+	return append(us, s.absent(name.namespace, name.name)...)
 }
 
 // takeTurns returns how problems changed since the last time.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // cluster is a Kubernetes source at work on a server in memory.
@@ -25,6 +26,7 @@ type cluster struct {
 	*apiServer
 	t      *testing.T
 	source *Kubernetes
+	client *kube.Client
 	log    *lockedBuffer
 
 	mu      sync.Mutex
@@ -54,6 +56,11 @@ func (l *lockedBuffer) lines() (lines []string) {
 	return lines
 }
 
+// newSource makes the source that runs, which reads pods so.
+func (c *cluster) newSource(pods validate.Pods) {
+	c.source = NewKubernetes(c.client, pods, slog.New(slog.NewTextHandler(c.log, nil)))
+}
+
 // inCluster runs a test in a bubble. prepare may change the server and the source before the source runs.
 func inCluster(t *testing.T, prepare, test func(*cluster)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +76,8 @@ func inCluster(t *testing.T, prepare, test func(*cluster)) {
 			t.Fatal(err)
 		}
 		defer client.HTTP.CloseIdleConnections()
-		c.source = NewKubernetes(client, slog.New(slog.NewTextHandler(c.log, nil)))
+		c.client = client
+		c.newSource(validate.Pods{})
 		if prepare != nil {
 			prepare(c)
 		}

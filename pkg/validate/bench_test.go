@@ -1,9 +1,11 @@
-package validate
+package validate_test
 
 import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/margay-project/margay/pkg/kinds"
 )
 
 func BenchmarkParse(b *testing.B) {
@@ -15,7 +17,7 @@ func BenchmarkParse(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if docs := Parse("a.yaml", text); len(docs) != 1000 {
+		if docs := kinds.Parse("a.yaml", text); len(docs) != 1000 {
 			b.Fatalf("%d documents", len(docs))
 		}
 	}

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"net/netip"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/margay-project/margay/pkg/model"
+	. "github.com/margay-project/margay/pkg/validate"
 )
 
 func addrs(texts ...string) []netip.Addr {

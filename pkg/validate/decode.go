@@ -7,97 +7,55 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/margay-project/margay/pkg/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
 
-// kind is how the objects of one API kind are read from text.
-type kind struct {
-	apiVersion, name string
-	scope            scope
-	// read decodes and converts one object. ref is the one of its problems.
-	read func(text []byte, ref Ref) ([]model.Update, []Problem, bool)
+// TextRules say what is checked of the text of objects of one kind, besides what their conversion checks.
+type TextRules struct {
+	Namespaced bool
+	// RejectUnknown is for policies: a field that is misspelt and ignored may leave a policy wider than it was meant. Other
+	// kinds are written by clusters, and newer ones extend them; what policy reads of them is old.
+	RejectUnknown bool
+	CheckName     func(string) []string // the API server's rule for names
 }
 
-type scope bool
-
-const (
-	clusterWide scope = false
-	namespaced  scope = true
-)
-
-// namespace is the one an object of the kind is in when its text says ns.
-func (k *kind) namespace(ns string) string {
-	switch {
-	case k.scope == clusterWide:
-		return ""
-	case ns == "":
-		return metav1.NamespaceDefault
-	}
-	return ns
-}
-
-// fields says what becomes of fields that the kind does not have, as far as is known here.
-type fields bool
-
-const (
-	// ignoreUnknown is for kinds that clusters write and newer ones extend; what policy reads of them is old.
-	ignoreUnknown fields = false
-	// rejectUnknown is for policies: a field that is misspelt and ignored may leave a policy wider than it was meant.
-	rejectUnknown fields = true
-)
-
-// newKind makes the kind of objects of type T. checkName is the API server's rule for names.
-func newKind[T any, P interface {
-	*T
-	metav1.Object
-}, U model.Update](apiVersion, name string, s scope, f fields, checkName func(string) []string,
-	convert func(P) (U, []Problem, bool)) *kind {
+// Decode decodes the JSON text of one object into obj, a pointer, and checks its metadata. Its namespace is that of ref.
+// Not ok: the object is not usable; ref is that of the problems.
+func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (problems []Problem, ok bool) {
 	strict := []kjson.StrictOption{kjson.DisallowDuplicateFields}
-	if f == rejectUnknown {
+	if rules.RejectUnknown {
 		strict = append(strict, kjson.DisallowUnknownFields)
 	}
-	read := func(text []byte, ref Ref) ([]model.Update, []Problem, bool) {
-		rep := report{ref: ref}
-		obj := P(new(T))
-		if odd, err := kjson.UnmarshalStrict(text, obj, strict...); err != nil {
-			rep.decodeError(err)
-		} else {
-			rep.strictErrors(odd, reflect.TypeFor[T]())
-		}
-		if !rep.ok() {
-			return nil, rep.done(), false
-		}
-		obj.SetNamespace(ref.Namespace)
-		rep.reject(checkMeta(obj, s, checkName))
-		if !rep.ok() {
-			return nil, rep.done(), false
-		}
-		update, problems, ok := convert(obj)
-		if !ok {
-			return nil, problems, false
-		}
-		return []model.Update{update}, problems, true
+	rep := report{ref: ref}
+	if odd, err := kjson.UnmarshalStrict(text, obj, strict...); err != nil {
+		rep.decodeError(err)
+	} else {
+		rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
 	}
-	return &kind{apiVersion, name, s, read}
+	if !rep.ok() {
+		return rep.done(), false
+	}
+	obj.SetNamespace(ref.Namespace)
+	rep.reject(checkMeta(obj, rules))
+	return rep.done(), rep.ok()
 }
 
 // checkMeta checks what the API server checks of every object, as far as it matters here.
-func checkMeta(obj metav1.Object, s scope, checkName func(string) []string) field.ErrorList {
+func checkMeta(obj metav1.Object, rules TextRules) field.ErrorList {
 	var errs field.ErrorList
 	meta := field.NewPath("metadata")
 	if obj.GetName() == "" {
 		errs = append(errs, field.Required(meta.Child("name"), "an object must have a name"))
 	} else {
-		for _, msg := range checkName(obj.GetName()) {
+		for _, msg := range rules.CheckName(obj.GetName()) {
 			errs = append(errs, field.Invalid(meta.Child("name"), obj.GetName(), msg))
 		}
 	}
-	if s == namespaced {
-		for _, msg := range isDNSLabel(obj.GetNamespace()) {
+	if rules.Namespaced {
+		for _, msg := range DNSLabel(obj.GetNamespace()) {
 			errs = append(errs, field.Invalid(meta.Child("namespace"), obj.GetNamespace(), msg))
 		}
 	}

@@ -6,6 +6,6 @@
 // sent: what was there before stays in force (semantics D-1). An update whose value is nil, with true, says that the
 // object stands for nothing, such as a pod of the host network.
 //
-// Parse does the same for a manifest file. To add a kind, write its function in a file of its own and name it in the
-// table in kinds.go.
+// Table.Parse does the same for a manifest file. To add a kind, write its function in a file of its own and give it a row
+// in package kinds.
 package validate

@@ -1,16 +1,17 @@
-package validate
+package validate_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 func TestFelixConfigurationIsReadFromBothGroups(t *testing.T) {
 	for _, apiVersion := range []string{"crd.projectcalico.org/v1", "projectcalico.org/v3"} {
-		docs := Parse("a.yaml", []byte(`
+		docs := kinds.Parse("a.yaml", []byte(`
 apiVersion: `+apiVersion+`
 kind: FelixConfiguration
 metadata:
@@ -63,7 +64,7 @@ func TestFelixConfigurationProblems(t *testing.T) {
 		"name is none":           {"Default", "{}", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			docs := Parse("a.yaml", []byte("apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: "+
+			docs := kinds.Parse("a.yaml", []byte("apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: "+
 				test.object+"\nspec: "+test.spec+"\n"))
 			if len(docs) != 1 || docs[0].OK != test.ok {
 				t.Fatalf("%+v, want usable: %v", docs, test.ok)

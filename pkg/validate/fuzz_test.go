@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"os"
@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
+	. "github.com/margay-project/margay/pkg/validate"
 )
 
 func FuzzParse(f *testing.F) {
@@ -28,9 +30,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		docs := Parse("dir/a.yaml", text)
+		docs := kinds.Parse("dir/a.yaml", text)
 		checkDocuments(t, docs, string(text))
-		if diff := cmp.Diff(docs, Parse("dir/a.yaml", text), compare); diff != "" {
+		if diff := cmp.Diff(docs, kinds.Parse("dir/a.yaml", text), compare); diff != "" {
 			t.Fatalf("two results:\n%s", diff)
 		}
 		for _, d := range docs {

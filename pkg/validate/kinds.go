@@ -4,61 +4,58 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/margay-project/margay/pkg/model"
 )
 
-// kinds lists what Parse reads. A new kind is one function in a file of its own and one entry here.
-var kinds = []*kind{
-	newKind("v1", "Namespace", clusterWide, ignoreUnknown, isDNSLabel, Namespace),
-	newKind("v1", "Node", clusterWide, ignoreUnknown, isDNSSubdomain, Node),
-	newKind("v1", "Pod", namespaced, ignoreUnknown, isDNSSubdomain, Pod),
-	newKind("v1", "Service", namespaced, ignoreUnknown, isDNSLabel, Service),
-	newKind("v1", "ServiceAccount", namespaced, ignoreUnknown, isDNSSubdomain, ServiceAccount),
-	newKind("discovery.k8s.io/v1", "EndpointSlice", namespaced, ignoreUnknown, isDNSSubdomain, EndpointSlice),
-	newKind("crd.projectcalico.org/v1", "FelixConfiguration", clusterWide, ignoreUnknown, isDNSSubdomain, FelixConfiguration),
-	newKind("projectcalico.org/v3", "FelixConfiguration", clusterWide, ignoreUnknown, isDNSSubdomain, FelixConfiguration),
-	newKind("networking.k8s.io/v1", "NetworkPolicy", namespaced, rejectUnknown, isDNSSubdomain, NetworkPolicy),
+// KindName names an API kind as manifests do.
+type KindName struct{ APIVersion, Kind string }
+
+// Reader reads the objects of one kind from text.
+type Reader struct {
+	KindName
+	Namespaced bool
+	// Read decodes and converts one object. ref is the one of its problems.
+	Read func(text []byte, ref Ref) ([]model.Update, []Problem, bool)
 }
 
-// findKind returns nil for a kind that is not read.
-func findKind(apiVersion, name string) *kind {
-	for _, k := range kinds {
-		if k.apiVersion == apiVersion && k.name == name {
-			return k
-		}
+// Table is what Parse knows of kinds; package kinds has the rows.
+type Table struct {
+	Read   []Reader
+	Policy []KindName // that say what is enforced, and are not read
+}
+
+// namespace is the one an object of the kind is in when its text says ns.
+func (r *Reader) namespace(ns string) string {
+	switch {
+	case !r.Namespaced:
+		return ""
+	case ns == "":
+		return metav1.NamespaceDefault
 	}
-	return nil
+	return ns
 }
 
-// annotatedPods reads Pods with the annotations of a CNI plugin.
-var annotatedPods = map[Annotator]*kind{
-	CalicoAnnotator: newKind("v1", "Pod", namespaced, ignoreUnknown, isDNSSubdomain, CalicoAnnotator.Pod),
-	AWSAnnotator:    newKind("v1", "Pod", namespaced, ignoreUnknown, isDNSSubdomain, AWSAnnotator.Pod),
-}
-
-// kind is findKind for whoever reads these annotations.
-func (a Annotator) kind(apiVersion, name string) *kind {
-	if pods := annotatedPods[a]; pods != nil && pods.apiVersion == apiVersion && pods.name == name {
-		return pods
+// find returns nil for a kind that is not read.
+func (t Table) find(apiVersion, kind string) *Reader {
+	i := slices.IndexFunc(t.Read, func(r Reader) bool { return r.APIVersion == apiVersion && r.Kind == kind })
+	if i < 0 {
+		return nil
 	}
-	return findKind(apiVersion, name)
-}
-
-// isKindName reports whether a kind of this name is read, of any group and version.
-func isKindName(name string) bool {
-	return slices.ContainsFunc(kinds, func(k *kind) bool { return k.name == name })
+	return &t.Read[i]
 }
 
 // refKind is how a Ref spells a kind: by its name, unless that name belongs to a kind of another group that is read.
 // Then the group follows, as in "NetworkPolicy.projectcalico.org", so that no two objects have one Ref.
-func refKind(apiVersion, name string) string {
+func (t Table) refKind(apiVersion, kind string) string {
 	group := groupOf(apiVersion)
-	if apiVersion == "" || !isKindName(name) || slices.ContainsFunc(kinds, func(k *kind) bool {
-		return k.name == name && groupOf(k.apiVersion) == group
-	}) {
-		return name
+	if apiVersion == "" || !slices.ContainsFunc(t.Read, func(r Reader) bool { return r.Kind == kind }) ||
+		slices.ContainsFunc(t.Read, func(r Reader) bool { return r.Kind == kind && groupOf(r.APIVersion) == group }) {
+		return kind
 	}
-	return name + "." + group
+	return kind + "." + group
 }
 
 // groupOf returns "core" for kinds without a group.
@@ -69,8 +66,8 @@ func groupOf(apiVersion string) string {
 	return "core"
 }
 
-// The rules of the API server for names.
+// The rules of the API server for names. What they return is wrong with the name; nothing: it is valid.
 var (
-	isDNSLabel     = validation.IsDNS1123Label
-	isDNSSubdomain = validation.IsDNS1123Subdomain
+	DNSLabel     = validation.IsDNS1123Label
+	DNSSubdomain = validation.IsDNS1123Subdomain
 )

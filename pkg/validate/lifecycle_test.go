@@ -1,8 +1,9 @@
-package validate
+package validate_test
 
 import (
 	"testing"
 
+	. "github.com/margay-project/margay/pkg/validate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -38,7 +39,7 @@ func TestPodIsAnEndpointWhileItOwnsItsAddress(t *testing.T) {
 	born := []moment{
 		{"created", phase(corev1.PodPending), ""},
 		{"scheduled", scheduled, ""},
-		{"address known to Calico's CNI plugin", annotate(annotationPodIP, "10.0.0.1/32"), "10.0.0.1"},
+		{"address known to Calico's CNI plugin", annotate("cni.projectcalico.org/podIP", "10.0.0.1/32"), "10.0.0.1"},
 		{"address known to the kubelet", addressed, "10.0.0.1"},
 		{"running", phase(corev1.PodRunning), "10.0.0.1"},
 	}
@@ -46,7 +47,7 @@ func TestPodIsAnEndpointWhileItOwnsItsAddress(t *testing.T) {
 		"deleted, Calico": {
 			{"terminating", deleted, "10.0.0.1"},
 			{"not ready", unready, "10.0.0.1"},
-			{"address released", annotate(annotationPodIP, ""), ""},
+			{"address released", annotate("cni.projectcalico.org/podIP", ""), ""},
 			{"failed", phase(corev1.PodFailed), ""},
 		},
 		"deleted, another plugin": {
@@ -62,7 +63,7 @@ func TestPodIsAnEndpointWhileItOwnsItsAddress(t *testing.T) {
 		"its node is lost":            {{"unknown", phase(corev1.PodUnknown), "10.0.0.1"}, {"terminating", deleted, "10.0.0.1"}},
 		"deleted by force":            {{"terminating", forced, "10.0.0.1"}},
 		"not ready":                   {{"not ready", unready, "10.0.0.1"}},
-		"annotation lost, not a word": {{"annotation emptied", annotate(annotationPodIP, ""), "10.0.0.1"}},
+		"annotation lost, not a word": {{"annotation emptied", annotate("cni.projectcalico.org/podIP", ""), "10.0.0.1"}},
 		"its sandbox is made anew": {
 			{"another address", func(p *corev1.Pod) {
 				p.Status.PodIP, p.Status.PodIPs = "10.0.0.2", []corev1.PodIP{{IP: "10.0.0.2"}}
@@ -73,7 +74,7 @@ func TestPodIsAnEndpointWhileItOwnsItsAddress(t *testing.T) {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			for _, m := range append(born[:len(born):len(born)], end...) {
 				m.change(p)
-				u, problems, ok := CalicoAnnotator.Pod(p)
+				u, problems, ok := Pods{Annotator: CalicoAnnotator}.Pod(p)
 				if !ok || len(problems) > 0 {
 					t.Fatalf("%s: ok %v, problems %v", m.what, ok, problems)
 				}

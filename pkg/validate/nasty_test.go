@@ -1,38 +1,12 @@
-package validate
+package validate_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/margay-project/margay/pkg/kinds"
+	. "github.com/margay-project/margay/pkg/validate"
 )
-
-// bomb is a document in which a few anchors repeat each other to great size.
-func bomb(levels, width int) string {
-	var b strings.Builder
-	b.WriteString("a0: &a0 x\n")
-	for i := 1; i <= levels; i++ {
-		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), width), ","))
-	}
-	return b.String()
-}
-
-// mergeBomb merges a map with many keys many times.
-func mergeBomb(keys, times int) string {
-	var b strings.Builder
-	b.WriteString("m: &m {")
-	for i := range keys {
-		fmt.Fprintf(&b, "k%d: 1, ", i)
-	}
-	b.WriteString("}\nn: {<<: [")
-	b.WriteString(strings.Repeat("*m, ", times))
-	b.WriteString("]}\n")
-	return b.String()
-}
-
-// scalarBomb repeats a long text.
-func scalarBomb() string {
-	return "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 100000) + "]"
-}
 
 // nasty is also the seed of the fuzz test.
 var nasty = map[string]string{
@@ -56,10 +30,10 @@ var nasty = map[string]string{
 	"alias as key":              "&a b: c\n*a : d",
 	"merge of itself":           "a: &a\n  <<: *a\n",
 	"merge of a scalar":         "a: {<<: 1}",
-	"alias bomb":                bomb(12, 10),
-	"wide alias bomb":           bomb(2, 3000),
-	"merge bomb":                mergeBomb(3000, 30000),
-	"long scalar bomb":          scalarBomb(),
+	"alias bomb":                Bomb(12, 10),
+	"wide alias bomb":           Bomb(2, 3000),
+	"merge bomb":                MergeBomb(3000, 30000),
+	"long scalar bomb":          ScalarBomb(),
 	"many documents":            strings.Repeat("---\na\n", 20000),
 	"many comments":             strings.Repeat("#\n", 200000),
 	"many list items":           "apiVersion: v1\nkind: List\nitems:\n" + strings.Repeat("- {}\n", 50000),
@@ -98,7 +72,7 @@ var nasty = map[string]string{
 func TestParseSurvivesNastyInput(t *testing.T) {
 	for name, text := range nasty {
 		t.Run(name, func(t *testing.T) {
-			checkDocuments(t, Parse("dir/a.yaml", []byte(text)), text)
+			checkDocuments(t, kinds.Parse("dir/a.yaml", []byte(text)), text)
 		})
 	}
 }

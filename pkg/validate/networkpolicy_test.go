@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/margay-project/margay/pkg/model"
+	. "github.com/margay-project/margay/pkg/validate"
 )
 
 // policyText is a NetworkPolicy shop/db with this spec, which begins at line 3.

@@ -18,10 +18,7 @@ const MaxFileSize = 16 << 20
 // Parse reads every object in the text of a manifest file, YAML or JSON, in the order of the file. Lists are unfolded
 // and empty documents skipped. What is wrong with one document does not touch the others. file is used in messages
 // only.
-func Parse(file string, text []byte) []Document { return NoAnnotator.Parse(file, text) }
-
-// Parse is like the function Parse, and reads the annotations of a CNI plugin.
-func (a Annotator) Parse(file string, text []byte) []Document {
+func (t Table) Parse(file string, text []byte) []Document {
 	if len(text) > MaxFileSize {
 		return []Document{broken(Ref{File: file}, Rejected, "the file has %d bytes, more than the %d that are read",
 			len(text), MaxFileSize)}
@@ -33,7 +30,7 @@ func (a Annotator) Parse(file string, text []byte) []Document {
 		case err != nil:
 			docs = append(docs, broken(Ref{File: file, Line: err.line}, Rejected, "%s", err.msg))
 		case js != nil:
-			src := source{file: file, line: seg.line, json: js, root: root, annotator: a}
+			src := source{file: file, line: seg.line, json: js, root: root, table: t}
 			if root != nil {
 				src.line = root.Line
 			}
@@ -57,7 +54,7 @@ type source struct {
 	json []byte
 	root *yaml.Node // may be nil
 
-	annotator Annotator
+	table Table
 }
 
 // header is what must be known of an object to choose how to read it.
@@ -74,14 +71,14 @@ func (src source) read() []Document {
 	var h header
 	// What could be read before an error is there, and may be all that names the object.
 	err := kjson.UnmarshalCaseSensitivePreserveInts(src.json, &h)
-	if err == nil && isList(h) {
+	if err == nil && src.table.isList(h) {
 		return src.unfold(h)
 	}
 	return []Document{src.object(h, err)}
 }
 
 func (src source) object(h header, headerErr error) Document {
-	ref := Ref{File: src.file, Line: src.line, Kind: refKind(h.APIVersion, h.Kind),
+	ref := Ref{File: src.file, Line: src.line, Kind: src.table.refKind(h.APIVersion, h.Kind),
 		Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
 	if src.json[0] != '{' {
 		return broken(ref, Rejected, "not an object: a document must have apiVersion, kind and metadata")
@@ -94,12 +91,12 @@ func (src source) object(h header, headerErr error) Document {
 	if h.Kind == "" || h.APIVersion == "" {
 		return broken(ref, Rejected, "not an object: it has no %s", missing(h))
 	}
-	k := src.annotator.kind(h.APIVersion, h.Kind)
-	if k == nil {
-		return src.finish(unread(ref, h))
+	reader := src.table.find(h.APIVersion, h.Kind)
+	if reader == nil {
+		return src.finish(src.table.unread(ref, h))
 	}
-	ref.Namespace = k.namespace(h.Metadata.Namespace)
-	updates, problems, ok := k.read(src.json, ref)
+	ref.Namespace = reader.namespace(h.Metadata.Namespace)
+	updates, problems, ok := reader.Read(src.json, ref)
 	return src.finish(Document{Ref: ref, Updates: updates, Problems: problems, OK: ok})
 }
 
@@ -125,12 +122,12 @@ func (src source) finish(d Document) Document {
 
 // isList reports whether the object is a list of objects: a List as kubectl prints it, or a PodList and the like as
 // the API server sends it.
-func isList(h header) bool {
+func (t Table) isList(h header) bool {
 	if h.APIVersion == "v1" && h.Kind == "List" {
 		return true
 	}
 	item, ok := strings.CutSuffix(h.Kind, "List")
-	return ok && findKind(h.APIVersion, item) != nil
+	return ok && t.find(h.APIVersion, item) != nil
 }
 
 // unfold reads the items of a list.
@@ -161,7 +158,7 @@ func (src source) unfold(h header) []Document {
 
 // item reads one item of a list of the kind in h. Items of a PodList and the like carry no kind of their own.
 func (src source) item(i int, text []byte, h header) Document {
-	item := source{file: src.file, line: src.line, json: text, annotator: src.annotator}
+	item := source{file: src.file, line: src.line, json: text, table: src.table}
 	if src.root != nil {
 		if items, _ := child(src.root, "items"); items != nil {
 			item.root, item.line = child(items, fmt.Sprintf("[%d]", i))
@@ -172,7 +169,7 @@ func (src source) item(i int, text []byte, h header) Document {
 	if h.Kind != "List" && ih.Kind == "" && ih.APIVersion == "" {
 		ih.Kind, ih.APIVersion = strings.TrimSuffix(h.Kind, "List"), h.APIVersion
 	}
-	if err == nil && isList(ih) {
+	if err == nil && src.table.isList(ih) {
 		return broken(Ref{File: item.file, Line: item.line, Kind: ih.Kind}, Rejected, "a list inside a list is not read")
 	}
 	return item.object(ih, err)

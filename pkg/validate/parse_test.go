@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"net/netip"
@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
+	. "github.com/margay-project/margay/pkg/validate"
 )
 
 // compare makes diffs of model values readable: selectors by their text, addresses by theirs.
@@ -22,7 +24,7 @@ var compare = cmp.Options{
 // parseOne reads a file that holds one document.
 func parseOne(t *testing.T, text string) Document {
 	t.Helper()
-	docs := Parse("dir/a.yaml", []byte(text))
+	docs := kinds.Parse("dir/a.yaml", []byte(text))
 	if len(docs) != 1 {
 		t.Fatalf("got %d documents, want 1: %v", len(docs), docs)
 	}
@@ -62,7 +64,7 @@ func checkDocuments(t *testing.T, docs []Document, text string) {
 			if p.Ref.Line < 0 || p.Ref.Line > lines {
 				t.Errorf("document %d: problem at line %d of %d", i, p.Ref.Line, lines)
 			}
-			if p.Reason == "" || len(p.String()) > 10*maxTextLen {
+			if p.Reason == "" || len(p.String()) > 10*MaxTextLen {
 				t.Errorf("document %d: problem of %d bytes: %.200s", i, len(p.String()), p)
 			}
 		}
@@ -252,7 +254,7 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			docs := Parse("dir/a.yaml", []byte(tt.text))
+			docs := kinds.Parse("dir/a.yaml", []byte(tt.text))
 			checkDocuments(t, docs, tt.text)
 			if diff := cmp.Diff(tt.want, summary(docs)); diff != "" {
 				t.Errorf("documents (-want +got):\n%s", diff)
@@ -262,7 +264,7 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 }
 
 func TestParseRefusesAFileThatIsTooLarge(t *testing.T) {
-	got := summary(Parse("dir/a.yaml", make([]byte, MaxFileSize+1)))
+	got := summary(kinds.Parse("dir/a.yaml", make([]byte, MaxFileSize+1)))
 	want := []string{"dir/a.yaml false",
 		"  dir/a.yaml: rejected: the file has 16777217 bytes, more than the 16777216 that are read"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -273,8 +275,8 @@ func TestParseRefusesAFileThatIsTooLarge(t *testing.T) {
 func TestParseBoundsTheProblemsOfOneObject(t *testing.T) {
 	d := parseOne(t, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec:\n  podSelector: {}\n"+
 		"  ingress:\n  - ports: ["+strings.Repeat("{port: 0}, ", 1000)+"]\n")
-	if len(d.Problems) != maxProblems+1 {
-		t.Fatalf("%d problems, want %d", len(d.Problems), maxProblems+1)
+	if len(d.Problems) != MaxProblems+1 {
+		t.Fatalf("%d problems, want %d", len(d.Problems), MaxProblems+1)
 	}
 	want := "dir/a.yaml:1: NetworkPolicy default/a: rejected: 980 more problems like these"
 	if got := d.Problems[0].String(); got != want {
@@ -288,7 +290,7 @@ func TestSeedManifestsAreUsable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		docs := Parse("dir/a.yaml", text)
+		docs := kinds.Parse("dir/a.yaml", text)
 		checkDocuments(t, docs, string(text))
 		for _, d := range docs {
 			if !d.OK || len(d.Problems) > 0 {

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
 	"net/netip"
@@ -40,18 +41,23 @@ func (a Annotator) keys() []string {
 	return nil
 }
 
-// Pod returns the workload endpoint of a pod (semantics §13) by what the kubelet reports alone.
-func Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) { return NoAnnotator.Pod(p) }
+// Pods say how pods are read on one node. The zero value is by what the kubelet reports, with Calico's names of interfaces.
+type Pods struct {
+	Annotator Annotator // whose annotations count; empty: nobody's
+	Prefix    string    // begins the names of the pods' interfaces on their nodes; empty: DefaultInterfacePrefix
+	// Node is the name of this node. If it is set, pods of other nodes get no name of an interface.
+	Node string
+}
 
 // Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is none
 // now: not scheduled, in the network of its host, finished, or without an address.
-func (a Annotator) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
+func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	update := model.EndpointUpdate{ID: model.EndpointID{Namespace: p.Namespace, Name: p.Name}}
-	if p.Spec.NodeName == "" || p.Spec.HostNetwork || a.isFinished(p) {
+	if p.Spec.NodeName == "" || p.Spec.HostNetwork || c.Annotator.isFinished(p) {
 		return update, nil, true
 	}
 	rep := report{ref: Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}}
-	addrs, confirmed := rep.podAddrs(p, a)
+	addrs, confirmed := rep.podAddrs(p, c.Annotator)
 	if len(addrs) == 0 {
 		return update, rep.done(), true
 	}
@@ -65,7 +71,7 @@ func (a Annotator) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	labels[labelServiceAccount] = account
 	update.Endpoint = &model.Endpoint{
 		Node:     p.Spec.NodeName,
-		Iface:    PodInterface(DefaultInterfacePrefix, p.Namespace, p.Name),
+		Iface:    c.iface(p),
 		Addrs:    addrs,
 		Labels:   labels,
 		Profiles: []string{model.NamespaceProfile(p.Namespace), model.ServiceAccountProfile(p.Namespace, account)},
@@ -76,6 +82,14 @@ func (a Annotator) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Unconfirmed: !confirmed,
 	}
 	return update, rep.done(), true
+}
+
+// iface is the pod's interface on its node; empty for pods of other nodes.
+func (c Pods) iface(p *corev1.Pod) string {
+	if c.Node != "" && c.Node != p.Spec.NodeName {
+		return ""
+	}
+	return PodInterface(cmp.Or(c.Prefix, DefaultInterfacePrefix), p.Namespace, p.Name)
 }
 
 // created is when the pod was made, in Unix seconds; 0: it does not say.

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"net/netip"
@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
+	. "github.com/margay-project/margay/pkg/validate"
 )
 
 const podText = `apiVersion: v1
@@ -89,7 +91,7 @@ func TestPodThatIsNoEndpoint(t *testing.T) {
 				t.Fatal("the text is unchanged")
 			}
 			want := model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "web-1"}}
-			if diff := cmp.Diff(model.Update(want), CalicoAnnotator.Parse("dir/a.yaml", []byte(text))[0].Updates[0], compare); diff != "" {
+			if diff := cmp.Diff(model.Update(want), kinds.Table(Pods{Annotator: CalicoAnnotator}).Parse("dir/a.yaml", []byte(text))[0].Updates[0], compare); diff != "" {
 				t.Errorf("update (-want +got):\n%s", diff)
 			}
 		})
@@ -124,7 +126,7 @@ func TestPodAddressSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {" + tt.annotations +
 				"}}\nspec: {nodeName: n1}\nstatus: {" + tt.status + "}\n"
-			docs := tt.annotator.Parse("dir/a.yaml", []byte(text))
+			docs := kinds.Table(Pods{Annotator: tt.annotator}).Parse("dir/a.yaml", []byte(text))
 			if len(docs) != 1 || !docs[0].OK || len(docs[0].Problems) > 0 {
 				t.Fatalf("%+v", docs)
 			}
@@ -167,7 +169,7 @@ func TestPodCannotOwnEveryAddress(t *testing.T) {
 	}
 	annotated := "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {cni.projectcalico.org/podIPs: '0.0.0.0/32,10.0.0.1/32'}}\n" +
 		"spec: {nodeName: n1}\n"
-	d := CalicoAnnotator.Parse("dir/a.yaml", []byte(annotated))[0]
+	d := kinds.Table(Pods{Annotator: CalicoAnnotator}).Parse("dir/a.yaml", []byte(annotated))[0]
 	if e := d.Updates[0].(model.EndpointUpdate).Endpoint; len(e.Addrs) != 1 || len(d.Problems) != 1 {
 		t.Errorf("annotated: %+v, problems %v", e, d.Problems)
 	}

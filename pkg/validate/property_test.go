@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"net/netip"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/margay-project/margay/internal/oracle"
 	"github.com/margay-project/margay/pkg/model"
+	. "github.com/margay-project/margay/pkg/validate"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,7 +141,7 @@ func converted(t *rapid.T, k *oracle.Kubernetes) *oracle.Cluster {
 		add(u, p, ok)
 	}
 	for _, pod := range k.Pods {
-		u, p, ok := Pod(pod)
+		u, p, ok := Pods{}.Pod(pod)
 		add(u, p, ok)
 	}
 	for _, np := range k.Policies {

@@ -82,9 +82,9 @@ func TestYAMLErrorsNameTheLine(t *testing.T) {
 		"merge of text":  {"a: 1\n<<: b\n", 102, `"<<" must name a mapping or a list of them`},
 		"endless":        {"a: &a\n- 1\n- *a\n", 101, "nested deeper than 200 levels"},
 		"two roots":      {"a: b\n\u2028---\u2028c: d\n", 103, `a second document without a line "---" before it`},
-		"alias bomb":     {bomb(12, 10), 101, "more than 2097152 values, aliases included"},
-		"merge bomb":     {mergeBomb(3000, 30000), 101, "more than 2097152 values, aliases included"},
-		"long scalars":   {scalarBomb(), 102, "larger than 64 MiB, aliases included"},
+		"alias bomb":     {Bomb(12, 10), 101, "more than 2097152 values, aliases included"},
+		"merge bomb":     {MergeBomb(3000, 30000), 101, "more than 2097152 values, aliases included"},
+		"long scalars":   {ScalarBomb(), 102, "larger than 64 MiB, aliases included"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -109,9 +109,7 @@ func (p *process) openSource() (syncer.Source, error) {
 	if p.config.Dir == "" {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
 	}
-	d := syncer.NewDirectory(p.config.Dir, p.log)
-	d.InterfacePrefix, d.Annotator = p.config.InterfacePrefix, validate.Annotator(p.config.PodAnnotations)
-	return d, nil
+	return syncer.NewDirectory(p.config.Dir, p.pods(), p.log), nil
 }
 
 func (p *process) openCluster() (syncer.Source, error) {
@@ -130,10 +128,16 @@ func (p *process) openCluster() (syncer.Source, error) {
 		}
 		p.events = events.New(events.Options{Node: p.config.Node, Namespace: ownNamespace(), Objects: objects, Metadata: about, Log: p.log})
 	}
-	k := syncer.NewKubernetes(client, p.log)
-	k.InterfacePrefix, k.Node, k.ProbeEvery = p.config.InterfacePrefix, p.config.Node, p.config.DiscoveryEvery
-	k.Annotator = validate.Annotator(p.config.PodAnnotations)
+	pods := p.pods()
+	pods.Node = p.config.Node
+	k := syncer.NewKubernetes(client, pods, p.log)
+	k.ProbeEvery = p.config.DiscoveryEvery
 	return k, nil
+}
+
+// pods say how pods are read.
+func (p *process) pods() validate.Pods {
+	return validate.Pods{Annotator: validate.Annotator(p.config.PodAnnotations), Prefix: p.config.InterfacePrefix}
 }
 
 // ownNamespace is the namespace of the pod this process runs in, and kube-system outside of one.

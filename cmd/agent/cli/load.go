@@ -36,7 +36,7 @@ func directoryEndpoints(ctx context.Context, dir string) []wire.EndpointRow {
 func loadDirectory(ctx context.Context, dir string) (*manifests, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	source := syncer.NewDirectory(dir, slog.New(slog.DiscardHandler))
+	source := syncer.NewDirectory(dir, validate.Pods{}, slog.New(slog.DiscardHandler))
 	var m manifests
 	err := source.Run(ctx, func(first []model.Update) {
 		m.updates = append(m.updates, first...)

@@ -1,0 +1,109 @@
+package kinds
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// conversion is what objects of one Go type mean, by the functions of package validate.
+type conversion struct {
+	typed  func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool)
+	custom func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool)
+	read   func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool)
+	absent func(namespace, name string) []model.Update
+	check  func(string) []string // the API server's rule for names
+}
+
+// of makes the conversion of objects of type T.
+func of[T any, P interface {
+	*T
+	metav1.Object
+}, U model.Update](checkName func(string) []string, convert func(P) (U, []validate.Problem, bool)) conversion {
+	one := func(obj P) ([]model.Update, []validate.Problem, bool) {
+		u, problems, ok := convert(obj)
+		if !ok {
+			return nil, problems, false
+		}
+		return []model.Update{u}, problems, true
+	}
+	return conversion{
+		check: checkName,
+		typed: func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool) {
+			obj, ok := any(o).(P)
+			if !ok {
+				return nil, unexpected(kind, o), false
+			}
+			return one(obj)
+		},
+		custom: func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool) {
+			u, ok := o.(*unstructured.Unstructured)
+			if !ok {
+				return nil, unexpected(kind, o), false
+			}
+			obj := P(new(T))
+			text, err := u.MarshalJSON()
+			if err == nil {
+				err = json.Unmarshal(text, obj)
+			}
+			if err != nil {
+				ref := validate.Ref{Kind: kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+				return nil, []validate.Problem{{Ref: ref, Severity: validate.Rejected, Reason: fmt.Sprintf("cannot be decoded: %v", err)}}, false
+			}
+			return one(obj)
+		},
+		read: func(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
+			obj := P(new(T))
+			if problems, ok := validate.Decode(obj, rules, text, ref); !ok {
+				return nil, problems, false
+			}
+			return one(obj)
+		},
+		absent: func(namespace, name string) []model.Update {
+			obj := P(new(T))
+			obj.SetNamespace(namespace)
+			obj.SetName(name)
+			u, _, _ := convert(obj)
+			return []model.Update{model.Absent(u)}
+		},
+	}
+}
+
+// typed makes a row of a kind that API servers serve as its Go type.
+func (k Kind) typed(c conversion) Kind {
+	k.Typed = true
+	return k.with(c, c.typed)
+}
+
+// custom makes a row of a kind that a cluster may not serve. Its objects are decoded one by one, so that one that cannot
+// be decoded is one problem.
+func (k Kind) custom(c conversion) Kind {
+	k.Optional = true
+	return k.with(c, c.custom)
+}
+
+func (k Kind) with(c conversion, convert func(string, runtime.Object) ([]model.Update, []validate.Problem, bool)) Kind {
+	name, rules := k.Name, validate.TextRules{Namespaced: k.Namespaced, RejectUnknown: k.Policy, CheckName: c.check}
+	k.Convert = func(o runtime.Object) ([]model.Update, []validate.Problem, bool) { return convert(name, o) }
+	k.Read = func(text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
+		return c.read(rules, text, ref)
+	}
+	k.Absent = c.absent
+	return k
+}
+
+// unexpected is the problem of an answer that is of another kind than the question.
+func unexpected(kind string, o runtime.Object) []validate.Problem {
+	p := validate.Problem{Ref: validate.Ref{Kind: kind}, Severity: validate.Rejected, Reason: fmt.Sprintf("the server sent a %T", o)}
+	if m, err := meta.Accessor(o); err == nil {
+		p.Ref.Namespace, p.Ref.Name = m.GetNamespace(), m.GetName()
+	}
+	return []validate.Problem{p}
+}

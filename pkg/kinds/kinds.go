@@ -1,0 +1,114 @@
+// Package kinds is the registry of API kinds: one row for each kind, with what sources, validation, Events and RBAC need to
+// know of it. It is pure.
+//
+// A new kind is a conversion in package validate, a row here, and its resource in the agent's ClusterRole; tests hold the
+// others to the table.
+package kinds
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Kind is one row.
+type Kind struct {
+	Name     string // as validate.Ref has it where no other group has a kind of the name
+	Resource string // the plural in paths and in RBAC
+	// Versions are where the kind may be served, in order of preference. Its objects are the same in all of them.
+	Versions   []schema.GroupVersion
+	Namespaced bool
+	Required   bool // policy is not in sync before the first list
+	Optional   bool // may be served nowhere (a CRD that is not installed); that is an empty list
+	Typed      bool // every API server serves it as the Go type that Convert expects; else *unstructured.Unstructured
+	Policy     bool // says what is enforced
+
+	// The functions below are nil for a kind whose objects are not read. Their updates are the caller's.
+
+	// Convert returns what one object of a cluster means. Not ok: it is not usable, and the problems say why.
+	Convert func(runtime.Object) (updates []model.Update, problems []validate.Problem, ok bool)
+	// Read is Convert for the text of an object, JSON, whose metadata is checked as the API server checks it.
+	Read func(text []byte, ref validate.Ref) (updates []model.Update, problems []validate.Problem, ok bool)
+	// Absent returns what it means that there is no object of that name. Namespace is empty for cluster-wide kinds.
+	Absent func(namespace, name string) []model.Update
+}
+
+// IsRead reports whether objects of the kind have a meaning here.
+func (k Kind) IsRead() bool { return k.Convert != nil }
+
+// GroupVersionResources are the Versions with the Resource.
+func (k Kind) GroupVersionResources() []schema.GroupVersionResource {
+	var all []schema.GroupVersionResource
+	for _, gv := range k.Versions {
+		all = append(all, gv.WithResource(k.Resource))
+	}
+	return all
+}
+
+var (
+	core      = []schema.GroupVersion{corev1.SchemeGroupVersion}
+	discovery = []schema.GroupVersion{discoveryv1.SchemeGroupVersion}
+	network   = []schema.GroupVersion{networkingv1.SchemeGroupVersion}
+	// The groups of Calico's kinds: an API server behind the cluster's, and plain CRDs. Where both are served the first
+	// is read.
+	calico = []schema.GroupVersion{
+		{Group: "projectcalico.org", Version: "v3"},
+		{Group: "crd.projectcalico.org", Version: "v1"},
+	}
+)
+
+// All are the kinds, in the order in which sources report them: first those that are read. Pods say how pods are read.
+func All(pods validate.Pods) []Kind {
+	return []Kind{
+		clusterWide("Namespace", "namespaces", core).required().typed(of(validate.DNSLabel, validate.Namespace)),
+		clusterWide("Node", "nodes", core).typed(of(validate.DNSSubdomain, validate.Node)),
+		namespaced("Pod", "pods", core).required().typed(of(validate.DNSSubdomain, pods.Pod)),
+		namespaced("Service", "services", core).required().typed(of(validate.DNSLabel, validate.Service)),
+		namespaced("ServiceAccount", "serviceaccounts", core).typed(of(validate.DNSSubdomain, validate.ServiceAccount)),
+		namespaced("EndpointSlice", "endpointslices", discovery).typed(of(validate.DNSSubdomain, validate.EndpointSlice)),
+		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().typed(of(validate.DNSSubdomain, validate.NetworkPolicy)),
+		clusterWide("FelixConfiguration", "felixconfigurations", calico).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
+
+		namespaced("NetworkPolicy", "networkpolicies", calico).policy(),
+		clusterWide("GlobalNetworkPolicy", "globalnetworkpolicies", calico).policy(),
+		namespaced("NetworkSet", "networksets", calico).policy(),
+		clusterWide("GlobalNetworkSet", "globalnetworksets", calico).policy(),
+		clusterWide("Tier", "tiers", calico).policy(),
+		clusterWide("HostEndpoint", "hostendpoints", calico).policy(),
+		clusterWide("Profile", "profiles", calico).policy(),
+	}
+}
+
+// Read are those of All whose objects are read.
+func Read(pods validate.Pods) []Kind {
+	var read []Kind
+	for _, k := range All(pods) {
+		if k.IsRead() {
+			read = append(read, k)
+		}
+	}
+	return read
+}
+
+func namespaced(name, resource string, versions []schema.GroupVersion) Kind {
+	return Kind{Name: name, Resource: resource, Versions: versions, Namespaced: true}
+}
+
+func clusterWide(name, resource string, versions []schema.GroupVersion) Kind {
+	return Kind{Name: name, Resource: resource, Versions: versions}
+}
+
+func (k Kind) required() Kind {
+	k.Required = true
+	return k
+}
+
+func (k Kind) policy() Kind {
+	k.Policy = true
+	return k
+}

@@ -1,0 +1,101 @@
+package kinds
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// No two rows are one kind, and what is read is said in full.
+func TestRowsAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	for _, k := range All(validate.Pods{}) {
+		for _, gv := range k.Versions {
+			if id := gv.String() + " " + k.Name; seen[id] {
+				t.Errorf("%s has two rows", id)
+			} else {
+				seen[id] = true
+			}
+		}
+		if k.Resource != strings.ToLower(k.Resource) || k.Resource == "" || len(k.Versions) == 0 {
+			t.Errorf("%+v", k)
+		}
+		if k.IsRead() != (k.Read != nil) || k.IsRead() != (k.Absent != nil) {
+			t.Errorf("%s is read in part", k.Name)
+		}
+		if k.Typed && (k.Optional || len(k.Versions) != 1) {
+			t.Errorf("%s: a kind with a Go type is served in one place, always", k.Name)
+		}
+	}
+}
+
+// What is absent is what an object of the name means, from text and from a cluster.
+func TestAbsentIsWhatWasThere(t *testing.T) {
+	for _, k := range Read(validate.Pods{}) {
+		namespace := ""
+		if k.Namespaced {
+			namespace = "shop"
+		}
+		absent := k.Absent(namespace, "a")
+		updates, problems, ok := k.Read([]byte(`{"metadata": {"name": "a"}}`), validate.Ref{Kind: k.Name, Namespace: namespace, Name: "a"})
+		if !ok {
+			continue // not without a spec
+		}
+		if len(updates) != len(absent) {
+			t.Fatalf("%s: %v, absent %v (%v)", k.Name, updates, absent, problems)
+		}
+		for i, u := range updates {
+			was, _ := model.KeyOf(u)
+			if is, present := model.KeyOf(absent[i]); is != was || present {
+				t.Errorf("%s: absent is %v of %v", k.Name, is, was)
+			}
+		}
+	}
+}
+
+// An answer of another type than the question is one problem that names the object.
+func TestAnotherTypeIsAProblem(t *testing.T) {
+	o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "a"}}}
+	for _, k := range Read(validate.Pods{}) {
+		_, problems, ok := k.Convert(o)
+		if k.Typed && (ok || len(problems) != 1 || problems[0].Ref != (validate.Ref{Kind: k.Name, Namespace: "shop", Name: "a"})) {
+			t.Errorf("%s: %v, %v", k.Name, problems, ok)
+		}
+	}
+}
+
+// The agent's ClusterRole grants what the sources and Events ask for.
+func TestTheClusterRoleGrantsEveryKind(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "base", "clusterrole.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := rbacv1.ClusterRole{}
+	first, _, _ := strings.Cut(string(text), "\n---\n")
+	if err := yaml.UnmarshalStrict([]byte(first), &role); err != nil {
+		t.Fatal(err)
+	}
+	granted := func(group, resource, verb string) bool {
+		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
+		})
+	}
+	for _, k := range Read(validate.Pods{}) {
+		for _, gv := range k.Versions {
+			for _, verb := range []string{"get", "list", "watch"} {
+				if !granted(gv.Group, k.Resource, verb) {
+					t.Errorf("deploy/base/clusterrole.yaml does not grant %s of %s in group %q", verb, k.Resource, gv.Group)
+				}
+			}
+		}
+	}
+}
