@@ -188,3 +188,18 @@ func TestEachPolicyOfTheGuideMeansWhatItSays(t *testing.T) {
 		t.Errorf("%d policies, want 6", found)
 	}
 }
+
+// TestTheMatrixOfTheReadmeIsTheDemos: the matrix at the head of README.md is what `margay demo` prints.
+func TestTheMatrixOfTheReadmeIsTheDemos(t *testing.T) {
+	testutil.Privileged(t)
+	for _, command := range []string{"unshare", "ip", "iptables"} {
+		testutil.RequireCommand(t, command)
+	}
+	matrix := regexp.MustCompile(`(?s)from \\ to .*not as expected\.`).FindString(document(t, "../README.md"))
+	script := prologue + "exec " + binary + " demo"
+	out, err := exec.Command("unshare", "--net", "--mount", "--propagation", "private", "bash", "-c", script).CombinedOutput()
+	printed := regexp.MustCompile(`(?m) +$`).ReplaceAllString(string(out), "")
+	if err != nil || matrix == "" || !strings.Contains(printed, matrix) {
+		t.Errorf("margay demo: %v\n%s\nREADME.md has\n%s", err, out, matrix)
+	}
+}
