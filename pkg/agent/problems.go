@@ -5,10 +5,15 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"time"
 )
 
-// mostLines bounds how many new problems of one attempt are logged.
-const mostLines = 20
+// What is logged of problems: of one attempt, and of all attempts in a minute. A tenant can have attempts fail, each in
+// other words, as often as it changes its policy.
+const (
+	mostLines   = 20
+	minuteLines = 60
+)
 
 // problems says each distinct problem once, however often an attempt ends with it, and that all of them are over.
 type problems struct {
@@ -16,21 +21,39 @@ type problems struct {
 	failed string // said of a problem
 	over   string // said when there is none any more
 	known  map[string]bool
+	unsaid bool // that all are over: there was no line left for it
+
+	now    func() time.Time
+	minute time.Time // when the minute began
+	lines  int       // in it
 }
 
 func newProblems(log *slog.Logger, failed, over string) *problems {
-	return &problems{log: log, failed: failed, over: over, known: map[string]bool{}}
+	return &problems{log: log, failed: failed, over: over, known: map[string]bool{}, now: time.Now}
+}
+
+// mayLog takes one of the lines of this minute. The log is told when there are none left.
+func (p *problems) mayLog() bool {
+	if now := p.now(); now.Sub(p.minute) >= time.Minute {
+		p.minute, p.lines = now, 0
+	}
+	if p.lines++; p.lines == minuteLines {
+		p.log.Warn("there are more such lines than are logged in a minute; margay status has what is so now", "about", p.failed)
+	}
+	return p.lines < minuteLines
 }
 
 // say takes note of how an attempt ended. Errors that are joined are problems of their own.
 func (p *problems) say(err error) {
 	if err == nil {
-		if len(p.known) > 0 {
+		if p.unsaid = p.unsaid || len(p.known) > 0; p.unsaid && p.mayLog() {
 			p.log.Info(p.over)
-			clear(p.known)
+			p.unsaid = false
 		}
+		clear(p.known)
 		return
 	}
+	p.unsaid = false
 	now, said, more := map[string]bool{}, 0, 0
 	for _, problem := range joined(err) {
 		text := strings.ReplaceAll(problem.Error(), "\n", "; ")
@@ -40,14 +63,14 @@ func (p *problems) say(err error) {
 		now[text] = true
 		switch {
 		case p.known[text]:
-		case said == mostLines:
+		case said == mostLines || !p.mayLog():
 			more++
 		default:
 			p.log.Error(p.failed, "err", text)
 			said++
 		}
 	}
-	if more > 0 {
+	if more > 0 && p.mayLog() {
 		p.log.Error(p.failed, "more", more)
 	}
 	p.known = now

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestEachProblemOfAnAttemptIsLoggedOnce(t *testing.T) {
@@ -38,4 +39,43 @@ func TestEachProblemOfAnAttemptIsLoggedOnce(t *testing.T) {
 	check("none", "over")
 	p.say(nil)
 	check("none again")
+}
+
+// However often a tenant makes attempts fail, in other words each time, the log has a few lines a minute of it; and the last
+// of them says how it is.
+func TestProblemsThatChangeAllTheTimeDoNotFillTheLog(t *testing.T) {
+	var out bytes.Buffer
+	p := newProblems(slog.New(slog.NewTextHandler(&out, nil)), "failed", "over")
+	now := time.Unix(1, 0)
+	p.now = func() time.Time { return now }
+	lines := func() int {
+		defer out.Reset()
+		return strings.Count(out.String(), "\n")
+	}
+	for minute := range 3 {
+		for i := range 1000 {
+			var errs []error
+			for endpoint := range 30 {
+				errs = append(errs, fmt.Errorf("endpoint %d: %d sets of addresses, limit 10", endpoint, 1000*minute+i))
+			}
+			p.say(errors.Join(errs...))
+			p.say(nil)
+			now = now.Add(10 * time.Millisecond)
+		}
+		if n := lines(); n < minuteLines-mostLines || n > minuteLines {
+			t.Errorf("minute %d: %d lines", minute, n)
+		}
+		now = now.Add(time.Minute)
+	}
+	p.say(nil)
+	if text := out.String(); !strings.Contains(text, "msg=over") {
+		t.Errorf("that all are over is not said once there is room: %s", text)
+	}
+	out.Reset()
+	p.say(errors.New("another"))
+	p.say(nil)
+	p.say(nil)
+	if text := out.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "another") {
+		t.Errorf("afterwards: %s", text)
+	}
 }
