@@ -26,12 +26,20 @@ func (r *report) addAddr(addrs *distinct[netip.Addr], path, text string) {
 	addrs.add(a)
 }
 
+// maxPodAddrs is more than a kubelet reports of any pod. Annotations hold thousands, each of which every node would have to
+// find an owner for.
+const maxPodAddrs = 64
+
 // addPodAddr is addAddr for addresses that pods say are theirs. One that no pod can own (D-19) is reported and
 // left out.
 func (r *report) addPodAddr(addrs *distinct[netip.Addr], path, text string) {
 	if a, ok := parseAddr(text); ok {
 		if what := model.NotOfAPod(a); what != "" {
 			r.add(Warning, path, "%s is %s, which no pod can own; ignored", a, what)
+			return
+		}
+		if len(addrs.list) >= maxPodAddrs {
+			r.add(Warning, path, "a pod has at most %d addresses; further ones are ignored", maxPodAddrs)
 			return
 		}
 	}

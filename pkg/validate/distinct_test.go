@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,5 +48,23 @@ func TestObjectsWithVeryManyEntriesAreReadQuickly(t *testing.T) {
 	}
 	if len(s.Service.External) != entries || len(p.Endpoint.Ports) != entries {
 		t.Errorf("%d addresses and %d ports", len(s.Service.External), len(p.Endpoint.Ports))
+	}
+}
+
+// An annotation has room for some 16,000 addresses, and whoever may write pods may write many.
+func TestPodClaimsABoundedNumberOfAddresses(t *testing.T) {
+	var list []string
+	for i := range 15_000 {
+		list = append(list, fmt.Sprintf("10.1.%d.%d/32", i>>8, i&255))
+	}
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.Spec.NodeName = "shop", "db", "n1"
+	p.Annotations = map[string]string{annotationPodIPs: strings.Join(list, ",")}
+	u, problems, ok := Pods{Annotator: CalicoAnnotator}.Pod(p)
+	if !ok || len(u.Endpoint.Addrs) != maxPodAddrs || u.Endpoint.Addrs[0].String() != "10.1.0.0" {
+		t.Errorf("%d addresses", len(u.Endpoint.Addrs))
+	}
+	if len(problems) == 0 || !strings.Contains(problems[0].Reason, "at most 64") {
+		t.Errorf("problems: %v", problems)
 	}
 }
