@@ -32,15 +32,17 @@ func judgeMemory(maps, limit uint64, file string) (warning string, err error) {
 	return "", nil
 }
 
-// softLimit is what the Go runtime may take under a limit, all in bytes: nine tenths of what the maps leave when they are
-// full, but no less than an agent usually takes as long as that is free while they are empty. Near it the runtime
-// collects garbage more often, instead of growing until the kernel kills the process. judgeMemory has taken the limit.
+// softLimit is what the Go runtime may take under a limit, all in bytes: nine tenths of what full maps leave, or of half of
+// what empty ones leave if that is more, since maps are hardly ever full. It is no less than an agent usually takes as
+// long as that is free. Near it the runtime collects garbage more often, instead of growing until the kernel kills the
+// process. judgeMemory has taken the limit.
 func softLimit(empty, full, limit uint64) uint64 {
-	left := uint64(agentUsual)
+	free := limit - empty
+	left := max(agentUsual, free/2)
 	if limit > full {
 		left = max(left, limit-full)
 	}
-	return min(left, limit-empty) / 10 * 9
+	return min(left, free) / 10 * 9
 }
 
 // mib is a number of bytes for people, rounded up.

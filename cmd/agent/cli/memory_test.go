@@ -45,11 +45,11 @@ func TestAnAgentThatMakesNoMapsNeedsLess(t *testing.T) {
 func TestGoKeepsWithinTheMemoryLimit(t *testing.T) {
 	const mb = 1 << 20
 	for _, c := range []struct{ empty, full, limit, want uint64 }{
-		{80 * mb, 300 * mb, 1300 * mb, 900 * mb}, // room beside full maps
-		{80 * mb, 300 * mb, 310 * mb, 64 * mb / 10 * 9},
-		{80 * mb, 300 * mb, 200 * mb, 64 * mb / 10 * 9}, // full maps would not fit: what is usual
-		{80 * mb, 300 * mb, 120 * mb, 36 * mb},          // not even that: what is free now
-		{0, 0, 100 * mb, 90 * mb},                       // the maps are another agent's
+		{80 * mb, 300 * mb, 1300 * mb, 900 * mb},         // what full maps leave
+		{80 * mb, 300 * mb, 310 * mb, 115 * mb / 10 * 9}, // that is next to nothing: half of what is free now
+		{80 * mb, 300 * mb, 200 * mb, 64 * mb / 10 * 9},  // what is usual is more
+		{80 * mb, 300 * mb, 120 * mb, 36 * mb},           // and is not free: what is
+		{0, 0, 100 * mb, 90 * mb},                        // the maps are another agent's
 	} {
 		if got := softLimit(c.empty, c.full, c.limit); got/10 != c.want/10 {
 			t.Errorf("maps of %s, full %s, limit %s: Go may take %s, want %s", mib(c.empty), mib(c.full), mib(c.limit), mib(got), mib(c.want))
