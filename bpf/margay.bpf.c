@@ -102,12 +102,6 @@ int judge(struct bpf_nf_ctx *ctx)
 	return judge_packet(ctx);
 }
 
-SEC("netfilter")
-int guard_out(struct bpf_nf_ctx *ctx)
-{
-	return guard_packet(ctx);
-}
-
 /* Does nothing: what benchmarks subtract. */
 SEC("tcx/ingress")
 int empty(struct __sk_buff *skb)

@@ -447,7 +447,6 @@ const (
 	MargayMapSwept               = "swept"
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
-	MargayProgGuardOut           = "guard_out"
 	MargayProgJudge              = "judge"
 	MargayProgSweep4             = "sweep4"
 	MargayProgSweep6             = "sweep6"
@@ -513,13 +512,12 @@ type MargaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayProgramSpecs struct {
-	Empty    *ebpf.ProgramSpec `ebpf:"empty"`
-	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
-	GuardOut *ebpf.ProgramSpec `ebpf:"guard_out"`
-	Judge    *ebpf.ProgramSpec `ebpf:"judge"`
-	Sweep4   *ebpf.ProgramSpec `ebpf:"sweep4"`
-	Sweep6   *ebpf.ProgramSpec `ebpf:"sweep6"`
-	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
+	Empty   *ebpf.ProgramSpec `ebpf:"empty"`
+	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
+	Judge   *ebpf.ProgramSpec `ebpf:"judge"`
+	Sweep4  *ebpf.ProgramSpec `ebpf:"sweep4"`
+	Sweep6  *ebpf.ProgramSpec `ebpf:"sweep6"`
+	ToPod   *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
 // MargayMapSpecs contains maps before they are loaded into the kernel.
@@ -689,20 +687,18 @@ type MargayVariables struct {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayPrograms struct {
-	Empty    *ebpf.Program `ebpf:"empty"`
-	FromPod  *ebpf.Program `ebpf:"from_pod"`
-	GuardOut *ebpf.Program `ebpf:"guard_out"`
-	Judge    *ebpf.Program `ebpf:"judge"`
-	Sweep4   *ebpf.Program `ebpf:"sweep4"`
-	Sweep6   *ebpf.Program `ebpf:"sweep6"`
-	ToPod    *ebpf.Program `ebpf:"to_pod"`
+	Empty   *ebpf.Program `ebpf:"empty"`
+	FromPod *ebpf.Program `ebpf:"from_pod"`
+	Judge   *ebpf.Program `ebpf:"judge"`
+	Sweep4  *ebpf.Program `ebpf:"sweep4"`
+	Sweep6  *ebpf.Program `ebpf:"sweep6"`
+	ToPod   *ebpf.Program `ebpf:"to_pod"`
 }
 
 func (p *MargayPrograms) Close() error {
 	return _MargayClose(
 		p.Empty,
 		p.FromPod,
-		p.GuardOut,
 		p.Judge,
 		p.Sweep4,
 		p.Sweep6,

@@ -26,7 +26,9 @@ struct nf_hook_state {
 struct sk_buff {
 	__u32 len;
 	__u32 mark;
+	int skb_iif;
 	struct net_device *dev;
+	__u8 ipvs_property : 1;
 	unsigned long _skb_refdst;
 	unsigned long _nfct;
 } __attribute__((preserve_access_index));

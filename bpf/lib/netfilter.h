@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* After kube-proxy's translation: the egress judgement that from_pod put off (D-17), and the guard that closes workload
- * interfaces our TC programs are not on yet (D-18). */
+ * interfaces our TC programs are not on yet (D-18).
+ *
+ * Translation by NAT is over before FORWARD and LOCAL_IN. IPVS takes packets out of LOCAL_IN, before this program's
+ * priority there, and sends them on through LOCAL_OUT with the backend in place; to a backend of the node itself they stay
+ * in LOCAL_IN. It has a table of its own of who goes where, so what it sends on is always compared with what was judged. */
 #pragma once
 #include "flow.h"
 
 #define NF_DROP 0
 #define NF_ACCEPT 1
 #define NF_INET_LOCAL_IN 1
+#define NF_INET_LOCAL_OUT 3
 #define NFPROTO_IPV6 10
 
 static __always_inline bool is_workload(const struct net_device *dev)
@@ -65,14 +70,22 @@ static __always_inline void original_ends(unsigned long nfct, const struct pkt *
 		t->dport = bpf_ntohs(ct->tuplehash[0].tuple.dst.u.all);
 }
 
-/* What the last judgement said, if it was about this very backend and the connection to it goes on. */
-static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
+/* What the last judgement said, if it was about this very backend and the connection to it goes on. again: the kernel's
+ * conntrack has seen an answer to this connection, so that FINs and RSTs on record are its own; the reset of a revoked flow
+ * goes to the backend that the flow had. */
+static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e, bool again)
 {
-	if (!e || !e->egress || e->egress != (__u32)policy_word(ep, true))
+	if (!e)
 		return false;
-	if (e->state & (CT_REVOKED | CT_RST | CT_FIN_OPENER | CT_FIN_REPLY))
+	if (e->state & CT_REVOKED) {
+		if (!again || p->t.proto != PROTO_TCP || p->tcp != (TCP_RST | TCP_ACK))
+			return false;
+	} else if (!e->egress || e->egress != (__u32)policy_word(ep, true)) {
 		return false;
-	if (p->t.proto == PROTO_TCP && (p->tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+	}
+	if (!again && (e->state & (CT_RST | CT_FIN_OPENER | CT_FIN_REPLY)))
+		return false;
+	if (p->t.proto == PROTO_TCP && is_syn(p))
 		return false;
 	if (e->flags & CT_SELF)
 		return owns(ep, &p->t, true);
@@ -111,8 +124,8 @@ __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struc
 }
 
 /* Egress of a packet whose destination may have been translated. The verdict is kept under the original ends, the ones
- * both TC hooks see. */
-__noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const struct tuple *orig, __u32 len)
+ * both TC hooks see. again: see judged_before. */
+__noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const struct tuple *orig, __u32 again_len)
 {
 	struct ct_entry e, *old;
 	struct flow f;
@@ -120,9 +133,9 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	if (!ep || !p || !orig)
 		return -DROP_POLICY;
 	old = ct_find(orig);
-	if (judged_before(ep, p, old))
+	if (judged_before(ep, p, old, again_len & 1))
 		return PASS;
-	flow_of_ends(&f, &p->t, p->l4, true, len);
+	flow_of_ends(&f, &p->t, p->l4, true, again_len >> 1);
 	ct_init(&e, orig, p->l4, true);
 	e.opener_if = ep->ifindex;
 	e.l4 = p->l4;
@@ -161,10 +174,40 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 	return NF_DROP;
 }
 
-/* The egress judgement of one packet on the destination that it has now. */
-static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint *ep, bool to_host)
+/* Whether the packet is one that IPVS has translated, or translated back. A kernel without ip_vs has no such bit. */
+static __always_inline bool by_ipvs(const struct sk_buff *skb)
+{
+	return bpf_core_field_exists(skb->ipvs_property) && BPF_CORE_READ_BITFIELD(skb, ipvs_property);
+}
+
+/* What gate says of a packet from a workload, with the interface's index above the low bits. */
+#define NF_JUDGE 1 /* egress is to be judged */
+#define NF_ASK 2   /* it must be one that the node wants */
+#define NF_WORKLOAD 4
+#define NF_INDEX 3 /* bits to shift */
+
+/* Whether the node wants this packet of a pod although it wants nothing from pods (D-24), where the kernel does not follow
+ * connections: our own entry says who opened. Neighbour discovery is wanted. A later fragment is nothing without its first
+ * one. */
+static __always_inline bool wanted_unfollowed(struct pkt *p)
+{
+	struct ct_entry *e;
+
+	if (p->flags & PKT_LATER_FRAGMENT)
+		return true;
+	mark_nd(p);
+	if (p->flags & PKT_LINK_LOCAL_ND)
+		return p->l4 >> 8 >= 133 && p->l4 >> 8 <= 136;
+	e = ct_find(&p->t);
+	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
+}
+
+/* The judgement of one packet from a workload: whether the node wants it, if that is to be asked, and egress on the
+ * destination that it has now. */
+static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint *ep, __u32 what)
 {
 	__u32 ifindex = ep->ifindex;
+	bool to_host = ctx->state->hook == NF_INET_LOCAL_IN;
 	struct sk_buff *skb = ctx->skb;
 	unsigned long nfct = skb->_nfct;
 	struct tuple ends;
@@ -174,43 +217,31 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	r = parse_nf(ctx, &p);
 	if (r)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);
+	if (cfg.host_drop && (what & NF_ASK) && !wanted_unfollowed(&p))
+		return nf_drop(ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
+	if (!(what & NF_JUDGE))
+		return NF_ACCEPT;
+	/* from_pod has judged it by the flow that it quotes */
+	if ((p.flags & PKT_ICMP_ERROR) && !(skb->mark & cfg.mark_judge))
+		return NF_ACCEPT;
 	if (p.flags & PKT_LATER_FRAGMENT) {
 		r = later_fragment(&p, frag_where(ep->share & (SHARES - 1), AFTER_TRANSLATION));
 	} else {
+		bool again = kernel_word(nfct) == KERNEL_GOES_ON && by_ipvs(skb);
+
 		original_ends(nfct, &p, &ends);
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
 		else if (kernel_word(nfct) == KERNEL_REPLY)
 			r = judge_reply(ep, &p, &ends, skb->len << 1 | to_host);
 		else
-			r = judge_translated(ep, &p, &ends, skb->len);
+			r = judge_translated(ep, &p, &ends, skb->len << 1 | again);
 		if (p.flags & PKT_FIRST_FRAGMENT)
 			first_fragment(&p, frag_where(ep->share & (SHARES - 1), AFTER_TRANSLATION), r);
 	}
 	if (r < 0)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);
 	return NF_ACCEPT;
-}
-
-/* Whether the node wants this packet of a pod although it wants nothing from pods (D-24): answers to what it has opened
- * itself, and neighbour discovery. Where the kernel does not follow connections our own entry says who opened. A later
- * fragment is nothing without its first one. */
-static __always_inline bool wanted_by_node(struct bpf_nf_ctx *ctx, enum kernel_word word)
-{
-	struct ct_entry *e;
-	struct pkt p;
-
-	if (word != KERNEL_SILENT)
-		return word == KERNEL_REPLY;
-	if (parse_nf(ctx, &p))
-		return false;
-	if (p.flags & PKT_LATER_FRAGMENT)
-		return true;
-	mark_nd(&p);
-	if (p.flags & PKT_LINK_LOCAL_ND)
-		return p.l4 >> 8 >= 133 && p.l4 >> 8 <= 136;
-	e = ct_find(&p.t);
-	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p.t, e);
 }
 
 /* A workload interface that is no ready endpoint gets nothing. */
@@ -231,8 +262,31 @@ static __always_inline bool to_be_judged(__u32 mark, enum kernel_word word, unsi
 	return word == KERNEL_BEGINS && (kernel_entry(nfct)->status & IPS_DST_NAT);
 }
 
-/* FORWARD and LOCAL_IN. */
-static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
+/* LOCAL_OUT: by what interface the packet leaves. Its own route is the one after translation; that of the hook's state is
+ * the one before. */
+static __always_inline struct net_device *route_out(const struct sk_buff *skb, struct net_device *out)
+{
+	unsigned long ref = skb->_skb_refdst & ~1UL;
+	struct dst_entry *dst;
+
+	if (!ref)
+		return out;
+	dst = bpf_rdonly_cast((void *)ref, bpf_core_type_id_kernel(struct dst_entry));
+	return dst->dev;
+}
+
+/* LOCAL_OUT: by what interface IPVS has received the packet; NULL: it is this node's own. */
+static __always_inline struct net_device *ipvs_in(const struct sk_buff *skb)
+{
+	struct net_device *dev = skb->dev;
+
+	return dev && skb->skb_iif && dev->ifindex == skb->skb_iif ? dev : NULL;
+}
+
+/* FORWARD, LOCAL_IN after IPVS, and LOCAL_OUT: there what IPVS sends on, and this node itself to a pod. What the kernel is
+ * to do with a packet, or of which workload it is and what is to be done about that. A global function: it is off the stack of
+ * those that judge, and the verifier walks through it once, and once through them, instead of once for each way here. */
+__noinline __u32 gate(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;
 	struct net_device *in = state->in, *out = state->out;
@@ -241,44 +295,46 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 	unsigned long nfct = skb->_nfct;
 	enum kernel_word word = kernel_word(nfct);
 	__u32 mark = skb->mark & (cfg.mark_seen | cfg.mark_judge);
-	struct endpoint *ep;
-	bool judge;
+	bool ipvs = by_ipvs(skb), judge;
+	__u32 ask = 0;
 
-	if (!in)
+	if (state->hook == NF_INET_LOCAL_OUT) {
+		out = route_out(skb, out);
+		in = ipvs ? ipvs_in(skb) : NULL;
+	} else if (!in) {
 		return NF_ACCEPT;
-	if (!mark && is_workload(in))
+	}
+	if (in && !mark && is_workload(in))
 		return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
 	if (!to_host && closed(out))
 		return nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
-	if (cfg.host_drop && to_host && is_workload(in) && !wanted_by_node(ctx, word))
-		return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
-	judge = to_be_judged(mark, word, nfct);
+	if (!in)
+		return NF_ACCEPT;
+	if (cfg.host_drop && to_host && is_workload(in)) {
+		/* Answers to what the node has opened itself are wanted. */
+		if (word == KERNEL_SILENT)
+			ask = NF_ASK;
+		else if (word != KERNEL_REPLY)
+			return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
+	}
+	judge = (ipvs && word != KERNEL_REPLY) || to_be_judged(mark, word, nfct);
 	if (!judge && word != KERNEL_BEGINS && word != KERNEL_SILENT) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
-	/* The mark alone does not open an interface: rules of others may set it. */
-	ep = ready_endpoint(in->ifindex);
-	if (!ep)
-		return nf_drop(in->ifindex, -DROP_NO_ENDPOINT, FROM_POD, skb->len);
-	return judge ? judge_present(ctx, ep, to_host) : NF_ACCEPT;
+	return in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0);
 }
 
-/* LOCAL_OUT: this node itself to a pod. The packet's own route is the one after translation; that of the hook's state is
- * the one before. */
-static __always_inline int guard_packet(struct bpf_nf_ctx *ctx)
+static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 {
-	unsigned long ref = ctx->skb->_skb_refdst & ~1UL;
-	struct net_device *out = ctx->state->out;
-	struct dst_entry *dst;
-	__u32 ifindex;
+	__u32 r = gate(ctx), ifindex = r >> NF_INDEX;
+	struct endpoint *ep;
 
-	if (ref) {
-		dst = bpf_rdonly_cast((void *)ref, bpf_core_type_id_kernel(struct dst_entry));
-		out = dst->dev;
-	}
-	if (!closed(out))
-		return NF_ACCEPT;
-	ifindex = out->ifindex;
-	return nf_drop(ifindex, -DROP_NO_ENDPOINT, TO_POD, ctx->skb->len);
+	if (!(r & NF_WORKLOAD))
+		return r == NF_ACCEPT ? NF_ACCEPT : NF_DROP;
+	/* The mark alone does not open an interface: rules of others may set it. */
+	ep = ready_endpoint(ifindex);
+	if (!ep)
+		return nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, ctx->skb->len);
+	return r & (NF_JUDGE | NF_ASK) ? judge_present(ctx, ep, r) : NF_ACCEPT;
 }

@@ -17,15 +17,21 @@ type hook struct {
 	name    string // begins the pin's name
 	family  link.NetfilterProtocolFamily
 	hook    link.NetfilterInetHook
+	first   int // priority, or another of the places behind it
 	program *ebpf.Program
 }
 
-// The filter table of iptables and nftables is at priority 0. Ours are just before it. The kernel refuses two BPF
-// programs of one priority at one hook and cannot update such a link, so a successor takes another of these, and only
-// then its predecessor goes: for a moment a packet is judged twice, but none is not.
+// The filter table of iptables and nftables is at priority 0, and ours are just before it, but at LOCAL_IN: there they are
+// behind ip_vs, which takes packets to Service addresses away at 98 and 99, and source NAT at 100. What is left then is for
+// the node itself.
+//
+// The kernel refuses two BPF programs of one priority at one hook and cannot update such a link, so a successor takes
+// another of places many, each further from 0 than the one before, and only then its predecessor goes: for a moment a
+// packet is judged twice, but none is not.
 const (
 	firstPriority = -1
-	lastPriority  = -8
+	firstLocalIn  = 101
+	places        = 8
 )
 
 func (l *Links) wanted() []hook {
@@ -36,24 +42,27 @@ func (l *Links) wanted() []hook {
 	}{{"ip4", link.NetfilterProtoIPv4}, {"ip6", link.NetfilterProtoIPv6}} {
 		if l.programs.Judge != nil {
 			hooks = append(hooks,
-				hook{"judge-forward-" + family.name, family.family, link.NetfilterInetForward, l.programs.Judge},
-				hook{"judge-local_in-" + family.name, family.family, link.NetfilterInetLocalIn, l.programs.Judge})
-		}
-		if l.programs.Guard != nil {
-			hooks = append(hooks,
-				hook{"guard-local_out-" + family.name, family.family, link.NetfilterInetLocalOut, l.programs.Guard})
+				hook{"judge-forward-" + family.name, family.family, link.NetfilterInetForward, firstPriority, l.programs.Judge},
+				hook{"judge-local_in-" + family.name, family.family, link.NetfilterInetLocalIn, firstLocalIn, l.programs.Judge},
+				// Named for a program of its own, which was there before and is succeeded.
+				hook{"guard-local_out-" + family.name, family.family, link.NetfilterInetLocalOut, firstPriority, l.programs.Judge})
 		}
 	}
 	return hooks
 }
 
-func (h hook) pin(priority int) string { return h.name + "-" + strconv.Itoa(-priority) }
+// pin is the name of the pin at a priority: its sign is left out.
+func (h hook) pin(priority int) string { return h.name + "-" + strconv.Itoa(max(priority, -priority)) }
 
-// priorityOf is the priority in the name of one of h's pins; false: not one of them.
+// priorityOf is the priority in the name of one of h's pins; false: not one of them. Earlier agents were before the filter
+// table at every hook.
 func (h hook) priorityOf(name string) (int, bool) {
 	number, ok := strings.CutPrefix(name, h.name+"-")
 	n, err := strconv.Atoi(number)
-	return -n, ok && err == nil
+	if n < firstLocalIn {
+		n = -n
+	}
+	return n, ok && err == nil
 }
 
 // EnsureHooks implements Attacher.
@@ -175,7 +184,11 @@ func (h hook) attach(priority int) (link.Link, error) {
 
 // attachHook attaches h at the first free priority and pins it.
 func (l *Links) attachHook(h hook) (string, error) {
-	for priority := firstPriority; priority >= lastPriority; priority-- {
+	for i := range places {
+		priority := h.first + i
+		if h.first < 0 {
+			priority = h.first - i
+		}
 		opened, err := h.attach(priority)
 		if errors.Is(err, unix.EBUSY) {
 			continue
@@ -192,7 +205,7 @@ func (l *Links) attachHook(h hook) (string, error) {
 		_, err = l.ensurePinned(opened, name)
 		return name, err
 	}
-	return "", fmt.Errorf("attach %s: priorities %d to %d are taken", h.name, firstPriority, lastPriority)
+	return "", fmt.Errorf("attach %s: priority %d and the %d behind it are taken", h.name, h.first, places-1)
 }
 
 // DetachHooks implements Attacher.

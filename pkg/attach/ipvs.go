@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 )
 
-// IPVS is what there is of the kernel's virtual server (ip_vs) in a network namespace. It translates Service addresses in
-// LOCAL_IN, after our programs have judged, where every other kube-proxy does so before.
+// IPVS is what there is of the kernel's virtual server (ip_vs) in a network namespace. What it does to packets is in
+// bpf/lib/netfilter.h.
 type IPVS struct {
 	KubeProxy bool // the interface kube-ipvs0 is there: kube-proxy works in IPVS mode, or has left it behind
 	Services  int  // virtual services, kube-proxy's or somebody else's
+	Direct    int  // their backends that get packets with the Service's address in them: by direct routing, or in a tunnel
+	Conntrack bool // the kernel's conntrack follows what is translated (net.ipv4.vs.conntrack)
 }
 
 // Translates reports whether packets may be translated by IPVS, now or as soon as kube-proxy writes a Service.
@@ -55,22 +58,30 @@ func FindIPVS() (IPVS, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	found.Services = virtualServices(string(text))
-	if err = errors.Join(linkErr, err); err != nil {
+	found.Services, found.Direct = virtualServices(string(text))
+	follows, sysctlErr := os.ReadFile("/proc/sys/net/ipv4/vs/conntrack")
+	if found.Conntrack = strings.TrimSpace(string(follows)) == "1"; errors.Is(sysctlErr, fs.ErrNotExist) {
+		sysctlErr = nil
+	}
+	if err = errors.Join(linkErr, err, sysctlErr); err != nil {
 		return found, fmt.Errorf("look for IPVS: %w", err)
 	}
 	return found, nil
 }
 
 // virtualServices counts those in the text of /proc/net/ip_vs: each has a line that begins with its protocol, or FWM for
-// a firewall mark. The lines of its real servers begin with an arrow, and the first three lines are a heading.
-func virtualServices(text string) int {
-	n := 0
+// a firewall mark. The lines of its backends begin with an arrow, and their third word is how packets get there; direct is
+// how many are not by NAT (Masq) or the node itself (Local). The first three lines are a heading.
+func virtualServices(text string) (services, direct int) {
 	for line := range strings.Lines(text) {
-		switch word, _, _ := strings.Cut(line, " "); word {
-		case "TCP", "UDP", "SCTP", "FWM":
-			n++
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case slices.Contains([]string{"TCP", "UDP", "SCTP", "FWM"}, words[0]):
+			services++
+		case len(words) > 2 && words[0] == "->" && (words[2] == "Route" || words[2] == "Tunnel"):
+			direct++
 		}
 	}
-	return n
+	return services, direct
 }

@@ -7,21 +7,25 @@ func TestVirtualServicesAreCounted(t *testing.T) {
 		"Prot LocalAddress:Port Scheduler Flags\n" +
 		"  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n"
 	for _, tc := range []struct {
-		name, text string
-		want       int
+		name, text   string
+		want, direct int
 	}{
-		{"no ip_vs in the kernel", "", 0},
-		{"no service", heading, 0},
+		{"no ip_vs in the kernel", "", 0, 0},
+		{"no service", heading, 0, 0},
 		{"kube-proxy's, both families", heading +
 			"TCP  0A600001:01BB rr\n" +
 			"  -> C0A80002:192B      Masq    1      0          0\n" +
 			"UDP  0A60000A:0035 rr\n" +
 			"TCP  [fd00:0000:0000:0000:0000:0000:0000:000a]:0050 rr\n" +
-			"  -> [fd01:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0\n", 3},
-		{"by firewall mark, and SCTP", heading + "FWM  00000001 wlc\nSCTP 0A600001:9C40 rr persistent 10800\n", 2},
+			"  -> [fd01:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0\n", 3, 0},
+		{"by firewall mark, and SCTP", heading + "FWM  00000001 wlc\nSCTP 0A600001:9C40 rr persistent 10800\n", 2, 0},
+		{"not by NAT", heading + "TCP  0A600001:01BB rr\n" +
+			"  -> C0A80002:01BB      Route   1      0          0\n" +
+			"  -> C0A80003:01BB      Tunnel  1      0          0\n" +
+			"  -> C0A80001:01BB      Local   1      0          0\n", 1, 2},
 	} {
-		if got := virtualServices(tc.text); got != tc.want {
-			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
+		if got, direct := virtualServices(tc.text); got != tc.want || direct != tc.direct {
+			t.Errorf("%s: %d and %d, want %d and %d", tc.name, got, direct, tc.want, tc.direct)
 		}
 	}
 }

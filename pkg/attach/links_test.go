@@ -255,16 +255,16 @@ func TestNetfilterProgramsAreSucceededWithoutAGap(t *testing.T) {
 	}
 	at := hookPrograms(t, dir)
 	for name, runs := range at {
-		want := id(t, second.Judge)
-		if strings.HasPrefix(name, "guard") {
-			want = id(t, second.Guard)
+		place := "-2" // before filter
+		if strings.HasPrefix(name, "judge-local_in") {
+			place = "-102" // behind ip_vs
 		}
-		if runs != want || !strings.HasSuffix(name, "-2") {
-			t.Errorf("%s runs %d, want %d at priority -2", name, runs, want)
+		if want := id(t, second.Judge); runs != want || !strings.HasSuffix(name, place) {
+			t.Errorf("%s runs %d, want %d at the second place", name, runs, want)
 		}
 	}
 	if len(at) != 6 {
-		t.Errorf("%d hooks, want judge at FORWARD and LOCAL_IN and guard at POST_ROUTING, for both families: %v", len(at), at)
+		t.Errorf("%d hooks, want FORWARD, LOCAL_IN and LOCAL_OUT, for both families: %v", len(at), at)
 	}
 	if err := l.DetachHooks(); err != nil {
 		t.Fatal(err)
@@ -298,6 +298,29 @@ func TestHalfASuccessionIsFinished(t *testing.T) {
 	}
 	at := hookPrograms(t, dir)
 	if len(at) != 6 || at[h.pin(-3)] != id(t, third.Judge) {
+		t.Errorf("%v", at)
+	}
+}
+
+// Agents before this one judged LOCAL_IN before the filter table, too, where IPVS had not translated yet.
+func TestALocalInLinkBeforeTheFilterTableIsSucceeded(t *testing.T) {
+	_, dir := room(t)
+	earlier := newLinks(t, dir, programs(t))
+	for _, h := range earlier.wanted() {
+		h.first = firstPriority
+		if name, err := earlier.attachHook(h); err != nil || !strings.HasSuffix(name, "-1") {
+			t.Fatalf("%s (%v)", name, err)
+		}
+	}
+	earlier.Close()
+	l := newLinks(t, dir, programs(t))
+	for _, want := range []Change{Updated, Unchanged} {
+		if got, err := l.EnsureHooks(); err != nil || got != want {
+			t.Errorf("EnsureHooks: %v (%v), want %v", got, err, want)
+		}
+	}
+	at := hookPrograms(t, dir)
+	if len(at) != 6 || at["judge-local_in-ip4-101"] == 0 || at["judge-local_in-ip6-101"] == 0 {
 		t.Errorf("%v", at)
 	}
 }

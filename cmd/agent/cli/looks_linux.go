@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent"
@@ -21,23 +23,30 @@ func looks(c config.Config) []agent.Look {
 	}
 }
 
-// ipvsFindings says what IPVS does to policy.
+// ipvsFindings says where policy cannot follow IPVS. kube-proxy sets it up so that it can.
 func ipvsFindings(v attach.IPVS) []string {
-	if !v.Translates() {
-		return nil
+	var found []string
+	if v.Services > 0 && !v.Conntrack {
+		found = append(found, "IPVS translates Service addresses here ("+v.String()+") past the kernel's conntrack, so answers to pods are "+
+			"judged as connections of their own: set net.ipv4.vs.conntrack=1, as kube-proxy does")
 	}
-	return []string{"IPVS translates Service addresses here (" + v.String() + "), after egress policy has judged them: it is " +
-		"not judged on the backend; set kube-proxy's mode to nftables or iptables, and remove what IPVS has left (kube-proxy --cleanup)"}
+	if v.Direct > 0 {
+		found = append(found, fmt.Sprintf("IPVS sends packets here on as they are (%d of the backends by direct routing or tunnels): egress is "+
+			"judged on the Service's address, not on the backend; remove them with ipvsadm, kube-proxy uses none", v.Direct))
+	}
+	return found
 }
 
 // ipvsCheck is the same for margay check.
 func ipvsCheck() nodeCheck {
-	check := nodeCheck{Name: "Services", OK: true, Detail: "not translated by IPVS"}
 	found, err := attach.FindIPVS()
-	for _, text := range ipvsFindings(found) {
-		check.OK, check.Detail = false, text
+	check := nodeCheck{Name: "Services", OK: true, Detail: "not translated by IPVS"}
+	if found.Translates() {
+		check.Detail = "translated by IPVS (" + found.String() + "), judged on the backend"
 	}
-	if err != nil && check.OK {
+	if problems := ipvsFindings(found); len(problems) > 0 {
+		check.OK, check.Detail = false, strings.Join(problems, "; ")
+	} else if err != nil {
 		check.Detail = "not all could be looked at: " + err.Error()
 	}
 	return check

@@ -1,28 +1,41 @@
 package cli
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/pkg/attach"
 )
 
-func TestIPVSIsSaidInOneLine(t *testing.T) {
-	if got := ipvsFindings(attach.IPVS{}); got != nil {
-		t.Errorf("without IPVS: %q", got)
-	}
-	got := ipvsFindings(attach.IPVS{KubeProxy: true, Services: 12})
-	if len(got) != 1 || strings.Contains(got[0], "\n") || !strings.Contains(got[0], "kube-ipvs0 and 12 virtual services") {
-		t.Errorf("with IPVS: %q", got)
+func TestWherePolicyCannotFollowIPVSIsSaidInOneLineEach(t *testing.T) {
+	for name, c := range map[string]struct {
+		ipvs attach.IPVS
+		want []string // a part of each
+	}{
+		"no IPVS":                     {attach.IPVS{}, nil},
+		"kube-proxy's":                {attach.IPVS{KubeProxy: true, Services: 12, Conntrack: true}, nil},
+		"ready, but without Services": {attach.IPVS{KubeProxy: true}, nil},
+		"past conntrack":              {attach.IPVS{KubeProxy: true, Services: 12}, []string{"kube-ipvs0 and 12 virtual services"}},
+		"direct routing":              {attach.IPVS{Services: 1, Direct: 2, Conntrack: true}, []string{"(2 of the backends"}},
+		"both":                        {attach.IPVS{Services: 1, Direct: 1}, []string{"net.ipv4.vs.conntrack=1", "(1 of the backends"}},
+	} {
+		got := ipvsFindings(c.ipvs)
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %q", name, got)
+			continue
+		}
+		for i, line := range got {
+			if strings.Contains(line, "\n") || !strings.Contains(line, c.want[i]) {
+				t.Errorf("%s: %q, want %q", name, line, c.want[i])
+			}
+		}
 	}
 }
 
-// TestIPVSOnTheNodeIsAProblem has an interface that is named as kube-proxy's; the kernel need not have ip_vs.
-func TestIPVSOnTheNodeIsAProblem(t *testing.T) {
+// TestIPVSByItselfIsNoProblem has an interface that is named as kube-proxy's; the kernel need not have ip_vs.
+func TestIPVSByItselfIsNoProblem(t *testing.T) {
 	n := newNode(t)
 	err := n.machine.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
@@ -32,14 +45,5 @@ func TestIPVSOnTheNodeIsAProblem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.want(1, []string{"PROBLEM", "IPVS translates Service addresses here (the interface kube-ipvs0)"}, "check")
-	n.launch()
-	n.ready(func() bool {
-		out, code := n.cli("show", "problems")
-		return code == 0 && strings.Contains(out, "Node node") && strings.Contains(out, "IPVS translates Service addresses here")
-	}, "the agent to say that IPVS is there")
-	n.unready("node")
-	if at := netip.AddrPortFrom(n.db.Addr4(), 80); n.web.DialTCP(at, answered).Outcome != lab.Connected {
-		t.Error("policy is not enforced while the agent is not ready")
-	}
+	n.want(0, []string{"translated by IPVS (the interface kube-ipvs0), judged on the backend"}, "check")
 }
