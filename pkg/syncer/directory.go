@@ -19,7 +19,7 @@ import (
 )
 
 // Directory is a Source whose datastore is a directory of manifest files (*.yaml, *.yml, *.json), read recursively and
-// watched. An object is deleted when no file names it any more, and the file that did has stayed as it is for
+// watched. Large files are parsed beside the others, which do not wait for them. An object is deleted when no file names it any more, and the file that did has stayed as it is for
 // believedAfter; one that became invalid, and everything in a file that cannot be read any more or has become empty, stays
 // as it was last good and is reported. A writer should replace files by renaming: what a file caught half written says of
 // an object is taken for what it says.
@@ -27,14 +27,17 @@ type Directory struct {
 	kinds    validate.Table
 	tree     tree
 	losses   losses
+	aside    aside
 	catalog  *catalog
 	log      *slog.Logger
 	reported map[validate.Problem]bool // what the log knows of, without lines
 	problems atomic.Pointer[[]validate.Problem]
 	status   atomic.Pointer[KindStatus]
 
-	// quiet is how long a burst of events must pause before the files are read, patience how long it may last.
+	// quiet is how long the events of a file must pause before it is read, patience how long they may keep it from that.
 	quiet, patience time.Duration
+	// large is how many bytes a file has at least that is parsed aside.
+	large int
 	// backstop is how often the files are looked at without an event.
 	backstop time.Duration
 	// newWatcher begins to watch; after an error the backstop alone notices changes.
@@ -51,6 +54,7 @@ func NewDirectory(dir string, pods validate.Pods, log *slog.Logger) *Directory {
 		reported: map[validate.Problem]bool{},
 		quiet:    50 * time.Millisecond,
 		patience: time.Second,
+		large:    largeFile,
 		backstop: 10 * time.Second,
 
 		newWatcher: fsnotify.NewWatcher,
@@ -98,41 +102,53 @@ func (d *Directory) Run(ctx context.Context, sink func([]model.Update)) error {
 	events, failures, stop := d.openWatch()
 	defer stop()
 
-	sink(append(d.scan(nil, false), model.InSync{}))
+	sink(append(d.scan(nil, nil, false), model.InSync{}))
+	d.aside.parse = d.parse // from here on
 	backstop := time.NewTicker(d.backstop)
 	defer backstop.Stop()
-	believe := time.NewTimer(0)
-	defer believe.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
+	b := burst{quiet: d.quiet, patience: d.patience}
 	for {
-		believe.Stop()
-		if wait, ok := d.losses.next(time.Now()); ok {
-			believe.Reset(wait)
+		due.Stop()
+		if wait, ok := d.next(&b, time.Now()); ok {
+			due.Reset(wait)
 		}
-		var b burst
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-backstop.C:
-		case <-believe.C:
+		case <-due.C:
+		case docs := <-d.aside.done:
+			d.parsed(docs)
 		case e := <-events:
-			if !b.add(e) {
-				continue
-			}
-			d.collect(ctx, &b, events, failures)
+			b.add(e, time.Now())
+			continue
 		case err := <-failures:
-			b.fail(err)
-			d.collect(ctx, &b, events, failures)
+			b.fail(err, time.Now())
+			continue
 		}
-		if ctx.Err() != nil {
-			return nil
+		started := time.Now()
+		touched, unquiet, err := b.take(started)
+		if err != nil {
+			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "error", err)
 		}
-		if b.err != nil {
-			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "error", b.err)
-		}
-		if updates := d.scan(b.paths, b.err != nil); len(updates) > 0 {
+		updates := d.scan(touched, unquiet, err != nil)
+		now := time.Now()
+		b.looked(now.Sub(started), now)
+		if len(updates) > 0 {
 			sink(updates)
 		}
 	}
+}
+
+// next is how long it is until there is something to look at; not ok: there will not be.
+func (d *Directory) next(b *burst, now time.Time) (wait time.Duration, ok bool) {
+	wait, ok = b.next(now)
+	if lost, some := d.losses.next(now, d.aside.past); some && (!ok || lost < wait) {
+		return lost, true
+	}
+	return wait, ok
 }
 
 // openWatch starts watching. Without a watch (the kernel limits their number) the backstop alone notices changes; scan
@@ -151,59 +167,18 @@ func (d *Directory) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
 	}
 }
 
-// burst is a series of events that belong together.
-type burst struct {
-	paths map[string]bool // what the events name
-	err   error           // nil unless events were lost
-}
-
-// add reports whether the event matters: a write to a file that is no manifest does not.
-func (b *burst) add(e fsnotify.Event) bool {
-	if e.Op == fsnotify.Write && !isManifest(e.Name) {
-		return false
-	}
-	if b.paths == nil {
-		b.paths = map[string]bool{}
-	}
-	b.paths[e.Name] = true
-	return true
-}
-
-func (b *burst) fail(err error) { b.err = err }
-
-// collect adds further events to the burst until they pause.
-func (d *Directory) collect(ctx context.Context, b *burst, events <-chan fsnotify.Event, failures <-chan error) {
-	end := time.NewTimer(d.patience)
-	defer end.Stop()
-	pause := time.NewTimer(d.quiet)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-end.C:
-			return
-		case <-pause.C:
-			return
-		case e := <-events:
-			if b.add(e) {
-				pause.Reset(d.quiet)
-			}
-		case err := <-failures:
-			b.fail(err)
-		}
-	}
-}
-
 // scan looks at the whole tree, reads the files that changed, and returns what became of the objects. It reads the
-// files in touched, or with lost all files, even if they look unchanged.
-func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
+// files in touched, or with lost all files, even if they look unchanged. Those that are being written are left alone.
+func (d *Directory) scan(touched, unquiet map[string]bool, lost bool) []model.Update {
 	found, now := d.tree.walk(), time.Now()
 	if d.tree.replaced(found) && len(d.catalog.files) > 0 {
 		found.unreadable[d.tree.root] = errReplaced
 	}
 	for _, path := range slices.Sorted(maps.Keys(found.files)) {
-		due := d.losses.due(path, now)
+		if unquiet[path] {
+			continue
+		}
+		due := d.losses.due(path, now, d.aside.past)
 		text, changed, err := d.tree.read(path, found.files[path], lost || touched[path] || due)
 		switch {
 		case err != nil:
@@ -216,12 +191,19 @@ func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
 		if isManifest(path) && !found.dirs[path] {
 			delete(d.tree.seen, path)
 			d.losses.end(path)
+			d.aside.drop(path)
 			d.catalog.fail(path, fileProblem(path, validate.Rejected, err))
 		}
 	}
 	for path := range d.catalog.files {
-		if _, ok := found.files[path]; !ok && !under(path, found.unreadable) {
+		if _, ok := found.files[path]; !ok && !unquiet[path] && !under(path, found.unreadable) {
 			d.gone(path, now)
+		}
+	}
+	for _, path := range d.aside.paths() {
+		if _, ok := found.files[path]; !ok && !unquiet[path] {
+			delete(d.tree.seen, path)
+			d.aside.drop(path)
 		}
 	}
 	updates := d.catalog.flush()
@@ -229,15 +211,36 @@ func (d *Directory) scan(touched map[string]bool, lost bool) []model.Update {
 	return updates
 }
 
-// put has the catalog know what a file says now. What it does not say any more is kept for now, unless believed.
+// put has the catalog know what a file says now, at once or, if the file is large, once that is known. What it does not
+// say any more is kept for now, unless believed.
 func (d *Directory) put(path string, text []byte, believed bool, now time.Time) {
 	d.losses.end(path)
+	if d.aside.parse != nil && len(text) >= d.large {
+		d.aside.add(path, text, believed)
+		return
+	}
+	d.aside.drop(path)
 	if isBlank(text) {
 		d.catalog.empty(path, fileProblem(path, validate.Warning, errEmpty))
 		return
 	}
-	if d.catalog.put(path, d.kinds.Parse(path, text), believed) {
-		d.losses.begin(path, false, now)
+	d.enter(path, d.parse(path, text), believed, now)
+}
+
+func (d *Directory) parse(path string, text []byte) []validate.Document {
+	return d.kinds.Parse(path, text)
+}
+
+func (d *Directory) enter(path string, docs []validate.Document, believed bool, now time.Time) {
+	if d.catalog.put(path, docs, believed) {
+		d.losses.begin(path, false, now, d.aside.turns)
+	}
+}
+
+// parsed has the catalog know what a large file says.
+func (d *Directory) parsed(docs []validate.Document) {
+	if l := d.aside.end(); l != nil {
+		d.enter(l.path, docs, l.believed, time.Now())
 	}
 }
 
@@ -250,9 +253,9 @@ func (d *Directory) gone(path string, now time.Time) {
 	switch {
 	case !d.losses.isGone(path):
 		delete(d.tree.seen, path) // should it come back, it is read
-		d.losses.begin(path, true, now)
+		d.losses.begin(path, true, now, d.aside.turns)
 		d.catalog.keep(path)
-	case d.losses.due(path, now):
+	case d.losses.due(path, now, d.aside.past):
 		d.losses.end(path)
 		d.catalog.remove(path)
 	}

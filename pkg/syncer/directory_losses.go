@@ -19,14 +19,15 @@ type losses struct{ byPath map[string]loss }
 type loss struct {
 	since time.Time // the file is as it is
 	gone  bool      // it is not there at all
+	turn  uint64    // of the last file that was to be parsed aside by then: what is lost here may be found there
 }
 
-// begin notes that a file has just been found to say less, or to be gone.
-func (l *losses) begin(path string, gone bool, now time.Time) {
+// begin notes that a file has just been found to say less, or to be gone. turn is the last of aside.
+func (l *losses) begin(path string, gone bool, now time.Time, turn uint64) {
 	if l.byPath == nil {
 		l.byPath = map[string]loss{}
 	}
-	l.byPath[path] = loss{now, gone}
+	l.byPath[path] = loss{now, gone, turn}
 }
 
 func (l *losses) end(path string) { delete(l.byPath, path) }
@@ -34,15 +35,19 @@ func (l *losses) end(path string) { delete(l.byPath, path) }
 // isGone reports whether a file is known to be gone.
 func (l *losses) isGone(path string) bool { return l.byPath[path].gone }
 
-// due reports whether a file has stayed as it is for long enough.
-func (l *losses) due(path string, now time.Time) bool {
+// due reports whether a file has stayed as it is for long enough, and all files have been parsed that were there to be when
+// that began, which past reports.
+func (l *losses) due(path string, now time.Time, past func(turn uint64) bool) bool {
 	loss, ok := l.byPath[path]
-	return ok && now.Sub(loss.since) >= believedAfter
+	return ok && now.Sub(loss.since) >= believedAfter && past(loss.turn)
 }
 
-// next is how long it is until a file is due; not ok: none will be.
-func (l *losses) next(now time.Time) (wait time.Duration, ok bool) {
+// next is how long it is until a file is due; not ok: none will be before another file has been parsed.
+func (l *losses) next(now time.Time, past func(turn uint64) bool) (wait time.Duration, ok bool) {
 	for _, loss := range l.byPath {
+		if !past(loss.turn) {
+			continue
+		}
 		if left := max(loss.since.Add(believedAfter).Sub(now), 0); !ok || left < wait {
 			wait, ok = left, true
 		}

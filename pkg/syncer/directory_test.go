@@ -277,21 +277,21 @@ func TestDirectoryReadsOnlyWhatChanged(t *testing.T) {
 		}
 	}
 	write("1")
-	if us := d.scan(nil, false); len(us) != 1 {
+	if us := d.scan(nil, nil, false); len(us) != 1 {
 		t.Fatalf("first scan gives %v", us)
 	}
 	write("2") // nothing but the content tells it from the first version
-	if us := d.scan(nil, false); len(us) != 0 {
+	if us := d.scan(nil, nil, false); len(us) != 0 {
 		t.Errorf("an unchanged file was read: %v", us)
 	}
-	if us := d.scan(map[string]bool{path: true}, false); len(us) != 1 {
+	if us := d.scan(map[string]bool{path: true}, nil, false); len(us) != 1 {
 		t.Errorf("a file named by an event was not read: %v", us)
 	}
 	write("3")
-	if us := d.scan(nil, true); len(us) != 1 {
+	if us := d.scan(nil, nil, true); len(us) != 1 {
 		t.Errorf("a file was not read after events were lost: %v", us)
 	}
-	if us := d.scan(nil, true); len(us) != 0 {
+	if us := d.scan(nil, nil, true); len(us) != 0 {
 		t.Errorf("the same text gives %v", us)
 	}
 }
@@ -307,7 +307,7 @@ func TestDirectoryDistrustsRecentTimes(t *testing.T) {
 		if err := os.Chtimes(path, moment, moment); err != nil {
 			t.Fatal(err)
 		}
-		if us := d.scan(nil, false); len(us) != 1 {
+		if us := d.scan(nil, nil, false); len(us) != 1 {
 			t.Errorf("version %s gives %v", version, us)
 		}
 	}
@@ -326,7 +326,7 @@ func TestDirectoryNoticesAnotherFileOfTheSameSizeAndTime(t *testing.T) {
 		if err := os.Rename(next, path); err != nil {
 			t.Fatal(err)
 		}
-		if us := d.scan(nil, false); len(us) != 1 {
+		if us := d.scan(nil, nil, false); len(us) != 1 {
 			t.Errorf("version %s gives %v", version, us)
 		}
 	}
@@ -336,7 +336,7 @@ func TestDirectoryReportsWhatIsNotWatched(t *testing.T) {
 	d := NewDirectory(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return syscall.ENOSPC }
 	writeFile(t, filepath.Join(d.tree.root, "sub", "a.yaml"), namespace("one", "1"))
-	if us := d.scan(nil, false); len(us) != 1 {
+	if us := d.scan(nil, nil, false); len(us) != 1 {
 		t.Errorf("scan gives %v", us)
 	}
 	want := d.tree.root + ": warning: 2 of 2 directories are not watched, this is the first; changes there are noticed " +
