@@ -155,7 +155,7 @@ func (w *tenants) bytes(endpoints ...*model.EndpointPolicy) {
 	for again := true; again; ch = (model.Changes{InSync: true}) {
 		plan := w.Update(ch)
 		plan = w.Withhold(plan, w.TooLarge(plan))
-		again = plan.Unsettled
+		again = plan.Unsettled || plan.More
 		carryOut(w.k, plan)
 	}
 }

@@ -32,6 +32,13 @@ func (c *Classes) Hide(sets ...uint32) {
 	}
 }
 
+// leave takes a prefix out of a set that no local side is judged by.
+func (c *Classes) leave(p netip.Prefix, set uint32) {
+	some, all := c.local, c.wide
+	c.Remove(p, set)
+	c.local, c.wide = some, all
+}
+
 // Empty removes all members of the sets.
 func (c *Classes) Empty(sets ...uint32) {
 	c.scan(sets, true)

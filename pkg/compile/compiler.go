@@ -26,7 +26,7 @@ type Compiler struct {
 
 	sets *numbering[model.SetID]
 	uses map[uint32]*setUse // by set number
-	// May have lost their last reference, or their last definition, since the last plan.
+	// May have lost their last reference or definition, and are to be looked at. Each entry holds the number.
 	review []uint32
 
 	rules    *numbering[model.RuleID]
@@ -46,12 +46,11 @@ type Compiler struct {
 
 	hosts, newHosts []netip.Prefix // this node's addresses as told by the dataplane
 
-	programs  []*program // in order of creation; those nobody wants go at the end of each plan
-	byHash    map[uint64][]*program
-	lastID    TableID
-	ruleNames map[uint32]model.RuleID   // of rules that got a number since the last plan
-	planned   bool                      // there was a plan
-	waiting   map[model.EndpointID]bool // what they shall have is not in the kernel yet
+	programs []*program // in order of creation; those nobody wants go at the end of each plan
+	byHash   map[uint64][]*program
+	lastID   TableID
+	planned  bool                      // there was a plan
+	waiting  map[model.EndpointID]bool // what they shall have is not in the kernel yet
 }
 
 // setUse says who needs a set.
@@ -59,7 +58,8 @@ type setUse struct {
 	defined bool           // Changes announced it and did not take it back
 	orphan  bool           // it was defined once, and has members still
 	loaded  bool           // its members are those of a Program's NetSets
-	nets    []netip.Prefix // those that are still to become members
+	nets    []netip.Prefix // those
+	joined  int            // so many of nets are members
 	named   bool           // the kernel has its name, and classes tell its members apart
 	refs    int            // programs
 }
@@ -83,7 +83,6 @@ func New(o Options, from *Snapshot) *Compiler {
 		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}, full: map[EndpointDirection]bytesUsed{}},
 		byHash:    map[uint64][]*program{},
 		waiting:   map[model.EndpointID]bool{},
-		ruleNames: map[uint32]model.RuleID{},
 	}
 	if from != nil {
 		c.adopt(from)
@@ -122,7 +121,7 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 	if !c.inSync {
 		return Plan{}
 	}
-	return c.plan()
+	return c.plan(len(ch.Endpoints)+len(ch.Sets) > 0)
 }
 
 func (c *Compiler) updateSet(id model.SetID, change *model.SetChange) {
@@ -139,6 +138,7 @@ func (c *Compiler) updateSet(id model.SetID, change *model.SetChange) {
 	if change == nil {
 		if u.defined {
 			u.defined, u.orphan = false, true
+			c.sets.hold(num)
 			c.review = append(c.review, num)
 		}
 		return

@@ -57,7 +57,7 @@ type numbering[K comparable] struct {
 	byKey map[K]uint32
 	keys  map[uint32]K
 	holds map[uint32]int
-	known map[uint32]bool // was held; the kernel has its name, or is about to
+	known map[uint32]bool // the kernel has its name, or is about to
 	loose []uint32        // may be held by nobody
 }
 
@@ -99,7 +99,6 @@ func (n *numbering[K]) rename(num uint32, k K) {
 func (n *numbering[K]) hold(num uint32) {
 	if num != 0 {
 		n.holds[num]++
-		n.known[num] = true
 	}
 }
 
@@ -113,10 +112,16 @@ func (n *numbering[K]) drop(num uint32) {
 	}
 }
 
-// settle takes back the numbers that nobody holds, and returns those that were held once, ascending.
-func (n *numbering[K]) settle() []uint32 {
+// settle takes back numbers that nobody holds, those that came to be so first, up to so many that are known. It returns
+// those, ascending.
+func (n *numbering[K]) settle(most int) []uint32 {
 	var gone []uint32
+	done := 0
 	for _, num := range n.loose {
+		if len(gone) >= most {
+			break
+		}
+		done++
 		k, ok := n.keys[num]
 		if !ok || n.holds[num] > 0 {
 			continue
@@ -129,7 +134,7 @@ func (n *numbering[K]) settle() []uint32 {
 			delete(n.known, num)
 		}
 	}
-	n.loose = n.loose[:0]
+	n.loose = slices.Delete(n.loose, 0, done)
 	slices.Sort(gone)
 	return gone
 }

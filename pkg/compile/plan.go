@@ -3,6 +3,7 @@ package compile
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -13,6 +14,9 @@ type planner struct {
 	Plan
 	c       *Compiler
 	stale   []*endpoint
+	whole   bool    // with changes: what this plan cannot open altogether is left to the next
+	toOpen  int     // what it may still open, and
+	toClose int     // what of that which is left over it may still clean up; see MaxOpen
 	created []Class // all new classes
 	early   int     // so many of them are needed before Bind
 	pairs   [][2]uint32
@@ -22,9 +26,10 @@ type planner struct {
 	all     []Class // see allClasses
 }
 
-// plan turns what has come in since the last plan into the writes that make the kernel follow.
-func (c *Compiler) plan() Plan {
+// plan turns what has come in since the last plan into the writes that make the kernel follow. changed: something has.
+func (c *Compiler) plan(changed bool) Plan {
 	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
+	p.share(changed)
 	p.stale = c.retarget()
 	p.openSets()
 	p.moveAddrs()
@@ -68,30 +73,7 @@ func (p *planner) closeSets() {
 		}
 	}
 	c.programs = slices.DeleteFunc(c.programs, func(prog *program) bool { return prog.gone })
-	var empty []uint32
-	for _, num := range distinct(c.review) {
-		u := c.uses[num]
-		if u == nil || u.refs > 0 {
-			continue
-		}
-		if u.named {
-			u.named = false
-			p.DropSets = append(p.DropSets, num)
-		}
-		if u.orphan || u.loaded {
-			empty = append(empty, num)
-		}
-		if u.orphan {
-			c.sets.drop(num)
-		}
-		u.orphan, u.loaded, u.nets = false, false, nil
-		if !u.defined {
-			delete(c.uses, num)
-		}
-	}
-	c.review = nil
-	c.classes.Empty(empty...)
-	c.classes.Hide(p.DropSets...)
+	p.cleanSets()
 	for _, m := range c.classes.Diff() {
 		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
 	}
@@ -150,13 +132,16 @@ func (p *planner) addRows(prog *program, classes []Class) {
 	if len(classes) == 0 || t.Interpreted() && !prog.foreign {
 		return
 	}
-	rows := make([]RowChange, 0, len(classes))
+	var rows []RowChange
 	for _, class := range classes {
 		if row, ok := t.Row(class); ok && !prog.foreign {
-			rows = append(rows, RowChange{t.ID, class.ID, row})
+			if was, ok := cell(t.Rows, int(class.ID)); !ok || was != row { // else a class that had the number left it
+				rows = append(rows, RowChange{t.ID, class.ID, row})
+			}
 			continue
 		}
 		if prog.limited {
+			rows = append(rows, RowChange{t.ID, class.ID, 0})
 			continue
 		}
 		if p.replace(prog) {
@@ -294,7 +279,8 @@ func (p *planner) drop() {
 	slices.Sort(p.DropTables)
 	p.DropTables = slices.Compact(p.DropTables)
 	p.DropClasses = p.c.classes.Drop()
-	p.DropRules = p.c.rules.settle()
-	p.c.sets.settle()
+	p.DropRules = p.c.rules.settle(max(p.toClose, 1))
+	p.c.sets.settle(math.MaxInt)
+	p.More = p.More || len(p.c.review)+len(p.c.rules.loose) > 0
 	p.c.planned = true
 }

@@ -20,33 +20,44 @@ import (
 // limits, and has too many rules to be judged by without one.
 var ErrTooComplex = errors.New("too complex")
 
-// MaxOpen is how many CIDR lists and prefixes of them policies can add in one plan; the first plan adds all there are. A
-// plan of that size takes the agent some 20 to 50 ms.
-const MaxOpen = 2048
+// MaxOpen is how much policies can open in one plan, and how much of what they leave over is cleaned up: the name of a rule
+// is 1, the name of a set and a prefix in a CIDR list are 4 each. Such a plan takes the agent some 10 ms. The first plan
+// opens all there is.
+const MaxOpen = 1024
 
-// openSets opens sets of the programs that have no table yet, of the one with the fewest left first.
+const (
+	nameCost   = 1
+	memberCost = 4 // of a set's name and of each prefix
+)
+
+// share says how much the plan may open and clean up. One with changes leaves what is large to the next, so that nobody
+// whose policy it changes waits for it; and what has to be cleaned up does not grow while there is something to open.
+func (p *planner) share(changed bool) {
+	most := cmp.Or(p.c.limits.Open, MaxOpen)
+	p.whole = changed && p.c.planned
+	switch {
+	case !p.c.planned:
+		p.toOpen, p.toClose = math.MaxInt32, math.MaxInt32
+	case p.whole:
+		p.toOpen, p.toClose = most, max(most/4, 1)
+	case len(p.c.review) > 0:
+		p.toOpen, p.toClose = max(most/2, 1), max(most/2, 1)
+	default:
+		p.toOpen, p.toClose = most, most
+	}
+}
+
+// openSets opens the programs that have no table yet, those with the fewest sets left first: the names of their rules, then
+// their sets.
 func (p *planner) openSets() {
 	c := p.c
-	quota := cmp.Or(c.limits.Open, MaxOpen)
-	if !c.planned {
-		quota = math.MaxInt
-	}
 	var loads []part
 	for _, prog := range c.unopened() {
-		for quota > 0 && prog.open < len(prog.sets) {
-			u := c.use(prog.sets[prog.open])
-			if !u.named {
-				p.name(prog.sets[prog.open])
-				quota--
-			}
-			n := min(max(quota, 0), len(u.nets))
-			loads = append(loads, part{prog.sets[prog.open], u.nets[:n]})
-			u.nets = u.nets[n:]
-			if quota -= n; len(u.nets) == 0 {
-				prog.open++
-			}
+		if !p.whole || p.fits(prog) {
+			p.nameRules(prog)
+			loads = p.openSetsOf(prog, loads)
 		}
-		p.More = p.More || prog.open < len(prog.sets)
+		p.More = p.More || !prog.isOpen()
 	}
 	c.classes.Show(slices.Sorted(maps.Keys(p.SetNames))...)
 	for _, l := range loads {
@@ -54,10 +65,111 @@ func (p *planner) openSets() {
 	}
 	c.keepOld()
 	c.classes.Local() // no local side is judged by these sets
-	if len(c.ruleNames) > 0 {
-		p.RuleNames = c.ruleNames
-		c.ruleNames = map[uint32]model.RuleID{}
+}
+
+// isOpen reports whether a table of the program can be made.
+func (prog *program) isOpen() bool { return prog.named == len(prog.IDs) && prog.open == len(prog.sets) }
+
+// fits reports whether all that is left of a program can be opened in this plan.
+func (p *planner) fits(prog *program) bool {
+	left := p.toOpen - nameCost*(len(prog.IDs)-prog.named)
+	for _, num := range prog.sets[prog.open:] {
+		if u := p.c.use(num); !u.named {
+			left -= memberCost * (1 + len(u.nets) - u.joined)
+		} else {
+			left -= memberCost * (len(u.nets) - u.joined)
+		}
+		if left < 0 {
+			return false
+		}
 	}
+	return left >= 0
+}
+
+// nameRules makes the rules of a program known to the kernel.
+func (p *planner) nameRules(prog *program) {
+	rules := p.c.rules
+	for ; p.toOpen > 0 && prog.named < len(prog.IDs); prog.named++ {
+		num := prog.Rules[prog.named].Id
+		if num == 0 || rules.known[num] {
+			continue
+		}
+		rules.known[num] = true
+		if p.RuleNames == nil {
+			p.RuleNames = map[uint32]model.RuleID{}
+		}
+		p.RuleNames[num] = prog.IDs[prog.named]
+		p.toOpen -= nameCost
+	}
+}
+
+// openSetsOf opens sets of a program, and adds what is to become members to loads.
+func (p *planner) openSetsOf(prog *program, loads []part) []part {
+	for p.toOpen > 0 && prog.named == len(prog.IDs) && prog.open < len(prog.sets) {
+		num := prog.sets[prog.open]
+		u := p.c.use(num)
+		if !u.named {
+			p.name(num)
+			p.toOpen -= memberCost
+		}
+		n := min(max((p.toOpen+memberCost-1)/memberCost, 0), len(u.nets)-u.joined)
+		loads = append(loads, part{num, u.nets[u.joined : u.joined+n]})
+		u.joined += n
+		p.toOpen -= n * memberCost
+		if u.joined == len(u.nets) {
+			prog.open++
+		} else if n == 0 {
+			break
+		}
+	}
+	return loads
+}
+
+// cleanSets takes the sets out of the classes that no program refers to any more. What this plan leaves keeps its number
+// and its members, which mean nothing to any table, and may be opened again.
+func (p *planner) cleanSets() {
+	c := p.c
+	var orphans []uint32
+	for p.toClose > 0 && len(c.review) > 0 {
+		num := c.review[0]
+		if u := c.uses[num]; u != nil && u.refs == 0 && !p.clean(num, u, &orphans) {
+			break
+		}
+		c.review = c.review[1:]
+		c.sets.drop(num)
+	}
+	if len(c.review) == 0 {
+		c.review = nil
+	}
+	slices.Sort(p.DropSets)
+	c.classes.Empty(orphans...)
+	c.classes.Hide(p.DropSets...)
+}
+
+// clean does so for one set. False: some of its members are left.
+func (p *planner) clean(num uint32, u *setUse, orphans *[]uint32) (done bool) {
+	c := p.c
+	for ; u.joined > 0; u.joined-- {
+		if p.toClose <= 0 {
+			return false
+		}
+		c.classes.leave(u.nets[u.joined-1], num)
+		p.toClose -= memberCost
+	}
+	p.toClose -= memberCost
+	if u.named {
+		u.named = false
+		p.DropSets = append(p.DropSets, num)
+	}
+	if u.orphan {
+		*orphans = append(*orphans, num)
+		c.sets.drop(num)
+	}
+	u.orphan, u.loaded, u.nets = false, false, nil
+	if !u.defined {
+		delete(c.uses, num)
+	}
+	return true
 }
 
 // part is some prefixes of a CIDR list.
@@ -93,7 +205,7 @@ func (c *Compiler) unopened() []*program {
 func (p *planner) admit() {
 	for _, prog := range p.c.unopened() {
 		switch {
-		case prog.open < len(prog.sets):
+		case !prog.isOpen():
 		case p.build(prog):
 			p.fresh[prog] = true
 		default:

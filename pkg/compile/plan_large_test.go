@@ -33,7 +33,7 @@ func (w *tenants) sets(e *model.EndpointPolicy) int {
 }
 
 func TestALargePolicyTakesSeveralPlansAndOthersGoOn(t *testing.T) {
-	w := parts(Options{Limits: Limits{Open: 10}})
+	w := parts(Options{Limits: Limits{Open: 40}})
 	large, other := pod("evil", "m", 1, 1), pod("shop", "a", 2, 1)
 	large.Addrs, other.Addrs = addrs("10.0.0.1"), addrs("10.0.0.2")
 	if p := w.step(large, other); p.More {
@@ -62,7 +62,7 @@ func TestALargePolicyTakesSeveralPlansAndOthersGoOn(t *testing.T) {
 }
 
 func TestALargePolicyThatIsGoneBeforeItIsMadeLeavesNothing(t *testing.T) {
-	w := parts(Options{Limits: Limits{Open: 10}})
+	w := parts(Options{Limits: Limits{Open: 40}})
 	small, large := pod("evil", "m", 1, 1), pod("evil", "m", 3, 50)
 	w.step(small)
 	w.step(large)
@@ -86,7 +86,8 @@ func TestAPolicyThatIsTooComplexIsRefused(t *testing.T) {
 	w.step(good)
 	bad := pod("evil", "m", 3, 50)
 	bad.Addrs = good.Addrs
-	w.step(bad, fresh)
+	for p := w.step(bad, fresh); p.More; p = w.step() {
+	}
 	if w.sets(bad) != 1 || w.sets(fresh) != -1 {
 		t.Errorf("%d and %d sets, want 1 and -1", w.sets(bad), w.sets(fresh))
 	}
@@ -151,5 +152,103 @@ func TestTablesAreEnlargedForNewClasses(t *testing.T) {
 	}
 	if enlarged == 0 || w.k.bound[other.ID].Ingress != had || len(w.k.tables[had].Rows) < 3000/32 {
 		t.Errorf("enlarged %d times, table %d to %d", enlarged, had, w.k.bound[other.ID].Ingress)
+	}
+}
+
+// work is how much a plan opens and cleans up, in the units of MaxOpen.
+func work(p Plan) (opened, cleaned int) {
+	opened = nameCost*len(p.RuleNames) + memberCost*(len(p.SetNames)+len(p.Addrs))
+	return opened, max(memberCost*(len(p.DropSets)+len(p.LateAddrs)), len(p.DropRules))
+}
+
+// Between the parts of a large policy that is added, changed or removed the changes of others are enforced, each with the
+// plan that takes it in; no part is larger than what a plan may do.
+func TestNobodyWaitsForALargePolicy(t *testing.T) {
+	const open = 40
+	w := parts(Options{Limits: Limits{Open: open}})
+	other := pod("shop", "a", 2, 1)
+	other.Addrs = addrs("10.0.0.2")
+	w.step(other)
+	variant := 10
+	for _, turn := range []struct {
+		what  string
+		large *model.EndpointPolicy
+	}{{"added", pod("evil", "m", 1, 50)}, {"changed", pod("evil", "m", 3, 60)}, {"removed", pod("evil", "m", 4, 0)}} {
+		what, large := turn.what, turn.large
+		large.Addrs = addrs("10.0.0.1")
+		p, plans := w.step(large), 1
+		for ; p.More; plans++ {
+			if opened, cleaned := work(p); opened > open+2*memberCost || cleaned > open+2*memberCost {
+				t.Errorf("%s: one plan opens %d and cleans up %d", what, opened, cleaned)
+			}
+			if plans%3 != 0 {
+				p = w.step()
+				continue
+			}
+			variant++
+			small := pod("shop", "a", variant, 1+plans%2)
+			small.Addrs = other.Addrs
+			if p = w.step(small); w.sets(small) != 1+plans%2 || w.k.bound[small.ID].Endpoint != small {
+				t.Errorf("%s: after %d plans another's change has not the plan that takes it in", what, plans)
+			}
+		}
+		if err := w.k.garbage(); err != nil || plans < 4 {
+			t.Errorf("%s: %d plans, %v", what, plans, err)
+		}
+	}
+}
+
+// A policy that comes back before what it left is cleaned up has all of its members.
+func TestALargePolicyThatComesBackWhileItIsCleanedUp(t *testing.T) {
+	for between := range 12 {
+		w := parts(Options{Limits: Limits{Open: 40}})
+		large, small := pod("evil", "m", 1, 50), pod("evil", "m", 2, 1)
+		w.step(large)
+		w.step(small)
+		for range between {
+			w.step()
+		}
+		for p := w.step(large); p.More; p = w.step() {
+		}
+		if err := w.k.garbage(); err != nil {
+			t.Errorf("after %d plans: %v", between, err)
+		}
+		table := w.k.tables[w.k.bound[large.ID].Ingress]
+		for id, nets := range table.Program.NetSets {
+			for _, p := range nets {
+				if !slices.Contains(w.Address(p.Addr()).Sets, id) || !slices.Contains(w.k.classes[w.k.addrs.lookup(p.Addr()).Class].Sets, w.Compiler.sets.byKey[id]) {
+					t.Fatalf("after %d plans: %s is not in its set any more", between, p)
+				}
+			}
+		}
+	}
+}
+
+// Rows that tables have already, of classes that had the numbers before, are not written again.
+func TestRowsThatAreThereAreNotWritten(t *testing.T) {
+	w := parts(Options{})
+	other := pod("shop", "a", 2, 1)
+	other.Addrs = addrs("10.0.0.2")
+	w.step(other)
+	rows := func(large *model.EndpointPolicy) (n int) {
+		had := w.k.bound[other.ID].Ingress
+		for p, first := w.step(large), true; first || p.More; first = false {
+			for _, r := range p.Rows {
+				if r.Table == had {
+					n++
+				}
+			}
+			if p.More {
+				p = w.step()
+			}
+		}
+		return n
+	}
+	if n := rows(pod("evil", "m", 1, 30)); n == 0 {
+		t.Error("the other's table has no rows of the first policy: the test tests nothing")
+	}
+	rows(pod("evil", "m", 3, 0))
+	if n := rows(pod("evil", "m", 4, 30)); n != 0 {
+		t.Errorf("%d rows of the other's table are written again", n)
 	}
 }

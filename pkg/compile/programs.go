@@ -21,6 +21,7 @@ type program struct {
 	before    *Table // in the kernel until the last plan put a larger table in its place
 	short     error  // why that could not be done; nil: it could. Without a table: it has to be published again
 	want      int    // endpoint-directions that shall be judged by it
+	named     int    // so many of its entries have the name of their rule in the kernel; then sets are opened
 	open      int    // so many of its sets are open; a table is made when all are
 	table     *Table // in the kernel; nil: not there yet
 	limited   bool   // its table cannot be made again with what has come to be known since
@@ -90,12 +91,6 @@ func (c *Compiler) register(prog *program) {
 		c.sets.hold(num)
 		c.use(num).refs++
 	}
-	for i, id := range prog.IDs {
-		num := prog.Rules[i].Id
-		if num != 0 && !c.rules.known[num] {
-			c.ruleNames[num] = id
-		}
-	}
 	for _, num := range prog.rules {
 		c.rules.hold(num)
 	}
@@ -119,7 +114,7 @@ func (c *Compiler) loadNets(p *Program, now bool) {
 		}
 		if u.nets = nets; now {
 			c.join(num, nets)
-			u.nets = nil
+			u.joined = len(nets)
 		}
 	}
 }
@@ -131,14 +126,13 @@ func (c *Compiler) join(num uint32, prefixes []netip.Prefix) {
 	}
 }
 
-// retire drops what a program held that nobody wants any more.
+// retire drops what a program held that nobody wants any more. Its sets are to be looked at, which hold their numbers.
 func (c *Compiler) retire(prog *program) {
 	prog.gone = true
 	for _, num := range prog.sets {
 		c.uses[num].refs--
-		c.sets.drop(num)
-		c.review = append(c.review, num)
 	}
+	c.review = append(c.review, prog.sets...)
 	for _, num := range prog.rules {
 		c.rules.drop(num)
 	}

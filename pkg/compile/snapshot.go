@@ -93,6 +93,7 @@ func (c *Compiler) adopt(s *Snapshot) {
 		c.sets.assign(sets[num], num)
 		c.sets.hold(num)
 		*c.use(num) = setUse{named: true, orphan: true}
+		c.sets.hold(num)
 		c.review = append(c.review, num)
 		c.classes.Show(num)
 	}

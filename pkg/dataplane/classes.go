@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -14,23 +15,24 @@ import (
 type classes struct {
 	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
 	slots   slots           // knows when packets have left
-	retired map[uint32]bool // dropped, and still in sets
+	dropped map[uint32]bool // still in sets, dropped while quiet is waited for
+	retired map[uint32]bool // still in sets, dropped before
 	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
 }
 
 // add writes the sets of new classes. A class that cannot be written has no address; see incomplete.
 func (c *classes) add(list []compile.Class) error {
-	if len(list) > 0 {
-		if err := c.forget(true); err != nil {
-			return err
-		}
+	if err := c.forget(); err != nil {
+		return err
 	}
 	for _, class := range list {
 		for chunk, bits := range chunksOf(class.Sets) {
 			c.sets.Set(bpf.ClassChunk{Class: class.ID, Chunk: chunk}, bits)
 		}
 	}
-	_ = c.sets.Sync() // writeLeft tells of it
+	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft tells of it; what has been dropped may make room
+		return c.forgotten(<-c.quiet)
+	}
 	return nil
 }
 
@@ -70,28 +72,37 @@ func (c *classes) incomplete(class uint32) bool {
 // retire drops classes.
 func (c *classes) retire(list []uint32) {
 	for _, class := range list {
-		c.retired[class] = true
+		c.dropped[class] = true
 	}
-	if len(list) > 0 {
+	c.quiesce()
+}
+
+// quiesce begins to wait until packets have left the classes that have been dropped.
+func (c *classes) quiesce() {
+	if c.quiet == nil && len(c.dropped) > 0 {
+		c.retired, c.dropped = c.dropped, map[uint32]bool{}
 		c.quiet = c.slots.Quiesce()
 	}
 }
 
-// forget removes the sets of retired classes if packets have left. With wait it waits for that: no class may be made
-// before, since it might get the number of a retired one.
-func (c *classes) forget(wait bool) error {
+// busy are the classes whose numbers no other may get, since packets may be at work with them. The map is the caller's.
+func (c *classes) busy() map[uint32]bool {
+	all := maps.Clone(c.dropped)
+	maps.Copy(all, c.retired)
+	return all
+}
+
+// forget removes the sets of retired classes if packets have left them.
+func (c *classes) forget() error {
 	if c.quiet == nil {
 		return nil
 	}
-	if !wait {
-		select {
-		case err := <-c.quiet:
-			return c.forgotten(err)
-		default:
-			return nil
-		}
+	select {
+	case err := <-c.quiet:
+		return c.forgotten(err)
+	default:
+		return nil
 	}
-	return c.forgotten(<-c.quiet)
 }
 
 func (c *classes) forgotten(err error) error {
@@ -108,16 +119,18 @@ func (c *classes) forgotten(err error) error {
 	for _, key := range keys {
 		c.sets.Delete(key)
 	}
-	clear(c.retired)
+	c.retired = nil
 	_ = c.sets.Sync() // what is left keeps its number (busyClasses), and writeLeft tells of it
+	c.quiesce()
 	return nil
 }
 
 // wait waits until nothing uses the maps for retired classes any more.
 func (c *classes) wait() {
-	if c.quiet != nil {
+	for c.quiet != nil {
 		<-c.quiet
 		c.quiet = nil
+		c.quiesce()
 	}
 }
 

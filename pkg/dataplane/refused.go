@@ -93,12 +93,10 @@ func (s *state) takenFor(p netip.Prefix) uint32 {
 	return s.plans.compiler.Around(p, s.addresses.missing)
 }
 
-// busyClasses are those that something in the kernel refers to which could not be removed.
+// busyClasses are those that something in the kernel refers to which could not be removed, or that packets may be at work
+// with.
 func (s *state) busyClasses() map[uint32]bool {
-	if len(s.addresses.unwritten) == 0 && s.classes.sets.Pending() == 0 {
-		return nil
-	}
-	busy := map[uint32]bool{}
+	busy := s.classes.busy()
 	for p := range s.addresses.unwritten {
 		if info, ok := s.addresses.believed(p); ok {
 			busy[info.Class] = true

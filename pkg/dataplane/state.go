@@ -32,7 +32,7 @@ type state struct {
 func newState(c Config, k *kernel) (*state, error) {
 	s := &state{config: c, kernel: k, names: newNames(k.maps, k.log), interfaces: newInterfaces(k), retry: newBackoff()}
 	s.tables = newTables(k)
-	s.classes = &classes{sets: k.maps.ClassSets, retired: map[uint32]bool{}}
+	s.classes = &classes{sets: k.maps.ClassSets, dropped: map[uint32]bool{}}
 	s.addresses = newAddresses(k.maps)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	snapshot, err := s.adopt()
@@ -73,12 +73,11 @@ func (s *state) observe() {
 // large policy it takes one more part at a time, so that the changes of others come in between.
 func (s *state) carryOut(o Observer) error {
 	p := s.plans
-	err := s.carryOn()
-	part := p.plan.More
-	for err == nil && (p.pending() || part) {
+	err, part := s.carryOn(), true
+	for err == nil && (p.pending() || p.plan.More && part) {
 		started := time.Now()
 		changed := p.next(s.busyClasses())
-		part = false
+		part = changed // those come first, and leave what is large to the next plan
 		compiled := time.Now()
 		err = s.carryOn()
 		s.interfaces.ready = true // what could not be programmed is closed
@@ -186,7 +185,7 @@ func (s *state) drop() error {
 	if err := s.kernel.maps.ZeroRuleStats(plan.DropRules); err != nil {
 		s.rest = append(s.rest, err)
 	}
-	return s.classes.forget(false)
+	return s.classes.forget()
 }
 
 func (s *state) meetPeers() error {
