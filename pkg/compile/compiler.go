@@ -50,6 +50,11 @@ type Compiler struct {
 	byHash   map[uint64][]*program
 	lastID   TableID
 	planned  bool                      // there was a plan
+	plans    uint64                    // how many
+	whole    bool                      // the plan in the making has changes: it leaves what is large to the next
+	toExpand int                       // so many rules it may still expand
+	making   map[*variant]bool         // those that are being expanded
+	part     map[model.EndpointID]bool // their policies are: they are looked at again in the next plan
 	waiting  map[model.EndpointID]bool // what they shall have is not in the kernel yet
 }
 
@@ -83,6 +88,8 @@ func New(o Options, from *Snapshot) *Compiler {
 		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}, full: map[EndpointDirection]bytesUsed{}},
 		byHash:    map[uint64][]*program{},
 		waiting:   map[model.EndpointID]bool{},
+		making:    map[*variant]bool{},
+		part:      map[model.EndpointID]bool{},
 	}
 	if from != nil {
 		c.adopt(from)

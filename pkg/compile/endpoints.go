@@ -114,6 +114,10 @@ func (c *Compiler) staleLocal() {
 // are enforced come first, and those that were refused before last.
 func (c *Compiler) retarget() []*endpoint {
 	c.staleLocal()
+	for id := range c.part {
+		c.stale[id] = true
+	}
+	clear(c.part)
 	if len(c.stale) > 0 {
 		for id := range c.ledger.refused {
 			c.stale[id] = true
@@ -133,6 +137,7 @@ func (c *Compiler) retarget() []*endpoint {
 	for _, e := range turns {
 		c.target(e)
 	}
+	c.abandon()
 	return all
 }
 
@@ -159,6 +164,15 @@ func (c *Compiler) turn(e *endpoint) int {
 func (c *Compiler) target(e *endpoint) {
 	var want [2]*program
 	l := c.localOf(e.policy)
+	if !c.prepare(e, l) { // until then it is to have what it was to have
+		c.part[e.id] = true
+		for _, prog := range e.want {
+			if prog != nil {
+				c.ledger.charge(e.id.Namespace, prog)
+			}
+		}
+		return
+	}
 	delete(c.ledger.refused, e.id)
 	for d := range want {
 		delete(c.failed, EndpointDirection{e.id, model.Direction(d)})

@@ -22,6 +22,12 @@ const maxEntries = 0xffff
 //
 // The error is ErrTooManyRules or, for a policy with Refused, ErrOverLimit, wrapped.
 func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error) {
+	x := newExpander(p, local, num)
+	x.run(p)
+	return x.result(p)
+}
+
+func newExpander(p *model.DirectionPolicy, local Local, num Numbers) *expander {
 	x := &expander{
 		direction: p.Direction,
 		local:     local,
@@ -36,8 +42,13 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 	}
 	size := entriesOf(p)
 	x.prog.Rules, x.prog.IDs = make([]bpf.Rule, 0, size), make([]model.RuleID, 0, size)
-	if err := refused(p); err != nil {
-		return nil, err
+	return x
+}
+
+// run goes through the whole policy, or until pause says that nobody wants it any more.
+func (x *expander) run(p *model.DirectionPolicy) {
+	if refused(p) != nil {
+		return
 	}
 	for i := range p.Tiers {
 		x.tier(&p.Tiers[i])
@@ -49,6 +60,12 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 	}
 	last := model.RuleID{Point: model.AtNoProfile, Direction: p.Direction}
 	x.add(last, bpf.Rule{Action: bpf.RuleDeny, Flags: bothFamilies | bpf.RuleEnd})
+}
+
+func (x *expander) result(p *model.DirectionPolicy) (*Program, error) {
+	if err := refused(p); err != nil {
+		return nil, err
+	}
 	if x.full {
 		return nil, fmt.Errorf("expand %s policy of %d tiers and %d profiles: %w: more than %d entries of the match table",
 			p.Direction, len(p.Tiers), len(p.Profiles), ErrTooManyRules, maxEntries)
@@ -108,6 +125,10 @@ type expander struct {
 	prog      *Program
 	seen      map[model.SetID]bool // the keys are prog.Sets
 	full      bool                 // more than maxEntries were added; the Program is void
+
+	pause   func() bool // called when left is used up; false: nobody wants the Program. Nil: there is no end to left
+	left    int         // rules to be expanded before it is
+	stopped bool        // it said so
 }
 
 func (x *expander) tier(t *model.TierPolicy) {
@@ -144,6 +165,10 @@ func (x *expander) landPasses(start int) {
 
 func (x *expander) rules(tier string, p *model.PolicyRules) {
 	for i := range p.Rules {
+		if x.stopped = x.stopped || x.pause != nil && x.left <= 0 && !x.pause(); x.stopped {
+			return
+		}
+		x.left--
 		rule := &p.Rules[i]
 		x.rule(model.RuleID{
 			Point: model.AtRule, Direction: x.direction, Tier: tier, Policy: p.Key, Index: rule.Index,

@@ -94,6 +94,7 @@ type variant struct {
 	has     [2]bool // IPv4, IPv6
 	inside  []bool  // by index in fold.nets
 	answers map[question]bool
+	making  *expansion // nil: none has begun, or it has been used
 	program *program
 	cost    Cost
 	err     error
@@ -187,7 +188,7 @@ func (c *Compiler) expandAll(f *fold, l *localAddrs, namespace string) (*program
 	return prog, nil
 }
 
-// expand returns the program of a policy for an endpoint with these addresses, the first of each family.
+// expand returns the program of a policy for an endpoint with these addresses, the first of each family. It is prepared.
 func (c *Compiler) expand(f *fold, l *localAddrs, namespace string) (*program, error) {
 	v := f.variant(l)
 	if v.program != nil || v.err != nil {
@@ -198,9 +199,9 @@ func (c *Compiler) expand(f *fold, l *localAddrs, namespace string) (*program, e
 			return nil, err
 		}
 	}
-	l.asked = v.answers
-	p, err := Expand(f.policy, l, numbers{c})
-	l.asked = nil
+	p, err := v.making.x.result(f.policy)
+	defer func(made *expansion) { made.end() }(v.making)
+	v.making = nil
 	if err != nil {
 		v.err = err
 		return nil, err

@@ -14,7 +14,6 @@ type planner struct {
 	Plan
 	c       *Compiler
 	stale   []*endpoint
-	whole   bool    // with changes: what this plan cannot open altogether is left to the next
 	toOpen  int     // what it may still open, and
 	toClose int     // what of that which is left over it may still clean up; see MaxOpen
 	created []Class // all new classes
@@ -281,6 +280,6 @@ func (p *planner) drop() {
 	p.DropClasses = p.c.classes.Drop()
 	p.DropRules = p.c.rules.settle(max(p.toClose, 1))
 	p.c.sets.settle(math.MaxInt)
-	p.More = p.More || len(p.c.review)+len(p.c.rules.loose) > 0
+	p.More = p.More || len(p.c.review)+len(p.c.rules.loose)+len(p.c.part) > 0
 	p.c.planned = true
 }

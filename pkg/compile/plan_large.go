@@ -34,16 +34,21 @@ const (
 // whose policy it changes waits for it; and what has to be cleaned up does not grow while there is something to open.
 func (p *planner) share(changed bool) {
 	most := cmp.Or(p.c.limits.Open, MaxOpen)
-	p.whole = changed && p.c.planned
+	p.c.whole = changed && p.c.planned
 	switch {
 	case !p.c.planned:
 		p.toOpen, p.toClose = math.MaxInt32, math.MaxInt32
-	case p.whole:
+	case p.c.whole:
 		p.toOpen, p.toClose = most, max(most/4, 1)
 	case len(p.c.review) > 0:
 		p.toOpen, p.toClose = max(most/2, 1), max(most/2, 1)
 	default:
 		p.toOpen, p.toClose = most, most
+	}
+	p.c.plans++
+	p.c.toExpand = most
+	if !p.c.planned {
+		p.c.toExpand = math.MaxInt32
 	}
 }
 
@@ -53,7 +58,7 @@ func (p *planner) openSets() {
 	c := p.c
 	var loads []part
 	for _, prog := range c.unopened() {
-		if !p.whole || p.fits(prog) {
+		if !p.c.whole || p.fits(prog) {
 			p.nameRules(prog)
 			loads = p.openSetsOf(prog, loads)
 		}
@@ -267,7 +272,7 @@ func (p *planner) wait() {
 	clear(c.waiting)
 	slices.SortFunc(p.stale, func(a, b *endpoint) int { return a.id.Compare(b.id) })
 	for _, e := range p.stale {
-		if e.want[0] == nil || !e.want[0].toCome() && !e.want[1].toCome() {
+		if !c.part[e.id] && (e.want[0] == nil || !e.want[0].toCome() && !e.want[1].toCome()) {
 			continue
 		}
 		c.waiting[e.id] = true

@@ -160,7 +160,11 @@ func TestAPolicyOfTooManyRulesLeavesWhatWasEnforced(t *testing.T) {
 	old := state(members, good)
 	carryOut(k, c.Update(old.changes(nil)))
 	now := state(members, &bad, &fresh)
-	carryOut(k, c.Update(now.changes(old)))
+	for ch, more := now.changes(old), true; more; ch = (model.Changes{InSync: true}) {
+		p := c.Update(ch)
+		carryOut(k, p)
+		more = p.More
+	}
 	pkt := model.Packet{Src: netip.MustParseAddr("10.0.0.2"), Dst: own4, Protocol: model.ProtoTCP}
 	if v, bound, err := k.judge(good.ID, model.Ingress, pkt); !v.Allow || !bound || err != nil {
 		t.Errorf("what was allowed is %+v now; bound: %v, error: %v", v, bound, err)

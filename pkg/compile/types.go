@@ -1,6 +1,6 @@
 // Package compile turns the policy of local endpoints into what the BPF programs consult: an ordered match table for
 // each endpoint-direction, equivalence classes of addresses, and decision tables in which the verdict of any packet is
-// one cell (docs/datapath.md). It is pure: no I/O, no goroutines, no clock; equal input gives equal output.
+// one cell (docs/datapath.md). It is pure: no I/O, no concurrency, no clock; equal input gives equal output.
 //
 //   - expand.go: DirectionPolicy -> Program, the ordered match table
 //   - table.go: Program and classes -> Table, the decision table
