@@ -297,3 +297,16 @@ func (c *catalog) problemsOf(cl *claim) []validate.Problem {
 	}
 	return problems
 }
+
+// places says where the objects in force are written.
+func (c *catalog) places() map[model.Key]validate.Ref {
+	places := map[model.Key]validate.Ref{}
+	for _, doc := range c.inForce {
+		for _, u := range doc.Updates {
+			if key, present := model.KeyOf(u); present {
+				places[key] = doc.Ref
+			}
+		}
+	}
+	return places
+}

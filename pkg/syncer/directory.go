@@ -72,15 +72,7 @@ func (d *Directory) Problems() []validate.Problem {
 
 // Places says where the objects in force are written. To be called after Run has returned. The map is the caller's.
 func (d *Directory) Places() map[model.Key]validate.Ref {
-	places := map[model.Key]validate.Ref{}
-	for _, doc := range d.catalog.inForce {
-		for _, u := range doc.Updates {
-			if key, present := model.KeyOf(u); present {
-				places[key] = doc.Ref
-			}
-		}
-	}
-	return places
+	return d.catalog.places()
 }
 
 // Kinds implements Source: the directory is one kind, whatever its files hold.

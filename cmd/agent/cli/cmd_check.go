@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -47,17 +47,26 @@ type nodeCheck struct {
 func checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   "check [FILE…]",
 		Short: "Look for what is wrong: with this node and what its agent reads, or with manifests",
-		Long: `Without --dir: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
+		Long: `Without FILE and --dir: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
 is wrong with the objects the running agent reads. Needs root.
 
-With --dir: what is wrong with the manifests in a directory: objects that are rejected, rules that are left out, and
-policy that most likely means something else than its author thought. Needs neither root nor Linux.
+With them: what is wrong with manifests: objects that are rejected, rules that are left out, and policy that most likely
+means something else than its author thought. FILE is a file, a directory, or - for standard input. Needs neither root
+nor Linux.
 
 Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+		Example: `  margay check
+  margay check shop.yaml policies/
+  kubectl get netpol,po,ns -A -o yaml | margay check -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 && o.dir != "" {
+				return errors.New("check: want FILE or --dir, not both")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
@@ -68,12 +77,15 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 	return cmd
 }
 
-func (o *checkOptions) run(cmd *cobra.Command) error {
+func (o *checkOptions) run(cmd *cobra.Command, files []string) error {
 	report := &checkReport{OK: true, Problems: []wire.ProblemRow{}}
 	var err error
-	if o.dir != "" {
-		err = o.manifests(cmd.Context(), report)
-	} else {
+	switch {
+	case len(files) > 0:
+		err = report.manifests(loadFiles(cmd.InOrStdin(), files))
+	case o.dir != "":
+		err = report.manifests(loadDirectory(cmd.Context(), o.dir))
+	default:
 		err = o.node(cmd.Context(), report)
 	}
 	if err != nil {
@@ -87,9 +99,8 @@ func (o *checkOptions) run(cmd *cobra.Command) error {
 	return err
 }
 
-// manifests checks a directory.
-func (o *checkOptions) manifests(ctx context.Context, report *checkReport) error {
-	m, err := loadDirectory(ctx, o.dir)
+// manifests checks manifests that have been read, unless there was an error.
+func (report *checkReport) manifests(m *manifests, err error) error {
 	if err != nil {
 		return err
 	}

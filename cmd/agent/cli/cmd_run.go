@@ -46,7 +46,9 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w)
 	}
+	left := 0
 	stopped := logStop(ctx, log)
+	defer func() { stopped(left) }()
 	files := followFile(ctx, layers.Config().ConfigFile, log)
 	for {
 		p, err := assemble(layers, files, level, log)
@@ -55,7 +57,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 		}
 		err = p.run(ctx)
 		if !errors.Is(err, agent.ErrRestart) {
-			stopped(p.left)
+			left = p.left
 			return err
 		}
 		log.Info("starting anew within the process", "why", err)

@@ -24,10 +24,15 @@ func Main() {
 	os.Exit(status)
 }
 
-// execute runs one command line and returns its exit status.
+// execute runs one command line, with standard input of this process, and returns its exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return executeFrom(ctx, args, os.Stdin, stdout, stderr)
+}
+
+func executeFrom(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	cmd := root()
 	cmd.SetArgs(args)
+	cmd.SetIn(stdin)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write what the commands say into testdata instead of comparing")
 
 // TestTranscripts runs the command lines of testdata/*.txtar, each in a directory with the archive's files. The file
-// transcript holds the command lines, after "$ margay ", each with what it must print: lines on standard output as
+// transcript holds the command lines, after "$ margay ", " < FILE" behind what reads standard input, each with what it must print: lines on standard output as
 // they are, lines on standard error after "! ", and the exit status after "? ".
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -66,6 +67,19 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+// open opens a file of the archive for standard input.
+func open(t *testing.T, name string) io.Reader {
+	t.Helper()
+	if name == "" {
+		return strings.NewReader("")
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.NewReader(text)
+}
+
 // replay runs the transcript's command lines and returns the transcript as it came out.
 func replay(t *testing.T, transcript string) string {
 	t.Helper()
@@ -76,7 +90,8 @@ func replay(t *testing.T, transcript string) string {
 			continue
 		}
 		var stdout, stderr bytes.Buffer
-		status := execute(t.Context(), strings.Fields(command), &stdout, &stderr)
+		command, input, _ := strings.Cut(command, " < ")
+		status := executeFrom(t.Context(), strings.Fields(command), open(t, strings.TrimSpace(input)), &stdout, &stderr)
 		out.WriteString(line)
 		out.Write(stdout.Bytes())
 		for text := range strings.Lines(stderr.String()) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"log/slog"
 
 	"github.com/margay-project/margay/pkg/agent/wire"
@@ -30,6 +31,15 @@ func directoryEndpoints(ctx context.Context, dir string) []wire.EndpointRow {
 		}
 	}
 	return rows
+}
+
+// loadFiles reads files, directories, and for "-" standard input.
+func loadFiles(input io.Reader, names []string) (*manifests, error) {
+	m, err := syncer.ReadFiles(validate.Pods{}, input, names...)
+	if err != nil {
+		return nil, err
+	}
+	return &manifests{updates: m.Updates, problems: m.Problems, places: m.Places}, nil
 }
 
 // loadDirectory reads a directory of manifests once, by the reader of `margay run`.
