@@ -59,9 +59,13 @@ func changes(c *core, pods int) []step {
 // explainOne explains a connection between two remote pods, as the agent does it.
 func explainOne(c *core, from, to int) {
 	r := explain.Request{
-		Src: pod(from, nil).ID.String(), Dst: pod(to, nil).ID.String(), Protocol: model.ProtoTCP, Port: 80, SrcPort: 1234,
+		Src: pod(from, nil).ID.String(), Dst: pod(to, nil).ID.String(), Protocol: model.ProtoTCP, Port: 80, SourcePort: 1234,
 	}
-	if _, err := explain.NewState(c.graph.Around(r.Ends())).Explain(r); err != nil {
+	q, err := explain.Resolve(c.graph, r)
+	if err == nil {
+		_, err = explain.NewState(c.graph.Around(q.Ends())).Answer(q)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 	}
 }

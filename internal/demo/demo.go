@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/explain"
 )
 
 // Options of a demonstration.
@@ -166,7 +166,15 @@ func (r *runner) awaitError(ctx context.Context, s *lab.Stream) bool {
 
 func (r *runner) explain(ctx context.Context) error {
 	r.say("\n== Why? margay explain ops/admin shop/db:5432/tcp")
-	answer, err := r.agent.ask(ctx, "/v1/explain", url.Values{"src": {"ops/admin"}, "dst": {"shop/db:5432/tcp"}})
+	request, err := explain.ParseRequest("ops/admin", "shop/db:5432/tcp")
+	if err != nil {
+		return err
+	}
+	parameters, err := wire.ExplainParameters(request)
+	if err != nil {
+		return err
+	}
+	answer, err := r.agent.ask(ctx, "/v1/explain", parameters)
 	if err != nil {
 		return err
 	}
@@ -175,24 +183,11 @@ func (r *runner) explain(ctx context.Context) error {
 	}
 	e := answer.Explanation
 	r.say("   %s", e.Packet)
-	r.say("   egress of %s: %s", e.Src, because(e.Egress))
-	r.say("   ingress of %s: %s", e.Dst, because(e.Ingress))
+	r.say("   egress of %s: %s", e.Src, e.Egress)
+	r.say("   ingress of %s: %s", e.Dst, e.Ingress)
 	r.expect("explain says deny, by NetworkPolicy shop/db", e.Verdict == "deny" &&
 		e.Ingress.Kind == "NetworkPolicy" && e.Ingress.Namespace == "shop" && e.Ingress.Rule == "end-of-tier")
 	return nil
-}
-
-// because is one side's verdict and what decided it.
-func because(s wire.ExplainSide) string {
-	name := s.Name
-	if s.Namespace != "" {
-		name = s.Namespace + "/" + s.Name
-	}
-	text := fmt.Sprintf("%s by %s %s %s", s.Verdict, s.Kind, name, s.Rule)
-	if s.Tier != "" {
-		text += " of tier " + s.Tier
-	}
-	return text
 }
 
 // keep leaves the scene up and says how to look around.

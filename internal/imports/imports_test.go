@@ -48,7 +48,7 @@ var layers = map[string][]string{
 	"pkg/flows":          {},
 	"pkg/flowring":       {"bpf", "pkg/bpfmaps", "pkg/flows", "pkg/model"},
 	"pkg/dataplane":      {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/model"},
-	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/flows", "pkg/lint", "pkg/model", "pkg/validate"},
+	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/flows", "pkg/lint", "pkg/validate"},
 	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flowring", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
 		"pkg/model", "pkg/selector", "pkg/syncer", "pkg/validate"},

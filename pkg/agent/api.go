@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -202,25 +201,25 @@ func (a *API) sets(r *http.Request) (answer wire.Answer, err error) {
 	return answer, nil
 }
 
-// explain copies the state out of the loop and works on the copy: it may take a while in a large cluster.
+// explain looks up what the request is about, copies that out of the loop and works on the copy: it may take a while in
+// a large cluster.
 func (a *API) explain(r *http.Request) (wire.Answer, error) {
-	request, err := explain.ParseRequest(r.FormValue("src"), r.FormValue("dst"))
-	if err != nil {
-		return wire.Answer{}, err
+	var request explain.Request
+	if err := json.Unmarshal([]byte(r.FormValue("request")), &request); err != nil {
+		return wire.Answer{}, fmt.Errorf("explain: the request cannot be read: %w", err)
 	}
-	request.IPv6 = request.IPv6 || r.FormValue("ipv6") == "true"
-	if text := r.FormValue("sport"); text != "" {
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return wire.Answer{}, fmt.Errorf("source port %q is not a number from 0 to 65535", text)
-		}
-		request.SrcPort = uint16(port)
-	}
+	var question *explain.Question
 	var updates []model.Update
-	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Graph.Around(request.Ends()) }); err != nil {
+	var unknown error
+	err := a.Loop.Query(r.Context(), func(v View) {
+		if question, unknown = explain.Resolve(v.Graph, request); unknown == nil {
+			updates = v.Graph.Around(question.Ends())
+		}
+	})
+	if err = errors.Join(err, unknown); err != nil {
 		return wire.Answer{}, err
 	}
-	explanation, err := wire.Explain(updates, request)
+	explanation, err := explain.NewState(updates).Answer(question)
 	return wire.Answer{Explanation: explanation}, err
 }
 

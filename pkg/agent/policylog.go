@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -147,7 +146,7 @@ func (p *policyLog) say(key model.PolicyKey, c *policyChange, took time.Duration
 	case !c.after:
 		what = "policy removed"
 	}
-	_, kind := wire.APIKind(key.Kind)
+	_, kind := key.Kind.API()
 	p.log.Info(what, "policy", kind+" "+strings.TrimPrefix(key.Namespace+"/"+key.Name, "/"), "endpoints", len(c.endpoints), "took", took)
 }
 

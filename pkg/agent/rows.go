@@ -73,7 +73,7 @@ func policyRows(g *calc.Graph) []wire.PolicyRow {
 			for _, policy := range t.Policies {
 				row := byKey[policy.Key]
 				if row == nil {
-					_, kind := wire.APIKind(policy.Key.Kind)
+					_, kind := policy.Key.Kind.API()
 					row = &wire.PolicyRow{Tier: t.Name, Kind: kind, Namespace: policy.Key.Namespace, Name: policy.Key.Name, Staged: policy.Staged}
 					byKey[policy.Key] = row
 				}

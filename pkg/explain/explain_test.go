@@ -34,7 +34,7 @@ metadata: {name: default}
 apiVersion: v1
 kind: Pod
 metadata: {name: web, namespace: shop, labels: {app: web}}
-spec: {nodeName: n1, containers: [{name: c}]}
+spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 8080}, {name: dns, protocol: UDP, containerPort: 53}]}]}
 status: {podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}
 ---
 apiVersion: v1
@@ -106,7 +106,6 @@ func TestEndsAreNamesOrAddressesOfOneFamily(t *testing.T) {
 		{"pod to pod, other port", "shop/web", "shop/db:5433", false, "shop/web (10.0.0.1)", "shop/db (10.0.0.2)", false, true, true, ""},
 		{"pod to pod over IPv6", "shop/web", "shop/db:5432", true, "shop/web (fd00::1)", "shop/db (fd00::2)", true, true, true, ""},
 		{"namespace default", "old", "shop/web:80", false, "default/old (10.0.0.3)", "shop/web (10.0.0.1)", true, true, true, ""},
-		{"IPv6 asked of one that has none", "old", "shop/web:80", true, "default/old (10.0.0.3)", "shop/web (10.0.0.1)", true, true, true, ""},
 		{"by address", "10.0.0.1", "10.0.0.2:5432", false, "shop/web (10.0.0.1)", "shop/db (10.0.0.2)", true, true, true, ""},
 		{"by IPv6 address", "[fd00::1]", "[fd00::2]:5432", false, "shop/web (fd00::1)", "shop/db (fd00::2)", true, true, true, ""},
 		{"address decides the family", "shop/web", "[fd00::2]:5432", false, "shop/web (fd00::1)", "shop/db (fd00::2)", true, true, true, ""},
@@ -125,7 +124,7 @@ func TestEndsAreNamesOrAddressesOfOneFamily(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.IPv6 = r.IPv6 || test.v6
+			r.IPv6 = test.v6
 			res, err := s.Explain(r)
 			if err != nil {
 				t.Fatal(err)
@@ -134,7 +133,8 @@ func TestEndsAreNamesOrAddressesOfOneFamily(t *testing.T) {
 				Src, Dst               string
 				Allow, Egress, Ingress bool
 			}
-			got := answer{res.Src.String(), res.Dst.String(), res.Allow, res.Egress != nil, res.Ingress != nil}
+			judged := func(s *explain.Side) bool { return s.Decision != explain.DecisionNone }
+			got := answer{res.Src, res.Dst, res.Verdict == explain.VerdictAllow, judged(res.Egress), judged(res.Ingress)}
 			if diff := cmp.Diff(answer{test.wantSrc, test.wantTo, test.allow, test.egress, test.ingress}, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -170,20 +170,50 @@ func TestTunnelsFromPodsComeWithACaveat(t *testing.T) {
 
 func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 	s := state(t)
-	for _, test := range []struct{ name, src, dst, want string }{
-		{"unknown pod", "shop/nope", "shop/db:80", "no pod shop/nope"},
-		{"host-network pod", "shop/proxy", "shop/db:80", "no pod shop/proxy with an address of its own"},
-		{"Service address", "shop/web", "10.96.0.9:5432", "10.96.0.9 is an address of Service shop/db: egress is judged on the backend kube-proxy picks; ask for a backend: 10.0.0.2:5432/tcp"},
-		{"Service without backends", "shop/web", "10.96.0.8:80", "it has none"},
-		{"no pod at all", "203.0.113.1", "203.0.113.2:80", "no policy judges this flow"},
-		{"no family in common", "old", "[fd00::2]:80", "no address family in common"},
+	for _, test := range []struct {
+		name, src, dst string
+		v6             bool
+		want           string
+	}{
+		{"unknown pod", "shop/nope", "shop/db:80", false, "no pod shop/nope with an address of its own"},
+		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy with an address of its own (host-network"},
+		{"Service without backends", "shop/web", "10.96.0.8:80", false, "Service shop/idle has no backends on port 80/tcp"},
+		{"port that a Service has not", "shop/web", "10.96.0.9:80", false, "Service shop/db has no port 80; its ports are 5432/tcp"},
+		{"protocol that no Service has", "shop/web", "svc/shop/db/icmp", false, "Service shop/db translates no icmp"},
+		{"Service that does not exist", "shop/web", "svc/shop/bd:80", false, "no Service shop/bd; is shop/db meant?"},
+		{"Service as the source", "svc/shop/db", "shop/web:80", false, "Service shop/db opens no connections"},
+		{"address of a Service as the source", "10.96.0.9", "shop/web:80", false, "10.96.0.9 is an address of Service shop/db, which opens no connections"},
+		{"no pod at all", "203.0.113.1", "203.0.113.2:80", false, "no policy judges this flow"},
+		{"no family in common", "old", "[fd00::2]:80", false, "no address family in common"},
+		{"IPv6 asked of one that has none", "old", "shop/web:80", true, "default/old has no IPv6 address"},
+		{"IPv6 asked of an IPv4 address", "shop/web", "10.0.0.2:80", true, "shop/db (10.0.0.2) has no IPv6 address"},
+		{"icmp over IPv6", "shop/web", "shop/db/icmp", true, "over IPv6 ask for icmpv6"},
+		{"icmp between IPv6 addresses", "fd00::1", "fd00::2/icmp", false, "shop/web (fd00::1) has no IPv4 address"},
+		{"icmpv6 between IPv4 addresses", "10.0.0.1", "10.0.0.2/icmpv6", false, "shop/web (10.0.0.1) has no IPv6 address"},
+		{"protocol 58 between IPv4 addresses", "10.0.0.1", "10.0.0.2/58", false, "has no IPv6 address"},
+		{"loopback as the source", "127.0.0.1", "shop/web:80", false, "127.0.0.1 is a loopback address: no packet that policy judges comes from there"},
+		{"loopback as the destination", "shop/web", "127.0.0.1:80", false, "127.0.0.1 is a loopback address: what is sent there never leaves the sender"},
+		{"IPv6 loopback", "shop/web", "[::1]:80", false, "::1 is a loopback address"},
+		{"no address", "0.0.0.0", "shop/web:80", false, "0.0.0.0 is the unspecified address"},
+		{"multicast as the source", "224.0.0.1", "shop/web:80", false, "224.0.0.1 is a multicast address"},
+		{"port name that the pod has not", "shop/db", "shop/web:https", false, `pod shop/web has no port named "https"; its ports are http (8080/tcp), dns (53/udp)`},
+		{"port name of another protocol", "shop/db", "shop/web:http/udp", false, `pod shop/web has no port named "http" of protocol udp`},
+		{"port name where none is known", "shop/web", "203.0.113.1:http", false, "203.0.113.1 is no pod, so port \"http\" has to be a number"},
+		{"kind that is none", "shop/web", "shop/cronjob/x:80", false, `"cronjob" is not a kind that can be explained`},
+		{"name that is none", "shop//web", "shop/db:80", false, "is not a name"},
+		{"node that is none", "node/n9", "shop/db:80", false, "no node n9 with an address"},
+		{"another namespace", "web", "shop/db:80", false, "no pod default/web with an address of its own (host-network and finished pods have none); is shop/web meant?"},
+		{"misspelt", "shop/wbe", "shop/db:80", false, "is shop/web meant?"},
+		{"misspelt namespace", "shpo/web", "shop/db:80", false, "is shop/web meant?"},
+		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel with an address of its own (host-network and finished pods have none); is shop/idle meant?"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := explain.ParseRequest(test.src, test.dst)
-			if err != nil {
-				t.Fatal(err)
+			r.IPv6 = test.v6
+			var res *explain.Explanation
+			if err == nil {
+				res, err = s.Explain(r)
 			}
-			res, err := s.Explain(r)
 			if err == nil {
 				t.Fatalf("no error, but %+v", res)
 			}
@@ -199,21 +229,33 @@ func TestRequestsAreRead(t *testing.T) {
 		dst  string
 		want explain.Request
 	}{
-		{"shop/db:5432", explain.Request{Dst: "shop/db", Port: 5432, Protocol: 6}},
+		{"shop/db:5432", explain.Request{Dst: "shop/db", Port: 5432}},
 		{"shop/db:5432/tcp", explain.Request{Dst: "shop/db", Port: 5432, Protocol: 6}},
 		{"shop/db:53/UDP", explain.Request{Dst: "shop/db", Port: 53, Protocol: 17}},
 		{"db:53/udp", explain.Request{Dst: "db", Port: 53, Protocol: 17}},
+		{"db:http", explain.Request{Dst: "db", PortName: "http"}},
+		{"shop/db:http/tcp", explain.Request{Dst: "shop/db", PortName: "http", Protocol: 6}},
+		{"shop/db", explain.Request{Dst: "shop/db"}},
+		{"shop/db/udp", explain.Request{Dst: "shop/db", Protocol: 17}},
+		{"deploy/web", explain.Request{Dst: "deploy/web"}},
+		{"deploy/web:80", explain.Request{Dst: "deploy/web", Port: 80}},
+		{"shop/deploy/web", explain.Request{Dst: "shop/deploy/web"}},
+		{"deploy/shop/web", explain.Request{Dst: "deploy/shop/web"}},
+		{"shop/svc/web:dns/udp", explain.Request{Dst: "shop/svc/web", PortName: "dns", Protocol: 17}},
 		{"10.0.0.1:9/sctp", explain.Request{Dst: "10.0.0.1", Port: 9, Protocol: 132}},
+		{"10.0.0.1", explain.Request{Dst: "10.0.0.1"}},
 		{"[fd00::1]:53/udp", explain.Request{Dst: "[fd00::1]", Port: 53, Protocol: 17}},
+		{"[fd00::1]", explain.Request{Dst: "[fd00::1]"}},
+		{"fd00::1/tcp", explain.Request{Dst: "fd00::1", Protocol: 6}},
 		{"10.0.0.1/icmp", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 8}},
 		{"10.0.0.1/icmp:3:4", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 3, ICMPCode: 4}},
 		{"10.0.0.1/icmp:3", explain.Request{Dst: "10.0.0.1", Protocol: 1, ICMPType: 3}},
-		{"shop/db/icmpv6", explain.Request{Dst: "shop/db", Protocol: 58, ICMPType: 128, IPv6: true}},
+		{"shop/db/icmpv6", explain.Request{Dst: "shop/db", Protocol: 58, ICMPType: 128}},
 		{"shop/db/47", explain.Request{Dst: "shop/db", Protocol: 47}},
 		{"shop/db/udplite", explain.Request{Dst: "shop/db", Protocol: 136}},
 	} {
 		got, err := explain.ParseRequest("shop/web", test.dst)
-		test.want.Src = "shop/web"
+		test.want.Src, test.want.SourcePort = "shop/web", explain.DefaultSourcePort
 		if err != nil {
 			t.Errorf("%s: %v", test.dst, err)
 		} else if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable()); diff != "" {
@@ -221,11 +263,11 @@ func TestRequestsAreRead(t *testing.T) {
 		}
 	}
 	for dst, want := range map[string]string{
-		"":                    "want DST:PORT/PROTO",
-		"shop/db":             "want DST:PORT/PROTO",
-		"[fd00::1]":           "want DST:PORT/PROTO",
-		"shop/db:99999":       "port",
-		"shop/db:http":        "port",
+		"":                    "one is empty",
+		"shop/db:99999":       "neither a number from 1 to 65535 nor the name of a port",
+		"shop/db:0":           "neither a number from 1 to 65535 nor the name of a port",
+		"shop/db:":            "neither a number from 1 to 65535 nor the name of a port",
+		"shop/db:80a!":        "neither a number from 1 to 65535 nor the name of a port",
 		"shop/db:80/tpc":      "protocol is tcp",
 		"shop/db:80/0":        "protocol is tcp",
 		"shop/db:80/256":      "protocol is tcp",
@@ -235,6 +277,7 @@ func TestRequestsAreRead(t *testing.T) {
 		"shop/db:80/icmp":     "icmp has no ports",
 		":80/tcp":             "one is empty",
 		"shop/db:80/tcp/more": "protocol is tcp",
+		"shop/db/tpc":         "protocol is tcp",
 	} {
 		if r, err := explain.ParseRequest("shop/web", dst); err == nil {
 			t.Errorf("%q is read as %+v", dst, r)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -15,44 +14,49 @@ type Sets interface {
 	SetText(id model.SetID) (string, bool)
 }
 
-// mismatch is the first clause of r that the packet does not fit, in words; empty: r matches (semantics §7).
-func mismatch(r *model.MatchRule, p model.Packet, sets Sets) string {
+// mismatch is the first clause of r that the packet does not fit; nil: r matches (semantics §7).
+func mismatch(r *model.MatchRule, p model.Packet, sets Sets) *Mismatch {
 	if r.Unmatchable != "" {
-		return r.Unmatchable
+		return Mismatch{Clause: ClauseNone}.says("%s", r.Unmatchable)
 	}
 	family := uint8(4)
 	if p.Src.Is6() {
 		family = 6
 	}
 	if r.IPVersion != 0 && r.IPVersion != family {
-		return fmt.Sprintf("is for IPv%d", r.IPVersion)
+		return Mismatch{Clause: ClauseIPVersion, Packet: fmt.Sprint(family), Rule: []string{fmt.Sprint(r.IPVersion)}}.says("is for IPv%d", r.IPVersion)
 	}
-	if why := protocolMismatch(r, p, family); why != "" {
+	if why := protocolMismatch(r, p, family); why != nil {
 		return why
 	}
-	if why := icmpMismatch(r, p); why != "" {
+	if why := icmpMismatch(r, p); why != nil {
 		return why
 	}
-	if why := sideMismatch("source", &r.Source, p, p.Src, p.SrcPort, sets); why != "" {
+	if why := sideMismatch("source", &r.Source, p, p.Src, p.SrcPort, sets); why != nil {
 		return why
 	}
 	return sideMismatch("destination", &r.Destination, p, p.Dst, p.DstPort, sets)
 }
 
 // protocolMismatch: protocol ICMP implies IPv4 and ICMPv6 IPv6; notProtocol is about the number alone.
-func protocolMismatch(r *model.MatchRule, p model.Packet, family uint8) string {
+func protocolMismatch(r *model.MatchRule, p model.Packet, family uint8) *Mismatch {
+	m := Mismatch{Clause: ClauseProtocol, Packet: ProtocolName(p.Protocol)}
+	if r.Protocol != nil {
+		m.Rule = []string{ProtocolName(*r.Protocol)}
+	}
 	switch {
 	case r.Protocol != nil && *r.Protocol != p.Protocol:
-		return "protocol is not " + ProtocolName(*r.Protocol)
+		return m.says("protocol is not %s", ProtocolName(*r.Protocol))
 	case r.Protocol != nil && (*r.Protocol == model.ProtoICMP && family != 4 || *r.Protocol == model.ProtoICMPv6 && family != 6):
-		return fmt.Sprintf("%s is not the ICMP of IPv%d", ProtocolName(*r.Protocol), family)
+		return m.says("%s is not the ICMP of IPv%d", ProtocolName(*r.Protocol), family)
 	case r.NotProtocol != nil && *r.NotProtocol == p.Protocol:
-		return "protocol is " + ProtocolName(p.Protocol) + ", which is excluded"
+		m.Excluded, m.Rule = true, []string{m.Packet}
+		return m.says("protocol is %s, which is excluded", m.Packet)
 	}
-	return ""
+	return nil
 }
 
-func icmpMismatch(r *model.MatchRule, p model.Packet) string {
+func icmpMismatch(r *model.MatchRule, p model.Packet) *Mismatch {
 	is := func(m *model.ICMPMatch) bool {
 		proto := model.ProtoICMP
 		if p.Src.Is6() {
@@ -60,46 +64,63 @@ func icmpMismatch(r *model.MatchRule, p model.Packet) string {
 		}
 		return p.Protocol == proto && m.Type == p.ICMPType && (m.Code == nil || *m.Code == p.ICMPCode)
 	}
+	m := Mismatch{Clause: ClauseICMP, Packet: fmt.Sprintf("type %d code %d", p.ICMPType, p.ICMPCode)}
 	if r.ICMP != nil && !is(r.ICMP) {
-		return "ICMP type or code differs"
+		m.Rule = []string{icmpText(r.ICMP)}
+		return m.says("ICMP type or code differs")
 	}
 	if r.NotICMP != nil && is(r.NotICMP) {
-		return "ICMP type and code are excluded"
+		m.Excluded, m.Rule = true, []string{icmpText(r.NotICMP)}
+		return m.says("ICMP type and code are excluded")
 	}
-	return ""
+	return nil
 }
 
-func sideMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) string {
+func icmpText(m *model.ICMPMatch) string {
+	if m.Code == nil {
+		return fmt.Sprintf("type %d", m.Type)
+	}
+	return fmt.Sprintf("type %d code %d", m.Type, *m.Code)
+}
+
+func sideMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) *Mismatch {
+	m := Mismatch{Clause: ClauseMembers, Side: name, Packet: addr.String()}
 	for _, id := range s.In {
 		if !sets.SetContains(id, addr) {
-			return fmt.Sprintf("%s %s is not in {%s}", name, addr, setText(id, sets))
+			m.Rule = []string{setText(id, sets)}
+			return m.says("%s %s is not in {%s}", name, addr, m.Rule[0])
 		}
 	}
 	for _, id := range s.NotIn {
 		if sets.SetContains(id, addr) {
-			return fmt.Sprintf("%s %s is in {%s}, which is excluded", name, addr, setText(id, sets))
+			m.Excluded, m.Rule = true, []string{setText(id, sets)}
+			return m.says("%s %s is in {%s}, which is excluded", name, addr, m.Rule[0])
 		}
 	}
-	if why := netsMismatch(name, s, addr); why != "" {
+	if why := netsMismatch(name, s, addr); why != nil {
 		return why
 	}
 	return portsMismatch(name, s, p, addr, port, sets)
 }
 
 // netsMismatch reads CIDR lists as D-9 does: a list without an entry of the packet's family matches nothing of it.
-func netsMismatch(name string, s *model.Side, addr netip.Addr) string {
+func netsMismatch(name string, s *model.Side, addr netip.Addr) *Mismatch {
 	ofFamily := func(n netip.Prefix) bool { return n.Addr().Is4() == addr.Is4() }
 	contains := func(n netip.Prefix) bool { return n.Contains(addr) }
+	m := Mismatch{Clause: ClauseNetworks, Side: name, Packet: addr.String()}
 	if len(s.Nets) > 0 && !slices.ContainsFunc(s.Nets, contains) {
-		return fmt.Sprintf("%s %s is not in %s", name, addr, netsText(s.Nets))
+		m.Rule = netTexts(s.Nets)
+		return m.says("%s %s is not in %s", name, addr, shortened(m.Rule))
 	}
+	m.Excluded, m.Rule = true, netTexts(s.NotNets)
 	if len(s.NotNets) > 0 && !slices.ContainsFunc(s.NotNets, ofFamily) {
-		return fmt.Sprintf("%s excludes only networks of the other family, so the rule is not for this one", name)
+		return m.says("%s excludes only networks of the other family, so the rule is not for this one", name)
 	}
 	if i := slices.IndexFunc(s.NotNets, contains); i >= 0 {
-		return fmt.Sprintf("%s %s is in %s, which is excluded", name, addr, s.NotNets[i])
+		m.Rule = m.Rule[i : i+1]
+		return m.says("%s %s is in %s, which is excluded", name, addr, s.NotNets[i])
 	}
-	return ""
+	return nil
 }
 
 func portMatches(m *model.PortMatch, p model.Packet, addr netip.Addr, port uint16, sets Sets) bool {
@@ -119,63 +140,26 @@ func portMatches(m *model.PortMatch, p model.Packet, addr netip.Addr, port uint1
 	return false
 }
 
-func portsMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) string {
+func portsMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, port uint16, sets Sets) *Mismatch {
+	m := Mismatch{Clause: ClausePorts, Side: name}
+	if model.HasPorts(p.Protocol) {
+		m.Packet = fmt.Sprintf("%d/%s", port, ProtocolName(p.Protocol))
+	}
 	if s.Ports != nil && !portMatches(s.Ports, p, addr, port, sets) {
+		m.Rule = portTexts(s.Ports, sets)
 		switch {
 		case len(s.Ports.Ranges)+len(s.Ports.Named) == 0:
-			return fmt.Sprintf("the %s port is given by name, and no pod it could mean has a port of that name", name)
+			return m.says("the %s port is given by name, and no pod it could mean has a port of that name", name)
 		case !model.HasPorts(p.Protocol):
-			return fmt.Sprintf("%s has no ports, and the rule wants %s port %s", ProtocolName(p.Protocol), name, portsText(s.Ports, sets))
+			return m.says("%s has no ports, and the rule wants %s port %s", ProtocolName(p.Protocol), name, shortened(m.Rule))
 		case len(s.Ports.Named) > 0:
-			return fmt.Sprintf("%s %s port %d/%s is not among %s", name, addr, port, ProtocolName(p.Protocol), portsText(s.Ports, sets))
+			return m.says("%s %s port %d/%s is not among %s", name, addr, port, ProtocolName(p.Protocol), shortened(m.Rule))
 		}
-		return fmt.Sprintf("%s port %d is not among %s", name, port, portsText(s.Ports, sets))
+		return m.says("%s port %d is not among %s", name, port, shortened(m.Rule))
 	}
 	if s.NotPorts != nil && portMatches(s.NotPorts, p, addr, port, sets) {
-		return fmt.Sprintf("%s port %d is excluded by %s", name, port, portsText(s.NotPorts, sets))
+		m.Excluded, m.Rule = true, portTexts(s.NotPorts, sets)
+		return m.says("%s port %d is excluded by %s", name, port, shortened(m.Rule))
 	}
-	return ""
+	return nil
 }
-
-// most is how many entries of a list a reason names.
-const most = 6
-
-func portsText(m *model.PortMatch, sets Sets) string {
-	var parts []string
-	for _, r := range m.Ranges {
-		if r.Lo == r.Hi {
-			parts = append(parts, fmt.Sprint(r.Lo))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", r.Lo, r.Hi))
-		}
-	}
-	for _, n := range m.Named {
-		parts = append(parts, fmt.Sprintf("%d/%s of {%s}", n.Port, ProtocolName(n.Protocol), setText(n.Set, sets)))
-	}
-	return shortened(parts)
-}
-
-func netsText(nets []netip.Prefix) string {
-	var parts []string
-	for _, n := range nets {
-		parts = append(parts, n.String())
-	}
-	return shortened(parts)
-}
-
-func shortened(parts []string) string {
-	if len(parts) > most {
-		parts = append(parts[:most:most], fmt.Sprintf("%d more", len(parts)-most))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func setText(id model.SetID, sets Sets) string {
-	if t, ok := sets.SetText(id); ok {
-		return t
-	}
-	return string(id)
-}
-
-// ProtocolName is the name policy has for an IP protocol, in lower case, or its number.
-func ProtocolName(p uint8) string { return model.ProtocolName(p) }

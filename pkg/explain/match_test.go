@@ -99,7 +99,7 @@ func TestMismatchNamesTheFirstClauseThatDoesNotFit(t *testing.T) {
 		{"named port nobody has", to(model.Side{Ports: &model.PortMatch{}}), v4, "the destination port is given by name, and no pod it could mean has a port of that name"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := mismatch(&test.rule, test.pkt, sets); got != test.want {
+			if got := mismatch(&test.rule, test.pkt, sets); got.String() != test.want || (got == nil) != (test.want == "") {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})

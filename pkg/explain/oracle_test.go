@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/margay-project/margay/internal/corpus"
@@ -103,24 +104,21 @@ func TestPartOfTheDatastoreExplainsAsTheWholeDoes(t *testing.T) {
 		graph.Flush()
 		for i, p := range sample(corpus.DrawProbes(t, updates), 10) {
 			pkt := p.Packet
-			r := explain.Request{
-				Src: pkt.Src.String(), Dst: pkt.Dst.String(), Protocol: pkt.Protocol,
-				Port: pkt.DstPort, SrcPort: pkt.SrcPort, ICMPType: pkt.ICMPType, ICMPCode: pkt.ICMPCode,
-			}
+			var ends []model.EndpointID
 			if i%2 == 0 && p.Direction == model.Ingress {
-				r.Dst = p.Endpoint.String()
+				ends = append(ends, p.Endpoint)
 			}
-			want, err := whole.Explain(r)
+			want, err := whole.Packet(pkt)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := explain.NewState(graph.Around(r.Ends())).Explain(r)
+			got, err := explain.NewState(graph.Around(ends, []netip.Addr{pkt.Src, pkt.Dst})).Packet(pkt)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b model.Packet) bool { return a == b }),
-				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Fatalf("%+v (-whole +part):\n%s", r, diff)
+				cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.IgnoreUnexported(explain.Mismatch{})); diff != "" {
+				t.Fatalf("%+v (-whole +part):\n%s", pkt, diff)
 			}
 		}
 	})
@@ -133,10 +131,7 @@ func TestExplainJudgesBothLegsAsTheOracleDoes(t *testing.T) {
 		state, cluster := explain.NewState(updates), oracle.New(updates)
 		for _, p := range sample(corpus.DrawProbes(t, updates), 50) {
 			pkt := p.Packet
-			res, err := state.Explain(explain.Request{
-				Src: pkt.Src.String(), Dst: pkt.Dst.String(), Protocol: pkt.Protocol,
-				Port: pkt.DstPort, SrcPort: pkt.SrcPort, ICMPType: pkt.ICMPType, ICMPCode: pkt.ICMPCode,
-			})
+			res, err := state.Packet(pkt)
 			if err != nil {
 				t.Fatal(err)
 			}

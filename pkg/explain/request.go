@@ -10,40 +10,24 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Request asks about one flow.
+// DefaultSourcePort is the source port of a request that does not say one.
+const DefaultSourcePort = 40000
+
+// Request asks about the flows from one end to another. It is what a person typed, read once and not looked up.
 type Request struct {
-	Src, Dst           string // a pod "namespace/name", or an address
-	Port               uint16 // destination port, for protocols with ports
-	SrcPort            uint16
-	Protocol           uint8
-	ICMPType, ICMPCode uint8
-	IPv6               bool // prefer IPv6 if both ends are pods with both families
+	Src        string `json:"src"` // see Resolve
+	Dst        string `json:"dst"`
+	Namespace  string `json:"namespace,omitempty"` // of names without one; empty: default
+	Port       uint16 `json:"port,omitempty"`      // destination port, for protocols with ports; 0: see PortName
+	PortName   string `json:"portName,omitempty"`  // of the pod or Service; empty, without a Port: every port
+	SourcePort uint16 `json:"sourcePort,omitempty"`
+	Protocol   uint8  `json:"protocol,omitempty"` // 0: not said
+	ICMPType   uint8  `json:"icmpType,omitempty"`
+	ICMPCode   uint8  `json:"icmpCode,omitempty"`
+	IPv6       bool   `json:"ipv6,omitempty"` // over IPv6; else IPv4 is preferred
 }
 
-// Ends are the pods and addresses the request names: what a State must know all about to answer it.
-func (r Request) Ends() (pods []model.EndpointID, addrs []netip.Addr) {
-	for _, name := range []string{r.Src, r.Dst} {
-		if id, addr := parseEnd(name); addr.IsValid() {
-			addrs = append(addrs, addr)
-		} else {
-			pods = append(pods, id)
-		}
-	}
-	return pods, addrs
-}
-
-// parseEnd reads an address, or else a pod: namespace/name or a name in the namespace default.
-func parseEnd(name string) (pod model.EndpointID, addr netip.Addr) {
-	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
-		return pod, addr.Unmap().WithZone("")
-	}
-	if ns, pod, ok := strings.Cut(name, "/"); ok {
-		return model.EndpointID{Namespace: ns, Name: pod}, addr
-	}
-	return model.EndpointID{Namespace: "default", Name: name}, addr
-}
-
-// ParseRequest reads SRC and DST:PORT/PROTO.
+// ParseRequest reads SRC and DST[:PORT][/PROTO].
 func ParseRequest(src, dst string) (Request, error) {
 	r, err := ParseDestination(dst)
 	if err == nil && (src == "" || r.Dst == "") {
@@ -53,10 +37,10 @@ func ParseRequest(src, dst string) (Request, error) {
 	return r, err
 }
 
-// ParseDestination reads DST:PORT/PROTO: "shop/db:5432/tcp", "[fd00::1]:53/udp", "10.0.0.1/icmp:8:0" or
-// "10.0.0.1/icmp", "shop/db/47". The protocol defaults to tcp; protocols without ports take no port.
+// ParseDestination reads DST[:PORT][/PROTO]: "shop/db:5432/tcp", "shop/db:http", "shop/db", "[fd00::1]:53/udp",
+// "10.0.0.1/icmp:8:0" or "10.0.0.1/icmp", "shop/db/47". Protocols without ports take no port.
 func ParseDestination(text string) (Request, error) {
-	r := Request{Protocol: model.ProtoTCP}
+	r := Request{SourcePort: DefaultSourcePort}
 	rest := text
 	if i := protoAt(rest); i >= 0 {
 		if err := r.setProtocol(rest[i+1:]); err != nil {
@@ -64,27 +48,46 @@ func ParseDestination(text string) (Request, error) {
 		}
 		rest = rest[:i]
 	}
-	if !model.HasPorts(r.Protocol) {
-		r.Dst = rest
-		if _, err := netip.ParseAddr(strings.Trim(rest, "[]")); err != nil && strings.Contains(rest, ":") {
-			return r, fmt.Errorf("%q: %s has no ports; want DST/PROTO, as in shop/db/icmp", text, ProtocolName(r.Protocol))
-		}
+	r.Dst = rest
+	if _, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
 		return r, nil
 	}
 	i := strings.LastIndexByte(rest, ':')
-	if i < 0 || strings.HasSuffix(rest, "]") {
-		return r, fmt.Errorf("%q: want DST:PORT/PROTO, as in shop/db:5432/tcp", text)
+	if i < 0 {
+		return r, nil
 	}
-	port, err := strconv.ParseUint(rest[i+1:], 10, 16)
-	if err != nil {
-		return r, fmt.Errorf("%q: port %q is not a number from 0 to 65535", text, rest[i+1:])
+	if r.Protocol != 0 && !model.HasPorts(r.Protocol) {
+		return r, fmt.Errorf("%q: %s has no ports; want DST/PROTO, as in shop/db/icmp", text, ProtocolName(r.Protocol))
 	}
-	r.Dst, r.Port = rest[:i], uint16(port)
+	r.Dst = rest[:i]
+	if err := r.setPort(rest[i+1:]); err != nil {
+		return r, fmt.Errorf("%q: %w", text, err)
+	}
 	return r, nil
 }
 
-// protoAt finds the slash before the protocol: the last one, if what follows is a protocol. Without a port before it,
-// "shop/db" must stay a pod.
+// setPort reads a port's number or name.
+func (r *Request) setPort(text string) error {
+	n, err := strconv.ParseUint(text, 10, 16)
+	switch {
+	case err == nil && n > 0:
+		r.Port = uint16(n)
+	case err != nil && isPortName(text):
+		r.PortName = text
+	default:
+		return fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a port", text)
+	}
+	return nil
+}
+
+// isPortName reports whether Kubernetes lets a port have the name.
+func isPortName(text string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	return len(text) <= 63 && strings.ContainsAny(text, letters) && strings.Trim(text, letters+"0123456789-") == ""
+}
+
+// protoAt finds the slash before the protocol: the last one, if what follows is a protocol or is meant to be one. What
+// is left without it must stay a name: "shop/db", "shop/deploy/web".
 func protoAt(text string) int {
 	i := strings.LastIndexByte(text, '/')
 	if i < 0 {
@@ -94,8 +97,12 @@ func protoAt(text string) int {
 	if _, err := protocolNumber(name); err == nil {
 		return i
 	}
-	if strings.ContainsAny(text[:i], ":/") && !strings.Contains(text[i+1:], ":") {
-		return i // not a protocol, and meant to be one: let it be reported
+	before, isName := text[:i], !strings.Contains(text[i+1:], ":")
+	if isName && strings.Contains(before, ":") {
+		return i // after a port: not a protocol, and meant to be one
+	}
+	if first, second, several := strings.Cut(before, "/"); isName && several && kindOf(first) == "" && kindOf(second) == "" {
+		return i
 	}
 	return -1
 }
@@ -129,7 +136,6 @@ func (r *Request) setProtocol(text string) error {
 		return err
 	}
 	r.Protocol = n
-	r.IPv6 = n == model.ProtoICMPv6
 	switch {
 	case n == model.ProtoICMP:
 		r.ICMPType = 8
@@ -155,4 +161,17 @@ func (r *Request) setProtocol(text string) error {
 		r.ICMPCode = uint8(c)
 	}
 	return nil
+}
+
+// family is the IP version that the request demands; 0: either will do.
+func (r Request) family() (int, error) {
+	switch {
+	case r.Protocol == model.ProtoICMP && r.IPv6:
+		return 0, errors.New("icmp is the ICMP of IPv4; over IPv6 ask for icmpv6")
+	case r.Protocol == model.ProtoICMP:
+		return 4, nil
+	case r.Protocol == model.ProtoICMPv6 || r.IPv6:
+		return 6, nil
+	}
+	return 0, nil
 }

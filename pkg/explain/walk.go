@@ -30,7 +30,7 @@ type Policy struct {
 type Rule struct {
 	Index    int // of the API object's rule
 	Action   model.Action
-	Mismatch string // the first clause the packet does not fit; empty: it matched
+	Mismatch *Mismatch // the first clause the packet does not fit; nil: it matched
 }
 
 // Walk judges one packet by one direction's policy.
@@ -99,7 +99,7 @@ func (w *walk) rules(tier string, p *model.PolicyRules) (Policy, model.Action) {
 		r := &p.Rules[i]
 		why := mismatch(r, w.pkt, w.sets)
 		seen.Rules = append(seen.Rules, Rule{Index: r.Index, Action: r.Action, Mismatch: why})
-		if why != "" {
+		if why != nil {
 			continue
 		}
 		id := model.RuleID{Point: model.AtRule, Direction: w.dir, Tier: tier, Policy: p.Key, Index: r.Index}

@@ -272,10 +272,13 @@ type ServiceKey struct{ Namespace, Name string }
 
 func (k ServiceKey) String() string { return k.Namespace + "/" + k.Name }
 
-// Service is what policy needs of a Service: the addresses kube-proxy translates.
+// Service is what policy, and people who ask about it, need of a Service: the addresses kube-proxy translates.
 type Service struct {
 	Cluster  []netip.Addr // cluster addresses, which the API server gives out: no endpoint can own them
 	External []netip.Addr // external and load-balancer addresses that kube-proxy translates: whatever its author writes
+	// Ports are those that clients use; the backends' ports of the same name and protocol are in the EndpointSlices. No
+	// verdict depends on them.
+	Ports []NamedPort
 }
 
 // Addrs are all addresses that kube-proxy translates. The list is the caller's.

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"math"
 	"net/netip"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -35,7 +36,7 @@ func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 			add(&external, field.NewPath("status", "loadBalancer", "ingress").Index(i).Child("ip"), in.IP)
 		}
 	}
-	svc.Cluster = cluster.list
+	svc.Cluster, svc.Ports = cluster.list, servicePorts(s.Spec.Ports)
 	if !isHeadless(s) {
 		svc.External = external.list
 	}
@@ -48,4 +49,15 @@ func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 func isHeadless(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone ||
 		s.Spec.Type == corev1.ServiceTypeExternalName
+}
+
+// servicePorts are the ports that clients use. They decide nothing, so what is wrong with them is not reported.
+func servicePorts(list []corev1.ServicePort) []model.NamedPort {
+	var ports []model.NamedPort
+	for _, p := range list {
+		if num, ok := protocolNumber(p.Protocol); ok && p.Port > 0 && p.Port <= math.MaxUint16 {
+			ports = append(ports, model.NamedPort{Name: p.Name, Protocol: num, Port: uint16(p.Port)})
+		}
+	}
+	return ports
 }

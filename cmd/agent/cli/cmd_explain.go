@@ -2,10 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ type explainOptions struct {
 	instanceFlags
 	output     outputFlag
 	dir        string
+	namespace  string
 	ipv6       bool
 	sourcePort uint16
 }
@@ -25,19 +25,26 @@ type explainOptions struct {
 func explainCommand() *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
-		Use:   "explain SRC DST:PORT/PROTO",
+		Use:   "explain SRC DST[:PORT][/PROTO]",
 		Short: "Say whether SRC may open a flow to DST, and which rule decides",
 		Long: `Say whether SRC may open a flow to DST, and which policy and rule decides on each side.
 
-SRC and DST are pods, namespace/name, or addresses. PROTO is tcp (the default), udp, sctp, or without a port icmp,
-icmp:TYPE:CODE, icmpv6, udplite or a number.
+SRC and DST are pods (NAMESPACE/NAME; the beginning of a name is enough if no other pod's name begins so), addresses,
+nodes (node/NAME) or all pods of a workload (deploy/NAME, rs/, sts/, ds/, job/; NAMESPACE/deploy/NAME). DST may be a
+Service, by its name (svc/NAME), its address or its name in DNS: each of its backends is explained.
+
+PORT is a number or a name; without one every port is explained, or every port of the Service. PROTO is tcp (the
+default), udp, sctp, or without a port icmp, icmp:TYPE:CODE, icmpv6, udplite or a number.
 
 The running agent is asked for the policy in force; with --dir the manifests in a directory are read instead, which
-needs neither an agent nor root nor Linux. Exit status: 0 allow, 1 deny, 2 error.`,
+needs neither an agent nor root nor Linux. Exit status: 0 all of it is allowed, 1 it is denied or a part of it is, 2
+error.`,
 		Example: `  margay explain shop/web shop/db:5432/tcp
+  margay explain deploy/web svc/api:http -n shop
+  margay explain shop/web shop/db
   margay explain --dir manifests 192.0.2.7 shop/web:443
   margay explain -6 shop/web shop/dns:53/udp -o json`,
-		Args:              exactly(2, "SRC and DST:PORT/PROTO, as in margay explain shop/web shop/db:5432/tcp"),
+		Args:              exactly(2, "SRC and DST, as in margay explain shop/web shop/db:5432/tcp"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 		ValidArgsFunction: completePods(2),
 		SuggestFor:        []string{"why", "trace", "test"},
@@ -45,8 +52,10 @@ needs neither an agent nor root nor Linux. Exit status: 0 allow, 1 deny, 2 error
 	fs := cmd.Flags()
 	fs.StringVar(&o.dir, "dir", "", "explain by the manifests in this directory instead of asking the agent")
 	notFromEnvironment(fs, "dir")
-	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6, if both ends have such addresses")
-	fs.Uint16Var(&o.sourcePort, "source-port", 40000, "source port, for rules that ask for one")
+	fs.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of names that are given without one")
+	notFromEnvironment(fs, "namespace")
+	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6")
+	fs.Uint16Var(&o.sourcePort, "source-port", explain.DefaultSourcePort, "source port, for rules that ask for one")
 	o.output.register(fs)
 	o.instanceFlags.register(fs)
 	return cmd
@@ -57,25 +66,27 @@ func (o *explainOptions) run(cmd *cobra.Command, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	request.IPv6 = request.IPv6 || o.ipv6
-	request.SrcPort = o.sourcePort
-	var explanation *wire.Explanation
+	if o.sourcePort == 0 {
+		return errors.New("--source-port 0: ports are numbers from 1 to 65535")
+	}
+	request.Namespace, request.IPv6, request.SourcePort = o.namespace, o.ipv6, o.sourcePort
+	var explanation *explain.Explanation
 	if o.dir != "" {
 		explanation, err = o.offline(cmd, request)
 	} else {
-		explanation, err = o.live(cmd.Context(), request, dst)
+		explanation, err = o.live(cmd.Context(), request)
 	}
 	if err != nil {
 		return err
 	}
 	err = o.output.write(cmd.OutOrStdout(), explanation, func(w io.Writer) error { return writeExplanation(w, explanation) })
-	if err == nil && explanation.Verdict != "allow" {
+	if err == nil && explanation.Verdict != explain.VerdictAllow {
 		return exitCode(1)
 	}
 	return err
 }
 
-func (o *explainOptions) offline(cmd *cobra.Command, r explain.Request) (*wire.Explanation, error) {
+func (o *explainOptions) offline(cmd *cobra.Command, r explain.Request) (*explain.Explanation, error) {
 	m, err := loadDirectory(cmd.Context(), o.dir)
 	if err != nil {
 		return nil, err
@@ -84,13 +95,15 @@ func (o *explainOptions) offline(cmd *cobra.Command, r explain.Request) (*wire.E
 		fmt.Fprintf(cmd.ErrOrStderr(), "margay: the manifests have %s; see: margay check --dir %s\n",
 			count(len(m.problems), "problem"), o.dir)
 	}
-	return wire.Explain(m.updates, r)
+	return explain.NewState(m.updates).Explain(r)
 }
 
-func (o *explainOptions) live(ctx context.Context, r explain.Request, dst string) (*wire.Explanation, error) {
-	answer, err := o.ask(ctx, "/v1/explain", url.Values{
-		"src": {r.Src}, "dst": {dst}, "ipv6": {strconv.FormatBool(r.IPv6)}, "sport": {strconv.Itoa(int(r.SrcPort))},
-	})
+func (o *explainOptions) live(ctx context.Context, r explain.Request) (*explain.Explanation, error) {
+	parameters, err := wire.ExplainParameters(r)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := o.ask(ctx, "/v1/explain", parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/explain"
 )
 
 // asAgent makes this test binary the margay command, so that an agent can be a process in a node's namespace.
@@ -340,9 +341,9 @@ func (n *node) testShow(t *testing.T) {
 
 func (n *node) testExplain(t *testing.T) {
 	n.want(0, []string{"allow: shop/web", "ingress  allow by NetworkPolicy shop/db ingress[0]"}, "explain", "shop/web", "shop/db:80")
-	n.want(1, []string{"deny: shop/web", "by the end of tier default", "destination port 81 is not among 80"}, "explain", "shop/web", "shop/db:81/tcp")
+	n.want(1, []string{"deny: shop/web", "NetworkPolicy shop/db selects shop/db, and none of its ingress rules matches", "destination port 81 is not among 80"}, "explain", "shop/web", "shop/db:81/tcp")
 	n.want(2, []string{"no pod shop/nope"}, "explain", "shop/nope", "shop/db:81/tcp")
-	e := decode[wire.Explanation](t, n.want(1, nil, "explain", "shop/web", "shop/db:81/tcp", "-6", "-o", "json"))
+	e := decode[explain.Explanation](t, n.want(1, nil, "explain", "shop/web", "shop/db:81/tcp", "-6", "-o", "json"))
 	if e.Verdict != "deny" || e.Ingress.Name != "db" || e.Ingress.Rule != "end-of-tier" || !strings.Contains(e.Src, n.web.Addr6().String()) {
 		t.Errorf("%+v", e)
 	}

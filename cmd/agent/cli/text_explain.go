@@ -5,42 +5,132 @@ import (
 	"io"
 	"strings"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // mostRules is how many rules of one policy are shown that did not match; JSON has them all.
 const mostRules = 6
 
 // writeExplanation writes an explanation for people: what decides first, then how each side came to its verdict.
-func writeExplanation(w io.Writer, e *wire.Explanation) error {
+func writeExplanation(w io.Writer, e *explain.Explanation) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s -> %s\n", e.Verdict, e.Src, e.Dst)
-	fmt.Fprintf(&b, "  packet   %s\n", e.Packet)
-	fmt.Fprintf(&b, "  egress   %s\n", sideText(&e.Egress))
-	fmt.Fprintf(&b, "  ingress  %s\n", sideText(&e.Ingress))
-	if e.Caveat != "" {
-		fmt.Fprintf(&b, "  but      %s\n", e.Caveat)
+	switch {
+	case len(e.Answers) > 0:
+		writeAnswers(&b, e)
+	case len(e.Ports) > 0:
+		writePorts(&b, e)
+	default:
+		writeFlow(&b, e)
 	}
-	writeSide(&b, "egress of "+e.Src, &e.Egress)
-	writeSide(&b, "ingress of "+e.Dst, &e.Ingress)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// sideText is the verdict of one side in one line.
-func sideText(s *wire.ExplainSide) string {
-	object := objectText(s.Kind, s.Namespace, s.Name)
-	switch {
-	case len(s.Tiers) == 0:
-		return s.Rule
-	case s.Rule == "end-of-tier":
-		return fmt.Sprintf("%s by the end of tier %s: no rule of it matches, and %s selects the pod", s.Verdict, s.Tier, object)
-	case s.Rule == "no-profile-match":
-		return s.Verdict + ": no tier decides, and no rule of the pod's profiles matches"
-	case s.Tier == "":
-		return fmt.Sprintf("%s by %s %s: no tier decides", s.Verdict, object, s.Rule)
+// writeFlow is about one flow.
+func writeFlow(b *strings.Builder, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s -> %s\n", e.Verdict, e.Src, e.Dst)
+	fmt.Fprintf(b, "  packet   %s\n", e.Packet)
+	fmt.Fprintf(b, "  egress   %s\n", e.Egress)
+	fmt.Fprintf(b, "  ingress  %s\n", e.Ingress)
+	if e.Note != "" && e.Egress.Decision != explain.DecisionNone && e.Ingress.Decision != explain.DecisionNone {
+		fmt.Fprintf(b, "  note     %s\n", e.Note) // otherwise a side says it
 	}
-	return fmt.Sprintf("%s by %s %s in tier %s", s.Verdict, object, s.Rule, s.Tier)
+	if e.Caveat != "" {
+		fmt.Fprintf(b, "  but      %s\n", e.Caveat)
+	}
+	writeSide(b, "egress of "+e.Src, e.Egress)
+	writeSide(b, "ingress of "+e.Dst, e.Ingress)
+}
+
+// writeAnswers is about several pairs of ends: a line each, then in full the first of each verdict that is not allow.
+func writeAnswers(b *strings.Builder, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s -> %s\n", e.Verdict, e.Src, e.Dst)
+	if e.Note != "" {
+		fmt.Fprintf(b, "  note     %s\n", e.Note)
+	}
+	denied, said := 0, map[string]bool{}
+	for _, a := range e.Answers {
+		if len(a.Ports) > 0 {
+			b.WriteString("\n")
+			writePorts(b, a)
+			continue
+		}
+		fmt.Fprintf(b, "  %-7s  %s -> %s  %s\n", a.Verdict, a.Src, a.Dst, portText(a.Flow))
+	}
+	for _, a := range e.Answers {
+		if len(a.Ports) > 0 {
+			continue
+		}
+		if a.Verdict != explain.VerdictAllow {
+			denied++
+		}
+		because := a.Egress.String() + a.Ingress.String()
+		if a.Verdict != explain.VerdictAllow && !said[because] {
+			said[because] = true
+			b.WriteString("\n")
+			writeFlow(b, a)
+		}
+	}
+	if denied == 0 && len(e.Answers[0].Ports) == 0 {
+		b.WriteString("\n")
+		writeFlow(b, e.Answers[0])
+	}
+}
+
+func portText(f *explain.Flow) string {
+	if f.Port == 0 {
+		return f.Protocol
+	}
+	return fmt.Sprintf("%d/%s", f.Port, f.Protocol)
+}
+
+// writePorts is about every port of two ends. What is decided for the most ports of a protocol comes last.
+func writePorts(b *strings.Builder, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s -> %s, by port\n", e.Verdict, e.Src, e.Dst)
+	if e.Note != "" {
+		fmt.Fprintf(b, "  note     %s\n", e.Note)
+	}
+	for _, verdict := range []string{explain.VerdictAllow, explain.VerdictDeny} {
+		groups, order := map[string][]string{}, []string{}
+		for _, p := range e.Ports {
+			if p.Verdict != verdict {
+				continue
+			}
+			because := decisive(&p)
+			if groups[because] == nil {
+				order = append(order, because)
+			}
+			groups[because] = append(groups[because], rangeText(&p))
+		}
+		for _, because := range order {
+			fmt.Fprintf(b, "  %-7s  %s\n             %s\n", verdict, strings.Join(groups[because], ", "), because)
+		}
+	}
+}
+
+// decisive is what decides: of a denial the side that denies, otherwise both.
+func decisive(p *explain.PortVerdict) string {
+	egress, ingress := "egress "+p.Egress.String(), "ingress "+p.Ingress.String()
+	switch {
+	case p.Egress.Verdict == explain.VerdictDeny:
+		return egress
+	case p.Ingress.Verdict == explain.VerdictDeny:
+		return ingress
+	}
+	return egress + "; " + ingress
+}
+
+func rangeText(p *explain.PortVerdict) string {
+	switch {
+	case p.From == 0:
+		return p.Protocol
+	case p.From == 1 && p.To == 65535:
+		return p.Protocol + " any port"
+	case p.From == p.To:
+		return fmt.Sprintf("%s %d", p.Protocol, p.From)
+	}
+	return fmt.Sprintf("%s %d-%d", p.Protocol, p.From, p.To)
 }
 
 func objectText(kind, namespace, name string) string {
@@ -50,8 +140,11 @@ func objectText(kind, namespace, name string) string {
 	return strings.TrimSpace(kind + " " + name)
 }
 
-func writeSide(b *strings.Builder, title string, s *wire.ExplainSide) {
-	if len(s.Tiers) == 0 {
+// writeSide shows what was considered. Where there are policies of Kubernetes only, tiers and profiles are not spoken
+// of, and without a policy there is nothing to show.
+func writeSide(b *strings.Builder, title string, s *explain.Side) {
+	plain := isPlain(s)
+	if len(s.Tiers) == 0 || plain && s.Decision == explain.DecisionNoPolicy {
 		return
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
@@ -60,11 +153,15 @@ func writeSide(b *strings.Builder, title string, s *wire.ExplainSide) {
 		if t.Name != "" {
 			name = "tier " + t.Name
 		}
-		fmt.Fprintf(b, "   %s\n", name)
+		if !plain {
+			fmt.Fprintf(b, "   %s\n", name)
+		}
 		for i := range t.Policies {
 			writePolicy(b, &t.Policies[i])
 		}
 		switch {
+		case t.End != "" && plain:
+			b.WriteString("-> no rule matches, which denies\n")
 		case t.End != "":
 			fmt.Fprintf(b, "-> end of %s %s\n", name, t.End)
 		case len(t.Policies) == 0:
@@ -73,7 +170,22 @@ func writeSide(b *strings.Builder, title string, s *wire.ExplainSide) {
 	}
 }
 
-func writePolicy(b *strings.Builder, p *wire.ExplainPolicy) {
+// isPlain reports whether only Kubernetes NetworkPolicies of the default tier were considered, and what a Namespace
+// gives.
+func isPlain(s *explain.Side) bool {
+	for _, t := range s.Tiers {
+		for _, p := range t.Policies {
+			_, ofNamespace := model.NamespaceOfProfile(p.Name)
+			isPolicy := t.Name == model.TierDefault && p.Kind == "NetworkPolicy" && p.APIVersion == "networking.k8s.io/v1" && !p.Staged
+			if !isPolicy && (t.Name != "" || !ofNamespace) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func writePolicy(b *strings.Builder, p *explain.PolicyAnswer) {
 	note := ""
 	switch {
 	case p.Staged:
@@ -100,8 +212,8 @@ func writePolicy(b *strings.Builder, p *wire.ExplainPolicy) {
 }
 
 // foldRules makes one of the combinations of peer and port that one rule of the API object stands for.
-func foldRules(rules []wire.ExplainRule) []wire.ExplainRule {
-	var folded []wire.ExplainRule
+func foldRules(rules []explain.RuleAnswer) []explain.RuleAnswer {
+	var folded []explain.RuleAnswer
 	for i := 0; i < len(rules); {
 		r, n := rules[i], 1
 		for ; i+n < len(rules) && rules[i+n].Rule == r.Rule && rules[i+n].Action == r.Action; n++ {

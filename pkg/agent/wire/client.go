@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"syscall"
 	"time"
+
+	"github.com/margay-project/margay/pkg/explain"
 )
 
 // ErrNotRunning says that no agent answers on the socket.
@@ -65,4 +67,13 @@ func (c Client) get(ctx context.Context, transport *http.Transport, path string,
 		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errors.Unwrap(err))
 	}
 	return response, nil
+}
+
+// ExplainParameters are the parameters of /v1/explain. The request goes as it was read, so that the agent reads no text.
+func ExplainParameters(r explain.Request) (url.Values, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent to explain: %w", err)
+	}
+	return url.Values{"request": {string(text)}}, nil
 }

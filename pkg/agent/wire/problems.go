@@ -5,7 +5,6 @@ import (
 
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/lint"
-	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -24,29 +23,9 @@ func GraphProblem(p calc.Problem) ProblemRow {
 
 // Finding is a finding about a policy as a row.
 func Finding(f lint.Finding) ProblemRow {
-	_, kind := APIKind(f.Policy.Kind)
-	name := f.Policy.Name
-	if f.Policy.Namespace != "" {
-		name = f.Policy.Namespace + "/" + name
-	}
-	row := ProblemRow{Severity: SeverityLint, Object: kind + " " + name, Reason: f.Text}
+	row := ProblemRow{Severity: SeverityLint, Object: f.Policy.ObjectText(), Reason: f.Text}
 	if f.Rule >= 0 {
 		row.Field = fmt.Sprintf("%s[%d]", f.Direction, f.Rule)
 	}
 	return row
-}
-
-// APIKind is what users call a kind of policy: its API version, if it has one, and kind.
-func APIKind(k model.PolicyKind) (apiVersion, kind string) {
-	switch k {
-	case model.KindKubernetesNetworkPolicy:
-		return "networking.k8s.io/v1", "NetworkPolicy"
-	case model.KindKubernetesClusterNetworkPolicy:
-		return "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
-	case model.KindNetworkPolicy:
-		return "projectcalico.org/v3", "NetworkPolicy"
-	case model.KindGlobalNetworkPolicy:
-		return "projectcalico.org/v3", "GlobalNetworkPolicy"
-	}
-	return "", string(k)
 }

@@ -5,6 +5,8 @@ package wire
 import (
 	"net/netip"
 	"time"
+
+	"github.com/margay-project/margay/pkg/explain"
 )
 
 // ConditionClosed says that a workload interface has no pod of this node: nothing but ARP and neighbour discovery passes.
@@ -140,64 +142,15 @@ type KindRow struct {
 	Error    string    `json:"error,omitempty"`
 }
 
-// ExplainSide is one side of an explanation.
-type ExplainSide struct {
-	Verdict    string        `json:"verdict"` // allow or deny
-	APIVersion string        `json:"apiVersion,omitempty"`
-	Kind       string        `json:"kind"` // of the object behind the verdict; empty: no object is
-	Namespace  string        `json:"namespace"`
-	Name       string        `json:"name"`
-	Rule       string        `json:"rule"` // "ingress[0]", "end-of-tier", "no-profile-match", or why nothing judged
-	Tier       string        `json:"tier,omitempty"`
-	Tiers      []ExplainTier `json:"tiers"` // considered, in order
-}
-
-// ExplainTier is one tier as it was considered; without a name: the profiles.
-type ExplainTier struct {
-	Name     string          `json:"name"`
-	Policies []ExplainPolicy `json:"policies"`
-	End      string          `json:"end,omitempty"`
-}
-
-// ExplainPolicy is one policy or profile as it was considered.
-type ExplainPolicy struct {
-	Kind      string        `json:"kind"`
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-	Staged    bool          `json:"staged,omitempty"` // not enforced, so its rules were not considered
-	Rules     []ExplainRule `json:"rules"`
-}
-
-// ExplainRule is one rule as it was considered. One rule of the API object can become several, one for each combination
-// of peer and port; they have the same Rule.
-type ExplainRule struct {
-	Rule    string `json:"rule"`
-	Action  string `json:"action"`
-	Matched bool   `json:"matched"`
-	Why     string `json:"why,omitempty"` // it did not match
-}
-
-// Explanation is the answer to explain.
-type Explanation struct {
-	Verdict string      `json:"verdict"` // allow or deny
-	Src     string      `json:"src"`
-	Dst     string      `json:"dst"`
-	Packet  string      `json:"packet"`
-	Egress  ExplainSide `json:"egress"`
-	Ingress ExplainSide `json:"ingress"`
-	Note    string      `json:"note,omitempty"`   // why a side is not judged
-	Caveat  string      `json:"caveat,omitempty"` // what else than policy may stop the flow
-}
-
 // Answer is what the socket answers; the field asked for is filled in, or Error.
 type Answer struct {
-	Status      *StatusReport `json:"status,omitempty"`
-	Endpoints   []EndpointRow `json:"endpoints,omitempty"`
-	Policies    []PolicyRow   `json:"policies,omitempty"`
-	Rules       []RuleRow     `json:"rules,omitempty"`
-	Sets        []SetRow      `json:"sets,omitempty"`
-	Problems    []ProblemRow  `json:"problems,omitempty"`
-	Config      []ConfigRow   `json:"config,omitempty"`
-	Explanation *Explanation  `json:"explanation,omitempty"`
-	Error       string        `json:"error,omitempty"`
+	Status      *StatusReport        `json:"status,omitempty"`
+	Endpoints   []EndpointRow        `json:"endpoints,omitempty"`
+	Policies    []PolicyRow          `json:"policies,omitempty"`
+	Rules       []RuleRow            `json:"rules,omitempty"`
+	Sets        []SetRow             `json:"sets,omitempty"`
+	Problems    []ProblemRow         `json:"problems,omitempty"`
+	Config      []ConfigRow          `json:"config,omitempty"`
+	Explanation *explain.Explanation `json:"explanation,omitempty"`
+	Error       string               `json:"error,omitempty"`
 }

@@ -10,10 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/margay-project/margay/pkg/agent/wire"
-	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -69,57 +67,6 @@ func mustSelector(t *testing.T, text string) *selector.Selector {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// TestSidesNameTheDecidingObject uses what no manifest reaches yet: tiers, Pass, kinds of policy.
-func TestSidesNameTheDecidingObject(t *testing.T) {
-	all := mustSelector(t, "all()")
-	pod := func(name, addr string, profiles ...string) model.Update {
-		return model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: name}, Endpoint: &model.Endpoint{
-			Node: "n", Iface: "cali" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Labels: map[string]string{"app": name}, Profiles: profiles,
-		}}
-	}
-	updates := []model.Update{
-		pod("a", "10.0.0.1", "kns.shop"), pod("b", "10.0.0.2"),
-		model.ProfileUpdate{Name: "kns.shop", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Allow}}}},
-		model.TierUpdate{Name: "sec", Tier: &model.Tier{Order: 1, Default: model.Deny}},
-		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "gate"}, Policy: &model.Policy{
-			Tier: "sec", Selector: all, AppliesIngress: true,
-			Ingress: []model.Rule{{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, {Action: model.Pass, Index: 1}},
-		}},
-		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "draft"}, Policy: &model.Policy{
-			Tier: "sec", Selector: all, AppliesIngress: true, Staged: true,
-		}},
-	}
-	for _, test := range []struct {
-		src, dst string
-		want     wire.ExplainSide // ingress, without tiers
-	}{
-		{"192.0.2.7", "shop/a:1", wire.ExplainSide{
-			Verdict: "deny", APIVersion: "projectcalico.org/v3", Kind: "GlobalNetworkPolicy", Name: "gate", Rule: "ingress[0]", Tier: "sec",
-		}},
-		{"198.51.100.1", "shop/a:1", wire.ExplainSide{Verdict: "allow", Kind: "Profile", Name: "kns.shop", Rule: "ingress[0]"}},
-		{"198.51.100.1", "shop/b:1", wire.ExplainSide{Verdict: "deny", Rule: "no-profile-match"}},
-	} {
-		r, err := explain.ParseRequest(test.src, test.dst)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := wire.Explain(updates, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Verdict != test.want.Verdict {
-			t.Errorf("%s to %s: %s", test.src, test.dst, e.Verdict)
-		}
-		if diff := cmp.Diff(test.want, e.Ingress, cmpopts.IgnoreFields(wire.ExplainSide{}, "Tiers")); diff != "" {
-			t.Errorf("%s to %s (-want +got):\n%s", test.src, test.dst, diff)
-		}
-		first := e.Ingress.Tiers[0].Policies[0]
-		if !first.Staged || first.Name != "draft" || len(first.Rules) != 0 {
-			t.Errorf("a staged policy is shown, and not considered: %+v", first)
-		}
-	}
 }
 
 func TestLintNamesObjectAndRule(t *testing.T) {

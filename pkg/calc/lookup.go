@@ -1,0 +1,60 @@
+package calc
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// What follows finds objects by what people call them, as of the last Flush. What is returned is shared and must not be
+// changed.
+
+// EndpointIDs are all endpoints, of every node, in no order.
+func (g *Graph) EndpointIDs() iter.Seq[model.EndpointID] { return maps.Keys(g.endpoints) }
+
+// Services are all Services, in no order.
+func (g *Graph) Services() iter.Seq2[model.ServiceKey, *model.Service] { return maps.All(g.services) }
+
+// FindService returns a Service; not ok if there is none.
+func (g *Graph) FindService(key model.ServiceKey) (*model.Service, bool) {
+	s, ok := g.services[key]
+	return s, ok
+}
+
+// ServiceByAddr returns the Service that kube-proxy translates the address for. It looks at every Service.
+func (g *Graph) ServiceByAddr(addr netip.Addr) (model.ServiceKey, bool) {
+	for key, s := range g.services {
+		if slices.Contains(s.Cluster, addr) || slices.Contains(s.External, addr) {
+			return key, true
+		}
+	}
+	return model.ServiceKey{}, false
+}
+
+// Slices are the EndpointSlices of a Service, in no order.
+func (g *Graph) Slices(key model.ServiceKey) []*model.EndpointSlice {
+	var list []*model.EndpointSlice
+	for id := range g.sets.slicesOf[key] {
+		list = append(list, g.sets.slices[id])
+	}
+	return list
+}
+
+// NodeAddrs are the addresses of a node; not ok if there is no such node.
+func (g *Graph) NodeAddrs(name string) ([]netip.Addr, bool) {
+	addrs, ok := g.nodes[name]
+	return addrs, ok
+}
+
+// NodeByAddr returns the node that has the address; empty: none has. It looks at every node.
+func (g *Graph) NodeByAddr(addr netip.Addr) string {
+	for name, addrs := range g.nodes {
+		if slices.Contains(addrs, addr) {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,157 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// lookup finds the ends of a request in a graph.
+type lookup struct {
+	graph *calc.Graph
+	r     Request
+}
+
+func (l lookup) source() (found, error) {
+	if addr, ok := parseAddr(l.r.Src); ok {
+		if why := model.NotOfAPod(addr); why != "" && !addr.IsLinkLocalUnicast() {
+			return found{}, fmt.Errorf("%s is %s: no packet that policy judges comes from there", addr, why)
+		}
+		if key, ok := l.graph.ServiceByAddr(addr); ok {
+			return found{}, fmt.Errorf("%s is an address of Service %s, which opens no connections: the source is a pod or another address", addr, key)
+		}
+		p := l.address(addr)
+		return found{text: p.name, parties: []party{p}}, nil
+	}
+	n, err := parseName(l.r.Src, l.r.Namespace)
+	if err != nil {
+		return found{}, err
+	}
+	if n.kind == "Service" {
+		return found{}, fmt.Errorf("Service %s opens no connections: the source is a pod, a workload such as deploy/NAME, or an address", n.service())
+	}
+	return l.named(n, false)
+}
+
+func (l lookup) destination() (found, error) {
+	if addr, ok := parseAddr(l.r.Dst); ok {
+		if addr.IsLoopback() || addr.IsUnspecified() {
+			return found{}, fmt.Errorf("%s is %s: what is sent there never leaves the sender, so no policy judges it", addr, model.NotOfAPod(addr))
+		}
+		if key, ok := l.graph.ServiceByAddr(addr); ok {
+			return l.backends(key, addr)
+		}
+		p, err := l.withPort(l.address(addr))
+		return found{text: p.name, parties: []party{p}}, err
+	}
+	n, err := parseName(l.r.Dst, l.r.Namespace)
+	if err != nil {
+		return found{}, err
+	}
+	if n.kind == "Service" {
+		return l.backends(n.service(), netip.Addr{})
+	}
+	if _, isPod := l.graph.FindEndpoint(n.pod()); n.kind == "" && !isPod {
+		for _, key := range []model.ServiceKey{n.service(), dnsService(n)} {
+			if _, ok := l.graph.FindService(key); ok {
+				return l.backends(key, netip.Addr{})
+			}
+		}
+	}
+	to, err := l.named(n, true)
+	for i := range to.parties {
+		if err == nil {
+			to.parties[i], err = l.withPort(to.parties[i])
+		}
+	}
+	return to, err
+}
+
+// dnsService is the Service that the name means in the cluster's DNS; zero: none.
+func dnsService(n name) model.ServiceKey {
+	key, _ := n.serviceByDNS()
+	return key
+}
+
+// named finds what is not a Service.
+func (l lookup) named(n name, orService bool) (found, error) {
+	if pod := (model.EndpointID{Namespace: strings.SplitN(n.text, "/", 2)[0], Name: n.name}); n.kind != "" && n.alone {
+		if _, ok := l.graph.FindEndpoint(pod); ok {
+			return l.pods(pod.String(), pod) // of a namespace that is called as a kind is
+		}
+	}
+	switch n.kind {
+	case "Node":
+		addrs, ok := l.graph.NodeAddrs(n.name)
+		if !ok || len(addrs) == 0 {
+			return found{}, fmt.Errorf("no node %s with an address", n.name)
+		}
+		p := party{name: "node " + n.name}
+		for _, a := range addrs {
+			p.ends = append(p.ends, End{Addr: a, Node: n.name})
+		}
+		return found{text: p.name, parties: []party{p}}, nil
+	case "", "Pod":
+		return l.pod(n, orService)
+	}
+	pods := podsOf(l.graph, n)
+	text := n.kind + " " + n.pod().String()
+	if len(pods) == 0 {
+		return found{}, fmt.Errorf("no pod of %s with an address of its own%s", text, meant(l.graph, n, orService))
+	}
+	return l.pods(text, pods...)
+}
+
+// pod finds one pod by its name or by how only its name begins.
+func (l lookup) pod(n name, orService bool) (found, error) {
+	if _, ok := l.graph.FindEndpoint(n.pod()); ok {
+		return l.pods(n.pod().String(), n.pod())
+	}
+	what := "no pod "
+	if orService && n.kind == "" {
+		what = "no pod or Service "
+	}
+	switch pods := beginning(l.graph, n); {
+	case len(pods) == 1:
+		return l.pods(pods[0].String(), pods[0])
+	case len(pods) > 1:
+		names := make([]string, 0, len(pods))
+		for _, id := range pods {
+			names = append(names, id.String())
+		}
+		return found{}, fmt.Errorf("%s%s; the names of %d pods begin so: %s; give one of them, or all pods of a workload as deploy/NAME",
+			what, n.pod(), len(pods), shortened(names))
+	}
+	return found{}, fmt.Errorf("%s%s with an address of its own (host-network and finished pods have none)%s", what, n.pod(), meant(l.graph, n, orService))
+}
+
+func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
+	f := found{text: text}
+	for _, id := range ids {
+		ep, _ := l.graph.FindEndpoint(id)
+		p := party{name: id.String()}
+		for _, a := range ep.Addrs {
+			p.ends = append(p.ends, End{Addr: a, Endpoint: id, Node: ep.Node})
+		}
+		if len(p.ends) > 0 {
+			f.parties = append(f.parties, p)
+		}
+	}
+	if len(f.parties) == 0 {
+		return f, fmt.Errorf("%s owns no address now, so policy cannot be asked about it", text)
+	}
+	return f, nil
+}
+
+// address is whoever has an address.
+func (l lookup) address(addr netip.Addr) party {
+	end := End{Addr: addr, Node: l.graph.NodeByAddr(addr)}
+	if id, ok := l.graph.EndpointByAddr(addr); ok {
+		ep, _ := l.graph.FindEndpoint(id)
+		end.Endpoint, end.Node = id, ep.Node
+	}
+	return party{name: end.String(), ends: []End{end}}
+}

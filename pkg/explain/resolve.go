@@ -1,0 +1,141 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Question is a request whose ends have been looked up.
+type Question struct {
+	src, dst string // what the ends are called: "shop/web", "Service shop/db"
+	flows    []flow
+	note     string // about the flows as a whole
+}
+
+// flow is one pair of ends, both of one family.
+type flow struct {
+	src, dst     End
+	protocol     uint8 // 0: not said, for any port only
+	port         uint16
+	sourcePort   uint16
+	anyPort      bool // every port
+	icmpT, icmpC uint8
+}
+
+// mostFlows is how many pairs of pods one request is answered for.
+const mostFlows = 64
+
+// Resolve looks up what a request is about. Its ends are addresses; pods by name or by the beginning of a name that only
+// one pod has; nodes (node/NAME); workloads (deploy/NAME and the like), which are all of their pods; and as a
+// destination Services, by name, by a name of the cluster's DNS or by address, which are all of their backends. An
+// error says what is wrong with the request.
+func Resolve(g *calc.Graph, r Request) (*Question, error) {
+	family, err := r.family()
+	if err != nil {
+		return nil, err
+	}
+	l := lookup{g, r}
+	from, err := l.source()
+	if err != nil {
+		return nil, err
+	}
+	to, err := l.destination()
+	if err != nil {
+		return nil, err
+	}
+	q := &Question{src: from.text, dst: to.text, note: to.note}
+	var failed error
+	for _, s := range from.parties {
+		for _, d := range to.parties {
+			src, dst, err := pair(s, d, family)
+			if err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+			f := flow{src: src, dst: dst, protocol: d.protocol, port: d.port, sourcePort: r.SourcePort, icmpT: r.ICMPType, icmpC: r.ICMPCode}
+			f.anyPort = d.port == 0 && (d.protocol == 0 || model.HasPorts(d.protocol))
+			q.flows = append(q.flows, f)
+		}
+	}
+	if len(q.flows) == 0 {
+		return nil, first(failed)
+	}
+	if n := len(q.flows); n > mostFlows {
+		q.flows = q.flows[:mostFlows]
+		q.note = strings.TrimPrefix(fmt.Sprintf("%s; only %d of %d pairs are explained", q.note, mostFlows, n), "; ")
+	}
+	return q, nil
+}
+
+// first is the first of joined errors: the others say the same of other pods.
+func first(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return first(several.Unwrap()[0])
+	}
+	return err
+}
+
+// Ends are the pods and addresses the question is about: what a State must know all about to answer it.
+func (q *Question) Ends() (pods []model.EndpointID, addrs []netip.Addr) {
+	for _, f := range q.flows {
+		for _, e := range []End{f.src, f.dst} {
+			if e.IsPod() && !slices.Contains(pods, e.Endpoint) {
+				pods = append(pods, e.Endpoint)
+			}
+			if !slices.Contains(addrs, e.Addr) {
+				addrs = append(addrs, e.Addr)
+			}
+		}
+	}
+	return pods, addrs
+}
+
+// found is what one end of a request means.
+type found struct {
+	text    string
+	parties []party
+	note    string
+}
+
+// party is one pod, node or outside address, by all of its addresses. As a destination it has a port.
+type party struct {
+	name     string
+	ends     []End
+	protocol uint8
+	port     uint16
+}
+
+// pair chooses addresses of one family, that of IPv4 if both are possible.
+func pair(src, dst party, family int) (a, b End, err error) {
+	for _, v6 := range []bool{false, true} {
+		if family == 4 && v6 || family == 6 && !v6 {
+			continue
+		}
+		a, okA := ofFamily(src.ends, v6)
+		b, okB := ofFamily(dst.ends, v6)
+		if okA && okB {
+			return a, b, nil
+		}
+		for _, p := range []party{src, dst} {
+			if _, ok := ofFamily(p.ends, v6); !ok && family != 0 {
+				return a, b, fmt.Errorf("%s has no IPv%d address", p.name, family)
+			}
+		}
+	}
+	return a, b, fmt.Errorf("%s and %s have no address family in common", src.name, dst.name)
+}
+
+func ofFamily(ends []End, v6 bool) (End, bool) {
+	for _, e := range ends {
+		if e.Addr.Is6() == v6 {
+			return e, true
+		}
+	}
+	return End{}, false
+}

@@ -1,0 +1,154 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// withPort gives a destination that is no Service the port that is asked for.
+func (l lookup) withPort(p party) (party, error) {
+	p.protocol, p.port = l.r.Protocol, l.r.Port
+	if l.r.PortName == "" {
+		if p.port != 0 && p.protocol == 0 {
+			p.protocol = model.ProtoTCP
+		}
+		return p, nil
+	}
+	ep, ok := l.graph.FindEndpoint(p.ends[0].Endpoint)
+	if !ok {
+		return p, fmt.Errorf("%s is no pod, so port %q has to be a number", p.name, l.r.PortName)
+	}
+	i := slices.IndexFunc(ep.Ports, func(o model.NamedPort) bool { return o.Name == l.r.PortName && l.r.isProtocol(o.Protocol) })
+	if i < 0 {
+		return p, fmt.Errorf("pod %s has no port named %q%s; %s", p.name, l.r.PortName, ofProtocol(l.r.Protocol), portList(ep.Ports, "it names none"))
+	}
+	p.protocol, p.port = ep.Ports[i].Protocol, ep.Ports[i].Port
+	return p, nil
+}
+
+// isProtocol reports whether the request is about the protocol; about TCP if it does not say.
+func (r Request) isProtocol(protocol uint8) bool { return r.Protocol == 0 || r.Protocol == protocol }
+
+func ofProtocol(p uint8) string {
+	if p == 0 {
+		return ""
+	}
+	return " of protocol " + ProtocolName(p)
+}
+
+// portList is "its ports are http (8080/tcp), metrics (9090/tcp)", or none.
+func portList(ports []model.NamedPort, none string) string {
+	var texts []string
+	for _, p := range ports {
+		text := fmt.Sprintf("%d/%s", p.Port, ProtocolName(p.Protocol))
+		if p.Name != "" {
+			text = fmt.Sprintf("%s (%s)", p.Name, text)
+		}
+		texts = append(texts, text)
+	}
+	if len(texts) == 0 {
+		return none
+	}
+	return "its ports are " + shortened(texts)
+}
+
+// backends are the backends of a Service on the ports that are asked for; of one family if an address of the Service
+// is asked for. Policy judges the backend that kube-proxy picks, so each is explained.
+func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
+	service, ok := l.graph.FindService(key)
+	if !ok {
+		n := name{kind: "Service", namespace: key.Namespace, name: key.Name}
+		return found{}, fmt.Errorf("no Service %s%s", key, meant(l.graph, n, true))
+	}
+	f := found{text: "Service " + key.String(), note: "kube-proxy picks one of the backends of Service " + key.String() + ", and policy judges the backend"}
+	if l.r.Protocol != 0 && !model.HasPorts(l.r.Protocol) {
+		return f, fmt.Errorf("Service %s translates no %s: ask for a pod", key, ProtocolName(l.r.Protocol))
+	}
+	ports, err := l.servicePorts(key, service)
+	if err != nil {
+		return f, err
+	}
+	for _, slice := range l.graph.Slices(key) {
+		for _, port := range slice.Ports {
+			if !slices.ContainsFunc(ports, func(p model.NamedPort) bool { return p.Name == port.Name && p.Protocol == port.Protocol }) {
+				continue
+			}
+			for _, a := range slice.Addrs {
+				if vip.IsValid() && a.Is4() != vip.Is4() {
+					continue
+				}
+				f.add(l.address(a), port)
+			}
+		}
+	}
+	if len(f.parties) == 0 {
+		return f, fmt.Errorf("Service %s has no backends%s, so connections to it fail whatever policy says", key, onPorts(ports))
+	}
+	slices.SortFunc(f.parties, func(a, b party) int {
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.port, b.port), cmp.Compare(a.protocol, b.protocol))
+	})
+	return f, nil
+}
+
+// add notes a backend's address. A pod with addresses of both families is one backend.
+func (f *found) add(p party, port model.NamedPort) {
+	if p.ends[0].IsPod() {
+		p.name = p.ends[0].Endpoint.String()
+	}
+	p.protocol, p.port = port.Protocol, port.Port
+	for i := range f.parties {
+		if o := &f.parties[i]; o.name == p.name && o.port == p.port && o.protocol == p.protocol {
+			if !slices.ContainsFunc(o.ends, func(e End) bool { return e.Addr == p.ends[0].Addr }) {
+				o.ends = append(o.ends, p.ends...)
+			}
+			return
+		}
+	}
+	f.parties = append(f.parties, p)
+}
+
+// servicePorts are the ports of a Service that are asked for. Without a cluster address clients speak to the backends
+// themselves, so ports can also be asked for by the backends' numbers. Of two ports with one number TCP is meant, unless
+// the request says otherwise.
+func (l lookup) servicePorts(key model.ServiceKey, s *model.Service) ([]model.NamedPort, error) {
+	ports := l.askedFor(s.Ports)
+	if len(ports) == 0 && len(s.Cluster) == 0 {
+		for _, slice := range l.graph.Slices(key) {
+			ports = append(ports, l.askedFor(slice.Ports)...)
+		}
+	}
+	isTCP := func(p model.NamedPort) bool { return p.Protocol == model.ProtoTCP }
+	if l.r.Port != 0 && slices.ContainsFunc(ports, isTCP) && l.r.Protocol == 0 {
+		ports = slices.DeleteFunc(ports, func(p model.NamedPort) bool { return !isTCP(p) })
+	}
+	if len(ports) > 0 {
+		return ports, nil
+	}
+	asked := fmt.Sprint(l.r.Port)
+	if l.r.PortName != "" {
+		asked = fmt.Sprintf("%q", l.r.PortName)
+	}
+	return nil, fmt.Errorf("Service %s has no port %s%s; %s", key, asked, ofProtocol(l.r.Protocol), portList(s.Ports, "it names none"))
+}
+
+func (l lookup) askedFor(list []model.NamedPort) []model.NamedPort {
+	var ports []model.NamedPort
+	for _, p := range list {
+		if l.r.isProtocol(p.Protocol) && (l.r.Port == 0 || l.r.Port == p.Port) && (l.r.PortName == "" || l.r.PortName == p.Name) {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+func onPorts(ports []model.NamedPort) string {
+	if len(ports) != 1 {
+		return ""
+	}
+	return fmt.Sprintf(" on port %d/%s", ports[0].Port, ProtocolName(ports[0].Protocol))
+}

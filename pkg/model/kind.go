@@ -1,0 +1,25 @@
+package model
+
+// API is what users call a kind of policy: its API version, if it has one, and kind.
+func (k PolicyKind) API() (apiVersion, kind string) {
+	switch k {
+	case KindKubernetesNetworkPolicy:
+		return "networking.k8s.io/v1", "NetworkPolicy"
+	case KindKubernetesClusterNetworkPolicy:
+		return "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
+	case KindNetworkPolicy:
+		return "projectcalico.org/v3", "NetworkPolicy"
+	case KindGlobalNetworkPolicy:
+		return "projectcalico.org/v3", "GlobalNetworkPolicy"
+	}
+	return "", string(k)
+}
+
+// ObjectText is what users call the policy: "NetworkPolicy shop/db", "GlobalNetworkPolicy deny-all".
+func (k PolicyKey) ObjectText() string {
+	_, kind := k.Kind.API()
+	if k.Namespace != "" {
+		return kind + " " + k.Namespace + "/" + k.Name
+	}
+	return kind + " " + k.Name
+}
