@@ -61,7 +61,7 @@ func direction(p *model.DirectionPolicy, s dataplane.EndpointState, d *dataplane
 		}
 	}
 	if program := d.Program(s.Tables[p.Direction]); program != nil {
-		row.Rules = len(program.Rules)
+		row.Rules = countTrue(program.Reached())
 	}
 	return row
 }
@@ -93,33 +93,6 @@ func policyRows(g *calc.Graph) []wire.PolicyRow {
 		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	return rows
-}
-
-// ruleRows are the ordered match tables of one endpoint.
-func ruleRows(g *calc.Graph, d *dataplane.BPF, id model.EndpointID, stats map[uint32]bpf.Counter) ([]wire.RuleRow, error) {
-	names := setNames(g, d)
-	rows := []wire.RuleRow{}
-	for _, s := range d.Endpoints() {
-		if s.ID != id {
-			continue
-		}
-		for dir, table := range s.Tables {
-			program := d.Program(table)
-			if program == nil {
-				continue
-			}
-			for i, r := range program.Rules {
-				count := stats[r.Id]
-				rows = append(rows, wire.RuleRow{
-					Direction: model.Direction(dir).String(), Index: i, Rule: program.IDs[i].String(), Action: actionText(r.Action),
-					Match: RuleText(r, model.Direction(dir) == model.Ingress, names), ID: r.Id,
-					Packets: count.Packets, Bytes: count.Bytes,
-				})
-			}
-		}
-		return rows, nil
-	}
-	return nil, fmt.Errorf("no local endpoint %s; see margay show endpoints", id)
 }
 
 // setNames gives the words for a set by its number in the kernel.

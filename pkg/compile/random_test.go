@@ -210,6 +210,7 @@ func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 		if table.Interpreted() || wide.Interpreted() {
 			t.Fatal("the policy is interpreted; it should have a table")
 		}
+		reached := prog.Reached()
 		for range 20 {
 			pkt := drawPacket(t, w, p.Direction)
 			remote := pkt.Src
@@ -223,6 +224,9 @@ func TestTableAndInterpreterAgreeWithTheDefinitionOfPolicy(t *testing.T) {
 			}
 			if got := wide.Eval(c.ID, pkt); got != interpreted {
 				t.Fatalf("packet %+v of class %+v: wide table says %+v, interpreter %+v\n%s", pkt, c, got, interpreted, dump(prog, n))
+			}
+			if i := int(interpreted.Rule); i < len(reached) && !reached[i] {
+				t.Fatalf("packet %+v is decided by entry %d, which is said to be never reached\n%s", pkt, i, dump(prog, n))
 			}
 			want := w.verdict(p, pkt)
 			if d := cmp.Diff(truncated(want), prog.Verdict(interpreted)); d != "" {

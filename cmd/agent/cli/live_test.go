@@ -302,13 +302,13 @@ func TestToolsOnALiveAgent(t *testing.T) {
 }
 
 func (n *node) testShow(t *testing.T) {
-	n.want(0, []string{"shop/web", "shop/db", n.db.Iface(), "tcx/ingress,tcx/egress", "1 policy, 4 rules", "profiles only"}, "show", "endpoints")
+	n.want(0, []string{"shop/web", "shop/db", n.db.Iface(), "tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
 	rows := decode[[]wire.EndpointRow](t, n.want(0, nil, "show", "endpoints", "-o", "json"))
 	if len(rows) != 2 || len(rows[0].Attached) != 2 || !rows[0].Attached[0].Attached || rows[0].Attached[0].Before != 0 {
 		t.Errorf("endpoints: %+v", rows)
 	}
 	n.want(0, []string{"NetworkPolicy", "db", "default"}, "show", "policies")
-	n.want(0, []string{"Allow", "from {pods app=web in namespace shop}", "port 80", "default/knp/shop/db#ingress[0]"}, "show", "rules", "shop/db")
+	n.want(0, []string{"Allow", "from {pods app=web in namespace shop}", "port 80", "NetworkPolicy shop/db ingress[0]", "no policy decides (never reached)"}, "show", "rules", "shop/db")
 	n.want(2, []string{"no local endpoint shop/nope", "show endpoints"}, "show", "rules", "shop/nope")
 	n.want(0, []string{n.web.Addr4().String(), "pods app=web in namespace shop"}, "show", "sets")
 	n.want(0, []string{"no problems"}, "show", "problems")

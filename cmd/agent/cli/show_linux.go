@@ -256,7 +256,7 @@ func directionText(e *wire.EndpointRow, d wire.Direction) string {
 		return ""
 	}
 	if len(d.Policies) == 0 {
-		return "profiles only"
+		return "no policy"
 	}
 	return count(len(d.Policies), "policy") + ", " + count(d.Rules, "rule")
 }
@@ -287,10 +287,13 @@ func policyTable(rows []wire.PolicyRow) *table {
 }
 
 func ruleTable(rows []wire.RuleRow) *table {
-	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, wide: []string{"ID"}, none: "no rules"}
+	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, wide: []string{"NAME", "ID"}, none: "no rules"}
 	for _, r := range rows {
-		t.add(r.Direction, strconv.Itoa(r.Index), r.Action, readable(r.Match), r.Rule,
-			strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10), number(uint64(r.ID)))
+		reason, packets, bytes := r.Reason, strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10)
+		if r.NeverReached {
+			reason, packets, bytes = reason+" (never reached)", "", ""
+		}
+		t.add(r.Direction, strconv.Itoa(r.Index), r.Action, readable(r.Match), reason, packets, bytes, r.Rule, number(uint64(r.ID)))
 	}
 	return t
 }

@@ -48,13 +48,13 @@ func TestEndpointTableSaysWhatIsWrong(t *testing.T) {
 		{Namespace: "shop", Name: "second", Interface: "cali5", Ifindex: 11, Attached: attached(2, true)},
 	}
 	want := `
-ENDPOINT     INTERFACE  IFINDEX  ADDRESSES  INGRESS             EGRESS         ATTACHED                STATE
-shop/ok      cali1      7        10.0.0.1   2 policies, 1 rule  profiles only  tcx/ingress,tcx/egress  ok
-shop/waits   cali2      -        -          profiles only       profiles only  -                       waiting for its interface
-shop/thief   cali6      12       -          profiles only       profiles only  tcx/ingress,tcx/egress  10.0.0.1 Taken by shop/ok; 10.0.0.2 NotRouted
-shop/bare    cali3      9        -          profiles only       profiles only  -                       no program is attached to cali3
-shop/half    cali4      10       -          profiles only       profiles only  tcx/egress              from_pod is not attached to tcx/ingress of cali4
-shop/second  cali5      11       -          profiles only       profiles only  tcx/ingress,tcx/egress  2 programs of others before from_pod at tcx/ingress of cali5, which can let packets past it
+ENDPOINT     INTERFACE  IFINDEX  ADDRESSES  INGRESS             EGRESS     ATTACHED                STATE
+shop/ok      cali1      7        10.0.0.1   2 policies, 1 rule  no policy  tcx/ingress,tcx/egress  ok
+shop/waits   cali2      -        -          no policy           no policy  -                       waiting for its interface
+shop/thief   cali6      12       -          no policy           no policy  tcx/ingress,tcx/egress  10.0.0.1 Taken by shop/ok; 10.0.0.2 NotRouted
+shop/bare    cali3      9        -          no policy           no policy  -                       no program is attached to cali3
+shop/half    cali4      10       -          no policy           no policy  tcx/egress              from_pod is not attached to tcx/ingress of cali4
+shop/second  cali5      11       -          no policy           no policy  tcx/ingress,tcx/egress  2 programs of others before from_pod at tcx/ingress of cali5, which can let packets past it
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), text(t, endpointTable(rows).write)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -82,14 +82,16 @@ func TestOtherTables(t *testing.T) {
 		{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "db", Ingress: 2, Staged: true},
 		{Tier: "kube-admin", Kind: "GlobalNetworkPolicy", Name: "all", Ingress: 3, Egress: 3},
 	})
-	rules := ruleTable([]wire.RuleRow{{Direction: "ingress", Index: 3, Action: "Allow", Match: "tcp port 80", Rule: "default/knp/shop/db#ingress[0]", ID: 4, Packets: 5, Bytes: 300}})
+	rules := ruleTable([]wire.RuleRow{{Direction: "ingress", Index: 3, Action: "Allow", Match: "tcp port 80", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]", ID: 4, Packets: 5, Bytes: 300},
+		{Direction: "ingress", Index: 4, Action: "Allow", Match: "anything", Rule: "profile/kns.shop#ingress[0]", Reason: "no policy decides", NeverReached: true}})
 	sets := setTable([]wire.SetRow{{Number: 2, Text: "selector a", Members: 7, Some: []string{"10.0.0.1", "10.0.0.2"}}, {Text: "addresses of this node"}})
 	problems := problemTable([]wire.ProblemRow{{Severity: "rejected", Object: "a.yaml:3: Pod shop/x", Field: "spec", Reason: "wrong"}})
 	want := `TIER        KIND                 NAMESPACE  NAME  INGRESS OF  EGRESS OF  NOTE
 default     NetworkPolicy        shop       db    2           -          staged, not enforced
 kube-admin  GlobalNetworkPolicy  -          all   3           3          -
-DIRECTION  INDEX  ACTION  MATCH        RULE                            PACKETS  BYTES
-ingress    3      Allow   tcp port 80  default/knp/shop/db#ingress[0]  5        300
+DIRECTION  INDEX  ACTION  MATCH        RULE                               PACKETS  BYTES
+ingress    3      Allow   tcp port 80  NetworkPolicy shop/db ingress[0]   5        300
+ingress    4      Allow   anything     no policy decides (never reached)  -        -
 NUMBER  MEMBERS  SET                     SOME OF THEM
 2       7        selector a              10.0.0.1, 10.0.0.2
 -       0        addresses of this node  -

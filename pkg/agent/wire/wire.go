@@ -51,7 +51,7 @@ type Direction struct {
 	Policies   []string `json:"policies"` // tier/kind/namespace/name in order of evaluation; empty: only profiles
 	Slot       uint32   `json:"slot"`     // key in the maps slots, rules, cells, …
 	Generation uint32   `json:"generation"`
-	Rules      int      `json:"rules"` // entries of the ordered match table
+	Rules      int      `json:"rules"` // entries of the ordered match table that packets can reach
 }
 
 // PolicyRow is one policy that applies to a local endpoint.
@@ -67,14 +67,21 @@ type PolicyRow struct {
 
 // RuleRow is one entry of an endpoint's ordered match table.
 type RuleRow struct {
-	Direction string `json:"direction"`
-	Index     int    `json:"index"` // in the map rules
-	Rule      string `json:"rule"`  // tier/kind/namespace/name#rule
-	Action    string `json:"action"`
-	Match     string `json:"match"`
-	ID        uint32 `json:"id"` // in the map rule_stats; 0: not counted
-	Packets   uint64 `json:"packets"`
-	Bytes     uint64 `json:"bytes"`
+	Direction    string `json:"direction"`
+	Index        int    `json:"index"`                // in the map rules
+	Rule         string `json:"rule"`                 // as traces have it: tier/kind/namespace/name#rule
+	Reason       string `json:"reason"`               // the same for people: "NetworkPolicy shop/db ingress[0]", "no rule matches"
+	APIVersion   string `json:"apiVersion,omitempty"` // of the object behind the entry
+	Kind         string `json:"kind,omitempty"`
+	Namespace    string `json:"namespace,omitempty"`
+	Name         string `json:"name,omitempty"`
+	Tier         string `json:"tier,omitempty"`
+	Action       string `json:"action"`
+	Match        string `json:"match"`
+	NeverReached bool   `json:"neverReached,omitempty"` // entries before it decide every packet
+	ID           uint32 `json:"id"`                     // in the map rule_stats; 0: not counted
+	Packets      uint64 `json:"packets"`
+	Bytes        uint64 `json:"bytes"`
 }
 
 // SetRow is one set of addresses that rules refer to.
