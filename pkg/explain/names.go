@@ -126,6 +126,10 @@ func beginning(g *calc.Graph, n name) []model.EndpointID {
 	return pods
 }
 
+// mostNames is how many names of a namespace a misspelt one is compared with: enforcement waits for that, some 4 µs a
+// name.
+const mostNames = 5000
+
 // meant asks for what a name was most likely meant for that nothing has: "; is shop/web meant?". Of the destination it
 // may be a Service.
 func meant(g *calc.Graph, n name, services bool) string {
@@ -148,8 +152,10 @@ func meant(g *calc.Graph, n name, services bool) string {
 			note(key.Namespace, key.Name)
 		}
 	}
-	if best, ok := suggest.Nearest(n.name, sortedKeys(here)); ok {
-		return question([]string{n.namespace + "/" + best})
+	if len(here) <= mostNames {
+		if best, ok := suggest.Nearest(n.name, sortedKeys(here)); ok {
+			return question([]string{n.namespace + "/" + best})
+		}
 	}
 	if best, ok := suggest.Nearest(n.namespace, sortedKeys(namespaces)); ok && !n.alone {
 		for name := range elsewhere {

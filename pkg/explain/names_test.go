@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -167,6 +168,28 @@ func TestNamesThatSeveralHaveAreRefused(t *testing.T) {
 		}
 		if e, err := s.Explain(r); err == nil || err.Error() != want {
 			t.Errorf("%s: %+v, %v; want %s", src, e, err, want)
+		}
+	}
+}
+
+func TestInAVeryLargeNamespaceNobodyWaitsForASuggestion(t *testing.T) {
+	pods := func(n int) *explain.State {
+		var updates []model.Update
+		for i := range n {
+			updates = append(updates, model.EndpointUpdate{
+				ID:       model.EndpointID{Namespace: "shop", Name: fmt.Sprintf("web-%05d", i)},
+				Endpoint: &model.Endpoint{Node: "n1", Iface: fmt.Sprintf("cali%d", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}},
+			})
+		}
+		return explain.NewState(updates)
+	}
+	r, err := explain.ParseRequest("shop/wbe-00007", "203.0.113.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]bool{5000: true, 5001: false} {
+		if _, err := pods(n).Explain(r); err == nil || strings.Contains(err.Error(), "is shop/web-00007 meant?") != want {
+			t.Errorf("%d pods: %v", n, err)
 		}
 	}
 }

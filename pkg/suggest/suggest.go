@@ -1,8 +1,6 @@
 // Package suggest finds the name that a misspelt one was meant for. It is pure.
 package suggest
 
-import "slices"
-
 // Nearest returns the candidate that takes the fewest edits to get to from name, the first of several. Not ok if even
 // that one takes more than one edit in four bytes of the name (one for the shortest): then it is most likely another name.
 // Letters count alike in both cases, but a candidate in the right case is nearer.
@@ -10,6 +8,9 @@ func Nearest(name string, candidates []string) (best string, ok bool) {
 	limit := max(1, len(name)/4)
 	nearest := 2*limit + 2
 	for _, c := range candidates {
+		if len(c) > len(name)+limit || len(name) > len(c)+limit {
+			continue // it takes more edits
+		}
 		if d := 2 * Edits(fold(name), fold(c)); d <= 2*limit {
 			if name != c && d == 0 {
 				d = 1
@@ -32,13 +33,12 @@ func Question(name string, candidates []string) string {
 
 // Edits is how many bytes must be inserted, left out, replaced or swapped with the next to make a of b.
 func Edits(a, b string) int {
-	row := make([]int, len(b)+1)
+	row, before, older := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
-	var older []int // the row before the one before
 	for i := range len(a) {
-		before := slices.Clone(row)
+		row, before, older = older, row, before
 		row[0] = i + 1
 		for j := range len(b) {
 			replaced := before[j]
@@ -50,7 +50,6 @@ func Edits(a, b string) int {
 				row[j+1] = min(row[j+1], older[j-1]+1)
 			}
 		}
-		older = before
 	}
 	return row[len(b)]
 }
