@@ -29,7 +29,7 @@ func start(node *lab.Node, id, dir, work string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{binary: binary, instance: "demo-" + id, node: node,
+	p := &process{binary: binary, instance: instancePrefix + id, node: node,
 		socket: filepath.Join(work, "agent.sock"), log: filepath.Join(work, "agent.log"), done: make(chan error, 1)}
 	out, err := os.Create(p.log)
 	if err != nil {

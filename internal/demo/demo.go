@@ -3,12 +3,15 @@ package demo
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,12 +31,24 @@ type Options struct {
 // Run shows Margay at work and returns how many checks it made and how many went wrong. Everything it makes is gone
 // when it returns.
 func Run(ctx context.Context, o Options) (checks, wrong int, err error) {
-	work, err := os.MkdirTemp("", "margay-demo-")
+	left, err := Sweep()
+	if err != nil {
+		return 0, 0, fmt.Errorf("remove what an earlier demo left: %w", err)
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(o.Out, "Removed what an earlier demo left when it was killed (%d things).\n", len(left))
+	}
+	work, err := os.MkdirTemp("", workPrefix)
 	if err != nil {
 		return 0, 0, err
 	}
 	r := &runner{scene: &scene{}, out: o.Out, work: work, dir: filepath.Join(work, "manifests")}
 	defer func() { err = errors.Join(err, r.close()) }()
+	owner, err := own(work)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer owner.Close()
 	if err := r.prepare(ctx); err != nil {
 		return 0, 0, err
 	}
@@ -41,9 +56,9 @@ func Run(ctx context.Context, o Options) (checks, wrong int, err error) {
 		return r.checks, r.wrong, err
 	}
 	if o.Keep {
-		r.keep(ctx)
+		err = r.keep(ctx)
 	}
-	return r.checks, r.wrong, nil
+	return r.checks, r.wrong, err
 }
 
 type runner struct {
@@ -190,25 +205,58 @@ func (r *runner) explain(ctx context.Context) error {
 	return nil
 }
 
-// keep leaves the scene up and says how to look around.
-func (r *runner) keep(ctx context.Context) {
-	flags := fmt.Sprintf("--instance %s --socket %s", r.agent.instance, r.agent.socket)
-	pin := bpfmaps.InstanceDir("", r.agent.instance) + "/v1"
-	lines := []string{
-		"", "== It stays up until Ctrl-C. Look around from another terminal:",
-		"   " + r.agent.binary + " show endpoints " + flags,
-		"   " + r.agent.binary + " show rules shop/db " + flags,
-		"   " + r.agent.binary + " explain dev/box shop/api:8080/tcp " + flags,
-		"   bpftool map dump pinned " + pin + "/endpoints | head -40",
-		"   bpftool map dump pinned " + pin + "/ip4_host",
-		"   bpftool map dump pinned " + pin + "/slot/1/rules    (slots of an endpoint: show endpoints -o json)",
-		"   " + r.agent.binary + " monitor " + flags,
-		"   nsenter --net=" + r.hosts["shop/web"].NamespacePath() + " ip address",
-		"   edit " + r.dir + "/shop.yaml and watch",
-		"   agent log: " + r.agent.log,
+// keep leaves the scene up and says how to look around, until ctx or the agent ends. That the agent ended is the error.
+func (r *runner) keep(ctx context.Context) error {
+	lines, err := r.hints(ctx)
+	if err != nil {
+		return err
 	}
-	r.say("%s", strings.Join(lines, "\n"))
-	<-ctx.Done()
+	r.say("\n== It stays up until Ctrl-C. Look around from another terminal:\n   %s", strings.Join(lines, "\n   "))
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-r.agent.done:
+		r.agent.done <- nil // for stop, which has nothing to do any more
+		if ctx.Err() != nil {
+			return nil // by the same Ctrl-C
+		}
+		return fmt.Errorf("the agent ended (%s), so nothing follows the manifests any more; its log:\n%s", ending(err), r.agent.tail())
+	}
+}
+
+func ending(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}
+
+// hints are commands to look around with, of what is there now.
+func (r *runner) hints(ctx context.Context) ([]string, error) {
+	answer, err := r.agent.ask(ctx, "/v1/endpoints", nil)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(answer.Endpoints, func(e wire.EndpointRow) bool { return e.Namespace == "shop" && e.Name == "db" })
+	if at < 0 {
+		return nil, errors.New("the agent has no endpoint shop/db")
+	}
+	db := answer.Endpoints[at]
+	key := binary.NativeEndian.AppendUint32(nil, db.Ifindex)
+	flags := fmt.Sprintf("--instance %s --socket %s", r.agent.instance, r.agent.socket)
+	pin := filepath.Join(bpfmaps.InstanceDir("", r.agent.instance), "v"+strconv.Itoa(bpfmaps.Layout))
+	return []string{
+		r.agent.binary + " show endpoints " + flags,
+		r.agent.binary + " show rules shop/db " + flags,
+		r.agent.binary + " explain dev/box shop/api:8080/tcp " + flags,
+		r.agent.binary + " monitor " + flags,
+		"bpftool map dump pinned " + pin + "/ip4_host",
+		fmt.Sprintf("bpftool map lookup pinned %s/endpoints key %d %d %d %d    (shop/db, by its ifindex)", pin, key[0], key[1], key[2], key[3]),
+		fmt.Sprintf("bpftool map dump pinned %s/slot/%d/rules    (ingress of shop/db; other slots: show endpoints -o json)", pin, db.Ingress.Slot),
+		"nsenter --net=" + r.hosts["shop/web"].NamespacePath() + " ip address",
+		"edit " + r.dir + "/shop.yaml and watch",
+		"agent log: " + r.agent.log,
+	}, nil
 }
 
 // close removes everything, going on when a step fails.

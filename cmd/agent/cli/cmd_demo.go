@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 func demoCommand() *cobra.Command {
 	var o demo.Options
+	cleanup := false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show policy being enforced on pods in network namespaces; needs root, no cluster",
@@ -22,6 +24,9 @@ func demoCommand() *cobra.Command {
 				return fmt.Errorf("demo: network namespaces and BPF need root; run: sudo %s demo", os.Args[0])
 			}
 			o.Out = cmd.OutOrStdout()
+			if cleanup {
+				return sweepDemos(o.Out)
+			}
 			checks, wrong, err := demo.Run(cmd.Context(), o)
 			if err != nil {
 				return fmt.Errorf("demo: %w", err)
@@ -34,5 +39,22 @@ func demoCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.Keep, "keep", false, "stay up until interrupted, and say how to look around")
+	cmd.Flags().BoolVar(&cleanup, "cleanup", false, "only remove what demos that were killed have left; the next demo does so, too")
+	cmd.MarkFlagsMutuallyExclusive("keep", "cleanup")
+	notFromEnvironment(cmd.Flags(), "keep", "cleanup")
 	return cmd
+}
+
+func sweepDemos(w io.Writer) error {
+	removed, err := demo.Sweep()
+	for _, what := range removed {
+		fmt.Fprintln(w, "removed", what)
+	}
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	if len(removed) == 0 {
+		fmt.Fprintln(w, "nothing to remove")
+	}
+	return nil
 }
