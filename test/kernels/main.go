@@ -23,7 +23,7 @@ import (
 func main() {
 	short := flag.Bool("short", false, "only what CI runs")
 	only := flag.String("only", "", "only the guest of this name")
-	named := flag.String("task", "", "only the tasks of this name")
+	named := flag.String("task", "", "only the tasks whose names begin so")
 	command := flag.String("command", "", "run this command of the shell in the guests instead of their tasks")
 	quiet := flag.Bool("quiet", false, "show what jobs write only when they fail")
 	excuse := flag.String("excuse", "", "write into this file what could not be had (emulators, Debian's packages), and end well without it")
@@ -42,11 +42,11 @@ func main() {
 	}
 }
 
-// guests is what to boot: all of the plan or the one named, with their tasks, those of one name, or a command.
+// guests is what to boot: all of the plan or the one named, with their tasks, those whose names begin with named, or a command.
 func guests(short bool, only, named, command string) []guest {
 	guests := slices.DeleteFunc(plan(short), func(g guest) bool { return only != "" && g.name != only })
 	for i := range guests {
-		guests[i].tasks = slices.DeleteFunc(guests[i].tasks, func(t task) bool { return named != "" && t.name != named })
+		guests[i].tasks = slices.DeleteFunc(guests[i].tasks, func(t task) bool { return !strings.HasPrefix(t.name, named) })
 		if command != "" {
 			guests[i].tasks = []task{{name: "command", command: []string{"sh", "-c", command}, limit: guests[i].limit}}
 		}
