@@ -422,6 +422,7 @@ const (
 	MargayMapCt4                 = "ct4"
 	MargayMapCt6                 = "ct6"
 	MargayMapDrops               = "drops"
+	MargayMapEndpointNames       = "endpoint_names"
 	MargayMapEndpoints           = "endpoints"
 	MargayMapEndpointsMore       = "endpoints_more"
 	MargayMapEventBudgets        = "event_budgets"
@@ -529,6 +530,7 @@ type MargayMapSpecs struct {
 	Ct4           *ebpf.MapSpec `ebpf:"ct4"`
 	Ct6           *ebpf.MapSpec `ebpf:"ct6"`
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
+	EndpointNames *ebpf.MapSpec `ebpf:"endpoint_names"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.MapSpec `ebpf:"event_budgets"`
@@ -602,6 +604,7 @@ type MargayMaps struct {
 	Ct4           *ebpf.Map `ebpf:"ct4"`
 	Ct6           *ebpf.Map `ebpf:"ct6"`
 	Drops         *ebpf.Map `ebpf:"drops"`
+	EndpointNames *ebpf.Map `ebpf:"endpoint_names"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.Map `ebpf:"event_budgets"`
@@ -634,6 +637,7 @@ func (m *MargayMaps) Close() error {
 		m.Ct4,
 		m.Ct6,
 		m.Drops,
+		m.EndpointNames,
 		m.Endpoints,
 		m.EndpointsMore,
 		m.EventBudgets,

@@ -69,6 +69,15 @@ struct {
 	__type(value, struct name);
 } rule_names SEC(".maps");
 
+/* Interface of a local endpoint -> the endpoint, "namespace/name". Not read by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct name);
+} endpoint_names SEC(".maps");
+
 /* Slot -> shape of the compiled policy in it. Slot 0 is never a policy: a reference to it denies, and its generation is
  * the highest that may have been handed out. */
 struct {

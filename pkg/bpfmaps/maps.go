@@ -36,6 +36,8 @@ type Maps struct {
 	ClassSets *Table[bpf.ClassChunk, bpf.SetBits]
 	SetNames  *Table[uint32, bpf.Name]
 	RuleNames *Table[uint32, bpf.Name]
+	// EndpointNames are the local endpoints, namespace/name, by interface.
+	EndpointNames *Table[uint32, bpf.Name]
 
 	// Kept says which pinned maps keep another size than asked for, in words.
 	Kept []string
@@ -128,6 +130,7 @@ func (m *Maps) open(create bool) (*Maps, error) {
 	m.ClassSets = NewTable(newKernelMap[bpf.ClassChunk, bpf.SetBits](m.maps[bpf.MargayMapClassSets], bpf.MargayMapClassSets))
 	m.SetNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapSetNames], bpf.MargayMapSetNames))
 	m.RuleNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapRuleNames], bpf.MargayMapRuleNames))
+	m.EndpointNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapEndpointNames], bpf.MargayMapEndpointNames))
 	return m, nil
 }
 

@@ -41,7 +41,7 @@ func TestEveryHashThatProgramsFillIsCounted(t *testing.T) {
 		counted[c.name] = true
 	}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapClassSets, bpf.MargayMapSetNames,
-		bpf.MargayMapRuleNames, bpf.MargayMapEndpointsMore} {
+		bpf.MargayMapRuleNames, bpf.MargayMapEndpointNames, bpf.MargayMapEndpointsMore} {
 		counted[name] = true // the agent's own, which it counts itself
 	}
 	for name, ms := range spec.Maps {

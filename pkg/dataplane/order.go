@@ -45,6 +45,7 @@ var finishing = []step{
 	{"detach from interfaces that were left", func(s *state) error { return s.interfaces.detach() }},
 	{"guard the node", func(s *state) error { return s.interfaces.guard() }},
 	{"write what failed attempts have left", func(s *state) error { return s.writeLeft() }},
+	{"name endpoints", func(s *state) error { s.names.nameEndpoints(s.endpoints.bound); return nil }},
 }
 
 // ahead is what is done when nothing waits: see Prepare. What fails there is left to Apply.

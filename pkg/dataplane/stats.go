@@ -62,7 +62,7 @@ func (d *BPF) Stats(interfaces bool) Stats {
 		Name() string
 		Len() int
 	}{
-		m.IP4Host, m.IP6Host, m.IP4Net, m.IP6Net, m.ClassSets, m.SetNames, m.RuleNames,
+		m.IP4Host, m.IP6Host, m.IP4Net, m.IP6Net, m.ClassSets, m.SetNames, m.RuleNames, m.EndpointNames,
 	} {
 		stats.Maps = append(stats.Maps, MapUse{t.Name(), uint64(t.Len()), uint64(m.MaxEntries(t.Name()))})
 	}

@@ -295,9 +295,10 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	}
 	n.wantReach(80, true)
 	n.wantReach(81, false)
-	n.want(2, []string{"no agent runs there"}, "show", "endpoints")
+	t.Run("show without an agent", n.testShowPinned)
+	n.want(2, []string{"no agent runs there"}, "show", "policies")
 	n.want(0, []string{"tcp", n.db.Addr4().String() + ":80"}, "show", "flows")
-	n.want(0, []string{n.db.Iface(), "policy"}, "show", "drops")
+	n.want(0, []string{"shop/db", n.db.Iface(), "policy"}, "show", "drops")
 	t.Run("cleanup", n.testCleanup)
 }
 
@@ -337,6 +338,16 @@ func (n *node) testShow(t *testing.T) {
 	if !found {
 		t.Errorf("no drops of shop/db by policy among %+v", drops)
 	}
+}
+
+// testShowPinned: what is enforced can be seen when its agent is gone.
+func (n *node) testShowPinned(t *testing.T) {
+	n.want(0, []string{"no agent runs: this is what the last one left enforced", "shop/web", "shop/db", n.db.Iface(), n.db.Addr4().String(),
+		"tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
+	n.want(0, []string{"no agent runs", "Allow", "port 80", "NetworkPolicy shop/db ingress[0]", "no rule matches",
+		"no policy decides (never reached)"}, "show", "rules", "shop/db")
+	n.want(2, []string{"no local endpoint shop/nope is enforced"}, "show", "rules", "shop/nope")
+	n.want(0, []string{"shop/web", "shop/db"}, "show", "flows")
 }
 
 func (n *node) testExplain(t *testing.T) {

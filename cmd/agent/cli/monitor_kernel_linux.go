@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
 
+	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/flowring"
 	"github.com/margay-project/margay/pkg/flows"
 )
@@ -25,21 +28,13 @@ func (m *flowMonitor) read(ctx context.Context) error {
 		return err
 	}
 	m.say("no agent runs: reading events from the kernel itself; another reader at the same time would take some of them, " +
-		"and peers have no names")
+		"and of the other ends only pods of this node have names")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hub := flows.NewHub(flows.Kept)
 	s := hub.Subscribe(m.filter, m.since)
-	own := ownNumbers(maps.LinkDir())
 	reader := flowring.New(flowring.Options{
-		Events: events, Rules: maps, Publish: hub.Publish, Awaited: func() bool { return true },
-		Name: func(_ context.Context, batch []flowring.Unnamed) {
-			for _, u := range batch {
-				if own {
-					u.Record.Interface = interfaceNamed(int(u.Ifindex))
-				}
-			}
-		},
+		Events: events, Rules: maps, Name: pinnedNames(maps), Publish: hub.Publish, Awaited: func() bool { return true },
 	})
 	ended := make(chan error, 1)
 	go func() {
@@ -82,6 +77,26 @@ func (m *flowMonitor) awaitAgent(ctx context.Context, found context.CancelFunc) 
 			conn.Close()
 			found()
 			return
+		}
+	}
+}
+
+// pinnedNames gives flows the names that the last agent has left in the maps.
+func pinnedNames(m *bpfmaps.Maps) func(context.Context, []flowring.Unnamed) {
+	byIndex, byAddr := map[uint32]wire.EndpointRow{}, map[netip.Addr]*flows.Peer{}
+	rows, _ := pinnedEndpoints(m) // without them, records have no names
+	for _, e := range rows {
+		byIndex[e.Ifindex] = e
+		for _, a := range e.Addrs {
+			if name := endpointName(&e); name != "" {
+				byAddr[a] = &flows.Peer{Kind: flows.PeerPod, Name: name}
+			}
+		}
+	}
+	return func(_ context.Context, batch []flowring.Unnamed) {
+		for _, u := range batch {
+			e := byIndex[u.Ifindex]
+			u.Record.Endpoint, u.Record.Interface, u.Record.Peer = endpointName(&e), e.Interface, byAddr[u.Record.Remote()]
 		}
 	}
 }

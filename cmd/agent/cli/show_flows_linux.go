@@ -55,7 +55,7 @@ stale that its next packet will be judged again, gone that its pod is, and - tha
 				return nil, err
 			}
 			defer m.Close()
-			return flowRows(m, o.names(cmd.Context()))
+			return flowRows(m, o.names(cmd.Context(), m))
 		},
 		keep:  func(r *flowRow) bool { return o.selectsName(r.OpenerName) || o.selectsName(r.ResponderName) },
 		table: flowTable,

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
 func showCommand() *cobra.Command {
@@ -66,7 +68,8 @@ func showEndpointsCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
 	return showList(&o, cmd, listing[wire.EndpointRow]{
-		read:  fromAgent(&o, "/v1/endpoints", func(a *wire.Answer) []wire.EndpointRow { return a.Endpoints }),
+		read: orPinned(&o, fromAgent(&o, "/v1/endpoints", func(a *wire.Answer) []wire.EndpointRow { return a.Endpoints }),
+			func(m *bpfmaps.Maps, _ []string) ([]wire.EndpointRow, error) { return pinnedEndpoints(m) }),
 		keep:  func(e *wire.EndpointRow) bool { return o.selects(e.Namespace, e.Name) },
 		table: endpointTable,
 	})
@@ -115,13 +118,15 @@ func showRulesCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags(), "verdict", "sort-by")
 	return showList(&o, cmd, listing[wire.RuleRow]{
-		read: func(cmd *cobra.Command, args []string) ([]wire.RuleRow, error) {
+		read: orPinned(&o, func(cmd *cobra.Command, args []string) ([]wire.RuleRow, error) {
 			answer, err := o.ask(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
 			if err != nil {
 				return nil, err
 			}
 			return answer.Rules, nil
-		},
+		}, func(m *bpfmaps.Maps, args []string) ([]wire.RuleRow, error) {
+			return agent.PinnedRules(m, agent.ParseEndpoint(args[0]))
+		}),
 		keep:  func(r *wire.RuleRow) bool { return o.verdict == "" || strings.EqualFold(r.Action, o.verdict) },
 		table: ruleTable,
 	})

@@ -29,7 +29,7 @@ func (f *instanceFlags) openMaps() (*bpfmaps.Maps, error) {
 	return m, err
 }
 
-// names are what the agent calls things; without an agent they are empty.
+// names are what the agent calls things, or called them when it wrote them into the maps.
 type names struct {
 	own     bool // interface numbers of the maps are those of this network namespace
 	byIndex map[uint32]string
@@ -37,14 +37,11 @@ type names struct {
 	ifaces  map[uint32]string
 }
 
-func (f *instanceFlags) names(ctx context.Context) names {
+func (f *instanceFlags) names(ctx context.Context, m *bpfmaps.Maps) names {
 	n := names{byIndex: map[uint32]string{}, byAddr: map[netip.Addr]string{}, ifaces: map[uint32]string{}}
-	answer, err := f.ask(ctx, "/v1/endpoints", nil)
-	if err != nil {
-		return n // what is in the maps is true without an agent, too
-	}
-	for i := range answer.Endpoints {
-		e := &answer.Endpoints[i]
+	rows := f.endpointRows(ctx, m)
+	for i := range rows {
+		e := &rows[i]
 		n.ifaces[e.Ifindex] = e.Interface
 		if name := endpointName(e); name != "" {
 			n.byIndex[e.Ifindex] = name
@@ -95,7 +92,7 @@ func showDropsCommand() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			n := o.names(cmd.Context())
+			n := o.names(cmd.Context(), m)
 			n.own = ownNumbers(m.LinkDir())
 			return dropRows(counts, n), nil
 		},

@@ -1,0 +1,38 @@
+package model
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ParseRuleID is the reverse of RuleID.String for a rule of that direction, as far as the text has it: profiles and "self"
+// have no more. Not ok: the text is none, a part of it was cut for instance.
+func ParseRuleID(text string, dir Direction) (id RuleID, ok bool) {
+	for _, point := range []Point{AtNoProfile, AtSelf, AtHost} {
+		if id = (RuleID{Point: point, Direction: dir}); id.String() == text {
+			return id, true
+		}
+	}
+	at, place, _ := strings.Cut(text, "#")
+	parts := strings.Split(at, "/")
+	id = RuleID{Point: AtRule, Direction: dir}
+	if len(parts) > 2 {
+		id.Tier, parts = parts[0], parts[1:]
+	}
+	kinds := []PolicyKind{KindKubernetesNetworkPolicy, KindKubernetesClusterNetworkPolicy, KindNetworkPolicy, KindGlobalNetworkPolicy, KindProfile}
+	i := slices.IndexFunc(kinds, func(k PolicyKind) bool { return k.Short() == parts[0] })
+	if i < 0 {
+		return RuleID{}, false
+	}
+	id.Policy = PolicyKey{Kind: kinds[i], Name: parts[len(parts)-1]}
+	if len(parts) == 3 {
+		id.Policy.Namespace = parts[1]
+	}
+	if place == "end-of-tier" {
+		id.Point = AtEndOfTier
+	} else if number, found := strings.CutPrefix(place, dir.String()+"["); found {
+		id.Index, _ = strconv.Atoi(strings.TrimSuffix(number, "]")) // what is no number has another text
+	}
+	return id, id.String() == text
+}
