@@ -50,14 +50,19 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	stopped := logStop(ctx, log)
 	defer func() { stopped(left) }()
 	files := followFile(ctx, layers.Config().ConfigFile, log)
+	before := surfaceOf(layers.Config())
 	for {
 		p, err := assemble(layers, files, level, log)
 		if err != nil {
+			before.restore(log)
 			return err
 		}
 		err = p.run(ctx)
 		if !errors.Is(err, agent.ErrRestart) {
 			left = p.left
+			if err != nil {
+				before.restore(log)
+			}
 			return err
 		}
 		log.Info("starting anew within the process", "why", err)
