@@ -27,6 +27,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -52,8 +53,8 @@ const nodeName = "node"
 // node is the parts of an agent.
 type node struct {
 	graph *calc.Graph
-	dp    *dataplane.BPF
-	host  *dataplane.FakeHost
+	dp    *bpfplane.BPF
+	host  *bpfplane.FakeHost
 	bpffs string
 }
 
@@ -69,9 +70,9 @@ func openNode(o Options, name string, change func(*dataplane.Config)) (*node, er
 	c := dataplane.Defaults()
 	c.BPFFS, c.Shortcut = bpffs, false // test-run has no peer to send to
 	change(&c)
-	n := &node{graph: calc.New(nodeName), host: dataplane.NewFakeHost(), bpffs: bpffs}
+	n := &node{graph: calc.New(nodeName), host: bpfplane.NewFakeHost(), bpffs: bpffs}
 	var err error
-	if n.dp, err = dataplane.OpenBPF(c, n.host, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
+	if n.dp, err = bpfplane.OpenBPF(c, n.host, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
 		return nil, errors.Join(err, unix.Unmount(bpffs, unix.MNT_DETACH))
 	}
 	n.graph.Apply([]model.Update{model.InSync{}})

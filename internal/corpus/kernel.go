@@ -18,6 +18,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -27,8 +28,8 @@ const testIfindex = 1
 // Kernel is an Engine: the whole product down to the BPF programs, which are run with real packets by test-run. Loading
 // the next state changes the last one, by the plan an agent would make of it.
 type Kernel struct {
-	dp     *dataplane.BPF
-	host   *dataplane.FakeHost
+	dp     *bpfplane.BPF
+	host   *bpfplane.FakeHost
 	events *bpfmaps.Events
 	name   string
 
@@ -48,14 +49,14 @@ func NewKernel(bpffs string, interpret, wide bool) (*Kernel, error) {
 		bpf.MargayMapClassSets, bpf.MargayMapCt4, bpf.MargayMapCt6} {
 		c.MapEntries[name] = 8192
 	}
-	k := &Kernel{host: dataplane.NewFakeHost(), name: "kernel", members: map[model.SetID][]netip.Prefix{}}
+	k := &Kernel{host: bpfplane.NewFakeHost(), name: "kernel", members: map[model.SetID][]netip.Prefix{}}
 	switch {
 	case interpret:
 		k.name = "kernel-interpreter"
 	case wide:
 		k.name = "kernel-wide"
 	}
-	dp, err := dataplane.OpenBPF(c, k.host, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	dp, err := bpfplane.OpenBPF(c, k.host, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		return nil, err
 	}
@@ -247,17 +248,11 @@ func (k *Kernel) explain(id model.EndpointID, dir model.Direction, word uint64, 
 	if event.Slot != slot || event.Generation != generation || (event.Reason == 0) != allow {
 		return model.Verdict{}, fmt.Errorf("allowed %v by slot %d generation %d, but the event says %+v", allow, slot, generation, event)
 	}
-	for _, s := range k.dp.Endpoints() {
-		if s.ID != id {
-			continue
-		}
-		program := k.dp.Program(s.Tables[dir])
-		if program == nil {
-			return model.Verdict{}, fmt.Errorf("the policy of %s is not known", id)
-		}
-		return program.Verdict(outcome(&event)), nil
+	program := k.dp.Program(k.dp.Detail(id).Tables[dir])
+	if program == nil {
+		return model.Verdict{}, fmt.Errorf("the policy of %s is not known", id)
 	}
-	return model.Verdict{}, fmt.Errorf("endpoint %s is gone", id)
+	return program.Verdict(outcome(&event)), nil
 }
 
 // outcome is what the event tells, in the form the tables have it.

@@ -47,9 +47,10 @@ var layers = map[string][]string{
 	"pkg/marks":          {},
 	"pkg/flows":          {},
 	"pkg/flowring":       {"bpf", "pkg/bpfmaps", "pkg/flows", "pkg/model"},
-	"pkg/dataplane":      {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/model"},
+	"pkg/dataplane":      {"pkg/model"},
+	"pkg/dataplane/bpf":  {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/dataplane", "pkg/model"},
 	"pkg/agent/wire":     {"pkg/calc", "pkg/explain", "pkg/flows", "pkg/lint", "pkg/validate"},
-	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane",
+	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane", "pkg/dataplane/bpf",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flowring", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
 		"pkg/model", "pkg/selector", "pkg/syncer", "pkg/validate"},
 }
@@ -95,7 +96,7 @@ var rules = []rule{
 	{
 		why: "right of the validator nothing knows Kubernetes",
 		of: among("bpf", "pkg/model", "pkg/selector", "pkg/calc", "pkg/compile", "pkg/explain", "pkg/lint", "pkg/bpfmaps",
-			"pkg/attach", "pkg/dataplane", "pkg/marks", "internal/delta"),
+			"pkg/attach", "pkg/dataplane", "pkg/dataplane/bpf", "pkg/marks", "internal/delta"),
 		never:   []string{"k8s.io/", "sigs.k8s.io/"},
 		through: true,
 	},

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent/wire"
-	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/lint"
@@ -28,7 +28,7 @@ import (
 // API answers tools on the agent's unix socket (package wire). It reads, and changes nothing.
 type API struct {
 	Loop    *Loop
-	BPF     *dataplane.BPF
+	BPF     *bpfplane.BPF
 	Flows   *flows.Hub // nil: no records of flows
 	Source  syncer.Source
 	Node    string

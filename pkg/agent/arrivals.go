@@ -83,14 +83,14 @@ func (a *arrivals) enforced(now time.Time) (waited time.Duration, ok bool) {
 
 // pods takes note of endpoints as the dataplane has them, and returns how long each that became enforced for the first
 // time has waited for that since its address appeared.
-func (a *arrivals) pods(states []dataplane.EndpointState, now time.Time) (waited []time.Duration) {
+func (a *arrivals) pods(states []dataplane.EndpointStatus, now time.Time) (waited []time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 {
 		return nil
 	}
 	for _, s := range states {
-		if since, ok := a.waiting[s.ID]; ok && s.Enforced {
+		if since, ok := a.waiting[s.ID]; ok && s.Condition == dataplane.Enforced {
 			waited = append(waited, now.Sub(since))
 			delete(a.waiting, s.ID)
 		}

@@ -11,9 +11,9 @@ import (
 
 func at(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 
-func enforcedPods(is ...int) (states []dataplane.EndpointState) {
+func enforcedPods(is ...int) (states []dataplane.EndpointStatus) {
 	for _, i := range is {
-		states = append(states, dataplane.EndpointState{ID: podID(i), Enforced: true})
+		states = append(states, dataplane.EndpointStatus{ID: podID(i), Condition: dataplane.Enforced})
 	}
 	return states
 }
@@ -51,7 +51,7 @@ func TestAPodWaitsFromItsAddressUntilItsPolicyIsEnforced(t *testing.T) {
 	a.note([]model.Update{pod(2), pod(3), remote, pod(1)}, at(10))
 	a.note([]model.Update{pod(2)}, at(20)) // a change of a pod that waits already
 	a.note([]model.Update{model.EndpointUpdate{ID: podID(3)}}, at(25))
-	states := append(enforcedPods(1, 3, 9), dataplane.EndpointState{ID: podID(2)})
+	states := append(enforcedPods(1, 3, 9), dataplane.EndpointStatus{ID: podID(2)})
 	if got := a.pods(states, at(30)); got != nil {
 		t.Errorf("measured %v though the one pod that is new is not enforced", got)
 	}

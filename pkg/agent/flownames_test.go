@@ -15,7 +15,7 @@ import (
 // numbered gives each endpoint the interface of the number that its address ends with.
 type numbered struct{ dataplane.Dataplane }
 
-func (n numbered) Endpoints() []dataplane.EndpointState {
+func (n numbered) Endpoints() []dataplane.EndpointStatus {
 	list := n.Dataplane.Endpoints()
 	for i := range list {
 		bytes := list[i].Addrs[0].As4()

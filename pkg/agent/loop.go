@@ -92,7 +92,7 @@ type Loop struct {
 	missing time.Time      // since then the datastore has not this node; zero: it has
 	lost    bool           // the log knows that
 
-	states  []dataplane.EndpointState   // as of the last apply
+	states  []dataplane.EndpointStatus  // as of the last apply
 	written events.Status               // as counted by Metrics
 	told    map[model.EndpointID]uint32 // interfaces of the endpoints that the CNI plugin knows to be enforced
 }

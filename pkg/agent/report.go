@@ -89,7 +89,7 @@ func (l *Loop) nodeHealth(r health.Report, kinds []syncer.KindStatus) health.Rep
 }
 
 // policyHealth is ready if policy is enforced; unless cutOff says that all pods of this node are cut off.
-func policyHealth(s Status, states []dataplane.EndpointState, cutOff string) health.Report {
+func policyHealth(s Status, states []dataplane.EndpointStatus, cutOff string) health.Report {
 	switch {
 	case s.Error != "":
 		return health.Report{Live: true, Detail: "not fully enforced, what was enforced before stays: " + s.Error}
@@ -100,18 +100,18 @@ func policyHealth(s Status, states []dataplane.EndpointState, cutOff string) hea
 		return health.Report{Live: true, Detail: cutOff}
 	}
 	detail := fmt.Sprintf("%d of %d endpoints enforced", enforcedOf(states), len(states))
-	if held := countOf(states, func(e dataplane.EndpointState) bool { return e.Held }); held > 0 {
+	if held := countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Held }); held > 0 {
 		detail += fmt.Sprintf(", the policy of %d cannot be", held)
 	}
 	return health.Report{Live: true, Ready: s.Ready, Detail: detail}
 }
 
 // enforcedOf counts the endpoints that are as they should be.
-func enforcedOf(states []dataplane.EndpointState) int {
-	return countOf(states, func(e dataplane.EndpointState) bool { return e.Enforced })
+func enforcedOf(states []dataplane.EndpointStatus) int {
+	return countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Enforced })
 }
 
-func countOf(states []dataplane.EndpointState, is func(dataplane.EndpointState) bool) int {
+func countOf(states []dataplane.EndpointStatus, is func(dataplane.EndpointStatus) bool) int {
 	n := 0
 	for _, e := range states {
 		if is(e) {
@@ -130,7 +130,7 @@ func (l *Loop) tellCNI() {
 	told := make(map[model.EndpointID]uint32, len(l.told))
 	var enforced []endpointstatus.Endpoint
 	for _, e := range l.states {
-		if e.Enforced || e.Ifindex != 0 && l.told[e.ID] == e.Ifindex {
+		if e.Condition == dataplane.Enforced || e.Ifindex != 0 && l.told[e.ID] == e.Ifindex {
 			told[e.ID] = e.Ifindex
 			enforced = append(enforced, endpointstatus.Endpoint{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs})
 		}
@@ -140,20 +140,20 @@ func (l *Loop) tellCNI() {
 }
 
 // heldProblems are those of endpoints whose policy cannot be enforced while that of the others is.
-func heldProblems(states []dataplane.EndpointState) []validate.Problem {
+func heldProblems(states []dataplane.EndpointStatus) []validate.Problem {
 	var list []validate.Problem
 	for _, e := range states {
-		if e.Held {
+		if e.Condition == dataplane.Held {
 			list = append(list, endpointProblem(e))
 		}
 	}
 	return list
 }
 
-func endpointProblem(e dataplane.EndpointState) validate.Problem {
+func endpointProblem(e dataplane.EndpointStatus) validate.Problem {
 	return validate.Problem{
 		Ref:      validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
-		Severity: validate.Rejected, Reason: e.Error,
+		Severity: validate.Rejected, Reason: e.Reason,
 	}
 }
 
@@ -171,7 +171,7 @@ func (l *Loop) tellOwners() {
 		items = append(items, events.Item{Problem: p})
 	}
 	for _, e := range l.states {
-		if e.Error != "" && (e.Held || e.Ifindex != 0) { // one without an interface is still being made
+		if e.Reason != "" && (e.Condition == dataplane.Held || e.Ifindex != 0) { // one without an interface is still being made
 			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
 		}
 	}

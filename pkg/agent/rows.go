@@ -11,14 +11,15 @@ import (
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
 // endpointRows joins what the graph wants with what the dataplane has.
-func endpointRows(g *calc.Graph, d *dataplane.BPF) []wire.EndpointRow {
-	states := map[model.EndpointID]dataplane.EndpointState{}
+func endpointRows(g *calc.Graph, d *bpfplane.BPF) []wire.EndpointRow {
+	states := map[model.EndpointID]dataplane.EndpointStatus{}
 	for _, s := range d.Endpoints() {
 		states[s.ID] = s
 	}
@@ -27,7 +28,7 @@ func endpointRows(g *calc.Graph, d *dataplane.BPF) []wire.EndpointRow {
 		s, ok := states[ep.ID]
 		row := wire.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []wire.Attachment{},
-			Ingress: direction(ep.Ingress, s, d), Egress: direction(ep.Egress, s, d), Error: s.Error, Lost: lostAddrs(ep.ID, lost),
+			Ingress: direction(ep.Ingress, d.Detail(ep.ID), d), Egress: direction(ep.Egress, d.Detail(ep.ID), d), Error: s.Reason, Lost: lostAddrs(ep.ID, lost),
 		}
 		if !ok {
 			row.Error = "not programmed yet"
@@ -53,7 +54,7 @@ func closedRows(closed []closedInterface, local []*model.EndpointPolicy, node st
 	return rows
 }
 
-func direction(p *model.DirectionPolicy, s dataplane.EndpointState, d *dataplane.BPF) wire.Direction {
+func direction(p *model.DirectionPolicy, s bpfplane.Detail, d *bpfplane.BPF) wire.Direction {
 	row := wire.Direction{Slot: s.Slots[p.Direction], Generation: s.Generations[p.Direction], Policies: []string{}}
 	for _, t := range p.Tiers {
 		for _, policy := range t.Policies {
@@ -96,7 +97,7 @@ func policyRows(g *calc.Graph) []wire.PolicyRow {
 }
 
 // setNames gives the words for a set by its number in the kernel.
-func setNames(g *calc.Graph, d *dataplane.BPF) func(uint32) string {
+func setNames(g *calc.Graph, d *bpfplane.BPF) func(uint32) string {
 	return func(n uint32) string {
 		id, ok := d.SetID(n)
 		if !ok {
@@ -144,7 +145,7 @@ type numberedSet struct {
 }
 
 // setNumbers are all sets that rules in the kernel refer to, by number, after the reserved ones.
-func setNumbers(d *dataplane.BPF) []numberedSet {
+func setNumbers(d *bpfplane.BPF) []numberedSet {
 	list := []numberedSet{{0, model.SetNodeAddrs}, {0, model.SetServiceAddrs}}
 	for n, id := range d.Sets() {
 		list = append(list, numberedSet{n, id})
@@ -155,7 +156,7 @@ func setNumbers(d *dataplane.BPF) []numberedSet {
 	return list
 }
 
-func setRow(g *calc.Graph, d *dataplane.BPF, s numberedSet) wire.SetRow {
+func setRow(g *calc.Graph, d *bpfplane.BPF, s numberedSet) wire.SetRow {
 	const some = 5
 	row := wire.SetRow{Number: s.number, ID: string(s.id), Some: []string{}}
 	members, ok := g.SetMembers(s.id)

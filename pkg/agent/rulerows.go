@@ -7,19 +7,19 @@ import (
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/compile"
-	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // ruleRows are the ordered match tables of one endpoint.
-func ruleRows(g *calc.Graph, d *dataplane.BPF, id model.EndpointID, stats map[uint32]bpf.Counter) ([]wire.RuleRow, error) {
+func ruleRows(g *calc.Graph, d *bpfplane.BPF, id model.EndpointID, stats map[uint32]bpf.Counter) ([]wire.RuleRow, error) {
 	names := setNames(g, d)
 	rows := []wire.RuleRow{}
 	for _, s := range d.Endpoints() {
 		if s.ID != id {
 			continue
 		}
-		for dir, table := range s.Tables {
+		for dir, table := range d.Detail(id).Tables {
 			program := d.Program(table)
 			if program == nil {
 				continue

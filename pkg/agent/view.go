@@ -15,7 +15,7 @@ type View struct {
 	Graph    *calc.Graph
 	Settings *config.Layers
 
-	states []dataplane.EndpointState // as of the last apply
+	states []dataplane.EndpointStatus // as of the last apply
 	closed []closedInterface
 	node   []validate.Problem // what is wrong with this node
 }

@@ -36,7 +36,7 @@ type Dataplane interface {
 	Wake() <-chan struct{}
 	// Endpoints are the local endpoints as they are in the kernel, those whose policy cannot be compiled included, by id.
 	// The list is the caller's.
-	Endpoints() []EndpointState
+	Endpoints() []EndpointStatus
 	// Interfaces are the workload interfaces of this node, ifindex by name, as of the last Apply; those of no endpoint are
 	// closed. Nil before anything is enforced. The map is the caller's.
 	Interfaces() map[string]uint32

@@ -90,7 +90,7 @@ func (f *Fake) Apply(_ context.Context, ch model.Changes) error {
 	defer f.mu.Unlock()
 	f.state.Applies++
 	f.stuck = f.stuck || len(f.waiting) > 0 && len(ch.Endpoints)+len(ch.Sets) > 0
-	f.waiting = enqueue(f.waiting, ch)
+	f.waiting = Enqueue(f.waiting, ch)
 	if f.settings.Failures != 0 {
 		f.settings.Failures = max(f.settings.Failures-1, -1)
 		if f.stuck {
@@ -165,7 +165,7 @@ func (f *Fake) Configure(c Config) error {
 	if f.settings.ConfigureErr != nil {
 		return f.settings.ConfigureErr
 	}
-	if err := fixed(f.state.Config, c); err != nil {
+	if err := Reconfigurable(f.state.Config, c); err != nil {
 		return err
 	}
 	f.next = &c
@@ -176,14 +176,18 @@ func (f *Fake) Configure(c Config) error {
 func (f *Fake) Wake() <-chan struct{} { return f.wake }
 
 // Endpoints implements Dataplane: what was applied is enforced.
-func (f *Fake) Endpoints() []EndpointState {
+func (f *Fake) Endpoints() []EndpointStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []EndpointState
+	var all []EndpointStatus
 	for id, policy := range f.state.Endpoints {
-		all = append(all, EndpointState{ID: id, Iface: policy.Iface, Addrs: policy.Addrs, Ifindex: 1, Enforced: len(f.waiting) == 0})
+		s := EndpointStatus{ID: id, Iface: policy.Iface, Addrs: policy.Addrs, Ifindex: 1, Condition: Enforced}
+		if len(f.waiting) > 0 {
+			s.Condition = Pending
+		}
+		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b EndpointState) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(all, func(a, b EndpointStatus) int { return a.ID.Compare(b.ID) })
 	return all
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// enqueue adds changes to those that wait to be compiled. They are merged into the last ones, so that the queue stays
+// Enqueue adds changes to those that wait to be compiled. They are merged into the last ones, so that the queue stays
 // short while the kernel refuses writes. Only a set that went and came back cannot be merged: as a difference it starts
-// from nothing again.
-func enqueue(queue []model.Changes, ch model.Changes) []model.Changes {
+// from nothing again. Neither argument may be used afterwards, except for the maps and slices of ch.
+func Enqueue(queue []model.Changes, ch model.Changes) []model.Changes {
 	if !ch.InSync {
 		return queue
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/health"
 	"github.com/margay-project/margay/pkg/model"
@@ -56,7 +55,7 @@ func (k kernel) Read(context.Context) (dataplane.KernelCounts, error) {
 	return dataplane.KernelCounts{
 		Drops:       []dataplane.DropCount{{Reason: "policy", Direction: model.Ingress, Packets: 3, Bytes: 300}},
 		ByInterface: []dataplane.InterfaceDrops{{Ifindex: 7, Direction: model.Ingress, Packets: 3}, {Ifindex: 8, Packets: 9}},
-		Events:      bpfmaps.EventCounts{Written: 5, Read: 4, Suppressed: 1}, Expired: [2]uint64{20, 30}, FlowsRefused: 1,
+		Events:      dataplane.EventCounts{Written: 5, Read: 4, Suppressed: 1}, Expired: [2]uint64{20, 30}, FlowsRefused: 1,
 		Maps: []dataplane.MapUse{{Name: "ct4", Entries: 77, Max: 1 << 19}},
 	}, k.err
 }

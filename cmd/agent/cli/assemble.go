@@ -20,6 +20,7 @@ import (
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/endpointstatus"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/flows"
@@ -34,7 +35,7 @@ import (
 type process struct {
 	config   config.Config
 	log      *slog.Logger
-	bpf      *dataplane.BPF
+	bpf      *bpfplane.BPF
 	loop     *agent.Loop
 	api      *agent.API
 	health   *health.Aggregate
@@ -59,11 +60,11 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	if err != nil {
 		return nil, err
 	}
-	host, err := dataplane.OpenLinux(c.InterfacePrefix, log)
+	host, err := bpfplane.OpenLinux(c.InterfacePrefix, log)
 	if err != nil {
 		return nil, err
 	}
-	if p.bpf, err = dataplane.OpenBPF(agent.DataplaneConfig(c), host, log); err != nil {
+	if p.bpf, err = bpfplane.OpenBPF(agent.DataplaneConfig(c), host, log); err != nil {
 		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
 	}
 	started := time.Now()
@@ -178,7 +179,7 @@ func (p *process) run(ctx context.Context) error {
 	err := g.Wait()
 	p.unwatch()
 	for _, e := range p.bpf.Endpoints() {
-		if e.Enforced {
+		if e.Condition == dataplane.Enforced {
 			p.left++
 		}
 	}

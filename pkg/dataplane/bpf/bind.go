@@ -1,0 +1,181 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// The steps of a plan that say which tables judge an endpoint.
+
+// bind gives endpoints the tables the plan says. A direction with another table, or of an endpoint with other addresses,
+// gets a new generation, so that its live flows are judged again.
+func (e *endpoints) bind(list []compile.Binding) error {
+	for _, b := range list {
+		ep := e.record(b.Endpoint)
+		moved := e.readdressed(ep, b.Endpoint)
+		ep.policy = b.Endpoint
+		for dir, table := range [2]compile.TableID{b.Ingress, b.Egress} {
+			if ep.tables[dir] == table && ep.gens[dir] != 0 && !ep.unasked && !moved {
+				continue
+			}
+			gen, err := e.kernel.gens.Next()
+			if err != nil {
+				return err
+			}
+			ep.tables[dir], ep.gens[dir] = table, gen
+		}
+		ep.unasked = false
+		e.dirty[b.Endpoint.ID] = true
+	}
+	return e.update()
+}
+
+// update writes the endpoints that are in the kernel already: the order of the steps matters to them. Whatever else
+// they need, and all others, is done by program. One that cannot be written is closed: the tables that it refers to are
+// about to go.
+func (e *endpoints) update() error {
+	errs := []error{e.leave()}
+	for _, id := range e.dirtyIDs() {
+		ep := e.bound[id]
+		if ep == nil || ep.policy == nil || ep.ifindex == 0 {
+			continue
+		}
+		if err := e.write(ep, ep.ifindex); err != nil {
+			errs = append(errs, e.shut(ep, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readdressed reports whether an endpoint that is in the kernel is about to get other addresses than it has there.
+func (e *endpoints) readdressed(ep *endpoint, now *model.EndpointPolicy) bool {
+	was, ok := e.kernel.endpoints.Get(ep.ifindex)
+	if !ok || ep.ifindex == 0 {
+		return false
+	}
+	if ep.policy != nil && !slices.Equal(ep.policy.Addrs, now.Addrs) {
+		return true
+	}
+	var want bpf.Endpoint
+	addrsOf(now, &want)
+	return was.Addr4 != want.Addr4 || was.Addr6 != want.Addr6
+}
+
+// record is that of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.
+func (e *endpoints) record(p *model.EndpointPolicy) *endpoint {
+	if ep := e.bound[p.ID]; ep != nil {
+		return ep
+	}
+	old, ok := e.adopted[p.Iface]
+	ep := e.bound[old]
+	if ok && ep != nil {
+		delete(e.bound, old)
+	} else {
+		e.numbers++
+		ep = &endpoint{number: e.numbers}
+	}
+	delete(e.adopted, p.Iface)
+	e.bound[p.ID] = ep
+	return ep
+}
+
+// interfaceOf is the interface an endpoint is programmed on, also if an earlier agent did it and this one is about to take
+// the endpoint over by one of the bindings; 0: none.
+func (e *endpoints) interfaceOf(id model.EndpointID, bindings []compile.Binding) uint32 {
+	if ep := e.bound[id]; ep != nil {
+		return ep.ifindex
+	}
+	for _, b := range bindings {
+		if b.Endpoint.ID != id {
+			continue
+		}
+		if old, ok := e.adopted[b.Endpoint.Iface]; ok && e.bound[old] != nil {
+			return e.bound[old].ifindex
+		}
+	}
+	return 0
+}
+
+// grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
+func (e *endpoints) grow(list []compile.Binding) error {
+	var errs []error
+	for _, b := range list {
+		ep := e.record(b.Endpoint)
+		ep.tables = [2]compile.TableID{b.Ingress, b.Egress}
+		errs = append(errs, e.flip(ep))
+		if ep.ifindex == 0 {
+			e.dirty[b.Endpoint.ID] = true // it may have been closed for want of this table
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// announce notes in the kernel that addresses are about to move which live flows were allowed for. Should this agent
+// die before they are judged again, the next one has all of them judged again.
+func (e *endpoints) announce(list []compile.EndpointDirection) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return e.kernel.gens.Announce()
+}
+
+// rejudge has the live flows of endpoint-directions judged again.
+func (e *endpoints) rejudge(list []compile.EndpointDirection) error {
+	var errs []error
+	for _, j := range list {
+		ep := e.bound[j.Endpoint]
+		if ep == nil {
+			continue
+		}
+		gen, err := e.kernel.gens.Next()
+		if err != nil {
+			return err
+		}
+		ep.gens[j.Direction] = gen
+		errs = append(errs, e.flip(ep))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return e.kernel.gens.Done()
+}
+
+// rejudgeBy has the live flows judged again of all endpoints that a table judges, with the next write of each.
+func (e *endpoints) rejudgeBy(table compile.TableID) error {
+	for id, ep := range e.bound {
+		for dir, t := range ep.tables {
+			if t != table {
+				continue
+			}
+			gen, err := e.kernel.gens.Next()
+			if err != nil {
+				return err
+			}
+			ep.gens[dir] = gen
+			e.dirty[id] = true
+		}
+	}
+	return nil
+}
+
+func (e *endpoints) unbind(list []model.EndpointID) error {
+	var errs []error
+	for _, id := range list {
+		ep := e.bound[id]
+		if ep == nil {
+			continue
+		}
+		if err := e.withdraw(ep); err != nil {
+			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
+			continue
+		}
+		delete(e.bound, id)
+		delete(e.dirty, id)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,110 @@
+package bpf
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// BPF enforces with BPF programs on the endpoints' interfaces.
+type BPF struct {
+	config   dataplane.Config
+	next     *dataplane.Config // to go on with when it is reopened; nil: config
+	kernel   *kernel
+	programs *bpfmaps.Programs
+	sweeps   sweeps
+	observer dataplane.Observer
+	resync   bool
+	repairs  uint64 // of what somebody else had changed, so far
+	state    *state // replaced whole when it is reopened
+}
+
+// kernel is what the dataplane writes to. It stays open when the state of it is read again.
+type kernel struct {
+	log       *slog.Logger
+	host      Host
+	maps      *bpfmaps.Maps
+	gens      *bpfmaps.Generations
+	endpoints *bpfmaps.Endpoints
+	older     []string // directories of other map layouts, whose links are still to be taken over
+}
+
+// Apply implements Dataplane. What one endpoint or the guard lacks does not keep the plan from going on.
+func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
+	s := d.state
+	s.plans.enqueue(ch)
+	var errs []error
+	if d.resync {
+		repairs, err := s.reread()
+		d.repairs += repairs
+		errs, d.resync = append(errs, err), err != nil
+	}
+	s.observe()
+	s.retryTables()
+	errs = append(errs, s.carryOut(d.observer), s.finish(), s.missing())
+	s.names.goOn()
+	if d.Unfinished() {
+		d.kernel.host.Nudge()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, s.plans.failures())
+	}
+	if err := s.leaveOlder(); err != nil {
+		return errors.Join(err, s.plans.failures())
+	}
+	if err := s.plans.failures(); err != nil {
+		return &dataplane.HeldBack{Err: err, Retry: s.plans.failing}
+	}
+	return nil
+}
+
+// Unfinished reports whether the next Apply, without changes, goes on with a large policy, or with names. If the kernel
+// refuses writes it is not: then a retry is due.
+func (d *BPF) Unfinished() bool {
+	return d.state.plans.done() && d.state.plans.plan.More || d.state.names.unfinished()
+}
+
+// Prepare implements Dataplane.
+func (d *BPF) Prepare() { d.state.prepare() }
+
+// Resync implements Dataplane.
+func (d *BPF) Resync() { d.resync = true }
+
+// Sweep implements Dataplane.
+func (d *BPF) Sweep() (time.Duration, error) { return d.sweeps.turn() }
+
+// Wake implements Dataplane.
+func (d *BPF) Wake() <-chan struct{} { return d.kernel.host.Wake() }
+
+// Interfaces implements Dataplane.
+func (d *BPF) Interfaces() map[string]uint32 { return d.state.interfaces.enforced() }
+
+// Observe makes o be told of every Apply from now on. Call it before the first.
+func (d *BPF) Observe(o dataplane.Observer) { d.observer = o }
+
+// Close implements Dataplane.
+func (d *BPF) Close() error {
+	var errs []error
+	if d.state != nil {
+		errs = append(errs, d.state.close())
+	}
+	return errors.Join(slices.Concat(errs, []error{d.kernel.host.Close(), d.release()})...)
+}
+
+// release lets go of what is open, of the host apart: all, or as much as open has come to.
+func (d *BPF) release() error {
+	errs := []error{d.sweeps.close()}
+	if d.kernel.endpoints != nil {
+		errs = append(errs, d.kernel.endpoints.Close())
+	}
+	if d.programs != nil {
+		errs = append(errs, d.programs.Close())
+	}
+	return errors.Join(append(errs, d.kernel.maps.Close())...)
+}

@@ -1,0 +1,151 @@
+package bpf
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+)
+
+// classes are the sets of each class in the kernel, which the interpreter reads. A class that was dropped keeps them, and
+// its number, until no packet can still be at work with it: it looked the class up before its address changed.
+type classes struct {
+	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
+	slots   slots           // knows when packets have left
+	dropped map[uint32]bool // still in sets, dropped while quiet is waited for
+	retired map[uint32]bool // still in sets, dropped before
+	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
+}
+
+// add writes the sets of new classes. A class that cannot be written has no address; see incomplete.
+func (c *classes) add(list []compile.Class) error {
+	if err := c.forget(); err != nil {
+		return err
+	}
+	for _, class := range list {
+		for chunk, bits := range chunksOf(class.Sets) {
+			c.sets.Set(bpf.ClassChunk{Class: class.ID, Chunk: chunk}, bits)
+		}
+	}
+	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft tells of it; what has been dropped may make room
+		return c.forgotten(<-c.quiet)
+	}
+	return nil
+}
+
+// chunksOf is the bitmap of set numbers as class_sets has it.
+func chunksOf(sets []uint32) map[uint32]bpf.SetBits {
+	chunks := map[uint32]bpf.SetBits{}
+	for _, n := range sets {
+		bits := chunks[n>>9]
+		bits.Bits[n>>6&7] |= 1 << (n & 63)
+		chunks[n>>9] = bits
+	}
+	return chunks
+}
+
+// setsIn is the reverse of chunksOf for one chunk.
+func setsIn(chunk uint32, bits bpf.SetBits) []uint32 {
+	var sets []uint32
+	for w, word := range bits.Bits {
+		for n := range uint32(64) {
+			if word>>n&1 != 0 {
+				sets = append(sets, chunk<<9|uint32(w)<<6|n)
+			}
+		}
+	}
+	return sets
+}
+
+// incomplete reports whether the sets of a class could not be written, without which an interpreted policy cannot judge
+// it.
+func (c *classes) incomplete(class uint32) bool {
+	if c.sets.Pending() == 0 {
+		return false
+	}
+	return slices.ContainsFunc(c.sets.Unwritten(), func(key bpf.ClassChunk) bool { return key.Class == class })
+}
+
+// retire drops classes.
+func (c *classes) retire(list []uint32) {
+	for _, class := range list {
+		c.dropped[class] = true
+	}
+	c.quiesce()
+}
+
+// quiesce begins to wait until packets have left the classes that have been dropped.
+func (c *classes) quiesce() {
+	if c.quiet == nil && len(c.dropped) > 0 {
+		c.retired, c.dropped = c.dropped, map[uint32]bool{}
+		c.quiet = c.slots.Quiesce()
+	}
+}
+
+// busy are the classes whose numbers no other may get, since packets may be at work with them. The map is the caller's.
+func (c *classes) busy() map[uint32]bool {
+	all := maps.Clone(c.dropped)
+	maps.Copy(all, c.retired)
+	return all
+}
+
+// forget removes the sets of retired classes if packets have left them.
+func (c *classes) forget() error {
+	if c.quiet == nil {
+		return nil
+	}
+	select {
+	case err := <-c.quiet:
+		return c.forgotten(err)
+	default:
+		return nil
+	}
+}
+
+func (c *classes) forgotten(err error) error {
+	if c.quiet = nil; err != nil {
+		c.quiet = c.slots.Quiesce() // the next attempt waits again
+		return fmt.Errorf("wait for packets to leave: %w", err)
+	}
+	var keys []bpf.ClassChunk
+	for key := range c.sets.All() {
+		if c.retired[key.Class] {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		c.sets.Delete(key)
+	}
+	c.retired = nil
+	_ = c.sets.Sync() // what is left keeps its number (busyClasses), and writeLeft tells of it
+	c.quiesce()
+	return nil
+}
+
+// wait waits until nothing uses the maps for retired classes any more.
+func (c *classes) wait() {
+	for c.quiet != nil {
+		<-c.quiet
+		c.quiet = nil
+		c.quiesce()
+	}
+}
+
+// adopt makes what is in the kernel the sets that are wanted, and returns them by class.
+func (c *classes) adopt() ([]compile.Class, error) {
+	chunks, err := keep(c.sets)
+	members := map[uint32][]uint32{}
+	for key, bits := range chunks {
+		members[key.Class] = append(members[key.Class], setsIn(key.Chunk, bits)...)
+	}
+	var list []compile.Class
+	for class, numbers := range members {
+		slices.Sort(numbers)
+		list = append(list, compile.Class{ID: class, Sets: numbers})
+	}
+	slices.SortFunc(list, func(a, b compile.Class) int { return int(int64(a.ID) - int64(b.ID)) })
+	return list, err
+}

@@ -1,0 +1,53 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// Configure implements Dataplane.
+func (d *BPF) Configure(c dataplane.Config) error {
+	if err := dataplane.Reconfigurable(d.config, c); err != nil {
+		return err
+	}
+	d.next = &c
+	return nil
+}
+
+// reconfigure loads the programs anew if there is a configuration to go on with. The links have the old ones until the
+// endpoints and the guard are ensured again, which the first Apply after a Reopen does.
+func (d *BPF) reconfigure() error {
+	if d.next == nil {
+		return nil
+	}
+	next := *d.next
+	d.next = nil
+	programs, err := d.kernel.maps.LoadPrograms(programConfig(next))
+	if err != nil {
+		return fmt.Errorf("configuration stays what it was: %w", err)
+	}
+	if err := d.use(programs); err != nil {
+		return fmt.Errorf("configuration stays what it was: %w", errors.Join(err, programs.Close()))
+	}
+	d.config = next
+	return nil
+}
+
+// use makes programs those to attach and to run.
+func (d *BPF) use(programs *bpfmaps.Programs) error {
+	if err := d.sweeps.use(d.kernel.maps, programs); err != nil {
+		return err
+	}
+	if err := d.kernel.host.Use(programs, d.kernel.maps.LinkDir(), d.kernel.olderLinks()); err != nil {
+		return errors.Join(err, d.sweeps.use(d.kernel.maps, d.programs))
+	}
+	old := d.programs
+	d.programs = programs
+	if old == nil {
+		return nil
+	}
+	return old.Close()
+}

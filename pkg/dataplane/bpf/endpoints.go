@@ -1,0 +1,304 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// endpoints are the local endpoints: what each shall have, by the steps of plans (bind.go), and what it has in the kernel.
+// They follow interfaces that come, go, and come again under another number.
+type endpoints struct {
+	kernel     *kernel
+	tables     *tables
+	interfaces *interfaces
+	shares     shares
+	bound      map[model.EndpointID]*endpoint
+	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
+	closed     map[model.EndpointID]string // must not be open for the want of addresses, and why
+	adopted    map[string]model.EndpointID // stand-ins of endpoints found at the start, by interface
+	peerless   map[model.EndpointID]bool   // programmed without what is to be found out about their peer
+	numbers    uint32                      // last endpoint number given
+}
+
+// endpoint is what one local endpoint shall have, and has.
+type endpoint struct {
+	policy  *model.EndpointPolicy
+	tables  [2]compile.TableID // by model.Direction
+	gens    [2]uint32
+	ifindex uint32 // programmed in the kernel; 0: not
+	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
+	peer    Peer
+	failure string // why it could not be programmed; empty: it was
+	number  uint32 // for people and events
+	refused uint64 // open flows beyond its share, as told
+	share   uint32 // of the flow tables, plus one; 0: none yet
+	unasked bool   // an earlier agent may have died before it had its flows judged again
+}
+
+func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
+	return &endpoints{kernel: k, tables: t, interfaces: i, shares: shares{k.maps},
+		bound: map[model.EndpointID]*endpoint{}, dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
+		adopted: map[string]model.EndpointID{}, peerless: map[model.EndpointID]bool{}}
+}
+
+// observe takes note of interfaces that changed. touched may be others under their numbers, without programs.
+func (e *endpoints) observe(touched []uint32) {
+	for id, ep := range e.bound {
+		if ep.ensured != 0 && slices.Contains(touched, ep.ensured) {
+			ep.ensured = 0
+			e.dirty[id] = true
+		}
+		if ep.policy != nil && e.interfaces.byName[ep.policy.Iface] != ep.ifindex {
+			e.dirty[id] = true
+		}
+	}
+}
+
+// due are the endpoints to be programmed whose tables are in the kernel, by id. The compiler knows of the others, or the
+// plan has not got that far.
+func (e *endpoints) due() []model.EndpointID {
+	return slices.DeleteFunc(e.dirtyIDs(), func(id model.EndpointID) bool {
+		ep := e.bound[id]
+		if ep == nil || ep.policy == nil {
+			delete(e.dirty, id)
+			return true
+		}
+		_, published := e.words(ep)
+		return !published
+	})
+}
+
+func (e *endpoints) dirtyIDs() []model.EndpointID {
+	ids := make([]model.EndpointID, 0, len(e.dirty))
+	for id := range e.dirty {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, model.EndpointID.Compare)
+	return ids
+}
+
+// leave withdraws endpoints from interfaces that are theirs no more.
+func (e *endpoints) leave() error {
+	var errs []error
+	for _, id := range e.dirtyIDs() {
+		ep := e.bound[id]
+		if ep == nil || ep.policy == nil || ep.ifindex == 0 || ep.ifindex == e.interfaces.byName[ep.policy.Iface] {
+			continue
+		}
+		if err := e.withdraw(ep); err != nil {
+			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// program brings one endpoint into the kernel. Without its interface there is nothing to do until that comes, which
+// wakes us; until we are done with it the interface is closed (D-18). Its policy comes first if it is there already:
+// that does not depend on what is attached. moved reports that its addresses are to be written again.
+func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
+	ep := e.bound[id]
+	ep.failure = ""
+	ifindex := e.interfaces.byName[ep.policy.Iface]
+	if ifindex == 0 {
+		return false, nil
+	}
+	if why := e.closed[id]; why != "" {
+		return false, errors.New(why)
+	}
+	if ep.ifindex == ifindex || len(e.kernel.older) > 0 {
+		if err := e.write(ep, ifindex); err != nil {
+			return false, err
+		}
+	}
+	if ep.ensured != ifindex {
+		err := e.interfaces.ensure(ep.policy.Iface, ifindex)
+		if errors.Is(err, attach.ErrGone) {
+			return false, nil // we are about to be told
+		}
+		if err != nil {
+			return false, err
+		}
+		ep.ensured = ifindex
+		e.peerless[id] = true
+		if ep.ifindex != ifindex {
+			ep.peer = Peer{}
+		}
+	}
+	if err := e.write(ep, ifindex); err != nil || ep.ifindex == ifindex {
+		return false, err
+	}
+	ep.ifindex = ifindex
+	return true, nil
+}
+
+// programmed says how programming an endpoint and its addresses ended. The error names it.
+func (e *endpoints) programmed(id model.EndpointID, err error) error {
+	if err != nil {
+		ep := e.bound[id]
+		ep.failure = err.Error()
+		return fmt.Errorf("endpoint %s on %s: %w", id, ep.policy.Iface, err)
+	}
+	delete(e.dirty, id)
+	return nil
+}
+
+// write makes the kernel's entry of an endpoint what it shall be.
+func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
+	if err := e.shares.give(ep, e.bound); err != nil {
+		return err
+	}
+	entry, ok := e.entry(ep, ifindex)
+	if !ok {
+		return errors.New("its policy is not in the kernel yet")
+	}
+	return e.kernel.endpoints.Set(entry)
+}
+
+// entry is what the kernel shall have of an endpoint; not ok while one of its tables is not in the kernel.
+func (e *endpoints) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
+	words, ok := e.words(ep)
+	entry = bpf.Endpoint{
+		Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
+		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
+		Share: max(ep.share, 1) - 1,
+	}
+	addrsOf(ep.policy, &entry)
+	return entry, ok
+}
+
+// addrsOf fills in the endpoint's own addresses: the first of each family directly, further ones by flag.
+func addrsOf(policy *model.EndpointPolicy, entry *bpf.Endpoint) {
+	seen4, seen6 := false, false
+	for _, a := range policy.Addrs {
+		switch {
+		case a.Is4() && !seen4:
+			entry.Addr4, seen4 = a.As4(), true
+		case a.Is6() && !seen6:
+			entry.Addr6, seen6 = a.As16(), true
+		default:
+			entry.Flags |= bpf.EPMoreAddrs
+		}
+	}
+}
+
+// words are the endpoint's two policy words; not ok while one of its tables is not in the kernel.
+func (e *endpoints) words(ep *endpoint) (words [2]uint64, ok bool) {
+	for dir := range words {
+		slot := e.tables.slot(ep.tables[dir])
+		if slot == 0 || ep.gens[dir] == 0 {
+			return words, false
+		}
+		words[dir] = bpfmaps.PolicyWord(slot, ep.gens[dir])
+	}
+	return words, true
+}
+
+// flip publishes an endpoint's tables and generations, if it is in the kernel, and changes nothing else there: an
+// earlier agent may have written it, and what this one knows of it may not be complete yet. If that fails it is closed.
+func (e *endpoints) flip(ep *endpoint) error {
+	if ep.ifindex == 0 {
+		return nil
+	}
+	entry, ok := e.kernel.endpoints.Get(ep.ifindex)
+	words, published := e.words(ep)
+	if !ok || !published {
+		return e.shut(ep, fmt.Errorf("interface %d: its endpoint or policy is not in the kernel", ep.ifindex))
+	}
+	entry.Ingress, entry.Egress = words[model.Ingress], words[model.Egress]
+	if err := e.kernel.endpoints.Set(entry); err != nil {
+		return e.shut(ep, err)
+	}
+	return nil
+}
+
+// withdraw closes an endpoint's interface, as far as it is there. The guard keeps it closed from here on if it is a
+// workload's; detach does the rest.
+func (e *endpoints) withdraw(ep *endpoint) error {
+	if ep.ifindex == 0 {
+		return nil
+	}
+	if err := e.kernel.endpoints.Remove(ep.ifindex); err != nil {
+		return err
+	}
+	e.interfaces.leave(ep.ifindex)
+	ep.ifindex, ep.ensured = 0, 0
+	return nil
+}
+
+// shut closes an endpoint that cannot be what the plan says; program tries to open it again. An error is about closing
+// it.
+func (e *endpoints) shut(ep *endpoint, cause error) error {
+	if ep.policy != nil {
+		ep.failure = cause.Error()
+		e.dirty[ep.policy.ID] = true
+	}
+	return e.withdraw(ep)
+}
+
+// shutJudgedBy closes the endpoints that a table judges.
+func (e *endpoints) shutJudgedBy(table compile.TableID, cause error) error {
+	var errs []error
+	for _, ep := range e.bound {
+		if slices.Contains(ep.tables[:], table) {
+			errs = append(errs, e.shut(ep, cause))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close closes the endpoints that must not be open, and why, and opens those that were and need not be any more.
+func (e *endpoints) close(now map[model.EndpointID]string) error {
+	for id := range e.closed {
+		if now[id] == "" {
+			e.dirty[id] = true
+		}
+	}
+	e.closed = now
+	var errs []error
+	for id, why := range now {
+		if ep := e.bound[id]; ep != nil {
+			errs = append(errs, e.shut(ep, errors.New(why)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// places are the interfaces that are endpoints', whether or not they are there.
+func (e *endpoints) places() map[string]bool {
+	places := map[string]bool{}
+	for _, ep := range e.bound {
+		if ep.policy != nil {
+			places[ep.policy.Iface] = true
+		}
+	}
+	return places
+}
+
+// meetPeers finds out about the pods' sides of interfaces, which the shortcut needs and nothing else. Asking the kernel
+// may take longer than all that an endpoint needs, while interfaces come and go.
+func (e *endpoints) meetPeers() {
+	for id := range e.peerless {
+		ep := e.bound[id]
+		if ep != nil && ep.policy != nil && (ep.ifindex == 0 || ep.ensured != ep.ifindex) {
+			continue // not yet
+		}
+		delete(e.peerless, id)
+		if ep == nil || ep.policy == nil {
+			continue
+		}
+		if peer, _ := e.kernel.host.Peer(ep.ifindex); peer != ep.peer {
+			ep.peer = peer
+			if e.write(ep, ep.ifindex) != nil { // Apply tries again and tells
+				e.dirty[id] = true
+				e.kernel.host.Nudge()
+			}
+		}
+	}
+}

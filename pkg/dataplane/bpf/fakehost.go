@@ -1,0 +1,88 @@
+package bpf
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// FakeHost is a Host without a machine: for tests that run programs by test-run. Not safe for concurrent use.
+type FakeHost struct {
+	Ifaces   map[string]uint32
+	Own      []netip.Addr
+	Peers    map[uint32]Peer
+	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
+	Guarded  bool
+	News     []uint32         // what the next Touched returns
+	Fail     map[uint32]error // what Ensure of an interface answers instead of doing it; 0: Guard
+	Ensured  int              // calls of Ensure
+
+	wake chan struct{}
+}
+
+// NewFakeHost returns a host without interfaces.
+func NewFakeHost() *FakeHost {
+	return &FakeHost{
+		Ifaces: map[string]uint32{}, Peers: map[uint32]Peer{}, Attached: map[uint32]string{}, Fail: map[uint32]error{},
+		wake: make(chan struct{}, 1),
+	}
+}
+
+// Interfaces implements Host.
+func (h *FakeHost) Interfaces() map[string]uint32 { return maps.Clone(h.Ifaces) }
+
+// Touched implements Host.
+func (h *FakeHost) Touched() []uint32 {
+	news := h.News
+	h.News = nil
+	return news
+}
+
+// Addrs implements Host.
+func (h *FakeHost) Addrs() []netip.Addr { return h.Own }
+
+// Peer implements Host.
+func (h *FakeHost) Peer(ifindex uint32) (Peer, bool) {
+	p, ok := h.Peers[ifindex]
+	return p, ok
+}
+
+// Use implements Host.
+func (h *FakeHost) Use(*bpfmaps.Programs, string, []string) error { return nil }
+
+// Ensure implements Host.
+func (h *FakeHost) Ensure(name string, ifindex uint32) error {
+	h.Ensured++
+	if err := h.Fail[ifindex]; err != nil {
+		return err
+	}
+	h.Attached[ifindex] = name
+	return nil
+}
+
+// Detach implements Host.
+func (h *FakeHost) Detach(ifindex uint32) error {
+	delete(h.Attached, ifindex)
+	return nil
+}
+
+// Guard implements Host.
+func (h *FakeHost) Guard() error {
+	h.Guarded = h.Fail[0] == nil
+	return h.Fail[0]
+}
+
+// Wake implements Host.
+func (h *FakeHost) Wake() <-chan struct{} { return h.wake }
+
+// Nudge implements Host.
+func (h *FakeHost) Nudge() {
+	select {
+	case h.wake <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// Close implements Host.
+func (h *FakeHost) Close() error { return nil }

@@ -1,0 +1,44 @@
+package bpf
+
+import (
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// Host is the machine as the dataplane needs it: its interfaces, and where programs are attached. Its only user is the
+// loop that owns the dataplane.
+type Host interface {
+	// Interfaces are the workload interfaces there are now: ifindex by name.
+	Interfaces() map[string]uint32
+	// Touched are the workload interfaces, by ifindex, that something has happened to since the last call. Such an
+	// interface may be another one under the same number, without programs.
+	Touched() []uint32
+	// Addrs are the node's own addresses.
+	Addrs() []netip.Addr
+	// Peer says what is known of the pod's side of an interface; not ok: nothing.
+	Peer(ifindex uint32) (p Peer, ok bool)
+	// Use says which programs to attach and where to pin their links, which is always the same place. Called before the
+	// methods below, and again when there are other programs: Ensure and Guard then put those in place.
+	// Links pinned in older directories (of another map layout) are taken over when they are ensured.
+	Use(programs *bpfmaps.Programs, linkDir string, older []string) error
+	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. What
+	// is as it should be is left alone. attach.ErrGone: there is no such interface (any more).
+	Ensure(name string, ifindex uint32) error
+	// Detach takes our programs off an interface; that it is gone is no error.
+	Detach(ifindex uint32) error
+	// Guard attaches the netfilter programs, without a gap. What is as it should be is left alone.
+	Guard() error
+	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
+	Wake() <-chan struct{}
+	// Nudge has Wake deliver once more, soon.
+	Nudge()
+	Close() error
+}
+
+// Peer is the pod's side of a veth pair.
+type Peer struct {
+	Ifindex uint32 // in the pod's namespace
+	MAC     [6]byte
+	MTU     uint16
+}

@@ -1,0 +1,128 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+)
+
+// interfaces are the workload interfaces, and on which of them programs are.
+//
+// Attaching a program takes the kernel a grace period of RCU, 5 to 20 ms on a busy machine, and it attaches one at a
+// time; an interface has two. When many pods come at once, that is nearly all there is to wait for. A pod's interface is
+// there before its address is known, so it gets its programs then: they let nothing pass before the endpoint is
+// programmed, and neither does the guard (D-18).
+type interfaces struct {
+	kernel   *kernel
+	byName   map[string]uint32 // as last observed
+	leaving  map[uint32]bool   // that are no endpoint's any more, with programs on them still
+	prepared map[uint32]bool   // that are no endpoint's (yet): whether they have programs; false: they are to have none
+	ready    bool              // the first plan has got as far as the guard
+	guarded  bool
+}
+
+func newInterfaces(k *kernel) *interfaces {
+	return &interfaces{kernel: k, byName: k.host.Interfaces(), leaving: map[uint32]bool{}, prepared: map[uint32]bool{}}
+}
+
+// enforced are those there are; nil before anything is enforced. The map is the caller's.
+func (i *interfaces) enforced() map[string]uint32 {
+	if !i.ready {
+		return nil
+	}
+	return maps.Clone(i.byName)
+}
+
+// observe takes note of which there are. It returns those that something has happened to, which may be others by now,
+// without programs. The links of prepared ones that have vanished are to be removed.
+func (i *interfaces) observe() (touched []uint32) {
+	i.byName = i.kernel.host.Interfaces()
+	touched = i.kernel.host.Touched()
+	if len(i.prepared) == 0 {
+		return touched
+	}
+	there := make(map[uint32]bool, len(i.byName))
+	for _, ifindex := range i.byName {
+		there[ifindex] = true
+	}
+	for ifindex, attached := range i.prepared {
+		if !there[ifindex] {
+			delete(i.prepared, ifindex)
+			if attached {
+				i.leaving[ifindex] = true
+			}
+		}
+	}
+	for _, ifindex := range touched {
+		if i.prepared[ifindex] {
+			delete(i.prepared, ifindex)
+		}
+	}
+	return touched
+}
+
+// ensure attaches programs to the interface of an endpoint, which may have been another endpoint's so far.
+func (i *interfaces) ensure(name string, ifindex uint32) error {
+	if i.leaving[ifindex] {
+		if err := i.kernel.maps.ForgetDrops(ifindex); err != nil {
+			return err
+		}
+		delete(i.leaving, ifindex)
+	}
+	if err := i.kernel.host.Ensure(name, ifindex); err != nil {
+		return err
+	}
+	delete(i.prepared, ifindex)
+	return nil
+}
+
+// leave is called for the interface of an endpoint that is withdrawn.
+func (i *interfaces) leave(ifindex uint32) {
+	i.leaving[ifindex] = true
+	i.prepared[ifindex] = false // if it is there still, it is about to go
+}
+
+// detach takes the programs off interfaces that are no endpoint's any more.
+func (i *interfaces) detach() error {
+	var errs []error
+	for ifindex := range i.leaving {
+		if err := errors.Join(i.kernel.host.Detach(ifindex), i.kernel.maps.ForgetDrops(ifindex)); err != nil {
+			errs = append(errs, fmt.Errorf("leave interface %d: %w", ifindex, err))
+			continue
+		}
+		delete(i.leaving, ifindex)
+	}
+	return errors.Join(errs...)
+}
+
+// guard closes workload interfaces that are no endpoint, once those that are have been opened.
+func (i *interfaces) guard() error {
+	if !i.ready || i.guarded {
+		return nil
+	}
+	err := i.kernel.host.Guard()
+	i.guarded = err == nil
+	return err
+}
+
+// attachAhead attaches programs to one interface that is no endpoint's yet, and wakes the loop if there may be more: what
+// is to be enforced waits for one at most. What fails is left to the endpoint, if there ever is one. taken are the
+// interfaces of endpoints.
+func (i *interfaces) attachAhead(taken map[string]bool) {
+	if !i.guarded || len(i.kernel.older) > 0 {
+		return // what is enforced comes first
+	}
+	next := ""
+	for name, ifindex := range i.byName {
+		_, done := i.prepared[ifindex]
+		if !done && !taken[name] && !i.leaving[ifindex] && (next == "" || name < next) {
+			next = name
+		}
+	}
+	if next == "" {
+		return
+	}
+	ifindex := i.byName[next]
+	i.prepared[ifindex] = i.kernel.host.Ensure(next, ifindex) == nil
+	i.kernel.host.Nudge()
+}

@@ -1,0 +1,176 @@
+package bpf
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// names are the names of sets, rules and endpoints in the kernel. Only people read them, and an agent that starts, which does
+// without: a name that cannot be written holds up no policy.
+type names struct {
+	maps *bpfmaps.Maps
+	log  *slog.Logger
+	sets map[uint32]model.SetID // by number, of those that tables in the kernel refer to
+	// endpoints have names in the kernel, by interface; the zero id: an earlier agent named it.
+	endpoints map[uint32]model.EndpointID
+
+	missing bool // some could not be written, and the log knows
+	written bool // since the last goOn
+}
+
+func newNames(m *bpfmaps.Maps, log *slog.Logger) *names {
+	return &names{maps: m, log: log, sets: map[uint32]model.SetID{}, endpoints: map[uint32]model.EndpointID{}}
+}
+
+// adopt makes what is in the maps the names that are wanted, and returns their texts by number.
+func (n *names) adopt() (sets, rules map[uint32]string, err error) {
+	if sets, err = texts(n.maps.SetNames); err != nil {
+		return nil, nil, err
+	}
+	for num, text := range sets {
+		n.sets[num] = model.SetID(text)
+	}
+	endpoints, err1 := texts(n.maps.EndpointNames)
+	for ifindex := range endpoints {
+		n.endpoints[ifindex] = model.EndpointID{}
+	}
+	rules, err2 := texts(n.maps.RuleNames)
+	return sets, rules, errors.Join(err1, err2)
+}
+
+func texts(t *bpfmaps.Table[uint32, bpf.Name]) (map[uint32]string, error) {
+	byNumber := map[uint32]string{}
+	if err := t.Adopt(); err != nil {
+		return nil, err
+	}
+	for num, name := range t.All() {
+		byNumber[num] = bpfmaps.NameText(name)
+	}
+	return byNumber, nil
+}
+
+// add writes the names of new numbers.
+func (n *names) add(sets map[uint32]model.SetID, rules map[uint32]model.RuleID) {
+	maps.Copy(n.sets, sets)
+	for num, id := range sets {
+		n.maps.SetNames.Set(num, bpfmaps.NewName(compile.NameText(string(id))))
+	}
+	for num, id := range rules {
+		n.maps.RuleNames.Set(num, bpfmaps.NewName(compile.NameText(id.String())))
+	}
+	if len(sets)+len(rules) > 0 {
+		n.write()
+	}
+}
+
+// drop removes the names of numbers that nothing refers to any more.
+func (n *names) drop(sets, rules []uint32) {
+	for _, num := range sets {
+		delete(n.sets, num)
+		n.maps.SetNames.Delete(num)
+	}
+	for _, num := range rules {
+		n.maps.RuleNames.Delete(num)
+	}
+	if len(sets)+len(rules) > 0 {
+		n.write()
+	}
+}
+
+// nameEndpoints gives the interfaces of endpoints that are in the kernel their names, and takes the others'.
+func (n *names) nameEndpoints(bound map[model.EndpointID]*endpoint) {
+	programmed, changed := 0, false
+	for id, ep := range bound {
+		if ep.ifindex == 0 {
+			continue
+		}
+		programmed++
+		if ep.policy == nil || n.endpoints[ep.ifindex] == id {
+			continue // an earlier agent's, which has named it, or as it was
+		}
+		n.endpoints[ep.ifindex] = id
+		n.maps.EndpointNames.Set(ep.ifindex, bpfmaps.NewName(compile.NameText(id.String())))
+		changed = true
+	}
+	if programmed != len(n.endpoints) {
+		changed = n.forgetEndpoints(bound) || changed
+	}
+	if changed {
+		n.write()
+	}
+}
+
+// forgetEndpoints removes the names of interfaces without an endpoint, and reports whether there were any.
+func (n *names) forgetEndpoints(bound map[model.EndpointID]*endpoint) bool {
+	programmed := map[uint32]bool{}
+	for _, ep := range bound {
+		programmed[ep.ifindex] = true
+	}
+	changed := false
+	for ifindex := range n.endpoints {
+		if !programmed[ifindex] {
+			delete(n.endpoints, ifindex)
+			n.maps.EndpointNames.Delete(ifindex)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// namesAtOnce is how many names are written before other things come first again, which takes some 3 ms.
+const namesAtOnce = 512
+
+// goOn writes some of the names that are left, if none have been written since its last call.
+func (n *names) goOn() {
+	if !n.written && n.unfinished() {
+		n.write()
+	}
+	n.written = false
+}
+
+// unfinished reports whether names are left that there was no time for.
+func (n *names) unfinished() bool { return !n.missing && n.Missing() > 0 }
+
+// write writes what is pending, or some of it. The log says once that some cannot be.
+func (n *names) write() {
+	n.written = true
+	for _, t := range n.tables() {
+		err := t.SyncSome(namesAtOnce)
+		if err != nil && !n.missing {
+			n.log.Warn("names of sets, rules or endpoints do not fit into the kernel, show and a restarted agent do without; policy is enforced all the same",
+				"map", t.Name(), "missing", t.Pending(), "err", err)
+		}
+		n.missing = n.missing || err != nil
+	}
+	if n.Missing() == 0 {
+		n.missing = false
+	}
+}
+
+func (n *names) tables() []*bpfmaps.Table[uint32, bpf.Name] {
+	return []*bpfmaps.Table[uint32, bpf.Name]{n.maps.SetNames, n.maps.RuleNames, n.maps.EndpointNames}
+}
+
+// Missing is the number of names that are not written.
+func (n *names) Missing() (missing int) {
+	for _, t := range n.tables() {
+		missing += t.Pending()
+	}
+	return missing
+}
+
+// reread looks for what others have changed, and repairs it as far as it can be.
+func (n *names) reread() (changed int) {
+	for _, t := range n.tables() {
+		repairs, _ := t.Resync() // what cannot be read is not repaired
+		changed += repairs.Len()
+	}
+	n.write()
+	return changed
+}

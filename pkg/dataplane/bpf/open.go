@@ -1,0 +1,111 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// OpenBPF opens the BPF dataplane on a host: the pinned maps of this instance, made if they are missing, and programs
+// loaded anew over them. What an earlier agent left enforced stays so. The host belongs to the dataplane from here on,
+// unless an error is returned.
+func OpenBPF(c dataplane.Config, host Host, log *slog.Logger) (*BPF, error) {
+	m, err := bpfmaps.Open(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapEntries})
+	if err != nil {
+		return nil, err
+	}
+	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m}, observer: unobserved{}}
+	for _, kept := range m.Kept {
+		log.Warn("map size", "kept", kept)
+	}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open bpf dataplane: %w", err), d.release())
+	}
+	return d, nil
+}
+
+func (d *BPF) open() error {
+	k := d.kernel
+	var err error
+	if d.programs, err = k.maps.LoadPrograms(programConfig(d.config)); err != nil {
+		return err
+	}
+	if err := d.sweeps.use(k.maps, d.programs); err != nil {
+		return err
+	}
+	if err = k.expectAnswers(d.config.MidFlowGrace); err != nil {
+		return err
+	}
+	if k.older, err = bpfmaps.OtherLayouts(d.config.BPFFS, d.config.Instance); err != nil {
+		return err
+	}
+	if err := k.host.Use(d.programs, k.maps.LinkDir(), k.olderLinks()); err != nil {
+		return err
+	}
+	if k.gens, err = k.maps.OpenGenerations(); err != nil {
+		return err
+	}
+	if k.endpoints, err = k.maps.OpenEndpoints(); err != nil {
+		return err
+	}
+	d.state, err = newState(d.config, k)
+	return err
+}
+
+// Reopen implements Dataplane.
+func (d *BPF) Reopen() error {
+	d.state.classes.wait()
+	if err := errors.Join(d.reconfigure(), d.state.close(), d.kernel.endpoints.Reload()); err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	next, err := newState(d.config, d.kernel)
+	if err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	d.state = next
+	return nil
+}
+
+// programConfig is the configuration as the programs have it.
+func programConfig(c dataplane.Config) bpf.Config {
+	b := bpf.Config{
+		MarkSeen: c.MarkSeen, MarkJudge: c.MarkJudge, MarkOwn: c.MarkOwn,
+		HostDrop: bit(c.HostDrop), Shortcut: bit(c.Shortcut), Strict: bit(c.StrictTCP), Keep: bit(c.Keep),
+		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), NoTunnels: bit(c.DropTunnels),
+		TimeoutSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcp: seconds(c.Timeouts.TCPEstablished),
+		TimeoutFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
+		TimeoutIcmp: seconds(c.Timeouts.ICMP), TimeoutOther: seconds(c.Timeouts.Other),
+		PrefixLen: uint32(min(len(c.Prefix), len(bpf.Config{}.Prefix))),
+	}
+	copy(b.Prefix[:], c.Prefix)
+	copy(b.TunnelPorts[:], c.TunnelPorts)
+	return b
+}
+
+// hz is the kernel's tick rate: the resolution of its coarse clock is one tick.
+func hz() uint32 {
+	var res unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil || res.Nano() <= 0 {
+		return 250 // what nearly all distributions build with; timeouts are off by the factor if it is another
+	}
+	return uint32(math.Round(1e9 / float64(res.Nano())))
+}
+
+func bit(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func seconds(t time.Duration) uint32 {
+	return uint32(max(1, math.Ceil(t.Seconds())))
+}

@@ -1,0 +1,79 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+)
+
+// step is one kind of kernel write.
+type step struct {
+	what string
+	do   func(*state) error
+}
+
+// The three lists below are the complete order of kernel writes, the one place where it is laid down. Writes that repair
+// what somebody else has changed (reread) come before them, and what another map layout has left goes after them
+// (leaveOlder), once everything is enforced.
+
+// order is that of a plan. What a step leaves undone keeps the later ones from being taken, so a packet is always judged
+// by an old policy or a new one. Each step can be taken again after it failed halfway.
+var order = []step{
+	{"name sets and rules", (*state).addNames},
+	{"add classes", func(s *state) error { return s.classes.add(s.plans.plan.Classes) }},
+	{"publish policies", (*state).publish},
+	{"make room for new classes", (*state).enlarge},
+	{"add rows of new classes", (*state).addRows},
+	{"bind endpoints to grown tables", func(s *state) error { return s.endpoints.grow(s.plans.plan.Grow) }},
+	{"note that flows are to be judged again", func(s *state) error { return s.endpoints.announce(s.plans.plan.Rejudge) }},
+	{"move addresses", func(s *state) error { return s.writeAddrs(s.plans.plan.Addrs) }},
+	{"bind endpoints", func(s *state) error { return s.endpoints.bind(s.plans.plan.Bind) }},
+	{"unbind endpoints", func(s *state) error { return s.endpoints.unbind(s.plans.plan.Unbind) }},
+	{"have live flows judged again", func(s *state) error { return s.endpoints.rejudge(s.plans.plan.Rejudge) }},
+	{"attach", (*state).attach},
+	{"guard the node", (*state).firstGuard},
+	{"release policies", func(s *state) error { return s.tables.release(s.plans.plan.DropTables) }},
+	{"clean up addresses", func(s *state) error { return s.writeAddrs(s.plans.plan.LateAddrs) }},
+	{"drop classes, sets and rules", (*state).drop},
+}
+
+// finishing is what every Apply does after its plans, also if one of them could not be written: single endpoints,
+// addresses and interfaces, none of which waits for another.
+var finishing = []step{
+	{"write addresses that were refused", (*state).retryAddrs},
+	{"close endpoints for want of addresses", (*state).closeWide},
+	{"program endpoints", (*state).program},
+	{"detach from interfaces that were left", func(s *state) error { return s.interfaces.detach() }},
+	{"guard the node", func(s *state) error { return s.interfaces.guard() }},
+	{"write what failed attempts have left", func(s *state) error { return s.writeLeft() }},
+	{"name endpoints", func(s *state) error { s.names.nameEndpoints(s.endpoints.bound); return nil }},
+}
+
+// ahead is what is done when nothing waits: see Prepare. What fails there is left to Apply.
+var ahead = []step{
+	{"find out about pods' sides", (*state).meetPeers},
+	{"attach programs ahead", (*state).attachAhead},
+}
+
+// carryOn takes the steps of the plan that are left.
+func (s *state) carryOn() error {
+	for p := s.plans; p.step < len(order); p.step++ {
+		if err := order[p.step].do(s); err != nil {
+			return fmt.Errorf("%s: %w", order[p.step].what, err)
+		}
+	}
+	return nil
+}
+
+func (s *state) finish() error {
+	var errs []error
+	for _, step := range finishing {
+		errs = append(errs, step.do(s))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *state) prepare() {
+	for _, step := range ahead {
+		_ = step.do(s) // they have none
+	}
+}

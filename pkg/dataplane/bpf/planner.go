@@ -1,0 +1,82 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// planner has the plan that is being written, and the changes that wait for it.
+type planner struct {
+	compiler *compile.Compiler
+	waiting  []model.Changes // not compiled yet: an earlier plan is still being carried out
+	plan     compile.Plan
+	step     int  // next of order to be taken for plan; len(order): done
+	failing  bool // the compiler goes without a table that the kernel has refused
+	again    bool // it is to plan once more, though nothing has changed
+}
+
+func newPlanner(c *compile.Compiler) *planner { return &planner{compiler: c, step: len(order)} }
+
+// done reports whether the plan is written completely.
+func (p *planner) done() bool { return p.step == len(order) }
+
+func (p *planner) enqueue(ch model.Changes) { p.waiting = dataplane.Enqueue(p.waiting, ch) }
+
+// pending reports whether another plan is to be made.
+func (p *planner) pending() bool { return len(p.waiting) > 0 || p.plan.Unsettled || p.again }
+
+// next makes the next plan, of changes if there are any, which it reports. Classes that are busy keep their numbers.
+func (p *planner) next(busy map[uint32]bool) (changed bool) {
+	ch := model.Changes{InSync: true}
+	if len(p.waiting) > 0 {
+		ch, p.waiting = p.waiting[0], p.waiting[1:]
+	}
+	p.again = false
+	p.compiler.Hold(busy)
+	p.plan, p.step = p.compiler.Update(ch), 0
+	return len(ch.Endpoints)+len(ch.Sets) > 0
+}
+
+// retry has the compiler make tables again that were refused. It reports whether that changes nothing.
+func (p *planner) retry() (same bool) {
+	p.again, p.failing = p.compiler.Retry()
+	return p.failing && !p.again
+}
+
+// withhold changes the plan into one without the tables that could not be published.
+func (p *planner) withhold(refused map[compile.TableID]error) {
+	p.plan = p.compiler.Withhold(p.plan, refused)
+	p.failing = true
+}
+
+// cramped goes on with a table that has no room for some classes, and denies them.
+func (p *planner) cramped(table compile.TableID, cause error) {
+	p.compiler.Short(table, cause)
+	p.failing = true
+}
+
+// lose goes on without a table that is not as it should be.
+func (p *planner) lose(table compile.TableID, cause error) {
+	p.compiler.Lose(table, cause)
+	p.failing = true
+}
+
+// failures are the endpoint-directions whose policy cannot be compiled.
+func (p *planner) failures() error {
+	var errs []error
+	for at, err := range p.compiler.Failed() {
+		state := "is closed"
+		if _, bound := p.compiler.Endpoint(at.Endpoint); bound {
+			state = "keeps its last policy"
+		}
+		errs = append(errs, fmt.Errorf("%s of endpoint %s %s: %w", at.Direction, at.Endpoint, state, err))
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}

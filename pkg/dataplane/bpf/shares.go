@@ -1,0 +1,70 @@
+package bpf
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// shares are the endpoints' shares of the flow tables.
+type shares struct{ maps *bpfmaps.Maps }
+
+// tell logs which endpoints wanted more open flows than their share since the last call.
+func (s shares) tell(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
+	list, err := s.maps.Shares()
+	if err != nil {
+		return err
+	}
+	for id, ep := range bound {
+		if ep.ifindex == 0 || ep.share == 0 || int(ep.share) > len(list) {
+			continue
+		}
+		if s := list[ep.share-1]; s.Refused != ep.refused {
+			log.Warn("an endpoint has as many open flows as it may; further ones may be forgotten while they live",
+				"endpoint", id, "open", int32(s.Open), "refused", s.Refused-ep.refused)
+			ep.refused = s.Refused
+		}
+	}
+	return nil
+}
+
+// give gives an endpoint a share of the flow tables, if it has none: one that no other endpoint has, and of those the one
+// with the fewest flows of endpoints that are gone. If there are more endpoints than shares some have one together.
+func (s shares) give(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
+	if ep.share != 0 {
+		return nil
+	}
+	list, err := s.maps.Shares()
+	if err != nil {
+		return err
+	}
+	ep.share = freeShare(bound, list[:bpf.Shares]) + 1
+	ep.refused = list[ep.share-1].Refused
+	return nil
+}
+
+// freeShare is the number of the share that the fewest endpoints have, and of those the one with the fewest open flows.
+func freeShare(bound map[model.EndpointID]*endpoint, shares []bpf.Share) uint32 {
+	type use struct {
+		number    uint32
+		endpoints int
+		open      int32
+	}
+	uses := make([]use, len(shares))
+	for i := range uses {
+		uses[i] = use{number: uint32(i), open: int32(shares[i].Open)}
+	}
+	for _, ep := range bound {
+		if ep.share != 0 {
+			uses[ep.share-1].endpoints++
+		}
+	}
+	least := slices.MinFunc(uses, func(a, b use) int {
+		return cmp.Or(cmp.Compare(a.endpoints, b.endpoints), cmp.Compare(a.open, b.open), cmp.Compare(a.number, b.number))
+	})
+	return least.number
+}

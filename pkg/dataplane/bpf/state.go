@@ -1,0 +1,200 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// state is what is known of the kernel's state since it was read: parts that each own theirs, and the steps that take
+// more than one of them.
+type state struct {
+	config     dataplane.Config
+	kernel     *kernel
+	plans      *planner
+	names      *names
+	classes    *classes
+	tables     *tables
+	addresses  *addresses
+	interfaces *interfaces
+	endpoints  *endpoints
+	retry      *backoff // of what the kernel refuses
+	rest       []error  // of writes on which nothing depends, since the last Apply
+}
+
+// newState makes what is enforced the state to go on from.
+func newState(c dataplane.Config, k *kernel) (*state, error) {
+	s := &state{config: c, kernel: k, names: newNames(k.maps, k.log), interfaces: newInterfaces(k), retry: newBackoff()}
+	s.tables = newTables(k)
+	s.classes = &classes{sets: k.maps.ClassSets, dropped: map[uint32]bool{}}
+	s.addresses = newAddresses(k.maps)
+	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
+	snapshot, err := s.adopt()
+	if err != nil {
+		return nil, fmt.Errorf("read back what is enforced: %w", err)
+	}
+	if err := s.tables.open(snapshot); err != nil {
+		return nil, err
+	}
+	s.classes.slots = s.tables.slots
+	s.plans = newPlanner(compile.New(compile.Options{
+		Limits:  compile.Limits{Interpret: c.Interpret, Wide: c.Wide},
+		Budget:  compile.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
+		Confirm: true,
+	}, snapshot))
+	if len(snapshot.Endpoints) > 0 {
+		k.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
+			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))
+	}
+	return s, nil
+}
+
+// close lets go of what only this state uses. Packets may be at work with classes and slots that have just gone: it waits
+// until they are not, since nobody remembers afterwards which they were.
+func (s *state) close() error {
+	s.classes.wait()
+	return s.tables.slots.Close()
+}
+
+// observe takes note of interfaces that changed and of the node's addresses.
+func (s *state) observe() {
+	s.plans.compiler.HostAddrs(s.kernel.host.Addrs())
+	touched := s.interfaces.observe()
+	s.endpoints.observe(touched)
+}
+
+// carryOut takes the steps of the plan that are left, and those of the plans for what waits, or is to be tidied up. Of a
+// large policy it takes one more part at a time, so that the changes of others come in between.
+func (s *state) carryOut(o dataplane.Observer) error {
+	p := s.plans
+	err, part := s.carryOn(), true
+	for err == nil && (p.pending() || p.plan.More && part) {
+		started := time.Now()
+		changed := p.next(s.busyClasses())
+		part = changed // those come first, and leave what is large to the next plan
+		compiled := time.Now()
+		err = s.carryOn()
+		s.interfaces.ready = true // what could not be programmed is closed
+		if changed {
+			o.Compiled(compiled.Sub(started))
+			o.Published(time.Since(compiled))
+		}
+	}
+	if err != nil && slices.ContainsFunc(p.waiting, func(ch model.Changes) bool { return len(ch.Endpoints)+len(ch.Sets) > 0 }) {
+		err = fmt.Errorf("%w: %w", dataplane.ErrStuck, err)
+	}
+	return err
+}
+
+func (s *state) addNames() error {
+	s.names.add(s.plans.plan.SetNames, s.plans.plan.RuleNames)
+	return nil
+}
+
+// publish publishes the tables of the plan. Of those that cannot be published, the plan goes on without.
+func (s *state) publish() error {
+	p := s.plans
+	if refused := p.compiler.TooLarge(p.plan); len(refused) > 0 && !s.tables.someOf(p.plan.Tables) {
+		s.withhold(refused)
+	}
+	refused, rest, err := s.tables.publish(p.plan.Tables)
+	if rest != nil {
+		s.rest = append(s.rest, rest)
+	}
+	if len(refused) > 0 {
+		s.withhold(refused)
+	}
+	return err
+}
+
+// withhold goes on without the tables that could not be published.
+func (s *state) withhold(refused map[compile.TableID]error) {
+	s.plans.withhold(refused)
+	s.retry.failed()
+}
+
+// enlarge makes room for rows in tables that are in the kernel. Rows there is no room for are left out, see addRows.
+func (s *state) enlarge() error {
+	if err := s.tables.enlarge(s.plans.plan.Enlarged); err != nil {
+		s.rest = append(s.rest, err)
+	}
+	return nil
+}
+
+// addRows adds rows for new classes to tables that are in the kernel. A table without room for some denies those classes;
+// one that is not as it should be judges nobody any more.
+func (s *state) addRows() error {
+	var errs []error
+	for table, rows := range byTable(s.plans.plan.Rows) {
+		err := s.tables.addRows(table, rows)
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, bpfmaps.ErrNoRoom) {
+			s.plans.cramped(table, err)
+		} else {
+			s.tables.lose(table)
+			s.plans.lose(table, err)
+			errs = append(errs, s.endpoints.shutJudgedBy(table, err))
+		}
+		s.retry.failed()
+	}
+	return errors.Join(errs...)
+}
+
+// attach programs every endpoint that needs it. What fails there is said and tried again at the end of each Apply: the
+// other endpoints need not wait for it.
+func (s *state) attach() error {
+	_ = s.program()
+	return nil
+}
+
+// program programs every endpoint that needs it, each with its addresses.
+func (s *state) program() error {
+	// First those that leave an interface: it may be another endpoint's by now.
+	errs := []error{s.endpoints.leave()}
+	for _, id := range s.endpoints.due() {
+		moved, err := s.endpoints.program(id)
+		if moved && err == nil {
+			err = s.writeAddrs(s.addresses.of(s.endpoints.bound[id].policy))
+		}
+		errs = append(errs, s.endpoints.programmed(id, err))
+	}
+	return errors.Join(errs...)
+}
+
+// firstGuard closes workload interfaces that are no endpoint, from the moment the first plan has opened those that are.
+// As attach, it holds nobody up.
+func (s *state) firstGuard() error {
+	s.interfaces.ready = true
+	_ = s.interfaces.guard()
+	return s.kernel.limitGrace(s.config.MidFlowGrace)
+}
+
+// drop removes what the kernel knows of classes, sets and rules that nothing refers to any more.
+func (s *state) drop() error {
+	plan := s.plans.plan
+	s.classes.retire(plan.DropClasses)
+	s.names.drop(plan.DropSets, plan.DropRules)
+	if err := s.kernel.maps.ZeroRuleStats(plan.DropRules); err != nil {
+		s.rest = append(s.rest, err)
+	}
+	return s.classes.forget()
+}
+
+func (s *state) meetPeers() error {
+	s.endpoints.meetPeers()
+	return nil
+}
+
+func (s *state) attachAhead() error {
+	s.interfaces.attachAhead(s.endpoints.places())
+	return nil
+}

@@ -1,0 +1,78 @@
+package bpf
+
+import (
+	"time"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Stats implements Dataplane. It takes time in proportion to the local endpoints, and none for the cluster's.
+func (d *BPF) Stats(interfaces bool) dataplane.Stats {
+	s, m := d.state, d.kernel.maps
+	sizes, usage := s.plans.compiler.Sizes(), s.tables.slots.Usage()
+	stats := dataplane.Stats{
+		Classes: sizes.Classes, Tables: len(s.tables.list), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
+		Rules: m.RuleNames.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.waiting), Repairs: d.repairs,
+	}
+	if !s.plans.done() {
+		stats.Unwritten++
+	}
+	s.countEndpoints(&stats)
+	if interfaces {
+		stats.Interfaces = make(map[uint32]model.EndpointID, len(s.endpoints.bound))
+		for id, ep := range s.endpoints.bound {
+			if ep.ifindex != 0 && ep.policy != nil {
+				stats.Interfaces[ep.ifindex] = id
+			}
+		}
+	}
+	for _, t := range []interface {
+		Name() string
+		Len() int
+	}{
+		m.IP4Host, m.IP6Host, m.IP4Net, m.IP6Net, m.ClassSets, m.SetNames, m.RuleNames, m.EndpointNames,
+	} {
+		stats.Maps = append(stats.Maps, mapUse(t.Name(), uint64(t.Len()), uint64(m.MaxEntries(t.Name()))))
+	}
+	stats.Maps = append(stats.Maps,
+		mapUse(bpf.MargayMapEndpoints, uint64(d.kernel.endpoints.Len()), uint64(m.MaxEntries(bpf.MargayMapEndpoints))),
+		mapUse(bpf.MargayMapSlots, uint64(usage.Live), uint64(m.MaxEntries(bpf.MargayMapSlots))))
+	return stats
+}
+
+func (s *state) countEndpoints(stats *dataplane.Stats) {
+	failed := map[model.EndpointID]bool{}
+	for at := range s.plans.compiler.Failed() {
+		failed[at.Endpoint] = true
+	}
+	for id, ep := range s.endpoints.bound {
+		switch {
+		case ep.policy == nil: // an earlier agent's, not known yet
+		case ep.failure != "" || failed[id]:
+			stats.Failed++
+		case ep.ifindex == 0 || !s.inForce(id, ep):
+			stats.Waiting++
+		default:
+			stats.Enforced++
+		}
+		delete(failed, id)
+	}
+	stats.Failed += len(failed)
+}
+
+// inForce reports whether all of an endpoint that plans and interfaces ask for is done.
+func (s *state) inForce(id model.EndpointID, ep *endpoint) bool {
+	return ep.ensured == ep.ifindex && !s.endpoints.dirty[id] && s.plans.done()
+}
+
+// unobserved is told when nobody else is.
+type unobserved struct{}
+
+func (unobserved) Compiled(time.Duration)  {}
+func (unobserved) Published(time.Duration) {}
+
+func mapUse(name string, entries, most uint64) dataplane.MapUse {
+	return dataplane.MapUse{Name: name, Entries: entries, Max: most}
+}

@@ -1,0 +1,235 @@
+package bpf
+
+import (
+	"errors"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// tables are the decision tables that are published in slots of the kernel.
+type tables struct {
+	kernel *kernel
+	slots  slots
+	list   map[compile.TableID]published
+	unused []uint32 // slots to be released, once no endpoint in the kernel refers to them
+}
+
+// published is a table in the kernel.
+type published struct {
+	slot    uint32
+	program *compile.Program // nil: an earlier agent's
+}
+
+// slots is the part of bpfmaps.Slots that is used here.
+type slots interface {
+	Publish(contents []bpfmaps.SlotContent) ([]uint32, error)
+	PatchRows(slot uint32, list []bpfmaps.Row) error
+	EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error
+	Classes(slot uint32) uint32
+	Release(slot uint32) error
+	Altered(m *bpfmaps.Maps) ([]uint32, error)
+	Quiesce() <-chan error
+	Usage() bpfmaps.SlotUsage
+	Live() []uint32
+	Close() error
+}
+
+func newTables(k *kernel) *tables {
+	return &tables{kernel: k, list: map[compile.TableID]published{}}
+}
+
+// open opens the slots, those of a snapshot being in use.
+func (t *tables) open(s *compile.Snapshot) error {
+	var inUse []uint32
+	for _, table := range s.Tables {
+		inUse = append(inUse, uint32(table.ID))
+	}
+	opened, err := t.kernel.maps.OpenSlots(inUse)
+	if err != nil {
+		return err
+	}
+	t.slots = opened
+	return nil
+}
+
+// slot is that of a table; 0: it is not in the kernel.
+func (t *tables) slot(id compile.TableID) uint32 { return t.list[id].slot }
+
+// someOf reports whether one of the tables is in the kernel.
+func (t *tables) someOf(list []*compile.Table) bool {
+	return slices.ContainsFunc(list, func(table *compile.Table) bool { return t.slot(table.ID) != 0 })
+}
+
+// publish publishes those of the tables that are not in the kernel. refused are those that the kernel did not take, rest
+// is about what nothing depends on. After an error none was tried.
+func (t *tables) publish(list []*compile.Table) (refused map[compile.TableID]error, rest, err error) {
+	var missing []*compile.Table
+	var contents []bpfmaps.SlotContent
+	for _, table := range list {
+		if t.slot(table.ID) != 0 {
+			continue
+		}
+		gen, err := t.kernel.gens.Next() // every flow judged by it has a later one
+		if err != nil {
+			return nil, nil, err
+		}
+		missing, contents = append(missing, table), append(contents, content(table, gen))
+	}
+	if len(missing) == 0 {
+		return nil, nil, nil
+	}
+	slots, err := t.slots.Publish(contents)
+	for i, slot := range slots {
+		if slot != 0 {
+			t.list[missing[i].ID] = published{slot: slot, program: missing[i].Program}
+		}
+	}
+	var failed *bpfmaps.Unpublished
+	if !errors.As(err, &failed) {
+		return nil, err, nil
+	}
+	refused = map[compile.TableID]error{}
+	for i, cause := range failed.Causes {
+		refused[missing[i].ID] = cause
+	}
+	return refused, nil, nil
+}
+
+func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
+	c := bpfmaps.SlotContent{Shape: t.Slot, Rules: t.Program.Rules}
+	c.Shape.Classifier, c.Shape.Generation = uint32(t.ID), gen
+	if !t.Interpreted() {
+		c.L4, c.Rows, c.RowBlk, c.Cells, c.Outcomes = t.L4, t.Rows, t.RowBlk, t.Cells, t.Outcomes
+	}
+	return c
+}
+
+// enlarge makes room for rows in tables that are in the kernel.
+func (t *tables) enlarge(list []*compile.Table) error {
+	var slots []uint32
+	var rows [][]bpf.CellBlock
+	for _, table := range list {
+		slot := t.slot(table.ID)
+		if slot != 0 && int(t.slots.Classes(slot)) < len(table.Rows)*len(table.Rows[0].Cell) {
+			slots, rows = append(slots, slot), append(rows, table.Rows)
+		}
+	}
+	if len(slots) == 0 {
+		return nil
+	}
+	return t.slots.EnlargeRows(slots, rows)
+}
+
+// byTable are the changes of rows, those of each table together, in their order.
+func byTable(changes []compile.RowChange) iter.Seq2[compile.TableID, []bpfmaps.Row] {
+	return func(yield func(compile.TableID, []bpfmaps.Row) bool) {
+		for rest := changes; len(rest) > 0; {
+			table := rest[0].Table
+			var rows []bpfmaps.Row
+			for ; len(rest) > 0 && rest[0].Table == table; rest = rest[1:] {
+				rows = append(rows, bpfmaps.Row{Class: rest[0].Class, Row: rest[0].Row})
+			}
+			if !yield(table, rows) {
+				return
+			}
+		}
+	}
+}
+
+// addRows adds rows to a table, if it is in the kernel: it may have been refused, or lost. bpfmaps.ErrNoRoom: it is as it
+// was.
+func (t *tables) addRows(table compile.TableID, rows []bpfmaps.Row) error {
+	slot := t.slot(table)
+	if slot == 0 {
+		return nil
+	}
+	return t.slots.PatchRows(slot, rows)
+}
+
+// lose forgets a table that is not as it should be. Its slot is released once no endpoint refers to it.
+func (t *tables) lose(id compile.TableID) {
+	if slot := t.slot(id); slot != 0 {
+		t.unused = append(t.unused, slot)
+	}
+	delete(t.list, id)
+}
+
+// release gives the slots of dropped tables back.
+func (t *tables) release(dropped []compile.TableID) error {
+	for _, id := range dropped {
+		t.lose(id)
+	}
+	return t.releaseUnused()
+}
+
+// releaseUnused gives slots back, except those that an entry in the kernel still refers to, because its endpoint could
+// not be written: these have another chance with the next plan.
+func (t *tables) releaseUnused() error {
+	if len(t.unused) == 0 {
+		return nil
+	}
+	held := map[uint32]bool{}
+	for _, e := range t.kernel.endpoints.List() {
+		for _, word := range []uint64{e.Ingress, e.Egress} {
+			slot, _ := bpfmaps.SplitPolicyWord(word)
+			held[slot] = true
+		}
+	}
+	var errs []error
+	t.unused = slices.DeleteFunc(t.unused, func(slot uint32) bool {
+		if held[slot] {
+			return false
+		}
+		errs = append(errs, t.slots.Release(slot))
+		return true
+	})
+	return errors.Join(errs...)
+}
+
+// altered are the tables that are not as they were published.
+func (t *tables) altered(list []*compile.Table) ([]*compile.Table, error) {
+	slots, err := t.slots.Altered(t.kernel.maps)
+	var altered []*compile.Table
+	for _, table := range list {
+		if slot := t.slot(table.ID); slot != 0 && slices.Contains(slots, slot) {
+			altered = append(altered, table)
+		}
+	}
+	return altered, err
+}
+
+// republish publishes a table that is in the kernel once more. Its old slot is released once no endpoint refers to it.
+func (t *tables) republish(table *compile.Table) error {
+	gen, err := t.kernel.gens.Next()
+	if err != nil {
+		return err
+	}
+	slots, err := t.slots.Publish([]bpfmaps.SlotContent{content(table, gen)})
+	if err != nil {
+		return err
+	}
+	entry := t.list[table.ID]
+	t.unused = append(t.unused, entry.slot)
+	entry.slot = slots[0]
+	t.list[table.ID] = entry
+	return nil
+}
+
+// netMembers are the members of a set that stands for a CIDR list of rules; nil if it is none.
+func (t *tables) netMembers(id model.SetID) []netip.Prefix {
+	for _, p := range t.list {
+		if p.program == nil {
+			continue
+		}
+		if members, ok := p.program.NetSets[id]; ok {
+			return members
+		}
+	}
+	return nil
+}
