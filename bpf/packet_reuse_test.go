@@ -56,7 +56,8 @@ func TestAVerdictIsNotWrittenIntoAnotherFlow(t *testing.T) {
 				run(bpf.MargayProgFromPod, skb{Ifindex: w.podA}, frame)
 			}
 			at := skb{Ifindex: w.podB, IngressIfindex: w.podA}
-			if run(bpf.MargayProgToPod, at, denied) == next && run(bpf.MargayProgToPod, at, denied) == next {
+			first, second := run(bpf.MargayProgToPod, at, denied), run(bpf.MargayProgToPod, at, denied)
+			if first == next && second == next {
 				passed++
 			}
 		}

@@ -126,8 +126,9 @@ func pinnedTable(m *bpfmaps.Maps, slot uint32, dir model.Direction, stats map[ui
 	program := &compile.Program{Rules: rules, IDs: make([]model.RuleID, len(rules))}
 	texts := make([]string, len(rules)) // of those that are no id: cut, or not there
 	for i, r := range rules {
-		name, ok, err := m.RuleName(r.Id)
+		name, _, err := m.RuleName(r.Id)
 		errs = append(errs, err)
+		var ok bool
 		if program.IDs[i], ok = model.ParseRuleID(name, dir); !ok {
 			texts[i] = cmp.Or(name, "a rule without a name")
 		}

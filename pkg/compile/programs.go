@@ -38,12 +38,6 @@ func (prog *program) id() TableID {
 	return prog.table.ID
 }
 
-// numbers gives Expand the numbers of sets and rules.
-type numbers struct{ c *Compiler }
-
-func (n numbers) Set(id model.SetID) uint32   { return n.c.setNumber(id) }
-func (n numbers) Rule(id model.RuleID) uint32 { return n.c.ruleNumber(id) }
-
 // seed makes hashes of programs. They only narrow the search for an equal one, so that nothing depends on it.
 var seed = maphash.MakeSeed()
 

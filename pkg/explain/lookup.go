@@ -31,7 +31,7 @@ func (l lookup) source() (found, error) {
 		return found{}, err
 	}
 	if n.kind == "Service" {
-		return found{}, fmt.Errorf("Service %s opens no connections: the source is a pod, a workload such as deploy/NAME, or an address", n.service())
+		return found{}, fmt.Errorf("the Service %s opens no connections: the source is a pod, a workload such as deploy/NAME, or an address", n.service())
 	}
 	return l.named(n, false)
 }

@@ -67,7 +67,7 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 	}
 	f := found{text: "Service " + key.String(), note: "kube-proxy picks one of the backends of Service " + key.String() + ", and policy judges the backend"}
 	if l.r.Protocol != 0 && !model.HasPorts(l.r.Protocol) {
-		return f, fmt.Errorf("Service %s translates no %s: ask for a pod", key, ProtocolName(l.r.Protocol))
+		return f, fmt.Errorf("the Service %s translates no %s: ask for a pod", key, ProtocolName(l.r.Protocol))
 	}
 	ports, err := l.servicePorts(key, service)
 	if err != nil {
@@ -87,7 +87,7 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 		}
 	}
 	if len(f.parties) == 0 {
-		return f, fmt.Errorf("Service %s has no backends%s, so connections to it fail whatever policy says", key, onPorts(ports))
+		return f, fmt.Errorf("the Service %s has no backends%s, so connections to it fail whatever policy says", key, onPorts(ports))
 	}
 	slices.SortFunc(f.parties, func(a, b party) int {
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.port, b.port), cmp.Compare(a.protocol, b.protocol))
@@ -133,7 +133,7 @@ func (l lookup) servicePorts(key model.ServiceKey, s *model.Service) ([]model.Na
 	if l.r.PortName != "" {
 		asked = fmt.Sprintf("%q", l.r.PortName)
 	}
-	return nil, fmt.Errorf("Service %s has no port %s%s; %s", key, asked, ofProtocol(l.r.Protocol), portList(s.Ports, "it names none"))
+	return nil, fmt.Errorf("the Service %s has no port %s%s; %s", key, asked, ofProtocol(l.r.Protocol), portList(s.Ports, "it names none"))
 }
 
 func (l lookup) askedFor(list []model.NamedPort) []model.NamedPort {
