@@ -56,7 +56,4 @@ func TestMemoryFailsAfterDelivery(t *testing.T) {
 	}
 }
 
-var (
-	_ Source = (*Memory)(nil)
-	_ Source = (*Directory)(nil)
-)
+var _ Source = (*Memory)(nil)

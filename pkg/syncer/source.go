@@ -1,9 +1,11 @@
-// Package syncer brings the datastore to the calculation graph: sources that deliver model updates, and the buffer
-// between a source and its consumer. It knows nothing about what becomes of the updates.
+// Package syncer says what brings the datastore to the calculation graph: Source, which delivers model updates, and the
+// buffer between a source and its consumer. It knows nothing about what becomes of the updates. The packages below it
+// are sources, one for each kind of datastore; Memory is one for tests.
 package syncer
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -71,4 +73,10 @@ type KindStatus struct {
 	Lists    uint64    // full lists seen
 	Failures uint64    // of lists and watches
 	Events   uint64    // changes seen by watching
+}
+
+// LogAttrs are a problem as sources log it.
+func LogAttrs(p validate.Problem) []slog.Attr {
+	return []slog.Attr{slog.String("object", p.Ref.String()), slog.String("severity", p.Severity.String()),
+		slog.String("field", p.Field), slog.String("reason", p.Reason)}
 }

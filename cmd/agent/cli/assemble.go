@@ -28,6 +28,8 @@ import (
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/syncer/directory"
+	"github.com/margay-project/margay/pkg/syncer/kubernetes"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -110,7 +112,7 @@ func (p *process) openSource() (syncer.Source, error) {
 	if p.config.Dir == "" {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
 	}
-	return syncer.NewDirectory(p.config.Dir, p.pods(), p.log), nil
+	return directory.New(p.config.Dir, p.pods(), p.log), nil
 }
 
 func (p *process) openCluster() (syncer.Source, error) {
@@ -131,7 +133,7 @@ func (p *process) openCluster() (syncer.Source, error) {
 	}
 	pods := p.pods()
 	pods.Node = p.config.Node
-	k := syncer.NewKubernetes(client, pods, p.log)
+	k := kubernetes.New(client, pods, p.log)
 	k.ProbeEvery = p.config.DiscoveryEvery
 	return k, nil
 }

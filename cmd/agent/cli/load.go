@@ -7,7 +7,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/model"
-	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/syncer/directory"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -35,7 +35,7 @@ func directoryEndpoints(ctx context.Context, dir string) []wire.EndpointRow {
 
 // loadFiles reads files, directories, and for "-" standard input.
 func loadFiles(input io.Reader, names []string) (*manifests, error) {
-	m, err := syncer.ReadFiles(validate.Pods{}, input, names...)
+	m, err := directory.ReadFiles(validate.Pods{}, input, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func loadFiles(input io.Reader, names []string) (*manifests, error) {
 func loadDirectory(ctx context.Context, dir string) (*manifests, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	source := syncer.NewDirectory(dir, validate.Pods{}, slog.New(slog.DiscardHandler))
+	source := directory.New(dir, validate.Pods{}, slog.New(slog.DiscardHandler))
 	var m manifests
 	err := source.Run(ctx, func(first []model.Update) {
 		m.updates = append(m.updates, first...)

@@ -1,0 +1,248 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+	"pgregory.net/rapid"
+)
+
+func tier(name string, order float64) model.Update {
+	return model.TierUpdate{Name: name, Tier: &model.Tier{Order: order, Default: model.Deny}}
+}
+
+func noTier(name string) model.Update { return model.TierUpdate{Name: name} }
+
+// good is a valid document whose version is visible in its update.
+func good(name string, version float64) validate.Document {
+	return validate.Document{Ref: ref(name), Updates: []model.Update{tier(name, version)}, OK: true}
+}
+
+func bad(name string) validate.Document {
+	p := validate.Problem{Ref: ref(name), Severity: validate.Rejected, Reason: "bad"}
+	return validate.Document{Ref: ref(name), Problems: []validate.Problem{p}}
+}
+
+// unnamed is a document that nobody can tell the object of.
+func unnamed() validate.Document {
+	p := validate.Problem{Severity: validate.Rejected, Reason: "not YAML"}
+	return validate.Document{Problems: []validate.Problem{p}}
+}
+
+func ref(name string) validate.Ref { return validate.Ref{Kind: "Tier", Name: name} }
+
+func TestCatalog(t *testing.T) {
+	type updates = []model.Update
+	put := func(path string, d ...validate.Document) func(*catalog) {
+		return func(c *catalog) { c.put(path, d, true) }
+	}
+	remove := func(path string) func(*catalog) { return func(c *catalog) { c.remove(path) } }
+	fail := func(path string) func(*catalog) {
+		return func(c *catalog) { c.fail(path, fileProblem(path, validate.Rejected, errors.New("no"))) }
+	}
+	tests := []struct {
+		name     string
+		before   []func(*catalog)
+		step     []func(*catalog)
+		want     updates
+		problems []string
+	}{
+		{name: "new object",
+			step: []func(*catalog){put("a", good("x", 1))},
+			want: updates{tier("x", 1)}},
+		{name: "never valid is absent",
+			step:     []func(*catalog){put("a", bad("x"))},
+			problems: []string{"Tier x: rejected: bad"}},
+		{name: "unchanged object is not sent",
+			before: []func(*catalog){put("a", good("x", 1), good("y", 1))},
+			step:   []func(*catalog){put("a", good("x", 1), good("y", 2))},
+			want:   updates{tier("y", 2)}},
+		{name: "object gone from the file",
+			before: []func(*catalog){put("a", good("x", 1), good("y", 1))},
+			step:   []func(*catalog){put("a", good("x", 1))},
+			want:   updates{noTier("y")}},
+		{name: "file gone",
+			before: []func(*catalog){put("a", good("x", 1), good("y", 1))},
+			step:   []func(*catalog){remove("a")},
+			want:   updates{noTier("x"), noTier("y")}},
+		{name: "object moves to another file",
+			before: []func(*catalog){put("a", good("x", 1))},
+			step:   []func(*catalog){remove("a"), put("b", good("x", 1))}},
+		{name: "object that became invalid stays",
+			before:   []func(*catalog){put("a", good("x", 1), good("y", 1))},
+			step:     []func(*catalog){put("a", bad("x"), good("y", 2))},
+			want:     updates{tier("y", 2)},
+			problems: []string{"Tier x: rejected: bad; the last good version stays in force"}},
+		{name: "object that became invalid stays while it moves",
+			before:   []func(*catalog){put("a", good("x", 1))},
+			step:     []func(*catalog){remove("a"), put("b", bad("x"))},
+			problems: []string{"Tier x: rejected: bad; the last good version stays in force"}},
+		{name: "invalid object is deleted",
+			before: []func(*catalog){put("a", good("x", 1)), put("a", bad("x"))},
+			step:   []func(*catalog){put("a")},
+			want:   updates{noTier("x")}},
+		{name: "invalid object is mended",
+			before: []func(*catalog){put("a", good("x", 1)), put("a", bad("x"))},
+			step:   []func(*catalog){put("a", good("x", 2))},
+			want:   updates{tier("x", 2)}},
+		{name: "a document nobody can read keeps what the file gave",
+			before:   []func(*catalog){put("a", good("x", 1), good("y", 1), good("z", 1)), put("b", good("w", 1))},
+			step:     []func(*catalog){put("a", unnamed(), good("z", 2)), put("b")},
+			want:     updates{noTier("w"), tier("z", 2)},
+			problems: []string{"rejected: not YAML; what the file gave before stays in force (objects: 2)"}},
+		{name: "what was kept goes when the file can be read",
+			before: []func(*catalog){put("a", good("x", 1), good("y", 1)), put("a", unnamed()), put("a", unnamed())},
+			step:   []func(*catalog){put("a", good("x", 1))},
+			want:   updates{noTier("y")}},
+		{name: "unreadable file keeps everything",
+			before:   []func(*catalog){put("a", good("x", 1))},
+			step:     []func(*catalog){fail("a")},
+			problems: []string{"a: rejected: no; what the file gave before stays in force (objects: 1)"}},
+		{name: "unreadable file becomes readable",
+			before: []func(*catalog){put("a", good("x", 1), good("y", 1)), fail("a")},
+			step:   []func(*catalog){put("a", good("y", 2))},
+			want:   updates{noTier("x"), tier("y", 2)}},
+		{name: "first path wins",
+			before:   []func(*catalog){put("b", good("x", 2))},
+			step:     []func(*catalog){put("a", good("x", 1))},
+			want:     updates{tier("x", 1)},
+			problems: []string{"Tier x: rejected: duplicate; the object at a:0 counts"}},
+		{name: "first document of a file wins",
+			step:     []func(*catalog){put("a", good("x", 1), good("x", 2))},
+			want:     updates{tier("x", 1)},
+			problems: []string{"Tier x: rejected: duplicate; the object at a:0 counts"}},
+		{name: "the other takes over when the winner goes",
+			before: []func(*catalog){put("a", good("x", 1)), put("b", good("x", 2))},
+			step:   []func(*catalog){remove("a")},
+			want:   updates{tier("x", 2)}},
+		{name: "the other does not take over when the winner becomes invalid",
+			before: []func(*catalog){put("a", good("x", 1)), put("b", good("x", 2))},
+			step:   []func(*catalog){put("a", bad("x"))},
+			problems: []string{
+				"Tier x: rejected: bad; the last good version stays in force",
+				"Tier x: rejected: duplicate; the object at a:0 counts"}},
+		{name: "the other counts if the first was never valid",
+			step:     []func(*catalog){put("a", bad("x")), put("b", good("x", 2))},
+			want:     updates{tier("x", 2)},
+			problems: []string{"Tier x: rejected: bad; the object at b:0 counts"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCatalog()
+			for _, step := range tt.before {
+				step(c)
+				c.flush()
+			}
+			for _, step := range tt.step {
+				step(c)
+			}
+			if diff := cmp.Diff(tt.want, c.flush()); diff != "" {
+				t.Errorf("updates (-want +got):\n%s", diff)
+			}
+			var problems []string
+			for _, p := range c.problems() {
+				problems = append(problems, p.String())
+			}
+			if diff := cmp.Diff(tt.problems, problems); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCatalogWithdrawsKeysThatTheNewVersionLacks(t *testing.T) {
+	c := newCatalog()
+	version := func(updates ...model.Update) []validate.Document {
+		return []validate.Document{{Ref: ref("x"), Updates: updates, OK: true}}
+	}
+	c.put("a", version(tier("one", 1), tier("two", 1)), true)
+	c.flush()
+	c.put("a", version(tier("two", 1), tier("three", 1)), true)
+	if diff := cmp.Diff([]model.Update{noTier("one"), tier("three", 1)}, c.flush()); diff != "" {
+		t.Errorf("updates (-want +got):\n%s", diff)
+	}
+}
+
+func TestCatalogFindsTheObjectOfADocumentThatLostItsNamespace(t *testing.T) {
+	c := newCatalog()
+	named := func(ns string, ok bool) validate.Document {
+		d := validate.Document{Ref: validate.Ref{Kind: "NetworkPolicy", Namespace: ns, Name: "db"}, OK: ok}
+		if ok {
+			d.Updates = []model.Update{model.PolicyUpdate{
+				Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "db"}, Policy: &model.Policy{}}}
+		}
+		return d
+	}
+	c.put("a", []validate.Document{named("shop", true)}, true)
+	c.flush()
+	c.put("a", []validate.Document{named("", false)}, true)
+	if got := c.flush(); got != nil {
+		t.Errorf("updates %v, want the last good version to stay", got)
+	}
+	if n := (objectName{"NetworkPolicy", "shop", "db"}); c.inForce[n] == nil {
+		t.Errorf("%v is not in force any more", n)
+	}
+}
+
+// Whatever the history, as long as every document is valid the objects are those of the first file that has them.
+func TestCatalogDependsOnTheFilesOnly(t *testing.T) {
+	paths, names := []string{"a", "b", "c"}, []string{"x", "y", "z"}
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCatalog()
+		files := map[string]map[string]float64{}
+		delivered := map[string]float64{}
+		version := 0.0
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				path := rapid.SampledFrom(paths).Draw(t, "path")
+				files[path] = map[string]float64{}
+				var docs []validate.Document
+				for _, n := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, "names") {
+					version++
+					files[path][n] = version
+					docs = append(docs, good(n, version))
+				}
+				c.put(path, docs, true)
+			},
+			"remove": func(t *rapid.T) {
+				path := rapid.SampledFrom(paths).Draw(t, "path")
+				delete(files, path)
+				c.remove(path)
+			},
+			"flush": func(t *rapid.T) {
+				for _, u := range c.flush() {
+					u, _ := u.(model.TierUpdate)
+					if _, had := delivered[u.Name]; u.Tier == nil && !had {
+						t.Fatalf("deletion of %s, which was not there", u.Name)
+					} else if u.Tier == nil {
+						delete(delivered, u.Name)
+					} else {
+						delivered[u.Name] = u.Tier.Order
+					}
+				}
+				want := map[string]float64{}
+				for _, path := range slices.Backward(paths) {
+					for n, v := range files[path] {
+						want[n] = v
+					}
+				}
+				if diff := cmp.Diff(want, delivered); diff != "" {
+					t.Fatalf("%v (-want +got):\n%s", files, diff)
+				}
+				mentions, duplicates := 0, 0
+				for _, f := range files {
+					mentions += len(f)
+				}
+				duplicates = mentions - len(want)
+				if got := len(c.problems()); got != duplicates {
+					t.Fatalf("%d problems, want %d duplicates: %s", got, duplicates, fmt.Sprint(c.problems()))
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,82 @@
+package directory
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Manifests are what files of manifests hold, read once.
+type Manifests struct {
+	Updates  []model.Update
+	Problems []validate.Problem         // in the order of the files' names, by line
+	Places   map[model.Key]validate.Ref // where the objects are written
+}
+
+// ReadFiles reads files, and directories as a Source does, whatever the files' names are. "-" is input. If several
+// files name an object, the first by name counts. The error is of a file that cannot be read.
+func ReadFiles(pods validate.Pods, input io.Reader, names ...string) (*Manifests, error) {
+	c, table := newCatalog(), kinds.Table(pods)
+	var all Manifests
+	for _, name := range names {
+		if err := readNamed(c, table, input, name); err != nil {
+			return nil, err
+		}
+	}
+	all.Updates = append(c.flush(), model.InSync{})
+	all.Problems, all.Places = c.problems(), c.places()
+	return &all, nil
+}
+
+// standardInput is what messages call it.
+const standardInput = "standard input"
+
+func readNamed(c *catalog, table validate.Table, input io.Reader, name string) error {
+	if name == "-" {
+		text, err := io.ReadAll(io.LimitReader(input, validate.MaxFileSize+1))
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		if isBlank(text) {
+			return fmt.Errorf("standard input is empty: no objects to look at")
+		}
+		c.put(standardInput, table.Parse(standardInput, text), true)
+		return nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return readInto(c, table, name)
+	}
+	t := tree{root: filepath.Clean(name), watch: func(string) error { return nil }, seen: map[string]fingerprint{}}
+	found := t.walk()
+	for path, err := range found.unreadable {
+		c.fail(path, fileProblem(path, validate.Rejected, err))
+	}
+	for path := range found.files {
+		if err := readInto(c, table, path); err != nil {
+			c.fail(path, fileProblem(path, validate.Rejected, err))
+		}
+	}
+	return nil
+}
+
+func readInto(c *catalog, table validate.Table, path string) error {
+	text, err := readFile(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if isBlank(text) {
+		c.empty(path, fileProblem(path, validate.Warning, errEmpty))
+		return nil
+	}
+	c.put(path, table.Parse(path, text), true)
+	return nil
+}

@@ -1,0 +1,201 @@
+package directory
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// tree is a directory and what its manifest files looked like when they were read last.
+//
+// Names that start with a dot are not looked at: they are editors' files, and the inner directories of a volume that
+// Kubernetes mounts (..data), whose files appear a second time as symbolic links. Links are followed; a directory that
+// can be reached by several paths is read once, by the first.
+type tree struct {
+	root  string
+	watch func(dir string) error // called before a directory is read, so that no later change is missed
+	seen  map[string]fingerprint // by path
+	full  os.FileInfo            // the root when it held files last; nil: it never did
+}
+
+// fingerprint tells whether a file must be read again.
+type fingerprint struct {
+	info   os.FileInfo
+	readAt time.Time
+	sum    [sha256.Size]byte
+}
+
+// coarseTime is more than the granularity of any file system's times: a file changed this shortly before it was read
+// may have been changed once more without a trace.
+const coarseTime = 2 * time.Second
+
+func (f fingerprint) changed(now os.FileInfo) bool {
+	return !os.SameFile(f.info, now) || f.info.Size() != now.Size() || !f.info.ModTime().Equal(now.ModTime()) ||
+		f.readAt.Sub(now.ModTime()) < coarseTime
+}
+
+// listing is what a walk found.
+type listing struct {
+	files      map[string]os.FileInfo // manifest files; links resolved
+	dirs       map[string]bool        // directories
+	unreadable map[string]error       // manifest files and directories that are there and cannot be looked at
+	unwatched  map[string]error       // directories whose changes will not be announced
+	visited    map[string]bool        // directories by their path without links
+}
+
+// walk lists the tree. What disappears meanwhile is left out.
+func (t *tree) walk() *listing {
+	l := &listing{
+		files:      map[string]os.FileInfo{},
+		dirs:       map[string]bool{},
+		unreadable: map[string]error{},
+		unwatched:  map[string]error{},
+		visited:    map[string]bool{},
+	}
+	if err := t.walkDir(l, t.root); err != nil {
+		l.unreadable[t.root] = err
+	}
+	return l
+}
+
+// replaced reports whether the root holds no manifests now and is another directory than the one that did: what is left
+// when a volume is unmounted. found is of the latest walk.
+func (t *tree) replaced(found *listing) bool {
+	info, err := os.Stat(t.root)
+	if err != nil {
+		return false // unreadable, and said to be
+	}
+	if len(found.files) > 0 {
+		t.full = info
+	}
+	return len(found.files) == 0 && t.full != nil && !os.SameFile(t.full, info)
+}
+
+// walkDir lists one directory and those below it. It returns an error if this one cannot be read to its end.
+func (t *tree) walkDir(l *listing, dir string) error {
+	target, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	if l.visited[target] {
+		return nil
+	}
+	l.visited[target], l.dirs[dir] = true, true
+	watchErr := t.watch(dir)
+	entries, err := os.ReadDir(dir)
+	if watchErr != nil && err == nil {
+		l.unwatched[dir] = watchErr
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		isLink := e.Type()&fs.ModeSymlink != 0
+		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() && !isLink && !isManifest(path) {
+			continue
+		}
+		if err := t.visit(l, path); err != nil {
+			if _, gone := os.Lstat(path); gone == nil {
+				l.unreadable[path] = err
+			}
+		}
+	}
+	return err
+}
+
+// visit lists a directory, a link or a file with the name of a manifest.
+func (t *tree) visit(l *listing, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return t.walkDir(l, path)
+	case !isManifest(path):
+		return nil
+	case !info.Mode().IsRegular():
+		return errNotRegular
+	}
+	l.files[path] = info
+	return nil
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// isManifest reports whether the file's name says that it holds objects.
+func isManifest(path string) bool {
+	switch filepath.Ext(path) {
+	case ".yaml", ".yml", ".json":
+		return !strings.HasPrefix(filepath.Base(path), ".")
+	}
+	return false
+}
+
+// read returns the text of a file if it is not the one seen last. force reads the file even if it looks unchanged. It
+// returns one byte more than a manifest may have at most, for the parser to see that it is too long.
+func (t *tree) read(path string, info os.FileInfo, force bool) (text []byte, changed bool, err error) {
+	last, known := t.seen[path]
+	if known && !force && !last.changed(info) {
+		return nil, false, nil
+	}
+	now := time.Now()
+	text, err = readFile(path)
+	if err != nil {
+		delete(t.seen, path)
+		return nil, false, err
+	}
+	sum := sha256.Sum256(text)
+	t.seen[path] = fingerprint{info, now, sum}
+	return text, !known || sum != last.sum, nil
+}
+
+// readFile reads a regular file. It may have become something else since it was looked at, and opening a FIFO, or reading
+// a device, may last for ever.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(cmp.Or(err, errNotRegular), f.Close())
+	}
+	text, err := io.ReadAll(io.LimitReader(f, validate.MaxFileSize+1))
+	return text, errors.Join(err, f.Close())
+}
+
+// under reports whether path is one of the directories or below one.
+func under(path string, dirs map[string]error) bool {
+	for {
+		if _, ok := dirs[path]; ok {
+			return true
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return false
+		}
+		path = up
+	}
+}
+
+// checkRoot returns an error if the directory cannot be read at all.
+func checkRoot(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("directory datastore: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("directory datastore: %s is not a directory", dir)
+	}
+	if _, err := os.ReadDir(dir); err != nil {
+		return fmt.Errorf("directory datastore: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+// kind follows one kind of object of an API server.
+type kind struct {
+	kinds.Kind
+	places []schema.GroupVersionResource // where it may be served, in order of preference
+	source *Source
+	shared *sharing
+	store  *store
+	log    *slog.Logger
+	heard  problemLog
+	pause  backoff // of the goroutine of run
+
+	mu           sync.Mutex
+	status       syncer.KindStatus
+	failingSince time.Time // zero: it does not fail
+	forbidden    bool      // that is why
+	told         bool      // the log knows that it fails
+}
+
+func newKind(spec kinds.Kind, source *Source, shared *sharing) *kind {
+	k := &kind{
+		Kind: spec, places: spec.GroupVersionResources(), source: source, shared: shared,
+		log:    source.log.With("kind", spec.Name),
+		status: syncer.KindStatus{Kind: spec.Name, State: syncer.KindListing, Required: spec.Required, Since: time.Now()},
+	}
+	k.heard.log = k.log
+	k.store = newStore(shared, spec.Absent, source.deliver, k.noted)
+	return k
+}
+
+// Why following a resource ends other than with its context.
+var (
+	errGone   = errors.New("the server does not know the resource any more")
+	errBetter = errors.New("the kind is served in a better place")
+)
+
+// run follows the kind, wherever it is served, until ctx ends. apis belong to the candidates, by their positions.
+func (k *kind) run(ctx context.Context, apis []api) {
+	for ctx.Err() == nil {
+		i, found := 0, true
+		if k.Optional {
+			i, found = k.locate(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !found {
+			k.store.forget()
+			k.heard.tell(k.store.takeTurns(), time.Now())
+			k.absentNow()
+			sleep(ctx, k.probePause())
+			continue
+		}
+		lists := k.snapshot().Lists
+		k.follow(ctx, apis[i], i)
+		if k.snapshot().Lists > lists {
+			k.pause.reset()
+		}
+		sleep(ctx, k.pause.next(nil))
+	}
+}
+
+// follow lists and watches at one place until ctx ends, or the kind is to be looked for again.
+func (k *kind) follow(ctx context.Context, a api, candidate int) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	if candidate > 0 {
+		looking.Go(func() { k.lookForBetter(ctx, candidate, cancel) })
+	}
+	f := &follower{kind: k, api: a, cancel: cancel}
+	// What is worth waiting for is waited for in the follower. This is for new lists after the server has forgotten
+	// where we were.
+	pauses := &wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: lastPause}
+	cache.NewReflectorWithOptions(f, nil, k.store, cache.ReflectorOptions{
+		Name: "margay", TypeDescription: k.Name, Backoff: pauses,
+	}).RunWithContext(ctx)
+}
+
+// converted is what stays of an object that the server sent.
+func (k *kind) converted(obj runtime.Object) (*object, error) {
+	o, err := named(obj)
+	if err != nil {
+		return nil, err
+	}
+	o.updates, o.problems, o.ok = k.Convert(obj)
+	for i, u := range o.updates {
+		var sh *shape
+		if o.updates[i], sh = k.shared.update(u); sh != nil {
+			o.shape = sh
+		}
+	}
+	return o, nil
+}
+
+// failed notes that the kind could not be listed or followed.
+func (k *kind) failed(err error) {
+	text := k.source.client.Explain(err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Failures++
+	k.status.Error = text
+	k.forbidden = statusCode(err) == http.StatusForbidden
+	if k.failingSince.IsZero() {
+		k.failingSince = time.Now()
+	}
+	if k.status.Listed || !k.Required {
+		k.enter(syncer.KindFailing)
+	}
+	k.source.noteChange()
+}
+
+// complain logs why the kind fails, once until it works again.
+func (k *kind) complain() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.told {
+		return
+	}
+	k.told = true
+	meanwhile := "what is known of it stays in force"
+	switch {
+	case !k.status.Listed && k.Required:
+		meanwhile = "nothing new is enforced before it has been listed"
+	case !k.status.Listed:
+		meanwhile = "policy is enforced without it"
+	}
+	k.log.Warn("a kind of object cannot be followed, will try again; "+meanwhile, "error", k.status.Error)
+}
+
+// works notes that the kind, which has been listed, is followed again.
+func (k *kind) works() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.recovered()
+}
+
+func (k *kind) recovered() {
+	if k.told {
+		k.log.Info("a kind of object is followed again", "objects", k.status.Objects)
+	}
+	k.told, k.failingSince, k.forbidden, k.status.Error = false, time.Time{}, false, ""
+	k.enter(syncer.KindSynced)
+}
+
+// noted is called by the store.
+func (k *kind) noted(event storeEvent, objects int) {
+	k.heard.tell(k.store.takeTurns(), time.Now())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Objects = objects
+	switch event {
+	case changeSeen:
+		k.status.Events++
+	case listSeen:
+		k.status.Lists++
+		k.status.Listed = true
+		k.recovered()
+		k.source.noteChange()
+	}
+}
+
+// absentNow notes that no server serves the kind.
+func (k *kind) absentNow() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.status.State != syncer.KindAbsent {
+		k.log.Info("a kind of object is not served by the cluster; it will be looked for again")
+	}
+	k.told, k.failingSince, k.forbidden = false, time.Time{}, false
+	k.status.Error = "the API server does not serve " + placesText(k.places)
+	k.status.Objects, k.status.Listed = 0, true
+	k.enter(syncer.KindAbsent)
+	k.source.noteChange()
+}
+
+func (k *kind) enter(state syncer.KindState) {
+	if k.status.State != state {
+		k.status.State, k.status.Since = state, time.Now()
+	}
+}
+
+func (k *kind) snapshot() syncer.KindStatus {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.status
+}
+
+// holdsUp is for how long the kind may still hold up InSync, if the required kinds are complete since then.
+func (k *kind) holdsUp(since time.Time, patience, slowPatience time.Duration) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.status.Listed, k.forbidden:
+		return 0
+	case k.failingSince.After(since):
+		since = k.failingSince
+	}
+	if !k.failingSince.IsZero() {
+		return max(0, patience-time.Since(since))
+	}
+	return max(0, slowPatience-time.Since(since))
+}
+
+// placesText names where a kind may be served.
+func placesText(candidates []schema.GroupVersionResource) string {
+	text := ""
+	for i, c := range candidates {
+		if i > 0 {
+			text += " nor "
+		}
+		text += c.Resource + " of " + c.GroupVersion().String()
+	}
+	return text
+}

@@ -1,0 +1,150 @@
+package kubernetes
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/margay-project/margay/pkg/kube"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// podAt makes the i-th pod of a large cluster, 20 pods to a workload, as it comes from the server: no string is shared.
+func podAt(t testing.TB, i int, dualStack bool) *corev1.Pod {
+	workload, replica := i/20, i%20
+	namespace := fmt.Sprintf("team-%03d-production", workload/5)
+	name := fmt.Sprintf("service-%05d", workload)
+	hash := fmt.Sprintf("%08x", workload*2654435761%(1<<32))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("%s-%s-%05x", name, hash, replica*7919),
+			ResourceVersion: strconv.Itoa(1_000_000 + i), UID: "0f9a7bd2-4d7e-4f4c-9b0f-7f2d2a0c1c11",
+			Labels: map[string]string{
+				"app.kubernetes.io/name": name, "app.kubernetes.io/instance": name + "-main", "app.kubernetes.io/part-of": "shop",
+				"app.kubernetes.io/version": "1.27.3", "pod-template-hash": hash,
+			},
+			Annotations: map[string]string{"prometheus.io/scrape": "true"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:           fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i*7919%5000/256, i*7919%5000%256, 17),
+			ServiceAccountName: "default",
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.example/" + name + ":1.27.3",
+				Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+				Env:   []corev1.EnvVar{{Name: "A", Value: "b"}, {Name: "C", Value: "d"}},
+			}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: fmt.Sprintf("10.%d.%d.%d", 64+i>>16, i>>8&255, i&255)}}},
+	}
+	if dualStack {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: fmt.Sprintf("fd00:10:64::%x:%x", i>>16, i&0xffff)})
+	}
+	wire, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	received := &corev1.Pod{}
+	if err := received.Unmarshal(wire); err != nil {
+		t.Fatal(err)
+	}
+	return received
+}
+
+// podKind is the Pod kind of a source that is not connected to anything but keep.
+func podKind(t testing.TB, keep func([]model.Update)) *kind {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "clusters: [{name: c, cluster: {server: 'http://api'}}]\ncontexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kube.Open(kube.Options{Kubeconfig: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := New(client, validate.Pods{Node: "this-one"}, slog.New(slog.DiscardHandler))
+	source.sink = keep
+	for _, k := range source.kinds {
+		if k.Name == "Pod" {
+			return k
+		}
+	}
+	t.Fatal("no kind Pod")
+	return nil
+}
+
+// list makes the kind's store see a list of n pods, converted one by one.
+func list(t testing.TB, k *kind, n int, dualStack bool) {
+	items := make([]any, 0, n)
+	for i := range n {
+		o, err := k.converted(podAt(t, i, dualStack))
+		if err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, o)
+	}
+	if err := k.store.Replace(items, strconv.Itoa(2_000_000)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// bytesPerPod returns what n remote pods cost: in the source, and with the endpoints that it delivered.
+func bytesPerPod(t testing.TB, n int, dualStack bool) (source, total float64) {
+	var kept []model.Update
+	k := podKind(t, func(us []model.Update) { copy(kept, us) })
+	kept = make([]model.Update, n)
+	before := heap()
+	list(t, k, n, dualStack)
+	with := heap()
+	clear(kept)
+	without := heap()
+	runtime.KeepAlive(k)
+	return float64(without-before) / float64(n), float64(with-before) / float64(n)
+}
+
+func BenchmarkKubernetesBytesPerPod(b *testing.B) {
+	for _, dualStack := range []bool{false, true} {
+		b.Run(fmt.Sprintf("dualStack=%v", dualStack), func(b *testing.B) {
+			for b.Loop() {
+				source, total := bytesPerPod(b, 100_000, dualStack)
+				b.ReportMetric(source, "source-B/pod")
+				b.ReportMetric(total-source, "endpoint-B/pod")
+				b.ReportMetric(total, "total-B/pod")
+			}
+		})
+	}
+}
+
+func BenchmarkKubernetesConvertPod(b *testing.B) {
+	k := podKind(b, func([]model.Update) {})
+	pod := podAt(b, 1, true)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := k.converted(pod); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestRemotePodsCostLittle(t *testing.T) {
+	source, total := bytesPerPod(t, 20_000, true)
+	t.Logf("%.0f bytes in the source, %.0f with the endpoint", source, total)
+	if source > 260 || total > 480 {
+		t.Errorf("a remote pod costs %.0f bytes in the source and %.0f with its endpoint", source, total)
+	}
+}

@@ -1,0 +1,77 @@
+package kubernetes
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// object is what is left of an API object after it was decoded: what the Reflector and the store need to know. It
+// stands in for the object in everything the Reflector does.
+type object struct {
+	metav1.Object // what nobody asks for
+
+	name    objectKey
+	version string // resourceVersion
+	endOf   bool   // a bookmark that ends the initial events of a streamed list
+
+	updates  []model.Update // none for what only names an object
+	problems []validate.Problem
+	ok       bool   // updates may be used
+	shape    *shape // what updates share with those of other objects
+}
+
+// objectKey names an object of one kind.
+type objectKey struct{ namespace, name string }
+
+// without is behind the methods of objects that nobody calls.
+var without metav1.Object = &metav1.ObjectMeta{}
+
+// named returns an object that says only which one it is.
+func named(o runtime.Object) (*object, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return nil, err
+	}
+	return &object{
+		Object:  without,
+		name:    objectKey{m.GetNamespace(), m.GetName()},
+		version: m.GetResourceVersion(),
+		endOf:   m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true",
+	}, nil
+}
+
+// bookmark returns an object that says how far a watch has come.
+func bookmark(version string) *object { return &object{Object: without, version: version} }
+
+func (o *object) GetName() string            { return o.name.name }
+func (o *object) GetNamespace() string       { return o.name.namespace }
+func (o *object) GetResourceVersion() string { return o.version }
+
+func (o *object) GetAnnotations() map[string]string {
+	if o.endOf {
+		return map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return nil
+}
+
+// GetObjectKind implements runtime.Object.
+func (o *object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object. Nobody changes an object once it is made.
+func (o *object) DeepCopyObject() runtime.Object { return o }
+
+// number returns a resourceVersion as a number that is 0 only if it is none: then nothing can be said about it.
+func number(version string) uint64 {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

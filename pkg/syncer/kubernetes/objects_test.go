@@ -1,0 +1,149 @@
+package kubernetes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
+	inCluster(t, few, func(c *cluster) {
+		c.got()
+		c.put(policiesPath, networkPolicy("deny", 1, "Sideways"))
+		c.put(policiesPath, networkPolicy("never", 1, "Sideways"))
+		c.put(policiesPath, networkPolicy("never", 2, "Sideways"))
+		c.put(policiesPath, networkPolicy("deny", 2, "Sideways"))
+		c.expect("invalid")
+		problems := func(want ...string) {
+			t.Helper()
+			var got []string
+			for _, p := range c.source.Problems() {
+				got = append(got, p.String())
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		}
+		if got := c.source.Problems(); len(got) != 2 || got[0].Ref.Name != "deny" || got[1].Ref.Name != "never" ||
+			!strings.HasSuffix(got[0].Reason, "; the last good version stays in force") || strings.Contains(got[1].Reason, "stays in force") ||
+			got[0].Severity != validate.Rejected {
+			t.Errorf("problems %v", got)
+		}
+		c.compact(policiesPath)
+		c.cut(policiesPath)
+		c.after(time.Second)
+		c.expect("listed anew")
+		if got := c.source.Problems(); len(got) != 2 || !strings.HasSuffix(got[0].Reason, "stays in force") {
+			t.Errorf("problems after a new list %v", got)
+		}
+		c.put(policiesPath, networkPolicy("never", 2, "Ingress"))
+		c.expect("mended", "+policy knp/shop/never 2")
+		c.remove(policiesPath, "shop/deny")
+		c.expect("deleted", "-policy knp/shop/deny")
+		problems()
+		c.put(policiesPath, `{"metadata":{"namespace":"shop","name":"odd"},"spec":{"podSelector":{},"policyTypes":["Egress"],"ingress":[{}]}}`)
+		c.expect("a warning", "+policy knp/shop/odd 0")
+		problems("NetworkPolicy shop/odd: warning: spec.ingress: the rules mean nothing, because policyTypes does not name Ingress")
+	})
+}
+
+func TestKubernetesReportsAnObjectOfACustomKindThatCannotBeRead(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.put(felixV1Path, `{"metadata":{"name":"broken"},"spec":"all of it"}`)
+	}, func(c *cluster) {
+		got := c.got()
+		if !slices.ContainsFunc(got, func(u string) bool { return strings.HasPrefix(u, "+configuration default") }) || !slices.Contains(got, "in sync") {
+			t.Errorf("delivered %q", got)
+		}
+		if p := c.source.Problems(); len(p) != 1 || p[0].Ref.Name != "broken" || p[0].Severity != validate.Rejected {
+			t.Errorf("problems %v", p)
+		}
+		if k := c.kind("FelixConfiguration"); k.State != syncer.KindSynced {
+			t.Errorf("%+v", k)
+		}
+	})
+}
+
+func TestKubernetesNamesInterfaces(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.put(podsPath, strings.Replace(pod("far", "10.0.0.2"), "n1", "n2", 1))
+		c.newSource(validate.Pods{Prefix: "tap", Node: "n1"})
+	}, func(c *cluster) {
+		for name, want := range map[string]string{"web": validate.PodInterface("tap", "shop", "web"), "far": ""} {
+			u, _ := c.state[keyOf(model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: name}})].(model.EndpointUpdate)
+			if u.Endpoint == nil || u.Endpoint.Iface != want {
+				t.Errorf("%s: %+v, want interface %q", name, u.Endpoint, want)
+			}
+		}
+	})
+}
+
+func TestKubernetesFindsACustomKindThatComesAndGoes(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		if got := c.got(); len(got) != 1 || got[0] != "in sync" {
+			t.Errorf("without CRDs: %q", got)
+		}
+		if k := c.kind("FelixConfiguration"); k.State != syncer.KindAbsent || !k.Listed || !strings.Contains(k.Error, "felixconfigurations of projectcalico.org/v3") {
+			t.Errorf("%+v", k)
+		}
+		c.seen("", true)
+		c.after(time.Hour)
+		if n := len(c.seen("/apis", false)); n < 20 || n > 60 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		const configuration = `{"metadata":{"name":"default"},"spec":{"a":"%s"}}`
+		c.set(felixV1Path, func(k *servedKind) { k.absent = false })
+		c.put(felixV1Path, fmt.Sprintf(configuration, "v1"))
+		c.after(3 * time.Minute)
+		c.expect("installed", "+configuration default map[a:v1]")
+
+		c.set(felixV3Path, func(k *servedKind) { k.absent = false })
+		c.put(felixV3Path, fmt.Sprintf(configuration, "v3"))
+		c.after(3 * time.Minute)
+		c.expect("the better one", "+configuration default map[a:v3]")
+		c.put(felixV1Path, fmt.Sprintf(configuration, "v1 again"))
+		c.expect("a change in the other one")
+
+		c.set(felixV3Path, func(k *servedKind) { k.absent = true })
+		c.cut(felixV3Path)
+		c.after(time.Second)
+		c.expect("only the other one is left", "+configuration default map[a:v1 again]")
+
+		c.set(felixV1Path, func(k *servedKind) { k.absent = true })
+		c.cut(felixV1Path)
+		c.after(time.Second)
+		c.expect("removed", "-configuration default")
+		if k := c.kind("FelixConfiguration"); k.State != syncer.KindAbsent || k.Objects != 0 {
+			t.Errorf("%+v", k)
+		}
+	})
+}
+
+func TestKubernetesDoesNotTakeAFailingServerForAnAbsentKind(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.set(felixV3Path, func(k *servedKind) { k.absent, k.discovery = false, 503 })
+	}, func(c *cluster) {
+		got := c.got()
+		if !slices.ContainsFunc(got, func(u string) bool { return strings.HasPrefix(u, "+configuration") }) {
+			t.Errorf("the group that is there was not read: %q", got)
+		}
+		c.set(felixV1Path, func(k *servedKind) { k.absent = true })
+		c.cut(felixV1Path)
+		c.after(time.Minute)
+		c.expect("the one group is gone, the other fails")
+		if k := c.kind("FelixConfiguration"); k.State != syncer.KindFailing || !strings.Contains(k.Error, "503") {
+			t.Errorf("%+v", k)
+		}
+	})
+}

@@ -1,0 +1,211 @@
+package kubernetes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// store is what the Reflector of one kind fills: it hands on what changed, and remembers of each object its name, its
+// version and what is wrong with it. The Reflector calls it from one goroutine at a time; the methods that read may be
+// called from any.
+type store struct {
+	shared  *sharing
+	absent  func(namespace, name string) []model.Update
+	deliver func([]model.Update)
+	noted   func(event storeEvent, objects int) // what happened, after it was delivered
+
+	version uint64 // of the last list; 0: none
+
+	mu       sync.Mutex
+	known    map[objectKey]record
+	rejected map[objectKey]*verdict // of the objects that have problems
+	turned   []turn                 // since takeTurns
+}
+
+type storeEvent uint8
+
+const (
+	listSeen storeEvent = iota + 1
+	changeSeen
+)
+
+// record is kept for each object, so it is to be small.
+type record struct {
+	version uint64 // 0: not known
+	shape   *shape // of the version that is in force
+}
+
+// verdict is what is wrong with one object.
+type verdict struct {
+	problems []validate.Problem
+	invalid  bool // the newest version is not used
+	inForce  bool // some version is
+}
+
+func newStore(shared *sharing, absent func(namespace, name string) []model.Update, deliver func([]model.Update), noted func(storeEvent, int)) *store {
+	return &store{shared: shared, absent: absent, deliver: deliver, noted: noted,
+		known: map[objectKey]record{}, rejected: map[objectKey]*verdict{}}
+}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(obj any) error {
+	o, err := objectOf(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	us := s.put(nil, o)
+	s.mu.Unlock()
+	s.deliver(us)
+	s.noted(changeSeen, s.len())
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(obj any) error {
+	o, err := objectOf(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	us := s.remove(nil, o.name)
+	s.mu.Unlock()
+	s.deliver(us)
+	s.noted(changeSeen, s.len())
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: what the list does not name is gone, and what has the version that is known
+// has not changed. A list that is older than the last one is of a server that lost its history: then versions say nothing.
+func (s *store) Replace(list []any, version string) error {
+	listed := make(map[objectKey]*object, len(list))
+	for _, obj := range list {
+		o, err := objectOf(obj)
+		if err != nil {
+			return err
+		}
+		listed[o.name] = o
+	}
+	s.mu.Lock()
+	v := number(version)
+	trusted := v != 0 && v >= s.version
+	s.version = v
+	var us []model.Update
+	for name := range s.known {
+		if listed[name] == nil {
+			us = s.remove(us, name)
+		}
+	}
+	s.known = maps.Clone(s.known) // maps do not shrink
+	for name, o := range listed {
+		if was, ok := s.known[name]; !ok || !trusted || was.version == 0 || was.version != number(o.version) {
+			us = s.put(us, o)
+		}
+	}
+	s.mu.Unlock()
+	s.shared.sweep()
+	s.deliver(us)
+	s.noted(listSeen, s.len())
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *store) Resync() error { return nil }
+
+// forget removes every object: the kind is gone.
+func (s *store) forget() {
+	s.mu.Lock()
+	var us []model.Update
+	for name := range s.known {
+		us = s.remove(us, name)
+	}
+	s.version = 0
+	s.mu.Unlock()
+	s.deliver(us)
+}
+
+func objectOf(obj any) (*object, error) {
+	if o, ok := obj.(*object); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%T among converted objects", obj)
+}
+
+// put records the newest version of an object, and appends what is to be sent.
+func (s *store) put(us []model.Update, o *object) []model.Update {
+	was, known := s.known[o.name]
+	before := s.rejected[o.name]
+	inForce := o.ok || known && (before == nil || before.inForce)
+	s.turned = append(s.turned, turns(before, o.problems)...)
+	if len(o.problems) > 0 || !o.ok {
+		s.rejected[o.name] = &verdict{problems: o.problems, invalid: !o.ok, inForce: inForce}
+	} else {
+		delete(s.rejected, o.name)
+	}
+	now := record{version: number(o.version), shape: o.shape}
+	if !o.ok {
+		now.shape = was.shape
+	} else {
+		s.shared.keep(now.shape)
+		s.shared.drop(was.shape)
+		us = append(us, o.updates...)
+	}
+	s.known[o.name] = now
+	return us
+}
+
+func (s *store) remove(us []model.Update, name objectKey) []model.Update {
+	was, known := s.known[name]
+	if !known {
+		return us
+	}
+	s.turned = append(s.turned, turns(s.rejected[name], nil)...)
+	delete(s.known, name)
+	delete(s.rejected, name)
+	s.shared.drop(was.shape)
+	return append(us, s.absent(name.namespace, name.name)...)
+}
+
+// takeTurns returns how problems changed since the last time.
+func (s *store) takeTurns() []turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.turned
+	s.turned = nil
+	return all
+}
+
+func (s *store) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.known)
+}
+
+// allProblems returns what is wrong now, by namespace and name.
+func (s *store) allProblems() []validate.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.SortedFunc(maps.Keys(s.rejected), func(a, b objectKey) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	var all []validate.Problem
+	for _, name := range names {
+		v := s.rejected[name]
+		for _, p := range v.problems {
+			if v.invalid && v.inForce && p.Severity == validate.Rejected {
+				p.Reason += "; the last good version stays in force"
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
