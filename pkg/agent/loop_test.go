@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +26,7 @@ type rig struct {
 	*Loop
 	store  *syncer.Memory
 	dp     *dataplane.Fake
-	log    bytes.Buffer
+	log    sharedLog
 	level  slog.LevelVar
 	files  chan *config.File
 	cancel context.CancelFunc
@@ -34,20 +34,56 @@ type rig struct {
 	err    error // what Run returned; after ended
 }
 
+// sharedLog is what a logger wrote. Safe for concurrent use: that nobody writes at the moment, as synctest.Wait has it, is
+// no order between what was read before and what is written after.
+type sharedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *sharedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns what was written since the last Reset.
+func (l *sharedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *sharedLog) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
 // run calls do with a loop that runs, in a bubble where time is not the world's.
 func run(t *testing.T, do func(*testing.T, *rig)) {
 	t.Helper()
-	runWith(t, func(dp *dataplane.Fake) dataplane.Dataplane { return dp }, do)
+	runWith(t, itself, do)
 }
+
+// itself puts nothing between loop and dataplane.
+func itself(dp *dataplane.Fake) dataplane.Dataplane { return dp }
 
 // runWith is run with something between loop and dataplane.
 func runWith(t *testing.T, between func(*dataplane.Fake) dataplane.Dataplane, do func(*testing.T, *rig)) {
+	t.Helper()
+	runPrepared(t, between, func(*rig) {}, do)
+}
+
+// runPrepared is runWith after prepare has changed the loop, which does not run yet.
+func runPrepared(t *testing.T, between func(*dataplane.Fake) dataplane.Dataplane, prepare func(*rig), do func(*testing.T, *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{store: syncer.NewMemory(), dp: dataplane.NewFake(), ended: make(chan struct{})}
 		r.files = make(chan *config.File)
 		r.Loop = New(complete(t, Options{Source: r.store, Graph: calc.New("n"), Dataplane: between(r.dp), Files: r.files, Level: &r.level,
 			Log: slog.New(slog.NewTextHandler(&r.log, nil))}))
+		prepare(r)
 		var ctx context.Context
 		ctx, r.cancel = context.WithCancel(t.Context())
 		go func() {

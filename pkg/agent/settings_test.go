@@ -93,9 +93,11 @@ func TestAConfigurationThatCannotBeLoadedMayBeTakenBack(t *testing.T) {
 }
 
 func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
+	before := func(r *rig) {
 		r.o.Settings.Apply([]model.Update{felix("defaultEndpointToHostAction", "Drop")})
 		r.o.Settings.Anew()
+	}
+	runPrepared(t, itself, before, func(t *testing.T, r *rig) {
 		status := syncer.KindStatus{Kind: "FelixConfiguration", State: syncer.KindFailing}
 		r.store.Report(nil, []syncer.KindStatus{status})
 		r.put(pod(1), model.InSync{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,14 +13,32 @@ import (
 	"github.com/margay-project/margay/pkg/health"
 )
 
+// lookedAt is what a look finds. Safe for concurrent use.
+type lookedAt struct {
+	mu    sync.Mutex
+	found []string
+	err   error
+}
+
+func (l *lookedAt) find() ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.found, l.err
+}
+
+func (l *lookedAt) set(err error, found ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.found, l.err = found, err
+}
+
 func TestWhatIsFoundOnTheNodeIsSaidAndKeepsTheAgentFromBeingReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
+		var log sharedLog
 		all := health.New(time.Now)
-		var found []string
-		var failure error
+		var node lookedAt
 		s := newSurroundings([]Look{
-			{What: "IPVS", Every: time.Minute, Find: func() ([]string, error) { return found, failure }},
+			{What: "IPVS", Every: time.Minute, Find: node.find},
 			{What: "marks", Every: 10 * time.Minute, Find: func() ([]string, error) { return nil, nil }},
 		}, all.Add("node", 0), slog.New(slog.NewTextHandler(&log, nil)))
 		if all.Ready() {
@@ -46,14 +65,14 @@ func TestWhatIsFoundOnTheNodeIsSaidAndKeepsTheAgentFromBeingReady(t *testing.T) 
 			}
 		}
 		want("nothing is there", true, 0, 0)
-		found = []string{"kube-proxy works in IPVS mode"}
+		node.set(nil, "kube-proxy works in IPVS mode")
 		want("found", false, 1, 1)
 		want("found again", false, 1, 1)
-		failure = errors.New("no memory")
+		node.set(errors.New("no memory"))
 		want("what was found stays while nothing can be looked at", false, 2, 2)
-		failure, found = nil, nil
+		node.set(nil)
 		want("gone", true, 0, 2)
-		failure = errors.New("no memory")
+		node.set(errors.New("no memory"))
 		want("that it cannot be looked at is said, no more", true, 1, 3)
 		stop()
 		<-ended

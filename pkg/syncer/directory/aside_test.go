@@ -35,9 +35,10 @@ func long(docs ...string) string {
 func (w *watched) want(d *Source, when string, want ...string) {
 	w.t.Helper()
 	w.apply(d.scan(nil, nil, false))
+	state, _ := w.now()
 	for i := 0; i < len(want); i += 2 {
-		if w.state[want[i]] != want[i+1] {
-			w.t.Errorf("%s: %s is %q, want %q", when, want[i], w.state[want[i]], want[i+1])
+		if state[want[i]] != want[i+1] {
+			w.t.Errorf("%s: %s is %q, want %q", when, want[i], state[want[i]], want[i+1])
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,10 +26,28 @@ type watched struct {
 	source  *Source
 	updates chan []model.Update
 	lines   chan string
+	barrier int
+
+	mu      sync.Mutex        // for who has the source call apply
 	state   map[string]string // version by namespace
 	deleted []string          // names, in order of deletion
 	inSync  bool
-	barrier int
+}
+
+// now returns what is in force: versions by namespace, and whether the first snapshot was complete.
+func (w *watched) now() (state map[string]string, inSync bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.state), w.inSync
+}
+
+// takeDeleted returns the names that were deleted since the last time, in order.
+func (w *watched) takeDeleted() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := w.deleted
+	w.deleted = nil
+	return names
 }
 
 // watch runs a Source that reads quickly until the test ends.
@@ -89,12 +108,16 @@ func (w *watched) expect(want ...string) {
 		wanted[pair[0]] = pair[1]
 	}
 	timeout := time.After(deadline)
-	for !w.inSync || !maps.Equal(w.state, wanted) {
+	for {
+		state, inSync := w.now()
+		if inSync && maps.Equal(state, wanted) {
+			return
+		}
 		select {
 		case us := <-w.updates:
 			w.apply(us)
 		case <-timeout:
-			w.t.Fatalf("not delivered in time (-want +got):\n%s", cmp.Diff(wanted, w.state))
+			w.t.Fatalf("not delivered in time (-want +got):\n%s", cmp.Diff(wanted, state))
 		}
 	}
 }
@@ -105,12 +128,12 @@ func (w *watched) stays(want ...string) {
 	w.t.Helper()
 	w.barrier++
 	version := strconv.Itoa(w.barrier)
-	w.deleted = nil
+	w.takeDeleted()
 	w.write("~barrier.yaml", namespace(barrier, version))
 	w.expect(append(want, barrier, version)...)
 	w.must(os.Remove(w.path("~barrier.yaml")))
 	w.expect(want...)
-	if gone := slices.DeleteFunc(w.deleted, func(n string) bool { return n == barrier }); len(gone) > 0 {
+	if gone := slices.DeleteFunc(w.takeDeleted(), func(n string) bool { return n == barrier }); len(gone) > 0 {
 		w.t.Errorf("%v went away for a while", gone)
 	}
 }
@@ -118,6 +141,8 @@ func (w *watched) stays(want ...string) {
 const barrier = "barrier"
 
 func (w *watched) apply(us []model.Update) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, u := range us {
 		switch u := u.(type) {
 		case model.InSync:

@@ -47,8 +47,8 @@ func (w *watched) after(d time.Duration, when string, problem string, want ...st
 	for i := 0; i < len(want); i += 2 {
 		wanted[want[i]] = want[i+1]
 	}
-	if !maps.Equal(w.state, wanted) {
-		w.t.Errorf("%s: %v, want %v", when, w.state, wanted)
+	if state, _ := w.now(); !maps.Equal(state, wanted) {
+		w.t.Errorf("%s: %v, want %v", when, state, wanted)
 	}
 	said := ""
 	for _, p := range w.watchedProblems() {
@@ -88,8 +88,8 @@ func TestAnEmptiedFileIsNeverBelieved(t *testing.T) {
 		w.after(moment, "another file says more", empty, "one", "1", "two", "2")
 		writeFile(t, a, namespace("one", "3"))
 		w.after(moment, "filled again", "", "one", "3", "two", "2")
-		if len(w.deleted) > 0 {
-			t.Errorf("%v went away for a while", w.deleted)
+		if gone := w.takeDeleted(); len(gone) > 0 {
+			t.Errorf("%v went away for a while", gone)
 		}
 		writeFile(t, a, "")
 		w.after(moment, "emptied again", "the file is empty", "one", "3", "two", "2")
@@ -124,17 +124,18 @@ func TestAFileThatIsGoneAndBackLosesNothing(t *testing.T) {
 		writeFile(t, a, namespace("one", "1")+namespace("two", "1"))
 		w.after(moment, "written", "", "one", "1", "two", "1")
 		for _, version := range []string{"1", "2", "3"} { // the first: as it was
+			before, _ := w.now()
 			w.must(os.Remove(a))
-			w.after(believedAfter/2, "gone", "", "one", w.state["one"], "two", w.state["two"])
+			w.after(believedAfter/2, "gone", "", "one", before["one"], "two", before["two"])
 			writeFile(t, a, "")
-			w.after(believedAfter/2, "there, and empty", "the file is empty", "one", w.state["one"], "two", w.state["two"])
+			w.after(believedAfter/2, "there, and empty", "the file is empty", "one", before["one"], "two", before["two"])
 			writeFile(t, a, namespace("one", version)) // half of it
-			w.after(believedAfter/2, "half there", "", "one", version, "two", w.state["two"])
+			w.after(believedAfter/2, "half there", "", "one", version, "two", before["two"])
 			writeFile(t, a, namespace("one", version)+namespace("two", version))
 			w.after(2*believedAfter, "back", "", "one", version, "two", version)
 		}
-		if len(w.deleted) > 0 {
-			t.Errorf("%v went away for a while", w.deleted)
+		if gone := w.takeDeleted(); len(gone) > 0 {
+			t.Errorf("%v went away for a while", gone)
 		}
 		w.must(os.Remove(a))
 		w.after(believedAfter-moment, "just removed", "", "one", "3", "two", "3")
@@ -167,8 +168,8 @@ func TestAnObjectThatMovesToAnotherFileIsThatFilesAtOnce(t *testing.T) {
 			t.Errorf("problems %q", p)
 		}
 		w.after(2*believedAfter, "later", "", "one", "2")
-		if len(w.deleted) > 0 {
-			t.Errorf("%v went away for a while", w.deleted)
+		if gone := w.takeDeleted(); len(gone) > 0 {
+			t.Errorf("%v went away for a while", gone)
 		}
 	})
 }
