@@ -32,6 +32,7 @@ type kind struct {
 	status       syncer.KindStatus
 	failingSince time.Time // zero: it does not fail
 	forbidden    bool      // that is why
+	cut          bool      // the last failure was errCut
 	told         bool      // the log knows that it fails
 }
 
@@ -119,7 +120,7 @@ func (k *kind) failed(err error) {
 	defer k.mu.Unlock()
 	k.status.Failures++
 	k.status.Error = text
-	k.forbidden = statusCode(err) == http.StatusForbidden
+	k.forbidden, k.cut = statusCode(err) == http.StatusForbidden, errors.Is(err, errCut)
 	if k.failingSince.IsZero() {
 		k.failingSince = time.Now()
 	}
@@ -158,7 +159,7 @@ func (k *kind) recovered() {
 	if k.told {
 		k.log.Info("a kind of object is followed again", "objects", k.status.Objects)
 	}
-	k.told, k.failingSince, k.forbidden, k.status.Error = false, time.Time{}, false, ""
+	k.told, k.failingSince, k.forbidden, k.cut, k.status.Error = false, time.Time{}, false, false, ""
 	k.enter(syncer.KindSynced)
 }
 
@@ -186,7 +187,7 @@ func (k *kind) absentNow() {
 	if k.status.State != syncer.KindAbsent {
 		k.log.Info("a kind of object is not served by the cluster; it will be looked for again")
 	}
-	k.told, k.failingSince, k.forbidden = false, time.Time{}, false
+	k.told, k.failingSince, k.forbidden, k.cut = false, time.Time{}, false, false
 	k.status.Error = "the API server does not serve " + placesText(k.places)
 	k.status.Objects, k.status.Listed = 0, true
 	k.enter(syncer.KindAbsent)
@@ -203,6 +204,17 @@ func (k *kind) snapshot() syncer.KindStatus {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.status
+}
+
+// during is snapshot while there is an outage, of which the gate knows more than a watch that was cut; empty: there is none.
+func (k *kind) during(outage string) syncer.KindStatus {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	status := k.status
+	if outage != "" && k.cut {
+		status.Error = outage
+	}
+	return status
 }
 
 // holdsUp is for how long the kind may still hold up InSync, if the required kinds are complete since then.

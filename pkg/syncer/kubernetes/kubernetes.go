@@ -109,11 +109,7 @@ func (s *Source) Kinds() []syncer.KindStatus {
 	all := make([]syncer.KindStatus, 0, len(s.kinds))
 	outage := s.gate.outage()
 	for _, k := range s.kinds {
-		status := k.snapshot()
-		if outage != "" && status.Error == errCut.Error() { // the gate knows better
-			status.Error = outage
-		}
-		all = append(all, status)
+		all = append(all, k.during(outage))
 	}
 	return all
 }

@@ -36,3 +36,29 @@ func TestKubernetesWatchThatBreaksAtOnceIsNoFailureOfItsKind(t *testing.T) {
 		c.logged("the API server cannot be reached", "the API server is reached again")
 	})
 }
+
+// client-go hides why a watch was cut. The gate knows while the server is away.
+func TestKubernetesExplainsACutWatchByTheOutage(t *testing.T) {
+	inCluster(t, few, func(c *cluster) {
+		k := c.source.kinds[0]
+		want := func(when, want string) {
+			t.Helper()
+			if got := c.source.Kinds()[0].Error; got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		k.failed(errCut)
+		want("the server is there", errCut.Error())
+		c.stop()
+		c.after(time.Minute)
+		outage := c.source.gate.outage()
+		if outage == "" {
+			t.Fatal("no outage")
+		}
+		k.failed(errCut)
+		want("cut during an outage", outage)
+		k.failed(errSilent)
+		want("another failure during an outage", errSilent.Error())
+		c.start()
+	})
+}
