@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -18,9 +19,9 @@ import (
 // if no file has a good version the object stays as it was last in force (semantics D-1).
 type catalog struct {
 	files   map[string]*manifest
-	claims  map[objectName][]*claim // in order of preference
-	inForce map[objectName]*validate.Document
-	dirty   map[objectName]struct{} // claims changed since the last flush
+	claims  map[objectName][]*claim                         // in order of preference
+	objects *syncer.Objects[objectName, *validate.Document] // by the version that is in force; nil: none is
+	dirty   map[objectName]struct{}                         // claims changed since the last flush
 }
 
 type objectName struct{ kind, namespace, name string }
@@ -49,7 +50,7 @@ func newCatalog() *catalog {
 	return &catalog{
 		files:   map[string]*manifest{},
 		claims:  map[objectName][]*claim{},
-		inForce: map[objectName]*validate.Document{},
+		objects: syncer.NewObjects[objectName, *validate.Document](),
 		dirty:   map[objectName]struct{}{},
 	}
 }
@@ -205,15 +206,16 @@ func (c *catalog) flush() []model.Update {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	})
 	for _, n := range names {
-		before, now := c.inForce[n], c.inForce[n]
+		before, _ := c.objects.Get(n)
 		switch w := c.winner(n); {
 		case w != nil:
-			now = w.good
-			c.inForce[n] = now
-		case len(c.claims[n]) == 0:
-			now = nil
-			delete(c.inForce, n)
+			c.objects.Accept(n, w.good, nil)
+		case len(c.claims[n]) > 0:
+			c.objects.Reject(n, before, nil) // each claim has its own problems
+		default:
+			c.objects.Remove(n)
 		}
+		now, _ := c.objects.Get(n)
 		if before != now {
 			g, ch := difference(before, now)
 			gone, changed = append(gone, g...), append(changed, ch...)
@@ -277,23 +279,23 @@ func (c *catalog) problemsOf(cl *claim) []validate.Problem {
 	}
 	problems := slices.Clone(cl.problems)
 	w := c.winner(cl.object)
-	consequence := ""
-	switch {
-	case w != nil && w != cl:
-		consequence = fmt.Sprintf("; the object at %s:%d counts", w.path, w.ref.Line)
-	case c.inForce[cl.object] != nil:
-		consequence = "; the last good version stays in force"
+	other := ""
+	if w != nil && w != cl {
+		other = fmt.Sprintf("; the object at %s:%d counts", w.path, w.ref.Line)
 	}
-	if cl.invalid {
-		for i := range problems {
-			if problems[i].Severity == validate.Rejected {
-				problems[i].Reason += consequence
-			}
+	if !cl.invalid {
+		if other != "" {
+			problems = append(problems, validate.Problem{Ref: cl.ref, Severity: validate.Rejected, Reason: "duplicate" + other})
 		}
-	} else if w != cl {
-		problems = append(problems, validate.Problem{
-			Ref: cl.ref, Severity: validate.Rejected, Reason: "duplicate" + consequence,
-		})
+		return problems
+	}
+	for i := range problems {
+		switch {
+		case other != "" && problems[i].Severity == validate.Rejected:
+			problems[i].Reason += other
+		case other == "" && c.objects.InForce(cl.object):
+			problems[i] = syncer.StaysInForce(problems[i])
+		}
 	}
 	return problems
 }
@@ -301,7 +303,10 @@ func (c *catalog) problemsOf(cl *claim) []validate.Problem {
 // places says where the objects in force are written.
 func (c *catalog) places() map[model.Key]validate.Ref {
 	places := map[model.Key]validate.Ref{}
-	for _, doc := range c.inForce {
+	for _, doc := range c.objects.All() {
+		if doc == nil {
+			continue
+		}
 		for _, u := range doc.Updates {
 			if key, present := model.KeyOf(u); present {
 				places[key] = doc.Ref

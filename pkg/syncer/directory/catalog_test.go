@@ -184,7 +184,7 @@ func TestCatalogFindsTheObjectOfADocumentThatLostItsNamespace(t *testing.T) {
 	if got := c.flush(); got != nil {
 		t.Errorf("updates %v, want the last good version to stay", got)
 	}
-	if n := (objectName{"NetworkPolicy", "shop", "db"}); c.inForce[n] == nil {
+	if n := (objectName{"NetworkPolicy", "shop", "db"}); !c.objects.InForce(n) {
 		t.Errorf("%v is not in force any more", n)
 	}
 }

@@ -299,7 +299,7 @@ func (d *Source) report(found *listing) {
 // follow publishes how it stands with the directory after one more look at it.
 func (d *Source) follow(unreadable int) {
 	now := syncer.KindStatus{Kind: directoryKind, State: syncer.KindSynced, Required: true, Listed: true, Since: time.Now(),
-		Objects: len(d.catalog.inForce), Lists: 1}
+		Objects: d.catalog.objects.LenInForce(), Lists: 1}
 	if unreadable > 0 {
 		now.State, now.Failures = syncer.KindFailing, 1
 		now.Error = fmt.Sprintf("%d files or directories cannot be read; what they held before stays in force", unreadable)

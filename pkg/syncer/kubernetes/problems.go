@@ -17,11 +17,7 @@ type turn struct {
 }
 
 // turns are how the problems of an object changed, those that are new first.
-func turns(before *verdict, now []validate.Problem) (all []turn) {
-	var old []validate.Problem
-	if before != nil {
-		old = before.problems
-	}
+func turns(old, now []validate.Problem) (all []turn) {
 	for _, p := range now {
 		if !slices.Contains(old, p) {
 			all = append(all, turn{problem: p})

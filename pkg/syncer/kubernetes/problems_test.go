@@ -27,7 +27,7 @@ func TestProblemsAreLoggedOnceAndNotWithoutEnd(t *testing.T) {
 	if s := said(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "level=WARN") || !strings.Contains(s, "shop/db") || !strings.Contains(s, "no selector") {
 		t.Errorf("a new problem: %q", s)
 	}
-	before := &verdict{problems: []validate.Problem{a}}
+	before := []validate.Problem{a}
 	l.tell(turns(before, []validate.Problem{a}), now)
 	if s := said(); s != "" {
 		t.Errorf("the same problem again: %q", s)

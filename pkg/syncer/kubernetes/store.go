@@ -3,11 +3,10 @@ package kubernetes
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -22,10 +21,9 @@ type store struct {
 
 	version uint64 // of the last list; 0: none
 
-	mu       sync.Mutex
-	known    map[objectKey]record
-	rejected map[objectKey]*verdict // of the objects that have problems
-	turned   []turn                 // since takeTurns
+	mu      sync.Mutex
+	objects *syncer.Objects[objectKey, record]
+	turned  []turn // since takeTurns
 }
 
 type storeEvent uint8
@@ -41,16 +39,9 @@ type record struct {
 	shape   *shape // of the version that is in force
 }
 
-// verdict is what is wrong with one object.
-type verdict struct {
-	problems []validate.Problem
-	invalid  bool // the newest version is not used
-	inForce  bool // some version is
-}
-
 func newStore(shared *sharing, absent func(namespace, name string) []model.Update, deliver func([]model.Update), noted func(storeEvent, int)) *store {
 	return &store{shared: shared, absent: absent, deliver: deliver, noted: noted,
-		known: map[objectKey]record{}, rejected: map[objectKey]*verdict{}}
+		objects: syncer.NewObjects[objectKey, record]()}
 }
 
 // Add implements cache.ReflectorStore.
@@ -100,14 +91,14 @@ func (s *store) Replace(list []any, version string) error {
 	trusted := v != 0 && v >= s.version
 	s.version = v
 	var us []model.Update
-	for name := range s.known {
+	for name := range s.objects.All() {
 		if listed[name] == nil {
 			us = s.remove(us, name)
 		}
 	}
-	s.known = maps.Clone(s.known) // maps do not shrink
+	s.objects.Shrink()
 	for name, o := range listed {
-		if was, ok := s.known[name]; !ok || !trusted || was.version == 0 || was.version != number(o.version) {
+		if was, ok := s.objects.Get(name); !ok || !trusted || was.version == 0 || was.version != number(o.version) {
 			us = s.put(us, o)
 		}
 	}
@@ -125,7 +116,7 @@ func (s *store) Resync() error { return nil }
 func (s *store) forget() {
 	s.mu.Lock()
 	var us []model.Update
-	for name := range s.known {
+	for name := range s.objects.All() {
 		us = s.remove(us, name)
 	}
 	s.version = 0
@@ -142,35 +133,27 @@ func objectOf(obj any) (*object, error) {
 
 // put records the newest version of an object, and appends what is to be sent.
 func (s *store) put(us []model.Update, o *object) []model.Update {
-	was, known := s.known[o.name]
-	before := s.rejected[o.name]
-	inForce := o.ok || known && (before == nil || before.inForce)
-	s.turned = append(s.turned, turns(before, o.problems)...)
-	if len(o.problems) > 0 || !o.ok {
-		s.rejected[o.name] = &verdict{problems: o.problems, invalid: !o.ok, inForce: inForce}
-	} else {
-		delete(s.rejected, o.name)
-	}
+	was, _ := s.objects.Get(o.name)
+	s.turned = append(s.turned, turns(s.objects.Wrong(o.name), o.problems)...)
 	now := record{version: number(o.version), shape: o.shape}
 	if !o.ok {
 		now.shape = was.shape
-	} else {
-		s.shared.keep(now.shape)
-		s.shared.drop(was.shape)
-		us = append(us, o.updates...)
+		s.objects.Reject(o.name, now, o.problems)
+		return us
 	}
-	s.known[o.name] = now
-	return us
+	s.objects.Accept(o.name, now, o.problems)
+	s.shared.keep(now.shape)
+	s.shared.drop(was.shape)
+	return append(us, o.updates...)
 }
 
 func (s *store) remove(us []model.Update, name objectKey) []model.Update {
-	was, known := s.known[name]
+	was, known := s.objects.Get(name)
 	if !known {
 		return us
 	}
-	s.turned = append(s.turned, turns(s.rejected[name], nil)...)
-	delete(s.known, name)
-	delete(s.rejected, name)
+	s.turned = append(s.turned, turns(s.objects.Wrong(name), nil)...)
+	s.objects.Remove(name)
 	s.shared.drop(was.shape)
 	return append(us, s.absent(name.namespace, name.name)...)
 }
@@ -187,25 +170,14 @@ func (s *store) takeTurns() []turn {
 func (s *store) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.known)
+	return s.objects.Len()
 }
 
 // allProblems returns what is wrong now, by namespace and name.
 func (s *store) allProblems() []validate.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := slices.SortedFunc(maps.Keys(s.rejected), func(a, b objectKey) int {
+	return s.objects.Problems(func(a, b objectKey) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	})
-	var all []validate.Problem
-	for _, name := range names {
-		v := s.rejected[name]
-		for _, p := range v.problems {
-			if v.invalid && v.inForce && p.Severity == validate.Rejected {
-				p.Reason += "; the last good version stays in force"
-			}
-			all = append(all, p)
-		}
-	}
-	return all
 }

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 	"testing"
 	"unsafe"
@@ -49,13 +48,13 @@ func TestStoreForgetsWhatIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name := range maps.Clone(k.store.known) {
+		for name := range k.store.objects.All() {
 			if err := k.store.Delete(&object{name: name}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if len(k.store.known)+len(k.store.rejected)+len(k.shared.shapes)+len(delivered) != 0 {
-			t.Fatalf("after all pods are gone: %d objects, %d verdicts, %d shapes, %d delivered", len(k.store.known), len(k.store.rejected), len(k.shared.shapes), len(delivered))
+		if k.store.objects.Len()+len(k.store.allProblems())+len(k.shared.shapes)+len(delivered) != 0 {
+			t.Fatalf("after all pods are gone: %d objects, %d problems, %d shapes, %d delivered", k.store.objects.Len(), len(k.store.allProblems()), len(k.shared.shapes), len(delivered))
 		}
 	}
 }
