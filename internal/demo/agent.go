@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // process is a running `margay run` in the node's namespace.
@@ -60,8 +60,8 @@ func (p *process) stop() error {
 }
 
 // ask gets one answer from the agent's socket.
-func (p *process) ask(ctx context.Context, path string, parameters url.Values) (*wire.Answer, error) {
-	return wire.Client{Socket: p.socket}.Ask(ctx, path, parameters)
+func (p *process) ask(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
+	return inspect.Client{Socket: p.socket}.Ask(ctx, path, parameters)
 }
 
 // await polls until the agent says that every pod is programmed.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/margay-project/margay/demo"
 	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // Options of a demonstration.
@@ -185,7 +185,7 @@ func (r *runner) explain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parameters, err := wire.ExplainParameters(request)
+	parameters, err := inspect.ExplainParameters(request)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (r *runner) hints(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(answer.Endpoints, func(e wire.EndpointRow) bool { return e.Namespace == "shop" && e.Name == "db" })
+	at := slices.IndexFunc(answer.Endpoints, func(e inspect.EndpointRow) bool { return e.Namespace == "shop" && e.Name == "db" })
 	if at < 0 {
 		return nil, errors.New("the agent has no endpoint shop/db")
 	}

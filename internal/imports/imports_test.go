@@ -32,17 +32,17 @@ var layers = map[string][]string{
 	"pkg/validate":          {"pkg/model", "pkg/selector", "pkg/suggest"},
 	"pkg/kinds":             {"pkg/model", "pkg/validate"},
 	"pkg/calc":              {"pkg/model", "pkg/selector"},
-	"pkg/compile":           {"pkg/model", "pkg/selector", "bpf"},
+	"pkg/compile":           {"pkg/model", "bpf"},
 	"pkg/syncer":            {"pkg/model", "pkg/validate"},
 	"pkg/syncer/directory":  {"pkg/kinds", "pkg/model", "pkg/syncer", "pkg/validate"},
 	"pkg/syncer/kubernetes": {"pkg/kinds", "pkg/kube", "pkg/model", "pkg/syncer", "pkg/validate"},
 	"pkg/kube":              {},
-	"pkg/config":            {"pkg/model", "pkg/selector", "pkg/suggest"},
+	"pkg/config":            {"pkg/model", "pkg/suggest"},
 	"pkg/health":            {},
-	"pkg/metrics":           {"pkg/dataplane", "pkg/health", "pkg/model", "pkg/syncer", "pkg/validate"},
-	"pkg/events":            {"pkg/kinds", "pkg/kube", "pkg/model", "pkg/validate"},
+	"pkg/metrics":           {"pkg/dataplane", "pkg/health", "pkg/syncer", "pkg/validate"},
+	"pkg/events":            {"pkg/kinds", "pkg/validate"},
 	"pkg/endpointstatus":    {"pkg/model"},
-	"pkg/explain":           {"pkg/model", "pkg/selector", "pkg/calc", "pkg/suggest"},
+	"pkg/explain":           {"pkg/model", "pkg/calc", "pkg/suggest"},
 	"pkg/lint":              {"pkg/model", "pkg/calc", "pkg/compile"},
 	"pkg/bpfmaps":           {"bpf", "internal/delta"},
 	"pkg/attach":            {"bpf"},
@@ -50,11 +50,12 @@ var layers = map[string][]string{
 	"pkg/flows":             {},
 	"pkg/flowring":          {"bpf", "pkg/bpfmaps", "pkg/flows", "pkg/model"},
 	"pkg/dataplane":         {"pkg/model"},
-	"pkg/dataplane/bpf":     {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/dataplane", "pkg/model"},
-	"pkg/agent/wire":        {"pkg/calc", "pkg/explain", "pkg/flows", "pkg/lint", "pkg/validate"},
-	"pkg/agent": {"bpf", "pkg/agent/wire", "pkg/attach", "pkg/bpfmaps", "pkg/calc", "pkg/compile", "pkg/dataplane", "pkg/dataplane/bpf",
+	"pkg/dataplane/bpf":     {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile", "pkg/dataplane", "pkg/inspect", "pkg/model"},
+	"pkg/inspect":           {"pkg/explain", "pkg/flows", "pkg/model"},
+	"pkg/inspect/rows":      {"pkg/calc", "pkg/inspect", "pkg/lint", "pkg/validate"},
+	"pkg/agent": {"pkg/inspect", "pkg/inspect/rows", "pkg/calc", "pkg/dataplane",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flowring", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
-		"pkg/model", "pkg/selector", "pkg/syncer", "pkg/validate"},
+		"pkg/model", "pkg/syncer", "pkg/validate"},
 }
 
 // rule keeps some packages away from others.
@@ -87,7 +88,7 @@ var rules = []rule{
 	{
 		why: "only the dataplane's side and tools of tests touch the kernel",
 		of: among("pkg/model", "pkg/selector", "pkg/validate", "pkg/calc", "pkg/compile", "pkg/explain", "pkg/lint", "pkg/syncer",
-			"pkg/syncer/directory", "pkg/syncer/kubernetes", "pkg/agent", "pkg/agent/wire"),
+			"pkg/syncer/directory", "pkg/syncer/kubernetes", "pkg/agent", "pkg/inspect"),
 		never: []string{"github.com/cilium/ebpf", "github.com/cilium/ebpf/", "github.com/vishvananda/", "golang.org/x/sys/"},
 	},
 	{
@@ -184,6 +185,18 @@ func layering(path string, p pkg) (violations []string) {
 		}
 	}
 	return violations
+}
+
+// TestEveryPermissionIsUsed: a permission that is not used says nothing about the design any more.
+func TestEveryPermissionIsUsed(t *testing.T) {
+	for _, p := range list(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		for _, permitted := range layers[path] {
+			if !slices.Contains(p.Imports, module+permitted) {
+				t.Errorf("%s does not import %s: take that out of its line of layers, and of docs/architecture.md", path, permitted)
+			}
+		}
+	}
 }
 
 func text(list []string) string {

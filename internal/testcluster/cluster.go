@@ -15,7 +15,7 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 const (
@@ -165,7 +165,7 @@ func (c *Cluster) Pod(n *lab.Node, name string, labels ...string) *lab.Pod {
 }
 
 // Row is what the agent says of the pod; nil if it does not know it.
-func (c *Cluster) Row(p *lab.Pod) *wire.EndpointRow {
+func (c *Cluster) Row(p *lab.Pod) *inspect.EndpointRow {
 	a, err := c.Agents[p.Node()].Ask("endpoints")
 	if err != nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // binaryEnv names an agent to test instead of the one in this tree.
@@ -185,8 +185,8 @@ func (p *Process) Terminate() {
 }
 
 // Ask asks the agent's socket, as the tools do.
-func (p *Process) Ask(what string) (*wire.Answer, error) {
+func (p *Process) Ask(what string) (*inspect.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return wire.Client{Socket: p.Socket}.Ask(ctx, "/v1/"+what, nil)
+	return inspect.Client{Socket: p.Socket}.Ask(ctx, "/v1/"+what, nil)
 }

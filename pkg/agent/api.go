@@ -15,20 +15,20 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
-	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/inspect/rows"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// API answers tools on the agent's unix socket (package wire). It reads, and changes nothing.
+// API answers tools on the agent's unix socket (package inspect). It reads, and changes nothing.
 type API struct {
 	Loop    *Loop
-	BPF     *bpfplane.BPF
+	Plane   inspect.Dataplane
 	Flows   *flows.Hub // nil: no records of flows
 	Source  syncer.Source
 	Node    string
@@ -92,7 +92,7 @@ func rootOnly(_, _ string, socket syscall.RawConn) error {
 
 func (a *API) routes() http.Handler {
 	mux := http.NewServeMux()
-	for path, answer := range map[string]func(*http.Request) (wire.Answer, error){
+	for path, answer := range map[string]func(*http.Request) (inspect.Answer, error){
 		"status":    a.status,
 		"problems":  a.problems,
 		"endpoints": a.endpoints,
@@ -112,21 +112,21 @@ func (a *API) routes() http.Handler {
 	return mux
 }
 
-func write(w http.ResponseWriter, answer wire.Answer, err error) {
+func write(w http.ResponseWriter, answer inspect.Answer, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
-		answer = wire.Answer{Error: err.Error()}
+		answer = inspect.Answer{Error: err.Error()}
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}
 	// The client is gone if this fails; there is nobody to tell.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (a *API) status(r *http.Request) (wire.Answer, error) {
+func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	s := a.Loop.Status()
-	report := &wire.StatusReport{
+	report := &inspect.StatusReport{
 		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies,
-		Failed: s.Failed, Node: a.Node, Dataplane: "bpf", Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
+		Failed: s.Failed, Node: a.Node, Dataplane: a.Plane.Name(), Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
@@ -138,7 +138,7 @@ func (a *API) status(r *http.Request) (wire.Answer, error) {
 		}
 	}
 	report.Ready = report.Ready && len(report.NotReady) == 0
-	return wire.Answer{Status: report}, err
+	return inspect.Answer{Status: report}, err
 }
 
 // objectProblems are those of the source, of the configuration in it, of endpoints that are held back, and of the node.
@@ -147,53 +147,54 @@ func (a *API) objectProblems(v View) []validate.Problem {
 }
 
 // config is what is configured, and where from.
-func (a *API) config(r *http.Request) (answer wire.Answer, err error) {
+func (a *API) config(r *http.Request) (answer inspect.Answer, err error) {
 	err = a.Loop.Query(r.Context(), func(v View) { answer.Config = ConfigRows(v.Settings.Values()) })
 	return answer, err
 }
 
-func (a *API) problems(r *http.Request) (answer wire.Answer, err error) {
+func (a *API) problems(r *http.Request) (answer inspect.Answer, err error) {
 	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.objectProblems(v), v.Graph.Problems()) })
 	return answer, err
 }
 
-func (a *API) endpoints(r *http.Request) (answer wire.Answer, err error) {
+func (a *API) endpoints(r *http.Request) (answer inspect.Answer, err error) {
 	err = a.Loop.Query(r.Context(), func(v View) {
-		answer.Endpoints = append(endpointRows(v.Graph, a.BPF), closedRows(v.closed, v.Graph.LocalEndpoints(), a.Node)...)
+		answer.Endpoints = append(endpointRows(v.Graph, v.states, a.Plane), closedRows(v.closed, v.Graph.LocalEndpoints(), a.Node)...)
 	})
 	if err != nil {
 		return answer, err
 	}
-	return answer, attachments(answer.Endpoints, a.BPF.Maps().LinkDir())
+	return answer, a.Plane.Attachments(answer.Endpoints)
 }
 
-func (a *API) policies(r *http.Request) (answer wire.Answer, err error) {
+func (a *API) policies(r *http.Request) (answer inspect.Answer, err error) {
 	err = a.Loop.Query(r.Context(), func(v View) { answer.Policies = policyRows(v.Graph) })
 	return answer, err
 }
 
-func (a *API) rules(r *http.Request) (answer wire.Answer, err error) {
+func (a *API) rules(r *http.Request) (answer inspect.Answer, err error) {
 	// Reading all counters takes a while, and the loop is not needed for it.
-	stats, err := a.BPF.Maps().RuleStats(1 << 16)
+	counts, err := a.Plane.RuleCounts()
 	if err != nil {
 		return answer, err
 	}
-	var rowsErr error
-	err = a.Loop.Query(r.Context(), func(v View) {
-		answer.Rules, rowsErr = ruleRows(v.Graph, a.BPF, ParseEndpoint(r.FormValue("endpoint")), stats)
-	})
-	return answer, errors.Join(err, rowsErr)
+	id, known := ParseEndpoint(r.FormValue("endpoint")), false
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Rules, known = a.Plane.Rules(id, counts, v.Graph.SetText) })
+	if err == nil && !known {
+		err = fmt.Errorf("no local endpoint %s; see margay show endpoints", id)
+	}
+	return answer, err
 }
 
 // sets asks for one set at a time, so that enforcement never waits for more than the members of one.
-func (a *API) sets(r *http.Request) (answer wire.Answer, err error) {
+func (a *API) sets(r *http.Request) (answer inspect.Answer, err error) {
 	var numbered []numberedSet
-	if err := a.Loop.Query(r.Context(), func(View) { numbered = setNumbers(a.BPF) }); err != nil {
+	if err := a.Loop.Query(r.Context(), func(View) { numbered = setNumbers(a.Plane) }); err != nil {
 		return answer, err
 	}
-	answer.Sets = []wire.SetRow{}
+	answer.Sets = []inspect.SetRow{}
 	for _, s := range numbered {
-		err := a.Loop.Query(r.Context(), func(v View) { answer.Sets = append(answer.Sets, setRow(v.Graph, a.BPF, s)) })
+		err := a.Loop.Query(r.Context(), func(v View) { answer.Sets = append(answer.Sets, setRow(v.Graph, a.Plane, s)) })
 		if err != nil {
 			return answer, err
 		}
@@ -203,10 +204,10 @@ func (a *API) sets(r *http.Request) (answer wire.Answer, err error) {
 
 // explain looks up what the request is about, copies that out of the loop and works on the copy: it may take a while in
 // a large cluster.
-func (a *API) explain(r *http.Request) (wire.Answer, error) {
+func (a *API) explain(r *http.Request) (inspect.Answer, error) {
 	var request explain.Request
 	if err := json.Unmarshal([]byte(r.FormValue("request")), &request); err != nil {
-		return wire.Answer{}, fmt.Errorf("explain: the request cannot be read: %w", err)
+		return inspect.Answer{}, fmt.Errorf("explain: the request cannot be read: %w", err)
 	}
 	var question *explain.Question
 	var updates []model.Update
@@ -217,21 +218,21 @@ func (a *API) explain(r *http.Request) (wire.Answer, error) {
 		}
 	})
 	if err = errors.Join(err, unknown); err != nil {
-		return wire.Answer{}, err
+		return inspect.Answer{}, err
 	}
 	explanation, err := explain.NewState(updates).Answer(question)
-	return wire.Answer{Explanation: explanation}, err
+	return inspect.Answer{Explanation: explanation}, err
 }
 
 // lint works on a copy, as explain does.
-func (a *API) lint(r *http.Request) (wire.Answer, error) {
+func (a *API) lint(r *http.Request) (inspect.Answer, error) {
 	var updates []model.Update
 	if err := a.Loop.Query(r.Context(), func(v View) { updates = v.Graph.Sample() }); err != nil {
-		return wire.Answer{}, err
+		return inspect.Answer{}, err
 	}
-	answer := wire.Answer{Problems: []wire.ProblemRow{}}
+	answer := inspect.Answer{Problems: []inspect.ProblemRow{}}
 	for _, f := range lint.Check(updates) {
-		answer.Problems = append(answer.Problems, wire.Finding(f))
+		answer.Problems = append(answer.Problems, rows.Finding(f))
 	}
 	return answer, nil
 }

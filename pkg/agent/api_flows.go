@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // flowsAtOnce is how many records are taken before they are sent.
@@ -29,7 +29,7 @@ func (a *API) flows(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("this agent reads no events")
 	}
 	if err != nil {
-		write(w, wire.Answer{}, err)
+		write(w, inspect.Answer{}, err)
 		return
 	}
 	control := http.NewResponseController(w)
@@ -43,7 +43,7 @@ func (a *API) flows(w http.ResponseWriter, r *http.Request) {
 	defer s.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	to := json.NewEncoder(w)
-	err = to.Encode(wire.FlowMessage{Begin: &wire.FlowBegin{From: s.From()}})
+	err = to.Encode(inspect.FlowMessage{Begin: &inspect.FlowBegin{From: s.From()}})
 	for err == nil {
 		if err = control.Flush(); err == nil {
 			err = sendFlows(r.Context(), s, to)
@@ -56,11 +56,11 @@ func (a *API) flows(w http.ResponseWriter, r *http.Request) {
 func sendFlows(ctx context.Context, s *flows.Subscription, to *json.Encoder) error {
 	records, lost, err := s.Next(ctx, flowsAtOnce)
 	if err == nil && lost > 0 {
-		err = to.Encode(wire.FlowMessage{Lost: lost})
+		err = to.Encode(inspect.FlowMessage{Lost: lost})
 	}
 	for _, record := range records {
 		if err == nil {
-			err = to.Encode(wire.FlowMessage{Flow: record})
+			err = to.Encode(inspect.FlowMessage{Flow: record})
 		}
 	}
 	return err

@@ -12,27 +12,27 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/syncer"
 )
 
 // flowServer is an agent that has nothing but flows.
 type flowServer struct {
 	hub    *flows.Hub
-	client wire.Client
+	client inspect.Client
 	stop   func() // the agent, and waits for its end
 }
 
 func serveFlows(t *testing.T) *flowServer {
 	t.Helper()
 	loop := New(complete(t, Options{Source: syncer.NewMemory(), Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)}))
-	s := &flowServer{hub: flows.NewHub(16), client: wire.Client{Socket: filepath.Join(t.TempDir(), "sock")}}
+	s := &flowServer{hub: flows.NewHub(16), client: inspect.Client{Socket: filepath.Join(t.TempDir(), "sock")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- (&API{Loop: loop, Flows: s.hub}).Serve(ctx, s.client.Socket) }()
+	go func() { served <- (&API{Loop: loop, Plane: plane{}, Flows: s.hub}).Serve(ctx, s.client.Socket) }()
 	stopped := false
 	s.stop = func() {
 		if stopped {
@@ -47,7 +47,7 @@ func serveFlows(t *testing.T) *flowServer {
 	t.Cleanup(s.stop)
 	testutil.WaitFor(t, 10*time.Second, "the socket", func() bool {
 		_, err := s.client.Ask(t.Context(), "/v1/nothing", nil)
-		return !errors.Is(err, wire.ErrNotRunning)
+		return !errors.Is(err, inspect.ErrNotRunning)
 	})
 	return s
 }
@@ -57,16 +57,16 @@ func flow(port uint16, verdict string) *flows.Record {
 }
 
 // follow subscribes and returns what comes, and how it ends.
-func (s *flowServer) follow(t *testing.T, query string) (<-chan wire.FlowMessage, <-chan error) {
+func (s *flowServer) follow(t *testing.T, query string) (<-chan inspect.FlowMessage, <-chan error) {
 	t.Helper()
 	parameters, err := url.ParseQuery(query)
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages, ended := make(chan wire.FlowMessage, 100), make(chan error, 1)
+	messages, ended := make(chan inspect.FlowMessage, 100), make(chan error, 1)
 	begun := make(chan struct{})
 	go func() {
-		ended <- s.client.Flows(t.Context(), parameters, func(m wire.FlowMessage) error {
+		ended <- s.client.Flows(t.Context(), parameters, func(m inspect.FlowMessage) error {
 			if m.Begin != nil {
 				close(begun)
 			}
@@ -87,14 +87,14 @@ func TestFlowsAreSentAsTheyCome(t *testing.T) {
 	s.hub.Publish([]*flows.Record{flow(1, flows.Deny)})
 	all, allEnded := s.follow(t, "")
 	some, _ := s.follow(t, "verdict=deny&port=3&port=1&since=2001-02-03T04:05:06.7Z")
-	for _, m := range []wire.FlowMessage{<-all, <-some} {
+	for _, m := range []inspect.FlowMessage{<-all, <-some} {
 		if m.Begin == nil || !m.Begin.From.IsZero() {
 			t.Errorf("the first message is %+v", m)
 		}
 	}
 	s.hub.Publish([]*flows.Record{flow(2, flows.Deny), flow(3, flows.Allow)})
 	s.hub.Publish([]*flows.Record{flow(3, flows.Deny)})
-	want := func(messages <-chan wire.FlowMessage, ports ...uint16) {
+	want := func(messages <-chan inspect.FlowMessage, ports ...uint16) {
 		t.Helper()
 		for _, port := range ports {
 			if m := <-messages; m.Flow == nil || m.Flow.Dst.Port() != port {
@@ -105,10 +105,10 @@ func TestFlowsAreSentAsTheyCome(t *testing.T) {
 	want(all, 2, 3, 3)
 	want(some, 1, 3)
 	s.stop()
-	if err := <-allEnded; !errors.Is(err, wire.ErrEnded) {
-		t.Errorf("the stream ended with %v, want %v", err, wire.ErrEnded)
+	if err := <-allEnded; !errors.Is(err, inspect.ErrEnded) {
+		t.Errorf("the stream ended with %v, want %v", err, inspect.ErrEnded)
 	}
-	if _, ended := s.follow(t, ""); !errors.Is(<-ended, wire.ErrNotRunning) {
+	if _, ended := s.follow(t, ""); !errors.Is(<-ended, inspect.ErrNotRunning) {
 		t.Error("flows of an agent that has stopped")
 	}
 	if n := s.hub.Subscribers(); n != 0 {
@@ -123,7 +123,7 @@ func TestFlowsOfAWrongQuestion(t *testing.T) {
 			t.Errorf("%s: no %q in the answer", query, want)
 		}
 	}
-	_, err := (wire.Client{Socket: s.client.Socket}).Ask(t.Context(), "/v1/flow", nil)
+	_, err := (inspect.Client{Socket: s.client.Socket}).Ask(t.Context(), "/v1/flow", nil)
 	if err == nil {
 		t.Error("an answer to a question that does not exist")
 	}
@@ -136,7 +136,7 @@ func (s *flowServer) blocked(t *testing.T) (release func(), lost <-chan uint64) 
 	released, begun, result := make(chan struct{}), make(chan struct{}), make(chan uint64, 1)
 	go func() {
 		n := uint64(0)
-		err := s.client.Flows(t.Context(), nil, func(m wire.FlowMessage) error {
+		err := s.client.Flows(t.Context(), nil, func(m inspect.FlowMessage) error {
 			if m.Begin != nil {
 				close(begun)
 				<-released
@@ -146,7 +146,7 @@ func (s *flowServer) blocked(t *testing.T) (release func(), lost <-chan uint64) 
 			}
 			return nil
 		})
-		if !errors.Is(err, context.Canceled) && !errors.Is(err, wire.ErrEnded) {
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, inspect.ErrEnded) {
 			t.Error(err)
 		}
 		result <- n

@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -91,7 +91,7 @@ ports: [{port: 81}]
 `
 
 // serve runs an agent of node n1 on the socket until the test ends.
-func serve(t *testing.T, socket string) wire.Client {
+func serve(t *testing.T, socket string) inspect.Client {
 	t.Helper()
 	source := syncer.NewMemory()
 	for _, doc := range kinds.Parse("shop.yaml", []byte(shop)) {
@@ -103,7 +103,7 @@ func serve(t *testing.T, socket string) wire.Client {
 	source.Report([]validate.Problem{
 		{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"},
 	}, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true, Objects: 3}})
-	api := &API{Loop: loop, Source: source, Node: "n1", Version: "test", Started: time.Now()}
+	api := &API{Loop: loop, Plane: plane{}, Source: source, Node: "n1", Version: "test", Started: time.Now()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- loop.Run(ctx) }()
@@ -124,7 +124,7 @@ func serve(t *testing.T, socket string) wire.Client {
 	case <-time.After(10 * time.Second):
 		t.Fatal("nothing was applied")
 	}
-	client := wire.Client{Socket: socket}
+	client := inspect.Client{Socket: socket}
 	testutil.WaitFor(t, 10*time.Second, "the agent to be ready", func() bool {
 		answer, err := client.Ask(t.Context(), "/v1/status", nil)
 		return err == nil && answer.Status.Ready
@@ -138,7 +138,7 @@ func TestAPIAnswers(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v; only root may ask", info.Mode(), err)
 	}
-	ask := func(path string, parameters url.Values) *wire.Answer {
+	ask := func(path string, parameters url.Values) *inspect.Answer {
 		t.Helper()
 		answer, err := client.Ask(t.Context(), path, parameters)
 		if err != nil {
@@ -151,19 +151,19 @@ func TestAPIAnswers(t *testing.T) {
 		len(status.Kinds) != 1 || status.Kinds[0].State != "synced" || status.Kinds[0].Objects != 3 {
 		t.Errorf("status %+v", status)
 	}
-	want := []wire.ProblemRow{
+	want := []inspect.ProblemRow{
 		{Severity: "rejected", Object: "Pod x", Field: "spec", Reason: "wrong"},
 		{Severity: "warning", Object: "endpoint nowhere/lost", Reason: "Namespace nowhere does not exist: what no policy decides is denied"},
 	}
 	if diff := cmp.Diff(want, ask("/v1/problems", nil).Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
-	policies := []wire.PolicyRow{{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Ingress: 1}}
+	policies := []inspect.PolicyRow{{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Ingress: 1}}
 	if diff := cmp.Diff(policies, ask("/v1/policies", nil).Policies); diff != "" {
 		t.Errorf("policies of this node (-want +got):\n%s", diff)
 	}
 	lint := ask("/v1/lint", nil).Problems
-	if len(lint) != 1 || lint[0].Object != "NetworkPolicy shop/web" || lint[0].Severity != wire.SeverityLint {
+	if len(lint) != 1 || lint[0].Object != "NetworkPolicy shop/web" || lint[0].Severity != inspect.SeverityLint {
 		t.Errorf("lint %+v", lint)
 	}
 	// The policy of a pod of another node is explained too.
@@ -173,7 +173,7 @@ func TestAPIAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		parameters, err := wire.ExplainParameters(request)
+		parameters, err := inspect.ExplainParameters(request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,8 +211,8 @@ func TestSocketOfAnAgentThatIsGoneIsReplaced(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (wire.Client{Socket: socket}).Ask(t.Context(), "/v1/status", nil); !errors.Is(err, wire.ErrNotRunning) {
-		t.Errorf("error %v, want %v", err, wire.ErrNotRunning)
+	if _, err := (inspect.Client{Socket: socket}).Ask(t.Context(), "/v1/status", nil); !errors.Is(err, inspect.ErrNotRunning) {
+		t.Errorf("error %v, want %v", err, inspect.ErrNotRunning)
 	}
 	serve(t, socket)
 }
@@ -253,7 +253,7 @@ func endWhileAnswering(t *testing.T, long time.Duration, arrives bool) {
 	store := syncer.NewMemory()
 	loop := New(complete(t, Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)}))
 	asked, release := make(chan struct{}), make(chan struct{})
-	api := &API{Loop: loop, Source: slowSource{store, asked, release}}
+	api := &API{Loop: loop, Plane: plane{}, Source: slowSource{store, asked, release}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ran, served := make(chan error, 1), make(chan error, 1)
@@ -266,7 +266,7 @@ func endWhileAnswering(t *testing.T, long time.Duration, arrives bool) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for range 100 {
-			if _, err = (wire.Client{Socket: socket}).Ask(t.Context(), "/v1/problems", nil); !errors.Is(err, wire.ErrNotRunning) {
+			if _, err = (inspect.Client{Socket: socket}).Ask(t.Context(), "/v1/problems", nil); !errors.Is(err, inspect.ErrNotRunning) {
 				break
 			}
 			<-tick.C

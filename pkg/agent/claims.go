@@ -3,21 +3,21 @@ package agent
 import (
 	"slices"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
 // lostAddrs are the addresses that an endpoint claims and does not own.
-func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []wire.LostAddr {
-	var rows []wire.LostAddr
+func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []inspect.LostAddr {
+	var rows []inspect.LostAddr
 	for _, l := range lost {
 		if l.Endpoint != id {
 			continue
 		}
-		row := wire.LostAddr{Addr: l.Addr, Condition: string(l.Why), Reason: l.Text()}
+		row := inspect.LostAddr{Addr: l.Addr, Condition: string(l.Why), Reason: l.Text()}
 		if l.Owner != (model.EndpointID{}) {
 			row.Owner = l.Owner.String()
 		}

@@ -41,9 +41,14 @@ func (w *tenants) update(endpoints ...*model.EndpointPolicy) {
 	for _, e := range endpoints {
 		ch.Endpoints[e.ID] = e
 	}
-	carryOut(w.k, w.Update(ch))
-	if err := w.k.garbage(); err != nil {
-		w.t.Error(err)
+	// A large policy comes in several plans.
+	for more := true; more; ch = (model.Changes{InSync: true}) {
+		plan := w.Update(ch)
+		carryOut(w.k, plan)
+		if err := w.k.garbage(); err != nil {
+			w.t.Error(err)
+		}
+		more = plan.More
 	}
 }
 

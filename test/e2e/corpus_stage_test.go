@@ -15,7 +15,7 @@ import (
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -134,7 +134,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 }
 
 // endpoint is what an agent says of a local endpoint; nil: it does not know it.
-func (s *stage) endpoint(a *testcluster.Process, id model.EndpointID) *wire.EndpointRow {
+func (s *stage) endpoint(a *testcluster.Process, id model.EndpointID) *inspect.EndpointRow {
 	answer, err := a.Ask("endpoints")
 	if err != nil {
 		return nil

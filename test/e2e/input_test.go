@@ -14,7 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // netpol is a policy of the namespace shop that selects no pod.
@@ -45,7 +45,7 @@ type badInput struct {
 	text  string                  // of the file x.yaml
 	other string                  // of the file y.yaml, if there is one
 	place func(path string) error // what is x.yaml, if it is no file
-	want  []wire.ProblemRow
+	want  []inspect.ProblemRow
 }
 
 const (
@@ -55,11 +55,11 @@ const (
 )
 
 // row is a problem; a policy's object is that of netpol.
-func row(severity, object, field, reason string) []wire.ProblemRow {
-	return []wire.ProblemRow{{Severity: severity, Object: object, Field: field, Reason: reason}}
+func row(severity, object, field, reason string) []inspect.ProblemRow {
+	return []inspect.ProblemRow{{Severity: severity, Object: object, Field: field, Reason: reason}}
 }
 
-func ofPolicy(severity, field, reason string) []wire.ProblemRow {
+func ofPolicy(severity, field, reason string) []inspect.ProblemRow {
 	return row(severity, "x.yaml:4: NetworkPolicy shop/p", field, reason)
 }
 
@@ -201,10 +201,10 @@ func many(n int) string {
 // awaitProblems waits until the agent has read everything, and then until its problems are those wanted: how objects
 // fit together is known a moment later than what is wrong with one. To tell when, it makes the agent say something new of
 // a file of its own.
-func (c *cluster) awaitProblems(n int, want []wire.ProblemRow) {
+func (c *cluster) awaitProblems(n int, want []inspect.ProblemRow) {
 	c.T.Helper()
 	c.Write("z-mark", fmt.Sprintf("apiVersion: example.com/v1\nkind: Mark\nmetadata: {name: mark-%d}\n", n))
-	var got []wire.ProblemRow
+	var got []inspect.ProblemRow
 	defer func() {
 		if c.T.Failed() {
 			c.T.Logf("problems %+v, want %+v", got, want)
@@ -215,7 +215,7 @@ func (c *cluster) awaitProblems(n int, want []wire.ProblemRow) {
 		if err != nil {
 			return false
 		}
-		isMark := func(p wire.ProblemRow) bool { return strings.HasSuffix(p.Object, fmt.Sprintf("Mark mark-%d", n)) }
+		isMark := func(p inspect.ProblemRow) bool { return strings.HasSuffix(p.Object, fmt.Sprintf("Mark mark-%d", n)) }
 		got = slices.DeleteFunc(slices.Clone(a.Problems), isMark)
 		return len(got) < len(a.Problems) && slices.EqualFunc(got, want, same)
 	})
@@ -227,7 +227,7 @@ func (c *cluster) awaitProblems(n int, want []wire.ProblemRow) {
 }
 
 // same compares a problem with what is wanted.
-func same(got, want wire.ProblemRow) bool {
+func same(got, want inspect.ProblemRow) bool {
 	return got.Severity == want.Severity && got.Field == want.Field && strings.Contains(got.Reason, want.Reason) &&
 		(got.Object == want.Object || strings.HasSuffix(got.Object, "/"+want.Object))
 }
@@ -253,7 +253,7 @@ func said(t *testing.T, p *testcluster.Process, after int) (problems, resolved [
 }
 
 // showProblems asks with the tool that people use.
-func showProblems(t *testing.T, p *testcluster.Process) (rows []wire.ProblemRow) {
+func showProblems(t *testing.T, p *testcluster.Process) (rows []inspect.ProblemRow) {
 	t.Helper()
 	out, err := exec.Command(testcluster.Build(t), "show", "problems", "--socket", p.Socket, "-o", "json").Output()
 	if err == nil {
@@ -310,7 +310,7 @@ func (c *cluster) badInput(b badInput, mark int) {
 		c.T.Errorf("margay show problems says %+v, want %+v and the mark", shown, b.want)
 	}
 	lines, _ := said(c.T, c.Agent(0), length)
-	fromDirectory := slices.DeleteFunc(slices.Clone(b.want), func(p wire.ProblemRow) bool { return !strings.Contains(p.Object, ".yaml") })
+	fromDirectory := slices.DeleteFunc(slices.Clone(b.want), func(p inspect.ProblemRow) bool { return !strings.Contains(p.Object, ".yaml") })
 	if len(lines) != len(fromDirectory) || len(lines) > 0 && !strings.Contains(lines[0], "/"+fromDirectory[0].Object+`"`) {
 		c.T.Errorf("the log says %q, want one line of each of %+v", lines, fromDirectory)
 	}

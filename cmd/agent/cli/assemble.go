@@ -96,7 +96,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
 		Looks: looks(c), Routes: routes,
 	})
-	p.api = &agent.API{Loop: p.loop, BPF: p.bpf, Flows: p.flows, Source: source, Node: c.Node, Version: version(), Started: started}
+	p.api = &agent.API{Loop: p.loop, Plane: p.bpf.Inspector(), Flows: p.flows, Source: source, Node: c.Node, Version: version(), Started: started}
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
 	if memory != nil {
 		log.Info("memory needed", memory...)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"os"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // node checks this node, and what its agent reads if one runs.
@@ -42,7 +42,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 // agent asks the running agent how it is and what it thinks of its objects.
 func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeCheck, error) {
 	answer, err := o.ask(ctx, "/v1/status", nil)
-	if errors.Is(err, wire.ErrNotRunning) {
+	if errors.Is(err, inspect.ErrNotRunning) {
 		report.Notes = append(report.Notes, "no agent answers on "+o.socketPath()+": the objects it reads were not checked")
 		return o.orphanCheck()
 	}
@@ -60,11 +60,11 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeChec
 		return check, err
 	}
 	for i := range answer.Endpoints {
-		if answer.Endpoints[i].Condition == wire.ConditionClosed {
+		if answer.Endpoints[i].Condition == inspect.ConditionClosed {
 			continue // among the problems, if it lasts
 		}
 		if text := endpointProblem(&answer.Endpoints[i]); text != "" {
-			report.Problems = append(report.Problems, wire.ProblemRow{
+			report.Problems = append(report.Problems, inspect.ProblemRow{
 				Severity: "endpoint", Object: endpointName(&answer.Endpoints[i]), Reason: text,
 			})
 		}

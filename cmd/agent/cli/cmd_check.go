@@ -7,7 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/inspect/rows"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
@@ -23,10 +24,10 @@ type checkOptions struct {
 
 // checkReport is the answer of check.
 type checkReport struct {
-	OK       bool              `json:"ok"`
-	Node     *nodeReport       `json:"node,omitempty"`
-	Notes    []string          `json:"notes,omitempty"`
-	Problems []wire.ProblemRow `json:"problems"`
+	OK       bool                 `json:"ok"`
+	Node     *nodeReport          `json:"node,omitempty"`
+	Notes    []string             `json:"notes,omitempty"`
+	Problems []inspect.ProblemRow `json:"problems"`
 }
 
 // nodeReport says whether this node can enforce, and how.
@@ -78,7 +79,7 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 }
 
 func (o *checkOptions) run(cmd *cobra.Command, files []string) error {
-	report := &checkReport{OK: true, Problems: []wire.ProblemRow{}}
+	report := &checkReport{OK: true, Problems: []inspect.ProblemRow{}}
 	var err error
 	switch {
 	case len(files) > 0:
@@ -105,10 +106,10 @@ func (report *checkReport) manifests(m *manifests, err error) error {
 		return err
 	}
 	for _, p := range m.problems {
-		report.Problems = append(report.Problems, wire.Problem(p))
+		report.Problems = append(report.Problems, rows.Problem(p))
 	}
 	for _, p := range lint.Fit(m.updates) {
-		row := wire.GraphProblem(p)
+		row := rows.GraphProblem(p)
 		if p.Endpoint != (model.EndpointID{}) {
 			row.Object = m.placed("Pod "+p.Endpoint.String(), model.EndpointUpdate{ID: p.Endpoint})
 		}
@@ -118,7 +119,7 @@ func (report *checkReport) manifests(m *manifests, err error) error {
 		report.Notes = append(report.Notes, "no pods among the manifests: whom policies select was not checked")
 	}
 	for _, f := range lint.Check(m.updates) {
-		row := wire.Finding(f)
+		row := rows.Finding(f)
 		row.Object = m.placed(row.Object, model.PolicyUpdate{Key: f.Policy})
 		report.Problems = append(report.Problems, row)
 	}
@@ -186,7 +187,7 @@ func writeNode(w io.Writer, n *nodeReport) error {
 }
 
 // problemText is one line.
-func problemText(p wire.ProblemRow) string {
+func problemText(p inspect.ProblemRow) string {
 	text := p.Severity + ": "
 	if p.Field != "" {
 		text += p.Field + ": "

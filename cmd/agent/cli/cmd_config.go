@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // configOptions are the flags of config.
@@ -64,13 +64,13 @@ func (o *configOptions) run(cmd *cobra.Command) error {
 
 // rows are the agent's settings, or those that one would have. What is wrong with the file does not matter to an agent
 // that runs.
-func (o *configOptions) rows(cmd *cobra.Command) ([]wire.ConfigRow, error) {
+func (o *configOptions) rows(cmd *cobra.Command) ([]inspect.ConfigRow, error) {
 	if of, other := o.settings.instance(); !o.local && !other {
 		answer, err := of.ask(cmd.Context(), "/v1/config", nil)
 		if err == nil {
 			return answer.Config, nil
 		}
-		if !errors.Is(err, wire.ErrNotRunning) {
+		if !errors.Is(err, inspect.ErrNotRunning) {
 			return nil, err
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "no agent answers on %s: this is what one that is started now would have\n", of.socketPath())
@@ -121,7 +121,7 @@ func withDirectory(ctx context.Context, stderr io.Writer, layers *config.Layers)
 	return nil
 }
 
-func configTable(rows []wire.ConfigRow, all bool) *table {
+func configTable(rows []inspect.ConfigRow, all bool) *table {
 	t := &table{header: []string{"SETTING", "VALUE", "FROM"}, none: "no settings"}
 	for _, r := range rows {
 		t.add(r.Name, r.Value, r.Source)

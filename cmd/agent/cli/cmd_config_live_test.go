@@ -12,19 +12,19 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // wantSetting waits until the running agent has a value from a source.
 func (n *node) wantSetting(name, value, source string) {
 	n.t.Helper()
-	var last wire.ConfigRow
+	var last inspect.ConfigRow
 	testutil.WaitFor(n.t, 30*time.Second, name+" to be "+value+" from "+source, func() bool {
 		out, code := n.cli("config", "-o", "json")
 		if code != 0 || strings.Contains(out, "no agent answers") {
 			return false
 		}
-		for _, r := range decode[[]wire.ConfigRow](n.t, out) {
+		for _, r := range decode[[]inspect.ConfigRow](n.t, out) {
 			if r.Name == name {
 				last = r
 			}

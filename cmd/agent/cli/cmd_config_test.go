@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 const configurationDoc = "../../../docs/configuration.md"
@@ -146,18 +146,18 @@ func TestConfigWithoutAnAgent(t *testing.T) {
 	if code := execute(t.Context(), args, &out, &errs); code != 0 {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
-	var rows []wire.ConfigRow
+	var rows []inspect.ConfigRow
 	if err := json.Unmarshal(out.Bytes(), &rows); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]wire.ConfigRow{
+	want := map[string]inspect.ConfigRow{
 		"event-rate": {Name: "event-rate", Value: "6", Source: "environment variable MARGAY_EVENT_RATE", Effect: "reopen",
-			Overridden: []wire.ConfigValue{{Value: "5", Source: file + " line 1"}, {Value: "1000", Source: "built-in default"}}},
-		"log-level": {Name: "log-level", Value: "error", Source: file + " line 2", Effect: "live", Overridden: []wire.ConfigValue{
+			Overridden: []inspect.ConfigValue{{Value: "5", Source: file + " line 1"}, {Value: "1000", Source: "built-in default"}}},
+		"log-level": {Name: "log-level", Value: "error", Source: file + " line 2", Effect: "live", Overridden: []inspect.ConfigValue{
 			{Value: "debug", Source: "FelixConfiguration node.n1, field logSeverityScreen"},
 			{Value: "warn", Source: "FelixConfiguration default, field logSeverityScreen"}, {Value: "info", Source: "built-in default"}}},
-		"node":  {Name: "node", Value: "n1", Source: "--node", Effect: "restart", Overridden: rows[slices.IndexFunc(rows, func(r wire.ConfigRow) bool { return r.Name == "node" })].Overridden},
-		"pprof": {Name: "pprof", Value: "false", Source: "built-in default", Effect: "restart", Overridden: []wire.ConfigValue{}},
+		"node":  {Name: "node", Value: "n1", Source: "--node", Effect: "restart", Overridden: rows[slices.IndexFunc(rows, func(r inspect.ConfigRow) bool { return r.Name == "node" })].Overridden},
+		"pprof": {Name: "pprof", Value: "false", Source: "built-in default", Effect: "restart", Overridden: []inspect.ConfigValue{}},
 	}
 	if len(rows) != len(config.Settings()) {
 		t.Errorf("%d rows for %d settings", len(rows), len(config.Settings()))

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // explainOptions are the flags of explain.
@@ -99,7 +99,7 @@ func (o *explainOptions) offline(cmd *cobra.Command, r explain.Request) (*explai
 }
 
 func (o *explainOptions) live(ctx context.Context, r explain.Request) (*explain.Explanation, error) {
-	parameters, err := wire.ExplainParameters(r)
+	parameters, err := inspect.ExplainParameters(r)
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // completeWithin is how long a shell waits for the agent's answer at most.
@@ -86,7 +86,7 @@ func completePods(most int) cobra.CompletionFunc {
 
 // agentEndpoints asks the agent that the flags mean, or reads the manifests if they name a directory. Without an answer
 // nothing is offered.
-func agentEndpoints(cmd *cobra.Command) []wire.EndpointRow {
+func agentEndpoints(cmd *cobra.Command) []inspect.EndpointRow {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
 	_ = fromEnvironment(cmd)

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // defaultBPFFS is where the BPF file system is mounted by custom.
@@ -49,14 +49,14 @@ func (f *instanceFlags) socketPath() string {
 }
 
 // ask asks this agent.
-func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*wire.Answer, error) {
-	answer, err := wire.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)
+func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
+	answer, err := inspect.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)
 	return answer, f.explain(err)
 }
 
 // explain says what to do about an agent that cannot be asked.
 func (f *instanceFlags) explain(err error) error {
-	if errors.Is(err, wire.ErrNotRunning) {
+	if errors.Is(err, inspect.ErrNotRunning) {
 		return fmt.Errorf("%w: start it with margay run, or say which one with --instance or --socket", err)
 	}
 	if errors.Is(err, fs.ErrPermission) {

@@ -21,8 +21,8 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // asAgent makes this test binary the margay command, so that an agent can be a process in a node's namespace.
@@ -153,7 +153,7 @@ func (n *node) start() {
 		if code != 0 {
 			return false
 		}
-		s := decode[wire.StatusReport](n.t, out)
+		s := decode[inspect.StatusReport](n.t, out)
 		return s.Ready && s.Endpoints == 2
 	}, "the agent to enforce the policy of two pods")
 }
@@ -304,7 +304,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 
 func (n *node) testShow(t *testing.T) {
 	n.want(0, []string{"shop/web", "shop/db", n.db.Iface(), "tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
-	rows := decode[[]wire.EndpointRow](t, n.want(0, nil, "show", "endpoints", "-o", "json"))
+	rows := decode[[]inspect.EndpointRow](t, n.want(0, nil, "show", "endpoints", "-o", "json"))
 	if len(rows) != 2 || len(rows[0].Attached) != 2 || !rows[0].Attached[0].Attached || rows[0].Attached[0].Before != 0 {
 		t.Errorf("endpoints: %+v", rows)
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer/directory"
 	"github.com/margay-project/margay/pkg/validate"
@@ -19,15 +19,15 @@ type manifests struct {
 }
 
 // directoryEndpoints are the pods of a directory of manifests; if it cannot be read there are none.
-func directoryEndpoints(ctx context.Context, dir string) []wire.EndpointRow {
+func directoryEndpoints(ctx context.Context, dir string) []inspect.EndpointRow {
 	m, err := loadDirectory(ctx, dir)
 	if err != nil {
 		return nil
 	}
-	var rows []wire.EndpointRow
+	var rows []inspect.EndpointRow
 	for _, u := range m.updates {
 		if pod, ok := u.(model.EndpointUpdate); ok && pod.Endpoint != nil {
-			rows = append(rows, wire.EndpointRow{Namespace: pod.ID.Namespace, Name: pod.ID.Name})
+			rows = append(rows, inspect.EndpointRow{Namespace: pod.ID.Namespace, Name: pod.ID.Name})
 		}
 	}
 	return rows

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 func TestDurationsInJSONLogsAreSeconds(t *testing.T) {
@@ -68,7 +68,7 @@ func TestDurationsOfToolsAreSeconds(t *testing.T) {
 			walk(path+"."+name, f.Type)
 		}
 	}
-	walk("answer", reflect.TypeFor[wire.Answer]())
+	walk("answer", reflect.TypeFor[inspect.Answer]())
 	if found == 0 {
 		t.Error("no duration found: is the test still looking at the right types?")
 	}

@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/flowring"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // lookForAgent is how often a monitor that reads the kernel's events looks for an agent, which they belong to.
@@ -83,7 +83,7 @@ func (m *flowMonitor) awaitAgent(ctx context.Context, found context.CancelFunc) 
 
 // pinnedNames gives flows the names that the last agent has left in the maps.
 func pinnedNames(m *bpfmaps.Maps) func(context.Context, []flowring.Unnamed) {
-	byIndex, byAddr := map[uint32]wire.EndpointRow{}, map[netip.Addr]*flows.Peer{}
+	byIndex, byAddr := map[uint32]inspect.EndpointRow{}, map[netip.Addr]*flows.Peer{}
 	rows, _ := pinnedEndpoints(m) // without them, records have no names
 	for _, e := range rows {
 		byIndex[e.Ifindex] = e

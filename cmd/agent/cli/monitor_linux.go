@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // askAgain is how often a monitor looks for an agent while none runs.
@@ -124,16 +124,16 @@ func (m *flowMonitor) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, wire.ErrEnded):
+		case errors.Is(err, inspect.ErrEnded):
 			m.say("the agent has stopped; policy stays enforced, and the kernel keeps events for the next agent; waiting for it")
 			greeting = "an agent runs again"
-		case errors.Is(err, wire.ErrNotRunning) && first:
+		case errors.Is(err, inspect.ErrNotRunning) && first:
 			if err := m.read(ctx); err != nil || ctx.Err() != nil {
 				return err
 			}
 			greeting = "an agent runs now and sends the events"
 			continue
-		case !errors.Is(err, wire.ErrNotRunning):
+		case !errors.Is(err, inspect.ErrNotRunning):
 			return m.instance.explain(err)
 		}
 		select {
@@ -147,7 +147,7 @@ func (m *flowMonitor) run(ctx context.Context) error {
 // follow prints what the agent sends. greeting is said as soon as one answers.
 func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 	m.query.Set("since", m.since.Format(time.RFC3339Nano))
-	return wire.Client{Socket: m.instance.socketPath()}.Flows(ctx, m.query, func(message wire.FlowMessage) error {
+	return inspect.Client{Socket: m.instance.socketPath()}.Flows(ctx, m.query, func(message inspect.FlowMessage) error {
 		switch {
 		case message.Begin != nil:
 			if greeting != "" {
@@ -182,7 +182,7 @@ func (m *flowMonitor) print(r *flows.Record) error {
 // lost says among the records that some are missing.
 func (m *flowMonitor) lost(n uint64) error {
 	if m.asJSON {
-		return encodeLine(m.out, wire.FlowMessage{Lost: n})
+		return encodeLine(m.out, inspect.FlowMessage{Lost: n})
 	}
 	_, err := fmt.Fprintf(m.out, "%s lost here: this monitor was too slow for them\n", count(int(n), "event"))
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // outputFlag is how a command answers.
@@ -91,7 +91,7 @@ func (o *outputFlag) writeTable(w io.Writer, v any, t *table) error {
 }
 
 // endpointName is the endpoint's name; empty: no pod is known for the interface.
-func endpointName(e *wire.EndpointRow) string {
+func endpointName(e *inspect.EndpointRow) string {
 	if e.Name == "" {
 		return ""
 	}

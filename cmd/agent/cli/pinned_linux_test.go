@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // TestInterfacesOfAnotherNamespaceAreNotNamed has tools run where the number of the pod's interface is another's.
@@ -18,7 +18,7 @@ func TestInterfacesOfAnotherNamespaceAreNotNamed(t *testing.T) {
 	n.start()
 	n.wantReach(81, false) // makes a drop
 	ifindex := 0
-	for _, row := range decode[[]wire.EndpointRow](t, n.want(0, nil, "show", "endpoints", "-o", "json")) {
+	for _, row := range decode[[]inspect.EndpointRow](t, n.want(0, nil, "show", "endpoints", "-o", "json")) {
 		if row.Name == "db" {
 			ifindex = int(row.Ifindex)
 		}

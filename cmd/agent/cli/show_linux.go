@@ -11,8 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 func showCommand() *cobra.Command {
@@ -50,7 +51,7 @@ func showStatusCommand() *cobra.Command {
 }
 
 // fromAgent reads one part of the agent's answer.
-func fromAgent[T any](o *showOptions, path string, pick func(*wire.Answer) []T) func(*cobra.Command, []string) ([]T, error) {
+func fromAgent[T any](o *showOptions, path string, pick func(*inspect.Answer) []T) func(*cobra.Command, []string) ([]T, error) {
 	return func(cmd *cobra.Command, _ []string) ([]T, error) {
 		answer, err := o.ask(cmd.Context(), path, nil)
 		if err != nil {
@@ -67,10 +68,10 @@ func showEndpointsCommand() *cobra.Command {
 		Short: "Local pods: interface, policies, programs", Args: cobra.NoArgs,
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
-	return showList(&o, cmd, listing[wire.EndpointRow]{
-		read: orPinned(&o, fromAgent(&o, "/v1/endpoints", func(a *wire.Answer) []wire.EndpointRow { return a.Endpoints }),
-			func(m *bpfmaps.Maps, _ []string) ([]wire.EndpointRow, error) { return pinnedEndpoints(m) }),
-		keep:  func(e *wire.EndpointRow) bool { return o.selects(e.Namespace, e.Name) },
+	return showList(&o, cmd, listing[inspect.EndpointRow]{
+		read: orPinned(&o, fromAgent(&o, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }),
+			func(m *bpfmaps.Maps, _ []string) ([]inspect.EndpointRow, error) { return pinnedEndpoints(m) }),
+		keep:  func(e *inspect.EndpointRow) bool { return o.selects(e.Namespace, e.Name) },
 		table: endpointTable,
 	})
 }
@@ -82,9 +83,9 @@ func showPoliciesCommand() *cobra.Command {
 		Short: "Policies that apply to local pods", Args: cobra.NoArgs,
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
-	return showList(&o, cmd, listing[wire.PolicyRow]{
-		read:  fromAgent(&o, "/v1/policies", func(a *wire.Answer) []wire.PolicyRow { return a.Policies }),
-		keep:  func(p *wire.PolicyRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
+	return showList(&o, cmd, listing[inspect.PolicyRow]{
+		read:  fromAgent(&o, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
+		keep:  func(p *inspect.PolicyRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
 		table: policyTable,
 	})
 }
@@ -93,8 +94,8 @@ func showSetsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: cobra.NoArgs}
 	o.register(cmd.Flags(), "sort-by")
-	return showList(&o, cmd, listing[wire.SetRow]{
-		read: fromAgent(&o, "/v1/sets", func(a *wire.Answer) []wire.SetRow { return a.Sets }), table: setTable,
+	return showList(&o, cmd, listing[inspect.SetRow]{
+		read: fromAgent(&o, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }), table: setTable,
 	})
 }
 
@@ -104,8 +105,8 @@ func showProblemsCommand() *cobra.Command {
 		Use: "problems", Aliases: []string{"problem"}, Short: "Objects that are not enforced as written", Args: cobra.NoArgs,
 	}
 	o.register(cmd.Flags(), "sort-by")
-	return showList(&o, cmd, listing[wire.ProblemRow]{
-		read: fromAgent(&o, "/v1/problems", func(a *wire.Answer) []wire.ProblemRow { return a.Problems }), table: problemTable,
+	return showList(&o, cmd, listing[inspect.ProblemRow]{
+		read: fromAgent(&o, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems }), table: problemTable,
 	})
 }
 
@@ -117,22 +118,22 @@ func showRulesCommand() *cobra.Command {
 		ValidArgsFunction: completePods(1),
 	}
 	o.register(cmd.Flags(), "verdict", "sort-by")
-	return showList(&o, cmd, listing[wire.RuleRow]{
-		read: orPinned(&o, func(cmd *cobra.Command, args []string) ([]wire.RuleRow, error) {
+	return showList(&o, cmd, listing[inspect.RuleRow]{
+		read: orPinned(&o, func(cmd *cobra.Command, args []string) ([]inspect.RuleRow, error) {
 			answer, err := o.ask(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
 			if err != nil {
 				return nil, err
 			}
 			return answer.Rules, nil
-		}, func(m *bpfmaps.Maps, args []string) ([]wire.RuleRow, error) {
-			return agent.PinnedRules(m, agent.ParseEndpoint(args[0]))
+		}, func(m *bpfmaps.Maps, args []string) ([]inspect.RuleRow, error) {
+			return bpfplane.PinnedRules(m, agent.ParseEndpoint(args[0]))
 		}),
-		keep:  func(r *wire.RuleRow) bool { return o.verdict == "" || strings.EqualFold(r.Action, o.verdict) },
+		keep:  func(r *inspect.RuleRow) bool { return o.verdict == "" || strings.EqualFold(r.Action, o.verdict) },
 		table: ruleTable,
 	})
 }
 
-func writeStatus(w io.Writer, s *wire.StatusReport) error {
+func writeStatus(w io.Writer, s *inspect.StatusReport) error {
 	t := table{header: []string{"agent", statusText(s)}}
 	t.add("version", s.Version)
 	t.add("node", s.Node)
@@ -156,7 +157,7 @@ func writeStatus(w io.Writer, s *wire.StatusReport) error {
 }
 
 // statusText is the agent's state in one line.
-func statusText(s *wire.StatusReport) string {
+func statusText(s *inspect.StatusReport) string {
 	switch {
 	case s.Ready && s.Held != "":
 		lines := strings.Split(s.Held, "\n")
@@ -180,7 +181,7 @@ func statusText(s *wire.StatusReport) string {
 }
 
 // enforcedText says of how many endpoints policy is enforced.
-func enforcedText(s *wire.StatusReport) string {
+func enforcedText(s *inspect.StatusReport) string {
 	text := fmt.Sprintf("policy of %s is enforced", count(s.Endpoints, "endpoint"))
 	if rest := s.Endpoints - s.Enforced; rest == 1 {
 		text = fmt.Sprintf("policy of %d of %s is enforced, 1 is not yet", s.Enforced, count(s.Endpoints, "endpoint"))
@@ -194,7 +195,7 @@ func enforcedText(s *wire.StatusReport) string {
 }
 
 // kindText is how it stands with a kind, in one line.
-func kindText(k wire.KindRow) string {
+func kindText(k inspect.KindRow) string {
 	text := fmt.Sprintf("%s, %s", k.State, count(k.Objects, "object"))
 	if k.Error != "" {
 		text += ": " + k.Error
@@ -203,7 +204,7 @@ func kindText(k wire.KindRow) string {
 }
 
 // endpointProblem says what is wrong with an endpoint; empty: nothing.
-func endpointProblem(e *wire.EndpointRow) string {
+func endpointProblem(e *inspect.EndpointRow) string {
 	if e.Error != "" {
 		return e.Error
 	}
@@ -222,7 +223,7 @@ func endpointProblem(e *wire.EndpointRow) string {
 	return ""
 }
 
-func endpointTable(rows []wire.EndpointRow) *table {
+func endpointTable(rows []inspect.EndpointRow) *table {
 	t := &table{
 		header: []string{"ENDPOINT", "INTERFACE", "IFINDEX", "ADDRESSES", "INGRESS", "EGRESS", "ATTACHED", "STATE"},
 		wide:   []string{"INGRESS BY", "EGRESS BY"},
@@ -248,7 +249,7 @@ func endpointTable(rows []wire.EndpointRow) *table {
 	return t
 }
 
-func lostText(l wire.LostAddr) string {
+func lostText(l inspect.LostAddr) string {
 	text := l.Addr.String() + " " + l.Condition
 	if l.Owner != "" {
 		text += " by " + l.Owner
@@ -256,8 +257,8 @@ func lostText(l wire.LostAddr) string {
 	return text
 }
 
-func directionText(e *wire.EndpointRow, d wire.Direction) string {
-	if e.Condition == wire.ConditionClosed {
+func directionText(e *inspect.EndpointRow, d inspect.Direction) string {
+	if e.Condition == inspect.ConditionClosed {
 		return ""
 	}
 	if len(d.Policies) == 0 {
@@ -266,7 +267,7 @@ func directionText(e *wire.EndpointRow, d wire.Direction) string {
 	return count(len(d.Policies), "policy") + ", " + count(d.Rules, "rule")
 }
 
-func attachedText(list []wire.Attachment) string {
+func attachedText(list []inspect.Attachment) string {
 	var parts []string
 	for _, a := range list {
 		if a.Attached {
@@ -276,7 +277,7 @@ func attachedText(list []wire.Attachment) string {
 	return strings.Join(parts, ",")
 }
 
-func policyTable(rows []wire.PolicyRow) *table {
+func policyTable(rows []inspect.PolicyRow) *table {
 	t := &table{
 		header: []string{"TIER", "KIND", "NAMESPACE", "NAME", "INGRESS OF", "EGRESS OF", "NOTE"},
 		none:   "no policy applies to an endpoint of this node",
@@ -291,7 +292,7 @@ func policyTable(rows []wire.PolicyRow) *table {
 	return t
 }
 
-func ruleTable(rows []wire.RuleRow) *table {
+func ruleTable(rows []inspect.RuleRow) *table {
 	t := &table{header: []string{"DIRECTION", "INDEX", "ACTION", "MATCH", "RULE", "PACKETS", "BYTES"}, wide: []string{"NAME", "ID"}, none: "no rules"}
 	for _, r := range rows {
 		reason, packets, bytes := r.Reason, strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10)
@@ -303,7 +304,7 @@ func ruleTable(rows []wire.RuleRow) *table {
 	return t
 }
 
-func setTable(rows []wire.SetRow) *table {
+func setTable(rows []inspect.SetRow) *table {
 	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, wide: []string{"ID"}, none: "no sets"}
 	for _, s := range rows {
 		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "), s.ID)
@@ -311,7 +312,7 @@ func setTable(rows []wire.SetRow) *table {
 	return t
 }
 
-func problemTable(rows []wire.ProblemRow) *table {
+func problemTable(rows []inspect.ProblemRow) *table {
 	t := &table{header: []string{"SEVERITY", "OBJECT", "FIELD", "REASON"}, none: "no problems"}
 	for _, p := range rows {
 		t.add(p.Severity, p.Object, p.Field, p.Reason)

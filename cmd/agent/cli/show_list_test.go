@@ -19,17 +19,17 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // answers is an agent's socket that answers what it is given.
 type answers struct {
 	socket string
 	mu     sync.Mutex
-	by     map[string]wire.Answer
+	by     map[string]inspect.Answer
 }
 
-func (a *answers) set(path string, answer wire.Answer) {
+func (a *answers) set(path string, answer inspect.Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.by[path] = answer
@@ -37,7 +37,7 @@ func (a *answers) set(path string, answer wire.Answer) {
 
 func newAnswers(t *testing.T) *answers {
 	t.Helper()
-	a := &answers{socket: filepath.Join(t.TempDir(), "agent.sock"), by: map[string]wire.Answer{}}
+	a := &answers{socket: filepath.Join(t.TempDir(), "agent.sock"), by: map[string]inspect.Answer{}}
 	l, err := net.Listen("unix", a.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -51,11 +51,11 @@ func newAnswers(t *testing.T) *answers {
 	})}
 	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
-	a.set("/v1/endpoints", wire.Answer{Endpoints: []wire.EndpointRow{
+	a.set("/v1/endpoints", inspect.Answer{Endpoints: []inspect.EndpointRow{
 		{Namespace: "shop", Name: "web-1", Interface: "cali1", Ifindex: 9}, {Namespace: "shop", Name: "db-0", Interface: "cali2", Ifindex: 10},
-		{Namespace: "dev", Name: "web-2", Interface: "cali3", Ifindex: 3}, {Interface: "cali4", Condition: wire.ConditionClosed},
+		{Namespace: "dev", Name: "web-2", Interface: "cali3", Ifindex: 3}, {Interface: "cali4", Condition: inspect.ConditionClosed},
 	}})
-	a.set("/v1/rules", wire.Answer{Rules: []wire.RuleRow{{Direction: "ingress", Action: "Allow", ID: 7}, {Direction: "ingress", Action: "Deny"}}})
+	a.set("/v1/rules", inspect.Answer{Rules: []inspect.RuleRow{{Direction: "ingress", Action: "Allow", ID: 7}, {Direction: "ingress", Action: "Deny"}}})
 	return a
 }
 
@@ -103,14 +103,14 @@ func TestShowSelectsAndSorts(t *testing.T) {
 	if got := a.run(t, "show rules shop/web-1 -o wide"); !strings.Contains(got, "ID\n") || strings.Contains(a.run(t, "show rules shop/web-1"), "ID\n") {
 		t.Errorf("-o wide has no more columns:\n%s", got)
 	}
-	var fromJSON, fromYAML []wire.EndpointRow
+	var fromJSON, fromYAML []inspect.EndpointRow
 	if err := json.Unmarshal([]byte(a.run(t, "show ep -n shop --sort-by endpoint -o json")), &fromJSON); err != nil {
 		t.Fatal(err)
 	}
 	if err := yaml.UnmarshalStrict([]byte(a.run(t, "show ep -n shop --sort-by endpoint -o yaml")), &fromYAML); err != nil {
 		t.Fatal(err)
 	}
-	if len(fromJSON) != 2 || fromJSON[0].Name != "db-0" || !cmp.Equal(fromJSON, fromYAML, cmp.Comparer(func(a, b wire.EndpointRow) bool {
+	if len(fromJSON) != 2 || fromJSON[0].Name != "db-0" || !cmp.Equal(fromJSON, fromYAML, cmp.Comparer(func(a, b inspect.EndpointRow) bool {
 		return a.Name == b.Name && a.Ifindex == b.Ifindex
 	})) {
 		t.Errorf("JSON %+v, YAML %+v", fromJSON, fromYAML)
@@ -134,8 +134,8 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	defer cancel()
 	o := showOptions{instanceFlags: instanceFlags{socket: a.socket}, output: "text"}
 	ended := make(chan error)
-	cmd := showList(&o, &cobra.Command{}, listing[wire.EndpointRow]{
-		read: fromAgent(&o, "/v1/endpoints", func(a *wire.Answer) []wire.EndpointRow { return a.Endpoints }), table: endpointTable,
+	cmd := showList(&o, &cobra.Command{}, listing[inspect.EndpointRow]{
+		read: fromAgent(&o, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }), table: endpointTable,
 	})
 	o.watch = true
 	cmd.SetContext(ctx)
@@ -144,7 +144,7 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	if first := <-pages; !strings.Contains(first, "shop/web-1") {
 		t.Errorf("first page:\n%s", first)
 	}
-	a.set("/v1/endpoints", wire.Answer{})
+	a.set("/v1/endpoints", inspect.Answer{})
 	select {
 	case second := <-pages:
 		if second != "no endpoints on this node\n" {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // orPinned answers from the pinned maps if no agent runs to ask, and says so once. Where nothing is pinned it fails as ask
@@ -20,7 +20,7 @@ func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, er
 	said := false
 	return func(cmd *cobra.Command, args []string) ([]T, error) {
 		list, asked := ask(cmd, args)
-		if !errors.Is(asked, wire.ErrNotRunning) {
+		if !errors.Is(asked, inspect.ErrNotRunning) {
 			return list, asked
 		}
 		m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: o.bpffs, Instance: o.instance})
@@ -40,9 +40,9 @@ func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, er
 }
 
 // pinnedEndpoints are the endpoints that are enforced, agent or not.
-func pinnedEndpoints(m *bpfmaps.Maps) ([]wire.EndpointRow, error) {
+func pinnedEndpoints(m *bpfmaps.Maps) ([]inspect.EndpointRow, error) {
 	own := ownNumbers(m.LinkDir())
-	return agent.PinnedEndpoints(m, func(ifindex uint32) string {
+	return bpfplane.PinnedEndpoints(m, func(ifindex uint32) string {
 		if !own {
 			return ""
 		}
@@ -52,7 +52,7 @@ func pinnedEndpoints(m *bpfmaps.Maps) ([]wire.EndpointRow, error) {
 
 // endpointRows are the endpoints as the agent has them, or, if it cannot be asked, as the maps do; none if they cannot be
 // read either: what else is in the maps is true all the same.
-func (f *instanceFlags) endpointRows(ctx context.Context, m *bpfmaps.Maps) []wire.EndpointRow {
+func (f *instanceFlags) endpointRows(ctx context.Context, m *bpfmaps.Maps) []inspect.EndpointRow {
 	if answer, err := f.ask(ctx, "/v1/endpoints", nil); err == nil {
 		return answer.Endpoints
 	}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 func text(t *testing.T, write func(io.Writer) error) string {
@@ -29,17 +29,17 @@ func text(t *testing.T, write func(io.Writer) error) string {
 }
 
 func TestEndpointTableSaysWhatIsWrong(t *testing.T) {
-	attached := func(before int, ok bool) []wire.Attachment {
-		return []wire.Attachment{
+	attached := func(before int, ok bool) []inspect.Attachment {
+		return []inspect.Attachment{
 			{Hook: "tcx/ingress", Program: "from_pod", Attached: ok, Before: before},
 			{Hook: "tcx/egress", Program: "to_pod", Attached: true},
 		}
 	}
-	rows := []wire.EndpointRow{
+	rows := []inspect.EndpointRow{
 		{Namespace: "shop", Name: "ok", Interface: "cali1", Ifindex: 7, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
-			Ingress: wire.Direction{Policies: []string{"a", "b"}, Rules: 1}, Attached: attached(0, true)},
+			Ingress: inspect.Direction{Policies: []string{"a", "b"}, Rules: 1}, Attached: attached(0, true)},
 		{Namespace: "shop", Name: "waits", Interface: "cali2", Error: "waiting for its interface"},
-		{Namespace: "shop", Name: "thief", Interface: "cali6", Ifindex: 12, Attached: attached(0, true), Lost: []wire.LostAddr{
+		{Namespace: "shop", Name: "thief", Interface: "cali6", Ifindex: 12, Attached: attached(0, true), Lost: []inspect.LostAddr{
 			{Addr: netip.MustParseAddr("10.0.0.1"), Condition: "Taken", Owner: "shop/ok"},
 			{Addr: netip.MustParseAddr("10.0.0.2"), Condition: "NotRouted"},
 		}},
@@ -78,14 +78,14 @@ func TestTablesWithoutRowsSaySo(t *testing.T) {
 }
 
 func TestOtherTables(t *testing.T) {
-	policies := policyTable([]wire.PolicyRow{
+	policies := policyTable([]inspect.PolicyRow{
 		{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "db", Ingress: 2, Staged: true},
 		{Tier: "kube-admin", Kind: "GlobalNetworkPolicy", Name: "all", Ingress: 3, Egress: 3},
 	})
-	rules := ruleTable([]wire.RuleRow{{Direction: "ingress", Index: 3, Action: "Allow", Match: "tcp port 80", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]", ID: 4, Packets: 5, Bytes: 300},
+	rules := ruleTable([]inspect.RuleRow{{Direction: "ingress", Index: 3, Action: "Allow", Match: "tcp port 80", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]", ID: 4, Packets: 5, Bytes: 300},
 		{Direction: "ingress", Index: 4, Action: "Allow", Match: "anything", Rule: "profile/kns.shop#ingress[0]", Reason: "no policy decides", NeverReached: true}})
-	sets := setTable([]wire.SetRow{{Number: 2, Text: "selector a", Members: 7, Some: []string{"10.0.0.1", "10.0.0.2"}}, {Text: "addresses of this node"}})
-	problems := problemTable([]wire.ProblemRow{{Severity: "rejected", Object: "a.yaml:3: Pod shop/x", Field: "spec", Reason: "wrong"}})
+	sets := setTable([]inspect.SetRow{{Number: 2, Text: "selector a", Members: 7, Some: []string{"10.0.0.1", "10.0.0.2"}}, {Text: "addresses of this node"}})
+	problems := problemTable([]inspect.ProblemRow{{Severity: "rejected", Object: "a.yaml:3: Pod shop/x", Field: "spec", Reason: "wrong"}})
 	want := `TIER        KIND                 NAMESPACE  NAME  INGRESS OF  EGRESS OF  NOTE
 default     NetworkPolicy        shop       db    2           -          staged, not enforced
 kube-admin  GlobalNetworkPolicy  -          all   3           3          -
@@ -105,7 +105,7 @@ rejected  a.yaml:3: Pod shop/x  spec   wrong
 }
 
 func TestStatusText(t *testing.T) {
-	for want, s := range map[string]wire.StatusReport{
+	for want, s := range map[string]inspect.StatusReport{
 		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, Endpoints: 2, Enforced: 2},
 		"ready: policy of 3 of 5 endpoints is enforced, 2 are not yet, 1 interface without a pod closed": {InSync: true, Ready: true,
 			Endpoints: 5, Enforced: 3, Closed: 1},
@@ -118,7 +118,7 @@ func TestStatusText(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	s := wire.StatusReport{Version: "v1", Node: "n", Dataplane: "bpf", Problems: 2, Applies: 5, Failed: 1, Applied: time.Unix(0, 0).UTC(), TookSeconds: 0.001}
+	s := inspect.StatusReport{Version: "v1", Node: "n", Dataplane: "bpf", Problems: 2, Applies: 5, Failed: 1, Applied: time.Unix(0, 0).UTC(), TookSeconds: 0.001}
 	got := text(t, func(w io.Writer) error { return writeStatus(w, &s) })
 	for _, want := range []string{"1970-01-01T00:00:00Z, took 1ms", "5 times, 1 of them failed", "2; see margay show problems"} {
 		if !strings.Contains(got, want) {

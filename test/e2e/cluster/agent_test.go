@@ -13,7 +13,7 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/test/e2e/cluster/process"
 )
 
@@ -103,19 +103,19 @@ func (a *agent) terminate() {
 }
 
 // ask asks the agent's socket, as the tools do.
-func (a *agent) ask(what string) (*wire.Answer, error) {
+func (a *agent) ask(what string) (*inspect.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return wire.Client{Socket: a.socket()}.Ask(ctx, "/v1/"+what, nil)
+	return inspect.Client{Socket: a.socket()}.Ask(ctx, "/v1/"+what, nil)
 }
 
 // row is what the agent says of a pod of its node, "namespace/name"; nil if it does not know it.
-func (a *agent) row(pod string) *wire.EndpointRow {
+func (a *agent) row(pod string) *inspect.EndpointRow {
 	answer, err := a.ask("endpoints")
 	if err != nil {
 		return nil
 	}
-	i := slices.IndexFunc(answer.Endpoints, func(e wire.EndpointRow) bool { return e.Namespace+"/"+e.Name == pod })
+	i := slices.IndexFunc(answer.Endpoints, func(e inspect.EndpointRow) bool { return e.Namespace+"/"+e.Name == pod })
 	if i < 0 {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -49,7 +49,7 @@ func (c *cluster) awaitKnown() {
 	for _, n := range c.nodes {
 		testutil.WaitFor(c.t, soon, fmt.Sprintf("the agent on %s to know %d addresses of Services", n.Name(), want), func() bool {
 			answer, err := n.agent.ask("sets")
-			return err == nil && slices.ContainsFunc(answer.Sets, func(r wire.SetRow) bool {
+			return err == nil && slices.ContainsFunc(answer.Sets, func(r inspect.SetRow) bool {
 				return r.ID == string(model.SetServiceAddrs) && r.Members == want
 			})
 		})

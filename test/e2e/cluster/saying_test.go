@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // What an agent says: by its tools, its probes, its metrics and its log.
@@ -54,12 +54,12 @@ func (a *agent) tool(args ...string) string {
 }
 
 // kind is what the agent says of a kind of object; nil if it does not answer.
-func (a *agent) kind(name string) *wire.KindRow {
+func (a *agent) kind(name string) *inspect.KindRow {
 	answer, err := a.ask("status")
 	if err != nil {
 		return nil
 	}
-	i := slices.IndexFunc(answer.Status.Kinds, func(k wire.KindRow) bool { return k.Kind == name })
+	i := slices.IndexFunc(answer.Status.Kinds, func(k inspect.KindRow) bool { return k.Kind == name })
 	if i < 0 {
 		return nil
 	}
@@ -67,9 +67,9 @@ func (a *agent) kind(name string) *wire.KindRow {
 }
 
 // awaitKind waits until the kind is in the state.
-func (a *agent) awaitKind(name, state string) *wire.KindRow {
+func (a *agent) awaitKind(name, state string) *inspect.KindRow {
 	a.c.t.Helper()
-	var k *wire.KindRow
+	var k *inspect.KindRow
 	testutil.WaitFor(a.c.t, 3*soon, name+" to be "+state+" for the agent on "+a.node.Name(), func() bool {
 		k = a.kind(name)
 		return k != nil && k.State == state

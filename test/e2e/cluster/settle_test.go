@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // settleNamespace has a pod on each node that no test is about.
@@ -50,7 +50,7 @@ func (a *agent) hasRound(round string, members int) bool {
 	if err != nil {
 		return false
 	}
-	there := slices.ContainsFunc(answer.Sets, func(s wire.SetRow) bool {
+	there := slices.ContainsFunc(answer.Sets, func(s inspect.SetRow) bool {
 		return s.Number != 0 && s.Members == members && strings.Contains(s.Text, `"`+round+`"`)
 	})
 	if !there {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 const onlyFromB = `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress],
@@ -165,7 +165,7 @@ func TestTheRouteDecidesBetweenClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("address %s is endpoint shop/b's", s.b.Addr4())
-	if n := len(slices.DeleteFunc(answer.Problems, func(p wire.ProblemRow) bool { return !strings.Contains(p.Reason, want) })); n != 2 {
+	if n := len(slices.DeleteFunc(answer.Problems, func(p inspect.ProblemRow) bool { return !strings.Contains(p.Reason, want) })); n != 2 {
 		t.Errorf("%d problems say %q, want 2", n, want)
 	}
 	t.Run("at first", func(t *testing.T) { s.requireNoTheft(t, thieves...) })

@@ -11,7 +11,7 @@ import (
 
 	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // TestManifestsUnderWayOpenNothing writes the manifest of a policy as editors, scripts and full disks do, while a pod that
@@ -85,7 +85,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func (s *scene) problems() []wire.ProblemRow {
+func (s *scene) problems() []inspect.ProblemRow {
 	s.T.Helper()
 	answer, err := s.Agent(0).Ask("problems")
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *scene) problems() []wire.ProblemRow {
 func (s *scene) awaitProblem(words string) {
 	s.T.Helper()
 	testutil.WaitFor(s.T, soon, "a problem with "+words, func() bool {
-		return slices.ContainsFunc(s.problems(), func(p wire.ProblemRow) bool { return strings.Contains(p.Reason, words) })
+		return slices.ContainsFunc(s.problems(), func(p inspect.ProblemRow) bool { return strings.Contains(p.Reason, words) })
 	})
 }
 

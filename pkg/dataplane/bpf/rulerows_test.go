@@ -1,4 +1,4 @@
-package agent
+package bpf
 
 import (
 	"testing"
@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -25,7 +25,7 @@ func TestRulesThatAreNeverReachedAreMarked(t *testing.T) {
 		},
 	}
 	const api, kind = "networking.k8s.io/v1", "NetworkPolicy"
-	want := []wire.RuleRow{
+	want := []inspect.RuleRow{
 		{
 			Direction: "ingress", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]", APIVersion: api, Kind: kind,
 			Namespace: "shop", Name: "db", Tier: "default", Action: "Allow", Match: "tcp", ID: 1, Packets: 3, Bytes: 180,
@@ -40,7 +40,7 @@ func TestRulesThatAreNeverReachedAreMarked(t *testing.T) {
 		},
 		{Direction: "ingress", Index: 3, Rule: "no-profile-match", Reason: "nothing allows it", Action: "Deny", Match: "anything", NeverReached: true},
 	}
-	got := programRows(p, model.Ingress, nil, map[uint32]bpf.Counter{1: {Packets: 3, Bytes: 180}})
+	got := programRows(p, model.Ingress, nil, inspect.Counts{1: {Packets: 3, Bytes: 180}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -1,4 +1,4 @@
-package agent
+package bpf
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func TestRuleTextSaysWhatAnEntryMatches(t *testing.T) {
 			ports(bpf.Rule{Flags: both | bpf.RuleProto, Proto: 58}, model.PortRange{Lo: 128 << 8, Hi: 128 << 8}, model.PortRange{Lo: 1<<8 | 2, Hi: 1<<8 | 4}),
 		},
 	} {
-		if got := RuleText(test.rule, test.ingress, name); got != test.want {
+		if got := ruleText(test.rule, test.ingress, name); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}

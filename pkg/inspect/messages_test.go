@@ -1,4 +1,4 @@
-package wire_test
+package inspect_test
 
 import (
 	"errors"
@@ -11,14 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/margay-project/margay/pkg/agent/wire"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/inspect/rows"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
 // listen answers every question on a socket of its own.
-func listen(t *testing.T, status int, body string) wire.Client {
+func listen(t *testing.T, status int, body string) inspect.Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", path)
@@ -39,12 +40,12 @@ func listen(t *testing.T, status int, body string) wire.Client {
 		}
 		<-done
 	})
-	return wire.Client{Socket: path}
+	return inspect.Client{Socket: path}
 }
 
 func TestClientTellsErrorsApart(t *testing.T) {
-	if _, err := (wire.Client{Socket: filepath.Join(t.TempDir(), "none.sock")}).Ask(t.Context(), "/v1/status", nil); !errors.Is(err, wire.ErrNotRunning) {
-		t.Errorf("nobody listens: error %v, want %v", err, wire.ErrNotRunning)
+	if _, err := (inspect.Client{Socket: filepath.Join(t.TempDir(), "none.sock")}).Ask(t.Context(), "/v1/status", nil); !errors.Is(err, inspect.ErrNotRunning) {
+		t.Errorf("nobody listens: error %v, want %v", err, inspect.ErrNotRunning)
 	}
 	_, err := listen(t, http.StatusUnprocessableEntity, `{"error":"no pod shop/x"}`).Ask(t.Context(), "/v1/explain", nil)
 	if err == nil || err.Error() != "no pod shop/x" {
@@ -82,11 +83,11 @@ func TestLintNamesObjectAndRule(t *testing.T) {
 			Tier: model.TierDefault, Selector: mustSelector(t, "app == 'b'"), AppliesIngress: true,
 		}},
 	}
-	var got []wire.ProblemRow
+	var got []inspect.ProblemRow
 	for _, f := range lint.Check(updates) {
-		got = append(got, wire.Finding(f))
+		got = append(got, rows.Finding(f))
 	}
-	want := []wire.ProblemRow{
+	want := []inspect.ProblemRow{
 		{Severity: "lint", Object: "GlobalNetworkPolicy g", Reason: "selects no pod"},
 		{Severity: "lint", Object: "NetworkPolicy shop/p", Field: "ingress[1]", Reason: "never decides: rules before it take every packet it could match"},
 	}

@@ -1,4 +1,4 @@
-package agent
+package bpf
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/agent/wire"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -19,15 +19,15 @@ import (
 
 // PinnedEndpoints are the local endpoints. Of their addresses only the first of each family is in the maps with them, and of
 // their policies those that have rules there. ifaces gives interfaces their names; empty: not known.
-func PinnedEndpoints(m *bpfmaps.Maps, ifaces func(uint32) string) ([]wire.EndpointRow, error) {
+func PinnedEndpoints(m *bpfmaps.Maps, ifaces func(uint32) string) ([]inspect.EndpointRow, error) {
 	entries, err := pinnedEntries(m)
 	if err != nil {
 		return nil, err
 	}
-	rows := []wire.EndpointRow{}
+	rows := []inspect.EndpointRow{}
 	var errs []error
 	for _, e := range entries {
-		row := wire.EndpointRow{Interface: ifaces(e.Ifindex), Ifindex: e.Ifindex, Addrs: addrsIn(e), Attached: []wire.Attachment{}}
+		row := inspect.EndpointRow{Interface: ifaces(e.Ifindex), Ifindex: e.Ifindex, Addrs: addrsIn(e), Attached: []inspect.Attachment{}}
 		name, _, err1 := m.EndpointName(e.Ifindex)
 		row.Namespace, row.Name, _ = strings.Cut(name, "/")
 		var err2, err3 error
@@ -36,7 +36,7 @@ func PinnedEndpoints(m *bpfmaps.Maps, ifaces func(uint32) string) ([]wire.Endpoi
 		errs = append(errs, err1, err2, err3)
 		rows = append(rows, row)
 	}
-	slices.SortStableFunc(rows, func(a, b wire.EndpointRow) int {
+	slices.SortStableFunc(rows, func(a, b inspect.EndpointRow) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return rows, errors.Join(append(errs, attachments(rows, m.LinkDir()))...)
@@ -64,8 +64,8 @@ func addrsIn(e bpf.Endpoint) []netip.Addr {
 }
 
 // pinnedDirection is what is in force by a policy word.
-func pinnedDirection(m *bpfmaps.Maps, word uint64, dir model.Direction) (wire.Direction, error) {
-	row := wire.Direction{Policies: []string{}}
+func pinnedDirection(m *bpfmaps.Maps, word uint64, dir model.Direction) (inspect.Direction, error) {
+	row := inspect.Direction{Policies: []string{}}
 	row.Slot, row.Generation = bpfmaps.SplitPolicyWord(word)
 	rules, err := m.ReadRules(row.Slot)
 	if err != nil {
@@ -87,7 +87,7 @@ func pinnedDirection(m *bpfmaps.Maps, word uint64, dir model.Direction) (wire.Di
 }
 
 // PinnedRules are the ordered match tables of a local endpoint, with their counts.
-func PinnedRules(m *bpfmaps.Maps, id model.EndpointID) ([]wire.RuleRow, error) {
+func PinnedRules(m *bpfmaps.Maps, id model.EndpointID) ([]inspect.RuleRow, error) {
 	entries, err := pinnedEntries(m)
 	if err != nil {
 		return nil, err
@@ -101,11 +101,12 @@ func PinnedRules(m *bpfmaps.Maps, id model.EndpointID) ([]wire.RuleRow, error) {
 			continue
 		}
 		stats, err := m.RuleStats(1 << 16)
-		rows := []wire.RuleRow{}
+		counts := countsOf(stats)
+		rows := []inspect.RuleRow{}
 		errs := []error{err}
 		for dir, word := range [2]uint64{e.Ingress, e.Egress} {
 			slot, _ := bpfmaps.SplitPolicyWord(word)
-			list, err := pinnedTable(m, slot, model.Direction(dir), stats)
+			list, err := pinnedTable(m, slot, model.Direction(dir), counts)
 			rows, errs = append(rows, list...), append(errs, err)
 		}
 		return rows, errors.Join(errs...)
@@ -113,13 +114,13 @@ func PinnedRules(m *bpfmaps.Maps, id model.EndpointID) ([]wire.RuleRow, error) {
 	return nil, fmt.Errorf("no local endpoint %s is enforced; see margay show endpoints", id)
 }
 
-func pinnedTable(m *bpfmaps.Maps, slot uint32, dir model.Direction, stats map[uint32]bpf.Counter) ([]wire.RuleRow, error) {
+func pinnedTable(m *bpfmaps.Maps, slot uint32, dir model.Direction, counts inspect.Counts) ([]inspect.RuleRow, error) {
 	rules, err := m.ReadRules(slot)
 	errs := []error{err}
 	sets := func(n uint32) string {
 		name, ok, err := m.SetName(n)
 		if errs = append(errs, err); !ok {
-			return fmt.Sprintf("set %d", n)
+			return setText(n)
 		}
 		return name
 	}
@@ -133,7 +134,7 @@ func pinnedTable(m *bpfmaps.Maps, slot uint32, dir model.Direction, stats map[ui
 			texts[i] = cmp.Or(name, "a rule without a name")
 		}
 	}
-	rows := programRows(program, dir, sets, stats)
+	rows := programRows(program, dir, sets, counts)
 	for i, text := range texts {
 		if text != "" {
 			rows[i].Rule, rows[i].Reason = text, text

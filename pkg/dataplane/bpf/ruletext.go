@@ -1,16 +1,15 @@
-package agent
+package bpf
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// RuleText says in words what an entry of the ordered match table matches. name gives a set's words by its number.
-func RuleText(r bpf.Rule, ingress bool, name func(uint32) string) string {
+// ruleText says in words what an entry of the ordered match table matches. name gives a set's words by its number.
+func ruleText(r bpf.Rule, ingress bool, name func(uint32) string) string {
 	var parts []string
 	switch {
 	case r.Flags&bpf.RuleV6 == 0:
@@ -19,10 +18,10 @@ func RuleText(r bpf.Rule, ingress bool, name func(uint32) string) string {
 		parts = append(parts, "ipv6")
 	}
 	if r.Flags&bpf.RuleProto != 0 {
-		parts = append(parts, explain.ProtocolName(r.Proto))
+		parts = append(parts, model.ProtocolName(r.Proto))
 	}
 	if r.Flags&bpf.RuleNotProto != 0 {
-		parts = append(parts, "not "+explain.ProtocolName(r.Proto))
+		parts = append(parts, "not "+model.ProtocolName(r.Proto))
 	}
 	remote := "to"
 	if ingress {

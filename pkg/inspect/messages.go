@@ -1,6 +1,6 @@
-// Package wire is what the agent and its tools say to each other: the answers of the agent's unix socket, and a client
+// Package inspect is what the agent and its tools say to each other: the answers of the agent's unix socket, and a client
 // for it. Field names are part of the tools' -o json output. It depends on nothing that needs Linux.
-package wire
+package inspect
 
 import (
 	"net/netip"
@@ -92,6 +92,9 @@ type SetRow struct {
 	Members int      `json:"members"`
 	Some    []string `json:"some"` // the first few members
 }
+
+// SeverityLint is the severity of policy that is enforced as written, and most likely not what was meant.
+const SeverityLint = "lint"
 
 // ProblemRow is something in the datastore that is not enforced as written.
 type ProblemRow struct {

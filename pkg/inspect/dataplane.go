@@ -1,0 +1,34 @@
+package inspect
+
+import (
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Dataplane is what a dataplane says of itself to tools, in their messages. It is asked between two Applies, by the goroutine
+// that owns it, unless a method says otherwise.
+type Dataplane interface {
+	// Name is what status calls it.
+	Name() string
+	// Direction is what is in force for one direction of an endpoint. Policies is left to the caller; zero if there is
+	// nothing.
+	Direction(id model.EndpointID, d model.Direction) Direction
+	// Rules are the ordered match tables of an endpoint, ingress first; not ok: there is no such endpoint here. sets gives a
+	// set its words by its id; not ok: it has none, and the dataplane may know it as a CIDR list of rules.
+	Rules(id model.EndpointID, counts Counts, sets func(model.SetID) (string, bool)) (rows []RuleRow, ok bool)
+	// RuleCounts reads the counters of rules, which takes a while. Any goroutine may ask.
+	RuleCounts() (Counts, error)
+	// Sets are the sets that what is in force refers to, by number. The map must not be changed.
+	Sets() map[uint32]model.SetID
+	// CIDRs is a set that stands for a CIDR list of rules, in words, and its members; nil if it is none.
+	CIDRs(id model.SetID) (text string, members []netip.Prefix)
+	// Attachments fills in where programs are attached to the endpoints' interfaces. Any goroutine may ask.
+	Attachments(rows []EndpointRow) error
+}
+
+// Counts are packets and bytes by the number of a rule.
+type Counts map[uint32]Count
+
+// Count is what a rule has decided.
+type Count struct{ Packets, Bytes uint64 }
