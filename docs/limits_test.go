@@ -11,7 +11,8 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/calc"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/config"
 )
 
@@ -56,7 +57,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		}
 		return int(m.MaxEntries)
 	}
-	one, space, node, assured := compile.PerDirection, compile.PerNamespace, compile.PerNode, compile.Assured
+	one, space, node, assured := plan.PerDirection, plan.PerNamespace, plan.PerNode, plan.Assured
 	const mib = 1 << 20
 	flows, shares := entries("ct4"), defined(t, "bpf/lib/types.h", `SHARES = (\d+)`) // divided as by bpfmaps.divide
 	want := map[string][]int{
@@ -66,12 +67,12 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
 		"external and load-balancer":   {calc.MaxExternal},
-		"MiB of tables in the kernel":  {compile.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
+		"MiB of tables in the kernel":  {table.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
 		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Overlap, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},
 		"half-open flows":              {defined(t, "bpf/lib/types.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types.h", `HALF_COMMON = (\d+)`)},
 		"first fragments":              {defined(t, "bpf/lib/types.h", `FRAG_SETS = (\d+)`) * defined(t, "bpf/lib/types.h", `FRAG_WAYS = (\d+)`)},
-		"rules of a policy":            {compile.MaxWalk},
+		"rules of a policy":            {table.MaxWalk},
 		"ARP and discovery messages":   {defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_BURST (\d+)`), 1_000_000_000 / defined(t, "bpf/lib/neighbour.h", `NEIGHBOUR_INTERVAL_NS (\d+)ULL`)},
 		"IPv6 extension headers":       {defined(t, "bpf/lib/parse.h", `#define MAX_EXT_HEADERS (\d+)`)},
 		"events of verdicts":           {int(config.Defaults().EventRate)},

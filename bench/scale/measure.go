@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
@@ -41,8 +41,8 @@ type sample struct {
 // core is the pipeline before the kernel.
 type core struct {
 	graph    *calc.Graph
-	buffer   *syncer.Buffer    // nil: the graph alone
-	compiler *compile.Compiler // likewise
+	buffer   *syncer.Buffer // nil: the graph alone
+	compiler *plan.Compiler // likewise
 	out      int
 	spent    time.Duration
 	cpu      float64
@@ -51,7 +51,7 @@ type core struct {
 func newCore(s scenario) *core {
 	c := &core{graph: calc.New(thisNode)}
 	if s.agent {
-		c.buffer, c.compiler = syncer.NewBuffer(), compile.New(compile.Options{}, nil)
+		c.buffer, c.compiler = syncer.NewBuffer(), plan.New(plan.Options{}, nil)
 	}
 	return c
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/calc"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -108,7 +110,7 @@ func (c *Compiled) Judge(id model.EndpointID, dir model.Direction, pkt model.Pac
 	remote, table := src, b.Ingress
 	if dir == model.Egress {
 		remote, table = dst, b.Egress
-	} else if src.Flags&compile.AddrFlags(bpf.AddrHost) != 0 {
+	} else if src.Flags&classes.AddrFlags(bpf.AddrHost) != 0 {
 		return model.Verdict{Allow: true, By: model.RuleID{Point: model.AtHost, Direction: dir}}, nil
 	}
 	t := n.tables[table]
@@ -125,51 +127,51 @@ func (c *Compiled) Judge(id model.EndpointID, dir model.Direction, pkt model.Pac
 	return t.Program.Verdict(t.Eval(remote.Class, pkt)), nil
 }
 
-func own(b compile.Binding, entry compile.AddrChange, addr netip.Addr) bool {
-	return entry.Flags&compile.AddrFlags(bpf.AddrEndpoint) != 0 && slices.Contains(b.Endpoint.Addrs, addr)
+func own(b plan.Binding, entry classes.AddrChange, addr netip.Addr) bool {
+	return entry.Flags&classes.AddrFlags(bpf.AddrEndpoint) != 0 && slices.Contains(b.Endpoint.Addrs, addr)
 }
 
 // compiledNode is one node: its agent's pure half, and what the kernel holds.
 type compiledNode struct {
 	graph    *calc.Graph
-	compiler *compile.Compiler
+	compiler *plan.Compiler
 
-	addrs    map[netip.Prefix]compile.AddrChange
-	classes  map[uint32]compile.Class
-	tables   map[compile.TableID]*compile.Table
-	bindings map[model.EndpointID]compile.Binding
+	addrs    map[netip.Prefix]classes.AddrChange
+	classes  map[uint32]classes.Class
+	tables   map[table.ID]*table.Table
+	bindings map[model.EndpointID]plan.Binding
 }
 
 func (c *Compiled) newNode(name string) *compiledNode {
 	return &compiledNode{
 		graph:    calc.New(name),
-		compiler: compile.New(compile.Options{Limits: compile.Limits{Wide: c.Wide}}, nil),
-		addrs:    map[netip.Prefix]compile.AddrChange{},
-		classes: map[uint32]compile.Class{
-			compile.ClassNone4: {ID: compile.ClassNone4, Family: 4},
-			compile.ClassNone6: {ID: compile.ClassNone6, Family: 6},
+		compiler: plan.New(plan.Options{Limits: table.Limits{Wide: c.Wide}}, nil),
+		addrs:    map[netip.Prefix]classes.AddrChange{},
+		classes: map[uint32]classes.Class{
+			classes.None4: {ID: classes.None4, Family: 4},
+			classes.None6: {ID: classes.None6, Family: 6},
 		},
-		tables:   map[compile.TableID]*compile.Table{},
-		bindings: map[model.EndpointID]compile.Binding{},
+		tables:   map[table.ID]*table.Table{},
+		bindings: map[model.EndpointID]plan.Binding{},
 	}
 }
 
 // lookup returns the entry that the kernel would find for an address.
-func (n *compiledNode) lookup(a netip.Addr) compile.AddrChange {
+func (n *compiledNode) lookup(a netip.Addr) classes.AddrChange {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		if e, ok := n.addrs[netip.PrefixFrom(a, bits).Masked()]; ok {
 			return e
 		}
 	}
 	if a.Is4() {
-		return compile.AddrChange{Class: compile.ClassNone4}
+		return classes.AddrChange{Class: classes.None4}
 	}
-	return compile.AddrChange{Class: compile.ClassNone6}
+	return classes.AddrChange{Class: classes.None6}
 }
 
 // carryOut does the plan's writes in their order. It keeps its own copy of what compilers go on to change, so that a
 // row that a plan forgets is missing here too.
-func (n *compiledNode) carryOut(p compile.Plan) error {
+func (n *compiledNode) carryOut(p plan.Plan) error {
 	for _, c := range p.Classes {
 		n.classes[c.ID] = c
 	}
@@ -205,13 +207,13 @@ func (n *compiledNode) carryOut(p compile.Plan) error {
 	return nil
 }
 
-func (n *compiledNode) bind(all []compile.Binding) {
+func (n *compiledNode) bind(all []plan.Binding) {
 	for _, b := range all {
 		n.bindings[b.Endpoint.ID] = b
 	}
 }
 
-func (n *compiledNode) move(all []compile.AddrChange) {
+func (n *compiledNode) move(all []classes.AddrChange) {
 	for _, a := range all {
 		if a.Gone {
 			delete(n.addrs, a.Prefix)

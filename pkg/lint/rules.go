@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -91,7 +91,7 @@ func (l *linter) lists(p activePolicy, r *model.MatchRule, name string, s *model
 
 // shadowed finds rules that decide nothing on any pod they apply to.
 func (l *linter) shadowed() {
-	plan := compile.New(compile.Options{}, nil).Update(l.changes)
+	plan := plan.New(plan.Options{}, nil).Update(l.changes)
 	decides, never := map[model.RuleID]bool{}, map[model.RuleID]bool{}
 	for _, t := range plan.Tables {
 		if t.Interpreted() {

@@ -10,33 +10,33 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // addresses are the entries of addresses and prefixes: their class, and of an endpoint's own its interface.
 type addresses struct {
 	maps      *bpfmaps.Maps
-	owners    map[netip.Prefix]compile.AddrChange // addresses of endpoints, to be written again when an interface changes
+	owners    map[netip.Prefix]classes.AddrChange // addresses of endpoints, to be written again when an interface changes
 	unwritten map[netip.Prefix]unwritten
 }
 
 // unwritten is an entry that could not be written.
 type unwritten struct {
-	change compile.AddrChange
+	change classes.AddrChange
 	cause  error
 }
 
 func newAddresses(m *bpfmaps.Maps) *addresses {
-	return &addresses{maps: m, owners: map[netip.Prefix]compile.AddrChange{}, unwritten: map[netip.Prefix]unwritten{}}
+	return &addresses{maps: m, owners: map[netip.Prefix]classes.AddrChange{}, unwritten: map[netip.Prefix]unwritten{}}
 }
 
 // groups are changes in their order where it matters: a prefix inside another may only go once the other is what its
 // addresses shall be. Changes of equal length and kind may be written together, and so may all if they are of single
 // addresses only; then those that go make room for the others in a full map.
-func groups(changes []compile.AddrChange) iter.Seq[[]compile.AddrChange] {
-	nested := slices.ContainsFunc(changes, func(c compile.AddrChange) bool { return !c.Prefix.IsSingleIP() })
-	return func(yield func([]compile.AddrChange) bool) {
+func groups(changes []classes.AddrChange) iter.Seq[[]classes.AddrChange] {
+	nested := slices.ContainsFunc(changes, func(c classes.AddrChange) bool { return !c.Prefix.IsSingleIP() })
+	return func(yield func([]classes.AddrChange) bool) {
 		for from := 0; from < len(changes); {
 			to := from + 1
 			for to < len(changes) && (!nested ||
@@ -53,7 +53,7 @@ func groups(changes []compile.AddrChange) iter.Seq[[]compile.AddrChange] {
 
 // set records what an address shall be. Of an endpoint's own address it remembers whose it is: the interface may come
 // later, or come again under another number. ifindex is the interface that endpoint is programmed on; 0: none.
-func (a *addresses) set(c compile.AddrChange, ifindex uint32) {
+func (a *addresses) set(c classes.AddrChange, ifindex uint32) {
 	if was, ok := a.owners[c.Prefix]; ok && (c.Gone || was.Endpoint != c.Endpoint) {
 		delete(a.owners, c.Prefix)
 	}
@@ -80,7 +80,7 @@ func (a *addresses) set(c compile.AddrChange, ifindex uint32) {
 
 // write writes what has been recorded of changes. refused reports that some could not be written; those are in unwritten,
 // and what there was of them is removed. The classes say which entries are of no use although they could be written.
-func (a *addresses) write(changes []compile.AddrChange, known *classes) (refused bool) {
+func (a *addresses) write(changes []classes.AddrChange, known *classSets) (refused bool) {
 	err := a.sync()
 	if err != nil {
 		err = a.sync() // memory comes back as soon as the kernel has time
@@ -132,8 +132,8 @@ func (a *addresses) sync() error {
 }
 
 // of are an endpoint's own addresses, to be written again: its interface has another number now.
-func (a *addresses) of(policy *model.EndpointPolicy) []compile.AddrChange {
-	var changes []compile.AddrChange
+func (a *addresses) of(policy *model.EndpointPolicy) []classes.AddrChange {
+	var changes []classes.AddrChange
 	for _, addr := range policy.Addrs {
 		if c, ok := a.owners[netip.PrefixFrom(addr.WithZone(""), addr.BitLen())]; ok && c.Endpoint == policy.ID {
 			changes = append(changes, c)
@@ -143,12 +143,12 @@ func (a *addresses) of(policy *model.EndpointPolicy) []compile.AddrChange {
 }
 
 // refused are the changes that could not be written, longest prefixes first.
-func (a *addresses) refused() []compile.AddrChange {
-	var changes []compile.AddrChange
+func (a *addresses) refused() []classes.AddrChange {
+	var changes []classes.AddrChange
 	for _, u := range a.unwritten {
 		changes = append(changes, u.change)
 	}
-	slices.SortFunc(changes, func(a, b compile.AddrChange) int { return b.Prefix.Bits() - a.Prefix.Bits() })
+	slices.SortFunc(changes, func(a, b classes.AddrChange) int { return b.Prefix.Bits() - a.Prefix.Bits() })
 	return changes
 }
 

@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -14,20 +15,20 @@ import (
 
 // bind gives endpoints the tables the plan says. A direction with another table, or of an endpoint with other addresses,
 // gets a new generation, so that its live flows are judged again.
-func (e *endpoints) bind(list []compile.Binding) error {
+func (e *endpoints) bind(list []plan.Binding) error {
 	for _, b := range list {
 		ep := e.record(b.Endpoint)
 		moved := e.readdressed(ep, b.Endpoint)
 		ep.policy = b.Endpoint
-		for dir, table := range [2]compile.TableID{b.Ingress, b.Egress} {
-			if ep.tables[dir] == table && ep.gens[dir] != 0 && !ep.unasked && !moved {
+		for dir, id := range [2]table.ID{b.Ingress, b.Egress} {
+			if ep.tables[dir] == id && ep.gens[dir] != 0 && !ep.unasked && !moved {
 				continue
 			}
 			gen, err := e.kernel.gens.Next()
 			if err != nil {
 				return err
 			}
-			ep.tables[dir], ep.gens[dir] = table, gen
+			ep.tables[dir], ep.gens[dir] = id, gen
 		}
 		ep.unasked = false
 		e.dirty[b.Endpoint.ID] = true
@@ -86,7 +87,7 @@ func (e *endpoints) record(p *model.EndpointPolicy) *endpoint {
 
 // interfaceOf is the interface an endpoint is programmed on, also if an earlier agent did it and this one is about to take
 // the endpoint over by one of the bindings; 0: none.
-func (e *endpoints) interfaceOf(id model.EndpointID, bindings []compile.Binding) uint32 {
+func (e *endpoints) interfaceOf(id model.EndpointID, bindings []plan.Binding) uint32 {
 	if ep := e.bound[id]; ep != nil {
 		return ep.ifindex
 	}
@@ -102,11 +103,11 @@ func (e *endpoints) interfaceOf(id model.EndpointID, bindings []compile.Binding)
 }
 
 // grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
-func (e *endpoints) grow(list []compile.Binding) error {
+func (e *endpoints) grow(list []plan.Binding) error {
 	var errs []error
 	for _, b := range list {
 		ep := e.record(b.Endpoint)
-		ep.tables = [2]compile.TableID{b.Ingress, b.Egress}
+		ep.tables = [2]table.ID{b.Ingress, b.Egress}
 		errs = append(errs, e.flip(ep))
 		if ep.ifindex == 0 {
 			e.dirty[b.Endpoint.ID] = true // it may have been closed for want of this table
@@ -117,7 +118,7 @@ func (e *endpoints) grow(list []compile.Binding) error {
 
 // announce notes in the kernel that addresses are about to move which live flows were allowed for. Should this agent
 // die before they are judged again, the next one has all of them judged again.
-func (e *endpoints) announce(list []compile.EndpointDirection) error {
+func (e *endpoints) announce(list []plan.EndpointDirection) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -125,7 +126,7 @@ func (e *endpoints) announce(list []compile.EndpointDirection) error {
 }
 
 // rejudge has the live flows of endpoint-directions judged again.
-func (e *endpoints) rejudge(list []compile.EndpointDirection) error {
+func (e *endpoints) rejudge(list []plan.EndpointDirection) error {
 	var errs []error
 	for _, j := range list {
 		ep := e.bound[j.Endpoint]
@@ -146,10 +147,10 @@ func (e *endpoints) rejudge(list []compile.EndpointDirection) error {
 }
 
 // rejudgeBy has the live flows judged again of all endpoints that a table judges, with the next write of each.
-func (e *endpoints) rejudgeBy(table compile.TableID) error {
+func (e *endpoints) rejudgeBy(changed table.ID) error {
 	for id, ep := range e.bound {
 		for dir, t := range ep.tables {
-			if t != table {
+			if t != changed {
 				continue
 			}
 			gen, err := e.kernel.gens.Next()

@@ -11,7 +11,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -144,7 +144,7 @@ func TestAnEndpointWhoseAddressesArePolicedDifferentlyIsClosedAndTold(t *testing
 	two := *b.Endpoint
 	two.Addrs = append(two.Addrs, netip.MustParseAddr("10.0.5.1"))
 	err := n.apply(model.EndpointUpdate{ID: b.ID, Endpoint: &two})
-	if !errors.Is(err, compile.ErrOwnAddresses) || !strings.Contains(err.Error(), "t/b is closed") {
+	if !errors.Is(err, plan.ErrOwnAddresses) || !strings.Contains(err.Error(), "t/b is closed") {
 		t.Errorf("error %v", err)
 	}
 	if _, ok := n.Kernel(b.ID); ok {

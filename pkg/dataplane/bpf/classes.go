@@ -7,12 +7,12 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/classes"
 )
 
-// classes are the sets of each class in the kernel, which the interpreter reads. A class that was dropped keeps them, and
+// classSets are the sets of each class in the kernel, which the interpreter reads. A class that was dropped keeps them, and
 // its number, until no packet can still be at work with it: it looked the class up before its address changed.
-type classes struct {
+type classSets struct {
 	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
 	slots   slots           // knows when packets have left
 	dropped map[uint32]bool // still in sets, dropped while quiet is waited for
@@ -21,7 +21,7 @@ type classes struct {
 }
 
 // add writes the sets of new classes. A class that cannot be written has no address; see incomplete.
-func (c *classes) add(list []compile.Class) error {
+func (c *classSets) add(list []classes.Class) error {
 	if err := c.forget(); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func setsIn(chunk uint32, bits bpf.SetBits) []uint32 {
 
 // incomplete reports whether the sets of a class could not be written, without which an interpreted policy cannot judge
 // it.
-func (c *classes) incomplete(class uint32) bool {
+func (c *classSets) incomplete(class uint32) bool {
 	if c.sets.Pending() == 0 {
 		return false
 	}
@@ -70,7 +70,7 @@ func (c *classes) incomplete(class uint32) bool {
 }
 
 // retire drops classes.
-func (c *classes) retire(list []uint32) {
+func (c *classSets) retire(list []uint32) {
 	for _, class := range list {
 		c.dropped[class] = true
 	}
@@ -78,7 +78,7 @@ func (c *classes) retire(list []uint32) {
 }
 
 // quiesce begins to wait until packets have left the classes that have been dropped.
-func (c *classes) quiesce() {
+func (c *classSets) quiesce() {
 	if c.quiet == nil && len(c.dropped) > 0 {
 		c.retired, c.dropped = c.dropped, map[uint32]bool{}
 		c.quiet = c.slots.Quiesce()
@@ -86,14 +86,14 @@ func (c *classes) quiesce() {
 }
 
 // busy are the classes whose numbers no other may get, since packets may be at work with them. The map is the caller's.
-func (c *classes) busy() map[uint32]bool {
+func (c *classSets) busy() map[uint32]bool {
 	all := maps.Clone(c.dropped)
 	maps.Copy(all, c.retired)
 	return all
 }
 
 // forget removes the sets of retired classes if packets have left them.
-func (c *classes) forget() error {
+func (c *classSets) forget() error {
 	if c.quiet == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (c *classes) forget() error {
 	}
 }
 
-func (c *classes) forgotten(err error) error {
+func (c *classSets) forgotten(err error) error {
 	if c.quiet = nil; err != nil {
 		c.quiet = c.slots.Quiesce() // the next attempt waits again
 		return fmt.Errorf("wait for packets to leave: %w", err)
@@ -126,7 +126,7 @@ func (c *classes) forgotten(err error) error {
 }
 
 // wait waits until nothing uses the maps for retired classes any more.
-func (c *classes) wait() {
+func (c *classSets) wait() {
 	for c.quiet != nil {
 		<-c.quiet
 		c.quiet = nil
@@ -135,17 +135,17 @@ func (c *classes) wait() {
 }
 
 // adopt makes what is in the kernel the sets that are wanted, and returns them by class.
-func (c *classes) adopt() ([]compile.Class, error) {
+func (c *classSets) adopt() ([]classes.Class, error) {
 	chunks, err := keep(c.sets)
 	members := map[uint32][]uint32{}
 	for key, bits := range chunks {
 		members[key.Class] = append(members[key.Class], setsIn(key.Chunk, bits)...)
 	}
-	var list []compile.Class
+	var list []classes.Class
 	for class, numbers := range members {
 		slices.Sort(numbers)
-		list = append(list, compile.Class{ID: class, Sets: numbers})
+		list = append(list, classes.Class{ID: class, Sets: numbers})
 	}
-	slices.SortFunc(list, func(a, b compile.Class) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(list, func(a, b classes.Class) int { return int(int64(a.ID) - int64(b.ID)) })
 	return list, err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -30,7 +30,7 @@ type endpoints struct {
 // endpoint is what one local endpoint shall have, and has.
 type endpoint struct {
 	policy  *model.EndpointPolicy
-	tables  [2]compile.TableID // by model.Direction
+	tables  [2]table.ID // by model.Direction
 	gens    [2]uint32
 	ifindex uint32 // programmed in the kernel; 0: not
 	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
@@ -243,10 +243,10 @@ func (e *endpoints) shut(ep *endpoint, cause error) error {
 }
 
 // shutJudgedBy closes the endpoints that a table judges.
-func (e *endpoints) shutJudgedBy(table compile.TableID, cause error) error {
+func (e *endpoints) shutJudgedBy(lost table.ID, cause error) error {
 	var errs []error
 	for _, ep := range e.bound {
-		if slices.Contains(ep.tables[:], table) {
+		if slices.Contains(ep.tables[:], lost) {
 			errs = append(errs, e.shut(ep, cause))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -59,10 +59,10 @@ func texts(t *bpfmaps.Table[uint32, bpf.Name]) (map[uint32]string, error) {
 func (n *names) add(sets map[uint32]model.SetID, rules map[uint32]model.RuleID) {
 	maps.Copy(n.sets, sets)
 	for num, id := range sets {
-		n.maps.SetNames.Set(num, bpfmaps.NewName(compile.NameText(string(id))))
+		n.maps.SetNames.Set(num, bpfmaps.NewName(plan.NameText(string(id))))
 	}
 	for num, id := range rules {
-		n.maps.RuleNames.Set(num, bpfmaps.NewName(compile.NameText(id.String())))
+		n.maps.RuleNames.Set(num, bpfmaps.NewName(plan.NameText(id.String())))
 	}
 	if len(sets)+len(rules) > 0 {
 		n.write()
@@ -95,7 +95,7 @@ func (n *names) nameEndpoints(bound map[model.EndpointID]*endpoint) {
 			continue // an earlier agent's, which has named it, or as it was
 		}
 		n.endpoints[ep.ifindex] = id
-		n.maps.EndpointNames.Set(ep.ifindex, bpfmaps.NewName(compile.NameText(id.String())))
+		n.maps.EndpointNames.Set(ep.ifindex, bpfmaps.NewName(plan.NameText(id.String())))
 		changed = true
 	}
 	if programmed != len(n.endpoints) {

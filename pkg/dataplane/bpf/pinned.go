@@ -10,7 +10,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -71,7 +71,7 @@ func pinnedDirection(m *bpfmaps.Maps, word uint64, dir model.Direction) (inspect
 	if err != nil {
 		return row, err
 	}
-	row.Rules = countTrue((&compile.Program{Rules: rules}).Reached())
+	row.Rules = countTrue((&match.Program{Rules: rules}).Reached())
 	for _, r := range rules {
 		name, _, err := m.RuleName(r.Id)
 		if err != nil {
@@ -124,7 +124,7 @@ func pinnedTable(m *bpfmaps.Maps, slot uint32, dir model.Direction, counts inspe
 		}
 		return name
 	}
-	program := &compile.Program{Rules: rules, IDs: make([]model.RuleID, len(rules))}
+	program := &match.Program{Rules: rules, IDs: make([]model.RuleID, len(rules))}
 	texts := make([]string, len(rules)) // of those that are no id: cut, or not there
 	for i, r := range rules {
 		name, _, err := m.RuleName(r.Id)

@@ -6,22 +6,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // planner has the plan that is being written, and the changes that wait for it.
 type planner struct {
-	compiler *compile.Compiler
+	compiler *plan.Compiler
 	waiting  []model.Changes // not compiled yet: an earlier plan is still being carried out
-	plan     compile.Plan
+	plan     plan.Plan
 	step     int  // next of order to be taken for plan; len(order): done
 	failing  bool // the compiler goes without a table that the kernel has refused
 	again    bool // it is to plan once more, though nothing has changed
 }
 
-func newPlanner(c *compile.Compiler) *planner { return &planner{compiler: c, step: len(order)} }
+func newPlanner(c *plan.Compiler) *planner { return &planner{compiler: c, step: len(order)} }
 
 // done reports whether the plan is written completely.
 func (p *planner) done() bool { return p.step == len(order) }
@@ -50,20 +51,20 @@ func (p *planner) retry() (same bool) {
 }
 
 // withhold changes the plan into one without the tables that could not be published.
-func (p *planner) withhold(refused map[compile.TableID]error) {
+func (p *planner) withhold(refused map[table.ID]error) {
 	p.plan = p.compiler.Withhold(p.plan, refused)
 	p.failing = true
 }
 
 // cramped goes on with a table that has no room for some classes, and denies them.
-func (p *planner) cramped(table compile.TableID, cause error) {
-	p.compiler.Short(table, cause)
+func (p *planner) cramped(id table.ID, cause error) {
+	p.compiler.Short(id, cause)
 	p.failing = true
 }
 
 // lose goes on without a table that is not as it should be.
-func (p *planner) lose(table compile.TableID, cause error) {
-	p.compiler.Lose(table, cause)
+func (p *planner) lose(id table.ID, cause error) {
+	p.compiler.Lose(id, cause)
 	p.failing = true
 }
 

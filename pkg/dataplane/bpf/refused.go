@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -40,7 +40,7 @@ func (s *state) retryAddrs() error {
 // writeAddrs writes changes of addresses. An entry that cannot be written concerns that address only: what there is of it
 // is removed, since with its old class it might be allowed what it is to be denied, and from there on it is what a prefix
 // around it is. Endpoints that this would open for it are closed.
-func (s *state) writeAddrs(changes []compile.AddrChange) error {
+func (s *state) writeAddrs(changes []classes.AddrChange) error {
 	for group := range groups(changes) {
 		for _, c := range group {
 			if c.Gone {

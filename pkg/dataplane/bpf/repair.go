@@ -71,8 +71,8 @@ func (s *state) republish() (repairs uint64, err error) {
 	return repairs, errors.Join(errs...)
 }
 
-// table is what is the same about all tables of maps.
-type table interface {
+// mapTable is what is the same about all tables of maps.
+type mapTable interface {
 	Name() string
 	Resync() (repairs int, err error)
 	Sync() error
@@ -87,8 +87,8 @@ func (t repairing[K, V]) Resync() (int, error) {
 }
 
 // verdictTables are those that verdicts depend on.
-func verdictTables(m *bpfmaps.Maps) []table {
-	return []table{
+func verdictTables(m *bpfmaps.Maps) []mapTable {
+	return []mapTable{
 		repairing[bpf.IP4, bpf.AddrInfo]{m.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{m.IP6Host},
 		repairing[bpf.Net4, bpf.AddrInfo]{m.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{m.IP6Net},
 		repairing[bpf.ClassChunk, bpf.SetBits]{m.ClassSets},

@@ -9,15 +9,17 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // adopt reads back what an earlier agent left in the kernel, so that this one goes on where it stopped, between
 // whatever two writes that was: same numbers, same classes, same tables, and live flows that need no new judgement.
 // Everything read becomes what the tables want, until a plan says otherwise.
-func (s *state) adopt() (*compile.Snapshot, error) {
-	found := &compile.Snapshot{}
+func (s *state) adopt() (*plan.Snapshot, error) {
+	found := &plan.Snapshot{}
 	var err error
 	if found.Sets, found.Rules, err = s.names.adopt(); err != nil {
 		return nil, err
@@ -39,14 +41,14 @@ func keep[K, V comparable](t *bpfmaps.Table[K, V]) (map[K]V, error) {
 	return maps.Collect(t.All()), nil
 }
 
-func (a *addresses) adopt() ([]compile.AddrChange, error) {
-	var list []compile.AddrChange
+func (a *addresses) adopt() ([]classes.AddrChange, error) {
+	var list []classes.AddrChange
 	ip4, err1 := keep(a.maps.IP4Host)
 	ip6, err2 := keep(a.maps.IP6Host)
 	net4, err3 := keep(a.maps.IP4Net)
 	net6, err4 := keep(a.maps.IP6Net)
 	add := func(p netip.Prefix, info bpf.AddrInfo) {
-		list = append(list, compile.AddrChange{Prefix: p, Class: info.Class, Flags: compile.AddrFlags(info.Flags)})
+		list = append(list, classes.AddrChange{Prefix: p, Class: info.Class, Flags: classes.AddrFlags(info.Flags)})
 	}
 	for k, info := range ip4 {
 		add(netip.PrefixFrom(netip.AddrFrom4(k.Addr), 32), info)
@@ -60,7 +62,7 @@ func (a *addresses) adopt() ([]compile.AddrChange, error) {
 	for k, info := range net6 {
 		add(netip.PrefixFrom(netip.AddrFrom16(k.Addr), int(k.Prefixlen)), info)
 	}
-	slices.SortFunc(list, func(a, b compile.AddrChange) int {
+	slices.SortFunc(list, func(a, b classes.AddrChange) int {
 		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
 			return c
 		}
@@ -70,7 +72,7 @@ func (a *addresses) adopt() ([]compile.AddrChange, error) {
 }
 
 // adoptEndpoints makes what the kernel has of endpoints theirs, with their tables.
-func (s *state) adoptEndpoints(found *compile.Snapshot) error {
+func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 	interfaces := map[uint32]string{}
 	for name, ifindex := range s.interfaces.byName {
 		interfaces[ifindex] = name
@@ -88,7 +90,7 @@ func (s *state) adoptEndpoints(found *compile.Snapshot) error {
 			peer: Peer{Ifindex: e.PeerIfindex, MAC: e.Mac, MTU: e.Mtu}}
 		for dir, word := range [2]uint64{e.Ingress, e.Egress} {
 			slot, gen := bpfmaps.SplitPolicyWord(word)
-			ep.gens[dir], ep.tables[dir] = gen, compile.TableID(slot)
+			ep.gens[dir], ep.tables[dir] = gen, table.ID(slot)
 			if table, isNew := s.tables.adopt(slot, model.Direction(dir), name); isNew {
 				found.Tables = append(found.Tables, table)
 			}
@@ -97,7 +99,7 @@ func (s *state) adoptEndpoints(found *compile.Snapshot) error {
 		s.endpoints.numbers = max(s.endpoints.numbers, e.Id)
 		s.endpoints.bound[id] = ep
 		s.endpoints.adopted[name] = id
-		found.Endpoints = append(found.Endpoints, compile.SnapshotEndpoint{
+		found.Endpoints = append(found.Endpoints, plan.SnapshotEndpoint{
 			ID: id, Iface: name, Ingress: ep.tables[model.Ingress], Egress: ep.tables[model.Egress],
 		})
 	}
@@ -105,10 +107,10 @@ func (s *state) adoptEndpoints(found *compile.Snapshot) error {
 }
 
 // adopt makes a slot in use a table of its own, unless it is one already. iface is an interface that it judges.
-func (t *tables) adopt(slot uint32, dir model.Direction, iface string) (table compile.SnapshotTable, isNew bool) {
-	id := compile.TableID(slot)
+func (t *tables) adopt(slot uint32, dir model.Direction, iface string) (found plan.SnapshotTable, isNew bool) {
+	id := table.ID(slot)
 	if slot == 0 || t.slot(id) != 0 {
-		return table, false
+		return found, false
 	}
 	t.list[id] = published{slot: slot}
 	rules, err := t.kernel.maps.ReadRules(slot)
@@ -116,5 +118,5 @@ func (t *tables) adopt(slot uint32, dir model.Direction, iface string) (table co
 		t.kernel.log.Warn("a policy in force cannot be read back, it will be published again", "iface", iface, "err", err)
 		rules = nil
 	}
-	return compile.SnapshotTable{ID: id, Direction: dir, Rules: rules}, true
+	return plan.SnapshotTable{ID: id, Direction: dir, Rules: rules}, true
 }

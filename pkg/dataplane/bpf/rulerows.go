@@ -3,13 +3,13 @@ package bpf
 import (
 	"fmt"
 
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // programRows are the entries of one match table.
-func programRows(p *compile.Program, d model.Direction, names func(uint32) string, counts inspect.Counts) []inspect.RuleRow {
+func programRows(p *match.Program, d model.Direction, names func(uint32) string, counts inspect.Counts) []inspect.RuleRow {
 	rows := make([]inspect.RuleRow, 0, len(p.Rules))
 	reached := p.Reached()
 	for i, r := range p.Rules {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -14,7 +14,7 @@ import (
 func TestRulesThatAreNeverReachedAreMarked(t *testing.T) {
 	const both = bpf.RuleV4 | bpf.RuleV6
 	key := model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: "shop", Name: "db"}
-	p := &compile.Program{
+	p := &match.Program{
 		Rules: []bpf.Rule{
 			{Id: 1, Action: bpf.RuleAllow, Flags: both | bpf.RuleProto, Proto: model.ProtoTCP},
 			{Id: 2, Action: bpf.RuleDeny, Flags: both}, {Action: bpf.RuleAllow, Flags: both}, {Action: bpf.RuleDeny, Flags: both},

@@ -8,7 +8,8 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -20,7 +21,7 @@ type state struct {
 	kernel     *kernel
 	plans      *planner
 	names      *names
-	classes    *classes
+	classes    *classSets
 	tables     *tables
 	addresses  *addresses
 	interfaces *interfaces
@@ -33,7 +34,7 @@ type state struct {
 func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s := &state{config: c, kernel: k, names: newNames(k.maps, k.log), interfaces: newInterfaces(k), retry: newBackoff()}
 	s.tables = newTables(k)
-	s.classes = &classes{sets: k.maps.ClassSets, dropped: map[uint32]bool{}}
+	s.classes = &classSets{sets: k.maps.ClassSets, dropped: map[uint32]bool{}}
 	s.addresses = newAddresses(k.maps)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	snapshot, err := s.adopt()
@@ -44,9 +45,9 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 		return nil, err
 	}
 	s.classes.slots = s.tables.slots
-	s.plans = newPlanner(compile.New(compile.Options{
-		Limits:  compile.Limits{Interpret: c.Interpret, Wide: c.Wide},
-		Budget:  compile.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
+	s.plans = newPlanner(plan.New(plan.Options{
+		Limits:  table.Limits{Interpret: c.Interpret, Wide: c.Wide},
+		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
 	}, snapshot))
 	if len(snapshot.Endpoints) > 0 {
@@ -115,7 +116,7 @@ func (s *state) publish() error {
 }
 
 // withhold goes on without the tables that could not be published.
-func (s *state) withhold(refused map[compile.TableID]error) {
+func (s *state) withhold(refused map[table.ID]error) {
 	s.plans.withhold(refused)
 	s.retry.failed()
 }

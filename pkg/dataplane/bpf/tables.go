@@ -8,7 +8,9 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -16,14 +18,14 @@ import (
 type tables struct {
 	kernel *kernel
 	slots  slots
-	list   map[compile.TableID]published
+	list   map[table.ID]published
 	unused []uint32 // slots to be released, once no endpoint in the kernel refers to them
 }
 
 // published is a table in the kernel.
 type published struct {
 	slot    uint32
-	program *compile.Program // nil: an earlier agent's
+	program *match.Program // nil: an earlier agent's
 }
 
 // slots is the part of bpfmaps.Slots that is used here.
@@ -41,11 +43,11 @@ type slots interface {
 }
 
 func newTables(k *kernel) *tables {
-	return &tables{kernel: k, list: map[compile.TableID]published{}}
+	return &tables{kernel: k, list: map[table.ID]published{}}
 }
 
 // open opens the slots, those of a snapshot being in use.
-func (t *tables) open(s *compile.Snapshot) error {
+func (t *tables) open(s *plan.Snapshot) error {
 	var inUse []uint32
 	for _, table := range s.Tables {
 		inUse = append(inUse, uint32(table.ID))
@@ -59,17 +61,17 @@ func (t *tables) open(s *compile.Snapshot) error {
 }
 
 // slot is that of a table; 0: it is not in the kernel.
-func (t *tables) slot(id compile.TableID) uint32 { return t.list[id].slot }
+func (t *tables) slot(id table.ID) uint32 { return t.list[id].slot }
 
 // someOf reports whether one of the tables is in the kernel.
-func (t *tables) someOf(list []*compile.Table) bool {
-	return slices.ContainsFunc(list, func(table *compile.Table) bool { return t.slot(table.ID) != 0 })
+func (t *tables) someOf(list []*table.Table) bool {
+	return slices.ContainsFunc(list, func(table *table.Table) bool { return t.slot(table.ID) != 0 })
 }
 
 // publish publishes those of the tables that are not in the kernel. refused are those that the kernel did not take, rest
 // is about what nothing depends on. After an error none was tried.
-func (t *tables) publish(list []*compile.Table) (refused map[compile.TableID]error, rest, err error) {
-	var missing []*compile.Table
+func (t *tables) publish(list []*table.Table) (refused map[table.ID]error, rest, err error) {
+	var missing []*table.Table
 	var contents []bpfmaps.SlotContent
 	for _, table := range list {
 		if t.slot(table.ID) != 0 {
@@ -94,14 +96,14 @@ func (t *tables) publish(list []*compile.Table) (refused map[compile.TableID]err
 	if !errors.As(err, &failed) {
 		return nil, err, nil
 	}
-	refused = map[compile.TableID]error{}
+	refused = map[table.ID]error{}
 	for i, cause := range failed.Causes {
 		refused[missing[i].ID] = cause
 	}
 	return refused, nil, nil
 }
 
-func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
+func content(t *table.Table, gen uint32) bpfmaps.SlotContent {
 	c := bpfmaps.SlotContent{Shape: t.Slot, Rules: t.Program.Rules}
 	c.Shape.Classifier, c.Shape.Generation = uint32(t.ID), gen
 	if !t.Interpreted() {
@@ -111,7 +113,7 @@ func content(t *compile.Table, gen uint32) bpfmaps.SlotContent {
 }
 
 // enlarge makes room for rows in tables that are in the kernel.
-func (t *tables) enlarge(list []*compile.Table) error {
+func (t *tables) enlarge(list []*table.Table) error {
 	var slots []uint32
 	var rows [][]bpf.CellBlock
 	for _, table := range list {
@@ -127,8 +129,8 @@ func (t *tables) enlarge(list []*compile.Table) error {
 }
 
 // byTable are the changes of rows, those of each table together, in their order.
-func byTable(changes []compile.RowChange) iter.Seq2[compile.TableID, []bpfmaps.Row] {
-	return func(yield func(compile.TableID, []bpfmaps.Row) bool) {
+func byTable(changes []plan.RowChange) iter.Seq2[table.ID, []bpfmaps.Row] {
+	return func(yield func(table.ID, []bpfmaps.Row) bool) {
 		for rest := changes; len(rest) > 0; {
 			table := rest[0].Table
 			var rows []bpfmaps.Row
@@ -144,8 +146,8 @@ func byTable(changes []compile.RowChange) iter.Seq2[compile.TableID, []bpfmaps.R
 
 // addRows adds rows to a table, if it is in the kernel: it may have been refused, or lost. bpfmaps.ErrNoRoom: it is as it
 // was.
-func (t *tables) addRows(table compile.TableID, rows []bpfmaps.Row) error {
-	slot := t.slot(table)
+func (t *tables) addRows(id table.ID, rows []bpfmaps.Row) error {
+	slot := t.slot(id)
 	if slot == 0 {
 		return nil
 	}
@@ -153,7 +155,7 @@ func (t *tables) addRows(table compile.TableID, rows []bpfmaps.Row) error {
 }
 
 // lose forgets a table that is not as it should be. Its slot is released once no endpoint refers to it.
-func (t *tables) lose(id compile.TableID) {
+func (t *tables) lose(id table.ID) {
 	if slot := t.slot(id); slot != 0 {
 		t.unused = append(t.unused, slot)
 	}
@@ -161,7 +163,7 @@ func (t *tables) lose(id compile.TableID) {
 }
 
 // release gives the slots of dropped tables back.
-func (t *tables) release(dropped []compile.TableID) error {
+func (t *tables) release(dropped []table.ID) error {
 	for _, id := range dropped {
 		t.lose(id)
 	}
@@ -193,9 +195,9 @@ func (t *tables) releaseUnused() error {
 }
 
 // altered are the tables that are not as they were published.
-func (t *tables) altered(list []*compile.Table) ([]*compile.Table, error) {
+func (t *tables) altered(list []*table.Table) ([]*table.Table, error) {
 	slots, err := t.slots.Altered(t.kernel.maps)
-	var altered []*compile.Table
+	var altered []*table.Table
 	for _, table := range list {
 		if slot := t.slot(table.ID); slot != 0 && slices.Contains(slots, slot) {
 			altered = append(altered, table)
@@ -205,7 +207,7 @@ func (t *tables) altered(list []*compile.Table) ([]*compile.Table, error) {
 }
 
 // republish publishes a table that is in the kernel once more. Its old slot is released once no endpoint refers to it.
-func (t *tables) republish(table *compile.Table) error {
+func (t *tables) republish(table *table.Table) error {
 	gen, err := t.kernel.gens.Next()
 	if err != nil {
 		return err

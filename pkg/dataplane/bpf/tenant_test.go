@@ -16,7 +16,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -70,8 +70,8 @@ func evils(a netip.Addr) bool {
 }
 
 // evilTable reports whether a table is compiled from a policy of the tenant.
-func (r *refusal) evilTable(id compile.TableID) bool {
-	return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *compile.Table) bool {
+func (r *refusal) evilTable(id table.ID) bool {
+	return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *table.Table) bool {
 		return t.ID == id && slices.ContainsFunc(t.Program.IDs, func(rule model.RuleID) bool { return rule.Policy.Namespace == "evil" })
 	})
 }
@@ -83,7 +83,7 @@ func (r *refusal) evilClass(id uint32) bool {
 			continue
 		}
 		return slices.ContainsFunc(c.Sets, func(n uint32) bool {
-			return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *compile.Table) bool {
+			return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *table.Table) bool {
 				nets := t.Program.NetSets[r.n.state.names.sets[n]]
 				return slices.ContainsFunc(nets, func(p netip.Prefix) bool { return evils(p.Addr()) })
 			})
@@ -102,7 +102,7 @@ func (s *refusingSlots) Publish(contents []bpfmaps.SlotContent) ([]uint32, error
 	var at []int
 	failed := &bpfmaps.Unpublished{Causes: map[int]error{}}
 	for i, c := range contents {
-		if err := s.r.says("table", s.r.evilTable(compile.TableID(c.Shape.Classifier))); err != nil {
+		if err := s.r.says("table", s.r.evilTable(table.ID(c.Shape.Classifier))); err != nil {
 			failed.Causes[i] = err
 			continue
 		}

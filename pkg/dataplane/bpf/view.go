@@ -8,7 +8,9 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile"
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -75,7 +77,7 @@ func (s *state) condition(id model.EndpointID, ep *endpoint, held string, making
 // Detail is what the kernel has of one endpoint, for people. By model.Direction.
 type Detail struct {
 	Slots, Generations [2]uint32
-	Tables             [2]compile.TableID
+	Tables             [2]table.ID
 }
 
 // Detail is that of an endpoint; zero if the kernel has nothing of it.
@@ -93,7 +95,7 @@ func (d *BPF) Detail(id model.EndpointID) Detail {
 
 // Program is the ordered match table of a table in the kernel; nil if there is none, or if it is an earlier agent's. It
 // must not be changed.
-func (d *BPF) Program(id compile.TableID) *compile.Program { return d.state.tables.list[id].program }
+func (d *BPF) Program(id table.ID) *match.Program { return d.state.tables.list[id].program }
 
 // Maps are the maps the dataplane writes, for readers of what the programs write. They belong to d.
 func (d *BPF) Maps() *bpfmaps.Maps { return d.kernel.maps }
@@ -102,7 +104,7 @@ func (d *BPF) Maps() *bpfmaps.Maps { return d.kernel.maps }
 func (d *BPF) Programs() *bpfmaps.Programs { return d.programs }
 
 // Compiler has the tables in force, to look at. It belongs to d.
-func (d *BPF) Compiler() *compile.Compiler { return d.state.plans.compiler }
+func (d *BPF) Compiler() *plan.Compiler { return d.state.plans.compiler }
 
 // Kernel is the kernel's entry of an endpoint; not ok if it has none.
 func (d *BPF) Kernel(id model.EndpointID) (bpf.Endpoint, bool) {

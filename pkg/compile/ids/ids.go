@@ -1,0 +1,196 @@
+// Package ids hands out the small numbers by which the kernel knows classes, sets and rules.
+package ids
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Pool hands out small numbers, the lowest free one first. A released number becomes free with the next call of reuse.
+type Pool struct {
+	next, limit uint32   // numbers from next up have never been taken; limit is the first that does not exist
+	free        []uint32 // descending
+	freed       []uint32
+}
+
+// NewPool returns the numbers from first up to, not including, limit.
+func NewPool(first, limit uint32) Pool { return Pool{next: first, limit: limit} }
+
+// Next returns the lowest number that has never been taken.
+func (s *Pool) Next() uint32 { return s.next }
+
+// Take returns the lowest free number, or 0 if there is none left.
+func (s *Pool) Take() uint32 {
+	if n := len(s.free); n > 0 {
+		low := s.free[n-1]
+		s.free = s.free[:n-1]
+		return low
+	}
+	if s.next >= s.limit {
+		return 0
+	}
+	s.next++
+	return s.next - 1
+}
+
+// Claim takes certain numbers, before any other is taken.
+func (s *Pool) Claim(taken []uint32) {
+	slices.Sort(taken)
+	for _, n := range taken {
+		for ; s.next < n; s.next++ {
+			s.free = append(s.free, s.next)
+		}
+		s.next = max(s.next, n+1)
+	}
+	s.sort()
+}
+
+// Release gives a number back.
+func (s *Pool) Release(n uint32) { s.freed = append(s.freed, n) }
+
+// Reuse makes released numbers free.
+func (s *Pool) Reuse() {
+	if len(s.freed) > 0 {
+		s.free = append(s.free, s.freed...)
+		s.freed = s.freed[:0]
+		s.sort()
+	}
+}
+
+// ReuseBut makes released numbers free, but for those that are held.
+func (s *Pool) ReuseBut(held map[uint32]bool) {
+	freed := s.freed
+	s.freed = slices.DeleteFunc(slices.Clone(freed), func(n uint32) bool { return held[n] })
+	s.Reuse()
+	for _, n := range freed {
+		if held[n] {
+			s.Release(n)
+		}
+	}
+}
+
+func (s *Pool) sort() { slices.SortFunc(s.free, func(a, b uint32) int { return cmp.Compare(b, a) }) }
+
+// Numbering gives keys small numbers, from 1. A key keeps its number while it is held; a number that nobody holds is
+// taken back by Collect, and goes to another key only after the next call of Reuse.
+type Numbering[K comparable] struct {
+	Pool
+	byKey map[K]uint32
+	keys  map[uint32]K
+	holds map[uint32]int
+	known map[uint32]bool // the kernel has its name, or is about to
+	loose []uint32        // may be held by nobody
+}
+
+// New returns a numbering whose highest number is last.
+func New[K comparable](last uint32) *Numbering[K] {
+	return &Numbering[K]{
+		Pool:  NewPool(1, last+1),
+		byKey: map[K]uint32{},
+		keys:  map[uint32]K{},
+		holds: map[uint32]int{},
+		known: map[uint32]bool{},
+	}
+}
+
+// Number returns the key's number, a new one if it has none, and 0 if there is none left.
+func (n *Numbering[K]) Number(k K) uint32 {
+	if num, ok := n.byKey[k]; ok {
+		return num
+	}
+	num := n.Take()
+	if num != 0 {
+		n.Assign(k, num)
+	}
+	return num
+}
+
+// Assign gives a key, which has none, a number that has been claimed or taken.
+func (n *Numbering[K]) Assign(k K, num uint32) {
+	n.byKey[k], n.keys[num] = num, k
+	n.loose = append(n.loose, num)
+}
+
+// Find returns the key's number; not ok, and 0, if it has none.
+func (n *Numbering[K]) Find(k K) (num uint32, ok bool) {
+	num, ok = n.byKey[k]
+	return num, ok
+}
+
+// Has reports whether the key has a number.
+func (n *Numbering[K]) Has(k K) bool { return n.byKey[k] != 0 }
+
+// Key returns the key with the number; the zero key if nothing has it.
+func (n *Numbering[K]) Key(num uint32) K { return n.keys[num] }
+
+// Len returns how many keys have a number.
+func (n *Numbering[K]) Len() int { return len(n.keys) }
+
+// Held returns the keys whose numbers are held, by number.
+func (n *Numbering[K]) Held() map[uint32]K {
+	all := make(map[uint32]K, len(n.holds))
+	for num := range n.holds {
+		all[num] = n.keys[num]
+	}
+	return all
+}
+
+// Loose returns how many numbers Collect has to look at.
+func (n *Numbering[K]) Loose() int { return len(n.loose) }
+
+// Known reports whether the kernel has the name of the number, or is about to.
+func (n *Numbering[K]) Known(num uint32) bool { return n.known[num] }
+
+// SetKnown says that it does.
+func (n *Numbering[K]) SetKnown(num uint32) { n.known[num] = true }
+
+// Rename gives another key, which has none, the number of one.
+func (n *Numbering[K]) Rename(num uint32, k K) {
+	delete(n.byKey, n.keys[num])
+	n.byKey[k], n.keys[num] = num, k
+}
+
+// Hold counts one more who needs the number; 0 is nobody's.
+func (n *Numbering[K]) Hold(num uint32) {
+	if num != 0 {
+		n.holds[num]++
+	}
+}
+
+// Drop is the opposite of hold.
+func (n *Numbering[K]) Drop(num uint32) {
+	if num == 0 {
+		return
+	}
+	if n.holds[num]--; n.holds[num] == 0 {
+		delete(n.holds, num)
+		n.loose = append(n.loose, num)
+	}
+}
+
+// Collect takes back numbers that nobody holds, those that came to be so first, up to so many that are known. It returns
+// those, ascending.
+func (n *Numbering[K]) Collect(most int) []uint32 {
+	var gone []uint32
+	done := 0
+	for _, num := range n.loose {
+		if len(gone) >= most {
+			break
+		}
+		done++
+		k, ok := n.keys[num]
+		if !ok || n.holds[num] > 0 {
+			continue
+		}
+		delete(n.byKey, k)
+		delete(n.keys, num)
+		n.Release(num)
+		if n.known[num] {
+			gone = append(gone, num)
+			delete(n.known, num)
+		}
+	}
+	n.loose = slices.Delete(n.loose, 0, done)
+	slices.Sort(gone)
+	return gone
+}

@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// errNoRoom is an ErrOverLimit that ends when others need less.
+var errNoRoom = fmt.Errorf("%w", match.ErrOverLimit)
+
+// Cost is what the policy of one endpoint-direction, or of all of a namespace's endpoints, takes of what all endpoints
+// of the node share.
+type Cost struct {
+	Rules    int // entries of ordered match tables
+	Sets     int // address sets that they refer to, every distinct CIDR list of a rule included
+	Prefixes int // in those CIDR lists
+	Overlap  int // of those CIDR lists: how many one address is in, at most
+	Bytes    int // of tables in the kernel; known once they are built, see Compiler.TooLarge
+}
+
+// What policies may cost, by default. A policy that endpoints share is counted once in each of their namespaces.
+var (
+	// PerDirection is for one direction of one endpoint.
+	PerDirection = Cost{Rules: match.MaxEntries, Sets: 1 << 14, Prefixes: 1 << 16, Overlap: 1 << 8}
+	// PerNamespace is for all endpoints on this node of one namespace.
+	PerNamespace = Cost{Rules: 1 << 17, Sets: 1 << 15, Prefixes: 1 << 17, Overlap: 1 << 9, Bytes: 128 << 20}
+	// PerNode is for all endpoints on this node.
+	PerNode = Cost{Rules: 1 << 20, Sets: 1 << 17, Prefixes: 1 << 19, Overlap: 1 << 12, Bytes: 512 << 20}
+	// Assured is what a namespace gets although others have used up PerNode.
+	Assured = Cost{Rules: 1 << 13, Sets: 1 << 10, Prefixes: 1 << 12, Overlap: 1 << 6, Bytes: 4 << 20}
+)
+
+// Budget says what policies may cost. A zero value is no limit.
+type Budget struct{ Direction, Namespace, Node, Assured Cost }
+
+// DefaultBudget is for a node whose maps hold so many chunks of classes (class_sets) and names of sets, and so many
+// prefixes of a family. Half of them is for what policies do not choose: pods and what selectors find.
+func DefaultBudget(sets, prefixes int) Budget {
+	b := Budget{Direction: PerDirection, Namespace: PerNamespace, Node: PerNode, Assured: Assured}
+	for _, of := range []struct {
+		cost  *Cost
+		parts int
+	}{{&b.Node, 2}, {&b.Namespace, 8}, {&b.Direction, 16}, {&b.Assured, 256}} {
+		of.cost.Sets, of.cost.Prefixes = share(of.cost.Sets, sets, of.parts), share(of.cost.Prefixes, prefixes, of.parts)
+	}
+	return b
+}
+
+// share is a fraction of a map's entries, but never so few that it would mean no limit, and never more than most.
+func share(most, entries, parts int) int { return min(most, max(1, entries/parts)) }
+
+// costOf is what a program takes.
+func costOf(p *match.Program) Cost {
+	c := Cost{Rules: len(p.Rules), Sets: len(p.Sets)}
+	for _, nets := range p.NetSets {
+		c.Prefixes += len(nets)
+	}
+	c.Overlap = overlapOf(p.NetSets)
+	return c
+}
+
+// overlapOf is how many of the lists one address is in, at most. Every address of the node inside of those prefixes is in
+// a class of that many sets, whosever it is: lists that overlap cost all classes together the product of both. The
+// prefixes of one list do not overlap.
+func overlapOf(lists map[model.SetID][]netip.Prefix) int {
+	n := 0
+	for _, nets := range lists {
+		n += len(nets)
+	}
+	all := make([]netip.Prefix, 0, n)
+	for _, nets := range lists {
+		all = append(all, nets...)
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	most := 0
+	var around []netip.Prefix // each inside the one before
+	for _, p := range all {
+		for len(around) > 0 && !around[len(around)-1].Contains(p.Addr()) {
+			around = around[:len(around)-1]
+		}
+		around = append(around, p)
+		most = max(most, len(around))
+	}
+	return most
+}
+
+func (c Cost) plus(other Cost) Cost {
+	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes, c.Overlap + other.Overlap, c.Bytes + other.Bytes}
+}
+
+func (c Cost) minus(other Cost) Cost {
+	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Overlap - other.Overlap, c.Bytes - other.Bytes}
+}
+
+// over says what of c is more than the limit; empty: nothing is.
+func (c Cost) over(limit Cost) string {
+	for _, of := range []struct {
+		what         string
+		got, allowed int
+	}{
+		{"entries of match tables", c.Rules, limit.Rules},
+		{"sets of addresses", c.Sets, limit.Sets},
+		{"prefixes", c.Prefixes, limit.Prefixes},
+		{"CIDR lists that overlap", c.Overlap, limit.Overlap},
+		{"bytes of tables", c.Bytes, limit.Bytes},
+	} {
+		if of.allowed > 0 && of.got > of.allowed {
+			return fmt.Sprintf("%d %s, limit %d", of.got, of.what, of.allowed)
+		}
+	}
+	return ""
+}
+
+// ledger knows what every namespace's endpoints cost.
+type ledger struct {
+	budget  Budget
+	node    Cost // the sum of all accounts
+	by      map[string]*account
+	refused map[model.EndpointID]bool // for want of room in a namespace or on the node: there may be some later
+}
+
+// account is what the endpoints of one namespace use.
+type account struct {
+	cost  Cost
+	users map[*program]int
+}
+
+func newLedger(b Budget) *ledger {
+	return &ledger{budget: b, by: map[string]*account{}, refused: map[model.EndpointID]bool{}}
+}
+
+// room reports why a namespace may not take on a policy of this cost; nil: it may.
+func (l *ledger) room(namespace string, cost Cost) error {
+	total := cost
+	if a := l.by[namespace]; a != nil {
+		total = total.plus(a.cost)
+	}
+	if text := total.over(l.budget.Namespace); text != "" {
+		return fmt.Errorf("policies of namespace %s's pods on this node: %w: %s", namespace, errNoRoom, text)
+	}
+	if text := l.node.plus(cost).over(l.budget.Node); text != "" && total.over(l.budget.Assured) != "" {
+		return fmt.Errorf("policies of all pods on this node: %w: %s", errNoRoom, text)
+	}
+	return nil
+}
+
+// admit charges a namespace for one more endpoint-direction with the program, if there is room.
+func (l *ledger) admit(namespace string, prog *program) error {
+	if a := l.by[namespace]; a == nil || a.users[prog] == 0 {
+		if err := l.room(namespace, prog.cost); err != nil {
+			return err
+		}
+	}
+	l.charge(namespace, prog)
+	return nil
+}
+
+// charge does so without asking: for what is enforced already.
+func (l *ledger) charge(namespace string, prog *program) {
+	a := l.by[namespace]
+	if a == nil {
+		a = &account{users: map[*program]int{}}
+		l.by[namespace] = a
+	}
+	if a.users[prog]++; a.users[prog] == 1 {
+		a.cost, l.node = a.cost.plus(prog.cost), l.node.plus(prog.cost)
+	}
+}
+
+// release takes back one charge.
+func (l *ledger) release(namespace string, prog *program) {
+	a := l.by[namespace]
+	if a.users[prog]--; a.users[prog] > 0 {
+		return
+	}
+	delete(a.users, prog)
+	a.cost, l.node = a.cost.minus(prog.cost), l.node.minus(prog.cost)
+	if len(a.users) == 0 {
+		delete(l.by, namespace)
+	}
+}

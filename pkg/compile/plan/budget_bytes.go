@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/compile/table"
+)
+
+// bytesOf is what a table takes in the kernel.
+func bytesOf(t *table.Table) int { return t.Bytes() + len(t.Program.Rules)*ruleBytes }
+
+// ruleBytes is the size of one entry of an ordered match table.
+var ruleBytes = binary.Size(bpf.Rule{})
+
+// bytesUsed are the bytes of tables that the endpoints of each namespace are judged by, and the sum over all namespaces.
+type bytesUsed struct {
+	by    map[string]int
+	node  int
+	users map[*program][]string // namespaces, in order
+}
+
+// bytesUsed counts all tables but those left out.
+func (c *Compiler) bytesUsed(but map[table.ID]bool) bytesUsed {
+	u := bytesUsed{map[string]int{}, 0, map[*program][]string{}}
+	for _, e := range c.sorted() {
+		for _, prog := range e.bound {
+			if prog == nil || prog.table == nil || slices.Contains(u.users[prog], e.id.Namespace) {
+				continue
+			}
+			u.users[prog] = append(u.users[prog], e.id.Namespace)
+			if !but[prog.table.ID] {
+				u.add(e.id.Namespace, bytesOf(prog.table))
+			}
+		}
+	}
+	return u
+}
+
+func (u *bytesUsed) add(namespace string, bytes int) {
+	u.by[namespace] += bytes
+	u.node += bytes
+}
+
+// TooLarge returns those new tables of the last plan for which no namespace of their endpoints has room, and why: for
+// Withhold. A table that takes the place of a smaller one of the same policy always has room.
+func (c *Compiler) TooLarge(p Plan) map[table.ID]error {
+	asked := map[table.ID]bool{}
+	for _, t := range p.Tables {
+		asked[t.ID] = true
+	}
+	for _, prog := range c.back.grown {
+		delete(asked, prog.id())
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	used := c.bytesUsed(asked)
+	refused := map[table.ID]error{}
+	for _, prog := range c.programs { // the older first
+		if prog.table == nil || !asked[prog.table.ID] {
+			continue
+		}
+		size := bytesOf(prog.table)
+		var err error
+		for _, namespace := range used.users[prog] {
+			if err = c.ledger.roomFor(namespace, used.by[namespace]+size, used.node+size); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			refused[prog.table.ID] = err
+			continue
+		}
+		for _, namespace := range used.users[prog] {
+			used.add(namespace, size)
+		}
+	}
+	return refused
+}
+
+// roomFor reports why a namespace may not have tables of so many bytes, of so many on the node; nil: it may.
+func (l *ledger) roomFor(namespace string, bytes, node int) error {
+	if text := (Cost{Bytes: bytes}).over(l.budget.Namespace); text != "" {
+		return fmt.Errorf("policies of namespace %s's pods on this node: %w: %s", namespace, match.ErrOverLimit, text)
+	}
+	if text := (Cost{Bytes: node}).over(l.budget.Node); text != "" && bytes > l.budget.Assured.Bytes {
+		return fmt.Errorf("policies of all pods on this node: %w: %s", match.ErrOverLimit, text)
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package plan
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// endpoint is one local endpoint.
+type endpoint struct {
+	id     model.EndpointID
+	policy *model.EndpointPolicy // as it shall be; nil: it left
+	folds  [2]*fold              // by direction; nil if policy is
+	want   [2]*program           // nil if policy is, or if it could not be compiled and never could
+	as     *model.EndpointPolicy // as it is in the kernel; nil: not there
+	bound  [2]*program           // what judges it; nil if as is
+	prior  [2]*program           // what judged it before the last plan, if that was another and is kept; see Withhold
+}
+
+func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
+	if d == model.Ingress {
+		return e.policy.Ingress
+	}
+	return e.policy.Egress
+}
+
+func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPolicy) {
+	e := c.endpoints[id]
+	if e == nil {
+		if policy == nil {
+			return
+		}
+		e = c.known(id, policy.Iface)
+		c.endpoints[id] = e
+	}
+	was := e.policy
+	e.policy = policy
+	c.unbar(id)
+	c.stale[id] = true
+	for d := range e.folds {
+		old := e.folds[d]
+		e.folds[d] = nil
+		if policy != nil {
+			e.folds[d] = c.fold(e.directionPolicy(model.Direction(d)))
+		}
+		c.unfold(old)
+	}
+	c.claim(e, was)
+}
+
+// claim gives the endpoint its addresses. An address is given to one endpoint at most: who owns it was decided before.
+// That two have it lasts no longer than while the two halves of one Changes are taken in.
+func (c *Compiler) claim(e *endpoint, was *model.EndpointPolicy) {
+	var old, now []netip.Prefix
+	if was != nil {
+		old = singles(was.Addrs)
+	}
+	if e.policy != nil {
+		now = singles(e.policy.Addrs)
+	}
+	if was != nil && e.policy != nil && was.Iface == e.policy.Iface && slices.Equal(old, now) {
+		return
+	}
+	for _, p := range slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(old, now)), netip.Prefix.Compare)) {
+		ids := slices.DeleteFunc(c.claims[p], func(id model.EndpointID) bool { return id == e.id })
+		if slices.Contains(now, p) {
+			ids = append(ids, e.id)
+		}
+		if len(ids) == 0 {
+			delete(c.claims, p)
+			c.classes.Disown(p)
+			continue
+		}
+		c.claims[p] = ids
+		c.classes.Own(p, ids[0])
+	}
+}
+
+func singles(addrs []netip.Addr) []netip.Prefix {
+	var all []netip.Prefix
+	for _, a := range addrs {
+		if a.IsValid() {
+			all = append(all, netip.PrefixFrom(a.WithZone(""), a.BitLen()))
+		}
+	}
+	return all
+}
+
+// staleAll makes the next plan look at every endpoint.
+func (c *Compiler) staleAll() {
+	for id := range c.endpoints {
+		c.stale[id] = true
+	}
+}
+
+// staleLocal makes it look at the endpoints whose own addresses have joined or left sets.
+func (c *Compiler) staleLocal() {
+	some, all := c.classes.Local()
+	if all {
+		c.staleAll()
+		return
+	}
+	for _, p := range some {
+		for _, id := range c.claims[p] {
+			c.stale[id] = true
+		}
+	}
+}
+
+// retarget finds out which programs the stale endpoints shall have, and returns those endpoints by id. What all of them
+// had is given back first, so that none is refused for what another is about to leave. Those that
+// are enforced come first, and those that were refused before last.
+func (c *Compiler) retarget() []*endpoint {
+	c.staleLocal()
+	for id := range c.part {
+		c.stale[id] = true
+	}
+	clear(c.part)
+	if len(c.stale) > 0 {
+		for id := range c.ledger.refused {
+			c.stale[id] = true
+		}
+	}
+	var all []*endpoint
+	for id := range c.stale {
+		all = append(all, c.endpoints[id])
+	}
+	clear(c.stale)
+	slices.SortFunc(all, func(a, b *endpoint) int { return a.id.Compare(b.id) })
+	for _, e := range all {
+		c.release(e)
+	}
+	turns := slices.Clone(all)
+	slices.SortStableFunc(turns, func(a, b *endpoint) int { return c.turn(a) - c.turn(b) })
+	for _, e := range turns {
+		c.target(e)
+	}
+	c.abandon()
+	return all
+}
+
+// release gives back what the programs that an endpoint was to have are charged for.
+func (c *Compiler) release(e *endpoint) {
+	for _, prog := range e.want {
+		if prog != nil {
+			c.ledger.release(e.id.Namespace, prog)
+		}
+	}
+}
+
+// turn says who comes first where there may not be room for all.
+func (c *Compiler) turn(e *endpoint) int {
+	switch {
+	case c.ledger.refused[e.id]:
+		return 2
+	case e.as == nil:
+		return 1
+	}
+	return 0
+}
+
+func (c *Compiler) target(e *endpoint) {
+	var want [2]*program
+	l := c.localOf(e.policy)
+	if !c.prepare(e, l) { // until then it is to have what it was to have
+		c.part[e.id] = true
+		for _, prog := range e.want {
+			if prog != nil {
+				c.ledger.charge(e.id.Namespace, prog)
+			}
+		}
+		return
+	}
+	delete(c.ledger.refused, e.id)
+	for d := range want {
+		delete(c.failed, EndpointDirection{e.id, model.Direction(d)})
+		if e.policy != nil {
+			want[d] = c.aim(e, d, l)
+		}
+	}
+	if want[0] == nil || want[1] == nil {
+		for _, prog := range want {
+			if prog != nil {
+				c.ledger.release(e.id.Namespace, prog)
+			}
+		}
+		want = [2]*program{}
+	}
+	for d, prog := range want {
+		if prog != nil {
+			prog.want++
+		}
+		if old := e.want[d]; old != nil {
+			old.want--
+		}
+		e.want[d] = prog
+	}
+}
+
+// aim returns the program that one direction of an endpoint shall have, and charges its namespace: the one it has if its
+// policy cannot be compiled or is over a limit, or nil.
+func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
+	at := EndpointDirection{e.id, model.Direction(d)}
+	prog, err := (*program)(nil), c.back.barred[at]
+	if err == nil {
+		prog, err = c.expandAll(e.folds[d], l, e.id.Namespace)
+	}
+	if err == nil {
+		err = c.ledger.admit(e.id.Namespace, prog)
+	}
+	if err == nil {
+		if prog.limited {
+			c.failed[EndpointDirection{e.id, model.Direction(d)}] = outgrown(prog)
+		}
+		return prog
+	}
+	c.failed[at] = err
+	if errors.Is(err, errNoRoom) {
+		c.ledger.refused[e.id] = true
+	}
+	old := e.bound[d]
+	if old == nil || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
+		return nil
+	}
+	c.ledger.charge(e.id.Namespace, old)
+	return old
+}
+
+// sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of
+// one found in the kernel it is not.
+func (e *endpoint) sameAddrs() bool {
+	return e.as != nil && (e.as.Addrs == nil || slices.Equal(e.as.Addrs, e.policy.Addrs))
+}

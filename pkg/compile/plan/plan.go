@@ -1,0 +1,287 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// planner makes one Plan. Its methods run in the order in which plan calls them.
+type planner struct {
+	Plan
+	c       *Compiler
+	stale   []*endpoint
+	toOpen  int             // what it may still open, and
+	toClose int             // what of that which is left over it may still clean up; see MaxOpen
+	created []classes.Class // all new classes
+	early   int             // so many of them are needed before Bind
+	pairs   [][2]uint32
+	grown   map[*program]bool
+	fresh   map[*program]bool
+	retired []*program
+	all     []classes.Class // see allClasses
+}
+
+// plan turns what has come in since the last plan into the writes that make the kernel follow. changed: something has.
+func (c *Compiler) plan(changed bool) Plan {
+	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
+	p.share(changed)
+	p.stale = c.retarget()
+	p.openSets()
+	p.moveAddrs()
+	p.admit()
+	p.wait()
+	c.remember(p.stale)
+	p.closeSets()
+	p.tables()
+	p.grow()
+	p.rejudge()
+	p.bind()
+	p.drop()
+	return p.Plan
+}
+
+// moveAddrs gives every address its new memberships, in addition to those in sets that are about to go.
+func (p *planner) moveAddrs() {
+	pairs := map[[2]uint32]bool{}
+	for _, m := range p.c.classes.Diff() {
+		p.Addrs = append(p.Addrs, m.AddrChange)
+		if m.From != m.To {
+			pairs[[2]uint32{m.From, m.To}] = true
+		}
+	}
+	p.pairs = slices.Collect(maps.Keys(pairs)) // their order does not show
+	p.created = p.c.classes.Created()
+	p.early = len(p.created)
+}
+
+// closeSets drops the programs that nobody wants, and from the classes the sets that no program refers to then.
+func (p *planner) closeSets() {
+	c := p.c
+	for _, prog := range c.programs {
+		switch {
+		case prog.want > 0, prog.awaited:
+		case prog.kept > 0:
+			p.Unsettled = true
+		default:
+			c.retire(prog)
+			p.retired = append(p.retired, prog)
+		}
+	}
+	c.programs = slices.DeleteFunc(c.programs, func(prog *program) bool { return prog.gone })
+	p.cleanSets()
+	for _, m := range c.classes.Diff() {
+		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
+	}
+	p.created = append(p.created, c.classes.Created()...)
+	p.Classes = p.created
+	p.all = nil
+}
+
+// allClasses returns every class there is.
+func (p *planner) allClasses() []classes.Class {
+	if p.all == nil {
+		p.all = p.c.classes.All()
+	}
+	return p.all
+}
+
+// tables gives the tables in the kernel a row for every new class, and new tables for those made after them.
+func (p *planner) tables() {
+	for _, prog := range p.retired { // they judge until Bind, and before that only see classes made for Addrs
+		if prog.table != nil {
+			p.addRows(prog, p.created[:p.early])
+		}
+	}
+	for _, prog := range p.c.programs {
+		switch {
+		case prog.short != nil && p.c.back.retry:
+			p.replace(prog)
+		case prog.short != nil:
+			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
+		case prog.table == nil: // not open yet
+		case p.fresh[prog]:
+			p.addRows(prog, p.created[p.early:])
+		default:
+			p.addRows(prog, p.created)
+		}
+	}
+	p.c.back.retry = false
+}
+
+// build makes the program's table. False: a limit forbids it, and nothing has changed.
+func (p *planner) build(prog *program) bool {
+	t := table.Build(prog.Program, p.allClasses(), p.c.limits)
+	if t == nil {
+		return false
+	}
+	p.c.lastID++
+	t.ID, prog.table, prog.foreign = p.c.lastID, t, false
+	p.Tables = append(p.Tables, t)
+	return true
+}
+
+// addRows gives the program's table rows for the classes. If it has none for one of them, another table takes its place;
+// if that cannot be made, the table denies what is of the classes that it does not know.
+func (p *planner) addRows(prog *program, classes []classes.Class) {
+	t := prog.table
+	if len(classes) == 0 || t.Interpreted() && !prog.foreign {
+		return
+	}
+	var rows []RowChange
+	for _, class := range classes {
+		if row, ok := t.Row(class); ok && !prog.foreign {
+			if was, ok := t.RowOf(class.ID); !ok || was != row { // else a class that had the number left it
+				rows = append(rows, RowChange{t.ID, class.ID, row})
+			}
+			continue
+		}
+		if prog.limited {
+			rows = append(rows, RowChange{t.ID, class.ID, 0})
+			continue
+		}
+		if p.replace(prog) {
+			return
+		}
+		prog.limited = true
+		p.c.limitReached(prog)
+	}
+	if len(rows) == 0 {
+		return
+	}
+	most := slices.MaxFunc(rows, func(a, b RowChange) int { return cmp.Compare(a.Class, b.Class) }).Class
+	if t.Enlarge(most) && !p.fresh[prog] {
+		p.Enlarged = append(p.Enlarged, t)
+	}
+	for _, r := range rows {
+		t.SetRow(r.Class, r.Row)
+	}
+	if !p.fresh[prog] {
+		p.Rows = append(p.Rows, rows...)
+	}
+}
+
+// replace builds a table anew, of the same policy. False: a limit forbids it, and nothing has changed.
+func (p *planner) replace(prog *program) bool {
+	before := prog.table
+	if !p.build(prog) {
+		return false
+	}
+	if before != nil {
+		p.DropTables = append(p.DropTables, before.ID)
+	}
+	prog.before, prog.short = before, nil
+	p.grown[prog] = true
+	p.c.back.grown = append(p.c.back.grown, prog)
+	return true
+}
+
+// sorted returns all endpoints by id.
+func (c *Compiler) sorted() []*endpoint {
+	return slices.SortedFunc(maps.Values(c.endpoints), func(a, b *endpoint) int { return a.id.Compare(b.id) })
+}
+
+// grow binds the larger tables.
+func (p *planner) grow() {
+	if len(p.grown) == 0 {
+		return
+	}
+	for _, e := range p.c.sorted() {
+		if e.as != nil && (p.grown[e.bound[0]] || p.grown[e.bound[1]]) {
+			p.Grow = append(p.Grow, binding(e.as, e.bound))
+		}
+	}
+}
+
+func binding(as *model.EndpointPolicy, progs [2]*program) Binding {
+	return Binding{Endpoint: as, Ingress: progs[model.Ingress].id(), Egress: progs[model.Egress].id()}
+}
+
+// rejudge finds the endpoint-directions that stay bound to what they are, and deny something now that they allowed
+// because an address changed its class.
+func (p *planner) rejudge() {
+	if len(p.pairs) == 0 {
+		return
+	}
+	narrowed := map[*program]bool{}
+	for _, prog := range p.c.programs {
+		if prog.table != nil && !p.fresh[prog] && p.narrowed(prog) {
+			narrowed[prog] = true
+		}
+	}
+	if len(narrowed) == 0 {
+		return
+	}
+	for _, e := range p.c.sorted() {
+		for d, prog := range e.bound {
+			if e.as != nil && (e.want[d] == prog || p.c.waiting[e.id]) && narrowed[prog] {
+				p.Rejudge = append(p.Rejudge, EndpointDirection{e.id, model.Direction(d)})
+			}
+		}
+	}
+}
+
+// narrowed reports whether the program denies to an address, in its new class, what it allowed in its old one.
+func (p *planner) narrowed(prog *program) bool {
+	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.narrows(prog, pair[0], pair[1]) })
+}
+
+// narrows reports whether the program denies to one class what it allows to another.
+func (c *Compiler) narrows(prog *program, from, to uint32) bool {
+	t := prog.table
+	switch {
+	case t == nil:
+		return false
+	case t.Interpreted():
+		return c.classes.Differ(from, to, prog.sets)
+	}
+	was, _ := t.RowOf(from)
+	is, _ := t.RowOf(to)
+	return was != is && t.Narrower(was, is)
+}
+
+// bind gives the stale endpoints what they shall have.
+func (p *planner) bind() {
+	for _, e := range p.stale {
+		switch {
+		case p.c.waiting[e.id]:
+			continue
+		case e.want[0] == nil:
+			if e.as != nil {
+				p.Unbind = append(p.Unbind, e.id)
+			}
+			e.as, e.bound = nil, [2]*program{}
+		case e.as == nil || e.bound != e.want || e.as.Iface != e.policy.Iface || !slices.Equal(e.as.Addrs, e.policy.Addrs):
+			p.Bind = append(p.Bind, binding(e.policy, e.want))
+			fallthrough
+		default:
+			e.as, e.bound = e.policy, e.want
+		}
+		if e.policy == nil {
+			delete(p.c.endpoints, e.id)
+		}
+	}
+}
+
+// drop lists what nothing refers to any more.
+func (p *planner) drop() {
+	for _, prog := range p.retired {
+		if prog.table != nil {
+			p.DropTables = append(p.DropTables, prog.table.ID)
+		}
+	}
+	p.DropTables = append(p.DropTables, p.c.lostTables...)
+	p.c.lostTables = nil
+	slices.Sort(p.DropTables)
+	p.DropTables = slices.Compact(p.DropTables)
+	p.DropClasses = p.c.classes.Drop()
+	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
+	p.c.sets.Collect(math.MaxInt)
+	p.More = p.More || len(p.c.review)+p.c.rules.Loose()+len(p.c.part) > 0
+	p.c.planned = true
+}

@@ -1,0 +1,19 @@
+package plan
+
+// Sizes are numbers of what the compiler has, for metrics. They are as of the last plan.
+type Sizes struct {
+	Classes int // of addresses, the two that are in no set included
+	Tables  int // compiled policies that endpoints share
+	Rules   int // API rules with a number
+	Failed  int // endpoint-directions whose policy cannot be compiled
+}
+
+// Sizes counts. It costs the same however much there is.
+func (c *Compiler) Sizes() Sizes {
+	return Sizes{
+		Classes: c.classes.Len(),
+		Tables:  len(c.programs),
+		Rules:   c.rules.Len(),
+		Failed:  len(c.failed),
+	}
+}

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// The views show the state that the kernel is in once the last Plan has been carried out. What they return belongs to
+// the Compiler and changes with the next Update; the caller must not change it.
+
+// EndpointView is one endpoint in the kernel.
+type EndpointView struct {
+	Policy *model.EndpointPolicy
+	// Ingress and Egress judge it. Of a table found in the kernel after a restart that no endpoint shall have any more,
+	// the Program's IDs are not known.
+	Ingress, Egress *table.Table
+}
+
+// Endpoint returns one endpoint; not ok if it is not bound.
+func (c *Compiler) Endpoint(id model.EndpointID) (EndpointView, bool) {
+	e := c.endpoints[id]
+	if e == nil || e.as == nil || e.bound[0] == nil || e.bound[1] == nil ||
+		e.bound[0].table == nil || e.bound[1].table == nil {
+		return EndpointView{}, false
+	}
+	return EndpointView{Policy: e.as, Ingress: e.bound[model.Ingress].table, Egress: e.bound[model.Egress].table}, true
+}
+
+// Endpoints returns the ids of all bound endpoints, in order.
+func (c *Compiler) Endpoints() []model.EndpointID {
+	var all []model.EndpointID
+	for _, e := range c.sorted() {
+		if e.as != nil {
+			all = append(all, e.id)
+		}
+	}
+	return all
+}
+
+// Failed returns the endpoint-directions whose present policy could not be compiled, and why. With ErrTooManyRules and
+// ErrOverLimit they keep the policy they had; a new endpoint is not bound, so that nothing passes, and with
+// ErrOwnAddresses no endpoint is.
+func (c *Compiler) Failed() map[EndpointDirection]error {
+	all := maps.Clone(c.failed)
+	for _, e := range c.endpoints {
+		for d, prog := range e.bound {
+			if prog != nil && prog.short != nil {
+				all[EndpointDirection{e.id, model.Direction(d)}] = prog.short
+			}
+		}
+	}
+	return all
+}
+
+// AddressView is what is known of one address.
+type AddressView struct {
+	// Entry is what a lookup in the kernel finds; without Prefix if it finds none.
+	Entry classes.AddrChange
+	Class classes.Class
+	// Sets are all sets the address is a member of, by name. The class has only those that a Program refers to: others
+	// just tell policies of this address's own endpoint apart.
+	Sets []model.SetID
+}
+
+// Address returns what is known of an address.
+func (c *Compiler) Address(a netip.Addr) AddressView {
+	v := AddressView{Entry: c.classes.Lookup(a)}
+	v.Class, _ = c.classes.Class(v.Entry.Class)
+	for _, num := range c.classes.Members(a) {
+		v.Sets = append(v.Sets, c.sets.Key(num))
+	}
+	slices.Sort(v.Sets)
+	return v
+}
+
+// Sets returns the names of the sets in the kernel by their numbers.
+func (c *Compiler) Sets() map[uint32]model.SetID {
+	all := map[uint32]model.SetID{}
+	for num, u := range c.uses {
+		if u.named {
+			all[num] = c.sets.Key(num)
+		}
+	}
+	return all
+}
+
+// Rules returns the rules in the kernel by their numbers.
+func (c *Compiler) Rules() map[uint32]model.RuleID { return c.rules.Held() }
+
+// Classes returns all classes, by ascending id.
+func (c *Compiler) Classes() []classes.Class { return c.classes.All() }
+
+// Tables returns all tables in the kernel, by ascending id.
+func (c *Compiler) Tables() []*table.Table {
+	var all []*table.Table
+	for _, prog := range c.programs {
+		if prog.table != nil {
+			all = append(all, prog.table)
+		}
+	}
+	slices.SortFunc(all, func(a, b *table.Table) int { return int(a.ID) - int(b.ID) })
+	return all
+}

@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/internal/policytest"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+var errRefused = errors.New("refused")
+
+// refusing carries out a plan on a kernel that refuses some of its tables, and checks after each write that nothing
+// passes that no policy so far allows.
+func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, refuse bool) {
+	failed := map[table.ID]error{}
+	for _, table := range plan.Tables {
+		if refuse && rapid.Bool().Draw(t, "refused") {
+			failed[table.ID] = errRefused
+		}
+	}
+	if len(failed) > 0 {
+		plan = c.Withhold(plan, failed)
+	}
+	writes := k.writes(plan)
+	for i, w := range writes {
+		w.do()
+		for _, p := range probes {
+			v, bound, err := k.judge(p.id, p.d, p.pkt)
+			allowed := slices.ContainsFunc(p.allowed, func(a model.Verdict) bool { return a.Allow })
+			if err != nil || bound && v.Allow && !allowed {
+				t.Fatalf("after write %d (%s): %v %v packet %+v: %+v, %v; refused %v\nall: %v", i, w.what, p.id, p.d, p.pkt, v, err, failed, texts(writes))
+			}
+		}
+	}
+}
+
+// Whatever tables a kernel refuses, and when: nothing passes that no policy so far allows, and
+// once it takes them everything is as it should be.
+func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pool, k, c := drawPool(t), newKernel(), New(Options{Confirm: true}, nil)
+		k.refuses = true
+		var old *cluster
+		now := newCluster()
+		for i := range 6 {
+			now.sets[model.SetID(fmt.Sprint("s", i))] = drawMembers(t)
+		}
+		h := history{policies: []*cluster{now}, sets: []*cluster{now}}
+		var probes []probe
+		update := func(ch model.Changes, refuse bool) (again bool) {
+			plan := c.Update(ch)
+			probes = drawProbes(t, k, h, now)
+			refusing(t, c, k, plan, probes, refuse)
+			return plan.Unsettled
+		}
+		for range rapid.IntRange(2, 4).Draw(t, "rounds") {
+			now = now.clone()
+			now.mutate(t, pool)
+			if rapid.IntRange(0, 3).Draw(t, "retry") == 0 {
+				c.Retry()
+			}
+			again := update(now.changes(old), true)
+			old = now
+			h.policies, h.sets = append(h.policies, now), append(h.sets, now)
+			for _, s := range h.sets[:len(h.sets)-1] {
+				h.sets = append(h.sets, after(s, now))
+			}
+			if again {
+				update(model.Changes{InSync: true}, rapid.Bool().Draw(t, "refused again"))
+			}
+		}
+		c.Retry()
+		for update(model.Changes{InSync: true}, false) {
+		}
+		k.refuses = false
+		for _, p := range drawProbes(t, k, history{policies: []*cluster{now}, sets: []*cluster{now}}, now) {
+			p.was = false
+			if err := p.checkFinal(k, Plan{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := k.garbage(); err != nil {
+			t.Fatal(err)
+		}
+		for at, err := range c.Failed() {
+			if errors.Is(err, errRefused) {
+				t.Fatalf("%v: %v", at, err)
+			}
+		}
+	})
+}
+
+// A table in force that cannot be replaced by one with more rows denies what it has no row for, and judges the rest as
+// before.
+func TestATableThatCannotGrowDeniesWhatIsNewToIt(t *testing.T) {
+	members := func(c ...string) map[model.SetID][]netip.Prefix {
+		return map[model.SetID][]netip.Prefix{"a": policytest.Prefixes("10.0.0.2/32", "10.0.0.3/32"), "b": policytest.Prefixes(c...)}
+	}
+	web := endpointPolicy("web", policyOfRules(model.Ingress,
+		model.MatchRule{Action: model.Deny, Source: model.Side{In: []model.SetID{"b"}, NotIn: []model.SetID{"a"}}}, allowFrom("b"), allowFrom("a")),
+		openEgress, "10.0.0.1")
+	c, k := New(Options{Confirm: true}, nil), newKernel()
+	k.refuses = true
+	first := state(members(), web)
+	carryOut(k, c.Update(first.changes(nil)))
+	want := func(when, src string, allowed bool) {
+		t.Helper()
+		v, _, err := k.judge(web.ID, model.Ingress, model.Packet{Src: netip.MustParseAddr(src), Dst: policytest.Own4, Protocol: 6, DstPort: 80})
+		if err != nil || v.Allow != allowed {
+			t.Errorf("%s: %s allowed: %v, want %v (%v)", when, src, v.Allow, allowed, err)
+		}
+	}
+	second := state(members("10.0.0.3/32"), web)
+	plan := c.Update(second.changes(first))
+	if len(plan.Grow) != 1 || len(plan.Tables) != 1 {
+		t.Fatalf("nothing grows: the test tests nothing: %+v", plan)
+	}
+	carryOut(k, c.Withhold(plan, map[table.ID]error{plan.Tables[0].ID: errRefused}))
+	want("refused", "10.0.0.2", true)
+	want("refused", "10.0.0.3", false)
+	if err := c.Failed()[EndpointDirection{web.ID, model.Ingress}]; !errors.Is(err, errRefused) {
+		t.Errorf("error %v", err)
+	}
+	// The number of a class that went must not lead to its row.
+	third := state(members("10.0.0.2/32"), web)
+	carryOut(k, c.Update(third.changes(second)))
+	carryOut(k, c.Update(model.Changes{InSync: true}))
+	want("other members", "10.0.0.2", false)
+	want("other members", "10.0.0.3", true)
+	if again, _ := c.Retry(); !again {
+		t.Error("nothing is to be tried again")
+	}
+	carryOut(k, c.Update(model.Changes{InSync: true}))
+	want("afterwards", "10.0.0.2", true)
+	want("afterwards", "10.0.0.3", true)
+	if len(c.Failed()) != 0 {
+		t.Errorf("failed: %v", c.Failed())
+	}
+}

@@ -1,0 +1,232 @@
+// Package table compiles a match.Program and the classes of addresses into a decision table, in which the verdict of any
+// packet is one cell, and evaluates it as the BPF programs do.
+package table
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// cellsPerBlock is the number of values in a bpf.CellBlock.
+const cellsPerBlock = len(bpf.CellBlock{}.Cell)
+
+// Table is one compiled policy: a Program and, unless Slot has SLOT_INTERPRET, its decision table for the classes known
+// when it was built. Its exported slices are the kernel's arrays, one element a value. Only SetRow and Enlarge
+// change a Table, and only its Rows.
+type Table struct {
+	ID        ID // given by the compiler
+	Direction model.Direction
+	Program   *match.Program
+	Slot      bpf.Slot // the shape; Classifier and Generation are left to who publishes it
+
+	L4 []bpf.L4Page
+	// Rows is class -> row. Its length is the capacity: a power of two, a quarter or more of it free for new classes.
+	Rows     []bpf.CellBlock
+	RowBlk   []bpf.CellBlock
+	Cells    []bpf.CellBlock
+	Outcomes []bpf.Outcome
+
+	refers    []uint32         // set numbers in Program, ascending
+	kinds     map[string]int32 // what the table can tell of a class -> number
+	rowOfKind []uint16
+	allows    []uint32 // by block of cells: which of them allow
+	used      bitmap   // entries that are seen in some cell
+	holds     bitmap   // entries whose address conditions hold for some class
+}
+
+// Interpreted reports whether the table has no cells, so that the program walks the match table.
+func (t *Table) Interpreted() bool { return t.Slot.Flags&bpf.SlotInterpret != 0 }
+
+// Row returns the row of the class. Not ok: the table has none for what the class is a member of, and must be built
+// again. An interpreted table needs no rows; the answer is 0.
+func (t *Table) Row(c classes.Class) (row uint16, ok bool) {
+	if t.Interpreted() {
+		return 0, true
+	}
+	var buf [64]byte
+	kind, ok := t.kinds[string(t.appendKind(buf[:0], c))]
+	if !ok {
+		return 0, false
+	}
+	return t.rowOfKind[kind], true
+}
+
+// Enlarge makes room for a class and reports whether that took a longer Rows.
+func (t *Table) Enlarge(class uint32) bool {
+	if t.Interpreted() || int(class)/cellsPerBlock < len(t.Rows) {
+		return false
+	}
+	rows := make([]bpf.CellBlock, rowsFor(class))
+	copy(rows, t.Rows)
+	t.Rows = rows
+	return true
+}
+
+// SetRow records the row of a class in Rows. False: the class is beyond its capacity, see Enlarge.
+func (t *Table) SetRow(class uint32, row uint16) bool {
+	if t.Interpreted() {
+		return true
+	}
+	block := int(class) / cellsPerBlock
+	if block >= len(t.Rows) {
+		return false
+	}
+	t.Rows[block].Cell[int(class)%cellsPerBlock] = row
+	return true
+}
+
+// RowOf returns what Rows has for a class. Not ok: the class is beyond its capacity.
+func (t *Table) RowOf(class uint32) (row uint16, ok bool) { return cell(t.Rows, int(class)) }
+
+// Bytes is the size of the decision table in the kernel, without the match table.
+func (t *Table) Bytes() int {
+	return len(t.L4)*binary.Size(bpf.L4Page{}) +
+		(len(t.Rows)+len(t.RowBlk)+len(t.Cells))*binary.Size(bpf.CellBlock{}) +
+		len(t.Outcomes)*binary.Size(bpf.Outcome{})
+}
+
+// Refers returns the set numbers the table tells apart, ascending. The caller must not change it.
+func (t *Table) Refers() []uint32 { return t.refers }
+
+// SameOutcomes reports whether every packet has the same outcome in both rows: deciding rule, passes and logs. Of an
+// interpreted table that is not known: false.
+func (t *Table) SameOutcomes(rowA, rowB uint16) bool {
+	return rowA == rowB && !t.Interpreted() // equal rows are one row
+}
+
+// Narrower reports whether some packet is allowed in row from and denied in row to. Of an interpreted table that is not
+// known: true. Of a wide table it may be true although exceptions of both rows hide the difference of their bases.
+func (t *Table) Narrower(from, to uint16) bool {
+	if t.Interpreted() {
+		return true
+	}
+	baseFrom, firstFrom, countFrom, _ := t.head(int(from))
+	baseTo, firstTo, countTo, _ := t.head(int(to))
+	if baseFrom != baseTo {
+		for b := range int(t.Slot.Blocks) {
+			if t.allows[t.block(uint16(baseFrom), b)]&^t.allows[t.block(uint16(baseTo), b)] != 0 {
+				return true
+			}
+		}
+	}
+	narrower := func(first, count int) bool {
+		for i := range count {
+			col, _, _ := t.exception(first + i)
+			if t.allowsAt(int(from), col) && !t.allowsAt(int(to), col) {
+				return true
+			}
+		}
+		return false
+	}
+	return narrower(firstFrom, countFrom) || narrower(firstTo, countTo)
+}
+
+func (t *Table) allowsAt(row, col int) bool {
+	o, ok := t.outcomeAt(row, col)
+	return ok && t.Outcomes[o].Action == bpf.RuleAllow
+}
+
+// headCells is the number of cells that the head of a row of a wide table takes: its base, where its exceptions begin (low
+// and high half), how many they are.
+const headCells = 4
+
+// head is where the row of a table is found: the row of blocks and, in a wide table, its exceptions, pairs of column and
+// outcome by ascending column. Not ok: a part is missing.
+func (t *Table) head(row int) (base, first, count int, ok bool) {
+	if t.Slot.Flags&bpf.SlotWide == 0 {
+		return row, 0, 0, true
+	}
+	at := int(t.Slot.Heads)*cellsPerBlock + row*headCells
+	if at/cellsPerBlock >= len(t.RowBlk) {
+		return 0, 0, 0, false
+	}
+	head := t.RowBlk[at/cellsPerBlock].Cell[at%cellsPerBlock:]
+	return int(head[0]), int(head[1]) | int(head[2])<<16, int(head[3]), true
+}
+
+// exception is the i-th exception of all rows.
+func (t *Table) exception(i int) (col int, outcome uint16, ok bool) {
+	at := int(t.Slot.Exceptions)*cellsPerBlock + 2*i
+	if at/cellsPerBlock >= len(t.Cells) {
+		return 0, 0, false
+	}
+	pair := t.Cells[at/cellsPerBlock].Cell[at%cellsPerBlock:]
+	return int(pair[0]), pair[1], true
+}
+
+// outcomeAt is the number in one cell of a row.
+func (t *Table) outcomeAt(row, col int) (uint16, bool) {
+	base, first, count, ok := t.head(row)
+	if !ok {
+		return 0, false
+	}
+	for low, high := 0, count; low < high; {
+		mid := (low + high) / 2
+		at, outcome, ok := t.exception(first + mid)
+		switch {
+		case !ok:
+			return 0, false
+		case at == col:
+			return outcome, true
+		case at < col:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	block, ok := cell(t.RowBlk, base*int(t.Slot.Blocks)+col/cellsPerBlock)
+	if !ok || int(block) >= len(t.Cells) {
+		return 0, false
+	}
+	return t.Cells[block].Cell[col%cellsPerBlock], true
+}
+
+// block is the number of the b-th block of cells of a row.
+func (t *Table) block(row uint16, b int) uint16 {
+	at := int(row)*int(t.Slot.Blocks) + b
+	return t.RowBlk[at/cellsPerBlock].Cell[at%cellsPerBlock]
+}
+
+// Shadowed returns the API rules that some known class fits by its addresses, but that never decide, pass or log
+// because rules before them take every such packet. Rules whose sets have no members now are not among them. In the
+// order of the match table; nil for an interpreted table.
+func (t *Table) Shadowed() []model.RuleID {
+	if t.Interpreted() {
+		return nil
+	}
+	used, holds := map[model.RuleID]bool{}, map[model.RuleID]bool{}
+	for i, id := range t.Program.IDs {
+		if t.Program.Rules[i].Action == bpf.RuleSkip {
+			continue
+		}
+		used[id] = used[id] || t.used.has(i)
+		holds[id] = holds[id] || t.holds.has(i)
+	}
+	var out []model.RuleID
+	for _, id := range t.Program.IDs {
+		if id.Point == model.AtRule && holds[id] && !used[id] {
+			out = append(out, id)
+			holds[id] = false
+		}
+	}
+	return out
+}
+
+// appendKind appends what the table can tell of a class: its family and those of its sets that rules refer to.
+func (t *Table) appendKind(key []byte, c classes.Class) []byte {
+	key = append(key, c.Family)
+	for _, s := range c.Sets {
+		if _, ok := slices.BinarySearch(t.refers, s); ok {
+			key = binary.LittleEndian.AppendUint32(key, s)
+		}
+	}
+	return key
+}
+
+// ID is the compiler's name of one table. Never reused while an agent runs; 0 is none.
+type ID uint32
