@@ -55,6 +55,7 @@ var layers = map[string][]string{
 	"pkg/flows":             {},
 	"pkg/flowring":          {"bpf", "pkg/bpfmaps", "pkg/flows", "pkg/model"},
 	"pkg/dataplane":         {"pkg/model"},
+	"pkg/dataplane/record":  {"pkg/dataplane", "pkg/inspect", "pkg/model"},
 	"pkg/dataplane/bpf": {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile/classes", "pkg/compile/match",
 		"pkg/compile/plan", "pkg/compile/table", "pkg/dataplane", "pkg/inspect", "pkg/model"},
 	"pkg/inspect":      {"pkg/explain", "pkg/flows", "pkg/model"},
@@ -106,7 +107,7 @@ var rules = []rule{
 	{
 		why: "right of the validator nothing knows Kubernetes",
 		of: among("bpf", "pkg/model", "pkg/selector", "pkg/calc", "pkg/compile/", "pkg/explain", "pkg/lint", "pkg/bpfmaps",
-			"pkg/attach", "pkg/dataplane", "pkg/dataplane/bpf", "pkg/marks", "internal/delta"),
+			"pkg/attach", "pkg/dataplane", "pkg/dataplane/bpf", "pkg/dataplane/record", "pkg/marks", "internal/delta"),
 		never:   []string{"k8s.io/", "sigs.k8s.io/"},
 		through: true,
 	},

@@ -21,7 +21,7 @@ var agentSettings = []*Setting{
 	textSetting("socket", Restart, func(c *Config) *string { return &c.Socket },
 		"unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)"),
 	oneOf("dataplane", Restart, func(c *Config) *string { return &c.Dataplane },
-		"auto or bpf: what enforces policy", "auto", "bpf"),
+		"auto or bpf: what enforces policy; record: enforce nothing, log what would be", "auto", "bpf", "record"),
 	oneOf("log-level", Live, func(c *Config) *string { return &c.LogLevel },
 		"debug, info, warn or error", "debug", "info", "warn", "error").
 		from(felixWord("logSeverityScreen", map[string]string{"trace": "debug", "debug": "debug", "info": "info",

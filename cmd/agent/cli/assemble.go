@@ -16,11 +16,9 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
-	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/endpointstatus"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/flows"
@@ -37,7 +35,7 @@ import (
 type process struct {
 	config   config.Config
 	log      *slog.Logger
-	bpf      *bpfplane.BPF
+	plane    *plane
 	loop     *agent.Loop
 	api      *agent.API
 	health   *health.Aggregate
@@ -45,7 +43,6 @@ type process struct {
 	flows    *flows.Hub
 	statuses *endpointstatus.Writer // nil: off
 	events   *events.Reporter       // nil: off
-	unwatch  context.CancelFunc     // ends the watch of routes
 	left     int                    // endpoints that were enforced when it ended
 }
 
@@ -54,52 +51,39 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	p := &process{config: layers.Config(), log: log, health: health.New(time.Now),
 		flows: flows.NewHub(flows.Kept)}
 	c := p.config
-	memory, err := enoughMemory(c, log)
-	if err != nil {
-		return nil, err
-	}
 	source, err := p.openSource()
 	if err != nil {
 		return nil, err
 	}
-	host, err := bpfplane.OpenLinux(c.InterfacePrefix, log)
-	if err != nil {
+	if p.plane, err = openPlane(c, log); err != nil {
 		return nil, err
 	}
-	if p.bpf, err = bpfplane.OpenBPF(agent.DataplaneConfig(c), host, log); err != nil {
-		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
-	}
+	name := p.plane.inspect.Name()
 	started := time.Now()
 	p.metrics, err = metrics.New(metrics.Options{
 		Read: func(ctx context.Context) (metrics.Snapshot, error) {
 			return p.loop.Snapshot(ctx, c.EndpointDropMetrics)
 		},
-		Counters: p.bpf.Counters(), Log: log, Version: version(), Dataplane: "bpf", Node: c.Node, Started: started,
+		Counters: p.plane.counters, Log: log, Version: version(), Dataplane: name, Node: c.Node, Started: started,
 		EndpointDrops: c.EndpointDropMetrics,
 	})
 	if err != nil {
-		return nil, errors.Join(err, p.bpf.Close())
+		p.plane.unwatch()
+		return nil, errors.Join(err, p.plane.Close())
 	}
-	p.bpf.Observe(p.metrics)
+	p.plane.observe(p.metrics)
 	if c.EndpointStatusDir != "" {
 		p.statuses = endpointstatus.New(c.EndpointStatusDir, log)
 	}
-	watching, cancel := context.WithCancel(context.Background())
-	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
-	if err != nil {
-		cancel()
-		return nil, errors.Join(err, p.bpf.Close())
-	}
-	p.unwatch = cancel
 	p.loop = agent.New(agent.Options{
-		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.bpf, Log: log, Settings: layers, Files: files,
+		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
-		Looks: looks(c), Routes: routes,
+		Looks: looks(c), Routes: p.plane.routes,
 	})
-	p.api = &agent.API{Loop: p.loop, Plane: p.bpf.Inspector(), Flows: p.flows, Source: source, Node: c.Node, Version: version(), Started: started}
-	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", "bpf")
-	if memory != nil {
-		log.Info("memory needed", memory...)
+	p.api = &agent.API{Loop: p.loop, Plane: p.plane.inspect, Flows: p.flows, Source: source, Node: c.Node, Version: version(), Started: started}
+	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", name)
+	if p.plane.memory != nil {
+		log.Info("memory needed", p.plane.memory...)
 	}
 	return p, nil
 }
@@ -179,13 +163,13 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.events.Run(ctx) })
 	}
 	err := g.Wait()
-	p.unwatch()
-	for _, e := range p.bpf.Endpoints() {
+	p.plane.unwatch()
+	for _, e := range p.plane.Endpoints() {
 		if e.Condition == dataplane.Enforced {
 			p.left++
 		}
 	}
-	return errors.Join(err, p.bpf.Close())
+	return errors.Join(err, p.plane.Close())
 }
 
 // toolsAgain is how often the socket of the tools is tried again.

@@ -18,6 +18,9 @@ const (
 
 // readFlows publishes the kernel's verdict events. Policy is enforced without that, so nothing ends if it fails.
 func (p *process) readFlows(ctx context.Context) error {
+	if p.plane.maps == nil {
+		return nil // nothing writes events
+	}
 	timer := time.NewTimer(namesComeWithin)
 	defer timer.Stop()
 	select {
@@ -46,12 +49,12 @@ func (p *process) readFlows(ctx context.Context) error {
 
 // readFlowsOnce reads until ctx ends or reading fails.
 func (p *process) readFlowsOnce(ctx context.Context, names *agent.FlowNames) error {
-	events, err := p.bpf.Maps().OpenEvents()
+	events, err := p.plane.maps.OpenEvents()
 	if err != nil {
 		return err
 	}
 	err = flowring.New(flowring.Options{
-		Events: events, Rules: p.bpf.Maps(), Name: names.Name, Publish: p.flows.Publish,
+		Events: events, Rules: p.plane.maps, Name: names.Name, Publish: p.flows.Publish,
 		Awaited: func() bool { return p.flows.Subscribers() > 0 },
 	}).Run(ctx)
 	if err == nil && ctx.Err() == nil {

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
+	"github.com/margay-project/margay/pkg/dataplane/record"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/metrics"
+)
+
+// plane is a dataplane with what the rest of the agent asks of it.
+type plane struct {
+	dataplane.Dataplane
+	inspect  inspect.Dataplane
+	counters metrics.Counters             // nil: nothing counts
+	observe  func(dataplane.Observer)     // called once, before the first Apply
+	routes   <-chan map[netip.Addr]string // of the node; nil: not known
+	maps     *bpfmaps.Maps                // that programs write events to; nil: nobody does
+	memory   []any                        // what the log says of memory needed; may be nil
+	unwatch  context.CancelFunc           // ends what routes come from
+}
+
+// openPlane opens the dataplane that is configured.
+func openPlane(c config.Config, log *slog.Logger) (*plane, error) {
+	if c.Dataplane == "record" {
+		log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
+		d := record.New(agent.DataplaneConfig(c), log)
+		return &plane{Dataplane: d, inspect: d.Inspector(), observe: func(dataplane.Observer) {}, unwatch: func() {}}, nil
+	}
+	return openBPF(c, log)
+}
+
+func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
+	memory, err := enoughMemory(c, log)
+	if err != nil {
+		return nil, err
+	}
+	host, err := bpfplane.OpenLinux(c.InterfacePrefix, log)
+	if err != nil {
+		return nil, err
+	}
+	d, err := bpfplane.OpenBPF(agent.DataplaneConfig(c), host, log)
+	if err != nil {
+		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
+	}
+	watching, cancel := context.WithCancel(context.Background())
+	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, d.Close())
+	}
+	return &plane{Dataplane: d, inspect: d.Inspector(), counters: d.Counters(), observe: d.Observe, routes: routes, maps: d.Maps(),
+		memory: memory, unwatch: cancel}, nil
+}

@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+// An agent whose dataplane only records stands on the same seam as the BPF one: tools answer, explain explains, and nothing
+// is written to the kernel.
+func TestADataplaneThatRecordsIsEnoughForTools(t *testing.T) {
+	n := newNode(t)
+	n.launch("--dataplane", "record")
+	n.ready(func() bool {
+		out, code := n.cli("show", "status", "-o", "json")
+		return code == 0 && decode[inspect.StatusReport](t, out).Endpoints == 2
+	}, "the agent to know two pods")
+	n.want(0, []string{"record"}, "show", "status", "-o", "json")
+	n.want(0, []string{"shop/db", "shop/web", "recorded only"}, "show", "endpoints", "-o", "wide")
+	n.want(0, []string{"Allow", "tcp", "app=web"}, "show", "rules", "shop/db")
+	n.want(1, []string{"deny"}, "explain", "shop/web", "shop/db:81")
+	n.wantReach(80, true)
+	n.wantReach(81, true) // what policy denies
+	if ours, err := filepath.Glob(filepath.Join(n.bpffs, "margay*")); err != nil || len(ours) != 0 {
+		t.Errorf("in the BPF file system: %v (%v), want nothing of ours", ours, err)
+	}
+	n.stop(syscall.SIGTERM)
+	for _, line := range []string{`"msg":"recorded: the policy of an endpoint","endpoint":"shop/db"`, "enforces nothing"} {
+		if !strings.Contains(n.logged(), line) {
+			t.Errorf("no %s in the log", line)
+		}
+	}
+}
