@@ -51,7 +51,7 @@ func (a *agent) hasRound(round string, members int) bool {
 		return false
 	}
 	there := slices.ContainsFunc(answer.Sets, func(s inspect.SetRow) bool {
-		return s.Number != 0 && s.Members == members && strings.Contains(s.Text, `"`+round+`"`)
+		return s.Number != 0 && s.Members == members && strings.Contains(s.Text, "pods round="+round+" in ")
 	})
 	if !there {
 		return false
