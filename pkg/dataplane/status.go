@@ -80,7 +80,7 @@ type MapUse struct {
 	Entries, Max uint64
 }
 
-// Observer is told how long the parts of Apply took, by the goroutine that calls Apply. It must be quick.
+// Observer receives how long the parts of Apply took, from the goroutine that calls Apply. It must be quick.
 type Observer interface {
 	Compiled(took time.Duration)  // changes into a plan
 	Published(took time.Duration) // a plan written to the kernel, or as much of it as could be

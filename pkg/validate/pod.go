@@ -43,7 +43,7 @@ func (a Annotator) keys() []string {
 
 // Pods say how pods are read on one node. The zero value is by what the kubelet reports, with Calico's names of interfaces.
 type Pods struct {
-	Annotator Annotator // whose annotations count; empty: nobody's
+	Annotator Annotator // whose annotations count; empty: none do
 	Prefix    string    // begins the names of the pods' interfaces on their nodes; empty: DefaultInterfacePrefix
 	// Node is the name of this node. If it is set, pods of other nodes get no name of an interface.
 	Node string

@@ -20,7 +20,7 @@ var (
 // build says what this program was made of. Its fields are the JSON of margay version.
 type build struct {
 	Version   string `json:"version"`  // a release's, or of a development build what git describe says or "devel"
-	Commit    string `json:"commit"`   // "unknown" where neither the linker nor Go was told
+	Commit    string `json:"commit"`   // "unknown" if neither the linker nor Go knows it
 	Modified  bool   `json:"modified"` // the tree had changes that no commit has, as far as that is known
 	Go        string `json:"goVersion"`
 	Platform  string `json:"platform"`

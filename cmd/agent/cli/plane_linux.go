@@ -24,7 +24,7 @@ type plane struct {
 	counters metrics.Counters             // nil: nothing counts
 	observe  func(dataplane.Observer)     // called once, before the first Apply
 	routes   <-chan map[netip.Addr]string // of the node; nil: not known
-	maps     *bpfmaps.Maps                // that programs write events to; nil: nobody does
+	maps     *bpfmaps.Maps                // with the events that programs write; nil: there are none
 	memory   []any                        // what the log says of memory needed; may be nil
 	unwatch  context.CancelFunc           // ends what routes come from
 }

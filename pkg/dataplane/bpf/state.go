@@ -57,8 +57,8 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 	return s, nil
 }
 
-// close lets go of what only this state uses. Packets may be at work with classes and slots that have just gone: it waits
-// until they are not, since nobody remembers afterwards which they were.
+// close releases what only this state uses. Packets may still use classes and slots that have just been dropped. So it waits
+// for them first: the next state does not know which classes and slots those are.
 func (s *state) close() error {
 	s.classes.wait()
 	return s.tables.slots.Close()
@@ -130,7 +130,7 @@ func (s *state) enlarge() error {
 }
 
 // addRows adds rows for new classes to tables that are in the kernel. A table without room for some denies those classes;
-// one that is not as it should be judges nobody any more.
+// one whose rows cannot be trusted is withdrawn, and its endpoints are closed.
 func (s *state) addRows() error {
 	var errs []error
 	for table, rows := range byTable(s.plans.plan.Rows) {
@@ -150,8 +150,8 @@ func (s *state) addRows() error {
 	return errors.Join(errs...)
 }
 
-// attach programs every endpoint that needs it. What fails there is said and tried again at the end of each Apply: the
-// other endpoints need not wait for it.
+// attach programs every endpoint that needs it. A failure is reported and tried again at the end of each Apply, so that the
+// other endpoints do not wait for it.
 func (s *state) attach() error {
 	_ = s.program()
 	return nil
@@ -172,7 +172,7 @@ func (s *state) program() error {
 }
 
 // firstGuard closes workload interfaces that are no endpoint, from the moment the first plan has opened those that are.
-// As attach, it holds nobody up.
+// Like attach, it does not keep later steps from being taken.
 func (s *state) firstGuard() error {
 	s.interfaces.ready = true
 	_ = s.interfaces.guard()
