@@ -77,7 +77,7 @@ func TestEveryReasonIsExplained(t *testing.T) {
 	frozen := []string{"DROP_NONE", "DROP_POLICY", "DROP_NO_ENDPOINT", "DROP_SPOOFED", "DROP_NOT_IP", "DROP_TRUNCATED",
 		"DROP_BAD_HEADER", "DROP_EXT_HEADERS", "DROP_FRAG_NO_FIRST", "DROP_FRAG_DENIED", "DROP_REVOKED", "DROP_MIDFLOW",
 		"DROP_NO_TABLE", "DROP_UNSEEN", "DROP_HOST_ACTION", "DROP_CT_INVALID", "DROP_ENCAP", "DROP_NEIGHBOUR",
-		"DROP_NEIGHBOUR_RATE"}
+		"DROP_NEIGHBOUR_RATE", "DROP_SOURCE_ROUTE"}
 	docs, err := os.ReadFile("../docs/datapath.md")
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,8 @@ const (
 	MargayDropReasonDROP_ENCAP          MargayDropReason = 16
 	MargayDropReasonDROP_NEIGHBOUR      MargayDropReason = 17
 	MargayDropReasonDROP_NEIGHBOUR_RATE MargayDropReason = 18
-	MargayDropReasonDROP_REASONS        MargayDropReason = 19
+	MargayDropReasonDROP_SOURCE_ROUTE   MargayDropReason = 19
+	MargayDropReasonDROP_REASONS        MargayDropReason = 20
 )
 
 type MargayEndpoint struct {

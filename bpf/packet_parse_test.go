@@ -37,6 +37,9 @@ func TestWhatAFrameMustBeLike(t *testing.T) {
 		return p.Bytes()
 	}
 	words := func(n int) []byte { return bytes.Repeat([]byte{1}, 4*n) }
+	withOptions := func(options ...byte) []byte {
+		return with(syn4, func(p *testutil.Packet) { p.Options = options })
+	}
 	tests := []struct {
 		name   string
 		frame  []byte
@@ -50,6 +53,22 @@ func TestWhatAFrameMustBeLike(t *testing.T) {
 		{"trailing Ethernet padding v6", append(udp6.Bytes(), make([]byte, 40)...), 0},
 		{"IPv4 options, one word", with(syn4, func(p *testutil.Packet) { p.Options = words(1) }), 0},
 		{"IPv4 options, ten words", with(syn4, func(p *testutil.Packet) { p.Options = words(10) }), 0},
+		{"IPv4 options that end before their last byte", withOptions(7, 3, 4, 0, 131, 3, 4), 0},
+		{"IPv4 options whose last byte is no operation", withOptions(7, 3, 4, 1), 0},
+		{"IPv4 router alert", withOptions(148, 4, 0, 0), 0},
+		{"IPv4 loose source route", withOptions(131, 7, 4, 192, 0, 2, 1), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
+		{"IPv4 strict source route", withOptions(137, 7, 4, 192, 0, 2, 1), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
+		{"IPv4 source route of two bytes", withOptions(1, 1, 1, 1, 1, 1, 131, 2), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
+		{"IPv4 source route in the last byte", withOptions(1, 1, 1, 131), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
+		{"IPv4 source route as the last of 40 bytes", withOptions(append(bytes.Repeat([]byte{1}, 39), 137)...), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
+		{"IPv4 source route behind another option", withOptions(7, 3, 4, 137, 7, 4, 192, 0, 2, 1), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
+		{"IPv4 source route behind options that cannot be read", withOptions(7, 1, 131, 7, 4, 192, 0, 2, 1), bpf.MargayDropReasonDROP_BAD_HEADER},
+		{"IPv4 source route inside another option", withOptions(7, 7, 4, 131, 3, 4, 0), 0},
+		{"IPv4 option longer than the header", withOptions(7, 5, 4, 0), bpf.MargayDropReasonDROP_BAD_HEADER},
+		{"IPv4 option without its length", withOptions(1, 1, 1, 7), bpf.MargayDropReasonDROP_BAD_HEADER},
+		{"IPv4 option without its length, and nothing behind it", patched(with(syn4, func(p *testutil.Packet) {
+			p.Options, p.L4 = []byte{1, 1, 1, 7}, testutil.Raw(47)
+		}), 14, 0x46), bpf.MargayDropReasonDROP_BAD_HEADER},
 		{"IPv4 header length below 20", patched(syn4.Bytes(), 14, 0x44), bpf.MargayDropReasonDROP_BAD_HEADER},
 		{"IPv4 header longer than the packet", patched(udp4.Bytes(), 14, 0x4f), bpf.MargayDropReasonDROP_BAD_HEADER},
 		{"IPv4 that says it is IPv6", patched(syn4.Bytes(), 14, 0x65), bpf.MargayDropReasonDROP_BAD_HEADER},
@@ -67,7 +86,7 @@ func TestWhatAFrameMustBeLike(t *testing.T) {
 		{"IPv6 routing", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(43, 1) }), 0},
 		{"IPv6 routing with a segment left", with(syn6, func(p *testutil.Packet) {
 			p.Extensions = []testutil.Extension{{Header: 43, Body: append([]byte{0, 1, 0, 0, 0, 0}, v6.other.AsSlice()...)}}
-		}), bpf.MargayDropReasonDROP_BAD_HEADER},
+		}), bpf.MargayDropReasonDROP_SOURCE_ROUTE},
 		{"IPv6 destination options", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(60, 1) }), 0},
 		{"IPv6 authentication", with(syn6, func(p *testutil.Packet) { p.Extensions = []testutil.Extension{{Header: 51, Body: make([]byte, 22)}} }), 0},
 		{"IPv6 six extension headers", with(syn6, func(p *testutil.Packet) { p.Extensions = ext(60, 6) }), 0},

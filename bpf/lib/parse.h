@@ -4,6 +4,7 @@
  * no fragment, TCP or UDP. Both must agree; packet tables in bpf/ test them against each other. */
 #pragma once
 #include <linux/if_ether.h>
+#include "options.h"
 #include "packet.h"
 
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ptr) __ksym;
@@ -224,7 +225,7 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 			continue;
 		}
 		if (next == PROTO_ROUTING && h[3])
-			return -DROP_BAD_HEADER; /* segments left: it is for somebody else than it says */
+			return -DROP_SOURCE_ROUTE; /* segments left: it is for somebody else than it says */
 		at += next == PROTO_AH ? (h[1] + 2) * 4 : (h[1] + 1) * 8;
 		next = h[0];
 	}
@@ -329,8 +330,10 @@ __noinline int parse_slow(struct __sk_buff *skb, struct pkt *p)
 	__builtin_memset(p, 0, sizeof(*p));
 	if (bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2))
 		return -DROP_TRUNCATED;
-	if (ethertype == bpf_htons(ETH_P_IP))
-		return parse_ipv4(&l, p, sizeof(struct ethhdr), skb->len);
+	if (ethertype == bpf_htons(ETH_P_IP)) {
+		err = parse_ipv4(&l, p, sizeof(struct ethhdr), skb->len);
+		return err ? err : check_options(skb);
+	}
 	if (ethertype != bpf_htons(ETH_P_IPV6))
 		return -DROP_NOT_IP;
 	err = parse_ipv6(&l, p, sizeof(struct ethhdr), skb->len);

@@ -23,5 +23,6 @@ enum drop_reason {
 	DROP_ENCAP = 16,          /* IP-in-IP or VXLAN made by a pod */
 	DROP_NEIGHBOUR = 17,      /* ARP or neighbour discovery of a pod for an address that is not its own */
 	DROP_NEIGHBOUR_RATE = 18, /* more such messages than a pod may send */
-	DROP_REASONS = 19,
+	DROP_SOURCE_ROUTE = 19,   /* routed by its source */
+	DROP_REASONS = 20,
 };

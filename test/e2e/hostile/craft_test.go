@@ -225,8 +225,9 @@ func (r *crafter) withOptions() [][]byte {
 	p.Payload = r.mark("with options or extension headers").bytes()
 	if p.Src.Is4() {
 		p.Options = r.bytes(40)
-		if r.oneIn(2) { // loose or strict source routing
-			p.Options = append([]byte{pick[byte](r, 131, 137), 7, 4}, pick(r, r.addrs[0]...).AsSlice()...)
+		if r.oneIn(2) { // loose or strict source routing, of hops to come or passed, with options behind it that may be wrong
+			p.Options = append([]byte{pick[byte](r, 131, 137), 7, pick[byte](r, 4, 8, 255)}, pick(r, r.addrs[0]...).AsSlice()...)
+			p.Options = append(p.Options, r.bytes(33)...)
 		}
 		return [][]byte{p.Bytes()}
 	}
