@@ -19,6 +19,7 @@ type dissected struct {
 	id       uint32 // of fragments
 	fragment bool
 	later    bool   // a fragment that has no transport header
+	quoted   bool   // it is what an ICMP error quotes, of whose transport 8 bytes are enough (RFC 792)
 	source   bool   // IPv6: it is routed by its source; segments are left
 	flags    uint8  // TCP
 	body     []byte // after the transport header of ICMP
@@ -31,22 +32,34 @@ var (
 
 // dissect reads a packet from its IP header on.
 func dissect(b []byte) (d dissected, err error) {
+	err = d.network(b)
+	return d, err
+}
+
+// dissectQuoted reads the packet that an ICMP error quotes.
+func dissectQuoted(b []byte) (d dissected, err error) {
+	d.quoted = true
+	err = d.network(b)
+	return d, err
+}
+
+func (d *dissected) network(b []byte) error {
 	if len(b) == 0 {
-		return d, errShort
+		return errShort
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return dissect4(b)
+		return d.network4(b)
 	case 6:
-		return dissect6(b)
+		return d.network6(b)
 	}
-	return d, errNotIP
+	return errNotIP
 }
 
-func dissect4(b []byte) (d dissected, err error) {
+func (d *dissected) network4(b []byte) error {
 	header := int(b[0]&15) * 4
 	if header < 20 || len(b) < header {
-		return d, errShort
+		return errShort
 	}
 	d.Src, _ = netip.AddrFromSlice(b[12:16])
 	d.Dst, _ = netip.AddrFromSlice(b[16:20])
@@ -55,12 +68,12 @@ func dissect4(b []byte) (d dissected, err error) {
 	d.fragment, d.later = flags&0x3fff != 0, flags&0x1fff != 0
 	d.id = uint32(binary.BigEndian.Uint16(b[4:]))
 	end := min(len(b), max(header, int(binary.BigEndian.Uint16(b[2:]))))
-	return d, d.transport(b[header:end])
+	return d.transport(b[header:end])
 }
 
-func dissect6(b []byte) (d dissected, err error) {
+func (d *dissected) network6(b []byte) error {
 	if len(b) < 40 {
-		return d, errShort
+		return errShort
 	}
 	d.Src, _ = netip.AddrFromSlice(b[8:24])
 	d.Dst, _ = netip.AddrFromSlice(b[24:40])
@@ -68,7 +81,7 @@ func dissect6(b []byte) (d dissected, err error) {
 	b = b[40:min(len(b), 40+int(binary.BigEndian.Uint16(b[4:])))]
 	for slices.Contains([]uint8{0, 43, 44, 51, 60}, next) && !d.later {
 		if len(b) < 8 {
-			return d, errShort
+			return errShort
 		}
 		size := (int(b[1]) + 1) * 8
 		switch next {
@@ -84,12 +97,12 @@ func dissect6(b []byte) (d dissected, err error) {
 		}
 		next = b[0]
 		if len(b) < size {
-			return d, errShort
+			return errShort
 		}
 		b = b[size:]
 	}
 	d.Protocol = next
-	return d, d.transport(b)
+	return d.transport(b)
 }
 
 func (d *dissected) transport(b []byte) error {
@@ -97,7 +110,7 @@ func (d *dissected) transport(b []byte) error {
 		return nil
 	}
 	switch {
-	case d.Protocol == testutil.ProtoTCP:
+	case d.Protocol == testutil.ProtoTCP && !d.quoted:
 		if len(b) < 20 {
 			return errShort
 		}

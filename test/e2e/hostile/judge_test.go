@@ -211,7 +211,7 @@ func (j *judge) weigh(at *place, attacker *lab.Pod, d dissected) string {
 
 // weighError demands that an error is about a packet that its receiver sent to the attacker, of a flow that may be.
 func (j *judge) weighError(d dissected) string {
-	about, err := dissect(d.body)
+	about, err := dissectQuoted(d.body)
 	if about.Src != d.Dst || about.Dst != d.Src {
 		return fmt.Sprintf("it is an error about a packet from %s to %s", about.Src, about.Dst)
 	}
