@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // TestSegmentsLargerThan64KPass: with BIG TCP switched on, the stack hands over segments whose length does not fit the IP

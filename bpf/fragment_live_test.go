@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // TestFragmentsMadeOnTheWayAreNotTheNodesOwn: a node with connection tracking puts datagrams together and cuts them

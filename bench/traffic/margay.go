@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // agent is a real agent on one node. It is stopped once policy is enforced, so that nothing it does is in the way; what

@@ -11,7 +11,7 @@ import (
 
 	"github.com/margay-project/margay/bench/paired"
 	"github.com/margay-project/margay/bench/report"
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Names of the configurations with two nodes. A node as it is in life has kube-proxy's rules, and so connection

@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 	"golang.org/x/sys/unix"
 )
 

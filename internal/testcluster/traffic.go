@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Traffic runs while something is done to the agent: old flows and new ones that policy allows, and new ones that it

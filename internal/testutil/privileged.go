@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/margay-project/margay/internal/lab/ns"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 // RequireEnv set to 1 makes a privileged test fail where it would skip.

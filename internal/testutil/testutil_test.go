@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/lab/ns"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 func netnsInode(t *testing.T) uint64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/delta"
+	"github.com/margay-project/margay/pkg/delta"
 )
 
 // batch is the number of entries handed to the kernel at once.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/corpus"
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/margay-project/margay/internal/corpus"
 	"github.com/margay-project/margay/internal/corpus/sockets"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
 

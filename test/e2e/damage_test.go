@@ -13,10 +13,10 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // pinned is what an agent has pinned, opened by somebody who has no business there.

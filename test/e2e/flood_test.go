@@ -12,9 +12,9 @@ import (
 
 	"github.com/margay-project/margay/bench/kernel"
 	"github.com/margay-project/margay/bench/report"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // virtual is a cluster whose node 0 translates Services by IPVS: to three pods here and one elsewhere, to the node itself,

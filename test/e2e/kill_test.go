@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // What may be set: how often the agent is killed, and the seed that repeats a run's choices.

@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // monitor is a `margay monitor -o json` that runs beside the test.

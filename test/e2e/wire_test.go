@@ -8,8 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // badWire makes what the node sends onto the segment late, out of order, twice or lost.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // wantSetting waits until the running agent has a value from a source.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/margay-project/margay/internal/demo"
+	"github.com/margay-project/margay/pkg/demo"
 )
 
 func demoCommand() *cobra.Command {

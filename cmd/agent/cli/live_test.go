@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // asAgent makes this test binary the margay command, so that an agent can be a process in a node's namespace.

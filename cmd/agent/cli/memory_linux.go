@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/margay-project/margay/internal/cgroup"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/cgroup"
 	"github.com/margay-project/margay/pkg/config"
 )
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/corpus"
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
 

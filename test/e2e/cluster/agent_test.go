@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/test/e2e/cluster/process"
 )
 

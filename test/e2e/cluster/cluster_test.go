@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/lab/kubelet"
+	"github.com/margay-project/margay/internal/kubelet"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/test/e2e/cluster/controlplane"
 	"github.com/margay-project/margay/test/e2e/cluster/process"
 )

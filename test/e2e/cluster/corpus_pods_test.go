@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/internal/corpus"
-	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/lab/kubelet"
+	"github.com/margay-project/margay/internal/kubelet"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
 

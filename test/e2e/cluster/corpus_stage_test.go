@@ -12,8 +12,8 @@ import (
 
 	"github.com/margay-project/margay/internal/corpus"
 	"github.com/margay-project/margay/internal/corpus/sockets"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
 

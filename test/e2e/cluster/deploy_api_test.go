@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/test/e2e/cluster/controlplane"
 	"github.com/margay-project/margay/test/e2e/cluster/process"
 )

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/margay-project/margay/internal/lab/ns"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab/ns"
 	"github.com/margay-project/margay/test/e2e/cluster/controlplane"
 	"github.com/margay-project/margay/test/e2e/cluster/process"
 )

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // felix is the kind that a cluster may lack.

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 const (

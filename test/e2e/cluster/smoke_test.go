@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/lab/kubelet"
+	"github.com/margay-project/margay/internal/kubelet"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Without an agent, the cluster itself is what a cluster is: pods are scheduled, run, and reach one another directly and

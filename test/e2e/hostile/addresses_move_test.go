@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // A route that is replaced by an equal one, and an agent that starts while traffic flows, cost no packet of a pod whose

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 const onlyFromB = `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress],

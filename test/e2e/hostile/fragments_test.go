@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // halves are the first and the last fragment of a datagram to port 53.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // honest are flows of shop/a with shop/b and the outside, which no attack may disturb.

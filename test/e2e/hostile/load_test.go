@@ -3,8 +3,8 @@ package hostile
 import (
 	"testing"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // pour sends the n frames that make returns, as fast as the pod can.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // TestManifestsUnderWayOpenNothing writes the manifest of a policy as editors, scripts and full disks do, while a pod that

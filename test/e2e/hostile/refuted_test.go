@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 var (

@@ -3,8 +3,8 @@ package hostile
 import (
 	"testing"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // A pod whose egress is closed cannot make its node write to others. The kernel answers options that it cannot read with an

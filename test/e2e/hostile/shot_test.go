@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/margay-project/margay/bpf"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // shoot sends one packet of any host that bears a token, past the host's own connections.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/test/e2e/cluster/process"
 )
 

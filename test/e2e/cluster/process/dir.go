@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/lab/ns"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 // dirs are where directories are made: in memory if that is there.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Process is a command that runs in a host of the lab. Its methods are safe for concurrent use.

@@ -19,7 +19,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/lab/ns"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 // Host is a network namespace with addresses and the sockets opened in it: the base of Node, Pod and External.

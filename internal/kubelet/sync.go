@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // sync brings the pod of that name to the state the API server wants, and says when to look again; 0: when it changes.

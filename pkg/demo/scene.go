@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/demo"
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // port is something every pod serves.

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/demo"
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Options of a demonstration.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/lab/ns"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 func TestPodIsWiredAsCalicoDoes(t *testing.T) {

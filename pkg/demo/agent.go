@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // process is a running `margay run` in the node's namespace.

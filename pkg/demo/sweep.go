@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/lab/ns"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 // workPrefix begins the name of a demonstration's directory, instancePrefix that of its agent.

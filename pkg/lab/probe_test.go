@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/margay-project/margay/internal/lab"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // dropTo makes the node drop what it forwards to a port, and allow again.

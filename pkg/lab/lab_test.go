@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
-	"github.com/margay-project/margay/internal/lab/ns"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/margay-project/margay/internal/lab/ns"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 // The nodes' default gateway. It answers ARP and forwards nothing, so packets to addresses nobody has are lost silently,

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/margay-project/margay/internal/lab"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // check is one attempt and what is to come of it.
