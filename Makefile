@@ -52,8 +52,9 @@ generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
 	@scripts/packages clang-14=clang-14 llvm-strip-14=llvm-14 /usr/include/bpf/bpf_helpers.h=libbpf-dev /usr/include/linux/bpf.h=linux-libc-dev
 	$(GO) generate ./bpf
 
-verify: generate ## generated files and formatting are as committed
+verify: generate clang-format ## generated files and formatting are as committed
 	test -z "$$(gofmt -l .)"
+	clang-format-14 --dry-run -Werror $(C)
 	git diff --exit-code -- bpf go.mod go.sum test/e2e/cluster/go.mod test/e2e/cluster/go.sum
 
 lint: ## vet and staticcheck
@@ -62,11 +63,17 @@ lint: ## vet and staticcheck
 	$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	cd test/e2e/cluster && $(GO) vet ./... && ../../../bin/staticcheck ./...
 
-fmt: ## format the Go code
+fmt: clang-format ## format the Go and C code
 	gofmt -w .
+	clang-format-14 -i $(C)
+
+clang-format: # 14, the version that Debian 12 has: others format differently
+	@scripts/packages clang-format-14=clang-format-14
+
+C = $(wildcard bpf/*.c bpf/lib/*.h)
 
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clean
+.PHONY: help build demo packages test test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help

@@ -18,6 +18,14 @@
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
+/* The mark bits of an allowed packet. judge alone: it is judged only if the kernel's conntrack begins an entry with it. */
+static __always_inline __u32 mark_of(int decision)
+{
+	__u32 judge = decision == PASS_PENDING ? cfg.mark_seen | cfg.mark_judge : cfg.mark_seen;
+
+	return decision == PASS_WATCHED ? cfg.mark_judge : judge;
+}
+
 /* The single exit of the TC programs: turns a decision into an action, counts, cuts. */
 static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum hook hook, int r)
 {
@@ -31,8 +39,7 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 			if (r != TCX_NEXT)
 				return r;
 		}
-		/* judge alone: to be judged only if the kernel's conntrack begins an entry */
-		skb->mark |= r == PASS_PENDING ? cfg.mark_seen | cfg.mark_judge : r == PASS_WATCHED ? cfg.mark_judge : cfg.mark_seen;
+		skb->mark |= mark_of(r);
 		return TCX_NEXT;
 	}
 	if (p->peer_denied)

@@ -9,9 +9,9 @@
 
 /* One question to a policy, and its answer. */
 struct query {
-	__u64 word;   /* of the endpoint: slot << 32 | generation */
-	__u32 class;  /* of the remote address */
-	__u16 l4;     /* destination port, type << 8 | code, or protocol */
+	__u64 word;  /* of the endpoint: slot << 32 | generation */
+	__u32 class; /* of the remote address */
+	__u16 l4;    /* destination port, type << 8 | code, or protocol */
 	__u16 sport;
 	__u8 proto;
 	__u8 family;

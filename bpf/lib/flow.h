@@ -90,7 +90,8 @@ static __always_inline bool absurd(const struct pkt *p)
 }
 
 /* A packet that keeps its flow, given its entry. Revoked flows stay revoked until a SYN opens them again. */
-static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, struct ct_entry *e, enum hook hook)
+static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, struct ct_entry *e,
+				   enum hook hook)
 {
 	bool orig = from_opener(&p->t, e), egress = (hook == FROM_POD) == orig;
 	int r;

@@ -124,7 +124,8 @@ __noinline int later_at_tc(struct __sk_buff *skb, const struct endpoint *ep, con
 	return later_fragment(p, frag_where(frag_share(skb, ep, p, hook), hook));
 }
 
-__noinline int first_at_tc(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook, int decision)
+__noinline int first_at_tc(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook,
+			   int decision)
 {
 	return first_fragment(p, frag_where(frag_share(skb, ep, p, hook), hook), decision);
 }

@@ -109,12 +109,12 @@ static __always_inline unsigned long nfct_at_tc(struct __sk_buff *skb)
 }
 
 /* Copies an address of an entry's tuple. A macro: CO-RE wants constant indexes. */
-#define KERNEL_ADDR(to, from, family)                 \
-	do {                                          \
-		(to)[0] = (from).u3.all[0];           \
-		if ((family) == 6) {                  \
-			(to)[1] = (from).u3.all[1];   \
-			(to)[2] = (from).u3.all[2];   \
-			(to)[3] = (from).u3.all[3];   \
-		}                                     \
+#define KERNEL_ADDR(to, from, family)               \
+	do {                                        \
+		(to)[0] = (from).u3.all[0];         \
+		if ((family) == 6) {                \
+			(to)[1] = (from).u3.all[1]; \
+			(to)[2] = (from).u3.all[2]; \
+			(to)[3] = (from).u3.all[3]; \
+		}                                   \
 	} while (0)

@@ -9,6 +9,8 @@
 #define SLOTS 4096
 #define ENDPOINTS 65536
 #define RULE_STATS 65536
+#define HALF_KEYS (SHARES * HALF_SHARE + HALF_COMMON)
+#define ALL_FRAG_SETS (SHARES * FRAG_SETS)
 
 /* Address -> what is known of it: exact matches first, then the longest prefix. */
 struct {
@@ -89,26 +91,26 @@ struct {
 
 /* The parts of a compiled policy, one inner array per slot. Immutable while an endpoint refers to the slot, except
  * that rows of classes no address has yet may be added. */
-#define TABLE_PART(name_, type_)                                 \
-	struct name_##_inner {                                   \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                \
-		__uint(max_entries, 1);                          \
-		__uint(map_flags, BPF_F_INNER_MAP_);             \
-		__type(key, __u32);                              \
-		__type(value, type_);                            \
-	};                                                       \
-	struct {                                                 \
-		__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);        \
-		__uint(max_entries, SLOTS);                      \
-		__type(key, __u32);                              \
-		__array(values, struct name_##_inner);           \
+#define TABLE_PART(name_, type_)                          \
+	struct name_##_inner {                            \
+		__uint(type, BPF_MAP_TYPE_ARRAY);         \
+		__uint(max_entries, 1);                   \
+		__uint(map_flags, BPF_F_INNER_MAP_);      \
+		__type(key, __u32);                       \
+		__type(value, type_);                     \
+	};                                                \
+	struct {                                          \
+		__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); \
+		__uint(max_entries, SLOTS);               \
+		__type(key, __u32);                       \
+		__array(values, struct name_##_inner);    \
 	} name_ SEC(".maps")
 
-TABLE_PART(rules, struct rule);           /* ordered match table */
-TABLE_PART(l4, struct l4_page);           /* protocol and port -> column */
-TABLE_PART(rows, struct cell_block);      /* class -> row, 32 classes a value */
-TABLE_PART(rowblk, struct cell_block);    /* row and column -> block, 32 a value */
-TABLE_PART(cells, struct cell_block);     /* block -> 32 outcomes */
+TABLE_PART(rules, struct rule);        /* ordered match table */
+TABLE_PART(l4, struct l4_page);        /* protocol and port -> column */
+TABLE_PART(rows, struct cell_block);   /* class -> row, 32 classes a value */
+TABLE_PART(rowblk, struct cell_block); /* row and column -> block, 32 a value */
+TABLE_PART(cells, struct cell_block);  /* block -> 32 outcomes */
 TABLE_PART(outcomes, struct outcome);
 
 /* Endpoint by ifindex & 0xffff; endpoints_more holds those whose place is taken. */
@@ -157,7 +159,7 @@ struct {
  * falls out of them; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SHARES * HALF_SHARE + HALF_COMMON);
+	__uint(max_entries, HALF_KEYS);
 	__type(key, __u32);
 	__type(value, struct half_key);
 } half_keys SEC(".maps");
@@ -180,7 +182,7 @@ struct {
 /* First fragments, FRAG_SETS sets for each share; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SHARES * FRAG_SETS);
+	__uint(max_entries, ALL_FRAG_SETS);
 	__type(key, __u32);
 	__type(value, struct frag_set);
 } frags SEC(".maps");

@@ -15,8 +15,8 @@ static __always_inline bool in_grace(void)
 }
 
 /* Records a flow that one side of ep allows under gen. f is the flow as it was judged. */
-static __always_inline int pick_up(struct endpoint *ep, const struct pkt *p, const struct flow *f, __u32 gen, __u32 egress,
-				   bool src_opens)
+static __always_inline int pick_up(struct endpoint *ep, const struct pkt *p, const struct flow *f, __u32 gen,
+				   __u32 egress, bool src_opens)
 {
 	struct ct_entry e;
 
@@ -99,7 +99,9 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	turned.l4 = orig ? p->t.sport : p->t.dport;
 	turned.egress = turned.ingress = 0;
 	turned.opener_if = turned.responder_if = 0;
-	if (check_side(ep, p, &turned, (orig ? 0 : SIDE_ORIG) | (egress ? 0 : SIDE_EGRESS) | SIDE_COPY | skb->len * SIDE_LEN) != STAMP_OK)
+	if (check_side(ep, p, &turned,
+		       (orig ? 0 : SIDE_ORIG) | (egress ? 0 : SIDE_EGRESS) | SIDE_COPY | skb->len * SIDE_LEN) !=
+	    STAMP_OK)
 		return STAMP_DENIED;
 	return ct_rewrite(&p->t, e, &turned) ? STAMP_DENIED : STAMP_OK;
 }

@@ -57,7 +57,8 @@ __noinline int arp_from_pod(struct __sk_buff *skb)
 
 	if (!n || bpf_skb_load_bytes(skb, 0, &a, sizeof(a)))
 		return -DROP_TRUNCATED;
-	if (a.hardware_be != bpf_htons(1) || a.protocol_be != bpf_htons(ETH_P_IP) || a.hardware_len != 6 || a.protocol_len != 4)
+	if (a.hardware_be != bpf_htons(1) || a.protocol_be != bpf_htons(ETH_P_IP) || a.hardware_len != 6 ||
+	    a.protocol_len != 4)
 		return -DROP_BAD_HEADER;
 	for (int i = 0; i < 6; i++)
 		if (a.sender[i] != a.from[i])
@@ -71,8 +72,8 @@ __noinline int arp_from_pod(struct __sk_buff *skb)
 /* The link-local address of a MAC: fe80::/64 and its EUI-64. */
 static __always_inline bool is_eui64(const __u8 *addr, const __u8 *mac)
 {
-	return addr[8] == (mac[0] ^ 2) && addr[9] == mac[1] && addr[10] == mac[2] && addr[11] == 0xff && addr[12] == 0xfe &&
-	       addr[13] == mac[3] && addr[14] == mac[4] && addr[15] == mac[5];
+	return addr[8] == (mac[0] ^ 2) && addr[9] == mac[1] && addr[10] == mac[2] && addr[11] == 0xff &&
+	       addr[12] == 0xfe && addr[13] == mac[3] && addr[14] == mac[4] && addr[15] == mac[5];
 }
 
 /* Whether a link-local address is the node's own on the pod's link: that of the MAC of the veth's host side. For the pod
@@ -109,7 +110,8 @@ __noinline int nd_from_pod(struct __sk_buff *skb, struct pkt *p)
 
 	if (!p || !n)
 		return -DROP_TRUNCATED;
-	if (ep && (p->t.src[0] | p->t.src[1] | p->t.src[2] | p->t.src[3]) && !own_link_local(skb, n, ep, &p->t) && !owns(ep, &p->t, false))
+	if (ep && (p->t.src[0] | p->t.src[1] | p->t.src[2] | p->t.src[3]) && !own_link_local(skb, n, ep, &p->t) &&
+	    !owns(ep, &p->t, false))
 		return -DROP_NEIGHBOUR;
 	return neighbour_verdict(n, ep);
 }

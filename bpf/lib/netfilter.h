@@ -73,7 +73,8 @@ static __always_inline void original_ends(unsigned long nfct, const struct pkt *
 /* What the last judgement said, if it was about this very backend and the connection to it goes on. again: the kernel's
  * conntrack has seen an answer to this connection, so that FINs and RSTs on record are its own; the reset of a revoked flow
  * goes to the backend that the flow had. */
-static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e, bool again)
+static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e,
+					  bool again)
 {
 	if (!e)
 		return false;

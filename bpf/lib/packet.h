@@ -59,10 +59,10 @@ struct tuple {
 
 struct pkt {
 	struct tuple t;
-	__u16 l4;      /* what policy matches: destination port, type << 8 | code, or protocol */
-	__u16 l4_off;  /* of the transport header, from the start of the packet as the hook sees it */
-	__u8 flags;    /* enum pkt_flags */
-	__u8 tcp;      /* TCP flags */
+	__u16 l4;     /* what policy matches: destination port, type << 8 | code, or protocol */
+	__u16 l4_off; /* of the transport header, from the start of the packet as the hook sees it */
+	__u8 flags;   /* enum pkt_flags */
+	__u8 tcp;     /* TCP flags */
 	__u32 frag_id;
 	__u32 peer_if; /* shortcut: host side of the other pod's veth */
 	__u8 ttl;

@@ -269,7 +269,8 @@ static __always_inline int parse_fast(struct __sk_buff *skb, struct pkt *p)
 		struct ipv4_hdr *ip = data + sizeof(*eth);
 		__u32 len = bpf_ntohs(ip->len_be);
 
-		if (ip->ver_ihl != 0x45 || (ip->frag_be & bpf_htons(0x3fff)) || len < 28 || sizeof(*eth) + len > skb->len)
+		if (ip->ver_ihl != 0x45 || (ip->frag_be & bpf_htons(0x3fff)) || len < 28 ||
+		    sizeof(*eth) + len > skb->len)
 			return 0;
 		h = (void *)(ip + 1);
 		p->t.family = 4;

@@ -10,7 +10,7 @@
 struct flow {
 	struct tuple t; /* src: opener; dst: responder, or the backend */
 	__u16 l4;
-	__u16 len; /* of the packet that asks, for the counters */
+	__u16 len;     /* of the packet that asks, for the counters */
 	__u32 missing; /* answer: denied because a part of the policy is not there */
 };
 
@@ -74,10 +74,10 @@ enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
 
 /* How check_side is asked: the direction of the packet, the side, and the packet's length in the bits above. */
 enum side_flags {
-	SIDE_ORIG = 1,   /* the packet is its opener's */
-	SIDE_EGRESS = 2, /* ep is the opener's */
-	SIDE_COPY = 4,   /* e is a copy, not the entry itself */
-	SIDE_STAMPED = 8, /* the side has allowed the flow before; set by check_side itself, which has no room for a variable */
+	SIDE_ORIG = 1,    /* the packet is its opener's */
+	SIDE_EGRESS = 2,  /* ep is the opener's */
+	SIDE_COPY = 4,    /* e is a copy, not the entry itself */
+	SIDE_STAMPED = 8, /* the side has allowed the flow before; check_side sets it, to save a variable */
 	SIDE_LEN = 16,
 };
 
@@ -160,8 +160,8 @@ allowed:
 }
 
 /* The usual case, inline: one comparison. */
-static __always_inline int side_allowed(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, bool orig, bool egress,
-					__u32 len)
+static __always_inline int side_allowed(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, bool orig,
+					bool egress, __u32 len)
 {
 	__u32 stamp;
 

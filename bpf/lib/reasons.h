@@ -5,9 +5,9 @@
 
 enum drop_reason {
 	DROP_NONE = 0,
-	DROP_POLICY = 1,          /* a rule or the end of a tier denies */
-	DROP_NO_ENDPOINT = 2,     /* interface not known yet, or not ready (D-18) */
-	DROP_SPOOFED = 3,         /* source address is not the endpoint's */
+	DROP_POLICY = 1,      /* a rule or the end of a tier denies */
+	DROP_NO_ENDPOINT = 2, /* interface not known yet, or not ready (D-18) */
+	DROP_SPOOFED = 3,     /* source address is not the endpoint's */
 	DROP_NOT_IP = 4,
 	DROP_TRUNCATED = 5,       /* shorter than its headers say */
 	DROP_BAD_HEADER = 6,      /* impossible header fields */

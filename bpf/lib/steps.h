@@ -10,7 +10,7 @@ enum decision {
 	PASS_PENDING = 1,  /* pass, marked for judgement after translation */
 	PASS_SHORTCUT = 2, /* both sides allow: straight to the peer */
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
-	PASS_WATCHED = 4,  /* pass, marked for judgement after translation should the kernel's conntrack begin an entry with it */
+	PASS_WATCHED = 4,  /* pass; marked for judgement if the kernel's conntrack begins an entry with it */
 };
 
 /* A flow without connections loses its permission. It stays known until it expires, so that an answer that is still under
@@ -37,7 +37,8 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 /* An echo reply without a request is judged like any message, but is the start of nothing. */
 static __always_inline bool opens_flow(const struct pkt *p)
 {
-	return p->t.proto != (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) || !icmp_is_echo_reply(p->t.family, p->l4 >> 8);
+	return p->t.proto != (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) ||
+	       !icmp_is_echo_reply(p->t.family, p->l4 >> 8);
 }
 
 /* A flow with the ends of a packet, opened by its source or, if not src_opens, by its destination. l4 is what policy judges
@@ -55,7 +56,8 @@ static __always_inline void flow_of_ends(struct flow *f, const struct tuple *t, 
 		f->t.dport = t->sport;
 		if (has_ports(t->proto))
 			f->l4 = t->sport;
-		else if (t->proto == (t->family == 4 ? PROTO_ICMP : PROTO_ICMPV6) && icmp_is_echo_reply(t->family, l4 >> 8))
+		else if (t->proto == (t->family == 4 ? PROTO_ICMP : PROTO_ICMPV6) &&
+			 icmp_is_echo_reply(t->family, l4 >> 8))
 			f->l4 = t->family == 4 ? 8 << 8 : 128 << 8;
 	}
 }
@@ -137,7 +139,8 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 		if (p->t.proto == PROTO_TCP && !is_syn(p))
 			return PASS;
 		/* Other ICMP has no answers: the pod's message of the same type would pass for one. */
-		if (p->t.proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) && !icmp_is_echo_request(p->t.family, p->l4 >> 8))
+		if (p->t.proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6) &&
+		    !icmp_is_echo_request(p->t.family, p->l4 >> 8))
 			return PASS;
 		e.flags |= CT_FROM_HOST;
 	} else if (skb->ingress_ifindex == ep->ifindex) {

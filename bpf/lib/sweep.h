@@ -12,7 +12,7 @@ struct bpf_map;
 
 struct bpf_iter__bpf_map_elem {
 	struct bpf_map *map;
-	void *key;   /* NULL: the walk is over */
+	void *key; /* NULL: the walk is over */
 	void *value;
 } __attribute__((preserve_access_index));
 
@@ -80,25 +80,25 @@ static __always_inline void sweep_out(struct ct_entry *e)
 }
 
 /* The entry is looked up again: what an iterator hands out is not a map value to the verifier. */
-#define SWEEP_PROGRAM(name_, map_, key_type_, family_)                                \
-	SEC("iter/bpf_map_elem")                                                      \
-	int name_(struct bpf_iter__bpf_map_elem *ctx)                                 \
-	{                                                                             \
-		const key_type_ *key = ctx->key;                                      \
-		struct ct_entry *e = ctx->value;                                      \
-		key_type_ k;                                                          \
-		int r;                                                                \
-                                                                                      \
-		r = sweep_step(key ? e : NULL);                                       \
-		if (r || !key || !e || !expired(key->proto, family_, e))              \
-			return r;                                                     \
-		k = *key;                                                             \
-		e = bpf_map_lookup_elem(&map_, &k);                                   \
-		if (!e || !expired(k.proto, family_, e))                              \
-			return SWEEP_GO_ON;                                           \
-		sweep_out(e);                                                         \
-		bpf_map_delete_elem(&map_, &k);                                       \
-		return SWEEP_GO_ON;                                                   \
+#define SWEEP_PROGRAM(name_, map_, key_type_, family_)                   \
+	SEC("iter/bpf_map_elem")                                         \
+	int name_(struct bpf_iter__bpf_map_elem *ctx)                    \
+	{                                                                \
+		const key_type_ *key = ctx->key;                         \
+		struct ct_entry *e = ctx->value;                         \
+		key_type_ k;                                             \
+		int r;                                                   \
+                                                                         \
+		r = sweep_step(key ? e : NULL);                          \
+		if (r || !key || !e || !expired(key->proto, family_, e)) \
+			return r;                                        \
+		k = *key;                                                \
+		e = bpf_map_lookup_elem(&map_, &k);                      \
+		if (!e || !expired(k.proto, family_, e))                 \
+			return SWEEP_GO_ON;                              \
+		sweep_out(e);                                            \
+		bpf_map_delete_elem(&map_, &k);                          \
+		return SWEEP_GO_ON;                                      \
 	}
 
 SWEEP_PROGRAM(sweep4, ct4, struct ct4_key, 4)

@@ -106,15 +106,15 @@ struct range {
 
 /* One entry of the ordered match table. All conditions are ANDed; ranges of one list are ORed. */
 struct rule {
-	__u32 id;      /* index in rule_stats; 0: not counted */
-	__u8 action;   /* enum rule_action */
-	__u8 flags;    /* enum rule_flags */
+	__u32 id;    /* index in rule_stats; 0: not counted */
+	__u8 action; /* enum rule_action */
+	__u8 flags;  /* enum rule_flags */
 	__u8 proto;
-	__u8 ndports;  /* ranges in dport; 0: any */
-	__u8 nsports;  /* ranges in sport; 0: any */
+	__u8 ndports; /* ranges in dport; 0: any */
+	__u8 nsports; /* ranges in sport; 0: any */
 	__u8 pad;
-	__u16 jump;    /* RULE_PASS and RULE_SKIP: next rule to try, always further down */
-	__u32 in[3];   /* set numbers the remote address must be in; 0: none */
+	__u16 jump;      /* RULE_PASS and RULE_SKIP: next rule to try, always further down */
+	__u32 in[3];     /* set numbers the remote address must be in; 0: none */
 	__u32 not_in[3]; /* set numbers it must not be in; 0: none */
 	struct range dport[5];
 	struct range sport[2];
@@ -155,7 +155,7 @@ struct outcome {
 /* ---- endpoints ---- */
 
 enum endpoint_flags {
-	EP_READY = 1,   /* policy is programmed; without it nothing passes (D-18) */
+	EP_READY = 1,      /* policy is programmed; without it nothing passes (D-18) */
 	EP_MORE_ADDRS = 2, /* has addresses besides addr4 and addr6: look them up */
 };
 
@@ -166,9 +166,9 @@ struct endpoint {
 	__u32 flags; /* enum endpoint_flags */
 	__u64 ingress;
 	__u64 egress;
-	__u32 id;     /* agent's number of the endpoint, for people and events */
+	__u32 id;           /* agent's number of the endpoint, for people and events */
 	__u32 peer_ifindex; /* the pod's side of the veth, in its namespace; 0: unknown, no shortcut */
-	__u8 mac[6];  /* the pod's MAC; zero: unknown, no shortcut */
+	__u8 mac[6];        /* the pod's MAC; zero: unknown, no shortcut */
 	__u16 mtu;
 	__u8 addr4[4];  /* zero: none */
 	__u8 addr6[16]; /* zero: none */
@@ -205,25 +205,25 @@ enum ct_state {
 };
 
 enum ct_flags {
-	CT_OPENER_B = 1,    /* b opened the flow */
-	CT_FROM_HOST = 2,   /* opened by this node itself: ingress is not policed */
-	CT_SELF = 4,        /* a pod talking to itself (D-16) */
-	CT_TRANSLATED = 8,  /* judged after translation: backend and l4 are the real destination */
-	CT_SHORTCUT = 16,   /* both sides local, opened past the host stack */
-	CT_MIDFLOW = 32,    /* picked up in mid-flow; the opener is a guess */
+	CT_OPENER_B = 1,   /* b opened the flow */
+	CT_FROM_HOST = 2,  /* opened by this node itself: ingress is not policed */
+	CT_SELF = 4,       /* a pod talking to itself (D-16) */
+	CT_TRANSLATED = 8, /* judged after translation: backend and l4 are the real destination */
+	CT_SHORTCUT = 16,  /* both sides local, opened past the host stack */
+	CT_MIDFLOW = 32,   /* picked up in mid-flow; the opener is a guess */
 };
 
 /* The stamps are the generations under which each side was judged and allowed; 0: that side is not ours. */
 struct ct_entry {
-	__u32 seen;   /* coarse clock of the last packet: jiffies >> 4 */
-	__u16 l4;     /* what policy judged: destination port, or ICMP type << 8 | code */
-	__u8 state;   /* enum ct_state */
-	__u8 flags;   /* enum ct_flags */
-	__u32 egress;  /* stamp of the opener's egress policy */
-	__u32 ingress; /* stamp of the responder's ingress policy */
+	__u32 seen;         /* coarse clock of the last packet: jiffies >> 4 */
+	__u16 l4;           /* what policy judged: destination port, or ICMP type << 8 | code */
+	__u8 state;         /* enum ct_state */
+	__u8 flags;         /* enum ct_flags */
+	__u32 egress;       /* stamp of the opener's egress policy */
+	__u32 ingress;      /* stamp of the responder's ingress policy */
 	__u32 opener_if;    /* the opener's interface, if its policy has judged */
 	__u32 responder_if; /* the responder's, likewise; CT_SHORTCUT: both */
-	__u8 backend[16]; /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
+	__u8 backend[16];   /* CT_TRANSLATED: the address policy judged (IPv4 in the first 4 bytes) */
 	/* Where it is, and whose it was when it got there; stays when the flow is opened again: see ct_rewrite. */
 	__u32 place; /* of its key in half_keys, plus one; 0: in none */
 	__u32 kept;  /* the share that is charged with it as an open flow, plus one; 0: half-open, may be evicted */
@@ -271,7 +271,7 @@ struct neighbour {
 struct fragment {
 	__u8 src[16], dst[16]; /* IPv4 in the first 4 bytes */
 	__u32 id;
-	__u16 way;  /* 4 or 6, << 8 | hook: 0 from the pod, 1 towards it, 2 from it after translation */
+	__u16 way;   /* 4 or 6, << 8 | hook: 0 from the pod, 1 towards it, 2 from it after translation */
 	__u16 proto; /* IPv4 only */
 	__u32 seen;
 	__u32 allow; /* 0: denied; 1: pass on; 2: marked for judgement after translation; 3: marked to be watched */
@@ -306,9 +306,9 @@ struct drop_key {
 };
 
 enum event_flags {
-	EVENT_INGRESS = 1,   /* the ingress policy judged; else egress */
-	EVENT_REVOKED = 2,   /* a live flow lost its permission */
-	EVENT_REJUDGED = 4,  /* a live flow was judged again and keeps its permission */
+	EVENT_INGRESS = 1,  /* the ingress policy judged; else egress */
+	EVENT_REVOKED = 2,  /* a live flow lost its permission */
+	EVENT_REJUDGED = 4, /* a live flow was judged again and keeps its permission */
 	EVENT_IPV6 = 8,
 	EVENT_TRANSLATED = 16, /* judged after Service translation */
 };
@@ -325,11 +325,11 @@ struct event {
 	__u8 flags;   /* enum event_flags */
 	__u8 proto;
 	__u16 sport;
-	__u16 dport;  /* or ICMP type << 8 | code */
+	__u16 dport;      /* or ICMP type << 8 | code */
 	__u16 suppressed; /* events left out before this one, by the rate limit */
-	__u8 src[16]; /* IPv4 in the first 4 bytes */
+	__u8 src[16];     /* IPv4 in the first 4 bytes */
 	__u8 dst[16];
-	__u8 nlogs;    /* as in struct outcome: what the flow met on its way to the verdict */
+	__u8 nlogs; /* as in struct outcome: what the flow met on its way to the verdict */
 	__u8 npasses;
 	__u16 log[4];
 	__u16 pass[6];
