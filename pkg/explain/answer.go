@@ -104,10 +104,13 @@ type RuleAnswer struct {
 }
 
 // Answer judges the flows of a question, whose ends the State has to know all about.
-func (s *State) Answer(q *Question) (*Explanation, error) {
+func (s *State) Answer(q *Question) (*Explanation, error) { return Answer(q, s) }
+
+// Answer judges the flows of a question.
+func Answer(q *Question, j Judge) (*Explanation, error) {
 	var answers []*Explanation
 	for _, f := range q.flows {
-		answer, err := s.answer(f)
+		answer, err := answer(f, j)
 		if err != nil {
 			return nil, err
 		}
@@ -126,18 +129,19 @@ func (s *State) Answer(q *Question) (*Explanation, error) {
 	return e, nil
 }
 
-func (s *State) answer(f flow) (*Explanation, error) {
+func answer(f flow, j Judge) (*Explanation, error) {
 	if f.anyPort {
-		return s.survey(f)
+		return survey(f, j)
 	}
-	res, err := s.judge(f.src, f.dst, f.packet())
+	packet := f.packet()
+	res, err := judgeBy(j, f.src, f.dst, packet)
 	if err != nil {
 		return nil, err
 	}
 	e := f.explanation()
-	e.Verdict, e.Packet, e.Note, e.Caveat = verdict(res.Allow), packetText(res.Packet), res.Note, res.Caveat
-	e.Flow = flowOf(res.Packet)
-	e.Egress, e.Ingress = side(res.Egress, model.Egress, res.Src, res.Note), side(res.Ingress, model.Ingress, res.Dst, res.Note)
+	e.Verdict, e.Packet, e.Note, e.Caveat = verdict(res.allow), packetText(packet), res.note, res.caveat
+	e.Flow = flowOf(packet)
+	e.Egress, e.Ingress = res.egress, res.ingress
 	return e, nil
 }
 
@@ -195,10 +199,7 @@ func packetText(p model.Packet) string {
 	return fmt.Sprintf("%s -> %s %s", p.Src, p.Dst, proto)
 }
 
-func side(t *Trace, d model.Direction, of End, note string) *Side {
-	if t == nil {
-		return &Side{Verdict: VerdictAllow, Decision: DecisionNone, Rule: "not judged: " + note, Reason: "not judged: " + note, Tiers: []TierAnswer{}}
-	}
+func side(t *Trace, d model.Direction, of End) *Side {
 	by := t.Verdict.By
 	s := &Side{Verdict: verdict(t.Verdict.Allow), Tier: by.Tier, Namespace: by.Policy.Namespace, Name: by.Policy.Name, Tiers: []TierAnswer{}}
 	s.APIVersion, s.Kind = by.Policy.Kind.API()

@@ -81,26 +81,19 @@ func (s *State) Packet(p model.Packet) (*Result, error) {
 }
 
 func (s *State) judge(src, dst End, p model.Packet) (*Result, error) {
-	res := &Result{Src: src, Dst: dst, Packet: p, Allow: true}
-	if !src.IsPod() && !dst.IsPod() {
-		return nil, fmt.Errorf("neither %s nor %s is a pod: %w", src, dst, errNoPod)
+	sides, err := sidesOf(src, dst, s.Pod())
+	if err != nil {
+		return nil, err
 	}
-	judged := false
-	res.Note, judged = note(src, dst)
-	if !judged {
-		return res, nil
-	}
-	var err error
-	if src.IsPod() {
-		if isTunnel(p) {
-			res.Caveat = "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads"
-		}
+	res := &Result{Src: src, Dst: dst, Packet: p, Allow: true, Note: sides.note}
+	if sides.egress {
+		res.Caveat = caveat(p)
 		if res.Egress, err = s.walk(src.Endpoint, model.Egress, p); err != nil {
 			return nil, err
 		}
 		res.Allow = res.Egress.Verdict.Allow
 	}
-	if dst.IsPod() {
+	if sides.ingress {
 		if res.Ingress, err = s.walk(dst.Endpoint, model.Ingress, p); err != nil {
 			return nil, err
 		}
@@ -109,21 +102,12 @@ func (s *State) judge(src, dst End, p model.Packet) (*Result, error) {
 	return res, nil
 }
 
-// note says why a side of the flow is not judged, and whether any is.
-func note(src, dst End) (text string, judged bool) {
-	switch {
-	case src.IsPod() && src.Endpoint == dst.Endpoint:
-		return "a pod may always talk to itself", false
-	case src.IsPod() && !dst.IsPod() && dst.Node != "" && dst.Node == src.Node:
-		return "the destination is the pod's own node: after its egress only --default-endpoint-to-host-action is asked", true
-	case src.IsPod() && !dst.IsPod():
-		return "the destination is no pod: only the source's egress is judged", true
-	case !src.IsPod() && src.Node != "" && src.Node == dst.Node:
-		return "a node may always talk to its own pods", false
-	case !src.IsPod():
-		return "the source is no pod: only the destination's ingress is judged", true
+// caveat says what else than policy may stop a packet of a pod; empty: nothing.
+func caveat(p model.Packet) string {
+	if isTunnel(p) {
+		return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads"
 	}
-	return "", true
+	return ""
 }
 
 // isTunnel reports whether the packet is IP-in-IP, or VXLAN at its usual port.

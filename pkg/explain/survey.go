@@ -37,7 +37,7 @@ func (d Decided) String() string {
 
 // survey judges every port of TCP, UDP and SCTP and an ICMP echo request, or every port of the one protocol that is
 // asked for. Ports that policy does not tell apart are judged once.
-func (s *State) survey(f flow) (*Explanation, error) {
+func survey(f flow, j Judge) (*Explanation, error) {
 	e := f.explanation()
 	protocols := []uint8{f.protocol}
 	if f.protocol == 0 {
@@ -46,7 +46,7 @@ func (s *State) survey(f flow) (*Explanation, error) {
 			protocols[3] = model.ProtoICMPv6
 		}
 	}
-	starts, err := s.starts(f)
+	starts, err := starts(f, j)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (s *State) survey(f flow) (*Explanation, error) {
 		f.protocol = p
 		if !model.HasPorts(p) {
 			f.icmpT = echo(p)
-			if err := s.note(e, f, 0, 0); err != nil {
+			if err := note(e, f, j, 0, 0); err != nil {
 				return nil, err
 			}
 			continue
@@ -64,7 +64,7 @@ func (s *State) survey(f flow) (*Explanation, error) {
 			if i+1 < len(starts) {
 				to = starts[i+1] - 1
 			}
-			if err := s.note(e, f, from, to); err != nil {
+			if err := note(e, f, j, from, to); err != nil {
 				return nil, err
 			}
 		}
@@ -84,16 +84,16 @@ func echo(protocol uint8) uint8 {
 }
 
 // note judges the first of some ports and notes the verdict for all of them.
-func (s *State) note(e *Explanation, f flow, from, to uint16) error {
+func note(e *Explanation, f flow, j Judge, from, to uint16) error {
 	f.port = from
-	res, err := s.judge(f.src, f.dst, f.packet())
+	res, err := judgeBy(j, f.src, f.dst, f.packet())
 	if err != nil {
 		return err
 	}
-	e.Note = res.Note
+	e.Note = res.note
 	v := PortVerdict{
-		Protocol: ProtocolName(f.protocol), From: from, To: to, Verdict: verdict(res.Allow),
-		Egress: side(res.Egress, model.Egress, f.src, res.Note).decided(), Ingress: side(res.Ingress, model.Ingress, f.dst, res.Note).decided(),
+		Protocol: ProtocolName(f.protocol), From: from, To: to, Verdict: verdict(res.allow),
+		Egress: res.egress.decided(), Ingress: res.ingress.decided(),
 	}
 	if n := len(e.Ports); n > 0 {
 		last := &e.Ports[n-1]
@@ -109,45 +109,20 @@ func (s *State) note(e *Explanation, f flow, from, to uint16) error {
 }
 
 // starts are the ports from which on policy may judge differently than just below them, ascending from 1.
-func (s *State) starts(f flow) ([]uint16, error) {
+func starts(f flow, j Judge) ([]uint16, error) {
 	starts := []uint16{1}
-	add := func(port uint32) {
-		if port >= 1 && port <= math.MaxUint16 {
-			starts = append(starts, uint16(port))
-		}
-	}
-	rules := func(list []model.MatchRule) {
-		for i := range list {
-			for _, m := range []*model.PortMatch{list[i].Destination.Ports, list[i].Destination.NotPorts} {
-				if m == nil {
-					continue
-				}
-				for _, r := range m.Ranges {
-					add(uint32(r.Lo))
-					add(uint32(r.Hi) + 1)
-				}
-				for _, n := range m.Named {
-					add(uint32(n.Port))
-					add(uint32(n.Port) + 1)
-				}
-			}
-		}
-	}
 	for d, end := range map[model.Direction]End{model.Egress: f.src, model.Ingress: f.dst} {
 		if !end.IsPod() {
 			continue
 		}
-		policy, err := s.policy(end.Endpoint, d)
+		bounds, err := j.Bounds(end, d)
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range policy.Tiers {
-			for _, p := range t.Policies {
-				rules(p.Rules)
+		for _, port := range bounds {
+			if port >= 1 && port <= math.MaxUint16 {
+				starts = append(starts, uint16(port))
 			}
-		}
-		for _, p := range policy.Profiles {
-			rules(p.Rules)
 		}
 	}
 	slices.Sort(starts)
