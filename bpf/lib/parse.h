@@ -48,11 +48,13 @@ static __always_inline int load(const struct loader *l, __u32 off, void *to, __u
 	return bpf_skb_load_bytes(l->skb, off, to, len);
 }
 
+/* What carries a packet that it is about. ICMPv6: every type below 128 (RFC 4443, 2.1), as the kernel's conntrack sees it,
+ * which calls a message of any of them related to the flow that it quotes. */
 static __always_inline bool icmp_is_error(__u8 family, __u8 type)
 {
 	if (family == 4)
 		return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
-	return type >= 1 && type <= 4;
+	return type < 128;
 }
 
 static __always_inline bool icmp_is_echo_request(__u8 family, __u8 type)

@@ -134,13 +134,13 @@ func (d *dissected) isICMP() bool {
 	return d.Protocol == unix.IPPROTO_ICMP && d.Src.Is4() || d.Protocol == unix.IPPROTO_ICMPV6 && d.Src.Is6()
 }
 
-// isError reports whether it is an ICMP message about another packet, which it quotes, of a type that is in use.
+// isError reports whether it is an ICMP message about another packet, which it quotes.
 func (d *dissected) isError() bool {
 	if !d.isICMP() || d.later {
 		return false
 	}
 	if d.Src.Is6() {
-		return d.ICMPType >= 1 && d.ICMPType <= 4
+		return d.ICMPType < 128 // RFC 4443, 2.1
 	}
 	return slices.Contains([]uint8{3, 4, 5, 11, 12}, d.ICMPType)
 }
