@@ -6,9 +6,8 @@
  *   judge      egress policy of what kube-proxy may have translated; nothing from or to unknown workload interfaces
  *   to_pod     parse, whose endpoint, flow or policy (ingress)
  */
-#include "lib/packet.h"
-#include "lib/parse.h"
-#include "lib/flow.h"
+#include "lib/parse_fast.h"
+#include "lib/decide.h"
 #include "lib/reset.h"
 #include "lib/shortcut.h"
 #include "lib/neighbour.h"

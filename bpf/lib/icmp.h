@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* ICMP errors: they belong to the flow of the packet they quote. */
 #pragma once
+#include "open.h"
 #include "quoted.h"
-#include "steps.h"
 
 /* Errors about a shortcut flow go across too: the host stack has not seen that flow, and others drop there what fits no
  * connection (kube-proxy does). stamp is the peer's, egress the side of ours. */

@@ -4,7 +4,7 @@
  * grace period runs because our own flows were lost. */
 #pragma once
 #include "kernel.h"
-#include "steps.h"
+#include "policy.h"
 
 static __always_inline bool in_grace(void)
 {
@@ -86,6 +86,7 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 {
 	struct ct_entry turned;
 	bool orig, egress;
+	__u32 how;
 
 	if (!ep || !p || !e)
 		return STAMP_DENIED;
@@ -99,9 +100,8 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	turned.l4 = orig ? p->t.sport : p->t.dport;
 	turned.egress = turned.ingress = 0;
 	turned.opener_if = turned.responder_if = 0;
-	if (check_side(ep, p, &turned,
-		       (orig ? 0 : SIDE_ORIG) | (egress ? 0 : SIDE_EGRESS) | SIDE_COPY | skb->len * SIDE_LEN) !=
-	    STAMP_OK)
+	how = (orig ? 0 : SIDE_ORIG) | (egress ? 0 : SIDE_EGRESS) | SIDE_COPY;
+	if (check_side(ep, p, &turned, how, skb->len) != STAMP_OK)
 		return STAMP_DENIED;
 	return ct_rewrite(&p->t, e, &turned) ? STAMP_DENIED : STAMP_OK;
 }

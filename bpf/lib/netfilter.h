@@ -6,7 +6,8 @@
  * priority there, and sends them on through LOCAL_OUT with the backend in place; to a backend of the node itself they stay
  * in LOCAL_IN. It has a table of its own of who goes where, so what it sends on is always compared with what was judged. */
 #pragma once
-#include "flow.h"
+#include "decide.h"
+#include "translated.h"
 
 #define NF_DROP 0
 #define NF_ACCEPT 1
@@ -42,131 +43,6 @@ __noinline int parse_nf(struct bpf_nf_ctx *ctx, struct pkt *p)
 	if (ctx->state->pf == NFPROTO_IPV6)
 		return parse_ipv6(&l, p, 0, ctx->skb->len);
 	return parse_ipv4(&l, p, 0, ctx->skb->len);
-}
-
-/* The packet's ends as the pod's TC hooks see them: with the destination that the pod used, and for an answer with the
- * port that the pod answers from. */
-static __always_inline void original_ends(unsigned long nfct, const struct pkt *p, struct tuple *t)
-{
-	enum kernel_word word = kernel_word(nfct);
-	bool ports = has_ports(p->t.proto);
-	const struct nf_conn *ct;
-
-	*t = p->t;
-	if (word == KERNEL_SILENT)
-		return;
-	ct = kernel_entry(nfct);
-	if (word == KERNEL_REPLY) {
-		KERNEL_ADDR(t->src, ct->tuplehash[1].tuple.src, p->t.family);
-		KERNEL_ADDR(t->dst, ct->tuplehash[1].tuple.dst, p->t.family);
-		if (ports) {
-			t->sport = bpf_ntohs(ct->tuplehash[1].tuple.src.u.all);
-			t->dport = bpf_ntohs(ct->tuplehash[1].tuple.dst.u.all);
-		}
-		return;
-	}
-	KERNEL_ADDR(t->dst, ct->tuplehash[0].tuple.dst, p->t.family);
-	if (ports)
-		t->dport = bpf_ntohs(ct->tuplehash[0].tuple.dst.u.all);
-}
-
-/* What the last judgement said, if it was about this very backend and the connection to it goes on. again: the kernel's
- * conntrack has seen an answer to this connection, so that FINs and RSTs on record are its own; the reset of a revoked flow
- * goes to the backend that the flow had. */
-static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e,
-					  bool again)
-{
-	if (!e)
-		return false;
-	if (e->state & CT_REVOKED) {
-		if (!again || p->t.proto != PROTO_TCP || p->tcp != (TCP_RST | TCP_ACK))
-			return false;
-	} else if (!e->egress || e->egress != (__u32)policy_word(ep, true)) {
-		return false;
-	}
-	if (!again && (e->state & (CT_RST | CT_FIN_OPENER | CT_FIN_REPLY)))
-		return false;
-	if (p->t.proto == PROTO_TCP && is_syn(p))
-		return false;
-	if (e->flags & CT_SELF)
-		return owns(ep, &p->t, true);
-	if (!(e->flags & CT_TRANSLATED))
-		return false;
-	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
-}
-
-/* An answer, as the kernel's conntrack has it, of a flow that is not known (any more): the pod is the responder. What the
- * node itself has opened needs no policy; else the opener must be allowed still. ends are those both TC hooks see. */
-__noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struct tuple *ends, __u32 to_host_len)
-{
-	struct ct_entry e;
-	struct flow f;
-
-	if (!ep || !p || !ends)
-		return -DROP_POLICY;
-	if (owns(ep, &p->t, true))
-		return PASS; /* to itself behind a Service */
-	ct_init(&e, ends, p->l4, false);
-	e.flags |= CT_MIDFLOW;
-	e.state = CT_REPLIED;
-	e.responder_if = ep->ifindex;
-	if (to_host_len & 1) {
-		e.flags |= CT_FROM_HOST;
-	} else {
-		flow_of_ends(&f, ends, p->l4, false, to_host_len >> 1);
-		e.l4 = f.l4;
-		e.ingress = judge_side(ep, &f, 0, EVENT_REJUDGED);
-		if (!e.ingress)
-			return f.missing ? -DROP_NO_TABLE : -DROP_MIDFLOW;
-	}
-	if (!(p->tcp & TCP_RST))
-		ct_create(ends, &e);
-	return PASS;
-}
-
-/* Egress of a packet whose destination may have been translated. The verdict is kept under the original ends, the ones
- * both TC hooks see. again: see judged_before. */
-__noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const struct tuple *orig, __u32 again_len)
-{
-	struct ct_entry e, *old;
-	struct flow f;
-
-	if (!ep || !p || !orig)
-		return -DROP_POLICY;
-	old = ct_find(orig);
-	if (judged_before(ep, p, old, again_len & 1))
-		return PASS;
-	flow_of_ends(&f, &p->t, p->l4, true, again_len >> 1);
-	ct_init(&e, orig, p->l4, true);
-	e.opener_if = ep->ifindex;
-	e.l4 = p->l4;
-	if (owns(ep, &p->t, true)) {
-		e.flags |= CT_SELF;
-		e.egress = (__u32)policy_word(ep, true);
-	} else {
-		e.flags |= CT_TRANSLATED;
-		__builtin_memcpy(e.backend, p->t.dst, 16);
-		e.egress = judge_side(ep, &f, 1, EVENT_TRANSLATED);
-	}
-	if (!e.egress) {
-		bool goes_on = p->t.proto == PROTO_TCP && !(p->tcp & TCP_SYN);
-
-		if (old && ct_is(orig, old)) {
-			if (goes_on)
-				old->state |= CT_REVOKED;
-			else
-				forbid(old);
-		}
-		return goes_on && !old && !f.missing ? -DROP_MIDFLOW : denied(&f);
-	}
-	if (p->tcp & TCP_RST)
-		return PASS;
-	if (old && !(p->tcp & TCP_SYN)) {
-		/* Another backend for a flow that goes on: keep what it has reached. */
-		e.state = old->state & ~CT_REVOKED;
-	}
-	ct_create(orig, &e);
-	return PASS;
 }
 
 static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __u32 len)
@@ -226,7 +102,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	if ((p.flags & PKT_ICMP_ERROR) && !(skb->mark & cfg.mark_judge))
 		return NF_ACCEPT;
 	if (p.flags & PKT_LATER_FRAGMENT) {
-		r = later_fragment(&p, frag_where(ep->share & (SHARES - 1), AFTER_TRANSLATION));
+		r = later_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION);
 	} else {
 		bool again = kernel_word(nfct) == KERNEL_GOES_ON && by_ipvs(skb);
 
@@ -234,11 +110,11 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
 		else if (kernel_word(nfct) == KERNEL_REPLY)
-			r = judge_reply(ep, &p, &ends, skb->len << 1 | to_host);
+			r = judge_reply(ep, &p, &ends, skb->len, to_host);
 		else
-			r = judge_translated(ep, &p, &ends, skb->len << 1 | again);
+			r = judge_translated(ep, &p, &ends, skb->len, again);
 		if (p.flags & PKT_FIRST_FRAGMENT)
-			first_fragment(&p, frag_where(ep->share & (SHARES - 1), AFTER_TRANSLATION), r);
+			first_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION, r);
 	}
 	if (r < 0)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);

@@ -38,8 +38,14 @@
 #define TCP_RST 4
 #define TCP_ACK 16
 
-/* Which of our hooks a packet is at. Named from the pod, as everywhere: what comes from it, what goes to it. */
-enum hook { FROM_POD, TO_POD };
+/* What a step says of a packet: one of these, or -DROP_x. */
+enum decision {
+	PASS = 0,
+	PASS_PENDING = 1,  /* pass, marked for judgement after translation */
+	PASS_SHORTCUT = 2, /* both sides allow: straight to the peer */
+	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
+	PASS_WATCHED = 4,  /* pass; marked for judgement if the kernel's conntrack begins an entry with it */
+};
 
 enum pkt_flags {
 	PKT_FIRST_FRAGMENT = 1, /* fragmented, this one has the ports */
@@ -92,4 +98,21 @@ static __always_inline bool has_ports(__u8 proto)
 static __always_inline bool same_addr(const __u32 *x, const __u32 *y)
 {
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+}
+
+static __always_inline bool is_icmp(const struct tuple *t)
+{
+	return t->proto == (t->family == 4 ? PROTO_ICMP : PROTO_ICMPV6);
+}
+
+/* TCP that asks for a connection. */
+static __always_inline bool is_syn(const struct pkt *p)
+{
+	return (p->tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/* TCP that asks for no connection: part of one that is there, or was. */
+static __always_inline bool is_tcp_midway(const struct pkt *p)
+{
+	return p->t.proto == PROTO_TCP && !is_syn(p);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From bytes to struct pkt. One general parser that copies headers through a loader (so that TC and netfilter programs
- * share it), and in front of it a fast path for what nearly every packet is: linear, no options, no extension headers,
- * no fragment, TCP or UDP. Both must agree; packet tables in bpf/ test them against each other. */
+/* From bytes to struct pkt: the general parser. It copies headers through a loader, so that TC and netfilter programs
+ * share it. In front of it is a fast path (parse_fast.h). Both must agree; packet tables in bpf/ test them against each
+ * other. */
 #pragma once
 #include <linux/if_ether.h>
 #include "options.h"
@@ -94,7 +94,7 @@ static __always_inline void set_l4(struct pkt *p, const struct l4_hdr *h)
 		}
 		return;
 	}
-	if (proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6)) {
+	if (is_icmp(&p->t)) {
 		__u16 tc = bpf_ntohs(h->a_be);
 
 		p->l4 = tc;
@@ -113,7 +113,7 @@ static __always_inline __u32 l4_min(const struct pkt *p)
 
 	if (proto == PROTO_TCP || proto == PROTO_SCTP)
 		return 16; /* what we read; TCP's rest is checked by its data offset, SCTP's is a chunk */
-	if (proto == PROTO_UDP || proto == (p->t.family == 4 ? PROTO_ICMP : PROTO_ICMPV6))
+	if (proto == PROTO_UDP || is_icmp(&p->t))
 		return 8;
 	return 0;
 }
@@ -255,70 +255,6 @@ static __always_inline void mark_nd(struct pkt *p)
 		return;
 	if ((hi >> 16) == 0xff02 || (hi >> 22) == (0xfe800000u >> 22))
 		p->flags |= PKT_LINK_LOCAL_ND;
-}
-
-/* TCP and UDP without options, extension headers or fragments, whole headers in the linear part. Returns 1 if it is
- * such a packet and p is filled in, 0 if the general parser must look. */
-static __always_inline int parse_fast(struct __sk_buff *skb, struct pkt *p)
-{
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ethhdr *eth = data;
-	struct l4_hdr *h;
-
-	if (data + sizeof(*eth) + sizeof(struct ipv4_hdr) + 8 > end)
-		return 0;
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
-		struct ipv4_hdr *ip = data + sizeof(*eth);
-		__u32 len = bpf_ntohs(ip->len_be);
-
-		if (ip->ver_ihl != 0x45 || (ip->frag_be & bpf_htons(0x3fff)) || len < 28 ||
-		    sizeof(*eth) + len > skb->len)
-			return 0;
-		h = (void *)(ip + 1);
-		p->t.family = 4;
-		p->t.src[0] = ip->src;
-		p->t.dst[0] = ip->dst;
-		p->t.proto = ip->proto;
-		p->ttl = ip->ttl;
-		p->l4_off = sizeof(*eth) + sizeof(*ip);
-		if (ip->proto == PROTO_TCP) {
-			if ((void *)(h + 1) > end || len < 40 || (h->off >> 4) < 5 || (h->off >> 4) * 4u + 20 > len)
-				return 0;
-			p->tcp = h->flags;
-			p->tcp_len = (h->off >> 4) * 4;
-		} else if (ip->proto != PROTO_UDP) {
-			return 0;
-		}
-	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6_hdr *ip = data + sizeof(*eth);
-		__u32 len;
-
-		h = (void *)(ip + 1);
-		if ((void *)h + 8 > end)
-			return 0;
-		len = bpf_ntohs(ip->len_be);
-		if ((ip->ver >> 4) != 6 || len < 8 || sizeof(*eth) + sizeof(*ip) + len > skb->len)
-			return 0;
-		p->t.family = 6;
-		__builtin_memcpy(p->t.src, ip->src, 16);
-		__builtin_memcpy(p->t.dst, ip->dst, 16);
-		p->t.proto = ip->next;
-		p->ttl = ip->hop;
-		p->l4_off = sizeof(*eth) + sizeof(*ip);
-		if (ip->next == PROTO_TCP) {
-			if ((void *)(h + 1) > end || len < 20 || (h->off >> 4) < 5 || (h->off >> 4) * 4u > len)
-				return 0;
-			p->tcp = h->flags;
-			p->tcp_len = (h->off >> 4) * 4;
-		} else if (ip->next != PROTO_UDP) {
-			return 0;
-		}
-	} else {
-		return 0;
-	}
-	p->t.sport = bpf_ntohs(h->a_be);
-	p->t.dport = p->l4 = bpf_ntohs(h->b_be);
-	return 1;
 }
 
 /* What the general parser says of a frame: 0, or a drop reason. ARP is for the caller. */

@@ -4,15 +4,8 @@
 #pragma once
 #include "conntrack.h"
 #include "endpoint.h"
+#include "flow.h"
 #include "report.h"
-
-/* The flow as policy sees it: opener first, destination after translation. */
-struct flow {
-	struct tuple t; /* src: opener; dst: responder, or the backend */
-	__u16 l4;
-	__u16 len;     /* of the packet that asks, for the counters */
-	__u32 missing; /* answer: denied because a part of the policy is not there */
-};
 
 /* The word that publishes a direction's policy, read once: slot and generation belong together. */
 static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
@@ -43,7 +36,7 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 		 * so a verdict reached with old members carries an old generation and is asked for again. */
 		q.word = policy_word(ep, egress);
 		q.class = class_of_end(&f->t, egress);
-		classify(&q);
+		evaluate(&q);
 		/* Held up between the two, we may have met a class that our policy, no longer in force, has never heard of:
 		 * then the one in force is to be asked. */
 		if (q.rule != NO_RULE || q.word == policy_word(ep, egress))
@@ -59,7 +52,7 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 		how = (how & ~EVENT_REJUDGED) | EVENT_REVOKED;
 	if (!egress)
 		how |= EVENT_INGRESS;
-	emit_event(&q, &f->t, ep->ifindex, how << 16 | (q.allow ? DROP_NONE : q.missing ? DROP_NO_TABLE : DROP_POLICY));
+	emit_event(&q, &f->t, ep->ifindex, how, q.allow ? DROP_NONE : q.missing ? DROP_NO_TABLE : DROP_POLICY);
 	return q.allow ? (__u32)q.word : 0;
 }
 
@@ -71,34 +64,6 @@ static __always_inline int denied(const struct flow *f)
 
 /* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. */
 enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
-
-/* How check_side is asked: the direction of the packet, the side, and the packet's length in the bits above. */
-enum side_flags {
-	SIDE_ORIG = 1,    /* the packet is its opener's */
-	SIDE_EGRESS = 2,  /* ep is the opener's */
-	SIDE_COPY = 4,    /* e is a copy, not the entry itself */
-	SIDE_STAMPED = 8, /* the side has allowed the flow before; check_side sets it, to save a variable */
-	SIDE_LEN = 16,
-};
-
-/* The flow a tracked packet belongs to. Not inline, to keep what it needs off the stack of check_side. */
-__noinline int flow_of(struct flow *f, const struct pkt *p, const struct ct_entry *e, __u32 how)
-{
-	if (!f || !p || !e)
-		return -1;
-	f->t = p->t;
-	if (!(how & SIDE_ORIG)) {
-		__builtin_memcpy(f->t.src, p->t.dst, 16);
-		__builtin_memcpy(f->t.dst, p->t.src, 16);
-		f->t.sport = p->t.dport;
-		f->t.dport = p->t.sport;
-	}
-	if (e->flags & CT_TRANSLATED)
-		__builtin_memcpy(f->t.dst, e->backend, 16);
-	f->l4 = e->l4;
-	f->len = how / SIDE_LEN > 65535 ? 65535 : how / SIDE_LEN;
-	return 0;
-}
 
 /* Keeps what policy said in the flow: the generation that allows it, or 0. */
 __noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how, __u32 gen)
@@ -127,7 +92,7 @@ __noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct 
 }
 
 /* Makes sure ep's side of a tracked flow is allowed under the policy in force. */
-__noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how)
+__noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how, __u32 len)
 {
 	bool egress = how & SIDE_EGRESS;
 	__u32 stamp, judged_if, gen;
@@ -150,7 +115,7 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 	}
 	how |= stamp ? SIDE_STAMPED : 0;
 	asm volatile("" : "+r"(how)); /* nothing but how is kept from here on: the stack has no room for more */
-	flow_of(&f, p, e, how);
+	flow_of(&f, p, e, how, len);
 	gen = judge_side(ep, &f, !!(how & SIDE_EGRESS),
 			 (how & SIDE_STAMPED ? EVENT_REJUDGED : 0) | (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
 	if (!gen && !(how & SIDE_STAMPED))
@@ -172,5 +137,5 @@ static __always_inline int side_allowed(struct endpoint *ep, const struct pkt *p
 	stamp = egress ? e->egress : e->ingress;
 	if (stamp && stamp == (__u32)policy_word(ep, egress))
 		return STAMP_OK;
-	return check_side(ep, p, e, (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0) | len * SIDE_LEN);
+	return check_side(ep, p, e, (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0), len);
 }

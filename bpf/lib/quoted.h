@@ -58,7 +58,7 @@ __noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, stru
 	if (has_ports(t->proto)) {
 		t->sport = bpf_ntohs(h.a_be);
 		t->dport = bpf_ntohs(h.b_be);
-	} else if (t->proto == (t->family == 4 ? PROTO_ICMP : PROTO_ICMPV6)) {
+	} else if (is_icmp(t)) {
 		__u16 tc = bpf_ntohs(h.a_be);
 
 		set_icmp_ports(t, tc, bpf_ntohs(h.c_be));

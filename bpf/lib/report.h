@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What is reported to the outside: drop counts, rule counts, events. */
 #pragma once
-#include "classify.h"
+#include "evaluate.h"
 
 static __always_inline void count_drop(__u32 ifindex, __u32 reason, enum hook hook, __u32 len)
 {
@@ -67,7 +67,7 @@ static __always_inline bool event_allowed(__u16 *suppressed)
 }
 
 /* One new verdict. t has the ends as policy judged them, opener first. */
-__noinline int emit_event(const struct query *q, const struct tuple *t, __u32 ifindex, __u32 flags_reason)
+__noinline int emit_event(const struct query *q, const struct tuple *t, __u32 ifindex, __u32 flags, __u32 reason)
 {
 	__u16 suppressed = 0;
 	struct event *e;
@@ -88,8 +88,8 @@ __noinline int emit_event(const struct query *q, const struct tuple *t, __u32 if
 	e->npasses = q->npasses;
 	__builtin_memcpy(e->log, q->log, sizeof(e->log));
 	__builtin_memcpy(e->pass, q->pass, sizeof(e->pass));
-	e->reason = flags_reason & 0xffff;
-	e->flags = (flags_reason >> 16) | (t->family == 6 ? EVENT_IPV6 : 0);
+	e->reason = reason;
+	e->flags = flags | (t->family == 6 ? EVENT_IPV6 : 0);
 	e->proto = t->proto;
 	e->sport = t->sport;
 	e->dport = q->l4;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Pod to pod on one node, past the host stack: what a router would do to the packet, then straight into the peer. */
 #pragma once
-#include "flow.h"
+#include "endpoint.h"
+#include "parse.h"
 
 /* Whether the packet, or each segment the device would make of it, fits the peer's MTU. */
 static __always_inline bool fits(struct __sk_buff *skb, const struct pkt *p, __u32 mtu)

@@ -267,14 +267,29 @@ struct neighbour {
 	__u64 link_local; /* interface identifier of a link-local address that is not its MAC's; 0: none */
 };
 
+/* Where a program of ours meets a packet. Named from the pod, as everywhere: what comes from it, what goes to it. */
+enum hook {
+	FROM_POD = 0,
+	TO_POD = 1,
+	AFTER_TRANSLATION = 2, /* netfilter: from the pod, with the destination that kube-proxy has put in place */
+};
+
+/* What later fragments of a datagram are to be done with. */
+enum fragment_verdict {
+	FRAGMENT_DENIED = 0,
+	FRAGMENT_PASS = 1,
+	FRAGMENT_PENDING = 2, /* marked for judgement after translation */
+	FRAGMENT_WATCHED = 3, /* marked for judgement if the kernel's conntrack begins an entry with it */
+};
+
 /* A first fragment's verdict, for those that follow (D-12). */
 struct fragment {
 	__u8 src[16], dst[16]; /* IPv4 in the first 4 bytes */
 	__u32 id;
-	__u16 way;   /* 4 or 6, << 8 | hook: 0 from the pod, 1 towards it, 2 from it after translation */
+	__u16 way;   /* 4 or 6, << 8 | enum hook */
 	__u16 proto; /* IPv4 only */
 	__u32 seen;
-	__u32 allow; /* 0: denied; 1: pass on; 2: marked for judgement after translation; 3: marked to be watched */
+	__u32 allow; /* enum fragment_verdict */
 };
 
 /* The latest ones of a share whose ends and id fall together, in turn. */

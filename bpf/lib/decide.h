@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What happens to a packet at the pod's two hooks: which of the steps it takes. */
+#pragma once
+#include "fragment.h"
+#include "icmp.h"
+#include "open.h"
+#include "track.h"
+
+/* Tunnels that pods make would carry packets past the policy of others (semantics §15). */
+static __always_inline bool encapsulates(const struct pkt *p)
+{
+	if (!cfg.no_tunnels || p->t.proto == PROTO_TCP)
+		return false;
+	if (p->t.proto != PROTO_UDP)
+		return p->t.proto == PROTO_IPIP || p->t.proto == PROTO_IPV6 || p->t.proto == PROTO_GRE;
+	for (int i = 0; i < TUNNEL_PORTS; i++) {
+		if (!cfg.tunnel_ports[i])
+			break;
+		if (p->t.dport == cfg.tunnel_ports[i])
+			return true;
+	}
+	return false;
+}
+
+/* No connection is opened, continued or ended by such flags; what receivers make of them differs, so no receiver gets them. */
+static __always_inline bool absurd(const struct pkt *p)
+{
+	__u8 f = p->tcp & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK);
+
+	if (p->t.proto != PROTO_TCP || (p->flags & PKT_LATER_FRAGMENT))
+		return false;
+	return !f || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
+}
+
+/* The first packet of a flow, or one in mid-flow. */
+static __always_inline int opened(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
+{
+	int r = hook == FROM_POD ? opened_from_pod(ep, p, skb->len) : opened_to_pod(skb, ep, p);
+
+	return r == IS_MIDFLOW ? midflow(skb, ep, p, hook) : r;
+}
+
+static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
+{
+	struct ct_entry *e;
+	int r;
+
+	if (hook == FROM_POD && encapsulates(p))
+		return -DROP_ENCAP;
+	if (absurd(p))
+		return -DROP_CT_INVALID;
+	if (p->flags & PKT_LATER_FRAGMENT)
+		return later_at_tc(skb, ep, p, hook);
+	if (p->flags & PKT_ICMP_ERROR)
+		return icmp_error(skb, ep, p, hook);
+	e = ct_find(&p->t);
+	if (!e || reopens(p, e) || is_over(e))
+		return opened(skb, ep, p, hook);
+	if (cfg.shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
+		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
+	r = tracked(skb, ep, p, e, hook);
+	if (r == -DROP_POLICY && opens_other_way(p, e))
+		return opened(skb, ep, p, hook);
+	if (r != PASS || hook != FROM_POD)
+		return r;
+	if (may_move(ep, p, e))
+		return PASS_WATCHED;
+	return p->peer_if ? across(ep, p, e, skb->len) : PASS;
+}

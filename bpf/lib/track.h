@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The packets of a flow that is known. */
+#pragma once
+#include "midflow.h"
+
+/* A flow without connections loses its permission. It stays known until it expires, so that an answer that is still under
+ * way is one, and does not open the flow again from the other end. */
+static __always_inline void forbid(struct ct_entry *e)
+{
+	e->egress = e->ingress = 0;
+	e->state |= CT_ONE_WAY;
+}
+
+/* What becomes of a flow, and of its packet, that one side does not allow. A TCP flow that was allowed once stays known, so
+ * that both ends hear that it is over. */
+static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int stamp)
+{
+	if (stamp != STAMP_REVOKED)
+		return stamp == STAMP_MISSING ? -DROP_NO_TABLE : -DROP_POLICY;
+	if (p->t.proto == PROTO_TCP)
+		e->state |= CT_REVOKED;
+	else
+		forbid(e);
+	return -DROP_REVOKED;
+}
+
+/* A SYN on a flow that is there opens a new connection unless it is only sent again. */
+static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *e)
+{
+	if (p->t.proto != PROTO_TCP || !is_syn(p))
+		return false;
+	return e->state || (e->flags & (CT_TRANSLATED | CT_MIDFLOW)) || !from_opener(&p->t, e);
+}
+
+/* A flow to a Service, or of a pod to itself behind one, ends with a RST: the kernel forgets the backend soon after, and
+ * may choose another for what follows (D-21). */
+static __always_inline bool is_over(const struct ct_entry *e)
+{
+	return (e->state & CT_RST) && (e->flags & (CT_TRANSLATED | CT_SELF));
+}
+
+/* Whether kube-proxy may send this packet elsewhere than the one that was judged: it does so whenever the kernel's
+ * conntrack begins an entry. So it may those of a pod that has met itself behind a Service, and its answers to the
+ * address it came from then. */
+static __always_inline bool may_move(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
+{
+	if (!(e->flags & (CT_TRANSLATED | CT_SELF)))
+		return false;
+	return e->flags & CT_SELF ? !owns(ep, &p->t, true) : from_opener(&p->t, e);
+}
+
+/* With both sides known, the whole verdict of a shortcut flow is reached at the sender: the peer's side too. */
+static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_entry *e, __u32 len)
+{
+	bool orig = from_opener(&p->t, e);
+	struct endpoint *peer = ready_endpoint(p->peer_if);
+	int r;
+
+	if (!peer || !owns(peer, &p->t, true) || p->flags)
+		return PASS;
+	r = side_allowed(peer, p, e, orig, !orig, len);
+	if (r == STAMP_OK)
+		return PASS_SHORTCUT;
+	p->peer_denied = 1;
+	return refused(p, e, r);
+}
+
+/* A datagram against the direction of a flow that this side never allowed: what the other side tries in vain must not
+ * keep this side from opening a flow with the same ends. A TCP flow is opened by a SYN, one that was revoked by its opener
+ * only. */
+static __always_inline bool opens_other_way(const struct pkt *p, const struct ct_entry *e)
+{
+	return p->t.proto != PROTO_TCP && !(e->state & CT_ONE_WAY) && !from_opener(&p->t, e);
+}
+
+/* A packet that keeps its flow, given its entry. Revoked flows stay revoked until a SYN opens them again. */
+static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, struct ct_entry *e,
+				   enum hook hook)
+{
+	bool orig = from_opener(&p->t, e), egress = (hook == FROM_POD) == orig;
+	int r;
+
+	if (e->state & CT_REVOKED)
+		return -DROP_REVOKED;
+	r = side_allowed(ep, p, e, orig, egress, skb->len);
+	if (r == STAMP_DENIED && (e->flags & CT_MIDFLOW)) {
+		r = turn_guess(skb, ep, p, e, hook);
+		orig = from_opener(&p->t, e);
+	}
+	if (r == STAMP_OK) {
+		ct_update(p, e, orig);
+		return PASS;
+	}
+	return refused(p, e, r);
+}
