@@ -130,7 +130,7 @@ func memberAddr(set, k int) netip.Addr {
 
 // remote is a pod of another node.
 func remote(group string, set, k int) model.Update {
-	return model.EndpointUpdate{ID: model.EndpointID{Namespace: group, Name: fmt.Sprint(k)}, Endpoint: &model.Endpoint{
+	return model.EndpointUpdate{ID: model.WorkloadID(group, fmt.Sprint(k)), Endpoint: &model.Endpoint{
 		Node: "elsewhere", Addrs: []netip.Addr{memberAddr(set, k)}, Labels: map[string]string{"group": group}}}
 }
 

@@ -103,14 +103,14 @@ func (n *node) timed(updates ...model.Update) (time.Duration, error) {
 // addPod makes a local endpoint with an interface.
 func (n *node) addPod(name string, ifindex uint32, addr netip.Addr) model.Update {
 	n.host.Ifaces["cali"+name] = ifindex
-	return model.EndpointUpdate{ID: model.EndpointID{Namespace: "bench", Name: name}, Endpoint: &model.Endpoint{
+	return model.EndpointUpdate{ID: model.WorkloadID("bench", name), Endpoint: &model.Endpoint{
 		Node: nodeName, Iface: "cali" + name, Addrs: []netip.Addr{addr}, Labels: map[string]string{"app": name},
 	}}
 }
 
 // entry is what the kernel has of a pod, with its policy, moved to the interface test-runs are on.
 func (n *node) entry(name string) (bpf.Endpoint, error) {
-	e, ok := n.dp.Kernel(model.EndpointID{Namespace: "bench", Name: name})
+	e, ok := n.dp.Kernel(model.WorkloadID("bench", name))
 	if !ok {
 		return e, fmt.Errorf("pod %s is not in the kernel", name)
 	}

@@ -76,7 +76,7 @@ func pod(i int, before *model.Endpoint) model.EndpointUpdate {
 	if deployment%5 == 0 {
 		ep.Labels["pod"] = name
 	}
-	return model.EndpointUpdate{ID: model.EndpointID{Namespace: ns, Name: name}, Endpoint: ep}
+	return model.EndpointUpdate{ID: model.WorkloadID(ns, name), Endpoint: ep}
 }
 
 // networkPolicy lets an app of a namespace get in from another one, and from namespaces with a label by number or name

@@ -78,7 +78,7 @@ func tagPolicies(sink func([]model.Update), local, remote, policies int) feed {
 		for _, n := range []int{10, 11, 20, 30, 40} {
 			ep.Labels[fmt.Sprintf("one-in-%d", n)] = fmt.Sprintf("value-%d", seed%n)
 		}
-		f.add(model.EndpointUpdate{ID: model.EndpointID{Namespace: fmt.Sprintf("namespace-%d", i%100), Name: fmt.Sprintf("wep-%d", seed)}, Endpoint: ep})
+		f.add(model.EndpointUpdate{ID: model.WorkloadID(fmt.Sprintf("namespace-%d", i%100), fmt.Sprintf("wep-%d", seed)), Endpoint: ep})
 	}
 	return f
 }
@@ -137,7 +137,7 @@ func customerPod(i int, local bool) model.EndpointUpdate {
 	if local {
 		ep.Node, ep.Iface = thisNode, fmt.Sprintf("cali%d", i)
 	}
-	return model.EndpointUpdate{ID: model.EndpointID{Namespace: ns, Name: fmt.Sprintf("pod-%d", i)}, Endpoint: ep}
+	return model.EndpointUpdate{ID: model.WorkloadID(ns, fmt.Sprintf("pod-%d", i)), Endpoint: ep}
 }
 
 // selectorPolicies are 100 policies of five rules by selector each, 500 sets in all, and pods of Deployments.

@@ -223,7 +223,7 @@ func parseEnd(text string) (end, string, error) {
 		} else {
 			pod := strings.TrimPrefix(text[cut:], "/")
 			n := strings.IndexAny(pod+"/", ":/")
-			e.id = model.EndpointID{Namespace: word, Name: pod[:n]}
+			e.id = model.WorkloadID(word, pod[:n])
 			cut += 1 + n
 		}
 		rest = text[min(cut, len(text)):]

@@ -46,8 +46,8 @@ func packet(src, dst string, proto uint8, sport, dport uint16) model.Packet {
 }
 
 func TestCheckIsReadAsWritten(t *testing.T) {
-	web := &model.EndpointID{Namespace: "shop", Name: "web"}
-	db := &model.EndpointID{Namespace: "shop", Name: "db"}
+	webID, dbID := model.WorkloadID("shop", "web"), model.WorkloadID("shop", "db")
+	web, db := &webID, &dbID
 	icmp := packet("10.0.0.1", "10.0.0.2", model.ProtoICMP, 0, 0)
 	icmp.ICMPType, icmp.ICMPCode = 3, 4
 	icmp6 := packet("2001:db8::1", "fd00::1", model.ProtoICMPv6, 0, 0)

@@ -108,7 +108,7 @@ func (o *object) update() (model.Update, error) {
 	case "Endpoint":
 		ports, err := decodeNamedPorts(o.Ports)
 		return model.EndpointUpdate{
-			ID: model.EndpointID{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name},
+			ID: model.WorkloadID(o.Metadata.Namespace, o.Metadata.Name),
 			Endpoint: &model.Endpoint{Node: o.Node, Iface: o.Iface, Addrs: o.Addrs, Labels: o.Labels,
 				Profiles: o.Profiles, Ports: ports, Created: o.Created, Terminating: o.Terminating},
 		}, err

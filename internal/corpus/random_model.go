@@ -104,7 +104,7 @@ func drawEndpoint(t *rapid.T, i int) model.Update {
 		e.Ports = append(e.Ports, drawNamedPort(t))
 	}
 	e.Labels["projectcalico.org/namespace"] = ns
-	return model.EndpointUpdate{ID: model.EndpointID{Namespace: ns, Name: fmt.Sprintf("e%d", i)}, Endpoint: e}
+	return model.EndpointUpdate{ID: model.WorkloadID(ns, fmt.Sprintf("e%d", i)), Endpoint: e}
 }
 
 func drawNamedPort(t *rapid.T) model.NamedPort {

@@ -17,8 +17,8 @@ import (
 // What the evaluators say of policy is proven by test/corpus; here is what no corpus file reaches.
 
 var (
-	web = model.EndpointID{Namespace: "shop", Name: "web"}
-	db  = model.EndpointID{Namespace: "shop", Name: "db"}
+	web = model.WorkloadID("shop", "web")
+	db  = model.WorkloadID("shop", "db")
 
 	webAddr = netip.MustParseAddr("10.0.0.1")
 	dbAddr  = netip.MustParseAddr("10.0.0.2")
@@ -118,7 +118,7 @@ func TestPodsOutsideThePodNetworkHaveNoSay(t *testing.T) {
 		Policies: []*networkingv1.NetworkPolicy{},
 	}
 	for _, p := range append(k.Pods, pod("absent", func(*corev1.Pod) {})) {
-		got := k.Allows(model.EndpointID{Namespace: "shop", Name: p.Name}, model.Egress, tcp(webAddr, outside))
+		got := k.Allows(model.WorkloadID("shop", p.Name), model.Egress, tcp(webAddr, outside))
 		if want := p.Name == "running"; got != want {
 			t.Errorf("%s: allow is %v, want %v", p.Name, got, want)
 		}

@@ -241,7 +241,7 @@ func (a *API) lint(r *http.Request) (inspect.Answer, error) {
 func ParseEndpoint(text string) model.EndpointID {
 	ns, name, ok := strings.Cut(text, "/")
 	if !ok {
-		return model.EndpointID{Namespace: "default", Name: text}
+		return model.WorkloadID("default", text)
 	}
-	return model.EndpointID{Namespace: ns, Name: name}
+	return model.WorkloadID(ns, name)
 }

@@ -35,7 +35,7 @@ func churnPod(n int) model.EndpointUpdate {
 	if n%100 == 0 {
 		ep.Node, ep.Iface = "n", fmt.Sprintf("cali%d", n)
 	}
-	return model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: fmt.Sprintf("db-%d", n)}, Endpoint: ep}
+	return model.EndpointUpdate{ID: model.WorkloadID("shop", fmt.Sprintf("db-%d", n)), Endpoint: ep}
 }
 
 // churnStays is how many local pods stay, so that policy does.

@@ -34,7 +34,7 @@ func TestAnEndpointHeldBackLeavesTheAgentReady(t *testing.T) {
 		}
 		r.dp.Set(dataplane.FakeSettings{Held: &dataplane.HeldBack{Err: held.Err, Retry: true}})
 		r.put(pod(2))
-		r.put(model.EndpointUpdate{ID: model.EndpointID{Namespace: "t", Name: "elsewhere"}, Endpoint: &model.Endpoint{Node: "other"}})
+		r.put(model.EndpointUpdate{ID: model.WorkloadID("t", "elsewhere"), Endpoint: &model.Endpoint{Node: "other"}})
 		before = r.dp.State().Applies
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -132,7 +132,7 @@ func pod(i int) model.EndpointUpdate {
 }
 
 func podID(i int) model.EndpointID {
-	return model.EndpointID{Namespace: "t", Name: fmt.Sprintf("p%d", i)}
+	return model.WorkloadID("t", fmt.Sprintf("p%d", i))
 }
 
 func (r *rig) wantEnforced(t *testing.T, n int) {

@@ -42,7 +42,7 @@ func benchPod(i, total int) model.EndpointUpdate {
 		ep.Labels["statefulset.kubernetes.io/pod-name"] = fmt.Sprintf("pod-%d", i)
 	}
 	return model.EndpointUpdate{
-		ID:       model.EndpointID{Namespace: fmt.Sprintf("ns-%d", ns), Name: fmt.Sprintf("app-%d-%d", app, i)},
+		ID:       model.WorkloadID(fmt.Sprintf("ns-%d", ns), fmt.Sprintf("app-%d-%d", app, i)),
 		Endpoint: ep,
 	}
 }

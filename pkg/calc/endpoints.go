@@ -14,6 +14,10 @@ func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 	unsettled := map[model.EndpointID]struct{}{}
 	var contested map[model.EndpointID]*model.Endpoint // to be replaced once it is known what they own
 	for id, now := range updates {
+		if id.Kind != model.WorkloadEndpoint {
+			g.setAside(id, now)
+			continue
+		}
 		was := g.endpoints[id]
 		if was == nil && now == nil || was != nil && now != nil && g.same(was, now) {
 			continue
@@ -40,6 +44,14 @@ func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 	}
 	for id := range unsettled {
 		g.settleLocal(id)
+	}
+}
+
+// setAside remembers an endpoint of a kind that is not calculated, to report it; nil removes it.
+func (g *Graph) setAside(id model.EndpointID, now *model.Endpoint) {
+	delete(g.unknown, id)
+	if now != nil {
+		g.unknown[id] = now.Node
 	}
 }
 

@@ -38,7 +38,8 @@ type Graph struct {
 	// What the datastore says, as of the last flush. Profile labels, endpoint slices and network sets' contents are
 	// kept by the indexes.
 	endpoints   map[model.EndpointID]*endpoint
-	owners      *owners // of their addresses
+	unknown     map[model.EndpointID]string // endpoints of kinds that are not calculated, and the nodes they are on
+	owners      *owners                     // of their addresses
 	nodeNames   *nodeNames
 	networkSets map[model.NetworkSetID]*networkSet
 	profiles    map[string]*profile
@@ -94,6 +95,7 @@ func New(node string) *Graph {
 	return &Graph{
 		node:        node,
 		endpoints:   map[model.EndpointID]*endpoint{},
+		unknown:     map[model.EndpointID]string{},
 		owners:      newOwners(),
 		nodeNames:   newNodeNames(),
 		networkSets: map[model.NetworkSetID]*networkSet{},
@@ -123,7 +125,8 @@ func (g *Graph) Restate() {
 }
 
 // Apply notes the updates, which are shared with the caller and must not change any more. Of several updates of one
-// object the last counts. It takes effect with the next Flush.
+// object the last counts. It takes effect with the next Flush. Endpoints other than workloads are not calculated: they are
+// problems.
 func (g *Graph) Apply(updates []model.Update) {
 	for _, u := range updates {
 		g.pending.note(u)

@@ -21,8 +21,8 @@ func TestHoldersOfAddresses(t *testing.T) {
 		model.NodeUpdate{Name: "node-2", Node: &model.Node{Addrs: []netip.Addr{addr("192.0.2.2"), addr("2001:db8::2")}}},
 	)
 	want := map[netip.Addr]Holder{
-		addr("10.0.0.1"):    {Endpoint: model.EndpointID{Namespace: "x", Name: "a"}},
-		addr("10.0.0.2"):    {Endpoint: model.EndpointID{Namespace: "x", Name: "b"}},
+		addr("10.0.0.1"):    {Endpoint: model.WorkloadID("x", "a")},
+		addr("10.0.0.2"):    {Endpoint: model.WorkloadID("x", "b")},
 		addr("10.9.0.1"):    {Service: model.ServiceKey{Namespace: "x", Name: "db"}},
 		addr("192.0.2.2"):   {Node: "node-2"},
 		addr("2001:db8::2"): {Node: "node-2"},
@@ -55,7 +55,7 @@ func TestHoldersOfAddresses(t *testing.T) {
 func BenchmarkHoldersOf100000Endpoints(b *testing.B) {
 	g := New("n")
 	for i := range 100_000 {
-		id := model.EndpointID{Namespace: "x", Name: fmt.Sprint(i)}
+		id := model.WorkloadID("x", fmt.Sprint(i))
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 		g.Apply([]model.Update{model.EndpointUpdate{ID: id, Endpoint: &model.Endpoint{Node: "m", Addrs: []netip.Addr{a}}}})
 	}

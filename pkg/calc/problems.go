@@ -18,6 +18,7 @@ const (
 	MissingProfile                          // an endpoint names a profile that does not exist, and stands for no Kubernetes object
 	AddressLost                             // an endpoint claims an address that it does not own
 	AddressUsurped                          // a Service claims an address that is something else's
+	UnknownEndpoint                         // an endpoint of a kind that is not calculated: not enforced
 	LeftOut                                 // of the objects of its namespace that there is no room for
 )
 
@@ -37,6 +38,11 @@ func (g *Graph) Problems() []Problem {
 		if _, ok := g.tiers[p.tier]; !ok {
 			all = append(all, Problem{Kind: MissingTier, Object: "policy " + key.String(), Text: fmt.Sprintf(
 				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
+		}
+	}
+	for id, node := range g.unknown {
+		if g.isLocal(node) {
+			all = append(all, endpointProblem(UnknownEndpoint, id, fmt.Sprintf("endpoints of this kind (%s) are not enforced", id.Kind)))
 		}
 	}
 	for id, ep := range g.local.endpoints {

@@ -26,3 +26,31 @@ func TestProfilesThatDoNotExistAreProblemsByWhatTheyStandFor(t *testing.T) {
 		t.Errorf("problems %v", got)
 	}
 }
+
+// Nothing calculates host endpoints yet, and an id without a kind names nothing. Neither is enforced in silence as if it
+// were the pod of that name, nor takes its place.
+func TestEndpointsOfOtherKindsAreReportedAndNotEnforced(t *testing.T) {
+	r := newRig(t, namespace("shop"), pod("shop/web", "10.0.0.2"))
+	other := func(id model.EndpointID, node string) model.EndpointUpdate {
+		return model.EndpointUpdate{ID: id, Endpoint: &model.Endpoint{Node: node, Iface: "eth0", Addrs: addrs("192.0.2.1")}}
+	}
+	host, none := model.HostID("eth0"), model.WorkloadID("shop", "web")
+	none.Kind = 0
+	if c := r.apply(other(host, thisNode), other(none, thisNode), other(model.HostID("far"), "other")); len(c.Endpoints) != 0 {
+		t.Errorf("changes %v", c.Endpoints)
+	}
+	want := []Problem{
+		{UnknownEndpoint, host, "endpoint host:eth0", "endpoints of this kind (host) are not enforced"},
+		{UnknownEndpoint, none, "endpoint shop/web", "endpoints of this kind (endpoint kind 0) are not enforced"},
+	}
+	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
+		t.Error(diff)
+	}
+	if _, found := r.graph.EndpointByAddr(addrs("192.0.2.1")[0]); found || r.endpoint("shop/web") == nil {
+		t.Error("an endpoint of another kind has an address, or has taken a pod's place")
+	}
+	r.apply(model.EndpointUpdate{ID: host}, model.EndpointUpdate{ID: none})
+	if got := r.graph.Problems(); len(got) != 0 {
+		t.Errorf("problems %v", got)
+	}
+}

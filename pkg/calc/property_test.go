@@ -172,7 +172,7 @@ func drawUpdate(t *rapid.T) model.Update {
 
 func drawEndpoint(t *rapid.T) model.EndpointUpdate {
 	return model.EndpointUpdate{
-		ID: model.EndpointID{Namespace: oneOf(t, "ns", "a", "b"), Name: oneOf(t, "pod", "p1", "p2", "p3")},
+		ID: model.WorkloadID(oneOf(t, "ns", "a", "b"), oneOf(t, "pod", "p1", "p2", "p3")),
 		Endpoint: &model.Endpoint{
 			Node:     oneOf(t, "node", thisNode, thisNode, "node-2"),
 			Iface:    oneOf(t, "iface", "cali1", "cali2", "cali3", "cali4", ""),

@@ -52,7 +52,7 @@ func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
 
 func equalEndpointPolicies(a, b *model.EndpointPolicy) bool {
 	return a.ID == b.ID && a.Iface == b.Iface && slices.Equal(a.Addrs, b.Addrs) &&
-		a.Ingress == b.Ingress && a.Egress == b.Egress
+		a.Ingress == b.Ingress && a.Egress == b.Egress && equalValues(a.Host, b.Host)
 }
 
 // resolveGroups resolves the dirty groups, and marks their endpoints dirty if the policy of the group changed. Nothing

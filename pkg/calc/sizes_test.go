@@ -16,9 +16,9 @@ func TestSizesAreThoseOfTheLastFlush(t *testing.T) {
 	policy := &model.Policy{Tier: model.TierDefault, Order: 1, Selector: selector.Equal("app", "web"), AppliesIngress: true,
 		Ingress: []model.Rule{{Action: model.Allow, Source: model.Entity{Selector: selector.Equal("app", "web")}}}}
 	g.Apply([]model.Update{
-		model.EndpointUpdate{ID: model.EndpointID{Namespace: "t", Name: "here"}, Endpoint: &model.Endpoint{Node: "n", Iface: "cali1",
+		model.EndpointUpdate{ID: model.WorkloadID("t", "here"), Endpoint: &model.Endpoint{Node: "n", Iface: "cali1",
 			Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Labels: web}},
-		model.EndpointUpdate{ID: model.EndpointID{Namespace: "t", Name: "there"}, Endpoint: &model.Endpoint{Node: "other",
+		model.EndpointUpdate{ID: model.WorkloadID("t", "there"), Endpoint: &model.Endpoint{Node: "other",
 			Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")}, Labels: web}},
 		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "p"}, Policy: policy},
 		model.ProfileUpdate{Name: "kns.t", Profile: &model.Profile{}},

@@ -50,7 +50,7 @@ func (w world) updates() []model.Update {
 func describe(u model.Update) (key string, present bool) {
 	switch u := u.(type) {
 	case model.EndpointUpdate:
-		return "endpoint " + u.ID.String(), u.Endpoint != nil
+		return fmt.Sprintf("endpoint %d %s", u.ID.Kind, u.ID), u.Endpoint != nil
 	case model.ProfileUpdate:
 		return "profile " + u.Name, u.Profile != nil
 	case model.TierUpdate:
@@ -299,7 +299,7 @@ func (r *rig) sets() map[string]string {
 // id is the endpoint "ns/name".
 func id(name string) model.EndpointID {
 	ns, pod, _ := strings.Cut(name, "/")
-	return model.EndpointID{Namespace: ns, Name: pod}
+	return model.WorkloadID(ns, pod)
 }
 
 // pod is an endpoint update that options change.

@@ -43,7 +43,7 @@ func isFileName(name string) bool {
 		return false
 	}
 	namespace, pod, _ := strings.Cut(workload, "/")
-	return FileName(model.EndpointID{Namespace: namespace, Name: pod}) == name
+	return FileName(model.WorkloadID(namespace, pod)) == name
 }
 
 // body is what is in a file. Calico's readers leave out and expect to be left out what is empty.

@@ -10,7 +10,7 @@ import (
 )
 
 func id(namespace, name string) model.EndpointID {
-	return model.EndpointID{Namespace: namespace, Name: name}
+	return model.WorkloadID(namespace, name)
 }
 
 func addrs(texts ...string) (list []netip.Addr) {

@@ -25,7 +25,7 @@ func mustSelector(t *testing.T, text string) *selector.Selector {
 func TestSidesNameTheDecidingObject(t *testing.T) {
 	all := mustSelector(t, "all()")
 	pod := func(name, addr string, profiles ...string) model.Update {
-		return model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: name}, Endpoint: &model.Endpoint{
+		return model.EndpointUpdate{ID: model.WorkloadID("shop", name), Endpoint: &model.Endpoint{
 			Node: "n", Iface: "cali" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Labels: map[string]string{"app": name}, Profiles: profiles,
 		}}
 	}

@@ -78,7 +78,7 @@ func dnsService(n name) model.ServiceKey {
 
 // named finds what is not a Service.
 func (l lookup) named(n name, orService bool) (found, error) {
-	if pod := (model.EndpointID{Namespace: strings.SplitN(n.text, "/", 2)[0], Name: n.name}); n.kind != "" && n.alone {
+	if pod := model.WorkloadID(strings.SplitN(n.text, "/", 2)[0], n.name); n.kind != "" && n.alone {
 		if _, ok := l.graph.FindEndpoint(pod); ok {
 			return l.pods(pod.String(), pod) // of a namespace that is called as a kind is
 		}

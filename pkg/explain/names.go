@@ -61,7 +61,7 @@ func parseName(text, namespace string) (name, error) {
 	return n, nil
 }
 
-func (n name) pod() model.EndpointID { return model.EndpointID{Namespace: n.namespace, Name: n.name} }
+func (n name) pod() model.EndpointID { return model.WorkloadID(n.namespace, n.name) }
 
 func (n name) service() model.ServiceKey {
 	return model.ServiceKey{Namespace: n.namespace, Name: n.name}

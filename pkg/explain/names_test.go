@@ -177,7 +177,7 @@ func TestInAVeryLargeNamespaceNobodyWaitsForASuggestion(t *testing.T) {
 		var updates []model.Update
 		for i := range n {
 			updates = append(updates, model.EndpointUpdate{
-				ID:       model.EndpointID{Namespace: "shop", Name: fmt.Sprintf("web-%05d", i)},
+				ID:       model.WorkloadID("shop", fmt.Sprintf("web-%05d", i)),
 				Endpoint: &model.Endpoint{Node: "n1", Iface: fmt.Sprintf("cali%d", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}},
 			})
 		}

@@ -72,7 +72,7 @@ func mustSelector(t *testing.T, text string) *selector.Selector {
 
 func TestLintNamesObjectAndRule(t *testing.T) {
 	updates := []model.Update{
-		model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "a"}, Endpoint: &model.Endpoint{
+		model.EndpointUpdate{ID: model.WorkloadID("shop", "a"), Endpoint: &model.Endpoint{
 			Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Labels: map[string]string{"app": "a"},
 		}},
 		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: "shop", Name: "p"}, Policy: &model.Policy{

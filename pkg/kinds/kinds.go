@@ -30,11 +30,13 @@ type Kind struct {
 
 	// The functions below are nil for a kind whose objects are not read. Their updates are the caller's.
 
-	// Convert returns what one object of a cluster means. Not ok: it is not usable, and the problems say why.
+	// Convert returns what one object of a cluster means. Not ok: it is not usable, and the problems say why. It may be
+	// several updates. Objects of one name always mean updates of the same keys, absent ones included, so that a version
+	// takes the place of all that the one before it meant.
 	Convert func(runtime.Object) (updates []model.Update, problems []validate.Problem, ok bool)
 	// Read is Convert for the text of an object, JSON, whose metadata is checked as the API server checks it.
 	Read func(text []byte, ref validate.Ref) (updates []model.Update, problems []validate.Problem, ok bool)
-	// Absent returns what it means that there is no object of that name. Namespace is empty for cluster-wide kinds.
+	// Absent returns what it means that there is no object of that name: all keys that Convert has. Namespace is empty for cluster-wide kinds.
 	Absent func(namespace, name string) []model.Update
 }
 

@@ -121,7 +121,7 @@ func TestWithoutPodsThereIsNothingToCompareWith(t *testing.T) {
 	if !lint.HasEndpoints(updates(t, pods)) {
 		t.Error("no pods were found among pods")
 	}
-	if lint.HasEndpoints(append(updates(t, pods), model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "web"}}, model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "db"}})) {
+	if lint.HasEndpoints(append(updates(t, pods), model.EndpointUpdate{ID: model.WorkloadID("shop", "web")}, model.EndpointUpdate{ID: model.WorkloadID("shop", "db")})) {
 		t.Error("deleted pods were found")
 	}
 }

@@ -36,7 +36,7 @@ func full() Snapshot {
 		Dataplane: dataplane.Stats{
 			Enforced: 5, Waiting: 2, Failed: 1, Classes: 11, Rules: 12, Sets: 13, Tables: 3, LiveBytes: 4096, IdleBytes: 512,
 			Unwritten: 1, Repairs: 2, Maps: []dataplane.MapUse{{Name: "ip4_host", Entries: 10, Max: 1 << 20}},
-			Interfaces: map[uint32]model.EndpointID{7: {Namespace: "t", Name: "a"}},
+			Interfaces: map[uint32]model.EndpointID{7: model.WorkloadID("t", "a")},
 		},
 		Kinds: []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true,
 			Since: time.Now().Add(-time.Hour), Objects: 105, Lists: 1, Failures: 2, Events: 40}},
@@ -279,7 +279,7 @@ func TestDropsByEndpointAreBounded(t *testing.T) {
 	s := dataplane.Stats{Interfaces: map[uint32]model.EndpointID{}}
 	var k dataplane.KernelCounts
 	for i := range uint32(mostEndpoints + 50) {
-		s.Interfaces[i+1] = model.EndpointID{Namespace: "t", Name: "p" + string(rune('a'+i%26))}
+		s.Interfaces[i+1] = model.WorkloadID("t", "p"+string(rune('a'+i%26)))
 		k.ByInterface = append(k.ByInterface, dataplane.InterfaceDrops{Ifindex: i + 1, Direction: model.Ingress},
 			dataplane.InterfaceDrops{Ifindex: i + 1, Direction: model.Egress})
 	}

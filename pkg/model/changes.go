@@ -33,8 +33,19 @@ type EndpointPolicy struct {
 	ID      EndpointID
 	Iface   string
 	Addrs   []netip.Addr
-	Ingress *DirectionPolicy // never nil
-	Egress  *DirectionPolicy // never nil
+	Ingress *DirectionPolicy // never nil; of a host endpoint: what the host itself receives
+	Egress  *DirectionPolicy // never nil; of a host endpoint: what the host itself sends
+	Host    *HostPolicy      // nil for workloads
+}
+
+// HostPolicy judges, at a host endpoint, the packets that Ingress and Egress do not judge. Nil: nothing judges there.
+type HostPolicy struct {
+	// PreDNAT judges what arrives, before its destination is translated, whether it is for the host or forwarded.
+	PreDNAT *DirectionPolicy
+	// ForwardIngress and ForwardEgress judge what the host forwards, as it arrives at the interface and as it leaves by it.
+	ForwardIngress, ForwardEgress *DirectionPolicy
+	// UntrackedIngress and UntrackedEgress judge each packet before connections are tracked.
+	UntrackedIngress, UntrackedEgress *DirectionPolicy
 }
 
 // DirectionPolicy is the ordered policy of one direction. Immutable; endpoints with the same policy share the pointer.

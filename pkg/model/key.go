@@ -3,7 +3,8 @@ package model
 // Key names the object an Update is about. Comparable; two updates with equal keys replace each other.
 type Key struct {
 	kind            updateKind
-	policy          PolicyKind // of policies only
+	policy          PolicyKind   // of policies only
+	endpoint        EndpointKind // of endpoints only
 	namespace, name string
 }
 
@@ -30,13 +31,13 @@ var InSyncKey = Key{kind: inSyncKind}
 func KeyOf(u Update) (k Key, present bool) {
 	switch u := u.(type) {
 	case EndpointUpdate:
-		return Key{kind: endpointKind, namespace: u.ID.Namespace, name: u.ID.Name}, u.Endpoint != nil
+		return Key{kind: endpointKind, endpoint: u.ID.Kind, namespace: u.ID.Namespace, name: u.ID.Name}, u.Endpoint != nil
 	case ProfileUpdate:
 		return Key{kind: profileKind, name: u.Name}, u.Profile != nil
 	case TierUpdate:
 		return Key{kind: tierKind, name: u.Name}, u.Tier != nil
 	case PolicyUpdate:
-		return Key{policyKind, u.Key.Kind, u.Key.Namespace, u.Key.Name}, u.Policy != nil
+		return Key{kind: policyKind, policy: u.Key.Kind, namespace: u.Key.Namespace, name: u.Key.Name}, u.Policy != nil
 	case NetworkSetUpdate:
 		return Key{kind: networkSetKind, namespace: u.ID.Namespace, name: u.ID.Name}, u.Set != nil
 	case ServiceUpdate:

@@ -59,19 +59,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
 
-// EndpointID names a workload endpoint: the pod's namespace and name. Unique in the cluster at any one time.
-type EndpointID struct {
-	Namespace, Name string
-}
-
-func (id EndpointID) String() string { return id.Namespace + "/" + id.Name }
-
-// Compare orders by namespace, then name.
-func (id EndpointID) Compare(o EndpointID) int {
-	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
-}
-
-// Endpoint is a workload endpoint, local or remote (semantics §13).
+// Endpoint is an endpoint, local or remote (semantics §13).
 type Endpoint struct {
 	Node     string            // name of the node it runs on
 	Iface    string            // host-side interface; used on its own node only

@@ -10,7 +10,7 @@ type Update interface {
 }
 
 type (
-	// EndpointUpdate reports the current state of one workload endpoint, local or remote.
+	// EndpointUpdate reports the current state of one endpoint, local or remote.
 	EndpointUpdate struct {
 		ID       EndpointID
 		Endpoint *Endpoint

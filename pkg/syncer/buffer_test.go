@@ -68,7 +68,7 @@ func TestBuffer(t *testing.T) {
 
 func TestBufferTellsEveryKindApart(t *testing.T) {
 	us := []model.Update{
-		model.EndpointUpdate{ID: model.EndpointID{Name: "x"}, Endpoint: &model.Endpoint{}},
+		model.EndpointUpdate{ID: model.WorkloadID("", "x"), Endpoint: &model.Endpoint{}},
 		model.ProfileUpdate{Name: "x", Profile: &model.Profile{}},
 		model.TierUpdate{Name: "x", Tier: &model.Tier{}},
 		model.PolicyUpdate{Key: model.PolicyKey{Name: "x"}, Policy: &model.Policy{}},
@@ -83,7 +83,7 @@ func TestBufferTellsEveryKindApart(t *testing.T) {
 		t.Errorf("taken (-want +got):\n%s", diff)
 	}
 	gone := []model.Update{
-		model.EndpointUpdate{ID: model.EndpointID{Name: "x"}},
+		model.EndpointUpdate{ID: model.WorkloadID("", "x")},
 		model.ProfileUpdate{Name: "x"},
 		model.TierUpdate{Name: "x"},
 		model.PolicyUpdate{Key: model.PolicyKey{Name: "x"}},

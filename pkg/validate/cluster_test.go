@@ -149,7 +149,7 @@ dir/a.yaml:7: EndpointSlice default/s: warning: ports[0]: port 0 is not in 1-655
 
 func TestWithdrawNamesTheSameKeys(t *testing.T) {
 	us := []model.Update{
-		model.EndpointUpdate{ID: model.EndpointID{Namespace: "a", Name: "b"}, Endpoint: &model.Endpoint{}},
+		model.EndpointUpdate{ID: model.WorkloadID("a", "b"), Endpoint: &model.Endpoint{}},
 		model.ProfileUpdate{Name: "kns.a", Profile: &model.Profile{}},
 		model.TierUpdate{Name: "t", Tier: &model.Tier{}},
 		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Name: "p"}, Policy: &model.Policy{}},
@@ -160,7 +160,7 @@ func TestWithdrawNamesTheSameKeys(t *testing.T) {
 		model.InSync{},
 	}
 	want := []model.Update{
-		model.EndpointUpdate{ID: model.EndpointID{Namespace: "a", Name: "b"}},
+		model.EndpointUpdate{ID: model.WorkloadID("a", "b")},
 		model.ProfileUpdate{Name: "kns.a"},
 		model.TierUpdate{Name: "t"},
 		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Name: "p"}},

@@ -52,7 +52,7 @@ type Pods struct {
 // Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is none
 // now: not scheduled, in the network of its host, finished, or without an address.
 func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
-	update := model.EndpointUpdate{ID: model.EndpointID{Namespace: p.Namespace, Name: p.Name}}
+	update := model.EndpointUpdate{ID: model.WorkloadID(p.Namespace, p.Name)}
 	if p.Spec.NodeName == "" || p.Spec.HostNetwork || c.Annotator.isFinished(p) {
 		return update, nil, true
 	}

@@ -42,7 +42,7 @@ status:
 
 func TestPodIsAnEndpoint(t *testing.T) {
 	want := model.EndpointUpdate{
-		ID: model.EndpointID{Namespace: "shop", Name: "web-1"},
+		ID: model.WorkloadID("shop", "web-1"),
 		Endpoint: &model.Endpoint{
 			Node:  "n1",
 			Iface: "cali" + "751425ce827", // echo -n shop.web-1 | sha1sum
@@ -90,7 +90,7 @@ func TestPodThatIsNoEndpoint(t *testing.T) {
 			if text == podText {
 				t.Fatal("the text is unchanged")
 			}
-			want := model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "web-1"}}
+			want := model.EndpointUpdate{ID: model.WorkloadID("shop", "web-1")}
 			if diff := cmp.Diff(model.Update(want), kinds.Table(Pods{Annotator: CalicoAnnotator}).Parse("dir/a.yaml", []byte(text))[0].Updates[0], compare); diff != "" {
 				t.Errorf("update (-want +got):\n%s", diff)
 			}

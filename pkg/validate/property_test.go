@@ -159,7 +159,7 @@ func TestModelAllowsWhatNetworkPolicyDocumentationAllows(t *testing.T) {
 		for range 20 {
 			pkt := somePacket(t)
 			for _, pod := range k.Pods {
-				id := model.EndpointID{Namespace: pod.Namespace, Name: pod.Name}
+				id := model.WorkloadID(pod.Namespace, pod.Name)
 				for _, dir := range []model.Direction{model.Ingress, model.Egress} {
 					own := pkt.Dst
 					if dir == model.Egress {

@@ -124,7 +124,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	mark := fmt.Sprintf("margay-e2e/round-%d", s.rounds)
 	for _, a := range s.agents {
 		testutil.WaitFor(t, soon, a.Node.Name()+" to enforce the manifests", func() bool {
-			e := s.endpoint(a, model.EndpointID{Namespace: stageNamespace, Name: a.Node.Name()})
+			e := s.endpoint(a, model.WorkloadID(stageNamespace, a.Node.Name()))
 			return e != nil && e.Error == "" && len(e.Ingress.Policies) == 1 && strings.HasSuffix(e.Ingress.Policies[0], mark)
 		})
 		if answer, err := a.Ask("status"); err != nil || answer.Status.Error != "" {

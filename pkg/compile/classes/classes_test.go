@@ -266,10 +266,10 @@ func TestADroppedClassIDIsUsedAgainOnlyLater(t *testing.T) {
 func TestAnOwnersChangeIsWrittenThoughTheClassIsTheSame(t *testing.T) {
 	c := classes.New()
 	p := netip.MustParsePrefix("10.0.0.1/32")
-	c.Own(p, model.EndpointID{Name: "a"})
+	c.Own(p, model.WorkloadID("", "a"))
 	c.Diff()
-	c.Own(p, model.EndpointID{Name: "b"})
-	want := classes.AddrChange{Prefix: p, Flags: classes.AddrFlags(bpf.AddrEndpoint), Endpoint: model.EndpointID{Name: "b"}}
+	c.Own(p, model.WorkloadID("", "b"))
+	want := classes.AddrChange{Prefix: p, Flags: classes.AddrFlags(bpf.AddrEndpoint), Endpoint: model.WorkloadID("", "b")}
 	moves := c.Diff()
 	if len(moves) != 1 || moves[0].AddrChange != want {
 		t.Errorf("got %v, want %v", moves, want)

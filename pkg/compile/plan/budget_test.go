@@ -58,7 +58,7 @@ func (w *tenants) update(endpoints ...*model.EndpointPolicy) {
 func (w *tenants) want(id string, sets int, failure string) {
 	w.t.Helper()
 	namespace, name, _ := strings.Cut(id, "/")
-	ep, got := model.EndpointID{Namespace: namespace, Name: name}, -1
+	ep, got := model.WorkloadID(namespace, name), -1
 	if b, ok := w.k.bound[ep]; ok {
 		got = len(w.k.tables[b.Ingress].Program.Sets)
 	}
@@ -103,7 +103,7 @@ func TestANamespaceOverItsLimitConcernsNoOther(t *testing.T) {
 	w.want("evil/n", -1, "limit 10")
 	w.want("shop/a", 10, "")
 	// What is freed is given to those that wait.
-	ch := model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{{Namespace: "evil", Name: "a"}: nil}}
+	ch := model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{model.WorkloadID("evil", "a"): nil}}
 	carryOut(w.k, w.Update(ch))
 	w.want("evil/n", 6, "")
 }

@@ -152,7 +152,7 @@ func drawHosts(t *rapid.T, label string) []netip.Prefix {
 
 func (c *cluster) mutateEndpoint(t *rapid.T, pool []*model.DirectionPolicy) {
 	n := rapid.IntRange(0, 2).Draw(t, "endpoint")
-	id := model.EndpointID{Namespace: "ns", Name: fmt.Sprint("pod", n)}
+	id := model.WorkloadID("ns", fmt.Sprint("pod", n))
 	if c.endpoints[id] != nil && rapid.IntRange(0, 3).Draw(t, "leaves") == 0 {
 		delete(c.endpoints, id)
 		return

@@ -227,7 +227,7 @@ func (k *kernel) snapshot(standIns bool) *Snapshot {
 	for id, b := range k.bound {
 		if standIns {
 			delete(k.bound, id)
-			id = model.EndpointID{Name: b.Endpoint.Iface}
+			id = model.WorkloadID("", b.Endpoint.Iface)
 			as := *b.Endpoint
 			as.ID = id
 			b.Endpoint = &as

@@ -20,7 +20,7 @@ import (
 
 func endpointPolicy(name string, ingress, egress *model.DirectionPolicy, own ...string) *model.EndpointPolicy {
 	return &model.EndpointPolicy{
-		ID: model.EndpointID{Namespace: "ns", Name: name}, Iface: "cali" + name, Addrs: policytest.Addrs(own...), Ingress: ingress, Egress: egress,
+		ID: model.WorkloadID("ns", name), Iface: "cali" + name, Addrs: policytest.Addrs(own...), Ingress: ingress, Egress: egress,
 	}
 }
 
@@ -220,7 +220,7 @@ func TestAnEndpointThatLeftDuringARestartIsUnbound(t *testing.T) {
 	carryOut(k, New(Options{}, nil).Update(restartCluster().changes(nil)))
 	c := New(Options{}, k.snapshot(true))
 	p := c.Update(model.Changes{InSync: true})
-	if want := []model.EndpointID{{Name: "caliweb"}}; !slices.Equal(p.Unbind, want) {
+	if want := []model.EndpointID{model.WorkloadID("", "caliweb")}; !slices.Equal(p.Unbind, want) {
 		t.Errorf("unbound %v, want %v", p.Unbind, want)
 	}
 	carryOut(k, p)

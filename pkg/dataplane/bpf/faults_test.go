@@ -63,7 +63,7 @@ func TestAnInterfaceThatCannotBeAttachedHoldsUpNobodyElse(t *testing.T) {
 	if passes(t, n.BPF, "10.0.0.1", 80) || !passes(t, n.BPF, "10.0.0.1", 443) {
 		t.Error("the policy of a is not the new one")
 	}
-	if _, ok := n.Kernel(model.EndpointID{Namespace: "t", Name: "a0"}); ok {
+	if _, ok := n.Kernel(model.WorkloadID("t", "a0")); ok {
 		t.Error("a0 is ready without programs on its interface")
 	}
 	if err := n.apply(stage{role: "friend", allow: []string{"friend"}, ports: []uint16{22}, more: 1}.updates()...); !errors.Is(err, refused) {
@@ -74,7 +74,7 @@ func TestAnInterfaceThatCannotBeAttachedHoldsUpNobodyElse(t *testing.T) {
 	}
 	delete(n.host.Fail, 1001)
 	n.mustApply(t)
-	if _, ok := n.Kernel(model.EndpointID{Namespace: "t", Name: "a0"}); !ok {
+	if _, ok := n.Kernel(model.WorkloadID("t", "a0")); !ok {
 		t.Error("a0 is not ready although its interface can be attached now")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
-var evil = model.EndpointID{Namespace: "evil", Name: "m"}
+var evil = model.WorkloadID("evil", "m")
 
 // tenant is the pod evil/m on this node and a policy of its own, whose every rule is about another address.
 func tenant(rules int) []model.Update {

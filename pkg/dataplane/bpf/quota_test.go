@@ -77,6 +77,6 @@ func TestAFreeShareIsOneWithFewOpenFlows(t *testing.T) {
 		if got != want {
 			t.Errorf("endpoint %d gets share %d, want %d", i, got, want)
 		}
-		bound[model.EndpointID{Name: string(rune('a' + i))}] = &endpoint{share: got + 1}
+		bound[model.WorkloadID("", string(rune('a'+i)))] = &endpoint{share: got + 1}
 	}
 }

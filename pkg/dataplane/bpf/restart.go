@@ -95,7 +95,7 @@ func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 				found.Tables = append(found.Tables, table)
 			}
 		}
-		id := model.EndpointID{Name: "ifindex-" + fmt.Sprint(e.Ifindex)}
+		id := model.WorkloadID("", "ifindex-"+fmt.Sprint(e.Ifindex))
 		s.endpoints.numbers = max(s.endpoints.numbers, e.Id)
 		s.endpoints.bound[id] = ep
 		s.endpoints.adopted[name] = id

@@ -45,8 +45,8 @@ func TestStatsCountEndpointsByWhetherTheyAreEnforced(t *testing.T) {
 func TestStatsOfWhatIsInTheKernel(t *testing.T) {
 	n := startNode(t, restartStages[1])
 	s := n.Stats(true)
-	if diff := cmp.Diff(map[uint32]model.EndpointID{1000: {Namespace: "t", Name: "a"}, 1001: {Namespace: "t", Name: "a0"},
-		1002: {Namespace: "t", Name: "a1"}}, s.Interfaces); diff != "" {
+	if diff := cmp.Diff(map[uint32]model.EndpointID{1000: model.WorkloadID("t", "a"), 1001: model.WorkloadID("t", "a0"),
+		1002: model.WorkloadID("t", "a1")}, s.Interfaces); diff != "" {
 		t.Error(diff)
 	}
 	// Two roles; two rules; one table per direction.

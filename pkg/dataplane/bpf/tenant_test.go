@@ -328,7 +328,7 @@ func TestNoEndpointAllowsAnAddressThatItDeniesForWantOfAnEntry(t *testing.T) {
 				{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("172.16.0.7/32")}}},
 				{Action: model.Allow, Index: 1},
 			}}
-		id := model.EndpointID{Namespace: "t", Name: "b"}
+		id := model.WorkloadID("t", "b")
 		updates := append(restartStages[0].updates(), endpoint4("b", "cali1", "10.0.0.11", map[string]string{"app": "b"}),
 			model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "strict"}, Policy: strict})
 		r.with = unix.ENOMEM

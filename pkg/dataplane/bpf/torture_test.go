@@ -58,8 +58,8 @@ type torture struct {
 }
 
 var (
-	tortureA = model.EndpointID{Namespace: "t", Name: "a"}
-	tortureB = model.EndpointID{Namespace: "t", Name: "b"}
+	tortureA = model.WorkloadID("t", "a")
+	tortureB = model.WorkloadID("t", "b")
 )
 
 func newTorture(t *testing.T) *torture {
@@ -97,7 +97,7 @@ func endpoint4(name, iface, addr string, labels map[string]string) model.Endpoin
 		node = "elsewhere"
 	}
 	return model.EndpointUpdate{
-		ID:       model.EndpointID{Namespace: "t", Name: name},
+		ID:       model.WorkloadID("t", name),
 		Endpoint: &model.Endpoint{Node: node, Iface: iface, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Labels: labels},
 	}
 }

@@ -141,7 +141,7 @@ func testForgottenHistory(t *testing.T, early bool) {
 				t.Errorf("what did not change was sent again: %s", u)
 			}
 		}
-		if _, there := c.state[keyOf(model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: "gone"}})]; there {
+		if _, there := c.state[keyOf(model.EndpointUpdate{ID: model.WorkloadID("shop", "gone")})]; there {
 			t.Errorf("a missed deletion was not found: %q", got)
 		}
 		if k := c.kind("Pod"); k.Lists != 2 || k.State != syncer.KindSynced || k.Objects != 3 {

@@ -80,7 +80,7 @@ func TestKubernetesNamesInterfaces(t *testing.T) {
 		c.newSource(validate.Pods{Prefix: "tap", Node: "n1"})
 	}, func(c *cluster) {
 		for name, want := range map[string]string{"web": validate.PodInterface("tap", "shop", "web"), "far": ""} {
-			u, _ := c.state[keyOf(model.EndpointUpdate{ID: model.EndpointID{Namespace: "shop", Name: name}})].(model.EndpointUpdate)
+			u, _ := c.state[keyOf(model.EndpointUpdate{ID: model.WorkloadID("shop", name)})].(model.EndpointUpdate)
 			if u.Endpoint == nil || u.Endpoint.Iface != want {
 				t.Errorf("%s: %+v, want interface %q", name, u.Endpoint, want)
 			}

@@ -43,14 +43,14 @@ func (s *corpusStage) placePods(c corpus.Case) {
 	versions := map[model.EndpointID][]corpus.Document{}
 	for _, d := range c.Documents {
 		if d.Kind == "Pod" {
-			id := model.EndpointID{Namespace: d.Namespace, Name: d.Name}
+			id := model.WorkloadID(d.Namespace, d.Name)
 			versions[id] = append(versions[id], d)
 		}
 	}
 	s.removePods(func(id model.EndpointID, p *stagedPod) bool { return p.text == corpus.Manifest(versions[id]) })
 	var waits []func()
 	for _, d := range c.Documents {
-		id := model.EndpointID{Namespace: d.Namespace, Name: d.Name}
+		id := model.WorkloadID(d.Namespace, d.Name)
 		if d.Kind != "Pod" || s.pods[id] != nil && s.pods[id].text == corpus.Manifest(versions[id]) {
 			continue
 		}

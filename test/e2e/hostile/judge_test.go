@@ -243,7 +243,7 @@ func (j *judge) allowed(p model.Packet) bool {
 	for _, o := range j.cluster.Pods {
 		for _, a := range o.Status.PodIPs {
 			if a.IP == p.Dst.String() {
-				return j.cluster.Allows(model.EndpointID{Namespace: o.Namespace, Name: o.Name}, model.Ingress, p)
+				return j.cluster.Allows(model.WorkloadID(o.Namespace, o.Name), model.Ingress, p)
 			}
 		}
 	}
@@ -253,5 +253,5 @@ func (j *judge) allowed(p model.Packet) bool {
 // id is the endpoint of a pod.
 func id(p *lab.Pod) model.EndpointID {
 	namespace, name, _ := strings.Cut(p.Name(), "/")
-	return model.EndpointID{Namespace: namespace, Name: name}
+	return model.WorkloadID(namespace, name)
 }
