@@ -36,8 +36,9 @@ Service, by its name (svc/NAME), its address or its name in DNS: each of its bac
 PORT is a number or a name; without one every port is explained, or every port of the Service. PROTO is tcp (the
 default), udp, sctp, or without a port icmp, icmp:TYPE:CODE, icmpv6, udplite or a number.
 
-The running agent is asked for the policy in force; with --dir the manifests in a directory are read instead, which
-needs neither an agent nor root nor Linux. Exit status: 0 all of it is allowed, 1 it is denied or a part of it is, 2
+The running agent is asked for the policy in force. If none runs, the answer is what the last one left enforced in the
+kernel: then SRC and DST are pods of this node or addresses. With --dir the manifests in a directory are read instead,
+which needs neither an agent nor root nor Linux. Exit status: 0 all of it is allowed, 1 it is denied or a part of it is, 2
 error.`,
 		Example: `  margay explain shop/web shop/db:5432/tcp
   margay explain deploy/web svc/api:http -n shop
@@ -75,6 +76,9 @@ func (o *explainOptions) run(cmd *cobra.Command, src, dst string) error {
 		explanation, err = o.offline(cmd, request)
 	} else {
 		explanation, err = o.live(cmd.Context(), request)
+		if errors.Is(err, inspect.ErrNotRunning) {
+			explanation, err = o.pinned(cmd, request, err)
+		}
 	}
 	if err != nil {
 		return err

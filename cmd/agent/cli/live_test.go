@@ -287,6 +287,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	n.want(0, []string{"ready: policy of 2 endpoints is enforced", "TCX links", "all is well"}, "check")
 	n.want(2, []string{"is running", "stop it first"}, "cleanup")
 
+	asked := n.explainAll()
 	n.stop(syscall.SIGTERM)
 	for _, line := range []string{`"msg":"stopping","why":"terminated`, `"msg":"stopped; what is enforced stays enforced`, `"endpoints":2,"tookSeconds":`} {
 		if !strings.Contains(n.logged(), line) {
@@ -296,7 +297,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	n.wantReach(80, true)
 	n.wantReach(81, false)
 	t.Run("show without an agent", n.testShowPinned)
-	n.want(2, []string{"no agent runs there"}, "show", "policies")
+	t.Run("explain without an agent", func(t *testing.T) { n.testExplainPinned(t, asked) })
 	n.want(0, []string{"tcp", n.db.Addr4().String() + ":80"}, "show", "flows")
 	n.want(0, []string{"shop/db", n.db.Iface(), "policy"}, "show", "drops")
 	t.Run("cleanup", n.testCleanup)
@@ -338,16 +339,6 @@ func (n *node) testShow(t *testing.T) {
 	if !found {
 		t.Errorf("no drops of shop/db by policy among %+v", drops)
 	}
-}
-
-// testShowPinned: what is enforced can be seen when its agent is gone.
-func (n *node) testShowPinned(t *testing.T) {
-	n.want(0, []string{"no agent runs: this is what the last one left enforced", "shop/web", "shop/db", n.db.Iface(), n.db.Addr4().String(),
-		"tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
-	n.want(0, []string{"no agent runs", "Allow", "port 80", "NetworkPolicy shop/db ingress[0]", "no rule matches",
-		"no policy decides (never reached)"}, "show", "rules", "shop/db")
-	n.want(2, []string{"no local endpoint shop/nope is enforced"}, "show", "rules", "shop/nope")
-	n.want(0, []string{"shop/web", "shop/db"}, "show", "flows")
 }
 
 func (n *node) testExplain(t *testing.T) {

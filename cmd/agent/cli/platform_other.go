@@ -2,10 +2,19 @@
 
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/explain"
+)
 
 // linuxCommands are the verbs that need the kernel or a running agent: there are none here.
 func linuxCommands() []*cobra.Command { return nil }
 
 // mapLayout is the version of what is pinned: nothing is here.
 func mapLayout() string { return "none" }
+
+// pinned has no kernel to read.
+func (o *explainOptions) pinned(_ *cobra.Command, _ explain.Request, asked error) (*explain.Explanation, error) {
+	return nil, asked
+}

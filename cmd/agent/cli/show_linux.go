@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -11,8 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/bpfmaps"
-	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
@@ -40,6 +39,9 @@ func showStatusCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.show(cmd, func(w io.Writer) error {
 			answer, err := o.ask(cmd.Context(), "/v1/status", nil)
+			if errors.Is(err, inspect.ErrNotRunning) {
+				return o.showLeft(w, err)
+			}
 			if err != nil {
 				return err
 			}
@@ -70,7 +72,7 @@ func showEndpointsCommand() *cobra.Command {
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
 	return showList(&o, cmd, listing[inspect.EndpointRow]{
 		read: orPinned(&o, fromAgent(&o, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }),
-			func(m *bpfmaps.Maps, _ []string) ([]inspect.EndpointRow, error) { return pinnedEndpoints(m) }),
+			func(m *pinnedMaps, _ []string) ([]inspect.EndpointRow, error) { return m.endpointRows() }),
 		keep:  func(e *inspect.EndpointRow) bool { return o.selects(e.Namespace, e.Name) },
 		table: endpointTable,
 	})
@@ -84,7 +86,8 @@ func showPoliciesCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.PolicyRow]{
-		read:  fromAgent(&o, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
+		read: orPinned(&o, fromAgent(&o, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
+			func(m *pinnedMaps, _ []string) ([]inspect.PolicyRow, error) { return m.state.Policies() }),
 		keep:  func(p *inspect.PolicyRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
 		table: policyTable,
 	})
@@ -95,7 +98,9 @@ func showSetsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: cobra.NoArgs}
 	o.register(cmd.Flags(), "sort-by")
 	return showList(&o, cmd, listing[inspect.SetRow]{
-		read: fromAgent(&o, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }), table: setTable,
+		read: orPinned(&o, fromAgent(&o, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }),
+			func(m *pinnedMaps, _ []string) ([]inspect.SetRow, error) { return m.state.Sets() }),
+		table: setTable,
 	})
 }
 
@@ -125,8 +130,8 @@ func showRulesCommand() *cobra.Command {
 				return nil, err
 			}
 			return answer.Rules, nil
-		}, func(m *bpfmaps.Maps, args []string) ([]inspect.RuleRow, error) {
-			return bpfplane.PinnedRules(m, agent.ParseEndpoint(args[0]))
+		}, func(m *pinnedMaps, args []string) ([]inspect.RuleRow, error) {
+			return m.state.RuleRows(agent.ParseEndpoint(args[0]))
 		}),
 		keep:  func(r *inspect.RuleRow) bool { return o.verdict == "" || strings.EqualFold(r.Action, o.verdict) },
 		table: ruleTable,

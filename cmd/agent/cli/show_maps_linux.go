@@ -24,9 +24,13 @@ func (f *instanceFlags) openMaps() (*bpfmaps.Maps, error) {
 		return nil, fmt.Errorf("no maps below %s: nothing is enforced there; start margay run, or say which with --instance or --bpffs",
 			bpfmaps.InstanceDir(f.bpffs, f.instance))
 	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("maps below %s: only root may read them: %w", bpfmaps.InstanceDir(f.bpffs, f.instance), os.ErrPermission)
+		return nil, f.mapsForRoot()
 	}
 	return m, err
+}
+
+func (f *instanceFlags) mapsForRoot() error {
+	return fmt.Errorf("maps below %s: only root may read them: %w", bpfmaps.InstanceDir(f.bpffs, f.instance), os.ErrPermission)
 }
 
 // names are what the agent calls things, or called them when it wrote them into the maps.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -13,41 +14,106 @@ import (
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
+// pinnedMaps are the maps that an agent has left, opened to answer in its place.
+type pinnedMaps struct {
+	*bpfmaps.Maps
+	state *bpfplane.PinnedState
+}
+
+// openPinned opens what an agent has left. Where nothing is pinned it fails with asked, the error of the agent that was
+// asked first.
+func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
+	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: f.bpffs, Instance: f.instance})
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, asked
+	case errors.Is(err, os.ErrPermission):
+		return nil, f.mapsForRoot()
+	case err != nil:
+		return nil, err
+	}
+	state, err := bpfplane.ReadPinned(m)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &pinnedMaps{m, state}, nil
+}
+
+// leftBehind is said on standard error before an answer that does not come from an agent.
+const leftBehind = "no agent runs: this is what the last one left enforced, from the kernel's maps; no change is followed"
+
 // orPinned answers from the pinned maps if no agent runs to ask, and says so once. Where nothing is pinned it fails as ask
 // did.
 func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, error),
-	read func(m *bpfmaps.Maps, args []string) ([]T, error)) func(*cobra.Command, []string) ([]T, error) {
+	read func(m *pinnedMaps, args []string) ([]T, error)) func(*cobra.Command, []string) ([]T, error) {
 	said := false
 	return func(cmd *cobra.Command, args []string) ([]T, error) {
 		list, asked := ask(cmd, args)
 		if !errors.Is(asked, inspect.ErrNotRunning) {
 			return list, asked
 		}
-		m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: o.bpffs, Instance: o.instance})
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, asked
-		}
+		m, err := o.openPinned(asked)
 		if err != nil {
 			return nil, err
 		}
 		defer m.Close()
 		if list, err = read(m, args); err == nil && !said {
 			said = true
-			fmt.Fprintln(cmd.ErrOrStderr(), "no agent runs: this is what the last one left enforced, from the kernel's maps; no change is followed")
+			fmt.Fprintln(cmd.ErrOrStderr(), leftBehind)
 		}
 		return list, err
 	}
 }
 
-// pinnedEndpoints are the endpoints that are enforced, agent or not.
-func pinnedEndpoints(m *bpfmaps.Maps) ([]inspect.EndpointRow, error) {
+// showLeft shows the state of what an agent has left enforced. The exit status is that of something that is not well.
+func (o *showOptions) showLeft(w io.Writer, asked error) error {
+	m, err := o.openPinned(asked)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	rows, err := m.endpointRows()
+	if err != nil {
+		return err
+	}
+	report := &inspect.StatusReport{NoAgent: true, Dataplane: "bpf", Endpoints: len(rows), Kinds: []inspect.KindRow{}}
+	for i := range rows {
+		if endpointProblem(&rows[i]) == "" {
+			report.Enforced++
+		}
+	}
+	err = o.output.write(w, report, func(w io.Writer) error {
+		t := table{header: []string{"agent", "not running: " + enforcedText(report) + " as the last agent left it, and no change is followed"}}
+		t.add("dataplane", report.Dataplane)
+		t.add("maps", m.Dir())
+		t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", report.Endpoints, report.Enforced))
+		t.add("to do", "start margay run; it goes on from here. Or remove what is enforced with margay cleanup")
+		return t.write(w)
+	})
+	if err == nil && !o.watch {
+		return exitCode(1)
+	}
+	return err
+}
+
+// endpointRows are the endpoints that are enforced.
+func (m *pinnedMaps) endpointRows() ([]inspect.EndpointRow, error) {
 	own := ownNumbers(m.LinkDir())
-	return bpfplane.PinnedEndpoints(m, func(ifindex uint32) string {
+	return m.state.EndpointRows(func(ifindex uint32) string {
 		if !own {
 			return ""
 		}
 		return interfaceNamed(int(ifindex))
 	})
+}
+
+// pinnedEndpoints are the endpoints that are enforced, agent or not.
+func pinnedEndpoints(m *bpfmaps.Maps) ([]inspect.EndpointRow, error) {
+	state, err := bpfplane.ReadPinned(m)
+	if err != nil {
+		return nil, err
+	}
+	return (&pinnedMaps{m, state}).endpointRows()
 }
 
 // endpointRows are the endpoints as the agent has them, or, if it cannot be asked, as the maps do; none if they cannot be

@@ -1,0 +1,90 @@
+//go:build linux
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+// testShowPinned: what is enforced can be seen when its agent is gone.
+func (n *node) testShowPinned(t *testing.T) {
+	n.want(0, []string{"no agent runs: this is what the last one left enforced", "shop/web", "shop/db", n.db.Iface(), n.db.Addr4().String(),
+		"tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
+	n.want(0, []string{"no agent runs", "Allow", "port 80", "NetworkPolicy shop/db ingress[0]", "no rule matches",
+		"no policy decides (never reached)"}, "show", "rules", "shop/db")
+	n.want(2, []string{"no local endpoint shop/nope is enforced"}, "show", "rules", "shop/nope")
+	n.want(0, []string{"shop/web", "shop/db"}, "show", "flows")
+	n.want(0, []string{"no agent runs", "NetworkPolicy", "shop", "db", "default"}, "show", "policies")
+	n.want(0, []string{"no agent runs", n.web.Addr4().String(), n.web.Addr6().String()}, "show", "sets")
+	n.want(0, []string{"from {set 1: " + n.web.Addr4().String() + ", " + n.web.Addr6().String() + "}"}, "show", "rules", "shop/db")
+	n.want(1, []string{"not running: policy of 2 endpoints is enforced as the last agent left it", "margay run", "margay cleanup"}, "show", "status")
+	s := decode[inspect.StatusReport](t, n.want(1, nil, "show", "status", "-o", "json"))
+	if !s.NoAgent || s.Ready || s.Endpoints != 2 || s.Enforced != 2 {
+		t.Errorf("status without an agent: %+v", s)
+	}
+	n.want(2, []string{"no agent runs there"}, "show", "problems")
+}
+
+// questions are what explain is asked with an agent and without.
+func (n *node) questions() [][]string {
+	return [][]string{
+		{"shop/web", "shop/db:80"}, {"shop/web", "shop/db:81"}, {"shop/web", "shop/db:80/udp"}, {"shop/web", "shop/db:80", "-6"},
+		{"shop/db", "shop/web:80"}, {"shop/web", "shop/db"}, {"shop/web", "shop/db/icmp"}, {"shop/web", "shop/db/47"}, {"web", "db:80", "-n", "shop"},
+		{"192.0.2.1", "shop/db:80"}, {"shop/db", "192.0.2.1"}, {"2001:db8::1", "shop/web:80"}, {"shop/web", "shop/web:80"},
+		{n.web.Addr4().String(), n.db.Addr4().String() + ":80"},
+	}
+}
+
+// explainAll answers the questions, each as it is printed with -o json.
+func (n *node) explainAll() map[string]explain.Explanation {
+	answers := map[string]explain.Explanation{}
+	for _, q := range n.questions() {
+		out, code := n.cli(append([]string{"explain", "-o", "json"}, q...)...)
+		if code > 1 {
+			n.t.Errorf("explain %v: %s", q, out)
+			continue
+		}
+		_, out, _ = strings.Cut("\n"+out, "\n{") // what is said before on standard error is behind it here
+		out, _, _ = strings.Cut("{"+out, "no agent runs")
+		answers[strings.Join(q, " ")] = decode[explain.Explanation](n.t, out)
+	}
+	return answers
+}
+
+// testExplainPinned: the maps answer as the agent did.
+func (n *node) testExplainPinned(t *testing.T, asked map[string]explain.Explanation) {
+	decided := func(e explain.Explanation) string {
+		text := fmt.Sprintf("%s %s -> %s %s", e.Verdict, e.Src, e.Dst, e.Packet)
+		for _, s := range []*explain.Side{e.Egress, e.Ingress} {
+			if s != nil && s.Decision != explain.DecisionNone {
+				text += fmt.Sprintf("\n%s %s %s/%s %s %s", s.Verdict, s.Kind, s.Namespace, s.Name, s.Decision, s.Tier)
+			}
+		}
+		for _, p := range e.Ports {
+			text += fmt.Sprintf("\n%s %d-%d %s %s %s", p.Protocol, p.From, p.To, p.Verdict, p.Egress.Decision, p.Ingress.Decision)
+		}
+		return text
+	}
+	node4 := n.machine.Addr4().String()
+	n.want(0, []string{"a node may always talk to its own pods"}, "explain", node4, "shop/db:81")
+	n.want(0, []string{"the destination is the pod's own node"}, "explain", "shop/web", node4+":81")
+	answers := n.explainAll()
+	if len(answers) < 14 {
+		t.Errorf("%d answers", len(answers))
+	}
+	for q, answer := range answers {
+		if got, want := decided(answer), decided(asked[q]); got != want {
+			t.Errorf("explain %s without an agent:\n%s\nwith one:\n%s", q, got, want)
+		}
+	}
+	n.want(0, []string{"no agent runs: this is what the last one left enforced", "by NetworkPolicy shop/db ingress[0]",
+		"egress   allow: no policy selects shop/web for egress"}, "explain", "shop/web", "shop/db:80")
+	n.want(1, []string{"no ingress rule of the policies that select shop/db matches (NetworkPolicy shop/db)"}, "explain", "shop/web", "shop/db:81")
+	n.want(2, []string{"no agent runs, and the kernel's maps know only pods of this node", "no pod shop/wob", "is shop/web meant?"}, "explain", "shop/wob", "shop/db:81")
+	n.want(2, []string{"neither 192.0.2.1 nor 192.0.2.2 is a pod of this node"}, "explain", "192.0.2.1", "192.0.2.2")
+}
