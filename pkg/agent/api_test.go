@@ -153,7 +153,7 @@ func TestAPIAnswers(t *testing.T) {
 	}
 	want := []inspect.ProblemRow{
 		{Severity: "rejected", Object: "Pod x", Field: "spec", Reason: "wrong"},
-		{Severity: "warning", Object: "endpoint nowhere/lost", Reason: "Namespace nowhere does not exist: what no policy decides is denied"},
+		{Severity: "warning", Object: "endpoint nowhere/lost", Reason: "Namespace nowhere does not exist: what no policy decides is denied", Namespace: "nowhere"},
 	}
 	if diff := cmp.Diff(want, ask("/v1/problems", nil).Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

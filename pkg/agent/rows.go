@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -112,7 +113,7 @@ func setNumbers(d inspect.Dataplane) []numberedSet {
 
 func setRow(g *calc.Graph, d inspect.Dataplane, s numberedSet) inspect.SetRow {
 	const some = 5
-	row := inspect.SetRow{Number: s.number, ID: string(s.id), Some: []string{}}
+	row := inspect.SetRow{Number: s.number, ID: string(s.id), Some: []string{}, Namespaces: []string{}}
 	members, ok := g.SetMembers(s.id)
 	if ok {
 		row.Text, _ = g.SetText(s.id)
@@ -123,6 +124,14 @@ func setRow(g *calc.Graph, d inspect.Dataplane, s numberedSet) inspect.SetRow {
 	for _, m := range members[:min(len(members), some)] {
 		row.Some = append(row.Some, memberText(m))
 	}
+	namespaces := map[string]struct{}{}
+	for _, m := range members {
+		if id, ok := g.EndpointByAddr(m.Addr()); ok && m.IsSingleIP() {
+			namespaces[id.Namespace] = struct{}{}
+		}
+	}
+	row.Namespaces = slices.AppendSeq(row.Namespaces, maps.Keys(namespaces))
+	slices.Sort(row.Namespaces)
 	return row
 }
 

@@ -26,8 +26,10 @@ const (
 type Problem struct {
 	Kind     ProblemKind
 	Endpoint model.EndpointID // that it is about; zero: another object
-	Object   string           // "endpoint shop/db-0", "policy gnp/deny-all", "Service shop/db"
-	Text     string           // for people only
+	// Namespace is the object's; empty: it has none.
+	Namespace string
+	Object    string // "endpoint shop/db-0", "policy gnp/deny-all", "Service shop/db"
+	Text      string // for people only
 }
 
 // Problems returns the problems of this node's endpoints, and of all policies, sorted. That a ServiceAccount does not
@@ -36,7 +38,7 @@ func (g *Graph) Problems() []Problem {
 	all := g.interfaceProblems()
 	for key, p := range g.policies {
 		if _, ok := g.tiers[p.tier]; !ok {
-			all = append(all, Problem{Kind: MissingTier, Object: "policy " + key.String(), Text: fmt.Sprintf(
+			all = append(all, Problem{Kind: MissingTier, Namespace: key.Namespace, Object: "policy " + key.String(), Text: fmt.Sprintf(
 				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
 		}
 	}
@@ -63,11 +65,11 @@ func (g *Graph) Problems() []Problem {
 		if !c.Addr.IsValid() {
 			kind = LeftOut
 		}
-		all = append(all, Problem{Kind: kind, Object: "Service " + c.Service.String(), Text: c.Text()})
+		all = append(all, Problem{Kind: kind, Namespace: c.Service.Namespace, Object: "Service " + c.Service.String(), Text: c.Text()})
 	}
 	for namespace, a := range g.allotted[1].by {
 		for name := range a.out {
-			all = append(all, Problem{Kind: LeftOut, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
+			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
 				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.allotted[1].most)})
 		}
 	}
@@ -105,5 +107,5 @@ func missingProfile(id model.EndpointID, name string) Problem {
 }
 
 func endpointProblem(k ProblemKind, id model.EndpointID, text string) Problem {
-	return Problem{Kind: k, Endpoint: id, Object: "endpoint " + id.String(), Text: text}
+	return Problem{Kind: k, Endpoint: id, Namespace: id.Namespace, Object: "endpoint " + id.String(), Text: text}
 }

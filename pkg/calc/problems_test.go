@@ -14,8 +14,8 @@ func TestProfilesThatDoNotExistAreProblemsByWhatTheyStandFor(t *testing.T) {
 	}
 	r := newRig(t, pod("shop/web", "10.0.0.2", of("kns.shop", "ksa.shop.default", "custom")))
 	want := []Problem{
-		{MissingNamespace, id("shop/web"), "endpoint shop/web", "Namespace shop does not exist: what no policy decides is denied"},
-		{MissingProfile, id("shop/web"), "endpoint shop/web", "profile custom does not exist"},
+		{MissingNamespace, id("shop/web"), "shop", "endpoint shop/web", "Namespace shop does not exist: what no policy decides is denied"},
+		{MissingProfile, id("shop/web"), "shop", "endpoint shop/web", "profile custom does not exist"},
 	}
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
 		t.Error(diff)

@@ -179,10 +179,10 @@ func TestClaimThatLostIsAProblem(t *testing.T) {
 		}
 	}
 	want := []Problem{
-		{AddressLost, id("shop/a"), "endpoint shop/a", "address 10.0.0.2 is endpoint shop/b's; what it sends from there is dropped as spoofed"},
-		{AddressLost, id("shop/far"), "endpoint shop/far", "address 10.0.0.2 is endpoint shop/b's; what it sends from there is dropped as spoofed"},
-		{AddressLost, id("shop/far-2"), "endpoint shop/far-2", "address 10.0.1.5 is claimed by another endpoint that is as old: it is nobody's"},
-		{AddressLost, id("shop/far-3"), "endpoint shop/far-3", "address 10.0.1.5 is claimed by another endpoint that is as old: it is nobody's"},
+		{AddressLost, id("shop/a"), "shop", "endpoint shop/a", "address 10.0.0.2 is endpoint shop/b's; what it sends from there is dropped as spoofed"},
+		{AddressLost, id("shop/far"), "shop", "endpoint shop/far", "address 10.0.0.2 is endpoint shop/b's; what it sends from there is dropped as spoofed"},
+		{AddressLost, id("shop/far-2"), "shop", "endpoint shop/far-2", "address 10.0.1.5 is claimed by another endpoint that is as old: it is nobody's"},
+		{AddressLost, id("shop/far-3"), "shop", "endpoint shop/far-3", "address 10.0.1.5 is claimed by another endpoint that is as old: it is nobody's"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -210,11 +210,11 @@ func TestOldestEndpointHasAnInterface(t *testing.T) {
 		t.Errorf("an older one came: %v, local %v", c.Endpoints, local())
 	}
 	want := []Problem{
-		{InterfaceTaken, id("shop/a"), "endpoint shop/a", "interface cali1 belongs to shop/c, which is older: not enforced"},
-		{InterfaceTaken, id("shop/b"), "endpoint shop/b", "interface cali1 belongs to shop/c, which is older: not enforced"},
-		{MissingNamespace, id("shop/c"), "endpoint shop/c", "Namespace shop does not exist: what no policy decides is denied"},
-		{InterfaceTaken, id("shop/none"), "endpoint shop/none", "it has no interface: not enforced"},
-		{MissingTier, model.EndpointID{}, "policy gnp/p", `tier "x" does not exist: evaluated after all other tiers, with default action Deny`},
+		{InterfaceTaken, id("shop/a"), "shop", "endpoint shop/a", "interface cali1 belongs to shop/c, which is older: not enforced"},
+		{InterfaceTaken, id("shop/b"), "shop", "endpoint shop/b", "interface cali1 belongs to shop/c, which is older: not enforced"},
+		{MissingNamespace, id("shop/c"), "shop", "endpoint shop/c", "Namespace shop does not exist: what no policy decides is denied"},
+		{InterfaceTaken, id("shop/none"), "shop", "endpoint shop/none", "it has no interface: not enforced"},
+		{MissingTier, model.EndpointID{}, "", "policy gnp/p", `tier "x" does not exist: evaluated after all other tiers, with default action Deny`},
 	}
 	r.apply(inTier("p", "x", 1))
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {

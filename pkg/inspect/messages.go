@@ -91,6 +91,8 @@ type SetRow struct {
 	Text    string   `json:"text"`
 	Members int      `json:"members"`
 	Some    []string `json:"some"` // the first few members
+	// Namespaces are those of the pods among the members, sorted. Without an agent only pods of this node are known.
+	Namespaces []string `json:"namespaces"`
 }
 
 // SeverityLint is the severity of policy that is enforced as written, and most likely not what was meant.
@@ -102,6 +104,8 @@ type ProblemRow struct {
 	Object   string `json:"object"`   // with file and line where there is one
 	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`
+	// Namespace is the object's, or the object itself if it is a Namespace; empty: it has none, or it is not known.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // ConfigRow is one setting of the agent.

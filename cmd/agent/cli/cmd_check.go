@@ -146,9 +146,9 @@ func writeCheck(w io.Writer, r *checkReport) error {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	for _, p := range r.Problems {
-		fmt.Fprintln(w, problemText(p))
+		fmt.Fprintln(w, problemText(screenOf(w), p))
 	}
-	verdict := "check: all is well"
+	verdict := "check: " + screenOf(w).paint("all is well")
 	if !r.OK {
 		failed := 0
 		if r.Node != nil {
@@ -158,7 +158,7 @@ func writeCheck(w io.Writer, r *checkReport) error {
 				}
 			}
 		}
-		verdict = "check: " + count(failed+len(r.Problems), "problem")
+		verdict = "check: " + screenOf(w).alarm(count(failed+len(r.Problems), "problem"))
 	}
 	_, err := fmt.Fprintln(w, verdict)
 	return err
@@ -187,8 +187,8 @@ func writeNode(w io.Writer, n *nodeReport) error {
 }
 
 // problemText is one line.
-func problemText(p inspect.ProblemRow) string {
-	text := p.Severity + ": "
+func problemText(s *screen, p inspect.ProblemRow) string {
+	text := s.paint(p.Severity) + ": "
 	if p.Field != "" {
 		text += p.Field + ": "
 	}

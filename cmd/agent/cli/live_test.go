@@ -313,7 +313,10 @@ func (n *node) testShow(t *testing.T) {
 	n.want(0, []string{"Allow", "from {pods app=web in namespace shop}", "port 80", "NetworkPolicy shop/db ingress[0]", "no policy decides (never reached)"}, "show", "rules", "shop/db")
 	n.want(2, []string{"no local endpoint shop/nope", "show endpoints"}, "show", "rules", "shop/nope")
 	n.want(0, []string{n.web.Addr4().String(), "pods app=web in namespace shop"}, "show", "sets")
+	n.want(0, []string{"pods app=web in namespace shop"}, "show", "sets", "-n", "shop")
+	n.want(0, []string{"none of 3 rows is selected"}, "show", "sets", "-n", "other")
 	n.want(0, []string{"no problems"}, "show", "problems")
+	n.want(0, []string{"no problems"}, "show", "problems", "-n", "shop")
 	n.want(0, []string{"ready", "node", "bpf"}, "show", "status")
 
 	flows := decode[[]flowRow](t, n.want(0, nil, "show", "flows", "-o", "json"))

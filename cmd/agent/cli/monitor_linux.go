@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -171,7 +172,9 @@ func (m *flowMonitor) print(r *flows.Record) error {
 	if m.asJSON {
 		err = encodeLine(m.out, r)
 	} else {
-		_, err = fmt.Fprintln(m.out, r.Text(time.Local))
+		// The verdict is the first word after the time.
+		at, rest, _ := strings.Cut(r.Text(time.Local), "  ")
+		_, err = fmt.Fprintln(m.out, at+"  "+screenOf(m.out).word(rest))
 	}
 	if err != nil {
 		return fmt.Errorf("print events: %w", err)

@@ -20,7 +20,7 @@ func (n *node) testShowPinned(t *testing.T) {
 	n.want(2, []string{"no local endpoint shop/nope is enforced"}, "show", "rules", "shop/nope")
 	n.want(0, []string{"shop/web", "shop/db"}, "show", "flows")
 	n.want(0, []string{"no agent runs", "NetworkPolicy", "shop", "db", "default"}, "show", "policies")
-	n.want(0, []string{"no agent runs", n.web.Addr4().String(), n.web.Addr6().String()}, "show", "sets")
+	n.want(0, []string{"no agent runs", n.web.Addr4().String(), n.web.Addr6().String()}, "show", "sets", "--namespace", "shop")
 	n.want(0, []string{"from {set 1: " + n.web.Addr4().String() + ", " + n.web.Addr6().String() + "}"}, "show", "rules", "shop/db")
 	n.want(1, []string{"not running: policy of 2 endpoints is enforced as the last agent left it", "margay run", "margay cleanup"}, "show", "status")
 	s := decode[inspect.StatusReport](t, n.want(1, nil, "show", "status", "-o", "json"))

@@ -45,14 +45,14 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// colors are what words mean to the reader. They are looked for at the beginning of a cell.
+// colors are what words mean to the reader. They are looked for at the beginning of a text, the first ones first.
 var colors = []struct {
 	color string
 	words []string
 }{
-	{green, []string{"ok", "allow", "Allow", "ready", "current", "synced", "open"}},
-	{red, []string{"deny", "Deny", "PROBLEM", "rejected", "not ready", "closed:", "revoked", "failing", "no program"}},
-	{yellow, []string{"warning", "rules left out", "stale", "staged", "absent", "lint"}},
+	{yellow, []string{"warning", "rules left out", "stale", "staged", "absent", "lint", "mixed", "keeps its last policy", "ready, with"}},
+	{green, []string{"ok", "allow", "Allow", "ready", "current", "synced", "open", "all is well"}},
+	{red, []string{"deny", "Deny", "PROBLEM", "rejected", "not ready", "not running", "closed:", "revoked", "failing", "no program"}},
 }
 
 // paint colours a text by the word it begins with, if the screen has colours.
@@ -69,6 +69,25 @@ func (s *screen) paint(text string) string {
 		}
 	}
 	return text
+}
+
+// word colours the word that a text begins with, if it is one that has a colour, and leaves the rest plain.
+func (s *screen) word(text string) string {
+	word := strings.TrimRight(text, " ")
+	if i := strings.IndexByte(word, ':'); i >= 0 {
+		word = word[:i]
+	} else if i := strings.IndexByte(word, ' '); i >= 0 {
+		word = word[:i]
+	}
+	return s.paint(word) + text[len(word):]
+}
+
+// alarm is for what is not well.
+func (s *screen) alarm(text string) string {
+	if !s.color {
+		return text
+	}
+	return red + text + plain
 }
 
 // strong is for headings.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,10 +97,11 @@ func showPoliciesCommand() *cobra.Command {
 func showSetsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: cobra.NoArgs}
-	o.register(cmd.Flags(), "sort-by")
+	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.SetRow]{
 		read: orPinned(&o, fromAgent(&o, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }),
 			func(m *pinnedMaps, _ []string) ([]inspect.SetRow, error) { return m.state.Sets() }),
+		keep:  func(s *inspect.SetRow) bool { return o.namespace == "" || slices.Contains(s.Namespaces, o.namespace) },
 		table: setTable,
 	})
 }
@@ -109,9 +111,11 @@ func showProblemsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "problems", Aliases: []string{"problem"}, Short: "Objects that are not enforced as written", Args: cobra.NoArgs,
 	}
-	o.register(cmd.Flags(), "sort-by")
+	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.ProblemRow]{
-		read: fromAgent(&o, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems }), table: problemTable,
+		read:  fromAgent(&o, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems }),
+		keep:  func(p *inspect.ProblemRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
+		table: problemTable,
 	})
 }
 
@@ -310,9 +314,9 @@ func ruleTable(rows []inspect.RuleRow) *table {
 }
 
 func setTable(rows []inspect.SetRow) *table {
-	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, wide: []string{"ID"}, none: "no sets"}
+	t := &table{header: []string{"NUMBER", "MEMBERS", "SET", "SOME OF THEM"}, wide: []string{"NAMESPACES", "ID"}, none: "no sets"}
 	for _, s := range rows {
-		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "), s.ID)
+		t.add(number(uint64(s.Number)), strconv.Itoa(s.Members), readable(s.Text), strings.Join(s.Some, ", "), strings.Join(s.Namespaces, ","), s.ID)
 	}
 	return t
 }

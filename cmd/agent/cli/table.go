@@ -47,10 +47,9 @@ func (t *table) print(s *screen, header []string, width int) error {
 		for i := range header {
 			text := shorten(cell(cells, i), widths[i])
 			pad := widths[i] + gap - utf8.RuneCountInString(text)
-			if n == 0 {
-				text = s.strong(text)
-			} else {
-				text = s.paint(text)
+			plain := text
+			if text = s.paint(plain); n == 0 && text == plain {
+				text = s.strong(plain)
 			}
 			b.WriteString(text)
 			if i < len(header)-1 {

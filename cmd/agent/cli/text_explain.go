@@ -14,25 +14,34 @@ const mostRules = 6
 
 // writeExplanation writes an explanation for people: what decides first, then how each side came to its verdict.
 func writeExplanation(w io.Writer, e *explain.Explanation) error {
-	var b strings.Builder
+	b := &page{screen: screenOf(w)}
 	switch {
 	case len(e.Answers) > 0:
-		writeAnswers(&b, e)
+		writeAnswers(b, e)
 	case len(e.Ports) > 0:
-		writePorts(&b, e)
+		writePorts(b, e)
 	default:
-		writeFlow(&b, e)
+		writeFlow(b, e)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+// page is the text of an explanation, before it is written to a screen.
+type page struct {
+	strings.Builder
+	screen *screen
+}
+
+// verdict is a verdict in its colour, in a column.
+func (p *page) verdict(text string) string { return p.screen.word(fmt.Sprintf("%-7s", text)) }
+
 // writeFlow is about one flow.
-func writeFlow(b *strings.Builder, e *explain.Explanation) {
-	fmt.Fprintf(b, "%s: %s -> %s\n", e.Verdict, e.Src, e.Dst)
+func writeFlow(b *page, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s -> %s\n", b.screen.paint(e.Verdict), e.Src, e.Dst)
 	fmt.Fprintf(b, "  packet   %s\n", e.Packet)
-	fmt.Fprintf(b, "  egress   %s\n", e.Egress)
-	fmt.Fprintf(b, "  ingress  %s\n", e.Ingress)
+	fmt.Fprintf(b, "  egress   %s\n", b.screen.word(e.Egress.String()))
+	fmt.Fprintf(b, "  ingress  %s\n", b.screen.word(e.Ingress.String()))
 	if e.Note != "" && e.Egress.Decision != explain.DecisionNone && e.Ingress.Decision != explain.DecisionNone {
 		fmt.Fprintf(b, "  note     %s\n", e.Note) // otherwise a side says it
 	}
@@ -44,8 +53,8 @@ func writeFlow(b *strings.Builder, e *explain.Explanation) {
 }
 
 // writeAnswers is about several pairs of ends: a line each, then in full the first of each verdict that is not allow.
-func writeAnswers(b *strings.Builder, e *explain.Explanation) {
-	fmt.Fprintf(b, "%s: %s -> %s\n", e.Verdict, e.Src, e.Dst)
+func writeAnswers(b *page, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s -> %s\n", b.screen.paint(e.Verdict), e.Src, e.Dst)
 	if e.Note != "" {
 		fmt.Fprintf(b, "  note     %s\n", e.Note)
 	}
@@ -56,7 +65,7 @@ func writeAnswers(b *strings.Builder, e *explain.Explanation) {
 			writePorts(b, a)
 			continue
 		}
-		fmt.Fprintf(b, "  %-7s  %s -> %s  %s\n", a.Verdict, a.Src, a.Dst, portText(a.Flow))
+		fmt.Fprintf(b, "  %s  %s -> %s  %s\n", b.verdict(a.Verdict), a.Src, a.Dst, portText(a.Flow))
 	}
 	for _, a := range e.Answers {
 		if len(a.Ports) > 0 {
@@ -86,8 +95,8 @@ func portText(f *explain.Flow) string {
 }
 
 // writePorts is about every port of two ends. What is decided for the most ports of a protocol comes last.
-func writePorts(b *strings.Builder, e *explain.Explanation) {
-	fmt.Fprintf(b, "%s: %s -> %s, by port\n", e.Verdict, e.Src, e.Dst)
+func writePorts(b *page, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s -> %s, by port\n", b.screen.paint(e.Verdict), e.Src, e.Dst)
 	if e.Note != "" {
 		fmt.Fprintf(b, "  note     %s\n", e.Note)
 	}
@@ -104,7 +113,7 @@ func writePorts(b *strings.Builder, e *explain.Explanation) {
 			groups[because] = append(groups[because], rangeText(&p))
 		}
 		for _, because := range order {
-			fmt.Fprintf(b, "  %-7s  %s\n             %s\n", verdict, strings.Join(groups[because], ", "), because)
+			fmt.Fprintf(b, "  %s  %s\n             %s\n", b.verdict(verdict), strings.Join(groups[because], ", "), because)
 		}
 	}
 }
@@ -142,7 +151,7 @@ func objectText(kind, namespace, name string) string {
 
 // writeSide shows what was considered. Where there are policies of Kubernetes only, tiers and profiles are not spoken
 // of, and without a policy there is nothing to show.
-func writeSide(b *strings.Builder, title string, s *explain.Side) {
+func writeSide(b *page, title string, s *explain.Side) {
 	plain := isPlain(s)
 	if len(s.Tiers) == 0 || plain && s.Decision == explain.DecisionNoPolicy {
 		return
@@ -185,7 +194,7 @@ func isPlain(s *explain.Side) bool {
 	return true
 }
 
-func writePolicy(b *strings.Builder, p *explain.PolicyAnswer) {
+func writePolicy(b *page, p *explain.PolicyAnswer) {
 	note := ""
 	switch {
 	case p.Staged:
@@ -198,7 +207,7 @@ func writePolicy(b *strings.Builder, p *explain.PolicyAnswer) {
 	for _, r := range foldRules(p.Rules) {
 		switch {
 		case r.Matched:
-			fmt.Fprintf(b, "->     %s %s\n", r.Rule, r.Action)
+			fmt.Fprintf(b, "->     %s %s\n", r.Rule, b.screen.paint(r.Action))
 		case shown < mostRules:
 			shown++
 			fmt.Fprintf(b, "       %s %s   %s\n", r.Rule, r.Action, readable(r.Why))

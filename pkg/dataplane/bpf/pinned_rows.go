@@ -64,13 +64,29 @@ func (s *PinnedState) Sets() ([]inspect.SetRow, error) {
 			return nil, err
 		}
 		members := s.members[n]
-		row := inspect.SetRow{Number: n, ID: id, Members: len(members), Some: []string{}}
+		row := inspect.SetRow{Number: n, ID: id, Members: len(members), Some: []string{}, Namespaces: s.namespaces(members)}
 		for _, m := range members[:min(len(members), some)] {
 			row.Some = append(row.Some, prefixText(m))
 		}
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// namespaces are those of the local endpoints that own one of the addresses, sorted.
+func (s *PinnedState) namespaces(members []netip.Prefix) []string {
+	found := []string{}
+	for _, ep := range s.endpoints {
+		owns := func(a netip.Addr) bool {
+			_, is := slices.BinarySearchFunc(members, netip.PrefixFrom(a, a.BitLen()), netip.Prefix.Compare)
+			return is
+		}
+		if ep.ID.Namespace != "" && slices.ContainsFunc(ep.Addrs, owns) {
+			found = append(found, ep.ID.Namespace)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // SetText is a set by the first of its members.

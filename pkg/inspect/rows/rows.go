@@ -12,17 +12,21 @@ import (
 
 // Problem is a problem of an object as a row.
 func Problem(p validate.Problem) inspect.ProblemRow {
-	return inspect.ProblemRow{Severity: p.Severity.String(), Object: p.Ref.String(), Field: p.Field, Reason: p.Reason}
+	row := inspect.ProblemRow{Severity: p.Severity.String(), Object: p.Ref.String(), Field: p.Field, Reason: p.Reason, Namespace: p.Ref.Namespace}
+	if p.Ref.Kind == "Namespace" {
+		row.Namespace = p.Ref.Name
+	}
+	return row
 }
 
 // GraphProblem is a problem of how objects fit together as a row.
 func GraphProblem(p calc.Problem) inspect.ProblemRow {
-	return inspect.ProblemRow{Severity: validate.Warning.String(), Object: p.Object, Reason: p.Text}
+	return inspect.ProblemRow{Severity: validate.Warning.String(), Object: p.Object, Reason: p.Text, Namespace: p.Namespace}
 }
 
 // Finding is a finding about a policy as a row.
 func Finding(f lint.Finding) inspect.ProblemRow {
-	row := inspect.ProblemRow{Severity: inspect.SeverityLint, Object: f.Policy.ObjectText(), Reason: f.Text}
+	row := inspect.ProblemRow{Severity: inspect.SeverityLint, Object: f.Policy.ObjectText(), Reason: f.Text, Namespace: f.Policy.Namespace}
 	if f.Rule >= 0 {
 		row.Field = fmt.Sprintf("%s[%d]", f.Direction, f.Rule)
 	}
