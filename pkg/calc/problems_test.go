@@ -40,8 +40,8 @@ func TestEndpointsOfOtherKindsAreReportedAndNotEnforced(t *testing.T) {
 		t.Errorf("changes %v", c.Endpoints)
 	}
 	want := []Problem{
-		{UnknownEndpoint, host, "endpoint host:eth0", "endpoints of this kind (host) are not enforced"},
-		{UnknownEndpoint, none, "endpoint shop/web", "endpoints of this kind (endpoint kind 0) are not enforced"},
+		{UnknownEndpoint, host, "", "endpoint host:eth0", "endpoints of this kind (host) are not enforced"},
+		{UnknownEndpoint, none, "shop", "endpoint shop/web", "endpoints of this kind (endpoint kind 0) are not enforced"},
 	}
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
 		t.Error(diff)

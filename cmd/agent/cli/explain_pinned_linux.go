@@ -38,7 +38,7 @@ func explainPinned(state *bpfplane.PinnedState, r explain.Request) (*explain.Exp
 	for _, ep := range state.Endpoints() {
 		id := ep.ID
 		if id.Name == "" {
-			id.Name = fmt.Sprintf("ifindex-%d", ep.Ifindex) // has policy, and packets from its addresses are judged by it
+			id = model.WorkloadID("", fmt.Sprintf("ifindex-%d", ep.Ifindex)) // it has policy, whatever it is called
 		}
 		judge.pods[id] = ep
 		updates = append(updates, model.EndpointUpdate{ID: id, Endpoint: &model.Endpoint{Node: thisNode, Addrs: ep.Addrs}})

@@ -157,7 +157,11 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
+// endpointID is the pod of a name in the maps; zero: there is none.
 func endpointID(name string) model.EndpointID {
-	namespace, pod, _ := strings.Cut(name, "/")
-	return model.EndpointID{Namespace: namespace, Name: pod}
+	namespace, pod, ok := strings.Cut(name, "/")
+	if !ok {
+		return model.EndpointID{}
+	}
+	return model.WorkloadID(namespace, pod)
 }
