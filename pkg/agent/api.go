@@ -17,6 +17,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/health"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/inspect/rows"
 	"github.com/margay-project/margay/pkg/lint"
@@ -25,9 +26,10 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// API answers tools on the agent's unix socket (package inspect). It reads, and changes nothing.
+// API answers tools on the agent's unix socket (package inspect), and metrics. It reads, and changes nothing.
 type API struct {
 	Loop    *Loop
+	Health  *health.Aggregate
 	Plane   inspect.Dataplane
 	Flows   *flows.Hub // nil: no records of flows
 	Source  syncer.Source
@@ -132,7 +134,7 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
 		report.Problems = len(problemRows(a.objectProblems(v), v.Graph.Problems()))
 	})
-	for _, c := range a.Loop.o.Health.Components() {
+	for _, c := range a.Health.Components() {
 		if !c.Ready {
 			report.NotReady = append(report.NotReady, c.Name+": "+c.Detail)
 		}

@@ -99,11 +99,12 @@ func serve(t *testing.T, socket string) inspect.Client {
 	}
 	source.Sync()
 	dp := &enforcer{dataplane.NewFake(), make(chan struct{}, 1)}
-	loop := New(complete(t, Options{Node: "n1", Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)}))
+	o := complete(t, Options{Node: "n1", Source: source, Graph: calc.New("n1"), Dataplane: dp, Log: slog.New(slog.DiscardHandler)})
+	loop := New(o)
 	source.Report([]validate.Problem{
 		{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"},
 	}, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true, Objects: 3}})
-	api := &API{Loop: loop, Plane: plane{}, Source: source, Node: "n1", Version: "test", Started: time.Now()}
+	api := &API{Loop: loop, Health: o.Health, Plane: plane{}, Source: source, Node: "n1", Version: "test", Started: time.Now()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- loop.Run(ctx) }()
@@ -251,9 +252,10 @@ func TestServeEndsOnlyWhenItsAnswersHave(t *testing.T) {
 func endWhileAnswering(t *testing.T, long time.Duration, arrives bool) {
 	t.Parallel()
 	store := syncer.NewMemory()
-	loop := New(complete(t, Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)}))
+	o := complete(t, Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)})
+	loop := New(o)
 	asked, release := make(chan struct{}), make(chan struct{})
-	api := &API{Loop: loop, Plane: plane{}, Source: slowSource{store, asked, release}}
+	api := &API{Loop: loop, Health: o.Health, Plane: plane{}, Source: slowSource{store, asked, release}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ran, served := make(chan error, 1), make(chan error, 1)

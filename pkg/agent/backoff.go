@@ -2,6 +2,11 @@ package agent
 
 import "time"
 
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
 // backoff is when to try again: after 100 ms first, doubling to 10 s with every retry that fails. Attempts in between,
 // for something new, neither delay the next retry nor make it rarer.
 type backoff struct {

@@ -28,9 +28,9 @@ func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []inspect.LostAddr {
 
 // claimEvents tell the owners of pods of this node that claim what is not theirs, and of Services that do. A pod that is
 // being deleted loses its interface before it goes.
-func claimEvents(g *calc.Graph) []events.Item {
+func claimEvents(lost []calc.LostClaim, services []calc.ServiceClaim) []events.Item {
 	var items []events.Item
-	for _, l := range g.LostClaims() {
+	for _, l := range lost {
 		if l.Local && !l.Terminating {
 			items = append(items, events.Item{Local: true, Problem: validate.Problem{
 				Ref:      validate.Ref{Kind: "Pod", Namespace: l.Endpoint.Namespace, Name: l.Endpoint.Name},
@@ -38,7 +38,7 @@ func claimEvents(g *calc.Graph) []events.Item {
 			}})
 		}
 	}
-	for _, c := range g.ServiceClaims() {
+	for _, c := range services {
 		items = append(items, events.Item{Problem: validate.Problem{
 			Ref:      validate.Ref{Kind: "Service", Namespace: c.Service.Namespace, Name: c.Service.Name},
 			Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.Text(),

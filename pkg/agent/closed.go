@@ -27,8 +27,9 @@ type closedInterface struct {
 
 // closedInterfaces are those there are, as of the last look. Owned by the loop.
 type closedInterfaces struct {
-	node string
-	log  *slog.Logger
+	node  string
+	log   *slog.Logger
+	nodes func() map[string]int // counts the known pods by the node they say; only called if there is something to say
 
 	list    []closedInterface // by name
 	looked  bool
@@ -39,14 +40,25 @@ type closedInterfaces struct {
 	logged  bool
 }
 
-// look compares the workload interfaces, ifindex by name, with the endpoints of this node. nodes counts the known pods by
-// the node they say; it is only called if there is something to say.
-func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, local []*model.EndpointPolicy, nodes func() map[string]int) {
+func newClosedInterfaces(node string, log *slog.Logger, nodes func() map[string]int) *closedInterfaces {
+	return &closedInterfaces{node: node, log: log, nodes: nodes}
+}
+
+// Observe implements observer.
+func (c *closedInterfaces) Observe(o Outcome) {
+	if o.Facts != nil {
+		c.look(o.Ended, o.Facts.Interfaces, o.Facts.Local)
+	}
+}
+
+// look compares the workload interfaces, ifindex by name, with the endpoints of this node.
+func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, local []*model.EndpointPolicy) {
 	if interfaces == nil {
 		return // nothing is enforced yet, so nothing is closed
 	}
+	mine := map[string]bool{}
 	for _, ep := range local {
-		delete(interfaces, ep.Iface)
+		mine[ep.Iface] = true
 	}
 	before := map[string]closedInterface{}
 	for _, i := range c.list {
@@ -54,6 +66,9 @@ func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, loc
 	}
 	var list, lasting []closedInterface
 	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
+		if mine[name] {
+			continue
+		}
 		i, known := before[name]
 		if !known || i.ifindex != interfaces[name] {
 			i = closedInterface{name: name, ifindex: interfaces[name]}
@@ -71,13 +86,13 @@ func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, loc
 	changed := !slices.Equal(lasting, c.lasting) || c.none != (len(local) == 0) || now.Sub(c.said) >= closedAfter
 	c.list, c.lasting, c.none, c.looked = list, lasting, len(local) == 0, true
 	if changed {
-		c.said, c.text = now, c.describe(nodes)
+		c.said, c.text = now, c.describe()
 	}
 	c.tell()
 }
 
 // describe says in one line what is closed, and why as far as that can be known.
-func (c *closedInterfaces) describe(nodes func() map[string]int) string {
+func (c *closedInterfaces) describe() string {
 	if len(c.lasting) == 0 {
 		return ""
 	}
@@ -94,7 +109,7 @@ func (c *closedInterfaces) describe(nodes func() map[string]int) string {
 		return text + fmt.Sprintf("no pod of node %q is known for them", c.node)
 	}
 	text += fmt.Sprintf("no known pod is of node %q", c.node)
-	all := nodes()
+	all := c.nodes()
 	if len(all) == 0 {
 		return text + ", and none is known of any other: does the datastore have this node's pods?"
 	}

@@ -22,8 +22,8 @@ func (r *rig) wantClosed(t *testing.T, when string, closed int, ready bool, said
 	if len(v.closed) != closed {
 		t.Errorf("%s: closed interfaces %v, want %d", when, v.closed, closed)
 	}
-	if r.o.Health.Ready() != ready {
-		t.Errorf("%s: ready %t: %+v", when, !ready, r.o.Health.Components())
+	if r.health.Ready() != ready {
+		t.Errorf("%s: ready %t: %+v", when, !ready, r.health.Components())
 	}
 	text := ""
 	for _, p := range v.node {

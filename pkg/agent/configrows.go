@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // ConfigRows are the values of all settings as tools get them.
@@ -17,4 +18,14 @@ func ConfigRows(values []config.Value) []inspect.ConfigRow {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// configProblems are what is wrong with the datastore's configuration, as problems of objects.
+func configProblems(s *config.Layers) []validate.Problem {
+	var all []validate.Problem
+	for _, p := range s.Problems() {
+		all = append(all, validate.Problem{Ref: validate.Ref{Kind: "FelixConfiguration", Name: p.Object},
+			Severity: validate.Warning, Field: "spec." + p.Field, Reason: p.Reason})
+	}
+	return all
 }

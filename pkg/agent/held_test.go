@@ -20,8 +20,8 @@ func TestAnEndpointHeldBackLeavesTheAgentReady(t *testing.T) {
 		r.dp.Set(dataplane.FakeSettings{Held: held})
 		r.put(pod(1), model.InSync{})
 		s := r.Status()
-		if !s.Ready || !s.InSync || s.Error != "" || s.Failed != 0 || !strings.Contains(s.Held, "evil/m") || !r.o.Health.Ready() {
-			t.Errorf("status %+v, components %+v", s, r.o.Health.Components())
+		if !s.Ready || !s.InSync || s.Error != "" || s.Failed != 0 || !strings.Contains(s.Held, "evil/m") || !r.health.Ready() {
+			t.Errorf("status %+v, components %+v", s, r.health.Components())
 		}
 		if n := strings.Count(r.log.String(), "evil/m"); n != 1 {
 			t.Errorf("the log names the endpoint %d times:\n%s", n, &r.log)

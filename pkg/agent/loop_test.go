@@ -27,6 +27,9 @@ type rig struct {
 	store  *syncer.Memory
 	dp     *dataplane.Fake
 	log    sharedLog
+	health *health.Aggregate
+	config *config.Layers
+	passes outcomes
 	level  slog.LevelVar
 	files  chan *config.File
 	cancel context.CancelFunc
@@ -60,6 +63,30 @@ func (l *sharedLog) Reset() {
 	l.text.Reset()
 }
 
+// outcomes are those of the passes since they were asked for last, once they were asked for at all. Safe for concurrent use.
+type outcomes struct {
+	mu    sync.Mutex
+	asked bool
+	list  []Outcome
+}
+
+// Observe implements observer.
+func (o *outcomes) Observe(out Outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.asked {
+		o.list = append(o.list, out)
+	}
+}
+
+func (o *outcomes) take() []Outcome {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.list
+	o.asked, o.list = true, nil
+	return list
+}
+
 // run calls do with a loop that runs, in a bubble where time is not the world's.
 func run(t *testing.T, do func(*testing.T, *rig)) {
 	t.Helper()
@@ -72,18 +99,20 @@ func itself(dp *dataplane.Fake) dataplane.Dataplane { return dp }
 // runWith is run with something between loop and dataplane.
 func runWith(t *testing.T, between func(*dataplane.Fake) dataplane.Dataplane, do func(*testing.T, *rig)) {
 	t.Helper()
-	runPrepared(t, between, func(*rig) {}, do)
+	runPrepared(t, between, func(*Options) {}, do)
 }
 
-// runPrepared is runWith after prepare has changed the loop, which does not run yet.
-func runPrepared(t *testing.T, between func(*dataplane.Fake) dataplane.Dataplane, prepare func(*rig), do func(*testing.T, *rig)) {
+// runPrepared is runWith after prepare has changed what the loop is made of.
+func runPrepared(t *testing.T, between func(*dataplane.Fake) dataplane.Dataplane, prepare func(*Options), do func(*testing.T, *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{store: syncer.NewMemory(), dp: dataplane.NewFake(), ended: make(chan struct{})}
 		r.files = make(chan *config.File)
-		r.Loop = New(complete(t, Options{Source: r.store, Graph: calc.New("n"), Dataplane: between(r.dp), Files: r.files, Level: &r.level,
-			Log: slog.New(slog.NewTextHandler(&r.log, nil))}))
-		prepare(r)
+		o := complete(t, Options{Source: r.store, Graph: calc.New("n"), Dataplane: between(r.dp), Files: r.files, Level: &r.level,
+			Log: slog.New(slog.NewTextHandler(&r.log, nil))})
+		prepare(&o)
+		r.Loop, r.health, r.config = New(o), o.Health, o.Settings
+		r.observers = append(r.observers, &r.passes)
 		var ctx context.Context
 		ctx, r.cancel = context.WithCancel(t.Context())
 		go func() {
@@ -163,13 +192,13 @@ func TestNothingIsAppliedBeforeTheFirstSnapshotIsComplete(t *testing.T) {
 func TestALargeSnapshotIsTakenInBatchesAndAppliedOnce(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		var all []model.Update
-		for i := range 2*batch + 1 {
+		for i := range 2*batchSize + 1 {
 			all = append(all, pod(i))
 		}
 		r.store.Put(all...)
 		r.store.Sync()
 		synctest.Wait()
-		r.wantEnforced(t, 2*batch+1)
+		r.wantEnforced(t, 2*batchSize+1)
 		if r.dp.State().Applies != 1 {
 			t.Errorf("%d applications, want 1", r.dp.State().Applies)
 		}

@@ -45,11 +45,25 @@ func newPolicyLog(log *slog.Logger) *policyLog {
 		pending: map[model.PolicyKey]*policyChange{}, bySpace: map[string]int{}}
 }
 
-// note takes note of updates that the graph is given.
-func (p *policyLog) note(updates []model.Update) {
-	for _, u := range updates {
-		if policy, ok := u.(model.PolicyUpdate); ok && len(p.noted) < mostNotedPolicy {
-			p.noted[policy.Key] = true
+// Observe implements observer.
+func (p *policyLog) Observe(o Outcome) {
+	p.note(o.Batch.Policies)
+	if o.Flush != nil {
+		p.flushed(o.Flush.Changes, o.Flush.First, o.Started)
+	}
+	if o.Apply != nil && o.Apply.Err == nil {
+		p.enforced(o.Ended)
+	}
+	if o.Facts != nil {
+		p.tick(o.Ended)
+	}
+}
+
+// note takes note of policies that the graph is given.
+func (p *policyLog) note(keys []model.PolicyKey) {
+	for _, key := range keys {
+		if len(p.noted) < mostNotedPolicy {
+			p.noted[key] = true
 		}
 	}
 }

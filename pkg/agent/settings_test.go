@@ -93,9 +93,12 @@ func TestAConfigurationThatCannotBeLoadedMayBeTakenBack(t *testing.T) {
 }
 
 func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t *testing.T) {
-	before := func(r *rig) {
-		r.o.Settings.Apply([]model.Update{felix("defaultEndpointToHostAction", "Drop")})
-		r.o.Settings.Anew()
+	before := func(o *Options) {
+		o.Settings.Apply([]model.Update{felix("defaultEndpointToHostAction", "Drop")})
+		o.Settings.Anew()
+		if err := errors.Join(o.Dataplane.Configure(DataplaneConfig(o.Settings.Config())), o.Dataplane.Reopen()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	runPrepared(t, itself, before, func(t *testing.T, r *rig) {
 		status := syncer.KindStatus{Kind: "FelixConfiguration", State: syncer.KindFailing}
@@ -177,7 +180,7 @@ func TestAnInvalidValueOfTheDatastoreIsSaidOnceAndTheOldOneStays(t *testing.T) {
 		if n := strings.Count(r.log.String(), "FelixConfiguration default, field logSeverityScreen"); n != 1 {
 			t.Errorf("the value is in the log %d times:\n%s", n, &r.log)
 		}
-		if ps := configProblems(r.o.Settings); len(ps) != 1 || ps[0].Ref.Kind != "FelixConfiguration" {
+		if ps := configProblems(r.config); len(ps) != 1 || ps[0].Ref.Kind != "FelixConfiguration" {
 			t.Errorf("problems %v", ps)
 		}
 	})
@@ -204,7 +207,8 @@ func TestSnapshotsCountWhatThereIs(t *testing.T) {
 		far := pod(2)
 		far.Endpoint.Node, far.Endpoint.Addrs = "elsewhere", []netip.Addr{netip.MustParseAddr("10.1.1.1")}
 		r.put(pod(1), far, model.InSync{})
-		s, err := r.Snapshot(context.Background(), false)
+		api := &API{Loop: r.Loop, Health: r.health, Source: r.store}
+		s, err := api.Snapshot(context.Background(), false)
 		if err != nil || !s.InSync || !s.Ready || s.Graph.RemoteEndpoints != 1 || s.Dataplane.Enforced != 1 {
 			t.Errorf("%+v, %v", s, err)
 		}

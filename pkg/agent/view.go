@@ -15,18 +15,19 @@ type View struct {
 	Graph    *calc.Graph
 	Settings *config.Layers
 
-	states []dataplane.EndpointStatus // as of the last apply
-	closed []closedInterface
-	node   []validate.Problem // what is wrong with this node
+	dataplane dataplane.Dataplane
+	states    []dataplane.EndpointStatus // as of the last attempt
+	closed    []closedInterface
+	node      []validate.Problem // what is wrong with this node
 }
 
 func (l *Loop) view() View {
-	return View{Graph: l.o.Graph, Settings: l.o.Settings, states: l.states, closed: l.closed.list, node: l.nodeProblems()}
+	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: l.states, closed: l.closed.list, node: l.nodeProblems()}
 }
 
 // nodeProblems are what is wrong with this node, outside of the datastore.
 func (l *Loop) nodeProblems() []validate.Problem {
-	return append(l.closed.problems(), l.node.problems(l.o.Node)...)
+	return append(l.closed.problems(), l.node.problems(l.closed.node)...)
 }
 
 type query struct {

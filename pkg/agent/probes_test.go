@@ -1,74 +1,24 @@
 package agent
 
 import (
-	"context"
 	"errors"
-	"log/slog"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/margay-project/margay/pkg/dataplane"
-	"github.com/margay-project/margay/pkg/endpointstatus"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
-
-func TestTheCNIPluginIsToldOfWhatIsEnforcedAndNotUntoldWhileItIs(t *testing.T) {
-	dir := t.TempDir()
-	run(t, func(t *testing.T, r *rig) {
-		files := endpointstatus.New(dir, slog.New(slog.DiscardHandler))
-		r.o.Statuses = files
-		ctx, stop := context.WithCancel(t.Context())
-		stopped := make(chan error)
-		go func() { stopped <- files.Run(ctx) }()
-		want := func(when string, pods ...int) {
-			t.Helper()
-			synctest.Wait()
-			var names, there []string
-			for _, i := range pods {
-				names = append(names, endpointstatus.FileName(podID(i)))
-			}
-			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range entries {
-				there = append(there, e.Name())
-			}
-			if !slices.Equal(names, there) {
-				t.Errorf("%s: files %q, want %q", when, there, names)
-			}
-		}
-		r.put(pod(1))
-		want("before the first snapshot")
-		r.put(model.InSync{})
-		want("in sync", 1)
-		r.dp.Set(dataplane.FakeSettings{Failures: -1, ApplyErr: errors.New("no memory")})
-		r.put(pod(2))
-		want("while nothing can be written", 1)
-		r.dp.Set(dataplane.FakeSettings{})
-		time.Sleep(time.Minute)
-		want("afterwards", 1, 2)
-		r.put(model.EndpointUpdate{ID: podID(1)})
-		want("without the first pod", 2)
-		stop()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
-	})
-}
 
 func TestProbesKnowAtOnceWhetherPolicyIsEnforced(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		want := func(when string, ready bool) {
 			t.Helper()
 			synctest.Wait()
-			if r.o.Health.Ready() != ready {
-				t.Errorf("%s: ready %t: %+v", when, !ready, r.o.Health.Components())
+			if r.health.Ready() != ready {
+				t.Errorf("%s: ready %t: %+v", when, !ready, r.health.Components())
 			}
 		}
 		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
@@ -111,9 +61,9 @@ func TestANameThatNoNodeHasIsSaid(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		want := func(when string, ready bool, lines int) {
 			t.Helper()
-			time.Sleep(lostAfter + 5*time.Second)
+			time.Sleep(missingAfter + 5*time.Second)
 			synctest.Wait()
-			for _, c := range r.o.Health.Components() {
+			for _, c := range r.health.Components() {
 				if c.Name == "datastore" && (c.Ready != ready || ready == strings.Contains(c.Detail, `"n"`)) {
 					t.Errorf("%s: %+v", when, c)
 				}
@@ -126,7 +76,7 @@ func TestANameThatNoNodeHasIsSaid(t *testing.T) {
 		r.put(model.NodeUpdate{Name: "other", Node: &model.Node{}})
 		want("before the first snapshot", true, 0)
 		r.put(model.InSync{})
-		time.Sleep(lostAfter / 2)
+		time.Sleep(missingAfter / 2)
 		if strings.Contains(r.log.String(), "no pod is taken") {
 			t.Errorf("a node that may be about to be registered:\n%s", &r.log)
 		}

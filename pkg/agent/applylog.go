@@ -1,0 +1,42 @@
+package agent
+
+import "log/slog"
+
+// applyLog logs how attempts to enforce end: each problem once, and that it is over.
+type applyLog struct {
+	log                         *slog.Logger
+	applying, holding, sweeping *problems
+}
+
+func newApplyLog(log *slog.Logger) *applyLog {
+	return &applyLog{
+		log: log,
+		applying: newProblems(log, "policy is not fully enforced, what was enforced before stays; will try again",
+			"policy is fully enforced again"),
+		holding:  newProblems(log, "an endpoint's policy cannot be enforced, the others' is", "every endpoint's policy is enforced again"),
+		sweeping: newProblems(log, "expired flows are not removed, will try again", "expired flows are removed again"),
+	}
+}
+
+// Observe implements observer.
+func (l *applyLog) Observe(o Outcome) {
+	if o.Sweep != nil {
+		l.sweeping.say(o.Sweep.Err)
+	}
+	if o.Reopen != nil && o.Reopen.Stuck {
+		l.log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
+	}
+	if o.Apply == nil {
+		return
+	}
+	l.applying.say(o.Apply.Err)
+	switch {
+	case o.Apply.Held != nil:
+		l.holding.say(o.Apply.Held.Err)
+	case o.Apply.Err == nil:
+		l.holding.say(nil)
+	}
+	if o.Apply.First {
+		l.log.Info("in sync: policy is enforced", "endpoints", len(o.Facts.Local), "took", o.Apply.Took)
+	}
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"log/slog"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/endpointstatus"
+	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+// Options are the parts a Loop joins.
+type Options struct {
+	Node      string // this node's name
+	Source    syncer.Source
+	Graph     *calc.Graph // owned by the loop from here on
+	Dataplane dataplane.Dataplane
+	Log       *slog.Logger
+
+	// Settings are what is configured; the loop owns them until Run returns, and adds what the datastore says.
+	Settings *config.Layers
+	// Files delivers a configuration file that has changed; nil inside: it is gone. Nil: it never does.
+	Files <-chan *config.File
+	Level *slog.LevelVar // of Log, set as configured; nil: left alone
+
+	Metrics  *metrics.Metrics
+	Health   *health.Aggregate
+	Statuses *endpointstatus.Writer // nil: no files
+	Events   *events.Reporter       // nil: no events
+	Looks    []Look                 // at the node
+	// Routes delivers to which workload interface the node routes each single address, all of it: what there is at the
+	// start, then every change. Nothing is enforced before the first. Nil: that is not known, and what endpoints claim to
+	// be theirs is.
+	Routes <-chan map[netip.Addr]string
+}
+
+// observer is one that reports on the loop. It is called by the loop after each pass, and must be quick: enforcement
+// waits for it.
+type observer interface {
+	Observe(Outcome)
+}
+
+// newObservers are all of them, in the order in which they observe a pass.
+func newObservers(o Options, status *statusBox, closed *closedInterfaces) []observer {
+	list := []observer{
+		status,
+		newConfigLog(o.Log, o.Level),
+		&counters{o.Metrics},
+		newApplyLog(o.Log),
+		newPolicyLog(o.Log),
+		newLatency(o.Metrics),
+	}
+	if o.Statuses != nil {
+		list = append(list, &cniFiles{files: o.Statuses})
+	}
+	list = append(list, closed, newProbes(o, closed)) // probes ask which interfaces are closed
+	if o.Events != nil {
+		list = append(list, &owners{reporter: o.Events, metrics: o.Metrics})
+	}
+	return list
+}
+
+// counters are the metrics of what the loop does.
+type counters struct{ metrics *metrics.Metrics }
+
+// Observe implements observer.
+func (c *counters) Observe(o Outcome) {
+	if n := len(o.Batch.Updates); n > 0 {
+		c.metrics.Taken(n)
+	}
+	if o.Reopen != nil {
+		c.metrics.Reopened()
+	}
+	if o.Flush != nil {
+		c.metrics.Flushed(o.Flush.Took)
+	}
+	if o.Apply != nil {
+		c.metrics.Applied(o.Apply.Took, o.Apply.Retry, o.Apply.Err)
+	}
+	if o.Sweep != nil {
+		c.metrics.Swept(o.Sweep.Took, o.Sweep.Err)
+	}
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Outcome is what one pass of the loop did and what it came to. Each part is nil if the pass did nothing of that kind.
+// Observers read it and change nothing of it.
+type Outcome struct {
+	Started, Ended time.Time
+
+	Batch  Batch          // what was drained
+	Config *ConfigOutcome // what was read of the configuration, or came into force
+	Reopen *Reopening     // the dataplane was reopened
+	Flush  *Flush         // the graph was flushed, and knows all of the first snapshot
+	Apply  *Attempt       // the dataplane was called
+	Sweep  *Sweep         // expired flows were removed
+	Facts  *Facts         // the regular look, or whether the agent is ready has changed
+
+	Status   Status                     // after the pass
+	States   []dataplane.EndpointStatus // as of the last Attempt
+	Complete bool                       // nothing is left to be tried again
+}
+
+// Enforced reports whether everything that was drained up to this pass is enforced, or is no concern of this node.
+func (o Outcome) Enforced() bool {
+	return o.Flush != nil && (o.Apply == nil || o.Apply.Err == nil)
+}
+
+// Flush is one flush of the graph.
+type Flush struct {
+	Changes model.Changes
+	Took    time.Duration
+	First   bool // nothing is enforced before it
+}
+
+// Attempt is one attempt to enforce what is desired. It is successful even if single endpoints are held back.
+type Attempt struct {
+	Started time.Time
+	Took    time.Duration // from Started, the flush included
+	Retry   bool          // it repeats a failed one
+	Reopen  bool          // the dataplane could not be reopened, so that nothing was applied
+	Err     error         // nil: successful
+	Held    *dataplane.HeldBack
+	First   bool // the first successful one
+}
+
+// Reopening says that the dataplane was reopened, and goes on from what is enforced.
+type Reopening struct {
+	Stuck bool // because changes that could not be written kept others waiting; otherwise because of the configuration
+}
+
+// Sweep is one turn at removing expired flows.
+type Sweep struct {
+	Took time.Duration
+	Next time.Duration // until the next one
+	Err  error
+}
+
+// ConfigOutcome is what has changed about the configuration.
+type ConfigOutcome struct {
+	Desired  config.Config    // what is configured now
+	Problems []config.Problem // of the datastore's configuration, all there are
+	FileErr  error            // a version of the file is not valid and was not used
+
+	Applied config.Change // what came into force
+	Refused config.Change // what the dataplane could not be reopened with
+	Err     error         // why
+}
+
+// Facts are what those need who report regularly.
+type Facts struct {
+	Synced        bool // the first snapshot has been drained
+	NodeSeen      bool // the datastore has this node
+	Kinds         []syncer.KindStatus
+	Problems      []validate.Problem // of objects, and of the configuration among them
+	Interfaces    map[string]uint32  // workload interfaces, ifindex by name; nil: nothing is enforced yet
+	Local         []*model.EndpointPolicy
+	LostClaims    []calc.LostClaim
+	ServiceClaims []calc.ServiceClaim
+}

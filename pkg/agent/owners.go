@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/events"
+	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// owners reports what is wrong with objects to their owners, by Events.
+type owners struct {
+	reporter *events.Reporter
+	metrics  *metrics.Metrics
+	counted  events.Status // as counted by metrics
+}
+
+// Observe implements observer.
+func (w *owners) Observe(o Outcome) {
+	if o.Facts == nil {
+		return
+	}
+	now := w.reporter.Status()
+	w.metrics.ObjectEvents(metrics.EventSent, int(now.Sent-w.counted.Sent))
+	w.metrics.ObjectEvents(metrics.EventFailed, int(now.Failed-w.counted.Failed))
+	w.counted = now
+	var items []events.Item
+	for _, p := range o.Facts.Problems {
+		items = append(items, events.Item{Problem: p})
+	}
+	for _, e := range o.States {
+		if e.Reason != "" && (e.Condition == dataplane.Held || e.Ifindex != 0) { // one without an interface is still being made
+			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
+		}
+	}
+	items = append(items, claimEvents(o.Facts.LostClaims, o.Facts.ServiceClaims)...)
+	nodes := 0
+	for _, k := range o.Facts.Kinds {
+		if k.Kind == "Node" {
+			nodes = k.Objects
+		}
+	}
+	w.reporter.Report(items, nodes)
+}
+
+// heldProblems are those of endpoints whose policy cannot be enforced while that of the others is.
+func heldProblems(states []dataplane.EndpointStatus) []validate.Problem {
+	var list []validate.Problem
+	for _, e := range states {
+		if e.Condition == dataplane.Held {
+			list = append(list, endpointProblem(e))
+		}
+	}
+	return list
+}
+
+func endpointProblem(e dataplane.EndpointStatus) validate.Problem {
+	return validate.Problem{
+		Ref:      validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
+		Severity: validate.Rejected, Reason: e.Reason,
+	}
+}

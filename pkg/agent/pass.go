@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"time"
+)
+
+// task is what a pass has to do.
+type task struct {
+	batch     Batch
+	apply     bool // there may be something to enforce
+	flushOnly bool // and that is nothing but what the flush says: most changes in a cluster are none for a node
+	retry     bool // because an attempt failed
+	sweep     bool
+	look      bool // it is time for the regular look
+}
+
+// pass does what there is to do, and has everybody observe what it came to. The error is ErrRestart; nobody observes that.
+func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
+	out := Outcome{Started: time.Now(), Batch: t.batch, Complete: true}
+	if len(t.batch.Updates) > 0 {
+		l.graph.Apply(t.batch.Updates)
+		l.settings.apply(t.batch)
+		if t.batch.InSync {
+			l.settings.forget(l.source.Kinds, l.inbox.empty())
+		}
+	}
+	if t.sweep {
+		out.Sweep = l.sweep()
+	}
+	ready := l.progress.status.Ready
+	if t.apply {
+		if err := l.apply(ctx, t, &out); err != nil {
+			return Outcome{}, err
+		}
+	}
+	out.Config, out.Status, out.States = l.settings.drain(), l.progress.status, l.states
+	if t.look || ready != out.Status.Ready { // probes know that at once
+		out.Facts = l.facts()
+	}
+	out.Ended = time.Now()
+	for _, o := range l.observers {
+		o.Observe(out)
+	}
+	if out.Apply != nil {
+		l.dataplane.Prepare()
+	}
+	return out, nil
+}
+
+// apply brings what is configured into force and flushes the graph into the dataplane. The error is ErrRestart.
+func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
+	reopen, err := l.settings.reconfigure(l.dataplane)
+	if err != nil {
+		return err
+	}
+	l.progress.reopen = l.progress.reopen || reopen
+	if l.routes.awaited {
+		return nil
+	}
+	started := time.Now()
+	if l.progress.reopen {
+		if err := l.reopen(out); err != nil {
+			l.attempted(out, Attempt{Started: started, Retry: t.retry, Reopen: true}, err)
+			return nil
+		}
+	}
+	changes := l.graph.Flush()
+	if !changes.InSync {
+		return nil
+	}
+	out.Flush = &Flush{Changes: changes, Took: time.Since(started), First: !l.progress.status.InSync}
+	if t.flushOnly && len(changes.Endpoints)+len(changes.Sets) == 0 && l.progress.status.Ready {
+		out.Complete = l.progress.complete()
+		return nil
+	}
+	l.attempted(out, Attempt{Started: started, Retry: t.retry}, l.dataplane.Apply(ctx, changes))
+	return nil
+}
+
+// attempted takes note of how an attempt to enforce ended.
+func (l *Loop) attempted(out *Outcome, a Attempt, err error) {
+	a.Took = time.Since(a.Started)
+	l.progress.attempted(&a, err)
+	l.states = l.dataplane.Endpoints()
+	out.Apply, out.Complete = &a, l.progress.complete()
+}
+
+// reopen reopens the dataplane and gives it everything that is desired now with the next flush: changes that it could not
+// write may not be among that any more.
+func (l *Loop) reopen(out *Outcome) error {
+	err := l.dataplane.Reopen()
+	l.settings.reopened(err)
+	if err != nil {
+		return err
+	}
+	out.Reopen = &Reopening{Stuck: l.progress.stuck > 0}
+	l.progress.reopened()
+	l.graph.Restate()
+	return nil
+}
+
+// sweep removes expired flows.
+func (l *Loop) sweep() *Sweep {
+	started := time.Now()
+	next, err := l.dataplane.Sweep()
+	return &Sweep{Took: time.Since(started), Next: next, Err: err}
+}
+
+// facts reads what those need who report regularly.
+func (l *Loop) facts() *Facts {
+	return &Facts{
+		Synced: l.settings.synced, NodeSeen: l.settings.layers.NodeSeen(), Kinds: l.source.Kinds(),
+		Problems:   append(l.source.Problems(), configProblems(l.settings.layers)...),
+		Interfaces: l.dataplane.Interfaces(), Local: l.graph.LocalEndpoints(),
+		LostClaims: l.graph.LostClaims(), ServiceClaims: l.graph.ServiceClaims(),
+	}
+}

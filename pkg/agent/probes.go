@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+const (
+	// loopTimeout is how long the loop may take for one round before it is taken for dead.
+	loopTimeout = 90 * time.Second
+
+	// missingAfter is how long this node may be missing among the nodes: a kubelet may be about to register it.
+	missingAfter = 30 * time.Second
+)
+
+// probes has the health endpoints say how the loop, the datastore and policy are. Level-triggered.
+type probes struct {
+	loop, datastore, policy *health.Component
+	missing                 missingNode
+	closed                  *closedInterfaces
+}
+
+func newProbes(o Options, closed *closedInterfaces) *probes {
+	return &probes{loop: o.Health.Add("loop", loopTimeout), datastore: o.Health.Add("datastore", 0), policy: o.Health.Add("policy", 0),
+		missing: missingNode{node: o.Node, log: o.Log}, closed: closed}
+}
+
+// Observe implements observer.
+func (p *probes) Observe(o Outcome) {
+	if o.Facts == nil {
+		return
+	}
+	p.loop.Report(health.Report{Live: true, Ready: true})
+	datastore := datastoreHealth(o.Facts.Kinds)
+	if text := p.missing.check(o.Facts, o.Ended); text != "" {
+		datastore.Ready = false
+		datastore.Detail = strings.TrimPrefix(datastore.Detail+"; "+text, "; ")
+	}
+	p.datastore.Report(datastore)
+	p.policy.Report(policyHealth(o.Status, o.States, p.closed.unready()))
+}
+
+// datastoreHealth is live whatever the datastore does: a new process would not find it in a better state.
+func datastoreHealth(kinds []syncer.KindStatus) health.Report {
+	r := health.Report{Live: true, Ready: true}
+	var details []string
+	for _, k := range kinds {
+		if k.Required && !k.Listed {
+			r.Ready = false
+		}
+		switch {
+		case k.State == syncer.KindAbsent:
+			details = append(details, k.Kind+": absent")
+		case k.State == syncer.KindFailing, k.Error != "" && !k.Listed:
+			details = append(details, fmt.Sprintf("%s: %s", k.Kind, k.Error))
+		case k.Required && !k.Listed:
+			details = append(details, k.Kind+": waiting for the first list")
+		}
+	}
+	r.Detail = strings.Join(details, "; ")
+	return r
+}
+
+// missingNode is whether the datastore has nodes and this is none of them. Then no pod is this node's, and so all pods
+// that are here are without network.
+type missingNode struct {
+	node   string
+	log    *slog.Logger
+	since  time.Time // zero: it is not missing
+	logged bool
+}
+
+// check returns what there is to say; empty: nothing.
+func (m *missingNode) check(f *Facts, now time.Time) string {
+	missing := f.Synced && !f.NodeSeen && slices.ContainsFunc(f.Kinds, func(k syncer.KindStatus) bool {
+		return k.Kind == "Node" && k.Listed && k.Objects > 0
+	})
+	if !missing {
+		m.since, m.logged = time.Time{}, false
+		return ""
+	}
+	if m.since.IsZero() {
+		m.since = now
+	}
+	if now.Sub(m.since) < missingAfter {
+		return ""
+	}
+	text := fmt.Sprintf("no Node is named %q: is that this node's name (--node)?", m.node)
+	if !m.logged {
+		m.logged = true
+		m.log.Error("no pod is taken for this node's, those that are here get no network", "err", text)
+	}
+	return text
+}
+
+// policyHealth is ready if policy is enforced; unless cutOff says that all pods of this node are cut off.
+func policyHealth(s Status, states []dataplane.EndpointStatus, cutOff string) health.Report {
+	switch {
+	case s.Error != "":
+		return health.Report{Live: true, Detail: "not fully enforced, what was enforced before stays: " + s.Error}
+	case !s.InSync:
+		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
+	}
+	if cutOff != "" {
+		return health.Report{Live: true, Detail: cutOff}
+	}
+	detail := fmt.Sprintf("%d of %d endpoints enforced", enforcedOf(states), len(states))
+	if held := countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Held }); held > 0 {
+		detail += fmt.Sprintf(", the policy of %d cannot be", held)
+	}
+	return health.Report{Live: true, Ready: s.Ready, Detail: detail}
+}
+
+// enforcedOf counts the endpoints that are as they should be.
+func enforcedOf(states []dataplane.EndpointStatus) int {
+	return countOf(states, func(e dataplane.EndpointStatus) bool { return e.Condition == dataplane.Enforced })
+}
+
+func countOf(states []dataplane.EndpointStatus, is func(dataplane.EndpointStatus) bool) int {
+	n := 0
+	for _, e := range states {
+		if is(e) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// Status is what an agent says of itself at one moment.
+type Status struct {
+	InSync  bool // the first full snapshot has been enforced
+	Ready   bool // in sync, and the last attempt enforced all that can be
+	Applied time.Time
+	Took    time.Duration // of the last successful application
+	Error   string        // of the last attempt
+	Held    string        // the endpoints whose policy cannot be enforced, a line each, though the agent is ready
+	Applies uint64
+	Failed  uint64
+}
+
+// maxStuckRetries is how many failed retries of changes that keep others waiting there are, in about three seconds, before
+// the dataplane is reopened and given what is desired by then.
+const maxStuckRetries = 5
+
+// progress is how far enforcement has come. Pure.
+type progress struct {
+	status Status
+	retry  bool // what is held back is to be tried again
+	stuck  int  // retries in a row that ended with ErrStuck
+	reopen bool // the dataplane is to be reopened
+}
+
+// complete reports whether everything is enforced that is desired, or could be without a change.
+func (p *progress) complete() bool { return p.status.Ready && !p.retry }
+
+// attempted takes note of how an attempt ended; its error is the dataplane's. That single endpoints are held back is no
+// failure.
+func (p *progress) attempted(a *Attempt, err error) {
+	if held, ok := err.(*dataplane.HeldBack); ok {
+		a.Held, err = held, nil
+	}
+	a.Err = err
+	s := &p.status
+	s.Applies++
+	switch {
+	case a.Reopen:
+	case !errors.Is(err, dataplane.ErrStuck):
+		p.stuck = 0
+	case a.Retry:
+		p.stuck++
+		p.reopen = p.stuck >= maxStuckRetries
+	}
+	if err != nil {
+		s.Failed++
+		s.Ready, s.Error = false, err.Error()
+		return
+	}
+	a.First = !s.InSync
+	s.InSync, s.Ready, s.Error, s.Held = true, true, "", ""
+	p.retry = a.Held != nil && a.Held.Retry
+	if a.Held != nil {
+		s.Held = a.Held.Error()
+	}
+	s.Applied, s.Took = a.Started, a.Took
+}
+
+// reopened takes note that the dataplane goes on from what is enforced.
+func (p *progress) reopened() { p.reopen, p.stuck = false, 0 }
