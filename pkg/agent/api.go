@@ -213,17 +213,23 @@ func (a *API) explain(r *http.Request) (inspect.Answer, error) {
 	}
 	var question *explain.Question
 	var updates []model.Update
+	var differs []string
 	var unknown error
 	err := a.Loop.Query(r.Context(), func(v View) {
 		if question, unknown = explain.Resolve(v.Graph, request); unknown == nil {
-			updates = v.Graph.Around(question.Ends())
+			pods, addrs := question.Ends()
+			updates, differs = v.Graph.Around(pods, addrs), notEnforced(v.states, pods)
 		}
 	})
 	if err = errors.Join(err, unknown); err != nil {
 		return inspect.Answer{}, err
 	}
 	explanation, err := explain.NewState(updates).Answer(question)
-	return inspect.Answer{Explanation: explanation}, err
+	if err != nil {
+		return inspect.Answer{}, err
+	}
+	explanation.NotEnforced = differs
+	return inspect.Answer{Explanation: explanation}, nil
 }
 
 // lint works on a copy, as explain does.

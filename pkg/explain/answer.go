@@ -23,6 +23,9 @@ type Explanation struct {
 	Answers     []*Explanation `json:"answers,omitempty"`
 	Note        string         `json:"note,omitempty"`   // why a side is not judged
 	Caveat      string         `json:"caveat,omitempty"` // what else than policy may stop the flow
+	// NotEnforced are the pods whose policy in the kernel is not the one that is explained, each with why: "shop/db: keeps
+	// its last policy: …". An agent fills it in, of the pods of its node.
+	NotEnforced []string `json:"notEnforced,omitempty"`
 }
 
 // Verdicts.

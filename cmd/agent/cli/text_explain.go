@@ -23,6 +23,12 @@ func writeExplanation(w io.Writer, e *explain.Explanation) error {
 	default:
 		writeFlow(b, e)
 	}
+	for i, text := range e.NotEnforced {
+		if i == 0 {
+			fmt.Fprintf(b, "\n%s: the kernel does not enforce this answer; margay show rules has what it enforces\n", b.screen.alarm("not enforced"))
+		}
+		fmt.Fprintf(b, "  %s\n", text)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
