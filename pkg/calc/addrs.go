@@ -26,7 +26,7 @@ const (
 )
 
 // setAddrs gives an item that was just made its addresses. The list is shared if it does not fit in the item.
-func (it *item) setAddrs(addrs []netip.Addr) {
+func (it *contents) setAddrs(addrs []netip.Addr) {
 	shape, n4, n6 := noAddr, 0, 0
 	for _, a := range addrs {
 		switch {
@@ -58,7 +58,7 @@ func (it *item) setAddrs(addrs []netip.Addr) {
 }
 
 // addrs yields the addresses in order.
-func (it *item) addrs() iter.Seq[netip.Addr] {
+func (it *contents) addrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		switch it.shape {
 		case only4:
@@ -80,7 +80,7 @@ func (it *item) addrs() iter.Seq[netip.Addr] {
 }
 
 // hasAddrs reports whether these are the addresses, in this order.
-func (it *item) hasAddrs(addrs []netip.Addr) bool {
+func (it *contents) hasAddrs(addrs []netip.Addr) bool {
 	i := 0
 	for a := range it.addrs() {
 		if i == len(addrs) || addrs[i] != a {
@@ -92,7 +92,7 @@ func (it *item) hasAddrs(addrs []netip.Addr) bool {
 }
 
 // hasAddr is quick: every endpoint of the cluster may be asked.
-func (it *item) hasAddr(addr netip.Addr) bool {
+func (it *contents) hasAddr(addr netip.Addr) bool {
 	switch {
 	case it.shape == unpacked:
 		return slices.Contains(it.extra.addrs, addr)
@@ -104,7 +104,7 @@ func (it *item) hasAddr(addr netip.Addr) bool {
 }
 
 // listAddrs returns the addresses; the list may be shared.
-func (it *item) listAddrs() []netip.Addr {
+func (it *contents) listAddrs() []netip.Addr {
 	if it.shape == unpacked {
 		return it.extra.addrs
 	}

@@ -122,7 +122,7 @@ func (g *Graph) ServiceClaims() []ServiceClaim {
 	}
 	if claimed {
 		for id, ep := range g.endpoints {
-			for a := range ep.addrs() {
+			for a := range ep.Value.addrs() {
 				add(a, "endpoint "+id.String(), model.ServiceKey{})
 			}
 		}

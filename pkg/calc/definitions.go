@@ -66,12 +66,12 @@ func (k definitionKey) id(p portKey) model.SetID {
 func (d *definition) text(p portKey) string {
 	switch k := d.key; k.kind {
 	case kindSelector:
-		if pods, ok := d.selection.selector.Kubernetes(); ok {
+		if pods, ok := d.selection.Selector().Kubernetes(); ok {
 			return pods
 		}
 		return "selector " + k.selector
 	case kindNamedPort:
-		pods, ok := d.selection.selector.Kubernetes()
+		pods, ok := d.selection.Selector().Kubernetes()
 		if !ok {
 			pods = k.selector
 		}
@@ -102,8 +102,8 @@ func selectorKey(sel *selector.Selector) definitionKey {
 // bySelector makes the definition of everything the selector selects.
 func (x *setIndex) bySelector(key definitionKey, sel *selector.Selector) *definition {
 	d := x.define(key)
-	d.selection = x.labels.add(sel)
-	d.selection.addrs = d
+	d.selection = x.labels.Add(sel)
+	d.selection.Use.addrs = d
 	x.fill(d)
 	return d
 }
@@ -122,11 +122,11 @@ func namedPortKey(name string, protocol *uint8, sel *selector.Selector) definiti
 func (x *setIndex) byNamedPort(key definitionKey, sel *selector.Selector) *definition {
 	name := key.name
 	d := x.define(key)
-	d.selection = x.labels.add(sel)
-	if d.selection.ports == nil {
-		d.selection.ports = map[string][]*definition{}
+	d.selection = x.labels.Add(sel)
+	if d.selection.Use.ports == nil {
+		d.selection.Use.ports = map[string][]*definition{}
 	}
-	d.selection.ports[name] = append(d.selection.ports[name], d)
+	d.selection.Use.ports[name] = append(d.selection.Use.ports[name], d)
 	x.fill(d)
 	return d
 }
@@ -153,11 +153,11 @@ func (x *setIndex) define(key definitionKey) *definition {
 
 // fill counts in the members of a new definition.
 func (x *setIndex) fill(d *definition) {
-	for _, m := range d.selection.groups {
-		for it := range m.group.all() {
+	for gr := range d.selection.Groups() {
+		for it := range gr.Items() {
 			x.addItem(d, it, 1)
-			if d.weight++; it.extra != nil {
-				d.weight += len(it.extra.nets)
+			if d.weight++; it.Value.extra != nil {
+				d.weight += len(it.Value.extra.nets)
 			}
 		}
 	}
@@ -175,14 +175,16 @@ func (x *setIndex) undefine(d *definition) {
 		return
 	}
 	if d.key.kind == kindSelector {
-		s.addrs = nil
+		s.Use.addrs = nil
 	} else {
-		s.ports[d.key.name] = slices.DeleteFunc(s.ports[d.key.name], func(o *definition) bool { return o == d })
-		if len(s.ports[d.key.name]) == 0 {
-			delete(s.ports, d.key.name)
+		s.Use.ports[d.key.name] = slices.DeleteFunc(s.Use.ports[d.key.name], func(o *definition) bool { return o == d })
+		if len(s.Use.ports[d.key.name]) == 0 {
+			delete(s.Use.ports, d.key.name)
 		}
 	}
-	x.labels.removeUnused(s)
+	if s.Use.isEmpty() {
+		x.labels.Remove(s)
+	}
 }
 
 // livePorts returns the ports of the sets that have members.

@@ -13,30 +13,26 @@ import (
 // distinctions are what policies tell endpoints apart by, besides their profiles and ports.
 type distinctions struct {
 	labels   map[string]bool       // names
-	names    map[*labelName]bool   // the same, in the cluster-wide index
 	prefixes map[netip.Prefix]bool // of rules that say something of the address of the endpoint itself
 	bits     map[int]bool          // their lengths
 }
 
 // toldApart returns what the policies and profiles of the cluster tell endpoints apart by.
 func (g *Graph) toldApart() distinctions {
-	d := distinctions{map[string]bool{}, map[*labelName]bool{}, map[netip.Prefix]bool{}, map[int]bool{}}
+	d := distinctions{map[string]bool{}, map[netip.Prefix]bool{}, map[int]bool{}}
 	own := false
 	for _, p := range g.policies {
-		p.selection.selector.LabelNames(d.labels)
+		p.selection.Selector().LabelNames(d.labels)
 		own = d.rules(sourceRules(p.source)) || own
 	}
 	for _, p := range g.profiles {
 		own = d.rules(sourceRules(p.source)) || own
 	}
-	for name := range d.labels {
-		d.names[g.sets.labels.labels[name]] = true
-	}
 	if !own {
 		return d
 	}
 	for _, ns := range g.networkSets {
-		d.nets(slices.Values(ns.extra.nets))
+		d.nets(slices.Values(ns.Value.extra.nets))
 	}
 	for _, s := range g.sets.slices {
 		for _, a := range s.Addrs {
@@ -82,27 +78,28 @@ func (d *distinctions) nets(nets iter.Seq[netip.Prefix]) {
 // group is equal for groups that policies do not tell apart.
 func (d *distinctions) group(g *group) string {
 	var p packer
-	p.uint(uint64(len(g.parents)))
-	for _, parent := range g.parents {
-		p.string(parent.name)
+	for name := range g.Parents() {
+		p.uint(1)
+		p.string(name)
 	}
-	p.uint(uint64(len(g.ports)))
-	for _, port := range g.ports {
+	p.uint(0)
+	p.uint(uint64(len(g.Ports())))
+	for _, port := range g.Ports() {
 		p.string(port.Name)
 		p.uint(uint64(port.Protocol))
 		p.uint(uint64(port.Port))
 	}
-	for _, l := range g.labels {
-		if d.names[l.of] {
-			p.string(l.of.name)
-			p.string(l.value)
+	for name, value := range g.Own() {
+		if d.labels[name] {
+			p.string(name)
+			p.string(value)
 		}
 	}
 	return string(p.text)
 }
 
 // addrs is equal for items whose addresses policies do not tell apart, given that they do not tell the groups apart.
-func (d *distinctions) addrs(it *item) string {
+func (d *distinctions) addrs(it *contents) string {
 	if len(d.prefixes) == 0 && it.shape != unpacked {
 		return [...]string{noAddr: "", only4: "4", only6: "6", first4: "46", first6: "46"}[it.shape]
 	}

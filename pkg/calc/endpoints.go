@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -116,7 +117,7 @@ func (g *Graph) settleOwners(pending map[model.EndpointID]*model.Endpoint) map[m
 	}
 	return g.owners.settle(everyone, func(id model.EndpointID, a netip.Addr) bool {
 		ep := g.endpoints[id]
-		return ep != nil && ep.hasAddr(a)
+		return ep != nil && ep.Value.hasAddr(a)
 	})
 }
 
@@ -135,7 +136,7 @@ func (g *Graph) replaceEndpoint(id model.EndpointID, now *model.Endpoint, unsett
 			unsettled[id] = struct{}{}
 		}
 		g.sets.exit(&was.item)
-		g.sets.labels.leave(&was.item)
+		g.sets.labels.Leave(&was.item)
 		g.nodeNames.drop(was.node)
 	}
 }
@@ -143,15 +144,15 @@ func (g *Graph) replaceEndpoint(id model.EndpointID, now *model.Endpoint, unsett
 func (g *Graph) newEndpoint(id model.EndpointID, now *model.Endpoint) *endpoint {
 	ep := &endpoint{node: g.nodeNames.hold(now.Node), created: seconds(now.Created)}
 	own := g.owners.own(id, g.claimed(now))
-	ep.setAddrs(own)
+	ep.Value.setAddrs(own)
 	if now.Terminating || now.Unconfirmed || len(own) != len(now.Addrs) {
-		x := ep.more()
+		x := ep.Value.more()
 		x.particular, x.terminating, x.unconfirmed, x.said = true, now.Terminating, now.Unconfirmed, now.Addrs
 	}
 	if g.isLocal(now.Node) {
-		ep.more().iface = now.Iface
+		ep.Value.more().iface = now.Iface
 	}
-	g.sets.labels.join(&ep.item, identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
+	g.sets.labels.Join(&ep.item, identityOf(now))
 	g.sets.enter(&ep.item)
 	return ep
 }
@@ -163,14 +164,14 @@ func seconds(created int64) uint32 {
 
 // value is the endpoint as it was given, but that Iface is only there on its own node.
 func (g *Graph) value(ep *endpoint) *model.Endpoint {
-	id := ep.group.identity()
+	id := ep.Group().Identity()
 	return &model.Endpoint{
 		Node:        g.nodeNames.names[ep.node],
 		Iface:       ep.iface(),
 		Addrs:       slices.Collect(ep.said()),
-		Labels:      id.labels,
-		Profiles:    id.profiles,
-		Ports:       id.ports,
+		Labels:      id.Labels,
+		Profiles:    id.Parents,
+		Ports:       id.Ports,
 		Created:     int64(ep.created),
 		Terminating: ep.isTerminating(),
 		Unconfirmed: ep.isUnconfirmed(),
@@ -182,37 +183,36 @@ func (g *Graph) same(was *endpoint, now *model.Endpoint) bool {
 	if was.isTerminating() != now.Terminating || was.isUnconfirmed() != now.Unconfirmed || was.created != seconds(now.Created) {
 		return false
 	}
-	if was.isParticular() && !slices.Equal(was.extra.said, now.Addrs) || !was.isParticular() && !was.hasAddrs(now.Addrs) {
+	if was.isParticular() && !slices.Equal(was.Value.extra.said, now.Addrs) || !was.isParticular() && !was.Value.hasAddrs(now.Addrs) {
 		return false
 	}
 	return g.nodeNames.names[was.node] == now.Node && (was.iface() == now.Iface || !g.isLocal(now.Node)) &&
-		was.group.is(identity{labels: now.Labels, profiles: now.Profiles, ports: now.Ports})
+		was.Group().Has(identityOf(now))
 }
 
 func (g *Graph) isLocal(node string) bool { return g.node == "" || node == g.node }
 
 // localIndex holds the endpoints of this node and the policies that apply to them.
 type localIndex struct {
-	labels    *labelIndex // of local endpoints and policy selectors
+	labels    *nodeIndex // of local endpoints and policy selectors
 	endpoints map[model.EndpointID]*localEndpoint
 }
 
 // localEndpoint is an endpoint of this node that is enforced.
 type localEndpoint struct {
-	item   // in the local index
-	id     model.EndpointID
-	iface  string
-	policy *model.EndpointPolicy // as of the last flush; nil if there was none
-	told   bool                  // and that flush, or an earlier one, has said so
+	localItem // in the index of the node
+	iface     string
+	addrs     []netip.Addr
+	policy    *model.EndpointPolicy // as of the last flush; nil if there was none
+	told      bool                  // and that flush, or an earlier one, has said so
 }
 
-func newLocalIndex(source *labelIndex) *localIndex {
-	labels := newLabelIndex()
-	labels.source = source
-	return &localIndex{
-		labels:    labels,
-		endpoints: map[model.EndpointID]*localEndpoint{},
-	}
+func newLocalIndex(cluster *clusterIndex) *localIndex {
+	return &localIndex{labels: labelindex.New[model.EndpointID, subjects](cluster.ParentLabels), endpoints: map[model.EndpointID]*localEndpoint{}}
+}
+
+func identityOf(ep *model.Endpoint) labelindex.Identity {
+	return labelindex.Identity{Labels: ep.Labels, Parents: ep.Profiles, Ports: ep.Ports}
 }
 
 // reclaim notes which interface an endpoint that changes names from now on, and adds to unsettled every other that may
@@ -265,17 +265,15 @@ func (g *Graph) settleLocal(id model.EndpointID) {
 		}
 		return
 	}
-	identity, addrs := ep.group.identity(), ep.listAddrs()
-	if was != nil && was.iface == ep.iface() && was.hasAddrs(addrs) && was.group.is(identity) {
+	identity, addrs := ep.Group().Identity(), ep.Value.listAddrs()
+	if was != nil && was.iface == ep.iface() && slices.Equal(was.addrs, addrs) && was.Group().Has(identity) {
 		return
 	}
-	now := &localEndpoint{id: id, iface: ep.iface()}
-	now.setAddrs(addrs)
-	now.more().local = now
-	g.local.labels.join(&now.item, identity)
+	now := &localEndpoint{iface: ep.iface(), addrs: addrs}
+	now.Value = id
 	g.local.endpoints[id] = now
-	if now.next == nil {
-		g.regroup(now.group)
+	if g.local.labels.Join(&now.localItem, identity) {
+		g.regroup(now.Group())
 	}
 	if was != nil {
 		now.policy, now.told = was.policy, was.told
@@ -286,23 +284,23 @@ func (g *Graph) settleLocal(id model.EndpointID) {
 
 func (g *Graph) leaveLocal(was *localEndpoint) {
 	if was.told {
-		g.dirty.endpoints[was.id] = struct{}{}
+		g.dirty.endpoints[was.Value] = struct{}{}
 	} else {
-		delete(g.dirty.endpoints, was.id) // no flush has said that it is there
+		delete(g.dirty.endpoints, was.Value) // no flush has said that it is there
 	}
-	g.local.labels.leave(&was.item)
-	if was.group.items == nil {
-		g.regroup(was.group)
+	g.local.labels.Leave(&was.localItem)
+	if was.Group().IsEmpty() {
+		g.regroup(was.Group())
 	}
 }
 
-// regroup notes what depends on a group of the local index that came into being or died.
-func (g *Graph) regroup(gr *group) {
+// regroup notes what depends on a group of the index of the node that came into being or died.
+func (g *Graph) regroup(gr *localGroup) {
 	g.dirty.groups[gr] = struct{}{}
-	for _, m := range gr.matches {
-		g.dirty.selections[m.selection] = struct{}{}
+	for s := range gr.Selections() {
+		g.dirty.selections[s] = struct{}{}
 	}
-	for _, p := range gr.parents {
-		g.dirty.profiles[p.name] = struct{}{}
+	for name := range gr.Parents() {
+		g.dirty.profiles[name] = struct{}{}
 	}
 }

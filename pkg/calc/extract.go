@@ -20,11 +20,11 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	for _, id := range ids {
 		if ep := g.endpoints[id]; ep != nil {
 			e.endpoint(id, ep)
-			addrs = slices.AppendSeq(addrs, ep.addrs())
+			addrs = slices.AppendSeq(addrs, ep.Value.addrs())
 		}
 	}
 	for id, ep := range g.endpoints {
-		if slices.ContainsFunc(addrs, ep.hasAddr) {
+		if slices.ContainsFunc(addrs, ep.Value.hasAddr) {
 			e.endpoint(id, ep)
 		}
 	}
@@ -32,7 +32,7 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	e.groups = map[*group]bool{}
 	for key, p := range g.policies {
 		for gr := range ends {
-			if p.selection.selector.Matches(gr) {
+			if p.selection.Selector().Matches(gr) {
 				e.policy(key, p)
 				break
 			}
@@ -46,14 +46,14 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 		}
 	}
 	for id, ns := range g.networkSets {
-		if slices.ContainsFunc(ns.extra.nets, func(n netip.Prefix) bool { return slices.ContainsFunc(addrs, n.Contains) }) {
+		if slices.ContainsFunc(ns.Value.extra.nets, func(n netip.Prefix) bool { return slices.ContainsFunc(addrs, n.Contains) }) {
 			e.networkSet(id, ns)
 		}
 	}
 	if e.namedPorts {
 		// Which ports there are under a name is told of every endpoint that rules can mean.
 		for id, ep := range g.endpoints {
-			if len(ep.group.ports) > 0 && ep.shape != noAddr && !e.groups[ep.group] {
+			if len(ep.Group().Ports()) > 0 && ep.Value.shape != noAddr && !e.groups[ep.Group()] {
 				e.endpoint(id, ep)
 			}
 		}
@@ -79,16 +79,16 @@ func (g *Graph) Sample() []model.Update {
 	}
 	seen := map[likeness]bool{}
 	for id, ep := range g.endpoints {
-		kind, known := ofGroup[ep.group]
+		kind, known := ofGroup[ep.Group()]
 		if !known {
-			text := told.group(ep.group)
+			text := told.group(ep.Group())
 			if kind = kinds[text]; kind == 0 {
 				kind = len(kinds) + 1
 				kinds[text] = kind
 			}
-			ofGroup[ep.group] = kind
+			ofGroup[ep.Group()] = kind
 		}
-		if like := (likeness{kind, told.addrs(&ep.item)}); !seen[like] {
+		if like := (likeness{kind, told.addrs(&ep.Value)}); !seen[like] {
 			seen[like] = true
 			e.endpoint(id, ep)
 		}
@@ -111,28 +111,28 @@ func newExtract(g *Graph) *extract {
 }
 
 func (e *extract) endpoint(id model.EndpointID, ep *endpoint) {
-	e.groups[ep.group] = true
+	e.groups[ep.Group()] = true
 	if e.ids[id] {
 		return
 	}
 	e.ids[id] = true
 	value, _ := e.graph.FindEndpoint(id)
 	e.updates = append(e.updates, model.EndpointUpdate{ID: id, Endpoint: value})
-	e.name(ep.group)
+	e.name(ep.Group())
 }
 
 func (e *extract) name(gr *group) {
-	for _, p := range gr.parents {
-		e.profiles[p.name] = true
+	for name := range gr.Parents() {
+		e.profiles[name] = true
 	}
 }
 
 func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
-	value := ns.group.identity()
+	value := ns.Group().Identity()
 	e.updates = append(e.updates, model.NetworkSetUpdate{
-		ID: id, Set: &model.NetworkSet{Nets: ns.extra.nets, Labels: value.labels, Profiles: value.profiles},
+		ID: id, Set: &model.NetworkSet{Nets: ns.Value.extra.nets, Labels: value.Labels, Profiles: value.Parents},
 	})
-	e.name(ns.group)
+	e.name(ns.Group())
 }
 
 func (e *extract) policy(key model.PolicyKey, p *policy) {
@@ -157,10 +157,7 @@ func (e *extract) rest() []model.Update {
 	for name := range e.profiles {
 		if p := g.profiles[name]; p != nil {
 			rules := sourceRules(p.source)
-			value := &model.Profile{Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
-			if parent := g.sets.labels.parents[name]; parent != nil {
-				value.Labels = labelMap(parent.labels)
-			}
+			value := &model.Profile{Labels: g.sets.labels.ParentLabels(name), Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
 			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: value})
 		}
 	}

@@ -3,6 +3,8 @@ package calc
 import (
 	"net/netip"
 
+	"github.com/margay-project/margay/pkg/labelindex"
+	"github.com/margay-project/margay/pkg/mapsize"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -31,9 +33,9 @@ func (g *Graph) Flush() model.Changes {
 	for id, s := range in.slices {
 		g.sets.updateSlice(id, s)
 	}
-	shrink(&g.endpoints, &g.most)
+	mapsize.Shrink(&g.endpoints, &g.most)
 	g.owners.shrink()
-	g.sets.labels.shrink()
+	g.sets.labels.Shrink()
 	if !g.inSync {
 		g.pending.policies = in.policies // for when all that they may select is known
 		return model.Changes{}
@@ -59,21 +61,21 @@ func (g *Graph) Flush() model.Changes {
 
 // dirty is what Flush has yet to look at again. It is empty between flushes.
 type dirty struct {
-	selections map[*selection]struct{}       // of the local index: matching some group or none may have changed
+	selections map[*policySelection]struct{} // of the local index: matching some group or none may have changed
 	policies   map[*policy]struct{}          // may have become active or inactive, or changed
 	profiles   map[string]struct{}           // likewise
 	rulesets   map[*ruleset]struct{}         // to be built again
-	groups     map[*group]struct{}           // of the local index: matched by other policies, or by changed ones
+	groups     map[*localGroup]struct{}      // of the local index: matched by other policies, or by changed ones
 	endpoints  map[model.EndpointID]struct{} // local ones that came, changed or left
 }
 
 func newDirty() dirty {
 	return dirty{
-		selections: map[*selection]struct{}{},
+		selections: map[*policySelection]struct{}{},
 		policies:   map[*policy]struct{}{},
 		profiles:   map[string]struct{}{},
 		rulesets:   map[*ruleset]struct{}{},
-		groups:     map[*group]struct{}{},
+		groups:     map[*localGroup]struct{}{},
 		endpoints:  map[model.EndpointID]struct{}{},
 	}
 }
@@ -120,16 +122,16 @@ func (g *Graph) updateNetworkSet(id model.NetworkSetID, now *model.NetworkSet) {
 	delete(g.networkSets, id)
 	if now != nil {
 		ns := &networkSet{value: now}
-		if ns.more(); !g.allotted[1].isOut(id.Namespace, id.Name) {
-			ns.extra.nets = now.Nets
+		if ns.Value.more(); !g.allotted[1].isOut(id.Namespace, id.Name) {
+			ns.Value.extra.nets = now.Nets
 		}
-		g.sets.labels.join(&ns.item, identity{labels: now.Labels, profiles: now.Profiles})
+		g.sets.labels.Join(&ns.item, labelindex.Identity{Labels: now.Labels, Parents: now.Profiles})
 		g.sets.enter(&ns.item)
 		g.networkSets[id] = ns
 	}
 	if was != nil {
 		g.sets.exit(&was.item)
-		g.sets.labels.leave(&was.item)
+		g.sets.labels.Leave(&was.item)
 	}
 }
 

@@ -4,8 +4,8 @@
 // Apply only notes the newest value of every object. The graph is all that remembers the datastore. Flush brings the
 // indexes up to date in one visible order:
 //
-//	labels.go, postings.go,    which selectors match which endpoints and network sets, profile labels inherited; items.go
-//	selections.go              and addrs.go: what is kept of an endpoint, of which there may be very many
+//	items.go, addrs.go         what is kept of an endpoint, of which there may be very many; which selectors match which
+//	                           endpoints and network sets is known by indexes of package labelindex
 //	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
 //	sets.go, definitions.go,   the address sets rules refer to and their members, counted
 //	services.go, members.go
@@ -64,22 +64,22 @@ type endpoint struct {
 
 // iface is the endpoint's interface, empty unless it is on this node.
 func (ep *endpoint) iface() string {
-	if ep.extra == nil {
+	if ep.Value.extra == nil {
 		return ""
 	}
-	return ep.extra.iface
+	return ep.Value.extra.iface
 }
 
-func (ep *endpoint) isTerminating() bool { return ep.extra != nil && ep.extra.terminating }
-func (ep *endpoint) isUnconfirmed() bool { return ep.extra != nil && ep.extra.unconfirmed }
-func (ep *endpoint) isParticular() bool  { return ep.extra != nil && ep.extra.particular }
+func (ep *endpoint) isTerminating() bool { return ep.Value.extra != nil && ep.Value.extra.terminating }
+func (ep *endpoint) isUnconfirmed() bool { return ep.Value.extra != nil && ep.Value.extra.unconfirmed }
+func (ep *endpoint) isParticular() bool  { return ep.Value.extra != nil && ep.Value.extra.particular }
 
 // said are the addresses that the endpoint claims. That may be more than it owns.
 func (ep *endpoint) said() iter.Seq[netip.Addr] {
 	if ep.isParticular() {
-		return slices.Values(ep.extra.said)
+		return slices.Values(ep.Value.extra.said)
 	}
-	return ep.addrs()
+	return ep.Value.addrs()
 }
 
 // networkSet is one network set.
@@ -116,7 +116,7 @@ func New(node string) *Graph {
 func (g *Graph) Restate() {
 	for _, ep := range g.local.endpoints {
 		ep.told = false
-		g.dirty.endpoints[ep.id] = struct{}{}
+		g.dirty.endpoints[ep.Value] = struct{}{}
 	}
 	for _, s := range g.sets.byID {
 		s.announced, s.before = false, nil

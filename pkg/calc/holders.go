@@ -24,7 +24,7 @@ func (g *Graph) Holds(h Holder, a netip.Addr) bool {
 		return s != nil && slices.Contains(s.Cluster, a)
 	}
 	ep := g.endpoints[h.Endpoint]
-	return ep != nil && ep.hasAddr(a)
+	return ep != nil && ep.Value.hasAddr(a)
 }
 
 // MayBeHeld reports whether something has the address, as of the last Flush. It is quick, and sometimes wrong if nothing
@@ -62,13 +62,13 @@ func (g *Graph) Holders(addrs []netip.Addr) map[netip.Addr]Holder {
 	}
 	for id, ep := range g.endpoints {
 		switch {
-		case ep.shape == unpacked:
-		case ep.shape != only6 && ep.shape != noAddr && v4[ep.v4]:
-		case ep.shape != only4 && ep.shape != noAddr && len(v6) > 0 && v6[ep.v6]:
+		case ep.Value.shape == unpacked:
+		case ep.Value.shape != only6 && ep.Value.shape != noAddr && v4[ep.Value.v4]:
+		case ep.Value.shape != only4 && ep.Value.shape != noAddr && len(v6) > 0 && v6[ep.Value.v6]:
 		default:
 			continue
 		}
-		for a := range ep.addrs() {
+		for a := range ep.Value.addrs() {
 			if wanted[a] {
 				found[a] = Holder{Endpoint: id}
 			}

@@ -3,6 +3,8 @@ package calc
 import (
 	"iter"
 	"net/netip"
+
+	"github.com/margay-project/margay/pkg/mapsize"
 )
 
 // members counts the contributors of prefixes. Sets are mostly addresses of pods, and so kept by their bytes.
@@ -66,8 +68,8 @@ func (m *members) contains(addr netip.Addr) bool {
 }
 
 func (m *members) shrink() {
-	shrink(&m.v4, &m.most[0])
-	shrink(&m.v6, &m.most[1])
+	mapsize.Shrink(&m.v4, &m.most[0])
+	mapsize.Shrink(&m.v6, &m.most[1])
 }
 
 func (m *members) len() int { return len(m.v4) + len(m.v6) + len(m.nets) }

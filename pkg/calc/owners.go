@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/mapsize"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -253,6 +254,6 @@ func (o *owners) forget(a netip.Addr) {
 }
 
 func (o *owners) shrink() {
-	shrink(&o.known, &o.most[0])
-	shrink(&o.contests, &o.most[1])
+	mapsize.Shrink(&o.known, &o.most[0])
+	mapsize.Shrink(&o.contests, &o.most[1])
 }

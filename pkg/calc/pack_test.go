@@ -67,8 +67,8 @@ func TestRulesThatDoNotApplyHereShareTheSelectorOfTheirPolicy(t *testing.T) {
 	r := newRig(t, pod("a/p1", "10.0.0.1"), policyOf("elsewhere", "app == 'db'", fromSelector("app == 'db'")))
 	p := r.graph.policies[gnp("elsewhere")]
 	packed, ok := p.source.(*packedRules)
-	if !ok || len(packed.selectors) != 1 || packed.selectors[0] != p.selection.selector {
-		t.Errorf("kept as %+v, selector %p", p.source, p.selection.selector)
+	if !ok || len(packed.selectors) != 1 || packed.selectors[0] != p.selection.Selector() {
+		t.Errorf("kept as %+v, selector %p", p.source, p.selection.Selector())
 	}
 	r.apply(pod("a/p2", "10.0.0.2", label("app", "db")))
 	if _, ok := p.source.(*plainRules); !ok {

@@ -3,6 +3,7 @@ package calc
 import (
 	"cmp"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -15,10 +16,10 @@ type policy struct {
 	sortKey   string // empty until it is needed
 	tier      string
 	order     float64
-	selection *selection  // in the local index; nil: it was just deleted
-	source    ruleStore   // nil: no rules
-	rules     [2]*ruleset // by direction; nil where it does not apply on this node
-	applies   [2]bool     // its types, by direction
+	selection *policySelection // in the index of the node; nil: it was just deleted
+	source    ruleStore        // nil: no rules
+	rules     [2]*ruleset      // by direction; nil where it does not apply on this node
+	applies   [2]bool          // its types, by direction
 	staged    bool
 }
 
@@ -26,7 +27,7 @@ type policy struct {
 func (p *policy) value() *model.Policy {
 	rules := sourceRules(p.source)
 	return &model.Policy{
-		Tier: p.tier, Order: p.order, Selector: p.selection.selector, Staged: p.staged,
+		Tier: p.tier, Order: p.order, Selector: p.selection.Selector(), Staged: p.staged,
 		AppliesIngress: p.applies[model.Ingress], AppliesEgress: p.applies[model.Egress],
 		Ingress: rules[model.Ingress], Egress: rules[model.Egress],
 	}
@@ -70,12 +71,12 @@ func (g *Graph) updatePolicy(key model.PolicyKey, now *model.Policy) {
 		g.policies[key] = p
 	}
 	g.dirty.policies[p] = struct{}{}
-	var selection *selection
+	var selection *policySelection
 	if now != nil {
 		p.tier, p.order, p.staged = now.Tier, now.Order, now.Staged
 		p.applies = [2]bool{now.AppliesIngress, now.AppliesEgress}
 		p.source = &plainRules{now.Ingress, now.Egress}
-		selection = g.local.labels.add(now.Selector)
+		selection = g.local.labels.Add(now.Selector)
 		g.dirty.selections[selection] = struct{}{}
 	} else {
 		delete(g.policies, key)
@@ -83,18 +84,20 @@ func (g *Graph) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	was := p.selection
 	p.selection = selection
 	if was != nil {
-		g.touchGroups(was.all())
+		g.touchGroups(was.Groups())
 	}
 	if was == selection {
 		return
 	}
 	if was != nil {
-		was.policies = without(was.policies, p)
-		g.local.labels.removeUnused(was)
+		was.Use.policies = slices.DeleteFunc(was.Use.policies, func(other *policy) bool { return other == p })
+		if len(was.Use.policies) == 0 {
+			g.local.labels.Remove(was)
+		}
 	}
 	if selection != nil {
-		g.touchGroups(selection.all())
-		selection.policies = append(selection.policies, p)
+		g.touchGroups(selection.Groups())
+		selection.Use.policies = append(selection.Use.policies, p)
 	}
 }
 
@@ -113,14 +116,14 @@ func (g *Graph) updateProfile(name string, now *model.Profile) {
 	if p.gone = now == nil; now != nil {
 		labels, p.source = now.Labels, &plainRules{now.Ingress, now.Egress}
 	}
-	g.sets.carryOn(g.sets.labels.setParent(name, labels))
-	for _, m := range g.local.labels.setParent(name, labels) {
-		g.dirty.groups[m.group] = struct{}{}
-		g.dirty.selections[m.selection] = struct{}{}
+	g.sets.carryOn(g.sets.labels.SetParent(name, labels))
+	for _, m := range g.local.labels.SetParent(name, labels) {
+		g.dirty.groups[m.Group] = struct{}{}
+		g.dirty.selections[m.Selection] = struct{}{}
 	}
 }
 
-func (g *Graph) touchGroups(groups iter.Seq[*group]) {
+func (g *Graph) touchGroups(groups iter.Seq[*localGroup]) {
 	for gr := range groups {
 		g.dirty.groups[gr] = struct{}{}
 	}
@@ -129,9 +132,9 @@ func (g *Graph) touchGroups(groups iter.Seq[*group]) {
 // activate decides which policies and profiles apply on this node, and which of their rules must be built.
 func (g *Graph) activate() {
 	for s := range g.dirty.selections {
-		if active := len(s.groups) > 0; active != s.active {
-			s.active = active
-			for _, p := range s.policies {
+		if active := !s.IsEmpty(); active != s.Use.active {
+			s.Use.active = active
+			for _, p := range s.Use.policies {
 				g.dirty.policies[p] = struct{}{}
 			}
 		}
@@ -145,7 +148,7 @@ func (g *Graph) activate() {
 }
 
 func (g *Graph) activatePolicy(p *policy) {
-	if p.selection == nil || len(p.selection.groups) == 0 {
+	if p.selection == nil || p.selection.IsEmpty() {
 		p.rules = [2]*ruleset{g.retire(p.rules[model.Ingress]), g.retire(p.rules[model.Egress])}
 		p.source = g.packed(p.source)
 		return
@@ -175,12 +178,11 @@ func (g *Graph) packed(s ruleStore) ruleStore {
 		return s
 	}
 	return pack(*rules, func(s *selector.Selector) *selector.Selector {
-		for _, x := range []*labelIndex{g.local.labels, g.sets.labels} {
-			if same := x.selections.byText[s.String()]; same != nil {
-				return same.selector
-			}
+		same, found := g.local.labels.Same(s)
+		if !found {
+			same, _ = g.sets.labels.Same(s)
 		}
-		return s
+		return same
 	})
 }
 
@@ -193,7 +195,7 @@ func plain(lists [2][]model.Rule) ruleStore {
 }
 
 func (g *Graph) activateProfile(name string) {
-	p, parent := g.profiles[name], g.local.labels.parents[name]
+	p := g.profiles[name]
 	if p == nil {
 		return
 	}
@@ -201,7 +203,7 @@ func (g *Graph) activateProfile(name string) {
 	switch {
 	case p.gone:
 		delete(g.profiles, name)
-	case parent != nil && parent.groups.len() > 0:
+	case g.local.labels.IsParent(name):
 		rules = sourceRules(p.source)
 		p.source = plain(rules)
 	default:
@@ -224,14 +226,11 @@ func (g *Graph) activateProfile(name string) {
 }
 
 // appliesTo returns the groups of the local index that the rules apply to.
-func (g *Graph) appliesTo(rs *ruleset) iter.Seq[*group] {
+func (g *Graph) appliesTo(rs *ruleset) iter.Seq[*localGroup] {
 	if rs.policy != nil {
-		return rs.policy.selection.all()
+		return rs.policy.selection.Groups()
 	}
-	if p := g.local.labels.parents[rs.key.Name]; p != nil {
-		return p.groups.live()
-	}
-	return func(func(*group) bool) {}
+	return g.local.labels.Children(rs.key.Name)
 }
 
 // retire gives up what a ruleset, which may be nil, refers to. It returns nil.
@@ -256,10 +255,10 @@ func (g *Graph) buildRules() {
 }
 
 // policiesOf returns the policies that apply to a group of the local index, in evaluation order.
-func (g *Graph) policiesOf(gr *group) []*policy {
+func (g *Graph) policiesOf(gr *localGroup) []*policy {
 	var all []*policy
-	for _, m := range gr.matches {
-		all = append(all, m.selection.policies...)
+	for s := range gr.Selections() {
+		all = append(all, s.Use.policies...)
 	}
 	sortPolicies(all, g.tiers)
 	return all

@@ -48,9 +48,9 @@ func (g *Graph) Problems() []Problem {
 		}
 	}
 	for id, ep := range g.local.endpoints {
-		for _, p := range ep.group.parents {
-			if g.profiles[p.name] == nil && !model.IsServiceAccountProfile(p.name) {
-				all = append(all, missingProfile(id, p.name))
+		for name := range ep.Group().Parents() {
+			if g.profiles[name] == nil && !model.IsServiceAccountProfile(name) {
+				all = append(all, missingProfile(id, name))
 			}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 // resolver holds the policy of every group of local endpoints and shares what is equal.
 type resolver struct {
-	groups map[*group][2]*sharedPolicy // by direction
-	shared map[string]*sharedPolicy    // by key
-	serial uint64                      // the last one given to a ruleset
+	groups map[*localGroup][2]*sharedPolicy // by direction
+	shared map[string]*sharedPolicy         // by key
+	serial uint64                           // the last one given to a ruleset
 }
 
 // sharedPolicy is the policy of one direction and the number of groups that have it.
@@ -23,7 +23,7 @@ type sharedPolicy struct {
 }
 
 func newResolver() *resolver {
-	return &resolver{groups: map[*group][2]*sharedPolicy{}, shared: map[string]*sharedPolicy{}}
+	return &resolver{groups: map[*localGroup][2]*sharedPolicy{}, shared: map[string]*sharedPolicy{}}
 }
 
 // resolve works out the policy of the local endpoints it may have changed for, and returns the real differences.
@@ -36,8 +36,8 @@ func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
 			put(&out, id, nil)
 			continue
 		}
-		both := g.result.groups[ep.group]
-		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.listAddrs(),
+		both := g.result.groups[ep.Group()]
+		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs,
 			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
 		if was := ep.policy; was == nil || !equalEndpointPolicies(was, now) {
 			ep.policy, ep.told = now, false
@@ -64,7 +64,7 @@ func (g *Graph) resolveGroups() {
 		if existed {
 			released = append(released, was[:]...)
 		}
-		if gr.items == nil {
+		if gr.IsEmpty() {
 			delete(g.result.groups, gr)
 			continue
 		}
@@ -74,8 +74,8 @@ func (g *Graph) resolveGroups() {
 			continue
 		}
 		g.result.groups[gr] = now
-		for it := range gr.all() {
-			g.dirty.endpoints[it.extra.local.id] = struct{}{}
+		for it := range gr.Items() {
+			g.dirty.endpoints[it.Value] = struct{}{}
 		}
 	}
 	for _, s := range released {
@@ -87,7 +87,7 @@ func (g *Graph) resolveGroups() {
 
 // direction returns the policy of a group for one direction, made of its policies in evaluation order, and counts the
 // group in.
-func (g *Graph) direction(gr *group, policies []*policy, d model.Direction) *sharedPolicy {
+func (g *Graph) direction(gr *localGroup, policies []*policy, d model.Direction) *sharedPolicy {
 	key := []byte{byte(d)}
 	dp := &model.DirectionPolicy{Direction: d}
 	for _, p := range policies {
@@ -106,8 +106,8 @@ func (g *Graph) direction(gr *group, policies []*policy, d model.Direction) *sha
 		tier.Policies = append(tier.Policies, rs.rules)
 		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
 	}
-	for _, parent := range gr.parents {
-		if p := g.profiles[parent.name]; p != nil && p.rules[d] != nil {
+	for name := range gr.Parents() {
+		if p := g.profiles[name]; p != nil && p.rules[d] != nil {
 			dp.Profiles = append(dp.Profiles, p.rules[d].rules)
 			key = binary.AppendUvarint(append(key, 'r'), p.rules[d].serial)
 		}

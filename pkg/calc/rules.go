@@ -113,13 +113,13 @@ func (b *builder) definition(key definitionKey, tried func() int, create func() 
 
 func (b *builder) bySelector(sel *selector.Selector) *definition {
 	key := selectorKey(sel)
-	return b.definition(key, func() int { return b.sets.labels.candidatesOf(sel) },
+	return b.definition(key, func() int { return b.sets.labels.Candidates(sel) },
 		func() *definition { return b.sets.bySelector(key, sel) })
 }
 
 func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
 	key := namedPortKey(name, protocol, sel)
-	return b.definition(key, func() int { return b.sets.labels.candidatesOf(sel) },
+	return b.definition(key, func() int { return b.sets.labels.Candidates(sel) },
 		func() *definition { return b.sets.byNamedPort(key, sel) })
 }
 

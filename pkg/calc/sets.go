@@ -4,13 +4,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // setIndex holds the definitions rules refer to and the members of their sets, counted: a prefix is a member as long
 // as one item contributes it.
 type setIndex struct {
-	labels      *labelIndex // every endpoint and network set of the cluster
+	labels      *clusterIndex // every endpoint and network set of the cluster
 	definitions map[definitionKey]*definition
 	byID        map[model.SetID]*set
 
@@ -37,7 +38,7 @@ type set struct {
 
 func newSetIndex() *setIndex {
 	x := &setIndex{
-		labels:      newLabelIndex(),
+		labels:      labelindex.New[contents, findings](nil),
 		definitions: map[definitionKey]*definition{},
 		byID:        map[model.SetID]*set{},
 		slices:      map[model.EndpointSliceID]*model.EndpointSlice{},
@@ -103,36 +104,36 @@ func (x *setIndex) exit(it *item)  { x.countItem(it, -1) }
 
 func (x *setIndex) countItem(it *item, delta int32) {
 	x.spending.items += int(delta)
-	for _, m := range it.group.matches {
-		x.addToSelection(m.selection, it, delta)
+	for s := range it.Group().Selections() {
+		x.addToSelection(s, it, delta)
 	}
 }
 
 // carryOn counts the items of groups whose matches have changed in or out.
-func (x *setIndex) carryOn(changed []match) {
+func (x *setIndex) carryOn(changed []labelindex.Match[contents, findings]) {
 	for _, m := range changed {
 		delta := int32(1)
-		if !m.now {
+		if !m.Now {
 			delta = -1
 		}
-		for it := range m.group.all() {
-			x.addToSelection(m.selection, it, delta)
+		for it := range m.Group.Items() {
+			x.addToSelection(m.Selection, it, delta)
 		}
 	}
 }
 
 func (x *setIndex) addToSelection(s *selection, it *item, delta int32) {
-	if s.addrs != nil {
-		x.addItem(s.addrs, it, delta)
+	if s.Use.addrs != nil {
+		x.addItem(s.Use.addrs, it, delta)
 	}
-	if len(s.ports) == 0 {
+	if len(s.Use.ports) == 0 {
 		return
 	}
-	for i, port := range it.group.ports {
-		if slices.ContainsFunc(it.group.ports[:i], func(p model.NamedPort) bool { return p.Name == port.Name }) {
+	for i, port := range it.Group().Ports() {
+		if slices.ContainsFunc(it.Group().Ports()[:i], func(p model.NamedPort) bool { return p.Name == port.Name }) {
 			continue // addItem sees to all ports of a name at once
 		}
-		for _, d := range s.ports[port.Name] {
+		for _, d := range s.Use.ports[port.Name] {
 			x.addItem(d, it, delta)
 		}
 	}
@@ -142,17 +143,17 @@ func (x *setIndex) addToSelection(s *selection, it *item, delta int32) {
 func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 	if d.key.kind == kindSelector {
 		s := d.sets[portKey{}]
-		for p := range it.prefixes() {
+		for p := range it.Value.prefixes() {
 			x.count(s, p, delta)
 		}
 		return
 	}
-	for _, port := range it.group.ports {
+	for _, port := range it.Group().Ports() {
 		if port.Name != d.key.name || !model.HasPorts(port.Protocol) ||
 			d.key.protocol != 0 && d.key.protocol != port.Protocol {
 			continue
 		}
-		for a := range it.addrs() {
+		for a := range it.Value.addrs() {
 			if p, ok := hostPrefix(a); ok {
 				x.count(x.setOf(d, portKey{port.Protocol, port.Port}), p, delta)
 			}

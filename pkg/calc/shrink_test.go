@@ -20,7 +20,7 @@ func TestMapsThatWereLargeAreMadeAnew(t *testing.T) {
 	g.Apply(append(come, pod("a/here", "10.1.0.1"), policyOf("all", "all()", fromSelector("!has(x)")), model.InSync{}))
 	g.Flush()
 	sizes := func() map[string]int {
-		m := map[string]int{"endpoints": g.most, "groups": g.sets.labels.most}
+		m := map[string]int{"endpoints": g.most}
 		for _, s := range g.sets.byID {
 			if s.definition != nil {
 				m["IPv4 members"], m["IPv6 members"] = s.members.most[0], s.members.most[1]
@@ -35,9 +35,6 @@ func TestMapsThatWereLargeAreMadeAnew(t *testing.T) {
 	}
 	g.Apply(gone)
 	g.Flush()
-	if n := g.sets.labels.labels["pod"]; n != nil {
-		t.Errorf("%d values of a label that nobody has", len(n.values))
-	}
 	for what, most := range sizes() {
 		if most > 10 {
 			t.Errorf("%s: a map for %d", what, most)

@@ -71,7 +71,7 @@ func (g *Graph) updateTiers(updates map[string]*model.Tier) {
 		changed = g.tiers.update(name, t) || changed
 	}
 	if changed {
-		for gr := range g.local.labels.all() {
+		for gr := range g.local.labels.Groups() {
 			g.dirty.groups[gr] = struct{}{}
 		}
 	}

@@ -39,14 +39,14 @@ func (g *Graph) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
 		return nil, false
 	}
 	value := g.value(ep)
-	value.Addrs, value.Unconfirmed = ep.listAddrs(), false
+	value.Addrs, value.Unconfirmed = ep.Value.listAddrs(), false
 	return value, true
 }
 
 // EndpointByAddr returns the endpoint of any node that owns the address. It looks at every endpoint.
 func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
 	for id, ep := range g.endpoints {
-		if ep.hasAddr(addr) {
+		if ep.Value.hasAddr(addr) {
 			return id, true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/margay-project/margay/pkg/mapsize"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -24,7 +25,7 @@ type Buffer struct {
 	waiting int             // slots that are not
 	pending map[keyHash]int // their indexes, by what they are about
 	present map[keyHash]struct{}
-	most    int // present at a time, since present was made anew
+	most    int // present, see mapsize
 }
 
 // slot holds an update that waits. Without one it is empty.
@@ -149,24 +150,9 @@ func (b *Buffer) Take(limit int) []model.Update {
 		out = append(out, s.update)
 	}
 	b.compact()
-	b.shrink()
+	mapsize.Shrink(&b.present, &b.most)
 	b.signal()
 	return out
-}
-
-// shrink gives the memory of objects back that are not present any more: maps never do so themselves, and with keys that
-// come and go they even grow.
-func (b *Buffer) shrink() {
-	const small, rest = 64, 4
-	b.most = max(b.most, len(b.present))
-	if b.most < small || len(b.present) > b.most/rest {
-		return
-	}
-	fresh := make(map[keyHash]struct{}, len(b.present))
-	for k := range b.present {
-		fresh[k] = struct{}{}
-	}
-	b.present, b.most = fresh, len(fresh)
 }
 
 // Len returns the number of updates that wait to be taken.

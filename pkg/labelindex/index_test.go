@@ -1,17 +1,35 @@
-package calc
+package labelindex
 
 import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/margay-project/margay/pkg/selector"
 )
 
-func TestLabelsAreInheritedFirstProfileWins(t *testing.T) {
-	x := newLabelIndex()
-	x.setParent("p1", map[string]string{"own": "p1", "first": "p1"})
-	x.setParent("p2", map[string]string{"own": "p2", "first": "p2", "second": "p2"})
-	it := &item{}
-	x.join(it, identity{labels: map[string]string{"own": "x"}, profiles: []string{"p1", "absent", "p2"}})
+type (
+	testIndex     = Index[int, int]
+	testItem      = Item[int, int]
+	testSelection = Selection[int, int]
+)
+
+func newIndex() *testIndex { return New[int, int](nil) }
+
+func sel(text string) *selector.Selector {
+	s, err := selector.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func TestLabelsAreInheritedFromTheFirstParentThatHasThem(t *testing.T) {
+	x := newIndex()
+	x.SetParent("p1", map[string]string{"own": "p1", "first": "p1"})
+	x.SetParent("p2", map[string]string{"own": "p2", "first": "p2", "second": "p2"})
+	it := &testItem{}
+	x.Join(it, Identity{Labels: map[string]string{"own": "x"}, Parents: []string{"p1", "absent", "p2"}})
 	want := map[string]string{"own": "x", "first": "p1", "second": "p2"}
 	for label, v := range want {
 		if got, ok := it.group.Get(label); !ok || got != v {
@@ -31,19 +49,19 @@ func TestLabelsAreInheritedFirstProfileWins(t *testing.T) {
 
 // A change must cost what it concerns: out of many selectors and groups, only those are matched that can match.
 func TestOnlyCandidatesAreMatched(t *testing.T) {
-	x := newLabelIndex()
-	var items []*item
+	x := newIndex()
+	var items []*testItem
 	for i := range 200 {
-		it := &item{}
-		x.join(it, identity{labels: map[string]string{
+		it := &testItem{}
+		x.Join(it, Identity{Labels: map[string]string{
 			"orchestrator": "k8s", "app": fmt.Sprintf("app-%d", i), "tier": fmt.Sprint(i % 2)}})
 		items = append(items, it)
 	}
-	x.setParent("kns.a", map[string]string{"pcns.env": "prod"})
-	inProd := &item{}
-	x.join(inProd, identity{profiles: []string{"kns.a"}})
+	x.SetParent("kns.a", map[string]string{"pcns.env": "prod"})
+	inProd := &testItem{}
+	x.Join(inProd, Identity{Parents: []string{"kns.a"}})
 	groupsTried := func(text string) int {
-		s := x.add(sel(text))
+		s := x.Add(sel(text))
 		return len(slices.Collect(x.candidateGroups(s, s.must())))
 	}
 	for i := range 200 {
@@ -63,17 +81,17 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 }
 
 func TestItemsWithEqualLabelsShareAGroup(t *testing.T) {
-	x := newLabelIndex()
-	a, b, c := &item{}, &item{}, &item{}
-	x.join(a, identity{labels: map[string]string{"a": "1", "b": "2"}, profiles: []string{"p"}})
-	x.join(b, identity{labels: map[string]string{"b": "2", "a": "1"}, profiles: []string{"p"}})
-	x.join(c, identity{labels: map[string]string{"a": "2", "b": "1"}, profiles: []string{"p"}})
+	x := newIndex()
+	a, b, c := &testItem{}, &testItem{}, &testItem{}
+	x.Join(a, Identity{Labels: map[string]string{"a": "1", "b": "2"}, Parents: []string{"p"}})
+	x.Join(b, Identity{Labels: map[string]string{"b": "2", "a": "1"}, Parents: []string{"p"}})
+	x.Join(c, Identity{Labels: map[string]string{"a": "2", "b": "1"}, Parents: []string{"p"}})
 	if a.group != b.group || a.group == c.group {
 		t.Errorf("groups %p %p %p", a.group, b.group, c.group)
 	}
-	x.leave(a)
-	x.leave(b)
-	if x.leave(c); len(x.groups) != 0 {
+	x.Leave(a)
+	x.Leave(b)
+	if x.Leave(c); len(x.groups) != 0 {
 		t.Errorf("%d groups without items", len(x.groups))
 	}
 }
@@ -85,9 +103,9 @@ func TestLabelsAreFoundAmongAnyNumber(t *testing.T) {
 		for i := range n {
 			labels[fmt.Sprintf("label-%06d", i)] = fmt.Sprint(i)
 		}
-		x, it := newLabelIndex(), &item{}
-		x.setParent("p", map[string]string{"label-000003": "inherited", "only": "inherited"})
-		x.join(it, identity{labels: labels, profiles: []string{"p"}})
+		x, it := newIndex(), &testItem{}
+		x.SetParent("p", map[string]string{"label-000003": "inherited", "only": "inherited"})
+		x.Join(it, Identity{Labels: labels, Parents: []string{"p"}})
 		for name, want := range labels {
 			if got, ok := it.group.Get(name); !ok || got != want {
 				t.Fatalf("%d labels: %s is %q, %t", n, name, got, ok)
@@ -111,8 +129,8 @@ func BenchmarkLabelAmongManyLabels(b *testing.B) {
 	for i := range 20_000 {
 		labels[fmt.Sprintf("label-%06d", i)] = ""
 	}
-	x, it := newLabelIndex(), &item{}
-	x.join(it, identity{labels: labels})
+	x, it := newIndex(), &testItem{}
+	x.Join(it, Identity{Labels: labels})
 	for b.Loop() {
 		it.group.Get("label-019999")
 	}

@@ -1,0 +1,173 @@
+package labelindex
+
+import (
+	"iter"
+	"math"
+
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// selectionIndex holds selections. Those with a condition on a label are filed under it.
+type selectionIndex[V, U any] struct {
+	byText map[string]*Selection[V, U]
+	others map[*Selection[V, U]]struct{} // no condition is known
+}
+
+func newSelectionIndex[V, U any]() selectionIndex[V, U] {
+	return selectionIndex[V, U]{byText: map[string]*Selection[V, U]{}, others: map[*Selection[V, U]]struct{}{}}
+}
+
+// must is the condition the selection is filed under.
+func (s *Selection[V, U]) must() selector.Restriction { return s.selector.Restrictions()[s.label] }
+
+// Candidates is about how many groups a selector is matched against when it is added.
+func (x *Index[V, U]) Candidates(sel *selector.Selector) int {
+	if _, _, cost, ok := x.cheapestCost(sel); ok {
+		return cost
+	}
+	return len(x.groups)
+}
+
+// cheapest picks the condition to file a selector under: the one with the fewest groups and selectors that meet it, so
+// that `app == "db" && orchestrator == "k8s"` is filed under app. The choice affects cost only.
+func (x *Index[V, U]) cheapest(sel *selector.Selector) (label string, must selector.Restriction, ok bool) {
+	label, must, _, ok = x.cheapestCost(sel)
+	return label, must, ok
+}
+
+func (x *Index[V, U]) cheapestCost(sel *selector.Selector) (label string, must selector.Restriction, best int, ok bool) {
+	all := sel.Restrictions()
+	for _, valued := range []bool{true, false} { // what takes long to count comes last, when it is known how far to count
+		for l, r := range all {
+			if (r.Values != nil) != valued {
+				continue
+			}
+			most := math.MaxInt
+			if ok {
+				most = best
+			}
+			cost := x.cost(l, r, most)
+			if !ok || cost < best || cost == best && l < label {
+				best, label, must, ok = cost, l, r, true
+			}
+		}
+	}
+	return label, must, best, ok
+}
+
+// cost counts the groups and selectors that meet a condition, up to one more than most.
+func (x *Index[V, U]) cost(name string, r selector.Restriction, most int) int {
+	of := x.labels[name]
+	if of == nil {
+		return 0
+	}
+	n := 0
+	if r.Values == nil {
+		n = len(of.selections)
+		for _, l := range of.values {
+			if n += l.count(); n > most {
+				break
+			}
+		}
+		return n
+	}
+	for _, v := range r.Values {
+		if l := of.values[v]; l != nil {
+			n += l.count() + len(l.selected())
+		}
+	}
+	return n
+}
+
+// candidateGroups yields at least the groups the selection matches; some more than once.
+func (x *Index[V, U]) candidateGroups(s *Selection[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
+	if !s.conditional {
+		return x.Groups()
+	}
+	return func(yield func(*Group[V, U]) bool) {
+		of := x.labels[s.label]
+		if of == nil {
+			return
+		}
+		each := func(l *label[V, U]) bool {
+			for g := range l.all() {
+				if !yield(g) {
+					return false
+				}
+			}
+			return true
+		}
+		if must.Values == nil {
+			for _, l := range of.values {
+				if !each(l) {
+					return
+				}
+			}
+			return
+		}
+		for _, v := range must.Values {
+			if l := of.values[v]; l != nil && !each(l) {
+				return
+			}
+		}
+	}
+}
+
+// candidates yields at least the selections that match the group, each once.
+func (x *Index[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V, U]] {
+	return func(yield func(*Selection[V, U]) bool) {
+		for s := range x.selections.others {
+			if !yield(s) {
+				return
+			}
+		}
+		for l := range g.effective() {
+			for s := range l.of.selections {
+				if !yield(s) {
+					return
+				}
+			}
+			for _, s := range l.selected() {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// file files the selection under its condition, so that candidates finds it.
+func (x *Index[V, U]) file(s *Selection[V, U], must selector.Restriction) {
+	switch {
+	case !s.conditional:
+		x.selections.others[s] = struct{}{}
+	case must.Values == nil:
+		n := x.name(s.label)
+		if n.selections == nil {
+			n.selections = map[*Selection[V, U]]struct{}{}
+		}
+		n.selections[s] = struct{}{}
+	default:
+		for _, v := range must.Values {
+			u := x.label(s.label, v).use()
+			u.selections = append(u.selections, s)
+		}
+	}
+}
+
+func (x *Index[V, U]) unfile(s *Selection[V, U]) {
+	must := s.must()
+	switch {
+	case !s.conditional:
+		delete(x.selections.others, s)
+	case must.Values == nil:
+		delete(x.name(s.label).selections, s)
+		x.dropNameIfUnused(x.name(s.label))
+	default:
+		for _, v := range must.Values {
+			l := x.label(s.label, v)
+			l.uses.selections = without(l.uses.selections, s)
+			x.dropLabelIfUnused(l)
+		}
+	}
+}

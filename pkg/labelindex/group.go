@@ -1,0 +1,140 @@
+package labelindex
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Identity is all of an item that selectors and named ports can see. Maps and lists may be shared and must not be changed.
+type Identity struct {
+	Labels  map[string]string
+	Parents []string // whose labels it inherits; the first that has a label gives it
+	Ports   []model.NamedPort
+}
+
+// Item is one thing with labels. It is in at most one index, and belongs to the index from Join to Leave. V is what the
+// user of the index keeps with it.
+type Item[V, U any] struct {
+	group      *Group[V, U]
+	next, prev *Item[V, U] // in the group
+	Value      V
+}
+
+// Group returns the group of the item; after Leave, the one that it was in.
+func (it *Item[V, U]) Group() *Group[V, U] { return it.group }
+
+// Group is all items of an index with one identity. Selectors are matched against groups, so the pods of a Deployment
+// cost one match and share one copy of their labels.
+type Group[V, U any] struct {
+	labels  []*label[V, U]    // its own, by name
+	parents []*parent[V, U]   // in order
+	ports   []model.NamedPort // shared with the item that had them first
+	items   *Item[V, U]       // the first; nil: the group is gone
+	matches []matched[V, U]
+	next    *Group[V, U] // of the same hash
+}
+
+// Has reports whether the group has this identity.
+func (g *Group[V, U]) Has(id Identity) bool {
+	return equalLabels(g.labels, id.Labels) && slices.Equal(g.ports, id.Ports) &&
+		slices.EqualFunc(g.parents, id.Parents, func(p *parent[V, U], name string) bool { return p.name == name })
+}
+
+// Identity returns what the items of the group have in common. The map and the list of parents are the caller's.
+func (g *Group[V, U]) Identity() Identity {
+	id := Identity{Labels: labelMap(g.labels), Ports: g.ports}
+	for _, p := range g.parents {
+		id.Parents = append(id.Parents, p.name)
+	}
+	return id
+}
+
+// IsEmpty reports whether the last item has left. The group is no longer in the index then.
+func (g *Group[V, U]) IsEmpty() bool { return g.items == nil }
+
+// Items yields the group's items.
+func (g *Group[V, U]) Items() iter.Seq[*Item[V, U]] {
+	return func(yield func(*Item[V, U]) bool) {
+		for it := g.items; it != nil; it = it.next {
+			if !yield(it) {
+				return
+			}
+		}
+	}
+}
+
+// Selections yields the selections that match the group; of a group that is empty, those that did when its last item
+// left.
+func (g *Group[V, U]) Selections() iter.Seq[*Selection[V, U]] {
+	return func(yield func(*Selection[V, U]) bool) {
+		for i := range g.matches {
+			if !yield(g.matches[i].selection) {
+				return
+			}
+		}
+	}
+}
+
+// Ports are the named ports of each item. They must not be changed.
+func (g *Group[V, U]) Ports() []model.NamedPort { return g.ports }
+
+// Parents yields the names of the parents, in order.
+func (g *Group[V, U]) Parents() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, p := range g.parents {
+			if !yield(p.name) {
+				return
+			}
+		}
+	}
+}
+
+// Own yields the labels that are the items' own, by name.
+func (g *Group[V, U]) Own() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, l := range g.labels {
+			if !yield(l.of.name, l.value) {
+				return
+			}
+		}
+	}
+}
+
+// Get implements selector.Labels: own labels come first, then those of the first parent that has the label.
+func (g *Group[V, U]) Get(name string) (string, bool) {
+	if l := findLabel(g.labels, name); l != nil {
+		return l.value, true
+	}
+	for _, p := range g.parents {
+		if l := findLabel(p.labels, name); l != nil {
+			return l.value, true
+		}
+	}
+	return "", false
+}
+
+// effective yields every label the group has, with the value Get returns.
+func (g *Group[V, U]) effective() iter.Seq[*label[V, U]] {
+	return func(yield func(*label[V, U]) bool) {
+		for _, l := range g.labels {
+			if !yield(l) {
+				return
+			}
+		}
+		for i, p := range g.parents {
+			for _, l := range p.labels {
+				if !g.overrides(l.of.name, i) && !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// overrides reports whether the label comes from the group itself or one of its first n parents.
+func (g *Group[V, U]) overrides(name string, n int) bool {
+	return findLabel(g.labels, name) != nil ||
+		slices.ContainsFunc(g.parents[:n], func(p *parent[V, U]) bool { return findLabel(p.labels, name) != nil })
+}

@@ -1,0 +1,170 @@
+package labelindex
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/mapsize"
+)
+
+// labelName is the name of a label, with the values it has in an index.
+type labelName[V, U any] struct {
+	name       string
+	values     map[string]*label[V, U]
+	selections map[*Selection[V, U]]struct{} // filed under it: it must be present
+	most       int                           // values, see mapsize
+}
+
+// label is a label with one value, and the groups that have it. There is one of each in an index, so that groups share
+// its text. It exists while it is used.
+type label[V, U any] struct {
+	of     *labelName[V, U]
+	value  string
+	groups groupList[V, U] // that have it as their own
+	uses   *labelUses[V, U]
+}
+
+// labelUses is what few labels have.
+type labelUses[V, U any] struct {
+	parents    []*parent[V, U]    // that have it
+	selections []*Selection[V, U] // filed under it: the label must have this value, or one of some
+}
+
+// use returns the label's uses, to add one.
+func (l *label[V, U]) use() *labelUses[V, U] {
+	if l.uses == nil {
+		l.uses = &labelUses[V, U]{}
+	}
+	return l.uses
+}
+
+// selected returns the selections filed under the label.
+func (l *label[V, U]) selected() []*Selection[V, U] {
+	if l.uses == nil {
+		return nil
+	}
+	return l.uses.selections
+}
+
+// all yields the groups that have the label, themselves or by a parent; those of several parents more than once.
+func (l *label[V, U]) all() iter.Seq[*Group[V, U]] {
+	return func(yield func(*Group[V, U]) bool) {
+		for g := range l.groups.live() {
+			if !yield(g) {
+				return
+			}
+		}
+		if l.uses == nil {
+			return
+		}
+		for _, p := range l.uses.parents {
+			for g := range p.groups.live() {
+				if !yield(g) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// count is the number of groups that all yields.
+func (l *label[V, U]) count() int {
+	n := l.groups.len()
+	if l.uses != nil {
+		for _, p := range l.uses.parents {
+			n += p.groups.len()
+		}
+	}
+	return n
+}
+
+// name returns the name, which it makes if there is none.
+func (x *Index[V, U]) name(name string) *labelName[V, U] {
+	n := x.labels[name]
+	if n == nil {
+		n = &labelName[V, U]{name: name, values: map[string]*label[V, U]{}}
+		x.labels[name] = n
+	}
+	return n
+}
+
+// label returns the label, which it makes if there is none.
+func (x *Index[V, U]) label(name, value string) *label[V, U] {
+	n := x.name(name)
+	l := n.values[value]
+	if l == nil {
+		l = &label[V, U]{of: n, value: value}
+		n.values[value] = l
+		n.most = max(n.most, len(n.values))
+	}
+	return l
+}
+
+func (x *Index[V, U]) dropLabelIfUnused(l *label[V, U]) {
+	if l.groups.len() > 0 || l.uses != nil && len(l.uses.parents)+len(l.uses.selections) > 0 {
+		return
+	}
+	delete(l.of.values, l.value)
+	mapsize.Shrink(&l.of.values, &l.of.most)
+	x.dropNameIfUnused(l.of)
+}
+
+func (x *Index[V, U]) dropNameIfUnused(n *labelName[V, U]) {
+	if len(n.values)+len(n.selections) == 0 {
+		delete(x.labels, n.name)
+	}
+}
+
+// intern returns the labels by name; the caller must make use of them, or drop them.
+func (x *Index[V, U]) intern(labels map[string]string) []*label[V, U] {
+	if len(labels) == 0 {
+		return nil
+	}
+	list := make([]*label[V, U], 0, len(labels))
+	for name, value := range labels {
+		list = append(list, x.label(name, value))
+	}
+	slices.SortFunc(list, func(a, b *label[V, U]) int { return strings.Compare(a.of.name, b.of.name) })
+	return list
+}
+
+// findLabel returns the label of that name from a list by name; nil if it is not there.
+func findLabel[V, U any](labels []*label[V, U], name string) *label[V, U] {
+	const few = 16
+	if len(labels) > few { // a tenant may give a pod tens of thousands
+		i, ok := slices.BinarySearchFunc(labels, name, func(l *label[V, U], name string) int {
+			return strings.Compare(l.of.name, name)
+		})
+		if !ok {
+			return nil
+		}
+		return labels[i]
+	}
+	for _, l := range labels { // mostly of different lengths: faster than a binary search
+		if l.of.name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+func equalLabels[V, U any](labels []*label[V, U], m map[string]string) bool {
+	if len(labels) != len(m) {
+		return false
+	}
+	for _, l := range labels {
+		if v, ok := m[l.of.name]; !ok || v != l.value {
+			return false
+		}
+	}
+	return true
+}
+
+func labelMap[V, U any](labels []*label[V, U]) map[string]string {
+	m := make(map[string]string, len(labels))
+	for _, l := range labels {
+		m[l.of.name] = l.value
+	}
+	return m
+}

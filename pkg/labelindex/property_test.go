@@ -1,0 +1,224 @@
+package labelindex
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// world is what an index was given, to compare with what it says.
+type world struct {
+	index      *testIndex
+	parents    map[string]map[string]string
+	items      map[int]*testItem
+	identities map[int]Identity
+	selections map[string]*testSelection
+	matches    map[string]map[int]bool // items by selector, as the returned changes have it
+}
+
+func newWorld(inherit func(string) map[string]string) *world {
+	return &world{index: New[int, int](inherit), parents: map[string]map[string]string{}, items: map[int]*testItem{},
+		identities: map[int]Identity{}, selections: map[string]*testSelection{}, matches: map[string]map[int]bool{}}
+}
+
+// labelsOf are the labels of an item by definition: its own, then those of its parents in order.
+func (w *world) labelsOf(number int) map[string]string {
+	labels := maps.Clone(w.identities[number].Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for _, p := range w.identities[number].Parents {
+		for name, value := range w.parents[p] {
+			if _, ok := labels[name]; !ok {
+				labels[name] = value
+			}
+		}
+	}
+	return labels
+}
+
+// check compares every selector with every item, one by one.
+func (w *world) check(t *rapid.T) {
+	for text, s := range w.selections {
+		got := map[int]bool{}
+		for g := range s.Groups() {
+			for it := range g.Items() {
+				got[it.Value] = true
+			}
+		}
+		want := map[int]bool{}
+		for number := range w.items {
+			if s.Selector().Matches(selector.Map(w.labelsOf(number))) {
+				want[number] = true
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("%s matches %v, want %v", text, got, want)
+		}
+		if !maps.Equal(w.matches[text], want) {
+			t.Fatalf("%s: changes say it matches %v, want %v", text, w.matches[text], want)
+		}
+	}
+	for number, it := range w.items {
+		var got, want []string
+		for s := range it.Group().Selections() {
+			got = append(got, s.Selector().String())
+		}
+		for text, s := range w.selections {
+			if s.Selector().Matches(selector.Map(w.labelsOf(number))) {
+				want = append(want, text)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("item %d is matched by %v, want %v", number, got, want)
+		}
+	}
+}
+
+// leave takes an item out.
+func (w *world) leave(number int) {
+	w.index.Leave(w.items[number])
+	for s := range w.items[number].Group().Selections() {
+		delete(w.matches[s.Selector().String()], number)
+	}
+	delete(w.items, number)
+	delete(w.identities, number)
+}
+
+func (w *world) join(number int, id Identity) {
+	it := &testItem{Value: number}
+	w.items[number], w.identities[number] = it, id
+	w.index.Join(it, id)
+	for s := range it.Group().Selections() {
+		w.matches[s.Selector().String()][number] = true
+	}
+}
+
+func (w *world) add(text string) {
+	s := w.index.Add(sel(text))
+	text = s.Selector().String()
+	w.selections[text], w.matches[text] = s, map[int]bool{}
+	for g := range s.Groups() {
+		for it := range g.Items() {
+			w.matches[text][it.Value] = true
+		}
+	}
+}
+
+func (w *world) setParent(name string, labels map[string]string) {
+	w.parents[name] = labels
+	for _, m := range w.index.SetParent(name, labels) {
+		for it := range m.Group.Items() {
+			if on := w.matches[m.Selection.Selector().String()]; m.Now {
+				on[it.Value] = true
+			} else {
+				delete(on, it.Value)
+			}
+		}
+	}
+}
+
+var (
+	drawNumber = rapid.IntRange(0, 15)
+	drawValue  = rapid.SampledFrom([]string{"", "x", "y"})
+	drawLabels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), drawValue, 0, 3)
+	drawParent = rapid.SampledFrom([]string{"p", "q", "r"})
+	drawPort   = rapid.Custom(func(t *rapid.T) model.NamedPort {
+		return model.NamedPort{Name: "http", Protocol: 6, Port: rapid.SampledFrom([]uint16{80, 81}).Draw(t, "port")}
+	})
+	drawText = rapid.SampledFrom([]string{"all()", "a == 'x'", "a == 'x' && b == 'y'", "has(c)", "!has(c)", "a in {'x', 'y'}",
+		"b != 'x'", "has(a) && c == 'y'", "a == 'x' || b == 'y'", "!all()"})
+)
+
+// Whatever comes, goes and changes: the index says of each pair what the selector alone says of the labels alone, and the
+// changes that it returns lead there. It is empty when everything is gone.
+func TestIndexAgreesWithEachPairAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kept := map[string]map[string]string{}
+		var inherit func(string) map[string]string
+		if rapid.Bool().Draw(t, "inherits") {
+			inherit = func(name string) map[string]string { return kept[name] }
+		}
+		w := newWorld(inherit)
+		t.Repeat(map[string]func(*rapid.T){
+			"join": func(t *rapid.T) {
+				number := drawNumber.Draw(t, "item")
+				if w.items[number] != nil {
+					w.leave(number)
+				}
+				w.join(number, Identity{Labels: drawLabels.Draw(t, "labels"),
+					Parents: rapid.SliceOfNDistinct(drawParent, 0, 3, rapid.ID).Draw(t, "parents"),
+					Ports:   rapid.SliceOfN(drawPort, 0, 1).Draw(t, "ports")})
+			},
+			"leave": func(t *rapid.T) {
+				if number := drawNumber.Draw(t, "item"); w.items[number] != nil {
+					w.leave(number)
+				}
+			},
+			"parent": func(t *rapid.T) {
+				name, labels := drawParent.Draw(t, "parent"), drawLabels.Draw(t, "labels")
+				kept[name] = labels
+				w.setParent(name, labels)
+			},
+			"add": func(t *rapid.T) {
+				if text := drawText.Draw(t, "selector"); w.selections[sel(text).String()] == nil {
+					w.add(text)
+				}
+			},
+			"remove": func(t *rapid.T) {
+				text := sel(drawText.Draw(t, "selector")).String()
+				if s := w.selections[text]; s != nil {
+					w.index.Remove(s)
+					delete(w.selections, text)
+					delete(w.matches, text)
+				}
+			},
+			"": w.check,
+		})
+		for number := range w.items {
+			w.leave(number)
+		}
+		for _, s := range w.selections {
+			w.index.Remove(s)
+		}
+		for name := range w.parents {
+			w.index.SetParent(name, nil)
+		}
+		if n := w.index.Len(); n != 0 {
+			t.Fatalf("%d things are left: %+v", n, w.index)
+		}
+	})
+}
+
+// Maps that were large once are made small again.
+func TestMemoryOfWhatIsGoneIsGivenBack(t *testing.T) {
+	x := newIndex()
+	var items []*testItem
+	for i := range 1000 {
+		it := &testItem{}
+		x.Join(it, Identity{Labels: map[string]string{"pod": fmt.Sprint(i)}})
+		items = append(items, it)
+	}
+	x.Shrink()
+	if x.most < 1000 || x.labels["pod"].most < 1000 {
+		t.Errorf("%d groups and %d values, want what the test is about", x.most, x.labels["pod"].most)
+	}
+	for _, it := range items[1:] {
+		x.Leave(it)
+	}
+	x.Shrink()
+	if n := x.labels["pod"]; x.most > 64 || n.most > 64 {
+		t.Errorf("maps for %d groups and %d values", x.most, n.most)
+	}
+	if x.Leave(items[0]); x.labels["pod"] != nil {
+		t.Error("a label that no item has")
+	}
+}
