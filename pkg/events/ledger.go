@@ -3,10 +3,10 @@ package events
 import "time"
 
 const (
-	// repeatAfter is when a problem that stays is told again: the API server forgets an event after an hour.
+	// repeatAfter is when a problem that stays is reported again: the API server forgets an event after an hour.
 	repeatAfter = 65 * time.Minute
-	// patience is how long what only this node knows must last: an interface that is still to come is no news.
-	patience = 30 * time.Second
+	// localAfter is how long what only this node knows must last: an interface that is still to come is no news.
+	localAfter = 30 * time.Second
 
 	firstRetry = 5 * time.Second
 	lastRetry  = 10 * time.Minute
@@ -47,8 +47,10 @@ func (b *bucket) take() { b.used++ }
 // entry is what is known of one subject.
 type entry struct {
 	message message
+	changed time.Time // when it became another than told
 	present bool      // in what was reported last
 	since   time.Time // present without a break
+	turn    turn      // of a shared one
 	told    message
 	toldAt  time.Time // zero: never
 	rate    bucket
@@ -58,14 +60,23 @@ type entry struct {
 
 // ledger knows what is to be told, and when. It reads no clock. Not safe for concurrent use.
 type ledger struct {
+	node    string
+	nodes   int // of the cluster; at least 1
+	shared  int // subjects present that all nodes know of
 	entries map[subject]*entry
 	overall bucket
 }
 
-func newLedger() *ledger { return &ledger{entries: map[subject]*entry{}} }
+func newLedger(node string) *ledger {
+	return &ledger{node: node, nodes: assumedNodes, entries: map[subject]*entry{}}
+}
 
-// report replaces what there is to tell, of at most maxSubjects.
-func (l *ledger) report(messages map[subject]message, now time.Time) {
+// report replaces what there is to tell, of at most maxSubjects. nodes is the number of nodes in the cluster; 0: not known.
+func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) {
+	l.nodes, l.shared = nodes, 0
+	if nodes <= 0 {
+		l.nodes = assumedNodes
+	}
 	for s, e := range l.entries {
 		if _, ok := messages[s]; !ok {
 			e.present = false
@@ -75,12 +86,18 @@ func (l *ledger) report(messages map[subject]message, now time.Time) {
 		}
 	}
 	for s, m := range messages {
+		if !s.local {
+			l.shared++
+		}
 		e := l.entries[s]
 		if e == nil {
-			e = &entry{}
+			e = &entry{turn: firstTurn(l.node, s, now)}
 			l.entries[s] = e
 		}
 		if e.message != m {
+			if e.message == e.told {
+				e.changed = now
+			}
 			e.message, e.retry, e.wait = m, time.Time{}, 0
 		}
 		if !e.present {
@@ -106,27 +123,14 @@ func (l *ledger) forgetOne() bool {
 	return found
 }
 
-// shared reports whether there is something that one node tells for all.
-func (l *ledger) shared() bool {
-	for s, e := range l.entries {
-		if e.present && !s.local {
-			return true
-		}
-	}
-	return false
-}
-
-// next returns the subject that is to be told of first, and when: now or later. What is shared counts if leading. Not
-// ok: there is nothing to tell, now or later, as long as nothing changes.
-func (l *ledger) next(now time.Time, leading bool) (s subject, at time.Time, ok bool) {
+// next returns the subject that is to be told of first, and when: now or later. Not ok: there is nothing to tell, now or
+// later, as long as nothing changes.
+func (l *ledger) next(now time.Time) (s subject, at time.Time, ok bool) {
 	for candidate, e := range l.entries {
-		if !e.present || !candidate.local && !leading {
+		if !e.present {
 			continue
 		}
-		due := e.due(now)
-		if candidate.local {
-			due = latest(due, e.since.Add(patience))
-		}
+		due := l.due(candidate, e, now)
 		if !ok || due.Before(at) || due.Equal(at) && candidate.compare(s) < 0 {
 			s, at, ok = candidate, due, true
 		}
@@ -140,13 +144,22 @@ func (l *ledger) next(now time.Time, leading bool) (s subject, at time.Time, ok 
 	return s, at, true
 }
 
-// due is when the entry's message may be told: now or later.
-func (e *entry) due(now time.Time) time.Time {
-	at := e.rate.next(subjectRate, now)
-	if e.told == e.message && !e.toldAt.IsZero() {
-		at = latest(at, e.toldAt.Add(repeatAfter))
+// due is when the entry's message may be told, or has to be looked at again: now or later.
+func (l *ledger) due(s subject, e *entry, now time.Time) time.Time {
+	at := latest(e.rate.next(subjectRate, now), e.retry)
+	told := e.told == e.message && !e.toldAt.IsZero()
+	if s.local {
+		if told {
+			at = latest(at, e.toldAt.Add(repeatAfter))
+		}
+		return latest(at, e.since.Add(localAfter))
 	}
-	return latest(at, e.retry)
+	e.turn.advance(l.node, s, now)
+	wait, mine := e.turn.mine(l.nodes, l.shared)
+	if !mine || told && !e.toldAt.Before(e.turn.begins) {
+		return e.turn.end()
+	}
+	return latest(at, latest(e.turn.begins, e.changed).Add(wait))
 }
 
 func latest(a, b time.Time) time.Time {

@@ -15,7 +15,7 @@ import (
 type Item struct {
 	Problem validate.Problem // Ref names an object of the cluster; mere Warnings are told of policies and configuration only
 	// Local: this node cannot enforce the object (a pod of its own), which only this node knows. Otherwise every node
-	// has the same problem with the object, and one of them tells.
+	// has the same problem with the object, and a few of them tell.
 	Local bool
 	// Version changes whenever the object does, such as its resourceVersion; it is then told again. Empty: not known.
 	Version string

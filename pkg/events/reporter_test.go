@@ -13,12 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apitypes "k8s.io/apimachinery/pkg/types"
@@ -38,7 +36,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	scheme, types := runtime.NewScheme(), runtime.NewScheme()
-	for _, err := range []error{metav1.AddMetaToScheme(scheme), eventsv1.AddToScheme(types), coordinationv1.AddToScheme(types)} {
+	for _, err := range []error{metav1.AddMetaToScheme(scheme), eventsv1.AddToScheme(types)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +65,7 @@ type reporter struct {
 
 func (s *server) start(node string) *reporter {
 	r := &reporter{log: &lines{}}
-	r.Reporter = New(Options{Node: node, Namespace: "margay-system", Objects: s.client, Metadata: s.metadata,
+	r.Reporter = New(Options{Node: node, Objects: s.client, Metadata: s.metadata,
 		Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
@@ -97,7 +95,7 @@ func (s *server) events() []eventsv1.Event {
 	return events
 }
 
-// calls counts those made so far, as "create events", "get leases".
+// calls counts those made so far, as "create events", "get pods".
 func (s *server) calls(what string) (n int) {
 	for _, a := range s.client.Actions() {
 		if a.GetVerb()+" "+a.GetResource().Resource == what {
@@ -157,7 +155,7 @@ func TestARejectedObjectsOwnerIsTold(t *testing.T) {
 		defer r.stop()
 		began := time.Now()
 		r.Report([]Item{rejected, problem("Node a", validate.Rejected, "", "odd")}, 1)
-		after(spread(1))
+		after(spread(1, 2))
 		got := s.events()
 		if len(got) != 2 {
 			t.Fatalf("%d events, want 2", len(got))
@@ -189,117 +187,71 @@ func TestARejectedObjectsOwnerIsTold(t *testing.T) {
 				t.Errorf("the event on a node is in %q, regarding namespace %q", e.Namespace, e.Regarding.Namespace)
 			}
 		}
-		if st := r.Status(); st != (Status{Subjects: 2, Leading: true, Sent: 2}) {
+		if st := r.Status(); st != (Status{Subjects: 2, Sent: 2}) {
 			t.Errorf("status %+v", st)
 		}
 		r.log.want(t, 0)
 	})
 }
 
-func TestOneOfTwoTellsAndTheOtherTakesOver(t *testing.T) {
-	for _, dies := range []bool{false, true} {
-		t.Run(fmt.Sprintf("dies=%v", dies), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer(t)
-				reporters := map[string]*reporter{"a": s.start("a"), "b": s.start("b")}
-				report := func(items ...Item) {
-					for _, r := range reporters {
-						r.Report(items, 2)
-					}
-				}
-				report(rejected)
-				after(10 * time.Minute)
-				first := s.events()
-				if len(first) != 1 || s.calls("create events") != 1 {
-					t.Fatalf("%d events, %d attempts, want one by one node", len(first), s.calls("create events"))
-				}
-				one := first[0].ReportingInstance
-				other := map[string]string{"a": "b", "b": "a"}[one]
-				if !reporters[one].Status().Leading || reporters[other].Status().Leading {
-					t.Fatalf("%s reported, but not it alone leads", one)
-				}
-				if dies { // without a word
-					s.fail("update", "leases", func(a clienttesting.Action) error {
-						if holder(a) != other {
-							return errors.New("gone")
-						}
-						return nil
-					})
-				}
-				reporters[one].stop()
-				delete(reporters, one)
-				report(rejected, problem("web", validate.Rejected, "", "wrong too"))
-				after(term(2) + skew + term(2))
-				got := s.events()
-				if len(got) != 2 || !reporters[other].Status().Leading {
-					t.Fatalf("%d events; the other leads: %v", len(got), reporters[other].Status().Leading)
-				}
-				for _, e := range got {
-					if e.Regarding.Name == "web" && e.ReportingInstance != other {
-						t.Errorf("told by %s, want %s", e.ReportingInstance, other)
-					}
-				}
-				reporters[other].stop()
-			})
-		})
-	}
+// All nodes of a small cluster report, and the API server keeps one event.
+func TestTheServerKeepsTheFirstOfEqualEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		var all []*reporter
+		for _, node := range []string{"a", "b", "c"} {
+			r := s.start(node)
+			r.Report([]Item{rejected}, 3)
+			all = append(all, r)
+		}
+		after(time.Minute)
+		if got := s.events(); len(got) != 1 || s.calls("create events") != 3 {
+			t.Errorf("%d events after %d attempts, want one after 3", len(got), s.calls("create events"))
+		}
+		for _, r := range all {
+			if st := r.Status(); st != (Status{Subjects: 1, Sent: 1}) {
+				t.Errorf("status %+v: what is there already is as good", st)
+			}
+			r.log.want(t, 0)
+		}
+		all[0].stop()
+		all[1].Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong too")}, 3)
+		all[2].Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong too")}, 3)
+		after(time.Minute)
+		if got := s.events(); len(got) != 2 {
+			t.Errorf("%d events without one of the nodes, want 2", len(got))
+		}
+		all[1].stop()
+		all[2].stop()
+	})
 }
 
-// holder is who would hold the lease that is written.
-func holder(a clienttesting.Action) string {
-	update, ok := a.(clienttesting.UpdateAction)
-	if !ok {
-		return ""
-	}
-	lease, ok := update.GetObject().(*unstructured.Unstructured)
-	if !ok {
-		return ""
-	}
-	name, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-	return name
-}
-
-func TestTheLeaseIsLetGoWhenThereIsNothingToTell(t *testing.T) {
+func TestNothingIsAskedWithNothingToTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		r := s.start("a")
 		defer r.stop()
 		after(time.Hour)
-		if n := len(s.client.Actions()); n != 0 {
-			t.Errorf("%d calls with nothing to tell", n)
-		}
 		r.Report([]Item{rejected}, 1)
 		after(10 * time.Minute)
 		r.Report(nil, 1)
-		after(0)
-		l, err := s.client.Resource(leaseResource).Namespace("margay-system").Get(t.Context(), LeaseName, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if holder, _, _ := unstructured.NestedString(l.Object, "spec", "holderIdentity"); holder != "" || r.Status().Leading {
-			t.Errorf("held by %q, leading %v", holder, r.Status().Leading)
-		}
-		before := len(s.client.Actions())
-		after(time.Hour)
-		if n := len(s.client.Actions()) - before; n != 0 {
-			t.Errorf("%d calls with nothing to tell any more", n)
+		after(24 * time.Hour)
+		if n := len(s.client.Actions()); n != 1 {
+			t.Errorf("%d calls, want the one that writes the event", n)
 		}
 	})
 }
 
-func TestANodeTellsOfItsOwnWithoutTheLease(t *testing.T) {
+func TestEachNodeTellsOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		r := s.start("a")
 		defer r.stop()
 		r.Report([]Item{local(problem("Pod web", validate.Rejected, "", "table too large"))}, 5000)
-		after(patience)
+		after(localAfter)
 		got := s.events()
 		if len(got) != 1 || got[0].Reason != ReasonNotEnforced || got[0].Action != "Enforce" || got[0].Regarding.UID != "uid-of-web" {
 			t.Errorf("events %v", got)
-		}
-		if n := s.calls("get leases"); n != 0 {
-			t.Errorf("the lease was read %d times", n)
 		}
 	})
 }
@@ -339,8 +291,6 @@ func TestASecondAgentAddsNothingToWhatWasSaid(t *testing.T) {
 func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
 	for _, tc := range []struct{ verb, resource, call string }{
 		{"create", "events", "create events"},
-		{"get", "leases", "get leases"},
-		{"create", "leases", "create leases"},
 	} {
 		t.Run(tc.call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -362,8 +312,8 @@ func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
 				if n := s.calls(tc.call); n < 24 || n > 48 {
 					t.Errorf("%d calls in a day, want some that would find that it is allowed by now", n)
 				}
-				if st := r.Status(); st.Error == "" || st.Leading {
-					t.Errorf("status %+v, want an error, and that another node may lead", st)
+				if st := r.Status(); st.Error == "" {
+					t.Errorf("status %+v, want an error", st)
 				}
 				allowed.Store(true)
 				after(2 * deniedFor)
@@ -437,8 +387,8 @@ func TestAnOutageIsSurvived(t *testing.T) {
 		r := s.start("a")
 		defer r.stop()
 		r.Report([]Item{rejected, local(problem("Pod web", validate.Rejected, "", "wrong"))}, 1)
-		after(time.Hour)
-		r.log.want(t, 2) // of the lease and of the pod
+		after(repeatAfter - 2*lastRetry)
+		r.log.want(t, 2) // of the policy and of the pod
 		up.Store(true)
 		after(lastRetry)
 		if got := s.events(); len(got) != 2 {
@@ -447,35 +397,5 @@ func TestAnOutageIsSurvived(t *testing.T) {
 		if st := r.Status(); st.Error != "" || st.Sent != 2 {
 			t.Errorf("status %+v", st)
 		}
-	})
-}
-
-// The cluster's size decides how much of this the API server gets.
-func TestManyNodesReadTheLeaseSeldom(t *testing.T) {
-	const nodes = 300
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t)
-		for i := range nodes {
-			r := s.start(fmt.Sprintf("n%d", i))
-			defer r.stop()
-			r.Report([]Item{rejected}, nodes)
-		}
-		worst, before := 0, 0
-		for range spread(nodes) / time.Second {
-			after(time.Second)
-			worst, before = max(worst, s.calls("get leases")-before), s.calls("get leases")
-		}
-		if mean := int(time.Second / lookSpread); worst > 2*mean {
-			t.Errorf("%d reads in one second, want about %d", worst, mean)
-		}
-		after(time.Hour)
-		rate := float64(s.calls("get leases")-before) / time.Hour.Seconds()
-		if most := nodes / term(nodes).Seconds(); rate > most {
-			t.Errorf("%.1f reads a second later, want at most %.1f", rate, most)
-		}
-		if n := s.calls("create events"); n != 1 {
-			t.Errorf("%d attempts to write an event, want one", n)
-		}
-		t.Logf("%d nodes: at most %d reads of the lease in a second, then %.1f a second", nodes, worst, rate)
 	})
 }

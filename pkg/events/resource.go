@@ -10,11 +10,8 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// What is written.
-var (
-	eventResource = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
-	leaseResource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-)
+// eventResource is what is written.
+var eventResource = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 
 // resources are the kinds that can have problems.
 var resources = kinds.All(validate.Pods{})

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -24,6 +27,9 @@ const (
 	controller  = "margay" // who reports, as kubectl shows it
 	maxInstance = 128
 	maxName     = 253
+
+	callTimeout = 10 * time.Second
+	deniedFor   = 30 * time.Minute // before what was forbidden is tried again
 )
 
 // result is what became of a message. With no error and not told there was nobody to tell: the object is gone, or about
@@ -134,3 +140,13 @@ func eventName(about subject, o object, m message) string {
 	name := about.name[:min(len(about.name), maxName-len(hash))]
 	return strings.TrimRight(name, ".-") + hash
 }
+
+// untyped is an object, with its kind, for a client that knows no types: the typed clients of client-go bring the types of
+// all of Kubernetes into the agent's memory.
+func untyped(object runtime.Object) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	return &unstructured.Unstructured{Object: fields}, err
+}
+
+// upTo is a random part of d.
+func upTo(d time.Duration) time.Duration { return rand.N(d) + 1 }

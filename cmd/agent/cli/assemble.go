@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -113,7 +112,7 @@ func (p *process) openCluster() (syncer.Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client for events: %w", err)
 		}
-		p.events = events.New(events.Options{Node: p.config.Node, Namespace: ownNamespace(), Objects: objects, Metadata: about, Log: p.log})
+		p.events = events.New(events.Options{Node: p.config.Node, Objects: objects, Metadata: about, Log: p.log})
 	}
 	pods := p.pods()
 	pods.Node = p.config.Node
@@ -125,14 +124,6 @@ func (p *process) openCluster() (syncer.Source, error) {
 // pods say how pods are read.
 func (p *process) pods() validate.Pods {
 	return validate.Pods{Annotator: validate.Annotator(p.config.PodAnnotations), Prefix: p.config.InterfacePrefix}
-}
-
-// ownNamespace is the namespace of the pod this process runs in, and kube-system outside of one.
-func ownNamespace() string {
-	if name := os.Getenv("POD_NAMESPACE"); name != "" {
-		return name
-	}
-	return "kube-system"
 }
 
 // run runs all parts until ctx ends or one cannot go on.

@@ -30,7 +30,6 @@ rules:
 - {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [get, list, watch]}
 - {apiGroups: [policy.networking.k8s.io, crd.projectcalico.org], resources: ["*"], verbs: [get, list, watch]}
 - {apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch, update]}
-- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update, patch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -43,7 +42,7 @@ subjects: [{kind: ServiceAccount, name: margay, namespace: kube-system}]
 func deployedRBAC(t testing.TB) string {
 	t.Helper()
 	var all []string
-	for _, name := range []string{"serviceaccount.yaml", "clusterrole.yaml", "role.yaml"} {
+	for _, name := range []string{"serviceaccount.yaml", "clusterrole.yaml"} {
 		content, err := os.ReadFile(filepath.Join("../../../deploy/base", name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return ""
