@@ -199,9 +199,9 @@ func (d *definition) livePorts() []portKey {
 	return live
 }
 
-// settlePorts drops the sets of definitions by port that have lost their last member, and returns the rulesets that
+// reconcilePorts drops the sets of definitions by port that have lost their last member, and returns the rulesets that
 // must be built again because sets came or went.
-func (x *setIndex) settlePorts() []*ruleset {
+func (x *setIndex) reconcilePorts() []*ruleset {
 	var stale []*ruleset
 	for d := range x.repopulated {
 		live := d.livePorts()

@@ -17,8 +17,8 @@ type distinctions struct {
 	bits     map[int]bool          // their lengths
 }
 
-// toldApart returns what the policies and profiles of the cluster tell endpoints apart by.
-func (g *Graph) toldApart() distinctions {
+// distinctions returns what the policies and profiles of the cluster tell endpoints apart by.
+func (g *Graph) distinctions() distinctions {
 	d := distinctions{map[string]bool{}, map[netip.Prefix]bool{}, map[int]bool{}}
 	own := false
 	for _, p := range g.policies {

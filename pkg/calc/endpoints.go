@@ -12,7 +12,7 @@ import (
 
 // updateEndpoints replaces endpoints, nil ones are removed, and gives addresses to their owners.
 func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
-	unsettled := map[model.EndpointID]struct{}{}
+	affected := map[model.EndpointID]struct{}{}
 	var contested map[model.EndpointID]*model.Endpoint // to be replaced once it is known what they own
 	for id, now := range updates {
 		if id.Kind != model.WorkloadEndpoint {
@@ -28,23 +28,23 @@ func (g *Graph) updateEndpoints(updates map[model.EndpointID]*model.Endpoint) {
 				g.owners.leave(id, a)
 			}
 		}
-		g.reclaim(id, was, now, unsettled)
+		g.claimInterface(id, was, now, affected)
 		if now == nil || !g.joinOwners(id, now) {
-			g.replaceEndpoint(id, now, unsettled)
+			g.replaceEndpoint(id, now, affected)
 		} else {
 			put(&contested, id, now)
 		}
 	}
-	for id := range g.settleOwners(contested) {
+	for id := range g.decideOwners(contested) {
 		if contested[id] == nil {
 			put(&contested, id, g.value(g.endpoints[id]))
 		}
 	}
 	for id, now := range contested {
-		g.replaceEndpoint(id, now, unsettled)
+		g.replaceEndpoint(id, now, affected)
 	}
-	for id := range unsettled {
-		g.settleLocal(id)
+	for id := range affected {
+		g.reconcileLocal(id)
 	}
 }
 
@@ -90,10 +90,10 @@ func (g *Graph) claims(ep *endpoint) iter.Seq[netip.Addr] {
 	return ep.said()
 }
 
-// settleOwners decides what is to be decided and returns the endpoints that have other addresses now. Those in pending
+// decideOwners decides what is to be decided and returns the endpoints that have other addresses now. Those in pending
 // are not replaced yet.
-func (g *Graph) settleOwners(pending map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
-	if len(g.owners.unsettled) == 0 {
+func (g *Graph) decideOwners(pending map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
+	if len(g.owners.undecided) == 0 {
 		return nil
 	}
 	everyone := func(yield func(claim, netip.Addr)) {
@@ -115,25 +115,25 @@ func (g *Graph) settleOwners(pending map[model.EndpointID]*model.Endpoint) map[m
 			}
 		}
 	}
-	return g.owners.settle(everyone, func(id model.EndpointID, a netip.Addr) bool {
+	return g.owners.decideAll(everyone, func(id model.EndpointID, a netip.Addr) bool {
 		ep := g.endpoints[id]
 		return ep != nil && ep.Value.hasAddr(a)
 	})
 }
 
 // replaceEndpoint replaces one endpoint by one with the addresses that it owns; nil removes it.
-func (g *Graph) replaceEndpoint(id model.EndpointID, now *model.Endpoint, unsettled map[model.EndpointID]struct{}) {
+func (g *Graph) replaceEndpoint(id model.EndpointID, now *model.Endpoint, affected map[model.EndpointID]struct{}) {
 	was := g.endpoints[id]
 	delete(g.endpoints, id)
 	if now != nil {
 		g.endpoints[id] = g.newEndpoint(id, now)
 		if g.isLocal(now.Node) {
-			unsettled[id] = struct{}{}
+			affected[id] = struct{}{}
 		}
 	}
 	if was != nil {
 		if g.isLocal(g.nodeNames.names[was.node]) {
-			unsettled[id] = struct{}{}
+			affected[id] = struct{}{}
 		}
 		g.sets.exit(&was.item)
 		g.sets.labels.Leave(&was.item)
@@ -203,8 +203,8 @@ type localEndpoint struct {
 	localItem // in the index of the node
 	iface     string
 	addrs     []netip.Addr
-	policy    *model.EndpointPolicy // as of the last flush; nil if there was none
-	told      bool                  // and that flush, or an earlier one, has said so
+	desired   *model.EndpointPolicy // as of the last flush; nil if there was none
+	applied   bool                  // that flush, or an earlier one, has returned it
 }
 
 func newLocalIndex(cluster *clusterIndex) *localIndex {
@@ -215,30 +215,30 @@ func identityOf(ep *model.Endpoint) labelindex.Identity {
 	return labelindex.Identity{Labels: ep.Labels, Parents: ep.Profiles, Ports: ep.Ports}
 }
 
-// reclaim notes which interface an endpoint that changes names from now on, and adds to unsettled every other that may
+// claimInterface notes which interface an endpoint that changes names from now on, and adds to affected every other that may
 // have become local or stopped being so.
-func (g *Graph) reclaim(id model.EndpointID, was *endpoint, now *model.Endpoint, unsettled map[model.EndpointID]struct{}) {
+func (g *Graph) claimInterface(id model.EndpointID, was *endpoint, now *model.Endpoint, affected map[model.EndpointID]struct{}) {
 	if g.node == "" {
 		return // interfaces of different nodes do not compete
 	}
 	named, names := was != nil && g.isLocal(g.nodeNames.names[was.node]), now != nil && g.isLocal(now.Node)
 	if named {
 		g.owners.interfaces.leave(was.iface(), id)
-		g.reconsider(was.iface(), unsettled)
+		g.reconsider(was.iface(), affected)
 	}
 	if names {
-		g.reconsider(now.Iface, unsettled)
+		g.reconsider(now.Iface, affected)
 		g.owners.interfaces.join(now.Iface, id, seconds(now.Created))
 	}
 }
 
 // reconsider has it decided again what the endpoints that name an interface have.
-func (g *Graph) reconsider(iface string, unsettled map[model.EndpointID]struct{}) {
+func (g *Graph) reconsider(iface string, affected map[model.EndpointID]struct{}) {
 	if iface == "" {
 		return
 	}
 	for _, c := range g.owners.interfaces[iface] {
-		unsettled[c.id] = struct{}{}
+		affected[c.id] = struct{}{}
 		if ep := g.endpoints[c.id]; ep != nil {
 			for a := range g.claims(ep) {
 				g.owners.reconsider(a)
@@ -255,8 +255,8 @@ func (g *Graph) enforced(id model.EndpointID, ep *endpoint) bool {
 	return g.nodeNames.names[ep.node] == g.node && g.owners.interfaces.holder(ep.iface()) == id
 }
 
-// settleLocal brings one endpoint of the local index up to date.
-func (g *Graph) settleLocal(id model.EndpointID) {
+// reconcileLocal brings one endpoint of the local index up to date.
+func (g *Graph) reconcileLocal(id model.EndpointID) {
 	was, ep := g.local.endpoints[id], g.endpoints[id]
 	if ep == nil || !g.enforced(id, ep) {
 		if was != nil {
@@ -276,14 +276,14 @@ func (g *Graph) settleLocal(id model.EndpointID) {
 		g.regroup(now.Group())
 	}
 	if was != nil {
-		now.policy, now.told = was.policy, was.told
+		now.desired, now.applied = was.desired, was.applied
 		g.leaveLocal(was)
 	}
 	g.dirty.endpoints[id] = struct{}{}
 }
 
 func (g *Graph) leaveLocal(was *localEndpoint) {
-	if was.told {
+	if was.applied {
 		g.dirty.endpoints[was.Value] = struct{}{}
 	} else {
 		delete(g.dirty.endpoints, was.Value) // no flush has said that it is there

@@ -51,7 +51,7 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 		}
 	}
 	if e.namedPorts {
-		// Which ports there are under a name is told of every endpoint that rules can mean.
+		// The ports of a name are those of every endpoint that rules can select.
 		for id, ep := range g.endpoints {
 			if len(ep.Group().Ports()) > 0 && ep.Value.shape != noAddr && !e.groups[ep.Group()] {
 				e.endpoint(id, ep)
@@ -71,7 +71,7 @@ func (g *Graph) Sample() []model.Update {
 	for id, ns := range g.networkSets {
 		e.networkSet(id, ns)
 	}
-	told := g.toldApart()
+	by := g.distinctions()
 	kinds, ofGroup := map[string]int{}, map[*group]int{}
 	type likeness struct {
 		kind  int
@@ -81,14 +81,14 @@ func (g *Graph) Sample() []model.Update {
 	for id, ep := range g.endpoints {
 		kind, known := ofGroup[ep.Group()]
 		if !known {
-			text := told.group(ep.Group())
+			text := by.group(ep.Group())
 			if kind = kinds[text]; kind == 0 {
 				kind = len(kinds) + 1
 				kinds[text] = kind
 			}
 			ofGroup[ep.Group()] = kind
 		}
-		if like := (likeness{kind, told.addrs(&ep.Value)}); !seen[like] {
+		if like := (likeness{kind, by.addrs(&ep.Value)}); !seen[like] {
 			seen[like] = true
 			e.endpoint(id, ep)
 		}

@@ -48,7 +48,7 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.activate()
 	g.retryRefused(in.policies)
-	for _, rs := range g.sets.settlePorts() {
+	for _, rs := range g.sets.reconcilePorts() {
 		g.dirty.rulesets[rs] = struct{}{}
 	}
 	g.buildRules()

@@ -115,11 +115,11 @@ func New(node string) *Graph {
 // Restate makes the next Flush say everything again, as the first one does: for a dataplane that starts over.
 func (g *Graph) Restate() {
 	for _, ep := range g.local.endpoints {
-		ep.told = false
+		ep.applied = false
 		g.dirty.endpoints[ep.Value] = struct{}{}
 	}
 	for _, s := range g.sets.byID {
-		s.announced, s.before = false, nil
+		s.applied, s.earlier = false, nil
 		g.sets.touched[s] = struct{}{}
 	}
 }

@@ -27,7 +27,7 @@ type owners struct {
 	most  [2]int            // of known and contests, see shrink
 
 	contests  map[netip.Addr]*contest
-	unsettled map[netip.Addr]struct{} // of contests: to be decided
+	undecided map[netip.Addr]struct{} // of contests: to be decided
 	routes    map[netip.Addr]string   // interfaces by the address that the node routes to them; nil: not known
 	reserved  members                 // addresses that no endpoint can own, counted
 
@@ -58,7 +58,7 @@ func newOwners() *owners {
 		seed:      maphash.MakeSeed(),
 		known:     map[addrKey]uint8{},
 		contests:  map[netip.Addr]*contest{},
-		unsettled: map[netip.Addr]struct{}{},
+		undecided: map[netip.Addr]struct{}{},
 
 		interfaces: interfaces{},
 	}
@@ -88,7 +88,7 @@ func (o *owners) leave(id model.EndpointID, a netip.Addr) {
 		return
 	}
 	t.claims = slices.DeleteFunc(t.claims, func(c claim) bool { return c.id == id })
-	if o.unsettled[a] = struct{}{}; len(t.claims) == 0 && t.counted {
+	if o.undecided[a] = struct{}{}; len(t.claims) == 0 && t.counted {
 		o.forget(a)
 	}
 }
@@ -108,14 +108,14 @@ func (o *owners) join(c claim, a netip.Addr) bool {
 		o.contests[a] = t
 	}
 	t.claims = append(t.claims, c)
-	o.unsettled[a] = struct{}{}
+	o.undecided[a] = struct{}{}
 	return true
 }
 
 // reconsider has an address decided again, if it is contested.
 func (o *owners) reconsider(a netip.Addr) {
 	if o.contests[a] != nil {
-		o.unsettled[a] = struct{}{}
+		o.undecided[a] = struct{}{}
 	}
 }
 
@@ -146,17 +146,17 @@ func (o *owners) follow(routes map[netip.Addr]string) {
 	for a := range o.contests {
 		before, had := was[a]
 		if now, has := routes[a]; now != before || has != had || (was == nil) != (routes == nil) {
-			o.unsettled[a] = struct{}{}
+			o.undecided[a] = struct{}{}
 		}
 	}
 }
 
-// settle decides what is to be decided and returns the endpoints that have an address more or less now. everyone yields
+// decideAll decides what is to be decided and returns the endpoints that have an address more or less now. everyone yields
 // all claims there are; it is rarely asked. holds reports whether an endpoint has an address so far.
-func (o *owners) settle(everyone func(yield func(claim, netip.Addr)),
+func (o *owners) decideAll(everyone func(yield func(claim, netip.Addr)),
 	holds func(model.EndpointID, netip.Addr) bool) map[model.EndpointID]struct{} {
 	uncounted := map[netip.Addr]*contest{}
-	for a := range o.unsettled {
+	for a := range o.undecided {
 		if t := o.contests[a]; !t.counted {
 			t.claims, t.counted = nil, true
 			uncounted[a] = t
@@ -170,7 +170,7 @@ func (o *owners) settle(everyone func(yield func(claim, netip.Addr)),
 		})
 	}
 	var changed map[model.EndpointID]struct{}
-	for a := range o.unsettled {
+	for a := range o.undecided {
 		t := o.contests[a]
 		t.owner = o.decide(a, t)
 		for _, c := range t.claims {
@@ -182,7 +182,7 @@ func (o *owners) settle(everyone func(yield func(claim, netip.Addr)),
 			delete(o.contests, a)
 		}
 	}
-	empty(&o.unsettled)
+	empty(&o.undecided)
 	return changed
 }
 
@@ -250,7 +250,7 @@ func (o *owners) own(id model.EndpointID, claims []netip.Addr) []netip.Addr {
 
 func (o *owners) forget(a netip.Addr) {
 	delete(o.contests, a)
-	delete(o.unsettled, a)
+	delete(o.undecided, a)
 }
 
 func (o *owners) shrink() {

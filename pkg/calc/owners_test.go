@@ -116,8 +116,8 @@ func TestTerminatingEndpointOfThisNodeLosesItsAddress(t *testing.T) {
 // Most addresses are claimed once, and finding that out must not take a look at every endpoint.
 func TestOnlySharedAddressesAreLookedFor(t *testing.T) {
 	g, looked := New(thisNode), 0
-	settle := func() {
-		g.owners.settle(func(yield func(claim, netip.Addr)) { looked++ }, func(model.EndpointID, netip.Addr) bool { return false })
+	decide := func() {
+		g.owners.decideAll(func(yield func(claim, netip.Addr)) { looked++ }, func(model.EndpointID, netip.Addr) bool { return false })
 	}
 	join := func(name string, terminating bool, addr string) {
 		g.owners.join(claim{id: id(name), terminating: terminating}, addrs(addr)[0])
@@ -126,14 +126,14 @@ func TestOnlySharedAddressesAreLookedFor(t *testing.T) {
 	join("x/b", false, "fd00::2")
 	join("x/c", true, "10.0.0.3")
 	join("x/d", true, "fd00::4")
-	settle()
+	decide()
 	join("x/e", false, "10.0.0.3")
-	settle()
+	decide()
 	if looked != 0 {
 		t.Errorf("looked %d times, although what has been shared came after what terminates", looked)
 	}
 	join("x/f", true, "10.0.0.1")
-	settle()
+	decide()
 	if looked != 1 {
 		t.Errorf("looked %d times, want once", looked)
 	}

@@ -116,7 +116,7 @@ func (g *Graph) updateProfile(name string, now *model.Profile) {
 	if p.gone = now == nil; now != nil {
 		labels, p.source = now.Labels, &plainRules{now.Ingress, now.Egress}
 	}
-	g.sets.carryOn(g.sets.labels.SetParent(name, labels))
+	g.sets.propagate(g.sets.labels.SetParent(name, labels))
 	for _, m := range g.local.labels.SetParent(name, labels) {
 		g.dirty.groups[m.Group] = struct{}{}
 		g.dirty.selections[m.Selection] = struct{}{}

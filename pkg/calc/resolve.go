@@ -39,12 +39,12 @@ func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
 		both := g.result.groups[ep.Group()]
 		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs,
 			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
-		if was := ep.policy; was == nil || !equalEndpointPolicies(was, now) {
-			ep.policy, ep.told = now, false
+		if was := ep.desired; was == nil || !equalEndpointPolicies(was, now) {
+			ep.desired, ep.applied = now, false
 		}
-		if !ep.told {
-			ep.told = true
-			put(&out, id, ep.policy)
+		if !ep.applied {
+			ep.applied = true
+			put(&out, id, ep.desired)
 		}
 	}
 	return out

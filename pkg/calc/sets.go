@@ -31,9 +31,9 @@ type set struct {
 	port       portKey
 	members    members
 
-	announced bool                  // a flush has said that it exists
-	dropped   bool                  // it does not exist any more
-	before    map[netip.Prefix]bool // of an announced set: what the last flush said of members that have changed since
+	applied bool                  // a flush has returned it
+	dropped bool                  // it does not exist any more
+	earlier map[netip.Prefix]bool // of an applied set: whether prefixes that have changed since the last flush were members
 }
 
 func newSetIndex() *setIndex {
@@ -86,15 +86,15 @@ func (x *setIndex) count(s *set, p netip.Prefix, delta int32) {
 	if d := s.definition; d != nil && d.key.kind.byPort() {
 		x.repopulated[d] = struct{}{}
 	}
-	if !s.announced {
+	if !s.applied {
 		return
 	}
-	if s.before == nil {
-		s.before = map[netip.Prefix]bool{}
+	if s.earlier == nil {
+		s.earlier = map[netip.Prefix]bool{}
 		x.touched[s] = struct{}{}
 	}
-	if _, ok := s.before[p]; !ok {
-		s.before[p] = was != 0
+	if _, ok := s.earlier[p]; !ok {
+		s.earlier[p] = was != 0
 	}
 }
 
@@ -109,8 +109,8 @@ func (x *setIndex) countItem(it *item, delta int32) {
 	}
 }
 
-// carryOn counts the items of groups whose matches have changed in or out.
-func (x *setIndex) carryOn(changed []labelindex.Match[contents, findings]) {
+// propagate counts the items of groups whose matches have changed in or out.
+func (x *setIndex) propagate(changed []labelindex.Match[contents, findings]) {
 	for _, m := range changed {
 		delta := int32(1)
 		if !m.Now {
@@ -161,7 +161,7 @@ func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 	}
 }
 
-// changes returns what happened to the sets since the last flush, and starts anew.
+// changes returns what happened to the sets since the last flush, and starts over.
 func (x *setIndex) changes() map[model.SetID]*model.SetChange {
 	var out map[model.SetID]*model.SetChange
 	put := func(id model.SetID, c *model.SetChange) {
@@ -172,18 +172,18 @@ func (x *setIndex) changes() map[model.SetID]*model.SetChange {
 	}
 	for s := range x.touched {
 		switch {
-		case s.dropped && s.announced:
+		case s.dropped && s.applied:
 			put(s.id, nil)
 		case s.dropped: // came and went unseen
-		case !s.announced:
-			s.announced = true
+		case !s.applied:
+			s.applied = true
 			put(s.id, &model.SetChange{Added: s.sorted()})
 		default:
 			if c := s.difference(); c != nil {
 				put(s.id, c)
 			}
 		}
-		s.before = nil
+		s.earlier = nil
 		s.members.shrink()
 	}
 	empty(&x.touched)
@@ -193,7 +193,7 @@ func (x *setIndex) changes() map[model.SetID]*model.SetChange {
 
 func (s *set) difference() *model.SetChange {
 	c := &model.SetChange{}
-	for p, was := range s.before {
+	for p, was := range s.earlier {
 		now := s.members.has(p)
 		switch {
 		case now && !was:

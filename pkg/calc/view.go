@@ -14,8 +14,8 @@ import (
 func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
 	all := make([]*model.EndpointPolicy, 0, len(g.local.endpoints))
 	for _, ep := range g.local.endpoints {
-		if ep.policy != nil { // not in sync yet
-			all = append(all, ep.policy)
+		if ep.desired != nil { // not in sync yet
+			all = append(all, ep.desired)
 		}
 	}
 	slices.SortFunc(all, func(a, b *model.EndpointPolicy) int { return a.ID.Compare(b.ID) })
@@ -25,10 +25,10 @@ func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
 // LocalEndpoint returns the policy of one endpoint; not ok if it is not enforced on this node.
 func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool) {
 	ep := g.local.endpoints[id]
-	if ep == nil || ep.policy == nil {
+	if ep == nil || ep.desired == nil {
 		return nil, false
 	}
-	return ep.policy, true
+	return ep.desired, true
 }
 
 // FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Addrs are those that

@@ -27,7 +27,7 @@ type bytesUsed struct {
 func (c *Compiler) bytesUsed(but map[table.ID]bool) bytesUsed {
 	u := bytesUsed{map[string]int{}, 0, map[*program][]string{}}
 	for _, e := range c.sorted() {
-		for _, prog := range e.bound {
+		for _, prog := range e.applied.programs {
 			if prog == nil || prog.table == nil || slices.Contains(u.users[prog], e.id.Namespace) {
 				continue
 			}

@@ -49,7 +49,7 @@ type Compiler struct {
 	ledger    *ledger
 	back      fallback
 
-	hosts, newHosts []netip.Prefix // this node's addresses as told by the dataplane
+	hosts, newHosts []netip.Prefix // this node's addresses as the dataplane reports them
 
 	programs []*program // in order of creation; those nobody wants go at the end of each plan
 	byHash   map[uint64][]*program
@@ -60,7 +60,7 @@ type Compiler struct {
 	toExpand int                       // so many rules it may still expand
 	making   map[*variant]bool         // those that are being expanded
 	part     map[model.EndpointID]bool // their policies are: they are looked at again in the next plan
-	waiting  map[model.EndpointID]bool // what they shall have is not in the kernel yet
+	waiting  map[model.EndpointID]bool // what they are to have is not in the kernel yet
 }
 
 // setUse says who needs a set.
@@ -156,7 +156,7 @@ func (c *Compiler) updateSet(id model.SetID, change *model.SetChange) {
 		return
 	}
 	switch {
-	case u.orphan: // defined anew: all of its members are to come
+	case u.orphan: // defined again: all of its members are to come
 		u.defined, u.orphan = true, false
 		c.classes.Empty(num)
 		c.staleAll()

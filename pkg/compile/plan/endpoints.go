@@ -10,20 +10,30 @@ import (
 
 // endpoint is one local endpoint.
 type endpoint struct {
-	id     model.EndpointID
-	policy *model.EndpointPolicy // as it shall be; nil: it left
-	folds  [2]*fold              // by direction; nil if policy is
-	want   [2]*program           // nil if policy is, or if it could not be compiled and never could
-	as     *model.EndpointPolicy // as it is in the kernel; nil: not there
-	bound  [2]*program           // what judges it; nil if as is
-	prior  [2]*program           // what judged it before the last plan, if that was another and is kept; see Withhold
+	id      model.EndpointID
+	desired desired
+	applied applied
+	prior   [2]*program // what judged it before the last plan, if that was another and is kept; see Withhold
+}
+
+// desired is how an endpoint is to be.
+type desired struct {
+	policy   *model.EndpointPolicy // nil: it left
+	folds    [2]*fold              // by direction; nil if policy is
+	programs [2]*program           // nil if policy is, or if it could not be compiled and never could
+}
+
+// applied is how an endpoint is in the kernel, once the last plan is written.
+type applied struct {
+	policy   *model.EndpointPolicy // nil: it is not there
+	programs [2]*program           // what judges it; nil if policy is
 }
 
 func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
 	if d == model.Ingress {
-		return e.policy.Ingress
+		return e.desired.policy.Ingress
 	}
-	return e.policy.Egress
+	return e.desired.policy.Egress
 }
 
 func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPolicy) {
@@ -35,15 +45,15 @@ func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPol
 		e = c.known(id, policy.Iface)
 		c.endpoints[id] = e
 	}
-	was := e.policy
-	e.policy = policy
+	was := e.desired.policy
+	e.desired.policy = policy
 	c.unbar(id)
 	c.stale[id] = true
-	for d := range e.folds {
-		old := e.folds[d]
-		e.folds[d] = nil
+	for d := range e.desired.folds {
+		old := e.desired.folds[d]
+		e.desired.folds[d] = nil
 		if policy != nil {
-			e.folds[d] = c.fold(e.directionPolicy(model.Direction(d)))
+			e.desired.folds[d] = c.fold(e.directionPolicy(model.Direction(d)))
 		}
 		c.unfold(old)
 	}
@@ -57,10 +67,10 @@ func (c *Compiler) claim(e *endpoint, was *model.EndpointPolicy) {
 	if was != nil {
 		old = singles(was.Addrs)
 	}
-	if e.policy != nil {
-		now = singles(e.policy.Addrs)
+	if e.desired.policy != nil {
+		now = singles(e.desired.policy.Addrs)
 	}
-	if was != nil && e.policy != nil && was.Iface == e.policy.Iface && slices.Equal(old, now) {
+	if was != nil && e.desired.policy != nil && was.Iface == e.desired.policy.Iface && slices.Equal(old, now) {
 		return
 	}
 	for _, p := range slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(old, now)), netip.Prefix.Compare)) {
@@ -109,7 +119,7 @@ func (c *Compiler) staleLocal() {
 	}
 }
 
-// retarget finds out which programs the stale endpoints shall have, and returns those endpoints by id. What all of them
+// retarget finds out which programs the stale endpoints are to have, and returns those endpoints by id. What all of them
 // had is given back first, so that none is refused for what another is about to leave. Those that
 // are enforced come first, and those that were refused before last.
 func (c *Compiler) retarget() []*endpoint {
@@ -143,7 +153,7 @@ func (c *Compiler) retarget() []*endpoint {
 
 // release gives back what the programs that an endpoint was to have are charged for.
 func (c *Compiler) release(e *endpoint) {
-	for _, prog := range e.want {
+	for _, prog := range e.desired.programs {
 		if prog != nil {
 			c.ledger.release(e.id.Namespace, prog)
 		}
@@ -155,7 +165,7 @@ func (c *Compiler) turn(e *endpoint) int {
 	switch {
 	case c.ledger.refused[e.id]:
 		return 2
-	case e.as == nil:
+	case e.applied.policy == nil:
 		return 1
 	}
 	return 0
@@ -163,10 +173,10 @@ func (c *Compiler) turn(e *endpoint) int {
 
 func (c *Compiler) target(e *endpoint) {
 	var want [2]*program
-	l := c.localOf(e.policy)
+	l := c.localOf(e.desired.policy)
 	if !c.prepare(e, l) { // until then it is to have what it was to have
 		c.part[e.id] = true
-		for _, prog := range e.want {
+		for _, prog := range e.desired.programs {
 			if prog != nil {
 				c.ledger.charge(e.id.Namespace, prog)
 			}
@@ -176,7 +186,7 @@ func (c *Compiler) target(e *endpoint) {
 	delete(c.ledger.refused, e.id)
 	for d := range want {
 		delete(c.failed, EndpointDirection{e.id, model.Direction(d)})
-		if e.policy != nil {
+		if e.desired.policy != nil {
 			want[d] = c.aim(e, d, l)
 		}
 	}
@@ -190,22 +200,22 @@ func (c *Compiler) target(e *endpoint) {
 	}
 	for d, prog := range want {
 		if prog != nil {
-			prog.want++
+			prog.desired++
 		}
-		if old := e.want[d]; old != nil {
-			old.want--
+		if old := e.desired.programs[d]; old != nil {
+			old.desired--
 		}
-		e.want[d] = prog
+		e.desired.programs[d] = prog
 	}
 }
 
-// aim returns the program that one direction of an endpoint shall have, and charges its namespace: the one it has if its
+// aim returns the program that one direction of an endpoint is to have, and charges its namespace: the one it has if its
 // policy cannot be compiled or is over a limit, or nil.
 func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
 	at := EndpointDirection{e.id, model.Direction(d)}
 	prog, err := (*program)(nil), c.back.barred[at]
 	if err == nil {
-		prog, err = c.expandAll(e.folds[d], l, e.id.Namespace)
+		prog, err = c.expandAll(e.desired.folds[d], l, e.id.Namespace)
 	}
 	if err == nil {
 		err = c.ledger.admit(e.id.Namespace, prog)
@@ -220,7 +230,7 @@ func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
 	if errors.Is(err, errNoRoom) {
 		c.ledger.refused[e.id] = true
 	}
-	old := e.bound[d]
+	old := e.applied.programs[d]
 	if old == nil || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
 		return nil
 	}
@@ -228,8 +238,15 @@ func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
 	return old
 }
 
+// isAsDesired reports whether the kernel needs no other binding for the endpoint.
+func (e *endpoint) isAsDesired() bool {
+	is, want := e.applied.policy, e.desired.policy
+	return is != nil && want != nil && e.applied.programs == e.desired.programs && is.Iface == want.Iface && slices.Equal(is.Addrs, want.Addrs)
+}
+
 // sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of
 // one found in the kernel it is not.
 func (e *endpoint) sameAddrs() bool {
-	return e.as != nil && (e.as.Addrs == nil || slices.Equal(e.as.Addrs, e.policy.Addrs))
+	is := e.applied.policy
+	return is != nil && (is.Addrs == nil || slices.Equal(is.Addrs, e.desired.policy.Addrs))
 }

@@ -75,11 +75,11 @@ func (e *expansion) Rule(id model.RuleID) uint32 {
 
 // prepare expands the policies of an endpoint, as far as this plan may. False: there is more to do.
 func (c *Compiler) prepare(e *endpoint, l *localAddrs) (ready bool) {
-	if e.policy == nil {
+	if e.desired.policy == nil {
 		return true
 	}
 	ready = true
-	for d, f := range e.folds {
+	for d, f := range e.desired.folds {
 		if c.back.barred[EndpointDirection{e.id, model.Direction(d)}] != nil {
 			continue
 		}

@@ -65,7 +65,7 @@ func (p *planner) closeSets() {
 	c := p.c
 	for _, prog := range c.programs {
 		switch {
-		case prog.want > 0, prog.awaited:
+		case prog.desired > 0, prog.awaited:
 		case prog.kept > 0:
 			p.Unsettled = true
 		default:
@@ -192,8 +192,8 @@ func (p *planner) grow() {
 		return
 	}
 	for _, e := range p.c.sorted() {
-		if e.as != nil && (p.grown[e.bound[0]] || p.grown[e.bound[1]]) {
-			p.Grow = append(p.Grow, binding(e.as, e.bound))
+		if e.applied.policy != nil && (p.grown[e.applied.programs[0]] || p.grown[e.applied.programs[1]]) {
+			p.Grow = append(p.Grow, binding(e.applied.policy, e.applied.programs))
 		}
 	}
 }
@@ -218,8 +218,8 @@ func (p *planner) rejudge() {
 		return
 	}
 	for _, e := range p.c.sorted() {
-		for d, prog := range e.bound {
-			if e.as != nil && (e.want[d] == prog || p.c.waiting[e.id]) && narrowed[prog] {
+		for d, prog := range e.applied.programs {
+			if e.applied.policy != nil && (e.desired.programs[d] == prog || p.c.waiting[e.id]) && narrowed[prog] {
 				p.Rejudge = append(p.Rejudge, EndpointDirection{e.id, model.Direction(d)})
 			}
 		}
@@ -245,24 +245,24 @@ func (c *Compiler) narrows(prog *program, from, to uint32) bool {
 	return was != is && t.Narrower(was, is)
 }
 
-// bind gives the stale endpoints what they shall have.
+// bind gives the stale endpoints what they are to have.
 func (p *planner) bind() {
 	for _, e := range p.stale {
 		switch {
 		case p.c.waiting[e.id]:
 			continue
-		case e.want[0] == nil:
-			if e.as != nil {
+		case e.desired.programs[0] == nil:
+			if e.applied.policy != nil {
 				p.Unbind = append(p.Unbind, e.id)
 			}
-			e.as, e.bound = nil, [2]*program{}
-		case e.as == nil || e.bound != e.want || e.as.Iface != e.policy.Iface || !slices.Equal(e.as.Addrs, e.policy.Addrs):
-			p.Bind = append(p.Bind, binding(e.policy, e.want))
+			e.applied = applied{}
+		case !e.isAsDesired():
+			p.Bind = append(p.Bind, binding(e.desired.policy, e.desired.programs))
 			fallthrough
 		default:
-			e.as, e.bound = e.policy, e.want
+			e.applied = applied{e.desired.policy, e.desired.programs}
 		}
-		if e.policy == nil {
+		if e.desired.policy == nil {
 			delete(p.c.endpoints, e.id)
 		}
 	}

@@ -196,7 +196,7 @@ func (p *planner) name(set uint32) {
 func (c *Compiler) unopened() []*program {
 	var list []*program
 	for _, prog := range c.programs {
-		if prog.toCome() && prog.want > 0 {
+		if prog.toCome() && prog.desired > 0 {
 			list = append(list, prog)
 		}
 	}
@@ -230,7 +230,7 @@ func (p *planner) refuse(prog *program) {
 		}
 	}
 	for _, e := range c.sorted() {
-		if e.want[0] == prog || e.want[1] == prog {
+		if e.desired.programs[0] == prog || e.desired.programs[1] == prog {
 			c.release(e)
 			c.target(e)
 		}
@@ -245,8 +245,8 @@ func tooComplex(prog *program) error {
 // limitReached notes that endpoints are judged by a table that lacks what has come to be known since it was made.
 func (c *Compiler) limitReached(prog *program) {
 	for _, e := range c.endpoints {
-		for d := range e.want {
-			if e.want[d] == prog {
+		for d := range e.desired.programs {
+			if e.desired.programs[d] == prog {
 				c.failed[EndpointDirection{e.id, model.Direction(d)}] = outgrown(prog)
 			}
 		}
@@ -272,11 +272,11 @@ func (p *planner) wait() {
 	clear(c.waiting)
 	slices.SortFunc(p.stale, func(a, b *endpoint) int { return a.id.Compare(b.id) })
 	for _, e := range p.stale {
-		if !c.part[e.id] && (e.want[0] == nil || !e.want[0].toCome() && !e.want[1].toCome()) {
+		if !c.part[e.id] && (e.desired.programs[0] == nil || !e.desired.programs[0].toCome() && !e.desired.programs[1].toCome()) {
 			continue
 		}
 		c.waiting[e.id] = true
-		for _, prog := range e.bound {
+		for _, prog := range e.applied.programs {
 			if prog != nil {
 				prog.awaited = true
 			}
@@ -287,6 +287,6 @@ func (p *planner) wait() {
 // toCome reports whether the program has no table because its sets are not open yet.
 func (prog *program) toCome() bool { return prog.table == nil && prog.short == nil }
 
-// Waiting reports whether what the endpoint shall have takes more plans. Until then it keeps what it has; without anything
+// Waiting reports whether what the endpoint is to have takes more plans. Until then it keeps what it has; without anything
 // it is closed.
 func (c *Compiler) Waiting() map[model.EndpointID]bool { return maps.Clone(c.waiting) }

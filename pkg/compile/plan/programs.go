@@ -22,7 +22,7 @@ type program struct {
 	kept      int          // endpoint-directions that may go back to it; see Withhold
 	before    *table.Table // in the kernel until the last plan put a larger table in its place
 	short     error        // why that could not be done; nil: it could. Without a table: it has to be published again
-	want      int          // endpoint-directions that shall be judged by it
+	desired   int          // endpoint-directions that are to be judged by it
 	named     int          // so many of its entries have the name of their rule in the kernel; then sets are opened
 	open      int          // so many of its sets are open; a table is made when all are
 	table     *table.Table // in the kernel; nil: not there yet

@@ -123,9 +123,11 @@ func (c *Compiler) adopt(s *Snapshot) {
 			}
 		}
 		c.endpoints[e.ID] = &endpoint{
-			id:    e.ID,
-			as:    &model.EndpointPolicy{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs},
-			bound: [2]*program{model.Ingress: tables[e.Ingress], model.Egress: tables[e.Egress]},
+			id: e.ID,
+			applied: applied{
+				policy:   &model.EndpointPolicy{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs},
+				programs: [2]*program{model.Ingress: tables[e.Ingress], model.Egress: tables[e.Egress]},
+			},
 		}
 		c.stale[e.ID] = true
 		c.ifaces[e.Iface] = e.ID
@@ -206,14 +208,14 @@ func (c *Compiler) known(id model.EndpointID, iface string) *endpoint {
 	}
 	delete(c.ifaces, iface)
 	e := c.endpoints[old]
-	if e == nil || e.policy != nil {
+	if e == nil || e.desired.policy != nil {
 		return &endpoint{id: id}
 	}
 	delete(c.endpoints, old)
 	delete(c.stale, old)
-	as := *e.as
+	as := *e.applied.policy
 	as.ID = id
-	e.id, e.as = id, &as
+	e.id, e.applied.policy = id, &as
 	return e
 }
 

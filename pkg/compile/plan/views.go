@@ -16,7 +16,7 @@ import (
 // EndpointView is one endpoint in the kernel.
 type EndpointView struct {
 	Policy *model.EndpointPolicy
-	// Ingress and Egress judge it. Of a table found in the kernel after a restart that no endpoint shall have any more,
+	// Ingress and Egress judge it. Of a table found in the kernel after a restart that no endpoint is to have any more,
 	// the Program's IDs are not known.
 	Ingress, Egress *table.Table
 }
@@ -24,18 +24,21 @@ type EndpointView struct {
 // Endpoint returns one endpoint; not ok if it is not bound.
 func (c *Compiler) Endpoint(id model.EndpointID) (EndpointView, bool) {
 	e := c.endpoints[id]
-	if e == nil || e.as == nil || e.bound[0] == nil || e.bound[1] == nil ||
-		e.bound[0].table == nil || e.bound[1].table == nil {
+	if e == nil || e.applied.policy == nil {
 		return EndpointView{}, false
 	}
-	return EndpointView{Policy: e.as, Ingress: e.bound[model.Ingress].table, Egress: e.bound[model.Egress].table}, true
+	ingress, egress := e.applied.programs[model.Ingress], e.applied.programs[model.Egress]
+	if ingress == nil || egress == nil || ingress.table == nil || egress.table == nil {
+		return EndpointView{}, false
+	}
+	return EndpointView{Policy: e.applied.policy, Ingress: ingress.table, Egress: egress.table}, true
 }
 
 // Endpoints returns the ids of all bound endpoints, in order.
 func (c *Compiler) Endpoints() []model.EndpointID {
 	var all []model.EndpointID
 	for _, e := range c.sorted() {
-		if e.as != nil {
+		if e.applied.policy != nil {
 			all = append(all, e.id)
 		}
 	}
@@ -48,7 +51,7 @@ func (c *Compiler) Endpoints() []model.EndpointID {
 func (c *Compiler) Failed() map[EndpointDirection]error {
 	all := maps.Clone(c.failed)
 	for _, e := range c.endpoints {
-		for d, prog := range e.bound {
+		for d, prog := range e.applied.programs {
 			if prog != nil && prog.short != nil {
 				all[EndpointDirection{e.id, model.Direction(d)}] = prog.short
 			}

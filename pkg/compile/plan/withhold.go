@@ -28,13 +28,14 @@ func (c *Compiler) remember(stale []*endpoint) {
 		return
 	}
 	for _, e := range stale {
-		if e.as == nil || e.want[0] == nil || e.bound == e.want || e.bound[0] == nil || e.bound[1] == nil || c.waiting[e.id] {
+		is, want := e.applied.programs, e.desired.programs
+		if e.applied.policy == nil || want[0] == nil || is == want || is[0] == nil || is[1] == nil || c.waiting[e.id] {
 			continue
 		}
 		if !e.sameAddrs() {
 			continue
 		}
-		e.prior = e.bound
+		e.prior = e.applied.programs
 		for _, prog := range e.prior {
 			prog.kept++
 		}
@@ -119,23 +120,23 @@ func (prog *program) shortRows(classes []classes.Class) []RowChange {
 // revert gives the endpoint-directions that were to have the program back what they had.
 func (c *Compiler) revert(p *Plan, prog *program, err error) {
 	for _, e := range c.sorted() {
-		for d := range e.bound {
+		for d := range e.applied.programs {
 			at := EndpointDirection{e.id, model.Direction(d)}
-			if e.want[d] == prog && c.waiting[e.id] { // for the other direction's; it is looked at again with that
+			if e.desired.programs[d] == prog && c.waiting[e.id] { // for the other direction's; it is looked at again with that
 				c.bar(at, err)
 				c.stale[e.id] = true
 				continue
 			}
-			if e.bound[d] != prog {
+			if e.applied.programs[d] != prog {
 				continue
 			}
 			c.bar(at, err)
-			prog.want--
+			prog.desired--
 			c.ledger.release(e.id.Namespace, prog)
 			old := e.prior[d]
-			e.want[d], e.bound[d] = old, old
+			e.desired.programs[d], e.applied.programs[d] = old, old
 			if old != nil {
-				old.want++
+				old.desired++
 				c.ledger.charge(e.id.Namespace, old)
 				p.Rejudge = append(p.Rejudge, at) // it was not looked at when that was decided
 			}
@@ -148,22 +149,22 @@ func (c *Compiler) revert(p *Plan, prog *program, err error) {
 // rebind makes the plan give an endpoint what it is bound to now; nothing, if it has no policy in one direction.
 func (c *Compiler) rebind(p *Plan, e *endpoint) {
 	at := slices.IndexFunc(p.Bind, func(b Binding) bool { return b.Endpoint.ID == e.id })
-	if e.bound[0] != nil && e.bound[1] != nil {
+	if e.applied.programs[0] != nil && e.applied.programs[1] != nil {
 		if at >= 0 {
-			p.Bind[at] = binding(e.as, e.bound)
+			p.Bind[at] = binding(e.applied.policy, e.applied.programs)
 		}
 		return
 	}
-	for d, other := range e.want {
+	for d, other := range e.desired.programs {
 		if other != nil {
-			other.want--
+			other.desired--
 			c.ledger.release(e.id.Namespace, other)
 		}
-		e.want[d], e.bound[d] = nil, nil
+		e.desired.programs[d], e.applied.programs[d] = nil, nil
 	}
 	// It may be there still, with addresses that nothing is compiled for any more.
-	if e.as != nil {
-		e.as = nil
+	if e.applied.policy != nil {
+		e.applied.policy = nil
 		p.Unbind = append(p.Unbind, e.id)
 	}
 	if at >= 0 {
@@ -260,7 +261,7 @@ func (c *Compiler) Wider(taken, is uint32) []model.EndpointID {
 		return nil
 	}
 	for _, e := range c.sorted() {
-		if wide[e.bound[0]] || wide[e.bound[1]] {
+		if wide[e.applied.programs[0]] || wide[e.applied.programs[1]] {
 			ids = append(ids, e.id)
 		}
 	}
