@@ -307,11 +307,18 @@ func (m *machine) forget(t testing.TB) {
 	for number := range bpf.Shares + 1 {
 		m.put(t, bpf.MargayMapShares, number, bpf.Share{})
 	}
-	sets := make([]uint32, m.Maps[bpf.MargayMapFrags].MaxEntries())
-	for i := range sets {
-		sets[i] = uint32(i)
+	clearArray[bpf.MargayFragSet](t, m.Maps[bpf.MargayMapFrags])
+	clearArray[bpf.MargayFragAccount](t, m.Maps[bpf.MargayMapFragMemory])
+}
+
+// clearArray makes all values of an array zero.
+func clearArray[V any](t testing.TB, a *ebpf.Map) {
+	t.Helper()
+	keys := make([]uint32, a.MaxEntries())
+	for i := range keys {
+		keys[i] = uint32(i)
 	}
-	if _, err := m.Maps[bpf.MargayMapFrags].BatchUpdate(sets, make([]bpf.MargayFragSet, len(sets)), nil); err != nil {
+	if _, err := a.BatchUpdate(keys, make([]V, len(keys)), nil); err != nil {
 		t.Fatal(err)
 	}
 }

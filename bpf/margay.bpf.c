@@ -84,7 +84,9 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 		r = -DROP_SPOOFED;
 	if (!r) {
 		r = decide(skb, ep, &p, hook);
-		if (p.flags & PKT_FIRST_FRAGMENT)
+		if (hook == FROM_POD && (p.flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)))
+			r = fragment_from_pod(skb, ep, &p, r);
+		else if (p.flags & PKT_FIRST_FRAGMENT)
 			first_at_tc(skb, ep, &p, hook, r);
 	}
 	return verdict(skb, &p, hook, r);

@@ -161,7 +161,8 @@ const (
 	MargayDropReasonDROP_NEIGHBOUR      MargayDropReason = 17
 	MargayDropReasonDROP_NEIGHBOUR_RATE MargayDropReason = 18
 	MargayDropReasonDROP_SOURCE_ROUTE   MargayDropReason = 19
-	MargayDropReasonDROP_REASONS        MargayDropReason = 20
+	MargayDropReasonDROP_FRAG_LIMIT     MargayDropReason = 20
+	MargayDropReasonDROP_REASONS        MargayDropReason = 21
 )
 
 type MargayEndpoint struct {
@@ -230,27 +231,54 @@ const (
 type MargayFlowLimits uint32
 
 const (
-	MargayFlowLimitsSHARES      MargayFlowLimits = 256
-	MargayFlowLimitsHALF_SHARE  MargayFlowLimits = 1024
-	MargayFlowLimitsHALF_COMMON MargayFlowLimits = 131072
-	MargayFlowLimitsFRAG_SETS   MargayFlowLimits = 32
-	MargayFlowLimitsFRAG_WAYS   MargayFlowLimits = 8
+	MargayFlowLimitsSHARES            MargayFlowLimits = 256
+	MargayFlowLimitsHALF_SHARE        MargayFlowLimits = 1024
+	MargayFlowLimitsHALF_COMMON       MargayFlowLimits = 131072
+	MargayFlowLimitsFRAG_SETS         MargayFlowLimits = 32
+	MargayFlowLimitsFRAG_WAYS         MargayFlowLimits = 8
+	MargayFlowLimitsFRAG_PERIODS      MargayFlowLimits = 8
+	MargayFlowLimitsFRAG_OWN_BYTES    MargayFlowLimits = 8192
+	MargayFlowLimitsFRAG_COMMON_BYTES MargayFlowLimits = 1572864
 )
+
+type MargayFragAccount struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Fragments uint32
+	Of        [8]struct {
+		_      structs.HostLayout
+		Period uint32
+		Own    uint32
+		Common uint32
+	}
+}
 
 type MargayFragSet struct {
 	_  structs.HostLayout
 	Of [8]struct {
-		_     structs.HostLayout
-		Src   [16]uint8
-		Dst   [16]uint8
-		Id    uint32
-		Way   uint16
-		Proto uint16
-		Seen  uint32
-		Allow uint32
+		_       structs.HostLayout
+		Src     [16]uint8
+		Dst     [16]uint8
+		Id      uint32
+		Way     uint16
+		Proto   uint16
+		Seen    uint32
+		Verdict uint8
+		State   uint8
+		Next    uint16
+		Number  uint32
+		Period  uint32
+		Own     uint32
+		Common  uint32
 	}
-	Next uint32
-	Pad  uint32
+	Turn uint32
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
 }
 
 type MargayGrace struct {
@@ -428,6 +456,7 @@ const (
 	MargayMapEndpointsMore       = "endpoints_more"
 	MargayMapEventBudgets        = "event_budgets"
 	MargayMapEvents              = "events"
+	MargayMapFragMemory          = "frag_memory"
 	MargayMapFrags               = "frags"
 	MargayMapHalfKeys            = "half_keys"
 	MargayMapIp4Host             = "ip4_host"
@@ -536,6 +565,7 @@ type MargayMapSpecs struct {
 	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
+	FragMemory    *ebpf.MapSpec `ebpf:"frag_memory"`
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	HalfKeys      *ebpf.MapSpec `ebpf:"half_keys"`
 	Ip4Host       *ebpf.MapSpec `ebpf:"ip4_host"`
@@ -610,6 +640,7 @@ type MargayMaps struct {
 	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.Map `ebpf:"event_budgets"`
 	Events        *ebpf.Map `ebpf:"events"`
+	FragMemory    *ebpf.Map `ebpf:"frag_memory"`
 	Frags         *ebpf.Map `ebpf:"frags"`
 	HalfKeys      *ebpf.Map `ebpf:"half_keys"`
 	Ip4Host       *ebpf.Map `ebpf:"ip4_host"`
@@ -643,6 +674,7 @@ func (m *MargayMaps) Close() error {
 		m.EndpointsMore,
 		m.EventBudgets,
 		m.Events,
+		m.FragMemory,
 		m.Frags,
 		m.HalfKeys,
 		m.Ip4Host,

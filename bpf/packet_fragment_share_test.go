@@ -9,7 +9,7 @@ import (
 )
 
 // TestFirstFragmentsOfOthersPushOutNothing: a pod, and a host outside, send first fragments without end. What another pod
-// has under way, from it and to it, arrives; so does the flooding pod's own last datagram.
+// has under way, from it and to it, arrives; so does the last datagram to the flooding pod.
 func TestFirstFragmentsOfOthersPushOutNothing(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	const under, flood = 128, 20000
@@ -20,15 +20,22 @@ func TestFirstFragmentsOfOthersPushOutNothing(t *testing.T) {
 			w.fromPod(t, w.podA, out(i)[0]).want(t, 0)
 			w.toPod(t, w.podA, outside, in(i)[0]).want(t, 0)
 		}
+		run := func(program string, at skb, frame []byte) int32 {
+			ret, err := w.Programs[program].Run(&ebpf.RunOptions{Data: frame, Context: at})
+			if err != nil {
+				t.Fatalf("%s: %v", program, err)
+			}
+			return int32(ret)
+		}
 		send := func(program string, at skb, frame []byte) {
-			if ret, err := w.Programs[program].Run(&ebpf.RunOptions{Data: frame, Context: at}); err != nil || int32(ret) != next {
-				t.Fatalf("%s: %d, %v", program, int32(ret), err)
+			if ret := run(program, at, frame); ret != next {
+				t.Fatalf("%s: %d", program, ret)
 			}
 		}
 		w.ns.Do(t, func() {
 			for i := range uint32(flood) {
 				frame := fragments(udp(f.b, f.a, 1000, 53), i)[0]
-				send(bpf.MargayProgFromPod, skb{Ifindex: w.podB}, frame)
+				run(bpf.MargayProgFromPod, skb{Ifindex: w.podB}, frame) // after the first ones they are refused
 				send(bpf.MargayProgToPod, skb{Ifindex: w.podA, IngressIfindex: w.podB}, frame)
 				send(bpf.MargayProgToPod, skb{Ifindex: w.podB, IngressIfindex: outside}, fragments(udp(f.other, f.b, 1000, 53), i)[0])
 				if f == v6 { // cut by the node, it has come by no interface
@@ -42,27 +49,38 @@ func TestFirstFragmentsOfOthersPushOutNothing(t *testing.T) {
 				w.toPod(t, w.podA, outside, in(i)[later]).want(t, 0)
 			}
 		}
-		last := fragments(udp(f.b, f.a, 1000, 53), flood-1)
-		w.fromPod(t, w.podB, last[1]).want(t, 0)
-		w.toPod(t, w.podA, w.podB, last[1]).want(t, 0)
+		w.fromPod(t, w.podB, fragments(udp(f.b, f.a, 1000, 53), 0)[1]).want(t, 0)
+		w.toPod(t, w.podA, w.podB, fragments(udp(f.b, f.a, 1000, 53), flood-1)[1]).want(t, 0)
 	})
 }
 
-// TestAShareHasTheLatestFirstFragments, as many as there is room for, whatever their numbers begin with.
+// TestAShareHasTheLatestFirstFragments to its pods, as many as there is room for, whatever their numbers begin with. From
+// a pod it has the earliest ones that are not complete.
 func TestAShareHasTheLatestFirstFragments(t *testing.T) {
 	w := newWorld(t, bpf.Config{})
 	const room = bpf.FragSets * bpf.FragWays
 	w.eachFamily(t, "", func(t *testing.T, f family) {
-		datagram := func(i int) [][]byte { return fragments(udp(f.a, f.out, 1000, 53), uint32(65000+i)&0xffff) }
+		to := func(i int) [][]byte { return fragments(udp(f.out, f.a, 1000, 53), uint32(65000+i)&0xffff) }
+		from := func(i int) [][]byte { return fragments(udp(f.a, f.out, 1000, 53), uint32(65000+i)&0xffff) }
+		limit, none := bpf.MargayDropReasonDROP_FRAG_LIMIT, bpf.MargayDropReasonDROP_FRAG_NO_FIRST
 		for i := range 3 * room {
-			w.fromPod(t, w.podA, datagram(i)[0]).want(t, 0)
+			w.toPod(t, w.podA, outside, to(i)[0]).want(t, 0)
+			want := limit
+			if i < room {
+				want = 0
+			}
+			w.fromPod(t, w.podA, from(i)[0]).want(t, want)
 		}
 		for i := range 3 * room {
-			want := bpf.DropReason(0)
-			if i < 2*room {
-				want = bpf.MargayDropReasonDROP_FRAG_NO_FIRST
+			latest, earliest := none, none
+			if i >= 2*room {
+				latest = 0
 			}
-			w.fromPod(t, w.podA, datagram(i)[1]).want(t, want)
+			if i < room {
+				earliest = 0
+			}
+			w.toPod(t, w.podA, outside, to(i)[1]).want(t, latest)
+			w.fromPod(t, w.podA, from(i)[1]).want(t, earliest)
 		}
 	})
 }

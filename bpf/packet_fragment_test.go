@@ -95,9 +95,9 @@ func TestOldFirstFragmentsDoNotCount(t *testing.T) {
 	var number uint32
 	var set bpf.MargayFragSet
 	it := w.Maps[bpf.MargayMapFrags].Iterate()
-	for it.Next(&number, &set) && set.Next == 0 {
+	for it.Next(&number, &set) && set.Turn == 0 {
 	}
-	if set.Next != 1 {
+	if set.Turn != 1 {
 		t.Fatal("the first fragment is not recorded", it.Err())
 	}
 	set.Of[0].Seen -= 250 * 29 / 16

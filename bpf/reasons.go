@@ -24,6 +24,7 @@ var reasons = [...]struct{ label, text string }{
 	MargayDropReasonDROP_ENCAP:          {"encap", "IP-in-IP or VXLAN made by a pod"},
 	MargayDropReasonDROP_NEIGHBOUR:      {"neighbour", "ARP or neighbour discovery for an address that is not the endpoint's own"},
 	MargayDropReasonDROP_NEIGHBOUR_RATE: {"neighbour_rate", "more ARP or neighbour discovery than a pod may send"},
+	MargayDropReasonDROP_FRAG_LIMIT:     {"frag_limit", "more incomplete datagrams than a pod may have under way"},
 	MargayDropReasonDROP_SOURCE_ROUTE:   {"source_route", "names hops of its route: IPv4 source routing, or an IPv6 routing header with segments left"},
 }
 

@@ -4,6 +4,7 @@
 #include "fragment.h"
 #include "icmp.h"
 #include "open.h"
+#include "reassembly.h"
 #include "track.h"
 
 /* Tunnels that pods make would carry packets past the policy of others (semantics §15). */

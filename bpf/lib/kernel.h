@@ -26,6 +26,7 @@ struct nf_hook_state {
 struct sk_buff {
 	__u32 len;
 	__u32 mark;
+	__u32 truesize;
 	int skb_iif;
 	struct net_device *dev;
 	__u8 ipvs_property : 1;

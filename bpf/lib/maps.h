@@ -10,7 +10,8 @@
 #define ENDPOINTS 65536
 #define RULE_STATS 65536
 #define HALF_KEYS (SHARES * HALF_SHARE + HALF_COMMON)
-#define ALL_FRAG_SETS (SHARES * FRAG_SETS)
+#define ALL_FRAG_SETS (SHARES * 2 * FRAG_SETS)
+#define FRAG_ACCOUNTS (2 * (SHARES + 1))
 
 /* Address -> what is known of it: exact matches first, then the longest prefix. */
 struct {
@@ -179,13 +180,23 @@ struct {
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
 
-/* First fragments, FRAG_SETS sets for each share; written by the programs. */
+/* First fragments: of each share FRAG_SETS sets for datagrams to its pods, and as many for those from them; written by the
+ * programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ALL_FRAG_SETS);
 	__type(key, __u32);
 	__type(value, struct frag_set);
 } frags SEC(".maps");
+
+/* What fragments are charged to each share, and to what all have in common, for IPv4 and behind that for IPv6; written by
+ * the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FRAG_ACCOUNTS);
+	__type(key, __u32);
+	__type(value, struct frag_account);
+} frag_memory SEC(".maps");
 
 /* First packets of flows by deciding rule; written by the programs. */
 struct {

@@ -19,6 +19,8 @@
 #define TCX_NEXT -1
 #define TCX_DROP 2
 
+#define PACKET_HOST 0 /* linux/if_packet.h */
+
 #define PROTO_HOPOPTS 0
 #define PROTO_ICMP 1
 #define PROTO_IPIP 4
@@ -88,6 +90,15 @@ enum sctp_chunk {
 static __always_inline __u32 clock_now(void)
 {
 	return bpf_jiffies64() >> 4;
+}
+
+/* 1 if x is 0, else 0, without a branch: the verifier walks every combination of those. */
+static __always_inline __u32 is_zero(__u32 x)
+{
+	__u64 y = x;
+
+	asm volatile("" : "+r"(y)); /* else the compiler makes a branch of it */
+	return (y - 1) >> 63;
 }
 
 static __always_inline bool has_ports(__u8 proto)

@@ -24,5 +24,6 @@ enum drop_reason {
 	DROP_NEIGHBOUR = 17,      /* ARP or neighbour discovery of a pod for an address that is not its own */
 	DROP_NEIGHBOUR_RATE = 18, /* more such messages than a pod may send */
 	DROP_SOURCE_ROUTE = 19,   /* routed by its source */
-	DROP_REASONS = 20,
+	DROP_FRAG_LIMIT = 20,     /* more incomplete datagrams than a pod may have under way */
+	DROP_REASONS = 21,
 };

@@ -3,6 +3,7 @@
  * kept by hand. Padding is explicit, nothing is packed. Addresses are bytes in network order, so that bpftool prints
  * them readably; ports, ids and all other numbers are in host order unless their name ends in _be. */
 #pragma once
+#include <linux/bpf.h>
 #include <linux/types.h>
 
 /* ---- addresses ---- */
@@ -235,8 +236,11 @@ enum flow_limits {
 	SHARES = 256,
 	HALF_SHARE = 1024,    /* most half-open flows of a share */
 	HALF_COMMON = 131072, /* most half-open flows beyond their shares */
-	FRAG_SETS = 32,       /* first fragments on record of a share: so many sets */
-	FRAG_WAYS = 8,        /* of so many */
+	FRAG_SETS = 32, /* datagrams on record of a share, those from its pods and those to them: so many sets each */
+	FRAG_WAYS = 8,  /* of so many */
+	FRAG_PERIODS = 8,
+	FRAG_OWN_BYTES = 8192,       /* of the kernel's memory for reassembly, which each share has for each family */
+	FRAG_COMMON_BYTES = 1572864, /* and what all have in common: with that of 256 shares 3.5 MiB of 4 */
 };
 
 /* What one endpoint takes of the flow tables. It is charged with the flows that it opened, and with those opened to it
@@ -282,21 +286,49 @@ enum fragment_verdict {
 	FRAGMENT_WATCHED = 3, /* marked for judgement if the kernel's conntrack begins an entry with it */
 };
 
-/* A first fragment's verdict, for those that follow (D-12). */
+/* Of a datagram from a pod: what is known of its fragments in the kernel's memory for reassembly. */
+enum fragment_state {
+	FRAGMENT_NONE = 0,         /* nothing of it is there */
+	FRAGMENT_IN_ORDER = 1,     /* all of it, from the first one on */
+	FRAGMENT_OUT_OF_ORDER = 2, /* some of it, perhaps */
+	FRAGMENT_COMPLETE = 3,     /* nothing any more */
+};
+
+/* A first fragment's verdict, for those that follow (D-12); and of datagrams from pods what is charged for them. */
 struct fragment {
 	__u8 src[16], dst[16]; /* IPv4 in the first 4 bytes */
 	__u32 id;
-	__u16 way;   /* 4 or 6, << 8 | enum hook */
-	__u16 proto; /* IPv4 only */
-	__u32 seen;
-	__u32 allow; /* enum fragment_verdict */
+	__u16 way;    /* 4 or 6, << 8 | enum hook */
+	__u16 proto;  /* IPv4 only */
+	__u32 seen;   /* coarse clock of the first fragment, or of the last of a complete datagram */
+	__u8 verdict; /* enum fragment_verdict */
+	__u8 state;   /* enum fragment_state */
+	__u16 next;   /* where the next one is to begin, in units of 8 bytes */
+	__u32 number; /* of the latest one, among those of its share */
+	__u32 period; /* of the latest one */
+	__u32 own;    /* bytes charged to the share in that period */
+	__u32 common; /* bytes charged to what all have in common in that period */
 };
 
-/* The latest ones of a share whose ends and id fall together, in turn. */
+/* Those whose ends and id fall together, in turn. */
 struct frag_set {
 	struct fragment of[8]; /* FRAG_WAYS */
-	__u32 next;
-	__u32 pad;
+	__u32 turn;
+	struct bpf_spin_lock lock;
+};
+
+/* What was charged in one period. */
+struct frag_period {
+	__u32 period; /* number of the period */
+	__u32 own;    /* bytes */
+	__u32 common; /* bytes */
+};
+
+/* What fragments of a share are charged to it, of one family. */
+struct frag_account {
+	struct bpf_spin_lock lock;
+	__u32 fragments;          /* so far */
+	struct frag_period of[8]; /* FRAG_PERIODS, by their number */
 };
 
 /* ---- seen from outside ---- */

@@ -15,7 +15,7 @@ import (
 const DefaultBPFFS = "/sys/fs/bpf"
 
 // Layout is the version of everything pinned: raise it with any change to what is in a map.
-const Layout = 4
+const Layout = 5
 
 // ErrLocked says that another agent of the same instance runs.
 var ErrLocked = errors.New("another agent of this instance is running")

@@ -2,9 +2,18 @@ package hostile
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -69,4 +78,174 @@ func TestAFloodOfFirstFragmentsLosesNoDatagramOfOthers(t *testing.T) {
 			testutil.WaitFor(t, soon, "datagrams "+w.what, func() bool { return servers[i].Received() == before[i]+each })
 		}
 	})
+}
+
+// TestIncompleteDatagramsLoseNoneOfOthers: on nodes whose kernel follows connections, a pod fills the kernel's memory for
+// reassembly with datagrams that it never completes, in every way that it knows, one pod after the other.
+// Datagrams of others arrive all the same. (Of 100 none did.)
+func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
+	s := newScene(t)
+	s.followed()
+	server, err := s.ext.ListenUDP(53)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attackers := map[string]*lab.Pod{}
+	for _, name := range []string{"evil/one", "evil/two", "evil/three", "evil/four", "evil/five"} {
+		attackers[name] = s.Pod(s.n1, name)
+		s.AwaitPolicies(attackers[name], 0, 0)
+	}
+	families(t, func(t *testing.T, v6 bool) {
+		for _, flood := range []struct {
+			what, from string
+			make       func(s *piecer, i int) []byte
+		}{
+			{"at random", "evil/one", (*piecer).random},
+			{"first fragments", "evil/two", func(p *piecer, i int) []byte { return p.piece(i, 0, 40) }},
+			{"large first fragments", "evil/three", func(p *piecer, i int) []byte { return p.piece(i, 0, 1400) }},
+			{"all but the last", "evil/four", func(p *piecer, i int) []byte { return p.piece(i/20, i%20, 1400) }},
+			{"with a last one that the kernel drops", "evil/five", (*piecer).feigned},
+		} {
+			t.Run(flood.what, func(t *testing.T) {
+				p := &piecer{from: attackers[flood.from], to: s.c, v6: v6, r: rand.New(rand.NewPCG(1, 2))}
+				pour(t, p.from, 40_000, func(i int) []byte { return flood.make(p, i) })
+				const each = 100
+				before := server.Received()
+				for _, from := range []*lab.Pod{s.a, s.b} {
+					to := server.Addr4()
+					if v6 {
+						to = server.Addr6()
+					}
+					conn, err := from.OpenUDP(to)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer conn.Close()
+					for range each / 2 {
+						if _, err := conn.Write(make([]byte, 4000)); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(2 * time.Millisecond)
+					}
+				}
+				deadline := time.Now().Add(soon)
+				for server.Received() < before+each && time.Now().Before(deadline) {
+					time.Sleep(10 * time.Millisecond)
+				}
+				held, charged := s.reassembly(t)
+				t.Logf("%d of %d datagrams arrived; the kernel holds %d bytes of IPv4, %d are charged", server.Received()-before, each, held, charged)
+				if held > charged {
+					t.Errorf("the kernel holds %d bytes, and only %d are charged", held, charged)
+				}
+				if server.Received() != before+each {
+					t.Errorf("%d of %d datagrams arrived", server.Received()-before, each)
+				}
+			})
+		}
+	})
+}
+
+// piecer makes fragments of datagrams that its pod does not complete.
+type piecer struct {
+	from, to *lab.Pod
+	v6       bool
+	r        *rand.Rand
+	id       int
+	queue    [][]byte
+}
+
+func (s *piecer) packet(id, offset int, payload []byte, more bool) testutil.Packet {
+	binary.BigEndian.PutUint16(payload[2:], 53)
+	return testutil.Packet{Src: s.from.Addr(s.v6), Dst: s.to.Addr(s.v6), SrcMAC: s.from.MAC(), DstMAC: lab.HostMAC,
+		ID: uint32(id), Protocol: 17, Payload: payload, Fragmented: true, FragmentOffset: uint16(offset), MoreFragments: more}
+}
+
+// piece is fragment number n of a datagram without end.
+func (s *piecer) piece(id, n, size int) []byte {
+	return s.packet(id, n*size, make([]byte, size), true).Bytes()
+}
+
+// feigned are datagrams of two fragments, of which the node's kernel drops the last one before it reassembles: its checksum
+// is wrong, or it is for another MAC address.
+func (s *piecer) feigned(i int) []byte {
+	if i%2 == 0 {
+		return s.piece(i/2, 0, 1400)
+	}
+	p := s.packet(i/2, 1400, make([]byte, 8), false)
+	if i/2%2 == 0 || s.v6 {
+		p.DstMAC = net.HardwareAddr{2, 9, 9, 9, 9, 9}
+		return p.Bytes()
+	}
+	b := p.Bytes()
+	b[14+10] ^= 1
+	return b
+}
+
+// random are fragments of datagrams of three or more, most of them in order and complete. Now and then one is left out,
+// repeated, exchanged with the next one, too long or damaged, or a datagram has the number of an earlier one.
+func (s *piecer) random(int) []byte {
+	if len(s.queue) == 0 {
+		s.id++
+		id := s.id
+		if s.r.IntN(100) == 0 {
+			id -= s.r.IntN(10)
+		}
+		size, n := 8*(1+s.r.IntN(60)), 3+s.r.IntN(5)
+		for k := range n {
+			p := s.packet(id, k*size, make([]byte, size), k < n-1)
+			switch s.r.IntN(400) {
+			case 0:
+				p.DstMAC = net.HardwareAddr{2, 9, 9, 9, 9, 9}
+			case 1:
+				p.Payload = make([]byte, size+8)
+			case 2:
+				p.Payload = append(p.Payload, 1)
+			case 3:
+				p.MoreFragments = !p.MoreFragments
+			case 4:
+				s.queue = append(s.queue, p.Bytes())
+			case 5:
+				continue
+			}
+			s.queue = append(s.queue, p.Bytes())
+			if last := len(s.queue) - 1; last > 0 && s.r.IntN(400) == 0 {
+				s.queue[last], s.queue[last-1] = s.queue[last-1], s.queue[last]
+			}
+		}
+		return s.random(0)
+	}
+	frame := s.queue[0]
+	s.queue = s.queue[1:]
+	return frame
+}
+
+// reassembly is what the first node's kernel holds of IPv4 to reassemble, in bytes, and what is charged to pods for it.
+func (s *scene) reassembly(t *testing.T) (held, charged uint64) {
+	t.Helper()
+	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: s.Agent(0).BPFFS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var text []byte
+	if err := s.n1.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/sockstat"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "FRAG:") {
+			if _, err := fmt.Sscanf(line, "FRAG: inuse %d memory %d", new(uint64), &held); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for share := range bpf.Shares {
+		var a bpf.MargayFragAccount
+		if err := m.Map(bpf.MargayMapFragMemory).Lookup(share, &a); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range a.Of {
+			charged += uint64(p.Own) + uint64(p.Common)
+		}
+	}
+	return held, charged
 }

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What pods leave in the kernel's memory for reassembly. A node whose kernel follows connections reassembles all that it
+ * forwards, in 4 MiB for each family. Each fragment that a pod may send is charged to the pod, with what the kernel counts
+ * for it, until the kernel must have let it go: after its timeout, or when the datagram is complete. A pod that would hold
+ * more than its share of the memory is refused further fragments.
+ *
+ * That a datagram is complete is believed if its fragments came in order, each beginning where the one before it ended, and
+ * if nothing about them could make the kernel drop one of them. What is out of order is charged until the timeout. */
+#pragma once
+#include "fragment.h"
+#include "kernel.h"
+#include "parse.h"
+
+/* The kernel counts a queue besides the packets in it: less than this. */
+#define QUEUE_SIZE 256
+
+/* Charges count for at least six periods: longer than the kernel's timeouts of 30 and 60 s. */
+#define PERIOD_SECONDS4 6
+#define PERIOD_SECONDS6 11
+
+/* The kernel begins an IPv4 datagram again if so many fragments of the same source came between two of it; half of its
+ * net.ipv4.ipfrag_max_dist. */
+#define MAX_DISTANCE 32
+
+/* A fragment that is on the way. */
+struct charge {
+	__u32 share;
+	__u32 family;
+	__u32 period; /* the present one */
+	__u32 own;    /* bytes charged to the share's own part */
+	__u32 common; /* and to what all have in common */
+	__u32 seen;   /* coarse clock */
+};
+
+/* Where a fragment is in its datagram. */
+struct span {
+	__u32 from, to; /* in units of 8 bytes; to: rounded up */
+	bool more;
+	bool plain; /* nothing but its place and its time decides what the kernel does with it */
+};
+
+static __always_inline __u32 period_now(__u8 family)
+{
+	return bpf_jiffies64() / (cfg.hz ? cfg.hz : 250) / (family == 4 ? PERIOD_SECONDS4 : PERIOD_SECONDS6);
+}
+
+/* 1 if charges of a period still count, else 0. Those of the next one do: another CPU may be there. */
+static __always_inline __u32 counts(__u32 period, __u32 now)
+{
+	return is_zero((now - period + 1) / FRAG_PERIODS);
+}
+
+static __always_inline struct frag_account *frag_account(__u32 family, __u32 share)
+{
+	__u32 i = (family == 4 ? 0 : SHARES + 1) + share;
+
+	return bpf_map_lookup_elem(&frag_memory, &i);
+}
+
+/* The charges of the present period. The account is locked. */
+static __always_inline struct frag_period *this_period(struct frag_account *a, __u32 now)
+{
+	struct frag_period *p = &a->of[now & (FRAG_PERIODS - 1)];
+
+	if (p->period != now) {
+		p->period = now;
+		p->own = p->common = 0;
+	}
+	return p;
+}
+
+/* Charges a fragment of so many bytes: to its share, or if that has no room to what all have in common, of which a share
+ * has at most as much as it leaves. Returns whether there was room. */
+__noinline int charge(struct charge *c, __u32 bytes)
+{
+	__u32 own = 0, common = 0, total = 0, now;
+	struct frag_account *a, *all;
+
+	if (!c)
+		return false;
+	now = c->period;
+	a = frag_account(c->family, c->share);
+	all = frag_account(c->family, SHARES);
+	if (!a || !all)
+		return false;
+	bpf_spin_lock(&a->lock);
+	for (int i = 0; i < FRAG_PERIODS; i++) {
+		own += a->of[i].own * counts(a->of[i].period, now);
+		common += a->of[i].common * counts(a->of[i].period, now);
+	}
+	if (own + bytes <= FRAG_OWN_BYTES) {
+		this_period(a, now)->own += bytes;
+		c->own = bytes;
+	}
+	bpf_spin_unlock(&a->lock);
+	if (c->own)
+		return true;
+	bpf_spin_lock(&all->lock);
+	for (int i = 0; i < FRAG_PERIODS; i++)
+		total += all->of[i].common * counts(all->of[i].period, now);
+	if (total + common + bytes <= FRAG_COMMON_BYTES) {
+		this_period(all, now)->common += bytes;
+		c->common = bytes;
+	}
+	bpf_spin_unlock(&all->lock);
+	if (!c->common)
+		return false;
+	bpf_spin_lock(&a->lock);
+	this_period(a, now)->common += bytes;
+	bpf_spin_unlock(&a->lock);
+	return true;
+}
+
+/* Takes charges of the present period back. */
+__noinline int discharge(const struct charge *c)
+{
+	struct frag_account *a, *all;
+	struct frag_period *p;
+
+	if (!c)
+		return 0;
+	a = frag_account(c->family, c->share);
+	all = frag_account(c->family, SHARES);
+	if (!a || !all)
+		return 0;
+	bpf_spin_lock(&a->lock);
+	p = this_period(a, c->period);
+	p->own -= c->own;
+	p->common -= c->common;
+	bpf_spin_unlock(&a->lock);
+	if (!c->common)
+		return 0;
+	bpf_spin_lock(&all->lock);
+	this_period(all, c->period)->common -= c->common;
+	bpf_spin_unlock(&all->lock);
+	return 0;
+}
+
+/* Reads a fragment's place in its datagram. The kernel drops before it reassembles: what is for another MAC address, IPv4
+ * with a wrong checksum, and IPv6 with some addresses or extension headers. */
+__noinline int fragment_span(struct __sk_buff *skb, const struct pkt *p, struct span *s)
+{
+	__u32 bytes = 0;
+
+	if (!p || !s)
+		return 0;
+	__builtin_memset(s, 0, sizeof(*s));
+	if (p->t.family == 4) {
+		struct ipv4_hdr ip;
+		__u64 sum;
+
+		if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip)))
+			return 0;
+		sum = bpf_csum_diff(NULL, 0, (__be32 *)&ip, sizeof(ip), 0);
+		sum = (sum & 0xffff) + (sum >> 16);
+		sum = (sum & 0xffff) + (sum >> 16);
+		s->plain = ip.ver_ihl == 0x45 && (sum & 0xffff) == 0xffff;
+		s->from = bpf_ntohs(ip.frag_be) & 0x1fff;
+		s->more = bpf_ntohs(ip.frag_be) & 0x2000;
+		bytes = bpf_ntohs(ip.len_be) - sizeof(ip);
+	} else {
+		struct {
+			struct ipv6_hdr ip;
+			__u8 next, reserved;
+			__be16 frag_be;
+			__be32 id_be;
+		} h;
+
+		if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &h, sizeof(h)))
+			return 0;
+		s->plain = h.ip.next == PROTO_FRAGMENT && h.ip.dst[0] && (h.ip.dst[0] & 0xff) != 0xff;
+		s->from = bpf_ntohs(h.frag_be) >> 3;
+		s->more = bpf_ntohs(h.frag_be) & 1;
+		bytes = bpf_ntohs(h.ip.len_be) - 8;
+	}
+	s->to = s->from + (bytes + 7) / 8;
+	if (skb->pkt_type != PACKET_HOST || !bytes || s->from * 8 + bytes > 65535 || (s->more && bytes % 8))
+		s->plain = false;
+	return 0;
+}
+
+/* 1 if the kernel may hold something of a datagram, else 0. */
+static __always_inline __u32 is_open(const struct fragment *f, __u32 now)
+{
+	return (is_zero(f->state ^ FRAGMENT_IN_ORDER) | is_zero(f->state ^ FRAGMENT_OUT_OF_ORDER)) &
+	       counts(f->period, now);
+}
+
+/* A place in a set that no open datagram needs, from the one on whose turn it is; or FRAG_WAYS. */
+static __always_inline __u32 frag_place(struct frag_set *s, __u32 now)
+{
+	__u32 at = FRAG_WAYS;
+
+	for (int i = FRAG_WAYS - 1; i >= 0; i--) {
+		__u32 place = (s->turn + i) & (FRAG_WAYS - 1), open = is_open(&s->of[place], now);
+
+		at = open * at + (1 - open) * place;
+	}
+	return at;
+}
+
+/* What a record is after a first fragment. If the datagram is open it has begun anew, or the pod repeats itself: what the
+ * kernel holds of it is not known any more. So it is of one that was complete a moment ago: on another CPU the kernel may
+ * see its fragments in another order. */
+static __always_inline __u8 state_after_first(const struct fragment *old, const struct fragment *f,
+					      const struct span *s, __u32 open)
+{
+	if (open || (old->state == FRAGMENT_COMPLETE && f->seen - old->seen <= 1))
+		return FRAGMENT_OUT_OF_ORDER;
+	if (f->verdict == FRAGMENT_DENIED)
+		return FRAGMENT_NONE;
+	return s->plain && s->more ? FRAGMENT_IN_ORDER : FRAGMENT_OUT_OF_ORDER;
+}
+
+static __always_inline __u8 state_after_later(const struct fragment *old, const struct fragment *f,
+					      const struct span *s, __u32 open)
+{
+	if (!open || old->state != FRAGMENT_IN_ORDER || !s->plain || s->from != old->next ||
+	    f->verdict == FRAGMENT_DENIED)
+		return FRAGMENT_OUT_OF_ORDER;
+	if (f->way >> 8 == 4 && f->number - old->number > MAX_DISTANCE)
+		return FRAGMENT_OUT_OF_ORDER;
+	return s->more ? FRAGMENT_IN_ORDER : FRAGMENT_COMPLETE;
+}
+
+/* Puts a fragment into the record of its datagram. */
+static __always_inline void put_fragment(struct fragment *r, struct fragment *f, const struct span *span, bool first,
+					 struct charge *c)
+{
+	__u32 open = is_open(r, f->period) & same_datagram(r, f), charged = open & is_zero(r->period ^ f->period);
+
+	if (!same_datagram(r, f))
+		r->state = FRAGMENT_NONE;
+	if (first) {
+		f->state = state_after_first(r, f, span, open);
+	} else {
+		f->state = state_after_later(r, f, span, open);
+		f->verdict = r->verdict;
+		f->seen = r->seen;
+	}
+	f->own = c->own + r->own * charged;
+	f->common = c->common + r->common * charged;
+	if (f->state == FRAGMENT_COMPLETE) {
+		c->own = f->own;
+		c->common = f->common;
+		f->own = f->common = 0;
+		f->seen = c->seen;
+	}
+	*r = *f;
+}
+
+/* Notes a fragment and its charge. Of a datagram that is complete c becomes all that is charged for it in this period.
+ * Returns 0, or a drop reason if there is no record and no place for one. */
+__noinline int note_fragment(struct fragment *f, const struct span *span, __u32 first, struct charge *c)
+{
+	struct frag_set *s;
+	__u32 at;
+
+	if (!f || !span || !c)
+		return -DROP_FRAG_LIMIT;
+	s = frag_set(f, c->share & (SHARES - 1));
+	if (!s)
+		return -DROP_FRAG_LIMIT;
+	bpf_spin_lock(&s->lock);
+	at = frag_find(s, f);
+	if (at >= FRAG_WAYS && first) {
+		at = frag_place(s, f->period);
+		s->turn = at + 1;
+	}
+	if (at < FRAG_WAYS)
+		put_fragment(&s->of[at & (FRAG_WAYS - 1)], f, span, first, c);
+	bpf_spin_unlock(&s->lock);
+	if (at < FRAG_WAYS)
+		return 0;
+	return first ? -DROP_FRAG_LIMIT : -DROP_FRAG_NO_FIRST;
+}
+
+/* A fragment from a pod, and what was decided about it: notes its place, and refuses it if the pod has too much under way. */
+__noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, int decision)
+{
+	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);
+	struct frag_account *a;
+	struct charge c = {};
+	struct fragment f;
+	struct span span;
+	__u32 first;
+	int err;
+
+	if (!ep || !p)
+		return -DROP_FRAG_LIMIT;
+	first = p->flags & PKT_FIRST_FRAGMENT;
+	if (decision < 0 && !first)
+		return decision;
+	c.share = ep->share & (SHARES - 1);
+	c.family = p->t.family;
+	c.period = period_now(p->t.family);
+	a = frag_account(c.family, c.share);
+	if (!a)
+		return -DROP_FRAG_LIMIT;
+	if (decision >= 0 && !charge(&c, kern->truesize + QUEUE_SIZE))
+		decision = -DROP_FRAG_LIMIT;
+	fragment_span(skb, p, &span);
+	frag_init(&f, p, FROM_POD);
+	f.verdict = fragment_verdict(decision);
+	f.period = c.period;
+	f.next = span.to;
+	f.number = __sync_fetch_and_add(&a->fragments, 1);
+	c.seen = f.seen;
+	err = note_fragment(&f, &span, first, &c);
+	if (err || f.state == FRAGMENT_COMPLETE)
+		discharge(&c);
+	return err && decision >= 0 ? err : decision;
+}
