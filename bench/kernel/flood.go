@@ -29,7 +29,7 @@ type flood struct {
 // Flood measures P12: how many of the established flows a flood of spoofed SYNs displaces. TCP packets of unknown flows
 // are dropped here, so that a flow that was forgotten shows as a packet lost.
 func Flood(o Options) (results []report.Result, err error) {
-	n, err := openNode(o, "flood", func(c *dataplane.Config) { c.StrictTCP = true })
+	n, err := openNode(o, "flood", func(c *dataplane.Config) { c.StrictMidFlow = true })
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func openNode(o Options, name string, change func(*dataplane.Config)) (*node, er
 		return nil, err
 	}
 	c := dataplane.Defaults()
-	c.BPFFS, c.Shortcut = bpffs, false // test-run has no peer to send to
+	c.BPFFS, c.NoShortcut = bpffs, true // test-run has no peer to send to
 	change(&c)
 	n := &node{graph: calc.New(nodeName), host: bpfplane.NewFakeHost(), bpffs: bpffs}
 	var err error

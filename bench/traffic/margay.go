@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -140,7 +141,7 @@ func (s *site) awaitPolicy(ctx context.Context, at *seat, rules int, ended chan 
 }
 
 func (at *seat) maps() (*bpfmaps.Maps, error) {
-	return bpfmaps.OpenPinned(bpfmaps.Options{Instance: at.agent.instance})
+	return bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: dataplane.Defaults().BPFFS, Instance: at.agent.instance})
 }
 
 // checkPolicy looks into the kernel: are the node's pods ready, and are their policies of the size they are meant to be?
@@ -223,6 +224,6 @@ func (s *site) forget() error {
 		if at == nil || at.agent == nil {
 			return nil
 		}
-		return os.RemoveAll(bpfmaps.InstanceDir("", at.agent.instance))
+		return os.RemoveAll(bpfmaps.InstanceDir(dataplane.Defaults().BPFFS, at.agent.instance))
 	})
 }

@@ -43,11 +43,11 @@ type Kernel struct {
 // the kernel instead of being looked up in tables; with wide, every policy has a wide table.
 func NewKernel(bpffs string, interpret, wide bool) (*Kernel, error) {
 	c := dataplane.Defaults()
-	c.BPFFS, c.Interpret, c.Wide, c.Shortcut, c.EventRate, c.DropTunnels = bpffs, interpret, wide, false, 1<<30, false
-	c.MapEntries = map[string]uint32{}
+	c.BPFFS, c.Interpret, c.Wide, c.NoShortcut, c.EventRate, c.AllowEncap = bpffs, interpret, wide, true, 1<<30, true
+	c.MapSizes = map[string]uint32{}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapIp4Net, bpf.MargayMapIp6Net,
 		bpf.MargayMapClassSets, bpf.MargayMapCt4, bpf.MargayMapCt6} {
-		c.MapEntries[name] = 8192
+		c.MapSizes[name] = 8192
 	}
 	k := &Kernel{host: bpfplane.NewFakeHost(), name: "kernel", members: map[model.SetID][]netip.Prefix{}}
 	switch {

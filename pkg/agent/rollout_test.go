@@ -27,7 +27,7 @@ func wish(change func(*config.Config)) func(*rollout) {
 
 func TestAConfigurationOnItsWayIntoForce(t *testing.T) {
 	debug := func(c *config.Config) { c.LogLevel = "debug" }
-	drop := func(c *config.Config) { c.DropToHost = true }
+	drop := func(c *config.Config) { c.HostDrop = true }
 	both := func(c *config.Config) { debug(c); drop(c) }
 	prefix := func(c *config.Config) { c.InterfacePrefix = "tap" }
 	defaults := func(*config.Config) {}
@@ -85,17 +85,17 @@ func TestWhatBecomesOfReopening(t *testing.T) {
 		t.Errorf("%+v though nothing of the configuration was to change", change)
 	}
 	r.begin()
-	wish(func(c *config.Config) { c.DropToHost = true })(&r)
+	wish(func(c *config.Config) { c.HostDrop = true })(&r)
 	r.next()
-	if change := r.reopened(errors.New("no memory")); change.Effect != config.Reopen || r.applied.DropToHost {
-		t.Errorf("refused: %+v, in force %t", change, r.applied.DropToHost)
+	if change := r.reopened(errors.New("no memory")); change.Effect != config.Reopen || r.applied.HostDrop {
+		t.Errorf("refused: %+v, in force %t", change, r.applied.HostDrop)
 	}
 	if change := r.reopened(errors.New("no memory")); change.Effect != config.Unchanged {
 		t.Errorf("refused twice: %+v", change)
 	}
 	r.retry()
 	r.next()
-	if change := r.reopened(nil); change.Effect != config.Reopen || !r.applied.DropToHost {
-		t.Errorf("reopened: %+v, in force %t", change, r.applied.DropToHost)
+	if change := r.reopened(nil); change.Effect != config.Reopen || !r.applied.HostDrop {
+		t.Errorf("reopened: %+v, in force %t", change, r.applied.HostDrop)
 	}
 }

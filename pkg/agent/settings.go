@@ -106,7 +106,7 @@ func (s *settings) reconfigure(d dataplane.Dataplane) (reopen bool, err error) {
 	case config.Live:
 		s.pending().Applied = change
 	case config.Reopen:
-		if err := d.Configure(DataplaneConfig(s.rollout.desired)); err != nil {
+		if err := d.Configure(s.rollout.desired.Config); err != nil {
 			return false, fmt.Errorf("%w (%s: %w)", ErrRestart, names, err)
 		}
 		return true, nil

@@ -96,7 +96,7 @@ func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t
 	before := func(o *Options) {
 		o.Settings.Apply([]model.Update{felix("defaultEndpointToHostAction", "Drop")})
 		o.Settings.Anew()
-		if err := errors.Join(o.Dataplane.Configure(DataplaneConfig(o.Settings.Config())), o.Dataplane.Reopen()); err != nil {
+		if err := errors.Join(o.Dataplane.Configure(o.Settings.Config().Config), o.Dataplane.Reopen()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,8 +191,8 @@ func TestAConfigurationFileAppliesLive(t *testing.T) {
 		r.put(pod(1), model.InSync{})
 		r.files <- &config.File{Path: "margay.yaml", Text: []byte("log-level: debug\nexisting-connections: keep\n")}
 		synctest.Wait()
-		if s := r.dp.State(); r.level.Level() != slog.LevelDebug || !s.Config.Keep || s.Reopens != 1 {
-			t.Errorf("level %v, keep %t, %d reopens", r.level.Level(), s.Config.Keep, s.Reopens)
+		if s := r.dp.State(); r.level.Level() != slog.LevelDebug || !s.Config.KeepExisting || s.Reopens != 1 {
+			t.Errorf("level %v, keep %t, %d reopens", r.level.Level(), s.Config.KeepExisting, s.Reopens)
 		}
 		r.files <- &config.File{Path: "margay.yaml", Text: []byte("log-level: loud\n")}
 		synctest.Wait()

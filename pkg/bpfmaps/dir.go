@@ -11,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultBPFFS is where the BPF file system is mounted by custom.
-const DefaultBPFFS = "/sys/fs/bpf"
-
 // Layout is the version of everything pinned: raise it with any change to what is in a map.
 const Layout = 5
 
@@ -22,9 +19,6 @@ var ErrLocked = errors.New("another agent of this instance is running")
 
 // InstanceDir is the directory of all layout versions of one instance. instance may be empty.
 func InstanceDir(bpffs, instance string) string {
-	if bpffs == "" {
-		bpffs = DefaultBPFFS
-	}
 	if instance == "" {
 		return filepath.Join(bpffs, "margay")
 	}
@@ -45,7 +39,7 @@ func Mount(dir string) error {
 		return err
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount bpffs on %s: %w; have the node mount one (mount -t bpf bpf %s)", dir, err, DefaultBPFFS)
+		return fmt.Errorf("mount bpffs on %s: %w; have the node mount one (mount -t bpf bpf %s)", dir, err, dir)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ var ErrIncompatible = errors.New("pinned map has another layout")
 
 // Options say where the maps are and how large.
 type Options struct {
-	BPFFS    string // mount point of the BPF file system; empty: DefaultBPFFS. Open mounts it if it is not
+	BPFFS    string // mount point of the BPF file system. Open mounts it if it is not
 	Instance string // tells agents on one machine apart; may be empty
 	// MaxEntries replaces the sizes of hashes, tries and the ring buffer (bytes there), by map name. A pinned map keeps
 	// the size it was made with.
@@ -53,9 +53,6 @@ type Maps struct {
 // (ErrLocked), which Close gives back. A pinned map that does not fit is an error (ErrIncompatible): nothing pinned is
 // ever replaced, since programs may be using it.
 func Open(o Options) (*Maps, error) {
-	if o.BPFFS == "" {
-		o.BPFFS = DefaultBPFFS
-	}
 	spec, err := sized(o.MaxEntries)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -160,7 +161,7 @@ func TestASourceThatStartsAnew(t *testing.T) {
 	apply(t, l, Change{[]string{"default-endpoint-to-host-action", "vxlan-port"}, Reopen}, model.InSync{})
 	apply(t, l, Change{[]string{"default-endpoint-to-host-action"}, Reopen}, node("n1", map[string]string{"rack": "r1"}))
 	apply(t, l, Change{}, model.InSync{})
-	if c := l.Config(); c.VXLANPort != 2 || c.LogLevel != "debug" || !c.DropToHost {
+	if c := l.Config(); c.VXLANPort != 2 || c.LogLevel != "debug" || !c.HostDrop {
 		t.Errorf("%+v", c)
 	}
 }
@@ -202,7 +203,7 @@ func TestMarks(t *testing.T) {
 	if a, b, c := Defaults().Marks(); a != 0x400 || b != 0x800 || c != 0x1000 {
 		t.Errorf("%#x %#x %#x", a, b, c)
 	}
-	if a, b, c := (Config{MarkMask: 0xf0000001}).Marks(); a != 1 || b != 0x10000000 || c != 0x20000000 {
+	if a, b, c := (dataplane.Config{MarkMask: 0xf0000001}).Marks(); a != 1 || b != 0x10000000 || c != 0x20000000 {
 		t.Errorf("%#x %#x %#x", a, b, c)
 	}
 }

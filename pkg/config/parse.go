@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
 )
 
 // oneWord returns the word that text is, whatever its case.
@@ -68,9 +70,6 @@ func parsePort(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// maxTunnelPorts is the room the programs have for them, beside vxlan-port.
-const maxTunnelPorts = 7
-
 // parsePorts reads ports joined by commas, or off.
 func parsePorts(text string) ([]uint16, error) {
 	if text, _ = parseOff(text); text == "" {
@@ -85,8 +84,8 @@ func parsePorts(text string) ([]uint16, error) {
 		ports = append(ports, uint16(n))
 	}
 	slices.Sort(ports)
-	if ports = slices.Compact(ports); len(ports) > maxTunnelPorts {
-		return nil, fmt.Errorf("want at most %d ports", maxTunnelPorts)
+	if ports = slices.Compact(ports); len(ports) > dataplane.MaxTunnelPorts {
+		return nil, fmt.Errorf("want at most %d ports", dataplane.MaxTunnelPorts)
 	}
 	return ports, nil
 }
@@ -121,22 +120,13 @@ func ParseMarkMask(text string) (uint32, error) {
 	if mask&kubeProxyMarks != 0 {
 		return 0, errors.New("0x4000 and 0x8000 are kube-proxy's")
 	}
-	if _, n := lowestBits(uint32(mask)); n < 3 {
+	if _, n := dataplane.LowestBits(uint32(mask)); n < 3 {
 		return 0, errors.New("three bits are needed")
 	}
 	return uint32(mask), nil
 }
 
 func printMarkMask(mask uint32) string { return fmt.Sprintf("%#08x", mask) }
-
-// lowestBits are the three lowest bits of mask, and how many of them there are.
-func lowestBits(mask uint32) (bits [3]uint32, n int) {
-	for ; mask != 0 && n < len(bits); n++ {
-		bits[n] = mask & -mask
-		mask &= mask - 1
-	}
-	return bits, n
-}
 
 // parseMapSizes reads NAME=ENTRIES joined by commas.
 func parseMapSizes(text string) (map[string]uint32, error) {

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+)
 
 // agentSettings are what the agent is, where it reads and whom it answers.
 var agentSettings = []*Setting{
@@ -58,7 +62,7 @@ var enforcementSettings = []*Setting{
 		"NAME=ENTRIES for a map of its own size, as in ct4=1000000 (repeatable, or joined by commas)")).like(sizesPattern),
 	either("existing-connections", Reopen, func(c *Config) *bool { return &c.KeepExisting },
 		"revoke or keep: what becomes of live flows that a new policy denies", "revoke", "keep"),
-	either("default-endpoint-to-host-action", Reopen, func(c *Config) *bool { return &c.DropToHost },
+	either("default-endpoint-to-host-action", Reopen, func(c *Config) *bool { return &c.HostDrop },
 		"Accept or Drop: what becomes of pod-to-node traffic that egress policy allows", "Accept", "Drop").
 		from(felixWord("defaultEndpointToHostAction", map[string]string{"drop": "Drop", "accept": "Accept", "return": "Accept"},
 			"Drop, Return or Accept"), "defaultEndpointToHostAction"),
@@ -80,16 +84,16 @@ var enforcementSettings = []*Setting{
 		"verdict events per second and CPU"),
 	number("flow-quota", Reopen, func(c *Config) *uint32 { return &c.FlowQuota }, parseCount,
 		"most open flows of one pod that are kept for their whole life; 0: no limit"),
-	timeout("timeout-tcp-syn", func(t *Timeouts) *time.Duration { return &t.TCPSyn }, "TCP handshake", "tcpSynSent"),
-	timeout("timeout-tcp-established", func(t *Timeouts) *time.Duration { return &t.TCPEstablished }, "established TCP", "tcpEstablished"),
-	timeout("timeout-tcp-fin", func(t *Timeouts) *time.Duration { return &t.TCPFin }, "closing or reset TCP", "tcpFinsSeen"),
-	timeout("timeout-udp", func(t *Timeouts) *time.Duration { return &t.UDP }, "UDP", "udpTimeout"),
-	timeout("timeout-icmp", func(t *Timeouts) *time.Duration { return &t.ICMP }, "ICMP", "icmpTimeout"),
-	timeout("timeout-other", func(t *Timeouts) *time.Duration { return &t.Other }, "other protocols", "genericTimeout"),
+	timeout("timeout-tcp-syn", func(t *dataplane.Timeouts) *time.Duration { return &t.TCPSyn }, "TCP handshake", "tcpSynSent"),
+	timeout("timeout-tcp-established", func(t *dataplane.Timeouts) *time.Duration { return &t.TCPEstablished }, "established TCP", "tcpEstablished"),
+	timeout("timeout-tcp-fin", func(t *dataplane.Timeouts) *time.Duration { return &t.TCPFin }, "closing or reset TCP", "tcpFinsSeen"),
+	timeout("timeout-udp", func(t *dataplane.Timeouts) *time.Duration { return &t.UDP }, "UDP", "udpTimeout"),
+	timeout("timeout-icmp", func(t *dataplane.Timeouts) *time.Duration { return &t.ICMP }, "ICMP", "icmpTimeout"),
+	timeout("timeout-other", func(t *dataplane.Timeouts) *time.Duration { return &t.Other }, "other protocols", "genericTimeout"),
 }
 
 // timeout is the timeout of flows in one state; key is that state's in bpfConntrackTimeouts.
-func timeout(name string, at func(*Timeouts) *time.Duration, of, key string) *Setting {
+func timeout(name string, at func(*dataplane.Timeouts) *time.Duration, of, key string) *Setting {
 	return duration(name, Reopen, func(c *Config) *time.Duration { return at(&c.Timeouts) }, time.Second,
 		"flow timeout: "+of).from(felixTimeout(key), fieldTimeouts)
 }

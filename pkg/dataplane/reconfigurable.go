@@ -16,11 +16,9 @@ func Reconfigurable(from, to Config) error {
 	}{
 		{"BPFFS", from.BPFFS == to.BPFFS},
 		{"Instance", from.Instance == to.Instance},
-		{"Prefix", from.Prefix == to.Prefix},
-		{"MapEntries", maps.Equal(from.MapEntries, to.MapEntries)},
-		{"MarkSeen", from.MarkSeen == to.MarkSeen},
-		{"MarkJudge", from.MarkJudge == to.MarkJudge},
-		{"MarkOwn", from.MarkOwn == to.MarkOwn},
+		{"InterfacePrefix", from.InterfacePrefix == to.InterfacePrefix},
+		{"MapSizes", maps.Equal(from.MapSizes, to.MapSizes)},
+		{"MarkMask", from.MarkMask == to.MarkMask},
 	} {
 		if !f.same {
 			fields = append(fields, f.name)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/margay-project/margay/demo"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
@@ -244,7 +245,7 @@ func (r *runner) hints(ctx context.Context) ([]string, error) {
 	db := answer.Endpoints[at]
 	key := binary.NativeEndian.AppendUint32(nil, db.Ifindex)
 	flags := fmt.Sprintf("--instance %s --socket %s", r.agent.instance, r.agent.socket)
-	pin := filepath.Join(bpfmaps.InstanceDir("", r.agent.instance), "v"+strconv.Itoa(bpfmaps.Layout))
+	pin := filepath.Join(bpfmaps.InstanceDir(dataplane.Defaults().BPFFS, r.agent.instance), "v"+strconv.Itoa(bpfmaps.Layout))
 	return []string{
 		r.agent.binary + " show endpoints " + flags,
 		r.agent.binary + " show rules shop/db " + flags,
@@ -263,7 +264,7 @@ func (r *runner) hints(ctx context.Context) ([]string, error) {
 func (r *runner) close() error {
 	var errs []error
 	if r.agent != nil {
-		errs = append(errs, r.agent.stop(), os.RemoveAll(bpfmaps.InstanceDir("", r.agent.instance)))
+		errs = append(errs, r.agent.stop(), os.RemoveAll(bpfmaps.InstanceDir(dataplane.Defaults().BPFFS, r.agent.instance)))
 	}
 	if r.lab != nil {
 		errs = append(errs, r.lab.Close())

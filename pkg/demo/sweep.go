@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
@@ -81,7 +82,7 @@ func sweepOne(dir string) (removed []string, err error) {
 	ids := strconv.Itoa(pid) + "x" // begins what ns.NewID gives to that process
 	agents, agentErr := endAgents(instancePrefix + ids)
 	removed = append(removed, agents...)
-	pinned, globErr := filepath.Glob(bpfmaps.InstanceDir("", instancePrefix+ids) + "*")
+	pinned, globErr := filepath.Glob(bpfmaps.InstanceDir(dataplane.Defaults().BPFFS, instancePrefix+ids) + "*")
 	errs := []error{agentErr, globErr}
 	for _, path := range append(pinned, dir) {
 		if err := os.RemoveAll(path); err != nil {

@@ -17,9 +17,6 @@ import (
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
-// defaultBPFFS is where the BPF file system is mounted by custom.
-const defaultBPFFS = "/sys/fs/bpf"
-
 // defaultMarkMask is the one of mark-mask.
 var defaultMarkMask = fmt.Sprintf("%#08x", config.Defaults().MarkMask)
 
@@ -32,7 +29,7 @@ type instanceFlags struct {
 
 func (f *instanceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.instance, "instance", "", "name of the agent, if several run on this machine")
-	flags.StringVar(&f.bpffs, "bpffs", defaultBPFFS, "where the BPF file system is, or is to be mounted")
+	flags.StringVar(&f.bpffs, "bpffs", config.Defaults().BPFFS, "where the BPF file system is, or is to be mounted")
 	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
 	grouped(flags, groupAgent, "instance", "bpffs", "socket")
 }

@@ -10,10 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/margay-project/margay/pkg/agent"
-	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
-	"github.com/margay-project/margay/pkg/dataplane"
 )
 
 func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
@@ -36,16 +33,6 @@ func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreThoseOfTheDataplane(t *testing.T) {
-	c := config.Defaults()
-	if defaultBPFFS != c.BPFFS || defaultBPFFS != bpfmaps.DefaultBPFFS {
-		t.Errorf("bpffs is %s for tools, %s for the agent, %s in bpfmaps", defaultBPFFS, c.BPFFS, bpfmaps.DefaultBPFFS)
-	}
-	if diff := cmp.Diff(dataplane.Defaults(), agent.DataplaneConfig(c), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("defaults (-of the dataplane +of the settings):\n%s", diff)
-	}
-}
-
 // TestEverySettingThatReopensTheDataplaneReachesIt: and no other does, so that what is live stays so.
 func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 	values := map[string]string{"text": "x", "number": "77", "bool": "true", "duration": "77s"}
@@ -53,7 +40,7 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 		"mark-mask": "0xe0000000", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
 		"health-address": "off", "metrics-address": "off", "events": "false", "pod-ips-from-annotations": "calico",
 		"tunnel-ports": "off"}
-	before := agent.DataplaneConfig(config.Defaults())
+	before := config.Defaults().Config
 	for _, s := range config.Settings() {
 		value := values[s.Type]
 		if word, ok := words[s.Name]; ok {
@@ -63,7 +50,7 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := !cmp.Equal(before, agent.DataplaneConfig(l.Config()), cmpopts.EquateEmpty())
+		changed := !cmp.Equal(before, l.Config().Config, cmpopts.EquateEmpty())
 		if s.Effect == config.Reopen && !changed || s.Effect == config.Live && changed {
 			t.Errorf("%s=%s: effect %s, changes the dataplane: %v", s.Name, value, s.Effect, changed)
 		}

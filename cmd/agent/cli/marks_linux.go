@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/marks"
 )
 
@@ -14,7 +15,7 @@ func markBits(text string) (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("--mark-mask %q: %w", text, err)
 	}
-	seen, judge, own := config.Config{MarkMask: mask}.Marks()
+	seen, judge, own := dataplane.Config{MarkMask: mask}.Marks()
 	return seen | judge | own, nil
 }
 

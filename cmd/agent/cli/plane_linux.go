@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
@@ -33,7 +32,7 @@ type plane struct {
 func openPlane(c config.Config, log *slog.Logger) (*plane, error) {
 	if c.Dataplane == "record" {
 		log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
-		d := record.New(agent.DataplaneConfig(c), log)
+		d := record.New(c.Config, log)
 		return &plane{Dataplane: d, inspect: d.Inspector(), observe: func(dataplane.Observer) {}, unwatch: func() {}}, nil
 	}
 	return openBPF(c, log)
@@ -48,7 +47,7 @@ func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := bpfplane.OpenBPF(agent.DataplaneConfig(c), host, log)
+	d, err := bpfplane.OpenBPF(c.Config, host, log)
 	if err != nil {
 		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
 	}

@@ -30,13 +30,11 @@ func TestWhatTakesARestartCannotBeConfigured(t *testing.T) {
 	dp := &BPF{config: dataplane.Defaults()}
 	fake := dataplane.NewFake()
 	for name, change := range map[string]func(*dataplane.Config){
-		"BPFFS":      func(c *dataplane.Config) { c.BPFFS = "/elsewhere" },
-		"Instance":   func(c *dataplane.Config) { c.Instance = "other" },
-		"Prefix":     func(c *dataplane.Config) { c.Prefix = "tap" },
-		"MapEntries": func(c *dataplane.Config) { c.MapEntries = map[string]uint32{"ct4": 5} },
-		"MarkSeen":   func(c *dataplane.Config) { c.MarkSeen = 1 },
-		"MarkJudge":  func(c *dataplane.Config) { c.MarkJudge = 1 },
-		"MarkOwn":    func(c *dataplane.Config) { c.MarkOwn = 1 },
+		"BPFFS":           func(c *dataplane.Config) { c.BPFFS = "/elsewhere" },
+		"Instance":        func(c *dataplane.Config) { c.Instance = "other" },
+		"InterfacePrefix": func(c *dataplane.Config) { c.InterfacePrefix = "tap" },
+		"MapSizes":        func(c *dataplane.Config) { c.MapSizes = map[string]uint32{"ct4": 5} },
+		"MarkMask":        func(c *dataplane.Config) { c.MarkMask = 7 },
 	} {
 		c := dataplane.Defaults()
 		c.HostDrop = true
@@ -304,7 +302,7 @@ func TestConfiguredUnderTraffic(t *testing.T) {
 		y.configure(func(c *dataplane.Config) {
 			c.HostDrop = i%2 == 0
 			c.Timeouts.UDP = time.Duration(60+i) * time.Second
-			c.Shortcut, c.StrictTCP, c.TunnelPorts = i%3 == 0, i%2 == 1, []uint16{uint16(4789 + i)}
+			c.NoShortcut, c.StrictMidFlow, c.TunnelPorts = i%3 != 0, i%2 == 1, []uint16{uint16(4789 + i)}
 		})
 		if got := answered(t, y.dial(y.a, nodeAddr+":"+allowedPort), !y.config.HostDrop); got == y.config.HostDrop {
 			t.Errorf("change %d, drop to the node: %v: a new flow to the node is answered: %v", i, y.config.HostDrop, got)

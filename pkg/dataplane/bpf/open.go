@@ -18,7 +18,7 @@ import (
 // loaded anew over them. What an earlier agent left enforced stays so. The host belongs to the dataplane from here on,
 // unless an error is returned.
 func OpenBPF(c dataplane.Config, host Host, log *slog.Logger) (*BPF, error) {
-	m, err := bpfmaps.Open(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapEntries})
+	m, err := bpfmaps.Open(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapSizes})
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +77,16 @@ func (d *BPF) Reopen() error {
 // programConfig is the configuration as the programs have it.
 func programConfig(c dataplane.Config) bpf.Config {
 	b := bpf.Config{
-		MarkSeen: c.MarkSeen, MarkJudge: c.MarkJudge, MarkOwn: c.MarkOwn,
-		HostDrop: bit(c.HostDrop), Shortcut: bit(c.Shortcut), Strict: bit(c.StrictTCP), Keep: bit(c.Keep),
-		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), NoTunnels: bit(c.DropTunnels),
+		HostDrop: bit(c.HostDrop), Shortcut: bit(!c.NoShortcut), Strict: bit(c.StrictMidFlow), Keep: bit(c.KeepExisting),
+		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), NoTunnels: bit(!c.AllowEncap),
 		TimeoutSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcp: seconds(c.Timeouts.TCPEstablished),
 		TimeoutFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
 		TimeoutIcmp: seconds(c.Timeouts.ICMP), TimeoutOther: seconds(c.Timeouts.Other),
-		PrefixLen: uint32(min(len(c.Prefix), len(bpf.Config{}.Prefix))),
+		PrefixLen: uint32(min(len(c.InterfacePrefix), len(bpf.Config{}.Prefix))),
 	}
-	copy(b.Prefix[:], c.Prefix)
-	copy(b.TunnelPorts[:], c.TunnelPorts)
+	copy(b.Prefix[:], c.InterfacePrefix)
+	copy(b.TunnelPorts[:], c.AllTunnelPorts())
+	b.MarkSeen, b.MarkJudge, b.MarkOwn = c.Marks()
 	return b
 }
 

@@ -25,7 +25,7 @@ func leftBy(t *testing.T, configure func(*dataplane.Config), updates []model.Upd
 	testutil.Privileged(t)
 	dir := testutil.BPFFS(t)
 	c := dataplane.Defaults()
-	c.BPFFS, c.Shortcut, c.EventRate = dir, false, 0
+	c.BPFFS, c.NoShortcut, c.EventRate = dir, true, 0
 	configure(&c)
 	host := NewFakeHost()
 	host.Ifaces = map[string]uint32{"calia": 1000, "cali0": 1001}

@@ -64,8 +64,8 @@ var (
 
 func newTorture(t *testing.T) *torture {
 	c := dataplane.Defaults()
-	c.BPFFS, c.Shortcut, c.EventRate = testutil.BPFFS(t), false, 0
-	c.MapEntries = map[string]uint32{bpf.MargayMapIp4Host: 4096, bpf.MargayMapIp6Host: 64, bpf.MargayMapCt4: 2048,
+	c.BPFFS, c.NoShortcut, c.EventRate = testutil.BPFFS(t), true, 0
+	c.MapSizes = map[string]uint32{bpf.MargayMapIp4Host: 4096, bpf.MargayMapIp6Host: 64, bpf.MargayMapCt4: 2048,
 		bpf.MargayMapCt6: 2048}
 	w := &torture{graph: calc.New("n"), host: NewFakeHost()}
 	w.host.Ifaces = map[string]uint32{"calia": loopback, "calib": 1001}

@@ -1,0 +1,89 @@
+package dataplane
+
+import (
+	"slices"
+	"time"
+)
+
+// Config is what a dataplane can be told. Fields are named as the settings are that set them, where there is one.
+type Config struct {
+	BPFFS           string            // where bpffs is, or is to be mounted
+	Instance        string            // tells agents on one machine apart; empty: the only one
+	InterfacePrefix string            // of workload interfaces; 1 to 8 bytes
+	MarkMask        uint32            // at least three bits, none of kube-proxy's
+	MapSizes        map[string]uint32 // entries by name of the map; never nil
+
+	KeepExisting  bool          // existing-connections: keep
+	HostDrop      bool          // default-endpoint-to-host-action: Drop
+	AllowEncap    bool          // allow-encap-from-workloads: judge tunnels that pods make as anything else, instead of dropping them
+	VXLANPort     uint16        // 0: UDP from pods is never taken for VXLAN
+	TunnelPorts   []uint16      // further UDP ports of tunnels; at most MaxTunnelPorts
+	StrictMidFlow bool          // mid-flow: strict, drop TCP packets of unknown connections
+	MidFlowGrace  time.Duration // how long after a loss of all flows TCP in mid-flow may be an answer (D-20); 0: never
+	NoShortcut    bool          // send traffic between pods of this node through the host's stack
+	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
+	Interpret bool
+	EventRate uint32 // per second and CPU
+	FlowQuota uint32 // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
+	Timeouts  Timeouts
+
+	// Wide gives every policy a wide table, for tests.
+	Wide bool
+}
+
+// Timeouts of flows by protocol and state; each at least a second.
+type Timeouts struct {
+	TCPSyn, TCPEstablished, TCPFin, UDP, ICMP, Other time.Duration
+}
+
+// MaxTunnelPorts is the room for further UDP ports of tunnels, beside VXLANPort.
+const MaxTunnelPorts = 7
+
+// Defaults are the values that are built in. They are defaults of the settings, too.
+func Defaults() Config {
+	return Config{
+		BPFFS:           "/sys/fs/bpf",
+		InterfacePrefix: "cali",
+		MarkMask:        0x00001c00, // no bit of kube-proxy's (0xc000) nor of Calico's (0xffff0000)
+		MapSizes:        map[string]uint32{},
+		VXLANPort:       4789,
+		TunnelPorts:     []uint16{6081, 8472}, // Geneve, and what Linux and flannel take for VXLAN
+		MidFlowGrace:    2 * time.Minute,
+		EventRate:       1000,
+		FlowQuota:       1 << 18, // half of one table
+		Timeouts: Timeouts{
+			TCPSyn:         20 * time.Second,
+			TCPEstablished: time.Hour,
+			TCPFin:         30 * time.Second,
+			UDP:            60 * time.Second,
+			ICMP:           5 * time.Second,
+			Other:          10 * time.Minute,
+		},
+	}
+}
+
+// Marks are the three bits of MarkMask that are used, the lowest first.
+func (c Config) Marks() (seen, judge, own uint32) {
+	bits, _ := LowestBits(c.MarkMask)
+	return bits[0], bits[1], bits[2]
+}
+
+// LowestBits are the three lowest bits of mask, and how many of them there are.
+func LowestBits(mask uint32) (bits [3]uint32, n int) {
+	for ; mask != 0 && n < len(bits); n++ {
+		bits[n] = mask & -mask
+		mask &= mask - 1
+	}
+	return bits, n
+}
+
+// AllTunnelPorts are VXLANPort and TunnelPorts, each once and none of them 0.
+func (c Config) AllTunnelPorts() []uint16 {
+	var all []uint16
+	for _, port := range append([]uint16{c.VXLANPort}, c.TunnelPorts...) {
+		if port != 0 && !slices.Contains(all, port) {
+			all = append(all, port)
+		}
+	}
+	return all
+}
