@@ -131,7 +131,7 @@ func (s *Slots) adopt() error {
 // Unpublished if that is all that went wrong.
 func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 	chosen := make([]uint32, len(contents))
-	errs := make([]error, len(contents))
+	errs := make([]error, len(contents)+spareSlots)
 	for i := range contents {
 		chosen[i], errs[i] = s.choose(contents[i].sizes())
 	}
@@ -143,6 +143,9 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 			}
 			errs[i] = s.write(p, i, chosen[i], &contents[i], &created[p])
 		}
+	}
+	if last := lastCreated(created); last >= 0 {
+		s.addSpares(len(contents), contents[last].sizes(), &created)
 	}
 	s.putAll(created, errs)
 	pinErr := s.pinAll(created, errs)
@@ -166,7 +169,7 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 		pinErr = errors.Join(pinErr, closeAll(created[p]))
 	}
 	failed := &Unpublished{Causes: map[int]error{}}
-	for i, err := range errs {
+	for i, err := range errs[:len(contents)] {
 		if err != nil {
 			failed.Causes[i] = err
 		}
@@ -212,6 +215,9 @@ func (s *Slots) putAll(created [parts][]placement, errs []error) {
 	var failed [parts]map[int]error
 	var all sync.WaitGroup
 	for p := range parts {
+		if len(created[p]) == 0 {
+			continue
+		}
 		failed[p] = map[int]error{}
 		all.Go(func() {
 			s.put(p, created[p], func(content int, err error) { failed[p][content] = err })
