@@ -123,7 +123,7 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 			l.settings.readFile(f)
 			return task{apply: true}, true
 		case <-l.dataplane.Wake():
-			return task{apply: true}, true
+			return task{batch: l.waiting(), apply: true}, true
 		case <-timers.retry.timer.C:
 			timers.retry.fired()
 			return task{apply: true, retry: true}, true
@@ -138,4 +138,14 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 		}
 	}
 	return task{}, false
+}
+
+// waiting drains the inbox if there is something in it: changes come before what the dataplane has left to do.
+func (l *Loop) waiting() Batch {
+	select {
+	case <-l.inbox.ready():
+		return l.inbox.drain(batchSize)
+	default:
+		return Batch{}
+	}
 }

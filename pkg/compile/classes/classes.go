@@ -44,6 +44,7 @@ type Classes struct {
 	sets   map[uint32]*setState
 	parts  map[listID]listID // a list -> those of its sets that are shown; void when that changes
 	byID   []classState
+	all    []Class              // see All; nil: to be made
 	byList [2]map[listID]uint32 // the sets of a class -> its id
 	ids    ids.Pool
 	held   map[uint32]bool // ids not to be used again yet
@@ -236,13 +237,17 @@ func (c *Classes) Class(id uint32) (Class, bool) {
 	return Class{ID: id, Family: uint8(4 + 2*s.family), Sets: c.lists.sets(s.list)}, true
 }
 
-// All returns every class, by ascending id.
+// All returns every class, by ascending id. The caller must not change the slice; it stays as it is when classes come and
+// go.
 func (c *Classes) All() []Class {
-	all := make([]Class, 0, len(c.byID))
+	if c.all != nil {
+		return c.all
+	}
+	c.all = make([]Class, 0, len(c.byID))
 	for id := range c.byID {
 		if class, ok := c.Class(uint32(id)); ok {
-			all = append(all, class)
+			c.all = append(c.all, class)
 		}
 	}
-	return all
+	return c.all
 }

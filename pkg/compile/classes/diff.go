@@ -129,6 +129,7 @@ func (c *Classes) place(id uint32, s classState) {
 		c.byID = append(c.byID, classState{})
 	}
 	c.byID[id] = s
+	c.all = nil
 }
 
 // found returns the class that a lookup at the node finds now.
@@ -211,6 +212,7 @@ func (c *Classes) Drop() []uint32 {
 			delete(c.byList[s.family], s.list)
 		}
 		c.byID[id] = classState{}
+		c.all = nil
 		c.ids.Release(id)
 		gone = append(gone, id)
 	}

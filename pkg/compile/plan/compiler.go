@@ -51,16 +51,18 @@ type Compiler struct {
 
 	hosts, newHosts []netip.Prefix // this node's addresses as the dataplane reports them
 
-	programs []*program // in order of creation; those nobody wants go at the end of each plan
-	byHash   map[uint64][]*program
-	lastID   table.ID
-	planned  bool                      // there was a plan
-	plans    uint64                    // how many
-	whole    bool                      // the plan in the making has changes: it leaves what is large to the next
-	toExpand int                       // so many rules it may still expand
-	making   map[*variant]bool         // those that are being expanded
-	part     map[model.EndpointID]bool // their policies are: they are looked at again in the next plan
-	waiting  map[model.EndpointID]bool // what they are to have is not in the kernel yet
+	programs  []*program // in order of creation; those nobody wants go at the end of each plan
+	byHash    map[uint64][]*program
+	lastID    table.ID
+	planned   bool                      // there was a plan
+	plans     uint64                    // how many
+	whole     bool                      // the plan in the making has changes, or rests: it leaves what is large to a later one
+	resting   bool                      // see Rest
+	mostClass uint32                    // see highest
+	toExpand  int                       // so many rules it may still expand
+	making    map[*variant]bool         // those that are being expanded
+	part      map[model.EndpointID]bool // their policies are: they are looked at again in the next plan
+	waiting   map[model.EndpointID]bool // what they are to have is not in the kernel yet
 }
 
 // setUse says who needs a set.

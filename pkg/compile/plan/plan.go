@@ -116,7 +116,9 @@ func (p *planner) tables() {
 
 // build makes the program's table. False: a limit forbids it, and nothing has changed.
 func (p *planner) build(prog *program) bool {
-	t := table.Build(prog.Program, p.allClasses(), p.c.limits)
+	limits := p.c.limits
+	limits.Room = p.c.highest(p.allClasses())
+	t := table.Build(prog.Program, p.allClasses(), limits)
 	if t == nil {
 		return false
 	}
@@ -124,6 +126,17 @@ func (p *planner) build(prog *program) bool {
 	t.ID, prog.table, prog.foreign = p.c.lastID, t, false
 	p.Tables = append(p.Tables, t)
 	return true
+}
+
+// highest is the highest class for which tables have room: the highest that there has been, so that classes that come and
+// go do not have all tables grow again and again. When by far fewer are left, their number counts.
+func (c *Compiler) highest(all []classes.Class) uint32 {
+	last := all[len(all)-1].ID
+	if last < c.mostClass/8 {
+		c.mostClass = 0
+	}
+	c.mostClass = max(c.mostClass, last)
+	return c.mostClass
 }
 
 // addRows gives the program's table rows for the classes. If it has none for one of them, another table takes its place;

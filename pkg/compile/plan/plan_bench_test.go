@@ -167,3 +167,37 @@ func benchMove(c *Compiler, p, like netip.Prefix) (there, back model.Changes) {
 	}
 	return there, back
 }
+
+// BenchmarkChangeBesideManyClasses changes the small policy of one endpoint where another's rules have made 24,000 classes.
+func BenchmarkChangeBesideManyClasses(b *testing.B) {
+	const rules = 24_000
+	var many []model.MatchRule
+	for i := range rules {
+		net := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, byte(16 + i>>12), byte(i >> 4), byte(i << 4)}), 28)
+		port := uint16(1 + i%65535)
+		many = append(many, model.MatchRule{Action: model.Allow, Protocol: &tcp, Source: model.Side{Nets: []netip.Prefix{net}},
+			Destination: model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: port, Hi: port}}}}})
+	}
+	small := func(port uint16) *model.DirectionPolicy {
+		return policyOfRules(model.Ingress, model.MatchRule{Action: model.Allow, Protocol: &tcp,
+			Destination: model.Side{Ports: &model.PortMatch{Ranges: []model.PortRange{{Lo: port, Hi: port}}}}})
+	}
+	open := policyOfRules(model.Egress, model.MatchRule{Action: model.Allow})
+	ch := model.Changes{Sets: map[model.SetID]*model.SetChange{}, Endpoints: map[model.EndpointID]*model.EndpointPolicy{}, InSync: true}
+	add := func(e *model.EndpointPolicy) { ch.Endpoints[e.ID] = e }
+	add(endpointPolicy("tenant", policyOfRules(model.Ingress, many...), open, "10.0.0.1"))
+	for i := range 100 {
+		add(endpointPolicy(fmt.Sprint("p", i), small(uint16(1000+i)), open, fmt.Sprint("10.0.1.", i)))
+	}
+	c := New(Options{}, nil)
+	c.Update(ch)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; b.Loop(); i++ {
+		e := endpointPolicy("p7", small(uint16(2000+i%2)), open, "10.0.1.7")
+		p := c.Update(model.Changes{Endpoints: map[model.EndpointID]*model.EndpointPolicy{e.ID: e}, InSync: true})
+		if len(p.Tables) != 1 {
+			b.Fatalf("%d tables", len(p.Tables))
+		}
+	}
+}

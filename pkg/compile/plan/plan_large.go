@@ -30,11 +30,14 @@ const (
 	memberCost = 4 // of a set's name and of each prefix
 )
 
+// Rest says whether the next plans leave what is large to later ones, also if they have no changes.
+func (c *Compiler) Rest(rest bool) { c.resting = rest }
+
 // share says how much the plan may open and clean up. One with changes leaves what is large to the next, so that nobody
 // whose policy it changes waits for it; and what has to be cleaned up does not grow while there is something to open.
 func (p *planner) share(changed bool) {
 	most := cmp.Or(p.c.limits.Open, MaxOpen)
-	p.c.whole = changed && p.c.planned
+	p.c.whole = (changed || p.c.resting) && p.c.planned
 	switch {
 	case !p.c.planned:
 		p.toOpen, p.toClose = math.MaxInt32, math.MaxInt32

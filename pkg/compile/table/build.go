@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"math/bits"
@@ -14,10 +15,11 @@ import (
 // Limits bound a compiled policy. Zero values: 65,535 numbers, and MaxTableBytes, MaxSteps and MaxWalk.
 type Limits struct {
 	Rows, Blocks, Outcomes int
-	Bytes                  int // as Table.Bytes counts
-	Steps                  int // of compiling, see MaxSteps
-	Walk                   int // of an interpreted policy, see MaxWalk
-	Open                   int // in one plan, see MaxOpen; 0: MaxOpen
+	Bytes                  int    // as Table.Bytes counts
+	Steps                  int    // of compiling, see MaxSteps
+	Walk                   int    // of an interpreted policy, see MaxWalk
+	Open                   int    // in one plan, see MaxOpen; 0: MaxOpen
+	Room                   uint32 // the table has room for classes up to this one, known or not
 	// For tests: Interpret every policy, give every policy a Wide table.
 	Interpret, Wide bool
 }
@@ -105,11 +107,23 @@ func newTable(p *match.Program) *Table {
 	return t
 }
 
-// withNone returns the classes by id, with those that have no sets.
+// withNone returns the classes by id, with those that have no sets: the same slice if it is so already.
 func withNone(some []classes.Class) []classes.Class {
+	if len(some) >= 2 && some[0].ID == classes.None4 && some[1].ID == classes.None6 && ascending(some) {
+		return some
+	}
 	all := append(slices.Clone(some), classes.Class{ID: classes.None4, Family: 4}, classes.Class{ID: classes.None6, Family: 6})
 	slices.SortFunc(all, func(a, b classes.Class) int { return cmp.Compare(a.ID, b.ID) })
 	return slices.CompactFunc(all, func(a, b classes.Class) bool { return a.ID == b.ID })
+}
+
+func ascending(list []classes.Class) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i].ID <= list[i-1].ID {
+			return false
+		}
+	}
+	return true
 }
 
 // builder compiles one table.
@@ -166,23 +180,27 @@ type kinds struct {
 
 // number finds the kinds, and makes the array of rows. False: that would be too large.
 func (b *builder) number(classes []classes.Class) bool {
-	capacity := rowsFor(classes[len(classes)-1].ID)
+	capacity := rowsFor(max(classes[len(classes)-1].ID, b.lim.Room))
 	if capacity*binary.Size(bpf.CellBlock{}) > b.lim.Bytes {
 		return false
 	}
 	b.t.Rows = make([]bpf.CellBlock, capacity)
-	b.t.kinds = make(map[string]int32, len(classes))
+	b.t.kinds = map[string]int32{} // as many as the policy tells apart, not as there are classes
 	b.all = make([]int32, len(classes))
 	var key []byte
+	last, lastKind := []byte(nil), int32(0)
 	for i, c := range classes {
 		key = b.t.appendKind(key[:0], c)
-		kind, ok := b.t.kinds[string(key)]
-		if !ok {
-			kind = int32(len(b.of))
-			b.t.kinds[string(key)] = kind
-			b.of = append(b.of, i)
+		if !bytes.Equal(key, last) { // most classes of others are of one kind for a policy, and follow each other
+			kind, ok := b.t.kinds[string(key)]
+			if !ok {
+				kind = int32(len(b.of))
+				b.t.kinds[string(key)] = kind
+				b.of = append(b.of, i)
+			}
+			last, lastKind = append(last[:0], key...), kind
 		}
-		b.all[i] = kind
+		b.all[i] = lastKind
 	}
 	return true
 }

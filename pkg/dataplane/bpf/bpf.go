@@ -50,7 +50,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	errs = append(errs, s.carryOut(d.observer), s.finish(), s.missing())
 	s.names.goOn()
 	if d.Unfinished() {
-		d.kernel.host.Nudge()
+		d.kernel.host.Nudge(d.rest())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, s.plans.failures())
@@ -68,6 +68,14 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 // refuses writes it is not: then a retry is due.
 func (d *BPF) Unfinished() bool {
 	return d.state.plans.done() && d.state.plans.plan.More || d.state.names.unfinished()
+}
+
+// rest is how long until the next Apply has something to go on with.
+func (d *BPF) rest() time.Duration {
+	if d.state.names.unfinished() {
+		return 0
+	}
+	return d.state.pace.wait()
 }
 
 // Prepare implements Dataplane.

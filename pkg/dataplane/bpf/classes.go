@@ -14,10 +14,15 @@ import (
 // its number, until no packet can still be at work with it: it looked the class up before its address changed.
 type classSets struct {
 	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
-	slots   slots           // knows when packets have left
-	dropped map[uint32]bool // still in sets, dropped while quiet is waited for
-	retired map[uint32]bool // still in sets, dropped before
-	quiet   <-chan error    // delivers when retired can be removed; nil: nothing to wait for
+	chunks  map[uint32][]uint32 // of each class in sets, so that forgetting a few does not walk through all
+	slots   slots               // knows when packets have left
+	dropped map[uint32]bool     // still in sets, dropped while quiet is waited for
+	retired map[uint32]bool     // still in sets, dropped before
+	quiet   <-chan error        // delivers when retired can be removed; nil: nothing to wait for
+}
+
+func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]) *classSets {
+	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}}
 }
 
 // add writes the sets of new classes. A class that cannot be written has no address; see incomplete.
@@ -27,13 +32,20 @@ func (c *classSets) add(list []classes.Class) error {
 	}
 	for _, class := range list {
 		for chunk, bits := range chunksOf(class.Sets) {
-			c.sets.Set(bpf.ClassChunk{Class: class.ID, Chunk: chunk}, bits)
+			c.set(class.ID, chunk, bits)
 		}
 	}
 	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft tells of it; what has been dropped may make room
 		return c.forgotten(<-c.quiet)
 	}
 	return nil
+}
+
+func (c *classSets) set(class, chunk uint32, bits bpf.SetBits) {
+	if !slices.Contains(c.chunks[class], chunk) {
+		c.chunks[class] = append(c.chunks[class], chunk)
+	}
+	c.sets.Set(bpf.ClassChunk{Class: class, Chunk: chunk}, bits)
 }
 
 // chunksOf is the bitmap of set numbers as class_sets has it.
@@ -110,14 +122,11 @@ func (c *classSets) forgotten(err error) error {
 		c.quiet = c.slots.Quiesce() // the next attempt waits again
 		return fmt.Errorf("wait for packets to leave: %w", err)
 	}
-	var keys []bpf.ClassChunk
-	for key := range c.sets.All() {
-		if c.retired[key.Class] {
-			keys = append(keys, key)
+	for class := range c.retired {
+		for _, chunk := range c.chunks[class] {
+			c.sets.Delete(bpf.ClassChunk{Class: class, Chunk: chunk})
 		}
-	}
-	for _, key := range keys {
-		c.sets.Delete(key)
+		delete(c.chunks, class)
 	}
 	c.retired = nil
 	_ = c.sets.Sync() // what is left keeps its number (busyClasses), and writeLeft tells of it
@@ -139,6 +148,7 @@ func (c *classSets) adopt() ([]classes.Class, error) {
 	chunks, err := keep(c.sets)
 	members := map[uint32][]uint32{}
 	for key, bits := range chunks {
+		c.chunks[key.Class] = append(c.chunks[key.Class], key.Chunk)
 		members[key.Class] = append(members[key.Class], setsIn(key.Chunk, bits)...)
 	}
 	var list []classes.Class

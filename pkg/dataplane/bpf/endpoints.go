@@ -297,7 +297,7 @@ func (e *endpoints) meetPeers() {
 			ep.peer = peer
 			if e.write(ep, ep.ifindex) != nil { // Apply tries again and tells
 				e.dirty[id] = true
-				e.kernel.host.Nudge()
+				e.kernel.host.Nudge(0)
 			}
 		}
 	}

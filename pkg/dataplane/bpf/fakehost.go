@@ -3,6 +3,7 @@ package bpf
 import (
 	"maps"
 	"net/netip"
+	"time"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
@@ -76,8 +77,8 @@ func (h *FakeHost) Guard() error {
 // Wake implements Host.
 func (h *FakeHost) Wake() <-chan struct{} { return h.wake }
 
-// Nudge implements Host.
-func (h *FakeHost) Nudge() {
+// Nudge implements Host, at once.
+func (h *FakeHost) Nudge(time.Duration) {
 	select {
 	case h.wake <- struct{}{}:
 	default: // one is waiting already

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
@@ -31,8 +32,8 @@ type Host interface {
 	Guard() error
 	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
 	Wake() <-chan struct{}
-	// Nudge has Wake deliver once more, soon.
-	Nudge()
+	// Nudge has Wake deliver once more: soon, or after so long, counted from the last call that says how long.
+	Nudge(after time.Duration)
 	Close() error
 }
 

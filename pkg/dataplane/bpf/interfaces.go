@@ -124,5 +124,5 @@ func (i *interfaces) attachAhead(taken map[string]bool) {
 	}
 	ifindex := i.byName[next]
 	i.prepared[ifindex] = i.kernel.host.Ensure(next, ifindex) == nil
-	i.kernel.host.Nudge()
+	i.kernel.host.Nudge(0)
 }

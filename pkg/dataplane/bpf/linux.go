@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
@@ -22,6 +23,7 @@ type Linux struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	wake   chan struct{}
+	nudge  *time.Timer // the last Nudge that is to wait
 
 	mu         sync.Mutex // guards what the watches below write
 	interfaces map[string]uint32
@@ -174,7 +176,16 @@ func (h *Linux) Guard() error {
 func (h *Linux) Wake() <-chan struct{} { return h.wake }
 
 // Nudge implements Host.
-func (h *Linux) Nudge() { h.notify() }
+func (h *Linux) Nudge(after time.Duration) {
+	if after <= 0 {
+		h.notify()
+		return
+	}
+	if h.nudge != nil {
+		h.nudge.Stop()
+	}
+	h.nudge = time.AfterFunc(after, h.notify)
+}
 
 // Close implements Host.
 func (h *Linux) Close() error {

@@ -32,14 +32,16 @@ func (p *planner) enqueue(ch model.Changes) { p.waiting = dataplane.Enqueue(p.wa
 // pending reports whether another plan is to be made.
 func (p *planner) pending() bool { return len(p.waiting) > 0 || p.plan.Unsettled || p.again }
 
-// next makes the next plan, of changes if there are any, which it reports. Classes that are busy keep their numbers.
-func (p *planner) next(busy map[uint32]bool) (changed bool) {
+// next makes the next plan, of changes if there are any, which it reports. Classes that are busy keep their numbers. If it
+// rests, the plan leaves what is large to a later one.
+func (p *planner) next(busy map[uint32]bool, rest bool) (changed bool) {
 	ch := model.Changes{InSync: true}
 	if len(p.waiting) > 0 {
 		ch, p.waiting = p.waiting[0], p.waiting[1:]
 	}
 	p.again = false
 	p.compiler.Hold(busy)
+	p.compiler.Rest(rest)
 	p.plan, p.step = p.compiler.Update(ch), 0
 	return len(ch.Endpoints)+len(ch.Sets) > 0
 }

@@ -27,14 +27,15 @@ type state struct {
 	interfaces *interfaces
 	endpoints  *endpoints
 	retry      *backoff // of what the kernel refuses
+	pace       *pace    // of what is large
 	rest       []error  // of writes on which nothing depends, since the last Apply
 }
 
 // newState makes what is enforced the state to go on from.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
-	s := &state{config: c, kernel: k, names: newNames(k.maps, k.log), interfaces: newInterfaces(k), retry: newBackoff()}
+	s := &state{config: c, kernel: k, names: newNames(k.maps, k.log), interfaces: newInterfaces(k), retry: newBackoff(), pace: newPace()}
 	s.tables = newTables(k)
-	s.classes = &classSets{sets: k.maps.ClassSets, dropped: map[uint32]bool{}}
+	s.classes = newClassSets(k.maps.ClassSets)
 	s.addresses = newAddresses(k.maps)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	snapshot, err := s.adopt()
@@ -72,17 +73,27 @@ func (s *state) observe() {
 }
 
 // carryOut takes the steps of the plan that are left, and those of the plans for what waits, or is to be tidied up. Of a
-// large policy it takes one more part at a time, so that the changes of others come in between.
+// large policy it takes one more part at a time, if it is time for one, so that the changes of others come in between.
 func (s *state) carryOut(o dataplane.Observer) error {
 	p := s.plans
 	err, part := s.carryOn(), true
-	for err == nil && (p.pending() || p.plan.More && part) {
-		started := time.Now()
-		changed := p.next(s.busyClasses())
+	for err == nil {
+		rest := !part || s.pace.wait() > 0
+		if !p.pending() && (rest || !p.plan.More) {
+			break
+		}
+		started, more := time.Now(), p.plan.More
+		changed := p.next(s.busyClasses(), rest)
 		part = changed // those come first, and leave what is large to the next plan
 		compiled := time.Now()
 		err = s.carryOn()
 		s.interfaces.ready = true // what could not be programmed is closed
+		switch {
+		case changed && more:
+			s.pace.interrupted()
+		case !changed && !rest:
+			s.pace.took(time.Since(started))
+		}
 		if changed {
 			o.Compiled(compiled.Sub(started))
 			o.Published(time.Since(compiled))

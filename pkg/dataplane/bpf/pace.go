@@ -1,0 +1,35 @@
+package bpf
+
+import "time"
+
+const (
+	// paceShare is how much of the time parts of large policies may take while others' changes come in: one of so many.
+	paceShare = 4
+	// paceHold is how long after such a change that holds.
+	paceHold = 2 * time.Second
+)
+
+// pace says when the next part of a large policy may be compiled. With nobody else's changes about, the parts follow each
+// other at once. From the moment a change comes in between them, the agent rests after each part for three times as long as
+// it took: otherwise most changes would find it busy, since somebody who changes large policies all the time can keep it so.
+type pace struct {
+	now   func() time.Time
+	until time.Time // the parts are spread out
+	next  time.Time // earliest start of a part, until then
+}
+
+func newPace() *pace { return &pace{now: time.Now} }
+
+// interrupted takes note of a change that came in while there was a part to be compiled.
+func (p *pace) interrupted() { p.until = p.now().Add(paceHold) }
+
+// took takes note that a part has taken so long, and is done.
+func (p *pace) took(d time.Duration) { p.next = p.now().Add(d * (paceShare - 1)) }
+
+// wait is how long until the next part may be compiled; 0: now.
+func (p *pace) wait() time.Duration {
+	if p.now().After(p.until) {
+		return 0
+	}
+	return max(0, p.next.Sub(p.now()))
+}
