@@ -38,7 +38,7 @@ func (l *Layers) evaluate() Change {
 	builtInValues := Defaults()
 	builtInValues.Node = l.host
 	for _, s := range settings {
-		e.put(s, given{s.print(&builtInValues), builtIn})
+		e.put(s, given{s.of(&builtInValues), builtIn})
 	}
 	e.datastore(l.applying())
 	for _, layer := range []map[string]given{l.file, l.env, l.flags} {
@@ -51,8 +51,7 @@ func (l *Layers) evaluate() Change {
 	before := l.state.config
 	l.kept, l.state = e.kept, state{config: Defaults(), values: e.values, problems: e.report()}
 	for _, s := range settings {
-		// What is in force has been read before: this does not fail.
-		_ = s.read(&l.state.config, l.state.inForce(s).text)
+		l.state.inForce(s).set(&l.state.config)
 	}
 	return Between(before, l.state.config)
 }
@@ -115,7 +114,7 @@ func (e *evaluation) fromFelix(object, field, written string, s *Setting, merged
 		}
 		return
 	}
-	if v != "" {
+	if v.set != nil {
 		put := given{v, felixSource(object, field)}
 		e.kept[key] = put
 		e.put(s, put)
@@ -125,14 +124,14 @@ func (e *evaluation) fromFelix(object, field, written string, s *Setting, merged
 	}
 }
 
-// readFelix is a setting's value, canonical, as the datastore has it; empty: it has none.
-func readFelix(s *Setting, merged felixValues) (text, note string, err error) {
-	v, err := s.felix(merged)
-	if err != nil || v.text == "" {
-		return "", v.note, err
+// readFelix is a setting's value as the datastore has it; without set: it has none.
+func readFelix(s *Setting, merged felixValues) (v parsed, note string, err error) {
+	felix, err := s.felix(merged)
+	if err != nil || felix.text == "" {
+		return parsed{}, felix.note, err
 	}
-	text, err = s.canonical(v.text)
-	return text, v.note, err
+	v, err = s.parse(felix.text)
+	return v, felix.note, err
 }
 
 // unsupported complains about what is in force and asks for something that is not built, where it is written.

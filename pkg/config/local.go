@@ -31,7 +31,7 @@ type Flag struct{ Name, Value string }
 
 // given is a value that some layer has for a setting.
 type given struct {
-	text   string // canonical
+	parsed
 	source string
 }
 
@@ -55,11 +55,11 @@ func (l Local) ConfigFile() (path string, asked bool) {
 
 // take is what a layer has for a setting. subject names source and setting in an error.
 func take(s *Setting, text, source, subject string) (given, error) {
-	canonical, err := s.canonical(text)
+	v, err := s.parse(text)
 	if err != nil {
 		return given{}, fmt.Errorf("%s %q: %w", subject, text, err)
 	}
-	return given{canonical, source}, nil
+	return given{v, source}, nil
 }
 
 func (l Local) flags() (map[string]given, error) {

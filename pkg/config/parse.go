@@ -23,6 +23,18 @@ func oneWord(text string, words ...string) (string, error) {
 	return "", fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
 }
 
+// dataplanes are those that there are.
+var dataplanes = []string{"auto", "bpf", "record"}
+
+// parseDataplane knows of one that there is not, which people who come from other policy engines ask for.
+func parseDataplane(text string) (string, error) {
+	if strings.EqualFold(text, "iptables") {
+		return "", errors.New("there is no iptables dataplane yet; use auto or bpf, which need Linux 6.6 (margay check " +
+			"says what this kernel lacks), or record, which enforces nothing")
+	}
+	return oneWord(text, dataplanes...)
+}
+
 func parseBool(text string) (bool, error) {
 	v, err := strconv.ParseBool(text)
 	if err != nil {

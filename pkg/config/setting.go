@@ -31,9 +31,15 @@ type Setting struct {
 	// Max is the largest value of a number, 0 for other types.
 	Max uint64
 
-	read  func(c *Config, text string) error // its errors say what is wanted
-	print func(c *Config) string             // canonical: read of it changes nothing
+	parse func(text string) (parsed, error) // its errors say what is wanted
+	of    func(c *Config) parsed            // as c has it
 	felix func(f felixValues) (felixText, error)
+}
+
+// parsed is a valid value of a setting. It keeps its type: text is for people, and for comparing.
+type parsed struct {
+	text string // canonical: it parses to the same value
+	set  func(c *Config)
 }
 
 // Settings are all of them in the order of their names. They are the caller's.
@@ -53,20 +59,11 @@ func (s Setting) Environment() string {
 // Default is the built-in value as text.
 func (s Setting) Default() string {
 	c := Defaults()
-	return s.print(&c)
+	return s.of(&c).text
 }
 
 // Print is the setting's value in c as text; what it prints can be given as a value.
-func (s Setting) Print(c Config) string { return s.print(&c) }
-
-// canonical is text as Print would have it.
-func (s *Setting) canonical(text string) (string, error) {
-	c := Defaults()
-	if err := s.read(&c, text); err != nil {
-		return "", err
-	}
-	return s.print(&c), nil
-}
+func (s Setting) Print(c Config) string { return s.of(&c).text }
 
 // settings is the table in the order of names.
 var settings = func() []*Setting {
@@ -92,16 +89,17 @@ func (s *Setting) from(convert func(felixValues) (felixText, error), fields ...s
 
 // newSetting is a setting of any type. at is where its value is.
 func newSetting[T any](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string, usage string) *Setting {
+	typed := func(v T) parsed { return parsed{print(v), func(c *Config) { *at(c) = v }} }
 	return &Setting{
 		Name: name, Usage: usage, Effect: e, Type: typeText,
-		read: func(c *Config, text string) error {
+		parse: func(text string) (parsed, error) {
 			v, err := parse(text)
-			if err == nil {
-				*at(c) = v
+			if err != nil {
+				return parsed{}, err
 			}
-			return err
+			return typed(v), nil
 		},
-		print: func(c *Config) string { return print(*at(c)) },
+		of: func(c *Config) parsed { return typed(*at(c)) },
 	}
 }
 

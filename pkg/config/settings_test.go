@@ -200,8 +200,8 @@ func TestTheTableIsSound(t *testing.T) {
 		}
 		variables[s.Environment()] = true
 		for _, text := range append([]string{s.Default()}, samples2(t, *s)...) {
-			if again, err := s.canonical(text); err != nil || again != text {
-				t.Errorf("%s: %q is read as %q, %v", s.Name, text, again, err)
+			if again, err := s.parse(text); err != nil || again.text != text {
+				t.Errorf("%s: %q is read as %q, %v", s.Name, text, again.text, err)
 			}
 		}
 		if find(s.Name) != s {
@@ -254,21 +254,21 @@ func TestWhatASettingSaysOfItsValuesIsTrue(t *testing.T) {
 			}
 		}
 		for _, word := range s.Words {
-			if _, err := s.canonical(word); err != nil {
+			if _, err := s.parse(word); err != nil {
 				t.Errorf("%s: its word %q is refused: %v", s.Name, word, err)
 			}
 		}
 		if (s.Type == "number") != (s.Max > 0) {
 			t.Errorf("%s is a %s of at most %d", s.Name, s.Type, s.Max)
 		}
-		if _, err := s.canonical(fmt.Sprint(s.Max)); s.Max > 0 && err != nil {
+		if _, err := s.parse(fmt.Sprint(s.Max)); s.Max > 0 && err != nil {
 			t.Errorf("%s: its largest value %d is refused: %v", s.Name, s.Max, err)
 		}
-		if _, err := s.canonical(fmt.Sprint(s.Max + 1)); s.Max > 0 && err == nil {
+		if _, err := s.parse(fmt.Sprint(s.Max + 1)); s.Max > 0 && err == nil {
 			t.Errorf("%s takes %d, which is more than its largest", s.Name, s.Max+1)
 		}
 		for _, bad := range []string{"loud", "1 minute", "=", "a=", ":", "0xg", "123456789", "-1", "1e3"} {
-			_, err := s.canonical(bad)
+			_, err := s.parse(bad)
 			if like := pattern.MatchString(bad) && (s.Words == nil || slices.Contains(s.Words, bad)); err == nil && !like {
 				t.Errorf("%s takes %q, which is not like %q", s.Name, bad, s.Pattern)
 			}

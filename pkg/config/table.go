@@ -24,8 +24,8 @@ var agentSettings = []*Setting{
 		"where the BPF file system is, or is to be mounted"),
 	textSetting("socket", Restart, func(c *Config) *string { return &c.Socket },
 		"unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)"),
-	oneOf("dataplane", Restart, func(c *Config) *string { return &c.Dataplane },
-		"auto or bpf: what enforces policy; record: enforce nothing, log what would be", "auto", "bpf", "record"),
+	named(newSetting("dataplane", Restart, func(c *Config) *string { return &c.Dataplane }, parseDataplane, itself,
+		"auto or bpf: what enforces policy; record: enforce nothing, log what would be"), dataplanes),
 	oneOf("log-level", Live, func(c *Config) *string { return &c.LogLevel },
 		"debug, info, warn or error", "debug", "info", "warn", "error").
 		from(felixWord("logSeverityScreen", map[string]string{"trace": "debug", "debug": "debug", "info": "info",
@@ -101,6 +101,12 @@ func timeout(name string, at func(*dataplane.Timeouts) *time.Duration, of, key s
 // address takes HOST:PORT, or off.
 func address(name string, at func(*Config) *string, usage string) *Setting {
 	return newSetting(name, Restart, at, parseAddress, printOff, usage).like(addressPattern)
+}
+
+// named is one that takes one of a few words.
+func named(s *Setting, words []string) *Setting {
+	s.Words = words
+	return s
 }
 
 func notInFile(s *Setting) *Setting {
