@@ -26,13 +26,19 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
+// Reports are what is known of the datastore besides its objects: of a Loop, its Reports.
+type Reports interface {
+	Problems() []validate.Problem
+	Kinds() []syncer.KindStatus
+}
+
 // API answers tools on the agent's unix socket (package inspect), and metrics. It reads, and changes nothing.
 type API struct {
 	Loop    *Loop
 	Health  *health.Aggregate
 	Plane   inspect.Dataplane
 	Flows   *flows.Hub // nil: no records of flows
-	Source  syncer.Source
+	Reports Reports
 	Node    string
 	Version string
 	Started time.Time
@@ -128,7 +134,7 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	s := a.Loop.Status()
 	report := &inspect.StatusReport{
 		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies,
-		Failed: s.Failed, Node: a.Node, Dataplane: a.Plane.Name(), Version: a.Version, Started: a.Started, Kinds: kindRows(a.Source.Kinds()),
+		Failed: s.Failed, Node: a.Node, Dataplane: a.Plane.Name(), Version: a.Version, Started: a.Started, Kinds: kindRows(a.Reports.Kinds()),
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
@@ -145,7 +151,7 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 
 // objectProblems are those of the source, of the configuration in it, of endpoints that are held back, and of the node.
 func (a *API) objectProblems(v View) []validate.Problem {
-	return slices.Concat(a.Source.Problems(), configProblems(v.Settings), heldProblems(v.states), v.node)
+	return slices.Concat(a.Reports.Problems(), configProblems(v.Settings), heldProblems(v.states), v.node)
 }
 
 // config is what is configured, and where from.

@@ -104,7 +104,7 @@ func serve(t *testing.T, socket string) inspect.Client {
 	source.Report([]validate.Problem{
 		{Ref: validate.Ref{Kind: "Pod", Name: "x"}, Severity: validate.Rejected, Field: "spec", Reason: "wrong"},
 	}, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true, Objects: 3}})
-	api := &API{Loop: loop, Health: o.Health, Plane: plane{}, Source: source, Node: "n1", Version: "test", Started: time.Now()}
+	api := &API{Loop: loop, Health: o.Health, Plane: plane{}, Reports: loop.Reports(), Node: "n1", Version: "test", Started: time.Now()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- loop.Run(ctx) }()
@@ -230,13 +230,13 @@ func TestSocketOfARunningAgentIsLeftAlone(t *testing.T) {
 	}
 }
 
-// slowSource says what is wrong when it is released.
-type slowSource struct {
-	*syncer.Memory
+// slowReports say what is wrong when they are released.
+type slowReports struct {
+	*syncer.Reports
 	asked, release chan struct{}
 }
 
-func (s slowSource) Problems() []validate.Problem {
+func (s slowReports) Problems() []validate.Problem {
 	close(s.asked)
 	<-s.release
 	return nil
@@ -255,7 +255,7 @@ func endWhileAnswering(t *testing.T, long time.Duration, arrives bool) {
 	o := complete(t, Options{Source: store, Graph: calc.New("n"), Dataplane: dataplane.NewFake(), Log: slog.New(slog.DiscardHandler)})
 	loop := New(o)
 	asked, release := make(chan struct{}), make(chan struct{})
-	api := &API{Loop: loop, Health: o.Health, Plane: plane{}, Source: slowSource{store, asked, release}}
+	api := &API{Loop: loop, Health: o.Health, Plane: plane{}, Reports: slowReports{loop.Reports(), asked, release}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ran, served := make(chan error, 1), make(chan error, 1)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
-	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
 
@@ -31,6 +30,7 @@ var ErrRestart = errors.New("the configuration has changed: everything starts an
 // Loop runs one agent. Its exported methods, Run apart, may be called from any goroutine.
 type Loop struct {
 	source    syncer.Source
+	reports   *syncer.Reports // of the source
 	inbox     *inbox
 	graph     *calc.Graph
 	dataplane dataplane.Dataplane
@@ -48,7 +48,7 @@ type Loop struct {
 
 // New makes a loop; nothing happens before Run.
 func New(o Options) *Loop {
-	l := &Loop{source: o.Source, inbox: newInbox(o.Node), graph: o.Graph, dataplane: o.Dataplane,
+	l := &Loop{source: o.Source, reports: syncer.NewReports(), inbox: newInbox(o.Node), graph: o.Graph, dataplane: o.Dataplane,
 		settings: newSettings(o.Settings, o.Files), routes: routes{next: o.Routes, awaited: o.Routes != nil},
 		queries: make(chan query), status: newStatusBox(), closed: newClosedInterfaces(o.Node, o.Log, o.Graph.Nodes)}
 	l.observers = newObservers(o, l.status, l.closed)
@@ -61,7 +61,7 @@ func New(o Options) *Loop {
 func (l *Loop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return l.source.Run(ctx, func(updates []model.Update) { l.inbox.put(updates, time.Now()) })
+		return l.source.Run(ctx, l.hear)
 	})
 	g.Go(func() error { return l.consume(ctx) })
 	g.Go(func() error {
@@ -82,6 +82,17 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// hear takes in a part of the source's stream.
+func (l *Loop) hear(b syncer.Batch) {
+	if len(b.Updates) > 0 {
+		l.inbox.put(b.Updates, time.Now())
+	}
+	l.reports.Note(b) // that a kind is listed is known after its objects are
+}
+
+// Reports are what the source says of problems and kinds.
+func (l *Loop) Reports() *syncer.Reports { return l.reports }
 
 // InSync is closed once the first snapshot is enforced.
 func (l *Loop) InSync() <-chan struct{} { return l.status.inSync }
@@ -134,7 +145,7 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 		case <-timers.sweep.C:
 			return task{sweep: true}, true
 		case <-timers.look.C:
-			return task{look: true, apply: l.settings.forget(l.source.Kinds, l.inbox.empty())}, true
+			return task{look: true, apply: l.settings.forget(l.reports.Kinds, l.inbox.empty())}, true
 		}
 	}
 	return task{}, false

@@ -22,7 +22,7 @@ func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
 		l.graph.Apply(t.batch.Updates)
 		l.settings.apply(t.batch)
 		if t.batch.InSync {
-			l.settings.forget(l.source.Kinds, l.inbox.empty())
+			l.settings.forget(l.reports.Kinds, l.inbox.empty())
 		}
 	}
 	if t.sweep {
@@ -110,8 +110,8 @@ func (l *Loop) sweep() *Sweep {
 // facts reads what those need who report regularly.
 func (l *Loop) facts() *Facts {
 	return &Facts{
-		Synced: l.settings.synced, NodeSeen: l.settings.layers.NodeSeen(), Kinds: l.source.Kinds(),
-		Problems:   append(l.source.Problems(), configProblems(l.settings.layers)...),
+		Synced: l.settings.synced, NodeSeen: l.settings.layers.NodeSeen(), Kinds: l.reports.Kinds(),
+		Problems:   append(l.reports.Problems(), configProblems(l.settings.layers)...),
 		Interfaces: l.dataplane.Interfaces(), Local: l.graph.LocalEndpoints(),
 		LostClaims: l.graph.LostClaims(), ServiceClaims: l.graph.ServiceClaims(),
 	}

@@ -207,7 +207,7 @@ func TestSnapshotsCountWhatThereIs(t *testing.T) {
 		far := pod(2)
 		far.Endpoint.Node, far.Endpoint.Addrs = "elsewhere", []netip.Addr{netip.MustParseAddr("10.1.1.1")}
 		r.put(pod(1), far, model.InSync{})
-		api := &API{Loop: r.Loop, Health: r.health, Source: r.store}
+		api := &API{Loop: r.Loop, Health: r.health, Reports: r.Reports()}
 		s, err := api.Snapshot(context.Background(), false)
 		if err != nil || !s.InSync || !s.Ready || s.Graph.RemoteEndpoints != 1 || s.Dataplane.Enforced != 1 {
 			t.Errorf("%+v, %v", s, err)

@@ -13,18 +13,18 @@ import (
 // What is put before Run is part of the snapshot; objects replaced or deleted before their delivery are not seen. All
 // methods are safe for concurrent use.
 type Memory struct {
-	buffer *Buffer
-	failed chan struct{} // closed by Fail
+	buffer   *Buffer
+	failed   chan struct{} // closed by Fail
+	reported chan struct{} // holds a token after Report
 
-	mu       sync.Mutex
-	err      error
-	problems []validate.Problem
-	kinds    []KindStatus
+	mu     sync.Mutex
+	err    error
+	report Batch // that is still to be handed on
 }
 
 // NewMemory returns an empty datastore that is not in sync yet.
 func NewMemory() *Memory {
-	return &Memory{buffer: NewBuffer(), failed: make(chan struct{})}
+	return &Memory{buffer: NewBuffer(), failed: make(chan struct{}), reported: make(chan struct{}, 1)}
 }
 
 // Put changes objects; an update with a nil value deletes.
@@ -44,19 +44,17 @@ func (m *Memory) Fail(err error) {
 }
 
 // Run implements Source.
-func (m *Memory) Run(ctx context.Context, sink func([]model.Update)) error {
+func (m *Memory) Run(ctx context.Context, sink func(Batch)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-m.buffer.Ready():
-			if us := m.buffer.Take(0); us != nil {
-				sink(us)
-			}
+			m.hand(sink)
+		case <-m.reported:
+			m.hand(sink)
 		case <-m.failed:
-			if us := m.buffer.Take(0); us != nil {
-				sink(us)
-			}
+			m.hand(sink)
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return m.err
@@ -64,23 +62,25 @@ func (m *Memory) Run(ctx context.Context, sink func([]model.Update)) error {
 	}
 }
 
-// Report sets what Problems and Kinds return.
+// hand gives the sink what there is.
+func (m *Memory) hand(sink func(Batch)) {
+	m.mu.Lock()
+	b := m.report
+	m.report = Batch{}
+	m.mu.Unlock()
+	if b.Updates = m.buffer.Take(0); len(b.Updates)+len(b.Problems)+len(b.Kinds) > 0 {
+		sink(b)
+	}
+}
+
+// Report says what is wrong now, and how it stands with kinds.
 func (m *Memory) Report(problems []validate.Problem, kinds []KindStatus) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.problems, m.kinds = slices.Clone(problems), slices.Clone(kinds)
-}
-
-// Problems implements Source.
-func (m *Memory) Problems() []validate.Problem {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.problems)
-}
-
-// Kinds implements Source.
-func (m *Memory) Kinds() []KindStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.kinds)
+	m.report.Problems = []Findings{{Problems: slices.Clone(problems)}}
+	m.report.Kinds = slices.Clone(kinds)
+	m.mu.Unlock()
+	select {
+	case m.reported <- struct{}{}:
+	default: // a token is there already
+	}
 }

@@ -19,7 +19,7 @@ func TestMemoryDeliversSnapshotInSyncAndChanges(t *testing.T) {
 
 		var got []model.Update
 		done := make(chan error)
-		go func() { done <- m.Run(ctx, func(us []model.Update) { got = append(got, us...) }) }()
+		go func() { done <- m.Run(ctx, func(b Batch) { got = append(got, b.Updates...) }) }()
 
 		expect := func(what string, want ...model.Update) {
 			t.Helper()
@@ -48,7 +48,7 @@ func TestMemoryFailsAfterDelivery(t *testing.T) {
 	m.Fail(cause)
 	m.Fail(errors.New("another"))
 	var got []model.Update
-	if err := m.Run(t.Context(), func(us []model.Update) { got = append(got, us...) }); !errors.Is(err, cause) {
+	if err := m.Run(t.Context(), func(b Batch) { got = append(got, b.Updates...) }); !errors.Is(err, cause) {
 		t.Errorf("Run = %v, want %v", err, cause)
 	}
 	if diff := cmp.Diff([]model.Update{tier("a", 1)}, got); diff != "" {

@@ -93,12 +93,18 @@ func (o *Objects[K, V]) Shrink() { o.known = maps.Clone(o.known) }
 func (o *Objects[K, V]) Problems(compare func(a, b K) int) []validate.Problem {
 	var all []validate.Problem
 	for _, k := range slices.SortedFunc(maps.Keys(o.faulted), compare) {
-		f := o.faulted[k]
-		for _, p := range f.problems {
-			if f.invalid && f.inForce {
-				p = StaysInForce(p)
-			}
-			all = append(all, p)
+		all = append(all, o.ProblemsOf(k)...)
+	}
+	return all
+}
+
+// ProblemsOf returns everything that is wrong now with one object.
+func (o *Objects[K, V]) ProblemsOf(k K) []validate.Problem {
+	f := o.faulted[k]
+	all := slices.Clone(f.problems)
+	if f.invalid && f.inForce {
+		for i, p := range all {
+			all[i] = StaysInForce(p)
 		}
 	}
 	return all

@@ -20,15 +20,28 @@ type Source interface {
 	// became invalid) stays as delivered last; Run returns an error only when it cannot go on at all, and nothing
 	// that it delivered is taken back then.
 	//
-	// sink is called by one goroutine at a time and may block; the slice it is given is its own. Updates of one object
+	// sink is called by one goroutine at a time and may block; the slices it is given are its own. Updates of one object
 	// arrive in order. An update may repeat what is known, and a deletion may be of something never delivered.
-	Run(ctx context.Context, sink func([]model.Update)) error
+	//
+	// The stream is all that a source says: whoever passes it on, to another process too, is as good a source.
+	Run(ctx context.Context, sink func(Batch)) error
+}
 
-	// Problems returns what is wrong with objects now; they are the caller's. Safe for concurrent use.
-	Problems() []validate.Problem
-	// Kinds returns how it stands with each kind of object, in a fixed order; they are the caller's. Safe for concurrent
-	// use.
-	Kinds() []KindStatus
+// Batch is a part of the stream of a source: what has changed. Any of the lists may be empty.
+type Batch struct {
+	Updates []model.Update
+	// Problems are what is wrong with each of some objects now, in place of what was wrong with it. A problem arrives with
+	// the updates of the version that has it, or soon after.
+	Problems []Findings
+	// Kinds are how it stands with each of some kinds now. All of them are in the first batch that has any. That a kind is
+	// listed arrives with its objects, or after them.
+	Kinds []KindStatus
+}
+
+// Findings are what is wrong with one subject: an object, or a file.
+type Findings struct {
+	Subject  string             // names it in this stream; problems are shown in the order of subjects
+	Problems []validate.Problem // none: it is well, or gone
 }
 
 // KindState is how it stands with one kind of object of a source.

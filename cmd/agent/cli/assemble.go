@@ -79,7 +79,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
 		Looks: looks(c), Routes: p.plane.routes,
 	})
-	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.inspect, Flows: p.flows, Source: source, Node: c.Node, Version: version(), Started: started}
+	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.inspect, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started}
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", name)
 	if p.plane.memory != nil {
 		log.Info("memory needed", p.plane.memory...)

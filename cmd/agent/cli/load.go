@@ -7,6 +7,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/syncer/directory"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -48,13 +49,15 @@ func loadDirectory(ctx context.Context, dir string) (*manifests, error) {
 	defer stop()
 	source := directory.New(dir, validate.Pods{}, slog.New(slog.DiscardHandler))
 	var m manifests
-	err := source.Run(ctx, func(first []model.Update) {
-		m.updates = append(m.updates, first...)
+	reports := syncer.NewReports()
+	err := source.Run(ctx, func(first syncer.Batch) {
+		m.updates = append(m.updates, first.Updates...)
+		reports.Note(first)
 		stop()
 	})
 	if err != nil {
 		return nil, err
 	}
-	m.problems, m.places = source.Problems(), source.Places()
+	m.problems, m.places = reports.Problems(), source.Places()
 	return &m, nil
 }

@@ -34,7 +34,7 @@ func long(docs ...string) string {
 // want scans and asserts what has been delivered since the start.
 func (w *watched) want(d *Source, when string, want ...string) {
 	w.t.Helper()
-	w.apply(d.scan(nil, nil, false))
+	w.apply(d.scan(nil, nil, false).Updates)
 	state, _ := w.now()
 	for i := 0; i < len(want); i += 2 {
 		if state[want[i]] != want[i+1] {

@@ -257,19 +257,25 @@ func difference(before, now *validate.Document) (gone, changed []model.Update) {
 func (c *catalog) problems() []validate.Problem {
 	var all []validate.Problem
 	for _, path := range slices.Sorted(maps.Keys(c.files)) {
-		m := c.files[path]
-		start := len(all)
-		for _, p := range m.unnamed {
-			if m.withheld > 0 {
-				p.Reason += fmt.Sprintf("; what the file gave before stays in force (objects: %d)", m.withheld)
-			}
-			all = append(all, p)
-		}
-		for _, cl := range m.claims {
-			all = append(all, c.problemsOf(cl)...)
-		}
-		slices.SortStableFunc(all[start:], func(a, b validate.Problem) int { return cmp.Compare(a.Ref.Line, b.Ref.Line) })
+		all = append(all, c.problemsIn(path)...)
 	}
+	return all
+}
+
+// problemsIn returns everything that is wrong with a file, by line.
+func (c *catalog) problemsIn(path string) []validate.Problem {
+	var all []validate.Problem
+	m := c.files[path]
+	for _, p := range m.unnamed {
+		if m.withheld > 0 {
+			p.Reason += fmt.Sprintf("; what the file gave before stays in force (objects: %d)", m.withheld)
+		}
+		all = append(all, p)
+	}
+	for _, cl := range m.claims {
+		all = append(all, c.problemsOf(cl)...)
+	}
+	slices.SortStableFunc(all, func(a, b validate.Problem) int { return cmp.Compare(a.Ref.Line, b.Ref.Line) })
 	return all
 }
 

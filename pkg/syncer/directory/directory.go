@@ -9,7 +9,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -34,9 +33,9 @@ type Source struct {
 	aside    aside
 	catalog  *catalog
 	log      *slog.Logger
-	reported map[validate.Problem]bool // what the log knows of, without lines
-	problems atomic.Pointer[[]validate.Problem]
-	status   atomic.Pointer[syncer.KindStatus]
+	reported map[validate.Problem]bool     // what the log knows of, without lines
+	problems map[string][]validate.Problem // by subject, as of the last look
+	status   syncer.KindStatus
 
 	// quiet is how long the events of a file must pause before it is read, patience how long they may keep it from that.
 	quiet, patience time.Duration
@@ -56,6 +55,7 @@ func New(dir string, pods validate.Pods, log *slog.Logger) *Source {
 		catalog:  newCatalog(),
 		log:      log,
 		reported: map[validate.Problem]bool{},
+		status:   syncer.KindStatus{Kind: directoryKind, State: syncer.KindListing, Required: true},
 		quiet:    50 * time.Millisecond,
 		patience: time.Second,
 		large:    largeFile,
@@ -65,40 +65,25 @@ func New(dir string, pods validate.Pods, log *slog.Logger) *Source {
 	}
 }
 
-// Problems returns what is wrong with the files now, in path order, by line. The slice is the caller's. Safe for
-// concurrent use.
-func (d *Source) Problems() []validate.Problem {
-	if p := d.problems.Load(); p != nil {
-		return slices.Clone(*p)
-	}
-	return nil
-}
-
 // Places says where the objects in force are written. To be called after Run has returned. The map is the caller's.
 func (d *Source) Places() map[model.Key]validate.Ref {
 	return d.catalog.places()
 }
 
-// Kinds implements syncer.Source: the directory is one kind, whatever its files hold.
-func (d *Source) Kinds() []syncer.KindStatus {
-	if s := d.status.Load(); s != nil {
-		return []syncer.KindStatus{*s}
-	}
-	return []syncer.KindStatus{{Kind: directoryKind, State: syncer.KindListing, Required: true}}
-}
-
-// directoryKind is what Kinds calls the objects of a directory.
+// directoryKind is the one kind of a directory, whatever its files hold.
 const directoryKind = "manifests"
 
 // Run implements syncer.Source. It fails if the directory cannot be read at the start.
-func (d *Source) Run(ctx context.Context, sink func([]model.Update)) error {
+func (d *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 	if err := checkRoot(d.tree.root); err != nil {
 		return err
 	}
 	events, failures, stop := d.openWatch()
 	defer stop()
 
-	sink(append(d.scan(nil, nil, false), model.InSync{}))
+	first := d.scan(nil, nil, false)
+	first.Updates = append(first.Updates, model.InSync{})
+	sink(first)
 	d.aside.parse = d.parse // from here on
 	backstop := time.NewTicker(d.backstop)
 	defer backstop.Stop()
@@ -129,12 +114,10 @@ func (d *Source) Run(ctx context.Context, sink func([]model.Update)) error {
 		if err != nil {
 			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "error", err)
 		}
-		updates := d.scan(touched, unquiet, err != nil)
+		changed := d.scan(touched, unquiet, err != nil)
 		now := time.Now()
 		b.looked(now.Sub(started), now)
-		if len(updates) > 0 {
-			sink(updates)
-		}
+		sink(changed)
 	}
 }
 
@@ -163,9 +146,9 @@ func (d *Source) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
 	}
 }
 
-// scan looks at the whole tree, reads the files that changed, and returns what became of the objects. It reads the
+// scan looks at the whole tree, reads the files that changed, and returns what has changed. It reads the
 // files in touched, or with lost all files, even if they look unchanged. Those that are being written are left alone.
-func (d *Source) scan(touched, unquiet map[string]bool, lost bool) []model.Update {
+func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch {
 	found, now := d.tree.walk(), time.Now()
 	if d.tree.replaced(found) && len(d.catalog.files) > 0 {
 		found.unreadable[d.tree.root] = errReplaced
@@ -203,8 +186,13 @@ func (d *Source) scan(touched, unquiet map[string]bool, lost bool) []model.Updat
 		}
 	}
 	updates := d.catalog.flush()
-	d.report(found)
-	return updates
+	problems := d.problemsOf(found)
+	changed := syncer.Batch{Updates: updates, Problems: syncer.Difference(d.problems, problems)}
+	d.problems = problems
+	d.tell()
+	d.follow(len(found.unreadable))
+	changed.Kinds = []syncer.KindStatus{d.status}
+	return changed
 }
 
 // put has the catalog know what a file says now, at once or, if the file is large, once that is known. What it does not
@@ -257,36 +245,45 @@ func (d *Source) gone(path string, now time.Time) {
 	}
 }
 
-// report publishes and logs the problems.
-func (d *Source) report(found *listing) {
-	var all []validate.Problem
-	for _, path := range slices.Sorted(maps.Keys(found.unreadable)) {
+// problemsOf returns what is wrong now, by subject: directories that cannot be read, then the one that is not watched, then
+// files in path order.
+func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
+	all := map[string][]validate.Problem{}
+	for path, err := range found.unreadable {
 		if d.catalog.files[path] == nil {
-			p := fileProblem(path, validate.Rejected, found.unreadable[path])
+			p := fileProblem(path, validate.Rejected, err)
 			p.Reason += "; what was read below it before stays in force"
-			all = append(all, p)
+			all["1 "+path] = []validate.Problem{p}
 		}
 	}
 	if unwatched := slices.Sorted(maps.Keys(found.unwatched)); len(unwatched) > 0 {
 		p := fileProblem(unwatched[0], validate.Warning, found.unwatched[unwatched[0]])
 		p.Reason = fmt.Sprintf("%d of %d directories are not watched, this is the first; changes there are noticed within %v: %s",
 			len(unwatched), len(found.dirs), d.backstop, p.Reason)
-		all = append(all, p)
+		all["2"] = []validate.Problem{p}
 	}
-	all = append(all, d.catalog.problems()...)
-	d.problems.Store(&all)
-	d.follow(len(found.unreadable))
-
-	now := map[validate.Problem]bool{}
-	for _, p := range all {
-		line := p.Ref.Line
-		p.Ref.Line = 0 // an edit further up is not a new problem
-		if !d.reported[p] && !now[p] {
-			said := p
-			said.Ref.Line = line
-			d.log.LogAttrs(context.Background(), slog.LevelWarn, "problem in the directory", syncer.LogAttrs(said)...)
+	for path := range d.catalog.files {
+		if problems := d.catalog.problemsIn(path); len(problems) > 0 {
+			all["3 "+path] = problems
 		}
-		now[p] = true
+	}
+	return all
+}
+
+// tell logs what is wrong since now, and what is not any more.
+func (d *Source) tell() {
+	now := map[validate.Problem]bool{}
+	for _, subject := range slices.Sorted(maps.Keys(d.problems)) {
+		for _, p := range d.problems[subject] {
+			line := p.Ref.Line
+			p.Ref.Line = 0 // an edit further up is not a new problem
+			if !d.reported[p] && !now[p] {
+				said := p
+				said.Ref.Line = line
+				d.log.LogAttrs(context.Background(), slog.LevelWarn, "problem in the directory", syncer.LogAttrs(said)...)
+			}
+			now[p] = true
+		}
 	}
 	for p := range d.reported {
 		if !now[p] {
@@ -296,7 +293,7 @@ func (d *Source) report(found *listing) {
 	d.reported = now
 }
 
-// follow publishes how it stands with the directory after one more look at it.
+// follow notes how it stands with the directory after one more look at it.
 func (d *Source) follow(unreadable int) {
 	now := syncer.KindStatus{Kind: directoryKind, State: syncer.KindSynced, Required: true, Listed: true, Since: time.Now(),
 		Objects: d.catalog.objects.LenInForce(), Lists: 1}
@@ -304,13 +301,11 @@ func (d *Source) follow(unreadable int) {
 		now.State, now.Failures = syncer.KindFailing, 1
 		now.Error = fmt.Sprintf("%d files or directories cannot be read; what they held before stays in force", unreadable)
 	}
-	if was := d.status.Load(); was != nil {
-		now.Lists, now.Failures = now.Lists+was.Lists, now.Failures+was.Failures
-		if was.State == now.State {
-			now.Since = was.Since
-		}
+	now.Lists, now.Failures = now.Lists+d.status.Lists, now.Failures+d.status.Failures
+	if d.status.State == now.State {
+		now.Since = d.status.Since
 	}
-	d.status.Store(&now)
+	d.status = now
 }
 
 func fileProblem(path string, s validate.Severity, err error) validate.Problem {

@@ -84,7 +84,7 @@ func TestDirectoryKeepsLastGoodOfAnInvalidObject(t *testing.T) {
 	w.write("a.yaml", namespace("one", "not a label value"), namespace("two", "2"))
 	w.expect("one", "1", "two", "2")
 	w.expectLog("problem", "a.yaml:4: Namespace one", "rejected", "last good version stays in force")
-	if p := w.source.Problems(); len(p) != 1 || p[0].Ref.Name != "one" {
+	if p := w.problems(1); len(p) != 1 || p[0].Ref.Name != "one" {
 		t.Errorf("problems %v, want one, about namespace one", p)
 	}
 
@@ -217,7 +217,7 @@ func TestDirectoryFollowsLinksOnce(t *testing.T) {
 	w := watch(t, dir)
 	w.expect("one", "1", "two", "1", "three", "1")
 	w.expectLog("problem", w.path("self"), "too many levels")
-	if p := w.source.Problems(); len(p) != 1 {
+	if p := w.problems(1); len(p) != 1 {
 		t.Errorf("problems %v, want only the link to itself", p)
 	}
 	writeFile(t, filepath.Join(outside, "b.yaml"), namespace("two", "2"))
@@ -229,8 +229,8 @@ func TestDirectoryNeedsADirectoryAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, file, "")
 	for path, want := range map[string]string{missing: "no such file", file: file + " is not a directory"} {
-		err := New(path, validate.Pods{}, slog.New(slog.DiscardHandler)).Run(t.Context(), func(us []model.Update) {
-			t.Errorf("delivered %v", us)
+		err := New(path, validate.Pods{}, slog.New(slog.DiscardHandler)).Run(t.Context(), func(b syncer.Batch) {
+			t.Errorf("delivered %v", b)
 		})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("Run = %v, want %q", err, want)
@@ -278,21 +278,21 @@ func TestDirectoryReadsOnlyWhatChanged(t *testing.T) {
 		}
 	}
 	write("1")
-	if us := d.scan(nil, nil, false); len(us) != 1 {
+	if us := d.scan(nil, nil, false).Updates; len(us) != 1 {
 		t.Fatalf("first scan gives %v", us)
 	}
 	write("2") // nothing but the content tells it from the first version
-	if us := d.scan(nil, nil, false); len(us) != 0 {
+	if us := d.scan(nil, nil, false).Updates; len(us) != 0 {
 		t.Errorf("an unchanged file was read: %v", us)
 	}
-	if us := d.scan(map[string]bool{path: true}, nil, false); len(us) != 1 {
+	if us := d.scan(map[string]bool{path: true}, nil, false).Updates; len(us) != 1 {
 		t.Errorf("a file named by an event was not read: %v", us)
 	}
 	write("3")
-	if us := d.scan(nil, nil, true); len(us) != 1 {
+	if us := d.scan(nil, nil, true).Updates; len(us) != 1 {
 		t.Errorf("a file was not read after events were lost: %v", us)
 	}
-	if us := d.scan(nil, nil, true); len(us) != 0 {
+	if us := d.scan(nil, nil, true).Updates; len(us) != 0 {
 		t.Errorf("the same text gives %v", us)
 	}
 }
@@ -308,7 +308,7 @@ func TestDirectoryDistrustsRecentTimes(t *testing.T) {
 		if err := os.Chtimes(path, moment, moment); err != nil {
 			t.Fatal(err)
 		}
-		if us := d.scan(nil, nil, false); len(us) != 1 {
+		if us := d.scan(nil, nil, false).Updates; len(us) != 1 {
 			t.Errorf("version %s gives %v", version, us)
 		}
 	}
@@ -327,7 +327,7 @@ func TestDirectoryNoticesAnotherFileOfTheSameSizeAndTime(t *testing.T) {
 		if err := os.Rename(next, path); err != nil {
 			t.Fatal(err)
 		}
-		if us := d.scan(nil, nil, false); len(us) != 1 {
+		if us := d.scan(nil, nil, false).Updates; len(us) != 1 {
 			t.Errorf("version %s gives %v", version, us)
 		}
 	}
@@ -337,12 +337,15 @@ func TestDirectoryReportsWhatIsNotWatched(t *testing.T) {
 	d := New(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return syscall.ENOSPC }
 	writeFile(t, filepath.Join(d.tree.root, "sub", "a.yaml"), namespace("one", "1"))
-	if us := d.scan(nil, nil, false); len(us) != 1 {
-		t.Errorf("scan gives %v", us)
+	b := d.scan(nil, nil, false)
+	if len(b.Updates) != 1 {
+		t.Errorf("scan gives %v", b)
 	}
+	reports := syncer.NewReports()
+	reports.Note(b)
 	want := d.tree.root + ": warning: 2 of 2 directories are not watched, this is the first; changes there are noticed " +
 		"within 10s: no space left on device"
-	if p := d.Problems(); len(p) != 1 || p[0].String() != want {
+	if p := reports.Problems(); len(p) != 1 || p[0].String() != want {
 		t.Errorf("problems %v, want %s", p, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -24,6 +25,7 @@ type watched struct {
 	t       *testing.T
 	dir     string
 	source  *Source
+	reports *syncer.Reports
 	updates chan []model.Update
 	lines   chan string
 	barrier int
@@ -53,7 +55,7 @@ func (w *watched) takeDeleted() []string {
 // watch runs a Source that reads quickly until the test ends.
 func watch(t *testing.T, dir string, options ...func(*Source)) *watched {
 	t.Helper()
-	w := &watched{t: t, dir: dir, updates: make(chan []model.Update), lines: make(chan string, 100), state: map[string]string{}}
+	w := &watched{t: t, reports: syncer.NewReports(), dir: dir, updates: make(chan []model.Update), lines: make(chan string, 100), state: map[string]string{}}
 	w.source = New(dir, validate.Pods{}, slog.New(lineLog{slog.DiscardHandler, w.lines}))
 	w.source.quiet = 10 * time.Millisecond
 	for _, o := range options {
@@ -62,9 +64,13 @@ func watch(t *testing.T, dir string, options ...func(*Source)) *watched {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- w.source.Run(ctx, func(us []model.Update) {
+		done <- w.source.Run(ctx, func(b syncer.Batch) {
+			w.reports.Note(b)
+			if len(b.Updates) == 0 {
+				return
+			}
 			select {
-			case w.updates <- us:
+			case w.updates <- b.Updates:
 			case <-ctx.Done():
 			}
 		})
@@ -179,9 +185,18 @@ func (w *watched) expectLog(parts ...string) {
 
 func (w *watched) expectNoProblems() {
 	w.t.Helper()
-	if p := w.source.Problems(); len(p) > 0 {
+	if p := w.problems(0); len(p) > 0 {
 		w.t.Errorf("problems: %v", p)
 	}
+}
+
+// problems waits until so many problems are reported, which is just after the log has them, and returns those that are.
+func (w *watched) problems(number int) []validate.Problem {
+	all := w.reports.Problems()
+	for end := time.Now().Add(deadline); len(all) != number && time.Now().Before(end); all = w.reports.Problems() {
+		time.Sleep(time.Millisecond)
+	}
+	return all
 }
 
 func (w *watched) path(name string) string { return filepath.Join(w.dir, filepath.FromSlash(name)) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -22,13 +23,18 @@ func unwatched(t *testing.T, do func(t *testing.T, w *watched)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{t: t, dir: dir, lines: make(chan string, 100), state: map[string]string{}}
+		w := &watched{t: t, dir: dir, reports: syncer.NewReports(), lines: make(chan string, 100), state: map[string]string{}}
 		w.source = New(dir, validate.Pods{}, slog.New(lineLog{slog.DiscardHandler, w.lines}))
 		w.source.backstop = 10 * time.Millisecond
 		w.source.newWatcher = func() (*fsnotify.Watcher, error) { return nil, errors.New("none in a bubble") }
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- w.source.Run(ctx, w.apply) }()
+		go func() {
+			ended <- w.source.Run(ctx, func(b syncer.Batch) {
+				w.reports.Note(b)
+				w.apply(b.Updates)
+			})
+		}()
 		synctest.Wait()
 		do(t, w)
 		cancel()
@@ -64,7 +70,7 @@ func (w *watched) after(d time.Duration, when string, problem string, want ...st
 // watchedProblems are the problems, but for those of a Source that nothing is watched for.
 func (w *watched) watchedProblems() []string {
 	var all []string
-	for _, p := range w.source.Problems() {
+	for _, p := range w.reports.Problems() {
 		if !strings.Contains(p.Reason, "not watched") {
 			all = append(all, p.String())
 		}

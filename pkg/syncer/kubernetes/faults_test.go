@@ -48,7 +48,7 @@ func TestKubernetesKeepsAllThroughAnOutageAndIsBackWithinASecond(t *testing.T) {
 				if !compacted && lists > 0 {
 					t.Errorf("%d lists after the return", lists)
 				}
-				for _, k := range c.source.Kinds() {
+				for _, k := range c.reports.Kinds() {
 					if k.State != syncer.KindSynced || k.Error != "" {
 						t.Errorf("after the return: %+v", k)
 					}

@@ -19,6 +19,7 @@ import (
 type gate struct {
 	ready   func(context.Context) error // asks the server whether it is ready
 	explain func(error) string
+	changed func() // is called when the outage begins or ends, or has another reason
 	log     *slog.Logger
 
 	ctx     context.Context // of the source's Run
@@ -52,8 +53,8 @@ const (
 	startingPatience, silentPatience = 10 * time.Second, 2 * time.Second
 )
 
-func newGate(ready func(context.Context) error, explain func(error) string, log *slog.Logger) *gate {
-	return &gate{ready: ready, explain: explain, log: log, back: make(chan struct{})}
+func newGate(ready func(context.Context) error, explain func(error) string, changed func(), log *slog.Logger) *gate {
+	return &gate{ready: ready, explain: explain, changed: changed, log: log, back: make(chan struct{})}
 }
 
 // start lets the gate look for the server until ctx ends.
@@ -98,6 +99,7 @@ func (g *gate) sleep(ctx context.Context, d time.Duration) bool {
 // search asks until the server answers.
 func (g *gate) search(l *look, suspicion error) {
 	defer func() {
+		defer g.changed()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.look, g.why = nil, ""
@@ -149,6 +151,7 @@ func (g *gate) noteWhy(why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.why = why
+	g.changed()
 }
 
 // outage says why the server cannot be used now; empty: it can, as far as is known.

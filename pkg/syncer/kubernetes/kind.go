@@ -168,6 +168,7 @@ func (k *kind) noted(event storeEvent, objects int) {
 	k.heard.tell(k.store.takeTurns(), time.Now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	defer k.source.noteReport()
 	k.status.Objects = objects
 	switch event {
 	case changeSeen:
@@ -195,6 +196,7 @@ func (k *kind) absentNow() {
 }
 
 func (k *kind) enter(state syncer.KindState) {
+	k.source.noteReport()
 	if k.status.State != state {
 		k.status.State, k.status.Since = state, time.Now()
 	}

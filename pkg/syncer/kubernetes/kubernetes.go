@@ -47,10 +47,12 @@ type Source struct {
 	// while they are slow.
 	patience, slowPatience time.Duration
 
-	changed chan struct{} // holds a token when it may be time for InSync
+	changed   chan struct{} // holds a token when it may be time for InSync
+	reporting chan struct{} // holds a token when there may be something to report of kinds
 
 	delivering sync.Mutex // held while sink runs
-	sink       func([]model.Update)
+	sink       func(syncer.Batch)
+	reported   []syncer.KindStatus // last
 }
 
 // New returns a source for the server. pods say how pods are read. It does no I/O.
@@ -60,8 +62,9 @@ func New(client *kube.Client, pods validate.Pods, log *slog.Logger) *Source {
 		patience: 5 * time.Second, slowPatience: 30 * time.Second,
 		ProbeEvery: 2 * time.Minute,
 		changed:    make(chan struct{}, 1),
+		reporting:  make(chan struct{}, 1),
 	}
-	s.gate = newGate(client.Ready, client.Explain, log)
+	s.gate = newGate(client.Ready, client.Explain, s.noteReport, log)
 	strings := &recent{}
 	for _, k := range kinds.Read(pods) {
 		s.kinds = append(s.kinds, newKind(k, s, newSharing(strings)))
@@ -70,8 +73,9 @@ func New(client *kube.Client, pods validate.Pods, log *slog.Logger) *Source {
 }
 
 // Run implements syncer.Source. It fails only if no client can be made of the configuration.
-func (s *Source) Run(ctx context.Context, sink func([]model.Update)) error {
+func (s *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 	s.sink = sink
+	s.deliver(nil) // how it stands with all kinds
 	apis := make([][]api, len(s.kinds))
 	for i, k := range s.kinds {
 		for _, gvr := range k.places {
@@ -91,21 +95,13 @@ func (s *Source) Run(ctx context.Context, sink func([]model.Update)) error {
 		running.Go(func() { k.run(ctx, apis[i]) })
 	}
 	running.Go(func() { s.awaitLists(ctx) })
+	running.Go(func() { s.report(ctx) })
 	<-ctx.Done()
 	return nil
 }
 
-// Problems implements syncer.Source: by kind, namespace and name.
-func (s *Source) Problems() []validate.Problem {
-	var all []validate.Problem
-	for _, k := range s.kinds {
-		all = append(all, k.store.allProblems()...)
-	}
-	return all
-}
-
-// Kinds implements syncer.Source.
-func (s *Source) Kinds() []syncer.KindStatus {
+// statuses are how it stands with each kind now.
+func (s *Source) statuses() []syncer.KindStatus {
 	all := make([]syncer.KindStatus, 0, len(s.kinds))
 	outage := s.gate.outage()
 	for _, k := range s.kinds {
@@ -114,18 +110,47 @@ func (s *Source) Kinds() []syncer.KindStatus {
 	return all
 }
 
-// deliver hands updates on. It blocks while the consumer does.
+// deliver hands updates on, with what there is to report. It blocks while the consumer does.
 func (s *Source) deliver(updates []model.Update) {
-	if len(updates) == 0 {
-		return
-	}
 	s.delivering.Lock()
 	defer s.delivering.Unlock()
-	s.sink(updates)
+	b := syncer.Batch{Updates: updates}
+	now := s.statuses()
+	for i, k := range s.kinds {
+		b.Problems = append(b.Problems, k.store.takeFindings(i)...)
+		if s.reported == nil || s.reported[i] != now[i] {
+			b.Kinds = append(b.Kinds, now[i])
+		}
+	}
+	s.reported = now
+	if len(b.Updates)+len(b.Problems)+len(b.Kinds) > 0 {
+		s.sink(b)
+	}
+}
+
+// report delivers what there is to report until ctx ends.
+func (s *Source) report(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.reporting:
+			s.deliver(nil)
+		}
+	}
+}
+
+// noteReport says that there may be something to report.
+func (s *Source) noteReport() {
+	select {
+	case s.reporting <- struct{}{}:
+	default: // a token is there already
+	}
 }
 
 // noteChange says that it may be time for InSync.
 func (s *Source) noteChange() {
+	s.noteReport()
 	select {
 	case s.changed <- struct{}{}:
 	default: // a token is there already

@@ -25,10 +25,11 @@ import (
 // cluster is a Kubernetes source at work on a server in memory.
 type cluster struct {
 	*apiServer
-	t      *testing.T
-	source *Source
-	client *kube.Client
-	log    *lockedBuffer
+	t       *testing.T
+	source  *Source
+	reports *syncer.Reports // of the stream
+	client  *kube.Client
+	log     *lockedBuffer
 
 	mu      sync.Mutex
 	state   map[model.Key]model.Update // what a consumer would know
@@ -59,6 +60,7 @@ func (l *lockedBuffer) lines() (lines []string) {
 
 // newSource makes the source that runs, which reads pods so.
 func (c *cluster) newSource(pods validate.Pods) {
+	c.reports = syncer.NewReports()
 	c.source = New(c.client, pods, slog.New(slog.NewTextHandler(c.log, nil)))
 }
 
@@ -98,10 +100,11 @@ func inCluster(t *testing.T, prepare, test func(*cluster)) {
 	})
 }
 
-func (c *cluster) take(us []model.Update) {
+func (c *cluster) take(b syncer.Batch) {
+	c.reports.Note(b)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, u := range us {
+	for _, u := range b.Updates {
 		key, present := model.KeyOf(u)
 		switch {
 		case key == model.InSyncKey:
@@ -177,12 +180,12 @@ func (c *cluster) after(d time.Duration) {
 
 func (c *cluster) kind(name string) syncer.KindStatus {
 	c.t.Helper()
-	for _, k := range c.source.Kinds() {
+	for _, k := range c.reports.Kinds() {
 		if k.Kind == name {
 			return k
 		}
 	}
-	c.t.Fatalf("no kind %s in %v", name, c.source.Kinds())
+	c.t.Fatalf("no kind %s in %v", name, c.reports.Kinds())
 	return syncer.KindStatus{}
 }
 
@@ -231,7 +234,7 @@ func TestKubernetesDeliversListsInSyncAndChanges(t *testing.T) {
 		if n := len(got); n != 9 || got[n-1] != "in sync" || slices.Index(got, "in sync") != n-1 {
 			t.Errorf("in sync is not delivered once, after all objects: %q", got)
 		}
-		for _, k := range c.source.Kinds() {
+		for _, k := range c.reports.Kinds() {
 			if k.State != syncer.KindSynced || !k.Listed || k.Objects != 1 || k.Lists != 1 || k.Failures != 0 || k.Error != "" {
 				t.Errorf("after the lists: %+v", k)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -70,7 +71,11 @@ func podKind(t testing.TB, keep func([]model.Update)) *kind {
 		t.Fatal(err)
 	}
 	source := New(client, validate.Pods{Node: "this-one"}, slog.New(slog.DiscardHandler))
-	source.sink = keep
+	source.sink = func(b syncer.Batch) {
+		if len(b.Updates) > 0 {
+			keep(b.Updates)
+		}
+	}
 	for _, k := range source.kinds {
 		if k.Name == "Pod" {
 			return k

@@ -25,14 +25,14 @@ func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
 		problems := func(want ...string) {
 			t.Helper()
 			var got []string
-			for _, p := range c.source.Problems() {
+			for _, p := range c.reports.Problems() {
 				got = append(got, p.String())
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		}
-		if got := c.source.Problems(); len(got) != 2 || got[0].Ref.Name != "deny" || got[1].Ref.Name != "never" ||
+		if got := c.reports.Problems(); len(got) != 2 || got[0].Ref.Name != "deny" || got[1].Ref.Name != "never" ||
 			!strings.HasSuffix(got[0].Reason, "; the last good version stays in force") || strings.Contains(got[1].Reason, "stays in force") ||
 			got[0].Severity != validate.Rejected {
 			t.Errorf("problems %v", got)
@@ -41,7 +41,7 @@ func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
 		c.cut(policiesPath)
 		c.after(time.Second)
 		c.expect("listed anew")
-		if got := c.source.Problems(); len(got) != 2 || !strings.HasSuffix(got[0].Reason, "stays in force") {
+		if got := c.reports.Problems(); len(got) != 2 || !strings.HasSuffix(got[0].Reason, "stays in force") {
 			t.Errorf("problems after a new list %v", got)
 		}
 		c.put(policiesPath, networkPolicy("never", 2, "Ingress"))
@@ -64,7 +64,7 @@ func TestKubernetesReportsAnObjectOfACustomKindThatCannotBeRead(t *testing.T) {
 		if !slices.ContainsFunc(got, func(u string) bool { return strings.HasPrefix(u, "+configuration default") }) || !slices.Contains(got, "in sync") {
 			t.Errorf("delivered %q", got)
 		}
-		if p := c.source.Problems(); len(p) != 1 || p[0].Ref.Name != "broken" || p[0].Severity != validate.Rejected {
+		if p := c.reports.Problems(); len(p) != 1 || p[0].Ref.Name != "broken" || p[0].Severity != validate.Rejected {
 			t.Errorf("problems %v", p)
 		}
 		if k := c.kind("FelixConfiguration"); k.State != syncer.KindSynced {

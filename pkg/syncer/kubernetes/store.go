@@ -23,7 +23,8 @@ type store struct {
 
 	mu      sync.Mutex
 	objects *syncer.Objects[objectKey, record]
-	turned  []turn // since takeTurns
+	turned  []turn                 // since takeTurns
+	changed map[objectKey]struct{} // objects whose problems have changed since takeFindings
 }
 
 type storeEvent uint8
@@ -41,7 +42,7 @@ type record struct {
 
 func newStore(shared *sharing, absent func(namespace, name string) []model.Update, deliver func([]model.Update), noted func(storeEvent, int)) *store {
 	return &store{shared: shared, absent: absent, deliver: deliver, noted: noted,
-		objects: syncer.NewObjects[objectKey, record]()}
+		objects: syncer.NewObjects[objectKey, record](), changed: map[objectKey]struct{}{}}
 }
 
 // Add implements cache.ReflectorStore.
@@ -134,7 +135,7 @@ func objectOf(obj any) (*object, error) {
 // put records the newest version of an object, and appends what is to be sent.
 func (s *store) put(us []model.Update, o *object) []model.Update {
 	was, _ := s.objects.Get(o.name)
-	s.turned = append(s.turned, turns(s.objects.Wrong(o.name), o.problems)...)
+	s.turn(o.name, o.problems)
 	now := record{version: number(o.version), shape: o.shape}
 	if !o.ok {
 		now.shape = was.shape
@@ -152,10 +153,32 @@ func (s *store) remove(us []model.Update, name objectKey) []model.Update {
 	if !known {
 		return us
 	}
-	s.turned = append(s.turned, turns(s.objects.Wrong(name), nil)...)
+	s.turn(name, nil)
 	s.objects.Remove(name)
 	s.shared.drop(was.shape)
 	return append(us, s.absent(name.namespace, name.name)...)
+}
+
+// turn notes what is wrong with an object from now on.
+func (s *store) turn(name objectKey, now []validate.Problem) {
+	was := s.objects.Wrong(name)
+	s.turned = append(s.turned, turns(was, now)...)
+	if len(was)+len(now) > 0 {
+		s.changed[name] = struct{}{}
+	}
+}
+
+// takeFindings returns what is wrong now with the objects for which that has changed since the last time.
+func (s *store) takeFindings(kind int) []syncer.Findings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []syncer.Findings
+	for name := range s.changed {
+		subject := fmt.Sprintf("%02d %s/%s", kind, name.namespace, name.name)
+		all = append(all, syncer.Findings{Subject: subject, Problems: s.objects.ProblemsOf(name)})
+	}
+	clear(s.changed)
+	return all
 }
 
 // takeTurns returns how problems changed since the last time.

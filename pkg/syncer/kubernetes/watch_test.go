@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +44,8 @@ func TestKubernetesExplainsACutWatchByTheOutage(t *testing.T) {
 		k := c.source.kinds[0]
 		want := func(when, want string) {
 			t.Helper()
-			if got := c.source.Kinds()[0].Error; got != want {
+			synctest.Wait()
+			if got := c.reports.Kinds()[0].Error; got != want {
 				t.Errorf("%s: %q, want %q", when, got, want)
 			}
 		}

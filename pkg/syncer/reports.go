@@ -1,0 +1,79 @@
+package syncer
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Reports are what the stream of a source has said so far of problems and kinds. Safe for concurrent use.
+type Reports struct {
+	mu       sync.Mutex
+	begun    bool
+	problems map[string][]validate.Problem // by subject
+	kinds    []KindStatus                  // in the order in which they came
+}
+
+// NewReports returns the reports of a stream that has not begun.
+func NewReports() *Reports { return &Reports{problems: map[string][]validate.Problem{}} }
+
+// Note takes in a part of the stream. What it says of kinds is true of the updates of the same part, so hand those on first.
+func (r *Reports) Note(b Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun = true
+	for _, f := range b.Problems {
+		if len(f.Problems) == 0 {
+			delete(r.problems, f.Subject)
+		} else {
+			r.problems[f.Subject] = f.Problems
+		}
+	}
+	for _, k := range b.Kinds {
+		if i := slices.IndexFunc(r.kinds, func(old KindStatus) bool { return old.Kind == k.Kind }); i >= 0 {
+			r.kinds[i] = k
+		} else {
+			r.kinds = append(r.kinds, k)
+		}
+	}
+}
+
+// Problems returns what is wrong with objects now; they are the caller's.
+func (r *Reports) Problems() []validate.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []validate.Problem
+	for _, subject := range slices.Sorted(maps.Keys(r.problems)) {
+		all = append(all, r.problems[subject]...)
+	}
+	return all
+}
+
+// Kinds returns how it stands with each kind of object, in a fixed order; they are the caller's. Before the stream begins
+// it is one kind that stands for all and has not been listed.
+func (r *Reports) Kinds() []KindStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun {
+		return []KindStatus{{Kind: "datastore", State: KindListing, Required: true}}
+	}
+	return slices.Clone(r.kinds)
+}
+
+// Difference returns the findings that make now of was, by subject, so that a source need only know what is wrong.
+func Difference(was, now map[string][]validate.Problem) []Findings {
+	var all []Findings
+	for subject, problems := range was {
+		if len(problems) > 0 && len(now[subject]) == 0 {
+			all = append(all, Findings{Subject: subject})
+		}
+	}
+	for subject, problems := range now {
+		if len(problems) > 0 && !slices.Equal(was[subject], problems) {
+			all = append(all, Findings{Subject: subject, Problems: problems})
+		}
+	}
+	return all
+}
