@@ -156,21 +156,35 @@ status:
   podIPs: [{ip: %q}, {ip: %q}]
 `, p.name, p.namespace, p.app, h.Addr4(), h.Addr6())
 	}
+	writeService(&b, "shop", "api", apiService, "TCP", s.hosts["shop/api"].Addr4())
+	writeService(&b, "ops", "dns", dnsService, "UDP", s.hosts["ops/dns"].Addr4())
 	fmt.Fprintf(&b, `---
 apiVersion: v1
-kind: Service
-metadata: {name: api, namespace: shop}
-spec: {clusterIP: %s, ports: [{port: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: dns, namespace: ops}
-spec: {clusterIP: %s, ports: [{port: 53, protocol: UDP}]}
-`, apiService.Addr(), dnsService.Addr())
+kind: Node
+metadata: {name: node}
+status: {addresses: [{type: InternalIP, address: %q}, {type: InternalIP, address: %q}]}
+`, s.node.Addr4(), s.node.Addr6())
 	return firstError(
 		replaceFile(filepath.Join(dir, "pods.yaml"), []byte(b.String())),
 		replaceFile(filepath.Join(dir, "shop.yaml"), demo.Shop),
 	)
+}
+
+// writeService writes a Service and its only backend, which has the same port.
+func writeService(b *strings.Builder, namespace, name string, addr netip.AddrPort, protocol string, backend netip.Addr) {
+	fmt.Fprintf(b, `---
+apiVersion: v1
+kind: Service
+metadata: {name: %[2]s, namespace: %[1]s}
+spec: {clusterIP: %[3]s, ports: [{port: %[4]d, protocol: %[5]s}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[2]s, namespace: %[1]s, labels: {kubernetes.io/service-name: %[2]s}}
+addressType: IPv4
+ports: [{name: "", port: %[4]d, protocol: %[5]s}]
+endpoints: [{addresses: [%[6]q]}]
+`, namespace, name, addr.Addr(), addr.Port(), protocol, backend)
 }
 
 // replaceFile writes a file whole: readers see the old one or the new one.

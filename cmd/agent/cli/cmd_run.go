@@ -65,7 +65,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 			}
 			return err
 		}
-		log.Info("starting anew within the process", "why", err)
+		log.Info("restarting within the process", "why", err)
 		layers.Anew()
 	}
 }

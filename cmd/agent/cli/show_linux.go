@@ -36,7 +36,7 @@ func orEmpty[T any](list []T) []T {
 
 func showStatusCommand() *cobra.Command {
 	var o showOptions
-	cmd := &cobra.Command{Use: "status", Aliases: []string{"state", "agent"}, Short: "How the agent is", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "status", Aliases: []string{"state", "agent"}, Short: "The agent's state", Args: cobra.NoArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.show(cmd, func(w io.Writer) error {
 			answer, err := o.ask(cmd.Context(), "/v1/status", nil)
