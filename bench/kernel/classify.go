@@ -57,6 +57,7 @@ func (o Options) classify(engine string) (results []report.Result, err error) {
 		return nil, err
 	}
 	one, most := podName(o.Rules[0]), podName(last(o.Rules))
+	wide := fmt.Sprintf("denied first packet, by table, %d rules, each of a prefix and a port of its own", last(o.Rules))
 	for _, count := range o.Rules {
 		name := fmt.Sprintf("denied first packet net of the empty program, by %s, %d rules, the last fits", engine, count)
 		results = append(results, report.Info("P7", name, "ns", samples.Net(podName(count), floor)))
@@ -69,6 +70,8 @@ func (o Options) classify(engine string) (results []report.Result, err error) {
 		report.Info("P7", "empty program", "ns", samples.Cost(floor)),
 		report.Info("P7", "A/A control: 1 rule, again", "ratio", samples.NetRatio(again, one, floor)),
 		report.Required("P7", "denied first packet, "+what, "ratio", samples.NetRatio(most, one, floor), 1.15),
+		report.Info("P7", wide+", net of the empty program", "ns", samples.Net(widePod, floor)),
+		report.Info("P7", wide+" / 1", "ratio", samples.NetRatio(widePod, one, floor)),
 		report.Info("P7", "established UDP packet net of the empty program, from_pod", "ns", samples.Net("from_pod", floor)),
 		report.Info("P7", "established UDP packet net of the empty program, to_pod", "ns", samples.Net("to_pod", floor)),
 	), nil
@@ -80,8 +83,21 @@ func (o Options) load(n *node, interpret bool) error {
 	for i, count := range o.Rules {
 		updates = append(updates, n.addPod(podName(count), uint32(1000+i), podAddr(i)), policyFor(podName(count), rules(count)))
 	}
+	if !interpret {
+		most := last(o.Rules)
+		updates = append(updates, n.addPod(widePod, uint32(1000+len(o.Rules)), podAddr(len(o.Rules))), policyFor(widePod, wideRules(most)))
+	}
 	if err := n.apply(updates...); err != nil {
 		return err
+	}
+	if !interpret {
+		c, err := n.slot(widePod)
+		if err != nil {
+			return err
+		}
+		if wide := c.Shape.Flags&bpf.SlotWide != 0; !wide && last(o.Rules) >= 10_000 {
+			return fmt.Errorf("the policy of many prefixes and ports is in the kernel as %+v, and not as a wide table", c.Shape)
+		}
 	}
 	for _, count := range o.Rules {
 		c, err := n.slot(podName(count))
@@ -124,6 +140,14 @@ func (o Options) classifyCases(n *node, interpret bool) ([]paired.Case, error) {
 			c.Name = again
 			cases = append(cases, c)
 		}
+	}
+	if !interpret {
+		e, err := n.entry(widePod)
+		if err != nil {
+			return nil, err
+		}
+		syn := testutil.Packet{Src: stranger, Dst: podAddr(len(o.Rules)), L4: syn}.Bytes()
+		cases = append(cases, paired.Case{Name: widePod, Ops: o.Repeat, Run: o.repeat(n, toPod, &e, syn, drop)})
 	}
 	slices.Reverse(cases[1:])
 	if interpret {

@@ -37,6 +37,17 @@ func rules(n int) []model.Rule {
 	return list
 }
 
+// wideRules are n rules, each of a prefix and a port of its own, so that a table of them has n rows and n columns. Only the
+// last one fits a packet of the stranger to deniedPort.
+func wideRules(n int) []model.Rule {
+	list := rules(n)
+	for i := range n - 1 {
+		list[i].Source.Nets = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 0}), 24)}
+		list[i].Destination.Ports = []model.PortRange{{Lo: uint16(1000 + i), Hi: uint16(1000 + i)}}
+	}
+	return list
+}
+
 // policyKey names the policy of a pod.
 func policyKey(pod string) model.PolicyKey {
 	return model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "bench", Name: pod}
@@ -49,6 +60,9 @@ func policyFor(pod string, ingress []model.Rule) model.Update {
 		AppliesEgress: true, Egress: []model.Rule{{Action: model.Allow}},
 	}}
 }
+
+// widePod is the pod of the wide policy.
+const widePod = "wide"
 
 func podName(rules int) string { return fmt.Sprintf("rules%d", rules) }
 
