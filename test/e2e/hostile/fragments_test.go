@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,4 +249,43 @@ func (s *scene) reassembly(t *testing.T) (held, charged uint64) {
 		}
 	}
 	return held, charged
+}
+
+// TestLargeDatagramsAreNeverRefused: a pod that sends datagrams of 60,000 bytes as fast as it can, from two sockets at
+// once, completes them all, so nothing is charged to it and none of its fragments is refused.
+func TestLargeDatagramsAreNeverRefused(t *testing.T) {
+	s := newScene(t)
+	s.followed()
+	server, err := s.ext.ListenUDP(53)
+	if err != nil {
+		t.Fatal(err)
+	}
+	families(t, func(t *testing.T, v6 bool) {
+		to := server.Addr4()
+		if v6 {
+			to = server.Addr6()
+		}
+		var senders sync.WaitGroup
+		for range 2 {
+			conn, err := s.a.OpenUDP(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			senders.Go(func() {
+				for range 1000 {
+					if _, err := conn.Write(make([]byte, 60000)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		senders.Wait()
+		if n := s.Agent(0).Drops(s.a)["frag_limit"]; n != 0 {
+			t.Errorf("%d fragments were refused", n)
+		}
+		held, charged := s.reassembly(t)
+		t.Logf("%d datagrams arrived; %d bytes are held and %d charged", server.Received(), held, charged)
+	})
 }
