@@ -31,8 +31,9 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 	if (r >= 0) {
 		if (hook == TO_POD)
 			return TCX_NEXT;
-		/* Asked of cfg too, so that without shortcuts nothing here writes to packets: a program that might is made to
-		 * see to it at every packet that it can. */
+		/* cfg.shortcut is tested as well: without shortcuts the verifier removes this branch, and with it
+		 * the only direct write to packets. For a program that has one, the kernel unshares every packet
+		 * first. */
 		if (cfg.shortcut && r == PASS_SHORTCUT) {
 			r = send_across(skb, p);
 			if (r != TCX_NEXT)

@@ -66,9 +66,9 @@ static __always_inline struct ct_entry *ct_find(const struct tuple *t)
 	}
 }
 
-/* Whether an entry that was found before is still that of these ends. Maps give the memory of a deleted entry to the next
- * one at once, so whoever writes a permission into an entry asks this before it writes and again afterwards: else one
- * flow's permission would be another's. */
+/* Whether an entry that was found before still belongs to these ends. Maps reuse the memory of a deleted entry at
+ * once. So this is checked before a permission is written into an entry and again afterwards: otherwise another flow
+ * could get the permission. */
 __noinline int ct_is(const struct tuple *t, const struct ct_entry *e)
 {
 	return t && e && ct_find(t) == e;
@@ -91,8 +91,8 @@ static __always_inline void ct_init(struct ct_entry *e, const struct tuple *t, _
 		e->flags = CT_OPENER_B;
 }
 
-/* Makes an entry another flow's with the same ends. Fails if the entry has gone meanwhile; if something else has come into
- * its place in that very moment, that one is over. */
+/* Overwrites an entry by a new flow with the same ends. Fails if the entry was deleted meanwhile. If another flow
+ * got its memory during the copy, that flow is marked as revoked. */
 __noinline int ct_rewrite(const struct tuple *t, struct ct_entry *old, const struct ct_entry *e)
 {
 	if (!t || !old || !e || !ct_is(t, old))
@@ -157,7 +157,8 @@ static __always_inline void ct_update(const struct pkt *p, struct ct_entry *e, b
 			e->state |= CT_REPLIED;
 		return;
 	}
-	/* The opener's third packet: one that was only answered, as DNS is, costs no place among the open ones. */
+	/* The opener has sent again after an answer. A flow of one query and one answer, as of DNS, takes no place
+	 * among the open ones. */
 	if (!(e->state & CT_REPLIED) || (p->tcp & TCP_SYN) || (e->state & (CT_FIN_OPENER | CT_FIN_REPLY | CT_RST)))
 		return;
 	keep(e);

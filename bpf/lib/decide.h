@@ -7,7 +7,8 @@
 #include "reassembly.h"
 #include "track.h"
 
-/* Tunnels that pods make would carry packets past the policy of others (semantics §15). */
+/* Whether a packet is a tunnel's. Tunnels that pods make would carry packets past the policy of others (semantics
+ * §15). */
 static __always_inline bool encapsulates(const struct pkt *p)
 {
 	if (!cfg.no_tunnels || p->t.proto == PROTO_TCP)
@@ -23,7 +24,8 @@ static __always_inline bool encapsulates(const struct pkt *p)
 	return false;
 }
 
-/* No connection is opened, continued or ended by such flags; what receivers make of them differs, so no receiver gets them. */
+/* Whether TCP flags neither open, continue nor end a connection. Receivers differ in what they do with them, so such
+ * packets are dropped. */
 static __always_inline bool absurd(const struct pkt *p)
 {
 	__u8 f = p->tcp & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Half-open flows: each endpoint has a ring of the keys of its latest ones. What falls out of it goes on in a common ring,
- * and what falls out of that is evicted. So a flood shortens the life of the latest half-open flows of one endpoint only, the
- * one that it is charged to. Flows that have ended or are open by now are in the rings too, and fall out unnoticed. */
+/* Half-open flows: each endpoint has a ring with the keys of its latest ones. A key that is overwritten there moves
+ * to a common ring, and the flow of a key that is overwritten there is evicted. So a flood evicts half-open flows of
+ * the one endpoint only that it is charged to. Keys of flows that have ended, or are open by now, are skipped. */
 #pragma once
 #include "quota.h"
 
@@ -91,8 +91,8 @@ static __always_inline __u32 half_place(const struct ct_entry *e)
 	return place;
 }
 
-/* Puts the key of a new flow into its place. Two CPUs that are at the same place at once, a whole ring apart, may mix
- * two keys up: then those flows last until they expire. */
+/* Puts the key of a new flow into its place. If two CPUs write the same place at once, a whole ring apart, their
+ * keys may be mixed up: then those flows are not evicted, and last until they expire. */
 static __always_inline int half_remember(const struct half_key *k, __u32 place)
 {
 	struct half_key *h = half_at(place);

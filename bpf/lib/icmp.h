@@ -4,8 +4,8 @@
 #include "open.h"
 #include "quoted.h"
 
-/* Errors about a shortcut flow go across too: the host stack has not seen that flow, and others drop there what fits no
- * connection (kube-proxy does). stamp is the peer's, egress the side of ours. */
+/* Errors about a shortcut flow go across too. The host stack has not seen that flow, and rules there drop what
+ * belongs to no connection (kube-proxy's do). stamp is the peer's; egress is our side. */
 static __always_inline int error_across(const struct pkt *p, __u32 stamp, bool egress)
 {
 	struct endpoint *peer = ready_endpoint(p->peer_if);
@@ -30,8 +30,8 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	err = parse_quoted(skb, p, &quoted);
 	if (err)
 		return err;
-	/* It is about a packet that this pod sent; or, from the pod, that it received, and goes to who sent that: else any
-	 * flow would carry data to everybody. */
+	/* Towards the pod, the quoted packet must be one that this pod sent. From the pod, it must be one that the
+	 * pod received, and the error must go to its sender. Otherwise an error could carry data to anybody. */
 	if (!same_addr(quoted.src, p->t.dst) || (hook == FROM_POD && !same_addr(quoted.dst, p->t.src)))
 		return -DROP_BAD_HEADER;
 	if (hook == TO_POD && (made_here(skb, p) || skb->ingress_ifindex == ep->ifindex))

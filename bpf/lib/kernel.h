@@ -79,21 +79,21 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 #define IP_CT_IS_REPLY 3
 #define IPS_DST_NAT 32
 
-/* What the kernel's conntrack says of a packet. */
-enum kernel_word {
-	KERNEL_SILENT,  /* it does not follow it */
-	KERNEL_BEGINS,  /* its entry begins with this packet, or has had no answer yet */
-	KERNEL_GOES_ON, /* it travels as the connection was opened */
-	KERNEL_REPLY,   /* it travels the other way */
+/* What the kernel's conntrack says about a packet. */
+enum kernel_ct {
+	KERNEL_CT_NONE,     /* it does not follow it */
+	KERNEL_CT_NEW,      /* its entry begins with this packet, or has had no answer yet */
+	KERNEL_CT_ORIGINAL, /* it travels as the connection was opened */
+	KERNEL_CT_REPLY,    /* it travels the other way */
 };
 
-static __always_inline enum kernel_word kernel_word(unsigned long nfct)
+static __always_inline enum kernel_ct kernel_ct(unsigned long nfct)
 {
 	if (!(nfct & ~NFCT_INFO))
-		return KERNEL_SILENT;
+		return KERNEL_CT_NONE;
 	if ((nfct & NFCT_INFO) >= IP_CT_IS_REPLY)
-		return KERNEL_REPLY;
-	return (nfct & NFCT_INFO) == IP_CT_NEW ? KERNEL_BEGINS : KERNEL_GOES_ON;
+		return KERNEL_CT_REPLY;
+	return (nfct & NFCT_INFO) == IP_CT_NEW ? KERNEL_CT_NEW : KERNEL_CT_ORIGINAL;
 }
 
 static __always_inline struct nf_conn *kernel_entry(unsigned long nfct)

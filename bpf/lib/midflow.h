@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* TCP in mid-flow: a packet that opens nothing, of a flow that is not known (D-20). It is judged in the direction it
- * travels, as its sender's own traffic. That it only answers is believed if the kernel's conntrack says so, or while a
- * grace period runs because our own flows were lost. */
+/* TCP in mid-flow: a packet that opens no connection, of a flow that is not known (D-20). It is judged as its
+ * sender's own traffic. It is accepted as an answer if the kernel's conntrack says so, or during a grace period
+ * after our own flow tables were lost. */
 #pragma once
 #include "kernel.h"
 #include "policy.h"
@@ -53,8 +53,9 @@ __noinline int midflow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p
 	if (!ep || !p || cfg.strict)
 		return -DROP_MIDFLOW;
 	nfct = egress ? 0 : nfct_at_tc(skb);
-	if (kernel_word(nfct) == KERNEL_REPLY) {
-		/* The pod opened it, to whom the answers come from before they are translated back. */
+	if (kernel_ct(nfct) == KERNEL_CT_REPLY) {
+		/* The pod has opened the connection. Its egress policy is asked about the address and port that the
+		 * answers come from before they are translated back. */
 		const struct nf_conn *ct = kernel_entry(nfct);
 
 		flow_of_ends(&f, &p->t, p->l4, false, skb->len);
@@ -75,13 +76,13 @@ __noinline int midflow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p
 		if (gen)
 			return pick_up(ep, p, &f, gen, !egress, false);
 	}
-	/* What the pod sends may be an answer as the kernel's conntrack sees it, which comes after this hook. */
+	/* A packet from the pod may be an answer by the kernel's conntrack, which looks at it after this hook. */
 	return egress ? PASS_PENDING : -DROP_MIDFLOW;
 }
 
-/* The guess of who opened a flow does not suit ep's side of it: tries the other way round, once. Then its sender opened it,
- * and is judged as such; or it is an answer, for which there must be more reason than that policy would allow it. The
- * first side is asked again at its next packet. */
+/* ep's side does not allow a flow whose opener is a guess: tries the other direction, once. Either the sender of
+ * this packet has opened the flow, and is judged as its opener, or the packet is an answer, for which the kernel's
+ * conntrack or a grace period must speak. The other side is judged again at its next packet. */
 __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, struct ct_entry *e, __u32 hook)
 {
 	struct ct_entry turned;
@@ -92,7 +93,7 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 		return STAMP_DENIED;
 	orig = from_opener(&p->t, e);
 	egress = (hook == FROM_POD) == orig;
-	if (orig && !in_grace() && (hook == FROM_POD || kernel_word(nfct_at_tc(skb)) != KERNEL_REPLY))
+	if (orig && !in_grace() && (hook == FROM_POD || kernel_ct(nfct_at_tc(skb)) != KERNEL_CT_REPLY))
 		return STAMP_DENIED;
 	turned = *e;
 	turned.flags ^= CT_OPENER_B | CT_MIDFLOW;

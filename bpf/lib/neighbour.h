@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ARP and neighbour discovery from pods. The node makes a neighbour entry for whoever speaks, and has room for 1,024 in all
- * its namespaces together: so a pod speaks for its own addresses only, and not too often. */
+/* ARP and neighbour discovery from pods. The node makes a neighbour entry for every sender, and has room for 1,024
+ * in all its namespaces together. So a pod may send for its own addresses only, and at a bounded rate. */
 #pragma once
 #include <linux/if_ether.h>
 #include "endpoint.h"
 #include "kernel.h"
 
-/* At most this many messages at once, and afterwards one each interval. Of an interface whose endpoint is not ready no
- * address is known yet: there the rate is all that bounds the entries. */
+/* At most this many messages at once, and afterwards one each interval. While an endpoint is not ready its addresses
+ * are not known, and the rate alone bounds the entries. */
 #define NEIGHBOUR_BURST 200
 #define NEIGHBOUR_INTERVAL_NS 10000000ULL /* 100 a second */
 #define UNREADY_BURST 20
@@ -29,7 +29,7 @@ static __always_inline struct neighbour *neighbour_at(__u32 ifindex)
 	return bpf_map_lookup_elem(&neighbours, &i);
 }
 
-/* Whether the interface may send one more message now. Of CPUs that ask at once more than one may get a yes. */
+/* Whether the interface may send one more message now. CPUs that ask at the same time may both get the last one. */
 static __always_inline bool within_rate(struct neighbour *n, bool ready)
 {
 	__u64 interval = ready ? NEIGHBOUR_INTERVAL_NS : UNREADY_INTERVAL_NS;

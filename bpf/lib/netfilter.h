@@ -57,15 +57,15 @@ static __always_inline bool by_ipvs(const struct sk_buff *skb)
 	return bpf_core_field_exists(skb->ipvs_property) && BPF_CORE_READ_BITFIELD(skb, ipvs_property);
 }
 
-/* What gate says of a packet from a workload, with the interface's index above the low bits. */
+/* What precheck returns for a packet from a workload: these bits, and above them the index of its interface. */
 #define NF_JUDGE 1 /* egress is to be judged */
 #define NF_ASK 2   /* it must be one that the node wants */
 #define NF_WORKLOAD 4
 #define NF_INDEX 3 /* bits to shift */
 
-/* Whether the node wants this packet of a pod although it wants nothing from pods (D-24), where the kernel does not follow
- * connections: our own entry says who opened. Neighbour discovery is wanted. A later fragment is nothing without its first
- * one. */
+/* Whether a packet to the node passes in spite of host_drop (D-24), where the kernel's conntrack does not follow it:
+ * an answer in a flow that the node has opened, by our own entry, and neighbour discovery. A later fragment passes,
+ * since it is useless without its first one. */
 static __always_inline bool wanted_unfollowed(struct pkt *p)
 {
 	struct ct_entry *e;
@@ -79,7 +79,7 @@ static __always_inline bool wanted_unfollowed(struct pkt *p)
 	return e && (e->flags & CT_FROM_HOST) && !from_opener(&p->t, e);
 }
 
-/* The judgement of one packet from a workload: whether the node wants it, if that is to be asked, and egress on the
+/* Judges one packet from a workload: whether it may go to the node, if NF_ASK says so, and egress policy for the
  * destination that it has now. */
 static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint *ep, __u32 what)
 {
@@ -104,12 +104,12 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	if (p.flags & PKT_LATER_FRAGMENT) {
 		r = later_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION);
 	} else {
-		bool again = kernel_word(nfct) == KERNEL_GOES_ON && by_ipvs(skb);
+		bool again = kernel_ct(nfct) == KERNEL_CT_ORIGINAL && by_ipvs(skb);
 
 		original_ends(nfct, &p, &ends);
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
-		else if (kernel_word(nfct) == KERNEL_REPLY)
+		else if (kernel_ct(nfct) == KERNEL_CT_REPLY)
 			r = judge_reply(ep, &p, &ends, skb->len, to_host);
 		else
 			r = judge_translated(ep, &p, &ends, skb->len, again);
@@ -121,7 +121,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	return NF_ACCEPT;
 }
 
-/* A workload interface that is no ready endpoint gets nothing. */
+/* Whether nothing may leave by an interface: it is a workload's, and no ready endpoint. */
 static __always_inline bool closed(const struct net_device *out)
 {
 	return out && is_workload(out) && !ready_endpoint(out->ifindex);
@@ -130,13 +130,13 @@ static __always_inline bool closed(const struct net_device *out)
 /* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, and every packet
  * with which an entry of the kernel's conntrack begins, if it has been translated. Whatever our own entry says, the
  * backend is a new one (D-21). */
-static __always_inline bool to_be_judged(__u32 mark, enum kernel_word word, unsigned long nfct)
+static __always_inline bool to_be_judged(__u32 mark, enum kernel_ct word, unsigned long nfct)
 {
 	if (mark == (cfg.mark_seen | cfg.mark_judge))
 		return true;
 	if (mark == cfg.mark_judge)
-		return word == KERNEL_SILENT || word == KERNEL_BEGINS;
-	return word == KERNEL_BEGINS && (kernel_entry(nfct)->status & IPS_DST_NAT);
+		return word == KERNEL_CT_NONE || word == KERNEL_CT_NEW;
+	return word == KERNEL_CT_NEW && (kernel_entry(nfct)->status & IPS_DST_NAT);
 }
 
 /* LOCAL_OUT: by what interface the packet leaves. Its own route is the one after translation; that of the hook's state is
@@ -160,17 +160,18 @@ static __always_inline struct net_device *ipvs_in(const struct sk_buff *skb)
 	return dev && skb->skb_iif && dev->ifindex == skb->skb_iif ? dev : NULL;
 }
 
-/* FORWARD, LOCAL_IN after IPVS, and LOCAL_OUT: there what IPVS sends on, and this node itself to a pod. What the kernel is
- * to do with a packet, or of which workload it is and what is to be done about that. A global function: it is off the stack of
- * those that judge, and the verifier walks through it once, and once through them, instead of once for each way here. */
-__noinline __u32 gate(struct bpf_nf_ctx *ctx)
+/* What can be decided about a packet without reading it, at FORWARD, at LOCAL_IN after IPVS, and at LOCAL_OUT, where
+ * packets of IPVS and of this node itself leave. Returns NF_ACCEPT, NF_DROP, or which workload the packet is from
+ * and what is to be checked. A global function, to save stack, and so that the verifier walks what follows once and
+ * not for each way through this. */
+__noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;
 	struct net_device *in = state->in, *out = state->out;
 	bool to_host = state->hook == NF_INET_LOCAL_IN;
 	struct sk_buff *skb = ctx->skb;
 	unsigned long nfct = skb->_nfct;
-	enum kernel_word word = kernel_word(nfct);
+	enum kernel_ct word = kernel_ct(nfct);
 	__u32 mark = skb->mark & (cfg.mark_seen | cfg.mark_judge);
 	bool ipvs = by_ipvs(skb), judge;
 	__u32 ask = 0;
@@ -188,14 +189,14 @@ __noinline __u32 gate(struct bpf_nf_ctx *ctx)
 	if (!in)
 		return NF_ACCEPT;
 	if (cfg.host_drop && to_host && is_workload(in)) {
-		/* Answers to what the node has opened itself are wanted. */
-		if (word == KERNEL_SILENT)
+		/* Answers in flows that the node has opened pass. */
+		if (word == KERNEL_CT_NONE)
 			ask = NF_ASK;
-		else if (word != KERNEL_REPLY)
+		else if (word != KERNEL_CT_REPLY)
 			return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 	}
-	judge = (ipvs && word != KERNEL_REPLY) || to_be_judged(mark, word, nfct);
-	if (!judge && word != KERNEL_BEGINS && word != KERNEL_SILENT) /* the usual case */
+	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(mark, word, nfct);
+	if (!judge && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
@@ -204,12 +205,12 @@ __noinline __u32 gate(struct bpf_nf_ctx *ctx)
 
 static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 {
-	__u32 r = gate(ctx), ifindex = r >> NF_INDEX;
+	__u32 r = precheck(ctx), ifindex = r >> NF_INDEX;
 	struct endpoint *ep;
 
 	if (!(r & NF_WORKLOAD))
 		return r == NF_ACCEPT ? NF_ACCEPT : NF_DROP;
-	/* The mark alone does not open an interface: rules of others may set it. */
+	/* The mark alone is no proof: rules of others may set it. */
 	ep = ready_endpoint(ifindex);
 	if (!ep)
 		return nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, ctx->skb->len);

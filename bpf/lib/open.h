@@ -3,7 +3,7 @@
 #pragma once
 #include "policy.h"
 
-/* An echo reply without a request is judged like any message, but is the start of nothing. */
+/* An echo reply without a request is judged like any other message, but it opens no flow. */
 static __always_inline bool opens_flow(const struct pkt *p)
 {
 	return !is_icmp(&p->t) || !icmp_is_echo_reply(p->t.family, p->l4 >> 8);
@@ -56,8 +56,8 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 	return e.flags & CT_SHORTCUT ? PASS_SHORTCUT : PASS;
 }
 
-/* Whether a packet to a pod comes from this node itself: by no interface. Fragments the node cuts on the way have come by
- * one that IPv6 does not note in them, so those must have a socket too. */
+/* Whether a packet to a pod was made by this node: it has come in by no interface. Fragments that the node cuts on
+ * the way have none either over IPv6, so a fragment must also have a socket. */
 static __always_inline bool made_here(struct __sk_buff *skb, const struct pkt *p)
 {
 	if (skb->ingress_ifindex)
@@ -76,11 +76,12 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 	ct_init(&e, &p->t, p->l4, true);
 	e.responder_if = ep->ifindex;
 	if (made_here(skb, p)) {
-		/* Of TCP only a SYN says that it was the node that opened (D-20). Who opened what is under way, the pod's
-		 * answer will be asked: the kernel's conntrack knows. */
+		/* For TCP only a SYN shows that the node has opened the connection (D-20). For other segments the
+		 * opener is found when the pod answers: the kernel's conntrack knows it. */
 		if (is_tcp_midway(p))
 			return PASS;
-		/* Other ICMP has no answers: the pod's message of the same type would pass for one. */
+		/* Other ICMP messages have no answers. With a flow, the pod's own message of the same type would
+		 * pass as one. */
 		if (is_icmp(&p->t) && !icmp_is_echo_request(p->t.family, p->l4 >> 8))
 			return PASS;
 		e.flags |= CT_FROM_HOST;

@@ -35,7 +35,7 @@ struct l4_hdr {
 
 #define MAX_EXT_HEADERS 6
 
-/* Where bytes come from: the packet of a TC program, or a dynptr over the one of a netfilter program. */
+/* Where bytes are read from: the packet of a TC program, or a dynptr on that of a netfilter program. */
 struct loader {
 	struct __sk_buff *skb;
 	struct bpf_dynptr *dyn;

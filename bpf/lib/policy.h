@@ -13,10 +13,10 @@ static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
 	return egress ? *(volatile __u64 *)&ep->egress : *(volatile __u64 *)&ep->ingress;
 }
 
-/* Each repetition takes another publication in the time of one judgement. */
+/* A judgement is repeated only if another policy was published meanwhile. */
 #define MAX_JUDGEMENTS 4
 
-/* Added to `how`: a denial is not reported, because it is not the last word. */
+/* Added to `how`: a denial is not reported, because another judgement follows. */
 #define REPORT_ALLOWED 0x100
 
 /* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not.
@@ -32,13 +32,14 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 	q.proto = f->t.proto;
 	q.family = f->t.family;
 	for (int again = 0; again < MAX_JUDGEMENTS; again++) {
-		/* The word before the address: a member that leaves a set is taken out first, then the generation moves on,
-		 * so a verdict reached with old members carries an old generation and is asked for again. */
+		/* The policy word is read before the address. When a member leaves a set, its address is written
+		 * first and the generation raised afterwards. So a verdict reached with the old members has an old
+		 * generation, and the next packet is judged again. */
 		q.word = policy_word(ep, egress);
 		q.class = class_of_end(&f->t, egress);
 		evaluate(&q);
-		/* Held up between the two, we may have met a class that our policy, no longer in force, has never heard of:
-		 * then the one in force is to be asked. */
+		/* If this CPU was held up between the two reads, the class may be newer than the policy, which has
+		 * no row for it. Then the policy in force is evaluated. */
 		if (q.rule != NO_RULE || q.word == policy_word(ep, egress))
 			break;
 	}
@@ -83,7 +84,7 @@ __noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct 
 	}
 	if ((how & SIDE_COPY) || ct_is(&p->t, e))
 		return STAMP_OK;
-	/* It went in that very moment. Whose entry it is now is judged again. */
+	/* The entry was replaced between the two checks. The flow that has it now is judged again. */
 	if (how & SIDE_EGRESS)
 		e->egress = 0;
 	else

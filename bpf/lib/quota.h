@@ -17,8 +17,8 @@ static __always_inline struct share *share_at(__u32 number)
 	return bpf_map_lookup_elem(&shares, &number);
 }
 
-/* Counts one open flow less. Every step down from above the share goes with one down of the common count, as every
- * step up does: so the common count is the sum of what is above, whatever several CPUs do at once. */
+/* Counts one open flow less. Each step down from above the share also lowers the common count, as each step up
+ * raises it. So the common count is the sum of what is above the shares, also when several CPUs count at once. */
 __noinline int release(__u32 number)
 {
 	struct share *s = share_at(number), *common = share_at(SHARES);
@@ -28,8 +28,8 @@ __noinline int release(__u32 number)
 	return 0;
 }
 
-/* Makes a half-open flow an open one that nothing evicts. If its endpoint has its share it stays as it is, but for its
- * timeout. */
+/* Makes a half-open flow an open one, which is never evicted. If its endpoint has no room for one more, it gets the
+ * timeout of an open flow only. */
 __noinline int keep(struct ct_entry *e)
 {
 	struct share *s, *common;

@@ -199,7 +199,7 @@ static __always_inline __u32 frag_place(struct frag_set *s, __u32 now)
 	return at;
 }
 
-/* What a record is after a first fragment. If the datagram is open it has begun anew, or the pod repeats itself: what the
+/* What a record is after a first fragment. If the datagram is open the pod has begun it again, or repeats a fragment: what the
  * kernel holds of it is not known any more. So it is of one that was complete a moment ago: on another CPU the kernel may
  * see its fragments in another order. */
 static __always_inline __u8 state_after_first(const struct fragment *old, const struct fragment *f,

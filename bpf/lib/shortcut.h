@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Pod to pod on one node, past the host stack: what a router would do to the packet, then straight into the peer. */
+/* Pod to pod on one node, past the host stack: changes the packet as a router would, and redirects it into the peer. */
 #pragma once
 #include "endpoint.h"
 #include "parse.h"

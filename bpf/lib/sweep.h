@@ -23,12 +23,12 @@ static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct
 	if (proto == PROTO_TCP) {
 		__u8 fins = e->state & (CT_FIN_OPENER | CT_FIN_REPLY);
 
-		/* One FIN closes one direction: the other may go on for as long as it likes. */
+		/* One FIN closes one direction. The other one may stay in use without limit. */
 		if (e->state & (CT_RST | CT_REVOKED) || fins == (CT_FIN_OPENER | CT_FIN_REPLY))
 			return cfg.timeout_fin;
 		return e->state & CT_OPEN || e->flags & CT_MIDFLOW ? cfg.timeout_tcp : cfg.timeout_syn;
 	}
-	/* Answered once and not carried on: a query. */
+	/* Answered, and nothing sent by the opener since: a query. */
 	if (proto == PROTO_UDP && (e->state & (CT_REPLIED | CT_OPEN)) == CT_REPLIED)
 		return cfg.timeout_udp > 3 ? cfg.timeout_udp / 4 : 1;
 	if (proto == PROTO_UDP)

@@ -3,16 +3,16 @@
 #pragma once
 #include "midflow.h"
 
-/* A flow without connections loses its permission. It stays known until it expires, so that an answer that is still under
- * way is one, and does not open the flow again from the other end. */
+/* Takes the permission of a flow that is not TCP. Its entry stays until it expires, so that an answer that is still
+ * on its way does not open the flow again from the other end. */
 static __always_inline void forbid(struct ct_entry *e)
 {
 	e->egress = e->ingress = 0;
 	e->state |= CT_ONE_WAY;
 }
 
-/* What becomes of a flow, and of its packet, that one side does not allow. A TCP flow that was allowed once stays known, so
- * that both ends hear that it is over. */
+/* Updates a flow that one side does not allow, and returns the drop reason for its packet. A TCP flow that was
+ * allowed before stays on record as revoked, so that both ends get a reset. */
 static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int stamp)
 {
 	if (stamp != STAMP_REVOKED)
@@ -24,7 +24,7 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 	return -DROP_REVOKED;
 }
 
-/* A SYN on a flow that is there opens a new connection unless it is only sent again. */
+/* A SYN on a known flow opens a new connection, unless it is a retransmission. */
 static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *e)
 {
 	if (p->t.proto != PROTO_TCP || !is_syn(p))
@@ -39,9 +39,9 @@ static __always_inline bool is_over(const struct ct_entry *e)
 	return (e->state & CT_RST) && (e->flags & (CT_TRANSLATED | CT_SELF));
 }
 
-/* Whether kube-proxy may send this packet elsewhere than the one that was judged: it does so whenever the kernel's
- * conntrack begins an entry. So it may those of a pod that has met itself behind a Service, and its answers to the
- * address it came from then. */
+/* Whether kube-proxy may choose another destination for this packet than the one that was judged. It chooses
+ * whenever the kernel's conntrack creates an entry. This concerns translated flows, and packets of a pod that has
+ * reached itself through a Service, its answers included. */
 static __always_inline bool may_move(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
 {
 	if (!(e->flags & (CT_TRANSLATED | CT_SELF)))
@@ -65,9 +65,9 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	return refused(p, e, r);
 }
 
-/* A datagram against the direction of a flow that this side never allowed: what the other side tries in vain must not
- * keep this side from opening a flow with the same ends. A TCP flow is opened by a SYN, one that was revoked by its opener
- * only. */
+/* Whether a datagram travels against a flow that this side never allowed, and so may open a flow of its own:
+ * attempts of the other side must not keep this side from using the same ends. TCP flows are opened by a SYN only,
+ * and flows that were revoked by their opener only. */
 static __always_inline bool opens_other_way(const struct pkt *p, const struct ct_entry *e)
 {
 	return p->t.proto != PROTO_TCP && !(e->state & CT_ONE_WAY) && !from_opener(&p->t, e);

@@ -7,15 +7,15 @@
  * port that the pod answers from. */
 static __always_inline void original_ends(unsigned long nfct, const struct pkt *p, struct tuple *t)
 {
-	enum kernel_word word = kernel_word(nfct);
+	enum kernel_ct word = kernel_ct(nfct);
 	bool ports = has_ports(p->t.proto);
 	const struct nf_conn *ct;
 
 	*t = p->t;
-	if (word == KERNEL_SILENT)
+	if (word == KERNEL_CT_NONE)
 		return;
 	ct = kernel_entry(nfct);
-	if (word == KERNEL_REPLY) {
+	if (word == KERNEL_CT_REPLY) {
 		KERNEL_ADDR(t->src, ct->tuplehash[1].tuple.src, p->t.family);
 		KERNEL_ADDR(t->dst, ct->tuplehash[1].tuple.dst, p->t.family);
 		if (ports) {
@@ -29,9 +29,9 @@ static __always_inline void original_ends(unsigned long nfct, const struct pkt *
 		t->dport = bpf_ntohs(ct->tuplehash[0].tuple.dst.u.all);
 }
 
-/* What the last judgement said, if it was about this very backend and the connection to it goes on. again: the kernel's
- * conntrack has seen an answer to this connection, so that FINs and RSTs on record are its own; the reset of a revoked flow
- * goes to the backend that the flow had. */
+/* Whether the flow was judged and allowed for this backend, and the connection to it goes on. again: the kernel's
+ * conntrack has seen an answer of this connection, so the FINs and RSTs on record are its own, and the reset of a
+ * revoked flow goes to the backend that the flow had. */
 static __always_inline bool judged_before(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e,
 					  bool again)
 {
@@ -54,8 +54,9 @@ static __always_inline bool judged_before(struct endpoint *ep, const struct pkt 
 	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
 }
 
-/* An answer, as the kernel's conntrack has it, of a flow that is not known (any more): the pod is the responder. What the
- * node itself has opened needs no policy; else the opener must be allowed still. ends are those both TC hooks see. */
+/* Judges an answer, by the kernel's conntrack, of a flow that is not on record: the pod is the responder. A flow
+ * that this node has opened needs no policy. Of others the ingress policy must still allow the opener. ends: as both
+ * TC hooks see them. */
 __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struct tuple *ends, __u32 len, __u32 to_host)
 {
 	struct ct_entry e;
