@@ -131,8 +131,8 @@ func TestTheChartsCleanupIsThatOfKustomize(t *testing.T) {
 // TestTheChartsOptions: what an option adds.
 func TestTheChartsOptions(t *testing.T) {
 	all := renderings(t)["chart, everything"]
-	for _, key := range []string{"PodMonitor kube-system/fence", "ServiceAccount kube-system/fence", "Role kube-system/fence",
-		"ClusterRole /fence", "RoleBinding kube-system/fence", "ClusterRoleBinding /fence", "ConfigMap kube-system/fence"} {
+	for _, key := range []string{"PodMonitor kube-system/fence", "ServiceAccount kube-system/fence",
+		"ClusterRole /fence", "ClusterRoleBinding /fence", "ConfigMap kube-system/fence"} {
 		if all[key] == nil {
 			t.Errorf("no %s", key)
 		}

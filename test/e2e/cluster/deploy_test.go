@@ -104,7 +104,7 @@ func TestKustomizationsAndChartDescribeTheSameObjects(t *testing.T) {
 			for key, o := range mustChart(t, values) {
 				got[key] = plain(o)
 			}
-			if diff := gocmp.Diff(want, got, anyOrder); diff != "" || len(want) != 7 {
+			if diff := gocmp.Diff(want, got, anyOrder); diff != "" || len(want) != 5 {
 				t.Errorf("%d objects; kustomization (-), chart (+):\n%s", len(want), diff)
 			}
 		})
