@@ -2,7 +2,6 @@ package plan
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -57,45 +56,7 @@ func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPol
 		}
 		c.unfold(old)
 	}
-	c.claim(e, was)
-}
-
-// claim gives the endpoint its addresses. An address is given to one endpoint at most: who owns it was decided before.
-// That two have it lasts no longer than while the two halves of one Changes are taken in.
-func (c *Compiler) claim(e *endpoint, was *model.EndpointPolicy) {
-	var old, now []netip.Prefix
-	if was != nil {
-		old = singles(was.Addrs)
-	}
-	if e.desired.policy != nil {
-		now = singles(e.desired.policy.Addrs)
-	}
-	if was != nil && e.desired.policy != nil && was.Iface == e.desired.policy.Iface && slices.Equal(old, now) {
-		return
-	}
-	for _, p := range slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(old, now)), netip.Prefix.Compare)) {
-		ids := slices.DeleteFunc(c.claims[p], func(id model.EndpointID) bool { return id == e.id })
-		if slices.Contains(now, p) {
-			ids = append(ids, e.id)
-		}
-		if len(ids) == 0 {
-			delete(c.claims, p)
-			c.classes.Disown(p)
-			continue
-		}
-		c.claims[p] = ids
-		c.classes.Own(p, ids[0])
-	}
-}
-
-func singles(addrs []netip.Addr) []netip.Prefix {
-	var all []netip.Prefix
-	for _, a := range addrs {
-		if a.IsValid() {
-			all = append(all, netip.PrefixFrom(a.WithZone(""), a.BitLen()))
-		}
-	}
-	return all
+	c.addrs.claim(id, was, policy)
 }
 
 // staleAll makes the next plan look at every endpoint.
@@ -107,15 +68,13 @@ func (c *Compiler) staleAll() {
 
 // staleLocal makes it look at the endpoints whose own addresses have joined or left sets.
 func (c *Compiler) staleLocal() {
-	some, all := c.classes.Local()
+	some, all := c.addrs.moved()
 	if all {
 		c.staleAll()
 		return
 	}
-	for _, p := range some {
-		for _, id := range c.claims[p] {
-			c.stale[id] = true
-		}
+	for _, id := range some {
+		c.stale[id] = true
 	}
 }
 

@@ -55,7 +55,7 @@ func (e *expansion) end() {
 
 // Set implements Numbers.
 func (e *expansion) Set(id model.SetID) uint32 {
-	num := e.c.setNumber(id)
+	num := e.c.sets.number(id)
 	if !e.sets[num] {
 		e.sets[num] = true
 		e.c.sets.Hold(num)
@@ -65,7 +65,7 @@ func (e *expansion) Set(id model.SetID) uint32 {
 
 // Rule implements Numbers.
 func (e *expansion) Rule(id model.RuleID) uint32 {
-	num := e.c.ruleNumber(id)
+	num := e.c.rules.number(id)
 	if !e.rules[num] {
 		e.rules[num] = true
 		e.c.rules.Hold(num)

@@ -74,7 +74,7 @@ func (p *planner) closeSets() {
 		}
 	}
 	c.programs = slices.DeleteFunc(c.programs, func(prog *program) bool { return prog.gone })
-	p.cleanSets()
+	p.toClose, p.DropSets = c.sets.clean(p.toClose)
 	for _, m := range c.classes.Diff() {
 		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
 	}
@@ -295,6 +295,6 @@ func (p *planner) drop() {
 	p.DropClasses = p.c.classes.Drop()
 	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
 	p.c.sets.Collect(math.MaxInt)
-	p.More = p.More || len(p.c.review)+p.c.rules.Loose()+len(p.c.part) > 0
+	p.More = p.More || len(p.c.sets.review)+p.c.rules.Loose()+len(p.c.part) > 0
 	p.c.planned = true
 }

@@ -43,7 +43,7 @@ func (p *planner) share(changed bool) {
 		p.toOpen, p.toClose = math.MaxInt32, math.MaxInt32
 	case p.c.whole:
 		p.toOpen, p.toClose = most, max(most/4, 1)
-	case len(p.c.review) > 0:
+	case len(p.c.sets.review) > 0:
 		p.toOpen, p.toClose = max(most/2, 1), max(most/2, 1)
 	default:
 		p.toOpen, p.toClose = most, most
@@ -69,9 +69,13 @@ func (p *planner) openSets() {
 	}
 	c.classes.Show(slices.Sorted(maps.Keys(p.SetNames))...)
 	for _, l := range loads {
-		c.join(l.set, l.prefixes)
+		c.sets.join(l.set, l.prefixes)
 	}
-	c.keepOld()
+	if !c.planned {
+		c.addrs.keepOld(c.sets.orphans())
+		c.rules.forget()
+		clear(c.ifaces)
+	}
 	c.classes.Local() // no local side is judged by these sets
 }
 
@@ -82,12 +86,7 @@ func (prog *program) isOpen() bool { return prog.named == len(prog.IDs) && prog.
 func (p *planner) fits(prog *program) bool {
 	left := p.toOpen - nameCost*(len(prog.IDs)-prog.named)
 	for _, num := range prog.sets[prog.open:] {
-		if u := p.c.use(num); !u.named {
-			left -= memberCost * (1 + len(u.nets) - u.joined)
-		} else {
-			left -= memberCost * (len(u.nets) - u.joined)
-		}
-		if left < 0 {
+		if left -= p.c.sets.use(num).toOpen(); left < 0 {
 			return false
 		}
 	}
@@ -115,69 +114,21 @@ func (p *planner) nameRules(prog *program) {
 func (p *planner) openSetsOf(prog *program, loads []part) []part {
 	for p.toOpen > 0 && prog.named == len(prog.IDs) && prog.open < len(prog.sets) {
 		num := prog.sets[prog.open]
-		u := p.c.use(num)
+		u := p.c.sets.use(num)
 		if !u.named {
 			p.name(num)
 			p.toOpen -= memberCost
 		}
-		n := min(max((p.toOpen+memberCost-1)/memberCost, 0), len(u.nets)-u.joined)
-		loads = append(loads, part{num, u.nets[u.joined : u.joined+n]})
-		u.joined += n
-		p.toOpen -= n * memberCost
+		members := u.next((p.toOpen + memberCost - 1) / memberCost)
+		loads = append(loads, part{num, members})
+		p.toOpen -= len(members) * memberCost
 		if u.joined == len(u.nets) {
 			prog.open++
-		} else if n == 0 {
+		} else if len(members) == 0 {
 			break
 		}
 	}
 	return loads
-}
-
-// cleanSets takes the sets out of the classes that no program refers to any more. What this plan leaves keeps its number
-// and its members, which mean nothing to any table, and may be opened again.
-func (p *planner) cleanSets() {
-	c := p.c
-	var orphans []uint32
-	for p.toClose > 0 && len(c.review) > 0 {
-		num := c.review[0]
-		if u := c.uses[num]; u != nil && u.refs == 0 && !p.clean(num, u, &orphans) {
-			break
-		}
-		c.review = c.review[1:]
-		c.sets.Drop(num)
-	}
-	if len(c.review) == 0 {
-		c.review = nil
-	}
-	slices.Sort(p.DropSets)
-	c.classes.Empty(orphans...)
-	c.classes.Hide(p.DropSets...)
-}
-
-// clean does so for one set. False: some of its members are left.
-func (p *planner) clean(num uint32, u *setUse, orphans *[]uint32) (done bool) {
-	c := p.c
-	for ; u.joined > 0; u.joined-- {
-		if p.toClose <= 0 {
-			return false
-		}
-		c.classes.Leave(u.nets[u.joined-1], num)
-		p.toClose -= memberCost
-	}
-	p.toClose -= memberCost
-	if u.named {
-		u.named = false
-		p.DropSets = append(p.DropSets, num)
-	}
-	if u.orphan {
-		*orphans = append(*orphans, num)
-		c.sets.Drop(num)
-	}
-	u.orphan, u.loaded, u.nets = false, false, nil
-	if !u.defined {
-		delete(c.uses, num)
-	}
-	return true
 }
 
 // part is some prefixes of a CIDR list.
@@ -188,7 +139,7 @@ type part struct {
 
 // name makes a set known to the kernel.
 func (p *planner) name(set uint32) {
-	p.c.use(set).named = true
+	p.c.sets.use(set).named = true
 	if p.SetNames == nil {
 		p.SetNames = map[uint32]model.SetID{}
 	}

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"hash/maphash"
-	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -61,7 +60,7 @@ func (c *Compiler) equal(d model.Direction, p *match.Program) *program {
 		if old.foreign && old.IDs[0].Point == 0 { // now it is known which rules these are
 			old.Program = p
 			old.table.Program = p
-			c.loadNets(p, true)
+			c.sets.load(p, true)
 			return old
 		}
 		if slices.Equal(old.IDs, p.IDs) {
@@ -76,17 +75,14 @@ func (c *Compiler) newProgram(d model.Direction, p *match.Program) *program {
 	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules)}
 	prog.sets, prog.rules = numbersIn(p.Rules)
 	c.register(prog)
-	c.loadNets(p, false)
+	c.sets.load(p, false)
 	return prog
 }
 
 // register holds the numbers that a program uses, and lists it.
 func (c *Compiler) register(prog *program) {
 	prog.cost = costOf(prog.Program)
-	for _, num := range prog.sets {
-		c.sets.Hold(num)
-		c.use(num).refs++
-	}
+	c.sets.refer(prog.sets)
 	for _, num := range prog.rules {
 		c.rules.Hold(num)
 	}
@@ -94,41 +90,10 @@ func (c *Compiler) register(prog *program) {
 	c.byHash[prog.hash] = append(c.byHash[prog.hash], prog)
 }
 
-// loadNets notes which of a program's sets have their members from it. They become members when the set is opened, or
-// now: those of a table that is in the kernel are there already.
-func (c *Compiler) loadNets(p *match.Program, now bool) {
-	for id, nets := range p.NetSets {
-		num, _ := c.sets.Find(id)
-		u := c.use(num)
-		if u.loaded {
-			continue
-		}
-		u.loaded = true
-		if u.orphan {
-			u.orphan = false
-			c.sets.Drop(num)
-		}
-		if u.nets = nets; now {
-			c.join(num, nets)
-			u.joined = len(nets)
-		}
-	}
-}
-
-// join makes prefixes members of a set.
-func (c *Compiler) join(num uint32, prefixes []netip.Prefix) {
-	for _, prefix := range prefixes {
-		c.classes.Add(prefix, num)
-	}
-}
-
 // retire drops what a program held that nobody wants any more. Its sets are to be looked at, which hold their numbers.
 func (c *Compiler) retire(prog *program) {
 	prog.gone = true
-	for _, num := range prog.sets {
-		c.uses[num].refs--
-	}
-	c.review = append(c.review, prog.sets...)
+	c.sets.unrefer(prog.sets)
 	for _, num := range prog.rules {
 		c.rules.Drop(num)
 	}

@@ -60,55 +60,13 @@ func NameText(id string) string {
 	return id[:maxNameText-len(digest)] + digest
 }
 
-// oldRule is all that is known of a rule found in the kernel. Rules of both directions may have the same text.
-type oldRule struct {
-	text      string
-	direction model.Direction
-}
-
-// setNumber returns the number of the set.
-func (c *Compiler) setNumber(id model.SetID) uint32 {
-	if text := NameText(string(id)); text != string(id) && !c.sets.Has(id) {
-		if num, ok := c.sets.Find(model.SetID(text)); ok { // from the kernel, where it had to be cut short
-			c.sets.Rename(num, id)
-		}
-	}
-	return c.sets.Number(id)
-}
-
-// ruleNumber returns the number of the rule, or 0 if there is none left.
-func (c *Compiler) ruleNumber(id model.RuleID) uint32 {
-	if len(c.oldRules) > 0 && !c.rules.Has(id) {
-		old := oldRule{NameText(id.String()), id.Direction}
-		if num, ok := c.oldRules[old]; ok {
-			delete(c.oldRules, old)
-			c.rules.Rename(num, id)
-		}
-	}
-	return c.rules.Number(id)
-}
-
 // adopt makes the snapshot the state that the first plan starts from.
 func (c *Compiler) adopt(s *Snapshot) {
 	sets, rules := s.names()
-	c.sets.Claim(slices.Collect(maps.Keys(sets)))
-	for _, num := range slices.Sorted(maps.Keys(sets)) {
-		c.sets.Assign(sets[num], num)
-		c.sets.Hold(num)
-		*c.use(num) = setUse{named: true, orphan: true}
-		c.sets.Hold(num)
-		c.review = append(c.review, num)
-		c.classes.Show(num)
-	}
-	c.rules.Claim(slices.Collect(maps.Keys(rules)))
-	for _, num := range slices.Sorted(maps.Keys(rules)) {
-		c.rules.Assign(placeholder(num, rules[num]), num)
-		c.rules.SetKnown(num)
-	}
+	c.sets.adopt(sets)
+	c.rules.adopt(rules)
 	c.classes.Adopt(s.Classes, s.Addrs)
-	for _, a := range s.Addrs {
-		c.oldAddrs = append(c.oldAddrs, a.Prefix)
-	}
+	c.addrs.adopt(s.Addrs)
 	tables := map[table.ID]*program{}
 	for _, t := range s.Tables {
 		if len(t.Rules) > 0 {
@@ -182,7 +140,7 @@ func (c *Compiler) adoptTable(t SnapshotTable, names map[uint32]string) *program
 		if text, ok := names[num]; ok {
 			p.IDs[i] = placeholder(num, text)
 			p.IDs[i].Direction = t.Direction
-			c.oldRules[oldRule{text, t.Direction}] = num
+			c.rules.expect(text, t.Direction, num)
 		}
 	}
 	prog := &program{Program: p, direction: t.Direction, hash: hashRules(t.Direction, t.Rules), foreign: true}
@@ -217,23 +175,4 @@ func (c *Compiler) known(id model.EndpointID, iface string) *endpoint {
 	as.ID = id
 	e.id, e.applied.policy = id, &as
 	return e
-}
-
-// keepOld is for the first plan: the addresses found in the kernel stay members of the sets that are about to go.
-func (c *Compiler) keepOld() {
-	if c.oldAddrs == nil {
-		return
-	}
-	going := map[uint32]bool{}
-	for num, u := range c.uses {
-		if u.orphan {
-			going[num] = true
-		}
-	}
-	for _, p := range c.oldAddrs {
-		c.classes.Keep(p, going)
-	}
-	c.oldAddrs = nil
-	clear(c.oldRules)
-	clear(c.ifaces)
 }

@@ -82,15 +82,7 @@ func (c *Compiler) Address(a netip.Addr) AddressView {
 }
 
 // Sets returns the names of the sets in the kernel by their numbers.
-func (c *Compiler) Sets() map[uint32]model.SetID {
-	all := map[uint32]model.SetID{}
-	for num, u := range c.uses {
-		if u.named {
-			all[num] = c.sets.Key(num)
-		}
-	}
-	return all
-}
+func (c *Compiler) Sets() map[uint32]model.SetID { return c.sets.named() }
 
 // Rules returns the rules in the kernel by their numbers.
 func (c *Compiler) Rules() map[uint32]model.RuleID { return c.rules.Held() }

@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/ids"
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// setNumbers numbers the sets and knows who needs each of them. It adds their members to the classes, and removes the
+// members of sets that no program refers to any more.
+type setNumbers struct {
+	*ids.Numbering[model.SetID]
+	classes *classes.Classes
+	uses    map[uint32]*setUse // by set number
+	// Sets that may have lost their last reference or definition, and are to be looked at. Each entry holds the number.
+	review []uint32
+}
+
+// setUse says who needs a set.
+type setUse struct {
+	defined bool           // Changes announced it and did not take it back
+	orphan  bool           // it was defined once, and has members still
+	loaded  bool           // its members are those of a Program's NetSets
+	nets    []netip.Prefix // those
+	joined  int            // so many of nets are members
+	named   bool           // the kernel has its name, and classes tell its members apart
+	refs    int            // programs
+}
+
+func newSetNumbers(c *classes.Classes) *setNumbers {
+	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, uses: map[uint32]*setUse{}}
+}
+
+// number returns the number of the set.
+func (s *setNumbers) number(id model.SetID) uint32 {
+	if text := NameText(string(id)); text != string(id) && !s.Has(id) {
+		if num, ok := s.Find(model.SetID(text)); ok { // from the kernel, where it had to be cut short
+			s.Rename(num, id)
+		}
+	}
+	return s.Number(id)
+}
+
+func (s *setNumbers) use(num uint32) *setUse {
+	u := s.uses[num]
+	if u == nil {
+		u = &setUse{}
+		s.uses[num] = u
+	}
+	return u
+}
+
+// adopt makes the sets found in the kernel orphans: they keep their numbers until policies refer to them, or are dropped.
+func (s *setNumbers) adopt(names map[uint32]model.SetID) {
+	s.Claim(slices.Collect(maps.Keys(names)))
+	for _, num := range slices.Sorted(maps.Keys(names)) {
+		s.Assign(names[num], num)
+		s.Hold(num)
+		*s.use(num) = setUse{named: true, orphan: true}
+		s.Hold(num)
+		s.review = append(s.review, num)
+		s.classes.Show(num)
+	}
+}
+
+// update applies a change of a set; nil: it is gone. It reports whether a set that was gone is defined again, so that it
+// has lost the members which it had before.
+func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool) {
+	num := s.number(id)
+	u := s.use(num)
+	if change == nil {
+		if u.defined {
+			u.defined, u.orphan = false, true
+			s.Hold(num)
+			s.review = append(s.review, num)
+		}
+		return false
+	}
+	switch {
+	case u.orphan: // defined again: all of its members are to come
+		u.defined, u.orphan, again = true, false, true
+		s.classes.Empty(num)
+	case !u.defined:
+		u.defined = true
+		s.Hold(num)
+	}
+	for _, p := range change.Removed {
+		s.classes.Remove(p, num)
+	}
+	for _, p := range change.Added {
+		s.classes.Add(p, num)
+	}
+	return again
+}
+
+// refer holds the numbers of a program's sets.
+func (s *setNumbers) refer(nums []uint32) {
+	for _, num := range nums {
+		s.Hold(num)
+		s.use(num).refs++
+	}
+}
+
+// unrefer is for a program that is gone. Its sets are to be looked at; until then they keep their numbers.
+func (s *setNumbers) unrefer(nums []uint32) {
+	for _, num := range nums {
+		s.uses[num].refs--
+	}
+	s.review = append(s.review, nums...)
+}
+
+// load notes which of a program's sets have their members from it. They become members when the set is opened, or
+// now: those of a table that is in the kernel are there already.
+func (s *setNumbers) load(p *match.Program, now bool) {
+	for id, nets := range p.NetSets {
+		num, _ := s.Find(id)
+		u := s.use(num)
+		if u.loaded {
+			continue
+		}
+		u.loaded = true
+		if u.orphan {
+			u.orphan = false
+			s.Drop(num)
+		}
+		if u.nets = nets; now {
+			s.join(num, nets)
+			u.joined = len(nets)
+		}
+	}
+}
+
+// join makes prefixes members of a set.
+func (s *setNumbers) join(num uint32, prefixes []netip.Prefix) {
+	for _, prefix := range prefixes {
+		s.classes.Add(prefix, num)
+	}
+}
+
+// toOpen is what it costs to open what is left of a set; see MaxOpen.
+func (u *setUse) toOpen() int {
+	n := len(u.nets) - u.joined
+	if !u.named {
+		n++
+	}
+	return n * memberCost
+}
+
+// next returns up to so many of the prefixes that are not members yet; the caller is to join them.
+func (u *setUse) next(most int) []netip.Prefix {
+	n := min(max(most, 0), len(u.nets)-u.joined)
+	u.joined += n
+	return u.nets[u.joined-n : u.joined]
+}
+
+// orphans are the sets that are not defined any more and have members still.
+func (s *setNumbers) orphans() map[uint32]bool {
+	all := map[uint32]bool{}
+	for num, u := range s.uses {
+		if u.orphan {
+			all[num] = true
+		}
+	}
+	return all
+}
+
+// clean removes the sets from the classes that no program refers to any more, as far as that costs no more than most. It
+// returns what is left of most, and the numbers of the sets that leave the kernel. A set that does not leave yet keeps its
+// number and its members, which mean nothing to any table, and may be opened again.
+func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
+	var emptied []uint32
+	left = most
+	for left > 0 && len(s.review) > 0 {
+		num := s.review[0]
+		if u := s.uses[num]; u != nil && u.refs == 0 {
+			if left = s.leave(num, u, left); u.joined > 0 {
+				break
+			}
+			left -= memberCost
+			if u.named {
+				dropped = append(dropped, num)
+			}
+			if u.orphan {
+				emptied = append(emptied, num)
+			}
+			s.forget(num, u)
+		}
+		s.review = s.review[1:]
+		s.Drop(num)
+	}
+	if len(s.review) == 0 {
+		s.review = nil
+	}
+	slices.Sort(dropped)
+	s.classes.Empty(emptied...)
+	s.classes.Hide(dropped...)
+	return left, dropped
+}
+
+// leave removes members of a set, as far as that costs no more than most, and returns what is left of most.
+func (s *setNumbers) leave(num uint32, u *setUse, most int) (left int) {
+	for ; u.joined > 0 && most > 0; u.joined-- {
+		s.classes.Leave(u.nets[u.joined-1], num)
+		most -= memberCost
+	}
+	return most
+}
+
+// forget is for a set that has no members from a program any more.
+func (s *setNumbers) forget(num uint32, u *setUse) {
+	if u.orphan {
+		s.Drop(num)
+	}
+	u.named, u.orphan, u.loaded, u.nets = false, false, false, nil
+	if !u.defined {
+		delete(s.uses, num)
+	}
+}
+
+// named returns the names of the sets in the kernel by their numbers.
+func (s *setNumbers) named() map[uint32]model.SetID {
+	all := map[uint32]model.SetID{}
+	for num, u := range s.uses {
+		if u.named {
+			all[num] = s.Key(num)
+		}
+	}
+	return all
+}
