@@ -200,7 +200,7 @@ func TestOnlyWhatIsSurelyCompleteIsForgotten(t *testing.T) {
 			cases["wrong checksum"] = sent(a[0], a[1], bad(a[2], func(b []byte) { b[14+10] ^= 1 }))
 			cases["many others between"] = func(t *testing.T) {
 				sent(a[0], a[1])(t)
-				for id := range uint32(12) {
+				for id := range uint32(17) {
 					sent(w.datagram(t, f.a, f.out, w.podA, 100+id)...)(t)
 				}
 				sent(a[2])(t)
@@ -218,7 +218,7 @@ func TestOnlyWhatIsSurelyCompleteIsForgotten(t *testing.T) {
 		t.Run("few others between", func(t *testing.T) {
 			w.forget(t)
 			sent(a[0], a[1])(t)
-			for id := range uint32(9) {
+			for id := range uint32(15) {
 				sent(w.datagram(t, f.a, f.out, w.podA, 100+id)...)(t)
 			}
 			sent(a[2])(t)
