@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/calc"
@@ -149,6 +150,9 @@ func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
 // address is whoever has an address.
 func (l lookup) address(addr netip.Addr) party {
 	end := End{Addr: addr, Node: l.graph.NodeByAddr(addr)}
+	if end.Node == "" && slices.Contains(l.r.NodeAddrs, addr) {
+		end.Node = l.r.Node
+	}
 	if id, ok := l.graph.EndpointByAddr(addr); ok {
 		ep, _ := l.graph.FindEndpoint(id)
 		end.Endpoint, end.Node = id, ep.Node

@@ -25,6 +25,11 @@ type Request struct {
 	ICMPType   uint8  `json:"icmpType,omitempty"`
 	ICMPCode   uint8  `json:"icmpCode,omitempty"`
 	IPv6       bool   `json:"ipv6,omitempty"` // over IPv6; else IPv4 is preferred
+
+	// Node and NodeAddrs are the node of the agent that answers, and addresses that are its own although no object says so.
+	// Who asks leaves them out.
+	Node      string       `json:"-"`
+	NodeAddrs []netip.Addr `json:"-"`
 }
 
 // ParseRequest reads SRC and DST[:PORT][/PROTO].

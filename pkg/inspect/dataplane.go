@@ -23,6 +23,9 @@ type Dataplane interface {
 	Sets() map[uint32]model.SetID
 	// CIDRs is a set that stands for a CIDR list of rules, in words, and its members; nil if it is none.
 	CIDRs(id model.SetID) (text string, members []netip.Prefix)
+	// NodeAddrs are the node's own addresses, whether or not the datastore has them; nil: they are not known. The list must
+	// not be changed.
+	NodeAddrs() []netip.Addr
 	// Attachments fills in where programs are attached to the endpoints' interfaces. Any goroutine may ask.
 	Attachments(rows []EndpointRow) error
 }

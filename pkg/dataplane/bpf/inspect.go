@@ -76,6 +76,9 @@ func (i Inspector) CIDRs(id model.SetID) (text string, members []netip.Prefix) {
 	return i.of.NetText(id), i.of.NetMembers(id)
 }
 
+// NodeAddrs implements inspect.Dataplane.
+func (i Inspector) NodeAddrs() []netip.Addr { return i.of.kernel.host.Addrs() }
+
 // Attachments implements inspect.Dataplane.
 func (i Inspector) Attachments(rows []inspect.EndpointRow) error {
 	return attachments(rows, i.of.kernel.maps.LinkDir())

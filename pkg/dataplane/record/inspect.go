@@ -123,5 +123,8 @@ func (Inspector) Sets() map[uint32]model.SetID { return nil }
 // CIDRs implements inspect.Dataplane: a CIDR list stays in its rule.
 func (Inspector) CIDRs(id model.SetID) (string, []netip.Prefix) { return string(id), nil }
 
+// NodeAddrs implements inspect.Dataplane.
+func (Inspector) NodeAddrs() []netip.Addr { return nil }
+
 // Attachments implements inspect.Dataplane: there are none.
 func (Inspector) Attachments([]inspect.EndpointRow) error { return nil }
