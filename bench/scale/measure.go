@@ -62,7 +62,7 @@ func (c *core) take(updates []model.Update) {
 		c.flush(updates)
 	} else {
 		c.buffer.Put(updates)
-		for part := c.buffer.Take(batch); part != nil; part = c.buffer.Take(batch) {
+		for part := c.buffer.Drain(batch); part != nil; part = c.buffer.Drain(batch) {
 			c.flush(part)
 		}
 	}

@@ -55,12 +55,12 @@ func FormatYAML(doc string, documents [][]byte, expect ...string) []byte {
 // Line writes a check of expect for a packet between two ends, which stand as addresses where they are no endpoint.
 func Line(src, dst *model.EndpointID, pkt model.Packet, legs ...model.Verdict) string {
 	allow := "allow"
-	var said []string
+	var listed []string
 	for _, v := range legs {
 		if !v.Allow {
 			allow = "deny"
 		}
-		said = append(said, v.By.Direction.String()+" "+v.By.String())
+		listed = append(listed, v.By.Direction.String()+" "+v.By.String())
 	}
 	left, right := pkt.Src.String(), pkt.Dst.String()
 	if pkt.Src.Is6() {
@@ -85,7 +85,7 @@ func Line(src, dst *model.EndpointID, pkt model.Packet, legs ...model.Verdict) s
 	if pkt.Src.Is6() && src != nil && dst != nil && pkt.Protocol != model.ProtoICMPv6 {
 		l4 += "/v6"
 	}
-	return fmt.Sprintf("%s -> %s%s  %s  %s", left, right, l4, allow, strings.Join(said, "  "))
+	return fmt.Sprintf("%s -> %s%s  %s  %s", left, right, l4, allow, strings.Join(listed, "  "))
 }
 
 func protocolName(p uint8) string {

@@ -24,7 +24,7 @@ func newPool(prefixes []netip.Prefix) *pool {
 	return p
 }
 
-func (p *pool) take() ([]netip.Addr, error) {
+func (p *pool) allocate() ([]netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	left := true

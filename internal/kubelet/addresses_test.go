@@ -11,7 +11,7 @@ func TestPoolGivesFreshAddressesAndThenThoseFreeForLongest(t *testing.T) {
 	p := newPool([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/29"), netip.MustParsePrefix("fd00::/64")})
 	var taken [][]netip.Addr
 	for {
-		a, err := p.take()
+		a, err := p.allocate()
 		if err != nil {
 			break
 		}
@@ -24,12 +24,12 @@ func TestPoolGivesFreshAddressesAndThenThoseFreeForLongest(t *testing.T) {
 	p.give([]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::9")}) // chosen by a test
 	p.give(taken[1])
 	for _, want := range [][]netip.Addr{taken[3], taken[1]} {
-		got, err := p.take()
+		got, err := p.allocate()
 		if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || d != "" {
 			t.Errorf("take again: %v, %s", err, d)
 		}
 	}
-	if got, err := p.take(); err == nil {
+	if got, err := p.allocate(); err == nil {
 		t.Errorf("took %v, which nobody gave back", got)
 	}
 }

@@ -108,7 +108,7 @@ func (k *Kubelet) setUp(ctx context.Context, p *corev1.Pod) (*sandbox, error) {
 	if text := p.Annotations[AnnotationAddresses]; text != "" {
 		addrs, err = parseAddrs(text)
 	} else {
-		addrs, err = k.addresses.take()
+		addrs, err = k.addresses.allocate()
 	}
 	if err != nil {
 		return nil, err

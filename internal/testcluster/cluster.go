@@ -182,7 +182,7 @@ func (c *Cluster) Row(p *lab.Pod) *inspect.EndpointRow {
 // an earlier pod of the name.
 func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 	c.T.Helper()
-	defer c.sayRow(p)()
+	defer c.describeRow(p)()
 	testutil.WaitFor(c.T, Soon, "the agent to enforce "+p.Name(), func() bool {
 		e := c.Row(p)
 		return e != nil && int(e.Ifindex) == p.IfIndex() && e.Error == "" && len(e.Attached) > 0 &&
@@ -190,8 +190,8 @@ func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 	})
 }
 
-// sayRow returns what a wait for the pod ends with: if the wait failed, it logs what the agent says of the pod, and of itself.
-func (c *Cluster) sayRow(p *lab.Pod) func() {
+// describeRow returns what a wait for the pod ends with: if the wait failed, it logs what the agent says of the pod, and of itself.
+func (c *Cluster) describeRow(p *lab.Pod) func() {
 	failed := c.T.Failed()
 	return func() {
 		if failed || !c.T.Failed() {
@@ -213,7 +213,7 @@ func (c *Cluster) sayRow(p *lab.Pod) func() {
 // AwaitPolicies waits until as many policies as given apply to the pod.
 func (c *Cluster) AwaitPolicies(p *lab.Pod, ingress, egress int) {
 	c.T.Helper()
-	defer c.sayRow(p)()
+	defer c.describeRow(p)()
 	what := fmt.Sprintf("%s to have %d ingress and %d egress policies", p.Name(), ingress, egress)
 	testutil.WaitFor(c.T, Soon, what, func() bool {
 		e := c.Row(p)

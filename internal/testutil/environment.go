@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// told are the variables that say how tests are to run. They are taken out of the environment when the process starts:
+// given are the variables that say how tests are to run. They are taken out of the environment when the process starts:
 // agents that tests start, or are, would say that they know no such setting.
-var told = take("MARGAY_REQUIRE_", "MARGAY_E2E_", "MARGAY_CLUSTER_")
+var given = collect("MARGAY_REQUIRE_", "MARGAY_E2E_", "MARGAY_CLUSTER_")
 
-func take(prefixes ...string) map[string]string {
+func collect(prefixes ...string) map[string]string {
 	taken := map[string]string{}
 	for _, v := range os.Environ() {
 		name, value, _ := strings.Cut(v, "=")
@@ -27,7 +27,7 @@ func take(prefixes ...string) map[string]string {
 
 // Getenv is os.Getenv for the variables that say how tests are to run, MARGAY_REQUIRE_PRIVILEGED, MARGAY_E2E_… and
 // MARGAY_CLUSTER_….
-func Getenv(name string) string { return told[name] }
+func Getenv(name string) string { return given[name] }
 
 // Number is Getenv of a number; otherwise if it is not set. What is none fails the test.
 func Number(t testing.TB, name string, otherwise uint64) uint64 {

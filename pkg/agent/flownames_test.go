@@ -82,7 +82,7 @@ func TestFlowsDoNotWaitForABusyLoop(t *testing.T) {
 		if got := named(t, n, 1, "10.0.0.2"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		r.dp.Set(dataplane.FakeSettings{Takes: time.Minute})
+		r.dp.Set(dataplane.FakeSettings{Delay: time.Minute})
 		r.store.Put(pod(3))
 		time.Sleep(time.Second)
 		started := time.Now()

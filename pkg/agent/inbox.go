@@ -72,7 +72,7 @@ func (i *inbox) empty() bool { return i.buffer.Len() == 0 }
 func (i *inbox) drain(limit int) Batch {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	b := Batch{Updates: i.buffer.Take(limit), Since: i.oldest}
+	b := Batch{Updates: i.buffer.Drain(limit), Since: i.oldest}
 	for _, u := range b.Updates {
 		switch u := u.(type) {
 		case model.InSync:

@@ -208,7 +208,7 @@ func TestALargeSnapshotIsTakenInBatchesAndAppliedOnce(t *testing.T) {
 func TestChangesThatComeWhileOneIsAppliedAreAppliedTogether(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.store.Sync()
-		r.dp.Set(dataplane.FakeSettings{Takes: time.Second})
+		r.dp.Set(dataplane.FakeSettings{Delay: time.Second})
 		r.put(pod(0))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -355,7 +355,7 @@ func TestQueriesSeeTheStateBetweenBatches(t *testing.T) {
 		r.store.Sync()
 		r.put(pod(1), pod(2))
 		r.put(model.EndpointUpdate{ID: podID(2)})
-		r.dp.Set(dataplane.FakeSettings{Takes: time.Second})
+		r.dp.Set(dataplane.FakeSettings{Delay: time.Second})
 		r.put(pod(3)) // being applied now
 		began := time.Now()
 		local, deleted := 0, true
@@ -381,7 +381,7 @@ func TestQueriesSeeTheStateBetweenBatches(t *testing.T) {
 func TestRunEndsWithItsContextOrWithTheSource(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.store.Sync()
-		r.dp.Set(dataplane.FakeSettings{Takes: time.Minute})
+		r.dp.Set(dataplane.FakeSettings{Delay: time.Minute})
 		r.put(pod(1))
 		r.cancel()
 		synctest.Wait()

@@ -71,7 +71,7 @@ type counters struct{ metrics *metrics.Metrics }
 // Observe implements observer.
 func (c *counters) Observe(o Outcome) {
 	if n := len(o.Batch.Updates); n > 0 {
-		c.metrics.Taken(n)
+		c.metrics.Drained(n)
 	}
 	if o.Reopen != nil {
 		c.metrics.Reopened()

@@ -89,7 +89,7 @@ func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
 	for _, slot := range inUse {
 		if slot != 0 && int(slot) < len(s.places) {
 			s.places[slot].state = live
-			s.takeSum(m, slot)
+			s.recordSum(m, slot)
 		}
 	}
 	return s, s.adopt()

@@ -58,9 +58,9 @@ func rowSum(class uint32, row uint16) uint64 {
 	return maphash.Comparable(seed, uint64(class)<<16|uint64(row))
 }
 
-// takeSum takes what is in a slot that an earlier agent published for what should be in it. What cannot be read is not
+// recordSum takes what is in a slot that an earlier agent published for what should be in it. What cannot be read is not
 // known.
-func (s *Slots) takeSum(m *Maps, slot uint32) {
+func (s *Slots) recordSum(m *Maps, slot uint32) {
 	if c, err := m.ReadSlot(slot); err == nil {
 		at := &s.places[slot]
 		at.sizes = c.sizes()

@@ -87,7 +87,7 @@ func (g *Graph) claims(ep *endpoint) iter.Seq[netip.Addr] {
 	if ep.isUnconfirmed() && !g.isLocal(g.nodeNames.names[ep.node]) {
 		return func(func(netip.Addr) bool) {}
 	}
-	return ep.said()
+	return ep.claimed()
 }
 
 // decideOwners decides what is to be decided and returns the endpoints that have other addresses now. Those in pending
@@ -147,7 +147,7 @@ func (g *Graph) newEndpoint(id model.EndpointID, now *model.Endpoint) *endpoint 
 	ep.Value.setAddrs(own)
 	if now.Terminating || now.Unconfirmed || len(own) != len(now.Addrs) {
 		x := ep.Value.more()
-		x.particular, x.terminating, x.unconfirmed, x.said = true, now.Terminating, now.Unconfirmed, now.Addrs
+		x.particular, x.terminating, x.unconfirmed, x.claims = true, now.Terminating, now.Unconfirmed, now.Addrs
 	}
 	if g.isLocal(now.Node) {
 		ep.Value.more().iface = now.Iface
@@ -168,7 +168,7 @@ func (g *Graph) value(ep *endpoint) *model.Endpoint {
 	return &model.Endpoint{
 		Node:        g.nodeNames.names[ep.node],
 		Iface:       ep.iface(),
-		Addrs:       slices.Collect(ep.said()),
+		Addrs:       slices.Collect(ep.claimed()),
 		Labels:      id.Labels,
 		Profiles:    id.Parents,
 		Ports:       id.Ports,
@@ -183,7 +183,7 @@ func (g *Graph) same(was *endpoint, now *model.Endpoint) bool {
 	if was.isTerminating() != now.Terminating || was.isUnconfirmed() != now.Unconfirmed || was.created != seconds(now.Created) {
 		return false
 	}
-	if was.isParticular() && !slices.Equal(was.Value.extra.said, now.Addrs) || !was.isParticular() && !was.Value.hasAddrs(now.Addrs) {
+	if was.isParticular() && !slices.Equal(was.Value.extra.claims, now.Addrs) || !was.isParticular() && !was.Value.hasAddrs(now.Addrs) {
 		return false
 	}
 	return g.nodeNames.names[was.node] == now.Node && (was.iface() == now.Iface || !g.isLocal(now.Node)) &&

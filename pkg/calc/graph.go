@@ -74,10 +74,10 @@ func (ep *endpoint) isTerminating() bool { return ep.Value.extra != nil && ep.Va
 func (ep *endpoint) isUnconfirmed() bool { return ep.Value.extra != nil && ep.Value.extra.unconfirmed }
 func (ep *endpoint) isParticular() bool  { return ep.Value.extra != nil && ep.Value.extra.particular }
 
-// said are the addresses that the endpoint claims. That may be more than it owns.
-func (ep *endpoint) said() iter.Seq[netip.Addr] {
+// claimed are the addresses that the endpoint claims. That may be more than it owns.
+func (ep *endpoint) claimed() iter.Seq[netip.Addr] {
 	if ep.isParticular() {
-		return slices.Values(ep.Value.extra.said)
+		return slices.Values(ep.Value.extra.claims)
 	}
 	return ep.Value.addrs()
 }

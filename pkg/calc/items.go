@@ -44,10 +44,10 @@ type contents struct {
 
 // extra is what few items have.
 type extra struct {
-	addrs []netip.Addr   // of an endpoint with other than one address, or one of each family
-	nets  []netip.Prefix // of a network set
-	iface string         // of an endpoint of this node
-	said  []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
+	addrs  []netip.Addr   // of an endpoint with other than one address, or one of each family
+	nets   []netip.Prefix // of a network set
+	iface  string         // of an endpoint of this node
+	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 
 	particular  bool // an endpoint that is one of the following, or may not own what it claims
 	terminating bool

@@ -41,7 +41,7 @@ type FakeState struct {
 
 // FakeSettings say how a Fake behaves.
 type FakeSettings struct {
-	Takes               time.Duration // how long an Apply takes
+	Delay               time.Duration // how long an Apply takes
 	ApplyErr            error         // what Apply answers for
 	Failures            int           // so many calls; negative: until Reopen
 	Held                *HeldBack     // what an Apply that does everything answers; nil: nothing is held back
@@ -83,7 +83,7 @@ func (f *Fake) Awake() { f.wake <- struct{}{} }
 // Apply implements Dataplane.
 func (f *Fake) Apply(_ context.Context, ch model.Changes) error {
 	f.mu.Lock()
-	takes := f.settings.Takes
+	takes := f.settings.Delay
 	f.mu.Unlock()
 	time.Sleep(takes)
 	f.mu.Lock()

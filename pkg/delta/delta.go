@@ -29,7 +29,7 @@ func (t *Tracker[K, V]) Set(key K, value V) {
 		t.desired++
 	}
 	if have, ok := t.actual[key]; ok && have == value {
-		t.settle(key)
+		t.clearPending(key)
 		return
 	}
 	t.pending[key] = change[V]{value: value}
@@ -41,7 +41,7 @@ func (t *Tracker[K, V]) Delete(key K) {
 		t.desired--
 	}
 	if _, ok := t.actual[key]; !ok {
-		t.settle(key)
+		t.clearPending(key)
 		return
 	}
 	t.pending[key] = change[V]{remove: true}
@@ -185,11 +185,11 @@ func (t *Tracker[K, V]) Written(key K) {
 	} else {
 		t.actual[key] = c.value
 	}
-	t.settle(key)
+	t.clearPending(key)
 }
 
-// settle forgets the pending change of key, and the space of all of them after the last.
-func (t *Tracker[K, V]) settle(key K) {
+// clearPending forgets the pending change of key, and the space of all of them after the last.
+func (t *Tracker[K, V]) clearPending(key K) {
 	delete(t.pending, key)
 	if len(t.pending) == 0 {
 		t.pending = map[K]change[V]{}

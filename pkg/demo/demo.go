@@ -66,13 +66,13 @@ type runner struct {
 	checks, wrong int
 }
 
-func (r *runner) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+func (r *runner) print(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
 func (r *runner) prepare(ctx context.Context) error {
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		return err
 	}
-	r.say("== A node with %d pods in network namespaces, a machine outside, and the agent", len(pods))
+	r.print("== A node with %d pods in network namespaces, a machine outside, and the agent", len(pods))
 	if err := build(r.scene); err != nil {
 		return err
 	}
@@ -87,22 +87,22 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err := r.agent.await(ctx, len(pods)); err != nil {
 		return err
 	}
-	r.say("   margay run enforces the manifests in demo/ after %s", time.Since(began).Round(time.Millisecond))
+	r.print("   margay run enforces the manifests in demo/ after %s", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
 func (r *runner) show(ctx context.Context) error {
-	r.say("\n== Every pair, every port, both families: what the policies mean against what happens")
+	r.print("\n== Every pair, every port, both families: what the policies mean against what happens")
 	list := r.matrix()
 	r.try(list)
 	r.printMatrix(r.out, list)
 	r.count(list)
 
-	r.say("\n== Through Service addresses: policy judges the backend")
+	r.print("\n== Through Service addresses: policy judges the backend")
 	services := serviceChecks()
 	r.try(services)
 	for _, c := range services {
-		r.say("   %-9s -> %-12s %-18s %s", c.src, c.dst, c.addr, word(c.allowed()))
+		r.print("   %-9s -> %-12s %-18s %s", c.src, c.dst, c.addr, word(c.allowed()))
 	}
 	r.count(services)
 	if err := r.revoke(ctx); err != nil {
@@ -131,12 +131,12 @@ func (r *runner) expect(what string, ok bool) {
 		r.wrong++
 		mark = "WRONG"
 	}
-	r.say("   %-62s %s", what, mark)
+	r.print("   %-62s %s", what, mark)
 }
 
 // revoke takes a permission away under live connections.
 func (r *runner) revoke(ctx context.Context) error {
-	r.say("\n== A policy changes under live connections")
+	r.print("\n== A policy changes under live connections")
 	db := netip.AddrPortFrom(r.hosts["shop/db"].Addr4(), 5432)
 	admin, err := r.hosts["ops/admin"].StartStream(db, lab.StreamOptions{Timeout: 2 * time.Second})
 	if err != nil {
@@ -146,7 +146,7 @@ func (r *runner) revoke(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.say("   ops/admin and shop/api each hold a connection to shop/db; now ops loses its permission")
+	r.print("   ops/admin and shop/api each hold a connection to shop/db; now ops loses its permission")
 	rule := []byte(", {namespaceSelector: {matchLabels: {team: ops}}}]\n      ports: [{protocol: TCP, port: 5432}]")
 	changed := bytes.Replace(demo.Shop, rule, []byte("]\n      ports: [{protocol: TCP, port: 5432}]"), 1)
 	if bytes.Equal(changed, demo.Shop) {
@@ -185,7 +185,7 @@ func (r *runner) awaitError(ctx context.Context, s *lab.Stream) bool {
 }
 
 func (r *runner) explain(ctx context.Context) error {
-	r.say("\n== Why? margay explain ops/admin shop/db:5432/tcp")
+	r.print("\n== Why? margay explain ops/admin shop/db:5432/tcp")
 	request, err := explain.ParseRequest("ops/admin", "shop/db:5432/tcp")
 	if err != nil {
 		return err
@@ -202,9 +202,9 @@ func (r *runner) explain(ctx context.Context) error {
 		return fmt.Errorf("explain: %s", answer.Error)
 	}
 	e := answer.Explanation
-	r.say("   %s", e.Packet)
-	r.say("   egress of %s: %s", e.Src, e.Egress)
-	r.say("   ingress of %s: %s", e.Dst, e.Ingress)
+	r.print("   %s", e.Packet)
+	r.print("   egress of %s: %s", e.Src, e.Egress)
+	r.print("   ingress of %s: %s", e.Dst, e.Ingress)
 	r.expect("explain says deny, by NetworkPolicy shop/db", e.Verdict == "deny" &&
 		e.Ingress.Kind == "NetworkPolicy" && e.Ingress.Namespace == "shop" && e.Ingress.Rule == "end-of-tier")
 	return nil

@@ -21,7 +21,7 @@ func (r *runner) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.say("\n== The demo keeps running until Ctrl-C. Commands to try in another terminal:\n   %s", strings.Join(lines, "\n   "))
+	r.print("\n== The demo keeps running until Ctrl-C. Commands to try in another terminal:\n   %s", strings.Join(lines, "\n   "))
 	select {
 	case <-ctx.Done():
 		return nil

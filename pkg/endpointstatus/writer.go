@@ -31,10 +31,10 @@ type Writer struct {
 	log  *slog.Logger
 	wake chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	wanted []Endpoint
-	told   bool // Want has been called: what is not wanted may be removed
-	status Status
+	mu           sync.Mutex // guards what follows
+	wanted       []Endpoint
+	desiredKnown bool // Want has been called: what is not wanted may be removed
+	status       Status
 }
 
 // New makes a writer of files in dir, which it creates; nothing happens before Run. Calico's plugin looks in
@@ -48,7 +48,7 @@ func New(dir string, log *slog.Logger) *Writer {
 // agent has left, for what it enforced still is.
 func (w *Writer) Want(enforced []Endpoint) {
 	w.mu.Lock()
-	w.wanted, w.told = enforced, true
+	w.wanted, w.desiredKnown = enforced, true
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -86,14 +86,14 @@ func (w *Writer) Run(ctx context.Context) error {
 			look.Reset(wait)
 			wait = min(2*wait, lastRetry)
 		}
-		w.say(said, err)
+		w.logChange(said, err)
 	}
 }
 
 // reconcile writes and removes what differs, as much of it as can be, and returns what is there now.
 func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 	w.mu.Lock()
-	endpoints, told := w.wanted, w.told
+	endpoints, told := w.wanted, w.desiredKnown
 	w.mu.Unlock()
 	if !told {
 		return nil, nil
@@ -145,24 +145,24 @@ func (w *Writer) note(there map[string]string, writes uint64, err error) {
 // mostLines bounds how many failures of one attempt are logged: a full disk fails for every file.
 const mostLines = 5
 
-// say logs the failures that are not among those said, which it keeps up to date.
-func (w *Writer) say(said map[string]bool, err error) {
+// logChange logs the failures that are not in the log yet; logged is kept up to date.
+func (w *Writer) logChange(logged map[string]bool, err error) {
 	now := map[string]bool{}
 	lines := 0
 	for _, err := range list(err) {
 		text := err.Error()
 		now[text] = true
-		if !said[text] && lines < mostLines {
+		if !logged[text] && lines < mostLines {
 			w.log.Error("endpoint status files are not up to date, CNI plugins may wait for them; will try again", "err", text)
 			lines++
 		}
 	}
-	if len(now) == 0 && len(said) > 0 {
+	if len(now) == 0 && len(logged) > 0 {
 		w.log.Info("endpoint status files are up to date again")
 	}
-	clear(said)
+	clear(logged)
 	for text := range now {
-		said[text] = true
+		logged[text] = true
 	}
 }
 

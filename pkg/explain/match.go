@@ -17,14 +17,14 @@ type Sets interface {
 // mismatch is the first clause of r that the packet does not fit; nil: r matches (semantics §7).
 func mismatch(r *model.MatchRule, p model.Packet, sets Sets) *Mismatch {
 	if r.Unmatchable != "" {
-		return Mismatch{Clause: ClauseNone}.says("%s", r.Unmatchable)
+		return Mismatch{Clause: ClauseNone}.describe("%s", r.Unmatchable)
 	}
 	family := uint8(4)
 	if p.Src.Is6() {
 		family = 6
 	}
 	if r.IPVersion != 0 && r.IPVersion != family {
-		return Mismatch{Clause: ClauseIPVersion, Packet: fmt.Sprint(family), Rule: []string{fmt.Sprint(r.IPVersion)}}.says("is for IPv%d", r.IPVersion)
+		return Mismatch{Clause: ClauseIPVersion, Packet: fmt.Sprint(family), Rule: []string{fmt.Sprint(r.IPVersion)}}.describe("is for IPv%d", r.IPVersion)
 	}
 	if why := protocolMismatch(r, p, family); why != nil {
 		return why
@@ -46,12 +46,12 @@ func protocolMismatch(r *model.MatchRule, p model.Packet, family uint8) *Mismatc
 	}
 	switch {
 	case r.Protocol != nil && *r.Protocol != p.Protocol:
-		return m.says("protocol is not %s", ProtocolName(*r.Protocol))
+		return m.describe("protocol is not %s", ProtocolName(*r.Protocol))
 	case r.Protocol != nil && (*r.Protocol == model.ProtoICMP && family != 4 || *r.Protocol == model.ProtoICMPv6 && family != 6):
-		return m.says("%s is not the ICMP of IPv%d", ProtocolName(*r.Protocol), family)
+		return m.describe("%s is not the ICMP of IPv%d", ProtocolName(*r.Protocol), family)
 	case r.NotProtocol != nil && *r.NotProtocol == p.Protocol:
 		m.Excluded, m.Rule = true, []string{m.Packet}
-		return m.says("protocol is %s, which is excluded", m.Packet)
+		return m.describe("protocol is %s, which is excluded", m.Packet)
 	}
 	return nil
 }
@@ -67,11 +67,11 @@ func icmpMismatch(r *model.MatchRule, p model.Packet) *Mismatch {
 	m := Mismatch{Clause: ClauseICMP, Packet: fmt.Sprintf("type %d code %d", p.ICMPType, p.ICMPCode)}
 	if r.ICMP != nil && !is(r.ICMP) {
 		m.Rule = []string{icmpText(r.ICMP)}
-		return m.says("ICMP type or code differs")
+		return m.describe("ICMP type or code differs")
 	}
 	if r.NotICMP != nil && is(r.NotICMP) {
 		m.Excluded, m.Rule = true, []string{icmpText(r.NotICMP)}
-		return m.says("ICMP type and code are excluded")
+		return m.describe("ICMP type and code are excluded")
 	}
 	return nil
 }
@@ -88,13 +88,13 @@ func sideMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, p
 	for _, id := range s.In {
 		if !sets.SetContains(id, addr) {
 			m.Rule = []string{setText(id, sets)}
-			return m.says("%s %s is not in {%s}", name, addr, m.Rule[0])
+			return m.describe("%s %s is not in {%s}", name, addr, m.Rule[0])
 		}
 	}
 	for _, id := range s.NotIn {
 		if sets.SetContains(id, addr) {
 			m.Excluded, m.Rule = true, []string{setText(id, sets)}
-			return m.says("%s %s is in {%s}, which is excluded", name, addr, m.Rule[0])
+			return m.describe("%s %s is in {%s}, which is excluded", name, addr, m.Rule[0])
 		}
 	}
 	if why := netsMismatch(name, s, addr); why != nil {
@@ -110,15 +110,15 @@ func netsMismatch(name string, s *model.Side, addr netip.Addr) *Mismatch {
 	m := Mismatch{Clause: ClauseNetworks, Side: name, Packet: addr.String()}
 	if len(s.Nets) > 0 && !slices.ContainsFunc(s.Nets, contains) {
 		m.Rule = netTexts(s.Nets)
-		return m.says("%s %s is not in %s", name, addr, shortened(m.Rule))
+		return m.describe("%s %s is not in %s", name, addr, shortened(m.Rule))
 	}
 	m.Excluded, m.Rule = true, netTexts(s.NotNets)
 	if len(s.NotNets) > 0 && !slices.ContainsFunc(s.NotNets, ofFamily) {
-		return m.says("%s excludes only networks of the other family, so the rule is not for this one", name)
+		return m.describe("%s excludes only networks of the other family, so the rule is not for this one", name)
 	}
 	if i := slices.IndexFunc(s.NotNets, contains); i >= 0 {
 		m.Rule = m.Rule[i : i+1]
-		return m.says("%s %s is in %s, which is excluded", name, addr, s.NotNets[i])
+		return m.describe("%s %s is in %s, which is excluded", name, addr, s.NotNets[i])
 	}
 	return nil
 }
@@ -149,17 +149,17 @@ func portsMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, 
 		m.Rule = portTexts(s.Ports, sets)
 		switch {
 		case len(s.Ports.Ranges)+len(s.Ports.Named) == 0:
-			return m.says("the %s port is given by name, and no pod it could mean has a port of that name", name)
+			return m.describe("the %s port is given by name, and no pod it could mean has a port of that name", name)
 		case !model.HasPorts(p.Protocol):
-			return m.says("%s has no ports, and the rule wants %s port %s", ProtocolName(p.Protocol), name, shortened(m.Rule))
+			return m.describe("%s has no ports, and the rule wants %s port %s", ProtocolName(p.Protocol), name, shortened(m.Rule))
 		case len(s.Ports.Named) > 0:
-			return m.says("%s %s port %d/%s is not among %s", name, addr, port, ProtocolName(p.Protocol), shortened(m.Rule))
+			return m.describe("%s %s port %d/%s is not among %s", name, addr, port, ProtocolName(p.Protocol), shortened(m.Rule))
 		}
-		return m.says("%s port %d is not among %s", name, port, shortened(m.Rule))
+		return m.describe("%s port %d is not among %s", name, port, shortened(m.Rule))
 	}
 	if s.NotPorts != nil && portMatches(s.NotPorts, p, addr, port, sets) {
 		m.Excluded, m.Rule = true, portTexts(s.NotPorts, sets)
-		return m.says("%s port %d is excluded by %s", name, port, shortened(m.Rule))
+		return m.describe("%s port %d is excluded by %s", name, port, shortened(m.Rule))
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func (m *Mismatch) String() string {
 	return m.text
 }
 
-// says is m with its line for people.
-func (m Mismatch) says(format string, args ...any) *Mismatch {
+// describe is m with its line for people.
+func (m Mismatch) describe(format string, args ...any) *Mismatch {
 	m.text = fmt.Sprintf(format, args...)
 	return &m
 }

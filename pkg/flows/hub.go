@@ -103,7 +103,7 @@ func (s *Subscription) From() time.Time { return s.from }
 // many were lost before the first. The error is ctx's. For one goroutine.
 func (s *Subscription) Next(ctx context.Context, most int) (records []*Record, lost uint64, err error) {
 	for {
-		if records, lost = s.take(most); len(records) > 0 {
+		if records, lost = s.drain(most); len(records) > 0 {
 			return records, lost, nil
 		}
 		select {
@@ -114,7 +114,7 @@ func (s *Subscription) Next(ctx context.Context, most int) (records []*Record, l
 	}
 }
 
-func (s *Subscription) take(most int) (records []*Record, lost uint64) {
+func (s *Subscription) drain(most int) (records []*Record, lost uint64) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()

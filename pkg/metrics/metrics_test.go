@@ -180,7 +180,7 @@ func scraped(t *testing.T, m *Metrics) []string {
 
 func TestWhatHappensIsCounted(t *testing.T) {
 	m := newFull(t)
-	m.Taken(3)
+	m.Drained(3)
 	m.Flushed(time.Millisecond)
 	m.Compiled(2 * time.Millisecond)
 	m.Published(3 * time.Millisecond)

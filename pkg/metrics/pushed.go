@@ -75,8 +75,8 @@ func (p *pushed) all() []prometheus.Collector {
 		p.retries, p.reopens, p.sweepFailures}, p.vectors...)
 }
 
-// Taken counts updates that the loop has taken from the source.
-func (p *pushed) Taken(updates int) { p.updates.Add(float64(updates)) }
+// Drained counts updates that the loop has taken from the source.
+func (p *pushed) Drained(updates int) { p.updates.Add(float64(updates)) }
 
 // Flushed notes one flush of the calculation graph.
 func (p *pushed) Flushed(took time.Duration) { p.flush.Observe(took.Seconds()) }

@@ -24,7 +24,7 @@ type scrape struct {
 	last   Snapshot
 	at     time.Time // of what last has from the loop; zero: nothing
 	failed [2]float64
-	said   [2]bool // of failed: in the log
+	logged [2]bool // of failed: in the log
 }
 
 // Describe implements prometheus.Collector. It names nothing: which series there are is known when they are collected.
@@ -86,13 +86,13 @@ func (s *scrape) count() (dataplane.KernelCounts, bool) {
 // note counts failures, and logs the first of those in a row.
 func (s *scrape) note(of int, what string, err error) {
 	if err == nil {
-		s.said[of] = false
+		s.logged[of] = false
 		return
 	}
 	s.failed[of]++
-	if !s.said[of] {
+	if !s.logged[of] {
 		s.o.Log.Warn(what, "err", err)
-		s.said[of] = true
+		s.logged[of] = true
 	}
 }
 

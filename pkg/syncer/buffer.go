@@ -122,9 +122,9 @@ func (b *Buffer) compact() {
 // once; what Take leaves behind is announced again.
 func (b *Buffer) Ready() <-chan struct{} { return b.ready }
 
-// Take removes and returns the oldest updates, at most limit of them (all if limit is not positive). It never blocks;
+// Drain removes and returns the oldest updates, at most limit of them (all if limit is not positive). It never blocks;
 // without updates it returns nil. The slice is the caller's.
-func (b *Buffer) Take(limit int) []model.Update {
+func (b *Buffer) Drain(limit int) []model.Update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.waiting

@@ -54,12 +54,12 @@ func TestBuffer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := NewBuffer()
 			b.Put(tt.taken)
-			b.Take(0)
+			b.Drain(0)
 			b.Put(tt.put)
 			if n := b.Len(); n != len(tt.want) {
 				t.Errorf("Len = %d, want %d", n, len(tt.want))
 			}
-			if diff := cmp.Diff(tt.want, b.Take(0)); diff != "" {
+			if diff := cmp.Diff(tt.want, b.Drain(0)); diff != "" {
 				t.Errorf("taken (-want +got):\n%s", diff)
 			}
 		})
@@ -79,7 +79,7 @@ func TestBufferTellsEveryKindApart(t *testing.T) {
 	}
 	b := NewBuffer()
 	b.Put(us)
-	if diff := cmp.Diff(us, b.Take(0)); diff != "" {
+	if diff := cmp.Diff(us, b.Drain(0)); diff != "" {
 		t.Errorf("taken (-want +got):\n%s", diff)
 	}
 	gone := []model.Update{
@@ -94,7 +94,7 @@ func TestBufferTellsEveryKindApart(t *testing.T) {
 	}
 	for range 2 { // the second time there is nothing left to delete
 		b.Put(gone)
-		if diff := cmp.Diff(gone, b.Take(0)); diff != "" {
+		if diff := cmp.Diff(gone, b.Drain(0)); diff != "" {
 			t.Errorf("deleted (-want +got):\n%s", diff)
 		}
 		gone = nil
@@ -123,7 +123,7 @@ func TestBufferAnnouncesWhatIsLeft(t *testing.T) {
 		if !ready() {
 			t.Fatal("a filled buffer is not ready")
 		}
-		if got := len(b.Take(3)); got != want {
+		if got := len(b.Drain(3)); got != want {
 			t.Errorf("took %d, want %d", got, want)
 		}
 	}
@@ -152,7 +152,7 @@ func TestBufferDeliversTheStateOfTheSource(t *testing.T) {
 		version := 0.0
 		var atBarrier map[string]float64 // versions the consumer must have reached, at least, when InSync comes
 		take := func(limit int) {
-			for _, u := range b.Take(limit) {
+			for _, u := range b.Drain(limit) {
 				switch u := u.(type) {
 				case model.InSync:
 					for name, v := range atBarrier {

@@ -68,7 +68,7 @@ func (m *Memory) hand(sink func(Batch)) {
 	b := m.report
 	m.report = Batch{}
 	m.mu.Unlock()
-	if b.Updates = m.buffer.Take(0); len(b.Updates)+len(b.Problems)+len(b.Kinds) > 0 {
+	if b.Updates = m.buffer.Drain(0); len(b.Updates)+len(b.Problems)+len(b.Kinds) > 0 {
 		sink(b)
 	}
 }

@@ -123,29 +123,29 @@ func PodInterface(prefix, namespace, name string) string {
 // podAddrs returns the addresses from the first source that has any, and whether the kubelet is that source. It is
 // asked before the CNI plugin; the plugin knows earlier.
 func (r *report) podAddrs(p *corev1.Pod, a Annotator) (addrs []netip.Addr, confirmed bool) {
-	var said distinct[netip.Addr]
+	var claimed distinct[netip.Addr]
 	status := field.NewPath("status")
 	for i, ip := range p.Status.PodIPs {
-		r.addPodAddr(&said, status.Child("podIPs").Index(i).Child("ip").String(), ip.IP)
+		r.addPodAddr(&claimed, status.Child("podIPs").Index(i).Child("ip").String(), ip.IP)
 	}
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
-		r.addPodAddr(&said, status.Child("podIP").String(), p.Status.PodIP)
+		r.addPodAddr(&claimed, status.Child("podIP").String(), p.Status.PodIP)
 	}
-	if len(said.list) > 0 {
-		return said.list, true
+	if len(claimed.list) > 0 {
+		return claimed.list, true
 	}
 	for _, key := range a.keys() {
-		if len(said.list) > 0 {
+		if len(claimed.list) > 0 {
 			break
 		}
 		path := field.NewPath("metadata", "annotations").Key(key).String()
 		for text := range strings.SplitSeq(p.Annotations[key], ",") {
 			if text = withoutHostMask(strings.TrimSpace(text)); text != "" {
-				r.addPodAddr(&said, path, text)
+				r.addPodAddr(&claimed, path, text)
 			}
 		}
 	}
-	return said.list, false
+	return claimed.list, false
 }
 
 // withoutHostMask cuts the mask off an address written as a prefix of its full length.

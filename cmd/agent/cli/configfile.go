@@ -16,9 +16,9 @@ import (
 // link that is switched) is told apart by its text only.
 const lookAgain = 5 * time.Second
 
-// settled is how long a changed file must stay as it is: an editor that empties it and writes it anew must not have
+// quietFor is how long a changed file must stay as it is: an editor that empties it and writes it again must not have
 // every agent start over with what is built in.
-const settled = 500 * time.Millisecond
+const quietFor = 500 * time.Millisecond
 
 // followFile delivers the file of settings whenever its text has changed since the start; nil when it is gone. It ends
 // with ctx.
@@ -51,7 +51,7 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 			case same(text, known):
 				continue
 			case !same(text, before):
-				look.Reset(settled)
+				look.Reset(quietFor)
 				continue
 			}
 			known = text

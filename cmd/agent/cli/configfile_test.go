@@ -30,7 +30,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 				if text == "" || string(f.Text) != text {
 					t.Errorf("%s: %q", when, f.Text)
 				}
-			case <-time.After(lookAgain + settled - time.Millisecond):
+			case <-time.After(lookAgain + quietFor - time.Millisecond):
 				if text != "" {
 					t.Errorf("%s: nothing", when)
 				}
@@ -38,7 +38,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 		}
 		time.Sleep(lookAgain - time.Millisecond)
 		write("")
-		time.Sleep(settled)
+		time.Sleep(quietFor)
 		write("interface-prefix: eni\nlog-level: debug\n")
 		want("written", "interface-prefix: eni\nlog-level: debug\n")
 		want("as it was", "")
@@ -50,7 +50,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 			if f != nil {
 				t.Errorf("gone: %q", f.Text)
 			}
-		case <-time.After(lookAgain + settled + time.Millisecond):
+		case <-time.After(lookAgain + quietFor + time.Millisecond):
 			t.Error("gone: nothing")
 		}
 	})

@@ -27,7 +27,7 @@ func (m *flowMonitor) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.say("no agent runs: reading events from the kernel itself; another reader at the same time would take some of them, " +
+	m.notice("no agent runs: reading events from the kernel itself; another reader at the same time would take some of them, " +
 		"and of the other ends only pods of this node have names")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

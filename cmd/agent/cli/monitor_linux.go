@@ -126,7 +126,7 @@ func (m *flowMonitor) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, inspect.ErrEnded):
-			m.say("the agent has stopped; policy stays enforced, and the kernel keeps events for the next agent; waiting for it")
+			m.notice("the agent has stopped; policy stays enforced, and the kernel keeps events for the next agent; waiting for it")
 			greeting = "an agent runs again"
 		case errors.Is(err, inspect.ErrNotRunning) && first:
 			if err := m.read(ctx); err != nil || ctx.Err() != nil {
@@ -152,10 +152,10 @@ func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 		switch {
 		case message.Begin != nil:
 			if greeting != "" {
-				m.say(greeting)
+				m.notice(greeting)
 			}
 			if from := message.Begin.From; !from.IsZero() {
-				m.say("events before " + from.Local().Format(time.RFC3339) + " are not kept any more")
+				m.notice("events before " + from.Local().Format(time.RFC3339) + " are not kept any more")
 			}
 		case message.Lost > 0:
 			return m.lost(message.Lost)
@@ -191,8 +191,8 @@ func (m *flowMonitor) lost(n uint64) error {
 	return err
 }
 
-// say says something about the monitor itself.
-func (m *flowMonitor) say(text string) { fmt.Fprintln(m.errs, text) }
+// notice says something about the monitor itself.
+func (m *flowMonitor) notice(text string) { fmt.Fprintln(m.errs, text) }
 
 func encodeLine[T any](w io.Writer, v T) error {
 	e := json.NewEncoder(w)

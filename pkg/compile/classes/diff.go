@@ -113,7 +113,7 @@ func (c *Classes) classOf(f int, l listID) uint32 {
 	if id, ok := c.byList[f][l]; ok {
 		return id
 	}
-	id := c.ids.Take()
+	id := c.ids.Acquire()
 	c.define(id, f, l)
 	c.created = append(c.created, id)
 	return id

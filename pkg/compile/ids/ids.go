@@ -19,8 +19,8 @@ func NewPool(first, limit uint32) Pool { return Pool{next: first, limit: limit} 
 // Next returns the lowest number that has never been taken.
 func (s *Pool) Next() uint32 { return s.next }
 
-// Take returns the lowest free number, or 0 if there is none left.
-func (s *Pool) Take() uint32 {
+// Acquire returns the lowest free number, or 0 if there is none left.
+func (s *Pool) Acquire() uint32 {
 	if n := len(s.free); n > 0 {
 		low := s.free[n-1]
 		s.free = s.free[:n-1]
@@ -98,7 +98,7 @@ func (n *Numbering[K]) Number(k K) uint32 {
 	if num, ok := n.byKey[k]; ok {
 		return num
 	}
-	num := n.Take()
+	num := n.Acquire()
 	if num != 0 {
 		n.Assign(k, num)
 	}

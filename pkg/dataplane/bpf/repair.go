@@ -24,7 +24,7 @@ func (s *state) reread() (repairs uint64, err error) {
 	errs = append(errs, s.kernel.endpoints.Reload())
 	repairs = uint64(entries) + s.countAltered()
 	republished, err := s.republish()
-	errs = append(errs, err, s.endpoints.shares.tell(s.endpoints.bound, s.kernel.log))
+	errs = append(errs, err, s.endpoints.shares.report(s.endpoints.bound, s.kernel.log))
 	for id, ep := range s.endpoints.bound {
 		s.endpoints.dirty[id], ep.ensured = true, 0
 	}

@@ -13,8 +13,8 @@ import (
 // shares are the endpoints' shares of the flow tables.
 type shares struct{ maps *bpfmaps.Maps }
 
-// tell logs which endpoints wanted more open flows than their share since the last call.
-func (s shares) tell(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
+// report logs which endpoints wanted more open flows than their share since the last call.
+func (s shares) report(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
 	list, err := s.maps.Shares()
 	if err != nil {
 		return err

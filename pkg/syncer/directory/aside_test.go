@@ -114,7 +114,7 @@ func TestAFileIsReadOnceItsOwnEventsPause(t *testing.T) {
 	if wait, ok := b.next(at(60)); !ok || wait != 0 {
 		t.Errorf("the next look is in %v, %v", wait, ok)
 	}
-	touched, unquiet, _ := b.take(at(60))
+	touched, unquiet, _ := b.drain(at(60))
 	if !touched[calm] || touched[busy] || !unquiet[busy] {
 		t.Errorf("read %v, left alone %v", touched, unquiet)
 	}
@@ -124,7 +124,7 @@ func TestAFileIsReadOnceItsOwnEventsPause(t *testing.T) {
 	if wait, ok := b.next(at(990)); !ok || wait != 10*time.Millisecond {
 		t.Errorf("patience ends in %v, %v", wait, ok)
 	}
-	b.take(at(1000))
+	b.drain(at(1000))
 	if _, ok := b.next(at(1000)); ok {
 		t.Error("there is something to read still")
 	}

@@ -61,9 +61,9 @@ func (b *burst) next(now time.Time) (wait time.Duration, ok bool) {
 	return max(first.Sub(now), 0), ok
 }
 
-// take returns the paths that may be read, and why events were lost, and begins anew with these. The others are to be left
+// drain returns the paths that may be read, and why events were lost, and begins again with these. The others are to be left
 // alone.
-func (b *burst) take(now time.Time) (touched, unquiet map[string]bool, err error) {
+func (b *burst) drain(now time.Time) (touched, unquiet map[string]bool, err error) {
 	touched, unquiet = map[string]bool{}, map[string]bool{}
 	for path, u := range b.paths {
 		if b.due(u).After(now) {

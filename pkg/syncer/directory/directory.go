@@ -110,7 +110,7 @@ func (d *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 			continue
 		}
 		started := time.Now()
-		touched, unquiet, err := b.take(started)
+		touched, unquiet, err := b.drain(started)
 		if err != nil {
 			d.log.Warn("events of the directory were lost, reading all of it", "directory", d.tree.root, "error", err)
 		}
@@ -189,7 +189,7 @@ func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch 
 	problems := d.problemsOf(found)
 	changed := syncer.Batch{Updates: updates, Problems: syncer.Difference(d.problems, problems)}
 	d.problems = problems
-	d.tell()
+	d.logProblems()
 	d.follow(len(found.unreadable))
 	changed.Kinds = []syncer.KindStatus{d.status}
 	return changed
@@ -270,8 +270,8 @@ func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
 	return all
 }
 
-// tell logs what is wrong since now, and what is not any more.
-func (d *Source) tell() {
+// logProblems logs what is wrong since now, and what is not any more.
+func (d *Source) logProblems() {
 	now := map[validate.Problem]bool{}
 	for _, subject := range slices.Sorted(maps.Keys(d.problems)) {
 		for _, p := range d.problems[subject] {

@@ -33,7 +33,7 @@ type kind struct {
 	failingSince time.Time // zero: it does not fail
 	forbidden    bool      // that is why
 	cut          bool      // the last failure was errCut
-	told         bool      // the log knows that it fails
+	logged       bool      // the log knows that it fails
 }
 
 func newKind(spec kinds.Kind, source *Source, shared *sharing) *kind {
@@ -65,7 +65,7 @@ func (k *kind) run(ctx context.Context, apis []api) {
 		}
 		if !found {
 			k.store.forget()
-			k.heard.tell(k.store.takeTurns(), time.Now())
+			k.heard.write(k.store.drainTurns(), time.Now())
 			k.absentNow()
 			sleep(ctx, k.probePause())
 			continue
@@ -134,10 +134,10 @@ func (k *kind) failed(err error) {
 func (k *kind) complain() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.told {
+	if k.logged {
 		return
 	}
-	k.told = true
+	k.logged = true
 	meanwhile := "what is known of it stays in force"
 	switch {
 	case !k.status.Listed && k.Required:
@@ -156,16 +156,16 @@ func (k *kind) works() {
 }
 
 func (k *kind) recovered() {
-	if k.told {
+	if k.logged {
 		k.log.Info("a kind of object is followed again", "objects", k.status.Objects)
 	}
-	k.told, k.failingSince, k.forbidden, k.cut, k.status.Error = false, time.Time{}, false, false, ""
+	k.logged, k.failingSince, k.forbidden, k.cut, k.status.Error = false, time.Time{}, false, false, ""
 	k.enter(syncer.KindSynced)
 }
 
 // noted is called by the store.
 func (k *kind) noted(event storeEvent, objects int) {
-	k.heard.tell(k.store.takeTurns(), time.Now())
+	k.heard.write(k.store.drainTurns(), time.Now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.source.noteReport()
@@ -188,7 +188,7 @@ func (k *kind) absentNow() {
 	if k.status.State != syncer.KindAbsent {
 		k.log.Info("a kind of object is not served by the cluster; it will be looked for again")
 	}
-	k.told, k.failingSince, k.forbidden, k.cut = false, time.Time{}, false, false
+	k.logged, k.failingSince, k.forbidden, k.cut = false, time.Time{}, false, false
 	k.status.Error = "the API server does not serve " + placesText(k.places)
 	k.status.Objects, k.status.Listed = 0, true
 	k.enter(syncer.KindAbsent)

@@ -117,7 +117,7 @@ func (s *Source) deliver(updates []model.Update) {
 	b := syncer.Batch{Updates: updates}
 	now := s.statuses()
 	for i, k := range s.kinds {
-		b.Problems = append(b.Problems, k.store.takeFindings(i)...)
+		b.Problems = append(b.Problems, k.store.drainFindings(i)...)
 		if s.reported == nil || s.reported[i] != now[i] {
 			b.Kinds = append(b.Kinds, now[i])
 		}

@@ -41,7 +41,7 @@ type problemLog struct {
 	lines int
 }
 
-func (l *problemLog) tell(all []turn, now time.Time) {
+func (l *problemLog) write(all []turn, now time.Time) {
 	if now.Sub(l.since) >= time.Minute {
 		l.since, l.lines = now, 0
 	}

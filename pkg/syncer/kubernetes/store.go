@@ -168,8 +168,8 @@ func (s *store) turn(name objectKey, now []validate.Problem) {
 	}
 }
 
-// takeFindings returns what is wrong now with the objects for which that has changed since the last time.
-func (s *store) takeFindings(kind int) []syncer.Findings {
+// drainFindings returns what is wrong now with the objects for which that has changed since the last time.
+func (s *store) drainFindings(kind int) []syncer.Findings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []syncer.Findings
@@ -181,8 +181,8 @@ func (s *store) takeFindings(kind int) []syncer.Findings {
 	return all
 }
 
-// takeTurns returns how problems changed since the last time.
-func (s *store) takeTurns() []turn {
+// drainTurns returns how problems changed since the last time.
+func (s *store) drainTurns() []turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.turned
