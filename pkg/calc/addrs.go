@@ -110,3 +110,8 @@ func (it *contents) listAddrs() []netip.Addr {
 	}
 	return slices.Collect(it.addrs())
 }
+
+// hostPrefix is the /32 or /128 of an address; not ok for the zero address.
+func hostPrefix(a netip.Addr) (netip.Prefix, bool) {
+	return netip.PrefixFrom(a, a.BitLen()), a.IsValid()
+}

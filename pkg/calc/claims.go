@@ -51,21 +51,21 @@ func (l LostClaim) Text() string {
 
 // LostClaims returns the claims that lost, of endpoints of any node, by endpoint and address. It looks at contested
 // addresses only.
-func (g *Graph) LostClaims() []LostClaim {
+func (t *endpointTable) LostClaims() []LostClaim {
 	var all []LostClaim
-	for a, t := range g.owners.contests {
-		for _, c := range t.claims {
-			if c.id == t.owner {
+	for a, of := range t.owners.contests {
+		for _, c := range of.claims {
+			if c.id == of.owner {
 				continue
 			}
-			l := LostClaim{Endpoint: c.id, Local: c.local, Terminating: c.terminating, Addr: a, Owner: t.owner}
+			l := LostClaim{Endpoint: c.id, Local: c.local, Terminating: c.terminating, Addr: a, Owner: of.owner}
 			switch {
-			case g.owners.isReserved(a):
+			case t.owners.isReserved(a):
 				l.Why = Reserved
-			case t.owner != model.EndpointID{}:
+			case of.owner != model.EndpointID{}:
 				l.Why = Taken
-			case c.local && g.owners.routes != nil && !g.owners.routed(c, a):
-				l.Why, l.Iface, l.RoutedTo = NotRouted, c.iface, g.owners.routes[a]
+			case c.local && t.owners.routes != nil && !t.owners.routed(c, a):
+				l.Why, l.Iface, l.RoutedTo = NotRouted, c.iface, t.owners.routes[a]
 			default:
 				l.Why = Disputed
 			}
@@ -99,7 +99,7 @@ func (g *Graph) ServiceClaims() []ServiceClaim {
 	claimants := map[netip.Addr][]model.ServiceKey{}
 	var all []ServiceClaim
 	for key, s := range g.services {
-		if g.allotted[0].isOut(key.Namespace, key.Name) {
+		if g.external.isOut(key.Namespace, key.Name) {
 			all = append(all, ServiceClaim{Service: key})
 			continue
 		}

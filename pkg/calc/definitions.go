@@ -44,6 +44,14 @@ func (k portKey) compare(o portKey) int {
 	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.port, o.port))
 }
 
+// findings are what rules refer to of what a selector selects in the cluster.
+type findings struct {
+	addrs *definition              // the set of their addresses
+	ports map[string][]*definition // their named ports, by name
+}
+
+func (f *findings) isEmpty() bool { return f.addrs == nil && len(f.ports) == 0 }
+
 // definition is something rules refer to and the sets it stands for at the moment. It exists while a rule uses it.
 type definition struct {
 	key       definitionKey

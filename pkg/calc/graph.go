@@ -4,111 +4,56 @@
 // Apply only notes the newest value of every object. The graph is all that remembers the datastore. Flush brings the
 // indexes up to date in one visible order:
 //
-//	items.go, addrs.go         what is kept of an endpoint, of which there may be very many; which selectors match which
-//	                           endpoints and network sets is known by indexes of package labelindex
+//	endpoints.go, endpoint.go  the endpoints of the cluster; contents.go and addrs.go: what is kept of each, of which there may
+//	                           be very many. Indexes of package labelindex know which selectors match them
 //	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
+//	services.go, networksets.go  the other objects that addresses belong to
 //	sets.go, definitions.go,   the address sets rules refer to and their members, counted
-//	services.go, members.go
-//	policies.go, rules.go      which policies and profiles apply on this node, their rules with sets resolved
+//	endpointslices.go, members.go
+//	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
+//	rules.go
 //	pack.go, unpack.go         rules of policies that do not apply on this node, in little memory
 //	allotment.go               what Services and network sets of one namespace may contribute
 //	spending.go                what the selectors of one namespace may find
-//	tiers.go, resolve.go       the ordered policy of every local endpoint
+//	local.go, tiers.go,        the ordered policy of every local endpoint
+//	resolve.go
 //	extract.go                 parts of the datastore, given back to explain and lint
+//
+// The graph consists of tables that each own what they know; their exported methods are the graph's.
 //
 // What a flush says depends on the present state of the datastore and on what earlier flushes said, never on the order
 // in which the state came about.
 package calc
 
 import (
-	"iter"
-	"net/netip"
-	"slices"
-
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // Graph is the calculation graph of one node. Not safe for concurrent use.
 type Graph struct {
-	node    string
 	inSync  bool
 	pending pending
-	most    int // endpoints, see shrink
+	sets    *setIndex
 
 	// What the datastore says, as of the last flush. Profile labels, endpoint slices and network sets' contents are
 	// kept by the indexes.
-	endpoints   map[model.EndpointID]*endpoint
-	unknown     map[model.EndpointID]string // endpoints of kinds that are not calculated, and the nodes they are on
-	owners      *owners                     // of their addresses
-	nodeNames   *nodeNames
-	networkSets map[model.NetworkSetID]*networkSet
-	profiles    map[string]*profile
-	policies    map[model.PolicyKey]*policy
-	services    map[model.ServiceKey]*model.Service
-	allotted    [2]allotment // external addresses of Services; prefixes of network sets
-	nodes       map[string][]netip.Addr
-	tiers       tiers
-
-	sets   *setIndex
-	local  *localIndex
-	result *resolver
-	dirty  dirty
-}
-
-// endpoint is one endpoint of the cluster: little, because there may be very many.
-type endpoint struct {
-	item    // in the cluster-wide index
-	node    nodeNumber
-	created uint32 // Unix seconds
-}
-
-// iface is the endpoint's interface, empty unless it is on this node.
-func (ep *endpoint) iface() string {
-	if ep.Value.extra == nil {
-		return ""
-	}
-	return ep.Value.extra.iface
-}
-
-func (ep *endpoint) isTerminating() bool { return ep.Value.extra != nil && ep.Value.extra.terminating }
-func (ep *endpoint) isUnconfirmed() bool { return ep.Value.extra != nil && ep.Value.extra.unconfirmed }
-func (ep *endpoint) isParticular() bool  { return ep.Value.extra != nil && ep.Value.extra.particular }
-
-// claimed are the addresses that the endpoint claims. That may be more than it owns.
-func (ep *endpoint) claimed() iter.Seq[netip.Addr] {
-	if ep.isParticular() {
-		return slices.Values(ep.Value.extra.claims)
-	}
-	return ep.Value.addrs()
-}
-
-// networkSet is one network set.
-type networkSet struct {
-	item  // in the cluster-wide index
-	value *model.NetworkSet
+	*endpointTable
+	*serviceTable
+	*networkSetTable
+	*policyTable
 }
 
 // New returns the graph of the named node. With an empty name every endpoint is local, whatever its node and
 // interface: for tools that judge both sides of a connection.
 func New(node string) *Graph {
 	sets := newSetIndex()
+	endpoints := newEndpointTable(node, sets)
 	return &Graph{
-		node:        node,
-		endpoints:   map[model.EndpointID]*endpoint{},
-		unknown:     map[model.EndpointID]string{},
-		owners:      newOwners(),
-		nodeNames:   newNodeNames(),
-		networkSets: map[model.NetworkSetID]*networkSet{},
-		profiles:    map[string]*profile{},
-		policies:    map[model.PolicyKey]*policy{},
-		services:    map[model.ServiceKey]*model.Service{},
-		allotted:    [2]allotment{newAllotment(MaxExternal), newAllotment(MaxNetworkSetNets)},
-		nodes:       map[string][]netip.Addr{},
-		tiers:       builtinTiers(),
-		sets:        sets,
-		local:       newLocalIndex(sets.labels),
-		result:      newResolver(),
-		dirty:       newDirty(),
+		sets:            sets,
+		endpointTable:   endpoints,
+		serviceTable:    newServiceTable(node, endpoints.owners, sets),
+		networkSetTable: newNetworkSetTable(sets),
+		policyTable:     newPolicyTable(sets),
 	}
 }
 
@@ -170,12 +115,4 @@ func (p *pending) note(u model.Update) {
 	case model.InSync:
 		p.inSync = true
 	}
-}
-
-// put sets m[k] = v in a map that is made when first needed.
-func put[K comparable, V any](m *map[K]V, k K, v V) {
-	if *m == nil {
-		*m = map[K]V{}
-	}
-	(*m)[k] = v
 }

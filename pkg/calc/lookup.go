@@ -13,20 +13,22 @@ import (
 // changed.
 
 // EndpointIDs are all endpoints, of every node, in no order.
-func (g *Graph) EndpointIDs() iter.Seq[model.EndpointID] { return maps.Keys(g.endpoints) }
+func (t *endpointTable) EndpointIDs() iter.Seq[model.EndpointID] { return maps.Keys(t.endpoints) }
 
 // Services are all Services, in no order.
-func (g *Graph) Services() iter.Seq2[model.ServiceKey, *model.Service] { return maps.All(g.services) }
+func (t *serviceTable) Services() iter.Seq2[model.ServiceKey, *model.Service] {
+	return maps.All(t.services)
+}
 
 // FindService returns a Service; not ok if there is none.
-func (g *Graph) FindService(key model.ServiceKey) (*model.Service, bool) {
-	s, ok := g.services[key]
+func (t *serviceTable) FindService(key model.ServiceKey) (*model.Service, bool) {
+	s, ok := t.services[key]
 	return s, ok
 }
 
 // ServiceByAddr returns the Service that kube-proxy translates the address for. It looks at every Service.
-func (g *Graph) ServiceByAddr(addr netip.Addr) (model.ServiceKey, bool) {
-	for key, s := range g.services {
+func (t *serviceTable) ServiceByAddr(addr netip.Addr) (model.ServiceKey, bool) {
+	for key, s := range t.services {
 		if slices.Contains(s.Cluster, addr) || slices.Contains(s.External, addr) {
 			return key, true
 		}
@@ -44,14 +46,14 @@ func (g *Graph) Slices(key model.ServiceKey) []*model.EndpointSlice {
 }
 
 // NodeAddrs are the addresses of a node; not ok if there is no such node.
-func (g *Graph) NodeAddrs(name string) ([]netip.Addr, bool) {
-	addrs, ok := g.nodes[name]
+func (t *serviceTable) NodeAddrs(name string) ([]netip.Addr, bool) {
+	addrs, ok := t.nodes[name]
 	return addrs, ok
 }
 
 // NodeByAddr returns the node that has the address; empty: none has. It looks at every node.
-func (g *Graph) NodeByAddr(addr netip.Addr) string {
-	for name, addrs := range g.nodes {
+func (t *serviceTable) NodeByAddr(addr netip.Addr) string {
+	for name, addrs := range t.nodes {
 		if slices.Contains(addrs, addr) {
 			return name
 		}

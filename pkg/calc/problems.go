@@ -67,10 +67,10 @@ func (g *Graph) Problems() []Problem {
 		}
 		all = append(all, Problem{Kind: kind, Namespace: c.Service.Namespace, Object: "Service " + c.Service.String(), Text: c.Text()})
 	}
-	for namespace, a := range g.allotted[1].by {
+	for namespace, a := range g.prefixes.by {
 		for name := range a.out {
 			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
-				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.allotted[1].most)})
+				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int {
@@ -80,10 +80,10 @@ func (g *Graph) Problems() []Problem {
 }
 
 // interfaceProblems are those of endpoints that have no interface of their own.
-func (g *Graph) interfaceProblems() []Problem {
+func (t *endpointTable) interfaceProblems() []Problem {
 	var all []Problem
-	for iface, claims := range g.owners.interfaces {
-		holder, text := g.owners.interfaces.holder(iface), "it has no interface: not enforced"
+	for iface, claims := range t.owners.interfaces {
+		holder, text := t.owners.interfaces.holder(iface), "it has no interface: not enforced"
 		switch {
 		case holder != model.EndpointID{}:
 			text = fmt.Sprintf("interface %s belongs to %s, which is older: not enforced", iface, holder)

@@ -85,8 +85,8 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.slices) + len(g.sets.slicesOf); n != 0 {
 		t.Fatalf("the set index is not empty: %+v", g.sets)
 	}
-	if n := len(g.allotted[0].by) + len(g.allotted[1].by); n != 0 {
-		t.Fatalf("something is allotted still: %+v", g.allotted)
+	if n := len(g.external.by) + len(g.prefixes.by); n != 0 {
+		t.Fatalf("something is allotted still: %+v %+v", g.external, g.prefixes)
 	}
 	if s := g.sets.spending; s.items+len(s.by)+len(s.refused) != 0 {
 		t.Fatalf("something is charged still: %+v", s)

@@ -27,16 +27,16 @@ func newResolver() *resolver {
 }
 
 // resolve works out the policy of the local endpoints it may have changed for, and returns the real differences.
-func (g *Graph) resolve() map[model.EndpointID]*model.EndpointPolicy {
-	g.resolveGroups()
+func (t *policyTable) resolve() map[model.EndpointID]*model.EndpointPolicy {
+	t.resolveGroups()
 	var out map[model.EndpointID]*model.EndpointPolicy
-	for id := range g.dirty.endpoints {
-		ep := g.local.endpoints[id]
+	for id := range t.dirty.endpoints {
+		ep := t.local.endpoints[id]
 		if ep == nil {
 			put(&out, id, nil)
 			continue
 		}
-		both := g.result.groups[ep.Group()]
+		both := t.result.groups[ep.Group()]
 		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs,
 			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
 		if was := ep.desired; was == nil || !equalEndpointPolicies(was, now) {
@@ -57,37 +57,37 @@ func equalEndpointPolicies(a, b *model.EndpointPolicy) bool {
 
 // resolveGroups resolves the dirty groups, and marks their endpoints dirty if the policy of the group changed. Nothing
 // is released before everything has been acquired, so that a policy that only changes hands keeps its pointer.
-func (g *Graph) resolveGroups() {
+func (t *policyTable) resolveGroups() {
 	var released []*sharedPolicy
-	for gr := range g.dirty.groups {
-		was, existed := g.result.groups[gr]
+	for gr := range t.dirty.groups {
+		was, existed := t.result.groups[gr]
 		if existed {
 			released = append(released, was[:]...)
 		}
 		if gr.IsEmpty() {
-			delete(g.result.groups, gr)
+			delete(t.result.groups, gr)
 			continue
 		}
-		policies := g.policiesOf(gr)
-		now := [2]*sharedPolicy{g.direction(gr, policies, model.Ingress), g.direction(gr, policies, model.Egress)}
+		policies := t.policiesOf(gr)
+		now := [2]*sharedPolicy{t.direction(gr, policies, model.Ingress), t.direction(gr, policies, model.Egress)}
 		if now == was {
 			continue
 		}
-		g.result.groups[gr] = now
+		t.result.groups[gr] = now
 		for it := range gr.Items() {
-			g.dirty.endpoints[it.Value] = struct{}{}
+			t.dirty.endpoints[it.Value] = struct{}{}
 		}
 	}
 	for _, s := range released {
 		if s.groups--; s.groups == 0 {
-			delete(g.result.shared, s.key)
+			delete(t.result.shared, s.key)
 		}
 	}
 }
 
 // direction returns the policy of a group for one direction, made of its policies in evaluation order, and counts the
 // group in.
-func (g *Graph) direction(gr *localGroup, policies []*policy, d model.Direction) *sharedPolicy {
+func (t *policyTable) direction(gr *localGroup, policies []*policy, d model.Direction) *sharedPolicy {
 	key := []byte{byte(d)}
 	dp := &model.DirectionPolicy{Direction: d}
 	for _, p := range policies {
@@ -96,7 +96,7 @@ func (g *Graph) direction(gr *localGroup, policies []*policy, d model.Direction)
 			continue
 		}
 		if n := len(dp.Tiers); n == 0 || dp.Tiers[n-1].Name != p.tier {
-			tier := model.TierPolicy{Name: p.tier, Default: g.tiers.defaultAction(p.tier)}
+			tier := model.TierPolicy{Name: p.tier, Default: t.tiers.defaultAction(p.tier)}
 			dp.Tiers = append(dp.Tiers, tier)
 			key = append(key, 't', byte(tier.Default))
 			key = binary.AppendUvarint(key, uint64(len(tier.Name)))
@@ -107,15 +107,15 @@ func (g *Graph) direction(gr *localGroup, policies []*policy, d model.Direction)
 		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
 	}
 	for name := range gr.Parents() {
-		if p := g.profiles[name]; p != nil && p.rules[d] != nil {
+		if p := t.profiles[name]; p != nil && p.rules[d] != nil {
 			dp.Profiles = append(dp.Profiles, p.rules[d].rules)
 			key = binary.AppendUvarint(append(key, 'r'), p.rules[d].serial)
 		}
 	}
-	s := g.result.shared[string(key)]
+	s := t.result.shared[string(key)]
 	if s == nil {
 		s = &sharedPolicy{key: string(key), policy: dp}
-		g.result.shared[s.key] = s
+		t.result.shared[s.key] = s
 	}
 	s.groups++
 	return s

@@ -9,6 +9,19 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
+// ruleset is the rules of an active policy or profile for one direction. Its rules are replaced when they change.
+type ruleset struct {
+	policy    *policy // nil: it belongs to the profile named by key
+	key       model.PolicyKey
+	staged    bool
+	direction model.Direction
+	source    []model.Rule
+
+	rules  *model.PolicyRules
+	serial uint64 // names rules; never used twice
+	uses   map[*definition]struct{}
+}
+
 // build works out the rules of a ruleset from its source and reports whether they differ from before. Rules that are
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset) bool {

@@ -2,41 +2,55 @@ package calc
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
+// serviceTable has the Services and nodes of the cluster, whose addresses no endpoint can own.
+type serviceTable struct {
+	here     string // this node
+	services map[model.ServiceKey]*model.Service
+	external allotment // external addresses that the Services of one namespace may have
+	nodes    map[string][]netip.Addr
+	addrs    *owners   // which are to know of these addresses
+	sets     *setIndex // the reserved sets
+}
+
+func newServiceTable(here string, addrs *owners, sets *setIndex) *serviceTable {
+	return &serviceTable{here: here, services: map[model.ServiceKey]*model.Service{}, external: newAllotment(MaxExternal),
+		nodes: map[string][]netip.Addr{}, addrs: addrs, sets: sets}
+}
+
 // updateService replaces one Service; nil removes it.
-func (g *Graph) updateService(key model.ServiceKey, now *model.Service) {
-	was, before := g.services[key], g.translated(key)
-	delete(g.services, key)
+func (t *serviceTable) updateService(key model.ServiceKey, now *model.Service) {
+	was, before := t.services[key], t.translated(key)
+	delete(t.services, key)
 	if now != nil {
-		g.services[key] = now
+		t.services[key] = now
 	}
 	external := 0
 	if now != nil {
 		external = len(now.External)
 	}
-	for _, name := range g.allotted[0].set(key.Namespace, key.Name, external) {
+	for _, name := range t.external.set(key.Namespace, key.Name, external) {
 		other := model.ServiceKey{Namespace: key.Namespace, Name: name}
-		if all := g.services[other].External; g.allotted[0].isOut(key.Namespace, name) {
-			g.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
+		if all := t.services[other].External; t.external.isOut(key.Namespace, name) {
+			t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
 		} else {
-			g.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
+			t.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
 		}
 	}
-	g.sets.replaceAddrs(model.SetServiceAddrs, before, g.translated(key))
-	g.replaceReserved(clusterOf(was), clusterOf(now))
+	t.sets.replaceAddrs(model.SetServiceAddrs, before, t.translated(key))
+	t.replaceReserved(clusterOf(was), clusterOf(now))
 }
 
 // translated are the addresses of a Service that egress is not judged by before kube-proxy has translated it. An external
 // one that is left out is judged twice: as it is, and as its backend.
-func (g *Graph) translated(key model.ServiceKey) []netip.Addr {
-	switch s := g.services[key]; {
+func (t *serviceTable) translated(key model.ServiceKey) []netip.Addr {
+	switch s := t.services[key]; {
 	case s == nil:
 		return nil
-	case g.allotted[0].isOut(key.Namespace, key.Name):
+	case t.external.isOut(key.Namespace, key.Name):
 		return s.Cluster
 	default:
 		return s.Addrs()
@@ -50,79 +64,30 @@ func clusterOf(s *model.Service) []netip.Addr {
 	return s.Cluster
 }
 
-// updateSlice replaces one EndpointSlice; nil removes it.
-func (x *setIndex) updateSlice(id model.EndpointSliceID, now *model.EndpointSlice) {
-	was := x.slices[id]
-	if was == now || was != nil && now != nil && equalSlices(was, now) {
-		return
+// updateReserved keeps the sets that no rule refers to.
+func (t *serviceTable) updateReserved(services map[model.ServiceKey]*model.Service, nodes map[string]*model.Node) {
+	for key, now := range services {
+		t.updateService(key, now)
 	}
-	if now != nil {
-		x.slices[id] = now
-		ids := x.slicesOf[now.Service]
-		if ids == nil {
-			ids = map[model.EndpointSliceID]struct{}{}
-			x.slicesOf[now.Service] = ids
+	for name, now := range nodes {
+		before := t.nodes[name]
+		delete(t.nodes, name)
+		if now != nil {
+			t.nodes[name] = now.Addrs
 		}
-		ids[id] = struct{}{}
-		x.countSlice(now, 1)
-	}
-	if was == nil {
-		return
-	}
-	x.countSlice(was, -1)
-	if now == nil {
-		delete(x.slices, id)
-	}
-	if now == nil || now.Service != was.Service {
-		delete(x.slicesOf[was.Service], id)
-		if len(x.slicesOf[was.Service]) == 0 {
-			delete(x.slicesOf, was.Service)
+		t.replaceReserved(before, t.nodes[name])
+		if name == t.here {
+			t.sets.replaceAddrs(model.SetNodeAddrs, before, t.nodes[name])
 		}
 	}
 }
 
-func equalSlices(a, b *model.EndpointSlice) bool {
-	return a.Service == b.Service && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports)
-}
-
-func (x *setIndex) countSlice(slice *model.EndpointSlice, delta int32) {
-	for _, k := range []kind{kindServicePort, kindServiceAddrs} {
-		if d := x.definitions[definitionKey{kind: k, service: slice.Service}]; d != nil {
-			x.addSlice(d, slice, delta)
-		}
-	}
-}
-
-// addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
-func (x *setIndex) addSlice(d *definition, slice *model.EndpointSlice, delta int32) {
-	ports := []portKey{{}}
-	if d.key.kind.byPort() {
-		ports = nil
-		for _, p := range slice.Ports {
-			if model.HasPorts(p.Protocol) {
-				ports = append(ports, portKey{p.Protocol, p.Port})
-			}
-		}
-	}
-	for _, port := range ports {
-		for _, a := range slice.Addrs {
-			if p, ok := hostPrefix(a); ok {
-				x.count(x.setOf(d, port), p, delta)
-			}
-		}
-	}
-}
-
-// replaceAddrs replaces one object's contribution to a reserved set.
-func (x *setIndex) replaceAddrs(id model.SetID, was, now []netip.Addr) {
+// replaceReserved replaces one object's contribution to the addresses that no endpoint can own.
+func (t *serviceTable) replaceReserved(was, now []netip.Addr) {
 	for _, a := range now {
-		if p, ok := hostPrefix(a); ok {
-			x.count(x.byID[id], p, 1)
-		}
+		t.addrs.reserve(a, 1)
 	}
 	for _, a := range was {
-		if p, ok := hostPrefix(a); ok {
-			x.count(x.byID[id], p, -1)
-		}
+		t.addrs.reserve(a, -1)
 	}
 }

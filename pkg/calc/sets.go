@@ -8,6 +8,14 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
+// The index of the cluster has every endpoint and network set, and the selectors that rules refer to.
+type (
+	clusterIndex = labelindex.Index[contents, findings]
+	item         = labelindex.Item[contents, findings]
+	group        = labelindex.Group[contents, findings]
+	selection    = labelindex.Selection[contents, findings]
+)
+
 // setIndex holds the definitions rules refer to and the members of their sets, counted: a prefix is a member as long
 // as one item contributes it.
 type setIndex struct {

@@ -1,12 +1,6 @@
 package calc
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-
-	"github.com/margay-project/margay/pkg/model"
-)
+import "fmt"
 
 // What the selectors and named ports of one namespace's policies may find on a node, so that the time and memory of
 // working out what they mean are not one tenant's alone: a selector that means every pod of a large cluster costs as much
@@ -96,30 +90,4 @@ func (s *spending) isHeld(rs *ruleset, d *definition) bool {
 func (s *spending) over(rs *ruleset) string {
 	return fmt.Sprintf("the selectors and named ports of namespace %s's policies find too much: limit %d addresses, and %d for each pod of the cluster",
 		rs.key.Namespace, s.limit, s.perItem)
-}
-
-// retryRefused has the rules of policies worked out again that were refused, because others of their namespace changed.
-func (g *Graph) retryRefused(changed map[model.PolicyKey]*model.Policy) {
-	if len(g.sets.spending.refused) == 0 {
-		return
-	}
-	namespaces := map[string]bool{}
-	for key := range changed {
-		namespaces[key.Namespace] = true
-	}
-	for rs := range g.sets.spending.refused {
-		if namespaces[rs.key.Namespace] {
-			g.dirty.rulesets[rs] = struct{}{}
-		}
-	}
-}
-
-// inTurn are the rulesets to build: those of one namespace always in the same order, since there may not be room for all.
-func inTurn(dirty map[*ruleset]struct{}) []*ruleset {
-	return slices.SortedFunc(maps.Keys(dirty), func(a, b *ruleset) int {
-		if c := a.key.Compare(b.key); c != 0 {
-			return c
-		}
-		return int(a.direction) - int(b.direction)
-	})
 }

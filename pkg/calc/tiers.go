@@ -65,14 +65,14 @@ func (t tiers) defaultAction(name string) model.Action {
 }
 
 // updateTiers replaces tiers. Any difference may reorder the policy of any local endpoint.
-func (g *Graph) updateTiers(updates map[string]*model.Tier) {
+func (t *policyTable) updateTiers(updates map[string]*model.Tier) {
 	changed := false
-	for name, t := range updates {
-		changed = g.tiers.update(name, t) || changed
+	for name, tier := range updates {
+		changed = t.tiers.update(name, tier) || changed
 	}
 	if changed {
-		for gr := range g.local.labels.Groups() {
-			g.dirty.groups[gr] = struct{}{}
+		for gr := range t.local.labels.Groups() {
+			t.dirty.groups[gr] = struct{}{}
 		}
 	}
 }

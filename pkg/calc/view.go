@@ -11,9 +11,9 @@ import (
 // what they return is the caller's unless it is a pointer to a policy.
 
 // LocalEndpoints returns the policy of every endpoint enforced on this node, by id.
-func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
-	all := make([]*model.EndpointPolicy, 0, len(g.local.endpoints))
-	for _, ep := range g.local.endpoints {
+func (t *policyTable) LocalEndpoints() []*model.EndpointPolicy {
+	all := make([]*model.EndpointPolicy, 0, len(t.local.endpoints))
+	for _, ep := range t.local.endpoints {
 		if ep.desired != nil { // not in sync yet
 			all = append(all, ep.desired)
 		}
@@ -23,8 +23,8 @@ func (g *Graph) LocalEndpoints() []*model.EndpointPolicy {
 }
 
 // LocalEndpoint returns the policy of one endpoint; not ok if it is not enforced on this node.
-func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool) {
-	ep := g.local.endpoints[id]
+func (t *policyTable) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool) {
+	ep := t.local.endpoints[id]
 	if ep == nil || ep.desired == nil {
 		return nil, false
 	}
@@ -33,19 +33,19 @@ func (g *Graph) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy, bool)
 
 // FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Addrs are those that
 // it owns, so that nothing about them is unconfirmed. Addresses and ports are shared and must not be changed.
-func (g *Graph) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
-	ep, ok := g.endpoints[name]
+func (t *endpointTable) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
+	ep, ok := t.endpoints[name]
 	if !ok {
 		return nil, false
 	}
-	value := g.value(ep)
+	value := t.value(ep)
 	value.Addrs, value.Unconfirmed = ep.Value.listAddrs(), false
 	return value, true
 }
 
 // EndpointByAddr returns the endpoint of any node that owns the address. It looks at every endpoint.
-func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
-	for id, ep := range g.endpoints {
+func (t *endpointTable) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
+	for id, ep := range t.endpoints {
 		if ep.Value.hasAddr(addr) {
 			return id, true
 		}
@@ -54,10 +54,10 @@ func (g *Graph) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
 }
 
 // Nodes counts the endpoints by the node they are on. It looks at every endpoint.
-func (g *Graph) Nodes() map[string]int {
+func (t *endpointTable) Nodes() map[string]int {
 	count := map[string]int{}
-	for _, ep := range g.endpoints {
-		count[g.nodeNames.names[ep.node]]++
+	for _, ep := range t.endpoints {
+		count[t.nodeNames.names[ep.node]]++
 	}
 	return count
 }

@@ -1,0 +1,52 @@
+package calc
+
+import (
+	"iter"
+	"net/netip"
+)
+
+// contents is what an item of the cluster contributes to sets: an endpoint or a network set. It is replaced, never changed,
+// when its object changes. There may be very many, so what most of them lack is elsewhere.
+type contents struct {
+	extra *extra
+	addrList
+}
+
+// extra is what few items have.
+type extra struct {
+	addrs  []netip.Addr   // of an endpoint with other than one address, or one of each family
+	nets   []netip.Prefix // of a network set
+	iface  string         // of an endpoint of this node
+	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
+
+	particular  bool // an endpoint that is one of the following, or may not own what it claims
+	terminating bool
+	unconfirmed bool
+}
+
+// more returns the item's extra, which it makes if there is none.
+func (it *contents) more() *extra {
+	if it.extra == nil {
+		it.extra = &extra{}
+	}
+	return it.extra
+}
+
+// prefixes are the addresses the item contributes to the sets it is in.
+func (it *contents) prefixes() iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for a := range it.addrs() {
+			if p, ok := hostPrefix(a); ok && !yield(p) {
+				return
+			}
+		}
+		if it.extra == nil {
+			return
+		}
+		for _, n := range it.extra.nets {
+			if n.IsValid() && !yield(n.Masked()) {
+				return
+			}
+		}
+	}
+}

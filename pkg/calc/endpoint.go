@@ -1,0 +1,91 @@
+package calc
+
+import (
+	"iter"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/labelindex"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// endpoint is one endpoint of the cluster: little, because there may be very many.
+type endpoint struct {
+	item    // in the cluster-wide index
+	node    nodeNumber
+	created uint32 // Unix seconds
+}
+
+// iface is the endpoint's interface, empty unless it is on this node.
+func (ep *endpoint) iface() string {
+	if ep.Value.extra == nil {
+		return ""
+	}
+	return ep.Value.extra.iface
+}
+
+func (ep *endpoint) isTerminating() bool { return ep.Value.extra != nil && ep.Value.extra.terminating }
+func (ep *endpoint) isUnconfirmed() bool { return ep.Value.extra != nil && ep.Value.extra.unconfirmed }
+func (ep *endpoint) isParticular() bool  { return ep.Value.extra != nil && ep.Value.extra.particular }
+
+// claimed are the addresses that the endpoint claims. That may be more than it owns.
+func (ep *endpoint) claimed() iter.Seq[netip.Addr] {
+	if ep.isParticular() {
+		return slices.Values(ep.Value.extra.claims)
+	}
+	return ep.Value.addrs()
+}
+
+func (t *endpointTable) newEndpoint(id model.EndpointID, now *model.Endpoint) *endpoint {
+	ep := &endpoint{node: t.nodeNames.hold(now.Node), created: seconds(now.Created)}
+	own := t.owners.own(id, t.claimed(now))
+	ep.Value.setAddrs(own)
+	if now.Terminating || now.Unconfirmed || len(own) != len(now.Addrs) {
+		x := ep.Value.more()
+		x.particular, x.terminating, x.unconfirmed, x.claims = true, now.Terminating, now.Unconfirmed, now.Addrs
+	}
+	if t.isLocal(now.Node) {
+		ep.Value.more().iface = now.Iface
+	}
+	t.sets.labels.Join(&ep.item, identityOf(now))
+	t.sets.enter(&ep.item)
+	return ep
+}
+
+// seconds is a time of creation as endpoints have it.
+func seconds(created int64) uint32 {
+	return uint32(min(max(created, 0), math.MaxUint32))
+}
+
+// value is the endpoint as it was given, but that Iface is only there on its own node.
+func (t *endpointTable) value(ep *endpoint) *model.Endpoint {
+	id := ep.Group().Identity()
+	return &model.Endpoint{
+		Node:        t.nodeNames.names[ep.node],
+		Iface:       ep.iface(),
+		Addrs:       slices.Collect(ep.claimed()),
+		Labels:      id.Labels,
+		Profiles:    id.Parents,
+		Ports:       id.Ports,
+		Created:     int64(ep.created),
+		Terminating: ep.isTerminating(),
+		Unconfirmed: ep.isUnconfirmed(),
+	}
+}
+
+// same reports whether the stored endpoint has the value already.
+func (t *endpointTable) same(was *endpoint, now *model.Endpoint) bool {
+	if was.isTerminating() != now.Terminating || was.isUnconfirmed() != now.Unconfirmed || was.created != seconds(now.Created) {
+		return false
+	}
+	if was.isParticular() && !slices.Equal(was.Value.extra.claims, now.Addrs) || !was.isParticular() && !was.Value.hasAddrs(now.Addrs) {
+		return false
+	}
+	return t.nodeNames.names[was.node] == now.Node && (was.iface() == now.Iface || !t.isLocal(now.Node)) &&
+		was.Group().Has(identityOf(now))
+}
+
+func identityOf(ep *model.Endpoint) labelindex.Identity {
+	return labelindex.Identity{Labels: ep.Labels, Parents: ep.Profiles, Ports: ep.Ports}
+}

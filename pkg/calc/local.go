@@ -1,0 +1,92 @@
+package calc
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/labelindex"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// The index of the node has the endpoints of this node that are enforced, and the selectors of policies.
+type (
+	nodeIndex       = labelindex.Index[model.EndpointID, subjects]
+	localItem       = labelindex.Item[model.EndpointID, subjects]
+	localGroup      = labelindex.Group[model.EndpointID, subjects]
+	policySelection = labelindex.Selection[model.EndpointID, subjects]
+)
+
+// subjects are the policies that apply to what a selector selects on this node.
+type subjects struct {
+	policies []*policy
+	active   bool // it matched anything when the policies were last looked at
+}
+
+// localIndex holds the endpoints of this node and the policies that apply to them.
+type localIndex struct {
+	labels    *nodeIndex // of local endpoints and policy selectors
+	endpoints map[model.EndpointID]*localEndpoint
+}
+
+// localEndpoint is an endpoint of this node that is enforced.
+type localEndpoint struct {
+	localItem // in the index of the node
+	iface     string
+	addrs     []netip.Addr
+	desired   *model.EndpointPolicy // as of the last flush; nil if there was none
+	applied   bool                  // that flush, or an earlier one, has returned it
+}
+
+func newLocalIndex(cluster *clusterIndex) *localIndex {
+	return &localIndex{labels: labelindex.New[model.EndpointID, subjects](cluster.ParentLabels), endpoints: map[model.EndpointID]*localEndpoint{}}
+}
+
+// reconcileLocal brings one endpoint of the local index up to date; nil: it is not to be enforced.
+func (t *policyTable) reconcileLocal(id model.EndpointID, ep *endpoint) {
+	was := t.local.endpoints[id]
+	if ep == nil {
+		if was != nil {
+			delete(t.local.endpoints, id)
+			t.leaveLocal(was)
+		}
+		return
+	}
+	identity, addrs := ep.Group().Identity(), ep.Value.listAddrs()
+	if was != nil && was.iface == ep.iface() && slices.Equal(was.addrs, addrs) && was.Group().Has(identity) {
+		return
+	}
+	now := &localEndpoint{iface: ep.iface(), addrs: addrs}
+	now.Value = id
+	t.local.endpoints[id] = now
+	if t.local.labels.Join(&now.localItem, identity) {
+		t.regroup(now.Group())
+	}
+	if was != nil {
+		now.desired, now.applied = was.desired, was.applied
+		t.leaveLocal(was)
+	}
+	t.dirty.endpoints[id] = struct{}{}
+}
+
+func (t *policyTable) leaveLocal(was *localEndpoint) {
+	if was.applied {
+		t.dirty.endpoints[was.Value] = struct{}{}
+	} else {
+		delete(t.dirty.endpoints, was.Value) // no flush has said that it is there
+	}
+	t.local.labels.Leave(&was.localItem)
+	if was.Group().IsEmpty() {
+		t.regroup(was.Group())
+	}
+}
+
+// regroup notes what depends on a group of the index of the node that came into being or died.
+func (t *policyTable) regroup(gr *localGroup) {
+	t.dirty.groups[gr] = struct{}{}
+	for s := range gr.Selections() {
+		t.dirty.selections[s] = struct{}{}
+	}
+	for name := range gr.Parents() {
+		t.dirty.profiles[name] = struct{}{}
+	}
+}

@@ -1,0 +1,60 @@
+package calc
+
+import (
+	"github.com/margay-project/margay/pkg/labelindex"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// networkSetTable has the network sets of the cluster.
+type networkSetTable struct {
+	networkSets map[model.NetworkSetID]*networkSet
+	prefixes    allotment // what those of one namespace may have
+	sets        *setIndex // which their prefixes join
+}
+
+func newNetworkSetTable(sets *setIndex) *networkSetTable {
+	return &networkSetTable{networkSets: map[model.NetworkSetID]*networkSet{}, prefixes: newAllotment(MaxNetworkSetNets), sets: sets}
+}
+
+// networkSet is one network set.
+type networkSet struct {
+	item  // in the cluster-wide index
+	value *model.NetworkSet
+}
+
+// replace replaces one network set, nil removes it, and with it those of its namespace for which there is room now,
+// or none any more. Global ones are not bounded.
+func (t *networkSetTable) replace(id model.NetworkSetID, now *model.NetworkSet) {
+	if id.Namespace != "" {
+		size := 0
+		if now != nil {
+			size = len(now.Nets)
+		}
+		for _, name := range t.prefixes.set(id.Namespace, id.Name, size) {
+			other := model.NetworkSetID{Namespace: id.Namespace, Name: name}
+			if ns := t.networkSets[other]; ns != nil {
+				t.replaceOne(other, ns.value)
+			}
+		}
+	}
+	t.replaceOne(id, now)
+}
+
+// replaceOne replaces one network set; nil removes it. One that is left out has no prefixes.
+func (t *networkSetTable) replaceOne(id model.NetworkSetID, now *model.NetworkSet) {
+	was := t.networkSets[id]
+	delete(t.networkSets, id)
+	if now != nil {
+		ns := &networkSet{value: now}
+		if ns.Value.more(); !t.prefixes.isOut(id.Namespace, id.Name) {
+			ns.Value.extra.nets = now.Nets
+		}
+		t.sets.labels.Join(&ns.item, labelindex.Identity{Labels: now.Labels, Parents: now.Profiles})
+		t.sets.enter(&ns.item)
+		t.networkSets[id] = ns
+	}
+	if was != nil {
+		t.sets.exit(&was.item)
+		t.sets.labels.Leave(&was.item)
+	}
+}
