@@ -8,7 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// addresses knows what an address is apart from sets: an endpoint's own, the node's, a service's. It tells the classes.
+// addresses knows what an address is apart from sets: an endpoint's own, the node's, a service's. It marks
+// them so in the classes.
 type addresses struct {
 	classes         *classes.Classes
 	claims          map[netip.Prefix][]model.EndpointID

@@ -120,10 +120,9 @@ func (c Cost) over(limit Cost) string {
 
 // ledger knows what every namespace's endpoints cost.
 type ledger struct {
-	budget  Budget
-	node    Cost // the sum of all accounts
-	by      map[string]*account
-	refused map[model.EndpointID]bool // for want of room in a namespace or on the node: there may be some later
+	budget Budget
+	node   Cost // the sum of all accounts
+	by     map[string]*account
 }
 
 // account is what the endpoints of one namespace use.
@@ -133,7 +132,7 @@ type account struct {
 }
 
 func newLedger(b Budget) *ledger {
-	return &ledger{budget: b, by: map[string]*account{}, refused: map[model.EndpointID]bool{}}
+	return &ledger{budget: b, by: map[string]*account{}}
 }
 
 // room reports why a namespace may not take on a policy of this cost; nil: it may.
@@ -150,6 +149,9 @@ func (l *ledger) room(namespace string, cost Cost) error {
 	}
 	return nil
 }
+
+// overDirection says what of a cost is more than one direction of one endpoint may have; empty: nothing is.
+func (l *ledger) overDirection(cost Cost) string { return cost.over(l.budget.Direction) }
 
 // admit charges a namespace for one more endpoint-direction with the program, if there is room.
 func (l *ledger) admit(namespace string, prog *program) error {

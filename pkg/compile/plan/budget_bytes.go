@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/match"
@@ -23,23 +22,6 @@ type bytesUsed struct {
 	users map[*program][]string // namespaces, in order
 }
 
-// bytesUsed counts all tables but those left out.
-func (c *Compiler) bytesUsed(but map[table.ID]bool) bytesUsed {
-	u := bytesUsed{map[string]int{}, 0, map[*program][]string{}}
-	for _, e := range c.sorted() {
-		for _, prog := range e.applied.programs {
-			if prog == nil || prog.table == nil || slices.Contains(u.users[prog], e.id.Namespace) {
-				continue
-			}
-			u.users[prog] = append(u.users[prog], e.id.Namespace)
-			if !but[prog.table.ID] {
-				u.add(e.id.Namespace, bytesOf(prog.table))
-			}
-		}
-	}
-	return u
-}
-
 func (u *bytesUsed) add(namespace string, bytes int) {
 	u.by[namespace] += bytes
 	u.node += bytes
@@ -52,15 +34,15 @@ func (c *Compiler) TooLarge(p Plan) map[table.ID]error {
 	for _, t := range p.Tables {
 		asked[t.ID] = true
 	}
-	for _, prog := range c.back.grown {
+	for _, prog := range c.back.allGrown() {
 		delete(asked, prog.id())
 	}
 	if len(asked) == 0 {
 		return nil
 	}
-	used := c.bytesUsed(asked)
+	used := c.endpoints.bytesUsed(asked)
 	refused := map[table.ID]error{}
-	for _, prog := range c.programs { // the older first
+	for _, prog := range c.programs.all() { // the older first
 		if prog.table == nil || !asked[prog.table.ID] {
 			continue
 		}

@@ -24,58 +24,38 @@ type Options struct {
 // difference into Plans. It takes for granted that each Plan is carried out completely before the next. Not safe for
 // concurrent use; the Tables it hands out change with the Plans that follow (Table.SetRow).
 type Compiler struct {
-	limits  table.Limits
-	inSync  bool
-	classes *classes.Classes
-	addrs   *addresses
-	sets    *setNumbers
-	rules   *ruleNumbers
-
-	lostTables []table.ID // in the kernel at the start, but unknown: to be dropped by the first plan
-
-	endpoints map[model.EndpointID]*endpoint
-	stale     map[model.EndpointID]bool   // their programs may have to change
-	ifaces    map[string]model.EndpointID // of endpoints found in the kernel, whose ids may be stand-ins
-	folds     map[*model.DirectionPolicy]*fold
-	failed    map[EndpointDirection]error
+	inSync    bool
+	classes   *classes.Classes
+	addrs     *addresses
+	sets      *setNumbers
+	rules     *ruleNumbers
+	programs  *programs
 	ledger    *ledger
-	back      fallback
-
-	programs  []*program // in order of creation; those nobody wants go at the end of each plan
-	byHash    map[uint64][]*program
-	lastID    table.ID
-	planned   bool                      // there was a plan
-	plans     uint64                    // how many
-	whole     bool                      // the plan in the making has changes, or rests: it leaves what is large to a later one
-	resting   bool                      // see Rest
-	mostClass uint32                    // see highest
-	toExpand  int                       // so many rules it may still expand
-	making    map[*variant]bool         // those that are being expanded
-	part      map[model.EndpointID]bool // their policies are: they are looked at again in the next plan
-	waiting   map[model.EndpointID]bool // what they are to have is not in the kernel yet
+	pace      *pace
+	policies  *policies
+	failures  *failures
+	endpoints *endpoints
+	assigned  *assignment
+	back      *fallback
 }
 
 // New returns a Compiler that goes on from what a kernel has already; from nil: from an empty one.
 func New(o Options, from *Snapshot) *Compiler {
 	all := classes.New()
 	c := &Compiler{
-		limits:    o.Limits,
-		classes:   all,
-		addrs:     newAddresses(all),
-		sets:      newSetNumbers(all),
-		rules:     newRuleNumbers(),
-		endpoints: map[model.EndpointID]*endpoint{},
-		stale:     map[model.EndpointID]bool{},
-		ifaces:    map[string]model.EndpointID{},
-		folds:     map[*model.DirectionPolicy]*fold{},
-		failed:    map[EndpointDirection]error{},
-		ledger:    newLedger(o.Budget),
-		back:      fallback{confirm: o.Confirm, barred: map[EndpointDirection]error{}, full: map[EndpointDirection]bytesUsed{}},
-		byHash:    map[uint64][]*program{},
-		waiting:   map[model.EndpointID]bool{},
-		making:    map[*variant]bool{},
-		part:      map[model.EndpointID]bool{},
+		classes:  all,
+		addrs:    newAddresses(all),
+		sets:     newSetNumbers(all),
+		rules:    newRuleNumbers(),
+		ledger:   newLedger(o.Budget),
+		pace:     &pace{limit: o.Limits.Open},
+		failures: newFailures(),
+		back:     &fallback{confirm: o.Confirm},
 	}
+	c.programs = newPrograms(o.Limits, all, c.sets, c.rules)
+	c.policies = newPolicies(c.sets, c.rules, c.programs, c.ledger, c.pace)
+	c.endpoints = newEndpoints(c.addrs, c.policies, c.failures)
+	c.assigned = newAssignment(c.endpoints, c.sets, c.policies, c.ledger, c.failures)
 	if from != nil {
 		c.adopt(from)
 	}
@@ -89,7 +69,7 @@ func (c *Compiler) HostAddrs(addrs []netip.Addr) { c.addrs.setHosts(addrs) }
 // Update takes changes in and returns the kernel writes they ask for. Until changes are in sync it only collects them,
 // and the Plan is empty.
 func (c *Compiler) Update(ch model.Changes) Plan {
-	c.confirm()
+	c.back.confirmed()
 	c.sets.Reuse()
 	c.rules.Reuse()
 	c.classes.Reuse()
@@ -97,7 +77,7 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 		c.updateSet(id, ch.Sets[id])
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(ch.Endpoints), model.EndpointID.Compare) {
-		c.updateEndpoint(id, ch.Endpoints[id])
+		c.endpoints.update(id, ch.Endpoints[id])
 	}
 	c.addrs.markHosts()
 	c.inSync = c.inSync || ch.InSync
@@ -114,6 +94,6 @@ func (c *Compiler) updateSet(id model.SetID, change *model.SetChange) {
 	case id == model.SetNodeAddrs:
 		c.addrs.mark(classes.MarkNode, change)
 	case c.sets.update(id, change):
-		c.staleAll()
+		c.endpoints.staleAll()
 	}
 }

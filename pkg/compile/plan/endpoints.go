@@ -1,211 +1,166 @@
 package plan
 
 import (
-	"errors"
+	"maps"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// endpoint is one local endpoint.
-type endpoint struct {
-	id      model.EndpointID
-	desired desired
-	applied applied
-	prior   [2]*program // what judged it before the last plan, if that was another and is kept; see Withhold
+// endpoints are the local endpoints, and those found in the kernel at the start.
+type endpoints struct {
+	addrs    *addresses
+	policies *policies
+	failures *failures
+	list     map[model.EndpointID]*endpoint
+	ifaces   map[string]model.EndpointID // of endpoints found in the kernel, whose ids may be stand-ins
+	stale    map[model.EndpointID]bool   // their programs may have to change
 }
 
-// desired is how an endpoint is to be.
-type desired struct {
-	policy   *model.EndpointPolicy // nil: it left
-	folds    [2]*fold              // by direction; nil if policy is
-	programs [2]*program           // nil if policy is, or if it could not be compiled and never could
+func newEndpoints(addrs *addresses, policies *policies, f *failures) *endpoints {
+	return &endpoints{addrs: addrs, policies: policies, failures: f,
+		list:   map[model.EndpointID]*endpoint{},
+		ifaces: map[string]model.EndpointID{},
+		stale:  map[model.EndpointID]bool{}}
 }
 
-// applied is how an endpoint is in the kernel, once the last plan is written.
-type applied struct {
-	policy   *model.EndpointPolicy // nil: it is not there
-	programs [2]*program           // what judges it; nil if policy is
-}
-
-func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
-	if d == model.Ingress {
-		return e.desired.policy.Ingress
-	}
-	return e.desired.policy.Egress
-}
-
-func (c *Compiler) updateEndpoint(id model.EndpointID, policy *model.EndpointPolicy) {
-	e := c.endpoints[id]
+// update applies a change of an endpoint; nil: it is gone.
+func (s *endpoints) update(id model.EndpointID, policy *model.EndpointPolicy) {
+	e := s.list[id]
 	if e == nil {
 		if policy == nil {
 			return
 		}
-		e = c.known(id, policy.Iface)
-		c.endpoints[id] = e
+		e = s.known(id, policy.Iface)
+		s.list[id] = e
 	}
 	was := e.desired.policy
 	e.desired.policy = policy
-	c.unbar(id)
-	c.stale[id] = true
+	s.failures.unbar(id)
+	s.stale[id] = true
 	for d := range e.desired.folds {
 		old := e.desired.folds[d]
 		e.desired.folds[d] = nil
 		if policy != nil {
-			e.desired.folds[d] = c.fold(e.directionPolicy(model.Direction(d)))
+			e.desired.folds[d] = s.policies.use(e.directionPolicy(model.Direction(d)))
 		}
-		c.unfold(old)
+		s.policies.leave(old)
 	}
-	c.addrs.claim(id, was, policy)
+	s.addrs.claim(id, was, policy)
+}
+
+// known returns the record of an endpoint that is new to the Compiler: that of the one found in the kernel with its
+// interface, if there was one.
+func (s *endpoints) known(id model.EndpointID, iface string) *endpoint {
+	old, ok := s.ifaces[iface]
+	if !ok {
+		return &endpoint{id: id}
+	}
+	delete(s.ifaces, iface)
+	e := s.list[old]
+	if e == nil || e.desired.policy != nil {
+		return &endpoint{id: id}
+	}
+	delete(s.list, old)
+	delete(s.stale, old)
+	as := *e.applied.policy
+	as.ID = id
+	e.id, e.applied.policy = id, &as
+	return e
+}
+
+// adopt notes an endpoint found in the kernel, and the programs that judge it there.
+func (s *endpoints) adopt(e SnapshotEndpoint, ingress, egress *program) {
+	s.list[e.ID] = &endpoint{
+		id: e.ID,
+		applied: applied{
+			policy:   &model.EndpointPolicy{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs},
+			programs: [2]*program{model.Ingress: ingress, model.Egress: egress},
+		},
+	}
+	s.stale[e.ID] = true
+	s.ifaces[e.Iface] = e.ID
+}
+
+// forget makes endpoints new that come from now on with interfaces of those found in the kernel.
+func (s *endpoints) forget() { clear(s.ifaces) }
+
+// sorted returns all endpoints by id.
+func (s *endpoints) sorted() []*endpoint {
+	return slices.SortedFunc(maps.Values(s.list), func(a, b *endpoint) int { return a.id.Compare(b.id) })
 }
 
 // staleAll makes the next plan look at every endpoint.
-func (c *Compiler) staleAll() {
-	for id := range c.endpoints {
-		c.stale[id] = true
+func (s *endpoints) staleAll() {
+	for id := range s.list {
+		s.stale[id] = true
 	}
 }
 
-// staleLocal makes it look at the endpoints whose own addresses have joined or left sets.
-func (c *Compiler) staleLocal() {
-	some, all := c.addrs.moved()
+// staleLocal makes the next plan look at the endpoints whose own addresses have joined or left sets.
+func (s *endpoints) staleLocal() {
+	some, all := s.addrs.moved()
 	if all {
-		c.staleAll()
+		s.staleAll()
 		return
 	}
-	for _, id := range some {
-		c.stale[id] = true
+	s.markStale(some)
+}
+
+// markStale makes the next plan look at these endpoints.
+func (s *endpoints) markStale(ids []model.EndpointID) {
+	for _, id := range ids {
+		s.stale[id] = true
 	}
 }
 
-// retarget finds out which programs the stale endpoints are to have, and returns those endpoints by id. What all of them
-// had is given back first, so that none is refused for what another is about to leave. Those that
-// are enforced come first, and those that were refused before last.
-func (c *Compiler) retarget() []*endpoint {
-	c.staleLocal()
-	for id := range c.part {
-		c.stale[id] = true
-	}
-	clear(c.part)
-	if len(c.stale) > 0 {
-		for id := range c.ledger.refused {
-			c.stale[id] = true
-		}
+// get returns one endpoint; nil if there is none.
+func (s *endpoints) get(id model.EndpointID) *endpoint { return s.list[id] }
+
+func (s *endpoints) remove(e *endpoint) { delete(s.list, e.id) }
+
+// drainStale returns the endpoints that the plan is to look at, by id: the stale ones, which are not stale any more, and
+// others; and if there are any, those that were refused before.
+func (s *endpoints) drainStale(others, refused map[model.EndpointID]bool) []*endpoint {
+	s.staleLocal()
+	maps.Copy(s.stale, others)
+	if len(s.stale) > 0 {
+		maps.Copy(s.stale, refused)
 	}
 	var all []*endpoint
-	for id := range c.stale {
-		all = append(all, c.endpoints[id])
+	for id := range s.stale {
+		all = append(all, s.list[id])
 	}
-	clear(c.stale)
+	clear(s.stale)
 	slices.SortFunc(all, func(a, b *endpoint) int { return a.id.Compare(b.id) })
-	for _, e := range all {
-		c.release(e)
-	}
-	turns := slices.Clone(all)
-	slices.SortStableFunc(turns, func(a, b *endpoint) int { return c.turn(a) - c.turn(b) })
-	for _, e := range turns {
-		c.target(e)
-	}
-	c.abandon()
 	return all
 }
 
-// release gives back what the programs that an endpoint was to have are charged for.
-func (c *Compiler) release(e *endpoint) {
-	for _, prog := range e.desired.programs {
-		if prog != nil {
-			c.ledger.release(e.id.Namespace, prog)
-		}
-	}
-}
-
-// turn says who comes first where there may not be room for all.
-func (c *Compiler) turn(e *endpoint) int {
-	switch {
-	case c.ledger.refused[e.id]:
-		return 2
-	case e.applied.policy == nil:
-		return 1
-	}
-	return 0
-}
-
-func (c *Compiler) target(e *endpoint) {
-	var want [2]*program
-	l := c.localOf(e.desired.policy)
-	if !c.prepare(e, l) { // until then it is to have what it was to have
-		c.part[e.id] = true
-		for _, prog := range e.desired.programs {
-			if prog != nil {
-				c.ledger.charge(e.id.Namespace, prog)
+// addShort adds the endpoint-directions whose table could not be made as it is to be, and why.
+func (s *endpoints) addShort(to map[EndpointDirection]error) {
+	for _, e := range s.list {
+		for d, prog := range e.applied.programs {
+			if prog != nil && prog.short != nil {
+				to[EndpointDirection{e.id, model.Direction(d)}] = prog.short
 			}
 		}
-		return
 	}
-	delete(c.ledger.refused, e.id)
-	for d := range want {
-		delete(c.failed, EndpointDirection{e.id, model.Direction(d)})
-		if e.desired.policy != nil {
-			want[d] = c.aim(e, d, l)
-		}
-	}
-	if want[0] == nil || want[1] == nil {
-		for _, prog := range want {
-			if prog != nil {
-				c.ledger.release(e.id.Namespace, prog)
+}
+
+// bytesUsed counts all tables but those left out.
+func (s *endpoints) bytesUsed(but map[table.ID]bool) bytesUsed {
+	u := bytesUsed{map[string]int{}, 0, map[*program][]string{}}
+	for _, e := range s.sorted() {
+		for _, prog := range e.applied.programs {
+			if prog == nil || prog.table == nil || slices.Contains(u.users[prog], e.id.Namespace) {
+				continue
+			}
+			u.users[prog] = append(u.users[prog], e.id.Namespace)
+			if !but[prog.table.ID] {
+				u.add(e.id.Namespace, bytesOf(prog.table))
 			}
 		}
-		want = [2]*program{}
 	}
-	for d, prog := range want {
-		if prog != nil {
-			prog.desired++
-		}
-		if old := e.desired.programs[d]; old != nil {
-			old.desired--
-		}
-		e.desired.programs[d] = prog
-	}
-}
-
-// aim returns the program that one direction of an endpoint is to have, and charges its namespace: the one it has if its
-// policy cannot be compiled or is over a limit, or nil.
-func (c *Compiler) aim(e *endpoint, d int, l *localAddrs) *program {
-	at := EndpointDirection{e.id, model.Direction(d)}
-	prog, err := (*program)(nil), c.back.barred[at]
-	if err == nil {
-		prog, err = c.expandAll(e.desired.folds[d], l, e.id.Namespace)
-	}
-	if err == nil {
-		err = c.ledger.admit(e.id.Namespace, prog)
-	}
-	if err == nil {
-		if prog.limited {
-			c.failed[EndpointDirection{e.id, model.Direction(d)}] = outgrown(prog)
-		}
-		return prog
-	}
-	c.failed[at] = err
-	if errors.Is(err, errNoRoom) {
-		c.ledger.refused[e.id] = true
-	}
-	old := e.applied.programs[d]
-	if old == nil || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
-		return nil
-	}
-	c.ledger.charge(e.id.Namespace, old)
-	return old
-}
-
-// isAsDesired reports whether the kernel needs no other binding for the endpoint.
-func (e *endpoint) isAsDesired() bool {
-	is, want := e.applied.policy, e.desired.policy
-	return is != nil && want != nil && e.applied.programs == e.desired.programs && is.Iface == want.Iface && slices.Equal(is.Addrs, want.Addrs)
-}
-
-// sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of
-// one found in the kernel it is not.
-func (e *endpoint) sameAddrs() bool {
-	is := e.applied.policy
-	return is != nil && (is.Addrs == nil || slices.Equal(is.Addrs, e.desired.policy.Addrs))
+	return u
 }

@@ -29,8 +29,8 @@ func TestALargePolicyIsExpandedInParts(t *testing.T) {
 	}
 	for p := w.step(small); p.More; p = w.step() {
 	}
-	if now := w.Compiler.rules.Len(); now != numbered || len(w.making) != 0 || w.sets(small) != 1 {
-		t.Errorf("%d rules have numbers, want %d; %d expansions", now, numbered, len(w.making))
+	if now := w.Compiler.rules.Len(); now != numbered || len(w.policies.making) != 0 || w.sets(small) != 1 {
+		t.Errorf("%d rules have numbers, want %d; %d expansions", now, numbered, len(w.policies.making))
 	}
 	if err := w.k.garbage(); err != nil {
 		t.Error(err)

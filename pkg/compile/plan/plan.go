@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
-	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -30,13 +29,14 @@ type planner struct {
 // plan turns what has come in since the last plan into the writes that make the kernel follow. changed: something has.
 func (c *Compiler) plan(changed bool) Plan {
 	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
-	p.share(changed)
-	p.stale = c.retarget()
+	p.toOpen, p.toClose = c.pace.next(changed, c.sets.toClean())
+	p.stale = c.assigned.retarget()
 	p.openSets()
 	p.moveAddrs()
 	p.admit()
-	p.wait()
-	c.remember(p.stale)
+	c.programs.awaitNone()
+	p.stale = c.assigned.wait(p.stale)
+	p.remember()
 	p.closeSets()
 	p.tables()
 	p.grow()
@@ -44,6 +44,15 @@ func (c *Compiler) plan(changed bool) Plan {
 	p.bind()
 	p.drop()
 	return p.Plan
+}
+
+// remember keeps what the endpoints are judged by that are to have other programs now.
+func (p *planner) remember() {
+	for _, e := range p.stale {
+		if !p.c.assigned.isWaiting(e) {
+			p.c.back.remember(e)
+		}
+	}
 }
 
 // moveAddrs gives every address its new memberships, in addition to those in sets that are about to go.
@@ -60,20 +69,10 @@ func (p *planner) moveAddrs() {
 	p.early = len(p.created)
 }
 
-// closeSets drops the programs that nobody wants, and from the classes the sets that no program refers to then.
+// closeSets drops the programs that no endpoint needs, and from the classes the sets that no program refers to then.
 func (p *planner) closeSets() {
 	c := p.c
-	for _, prog := range c.programs {
-		switch {
-		case prog.desired > 0, prog.awaited:
-		case prog.kept > 0:
-			p.Unsettled = true
-		default:
-			c.retire(prog)
-			p.retired = append(p.retired, prog)
-		}
-	}
-	c.programs = slices.DeleteFunc(c.programs, func(prog *program) bool { return prog.gone })
+	p.retired, p.Unsettled = c.programs.dropUnused()
 	p.toClose, p.DropSets = c.sets.clean(p.toClose)
 	for _, m := range c.classes.Diff() {
 		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
@@ -98,9 +97,10 @@ func (p *planner) tables() {
 			p.addRows(prog, p.created[:p.early])
 		}
 	}
-	for _, prog := range p.c.programs {
+	retry := p.c.back.retries()
+	for _, prog := range p.c.programs.all() {
 		switch {
-		case prog.short != nil && p.c.back.retry:
+		case prog.short != nil && retry:
 			p.replace(prog)
 		case prog.short != nil:
 			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
@@ -111,32 +111,15 @@ func (p *planner) tables() {
 			p.addRows(prog, p.created)
 		}
 	}
-	p.c.back.retry = false
 }
 
 // build makes the program's table. False: a limit forbids it, and nothing has changed.
 func (p *planner) build(prog *program) bool {
-	limits := p.c.limits
-	limits.Room = p.c.highest(p.allClasses())
-	t := table.Build(prog.Program, p.allClasses(), limits)
-	if t == nil {
+	if !p.c.programs.build(prog, p.allClasses()) {
 		return false
 	}
-	p.c.lastID++
-	t.ID, prog.table, prog.foreign = p.c.lastID, t, false
-	p.Tables = append(p.Tables, t)
+	p.Tables = append(p.Tables, prog.table)
 	return true
-}
-
-// highest is the highest class for which tables have room: the highest that there has been, so that classes that come and
-// go do not have all tables grow again and again. When by far fewer are left, their number counts.
-func (c *Compiler) highest(all []classes.Class) uint32 {
-	last := all[len(all)-1].ID
-	if last < c.mostClass/8 {
-		c.mostClass = 0
-	}
-	c.mostClass = max(c.mostClass, last)
-	return c.mostClass
 }
 
 // addRows gives the program's table rows for the classes. If it has none for one of them, another table takes its place;
@@ -162,7 +145,7 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 			return
 		}
 		prog.limited = true
-		p.c.limitReached(prog)
+		p.c.assigned.limitReached(prog)
 	}
 	if len(rows) == 0 {
 		return
@@ -190,13 +173,8 @@ func (p *planner) replace(prog *program) bool {
 	}
 	prog.before, prog.short = before, nil
 	p.grown[prog] = true
-	p.c.back.grown = append(p.c.back.grown, prog)
+	p.c.back.rememberTable(prog)
 	return true
-}
-
-// sorted returns all endpoints by id.
-func (c *Compiler) sorted() []*endpoint {
-	return slices.SortedFunc(maps.Values(c.endpoints), func(a, b *endpoint) int { return a.id.Compare(b.id) })
 }
 
 // grow binds the larger tables.
@@ -204,7 +182,7 @@ func (p *planner) grow() {
 	if len(p.grown) == 0 {
 		return
 	}
-	for _, e := range p.c.sorted() {
+	for _, e := range p.c.endpoints.sorted() {
 		if e.applied.policy != nil && (p.grown[e.applied.programs[0]] || p.grown[e.applied.programs[1]]) {
 			p.Grow = append(p.Grow, binding(e.applied.policy, e.applied.programs))
 		}
@@ -222,7 +200,7 @@ func (p *planner) rejudge() {
 		return
 	}
 	narrowed := map[*program]bool{}
-	for _, prog := range p.c.programs {
+	for _, prog := range p.c.programs.all() {
 		if prog.table != nil && !p.fresh[prog] && p.narrowed(prog) {
 			narrowed[prog] = true
 		}
@@ -230,9 +208,9 @@ func (p *planner) rejudge() {
 	if len(narrowed) == 0 {
 		return
 	}
-	for _, e := range p.c.sorted() {
+	for _, e := range p.c.endpoints.sorted() {
 		for d, prog := range e.applied.programs {
-			if e.applied.policy != nil && (e.desired.programs[d] == prog || p.c.waiting[e.id]) && narrowed[prog] {
+			if e.applied.policy != nil && (e.desired.programs[d] == prog || p.c.assigned.isWaiting(e)) && narrowed[prog] {
 				p.Rejudge = append(p.Rejudge, EndpointDirection{e.id, model.Direction(d)})
 			}
 		}
@@ -241,28 +219,14 @@ func (p *planner) rejudge() {
 
 // narrowed reports whether the program denies to an address, in its new class, what it allowed in its old one.
 func (p *planner) narrowed(prog *program) bool {
-	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.narrows(prog, pair[0], pair[1]) })
-}
-
-// narrows reports whether the program denies to one class what it allows to another.
-func (c *Compiler) narrows(prog *program, from, to uint32) bool {
-	t := prog.table
-	switch {
-	case t == nil:
-		return false
-	case t.Interpreted():
-		return c.classes.Differ(from, to, prog.sets)
-	}
-	was, _ := t.RowOf(from)
-	is, _ := t.RowOf(to)
-	return was != is && t.Narrower(was, is)
+	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.programs.narrows(prog, pair[0], pair[1]) })
 }
 
 // bind gives the stale endpoints what they are to have.
 func (p *planner) bind() {
 	for _, e := range p.stale {
 		switch {
-		case p.c.waiting[e.id]:
+		case p.c.assigned.isWaiting(e):
 			continue
 		case e.desired.programs[0] == nil:
 			if e.applied.policy != nil {
@@ -276,7 +240,7 @@ func (p *planner) bind() {
 			e.applied = applied{e.desired.policy, e.desired.programs}
 		}
 		if e.desired.policy == nil {
-			delete(p.c.endpoints, e.id)
+			p.c.endpoints.remove(e)
 		}
 	}
 }
@@ -288,13 +252,11 @@ func (p *planner) drop() {
 			p.DropTables = append(p.DropTables, prog.table.ID)
 		}
 	}
-	p.DropTables = append(p.DropTables, p.c.lostTables...)
-	p.c.lostTables = nil
+	p.DropTables = append(p.DropTables, p.c.programs.dropLost()...)
 	slices.Sort(p.DropTables)
 	p.DropTables = slices.Compact(p.DropTables)
 	p.DropClasses = p.c.classes.Drop()
 	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
 	p.c.sets.Collect(math.MaxInt)
-	p.More = p.More || len(p.c.sets.review)+p.c.rules.Loose()+len(p.c.part) > 0
-	p.c.planned = true
+	p.More = p.More || p.c.sets.toClean() || p.c.rules.Loose() > 0 || p.c.assigned.partial()
 }

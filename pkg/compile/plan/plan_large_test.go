@@ -102,7 +102,7 @@ func TestAPolicyThatIsTooComplexIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	// It is not tried again as long as it is the same.
-	w.staleAll()
+	w.endpoints.staleAll()
 	if p := w.step(); len(p.SetNames)+len(p.Tables) != 0 {
 		t.Errorf("tried again: %d sets, %d tables", len(p.SetNames), len(p.Tables))
 	}
@@ -119,7 +119,7 @@ func TestATableThatCannotBeMadeAgainDeniesWhatItDoesNotKnow(t *testing.T) {
 	c, k := New(Options{}, nil), newKernel()
 	old := state(members, web)
 	carryOut(k, c.Update(old.changes(nil)))
-	c.limits = table.Limits{Bytes: 1, Walk: 1}
+	c.programs.limits = table.Limits{Bytes: 1, Walk: 1}
 	members["a"] = append(slices.Clone(members["a"]), policytest.Prefixes("10.2.0.7/32")...)
 	carryOut(k, c.Update(state(members, web).changes(old)))
 	for from, want := range map[string]bool{"10.1.0.1": true, "10.2.0.1": true, "10.2.0.7": false} {

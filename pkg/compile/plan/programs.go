@@ -1,66 +1,54 @@
 package plan
 
 import (
-	"hash/maphash"
+	"cmp"
 	"slices"
 
-	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// program is a Program and its table in the kernel; endpoint-directions with equal Programs share one.
-type program struct {
-	*match.Program
-	direction model.Direction
-	hash      uint64
-	sets      []uint32 // the numbers of all sets in it, ascending
-	rules     []uint32 // the numbers of all rules in it, ascending, without 0
-	cost      Cost
-	kept      int          // endpoint-directions that may go back to it; see Withhold
-	before    *table.Table // in the kernel until the last plan put a larger table in its place
-	short     error        // why that could not be done; nil: it could. Without a table: it has to be published again
-	desired   int          // endpoint-directions that are to be judged by it
-	named     int          // so many of its entries have the name of their rule in the kernel; then sets are opened
-	open      int          // so many of its sets are open; a table is made when all are
-	table     *table.Table // in the kernel; nil: not there yet
-	limited   bool         // its table cannot be made again with what has come to be known since
-	awaited   bool         // nobody wants it, but somebody is bound to it until what he wants is there
-	foreign   bool         // found in the kernel: which row there is whose is not known
-	gone      bool         // nobody wanted it at the end of a plan
+// programs are the Programs that endpoints have or are to have, each of them once, and their tables.
+type programs struct {
+	limits    table.Limits
+	classes   *classes.Classes
+	sets      *setNumbers
+	rules     *ruleNumbers
+	list      []*program // in order of creation; those that no endpoint needs go at the end of each plan
+	byHash    map[uint64][]*program
+	lastID    table.ID
+	lost      []table.ID // in the kernel at the start, but unknown: to be dropped by the first plan
+	mostClass uint32     // see highest
 }
 
-// id is that of its table; 0 if that is not in the kernel.
-func (prog *program) id() table.ID {
-	if prog.table == nil {
-		return 0
-	}
-	return prog.table.ID
+func newPrograms(limits table.Limits, c *classes.Classes, sets *setNumbers, rules *ruleNumbers) *programs {
+	return &programs{limits: limits, classes: c, sets: sets, rules: rules, byHash: map[uint64][]*program{}}
 }
 
-// seed makes hashes of programs. They only narrow the search for an equal one, so that nothing depends on it.
-var seed = maphash.MakeSeed()
+// all returns every program, in order of creation.
+func (s *programs) all() []*program { return s.list }
 
-func hashRules(d model.Direction, rules []bpf.Rule) uint64 {
-	h := uint64(d) + 1
-	for i := range rules {
-		h = h*0x9e3779b97f4a7c15 ^ maphash.Comparable(seed, rules[i])
-		h ^= h >> 29
+// of returns the program whose table has the id; nil if there is none.
+func (s *programs) of(id table.ID) *program {
+	i := slices.IndexFunc(s.list, func(prog *program) bool { return prog.table != nil && prog.table.ID == id })
+	if i < 0 {
+		return nil
 	}
-	return h
+	return s.list[i]
 }
 
 // equal returns the program equal to p; nil if there is none. It may keep p.
-func (c *Compiler) equal(d model.Direction, p *match.Program) *program {
-	for _, old := range c.byHash[hashRules(d, p.Rules)] {
+func (s *programs) equal(d model.Direction, p *match.Program) *program {
+	for _, old := range s.byHash[hashRules(d, p.Rules)] {
 		if old.direction != d || !slices.Equal(old.Rules, p.Rules) {
 			continue
 		}
 		if old.foreign && old.IDs[0].Point == 0 { // now it is known which rules these are
 			old.Program = p
 			old.table.Program = p
-			c.sets.load(p, true)
+			s.sets.load(p, true)
 			return old
 		}
 		if slices.Equal(old.IDs, p.IDs) {
@@ -70,57 +58,177 @@ func (c *Compiler) equal(d model.Direction, p *match.Program) *program {
 	return nil
 }
 
-// newProgram makes a program of p, to which none is equal. It keeps p.
-func (c *Compiler) newProgram(d model.Direction, p *match.Program) *program {
+// add makes a program of p, to which none is equal. It keeps p.
+func (s *programs) add(d model.Direction, p *match.Program) *program {
 	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules)}
 	prog.sets, prog.rules = numbersIn(p.Rules)
-	c.register(prog)
-	c.sets.load(p, false)
+	s.register(prog)
+	s.sets.load(p, false)
 	return prog
 }
 
 // register holds the numbers that a program uses, and lists it.
-func (c *Compiler) register(prog *program) {
+func (s *programs) register(prog *program) {
 	prog.cost = costOf(prog.Program)
-	c.sets.refer(prog.sets)
+	s.sets.refer(prog.sets)
 	for _, num := range prog.rules {
-		c.rules.Hold(num)
+		s.rules.Hold(num)
 	}
-	c.programs = append(c.programs, prog)
-	c.byHash[prog.hash] = append(c.byHash[prog.hash], prog)
+	s.list = append(s.list, prog)
+	s.byHash[prog.hash] = append(s.byHash[prog.hash], prog)
 }
 
-// retire drops what a program held that nobody wants any more. Its sets are to be looked at, which hold their numbers.
-func (c *Compiler) retire(prog *program) {
+// retire drops what a program held that no endpoint needs any more.
+func (s *programs) retire(prog *program) {
 	prog.gone = true
-	c.sets.unrefer(prog.sets)
+	s.sets.unrefer(prog.sets)
 	for _, num := range prog.rules {
-		c.rules.Drop(num)
+		s.rules.Drop(num)
 	}
-	same := slices.DeleteFunc(c.byHash[prog.hash], func(p *program) bool { return p == prog })
+	same := slices.DeleteFunc(s.byHash[prog.hash], func(p *program) bool { return p == prog })
 	if len(same) == 0 {
-		delete(c.byHash, prog.hash)
+		delete(s.byHash, prog.hash)
 	} else {
-		c.byHash[prog.hash] = same
+		s.byHash[prog.hash] = same
 	}
 }
 
-// numbersIn returns the numbers of the sets and rules in a match table.
-func numbersIn(entries []bpf.Rule) (sets, rules []uint32) {
-	for i := range entries {
-		r := &entries[i]
-		sets = append(append(sets, r.In[:]...), r.NotIn[:]...)
-		rules = append(rules, r.Id)
+// dropUnused drops the programs that no endpoint needs, and returns them. kept: some stay because an endpoint may go back to
+// them.
+func (s *programs) dropUnused() (dropped []*program, kept bool) {
+	for _, prog := range s.list {
+		switch {
+		case prog.desired > 0, prog.awaited:
+		case prog.kept > 0:
+			kept = true
+		default:
+			s.retire(prog)
+			dropped = append(dropped, prog)
+		}
 	}
-	return distinct(sets), distinct(rules)
+	s.list = slices.DeleteFunc(s.list, func(prog *program) bool { return prog.gone })
+	return dropped, kept
 }
 
-// distinct sorts numbers and removes 0 and duplicates.
-func distinct(nums []uint32) []uint32 {
-	slices.Sort(nums)
-	nums = slices.Compact(nums)
-	if len(nums) > 0 && nums[0] == 0 {
-		nums = nums[1:]
+// awaitNone is called before endpoints await programs.
+func (s *programs) awaitNone() {
+	for _, prog := range s.list {
+		prog.awaited = false
 	}
-	return slices.Clip(nums)
+}
+
+// unopened are the programs that have no table yet, those with the fewest sets left to be opened first.
+func (s *programs) unopened() []*program {
+	var list []*program
+	for _, prog := range s.list {
+		if prog.toCome() && prog.desired > 0 {
+			list = append(list, prog)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *program) int {
+		return cmp.Compare(len(a.sets)-a.open, len(b.sets)-b.open)
+	})
+	return list
+}
+
+// build makes the program's table, for all classes there are. False: a limit forbids it, and nothing has changed.
+func (s *programs) build(prog *program, all []classes.Class) bool {
+	limits := s.limits
+	limits.Room = s.highest(all)
+	t := table.Build(prog.Program, all, limits)
+	if t == nil {
+		return false
+	}
+	s.lastID++
+	t.ID, prog.table, prog.foreign = s.lastID, t, false
+	return true
+}
+
+// highest is the highest class for which tables have room: the highest that there has been, so that classes that come and
+// go do not have all tables grow again and again. When by far fewer are left, their number counts.
+func (s *programs) highest(all []classes.Class) uint32 {
+	last := all[len(all)-1].ID
+	if last < s.mostClass/8 {
+		s.mostClass = 0
+	}
+	s.mostClass = max(s.mostClass, last)
+	return s.mostClass
+}
+
+// narrows reports whether the program denies to one class what it allows to another.
+func (s *programs) narrows(prog *program, from, to uint32) bool {
+	t := prog.table
+	switch {
+	case t == nil:
+		return false
+	case t.Interpreted():
+		return s.classes.Differ(from, to, prog.sets)
+	}
+	was, _ := t.RowOf(from)
+	is, _ := t.RowOf(to)
+	return was != is && t.Narrower(was, is)
+}
+
+// narrowing returns the programs that deny to one class what they allow to another.
+func (s *programs) narrowing(from, to uint32) map[*program]bool {
+	some := map[*program]bool{}
+	for _, prog := range s.list {
+		if s.narrows(prog, from, to) {
+			some[prog] = true
+		}
+	}
+	return some
+}
+
+// adopt takes over a table in the kernel. How its rows are numbered there does not matter, since it is never
+// written to: the first new class makes another take its place.
+func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
+	p := &match.Program{Rules: t.Rules, IDs: make([]model.RuleID, len(t.Rules))}
+	for i := range t.Rules {
+		num := t.Rules[i].Id
+		p.IDs[i] = model.RuleID{Direction: t.Direction}
+		if text, ok := names[num]; ok {
+			p.IDs[i] = placeholder(num, text)
+			p.IDs[i].Direction = t.Direction
+			s.rules.expect(text, t.Direction, num)
+		}
+	}
+	prog := &program{Program: p, direction: t.Direction, hash: hashRules(t.Direction, t.Rules)}
+	prog.foreign = true
+	prog.sets, prog.rules = numbersIn(t.Rules)
+	for _, num := range prog.sets {
+		p.Sets = append(p.Sets, s.sets.Key(num))
+	}
+	if prog.table = table.Build(p, s.classes.All(), s.limits); prog.table == nil { // made when limits were others
+		prog.table = table.Build(p, nil, table.Limits{Interpret: true})
+	}
+	prog.table.ID = t.ID
+	s.lastID = max(s.lastID, t.ID)
+	s.register(prog)
+	return prog
+}
+
+// lose notes the id of a table in the kernel that could not be read.
+func (s *programs) lose(id table.ID) {
+	s.lastID = max(s.lastID, id)
+	s.lost = append(s.lost, id)
+}
+
+// dropLost returns the tables that could not be read, once.
+func (s *programs) dropLost() []table.ID {
+	ids := s.lost
+	s.lost = nil
+	return ids
+}
+
+// tables returns all tables in the kernel, by ascending id.
+func (s *programs) tables() []*table.Table {
+	var all []*table.Table
+	for _, prog := range s.list {
+		if prog.table != nil {
+			all = append(all, prog.table)
+		}
+	}
+	slices.SortFunc(all, func(a, b *table.Table) int { return int(a.ID) - int(b.ID) })
+	return all
 }

@@ -55,6 +55,9 @@ func (s *setNumbers) use(num uint32) *setUse {
 	return u
 }
 
+// of returns the numbers of the sets that an address is a member of, ascending.
+func (s *setNumbers) of(a netip.Addr) []uint32 { return s.classes.Members(a) }
+
 // adopt makes the sets found in the kernel orphans: they keep their numbers until policies refer to them, or are dropped.
 func (s *setNumbers) adopt(names map[uint32]model.SetID) {
 	s.Claim(slices.Collect(maps.Keys(names)))
@@ -168,6 +171,9 @@ func (s *setNumbers) orphans() map[uint32]bool {
 	}
 	return all
 }
+
+// toClean reports whether there are sets to be looked at.
+func (s *setNumbers) toClean() bool { return len(s.review) > 0 }
 
 // clean removes the sets from the classes that no program refers to any more, as far as that costs no more than most. It
 // returns what is left of most, and the numbers of the sets that leave the kernel. A set that does not leave yet keeps its

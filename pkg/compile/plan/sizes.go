@@ -12,8 +12,8 @@ type Sizes struct {
 func (c *Compiler) Sizes() Sizes {
 	return Sizes{
 		Classes: c.classes.Len(),
-		Tables:  len(c.programs),
+		Tables:  len(c.programs.all()),
 		Rules:   c.rules.Len(),
-		Failed:  len(c.failed),
+		Failed:  c.failures.len(),
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/classes"
-	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -70,25 +69,16 @@ func (c *Compiler) adopt(s *Snapshot) {
 	tables := map[table.ID]*program{}
 	for _, t := range s.Tables {
 		if len(t.Rules) > 0 {
-			tables[t.ID] = c.adoptTable(t, rules)
+			tables[t.ID] = c.programs.adopt(t, rules)
 		}
 	}
 	for _, e := range s.Endpoints {
 		for _, id := range []table.ID{e.Ingress, e.Egress} {
-			c.lastID = max(c.lastID, id)
-			if id != 0 && tables[id] == nil { // it could not be read
-				c.lostTables = append(c.lostTables, id)
+			if id != 0 && tables[id] == nil {
+				c.programs.lose(id)
 			}
 		}
-		c.endpoints[e.ID] = &endpoint{
-			id: e.ID,
-			applied: applied{
-				policy:   &model.EndpointPolicy{ID: e.ID, Iface: e.Iface, Addrs: e.Addrs},
-				programs: [2]*program{model.Ingress: tables[e.Ingress], model.Egress: tables[e.Egress]},
-			},
-		}
-		c.stale[e.ID] = true
-		c.ifaces[e.Iface] = e.ID
+		c.endpoints.adopt(e, tables[e.Ingress], tables[e.Egress])
 	}
 }
 
@@ -128,51 +118,4 @@ func (s *Snapshot) names() (sets map[uint32]model.SetID, rules map[uint32]string
 // placeholder stands for a rule of which nothing is known but its text. No real RuleID equals it.
 func placeholder(num uint32, text string) model.RuleID {
 	return model.RuleID{Tier: text, Index: int(num)}
-}
-
-// adoptTable takes over a table in the kernel. How its rows are numbered there does not matter, since it is never
-// written to: the first new class makes another take its place.
-func (c *Compiler) adoptTable(t SnapshotTable, names map[uint32]string) *program {
-	p := &match.Program{Rules: t.Rules, IDs: make([]model.RuleID, len(t.Rules))}
-	for i := range t.Rules {
-		num := t.Rules[i].Id
-		p.IDs[i] = model.RuleID{Direction: t.Direction}
-		if text, ok := names[num]; ok {
-			p.IDs[i] = placeholder(num, text)
-			p.IDs[i].Direction = t.Direction
-			c.rules.expect(text, t.Direction, num)
-		}
-	}
-	prog := &program{Program: p, direction: t.Direction, hash: hashRules(t.Direction, t.Rules), foreign: true}
-	prog.sets, prog.rules = numbersIn(t.Rules)
-	for _, num := range prog.sets {
-		p.Sets = append(p.Sets, c.sets.Key(num))
-	}
-	if prog.table = table.Build(p, c.classes.All(), c.limits); prog.table == nil { // made when limits were others
-		prog.table = table.Build(p, nil, table.Limits{Interpret: true})
-	}
-	prog.table.ID = t.ID
-	c.lastID = max(c.lastID, t.ID)
-	c.register(prog)
-	return prog
-}
-
-// known returns the record of an endpoint that is new to the Compiler: that of the one found in the kernel with its
-// interface, if there was one.
-func (c *Compiler) known(id model.EndpointID, iface string) *endpoint {
-	old, ok := c.ifaces[iface]
-	if !ok {
-		return &endpoint{id: id}
-	}
-	delete(c.ifaces, iface)
-	e := c.endpoints[old]
-	if e == nil || e.desired.policy != nil {
-		return &endpoint{id: id}
-	}
-	delete(c.endpoints, old)
-	delete(c.stale, old)
-	as := *e.applied.policy
-	as.ID = id
-	e.id, e.applied.policy = id, &as
-	return e
 }

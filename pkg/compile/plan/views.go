@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -23,7 +22,7 @@ type EndpointView struct {
 
 // Endpoint returns one endpoint; not ok if it is not bound.
 func (c *Compiler) Endpoint(id model.EndpointID) (EndpointView, bool) {
-	e := c.endpoints[id]
+	e := c.endpoints.get(id)
 	if e == nil || e.applied.policy == nil {
 		return EndpointView{}, false
 	}
@@ -37,7 +36,7 @@ func (c *Compiler) Endpoint(id model.EndpointID) (EndpointView, bool) {
 // Endpoints returns the ids of all bound endpoints, in order.
 func (c *Compiler) Endpoints() []model.EndpointID {
 	var all []model.EndpointID
-	for _, e := range c.sorted() {
+	for _, e := range c.endpoints.sorted() {
 		if e.applied.policy != nil {
 			all = append(all, e.id)
 		}
@@ -49,14 +48,8 @@ func (c *Compiler) Endpoints() []model.EndpointID {
 // ErrOverLimit they keep the policy they had; a new endpoint is not bound, so that nothing passes, and with
 // ErrOwnAddresses no endpoint is.
 func (c *Compiler) Failed() map[EndpointDirection]error {
-	all := maps.Clone(c.failed)
-	for _, e := range c.endpoints {
-		for d, prog := range e.applied.programs {
-			if prog != nil && prog.short != nil {
-				all[EndpointDirection{e.id, model.Direction(d)}] = prog.short
-			}
-		}
-	}
+	all := c.failures.all()
+	c.endpoints.addShort(all)
 	return all
 }
 
@@ -91,13 +84,4 @@ func (c *Compiler) Rules() map[uint32]model.RuleID { return c.rules.Held() }
 func (c *Compiler) Classes() []classes.Class { return c.classes.All() }
 
 // Tables returns all tables in the kernel, by ascending id.
-func (c *Compiler) Tables() []*table.Table {
-	var all []*table.Table
-	for _, prog := range c.programs {
-		if prog.table != nil {
-			all = append(all, prog.table)
-		}
-	}
-	slices.SortFunc(all, func(a, b *table.Table) int { return int(a.ID) - int(b.ID) })
-	return all
-}
+func (c *Compiler) Tables() []*table.Table { return c.programs.tables() }

@@ -1,0 +1,195 @@
+package plan
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// assignment decides which programs endpoints are to have, and charges their namespaces for them.
+type assignment struct {
+	endpoints *endpoints
+	sets      *setNumbers
+	policies  *policies
+	ledger    *ledger
+	failures  *failures
+	part      map[model.EndpointID]bool // their policies are being expanded: they are looked at again in the next plan
+	waiting   map[model.EndpointID]bool // what they are to have is not in the kernel yet
+}
+
+func newAssignment(e *endpoints, sets *setNumbers, policies *policies, l *ledger, f *failures) *assignment {
+	return &assignment{endpoints: e, sets: sets, policies: policies, ledger: l, failures: f,
+		part: map[model.EndpointID]bool{}, waiting: map[model.EndpointID]bool{}}
+}
+
+// retarget finds out which programs the stale endpoints are to have, and returns those endpoints by id. What all of them
+// had is given back first, so that none is refused for what another is about to leave. Those that are enforced come first,
+// and those that were refused before last.
+func (s *assignment) retarget() []*endpoint {
+	all := s.endpoints.drainStale(s.part, s.failures.allRefused())
+	clear(s.part)
+	for _, e := range all {
+		s.release(e)
+	}
+	turns := slices.Clone(all)
+	slices.SortStableFunc(turns, func(a, b *endpoint) int { return s.turn(a) - s.turn(b) })
+	for _, e := range turns {
+		s.target(e)
+	}
+	s.policies.abandon()
+	return all
+}
+
+// release gives back what the programs that an endpoint was to have are charged for.
+func (s *assignment) release(e *endpoint) {
+	for _, prog := range e.desired.programs {
+		if prog != nil {
+			s.ledger.release(e.id.Namespace, prog)
+		}
+	}
+}
+
+// turn says who comes first where there may not be room for all.
+func (s *assignment) turn(e *endpoint) int {
+	switch {
+	case s.failures.wasRefused(e.id):
+		return 2
+	case e.applied.policy == nil:
+		return 1
+	}
+	return 0
+}
+
+func (s *assignment) target(e *endpoint) {
+	var want [2]*program
+	l := s.sets.localOf(e.desired.policy)
+	if !s.prepare(e, l) { // until then it is to have what it was to have
+		s.part[e.id] = true
+		for _, prog := range e.desired.programs {
+			if prog != nil {
+				s.ledger.charge(e.id.Namespace, prog)
+			}
+		}
+		return
+	}
+	s.failures.forget(e.id)
+	for d := range want {
+		if e.desired.policy != nil {
+			want[d] = s.aim(e, d, l)
+		}
+	}
+	if want[0] == nil || want[1] == nil {
+		for _, prog := range want {
+			if prog != nil {
+				s.ledger.release(e.id.Namespace, prog)
+			}
+		}
+		want = [2]*program{}
+	}
+	for d, prog := range want {
+		if prog != nil {
+			prog.desired++
+		}
+		if old := e.desired.programs[d]; old != nil {
+			old.desired--
+		}
+		e.desired.programs[d] = prog
+	}
+}
+
+// aim returns the program that one direction of an endpoint is to have, and charges its namespace: the one it has if its
+// policy cannot be compiled or is over a limit, or nil.
+func (s *assignment) aim(e *endpoint, d int, l *localAddrs) *program {
+	at := EndpointDirection{e.id, model.Direction(d)}
+	prog, err := (*program)(nil), s.failures.bars(at)
+	if err == nil {
+		prog, err = s.policies.expandAll(e.desired.folds[d], l, e.id.Namespace)
+	}
+	if err == nil {
+		err = s.ledger.admit(e.id.Namespace, prog)
+	}
+	if err == nil {
+		if prog.limited {
+			s.failures.note(at, outgrown(prog))
+		}
+		return prog
+	}
+	s.failures.note(at, err)
+	old := e.applied.programs[d]
+	if old == nil || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
+		return nil
+	}
+	s.ledger.charge(e.id.Namespace, old)
+	return old
+}
+
+// prepare expands the policies of an endpoint, as far as this plan may. False: there is more to do.
+func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
+	if e.desired.policy == nil {
+		return true
+	}
+	ready = true
+	for d, f := range e.desired.folds {
+		if s.failures.bars(EndpointDirection{e.id, model.Direction(d)}) == nil {
+			ready = s.policies.prepare(f, l, e.id.Namespace) && ready
+		}
+	}
+	return ready
+}
+
+// refuse takes a program away from the endpoints that were to have it: they keep what they have.
+func (s *assignment) refuse(prog *program) {
+	s.policies.refuse(prog, tooComplex(prog))
+	for _, e := range s.endpoints.sorted() {
+		if e.desired.programs[0] == prog || e.desired.programs[1] == prog {
+			s.release(e)
+			s.target(e)
+		}
+	}
+}
+
+// limitReached notes that endpoints are judged by a table that lacks what has come to be known since it was made.
+func (s *assignment) limitReached(prog *program) {
+	for _, e := range s.endpoints.sorted() {
+		for d := range e.desired.programs {
+			if e.desired.programs[d] == prog {
+				s.failures.note(EndpointDirection{e.id, model.Direction(d)}, outgrown(prog))
+			}
+		}
+	}
+}
+
+// wait finds, among stale endpoints and those that waited, the ones that are to have a program that has no table yet. It
+// returns all of them by id.
+func (s *assignment) wait(stale []*endpoint) []*endpoint {
+	for id := range s.waiting {
+		if !slices.ContainsFunc(stale, func(e *endpoint) bool { return e.id == id }) {
+			stale = append(stale, s.endpoints.get(id))
+		}
+	}
+	clear(s.waiting)
+	slices.SortFunc(stale, func(a, b *endpoint) int { return a.id.Compare(b.id) })
+	for _, e := range stale {
+		if !s.part[e.id] && (e.desired.programs[0] == nil || !e.desired.programs[0].toCome() && !e.desired.programs[1].toCome()) {
+			continue
+		}
+		s.waiting[e.id] = true
+		for _, prog := range e.applied.programs {
+			if prog != nil {
+				prog.awaited = true
+			}
+		}
+	}
+	return stale
+}
+
+// allWaiting returns the endpoints for which isWaiting is true.
+func (s *assignment) allWaiting() map[model.EndpointID]bool { return maps.Clone(s.waiting) }
+
+// isWaiting reports whether what the endpoint is to have is not in the kernel yet.
+func (s *assignment) isWaiting(e *endpoint) bool { return s.waiting[e.id] }
+
+// partial reports whether policies are being expanded.
+func (s *assignment) partial() bool { return len(s.part) > 0 }

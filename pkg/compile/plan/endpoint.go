@@ -1,0 +1,48 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// endpoint is one local endpoint.
+type endpoint struct {
+	id      model.EndpointID
+	desired desired
+	applied applied
+	prior   [2]*program // what judged it before the last plan, if that was another and is kept; see Withhold
+}
+
+// desired is how an endpoint is to be.
+type desired struct {
+	policy   *model.EndpointPolicy // nil: it left
+	folds    [2]*fold              // by direction; nil if policy is
+	programs [2]*program           // nil if policy is, or if it could not be compiled and never could
+}
+
+// applied is how an endpoint is in the kernel, once the last plan is written.
+type applied struct {
+	policy   *model.EndpointPolicy // nil: it is not there
+	programs [2]*program           // what judges it; nil if policy is
+}
+
+func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
+	if d == model.Ingress {
+		return e.desired.policy.Ingress
+	}
+	return e.desired.policy.Egress
+}
+
+// isAsDesired reports whether the kernel needs no other binding for the endpoint.
+func (e *endpoint) isAsDesired() bool {
+	is, want := e.applied.policy, e.desired.policy
+	return is != nil && want != nil && e.applied.programs == e.desired.programs && is.Iface == want.Iface && slices.Equal(is.Addrs, want.Addrs)
+}
+
+// sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of
+// one found in the kernel it is not.
+func (e *endpoint) sameAddrs() bool {
+	is := e.applied.policy
+	return is != nil && (is.Addrs == nil || slices.Equal(is.Addrs, e.desired.policy.Addrs))
+}

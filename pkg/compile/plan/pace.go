@@ -1,0 +1,64 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+)
+
+// MaxOpen is how much policies can open in one plan, and how much of what they leave over is cleaned up: the name of a rule
+// is 1, the name of a set and a prefix in a CIDR list are 4 each. Such a plan takes the agent some 10 ms. The first plan
+// opens all there is.
+const MaxOpen = 1024
+
+const (
+	nameCost   = 1
+	memberCost = 4 // of a set's name and of each prefix
+)
+
+// pace says how much of large policies each plan may do.
+type pace struct {
+	limit    int    // see table.Limits.Open
+	resting  bool   // see Compiler.Rest
+	plans    uint64 // how many were begun, the present one included
+	whole    bool   // the present plan has changes, or rests: it leaves what is large to a later one
+	toExpand int    // so many rules it may still expand
+}
+
+// first reports whether no plan was begun before the present one.
+func (p *pace) first() bool { return p.plans <= 1 }
+
+// next begins a plan. It returns how much the plan may open and clean up. One with changes leaves what is large to the
+// next, so that no endpoint whose policy it changes waits for it; and what has to be cleaned up does not grow while there is
+// something to open.
+func (p *pace) next(changed, toClean bool) (toOpen, toClose int) {
+	p.plans++
+	most := cmp.Or(p.limit, MaxOpen)
+	p.whole, p.toExpand = (changed || p.resting) && !p.first(), most
+	switch {
+	case p.first():
+		p.toExpand = math.MaxInt32
+		return math.MaxInt32, math.MaxInt32
+	case p.whole:
+		return most, max(most/4, 1)
+	case toClean:
+		return max(most/2, 1), max(most/2, 1)
+	}
+	return most, most
+}
+
+// rest says whether plans rest from the next on.
+func (p *pace) rest(rest bool) { p.resting = rest }
+
+// postpones reports whether the present plan leaves what is large to a later one.
+func (p *pace) postpones() bool { return p.whole }
+
+// plan is the number of the present plan.
+func (p *pace) plan() uint64 { return p.plans }
+
+// mayExpand reports whether a policy of so many rules may be expanded in the present plan, or a part of it.
+func (p *pace) mayExpand(rules int) bool { return !p.whole || rules <= p.toExpand }
+
+// expand goes on with an expansion as far as the present plan may.
+func (p *pace) expand(e *expansion, l *localAddrs, asked map[question]bool) {
+	p.toExpand = e.goOn(l, asked, p.toExpand)
+}

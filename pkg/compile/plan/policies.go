@@ -1,0 +1,155 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// policies are the policies of all endpoints, and what they expand to: programs. A large one is expanded in several plans.
+type policies struct {
+	sets     *setNumbers
+	rules    *ruleNumbers
+	programs *programs
+	ledger   *ledger
+	pace     *pace
+	folds    map[*model.DirectionPolicy]*fold
+	making   map[*variant]bool // those that are being expanded
+}
+
+func newPolicies(sets *setNumbers, rules *ruleNumbers, programs *programs, l *ledger, p *pace) *policies {
+	return &policies{sets: sets, rules: rules, programs: programs, ledger: l, pace: p,
+		folds: map[*model.DirectionPolicy]*fold{}, making: map[*variant]bool{}}
+}
+
+// use returns the fold of a policy, for one more user.
+func (s *policies) use(p *model.DirectionPolicy) *fold {
+	f := s.folds[p]
+	if f == nil {
+		f = &fold{policy: p, nets: localNets(p)}
+		s.folds[p] = f
+	}
+	f.users++
+	return f
+}
+
+// leave is called when a user left; f may be nil.
+func (s *policies) leave(f *fold) {
+	if f == nil {
+		return
+	}
+	if f.users--; f.users == 0 {
+		delete(s.folds, f.policy)
+	}
+}
+
+// prepare expands a policy for an endpoint of the namespace with these addresses, as far as this plan may. False: there is
+// more to do.
+func (s *policies) prepare(f *fold, l *localAddrs, namespace string) (ready bool) {
+	ready = s.prepareFor(f, l, namespace)
+	for _, a := range l.more {
+		other := *l
+		other.set(a)
+		ready = s.prepareFor(f, &other, namespace) && ready
+	}
+	return ready
+}
+
+// prepareFor does so for the first address of each family.
+func (s *policies) prepareFor(f *fold, l *localAddrs, namespace string) (ready bool) {
+	v := f.variant(l)
+	if v.program != nil || v.err != nil || v.cost != (Cost{}) && s.ledger.room(namespace, v.cost) != nil {
+		return true
+	}
+	if v.making == nil {
+		v.making = newExpansion(f.policy, l, s.sets, s.rules)
+		s.making[v] = true
+	}
+	v.making.plan = s.pace.plan()
+	if !v.making.done && s.pace.mayExpand(match.EntriesOf(f.policy)) {
+		s.pace.expand(v.making, l, v.answers)
+	}
+	return v.making.done
+}
+
+// abandon ends the expansions that no endpoint has asked for in this plan.
+func (s *policies) abandon() {
+	for v := range s.making {
+		if v.making == nil || v.making.plan == s.pace.plan() {
+			continue
+		}
+		v.making.end()
+		v.making = nil
+	}
+	for v := range s.making {
+		if v.making == nil {
+			delete(s.making, v)
+		}
+	}
+}
+
+// expandAll returns the program of a policy for an endpoint of the namespace with these addresses, which must be the
+// same for each.
+func (s *policies) expandAll(f *fold, l *localAddrs, namespace string) (*program, error) {
+	prog, err := s.expand(f, l, namespace)
+	for _, a := range l.more {
+		if err != nil {
+			break
+		}
+		first, other := l.addrs[indexOf(a)], *l
+		other.set(a)
+		var same *program
+		if same, err = s.expand(f, &other, namespace); err == nil && same != prog {
+			err = fmt.Errorf("%s and %s: %w", first, a, ErrOwnAddresses)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return prog, nil
+}
+
+// expand returns the program of a policy for an endpoint with these addresses, the first of each family. It is prepared.
+func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, error) {
+	v := f.variant(l)
+	if v.program != nil || v.err != nil {
+		return v.program, v.err
+	}
+	if v.cost != (Cost{}) { // it is known what it takes: without room for it there is nothing to do
+		if err := s.ledger.room(namespace, v.cost); err != nil {
+			return nil, err
+		}
+	}
+	p, err := v.making.x.Result(f.policy)
+	defer func(made *expansion) { made.end() }(v.making)
+	v.making = nil
+	if err != nil {
+		v.err = err
+		return nil, err
+	}
+	v.cost = costOf(p)
+	if text := s.ledger.overDirection(v.cost); text != "" {
+		v.err = fmt.Errorf("%s policy: %w: %s", p.IDs[len(p.IDs)-1].Direction, match.ErrOverLimit, text)
+		return nil, v.err
+	}
+	if v.program = s.programs.equal(f.policy.Direction, p); v.program != nil {
+		return v.program, nil
+	}
+	if err := s.ledger.room(namespace, v.cost); err != nil {
+		return nil, err
+	}
+	v.program = s.programs.add(f.policy.Direction, p)
+	return v.program, nil
+}
+
+// refuse gives a reason why no endpoint can have the program, instead of the program.
+func (s *policies) refuse(prog *program, err error) {
+	for _, f := range s.folds {
+		for _, v := range f.variants {
+			if v.program == prog {
+				v.program, v.err = nil, err
+			}
+		}
+	}
+}

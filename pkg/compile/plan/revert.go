@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// revert gives the endpoint-directions that were to have the program back what they had.
+func (s *assignment) revert(p *Plan, prog *program, err error) {
+	for _, e := range s.endpoints.sorted() {
+		for d := range e.applied.programs {
+			at := EndpointDirection{e.id, model.Direction(d)}
+			if e.desired.programs[d] == prog && s.waiting[e.id] { // for the other direction's; it is looked at again with that
+				s.failures.bar(at, err)
+				s.endpoints.markStale([]model.EndpointID{e.id})
+				continue
+			}
+			if e.applied.programs[d] != prog {
+				continue
+			}
+			s.failures.bar(at, err)
+			prog.desired--
+			s.ledger.release(e.id.Namespace, prog)
+			old := e.prior[d]
+			e.desired.programs[d], e.applied.programs[d] = old, old
+			if old != nil {
+				old.desired++
+				s.ledger.charge(e.id.Namespace, old)
+				p.Rejudge = append(p.Rejudge, at) // it was not looked at when that was decided
+			}
+			s.rebind(p, e)
+		}
+	}
+	prog.table = nil
+}
+
+// rebind makes the plan give an endpoint what it is bound to now; nothing, if it has no policy in one direction.
+func (s *assignment) rebind(p *Plan, e *endpoint) {
+	at := slices.IndexFunc(p.Bind, func(b Binding) bool { return b.Endpoint.ID == e.id })
+	if e.applied.programs[0] != nil && e.applied.programs[1] != nil {
+		if at >= 0 {
+			p.Bind[at] = binding(e.applied.policy, e.applied.programs)
+		}
+		return
+	}
+	for d, other := range e.desired.programs {
+		if other != nil {
+			other.desired--
+			s.ledger.release(e.id.Namespace, other)
+		}
+		e.desired.programs[d], e.applied.programs[d] = nil, nil
+	}
+	// It may be there still, with addresses that nothing is compiled for any more.
+	if e.applied.policy != nil {
+		e.applied.policy = nil
+		p.Unbind = append(p.Unbind, e.id)
+	}
+	if at >= 0 {
+		p.Bind = slices.Delete(p.Bind, at, at+1)
+	}
+}
