@@ -2,7 +2,6 @@ package classes
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 )
 
@@ -93,45 +92,6 @@ func (c *Classes) visit(f int, i uint32, list listID, m Marks, force bool, todo 
 	}
 }
 
-// part returns those sets of the list that are shown.
-func (c *Classes) part(l listID) listID {
-	if l == 0 {
-		return 0
-	}
-	to, ok := c.parts[l]
-	if !ok {
-		to = c.lists.intern(slices.DeleteFunc(slices.Clone(c.lists.sets(l)), func(s uint32) bool {
-			return !c.set(s).shown
-		}))
-		c.parts[l] = to
-	}
-	return to
-}
-
-// classOf returns the class of these sets, a new one if there is none.
-func (c *Classes) classOf(f int, l listID) uint32 {
-	if id, ok := c.byList[f][l]; ok {
-		return id
-	}
-	id := c.ids.Acquire()
-	c.define(id, f, l)
-	c.created = append(c.created, id)
-	return id
-}
-
-func (c *Classes) define(id uint32, f int, l listID) {
-	c.place(id, classState{family: f, list: l, used: true})
-	c.byList[f][l] = id
-}
-
-func (c *Classes) place(id uint32, s classState) {
-	for uint32(len(c.byID)) <= id {
-		c.byID = append(c.byID, classState{})
-	}
-	c.byID[id] = s
-	c.all = nil
-}
-
 // found returns the class that a lookup at the node finds now.
 func (c *Classes) found(f int, i uint32) uint32 {
 	t := c.trees[f]
@@ -150,11 +110,10 @@ func (c *Classes) found(f int, i uint32) uint32 {
 func (c *Classes) commit(f int, p pending) {
 	n := &c.trees[f].nodes[p.node]
 	if p.present {
-		c.byID[p.class].entries++
+		c.enter(p.class)
 	}
 	if p.was {
-		c.byID[n.class].entries--
-		c.idle = append(c.idle, n.class)
+		c.exit(n.class)
 	}
 	n.class, n.flags = p.class, p.flags
 	n.state &^= nodePresent
@@ -175,60 +134,7 @@ func (c *Classes) change(f int, p pending) AddrChange {
 // sweep drops the lists that neither a prefix nor a class has.
 func (c *Classes) sweep() {
 	used := make([]bool, len(c.lists.lists))
-	for _, t := range c.trees {
-		for i := range t.nodes {
-			used[t.nodes[i].own] = true
-		}
-	}
-	for _, s := range c.byID {
-		used[s.list] = true
-	}
-	clear(c.parts)
+	c.members.markLists(used)
+	c.registry.markLists(used)
 	c.lists.sweep(func(l listID) bool { return used[l] })
-}
-
-// Created returns the classes made since the last call, by ascending id.
-func (c *Classes) Created() []Class {
-	slices.Sort(c.created)
-	var all []Class
-	for _, id := range c.created {
-		class, _ := c.Class(id)
-		all = append(all, class)
-	}
-	c.created = nil
-	return all
-}
-
-// Drop removes the classes that no entry has any more and returns their ids, ascending. Reuse makes them available.
-func (c *Classes) Drop() []uint32 {
-	slices.Sort(c.idle)
-	var gone []uint32
-	for _, id := range slices.Compact(c.idle) {
-		s := c.byID[id]
-		if id < 2 || !s.used || s.entries > 0 {
-			continue
-		}
-		if c.byList[s.family][s.list] == id {
-			delete(c.byList[s.family], s.list)
-		}
-		c.byID[id] = classState{}
-		c.all = nil
-		c.ids.Release(id)
-		gone = append(gone, id)
-	}
-	c.idle = nil
-	return gone
-}
-
-// Reuse makes the ids of dropped classes available for new ones, but for those that are held.
-func (c *Classes) Reuse() { c.ids.ReuseBut(c.held) }
-
-// Hold keeps the ids of classes from being used again, until the next call. The map must not be changed meanwhile.
-func (c *Classes) Hold(classes map[uint32]bool) { c.held = classes }
-
-// Local returns the local endpoints' addresses whose sets changed since the last call; all: any address's may have.
-func (c *Classes) Local() (some []netip.Prefix, all bool) {
-	some, all = c.local, c.wide
-	c.local, c.wide = nil, false
-	return some, all
 }
