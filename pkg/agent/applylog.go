@@ -21,7 +21,7 @@ func newApplyLog(log *slog.Logger) *applyLog {
 // Observe implements observer.
 func (l *applyLog) Observe(o Outcome) {
 	if o.Sweep != nil {
-		l.sweeping.say(o.Sweep.Err)
+		l.sweeping.report(o.Sweep.Err)
 	}
 	if o.Reopen != nil && o.Reopen.Stuck {
 		l.log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
@@ -29,12 +29,12 @@ func (l *applyLog) Observe(o Outcome) {
 	if o.Apply == nil {
 		return
 	}
-	l.applying.say(o.Apply.Err)
+	l.applying.report(o.Apply.Err)
 	switch {
 	case o.Apply.Held != nil:
-		l.holding.say(o.Apply.Held.Err)
+		l.holding.report(o.Apply.Held.Err)
 	case o.Apply.Err == nil:
-		l.holding.say(nil)
+		l.holding.report(nil)
 	}
 	if o.Apply.First {
 		l.log.Info("in sync: policy is enforced", "endpoints", len(o.Facts.Local), "took", o.Apply.Took)

@@ -36,7 +36,7 @@ type closedInterfaces struct {
 	none    bool              // no endpoint is this node's
 	lasting []closedInterface // those of list that are no pod's in the making
 	text    string            // what there is to say of lasting; empty: nothing
-	said    time.Time         // when text was made; it counts pods of other nodes, which change all the time
+	counted time.Time         // when text was made; it counts pods of other nodes, which change all the time
 	logged  bool
 }
 
@@ -83,12 +83,12 @@ func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, loc
 			lasting = append(lasting, i)
 		}
 	}
-	changed := !slices.Equal(lasting, c.lasting) || c.none != (len(local) == 0) || now.Sub(c.said) >= closedAfter
+	changed := !slices.Equal(lasting, c.lasting) || c.none != (len(local) == 0) || now.Sub(c.counted) >= closedAfter
 	c.list, c.lasting, c.none, c.looked = list, lasting, len(local) == 0, true
 	if changed {
-		c.said, c.text = now, c.describe()
+		c.counted, c.text = now, c.describe()
 	}
-	c.tell()
+	c.logChange()
 }
 
 // describe says in one line what is closed, and why as far as that can be known.
@@ -133,8 +133,8 @@ func counted(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// tell logs that interfaces are closed, and that none is any more; not each that comes and goes meanwhile.
-func (c *closedInterfaces) tell() {
+// logChange logs that interfaces are closed, and that none is any more; not each that comes and goes meanwhile.
+func (c *closedInterfaces) logChange() {
 	if c.logged == (c.text != "") {
 		return
 	}

@@ -37,7 +37,7 @@ func (c *configLog) Observe(o Outcome) {
 	for _, p := range o.Config.Problems {
 		errs = append(errs, errors.New(p.String()))
 	}
-	c.problems.say(errors.Join(errs...))
+	c.problems.report(errors.Join(errs...))
 	if change := o.Config.Applied; change.Effect != config.Unchanged {
 		c.log.Info("the configuration has changed", "settings", strings.Join(change.Settings, ", "), "effect", change.Effect.String())
 	}

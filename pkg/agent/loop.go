@@ -25,7 +25,7 @@ const (
 )
 
 // ErrRestart says that the configuration has changed in a way that takes a new loop, with everything it joins.
-var ErrRestart = errors.New("the configuration has changed: everything starts anew")
+var ErrRestart = errors.New("the configuration has changed and takes a restart")
 
 // Loop runs one agent. Its exported methods, Run apart, may be called from any goroutine.
 type Loop struct {
@@ -127,7 +127,7 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 		case <-l.inbox.ready():
 			return task{batch: l.inbox.drain(batchSize), apply: true, flushOnly: true}, true
 		case list, ok := <-l.routes.next:
-			if l.routes.take(list, ok, l.graph) {
+			if l.routes.apply(list, ok, l.graph) {
 				return task{apply: true, flushOnly: true}, true
 			}
 		case f := <-l.settings.files:

@@ -15,7 +15,7 @@ type task struct {
 	look      bool // it is time for the regular look
 }
 
-// pass does what there is to do, and has everybody observe what it came to. The error is ErrRestart; nobody observes that.
+// pass does what there is to do and hands its outcome to all observers. The error is ErrRestart; then there is no outcome.
 func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
 	out := Outcome{Started: time.Now(), Batch: t.batch, Complete: true}
 	if len(t.batch.Updates) > 0 {

@@ -29,7 +29,7 @@ type policyLog struct {
 	since   time.Time                                  // of the oldest of pending
 
 	window   time.Time // when it began
-	said     int
+	lines    int
 	bySpace  map[string]int
 	withheld int
 }
@@ -136,22 +136,22 @@ func (p *policyLog) enforced(now time.Time) {
 	took := now.Sub(p.since)
 	order := func(a, b model.PolicyKey) int { return strings.Compare(a.SortKey(), b.SortKey()) }
 	for _, key := range slices.SortedFunc(maps.Keys(p.pending), order) {
-		p.say(key, p.pending[key], took, now)
+		p.write(key, p.pending[key], took, now)
 	}
 	clear(p.pending)
 	p.since = time.Time{}
 }
 
-func (p *policyLog) say(key model.PolicyKey, c *policyChange, took time.Duration, now time.Time) {
+func (p *policyLog) write(key model.PolicyKey, c *policyChange, took time.Duration, now time.Time) {
 	p.tick(now)
-	if p.said >= policyLines || p.bySpace[key.Namespace] >= namespaceLines {
+	if p.lines >= policyLines || p.bySpace[key.Namespace] >= namespaceLines {
 		p.withheld++
 		return
 	}
 	if p.window.IsZero() {
 		p.window = now
 	}
-	p.said++
+	p.lines++
 	p.bySpace[key.Namespace]++
 	what := "policy changed"
 	switch {
@@ -172,6 +172,6 @@ func (p *policyLog) tick(now time.Time) {
 	if p.withheld > 0 {
 		p.log.Info("policies changed, and more than are logged one by one", "more", p.withheld, "within", policyWindow)
 	}
-	p.window, p.said, p.withheld = time.Time{}, 0, 0
+	p.window, p.lines, p.withheld = time.Time{}, 0, 0
 	clear(p.bySpace)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// loopTimeout is how long the loop may take for one round before it is taken for dead.
+	// loopTimeout is how long one pass of the loop may take before /livez fails.
 	loopTimeout = 90 * time.Second
 
 	// missingAfter is how long this node may be missing among the nodes: a kubelet may be about to register it.

@@ -15,7 +15,7 @@ const (
 	minuteLines = 60
 )
 
-// problems says each distinct problem once, however often an attempt ends with it, and that all of them are over.
+// problems logs each distinct problem once, however often an attempt ends with it, and that all of them are over.
 type problems struct {
 	log    *slog.Logger
 	failed string // said of a problem
@@ -32,7 +32,8 @@ func newProblems(log *slog.Logger, failed, over string) *problems {
 	return &problems{log: log, failed: failed, over: over, known: map[string]bool{}, now: time.Now}
 }
 
-// mayLog takes one of the lines of this minute. The log is told when there are none left.
+// mayLog reports whether the limit of this minute leaves room for a line, and counts it. The last one says that more are left
+// out.
 func (p *problems) mayLog() bool {
 	if now := p.now(); now.Sub(p.minute) >= time.Minute {
 		p.minute, p.lines = now, 0
@@ -43,8 +44,8 @@ func (p *problems) mayLog() bool {
 	return p.lines < minuteLines
 }
 
-// say takes note of how an attempt ended. Errors that are joined are problems of their own.
-func (p *problems) say(err error) {
+// report logs what is new about how an attempt ended. Errors that are joined are problems of their own.
+func (p *problems) report(err error) {
 	if err == nil {
 		if p.unsaid = p.unsaid || len(p.known) > 0; p.unsaid && p.mayLog() {
 			p.log.Info(p.over)

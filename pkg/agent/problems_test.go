@@ -29,15 +29,15 @@ func TestEachProblemOfAnAttemptIsLoggedOnce(t *testing.T) {
 		}
 	}
 	a, b := errors.New("a"), errors.New("two\nlines")
-	p.say(errors.Join(a, errors.Join(b, a)))
+	p.report(errors.Join(a, errors.Join(b, a)))
 	check("joined errors", `failed err=a`, `failed err="two; lines"`)
-	p.say(errors.Join(b, a))
+	p.report(errors.Join(b, a))
 	check("the same ones again")
-	p.say(fmt.Errorf("map x: %w: %w", a, b))
+	p.report(fmt.Errorf("map x: %w: %w", a, b))
 	check("an error that wraps two is one", `failed err="map x: a: two; lines"`)
-	p.say(nil)
+	p.report(nil)
 	check("none", "over")
-	p.say(nil)
+	p.report(nil)
 	check("none again")
 }
 
@@ -58,8 +58,8 @@ func TestProblemsThatChangeAllTheTimeDoNotFillTheLog(t *testing.T) {
 			for endpoint := range 30 {
 				errs = append(errs, fmt.Errorf("endpoint %d: %d sets of addresses, limit 10", endpoint, 1000*minute+i))
 			}
-			p.say(errors.Join(errs...))
-			p.say(nil)
+			p.report(errors.Join(errs...))
+			p.report(nil)
 			now = now.Add(10 * time.Millisecond)
 		}
 		if n := lines(); n < minuteLines-mostLines || n > minuteLines {
@@ -67,14 +67,14 @@ func TestProblemsThatChangeAllTheTimeDoNotFillTheLog(t *testing.T) {
 		}
 		now = now.Add(time.Minute)
 	}
-	p.say(nil)
+	p.report(nil)
 	if text := out.String(); !strings.Contains(text, "msg=over") {
 		t.Errorf("that all are over is not said once there is room: %s", text)
 	}
 	out.Reset()
-	p.say(errors.New("another"))
-	p.say(nil)
-	p.say(nil)
+	p.report(errors.New("another"))
+	p.report(nil)
+	p.report(nil)
 	if text := out.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "another") {
 		t.Errorf("afterwards: %s", text)
 	}

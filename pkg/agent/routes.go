@@ -13,8 +13,8 @@ type routes struct {
 	awaited bool                         // nothing is known yet
 }
 
-// take hands a state of the routes to the graph; not ok: there will be no further one. It reports whether there was one.
-func (r *routes) take(list map[netip.Addr]string, ok bool, g *calc.Graph) bool {
+// apply gives a state of the routes to the graph; not ok: there will be no further one. It reports whether there was one.
+func (r *routes) apply(list map[netip.Addr]string, ok bool, g *calc.Graph) bool {
 	if !ok {
 		r.next = nil
 		return false

@@ -95,7 +95,7 @@ func TestAConfigurationThatCannotBeLoadedMayBeTakenBack(t *testing.T) {
 func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t *testing.T) {
 	before := func(o *Options) {
 		o.Settings.Apply([]model.Update{felix("defaultEndpointToHostAction", "Drop")})
-		o.Settings.Anew()
+		o.Settings.SourceRestarted()
 		if err := errors.Join(o.Dataplane.Configure(o.Settings.Config().Config), o.Dataplane.Reopen()); err != nil {
 			t.Fatal(err)
 		}

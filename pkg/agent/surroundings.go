@@ -27,7 +27,7 @@ type Look struct {
 type surroundings struct {
 	looks     []Look
 	component *health.Component
-	said      *problems // of run
+	logged    *problems // of run
 
 	mu     sync.Mutex // guards all below
 	found  [][]string // by look
@@ -36,7 +36,7 @@ type surroundings struct {
 
 func newSurroundings(looks []Look, c *health.Component, log *slog.Logger) *surroundings {
 	return &surroundings{looks: looks, component: c, found: make([][]string, len(looks)), failed: make([]error, len(looks)),
-		said: newProblems(log, "something on this node keeps policy from being enforced as it is written",
+		logged: newProblems(log, "something on this node keeps policy from being enforced as it is written",
 			"nothing on this node keeps policy from being enforced any more")}
 }
 
@@ -85,7 +85,7 @@ func (s *surroundings) report() {
 	for _, text := range append(findings, failures...) {
 		errs = append(errs, errors.New(text))
 	}
-	s.said.say(errors.Join(errs...))
+	s.logged.report(errors.Join(errs...))
 }
 
 func (s *surroundings) results() (findings, failures []string) {

@@ -15,7 +15,7 @@ import (
 
 // Config is every setting's value. It is immutable: the map in it belongs to whoever made the Config.
 type Config struct {
-	dataplane.Config // what a dataplane is told
+	dataplane.Config // what a dataplane is configured with
 
 	ConfigFile string
 	Node       string // never empty once evaluated, unless the host's name is
@@ -64,11 +64,11 @@ type Effect uint8
 const (
 	// Unchanged: nothing has to be done.
 	Unchanged Effect = iota
-	// Live: whoever uses the value is told.
+	// Live: the value is read by whoever uses it.
 	Live
 	// Reopen: the dataplane is reopened with the new values; what is enforced stays so.
 	Reopen
-	// Restart: everything is started anew within the process; what is enforced stays so.
+	// Restart: all parts are restarted within the process; what is enforced stays so.
 	Restart
 )
 

@@ -32,7 +32,7 @@ func felixSource(object, field string) string {
 	return fmt.Sprintf("FelixConfiguration %s, field %s", object, field)
 }
 
-// evaluate works out anew what is in force.
+// evaluate works out what is in force.
 func (l *Layers) evaluate() Change {
 	e := evaluation{layers: l, kept: map[keptKey]given{}, values: map[string][]given{}}
 	builtInValues := Defaults()

@@ -20,7 +20,7 @@ type Layers struct {
 	kept             map[keptKey]given // values of the datastore that were valid the last time they were looked at
 	state            state
 	nodeName         string
-	// unseen are deletions of what a source that started anew has not delivered again yet.
+	// unseen are deletions of what a source that was restarted has not delivered again yet.
 	unseen map[model.Key]model.Update
 }
 
@@ -72,13 +72,13 @@ func (l *Layers) SetFile(f *File) (Change, error) {
 	return l.evaluate(), nil
 }
 
-// Apply takes what a datastore delivers; what is no configuration and not this node is passed over.
+// Apply adds what a datastore delivers; what is no configuration and not this node is passed over.
 func (l *Layers) Apply(updates []model.Update) Change {
 	changed := false
 	for _, u := range updates {
 		switch u := u.(type) {
 		case model.ConfigurationUpdate, model.NodeUpdate:
-			changed = l.take(u) || changed
+			changed = l.apply(u) || changed
 		case model.InSync:
 			changed = l.forgetUnseen() || changed
 		}
@@ -89,8 +89,8 @@ func (l *Layers) Apply(updates []model.Update) Change {
 	return l.evaluate()
 }
 
-// take reports whether the update is about anything that counts.
-func (l *Layers) take(u model.Update) bool {
+// apply reports whether the update is about anything that counts.
+func (l *Layers) apply(u model.Update) bool {
 	key, present := model.KeyOf(u)
 	delete(l.unseen, key)
 	switch u := u.(type) {
@@ -113,9 +113,9 @@ func (l *Layers) take(u model.Update) bool {
 	return false
 }
 
-// Anew says that a source starts from the beginning. What it has not delivered when it is in sync is gone; until then
-// it counts as it did.
-func (l *Layers) Anew() {
+// SourceRestarted says that the source lists everything again. What it has not delivered when it is in sync is gone; until
+// then it counts as it did.
+func (l *Layers) SourceRestarted() {
 	l.unseen = map[model.Key]model.Update{}
 	if l.labelled {
 		u := model.NodeUpdate{Name: l.nodeName}
@@ -134,7 +134,7 @@ func (l *Layers) forgetUnseen() bool {
 	gone := l.unseen
 	l.unseen = nil
 	for _, u := range gone {
-		l.take(u)
+		l.apply(u)
 	}
 	return len(gone) > 0
 }

@@ -156,7 +156,7 @@ func TestASourceThatStartsAnew(t *testing.T) {
 	gone, kept := configuration("node.n1", map[string]string{"vxlanPort": "1"}), configuration("default", map[string]string{"vxlanPort": "2", "logSeverityScreen": "Debug"})
 	rack := configuration("racks", map[string]string{"defaultEndpointToHostAction": "Drop"})
 	l.Apply([]model.Update{gone, kept, rack, node("n1", map[string]string{"rack": "r1"}), model.InSync{}})
-	l.Anew()
+	l.SourceRestarted()
 	apply(t, l, Change{}, kept, rack)
 	apply(t, l, Change{[]string{"default-endpoint-to-host-action", "vxlan-port"}, Reopen}, model.InSync{})
 	apply(t, l, Change{[]string{"default-endpoint-to-host-action"}, Reopen}, node("n1", map[string]string{"rack": "r1"}))

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Local is what a process is told by the machine it runs on.
+// Local is the part of the configuration that the machine has: file, environment and flags.
 type Local struct {
 	Host        string   // the host's name, which is the node's unless another is given
 	File        *File    // nil: there is none
@@ -53,8 +53,8 @@ func (l Local) ConfigFile() (path string, asked bool) {
 	return Defaults().ConfigFile, false
 }
 
-// take is what a layer has for a setting. subject names source and setting in an error.
-func take(s *Setting, text, source, subject string) (given, error) {
+// parse reads what a layer has for a setting. subject names source and setting in an error.
+func parse(s *Setting, text, source, subject string) (given, error) {
 	v, err := s.parse(text)
 	if err != nil {
 		return given{}, fmt.Errorf("%s %q: %w", subject, text, err)
@@ -80,7 +80,7 @@ func (l Local) flags() (map[string]given, error) {
 			continue
 		}
 		source := "--" + s.Name
-		v, err := take(s, text, source, source)
+		v, err := parse(s, text, source, source)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -105,7 +105,7 @@ func (l Local) environment() (all map[string]given, warnings []string, err error
 		case text == "" || !strings.HasPrefix(name, EnvironmentPrefix):
 		case s != nil:
 			source := "environment variable " + name
-			v, err := take(s, text, source, source)
+			v, err := parse(s, text, source, source)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -185,7 +185,7 @@ func readEntry(key, value *yaml.Node, source string) (given, error) {
 	if !set {
 		return given{}, nil
 	}
-	return take(s, text, source, source+": "+s.Name)
+	return parse(s, text, source, source+": "+s.Name)
 }
 
 // fileText is the text of a value: of a list its items joined by commas, of a map key=value joined by commas. Not ok:

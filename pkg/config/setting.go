@@ -10,12 +10,12 @@ import (
 // EnvironmentPrefix starts the environment variable of every setting: log-level is MARGAY_LOG_LEVEL.
 const EnvironmentPrefix = "MARGAY_"
 
-// Setting is one thing that an agent can be told.
+// Setting is one value that configures an agent.
 type Setting struct {
 	Name   string // as the flag has it: log-level
 	Usage  string // one line
 	Effect Effect // of a changed value
-	// Felix are the fields of a FelixConfiguration that it is taken from; nil: never from the datastore.
+	// Felix are the fields of a FelixConfiguration that set it; nil: never from the datastore.
 	Felix []string
 	// Type is what a value is, in one word: text, number, duration, bool. A flag of a bool without a value is true.
 	Type string

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Config is what a dataplane can be told. Fields are named as the settings are that set them, where there is one.
+// Config configures a dataplane. Fields are named as the settings are that set them, where there is one.
 type Config struct {
 	BPFFS           string            // where bpffs is, or is to be mounted
 	Instance        string            // tells agents on one machine apart; empty: the only one

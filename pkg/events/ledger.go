@@ -41,8 +41,8 @@ func (b *bucket) next(r rate, now time.Time) time.Time {
 	return now.Add(time.Duration((b.used+1-r.burst)*float64(r.every)) + time.Microsecond)
 }
 
-// take uses a token; only after next has said that there is one.
-func (b *bucket) take() { b.used++ }
+// spend uses a token; only after next has said that there is one.
+func (b *bucket) spend() { b.used++ }
 
 // entry is what is known of one subject.
 type entry struct {
@@ -51,8 +51,8 @@ type entry struct {
 	present bool      // in what was reported last
 	since   time.Time // present without a break
 	turn    turn      // of a shared one
-	told    message
-	toldAt  time.Time // zero: never
+	sent    message
+	sentAt  time.Time // zero: never
 	rate    bucket
 	retry   time.Time // not before
 	wait    time.Duration
@@ -80,7 +80,7 @@ func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) 
 	for s, e := range l.entries {
 		if _, ok := messages[s]; !ok {
 			e.present = false
-			if e.toldAt.IsZero() || now.Sub(e.toldAt) >= repeatAfter {
+			if e.sentAt.IsZero() || now.Sub(e.sentAt) >= repeatAfter {
 				delete(l.entries, s)
 			}
 		}
@@ -95,7 +95,7 @@ func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) 
 			l.entries[s] = e
 		}
 		if e.message != m {
-			if e.message == e.told {
+			if e.message == e.sent {
 				e.changed = now
 			}
 			e.message, e.retry, e.wait = m, time.Time{}, 0
@@ -113,7 +113,7 @@ func (l *ledger) forgetOne() bool {
 	var oldest subject
 	found := false
 	for s, e := range l.entries {
-		if !e.present && (!found || e.toldAt.Before(l.entries[oldest].toldAt)) {
+		if !e.present && (!found || e.sentAt.Before(l.entries[oldest].sentAt)) {
 			oldest, found = s, true
 		}
 	}
@@ -147,16 +147,16 @@ func (l *ledger) next(now time.Time) (s subject, at time.Time, ok bool) {
 // due is when the entry's message may be told, or has to be looked at again: now or later.
 func (l *ledger) due(s subject, e *entry, now time.Time) time.Time {
 	at := latest(e.rate.next(subjectRate, now), e.retry)
-	told := e.told == e.message && !e.toldAt.IsZero()
+	told := e.sent == e.message && !e.sentAt.IsZero()
 	if s.local {
 		if told {
-			at = latest(at, e.toldAt.Add(repeatAfter))
+			at = latest(at, e.sentAt.Add(repeatAfter))
 		}
 		return latest(at, e.since.Add(localAfter))
 	}
 	e.turn.advance(l.node, s, now)
 	wait, mine := e.turn.mine(l.nodes, l.shared)
-	if !mine || told && !e.toldAt.Before(e.turn.begins) {
+	if !mine || told && !e.sentAt.Before(e.turn.begins) {
 		return e.turn.end()
 	}
 	return latest(at, latest(e.turn.begins, e.changed).Add(wait))
@@ -171,15 +171,15 @@ func latest(a, b time.Time) time.Time {
 
 // done notes that the subject's present message was told, or needs not be.
 func (l *ledger) done(s subject, now time.Time) {
-	l.overall.take()
+	l.overall.spend()
 	e := l.entries[s]
-	e.rate.take()
-	e.told, e.toldAt, e.retry, e.wait = e.message, now, time.Time{}, 0
+	e.rate.spend()
+	e.sent, e.sentAt, e.retry, e.wait = e.message, now, time.Time{}, 0
 }
 
 // failed notes that the subject's message could not be told, and is to be tried again later.
 func (l *ledger) failed(s subject, now time.Time) {
-	l.overall.take()
+	l.overall.spend()
 	e := l.entries[s]
 	e.wait = min(max(2*e.wait, firstRetry), lastRetry)
 	e.retry = now.Add(e.wait)

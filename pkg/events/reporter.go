@@ -106,11 +106,11 @@ func (r *Reporter) Run(ctx context.Context) error {
 // step tells what is due first, if it is due now, and returns when the next is; zero: when something changes.
 func (r *Reporter) step(ctx context.Context) time.Time {
 	now := time.Now()
-	r.take(now)
+	r.drain(now)
 	about, due, ok := r.ledger.next(now)
 	if ok {
 		if due = latest(due, r.denied); !due.After(now) {
-			r.tell(ctx, about, now)
+			r.report(ctx, about, now)
 		}
 	}
 	r.mu.Lock()
@@ -119,8 +119,8 @@ func (r *Reporter) step(ctx context.Context) time.Time {
 	return due
 }
 
-// take brings what was reported to the ledger.
-func (r *Reporter) take(now time.Time) {
+// drain brings what was reported to the ledger.
+func (r *Reporter) drain(now time.Time) {
 	r.mu.Lock()
 	items, fresh, nodes := r.items, r.fresh, r.nodes
 	r.items, r.fresh = nil, false
@@ -139,18 +139,18 @@ func (r *Reporter) take(now time.Time) {
 	}
 }
 
-// tell sends one event.
-func (r *Reporter) tell(ctx context.Context, about subject, now time.Time) {
+// report sends one event.
+func (r *Reporter) report(ctx context.Context, about subject, now time.Time) {
 	res := r.sender.send(ctx, about, r.ledger.entries[about].message, now)
 	if ctx.Err() != nil {
 		return
 	}
 	r.note("event", res.event)
-	if res.identity != nil || res.told {
+	if res.identity != nil || res.exists {
 		r.note("object "+about.kind, res.identity)
 	}
 	switch {
-	case res.identity == nil && res.event == nil, res.told:
+	case res.identity == nil && res.event == nil, res.exists:
 		r.ledger.done(about, now)
 	case apierrors.IsForbidden(res.event):
 		r.denied = now.Add(deniedFor + upTo(deniedFor))
@@ -158,7 +158,7 @@ func (r *Reporter) tell(ctx context.Context, about subject, now time.Time) {
 	default:
 		r.ledger.failed(about, now)
 	}
-	if res.told {
+	if res.exists {
 		r.mu.Lock()
 		r.status.Sent++
 		r.mu.Unlock()

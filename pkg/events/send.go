@@ -35,7 +35,7 @@ const (
 // result is what became of a message. With no error and not told there was nobody to tell: the object is gone, or about
 // to go.
 type result struct {
-	told     bool  // the event is there, written now or earlier, by this agent or another
+	exists   bool  // the event is there, written now or earlier, by this agent or another
 	identity error // why the object's UID is not known; if it is forbidden the event is written without
 	event    error // why the event could not be written
 }
@@ -70,7 +70,7 @@ func (s *sender) send(ctx context.Context, about subject, m message, now time.Ti
 	}
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
-		res.told = true
+		res.exists = true
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 	default:
 		res.event = fmt.Errorf("write an event on %s: %w", about, err)

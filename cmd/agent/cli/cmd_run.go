@@ -66,7 +66,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 			return err
 		}
 		log.Info("restarting within the process", "why", err)
-		layers.Anew()
+		layers.SourceRestarted()
 	}
 }
 

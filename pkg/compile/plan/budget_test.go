@@ -162,7 +162,7 @@ func (w *tenants) bytes(endpoints ...*model.EndpointPolicy) {
 	for again := true; again; ch = (model.Changes{InSync: true}) {
 		plan := w.Update(ch)
 		plan = w.Withhold(plan, w.TooLarge(plan))
-		again = plan.Unsettled || plan.More
+		again = plan.FollowUp || plan.More
 		carryOut(w.k, plan)
 	}
 }

@@ -72,7 +72,7 @@ func (p *planner) moveAddrs() {
 // closeSets drops the programs that no endpoint needs, and from the classes the sets that no program refers to then.
 func (p *planner) closeSets() {
 	c := p.c
-	p.retired, p.Unsettled = c.programs.dropUnused()
+	p.retired, p.FollowUp = c.programs.dropUnused()
 	p.toClose, p.DropSets = c.sets.clean(p.toClose)
 	for _, m := range c.classes.Diff() {
 		p.LateAddrs = append(p.LateAddrs, m.AddrChange)

@@ -26,8 +26,8 @@ type Plan struct {
 	DropClasses []uint32
 	DropSets    []uint32
 	DropRules   []uint32
-	// Unsettled: another Update, without changes if need be, is to clean up what is kept for Withhold until then.
-	Unsettled bool
+	// FollowUp: another Update, without changes if need be, is to clean up what is kept for Withhold until then.
+	FollowUp bool
 	// More: a large policy takes more plans. Another Update, without changes if there are none, goes on with it.
 	More bool
 }

@@ -58,7 +58,7 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 			plan := c.Update(ch)
 			probes = drawProbes(t, k, h, now)
 			refusing(t, c, k, plan, probes, refuse)
-			return plan.Unsettled
+			return plan.FollowUp
 		}
 		for range rapid.IntRange(2, 4).Draw(t, "rounds") {
 			now = now.clone()

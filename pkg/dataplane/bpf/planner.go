@@ -30,7 +30,7 @@ func (p *planner) done() bool { return p.step == len(order) }
 func (p *planner) enqueue(ch model.Changes) { p.waiting = dataplane.Enqueue(p.waiting, ch) }
 
 // pending reports whether another plan is to be made.
-func (p *planner) pending() bool { return len(p.waiting) > 0 || p.plan.Unsettled || p.again }
+func (p *planner) pending() bool { return len(p.waiting) > 0 || p.plan.FollowUp || p.again }
 
 // next makes the next plan, of changes if there are any, which it reports. Classes that are busy keep their numbers. If it
 // rests, the plan leaves what is large to a later one.
