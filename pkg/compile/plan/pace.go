@@ -38,6 +38,8 @@ func (p *pace) next(changed, toClean bool) (toOpen, toClose int) {
 	case p.first():
 		p.toExpand = math.MaxInt32
 		return math.MaxInt32, math.MaxInt32
+	case p.whole && p.resting: // what else there is to clean up waits for a plan that does not
+		return most, max(most/32, 1)
 	case p.whole:
 		return most, max(most/4, 1)
 	case toClean:
