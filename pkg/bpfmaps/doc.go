@@ -7,6 +7,6 @@
 //   - slots.go, slot.go, inner.go: compiled policies; grace.go: when their place may be used again; trim.go: giving
 //     memory back; verify.go: whether somebody else has changed them
 //   - generations.go: policy generations that are never used twice
-//   - endpoints.go: the mapped array of endpoints; flip.go: the one store that publishes
+//   - endpoints.go: the mapped array of endpoints; stores.go: the order in which words of an entry are written
 //   - flows.go, counters.go, events.go: what the programs write
 package bpfmaps

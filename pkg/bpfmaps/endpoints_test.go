@@ -104,31 +104,29 @@ func TestEndpointsOfTheSamePlaceAreAllFound(t *testing.T) {
 	}
 }
 
-func TestFlipPublishesOneDirection(t *testing.T) {
+func TestAPolicyIsPublishedByItsWordAlone(t *testing.T) {
 	m, _ := openMaps(t)
 	e := mustEndpoints(t, m)
 	for _, ifindex := range []uint32{9, 9 + 1<<16} {
-		if err := e.Set(endpoint(ifindex)); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Flip(ifindex, Egress, 77, 88); err != nil {
-			t.Fatal(err)
-		}
 		want := endpoint(ifindex)
-		want.Egress = PolicyWord(77, 88)
-		if got, _ := inKernel(t, m, ifindex); !cmp.Equal(got, want, structs) {
-			t.Errorf("got %+v", got)
-		}
-		if err := e.Flip(ifindex, Ingress, 78, 89); err != nil {
+		if err := e.Set(want); err != nil {
 			t.Fatal(err)
 		}
-		want.Ingress = PolicyWord(78, 89)
-		if got, _ := inKernel(t, m, ifindex); !cmp.Equal(got, want, structs) {
-			t.Errorf("got %+v", got)
+		for _, change := range []func(){
+			func() { want.Egress = PolicyWord(77, 88) }, func() { want.Ingress = PolicyWord(78, 89) },
+		} {
+			before := want
+			change()
+			if stores := alteration(before, want); len(stores) != 1 || !stores[0].policy {
+				t.Errorf("%d: a change of policy takes %d stores", ifindex, len(stores))
+			}
+			if err := e.Set(want); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := inKernel(t, m, ifindex); !cmp.Equal(got, want, structs) {
+				t.Errorf("got %+v", got)
+			}
 		}
-	}
-	if err := e.Flip(12345, Ingress, 1, 1); err == nil {
-		t.Error("an endpoint that does not exist was flipped")
 	}
 }
 

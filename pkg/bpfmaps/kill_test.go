@@ -77,12 +77,11 @@ func victim(t *testing.T, o Options, random *rand.Rand) {
 			slot := mustPublish(t, s, policyContent(1+random.IntN(60), generation))[0]
 			ep, exists := e.Get(ifindex)
 			old, _ := SplitPolicyWord(ep.Ingress)
-			if exists {
-				err = e.Flip(ifindex, Ingress, slot, generation)
-			} else {
-				err = e.Set(bpf.Endpoint{Ifindex: ifindex, Flags: bpf.EPReady, Ingress: PolicyWord(slot, generation)})
+			if !exists {
+				ep = bpf.Endpoint{Ifindex: ifindex, Flags: bpf.EPReady}
 			}
-			if err == nil && old != 0 {
+			ep.Ingress = PolicyWord(slot, generation)
+			if err = e.Set(ep); err == nil && old != 0 {
 				err = s.Release(old)
 			}
 			if round%7 == 6 {

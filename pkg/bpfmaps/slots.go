@@ -36,7 +36,7 @@ func (u *Unpublished) join() error {
 var ErrNoRoom = errors.New("no room for the class")
 
 // Slots are the places compiled policies are published in. A slot is live from Publish to Release; what is in it does
-// not change meanwhile, except for rows of new classes. Endpoints refer to it by Flip, which is a separate step.
+// not change meanwhile, except for rows of new classes. Endpoints refer to it by their policy words, which is a separate step.
 //
 // Not safe for concurrent use.
 type Slots struct {
@@ -127,7 +127,7 @@ func (s *Slots) adopt() error {
 }
 
 // Publish puts each content into a slot of its own and returns the slots, parallel to contents; no packet sees them
-// before a Flip. A content that cannot be written has slot 0, and the others are published all the same; the error is
+// before an endpoint refers to them. A content that cannot be written has slot 0, and the others are published all the same; the error is
 // Unpublished if that is all that went wrong.
 func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 	chosen := make([]uint32, len(contents))

@@ -146,13 +146,18 @@ func torturePolicy(name string, rules int) model.PolicyUpdate {
 	return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: name}, Policy: p}
 }
 
-// flip publishes the policy of a or b as that of a, by the one store that a publication is.
+// flip publishes the policy of a or b as that of a, by the one store that it is in production, too.
 func (w *torture) flip(t *testing.T, n int) {
 	gen, err := w.dp.kernel.gens.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.dp.kernel.endpoints.Flip(loopback, bpfmaps.Ingress, w.slots[n%2], gen); err != nil {
+	ep, ok := w.dp.kernel.endpoints.Get(loopback)
+	if !ok {
+		t.Fatal("the endpoint of the loopback interface is gone")
+	}
+	ep.Ingress = bpfmaps.PolicyWord(w.slots[n%2], gen)
+	if err := w.dp.kernel.endpoints.Set(ep); err != nil {
 		t.Fatal(err)
 	}
 }

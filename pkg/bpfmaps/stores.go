@@ -1,40 +1,22 @@
 package bpfmaps
 
 import (
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/margay-project/margay/bpf"
 )
 
-// Direction is a direction from the pod's point of view.
-type Direction uint8
+// direction is one from the pod's point of view.
+type direction uint8
 
-// The directions.
 const (
-	Ingress Direction = iota
-	Egress
+	ingress direction = iota
+	egress
 )
 
-// Flip publishes the policy in slot as the one of the endpoint's direction: one aligned 64-bit store, the only write a
-// packet can notice.
-func (e *Endpoints) Flip(ifindex uint32, direction Direction, slot, generation uint32) error {
-	word := PolicyWord(slot, generation)
-	if p := e.place(ifindex); p != nil {
-		atomic.StoreUint64(policy(p, direction), word)
-		return nil
-	}
-	ep, ok := e.more[ifindex]
-	if !ok {
-		return fmt.Errorf("publish policy: no endpoint with ifindex %d", ifindex)
-	}
-	*policy(&ep, direction) = word
-	return e.setMore(ep)
-}
-
-func policy(p *bpf.Endpoint, direction Direction) *uint64 {
-	if direction == Egress {
+func policy(p *bpf.Endpoint, of direction) *uint64 {
+	if of == egress {
 		return &p.Egress
 	}
 	return &p.Ingress
@@ -58,7 +40,7 @@ type store struct {
 	word   int // unless policy
 	value  uint64
 	policy bool
-	of     Direction
+	of     direction
 }
 
 // carryOut writes in the order of stores; atomics of Go are sequentially consistent, so they are seen in that order.
@@ -78,8 +60,8 @@ func creation(place, ep bpf.Endpoint) []store {
 	stores := []store{{word: wordFlags}}
 	stores = append(stores, details(place, ep)...)
 	return append(stores,
-		store{policy: true, of: Ingress, value: ep.Ingress},
-		store{policy: true, of: Egress, value: ep.Egress},
+		store{policy: true, of: ingress, value: ep.Ingress},
+		store{policy: true, of: egress, value: ep.Egress},
 		store{word: wordIfindex, value: uint64(ep.Ifindex)},
 		store{word: wordFlags, value: uint64(ep.Flags)})
 }
@@ -92,10 +74,10 @@ func alteration(old, ep bpf.Endpoint) []store {
 	}
 	stores = append(stores, details(old, ep)...)
 	if old.Ingress != ep.Ingress {
-		stores = append(stores, store{policy: true, of: Ingress, value: ep.Ingress})
+		stores = append(stores, store{policy: true, of: ingress, value: ep.Ingress})
 	}
 	if old.Egress != ep.Egress {
-		stores = append(stores, store{policy: true, of: Egress, value: ep.Egress})
+		stores = append(stores, store{policy: true, of: egress, value: ep.Egress})
 	}
 	if old.Flags|ep.Flags != old.Flags {
 		stores = append(stores, store{word: wordFlags, value: uint64(ep.Flags)})
@@ -105,7 +87,7 @@ func alteration(old, ep bpf.Endpoint) []store {
 
 // removal empties a place: the flags first, so that nothing passes, the ifindex last.
 func removal(old bpf.Endpoint) []store {
-	stores := []store{{word: wordFlags}, {policy: true, of: Ingress}, {policy: true, of: Egress}}
+	stores := []store{{word: wordFlags}, {policy: true, of: ingress}, {policy: true, of: egress}}
 	stores = append(stores, details(old, bpf.Endpoint{})...)
 	return append(stores, store{word: wordIfindex})
 }
