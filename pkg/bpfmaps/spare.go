@@ -9,8 +9,9 @@ const (
 	spareBytes = 1 << 20
 )
 
-// addSpares adds arrays for idle slots that have none to what is created for a content of these sizes. They count as
-// those of contents from first on. What cannot be created is left out: nothing depends on it.
+// addSpares adds arrays for idle slots to what is created for a content of these sizes. They count as those of contents from
+// first on. What cannot be created is left out: nothing depends on it. The slots are those that a content would get, so that
+// policies of ever other sizes fill idle slots again instead of more and more of them.
 func (s *Slots) addSpares(first int, sizes [parts]uint32, created *[parts][]placement) {
 	var capacity [parts]uint32
 	for p, n := range sizes {
@@ -24,7 +25,7 @@ func (s *Slots) addSpares(first int, sizes [parts]uint32, created *[parts][]plac
 	}
 	most := min(uint64(spareSlots-min(spareSlots, s.fitting(idle, sizes))), spareBytes/bytes)
 	for i := range int(most) {
-		slot := s.emptySlot()
+		slot := s.anyIdle()
 		if slot == 0 || !s.addSpare(first+i, slot, capacity, created) {
 			return
 		}
@@ -35,7 +36,7 @@ func (s *Slots) addSpares(first int, sizes [parts]uint32, created *[parts][]plac
 
 func (s *Slots) addSpare(content int, slot uint32, capacity [parts]uint32, created *[parts][]placement) bool {
 	for p, n := range capacity {
-		if n == 0 {
+		if n <= s.places[slot].capacity[p] {
 			continue
 		}
 		inner, err := s.newInner(part(p), n)
@@ -45,22 +46,6 @@ func (s *Slots) addSpare(content int, slot uint32, capacity [parts]uint32, creat
 		created[p] = append(created[p], placement{content, slot, inner})
 	}
 	return true
-}
-
-// emptySlot is an idle slot without arrays; 0: there is none.
-func (s *Slots) emptySlot() uint32 {
-	for _, slot := range s.touched {
-		if at := &s.places[slot]; at.state == idle && at.capacity == [parts]uint32{} {
-			return slot
-		}
-	}
-	last := len(s.fresh) - 1
-	if last < 0 {
-		return 0
-	}
-	slot := s.fresh[last]
-	s.fresh, s.touched = s.fresh[:last], append(s.touched, slot)
-	return slot
 }
 
 // lastCreated is the last content that arrays were created for, -1 if there is none.

@@ -1,6 +1,10 @@
 package bpfmaps
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/margay-project/margay/bpf"
+)
 
 // Whoever waits for new arrays puts in spare ones for the next policies of the size, which need not wait.
 func TestPoliciesOfASizeFindSpareArrays(t *testing.T) {
@@ -43,6 +47,23 @@ func TestLargePoliciesHaveNoSpareArrays(t *testing.T) {
 	s := mustSlots(t, m)
 	mustPublish(t, s, policyContent(spareBytes/64, 1))
 	if u := s.Usage(); u.Idle != 0 {
+		t.Errorf("%+v", u)
+	}
+}
+
+// Policies of ever other sizes, none of which fits the arrays of another, do not leave more and more spare arrays behind.
+func TestSpareArraysAreBounded(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	for i := range 80 {
+		content := policyContent(8+8*i, uint32(i))
+		content.Cells = make([]bpf.CellBlock, 8+8*(80-i))
+		if err := s.Release(mustPublish(t, s, content)[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	freeReleased(t, s)
+	if u := s.Usage(); u.Idle > 24 {
 		t.Errorf("%+v", u)
 	}
 }

@@ -10,6 +10,10 @@ import (
 // opens all there is.
 const MaxOpen = 1024
 
+// mostLeft is how many sets may wait to be cleaned up before every plan cleans up as much as it opens: as many as one
+// policy leaves at most. Else policies that change all the time would leave more than is cleaned up, until a map is full.
+const mostLeft = 16384
+
 const (
 	nameCost   = 1
 	memberCost = 4 // of a set's name and of each prefix
@@ -27,10 +31,10 @@ type pace struct {
 // first reports whether no plan was begun before the present one.
 func (p *pace) first() bool { return p.plans <= 1 }
 
-// next begins a plan. It returns how much the plan may open and clean up. One with changes leaves what is large to the
+// next begins a plan, while so many sets are to be cleaned up. It returns how much the plan may open and clean up. One with changes leaves what is large to the
 // next, so that no endpoint whose policy it changes waits for it; and what has to be cleaned up does not grow while there is
 // something to open.
-func (p *pace) next(changed, toClean bool) (toOpen, toClose int) {
+func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 	p.plans++
 	most := cmp.Or(p.limit, MaxOpen)
 	p.whole, p.toExpand = (changed || p.resting) && !p.first(), most
@@ -38,11 +42,13 @@ func (p *pace) next(changed, toClean bool) (toOpen, toClose int) {
 	case p.first():
 		p.toExpand = math.MaxInt32
 		return math.MaxInt32, math.MaxInt32
+	case p.whole && toClean > mostLeft:
+		return most, most
 	case p.whole && p.resting: // what else there is to clean up waits for a plan that does not
 		return most, max(most/32, 1)
 	case p.whole:
 		return most, max(most/4, 1)
-	case toClean:
+	case toClean > 0:
 		return max(most/2, 1), max(most/2, 1)
 	}
 	return most, most

@@ -258,5 +258,5 @@ func (p *planner) drop() {
 	p.DropClasses = p.c.classes.Drop()
 	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
 	p.c.sets.Collect(math.MaxInt)
-	p.More = p.More || p.c.sets.toClean() || p.c.rules.Loose() > 0 || p.c.assigned.partial()
+	p.More = p.More || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || p.c.assigned.partial()
 }

@@ -172,8 +172,8 @@ func (s *setNumbers) orphans() map[uint32]bool {
 	return all
 }
 
-// toClean reports whether there are sets to be looked at.
-func (s *setNumbers) toClean() bool { return len(s.review) > 0 }
+// toClean is the number of sets that are to be looked at.
+func (s *setNumbers) toClean() int { return len(s.review) }
 
 // clean removes the sets from the classes that no program refers to any more, as far as that costs no more than most. It
 // returns what is left of most, and the numbers of the sets that leave the kernel. A set that does not leave yet keeps its
