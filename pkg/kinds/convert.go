@@ -61,7 +61,12 @@ func of[T any, P interface {
 		},
 		read: func(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
 			obj := P(new(T))
-			if problems, ok := validate.Decode(obj, rules, text, ref); !ok {
+			problems, decoded, ok := validate.Decode(obj, rules, text, ref)
+			if decoded && !ok {
+				_, further, _ := one(obj)
+				problems = validate.WithConversion(problems, further)
+			}
+			if !ok {
 				return nil, problems, false
 			}
 			return one(obj)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,25 +24,40 @@ type TextRules struct {
 }
 
 // Decode decodes the JSON text of one object into obj, a pointer, and checks its metadata. Its namespace is that of ref.
-// Not ok: the object is not usable; ref is that of the problems.
-func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (problems []Problem, ok bool) {
+// Not ok: the object is not usable; ref is that of the problems. Decoded: obj holds every field that it has and is known, so
+// its conversion can find what else is wrong.
+func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (problems []Problem, decoded, ok bool) {
 	strict := []kjson.StrictOption{kjson.DisallowDuplicateFields}
 	if rules.RejectUnknown {
 		strict = append(strict, kjson.DisallowUnknownFields)
 	}
 	rep := report{ref: ref}
-	if odd, err := kjson.UnmarshalStrict(text, obj, strict...); err != nil {
+	odd, err := kjson.UnmarshalStrict(text, obj, strict...)
+	if err != nil {
 		rep.decodeError(err)
-	} else {
-		rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
+		return rep.done(), false, false
 	}
-	if !rep.ok() {
-		return rep.done(), false
-	}
+	rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
 	obj.SetNamespace(ref.Namespace)
 	rep.reject(checkMeta(obj, rules))
-	return rep.done(), rep.ok()
+	return rep.done(), true, rep.ok()
 }
+
+// WithConversion returns the problems of a decoded object that is not usable, with those that its conversion found. A
+// problem in the same object of the text as one of decoding may be its consequence, as a peer without a selector is of a
+// selector that is misspelt. It is dropped.
+func WithConversion(decoding, conversion []Problem) []Problem {
+	suspect := map[string]bool{}
+	for _, p := range decoding {
+		suspect[p.Field], suspect[around(p.Field)] = true, true
+	}
+	return append(decoding, slices.DeleteFunc(conversion, func(p Problem) bool {
+		return suspect[p.Field] || suspect[around(p.Field)]
+	})...)
+}
+
+// around is the path of the object or list that has the field.
+func around(path string) string { return path[:max(0, strings.LastIndexByte(path, '.'))] }
 
 // checkMeta checks what the API server checks of every object, as far as it matters here.
 func checkMeta(obj metav1.Object, rules TextRules) field.ErrorList {

@@ -17,7 +17,7 @@ func (c policyConversion) ipBlock(b *networkingv1.IPBlock, path *field.Path) (mo
 		c.leaveOut(path.Child("cidr"), err)
 		return model.Entity{}, false
 	}
-	e := model.Entity{Nets: []netip.Prefix{block}}
+	e, ok := model.Entity{Nets: []netip.Prefix{block}}, true
 	for i, text := range b.Except {
 		at := path.Child("except").Index(i)
 		except, err := c.cidr(text, at)
@@ -26,15 +26,41 @@ func (c policyConversion) ipBlock(b *networkingv1.IPBlock, path *field.Path) (mo
 		}
 		if err != nil {
 			c.leaveOut(at, err)
-			return model.Entity{}, false
+			ok = false
 		}
 		e.NotNets = append(e.NotNets, except)
+	}
+	if !ok {
+		return model.Entity{}, false
 	}
 	return e, true
 }
 
+// reportBlocks reports the ipBlock peers of a rejected policy that cannot be read, so that its author sees all that is
+// wrong with it at once.
+func (c policyConversion) reportBlocks(spec *networkingv1.NetworkPolicySpec) {
+	report := func(peers []networkingv1.NetworkPolicyPeer, path *field.Path) {
+		for i := range peers {
+			if block := peers[i].IPBlock; block != nil {
+				c.ipBlock(block, path.Index(i).Child("ipBlock"))
+			}
+		}
+	}
+	path := field.NewPath("spec")
+	for i := range spec.Ingress {
+		report(spec.Ingress[i].From, path.Child("ingress").Index(i).Child("from"))
+	}
+	for i := range spec.Egress {
+		report(spec.Egress[i].To, path.Child("egress").Index(i).Child("to"))
+	}
+}
+
 func (c policyConversion) leaveOut(at *field.Path, err error) {
-	c.add(RulesLeftOut, at.String(), "%v; the rule is used without this peer", err)
+	consequence := "the rule is used without this peer"
+	if !c.ok() {
+		consequence = "when nothing else is wrong, the rule is used without this peer"
+	}
+	c.add(RulesLeftOut, at.String(), "%v; %s", err, consequence)
 }
 
 // cidr reads a prefix, masked. Bits that the mask cuts off are reported.

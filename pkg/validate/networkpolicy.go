@@ -18,10 +18,11 @@ func NetworkPolicy(np *networkingv1.NetworkPolicy) (model.PolicyUpdate, []Proble
 	}}
 	rep := report{ref: Ref{Kind: "NetworkPolicy", Namespace: np.Namespace, Name: np.Name}}
 	rep.reject(checkNetworkPolicy(&np.Spec))
+	c := policyConversion{report: &rep, namespace: np.Namespace}
 	if !rep.ok() {
+		c.reportBlocks(&np.Spec)
 		return update, rep.done(), false
 	}
-	c := policyConversion{report: &rep, namespace: np.Namespace}
 	update.Policy = c.policy(&np.Spec)
 	return update, rep.done(), true
 }

@@ -333,3 +333,33 @@ func TestNetworkPolicyIsRejectedForTheRest(t *testing.T) {
 		})
 	}
 }
+
+// Whoever mends a policy sees at once all that is wrong with it: what rejects it, and what it would be used without.
+func TestRejectedNetworkPolicyReportsItsOtherProblems(t *testing.T) {
+	const waits = "; when nothing else is wrong, the rule is used without this peer"
+	tests := map[string]struct {
+		spec string
+		want []string
+	}{
+		"of the API": {"ingress: [{ports: [{port: 0}],\nfrom: [{ipBlock: {cidr: 10.0.0.0}}]}],\negress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [x, z]}}]}]", []string{
+			"3: NetworkPolicy shop/db: rejected: spec.ingress[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+			`4: NetworkPolicy shop/db: rules left out: spec.ingress[0].from[0].ipBlock.cidr: "10.0.0.0" is not a CIDR` + waits,
+			`5: NetworkPolicy shop/db: rules left out: spec.egress[0].to[0].ipBlock.except[0]: "x" is not a CIDR` + waits,
+			`5: NetworkPolicy shop/db: rules left out: spec.egress[0].to[0].ipBlock.except[1]: "z" is not a CIDR` + waits}},
+		"of the text": {"ingress: [{port: 80,\nfrom: [{podSelectors: {}}]}],\negress: [{ports: [{port: 0}]}]", []string{
+			"3: NetworkPolicy shop/db: rejected: spec.ingress[0].port: unknown field (did you mean ports?)",
+			"4: NetworkPolicy shop/db: rejected: spec.ingress[0].from[0].podSelectors: unknown field (did you mean podSelector?)",
+			"5: NetworkPolicy shop/db: rejected: spec.egress[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"}},
+		"not what a misspelt field causes": {"ingress: [{from: [{ipBlock: {cdir: 10.0.0.0/8}}]}]", []string{
+			"3: NetworkPolicy shop/db: rejected: spec.ingress[0].from[0].ipBlock.cdir: unknown field (did you mean cidr?)"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := parseOne(t, policyText(tt.spec))
+			want := "dir/a.yaml:" + strings.Join(tt.want, "\ndir/a.yaml:")
+			if diff := cmp.Diff(want, problemText(d)); diff != "" || d.OK {
+				t.Errorf("ok %v, problems (-want +got):\n%s", d.OK, diff)
+			}
+		})
+	}
+}
