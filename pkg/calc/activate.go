@@ -46,7 +46,7 @@ func (t *policyTable) activatePolicy(p *policy) {
 		if p.rules[d] == nil {
 			p.rules[d] = &ruleset{policy: p, key: p.key, direction: model.Direction(d)}
 		}
-		p.rules[d].staged, p.rules[d].source = p.staged, lists[d]
+		p.rules[d].staged, p.rules[d].action, p.rules[d].source = p.staged, p.action, lists[d]
 		t.dirty.rulesets[p.rules[d]] = struct{}{}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // tenth of its cost: with ten thousand rules that is a good part of a policy change.
 func equalRules(a, b []model.MatchRule) bool {
 	return slices.EqualFunc(a, b, func(a, b model.MatchRule) bool {
-		return a.Action == b.Action && a.Index == b.Index && a.IPVersion == b.IPVersion && a.Unmatchable == b.Unmatchable &&
+		return a.Action == b.Action && a.Index == b.Index && a.IPVersion == b.IPVersion && a.Unmatchable == b.Unmatchable && a.Name == b.Name &&
 			equalValues(a.Protocol, b.Protocol) && equalValues(a.NotProtocol, b.NotProtocol) &&
 			equalICMP(a.ICMP, b.ICMP) && equalICMP(a.NotICMP, b.NotICMP) &&
 			equalSides(&a.Source, &b.Source) && equalSides(&a.Destination, &b.Destination)

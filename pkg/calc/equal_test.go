@@ -18,7 +18,7 @@ func fullRule() model.MatchRule {
 		return model.Side{In: []model.SetID{"s:a"}, NotIn: []model.SetID{"s:b"}, Ports: ports(), NotPorts: ports(),
 			Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, NotNets: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	}
-	return model.MatchRule{Action: model.Allow, Index: 3, IPVersion: 4, Protocol: &proto, NotProtocol: &not, Unmatchable: "why",
+	return model.MatchRule{Action: model.Allow, Index: 3, Name: "a", IPVersion: 4, Protocol: &proto, NotProtocol: &not, Unmatchable: "why",
 		ICMP: &model.ICMPMatch{Type: 8, Code: &code}, NotICMP: &model.ICMPMatch{Type: 3, Code: &code}, Source: side(), Destination: side()}
 }
 

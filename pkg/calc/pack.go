@@ -36,6 +36,7 @@ const (
 	hasSource
 	hasDestination
 	hasUnmatchable
+	hasName
 )
 
 const (
@@ -94,7 +95,7 @@ func bits(conditions ...bool) (sum uint64) {
 func (p *packer) rule(r *model.Rule) {
 	source, destination := entityBits(&r.Source), entityBits(&r.Destination)
 	p.uint(bits(r.IPVersion != 0, r.Protocol != nil, r.NotProtocol != nil, r.ICMP != nil, r.NotICMP != nil,
-		source != 0, destination != 0, r.Unmatchable != ""))
+		source != 0, destination != 0, r.Unmatchable != "", r.Name != ""))
 	p.text = append(p.text, byte(r.Action))
 	p.uint(uint64(r.Index))
 	if r.IPVersion != 0 {
@@ -118,6 +119,9 @@ func (p *packer) rule(r *model.Rule) {
 	p.entity(&r.Destination, destination)
 	if r.Unmatchable != "" {
 		p.string(r.Unmatchable)
+	}
+	if r.Name != "" {
+		p.string(r.Name)
 	}
 }
 

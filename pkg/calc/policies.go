@@ -36,13 +36,14 @@ type policy struct {
 	rules     [2]*ruleset      // by direction; nil where it does not apply on this node
 	applies   [2]bool          // its types, by direction
 	staged    bool
+	action    model.StagedAction // if it is staged
 }
 
 // value is the policy as it came, but for lists without entries, which are nil.
 func (p *policy) value() *model.Policy {
 	rules := sourceRules(p.source)
 	return &model.Policy{
-		Tier: p.tier, Order: p.order, Selector: p.selection.Selector(), Staged: p.staged,
+		Tier: p.tier, Order: p.order, Selector: p.selection.Selector(), Staged: p.staged, StagedAction: p.action,
 		AppliesIngress: p.applies[model.Ingress], AppliesEgress: p.applies[model.Egress],
 		Ingress: rules[model.Ingress], Egress: rules[model.Egress],
 	}
@@ -75,7 +76,7 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	t.dirty.policies[p] = struct{}{}
 	var selection *policySelection
 	if now != nil {
-		p.tier, p.order, p.staged = now.Tier, now.Order, now.Staged
+		p.tier, p.order, p.staged, p.action = now.Tier, now.Order, now.Staged, now.StagedAction
 		p.applies = [2]bool{now.AppliesIngress, now.AppliesEgress}
 		p.source = &plainRules{now.Ingress, now.Egress}
 		selection = t.local.labels.Add(now.Selector)

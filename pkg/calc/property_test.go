@@ -198,6 +198,7 @@ func drawPolicy(t *rapid.T) model.PolicyUpdate {
 			Selector:       sel(drawSelector(t)),
 			AppliesIngress: rapid.Bool().Draw(t, "ingress"),
 			AppliesEgress:  rapid.Bool().Draw(t, "egress"),
+			StagedAction:   rapid.SampledFrom([]model.StagedAction{model.StagedSet, model.StagedDelete}).Draw(t, "action"),
 			Staged:         rapid.IntRange(0, 4).Draw(t, "staged") == 0,
 			Ingress:        drawRules(t),
 			Egress:         drawRules(t),

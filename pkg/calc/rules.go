@@ -14,6 +14,7 @@ type ruleset struct {
 	policy    *policy // nil: it belongs to the profile named by key
 	key       model.PolicyKey
 	staged    bool
+	action    model.StagedAction // if it is staged
 	direction model.Direction
 	source    []model.Rule
 
@@ -26,7 +27,8 @@ type ruleset struct {
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset) bool {
 	b := newBuilder(x, rs)
-	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, Rules: make([]model.MatchRule, 0, len(rs.source))}
+	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action,
+		Rules: make([]model.MatchRule, 0, len(rs.source))}
 	for i := range rs.source {
 		if rules.Rules = append(rules.Rules, b.rule(&rs.source[i])); b.over {
 			break
@@ -43,7 +45,7 @@ func (x *setIndex) build(rs *ruleset) bool {
 		delete(x.spending.refused, rs)
 		x.use(rs, b.uses)
 	}
-	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && was.Refused == rules.Refused &&
+	if was := rs.rules; was != nil && was.Key == rules.Key && was.Staged == rules.Staged && was.StagedAction == rules.StagedAction && was.Refused == rules.Refused &&
 		equalRules(was.Rules, rules.Rules) {
 		return false
 	}
@@ -145,6 +147,7 @@ func (b *builder) rule(r *model.Rule) model.MatchRule {
 	m := model.MatchRule{
 		Action:      r.Action,
 		Index:       r.Index,
+		Name:        r.Name,
 		IPVersion:   r.IPVersion,
 		Protocol:    r.Protocol,
 		NotProtocol: r.NotProtocol,

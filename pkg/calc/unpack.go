@@ -87,6 +87,9 @@ func (u *unpacker) rule(r *model.Rule) {
 	if has&hasUnmatchable != 0 {
 		r.Unmatchable = u.string()
 	}
+	if has&hasName != 0 {
+		r.Name = u.string()
+	}
 }
 
 func (u *unpacker) icmp() *model.ICMPMatch {

@@ -59,7 +59,8 @@ type Side struct {
 	Kind       string       `json:"kind"` // of the object behind the verdict; empty: no object is
 	Namespace  string       `json:"namespace"`
 	Name       string       `json:"name"`
-	Rule       string       `json:"rule"` // "ingress[0]", "end-of-tier", "no-profile-match", or why nothing judged
+	Rule       string       `json:"rule"`               // "ingress[0]", "end-of-tier", "no-profile-match", or why nothing judged
+	RuleName   string       `json:"ruleName,omitempty"` // what the object calls the rule: its annotation "name"
 	Tier       string       `json:"tier,omitempty"`
 	Decision   string       `json:"decision"` // see the constants
 	Reason     string       `json:"reason"`   // the decision in words, for people
@@ -100,6 +101,7 @@ type PolicyAnswer struct {
 // of peer and port; they have the same Rule.
 type RuleAnswer struct {
 	Rule     string    `json:"rule"`
+	Name     string    `json:"name,omitempty"` // what the object calls it: its annotation "name"
 	Action   string    `json:"action"`
 	Matched  bool      `json:"matched"`
 	Why      string    `json:"why,omitempty"`      // it did not match, in words
@@ -212,7 +214,7 @@ func side(t *Trace, d model.Direction, of End) *Side {
 	case model.AtNoProfile:
 		s.Rule = "no-profile-match"
 	default:
-		s.Rule = fmt.Sprintf("%s[%d]", d, by.Index)
+		s.Rule, s.RuleName = fmt.Sprintf("%s[%d]", d, by.Index), t.ruleName()
 	}
 	s.Decision, s.Reason = reason(t, d, of)
 	for _, tier := range t.Tiers {
@@ -228,7 +230,7 @@ func tierAnswer(t Tier, d model.Direction) TierAnswer {
 		policy.APIVersion, policy.Kind = p.Key.Kind.API()
 		for _, r := range p.Rules {
 			policy.Rules = append(policy.Rules, RuleAnswer{
-				Rule: fmt.Sprintf("%s[%d]", d, r.Index), Action: r.Action.String(), Matched: r.Mismatch == nil,
+				Rule: fmt.Sprintf("%s[%d]", d, r.Index), Name: r.Name, Action: r.Action.String(), Matched: r.Mismatch == nil,
 				Why: r.Mismatch.String(), Mismatch: r.Mismatch,
 			})
 		}

@@ -35,7 +35,7 @@ func TestSidesNameTheDecidingObject(t *testing.T) {
 		model.TierUpdate{Name: "sec", Tier: &model.Tier{Order: 1, Default: model.Deny}},
 		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "gate"}, Policy: &model.Policy{
 			Tier: "sec", Selector: all, AppliesIngress: true,
-			Ingress: []model.Rule{{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, {Action: model.Pass, Index: 1}},
+			Ingress: []model.Rule{{Action: model.Deny, Name: "no partners", Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, {Action: model.Pass, Index: 1}},
 		}},
 		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "draft"}, Policy: &model.Policy{
 			Tier: "sec", Selector: all, AppliesIngress: true, Staged: true,
@@ -46,8 +46,8 @@ func TestSidesNameTheDecidingObject(t *testing.T) {
 		want     explain.Side // ingress, without tiers
 	}{
 		{"192.0.2.7", "shop/a:1", explain.Side{
-			Verdict: "deny", APIVersion: "projectcalico.org/v3", Kind: "GlobalNetworkPolicy", Name: "gate", Rule: "ingress[0]", Tier: "sec",
-			Decision: explain.DecisionRule, Reason: "by GlobalNetworkPolicy gate ingress[0] in tier sec",
+			Verdict: "deny", APIVersion: "projectcalico.org/v3", Kind: "GlobalNetworkPolicy", Name: "gate", Rule: "ingress[0]", RuleName: "no partners", Tier: "sec",
+			Decision: explain.DecisionRule, Reason: `by GlobalNetworkPolicy gate ingress[0] "no partners" in tier sec`,
 		}},
 		{"198.51.100.1", "shop/a:1", explain.Side{Verdict: "allow", Kind: "Profile", Name: "kns.shop", Rule: "ingress[0]",
 			Decision: explain.DecisionNoPolicy, Reason: "every tier passes it on, and Namespace shop allows everything"}},

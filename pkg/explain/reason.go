@@ -14,12 +14,28 @@ func reason(t *Trace, d model.Direction, of End) (decision, text string) {
 		return DecisionEndOfTier, endOfTier(t, d, of)
 	case by.Point == model.AtRule && by.Policy.Kind != model.KindProfile:
 		text = fmt.Sprintf("by %s %s[%d]", by.Policy.ObjectText(), d, by.Index)
+		if name := t.ruleName(); name != "" {
+			text += fmt.Sprintf(" %q", name)
+		}
 		if !isKubernetes(by.Tier, by.Policy) {
 			text += " in tier " + by.Tier
 		}
 		return DecisionRule, text
 	}
 	return DecisionNoPolicy, noPolicy(t, d, of)
+}
+
+// ruleName is what its object calls the rule that decided: the last one considered. Empty: no rule did, or it has no name.
+func (t *Trace) ruleName() string {
+	if t.Verdict.By.Point != model.AtRule || len(t.Tiers) == 0 {
+		return ""
+	}
+	policies := t.Tiers[len(t.Tiers)-1].Policies
+	if len(policies) == 0 || len(policies[len(policies)-1].Rules) == 0 {
+		return ""
+	}
+	rules := policies[len(policies)-1].Rules
+	return rules[len(rules)-1].Name
 }
 
 // isKubernetes reports whether tiers need not be spoken of: the policy is of an API that has none.

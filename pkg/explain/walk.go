@@ -28,7 +28,8 @@ type Policy struct {
 
 // Rule is one rule as it was considered.
 type Rule struct {
-	Index    int // of the API object's rule
+	Index    int    // of the API object's rule
+	Name     string // as the object calls it; may be empty
 	Action   model.Action
 	Mismatch *Mismatch // the first clause the packet does not fit; nil: it matched
 }
@@ -98,7 +99,7 @@ func (w *walk) rules(tier string, p *model.PolicyRules) (Policy, model.Action) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		why := mismatch(r, w.pkt, w.sets)
-		seen.Rules = append(seen.Rules, Rule{Index: r.Index, Action: r.Action, Mismatch: why})
+		seen.Rules = append(seen.Rules, Rule{Index: r.Index, Name: r.Name, Action: r.Action, Mismatch: why})
 		if why != nil {
 			continue
 		}

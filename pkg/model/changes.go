@@ -68,7 +68,9 @@ type TierPolicy struct {
 type PolicyRules struct {
 	Key    PolicyKey // Kind is KindProfile for a profile
 	Staged bool
-	Rules  []MatchRule
+	// StagedAction is that of the Policy.
+	StagedAction StagedAction
+	Rules        []MatchRule
 	// Refused says why its rules have not been worked out: that would take what others need. Unless it is staged, what it
 	// applies to keeps the policy it had, or is closed if it had none. Empty: they have been.
 	Refused string
@@ -77,7 +79,8 @@ type PolicyRules struct {
 // MatchRule is a Rule whose selectors, named ports and services have become sets of addresses.
 type MatchRule struct {
 	Action      Action
-	Index       int // as in Rule
+	Index       int    // as in Rule
+	Name        string // as in Rule
 	IPVersion   uint8
 	Protocol    *uint8
 	NotProtocol *uint8

@@ -11,6 +11,8 @@ func (k PolicyKind) API() (apiVersion, kind string) {
 		return "projectcalico.org/v3", "NetworkPolicy"
 	case KindGlobalNetworkPolicy:
 		return "projectcalico.org/v3", "GlobalNetworkPolicy"
+	case KindStagedNetworkPolicy, KindStagedGlobalNetworkPolicy, KindStagedKubernetesNetworkPolicy:
+		return "projectcalico.org/v3", string(k)
 	}
 	return "", string(k)
 }

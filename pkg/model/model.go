@@ -138,10 +138,19 @@ const (
 	KindKubernetesClusterNetworkPolicy PolicyKind = "KubernetesClusterNetworkPolicy"
 	KindNetworkPolicy                  PolicyKind = "NetworkPolicy" // projectcalico.org
 	KindGlobalNetworkPolicy            PolicyKind = "GlobalNetworkPolicy"
+	KindStagedNetworkPolicy            PolicyKind = "StagedNetworkPolicy"
+	KindStagedGlobalNetworkPolicy      PolicyKind = "StagedGlobalNetworkPolicy"
+	KindStagedKubernetesNetworkPolicy  PolicyKind = "StagedKubernetesNetworkPolicy"
 	KindProfile                        PolicyKind = "Profile" // only in a RuleID: the rule of a profile
 )
 
-// Short is the abbreviation used in traces: knp, kcnp, np, gnp, profile.
+// PolicyKinds are all of them, those of staged policies last.
+func PolicyKinds() []PolicyKind {
+	return []PolicyKind{KindKubernetesNetworkPolicy, KindKubernetesClusterNetworkPolicy, KindNetworkPolicy, KindGlobalNetworkPolicy, KindProfile,
+		KindStagedNetworkPolicy, KindStagedGlobalNetworkPolicy, KindStagedKubernetesNetworkPolicy}
+}
+
+// Short is the abbreviation used in traces: knp, kcnp, np, gnp, profile; snp, sgnp, sknp for staged policies.
 func (k PolicyKind) Short() string {
 	switch k {
 	case KindKubernetesNetworkPolicy:
@@ -152,6 +161,12 @@ func (k PolicyKind) Short() string {
 		return "np"
 	case KindGlobalNetworkPolicy:
 		return "gnp"
+	case KindStagedNetworkPolicy:
+		return "snp"
+	case KindStagedGlobalNetworkPolicy:
+		return "sgnp"
+	case KindStagedKubernetesNetworkPolicy:
+		return "sknp"
 	case KindProfile:
 		return "profile"
 	}
@@ -189,8 +204,9 @@ type Policy struct {
 	// AppliesIngress and AppliesEgress are the policy's types. With a type present and no rules the end of the tier
 	// decides that direction (default deny).
 	AppliesIngress, AppliesEgress bool
-	Staged                        bool   // traced, never enforced
-	Ingress, Egress               []Rule // in evaluation order
+	Staged                        bool         // traced, never enforced
+	StagedAction                  StagedAction // of a staged policy; otherwise StagedSet
+	Ingress, Egress               []Rule       // in evaluation order
 }
 
 // Rule is one match and its action (semantics §7). Fields that are present are ANDed; entries of a list are ORed.
@@ -198,7 +214,9 @@ type Rule struct {
 	Action Action
 	// Index is the position of the API object's own rule in its ingress or egress list. One API rule may become
 	// several model rules (a Kubernetes rule with ports and peers); all of them carry its Index.
-	Index       int
+	Index int
+	// Name is what the object calls the rule, for people: its annotation "name", or its own name. It decides nothing. Empty: it has none.
+	Name        string
 	IPVersion   uint8  // 4, 6, or 0 for both
 	Protocol    *uint8 // nil: any
 	NotProtocol *uint8 // nil: none

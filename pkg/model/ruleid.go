@@ -20,7 +20,7 @@ func ParseRuleID(text string, dir Direction) (id RuleID, ok bool) {
 	if len(parts) > 2 {
 		id.Tier, parts = parts[0], parts[1:]
 	}
-	kinds := []PolicyKind{KindKubernetesNetworkPolicy, KindKubernetesClusterNetworkPolicy, KindNetworkPolicy, KindGlobalNetworkPolicy, KindProfile}
+	kinds := PolicyKinds()
 	i := slices.IndexFunc(kinds, func(k PolicyKind) bool { return k.Short() == parts[0] })
 	if i < 0 {
 		return RuleID{}, false

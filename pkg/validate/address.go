@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// parseAddr reads one address, unmapped. Addresses with a zone belong to one machine and are no addresses here.
-func parseAddr(text string) (netip.Addr, bool) {
+// ParseAddr reads one address, unmapped. Addresses with a zone belong to one machine and are no addresses here.
+func ParseAddr(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
 		return netip.Addr{}, false
@@ -17,10 +17,10 @@ func parseAddr(text string) (netip.Addr, bool) {
 }
 
 // addAddr adds the address in text unless it is there already. One that cannot be read is reported and left out.
-func (r *report) addAddr(addrs *distinct[netip.Addr], path, text string) {
-	a, ok := parseAddr(text)
+func (r *Report) addAddr(addrs *distinct[netip.Addr], path, text string) {
+	a, ok := ParseAddr(text)
 	if !ok {
-		r.add(Warning, path, "%q is not an IP address; ignored", text)
+		r.Add(Warning, path, "%q is not an IP address; ignored", text)
 		return
 	}
 	addrs.add(a)
@@ -32,14 +32,14 @@ const maxPodAddrs = 64
 
 // addPodAddr is addAddr for addresses that pods say are theirs. One that no pod can own (D-19) is reported and
 // left out.
-func (r *report) addPodAddr(addrs *distinct[netip.Addr], path, text string) {
-	if a, ok := parseAddr(text); ok {
+func (r *Report) addPodAddr(addrs *distinct[netip.Addr], path, text string) {
+	if a, ok := ParseAddr(text); ok {
 		if what := model.NotOfAPod(a); what != "" {
-			r.add(Warning, path, "%s is %s, which no pod can own; ignored", a, what)
+			r.Add(Warning, path, "%s is %s, which no pod can own; ignored", a, what)
 			return
 		}
 		if len(addrs.list) >= maxPodAddrs {
-			r.add(Warning, path, "a pod has at most %d addresses; further ones are ignored", maxPodAddrs)
+			r.Add(Warning, path, "a pod has at most %d addresses; further ones are ignored", maxPodAddrs)
 			return
 		}
 	}
@@ -60,14 +60,14 @@ func protocolNumber(p corev1.Protocol) (uint8, bool) {
 }
 
 // addPort adds a named port unless it is there already. One that cannot exist is reported and left out.
-func (r *report) addPort(ports *distinct[model.NamedPort], path, name string, proto corev1.Protocol, port int32) {
+func (r *Report) addPort(ports *distinct[model.NamedPort], path, name string, proto corev1.Protocol, port int32) {
 	num, ok := protocolNumber(proto)
 	switch {
 	case !ok:
-		r.add(Warning, path, "protocol %q is not TCP, UDP or SCTP; ignored", proto)
+		r.Add(Warning, path, "protocol %q is not TCP, UDP or SCTP; ignored", proto)
 		return
 	case port < 1 || port > 65535:
-		r.add(Warning, path, "port %d is not in 1-65535; ignored", port)
+		r.Add(Warning, path, "port %d is not in 1-65535; ignored", port)
 		return
 	}
 	ports.add(model.NamedPort{Name: name, Protocol: num, Port: uint16(port)})

@@ -31,16 +31,16 @@ func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (prob
 	if rules.RejectUnknown {
 		strict = append(strict, kjson.DisallowUnknownFields)
 	}
-	rep := report{ref: ref}
+	rep := Report{ref: ref}
 	odd, err := kjson.UnmarshalStrict(text, obj, strict...)
 	if err != nil {
 		rep.decodeError(err)
-		return rep.done(), false, false
+		return rep.Done(), false, false
 	}
 	rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
 	obj.SetNamespace(ref.Namespace)
-	rep.reject(checkMeta(obj, rules))
-	return rep.done(), true, rep.ok()
+	rep.Reject(checkMeta(obj, rules))
+	return rep.Done(), true, rep.OK()
 }
 
 // WithConversion returns the problems of a decoded object that is not usable, with those that its conversion found. A
@@ -79,17 +79,17 @@ func checkMeta(obj metav1.Object, rules TextRules) field.ErrorList {
 }
 
 // decodeError adds an error of the JSON decoder, in words that do not speak of Go types.
-func (r *report) decodeError(err error) {
+func (r *Report) decodeError(err error) {
 	var typeErr *json.UnmarshalTypeError
 	if errors.As(err, &typeErr) {
 		hint := ""
 		if typeErr.Type.Kind() == reflect.String && (typeErr.Value == "bool" || typeErr.Value == "number") {
 			hint = "; put it in quotes"
 		}
-		r.add(Rejected, typeErr.Field, "%s where %s is expected%s", typeErr.Value, jsonType(typeErr), hint)
+		r.Add(Rejected, typeErr.Field, "%s where %s is expected%s", typeErr.Value, jsonType(typeErr), hint)
 		return
 	}
-	r.add(Rejected, "", "cannot be decoded: %s", strings.TrimPrefix(err.Error(), "json: "))
+	r.Add(Rejected, "", "cannot be decoded: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 func jsonType(err *json.UnmarshalTypeError) string {
@@ -106,17 +106,17 @@ func jsonType(err *json.UnmarshalTypeError) string {
 }
 
 // strictErrors adds fields of an object of type t that are unknown or written twice.
-func (r *report) strictErrors(errs []error, t reflect.Type) {
+func (r *Report) strictErrors(errs []error, t reflect.Type) {
 	for _, err := range errs {
 		var at kjson.FieldError
 		if !errors.As(err, &at) {
-			r.add(Rejected, "", "%v", err)
+			r.Add(Rejected, "", "%v", err)
 			continue
 		}
 		what := "unknown field" + fieldMeant(t, at.FieldPath())
 		if strings.HasPrefix(err.Error(), "duplicate") {
 			what = "field is written twice"
 		}
-		r.add(Rejected, at.FieldPath(), "%s", what)
+		r.Add(Rejected, at.FieldPath(), "%s", what)
 	}
 }

@@ -17,7 +17,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (model.EndpointSliceUpdate, []P
 	if service == "" || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return update, nil, true
 	}
-	rep := report{ref: Ref{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}}
+	rep := Report{ref: Ref{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}}
 	slice := &model.EndpointSlice{Service: model.ServiceKey{Namespace: s.Namespace, Name: service}}
 	var addrs distinct[netip.Addr]
 	var numbered distinct[model.NamedPort]
@@ -35,7 +35,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (model.EndpointSliceUpdate, []P
 	}
 	slice.Addrs, slice.Ports = addrs.list, numbered.list
 	update.Slice = slice
-	return update, rep.done(), true
+	return update, rep.Done(), true
 }
 
 // value is what p points to, or the zero value.

@@ -31,7 +31,7 @@ const (
 // Which fields are, and whether their values are valid, is pkg/config's to say. An invalid nodeSelector rejects the
 // object: nobody knows whom it is for.
 func FelixConfiguration(o *FelixConfigurationObject) (model.ConfigurationUpdate, []Problem, bool) {
-	rep := report{ref: Ref{Kind: "FelixConfiguration", Name: o.Name}}
+	rep := Report{ref: Ref{Kind: "FelixConfiguration", Name: o.Name}}
 	c := &model.Configuration{Values: map[string]string{}}
 	if !o.CreationTimestamp.IsZero() {
 		c.Created = o.CreationTimestamp.Unix()
@@ -42,43 +42,43 @@ func FelixConfiguration(o *FelixConfigurationObject) (model.ConfigurationUpdate,
 		}
 		text, ok, err := fieldText(o.Spec[field])
 		if err != nil {
-			rep.add(Rejected, "spec."+field, "%v", err)
+			rep.Add(Rejected, "spec."+field, "%v", err)
 		} else if ok {
 			c.Values[field] = text
 		}
 	}
 	c.NodeSelector = rep.nodeSelector(o)
-	if !rep.ok() {
-		return model.ConfigurationUpdate{}, rep.done(), false
+	if !rep.OK() {
+		return model.ConfigurationUpdate{}, rep.Done(), false
 	}
-	return model.ConfigurationUpdate{Name: o.Name, Configuration: c}, rep.done(), true
+	return model.ConfigurationUpdate{Name: o.Name, Configuration: c}, rep.Done(), true
 }
 
 // nodeSelector returns nil for an object that needs none, or has none.
-func (r *report) nodeSelector(o *FelixConfigurationObject) *selector.Selector {
+func (r *Report) nodeSelector(o *FelixConfigurationObject) *selector.Selector {
 	const path = "spec." + felixNodeSelector
 	raw, ok := o.Spec[felixNodeSelector]
 	var text string
 	if ok {
 		if err := json.Unmarshal(raw, &text); err != nil {
-			r.add(Rejected, path, "want a selector, in quotes")
+			r.Add(Rejected, path, "want a selector, in quotes")
 			return nil
 		}
 	}
 	everywhere := o.Name == felixDefault || strings.HasPrefix(o.Name, felixNodePrefix)
 	switch {
 	case everywhere && text != "":
-		r.add(Warning, path, "ignored: the name %s says which nodes the object is for", o.Name)
+		r.Add(Warning, path, "ignored: the name %s says which nodes the object is for", o.Name)
 		return nil
 	case everywhere:
 		return nil
 	case text == "":
-		r.add(Warning, path, "without it only objects named default or node.NODE are for any node")
+		r.Add(Warning, path, "without it only objects named default or node.NODE are for any node")
 		return nil
 	}
 	s, err := selector.Parse(text)
 	if err != nil {
-		r.add(Rejected, path, "%v", err)
+		r.Add(Rejected, path, "%v", err)
 		return nil
 	}
 	return s

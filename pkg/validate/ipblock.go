@@ -57,10 +57,10 @@ func (c policyConversion) reportBlocks(spec *networkingv1.NetworkPolicySpec) {
 
 func (c policyConversion) leaveOut(at *field.Path, err error) {
 	consequence := "the rule is used without this peer"
-	if !c.ok() {
+	if !c.OK() {
 		consequence = "when nothing else is wrong, the rule is used without this peer"
 	}
-	c.add(RulesLeftOut, at.String(), "%v; %s", err, consequence)
+	c.Add(RulesLeftOut, at.String(), "%v; %s", err, consequence)
 }
 
 // cidr reads a prefix, masked. Bits that the mask cuts off are reported.
@@ -74,7 +74,7 @@ func (c policyConversion) cidr(text string, at *field.Path) (netip.Prefix, error
 	}
 	masked := p.Masked()
 	if masked != p {
-		c.add(Warning, at.String(), "%q has bits beyond its mask; read as %q", text, masked)
+		c.Add(Warning, at.String(), "%q has bits beyond its mask; read as %q", text, masked)
 	}
 	return masked, nil
 }

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// labelSelector returns the selector that matches what a valid Kubernetes label selector matches. Spellings that mean
+// LabelSelector returns the selector that matches what a valid Kubernetes label selector matches. Spellings that mean
 // the same by their form (order, repetition, In with one value) give the same text, so that rules share sets.
-func labelSelector(ls *metav1.LabelSelector) *selector.Selector {
+func LabelSelector(ls *metav1.LabelSelector) *selector.Selector {
 	var parts []*selector.Selector
 	for _, key := range slices.Sorted(maps.Keys(ls.MatchLabels)) {
 		parts = append(parts, selector.Equal(key, ls.MatchLabels[key]))

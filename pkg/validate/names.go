@@ -4,23 +4,34 @@ import "strings"
 
 // Labels that endpoints and profiles carry besides those users gave to their objects (semantics §10).
 const (
-	labelNamespace      = "projectcalico.org/namespace"
-	labelOrchestrator   = "projectcalico.org/orchestrator"
-	labelServiceAccount = "projectcalico.org/serviceaccount"
-	labelName           = "projectcalico.org/name"
+	LabelNamespace      = "projectcalico.org/namespace"
+	LabelOrchestrator   = "projectcalico.org/orchestrator"
+	LabelServiceAccount = "projectcalico.org/serviceaccount"
+	LabelName           = "projectcalico.org/name"
 
-	orchestratorK8s = "k8s"
+	OrchestratorK8s = "k8s"
 
 	// Prefixes of the labels that an endpoint inherits from its namespace and from its service account.
-	prefixNamespace      = "pcns."
-	prefixServiceAccount = "pcsa."
+	PrefixNamespace      = "pcns."
+	PrefixServiceAccount = "pcsa."
 )
 
-// ownLabels copies labels without those that look inherited, leaving room for more.
-func ownLabels(labels map[string]string, more int) map[string]string {
+// maxRuleName bounds what explain and logs show of a rule's name.
+const maxRuleName = 100
+
+// RuleName is the name that the author of a rule gave it as model.Rule has it: one line of bounded length.
+func RuleName(text string) string {
+	if len(text) > maxRuleName {
+		text = strings.ToValidUTF8(text[:maxRuleName], "") + "..."
+	}
+	return oneLine(text)
+}
+
+// OwnLabels copies labels without those that look inherited, leaving room for more.
+func OwnLabels(labels map[string]string, more int) map[string]string {
 	own := make(map[string]string, len(labels)+more)
 	for k, v := range labels {
-		if !strings.HasPrefix(k, prefixNamespace) && !strings.HasPrefix(k, prefixServiceAccount) {
+		if !strings.HasPrefix(k, PrefixNamespace) && !strings.HasPrefix(k, PrefixServiceAccount) {
 			own[k] = v
 		}
 	}
@@ -33,6 +44,6 @@ func inheritedLabels(prefix string, labels map[string]string, name string) map[s
 	for k, v := range labels {
 		inherited[prefix+k] = v
 	}
-	inherited[prefix+labelName] = name
+	inherited[prefix+LabelName] = name
 	return inherited
 }

@@ -19,7 +19,7 @@ func Namespace(ns *corev1.Namespace) (model.ProfileUpdate, []Problem, bool) {
 	return model.ProfileUpdate{
 		Name: model.NamespaceProfile(ns.Name),
 		Profile: &model.Profile{
-			Labels:  inheritedLabels(prefixNamespace, labels, ns.Name),
+			Labels:  inheritedLabels(PrefixNamespace, labels, ns.Name),
 			Ingress: []model.Rule{{Action: model.Allow}},
 			Egress:  []model.Rule{{Action: model.Allow}},
 		},

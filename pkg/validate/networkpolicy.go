@@ -16,20 +16,20 @@ func NetworkPolicy(np *networkingv1.NetworkPolicy) (model.PolicyUpdate, []Proble
 	update := model.PolicyUpdate{Key: model.PolicyKey{
 		Kind: model.KindKubernetesNetworkPolicy, Namespace: np.Namespace, Name: np.Name,
 	}}
-	rep := report{ref: Ref{Kind: "NetworkPolicy", Namespace: np.Namespace, Name: np.Name}}
-	rep.reject(checkNetworkPolicy(&np.Spec))
-	c := policyConversion{report: &rep, namespace: np.Namespace}
-	if !rep.ok() {
+	rep := Report{ref: Ref{Kind: "NetworkPolicy", Namespace: np.Namespace, Name: np.Name}}
+	rep.Reject(checkNetworkPolicy(&np.Spec))
+	c := policyConversion{Report: &rep, namespace: np.Namespace}
+	if !rep.OK() {
 		c.reportBlocks(&np.Spec)
-		return update, rep.done(), false
+		return update, rep.Done(), false
 	}
 	update.Policy = c.policy(&np.Spec)
-	return update, rep.done(), true
+	return update, rep.Done(), true
 }
 
 // policyConversion turns the spec of one valid NetworkPolicy into a policy.
 type policyConversion struct {
-	*report
+	*Report
 	namespace string
 }
 
@@ -37,7 +37,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 	p := &model.Policy{
 		Tier:     model.TierDefault,
 		Order:    model.OrderNetworkPolicy,
-		Selector: c.podsInNamespace(labelSelector(&spec.PodSelector)),
+		Selector: c.podsInNamespace(LabelSelector(&spec.PodSelector)),
 	}
 	p.AppliesIngress, p.AppliesEgress = policyTypes(spec)
 	path := field.NewPath("spec")
@@ -48,7 +48,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 			p.Ingress = append(p.Ingress, c.rules(model.Ingress, i, r.From, r.Ports, at.Child("from"))...)
 		}
 	case len(spec.Ingress) > 0:
-		c.add(Warning, path.Child("ingress").String(), "the rules mean nothing, because policyTypes does not name Ingress")
+		c.Add(Warning, path.Child("ingress").String(), "the rules mean nothing, because policyTypes does not name Ingress")
 	}
 	switch {
 	case p.AppliesEgress:
@@ -57,7 +57,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 			p.Egress = append(p.Egress, c.rules(model.Egress, i, r.To, r.Ports, at.Child("to"))...)
 		}
 	case len(spec.Egress) > 0:
-		c.add(Warning, path.Child("egress").String(), "the rules mean nothing, because policyTypes does not name Egress")
+		c.Add(Warning, path.Child("egress").String(), "the rules mean nothing, because policyTypes does not name Egress")
 	}
 	return p
 }
@@ -114,20 +114,20 @@ func (c policyConversion) remotes(peers []networkingv1.NetworkPolicyPeer, path *
 func (c policyConversion) peerSelector(peer *networkingv1.NetworkPolicyPeer) *selector.Selector {
 	pods := selector.All()
 	if peer.PodSelector != nil {
-		pods = labelSelector(peer.PodSelector)
+		pods = LabelSelector(peer.PodSelector)
 	}
 	if peer.NamespaceSelector == nil {
 		return c.podsInNamespace(pods)
 	}
-	namespaces := labelSelector(peer.NamespaceSelector).Prefixed(prefixNamespace)
+	namespaces := LabelSelector(peer.NamespaceSelector).Prefixed(PrefixNamespace)
 	if namespaces.IsAll() {
-		namespaces = selector.Has(labelNamespace)
+		namespaces = selector.Has(LabelNamespace)
 	}
-	return selector.And(selector.Equal(labelOrchestrator, orchestratorK8s), namespaces, pods)
+	return selector.And(selector.Equal(LabelOrchestrator, OrchestratorK8s), namespaces, pods)
 }
 
 // podsInNamespace narrows pods to the policy's namespace.
 func (c policyConversion) podsInNamespace(pods *selector.Selector) *selector.Selector {
-	return selector.And(selector.Equal(labelOrchestrator, orchestratorK8s),
-		selector.Equal(labelNamespace, c.namespace), pods)
+	return selector.And(selector.Equal(LabelOrchestrator, OrchestratorK8s),
+		selector.Equal(LabelNamespace, c.namespace), pods)
 }

@@ -15,7 +15,7 @@ import (
 // checkNetworkPolicy finds what the API server refuses in a NetworkPolicy, but for CIDRs.
 func checkNetworkPolicy(spec *networkingv1.NetworkPolicySpec) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := checkSelector(&spec.PodSelector, path.Child("podSelector"))
+	errs := CheckLabelSelector(&spec.PodSelector, path.Child("podSelector"))
 	for i, r := range spec.Ingress {
 		at := path.Child("ingress").Index(i)
 		errs = append(errs, checkPorts(r.Ports, at.Child("ports"))...)
@@ -47,8 +47,8 @@ func checkPeers(peers []networkingv1.NetworkPolicyPeer, path *field.Path) field.
 	var errs field.ErrorList
 	for i, p := range peers {
 		at := path.Index(i)
-		errs = append(errs, checkSelector(p.PodSelector, at.Child("podSelector"))...)
-		errs = append(errs, checkSelector(p.NamespaceSelector, at.Child("namespaceSelector"))...)
+		errs = append(errs, CheckLabelSelector(p.PodSelector, at.Child("podSelector"))...)
+		errs = append(errs, CheckLabelSelector(p.NamespaceSelector, at.Child("namespaceSelector"))...)
 		selects := p.PodSelector != nil || p.NamespaceSelector != nil
 		switch {
 		case !selects && p.IPBlock == nil:
@@ -101,6 +101,7 @@ func checkPort(p networkingv1.NetworkPolicyPort, at *field.Path) field.ErrorList
 	return errs
 }
 
-func checkSelector(ls *metav1.LabelSelector, path *field.Path) field.ErrorList {
+// CheckLabelSelector finds what the API server refuses in a label selector; a nil one is valid.
+func CheckLabelSelector(ls *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(ls, metavalidation.LabelSelectorValidationOptions{}, path)
 }

@@ -12,7 +12,7 @@ import (
 // Node returns a node with its internal and external addresses and its labels. Host names and DNS names are no
 // addresses.
 func Node(n *corev1.Node) (model.NodeUpdate, []Problem, bool) {
-	rep := report{ref: Ref{Kind: "Node", Name: n.Name}}
+	rep := Report{ref: Ref{Kind: "Node", Name: n.Name}}
 	node := &model.Node{Labels: maps.Clone(n.Labels)}
 	var addrs distinct[netip.Addr]
 	path := field.NewPath("status", "addresses")
@@ -22,5 +22,5 @@ func Node(n *corev1.Node) (model.NodeUpdate, []Problem, bool) {
 		}
 	}
 	node.Addrs = addrs.list
-	return model.NodeUpdate{Name: n.Name, Node: node}, rep.done(), true
+	return model.NodeUpdate{Name: n.Name, Node: node}, rep.Done(), true
 }

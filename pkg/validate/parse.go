@@ -42,9 +42,9 @@ func (t Table) Parse(file string, text []byte) []Document {
 
 // broken is a document that holds nothing but one problem.
 func broken(ref Ref, s Severity, format string, args ...any) Document {
-	rep := report{ref: ref}
-	rep.add(s, "", format, args...)
-	return Document{Ref: ref, Problems: rep.done()}
+	rep := Report{ref: ref}
+	rep.Add(s, "", format, args...)
+	return Document{Ref: ref, Problems: rep.Done()}
 }
 
 // source is the text of one object.
@@ -83,10 +83,10 @@ func (src source) object(h header, headerErr error) Document {
 	if src.json[0] != '{' {
 		return broken(ref, Rejected, "not an object: a document must have apiVersion, kind and metadata")
 	}
-	rep := report{ref: ref}
+	rep := Report{ref: ref}
 	if headerErr != nil {
 		rep.decodeError(headerErr)
-		return src.finish(Document{Ref: ref, Problems: rep.done()})
+		return src.finish(Document{Ref: ref, Problems: rep.Done()})
 	}
 	if h.Kind == "" || h.APIVersion == "" {
 		return broken(ref, Rejected, "not an object: it has no %s", missing(h))
@@ -139,7 +139,7 @@ func (src source) unfold(h header) []Document {
 		Metadata   json.RawMessage   `json:"metadata"`
 		Items      []json.RawMessage `json:"items"`
 	}
-	rep := report{ref: ref}
+	rep := Report{ref: ref}
 	if strict, err := kjson.UnmarshalStrict(src.json, &list); err != nil {
 		rep.decodeError(err)
 	} else {
@@ -148,7 +148,7 @@ func (src source) unfold(h header) []Document {
 	var docs []Document
 	if len(rep.problems) > 0 {
 		// The list is one document; the items that can be read are further ones.
-		docs = append(docs, src.finish(Document{Ref: ref, Problems: rep.done()}))
+		docs = append(docs, src.finish(Document{Ref: ref, Problems: rep.Done()}))
 	}
 	for i, text := range list.Items {
 		docs = append(docs, src.item(i, text, h))

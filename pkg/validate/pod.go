@@ -56,19 +56,19 @@ func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	if p.Spec.NodeName == "" || p.Spec.HostNetwork || c.Annotator.isFinished(p) {
 		return update, nil, true
 	}
-	rep := report{ref: Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}}
+	rep := Report{ref: Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}}
 	addrs, confirmed := rep.podAddrs(p, c.Annotator)
 	if len(addrs) == 0 {
-		return update, rep.done(), true
+		return update, rep.Done(), true
 	}
 	account := p.Spec.ServiceAccountName
 	if account == "" {
 		account = "default"
 	}
-	labels := ownLabels(p.Labels, 3)
-	labels[labelNamespace] = p.Namespace
-	labels[labelOrchestrator] = orchestratorK8s
-	labels[labelServiceAccount] = account
+	labels := OwnLabels(p.Labels, 3)
+	labels[LabelNamespace] = p.Namespace
+	labels[LabelOrchestrator] = OrchestratorK8s
+	labels[LabelServiceAccount] = account
 	update.Endpoint = &model.Endpoint{
 		Node:     p.Spec.NodeName,
 		Iface:    c.iface(p),
@@ -81,7 +81,7 @@ func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Terminating: p.DeletionTimestamp != nil,
 		Unconfirmed: !confirmed,
 	}
-	return update, rep.done(), true
+	return update, rep.Done(), true
 }
 
 // iface is the pod's interface on its node; empty for pods of other nodes.
@@ -122,7 +122,7 @@ func PodInterface(prefix, namespace, name string) string {
 
 // podAddrs returns the addresses from the first source that has any, and whether the kubelet is that source. It is
 // asked before the CNI plugin; the plugin knows earlier.
-func (r *report) podAddrs(p *corev1.Pod, a Annotator) (addrs []netip.Addr, confirmed bool) {
+func (r *Report) podAddrs(p *corev1.Pod, a Annotator) (addrs []netip.Addr, confirmed bool) {
 	var claimed distinct[netip.Addr]
 	status := field.NewPath("status")
 	for i, ip := range p.Status.PodIPs {
@@ -157,7 +157,7 @@ func withoutHostMask(text string) string {
 }
 
 // podPorts returns the named ports of all containers. Without a name no rule can mean a port.
-func (r *report) podPorts(p *corev1.Pod) []model.NamedPort {
+func (r *Report) podPorts(p *corev1.Pod) []model.NamedPort {
 	var ports distinct[model.NamedPort]
 	add := func(list string, containers []corev1.Container) {
 		for i, c := range containers {

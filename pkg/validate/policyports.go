@@ -56,12 +56,12 @@ func portsOf(proto corev1.Protocol, ports []networkingv1.NetworkPolicyPort) (por
 	}
 	slices.Sort(g.names)
 	g.names = slices.Compact(g.names)
-	g.numbers = mergeRanges(g.numbers)
+	g.numbers = MergePorts(g.numbers)
 	return g, found
 }
 
-// mergeRanges sorts ranges and joins those that touch. It reuses the slice.
-func mergeRanges(ranges []model.PortRange) []model.PortRange {
+// MergePorts sorts ranges and joins those that touch. It reuses the slice.
+func MergePorts(ranges []model.PortRange) []model.PortRange {
 	slices.SortFunc(ranges, func(a, b model.PortRange) int { return int(a.Lo) - int(b.Lo) })
 	merged := ranges[:0]
 	for _, r := range ranges {

@@ -99,15 +99,20 @@ const (
 	maxTextLen  = 500 // bytes of a field, a reason or a name
 )
 
-// report collects the problems of one object.
-type report struct {
+// Report collects the problems of one object while it is converted. Its size is bounded, whatever is in the object.
+type Report struct {
 	ref      Ref
 	problems []Problem
 	worst    Severity
 	dropped  int // problems beyond maxProblems
 }
 
-func (r *report) add(s Severity, path, format string, args ...any) {
+// NewReport makes an empty report of the object that ref names.
+func NewReport(ref Ref) *Report { return &Report{ref: ref} }
+
+// Add adds one problem with the field at path; empty: with the object itself. The reason may quote the object: it
+// becomes one line of bounded length.
+func (r *Report) Add(s Severity, path, format string, args ...any) {
 	r.worst = max(r.worst, s)
 	if len(r.problems) >= maxProblems {
 		r.dropped++
@@ -117,17 +122,18 @@ func (r *report) add(s Severity, path, format string, args ...any) {
 	r.problems = append(r.problems, Problem{Ref: r.ref, Severity: s, Field: clip(path), Reason: reason})
 }
 
-// reject adds what the API's own validation found.
-func (r *report) reject(errs field.ErrorList) {
+// Reject adds what the API's own validation found, as Rejected.
+func (r *Report) Reject(errs field.ErrorList) {
 	for _, e := range errs {
-		r.add(Rejected, e.Field, "%s", e.ErrorBody())
+		r.Add(Rejected, e.Field, "%s", e.ErrorBody())
 	}
 }
 
-func (r *report) ok() bool { return r.worst < Rejected }
+// OK reports whether the object is usable: nothing that was added is Rejected.
+func (r *Report) OK() bool { return r.worst < Rejected }
 
-// done returns the problems, the last of them counting those that found no room.
-func (r *report) done() []Problem {
+// Done returns the problems, the last of them counting those that found no room.
+func (r *Report) Done() []Problem {
 	if r.dropped > 0 {
 		n := r.dropped
 		r.dropped = 0

@@ -13,7 +13,7 @@ import (
 // those of its load balancers. It translates nothing for a headless Service, nor for a load balancer that delivers what
 // it gets to the nodes as its own traffic (ipMode Proxy).
 func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
-	rep := report{ref: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
+	rep := Report{ref: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
 	svc := &model.Service{}
 	var cluster, external distinct[netip.Addr]
 	add := func(list *distinct[netip.Addr], path *field.Path, text string) {
@@ -41,7 +41,7 @@ func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 		svc.External = external.list
 	}
 	key := model.ServiceKey{Namespace: s.Namespace, Name: s.Name}
-	return model.ServiceUpdate{Key: key, Service: svc}, rep.done(), true
+	return model.ServiceUpdate{Key: key, Service: svc}, rep.Done(), true
 }
 
 // isHeadless reports whether the Service says that it has no cluster address. One that says nothing of it, in a folder of

@@ -10,6 +10,6 @@ import (
 func ServiceAccount(sa *corev1.ServiceAccount) (model.ProfileUpdate, []Problem, bool) {
 	return model.ProfileUpdate{
 		Name:    model.ServiceAccountProfile(sa.Namespace, sa.Name),
-		Profile: &model.Profile{Labels: inheritedLabels(prefixServiceAccount, sa.Labels, sa.Name)},
+		Profile: &model.Profile{Labels: inheritedLabels(PrefixServiceAccount, sa.Labels, sa.Name)},
 	}, nil, true
 }

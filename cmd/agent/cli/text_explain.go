@@ -213,10 +213,10 @@ func writePolicy(b *page, p *explain.PolicyAnswer) {
 	for _, r := range foldRules(p.Rules) {
 		switch {
 		case r.Matched:
-			fmt.Fprintf(b, "->     %s %s\n", r.Rule, b.screen.paint(r.Action))
+			fmt.Fprintf(b, "->     %s %s\n", ruleText(r), b.screen.paint(r.Action))
 		case shown < mostRules:
 			shown++
-			fmt.Fprintf(b, "       %s %s   %s\n", r.Rule, r.Action, readable(r.Why))
+			fmt.Fprintf(b, "       %s %s   %s\n", ruleText(r), r.Action, readable(r.Why))
 		default:
 			hidden++
 		}
@@ -224,6 +224,14 @@ func writePolicy(b *page, p *explain.PolicyAnswer) {
 	if hidden > 0 {
 		fmt.Fprintf(b, "       %s more that do not match\n", count(hidden, "rule"))
 	}
+}
+
+// ruleText is the place of a rule, and the name it has.
+func ruleText(r explain.RuleAnswer) string {
+	if r.Name == "" {
+		return r.Rule
+	}
+	return fmt.Sprintf("%s %q", r.Rule, r.Name)
 }
 
 // foldRules makes one of the combinations of peer and port that one rule of the API object stands for.
