@@ -66,7 +66,7 @@ var layers = map[string][]string{
 	"pkg/dataplane/bpf": {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile/classes", "pkg/compile/match",
 		"pkg/compile/plan", "pkg/compile/table", "pkg/dataplane", "pkg/inspect", "pkg/model"},
 	"pkg/inspect":      {"pkg/explain", "pkg/flows", "pkg/model"},
-	"pkg/inspect/rows": {"pkg/calc", "pkg/inspect", "pkg/lint", "pkg/validate"},
+	"pkg/inspect/rows": {"pkg/calc", "pkg/inspect", "pkg/lint", "pkg/model", "pkg/validate"},
 	"pkg/agent": {"pkg/inspect", "pkg/inspect/rows", "pkg/calc", "pkg/dataplane",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flowring", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
 		"pkg/model", "pkg/syncer", "pkg/validate"},

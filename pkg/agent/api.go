@@ -105,6 +105,7 @@ func (a *API) routes() http.Handler {
 		"problems":  a.problems,
 		"endpoints": a.endpoints,
 		"policies":  a.policies,
+		"order":     a.order,
 		"rules":     a.rules,
 		"sets":      a.sets,
 		"config":    a.config,
@@ -176,7 +177,24 @@ func (a *API) endpoints(r *http.Request) (answer inspect.Answer, err error) {
 }
 
 func (a *API) policies(r *http.Request) (answer inspect.Answer, err error) {
-	err = a.Loop.Query(r.Context(), func(v View) { answer.Policies = policyRows(v.Graph) })
+	err = a.Loop.Query(r.Context(), func(v View) { answer.Policies = rows.Policies(v.Graph) })
+	return answer, err
+}
+
+// order works on a copy of what is around the pod, as explain does: any pod of the cluster may be asked about.
+func (a *API) order(r *http.Request) (answer inspect.Answer, err error) {
+	var pod model.EndpointID
+	var updates []model.Update
+	var unknown error
+	err = a.Loop.Query(r.Context(), func(v View) {
+		if pod, unknown = explain.FindPod(v.Graph, r.FormValue("endpoint"), r.FormValue("namespace")); unknown == nil {
+			updates = v.Graph.Around([]model.EndpointID{pod}, nil)
+		}
+	})
+	if err = errors.Join(err, unknown); err != nil {
+		return answer, err
+	}
+	answer.Order, err = explain.NewState(updates).Order(pod)
 	return answer, err
 }
 

@@ -159,9 +159,20 @@ func TestAPIAnswers(t *testing.T) {
 	if diff := cmp.Diff(want, ask("/v1/problems", nil).Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
-	policies := []inspect.PolicyRow{{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Ingress: 1}}
+	thousand, million := 1000.0, 1e6
+	policies := []inspect.PolicyRow{
+		{Tier: "default", TierOrder: &million, Order: &thousand, Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}, // of another node
+		{Tier: "default", TierOrder: &million, Order: &thousand, Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Ingress: 1},
+	}
 	if diff := cmp.Diff(policies, ask("/v1/policies", nil).Policies); diff != "" {
-		t.Errorf("policies of this node (-want +got):\n%s", diff)
+		t.Errorf("policies (-want +got):\n%s", diff)
+	}
+	order := ask("/v1/order", url.Values{"endpoint": {"shop/d"}}).Order // the beginning of db, which is of another node
+	if len(order) == 0 || order[0].Name != "db" || order[0].Step != explain.StepPolicy || *order[0].Order != 1000 {
+		t.Errorf("order of a pod: %+v", order)
+	}
+	if _, err := client.Ask(t.Context(), "/v1/order", url.Values{"endpoint": {"shop/none"}}); err == nil || !strings.Contains(err.Error(), "no pod shop/none") {
+		t.Errorf("order of what is not there: %v", err)
 	}
 	lint := ask("/v1/lint", nil).Problems
 	if len(lint) != 1 || lint[0].Object != "NetworkPolicy shop/web" || lint[0].Severity != inspect.SeverityLint {

@@ -64,35 +64,6 @@ func direction(id model.EndpointID, p *model.DirectionPolicy, d inspect.Dataplan
 	return row
 }
 
-func policyRows(g *calc.Graph) []inspect.PolicyRow {
-	byKey := map[model.PolicyKey]*inspect.PolicyRow{}
-	note := func(p *model.DirectionPolicy, count func(*inspect.PolicyRow)) {
-		for _, t := range p.Tiers {
-			for _, policy := range t.Policies {
-				row := byKey[policy.Key]
-				if row == nil {
-					_, kind := policy.Key.Kind.API()
-					row = &inspect.PolicyRow{Tier: t.Name, Kind: kind, Namespace: policy.Key.Namespace, Name: policy.Key.Name, Staged: policy.Staged}
-					byKey[policy.Key] = row
-				}
-				count(row)
-			}
-		}
-	}
-	for _, ep := range g.LocalEndpoints() {
-		note(ep.Ingress, func(r *inspect.PolicyRow) { r.Ingress++ })
-		note(ep.Egress, func(r *inspect.PolicyRow) { r.Egress++ })
-	}
-	rows := []inspect.PolicyRow{}
-	for _, r := range byKey {
-		rows = append(rows, *r)
-	}
-	slices.SortFunc(rows, func(a, b inspect.PolicyRow) int {
-		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
-	})
-	return rows
-}
-
 // numberedSet is a set and its number in the kernel; 0: no rule there uses it.
 type numberedSet struct {
 	number uint32

@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -95,3 +96,41 @@ func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
 	}
 	return s.members.contains(addr)
 }
+
+// PolicyPlace is where a policy stands in the total order (D-15).
+type PolicyPlace struct {
+	Tier   string
+	Order  float64 // model.NoOrder: the policy has none
+	Staged bool
+}
+
+// PolicyPlaces are the places of all policies of the cluster, in no order.
+func (t *policyTable) PolicyPlaces() iter.Seq2[model.PolicyKey, PolicyPlace] {
+	return func(yield func(model.PolicyKey, PolicyPlace) bool) {
+		for key, p := range t.policies {
+			if !yield(key, p.place()) {
+				return
+			}
+		}
+	}
+}
+
+// PlaceOf is the place of one policy; not ok if it does not exist.
+func (t *policyTable) PlaceOf(key model.PolicyKey) (PolicyPlace, bool) {
+	p, ok := t.policies[key]
+	if !ok {
+		return PolicyPlace{}, false
+	}
+	return p.place(), true
+}
+
+func (p *policy) place() PolicyPlace { return PolicyPlace{p.tier, p.order, p.staged} }
+
+// FindTier returns a tier, built-in ones included; not ok if it does not exist (D-2).
+func (t *policyTable) FindTier(name string) (model.Tier, bool) {
+	tier, ok := t.tiers[name]
+	return tier, ok
+}
+
+// CompareTiers is the order in which two tiers are evaluated, whether or not they exist.
+func (t *policyTable) CompareTiers(a, b string) int { return t.tiers.compare(a, b) }

@@ -65,6 +65,9 @@ func NewState(updates []model.Update) *State {
 	return s
 }
 
+// Graph is the state as it was calculated. It must not be changed.
+func (s *State) Graph() *calc.Graph { return s.graph }
+
 // Explain answers a request over the objects that a State was made of.
 func (s *State) Explain(r Request) (*Explanation, error) {
 	q, err := Resolve(s.graph, r)

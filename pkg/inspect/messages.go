@@ -54,15 +54,18 @@ type Direction struct {
 	Rules      int      `json:"rules"` // entries of the ordered match table that packets can reach
 }
 
-// PolicyRow is one policy that applies to a local endpoint.
+// PolicyRow is one policy of the cluster. Without an agent only those that apply to a local endpoint are known, without
+// their orders.
 type PolicyRow struct {
-	Tier      string `json:"tier"`
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	Ingress   int    `json:"ingressEndpoints"` // local endpoints it applies to
-	Egress    int    `json:"egressEndpoints"`
-	Staged    bool   `json:"staged,omitempty"`
+	Tier      string   `json:"tier"`
+	TierOrder *float64 `json:"tierOrder"` // null: none, or there is no such tier
+	Order     *float64 `json:"order"`     // null: none
+	Kind      string   `json:"kind"`
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name"`
+	Ingress   int      `json:"ingressEndpoints"` // local endpoints it applies to
+	Egress    int      `json:"egressEndpoints"`
+	Staged    bool     `json:"staged,omitempty"`
 }
 
 // RuleRow is one entry of an endpoint's ordered match table.
@@ -162,6 +165,7 @@ type Answer struct {
 	Status      *StatusReport        `json:"status,omitempty"`
 	Endpoints   []EndpointRow        `json:"endpoints,omitempty"`
 	Policies    []PolicyRow          `json:"policies,omitempty"`
+	Order       []explain.OrderRow   `json:"order,omitempty"`
 	Rules       []RuleRow            `json:"rules,omitempty"`
 	Sets        []SetRow             `json:"sets,omitempty"`
 	Problems    []ProblemRow         `json:"problems,omitempty"`

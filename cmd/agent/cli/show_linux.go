@@ -79,21 +79,6 @@ func showEndpointsCommand() *cobra.Command {
 	})
 }
 
-func showPoliciesCommand() *cobra.Command {
-	var o showOptions
-	cmd := &cobra.Command{
-		Use: "policies", Aliases: []string{"policy", "pol", "netpol", "networkpolicies"},
-		Short: "Policies that apply to local pods", Args: cobra.NoArgs,
-	}
-	o.register(cmd.Flags(), "namespace", "sort-by")
-	return showList(&o, cmd, listing[inspect.PolicyRow]{
-		read: orPinned(&o, fromAgent(&o, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
-			func(m *pinnedMaps, _ []string) ([]inspect.PolicyRow, error) { return m.state.Policies() }),
-		keep:  func(p *inspect.PolicyRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
-		table: policyTable,
-	})
-}
-
 func showSetsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: cobra.NoArgs}
@@ -284,21 +269,6 @@ func attachedText(list []inspect.Attachment) string {
 		}
 	}
 	return strings.Join(parts, ",")
-}
-
-func policyTable(rows []inspect.PolicyRow) *table {
-	t := &table{
-		header: []string{"TIER", "KIND", "NAMESPACE", "NAME", "INGRESS OF", "EGRESS OF", "NOTE"},
-		none:   "no policy applies to an endpoint of this node",
-	}
-	for _, p := range rows {
-		note := ""
-		if p.Staged {
-			note = "staged, not enforced"
-		}
-		t.add(p.Tier, p.Kind, p.Namespace, p.Name, number(uint64(p.Ingress)), number(uint64(p.Egress)), note)
-	}
-	return t
 }
 
 func ruleTable(rows []inspect.RuleRow) *table {

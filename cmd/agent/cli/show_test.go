@@ -63,13 +63,14 @@ shop/second  cali5      11       -          no policy           no policy  tcx/i
 
 func TestTablesWithoutRowsSaySo(t *testing.T) {
 	for want, table := range map[string]*table{
-		"no endpoints on this node\n":                     endpointTable(nil),
-		"no policy applies to an endpoint of this node\n": policyTable(nil),
-		"no rules\n":                 ruleTable(nil),
-		"no sets\n":                  setTable(nil),
-		"no problems\n":              problemTable(nil),
-		"no flows are tracked\n":     flowTable(nil),
-		"nothing has been dropped\n": dropTable(nil),
+		"no endpoints on this node\n": endpointTable(nil),
+		"no policies\n":               policyTable(nil),
+		"nothing judges the pod\n":    orderTable(nil),
+		"no rules\n":                  ruleTable(nil),
+		"no sets\n":                   setTable(nil),
+		"no problems\n":               problemTable(nil),
+		"no flows are tracked\n":      flowTable(nil),
+		"nothing has been dropped\n":  dropTable(nil),
 	} {
 		if got := text(t, table.write); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -79,16 +80,16 @@ func TestTablesWithoutRowsSaySo(t *testing.T) {
 
 func TestOtherTables(t *testing.T) {
 	policies := policyTable([]inspect.PolicyRow{
-		{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "db", Ingress: 2, Staged: true},
+		{Tier: "default", Kind: "NetworkPolicy", Namespace: "shop", Name: "db", Order: new(float64), Ingress: 2, Staged: true},
 		{Tier: "kube-admin", Kind: "GlobalNetworkPolicy", Name: "all", Ingress: 3, Egress: 3},
 	})
 	rules := ruleTable([]inspect.RuleRow{{Direction: "ingress", Index: 3, Action: "Allow", Match: "tcp port 80", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]", ID: 4, Packets: 5, Bytes: 300},
 		{Direction: "ingress", Index: 4, Action: "Allow", Match: "anything", Rule: "profile/kns.shop#ingress[0]", Reason: "no policy decides", NeverReached: true}})
 	sets := setTable([]inspect.SetRow{{Number: 2, Text: "selector a", Members: 7, Some: []string{"10.0.0.1", "10.0.0.2"}}, {Text: "addresses of this node"}})
 	problems := problemTable([]inspect.ProblemRow{{Severity: "rejected", Object: "a.yaml:3: Pod shop/x", Field: "spec", Reason: "wrong"}})
-	want := `TIER        KIND                 NAMESPACE  NAME  INGRESS OF  EGRESS OF  NOTE
-default     NetworkPolicy        shop       db    2           -          staged, not enforced
-kube-admin  GlobalNetworkPolicy  -          all   3           3          -
+	want := `TIER        ORDER  KIND                 NAMESPACE  NAME  INGRESS OF  EGRESS OF  NOTE
+default     0      NetworkPolicy        shop       db    2           -          staged, not enforced
+kube-admin  -      GlobalNetworkPolicy  -          all   3           3          -
 DIRECTION  INDEX  ACTION  MATCH        RULE                               PACKETS  BYTES
 ingress    3      Allow   tcp port 80  NetworkPolicy shop/db ingress[0]   5        300
 ingress    4      Allow   anything     no policy decides (never reached)  -        -
