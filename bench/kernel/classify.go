@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -190,7 +191,7 @@ func (o Options) established(n *node) ([]paired.Case, error) {
 			return nil, fmt.Errorf("packet %d of a UDP flow: the program says %d", i, got)
 		}
 	}
-	use, err := n.dp.Maps().FlowUse()
+	use, err := n.dp.Maps().Flows.Use(context.Background())
 	if err != nil {
 		return nil, err
 	}

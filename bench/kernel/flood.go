@@ -118,7 +118,7 @@ func (f *flood) establish(i int) error {
 // lost counts the flows that are no longer among the open ones, or whose next packet is dropped either way.
 func (f *flood) lost(flows int) (int, error) {
 	open := map[netip.AddrPort]bool{}
-	for flow, err := range f.dp.Maps().Flows() {
+	for flow, err := range f.dp.Maps().Flows.All() {
 		if err != nil {
 			return 0, err
 		}
@@ -172,7 +172,7 @@ func (f *flood) pour(syns, flows int) (count packetCount, err error) {
 			}
 		}
 	}
-	stats, err := f.dp.Maps().RuleStats(1 << 10)
+	stats, err := f.dp.Maps().RuleStats.Below(1 << 10)
 	if err != nil {
 		return count, err
 	}

@@ -198,7 +198,7 @@ func (s *site) checkFlowsAt(at *seat) error {
 	}
 	defer m.Close()
 	want := map[uint8]bool{syscall.IPPROTO_UDP: true, syscall.IPPROTO_TCP: true}
-	for f, err := range m.Flows() {
+	for f, err := range m.Flows.All() {
 		if err != nil {
 			return err
 		}

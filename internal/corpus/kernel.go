@@ -61,7 +61,7 @@ func NewKernel(bpffs string, interpret, wide bool) (*Kernel, error) {
 		return nil, err
 	}
 	k.dp = dp
-	if k.events, err = dp.Maps().OpenEvents(); err != nil {
+	if k.events, err = dp.Maps().Events.Open(); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return k, nil

@@ -44,7 +44,7 @@ func (p *Process) Drops(of *lab.Pod) map[string]uint64 {
 		p.T.Fatal(err)
 	}
 	defer m.Close()
-	counts, err := m.Drops()
+	counts, err := m.Drops.All()
 	if err != nil {
 		p.T.Fatal(err)
 	}

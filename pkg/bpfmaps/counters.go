@@ -9,12 +9,15 @@ import (
 	"github.com/margay-project/margay/bpf"
 )
 
-// Drops are the packets dropped so far by interface, reason and direction, summed over CPUs.
-func (m *Maps) Drops() (map[bpf.DropKey]bpf.Counter, error) {
+// Drops count the packets that were dropped. Any goroutine may call its methods while the maps are open.
+type Drops struct{ counts *ebpf.Map }
+
+// All are the packets dropped so far by interface, reason and direction, summed over CPUs.
+func (d *Drops) All() (map[bpf.DropKey]bpf.Counter, error) {
 	drops := map[bpf.DropKey]bpf.Counter{}
 	var key bpf.DropKey
 	var perCPU []bpf.Counter
-	it := m.maps[bpf.MargayMapDrops].Iterate()
+	it := d.counts.Iterate()
 	for it.Next(&key, &perCPU) {
 		drops[key] = sum(perCPU)
 	}
@@ -24,9 +27,9 @@ func (m *Maps) Drops() (map[bpf.DropKey]bpf.Counter, error) {
 	return drops, nil
 }
 
-// ForgetDrops removes the counts of an interface that is gone; its number may come again.
-func (m *Maps) ForgetDrops(ifindex uint32) error {
-	drops, err := m.Drops()
+// Forget removes the counts of an interface that is gone; its number may come again.
+func (d *Drops) Forget(ifindex uint32) error {
+	drops, err := d.All()
 	if err != nil {
 		return err
 	}
@@ -35,18 +38,20 @@ func (m *Maps) ForgetDrops(ifindex uint32) error {
 		if key.Ifindex != ifindex {
 			continue
 		}
-		if err := m.maps[bpf.MargayMapDrops].Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := d.counts.Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			errs = append(errs, fmt.Errorf("delete map %s key %+v: %w", bpf.MargayMapDrops, key, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// RuleStats are the first packets of flows by number of the deciding rule, for numbers below limit, summed over CPUs.
+// RuleStats count what rules have decided. Any goroutine may call its methods while the maps are open.
+type RuleStats struct{ counts *ebpf.Map }
+
+// Below are the first packets of flows by number of the deciding rule, for numbers below limit, summed over CPUs.
 // Rules that have decided nothing are left out.
-func (m *Maps) RuleStats(limit uint32) (map[uint32]bpf.Counter, error) {
+func (r *RuleStats) Below(limit uint32) (map[uint32]bpf.Counter, error) {
 	stats := map[uint32]bpf.Counter{}
-	array := m.maps[bpf.MargayMapRuleStats]
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
@@ -55,7 +60,7 @@ func (m *Maps) RuleStats(limit uint32) (map[uint32]bpf.Counter, error) {
 	keys, values := make([]uint32, size), make([]bpf.Counter, size*cpus)
 	var cursor ebpf.MapBatchCursor
 	for last := false; !last; {
-		n, err := array.BatchLookup(&cursor, keys, values, nil)
+		n, err := r.counts.BatchLookup(&cursor, keys, values, nil)
 		last = errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !last {
 			return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapRuleStats, err)
@@ -73,8 +78,8 @@ func (m *Maps) RuleStats(limit uint32) (map[uint32]bpf.Counter, error) {
 	return stats, nil
 }
 
-// ZeroRuleStats sets the counts of rules to zero whose numbers another rule will get.
-func (m *Maps) ZeroRuleStats(rules []uint32) error {
+// Zero sets the counts of rules to zero whose numbers another rule will get.
+func (r *RuleStats) Zero(rules []uint32) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
@@ -82,7 +87,7 @@ func (m *Maps) ZeroRuleStats(rules []uint32) error {
 	zero := make([]bpf.Counter, cpus)
 	var errs []error
 	for _, rule := range rules {
-		if err := m.maps[bpf.MargayMapRuleStats].Update(rule, zero, ebpf.UpdateAny); err != nil {
+		if err := r.counts.Update(rule, zero, ebpf.UpdateAny); err != nil {
 			errs = append(errs, fmt.Errorf("write map %s key %d: %w", bpf.MargayMapRuleStats, rule, err))
 		}
 	}

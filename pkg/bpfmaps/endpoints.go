@@ -160,3 +160,6 @@ func (e *Endpoints) Close() error {
 	}
 	return nil
 }
+
+// Len is the number of endpoints. For the loop that owns them.
+func (e *Endpoints) Len() int { return len(e.taken) + len(e.more) }

@@ -1,10 +1,12 @@
 package bpfmaps
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/margay-project/margay/bpf"
 )
@@ -17,27 +19,36 @@ type Flow struct {
 	Entry bpf.CtEntry
 }
 
-// Flows yields all tracked flows, and after them at most one error. Flows that come or go meanwhile may be missing, and
-// others come twice.
-func (m *Maps) Flows() iter.Seq2[Flow, error] {
-	return func(yield func(Flow, error) bool) {
-		for _, from := range []struct {
-			name string
-			read func(name string, yield func(Flow, error) bool) bool
-		}{
-			{bpf.MargayMapCt4, m.flows4}, {bpf.MargayMapCt6, m.flows6},
-		} {
-			if !from.read(from.name, yield) {
-				return
-			}
-		}
+// Flows are the connection tables and what the programs keep beside them. Any goroutine may call its methods while the
+// maps are open.
+type Flows struct {
+	ct4, ct6, swept, shares, grace *ebpf.Map
+	isNew                          bool // one of the tables was not pinned
+}
+
+func newFlows(maps map[string]*ebpf.Map, made []string) *Flows {
+	return &Flows{
+		ct4: maps[bpf.MargayMapCt4], ct6: maps[bpf.MargayMapCt6],
+		swept: maps[bpf.MargayMapSwept], shares: maps[bpf.MargayMapShares], grace: maps[bpf.MargayMapMidflowGrace],
+		isNew: slices.Contains(made, bpf.MargayMapCt4) || slices.Contains(made, bpf.MargayMapCt6),
 	}
 }
 
-func (m *Maps) flows4(name string, yield func(Flow, error) bool) bool {
-	for part, err := range readAll[bpf.Ct4Key, bpf.CtEntry](m.maps[name]) {
+// Lost reports whether Open made a connection table: what was in an earlier one, or in one of another layout, is lost.
+func (f *Flows) Lost() bool { return f.isNew }
+
+// All yields all tracked flows, and after them at most one error. Flows that come or go meanwhile may be missing, and
+// others come twice.
+func (f *Flows) All() iter.Seq2[Flow, error] {
+	return func(yield func(Flow, error) bool) {
+		_ = f.all4(yield) && f.all6(yield)
+	}
+}
+
+func (f *Flows) all4(yield func(Flow, error) bool) bool {
+	for part, err := range readAll[bpf.Ct4Key, bpf.CtEntry](f.ct4) {
 		if err != nil {
-			return yield(Flow{}, fmt.Errorf("read map %s: %w", name, err))
+			return yield(Flow{}, fmt.Errorf("read map %s: %w", bpf.MargayMapCt4, err))
 		}
 		for i, key := range part.keys {
 			a := netip.AddrPortFrom(netip.AddrFrom4(key.A), key.Pa)
@@ -50,10 +61,10 @@ func (m *Maps) flows4(name string, yield func(Flow, error) bool) bool {
 	return true
 }
 
-func (m *Maps) flows6(name string, yield func(Flow, error) bool) bool {
-	for part, err := range readAll[bpf.Ct6Key, bpf.CtEntry](m.maps[name]) {
+func (f *Flows) all6(yield func(Flow, error) bool) bool {
+	for part, err := range readAll[bpf.Ct6Key, bpf.CtEntry](f.ct6) {
 		if err != nil {
-			return yield(Flow{}, fmt.Errorf("read map %s: %w", name, err))
+			return yield(Flow{}, fmt.Errorf("read map %s: %w", bpf.MargayMapCt6, err))
 		}
 		for i, key := range part.keys {
 			a := netip.AddrPortFrom(netip.AddrFrom16(key.A), key.Pa)
@@ -70,11 +81,3 @@ func isOpen(e *bpf.CtEntry) bool { return e.Kept != 0 && e.Kept != gone }
 
 // gone is CtEntry.Kept of an entry that is about to be deleted.
 const gone = 1<<32 - 1
-
-// MapUse is how full a map is.
-type MapUse struct{ Entries, Max uint32 }
-
-// FlowUse counts the entries of the two connection tables, by map name.
-func (m *Maps) FlowUse() (map[string]MapUse, error) {
-	return m.filled(context.Background(), counters[:flowTables])
-}

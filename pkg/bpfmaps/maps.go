@@ -25,19 +25,17 @@ type Options struct {
 	MaxEntries map[string]uint32
 }
 
-// Maps are all maps of one instance. The tables write nothing before their Sync.
+// Maps are all maps of one instance, in groups by what they hold. The tables write nothing before their Sync.
 //
-// Not safe for concurrent use, except the readers of what the programs write.
+// Not safe for concurrent use, except what the programs write: Flows, Drops, RuleStats and Events.
 type Maps struct {
-	IP4Host   *Table[bpf.IP4, bpf.AddrInfo]
-	IP6Host   *Table[bpf.IP6, bpf.AddrInfo]
-	IP4Net    *Table[bpf.Net4, bpf.AddrInfo]
-	IP6Net    *Table[bpf.Net6, bpf.AddrInfo]
+	Addresses *Addresses
+	Names     *Names
 	ClassSets *Table[bpf.ClassChunk, bpf.SetBits]
-	SetNames  *Table[uint32, bpf.Name]
-	RuleNames *Table[uint32, bpf.Name]
-	// EndpointNames are the local endpoints, namespace/name, by interface.
-	EndpointNames *Table[uint32, bpf.Name]
+	Flows     *Flows
+	Drops     *Drops
+	RuleStats *RuleStats
+	Events    *EventRing
 
 	// Kept says which pinned maps keep another size than asked for, in words.
 	Kept []string
@@ -120,14 +118,11 @@ func (m *Maps) open(create bool) (*Maps, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(append(errs, m.Close())...)
 	}
-	m.IP4Host = NewTable(newKernelMap[bpf.IP4, bpf.AddrInfo](m.maps[bpf.MargayMapIp4Host], bpf.MargayMapIp4Host))
-	m.IP6Host = NewTable(newKernelMap[bpf.IP6, bpf.AddrInfo](m.maps[bpf.MargayMapIp6Host], bpf.MargayMapIp6Host))
-	m.IP4Net = NewTable(newKernelMap[bpf.Net4, bpf.AddrInfo](m.maps[bpf.MargayMapIp4Net], bpf.MargayMapIp4Net))
-	m.IP6Net = NewTable(newKernelMap[bpf.Net6, bpf.AddrInfo](m.maps[bpf.MargayMapIp6Net], bpf.MargayMapIp6Net))
+	m.Addresses, m.Names = newAddresses(m.maps), newNames(m.maps)
 	m.ClassSets = NewTable(newKernelMap[bpf.ClassChunk, bpf.SetBits](m.maps[bpf.MargayMapClassSets], bpf.MargayMapClassSets))
-	m.SetNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapSetNames], bpf.MargayMapSetNames))
-	m.RuleNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapRuleNames], bpf.MargayMapRuleNames))
-	m.EndpointNames = NewTable(newKernelMap[uint32, bpf.Name](m.maps[bpf.MargayMapEndpointNames], bpf.MargayMapEndpointNames))
+	m.Flows = newFlows(m.maps, m.made)
+	m.Drops, m.RuleStats = &Drops{m.maps[bpf.MargayMapDrops]}, &RuleStats{m.maps[bpf.MargayMapRuleStats]}
+	m.Events = &EventRing{ring: m.maps[bpf.MargayMapEvents], budgets: m.maps[bpf.MargayMapEventBudgets]}
 	return m, nil
 }
 
@@ -190,6 +185,14 @@ func (m *Maps) LinkDir() string { return filepath.Join(m.dir, LinksName) }
 // Map is the map of that name (bpf.MargayMap…), or nil. It belongs to m. For tests and dumps; the agent writes through
 // the tables.
 func (m *Maps) Map(name string) *ebpf.Map { return m.maps[name] }
+
+// MaxEntries is how many entries the map of that name has room for (bytes of the ring buffer); 0: there is no such map.
+func (m *Maps) MaxEntries(name string) uint32 {
+	if m.maps[name] == nil {
+		return 0
+	}
+	return m.maps[name].MaxEntries()
+}
 
 // Close closes all maps and gives the lock back. What is pinned stays.
 func (m *Maps) Close() error {

@@ -45,15 +45,15 @@ func mustOpen(t *testing.T, o Options) *Maps {
 func TestMapsOutliveTheAgent(t *testing.T) {
 	m, o := openMaps(t)
 	key := IP4(netip.MustParseAddr("10.0.0.1"))
-	m.IP4Host.Set(key, bpf.AddrInfo{Class: 7})
-	if err := m.IP4Host.Sync(); err != nil {
+	m.Addresses.IP4Host.Set(key, bpf.AddrInfo{Class: 7})
+	if err := m.Addresses.IP4Host.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
 	m = mustOpen(t, o)
-	got, err := m.IP4Host.Load()
+	got, err := m.Addresses.IP4Host.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,18 +154,18 @@ func TestTablesOnRealMaps(t *testing.T) {
 		want6[Net6(netip.PrefixFrom(a6, 32+i%97))] = bpf.AddrInfo{Class: uint32(i)}
 	}
 	for k, v := range want4 {
-		m.IP4Host.Set(k, v)
+		m.Addresses.IP4Host.Set(k, v)
 	}
 	for k, v := range want6 {
-		m.IP6Net.Set(k, v)
+		m.Addresses.IP6Net.Set(k, v)
 	}
-	if err := errors.Join(m.IP4Host.Sync(), m.IP6Net.Sync()); err != nil {
+	if err := errors.Join(m.Addresses.IP4Host.Sync(), m.Addresses.IP6Net.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	check := func() {
 		t.Helper()
-		got4, err4 := m.IP4Host.Load()
-		got6, err6 := m.IP6Net.Load()
+		got4, err4 := m.Addresses.IP4Host.Load()
+		got6, err6 := m.Addresses.IP6Net.Load()
 		if err := errors.Join(err4, err6); err != nil {
 			t.Fatal(err)
 		}
@@ -180,20 +180,20 @@ func TestTablesOnRealMaps(t *testing.T) {
 	for k := range want4 {
 		if k.Addr[3]%2 == 0 {
 			delete(want4, k)
-			m.IP4Host.Delete(k)
+			m.Addresses.IP4Host.Delete(k)
 		}
 	}
 	for k := range want6 {
 		if k.Addr[3]%2 == 0 {
 			delete(want6, k)
-			m.IP6Net.Delete(k)
+			m.Addresses.IP6Net.Delete(k)
 		}
 	}
 	// Somebody deletes what is about to be deleted.
 	if err := m.Map(bpf.MargayMapIp4Host).Delete(IP4(netip.MustParseAddr("10.0.0.2"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(m.IP4Host.Sync(), m.IP6Net.Sync()); err != nil {
+	if err := errors.Join(m.Addresses.IP4Host.Sync(), m.Addresses.IP6Net.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	check()
@@ -202,14 +202,14 @@ func TestTablesOnRealMaps(t *testing.T) {
 func TestAFullRealMapNamesTheEntryThatDidNotFit(t *testing.T) {
 	m, _ := openMaps(t)
 	for i := range 1030 {
-		m.IP4Host.Set(IP4(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})), bpf.AddrInfo{})
+		m.Addresses.IP4Host.Set(IP4(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})), bpf.AddrInfo{})
 	}
-	err := m.IP4Host.Sync()
+	err := m.Addresses.IP4Host.Sync()
 	if !errors.Is(err, unix.E2BIG) {
 		t.Fatalf("got %v, want E2BIG", err)
 	}
-	if m.IP4Host.Pending() != 6 {
-		t.Errorf("%d pending, want the 6 that do not fit", m.IP4Host.Pending())
+	if m.Addresses.IP4Host.Pending() != 6 {
+		t.Errorf("%d pending, want the 6 that do not fit", m.Addresses.IP4Host.Pending())
 	}
 	t.Log(err)
 }

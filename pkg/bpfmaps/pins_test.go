@@ -40,11 +40,11 @@ func TestBpftoolPrintsNamedFields(t *testing.T) {
 	m, _ := openMaps(t)
 	s := mustSlots(t, m)
 	slot := mustPublish(t, s, policyContent(1, 10))[0]
-	m.IP4Host.Set(bpf.IP4{Addr: [4]uint8{10, 0, 0, 1}}, bpf.AddrInfo{Class: 3})
+	m.Addresses.IP4Host.Set(bpf.IP4{Addr: [4]uint8{10, 0, 0, 1}}, bpf.AddrInfo{Class: 3})
 	m.ClassSets.Set(bpf.ClassChunk{Class: 3}, bpf.SetBits{Bits: [8]uint64{2}})
-	m.SetNames.Set(1, NewName("s:web"))
+	m.Names.Sets.Set(1, NewName("s:web"))
 	flow, entry := bpf.Ct4Key{A: [4]uint8{10, 0, 0, 1}, Pa: 80, Proto: 6}, bpf.CtEntry{L4: 80}
-	for _, err := range []error{m.IP4Host.Sync(), m.ClassSets.Sync(), m.SetNames.Sync(), m.Map(bpf.MargayMapCt4).Put(&flow, &entry)} {
+	for _, err := range []error{m.Addresses.IP4Host.Sync(), m.ClassSets.Sync(), m.Names.Sets.Sync(), m.Map(bpf.MargayMapCt4).Put(&flow, &entry)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,9 @@ import (
 )
 
 // Shares are what each share of the flow tables has taken, by number; the last one is what all have in common.
-func (m *Maps) Shares() ([]bpf.Share, error) {
+func (f *Flows) Shares() ([]bpf.Share, error) {
 	counts := make([]bpf.Share, 0, bpf.Shares+1)
-	for part, err := range readAll[uint32, bpf.Share](m.maps[bpf.MargayMapShares]) {
+	for part, err := range readAll[uint32, bpf.Share](f.shares) {
 		if err != nil {
 			return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapShares, err)
 		}

@@ -27,7 +27,7 @@ func TestFlowsOfBothFamiliesAreRead(t *testing.T) {
 		}
 	}
 	var got []Flow
-	for flow, err := range m.Flows() {
+	for flow, err := range m.Flows.All() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,11 +38,11 @@ func TestFlowsOfBothFamiliesAreRead(t *testing.T) {
 	if !slices.Equal(got, []Flow{four, six}) {
 		t.Errorf("got %+v, want %+v and %+v", got, four, six)
 	}
-	use, err := m.FlowUse()
+	use, err := m.Flows.Use(t.Context())
 	if err != nil || use[bpf.MargayMapCt6] != (MapUse{1, 1 << 10}) || len(use) != 2 {
 		t.Errorf("%+v (%v)", use, err)
 	}
-	for range m.Flows() {
+	for range m.Flows.All() {
 		break // a reader may stop early
 	}
 }
@@ -53,23 +53,23 @@ func TestReadingAHashWithMoreEntriesThanABatch(t *testing.T) {
 	o.Instance, o.MaxEntries = "large", map[string]uint32{bpf.MargayMapIp4Host: 50_000, bpf.MargayMapIp4Net: 20_000}
 	m = mustOpen(t, o)
 	for i := range uint32(50_000) {
-		m.IP4Host.Set(bpf.IP4{Addr: [4]uint8{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}}, bpf.AddrInfo{Class: i})
+		m.Addresses.IP4Host.Set(bpf.IP4{Addr: [4]uint8{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}}, bpf.AddrInfo{Class: i})
 	}
 	for i := range uint32(20_000) {
-		m.IP4Net.Set(bpf.Net4{Prefixlen: 31, Addr: [4]uint8{0, byte(i >> 15), byte(i >> 7), byte(i << 1)}}, bpf.AddrInfo{Class: i})
+		m.Addresses.IP4Net.Set(bpf.Net4{Prefixlen: 31, Addr: [4]uint8{0, byte(i >> 15), byte(i >> 7), byte(i << 1)}}, bpf.AddrInfo{Class: i})
 	}
-	if err := errors.Join(m.IP4Host.Sync(), m.IP4Net.Sync()); err != nil {
+	if err := errors.Join(m.Addresses.IP4Host.Sync(), m.Addresses.IP4Net.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	hosts, err := m.IP4Host.Load()
+	hosts, err := m.Addresses.IP4Host.Load()
 	if err != nil || len(hosts) != 50_000 {
 		t.Errorf("%d hosts (%v)", len(hosts), err)
 	}
-	nets, err := m.IP4Net.Load()
+	nets, err := m.Addresses.IP4Net.Load()
 	if err != nil || len(nets) != 20_000 {
 		t.Errorf("%d networks (%v)", len(nets), err)
 	}
-	for _, table := range []interface{ Pending() int }{m.IP4Host, m.IP4Net} {
+	for _, table := range []interface{ Pending() int }{m.Addresses.IP4Host, m.Addresses.IP4Net} {
 		if table.Pending() != 0 {
 			t.Errorf("%d pending", table.Pending())
 		}
@@ -100,14 +100,14 @@ func TestCountersAreSummedOverCPUsAndForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	drops, err := m.Drops()
+	drops, err := m.Drops.All()
 	if err != nil || len(drops) != 2 || drops[one] != sum || drops[other] != sum {
 		t.Errorf("%+v (%v)", drops, err)
 	}
-	if err := m.ForgetDrops(3); err != nil {
+	if err := m.Drops.Forget(3); err != nil {
 		t.Fatal(err)
 	}
-	if drops, err = m.Drops(); err != nil || len(drops) != 1 || drops[other] != sum {
+	if drops, err = m.Drops.All(); err != nil || len(drops) != 1 || drops[other] != sum {
 		t.Errorf("after one is forgotten: %+v (%v)", drops, err)
 	}
 	for _, rule := range []uint32{1, 600, 1200} {
@@ -115,14 +115,14 @@ func TestCountersAreSummedOverCPUsAndForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stats, err := m.RuleStats(1200)
+	stats, err := m.RuleStats.Below(1200)
 	if err != nil || len(stats) != 2 || stats[1] != sum || stats[600] != sum {
 		t.Errorf("%+v (%v)", stats, err)
 	}
-	if err := m.ZeroRuleStats([]uint32{600}); err != nil {
+	if err := m.RuleStats.Zero([]uint32{600}); err != nil {
 		t.Fatal(err)
 	}
-	if stats, err = m.RuleStats(1 << 16); err != nil || len(stats) != 2 || stats[1200] != sum {
+	if stats, err = m.RuleStats.Below(1 << 16); err != nil || len(stats) != 2 || stats[1200] != sum {
 		t.Errorf("after one is zeroed: %+v (%v)", stats, err)
 	}
 }
@@ -154,7 +154,7 @@ func sendEvent(t *testing.T, m *Maps, ifindex int32) {
 
 func TestEventsAreReadInOrder(t *testing.T) {
 	m, _ := openMaps(t)
-	events, err := m.OpenEvents()
+	events, err := m.Events.Open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -27,17 +28,17 @@ type Sweeper struct {
 	file  io.ReadCloser // of the walk under way; nil: none is
 }
 
-// NewSweeper returns a sweeper that runs p's programs. Close it before p and m.
-func (m *Maps) NewSweeper(p *Programs) (*Sweeper, error) {
+// NewSweeper returns a sweeper that runs p's programs. Close it before p and the maps.
+func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) {
 	s := &Sweeper{}
-	for _, w := range sweepPrograms {
-		program, err := p.Get(w.program)
+	for i, table := range []*ebpf.Map{f.ct4, f.ct6} {
+		program, err := p.Get(sweepPrograms[i].program)
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
-		walk, err := link.AttachIter(link.IterOptions{Program: program, Map: m.maps[w.table]})
+		walk, err := link.AttachIter(link.IterOptions{Program: program, Map: table})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("make iterator %s over map %s: %w", w.program, w.table, err), s.Close())
+			return nil, errors.Join(fmt.Errorf("make iterator %s over map %s: %w", sweepPrograms[i].program, sweepPrograms[i].table, err), s.Close())
 		}
 		s.walks = append(s.walks, walk)
 	}

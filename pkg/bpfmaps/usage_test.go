@@ -19,13 +19,13 @@ func TestHashesThatProgramsFillAreCounted(t *testing.T) {
 		}
 	}
 	want := map[string]MapUse{bpf.MargayMapCt4: {300, 1 << 10}, bpf.MargayMapCt6: {0, 1 << 10}}
-	got, err := m.Filled(t.Context())
+	got, err := m.Flows.Use(t.Context())
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err = m.Filled(ended); !errors.Is(err, context.Canceled) || got[bpf.MargayMapCt4].Entries != 0 {
+	if got, err = m.Flows.Use(ended); !errors.Is(err, context.Canceled) || got[bpf.MargayMapCt4].Entries != 0 {
 		t.Errorf("after its context has ended: %v (%v)", got, err)
 	}
 }
@@ -36,9 +36,14 @@ func TestEveryHashThatProgramsFillIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted := map[string]bool{bpf.MargayMapDrops: true} // by Drops
-	for _, c := range counters {
-		counted[c.name] = true
+	counted := map[string]bool{bpf.MargayMapDrops: true} // by Drops.All
+	m, _ := openMaps(t)
+	use, err := m.Flows.Use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range use {
+		counted[name] = true
 	}
 	for _, name := range []string{bpf.MargayMapIp4Host, bpf.MargayMapIp6Host, bpf.MargayMapClassSets, bpf.MargayMapSetNames,
 		bpf.MargayMapRuleNames, bpf.MargayMapEndpointNames, bpf.MargayMapEndpointsMore} {
@@ -60,7 +65,7 @@ func TestEventsAreCountedWhetherReadOrNot(t *testing.T) {
 	for i := range int32(sent) {
 		sendEvent(t, m, i)
 	}
-	events, err := m.OpenEvents()
+	events, err := m.Events.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +85,7 @@ func TestEventsAreCountedWhetherReadOrNot(t *testing.T) {
 	if cpus == 1 {
 		want.Suppressed = 7
 	}
-	if got, err := m.EventCounts(); err != nil || got != want {
+	if got, err := m.Events.Counts(); err != nil || got != want {
 		t.Errorf("%+v (%v), want %+v", got, err, want)
 	}
 	if err := events.Close(); err != nil {
@@ -96,7 +101,7 @@ func TestSweepsAreToldApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if open, half, err := m.Swept(); err != nil || open != want[0] || half != want[1] {
+	if open, half, err := m.Flows.Swept(); err != nil || open != want[0] || half != want[1] {
 		t.Errorf("%+v %+v (%v)", open, half, err)
 	}
 }

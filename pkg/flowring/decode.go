@@ -14,22 +14,27 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Rules reads rules that are pinned. bpfmaps.Maps does.
+// Names reads the names of rules that are pinned. bpfmaps.Names does.
+type Names interface {
+	Rule(id uint32) (name string, ok bool, err error)
+}
+
+// Rules reads match tables that are pinned. bpfmaps.Maps does.
 type Rules interface {
-	RuleName(id uint32) (name string, ok bool, err error)
 	ReadRules(slot uint32) ([]bpf.Rule, error)
 }
 
 // decoder makes the records of one batch. What it has read of rules it uses again within the batch only: later, numbers
 // may be other rules'.
 type decoder struct {
+	pinned Names
 	rules  Rules
 	names  map[uint32]string
 	tables map[uint64][]bpf.Rule // by policy word
 }
 
-func newDecoder(rules Rules) *decoder {
-	return &decoder{rules: rules, names: map[uint32]string{}, tables: map[uint64][]bpf.Rule{}}
+func newDecoder(pinned Names, rules Rules) *decoder {
+	return &decoder{pinned: pinned, rules: rules, names: map[uint32]string{}, tables: map[uint64][]bpf.Rule{}}
 }
 
 // record is the event without the names of its ends. at is its time.
@@ -96,7 +101,7 @@ func (d *decoder) rule(id uint32) string {
 	if name, ok := d.names[id]; ok {
 		return name
 	}
-	name, ok, err := d.rules.RuleName(id)
+	name, ok, err := d.pinned.Rule(id)
 	switch {
 	case err != nil:
 		name = fmt.Sprintf("rule %d, whose name cannot be read", id)

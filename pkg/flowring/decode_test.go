@@ -16,7 +16,7 @@ import (
 // pinned are rules as they are in maps: rule 1 and 2 have names, rule 9's cannot be read; slot 4 has two entries.
 type pinned struct{}
 
-func (pinned) RuleName(id uint32) (string, bool, error) {
+func (pinned) Rule(id uint32) (string, bool, error) {
 	switch id {
 	case 1:
 		return "default/knp/shop/db#ingress[0]", true, nil
@@ -101,7 +101,7 @@ func TestDecode(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			tt.want.Time = at
-			got := newDecoder(pinned{}).record(&tt.event, at)
+			got := newDecoder(pinned{}, pinned{}).record(&tt.event, at)
 			if diff := cmp.Diff(&tt.want, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 				t.Error(diff)
 			}

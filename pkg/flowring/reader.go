@@ -45,6 +45,7 @@ type Unnamed struct {
 // Options are what a Reader works with.
 type Options struct {
 	Events  Events
+	Names   Names
 	Rules   Rules
 	Name    func(context.Context, []Unnamed)   // fills in Endpoint, Interface and Peer of a batch
 	Publish func([]*flows.Record)              // takes records in the order of their times
@@ -164,7 +165,7 @@ func (r *Reader) publish(ctx context.Context, boot uint64, at time.Time) {
 	if d := offset - r.offset; d < -time.Millisecond || d > time.Millisecond {
 		r.offset = offset
 	}
-	decode := newDecoder(r.o.Rules)
+	decode := newDecoder(r.o.Names, r.o.Rules)
 	unnamed, records := make([]Unnamed, n), make([]*flows.Record, n)
 	for i := range records {
 		e := &r.pending[i]

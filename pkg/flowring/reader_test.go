@@ -71,7 +71,7 @@ type run struct {
 func start(t *testing.T) *run {
 	r := &run{t: t, ring: newRing(), began: time.Now(), awaited: true, done: make(chan error, 1)}
 	reader := New(Options{
-		Events: r.ring, Rules: noRules{},
+		Events: r.ring, Names: noRules{}, Rules: noRules{},
 		Name: func(_ context.Context, batch []Unnamed) {
 			for _, u := range batch {
 				u.Record.Endpoint = string(rune('a' + u.Ifindex))
@@ -189,7 +189,7 @@ func TestReadingEndsWithItsError(t *testing.T) {
 // The records of a batch are named together, and get no other names when their numbers are used again.
 func TestRulesAreReadOncePerBatch(t *testing.T) {
 	rules := &counted{}
-	d := newDecoder(rules)
+	d := newDecoder(rules, rules)
 	for range 3 {
 		d.record(&bpf.Event{RuleId: 1, Nlogs: 1, Slot: 4, Generation: 2}, time.Time{})
 	}
@@ -200,7 +200,7 @@ func TestRulesAreReadOncePerBatch(t *testing.T) {
 
 type counted struct{ names, tables int }
 
-func (c *counted) RuleName(uint32) (string, bool, error) {
+func (c *counted) Rule(uint32) (string, bool, error) {
 	c.names++
 	return "default/knp/shop/db#ingress[0]", true, nil
 }
@@ -212,6 +212,6 @@ func (c *counted) ReadRules(uint32) ([]bpf.Rule, error) {
 
 type noRules struct{}
 
-func (noRules) RuleName(uint32) (string, bool, error) { return "", false, nil }
+func (noRules) Rule(uint32) (string, bool, error) { return "", false, nil }
 
 func (noRules) ReadRules(uint32) ([]bpf.Rule, error) { return nil, nil }

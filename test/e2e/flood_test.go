@@ -148,7 +148,7 @@ func (f *flood) send(fromPod bool, flags uint8) {
 // judged is how many packets were judged as first ones of flows.
 func (f *flood) judged() (n uint64) {
 	f.t.Helper()
-	stats, err := f.pinned.maps.RuleStats(1 << 12)
+	stats, err := f.pinned.maps.RuleStats.Below(1 << 12)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (f *flood) judged() (n uint64) {
 func (f *flood) open(protocol uint8) (n int) {
 	f.t.Helper()
 	known := map[netip.AddrPort]bool{}
-	for flow, err := range f.pinned.maps.Flows() {
+	for flow, err := range f.pinned.maps.Flows.All() {
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestFloodOverTheWireLosesNoFlow(t *testing.T) {
 
 func (f *flood) drops() (n uint64) {
 	f.t.Helper()
-	drops, err := f.pinned.maps.Drops()
+	drops, err := f.pinned.maps.Drops.All()
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (a association) carries(t *testing.T, text string, within time.Duration) bo
 func sctpState(t *testing.T, m *bpfmaps.Maps, to netip.Addr) (state bpf.MargayCtState, known bool) {
 	t.Helper()
 	server := netip.AddrPortFrom(to, 80)
-	for f, err := range m.Flows() {
+	for f, err := range m.Flows.All() {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func (m *flowMonitor) read(ctx context.Context) error {
 		return err
 	}
 	defer maps.Close()
-	events, err := maps.OpenEvents()
+	events, err := maps.Events.Open()
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (m *flowMonitor) read(ctx context.Context) error {
 	hub := flows.NewHub(flows.Kept)
 	s := hub.Subscribe(m.filter, m.since)
 	reader := flowring.New(flowring.Options{
-		Events: events, Rules: maps, Name: pinnedNames(maps), Publish: hub.Publish, Awaited: func() bool { return true },
+		Events: events, Names: maps.Names, Rules: maps, Name: pinnedNames(maps), Publish: hub.Publish, Awaited: func() bool { return true },
 	})
 	ended := make(chan error, 1)
 	go func() {

@@ -49,12 +49,12 @@ func (p *process) readFlows(ctx context.Context) error {
 
 // readFlowsOnce reads until ctx ends or reading fails.
 func (p *process) readFlowsOnce(ctx context.Context, names *agent.FlowNames) error {
-	events, err := p.plane.maps.OpenEvents()
+	events, err := p.plane.maps.Events.Open()
 	if err != nil {
 		return err
 	}
 	err = flowring.New(flowring.Options{
-		Events: events, Rules: p.plane.maps, Name: names.Name, Publish: p.flows.Publish,
+		Events: events, Names: p.plane.maps.Names, Rules: p.plane.maps, Name: names.Name, Publish: p.flows.Publish,
 		Awaited: func() bool { return p.flows.Subscribers() > 0 },
 	}).Run(ctx)
 	if err == nil && ctx.Err() == nil {

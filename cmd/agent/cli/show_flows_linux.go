@@ -98,7 +98,7 @@ func flowRows(m *bpfmaps.Maps, n names) ([]flowRow, error) {
 		return endpoints.Get(info.Ifindex)
 	}
 	rows := []flowRow{}
-	for flow, err := range m.Flows() {
+	for flow, err := range m.Flows.All() {
 		if err != nil {
 			return nil, err
 		}

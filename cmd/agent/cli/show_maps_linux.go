@@ -92,7 +92,7 @@ func showDropsCommand() *cobra.Command {
 				return nil, err
 			}
 			defer m.Close()
-			counts, err := m.Drops()
+			counts, err := m.Drops.All()
 			if err != nil {
 				return nil, err
 			}

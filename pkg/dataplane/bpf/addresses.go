@@ -16,7 +16,7 @@ import (
 
 // addresses are the entries of addresses and prefixes: their class, and of an endpoint's own its interface.
 type addresses struct {
-	maps      *bpfmaps.Maps
+	maps      *bpfmaps.Addresses
 	owners    map[netip.Prefix]classes.AddrChange // addresses of endpoints, to be written again when an interface changes
 	unwritten map[netip.Prefix]unwritten
 }
@@ -27,7 +27,7 @@ type unwritten struct {
 	cause  error
 }
 
-func newAddresses(m *bpfmaps.Maps) *addresses {
+func newAddresses(m *bpfmaps.Addresses) *addresses {
 	return &addresses{maps: m, owners: map[netip.Prefix]classes.AddrChange{}, unwritten: map[netip.Prefix]unwritten{}}
 }
 
@@ -128,7 +128,7 @@ func rootOf(err error) error {
 }
 
 func (a *addresses) sync() error {
-	return errors.Join(a.maps.IP4Host.Sync(), a.maps.IP6Host.Sync(), a.maps.IP4Net.Sync(), a.maps.IP6Net.Sync())
+	return a.maps.Sync()
 }
 
 // of are an endpoint's own addresses, to be written again: its interface has another number now.

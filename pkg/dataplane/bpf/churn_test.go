@@ -24,7 +24,7 @@ func (n *node) places(t *testing.T) map[string]uint32 {
 	for _, e := range n.kernel.endpoints.List() {
 		addr := netip.AddrFrom4(e.Addr4)
 		at[addr.String()] = e.Ifindex
-		if info, ok := n.kernel.maps.IP4Host.Get(bpfmaps.IP4(addr)); !ok || info.Ifindex != e.Ifindex {
+		if info, ok := n.kernel.maps.Addresses.IP4Host.Get(bpfmaps.IP4(addr)); !ok || info.Ifindex != e.Ifindex {
 			t.Errorf("address %s says interface %d (%v), its endpoint is on %d", addr, info.Ifindex, ok, e.Ifindex)
 		}
 		if n.host.Attached[e.Ifindex] == "" {
@@ -126,7 +126,7 @@ func TestInterfacesAreFollowedWhileAPlanIsStuck(t *testing.T) {
 	if entry, ok := n.Kernel(tortureA); !ok || entry.Ifindex != 2000 {
 		t.Errorf("endpoint a is on interface %d (%v), want 2000", entry.Ifindex, ok)
 	}
-	if info, _ := n.kernel.maps.IP4Host.Get(bpfmaps.IP4(netip.MustParseAddr("10.0.0.10"))); info.Ifindex != 2000 {
+	if info, _ := n.kernel.maps.Addresses.IP4Host.Get(bpfmaps.IP4(netip.MustParseAddr("10.0.0.10"))); info.Ifindex != 2000 {
 		t.Errorf("its address says interface %d", info.Ifindex)
 	}
 }

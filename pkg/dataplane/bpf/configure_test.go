@@ -354,7 +354,7 @@ func (y *yard) sweep() int {
 		must(y.t, err)
 	}
 	n := 0
-	for _, err := range y.dp.Maps().Flows() {
+	for _, err := range y.dp.Maps().Flows.All() {
 		must(y.t, err)
 		n++
 	}

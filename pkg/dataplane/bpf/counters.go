@@ -59,8 +59,8 @@ func (c *Counters) Read(ctx context.Context) (dataplane.KernelCounts, error) {
 	var k dataplane.KernelCounts
 	dropsErr := c.readDrops()
 	refusedErr := c.readRefused()
-	open, half, sweptErr := c.maps.Swept()
-	events, eventsErr := c.maps.EventCounts()
+	open, half, sweptErr := c.maps.Flows.Swept()
+	events, eventsErr := c.maps.Events.Counts()
 	filledErr := c.readFilled(ctx)
 
 	k.Drops, k.ByInterface = c.dropCounts(), c.byInterface()
@@ -78,7 +78,7 @@ func (c *Counters) readFilled(ctx context.Context) error {
 	if c.filled != nil && c.now().Sub(c.counted) < countEvery {
 		return nil
 	}
-	filled, err := c.maps.Filled(ctx)
+	filled, err := c.maps.Flows.Use(ctx)
 	if c.filled == nil {
 		c.filled = map[string]bpfmaps.MapUse{}
 	}
@@ -90,7 +90,7 @@ func (c *Counters) readFilled(ctx context.Context) error {
 
 // readDrops adds what is new to the totals: an interface's counts go with it, and its number may come again.
 func (c *Counters) readDrops() error {
-	drops, err := c.maps.Drops()
+	drops, err := c.maps.Drops.All()
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (c *Counters) readDrops() error {
 }
 
 func (c *Counters) readRefused() error {
-	shares, err := c.maps.Shares()
+	shares, err := c.maps.Flows.Shares()
 	if err != nil {
 		return err
 	}

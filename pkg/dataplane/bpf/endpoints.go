@@ -43,7 +43,7 @@ type endpoint struct {
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
-	return &endpoints{kernel: k, tables: t, interfaces: i, shares: shares{k.maps},
+	return &endpoints{kernel: k, tables: t, interfaces: i, shares: shares{k.maps.Flows},
 		bound: map[model.EndpointID]*endpoint{}, dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
 		adopted: map[string]model.EndpointID{}, peerless: map[model.EndpointID]bool{}}
 }

@@ -56,7 +56,7 @@ func (i Inspector) Rules(id model.EndpointID, counts inspect.Counts, sets func(m
 
 // RuleCounts implements inspect.Dataplane.
 func (i Inspector) RuleCounts() (inspect.Counts, error) {
-	stats, err := i.of.kernel.maps.RuleStats(1 << 16)
+	stats, err := i.of.kernel.maps.RuleStats.Below(1 << 16)
 	return countsOf(stats), err
 }
 

@@ -64,7 +64,7 @@ func (i *interfaces) observe() (touched []uint32) {
 // ensure attaches programs to the interface of an endpoint, which may have been another endpoint's so far.
 func (i *interfaces) ensure(name string, ifindex uint32) error {
 	if i.leaving[ifindex] {
-		if err := i.kernel.maps.ForgetDrops(ifindex); err != nil {
+		if err := i.kernel.maps.Drops.Forget(ifindex); err != nil {
 			return err
 		}
 		delete(i.leaving, ifindex)
@@ -86,7 +86,7 @@ func (i *interfaces) leave(ifindex uint32) {
 func (i *interfaces) detach() error {
 	var errs []error
 	for ifindex := range i.leaving {
-		if err := errors.Join(i.kernel.host.Detach(ifindex), i.kernel.maps.ForgetDrops(ifindex)); err != nil {
+		if err := errors.Join(i.kernel.host.Detach(ifindex), i.kernel.maps.Drops.Forget(ifindex)); err != nil {
 			errs = append(errs, fmt.Errorf("leave interface %d: %w", ifindex, err))
 			continue
 		}

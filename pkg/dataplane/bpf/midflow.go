@@ -14,22 +14,22 @@ import (
 // expectAnswers begins a grace period if flows were lost. It lasts until the first plan is in force, however long that
 // takes: before that no program is attached.
 func (k *kernel) expectAnswers(grace time.Duration) error {
-	if !k.maps.LostFlows() || grace <= 0 {
+	if !k.maps.Flows.Lost() || grace <= 0 {
 		return nil
 	}
-	return k.maps.SetMidFlowGrace(bpfmaps.OpenEnded)
+	return k.maps.Flows.SetMidFlowGrace(bpfmaps.OpenEnded)
 }
 
 // limitGrace gives the grace period its end, once policy is in force.
 func (k *kernel) limitGrace(grace time.Duration) error {
-	until, err := k.maps.MidFlowGrace()
+	until, err := k.maps.Flows.MidFlowGrace()
 	if err != nil || until != bpfmaps.OpenEnded {
 		return err
 	}
 	if until, err = bpfmaps.KernelTime(grace); err != nil {
 		return err
 	}
-	if err := k.maps.SetMidFlowGrace(until); err != nil {
+	if err := k.maps.Flows.SetMidFlowGrace(until); err != nil {
 		return err
 	}
 	k.log.Info("no flows of an earlier agent are known: TCP in mid-flow may be an answer for now", "for", grace)

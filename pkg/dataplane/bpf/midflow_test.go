@@ -16,7 +16,7 @@ func TestAGracePeriodFollowsTheLossOfFlows(t *testing.T) {
 	n := openNode(t, dir, nil)
 	until := func() uint64 {
 		t.Helper()
-		end, err := n.kernel.maps.MidFlowGrace()
+		end, err := n.kernel.maps.Flows.MidFlowGrace()
 		if err != nil {
 			t.Fatal(err)
 		}

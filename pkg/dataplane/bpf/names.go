@@ -14,7 +14,7 @@ import (
 // names are the names of sets, rules and endpoints in the kernel. Only people read them, and an agent that starts, which does
 // without: a name that cannot be written holds up no policy.
 type names struct {
-	maps *bpfmaps.Maps
+	maps *bpfmaps.Names
 	log  *slog.Logger
 	sets map[uint32]model.SetID // by number, of those that tables in the kernel refer to
 	// endpoints have names in the kernel, by interface; the zero id: an earlier agent named it.
@@ -24,23 +24,23 @@ type names struct {
 	written bool // since the last goOn
 }
 
-func newNames(m *bpfmaps.Maps, log *slog.Logger) *names {
+func newNames(m *bpfmaps.Names, log *slog.Logger) *names {
 	return &names{maps: m, log: log, sets: map[uint32]model.SetID{}, endpoints: map[uint32]model.EndpointID{}}
 }
 
 // adopt makes what is in the maps the names that are wanted, and returns their texts by number.
 func (n *names) adopt() (sets, rules map[uint32]string, err error) {
-	if sets, err = texts(n.maps.SetNames); err != nil {
+	if sets, err = texts(n.maps.Sets); err != nil {
 		return nil, nil, err
 	}
 	for num, text := range sets {
 		n.sets[num] = model.SetID(text)
 	}
-	endpoints, err1 := texts(n.maps.EndpointNames)
+	endpoints, err1 := texts(n.maps.Endpoints)
 	for ifindex := range endpoints {
 		n.endpoints[ifindex] = model.EndpointID{}
 	}
-	rules, err2 := texts(n.maps.RuleNames)
+	rules, err2 := texts(n.maps.Rules)
 	return sets, rules, errors.Join(err1, err2)
 }
 
@@ -59,10 +59,10 @@ func texts(t *bpfmaps.Table[uint32, bpf.Name]) (map[uint32]string, error) {
 func (n *names) add(sets map[uint32]model.SetID, rules map[uint32]model.RuleID) {
 	maps.Copy(n.sets, sets)
 	for num, id := range sets {
-		n.maps.SetNames.Set(num, bpfmaps.NewName(plan.NameText(string(id))))
+		n.maps.Sets.Set(num, bpfmaps.NewName(plan.NameText(string(id))))
 	}
 	for num, id := range rules {
-		n.maps.RuleNames.Set(num, bpfmaps.NewName(plan.NameText(id.String())))
+		n.maps.Rules.Set(num, bpfmaps.NewName(plan.NameText(id.String())))
 	}
 	if len(sets)+len(rules) > 0 {
 		n.write()
@@ -73,10 +73,10 @@ func (n *names) add(sets map[uint32]model.SetID, rules map[uint32]model.RuleID) 
 func (n *names) drop(sets, rules []uint32) {
 	for _, num := range sets {
 		delete(n.sets, num)
-		n.maps.SetNames.Delete(num)
+		n.maps.Sets.Delete(num)
 	}
 	for _, num := range rules {
-		n.maps.RuleNames.Delete(num)
+		n.maps.Rules.Delete(num)
 	}
 	if len(sets)+len(rules) > 0 {
 		n.write()
@@ -95,7 +95,7 @@ func (n *names) nameEndpoints(bound map[model.EndpointID]*endpoint) {
 			continue // an earlier agent's, which has named it, or as it was
 		}
 		n.endpoints[ep.ifindex] = id
-		n.maps.EndpointNames.Set(ep.ifindex, bpfmaps.NewName(plan.NameText(id.String())))
+		n.maps.Endpoints.Set(ep.ifindex, bpfmaps.NewName(plan.NameText(id.String())))
 		changed = true
 	}
 	if programmed != len(n.endpoints) {
@@ -116,7 +116,7 @@ func (n *names) forgetEndpoints(bound map[model.EndpointID]*endpoint) bool {
 	for ifindex := range n.endpoints {
 		if !programmed[ifindex] {
 			delete(n.endpoints, ifindex)
-			n.maps.EndpointNames.Delete(ifindex)
+			n.maps.Endpoints.Delete(ifindex)
 			changed = true
 		}
 	}
@@ -154,7 +154,7 @@ func (n *names) write() {
 }
 
 func (n *names) tables() []*bpfmaps.Table[uint32, bpf.Name] {
-	return []*bpfmaps.Table[uint32, bpf.Name]{n.maps.SetNames, n.maps.RuleNames, n.maps.EndpointNames}
+	return []*bpfmaps.Table[uint32, bpf.Name]{n.maps.Sets, n.maps.Rules, n.maps.Endpoints}
 }
 
 // Missing is the number of names that are not written.

@@ -18,7 +18,7 @@ func TestEndpointsAreNamedInTheKernel(t *testing.T) {
 	dir := testutil.BPFFS(t)
 	want := func(n *node, want map[uint32]string) {
 		t.Helper()
-		entries, err := n.kernel.maps.EndpointNames.Load()
+		entries, err := n.kernel.maps.Names.Endpoints.Load()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (s *PinnedState) RuleRows(id model.EndpointID) ([]inspect.RuleRow, error) {
 		if ep.name != plan.NameText(id.String()) {
 			continue
 		}
-		stats, err := s.maps.RuleStats(1 << 16)
+		stats, err := s.maps.RuleStats.Below(1 << 16)
 		counts := countsOf(stats)
 		rows := []inspect.RuleRow{}
 		errs := []error{err}

@@ -53,13 +53,13 @@ func (s *PinnedState) Sets() ([]inspect.SetRow, error) {
 	if err := s.readMembers(); err != nil {
 		return nil, err
 	}
-	names, err := s.maps.SetNames.Load()
+	names, err := s.maps.Names.Sets.Load()
 	if err != nil {
 		return nil, err
 	}
 	rows := []inspect.SetRow{}
 	for _, n := range slices.Sorted(maps.Keys(names)) {
-		id, _, err := s.maps.SetName(n)
+		id, _, err := s.maps.Names.Set(n)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (s *PinnedState) readMembers() error {
 	if s.members != nil {
 		return nil
 	}
-	addrs, err := s.maps.Addrs()
+	addrs, err := s.maps.Addresses.All()
 	if err != nil {
 		return err
 	}

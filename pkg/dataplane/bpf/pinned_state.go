@@ -55,7 +55,7 @@ func ReadPinned(m *bpfmaps.Maps) (*PinnedState, error) {
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := m.Addrs()
+	addrs, err := m.Addresses.All()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func ReadPinned(m *bpfmaps.Maps) (*PinnedState, error) {
 	}
 	slices.SortFunc(s.node, netip.Addr.Compare)
 	for _, e := range entries {
-		name, _, err := m.EndpointName(e.Ifindex)
+		name, _, err := m.Names.Endpoint(e.Ifindex)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (s *PinnedState) Judge(ep PinnedEndpoint, d model.Direction, pkt model.Pack
 	if d == model.Egress {
 		remote = pkt.Dst
 	}
-	info, known, err := s.maps.Addr(remote)
+	info, known, err := s.maps.Addresses.Lookup(remote)
 	if err != nil {
 		return PinnedVerdict{}, err
 	}
@@ -182,7 +182,7 @@ func (s *PinnedState) policy(ep PinnedEndpoint, d model.Direction) (*pinnedPolic
 func (s *PinnedState) setsOf(class uint32) ([]uint32, error) {
 	if s.classSets == nil {
 		var err error
-		if s.classSets, err = s.maps.SetsOfClasses(); err != nil {
+		if s.classSets, err = bpfmaps.SetsOfClasses(s.maps.ClassSets); err != nil {
 			return nil, err
 		}
 	}
@@ -193,7 +193,7 @@ func (s *PinnedState) setsOf(class uint32) ([]uint32, error) {
 func ruleNames(m *bpfmaps.Maps, rules []bpf.Rule, d model.Direction) (ids []model.RuleID, texts []string, err error) {
 	ids, texts = make([]model.RuleID, len(rules)), make([]string, len(rules))
 	for i, r := range rules {
-		name, _, err := m.RuleName(r.Id)
+		name, _, err := m.Names.Rule(r.Id)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -89,8 +89,8 @@ func (t repairing[K, V]) Resync() (int, error) {
 // verdictTables are those that verdicts depend on.
 func verdictTables(m *bpfmaps.Maps) []mapTable {
 	return []mapTable{
-		repairing[bpf.IP4, bpf.AddrInfo]{m.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{m.IP6Host},
-		repairing[bpf.Net4, bpf.AddrInfo]{m.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{m.IP6Net},
+		repairing[bpf.IP4, bpf.AddrInfo]{m.Addresses.IP4Host}, repairing[bpf.IP6, bpf.AddrInfo]{m.Addresses.IP6Host},
+		repairing[bpf.Net4, bpf.AddrInfo]{m.Addresses.IP4Net}, repairing[bpf.Net6, bpf.AddrInfo]{m.Addresses.IP6Net},
 		repairing[bpf.ClassChunk, bpf.SetBits]{m.ClassSets},
 	}
 }

@@ -11,11 +11,11 @@ import (
 )
 
 // shares are the endpoints' shares of the flow tables.
-type shares struct{ maps *bpfmaps.Maps }
+type shares struct{ flows *bpfmaps.Flows }
 
 // report logs which endpoints wanted more open flows than their share since the last call.
 func (s shares) report(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
-	list, err := s.maps.Shares()
+	list, err := s.flows.Shares()
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (s shares) give(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
 	if ep.share != 0 {
 		return nil
 	}
-	list, err := s.maps.Shares()
+	list, err := s.flows.Shares()
 	if err != nil {
 		return err
 	}

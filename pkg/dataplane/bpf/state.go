@@ -33,10 +33,10 @@ type state struct {
 
 // newState makes what is enforced the state to go on from.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
-	s := &state{config: c, kernel: k, names: newNames(k.maps, k.log), interfaces: newInterfaces(k), retry: newBackoff(), pace: newPace()}
+	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), retry: newBackoff(), pace: newPace()}
 	s.tables = newTables(k)
 	s.classes = newClassSets(k.maps.ClassSets)
-	s.addresses = newAddresses(k.maps)
+	s.addresses = newAddresses(k.maps.Addresses)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	snapshot, err := s.adopt()
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *state) drop() error {
 	plan := s.plans.plan
 	s.classes.retire(plan.DropClasses)
 	s.names.drop(plan.DropSets, plan.DropRules)
-	if err := s.kernel.maps.ZeroRuleStats(plan.DropRules); err != nil {
+	if err := s.kernel.maps.RuleStats.Zero(plan.DropRules); err != nil {
 		s.rest = append(s.rest, err)
 	}
 	return s.classes.forget()

@@ -14,7 +14,7 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 	sizes, usage := s.plans.compiler.Sizes(), s.tables.slots.Usage()
 	stats := dataplane.Stats{
 		Classes: sizes.Classes, Tables: len(s.tables.list), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
-		Rules: m.RuleNames.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.waiting), Repairs: d.repairs,
+		Rules: m.Names.Rules.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.waiting), Repairs: d.repairs,
 	}
 	if !s.plans.done() {
 		stats.Unwritten++
@@ -32,7 +32,7 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 		Name() string
 		Len() int
 	}{
-		m.IP4Host, m.IP6Host, m.IP4Net, m.IP6Net, m.ClassSets, m.SetNames, m.RuleNames, m.EndpointNames,
+		m.Addresses.IP4Host, m.Addresses.IP6Host, m.Addresses.IP4Net, m.Addresses.IP6Net, m.ClassSets, m.Names.Sets, m.Names.Rules, m.Names.Endpoints,
 	} {
 		stats.Maps = append(stats.Maps, mapUse(t.Name(), uint64(t.Len()), uint64(m.MaxEntries(t.Name()))))
 	}

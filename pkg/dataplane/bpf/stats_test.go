@@ -57,7 +57,7 @@ func TestStatsOfWhatIsInTheKernel(t *testing.T) {
 	for _, m := range s.Maps {
 		use[m.Name] = m
 	}
-	hosts, err := n.kernel.maps.IP4Host.Load()
+	hosts, err := n.kernel.maps.Addresses.IP4Host.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestCountsOfDropsNeverFall(t *testing.T) {
 		{"more at one interface", func() { putDrops(t, n, one, 57) }, 7},
 		{"another one", func() { putDrops(t, n, other, 10) }, 17},
 		{"an interface goes", func() {
-			if err := n.kernel.maps.ForgetDrops(1000); err != nil {
+			if err := n.kernel.maps.Drops.Forget(1000); err != nil {
 				t.Fatal(err)
 			}
 		}, 17},

@@ -60,7 +60,7 @@ func (s *sweeps) due() time.Time { return s.began.Add(max(sweepEvery, sweepShare
 
 // use makes the programs' sweeps those to run; the round under way is given up.
 func (s *sweeps) use(m *bpfmaps.Maps, p *bpfmaps.Programs) error {
-	sweeper, err := m.NewSweeper(p)
+	sweeper, err := m.Flows.NewSweeper(p)
 	if err != nil {
 		return err
 	}

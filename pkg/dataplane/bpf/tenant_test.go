@@ -43,12 +43,12 @@ func (r *refusal) says(kind string, concerns bool) error {
 // interpose puts the refusal between a node and its kernel.
 func (r *refusal) interpose() {
 	m := r.n.kernel.maps
-	m.IP4Host.Interpose(func(k bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo]) bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo] {
+	m.Addresses.IP4Host.Interpose(func(k bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo]) bpfmaps.Kernel[bpf.IP4, bpf.AddrInfo] {
 		return &bpfmaps.Faulty[bpf.IP4, bpf.AddrInfo]{Kernel: k, Refuse: func(key bpf.IP4, gone bool) error {
 			return r.says("address", !gone && evils(netip.AddrFrom4(key.Addr)))
 		}}
 	})
-	m.IP4Net.Interpose(func(k bpfmaps.Kernel[bpf.Net4, bpf.AddrInfo]) bpfmaps.Kernel[bpf.Net4, bpf.AddrInfo] {
+	m.Addresses.IP4Net.Interpose(func(k bpfmaps.Kernel[bpf.Net4, bpf.AddrInfo]) bpfmaps.Kernel[bpf.Net4, bpf.AddrInfo] {
 		return &bpfmaps.Faulty[bpf.Net4, bpf.AddrInfo]{Kernel: k, Refuse: func(key bpf.Net4, gone bool) error {
 			return r.says("prefix", !gone && evils(netip.AddrFrom4(key.Addr)))
 		}}
@@ -58,7 +58,7 @@ func (r *refusal) interpose() {
 			return r.says("class", !gone && r.evilClass(key.Class))
 		}}
 	})
-	m.SetNames.Interpose(func(k bpfmaps.Kernel[uint32, bpf.Name]) bpfmaps.Kernel[uint32, bpf.Name] {
+	m.Names.Sets.Interpose(func(k bpfmaps.Kernel[uint32, bpf.Name]) bpfmaps.Kernel[uint32, bpf.Name] {
 		return &bpfmaps.Faulty[uint32, bpf.Name]{Kernel: k, Refuse: func(uint32, bool) error { return r.says("name", true) }}
 	})
 	r.n.state.tables.slots = &refusingSlots{slots: r.n.state.tables.slots, r: r}

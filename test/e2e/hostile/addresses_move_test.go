@@ -61,10 +61,10 @@ func TestAnAddressMovesAtOnce(t *testing.T) {
 	}
 	maps := s.Agent(0).Maps()
 	owner := func() uint32 {
-		if err := maps.IP4Host.Adopt(); err != nil {
+		if err := maps.Addresses.IP4Host.Adopt(); err != nil {
 			t.Fatal(err)
 		}
-		info, _ := maps.IP4Host.Get(bpfmaps.IP4(floating))
+		info, _ := maps.Addresses.IP4Host.Get(bpfmaps.IP4(floating))
 		return info.Ifindex
 	}
 	var took []time.Duration

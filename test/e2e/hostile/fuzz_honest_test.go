@@ -74,7 +74,7 @@ func (f *fuzzing) overseeUntil(ctx context.Context) {
 // withinBounds demands of the tables that no attack fills them.
 func (f *fuzzing) withinBounds(maps *bpfmaps.Maps) {
 	f.T.Helper()
-	use, err := maps.Filled(context.Background())
+	use, err := maps.Flows.Use(context.Background())
 	if err != nil {
 		f.T.Error(err)
 	}

@@ -315,7 +315,7 @@ func (t *tenant) misbehave() (stop func()) {
 // state says how much of each table is in use.
 func (t *tenant) state() string {
 	t.T.Helper()
-	use, err := t.Agent(0).Maps().Filled(context.Background())
+	use, err := t.Agent(0).Maps().Flows.Use(context.Background())
 	if err != nil {
 		t.T.Error(err)
 	}

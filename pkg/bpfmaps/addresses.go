@@ -1,0 +1,83 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// Addresses are what the programs know of addresses: the class, and whose it is. Single addresses have maps of their own.
+type Addresses struct {
+	IP4Host *Table[bpf.IP4, bpf.AddrInfo]
+	IP6Host *Table[bpf.IP6, bpf.AddrInfo]
+	IP4Net  *Table[bpf.Net4, bpf.AddrInfo]
+	IP6Net  *Table[bpf.Net6, bpf.AddrInfo]
+
+	maps map[string]*ebpf.Map
+}
+
+func newAddresses(maps map[string]*ebpf.Map) *Addresses {
+	return &Addresses{
+		IP4Host: NewTable(newKernelMap[bpf.IP4, bpf.AddrInfo](maps[bpf.MargayMapIp4Host], bpf.MargayMapIp4Host)),
+		IP6Host: NewTable(newKernelMap[bpf.IP6, bpf.AddrInfo](maps[bpf.MargayMapIp6Host], bpf.MargayMapIp6Host)),
+		IP4Net:  NewTable(newKernelMap[bpf.Net4, bpf.AddrInfo](maps[bpf.MargayMapIp4Net], bpf.MargayMapIp4Net)),
+		IP6Net:  NewTable(newKernelMap[bpf.Net6, bpf.AddrInfo](maps[bpf.MargayMapIp6Net], bpf.MargayMapIp6Net)),
+		maps:    maps,
+	}
+}
+
+// Sync writes what is pending in all four.
+func (a *Addresses) Sync() error {
+	return errors.Join(a.IP4Host.Sync(), a.IP6Host.Sync(), a.IP4Net.Sync(), a.IP6Net.Sync())
+}
+
+// Lookup is what the maps know of an address: the entry of its own, or that of the longest prefix around it. Not ok: there is
+// neither, so the address is in no set.
+func (a *Addresses) Lookup(addr netip.Addr) (info bpf.AddrInfo, ok bool, err error) {
+	if addr.Is4() {
+		key, prefix := IP4(addr), Net4(netip.PrefixFrom(addr, 32))
+		return lookupAddr(a.maps, bpf.MargayMapIp4Host, bpf.MargayMapIp4Net, &key, &prefix)
+	}
+	key, prefix := IP6(addr), Net6(netip.PrefixFrom(addr, 128))
+	return lookupAddr(a.maps, bpf.MargayMapIp6Host, bpf.MargayMapIp6Net, &key, &prefix)
+}
+
+func lookupAddr[H, N any](maps map[string]*ebpf.Map, hosts, prefixes string, host *H, prefix *N) (info bpf.AddrInfo, ok bool, err error) {
+	name := hosts
+	if err = maps[hosts].Lookup(host, &info); errors.Is(err, ebpf.ErrKeyNotExist) {
+		name, err = prefixes, maps[prefixes].Lookup(prefix, &info)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return bpf.AddrInfo{}, false, nil
+	}
+	if err != nil {
+		return bpf.AddrInfo{}, false, fmt.Errorf("read map %s: %w", name, err)
+	}
+	return info, true, nil
+}
+
+// All are all entries, as they are in the maps now. Single addresses are prefixes of full length.
+func (a *Addresses) All() (map[netip.Prefix]bpf.AddrInfo, error) {
+	all := map[netip.Prefix]bpf.AddrInfo{}
+	hosts4, err1 := a.IP4Host.Load()
+	for k, info := range hosts4 {
+		all[netip.PrefixFrom(netip.AddrFrom4(k.Addr), 32)] = info
+	}
+	hosts6, err2 := a.IP6Host.Load()
+	for k, info := range hosts6 {
+		all[netip.PrefixFrom(netip.AddrFrom16(k.Addr), 128)] = info
+	}
+	prefixes4, err3 := a.IP4Net.Load()
+	for k, info := range prefixes4 {
+		all[netip.PrefixFrom(netip.AddrFrom4(k.Addr), int(k.Prefixlen))] = info
+	}
+	prefixes6, err4 := a.IP6Net.Load()
+	for k, info := range prefixes6 {
+		all[netip.PrefixFrom(netip.AddrFrom16(k.Addr), int(k.Prefixlen))] = info
+	}
+	return all, errors.Join(err1, err2, err3, err4)
+}
