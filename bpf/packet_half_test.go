@@ -90,6 +90,34 @@ func TestAnOpenFlowOutlivesItsPlaceAmongHalfOpenOnes(t *testing.T) {
 	}
 }
 
+// TestOnlyHalfOpenFlowsHaveTheirKeysAmongThem: a flow leaves its place when it is open. One that got no place among the
+// open ones may still be evicted, so its key stays.
+func TestOnlyHalfOpenFlowsHaveTheirKeysAmongThem(t *testing.T) {
+	const share = 16
+	w := newWorld(t, bpf.Config{HalfShare: share, HalfCommon: 64, OpenQuota: 1})
+	w.eachFamily(t, "places", func(t *testing.T, f family) {
+		w.forget(t)
+		begun := w.share(t, w.a.Share).Begun
+		for port := range uint16(3) {
+			w.fromPod(t, w.podA, udp(f.a, f.out, 1000+port, 53).Bytes()).want(t, 0)
+			w.toPod(t, w.podA, outside, udp(f.out, f.a, 53, 1000+port).Bytes()).want(t, 0)
+			if port < 2 { // opens the first one; the second one is past the quota
+				w.fromPod(t, w.podA, udp(f.a, f.out, 1000+port, 53).Bytes()).want(t, 0)
+			}
+		}
+		for i, want := range []bool{false, true, true} {
+			var k bpf.MargayHalfKey
+			at := w.a.Share*share + (begun+uint32(i))%share
+			if err := w.Maps[bpf.MargayMapHalfKeys].Lookup(at, &k); err != nil {
+				t.Fatal(err)
+			}
+			if (k.Family != 0) != want {
+				t.Errorf("flow %d: the family of its key is %d, want one: %t", i, k.Family, want)
+			}
+		}
+	})
+}
+
 // TestQueriesFillNothing: 60,000 queries, each from a port of its own and answered at once.
 func TestQueriesFillNothing(t *testing.T) {
 	w := newWorld(t, bpf.Config{HalfShare: 16, HalfCommon: 64})

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Half-open flows: each endpoint has a ring with the keys of its latest ones. A key that is overwritten there moves
  * to a common ring, and the flow of a key that is overwritten there is evicted. So a flood evicts half-open flows of
- * the one endpoint only that it is charged to. Keys of flows that have ended, or are open by now, are skipped. */
+ * the one endpoint only that it is charged to. A flow that is open leaves its place; keys of flows that have ended are
+ * skipped. */
 #pragma once
 #include "quota.h"
-
-static __always_inline struct half_key *half_at(__u32 place)
-{
-	__u32 i = place - 1;
-
-	return bpf_map_lookup_elem(&half_keys, &i);
-}
 
 /* The half-open flow whose key is in this place; NULL: there is none any more. */
 static __always_inline struct ct_entry *half_find(const struct half_key *h, __u32 place)

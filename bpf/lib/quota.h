@@ -28,6 +28,24 @@ __noinline int release(__u32 number)
 	return 0;
 }
 
+static __always_inline struct half_key *half_at(__u32 place)
+{
+	__u32 i = place - 1;
+
+	return bpf_map_lookup_elem(&half_keys, &i);
+}
+
+/* Empties the place of a flow that is open by now. Otherwise the flow that gets the place next would look this one up,
+ * whose entry is no longer in any cache by then. If another CPU gives the place to a new flow between the two steps,
+ * that flow is not evicted, as with half_remember. */
+static __always_inline void half_forget(const struct ct_entry *e)
+{
+	struct half_key *h = half_at(*(volatile const __u32 *)&e->place);
+
+	if (h)
+		h->family = 0;
+}
+
 /* Makes a half-open flow an open one, which is never evicted. If its endpoint has no room for one more, it gets the
  * timeout of an open flow only. */
 __noinline int keep(struct ct_entry *e)
@@ -56,6 +74,7 @@ __noinline int keep(struct ct_entry *e)
 	}
 	if (__sync_val_compare_and_swap(&e->kept, 0, number + 1))
 		return release(number); /* another CPU was faster, or evicts it */
+	half_forget(e);
 	return 0;
 }
 
