@@ -65,6 +65,8 @@ type Side struct {
 	Decision   string       `json:"decision"` // see the constants
 	Reason     string       `json:"reason"`   // the decision in words, for people
 	Tiers      []TierAnswer `json:"tiers"`    // considered, in order
+	// Staged are the staged policies that would have decided otherwise. Of one flow only, and by the objects only.
+	Staged []StagedAnswer `json:"staged,omitempty"`
 }
 
 // String is the verdict and what decided, in one line for people.
@@ -93,7 +95,7 @@ type PolicyAnswer struct {
 	Kind       string       `json:"kind"`
 	Namespace  string       `json:"namespace,omitempty"`
 	Name       string       `json:"name"`
-	Staged     bool         `json:"staged,omitempty"` // not enforced, so its rules were not considered
+	Staged     bool         `json:"staged,omitempty"` // not enforced, so its rules were not considered: see Side.Staged
 	Rules      []RuleAnswer `json:"rules"`
 }
 
@@ -142,6 +144,11 @@ func answer(f flow, j Judge) (*Explanation, error) {
 	res, err := judgeBy(j, f.src, f.dst, packet)
 	if err != nil {
 		return nil, err
+	}
+	if state, ok := j.(*State); ok {
+		if err := state.addStaged(f, packet, &res); err != nil {
+			return nil, err
+		}
 	}
 	e := f.explanation()
 	e.Verdict, e.Packet, e.Note, e.Caveat = verdict(res.allow), packetText(packet), res.note, res.caveat

@@ -54,8 +54,25 @@ func writeFlow(b *page, e *explain.Explanation) {
 	if e.Caveat != "" {
 		fmt.Fprintf(b, "  but      %s\n", e.Caveat)
 	}
+	writeStaged(b, "egress", e.Egress)
+	writeStaged(b, "ingress", e.Ingress)
 	writeSide(b, "egress of "+e.Src, e.Egress)
 	writeSide(b, "ingress of "+e.Dst, e.Ingress)
+}
+
+// writeStaged shows the staged policies that would have decided otherwise, a line each.
+func writeStaged(b *page, direction string, s *explain.Side) {
+	for _, a := range s.Staged {
+		which := objectText(a.Kind, a.Namespace, a.Name) + " were enforced"
+		if a.Kind == "" {
+			which = "all staged policies were enforced"
+		}
+		word := "denied"
+		if a.Verdict == explain.VerdictAllow {
+			word = "allowed"
+		}
+		fmt.Fprintf(b, "  staged   %s would be %s if %s: %s\n", direction, word, which, a.Reason)
+	}
 }
 
 // writeAnswers is about several pairs of ends: a line each, then in full the first of each verdict that is not allow.

@@ -1,0 +1,134 @@
+package explain_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+func TestExplainNamesStagedPoliciesThatWouldDecideOtherwise(t *testing.T) {
+	all := mustSelector(t, "all()")
+	draft := func(name string, action model.Action) model.Update {
+		return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: name}, Policy: &model.Policy{
+			Tier: model.TierDefault, Order: 1, Selector: all, AppliesIngress: true, Staged: true,
+			Ingress: []model.Rule{{Action: action, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}},
+		}}
+	}
+	state := explain.NewState([]model.Update{
+		model.EndpointUpdate{ID: model.WorkloadID("shop", "a"), Endpoint: &model.Endpoint{
+			Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Profiles: []string{"kns.shop"}}},
+		model.ProfileUpdate{Name: "kns.shop", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Allow}}}},
+		draft("a", model.Allow), draft("b", model.Deny), draft("c", model.Pass),
+	})
+	// From 192.0.2.7, a allows, b denies, c passes on; together a comes first. From elsewhere, the end of the tier denies.
+	for from, want := range map[string][]explain.StagedAnswer{
+		"192.0.2.7": {{APIVersion: "projectcalico.org/v3", Kind: "NetworkPolicy", Namespace: "shop", Name: "b", Verdict: "deny", Rule: "ingress[0]",
+			Reason: "by NetworkPolicy shop/b ingress[0] in tier default"}},
+		"198.51.100.1": {stagedEnd("a", "a"), stagedEnd("b", "b"), stagedEnd("c", "c"), stagedEnd("", "a")},
+	} {
+		r, err := explain.ParseRequest(from, "shop/a:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := state.Explain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Verdict != "allow" {
+			t.Errorf("from %s: %s; staged policies are not enforced", from, e.Verdict)
+		}
+		if diff := cmp.Diff(want, e.Ingress.Staged); diff != "" {
+			t.Errorf("from %s (-want +got):\n%s", from, diff)
+		}
+	}
+}
+
+// stagedEnd is a staged policy whose tier's end would deny, by another one's name.
+func stagedEnd(name, by string) explain.StagedAnswer {
+	a := explain.StagedAnswer{Verdict: "deny", Rule: "end-of-tier",
+		Reason: "by the end of tier default: no rule of it matches, and NetworkPolicy shop/" + by + " selects the pod"}
+	if name != "" {
+		a.APIVersion, a.Kind, a.Namespace, a.Name = "projectcalico.org/v3", "NetworkPolicy", "shop", name
+	}
+	return a
+}
+
+// TestStagedAnswersAreThoseOfTheOracle: what explain says of a staged policy is what the oracle says once it is enforced.
+func TestStagedAnswersAreThoseOfTheOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		updates := corpus.DrawModel(t)
+		state := explain.NewState(updates)
+		var now corpus.Oracle
+		if err := now.Load(updates); err != nil {
+			t.Fatal(err)
+		}
+		oracles := oraclesOf(t, updates)
+		for _, p := range sample(corpus.DrawProbes(t, updates), 40) {
+			enforced, err := now.Judge(p.Endpoint, p.Direction, p.Packet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if enforced.By.Point == model.AtSelf || enforced.By.Point == model.AtHost {
+				continue
+			}
+			of := explain.End{Endpoint: p.Endpoint, Addr: p.Packet.Dst}
+			answers, err := state.Staged(of, p.Direction, p.Packet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for which, as := range oracles {
+				then, err := as.Judge(p.Endpoint, p.Direction, p.Packet)
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := slices.IndexFunc(answers, func(a explain.StagedAnswer) bool {
+					return (a.Kind == "") == (which == together) && a.Namespace+"/"+a.Name == which
+				})
+				switch {
+				case at < 0 && which != together && then.Allow != enforced.Allow:
+					t.Fatalf("%v: with %s enforced the oracle says allow %t by %s; explain says nothing of it: %+v", p, which, then.Allow, then.By, answers)
+				case at >= 0 && (answers[at].Verdict == "allow") != then.Allow:
+					t.Fatalf("%v: with %s enforced the oracle says allow %t by %s; explain %+v", p, which, then.Allow, then.By, answers[at])
+				}
+			}
+		}
+	})
+}
+
+// together stands for all staged policies.
+const together = "/"
+
+// oraclesOf judge by the updates with each of their staged policies enforced, and with all of them.
+func oraclesOf(t *rapid.T, updates []model.Update) map[string]*corpus.Oracle {
+	oracles := map[string]*corpus.Oracle{}
+	load := func(name string, chosen func(model.PolicyKey) bool) {
+		as := slices.Clone(updates)
+		for i, u := range as {
+			p, ok := u.(model.PolicyUpdate)
+			if !ok || p.Policy == nil || !p.Policy.Staged || !chosen(p.Key) {
+				continue
+			}
+			enforced := *p.Policy
+			enforced.Staged = false
+			as[i] = model.PolicyUpdate{Key: p.Key, Policy: &enforced}
+		}
+		oracles[name] = &corpus.Oracle{}
+		if err := oracles[name].Load(as); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(together, func(model.PolicyKey) bool { return true })
+	for _, u := range updates {
+		if p, ok := u.(model.PolicyUpdate); ok && p.Policy != nil && p.Policy.Staged {
+			load(p.Key.Namespace+"/"+p.Key.Name, func(k model.PolicyKey) bool { return k == p.Key })
+		}
+	}
+	return oracles
+}
