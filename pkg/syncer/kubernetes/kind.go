@@ -25,7 +25,7 @@ type kind struct {
 	shared *sharing
 	store  *store
 	log    *slog.Logger
-	heard  problemLog
+	heard  syncer.ProblemLog
 	pause  backoff // of the goroutine of run
 
 	mu           sync.Mutex
@@ -42,7 +42,7 @@ func newKind(spec kinds.Kind, source *Source, shared *sharing) *kind {
 		log:    source.log.With("kind", spec.Name),
 		status: syncer.KindStatus{Kind: spec.Name, State: syncer.KindListing, Required: spec.Required, Since: time.Now()},
 	}
-	k.heard.log = k.log
+	k.heard.Log = k.log
 	k.store = newStore(shared, spec.Absent, source.deliver, k.noted)
 	return k
 }
@@ -65,7 +65,7 @@ func (k *kind) run(ctx context.Context, apis []api) {
 		}
 		if !found {
 			k.store.forget()
-			k.heard.write(k.store.drainTurns(), time.Now())
+			k.heard.Write(k.store.drainTurns(), time.Now())
 			k.absentNow()
 			sleep(ctx, k.probePause())
 			continue
@@ -165,7 +165,7 @@ func (k *kind) recovered() {
 
 // noted is called by the store.
 func (k *kind) noted(event storeEvent, objects int) {
-	k.heard.write(k.store.drainTurns(), time.Now())
+	k.heard.Write(k.store.drainTurns(), time.Now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.source.noteReport()

@@ -23,7 +23,7 @@ type store struct {
 
 	mu      sync.Mutex
 	objects *syncer.Objects[objectKey, record]
-	turned  []turn                 // since takeTurns
+	turned  []syncer.Turn          // since takeTurns
 	changed map[objectKey]struct{} // objects whose problems have changed since takeFindings
 }
 
@@ -162,7 +162,7 @@ func (s *store) remove(us []model.Update, name objectKey) []model.Update {
 // turn notes what is wrong with an object from now on.
 func (s *store) turn(name objectKey, now []validate.Problem) {
 	was := s.objects.Wrong(name)
-	s.turned = append(s.turned, turns(was, now)...)
+	s.turned = append(s.turned, syncer.Turns(was, now)...)
 	if len(was)+len(now) > 0 {
 		s.changed[name] = struct{}{}
 	}
@@ -182,7 +182,7 @@ func (s *store) drainFindings(kind int) []syncer.Findings {
 }
 
 // drainTurns returns how problems changed since the last time.
-func (s *store) drainTurns() []turn {
+func (s *store) drainTurns() []syncer.Turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.turned

@@ -1,0 +1,62 @@
+package syncer
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Turn is a problem of an object that came or went.
+type Turn struct {
+	Problem validate.Problem
+	Over    bool
+}
+
+// Turns are how the problems of an object changed, those that are new first.
+func Turns(old, now []validate.Problem) (all []Turn) {
+	for _, p := range now {
+		if !slices.Contains(old, p) {
+			all = append(all, Turn{Problem: p})
+		}
+	}
+	for _, p := range old {
+		if !slices.Contains(now, p) {
+			all = append(all, Turn{Problem: p, Over: true})
+		}
+	}
+	return all
+}
+
+// problemLines are how many lines the log has in a minute about problems of one kind: a cluster can have thousands.
+const problemLines = 20
+
+// ProblemLog writes problems with objects of one kind to the log. Not safe for concurrent use.
+type ProblemLog struct {
+	Log *slog.Logger
+
+	since time.Time // of the minute
+	lines int
+}
+
+// Write logs what has changed, unless there is too much of it.
+func (l *ProblemLog) Write(all []Turn, now time.Time) {
+	if now.Sub(l.since) >= time.Minute {
+		l.since, l.lines = now, 0
+	}
+	for _, t := range all {
+		if l.lines++; l.lines > problemLines {
+			if l.lines == problemLines+1 {
+				l.Log.Warn("there are more problems with objects of this kind than are logged; margay show problems has all")
+			}
+			return
+		}
+		if t.Over {
+			l.Log.LogAttrs(context.Background(), slog.LevelInfo, "problem with an object is resolved", LogAttrs(t.Problem)...)
+		} else {
+			l.Log.LogAttrs(context.Background(), slog.LevelWarn, "problem with an object", LogAttrs(t.Problem)...)
+		}
+	}
+}
