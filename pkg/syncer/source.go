@@ -86,6 +86,7 @@ type KindStatus struct {
 	Lists    uint64    // full lists seen
 	Failures uint64    // of lists and watches
 	Events   uint64    // changes seen by watching
+	Revision int64     // of the datastore, as far as it is known; 0: it has none
 }
 
 // LogAttrs are a problem as sources log it.

@@ -1,0 +1,110 @@
+package etcd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// One bad entry is one problem, and nothing else is disturbed.
+func TestOneBadEntryIsOneProblem(t *testing.T) {
+	felixKey, felixText := felix("x", "Info")
+	for _, tt := range []struct{ key, value, want string }{
+		{felixKey, "{", "FelixConfiguration x: rejected: the value is no object in JSON"},
+		{felixKey, "[]", "the value is no object in JSON"},
+		{felixKey, "\xff\x00", "the value is no object in JSON"},
+		{felixKey, strings.Repeat("[", 1<<20), "the value is no object in JSON"},
+		{felixKey, strings.Replace(felixText, `"x"`, `"y"`, 1), `metadata.name is "y", and the key says "x"`},
+		{felixKey, strings.Replace(felixText, "FelixConfiguration", "Tier", 1), `kind is "Tier", and the key says "FelixConfiguration"`},
+		{felixKey, strings.Replace(felixText, "projectcalico.org/v3", "v1", 1), `apiVersion is "v1", and the key says "projectcalico.org/v3"`},
+		{felixKey, strings.Replace(felixText, `"name": "x"`, `"namespace": "x"`, 1), `metadata.namespace is "x", and the key says ""`},
+		{felixKey, strings.Replace(felixText, `"name": "x"`, `"uid": "x"`, 1), "metadata.name: Required value"},
+		{felixKey, strings.Replace(felixText, `"all()"`, `"has("`, 1), "spec.nodeSelector"},
+		{felixKey, felixText + strings.Repeat(" ", maxValue), "the object has 1573025 bytes, more than 1572864"},
+		{felixKey + "/y", felixText, `the key "/calico/resources/v3/projectcalico.org/felixconfigurations/x/y" names no object`},
+		{root + "felixconfigurations/", felixText, "names no object, want /calico/resources/v3/projectcalico.org/PLURAL/NAME"},
+		{root + "felixconfigurations", felixText, "names no object"},
+		{root + "felixconfigurations/a%2Fb", strings.Replace(felixText, `"x"`, `"a/b"`, 1), "metadata.name: Invalid value"},
+		{root + "felixconfigurations/" + strings.Repeat("x", maxKey), felixText, "the key has 571 bytes, more than 512"},
+		{root + "hostendpoints/h", "{}", "HostEndpoint h: rejected: projectcalico.org/v3 HostEndpoint is not a kind Margay reads, so nothing of it is enforced"},
+	} {
+		t.Run(fmt.Sprintf("%.40q", tt.want), func(t *testing.T) {
+			f := newReady()
+			f.write(tt.key, tt.value)
+			w := follow(t, f)
+			w.awaits("a=Info b=Info")
+			w.until("one problem", func() bool { return len(w.reports.Problems()) == 1 })
+			if p := w.reports.Problems(); !strings.Contains(p[0].String(), tt.want) || strings.Contains(p[0].String(), "\n") || len(p[0].String()) > 600 {
+				t.Errorf("%v, want %s", p, tt.want)
+			}
+			f.write(tt.key, "")
+			w.until("no problem", func() bool { return len(w.reports.Problems()) == 0 })
+			w.awaits("a=Info b=Info")
+		})
+	}
+}
+
+// What became invalid stays as it was last good, through a list, too; deleting it removes both.
+func TestTheLastGoodVersionStays(t *testing.T) {
+	f := newReady()
+	w := follow(t, f)
+	w.awaits("a=Info b=Info")
+	key, _ := felix("a", "")
+	f.write(key, "{")
+	stays := func() bool {
+		p := w.reports.Problems()
+		return len(p) == 1 && strings.Contains(p[0].Reason, "the last good version stays in force")
+	}
+	w.until("problem", stays)
+	w.awaits("a=Info b=Info")
+	f.compact()
+	f.set(true, nil)
+	w.until("another list", func() bool { return w.row().Lists == 2 })
+	w.until("problem", stays)
+	w.awaits("a=Info b=Info")
+	putFelix(f, "a", "Debug")
+	w.awaits("a=Debug b=Info")
+	f.write(key, "{")
+	w.until("problem", stays)
+	f.write(key, "")
+	w.awaits("b=Info")
+	w.until("no problem", func() bool { return len(w.reports.Problems()) == 0 })
+}
+
+// The kinds come from the registry: all that Calico keeps in etcd and that are read, each with its scope.
+func TestKindsAreThoseOfTheRegistry(t *testing.T) {
+	l := newLayout(kinds.All(validate.Pods{}))
+	for _, k := range kinds.Read(validate.Pods{}) {
+		isStored := false
+		for _, gv := range k.Versions {
+			isStored = isStored || gv == stored
+		}
+		key, want := root+k.Resource+"/n", objectKey{kind: l.byPlural[k.Resource], name: "n"}
+		if k.Namespaced {
+			key, want.namespace = root+k.Resource+"/ns/n", "ns"
+		}
+		o, ours, reason := l.object(key)
+		if isStored && (!ours || reason != "" || o != want || l.kinds[o.kind].Name != k.Name) {
+			t.Errorf("%s: %v %t %s", key, o, ours, reason)
+		}
+	}
+	if _, ours, _ := l.object("/registry/felixconfigurations/x"); ours {
+		t.Error("a key of another tree is ours")
+	}
+}
+
+func TestStatusNamesEveryKind(t *testing.T) {
+	f := newReady()
+	w := follow(t, f)
+	w.awaits("a=Info b=Info")
+	w.until("kinds", func() bool { return len(w.reports.Kinds()) > 1 })
+	for _, k := range w.reports.Kinds() {
+		if k.State != syncer.KindSynced || !k.Listed || !k.Required || k.Kind == "FelixConfiguration" && k.Objects != 2 {
+			t.Errorf("%+v", k)
+		}
+	}
+}
