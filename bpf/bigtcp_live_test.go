@@ -102,7 +102,7 @@ func transfer(t *testing.T, from, to *lab.Pod, dst netip.Addr) int {
 		n, _ := io.Copy(io.Discard, c)
 		got <- n
 	}()
-	seen, err := from.OpenCapture("eth0")
+	seen, err := lab.OpenCapture(from.Host, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}

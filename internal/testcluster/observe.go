@@ -13,7 +13,7 @@ import (
 // Capture records the frames that pass a pod's eth0.
 func (c *Cluster) Capture(p *lab.Pod) *lab.Capture {
 	c.T.Helper()
-	seen, err := p.OpenCapture("eth0")
+	seen, err := lab.OpenCapture(p.Host, "eth0")
 	if err != nil {
 		c.T.Fatal(err)
 	}

@@ -50,18 +50,18 @@ func (c *Cluster) StartTraffic(client, server *lab.Pod, vips ...netip.Addr) *Tra
 	var targets []lab.Target
 	for _, v6 := range []bool{false, true} {
 		open, closed, datagrams := to(tcp, "tcp", v6), to(denied, "tcp", v6), to(udp, "udp", v6)
-		s, err := client.StartStream(open, lab.StreamOptions{Interval: 2 * time.Millisecond})
+		s, err := lab.StartStream(client.Host, open, lab.StreamOptions{Interval: 2 * time.Millisecond})
 		if err != nil {
 			c.T.Fatal(err)
 		}
-		f, err := client.StartUDPFlow(datagrams, lab.UDPFlowOptions{})
+		f, err := lab.StartUDPFlow(client.Host, datagrams, lab.UDPFlowOptions{})
 		if err != nil {
 			c.T.Fatal(err)
 		}
 		tr.Streams, tr.Flows = append(tr.Streams, s), append(tr.Flows, f)
 		targets = append(targets, lab.Target{Addr: open, Allowed: true}, lab.Target{Addr: closed})
 	}
-	p, err := client.StartProber(lab.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
+	p, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
 	if err != nil {
 		c.T.Fatal(err)
 	}

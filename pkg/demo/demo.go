@@ -138,11 +138,11 @@ func (r *runner) expect(what string, ok bool) {
 func (r *runner) revoke(ctx context.Context) error {
 	r.print("\n== A policy changes under live connections")
 	db := netip.AddrPortFrom(r.hosts["shop/db"].Addr4(), 5432)
-	admin, err := r.hosts["ops/admin"].StartStream(db, lab.StreamOptions{Timeout: 2 * time.Second})
+	admin, err := lab.StartStream(r.hosts["ops/admin"], db, lab.StreamOptions{Timeout: 2 * time.Second})
 	if err != nil {
 		return err
 	}
-	api, err := r.hosts["shop/api"].StartStream(db, lab.StreamOptions{Timeout: 2 * time.Second})
+	api, err := lab.StartStream(r.hosts["shop/api"], db, lab.StreamOptions{Timeout: 2 * time.Second})
 	if err != nil {
 		return err
 	}

@@ -14,24 +14,24 @@ import (
 // OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
 // not. To learn only how an attempt ends, use DialTCP.
 func (h *Host) OpenTCP(dst netip.AddrPort, timeout time.Duration) (net.Conn, error) {
-	c, err := h.dialTCP(context.Background(), netip.AddrPort{}, dst, timeout)
+	c, err := dialTCP(context.Background(), h, netip.AddrPort{}, dst, timeout)
 	if err != nil {
 		return nil, err
 	}
-	return h.owned(c)
+	return owned(h, c)
 }
 
 // OpenUDP connects a UDP socket of the host to dst, so that ICMP errors reach it. Ownership as with OpenTCP.
 func (h *Host) OpenUDP(dst netip.AddrPort) (net.Conn, error) {
-	c, err := h.dialUDP(netip.AddrPort{}, dst)
+	c, err := dialUDP(h, netip.AddrPort{}, dst)
 	if err != nil {
 		return nil, err
 	}
-	return h.owned(c)
+	return owned(h, c)
 }
 
 // dialTCP connects from src, whose address and port may be zero: any.
-func (h *Host) dialTCP(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
+func dialTCP(ctx context.Context, h *Host, src, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: timeout}
 	if src.Addr().IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(src)
@@ -43,7 +43,7 @@ func (h *Host) dialTCP(ctx context.Context, src, dst netip.AddrPort, timeout tim
 	return c, nil
 }
 
-func (h *Host) dialUDP(src, dst netip.AddrPort) (c net.Conn, err error) {
+func dialUDP(h *Host, src, dst netip.AddrPort) (c net.Conn, err error) {
 	var d net.Dialer
 	if src.Addr().IsValid() {
 		d.LocalAddr = net.UDPAddrFromAddrPort(src)
@@ -61,16 +61,16 @@ type ownedConn struct {
 	host *Host
 }
 
-func (h *Host) owned(c net.Conn) (net.Conn, error) {
+func owned(h *Host, c net.Conn) (net.Conn, error) {
 	o := &ownedConn{c, h}
-	if err := h.track(o); err != nil {
+	if err := h.sockets.add(o); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
 func (c *ownedConn) Close() error {
-	c.host.untrack(c)
+	c.host.sockets.forget(c)
 	return c.Conn.Close()
 }
 
@@ -84,7 +84,7 @@ func (h *Host) DialTCP(dst netip.AddrPort, timeout time.Duration) Attempt {
 // DialTCPFrom is DialTCP from one of the host's addresses; port 0 takes a free one.
 func (h *Host) DialTCPFrom(src, dst netip.AddrPort, timeout time.Duration) Attempt {
 	start := time.Now()
-	c, err := h.dialTCP(context.Background(), src, dst, timeout)
+	c, err := dialTCP(context.Background(), h, src, dst, timeout)
 	if err != nil {
 		// A reset that comes before connect has returned is still one after the handshake: one to the SYN is a refusal.
 		o := classify(err)
@@ -131,7 +131,7 @@ func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Dura
 // ExchangeUDPFrom is ExchangeUDP from one of the host's addresses; port 0 takes a free one.
 func (h *Host) ExchangeUDPFrom(src, dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
 	start := time.Now()
-	server, err := h.exchangeUDP(src, dst, payload, start.Add(timeout))
+	server, err := exchangeUDP(h, src, dst, payload, start.Add(timeout))
 	a := Attempt{Outcome: classify(err), Server: server, Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.name, dst, err)
@@ -139,8 +139,8 @@ func (h *Host) ExchangeUDPFrom(src, dst netip.AddrPort, payload []byte, timeout 
 	return a
 }
 
-func (h *Host) exchangeUDP(src, dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
-	c, err := h.dialUDP(src, dst)
+func exchangeUDP(h *Host, src, dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
+	c, err := dialUDP(h, src, dst)
 	if err != nil {
 		return "", err
 	}

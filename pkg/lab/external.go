@@ -34,7 +34,7 @@ func (l *Lab) AddExternal(name string, addrs ...netip.Addr) (*External, error) {
 	}
 	e := &External{machine{host, nil}, l}
 	if err := e.join(l); err != nil {
-		return nil, errors.Join(err, e.stop(), e.remove())
+		return nil, errors.Join(err, e.sockets.close(), e.remove())
 	}
 	l.extern = append(l.extern, e)
 	return e, nil
@@ -45,16 +45,16 @@ func (e *External) join(l *Lab) error {
 	if err := l.attach(e.Host); err != nil {
 		return err
 	}
-	eth0, err := e.link.LinkByName("eth0")
+	eth0, err := e.links.handle.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
 	}
 	for _, a := range e.addrs {
-		if err := e.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
+		if err := e.links.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return err
 		}
 	}
-	if err := e.ready("eth0", e.addrs...); err != nil {
+	if err := e.links.ready("eth0", e.addrs...); err != nil {
 		return err
 	}
 	for _, o := range l.extern {
@@ -73,20 +73,20 @@ func (e *External) join(l *Lab) error {
 // AddAddr gives the outside host a further address, to which all nodes of that moment get a route. Addr and Addrs do
 // not know it.
 func (e *External) AddAddr(a netip.Addr) error {
-	own, err := e.link.LinkByName("eth0")
+	own, err := e.links.handle.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
-	if err := e.addAddr(own, host); err != nil {
+	if err := e.links.addAddr(own, host); err != nil {
 		return err
 	}
 	for _, n := range e.lab.Nodes() {
-		eth0, err := n.link.LinkByName("eth0")
+		eth0, err := n.links.handle.LinkByName("eth0")
 		if err != nil {
 			return fmt.Errorf("find eth0 of %s: %w", n.name, err)
 		}
-		if err := n.addRoute(eth0, host, e.Addr(a.Is6())); err != nil {
+		if err := n.links.addRoute(eth0, host, e.Addr(a.Is6())); err != nil {
 			return err
 		}
 	}
@@ -95,12 +95,12 @@ func (e *External) AddAddr(a netip.Addr) error {
 
 // RemoveAddr takes back what AddAddr gave.
 func (e *External) RemoveAddr(a netip.Addr) error {
-	own, err := e.link.LinkByName("eth0")
+	own, err := e.links.handle.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("find eth0 of %s: %w", e.name, err)
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
-	errs := []error{e.link.AddrDel(own, &netlink.Addr{IPNet: ipNet(host)})}
+	errs := []error{e.links.handle.AddrDel(own, &netlink.Addr{IPNet: ipNet(host)})}
 	for _, n := range e.lab.Nodes() {
 		errs = append(errs, n.removeRoute(host, e.Addr(a.Is6())))
 	}

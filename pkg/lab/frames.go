@@ -20,13 +20,13 @@ type FrameSender struct {
 }
 
 // OpenFrameSender opens an interface of the host for sending. The caller closes it.
-func (h *Host) OpenFrameSender(iface string) (*FrameSender, error) {
-	f, err := h.packetSocket(iface, 0)
+func OpenFrameSender(h *Host, iface string) (*FrameSender, error) {
+	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return nil, err
 	}
 	s := &FrameSender{h, f}
-	if err := h.track(s); err != nil {
+	if err := h.sockets.add(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -34,7 +34,7 @@ func (h *Host) OpenFrameSender(iface string) (*FrameSender, error) {
 
 // Close implements io.Closer.
 func (s *FrameSender) Close() error {
-	s.host.untrack(s)
+	s.host.sockets.forget(s)
 	return s.file.Close()
 }
 

@@ -5,32 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
-// Host is a network namespace with addresses and the sockets opened in it: the base of Node, Pod and External.
+// Host is a network namespace with addresses, links and the sockets opened in it: the base of Node, Pod and External. Its
+// methods run commands and make connections as any program there would; what sends and receives packets of its own making
+// (SendRaw, OpenCapture), and what goes on for a while (StartStream), are functions that take a Host.
 type Host struct {
-	name  string
-	addrs []netip.Addr
-	space *ns.NS
-	link  *netlink.Handle
-
-	mu   sync.Mutex
-	open map[io.Closer]struct{} // nil once stopped
+	name    string
+	addrs   []netip.Addr
+	space   *ns.NS
+	links   *links
+	sockets *sockets
 }
 
 // settings of every namespace. Duplicate address detection would hold IPv6 addresses back for a second; redirects and
@@ -58,16 +53,15 @@ func newHost(name, space string, addrs []netip.Addr) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make host %s: %w", name, err)
 	}
-	h := &Host{name: name, addrs: slices.Clone(addrs), space: made, open: map[io.Closer]struct{}{}}
-	h.link, err = netlink.NewHandleAt(netns.NsHandle(made.Fd()), unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", space, err), made.Close())
+	h := &Host{name: name, addrs: slices.Clone(addrs), space: made, sockets: newSockets(name)}
+	if h.links, err = openLinks(name, made); err != nil {
+		return nil, errors.Join(err, made.Close())
 	}
 	if err := h.sysctl(settings...); err != nil {
-		return nil, errors.Join(err, h.stop(), h.remove())
+		return nil, errors.Join(err, h.sockets.close(), h.remove())
 	}
-	if _, err := h.up("lo"); err != nil {
-		return nil, errors.Join(err, h.stop(), h.remove())
+	if _, err := h.links.up("lo"); err != nil {
+		return nil, errors.Join(err, h.sockets.close(), h.remove())
 	}
 	return h, nil
 }
@@ -101,7 +95,7 @@ func (h *Host) Addr4() netip.Addr { return h.Addr(false) }
 func (h *Host) Addr6() netip.Addr { return h.Addr(true) }
 
 // Netlink is a handle that works inside the namespace from any goroutine. The host owns it.
-func (h *Host) Netlink() *netlink.Handle { return h.link }
+func (h *Host) Netlink() *netlink.Handle { return h.links.handle }
 
 // Do runs fn inside the namespace on the calling goroutine: see ns.NS.Do.
 func (h *Host) Do(fn func() error) error { return h.space.Do(fn) }
@@ -144,81 +138,7 @@ func (h *Host) sysctl(assignments ...string) error {
 	})
 }
 
-func (h *Host) up(iface string) (netlink.Link, error) {
-	link, err := h.link.LinkByName(iface)
-	if err != nil {
-		return nil, fmt.Errorf("find interface %s of %s: %w", iface, h.name, err)
-	}
-	if err := h.link.LinkSetUp(link); err != nil {
-		return nil, fmt.Errorf("set interface %s of %s up: %w", iface, h.name, err)
-	}
-	return link, nil
-}
-
-func (h *Host) addAddr(link netlink.Link, p netip.Prefix) error {
-	a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
-	if err := h.link.AddrReplace(link, a); err != nil {
-		return fmt.Errorf("add address %s to %s of %s: %w", p, link.Attrs().Name, h.name, err)
-	}
-	return nil
-}
-
-// addRoute routes dst out of the link, by way of a gateway that is on that link if via is valid.
-func (h *Host) addRoute(link netlink.Link, dst netip.Prefix, via netip.Addr) error {
-	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(dst), Scope: netlink.SCOPE_LINK}
-	if via.IsValid() {
-		r.Gw, r.Flags, r.Scope = via.AsSlice(), int(netlink.FLAG_ONLINK), netlink.SCOPE_UNIVERSE
-	}
-	if dst.Addr().Is6() {
-		r.Scope = netlink.SCOPE_UNIVERSE
-	}
-	if err := h.link.RouteAdd(r); err != nil {
-		return fmt.Errorf("route %s via %s in %s: %w", dst, link.Attrs().Name, h.name, err)
-	}
-	return nil
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// track makes stop close c too. It closes c itself, and fails, if the host has stopped already.
-func (h *Host) track(c io.Closer) error {
-	h.mu.Lock()
-	open := h.open != nil
-	if open {
-		h.open[c] = struct{}{}
-	}
-	h.mu.Unlock()
-	if !open {
-		return errors.Join(fmt.Errorf("host %s is closed", h.name), c.Close())
-	}
-	return nil
-}
-
-// untrack forgets c, which its owner closes.
-func (h *Host) untrack(c io.Closer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.open, c)
-}
-
-// stop closes what is open in the host; nothing can be opened afterwards.
-func (h *Host) stop() error {
-	h.mu.Lock()
-	open := h.open
-	h.open = nil
-	h.mu.Unlock()
-	var errs []error
-	for c := range open {
-		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
-			errs = append(errs, fmt.Errorf("close a socket of %s: %w", h.name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 func (h *Host) remove() error {
-	h.link.Close()
+	h.links.handle.Close()
 	return h.space.Close()
 }

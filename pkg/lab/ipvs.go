@@ -54,11 +54,11 @@ func (n *Node) SetIPVS(s Service) error {
 			slices.Concat([]string{"ipvsadm", "-a"}, at, []string{"-r", b.String(), "-m"}),
 			[]string{iptables, "-t", "nat", "-A", "POSTROUTING", "-s", b.Addr().String(), "-d", b.Addr().String(), "-j", "MASQUERADE"})
 	}
-	link, err := n.link.LinkByName(kubeIPVS)
+	link, err := n.links.handle.LinkByName(kubeIPVS)
 	if err != nil {
 		return fmt.Errorf("set IPVS service %s/%s: %w", s.Addr, s.Protocol, err)
 	}
-	if err := n.addAddr(link, netip.PrefixFrom(s.Addr.Addr(), s.Addr.Addr().BitLen())); err != nil {
+	if err := n.links.addAddr(link, netip.PrefixFrom(s.Addr.Addr(), s.Addr.Addr().BitLen())); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -75,12 +75,12 @@ func (n *Node) SetIPVS(s Service) error {
 
 // startIPVS makes kube-proxy's interface and settings, unless they are there. The caller holds n.mu.
 func (n *Node) startIPVS() error {
-	if _, err := n.link.LinkByName(kubeIPVS); err == nil {
+	if _, err := n.links.handle.LinkByName(kubeIPVS); err == nil {
 		return nil
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = kubeIPVS
-	if err := n.link.LinkAdd(&netlink.Dummy{LinkAttrs: attrs}); err != nil {
+	if err := n.links.handle.LinkAdd(&netlink.Dummy{LinkAttrs: attrs}); err != nil {
 		return fmt.Errorf("make interface %s: %w", kubeIPVS, err)
 	}
 	return n.sysctl("net/ipv4/vs/conntrack=1", "net/ipv4/vs/conn_reuse_mode=0", "net/ipv4/vs/expire_nodest_conn=1",

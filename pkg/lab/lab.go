@@ -58,16 +58,16 @@ func New() (*Lab, error) {
 func (l *Lab) addBridge() error {
 	snooping := false // without a querier it would lose neighbour discovery
 	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}, MulticastSnooping: &snooping}
-	if err := l.fabric.link.LinkAdd(br); err != nil {
+	if err := l.fabric.links.handle.LinkAdd(br); err != nil {
 		return fmt.Errorf("add bridge br0 in %s: %w", l.fabric.Namespace(), err)
 	}
-	link, err := l.fabric.up("br0")
+	link, err := l.fabric.links.up("br0")
 	if err != nil {
 		return err
 	}
 	l.bridge = link
 	for _, a := range []netip.Addr{upstream4, upstream6} {
-		if err := l.fabric.addAddr(link, netip.PrefixFrom(a, a.BitLen())); err != nil {
+		if err := l.fabric.links.addAddr(link, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return err
 		}
 	}
@@ -85,16 +85,16 @@ func (l *Lab) attach(h *Host) error {
 	port := fmt.Sprintf("port%d", l.ports)
 	pair := netlink.NewVeth(netlink.LinkAttrs{Name: port, MasterIndex: l.bridge.Attrs().Index})
 	pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(h.space.Fd())
-	if err := l.fabric.link.LinkAdd(pair); err != nil {
+	if err := l.fabric.links.handle.LinkAdd(pair); err != nil {
 		return fmt.Errorf("attach %s to the segment: %w", h.name, err)
 	}
-	if _, err := l.fabric.up(port); err != nil {
+	if _, err := l.fabric.links.up(port); err != nil {
 		return err
 	}
-	if _, err := h.up("eth0"); err != nil {
+	if _, err := h.links.up("eth0"); err != nil {
 		return err
 	}
-	return errors.Join(h.ready("eth0"), l.fabric.ready(port), l.fabric.ready("br0", upstream6))
+	return errors.Join(h.links.ready("eth0"), l.fabric.links.ready(port), l.fabric.links.ready("br0", upstream6))
 }
 
 // Nodes returns the nodes in the order they were added.
@@ -116,12 +116,12 @@ type machine struct {
 }
 
 func (m *machine) routeTo(o *machine) error {
-	eth0, err := m.link.LinkByName("eth0")
+	eth0, err := m.links.handle.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("find eth0 of %s: %w", m.name, err)
 	}
 	for _, a := range o.addrs {
-		if err := m.addRoute(eth0, netip.PrefixFrom(a, a.BitLen()), netip.Addr{}); err != nil {
+		if err := m.links.addRoute(eth0, netip.PrefixFrom(a, a.BitLen()), netip.Addr{}); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (m *machine) routeTo(o *machine) error {
 		if !via.IsValid() || !m.Addr(p.Addr().Is6()).IsValid() {
 			continue // a family one of the two has not got
 		}
-		if err := m.addRoute(eth0, p, via); err != nil {
+		if err := m.links.addRoute(eth0, p, via); err != nil {
 			return err
 		}
 	}
@@ -151,10 +151,10 @@ func (l *Lab) Close() error {
 
 	var errs []error
 	for _, e := range extern {
-		errs = append(errs, e.stop())
+		errs = append(errs, e.sockets.close())
 	}
 	for _, n := range nodes {
-		errs = append(errs, n.stopPods(), n.stop())
+		errs = append(errs, n.stopPods(), n.sockets.close())
 	}
 	// Names go last and from the inside out, so that nothing still running finds its peer missing.
 	for _, n := range nodes {
@@ -163,7 +163,7 @@ func (l *Lab) Close() error {
 	for _, e := range extern {
 		errs = append(errs, e.remove())
 	}
-	errs = append(errs, fabric.stop(), fabric.remove())
+	errs = append(errs, fabric.sockets.close(), fabric.remove())
 	return errors.Join(errs...)
 }
 

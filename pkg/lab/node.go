@@ -48,7 +48,7 @@ func (l *Lab) AddNode(name string, addrs ...netip.Addr) (*Node, error) {
 		pods: map[string]*Pod{}, services: map[serviceKey]Service{}, jumps: map[bool]bool{},
 	}
 	if err := n.join(l); err != nil {
-		return nil, errors.Join(err, n.stop(), n.remove())
+		return nil, errors.Join(err, n.sockets.close(), n.remove())
 	}
 	l.nodes = append(l.nodes, n)
 	return n, nil
@@ -70,22 +70,22 @@ func (n *Node) join(l *Lab) error {
 	if err := l.attach(n.Host); err != nil {
 		return err
 	}
-	eth0, err := n.link.LinkByName("eth0")
+	eth0, err := n.links.handle.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("find eth0 of %s: %w", n.name, err)
 	}
 	for _, a := range n.addrs {
-		if err := n.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
+		if err := n.links.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return err
 		}
 	}
-	if err := n.ready("eth0", n.addrs...); err != nil {
+	if err := n.links.ready("eth0", n.addrs...); err != nil {
 		return err
 	}
-	if err := n.addRoute(eth0, default4, upstream4); err != nil {
+	if err := n.links.addRoute(eth0, default4, upstream4); err != nil {
 		return err
 	}
-	if err := n.addRoute(eth0, default6, upstream6); err != nil {
+	if err := n.links.addRoute(eth0, default6, upstream6); err != nil {
 		return err
 	}
 	for _, o := range l.nodes {
@@ -129,7 +129,7 @@ func (n *Node) stopPods() error {
 	defer n.plugging.Unlock()
 	var errs []error
 	for _, p := range n.allPods() {
-		errs = append(errs, p.stop())
+		errs = append(errs, p.sockets.close())
 	}
 	return errors.Join(errs...)
 }
@@ -145,11 +145,11 @@ func (n *Node) removePods() error {
 // RouteVia sends traffic for the prefix, for example that of Service addresses or of a pod with an address of its own
 // choice, to the node.
 func (m *machine) RouteVia(dst netip.Prefix, n *Node) error {
-	eth0, err := m.link.LinkByName("eth0")
+	eth0, err := m.links.handle.LinkByName("eth0")
 	if err != nil {
 		return fmt.Errorf("find eth0 of %s: %w", m.name, err)
 	}
-	return m.addRoute(eth0, dst, n.Addr(dst.Addr().Is6()))
+	return m.links.addRoute(eth0, dst, n.Addr(dst.Addr().Is6()))
 }
 
 // UnrouteVia takes RouteVia back.
@@ -159,7 +159,7 @@ func (m *machine) UnrouteVia(dst netip.Prefix, n *Node) error {
 
 // removeRoute removes the route to dst by way of the gateway; it is no error if there is none.
 func (m *machine) removeRoute(dst netip.Prefix, via netip.Addr) error {
-	err := m.link.RouteDel(&netlink.Route{Dst: ipNet(dst), Gw: via.AsSlice()})
+	err := m.links.handle.RouteDel(&netlink.Route{Dst: ipNet(dst), Gw: via.AsSlice()})
 	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("remove route to %s from %s: %w", dst, m.name, err)
 	}

@@ -32,22 +32,22 @@ type Capture struct {
 }
 
 // OpenCapture starts recording on an interface of the host. The caller closes it.
-func (h *Host) OpenCapture(iface string) (*Capture, error) {
-	f, err := h.packetSocket(iface, unix.ETH_P_ALL)
+func OpenCapture(h *Host, iface string) (*Capture, error) {
+	f, err := packetSocket(h, iface, unix.ETH_P_ALL)
 	if err != nil {
 		return nil, err
 	}
 	c := &Capture{host: h, file: f, done: make(chan struct{}), changed: make(chan struct{})}
 	go c.record()
-	if err := h.track(c); err != nil {
+	if err := h.sockets.add(c); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // packetSocket makes a socket that is bound to the interface and receives the given EtherType, or nothing if it is 0.
-func (h *Host) packetSocket(iface string, etherType uint16) (*os.File, error) {
-	link, err := h.link.LinkByName(iface)
+func packetSocket(h *Host, iface string, etherType uint16) (*os.File, error) {
+	link, err := h.links.handle.LinkByName(iface)
 	if err != nil {
 		return nil, fmt.Errorf("find interface %s of %s: %w", iface, h.name, err)
 	}
@@ -133,15 +133,15 @@ func (c *Capture) Wait(ctx context.Context, match func(frame []byte) bool) ([]by
 
 // Close ends the recording; what was recorded can still be read.
 func (c *Capture) Close() error {
-	c.host.untrack(c)
+	c.host.sockets.forget(c)
 	err := c.file.Close()
 	<-c.done
 	return err
 }
 
 // SendFrame sends an Ethernet frame, as it is, out of an interface of the host.
-func (h *Host) SendFrame(iface string, frame []byte) error {
-	f, err := h.packetSocket(iface, 0)
+func SendFrame(h *Host, iface string, frame []byte) error {
+	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (p *Pod) SendIP(packets ...[]byte) error {
 			etherType = unix.ETH_P_IPV6
 		}
 		frame := slices.Concat(HostMAC, net.HardwareAddr(p.mac), binary.BigEndian.AppendUint16(nil, etherType), packet)
-		if err := p.SendFrame("eth0", frame); err != nil {
+		if err := SendFrame(p.Host, "eth0", frame); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 func openCapture(t *testing.T, h *lab.Host, iface string) *lab.Capture {
 	t.Helper()
-	return must[*lab.Capture](t)(h.OpenCapture(iface))
+	return must[*lab.Capture](t)(lab.OpenCapture(h, iface))
 }
 
 func sendIP(t *testing.T, p *lab.Pod, packets ...[]byte) {
@@ -100,9 +100,9 @@ func TestICMPErrorsReachTheSocketTheyQuote(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	for _, v6 := range []bool{false, true} {
-		packets := must[*net.UDPConn](t)(serving.ListenPackets(53)) // takes datagrams, answers none
+		packets := must[*net.UDPConn](t)(lab.ListenPackets(serving.Host, 53)) // takes datagrams, answers none
 		sent := openCapture(t, serving.Host, "eth0")
-		f := must[*lab.UDPFlow](t)(client.StartUDPFlow(netip.AddrPortFrom(serving.Addr(v6), 53), lab.UDPFlowOptions{Grace: 1}))
+		f := must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr(v6), 53), lab.UDPFlowOptions{Grace: 1}))
 		at := 14 + 20
 		if v6 {
 			at = 14 + 40

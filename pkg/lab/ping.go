@@ -21,7 +21,7 @@ func (h *Host) Ping(dst netip.Addr, timeout time.Duration) Attempt {
 // PingFrom is Ping from one of the host's addresses.
 func (h *Host) PingFrom(src, dst netip.Addr, timeout time.Duration) Attempt {
 	start := time.Now()
-	err := h.ping(src, dst, start.Add(timeout))
+	err := ping(h, src, dst, start.Add(timeout))
 	a := Attempt{Outcome: classify(err), Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.name, err)
@@ -29,8 +29,8 @@ func (h *Host) PingFrom(src, dst netip.Addr, timeout time.Duration) Attempt {
 	return a
 }
 
-func (h *Host) ping(src, dst netip.Addr, deadline time.Time) error {
-	c, err := h.echoSocket(src, dst)
+func ping(h *Host, src, dst netip.Addr, deadline time.Time) error {
+	c, err := echoSocket(h, src, dst)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func sockaddr(a netip.Addr) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.As4()}
 }
 
-func (h *Host) echoSocket(src, dst netip.Addr) (net.Conn, error) {
+func echoSocket(h *Host, src, dst netip.Addr) (net.Conn, error) {
 	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
 	if dst.Is6() {
 		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6

@@ -95,7 +95,7 @@ func (n *Node) plug(namespace, name string, addrs []netip.Addr) (*Pod, error) {
 	}
 	p := &Pod{Host: host, node: n, iface: IfaceName(namespace, name)}
 	if err := p.connect(); err != nil {
-		return nil, errors.Join(err, p.stop(), p.unplug(), p.remove())
+		return nil, errors.Join(err, p.sockets.close(), p.unplug(), p.remove())
 	}
 	return p, nil
 }
@@ -114,7 +114,7 @@ func (l *Lab) podSpace() (string, error) {
 func (p *Pod) connect() error {
 	pair := netlink.NewVeth(netlink.LinkAttrs{Name: p.iface, HardwareAddr: HostMAC})
 	pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(p.space.Fd())
-	if err := p.node.link.LinkAdd(pair); err != nil {
+	if err := p.node.links.handle.LinkAdd(pair); err != nil {
 		return fmt.Errorf("add veth pair %s of pod %s: %w", p.iface, p.name, err)
 	}
 	if err := p.node.sysctl(
@@ -128,46 +128,46 @@ func (p *Pod) connect() error {
 	if err := p.connectInside(); err != nil {
 		return err
 	}
-	outside, err := p.node.up(p.iface)
+	outside, err := p.node.links.up(p.iface)
 	if err != nil {
 		return err
 	}
 	p.index = outside.Attrs().Index
-	if err := p.node.addAddr(outside, netip.PrefixFrom(gateway6, 64)); err != nil {
+	if err := p.node.links.addAddr(outside, netip.PrefixFrom(gateway6, 64)); err != nil {
 		return err
 	}
 	for _, a := range p.addrs {
-		if err := p.node.addRoute(outside, netip.PrefixFrom(a, a.BitLen()), netip.Addr{}); err != nil {
+		if err := p.node.links.addRoute(outside, netip.PrefixFrom(a, a.BitLen()), netip.Addr{}); err != nil {
 			return err
 		}
 	}
-	if err := p.ready("eth0", p.addrs...); err != nil {
+	if err := p.links.ready("eth0", p.addrs...); err != nil {
 		return err
 	}
-	return p.node.ready(p.iface, gateway6)
+	return p.node.links.ready(p.iface, gateway6)
 }
 
 func (p *Pod) connectInside() error {
-	eth0, err := p.up("eth0")
+	eth0, err := p.links.up("eth0")
 	if err != nil {
 		return err
 	}
 	p.mac = eth0.Attrs().HardwareAddr
 	for _, a := range p.addrs {
-		if err := p.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
+		if err := p.links.addAddr(eth0, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return err
 		}
 	}
 	if p.Addr4().IsValid() {
-		if err := p.addRoute(eth0, netip.PrefixFrom(gateway4, 32), netip.Addr{}); err != nil {
+		if err := p.links.addRoute(eth0, netip.PrefixFrom(gateway4, 32), netip.Addr{}); err != nil {
 			return err
 		}
-		if err := p.addRoute(eth0, default4, gateway4); err != nil {
+		if err := p.links.addRoute(eth0, default4, gateway4); err != nil {
 			return err
 		}
 	}
 	if p.Addr6().IsValid() {
-		return p.addRoute(eth0, default6, gateway6)
+		return p.links.addRoute(eth0, default6, gateway6)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (n *Node) DelPod(p *Pod) error {
 	if !mine {
 		return fmt.Errorf("delete pod %s on %s: no such pod", p.name, n.name)
 	}
-	err := errors.Join(p.stop(), p.unplug(), p.remove())
+	err := errors.Join(p.sockets.close(), p.unplug(), p.remove())
 	n.mu.Lock()
 	delete(n.pods, p.name)
 	n.mu.Unlock()
@@ -207,9 +207,9 @@ func (p *Pod) SetMTU(mtu int) error {
 		host  *Host
 		iface string
 	}{{p.Host, "eth0"}, {p.node.Host, p.iface}} {
-		link, err := end.host.link.LinkByName(end.iface)
+		link, err := end.host.links.handle.LinkByName(end.iface)
 		if err == nil {
-			err = end.host.link.LinkSetMTU(link, mtu)
+			err = end.host.links.handle.LinkSetMTU(link, mtu)
 		}
 		if err != nil {
 			return fmt.Errorf("set MTU %d on %s of %s: %w", mtu, end.iface, end.host.name, err)

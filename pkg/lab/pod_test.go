@@ -178,10 +178,10 @@ func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
 	a, b := addNode(t, l, "a"), addNode(t, l, "b")
 	client, serving := addPod(t, a, "client"), addPod(t, b, "server")
 	tcp, udp := listenTCP(t, serving.Host, 80), listenUDP(t, serving.Host, 53)
-	must[*lab.Stream](t)(client.StartStream(tcp.Addr4(), lab.StreamOptions{}))
-	must[*lab.UDPFlow](t)(client.StartUDPFlow(udp.Addr4(), lab.UDPFlowOptions{}))
-	must[*lab.Prober](t)(client.StartProber(lab.ProberOptions{}, lab.Target{Addr: tcp.Addr4(), Allowed: true}))
-	must[*lab.Capture](t)(b.OpenCapture(serving.Iface()))
+	must[*lab.Stream](t)(lab.StartStream(client.Host, tcp.Addr4(), lab.StreamOptions{}))
+	must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, udp.Addr4(), lab.UDPFlowOptions{}))
+	must[*lab.Prober](t)(lab.StartProber(client.Host, lab.ProberOptions{}, lab.Target{Addr: tcp.Addr4(), Allowed: true}))
+	must[*lab.Capture](t)(lab.OpenCapture(b.Host, serving.Iface()))
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

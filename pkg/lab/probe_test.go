@@ -32,7 +32,7 @@ func TestStreamCountsEveryAnswer(t *testing.T) {
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	server := listenTCP(t, serving.Host, 80)
 	for _, dst := range []netip.AddrPort{server.Addr4(), server.Addr6()} {
-		s := must[*lab.Stream](t)(client.StartStream(dst, lab.StreamOptions{Interval: time.Millisecond}))
+		s := must[*lab.Stream](t)(lab.StartStream(client.Host, dst, lab.StreamOptions{Interval: time.Millisecond}))
 		testutil.WaitFor(t, soon, "100 answers", func() bool { return s.Result().Received >= 100 })
 		r := s.Stop()
 		if r.Sent != r.Received || r.Connects != 1 || r.Errors != 0 || r.LastErr != nil {
@@ -51,7 +51,7 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	server := listenTCP(t, serving.Host, 80)
-	s := must[*lab.Stream](t)(client.StartStream(server.Addr4(), lab.StreamOptions{Interval: time.Millisecond}))
+	s := must[*lab.Stream](t)(lab.StartStream(client.Host, server.Addr4(), lab.StreamOptions{Interval: time.Millisecond}))
 	allow := dropTo(t, n, "tcp", 80)
 	testutil.WaitFor(t, soon, "a retransmission", func() bool { return s.Result().Retransmits > 0 })
 	lost := s.Result().Retransmits
@@ -82,7 +82,7 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 func TestUDPFlowCountsExactly(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	packets, err := serving.ListenPackets(53)
+	packets, err := lab.ListenPackets(serving.Host, 53)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestUDPFlowCountsExactly(t *testing.T) {
 			packets.WriteToUDPAddrPort(answer, from)
 		}
 	}()
-	f := must[*lab.UDPFlow](t)(client.StartUDPFlow(netip.AddrPortFrom(serving.Addr4(), 53),
+	f := must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
 		lab.UDPFlowOptions{Interval: time.Millisecond, Size: 100, Grace: 100 * time.Millisecond}))
 	testutil.WaitFor(t, soon, "150 answers", func() bool { return f.Result().Received >= 150 })
 	r := f.Stop()
@@ -131,7 +131,7 @@ func TestUDPFlowOverBothFamiliesLosesNothing(t *testing.T) {
 	server := listenUDP(t, serving.Host, 53)
 	var sent uint64
 	for _, dst := range []netip.AddrPort{server.Addr4(), server.Addr6()} {
-		f := must[*lab.UDPFlow](t)(client.StartUDPFlow(dst, lab.UDPFlowOptions{Interval: time.Millisecond}))
+		f := must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, dst, lab.UDPFlowOptions{Interval: time.Millisecond}))
 		testutil.WaitFor(t, soon, "50 answers", func() bool { return f.Result().Received >= 50 })
 		r := f.Stop()
 		if d := cmp.Diff(lab.UDPFlowResult{Sent: r.Sent, Received: r.Sent}, r); d != "" {
@@ -147,7 +147,7 @@ func TestUDPFlowOverBothFamiliesLosesNothing(t *testing.T) {
 func TestUDPFlowSeesRefusal(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	f := must[*lab.UDPFlow](t)(client.StartUDPFlow(netip.AddrPortFrom(serving.Addr4(), 53),
+	f := must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
 		lab.UDPFlowOptions{Interval: time.Millisecond, Grace: time.Millisecond}))
 	testutil.WaitFor(t, soon, "ICMP errors", func() bool { return f.Result().Refused > 0 })
 	if r := f.Stop(); r.Received != 0 || r.Lost != r.Sent || r.LongestGap != r.Sent {
@@ -161,7 +161,7 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 	open, denied := listenTCP(t, serving.Host, 80), listenTCP(t, serving.Host, 81)
 	dropTo(t, n, "tcp", 81)
 	fast := lab.ProberOptions{Interval: time.Millisecond, MaxInFlight: 4}
-	p := must[*lab.Prober](t)(client.StartProber(fast,
+	p := must[*lab.Prober](t)(lab.StartProber(client.Host, fast,
 		lab.Target{Addr: open.Addr4(), Allowed: true},
 		lab.Target{Addr: open.Addr4(), Allowed: false},
 		lab.Target{Addr: denied.Addr4(), Allowed: true, Timeout: 50 * time.Millisecond},

@@ -48,7 +48,7 @@ type Prober struct {
 }
 
 // StartProber begins to connect to all targets side by side.
-func (h *Host) StartProber(opts ProberOptions, targets ...Target) (*Prober, error) {
+func StartProber(h *Host, opts ProberOptions, targets ...Target) (*Prober, error) {
 	if len(targets) == 0 {
 		return nil, errors.New("start prober: no targets")
 	}
@@ -79,7 +79,7 @@ func (h *Host) StartProber(opts ProberOptions, targets ...Target) (*Prober, erro
 		p.running.Wait()
 		close(p.done)
 	}()
-	if err := h.track(p); err != nil {
+	if err := h.sockets.add(p); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -149,7 +149,7 @@ func (p *Prober) Results() []ProbeResult {
 // Stop waits for the attempts under way and returns the final counts, also when called again.
 func (p *Prober) Stop() []ProbeResult {
 	p.end()
-	p.host.untrack(p)
+	p.host.sockets.forget(p)
 	return p.Results()
 }
 

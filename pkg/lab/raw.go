@@ -25,20 +25,20 @@ type RawReceiver struct {
 }
 
 // ReceiveRaw begins to receive packets of the protocol. The caller closes it.
-func (h *Host) ReceiveRaw(protocol uint8, v6 bool) (*RawReceiver, error) {
-	f, err := h.rawSocket(int(protocol), v6)
+func ReceiveRaw(h *Host, protocol uint8, v6 bool) (*RawReceiver, error) {
+	f, err := rawSocket(h, int(protocol), v6)
 	if err != nil {
 		return nil, err
 	}
 	r := &RawReceiver{host: h, file: f, done: make(chan struct{}), changed: make(chan struct{})}
 	go r.receive()
-	if err := h.track(r); err != nil {
+	if err := h.sockets.add(r); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-func (h *Host) rawSocket(protocol int, v6 bool) (*os.File, error) {
+func rawSocket(h *Host, protocol int, v6 bool) (*os.File, error) {
 	family := unix.AF_INET
 	if v6 {
 		family = unix.AF_INET6
@@ -96,15 +96,15 @@ func (r *RawReceiver) Wait(ctx context.Context, token []byte) error {
 
 // Close ends the receiving.
 func (r *RawReceiver) Close() error {
-	r.host.untrack(r)
+	r.host.sockets.forget(r)
 	err := r.file.Close()
 	<-r.done
 	return err
 }
 
 // SendRaw sends a packet, from the IP header on, the way the host routes its destination.
-func (h *Host) SendRaw(packet []byte, dst netip.Addr) error {
-	f, err := h.rawSocket(unix.IPPROTO_RAW, dst.Is6())
+func SendRaw(h *Host, packet []byte, dst netip.Addr) error {
+	f, err := rawSocket(h, unix.IPPROTO_RAW, dst.Is6())
 	if err != nil {
 		return err
 	}

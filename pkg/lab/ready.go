@@ -16,40 +16,40 @@ import (
 const readyLimit = 5 * time.Second
 
 // ready waits until an interface that is up, as its peer is, can send and is found under its addresses.
-func (h *Host) ready(iface string, addrs ...netip.Addr) error {
+func (l *links) ready(iface string, addrs ...netip.Addr) error {
 	over := time.NewTimer(readyLimit)
 	defer over.Stop()
 	again := time.NewTicker(200 * time.Microsecond)
 	defer again.Stop()
 	for {
-		missing, err := h.unready(iface, addrs)
+		missing, err := l.unready(iface, addrs)
 		if err != nil || missing == "" {
 			return err
 		}
 		select {
 		case <-again.C:
 		case <-over.C:
-			return fmt.Errorf("interface %s of %s is not ready after %v: %s", iface, h.name, readyLimit, missing)
+			return fmt.Errorf("interface %s of %s is not ready after %v: %s", iface, l.host, readyLimit, missing)
 		}
 	}
 }
 
 // unready says what is still missing; nothing if all is well.
-func (h *Host) unready(iface string, addrs []netip.Addr) (string, error) {
-	link, err := h.link.LinkByName(iface)
+func (l *links) unready(iface string, addrs []netip.Addr) (string, error) {
+	link, err := l.handle.LinkByName(iface)
 	if err != nil {
-		return "", fmt.Errorf("find interface %s of %s: %w", iface, h.name, err)
+		return "", fmt.Errorf("find interface %s of %s: %w", iface, l.host, err)
 	}
 	if state := link.Attrs().OperState; state != netlink.OperUp {
 		return "it is " + state.String(), nil
 	}
 	var groups []byte
-	err = h.Do(func() (err error) {
+	err = l.space.Do(func() (err error) {
 		groups, err = os.ReadFile("/proc/thread-self/net/igmp6")
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("list multicast groups of %s: %w", h.name, err)
+		return "", fmt.Errorf("list multicast groups of %s: %w", l.host, err)
 	}
 	joined := map[string]bool{}
 	for _, line := range strings.Split(string(groups), "\n") {

@@ -27,8 +27,8 @@ func SCTPMissing() error {
 }
 
 // ListenSCTP listens on an address of the host.
-func (h *Host) ListenSCTP(at netip.AddrPort) (*SCTP, error) {
-	s, err := h.sctp(at)
+func ListenSCTP(h *Host, at netip.AddrPort) (*SCTP, error) {
+	s, err := newSCTP(h, at)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,8 @@ func (h *Host) ListenSCTP(at netip.AddrPort) (*SCTP, error) {
 }
 
 // DialSCTP makes an association with dst. An error that is os.ErrDeadlineExceeded: there was no answer in time.
-func (h *Host) DialSCTP(dst netip.AddrPort, timeout time.Duration) (*SCTP, error) {
-	s, err := h.sctp(dst)
+func DialSCTP(h *Host, dst netip.AddrPort, timeout time.Duration) (*SCTP, error) {
+	s, err := newSCTP(h, dst)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (h *Host) DialSCTP(dst netip.AddrPort, timeout time.Duration) (*SCTP, error
 	return s, nil
 }
 
-func (h *Host) sctp(a netip.AddrPort) (*SCTP, error) {
+func newSCTP(h *Host, a netip.AddrPort) (*SCTP, error) {
 	family := unix.AF_INET
 	if a.Addr().Is6() {
 		family = unix.AF_INET6
@@ -69,7 +69,7 @@ func (h *Host) sctp(a netip.AddrPort) (*SCTP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open an SCTP socket in %s: %w", h.name, err)
 	}
-	return s, h.track(s)
+	return s, h.sockets.add(s)
 }
 
 func sctpAddr(a netip.AddrPort) unix.Sockaddr {
@@ -97,7 +97,7 @@ func (s *SCTP) Accept(timeout time.Duration) (*SCTP, error) {
 		return nil, fmt.Errorf("accept in %s: %w", s.host.name, late(err))
 	}
 	accepted := &SCTP{host: s.host, fd: fd}
-	return accepted, s.host.track(accepted)
+	return accepted, s.host.sockets.add(accepted)
 }
 
 // Send queues one message.
@@ -141,6 +141,6 @@ func (s *SCTP) Close() error {
 	}
 	fd := s.fd
 	s.fd = -1
-	s.host.untrack(s)
+	s.host.sockets.forget(s)
 	return unix.Close(fd)
 }

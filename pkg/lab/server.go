@@ -49,7 +49,7 @@ func (h *Host) ListenTCP(port uint16) (*Server, error) {
 	s.name = fmt.Sprintf("%s:%d/tcp", h.name, s.port)
 	s.running.Add(1)
 	go s.accept()
-	if err := h.track(s); err != nil {
+	if err := h.sockets.add(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -62,7 +62,7 @@ func (h *Host) ListenUDP(port uint16) (*Server, error) { return h.ListenUDPAt(ne
 // ListenUDPAt is ListenUDP on one address of the host only.
 func (h *Host) ListenUDPAt(a netip.Addr, port uint16) (*Server, error) {
 	s := &Server{host: h, conns: map[net.Conn]struct{}{}}
-	packets, err := h.listenPackets(a, port)
+	packets, err := listenPackets(h, a, port)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (h *Host) ListenUDPAt(a netip.Addr, port uint16) (*Server, error) {
 	s.name = fmt.Sprintf("%s:%d/udp", h.name, s.port)
 	s.running.Add(1)
 	go s.answer()
-	if err := h.track(s); err != nil {
+	if err := h.sockets.add(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -79,11 +79,11 @@ func (h *Host) ListenUDPAt(a netip.Addr, port uint16) (*Server, error) {
 
 // ListenPackets opens a UDP socket on all addresses of the host, for a server of the caller's own; port 0 takes a free
 // one. The caller closes it.
-func (h *Host) ListenPackets(port uint16) (c *net.UDPConn, err error) {
-	return h.listenPackets(netip.Addr{}, port)
+func ListenPackets(h *Host, port uint16) (c *net.UDPConn, err error) {
+	return listenPackets(h, netip.Addr{}, port)
 }
 
-func (h *Host) listenPackets(a netip.Addr, port uint16) (c *net.UDPConn, err error) {
+func listenPackets(h *Host, a netip.Addr, port uint16) (c *net.UDPConn, err error) {
 	at := &net.UDPAddr{IP: a.AsSlice(), Port: int(port)}
 	err = h.Do(func() error { c, err = net.ListenUDP("udp", at); return err })
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Server) Received() uint64 { return s.received.Load() }
 
 // Close closes the socket and all connections and waits until the server's goroutines are done.
 func (s *Server) Close() error {
-	s.host.untrack(s)
+	s.host.sockets.forget(s)
 	s.mu.Lock()
 	conns := s.conns
 	s.conns = nil

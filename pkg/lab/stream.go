@@ -44,7 +44,7 @@ type Stream struct {
 }
 
 // StartStream connects to a server of Host.ListenTCP and begins. It fails if the first connection does.
-func (h *Host) StartStream(dst netip.AddrPort, opts StreamOptions) (*Stream, error) {
+func StartStream(h *Host, dst netip.AddrPort, opts StreamOptions) (*Stream, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = 5 * time.Millisecond
 	}
@@ -58,7 +58,7 @@ func (h *Host) StartStream(dst netip.AddrPort, opts StreamOptions) (*Stream, err
 	}
 	s.conn, s.result.Connects = conn, 1
 	go s.run()
-	if err := h.track(s); err != nil {
+	if err := h.sockets.add(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -76,7 +76,7 @@ func (s *Stream) Result() StreamResult {
 // Stop ends the stream after the answer it waits for, and returns the final counts, also when called again.
 func (s *Stream) Stop() StreamResult {
 	s.end()
-	s.host.untrack(s)
+	s.host.sockets.forget(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop()
@@ -96,7 +96,7 @@ func (s *Stream) Close() error {
 }
 
 func (s *Stream) connect() (net.Conn, error) {
-	c, err := s.host.dialTCP(s.ctx, netip.AddrPort{}, s.dst, s.opts.Timeout)
+	c, err := dialTCP(s.ctx, s.host, netip.AddrPort{}, s.dst, s.opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -26,12 +26,12 @@ type Tap struct {
 // OpenTap begins to call arrived, from one goroutine, for each frame; forHost tells whether it is addressed to the host, to
 // everybody or to a group, rather than to another host on the segment. The frame is the callee's until it returns. The
 // caller closes the tap.
-func (h *Host) OpenTap(iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
-	f, err := h.packetSocket(iface, 0)
+func OpenTap(h *Host, iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
+	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return nil, err
 	}
-	link, err := h.link.LinkByName(iface)
+	link, err := h.links.handle.LinkByName(iface)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("find interface %s of %s: %w", iface, h.name, err), f.Close())
 	}
@@ -50,7 +50,7 @@ func (h *Host) OpenTap(iface string, arrived func(frame []byte, forHost bool)) (
 	}
 	t := &Tap{host: h, file: f, done: make(chan struct{})}
 	go t.run(arrived)
-	if err := h.track(t); err != nil {
+	if err := h.sockets.add(t); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -100,7 +100,7 @@ func (t *Tap) Lost() uint64 {
 
 // Close ends it; arrived is not called again.
 func (t *Tap) Close() error {
-	t.host.untrack(t)
+	t.host.sockets.forget(t)
 	err := t.file.Close()
 	<-t.done
 	return err

@@ -49,7 +49,7 @@ type UDPFlow struct {
 }
 
 // StartUDPFlow begins a flow to a server of Host.ListenUDP.
-func (h *Host) StartUDPFlow(dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, error) {
+func StartUDPFlow(h *Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = 2 * time.Millisecond
 	}
@@ -62,7 +62,7 @@ func (h *Host) StartUDPFlow(dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, 
 	if opts.Grace <= 0 {
 		opts.Grace = 500 * time.Millisecond
 	}
-	conn, err := h.dialUDP(netip.AddrPort{}, dst)
+	conn, err := dialUDP(h, netip.AddrPort{}, dst)
 	if err != nil {
 		return nil, fmt.Errorf("start UDP flow to %s: %w", dst, err)
 	}
@@ -72,7 +72,7 @@ func (h *Host) StartUDPFlow(dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, 
 	}
 	go f.send()
 	go f.receive()
-	if err := h.track(f); err != nil {
+	if err := h.sockets.add(f); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -175,7 +175,7 @@ func (f *UDPFlow) Result() UDPFlowResult {
 // Stop sends no more, waits a while for answers under way, and returns the final counts, also when called again.
 func (f *UDPFlow) Stop() UDPFlowResult {
 	f.end()
-	f.host.untrack(f)
+	f.host.sockets.forget(f)
 	f.mu.Lock()
 	if !f.final {
 		f.final = true

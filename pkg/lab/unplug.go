@@ -53,9 +53,9 @@ func removeLinks(h *Host, batch []removal) {
 	var found []removal
 	var last netlink.Link
 	for _, r := range batch {
-		link, err := h.link.LinkByName(r.iface)
+		link, err := h.links.handle.LinkByName(r.iface)
 		if err == nil && len(batch) > 1 {
-			err = h.link.LinkSetGroup(link, doomed)
+			err = h.links.handle.LinkSetGroup(link, doomed)
 		}
 		if errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV) {
 			r.done <- nil
@@ -72,7 +72,7 @@ func removeLinks(h *Host, batch []removal) {
 	}
 	var err error
 	if len(batch) == 1 {
-		err = h.link.LinkDel(last)
+		err = h.links.handle.LinkDel(last)
 	} else {
 		err = h.Do(removeDoomed)
 	}

@@ -61,10 +61,10 @@ func newFlood(t *testing.T) *flood {
 	out := c.External("out")
 	f.from, f.toNode = mac(t, out.Host), mac(t, c.Node(0).Host)
 	var err error
-	if f.in, err = out.OpenFrameSender("eth0"); err != nil {
+	if f.in, err = lab.OpenFrameSender(out.Host, "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	if f.out, err = f.pod.OpenFrameSender("eth0"); err != nil {
+	if f.out, err = lab.OpenFrameSender(f.pod.Host, "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -122,7 +122,7 @@ func (f *flood) frame(i int, fromPod bool, flags uint8) []byte {
 func (f *flood) send(fromPod bool, flags uint8) {
 	f.t.Helper()
 	const some = 100 // what fits the queues on the way
-	seen, err := f.pod.OpenCapture("eth0")
+	seen, err := lab.OpenCapture(f.pod.Host, "eth0")
 	if err != nil {
 		f.t.Fatal(err)
 	}

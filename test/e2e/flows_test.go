@@ -19,11 +19,11 @@ type live struct {
 
 func startLive(t *testing.T, p *lab.Pod, tcp, udp *lab.Server) live {
 	t.Helper()
-	stream, err := p.StartStream(tcp.Addr4(), lab.StreamOptions{Interval: time.Millisecond, Timeout: time.Second})
+	stream, err := lab.StartStream(p.Host, tcp.Addr4(), lab.StreamOptions{Interval: time.Millisecond, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	flow, err := p.StartUDPFlow(udp.Addr6(), lab.UDPFlowOptions{Interval: time.Millisecond, Grace: 100 * time.Millisecond})
+	flow, err := lab.StartUDPFlow(p.Host, udp.Addr6(), lab.UDPFlowOptions{Interval: time.Millisecond, Grace: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,11 +80,11 @@ func (v *virtual) live(t *testing.T, port uint16) []live {
 	var all []live
 	for _, vip := range v.vips {
 		dst := netip.AddrPortFrom(vip, port)
-		stream, err := v.client.StartStream(dst, lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: time.Second})
+		stream, err := lab.StartStream(v.client.Host, dst, lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		flow, err := v.client.StartUDPFlow(dst, lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
+		flow, err := lab.StartUDPFlow(v.client.Host, dst, lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -121,7 +121,7 @@ func TestFragmentsFollowTheirFirst(t *testing.T) {
 	c.AwaitPolicies(to, 1, 0)
 	_, admitted := c.Serve(to.Host, 53)
 	_, denied := c.Serve(to.Host, 54)
-	seen, err := to.OpenCapture("eth0")
+	seen, err := lab.OpenCapture(to.Host, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}

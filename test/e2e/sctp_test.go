@@ -61,13 +61,13 @@ func TestSCTPAssociationsFollowPolicy(t *testing.T) {
 			c.AwaitPolicies(server, 1, 0)
 			listeners := map[uint16]*lab.SCTP{}
 			for _, port := range []uint16{80, 81} {
-				l, err := server.ListenSCTP(netip.AddrPortFrom(server.Addr(v6), port))
+				l, err := lab.ListenSCTP(server.Host, netip.AddrPortFrom(server.Addr(v6), port))
 				if err != nil {
 					t.Fatal(err)
 				}
 				listeners[port] = l
 			}
-			if _, err := client.DialSCTP(netip.AddrPortFrom(server.Addr(v6), 81), never); !errors.Is(err, os.ErrDeadlineExceeded) {
+			if _, err := lab.DialSCTP(client.Host, netip.AddrPortFrom(server.Addr(v6), 81), never); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("an association that policy denies: %v", err)
 			}
 			a := associate(t, client, listeners[80], netip.AddrPortFrom(server.Addr(v6), 80))
@@ -89,7 +89,7 @@ func TestSCTPAssociationsFollowPolicy(t *testing.T) {
 
 func associate(t *testing.T, client *lab.Pod, listener *lab.SCTP, to netip.AddrPort) association {
 	t.Helper()
-	near, err := client.DialSCTP(to, soon)
+	near, err := lab.DialSCTP(client.Host, to, soon)
 	if err != nil {
 		t.Fatal(err)
 	}

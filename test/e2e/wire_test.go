@@ -44,13 +44,13 @@ func TestNothingIsMisjudgedOnABadWire(t *testing.T) {
 		targets = append(targets,
 			lab.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 80), Allowed: true, Timeout: 15 * time.Second},
 			lab.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 81), Timeout: time.Second})
-		s, err := client.StartStream(netip.AddrPortFrom(server.Addr(v6), 80), lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 15 * time.Second})
+		s, err := lab.StartStream(client.Host, netip.AddrPortFrom(server.Addr(v6), 80), lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 15 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		streams = append(streams, s)
 	}
-	prober, err := client.StartProber(lab.ProberOptions{Interval: 50 * time.Millisecond}, targets...)
+	prober, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 50 * time.Millisecond}, targets...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestConfigurationOfALiveAgent(t *testing.T) {
 	n.wantSetting("log-level", "warn", "FelixConfiguration default, field logSeverityScreen")
 	n.want(0, []string{"environment variable MARGAY_CONFIG_FILE", "--instance"}, "config")
 	process := n.agent.Process.Pid
-	stream, err := n.web.StartStream(netip.AddrPortFrom(n.db.Addr4(), 80), lab.StreamOptions{})
+	stream, err := lab.StartStream(n.web.Host, netip.AddrPortFrom(n.db.Addr4(), 80), lab.StreamOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

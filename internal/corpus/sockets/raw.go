@@ -22,7 +22,7 @@ func (t *Traffic) raw(from, to *lab.Host, p model.Packet) (func(time.Duration) (
 	r := t.receivers[k]
 	if r == nil {
 		var err error
-		if r, err = to.ReceiveRaw(k.protocol, k.v6); err != nil {
+		if r, err = lab.ReceiveRaw(to, k.protocol, k.v6); err != nil {
 			return nil, err
 		}
 		if t.receivers == nil {
@@ -48,7 +48,7 @@ func (t *Traffic) raw(from, to *lab.Host, p model.Packet) (func(time.Duration) (
 		packet.L4 = testutil.Raw(p.Protocol)
 	}
 	return func(timeout time.Duration) (bool, error) {
-		if err := from.SendRaw(packet.IP(), p.Dst); err != nil {
+		if err := lab.SendRaw(from, packet.IP(), p.Dst); err != nil {
 			return true, err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)

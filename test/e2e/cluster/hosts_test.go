@@ -146,7 +146,7 @@ func tellSource(c *cluster, host *lab.Host, port uint16) {
 	c.t.Helper()
 	var listener net.Listener
 	c.must(host.Do(func() (err error) { listener, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }))
-	packets, err := host.ListenPackets(port)
+	packets, err := lab.ListenPackets(host, port)
 	c.must(err)
 	var running sync.WaitGroup
 	running.Go(func() {

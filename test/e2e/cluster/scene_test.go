@@ -127,7 +127,7 @@ func (s *scene) change() (opens *turn, never *lab.UDPFlow) {
 	s.c.apply(podSpec{annotations: []string{address}, extra: []string{"nodeName: n1"}}.manifest("shop", "heir"))
 	heir := s.c.awaitRunning("shop", "heir")
 	s.from["address"] = heir
-	never, err := heir.StartUDPFlow(netip.AddrPortFrom(s.to["address"].Addr4(), openPort), lab.UDPFlowOptions{})
+	never, err := lab.StartUDPFlow(heir.Host, netip.AddrPortFrom(s.to["address"].Addr4(), openPort), lab.UDPFlowOptions{})
 	s.c.must(err)
 	return s.c.startTurn("pod made", true, heir, s.to["deleted"], true), never
 }
@@ -160,7 +160,7 @@ type turn struct {
 func (c *cluster) startTurn(what string, opens bool, from, to *lab.Pod, v6 bool) *turn {
 	c.t.Helper()
 	at := netip.AddrPortFrom(to.Addr(v6), openPort)
-	f, err := from.StartUDPFlow(at, lab.UDPFlowOptions{Interval: 10 * time.Millisecond})
+	f, err := lab.StartUDPFlow(from.Host, at, lab.UDPFlowOptions{Interval: 10 * time.Millisecond})
 	c.must(err)
 	if !opens {
 		testutil.WaitFor(c.t, soon, "traffic before: "+what, func() bool { return f.Result().Received > 5 })

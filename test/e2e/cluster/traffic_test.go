@@ -41,9 +41,9 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 	tr.resent = tr.synRetransmits()
 	var targets [2][]lab.Target
 	open := func(at netip.Addr) {
-		s, err := from.StartStream(netip.AddrPortFrom(at, openPort), lab.StreamOptions{Interval: 5 * time.Millisecond})
+		s, err := lab.StartStream(from.Host, netip.AddrPortFrom(at, openPort), lab.StreamOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
-		f, err := from.StartUDPFlow(netip.AddrPortFrom(at, openPort), lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
+		f, err := lab.StartUDPFlow(from.Host, netip.AddrPortFrom(at, openPort), lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
 		tr.streams, tr.flows = append(tr.streams, s), append(tr.flows, f)
 		targets[0] = append(targets[0], lab.Target{Addr: netip.AddrPortFrom(at, openPort), Allowed: true, Timeout: 5 * time.Second})
@@ -62,7 +62,7 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 	}
 	for i, p := range []*lab.Pod{from, denied} {
 		var err error
-		tr.probers[i], err = p.StartProber(lab.ProberOptions{Interval: 25 * time.Millisecond}, targets[i]...)
+		tr.probers[i], err = lab.StartProber(p.Host, lab.ProberOptions{Interval: 25 * time.Millisecond}, targets[i]...)
 		c.must(err)
 	}
 	tr.some("at first")

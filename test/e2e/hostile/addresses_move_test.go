@@ -22,7 +22,7 @@ func TestAnAddressThatStaysLosesNothing(t *testing.T) {
 		if v6 {
 			to = udp.Addr6()
 		}
-		flow, err := s.a.StartUDPFlow(to, lab.UDPFlowOptions{Interval: time.Millisecond})
+		flow, err := lab.StartUDPFlow(s.a.Host, to, lab.UDPFlowOptions{Interval: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func tagged(frame []byte, tags ...uint32) []byte {
 func send(t *testing.T, p *lab.Pod, frames ...[]byte) {
 	t.Helper()
 	for _, f := range frames {
-		if err := p.SendFrame("eth0", f); err != nil {
+		if err := lab.SendFrame(p.Host, "eth0", f); err != nil {
 			t.Fatal(err)
 		}
 	}

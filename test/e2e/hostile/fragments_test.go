@@ -43,7 +43,7 @@ func TestAFloodOfFirstFragmentsLosesNoDatagramOfOthers(t *testing.T) {
 	}{
 		{"from a pod to the outside", s.a.Host, s.ext.Host, func(packet []byte, _ *lab.Host, _ bool) error { return s.a.SendIP(packet) }},
 		{"from a pod to another of its node", s.a.Host, s.b.Host, func(packet []byte, _ *lab.Host, _ bool) error { return s.a.SendIP(packet) }},
-		{"from the outside to a pod", s.ext.Host, s.a.Host, func(packet []byte, to *lab.Host, v6 bool) error { return s.ext.SendRaw(packet, to.Addr(v6)) }},
+		{"from the outside to a pod", s.ext.Host, s.a.Host, func(packet []byte, to *lab.Host, v6 bool) error { return lab.SendRaw(s.ext.Host, packet, to.Addr(v6)) }},
 	}
 	var servers []*lab.Server
 	for _, w := range ways {

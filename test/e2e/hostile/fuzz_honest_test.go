@@ -21,11 +21,11 @@ func (f *fuzzing) startHonest() (h honest) {
 	for _, to := range []*lab.Host{f.b.Host, f.ext.Host} {
 		for _, v6 := range []bool{false, true} {
 			at := netip.AddrPortFrom(to.Addr(v6), 80)
-			s, err := f.a.StartStream(at, lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 10 * time.Second})
+			s, err := lab.StartStream(f.a.Host, at, lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 10 * time.Second})
 			if err != nil {
 				f.T.Fatal(err)
 			}
-			u, err := f.a.StartUDPFlow(at, lab.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
+			u, err := lab.StartUDPFlow(f.a.Host, at, lab.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
 			if err != nil {
 				f.T.Fatal(err)
 			}

@@ -197,7 +197,7 @@ func (f *fuzzing) watchAll() {
 			pod := id(f.podOf(h))
 			at.pod = &pod
 		}
-		tap, err := h.OpenTap("eth0", func(frame []byte, forHost bool) { f.frame(at, frame, forHost) })
+		tap, err := lab.OpenTap(h, "eth0", func(frame []byte, forHost bool) { f.frame(at, frame, forHost) })
 		if err != nil {
 			f.T.Fatal(err)
 		}
@@ -255,7 +255,7 @@ func (f *fuzzing) run(d time.Duration) {
 	defer cancel()
 	var sending sync.WaitGroup
 	for _, r := range f.crafters {
-		sender, err := r.pod.OpenFrameSender("eth0")
+		sender, err := lab.OpenFrameSender(r.pod.Host, "eth0")
 		if err != nil {
 			f.T.Fatal(err)
 		}

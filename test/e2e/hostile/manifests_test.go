@@ -52,7 +52,7 @@ func TestManifestsUnderWayOpenNothing(t *testing.T) {
 			s.Write("policies", text)
 			s.AwaitPolicies(s.b, 1, 0)
 			_, udp := s.Serve(s.b.Host, 80)
-			flow, err := s.m.StartUDPFlow(netip.AddrPortFrom(s.b.Addr4(), 80), lab.UDPFlowOptions{Interval: time.Millisecond})
+			flow, err := lab.StartUDPFlow(s.m.Host, netip.AddrPortFrom(s.b.Addr4(), 80), lab.UDPFlowOptions{Interval: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}

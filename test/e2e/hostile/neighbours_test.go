@@ -226,7 +226,7 @@ func (t *tenant) fill() {
 
 func (t *tenant) flood(p *lab.Pod, frames [][]byte) {
 	t.T.Helper()
-	sender, err := p.OpenFrameSender("eth0")
+	sender, err := lab.OpenFrameSender(p.Host, "eth0")
 	if err != nil {
 		t.T.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func (t *tenant) writePolicy(i int) {
 // misbehave sends and changes policies until the returned function is called.
 func (t *tenant) misbehave() (stop func()) {
 	t.T.Helper()
-	sender, err := t.pods[0].OpenFrameSender("eth0")
+	sender, err := lab.OpenFrameSender(t.pods[0].Host, "eth0")
 	if err != nil {
 		t.T.Fatal(err)
 	}

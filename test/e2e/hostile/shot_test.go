@@ -21,7 +21,7 @@ func (s *scene) shoot(t *testing.T, from *lab.Host, p testutil.Packet) token {
 	t.Helper()
 	k := s.tokens.next()
 	p.Payload = append(k.bytes(), p.Payload...)
-	if err := from.SendRaw(p.IP(), p.Dst); err != nil {
+	if err := lab.SendRaw(from, p.IP(), p.Dst); err != nil {
 		t.Fatal(err)
 	}
 	return k

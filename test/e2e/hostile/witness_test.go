@@ -96,7 +96,7 @@ func (s *scene) watch(h *lab.Host) *witness {
 	s.T.Helper()
 	w := s.newWitness(h.Name())
 	inPod := h != s.ext.Host && h != s.n1.Host && h != s.n2.Host
-	tap, err := h.OpenTap("eth0", func(frame []byte, forHost bool) {
+	tap, err := lab.OpenTap(h, "eth0", func(frame []byte, forHost bool) {
 		if forHost || inPod {
 			w.note(frame)
 		}
