@@ -82,7 +82,7 @@ func (g *grace) close() {
 // that cannot be known. Safe to call while slots are in use; the channel need not be read.
 func (s *Slots) Quiesce() <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- s.grace.wait() }()
+	go func() { done <- s.pool.grace.wait() }()
 	return done
 }
 

@@ -19,8 +19,8 @@ func slotDir(dir string, slot uint32) string {
 }
 
 // pin pins an array as its slot's, in place of the one that was.
-func (s *Slots) pin(p part, slot uint32, inner *ebpf.Map) error {
-	dir := slotDir(s.dir, slot)
+func (a *arrays) pin(p part, slot uint32, inner *ebpf.Map) error {
+	dir := slotDir(a.dir, slot)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("pin policy of slot %d: %w", slot, err)
 	}
@@ -35,16 +35,16 @@ func (s *Slots) pin(p part, slot uint32, inner *ebpf.Map) error {
 }
 
 // ensurePinned pins an array that an earlier agent had no time to pin.
-func (s *Slots) ensurePinned(p part, slot uint32, inner *ebpf.Map) error {
-	if _, err := os.Lstat(filepath.Join(slotDir(s.dir, slot), partNames[p])); err == nil {
+func (a *arrays) ensurePinned(p part, slot uint32, inner *ebpf.Map) error {
+	if _, err := os.Lstat(filepath.Join(slotDir(a.dir, slot), partNames[p])); err == nil {
 		return nil
 	}
-	return s.pin(p, slot, inner)
+	return a.pin(p, slot, inner)
 }
 
 // unpin removes the pins of a slot that has no arrays of its own any more.
-func (s *Slots) unpin(slot uint32) error {
-	if err := os.RemoveAll(slotDir(s.dir, slot)); err != nil {
+func (a *arrays) unpin(slot uint32) error {
+	if err := os.RemoveAll(slotDir(a.dir, slot)); err != nil {
 		return fmt.Errorf("unpin policy of slot %d: %w", slot, err)
 	}
 	return nil

@@ -97,12 +97,12 @@ func TestPinsFollowTheArrays(t *testing.T) {
 	if err := s.Trim(0); err != nil {
 		t.Fatal(err)
 	}
-	for s.grace.len() > 0 {
-		freed, err := s.grace.awaitPassed()
+	for s.pool.grace.len() > 0 {
+		freed, err := s.pool.grace.awaitPassed()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.free(freed)
+		s.pool.free(freed)
 	}
 	if err := s.Trim(0); err != nil {
 		t.Fatal(err)

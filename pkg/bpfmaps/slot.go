@@ -42,18 +42,18 @@ func (s *Slots) PatchRows(slot uint32, list []Row) error {
 // patchValue writes rows that are in one value of the array.
 func (s *Slots) patchValue(slot uint32, list []Row) error {
 	class := list[0].Class
-	if !s.isLive(slot) {
+	if !s.pool.isLive(slot) {
 		return fmt.Errorf("add row of class %d: slot %d is not in use", class, slot)
 	}
 	index := class / classesPerValue
-	if index >= s.places[slot].capacity[partRows] {
+	if index >= s.pool.places[slot].capacity[partRows] {
 		return fmt.Errorf("add row of class %d to slot %d, which has room for %d: %w",
 			class, slot, s.Classes(slot), ErrNoRoom)
 	}
 	rows := s.rows[slot]
 	if rows == nil {
 		var err error
-		if rows, err = openInner(s.dir, s.outer[partRows], partRows, slot); err != nil {
+		if rows, err = s.arrays.open(partRows, slot); err != nil {
 			return err
 		}
 		s.rows[slot] = rows
@@ -73,57 +73,52 @@ func (s *Slots) patchValue(slot uint32, list []Row) error {
 	if err := rows.Update(&index, &value, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("write the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
 	}
-	s.places[slot].sum.parts[partRows] += change
+	s.pool.places[slot].sum.parts[partRows] += change
 	return nil
 }
 
-func (s *Slots) isLive(slot uint32) bool {
-	return slot != 0 && int(slot) < len(s.places) && s.places[slot].state == live
-}
-
 // EnlargeRows gives live slots longer arrays of rows, which hold what is in rows, parallel to slots: the rows that are
-// there and may be those of classes that no address has yet. Packets find their rows in the old array or in the new one.
-// It waits once for RCU. A slot that is not enlarged stays as it was; the error names it.
+// there and may be those of classes that no address has yet. Packets find their rows in the old array or in the new one; a
+// packet that finds an address with a class from now on looks for its row in the new one. A slot that is not enlarged stays as it was; the error names it.
 func (s *Slots) EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error {
-	var created [parts][]placement
+	var created []placement
 	errs := make([]error, len(slots))
 	for i, slot := range slots {
-		if !s.isLive(slot) {
+		if !s.pool.isLive(slot) {
 			errs[i] = errors.New("it is not in use")
 			continue
 		}
-		inner, err := s.newInner(partRows, headroom(uint32(len(rows[i]))))
+		inner, err := s.arrays.create(partRows, headroom(uint32(len(rows[i]))))
 		if err == nil {
 			if err = (&SlotContent{Rows: rows[i]}).fill(partRows, inner); err != nil {
 				err = errors.Join(err, inner.Close())
 			}
 		}
 		if errs[i] = err; err == nil {
-			created[partRows] = append(created[partRows], placement{i, slot, inner})
+			created = append(created, placement{i, partRows, slot, inner})
 		}
 	}
-	s.putAll(created, errs)
-	pinErr := s.pinAll(created, errs)
+	pinErr := s.put(created, errs)
 	for i, slot := range slots {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("make room for classes in slot %d: %w", slot, errs[i])
 			continue
 		}
-		s.places[slot].sum.parts[partRows] = rowsSum(rows[i])
+		s.pool.places[slot].sum.parts[partRows] = rowsSum(rows[i])
 		if old := s.rows[slot]; old != nil {
 			delete(s.rows, slot)
 			errs[i] = old.Close()
 		}
 	}
-	return errors.Join(append(errs, pinErr, closeAll(created[partRows]))...)
+	return errors.Join(append(errs, pinErr, closeAll(created))...)
 }
 
 // Classes is the number of classes (0 to n-1) a slot has room for.
 func (s *Slots) Classes(slot uint32) uint32 {
-	if int(slot) >= len(s.places) {
+	if int(slot) >= len(s.pool.places) {
 		return 0
 	}
-	return s.places[slot].capacity[partRows] * classesPerValue
+	return s.pool.places[slot].capacity[partRows] * classesPerValue
 }
 
 // ReadRules reads the ordered match table of a slot back.
@@ -175,27 +170,4 @@ func readPart[V any](m *Maps, p part, slot uint32) ([]V, error) {
 		values = append(values, entries.values...)
 	}
 	return values, nil
-}
-
-// SlotUsage says what the slots hold.
-type SlotUsage struct {
-	Live, Idle           int // slots with arrays; Idle includes those that wait for packets to leave
-	LiveBytes, IdleBytes uint64
-}
-
-// Usage says how many slots and bytes are in use.
-func (s *Slots) Usage() SlotUsage {
-	var u SlotUsage
-	for slot := 1; slot < len(s.places); slot++ {
-		at := &s.places[slot]
-		switch bytes := s.bytes(at.capacity); {
-		case at.state == live:
-			u.Live++
-			u.LiveBytes += bytes
-		case bytes > 0:
-			u.Idle++
-			u.IdleBytes += bytes
-		}
-	}
-	return u
 }

@@ -133,9 +133,9 @@ func TestAReleasedSlotIsUsedAgainWithoutNewMaps(t *testing.T) {
 // freeReleased waits until all released slots may be used again.
 func freeReleased(t testing.TB, s *Slots) {
 	t.Helper()
-	for s.grace.len() > 0 {
-		freed, err := s.grace.awaitPassed()
-		if s.free(freed); err != nil {
+	for s.pool.grace.len() > 0 {
+		freed, err := s.pool.grace.awaitPassed()
+		if s.pool.free(freed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestASlotIsKeptBackUntilTheGracePeriodHasPassed(t *testing.T) {
 func TestRCUWaitWithoutMembarrier(t *testing.T) {
 	m, _ := openMaps(t)
 	s := mustSlots(t, m)
-	if err := rcuWait(s.outer[partRules], s.template[partRules]); err != nil {
+	if err := rcuWait(s.arrays.outer[partRules], s.arrays.template[partRules]); err != nil {
 		t.Error(err)
 	}
 }
@@ -248,7 +248,7 @@ func TestAFailedPublishNamesMapAndSlotAndLosesNothing(t *testing.T) {
 	m, o := openMaps(t)
 	s := mustSlots(t, m)
 	kept := mustPublish(t, s, policyContent(10, 1))[0]
-	s.outer[partCells].Close() // all writes to it fail from here on
+	s.arrays.outer[partCells].Close() // all writes to it fail from here on
 	slots, err := s.Publish([]SlotContent{policyContent(20, 2)})
 	if err == nil || slots[0] != 0 || !strings.Contains(err.Error(), "publish policy in slot ") || !strings.Contains(err.Error(), "map cells") {
 		t.Fatalf("slots %v, error %v", slots, err)
@@ -373,8 +373,8 @@ func BenchmarkPublish(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
 					if !reuse {
-						for i := range s.places {
-							s.places[i].capacity = [parts]uint32{}
+						for i := range s.pool.places {
+							s.pool.places[i].capacity = [parts]uint32{}
 						}
 					}
 					freeReleased(b, s)

@@ -62,7 +62,7 @@ func rowSum(class uint32, row uint16) uint64 {
 // known.
 func (s *Slots) recordSum(m *Maps, slot uint32) {
 	if c, err := m.ReadSlot(slot); err == nil {
-		at := &s.places[slot]
+		at := &s.pool.places[slot]
 		at.sizes = c.sizes()
 		at.sum = sumOf(&c, at.sizes)
 	}
@@ -74,7 +74,7 @@ func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 	var altered []uint32
 	var errs []error
 	for _, slot := range s.Live() {
-		want := s.places[slot].sum
+		want := s.pool.places[slot].sum
 		if !want.known {
 			continue
 		}
@@ -84,7 +84,7 @@ func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 			altered = append(altered, slot)
 			continue
 		}
-		if sumOf(&got, s.places[slot].sizes) != want {
+		if sumOf(&got, s.pool.places[slot].sizes) != want {
 			altered = append(altered, slot)
 		}
 	}

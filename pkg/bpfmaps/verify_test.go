@@ -25,7 +25,7 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	}
 	mustFind()
 	for p := range parts {
-		inner, err := openInner(s.dir, s.outer[p], p, slots[1])
+		inner, err := s.arrays.open(p, slots[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	}
 	mustFind()
 	for p := range parts {
-		inner, err := openInner(s.dir, s.outer[p], p, slots[1])
+		inner, err := s.arrays.open(p, slots[1])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,163 @@
+package bpfmaps
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+)
+
+// pool says which slots are in use, and what is known of the arrays in each.
+type pool struct {
+	places  []place
+	touched []uint32 // slots that have been chosen ever; the others never had arrays
+	fresh   []uint32 // the others; the last one is next
+	grace   grace
+	bytes   func(capacity [parts]uint32) uint64 // of arrays
+}
+
+type place struct {
+	state    state
+	shape    bpf.Slot
+	capacity [parts]uint32 // entries of the inner arrays; 0: none
+	sizes    [parts]uint32 // of what was published
+	sum      checksum
+}
+
+type state uint8
+
+const (
+	idle state = iota
+	live
+	waiting // released, but packets may still be in it
+)
+
+// choose takes a free slot for a content of these sizes: the one with the least room to spare among those with enough
+// of it. If there is none, it takes one whose arrays have to be created: an unused one, unless many lie idle already. It waits
+// only if all slots are in use, and some have been released.
+func (o *pool) choose(need [parts]uint32) (uint32, error) {
+	freed, err := o.grace.passed()
+	o.free(freed)
+	best := o.bestFit(need)
+	if best == 0 {
+		best = o.anyIdle()
+	}
+	for best == 0 && o.grace.len() > 0 && err == nil {
+		freed, err = o.grace.awaitPassed()
+		o.free(freed)
+		best = o.anyIdle()
+	}
+	if best == 0 {
+		return 0, errors.Join(ErrNoSlot, err)
+	}
+	o.places[best].state = live
+	return best, nil
+}
+
+func (o *pool) free(slots []uint32) {
+	for _, slot := range slots {
+		o.places[slot].state = idle
+	}
+}
+
+// bestFit is the idle slot with enough room for need in all its arrays and the least of it, 0 if there is none. One that is
+// far too large is none: it would keep memory from whoever needs it.
+func (o *pool) bestFit(need [parts]uint32) uint32 {
+	best, least := uint32(0), ^uint64(0)
+	for _, slot := range o.touched {
+		if at := &o.places[slot]; at.state == idle && at.holds(need) {
+			if bytes := o.bytes(at.capacity); bytes < least {
+				best, least = slot, bytes
+			}
+		}
+	}
+	if least > 4*o.bytes(need)+64<<10 {
+		return 0
+	}
+	return best
+}
+
+func (at *place) holds(need [parts]uint32) bool {
+	if at.capacity == [parts]uint32{} {
+		return false
+	}
+	for p, n := range need {
+		if n > at.capacity[p] {
+			return false
+		}
+	}
+	return true
+}
+
+// anyIdle is an idle slot: an empty one, or one with arrays if there are none, or if a quarter of all arrays lie idle.
+func (o *pool) anyIdle() uint32 {
+	empty, filled, idleFilled, inUse := uint32(0), uint32(0), 0, 0
+	for _, slot := range o.touched {
+		switch at := &o.places[slot]; {
+		case at.state != idle:
+			inUse++
+		case at.capacity == [parts]uint32{}:
+			empty = slot
+		default:
+			filled = slot
+			idleFilled++
+		}
+	}
+	last := len(o.fresh) - 1
+	switch {
+	case filled != 0 && (empty == 0 && last < 0 || idleFilled > 8+inUse/4):
+		return filled
+	case empty == 0 && last >= 0:
+		empty = o.fresh[last]
+		o.fresh, o.touched = o.fresh[:last], append(o.touched, empty)
+	}
+	return empty
+}
+
+// release gives a live slot back, once no packet can be in it.
+func (o *pool) release(slot uint32) error {
+	if !o.isLive(slot) {
+		return fmt.Errorf("release slot %d: not in use", slot)
+	}
+	o.places[slot].state = waiting
+	o.grace.add(slot)
+	return nil
+}
+
+func (o *pool) isLive(slot uint32) bool {
+	return slot != 0 && int(slot) < len(o.places) && o.places[slot].state == live
+}
+
+// live lists the slots in use, ascending.
+func (o *pool) live() []uint32 {
+	var list []uint32
+	for slot := range o.places {
+		if o.places[slot].state == live {
+			list = append(list, uint32(slot))
+		}
+	}
+	return slices.Clip(list)
+}
+
+// SlotUsage says what the slots hold.
+type SlotUsage struct {
+	Live, Idle           int // slots with arrays; Idle includes those that wait for packets to leave
+	LiveBytes, IdleBytes uint64
+}
+
+func (o *pool) usage() SlotUsage {
+	var u SlotUsage
+	for slot := 1; slot < len(o.places); slot++ {
+		at := &o.places[slot]
+		switch bytes := o.bytes(at.capacity); {
+		case at.state == live:
+			u.Live++
+			u.LiveBytes += bytes
+		case bytes > 0:
+			u.Idle++
+			u.IdleBytes += bytes
+		}
+	}
+	return u
+}
