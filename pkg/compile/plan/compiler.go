@@ -48,7 +48,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		sets:     newSetNumbers(all),
 		rules:    newRuleNumbers(),
 		ledger:   newLedger(o.Budget),
-		pace:     &pace{limit: o.Limits.Open},
+		pace:     &pace{limit: o.Limits.Open, limitMake: o.Limits.Make},
 		failures: newFailures(),
 		back:     &fallback{confirm: o.Confirm},
 	}
@@ -85,6 +85,12 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 		return Plan{}
 	}
 	return c.plan(len(ch.Endpoints)+len(ch.Sets) > 0)
+}
+
+// Close gives up what takes several plans; no Update may follow.
+func (c *Compiler) Close() {
+	c.policies.close()
+	c.programs.close()
 }
 
 func (c *Compiler) updateSet(id model.SetID, change *model.SetChange) {

@@ -274,6 +274,7 @@ func testHistory(t *rapid.T, restarts int) {
 	o := Options{Limits: table.Limits{
 		Interpret: rapid.IntRange(0, 7).Draw(t, "interpret") == 0,
 		Open:      rapid.SampledFrom([]int{0, 1, 2, 3}).Draw(t, "open"),
+		Make:      rapid.SampledFrom([]int{0, 1, 100, 3000}).Draw(t, "make"),
 	}}
 	pool, k, c := drawPool(t), newKernel(), New(o, nil)
 	var old *cluster // what the compiler was told last
@@ -296,14 +297,15 @@ func testHistory(t *rapid.T, restarts int) {
 		restart := restarts > 0 && rapid.IntRange(1, restarts).Draw(t, "restart") == 1
 		probes := drawProbes(t, k, h, now)
 		done, all := true, plan
-		for plan.More && done {
+		next := rapid.IntRange(0, 3).Draw(t, "next") == 0 // changes come before all parts are written
+		for plan.More && done && !(next && rapid.Bool().Draw(t, "now")) {
 			crash := restart && rapid.Bool().Draw(t, "early")
 			if done = run(t, k, plan, all, probes, crash); done {
 				plan = c.Update(model.Changes{InSync: true})
 				all.Bind, all.Rejudge = append(all.Bind, plan.Bind...), append(all.Rejudge, plan.Rejudge...)
 			}
 		}
-		if done && run(t, k, plan, all, probes, restart) {
+		if done && run(t, k, plan, all, probes, restart) && !plan.More {
 			checkEntries(t, k, now)
 			h = history{}
 		}
@@ -314,6 +316,7 @@ func testHistory(t *rapid.T, restarts int) {
 		}
 		if restart {
 			old = nil
+			c.Close()
 			c = New(o, k.snapshot(rapid.Bool().Draw(t, "stand-ins")))
 		}
 	}

@@ -148,6 +148,9 @@ func (s *endpoints) addShort(to map[EndpointDirection]error) {
 	}
 }
 
+// allBytesUsed counts all tables.
+func (s *endpoints) allBytesUsed() bytesUsed { return s.bytesUsed(nil) }
+
 // bytesUsed counts all tables but those left out.
 func (s *endpoints) bytesUsed(but map[table.ID]bool) bytesUsed {
 	u := bytesUsed{map[string]int{}, 0, map[*program][]string{}}

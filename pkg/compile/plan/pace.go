@@ -21,11 +21,12 @@ const (
 
 // pace says how much of large policies each plan may do.
 type pace struct {
-	limit    int    // see table.Limits.Open
-	resting  bool   // see Compiler.Rest
-	plans    uint64 // how many were begun, the present one included
-	whole    bool   // the present plan has changes, or rests: it leaves what is large to a later one
-	toExpand int    // so many rules it may still expand
+	limit     int    // see table.Limits.Open
+	limitMake int    // see table.Limits.Make
+	resting   bool   // see Compiler.Rest
+	plans     uint64 // how many were begun, the present one included
+	whole     bool   // the present plan has changes, or rests: it leaves what is large to a later one
+	toExpand  int    // so many rules it may still expand
 }
 
 // first reports whether no plan was begun before the present one.
@@ -52,6 +53,19 @@ func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 		return max(most/2, 1), max(most/2, 1)
 	}
 	return most, most
+}
+
+// toMake is how much of tables the present plan may make. Those of small policies are all made in the plan that has their
+// changes, unless there are a great many.
+func (p *pace) toMake() int {
+	most := cmp.Or(p.limitMake, MaxMake)
+	switch {
+	case p.first():
+		return math.MaxInt
+	case p.whole:
+		return 4 * most
+	}
+	return most
 }
 
 // rest says whether plans rest from the next on.

@@ -104,7 +104,8 @@ func (p *planner) tables() {
 			p.replace(prog)
 		case prog.short != nil:
 			p.Rows = append(p.Rows, prog.shortRows(p.created)...)
-		case prog.table == nil: // not open yet
+		case prog.table == nil: // not open yet, or being made
+			prog.saw(p.created[p.early:])
 		case p.fresh[prog]:
 			p.addRows(prog, p.created[p.early:])
 		default:

@@ -108,19 +108,6 @@ func (p *planner) name(set uint32) {
 	p.SetNames[set] = p.c.sets.Key(set)
 }
 
-// admit makes the tables of the programs whose sets are open. Those that are past a limit are refused.
-func (p *planner) admit() {
-	for _, prog := range p.c.programs.unopened() {
-		switch {
-		case !prog.isOpen():
-		case p.build(prog):
-			p.fresh[prog] = true
-		default:
-			p.c.assigned.refuse(prog)
-		}
-	}
-}
-
 // Waiting reports whether what the endpoint is to have takes more plans. Until then it keeps what it has; without anything
 // it is closed.
 func (c *Compiler) Waiting() map[model.EndpointID]bool { return c.assigned.allWaiting() }

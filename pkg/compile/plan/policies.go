@@ -89,6 +89,16 @@ func (s *policies) abandon() {
 	}
 }
 
+// close gives up the expansions.
+func (s *policies) close() {
+	for v := range s.making {
+		if v.making != nil {
+			v.making.end()
+			v.making = nil
+		}
+	}
+}
+
 // expandAll returns the program of a policy for an endpoint of the namespace with these addresses, which must be the
 // same for each.
 func (s *policies) expandAll(f *fold, l *localAddrs, namespace string) (*program, error) {

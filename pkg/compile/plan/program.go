@@ -19,12 +19,13 @@ type program struct {
 	sets      []uint32 // the numbers of all sets in it, ascending
 	rules     []uint32 // the numbers of all rules in it, ascending, without 0
 	cost      Cost
-	desired   int  // endpoint-directions that are to be judged by it
-	kept      int  // endpoint-directions that may go back to it; see Withhold
-	awaited   bool // no endpoint is to have it, but one is bound to it until what that is to have is there
-	gone      bool // it was dropped at the end of a plan
-	named     int  // so many of its entries have the name of their rule in the kernel; then sets are opened
-	open      int  // so many of its sets are open; a table is made when all are
+	desired   int     // endpoint-directions that are to be judged by it
+	kept      int     // endpoint-directions that may go back to it; see Withhold
+	awaited   bool    // no endpoint is to have it, but one is bound to it until what that is to have is there
+	gone      bool    // it was dropped at the end of a plan
+	named     int     // so many of its entries have the name of their rule in the kernel; then sets are opened
+	open      int     // so many of its sets are open; a table is made when all are
+	making    *making // nil: it has not begun, or is done
 }
 
 // seed makes hashes of programs. They only narrow the search for an equal one, so that nothing depends on it.

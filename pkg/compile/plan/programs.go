@@ -81,6 +81,7 @@ func (s *programs) register(prog *program) {
 // retire drops what a program held that no endpoint needs any more.
 func (s *programs) retire(prog *program) {
 	prog.gone = true
+	prog.stopMaking()
 	s.sets.unrefer(prog.sets)
 	for _, num := range prog.rules {
 		s.rules.Drop(num)
@@ -129,19 +130,6 @@ func (s *programs) unopened() []*program {
 		return cmp.Compare(len(a.sets)-a.open, len(b.sets)-b.open)
 	})
 	return list
-}
-
-// build makes the program's table, for all classes there are. False: a limit forbids it, and nothing has changed.
-func (s *programs) build(prog *program, all []classes.Class) bool {
-	limits := s.limits
-	limits.Room = s.highest(all)
-	t := table.Build(prog.Program, all, limits)
-	if t == nil {
-		return false
-	}
-	s.lastID++
-	t.ID, prog.table, prog.foreign = s.lastID, t, false
-	return true
 }
 
 // highest is the highest class for which tables have room: the highest that there has been, so that classes that come and

@@ -24,7 +24,7 @@ func (c *Compiler) Withhold(p Plan, failed map[table.ID]error) Plan {
 			c.assigned.revert(&p, prog, failed[prog.table.ID])
 		}
 	}
-	c.failures.noteFull(c.bytesUsed)
+	c.failures.noteFull(c.endpoints.allBytesUsed)
 	p.Tables = slices.DeleteFunc(p.Tables, func(t *table.Table) bool { return failed[t.ID] != nil })
 	return p
 }
@@ -50,13 +50,10 @@ func (c *Compiler) Short(id table.ID, err error) {
 func (c *Compiler) Retry() (again, waits bool) {
 	again = slices.ContainsFunc(c.programs.all(), func(prog *program) bool { return prog.short != nil })
 	c.back.retryTables(again)
-	freed, waits := c.failures.retry(c.bytesUsed)
+	freed, waits := c.failures.retry(c.endpoints.allBytesUsed)
 	c.endpoints.markStale(freed)
 	return again || len(freed) > 0, waits
 }
-
-// bytesUsed counts all tables.
-func (c *Compiler) bytesUsed() bytesUsed { return c.endpoints.bytesUsed(nil) }
 
 // Wider returns the endpoints that would allow something to a class that they deny to another, by id: those that must
 // not be open while an address is taken for one of the first class and is of the second.

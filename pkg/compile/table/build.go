@@ -1,10 +1,9 @@
 package table
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
-	"math/bits"
+	"maps"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -18,7 +17,8 @@ type Limits struct {
 	Bytes                  int    // as Table.Bytes counts
 	Steps                  int    // of compiling, see MaxSteps
 	Walk                   int    // of an interpreted policy, see MaxWalk
-	Open                   int    // in one plan, see MaxOpen; 0: MaxOpen
+	Open                   int    // in one plan; 0: plan.MaxOpen
+	Make                   int    // in one plan, in units; 0: plan.MaxMake
 	Room                   uint32 // the table has room for classes up to this one, known or not
 	// For tests: Interpret every policy, give every policy a Wide table.
 	Interpret, Wide bool
@@ -28,8 +28,8 @@ type Limits struct {
 const (
 	// MaxTableBytes is the size of a decision table, without the match table.
 	MaxTableBytes = 16 << 20
-	// MaxSteps is what compiling may take: cells to fill and entries to look at. A step takes 1 to 3 ns, so that no
-	// policy keeps the agent from others for more than 100 ms.
+	// MaxSteps is what compiling may take: cells to fill and entries to look at. A step takes 1 to 10 ns; it is taken in
+	// parts, see Making.
 	MaxSteps = 1 << 25
 	// MaxWalk is the longest walk of a policy that has no table, as walkOf counts: a verdict then takes less than 10 µs.
 	MaxWalk = 256
@@ -38,7 +38,7 @@ const (
 	// maxColumnBytes is for the lists of entries by column, while compiling.
 	maxColumnBytes = 16 << 20
 	// denseSteps are so few that no other kind of table is worth a thought.
-	denseSteps = 1 << 22
+	denseSteps = 1 << 20
 )
 
 func (l Limits) withDefaults() Limits {
@@ -59,12 +59,18 @@ func bounded(limit, most int) int {
 // no arrays but the Program's. Nil: even that is past its limit. What a table would cost is estimated before it is made.
 // Equal input gives an equal Table, whatever the order of classes. The Table keeps p.
 func Build(p *match.Program, classes []classes.Class, lim Limits) *Table {
+	return build(p, classes, lim, endless(), nil)
+}
+
+// build makes breaks. Classes are added to late meanwhile; nil: none are.
+func build(p *match.Program, known []classes.Class, lim Limits, breaks *breaks, late *[]classes.Class) *Table {
 	lim = lim.withDefaults()
 	if !lim.Interpret {
-		if t := buildTable(p, withNone(classes), lim); t != nil {
-			return t
+		b := &builder{breaks: breaks, lim: lim, rules: p.Rules, t: newTable(p), late: late}
+		if b.table(withNone(known)) {
+			return b.t
 		}
-		if walkOf(p.Rules) > lim.Walk {
+		if breaks.stopped || walkOf(p.Rules) > lim.Walk {
 			return nil
 		}
 	}
@@ -107,27 +113,9 @@ func newTable(p *match.Program) *Table {
 	return t
 }
 
-// withNone returns the classes by id, with those that have no sets: the same slice if it is so already.
-func withNone(some []classes.Class) []classes.Class {
-	if len(some) >= 2 && some[0].ID == classes.None4 && some[1].ID == classes.None6 && ascending(some) {
-		return some
-	}
-	all := append(slices.Clone(some), classes.Class{ID: classes.None4, Family: 4}, classes.Class{ID: classes.None6, Family: 6})
-	slices.SortFunc(all, func(a, b classes.Class) int { return cmp.Compare(a.ID, b.ID) })
-	return slices.CompactFunc(all, func(a, b classes.Class) bool { return a.ID == b.ID })
-}
-
-func ascending(list []classes.Class) bool {
-	for i := 1; i < len(list); i++ {
-		if list[i].ID <= list[i-1].ID {
-			return false
-		}
-	}
-	return true
-}
-
 // builder compiles one table.
 type builder struct {
+	*breaks
 	lim   Limits
 	t     *Table
 	rules []bpf.Rule
@@ -142,80 +130,39 @@ type builder struct {
 	lines     map[string]uint16 // blocks of a row -> row
 	rowBlocks []uint16          // all rows' blocks
 	full      bool              // a limit was met
+	late      *[]classes.Class  // that have come to be known meanwhile; nil: none can
 }
 
-// buildTable returns the table that takes the fewest steps, or nil if there is none within the limits.
-func buildTable(p *match.Program, classes []classes.Class, lim Limits) *Table {
-	b := &builder{lim: lim, rules: p.Rules, t: newTable(p)}
-	if !b.columns.find(b.rules) || !b.sports.find(b.rules) {
-		return nil
+// table makes the table that takes the fewest steps. False: there is none within the limits.
+func (b *builder) table(classes []classes.Class) bool {
+	lim := b.lim
+	if !b.columns.find(b.rules, b.breaks) || !b.sports.find(b.rules, b.breaks) {
+		return false
 	}
 	if len(b.columns.list)*len(b.sports.list) > maxIDs || !b.number(classes) {
-		return nil
+		return false
 	}
 	perRow := b.columns.work(len(b.rules)) * len(b.sports.list)
 	steps := len(b.of) * perRow
 	if steps <= denseSteps && !lim.Wide {
 		if b.fill(classes, nil) {
-			return b.t
+			return true
 		}
 	}
 	wide := b.planWide(classes, perRow)
 	if !lim.Wide && steps > denseSteps && steps <= min(lim.Steps, wide.steps) {
 		if b.fill(classes, nil) {
-			return b.t
+			return true
 		}
 	}
-	if wide.steps <= lim.Steps && wide.bytes <= lim.Bytes && b.fill(classes, wide) {
-		return b.t
-	}
-	return nil
-}
-
-// kinds are classes that one table cannot tell apart.
-type kinds struct {
-	of  []int   // a kind -> the index of a class of it
-	all []int32 // the index of a class -> its kind
-}
-
-// number finds the kinds, and makes the array of rows. False: that would be too large.
-func (b *builder) number(classes []classes.Class) bool {
-	capacity := rowsFor(max(classes[len(classes)-1].ID, b.lim.Room))
-	if capacity*binary.Size(bpf.CellBlock{}) > b.lim.Bytes {
-		return false
-	}
-	b.t.Rows = make([]bpf.CellBlock, capacity)
-	b.t.kinds = map[string]int32{} // as many as the policy tells apart, not as there are classes
-	b.all = make([]int32, len(classes))
-	var key []byte
-	last, lastKind := []byte(nil), int32(0)
-	for i, c := range classes {
-		key = b.t.appendKind(key[:0], c)
-		if !bytes.Equal(key, last) { // most classes of others are of one kind for a policy, and follow each other
-			kind, ok := b.t.kinds[string(key)]
-			if !ok {
-				kind = int32(len(b.of))
-				b.t.kinds[string(key)] = kind
-				b.of = append(b.of, i)
-			}
-			last, lastKind = append(last[:0], key...), kind
-		}
-		b.all[i] = lastKind
-	}
-	return true
-}
-
-// rowsFor is how many values the array of rows has if there are classes up to most: with a quarter or more to spare.
-func rowsFor(most uint32) int {
-	needed := uint(most)/uint(cellsPerBlock) + 1
-	return 1 << bits.Len((needed*4+2)/3-1)
+	return wide.steps <= lim.Steps && wide.bytes <= lim.Bytes && b.fill(classes, wide)
 }
 
 // fill makes the table, a wide one by a plan or, if that is nil, a dense one. False: a limit was met.
 func (b *builder) fill(classes []classes.Class, wide *widePlan) bool {
 	n, t := len(b.rules), b.t
 	sports := len(b.sports.list)
-	t.used, t.holds = newBitmap(n), newBitmap(n)
+	t.seen = seen{used: newBitmap(n), holds: newBitmap(n)}
 	t.Slot = bpf.Slot{
 		Rules: uint32(n), Columns: uint32(len(b.columns.list) * sports), Sports: uint32(sports), Blocks: b.blocksPerRow(),
 	}
@@ -227,18 +174,23 @@ func (b *builder) fill(classes []classes.Class, wide *widePlan) bool {
 	b.outcomes, b.blocks, b.lines = make(map[bpf.Outcome]uint16, n), map[bpf.CellBlock]uint16{}, map[string]uint16{}
 	b.outcome(match.NoOutcome())
 	b.row(make([]uint16, int(t.Slot.Blocks)*cellsPerBlock))
+	t.rowOfKind = make([]uint16, len(b.of))
+	maps.DeleteFunc(t.kinds, func(_ string, kind int32) bool { return int(kind) >= len(b.of) })
+	var rows rowMaker = newDenseRows(b)
 	if wide != nil {
-		b.wideRows(classes, wide)
-	} else {
-		b.denseRows(classes)
+		rows = newWideRows(b, wide)
 	}
-	if b.full {
+	rows.known(classes)
+	if b.stopped || b.full {
 		return false
 	}
 	for i, c := range classes {
 		t.SetRow(c.ID, t.rowOfKind[b.all[i]])
 	}
-	b.pages()
+	if b.pages(); b.stopped || !b.lateRows(rows) {
+		return false
+	}
+	rows.finish()
 	t.allows = make([]uint32, len(b.blocks))
 	for i := range t.allows {
 		for j, o := range t.Cells[i].Cell {
@@ -254,26 +206,11 @@ func (b *builder) blocksPerRow() uint32 {
 	return uint32((len(b.columns.list)*len(b.sports.list) + cellsPerBlock - 1) / cellsPerBlock)
 }
 
-// denseRows gives every kind its row, all cells of which are computed.
-func (b *builder) denseRows(classes []classes.Class) {
-	t := b.t
-	t.rowOfKind = make([]uint16, len(b.of))
-	entries, cells := newAddressIndex(b.rules, t.refers), newCellFiller(b)
-	for kind, i := range b.of {
-		holds := entries.holding(classes[i])
-		t.holds.add(holds)
-		if t.rowOfKind[kind] = b.row(cells.fill(holds)); b.full {
-			return
-		}
-	}
-	t.Slot.Rows = uint32(len(b.lines))
-	t.RowBlk = pack(b.rowBlocks)
-}
-
 // row returns the row with these cells, which are as many as a row's blocks hold.
 func (b *builder) row(cells []uint16) uint16 {
 	start := len(b.rowBlocks)
 	line := make([]byte, 0, len(cells)/cellsPerBlock*2)
+	b.spend(len(cells) / cellsPerBlock)
 	for at := 0; at < len(cells); at += cellsPerBlock {
 		block := b.block(bpf.CellBlock{Cell: [32]uint16(cells[at:])})
 		b.rowBlocks = append(b.rowBlocks, block)

@@ -17,6 +17,7 @@ type cellFiller struct {
 	line    []uint16 // the cells
 	holds   bitmap   // entries that hold for the row and source port class
 	generic []int32  // of those, the group's, ascending
+	walked  int      // entries, by the last walk
 	trail   []int    // entries the last walk noted
 }
 
@@ -41,6 +42,9 @@ func (f *cellFiller) fill(holds bitmap) []uint16 {
 			f.holds[w] = holds[w] & fits[w]
 		}
 		for g, entries := range f.b.columns.groups {
+			if !f.b.spend(len(f.holds) / 16) {
+				return f.line
+			}
 			f.generic = appendBoth(f.generic[:0], f.holds, entries)
 			f.group(f.b.columns.bounds[g], f.b.columns.bounds[g+1], s)
 		}
@@ -64,6 +68,9 @@ func (f *cellFiller) group(from, end, sport int) {
 	for i := from; i < cut; i++ {
 		// Mostly the column's first entry decides. It is known to be one that does if it has decided before.
 		first := f.first[i]
+		if i%64 == 0 && !f.b.spend(16) {
+			return
+		}
 		if o := f.b.plain[first]; o != 0 && first < int(f.generic[0]) && f.holds.has(first) {
 			f.line[i*stride+sport] = o
 			continue
@@ -82,8 +89,9 @@ func (f *cellFiller) group(from, end, sport int) {
 // cell returns the outcome's number for the group's entries and those of the column.
 func (f *cellFiller) cell(own *column) uint16 {
 	trace := f.walk(own)
+	f.b.spend(2 + f.walked/2)
 	for _, i := range f.trail {
-		f.b.t.used.set(i)
+		f.b.t.seen.used.set(i)
 	}
 	if trace.Nlogs > 0 || trace.Npasses > 0 || trace.Rule == match.NoRule {
 		return f.b.outcome(trace)
@@ -98,7 +106,7 @@ func (f *cellFiller) cell(own *column) uint16 {
 // walk is Interpret over the merged entries.
 func (f *cellFiller) walk(own *column) bpf.Outcome {
 	var trace bpf.Outcome
-	f.trail = f.trail[:0]
+	f.trail, f.walked = f.trail[:0], 0
 	iter := ownEntries{f: f}
 	if own != nil {
 		iter.entries, iter.dense = own.entries, own.dense
@@ -115,6 +123,7 @@ func (f *cellFiller) walk(own *column) bpf.Outcome {
 			return match.NoOutcome()
 		}
 		r := &f.b.rules[i]
+		f.walked++
 		if r.Action != bpf.RuleSkip {
 			f.trail = append(f.trail, i)
 		}

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -30,19 +29,20 @@ type span struct {
 	col int
 }
 
-// find cuts the keys of every protocol index into spans. False: it would take too much memory.
-func (c *columns) find(rules []bpf.Rule) bool {
+// find cuts the keys of every protocol index into spans. False: it would take too much memory, or it was stopped.
+func (c *columns) find(rules []bpf.Rule, breaks *breaks) bool {
 	seen := make(map[uint64][]int, len(rules))
 	bytes := 0
 	for index, proto := range match.L4Protocols {
 		group := c.group(rules, int(proto))
-		sweep(rules, proto, destinationPorts, func(lo uint16, hash uint64, entries []int32) bool {
+		breaks.spend(len(rules))
+		sweep(rules, proto, destinationPorts, breaks, func(lo uint16, hash uint64, entries []int32) bool {
 			col, cost := c.column(seen, group, hash, entries)
 			bytes += cost
 			c.spans[index] = append(c.spans[index], span{lo, col})
-			return bytes <= maxColumnBytes
+			return bytes <= maxColumnBytes && breaks.spend(4+len(entries)/8)
 		})
-		if bytes > maxColumnBytes {
+		if bytes > maxColumnBytes || breaks.stopped {
 			return false
 		}
 	}
@@ -56,12 +56,13 @@ func (c *columns) find(rules []bpf.Rule) bool {
 	named[0] = true
 	for proto, cut := range named {
 		if cut {
+			breaks.spend(len(rules) / 8)
 			col, _ := c.column(seen, c.group(rules, proto), 0, nil)
 			c.spans[bpf.L4Other] = append(c.spans[bpf.L4Other], span{uint16(proto), col})
 		}
 	}
 	c.sort(len(rules))
-	return true
+	return breaks.spend(8 * len(c.list))
 }
 
 // group returns the number of the group of a protocol.
@@ -103,17 +104,23 @@ func (c *columns) column(seen map[uint64][]int, group int, hash uint64, entries 
 // sort orders columns so that rows have long runs of equal cells: the column whose own entries come first in the match
 // table comes first.
 func (c *columns) sort(rules int) {
-	order := make([]int, len(c.list))
-	for i := range order {
-		order[i] = i
+	const index = 1<<20 - 1 // there are fewer columns: see maxColumnBytes
+	order := make([]uint64, len(c.list))
+	for i := range order { // numbers are sorted in a third of the time that it takes to compare columns
+		order[i] = uint64(c.list[i].group)<<40 | uint64(c.list[i].first(rules))<<20 | uint64(i)
 	}
-	slices.SortFunc(order, func(i, j int) int {
-		a, b := &c.list[i], &c.list[j]
-		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.first(rules), b.first(rules)),
-			slices.Compare(a.entries, b.entries))
-	})
+	slices.Sort(order)
+	for from, to := 0, 0; from < len(order); from = to {
+		for to < len(order) && order[to]>>20 == order[from]>>20 {
+			to++
+		}
+		slices.SortFunc(order[from:to], func(a, b uint64) int {
+			return slices.Compare(c.list[a&index].entries, c.list[b&index].entries)
+		})
+	}
 	sorted, place := make([]column, len(order)), make([]int, len(order))
-	for to, from := range order {
+	for to := range order {
+		from := order[to] & index
 		sorted[to], place[from] = c.list[from], to
 		if e := sorted[to].entries; len(e) > rules/64+1 {
 			sorted[to].dense = newBitmap(rules)
@@ -164,8 +171,8 @@ type sportClasses struct {
 // maxSportClasses bounds what the search for equal ones costs.
 const maxSportClasses = 1024
 
-// find cuts the source ports of every protocol index into spans. False: there are too many classes.
-func (c *sportClasses) find(rules []bpf.Rule) bool {
+// find cuts the source ports of every protocol index into spans. False: there are too many classes, or it was stopped.
+func (c *sportClasses) find(rules []bpf.Rule, breaks *breaks) bool {
 	open := newBitmap(len(rules))
 	for i := range rules {
 		if rules[i].Nsports == 0 {
@@ -178,7 +185,7 @@ func (c *sportClasses) find(rules []bpf.Rule) bool {
 			c.spans[index] = []span{{0, 0}}
 			continue
 		}
-		sweep(rules, match.L4Protocols[index], sourcePorts, func(lo uint16, _ uint64, entries []int32) bool {
+		sweep(rules, match.L4Protocols[index], sourcePorts, breaks, func(lo uint16, _ uint64, entries []int32) bool {
 			fits := slices.Clone(open)
 			for _, i := range entries {
 				fits.set(int(i))
@@ -189,8 +196,9 @@ func (c *sportClasses) find(rules []bpf.Rule) bool {
 				c.list = append(c.list, fits)
 			}
 			c.spans[index] = append(c.spans[index], span{lo, col})
-			return len(c.list) <= maxSportClasses
+			return len(c.list) <= maxSportClasses && breaks.spend(4+len(open)/8+len(c.list)/8)
 		})
+		breaks.spend(len(rules) / 4)
 	}
-	return len(c.list) <= maxSportClasses
+	return len(c.list) <= maxSportClasses && !breaks.stopped
 }

@@ -22,6 +22,9 @@ func (b *builder) pages() {
 			one := len(spans) == 1 || int(spans[1].lo) > base+0xff
 			n, ok := plain[spans[0].col]
 			if !one || !ok {
+				if !b.spend(20) {
+					return
+				}
 				n = b.page(seen, fillPage(spans, base))
 			}
 			if one {

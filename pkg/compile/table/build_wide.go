@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/classes"
 )
 
@@ -35,7 +34,7 @@ func (b *builder) planWide(classes []classes.Class, perRow int) *widePlan {
 	x := b.indexWide(classes)
 	best := &widePlan{steps: math.MaxInt}
 	for _, most := range []int{16, 256, 4096, 1 << 16} {
-		if p := b.planBelow(classes, x, perRow, most); p.steps < best.steps {
+		if p := b.planBelow(classes, x, perRow, most); p.steps < best.steps && !b.stopped {
 			best = p
 		}
 	}
@@ -52,6 +51,9 @@ func (b *builder) indexWide(classes []classes.Class) *wideIndex {
 	groups := b.groupCosts()
 	for i := range b.rules {
 		cells, steps := 0, 0
+		if !b.spend(6 + int(x.first[i+1]-x.first[i])/8) {
+			return x
+		}
 		for _, col := range x.columns[x.first[i]:x.first[i+1]] {
 			cells++
 			steps += b.columns.steps(int(col), n)
@@ -71,6 +73,7 @@ func (b *builder) indexWide(classes []classes.Class) *wideIndex {
 		}
 	}
 	for kind, i := range b.of {
+		b.spend(1 + len(classes[i].Sets))
 		for _, number := range classes[i].Sets {
 			if s, ok := slices.BinarySearch(refers, number); ok {
 				x.sets[kind] = append(x.sets[kind], int32(s))
@@ -137,6 +140,7 @@ func (b *builder) planBelow(classes []classes.Class, x *wideIndex, perRow, most 
 	for kind := range b.of {
 		key = p.baseKey(key[:0], classes[b.of[kind]].Family, kind)
 		bases[string(key)] = true
+		b.spend(1 + len(x.sets[kind])/4)
 		p.steps += 32
 		if sports > 1 {
 			p.steps += sports * n / 64
@@ -163,190 +167,3 @@ func (p *widePlan) baseKey(key []byte, family uint8, kind int) []byte {
 	}
 	return key
 }
-
-// wideFiller makes the rows of a wide table.
-type wideFiller struct {
-	*cellFiller
-	plan    *widePlan
-	now     bitmap    // entries that hold for the row in hand
-	changed []int32   // those of them, or not of them, that it is not so with for the base
-	generic [][]int32 // by group: entries that hold for the base
-	spare   bitmap
-	columns []int
-	list    []uint16 // exceptions of the row in hand: column, outcome
-}
-
-// wideRows gives every kind its row.
-func (b *builder) wideRows(classes []classes.Class, plan *widePlan) {
-	t := b.t
-	t.rowOfKind = make([]uint16, len(b.of))
-	x := newAddressIndex(b.rules, t.refers)
-	w := &wideFiller{cellFiller: newCellFiller(b), plan: plan, generic: make([][]int32, len(b.columns.groups))}
-	w.spare = w.holds
-	heads, exceptions, rows := make([]uint16, headCells), []uint16(nil), make(map[string]uint16, len(b.of))
-	for _, kinds := range b.byBase(classes, plan) {
-		base := b.row(w.base(x, w.baseClass(classes[b.of[kinds[0]]], kinds[0])))
-		for _, kind := range kinds {
-			w.except(classes[b.of[kind]], kind)
-			key := binary.LittleEndian.AppendUint16(nil, base)
-			for _, v := range w.list {
-				key = binary.LittleEndian.AppendUint16(key, v)
-			}
-			row, ok := rows[string(key)]
-			if !ok {
-				row = uint16(len(rows) + 1)
-				at := len(exceptions) / 2
-				heads = append(heads, base, uint16(at), uint16(at>>16), uint16(len(w.list)/2))
-				exceptions = append(exceptions, w.list...)
-				rows[string(key)] = row
-			}
-			t.rowOfKind[kind] = row
-			if b.full = b.full || len(rows) >= b.lim.Rows || len(exceptions)*2 > b.lim.Bytes; b.full {
-				return
-			}
-		}
-	}
-	t.RowBlk, t.Slot.Heads = pack(b.rowBlocks), uint32(len(b.rowBlocks)+cellsPerBlock-1)/uint32(cellsPerBlock)
-	t.RowBlk = append(t.RowBlk, pack(heads)...)
-	t.Slot.Exceptions = uint32(len(t.Cells))
-	t.Cells = append(t.Cells, pack(exceptions)...)
-	t.Slot.Rows = uint32(len(heads) / headCells)
-	t.Slot.Flags |= bpf.SlotWide
-}
-
-// byBase lists the kinds base by base.
-func (b *builder) byBase(classes []classes.Class, plan *widePlan) [][]int {
-	index := map[string]int{}
-	var list [][]int
-	var key []byte
-	for kind, i := range b.of {
-		key = plan.baseKey(key[:0], classes[i].Family, kind)
-		at, ok := index[string(key)]
-		if !ok {
-			at = len(list)
-			index[string(key)] = at
-			list = append(list, nil)
-		}
-		list[at] = append(list[at], kind)
-	}
-	return list
-}
-
-// baseClass is a class that is in the heavy sets only.
-func (w *wideFiller) baseClass(c classes.Class, kind int) classes.Class {
-	base := classes.Class{Family: c.Family}
-	for _, s := range w.plan.x.sets[kind] {
-		if !w.plan.light[s] {
-			base.Sets = append(base.Sets, w.b.t.refers[s])
-		}
-	}
-	return base
-}
-
-// base returns the cells of a base and makes it the one that except compares with.
-func (w *wideFiller) base(x *addressIndex, c classes.Class) []uint16 {
-	w.now = slices.Clone(x.holding(c))
-	w.b.t.holds.add(w.now)
-	line := w.fill(w.now)
-	for g, entries := range w.b.columns.groups {
-		w.generic[g] = appendBoth(w.generic[g][:0], w.now, entries)
-	}
-	return line
-}
-
-// except puts the exceptions of a kind's row into list.
-func (w *wideFiller) except(c classes.Class, kind int) {
-	w.flip(c, kind)
-	w.columns = w.columns[:0]
-	for _, e := range w.changed {
-		w.b.columnsOf(w.plan.x, int(e), func(col int) { w.columns = append(w.columns, col) })
-	}
-	slices.Sort(w.columns)
-	w.columns = slices.Compact(w.columns)
-	w.list = w.list[:0]
-	for s, fits := range w.b.sports.list {
-		w.exceptOf(s, fits)
-	}
-	if len(w.b.sports.list) > 1 {
-		sortPairs(w.list)
-	}
-	for _, e := range w.changed { // back to the base
-		if w.now.has(int(e)) {
-			w.now.clear(int(e))
-		} else {
-			w.now.set(int(e))
-		}
-	}
-}
-
-// flip finds the entries that hold for the class and not for its base, or the other way round.
-func (w *wideFiller) flip(c classes.Class, kind int) {
-	w.changed = w.changed[:0]
-	for _, s := range w.plan.x.sets[kind] {
-		if !w.plan.light[s] {
-			continue
-		}
-		for _, e := range w.plan.x.entries[s] {
-			r := &w.b.rules[e]
-			holds := r.Flags&familyFlag(c.Family) != 0 && c.HasAll(r.In[:]) && c.HasNone(r.NotIn[:])
-			if holds == w.now.has(int(e)) {
-				continue
-			}
-			w.changed = append(w.changed, e)
-			if holds {
-				w.now.set(int(e))
-				w.b.t.holds.set(int(e))
-			} else {
-				w.now.clear(int(e))
-			}
-		}
-	}
-}
-
-// exceptOf does so for one source port class.
-func (w *wideFiller) exceptOf(sport int, fits bitmap) {
-	stride, f := len(w.b.sports.list), w.cellFiller
-	f.holds = w.now
-	if stride > 1 {
-		f.holds = w.spare
-		for i := range f.holds {
-			f.holds[i] = w.now[i] & fits[i]
-		}
-	}
-	group := -1
-	for _, col := range w.columns {
-		own := &w.b.columns.list[col]
-		if own.group != group {
-			group = own.group
-			f.generic = w.genericOf(group, stride > 1)
-		}
-		at := col*stride + sport
-		if o := f.cell(own); o != f.line[at] {
-			w.list = append(w.list, uint16(at), o)
-		}
-	}
-	f.generic, f.holds = nil, w.spare
-}
-
-// genericOf lists the entries of a group that hold for the row in hand.
-func (w *wideFiller) genericOf(group int, again bool) []int32 {
-	entries := w.b.columns.groups[group]
-	if again || slices.ContainsFunc(w.changed, func(e int32) bool { return entries.has(int(e)) }) {
-		return appendBoth(nil, w.cellFiller.holds, entries)
-	}
-	return w.generic[group]
-}
-
-// sortPairs sorts exceptions by column.
-func sortPairs(list []uint16) {
-	pairs := make([]uint32, len(list)/2)
-	for i := range pairs {
-		pairs[i] = uint32(list[2*i])<<16 | uint32(list[2*i+1])
-	}
-	slices.Sort(pairs)
-	for i, p := range pairs {
-		list[2*i], list[2*i+1] = uint16(p>>16), uint16(p)
-	}
-}
-
-func last[T any](list []T) T { return list[len(list)-1] }

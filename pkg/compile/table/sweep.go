@@ -17,7 +17,7 @@ const (
 // sweep walks the ports of a protocol upwards and calls span at 0 and wherever the entries whose ranges hold the port
 // change: with the first port, a hash of the entries, and the entries, ascending, which are valid during the call only.
 // It ends early when span returns false.
-func sweep(rules []bpf.Rule, proto uint8, side portSide, span func(lo uint16, hash uint64, entries []int32) bool) {
+func sweep(rules []bpf.Rule, proto uint8, side portSide, breaks *breaks, span func(lo uint16, hash uint64, entries []int32) bool) {
 	// One event is port << 32 | entry << 1 | 1 if the entry begins to hold there.
 	var events []uint64
 	for i := range rules {
@@ -33,7 +33,7 @@ func sweep(rules []bpf.Rule, proto uint8, side portSide, span func(lo uint16, ha
 			events = append(events, uint64(x.Lo)<<32|uint64(i)<<1|1, (uint64(x.Hi)+1)<<32|uint64(i)<<1)
 		}
 	}
-	slices.Sort(events)
+	events = sortEvents(events, breaks)
 	var (
 		holding []int32
 		hash    uint64
@@ -57,6 +57,35 @@ func sweep(rules []bpf.Rule, proto uint8, side portSide, span func(lo uint16, ha
 		}
 	}
 	span(uint16(at), hash, holding)
+}
+
+// manyEvents are worth a pass over all ports.
+const manyEvents = 1 << 14
+
+// sortEvents sorts events, which are by entry, also by port. The slice may be another one.
+func sortEvents(events []uint64, breaks *breaks) []uint64 {
+	if len(events) < manyEvents {
+		slices.Sort(events)
+		breaks.spend(len(events))
+		return events
+	}
+	var next [1<<16 + 2]int32 // by port: where its next event is to be
+	for _, e := range events {
+		next[e>>32+1]++
+	}
+	for port := range next[1:] {
+		next[port+1] += next[port]
+	}
+	breaks.spend(len(events)/4 + len(next)/16)
+	sorted := make([]uint64, len(events))
+	for i, e := range events {
+		sorted[next[e>>32]] = e
+		next[e>>32]++
+		if i%4096 == 0 {
+			breaks.spend(1024)
+		}
+	}
+	return sorted
 }
 
 // mix spreads a number over 64 bits (the finalizer of splitmix64).

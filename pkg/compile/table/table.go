@@ -35,8 +35,13 @@ type Table struct {
 	kinds     map[string]int32 // what the table can tell of a class -> number
 	rowOfKind []uint16
 	allows    []uint32 // by block of cells: which of them allow
-	used      bitmap   // entries that are seen in some cell
-	holds     bitmap   // entries whose address conditions hold for some class
+	seen      seen
+}
+
+// seen are entries of the match table.
+type seen struct {
+	used  bitmap // those that are seen in some cell
+	holds bitmap // those whose address conditions hold for some class
 }
 
 // Interpreted reports whether the table has no cells, so that the program walks the match table.
@@ -204,8 +209,8 @@ func (t *Table) Shadowed() []model.RuleID {
 		if t.Program.Rules[i].Action == bpf.RuleSkip {
 			continue
 		}
-		used[id] = used[id] || t.used.has(i)
-		holds[id] = holds[id] || t.holds.has(i)
+		used[id] = used[id] || t.seen.used.has(i)
+		holds[id] = holds[id] || t.seen.holds.has(i)
 	}
 	var out []model.RuleID
 	for _, id := range t.Program.IDs {

@@ -113,8 +113,8 @@ func sameUse(t *testing.T, a, b *Table) {
 		t.Errorf("shadowed: %v and %v", a.Shadowed(), b.Shadowed())
 	}
 	for i := range a.Program.Rules {
-		if a.holds.has(i) != b.holds.has(i) {
-			t.Errorf("entry %d: holds for some class: %v and %v", i, a.holds.has(i), b.holds.has(i))
+		if a.seen.holds.has(i) != b.seen.holds.has(i) {
+			t.Errorf("entry %d: holds for some class: %v and %v", i, a.seen.holds.has(i), b.seen.holds.has(i))
 		}
 	}
 }
@@ -141,9 +141,9 @@ func TestWideRowsAreComparedByWhatTheyAllow(t *testing.T) {
 func TestCompilingAWidePolicyTakesStepsInProportion(t *testing.T) {
 	steps := func(n int) int {
 		prog, known := wideRules(t, n, nil)
-		b := &builder{lim: Limits{}.withDefaults(), rules: prog.Rules, t: newTable(prog)}
+		b := &builder{breaks: endless(), lim: Limits{}.withDefaults(), rules: prog.Rules, t: newTable(prog)}
 		known = withNone(known)
-		if !b.columns.find(b.rules) || !b.sports.find(b.rules) || !b.number(known) {
+		if !b.columns.find(b.rules, b.breaks) || !b.sports.find(b.rules, b.breaks) || !b.number(known) {
 			t.Fatal("no columns")
 		}
 		return b.planWide(known, b.columns.work(n)).steps

@@ -61,6 +61,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 // close releases what only this state uses. Packets may still use classes and slots that have just been dropped. So it waits
 // for them first: the next state does not know which classes and slots those are.
 func (s *state) close() error {
+	s.plans.compiler.Close()
 	s.classes.wait()
 	return s.tables.slots.Close()
 }
