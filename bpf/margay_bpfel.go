@@ -183,8 +183,10 @@ type MargayEndpoint struct {
 type MargayEndpointFlags uint32
 
 const (
-	MargayEndpointFlagsEP_READY      MargayEndpointFlags = 1
-	MargayEndpointFlagsEP_MORE_ADDRS MargayEndpointFlags = 2
+	MargayEndpointFlagsEP_READY          MargayEndpointFlags = 1
+	MargayEndpointFlagsEP_MORE_ADDRS     MargayEndpointFlags = 2
+	MargayEndpointFlagsEP_STAGED_INGRESS MargayEndpointFlags = 4
+	MargayEndpointFlagsEP_STAGED_EGRESS  MargayEndpointFlags = 8
 )
 
 type MargayEvent struct {
@@ -207,7 +209,8 @@ type MargayEvent struct {
 	Npasses    uint8
 	Log        [4]uint16
 	Pass       [6]uint16
-	Pad        [3]uint16
+	Pad        uint16
+	StagedId   uint32
 }
 
 type MargayEventBudget struct {
@@ -226,6 +229,7 @@ const (
 	MargayEventFlagsEVENT_REJUDGED   MargayEventFlags = 4
 	MargayEventFlagsEVENT_IPV6       MargayEventFlags = 8
 	MargayEventFlagsEVENT_TRANSLATED MargayEventFlags = 16
+	MargayEventFlagsEVENT_STAGED     MargayEventFlags = 32
 )
 
 type MargayFlowLimits uint32
@@ -434,6 +438,12 @@ const (
 	MargaySlotFlagsSLOT_WIDE         MargaySlotFlags = 4
 )
 
+type MargayStaged struct {
+	_       structs.HostLayout
+	Ingress uint64
+	Egress  uint64
+}
+
 type MargaySweep struct {
 	_       structs.HostLayout
 	Entries uint64
@@ -475,6 +485,7 @@ const (
 	MargayMapSetNames            = "set_names"
 	MargayMapShares              = "shares"
 	MargayMapSlots               = "slots"
+	MargayMapStaged              = "staged"
 	MargayMapSwept               = "swept"
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
@@ -584,6 +595,7 @@ type MargayMapSpecs struct {
 	SetNames      *ebpf.MapSpec `ebpf:"set_names"`
 	Shares        *ebpf.MapSpec `ebpf:"shares"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
+	Staged        *ebpf.MapSpec `ebpf:"staged"`
 	Swept         *ebpf.MapSpec `ebpf:"swept"`
 }
 
@@ -659,6 +671,7 @@ type MargayMaps struct {
 	SetNames      *ebpf.Map `ebpf:"set_names"`
 	Shares        *ebpf.Map `ebpf:"shares"`
 	Slots         *ebpf.Map `ebpf:"slots"`
+	Staged        *ebpf.Map `ebpf:"staged"`
 	Swept         *ebpf.Map `ebpf:"swept"`
 }
 
@@ -693,6 +706,7 @@ func (m *MargayMaps) Close() error {
 		m.SetNames,
 		m.Shares,
 		m.Slots,
+		m.Staged,
 		m.Swept,
 	)
 }

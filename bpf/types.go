@@ -27,6 +27,7 @@ type (
 	SetBits    = MargaySetBits
 	Share      = MargayShare
 	Slot       = MargaySlot
+	Staged     = MargayStaged
 )
 
 // Flags and small enumerations, typed as the fields that hold them.
@@ -68,6 +69,8 @@ const (
 	FragOwnBytes    = uint32(MargayFlowLimitsFRAG_OWN_BYTES)
 	FragCommonBytes = uint32(MargayFlowLimitsFRAG_COMMON_BYTES)
 
-	EPReady     = uint32(MargayEndpointFlagsEP_READY)
-	EPMoreAddrs = uint32(MargayEndpointFlagsEP_MORE_ADDRS)
+	EPReady         = uint32(MargayEndpointFlagsEP_READY)
+	EPMoreAddrs     = uint32(MargayEndpointFlagsEP_MORE_ADDRS)
+	EPStagedIngress = uint32(MargayEndpointFlagsEP_STAGED_INGRESS)
+	EPStagedEgress  = uint32(MargayEndpointFlagsEP_STAGED_EGRESS)
 )

@@ -8,8 +8,11 @@
 struct flow {
 	struct tuple t; /* src: opener; dst: responder, or the backend */
 	__u16 l4;
-	__u16 len;     /* of the packet that asks, for the counters */
-	__u32 missing; /* answer: denied because a part of the policy is not there */
+	__u16 len; /* of the packet that asks, for the counters */
+	/* answer */
+	__u8 missing;    /* denied because a part of the policy is not there */
+	__u8 staged;     /* enum staged_answer */
+	__u16 staged_id; /* index in rule_stats of what decides among the staged policies */
 };
 
 /* A flow with the ends of a packet, opened by its source or, if not src_opens, by its destination. l4 is what policy judges
@@ -19,7 +22,7 @@ static __always_inline void flow_of_ends(struct flow *f, const struct tuple *t, 
 	f->t = *t;
 	f->l4 = l4;
 	f->len = len > 65535 ? 65535 : len;
-	f->missing = 0;
+	f->missing = f->staged = 0;
 	if (!src_opens) {
 		__builtin_memcpy(f->t.src, t->dst, 16);
 		__builtin_memcpy(f->t.dst, t->src, 16);

@@ -131,6 +131,15 @@ struct {
 	__type(value, struct endpoint);
 } endpoints_more SEC(".maps");
 
+/* What the staged policies of endpoints would decide, by ifindex; only of those with EP_STAGED_INGRESS or EP_STAGED_EGRESS. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct staged);
+} staged SEC(".maps");
+
 /* Flows, half-open and open; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

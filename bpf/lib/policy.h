@@ -6,6 +6,7 @@
 #include "endpoint.h"
 #include "flow.h"
 #include "report.h"
+#include "staged.h"
 
 /* The word that publishes a direction's policy, read once: slot and generation belong together. */
 static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
@@ -19,7 +20,8 @@ static __always_inline __u64 policy_word(struct endpoint *ep, bool egress)
 /* Added to `how`: a denial is not reported, because another judgement follows. */
 #define REPORT_ALLOWED 0x100
 
-/* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not.
+/* Asks ep's policy. how: bits of enum event_flags; a first judgement is counted for its rule, a repeated one is not, and
+ * staged policies are asked about first ones only.
  * Returns the generation that allows, or 0; then denied() is the reason. */
 __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, __u32 how)
 {
@@ -27,10 +29,17 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 
 	if (!ep || !f)
 		return 0;
+	f->staged = 0;
 	q.l4 = f->l4;
 	q.sport = f->t.sport;
 	q.proto = f->t.proto;
 	q.family = f->t.family;
+	if ((ep->flags & (egress ? EP_STAGED_EGRESS : EP_STAGED_INGRESS)) && !(how & (EVENT_REJUDGED | EVENT_REVOKED))) {
+		q.word = staged_word(ep->ifindex, egress);
+		q.class = class_of_end(&f->t, egress);
+		evaluate(&q);
+		keep_staged(f, &q);
+	}
 	for (int again = 0; again < MAX_JUDGEMENTS; again++) {
 		/* The policy word is read before the address. When a member leaves a set, its address is written
 		 * first and the generation raised afterwards. So a verdict reached with the old members has an old
@@ -49,6 +58,10 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 	if (!q.allow && (how & REPORT_ALLOWED))
 		return 0;
 	how &= 0xff;
+	if (staged_differs(f, &q)) {
+		how |= EVENT_STAGED | (__u32)f->staged_id << 16;
+		count_rule(f->staged_id, f->len);
+	}
 	if (!q.allow && (how & EVENT_REJUDGED))
 		how = (how & ~EVENT_REJUDGED) | EVENT_REVOKED;
 	if (!egress)

@@ -66,7 +66,8 @@ static __always_inline bool event_allowed(__u16 *suppressed)
 	return true;
 }
 
-/* One new verdict. t has the ends as policy judged them, opener first. */
+/* One new verdict. t has the ends as policy judged them, opener first. flags: enum event_flags, with EVENT_STAGED also
+ * staged_id << 16. */
 __noinline int emit_event(const struct query *q, const struct tuple *t, __u32 ifindex, __u32 flags, __u32 reason)
 {
 	__u16 suppressed = 0;
@@ -89,6 +90,7 @@ __noinline int emit_event(const struct query *q, const struct tuple *t, __u32 if
 	__builtin_memcpy(e->log, q->log, sizeof(e->log));
 	__builtin_memcpy(e->pass, q->pass, sizeof(e->pass));
 	e->reason = reason;
+	e->staged_id = flags >> 16;
 	e->flags = flags | (t->family == 6 ? EVENT_IPV6 : 0);
 	e->proto = t->proto;
 	e->sport = t->sport;

@@ -158,6 +158,8 @@ struct outcome {
 enum endpoint_flags {
 	EP_READY = 1,      /* policy is programmed; without it nothing passes (D-18) */
 	EP_MORE_ADDRS = 2, /* has addresses besides addr4 and addr6: look them up */
+	EP_STAGED_INGRESS = 4, /* its ingress has staged policies: see struct staged */
+	EP_STAGED_EGRESS = 8,
 };
 
 /* One local endpoint by ifindex. ingress and egress are slot << 32 | generation: the one aligned word whose store
@@ -174,6 +176,13 @@ struct endpoint {
 	__u8 addr4[4];  /* zero: none */
 	__u8 addr6[16]; /* zero: none */
 	__u32 share;    /* number of its share of the flow tables */
+};
+
+/* The policy of an endpoint as if its staged policies were enforced, as slot << 32 | generation; 0: there are none. It is
+ * evaluated for new verdicts and decides nothing. */
+struct staged {
+	__u64 ingress;
+	__u64 egress;
 };
 
 /* ---- connection tracking ---- */
@@ -358,6 +367,7 @@ enum event_flags {
 	EVENT_REJUDGED = 4, /* a live flow was judged again and keeps its permission */
 	EVENT_IPV6 = 8,
 	EVENT_TRANSLATED = 16, /* judged after Service translation */
+	EVENT_STAGED = 32,     /* the staged policies would have decided otherwise, by staged_id */
 };
 
 /* One record per new verdict. */
@@ -380,5 +390,6 @@ struct event {
 	__u8 npasses;
 	__u16 log[4];
 	__u16 pass[6];
-	__u16 pad[3];
+	__u16 pad;
+	__u32 staged_id; /* EVENT_STAGED: index in rule_stats of what would have decided */
 };
