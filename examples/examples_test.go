@@ -184,8 +184,8 @@ func TestEachPolicyOfTheGuideMeansWhatItSays(t *testing.T) {
 			}
 		})
 	}
-	if found != 6 {
-		t.Errorf("%d policies, want 6", found)
+	if found != 7 {
+		t.Errorf("%d policies, want 7", found)
 	}
 }
 

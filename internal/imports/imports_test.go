@@ -30,7 +30,7 @@ var layers = map[string][]string{
 	"pkg/model":             {"pkg/selector"},
 	"pkg/suggest":           {},
 	"pkg/validate":          {"pkg/model", "pkg/selector", "pkg/suggest"},
-	"pkg/kinds":             {"pkg/model", "pkg/validate"},
+	"pkg/kinds":             {"pkg/model", "pkg/validate", "pkg/validate/clusterpolicy"},
 	"pkg/mapsize":           {},
 	"pkg/labelindex":        {"pkg/mapsize", "pkg/model", "pkg/selector"},
 	"pkg/calc":              {"pkg/labelindex", "pkg/mapsize", "pkg/model", "pkg/selector"},
@@ -72,6 +72,7 @@ var layers = map[string][]string{
 	"pkg/agent": {"pkg/inspect", "pkg/inspect/rows", "pkg/calc", "pkg/dataplane",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flowring", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
 		"pkg/model", "pkg/syncer", "pkg/validate"},
+	"pkg/validate/clusterpolicy": {"pkg/model", "pkg/selector", "pkg/validate"},
 }
 
 // rule keeps some packages away from others.

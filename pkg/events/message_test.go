@@ -136,6 +136,7 @@ func TestKindsOfRefsAreFound(t *testing.T) {
 		"NetworkPolicy":                     "networking.k8s.io/v1 networkpolicies",
 		"NetworkPolicy.networking.k8s.io":   "networking.k8s.io/v1 networkpolicies",
 		"NetworkPolicy.projectcalico.org":   "projectcalico.org/v3 networkpolicies",
+		"ClusterNetworkPolicy":              "policy.networking.k8s.io/v1alpha2 clusternetworkpolicies",
 		"FelixConfiguration":                "projectcalico.org/v3 felixconfigurations",
 		"Tier.crd.projectcalico.org":        "projectcalico.org/v3 tiers",
 		"NetworkPolicy.example.org":         "",

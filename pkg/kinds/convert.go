@@ -27,12 +27,9 @@ func of[T any, P interface {
 	*T
 	metav1.Object
 }, U model.Update](checkName func(string) []string, convert func(P) (U, []validate.Problem, bool)) conversion {
-	one := func(obj P) ([]model.Update, []validate.Problem, bool) {
+	single := func(obj P) ([]model.Update, []validate.Problem, bool) {
 		u, problems, ok := convert(obj)
-		if !ok {
-			return nil, problems, false
-		}
-		return []model.Update{u}, problems, true
+		return one(u, problems, ok)
 	}
 	return conversion{
 		check: checkName,
@@ -41,7 +38,7 @@ func of[T any, P interface {
 			if !ok {
 				return nil, unexpected(kind, o), false
 			}
-			return one(obj)
+			return single(obj)
 		},
 		custom: func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool) {
 			u, ok := o.(*unstructured.Unstructured)
@@ -57,20 +54,9 @@ func of[T any, P interface {
 				ref := validate.Ref{Kind: kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 				return nil, []validate.Problem{{Ref: ref, Severity: validate.Rejected, Reason: fmt.Sprintf("cannot be decoded: %v", err)}}, false
 			}
-			return one(obj)
+			return single(obj)
 		},
-		read: func(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
-			obj := P(new(T))
-			problems, decoded, ok := validate.Decode(obj, rules, text, ref)
-			if decoded && !ok {
-				_, further, _ := one(obj)
-				problems = validate.WithConversion(problems, further)
-			}
-			if !ok {
-				return nil, problems, false
-			}
-			return one(obj)
-		},
+		read: readBy(func() P { return new(T) }, func(_ []byte, obj P) ([]model.Update, []validate.Problem, bool) { return single(obj) }),
 		absent: func(namespace, name string) []model.Update {
 			obj := P(new(T))
 			obj.SetNamespace(namespace)
@@ -78,6 +64,46 @@ func of[T any, P interface {
 			u, _, _ := convert(obj)
 			return []model.Update{model.Absent(u)}
 		},
+	}
+}
+
+// ofText is of, for a kind whose text is checked for more than the conversion of its objects checks: what the schema of a
+// CRD sees to in a cluster.
+func ofText[T any, P interface {
+	*T
+	metav1.Object
+}, U model.Update](checkName func(string) []string, convert func(P) (U, []validate.Problem, bool),
+	convertText func([]byte, P) (U, []validate.Problem, bool)) conversion {
+	c := of(checkName, convert)
+	c.read = readBy(func() P { return new(T) }, func(text []byte, obj P) ([]model.Update, []validate.Problem, bool) {
+		u, problems, ok := convertText(text, obj)
+		return one(u, problems, ok)
+	})
+	return c
+}
+
+// one is the result of a conversion to one update.
+func one[U model.Update](u U, problems []validate.Problem, ok bool) ([]model.Update, []validate.Problem, bool) {
+	if !ok {
+		return nil, problems, false
+	}
+	return []model.Update{u}, problems, true
+}
+
+// readBy makes the function that reads text. Of an object that can be decoded and not be used, the conversion finds
+// further problems.
+func readBy[P metav1.Object](empty func() P, convert func([]byte, P) ([]model.Update, []validate.Problem, bool)) func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool) {
+	return func(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
+		obj := empty()
+		problems, decoded, ok := validate.Decode(obj, rules, text, ref)
+		if decoded && !ok {
+			_, further, _ := convert(text, obj)
+			problems = validate.WithConversion(problems, further)
+		}
+		if !ok {
+			return nil, problems, false
+		}
+		return convert(text, obj)
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
+	"github.com/margay-project/margay/pkg/validate/clusterpolicy"
 )
 
 // Kind is one row.
@@ -23,7 +25,7 @@ type Kind struct {
 	// Versions are where the kind may be served, in order of preference. Its objects are the same in all of them.
 	Versions   []schema.GroupVersion
 	Namespaced bool
-	Required   bool // policy is not in sync before the first list
+	Required   bool // policy is not in sync before the first list; that of an Optional kind which is not served is empty
 	Optional   bool // may be served nowhere (a CRD that is not installed); that is an empty list
 	Typed      bool // every API server serves it as the Go type that Convert expects; else *unstructured.Unstructured
 	Policy     bool // says what is enforced
@@ -62,6 +64,7 @@ var (
 		{Group: "projectcalico.org", Version: "v3"},
 		{Group: "crd.projectcalico.org", Version: "v1"},
 	}
+	clusterPolicy = []schema.GroupVersion{{Group: v1alpha2.GroupName, Version: v1alpha2.GroupVersion.Version}}
 )
 
 // All are the kinds, in the order in which sources report them: first those that are read. Pods say how pods are read.
@@ -74,6 +77,8 @@ func All(pods validate.Pods) []Kind {
 		namespaced("ServiceAccount", "serviceaccounts", core).typed(of(validate.DNSSubdomain, validate.ServiceAccount)),
 		namespaced("EndpointSlice", "endpointslices", discovery).typed(of(validate.DNSSubdomain, validate.EndpointSlice)),
 		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().typed(of(validate.DNSSubdomain, validate.NetworkPolicy)),
+		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().custom(
+			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText)),
 		clusterWide("FelixConfiguration", "felixconfigurations", calico).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
 
 		namespaced("NetworkPolicy", "networkpolicies", calico).policy(),

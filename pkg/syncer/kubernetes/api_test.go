@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // apiServer is an API server in memory: lists, streamed lists, watches and discovery, with history, and with faults
@@ -73,19 +76,23 @@ const (
 	accountsPath   = "/api/v1/serviceaccounts"
 	slicesPath     = "/apis/discovery.k8s.io/v1/endpointslices"
 	policiesPath   = "/apis/networking.k8s.io/v1/networkpolicies"
+	clusterPath    = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
 	felixV1Path    = "/apis/crd.projectcalico.org/v1/felixconfigurations"
 	felixV3Path    = "/apis/projectcalico.org/v3/felixconfigurations"
 )
 
-// newAPIServer starts a server without objects that serves what a cluster without Calico serves.
+// newAPIServer starts a server without objects that serves every kind but FelixConfiguration.
 func newAPIServer(t *testing.T) *apiServer {
 	a := &apiServer{t: t, accept: make(chan net.Conn), kinds: map[string]*servedKind{}, ready: 200, version: 100, conns: map[net.Conn]struct{}{}}
-	for path, kind := range map[string]string{podsPath: "Pod", namespacesPath: "Namespace", nodesPath: "Node", servicesPath: "Service",
-		accountsPath: "ServiceAccount", slicesPath: "EndpointSlice", policiesPath: "NetworkPolicy",
-		felixV1Path: "FelixConfiguration", felixV3Path: "FelixConfiguration"} {
-		gv := strings.TrimPrefix(strings.TrimPrefix(path[:strings.LastIndexByte(path, '/')], "/apis/"), "/api/")
-		a.kinds[path] = &servedKind{apiVersion: gv, kind: kind, objects: map[string]manifestMap{}, floor: 1,
-			changed: make(chan struct{}), cut: make(chan struct{}), absent: kind == "FelixConfiguration"}
+	for _, k := range kinds.Read(validate.Pods{}) {
+		for _, gvr := range k.GroupVersionResources() {
+			path := "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
+			if gvr.Group == "" {
+				path = "/api/" + gvr.Version + "/" + gvr.Resource
+			}
+			a.kinds[path] = &servedKind{apiVersion: gvr.GroupVersion().String(), kind: k.Name, objects: map[string]manifestMap{}, floor: 1,
+				changed: make(chan struct{}), cut: make(chan struct{}), absent: k.Name == "FelixConfiguration"}
+		}
 	}
 	server := &http.Server{Handler: a}
 	listener := &pipeListener{accept: a.accept, closed: make(chan struct{})}

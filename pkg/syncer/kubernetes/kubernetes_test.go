@@ -224,6 +224,7 @@ func few(c *cluster) {
 	c.put(accountsPath, `{"metadata":{"namespace":"shop","name":"default"}}`)
 	c.put(slicesPath, `{"metadata":{"namespace":"shop","name":"web-1","labels":{"kubernetes.io/service-name":"web"}},"addressType":"IPv4"}`)
 	c.put(policiesPath, networkPolicy("deny", 0, "Ingress"))
+	c.put(clusterPath, `{"metadata":{"name":"guard"},"spec":{"tier":"Admin","priority":1,"subject":{"namespaces":{}}}}`)
 	c.set(felixV1Path, func(k *servedKind) { k.absent = false })
 	c.put(felixV1Path, `{"metadata":{"name":"default"},"spec":{"routeTableRange":{"min":1},"interfacePrefix":"cali"}}`)
 }
@@ -231,7 +232,7 @@ func few(c *cluster) {
 func TestKubernetesDeliversListsInSyncAndChanges(t *testing.T) {
 	inCluster(t, few, func(c *cluster) {
 		got := c.got()
-		if n := len(got); n != 9 || got[n-1] != "in sync" || slices.Index(got, "in sync") != n-1 {
+		if n := len(got); n != 10 || got[n-1] != "in sync" || slices.Index(got, "in sync") != n-1 {
 			t.Errorf("in sync is not delivered once, after all objects: %q", got)
 		}
 		for _, k := range c.reports.Kinds() {
@@ -246,8 +247,9 @@ func TestKubernetesDeliversListsInSyncAndChanges(t *testing.T) {
 		c.remove(accountsPath, "shop/default")
 		c.remove(policiesPath, "shop/deny")
 		c.remove(namespacesPath, "<nil>/shop")
+		c.remove(clusterPath, "<nil>/guard")
 		c.remove(felixV1Path, "<nil>/default")
-		c.expect("deleted", "-pod shop/web", "-profile ksa.shop.default", "-policy knp/shop/deny", "-profile kns.shop", "-configuration default")
+		c.expect("deleted", "-pod shop/web", "-profile ksa.shop.default", "-policy knp/shop/deny", "-policy kcnp/guard", "-profile kns.shop", "-configuration default")
 		if k := c.kind("Pod"); k.Objects != 1 || k.Events != 3 || k.Lists != 1 {
 			t.Errorf("after changes: %+v", k)
 		}
@@ -275,14 +277,15 @@ func TestKubernetesNeedsNoNewListsForWatchesThatEnd(t *testing.T) {
 }
 
 func TestKubernetesWaitsForRequiredKindsAndSaysForWhich(t *testing.T) {
-	for kind, path := range map[string]string{"Pod": podsPath, "Namespace": namespacesPath, "NetworkPolicy": policiesPath, "Service": servicesPath} {
+	for kind, path := range map[string]string{"Pod": podsPath, "Namespace": namespacesPath, "NetworkPolicy": policiesPath,
+		"ClusterNetworkPolicy": clusterPath, "Service": servicesPath} {
 		t.Run(kind, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				few(c)
 				c.set(path, func(k *servedKind) { k.status = 403 })
 			}, func(c *cluster) {
 				c.after(10 * time.Minute)
-				if got := c.got(); slices.Contains(got, "in sync") || len(got) != 7 {
+				if got := c.got(); slices.Contains(got, "in sync") || len(got) != 8 {
 					t.Errorf("delivered %q", got)
 				}
 				want := `forbidden: user "margay" may not list pods at the cluster scope; grant that to it with a ClusterRole`

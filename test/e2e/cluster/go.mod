@@ -96,6 +96,7 @@ require (
 	github.com/shopspring/decimal v1.4.0 // indirect
 	github.com/spf13/cast v1.7.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
+	sigs.k8s.io/network-policy-api v0.2.0 // indirect
 )
 
 require (

@@ -1,0 +1,118 @@
+package clusterpolicy
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// Kind is the kind's name in manifests.
+const Kind = "ClusterNetworkPolicy"
+
+// Convert returns the policy that an object of a cluster means. It is rejected if its tier or subject cannot be used.
+// A rule that cannot be converted is reported and fails closed: it denies everything in its direction if its action is
+// Deny or Pass, and matches nothing if it is Accept.
+func Convert(o *v1alpha2.ClusterNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
+	update := model.PolicyUpdate{Key: key(o)}
+	rep := validate.NewReport(validate.Ref{Kind: Kind, Name: o.Name})
+	c := conversion{Report: rep}
+	policy := c.policy(&o.Spec)
+	if !rep.OK() {
+		return update, rep.Done(), false
+	}
+	update.Policy = policy
+	return update, rep.Done(), true
+}
+
+func key(o *v1alpha2.ClusterNetworkPolicy) model.PolicyKey {
+	return model.PolicyKey{Kind: model.KindKubernetesClusterNetworkPolicy, Name: o.Name}
+}
+
+// conversion turns the spec of one object into a policy, and reports what it cannot convert.
+type conversion struct{ *validate.Report }
+
+func (c conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Policy {
+	path := field.NewPath("spec")
+	p := &model.Policy{
+		Tier:           c.tier(spec.Tier, path.Child("tier")),
+		Order:          float64(spec.Priority),
+		AppliesIngress: len(spec.Ingress) > 0,
+		AppliesEgress:  len(spec.Egress) > 0,
+	}
+	subject := peer{namespaces: spec.Subject.Namespaces, pods: spec.Subject.Pods}
+	pods, failure := subject.selector(path.Child("subject"))
+	if failure != nil {
+		c.Add(validate.Rejected, failure.Field, "%s", failure.ErrorBody())
+		return nil
+	}
+	p.Selector = pods
+	for i := range spec.Ingress {
+		p.Ingress = append(p.Ingress, c.rules(ingressRule(&spec.Ingress[i], i))...)
+	}
+	for i := range spec.Egress {
+		p.Egress = append(p.Egress, c.rules(egressRule(&spec.Egress[i], i))...)
+	}
+	return p
+}
+
+func (c conversion) tier(t v1alpha2.Tier, path *field.Path) string {
+	switch t {
+	case v1alpha2.AdminTier:
+		return model.TierKubeAdmin
+	case v1alpha2.BaselineTier:
+		return model.TierKubeBaseline
+	}
+	err := field.NotSupported(path, t, tiers)
+	c.Add(validate.Rejected, err.Field, "%s", err.ErrorBody())
+	return ""
+}
+
+// rules returns the model's rules for one rule of the API: one for each peer and group of protocols.
+func (c conversion) rules(r rule) []model.Rule {
+	action, ok := r.modelAction()
+	if !ok {
+		err := field.NotSupported(r.path.Child("action"), r.action, actions)
+		c.Add(validate.RulesLeftOut, err.Field, "%s; the rule is left out", err.ErrorBody())
+		return nil
+	}
+	remotes, failure := r.remotes()
+	var groups []portGroup
+	if failure == nil {
+		groups, failure = r.groups()
+	}
+	if failure != nil {
+		return c.failClosed(r, action, failure)
+	}
+	rules := make([]model.Rule, 0, len(remotes)*len(groups))
+	for _, remote := range remotes {
+		for _, g := range groups {
+			m := r.modelRule(action)
+			m.Protocol = g.protocol
+			if r.dir == model.Ingress {
+				m.Source = remote
+			} else {
+				m.Destination = remote
+			}
+			m.Destination.Ports, m.Destination.NamedPorts = g.numbers, g.names
+			rules = append(rules, m)
+		}
+	}
+	return rules
+}
+
+// failClosed returns what stands for a rule that cannot be converted. The API asks for it: such a rule may be of a newer
+// version of the API, and what it was to keep out must not get in.
+func (c conversion) failClosed(r rule, action model.Action, failure *field.Error) []model.Rule {
+	m := r.modelRule(action)
+	if action == model.Allow {
+		c.Add(validate.RulesLeftOut, failure.Field, "%s; the rule accepts nothing", failure.ErrorBody())
+		m.Unmatchable = failure.Field + ": " + failure.ErrorBody()
+		return []model.Rule{m}
+	}
+	c.Add(validate.RulesLeftOut, failure.Field, "%s; the rule denies all %s, because its action is %s",
+		failure.ErrorBody(), r.dir, r.action)
+	m.Action = model.Deny
+	return []model.Rule{m}
+}
