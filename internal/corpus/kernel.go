@@ -248,7 +248,8 @@ func (k *Kernel) explain(id model.EndpointID, dir model.Direction, word uint64, 
 	if event.Slot != slot || event.Generation != generation || (event.Reason == 0) != allow {
 		return model.Verdict{}, fmt.Errorf("allowed %v by slot %d generation %d, but the event says %+v", allow, slot, generation, event)
 	}
-	program := k.dp.Program(k.dp.Detail(id).Tables[dir])
+	inspector := k.dp.Inspector()
+	program := inspector.Program(inspector.Detail(id).Tables[dir])
 	if program == nil {
 		return model.Verdict{}, fmt.Errorf("the policy of %s is not known", id)
 	}

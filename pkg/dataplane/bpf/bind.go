@@ -17,7 +17,7 @@ import (
 // gets a new generation, so that its live flows are judged again.
 func (e *endpoints) bind(list []plan.Binding) error {
 	for _, b := range list {
-		ep := e.record(b.Endpoint)
+		ep := e.roster.record(b.Endpoint)
 		moved := e.readdressed(ep, b.Endpoint)
 		ep.policy = b.Endpoint
 		for dir, id := range [2]table.ID{b.Ingress, b.Egress} {
@@ -42,7 +42,7 @@ func (e *endpoints) bind(list []plan.Binding) error {
 func (e *endpoints) update() error {
 	errs := []error{e.leave()}
 	for _, id := range e.dirtyIDs() {
-		ep := e.bound[id]
+		ep := e.roster.bound[id]
 		if ep == nil || ep.policy == nil || ep.ifindex == 0 {
 			continue
 		}
@@ -67,46 +67,11 @@ func (e *endpoints) readdressed(ep *endpoint, now *model.EndpointPolicy) bool {
 	return was.Addr4 != want.Addr4 || was.Addr6 != want.Addr6
 }
 
-// record is that of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.
-func (e *endpoints) record(p *model.EndpointPolicy) *endpoint {
-	if ep := e.bound[p.ID]; ep != nil {
-		return ep
-	}
-	old, ok := e.adopted[p.Iface]
-	ep := e.bound[old]
-	if ok && ep != nil {
-		delete(e.bound, old)
-	} else {
-		e.numbers++
-		ep = &endpoint{number: e.numbers}
-	}
-	delete(e.adopted, p.Iface)
-	e.bound[p.ID] = ep
-	return ep
-}
-
-// interfaceOf is the interface an endpoint is programmed on, also if an earlier agent did it and this one is about to take
-// the endpoint over by one of the bindings; 0: none.
-func (e *endpoints) interfaceOf(id model.EndpointID, bindings []plan.Binding) uint32 {
-	if ep := e.bound[id]; ep != nil {
-		return ep.ifindex
-	}
-	for _, b := range bindings {
-		if b.Endpoint.ID != id {
-			continue
-		}
-		if old, ok := e.adopted[b.Endpoint.Iface]; ok && e.bound[old] != nil {
-			return e.bound[old].ifindex
-		}
-	}
-	return 0
-}
-
 // grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
 func (e *endpoints) grow(list []plan.Binding) error {
 	var errs []error
 	for _, b := range list {
-		ep := e.record(b.Endpoint)
+		ep := e.roster.record(b.Endpoint)
 		ep.tables = [2]table.ID{b.Ingress, b.Egress}
 		errs = append(errs, e.flip(ep))
 		if ep.ifindex == 0 {
@@ -129,7 +94,7 @@ func (e *endpoints) announce(list []plan.EndpointDirection) error {
 func (e *endpoints) rejudge(list []plan.EndpointDirection) error {
 	var errs []error
 	for _, j := range list {
-		ep := e.bound[j.Endpoint]
+		ep := e.roster.bound[j.Endpoint]
 		if ep == nil {
 			continue
 		}
@@ -148,7 +113,7 @@ func (e *endpoints) rejudge(list []plan.EndpointDirection) error {
 
 // rejudgeBy has the live flows judged again of all endpoints that a table judges, with the next write of each.
 func (e *endpoints) rejudgeBy(changed table.ID) error {
-	for id, ep := range e.bound {
+	for id, ep := range e.roster.bound {
 		for dir, t := range ep.tables {
 			if t != changed {
 				continue
@@ -167,7 +132,7 @@ func (e *endpoints) rejudgeBy(changed table.ID) error {
 func (e *endpoints) unbind(list []model.EndpointID) error {
 	var errs []error
 	for _, id := range list {
-		ep := e.bound[id]
+		ep := e.roster.bound[id]
 		if ep == nil {
 			continue
 		}
@@ -175,7 +140,7 @@ func (e *endpoints) unbind(list []model.EndpointID) error {
 			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
 			continue
 		}
-		delete(e.bound, id)
+		delete(e.roster.bound, id)
 		delete(e.dirty, id)
 	}
 	return errors.Join(errs...)

@@ -41,13 +41,13 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s.plans.enqueue(ch)
 	var errs []error
 	if d.resync {
-		repairs, err := s.reread()
+		repairs, err := s.resync().run()
 		d.repairs += repairs
 		errs, d.resync = append(errs, err), err != nil
 	}
 	s.observe()
-	s.retryTables()
-	errs = append(errs, s.carryOut(d.observer), s.finish(), s.missing())
+	s.refusals.retryTables()
+	errs = append(errs, s.carryOut(d.observer), s.finish(), s.refusals.missing())
 	s.names.goOn()
 	if d.Unfinished() {
 		d.kernel.host.Nudge(d.rest())

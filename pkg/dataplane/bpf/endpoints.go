@@ -19,38 +19,21 @@ type endpoints struct {
 	tables     *tables
 	interfaces *interfaces
 	shares     shares
-	bound      map[model.EndpointID]*endpoint
+	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
 	closed     map[model.EndpointID]string // must not be open for the want of addresses, and why
-	adopted    map[string]model.EndpointID // stand-ins of endpoints found at the start, by interface
 	peerless   map[model.EndpointID]bool   // programmed without what is to be found out about their peer
-	numbers    uint32                      // last endpoint number given
-}
-
-// endpoint is what one local endpoint shall have, and has.
-type endpoint struct {
-	policy  *model.EndpointPolicy
-	tables  [2]table.ID // by model.Direction
-	gens    [2]uint32
-	ifindex uint32 // programmed in the kernel; 0: not
-	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
-	peer    Peer
-	failure string // why it could not be programmed; empty: it was
-	number  uint32 // for people and events
-	refused uint64 // open flows beyond its share, as told
-	share   uint32 // of the flow tables, plus one; 0: none yet
-	unasked bool   // an earlier agent may have died before it had its flows judged again
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
 	return &endpoints{kernel: k, tables: t, interfaces: i, shares: shares{k.maps.Flows},
-		bound: map[model.EndpointID]*endpoint{}, dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
-		adopted: map[string]model.EndpointID{}, peerless: map[model.EndpointID]bool{}}
+		roster: newRoster(), dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
+		peerless: map[model.EndpointID]bool{}}
 }
 
 // observe takes note of interfaces that changed. touched may be others under their numbers, without programs.
 func (e *endpoints) observe(touched []uint32) {
-	for id, ep := range e.bound {
+	for id, ep := range e.roster.bound {
 		if ep.ensured != 0 && slices.Contains(touched, ep.ensured) {
 			ep.ensured = 0
 			e.dirty[id] = true
@@ -65,7 +48,7 @@ func (e *endpoints) observe(touched []uint32) {
 // plan has not got that far.
 func (e *endpoints) due() []model.EndpointID {
 	return slices.DeleteFunc(e.dirtyIDs(), func(id model.EndpointID) bool {
-		ep := e.bound[id]
+		ep := e.roster.bound[id]
 		if ep == nil || ep.policy == nil {
 			delete(e.dirty, id)
 			return true
@@ -88,7 +71,7 @@ func (e *endpoints) dirtyIDs() []model.EndpointID {
 func (e *endpoints) leave() error {
 	var errs []error
 	for _, id := range e.dirtyIDs() {
-		ep := e.bound[id]
+		ep := e.roster.bound[id]
 		if ep == nil || ep.policy == nil || ep.ifindex == 0 || ep.ifindex == e.interfaces.byName[ep.policy.Iface] {
 			continue
 		}
@@ -103,7 +86,7 @@ func (e *endpoints) leave() error {
 // wakes us; until we are done with it the interface is closed (D-18). Its policy comes first if it is there already:
 // that does not depend on what is attached. moved reports that its addresses are to be written again.
 func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
-	ep := e.bound[id]
+	ep := e.roster.bound[id]
 	ep.failure = ""
 	ifindex := e.interfaces.byName[ep.policy.Iface]
 	if ifindex == 0 {
@@ -141,7 +124,7 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 // programmed says how programming an endpoint and its addresses ended. The error names it.
 func (e *endpoints) programmed(id model.EndpointID, err error) error {
 	if err != nil {
-		ep := e.bound[id]
+		ep := e.roster.bound[id]
 		ep.failure = err.Error()
 		return fmt.Errorf("endpoint %s on %s: %w", id, ep.policy.Iface, err)
 	}
@@ -151,7 +134,7 @@ func (e *endpoints) programmed(id model.EndpointID, err error) error {
 
 // write makes the kernel's entry of an endpoint what it shall be.
 func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
-	if err := e.shares.give(ep, e.bound); err != nil {
+	if err := e.shares.give(ep, e.roster.bound); err != nil {
 		return err
 	}
 	entry, ok := e.entry(ep, ifindex)
@@ -245,7 +228,7 @@ func (e *endpoints) shut(ep *endpoint, cause error) error {
 // shutJudgedBy closes the endpoints that a table judges.
 func (e *endpoints) shutJudgedBy(lost table.ID, cause error) error {
 	var errs []error
-	for _, ep := range e.bound {
+	for _, ep := range e.roster.bound {
 		if slices.Contains(ep.tables[:], lost) {
 			errs = append(errs, e.shut(ep, cause))
 		}
@@ -263,29 +246,18 @@ func (e *endpoints) close(now map[model.EndpointID]string) error {
 	e.closed = now
 	var errs []error
 	for id, why := range now {
-		if ep := e.bound[id]; ep != nil {
+		if ep := e.roster.bound[id]; ep != nil {
 			errs = append(errs, e.shut(ep, errors.New(why)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// places are the interfaces that are endpoints', whether or not they are there.
-func (e *endpoints) places() map[string]bool {
-	places := map[string]bool{}
-	for _, ep := range e.bound {
-		if ep.policy != nil {
-			places[ep.policy.Iface] = true
-		}
-	}
-	return places
-}
-
 // meetPeers finds out about the pods' sides of interfaces, which the shortcut needs and nothing else. Asking the kernel
 // may take longer than all that an endpoint needs, while interfaces come and go.
 func (e *endpoints) meetPeers() {
 	for id := range e.peerless {
-		ep := e.bound[id]
+		ep := e.roster.bound[id]
 		if ep != nil && ep.policy != nil && (ep.ifindex == 0 || ep.ensured != ep.ifindex) {
 			continue // not yet
 		}

@@ -1,30 +1,37 @@
 package bpf
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/compile/match"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Inspector answers tools for a dataplane.
-type Inspector struct{ of *BPF }
+// Inspector answers tools for a dataplane: it reads what the parts of the dataplane have, and changes nothing.
+type Inspector struct {
+	kernel *kernel
+	state  func() *state // the one in force, which is replaced whole when the dataplane is reopened
+}
 
 var _ inspect.Dataplane = Inspector{}
 
 // Inspector returns what answers tools for d.
-func (d *BPF) Inspector() Inspector { return Inspector{d} }
+func (d *BPF) Inspector() Inspector { return Inspector{d.kernel, func() *state { return d.state }} }
 
 // Name implements inspect.Dataplane.
 func (Inspector) Name() string { return "bpf" }
 
 // Direction implements inspect.Dataplane.
 func (i Inspector) Direction(id model.EndpointID, d model.Direction) inspect.Direction {
-	detail := i.of.Detail(id)
+	detail := i.Detail(id)
 	row := inspect.Direction{Slot: detail.Slots[d], Generation: detail.Generations[d]}
-	if program := i.of.Program(detail.Tables[d]); program != nil {
+	if program := i.Program(detail.Tables[d]); program != nil {
 		row.Rules = countTrue(program.Reached())
 	}
 	return row
@@ -32,31 +39,54 @@ func (i Inspector) Direction(id model.EndpointID, d model.Direction) inspect.Dir
 
 // Rules implements inspect.Dataplane.
 func (i Inspector) Rules(id model.EndpointID, counts inspect.Counts, sets func(model.SetID) (string, bool)) (rows []inspect.RuleRow, ok bool) {
-	if ep := i.of.state.endpoints.bound[id]; ep == nil || ep.policy == nil {
+	if ep := i.state().endpoints.roster.bound[id]; ep == nil || ep.policy == nil {
 		return nil, false
 	}
 	names := func(n uint32) string {
-		id, ok := i.of.SetID(n)
+		id, ok := i.Sets()[n]
 		if !ok {
 			return setText(n)
 		}
 		if text, ok := sets(id); ok {
 			return text
 		}
-		return i.of.NetText(id)
+		return netText(id, i.state().tables.netMembers(id))
 	}
 	rows = []inspect.RuleRow{}
-	for dir, table := range i.of.Detail(id).Tables {
-		if program := i.of.Program(table); program != nil {
+	for dir, table := range i.Detail(id).Tables {
+		if program := i.Program(table); program != nil {
 			rows = append(rows, programRows(program, model.Direction(dir), names, counts)...)
 		}
 	}
 	return rows, true
 }
 
+// Detail is what the kernel has of one endpoint, for people. By model.Direction.
+type Detail struct {
+	Slots, Generations [2]uint32
+	Tables             [2]table.ID
+}
+
+// Detail is that of an endpoint; zero if the kernel has nothing of it.
+func (i Inspector) Detail(id model.EndpointID) Detail {
+	ep := i.state().endpoints.roster.bound[id]
+	if ep == nil {
+		return Detail{}
+	}
+	detail := Detail{Generations: ep.gens, Tables: ep.tables}
+	for dir, t := range ep.tables {
+		detail.Slots[dir] = i.state().tables.slot(t)
+	}
+	return detail
+}
+
+// Program is the ordered match table of a table in the kernel; nil if there is none, or if it is an earlier agent's. It
+// must not be changed.
+func (i Inspector) Program(id table.ID) *match.Program { return i.state().tables.list[id].program }
+
 // RuleCounts implements inspect.Dataplane.
 func (i Inspector) RuleCounts() (inspect.Counts, error) {
-	stats, err := i.of.kernel.maps.RuleStats.Below(1 << 16)
+	stats, err := i.kernel.maps.RuleStats.Below(1 << 16)
 	return countsOf(stats), err
 }
 
@@ -69,19 +99,36 @@ func countsOf(stats map[uint32]bpf.Counter) inspect.Counts {
 }
 
 // Sets implements inspect.Dataplane.
-func (i Inspector) Sets() map[uint32]model.SetID { return i.of.Sets() }
+func (i Inspector) Sets() map[uint32]model.SetID { return i.state().names.sets }
 
 // CIDRs implements inspect.Dataplane.
 func (i Inspector) CIDRs(id model.SetID) (text string, members []netip.Prefix) {
-	return i.of.NetText(id), i.of.NetMembers(id)
+	members = i.state().tables.netMembers(id)
+	return netText(id, members), members
+}
+
+// netText is a set that stands for a CIDR list of rules, in words; the id if it has no members and so is none.
+func netText(id model.SetID, members []netip.Prefix) string {
+	const most = 4
+	if members == nil {
+		return string(id)
+	}
+	var parts []string
+	for _, p := range members[:min(len(members), most)] {
+		parts = append(parts, p.String())
+	}
+	if len(members) > most {
+		parts = append(parts, fmt.Sprintf("and %d more", len(members)-most))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // NodeAddrs implements inspect.Dataplane.
-func (i Inspector) NodeAddrs() []netip.Addr { return i.of.kernel.host.Addrs() }
+func (i Inspector) NodeAddrs() []netip.Addr { return i.kernel.host.Addrs() }
 
 // Attachments implements inspect.Dataplane.
 func (i Inspector) Attachments(rows []inspect.EndpointRow) error {
-	return attachments(rows, i.of.kernel.maps.LinkDir())
+	return attachments(rows, i.kernel.maps.LinkDir())
 }
 
 // attachments fills in where programs are attached by links pinned in a directory. A link may go away while they are

@@ -12,7 +12,7 @@ type step struct {
 }
 
 // The three lists below are the complete order of kernel writes, the one place where it is laid down. Writes that repair
-// what somebody else has changed (reread) come before them, and what another map layout has left goes after them
+// what somebody else has changed (resync) come before them, and what another map layout has left goes after them
 // (leaveOlder), once everything is enforced.
 
 // order is that of a plan. What a step leaves undone keeps the later ones from being taken, so a packet is always judged
@@ -25,27 +25,27 @@ var order = []step{
 	{"add rows of new classes", (*state).addRows},
 	{"bind endpoints to grown tables", func(s *state) error { return s.endpoints.grow(s.plans.plan.Grow) }},
 	{"note that flows are to be judged again", func(s *state) error { return s.endpoints.announce(s.plans.plan.Rejudge) }},
-	{"move addresses", func(s *state) error { return s.writeAddrs(s.plans.plan.Addrs) }},
+	{"move addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.plan.Addrs) }},
 	{"bind endpoints", func(s *state) error { return s.endpoints.bind(s.plans.plan.Bind) }},
 	{"unbind endpoints", func(s *state) error { return s.endpoints.unbind(s.plans.plan.Unbind) }},
 	{"have live flows judged again", func(s *state) error { return s.endpoints.rejudge(s.plans.plan.Rejudge) }},
 	{"attach", (*state).attach},
 	{"guard the node", (*state).firstGuard},
 	{"release policies", func(s *state) error { return s.tables.release(s.plans.plan.DropTables) }},
-	{"clean up addresses", func(s *state) error { return s.writeAddrs(s.plans.plan.LateAddrs) }},
+	{"clean up addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.plan.LateAddrs) }},
 	{"drop classes, sets and rules", (*state).drop},
 }
 
 // finishing is what every Apply does after its plans, also if one of them could not be written: single endpoints,
 // addresses and interfaces, none of which waits for another.
 var finishing = []step{
-	{"write addresses that were refused", (*state).retryAddrs},
-	{"close endpoints for want of addresses", (*state).closeWide},
+	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
+	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
 	{"program endpoints", (*state).program},
 	{"detach from interfaces that were left", func(s *state) error { return s.interfaces.detach() }},
 	{"guard the node", func(s *state) error { return s.interfaces.guard() }},
-	{"write what failed attempts have left", func(s *state) error { return s.writeLeft() }},
-	{"name endpoints", func(s *state) error { s.names.nameEndpoints(s.endpoints.bound); return nil }},
+	{"write what failed attempts have left", func(s *state) error { return writeLeft(s.kernel.maps) }},
+	{"name endpoints", func(s *state) error { s.names.nameEndpoints(s.endpoints.roster.bound); return nil }},
 }
 
 // ahead is what is done when nothing waits: see Prepare. What fails there is left to Apply.

@@ -17,7 +17,7 @@ func TestRefusedFlowsAreToldOnce(t *testing.T) {
 	n.kernel.log = slog.New(slog.NewTextHandler(&log, nil))
 	count := func(s bpf.Share) {
 		t.Helper()
-		for _, ep := range n.state.endpoints.bound {
+		for _, ep := range n.state.endpoints.roster.bound {
 			if ep.ifindex == 1000 {
 				number := ep.share - 1
 				if err := n.kernel.maps.Map(bpf.MargayMapShares).Put(&number, &s); err != nil {

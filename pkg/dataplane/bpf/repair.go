@@ -8,42 +8,52 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// reread makes every table read its map again and looks for what others have altered: entries, published policies,
+// resync looks for what others have altered, between two plans. It works on the parts of a state.
+type resync struct {
+	kernel     *kernel
+	plans      *planner
+	names      *names
+	tables     *tables
+	interfaces *interfaces
+	endpoints  *endpoints
+}
+
+// run makes every table read its map again and looks for what others have altered: entries, published policies,
 // attached programs. All of it is told, and repaired by the rest of Apply. repairs is how much that is.
-func (s *state) reread() (repairs uint64, err error) {
+func (r resync) run() (repairs uint64, err error) {
 	var errs []error
-	entries := s.names.reread()
-	for _, t := range verdictTables(s.kernel.maps) {
+	entries := r.names.reread()
+	for _, t := range verdictTables(r.kernel.maps) {
 		n, err := t.Resync()
 		entries += n
 		errs = append(errs, err)
 	}
 	if entries > 0 {
-		s.kernel.log.Warn("maps had been changed by somebody else, repaired", "entries", entries)
+		r.kernel.log.Warn("maps had been changed by somebody else, repaired", "entries", entries)
 	}
-	errs = append(errs, s.kernel.endpoints.Reload())
-	repairs = uint64(entries) + s.countAltered()
-	republished, err := s.republish()
-	errs = append(errs, err, s.endpoints.shares.report(s.endpoints.bound, s.kernel.log))
-	for id, ep := range s.endpoints.bound {
-		s.endpoints.dirty[id], ep.ensured = true, 0
+	errs = append(errs, r.kernel.endpoints.Reload())
+	repairs = uint64(entries) + r.countAltered()
+	republished, err := r.republish()
+	errs = append(errs, err, r.endpoints.shares.report(r.endpoints.roster.bound, r.kernel.log))
+	for id, ep := range r.endpoints.roster.bound {
+		r.endpoints.dirty[id], ep.ensured = true, 0
 	}
-	s.interfaces.guarded = false
+	r.interfaces.guarded = false
 	return repairs + republished, errors.Join(errs...)
 }
 
 // countAltered tells of endpoints whose entries are not as they were written. All endpoints are about to be written again.
-func (s *state) countAltered() (altered uint64) {
-	if !s.plans.done() {
+func (r resync) countAltered() (altered uint64) {
+	if !r.plans.done() {
 		return 0 // what is being written need not be there yet
 	}
-	for id, ep := range s.endpoints.bound {
-		if ep.policy == nil || ep.ifindex == 0 || s.endpoints.dirty[id] {
+	for id, ep := range r.endpoints.roster.bound {
+		if ep.policy == nil || ep.ifindex == 0 || r.endpoints.dirty[id] {
 			continue
 		}
-		want, ok := s.endpoints.entry(ep, ep.ifindex)
-		if got, there := s.kernel.endpoints.Get(ep.ifindex); ok && (!there || got != want) {
-			s.kernel.log.Warn("an endpoint had been changed by somebody else, repaired", "iface", ep.policy.Iface)
+		want, ok := r.endpoints.entry(ep, ep.ifindex)
+		if got, there := r.kernel.endpoints.Get(ep.ifindex); ok && (!there || got != want) {
+			r.kernel.log.Warn("an endpoint had been changed by somebody else, repaired", "iface", ep.policy.Iface)
 			altered++
 		}
 	}
@@ -52,23 +62,34 @@ func (s *state) countAltered() (altered uint64) {
 
 // republish publishes policies again whose slots are not as they were published. Flows may have been judged by what was
 // there, so they are judged again.
-func (s *state) republish() (repairs uint64, err error) {
-	altered, err := s.tables.altered(s.plans.compiler.Tables())
+func (r resync) republish() (repairs uint64, err error) {
+	altered, err := r.tables.altered(r.plans.compiler.Tables())
 	errs := []error{err}
 	for _, table := range altered {
-		s.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", s.tables.slot(table.ID))
+		r.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", r.tables.slot(table.ID))
 		repairs++
-		if err := s.tables.republish(table); err != nil {
+		if err := r.tables.republish(table); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if err := s.endpoints.rejudgeBy(table.ID); err != nil {
+		if err := r.endpoints.rejudgeBy(table.ID); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, s.endpoints.update(), s.tables.releaseUnused())
+		errs = append(errs, r.endpoints.update(), r.tables.releaseUnused())
 	}
 	return repairs, errors.Join(errs...)
+}
+
+// writeLeft writes what failed attempts have left, and what is to be repaired.
+func writeLeft(m *bpfmaps.Maps) error {
+	var errs []error
+	for _, t := range verdictTables(m) {
+		if t.Pending() > 0 {
+			errs = append(errs, t.Sync())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // mapTable is what is the same about all tables of maps.

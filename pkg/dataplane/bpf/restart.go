@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -95,12 +94,8 @@ func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 				found.Tables = append(found.Tables, table)
 			}
 		}
-		id := model.WorkloadID("", "ifindex-"+fmt.Sprint(e.Ifindex))
-		s.endpoints.numbers = max(s.endpoints.numbers, e.Id)
-		s.endpoints.bound[id] = ep
-		s.endpoints.adopted[name] = id
 		found.Endpoints = append(found.Endpoints, plan.SnapshotEndpoint{
-			ID: id, Iface: name, Ingress: ep.tables[model.Ingress], Egress: ep.tables[model.Egress],
+			ID: s.endpoints.roster.adopt(name, ep), Iface: name, Ingress: ep.tables[model.Ingress], Egress: ep.tables[model.Egress],
 		})
 	}
 	return errors.Join(errs...)

@@ -26,14 +26,14 @@ type state struct {
 	addresses  *addresses
 	interfaces *interfaces
 	endpoints  *endpoints
-	retry      *backoff // of what the kernel refuses
-	pace       *pace    // of what is large
-	rest       []error  // of writes on which nothing depends, since the last Apply
+	refusals   *refusals
+	status     status
+	pace       *pace // of what is large
 }
 
 // newState makes what is enforced the state to go on from.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
-	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), retry: newBackoff(), pace: newPace()}
+	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: newPace()}
 	s.tables = newTables(k)
 	s.classes = newClassSets(k.maps.ClassSets)
 	s.addresses = newAddresses(k.maps.Addresses)
@@ -51,6 +51,8 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
 	}, snapshot))
+	s.refusals = &refusals{plans: s.plans, addresses: s.addresses, classes: s.classes, endpoints: s.endpoints, retry: newBackoff()}
+	s.status = status{s.plans, s.endpoints}
 	if len(snapshot.Endpoints) > 0 {
 		k.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
 			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))
@@ -64,6 +66,11 @@ func (s *state) close() error {
 	s.plans.compiler.Close()
 	s.classes.wait()
 	return s.tables.slots.Close()
+}
+
+// resync looks for what others have altered.
+func (s *state) resync() resync {
+	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints}
 }
 
 // observe takes note of interfaces that changed and of the node's addresses.
@@ -84,7 +91,7 @@ func (s *state) carryOut(o dataplane.Observer) error {
 			break
 		}
 		started, more := time.Now(), p.plan.More
-		changed := p.next(s.busyClasses(), rest)
+		changed := p.next(s.refusals.busyClasses(), rest)
 		part = changed // those come first, and leave what is large to the next plan
 		compiled := time.Now()
 		err = s.carryOn()
@@ -115,29 +122,17 @@ func (s *state) addNames() error {
 func (s *state) publish() error {
 	p := s.plans
 	if refused := p.compiler.TooLarge(p.plan); len(refused) > 0 && !s.tables.someOf(p.plan.Tables) {
-		s.withhold(refused)
+		s.refusals.withhold(refused)
 	}
 	refused, rest, err := s.tables.publish(p.plan.Tables)
-	if rest != nil {
-		s.rest = append(s.rest, rest)
-	}
-	if len(refused) > 0 {
-		s.withhold(refused)
-	}
+	s.refusals.note(rest)
+	s.refusals.withhold(refused)
 	return err
-}
-
-// withhold goes on without the tables that could not be published.
-func (s *state) withhold(refused map[table.ID]error) {
-	s.plans.withhold(refused)
-	s.retry.failed()
 }
 
 // enlarge makes room for rows in tables that are in the kernel. Rows there is no room for are left out, see addRows.
 func (s *state) enlarge() error {
-	if err := s.tables.enlarge(s.plans.plan.Enlarged); err != nil {
-		s.rest = append(s.rest, err)
-	}
+	s.refusals.note(s.tables.enlarge(s.plans.plan.Enlarged))
 	return nil
 }
 
@@ -157,7 +152,7 @@ func (s *state) addRows() error {
 			s.plans.lose(table, err)
 			errs = append(errs, s.endpoints.shutJudgedBy(table, err))
 		}
-		s.retry.failed()
+		s.refusals.retry.failed()
 	}
 	return errors.Join(errs...)
 }
@@ -176,7 +171,7 @@ func (s *state) program() error {
 	for _, id := range s.endpoints.due() {
 		moved, err := s.endpoints.program(id)
 		if moved && err == nil {
-			err = s.writeAddrs(s.addresses.of(s.endpoints.bound[id].policy))
+			err = s.refusals.writeAddrs(s.addresses.of(s.endpoints.roster.bound[id].policy))
 		}
 		errs = append(errs, s.endpoints.programmed(id, err))
 	}
@@ -196,9 +191,7 @@ func (s *state) drop() error {
 	plan := s.plans.plan
 	s.classes.retire(plan.DropClasses)
 	s.names.drop(plan.DropSets, plan.DropRules)
-	if err := s.kernel.maps.RuleStats.Zero(plan.DropRules); err != nil {
-		s.rest = append(s.rest, err)
-	}
+	s.refusals.note(s.kernel.maps.RuleStats.Zero(plan.DropRules))
 	return s.classes.forget()
 }
 
@@ -208,6 +201,6 @@ func (s *state) meetPeers() error {
 }
 
 func (s *state) attachAhead() error {
-	s.interfaces.attachAhead(s.endpoints.places())
+	s.interfaces.attachAhead(s.endpoints.roster.places())
 	return nil
 }

@@ -19,10 +19,10 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 	if !s.plans.done() {
 		stats.Unwritten++
 	}
-	s.countEndpoints(&stats)
+	s.status.count(&stats)
 	if interfaces {
-		stats.Interfaces = make(map[uint32]model.EndpointID, len(s.endpoints.bound))
-		for id, ep := range s.endpoints.bound {
+		stats.Interfaces = make(map[uint32]model.EndpointID, len(s.endpoints.roster.bound))
+		for id, ep := range s.endpoints.roster.bound {
 			if ep.ifindex != 0 && ep.policy != nil {
 				stats.Interfaces[ep.ifindex] = id
 			}
@@ -40,31 +40,6 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 		mapUse(bpf.MargayMapEndpoints, uint64(d.kernel.endpoints.Len()), uint64(m.MaxEntries(bpf.MargayMapEndpoints))),
 		mapUse(bpf.MargayMapSlots, uint64(usage.Live), uint64(m.MaxEntries(bpf.MargayMapSlots))))
 	return stats
-}
-
-func (s *state) countEndpoints(stats *dataplane.Stats) {
-	failed := map[model.EndpointID]bool{}
-	for at := range s.plans.compiler.Failed() {
-		failed[at.Endpoint] = true
-	}
-	for id, ep := range s.endpoints.bound {
-		switch {
-		case ep.policy == nil: // an earlier agent's, not known yet
-		case ep.failure != "" || failed[id]:
-			stats.Failed++
-		case ep.ifindex == 0 || !s.inForce(id, ep):
-			stats.Waiting++
-		default:
-			stats.Enforced++
-		}
-		delete(failed, id)
-	}
-	stats.Failed += len(failed)
-}
-
-// inForce reports whether all of an endpoint that plans and interfaces ask for is done.
-func (s *state) inForce(id model.EndpointID, ep *endpoint) bool {
-	return ep.ensured == ep.ifindex && !s.endpoints.dirty[id] && s.plans.done()
 }
 
 // unobserved is told when nobody else is.

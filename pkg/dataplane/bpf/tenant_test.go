@@ -251,7 +251,7 @@ func besiege(t *testing.T, kind string, random *rand.Rand) {
 	defer mustClose(t, n.BPF)
 	b := &besieged{node: n, refusal: &refusal{n: n, kind: kind}, random: random, clock: time.Unix(0, 0)}
 	b.interpose()
-	n.state.retry.now = func() time.Time { return b.clock }
+	n.state.refusals.retry.now = func() time.Time { return b.clock }
 	if random.IntN(2) == 0 { // a first start with the fault there, or one that comes later
 		b.graph.Apply(tenantRanges(20))
 		n.mustApply(t, b.change()...)
@@ -322,7 +322,7 @@ func TestNoEndpointAllowsAnAddressThatItDeniesForWantOfAnEntry(t *testing.T) {
 		r := &refusal{n: n, kind: kind}
 		r.interpose()
 		clock := time.Unix(0, 0)
-		n.state.retry.now = func() time.Time { return clock }
+		n.state.refusals.retry.now = func() time.Time { return clock }
 		strict := &model.Policy{Tier: model.TierDefault, Order: 1, Selector: selector.Equal("app", "b"), AppliesIngress: true,
 			Ingress: []model.Rule{
 				{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("172.16.0.7/32")}}},

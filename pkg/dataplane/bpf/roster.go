@@ -1,0 +1,91 @@
+package bpf
+
+import (
+	"fmt"
+
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// roster is which local endpoints there are, and what is known of each. Those that an earlier agent programmed have a
+// stand-in for their id until a plan says whose their interface is.
+type roster struct {
+	bound   map[model.EndpointID]*endpoint
+	adopted map[string]model.EndpointID // stand-ins, by interface
+	numbers uint32                      // last endpoint number given
+}
+
+// endpoint is what one local endpoint shall have, and has.
+type endpoint struct {
+	policy  *model.EndpointPolicy
+	tables  [2]table.ID // by model.Direction
+	gens    [2]uint32
+	ifindex uint32 // programmed in the kernel; 0: not
+	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
+	peer    Peer
+	failure string // why it could not be programmed; empty: it was
+	number  uint32 // for people and events
+	refused uint64 // open flows beyond its share, as told
+	share   uint32 // of the flow tables, plus one; 0: none yet
+	unasked bool   // an earlier agent may have died before it had its flows judged again
+}
+
+func newRoster() *roster {
+	return &roster{bound: map[model.EndpointID]*endpoint{}, adopted: map[string]model.EndpointID{}}
+}
+
+// adopt records an endpoint that an earlier agent programmed on an interface, and returns its stand-in.
+func (r *roster) adopt(iface string, ep *endpoint) model.EndpointID {
+	id := model.WorkloadID("", "ifindex-"+fmt.Sprint(ep.ifindex))
+	r.numbers = max(r.numbers, ep.number)
+	r.bound[id] = ep
+	r.adopted[iface] = id
+	return id
+}
+
+// record is what is known of an endpoint: its own record, that of the interface an earlier agent programmed, or a new one.
+func (r *roster) record(p *model.EndpointPolicy) *endpoint {
+	if ep := r.bound[p.ID]; ep != nil {
+		return ep
+	}
+	old, ok := r.adopted[p.Iface]
+	ep := r.bound[old]
+	if ok && ep != nil {
+		delete(r.bound, old)
+	} else {
+		r.numbers++
+		ep = &endpoint{number: r.numbers}
+	}
+	delete(r.adopted, p.Iface)
+	r.bound[p.ID] = ep
+	return ep
+}
+
+// interfaceOf is the interface an endpoint is programmed on, also if an earlier agent did it and this one is about to take
+// the endpoint over by one of the bindings; 0: none.
+func (r *roster) interfaceOf(id model.EndpointID, bindings []plan.Binding) uint32 {
+	if ep := r.bound[id]; ep != nil {
+		return ep.ifindex
+	}
+	for _, b := range bindings {
+		if b.Endpoint.ID != id {
+			continue
+		}
+		if old, ok := r.adopted[b.Endpoint.Iface]; ok && r.bound[old] != nil {
+			return r.bound[old].ifindex
+		}
+	}
+	return 0
+}
+
+// places are the interfaces that are endpoints', whether or not they are there.
+func (r *roster) places() map[string]bool {
+	places := map[string]bool{}
+	for _, ep := range r.bound {
+		if ep.policy != nil {
+			places[ep.policy.Iface] = true
+		}
+	}
+	return places
+}
