@@ -7,56 +7,46 @@
 package labelindex
 
 import (
-	"hash/maphash"
 	"iter"
+	"slices"
 
-	"github.com/margay-project/margay/pkg/mapsize"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
 // Index matches selections with groups of items. Its methods leave it consistent. They return the matches that they
-// changed, and the caller carries on from there.
+// changed, and the caller carries on from there. Its parts find what a change concerns; the index itself keeps the matches.
 type Index[V, U any] struct {
-	seed    maphash.Seed
-	groups  map[uint64]*Group[V, U] // by hash of their identity
-	parents map[string]*parent[V, U]
-	inherit func(parent string) map[string]string // nil: parents keep their labels here
-
-	labels     map[string]*labelName[V, U]
-	selections selectionIndex[V, U]
+	interner   *interner[V, U]
+	groups     *groupTable[V, U]
+	parents    *inheritance[V, U]
+	selections *selectionIndex[V, U]
 	round      uint64 // of rematch
-	most       int    // groups, see mapsize
 }
 
 // New returns an empty index. With inherit, labels of parents without items are not kept but asked of it when an item
 // comes that has the parent; it returns nil for a parent that does not exist. With nil they are kept.
 func New[V, U any](inherit func(parent string) map[string]string) *Index[V, U] {
+	labels := newInterner[V, U]()
 	return &Index[V, U]{
-		seed:       maphash.MakeSeed(),
-		groups:     map[uint64]*Group[V, U]{},
-		parents:    map[string]*parent[V, U]{},
-		inherit:    inherit,
-		labels:     map[string]*labelName[V, U]{},
-		selections: newSelectionIndex[V, U](),
+		interner:   labels,
+		groups:     newGroupTable[V, U](),
+		parents:    newInheritance(labels, inherit),
+		selections: newSelectionIndex(labels),
 	}
 }
 
 // Shrink gives back memory that items had that are gone. It takes time only when that is worth it.
-func (x *Index[V, U]) Shrink() { mapsize.Shrink(&x.groups, &x.most) }
+func (x *Index[V, U]) Shrink() { x.groups.shrink() }
 
 // Len is the number of groups, parents, names of labels and selections that the index has: 0 if nothing is left in it.
 func (x *Index[V, U]) Len() int {
-	return len(x.groups) + len(x.parents) + len(x.labels) + len(x.selections.byText)
+	return len(x.groups.groups) + len(x.parents.parents) + len(x.interner.names) + len(x.selections.byText)
 }
 
 // Join puts the item into the group with that identity. If the item is the first of it, which Join reports, what matches
 // the group is known when it returns.
 func (x *Index[V, U]) Join(it *Item[V, U], id Identity) (first bool) {
-	hash := x.hash(id)
-	g := x.groups[hash]
-	for g != nil && !g.Has(id) {
-		g = g.next
-	}
+	g, hash := x.groups.find(id)
 	if g == nil {
 		g = x.newGroup(id, hash)
 	}
@@ -87,66 +77,48 @@ func (x *Index[V, U]) Leave(it *Item[V, U]) {
 }
 
 // Groups yields every group.
-func (x *Index[V, U]) Groups() iter.Seq[*Group[V, U]] {
-	return func(yield func(*Group[V, U]) bool) {
-		for _, g := range x.groups {
-			for ; g != nil; g = g.next {
-				if !yield(g) {
-					return
-				}
-			}
-		}
-	}
-}
+func (x *Index[V, U]) Groups() iter.Seq[*Group[V, U]] { return x.groups.all() }
 
 func (x *Index[V, U]) newGroup(id Identity, hash uint64) *Group[V, U] {
-	g := &Group[V, U]{ports: id.Ports, next: x.groups[hash], labels: x.intern(id.Labels)}
-	x.groups[hash] = g
+	g := &Group[V, U]{ports: id.Ports, labels: x.interner.intern(id.Labels)}
+	x.groups.add(g, hash)
 	for _, l := range g.labels {
 		l.groups.add(g)
 	}
-	if len(id.Parents) > 0 {
-		g.parents = make([]*parent[V, U], 0, len(id.Parents))
-	}
-	for _, name := range id.Parents {
-		p := x.parent(name)
-		p.groups.add(g)
-		g.parents = append(g.parents, p)
-	}
+	x.parents.join(g, id.Parents)
 	x.rematch(g)
 	return g
 }
 
 func (x *Index[V, U]) dropGroup(g *Group[V, U]) {
-	x.unchain(g)
+	x.groups.remove(g)
 	for _, l := range g.labels {
 		l.groups.left()
-		x.dropLabelIfUnused(l)
+		x.interner.dropLabel(l)
 	}
-	for _, p := range g.parents {
-		p.groups.left()
-		x.dropParentIfUnused(p)
-	}
+	x.parents.leave(g)
 	for _, m := range g.matches {
 		m.selection.forget(m.at)
 	}
 }
 
-// unchain takes the group out of those of its hash.
-func (x *Index[V, U]) unchain(g *Group[V, U]) {
-	hash := x.hashGroup(g)
-	if x.groups[hash] != g {
-		before := x.groups[hash]
-		for before.next != g {
-			before = before.next
-		}
-		before.next = g.next
-		return
+// SetParent gives a parent its labels, nil if it is gone, and returns the matches that started or stopped.
+func (x *Index[V, U]) SetParent(name string, labels map[string]string) []Match[V, U] {
+	var changed []Match[V, U]
+	for g := range x.parents.set(name, labels) {
+		changed = append(changed, x.rematch(g)...)
 	}
-	if x.groups[hash] = g.next; g.next == nil {
-		delete(x.groups, hash)
-	}
+	return changed
 }
+
+// ParentLabels returns the labels of a parent; nil if it has none. The map is the caller's.
+func (x *Index[V, U]) ParentLabels(name string) map[string]string { return x.parents.labels(name) }
+
+// IsParent reports whether any item has the parent.
+func (x *Index[V, U]) IsParent(name string) bool { return x.parents.count(name) > 0 }
+
+// Children yields the groups that have the parent.
+func (x *Index[V, U]) Children(name string) iter.Seq[*Group[V, U]] { return x.parents.children(name) }
 
 // Same returns a selector of the index with the text of sel, or sel if there is none: so that equal selectors share memory.
 func (x *Index[V, U]) Same(sel *selector.Selector) (same *selector.Selector, found bool) {
@@ -154,4 +126,68 @@ func (x *Index[V, U]) Same(sel *selector.Selector) (same *selector.Selector, fou
 		return s.selector, true
 	}
 	return sel, false
+}
+
+// Candidates is about how many groups a selector is matched against when it is added.
+func (x *Index[V, U]) Candidates(sel *selector.Selector) int {
+	if _, _, cost, ok := x.selections.cheapest(sel); ok {
+		return cost
+	}
+	return len(x.groups.groups)
+}
+
+// Add returns the selection of the selector, matched against every group. Equal selectors have one selection.
+func (x *Index[V, U]) Add(sel *selector.Selector) *Selection[V, U] {
+	if s := x.selections.byText[sel.String()]; s != nil {
+		return s
+	}
+	s, must := x.selections.add(sel)
+	candidates := x.groups.all()
+	if s.conditional {
+		candidates = x.selections.groups(s, must)
+	}
+	for g := range candidates {
+		// A group that has come up before was matched last.
+		if again := len(g.matches) > 0 && g.matches[len(g.matches)-1].selection == s; !again && sel.Matches(g) {
+			link(s, g)
+		}
+	}
+	s.groups = slices.Clip(s.groups)
+	return s
+}
+
+// Remove takes the selection out of the index.
+func (x *Index[V, U]) Remove(s *Selection[V, U]) {
+	x.selections.remove(s)
+	for i := len(s.groups) - 1; i >= 0; i-- {
+		s.groups[i].group.unlink(s.groups[i].at)
+	}
+}
+
+// rematch brings the group's matches up to date and returns those that started or stopped.
+func (x *Index[V, U]) rematch(g *Group[V, U]) []Match[V, U] {
+	// What matched has this round, and what matches and did so before, or is found to do so, the next.
+	x.round += 2
+	for _, m := range g.matches {
+		m.selection.round = x.round - 1
+	}
+	known := len(g.matches)
+	var changed []Match[V, U]
+	for s := range x.selections.candidates(g) {
+		if s.round == x.round || !s.selector.Matches(g) {
+			continue
+		}
+		if s.round != x.round-1 {
+			link(s, g)
+			changed = append(changed, Match[V, U]{s, g, true})
+		}
+		s.round = x.round
+	}
+	for i := known - 1; i >= 0; i-- {
+		if s := g.matches[i].selection; s.round != x.round {
+			g.unlink(i)
+			changed = append(changed, Match[V, U]{s, g, false})
+		}
+	}
+	return changed
 }

@@ -62,7 +62,7 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 	x.Join(inProd, Identity{Parents: []string{"kns.a"}})
 	groupsTried := func(text string) int {
 		s := x.Add(sel(text))
-		return len(slices.Collect(x.candidateGroups(s, s.must())))
+		return len(slices.Collect(x.selections.groups(s, s.must())))
 	}
 	for i := range 200 {
 		if n := groupsTried(fmt.Sprintf("orchestrator == 'k8s' && app == 'app-%d' && has(tier)", i)); n != 1 {
@@ -75,7 +75,7 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 	if n := groupsTried("pcns.env == 'prod' && app != 'app-1'"); n != 1 {
 		t.Errorf("inherited label: matched against %d groups", n)
 	}
-	if n := len(slices.Collect(x.candidates(items[3].group))); n != 1 {
+	if n := len(slices.Collect(x.selections.candidates(items[3].group))); n != 1 {
 		t.Errorf("a group is matched against %d selectors", n)
 	}
 }
@@ -91,8 +91,8 @@ func TestItemsWithEqualLabelsShareAGroup(t *testing.T) {
 	}
 	x.Leave(a)
 	x.Leave(b)
-	if x.Leave(c); len(x.groups) != 0 {
-		t.Errorf("%d groups without items", len(x.groups))
+	if x.Leave(c); len(x.groups.groups) != 0 {
+		t.Errorf("%d groups without items", len(x.groups.groups))
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-
-	"github.com/margay-project/margay/pkg/mapsize"
 )
 
 // labelName is the name of a label, with the values it has in an index.
@@ -77,56 +75,6 @@ func (l *label[V, U]) count() int {
 		}
 	}
 	return n
-}
-
-// name returns the name, which it makes if there is none.
-func (x *Index[V, U]) name(name string) *labelName[V, U] {
-	n := x.labels[name]
-	if n == nil {
-		n = &labelName[V, U]{name: name, values: map[string]*label[V, U]{}}
-		x.labels[name] = n
-	}
-	return n
-}
-
-// label returns the label, which it makes if there is none.
-func (x *Index[V, U]) label(name, value string) *label[V, U] {
-	n := x.name(name)
-	l := n.values[value]
-	if l == nil {
-		l = &label[V, U]{of: n, value: value}
-		n.values[value] = l
-		n.most = max(n.most, len(n.values))
-	}
-	return l
-}
-
-func (x *Index[V, U]) dropLabelIfUnused(l *label[V, U]) {
-	if l.groups.len() > 0 || l.uses != nil && len(l.uses.parents)+len(l.uses.selections) > 0 {
-		return
-	}
-	delete(l.of.values, l.value)
-	mapsize.Shrink(&l.of.values, &l.of.most)
-	x.dropNameIfUnused(l.of)
-}
-
-func (x *Index[V, U]) dropNameIfUnused(n *labelName[V, U]) {
-	if len(n.values)+len(n.selections) == 0 {
-		delete(x.labels, n.name)
-	}
-}
-
-// intern returns the labels by name; the caller must make use of them, or drop them.
-func (x *Index[V, U]) intern(labels map[string]string) []*label[V, U] {
-	if len(labels) == 0 {
-		return nil
-	}
-	list := make([]*label[V, U], 0, len(labels))
-	for name, value := range labels {
-		list = append(list, x.label(name, value))
-	}
-	slices.SortFunc(list, func(a, b *label[V, U]) int { return strings.Compare(a.of.name, b.of.name) })
-	return list
 }
 
 // findLabel returns the label of that name from a list by name; nil if it is not there.

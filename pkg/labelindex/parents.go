@@ -10,78 +10,112 @@ type parent[V, U any] struct {
 	groups groupList[V, U]
 }
 
-// SetParent gives a parent its labels, nil if it is gone, and returns the matches that started or stopped.
-func (x *Index[V, U]) SetParent(name string, labels map[string]string) []Match[V, U] {
-	if x.inherit != nil && x.parents[name] == nil {
-		return nil
-	}
-	p := x.parent(name)
-	if equalLabels(p.labels, labels) {
-		x.dropParentIfUnused(p)
-		return nil
-	}
-	x.relabel(p, labels)
-	var changed []Match[V, U]
-	for g := range p.groups.live() {
-		changed = append(changed, x.rematch(g)...)
-	}
-	x.dropParentIfUnused(p)
-	return changed
+// inheritance has the parents, their labels, and the groups that inherit them.
+type inheritance[V, U any] struct {
+	interner *interner[V, U]
+	parents  map[string]*parent[V, U]
+	inherit  func(parent string) map[string]string // nil: parents keep their labels here
 }
 
-// ParentLabels returns the labels of a parent; nil if it has none. The map is the caller's.
-func (x *Index[V, U]) ParentLabels(name string) map[string]string {
-	p := x.parents[name]
-	if p == nil {
-		return nil
+func newInheritance[V, U any](n *interner[V, U], inherit func(parent string) map[string]string) *inheritance[V, U] {
+	return &inheritance[V, U]{interner: n, parents: map[string]*parent[V, U]{}, inherit: inherit}
+}
+
+// set gives a parent its labels, nil if it is gone. It yields the groups that inherit others than before, after which the
+// parent may be gone.
+func (h *inheritance[V, U]) set(name string, labels map[string]string) iter.Seq[*Group[V, U]] {
+	return func(yield func(*Group[V, U]) bool) {
+		if h.inherit != nil && h.parents[name] == nil {
+			return
+		}
+		p := h.parent(name)
+		defer h.drop(p)
+		if equalLabels(p.labels, labels) {
+			return
+		}
+		h.relabel(p, labels)
+		for g := range p.groups.live() {
+			if !yield(g) {
+				return
+			}
+		}
 	}
-	return labelMap(p.labels)
 }
 
-// IsParent reports whether any item has the parent.
-func (x *Index[V, U]) IsParent(name string) bool {
-	p := x.parents[name]
-	return p != nil && p.groups.len() > 0
+// labels are those of a parent; nil if it has none. The map is the caller's.
+func (h *inheritance[V, U]) labels(name string) map[string]string {
+	if p := h.parents[name]; p != nil {
+		return labelMap(p.labels)
+	}
+	return nil
 }
 
-// Children yields the groups that have the parent.
-func (x *Index[V, U]) Children(name string) iter.Seq[*Group[V, U]] {
-	if p := x.parents[name]; p != nil {
+// count is how many groups have the parent.
+func (h *inheritance[V, U]) count(name string) int {
+	if p := h.parents[name]; p != nil {
+		return p.groups.len()
+	}
+	return 0
+}
+
+// children yields the groups that have the parent.
+func (h *inheritance[V, U]) children(name string) iter.Seq[*Group[V, U]] {
+	if p := h.parents[name]; p != nil {
 		return p.groups.live()
 	}
 	return func(func(*Group[V, U]) bool) {}
 }
 
+// join makes the parents of these names a group's, and leave undoes it.
+func (h *inheritance[V, U]) join(g *Group[V, U], names []string) {
+	if len(names) > 0 {
+		g.parents = make([]*parent[V, U], 0, len(names))
+	}
+	for _, name := range names {
+		p := h.parent(name)
+		p.groups.add(g)
+		g.parents = append(g.parents, p)
+	}
+}
+
+func (h *inheritance[V, U]) leave(g *Group[V, U]) {
+	for _, p := range g.parents {
+		p.groups.left()
+		h.drop(p)
+	}
+}
+
 // parent returns the parent of that name, which it makes if there is none.
-func (x *Index[V, U]) parent(name string) *parent[V, U] {
-	p := x.parents[name]
+func (h *inheritance[V, U]) parent(name string) *parent[V, U] {
+	p := h.parents[name]
 	if p == nil {
 		p = &parent[V, U]{name: name}
-		x.parents[name] = p
-		if x.inherit != nil {
-			x.relabel(p, x.inherit(name))
+		h.parents[name] = p
+		if h.inherit != nil {
+			h.relabel(p, h.inherit(name))
 		}
 	}
 	return p
 }
 
-func (x *Index[V, U]) dropParentIfUnused(p *parent[V, U]) {
-	if p.groups.len() > 0 || len(p.labels) > 0 && x.inherit == nil {
+// drop forgets the parent if nothing keeps it.
+func (h *inheritance[V, U]) drop(p *parent[V, U]) {
+	if p.groups.len() > 0 || len(p.labels) > 0 && h.inherit == nil {
 		return
 	}
-	x.relabel(p, nil)
-	delete(x.parents, p.name)
+	h.relabel(p, nil)
+	delete(h.parents, p.name)
 }
 
 // relabel replaces the labels of a parent. What matches its groups is for the caller to see to.
-func (x *Index[V, U]) relabel(p *parent[V, U], labels map[string]string) {
+func (h *inheritance[V, U]) relabel(p *parent[V, U], labels map[string]string) {
 	was := p.labels
-	p.labels = x.intern(labels)
+	p.labels = h.interner.intern(labels)
 	for _, l := range p.labels {
 		l.use().parents = append(l.use().parents, p)
 	}
 	for _, l := range was {
 		l.uses.parents = without(l.uses.parents, p)
-		x.dropLabelIfUnused(l)
+		h.interner.dropLabel(l)
 	}
 }

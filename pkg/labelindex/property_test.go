@@ -208,17 +208,17 @@ func TestMemoryOfWhatIsGoneIsGivenBack(t *testing.T) {
 		items = append(items, it)
 	}
 	x.Shrink()
-	if x.most < 1000 || x.labels["pod"].most < 1000 {
-		t.Errorf("%d groups and %d values, want what the test is about", x.most, x.labels["pod"].most)
+	if x.groups.most < 1000 || x.interner.names["pod"].most < 1000 {
+		t.Errorf("%d groups and %d values, want what the test is about", x.groups.most, x.interner.names["pod"].most)
 	}
 	for _, it := range items[1:] {
 		x.Leave(it)
 	}
 	x.Shrink()
-	if n := x.labels["pod"]; x.most > 64 || n.most > 64 {
-		t.Errorf("maps for %d groups and %d values", x.most, n.most)
+	if n := x.interner.names["pod"]; x.groups.most > 64 || n.most > 64 {
+		t.Errorf("maps for %d groups and %d values", x.groups.most, n.most)
 	}
-	if x.Leave(items[0]); x.labels["pod"] != nil {
+	if x.Leave(items[0]); x.interner.names["pod"] != nil {
 		t.Error("a label that no item has")
 	}
 }

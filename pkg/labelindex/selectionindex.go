@@ -9,33 +9,35 @@ import (
 
 // selectionIndex holds selections. Those with a condition on a label are filed under it.
 type selectionIndex[V, U any] struct {
-	byText map[string]*Selection[V, U]
-	others map[*Selection[V, U]]struct{} // no condition is known
+	interner *interner[V, U]
+	byText   map[string]*Selection[V, U]
+	others   map[*Selection[V, U]]struct{} // no condition is known
 }
 
-func newSelectionIndex[V, U any]() selectionIndex[V, U] {
-	return selectionIndex[V, U]{byText: map[string]*Selection[V, U]{}, others: map[*Selection[V, U]]struct{}{}}
+func newSelectionIndex[V, U any](n *interner[V, U]) *selectionIndex[V, U] {
+	return &selectionIndex[V, U]{interner: n, byText: map[string]*Selection[V, U]{}, others: map[*Selection[V, U]]struct{}{}}
+}
+
+// add adds a selection of a selector that byText has none of, filed under the condition that it returns.
+func (x *selectionIndex[V, U]) add(sel *selector.Selector) (s *Selection[V, U], must selector.Restriction) {
+	s = &Selection[V, U]{selector: sel}
+	x.byText[sel.String()] = s
+	s.label, must, _, s.conditional = x.cheapest(sel)
+	x.file(s, must)
+	return s, must
+}
+
+func (x *selectionIndex[V, U]) remove(s *Selection[V, U]) {
+	delete(x.byText, s.selector.String())
+	x.unfile(s)
 }
 
 // must is the condition the selection is filed under.
 func (s *Selection[V, U]) must() selector.Restriction { return s.selector.Restrictions()[s.label] }
 
-// Candidates is about how many groups a selector is matched against when it is added.
-func (x *Index[V, U]) Candidates(sel *selector.Selector) int {
-	if _, _, cost, ok := x.cheapestCost(sel); ok {
-		return cost
-	}
-	return len(x.groups)
-}
-
 // cheapest picks the condition to file a selector under: the one with the fewest groups and selectors that meet it, so
-// that `app == "db" && orchestrator == "k8s"` is filed under app. The choice affects cost only.
-func (x *Index[V, U]) cheapest(sel *selector.Selector) (label string, must selector.Restriction, ok bool) {
-	label, must, _, ok = x.cheapestCost(sel)
-	return label, must, ok
-}
-
-func (x *Index[V, U]) cheapestCost(sel *selector.Selector) (label string, must selector.Restriction, best int, ok bool) {
+// that `app == "db" && orchestrator == "k8s"` is filed under app. The choice affects cost only. best is how many meet it.
+func (x *selectionIndex[V, U]) cheapest(sel *selector.Selector) (label string, must selector.Restriction, best int, ok bool) {
 	all := sel.Restrictions()
 	for _, valued := range []bool{true, false} { // what takes long to count comes last, when it is known how far to count
 		for l, r := range all {
@@ -56,8 +58,8 @@ func (x *Index[V, U]) cheapestCost(sel *selector.Selector) (label string, must s
 }
 
 // cost counts the groups and selectors that meet a condition, up to one more than most.
-func (x *Index[V, U]) cost(name string, r selector.Restriction, most int) int {
-	of := x.labels[name]
+func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most int) int {
+	of := x.interner.names[name]
 	if of == nil {
 		return 0
 	}
@@ -79,13 +81,10 @@ func (x *Index[V, U]) cost(name string, r selector.Restriction, most int) int {
 	return n
 }
 
-// candidateGroups yields at least the groups the selection matches; some more than once.
-func (x *Index[V, U]) candidateGroups(s *Selection[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
-	if !s.conditional {
-		return x.Groups()
-	}
+// groups yields at least those of all groups that a selection with a condition matches; some more than once.
+func (x *selectionIndex[V, U]) groups(s *Selection[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
 	return func(yield func(*Group[V, U]) bool) {
-		of := x.labels[s.label]
+		of := x.interner.names[s.label]
 		if of == nil {
 			return
 		}
@@ -114,9 +113,9 @@ func (x *Index[V, U]) candidateGroups(s *Selection[V, U], must selector.Restrict
 }
 
 // candidates yields at least the selections that match the group, each once.
-func (x *Index[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V, U]] {
+func (x *selectionIndex[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V, U]] {
 	return func(yield func(*Selection[V, U]) bool) {
-		for s := range x.selections.others {
+		for s := range x.others {
 			if !yield(s) {
 				return
 			}
@@ -137,37 +136,37 @@ func (x *Index[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V, U]] {
 }
 
 // file files the selection under its condition, so that candidates finds it.
-func (x *Index[V, U]) file(s *Selection[V, U], must selector.Restriction) {
+func (x *selectionIndex[V, U]) file(s *Selection[V, U], must selector.Restriction) {
 	switch {
 	case !s.conditional:
-		x.selections.others[s] = struct{}{}
+		x.others[s] = struct{}{}
 	case must.Values == nil:
-		n := x.name(s.label)
+		n := x.interner.name(s.label)
 		if n.selections == nil {
 			n.selections = map[*Selection[V, U]]struct{}{}
 		}
 		n.selections[s] = struct{}{}
 	default:
 		for _, v := range must.Values {
-			u := x.label(s.label, v).use()
+			u := x.interner.label(s.label, v).use()
 			u.selections = append(u.selections, s)
 		}
 	}
 }
 
-func (x *Index[V, U]) unfile(s *Selection[V, U]) {
+func (x *selectionIndex[V, U]) unfile(s *Selection[V, U]) {
 	must := s.must()
 	switch {
 	case !s.conditional:
-		delete(x.selections.others, s)
+		delete(x.others, s)
 	case must.Values == nil:
-		delete(x.name(s.label).selections, s)
-		x.dropNameIfUnused(x.name(s.label))
+		delete(x.interner.name(s.label).selections, s)
+		x.interner.dropName(x.interner.name(s.label))
 	default:
 		for _, v := range must.Values {
-			l := x.label(s.label, v)
+			l := x.interner.label(s.label, v)
 			l.uses.selections = without(l.uses.selections, s)
-			x.dropLabelIfUnused(l)
+			x.interner.dropLabel(l)
 		}
 	}
 }

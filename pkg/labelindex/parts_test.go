@@ -1,0 +1,137 @@
+package labelindex
+
+import (
+	"slices"
+	"testing"
+)
+
+type testGroup = Group[int, int]
+
+// A label exists as long as something uses it, as one value for all who do.
+func TestALabelIsKeptAsLongAsItIsUsed(t *testing.T) {
+	n := newInterner[int, int]()
+	a, b := n.intern(map[string]string{"app": "db", "tier": "1"}), n.intern(map[string]string{"app": "db"})
+	if len(a) != 2 || a[0] != b[0] || a[0].of.name != "app" || a[1].value != "1" {
+		t.Fatalf("%+v and %+v", a, b)
+	}
+	g := &testGroup{items: &testItem{}}
+	a[0].groups.add(g)
+	n.dropLabel(a[0])
+	n.dropLabel(a[1])
+	if len(n.names) != 1 || n.names["app"].values["db"] != a[0] {
+		t.Errorf("%v, want the label that a group has", n.names)
+	}
+	g.items = nil
+	a[0].groups.left()
+	n.dropLabel(a[0])
+	if len(n.names) != 0 {
+		t.Errorf("%v is left", n.names)
+	}
+}
+
+// A name that a selection is filed under outlives its last value.
+func TestANameIsKeptForASelection(t *testing.T) {
+	n := newInterner[int, int]()
+	x := newSelectionIndex(n)
+	s, _ := x.add(sel("has(app)"))
+	n.dropLabel(n.label("app", "db"))
+	if len(n.names) != 1 {
+		t.Errorf("%d names while a selection asks for one", len(n.names))
+	}
+	if x.remove(s); len(n.names)+len(x.byText)+len(x.others) != 0 {
+		t.Errorf("left: %v %v %v", n.names, x.byText, x.others)
+	}
+}
+
+func TestGroupsInheritAndParentsGo(t *testing.T) {
+	tests := []struct {
+		what    string
+		inherit func(string) map[string]string
+		kept    int // parents after the last group has left
+	}{
+		{"labels kept here", nil, 1},
+		{"labels asked for", func(string) map[string]string { return map[string]string{"env": "test"} }, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			h := newInheritance(newInterner[int, int](), tt.inherit)
+			g := &testGroup{items: &testItem{}}
+			h.join(g, []string{"p"})
+			if got := slices.Collect(h.set("p", map[string]string{"env": "prod"})); len(got) != 1 || got[0] != g {
+				t.Errorf("a change concerns %v", got)
+			}
+			if got := slices.Collect(h.set("p", map[string]string{"env": "prod"})); len(got) != 0 {
+				t.Errorf("the same labels again concern %v", got)
+			}
+			if h.labels("p")["env"] != "prod" || h.count("p") != 1 {
+				t.Errorf("labels %v of %d groups", h.labels("p"), h.count("p"))
+			}
+			g.items = nil
+			if h.leave(g); len(h.parents) != tt.kept || len(h.interner.names) != tt.kept {
+				t.Errorf("%d parents and %d names of labels are left, want %d", len(h.parents), len(h.interner.names), tt.kept)
+			}
+			for range h.set("p", nil) {
+				t.Error("a group inherits that has left")
+			}
+			if len(h.parents)+len(h.interner.names) != 0 {
+				t.Errorf("%d parents and %d names of labels are left in the end", len(h.parents), len(h.interner.names))
+			}
+		})
+	}
+}
+
+// Groups of one hash are found by their identity, and removed from any place among them.
+func TestGroupsOfOneHashAreToldApart(t *testing.T) {
+	for first := range 3 {
+		table, n := newGroupTable[int, int](), newInterner[int, int]()
+		var groups []*testGroup
+		for _, app := range []string{"a", "b", "c"} {
+			g := &testGroup{labels: n.intern(map[string]string{"app": app}), items: &testItem{}}
+			hash := table.hashGroup(g)
+			if found, at := table.find(g.Identity()); found != nil || at != hash {
+				t.Fatalf("found %v at %d before it is there, want nothing at %d", found, at, hash)
+			}
+			table.add(g, 7)
+			groups = append(groups, g)
+		}
+		if got := slices.Collect(table.all()); len(got) != 3 {
+			t.Fatalf("%d groups", len(got))
+		}
+		for i := range groups {
+			g := groups[(first+i)%3]
+			// As if it had this hash of its own.
+			table.unchain(g, 7)
+			if slices.Contains(slices.Collect(table.all()), g) {
+				t.Errorf("group %d is still there", (first+i)%3)
+			}
+		}
+		if len(table.groups) != 0 {
+			t.Errorf("%d lists are left", len(table.groups))
+		}
+	}
+}
+
+func TestASelectorIsFiledUnderItsRarestCondition(t *testing.T) {
+	n := newInterner[int, int]()
+	x := newSelectionIndex(n)
+	for range 3 {
+		n.label("orchestrator", "k8s").groups.add(&testGroup{items: &testItem{}})
+	}
+	n.label("app", "db").groups.add(&testGroup{items: &testItem{}})
+	for _, tt := range []struct {
+		text, label string
+		meet        int
+		conditional bool
+	}{
+		{"orchestrator == 'k8s' && app == 'db'", "app", 1, true},
+		{"orchestrator == 'k8s' && has(app)", "app", 1, true},
+		{"orchestrator == 'k8s' && has(none)", "none", 0, true},
+		{"orchestrator == 'k8s'", "orchestrator", 3, true},
+		{"orchestrator != 'k8s'", "", 0, false},
+	} {
+		label, _, meet, conditional := x.cheapest(sel(tt.text))
+		if label != tt.label || meet != tt.meet || conditional != tt.conditional {
+			t.Errorf("%s: under %q, which %d meet, %v", tt.text, label, meet, conditional)
+		}
+	}
+}
