@@ -134,8 +134,9 @@ func write(w http.ResponseWriter, answer inspect.Answer, err error) {
 func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	s := a.Loop.Status()
 	report := &inspect.StatusReport{
-		InSync: s.InSync, Ready: s.Ready, Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies,
-		Failed: s.Failed, Node: a.Node, Dataplane: a.Plane.Name(), Version: a.Version, Started: a.Started, Kinds: kindRows(a.Reports.Kinds()),
+		InSync: s.InSync, Ready: s.Ready, Kinds: kindRows(a.Reports.Kinds()),
+		Attempts: inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed},
+		Agent:    inspect.Agent{Node: a.Node, Dataplane: a.Plane.Name(), Version: a.Version, Started: a.Started},
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)

@@ -53,7 +53,8 @@ func serveFlows(t *testing.T) *flowServer {
 }
 
 func flow(port uint16, verdict string) *flows.Record {
-	return &flows.Record{Time: time.Now().UTC(), Endpoint: "t/p", Verdict: verdict, Dst: netip.AddrPortFrom(netip.IPv6Unspecified(), port)}
+	return &flows.Record{Time: time.Now().UTC(), Endpoint: "t/p", Verdict: verdict,
+		Packet: flows.Packet{Dst: netip.AddrPortFrom(netip.IPv6Unspecified(), port)}}
 }
 
 // follow subscribes and returns what comes, and how it ends.

@@ -27,7 +27,7 @@ func (n numbered) Endpoints() []dataplane.EndpointStatus {
 // named is what a flow from the address to the interface of that number has for names, as one string.
 func named(t *testing.T, n *FlowNames, ifindex uint32, from string) string {
 	t.Helper()
-	r := &flows.Record{Direction: flows.Ingress, Src: netip.AddrPortFrom(netip.MustParseAddr(from), 1)}
+	r := &flows.Record{Direction: flows.Ingress, Packet: flows.Packet{Src: netip.AddrPortFrom(netip.MustParseAddr(from), 1)}}
 	n.Name(t.Context(), []flowring.Unnamed{{Ifindex: ifindex, Record: r}})
 	text := r.Endpoint + " on " + r.Interface
 	if r.Peer != nil {

@@ -40,8 +40,9 @@ func newDecoder(pinned Names, rules Rules) *decoder {
 // record is the event without the names of its ends. at is its time.
 func (d *decoder) record(e *bpf.Event, at time.Time) *flows.Record {
 	r := &flows.Record{
-		Time: at, Direction: flows.Egress, Verdict: flows.Allow, Protocol: model.ProtocolName(e.Proto),
-		Rule: d.rule(e.RuleId), Note: note(e), Suppressed: e.Suppressed,
+		Time: at, Direction: flows.Egress, Verdict: flows.Allow, Suppressed: e.Suppressed,
+		Packet:   flows.Packet{Protocol: model.ProtocolName(e.Proto)},
+		Decision: flows.Decision{Rule: d.rule(e.RuleId), Note: note(e)},
 	}
 	if has(e, bpf.MargayEventFlagsEVENT_INGRESS) {
 		r.Direction = flows.Ingress

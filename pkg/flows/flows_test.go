@@ -11,8 +11,9 @@ import (
 func record(change ...func(*Record)) *Record {
 	r := &Record{
 		Time: time.Date(2026, 11, 22, 4, 5, 6, 789e6, time.UTC), Endpoint: "shop/db", Interface: "cali1", Direction: Ingress, Verdict: Deny,
-		Peer: &Peer{Kind: PeerPod, Name: "web/front-7"}, Src: netip.MustParseAddrPort("10.0.0.1:4242"),
-		Dst: netip.MustParseAddrPort("10.0.0.2:81"), Protocol: "tcp", Policy: "default/knp/shop/db", Rule: "default/knp/shop/db#end-of-tier",
+		Peer:     &Peer{Kind: PeerPod, Name: "web/front-7"},
+		Packet:   Packet{Src: netip.MustParseAddrPort("10.0.0.1:4242"), Dst: netip.MustParseAddrPort("10.0.0.2:81"), Protocol: "tcp"},
+		Decision: Decision{Policy: "default/knp/shop/db", Rule: "default/knp/shop/db#end-of-tier"},
 	}
 	for _, c := range change {
 		c(r)

@@ -35,19 +35,28 @@ type Record struct {
 	Verdict   string    `json:"verdict"`             // Allow or Deny
 	Peer      *Peer     `json:"peer,omitempty"`      // the remote side; nil: its address has no name here
 
-	Src      netip.AddrPort `json:"src"` // the opener. Its port is 0 for protocols without ports
-	Dst      netip.AddrPort `json:"dst"` // after Service translation
-	Protocol string         `json:"protocol"`
-	ICMP     *ICMP          `json:"icmp,omitempty"` // nil for other protocols
-
-	Policy string `json:"policy,omitempty"` // tier/kind/namespace/name; empty: no policy decided
-	Rule   string `json:"rule"`             // what decided: the policy with "#ingress[0]" or "#end-of-tier", or why there is none
-	Trace  *Trace `json:"trace,omitempty"`  // nil: no Log or Pass rule on the way
-	Note   string `json:"note,omitempty"`   // revoked, judged again, after translation, another reason than policy
+	Packet
+	Decision
 
 	// Suppressed are the records that the kernel left out before this one on the same CPU, for the rate limit or because
 	// its buffer was full. They may be of other endpoints.
 	Suppressed uint16 `json:"suppressed,omitempty"`
+}
+
+// Packet is the packet that was judged, and with it the flow.
+type Packet struct {
+	Src      netip.AddrPort `json:"src"` // the opener. Its port is 0 for protocols without ports
+	Dst      netip.AddrPort `json:"dst"` // after Service translation
+	Protocol string         `json:"protocol"`
+	ICMP     *ICMP          `json:"icmp,omitempty"` // nil for other protocols
+}
+
+// Decision is why the verdict is what it is.
+type Decision struct {
+	Policy string `json:"policy,omitempty"` // tier/kind/namespace/name; empty: no policy decided
+	Rule   string `json:"rule"`             // what decided: the policy with "#ingress[0]" or "#end-of-tier", or why there is none
+	Trace  *Trace `json:"trace,omitempty"`  // nil: no Log or Pass rule on the way
+	Note   string `json:"note,omitempty"`   // revoked, judged again, after translation, another reason than policy
 }
 
 // Peer is the remote side of a flow.
@@ -78,18 +87,8 @@ func (r *Record) Remote() netip.Addr {
 
 // Text is the record in one line, with the time in zone.
 func (r *Record) Text(zone *time.Location) string {
-	line := fmt.Sprintf("%s  %-5s %-7s of %s%s  %s", r.Time.In(zone).Format("2006-01-02T15:04:05.000Z07:00"), r.Verdict, r.Direction,
-		r.endpointText(), r.peerText(), r.packetText())
-	line += "  by " + r.Rule
-	if r.Trace != nil && len(r.Trace.Logged) > 0 {
-		line += "  logged by " + strings.Join(r.Trace.Logged, ", ")
-	}
-	if r.Trace != nil && len(r.Trace.Passed) > 0 {
-		line += "  passed by " + strings.Join(r.Trace.Passed, ", ")
-	}
-	if r.Note != "" {
-		line += "  (" + r.Note + ")"
-	}
+	line := fmt.Sprintf("%s  %-5s %-7s of %s%s  %s  %s", r.Time.In(zone).Format("2006-01-02T15:04:05.000Z07:00"), r.Verdict, r.Direction,
+		r.endpointText(), r.peerText(), r.Packet.text(), r.Decision.text())
 	if r.Suppressed > 0 {
 		line += fmt.Sprintf("  [%d left out before it]", r.Suppressed)
 	}
@@ -121,12 +120,26 @@ func (r *Record) peerText() string {
 	return text + r.Peer.Name
 }
 
-func (r *Record) packetText() string {
-	if r.ICMP != nil {
-		return fmt.Sprintf("%s -> %s %s type %d code %d", r.Src.Addr(), r.Dst.Addr(), r.Protocol, r.ICMP.Type, r.ICMP.Code)
+func (p *Packet) text() string {
+	if p.ICMP != nil {
+		return fmt.Sprintf("%s -> %s %s type %d code %d", p.Src.Addr(), p.Dst.Addr(), p.Protocol, p.ICMP.Type, p.ICMP.Code)
 	}
-	if r.Src.Port() == 0 && r.Dst.Port() == 0 {
-		return fmt.Sprintf("%s -> %s protocol %s", r.Src.Addr(), r.Dst.Addr(), r.Protocol)
+	if p.Src.Port() == 0 && p.Dst.Port() == 0 {
+		return fmt.Sprintf("%s -> %s protocol %s", p.Src.Addr(), p.Dst.Addr(), p.Protocol)
 	}
-	return fmt.Sprintf("%s -> %s %s", r.Src, r.Dst, r.Protocol)
+	return fmt.Sprintf("%s -> %s %s", p.Src, p.Dst, p.Protocol)
+}
+
+func (d *Decision) text() string {
+	text := "by " + d.Rule
+	if d.Trace != nil && len(d.Trace.Logged) > 0 {
+		text += "  logged by " + strings.Join(d.Trace.Logged, ", ")
+	}
+	if d.Trace != nil && len(d.Trace.Passed) > 0 {
+		text += "  passed by " + strings.Join(d.Trace.Passed, ", ")
+	}
+	if d.Note != "" {
+		text += "  (" + d.Note + ")"
+	}
+	return text
 }

@@ -71,13 +71,10 @@ type PolicyRow struct {
 // RuleRow is one entry of an endpoint's ordered match table.
 type RuleRow struct {
 	Direction    string `json:"direction"`
-	Index        int    `json:"index"`                // in the map rules
-	Rule         string `json:"rule"`                 // as traces have it: tier/kind/namespace/name#rule
-	Reason       string `json:"reason"`               // the same for people: "NetworkPolicy shop/db ingress[0]", "no rule matches"
-	APIVersion   string `json:"apiVersion,omitempty"` // of the object behind the entry
-	Kind         string `json:"kind,omitempty"`
-	Namespace    string `json:"namespace,omitempty"`
-	Name         string `json:"name,omitempty"`
+	Index        int    `json:"index"`  // in the map rules
+	Rule         string `json:"rule"`   // as traces have it: tier/kind/namespace/name#rule
+	Reason       string `json:"reason"` // the same for people: "NetworkPolicy shop/db ingress[0]", "no rule matches"
+	Object              // behind the entry; zero: none
 	Tier         string `json:"tier,omitempty"`
 	Action       string `json:"action"`
 	Match        string `json:"match"`
@@ -85,6 +82,14 @@ type RuleRow struct {
 	ID           uint32 `json:"id"`                     // in the map rule_stats; 0: not counted
 	Packets      uint64 `json:"packets"`
 	Bytes        uint64 `json:"bytes"`
+}
+
+// Object is what an API server calls an object.
+type Object struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name,omitempty"`
 }
 
 // SetRow is one set of addresses that rules refer to.
@@ -128,25 +133,40 @@ type ConfigValue struct {
 
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
-	NoAgent     bool      `json:"noAgent,omitempty"`  // no agent runs: what is known is from the kernel's maps
-	InSync      bool      `json:"inSync"`             // the first full snapshot has been enforced
-	Ready       bool      `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
-	NotReady    []string  `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them
-	Applied     time.Time `json:"applied"`            // zero: never
-	TookSeconds float64   `json:"tookSeconds"`        // of the last successful application
-	Error       string    `json:"error,omitempty"`    // of the last attempt
-	Held        string    `json:"held,omitempty"`     // the endpoints whose policy cannot be enforced, a line each
+	NoAgent  bool     `json:"noAgent,omitempty"`  // no agent runs: what is known is from the kernel's maps
+	InSync   bool     `json:"inSync"`             // the first full snapshot has been enforced
+	Ready    bool     `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
+	NotReady []string `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them
+	Attempts
+	Agent
+	EndpointCounts
+	Problems int       `json:"problems"`
+	Kinds    []KindRow `json:"kinds"`
+}
+
+// Attempts are those of the agent to enforce what is desired.
+type Attempts struct {
+	Applied     time.Time `json:"applied"`         // the last that succeeded; zero: never
+	TookSeconds float64   `json:"tookSeconds"`     // of that one
+	Error       string    `json:"error,omitempty"` // of the last attempt
+	Held        string    `json:"held,omitempty"`  // the endpoints whose policy cannot be enforced, a line each
 	Applies     uint64    `json:"applies"`
 	Failed      uint64    `json:"failed"`
-	Node        string    `json:"node"`
-	Dataplane   string    `json:"dataplane"`
-	Version     string    `json:"version"`
-	Started     time.Time `json:"started"`
-	Endpoints   int       `json:"endpoints"` // of this node
-	Enforced    int       `json:"enforced"`  // of them, those whose policy is enforced
-	Closed      int       `json:"closed"`    // workload interfaces without an endpoint
-	Problems    int       `json:"problems"`
-	Kinds       []KindRow `json:"kinds"`
+}
+
+// Agent is who answers.
+type Agent struct {
+	Node      string    `json:"node"`
+	Dataplane string    `json:"dataplane"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started"`
+}
+
+// EndpointCounts are numbers of workload interfaces.
+type EndpointCounts struct {
+	Endpoints int `json:"endpoints"` // of this node
+	Enforced  int `json:"enforced"`  // of them, those whose policy is enforced
+	Closed    int `json:"closed"`    // workload interfaces without an endpoint
 }
 
 // KindRow is how it stands with one kind of object of the datastore.

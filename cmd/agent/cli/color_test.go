@@ -41,10 +41,12 @@ func TestVerdictsHaveColoursOutsideOfTables(t *testing.T) {
 			red + "deny" + plain + ": a -> b\n", "egress   " + green + "allow" + plain + ": because\n", "ingress  " + red + "deny" + plain + ": because\n"}},
 		"explain of several": {explanation(&explain.Explanation{Verdict: "mixed", Answers: []*explain.Explanation{flow("deny"), flow("allow")}}), []string{
 			yellow + "mixed" + plain + ":", "\n  " + red + "deny" + plain + "     a -> b", "\n  " + green + "allow" + plain + "    a -> b"}},
-		"check":             {func(s *screen) error { return writeCheck(s, problem) }, []string{"x: " + red + "rejected" + plain + ": wrong", yellow + "lint" + plain + ": odd", red + "2 problems" + plain}},
-		"check, all well":   {func(s *screen) error { return writeCheck(s, &checkReport{OK: true}) }, []string{"check: " + green + "all is well" + plain}},
-		"status":            {func(s *screen) error { return writeStatus(s, &inspect.StatusReport{Ready: true}) }, []string{green + "ready: policy of 0 endpoints is enforced" + plain}},
-		"status, held back": {func(s *screen) error { return writeStatus(s, &inspect.StatusReport{Ready: true, Held: "x"}) }, []string{yellow + "ready, with 1 policy held back: x" + plain}},
+		"check":           {func(s *screen) error { return writeCheck(s, problem) }, []string{"x: " + red + "rejected" + plain + ": wrong", yellow + "lint" + plain + ": odd", red + "2 problems" + plain}},
+		"check, all well": {func(s *screen) error { return writeCheck(s, &checkReport{OK: true}) }, []string{"check: " + green + "all is well" + plain}},
+		"status":          {func(s *screen) error { return writeStatus(s, &inspect.StatusReport{Ready: true}) }, []string{green + "ready: policy of 0 endpoints is enforced" + plain}},
+		"status, held back": {func(s *screen) error {
+			return writeStatus(s, &inspect.StatusReport{Ready: true, Attempts: inspect.Attempts{Held: "x"}})
+		}, []string{yellow + "ready, with 1 policy held back: x" + plain}},
 		"status, not ready": {func(s *screen) error { return writeStatus(s, &inspect.StatusReport{}) }, []string{red + "not ready: waiting"}},
 	} {
 		t.Run(name, func(t *testing.T) {

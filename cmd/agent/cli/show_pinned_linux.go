@@ -76,7 +76,8 @@ func (o *showOptions) showLeft(w io.Writer, asked error) error {
 	if err != nil {
 		return err
 	}
-	report := &inspect.StatusReport{NoAgent: true, Dataplane: "bpf", Endpoints: len(rows), Kinds: []inspect.KindRow{}}
+	report := &inspect.StatusReport{NoAgent: true, Agent: inspect.Agent{Dataplane: "bpf"},
+		EndpointCounts: inspect.EndpointCounts{Endpoints: len(rows)}, Kinds: []inspect.KindRow{}}
 	for i := range rows {
 		if endpointProblem(&rows[i]) == "" {
 			report.Enforced++

@@ -107,19 +107,20 @@ rejected  a.yaml:3: Pod shop/x  spec   wrong
 
 func TestStatusText(t *testing.T) {
 	for want, s := range map[string]inspect.StatusReport{
-		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, Endpoints: 2, Enforced: 2},
+		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, EndpointCounts: inspect.EndpointCounts{Endpoints: 2, Enforced: 2}},
 		"ready: policy of 3 of 5 endpoints is enforced, 2 are not yet, 1 interface without a pod closed": {InSync: true, Ready: true,
-			Endpoints: 5, Enforced: 3, Closed: 1},
+			EndpointCounts: inspect.EndpointCounts{Endpoints: 5, Enforced: 3, Closed: 1}},
 		"not ready: policy: 2 interfaces of pods are closed":                {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
-		"not ready: policy is not fully enforced, it tries again: no room":  {InSync: true, Error: "no room"},
-		"not ready: nothing has been enforced yet, it tries again: no room": {Error: "no room"},
+		"not ready: policy is not fully enforced, it tries again: no room":  {InSync: true, Attempts: inspect.Attempts{Error: "no room"}},
+		"not ready: nothing has been enforced yet, it tries again: no room": {Attempts: inspect.Attempts{Error: "no room"}},
 		"not ready: waiting for the first full snapshot of the datastore":   {},
 	} {
 		if got := statusText(&s); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	s := inspect.StatusReport{Version: "v1", Node: "n", Dataplane: "bpf", Problems: 2, Applies: 5, Failed: 1, Applied: time.Unix(0, 0).UTC(), TookSeconds: 0.001}
+	s := inspect.StatusReport{Agent: inspect.Agent{Version: "v1", Node: "n", Dataplane: "bpf"}, Problems: 2,
+		Attempts: inspect.Attempts{Applies: 5, Failed: 1, Applied: time.Unix(0, 0).UTC(), TookSeconds: 0.001}}
 	got := text(t, func(w io.Writer) error { return writeStatus(w, &s) })
 	for _, want := range []string{"1970-01-01T00:00:00Z, took 1ms", "5 times, 1 of them failed", "2; see margay show problems"} {
 		if !strings.Contains(got, want) {

@@ -16,7 +16,7 @@ func programRows(p *match.Program, d model.Direction, names func(uint32) string,
 		id, count := p.IDs[i], counts[r.Id]
 		row := inspect.RuleRow{
 			Direction: d.String(), Index: i, Rule: id.String(), Reason: reasonText(id), Action: actionText(r.Action),
-			Tier: id.Tier, Namespace: id.Policy.Namespace, Name: id.Policy.Name,
+			Tier: id.Tier, Object: inspect.Object{Namespace: id.Policy.Namespace, Name: id.Policy.Name},
 			Match: ruleText(r, d == model.Ingress, names), ID: r.Id, NeverReached: !reached[i],
 			Packets: count.Packets, Bytes: count.Bytes,
 		}

@@ -27,16 +27,18 @@ func TestRulesThatAreNeverReachedAreMarked(t *testing.T) {
 	const api, kind = "networking.k8s.io/v1", "NetworkPolicy"
 	want := []inspect.RuleRow{
 		{
-			Direction: "ingress", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]", APIVersion: api, Kind: kind,
-			Namespace: "shop", Name: "db", Tier: "default", Action: "Allow", Match: "tcp", ID: 1, Packets: 3, Bytes: 180,
+			Direction: "ingress", Rule: "default/knp/shop/db#ingress[0]", Reason: "NetworkPolicy shop/db ingress[0]",
+			Tier: "default", Action: "Allow", Match: "tcp", ID: 1, Packets: 3, Bytes: 180,
+			Object: inspect.Object{APIVersion: api, Kind: kind, Namespace: "shop", Name: "db"},
 		},
 		{
-			Direction: "ingress", Index: 1, Rule: "default/knp/shop/db#end-of-tier", Reason: "no rule matches", APIVersion: api, Kind: kind,
-			Namespace: "shop", Name: "db", Tier: "default", Action: "Deny", Match: "anything", ID: 2,
+			Direction: "ingress", Index: 1, Rule: "default/knp/shop/db#end-of-tier", Reason: "no rule matches",
+			Tier: "default", Action: "Deny", Match: "anything", ID: 2,
+			Object: inspect.Object{APIVersion: api, Kind: kind, Namespace: "shop", Name: "db"},
 		},
 		{
-			Direction: "ingress", Index: 2, Rule: "profile/kns.shop#ingress[0]", Reason: "no policy decides", Kind: "Profile", Name: "kns.shop",
-			Action: "Allow", Match: "anything", NeverReached: true,
+			Direction: "ingress", Index: 2, Rule: "profile/kns.shop#ingress[0]", Reason: "no policy decides", Action: "Allow", Match: "anything", NeverReached: true,
+			Object: inspect.Object{Kind: "Profile", Name: "kns.shop"},
 		},
 		{Direction: "ingress", Index: 3, Rule: "no-profile-match", Reason: "nothing allows it", Action: "Deny", Match: "anything", NeverReached: true},
 	}

@@ -57,7 +57,7 @@ func rows(p *model.DirectionPolicy, sets func(model.SetID) (string, bool)) []ins
 		for _, r := range policy.Rules {
 			id := model.RuleID{Point: model.AtRule, Direction: p.Direction, Tier: tier, Policy: policy.Key, Index: r.Index}
 			row := inspect.RuleRow{Direction: p.Direction.String(), Index: len(list), Rule: id.String(), Tier: tier,
-				Namespace: policy.Key.Namespace, Name: policy.Key.Name, Action: r.Action.String(), Match: matchText(r, sets),
+				Object: inspect.Object{Namespace: policy.Key.Namespace, Name: policy.Key.Name}, Action: r.Action.String(), Match: matchText(r, sets),
 				Reason: fmt.Sprintf("%s %s[%d]", policy.Key.ObjectText(), p.Direction, r.Index)}
 			row.APIVersion, row.Kind = policy.Key.Kind.API()
 			list = append(list, row)
