@@ -44,7 +44,7 @@ func (t *policyTable) activatePolicy(p *policy) {
 			continue
 		}
 		if p.rules[d] == nil {
-			p.rules[d] = &ruleset{policy: p, key: p.key, direction: model.Direction(d)}
+			p.rules[d] = &ruleset{key: p.key, direction: model.Direction(d)}
 		}
 		p.rules[d].staged, p.rules[d].action, p.rules[d].source = p.staged, p.action, lists[d]
 		t.dirty.rulesets[p.rules[d]] = struct{}{}
@@ -107,10 +107,10 @@ func (t *policyTable) activateProfile(name string) {
 
 // appliesTo returns the groups of the local index that the rules apply to.
 func (t *policyTable) appliesTo(rs *ruleset) iter.Seq[*localGroup] {
-	if rs.policy != nil {
-		return rs.policy.selection.Groups()
+	if rs.key.Kind == model.KindProfile {
+		return t.local.labels.Children(rs.key.Name)
 	}
-	return t.local.labels.Children(rs.key.Name)
+	return t.policies[rs.key].selection.Groups()
 }
 
 // retire gives up what a ruleset, which may be nil, refers to. It returns nil.

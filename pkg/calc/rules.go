@@ -11,8 +11,7 @@ import (
 
 // ruleset is the rules of an active policy or profile for one direction. Its rules are replaced when they change.
 type ruleset struct {
-	policy    *policy // nil: it belongs to the profile named by key
-	key       model.PolicyKey
+	key       model.PolicyKey // of the policy or profile
 	staged    bool
 	action    model.StagedAction // if it is staged
 	direction model.Direction
