@@ -43,7 +43,8 @@ func current(t *testing.T, file string, block *regexp.Regexp, generated string) 
 }
 
 // chartSets are settings that the chart has other values for, or that have no meaning in its pods.
-var chartSets = []string{"bpffs", "config-file", "datastore", "dataplane", "dir", "health-address", "instance", "kubeconfig",
+var chartSets = []string{"bpffs", "config-file", "datastore", "dataplane", "dir", "etcd-ca-file", "etcd-cert-file", "etcd-endpoints", "etcd-key-file",
+	"etcd-password-file", "etcd-user", "health-address", "instance", "kubeconfig",
 	"metrics-address", "node", "socket"}
 
 // valueSchema is the schema of one setting's value.

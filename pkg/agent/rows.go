@@ -129,7 +129,7 @@ func kindRows(kinds []syncer.KindStatus) []inspect.KindRow {
 	rows := make([]inspect.KindRow, 0, len(kinds))
 	for _, k := range kinds {
 		rows = append(rows, inspect.KindRow{Kind: k.Kind, State: k.State.String(), Required: k.Required, Listed: k.Listed,
-			Since: k.Since, Objects: k.Objects, Error: k.Error})
+			Since: k.Since, Objects: k.Objects, Revision: k.Revision, Error: k.Error})
 	}
 	return rows
 }

@@ -19,9 +19,10 @@ type Config struct {
 
 	ConfigFile string
 	Node       string // never empty once evaluated, unless the host's name is
-	Datastore  string // directory or kubernetes
+	Datastore  string // directory, kubernetes or etcd
 	Dir        string // of manifests
 	Kubeconfig string // empty: the cluster this process runs in
+	Etcd       Etcd
 
 	Socket    string // empty: the usual one of the instance
 	Dataplane string // auto, bpf or record
@@ -55,6 +56,7 @@ func Defaults() Config {
 		PodAnnotations: "none",
 		ResyncEvery:    90 * time.Second,
 		DiscoveryEvery: 2 * time.Minute,
+		Etcd:           Etcd{DialTimeout: 10 * time.Second, KeepAlive: 10 * time.Second},
 	}
 }
 

@@ -119,8 +119,32 @@ func (l Local) environment() (all map[string]given, warnings []string, err error
 			warnings = append(warnings, warning)
 		}
 	}
+	errs = append(errs, l.others(all))
 	slices.Sort(warnings)
 	return all, warnings, errors.Join(errs...)
+}
+
+// others adds what variables of other programs set, where there is none of ours.
+func (l Local) others(all map[string]given) error {
+	var errs []error
+	for _, s := range settings {
+		for _, other := range s.Others {
+			if _, ok := all[s.Name]; ok {
+				break
+			}
+			for _, v := range l.Environment {
+				name, text, _ := strings.Cut(v, "=")
+				if text == "" || !strings.EqualFold(name, other) {
+					continue
+				}
+				source := "environment variable " + name
+				v, err := parse(s, text, source, source)
+				errs = append(errs, err)
+				all[s.Name] = v
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // serviceLink are the variables that a kubelet gives a pod for each service, here of one whose name begins with margay.

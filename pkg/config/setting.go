@@ -23,6 +23,8 @@ type Setting struct {
 	Repeatable bool
 	// NotInFile: only the environment and a flag set it.
 	NotInFile bool
+	// Others are variables of other programs that set it, too, the first that has a value. In any case.
+	Others []string
 	// Words are all values of a setting that takes one of a few words; nil: it takes others.
 	Words []string
 	// Pattern is a regular expression that every valid value matches, so that mistakes can be found without an agent;
@@ -67,7 +69,7 @@ func (s Setting) Print(c Config) string { return s.of(&c).text }
 
 // settings is the table in the order of names.
 var settings = func() []*Setting {
-	all := slices.Concat(agentSettings, enforcementSettings)
+	all := slices.Concat(agentSettings, etcdSettings, enforcementSettings)
 	slices.SortFunc(all, func(a, b *Setting) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }()
@@ -84,6 +86,12 @@ func find(name string) *Setting {
 // from makes it one that the datastore can set.
 func (s *Setting) from(convert func(felixValues) (felixText, error), fields ...string) *Setting {
 	s.Felix, s.felix = fields, convert
+	return s
+}
+
+// also makes it one that variables of other programs set.
+func (s *Setting) also(names ...string) *Setting {
+	s.Others = names
 	return s
 }
 

@@ -13,7 +13,7 @@ var agentSettings = []*Setting{
 	textSetting("node", Restart, func(c *Config) *string { return &c.Node },
 		"name of this node (default: the host name, in lower case)"),
 	oneOf("datastore", Restart, func(c *Config) *string { return &c.Datastore },
-		"directory or kubernetes: where objects come from", "directory", "kubernetes"),
+		"directory, kubernetes or etcd: where objects come from", "directory", "kubernetes", "etcd"),
 	textSetting("dir", Restart, func(c *Config) *string { return &c.Dir },
 		"directory of manifests"),
 	textSetting("kubeconfig", Restart, func(c *Config) *string { return &c.Kubeconfig },

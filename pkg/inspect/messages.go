@@ -177,6 +177,7 @@ type KindRow struct {
 	Listed   bool      `json:"listed"`   // a full list has been seen, or the kind is absent
 	Since    time.Time `json:"since"`    // of the state
 	Objects  int       `json:"objects"`
+	Revision int64     `json:"revision,omitempty"` // of etcd
 	Error    string    `json:"error,omitempty"`
 }
 

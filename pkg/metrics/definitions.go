@@ -55,6 +55,7 @@ var (
 	kindObjects  = gauge("kind_objects", "Objects of the kind that are known.", "kind")
 	kindLists    = total("kind_lists_total", "Full lists of the kind.", "kind")
 	kindFailures = total("kind_failures_total", "Failed lists and watches of the kind.", "kind")
+	kindRevision = gauge("kind_revision", "Revision of the datastore that is known, for the kind that stands for all of etcd.", "kind")
 	kindEvents   = total("kind_events_total", "Changes of the kind seen by watching.", "kind")
 
 	problemObjects = gauge("problem_objects", "Objects that are not enforced as written, by kind and the worst that is wrong with each.", "kind", "severity")

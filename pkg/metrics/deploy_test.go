@@ -210,7 +210,7 @@ func TestTheDashboardIsOfMetricsThatExist(t *testing.T) {
 		}
 	}
 	// What is for alerts, or says little over time.
-	for _, name := range []string{"margay_start_time_seconds", "margay_in_sync", "margay_component_live", "margay_kind_required"} {
+	for _, name := range []string{"margay_start_time_seconds", "margay_in_sync", "margay_component_live", "margay_kind_required", "margay_kind_revision"} {
 		shown[name] = true
 	}
 	for name := range known {

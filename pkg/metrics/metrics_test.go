@@ -39,7 +39,7 @@ func full() Snapshot {
 			Interfaces: map[uint32]model.EndpointID{7: model.WorkloadID("t", "a")},
 		},
 		Kinds: []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true,
-			Since: time.Now().Add(-time.Hour), Objects: 105, Lists: 1, Failures: 2, Events: 40}},
+			Since: time.Now().Add(-time.Hour), Objects: 105, Lists: 1, Failures: 2, Events: 40, Revision: 77}},
 		Problems: []validate.Problem{
 			{Ref: pod, Severity: validate.Warning},
 			{Ref: policy, Severity: validate.RulesLeftOut}, {Ref: again, Severity: validate.Warning},
@@ -119,6 +119,7 @@ margay_kind_failures_total{kind="Pod"} 2
 margay_kind_lists_total{kind="Pod"} 1
 margay_kind_objects{kind="Pod"} 105
 margay_kind_required{kind="Pod"} 1
+margay_kind_revision{kind="Pod"} 77
 margay_kind_state{kind="Pod",state="absent"} 0
 margay_kind_state{kind="Pod",state="failing"} 0
 margay_kind_state{kind="Pod",state="listing"} 0

@@ -156,6 +156,9 @@ func (out sink) kinds(list []syncer.KindStatus, now time.Time) {
 		out.put(kindLists, float64(k.Lists), k.Kind)
 		out.put(kindFailures, float64(k.Failures), k.Kind)
 		out.put(kindEvents, float64(k.Events), k.Kind)
+		if k.Revision > 0 {
+			out.put(kindRevision, float64(k.Revision), k.Kind)
+		}
 	}
 }
 

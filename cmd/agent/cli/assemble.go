@@ -22,10 +22,12 @@ import (
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/syncer/directory"
+	"github.com/margay-project/margay/pkg/syncer/etcd"
 	"github.com/margay-project/margay/pkg/syncer/kubernetes"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -89,8 +91,11 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 
 // openSource opens the datastore, and what else goes with its kind.
 func (p *process) openSource() (syncer.Source, error) {
-	if p.config.Datastore == "kubernetes" {
+	switch p.config.Datastore {
+	case "kubernetes":
 		return p.openCluster()
+	case "etcd":
+		return p.openEtcd()
 	}
 	if p.config.Dir == "" {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
@@ -119,6 +124,16 @@ func (p *process) openCluster() (syncer.Source, error) {
 	k := kubernetes.New(client, pods, p.log)
 	k.ProbeEvery = p.config.DiscoveryEvery
 	return k, nil
+}
+
+func (p *process) openEtcd() (syncer.Source, error) {
+	e := p.config.Etcd
+	if err := e.Check(); err != nil {
+		return nil, err
+	}
+	options := etcd.Options{Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		User: e.User, PasswordFile: e.PasswordFile, DialTimeout: e.DialTimeout, KeepAlive: e.KeepAlive}
+	return etcd.New(options, kinds.All(p.pods()), p.log), nil
 }
 
 // pods say how pods are read.

@@ -63,7 +63,7 @@ func settingsDoc() string {
 	var b strings.Builder
 	b.WriteString("| setting | default | environment | FelixConfiguration | a change takes |\n|---|---|---|---|---|\n")
 	for _, s := range config.Settings() {
-		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s | %s |\n", s.Name, quoted(s.Default()), s.Environment(), quoted(s.Felix...), s.Effect)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", s.Name, quoted(s.Default()), quoted(append([]string{s.Environment()}, s.Others...)...), quoted(s.Felix...), s.Effect)
 	}
 	return b.String()
 }

@@ -43,7 +43,7 @@ func completeFlag(cmd *cobra.Command, f *pflag.Flag, words []string) {
 	switch f.Name {
 	case "dir", "bpffs", "endpoint-status-dir":
 		_ = cmd.MarkFlagDirname(f.Name)
-	case "socket", "kubeconfig", "config-file":
+	case "socket", "kubeconfig", "config-file", "etcd-ca-file", "etcd-cert-file", "etcd-key-file", "etcd-password-file":
 	case "namespace", "pod":
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, completeNames(f.Name))
 	default:

@@ -191,6 +191,9 @@ func enforcedText(s *inspect.StatusReport) string {
 // kindText is how it stands with a kind, in one line.
 func kindText(k inspect.KindRow) string {
 	text := fmt.Sprintf("%s, %s", k.State, count(k.Objects, "object"))
+	if k.Revision > 0 {
+		text += fmt.Sprintf(", revision %d", k.Revision)
+	}
 	if k.Error != "" {
 		text += ": " + k.Error
 	}

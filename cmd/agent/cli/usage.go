@@ -112,7 +112,8 @@ func settingGroup(name string) string {
 		return groupLimits
 	}
 	switch name {
-	case "config-file", "node", "datastore", "dir", "kubeconfig", "pod-ips-from-annotations", "discovery-every", "interface-prefix":
+	case "etcd-endpoints", "etcd-ca-file", "etcd-cert-file", "etcd-key-file", "etcd-user", "etcd-password-file", "etcd-dial-timeout",
+		"etcd-keep-alive", "config-file", "node", "datastore", "dir", "kubeconfig", "pod-ips-from-annotations", "discovery-every", "interface-prefix":
 		return groupSource
 	case "instance", "bpffs", "socket":
 		return groupAgent

@@ -213,3 +213,26 @@ func testAgent(t *testing.T, all objects) {
 		}
 	}
 }
+
+// With etcd the agents read it, by the files of the Secret; without endpoints nothing of it counts.
+func TestTheChartReadsEtcd(t *testing.T) {
+	all := mustChart(t, `etcd: {endpoints: "https://a:2379,https://b:2379", secret: s, clientCertificate: true, user: u}`)
+	got := all.settings(t)
+	for _, want := range []string{"MARGAY_DATASTORE=etcd", "MARGAY_ETCD_ENDPOINTS=https://a:2379,https://b:2379",
+		"MARGAY_ETCD_CA_FILE=/etc/margay/etcd/ca.crt", "MARGAY_ETCD_CERT_FILE=/etc/margay/etcd/tls.crt",
+		"MARGAY_ETCD_KEY_FILE=/etc/margay/etcd/tls.key", "MARGAY_ETCD_USER=u", "MARGAY_ETCD_PASSWORD_FILE=/etc/margay/etcd/password"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q lacks %s", got, want)
+		}
+	}
+	if _, warnings, err := config.New(config.Local{Host: "n", Environment: got}); err != nil || len(warnings) > 0 {
+		t.Errorf("the agent does not accept it: %v, %v", err, warnings)
+	}
+	if mounts := fmt.Sprint(all.agents(t)[0]["volumeMounts"]); !strings.Contains(mounts, "/etc/margay/etcd") {
+		t.Errorf("the mounts are %s", mounts)
+	}
+	if without := mustChart(t, "etcd: {secret: s}"); !slices.Contains(without.settings(t), "MARGAY_DATASTORE=kubernetes") ||
+		strings.Contains(fmt.Sprint(without.agents(t)[0]["volumeMounts"]), "etcd") {
+		t.Error("etcd is read without endpoints")
+	}
+}
