@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -48,7 +49,7 @@ func (o Options) open(ctx context.Context) (connection, error) {
 	c := clientv3.Config{
 		Context: ctx, Endpoints: o.Endpoints, Username: o.User, Logger: zap.NewNop(),
 		DialTimeout: o.DialTimeout, DialKeepAliveTime: o.KeepAlive, DialKeepAliveTimeout: keepAliveTimeout,
-		MaxCallRecvMsgSize: maxMessage, MaxUnaryRetries: 2,
+		MaxCallRecvMsgSize: maxMessage, MaxUnaryRetries: 2, DialOptions: o.dialing(),
 	}
 	if o.User != "" {
 		text, err := os.ReadFile(o.PasswordFile)
@@ -70,6 +71,19 @@ func (o Options) open(ctx context.Context) (connection, error) {
 		return nil, err
 	}
 	return client{made}, nil
+}
+
+// dialing makes calls fail as soon as it is known that no server can be reached. clientv3 has them wait, and gRPC connects
+// again after up to two minutes: nobody would learn what is wrong, nor soon that it is over.
+func (o Options) dialing() []grpc.DialOption {
+	pauses := backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longPause}
+	return []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: o.DialTimeout}),
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+			return invoke(ctx, method, request, reply, c, append(options, grpc.WaitForReady(false))...)
+		}),
+	}
 }
 
 func (o Options) tls() (*tls.Config, error) {
