@@ -10,6 +10,7 @@ import (
 type registry struct {
 	lists  *setLists
 	byID   []classState
+	top    uint32               // no class is above
 	all    []Class              // see All; nil: to be made
 	byList [2]map[listID]uint32 // the sets of a class -> its id
 	ids    ids.Pool
@@ -62,6 +63,14 @@ func (r *registry) All() []Class {
 	return r.all
 }
 
+// Highest is the highest id of a class.
+func (r *registry) Highest() uint32 {
+	for r.top > None6 && !r.byID[r.top].used {
+		r.top--
+	}
+	return r.top
+}
+
 // Differ reports whether the classes differ in their family or in one of the sets.
 func (r *registry) Differ(a, b uint32, sets []uint32) bool {
 	x, y := r.byID[a], r.byID[b]
@@ -91,7 +100,7 @@ func (r *registry) place(id uint32, s classState) {
 		r.byID = append(r.byID, classState{})
 	}
 	r.byID[id] = s
-	r.all = nil
+	r.all, r.top = nil, max(r.top, id)
 }
 
 // adopt numbers a class found in the kernel. Without entries it is not found by its sets.

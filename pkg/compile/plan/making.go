@@ -103,7 +103,7 @@ func (s *programs) made(prog *program, t *table.Table) {
 // limitsFor are the limits of a table for these classes.
 func (s *programs) limitsFor(all []classes.Class) table.Limits {
 	limits := s.limits
-	limits.Room = s.highest(all)
+	limits.Room = s.highest(all) + roomAhead
 	return limits
 }
 

@@ -30,6 +30,9 @@ type planner struct {
 func (c *Compiler) plan(changed bool) Plan {
 	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
 	p.toOpen, p.toClose = c.pace.next(changed, c.sets.toClean())
+	if !p.makeRoom() {
+		p.toOpen = 0
+	}
 	p.stale = c.assigned.retarget()
 	p.openSets()
 	p.moveAddrs()

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -154,6 +155,29 @@ func TestTablesAreEnlargedForNewClasses(t *testing.T) {
 	}
 	if enlarged == 0 || w.k.bound[other.ID].Ingress != had || len(w.k.tables[had].Rows) < 3000/32 {
 		t.Errorf("enlarged %d times, table %d to %d", enlarged, had, w.k.bound[other.ID].Ingress)
+	}
+}
+
+// A large policy enlarges few tables with each part, however many there are.
+func TestTablesAreEnlargedAFewAtATime(t *testing.T) {
+	w := parts(Options{})
+	var others []*model.EndpointPolicy
+	for i := range 5 * enlargedAhead {
+		e := pod("shop", fmt.Sprint("p", i), 2, i+1)
+		e.Addrs = policytest.Addrs(fmt.Sprint("10.0.1.", i))
+		others = append(others, e)
+	}
+	w.step(others...)
+	large := pod("evil", "m", 3, 8000)
+	enlarged := 0
+	for p := w.step(large); p.More; p = w.step() {
+		if len(p.Enlarged) > enlargedAhead {
+			t.Fatalf("one plan enlarges %d tables", len(p.Enlarged))
+		}
+		enlarged += len(p.Enlarged)
+	}
+	if w.sets(large) != 8000 || enlarged < 2*len(others) {
+		t.Errorf("%d sets, %d tables enlarged", w.sets(large), enlarged)
 	}
 }
 

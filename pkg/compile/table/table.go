@@ -61,9 +61,14 @@ func (t *Table) Row(c classes.Class) (row uint16, ok bool) {
 	return t.rowOfKind[kind], true
 }
 
+// Lacks reports whether Rows is too short for a class.
+func (t *Table) Lacks(class uint32) bool {
+	return !t.Interpreted() && int(class)/cellsPerBlock >= len(t.Rows)
+}
+
 // Enlarge makes room for a class and reports whether that took a longer Rows.
 func (t *Table) Enlarge(class uint32) bool {
-	if t.Interpreted() || int(class)/cellsPerBlock < len(t.Rows) {
+	if !t.Lacks(class) {
 		return false
 	}
 	rows := make([]bpf.CellBlock, rowsFor(class))

@@ -18,6 +18,7 @@ type classSets struct {
 	slots   slots               // knows when packets have left
 	dropped map[uint32]bool     // still in sets, dropped while quiet is waited for
 	retired map[uint32]bool     // still in sets, dropped before
+	leaving []uint32            // still in sets, and packets have left them
 	quiet   <-chan error        // delivers when retired can be removed; nil: nothing to wait for
 }
 
@@ -25,9 +26,13 @@ func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]) *classSets {
 	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}}
 }
 
-// add writes the sets of new classes. A class that cannot be written has no address; see incomplete.
-func (c *classSets) add(list []classes.Class) error {
-	if err := c.forget(); err != nil {
+// fewForgotten is how many classes are forgotten with a plan that has changes, so that those need not wait long for it.
+const fewForgotten = 64
+
+// add writes the sets of new classes. A class that cannot be written has no address; see incomplete. There is room for them
+// once as many have been forgotten as may be.
+func (c *classSets) add(list []classes.Class, most int) error {
+	if err := c.forget(most); err != nil {
 		return err
 	}
 	for _, class := range list {
@@ -36,7 +41,10 @@ func (c *classSets) add(list []classes.Class) error {
 		}
 	}
 	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft tells of it; what has been dropped may make room
-		return c.forgotten(<-c.quiet)
+		if err := c.left(<-c.quiet); err != nil {
+			return err
+		}
+		return c.forget(len(c.leaving))
 	}
 	return nil
 }
@@ -101,35 +109,46 @@ func (c *classSets) quiesce() {
 func (c *classSets) busy() map[uint32]bool {
 	all := maps.Clone(c.dropped)
 	maps.Copy(all, c.retired)
+	for _, class := range c.leaving {
+		all[class] = true
+	}
 	return all
 }
 
-// forget removes the sets of retired classes if packets have left them.
-func (c *classSets) forget() error {
-	if c.quiet == nil {
-		return nil
-	}
+// forget removes the sets of classes that packets have left, of so many of them.
+func (c *classSets) forget(most int) error {
 	select {
 	case err := <-c.quiet:
-		return c.forgotten(err)
+		if err := c.left(err); err != nil {
+			return err
+		}
 	default:
+	}
+	most = min(most, len(c.leaving))
+	if most == 0 {
 		return nil
 	}
-}
-
-func (c *classSets) forgotten(err error) error {
-	if c.quiet = nil; err != nil {
-		c.quiet = c.slots.Quiesce() // the next attempt waits again
-		return fmt.Errorf("wait for packets to leave: %w", err)
-	}
-	for class := range c.retired {
+	for _, class := range c.leaving[:most] {
 		for _, chunk := range c.chunks[class] {
 			c.sets.Delete(bpf.ClassChunk{Class: class, Chunk: chunk})
 		}
 		delete(c.chunks, class)
 	}
-	c.retired = nil
+	if c.leaving = c.leaving[most:]; len(c.leaving) == 0 {
+		c.leaving = nil
+	}
 	_ = c.sets.Sync() // what is left keeps its number (busyClasses), and writeLeft tells of it
+	return nil
+}
+
+// left is called when packets have left the retired classes, or that cannot be known.
+func (c *classSets) left(err error) error {
+	if c.quiet = nil; err != nil {
+		c.quiet = c.slots.Quiesce() // the next attempt waits again
+		return fmt.Errorf("wait for packets to leave: %w", err)
+	}
+	c.leaving = slices.AppendSeq(c.leaving, maps.Keys(c.retired))
+	c.retired = nil
 	c.quiesce()
 	return nil
 }

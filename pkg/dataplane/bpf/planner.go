@@ -17,6 +17,7 @@ type planner struct {
 	compiler *plan.Compiler
 	waiting  []model.Changes // not compiled yet: an earlier plan is still being carried out
 	plan     plan.Plan
+	changed  bool // it has changes
 	step     int  // next of order to be taken for plan; len(order): done
 	failing  bool // the compiler goes without a table that the kernel has refused
 	again    bool // it is to plan once more, though nothing has changed
@@ -43,7 +44,8 @@ func (p *planner) next(busy map[uint32]bool, rest bool) (changed bool) {
 	p.compiler.Hold(busy)
 	p.compiler.Rest(rest)
 	p.plan, p.step = p.compiler.Update(ch), 0
-	return len(ch.Endpoints)+len(ch.Sets) > 0
+	p.changed = len(ch.Endpoints)+len(ch.Sets) > 0
+	return p.changed
 }
 
 // retry has the compiler make tables again that were refused. It reports whether that changes nothing.

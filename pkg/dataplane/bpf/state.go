@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -192,7 +193,15 @@ func (s *state) drop() error {
 	s.classes.retire(plan.DropClasses)
 	s.names.drop(plan.DropSets, plan.DropRules)
 	s.refusals.note(s.kernel.maps.RuleStats.Zero(plan.DropRules))
-	return s.classes.forget()
+	return s.classes.forget(s.mostForgotten())
+}
+
+// mostForgotten is how many classes a step of the plan may forget.
+func (s *state) mostForgotten() int {
+	if s.plans.changed {
+		return fewForgotten
+	}
+	return math.MaxInt
 }
 
 func (s *state) meetPeers() error {
