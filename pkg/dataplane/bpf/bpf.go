@@ -3,7 +3,6 @@ package bpf
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -23,16 +22,6 @@ type BPF struct {
 	resync   bool
 	repairs  uint64 // of what somebody else had changed, so far
 	state    *state // replaced whole when it is reopened
-}
-
-// kernel is what the dataplane writes to. It stays open when the state of it is read again.
-type kernel struct {
-	log       *slog.Logger
-	host      Host
-	maps      *bpfmaps.Maps
-	gens      *bpfmaps.Generations
-	endpoints *bpfmaps.Endpoints
-	older     []string // directories of other map layouts, whose links are still to be taken over
 }
 
 // Apply implements Dataplane. What one endpoint or the guard lacks does not keep the plan from going on.
@@ -89,6 +78,9 @@ func (d *BPF) Sweep() (time.Duration, error) { return d.sweeps.turn() }
 
 // Wake implements Dataplane.
 func (d *BPF) Wake() <-chan struct{} { return d.kernel.host.Wake() }
+
+// Endpoints implements Dataplane.
+func (d *BPF) Endpoints() []dataplane.EndpointStatus { return d.state.status.all() }
 
 // Interfaces implements Dataplane.
 func (d *BPF) Interfaces() map[string]uint32 { return d.state.interfaces.enforced() }

@@ -17,6 +17,20 @@ func (d *BPF) Configure(c dataplane.Config) error {
 	return nil
 }
 
+// Reopen implements Dataplane.
+func (d *BPF) Reopen() error {
+	d.state.classes.wait()
+	if err := errors.Join(d.reconfigure(), d.state.close(), d.kernel.endpoints.Reload()); err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	next, err := newState(d.config, d.kernel)
+	if err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	d.state = next
+	return nil
+}
+
 // reconfigure loads the programs anew if there is a configuration to go on with. The links have the old ones until the
 // endpoints and the guard are ensured again, which the first Apply after a Reopen does.
 func (d *BPF) reconfigure() error {

@@ -60,20 +60,6 @@ func (d *BPF) open() error {
 	return err
 }
 
-// Reopen implements Dataplane.
-func (d *BPF) Reopen() error {
-	d.state.classes.wait()
-	if err := errors.Join(d.reconfigure(), d.state.close(), d.kernel.endpoints.Reload()); err != nil {
-		return fmt.Errorf("reopen: %w", err)
-	}
-	next, err := newState(d.config, d.kernel)
-	if err != nil {
-		return fmt.Errorf("reopen: %w", err)
-	}
-	d.state = next
-	return nil
-}
-
 // programConfig is the configuration as the programs have it.
 func programConfig(c dataplane.Config) bpf.Config {
 	b := bpf.Config{

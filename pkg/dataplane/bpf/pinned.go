@@ -7,22 +7,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 )
-
-// pinnedEntries are the endpoints that let packets pass.
-func pinnedEntries(m *bpfmaps.Maps) ([]bpf.Endpoint, error) {
-	e, err := m.OpenEndpoints()
-	if err != nil {
-		return nil, err
-	}
-	list := slices.DeleteFunc(e.List(), func(ep bpf.Endpoint) bool { return ep.Flags&bpf.EPReady == 0 })
-	return list, e.Close()
-}
 
 // EndpointRows are the local endpoints for tools. Of their policies they have those that have rules in the maps. ifaces gives
 // interfaces their names; empty: not known.

@@ -156,12 +156,3 @@ func prefixText(p netip.Prefix) string {
 	}
 	return p.String()
 }
-
-// endpointID is the pod of a name in the maps; zero: there is none.
-func endpointID(name string) model.EndpointID {
-	namespace, pod, ok := strings.Cut(name, "/")
-	if !ok {
-		return model.EndpointID{}
-	}
-	return model.WorkloadID(namespace, pod)
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -215,4 +216,23 @@ func policiesIn(ids []model.RuleID) []model.RuleID {
 		}
 	}
 	return policies
+}
+
+// pinnedEntries are the endpoints that let packets pass.
+func pinnedEntries(m *bpfmaps.Maps) ([]bpf.Endpoint, error) {
+	e, err := m.OpenEndpoints()
+	if err != nil {
+		return nil, err
+	}
+	list := slices.DeleteFunc(e.List(), func(ep bpf.Endpoint) bool { return ep.Flags&bpf.EPReady == 0 })
+	return list, e.Close()
+}
+
+// endpointID is the pod of a name in the maps; zero: there is none.
+func endpointID(name string) model.EndpointID {
+	namespace, pod, ok := strings.Cut(name, "/")
+	if !ok {
+		return model.EndpointID{}
+	}
+	return model.WorkloadID(namespace, pod)
 }

@@ -21,12 +21,15 @@ type planner struct {
 	step     int  // next of order to be taken for plan; len(order): done
 	failing  bool // the compiler goes without a table that the kernel has refused
 	again    bool // it is to plan once more, though nothing has changed
+	steps    int  // of order
 }
 
-func newPlanner(c *plan.Compiler) *planner { return &planner{compiler: c, step: len(order)} }
+func newPlanner(c *plan.Compiler, steps int) *planner {
+	return &planner{compiler: c, steps: steps, step: steps}
+}
 
 // done reports whether the plan is written completely.
-func (p *planner) done() bool { return p.step == len(order) }
+func (p *planner) done() bool { return p.step == p.steps }
 
 func (p *planner) enqueue(ch model.Changes) { p.waiting = dataplane.Enqueue(p.waiting, ch) }
 

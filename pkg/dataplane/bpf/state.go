@@ -51,7 +51,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 		Limits:  table.Limits{Interpret: c.Interpret, Wide: c.Wide},
 		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
-	}, snapshot))
+	}, snapshot), len(order))
 	s.refusals = &refusals{plans: s.plans, addresses: s.addresses, classes: s.classes, endpoints: s.endpoints, retry: newBackoff()}
 	s.status = status{s.plans, s.endpoints}
 	if len(snapshot.Endpoints) > 0 {

@@ -16,9 +16,6 @@ type status struct {
 	endpoints *endpoints
 }
 
-// Endpoints implements Dataplane.
-func (d *BPF) Endpoints() []dataplane.EndpointStatus { return d.state.status.all() }
-
 // all is the status of each, by id.
 func (v status) all() []dataplane.EndpointStatus {
 	known, compiler := v.endpoints, v.plans.compiler

@@ -33,7 +33,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
 			known := &endpoints{roster: newRoster(), dirty: map[model.EndpointID]bool{}}
-			plans := newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}))
+			plans := newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order))
 			policy := policyOf("web", "cali1")
 			policy.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
 			ep := known.roster.record(policy)
@@ -56,7 +56,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 func TestAnEndpointOfAnEarlierAgentHasNoStatusYet(t *testing.T) {
 	known := &endpoints{roster: newRoster()}
 	known.roster.adopt("cali1", &endpoint{ifindex: 7, ensured: 7})
-	s := status{newPlanner(plan.New(plan.Options{}, &plan.Snapshot{})), known}
+	s := status{newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order)), known}
 	var count dataplane.Stats
 	if s.count(&count); len(s.all()) != 0 || count.Enforced+count.Waiting+count.Failed != 0 {
 		t.Errorf("%+v, counted as %+v", s.all(), count)

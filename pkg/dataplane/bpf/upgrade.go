@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"errors"
-	"path/filepath"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
@@ -13,15 +12,6 @@ import (
 // earlier one's closes what was no endpoint to it, which is why an endpoint may be written before its programs are
 // attached, what otherwise would open it unjudged. Flows are not taken over: packets of live ones are judged as
 // those of connections whose beginning nobody saw.
-
-// olderLinks are the directories of links that may have to be taken over.
-func (k *kernel) olderLinks() []string {
-	var dirs []string
-	for _, dir := range k.older {
-		dirs = append(dirs, filepath.Join(dir, bpfmaps.LinksName))
-	}
-	return dirs
-}
 
 // leaveOlder removes what is left of other layouts once everything is enforced by this one.
 func (s *state) leaveOlder() error {
