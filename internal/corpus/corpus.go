@@ -199,8 +199,10 @@ func (l *loader) typed(kind string, data []byte) error {
 		return decodeInto(data, &l.kubernetes.Nodes)
 	case "NetworkPolicy":
 		return decodeInto(data, &l.kubernetes.Policies)
+	case "ClusterNetworkPolicy":
+		return decodeInto(data, &l.kubernetes.ClusterPolicies)
 	case "ServiceAccount", "Service", "EndpointSlice":
-		return nil // NetworkPolicy does not know them
+		return nil // policies do not know them
 	}
 	l.kubernetes = nil
 	return nil

@@ -33,8 +33,11 @@ func (c Case) Steps() [][]Document {
 func (c Case) WithoutPolicy() []Document {
 	all := c.Steps()
 	last := slices.Clone(all[len(all)-1])
-	return slices.DeleteFunc(last, func(d Document) bool { return d.Kind == "NetworkPolicy" })
+	return slices.DeleteFunc(last, Document.IsPolicy)
 }
+
+// IsPolicy reports whether the manifest is one of a policy.
+func (d Document) IsPolicy() bool { return strings.HasSuffix(d.Kind, "NetworkPolicy") }
 
 // Manifest is the documents as one text.
 func Manifest(docs []Document) string {

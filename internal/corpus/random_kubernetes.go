@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/internal/oracle"
 )
 
-// DrawKubernetes draws a cluster with NetworkPolicies as the Kubernetes API would accept them.
+// DrawKubernetes draws a cluster with NetworkPolicies and ClusterNetworkPolicies as the Kubernetes API would accept them.
 func DrawKubernetes(t *rapid.T) *oracle.Kubernetes {
 	k := &oracle.Kubernetes{}
 	for i := range 2 {
@@ -34,8 +35,11 @@ func DrawKubernetes(t *rapid.T) *oracle.Kubernetes {
 	for _, i := range upTo(t, 1, 9, "pods") {
 		k.Pods = append(k.Pods, drawPod(t, i))
 	}
-	for _, i := range upTo(t, 1, 5, "policies") {
+	for _, i := range upTo(t, 0, 5, "policies") {
 		k.Policies = append(k.Policies, drawNetworkPolicy(t, i))
+	}
+	for _, i := range upTo(t, 0, 4, "cluster policies") {
+		k.ClusterPolicies = append(k.ClusterPolicies, drawClusterPolicy(t, i))
 	}
 	return k
 }
@@ -68,6 +72,11 @@ func Documents(k *oracle.Kubernetes) ([][]byte, error) {
 	}
 	for _, p := range k.Policies {
 		if err := add("networking.k8s.io/v1", "NetworkPolicy", p); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range k.ClusterPolicies {
+		if err := add(v1alpha2.GroupVersion.String(), "ClusterNetworkPolicy", p); err != nil {
 			return nil, err
 		}
 	}

@@ -9,20 +9,24 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // Kubernetes is a cluster as its API describes it. It is judged by what the documentation of networking.k8s.io/v1
-// NetworkPolicy says, not by what Margay's conversion makes of it.
+// NetworkPolicy and of policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy says, not by what Margay's conversion makes
+// of them.
 type Kubernetes struct {
-	Policies   []*networkingv1.NetworkPolicy
-	Pods       []*corev1.Pod
-	Namespaces []*corev1.Namespace
-	Nodes      []*corev1.Node
+	Policies        []*networkingv1.NetworkPolicy
+	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
+	Pods            []*corev1.Pod
+	Namespaces      []*corev1.Namespace
+	Nodes           []*corev1.Node
 }
 
-// Allows reports whether the pod's NetworkPolicies let the packet pass in the direction. Where the documentation leaves
+// Allows reports whether the policies that select the pod let the packet pass in the direction: those of the Admin tier,
+// then NetworkPolicies, then those of the Baseline tier; what none of them decides may pass. Where the documentation leaves
 // a choice: a pod may always talk to itself, and its own node to it. A pod that is not known, or not on the pod
 // network, has no say and the answer is false.
 func (k *Kubernetes) Allows(id model.EndpointID, dir model.Direction, pkt model.Packet) bool {
@@ -36,6 +40,9 @@ func (k *Kubernetes) Allows(id model.EndpointID, dir model.Direction, pkt model.
 	if dir == model.Ingress && k.isNodeOf(pod, pkt.Src) {
 		return true
 	}
+	if v := k.clusterTier(v1alpha2.AdminTier, pod, dir, pkt); v != undecided {
+		return v == accepted
+	}
 	isolated := false
 	for _, np := range k.Policies {
 		if np.Namespace != pod.Namespace || !selects(&np.Spec.PodSelector, pod.Labels) || !policyHasType(np, dir) {
@@ -46,7 +53,7 @@ func (k *Kubernetes) Allows(id model.EndpointID, dir model.Direction, pkt model.
 			return true
 		}
 	}
-	return !isolated
+	return !isolated && k.clusterTier(v1alpha2.BaselineTier, pod, dir, pkt) != denied
 }
 
 // pod returns the pod if it is on the pod network now.
