@@ -18,7 +18,7 @@ func reason(t *Trace, d model.Direction, of End) (decision, text string) {
 			text += fmt.Sprintf(" %q", name)
 		}
 		if !isKubernetes(by.Tier, by.Policy) {
-			text += " in tier " + by.Tier
+			text += " in tier " + by.Policy.Kind.TierText(by.Tier)
 		}
 		return DecisionRule, text
 	}

@@ -17,6 +17,17 @@ func (k PolicyKind) API() (apiVersion, kind string) {
 	return "", string(k)
 }
 
+// TierText names a tier, and what objects of the kind call it if that is another name: "kube-admin (Admin)".
+func (k PolicyKind) TierText(tier string) string {
+	switch {
+	case k == KindKubernetesClusterNetworkPolicy && tier == TierKubeAdmin:
+		return tier + " (Admin)"
+	case k == KindKubernetesClusterNetworkPolicy && tier == TierKubeBaseline:
+		return tier + " (Baseline)"
+	}
+	return tier
+}
+
 // ObjectText is what users call the policy: "NetworkPolicy shop/db", "GlobalNetworkPolicy deny-all".
 func (k PolicyKey) ObjectText() string {
 	_, kind := k.Kind.API()
