@@ -59,6 +59,8 @@ type cluster struct {
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 	mapping sync.Mutex
 	rounds  int // of settle
+	// clusterPolicies: agents follow ClusterNetworkPolicies, so settle is about them, too.
+	clusterPolicies bool
 }
 
 // node is a node with what runs on it.

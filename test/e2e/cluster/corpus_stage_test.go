@@ -39,7 +39,9 @@ func newCorpusStage(t *testing.T) *corpusStage {
 			"n2": {netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00:192::2")},
 		},
 		podRanges: corpusPods,
+		flags:     []string{"--discovery-every", "1s"},
 	})
+	c.installClusterPolicies()
 	s := &corpusStage{
 		cluster: c, world: c.external("world"), others: map[netip.Addr]bool{},
 		pods: map[model.EndpointID]*stagedPod{}, services: map[model.EndpointID]*stagedService{},
@@ -67,7 +69,7 @@ func (s *corpusStage) place(t *testing.T, c corpus.Case, checks []corpus.Check) 
 			s.apply(string(d.Text))
 		case "Node":
 			s.sameNode(c, d.Name)
-		case "Pod", "NetworkPolicy":
+		case "Pod", "NetworkPolicy", "ClusterNetworkPolicy":
 		default:
 			t.Fatalf("%s: the stage has no %s", c.Name, d.Kind)
 		}
@@ -182,7 +184,7 @@ func (s *corpusStage) removePolicies(but []corpus.Document) {
 			left = append(left, d)
 			continue
 		}
-		s.deletePolicy(d.Namespace, d.Name)
+		s.delete(string(d.Text))
 	}
 	s.policies = left
 }

@@ -23,6 +23,8 @@ type refusal struct {
 // refused are the cases whose policy the API server refuses, so that no agent ever gets to see it.
 var refused = map[string]refusal{
 	// D-7 is about objects that came past validation. Here validation refuses them as a whole.
+	"cnp-never-valid":        {"ClusterNetworkPolicy /guard", "spec.tier: Unsupported value", false},
+	"cnp-update-rejected":    {"ClusterNetworkPolicy /guard", "spec.priority: Invalid value", false},
 	"knp-except-unparsable":  {"NetworkPolicy shop/web", "ipBlock.except[0]: Invalid value", true},
 	"knp-ipblock-unparsable": {"NetworkPolicy shop/web", "ipBlock.cidr: Invalid value", true},
 	"knp-never-valid":        {"NetworkPolicy shop/db", "policyTypes[0]: Unsupported value", false},
@@ -122,7 +124,7 @@ func (s *corpusStage) play(t *testing.T, c corpus.Case) {
 	refusal, some := refused[c.Name]
 	var policies []corpus.Document
 	for _, d := range c.Documents {
-		if d.Kind == "NetworkPolicy" {
+		if d.IsPolicy() {
 			policies = append(policies, d)
 		}
 	}

@@ -320,22 +320,22 @@ func configuration(version, name, spec string) string {
 }
 
 // applySoon applies an object of a kind that may not be served yet.
-func (m *missing) applySoon(manifest string) {
-	m.t.Helper()
-	for _, o := range m.objects(manifest) {
-		testutil.WaitFor(m.t, soon, "the kind of "+o.GetName()+" to be served", func() bool { return m.applyObject(o) == nil })
+func (c *cluster) applySoon(manifest string) {
+	c.t.Helper()
+	for _, o := range c.objects(manifest) {
+		testutil.WaitFor(c.t, soon, "the kind of "+o.GetName()+" to be served", func() bool { return c.applyObject(o) == nil })
 	}
 }
 
 // deleteKind deletes a CRD with all of its objects and waits until they are gone.
-func (m *missing) deleteKind(crd string) {
-	m.t.Helper()
-	m.delete(crd)
-	o := m.objects(crd)[0]
-	resource, err := m.resource(o)
-	m.must(err)
-	testutil.WaitFor(m.t, 3*soon, o.GetName()+" to be gone", func() bool {
-		_, err := resource.Get(m.t.Context(), o.GetName(), metav1.GetOptions{})
+func (c *cluster) deleteKind(crd string) {
+	c.t.Helper()
+	c.delete(crd)
+	o := c.objects(crd)[0]
+	resource, err := c.resource(o)
+	c.must(err)
+	testutil.WaitFor(c.t, 3*soon, o.GetName()+" to be gone", func() bool {
+		_, err := resource.Get(c.t.Context(), o.GetName(), metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
