@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"golang.org/x/tools/txtar"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -180,6 +181,10 @@ func (l *loader) document(name string, data []byte) error {
 		}
 	}
 	if head.Kind == "" {
+		return nil
+	}
+	if head.Kind == "NetworkPolicy" && head.APIVersion != networkingv1.SchemeGroupVersion.String() {
+		l.kubernetes = nil // another group's
 		return nil
 	}
 	return l.typed(head.Kind, data)

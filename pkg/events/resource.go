@@ -27,7 +27,7 @@ func kindName(kind string) string {
 func resourceOf(kind string) (kinds.Kind, bool) {
 	name, group, grouped := strings.Cut(kind, ".")
 	i := slices.IndexFunc(resources, func(k kinds.Kind) bool {
-		return k.Name == name && (!grouped || slices.ContainsFunc(k.Versions, func(gv schema.GroupVersion) bool { return gv.Group == group }))
+		return k.Ref == kind || k.Name == name && (!grouped || slices.ContainsFunc(k.Versions, func(gv schema.GroupVersion) bool { return gv.Group == group }))
 	})
 	if i < 0 {
 		return kinds.Kind{}, false

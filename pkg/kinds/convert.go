@@ -120,8 +120,31 @@ func (k Kind) custom(c conversion) Kind {
 	return k.with(c, c.custom)
 }
 
+// strict makes a row like custom, whose objects are decoded from a cluster as strictly as from text: a field of a policy
+// that is not known here may be a condition, without which the policy would be wider.
+func (k Kind) strict(c conversion) Kind {
+	k.Optional = true
+	ref, rules := k.Ref, k.textRules(c)
+	return k.with(c, func(_ string, o runtime.Object) ([]model.Update, []validate.Problem, bool) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return nil, unexpected(ref, o), false
+		}
+		at := validate.Ref{Kind: ref, Namespace: u.GetNamespace(), Name: u.GetName()}
+		text, err := u.MarshalJSON()
+		if err != nil {
+			return nil, []validate.Problem{{Ref: at, Severity: validate.Rejected, Reason: fmt.Sprintf("cannot be decoded: %v", err)}}, false
+		}
+		return c.read(rules, text, at)
+	})
+}
+
+func (k Kind) textRules(c conversion) validate.TextRules {
+	return validate.TextRules{Namespaced: k.Namespaced, RejectUnknown: k.Policy, CheckName: c.check}
+}
+
 func (k Kind) with(c conversion, convert func(string, runtime.Object) ([]model.Update, []validate.Problem, bool)) Kind {
-	name, rules := k.Name, validate.TextRules{Namespaced: k.Namespaced, RejectUnknown: k.Policy, CheckName: c.check}
+	name, rules := k.Ref, k.textRules(c)
 	k.Convert = func(o runtime.Object) ([]model.Update, []validate.Problem, bool) { return convert(name, o) }
 	k.Read = func(text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
 		return c.read(rules, text, ref)

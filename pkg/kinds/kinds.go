@@ -6,6 +6,8 @@
 package kinds
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -15,12 +17,14 @@ import (
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
+	"github.com/margay-project/margay/pkg/validate/calico"
 	"github.com/margay-project/margay/pkg/validate/clusterpolicy"
 )
 
 // Kind is one row.
 type Kind struct {
-	Name     string // as validate.Ref has it where no other group has a kind of the name
+	Name     string // in manifests
+	Ref      string // as validate.Ref and what is reported of kinds have it: the Name, or with a group where another row has the Name
 	Resource string // the plural in paths and in RBAC
 	// Versions are where the kind may be served, in order of preference. Its objects are the same in all of them.
 	Versions   []schema.GroupVersion
@@ -29,6 +33,7 @@ type Kind struct {
 	Optional   bool // may be served nowhere (a CRD that is not installed); that is an empty list
 	Typed      bool // every API server serves it as the Go type that Convert expects; else *unstructured.Unstructured
 	Policy     bool // says what is enforced
+	NotServed  bool // no cluster is asked for it: a directory and etcd hold its objects
 
 	// The functions below are nil for a kind whose objects are not read. Their updates are the caller's.
 
@@ -60,7 +65,7 @@ var (
 	network   = []schema.GroupVersion{networkingv1.SchemeGroupVersion}
 	// The groups of Calico's kinds: an API server behind the cluster's, and plain CRDs. Where both are served the first
 	// is read.
-	calico = []schema.GroupVersion{
+	calicoGroups = []schema.GroupVersion{
 		{Group: "projectcalico.org", Version: "v3"},
 		{Group: "crd.projectcalico.org", Version: "v1"},
 	}
@@ -79,35 +84,59 @@ func All(pods validate.Pods) []Kind {
 		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().typed(of(validate.DNSSubdomain, validate.NetworkPolicy)),
 		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().custom(
 			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText)),
-		clusterWide("FelixConfiguration", "felixconfigurations", calico).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
+		clusterWide("FelixConfiguration", "felixconfigurations", calicoGroups).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
 
-		namespaced("NetworkPolicy", "networkpolicies", calico).policy(),
-		clusterWide("GlobalNetworkPolicy", "globalnetworkpolicies", calico).policy(),
-		namespaced("NetworkSet", "networksets", calico).policy(),
-		clusterWide("GlobalNetworkSet", "globalnetworksets", calico).policy(),
-		clusterWide("Tier", "tiers", calico).policy(),
-		clusterWide("HostEndpoint", "hostendpoints", calico).policy(),
-		clusterWide("Profile", "profiles", calico).policy(),
+		clusterWide("Tier", "tiers", calicoGroups).policy().required().strict(of(validate.DNSLabel, calico.ConvertTier)),
+		namespaced("NetworkSet", "networksets", calicoGroups).policy().required().strict(of(validate.DNSSubdomain, calico.ConvertNetworkSet)),
+		clusterWide("GlobalNetworkSet", "globalnetworksets", calicoGroups).policy().required().
+			strict(of(validate.DNSSubdomain, calico.ConvertGlobalNetworkSet)),
+		namespaced("NetworkPolicy", "networkpolicies", calicoGroups).policy().required().beside("projectcalico.org").
+			strict(of(calico.PolicyName, calico.ConvertNetworkPolicy)),
+		clusterWide("GlobalNetworkPolicy", "globalnetworkpolicies", calicoGroups).policy().required().
+			strict(of(calico.PolicyName, calico.ConvertGlobalNetworkPolicy)),
+		namespaced("StagedNetworkPolicy", "stagednetworkpolicies", calicoGroups).policy().
+			strict(of(calico.PolicyName, calico.ConvertStagedNetworkPolicy)),
+		clusterWide("StagedGlobalNetworkPolicy", "stagedglobalnetworkpolicies", calicoGroups).policy().
+			strict(of(calico.PolicyName, calico.ConvertStagedGlobalNetworkPolicy)),
+		namespaced("StagedKubernetesNetworkPolicy", "stagedkubernetesnetworkpolicies", calicoGroups).policy().
+			strict(of(validate.DNSSubdomain, calico.ConvertStagedKubernetesNetworkPolicy)),
+		clusterWide("Profile", "profiles", calicoGroups).policy().notServed().strict(of(validate.DNSSubdomain, calico.ConvertProfile)),
+		namespaced("WorkloadEndpoint", "workloadendpoints", calicoGroups).notServed().
+			strict(of(validate.DNSSubdomain, calico.ConvertWorkloadEndpoint)),
+
+		clusterWide("HostEndpoint", "hostendpoints", calicoGroups).policy(),
 	}
 }
 
 // Read are those of All whose objects are read.
 func Read(pods validate.Pods) []Kind {
-	var read []Kind
-	for _, k := range All(pods) {
-		if k.IsRead() {
-			read = append(read, k)
-		}
-	}
-	return read
+	return slices.DeleteFunc(All(pods), func(k Kind) bool { return !k.IsRead() })
+}
+
+// Served are those of Read that a cluster may serve.
+func Served(pods validate.Pods) []Kind {
+	return slices.DeleteFunc(Read(pods), func(k Kind) bool { return k.NotServed })
 }
 
 func namespaced(name, resource string, versions []schema.GroupVersion) Kind {
-	return Kind{Name: name, Resource: resource, Versions: versions, Namespaced: true}
+	k := clusterWide(name, resource, versions)
+	k.Namespaced = true
+	return k
 }
 
 func clusterWide(name, resource string, versions []schema.GroupVersion) Kind {
-	return Kind{Name: name, Resource: resource, Versions: versions}
+	return Kind{Name: name, Ref: name, Resource: resource, Versions: versions}
+}
+
+// beside is for a kind whose name another group has, too.
+func (k Kind) beside(group string) Kind {
+	k.Ref = k.Name + "." + group
+	return k
+}
+
+func (k Kind) notServed() Kind {
+	k.NotServed = true
+	return k
 }
 
 func (k Kind) required() Kind {

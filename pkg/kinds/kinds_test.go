@@ -89,7 +89,7 @@ func TestTheClusterRoleGrantsEveryKind(t *testing.T) {
 			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
 		})
 	}
-	for _, k := range Read(validate.Pods{}) {
+	for _, k := range Served(validate.Pods{}) {
 		for _, gv := range k.Versions {
 			for _, verb := range []string{"get", "list", "watch"} {
 				if !granted(gv.Group, k.Resource, verb) {

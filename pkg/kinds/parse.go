@@ -10,7 +10,7 @@ func Table(pods validate.Pods) validate.Table {
 			name := validate.KindName{APIVersion: gv.String(), Kind: k.Name}
 			switch {
 			case k.IsRead():
-				t.Read = append(t.Read, validate.Reader{KindName: name, Namespaced: k.Namespaced, Read: k.Read})
+				t.Read = append(t.Read, validate.Reader{KindName: name, Ref: k.Ref, Namespaced: k.Namespaced, Read: k.Read})
 			case k.Policy:
 				t.Policy = append(t.Policy, name)
 			}

@@ -98,6 +98,10 @@ func jsonType(err *json.UnmarshalTypeError) string {
 		return "an object"
 	case reflect.Slice, reflect.Array:
 		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return fmt.Sprintf("an integer of at most %d bits", t.Bits())
 	default:

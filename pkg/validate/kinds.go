@@ -16,6 +16,7 @@ type KindName struct{ APIVersion, Kind string }
 // Reader reads the objects of one kind from text.
 type Reader struct {
 	KindName
+	Ref        string // how a Ref spells the kind
 	Namespaced bool
 	// Read decodes and converts one object. ref is the one of its problems.
 	Read func(text []byte, ref Ref) ([]model.Update, []Problem, bool)
@@ -47,12 +48,14 @@ func (t Table) find(apiVersion, kind string) *Reader {
 	return &t.Read[i]
 }
 
-// refKind is how a Ref spells a kind: by its name, unless that name belongs to a kind of another group that is read.
-// Then the group follows, as in "NetworkPolicy.projectcalico.org", so that no two objects have one Ref.
+// refKind is how a Ref spells a kind. One that is not read has its group behind its name, as in "Pod.example.org", where
+// the name alone would mean a kind that is read: no two objects have one Ref.
 func (t Table) refKind(apiVersion, kind string) string {
 	group := groupOf(apiVersion)
-	if apiVersion == "" || !slices.ContainsFunc(t.Read, func(r Reader) bool { return r.Kind == kind }) ||
-		slices.ContainsFunc(t.Read, func(r Reader) bool { return r.Kind == kind && groupOf(r.APIVersion) == group }) {
+	if i := slices.IndexFunc(t.Read, func(r Reader) bool { return r.Kind == kind && groupOf(r.APIVersion) == group }); i >= 0 {
+		return t.Read[i].Ref
+	}
+	if apiVersion == "" || !slices.ContainsFunc(t.Read, func(r Reader) bool { return r.Kind == kind }) {
 		return kind
 	}
 	return kind + "." + group

@@ -23,7 +23,7 @@ func (t Table) unread(ref Ref, h header) Document {
 		return broken(ref, Warning, "%s", text)
 	}
 	doc := broken(ref, Rejected, "%s, so nothing of it is used (did you mean %s %s?)", text, meant.APIVersion, meant.Kind)
-	doc.Ref.Kind, doc.Ref.Namespace = meant.Kind, meant.namespace(h.Metadata.Namespace)
+	doc.Ref.Kind, doc.Ref.Namespace = meant.Ref, meant.namespace(h.Metadata.Namespace)
 	return doc
 }
 

@@ -163,26 +163,26 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 		},
 		"kinds that are not read": {
 			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\n" +
-				"apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n---\n" +
+				"apiVersion: example.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n---\n" +
 				"apiVersion: v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n",
 			[]string{
 				"dir/a.yaml:1: Deployment a false", "  dir/a.yaml:1: Deployment a: warning: apps/v1 Deployment is not a kind Margay reads",
-				"dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a false",
-				"  dir/a.yaml:5: NetworkPolicy.projectcalico.org b/a: rejected: projectcalico.org/v3 NetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"dir/a.yaml:5: NetworkPolicy.example.org b/a false",
+				"  dir/a.yaml:5: NetworkPolicy.example.org b/a: rejected: example.org/v3 NetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
 				"dir/a.yaml:9: NetworkPolicy b/a false", // stands for the one that it is meant to be
 				"  dir/a.yaml:9: NetworkPolicy.core b/a: rejected: v1 NetworkPolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
 		},
 		"policy of kinds that are not read": {
 			"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: a}\n---\n" +
 				"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a, namespace: b}\n---\n" +
-				"apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: a}\n",
+				"apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: a}\n",
 			[]string{
 				"dir/a.yaml:1: AdminNetworkPolicy a false",
 				"  dir/a.yaml:1: AdminNetworkPolicy a: rejected: policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
 				"dir/a.yaml:5: CiliumNetworkPolicy b/a false",
 				"  dir/a.yaml:5: CiliumNetworkPolicy b/a: rejected: cilium.io/v2 CiliumNetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
-				"dir/a.yaml:9: Tier a false",
-				"  dir/a.yaml:9: Tier a: rejected: projectcalico.org/v3 Tier is not a kind Margay reads, so nothing of it is enforced"},
+				"dir/a.yaml:9: HostEndpoint a false",
+				"  dir/a.yaml:9: HostEndpoint a: rejected: projectcalico.org/v3 HostEndpoint is not a kind Margay reads, so nothing of it is enforced"},
 		},
 		"misspelt kinds": {
 			"apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\nmetadata: {name: a, namespace: b}\n---\n" +

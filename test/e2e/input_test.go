@@ -73,8 +73,8 @@ var badInputs = []badInput{
 		want: row(warning, "x.yaml:1: Deployment shop/d", "", "not a kind Margay reads"),
 	},
 	{
-		what: "a policy of a kind that is not read", text: "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: g}\n",
-		want: row(rejected, "x.yaml:1: GlobalNetworkPolicy g", "", "so nothing of it is enforced"),
+		what: "a policy of a kind that is not read", text: "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: g}\n",
+		want: row(rejected, "x.yaml:1: HostEndpoint g", "", "so nothing of it is enforced"),
 	},
 	{
 		what: "a misspelt kind", text: strings.Replace(netpol("p", ""), "kind: NetworkPolicy", "kind: NetworkPolcy", 1),

@@ -81,17 +81,17 @@ const (
 	felixV3Path    = "/apis/projectcalico.org/v3/felixconfigurations"
 )
 
-// newAPIServer starts a server without objects that serves every kind but FelixConfiguration.
+// newAPIServer starts a server without objects that serves what a cluster without Calico serves.
 func newAPIServer(t *testing.T) *apiServer {
 	a := &apiServer{t: t, accept: make(chan net.Conn), kinds: map[string]*servedKind{}, ready: 200, version: 100, conns: map[net.Conn]struct{}{}}
-	for _, k := range kinds.Read(validate.Pods{}) {
+	for _, k := range kinds.Served(validate.Pods{}) {
 		for _, gvr := range k.GroupVersionResources() {
 			path := "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 			if gvr.Group == "" {
 				path = "/api/" + gvr.Version + "/" + gvr.Resource
 			}
 			a.kinds[path] = &servedKind{apiVersion: gvr.GroupVersion().String(), kind: k.Name, objects: map[string]manifestMap{}, floor: 1,
-				changed: make(chan struct{}), cut: make(chan struct{}), absent: k.Name == "FelixConfiguration"}
+				changed: make(chan struct{}), cut: make(chan struct{}), absent: len(k.Versions) > 1}
 		}
 	}
 	server := &http.Server{Handler: a}

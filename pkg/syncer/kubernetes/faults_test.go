@@ -185,7 +185,7 @@ func TestKubernetesUnderstandsServersThatDoNotStreamLists(t *testing.T) {
 				}
 			}, func(c *cluster) {
 				c.after(streamPatience + time.Second)
-				if got := c.got(); len(got) != 10 || got[9] != "in sync" {
+				if got := c.got(); len(got) != perKind+1 || got[perKind] != "in sync" {
 					t.Errorf("delivered %q", got)
 				}
 				c.put(podsPath, pod("new", "10.0.0.2"))

@@ -39,8 +39,8 @@ type kind struct {
 func newKind(spec kinds.Kind, source *Source, shared *sharing) *kind {
 	k := &kind{
 		Kind: spec, places: spec.GroupVersionResources(), source: source, shared: shared,
-		log:    source.log.With("kind", spec.Name),
-		status: syncer.KindStatus{Kind: spec.Name, State: syncer.KindListing, Required: spec.Required, Since: time.Now()},
+		log:    source.log.With("kind", spec.Ref),
+		status: syncer.KindStatus{Kind: spec.Ref, State: syncer.KindListing, Required: spec.Required, Since: time.Now()},
 	}
 	k.heard.Log = k.log
 	k.store = newStore(shared, spec.Absent, source.deliver, k.noted)
@@ -67,7 +67,7 @@ func (k *kind) run(ctx context.Context, apis []api) {
 			k.store.forget()
 			k.heard.Write(k.store.drainTurns(), time.Now())
 			k.absentNow()
-			sleep(ctx, k.probePause())
+			sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery))
 			continue
 		}
 		lists := k.snapshot().Lists
@@ -93,7 +93,7 @@ func (k *kind) follow(ctx context.Context, a api, candidate int) {
 	// where we were.
 	pauses := &wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: lastPause}
 	cache.NewReflectorWithOptions(f, nil, k.store, cache.ReflectorOptions{
-		Name: "margay", TypeDescription: k.Name, Backoff: pauses,
+		Name: "margay", TypeDescription: k.Ref, Backoff: pauses,
 	}).RunWithContext(ctx)
 }
 
@@ -185,8 +185,12 @@ func (k *kind) noted(event storeEvent, objects int) {
 func (k *kind) absentNow() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.status.State != syncer.KindAbsent {
-		k.log.Info("a kind of object is not served by the cluster; it will be looked for again")
+	switch {
+	case k.status.State == syncer.KindAbsent:
+	case k.status.Objects > 0:
+		k.log.Info("a kind of object is not served by the cluster any more; it will be looked for again")
+	default: // most clusters lack most of the kinds that may be absent, and show status says which
+		k.log.Debug("a kind of object is not served by the cluster; it will be looked for again")
 	}
 	k.logged, k.failingSince, k.forbidden, k.cut = false, time.Time{}, false, false
 	k.status.Error = "the API server does not serve " + placesText(k.places)

@@ -19,9 +19,9 @@ import (
 // client-go's Reflector; what arrives is converted at once, and of each object only its name and version are kept, not
 // the object.
 //
-// One kind that fails leaves the others running: it is reported, keeps the objects it had, and is tried again. Pods,
-// Namespaces, NetworkPolicies and Services must have been listed once before InSync is sent, since without them a
-// verdict could be too open. The other kinds hold it up only while their first list is on its way.
+// One kind that fails leaves the others running: it is reported, keeps the objects it had, and is tried again. Required
+// kinds (package kinds) must have been listed once before InSync is sent, since without them a verdict could be too open.
+// The other kinds hold it up only while their first list is on its way.
 //
 // An object that became invalid stays as it was last good and is a Problem (semantics D-1); deleting it removes both.
 //
@@ -29,19 +29,21 @@ import (
 // all kinds go on when it is back: their watches from where they were, or with a new list if the server has forgotten
 // what happened since. A list that replaces another finds what was deleted meanwhile.
 //
-// What an agent asks of a server: eight watches on one connection, each begun anew every five to ten minutes; while the
+// What an agent asks of a server: a watch for each kind that is served, all on one connection, each begun anew every five to ten minutes; while the
 // server is away, two or three attempts to connect in a second; for a kind that fails, one request every 15 to 30 s in
 // the long run; and see ProbeEvery.
 type Source struct {
-	// ProbeEvery is how often, on average, an absent kind is asked for. Each agent chooses a time between half and one
-	// and a half of it anew every time. It costs one GET of /apis: at the default of two minutes, 5,000 agents ask 42
-	// times in a second. To be set before Run.
+	// ProbeEvery is how often, on average, absent kinds are asked for. Each agent chooses a time between half and one
+	// and a half of it anew every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
+	// agents ask 42 times in a second. To be set before Run.
 	ProbeEvery time.Duration
 
 	client *kube.Client
 	log    *slog.Logger
 	gate   *gate
-	kinds  []*kind
+	// discovery is what the kinds ask that a cluster may not serve.
+	discovery *discovery
+	kinds     []*kind
 
 	// How long kinds that are not required may hold up InSync once the required ones are listed: while they fail, and
 	// while they are slow.
@@ -58,7 +60,7 @@ type Source struct {
 // New returns a source for the server. pods say how pods are read. It does no I/O.
 func New(client *kube.Client, pods validate.Pods, log *slog.Logger) *Source {
 	s := &Source{
-		client: client, log: log,
+		client: client, log: log, discovery: newDiscovery(client),
 		patience: 5 * time.Second, slowPatience: 30 * time.Second,
 		ProbeEvery: 2 * time.Minute,
 		changed:    make(chan struct{}, 1),
@@ -66,7 +68,7 @@ func New(client *kube.Client, pods validate.Pods, log *slog.Logger) *Source {
 	}
 	s.gate = newGate(client.Ready, client.Explain, s.noteReport, log)
 	strings := &recent{}
-	for _, k := range kinds.Read(pods) {
+	for _, k := range kinds.Served(pods) {
 		s.kinds = append(s.kinds, newKind(k, s, newSharing(strings)))
 	}
 	return s
@@ -81,7 +83,7 @@ func (s *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 		for _, gvr := range k.places {
 			a, err := openAPI(s.client, gvr, k.Typed)
 			if err != nil {
-				return fmt.Errorf("client for %s: %w", k.Name, err)
+				return fmt.Errorf("client for %s: %w", k.Ref, err)
 			}
 			apis[i] = append(apis[i], a)
 		}

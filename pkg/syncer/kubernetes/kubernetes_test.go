@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -136,6 +137,10 @@ func short(u model.Update) string {
 			return fmt.Sprintf("+policy %s %d", u.Key, len(u.Policy.Ingress))
 		}
 		return "-policy " + u.Key.String()
+	case model.TierUpdate:
+		return sign + "tier " + u.Name
+	case model.NetworkSetUpdate:
+		return sign + "set " + u.ID.String()
 	case model.ServiceUpdate:
 		return sign + "service " + u.Key.String()
 	case model.EndpointSliceUpdate:
@@ -227,12 +232,28 @@ func few(c *cluster) {
 	c.put(clusterPath, `{"metadata":{"name":"guard"},"spec":{"tier":"Admin","priority":1,"subject":{"namespaces":{}}}}`)
 	c.set(felixV1Path, func(k *servedKind) { k.absent = false })
 	c.put(felixV1Path, `{"metadata":{"name":"default"},"spec":{"routeTableRange":{"min":1},"interfacePrefix":"cali"}}`)
+	for _, k := range kinds.Served(validate.Pods{}) {
+		if len(k.Versions) == 1 || k.Name == "FelixConfiguration" {
+			continue // made above
+		}
+		gvr := k.GroupVersionResources()[1]
+		path := "/apis/" + gvr.GroupVersion().String() + "/" + gvr.Resource
+		c.set(path, func(k *servedKind) { k.absent = false })
+		namespace := ""
+		if k.Namespaced {
+			namespace = `"namespace":"shop",`
+		}
+		c.put(path, fmt.Sprintf(`{"metadata":{%s"name":"one"},"spec":{}}`, namespace))
+	}
 }
+
+// perKind is how many objects few makes, one of each kind.
+var perKind = len(kinds.Served(validate.Pods{}))
 
 func TestKubernetesDeliversListsInSyncAndChanges(t *testing.T) {
 	inCluster(t, few, func(c *cluster) {
 		got := c.got()
-		if n := len(got); n != 10 || got[n-1] != "in sync" || slices.Index(got, "in sync") != n-1 {
+		if n := len(got); n != perKind+1 || got[n-1] != "in sync" || slices.Index(got, "in sync") != n-1 {
 			t.Errorf("in sync is not delivered once, after all objects: %q", got)
 		}
 		for _, k := range c.reports.Kinds() {
@@ -285,7 +306,7 @@ func TestKubernetesWaitsForRequiredKindsAndSaysForWhich(t *testing.T) {
 				c.set(path, func(k *servedKind) { k.status = 403 })
 			}, func(c *cluster) {
 				c.after(10 * time.Minute)
-				if got := c.got(); slices.Contains(got, "in sync") || len(got) != 8 {
+				if got := c.got(); slices.Contains(got, "in sync") || len(got) != perKind-1 {
 					t.Errorf("delivered %q", got)
 				}
 				want := `forbidden: user "margay" may not list pods at the cluster scope; grant that to it with a ClusterRole`

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,7 +32,7 @@ func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
 func (k *kind) ask(ctx context.Context, first int) (candidate int, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	groups, err := k.source.client.Groups(ctx)
+	groups, err := k.source.discovery.Groups(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -42,7 +41,7 @@ func (k *kind) ask(ctx context.Context, first int) (candidate int, found bool, e
 		if !serves(groups, c.GroupVersion()) {
 			continue
 		}
-		list, err := k.source.client.Resources(ctx, c.GroupVersion())
+		list, err := k.source.discovery.Resources(ctx, c.GroupVersion())
 		if err != nil {
 			failure = err
 			continue
@@ -62,16 +61,10 @@ func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {
 
 // lookForBetter ends the following of a candidate when one before it is served.
 func (k *kind) lookForBetter(ctx context.Context, candidate int, cancel context.CancelCauseFunc) {
-	for sleep(ctx, k.probePause()) {
+	for sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery)) {
 		if _, found, err := k.ask(ctx, candidate); err == nil && found {
 			cancel(errBetter)
 			return
 		}
 	}
-}
-
-// probePause is how long until the server is asked once more for what it did not serve.
-func (k *kind) probePause() time.Duration {
-	every := max(k.source.ProbeEvery, time.Second) // nobody means never to pause
-	return every/2 + jitter(every)
 }

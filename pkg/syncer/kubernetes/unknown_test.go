@@ -28,7 +28,7 @@ func TestKubernetesSaysOnceThatTheServerDoesNotKnowIt(t *testing.T) {
 		if k := c.kind("Pod"); k.State != syncer.KindFailing || k.Objects != 1 || !strings.Contains(k.Error, "(401)") {
 			t.Errorf("while the token is not accepted: %+v", k)
 		}
-		if n := len(c.seen("", false)); n < 20 || n > 60 {
+		if n := len(c.seen("", false)); n < 20 || n > 52+perKind {
 			t.Errorf("%d requests in a minute, of all kinds together", n)
 		}
 		c.put(podsPath, pod("new", "10.0.0.2"))

@@ -219,6 +219,7 @@ func TestTheAgentMayDoWhatItAsksForAndNothingElse(t *testing.T) {
 	var everywhere []string
 	for _, resource := range []string{
 		"endpointslices.discovery.k8s.io", "felixconfigurations.crd.projectcalico.org", "felixconfigurations.projectcalico.org",
+		"globalnetworkpolicies.crd.projectcalico.org", "globalnetworkpolicies.projectcalico.org",
 		"namespaces", "networkpolicies.networking.k8s.io", "nodes", "pods", "serviceaccounts", "services",
 	} {
 		for _, verb := range []string{"get", "list", "watch"} {

@@ -1,0 +1,84 @@
+package calico
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// ConvertNetworkSet returns a NetworkSet, which inherits the labels of its namespace.
+func ConvertNetworkSet(o *NetworkSet) (model.NetworkSetUpdate, []validate.Problem, bool) {
+	rep := validate.NewReport(validate.Ref{Kind: "NetworkSet", Namespace: o.Namespace, Name: o.Name})
+	set := networkSet(rep, o)
+	set.Labels[validate.LabelNamespace] = o.Namespace
+	set.Profiles = []string{model.NamespaceProfile(o.Namespace)}
+	id := model.NetworkSetID{Namespace: o.Namespace, Name: o.Name}
+	return model.NetworkSetUpdate{ID: id, Set: set}, rep.Done(), rep.OK()
+}
+
+// ConvertGlobalNetworkSet returns a GlobalNetworkSet.
+func ConvertGlobalNetworkSet(o *NetworkSet) (model.NetworkSetUpdate, []validate.Problem, bool) {
+	rep := validate.NewReport(validate.Ref{Kind: "GlobalNetworkSet", Name: o.Name})
+	set := networkSet(rep, o)
+	return model.NetworkSetUpdate{ID: model.NetworkSetID{Name: o.Name}, Set: set}, rep.Done(), rep.OK()
+}
+
+func networkSet(rep *validate.Report, o *NetworkSet) *model.NetworkSet {
+	set := &model.NetworkSet{Labels: ownLabels(rep, o.Labels, 1)}
+	for i, text := range o.Spec.Nets {
+		n, wrong := network(text)
+		if wrong != "" {
+			rep.Add(validate.Rejected, "spec.nets["+strconv.Itoa(i)+"]", "%q %s", text, wrong)
+			continue
+		}
+		set.Nets = append(set.Nets, n)
+	}
+	slices.SortFunc(set.Nets, netip.Prefix.Compare)
+	set.Nets = slices.Compact(set.Nets)
+	return set
+}
+
+// ownLabels returns the labels that an object may give itself, with room for more. Those that say to which namespace,
+// service account or orchestrator something belongs are not an author's to give: with them a set could pass for the pods
+// of another tenant.
+func ownLabels(rep *validate.Report, labels map[string]string, more int) map[string]string {
+	own := validate.OwnLabels(labels, more)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		_, isOwn := own[key]
+		switch {
+		case key == validate.LabelNamespace:
+			rep.Add(validate.Rejected, labelPath(key), "the label belongs to the namespace that an object is in; take it out")
+			delete(own, key)
+		case !isOwn, key == validate.LabelOrchestrator, key == validate.LabelServiceAccount:
+			rep.Add(validate.Warning, labelPath(key), "ignored: the label belongs to pods, their namespaces and service accounts")
+			delete(own, key)
+		}
+	}
+	return own
+}
+
+func labelPath(key string) string { return "metadata.labels[" + key + "]" }
+
+// network reads an address, or a prefix, which is masked. Wrong says what is wrong with it; empty: nothing is.
+func network(text string) (n netip.Prefix, wrong string) {
+	if !strings.Contains(text, "/") {
+		a, ok := validate.ParseAddr(text)
+		if !ok {
+			return n, "is not an address or a CIDR"
+		}
+		return netip.PrefixFrom(a, a.BitLen()), ""
+	}
+	n, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return n, "is not an address or a CIDR"
+	case n.Addr().Is4In6():
+		return n, "is an IPv4-mapped CIDR, which no packet has; write it as IPv4"
+	}
+	return n.Masked(), ""
+}

@@ -1,0 +1,33 @@
+package calico
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// ConvertProfile returns a Profile. Its labels are inherited as they are: what stands for a namespace or a service account
+// has its prefixes in it.
+func ConvertProfile(o *Profile) (model.ProfileUpdate, []validate.Problem, bool) {
+	c := newConversion(&o.object, "Profile")
+	spec := required(c.Report, o.Spec)
+	for _, key := range slices.Sorted(maps.Keys(spec.LabelsToApply)) {
+		at := "spec.labelsToApply[" + key + "]"
+		for _, wrong := range validation.IsQualifiedName(key) {
+			c.reject(at, "%s", wrong)
+		}
+		for _, wrong := range validation.IsValidLabelValue(spec.LabelsToApply[key]) {
+			c.reject(at, "%s", wrong)
+		}
+	}
+	p := &model.Profile{
+		Labels:  spec.LabelsToApply,
+		Ingress: c.rules(ingressRules, spec.Ingress, true),
+		Egress:  c.rules(egressRules, spec.Egress, true),
+	}
+	return model.ProfileUpdate{Name: o.Name, Profile: p}, c.Done(), c.OK()
+}

@@ -1,0 +1,65 @@
+package calico
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/selector"
+	"github.com/margay-project/margay/pkg/validate"
+)
+
+// selector reads a selector of the spec. Nil: it is absent, or wrong.
+func (c *conversion) selector(path, text string) *selector.Selector {
+	s, err := parseSelector(text)
+	if err != nil {
+		c.reject(path, "%v", err)
+	}
+	return s
+}
+
+// selector reads a selector of the side. Nil: it is absent, or wrong.
+func (c sideAt) selector(field, text string, parse func(string) (*selector.Selector, error)) *selector.Selector {
+	s, err := parse(text)
+	if err != nil {
+		c.reject(c.path(field), "%v", err)
+	}
+	return s
+}
+
+var errGlobal = errors.New("global() may stand in the namespaceSelector of a rule only")
+
+// parseSelector reads a selector in which global() means nothing. Nil: it is absent.
+func parseSelector(text string) (*selector.Selector, error) {
+	s, err := parseNamespaces(text)
+	if s != nil && s.IsGlobal() {
+		return nil, errGlobal
+	}
+	return s, err
+}
+
+// parseNamespaces reads the namespaceSelector of a rule. Nil: it is absent.
+func parseNamespaces(text string) (*selector.Selector, error) {
+	if strings.Trim(text, " \t") == "" {
+		return nil, nil
+	}
+	return selector.Parse(text)
+}
+
+// ofNamespaces turns a selector of namespaces into one of what is in them. There all() means every namespace and global()
+// none; both are found in what was parsed, never in text (semantics D-6).
+func ofNamespaces(s *selector.Selector) *selector.Selector {
+	inOne := selector.Has(validate.LabelNamespace)
+	if s.IsGlobal() {
+		return selector.Not(inOne)
+	}
+	return s.Prefixed(validate.PrefixNamespace).ReplaceAll(inOne)
+}
+
+// ofServiceAccounts turns a selector of service accounts into one of the pods that run as them.
+func ofServiceAccounts(s *selector.Selector) *selector.Selector {
+	return s.Prefixed(validate.PrefixServiceAccount).ReplaceAll(selector.Has(validate.LabelServiceAccount))
+}
+
+func inNamespace(namespace string) *selector.Selector {
+	return selector.Equal(validate.LabelNamespace, namespace)
+}
