@@ -86,10 +86,16 @@ func (r *Report) decodeError(err error) {
 		if typeErr.Type.Kind() == reflect.String && (typeErr.Value == "bool" || typeErr.Value == "number") {
 			hint = "; put it in quotes"
 		}
-		r.Add(Rejected, typeErr.Field, "%s where %s is expected%s", typeErr.Value, jsonType(typeErr), hint)
+		r.Add(Rejected, withoutEmbedded(typeErr.Field), "%s where %s is expected%s", typeErr.Value, jsonType(typeErr), hint)
 		return
 	}
 	r.Add(Rejected, "", "cannot be decoded: %s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// withoutEmbedded is a path without the names of embedded Go structs, which are no fields: those of the API begin lower case.
+func withoutEmbedded(path string) string {
+	steps := slices.DeleteFunc(strings.Split(path, "."), func(s string) bool { return s != "" && 'A' <= s[0] && s[0] <= 'Z' })
+	return strings.Join(steps, ".")
 }
 
 func jsonType(err *json.UnmarshalTypeError) string {

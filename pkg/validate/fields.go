@@ -43,9 +43,10 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
-		case name == "-" || !f.IsExported():
-		case name == "" && f.Anonymous:
+		case name == "-":
+		case name == "" && f.Anonymous: // its fields count even if its own name is not exported
 			maps.Copy(fields, jsonFields(elem(f.Type)))
+		case !f.IsExported():
 		case name != "":
 			fields[name] = f.Type
 		}
