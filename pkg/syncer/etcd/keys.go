@@ -89,7 +89,7 @@ func unescaped(part string) string {
 
 // ref names an object in problems.
 func (l *layout) ref(o objectKey) validate.Ref {
-	return validate.Ref{Kind: l.kinds[o.kind].Name, Namespace: o.namespace, Name: o.name}
+	return validate.Ref{Kind: l.kinds[o.kind].Ref, Namespace: o.namespace, Name: o.name}
 }
 
 // subject names an object among the findings of the stream: in the order of kinds, namespaces and names.

@@ -25,8 +25,8 @@ func newStatuses(l *layout, log *slog.Logger) *statuses {
 	now := time.Now()
 	s := &statuses{log: log, rows: []syncer.KindStatus{{Kind: statusKind, State: syncer.KindListing, Required: true, Since: now}}}
 	for _, k := range l.kinds {
-		s.rows = append(s.rows, syncer.KindStatus{Kind: k.Name, State: syncer.KindListing, Required: true, Since: now})
-		s.problems = append(s.problems, &syncer.ProblemLog{Log: log.With("kind", k.Name)})
+		s.rows = append(s.rows, syncer.KindStatus{Kind: k.Ref, State: syncer.KindListing, Required: true, Since: now})
+		s.problems = append(s.problems, &syncer.ProblemLog{Log: log.With("kind", k.Ref)})
 	}
 	return s
 }

@@ -17,7 +17,7 @@ const (
 
 // ConvertNetworkPolicy returns a NetworkPolicy (semantics §2 to §8).
 func ConvertNetworkPolicy(o *NetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
-	c := newConversion(&o.object, refNetworkPolicy)
+	c := newConversion(&o.Object, refNetworkPolicy)
 	c.namespaced, c.mixedFamilies = true, strings.HasPrefix(o.Name, convertedPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: o.Namespace, Name: o.Name}}
 	p := c.policy(o.Name, required(c.Report, o.Spec))
@@ -28,7 +28,7 @@ func ConvertNetworkPolicy(o *NetworkPolicy) (model.PolicyUpdate, []validate.Prob
 // ConvertGlobalNetworkPolicy returns a GlobalNetworkPolicy. One with doNotTrack or preDNAT is about host endpoints alone,
 // so it is no policy here.
 func ConvertGlobalNetworkPolicy(o *GlobalNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
-	c := newConversion(&o.object, refGlobalNetworkPolicy)
+	c := newConversion(&o.Object, refGlobalNetworkPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: o.Name}}
 	return c.finish(update, c.globalPolicy(o.Name, required(c.Report, o.Spec)))
 }
@@ -47,7 +47,7 @@ type conversion struct {
 	mixedFamilies bool // a rule may have CIDRs of both families
 }
 
-func newConversion(o *object, kind string) *conversion {
+func newConversion(o *Object, kind string) *conversion {
 	ref := validate.Ref{Kind: kind, Namespace: o.Namespace, Name: o.Name}
 	group, _, _ := strings.Cut(o.APIVersion, "/")
 	return &conversion{Report: validate.NewReport(ref), namespace: o.Namespace, counted: group != "crd.projectcalico.org"}

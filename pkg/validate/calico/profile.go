@@ -13,7 +13,7 @@ import (
 // ConvertProfile returns a Profile. Its labels are inherited as they are: what stands for a namespace or a service account
 // has its prefixes in it.
 func ConvertProfile(o *Profile) (model.ProfileUpdate, []validate.Problem, bool) {
-	c := newConversion(&o.object, "Profile")
+	c := newConversion(&o.Object, "Profile")
 	spec := required(c.Report, o.Spec)
 	for _, key := range slices.Sorted(maps.Keys(spec.LabelsToApply)) {
 		at := "spec.labelsToApply[" + key + "]"

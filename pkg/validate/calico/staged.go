@@ -19,7 +19,7 @@ const (
 
 // ConvertStagedNetworkPolicy returns a StagedNetworkPolicy.
 func ConvertStagedNetworkPolicy(o *StagedNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
-	c := newConversion(&o.object, refStagedNetworkPolicy)
+	c := newConversion(&o.Object, refStagedNetworkPolicy)
 	c.namespaced, c.mixedFamilies = true, strings.HasPrefix(o.Name, convertedPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindStagedNetworkPolicy, Namespace: o.Namespace, Name: o.Name}}
 	spec := required(c.Report, o.Spec)
@@ -35,7 +35,7 @@ func ConvertStagedNetworkPolicy(o *StagedNetworkPolicy) (model.PolicyUpdate, []v
 
 // ConvertStagedGlobalNetworkPolicy returns a StagedGlobalNetworkPolicy.
 func ConvertStagedGlobalNetworkPolicy(o *StagedGlobalNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
-	c := newConversion(&o.object, refStagedGlobalNetworkPolicy)
+	c := newConversion(&o.Object, refStagedGlobalNetworkPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindStagedGlobalNetworkPolicy, Name: o.Name}}
 	spec := required(c.Report, o.Spec)
 	action := c.stagedAction(spec.StagedAction)
@@ -49,7 +49,7 @@ func ConvertStagedGlobalNetworkPolicy(o *StagedGlobalNetworkPolicy) (model.Polic
 
 // ConvertStagedKubernetesNetworkPolicy returns a StagedKubernetesNetworkPolicy: a Kubernetes NetworkPolicy that is staged.
 func ConvertStagedKubernetesNetworkPolicy(o *StagedKubernetesNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
-	c := newConversion(&o.object, refStagedKubernetesNetworkPolicy)
+	c := newConversion(&o.Object, refStagedKubernetesNetworkPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindStagedKubernetesNetworkPolicy, Namespace: o.Namespace, Name: o.Name}}
 	given := required(c.Report, o.Spec)
 	spec, action := &given.NetworkPolicySpec, c.stagedAction(given.StagedAction)

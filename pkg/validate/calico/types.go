@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// object is what all kinds begin with. Status is not used here; it is a field that manifests read back from a cluster have.
-type object struct {
+// Object is what all kinds begin with. Status is not used here; it is a field that manifests read back from a cluster have.
+type Object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Status            json.RawMessage `json:"status,omitempty"`
@@ -15,7 +15,7 @@ type object struct {
 
 // Tier is a Tier.
 type Tier struct {
-	object
+	Object
 	Spec *TierSpec `json:"spec"`
 }
 
@@ -27,7 +27,7 @@ type TierSpec struct {
 
 // NetworkSet is a NetworkSet or a GlobalNetworkSet.
 type NetworkSet struct {
-	object
+	Object
 	Spec NetworkSetSpec `json:"spec"`
 }
 
@@ -38,19 +38,19 @@ type NetworkSetSpec struct {
 
 // NetworkPolicy is a NetworkPolicy.
 type NetworkPolicy struct {
-	object
+	Object
 	Spec *PolicySpec `json:"spec"`
 }
 
 // GlobalNetworkPolicy is a GlobalNetworkPolicy.
 type GlobalNetworkPolicy struct {
-	object
+	Object
 	Spec *GlobalSpec `json:"spec"`
 }
 
 // Profile is a Profile.
 type Profile struct {
-	object
+	Object
 	Spec *ProfileSpec `json:"spec"`
 }
 

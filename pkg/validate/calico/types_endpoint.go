@@ -2,7 +2,7 @@ package calico
 
 // WorkloadEndpoint is a WorkloadEndpoint: the interface of a workload, which need not be a pod.
 type WorkloadEndpoint struct {
-	object
+	Object
 	Spec WorkloadEndpointSpec `json:"spec"`
 }
 

@@ -4,7 +4,7 @@ import networkingv1 "k8s.io/api/networking/v1"
 
 // StagedNetworkPolicy is a StagedNetworkPolicy.
 type StagedNetworkPolicy struct {
-	object
+	Object
 	Spec *StagedSpec `json:"spec"`
 }
 
@@ -16,7 +16,7 @@ type StagedSpec struct {
 
 // StagedGlobalNetworkPolicy is a StagedGlobalNetworkPolicy.
 type StagedGlobalNetworkPolicy struct {
-	object
+	Object
 	Spec *StagedGlobalSpec `json:"spec"`
 }
 
@@ -28,7 +28,7 @@ type StagedGlobalSpec struct {
 
 // StagedKubernetesNetworkPolicy is a StagedKubernetesNetworkPolicy.
 type StagedKubernetesNetworkPolicy struct {
-	object
+	Object
 	Spec *StagedKubernetesSpec `json:"spec"`
 }
 
