@@ -27,6 +27,7 @@ func (p plane) Rules(id model.EndpointID, _ inspect.Counts, _ func(model.SetID) 
 
 func (plane) RuleCounts() (inspect.Counts, error)          { return nil, nil }
 func (plane) Sets() map[uint32]model.SetID                 { return nil }
+func (plane) Staged(inspect.Counts) []inspect.StagedCount  { return nil }
 func (plane) CIDRs(model.SetID) (string, []netip.Prefix)   { return "", nil }
 func (plane) NodeAddrs() []netip.Addr                      { return nil }
 func (plane) Attachments(rows []inspect.EndpointRow) error { return nil }

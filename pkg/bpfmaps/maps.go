@@ -32,6 +32,7 @@ type Maps struct {
 	Addresses *Addresses
 	Names     *Names
 	ClassSets *Table[bpf.ClassChunk, bpf.SetBits]
+	Staged    *Table[uint32, bpf.Staged] // what staged policies would decide, by interface
 	Flows     *Flows
 	Drops     *Drops
 	RuleStats *RuleStats
@@ -120,6 +121,7 @@ func (m *Maps) open(create bool) (*Maps, error) {
 	}
 	m.Addresses, m.Names = newAddresses(m.maps), newNames(m.maps)
 	m.ClassSets = NewTable(newKernelMap[bpf.ClassChunk, bpf.SetBits](m.maps[bpf.MargayMapClassSets], bpf.MargayMapClassSets))
+	m.Staged = NewTable(newKernelMap[uint32, bpf.Staged](m.maps[bpf.MargayMapStaged], bpf.MargayMapStaged))
 	m.Flows = newFlows(m.maps, m.made)
 	m.Drops, m.RuleStats = &Drops{m.maps[bpf.MargayMapDrops]}, &RuleStats{m.maps[bpf.MargayMapRuleStats]}
 	m.Events = &EventRing{ring: m.maps[bpf.MargayMapEvents], budgets: m.maps[bpf.MargayMapEventBudgets]}

@@ -43,6 +43,9 @@ func (t *policyTable) activatePolicy(p *policy) {
 			p.rules[d] = t.retire(p.rules[d])
 			continue
 		}
+		if rs := p.rules[d]; rs != nil && rs.staged != p.staged {
+			p.rules[d] = t.retire(rs) // it is charged to another account
+		}
 		if p.rules[d] == nil {
 			p.rules[d] = &ruleset{key: p.key, direction: model.Direction(d)}
 		}

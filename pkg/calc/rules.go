@@ -22,6 +22,15 @@ type ruleset struct {
 	uses   map[*definition]struct{}
 }
 
+// account is whom a ruleset's definitions are charged to: its namespace. That of staged policies is another than that of the
+// enforced ones, so that they take nothing from those.
+func (rs *ruleset) account() string {
+	if rs.staged {
+		return "staged/" + rs.key.Namespace // in no namespace's name
+	}
+	return rs.key.Namespace
+}
+
 // build works out the rules of a ruleset from its source and reports whether they differ from before. Rules that are
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset) bool {
@@ -57,14 +66,14 @@ func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
 	for d := range now {
 		if _, ok := rs.uses[d]; !ok {
 			d.users[rs] = struct{}{}
-			x.spending.hold(rs.key.Namespace, d)
+			x.spending.hold(rs.account(), d)
 		}
 	}
 	for d := range rs.uses {
 		if _, ok := now[d]; ok {
 			continue
 		}
-		x.spending.release(rs.key.Namespace, d)
+		x.spending.release(rs.account(), d)
 		if delete(d.users, rs); len(d.users) == 0 {
 			x.unused[d] = struct{}{}
 		}
@@ -93,7 +102,7 @@ type builder struct {
 }
 
 func newBuilder(x *setIndex, rs *ruleset) *builder {
-	b := &builder{sets: x, rs: rs, uses: map[*definition]struct{}{}, spent: x.spending.besides(rs), most: x.spending.most()}
+	b := &builder{sets: x, rs: rs, uses: map[*definition]struct{}{}, spent: x.spending.besides(rs), most: x.spending.most(rs)}
 	if rs.key.Namespace == "" {
 		b.most = math.MaxInt // of those who may write policy for all
 	}

@@ -31,8 +31,14 @@ func newSpending() spending {
 	return spending{limit: MaxFound, perItem: MaxFoundPerItem, by: map[string]*spent{}, refused: map[*ruleset]struct{}{}}
 }
 
-// most is what a namespace may have found.
-func (s *spending) most() int { return s.limit + s.perItem*s.items }
+// most is what a namespace may have found; its staged policies have a quarter of that besides.
+func (s *spending) most(rs *ruleset) int {
+	most := s.limit + s.perItem*s.items
+	if rs.staged {
+		most /= 4
+	}
+	return most
+}
 
 // hold charges a namespace for a ruleset that uses a definition.
 func (s *spending) hold(namespace string, d *definition) {
@@ -60,7 +66,7 @@ func (s *spending) release(namespace string, d *definition) {
 
 // besides is what a namespace has spent but for what one of its rulesets alone uses.
 func (s *spending) besides(rs *ruleset) int {
-	a := s.by[rs.key.Namespace]
+	a := s.by[rs.account()]
 	if a == nil {
 		return 0
 	}
@@ -75,7 +81,7 @@ func (s *spending) besides(rs *ruleset) int {
 
 // isHeld reports whether another ruleset of the namespace uses a definition, so that it costs this one nothing.
 func (s *spending) isHeld(rs *ruleset, d *definition) bool {
-	a := s.by[rs.key.Namespace]
+	a := s.by[rs.account()]
 	if a == nil {
 		return false
 	}
@@ -88,6 +94,10 @@ func (s *spending) isHeld(rs *ruleset, d *definition) bool {
 
 // over says why a ruleset is refused. It is the same text as long as it is.
 func (s *spending) over(rs *ruleset) string {
+	if rs.staged {
+		return fmt.Sprintf("the selectors and named ports of namespace %s's staged policies find too much: limit %d addresses, and %d for each pod of the cluster",
+			rs.key.Namespace, s.limit/4, s.perItem/4)
+	}
 	return fmt.Sprintf("the selectors and named ports of namespace %s's policies find too much: limit %d addresses, and %d for each pod of the cluster",
 		rs.key.Namespace, s.limit, s.perItem)
 }

@@ -55,9 +55,9 @@ func checkSpending(t tb, g *Graph) {
 	for _, d := range g.sets.definitions {
 		charged := map[string]bool{}
 		for rs := range d.users {
-			if users[rs.key.Namespace]++; !charged[rs.key.Namespace] {
-				charged[rs.key.Namespace] = true
-				sums[rs.key.Namespace] += d.weight
+			if users[rs.account()]++; !charged[rs.account()] {
+				charged[rs.account()] = true
+				sums[rs.account()] += d.weight
 			}
 		}
 	}

@@ -53,6 +53,7 @@ type EndpointStatus struct {
 	Ifindex   uint32       // on which it is programmed; 0: on none (yet)
 	Condition Condition
 	Reason    string // why it is not as it should be; empty: it is, or is about to be
+	Staged    string // why its staged policies are not evaluated; empty: they are, or there are none
 }
 
 // Stats are numbers of what a dataplane has, at one moment between two Applies.

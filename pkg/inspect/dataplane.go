@@ -19,6 +19,9 @@ type Dataplane interface {
 	Rules(id model.EndpointID, counts Counts, sets func(model.SetID) (string, bool)) (rows []RuleRow, ok bool)
 	// RuleCounts reads the counters of rules, which takes a while. Any goroutine may ask.
 	RuleCounts() (Counts, error)
+	// Staged are the rules that may decide where staged policies would decide otherwise than what is enforced, each once,
+	// with how many first packets of flows it would have decided so.
+	Staged(counts Counts) []StagedCount
 	// Sets are the sets that what is in force refers to, by number. The map must not be changed.
 	Sets() map[uint32]model.SetID
 	// CIDRs is a set that stands for a CIDR list of rules, in words, and its members; nil if it is none.
@@ -28,6 +31,13 @@ type Dataplane interface {
 	NodeAddrs() []netip.Addr
 	// Attachments fills in where programs are attached to the endpoints' interfaces. Any goroutine may ask.
 	Attachments(rows []EndpointRow) error
+}
+
+// StagedCount is what one rule of a staged policy, or the end of its tier, would have decided otherwise. Rule.Staged is set.
+type StagedCount struct {
+	Rule    model.RuleID
+	Allow   bool
+	Packets uint64
 }
 
 // Counts are packets and bytes by the number of a rule.

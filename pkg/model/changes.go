@@ -53,6 +53,15 @@ type DirectionPolicy struct {
 	Direction Direction
 	Tiers     []TierPolicy   // only tiers with a policy for this direction, in evaluation order
 	Profiles  []*PolicyRules // in order; reached when every tier passed; no match in any of them: deny
+	// Shadow: it is the policy as if staged policies were enforced (pkg/staged), and says to which of them verdicts are due.
+	Shadow bool
+	Credit *Credit // for that no profile matches
+}
+
+// Credit names the staged policy to which a verdict of a shadow is due. Nil: the verdict is that of the enforced policy.
+type Credit struct {
+	Tier   string
+	Policy PolicyKey
 }
 
 // TierPolicy is one tier as it applies to one endpoint and direction.
@@ -61,6 +70,7 @@ type TierPolicy struct {
 	// Default applies at the end of the tier when at least one policy in Policies is not staged.
 	Default  Action
 	Policies []*PolicyRules // in evaluation order
+	Credit   *Credit        // of a shadow, for the end of the tier
 }
 
 // PolicyRules are the rules of one policy (or profile) for one direction, sets resolved. Immutable; shared by every
@@ -74,6 +84,7 @@ type PolicyRules struct {
 	// Refused says why its rules have not been worked out: that would take what others need. Unless it is staged, what it
 	// applies to keeps the policy it had, or is closed if it had none. Empty: they have been.
 	Refused string
+	Credit  *Credit // of a shadow, for the rules
 }
 
 // MatchRule is a Rule whose selectors, named ports and services have become sets of addresses.

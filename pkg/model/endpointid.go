@@ -13,15 +13,20 @@ type EndpointKind uint8
 const (
 	WorkloadEndpoint EndpointKind = iota + 1 // a pod
 	HostEndpoint                             // an interface of a node, or all of them
+	// ShadowEndpoint is a pod with the policy that it would have if its staged policies were enforced. Only dataplanes know
+	// of such; no object is one.
+	ShadowEndpoint
 )
 
-// String returns "workload" or "host".
+// String returns "workload", "host" or "shadow".
 func (k EndpointKind) String() string {
 	switch k {
 	case WorkloadEndpoint:
 		return "workload"
 	case HostEndpoint:
 		return "host"
+	case ShadowEndpoint:
+		return "shadow"
 	}
 	return fmt.Sprintf("endpoint kind %d", uint8(k))
 }
@@ -41,10 +46,19 @@ func WorkloadID(namespace, name string) EndpointID {
 // HostID names a host endpoint.
 func HostID(name string) EndpointID { return EndpointID{Kind: HostEndpoint, Name: name} }
 
-// String returns "shop/db-0" for a workload and "host:node1-eth0" for a host endpoint; a colon is in no name.
+// Shadow names the shadow of a workload.
+func (id EndpointID) Shadow() EndpointID {
+	return EndpointID{Kind: ShadowEndpoint, Namespace: id.Namespace, Name: id.Name}
+}
+
+// String returns "shop/db-0" for a workload "host:node1-eth0" for a host endpoint and "staged:shop/db-0" for a shadow; a
+// colon is in no name.
 func (id EndpointID) String() string {
-	if id.Kind == HostEndpoint {
+	switch id.Kind {
+	case HostEndpoint:
 		return "host:" + id.Name
+	case ShadowEndpoint:
+		return "staged:" + id.Namespace + "/" + id.Name
 	}
 	return id.Namespace + "/" + id.Name
 }

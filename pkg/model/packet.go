@@ -58,6 +58,7 @@ const (
 	AtNoProfile                  // every tier passed or none applied, and no profile rule matched: deny
 	AtSelf                       // traffic of a pod to itself: always allowed (D-16)
 	AtHost                       // from the pod's own node: always allowed (semantics §15)
+	AtBehind                     // only Staged: something that is not staged, behind a staged policy that passes on or removes rules
 )
 
 // RuleID names the rule, or the end of tier, behind a verdict. Comparable.
@@ -66,15 +67,22 @@ type RuleID struct {
 	Direction Direction
 	Tier      string    // empty for profiles and AtNoProfile
 	Policy    PolicyKey // AtEndOfTier: the first policy, in evaluation order, that isolates; zero for AtNoProfile
-	Index     int       // AtRule: the API object's rule (Rule.Index); otherwise 0
+	Index     int       // AtRule: the API object's rule (Rule.Index). AtBehind: 1 for what is allowed. Otherwise 0
+	// Staged: it would decide if all staged policies of the endpoint were enforced. Policy is a staged one, to which the
+	// verdict is due.
+	Staged bool
 }
 
 // String returns the form used in traces and in the corpus: "default/knp/shop/db#ingress[0]",
-// "default/knp/shop/db#end-of-tier", "profile/kns.shop#egress[0]", "no-profile-match", "self", "host".
+// "default/knp/shop/db#end-of-tier", "profile/kns.shop#egress[0]", "no-profile-match", "self", "host"; of staged policies
+// "staged:ingress:default/sknp/shop/db#end-of-tier".
 func (r RuleID) String() string {
 	pre := ""
+	if r.Staged {
+		pre = stagedPrefix(r.Direction)
+	}
 	if r.Tier != "" {
-		pre = r.Tier + "/"
+		pre += r.Tier + "/"
 	}
 	switch r.Point {
 	case AtRule:
@@ -87,9 +95,14 @@ func (r RuleID) String() string {
 		return "self"
 	case AtHost:
 		return "host"
+	case AtBehind:
+		return pre + r.Policy.String() + "#" + behindText[r.Index&1]
 	}
 	return fmt.Sprintf("Point(%d)", uint8(r.Point))
 }
+
+// behindText are the places of AtBehind, by Index.
+var behindText = [2]string{"denied behind it", "allowed behind it"}
 
 // Verdict is the answer of one endpoint and direction to one packet.
 type Verdict struct {

@@ -9,6 +9,33 @@ import (
 // ParseRuleID is the reverse of RuleID.String for a rule of that direction, as far as the text has it: profiles and "self"
 // have no more. Not ok: the text is none, a part of it was cut for instance.
 func ParseRuleID(text string, dir Direction) (id RuleID, ok bool) {
+	if rest, staged := strings.CutPrefix(text, stagedPrefix(dir)); staged {
+		id, ok = parseEnforced(rest, dir)
+		for i, place := range behindText {
+			if rest, behind := strings.CutSuffix(rest, "#"+place); behind {
+				id, _ = parseEnforced(rest+"#end-of-tier", dir)
+				id.Point, id.Index = AtBehind, i
+			}
+		}
+		id.Staged = true
+		return id, id.String() == text
+	}
+	return parseEnforced(text, dir)
+}
+
+// StagedRule reports whether the text is that of a RuleID with Staged, and its direction; the text may have been cut.
+func StagedRule(text string) (d Direction, ok bool) {
+	for _, d := range []Direction{Ingress, Egress} {
+		if strings.HasPrefix(text, stagedPrefix(d)) {
+			return d, true
+		}
+	}
+	return 0, false
+}
+
+func stagedPrefix(d Direction) string { return "staged:" + d.String() + ":" }
+
+func parseEnforced(text string, dir Direction) (id RuleID, ok bool) {
 	for _, point := range []Point{AtNoProfile, AtSelf, AtHost} {
 		if id = (RuleID{Point: point, Direction: dir}); id.String() == text {
 			return id, true

@@ -35,9 +35,10 @@ func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error
 func NewExpander(p *model.DirectionPolicy, local Local, num Numbers) *Expander {
 	x := &Expander{
 		direction: p.Direction,
+		shadow:    p.Shadow,
 		local:     local,
 		num:       num,
-		prog:      &Program{NetSets: map[model.SetID][]netip.Prefix{}},
+		prog:      &Program{Shadow: p.Shadow, NetSets: map[model.SetID][]netip.Prefix{}},
 		seen:      map[model.SetID]bool{},
 	}
 	for _, f := range []family{{4, bpf.RuleV4}, {6, bpf.RuleV6}} {
@@ -64,7 +65,7 @@ func (x *Expander) Run(p *model.DirectionPolicy) {
 		x.landPasses(start)
 	}
 	last := model.RuleID{Point: model.AtNoProfile, Direction: p.Direction}
-	x.add(last, bpf.Rule{Action: bpf.RuleDeny, Flags: bothFamilies | bpf.RuleEnd})
+	x.add(x.credited(last, p.Credit, model.Deny), bpf.Rule{Action: bpf.RuleDeny, Flags: bothFamilies | bpf.RuleEnd})
 }
 
 // Result returns the Program, once Run has gone through the whole policy.
@@ -125,6 +126,7 @@ type ownAddr struct {
 // Expander builds one Program. Expand is all of its steps at once.
 type Expander struct {
 	direction model.Direction
+	shadow    bool // see model.DirectionPolicy.Shadow
 	local     Local
 	own       []ownAddr // of the families the endpoint has
 	num       Numbers
@@ -156,7 +158,7 @@ func (x *Expander) tier(t *model.TierPolicy) {
 	if t.Default == model.Pass {
 		end.Action = bpf.RulePass
 	}
-	x.add(model.RuleID{Point: model.AtEndOfTier, Direction: x.direction, Tier: t.Name, Policy: first.Key}, end)
+	x.add(x.credited(model.RuleID{Point: model.AtEndOfTier, Direction: x.direction, Tier: t.Name, Policy: first.Key}, t.Credit, t.Default), end)
 	x.landPasses(start)
 }
 
@@ -176,13 +178,30 @@ func (x *Expander) rules(tier string, p *model.PolicyRules) {
 		}
 		x.Left--
 		rule := &p.Rules[i]
-		x.rule(model.RuleID{
+		x.rule(x.credited(model.RuleID{
 			Point: model.AtRule, Direction: x.direction, Tier: tier, Policy: p.Key, Index: rule.Index,
-		}, rule)
+		}, p.Credit, rule.Action), rule)
 	}
 }
 
-// add appends one entry; every entry but a RULE_SKIP gets the rule's number.
+// credited is the rule itself or, in a shadow, what its verdicts are due to.
+func (x *Expander) credited(id model.RuleID, c *model.Credit, action model.Action) model.RuleID {
+	switch {
+	case c == nil:
+		return id
+	case c.Policy == id.Policy:
+		id.Staged = true
+		return id
+	}
+	behind := model.RuleID{Point: model.AtBehind, Direction: x.direction, Tier: c.Tier, Policy: c.Policy, Staged: true}
+	if action == model.Allow {
+		behind.Index = 1
+	}
+	return behind
+}
+
+// add appends one entry; every entry but a RULE_SKIP gets the rule's number. In a shadow those have none whose verdicts are
+// the enforced policy's: nothing is counted for them.
 func (x *Expander) add(id model.RuleID, entry bpf.Rule) {
 	if len(x.prog.Rules) == MaxEntries {
 		x.full = true
@@ -190,7 +209,7 @@ func (x *Expander) add(id model.RuleID, entry bpf.Rule) {
 	if x.full {
 		return
 	}
-	if entry.Action != bpf.RuleSkip {
+	if entry.Action != bpf.RuleSkip && (!x.shadow || id.Staged) {
 		entry.Id = x.num.Rule(id)
 	}
 	x.prog.Rules = append(x.prog.Rules, entry)

@@ -46,7 +46,7 @@ func (s *assignment) retarget() []*endpoint {
 func (s *assignment) release(e *endpoint) {
 	for _, prog := range e.desired.programs {
 		if prog != nil {
-			s.ledger.release(e.id.Namespace, prog)
+			s.ledger.release(accountOf(e.id), prog)
 		}
 	}
 }
@@ -54,6 +54,8 @@ func (s *assignment) release(e *endpoint) {
 // turn says who comes first where there may not be room for all.
 func (s *assignment) turn(e *endpoint) int {
 	switch {
+	case isShadow(e.id):
+		return 3
 	case s.failures.wasRefused(e.id):
 		return 2
 	case e.applied.policy == nil:
@@ -69,7 +71,7 @@ func (s *assignment) target(e *endpoint) {
 		s.part[e.id] = true
 		for _, prog := range e.desired.programs {
 			if prog != nil {
-				s.ledger.charge(e.id.Namespace, prog)
+				s.ledger.charge(accountOf(e.id), prog)
 			}
 		}
 		return
@@ -83,7 +85,7 @@ func (s *assignment) target(e *endpoint) {
 	if want[0] == nil || want[1] == nil {
 		for _, prog := range want {
 			if prog != nil {
-				s.ledger.release(e.id.Namespace, prog)
+				s.ledger.release(accountOf(e.id), prog)
 			}
 		}
 		want = [2]*program{}
@@ -100,15 +102,16 @@ func (s *assignment) target(e *endpoint) {
 }
 
 // aim returns the program that one direction of an endpoint is to have, and charges its namespace: the one it has if its
-// policy cannot be compiled or is over a limit, or nil.
+// policy cannot be compiled or is over a limit, or nil. A shadow never keeps one: what it was is of no use to those who wrote
+// what it is to be.
 func (s *assignment) aim(e *endpoint, d int, l *localAddrs) *program {
 	at := EndpointDirection{e.id, model.Direction(d)}
 	prog, err := (*program)(nil), s.failures.bars(at)
 	if err == nil {
-		prog, err = s.policies.expandAll(e.desired.folds[d], l, e.id.Namespace)
+		prog, err = s.policies.expandAll(e.desired.folds[d], l, accountOf(e.id))
 	}
 	if err == nil {
-		err = s.ledger.admit(e.id.Namespace, prog)
+		err = s.ledger.admit(accountOf(e.id), prog)
 	}
 	if err == nil {
 		if prog.limited {
@@ -118,10 +121,10 @@ func (s *assignment) aim(e *endpoint, d int, l *localAddrs) *program {
 	}
 	s.failures.note(at, err)
 	old := e.applied.programs[d]
-	if old == nil || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
+	if old == nil || isShadow(e.id) || errors.Is(err, ErrOwnAddresses) || !e.sameAddrs() {
 		return nil
 	}
-	s.ledger.charge(e.id.Namespace, old)
+	s.ledger.charge(accountOf(e.id), old)
 	return old
 }
 
@@ -133,7 +136,7 @@ func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
 	ready = true
 	for d, f := range e.desired.folds {
 		if s.failures.bars(EndpointDirection{e.id, model.Direction(d)}) == nil {
-			ready = s.policies.prepare(f, l, e.id.Namespace) && ready
+			ready = s.policies.prepare(f, l, accountOf(e.id)) && ready
 		}
 	}
 	return ready

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/model"
@@ -123,6 +124,7 @@ type ledger struct {
 	budget Budget
 	node   Cost // the sum of all accounts
 	by     map[string]*account
+	staged *ledger // of shadows, which have accounts of their own; nil: it is that one
 }
 
 // account is what the endpoints of one namespace use.
@@ -132,11 +134,35 @@ type account struct {
 }
 
 func newLedger(b Budget) *ledger {
-	return &ledger{budget: b, by: map[string]*account{}}
+	of := Budget{Direction: b.Direction, Namespace: b.Namespace.part(), Node: b.Node.part(), Assured: b.Assured.part()}
+	return &ledger{budget: b, by: map[string]*account{}, staged: &ledger{budget: of, by: map[string]*account{}}}
+}
+
+// stagedPart is the part of a budget that shadows have besides it.
+const stagedPart = 4
+
+// part is what shadows may cost where enforced policy may cost c.
+func (c Cost) part() Cost {
+	of := func(n int) int {
+		if n == 0 {
+			return 0 // no limit
+		}
+		return max(1, n/stagedPart)
+	}
+	return Cost{of(c.Rules), of(c.Sets), of(c.Prefixes), of(c.Overlap), of(c.Bytes)}
+}
+
+// keeper is the ledger that has an account, and the name that people know it by.
+func (l *ledger) keeper(account string) (*ledger, string) {
+	if name, staged := strings.CutPrefix(account, stagedAccount); staged && l.staged != nil {
+		return l.staged, name
+	}
+	return l, account
 }
 
 // room reports why a namespace may not take on a policy of this cost; nil: it may.
 func (l *ledger) room(namespace string, cost Cost) error {
+	l, namespace = l.keeper(namespace)
 	total := cost
 	if a := l.by[namespace]; a != nil {
 		total = total.plus(a.cost)
@@ -155,6 +181,7 @@ func (l *ledger) overDirection(cost Cost) string { return cost.over(l.budget.Dir
 
 // admit charges a namespace for one more endpoint-direction with the program, if there is room.
 func (l *ledger) admit(namespace string, prog *program) error {
+	l, namespace = l.keeper(namespace)
 	if a := l.by[namespace]; a == nil || a.users[prog] == 0 {
 		if err := l.room(namespace, prog.cost); err != nil {
 			return err
@@ -166,6 +193,7 @@ func (l *ledger) admit(namespace string, prog *program) error {
 
 // charge does so without asking: for what is enforced already.
 func (l *ledger) charge(namespace string, prog *program) {
+	l, namespace = l.keeper(namespace)
 	a := l.by[namespace]
 	if a == nil {
 		a = &account{users: map[*program]int{}}
@@ -178,6 +206,7 @@ func (l *ledger) charge(namespace string, prog *program) {
 
 // release takes back one charge.
 func (l *ledger) release(namespace string, prog *program) {
+	l, namespace = l.keeper(namespace)
 	a := l.by[namespace]
 	if a.users[prog]--; a.users[prog] > 0 {
 		return

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/match"
@@ -18,13 +19,21 @@ var ruleBytes = binary.Size(bpf.Rule{})
 // bytesUsed are the bytes of tables that the endpoints of each namespace are judged by, and the sum over all namespaces.
 type bytesUsed struct {
 	by    map[string]int
-	node  int
-	users map[*program][]string // namespaces, in order
+	nodes [2]int                // of enforced policy, and of shadows
+	users map[*program][]string // accounts, in order
+}
+
+// node is where the sum is that an account is part of.
+func (u *bytesUsed) node(account string) *int {
+	if strings.HasPrefix(account, stagedAccount) {
+		return &u.nodes[1]
+	}
+	return &u.nodes[0]
 }
 
 func (u *bytesUsed) add(namespace string, bytes int) {
 	u.by[namespace] += bytes
-	u.node += bytes
+	*u.node(namespace) += bytes
 }
 
 // TooLarge returns those new tables of the last plan for which no namespace of their endpoints has room, and why: for
@@ -49,7 +58,7 @@ func (c *Compiler) TooLarge(p Plan) map[table.ID]error {
 		size := bytesOf(prog.table)
 		var err error
 		for _, namespace := range used.users[prog] {
-			if err = c.ledger.roomFor(namespace, used.by[namespace]+size, used.node+size); err == nil {
+			if err = c.ledger.roomFor(namespace, used.by[namespace]+size, *used.node(namespace)+size); err == nil {
 				break
 			}
 		}
@@ -66,6 +75,7 @@ func (c *Compiler) TooLarge(p Plan) map[table.ID]error {
 
 // roomFor reports why a namespace may not have tables of so many bytes, of so many on the node; nil: it may.
 func (l *ledger) roomFor(namespace string, bytes, node int) error {
+	l, namespace = l.keeper(namespace)
 	if text := (Cost{Bytes: bytes}).over(l.budget.Namespace); text != "" {
 		return fmt.Errorf("policies of namespace %s's pods on this node: %w: %s", namespace, match.ErrOverLimit, text)
 	}

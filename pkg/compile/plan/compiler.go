@@ -78,13 +78,20 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(ch.Endpoints), model.EndpointID.Compare) {
 		c.endpoints.update(id, ch.Endpoints[id])
+		c.endpoints.shadows.note(id, ch.Endpoints[id])
 	}
 	c.addrs.markHosts()
 	c.inSync = c.inSync || ch.InSync
 	if !c.inSync {
 		return Plan{}
 	}
-	return c.plan(len(ch.Endpoints)+len(ch.Sets) > 0)
+	changed := len(ch.Endpoints)+len(ch.Sets) > 0
+	if !changed { // no change waits for staged policies
+		for id, policy := range c.endpoints.shadows.due() {
+			c.endpoints.update(id, policy)
+		}
+	}
+	return c.plan(changed)
 }
 
 // Close gives up what takes several plans; no Update may follow.

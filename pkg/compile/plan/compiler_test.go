@@ -307,6 +307,7 @@ func testHistory(t *rapid.T, restarts int) {
 		}
 		if done && run(t, k, plan, all, probes, restart) && !plan.More {
 			checkEntries(t, k, now)
+			checkShadows(t, k, now, probes)
 			h = history{}
 		}
 		old = now

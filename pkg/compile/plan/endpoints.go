@@ -16,13 +16,14 @@ type endpoints struct {
 	list     map[model.EndpointID]*endpoint
 	ifaces   map[string]model.EndpointID // of endpoints found in the kernel, whose ids may be stand-ins
 	stale    map[model.EndpointID]bool   // their programs may have to change
+	shadows  *shadows
 }
 
 func newEndpoints(addrs *addresses, policies *policies, f *failures) *endpoints {
 	return &endpoints{addrs: addrs, policies: policies, failures: f,
 		list:   map[model.EndpointID]*endpoint{},
 		ifaces: map[string]model.EndpointID{},
-		stale:  map[model.EndpointID]bool{}}
+		stale:  map[model.EndpointID]bool{}, shadows: newShadows()}
 }
 
 // update applies a change of an endpoint; nil: it is gone.
@@ -32,7 +33,9 @@ func (s *endpoints) update(id model.EndpointID, policy *model.EndpointPolicy) {
 		if policy == nil {
 			return
 		}
-		e = s.known(id, policy.Iface)
+		if e = (&endpoint{id: id}); !isShadow(id) {
+			e = s.known(id, policy.Iface)
+		}
 		s.list[id] = e
 	}
 	was := e.desired.policy
@@ -47,7 +50,9 @@ func (s *endpoints) update(id model.EndpointID, policy *model.EndpointPolicy) {
 		}
 		s.policies.leave(old)
 	}
-	s.addrs.claim(id, was, policy)
+	if !isShadow(id) {
+		s.addrs.claim(id, was, policy)
+	}
 }
 
 // known returns the record of an endpoint that is new to the Compiler: that of the one found in the kernel with its
@@ -112,6 +117,9 @@ func (s *endpoints) staleLocal() {
 func (s *endpoints) markStale(ids []model.EndpointID) {
 	for _, id := range ids {
 		s.stale[id] = true
+		if shadow := id.Shadow(); s.list[shadow] != nil {
+			s.stale[shadow] = true
+		}
 	}
 }
 
@@ -153,15 +161,15 @@ func (s *endpoints) allBytesUsed() bytesUsed { return s.bytesUsed(nil) }
 
 // bytesUsed counts all tables but those left out.
 func (s *endpoints) bytesUsed(but map[table.ID]bool) bytesUsed {
-	u := bytesUsed{map[string]int{}, 0, map[*program][]string{}}
+	u := bytesUsed{by: map[string]int{}, users: map[*program][]string{}}
 	for _, e := range s.sorted() {
 		for _, prog := range e.applied.programs {
-			if prog == nil || prog.table == nil || slices.Contains(u.users[prog], e.id.Namespace) {
+			if prog == nil || prog.table == nil || slices.Contains(u.users[prog], accountOf(e.id)) {
 				continue
 			}
-			u.users[prog] = append(u.users[prog], e.id.Namespace)
+			u.users[prog] = append(u.users[prog], accountOf(e.id))
 			if !but[prog.table.ID] {
-				u.add(e.id.Namespace, bytesOf(prog.table))
+				u.add(accountOf(e.id), bytesOf(prog.table))
 			}
 		}
 	}

@@ -48,7 +48,15 @@ func (f *failures) wasRefused(id model.EndpointID) bool { return f.refused[id] }
 
 func (f *failures) all() map[EndpointDirection]error { return maps.Clone(f.why) }
 
-func (f *failures) len() int { return len(f.why) }
+// len counts those of enforced policy.
+func (f *failures) len() (n int) {
+	for at := range f.why {
+		if !isShadow(at.Endpoint) {
+			n++
+		}
+	}
+	return n
+}
 
 // bar keeps the policy of an endpoint-direction from being compiled again.
 func (f *failures) bar(at EndpointDirection, err error) {
@@ -90,8 +98,8 @@ func (f *failures) retry(count func() bytesUsed) (again []model.EndpointID, wait
 	}
 	used := count()
 	for at := range f.barred {
-		namespace := at.Endpoint.Namespace
-		if was, ok := f.full[at]; ok && used.node >= was.node && used.by[namespace] >= was.by[namespace] {
+		namespace := accountOf(at.Endpoint)
+		if was, ok := f.full[at]; ok && *used.node(namespace) >= *was.node(namespace) && used.by[namespace] >= was.by[namespace] {
 			waits = true
 			continue
 		}

@@ -160,7 +160,7 @@ func (k *kernel) judge(id model.EndpointID, d model.Direction, pkt model.Packet)
 	if out.Rule == match.NoRule {
 		return v, true, fmt.Errorf("packet %+v reaches no rule in table %d", pkt, t.ID)
 	}
-	if text := k.ruleNames[out.Id]; text == "" {
+	if text := k.ruleNames[out.Id]; text == "" && (out.Id != 0 || !isShadow(id)) {
 		return v, true, fmt.Errorf("rule %d has no name", out.Id)
 	}
 	return t.Program.Verdict(out), true, nil
@@ -224,6 +224,7 @@ func (k *kernel) snapshot(standIns bool) *Snapshot {
 		s.Addrs = append(s.Addrs, a)
 	}
 	live := map[table.ID]bool{}
+	maps.DeleteFunc(k.bound, func(id model.EndpointID, _ Binding) bool { return isShadow(id) }) // an agent that starts has them no more
 	for id, b := range k.bound {
 		if standIns {
 			delete(k.bound, id)
@@ -283,7 +284,7 @@ func turned(t *table.Table) *table.Table {
 func (k *kernel) takeOver(ids map[string]model.EndpointID) {
 	for id, b := range k.bound {
 		real, ok := ids[b.Endpoint.Iface]
-		if !ok || real == id {
+		if !ok || real == id || isShadow(id) {
 			continue
 		}
 		delete(k.bound, id)

@@ -59,10 +59,12 @@ func (p *planner) admit() {
 	}
 }
 
-// opened are the programs whose sets are open and that have no table yet, the smallest first.
+// opened are the programs whose sets are open and that have no table yet, the smallest first, and those of shadows last.
 func (s *programs) opened() []*program {
 	list := slices.DeleteFunc(s.unopened(), func(prog *program) bool { return !prog.isOpen() })
-	slices.SortStableFunc(list, func(a, b *program) int { return cmp.Compare(len(a.Rules), len(b.Rules)) })
+	slices.SortStableFunc(list, func(a, b *program) int {
+		return cmp.Or(boolToInt(a.Shadow)-boolToInt(b.Shadow), cmp.Compare(len(a.Rules), len(b.Rules)))
+	})
 	return list
 }
 

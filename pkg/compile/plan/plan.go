@@ -214,7 +214,7 @@ func (p *planner) rejudge() {
 	}
 	for _, e := range p.c.endpoints.sorted() {
 		for d, prog := range e.applied.programs {
-			if e.applied.policy != nil && (e.desired.programs[d] == prog || p.c.assigned.isWaiting(e)) && narrowed[prog] {
+			if e.applied.policy != nil && !isShadow(e.id) && (e.desired.programs[d] == prog || p.c.assigned.isWaiting(e)) && narrowed[prog] {
 				p.Rejudge = append(p.Rejudge, EndpointDirection{e.id, model.Direction(d)})
 			}
 		}
@@ -260,7 +260,10 @@ func (p *planner) drop() {
 	slices.Sort(p.DropTables)
 	p.DropTables = slices.Compact(p.DropTables)
 	p.DropClasses = p.c.classes.Drop()
+	if !p.c.endpoints.shadows.waiting() && !p.c.assigned.partial() && !p.c.pace.first() {
+		p.c.rules.forgetStaged() // all shadows have been made once
+	}
 	p.DropRules = p.c.rules.Collect(max(p.toClose, 1))
 	p.c.sets.Collect(math.MaxInt)
-	p.More = p.More || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || p.c.assigned.partial()
+	p.More = p.More || p.c.sets.toClean() > 0 || p.c.rules.Loose() > 0 || len(p.c.rules.kept) > 0 || p.c.assigned.partial() || p.c.endpoints.shadows.waiting()
 }

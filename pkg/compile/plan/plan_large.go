@@ -110,4 +110,8 @@ func (p *planner) name(set uint32) {
 
 // Waiting reports whether what the endpoint is to have takes more plans. Until then it keeps what it has; without anything
 // it is closed.
-func (c *Compiler) Waiting() map[model.EndpointID]bool { return c.assigned.allWaiting() }
+func (c *Compiler) Waiting() map[model.EndpointID]bool {
+	all := c.assigned.allWaiting()
+	maps.DeleteFunc(all, func(id model.EndpointID, _ bool) bool { return isShadow(id) })
+	return all
+}

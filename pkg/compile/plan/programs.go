@@ -118,7 +118,8 @@ func (s *programs) awaitNone() {
 	}
 }
 
-// unopened are the programs that have no table yet, those with the fewest sets left to be opened first.
+// unopened are the programs that have no table yet, those with the fewest sets left to be opened first, and those of shadows
+// last.
 func (s *programs) unopened() []*program {
 	var list []*program
 	for _, prog := range s.list {
@@ -127,6 +128,9 @@ func (s *programs) unopened() []*program {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *program) int {
+		if a.Shadow != b.Shadow {
+			return boolToInt(a.Shadow) - boolToInt(b.Shadow)
+		}
 		return cmp.Compare(len(a.sets)-a.open, len(b.sets)-b.open)
 	})
 	return list
@@ -219,4 +223,11 @@ func (s *programs) tables() []*table.Table {
 	}
 	slices.SortFunc(all, func(a, b *table.Table) int { return int(a.ID) - int(b.ID) })
 	return all
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -21,12 +21,12 @@ func (s *assignment) revert(p *Plan, prog *program, err error) {
 			}
 			s.failures.bar(at, err)
 			prog.desired--
-			s.ledger.release(e.id.Namespace, prog)
+			s.ledger.release(accountOf(e.id), prog)
 			old := e.prior[d]
 			e.desired.programs[d], e.applied.programs[d] = old, old
 			if old != nil {
 				old.desired++
-				s.ledger.charge(e.id.Namespace, old)
+				s.ledger.charge(accountOf(e.id), old)
 				p.Rejudge = append(p.Rejudge, at) // it was not looked at when that was decided
 			}
 			s.rebind(p, e)
@@ -47,7 +47,7 @@ func (s *assignment) rebind(p *Plan, e *endpoint) {
 	for d, other := range e.desired.programs {
 		if other != nil {
 			other.desired--
-			s.ledger.release(e.id.Namespace, other)
+			s.ledger.release(accountOf(e.id), other)
 		}
 		e.desired.programs[d], e.applied.programs[d] = nil, nil
 	}

@@ -12,6 +12,10 @@ import (
 type ruleNumbers struct {
 	*ids.Numbering[model.RuleID]
 	old map[oldRule]uint32 // numbers of rules found in the kernel that no policy has named yet
+	// Likewise of the rules of shadows, which are made later than all others; their counts go on with them. They are held
+	// until forgetStaged.
+	staged map[oldRule]uint32
+	kept   []uint32 // the numbers that were in staged
 }
 
 // oldRule is all that is known of a rule found in the kernel. Rules of both directions may have the same text.
@@ -21,15 +25,19 @@ type oldRule struct {
 }
 
 func newRuleNumbers() *ruleNumbers {
-	return &ruleNumbers{Numbering: ids.New[model.RuleID](65535), old: map[oldRule]uint32{}}
+	return &ruleNumbers{Numbering: ids.New[model.RuleID](65535), old: map[oldRule]uint32{}, staged: map[oldRule]uint32{}}
 }
 
 // number returns the number of the rule, or 0 if there is none left.
 func (r *ruleNumbers) number(id model.RuleID) uint32 {
-	if len(r.old) > 0 && !r.Has(id) {
+	from := r.old
+	if id.Staged {
+		from = r.staged
+	}
+	if len(from) > 0 && !r.Has(id) {
 		old := oldRule{NameText(id.String()), id.Direction}
-		if num, ok := r.old[old]; ok {
-			delete(r.old, old)
+		if num, ok := from[old]; ok {
+			delete(from, old)
 			r.Rename(num, id)
 		}
 	}
@@ -42,7 +50,21 @@ func (r *ruleNumbers) adopt(names map[uint32]string) {
 	for _, num := range slices.Sorted(maps.Keys(names)) {
 		r.Assign(placeholder(num, names[num]), num)
 		r.SetKnown(num)
+		if d, ok := model.StagedRule(names[num]); ok {
+			r.staged[oldRule{names[num], d}] = num
+			r.kept = append(r.kept, num)
+			r.Hold(num)
+		}
 	}
+}
+
+// forgetStaged makes rules of shadows that none has named so far get numbers of their own.
+func (r *ruleNumbers) forgetStaged() {
+	for _, num := range r.kept {
+		r.Drop(num)
+	}
+	clear(r.staged)
+	r.kept = nil
 }
 
 // expect notes that a table in the kernel has the rule. A policy that names a rule with this text and direction gets num.

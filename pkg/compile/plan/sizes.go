@@ -8,7 +8,7 @@ type Sizes struct {
 	Failed  int // endpoint-directions whose policy cannot be compiled
 }
 
-// Sizes counts. It costs the same however much there is.
+// Sizes counts. It takes time in proportion to the failures alone.
 func (c *Compiler) Sizes() Sizes {
 	return Sizes{
 		Classes: c.classes.Len(),

@@ -17,7 +17,7 @@ type Plan struct {
 	Rows      []RowChange             // rows of new classes in tables that are already in the kernel
 	Grow      []Binding               // same policy, a table with more rows: bind before addresses move
 	Addrs     []classes.AddrChange    // addresses that enter, move, change flags or go; in the order of Classes.Diff
-	Bind      []Binding               // endpoint-directions that get another policy; new endpoints
+	Bind      []Binding               // endpoint-directions that get another policy; new endpoints, and shadows
 	Unbind    []model.EndpointID      // endpoints that left
 	Rejudge   []EndpointDirection     // bound as before, but a moved address may be judged differently: new generation
 	// What is left over, once nothing bound refers to it.

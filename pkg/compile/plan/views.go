@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -37,7 +38,7 @@ func (c *Compiler) Endpoint(id model.EndpointID) (EndpointView, bool) {
 func (c *Compiler) Endpoints() []model.EndpointID {
 	var all []model.EndpointID
 	for _, e := range c.endpoints.sorted() {
-		if e.applied.policy != nil {
+		if e.applied.policy != nil && !isShadow(e.id) {
 			all = append(all, e.id)
 		}
 	}
@@ -50,6 +51,7 @@ func (c *Compiler) Endpoints() []model.EndpointID {
 func (c *Compiler) Failed() map[EndpointDirection]error {
 	all := c.failures.all()
 	c.endpoints.addShort(all)
+	maps.DeleteFunc(all, func(at EndpointDirection, _ error) bool { return isShadow(at.Endpoint) })
 	return all
 }
 

@@ -64,6 +64,9 @@ func (c *Compiler) Wider(taken, is uint32) []model.EndpointID {
 		return nil
 	}
 	for _, e := range c.endpoints.sorted() {
+		if isShadow(e.id) {
+			continue
+		}
 		if wide[e.applied.programs[0]] || wide[e.applied.programs[1]] {
 			ids = append(ids, e.id)
 		}

@@ -14,9 +14,14 @@ import (
 // The steps of a plan that say which tables judge an endpoint.
 
 // bind gives endpoints the tables the plan says. A direction with another table, or of an endpoint with other addresses,
-// gets a new generation, so that its live flows are judged again.
+// gets a new generation, so that its live flows are judged again. Shadows have none: they only mark their workload.
 func (e *endpoints) bind(list []plan.Binding) error {
 	for _, b := range list {
+		if workload, ok := workloadOf(b.Endpoint.ID); ok {
+			e.staged.set(workload, b)
+			e.dirty[workload] = true
+			continue
+		}
 		ep := e.roster.record(b.Endpoint)
 		moved := e.readdressed(ep, b.Endpoint)
 		ep.policy = b.Endpoint
@@ -71,6 +76,13 @@ func (e *endpoints) readdressed(ep *endpoint, now *model.EndpointPolicy) bool {
 func (e *endpoints) grow(list []plan.Binding) error {
 	var errs []error
 	for _, b := range list {
+		if workload, ok := workloadOf(b.Endpoint.ID); ok {
+			e.staged.set(workload, b)
+			if ep := e.roster.bound[workload]; ep != nil && ep.ifindex != 0 {
+				e.staged.write(workload, ep.ifindex)
+			}
+			continue
+		}
 		ep := e.roster.record(b.Endpoint)
 		ep.tables = [2]table.ID{b.Ingress, b.Egress}
 		errs = append(errs, e.flip(ep))
@@ -132,6 +144,13 @@ func (e *endpoints) rejudgeBy(changed table.ID) error {
 func (e *endpoints) unbind(list []model.EndpointID) error {
 	var errs []error
 	for _, id := range list {
+		if workload, ok := workloadOf(id); ok {
+			e.staged.drop(workload)
+			if e.roster.bound[workload] != nil {
+				e.dirty[workload] = true
+			}
+			continue
+		}
 		ep := e.roster.bound[id]
 		if ep == nil {
 			continue

@@ -18,6 +18,7 @@ type endpoints struct {
 	kernel     *kernel
 	tables     *tables
 	interfaces *interfaces
+	staged     *stagedPolicies
 	shares     shares
 	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
@@ -26,7 +27,7 @@ type endpoints struct {
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
-	return &endpoints{kernel: k, tables: t, interfaces: i, shares: shares{k.maps.Flows},
+	return &endpoints{kernel: k, tables: t, interfaces: i, staged: newStagedPolicies(k, t), shares: shares{k.maps.Flows},
 		roster: newRoster(), dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
 		peerless: map[model.EndpointID]bool{}}
 }
@@ -137,6 +138,7 @@ func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
 	if err := e.shares.give(ep, e.roster.bound); err != nil {
 		return err
 	}
+	e.staged.write(ep.policy.ID, ifindex)
 	entry, ok := e.entry(ep, ifindex)
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
@@ -148,7 +150,7 @@ func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
 func (e *endpoints) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
 	words, ok := e.words(ep)
 	entry = bpf.Endpoint{
-		Ifindex: ifindex, Flags: bpf.EPReady, Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
+		Ifindex: ifindex, Flags: bpf.EPReady | e.staged.flags(ep.policy.ID, ifindex), Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
 		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
 		Share: max(ep.share, 1) - 1,
 	}
@@ -210,6 +212,7 @@ func (e *endpoints) withdraw(ep *endpoint) error {
 	if err := e.kernel.endpoints.Remove(ep.ifindex); err != nil {
 		return err
 	}
+	e.staged.remove(ep.ifindex)
 	e.interfaces.leave(ep.ifindex)
 	ep.ifindex, ep.ensured = 0, 0
 	return nil
@@ -227,6 +230,7 @@ func (e *endpoints) shut(ep *endpoint, cause error) error {
 
 // shutJudgedBy closes the endpoints that a table judges.
 func (e *endpoints) shutJudgedBy(lost table.ID, cause error) error {
+	e.staged.lose(lost)
 	var errs []error
 	for _, ep := range e.roster.bound {
 		if slices.Contains(ep.tables[:], lost) {

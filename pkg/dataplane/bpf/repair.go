@@ -31,6 +31,7 @@ func (r resync) run() (repairs uint64, err error) {
 	if entries > 0 {
 		r.kernel.log.Warn("maps had been changed by somebody else, repaired", "entries", entries)
 	}
+	r.endpoints.staged.reread()
 	errs = append(errs, r.kernel.endpoints.Reload())
 	repairs = uint64(entries) + r.countAltered()
 	republished, err := r.republish()

@@ -43,6 +43,11 @@ func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 			errs = append(errs, s.kernel.endpoints.Remove(e.Ifindex))
 			continue
 		}
+		if flags := e.Flags &^ (bpf.EPStagedIngress | bpf.EPStagedEgress); flags != e.Flags {
+			// Slots of staged policies are not taken over: they are compiled again, and others may get them meanwhile.
+			e.Flags = flags
+			errs = append(errs, s.kernel.endpoints.Set(e))
+		}
 		ep := &endpoint{ifindex: e.Ifindex, number: e.Id, unasked: unasked, share: e.Share%bpf.Shares + 1,
 			peer: Peer{Ifindex: e.PeerIfindex, MAC: e.Mac, MTU: e.Mtu}}
 		for dir, word := range [2]uint64{e.Ingress, e.Egress} {

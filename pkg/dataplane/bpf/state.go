@@ -39,6 +39,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s.classes = newClassSets(k.maps.ClassSets)
 	s.addresses = newAddresses(k.maps.Addresses)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
+	s.tables.holders = s.endpoints.staged
 	snapshot, err := s.adopt()
 	if err != nil {
 		return nil, fmt.Errorf("read back what is enforced: %w", err)

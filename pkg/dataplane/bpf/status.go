@@ -3,6 +3,7 @@ package bpf
 import (
 	"slices"
 
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -21,6 +22,7 @@ func (v status) all() []dataplane.EndpointStatus {
 	known, compiler := v.endpoints, v.plans.compiler
 	list := make([]dataplane.EndpointStatus, 0, len(known.roster.bound))
 	waiting := compiler.Waiting()
+	staged := plan.StagedFailed(compiler)
 	failed := map[model.EndpointID]string{}
 	for at, err := range compiler.Failed() {
 		if text := err.Error(); failed[at.Endpoint] < text { // of both directions always the same
@@ -33,6 +35,7 @@ func (v status) all() []dataplane.EndpointStatus {
 		}
 		s := dataplane.EndpointStatus{ID: id, Iface: ep.policy.Iface, Addrs: ep.policy.Addrs, Ifindex: ep.ifindex}
 		s.Condition, s.Reason = v.condition(id, ep, failed[id], waiting[id])
+		s.Staged = known.staged.notEvaluated(id, ep.ifindex, staged[id])
 		list = append(list, s)
 		delete(failed, id)
 		delete(waiting, id)

@@ -20,6 +20,8 @@ type tables struct {
 	slots  slots
 	list   map[table.ID]published
 	unused []uint32 // slots to be released, once no endpoint in the kernel refers to them
+	// holders refer to slots besides endpoints; nil: there are none.
+	holders interface{ hold(held map[uint32]bool) }
 }
 
 // published is a table in the kernel.
@@ -182,6 +184,9 @@ func (t *tables) releaseUnused() error {
 			slot, _ := bpfmaps.SplitPolicyWord(word)
 			held[slot] = true
 		}
+	}
+	if t.holders != nil {
+		t.holders.hold(held)
 	}
 	var errs []error
 	t.unused = slices.DeleteFunc(t.unused, func(slot uint32) bool {

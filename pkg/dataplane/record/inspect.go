@@ -120,6 +120,9 @@ func (Inspector) RuleCounts() (inspect.Counts, error) { return nil, nil }
 // Sets implements inspect.Dataplane: sets have no numbers here.
 func (Inspector) Sets() map[uint32]model.SetID { return nil }
 
+// Staged implements inspect.Dataplane: nothing is evaluated.
+func (Inspector) Staged(inspect.Counts) []inspect.StagedCount { return nil }
+
 // CIDRs implements inspect.Dataplane: a CIDR list stays in its rule.
 func (Inspector) CIDRs(id model.SetID) (string, []netip.Prefix) { return string(id), nil }
 
