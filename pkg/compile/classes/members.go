@@ -104,6 +104,35 @@ func (ms *members) changed(f int, i, set uint32) {
 	}
 }
 
+// Inside returns prefixes inside p, itself apart, that are members of sets or marked, or have entries: up to so many of them.
+func (ms *members) Inside(p netip.Prefix, most int) []netip.Prefix {
+	f, k, length := treeOf(p.Addr()), keyOf(p.Addr()).mask(uint8(p.Bits())), uint8(p.Bits())
+	t := ms.trees[f]
+	at := t.longest(k, length, func(*node) bool { return true })
+	var all []netip.Prefix
+	todo := []uint32{at}
+	if n := &t.nodes[at]; n.bits < length { // p has no node; what is inside it is below one of its places
+		todo[0] = n.down[k.bit(n.bits)]
+		if todo[0] == 0 || t.nodes[todo[0]].bits <= length || t.nodes[todo[0]].mask(length) != k {
+			return nil
+		}
+	}
+	for len(todo) > 0 && len(all) < most {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		n := &t.nodes[i]
+		if n.bits > length && !n.empty() {
+			all = append(all, t.prefix(n))
+		}
+		for _, d := range n.down {
+			if d != 0 {
+				todo = append(todo, d)
+			}
+		}
+	}
+	return all
+}
+
 // Mark sets or clears marks of a prefix.
 func (ms *members) Mark(p netip.Prefix, m Marks, on bool) {
 	f, i, ok := ms.node(p, on)

@@ -32,6 +32,13 @@ func (ms *members) Hide(sets ...uint32) {
 	}
 }
 
+// Join makes a prefix a member of a set that no local side is judged by.
+func (ms *members) Join(p netip.Prefix, set uint32) {
+	some, all := ms.local, ms.wide
+	ms.Add(p, set)
+	ms.local, ms.wide = some, all
+}
+
 // Leave takes a prefix out of a set that no local side is judged by.
 func (ms *members) Leave(p netip.Prefix, set uint32) {
 	some, all := ms.local, ms.wide

@@ -276,7 +276,9 @@ func testHistory(t *rapid.T, restarts int) {
 		Open:      rapid.SampledFrom([]int{0, 1, 2, 3}).Draw(t, "open"),
 		Make:      rapid.SampledFrom([]int{0, 1, 100, 3000}).Draw(t, "make"),
 	}}
+	inside := rapid.SampledFrom([]int{mostInside, 0, 1}).Draw(t, "inside")
 	pool, k, c := drawPool(t), newKernel(), New(o, nil)
+	c.sets.inner = inside
 	var old *cluster // what the compiler was told last
 	now := newCluster()
 	for i := range 6 {
@@ -319,6 +321,7 @@ func testHistory(t *rapid.T, restarts int) {
 			old = nil
 			c.Close()
 			c = New(o, k.snapshot(rapid.Bool().Draw(t, "stand-ins")))
+			c.sets.inner = inside
 		}
 	}
 }

@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -34,7 +33,7 @@ func (p *planner) openSets() {
 	}
 	c.classes.Show(slices.Sorted(maps.Keys(p.SetNames))...)
 	for _, l := range loads {
-		c.sets.join(l.set, l.prefixes)
+		c.sets.apply(l)
 	}
 	if c.pace.first() {
 		c.addrs.keepOld(c.sets.orphans())
@@ -48,7 +47,7 @@ func (p *planner) openSets() {
 func (p *planner) fits(prog *program) bool {
 	left := p.toOpen - nameCost*(len(prog.IDs)-prog.named)
 	for _, num := range prog.sets[prog.open:] {
-		if left -= p.c.sets.use(num).toOpen(); left < 0 {
+		if left -= p.c.sets.costs(p.c.sets.use(num), left); left < 0 {
 			return false
 		}
 	}
@@ -81,22 +80,15 @@ func (p *planner) openSetsOf(prog *program, loads []part) []part {
 			p.name(num)
 			p.toOpen -= memberCost
 		}
-		members := u.next((p.toOpen + memberCost - 1) / memberCost)
-		loads = append(loads, part{num, members})
-		p.toOpen -= len(members) * memberCost
-		if u.joined == len(u.nets) {
-			prog.open++
-		} else if len(members) == 0 {
+		var do []part
+		p.toOpen, do = p.c.sets.comes(num, u, p.toOpen, p.c.pace.first())
+		loads = append(loads, do...)
+		if !u.isOpen() {
 			break
 		}
+		prog.open++
 	}
 	return loads
-}
-
-// part is some prefixes of a CIDR list.
-type part struct {
-	set      uint32
-	prefixes []netip.Prefix
 }
 
 // name makes a set known to the kernel.

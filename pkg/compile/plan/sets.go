@@ -17,6 +17,7 @@ type setNumbers struct {
 	*ids.Numbering[model.SetID]
 	classes *classes.Classes
 	uses    map[uint32]*setUse // by set number
+	inner   int                // see mostInside
 	// Sets that may have lost their last reference or definition, and are to be looked at. Each entry holds the number.
 	review []uint32
 }
@@ -28,12 +29,13 @@ type setUse struct {
 	loaded  bool           // its members are those of a Program's NetSets
 	nets    []netip.Prefix // those
 	joined  int            // so many of nets are members
+	cover   *cover         // of the one that is coming or going
 	named   bool           // the kernel has its name, and classes tell its members apart
 	refs    int            // programs
 }
 
 func newSetNumbers(c *classes.Classes) *setNumbers {
-	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, uses: map[uint32]*setUse{}}
+	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, uses: map[uint32]*setUse{}, inner: mostInside}
 }
 
 // number returns the number of the set.
@@ -145,22 +147,6 @@ func (s *setNumbers) join(num uint32, prefixes []netip.Prefix) {
 	}
 }
 
-// toOpen is what it costs to open what is left of a set; see MaxOpen.
-func (u *setUse) toOpen() int {
-	n := len(u.nets) - u.joined
-	if !u.named {
-		n++
-	}
-	return n * memberCost
-}
-
-// next returns up to so many of the prefixes that are not members yet; the caller is to join them.
-func (u *setUse) next(most int) []netip.Prefix {
-	n := min(max(most, 0), len(u.nets)-u.joined)
-	u.joined += n
-	return u.nets[u.joined-n : u.joined]
-}
-
 // orphans are the sets that are not defined any more and have members still.
 func (s *setNumbers) orphans() map[uint32]bool {
 	all := map[uint32]bool{}
@@ -184,7 +170,7 @@ func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
 	for left > 0 && len(s.review) > 0 {
 		num := s.review[0]
 		if u := s.uses[num]; u != nil && u.refs == 0 {
-			if left = s.leave(num, u, left); u.joined > 0 {
+			if left = s.leave(num, u, left); !u.isEmpty() {
 				break
 			}
 			left -= memberCost
@@ -206,15 +192,6 @@ func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
 	s.classes.Empty(emptied...)
 	s.classes.Hide(dropped...)
 	return left, dropped
-}
-
-// leave removes members of a set, as far as that costs no more than most, and returns what is left of most.
-func (s *setNumbers) leave(num uint32, u *setUse, most int) (left int) {
-	for ; u.joined > 0 && most > 0; u.joined-- {
-		s.classes.Leave(u.nets[u.joined-1], num)
-		most -= memberCost
-	}
-	return most
 }
 
 // forget is for a set that has no members from a program any more.

@@ -230,6 +230,9 @@ func (t *Table) Shadowed() []model.RuleID {
 // appendKind appends what the table can tell of a class: its family and those of its sets that rules refer to.
 func (t *Table) appendKind(key []byte, c classes.Class) []byte {
 	key = append(key, c.Family)
+	if n, r := len(c.Sets), len(t.refers); n == 0 || r == 0 || c.Sets[n-1] < t.refers[0] || c.Sets[0] > t.refers[r-1] {
+		return key // as most classes are for a small policy
+	}
 	for _, s := range c.Sets {
 		if _, ok := slices.BinarySearch(t.refers, s); ok {
 			key = binary.LittleEndian.AppendUint32(key, s)
