@@ -53,17 +53,22 @@ static __always_inline void key6(struct ct6_key *k, const struct tuple *t)
 /* The flow of a packet, or NULL. */
 static __always_inline struct ct_entry *ct_find(const struct tuple *t)
 {
+	struct ct_entry *e;
+
 	if (t->family == 4) {
 		struct ct4_key k;
 
 		key4(&k, t);
-		return bpf_map_lookup_elem(&ct4, &k);
+		e = bpf_map_lookup_elem(&ct4, &k);
+		KEEP_APART(4);
 	} else {
 		struct ct6_key k;
 
 		key6(&k, t);
-		return bpf_map_lookup_elem(&ct6, &k);
+		e = bpf_map_lookup_elem(&ct6, &k);
+		KEEP_APART(6);
 	}
+	return e;
 }
 
 /* Whether an entry that was found before still belongs to these ends. Maps reuse the memory of a deleted entry at

@@ -15,6 +15,10 @@
 #define __noinline __attribute__((noinline))
 #endif
 
+/* What nearly every packet does, so that the code for it lies together. */
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
 /* enum tcx_action_base, Linux 6.6; Debian 12's headers are older. */
 #define TCX_NEXT -1
 #define TCX_DROP 2
@@ -100,6 +104,11 @@ static __always_inline __u32 is_zero(__u32 x)
 	asm volatile("" : "+r"(y)); /* else the compiler makes a branch of it */
 	return (y - 1) >> 63;
 }
+
+/* Keeps the compiler from making one call of two look-ups in different maps. The verifier puts the look-up of a map in the
+ * place of a call only if that always names the same map; otherwise the call is indirect, and takes twice as long. n: another
+ * number for each of the two. */
+#define KEEP_APART(n) asm volatile("" : : "i"(n))
 
 static __always_inline bool has_ports(__u8 proto)
 {
