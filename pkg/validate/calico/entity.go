@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -134,7 +135,8 @@ func (c sideAt) service(e *Entity, own bool) *model.ServiceKey {
 	return &model.ServiceKey{Namespace: cmp.Or(s.Namespace, c.namespace), Name: s.Name}
 }
 
-// nets reads CIDRs, which must not have bits beyond their mask.
+// nets reads CIDRs. An address without a mask is a prefix of full length. Bits beyond the mask are cut off, as those of a
+// Kubernetes NetworkPolicy: not every cluster that stores such objects refuses them.
 func (c sideAt) nets(field string, texts []string) []netip.Prefix {
 	if c.counted && len(texts) > maxNets {
 		c.reject(c.path(field), "has %d entries; the limit is %d", len(texts), maxNets)
@@ -145,12 +147,10 @@ func (c sideAt) nets(field string, texts []string) []netip.Prefix {
 		n, wrong := network(text)
 		switch {
 		case wrong != "":
-		case !strings.Contains(text, "/"):
-			wrong = "has no mask; write " + n.String()
-		case n.Addr() != netip.MustParsePrefix(text).Addr():
-			wrong = "has bits beyond its mask; write " + n.String()
 		case c.counted && slices.Contains(nets, n):
 			wrong = "is there twice"
+		case strings.Contains(text, "/") && n.Addr() != netip.MustParsePrefix(text).Addr():
+			c.Add(validate.Warning, element(c.path(field), i), "%q has bits beyond its mask; it is used as %s", text, n)
 		}
 		if wrong != "" {
 			c.reject(element(c.path(field), i), "%q %s", text, wrong)
@@ -174,6 +174,9 @@ func (c sideAt) ports(field string, list []Scalar) (ranges []model.PortRange, na
 			c.reject(element(c.path(field), i), "%q %s", s.text, wrong)
 		case name != "":
 			names = append(names, name)
+			if !strings.ContainsFunc(name, unicode.IsLetter) {
+				c.Add(validate.Warning, element(c.path(field), i), "%q is the name of no pod's port, so it matches nothing; a range is written 80:90", name)
+			}
 		default:
 			ranges = append(ranges, r)
 		}
