@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"golang.org/x/tools/txtar"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -31,9 +30,11 @@ type Case struct {
 	Updates []model.Update
 	// Kubernetes holds the typed objects if Kubernetes kinds are all there is in the case; nil otherwise.
 	Kubernetes *oracle.Kubernetes
-	Documents  []Document // the manifests that Updates were made of, in order
-	Problems   []string   // what reading them reports
-	Checks     []Check
+	// Objects holds the same and those of Calico's kinds, if there are no others that endpoints or profiles come from.
+	Objects   *oracle.Objects
+	Documents []Document // the manifests that Updates were made of, in order
+	Problems  []string   // what reading them reports
+	Checks    []Check
 }
 
 // Document is one manifest of a case as it is written.
@@ -74,7 +75,7 @@ func LoadFile(file string) (Case, error) {
 // parse makes a case of a file's text. shared returns the text of the resources that a case uses by name.
 func parse(file string, text []byte, shared func(name string) ([]byte, error)) (Case, error) {
 	archive := txtar.Parse(text)
-	l := loader{file: file, kubernetes: &oracle.Kubernetes{}}
+	l := loader{file: file, objects: &oracle.Objects{Kubernetes: &oracle.Kubernetes{}}}
 	var expect, problems *txtar.File
 	for i := range archive.Files {
 		f := &archive.Files[i]
@@ -107,12 +108,17 @@ func parse(file string, text []byte, shared func(name string) ([]byte, error)) (
 		return Case{}, fmt.Errorf("%s: %w", file, err)
 	}
 	c := Case{
-		Name:       strings.TrimSuffix(filepath.Base(file), ".txtar"),
-		Doc:        strings.TrimSpace(string(archive.Comment)),
-		Updates:    append(l.updates, model.InSync{}),
-		Kubernetes: l.kubernetes,
-		Documents:  l.documents,
-		Problems:   l.problems,
+		Name:      strings.TrimSuffix(filepath.Base(file), ".txtar"),
+		Doc:       strings.TrimSpace(string(archive.Comment)),
+		Updates:   append(l.updates, model.InSync{}),
+		Documents: l.documents,
+		Problems:  l.problems,
+	}
+	if !l.otherKinds {
+		c.Objects = l.objects
+	}
+	if !l.otherKinds && !l.calicoKinds {
+		c.Kubernetes = l.objects.Kubernetes
 	}
 	checks, err := parseChecks(file, firstLine(text, expect.Name), expect.Data, c.Updates)
 	c.Checks = checks
@@ -127,11 +133,13 @@ func firstLine(text []byte, name string) int {
 
 // loader collects what the resource files of one case say.
 type loader struct {
-	file       string
-	updates    []model.Update
-	kubernetes *oracle.Kubernetes // nil once a document is of another API
-	documents  []Document
-	problems   []string
+	file    string
+	updates []model.Update
+	objects *oracle.Objects
+	// calicoKinds and otherKinds: there are documents of Calico's kinds, and of such that Objects does not know.
+	calicoKinds, otherKinds bool
+	documents               []Document
+	problems                []string
 }
 
 // resources decodes a YAML file document by document.
@@ -168,7 +176,7 @@ func (l *loader) document(name string, data []byte) error {
 			return err
 		}
 		l.updates = append(l.updates, u)
-		l.kubernetes = nil
+		l.otherKinds = true
 		return nil
 	}
 	for _, d := range kinds.Parse(name, data) {
@@ -183,33 +191,50 @@ func (l *loader) document(name string, data []byte) error {
 	if head.Kind == "" {
 		return nil
 	}
-	if head.Kind == "NetworkPolicy" && head.APIVersion != networkingv1.SchemeGroupVersion.String() {
-		l.kubernetes = nil // another group's
-		return nil
+	if strings.Contains(head.APIVersion, "projectcalico.org/") {
+		return l.calico(head.Kind, data)
 	}
 	return l.typed(head.Kind, data)
 }
 
+// calico decodes a document of Calico's kinds once more, for the evaluator that works on the objects.
+func (l *loader) calico(kind string, data []byte) error {
+	l.calicoKinds = true
+	switch {
+	case strings.HasPrefix(kind, "Staged"):
+		return nil // decides nothing
+	case kind == "Tier":
+		return decodeInto(data, &l.objects.Tiers)
+	case strings.HasSuffix(kind, "NetworkSet"):
+		return decodeInto(data, &l.objects.Sets)
+	case strings.HasSuffix(kind, "NetworkPolicy"):
+		return decodeInto(data, &l.objects.Calico)
+	}
+	l.otherKinds = true
+	return nil
+}
+
 // typed decodes a Kubernetes document once more, for the evaluator that knows nothing of package validate.
 func (l *loader) typed(kind string, data []byte) error {
-	if l.kubernetes == nil {
-		return nil
-	}
 	switch kind {
 	case "Pod":
-		return decodeInto(data, &l.kubernetes.Pods)
+		return decodeInto(data, &l.objects.Pods)
 	case "Namespace":
-		return decodeInto(data, &l.kubernetes.Namespaces)
+		return decodeInto(data, &l.objects.Namespaces)
 	case "Node":
-		return decodeInto(data, &l.kubernetes.Nodes)
+		return decodeInto(data, &l.objects.Nodes)
 	case "NetworkPolicy":
-		return decodeInto(data, &l.kubernetes.Policies)
+		return decodeInto(data, &l.objects.Policies)
 	case "ClusterNetworkPolicy":
-		return decodeInto(data, &l.kubernetes.ClusterPolicies)
-	case "ServiceAccount", "Service", "EndpointSlice":
-		return nil // policies do not know them
+		return decodeInto(data, &l.objects.ClusterPolicies)
+	case "ServiceAccount":
+		return decodeInto(data, &l.objects.ServiceAccounts)
+	case "EndpointSlice":
+		return decodeInto(data, &l.objects.Slices)
+	case "Service":
+		return nil // policies do not know it
 	}
-	l.kubernetes = nil
+	l.otherKinds = true
 	return nil
 }
 

@@ -41,7 +41,7 @@ func (o *Oracle) Judge(id model.EndpointID, dir model.Direction, pkt model.Packe
 
 // Run judges every check of every case with the oracle and with the given engines, one subtest per case and engine.
 // Each must give the expected answer, and the same verdict as the oracle in all of its parts. Where a case is of
-// Kubernetes objects only, oracle.Kubernetes must agree as well.
+// Kubernetes objects only, oracle.Kubernetes must agree as well; with Calico's, oracle.Objects.
 func Run(t *testing.T, cases []Case, engines ...Engine) {
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
@@ -51,7 +51,10 @@ func Run(t *testing.T, cases []Case, engines ...Engine) {
 			}
 			t.Run(reference.Name(), func(t *testing.T) { c.run(t, reference, reference) })
 			if c.Kubernetes != nil {
-				t.Run("kubernetes", c.runKubernetes)
+				t.Run("kubernetes", func(t *testing.T) { c.runObjects(t, c.Kubernetes.Allows) })
+			}
+			if c.Objects != nil {
+				t.Run("objects", func(t *testing.T) { c.runObjects(t, c.Objects.Allows) })
 			}
 			for _, e := range engines {
 				t.Run(e.Name(), func(t *testing.T) {
@@ -91,15 +94,16 @@ func (c *Case) run(t *testing.T, e Engine, reference *Oracle) {
 	}
 }
 
-func (c *Case) runKubernetes(t *testing.T) {
+// runObjects judges the checks by an evaluator that works on the objects as they are written.
+func (c *Case) runObjects(t *testing.T, allows func(model.EndpointID, model.Direction, model.Packet) bool) {
 	for i := range c.Checks {
 		check := &c.Checks[i]
 		allow := true
 		for _, leg := range check.legs() {
-			allow = c.Kubernetes.Allows(leg.id, leg.dir, check.Packet) && allow
+			allow = allows(leg.id, leg.dir, check.Packet) && allow
 		}
 		if allow != check.Allow {
-			t.Errorf("%s:%d: %s: by the Kubernetes objects: allow is %v, want %v", check.File, check.Line, check.Text, allow, check.Allow)
+			t.Errorf("%s:%d: %s: by the objects: allow is %v, want %v", check.File, check.Line, check.Text, allow, check.Allow)
 		}
 	}
 }

@@ -34,22 +34,29 @@ func (k *Kubernetes) clusterTier(tier v1alpha2.Tier, pod *corev1.Pod, dir model.
 		if cnp.Spec.Tier != tier || !k.isOneOf(pod, subject.Namespaces, subject.Pods) {
 			continue
 		}
-		for _, r := range clusterRules(cnp, dir) {
-			switch matches, understood := k.clusterRuleMatches(r, pkt); {
-			case !understood && (r.action == v1alpha2.ClusterNetworkPolicyRuleActionDeny || r.action == v1alpha2.ClusterNetworkPolicyRuleActionPass):
-				return denied // the API wants a rule that is not understood to deny everything then
-			case !understood:
-			case !matches:
-			case r.action == v1alpha2.ClusterNetworkPolicyRuleActionAccept:
-				return accepted
-			case r.action == v1alpha2.ClusterNetworkPolicyRuleActionDeny:
-				return denied
-			case r.action == v1alpha2.ClusterNetworkPolicyRuleActionPass:
-				return undecided
-			}
+		switch action, _ := k.clusterDecides(cnp, dir, pkt); action {
+		case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+			return accepted
+		case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
+			return denied
+		case v1alpha2.ClusterNetworkPolicyRuleActionPass:
+			return undecided
 		}
 	}
 	return undecided
+}
+
+// clusterDecides is the action of the policy's first rule that matches; not ok: none does.
+func (k *Kubernetes) clusterDecides(cnp *v1alpha2.ClusterNetworkPolicy, dir model.Direction, pkt model.Packet) (action v1alpha2.ClusterNetworkPolicyRuleAction, ok bool) {
+	for _, r := range clusterRules(cnp, dir) {
+		switch matches, understood := k.clusterRuleMatches(r, pkt); {
+		case !understood && r.action != v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+			return v1alpha2.ClusterNetworkPolicyRuleActionDeny, true // the API wants a rule that is not understood to deny everything then
+		case understood && matches:
+			return r.action, true
+		}
+	}
+	return "", false
 }
 
 // clusterRule is a rule of either direction, with the end of a packet that its peers are about.

@@ -1,0 +1,289 @@
+package oracle
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// ruleMatches: all that a rule of a policy of the namespace says must hold (semantics §7).
+func (o *Objects) ruleMatches(namespace string, r *RuleObject, pkt model.Packet) bool {
+	version := 6
+	if pkt.Src.Is4() {
+		version = 4
+	}
+	switch {
+	case r.HTTP != nil,
+		r.IPVersion != 0 && r.IPVersion != version,
+		r.Protocol != nil && !packetIs(protocolOf(*r.Protocol), pkt),
+		r.NotProtocol != nil && protocolOf(*r.NotProtocol) == int(pkt.Protocol),
+		r.ICMP != nil && !r.ICMP.matches(pkt),
+		r.NotICMP != nil && r.NotICMP.matches(pkt):
+		return false
+	}
+	protocol := 0
+	if r.Protocol != nil {
+		protocol = protocolOf(*r.Protocol)
+	}
+	source := end{namespace, protocol, pkt, pkt.Src, pkt.SrcPort, false}
+	destination := end{namespace, protocol, pkt, pkt.Dst, pkt.DstPort, true}
+	return o.sideHolds(&r.Source, source) && o.sideHolds(&r.Destination, destination)
+}
+
+func protocolOf(p intstr.IntOrString) int {
+	if p.Type == intstr.Int {
+		return int(p.IntVal)
+	}
+	if n, err := strconv.Atoi(p.StrVal); err == nil {
+		return n
+	}
+	return map[string]int{"tcp": 6, "udp": 17, "sctp": 132, "udplite": 136, "icmp": 1, "icmpv6": 58}[strings.ToLower(p.StrVal)]
+}
+
+// packetIs: ICMP is a protocol of IPv4, ICMPv6 of IPv6.
+func packetIs(protocol int, pkt model.Packet) bool {
+	switch protocol {
+	case 1:
+		return pkt.Protocol == 1 && pkt.Src.Is4()
+	case 58:
+		return pkt.Protocol == 58 && !pkt.Src.Is4()
+	}
+	return protocol == int(pkt.Protocol)
+}
+
+func (m *ICMPObject) matches(pkt model.Packet) bool {
+	return (packetIs(1, pkt) || packetIs(58, pkt)) && m.Type == pkt.ICMPType && (m.Code == nil || *m.Code == pkt.ICMPCode)
+}
+
+// end is one end of a packet, as a rule of a policy of a namespace sees it. Protocol is the rule's; 0: it names none.
+type end struct {
+	namespace   string
+	protocol    int
+	packet      model.Packet
+	addr        netip.Addr
+	port        uint16
+	destination bool
+}
+
+// thing is what has an address and labels: a pod or a network set.
+type thing struct {
+	labels    map[string]string
+	namespace string // empty: it has none
+	pod       *corev1.Pod
+}
+
+// thingsAt are those that have the address.
+func (o *Objects) thingsAt(addr netip.Addr) (all []thing) {
+	for _, p := range o.Pods {
+		if o.has(p, addr) {
+			all = append(all, thing{o.podLabels(p), p.Namespace, p})
+		}
+	}
+	for _, s := range o.Sets {
+		if !slices.ContainsFunc(s.Spec.Nets, func(n string) bool { return prefixOf(n).Contains(addr) }) {
+			continue
+		}
+		labels := map[string]string{}
+		maps.Copy(labels, s.Labels)
+		if s.Namespace != "" {
+			labels["projectcalico.org/namespace"] = s.Namespace
+			inherit(labels, "pcns.", o.namespaceLabels(s.Namespace))
+		}
+		all = append(all, thing{labels, s.Namespace, nil})
+	}
+	return all
+}
+
+func (o *Objects) sideHolds(s *SideObject, e end) bool {
+	if !netsHold(s, e.addr) || s.Services != nil && !o.serviceHolds(s.Services, e) {
+		return false
+	}
+	things := o.thingsAt(e.addr)
+	positive := s.isPositive(e.namespace)
+	meant := func(t thing) bool {
+		return o.means(s, e.namespace, t) && (s.NotSelector == "" || !holds(s.NotSelector, t.labels))
+	}
+	switch {
+	case positive && !slices.ContainsFunc(things, meant):
+		return false
+	case !positive && s.NotSelector != "" && slices.ContainsFunc(things, func(t thing) bool { return holds(s.NotSelector, t.labels) }):
+		return false
+	}
+	counted := slices.DeleteFunc(things, func(t thing) bool { return t.pod == nil || positive && !meant(t) })
+	if len(s.Ports) > 0 && !portsHold(s.Ports, counted, e) {
+		return false
+	}
+	return len(s.NotPorts) == 0 || !portsHold(s.NotPorts, counted, e)
+}
+
+// isPositive reports whether the side says of what its address must be.
+func (s *SideObject) isPositive(namespace string) bool {
+	accounts := s.ServiceAccounts != nil && (len(s.ServiceAccounts.Names) > 0 || s.ServiceAccounts.Selector != "")
+	return s.Selector != "" || s.NamespaceSelector != "" || accounts || namespace != "" && s.NotSelector != ""
+}
+
+// means reports whether the side's positive conditions hold of something.
+func (o *Objects) means(s *SideObject, namespace string, t thing) bool {
+	switch strings.TrimSpace(s.NamespaceSelector) {
+	case "":
+		if namespace != "" && t.namespace != namespace {
+			return false
+		}
+	case "all()":
+		if t.namespace == "" {
+			return false
+		}
+	case "global()":
+		if t.namespace != "" {
+			return false
+		}
+	default:
+		if !holds(s.NamespaceSelector, o.namespaceLabels(t.namespace)) {
+			return false
+		}
+	}
+	if a := s.ServiceAccounts; a != nil {
+		if len(a.Names) > 0 && (t.pod == nil || !slices.Contains(a.Names, accountName(t.pod))) {
+			return false
+		}
+		if a.Selector != "" && (t.pod == nil && !holds(a.Selector, nil) || t.pod != nil && !holds(a.Selector, o.accountLabels(t.pod))) {
+			return false
+		}
+	}
+	return s.Selector == "" || holds(s.Selector, t.labels)
+}
+
+// netsHold: a list that is there and has no entry of the family matches nothing of it, negated or not (D-9).
+func netsHold(s *SideObject, addr netip.Addr) bool {
+	within := func(nets []string) bool {
+		return slices.ContainsFunc(nets, func(n string) bool { return prefixOf(n).Contains(addr) })
+	}
+	ofFamily := func(n string) bool { return prefixOf(n).Addr().Is4() == addr.Is4() }
+	return (len(s.Nets) == 0 || within(s.Nets)) &&
+		(len(s.NotNets) == 0 || slices.ContainsFunc(s.NotNets, ofFamily) && !within(s.NotNets))
+}
+
+// portsHold: the packet's port at this end is one of the numbers, or one that a pod declares under one of the names.
+func portsHold(ports []intstr.IntOrString, pods []thing, e end) bool {
+	if e.packet.Protocol != 6 && e.packet.Protocol != 17 && e.packet.Protocol != 132 {
+		return false
+	}
+	return slices.ContainsFunc(ports, func(p intstr.IntOrString) bool {
+		if p.Type == intstr.Int {
+			return p.IntVal == int32(e.port)
+		}
+		low, high, isRange := strings.Cut(p.StrVal, ":")
+		if !isRange {
+			high = low
+		}
+		from, err := strconv.Atoi(low)
+		to, err2 := strconv.Atoi(high)
+		if err == nil && err2 == nil {
+			return from <= int(e.port) && int(e.port) <= to
+		}
+		return slices.ContainsFunc(pods, func(t thing) bool { return declaresPort(t.pod, p.StrVal, e) })
+	})
+}
+
+func declaresPort(pod *corev1.Pod, name string, e end) bool {
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, p := range c.Ports {
+			protocol := p.Protocol
+			if protocol == "" {
+				protocol = corev1.ProtocolTCP
+			}
+			number := protocolNumber(protocol)
+			if p.Name == name && number == e.packet.Protocol && p.ContainerPort == int32(e.port) && (e.protocol == 0 || e.protocol == int(number)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// serviceHolds: as a destination, address and port of an endpoint of the Service; as a source, the address.
+func (o *Objects) serviceHolds(s *ServiceObject, e end) bool {
+	namespace := s.Namespace
+	if namespace == "" {
+		namespace = e.namespace
+	}
+	return slices.ContainsFunc(o.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		if slice.Namespace != namespace || slice.Labels[discoveryv1.LabelServiceName] != s.Name {
+			return false
+		}
+		there := slices.ContainsFunc(slice.Endpoints, func(ep discoveryv1.Endpoint) bool {
+			return slices.ContainsFunc(ep.Addresses, func(a string) bool { return prefixOf(a).Contains(e.addr) })
+		})
+		return there && (!e.destination || slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool {
+			protocol := corev1.ProtocolTCP
+			if p.Protocol != nil {
+				protocol = *p.Protocol
+			}
+			return p.Port != nil && *p.Port == int32(e.port) && protocolNumber(protocol) == e.packet.Protocol
+		}))
+	})
+}
+
+// podLabels are a pod's own labels, those that it has as an endpoint, and those that it inherits.
+func (o *Objects) podLabels(pod *corev1.Pod) map[string]string {
+	labels := map[string]string{}
+	for k, v := range pod.Labels {
+		if !strings.HasPrefix(k, "pcns.") && !strings.HasPrefix(k, "pcsa.") {
+			labels[k] = v
+		}
+	}
+	labels["projectcalico.org/namespace"] = pod.Namespace
+	labels["projectcalico.org/orchestrator"] = "k8s"
+	labels["projectcalico.org/serviceaccount"] = accountName(pod)
+	inherit(labels, "pcns.", o.namespaceLabels(pod.Namespace))
+	inherit(labels, "pcsa.", o.accountLabels(pod))
+	return labels
+}
+
+func inherit(labels map[string]string, prefix string, from map[string]string) {
+	for k, v := range from {
+		labels[prefix+k] = v
+	}
+}
+
+func accountName(pod *corev1.Pod) string {
+	if pod.Spec.ServiceAccountName == "" {
+		return "default"
+	}
+	return pod.Spec.ServiceAccountName
+}
+
+// namespaceLabels are none of a namespace that is not known, and of "".
+func (o *Objects) namespaceLabels(name string) map[string]string {
+	labels := map[string]string{}
+	for _, n := range o.Namespaces {
+		if n.Name != name {
+			continue
+		}
+		maps.Copy(labels, n.Labels)
+		labels["kubernetes.io/metadata.name"] = name
+		labels["projectcalico.org/name"] = name
+	}
+	return labels
+}
+
+// accountLabels are those of the pod's service account; none if it is not known.
+func (o *Objects) accountLabels(pod *corev1.Pod) map[string]string {
+	labels := map[string]string{}
+	for _, a := range o.ServiceAccounts {
+		if a.Namespace != pod.Namespace || a.Name != accountName(pod) {
+			continue
+		}
+		maps.Copy(labels, a.Labels)
+		labels["projectcalico.org/name"] = a.Name
+	}
+	return labels
+}
