@@ -49,7 +49,7 @@ func plain(err error) string {
 	} else if errors.As(err, &client) {
 		text = client.Error()
 	}
-	for _, words := range []string{`desc = "transport: `, "Error while dialing: ", "authentication handshake failed: "} {
+	for _, words := range []string{`connection error: desc = "`, `desc = "transport: `, "transport: ", "Error while dialing: ", "authentication handshake failed: "} {
 		if i := strings.LastIndex(text, words); i >= 0 {
 			text = text[i+len(words):]
 		}

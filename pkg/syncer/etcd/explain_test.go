@@ -36,6 +36,8 @@ func TestErrorsInOneLine(t *testing.T) {
 		{known(rpctypes.ErrGRPCNoLeader), longPause, "etcd has no leader: too few of its servers are there"},
 		{known(rpctypes.ErrGRPCCompacted), longPause, "what happened meanwhile has been compacted"},
 		{fmt.Errorf("list: %w", context.DeadlineExceeded), longPause, "etcd at https://a:2379, https://b:2379 does not answer in time"},
+		{status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), longPause,
+			"etcd at https://a:2379, https://b:2379 cannot be reached: error reading server preface: EOF"},
 		{status.Error(codes.Unavailable, "error reading from server: EOF"), longPause, "etcd at https://a:2379, https://b:2379 cannot be reached: error reading from server: EOF"},
 		{known(rpctypes.ErrGRPCRequestTooManyRequests), longPause, "etcdserver: too many requests"},
 		{errors.New("read the password: open /p: no such file\n"), longPause, "read the password: open /p: no such file "},

@@ -15,8 +15,6 @@ const (
 	requestTimeout = 30 * time.Second
 	// pageLimit is how many objects are asked for at once.
 	pageLimit = 1000
-	// leastResume is how long a server that has the last change that is known has to send it again; a slow one has more.
-	leastResume = 500 * time.Millisecond
 )
 
 // errAgain: the datastore is ready again, so it is to be listed.
@@ -69,7 +67,7 @@ func (s *Source) begin(ctx context.Context, c connection) (stream, error) {
 		return c.watch(ctx, at.revision+1)
 	}
 	if s.complete && s.mark.revision > 0 {
-		if w, err := s.resume(ctx, c, max(leastResume, 4*took)); w != nil || err != nil {
+		if w, err := s.resume(ctx, c, max(s.patience, 4*took)); w != nil || err != nil {
 			return w, err
 		}
 	}

@@ -31,6 +31,8 @@ type Source struct {
 	objects *objects
 	status  *statuses
 	sink    func(syncer.Batch)
+	// patience is how long a server that has the last change that is known has to send it again; a slow one has more.
+	patience time.Duration
 
 	at       position // newest that is known of the server
 	mark     mark     // last change that was seen; zero: none since the last list
@@ -48,7 +50,8 @@ func New(o Options, all []kinds.Kind, log *slog.Logger) *Source {
 
 func newSource(open func(context.Context) (connection, error), all []kinds.Kind, log *slog.Logger) *Source {
 	l := newLayout(all)
-	return &Source{open: open, log: log, explain: error.Error, objects: newObjects(l), status: newStatuses(l, log)}
+	return &Source{open: open, log: log, explain: error.Error, objects: newObjects(l), status: newStatuses(l, log),
+		patience: 500 * time.Millisecond}
 }
 
 // Run implements syncer.Source. It never fails.

@@ -34,6 +34,7 @@ func follow(t *testing.T, f *fakeServer) *follower {
 	t.Helper()
 	w := &follower{t: t, reports: syncer.NewReports(), objects: map[string]string{}}
 	s := newSource(f.open, kinds.All(validate.Pods{}), slog.New(slog.DiscardHandler))
+	s.patience = 2 * time.Second // this machine may be busy
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, w.sink) }()
@@ -82,7 +83,7 @@ func (w *follower) awaits(want string) {
 
 func (w *follower) until(what string, is func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		w.mu.Lock()
 		ok := is()
