@@ -77,10 +77,13 @@ type missingNode struct {
 	logged bool
 }
 
+// isNode reports whether a kind is that of nodes: the API server's, or Calico's in etcd.
+func isNode(kind string) bool { return kind == "Node" || kind == "Node.projectcalico.org" }
+
 // check returns what there is to say; empty: nothing.
 func (m *missingNode) check(f *Facts, now time.Time) string {
 	missing := f.Synced && !f.NodeSeen && slices.ContainsFunc(f.Kinds, func(k syncer.KindStatus) bool {
-		return k.Kind == "Node" && k.Listed && k.Objects > 0
+		return isNode(k.Kind) && k.Listed && k.Objects > 0
 	})
 	if !missing {
 		m.since, m.logged = time.Time{}, false

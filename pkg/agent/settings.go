@@ -71,7 +71,7 @@ func (s *settings) forget(kinds func() []syncer.KindStatus, drained bool) bool {
 		return false
 	}
 	for _, k := range kinds() {
-		if !k.Listed && (k.Kind == "FelixConfiguration" || k.Kind == "Node") {
+		if !k.Listed && (k.Kind == "FelixConfiguration" || isNode(k.Kind)) {
 			return false
 		}
 	}

@@ -104,6 +104,9 @@ func All(pods validate.Pods) []Kind {
 		namespaced("WorkloadEndpoint", "workloadendpoints", calicoGroups).notServed().
 			strict(of(validate.DNSSubdomain, calico.ConvertWorkloadEndpoint)),
 
+		clusterWide("Node", "nodes", calicoGroups).notServed().beside("projectcalico.org").
+			custom(of(validate.DNSSubdomain, calico.ConvertNode)),
+
 		clusterWide("HostEndpoint", "hostendpoints", calicoGroups).policy(),
 	}
 }
