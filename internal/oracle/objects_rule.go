@@ -154,7 +154,10 @@ func (o *Objects) means(s *SideObject, namespace string, t thing) bool {
 		if len(a.Names) > 0 && (t.pod == nil || !slices.Contains(a.Names, accountName(t.pod))) {
 			return false
 		}
-		if a.Selector != "" && (t.pod == nil && !holds(a.Selector, nil) || t.pod != nil && !holds(a.Selector, o.accountLabels(t.pod))) {
+		if a.Selector != "" && t.pod == nil && (strings.TrimSpace(a.Selector) == "all()" || !holds(a.Selector, nil)) {
+			return false // all() is every service account, which is nothing that has none
+		}
+		if a.Selector != "" && t.pod != nil && !holds(a.Selector, o.accountLabels(t.pod)) {
 			return false
 		}
 	}
