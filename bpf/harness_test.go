@@ -38,8 +38,19 @@ type machine struct {
 	podB uint32
 }
 
-// noEvents is the event rate of a machine that tells none.
-const noEvents = 1<<32 - 1
+// What most tests of packets do without.
+const (
+	noEvents = 1<<32 - 1 // EventRate of programs that report no events
+	shortcut = 1<<32 - 1 // NoShortcut of programs that have the shortcut
+	banned   = 1<<32 - 1 // AllowEncap of programs that drop tunnels
+)
+
+func bit(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 // newMachine loads the programs. Marks, tick rate, event rate and timeouts are filled in where cfg has none.
 func newMachine(t testing.TB, cfg bpf.Config) *machine {
@@ -52,15 +63,16 @@ func newMachineOf(t testing.TB, cfg bpf.Config, entries uint32) *machine {
 	t.Helper()
 	testutil.Privileged(t)
 	cfg.MarkSeen, cfg.MarkJudge, cfg.MarkOwn = markSeen, markJudge, markOwn
-	cfg.Hz, cfg.PrefixLen = 250, 4
-	copy(cfg.Prefix[:], "cali")
+	cfg.Hz, cfg.InterfacePrefixLen = 250, 4
+	copy(cfg.InterfacePrefix[:], "cali")
+	cfg.NoShortcut, cfg.AllowEncap = bit(cfg.NoShortcut != shortcut), bit(cfg.AllowEncap != banned)
 	switch cfg.EventRate {
 	case 0:
 		cfg.EventRate = 1 << 30
 	case noEvents:
 		cfg.EventRate = 0
 	}
-	cfg.TimeoutSyn, cfg.TimeoutTcp, cfg.TimeoutFin = 20, 3600, 30
+	cfg.TimeoutTcpSyn, cfg.TimeoutTcpEstablished, cfg.TimeoutTcpFin = 20, 3600, 30
 	if cfg.OpenShare == 0 {
 		cfg.OpenShare, cfg.OpenCommon = 64, 1024
 	}

@@ -31,10 +31,10 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 	if (r >= 0) {
 		if (hook == TO_POD)
 			return TCX_NEXT;
-		/* cfg.shortcut is tested as well: without shortcuts the verifier removes this branch, and with it
+		/* cfg.no_shortcut is tested as well: without shortcuts the verifier removes this branch, and with it
 		 * the only direct write to packets. For a program that has one, the kernel unshares every packet
 		 * first. */
-		if (cfg.shortcut && r == PASS_SHORTCUT) {
+		if (!cfg.no_shortcut && r == PASS_SHORTCUT) {
 			r = send_across(skb, p);
 			if (r != TCX_NEXT)
 				return r;
@@ -47,7 +47,7 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 	else
 		count_drop(skb->ifindex, -r, hook, skb->len);
 	if (r == -DROP_REVOKED && p->t.proto == PROTO_TCP && !reset_flow(skb, p, hook)) {
-		if (cfg.shortcut && p->peer_if)
+		if (!cfg.no_shortcut && p->peer_if)
 			return send_across(skb, p);
 		return TCX_NEXT;
 	}

@@ -40,31 +40,31 @@ type MargayClassChunk struct {
 }
 
 type MargayConfig struct {
-	_            structs.HostLayout
-	MarkSeen     uint32
-	MarkJudge    uint32
-	MarkOwn      uint32
-	HostDrop     uint32
-	Shortcut     uint32
-	Strict       uint32
-	Keep         uint32
-	EventRate    uint32
-	Hz           uint32
-	OpenQuota    uint32
-	OpenShare    uint32
-	OpenCommon   uint32
-	HalfShare    uint32
-	HalfCommon   uint32
-	TimeoutSyn   uint32
-	TimeoutTcp   uint32
-	TimeoutFin   uint32
-	TimeoutUdp   uint32
-	TimeoutIcmp  uint32
-	TimeoutOther uint32
-	Prefix       [8]uint8
-	PrefixLen    uint32
-	NoTunnels    uint32
-	TunnelPorts  [8]uint16
+	_                     structs.HostLayout
+	MarkSeen              uint32
+	MarkJudge             uint32
+	MarkOwn               uint32
+	HostDrop              uint32
+	NoShortcut            uint32
+	StrictMidFlow         uint32
+	KeepExisting          uint32
+	EventRate             uint32
+	Hz                    uint32
+	FlowQuota             uint32
+	OpenShare             uint32
+	OpenCommon            uint32
+	HalfShare             uint32
+	HalfCommon            uint32
+	TimeoutTcpSyn         uint32
+	TimeoutTcpEstablished uint32
+	TimeoutTcpFin         uint32
+	TimeoutUdp            uint32
+	TimeoutIcmp           uint32
+	TimeoutOther          uint32
+	InterfacePrefix       [8]uint8
+	InterfacePrefixLen    uint32
+	AllowEncap            uint32
+	TunnelPorts           [8]uint16
 }
 
 type MargayCounter struct {

@@ -91,7 +91,7 @@ func (w *world) forbidden(t *testing.T) {
 
 // TestKeptFlowsSurviveAPolicyThatDeniesThem, with the configuration that says so; new ones are denied.
 func TestKeptFlowsSurviveAPolicyThatDeniesThem(t *testing.T) {
-	w := newWorld(t, bpf.Config{Keep: 1})
+	w := newWorld(t, bpf.Config{KeepExisting: 1})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
 		w.publish(t, w.a, word(slotDeny, 1), word(slotAllow, 1))
 		w.fromPod(t, w.podA, udp(f.a, f.out, 1000, 53).Bytes()).want(t, 0)
@@ -114,7 +114,7 @@ func TestKeptFlowsSurviveAPolicyThatDeniesThem(t *testing.T) {
 // TestKeptFlowsAreNotInheritedWithAnAddress: where live flows keep their permission, a pod that gets the address of one
 // that is gone gets none of them.
 func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
-	w := newWorld(t, bpf.Config{Keep: 1})
+	w := newWorld(t, bpf.Config{KeepExisting: 1})
 	w.eachFamily(t, "keep", func(t *testing.T, f family) {
 		packet := udp(f.out, f.a, 1000, 53).Bytes()
 		w.toPod(t, w.podA, outside, packet).want(t, 0)
@@ -131,7 +131,7 @@ func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
 // TestTheOtherSideOfAnInheritedFlowIsJudgedAnew: the pod at the other end allowed its flow with the former owner of the
 // address, and not with the heir, however often its own policy has changed since.
 func TestTheOtherSideOfAnInheritedFlowIsJudgedAnew(t *testing.T) {
-	w := newWorld(t, bpf.Config{Keep: 1})
+	w := newWorld(t, bpf.Config{KeepExisting: 1})
 	heir := *w.a
 	heir.Ifindex = w.veth(t, "caliC")
 	w.eachFamily(t, "", func(t *testing.T, f family) {

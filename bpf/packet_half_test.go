@@ -94,7 +94,7 @@ func TestAnOpenFlowOutlivesItsPlaceAmongHalfOpenOnes(t *testing.T) {
 // open ones may still be evicted, so its key stays.
 func TestOnlyHalfOpenFlowsHaveTheirKeysAmongThem(t *testing.T) {
 	const share = 16
-	w := newWorld(t, bpf.Config{HalfShare: share, HalfCommon: 64, OpenQuota: 1})
+	w := newWorld(t, bpf.Config{HalfShare: share, HalfCommon: 64, FlowQuota: 1})
 	w.eachFamily(t, "places", func(t *testing.T, f family) {
 		w.forget(t)
 		begun := w.share(t, w.a.Share).Begun

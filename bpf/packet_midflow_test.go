@@ -128,7 +128,7 @@ func TestTCPInMidFlow(t *testing.T) {
 
 // TestStrictTCPWantsASYN: nothing in mid-flow passes, and what is known still does.
 func TestStrictTCPWantsASYN(t *testing.T) {
-	w := newWorld(t, bpf.Config{Strict: 1})
+	w := newWorld(t, bpf.Config{StrictMidFlow: 1})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
 		for _, flags := range []uint8{ack, synack, fin, rst} {
 			w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, flags).Bytes()).want(t, bpf.MargayDropReasonDROP_MIDFLOW)

@@ -9,7 +9,7 @@ import (
 // TestAShortcutFlowTakesTheStackWhileThePodsSideIsUnknown: the agent takes the peer's ifindex away before it changes
 // what else is known of the pod's side, and gives it back last.
 func TestAShortcutFlowTakesTheStackWhileThePodsSideIsUnknown(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	w.eachFamily(t, "udp", func(t *testing.T, f family) {
 		frame := udp(f.a, f.b, 1000, 53).Bytes()
 		w.fromPod(t, w.podA, frame).across(t, frame, w.b.Mac)

@@ -45,7 +45,7 @@ func (w *world) wantCounts(t *testing.T, what string, a, b bpf.Share) {
 // TestAnEndpointHasNoMoreOpenFlowsThanItsShare: what is beyond it is tracked all the same, and counted; every open flow
 // is counted once, and out once, however it ends.
 func TestAnEndpointHasNoMoreOpenFlowsThanItsShare(t *testing.T) {
-	w := newWorld(t, bpf.Config{OpenQuota: 2})
+	w := newWorld(t, bpf.Config{FlowQuota: 2})
 	w.eachFamily(t, "quota", func(t *testing.T, f family) {
 		asked := func(port uint16) {
 			t.Helper()
@@ -117,7 +117,7 @@ func ageAll[K any](t *testing.T, m *ebpf.Map) {
 
 // A connection that is opened again in its old entry stays where it is, and stays counted once.
 func TestAReopenedFlowIsCountedOnce(t *testing.T) {
-	w := newWorld(t, bpf.Config{OpenQuota: 1})
+	w := newWorld(t, bpf.Config{FlowQuota: 1})
 	w.eachFamily(t, "reopened", func(t *testing.T, f family) {
 		for range 3 {
 			w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, syn).Bytes()).want(t, 0)

@@ -36,7 +36,7 @@ func (r result) across(t *testing.T, frame []byte, mac [6]byte) {
 
 // TestShortcut: both sides are judged at the sender, from the first packet on, and nothing is left for the other hook.
 func TestShortcut(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	w.eachFamily(t, "tcp", func(t *testing.T, f family) {
 		w.publish(t, w.a, word(slotDeny, 1), word(slotAllow, 2))
 		w.publish(t, w.b, word(slotAllow, 3), word(slotDeny, 4))
@@ -76,7 +76,7 @@ func TestShortcut(t *testing.T) {
 
 // TestShortcutDenials: the receiver's refusal is counted for the receiver, the sender's for the sender.
 func TestShortcutDenials(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	allow, deny := word(slotAllow, 2), word(slotDeny, 2)
 	key := func(ifindex uint32, reason bpf.DropReason, toPod uint16) bpf.DropKey {
 		return bpf.DropKey{Ifindex: ifindex, Reason: uint16(reason), ToPod: toPod}
@@ -114,7 +114,7 @@ func TestShortcutDenials(t *testing.T) {
 
 // TestARevokedShortcutFlowIsResetAcross: the RST for the receiver goes the way the packets went.
 func TestARevokedShortcutFlowIsResetAcross(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
 		w.fromPod(t, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes())
 		w.fromPod(t, w.podB, tcp(f.b, f.a, 80, 1000, synack).Bytes())
@@ -139,7 +139,7 @@ func TestARevokedShortcutFlowIsResetAcross(t *testing.T) {
 
 // TestWhatNeedsTheStackTakesIt: the flow stays allowed, and the other hook lets it in without asking again.
 func TestWhatNeedsTheStackTakesIt(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	ordinary := func(t *testing.T, p testutil.Packet) {
 		t.Helper()
 		for range 2 {
@@ -221,7 +221,7 @@ func TestWhatNeedsTheStackTakesIt(t *testing.T) {
 
 // TestTTLAndChecksum goes through all values that a header checksum can have.
 func TestTTLAndChecksum(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	frame := udp(v4.a, v4.b, 1000, 53).Bytes()
 	for _, ttl := range []byte{2, 64, 128, 255} {
 		for _, high := range []int{0, 1, 0x7f, 0x80, 0xfd, 0xfe, 0xff} {
@@ -247,7 +247,7 @@ func TestTTLAndChecksum(t *testing.T) {
 
 // TestShortcutFlowsWithOptionsAndHeaders: what only the general parser takes goes across too.
 func TestShortcutFlowsWithOptionsAndHeaders(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	p := udp(v4.a, v4.b, 1000, 53)
 	p.Options = []byte{1, 1, 1, 1}
 	w.fromPod(t, w.podA, p.Bytes()).across(t, p.Bytes(), w.b.Mac)
@@ -258,7 +258,7 @@ func TestShortcutFlowsWithOptionsAndHeaders(t *testing.T) {
 
 // TestErrorsAboutShortcutFlowsGoAcross: the host stack does not know the flow, and may drop what it cannot place.
 func TestErrorsAboutShortcutFlowsGoAcross(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	w.eachFamily(t, "", func(t *testing.T, f family) {
 		there, back := udp(f.a, f.b, 1000, 53), udp(f.b, f.a, 53, 1000)
 		w.publish(t, w.a, word(slotNoICMP, 2), word(slotNoICMP, 2))

@@ -161,7 +161,7 @@ func TestAnInterfaceWhosePlaceIsTakenIsFound(t *testing.T) {
 
 // TestMarks: bits are added, never taken away. A frame that passes from the pod is marked as seen, ARP too.
 func TestMarks(t *testing.T) {
-	w := newWorld(t, bpf.Config{Shortcut: 1})
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
 	w.publish(t, w.b, word(slotDeny, 2), word(slotAllow, 1))
 	nd := icmp(v6.linkLocal, netip.MustParseAddr("ff02::1"), 135, 0).Bytes()
 	from, to := bpf.MargayProgFromPod, bpf.MargayProgToPod
@@ -245,7 +245,7 @@ func TestTheMarkOfOurResetsOpensNothing(t *testing.T) {
 
 // TestTunnelsOfPodsAreDropped: of both families, by protocol and by port; not TCP, nor what goes to the pod.
 func TestTunnelsOfPodsAreDropped(t *testing.T) {
-	w := newWorld(t, bpf.Config{NoTunnels: 1, TunnelPorts: [8]uint16{4789, 8472}})
+	w := newWorld(t, bpf.Config{AllowEncap: banned, TunnelPorts: [8]uint16{4789, 8472}})
 	open := newWorld(t, bpf.Config{TunnelPorts: [8]uint16{4789, 8472}})
 	for _, f := range families {
 		for name, p := range map[string]testutil.Packet{

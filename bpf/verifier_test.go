@@ -66,15 +66,15 @@ func TestAllowanceOfAKernelIsThatOfItsSeries(t *testing.T) {
 func TestVerifierAcceptsEveryVariant(t *testing.T) {
 	testutil.Privileged(t)
 	variants := map[string]bpf.Config{
-		"default": {Shortcut: 1, OpenQuota: 1},
-		"strict":  {Shortcut: 1, Strict: 1, HostDrop: 1},
-		"plain":   {Keep: 1},
+		"default": {FlowQuota: 1},
+		"strict":  {StrictMidFlow: 1, HostDrop: 1},
+		"plain":   {NoShortcut: 1, AllowEncap: 1, KeepExisting: 1},
 	}
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {
 			cfg.MarkSeen, cfg.MarkJudge, cfg.MarkOwn = 1<<16, 1<<17, 1<<18
-			cfg.Hz, cfg.EventRate, cfg.PrefixLen = 250, 1000, 4
-			copy(cfg.Prefix[:], "cali")
+			cfg.Hz, cfg.EventRate, cfg.InterfacePrefixLen = 250, 1000, 4
+			copy(cfg.InterfacePrefix[:], "cali")
 			load(t, cfg)
 		})
 	}

@@ -11,7 +11,7 @@
  * §15). */
 static __always_inline bool encapsulates(const struct pkt *p)
 {
-	if (!cfg.no_tunnels || p->t.proto == PROTO_TCP)
+	if (cfg.allow_encap || p->t.proto == PROTO_TCP)
 		return false;
 	if (p->t.proto != PROTO_UDP)
 		return p->t.proto == PROTO_IPIP || p->t.proto == PROTO_IPV6 || p->t.proto == PROTO_GRE;
@@ -59,7 +59,7 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 	e = ct_find(&p->t);
 	if (!e || reopens(p, e) || is_over(e))
 		return opened(skb, ep, p, hook);
-	if (cfg.shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
+	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
 	r = tracked(skb, ep, p, e, hook);
 	if (r == -DROP_POLICY && opens_other_way(p, e))

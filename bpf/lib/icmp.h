@@ -46,7 +46,7 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 			return PASS;
 		stamp = egress ? e->egress : e->ingress;
 		if (stamp && stamp == (__u32)policy_word(ep, egress)) {
-			if (!cfg.shortcut || hook != FROM_POD || !(e->flags & CT_SHORTCUT))
+			if (cfg.no_shortcut || hook != FROM_POD || !(e->flags & CT_SHORTCUT))
 				return PASS;
 			p->peer_if = orig ? e->opener_if : e->responder_if;
 			return error_across(p, egress ? e->ingress : e->egress, egress);

@@ -50,7 +50,7 @@ __noinline int midflow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p
 	struct flow f;
 	bool grace;
 
-	if (!ep || !p || cfg.strict)
+	if (!ep || !p || cfg.strict_mid_flow)
 		return -DROP_MIDFLOW;
 	nfct = egress ? 0 : nfct_at_tc(skb);
 	if (kernel_ct(nfct) == KERNEL_CT_REPLY) {

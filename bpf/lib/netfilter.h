@@ -20,9 +20,9 @@
  * behind the prefix is shifted out. */
 static __always_inline bool is_workload(const struct net_device *dev)
 {
-	__u64 name = *(const __u64 *)dev->name, prefix = *(const volatile __u64 *)cfg.prefix;
+	__u64 name = *(const __u64 *)dev->name, prefix = *(const volatile __u64 *)cfg.interface_prefix;
 
-	return cfg.prefix_len && !((name ^ prefix) << (64 - 8 * cfg.prefix_len));
+	return cfg.interface_prefix_len && !((name ^ prefix) << (64 - 8 * cfg.interface_prefix_len));
 }
 
 /* Reads the packet at a netfilter hook: it starts with the network header. Global, so that the verifier walks it once,

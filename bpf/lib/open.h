@@ -19,7 +19,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 
 	if (!ep || !p)
 		return -DROP_POLICY;
-	if (cfg.strict && is_tcp_midway(p))
+	if (cfg.strict_mid_flow && is_tcp_midway(p))
 		return -DROP_MIDFLOW;
 	to = addr_lookup(p->t.family, p->t.dst);
 	if (to && (to->flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
@@ -34,7 +34,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 		return PASS;
 	}
 	flow_of_ends(&f, &p->t, p->l4, true, len);
-	if (cfg.shortcut && to && (to->flags & ADDR_ENDPOINT)) {
+	if (!cfg.no_shortcut && to && (to->flags & ADDR_ENDPOINT)) {
 		e.responder_if = to->ifindex;
 		peer = ready_endpoint(to->ifindex);
 	}

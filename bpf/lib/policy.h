@@ -116,13 +116,13 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 		return STAMP_DENIED;
 	stamp = egress ? e->egress : e->ingress;
 	judged_if = egress ? e->opener_if : e->responder_if;
-	if (cfg.keep && judged_if && judged_if != ep->ifindex) {
+	if (cfg.keep_existing && judged_if && judged_if != ep->ifindex) {
 		/* This end is another pod now than the one that the other side allowed: it has allowed nothing yet. */
 		if (egress)
 			e->ingress = 0;
 		else
 			e->egress = 0;
-	} else if (cfg.keep && stamp && judged_if) {
+	} else if (cfg.keep_existing && stamp && judged_if) {
 		gen = (__u32)policy_word(ep, egress);
 		if (gen)
 			goto allowed;

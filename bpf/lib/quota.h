@@ -67,7 +67,7 @@ __noinline int keep(struct ct_entry *e)
 	open = __sync_fetch_and_add(&s->open, 1);
 	if (open >= (__s32)cfg.open_share)
 		lent = __sync_fetch_and_add(&common->open, 1);
-	if ((cfg.open_quota && open >= (__s32)cfg.open_quota) ||
+	if ((cfg.flow_quota && open >= (__s32)cfg.flow_quota) ||
 	    (open >= (__s32)cfg.open_share && open - (__s32)cfg.open_share >= (__s32)cfg.open_common - lent)) {
 		__sync_fetch_and_add(&s->refused, 1);
 		return release(number);

@@ -25,8 +25,8 @@ static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct
 
 		/* One FIN closes one direction. The other one may stay in use without limit. */
 		if (e->state & (CT_RST | CT_REVOKED) || fins == (CT_FIN_OPENER | CT_FIN_REPLY))
-			return cfg.timeout_fin;
-		return e->state & CT_OPEN || e->flags & CT_MIDFLOW ? cfg.timeout_tcp : cfg.timeout_syn;
+			return cfg.timeout_tcp_fin;
+		return e->state & CT_OPEN || e->flags & CT_MIDFLOW ? cfg.timeout_tcp_established : cfg.timeout_tcp_syn;
 	}
 	/* Answered, and nothing sent by the opener since: a query. */
 	if (proto == PROTO_UDP && (e->state & (CT_REPLIED | CT_OPEN)) == CT_REPLIED)
@@ -35,7 +35,7 @@ static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct
 		return cfg.timeout_udp;
 	if (proto == (family == 4 ? PROTO_ICMP : PROTO_ICMPV6))
 		return cfg.timeout_icmp;
-	return e->state & CT_RST ? cfg.timeout_fin : cfg.timeout_other;
+	return e->state & CT_RST ? cfg.timeout_tcp_fin : cfg.timeout_other;
 }
 
 static __always_inline bool expired(__u8 proto, __u8 family, const struct ct_entry *e)

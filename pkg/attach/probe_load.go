@@ -46,8 +46,8 @@ func probePrograms() error {
 		}
 	}
 	config := bpf.Config{
-		MarkSeen: 1 << 16, MarkJudge: 1 << 17, MarkOwn: 1 << 18, Shortcut: 1, OpenQuota: 1, Hz: 250, EventRate: 1000,
-		PrefixLen: 4, Prefix: [8]uint8{'c', 'a', 'l', 'i'},
+		MarkSeen: 1 << 16, MarkJudge: 1 << 17, MarkOwn: 1 << 18, FlowQuota: 1, Hz: 250, EventRate: 1000,
+		InterfacePrefixLen: 4, InterfacePrefix: [8]uint8{'c', 'a', 'l', 'i'},
 	}
 	if err := spec.Variables[bpf.MargayVarCfg].Set(config); err != nil {
 		return fmt.Errorf("set configuration: %w", err)

@@ -26,7 +26,8 @@ const leastKeepAlive = 5 * time.Second
 
 // etcdSettings are those of datastore etcd. Those that Felix and Calico's clients have are read from their variables, too.
 var etcdSettings = []*Setting{
-	repeatable(newSetting("etcd-endpoints", Restart, func(c *Config) *[]string { return &c.Etcd.Endpoints }, parseEndpoints, printEndpoints,
+	repeatable(newSettingOf("etcd-endpoints", Restart, func(c *Config) *[]string { return &c.Etcd.Endpoints }, parseEndpoints, printEndpoints,
+		slices.Equal[[]string],
 		"https://HOST:PORT of each server of etcd (repeatable, or joined by commas)")).
 		like(endpointsPattern).also("FELIX_ETCDENDPOINTS", "ETCD_ENDPOINTS"),
 	textSetting("etcd-ca-file", Restart, func(c *Config) *string { return &c.Etcd.CAFile },

@@ -2,6 +2,7 @@ package config
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -205,5 +206,33 @@ func TestMarks(t *testing.T) {
 	}
 	if a, b, c := (dataplane.Config{MarkMask: 0xf0000001}).Marks(); a != 1 || b != 0x10000000 || c != 0x20000000 {
 		t.Errorf("%#x %#x %#x", a, b, c)
+	}
+}
+
+// Values are compared, not what is printed of them: a directory called off is not the same as none.
+func TestBetweenComparesValues(t *testing.T) {
+	none, called := Defaults(), Defaults()
+	called.EndpointStatusDir = "off"
+	if find("endpoint-status-dir").Print(none) != find("endpoint-status-dir").Print(called) {
+		t.Fatal("the two are printed differently, so the test shows nothing")
+	}
+	if got := Between(none, called); !slices.Equal(got.Settings, []string{"endpoint-status-dir"}) {
+		t.Errorf("changed: %v", got.Settings)
+	}
+	for _, s := range settings {
+		a, b := Defaults(), Defaults()
+		for i, c := range []*Config{&a, &b} {
+			v, err := s.parse(samples(t, *s)[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.set(c)
+		}
+		if got := Between(a, b); !slices.Equal(got.Settings, []string{s.Name}) || got.Effect != s.Effect {
+			t.Errorf("%s: changed %v, effect %s", s.Name, got.Settings, got.Effect)
+		}
+		if got := Between(a, a); got.Settings != nil || got.Effect != Unchanged {
+			t.Errorf("%s: the same value counts as a change", s.Name)
+		}
 	}
 }

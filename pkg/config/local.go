@@ -15,9 +15,7 @@ type Local struct {
 	Host        string   // the host's name, which is the node's unless another is given
 	File        *File    // nil: there is none
 	Environment []string // NAME=value, as the system has them; an empty value is the same as none
-	// Others are variables that begin with MARGAY_ and are not an agent's.
-	Others []string
-	Flags  []Flag // in the order given
+	Flags       []Flag   // in the order given
 }
 
 // File is a file of settings.
@@ -45,12 +43,24 @@ func (l Local) ConfigFile() (path string, asked bool) {
 	if path != "" {
 		return path, true
 	}
-	for _, v := range l.Environment {
-		if text, ok := strings.CutPrefix(v, find("config-file").Environment()+"="); ok && text != "" {
-			return text, true
-		}
+	if path = FromEnvironment(l.Environment, "config-file"); path != "" {
+		return path, true
 	}
 	return Defaults().ConfigFile, false
+}
+
+// FromEnvironment is the text that an environment, as NAME=value, has for a setting; empty: none.
+func FromEnvironment(environment []string, setting string) string {
+	s := find(setting)
+	if s == nil {
+		return ""
+	}
+	for _, v := range environment {
+		if text, ok := strings.CutPrefix(v, s.Environment()+"="); ok && text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
 // parse reads what a layer has for a setting. subject names source and setting in an error.
@@ -111,7 +121,7 @@ func (l Local) environment() (all map[string]given, warnings []string, err error
 				continue
 			}
 			all[s.Name] = v
-		case !slices.Contains(l.Others, name) && !serviceLink.MatchString(name):
+		case !serviceLink.MatchString(name):
 			warning := "environment variable " + name + ": there is no setting of that name"
 			if meant := meantBy(strings.TrimPrefix(name, EnvironmentPrefix)); meant != nil {
 				warning += "; is " + meant.Environment() + " meant?"

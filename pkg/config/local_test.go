@@ -66,8 +66,8 @@ func TestWhatIsNotValidStopsTheStartAndSaysWhereItIs(t *testing.T) {
 }
 
 func TestVariablesThatNobodyKnows(t *testing.T) {
-	l, warnings, err := New(Local{Host: "n", Others: []string{"MARGAY_OUTPUT"}, Environment: []string{
-		"MARGAY_OUTPUT=json", "MARGAY_LOGLEVEL=debug", "MARGAY_WHATEVER=1", "MARGAY_LOG_LEVEL=", "NOT_MARGAY_NODE=x", "PATH=/bin",
+	l, warnings, err := New(Local{Host: "n", Environment: []string{
+		"MARGAY_LOGLEVEL=debug", "MARGAY_WHATEVER=1", "MARGAY_LOG_LEVEL=", "NOT_MARGAY_NODE=x", "PATH=/bin",
 		"MARGAY_SERVICE_HOST=10.0.0.1", "MARGAY_SERVICE_PORT=9097", "MARGAY_SERVICE_PORT_METRICS=9097", "MARGAY_PORT=tcp://10.0.0.1:9097",
 		"MARGAY_PORT_9097_TCP=tcp://10.0.0.1:9097", "MARGAY_PORT_9097_TCP_PROTO=tcp", "MARGAY_METRICS_PORT_9097_TCP_ADDR=10.0.0.1",
 		"MARGAY_METRICS_SERVICE_HOST=10.0.0.1", "MARGAY_METRICS_PORT=tcp://10.0.0.1:9097",

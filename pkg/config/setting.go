@@ -35,10 +35,11 @@ type Setting struct {
 
 	parse func(text string) (parsed, error) // its errors say what is wanted
 	of    func(c *Config) parsed            // as c has it
+	same  func(a, b *Config) bool           // whether both have the same value
 	felix func(f felixValues) (felixText, error)
 }
 
-// parsed is a valid value of a setting. It keeps its type: text is for people, and for comparing.
+// parsed is a valid value of a setting. It keeps its type: text is for people.
 type parsed struct {
 	text string // canonical: it parses to the same value
 	set  func(c *Config)
@@ -95,8 +96,14 @@ func (s *Setting) also(names ...string) *Setting {
 	return s
 }
 
-// newSetting is a setting of any type. at is where its value is.
-func newSetting[T any](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string, usage string) *Setting {
+// newSetting is a setting of any type whose values can be compared. at is where its value is.
+func newSetting[T comparable](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string, usage string) *Setting {
+	return newSettingOf(name, e, at, parse, print, func(a, b T) bool { return a == b }, usage)
+}
+
+// newSettingOf is a setting of any type.
+func newSettingOf[T any](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string,
+	equal func(a, b T) bool, usage string) *Setting {
 	typed := func(v T) parsed { return parsed{print(v), func(c *Config) { *at(c) = v }} }
 	return &Setting{
 		Name: name, Usage: usage, Effect: e, Type: typeText,
@@ -107,7 +114,8 @@ func newSetting[T any](name string, e Effect, at func(*Config) *T, parse func(st
 			}
 			return typed(v), nil
 		},
-		of: func(c *Config) parsed { return typed(*at(c)) },
+		of:   func(c *Config) parsed { return typed(*at(c)) },
+		same: func(a, b *Config) bool { return equal(*at(a), *at(b)) },
 	}
 }
 

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -58,7 +60,8 @@ var enforcementSettings = []*Setting{
 		"none", "calico", "aws"),
 	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, ParseMarkMask, printMarkMask,
 		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000").like(markPattern),
-	repeatable(newSetting("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
+	repeatable(newSettingOf("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,
+		maps.Equal[map[string]uint32],
 		"NAME=ENTRIES for a map of its own size, as in ct4=1000000 (repeatable, or joined by commas)")).like(sizesPattern),
 	either("existing-connections", Reopen, func(c *Config) *bool { return &c.KeepExisting },
 		"revoke or keep: what becomes of live flows that a new policy denies", "revoke", "keep"),
@@ -70,7 +73,8 @@ var enforcementSettings = []*Setting{
 		"judge tunnels that pods make (IP-in-IP, GRE, UDP to a tunnel's port) as other traffic instead of dropping them").
 		from(felixEncap, fieldVXLANAllowed, fieldIPIPAllowed),
 	number("vxlan-port", Reopen, func(c *Config) *uint16 { return &c.VXLANPort }, parsePort, "UDP port of VXLAN").from(felixAsIs("vxlanPort"), "vxlanPort"),
-	newSetting("tunnel-ports", Reopen, func(c *Config) *[]uint16 { return &c.TunnelPorts }, parsePorts, printPorts,
+	newSettingOf("tunnel-ports", Reopen, func(c *Config) *[]uint16 { return &c.TunnelPorts }, parsePorts, printPorts,
+		slices.Equal[[]uint16],
 		"further UDP ports of tunnels, joined by commas, or off").like(portsPattern),
 	either("mid-flow", Reopen, func(c *Config) *bool { return &c.StrictMidFlow },
 		"judge or strict: TCP packets of unknown connections are judged by policy, or dropped", "judge", "strict"),

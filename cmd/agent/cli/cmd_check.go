@@ -71,8 +71,8 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
-	notFromEnvironment(flags, "dir")
 	flags.StringVar(&o.markMask, "mark-mask", defaultMarkMask, "packet mark bits the agent is to use")
+	meanSettings(flags, "mark-mask")
 	o.output.register(flags)
 	o.instanceFlags.register(flags)
 	return cmd

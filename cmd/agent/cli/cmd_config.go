@@ -43,9 +43,6 @@ count if it is a directory.`,
 	fs.BoolVar(&o.local, "local", false, "do not ask the agent")
 	fs.BoolVar(&o.felix, "felix", false, "instead: the fields of a FelixConfiguration, and what becomes of them")
 	o.output.register(fs)
-	for _, name := range []string{"all", "local", "felix"} {
-		notFromEnvironment(fs, name)
-	}
 	o.settings.register(fs)
 	return cmd
 }
@@ -75,7 +72,7 @@ func (o *configOptions) rows(cmd *cobra.Command) ([]inspect.ConfigRow, error) {
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "no agent answers on %s: this is what one that is started now would have\n", of.socketPath())
 	}
-	layers, warnings, err := o.settings.layers(cmd)
+	layers, warnings, err := o.settings.layers()
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +89,7 @@ func (o *configOptions) rows(cmd *cobra.Command) ([]inspect.ConfigRow, error) {
 // settings.
 func (f *settingFlags) instance() (of instanceFlags, other bool) {
 	for name, at := range map[string]*string{"instance": &of.instance, "bpffs": &of.bpffs, "socket": &of.socket} {
-		*at = os.Getenv(environmentName(name))
+		*at = config.FromEnvironment(os.Environ(), name)
 		for _, g := range f.given {
 			if g.Name == name {
 				*at = g.Value

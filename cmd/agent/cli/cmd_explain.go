@@ -52,9 +52,7 @@ error.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.dir, "dir", "", "explain by the manifests in this directory instead of asking the agent")
-	notFromEnvironment(fs, "dir")
 	fs.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of names that are given without one")
-	notFromEnvironment(fs, "namespace")
 	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6")
 	fs.Uint16Var(&o.sourcePort, "source-port", explain.DefaultSourcePort, "source port, for rules that ask for one")
 	o.output.register(fs)

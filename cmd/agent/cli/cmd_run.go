@@ -23,7 +23,7 @@ func runCommand() *cobra.Command {
 		Short: "Run the agent: watch the datastore and enforce its policy on this node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			layers, warnings, err := settings.layers(cmd)
+			layers, warnings, err := settings.layers()
 			if err != nil {
 				return err
 			}

@@ -68,9 +68,9 @@ func flagTable(t *testing.T, command string) string {
 		if f.Shorthand != "" {
 			name += ", `-" + f.Shorthand + "`"
 		}
-		environment := "`" + environmentName(f.Name) + "`"
-		if f.Annotations[notEnvironment] != nil {
-			environment = ""
+		environment := ""
+		if name := variable(f); name != "" {
+			environment = "`" + name + "`"
 		}
 		value := f.DefValue
 		if value != "" && value != "[]" {

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,6 +31,7 @@ func (f *instanceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.bpffs, "bpffs", config.Defaults().BPFFS, "where the BPF file system is, or is to be mounted")
 	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
 	grouped(flags, groupAgent, "instance", "bpffs", "socket")
+	meanSettings(flags, "instance", "bpffs", "socket")
 }
 
 func (f *instanceFlags) socketPath() string {
@@ -62,41 +62,42 @@ func (f *instanceFlags) explain(err error) error {
 	return err
 }
 
-// notEnvironment marks flags that only the command line sets.
-const notEnvironment = "margay-not-from-environment"
+// settingAnnotation marks the flag of a tool that means a setting of the agent it is used beside.
+const settingAnnotation = "margay-setting"
 
-// notFromEnvironment keeps what an agent's environment says from changing what a tool does beside it.
-func notFromEnvironment(flags *pflag.FlagSet, names ...string) {
+// meanSettings marks flags that mean the settings of the same names. Those have the settings' variables; all other flags of
+// tools are set on the command line alone.
+func meanSettings(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
-		if f := flags.Lookup(name); f != nil {
-			if f.Annotations == nil {
-				f.Annotations = map[string][]string{}
-			}
-			f.Annotations[notEnvironment] = []string{"true"}
-		}
+		_ = flags.SetAnnotation(name, settingAnnotation, []string{name}) // fails for a flag that is not registered only
 	}
 }
 
-// environmentName is the variable that sets a flag.
-func environmentName(flag string) string {
-	return config.EnvironmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+// variable is the environment variable of a flag; empty: it has none.
+func variable(f *pflag.Flag) string {
+	if of, ok := f.Value.(*settingFlag); ok {
+		return of.setting.Environment()
+	}
+	if f.Annotations[settingAnnotation] == nil {
+		return ""
+	}
+	return config.Setting{Name: f.Name}.Environment()
 }
 
-// fromEnvironment sets every flag that was not given from its MARGAY_ variable, if there is one. Settings are left to
-// their layers.
+// fromEnvironment sets the flags that mean a setting and were not given from its variable, if there is one. Flags that are
+// settings are left to their layers.
 func fromEnvironment(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[notEnvironment] != nil || isSetting(f) {
+		if f.Annotations[settingAnnotation] == nil || f.Changed || err != nil {
 			return
 		}
-		name := environmentName(f.Name)
-		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || err != nil {
+		value := config.FromEnvironment(os.Environ(), f.Name)
+		if value == "" {
 			return
 		}
 		if e := cmd.Flags().Set(f.Name, value); e != nil {
-			err = fmt.Errorf("environment variable %s: %w", name, e)
+			err = fmt.Errorf("environment variable %s: %w", variable(f), e)
 		}
 	})
 	return err

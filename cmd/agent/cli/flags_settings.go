@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/margay-project/margay/pkg/config"
@@ -54,10 +52,10 @@ func isSetting(f *pflag.Flag) bool {
 
 // layers evaluates the flags, the environment and the file. What is wrong with them is the error; warnings are about
 // variables that nobody knows.
-func (f *settingFlags) layers(cmd *cobra.Command) (l *config.Layers, warnings []string, err error) {
+func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error) {
 	host, hostErr := os.Hostname()
 	// As a kubelet names its node.
-	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Others: otherVariables(cmd.Root()), Flags: f.given}
+	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Flags: f.given}
 	path, asked := local.ConfigFile()
 	text, err := os.ReadFile(path)
 	switch {
@@ -71,19 +69,4 @@ func (f *settingFlags) layers(cmd *cobra.Command) (l *config.Layers, warnings []
 		err = errors.Join(errors.New("the host has no name: give this node's with --node"), hostErr)
 	}
 	return l, warnings, err
-}
-
-// otherVariables are those of flags that are no settings, of this command and all below it.
-func otherVariables(cmd *cobra.Command) []string {
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !isSetting(f) {
-			names = append(names, environmentName(f.Name))
-		}
-	})
-	for _, c := range cmd.Commands() {
-		names = append(names, otherVariables(c)...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/margay-project/margay/pkg/config"
 )
@@ -27,9 +29,39 @@ func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
 	if got := run("explain", "a", "b:1", "--socket", "given.sock"); !strings.Contains(got, "given.sock") {
 		t.Errorf("the environment was preferred to the flag: %s", got)
 	}
+	t.Setenv("MARGAY_SOCKET", "") // the same as none
+	if got := run("explain", "a", "b:1"); !strings.Contains(got, "/run/margay/agent.sock") {
+		t.Errorf("an empty variable is a value: %s", got)
+	}
+}
+
+// Settings have variables, and no other flag has one: what an agent's environment says changes no tool beside it.
+func TestOnlySettingsHaveVariables(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range config.Settings() {
+		known[s.Environment()] = true
+	}
+	flags := 0
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			flags++
+			if name := variable(f); name != "" && !known[name] {
+				t.Errorf("%s: --%s has the variable %s, which is no setting's", cmd.CommandPath(), f.Name, name)
+			}
+		})
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit(root())
+	if flags < 50 {
+		t.Errorf("only %d flags were found", flags)
+	}
 	t.Setenv("MARGAY_OUTPUT", "xml")
-	if got := run("explain", "a", "b:1"); !strings.Contains(got, "environment variable MARGAY_OUTPUT") {
-		t.Errorf("a value that is wrong was taken: %s", got)
+	var out bytes.Buffer
+	if execute(t.Context(), []string{"version"}, &out, &out); strings.Contains(out.String(), "xml") {
+		t.Errorf("a variable that is no setting's was read: %s", &out)
 	}
 }
 

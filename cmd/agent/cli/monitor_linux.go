@@ -61,10 +61,8 @@ func (o *monitorOptions) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.peers, "peer", nil, "only flows whose other end has this `address`, CIDR, or beginning of a name (repeatable)")
 	flags.UintSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
 	flags.StringVar(&o.sinceText, "since", "", "older verdicts, too, as far as they are kept: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
-	selections := []string{"namespace", "pod", "verdict", "direction", "peer", "port", "since"}
-	grouped(flags, groupSelection, selections...)
+	grouped(flags, groupSelection, "namespace", "pod", "verdict", "direction", "peer", "port", "since")
 	// What an agent beside it is set to must not choose what a monitor shows.
-	notFromEnvironment(flags, selections...)
 	o.instanceFlags.register(flags)
 	o.output.register(flags, "text", "json")
 }

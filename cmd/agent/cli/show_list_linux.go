@@ -41,7 +41,6 @@ func (o *showOptions) register(fs *pflag.FlagSet, selections ...string) {
 	}
 	grouped(fs, groupSelection, "namespace", "pod", "verdict")
 	grouped(fs, groupOutput, "watch", "sort-by")
-	notFromEnvironment(fs, "watch", "namespace", "pod", "verdict", "sort-by")
 	o.instanceFlags.register(fs)
 }
 

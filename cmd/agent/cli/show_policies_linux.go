@@ -38,7 +38,6 @@ node, as SRC of margay explain. With --dir the manifests in a directory are read
 	cmd.Flags().StringVar(&o.pod, "for", "", "the pod, NAMESPACE/NAME, whose order is listed")
 	cmd.Flags().StringVar(&o.dir, "dir", "", "list by the manifests in this directory instead of asking the agent")
 	grouped(cmd.Flags(), groupSelection, "for", "dir")
-	notFromEnvironment(cmd.Flags(), "for", "dir")
 	_ = cmd.RegisterFlagCompletionFunc("for", completePods(1)) // fails where it is registered already
 	o.live = orPinned(&o.showOptions, fromAgent(&o.showOptions, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
 		func(m *pinnedMaps, _ []string) ([]inspect.PolicyRow, error) { return m.state.Policies() })

@@ -63,14 +63,15 @@ func (d *BPF) open() error {
 // programConfig is the configuration as the programs have it.
 func programConfig(c dataplane.Config) bpf.Config {
 	b := bpf.Config{
-		HostDrop: bit(c.HostDrop), Shortcut: bit(!c.NoShortcut), Strict: bit(c.StrictMidFlow), Keep: bit(c.KeepExisting),
-		EventRate: c.EventRate, OpenQuota: c.FlowQuota, Hz: hz(), NoTunnels: bit(!c.AllowEncap),
-		TimeoutSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcp: seconds(c.Timeouts.TCPEstablished),
-		TimeoutFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
+		HostDrop: bit(c.HostDrop), NoShortcut: bit(c.NoShortcut), StrictMidFlow: bit(c.StrictMidFlow),
+		KeepExisting: bit(c.KeepExisting), AllowEncap: bit(c.AllowEncap),
+		EventRate: c.EventRate, FlowQuota: c.FlowQuota, Hz: hz(),
+		TimeoutTcpSyn: seconds(c.Timeouts.TCPSyn), TimeoutTcpEstablished: seconds(c.Timeouts.TCPEstablished),
+		TimeoutTcpFin: seconds(c.Timeouts.TCPFin), TimeoutUdp: seconds(c.Timeouts.UDP),
 		TimeoutIcmp: seconds(c.Timeouts.ICMP), TimeoutOther: seconds(c.Timeouts.Other),
-		PrefixLen: uint32(min(len(c.InterfacePrefix), len(bpf.Config{}.Prefix))),
+		InterfacePrefixLen: uint32(min(len(c.InterfacePrefix), len(bpf.Config{}.InterfacePrefix))),
 	}
-	copy(b.Prefix[:], c.InterfacePrefix)
+	copy(b.InterfacePrefix[:], c.InterfacePrefix)
 	copy(b.TunnelPorts[:], c.AllTunnelPorts())
 	b.MarkSeen, b.MarkJudge, b.MarkOwn = c.Marks()
 	return b
