@@ -154,7 +154,7 @@ func TestAPIAnswers(t *testing.T) {
 	}
 	want := []inspect.ProblemRow{
 		{Severity: "rejected", Object: "Pod x", Field: "spec", Reason: "wrong"},
-		{Severity: "warning", Object: "endpoint nowhere/lost", Reason: "Namespace nowhere does not exist: what no policy decides is denied", Namespace: "nowhere"},
+		{Severity: "warning", Object: "endpoint nowhere/lost", Reason: "Namespace nowhere does not exist: traffic that no policy decides is denied", Namespace: "nowhere"},
 	}
 	if diff := cmp.Diff(want, ask("/v1/problems", nil).Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

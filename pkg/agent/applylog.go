@@ -11,9 +11,9 @@ type applyLog struct {
 func newApplyLog(log *slog.Logger) *applyLog {
 	return &applyLog{
 		log: log,
-		applying: newProblems(log, "policy is not fully enforced, what was enforced before stays; will try again",
+		applying: newProblems(log, "policy is not fully enforced, the previous policy stays in force; will try again",
 			"policy is fully enforced again"),
-		holding:  newProblems(log, "an endpoint's policy cannot be enforced, the others' is", "every endpoint's policy is enforced again"),
+		holding:  newProblems(log, "the policy of an endpoint cannot be enforced, all other policy is", "every endpoint's policy is enforced again"),
 		sweeping: newProblems(log, "expired flows are not removed, will try again", "expired flows are removed again"),
 	}
 }
@@ -24,7 +24,7 @@ func (l *applyLog) Observe(o Outcome) {
 		l.sweeping.report(o.Sweep.Err)
 	}
 	if o.Reopen != nil && o.Reopen.Stuck {
-		l.log.Warn("changes that cannot be written kept others waiting; starting over from what is enforced")
+		l.log.Warn("changes that cannot be written held up other changes; restarting from the state in the kernel")
 	}
 	if o.Apply == nil {
 		return

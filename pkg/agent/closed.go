@@ -108,10 +108,10 @@ func (c *closedInterfaces) describe() string {
 	if !c.none {
 		return text + fmt.Sprintf("no pod of node %q is known for them", c.node)
 	}
-	text += fmt.Sprintf("no known pod is of node %q", c.node)
+	text += fmt.Sprintf("no pod of node %q is known", c.node)
 	all := c.nodes()
 	if len(all) == 0 {
-		return text + ", and none is known of any other: does the datastore have this node's pods?"
+		return text + ", nor of any other node: does the datastore have this node's pods?"
 	}
 	var others []string
 	for _, name := range slices.SortedFunc(maps.Keys(all), func(a, b string) int {
@@ -123,7 +123,7 @@ func (c *closedInterfaces) describe() string {
 		}
 		others = append(others, fmt.Sprintf("%s (%s)", name, counted(all[name], "pod", "pods")))
 	}
-	return text + fmt.Sprintf("; those that are known say %s: is %q this node's name (--node)?", strings.Join(others, ", "), c.node)
+	return text + fmt.Sprintf("; known pods belong to %s: is %q this node's name (--node)?", strings.Join(others, ", "), c.node)
 }
 
 func counted(n int, one, more string) string {
@@ -142,7 +142,7 @@ func (c *closedInterfaces) logChange() {
 	if c.logged {
 		c.log.Warn("pods are cut off", "err", c.text)
 	} else {
-		c.log.Info("every interface of a pod has its pod again")
+		c.log.Info("every workload interface has its pod again")
 	}
 }
 

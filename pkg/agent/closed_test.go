@@ -44,8 +44,8 @@ func TestAnAgentWithoutPodsOfItsOwnIsNotReadyBesideClosedInterfaces(t *testing.T
 			r.put(other)
 		}
 		r.put(model.InSync{})
-		r.wantClosed(t, "every pod is another node's", 2, false, `2 interfaces of pods are closed (cali1, cali2): no known pod is of node "n"; `+
-			`those that are known say x (2 pods), y (1 pod): is "n" this node's name (--node)?`)
+		r.wantClosed(t, "every pod is another node's", 2, false, `2 interfaces of pods are closed (cali1, cali2): no pod of node "n" is known; `+
+			`known pods belong to x (2 pods), y (1 pod): is "n" this node's name (--node)?`)
 		if n := strings.Count(r.log.String(), "pods are cut off"); n != 1 {
 			t.Errorf("%d lines in the log, want 1:\n%s", n, &r.log)
 		}
@@ -84,7 +84,7 @@ func TestAnInterfaceMayBeThereBeforeItsPod(t *testing.T) {
 		time.Sleep(closedAfter / 2)
 		r.wantClosed(t, "a pod is being made", 1, true, "")
 		time.Sleep(closedAfter)
-		r.wantClosed(t, "it does not come", 1, false, "no known pod is of node")
+		r.wantClosed(t, "it does not come", 1, false, "nor of any other node")
 		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 12}})
 		time.Sleep(5 * time.Second)
 		r.wantClosed(t, "another interface of that name", 1, true, "")

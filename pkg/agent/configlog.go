@@ -31,7 +31,7 @@ func (c *configLog) Observe(o Outcome) {
 		c.level.Set(level)
 	}
 	if o.Config.FileErr != nil {
-		c.log.Error("the configuration file is not valid, what it said before stays in force", "err", o.Config.FileErr)
+		c.log.Error("the configuration file is not valid, its last valid version stays in force", "err", o.Config.FileErr)
 	}
 	var errs []error
 	for _, p := range o.Config.Problems {

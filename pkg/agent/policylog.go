@@ -170,7 +170,7 @@ func (p *policyLog) tick(now time.Time) {
 		return
 	}
 	if p.withheld > 0 {
-		p.log.Info("policies changed, and more than are logged one by one", "more", p.withheld, "within", policyWindow)
+		p.log.Info("policies changed that are not logged one by one", "more", p.withheld, "within", policyWindow)
 	}
 	p.window, p.lines, p.withheld = time.Time{}, 0, 0
 	clear(p.bySpace)

@@ -85,7 +85,7 @@ func TestAPolicyChangeIsLoggedOnceItIsEnforced(t *testing.T) {
 		synctest.Wait()
 		r.dp.Set(dataplane.FakeSettings{ApplyErr: errors.New("no"), Failures: 2})
 		r.put(isolating(t, "t", "db", 1))
-		r.wantPolicyLogged(t, `policy is not fully enforced, what was enforced before stays; will try again" err=no`)
+		r.wantPolicyLogged(t, `policy is not fully enforced, the previous policy stays in force; will try again" err=no`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.wantPolicyLogged(t, `policy is fully enforced again"`, `policy added" policy="NetworkPolicy t/db" endpoints=1`)
@@ -111,7 +111,7 @@ func TestPoliciesDoNotFloodTheLog(t *testing.T) {
 		}
 		time.Sleep(policyWindow + 2*lookEvery)
 		synctest.Wait()
-		r.wantPolicyLogged(t, fmt.Sprintf(`policies changed, and more than are logged one by one" more=%d within=1m0s`, 100-namespaceLines))
+		r.wantPolicyLogged(t, fmt.Sprintf(`policies changed that are not logged one by one" more=%d within=1m0s`, 100-namespaceLines))
 		r.put(isolating(t, "t", "noisy", 5))
 		r.wantPolicyLogged(t, `policy changed" policy="NetworkPolicy t/noisy" endpoints=1`)
 	})

@@ -98,7 +98,7 @@ func (m *missingNode) check(f *Facts, now time.Time) string {
 	text := fmt.Sprintf("no Node is named %q: is that this node's name (--node)?", m.node)
 	if !m.logged {
 		m.logged = true
-		m.log.Error("no pod is taken for this node's, those that are here get no network", "err", text)
+		m.log.Error("no pod belongs to this node, so pods that run here get no network", "err", text)
 	}
 	return text
 }
@@ -107,7 +107,7 @@ func (m *missingNode) check(f *Facts, now time.Time) string {
 func policyHealth(s Status, states []dataplane.EndpointStatus, cutOff string) health.Report {
 	switch {
 	case s.Error != "":
-		return health.Report{Live: true, Detail: "not fully enforced, what was enforced before stays: " + s.Error}
+		return health.Report{Live: true, Detail: "not fully enforced, the previous policy stays in force: " + s.Error}
 	case !s.InSync:
 		return health.Report{Live: true, Detail: "nothing is enforced before the first full snapshot of the datastore"}
 	}

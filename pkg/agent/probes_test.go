@@ -68,7 +68,7 @@ func TestANameThatNoNodeHasIsSaid(t *testing.T) {
 					t.Errorf("%s: %+v", when, c)
 				}
 			}
-			if n := strings.Count(r.log.String(), "no pod is taken"); n != lines {
+			if n := strings.Count(r.log.String(), "no pod belongs to this node"); n != lines {
 				t.Errorf("%s: %d lines in the log, want %d", when, n, lines)
 			}
 		}
@@ -77,7 +77,7 @@ func TestANameThatNoNodeHasIsSaid(t *testing.T) {
 		want("before the first snapshot", true, 0)
 		r.put(model.InSync{})
 		time.Sleep(missingAfter / 2)
-		if strings.Contains(r.log.String(), "no pod is taken") {
+		if strings.Contains(r.log.String(), "no pod belongs to this node") {
 			t.Errorf("a node that may be about to be registered:\n%s", &r.log)
 		}
 		want("another node", false, 1)

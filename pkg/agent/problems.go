@@ -39,7 +39,7 @@ func (p *problems) mayLog() bool {
 		p.minute, p.lines = now, 0
 	}
 	if p.lines++; p.lines == minuteLines {
-		p.log.Warn("there are more such lines than are logged in a minute; margay status has what is so now", "about", p.failed)
+		p.log.Warn("further lines like this one are left out for a minute; margay show status has the current state", "about", p.failed)
 	}
 	return p.lines < minuteLines
 }

@@ -69,7 +69,7 @@ func (s *surroundings) note(i int) {
 	defer s.mu.Unlock()
 	s.failed[i] = nil
 	if err != nil {
-		s.failed[i] = fmt.Errorf("%s was not looked for: %w", s.looks[i].What, err)
+		s.failed[i] = fmt.Errorf("could not look for %s: %w", s.looks[i].What, err)
 		return
 	}
 	s.found[i] = found

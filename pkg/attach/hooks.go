@@ -205,7 +205,7 @@ func (l *Links) attachHook(h hook) (string, error) {
 		_, err = l.ensurePinned(opened, name)
 		return name, err
 	}
-	return "", fmt.Errorf("attach %s: priority %d and the %d behind it are taken", h.name, h.first, places-1)
+	return "", fmt.Errorf("attach %s: priority %d and the %d after it are in use", h.name, h.first, places-1)
 }
 
 // DetachHooks implements Attacher.

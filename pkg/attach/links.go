@@ -59,7 +59,7 @@ func (l *Links) SetPrograms(programs Programs) error {
 		}
 		id, ok := info.ID()
 		if !ok {
-			return errors.New("program to attach: the kernel does not tell its id")
+			return errors.New("program to attach: the kernel does not report its id")
 		}
 		ids[program] = id
 	}

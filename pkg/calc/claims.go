@@ -35,14 +35,14 @@ const (
 
 // Text is one line for people.
 func (l LostClaim) Text() string {
-	const spoofed = "; what it sends from there is dropped as spoofed"
+	const spoofed = "; packets that it sends from this address are dropped as spoofed"
 	switch {
 	case l.Why == Taken:
-		return fmt.Sprintf("address %s is endpoint %s's%s", l.Addr, l.Owner, spoofed)
+		return fmt.Sprintf("address %s belongs to endpoint %s%s", l.Addr, l.Owner, spoofed)
 	case l.Why == Reserved:
-		return fmt.Sprintf("address %s is one of a node or the cluster address of a Service%s", l.Addr, spoofed)
+		return fmt.Sprintf("address %s belongs to a node, or is the cluster address of a Service%s", l.Addr, spoofed)
 	case l.Why == Disputed:
-		return fmt.Sprintf("address %s is claimed by another endpoint that is as old: it is nobody's", l.Addr)
+		return fmt.Sprintf("address %s is claimed by another endpoint of the same age: neither owns it", l.Addr)
 	case l.RoutedTo != "":
 		return fmt.Sprintf("address %s is routed to %s and not to its interface %s%s", l.Addr, l.RoutedTo, l.Iface, spoofed)
 	}
@@ -88,10 +88,10 @@ type ServiceClaim struct {
 // Text is one line for people.
 func (c ServiceClaim) Text() string {
 	if !c.Addr.IsValid() {
-		return fmt.Sprintf("the Services of its namespace have more than %d external addresses: its own are not left to kube-proxy, "+
-			"egress policy must allow them as well as the backend", MaxExternal)
+		return fmt.Sprintf("the Services of its namespace have more than %d external addresses: egress policy must allow "+
+			"the external addresses of this Service as well as its backends", MaxExternal)
 	}
-	return fmt.Sprintf("its external address %s is that of %s: kube-proxy sends what is meant for that to this Service", c.Addr, c.Of)
+	return fmt.Sprintf("its external address %s is also the address of %s: kube-proxy sends its traffic to this Service", c.Addr, c.Of)
 }
 
 // ServiceClaims returns those of all Services, by Service and address. It may look at every endpoint.

@@ -287,7 +287,7 @@ func TestServiceThatClaimsWhatIsAnothers(t *testing.T) {
 	if strings.Join(got, "|") != want {
 		t.Errorf("got %s\nwant %s", strings.Join(got, "|"), want)
 	}
-	if p := r.graph.Problems(); !strings.Contains(fmt.Sprint(p), "Service evil/trap its external address 10.0.0.1 is that of endpoint shop/b") {
+	if p := r.graph.Problems(); !strings.Contains(fmt.Sprint(p), "Service evil/trap its external address 10.0.0.1 is also the address of endpoint shop/b") {
 		t.Errorf("problems %v", p)
 	}
 }

@@ -88,7 +88,7 @@ func (t *endpointTable) interfaceProblems() []Problem {
 		case holder != model.EndpointID{}:
 			text = fmt.Sprintf("interface %s belongs to %s, which is older: not enforced", iface, holder)
 		case iface != "":
-			text = fmt.Sprintf("interface %s is that of another endpoint that is as old: not enforced", iface)
+			text = fmt.Sprintf("interface %s is claimed by another endpoint of the same age: not enforced", iface)
 		}
 		for _, c := range claims {
 			if c.id != holder {
@@ -101,7 +101,7 @@ func (t *endpointTable) interfaceProblems() []Problem {
 
 func missingProfile(id model.EndpointID, name string) Problem {
 	if namespace, ok := model.NamespaceOfProfile(name); ok {
-		return endpointProblem(MissingNamespace, id, fmt.Sprintf("Namespace %s does not exist: what no policy decides is denied", namespace))
+		return endpointProblem(MissingNamespace, id, fmt.Sprintf("Namespace %s does not exist: traffic that no policy decides is denied", namespace))
 	}
 	return endpointProblem(MissingProfile, id, fmt.Sprintf("profile %s does not exist", name))
 }

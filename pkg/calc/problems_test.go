@@ -14,7 +14,7 @@ func TestProfilesThatDoNotExistAreProblemsByWhatTheyStandFor(t *testing.T) {
 	}
 	r := newRig(t, pod("shop/web", "10.0.0.2", of("kns.shop", "ksa.shop.default", "custom")))
 	want := []Problem{
-		{MissingNamespace, id("shop/web"), "shop", "endpoint shop/web", "Namespace shop does not exist: what no policy decides is denied"},
+		{MissingNamespace, id("shop/web"), "shop", "endpoint shop/web", "Namespace shop does not exist: traffic that no policy decides is denied"},
 		{MissingProfile, id("shop/web"), "shop", "endpoint shop/web", "profile custom does not exist"},
 	}
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {

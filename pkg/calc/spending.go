@@ -95,9 +95,9 @@ func (s *spending) isHeld(rs *ruleset, d *definition) bool {
 // over says why a ruleset is refused. It is the same text as long as it is.
 func (s *spending) over(rs *ruleset) string {
 	if rs.staged {
-		return fmt.Sprintf("the selectors and named ports of namespace %s's staged policies find too much: limit %d addresses, and %d for each pod of the cluster",
+		return fmt.Sprintf("the selectors and named ports of namespace %s's staged policies match too many addresses: limit %d addresses, and %d for each pod of the cluster",
 			rs.key.Namespace, s.limit/4, s.perItem/4)
 	}
-	return fmt.Sprintf("the selectors and named ports of namespace %s's policies find too much: limit %d addresses, and %d for each pod of the cluster",
+	return fmt.Sprintf("the selectors and named ports of namespace %s's policies match too many addresses: limit %d addresses, and %d for each pod of the cluster",
 		rs.key.Namespace, s.limit, s.perItem)
 }

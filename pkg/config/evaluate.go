@@ -94,7 +94,7 @@ func (e *evaluation) datastore(names []string) {
 		}
 		for _, field := range slices.Sorted(maps.Keys(own)) {
 			if meant := misspelt(field); meant != "" {
-				e.complain(name, field, "is no field that is known; is "+meant+" meant?", nil)
+				e.complain(name, field, "is not a known field; is "+meant+" meant?", nil)
 			}
 		}
 	}

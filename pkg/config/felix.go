@@ -49,7 +49,7 @@ func felixPrefix(f felixValues) (felixText, error) {
 	first, rest, more := strings.Cut(f["interfacePrefix"], ",")
 	v := felixText{text: strings.TrimSpace(first)}
 	if more {
-		v.note = fmt.Sprintf("there is one prefix here: %q is used, %q is not", v.text, rest)
+		v.note = fmt.Sprintf("only one prefix is supported: %q is used, %q is not", v.text, rest)
 	}
 	return v, nil
 }
@@ -98,7 +98,7 @@ func felixTimeout(key string) func(felixValues) (felixText, error) {
 			k, text, _ := strings.Cut(part, "=")
 			switch {
 			case !slices.Contains(timeoutKeys, k):
-				v.note = fmt.Sprintf("%q is no timeout; want %s", k, strings.Join(timeoutKeys, ", "))
+				v.note = fmt.Sprintf("%q is not a timeout; want %s", k, strings.Join(timeoutKeys, ", "))
 			case k == key && text != "Auto":
 				v.text = text
 			}

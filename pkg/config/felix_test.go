@@ -31,7 +31,7 @@ func TestValuesOfFelix(t *testing.T) {
 			[]string{in + `defaultEndpointToHostAction "Reject": want Drop, Return or Accept; default-endpoint-to-host-action stays Accept`}},
 		"prefix": {map[string]string{"interfacePrefix": "tap"}, "interface-prefix", "tap", nil},
 		"prefixes": {map[string]string{"interfacePrefix": "tap,cali,eni"}, "interface-prefix", "tap",
-			[]string{in + `interfacePrefix "tap,cali,eni": there is one prefix here: "tap" is used, "cali,eni" is not`}},
+			[]string{in + `interfacePrefix "tap,cali,eni": only one prefix is supported: "tap" is used, "cali,eni" is not`}},
 		"prefix, too long": {map[string]string{"interfacePrefix": "muchtoolong"}, "interface-prefix", "cali",
 			[]string{in + `interfacePrefix "muchtoolong": want 1 to 8 characters; interface-prefix stays cali`}},
 		"encap, both":       {map[string]string{fieldIPIPAllowed: "true", fieldVXLANAllowed: "true"}, "allow-encap-from-workloads", "true", nil},
@@ -49,7 +49,7 @@ func TestValuesOfFelix(t *testing.T) {
 		"timeout, invalid": {map[string]string{fieldTimeouts: "tcpEstablished=long,udpTimeout=3s"}, "timeout-tcp-established", "1h",
 			[]string{in + fieldTimeouts + ` "tcpEstablished=long,udpTimeout=3s": want a duration such as 90s, 10m or 1h; timeout-tcp-established stays 1h`}},
 		"timeout, unknown": {map[string]string{fieldTimeouts: "dccp=1s,udpTimeout=3s"}, "timeout-udp", "3s",
-			[]string{in + fieldTimeouts + ` "dccp=1s,udpTimeout=3s": "dccp" is no timeout; want ` + strings.Join(timeoutKeys, ", ")}},
+			[]string{in + fieldTimeouts + ` "dccp=1s,udpTimeout=3s": "dccp" is not a timeout; want ` + strings.Join(timeoutKeys, ", ")}},
 		"status":           {map[string]string{"endpointStatusPathPrefix": "/var/run/calico"}, "endpoint-status-dir", "/var/run/calico/endpoint-status", nil},
 		"status, relative": {map[string]string{"endpointStatusPathPrefix": "run"}, "endpoint-status-dir", "off", []string{in + `endpointStatusPathPrefix "run": want a path that begins with /; endpoint-status-dir stays off`}},
 		"spoofing": {map[string]string{"workloadSourceSpoofing": "Any"}, "log-level", "info",
@@ -58,7 +58,7 @@ func TestValuesOfFelix(t *testing.T) {
 		"not used":         {map[string]string{"healthPort": "9099", "bpfMapSizeConntrack": "5", "iptablesRefreshInterval": "5s"}, "resync-every", "1m30s", nil},
 		"of a newer Felix": {map[string]string{"quantumRouting": "Enabled", "healthPortals": "5"}, "log-level", "info", nil},
 		"misspelt": {map[string]string{"logSeverityScren": "Debug"}, "log-level", "info",
-			[]string{in + "logSeverityScren is no field that is known; is logSeverityScreen meant?"}},
+			[]string{in + "logSeverityScren is not a known field; is logSeverityScreen meant?"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := (&sources{local: Local{Host: "n1"}, updates: []model.Update{configuration("default", test.values)}}).layers(t)

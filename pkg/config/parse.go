@@ -91,7 +91,7 @@ func parsePorts(text string) ([]uint16, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 16)
 		if err != nil || n == 0 {
-			return nil, errors.New("want ports joined by commas, as in 6081,8472, or off")
+			return nil, errors.New("want ports separated by commas, as in 6081,8472, or off")
 		}
 		ports = append(ports, uint16(n))
 	}

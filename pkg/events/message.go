@@ -104,9 +104,9 @@ func messageOf(s subject, items []Item) message {
 	case s.local:
 		m.reason, m.action, begin = ReasonNotEnforced, "Enforce", "policy is not fully enforced: "
 	case worst < validate.RulesLeftOut:
-		m.reason, begin = ReasonPartlyIgnored, "used, though not all of it: "
+		m.reason, begin = ReasonPartlyIgnored, "used only in part: "
 	case worst < validate.Rejected:
-		m.reason, begin = ReasonRulesLeftOut, "used without the rules that cannot be read: "
+		m.reason, begin = ReasonRulesLeftOut, "used without the parts that cannot be read: "
 	case isPolicy(s.kind): // whether an earlier version stays in force each problem says
 		m.reason, begin = ReasonPolicyRejected, "not used: "
 	default:

@@ -183,6 +183,6 @@ func (r *Reporter) note(what string, err error) {
 	}
 	r.mu.Unlock()
 	if err != nil && !failing {
-		r.log.Warn("owners of objects are not told of problems as they should be; enforcement is not concerned", "err", err)
+		r.log.Warn("Kubernetes Events about problems of objects are late or missing; enforcement is not affected", "err", err)
 	}
 }

@@ -50,9 +50,9 @@ func TestSidesNameTheDecidingObject(t *testing.T) {
 			Decision: explain.DecisionRule, Reason: `by GlobalNetworkPolicy gate ingress[0] "no partners" in tier sec`,
 		}},
 		{"198.51.100.1", "shop/a:1", explain.Side{Verdict: "allow", Kind: "Profile", Name: "kns.shop", Rule: "ingress[0]",
-			Decision: explain.DecisionNoPolicy, Reason: "every tier passes it on, and Namespace shop allows everything"}},
+			Decision: explain.DecisionNoPolicy, Reason: "every tier passes the packet on, and Namespace shop allows everything"}},
 		{"198.51.100.1", "shop/b:1", explain.Side{Verdict: "deny", Rule: "no-profile-match",
-			Decision: explain.DecisionNoPolicy, Reason: "every tier passes it on, and nothing else allows it (does its Namespace exist?)"}},
+			Decision: explain.DecisionNoPolicy, Reason: "every tier passes the packet on, and nothing else allows it (does its Namespace exist?)"}},
 	} {
 		r, err := explain.ParseRequest(test.src, test.dst)
 		if err != nil {

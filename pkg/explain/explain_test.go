@@ -175,11 +175,11 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		v6             bool
 		want           string
 	}{
-		{"unknown pod", "shop/nope", "shop/db:80", false, "no pod shop/nope with an address of its own"},
-		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy with an address of its own (host-network"},
+		{"unknown pod", "shop/nope", "shop/db:80", false, "no pod shop/nope has its own IP address"},
+		{"host-network pod", "shop/proxy", "shop/db:80", false, "no pod shop/proxy has its own IP address (host-network"},
 		{"Service without backends", "shop/web", "10.96.0.8:80", false, "Service shop/idle has no backends on port 80/tcp"},
 		{"port that a Service has not", "shop/web", "10.96.0.9:80", false, "Service shop/db has no port 80; its ports are 5432/tcp"},
-		{"protocol that no Service has", "shop/web", "svc/shop/db/icmp", false, "Service shop/db translates no icmp"},
+		{"protocol that no Service has", "shop/web", "svc/shop/db/icmp", false, "Service shop/db does not forward icmp"},
 		{"Service that does not exist", "shop/web", "svc/shop/bd:80", false, "no Service shop/bd; is shop/db meant?"},
 		{"Service as the source", "svc/shop/db", "shop/web:80", false, "Service shop/db opens no connections"},
 		{"address of a Service as the source", "10.96.0.9", "shop/web:80", false, "10.96.0.9 is an address of Service shop/db, which opens no connections"},
@@ -202,10 +202,10 @@ func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 		{"kind that is none", "shop/web", "shop/cronjob/x:80", false, `"cronjob" is not a kind that can be explained`},
 		{"name that is none", "shop//web", "shop/db:80", false, "is not a name"},
 		{"node that is none", "node/n9", "shop/db:80", false, "no node n9 with an address"},
-		{"another namespace", "web", "shop/db:80", false, "no pod default/web with an address of its own (host-network and finished pods have none); is shop/web meant?"},
+		{"another namespace", "web", "shop/db:80", false, "no pod default/web has its own IP address (host-network and finished pods have none); is shop/web meant?"},
 		{"misspelt", "shop/wbe", "shop/db:80", false, "is shop/web meant?"},
 		{"misspelt namespace", "shpo/web", "shop/db:80", false, "is shop/web meant?"},
-		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel with an address of its own (host-network and finished pods have none); is shop/idle meant?"},
+		{"misspelt Service", "shop/web", "shop/idel:80", false, "no pod or Service shop/idel has its own IP address (host-network and finished pods have none); is shop/idle meant?"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := explain.ParseRequest(test.src, test.dst)

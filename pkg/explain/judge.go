@@ -85,7 +85,7 @@ func sidesOf(src, dst End, pod string) (sides, error) {
 	case src.IsPod() && src.Endpoint == dst.Endpoint:
 		return sides{note: "a pod may always talk to itself"}, nil
 	case src.IsPod() && !dst.IsPod() && dst.Node != "" && dst.Node == src.Node:
-		s.note = "the destination is the pod's own node: after its egress only --default-endpoint-to-host-action is asked"
+		s.note = "the destination is the pod's own node: after egress policy only --default-endpoint-to-host-action decides"
 	case src.IsPod() && !dst.IsPod():
 		s.note = "the destination is no " + pod + ": only the source's egress is judged"
 	case !src.IsPod() && src.Node != "" && src.Node == dst.Node:

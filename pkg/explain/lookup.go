@@ -101,7 +101,7 @@ func (l lookup) named(n name, orService bool) (found, error) {
 	pods := podsOf(l.graph, n)
 	text := n.kind + " " + n.pod().String()
 	if len(pods) == 0 {
-		return found{}, fmt.Errorf("no pod of %s with an address of its own%s", text, meant(l.graph, n, orService))
+		return found{}, fmt.Errorf("%s has no pod with its own IP address%s", text, meant(l.graph, n, orService))
 	}
 	return l.pods(text, pods...)
 }
@@ -123,10 +123,10 @@ func (l lookup) pod(n name, orService bool) (found, error) {
 		for _, id := range pods {
 			names = append(names, id.String())
 		}
-		return found{}, fmt.Errorf("%s%s; the names of %d pods begin so: %s; give one of them, or all pods of a workload as deploy/NAME",
+		return found{}, fmt.Errorf("%s%s; the names of %d pods begin with it: %s; give one of them, or deploy/NAME for all pods of a workload",
 			what, n.pod(), len(pods), shortened(names))
 	}
-	return found{}, fmt.Errorf("%s%s with an address of its own (host-network and finished pods have none)%s", what, n.pod(), meant(l.graph, n, orService))
+	return found{}, fmt.Errorf("%s%s has its own IP address (host-network and finished pods have none)%s", what, n.pod(), meant(l.graph, n, orService))
 }
 
 func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
@@ -142,7 +142,7 @@ func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
 		}
 	}
 	if len(f.parties) == 0 {
-		return f, fmt.Errorf("%s owns no address now, so policy cannot be asked about it", text)
+		return f, fmt.Errorf("%s owns no address now, so no policy can be evaluated for it", text)
 	}
 	return f, nil
 }

@@ -88,7 +88,7 @@ func TestOrderIsOfOnePod(t *testing.T) {
 			t.Errorf("%s: %s, %v", text, pod, err)
 		}
 	}
-	for text, want := range map[string]string{"shop/web": "the names of 2 pods begin so", "192.0.2.1": "is no pod", "shop/x": "no pod shop/x"} {
+	for text, want := range map[string]string{"shop/web": "the names of 2 pods begin with it", "192.0.2.1": "is no pod", "shop/x": "no pod shop/x"} {
 		if _, err := state.FindPod(text, "shop"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}

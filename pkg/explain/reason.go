@@ -77,7 +77,7 @@ func noPolicy(t *Trace, d model.Direction, of End) string {
 	}
 	text := fmt.Sprintf("no policy selects %s for %s", of.name(), d)
 	if considered {
-		text = "every tier passes it on"
+		text = "every tier passes the packet on"
 	}
 	if by.Point == model.AtNoProfile {
 		return text + ", and nothing else allows it (does its Namespace exist?)"

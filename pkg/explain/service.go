@@ -67,7 +67,7 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 	}
 	f := found{text: "Service " + key.String(), note: "kube-proxy picks one of the backends of Service " + key.String() + ", and policy judges the backend"}
 	if l.r.Protocol != 0 && !model.HasPorts(l.r.Protocol) {
-		return f, fmt.Errorf("the Service %s translates no %s: ask for a pod", key, ProtocolName(l.r.Protocol))
+		return f, fmt.Errorf("the Service %s does not forward %s: ask about a pod", key, ProtocolName(l.r.Protocol))
 	}
 	ports, err := l.servicePorts(key, service)
 	if err != nil {

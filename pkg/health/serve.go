@@ -67,7 +67,7 @@ func Serve(ctx context.Context, what, address string, handler http.Handler, log 
 			return nil
 		}
 		if text := err.Error(); text != said {
-			log.Error("cannot serve, will try again; is the port another program's?", "err", err)
+			log.Error("cannot serve, will try again; does another program use the port?", "err", err)
 			said = text
 		}
 		select {

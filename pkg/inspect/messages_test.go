@@ -89,7 +89,7 @@ func TestLintNamesObjectAndRule(t *testing.T) {
 	}
 	want := []inspect.ProblemRow{
 		{Severity: "lint", Object: "GlobalNetworkPolicy g", Reason: "selects no pod"},
-		{Severity: "lint", Object: "NetworkPolicy shop/p", Field: "ingress[1]", Reason: "never decides: rules before it take every packet it could match", Namespace: "shop"},
+		{Severity: "lint", Object: "NetworkPolicy shop/p", Field: "ingress[1]", Reason: "never decides: earlier rules match every packet that it could match", Namespace: "shop"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

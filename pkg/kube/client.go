@@ -243,7 +243,7 @@ func (c *Client) Groups(ctx context.Context) (*metav1.APIGroupList, error) {
 		return nil, err
 	}
 	if list.Groups == nil {
-		return nil, errors.New("the list of API groups at /apis is not one: is it an API server that answers?")
+		return nil, errors.New("/apis did not answer with a list of API groups: is this an API server?")
 	}
 	return list, nil
 }

@@ -120,7 +120,7 @@ func TestRequestsThatFailAreExplained(t *testing.T) {
 		{"no TLS", strings.Replace(plain.URL, "http:", "https:", 1), trusted, 200, "does not speak TLS"},
 		{"refused", closedPort(t), trusted, 200, "refuses connections"},
 		{"no such host", "https://margay.invalid:6443", trusted, 200, `"margay.invalid"`},
-		{"token", server.URL, trusted, 401, "does not accept who we say we are (401): token in "},
+		{"token", server.URL, trusted, 401, "rejects our credentials (401): token in "},
 		{"unavailable", server.URL, trusted, 503, "is not available (503)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -76,9 +76,9 @@ func explainStatus(err error, as Identity) string {
 	case http.StatusUnauthorized:
 		what := as.Credentials + " is expired or invalid"
 		if as.Credentials == noCredentials {
-			what = "we show no credentials"
+			what = "we send no credentials"
 		}
-		return fmt.Sprintf("the API server at %s does not accept who we say we are (401): %s%s", as.Server, what, origin(as))
+		return fmt.Sprintf("the API server at %s rejects our credentials (401): %s%s", as.Server, what, origin(as))
 	case http.StatusForbidden:
 		m := refused.FindStringSubmatch(s.Message)
 		if m == nil {
@@ -113,7 +113,7 @@ func explainTrust(err error, as Identity) string {
 	case errors.As(err, &host):
 		return fmt.Sprintf("the certificate of the API server at %s is for another name: %s%s", as.Server, host.Error(), origin(as))
 	case errors.As(err, &alert):
-		return fmt.Sprintf("the API server at %s refuses our side of TLS: %s; we show %s%s", as.Server, alert.Error(), as.Credentials, origin(as))
+		return fmt.Sprintf("the API server at %s rejects our TLS handshake: %s; we send %s%s", as.Server, alert.Error(), as.Credentials, origin(as))
 	case Untrusted(err):
 		what = "cannot be verified: " + cause(err).Error() + "; is it the right server"
 	default:
@@ -128,9 +128,9 @@ func explainNetwork(err error, as Identity) string {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return fmt.Sprintf("what answers at %s does not speak TLS; is it the API server?%s", as.Server, origin(as))
+		return fmt.Sprintf("the server at %s does not speak TLS; is it the API server?%s", as.Server, origin(as))
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Sprintf("no such host %q, where the API server at %s should be%s", dns.Name, as.Server, origin(as))
+		return fmt.Sprintf("host %q of the API server at %s does not exist%s", dns.Name, as.Server, origin(as))
 	case errors.As(err, &dns):
 		return fmt.Sprintf("the name %q of the API server cannot be resolved: %s%s", dns.Name, dns.Err, origin(as))
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -69,7 +69,7 @@ func TestFindings(t *testing.T) {
 		},
 		{
 			"shadowed rule", knp("p", `{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 1, endPort: 1000}]}, {ports: [{port: 443}]}]}`),
-			[]string{"knp/shop/p#ingress[1]: never decides: rules before it take every packet it could match"},
+			[]string{"knp/shop/p#ingress[1]: never decides: earlier rules match every packet that it could match"},
 		},
 		{
 			"shadowed on one pod of two",

@@ -114,7 +114,7 @@ func (l *linter) shadowed() {
 	}
 	for id := range never {
 		if !decides[id] {
-			l.add(id.Policy, id.Direction, id.Index, "never decides: rules before it take every packet it could match")
+			l.add(id.Policy, id.Direction, id.Index, "never decides: earlier rules match every packet that it could match")
 		}
 	}
 }

@@ -23,8 +23,8 @@ func define(kind prometheus.ValueType, name, help string, labels []string) defin
 var (
 	buildInfo    = gauge("build_info", "1, labelled with the version, the dataplane and the node.", "version", "dataplane", "node")
 	startTime    = gauge("start_time_seconds", "When the agent started, in seconds since 1970.")
-	snapshotAge  = gauge("snapshot_age_seconds", "How old the numbers from the agent's loop are; more than 0 when it was too busy to answer.")
-	readFailures = total("scrape_failures_total", "Scrapes for which a part of the numbers could not be had in time, by where they come from.", "part")
+	snapshotAge  = gauge("snapshot_age_seconds", "Age of the numbers from the agent's loop; more than 0 while the loop is busy.")
+	readFailures = total("scrape_failures_total", "Scrapes in which some numbers were not available in time, by their source.", "part")
 
 	inSync         = gauge("in_sync", "1 if the first full snapshot of the datastore has been enforced.")
 	ready          = gauge("ready", "1 if in sync and the last attempt to enforce succeeded.")
@@ -44,7 +44,7 @@ var (
 	tables          = gauge("tables", "Compiled policies in the kernel. Endpoint-directions with the same policy share one.")
 	tableBytes      = gauge("table_bytes", "Size of compiled policies in the kernel, by whether they are in use.", "state")
 	unwritten       = gauge("unwritten_changes", "Batches of changes that are not completely in the kernel.")
-	repairs         = total("repairs_total", "What somebody else had changed in the kernel and was put right.")
+	repairs         = total("repairs_total", "State in the kernel that another program had changed and the agent repaired.")
 
 	mapEntries    = gauge("map_entries", "Entries of a map in the kernel.", "map")
 	mapMaxEntries = gauge("map_max_entries", "Entries that a map in the kernel has room for.", "map")
@@ -58,14 +58,14 @@ var (
 	kindRevision = gauge("kind_revision", "Revision of the datastore that is known, for the kind that stands for all of etcd.", "kind")
 	kindEvents   = total("kind_events_total", "Changes of the kind seen by watching.", "kind")
 
-	problemObjects = gauge("problem_objects", "Objects that are not enforced as written, by kind and the worst that is wrong with each.", "kind", "severity")
+	problemObjects = gauge("problem_objects", "Objects that are not enforced as written, by kind and the severity of their worst problem.", "kind", "severity")
 
 	droppedPackets   = total("dropped_packets_total", "Dropped packets, by reason and direction.", "reason", "direction")
 	droppedBytes     = total("dropped_bytes_total", "Bytes of dropped packets, by reason and direction.", "reason", "direction")
-	endpointDropped  = total("endpoint_dropped_packets_total", "Dropped packets, by endpoint and direction. Only if asked for.", "namespace", "endpoint", "direction")
+	endpointDropped  = total("endpoint_dropped_packets_total", "Dropped packets, by endpoint and direction. Only with endpoint-drop-metrics.", "namespace", "endpoint", "direction")
 	eventsWritten    = total("verdict_events_total", "Verdict events written by the kernel.")
-	eventsRead       = total("verdict_events_read_total", "Verdict events that somebody has read.")
+	eventsRead       = total("verdict_events_read_total", "Verdict events that the agent has read.")
 	eventsSuppressed = gauge("verdict_events_suppressed", "Verdict events left out since the last one that was written.")
 	flowsExpired     = total("expired_flows_total", "Flows removed because they had expired, by kind of table.", "table")
-	flowsRefused     = total("refused_flows_total", "Open flows beyond their endpoint's share, which may be forgotten while they live.")
+	flowsRefused     = total("refused_flows_total", "Open flows beyond their endpoint's share, which may be evicted while they are in use.")
 )

@@ -14,9 +14,9 @@ func newLatencies() latencies {
 	buckets := []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30, 60}
 	return latencies{
 		change: histogram("change_enforced_seconds",
-			"From the arrival of a change from the datastore to everything that arrived with it being enforced.", buckets),
+			"From receiving a change from the datastore to enforcing it and everything received with it.", buckets),
 		pod: histogram("pod_enforced_seconds",
-			"From the arrival of a new local pod's address to both directions of its policy being enforced.", buckets),
+			"From receiving the address of a new local pod to enforcing both directions of its policy.", buckets),
 	}
 }
 

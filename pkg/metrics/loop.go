@@ -17,15 +17,15 @@ type loop struct {
 
 func newLoop() loop {
 	applies := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "applies_total",
-		Help: "Attempts to enforce what is desired, by result."}, []string{"result"})
+		Help: "Attempts to enforce the desired state, by result."}, []string{"result"})
 	return loop{
-		updates: counter("updates_total", "Changes of objects taken from the datastore."),
-		flush:   histogram("flush_duration_seconds", "Working out what the endpoints of this node must enforce, per batch of changes.", quick()),
+		updates: counter("updates_total", "Changes of objects received from the datastore."),
+		flush:   histogram("flush_duration_seconds", "Calculating what the endpoints of this node must enforce, per batch of changes.", quick()),
 		compile: histogram("compile_duration_seconds", "Turning changes into the writes they need.", quick()),
 		publish: histogram("publish_duration_seconds", "Writing one batch of changes to the kernel.", quick()),
-		apply:   histogram("apply_duration_seconds", "One attempt to enforce what is desired, as a whole.", quick()),
+		apply:   histogram("apply_duration_seconds", "One whole attempt to enforce the desired state.", quick()),
 		retries: counter("apply_retries_total", "Attempts to enforce that repeat a failed one."),
-		reopens: counter("reopens_total", "Times the agent started over from what is enforced, because changes that cannot be written kept others waiting."),
+		reopens: counter("reopens_total", "Times the agent restarted from the state in the kernel, because changes that cannot be written held up others."),
 		applies: applies, applied: applies.WithLabelValues("ok"), failed: applies.WithLabelValues("failed"),
 	}
 }

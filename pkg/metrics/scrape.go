@@ -62,7 +62,7 @@ func (s *scrape) read(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), readWithin)
 	defer cancel()
 	snapshot, err := s.o.Read(ctx)
-	s.note(0, "the agent is busy; metrics show what it had before", err)
+	s.note(0, "the agent is busy; metrics show its previous numbers", err)
 	if err != nil {
 		snapshot.Graph, snapshot.Dataplane = s.last.Graph, s.last.Dataplane
 	} else {

@@ -14,8 +14,8 @@ type sweeps struct {
 
 func newSweeps() sweeps {
 	return sweeps{
-		duration: histogram("sweep_duration_seconds", "One turn at removing expired flows, about a millisecond of work at most.", quick()),
-		failures: counter("sweep_failures_total", "Turns at removing expired flows that failed."),
+		duration: histogram("sweep_duration_seconds", "One step of removing expired flows, at most about a millisecond of work.", quick()),
+		failures: counter("sweep_failures_total", "Steps of removing expired flows that failed."),
 	}
 }
 

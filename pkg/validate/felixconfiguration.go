@@ -73,7 +73,7 @@ func (r *Report) nodeSelector(o *FelixConfigurationObject) *selector.Selector {
 	case everywhere:
 		return nil
 	case text == "":
-		r.Add(Warning, path, "without it only objects named default or node.NODE are for any node")
+		r.Add(Warning, path, "without a nodeSelector, only objects named default or node.NODE apply to any node")
 		return nil
 	}
 	s, err := selector.Parse(text)

@@ -57,7 +57,7 @@ func TestFelixConfigurationProblems(t *testing.T) {
 		"no spec":                {"default", "null", true, ""},
 		"selector is none":       {"x", "{nodeSelector: 'a =='}", false, "a.yaml:5: FelixConfiguration x: rejected: spec.nodeSelector: "},
 		"selector of wrong type": {"x", "{nodeSelector: 5}", false, "a.yaml:5: FelixConfiguration x: rejected: spec.nodeSelector: want a selector, in quotes"},
-		"for nobody":             {"x", "{logSeverityScreen: Info}", true, "a.yaml:5: FelixConfiguration x: warning: spec.nodeSelector: without it only objects named default or node.NODE are for any node"},
+		"for nobody":             {"x", "{logSeverityScreen: Info}", true, "a.yaml:5: FelixConfiguration x: warning: spec.nodeSelector: without a nodeSelector, only objects named default or node.NODE apply to any node"},
 		"selector and a name":    {"node.n1", "{nodeSelector: all()}", true, "a.yaml:5: FelixConfiguration node.n1: warning: spec.nodeSelector: ignored: the name node.n1 says which nodes the object is for"},
 		"spec is a list":         {"default", "[]", false, "a.yaml:5: FelixConfiguration default: rejected: spec: array where an object is expected"},
 		"written twice":          {"default", "{vxlanPort: 1, vxlanPort: 2}", false, ""},

@@ -48,7 +48,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 			p.Ingress = append(p.Ingress, c.rules(model.Ingress, i, r.From, r.Ports, at.Child("from"))...)
 		}
 	case len(spec.Ingress) > 0:
-		c.Add(Warning, path.Child("ingress").String(), "the rules mean nothing, because policyTypes does not name Ingress")
+		c.Add(Warning, path.Child("ingress").String(), "the rules have no effect, because policyTypes does not contain Ingress")
 	}
 	switch {
 	case p.AppliesEgress:
@@ -57,7 +57,7 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 			p.Egress = append(p.Egress, c.rules(model.Egress, i, r.To, r.Ports, at.Child("to"))...)
 		}
 	case len(spec.Egress) > 0:
-		c.Add(Warning, path.Child("egress").String(), "the rules mean nothing, because policyTypes does not name Egress")
+		c.Add(Warning, path.Child("egress").String(), "the rules have no effect, because policyTypes does not contain Egress")
 	}
 	return p
 }

@@ -102,8 +102,8 @@ func TestNetworkPolicyTypes(t *testing.T) {
 		"null is as absent":        {"podSelector: {}, egress: [{}], policyTypes: null", true, true, 1, ""},
 		"both":                     {"podSelector: {}, policyTypes: [Ingress, Egress]", true, true, 0, ""},
 		"twice":                    {"podSelector: {}, policyTypes: [Egress, Egress]", false, true, 0, ""},
-		"ingress, rules for both":  {"podSelector: {}, policyTypes: [Ingress]," + rules, true, false, 1, "spec.egress: the rules mean nothing, because policyTypes does not name Egress"},
-		"egress, rules for both":   {"podSelector: {}, policyTypes: [Egress]," + rules, false, true, 1, "spec.ingress: the rules mean nothing, because policyTypes does not name Ingress"},
+		"ingress, rules for both":  {"podSelector: {}, policyTypes: [Ingress]," + rules, true, false, 1, "spec.egress: the rules have no effect, because policyTypes does not contain Egress"},
+		"egress, rules for both":   {"podSelector: {}, policyTypes: [Egress]," + rules, false, true, 1, "spec.ingress: the rules have no effect, because policyTypes does not contain Ingress"},
 		"the podSelector may lack": {"policyTypes: [Ingress]", true, false, 0, ""},
 	}
 	for name, tt := range tests {
@@ -282,7 +282,7 @@ func TestNetworkPolicyIsRejectedAsByTheAPIServer(t *testing.T) {
 		"protocol in lower":  {"ports: [{protocol: tcp}]", []string{`ingress[0].ports[0].protocol: Unsupported value: "tcp": supported values: "TCP", "UDP", "SCTP"`}},
 		"empty protocol":     {"ports: [{protocol: ''}]", []string{`ingress[0].ports[0].protocol: Unsupported value: "": supported values: "TCP", "UDP", "SCTP"`}},
 		"empty peer":         {"from: [{}]", []string{"ingress[0].from[0]: Required value: a peer must have podSelector, namespaceSelector or ipBlock"}},
-		"block and selector": {"from: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]", []string{"ingress[0].from[0].ipBlock: Forbidden: must not stand beside a selector"}},
+		"block and selector": {"from: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]", []string{"ingress[0].from[0].ipBlock: Forbidden: must not be combined with a selector"}},
 		"operator":           {"from: [{podSelector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}]", []string{`ingress[0].from[0].podSelector.matchExpressions[0].operator: Invalid value: "Gt": not a valid selector operator`}},
 		"In without values":  {"from: [{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}]", []string{"ingress[0].from[0].namespaceSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"}},
 		"Exists with values": {"from: [{podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}]", []string{"ingress[0].from[0].podSelector.matchExpressions[0].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"}},

@@ -54,7 +54,7 @@ func checkPeers(peers []networkingv1.NetworkPolicyPeer, path *field.Path) field.
 		case !selects && p.IPBlock == nil:
 			errs = append(errs, field.Required(at, "a peer must have podSelector, namespaceSelector or ipBlock"))
 		case selects && p.IPBlock != nil:
-			errs = append(errs, field.Forbidden(at.Child("ipBlock"), "must not stand beside a selector"))
+			errs = append(errs, field.Forbidden(at.Child("ipBlock"), "must not be combined with a selector"))
 		}
 	}
 	return errs

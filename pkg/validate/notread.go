@@ -18,11 +18,11 @@ func (t Table) unread(ref Ref, h header) Document {
 	meant := t.kindMeant(h)
 	if meant == nil {
 		if t.isPolicy(h.APIVersion, h.Kind) {
-			return broken(ref, Rejected, "%s, so nothing of it is enforced", text)
+			return broken(ref, Rejected, "%s, so it is not enforced", text)
 		}
 		return broken(ref, Warning, "%s", text)
 	}
-	doc := broken(ref, Rejected, "%s, so nothing of it is used (did you mean %s %s?)", text, meant.APIVersion, meant.Kind)
+	doc := broken(ref, Rejected, "%s, so it is not used (did you mean %s %s?)", text, meant.APIVersion, meant.Kind)
 	doc.Ref.Kind, doc.Ref.Namespace = meant.Ref, meant.namespace(h.Metadata.Namespace)
 	return doc
 }

@@ -20,7 +20,7 @@ const MaxFileSize = 16 << 20
 // only.
 func (t Table) Parse(file string, text []byte) []Document {
 	if len(text) > MaxFileSize {
-		return []Document{broken(Ref{File: file}, Rejected, "the file has %d bytes, more than the %d that are read",
+		return []Document{broken(Ref{File: file}, Rejected, "the file has %d bytes, more than the limit of %d",
 			len(text), MaxFileSize)}
 	}
 	var docs []Document

@@ -168,9 +168,9 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 			[]string{
 				"dir/a.yaml:1: Deployment a false", "  dir/a.yaml:1: Deployment a: warning: apps/v1 Deployment is not a kind Margay reads",
 				"dir/a.yaml:5: NetworkPolicy.example.org b/a false",
-				"  dir/a.yaml:5: NetworkPolicy.example.org b/a: rejected: example.org/v3 NetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"  dir/a.yaml:5: NetworkPolicy.example.org b/a: rejected: example.org/v3 NetworkPolicy is not a kind Margay reads, so it is not enforced",
 				"dir/a.yaml:9: NetworkPolicy b/a false", // stands for the one that it is meant to be
-				"  dir/a.yaml:9: NetworkPolicy.core b/a: rejected: v1 NetworkPolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
+				"  dir/a.yaml:9: NetworkPolicy.core b/a: rejected: v1 NetworkPolicy is not a kind Margay reads, so it is not used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
 		},
 		"policy of kinds that are not read": {
 			"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: a}\n---\n" +
@@ -178,11 +178,11 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 				"apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: a}\n",
 			[]string{
 				"dir/a.yaml:1: AdminNetworkPolicy a false",
-				"  dir/a.yaml:1: AdminNetworkPolicy a: rejected: policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"  dir/a.yaml:1: AdminNetworkPolicy a: rejected: policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy is not a kind Margay reads, so it is not enforced",
 				"dir/a.yaml:5: CiliumNetworkPolicy b/a false",
-				"  dir/a.yaml:5: CiliumNetworkPolicy b/a: rejected: cilium.io/v2 CiliumNetworkPolicy is not a kind Margay reads, so nothing of it is enforced",
+				"  dir/a.yaml:5: CiliumNetworkPolicy b/a: rejected: cilium.io/v2 CiliumNetworkPolicy is not a kind Margay reads, so it is not enforced",
 				"dir/a.yaml:9: HostEndpoint a false",
-				"  dir/a.yaml:9: HostEndpoint a: rejected: projectcalico.org/v3 HostEndpoint is not a kind Margay reads, so nothing of it is enforced"},
+				"  dir/a.yaml:9: HostEndpoint a: rejected: projectcalico.org/v3 HostEndpoint is not a kind Margay reads, so it is not enforced"},
 		},
 		"misspelt kinds": {
 			"apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\nmetadata: {name: a, namespace: b}\n---\n" +
@@ -190,11 +190,11 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 				"apiVersion: networking/v1\nkind: Networkpolicy\nmetadata: {name: a}\n",
 			[]string{
 				"dir/a.yaml:1: NetworkPolicy b/a false",
-				"  dir/a.yaml:1: NetworkPolcy b/a: rejected: networking.k8s.io/v1 NetworkPolcy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)",
+				"  dir/a.yaml:1: NetworkPolcy b/a: rejected: networking.k8s.io/v1 NetworkPolcy is not a kind Margay reads, so it is not used (did you mean networking.k8s.io/v1 NetworkPolicy?)",
 				"dir/a.yaml:5: Namespace a false",
-				"  dir/a.yaml:5: namespace a: rejected: v1 namespace is not a kind Margay reads, so nothing of it is used (did you mean v1 Namespace?)",
+				"  dir/a.yaml:5: namespace a: rejected: v1 namespace is not a kind Margay reads, so it is not used (did you mean v1 Namespace?)",
 				"dir/a.yaml:9: NetworkPolicy default/a false",
-				"  dir/a.yaml:9: Networkpolicy a: rejected: networking/v1 Networkpolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
+				"  dir/a.yaml:9: Networkpolicy a: rejected: networking/v1 Networkpolicy is not a kind Margay reads, so it is not used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
 		},
 		"kinds of others with names like ours": {
 			"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a, namespace: b}\n---\n" +
@@ -209,7 +209,7 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 		"another version of a kind that is read": {
 			"apiVersion: networking.k8s.io/v9\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\n",
 			[]string{"dir/a.yaml:1: NetworkPolicy b/a false",
-				"  dir/a.yaml:1: NetworkPolicy b/a: rejected: networking.k8s.io/v9 NetworkPolicy is not a kind Margay reads, so nothing of it is used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
+				"  dir/a.yaml:1: NetworkPolicy b/a: rejected: networking.k8s.io/v9 NetworkPolicy is not a kind Margay reads, so it is not used (did you mean networking.k8s.io/v1 NetworkPolicy?)"},
 		},
 		"names and namespaces": {
 			"apiVersion: v1\nkind: Pod\nmetadata: {}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: m, namespace: x}\n---\n" +
@@ -266,7 +266,7 @@ func TestParseReadsTheDocumentsOfAFile(t *testing.T) {
 func TestParseRefusesAFileThatIsTooLarge(t *testing.T) {
 	got := summary(kinds.Parse("dir/a.yaml", make([]byte, MaxFileSize+1)))
 	want := []string{"dir/a.yaml false",
-		"  dir/a.yaml: rejected: the file has 16777217 bytes, more than the 16777216 that are read"}
+		"  dir/a.yaml: rejected: the file has 16777217 bytes, more than the limit of 16777216"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("documents (-want +got):\n%s", diff)
 	}

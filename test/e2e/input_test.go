@@ -67,14 +67,14 @@ var badInputs = []badInput{
 	{what: "YAML that is none", text: "kind: [NetworkPolicy\n", want: row(rejected, "x.yaml:1", "", "not valid YAML")},
 	{what: "tabs", text: "apiVersion: v1\n\tkind: Pod\n", want: row(rejected, "x.yaml:2", "", "tab character")},
 	{what: "binary", text: "\x7fELF\x02\x01\x01\x00\xff\xfe\x80", want: row(rejected, "x.yaml:1", "", "control characters")},
-	{what: "too large", text: "# " + strings.Repeat("x", 16<<20), want: row(rejected, "x.yaml", "", "more than the 16777216 that are read")},
+	{what: "too large", text: "# " + strings.Repeat("x", 16<<20), want: row(rejected, "x.yaml", "", "more than the limit of 16777216")},
 	{
 		what: "another project's kind", text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: shop}\n",
 		want: row(warning, "x.yaml:1: Deployment shop/d", "", "not a kind Margay reads"),
 	},
 	{
 		what: "a policy of a kind that is not read", text: "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: g}\n",
-		want: row(rejected, "x.yaml:1: HostEndpoint g", "", "so nothing of it is enforced"),
+		want: row(rejected, "x.yaml:1: HostEndpoint g", "", "so it is not enforced"),
 	},
 	{
 		what: "a misspelt kind", text: strings.Replace(netpol("p", ""), "kind: NetworkPolicy", "kind: NetworkPolcy", 1),
@@ -139,7 +139,7 @@ var badInputs = []badInput{
 	{what: "a pod without an address yet", text: pod("p", "elsewhere", "")},
 	{
 		what: "an address of two pods", text: pod("p", "elsewhere", "podIP: 10.65.1.2"),
-		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 is endpoint shop/client's"),
+		want: row(warning, "endpoint shop/p", "", "address 10.65.1.2 belongs to endpoint shop/client"),
 	},
 	{what: "nothing", text: "# nothing\n", other: "---\n# nothing\n---\n"},
 	{what: "an empty file", text: "", want: row(warning, "x.yaml", "", "the file is empty")},

@@ -12,7 +12,7 @@ import (
 // node checks this node, and what its agent reads if one runs.
 func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if os.Geteuid() != 0 {
-		return errors.New("check this node: trying out the kernel needs root; with --dir manifests are checked without")
+		return errors.New("check this node: this needs root; margay check --dir checks manifests without root")
 	}
 	mask, err := markBits(o.markMask)
 	if err != nil {

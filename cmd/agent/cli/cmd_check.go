@@ -49,7 +49,7 @@ func checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "check [FILE…]",
-		Short: "Look for what is wrong: with this node and what its agent reads, or with manifests",
+		Short: "Find problems of this node and the objects its agent reads, or of manifests",
 		Long: `Without FILE and --dir: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
 is wrong with the objects the running agent reads. Needs root.
 
@@ -116,7 +116,7 @@ func (report *checkReport) manifests(m *manifests, err error) error {
 		report.Problems = append(report.Problems, row)
 	}
 	if !lint.HasEndpoints(m.updates) {
-		report.Notes = append(report.Notes, "no pods among the manifests: whom policies select was not checked")
+		report.Notes = append(report.Notes, "no pods among the manifests: it was not checked which pods the policies select")
 	}
 	for _, f := range lint.Check(m.updates) {
 		row := rows.Finding(f)

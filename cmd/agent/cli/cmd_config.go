@@ -39,9 +39,9 @@ count if it is a directory.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&o.all, "all", false, "also the values that are overridden")
+	fs.BoolVar(&o.all, "all", false, "show overridden values, too")
 	fs.BoolVar(&o.local, "local", false, "do not ask the agent")
-	fs.BoolVar(&o.felix, "felix", false, "instead: the fields of a FelixConfiguration, and what becomes of them")
+	fs.BoolVar(&o.felix, "felix", false, "show the fields of a FelixConfiguration, and the settings they set")
 	o.output.register(fs)
 	o.settings.register(fs)
 	return cmd
@@ -70,7 +70,7 @@ func (o *configOptions) rows(cmd *cobra.Command) ([]inspect.ConfigRow, error) {
 		if !errors.Is(err, inspect.ErrNotRunning) {
 			return nil, err
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "no agent answers on %s: this is what one that is started now would have\n", of.socketPath())
+		fmt.Fprintf(cmd.ErrOrStderr(), "no agent answers on %s: these are the settings that an agent started now would have\n", of.socketPath())
 	}
 	layers, warnings, err := o.settings.layers()
 	if err != nil {

@@ -38,8 +38,8 @@ func demoCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&o.Keep, "keep", false, "stay up until interrupted, and say how to look around")
-	cmd.Flags().BoolVar(&cleanup, "cleanup", false, "only remove what demos that were killed have left; the next demo does so, too")
+	cmd.Flags().BoolVar(&o.Keep, "keep", false, "keep running until interrupted, and print commands to try")
+	cmd.Flags().BoolVar(&cleanup, "cleanup", false, "only remove what killed demos have left behind; the next demo does so, too")
 	cmd.MarkFlagsMutuallyExclusive("keep", "cleanup")
 	return cmd
 }

@@ -36,9 +36,9 @@ Service, by its name (svc/NAME), its address or its name in DNS: each of its bac
 PORT is a number or a name; without one every port is explained, or every port of the Service. PROTO is tcp (the
 default), udp, sctp, or without a port icmp, icmp:TYPE:CODE, icmpv6, udplite or a number.
 
-The running agent is asked for the policy in force. If none runs, the answer is what the last one left enforced in the
-kernel: then SRC and DST are pods of this node or addresses. With --dir the manifests in a directory are read instead,
-which needs neither an agent nor root nor Linux. Exit status: 0 all of it is allowed, 1 it is denied or a part of it is, 2
+The running agent answers, from the policy in force. If no agent runs, the answer comes from the policy that the last one
+left in the kernel: then SRC and DST must be pods of this node or addresses. With --dir the answer comes from the manifests
+in a directory, and needs neither an agent nor root nor Linux. Exit status: 0 all is allowed, 1 all or a part is denied, 2
 error.`,
 		Example: `  margay explain shop/web shop/db:5432/tcp
   margay explain deploy/web svc/api:http -n shop
@@ -51,10 +51,10 @@ error.`,
 		SuggestFor:        []string{"why", "trace", "test"},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.dir, "dir", "", "explain by the manifests in this directory instead of asking the agent")
-	fs.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of names that are given without one")
+	fs.StringVar(&o.dir, "dir", "", "explain from the manifests in this directory instead of asking the agent")
+	fs.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of names without a namespace")
 	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6")
-	fs.Uint16Var(&o.sourcePort, "source-port", explain.DefaultSourcePort, "source port, for rules that ask for one")
+	fs.Uint16Var(&o.sourcePort, "source-port", explain.DefaultSourcePort, "source port, for rules that match source ports")
 	o.output.register(fs)
 	o.instanceFlags.register(fs)
 	return cmd

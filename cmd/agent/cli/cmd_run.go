@@ -82,7 +82,7 @@ func logStop(ctx context.Context, log *slog.Logger) (stopped func(endpoints int)
 		if notYet() {
 			return
 		}
-		log.Info("stopped; what is enforced stays enforced and follows no changes, until an agent starts or margay cleanup removes it",
+		log.Info("stopped; enforced policy stays in force without following changes, until an agent starts or margay cleanup removes it",
 			"endpoints", endpoints, "took", time.Since(<-began))
 	}
 }

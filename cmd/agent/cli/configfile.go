@@ -39,7 +39,7 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 			text, err := os.ReadFile(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				if said != err.Error() {
-					log.Error("the file of settings cannot be read, what it said before stays in force", "err", err)
+					log.Error("the file of settings cannot be read, its last valid version stays in force", "err", err)
 					said = err.Error()
 				}
 				continue

@@ -28,7 +28,7 @@ type instanceFlags struct {
 
 func (f *instanceFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.instance, "instance", "", "name of the agent, if several run on this machine")
-	flags.StringVar(&f.bpffs, "bpffs", config.Defaults().BPFFS, "where the BPF file system is, or is to be mounted")
+	flags.StringVar(&f.bpffs, "bpffs", config.Defaults().BPFFS, "mount point of the BPF file system")
 	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
 	grouped(flags, groupAgent, "instance", "bpffs", "socket")
 	meanSettings(flags, "instance", "bpffs", "socket")

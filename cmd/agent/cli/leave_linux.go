@@ -40,7 +40,7 @@ func isBPFFS(path string) bool {
 // everything once any program is attached: policy is enforced with it. It is logged what cannot be removed.
 func (s surface) restore(log *slog.Logger) {
 	if err := s.remove(); err != nil {
-		log.Warn("something is left of the start that failed; margay cleanup removes it", "err", err)
+		log.Warn("the failed start has left state behind; margay cleanup removes it", "err", err)
 	}
 }
 

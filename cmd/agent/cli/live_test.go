@@ -289,7 +289,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 
 	asked := n.explainAll()
 	n.stop(syscall.SIGTERM)
-	for _, line := range []string{`"msg":"stopping","why":"terminated`, `"msg":"stopped; what is enforced stays enforced`, `"endpoints":2,"tookSeconds":`} {
+	for _, line := range []string{`"msg":"stopping","why":"terminated`, `"msg":"stopped; enforced policy stays in force`, `"endpoints":2,"tookSeconds":`} {
 		if !strings.Contains(n.logged(), line) {
 			t.Errorf("the agent that was stopped has not logged %s", line)
 		}
@@ -314,7 +314,7 @@ func (n *node) testShow(t *testing.T) {
 	n.want(2, []string{"no local endpoint shop/nope", "show endpoints"}, "show", "rules", "shop/nope")
 	n.want(0, []string{n.web.Addr4().String(), "pods app=web in namespace shop"}, "show", "sets")
 	n.want(0, []string{"pods app=web in namespace shop"}, "show", "sets", "-n", "shop")
-	n.want(0, []string{"none of 3 rows is selected"}, "show", "sets", "-n", "other")
+	n.want(0, []string{"none of 3 rows matches"}, "show", "sets", "-n", "other")
 	n.want(0, []string{"no problems"}, "show", "problems")
 	n.want(0, []string{"no problems"}, "show", "problems", "-n", "shop")
 	n.want(0, []string{"ready", "node", "bpf"}, "show", "status")

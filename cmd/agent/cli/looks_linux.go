@@ -28,10 +28,10 @@ func ipvsFindings(v attach.IPVS) []string {
 	var found []string
 	if v.Services > 0 && !v.Conntrack {
 		found = append(found, "IPVS translates Service addresses here ("+v.String()+") past the kernel's conntrack, so answers to pods are "+
-			"judged as connections of their own: set net.ipv4.vs.conntrack=1, as kube-proxy does")
+			"judged as new connections: set net.ipv4.vs.conntrack=1, as kube-proxy does")
 	}
 	if v.Direct > 0 {
-		found = append(found, fmt.Sprintf("IPVS sends packets here on as they are (%d of the backends by direct routing or tunnels): egress is "+
+		found = append(found, fmt.Sprintf("IPVS forwards packets here without translating them (%d of the backends by direct routing or tunnels): egress is "+
 			"judged on the Service's address, not on the backend; remove them with ipvsadm, kube-proxy uses none", v.Direct))
 	}
 	return found
@@ -47,7 +47,7 @@ func ipvsCheck() nodeCheck {
 	if problems := ipvsFindings(found); len(problems) > 0 {
 		check.OK, check.Detail = false, strings.Join(problems, "; ")
 	} else if err != nil {
-		check.Detail = "not all could be looked at: " + err.Error()
+		check.Detail = "some could not be read: " + err.Error()
 	}
 	return check
 }

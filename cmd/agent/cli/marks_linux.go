@@ -29,7 +29,7 @@ func markCheck(ours uint32) nodeCheck {
 		check.OK = false
 		check.Detail = markText(users)
 	case err != nil:
-		check.Detail = "not all could be looked at: " + oneLine(err)
+		check.Detail = "some could not be read: " + oneLine(err)
 	}
 	return check
 }
@@ -44,7 +44,7 @@ func markText(users []marks.User) string {
 	if more := len(users) - most; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
-	return "others use packet mark bits of ours: " + strings.Join(list, "; ") + "; choose other bits with --mark-mask, or change those rules"
+	return "other programs use packet mark bits of Margay: " + strings.Join(list, "; ") + "; choose other bits with --mark-mask, or change those rules"
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -31,7 +31,7 @@ func TestARuleThatSetsOurMarkBitsIsSaid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			words := []string{"others use packet mark bits of ours", where, "changes bits 0x00001000", "--mark-mask"}
+			words := []string{"other programs use packet mark bits of Margay", where, "changes bits 0x00001000", "--mark-mask"}
 			n.want(1, append(words, "PROBLEM"), "check")
 			n.want(0, []string{"no rule of the node uses them"}, "check", "--mark-mask", "0x00700000")
 			n.launch()

@@ -28,7 +28,7 @@ func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 	}
 	limit, err := cgroup.MemoryLimit(os.DirFS("/"))
 	if err != nil { // a kernel without control groups limits nothing
-		log.Warn("memory: limits are not known", "err", err)
+		log.Warn("memory limits cannot be read", "err", err)
 		return nil, nil
 	}
 	says := []any{"maps", mib(missing.Empty), "maps-full", mib(missing.Full), "agent", mib(agentLeast) + " to " + mib(agentUsual)}

@@ -60,7 +60,7 @@ func (o *monitorOptions) register(flags *pflag.FlagSet) {
 	flags.Var(&choice{&o.direction, []string{flows.Ingress, flows.Egress}, "direction"}, "direction", "only this direction of the pod: ingress or egress")
 	flags.StringSliceVar(&o.peers, "peer", nil, "only flows whose other end has this `address`, CIDR, or beginning of a name (repeatable)")
 	flags.UintSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
-	flags.StringVar(&o.sinceText, "since", "", "older verdicts, too, as far as they are kept: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
+	flags.StringVar(&o.sinceText, "since", "", "include kept verdicts since this time: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
 	grouped(flags, groupSelection, "namespace", "pod", "verdict", "direction", "peer", "port", "since")
 	// What an agent beside it is set to must not choose what a monitor shows.
 	o.instanceFlags.register(flags)

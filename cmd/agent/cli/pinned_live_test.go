@@ -13,7 +13,7 @@ import (
 
 // testShowPinned: what is enforced can be seen when its agent is gone.
 func (n *node) testShowPinned(t *testing.T) {
-	n.want(0, []string{"no agent runs: this is what the last one left enforced", "shop/web", "shop/db", n.db.Iface(), n.db.Addr4().String(),
+	n.want(0, []string{"no agent runs: this is the policy that the last agent left", "shop/web", "shop/db", n.db.Iface(), n.db.Addr4().String(),
 		"tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
 	n.want(0, []string{"no agent runs", "Allow", "port 80", "NetworkPolicy shop/db ingress[0]", "no rule matches",
 		"no policy decides (never reached)"}, "show", "rules", "shop/db")
@@ -27,7 +27,7 @@ func (n *node) testShowPinned(t *testing.T) {
 	if !s.NoAgent || s.Ready || s.Endpoints != 2 || s.Enforced != 2 {
 		t.Errorf("status without an agent: %+v", s)
 	}
-	n.want(2, []string{"no agent runs there"}, "show", "problems")
+	n.want(2, []string{"no agent answers on", "only an agent knows the problems of objects", "margay check --dir DIR"}, "show", "problems")
 }
 
 // questions are what explain is asked with an agent and without.
@@ -83,7 +83,7 @@ func (n *node) testExplainPinned(t *testing.T, asked map[string]explain.Explanat
 			t.Errorf("explain %s without an agent:\n%s\nwith one:\n%s", q, got, want)
 		}
 	}
-	n.want(0, []string{"no agent runs: this is what the last one left enforced", "by NetworkPolicy shop/db ingress[0]",
+	n.want(0, []string{"no agent runs: this is the policy that the last agent left", "by NetworkPolicy shop/db ingress[0]",
 		"egress   allow: no policy selects shop/web for egress"}, "explain", "shop/web", "shop/db:80")
 	n.want(1, []string{"no ingress rule of the policies that select shop/db matches (NetworkPolicy shop/db)"}, "explain", "shop/web", "shop/db:81")
 	n.want(2, []string{"no agent runs, and the kernel's maps know only pods of this node", "no pod shop/wob", "is shop/web meant?"}, "explain", "shop/wob", "shop/db:81")

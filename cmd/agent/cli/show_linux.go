@@ -98,10 +98,22 @@ func showProblemsCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.ProblemRow]{
-		read:  fromAgent(&o, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems }),
+		read:  orManifests(&o, fromAgent(&o, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems })),
 		keep:  func(p *inspect.ProblemRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
 		table: problemTable,
 	})
+}
+
+// orManifests says where problems of objects are found while no agent runs: the kernel's maps do not have them.
+func orManifests[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, error)) func(*cobra.Command, []string) ([]T, error) {
+	return func(cmd *cobra.Command, args []string) ([]T, error) {
+		list, err := ask(cmd, args)
+		if errors.Is(err, inspect.ErrNotRunning) {
+			return nil, fmt.Errorf("no agent answers on %s, and only an agent knows the problems of objects: start margay run, "+
+				"choose another agent with --instance or --socket, or check manifests with margay check --dir DIR", o.socketPath())
+		}
+		return list, err
+	}
 }
 
 func showRulesCommand() *cobra.Command {
@@ -159,9 +171,9 @@ func statusText(s *inspect.StatusReport) string {
 	case s.Ready:
 		return "ready: " + enforcedText(s)
 	case s.Error != "" && s.InSync:
-		return "not ready: policy is not fully enforced, it tries again: " + s.Error
+		return "not ready: policy is not fully enforced, the agent tries again: " + s.Error
 	case s.Error != "":
-		return "not ready: nothing has been enforced yet, it tries again: " + s.Error
+		return "not ready: nothing has been enforced yet, the agent tries again: " + s.Error
 	}
 	for _, k := range s.Kinds {
 		if k.Required && !k.Listed && k.Error != "" {
@@ -213,7 +225,7 @@ func endpointProblem(e *inspect.EndpointRow) string {
 			return fmt.Sprintf("%s is not attached to %s of %s", a.Program, a.Hook, e.Interface)
 		}
 		if a.Before > 0 {
-			return fmt.Sprintf("%s of others before %s at %s of %s, which can let packets past it",
+			return fmt.Sprintf("%s of other software run before %s at %s of %s, which may accept packets before it sees them",
 				count(a.Before, "program"), a.Program, a.Hook, e.Interface)
 		}
 	}

@@ -26,17 +26,17 @@ type showOptions struct {
 // register adds the flags that all show commands have, and of the others those named.
 func (o *showOptions) register(fs *pflag.FlagSet, selections ...string) {
 	o.output.register(fs)
-	fs.BoolVarP(&o.watch, "watch", "w", false, "go on, and print again what has changed")
+	fs.BoolVarP(&o.watch, "watch", "w", false, "keep running, and print again what has changed")
 	for _, name := range selections {
 		switch name {
 		case "namespace":
-			fs.StringVarP(&o.namespace, name, "n", "", "only what is of this namespace")
+			fs.StringVarP(&o.namespace, name, "n", "", "only rows of this namespace")
 		case "pod":
-			fs.StringVar(&o.pod, name, "", "only what is of pods whose name begins with this")
+			fs.StringVar(&o.pod, name, "", "only rows of pods whose name begins with this")
 		case "verdict":
 			fs.Var(&choice{&o.verdict, []string{"allow", "deny", "pass", "log"}, "verdict"}, name, "only rules with this action: allow, deny, pass or log")
 		case "sort-by":
-			fs.StringVar(&o.sortBy, name, "", "column to sort by; with - before it the other way round")
+			fs.StringVar(&o.sortBy, name, "", "column to sort by; a leading - reverses the order")
 		}
 	}
 	grouped(fs, groupSelection, "namespace", "pod", "verdict")
@@ -85,7 +85,7 @@ func showList[T any](o *showOptions, cmd *cobra.Command, l listing[T]) *cobra.Co
 			}
 			t := l.table(rows)
 			if left := len(all) - len(rows); left > 0 {
-				t.none = fmt.Sprintf("none of %s is selected", count(left, "row"))
+				t.none = fmt.Sprintf("none of %s matches", count(left, "row"))
 			}
 			if o.sortBy != "" {
 				order, err := t.order(o.sortBy)

@@ -97,7 +97,7 @@ func TestShowSelectsAndSorts(t *testing.T) {
 			t.Errorf("%s: %s, want %s", line, got, want)
 		}
 	}
-	if got := a.run(t, "show ep --namespace nope"); got != "none of 4 rows is selected\n" {
+	if got := a.run(t, "show ep --namespace nope"); got != "none of 4 rows matches\n" {
 		t.Errorf("nothing selected says %q", got)
 	}
 	if got := a.run(t, "show rules shop/web-1 -o wide"); !strings.Contains(got, "ID\n") || strings.Contains(a.run(t, "show rules shop/web-1"), "ID\n") {

@@ -40,7 +40,7 @@ func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 }
 
 // leftBehind is said on standard error before an answer that does not come from an agent.
-const leftBehind = "no agent runs: this is what the last one left enforced, from the kernel's maps; no change is followed"
+const leftBehind = "no agent runs: this is the policy that the last agent left in the kernel's maps; no change is followed"
 
 // orPinned answers from the pinned maps if no agent runs to ask, and says so once. Where nothing is pinned it fails as ask
 // did.

@@ -54,7 +54,7 @@ shop/waits   cali2      -        -          no policy           no policy  -    
 shop/thief   cali6      12       -          no policy           no policy  tcx/ingress,tcx/egress  10.0.0.1 Taken by shop/ok; 10.0.0.2 NotRouted
 shop/bare    cali3      9        -          no policy           no policy  -                       no program is attached to cali3
 shop/half    cali4      10       -          no policy           no policy  tcx/egress              from_pod is not attached to tcx/ingress of cali4
-shop/second  cali5      11       -          no policy           no policy  tcx/ingress,tcx/egress  2 programs of others before from_pod at tcx/ingress of cali5, which can let packets past it
+shop/second  cali5      11       -          no policy           no policy  tcx/ingress,tcx/egress  2 programs of other software run before from_pod at tcx/ingress of cali5, which may accept packets before it sees them
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), text(t, endpointTable(rows).write)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -110,10 +110,10 @@ func TestStatusText(t *testing.T) {
 		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, EndpointCounts: inspect.EndpointCounts{Endpoints: 2, Enforced: 2}},
 		"ready: policy of 3 of 5 endpoints is enforced, 2 are not yet, 1 interface without a pod closed": {InSync: true, Ready: true,
 			EndpointCounts: inspect.EndpointCounts{Endpoints: 5, Enforced: 3, Closed: 1}},
-		"not ready: policy: 2 interfaces of pods are closed":                {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
-		"not ready: policy is not fully enforced, it tries again: no room":  {InSync: true, Attempts: inspect.Attempts{Error: "no room"}},
-		"not ready: nothing has been enforced yet, it tries again: no room": {Attempts: inspect.Attempts{Error: "no room"}},
-		"not ready: waiting for the first full snapshot of the datastore":   {},
+		"not ready: policy: 2 interfaces of pods are closed":                       {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
+		"not ready: policy is not fully enforced, the agent tries again: no room":  {InSync: true, Attempts: inspect.Attempts{Error: "no room"}},
+		"not ready: nothing has been enforced yet, the agent tries again: no room": {Attempts: inspect.Attempts{Error: "no room"}},
+		"not ready: waiting for the first full snapshot of the datastore":          {},
 	} {
 		if got := statusText(&s); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -236,14 +236,14 @@ func TestAPolicyThatWasRefusedBeforeIsNotCompiled(t *testing.T) {
 	refused := func(name string, staged bool) *model.EndpointPolicy {
 		e := pod("evil", name, 1, 0)
 		p := e.Ingress.Tiers[0].Policies[0]
-		p.Refused, p.Staged = "its selectors find too much", staged
+		p.Refused, p.Staged = "its selectors match too many addresses", staged
 		return e
 	}
 	w := newTenants(t, Budget{})
 	w.update(pod("evil", "m", 1, 6), pod("shop", "a", 2, 5), refused("n", false))
-	w.want("evil/n", -1, "its selectors find too much")
+	w.want("evil/n", -1, "its selectors match too many addresses")
 	w.update(refused("m", false), pod("shop", "a", 2, 4))
-	w.want("evil/m", 6, "its selectors find too much")
+	w.want("evil/m", 6, "its selectors match too many addresses")
 	w.want("shop/a", 4, "")
 	w.update(refused("m", true)) // means nothing for verdicts
 	w.want("evil/m", 0, "")

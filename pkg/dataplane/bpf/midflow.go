@@ -32,6 +32,6 @@ func (k *kernel) limitGrace(grace time.Duration) error {
 	if err := k.maps.Flows.SetMidFlowGrace(until); err != nil {
 		return err
 	}
-	k.log.Info("no flows of an earlier agent are known: TCP in mid-flow may be an answer for now", "for", grace)
+	k.log.Info("no flows of an earlier agent are known: for a while policy alone decides whether a TCP packet in mid-flow is an answer", "for", grace)
 	return nil
 }

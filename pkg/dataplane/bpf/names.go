@@ -143,7 +143,7 @@ func (n *names) write() {
 	for _, t := range n.tables() {
 		err := t.SyncSome(namesAtOnce)
 		if err != nil && !n.missing {
-			n.log.Warn("names of sets, rules or endpoints do not fit into the kernel, show and a restarted agent do without; policy is enforced all the same",
+			n.log.Warn("the kernel's maps have no room for some names of sets, rules or endpoints, which margay show and a restarted agent lack; policy is enforced",
 				"map", t.Name(), "missing", t.Pending(), "err", err)
 		}
 		n.missing = n.missing || err != nil

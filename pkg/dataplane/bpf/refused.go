@@ -95,7 +95,7 @@ func (r *refusals) closeWide() error {
 		known[[2]uint32{taken, is}] = true
 		for _, id := range r.plans.compiler.Wider(taken, is) {
 			if now[id] == "" {
-				now[id] = fmt.Sprintf("closed, since it would allow %s what it denies to it: write map %s: %v", p, addrMap(p), missing[p].cause)
+				now[id] = fmt.Sprintf("closed, because without the address entry of %s it would allow traffic that policy denies: write map %s: %v", p, addrMap(p), missing[p].cause)
 			}
 		}
 	}

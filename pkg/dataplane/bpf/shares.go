@@ -24,7 +24,7 @@ func (s shares) report(bound map[model.EndpointID]*endpoint, log *slog.Logger) e
 			continue
 		}
 		if s := list[ep.share-1]; s.Refused != ep.refused {
-			log.Warn("an endpoint has as many open flows as it may; further ones may be forgotten while they live",
+			log.Warn("an endpoint has reached its limit of open flows; further flows may be evicted while they are in use",
 				"endpoint", id, "open", int32(s.Open), "refused", s.Refused-ep.refused)
 			ep.refused = s.Refused
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // beingMade is what is said of endpoints whose policy is so large that the changes of others come in between.
-const beingMade = "the new one is large and being made"
+const beingMade = "the new policy is large and still being compiled"
 
 // status says how it stands with the endpoints, from what plans and endpoints know. It changes neither.
 type status struct {
@@ -68,7 +68,7 @@ func (v status) condition(id model.EndpointID, ep *endpoint, held string, making
 	case ep.ifindex == 0:
 		return dataplane.NoInterface, "waiting for its interface"
 	case len(ep.policy.Addrs) == 0:
-		return dataplane.NoAddress, "it owns no address: all that it sends is dropped"
+		return dataplane.NoAddress, "it owns no address: all packets that it sends are dropped"
 	case v.inForce(id, ep):
 		return dataplane.Enforced, ""
 	}

@@ -268,7 +268,7 @@ func (c *catalog) problemsIn(path string) []validate.Problem {
 	m := c.files[path]
 	for _, p := range m.unnamed {
 		if m.withheld > 0 {
-			p.Reason += fmt.Sprintf("; what the file gave before stays in force (objects: %d)", m.withheld)
+			p.Reason += fmt.Sprintf("; the last valid objects of the file stay in force (objects: %d)", m.withheld)
 		}
 		all = append(all, p)
 	}
@@ -287,7 +287,7 @@ func (c *catalog) problemsOf(cl *claim) []validate.Problem {
 	w := c.winner(cl.object)
 	other := ""
 	if w != nil && w != cl {
-		other = fmt.Sprintf("; the object at %s:%d counts", w.path, w.ref.Line)
+		other = fmt.Sprintf("; the object at %s:%d is used", w.path, w.ref.Line)
 	}
 	if !cl.invalid {
 		if other != "" {

@@ -228,9 +228,9 @@ func (d *Source) parsed(docs []validate.Document) {
 	}
 }
 
-var errEmpty = errors.New("the file is empty; to delete what it gave, remove it, or write a comment into it")
+var errEmpty = errors.New("the file is empty; remove it, or put a comment in it, to delete its objects")
 
-var errReplaced = errors.New("it is another directory than before and holds no manifests: was it a volume?")
+var errReplaced = errors.New("the directory was replaced by one without manifests: was a volume unmounted?")
 
 // gone deletes what a file gave that is not there any more, once that has lasted.
 func (d *Source) gone(path string, now time.Time) {
@@ -252,7 +252,7 @@ func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
 	for path, err := range found.unreadable {
 		if d.catalog.files[path] == nil {
 			p := fileProblem(path, validate.Rejected, err)
-			p.Reason += "; what was read below it before stays in force"
+			p.Reason += "; the objects last read from it stay in force"
 			all["1 "+path] = []validate.Problem{p}
 		}
 	}
@@ -299,7 +299,7 @@ func (d *Source) follow(unreadable int) {
 		Objects: d.catalog.objects.LenInForce(), Lists: 1}
 	if unreadable > 0 {
 		now.State, now.Failures = syncer.KindFailing, 1
-		now.Error = fmt.Sprintf("%d files or directories cannot be read; what they held before stays in force", unreadable)
+		now.Error = fmt.Sprintf("%d files or directories cannot be read; their last objects stay in force", unreadable)
 	}
 	now.Lists, now.Failures = now.Lists+d.status.Lists, now.Failures+d.status.Failures
 	if d.status.State == now.State {

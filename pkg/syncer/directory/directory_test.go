@@ -68,7 +68,7 @@ func TestDirectoryKeepsLastGoodOfABrokenFile(t *testing.T) {
 
 	w.write("a.yaml", brokenYAML)
 	w.stays("one", "1", "two", "1")
-	w.expectLog("problem in the directory", "a.yaml", "rejected", "stays in force (objects: 2)")
+	w.expectLog("problem in the directory", "a.yaml", "rejected", "stay in force (objects: 2)")
 
 	w.write("a.yaml", namespace("one", "2"))
 	w.expectLog("resolved", "a.yaml")
@@ -118,7 +118,7 @@ func TestDirectoryReportsDuplicates(t *testing.T) {
 	w.expect("one", "b")
 	w.write("a.yaml", namespace("one", "a"))
 	w.expect("one", "a")
-	w.expectLog("problem", "b.yaml:2: Namespace one", "duplicate; the object at "+w.path("a.yaml")+":2 counts")
+	w.expectLog("problem", "b.yaml:2: Namespace one", "duplicate; the object at "+w.path("a.yaml")+":2 is used")
 	w.must(os.Remove(w.path("a.yaml")))
 	w.expectLog("resolved", "b.yaml")
 	w.expect("one", "b")
@@ -185,7 +185,7 @@ func TestDirectoryKeepsLastGoodOfAnUnreadableFile(t *testing.T) {
 	w.must(os.Symlink("nowhere", w.path(".link")))
 	w.must(os.Rename(w.path(".link"), w.path("a.yaml")))
 	w.stays("one", "1")
-	w.expectLog("problem", "a.yaml", "no such file", "stays in force (objects: 1)")
+	w.expectLog("problem", "a.yaml", "no such file", "stay in force (objects: 1)")
 	w.write("b.yaml", namespace("two", "1"))
 	w.expect("one", "1", "two", "1")
 
@@ -244,7 +244,7 @@ func TestDirectorySurvivesTheLossOfTheDirectory(t *testing.T) {
 	w := watch(t, dir, frequentBackstop)
 	w.expect("one", "1")
 	w.must(os.Rename(dir, dir+".away"))
-	w.expectLog("problem", dir, "no such file", "what was read below it before stays in force")
+	w.expectLog("problem", dir, "no such file", "the objects last read from it stay in force")
 	w.must(os.Rename(dir+".away", dir))
 	w.expectLog("resolved", dir)
 	w.stays("one", "1")

@@ -85,7 +85,7 @@ func TestAnEmptiedFileIsNeverBelieved(t *testing.T) {
 		a := w.path("a.yaml")
 		writeFile(t, a, namespace("one", "1")+namespace("two", "1"))
 		w.after(moment, "written", "", "one", "1", "two", "1")
-		const empty = "the file is empty; to delete what it gave, remove it, or write a comment into it; what the file gave before stays in force (objects: 2)"
+		const empty = "the file is empty; remove it, or put a comment in it, to delete its objects; the last valid objects of the file stay in force (objects: 2)"
 		writeFile(t, a, "")
 		w.after(moment, "emptied", empty, "one", "1", "two", "1")
 		writeFile(t, a, " \n\n")
@@ -187,7 +187,7 @@ func TestAVolumeThatIsUnmountedLosesNothing(t *testing.T) {
 		w.must(os.Rename(w.dir, w.dir+".away"))
 		w.must(os.Mkdir(w.dir, 0o755)) // what was below the mount
 		w.after(10*time.Second, "another directory", "", "one", "1")
-		if p := w.watchedProblems(); len(p) != 1 || !strings.Contains(p[0], "was it a volume") {
+		if p := w.watchedProblems(); len(p) != 1 || !strings.Contains(p[0], "was a volume unmounted") {
 			t.Errorf("problems %q", p)
 		}
 		writeFile(t, w.path("b.yaml"), namespace("two", "1"))

@@ -79,7 +79,7 @@ func (o *objects) read(k objectKey, e entry) ([]model.Update, []validate.Problem
 	kind := o.layout.kinds[k.kind]
 	switch {
 	case !kind.IsRead():
-		return nil, o.rejected(k, "%s %s is not a kind Margay reads, so nothing of it is enforced", stored, kind.Name), false
+		return nil, o.rejected(k, "%s %s is not a kind Margay reads, so it is not enforced", stored, kind.Name), false
 	case e.tooLarge:
 		return nil, o.rejected(k, "the object has more than %d bytes", int64(maxMessage)), false
 	case len(e.value) > maxValue:

@@ -30,7 +30,7 @@ func TestOneBadEntryIsOneProblem(t *testing.T) {
 		{root + "felixconfigurations", felixText, "names no object"},
 		{root + "felixconfigurations/a%2Fb", strings.Replace(felixText, `"x"`, `"a/b"`, 1), "metadata.name: Invalid value"},
 		{root + "felixconfigurations/" + strings.Repeat("x", maxKey), felixText, "the key has 571 bytes, more than 512"},
-		{root + "hostendpoints/h", "{}", "HostEndpoint h: rejected: projectcalico.org/v3 HostEndpoint is not a kind Margay reads, so nothing of it is enforced"},
+		{root + "hostendpoints/h", "{}", "HostEndpoint h: rejected: projectcalico.org/v3 HostEndpoint is not a kind Margay reads, so it is not enforced"},
 	} {
 		t.Run(fmt.Sprintf("%.40q", tt.want), func(t *testing.T) {
 			f := newReady()

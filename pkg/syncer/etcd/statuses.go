@@ -44,7 +44,7 @@ func (s *statuses) failed(why string, expected bool) {
 		return
 	}
 	s.since = time.Now()
-	meanwhile := "what is known of it stays in force"
+	meanwhile := "its last known objects stay in force"
 	if !row.Listed {
 		meanwhile = "nothing new is enforced before it has been listed"
 	}

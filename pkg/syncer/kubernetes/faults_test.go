@@ -219,7 +219,7 @@ func TestKubernetesKeepsItsDistanceFromAServerInTrouble(t *testing.T) {
 		if k := c.kind("Pod"); k.State != syncer.KindSynced || k.Lists != 1 {
 			t.Errorf("%+v", k)
 		}
-		c.logged("cannot be followed, will try again; what is known of it stays in force", "is followed again")
+		c.logged("cannot be followed, will try again; its last known objects stay in force", "is followed again")
 	})
 }
 
@@ -291,7 +291,7 @@ func TestKubernetesComplainsOnceOfConnectionsThatBreak(t *testing.T) {
 		if k := c.kind("Pod"); k.State != syncer.KindFailing || k.Error == "" {
 			t.Errorf("%+v", k)
 		}
-		c.logged("what is known of it stays in force")
+		c.logged("its last known objects stay in force")
 	})
 }
 

@@ -123,7 +123,7 @@ func (g *gate) search(l *look, suspicion error) {
 		unknown := unknownToServer(err) && unknownToServer(suspicion)
 		if !told && (unknown || patienceWith(err) != silentPatience) {
 			told = true
-			g.log.Warn("the API server cannot be reached or is not ready; what is known of the cluster stays in force, will try again",
+			g.log.Warn("the API server cannot be reached or is not ready; the last known state of the cluster stays in force, will try again",
 				"error", g.explain(err), "after", g.explain(suspicion))
 		}
 		limit := lastProbe

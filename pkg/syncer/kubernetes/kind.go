@@ -138,7 +138,7 @@ func (k *kind) complain() {
 		return
 	}
 	k.logged = true
-	meanwhile := "what is known of it stays in force"
+	meanwhile := "its last known objects stay in force"
 	switch {
 	case !k.status.Listed && k.Required:
 		meanwhile = "nothing new is enforced before it has been listed"
@@ -190,7 +190,7 @@ func (k *kind) absentNow() {
 	case k.status.Objects > 0:
 		k.log.Info("a kind of object is not served by the cluster any more; it will be looked for again")
 	default: // most clusters lack most of the kinds that may be absent, and show status says which
-		k.log.Debug("a kind of object is not served by the cluster; it will be looked for again")
+		k.log.Debug("the cluster does not serve a kind of object; the agent looks for it again later")
 	}
 	k.logged, k.failingSince, k.forbidden, k.cut = false, time.Time{}, false, false
 	k.status.Error = "the API server does not serve " + placesText(k.places)

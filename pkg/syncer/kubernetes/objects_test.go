@@ -51,7 +51,7 @@ func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
 		problems()
 		c.put(policiesPath, `{"metadata":{"namespace":"shop","name":"odd"},"spec":{"podSelector":{},"policyTypes":["Egress"],"ingress":[{}]}}`)
 		c.expect("a warning", "+policy knp/shop/odd 0")
-		problems("NetworkPolicy shop/odd: warning: spec.ingress: the rules mean nothing, because policyTypes does not name Ingress")
+		problems("NetworkPolicy shop/odd: warning: spec.ingress: the rules have no effect, because policyTypes does not contain Ingress")
 	})
 }
 

@@ -35,7 +35,7 @@ func TestKubernetesSaysOnceThatTheServerDoesNotKnowIt(t *testing.T) {
 		known(0, http.StatusOK)
 		c.after(lastProbeUnknown + time.Second)
 		c.expect("with a new token", "+pod shop/new [10.0.0.2]")
-		c.logged("does not accept who we say we are (401)", "is reached again")
+		c.logged("rejects our credentials (401)", "is reached again")
 	})
 }
 

@@ -279,7 +279,7 @@ func (m *missing) rightsAreTakenAway() {
 	}
 	m.reach(m.client, m.web, 80, false)
 	for _, r := range rights {
-		m.once(a, from, "a kind of object cannot be followed", "what is known of it stays in force", agentUser, r.resource)
+		m.once(a, from, "a kind of object cannot be followed", "its last known objects stay in force", agentUser, r.resource)
 	}
 	m.grantAllBut()
 	for _, r := range rights {

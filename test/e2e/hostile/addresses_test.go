@@ -164,7 +164,7 @@ func TestTheRouteDecidesBetweenClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("address %s is endpoint shop/b's", s.b.Addr4())
+	want := fmt.Sprintf("address %s belongs to endpoint shop/b", s.b.Addr4())
 	if n := len(slices.DeleteFunc(answer.Problems, func(p inspect.ProblemRow) bool { return !strings.Contains(p.Reason, want) })); n != 2 {
 		t.Errorf("%d problems say %q, want 2", n, want)
 	}

@@ -43,7 +43,7 @@ func TestAnExternalAddressOfAServiceIsJudgedByItsBackend(t *testing.T) {
 
 		// Another tenant's pod is claimed: what is meant for it does not get to the claimant past policy.
 		s.external("thief"+suffix, s.b.Addr(v6), s.m.Addr(v6))
-		s.awaitProblem("its external address " + s.b.Addr(v6).String() + " is that of endpoint " + s.b.Name())
+		s.awaitProblem("its external address " + s.b.Addr(v6).String() + " is also the address of endpoint " + s.b.Name())
 		answer, err := s.Agent(0).Ask("status")
 		if err != nil || !answer.Status.Ready || answer.Status.Problems != 1 {
 			t.Errorf("status: %+v (%v); want an agent that is ready, and one problem", answer.Status, err)
@@ -64,7 +64,7 @@ func TestAnExternalAddressOfAServiceIsJudgedByItsBackend(t *testing.T) {
 		// A pod of its own that policy allows is no deputy for one that it does not.
 		for i, backend := range []netip.Addr{s.c.Addr(v6), s.ext.Addr(v6), s.m.Addr(v6)} {
 			s.external("deputy"+suffix, deputy.Addr(v6), backend)
-			s.awaitProblem("its external address " + deputy.Addr(v6).String() + " is that of endpoint " + deputy.Name())
+			s.awaitProblem("its external address " + deputy.Addr(v6).String() + " is also the address of endpoint " + deputy.Name())
 			toDeputy.L4 = testutil.UDP{SrcPort: 1010 + uint16(i), DstPort: 53}
 			s.play(t, []attack{{what: "through the deputy", from: s.a, frames: bearing(s.a, toDeputy)}}, everywhere...)
 		}
