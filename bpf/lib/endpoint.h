@@ -21,7 +21,7 @@ static __always_inline struct endpoint *ready_endpoint(__u32 ifindex)
 	return ep && (ep->flags & EP_READY) ? ep : NULL;
 }
 
-/* What is known of an address, or NULL: it is in no set and no endpoint's. */
+/* The entry of an address, or NULL: it is in no set and no endpoint's. */
 static __always_inline struct addr_info *addr_lookup(__u8 family, const __u32 *addr)
 {
 	struct addr_info *info;

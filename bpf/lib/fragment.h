@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Fragments: the first is judged, the others follow it (D-12). Each share of the tables has records of its own, so that no
- * pod's fragments push out those of another. What a pod may send is bounded besides: see reassembly.h. */
+ * pod's fragments push out those of another. The fragments of a pod are also bounded: see reassembly.h. */
 #pragma once
 #include "endpoint.h"
 

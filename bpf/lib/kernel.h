@@ -79,7 +79,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 #define IP_CT_IS_REPLY 3
 #define IPS_DST_NAT 32
 
-/* What the kernel's conntrack says about a packet. */
+/* The state of a packet in the kernel's conntrack. */
 enum kernel_ct {
 	KERNEL_CT_NONE,     /* it does not follow it */
 	KERNEL_CT_NEW,      /* its entry begins with this packet, or has had no answer yet */

@@ -131,7 +131,7 @@ struct {
 	__type(value, struct endpoint);
 } endpoints_more SEC(".maps");
 
-/* What the staged policies of endpoints would decide, by ifindex; only of those with EP_STAGED_INGRESS or EP_STAGED_EGRESS. */
+/* The verdicts that the staged policies of endpoints would give, by ifindex; only of those with EP_STAGED_INGRESS or EP_STAGED_EGRESS. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);

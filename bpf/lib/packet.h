@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the steps of the programs hand to each other about one packet. Nothing here crosses to Go. */
+/* The state of one packet that the steps of the programs share. Nothing here crosses to Go. */
 #pragma once
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -44,7 +44,7 @@
 #define TCP_RST 4
 #define TCP_ACK 16
 
-/* What a step says of a packet: one of these, or -DROP_x. */
+/* The result of a step for a packet: one of these, or -DROP_x. */
 enum decision {
 	PASS = 0,
 	PASS_PENDING = 1,  /* pass, marked for judgement after translation */

@@ -142,7 +142,7 @@ static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32
 	return 0;
 }
 
-/* What the length field of an IP header says. Of segments that are too large for it (BIG TCP) it is 0, and the length is
+/* The length field of an IP header. Of segments that are too large for it (BIG TCP) it is 0, and the length is
  * all there is. */
 static __always_inline __u32 ip_len(__be16 len_be, __u32 there)
 {
@@ -257,7 +257,7 @@ static __always_inline void mark_nd(struct pkt *p)
 		p->flags |= PKT_LINK_LOCAL_ND;
 }
 
-/* What the general parser says of a frame: 0, or a drop reason. ARP is for the caller. */
+/* The result of the general parser for a frame: 0, or a drop reason. ARP is for the caller. */
 __noinline int parse_slow(struct __sk_buff *skb, struct pkt *p)
 {
 	struct loader l = { .skb = skb };

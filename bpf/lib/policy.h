@@ -34,7 +34,8 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 	q.sport = f->t.sport;
 	q.proto = f->t.proto;
 	q.family = f->t.family;
-	if ((ep->flags & (egress ? EP_STAGED_EGRESS : EP_STAGED_INGRESS)) && !(how & (EVENT_REJUDGED | EVENT_REVOKED))) {
+	if ((ep->flags & (egress ? EP_STAGED_EGRESS : EP_STAGED_INGRESS)) &&
+	    !(how & (EVENT_REJUDGED | EVENT_REVOKED))) {
 		q.word = staged_word(ep->ifindex, egress);
 		q.class = class_of_end(&f->t, egress);
 		evaluate(&q);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* How many open flows an endpoint may have: a share of its own, and beyond that as many as are left of what all have in
- * common. So one endpoint gets half of that, two get a third each, and a share of its own is left to everybody. */
+ * common. So one endpoint gets half of that, two get a third each, and every endpoint keeps a share of its own. */
 #pragma once
 #include "endpoint.h"
 

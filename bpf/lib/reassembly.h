@@ -5,7 +5,7 @@
  * more than its share of the memory is refused further fragments.
  *
  * That a datagram is complete is believed if its fragments came in order, each beginning where the one before it ended, and
- * if nothing about them could make the kernel drop one of them. What is out of order is charged until the timeout. */
+ * if nothing about them could make the kernel drop one of them. Fragments out of order are charged until the timeout. */
 #pragma once
 #include "charge.h"
 #include "fragment.h"
@@ -89,7 +89,7 @@ static __always_inline __u32 frag_place(struct frag_set *s, __u32 now)
 	return at;
 }
 
-/* What a record is after a first fragment. If the datagram is open the pod has begun it again, or repeats a fragment: what the
+/* The state of a record after a first fragment. If the datagram is open the pod has begun it again, or repeats a fragment: what the
  * kernel holds of it is not known any more. So it is of one that was complete a moment ago: on another CPU the kernel may
  * see its fragments in another order. */
 static __always_inline __u8 state_after_first(const struct fragment *old, const struct fragment *f,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is reported to the outside: drop counts, rule counts, events. */
+/* The reports to user space: drop counts, rule counts, events. */
 #pragma once
 #include "evaluate.h"
 

@@ -13,7 +13,7 @@ struct tcp_hdr {
 	__be16 window_be, csum_be, urg_be;
 };
 
-/* What a checksum covers besides the TCP header. */
+/* The pseudo-header that a TCP checksum covers. */
 struct pseudo {
 	__u32 src[4], dst[4];
 	__be32 len_be, proto_be;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the staged policies of an endpoint would decide. They are compiled as enforced policy is, into slots of their own. */
+/* The verdict that the staged policies of an endpoint would give. They are compiled as enforced policy is, into slots of their own. */
 #pragma once
 #include "endpoint.h"
 #include "evaluate.h"

@@ -32,7 +32,7 @@ enum addr_flags {
 	ADDR_MAY_TRANSLATE = 4, /* kube-proxy may translate it: judge egress after it has */
 };
 
-/* What is known of an address. One write changes all of its memberships at once (D-8). */
+/* The entry of an address. One write changes all of its memberships at once (D-8). */
 struct addr_info {
 	__u32 class;   /* equivalence class; 0: IPv4 in no set, 1: IPv6 in no set */
 	__u32 flags;   /* enum addr_flags */
@@ -69,7 +69,7 @@ enum slot_flags {
  *
  * SLOT_WIDE: behind the blocks of rows, rowblk has the heads of rows, 8 in a value: {base, exceptions before this row's
  * (low and high half), number of its exceptions}. Behind the blocks of cells, cells has the exceptions, 16 in a value:
- * {column, outcome}, by ascending column for each row. What is no exception is as in the row of blocks `base`. */
+ * {column, outcome}, by ascending column for each row. All other columns are as in the row of blocks `base`. */
 struct slot {
 	__u32 rules;      /* entries in the ordered match table */
 	__u32 rows;       /* rows of the decision table; row 0 denies */
@@ -141,7 +141,7 @@ struct cell_block {
 	__u16 cell[32];
 };
 
-/* What a cell means. */
+/* The meaning of a cell. */
 struct outcome {
 	__u32 id;     /* of the deciding rule in rule_stats; 0: not counted */
 	__u16 rule;   /* index of the deciding entry in the ordered match table; 0xffff: none, the class is unknown */
@@ -156,8 +156,8 @@ struct outcome {
 /* ---- endpoints ---- */
 
 enum endpoint_flags {
-	EP_READY = 1,      /* policy is programmed; without it nothing passes (D-18) */
-	EP_MORE_ADDRS = 2, /* has addresses besides addr4 and addr6: look them up */
+	EP_READY = 1,          /* policy is programmed; without it nothing passes (D-18) */
+	EP_MORE_ADDRS = 2,     /* has addresses besides addr4 and addr6: look them up */
 	EP_STAGED_INGRESS = 4, /* its ingress has staged policies: see struct staged */
 	EP_STAGED_EGRESS = 8,
 };
@@ -274,7 +274,7 @@ struct grace {
 	__u64 until; /* CLOCK_MONOTONIC, ns */
 };
 
-/* What an interface has said by ARP and neighbour discovery. */
+/* ARP and neighbour discovery of an interface: the rate, and the link-local address that it claims. */
 struct neighbour {
 	__u64 next;       /* when the next message would be due if they came evenly; CLOCK_MONOTONIC, ns */
 	__u64 link_local; /* interface identifier of a link-local address that is not its MAC's; 0: none */
@@ -295,7 +295,7 @@ enum fragment_verdict {
 	FRAGMENT_WATCHED = 3, /* marked for judgement if the kernel's conntrack begins an entry with it */
 };
 
-/* Of a datagram from a pod: what is known of its fragments in the kernel's memory for reassembly. */
+/* A datagram from a pod: its fragments in the kernel's memory for reassembly. */
 enum fragment_state {
 	FRAGMENT_NONE = 0,         /* nothing of it is there */
 	FRAGMENT_IN_ORDER = 1,     /* all of it, from the first one on */
@@ -326,7 +326,7 @@ struct frag_set {
 	struct bpf_spin_lock lock;
 };
 
-/* What was charged in one period. */
+/* The charge of one period. */
 struct frag_period {
 	__u32 period; /* number of the period */
 	__u32 own;    /* bytes */
@@ -342,7 +342,7 @@ struct frag_account {
 
 /* ---- seen from outside ---- */
 
-/* What a sweep found; in the map `swept`. */
+/* The results of a sweep; in the map `swept`. */
 struct sweep {
 	__u64 entries; /* looked at */
 	__u64 expired; /* removed */

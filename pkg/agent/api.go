@@ -86,7 +86,7 @@ func (a *API) Serve(ctx context.Context, path string) error {
 		return fmt.Errorf("serve tools: %w", err)
 	}
 	<-stopped
-	// Answers in the making use what the caller closes next. Nobody waits for a query or a client any more, since their
+	// Answers in the making use what the caller closes next. No one else waits for a query or a client any more, since their
 	// contexts and connections have ended; what is left are those that read the kernel's maps.
 	answering.Lock() // for good: none begins any more
 	return nil
@@ -127,7 +127,7 @@ func write(w http.ResponseWriter, answer inspect.Answer, err error) {
 		answer = inspect.Answer{Error: err.Error()}
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}
-	// The client is gone if this fails; there is nobody to tell.
+	// If this fails, the client has gone and cannot be answered.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 

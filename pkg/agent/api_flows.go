@@ -15,7 +15,7 @@ import (
 const flowsAtOnce = 256
 
 // flows sends records as they come, until the client leaves or the agent stops. A client that reads too slowly loses
-// records and holds up nobody.
+// records and holds up no other part.
 func (a *API) flows(w http.ResponseWriter, r *http.Request) {
 	parameters := r.URL.Query()
 	filter, err := flows.ParseFilter(parameters)
@@ -49,7 +49,7 @@ func (a *API) flows(w http.ResponseWriter, r *http.Request) {
 			err = sendFlows(r.Context(), s, to)
 		}
 	}
-	// It ends because the client has gone, or the agent stops: there is nobody to report it to.
+	// It ends because the client has gone, or the agent stops: there is no client left to report it to.
 }
 
 // sendFlows waits for records and sends them.

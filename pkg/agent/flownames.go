@@ -21,7 +21,7 @@ const (
 	searchShare = 20
 )
 
-// FlowNames gives the ends of flows their names. What it has found out it keeps, and asks the loop whether it still
+// FlowNames gives the ends of flows their names. It caches the names, and asks the loop whether a name still
 // holds: looking an address up takes time in proportion to the cluster, checking one does not.
 //
 // Not safe for concurrent use.
@@ -40,7 +40,7 @@ type namedPeer struct {
 	peer   *flows.Peer
 }
 
-// Name fills in Endpoint, Interface and Peer. What has no name, or none that can be found out in time, keeps none.
+// Name fills in Endpoint, Interface and Peer. An end stays without a name if it has none, or none that can be found in time.
 func (n *FlowNames) Name(ctx context.Context, batch []flowring.Unnamed) {
 	ctx, cancel := context.WithTimeout(ctx, namesWithin)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is logged of problems: of one attempt, and of all attempts in a minute. A tenant can have attempts fail, each in
+// Limits of the log of problems: for one attempt, and for all attempts in a minute. A tenant can have attempts fail, each in
 // other words, as often as it changes its policy.
 const (
 	mostLines   = 20

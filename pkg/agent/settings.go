@@ -50,7 +50,7 @@ func (s *settings) drain() *ConfigOutcome {
 	return o
 }
 
-// apply brings what was drained to the layers. What is configured comes into force after the first snapshot, since what
+// apply hands drained changes to the layers. The configuration comes into force after the first snapshot, since what
 // the datastore says of it may be among the last of that, and it is not to change twice.
 func (s *settings) apply(b Batch) {
 	if len(b.Settings) > 0 {

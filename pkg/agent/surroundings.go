@@ -62,7 +62,7 @@ func (s *surroundings) run(ctx context.Context) {
 	}
 }
 
-// note looks once. What was found before stays when it cannot be looked.
+// note looks once. Earlier findings stay if the look fails.
 func (s *surroundings) note(i int) {
 	found, err := s.looks[i].Find()
 	s.mu.Lock()

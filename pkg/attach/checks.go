@@ -29,7 +29,7 @@ func probeBTF() error {
 	return err
 }
 
-// probeBPFFS mounts one elsewhere if dir is none, since a probe must leave nothing behind.
+// probeBPFFS mounts one elsewhere if dir is no BPF file system, since a probe must leave nothing behind.
 // howToMount is what the node's administrator does once.
 const howToMount = "mount -t bpf bpf /sys/fs/bpf"
 

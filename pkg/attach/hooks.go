@@ -22,7 +22,7 @@ type hook struct {
 }
 
 // The filter table of iptables and nftables is at priority 0, and ours are just before it, but at LOCAL_IN: there they are
-// behind ip_vs, which takes packets to Service addresses away at 98 and 99, and source NAT at 100. What is left then is for
+// behind ip_vs, which takes packets to Service addresses away at 98 and 99, and source NAT at 100. The remaining packets are for
 // the node itself.
 //
 // The kernel refuses two BPF programs of one priority at one hook and cannot update such a link, so a successor takes

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// IPVS is what there is of the kernel's virtual server (ip_vs) in a network namespace. What it does to packets is in
+// IPVS is the state of the kernel's virtual server (ip_vs) in a network namespace. Its effect on packets is described in
 // bpf/lib/netfilter.h.
 type IPVS struct {
 	KubeProxy bool // the interface kube-ipvs0 is there: kube-proxy works in IPVS mode, or has left it behind

@@ -47,7 +47,7 @@ func (c Check) String() string {
 	return c.brief() + ": " + c.Detail()
 }
 
-// brief names a check that failed and how. What is wrong with a check that no version of Linux brings is said as well.
+// brief names a check that failed and how. For a check that does not depend on the version of Linux it adds the reason.
 func (c Check) brief() string {
 	switch {
 	case errors.Is(c.Err, unix.EPERM):

@@ -15,7 +15,7 @@ import (
 // WatchOptions say where to watch.
 type WatchOptions struct {
 	NetNS  *netns.NsHandle // nil: the process's own network namespace
-	Logger *slog.Logger    // told when a subscription starts over
+	Logger *slog.Logger    // logs restarts of a subscription
 }
 
 // retryAfter is how long a subscription that cannot be made waits.
@@ -77,7 +77,7 @@ type session interface {
 }
 
 // keepUp opens a new session whenever one fails, until ctx ends. The first is open already. Nothing is lost by that: the
-// state is read anew and compared.
+// state is read again and compared.
 func keepUp(ctx context.Context, what string, s session, logger *slog.Logger) {
 	for err := s.follow(ctx); ctx.Err() == nil; err = s.follow(ctx) {
 		for ctx.Err() == nil {

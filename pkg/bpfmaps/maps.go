@@ -196,7 +196,7 @@ func (m *Maps) MaxEntries(name string) uint32 {
 	return m.maps[name].MaxEntries()
 }
 
-// Close closes all maps and gives the lock back. What is pinned stays.
+// Close closes all maps and gives the lock back. Pinned state stays.
 func (m *Maps) Close() error {
 	var errs []error
 	for _, opened := range m.maps {
@@ -208,7 +208,7 @@ func (m *Maps) Close() error {
 	return errors.Join(errs...)
 }
 
-// Remove unpins everything of the layout directory dir, links included: what is not used otherwise is gone.
+// Remove unpins everything of the layout directory dir, links included: the kernel frees what has no other user.
 func Remove(dir string) error {
 	if base := filepath.Base(dir); !strings.HasPrefix(base, "v") {
 		return fmt.Errorf("remove %s: not a layout directory", dir)

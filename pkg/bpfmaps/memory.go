@@ -35,7 +35,7 @@ func MissingMemory(o Options, cpus int) (Memory, error) {
 	return sum, nil
 }
 
-// What the kernel puts beside keys and values, in bytes: kernel/bpf/hashtab.c, lpm_trie.c, ringbuf.c.
+// Memory of the kernel beside keys and values, in bytes: kernel/bpf/hashtab.c, lpm_trie.c, ringbuf.c.
 const (
 	hashElement = 48
 	hashBucket  = 16

@@ -14,7 +14,7 @@ type Programs struct{ collection *ebpf.Collection }
 
 // LoadPrograms loads all programs with the configuration built in; how the flow tables are divided follows from their
 // size. They use the pinned maps and nothing of an earlier
-// load, so each start of the agent, and each change of configuration, loads anew and updates the links. If the kernel
+// load, so each start of the agent, and each change of configuration, loads again and updates the links. If the kernel
 // refuses a program, the error ends with the verifier's last words; errors.As to *ebpf.VerifierError has all of them.
 func (m *Maps) LoadPrograms(config bpf.Config) (*Programs, error) {
 	spec := m.spec.Copy()

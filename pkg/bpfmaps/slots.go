@@ -31,7 +31,7 @@ func (u *Unpublished) join() error {
 	return errors.Join(errs...)
 }
 
-// ErrNoRoom says that a slot has no room for another class: its table has to be published anew.
+// ErrNoRoom says that a slot has no room for another class: its table has to be published again.
 var ErrNoRoom = errors.New("no room for the class")
 
 // Slots are the places compiled policies are published in. A slot is live from Publish to Release; what is in it does

@@ -54,7 +54,7 @@ func carryOut(p *bpf.Endpoint, stores []store) {
 	}
 }
 
-// creation fills a free place: all fields while the place is nobody's, then the policies, then the ifindex that makes
+// creation fills a free place: all fields while the place belongs to no endpoint, then the policies, then the ifindex that makes
 // it somebody's, and last the flags, which let packets pass.
 func creation(place, ep bpf.Endpoint) []store {
 	stores := []store{{word: wordFlags}}

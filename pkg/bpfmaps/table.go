@@ -48,7 +48,7 @@ type Table[K comparable, V comparable] struct {
 	reread bool
 }
 
-// NewTable returns a table that wants nothing. Its first Sync reads what is in the map, and removes what nobody has Set
+// NewTable returns a table that wants nothing. Its first Sync reads what is in the map, and removes entries that were never Set
 // by then.
 func NewTable[K comparable, V comparable](kernel Kernel[K, V]) *Table[K, V] {
 	return &Table[K, V]{kernel: kernel, state: delta.New[K, V](), reread: true}
@@ -109,7 +109,7 @@ func (t *Table[K, V]) Adopt() error {
 }
 
 // Resync reads the map again and returns what somebody else has changed in it since it was last read or written. The
-// next Sync repairs that. On the first call for a table, everything in the map that nobody has Set counts as foreign.
+// next Sync repairs that. On the first call for a table, everything in the map that was never Set counts as foreign.
 func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
 	if t.asBelieved() {
 		t.reread = false
@@ -125,7 +125,7 @@ func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
 }
 
 // asBelieved reports whether the map is what it was when it was last read or written. That is the usual case, and found
-// out in less than half of the time that reading it anew takes.
+// out in less than half of the time that reading it again takes.
 func (t *Table[K, V]) asBelieved() bool {
 	n, same := 0, true
 	err := t.kernel.Scan(func(key K, value V) bool {
@@ -138,7 +138,7 @@ func (t *Table[K, V]) asBelieved() bool {
 }
 
 // Sync makes the map equal to what is wanted, with as few writes as possible: first the entries that are new or
-// changed, then the removals, so that a prefix may be replaced by longer ones without a gap. What fails stays pending;
+// changed, then the removals, so that a prefix may be replaced by longer ones without a gap. A failed change stays pending;
 // the error names the map and the keys (errors.Is finds the errno). Sync again to retry.
 func (t *Table[K, V]) Sync() error { return t.SyncSome(math.MaxInt) }
 

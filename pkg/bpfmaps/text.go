@@ -27,7 +27,7 @@ func text[K any](key K) string {
 	}
 }
 
-// NewName is s as a map value. What is too long is cut, and a checksum of the whole put at its end, so that different
+// NewName is s as a map value. A name that is too long is cut, with a checksum of the whole at its end, so that different
 // texts stay different.
 func NewName(s string) bpf.Name {
 	var n bpf.Name

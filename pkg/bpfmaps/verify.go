@@ -58,7 +58,7 @@ func rowSum(class uint32, row uint16) uint64 {
 	return maphash.Comparable(seed, uint64(class)<<16|uint64(row))
 }
 
-// recordSum takes what is in a slot that an earlier agent published for what should be in it. What cannot be read is not
+// recordSum accepts the content of a slot that an earlier agent published as correct. A slot that cannot be read is not
 // known.
 func (s *Slots) recordSum(m *Maps, slot uint32) {
 	if c, err := m.ReadSlot(slot); err == nil {
@@ -69,7 +69,7 @@ func (s *Slots) recordSum(m *Maps, slot uint32) {
 }
 
 // Altered reads all live slots and returns those in which somebody else has changed
-// something: publish their tables anew. Slots that cannot be read, because an array is gone, are among them.
+// something: publish their tables again. Slots that cannot be read, because an array is gone, are among them.
 func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 	var altered []uint32
 	var errs []error

@@ -29,7 +29,7 @@ type Loss string
 const (
 	NotRouted Loss = "NotRouted" // the node does not route it to the endpoint's interface
 	Taken     Loss = "Taken"     // another endpoint owns it
-	Disputed  Loss = "Disputed"  // nobody owns it: several that are equally old claim it
+	Disputed  Loss = "Disputed"  // no endpoint owns it: several of the same age claim it
 	Reserved  Loss = "Reserved"  // it is an address of a node or a cluster address of a Service
 )
 

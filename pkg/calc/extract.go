@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// What follows gives parts of the datastore back, as of the last Flush, to those who ask something that this node does
+// The functions below return parts of the datastore, as of the last Flush, for questions that this node does
 // not calculate: how pods of other nodes are judged, or whether policy makes sense for all of them. Objects are in no
 // order and may be shared; the lists are the caller's.
 

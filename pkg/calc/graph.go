@@ -21,7 +21,7 @@
 //
 // The graph consists of tables that each own what they know; their exported methods are the graph's.
 //
-// What a flush says depends on the present state of the datastore and on what earlier flushes said, never on the order
+// A flush depends on the present state of the datastore and on what earlier flushes returned, never on the order
 // in which the state came about.
 package calc
 
@@ -35,7 +35,7 @@ type Graph struct {
 	pending pending
 	sets    *setIndex
 
-	// What the datastore says, as of the last flush. Profile labels, endpoint slices and network sets' contents are
+	// The state of the datastore, as of the last flush. Profile labels, endpoint slices and network sets' contents are
 	// kept by the indexes.
 	*endpointTable
 	*serviceTable

@@ -6,7 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// interfaces are the endpoints of this node by the interface they name, even if that is none. Names of interfaces are
+// interfaces are the endpoints of this node by the interface they name, even if it does not exist. Names of interfaces are
 // short digests, so two pods can be made to have the same: the oldest has it, and of several that are equally old none.
 type interfaces map[string][]interfaceClaim
 

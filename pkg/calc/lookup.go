@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// What follows finds objects by what people call them, as of the last Flush. What is returned is shared and must not be
+// The functions below find objects by the names people use, as of the last Flush. Their results are shared and must not be
 // changed.
 
 // EndpointIDs are all endpoints, of every node, in no order.

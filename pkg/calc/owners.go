@@ -189,7 +189,7 @@ func (o *owners) decideAll(everyone func(yield func(claim, netip.Addr)),
 // plain is a claim that has the address if it is the only one.
 func (c claim) plain() bool { return !c.local && !c.terminating }
 
-// decide returns the owner of an address; the zero id: nobody.
+// decide returns the owner of an address; the zero id: no endpoint.
 func (o *owners) decide(a netip.Addr, t *contest) model.EndpointID {
 	if o.isReserved(a) {
 		return model.EndpointID{}

@@ -33,7 +33,7 @@ type Problem struct {
 }
 
 // Problems returns the problems of this node's endpoints, and of all policies, sorted. That a ServiceAccount does not
-// exist is none: it only gives labels, and outside a cluster nobody writes one for every pod.
+// exist is none: it only gives labels, and outside a cluster users do not write one for every pod.
 func (g *Graph) Problems() []Problem {
 	all := g.interfaceProblems()
 	for key, p := range g.policies {

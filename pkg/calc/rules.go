@@ -43,7 +43,7 @@ func (x *setIndex) build(rs *ruleset) bool {
 		}
 	}
 	if b.over {
-		// What it used before stays defined: the rules that it had may be in force still.
+		// Sets that it used before stay defined: its earlier rules may still be in force.
 		rules.Rules, rules.Refused = nil, x.spending.over(rs)
 		x.spending.refused[rs] = struct{}{}
 		for d := range b.uses {

@@ -2,7 +2,7 @@ package calc
 
 import "fmt"
 
-// What the selectors and named ports of one namespace's policies may find on a node, so that the time and memory of
+// Limits on the addresses that selectors and named ports of one namespace's policies match on a node, so that the time and memory of
 // working out what they mean are not one tenant's alone: a selector that means every pod of a large cluster costs as much
 // as ten thousand that mean one, and a policy holds thousands.
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// builtIn is the source of a value that nobody has set.
+// builtIn is the source of a value that no layer sets.
 const builtIn = "built-in default"
 
 // state is the outcome of an evaluation.

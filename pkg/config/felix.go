@@ -119,7 +119,7 @@ var unsupported = map[string]struct {
 	"nftablesFilterDenyAction": {[]string{"Drop"}, "not supported: packets that policy denies are dropped without an answer"},
 }
 
-// asksForMore says why the value of a field is not supported; empty: it is, or nobody asks for more.
+// asksForMore says why the value of a field is not supported; empty: it is, or the field is not set.
 func asksForMore(field, value string) string {
 	u, ok := unsupported[field]
 	if !ok || value == "" || slices.ContainsFunc(u.fine, func(v string) bool { return strings.EqualFold(v, value) }) {

@@ -116,7 +116,7 @@ var knownFields = func() map[string]bool {
 	return known
 }()
 
-// misspelt is the field that a name which is none was meant for; empty: it may be of a newer Felix.
+// misspelt is the field that an unknown name was meant for; empty: it may be of a newer Felix.
 func misspelt(field string) string {
 	if knownFields[field] {
 		return ""

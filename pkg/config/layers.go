@@ -45,8 +45,8 @@ func Between(from, to Config) Change {
 	return c
 }
 
-// New evaluates what is known before the datastore is. Warnings are about variables of the environment that nobody
-// knows. The error has one line for each value that is not valid, or name that there is not, and says where it is.
+// New evaluates what is known before the datastore is. Warnings are about variables of the environment that belong to
+// no setting. The error has one line for each value that is not valid, or name that there is not, and says where it is.
 func New(local Local) (l *Layers, warnings []string, err error) {
 	l = &Layers{host: local.Host, objects: map[string]*model.Configuration{}, kept: map[keptKey]given{}}
 	var errs [3]error
@@ -72,7 +72,7 @@ func (l *Layers) SetFile(f *File) (Change, error) {
 	return l.evaluate(), nil
 }
 
-// Apply adds what a datastore delivers; what is no configuration and not this node is passed over.
+// Apply adds what a datastore delivers; it skips objects that are neither configuration nor this node.
 func (l *Layers) Apply(updates []model.Update) Change {
 	changed := false
 	for _, u := range updates {
@@ -113,7 +113,7 @@ func (l *Layers) apply(u model.Update) bool {
 	return false
 }
 
-// SourceRestarted says that the source lists everything again. What it has not delivered when it is in sync is gone; until
+// SourceRestarted says that the source lists everything again. Objects that it has not delivered when it is in sync are gone; until
 // then it counts as it did.
 func (l *Layers) SourceRestarted() {
 	l.unseen = map[model.Key]model.Update{}

@@ -100,7 +100,7 @@ func (l Local) flags() (map[string]given, error) {
 	return all, errors.Join(errs...)
 }
 
-// environment also returns warnings about variables that nobody knows.
+// environment also returns warnings about variables that belong to no setting.
 func (l Local) environment() (all map[string]given, warnings []string, err error) {
 	all = map[string]given{}
 	known := map[string]*Setting{}

@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/suggest"
 )
 
-// meantBy is the setting that a name which is none may have been meant for; nil: there is none like it.
+// meantBy is the setting that an unknown name may have been meant for; nil: there is none like it.
 func meantBy(name string) *Setting {
 	names := make([]string, 0, len(settings))
 	for _, s := range settings {

@@ -28,7 +28,7 @@ type Dataplane interface {
 	// given everything that is desired. After an error it must be called again before the next Apply.
 	Reopen() error
 	// Configure sets the configuration that the next Reopen goes on with. Programs with the new values then take the
-	// place of those in force as they do when an agent is started anew: no flow is forgotten, and no packet goes by
+	// place of those in force as they do when an agent is restarted: no flow is forgotten, and no packet goes by
 	// unjudged. If they cannot be loaded that Reopen fails, and the configuration stays what it was. Nothing is set if c
 	// differs in a field that takes a restart; the error names it.
 	Configure(c Config) error

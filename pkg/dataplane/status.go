@@ -12,7 +12,7 @@ import (
 type Condition uint8
 
 const (
-	// Pending: something is still to be written, or the policy is still being made. What was enforced before stays.
+	// Pending: something is still to be written, or the policy is still being made. The previous policy stays in force.
 	Pending Condition = iota + 1
 	// Enforced: its interface is there, and the policy of both directions, as it is desired, judges what passes.
 	Enforced

@@ -111,8 +111,8 @@ type Repairs[K comparable] struct {
 // Len is the number of differences.
 func (r Repairs[K]) Len() int { return len(r.Missing) + len(r.Changed) + len(r.Foreign) }
 
-// SetActual replaces the belief of what is there by what was read, which the tracker keeps. What is wanted stays; the
-// pending changes are computed anew, so that entries nobody wanted are removed. It returns where belief was wrong.
+// SetActual replaces the believed state by the one that was read, which the tracker keeps. The desired state stays; the
+// pending changes are computed again, so that entries that are not wanted are removed. It returns where belief was wrong.
 func (t *Tracker[K, V]) SetActual(read map[K]V) Repairs[K] {
 	var repairs Repairs[K]
 	pending := map[K]change[V]{}

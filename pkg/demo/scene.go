@@ -1,5 +1,5 @@
 // Package demo is `margay demo`: a node and pods in network namespaces, real servers, the real agent, and every pair
-// and port tried. What is expected is written down here by hand, not computed by any part of Margay.
+// and port tried. The expected results are written down here by hand, not computed by any part of Margay.
 package demo
 
 import (
@@ -36,7 +36,7 @@ var pods = []podSpec{
 const outside = "internet"
 
 // egressAllowed and ingressAllowed say what the manifests in demo/ mean, read by a person. The shop's pods are isolated
-// both ways; nobody else is.
+// both ways; no other pair is.
 func egressAllowed(src, dst string, p port) bool {
 	if !strings.HasPrefix(src, "shop/") {
 		return true

@@ -12,7 +12,7 @@ import (
 // dot file; a rename gives it its own name once it is whole.
 const temporary = ".margay.tmp"
 
-// maxBody is more than any file of ours has: a longer one is not, and is written anew.
+// maxBody is more than any file of ours has: a longer one is not, and is written again.
 const maxBody = 64 << 10
 
 // directory is the place of the files. Its methods name the file in their errors.

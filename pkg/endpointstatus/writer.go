@@ -33,12 +33,12 @@ type Writer struct {
 
 	mu           sync.Mutex // guards what follows
 	wanted       []Endpoint
-	desiredKnown bool // Want has been called: what is not wanted may be removed
+	desiredKnown bool // Want has been called: files that are not wanted may be removed
 	status       Status
 }
 
 // New makes a writer of files in dir, which it creates; nothing happens before Run. Calico's plugin looks in
-// /var/run/calico/endpoint-status unless it is told otherwise.
+// /var/run/calico/endpoint-status unless it is configured otherwise.
 func New(dir string, log *slog.Logger) *Writer {
 	return &Writer{dir: directory(dir), log: log, wake: make(chan struct{}, 1)}
 }
@@ -63,8 +63,8 @@ func (w *Writer) Status() Status {
 	return w.status
 }
 
-// Run brings the files to what is wanted until ctx ends; then it returns nil and leaves them, as enforcement is left. What
-// fails is logged when it is new, and tried again.
+// Run brings the files to what is wanted until ctx ends; then it returns nil and leaves them, as enforcement is left. A
+// failure is logged when it is new, and tried again.
 func (w *Writer) Run(ctx context.Context) error {
 	var there map[string]string // nil: to be read
 	said, wait := map[string]bool{}, firstRetry
@@ -93,9 +93,9 @@ func (w *Writer) Run(ctx context.Context) error {
 // reconcile writes and removes what differs, as much of it as can be, and returns what is there now.
 func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 	w.mu.Lock()
-	endpoints, told := w.wanted, w.desiredKnown
+	endpoints, known := w.wanted, w.desiredKnown
 	w.mu.Unlock()
-	if !told {
+	if !known {
 		return nil, nil
 	}
 	wanted, err := files(endpoints)

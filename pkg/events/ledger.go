@@ -47,7 +47,7 @@ func (b *bucket) spend() { b.used++ }
 // entry is what is known of one subject.
 type entry struct {
 	message message
-	changed time.Time // when it became another than told
+	changed time.Time // when it began to differ from the reported one
 	present bool      // in what was reported last
 	since   time.Time // present without a break
 	turn    turn      // of a shared one
@@ -58,7 +58,7 @@ type entry struct {
 	wait    time.Duration
 }
 
-// ledger knows what is to be told, and when. It reads no clock. Not safe for concurrent use.
+// ledger knows which messages are to be reported, and when. It reads no clock. Not safe for concurrent use.
 type ledger struct {
 	node    string
 	nodes   int // of the cluster; at least 1
@@ -108,7 +108,7 @@ func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) 
 	}
 }
 
-// forgetOne makes room: of the subjects whose problems are over the one that was told of longest ago.
+// forgetOne makes room: of the subjects without problems, the one that was reported longest ago.
 func (l *ledger) forgetOne() bool {
 	var oldest subject
 	found := false
@@ -123,7 +123,7 @@ func (l *ledger) forgetOne() bool {
 	return found
 }
 
-// next returns the subject that is to be told of first, and when: now or later. Not ok: there is nothing to tell, now or
+// next returns the subject that is to be reported first, and when: now or later. Not ok: there is nothing to report, now or
 // later, as long as nothing changes.
 func (l *ledger) next(now time.Time) (s subject, at time.Time, ok bool) {
 	for candidate, e := range l.entries {
@@ -144,19 +144,19 @@ func (l *ledger) next(now time.Time) (s subject, at time.Time, ok bool) {
 	return s, at, true
 }
 
-// due is when the entry's message may be told, or has to be looked at again: now or later.
+// due is when the entry's message may be reported, or has to be looked at again: now or later.
 func (l *ledger) due(s subject, e *entry, now time.Time) time.Time {
 	at := latest(e.rate.next(subjectRate, now), e.retry)
-	told := e.sent == e.message && !e.sentAt.IsZero()
+	reported := e.sent == e.message && !e.sentAt.IsZero()
 	if s.local {
-		if told {
+		if reported {
 			at = latest(at, e.sentAt.Add(repeatAfter))
 		}
 		return latest(at, e.since.Add(localAfter))
 	}
 	e.turn.advance(l.node, s, now)
 	wait, mine := e.turn.mine(l.nodes, l.shared)
-	if !mine || told && !e.sentAt.Before(e.turn.begins) {
+	if !mine || reported && !e.sentAt.Before(e.turn.begins) {
 		return e.turn.end()
 	}
 	return latest(at, latest(e.turn.begins, e.changed).Add(wait))
@@ -169,7 +169,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// done notes that the subject's present message was told, or needs not be.
+// done notes that the subject's present message was reported, or needs no report.
 func (l *ledger) done(s subject, now time.Time) {
 	l.overall.spend()
 	e := l.entries[s]
@@ -177,7 +177,7 @@ func (l *ledger) done(s subject, now time.Time) {
 	e.sent, e.sentAt, e.retry, e.wait = e.message, now, time.Time{}, 0
 }
 
-// failed notes that the subject's message could not be told, and is to be tried again later.
+// failed notes that the subject's message could not be reported, and is to be tried again later.
 func (l *ledger) failed(s subject, now time.Time) {
 	l.overall.spend()
 	e := l.entries[s]

@@ -11,13 +11,13 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// Item is a problem that the owner of its object is to be told of.
+// Item is a problem that is to be reported to the owner of its object.
 type Item struct {
-	Problem validate.Problem // Ref names an object of the cluster; mere Warnings are told of policies and configuration only
+	Problem validate.Problem // Ref names an object of the cluster; mere Warnings are reported of policies and configuration only
 	// Local: this node cannot enforce the object (a pod of its own), which only this node knows. Otherwise every node
 	// has the same problem with the object, and a few of them tell.
 	Local bool
-	// Version changes whenever the object does, such as its resourceVersion; it is then told again. Empty: not known.
+	// Version changes whenever the object does, such as its resourceVersion; it is then reported again. Empty: not known.
 	Version string
 }
 
@@ -61,7 +61,7 @@ func (s subject) String() string {
 	return s.kind + " " + s.namespace + "/" + s.name
 }
 
-// message is what is to be told of one subject. Comparable: an equal one needs not be told again.
+// message is the report about one subject. Comparable: an equal one is not reported again.
 type message struct {
 	reason, action, note, version string
 }
@@ -118,7 +118,7 @@ func messageOf(s subject, items []Item) message {
 
 func isPolicy(kind string) bool { return strings.HasSuffix(kindName(kind), "NetworkPolicy") }
 
-// isWrittenByHand: of other objects there are too many, and nobody reads what is odd about them.
+// isWrittenByHand: of other objects there are too many, and their owners do not read what is odd about them.
 func isWrittenByHand(kind string) bool {
 	return isPolicy(kind) || kindName(kind) == "FelixConfiguration"
 }

@@ -34,9 +34,9 @@ type Status struct {
 
 // Reporter tells of problems. Report and Status may be called from any goroutine and never wait.
 //
-// What every node sees is told by a few nodes, drawn by lot: the names of events follow from what they say, so the API
+// Problems that every node sees are reported by a few nodes, drawn by lot: the names of events follow from what they say, so the API
 // server keeps the first and refuses the others, which is as good. What only one node knows it tells itself, once it has
-// lasted for half a minute. Events are rate-limited altogether and for each object; what was told is told again after an
+// lasted for half a minute. Events are rate-limited altogether and for each object; a reported problem is reported again after an
 // hour, or when it, or its object, changes.
 type Reporter struct {
 	log    *slog.Logger

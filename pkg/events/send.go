@@ -32,7 +32,7 @@ const (
 	deniedFor   = 30 * time.Minute // before what was forbidden is tried again
 )
 
-// result is what became of a message. With no error and not told there was nobody to tell: the object is gone, or about
+// result is what became of a message. Without an error and not reported: there is no object to report to, it is gone or about
 // to go.
 type result struct {
 	exists   bool  // the event is there, written now or earlier, by this agent or another

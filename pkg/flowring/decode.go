@@ -24,7 +24,7 @@ type Rules interface {
 	ReadRules(slot uint32) ([]bpf.Rule, error)
 }
 
-// decoder makes the records of one batch. What it has read of rules it uses again within the batch only: later, numbers
+// decoder makes the records of one batch. It caches rules within the batch only: later, numbers
 // may be other rules'.
 type decoder struct {
 	pinned Names

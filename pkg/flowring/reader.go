@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// atOnce is how long events are gathered while somebody waits for them, and atLeisure while nobody does: the buffer
+	// atOnce is how long events are gathered while a subscriber waits for them, and atLeisure without one: the buffer
 	// has room for more than 7,000.
 	atOnce    = 20 * time.Millisecond
 	atLeisure = 200 * time.Millisecond

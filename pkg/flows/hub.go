@@ -11,7 +11,7 @@ import (
 const Kept = 4096
 
 // Hub hands records to subscribers. It keeps the newest ones once for all of them, so neither their number nor how slow
-// one is costs memory, and nobody waits for a slow one: what is replaced before it has taken it is lost to it alone,
+// one is costs memory, and no other waits for a slow one: what is replaced before it has taken it is lost to it alone,
 // and counted.
 //
 // Safe for concurrent use.
@@ -40,7 +40,7 @@ type Subscription struct {
 
 func (s *Subscription) wants(r *Record) bool { return !r.Time.Before(s.since) && s.filter.Matches(r) }
 
-// Publish hands out records in their order. It waits for nobody.
+// Publish hands out records in their order. It never waits for a subscriber.
 func (h *Hub) Publish(records []*Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

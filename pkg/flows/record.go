@@ -17,7 +17,7 @@ const (
 	Deny    = "deny"
 )
 
-// What a Peer is.
+// The kinds of a Peer.
 const (
 	PeerPod     = "pod"
 	PeerService = "service"

@@ -50,7 +50,7 @@ func New(now func() time.Time) *Aggregate { return &Aggregate{now: now} }
 
 // Add adds a component, which is live and not ready until it reports. With a deadline it must report at least that
 // often, from now on, or is neither live nor ready until it does; 0: what it reported last holds. It takes the place of
-// a component of the same name, whose reports count for nothing then: parts of the agent may be made anew.
+// a component of the same name, whose reports count for nothing then: parts of the agent may be restarted.
 func (a *Aggregate) Add(name string, deadline time.Duration) *Component {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,7 +36,7 @@ func (a *Aggregate) probe(word string, all func([]State) bool, one func(State) b
 		case "json":
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(code)
-			// The client is gone if this fails; there is nobody to tell.
+			// If this fails, the client has gone and cannot be answered.
 			_ = json.NewEncoder(w).Encode(answer{OK: ok, Components: list})
 		case "", "text":
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -45,8 +45,8 @@ func Address(text string) (string, error) {
 }
 
 // Serve answers HTTP on the address (see Address) until ctx ends, and returns when the answers in the making are done.
-// what is served is told in logs: "health", "metrics". The agent must not end for it, so that an address that is taken
-// is tried again, less and less often, and said once. An error only says that the address is none.
+// what names the content in logs: "health", "metrics". The agent must not end for it, so that an address that is taken
+// is tried again, less and less often, and said once. An error only says that the address is not valid.
 func Serve(ctx context.Context, what, address string, handler http.Handler, log *slog.Logger) error {
 	complete, err := Address(address)
 	if err != nil {

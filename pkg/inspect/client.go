@@ -24,8 +24,8 @@ const patience = time.Minute
 // Client asks the agent that listens on Socket. The zero value of everything else is ready for use.
 type Client struct{ Socket string }
 
-// Ask asks one question: path is one of the API's, such as "/v1/endpoints", and parameters may be nil. What the agent
-// answers with Error becomes an error; so does that there is no agent (ErrNotRunning).
+// Ask asks one question: path is one of the API's, such as "/v1/endpoints", and parameters may be nil. An answer
+// with Error becomes an error. Without an agent the error is ErrNotRunning.
 func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -24,7 +24,7 @@ type Dataplane interface {
 	Staged(counts Counts) []StagedCount
 	// Sets are the sets that what is in force refers to, by number. The map must not be changed.
 	Sets() map[uint32]model.SetID
-	// CIDRs is a set that stands for a CIDR list of rules, in words, and its members; nil if it is none.
+	// CIDRs is a set that stands for a CIDR list of rules, in words, and its members; nil for other sets.
 	CIDRs(id model.SetID) (text string, members []netip.Prefix)
 	// NodeAddrs are the node's own addresses, whether or not the datastore has them; nil: they are not known. The list must
 	// not be changed.

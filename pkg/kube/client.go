@@ -52,7 +52,7 @@ type Client struct {
 	plain  *rest.RESTClient // for paths that are of no group
 }
 
-// What a connection may cost in time. A connection that died without a word is noticed within readIdle+pingWait, or
+// Time limits of a connection. A connection that died without a word is noticed within readIdle+pingWait, or
 // sooner by TCP's keep-alive probes.
 const (
 	// DialTimeout is how long a connection may take to be made.
@@ -101,7 +101,7 @@ func Open(o Options) (*Client, error) {
 }
 
 // shareHealthChecks sets how soon client-go's HTTP/2 connections are checked, for which it reads the environment only.
-// What the user has set there stays.
+// Variables that the user has set stay.
 func shareHealthChecks() {
 	for name, value := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": readIdle, "HTTP2_PING_TIMEOUT_SECONDS": pingWait} {
 		if _, set := os.LookupEnv(name); !set {

@@ -41,7 +41,7 @@ func Unreachable(err error) bool {
 	return false
 }
 
-// Untrusted reports whether err says that one side refuses the other's certificate, which nobody but a human will mend.
+// Untrusted reports whether err says that one side refuses the other's certificate, which only a human can mend.
 func Untrusted(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var alert tls.AlertError

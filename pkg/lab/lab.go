@@ -20,7 +20,7 @@ import (
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
-// The nodes' default gateway. It answers ARP and forwards nothing, so packets to addresses nobody has are lost silently,
+// The nodes' default gateway. It answers ARP and forwards nothing, so packets to unused addresses are lost silently,
 // as on the Internet. Nodes need a default route: proxy ARP answers only for what is routed elsewhere.
 var (
 	upstream4 = netip.AddrFrom4([4]byte{10, 66, 0, 254})

@@ -2,9 +2,9 @@ package lab
 
 import "context"
 
-// probe is the life of the goroutines of a Stream, UDPFlow or Prober, which run until told to stop.
+// probe is the life of the goroutines of a Stream, UDPFlow or Prober, which run until they are stopped.
 type probe struct {
-	ctx    context.Context // ends when it is told to
+	ctx    context.Context // ends when it is stopped
 	cancel context.CancelFunc
 	done   chan struct{} // closed by the last goroutine
 }

@@ -24,7 +24,7 @@ type Tap struct {
 }
 
 // OpenTap begins to call arrived, from one goroutine, for each frame; forHost tells whether it is addressed to the host, to
-// everybody or to a group, rather than to another host on the segment. The frame is the callee's until it returns. The
+// all hosts or to a group, rather than to another host on the segment. The frame is the callee's until it returns. The
 // caller closes the tap.
 func OpenTap(h *Host, iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
 	f, err := packetSocket(h, iface, 0)

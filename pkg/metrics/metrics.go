@@ -68,7 +68,7 @@ func New(o Options) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// Handler answers scrapes. A few at a time, so that nobody keeps the agent busy by asking.
+// Handler answers scrapes. A few at a time, so that no client keeps the agent busy by asking.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),

@@ -130,7 +130,7 @@ type Tier struct {
 	Default Action  // Deny or Pass: what happens at its end to traffic no rule decided
 }
 
-// PolicyKind is the API kind of a policy, told apart as in Calico's keys (semantics §3).
+// PolicyKind is the API kind of a policy, with the distinctions of Calico's keys (semantics §3).
 type PolicyKind string
 
 const (

@@ -7,7 +7,7 @@ import (
 )
 
 // ParseRuleID is the reverse of RuleID.String for a rule of that direction, as far as the text has it: profiles and "self"
-// have no more. Not ok: the text is none, a part of it was cut for instance.
+// have no more. Not ok: the text is no RuleID, because a part of it was cut for instance.
 func ParseRuleID(text string, dir Direction) (id RuleID, ok bool) {
 	if rest, staged := strings.CutPrefix(text, stagedPrefix(dir)); staged {
 		id, ok = parseEnforced(rest, dir)
@@ -59,7 +59,7 @@ func parseEnforced(text string, dir Direction) (id RuleID, ok bool) {
 	if place == "end-of-tier" {
 		id.Point = AtEndOfTier
 	} else if number, found := strings.CutPrefix(place, dir.String()+"["); found {
-		id.Index, _ = strconv.Atoi(strings.TrimSuffix(number, "]")) // what is no number has another text
+		id.Index, _ = strconv.Atoi(strings.TrimSuffix(number, "]")) // a text that is no number does not print the same
 	}
 	return id, id.String() == text
 }

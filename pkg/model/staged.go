@@ -7,7 +7,7 @@ type StagedAction uint8
 const (
 	StagedSet    StagedAction = iota // the policy would be there, in place of an enforced one that PolicyKey.Enforced names
 	StagedDelete                     // the enforced policy that PolicyKey.Enforced names would be gone; there are no rules
-	StagedLearn                      // as StagedSet; the policy was proposed by a tool, and nobody has looked at it yet
+	StagedLearn                      // as StagedSet; the policy was proposed by a tool, and no human has looked at it yet
 	StagedIgnore                     // nothing would change: the proposal was rejected
 )
 

@@ -57,7 +57,7 @@ func (s *Selector) IsGlobal() bool {
 	return ok
 }
 
-// The constructors below take any label and value. What the language cannot write down (a value with both kinds of
+// The constructors below take any label and value. Labels and values that the language cannot write down (a value with both kinds of
 // quote, a label with other characters than the grammar's) works, and is printed in hexadecimal: such a text is still
 // unique, but cannot be parsed.
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Memory is a Source for tests and demonstrations: it delivers what it is given, with the semantics of a datastore.
-// What is put before Run is part of the snapshot; objects replaced or deleted before their delivery are not seen. All
+// Objects put before Run are part of the snapshot; objects replaced or deleted before their delivery are not seen. All
 // methods are safe for concurrent use.
 type Memory struct {
 	buffer   *Buffer

@@ -19,7 +19,7 @@ type Reports struct {
 // NewReports returns the reports of a stream that has not begun.
 func NewReports() *Reports { return &Reports{problems: map[string][]validate.Problem{}} }
 
-// Note takes in a part of the stream. What it says of kinds is true of the updates of the same part, so hand those on first.
+// Note takes in a part of the stream. Its states of kinds hold once the updates of the same part are applied, so hand those on first.
 func (r *Reports) Note(b Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

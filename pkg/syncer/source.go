@@ -16,8 +16,8 @@ import (
 // Source delivers the state of a datastore and every later change of it.
 type Source interface {
 	// Run delivers the first full snapshot, one model.InSync, and then changes until ctx ends; then it returns nil.
-	// It may be called once. What the datastore is asked for but cannot give right now (an outage, an object that
-	// became invalid) stays as delivered last; Run returns an error only when it cannot go on at all, and nothing
+	// It may be called once. Objects that the datastore cannot deliver right now (an outage, an object that
+	// became invalid) stay as delivered last; Run returns an error only when it cannot go on at all, and nothing
 	// that it delivered is taken back then.
 	//
 	// sink is called by one goroutine at a time and may block; the slices it is given are its own. Updates of one object

@@ -29,7 +29,7 @@ const (
 
 // FelixConfiguration returns the configuration with every field of the spec as text, whether it is used here or not.
 // Which fields are, and whether their values are valid, is pkg/config's to say. An invalid nodeSelector rejects the
-// object: nobody knows whom it is for.
+// object: it is not known which nodes it is for.
 func FelixConfiguration(o *FelixConfigurationObject) (model.ConfigurationUpdate, []Problem, bool) {
 	rep := Report{ref: Ref{Kind: "FelixConfiguration", Name: o.Name}}
 	c := &model.Configuration{Values: map[string]string{}}

@@ -69,7 +69,7 @@ func groupOf(apiVersion string) string {
 	return "core"
 }
 
-// The rules of the API server for names. What they return is wrong with the name; nothing: it is valid.
+// The rules of the API server for names. They return the problems of the name; nothing: it is valid.
 var (
 	DNSLabel     = validation.IsDNS1123Label
 	DNSSubdomain = validation.IsDNS1123Subdomain

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// NetworkPolicy returns a Kubernetes NetworkPolicy as a policy of the default tier (semantics §11). What the API
-// server would refuse is rejected, with one exception: an ipBlock that cannot be read costs the rule its peer, and
+// NetworkPolicy returns a Kubernetes NetworkPolicy as a policy of the default tier (semantics §11). A policy that the
+// API server would refuse is rejected, with one exception: an ipBlock that cannot be read costs the rule its peer, and
 // nothing else (D-7).
 func NetworkPolicy(np *networkingv1.NetworkPolicy) (model.PolicyUpdate, []Problem, bool) {
 	update := model.PolicyUpdate{Key: model.PolicyKey{

@@ -16,7 +16,7 @@ import (
 const MaxFileSize = 16 << 20
 
 // Parse reads every object in the text of a manifest file, YAML or JSON, in the order of the file. Lists are unfolded
-// and empty documents skipped. What is wrong with one document does not touch the others. file is used in messages
+// and empty documents skipped. Problems of one document do not affect the others. file is used in messages
 // only.
 func (t Table) Parse(file string, text []byte) []Document {
 	if len(text) > MaxFileSize {

@@ -49,7 +49,7 @@ type Pods struct {
 	Node string
 }
 
-// Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is none
+// Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is no endpoint
 // now: not scheduled, in the network of its host, finished, or without an address.
 func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	update := model.EndpointUpdate{ID: model.WorkloadID(p.Namespace, p.Name)}
@@ -111,7 +111,7 @@ func (a Annotator) isFinished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// DefaultInterfacePrefix begins the names of workload interfaces unless the CNI plugin was told otherwise.
+// DefaultInterfacePrefix begins the names of workload interfaces unless the CNI plugin is configured otherwise.
 const DefaultInterfacePrefix = "cali"
 
 // PodInterface is the name of the host's end of the pod's veth pair, as Calico's CNI plugin chooses it.

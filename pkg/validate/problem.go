@@ -84,7 +84,7 @@ func (p Problem) String() string {
 
 // Document is one object of a file, or the place where one should be.
 type Document struct {
-	// Ref names the object. When the text could not be read Kind and Name may be empty: nobody knows which object was
+	// Ref names the object. When the text could not be read Kind and Name may be empty: it is not known which object was
 	// meant, so none that the file gave before may be taken for deleted.
 	Ref     Ref
 	Updates []model.Update // what to send; empty unless OK

@@ -21,8 +21,8 @@ type textError struct {
 // which is nil when there are no lines to be had from it.
 func readText(seg segment) ([]byte, *yaml.Node, *textError) {
 	if t := bytes.TrimSpace(seg.text); len(t) > 0 && t[0] == '{' && json.Valid(t) {
-		// JSON allows tabs between tokens and nowhere else, YAML allows them less. What the YAML parser cannot read
-		// of JSON costs no more than the lines of fields.
+		// JSON allows tabs between tokens and nowhere else, YAML allows them less. JSON that the YAML parser
+		// cannot read only loses the line numbers of its fields.
 		root, err := parseYAML(segment{bytes.ReplaceAll(seg.text, []byte("\t"), []byte(" ")), seg.line})
 		if err != nil {
 			root = nil

@@ -59,7 +59,7 @@ func (o *configOptions) run(cmd *cobra.Command) error {
 	return o.output.writeTable(cmd.OutOrStdout(), rows, configTable(rows, o.all))
 }
 
-// rows are the agent's settings, or those that one would have. What is wrong with the file does not matter to an agent
+// rows are the agent's settings, or those that one would have. Errors in the file do not matter to an agent
 // that runs.
 func (o *configOptions) rows(cmd *cobra.Command) ([]inspect.ConfigRow, error) {
 	if of, other := o.settings.instance(); !o.local && !other {

@@ -35,7 +35,7 @@ func runCommand() *cobra.Command {
 }
 
 // run runs the agent until ctx ends; from the beginning, but in this process, whenever its configuration takes that.
-// What is enforced stays enforced all the while: links and maps are pinned.
+// Enforced policy stays in force meanwhile: links and maps are pinned.
 func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(layers.Config().LogLevel)); err != nil {

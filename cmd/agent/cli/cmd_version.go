@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the linker is given with -X: the Makefile and the image do, `go install` and a plain `go build` do not.
+// Values that the linker sets with -X: the Makefile and the image do, `go install` and a plain `go build` do not.
 var (
 	stampedVersion string // as of git describe
 	stampedCommit  string // with "-dirty" behind it if the tree had changes

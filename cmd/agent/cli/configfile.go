@@ -13,7 +13,7 @@ import (
 )
 
 // lookAgain is how often the file of settings is looked at. It is small, and what mounts it (a ConfigMap is a symbolic
-// link that is switched) is told apart by its text only.
+// link that is switched) is recognised as changed by its text only.
 const lookAgain = 5 * time.Second
 
 // quietFor is how long a changed file must stay as it is: an editor that empties it and writes it again must not have
@@ -69,5 +69,5 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 	return files
 }
 
-// same reports whether two texts of the file are the same; nil is none.
+// same reports whether two texts of the file are the same; nil: there is no file.
 func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }

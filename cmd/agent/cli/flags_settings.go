@@ -50,8 +50,8 @@ func isSetting(f *pflag.Flag) bool {
 	return ok
 }
 
-// layers evaluates the flags, the environment and the file. What is wrong with them is the error; warnings are about
-// variables that nobody knows.
+// layers evaluates the flags, the environment and the file. Values that are not valid are the error; warnings are about
+// variables that belong to no setting.
 func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error) {
 	host, hostErr := os.Hostname()
 	// As a kubelet names its node.

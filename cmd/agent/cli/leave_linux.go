@@ -36,7 +36,7 @@ func isBPFFS(path string) bool {
 	return unix.Statfs(path, &st) == nil && uint32(st.Type) == unix.BPF_FS_MAGIC
 }
 
-// restore removes what an agent that failed has made since: maps, socket, mount. What it found stays, and so does
+// restore removes what an agent that failed has made since: maps, socket, mount. State that it found stays, and so does
 // everything once any program is attached: policy is enforced with it. It is logged what cannot be removed.
 func (s surface) restore(log *slog.Logger) {
 	if err := s.remove(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// What the agent takes beside its maps, in bytes, with programs, buffers and the Go runtime; measured in
+// Memory of the agent beside its maps, in bytes, with programs, buffers and the Go runtime; measured in
 // bench/results/cluster.txt (anonymous memory) and under QEMU by `make kernels`.
 const (
 	agentLeast = 24 << 20 // no pod on the node and none elsewhere
@@ -13,7 +13,7 @@ const (
 )
 
 // judgeMemory compares what an agent is going to take with a limit, all in bytes: maps is what the maps take that it has
-// to make, empty; a limit of math.MaxUint64 is none, file names it. With err the agent would be killed while it starts. A
+// to make, empty; math.MaxUint64 means no limit, file names it. With err the agent would be killed while it starts. A
 // warning means that it may be killed later. Both are one line.
 func judgeMemory(maps, limit uint64, file string) (warning string, err error) {
 	if limit == math.MaxUint64 {

@@ -62,7 +62,7 @@ func (o *monitorOptions) register(flags *pflag.FlagSet) {
 	flags.UintSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
 	flags.StringVar(&o.sinceText, "since", "", "include kept verdicts since this time: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
 	grouped(flags, groupSelection, "namespace", "pod", "verdict", "direction", "peer", "port", "since")
-	// What an agent beside it is set to must not choose what a monitor shows.
+	// The environment of an agent beside it must not choose what a monitor shows.
 	o.instanceFlags.register(flags)
 	o.output.register(flags, "text", "json")
 }

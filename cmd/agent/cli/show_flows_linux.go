@@ -163,7 +163,7 @@ func (r *flowReader) stamp(stamp uint32, addr netip.Addr, d model.Direction) str
 	return "stale"
 }
 
-// stateText is a flow's state in one word. What was forbidden by a change and is no TCP has no state for it, only no
+// stateText is a flow's state in one word. A flow that is not TCP and that a change forbids has no state for it, only no
 // permission on either side.
 func stateText(e *bpf.CtEntry) string {
 	state := e.State

@@ -122,7 +122,7 @@ const watchEvery = time.Second
 const clearScreen = "\x1b[H\x1b[2J"
 
 // watch writes what there is whenever it has changed, in the place of what was before if s is a terminal, until ctx ends.
-// What fails at first is the error; later it is shown, and may be over at the next look.
+// A failure of the first look is the error; a later one is shown, and may be over at the next look.
 func watch(ctx context.Context, s *screen, every time.Duration, write func(io.Writer) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

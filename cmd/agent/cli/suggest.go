@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// subcommandOnly is the Args function of a command that only has others below it: what is no command is answered with
+// subcommandOnly is the Args function of a command that only has others below it: an unknown command is answered with
 // the ones that may be meant.
 func subcommandOnly(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

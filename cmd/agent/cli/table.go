@@ -147,7 +147,7 @@ func columnNames(header []string) []string {
 	return names
 }
 
-// compareCells compares numbers, also with a unit behind them, as numbers; what is not known comes first.
+// compareCells compares numbers, also with a unit behind them, as numbers; unknown values come first.
 func compareCells(a, b string) int {
 	x, xErr := strconv.ParseFloat(strings.TrimSuffix(a, "s"), 64)
 	y, yErr := strconv.ParseFloat(strings.TrimSuffix(b, "s"), 64)

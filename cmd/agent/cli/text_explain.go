@@ -117,7 +117,7 @@ func portText(f *explain.Flow) string {
 	return fmt.Sprintf("%d/%s", f.Port, f.Protocol)
 }
 
-// writePorts is about every port of two ends. What is decided for the most ports of a protocol comes last.
+// writePorts is about every port of two ends. The verdict of the most ports of a protocol comes last.
 func writePorts(b *page, e *explain.Explanation) {
 	fmt.Fprintf(b, "%s: %s -> %s, by port\n", b.screen.paint(e.Verdict), e.Src, e.Dst)
 	if e.Note != "" {

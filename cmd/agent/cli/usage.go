@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Groups of flags, in the order of --help. What is in none of them is the command's own.
+// Groups of flags, in the order of --help. Flags in none of them are the command's own.
 const (
 	groupSelection   = "Selection"
 	groupOutput      = "Output"

@@ -9,13 +9,13 @@ import (
 type listID uint32
 
 // setLists holds every list of set numbers once, so that an address costs four bytes however many sets it is in.
-// Lists nobody uses any more are dropped by sweep.
+// Unused lists are dropped by sweep.
 type setLists struct {
 	lists [][]uint32
 	index map[string]listID // by the numbers, four bytes each
 	free  []listID
 	live  int // lists left by the last sweep
-	// What was computed before; emptied by sweep.
+	// Earlier results; emptied by sweep.
 	unions map[[2]listID]listID
 	edits  map[edit]listID
 }

@@ -58,7 +58,7 @@ func (k key) common(o key) uint8 {
 	return 64 + uint8(bits.LeadingZeros64(k.lo^o.lo))
 }
 
-// What a node's state says, in bits.
+// The bits of a node's state.
 const (
 	nodeDirty   uint8 = 1 << iota // its own sets or marks changed: it and all nodes inside it are looked at again
 	nodeBelow                     // a node inside it is dirty

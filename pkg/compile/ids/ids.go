@@ -71,7 +71,7 @@ func (s *Pool) ReuseBut(held map[uint32]bool) {
 
 func (s *Pool) sort() { slices.SortFunc(s.free, func(a, b uint32) int { return cmp.Compare(b, a) }) }
 
-// Numbering gives keys small numbers, from 1. A key keeps its number while it is held; a number that nobody holds is
+// Numbering gives keys small numbers, from 1. A key keeps its number while it is held; a number without a holder is
 // taken back by Collect, and goes to another key only after the next call of Reuse.
 type Numbering[K comparable] struct {
 	Pool
@@ -79,7 +79,7 @@ type Numbering[K comparable] struct {
 	keys  map[uint32]K
 	holds map[uint32]int
 	known map[uint32]bool // the kernel has its name, or is about to
-	loose []uint32        // may be held by nobody
+	loose []uint32        // may have no holder
 }
 
 // New returns a numbering whose highest number is last.
@@ -150,7 +150,7 @@ func (n *Numbering[K]) Rename(num uint32, k K) {
 	n.byKey[k], n.keys[num] = num, k
 }
 
-// Hold counts one more who needs the number; 0 is nobody's.
+// Hold counts one more who needs the number; 0 has no holders.
 func (n *Numbering[K]) Hold(num uint32) {
 	if num != 0 {
 		n.holds[num]++
@@ -168,7 +168,7 @@ func (n *Numbering[K]) Drop(num uint32) {
 	}
 }
 
-// Collect takes back numbers that nobody holds, those that came to be so first, up to so many that are known. It returns
+// Collect frees numbers without a holder, those that came to be so first, up to so many that are known. It returns
 // those, ascending.
 func (n *Numbering[K]) Collect(most int) []uint32 {
 	var gone []uint32

@@ -21,7 +21,7 @@ const MaxEntries = 0xffff
 
 // Expand flattens the policy of one direction into its ordered match table. The address predicates of the local side
 // are decided by local and vanish; sets and rules get their numbers from num, which is asked only for what is in the
-// Program, in its order. What cannot match this endpoint's traffic is left out: rules marked Unmatchable, and rules for
+// Program, in its order. Rules that cannot match this endpoint's traffic are left out: rules marked Unmatchable, and rules for
 // families the endpoint has no address of.
 //
 // The error is ErrTooManyRules or, for a policy with Refused, ErrOverLimit, wrapped.
@@ -51,7 +51,7 @@ func NewExpander(p *model.DirectionPolicy, local Local, num Numbers) *Expander {
 	return x
 }
 
-// Run goes through the whole policy, or until Pause says that nobody wants it any more.
+// Run goes through the whole policy, or until Pause returns false.
 func (x *Expander) Run(p *model.DirectionPolicy) {
 	if refused(p) != nil {
 		return
@@ -134,7 +134,7 @@ type Expander struct {
 	seen      map[model.SetID]bool // the keys are prog.Sets
 	full      bool                 // more than MaxEntries were added; the Program is void
 
-	Pause   func() bool // called when Left is used up; false: nobody wants the Program. Nil: there is no end to Left
+	Pause   func() bool // called when Left is used up; false: the Program is not wanted any more. Nil: there is no end to Left
 	Left    int         // rules to be expanded before it is
 	Stopped bool        // it said so
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// expansion is an Expand that is taken some rules at a time. What it has numbered keeps its number until it ends.
+// expansion is an Expand that is taken some rules at a time. Numbers that it acquired are held until it ends.
 type expansion struct {
 	x     *match.Expander
 	local *localAddrs

@@ -166,7 +166,7 @@ func (p *planner) addRows(prog *program, classes []classes.Class) {
 	}
 }
 
-// replace builds a table anew, of the same policy. False: a limit forbids it, and nothing has changed.
+// replace builds another table of the same policy. False: a limit forbids it, and nothing has changed.
 func (p *planner) replace(prog *program) bool {
 	before := prog.table
 	if !p.build(prog) {

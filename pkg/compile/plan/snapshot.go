@@ -23,7 +23,7 @@ type Snapshot struct {
 	// Addrs are all address entries: prefix, class and flags.
 	Addrs []classes.AddrChange
 	// Tables are those that endpoints are bound to. Their ids are the dataplane's choice, from 1. An endpoint bound to
-	// one that is not here, because it could not be read, is bound anew or unbound by the first plan.
+	// one that is not here, because it could not be read, is bound again or unbound by the first plan.
 	Tables    []SnapshotTable
 	Endpoints []SnapshotEndpoint
 }
@@ -82,7 +82,7 @@ func (c *Compiler) adopt(s *Snapshot) {
 	}
 }
 
-// names returns the names of all numbers in the snapshot; those that have none get one that is nobody else's.
+// names returns the names of all numbers in the snapshot; those that have none get one of their own.
 func (s *Snapshot) names() (sets map[uint32]model.SetID, rules map[uint32]string) {
 	sets, rules = map[uint32]model.SetID{}, maps.Clone(s.Rules)
 	if rules == nil {

@@ -20,7 +20,7 @@ type Plan struct {
 	Bind      []Binding               // endpoint-directions that get another policy; new endpoints, and shadows
 	Unbind    []model.EndpointID      // endpoints that left
 	Rejudge   []EndpointDirection     // bound as before, but a moved address may be judged differently: new generation
-	// What is left over, once nothing bound refers to it.
+	// State to remove, once nothing bound refers to it.
 	DropTables  []table.ID
 	LateAddrs   []classes.AddrChange
 	DropClasses []uint32

@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// The views show the state that the kernel is in once the last Plan has been carried out. What they return belongs to
+// The views show the state that the kernel is in once the last Plan has been carried out. Their results belong to
 // the Compiler and changes with the next Update; the caller must not change it.
 
 // EndpointView is one endpoint in the kernel.

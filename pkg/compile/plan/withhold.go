@@ -30,7 +30,7 @@ func (c *Compiler) Withhold(p Plan, failed map[table.ID]error) Plan {
 }
 
 // Lose says that a table in the kernel is not what the plans make of it any more, because a row could not be written. No
-// endpoint may be bound to it. A plan after Retry publishes it anew; until then its endpoints are Failed.
+// endpoint may be bound to it. A plan after Retry publishes it again; until then its endpoints are Failed.
 func (c *Compiler) Lose(id table.ID, err error) {
 	if prog := c.programs.of(id); prog != nil {
 		prog.table, prog.short = nil, err
@@ -38,7 +38,7 @@ func (c *Compiler) Lose(id table.ID, err error) {
 }
 
 // Short says that a table in the kernel has no room for some classes, because that could not be made. It denies what is of
-// those, and its endpoints are Failed, until a plan after Retry publishes it anew.
+// those, and its endpoints are Failed, until a plan after Retry publishes it again.
 func (c *Compiler) Short(id table.ID, err error) {
 	if prog := c.programs.of(id); prog != nil {
 		prog.short = err

@@ -24,7 +24,7 @@ type Limits struct {
 	Interpret, Wide bool
 }
 
-// What the policy of one direction of an endpoint may cost.
+// Limits on the cost of the policy of one direction of an endpoint.
 const (
 	// MaxTableBytes is the size of a decision table, without the match table.
 	MaxTableBytes = 16 << 20
@@ -56,7 +56,7 @@ func bounded(limit, most int) int {
 
 // Build compiles a Program for the classes known now; classes.None4 and classes.None6 are always among them. If there are many
 // rows and many columns the Table is a wide one. If no table is within the limits, the policy is interpreted: the Table has
-// no arrays but the Program's. Nil: even that is past its limit. What a table would cost is estimated before it is made.
+// no arrays but the Program's. Nil: even that is past its limit. The cost of a table is estimated before it is made.
 // Equal input gives an equal Table, whatever the order of classes. The Table keeps p.
 func Build(p *match.Program, classes []classes.Class, lim Limits) *Table {
 	return build(p, classes, lim, endless(), nil)

@@ -7,7 +7,7 @@ import (
 )
 
 // Eval looks a packet up as the programs in the kernel do, by nothing but the table's arrays: class is that of the
-// remote address. What is missing denies, so an interpreted table denies everything; use Program.Interpret for those.
+// remote address. A missing entry denies, so an interpreted table denies everything; use Program.Interpret for those.
 func (t *Table) Eval(class uint32, pkt model.Packet) bpf.Outcome {
 	index, key := match.L4Key(pkt)
 	col, ok := t.l4(index, key)

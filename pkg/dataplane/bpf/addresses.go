@@ -103,7 +103,7 @@ func (a *addresses) write(changes []classes.AddrChange, known *classSets) (refus
 		a.remove(p)
 	}
 	maps.Copy(a.unwritten, failed)
-	_ = a.sync() // a deletion that fails stays pending, and is told by writeLeft
+	_ = a.sync() // a deletion that fails stays pending, and writeLeft reports it
 	return true
 }
 

@@ -85,7 +85,7 @@ func (d *BPF) Endpoints() []dataplane.EndpointStatus { return d.state.status.all
 // Interfaces implements Dataplane.
 func (d *BPF) Interfaces() map[string]uint32 { return d.state.interfaces.enforced() }
 
-// Observe makes o be told of every Apply from now on. Call it before the first.
+// Observe reports every Apply to o from now on. Call it before the first.
 func (d *BPF) Observe(o dataplane.Observer) { d.observer = o }
 
 // Close implements Dataplane.

@@ -31,7 +31,7 @@ func (d *BPF) Reopen() error {
 	return nil
 }
 
-// reconfigure loads the programs anew if there is a configuration to go on with. The links have the old ones until the
+// reconfigure loads the programs again if there is a new configuration. The links have the old ones until the
 // endpoints and the guard are ensured again, which the first Apply after a Reopen does.
 func (d *BPF) reconfigure() error {
 	if d.next == nil {

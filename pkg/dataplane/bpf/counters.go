@@ -46,12 +46,12 @@ func (d *BPF) Counters() *Counters { return newCounters(d.kernel.maps, time.Now)
 // newCounters returns a reader whose totals begin now: what was counted before this process is not its.
 func newCounters(m *bpfmaps.Maps, now func() time.Time) *Counters {
 	c := &Counters{maps: m, now: now, totals: map[dropKind]bpf.Counter{}}
-	// What cannot be read now begins with the first Read that can.
+	// A counter that cannot be read now begins with the first Read that succeeds.
 	_, _ = c.readDrops(), c.readRefused()
 	return c
 }
 
-// Read reads. What cannot be read is as it was the last time, and in the error. The maps are walked for at most as long
+// Read reads. Counters that cannot be read keep their last values and are in the error. The maps are walked for at most as long
 // as ctx allows.
 func (c *Counters) Read(ctx context.Context) (dataplane.KernelCounts, error) {
 	c.mu.Lock()

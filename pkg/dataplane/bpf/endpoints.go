@@ -104,7 +104,7 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 	if ep.ensured != ifindex {
 		err := e.interfaces.ensure(ep.policy.Iface, ifindex)
 		if errors.Is(err, attach.ErrGone) {
-			return false, nil // we are about to be told
+			return false, nil // a notification is on its way
 		}
 		if err != nil {
 			return false, err

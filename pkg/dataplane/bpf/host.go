@@ -23,12 +23,12 @@ type Host interface {
 	// methods below, and again when there are other programs: Ensure and Guard then put those in place.
 	// Links pinned in older directories (of another map layout) are taken over when they are ensured.
 	Use(programs *bpfmaps.Programs, linkDir string, older []string) error
-	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. What
-	// is as it should be is left alone. attach.ErrGone: there is no such interface (any more).
+	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. A program
+	// that is attached already is left alone. attach.ErrGone: there is no such interface (any more).
 	Ensure(name string, ifindex uint32) error
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error
-	// Guard attaches the netfilter programs, without a gap. What is as it should be is left alone.
+	// Guard attaches the netfilter programs, without a gap. Programs that are attached already are left alone.
 	Guard() error
 	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
 	Wake() <-chan struct{}

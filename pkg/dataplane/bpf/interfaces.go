@@ -106,7 +106,7 @@ func (i *interfaces) guard() error {
 }
 
 // attachAhead attaches programs to one interface that is no endpoint's yet, and wakes the loop if there may be more: what
-// is to be enforced waits for one at most. What fails is left to the endpoint, if there ever is one. taken are the
+// is to be enforced waits for one at most. A failure is left to the endpoint, if one appears. taken are the
 // interfaces of endpoints.
 func (i *interfaces) attachAhead(taken map[string]bool) {
 	if !i.guarded || len(i.kernel.older) > 0 {

@@ -37,7 +37,7 @@ func OpenLinux(prefix string, log *slog.Logger) (*Linux, error) {
 	h := &Linux{log: log, cancel: cancel, wake: make(chan struct{}, 1), interfaces: map[string]uint32{},
 		touched: map[uint32]bool{}}
 	o := attach.WatchOptions{Logger: log}
-	// What is there now is read at once, so that the first look at it is complete; the watches only add changes.
+	// The present state is read at once, so that the first look at it is complete; the watches only add changes.
 	now, err := attach.Interfaces(o, prefix)
 	if err != nil {
 		cancel()

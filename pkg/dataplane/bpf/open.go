@@ -15,7 +15,7 @@ import (
 )
 
 // OpenBPF opens the BPF dataplane on a host: the pinned maps of this instance, made if they are missing, and programs
-// loaded anew over them. What an earlier agent left enforced stays so. The host belongs to the dataplane from here on,
+// loaded again over them. Policy that an earlier agent left enforced stays so. The host belongs to the dataplane from here on,
 // unless an error is returned.
 func OpenBPF(c dataplane.Config, host Host, log *slog.Logger) (*BPF, error) {
 	m, err := bpfmaps.Open(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapSizes})

@@ -15,7 +15,7 @@ type step struct {
 // what somebody else has changed (resync) come before them, and what another map layout has left goes after them
 // (leaveOlder), once everything is enforced.
 
-// order is that of a plan. What a step leaves undone keeps the later ones from being taken, so a packet is always judged
+// order is that of a plan. A step that leaves something undone stops the later ones, so a packet is always judged
 // by an old policy or a new one. Each step can be taken again after it failed halfway.
 var order = []step{
 	{"name sets and rules", (*state).addNames},
@@ -48,7 +48,7 @@ var finishing = []step{
 	{"name endpoints", func(s *state) error { s.names.nameEndpoints(s.endpoints.roster.bound); return nil }},
 }
 
-// ahead is what is done when nothing waits: see Prepare. What fails there is left to Apply.
+// ahead are the steps while nothing waits: see Prepare. Failures are left to Apply.
 var ahead = []step{
 	{"find out about pods' sides", (*state).meetPeers},
 	{"attach programs ahead", (*state).attachAhead},

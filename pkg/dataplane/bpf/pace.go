@@ -9,7 +9,7 @@ const (
 	paceHold = 2 * time.Second
 )
 
-// pace says when the next part of a large policy may be compiled. With nobody else's changes about, the parts follow each
+// pace says when the next part of a large policy may be compiled. While no other changes are pending, the parts follow each
 // other at once. From the moment a change comes in between them, the agent rests after each part for three times as long as
 // it took: otherwise most changes would find it busy, since somebody who changes large policies all the time can keep it so.
 type pace struct {

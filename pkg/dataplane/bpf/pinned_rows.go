@@ -47,7 +47,7 @@ func (s *PinnedState) Policies() ([]inspect.PolicyRow, error) {
 	return rows, nil
 }
 
-// Sets are the sets that rules refer to, with their members. What they select is not in the maps.
+// Sets are the sets that rules refer to, with their members. Their selectors are not in the maps.
 func (s *PinnedState) Sets() ([]inspect.SetRow, error) {
 	const some = 5
 	if err := s.readMembers(); err != nil {
@@ -109,7 +109,7 @@ func (s *PinnedState) SetText(n uint32) (string, error) {
 	return setText(n) + ": " + strings.Join(parts, ", "), nil
 }
 
-// readMembers reads the members of all sets once. What is inside another member is left out: it is a member because of
+// readMembers reads the members of all sets once. A member inside another one is left out: it is a member because of
 // that one, and has an entry for another reason.
 func (s *PinnedState) readMembers() error {
 	if s.members != nil {

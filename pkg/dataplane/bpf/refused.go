@@ -134,7 +134,7 @@ func (r *refusals) withhold(tables map[table.ID]error) {
 	r.retry.failed()
 }
 
-// missing says what the kernel refuses to take, and what that closes. What was noted for once is forgotten.
+// missing says what the kernel refuses to take, and what that closes. Notes for one report are cleared.
 func (r *refusals) missing() error {
 	errs := r.rest
 	r.rest = nil

@@ -19,7 +19,7 @@ type resync struct {
 }
 
 // run makes every table read its map again and looks for what others have altered: entries, published policies,
-// attached programs. All of it is told, and repaired by the rest of Apply. repairs is how much that is.
+// attached programs. Each difference is logged, and repaired by the rest of Apply. repairs is how much that is.
 func (r resync) run() (repairs uint64, err error) {
 	var errs []error
 	entries := r.names.reread()

@@ -26,7 +26,7 @@ type endpoint struct {
 	peer    Peer
 	failure string // why it could not be programmed; empty: it was
 	number  uint32 // for people and events
-	refused uint64 // open flows beyond its share, as told
+	refused uint64 // open flows beyond its share, as last reported
 	share   uint32 // of the flow tables, plus one; 0: none yet
 	unasked bool   // an earlier agent may have died before it had its flows judged again
 }

@@ -42,7 +42,7 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 	return stats
 }
 
-// unobserved is told when nobody else is.
+// unobserved is the observer of a dataplane without one.
 type unobserved struct{}
 
 func (unobserved) Compiled(time.Duration)  {}

@@ -228,7 +228,7 @@ func (t *tables) republish(table *table.Table) error {
 	return nil
 }
 
-// netMembers are the members of a set that stands for a CIDR list of rules; nil if it is none.
+// netMembers are the members of a set that stands for a CIDR list of rules; nil for other sets.
 func (t *tables) netMembers(id model.SetID) []netip.Prefix {
 	for _, p := range t.list {
 		if p.program == nil {

@@ -11,7 +11,7 @@ import (
 // endpoint is in the new maps before that, so no moment is without policy. The guard comes last, and until then the
 // earlier one's closes what was no endpoint to it, which is why an endpoint may be written before its programs are
 // attached, what otherwise would open it unjudged. Flows are not taken over: packets of live ones are judged as
-// those of connections whose beginning nobody saw.
+// those of connections whose beginning was not seen.
 
 // leaveOlder removes what is left of other layouts once everything is enforced by this one.
 func (s *state) leaveOlder() error {

@@ -55,7 +55,7 @@ func newCatalog() *catalog {
 	}
 }
 
-// put records what a file says now. What it does not say any more is kept unless that is believed; it reports whether
+// put records the objects of a file. Objects that it no longer has are kept unless the loss is believed; it reports whether
 // there is any.
 func (c *catalog) put(path string, docs []validate.Document, believed bool) (kept bool) {
 	old := c.files[path]

@@ -195,8 +195,8 @@ func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch 
 	return changed
 }
 
-// put has the catalog know what a file says now, at once or, if the file is large, once that is known. What it does not
-// say any more is kept for now, unless believed.
+// put gives the catalog the objects of a file, at once or, if the file is large, once it is parsed. Objects that the file
+// no longer has are kept for now, unless the loss is believed.
 func (d *Source) put(path string, text []byte, believed bool, now time.Time) {
 	d.losses.end(path)
 	if d.aside.parse != nil && len(text) >= d.large {

@@ -6,7 +6,7 @@ import (
 )
 
 // A file that says less than it did may be one that is just being written: emptied and filled again, moved out of the way
-// by an editor, removed and made anew, or half there. So what it does not say any more is only believed if the file stays
+// by an editor, removed and made again, or half there. So what it does not say any more is only believed if the file stays
 // as it is for a while. A file without any text is never believed: a full disk leaves such files. Whoever means it removes
 // the file, or writes a comment.
 

@@ -74,7 +74,7 @@ func (o Options) open(ctx context.Context) (connection, error) {
 }
 
 // dialing makes calls fail as soon as it is known that no server can be reached. clientv3 has them wait, and gRPC connects
-// again after up to two minutes: nobody would learn what is wrong, nor soon that it is over.
+// again after up to two minutes: no one would learn what is wrong, nor soon that it is over.
 func (o Options) dialing() []grpc.DialOption {
 	pauses := backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longPause}
 	return []grpc.DialOption{

@@ -249,7 +249,7 @@ func (s *Source) change(us []model.Update, e event) []model.Update {
 	return us
 }
 
-// noteReady notes what the datastore says of whether it is ready; nil: nothing. What cannot be read changes nothing.
+// noteReady notes what the datastore says of whether it is ready; nil: nothing. A value that cannot be read changes nothing.
 func (s *Source) noteReady(e *entry) {
 	var info struct {
 		Spec struct {

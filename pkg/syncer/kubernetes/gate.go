@@ -27,8 +27,8 @@ type gate struct {
 
 	mu   sync.Mutex
 	look *look         // nil unless one is going on
-	back chan struct{} // closed, and made anew, when the server is back
-	why  string        // the server cannot be used now; empty: it can, or nobody has looked
+	back chan struct{} // closed, and replaced, when the server is back
+	why  string        // the server cannot be used now; empty: it can, or it has not been tried
 }
 
 // look is one time of finding out whether the server is there, and of waiting until it is.
@@ -44,7 +44,7 @@ const (
 	firstProbe, lastProbe = 100 * time.Millisecond, 600 * time.Millisecond
 	// lastProbeUntrusted is for certificates that do not fit: only a human will mend that.
 	lastProbeUntrusted = 10 * time.Second
-	// lastProbeUnknown is for a server that does not know us: the token may be written anew at any time.
+	// lastProbeUnknown is for a server that does not know us: the token may be replaced at any time.
 	lastProbeUnknown = 3 * time.Second
 	probeTimeout     = 2 * time.Second
 
@@ -109,7 +109,7 @@ func (g *gate) search(l *look, suspicion error) {
 			g.back = make(chan struct{})
 		}
 	}()
-	began, told := time.Now(), false
+	began, logged := time.Now(), false
 	var answers time.Time // since when something answers
 	pause := firstProbe
 	for {
@@ -121,8 +121,8 @@ func (g *gate) search(l *look, suspicion error) {
 		l.outage = true
 		g.noteWhy(g.explain(err))
 		unknown := unknownToServer(err) && unknownToServer(suspicion)
-		if !told && (unknown || patienceWith(err) != silentPatience) {
-			told = true
+		if !logged && (unknown || patienceWith(err) != silentPatience) {
+			logged = true
 			g.log.Warn("the API server cannot be reached or is not ready; the last known state of the cluster stays in force, will try again",
 				"error", g.explain(err), "after", g.explain(suspicion))
 		}
@@ -142,7 +142,7 @@ func (g *gate) search(l *look, suspicion error) {
 		}
 		pause = min(2*pause, limit)
 	}
-	if told && g.ctx.Err() == nil {
+	if logged && g.ctx.Err() == nil {
 		g.log.Info("the API server is reached again", "outage", time.Since(began).Round(time.Millisecond))
 	}
 }
@@ -211,7 +211,7 @@ type backoff struct{ pause time.Duration }
 
 const firstPause, lastPause = 200 * time.Millisecond, 30 * time.Second
 
-// next is how long to wait after err. What the server asked for in Retry-After counts at least.
+// next is how long to wait after err. It is at least the server's Retry-After.
 func (b *backoff) next(err error) time.Duration {
 	b.pause = min(max(2*b.pause, firstPause), lastPause)
 	d := jitter(b.pause)

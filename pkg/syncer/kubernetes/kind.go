@@ -89,7 +89,7 @@ func (k *kind) follow(ctx context.Context, a api, candidate int) {
 		looking.Go(func() { k.lookForBetter(ctx, candidate, cancel) })
 	}
 	f := &follower{kind: k, api: a, cancel: cancel}
-	// What is worth waiting for is waited for in the follower. This is for new lists after the server has forgotten
+	// The follower waits where waiting helps. This is for new lists after the server has forgotten
 	// where we were.
 	pauses := &wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: lastPause}
 	cache.NewReflectorWithOptions(f, nil, k.store, cache.ReflectorOptions{

@@ -29,12 +29,12 @@ import (
 // all kinds go on when it is back: their watches from where they were, or with a new list if the server has forgotten
 // what happened since. A list that replaces another finds what was deleted meanwhile.
 //
-// What an agent asks of a server: a watch for each kind that is served, all on one connection, each begun anew every five to ten minutes; while the
+// What an agent asks of a server: a watch for each kind that is served, all on one connection, each restarted every five to ten minutes; while the
 // server is away, two or three attempts to connect in a second; for a kind that fails, one request every 15 to 30 s in
 // the long run; and see ProbeEvery.
 type Source struct {
 	// ProbeEvery is how often, on average, absent kinds are asked for. Each agent chooses a time between half and one
-	// and a half of it anew every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
+	// and a half of it again every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
 	// agents ask 42 times in a second. To be set before Run.
 	ProbeEvery time.Duration
 

@@ -15,7 +15,7 @@ import (
 // object is what is left of an API object after it was decoded: what the Reflector and the store need to know. It
 // stands in for the object in everything the Reflector does.
 type object struct {
-	metav1.Object // what nobody asks for
+	metav1.Object // for the methods that are never called
 
 	name    objectKey
 	version string // resourceVersion
@@ -30,7 +30,7 @@ type object struct {
 // objectKey names an object of one kind.
 type objectKey struct{ namespace, name string }
 
-// without is behind the methods of objects that nobody calls.
+// without is behind the methods of objects that are never called.
 var without metav1.Object = &metav1.ObjectMeta{}
 
 // named returns an object that says only which one it is.
@@ -64,10 +64,10 @@ func (o *object) GetAnnotations() map[string]string {
 // GetObjectKind implements runtime.Object.
 func (o *object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object. Nobody changes an object once it is made.
+// DeepCopyObject implements runtime.Object. An object is never changed once it is made.
 func (o *object) DeepCopyObject() runtime.Object { return o }
 
-// number returns a resourceVersion as a number that is 0 only if it is none: then nothing can be said about it.
+// number returns a resourceVersion as a number that is 0 if the text is no number: then nothing can be said about it.
 func number(version string) uint64 {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {

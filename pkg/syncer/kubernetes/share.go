@@ -135,7 +135,7 @@ func (s *sharing) sweep() {
 }
 
 // recent finds strings again that were used lately, so that each is in memory once: of a node, a namespace, a label.
-// What has not been used for long is forgotten, at the latest when maxRecent others came twice.
+// An entry that has not been used for long is dropped, at the latest when maxRecent others came twice.
 // Safe for concurrent use.
 type recent struct {
 	mu          sync.Mutex

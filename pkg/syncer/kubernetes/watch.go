@@ -167,7 +167,7 @@ func (c *conversion) end(e apiwatch.Event, came int, lasted time.Duration) {
 		c.f.pause.reset()
 	}
 	if !c.initial {
-		// Without this word, which says nothing new, the Reflector would list anew after a short watch.
+		// Without this word, which says nothing new, the Reflector would list again after a short watch.
 		c.send(apiwatch.Event{Type: apiwatch.Bookmark, Object: bookmark(c.at)})
 	}
 }

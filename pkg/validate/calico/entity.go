@@ -12,7 +12,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// What the lists of one side of a rule hold.
+// The lists of one side of a rule.
 const (
 	maxNets  = 256
 	maxPorts = 50

@@ -27,7 +27,7 @@ const (
 // domainName is the CRD's pattern, with its A-z.
 var domainName = regexp.MustCompile(`^(\*\.)?([a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\.)+[a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\.?$`)
 
-// ConvertText is Convert for the text of an object that no API server has checked. What the schema of the CRD rejects is
+// ConvertText is Convert for the text of an object that no API server has checked. An object that the schema of the CRD rejects is
 // rejected.
 func ConvertText(text []byte, o *v1alpha2.ClusterNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
 	rep := validate.NewReport(validate.Ref{Kind: Kind, Name: o.Name})

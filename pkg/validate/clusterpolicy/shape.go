@@ -16,7 +16,7 @@ import (
 // fields are the fields of an object that are there. Nil: it is null, or no object.
 type fields map[string]json.RawMessage
 
-// UnmarshalJSON implements json.Unmarshaler. What is no object is reported where its type is known.
+// UnmarshalJSON implements json.Unmarshaler. A value that is no object is reported where its type is known.
 func (f *fields) UnmarshalJSON(text []byte) error {
 	all := map[string]json.RawMessage{}
 	if json.Unmarshal(text, &all) == nil {
