@@ -37,7 +37,7 @@ type Change struct {
 func Between(from, to Config) Change {
 	var c Change
 	for _, s := range settings {
-		if !s.same(&from, &to) {
+		if !s.of(&from).same(&to) {
 			c.Settings = append(c.Settings, s.Name)
 			c.Effect = max(c.Effect, s.Effect)
 		}

@@ -35,7 +35,6 @@ type Setting struct {
 
 	parse func(text string) (parsed, error) // its errors say what is wanted
 	of    func(c *Config) parsed            // as c has it
-	same  func(a, b *Config) bool           // whether both have the same value
 	felix func(f felixValues) (felixText, error)
 }
 
@@ -43,6 +42,7 @@ type Setting struct {
 type parsed struct {
 	text string // canonical: it parses to the same value
 	set  func(c *Config)
+	same func(c *Config) bool // whether c has this value
 }
 
 // Settings are all of them in the order of their names. They are the caller's.
@@ -104,7 +104,9 @@ func newSetting[T comparable](name string, e Effect, at func(*Config) *T, parse 
 // newSettingOf is a setting of any type.
 func newSettingOf[T any](name string, e Effect, at func(*Config) *T, parse func(string) (T, error), print func(T) string,
 	equal func(a, b T) bool, usage string) *Setting {
-	typed := func(v T) parsed { return parsed{print(v), func(c *Config) { *at(c) = v }} }
+	typed := func(v T) parsed {
+		return parsed{print(v), func(c *Config) { *at(c) = v }, func(c *Config) bool { return equal(*at(c), v) }}
+	}
 	return &Setting{
 		Name: name, Usage: usage, Effect: e, Type: typeText,
 		parse: func(text string) (parsed, error) {
@@ -114,8 +116,7 @@ func newSettingOf[T any](name string, e Effect, at func(*Config) *T, parse func(
 			}
 			return typed(v), nil
 		},
-		of:   func(c *Config) parsed { return typed(*at(c)) },
-		same: func(a, b *Config) bool { return equal(*at(a), *at(b)) },
+		of: func(c *Config) parsed { return typed(*at(c)) },
 	}
 }
 
