@@ -184,8 +184,8 @@ func TestEachPolicyOfTheGuideMeansWhatItSays(t *testing.T) {
 			}
 		})
 	}
-	if found != 7 {
-		t.Errorf("%d policies, want 7", found)
+	if found != 8 {
+		t.Errorf("%d policies, want 8", found)
 	}
 }
 
