@@ -77,14 +77,16 @@ func (c sideAt) serviceAccounts(a *ServiceAccounts) (s *selector.Selector, const
 	if a == nil {
 		return nil, false
 	}
+	seen := make(map[string]bool, len(a.Names)) // nothing bounds the list but the size of an object
 	for i, name := range a.Names {
 		field := element(c.path("serviceAccounts.names"), i)
 		for _, wrong := range validate.DNSSubdomain(name) {
 			c.reject(field, "%q is no name of a service account: %s", name, wrong)
 		}
-		if c.counted && slices.Contains(a.Names[:i], name) {
+		if c.counted && seen[name] {
 			c.reject(field, "%q is there twice", name)
 		}
+		seen[name] = true
 	}
 	var names *selector.Selector
 	switch len(a.Names) {

@@ -143,6 +143,7 @@ var invalidPolicies = []struct{ spec, want string }{
 	{"serviceAccountSelector: global()", "spec.serviceAccountSelector: global() may stand in the namespaceSelector of a rule only"},
 	{"types: [ingress]", `spec.types[0]: "ingress" must be Ingress or Egress`},
 	{"types: [Ingress, Ingress]", `spec.types[1]: "Ingress" is there twice`},
+	{"types: [Ingress, Egress, Ingress]", "spec.types: has 3 entries; the limit is 2"},
 	{"types: Ingress", "spec.types: string where a list is expected"},
 	{"type: [Ingress]", "spec.type: unknown field (did you mean types?)"},
 	{"performanceHints: [AssumeNeeded]", `spec.performanceHints[0]: "AssumeNeeded" must be AssumeNeededOnEveryNode`},

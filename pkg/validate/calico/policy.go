@@ -157,6 +157,11 @@ func (c *conversion) types(spec *PolicySpec) (ingress, egress bool) {
 	if len(spec.Types) == 0 {
 		return len(spec.Ingress) > 0 || len(spec.Egress) == 0, len(spec.Egress) > 0
 	}
+	const all = 2
+	if len(spec.Types) > all {
+		c.reject("spec.types", "has %d entries; the limit is %d", len(spec.Types), all)
+		return false, false
+	}
 	for i, t := range spec.Types {
 		at := element("spec.types", i)
 		switch {

@@ -72,8 +72,10 @@ func (c ruleAt) checkHTTP(r *Rule, protocol *uint8) {
 		c.reject(c.path("http"), "needs protocol TCP, or none")
 	case len(h.Methods) > maxHTTPEntries:
 		c.reject(c.path("http.methods"), "has %d entries; the limit is %d", len(h.Methods), maxHTTPEntries)
+		return
 	case len(h.Paths) > maxHTTPEntries:
 		c.reject(c.path("http.paths"), "has %d entries; the limit is %d", len(h.Paths), maxHTTPEntries)
+		return
 	}
 	for i, m := range h.Methods {
 		if slices.Contains(h.Methods[:i], m) {
