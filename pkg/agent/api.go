@@ -106,6 +106,7 @@ func (a *API) routes() http.Handler {
 		"endpoints": a.endpoints,
 		"policies":  a.policies,
 		"order":     a.order,
+		"staged":    a.staged,
 		"rules":     a.rules,
 		"sets":      a.sets,
 		"config":    a.config,

@@ -49,6 +49,10 @@ func heldProblems(states []dataplane.EndpointStatus) []validate.Problem {
 		if e.Condition == dataplane.Held {
 			list = append(list, endpointProblem(e))
 		}
+		if e.Staged != "" {
+			list = append(list, validate.Problem{Ref: validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
+				Severity: validate.Warning, Reason: "its staged policies are not evaluated: " + e.Staged})
+		}
 	}
 	return list
 }

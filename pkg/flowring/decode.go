@@ -67,12 +67,26 @@ func (d *decoder) record(e *bpf.Event, at time.Time) *flows.Record {
 	if policy, _, ok := strings.Cut(r.Rule, "#"); ok && strings.Count(policy, "/") > 1 {
 		r.Policy = policy
 	}
+	if has(e, bpf.MargayEventFlagsEVENT_STAGED) {
+		r.Staged = d.staged(e, r)
+	}
 	logged := d.trace(e, e.Log[:min(int(e.Nlogs), len(e.Log))])
 	passed := d.trace(e, e.Pass[:min(int(e.Npasses), len(e.Pass))])
 	if len(logged)+len(passed) > 0 {
 		r.Trace = &flows.Trace{Logged: logged, Passed: passed}
 	}
 	return r
+}
+
+// staged is the verdict of staged policies, which is the other one than the record's.
+func (d *decoder) staged(e *bpf.Event, r *flows.Record) *flows.Staged {
+	s := &flows.Staged{Verdict: flows.Deny, Rule: d.rule(e.StagedId)}
+	if r.Verdict == flows.Deny {
+		s.Verdict = flows.Allow
+	}
+	s.Rule = strings.TrimPrefix(s.Rule, "staged:"+r.Direction+":")
+	s.Policy, _, _ = strings.Cut(s.Rule, "#")
+	return s
 }
 
 func has(e *bpf.Event, flag bpf.MargayEventFlags) bool { return e.Flags&uint8(flag) != 0 }

@@ -20,6 +20,8 @@ type Hub struct {
 	ring []*Record  // record number n is at n % len(ring)
 	next uint64     // number of the next record; those before next-len(ring) are gone
 	subs map[*Subscription]struct{}
+
+	Examples Examples // of staged verdicts, among all records so far
 }
 
 // NewHub returns a Hub that keeps that many records.
@@ -42,6 +44,7 @@ func (s *Subscription) wants(r *Record) bool { return !r.Time.Before(s.since) &&
 
 // Publish hands out records in their order. It never waits for a subscriber.
 func (h *Hub) Publish(records []*Record) {
+	h.Examples.note(records)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range records {

@@ -53,10 +53,11 @@ type Packet struct {
 
 // Decision is why the verdict is what it is.
 type Decision struct {
-	Policy string `json:"policy,omitempty"` // tier/kind/namespace/name; empty: no policy decided
-	Rule   string `json:"rule"`             // what decided: the policy with "#ingress[0]" or "#end-of-tier", or why there is none
-	Trace  *Trace `json:"trace,omitempty"`  // nil: no Log or Pass rule on the way
-	Note   string `json:"note,omitempty"`   // revoked, judged again, after translation, another reason than policy
+	Policy string  `json:"policy,omitempty"` // tier/kind/namespace/name; empty: no policy decided
+	Rule   string  `json:"rule"`             // what decided: the policy with "#ingress[0]" or "#end-of-tier", or why there is none
+	Trace  *Trace  `json:"trace,omitempty"`  // nil: no Log or Pass rule on the way
+	Staged *Staged `json:"staged,omitempty"` // nil: staged policies would have decided the same, or there are none
+	Note   string  `json:"note,omitempty"`   // revoked, judged again, after translation, another reason than policy
 }
 
 // Peer is the remote side of a flow.
@@ -137,6 +138,9 @@ func (d *Decision) text() string {
 	}
 	if d.Trace != nil && len(d.Trace.Passed) > 0 {
 		text += "  passed by " + strings.Join(d.Trace.Passed, ", ")
+	}
+	if d.Staged != nil {
+		text += "  staged: " + d.Staged.Verdict + " by " + d.Staged.Rule
 	}
 	if d.Note != "" {
 		text += "  (" + d.Note + ")"

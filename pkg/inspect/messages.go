@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/flows"
 )
 
 // ConditionClosed says that a workload interface has no pod of this node: nothing but ARP and neighbour discovery passes.
@@ -66,6 +67,21 @@ type PolicyRow struct {
 	Ingress   int      `json:"ingressEndpoints"` // local endpoints it applies to
 	Egress    int      `json:"egressEndpoints"`
 	Staged    bool     `json:"staged,omitempty"`
+}
+
+// StagedRow is one direction of a staged policy: what new flows it would have decided otherwise than what is enforced.
+type StagedRow struct {
+	Tier       string `json:"tier"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	Direction  string `json:"direction"`
+	Endpoints  int    `json:"endpoints"`  // local ones that it applies to
+	WouldDeny  uint64 `json:"wouldDeny"`  // first packets of flows that are allowed
+	WouldAllow uint64 `json:"wouldAllow"` // packets that are denied, each of which is the first one of a flow
+	// NotEvaluated is why staged policies of a pod that it applies to are not evaluated: "shop/db: …"; empty: they are.
+	NotEvaluated string          `json:"notEvaluated,omitempty"`
+	Examples     []*flows.Record `json:"examples"` // the latest ones, the oldest first; events are rate limited
 }
 
 // RuleRow is one entry of an endpoint's ordered match table.
@@ -187,6 +203,7 @@ type Answer struct {
 	Endpoints   []EndpointRow        `json:"endpoints,omitempty"`
 	Policies    []PolicyRow          `json:"policies,omitempty"`
 	Order       []explain.OrderRow   `json:"order,omitempty"`
+	Staged      []StagedRow          `json:"staged,omitempty"`
 	Rules       []RuleRow            `json:"rules,omitempty"`
 	Sets        []SetRow             `json:"sets,omitempty"`
 	Problems    []ProblemRow         `json:"problems,omitempty"`

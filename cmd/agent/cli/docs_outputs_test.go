@@ -59,6 +59,7 @@ var tables = map[string]*table{
 	"show drops":         dropTable(nil),
 	"show sets":          setTable(nil),
 	"show policies":      policyTable(nil),
+	"show staged":        stagedTable(nil),
 	"check":              {header: []string{"CHECK", "RESULT", "DETAIL"}},
 	"cleanup":            {header: []string{"REMOVED", "WHAT"}},
 }

@@ -21,7 +21,7 @@ func showCommand() *cobra.Command {
 		Use: "show", Short: "Show what is enforced: the agent's state, flows and drops", Args: subcommandOnly, RunE: help,
 		SuggestFor: []string{"get", "list", "describe", "status", "endpoints", "flows"},
 	}
-	cmd.AddCommand(showStatusCommand(), showEndpointsCommand(), showPoliciesCommand(), showSetsCommand(), showProblemsCommand(),
+	cmd.AddCommand(showStatusCommand(), showEndpointsCommand(), showPoliciesCommand(), showStagedCommand(), showSetsCommand(), showProblemsCommand(),
 		showRulesCommand(), showFlowsCommand(), showDropsCommand())
 	return cmd
 }
