@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+// TestAStagedPolicyIsFoundOutOnLiveTraffic: one that would deny everything, on real veths. Nothing is denied, each new
+// connection is counted once, packets of open ones are not, and the counts go on with the next agent.
+func TestAStagedPolicyIsFoundOutOnLiveTraffic(t *testing.T) {
+	c := newCluster(t, oneNode)
+	db, web := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "web")
+	c.Serve(db.Host, 80)
+	c.Reach(web.Host, db.Host, 80, true) // before there is one: not counted
+	row := func() (found inspect.StagedRow) {
+		t.Helper()
+		answer, err := c.Agent(0).Ask("staged")
+		if err != nil {
+			return found
+		}
+		for _, r := range answer.Staged {
+			if r.Name == "deny-all" && r.Direction == "ingress" {
+				found = r
+			}
+		}
+		return found
+	}
+	c.Write("staged", `apiVersion: projectcalico.org/v3
+kind: StagedNetworkPolicy
+metadata: {name: deny-all, namespace: shop}
+spec: {selector: app == 'db', types: [Ingress]}
+`)
+	testutil.WaitFor(t, 20*time.Second, "the staged policy applies", func() bool { return row().Endpoints == 1 })
+	// The second of two evaluations is compiled in a plan of its own, behind the one with the change.
+	testutil.WaitFor(t, 20*time.Second, "connections are counted", func() bool {
+		c.Reach(web.Host, db.Host, 80, true)
+		return row().WouldDeny > 0
+	})
+	before := row()
+	c.Reach(web.Host, db.Host, 80, true) // TCP and UDP, over both families
+	if after := row(); after.WouldDeny != before.WouldDeny+uint64(2*len(db.Addrs())) || after.WouldAllow != 0 {
+		t.Errorf("%d would be denied, %d allowed; before %d connections %d", after.WouldDeny, after.WouldAllow, 2*len(db.Addrs()), before.WouldDeny)
+	}
+	testutil.WaitFor(t, 20*time.Second, "examples", func() bool { return len(row().Examples) > 0 })
+	for _, e := range row().Examples {
+		if e.Endpoint != "shop/db" || e.Verdict != "allow" || e.Staged.Verdict != "deny" || e.Staged.Rule != "default/snp/shop/deny-all#end-of-tier" || e.Dst.Port() != 80 {
+			t.Errorf("example %+v, staged %+v", e, e.Staged)
+		}
+	}
+	before = row()
+	c.Agent(0).Terminate()
+	c.Agent(0).Start()
+	testutil.WaitFor(t, 20*time.Second, "the next agent goes on counting", func() bool { return row().WouldDeny >= before.WouldDeny })
+
+	c.Remove("staged")
+	testutil.WaitFor(t, 20*time.Second, "it is gone", func() bool { return row().Name == "" })
+	c.Reach(web.Host, db.Host, 80, true)
+}
