@@ -21,3 +21,22 @@ func TestParseRuleID(t *testing.T) {
 		}
 	}
 }
+
+// TestIDsOfStagedRulesAreRead: as their text, by the direction in it.
+func TestIDsOfStagedRulesAreRead(t *testing.T) {
+	key := PolicyKey{Kind: KindStagedNetworkPolicy, Namespace: "shop", Name: "db"}
+	for text, id := range map[string]RuleID{
+		"staged:ingress:t/snp/shop/db#ingress[3]":        {Point: AtRule, Tier: "t", Policy: key, Index: 3, Staged: true},
+		"staged:egress:t/snp/shop/db#end-of-tier":        {Point: AtEndOfTier, Direction: Egress, Tier: "t", Policy: key, Staged: true},
+		"staged:ingress:t/snp/shop/db#denied behind it":  {Point: AtBehind, Tier: "t", Policy: key, Staged: true},
+		"staged:ingress:t/snp/shop/db#allowed behind it": {Point: AtBehind, Tier: "t", Policy: key, Index: 1, Staged: true},
+	} {
+		if id.String() != text {
+			t.Errorf("%+v is %q, want %q", id, id.String(), text)
+		}
+		d, staged := StagedRule(text)
+		if got, ok := ParseRuleID(text, d); !staged || !ok || got != id {
+			t.Errorf("%q is %+v (%t), direction %s (%t)", text, got, ok, d, staged)
+		}
+	}
+}

@@ -58,3 +58,43 @@ func TestEnforceHasTheChosenOnesAndNoOtherStagedOnes(t *testing.T) {
 		t.Errorf("staged policies %v, want x, y and z: the rules of the refused one are not known", keys)
 	}
 }
+
+// versions are an enforced policy and staged ones that stand for it or take it away.
+func versions(action model.StagedAction) *model.DirectionPolicy {
+	key := model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "db"}
+	draft := &model.PolicyRules{Key: key, Staged: true, StagedAction: action, Rules: []model.MatchRule{{Action: model.Allow}}}
+	draft.Key.Kind = model.KindStagedNetworkPolicy
+	other := model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "other"}
+	return &model.DirectionPolicy{Profiles: []*model.PolicyRules{rules("profile", false)}, Tiers: []model.TierPolicy{{Name: "t", Default: model.Deny,
+		Policies: []*model.PolicyRules{{Key: key}, {Key: other}, draft}}}}
+}
+
+func TestAStagedPolicyStandsForTheEnforcedOneOfItsName(t *testing.T) {
+	for action, want := range map[model.StagedAction]string{
+		model.StagedSet: "t/other t/db", model.StagedLearn: "t/other t/db", model.StagedDelete: "t/other", model.StagedIgnore: "t/db t/other",
+	} {
+		p := versions(action)
+		if got := names(Enforce(p, All)); got != want {
+			t.Errorf("%s: %s, want %s", action, got, want)
+		}
+		if got := Shadow(p); (got == nil) != (action == model.StagedIgnore) || got != nil && names(got) != want {
+			t.Errorf("%s: shadow %+v, want %s", action, got, want)
+		}
+	}
+}
+
+// TestWhatADeletionUncoversIsCreditedToIt: what decides in place of the policy that is gone, and behind it.
+func TestWhatADeletionUncoversIsCreditedToIt(t *testing.T) {
+	p := versions(model.StagedDelete)
+	s, draft := Shadow(p), p.Tiers[0].Policies[2].Key
+	tier := s.Tiers[0]
+	for what, c := range map[string]*model.Credit{"the other policy": tier.Policies[0].Credit, "the end of the tier": tier.Credit,
+		"the profile": s.Profiles[0].Credit, "no profile": s.Credit} {
+		if c == nil || c.Policy != draft || c.Tier != "t" {
+			t.Errorf("%s: credit %+v, want %v", what, c, draft)
+		}
+	}
+	if p.Tiers[0].Policies[1].Credit != nil || p.Profiles[0].Credit != nil {
+		t.Error("the enforced policy has changed")
+	}
+}
