@@ -32,7 +32,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
-			known := &endpoints{roster: newRoster(), dirty: map[model.EndpointID]bool{}}
+			known := &endpoints{staged: &stagedPolicies{}, roster: newRoster(), dirty: map[model.EndpointID]bool{}}
 			plans := newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order))
 			policy := policyOf("web", "cali1")
 			policy.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
@@ -54,7 +54,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 }
 
 func TestAnEndpointOfAnEarlierAgentHasNoStatusYet(t *testing.T) {
-	known := &endpoints{roster: newRoster()}
+	known := &endpoints{staged: &stagedPolicies{}, roster: newRoster()}
 	known.roster.adopt("cali1", &endpoint{ifindex: 7, ensured: 7})
 	s := status{newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order)), known}
 	var count dataplane.Stats
