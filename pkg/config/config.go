@@ -17,17 +17,30 @@ import (
 type Config struct {
 	dataplane.Config // what a dataplane is configured with
 
-	ConfigFile string
-	Node       string // never empty once evaluated, unless the host's name is
-	Datastore  string // directory, kubernetes or etcd
-	Dir        string // of manifests
-	Kubeconfig string // empty: the cluster this process runs in
-	Etcd       Etcd
+	Objects
+	Reports
 
-	Socket    string // empty: the usual one of the instance
-	Dataplane string // auto, bpf or record
-	LogLevel  string // debug, info, warn or error
+	ConfigFile  string
+	Node        string        // never empty once evaluated, unless the host's name is
+	Dataplane   string        // auto, bpf or record
+	ResyncEvery time.Duration // more than zero
+}
 
+// Objects is where objects come from, and what is read from them.
+type Objects struct {
+	Datastore      string // directory, kubernetes or etcd
+	Dir            string // of manifests
+	Kubeconfig     string // empty: the cluster this process runs in
+	Etcd           Etcd
+	PodAnnotations string // whose annotations say addresses of pods: none, calico or aws
+	// DiscoveryEvery is how often, on average, a kind that the cluster does not serve is looked for; a second at least.
+	DiscoveryEvery time.Duration
+}
+
+// Reports is to whom the agent reports, and what.
+type Reports struct {
+	Socket         string // empty: the usual one of the instance
+	LogLevel       string // debug, info, warn or error
 	HealthAddress  string // host:port; empty: off
 	MetricsAddress string // host:port; empty: off
 	PProf          bool
@@ -35,28 +48,27 @@ type Config struct {
 	EndpointDropMetrics bool
 	EndpointStatusDir   string // empty: off
 	Events              bool
-
-	PodAnnotations string        // whose annotations say addresses of pods: none, calico or aws
-	ResyncEvery    time.Duration // more than zero
-	// DiscoveryEvery is how often, on average, a kind that the cluster does not serve is looked for; a second at least.
-	DiscoveryEvery time.Duration
 }
 
 // Defaults are the values that are built in, those of a dataplane included. Node is empty: it is the host's name.
 func Defaults() Config {
 	return Config{
-		Config:         dataplane.Defaults(),
-		ConfigFile:     "/etc/margay/margay.yaml",
-		Datastore:      "directory",
-		Dataplane:      "auto",
-		LogLevel:       "info",
-		HealthAddress:  "127.0.0.1:9096", // not 9098, which is Typha's: it is in the node's network, too
-		MetricsAddress: "127.0.0.1:9097",
-		Events:         true,
-		PodAnnotations: "none",
-		ResyncEvery:    90 * time.Second,
-		DiscoveryEvery: 2 * time.Minute,
-		Etcd:           Etcd{DialTimeout: 10 * time.Second, KeepAlive: 10 * time.Second},
+		Config: dataplane.Defaults(),
+		Objects: Objects{
+			Datastore:      "directory",
+			Etcd:           Etcd{DialTimeout: 10 * time.Second, KeepAlive: 10 * time.Second},
+			PodAnnotations: "none",
+			DiscoveryEvery: 2 * time.Minute,
+		},
+		Reports: Reports{
+			LogLevel:       "info",
+			HealthAddress:  "127.0.0.1:9096", // not 9098, which is Typha's: it is in the node's network, too
+			MetricsAddress: "127.0.0.1:9097",
+			Events:         true,
+		},
+		ConfigFile:  "/etc/margay/margay.yaml",
+		Dataplane:   "auto",
+		ResyncEvery: 90 * time.Second,
 	}
 }
 

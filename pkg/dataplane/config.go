@@ -13,22 +13,32 @@ type Config struct {
 	MarkMask        uint32            // at least three bits, none of kube-proxy's
 	MapSizes        map[string]uint32 // entries by name of the map; never nil
 
-	KeepExisting  bool          // existing-connections: keep
-	HostDrop      bool          // default-endpoint-to-host-action: Drop
-	AllowEncap    bool          // allow-encap-from-workloads: judge tunnels that pods make as anything else, instead of dropping them
-	VXLANPort     uint16        // 0: UDP from pods is never taken for VXLAN
-	TunnelPorts   []uint16      // further UDP ports of tunnels; at most MaxTunnelPorts
-	StrictMidFlow bool          // mid-flow: strict, drop TCP packets of unknown connections
-	MidFlowGrace  time.Duration // how long after a loss of all flows TCP in mid-flow may be an answer (D-20); 0: never
-	NoShortcut    bool          // send traffic between pods of this node through the host's stack
+	HostDrop   bool   // default-endpoint-to-host-action: Drop
+	NoShortcut bool   // send traffic between pods of this node through the host's stack
+	EventRate  uint32 // per second and CPU
 	// Interpret makes every table run by the in-kernel interpreter: for tests, and to rule tables out as a cause.
 	Interpret bool
-	EventRate uint32 // per second and CPU
-	FlowQuota uint32 // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
-	Timeouts  Timeouts
-
 	// Wide gives every policy a wide table, for tests.
 	Wide bool
+
+	Tunnels
+	Conntrack
+}
+
+// Tunnels are what becomes of tunnels that pods make.
+type Tunnels struct {
+	AllowEncap  bool     // allow-encap-from-workloads: judge tunnels as anything else, instead of dropping them
+	VXLANPort   uint16   // 0: UDP from pods is never taken for VXLAN
+	TunnelPorts []uint16 // further UDP ports of tunnels; at most MaxTunnelPorts
+}
+
+// Conntrack is what becomes of flows: those that are known, for how long they are, and those that are not.
+type Conntrack struct {
+	KeepExisting  bool          // existing-connections: keep
+	StrictMidFlow bool          // mid-flow: strict, drop TCP packets of unknown connections
+	MidFlowGrace  time.Duration // how long after a loss of all flows TCP in mid-flow may be an answer (D-20); 0: never
+	FlowQuota     uint32        // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
+	Timeouts      Timeouts
 }
 
 // Timeouts of flows by protocol and state; each at least a second.
@@ -46,18 +56,22 @@ func Defaults() Config {
 		InterfacePrefix: "cali",
 		MarkMask:        0x00001c00, // no bit of kube-proxy's (0xc000) nor of Calico's (0xffff0000)
 		MapSizes:        map[string]uint32{},
-		VXLANPort:       4789,
-		TunnelPorts:     []uint16{6081, 8472}, // Geneve, and what Linux and flannel take for VXLAN
-		MidFlowGrace:    2 * time.Minute,
 		EventRate:       1000,
-		FlowQuota:       1 << 18, // half of one table
-		Timeouts: Timeouts{
-			TCPSyn:         20 * time.Second,
-			TCPEstablished: time.Hour,
-			TCPFin:         30 * time.Second,
-			UDP:            60 * time.Second,
-			ICMP:           5 * time.Second,
-			Other:          10 * time.Minute,
+		Tunnels: Tunnels{
+			VXLANPort:   4789,
+			TunnelPorts: []uint16{6081, 8472}, // Geneve, and what Linux and flannel take for VXLAN
+		},
+		Conntrack: Conntrack{
+			MidFlowGrace: 2 * time.Minute,
+			FlowQuota:    1 << 18, // half of one table
+			Timeouts: Timeouts{
+				TCPSyn:         20 * time.Second,
+				TCPEstablished: time.Hour,
+				TCPFin:         30 * time.Second,
+				UDP:            60 * time.Second,
+				ICMP:           5 * time.Second,
+				Other:          10 * time.Minute,
+			},
 		},
 	}
 }
@@ -78,9 +92,9 @@ func LowestBits(mask uint32) (bits [3]uint32, n int) {
 }
 
 // AllTunnelPorts are VXLANPort and TunnelPorts, each once and none of them 0.
-func (c Config) AllTunnelPorts() []uint16 {
+func (t Tunnels) AllTunnelPorts() []uint16 {
 	var all []uint16
-	for _, port := range append([]uint16{c.VXLANPort}, c.TunnelPorts...) {
+	for _, port := range append([]uint16{t.VXLANPort}, t.TunnelPorts...) {
 		if port != 0 && !slices.Contains(all, port) {
 			all = append(all, port)
 		}
