@@ -162,6 +162,9 @@ func (s *corpusStage) put(d corpus.Document) error {
 	if err != nil {
 		return err
 	}
+	if before, err := resource.Get(s.t.Context(), o.GetName(), metav1.GetOptions{}); err == nil {
+		o.SetResourceVersion(before.GetResourceVersion()) // custom resources are not replaced without
+	}
 	_, err = resource.Update(s.t.Context(), o, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if apierrors.IsNotFound(err) {
 		_, err = resource.Create(s.t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
