@@ -197,6 +197,7 @@ func encodeEntity(m model.Entity) *entity {
 		Selector: selectorText(m.Selector), NotSelector: selectorText(m.NotSelector),
 		Ports: encodePorts(m.Ports, m.NamedPorts), NotPorts: encodePorts(m.NotPorts, m.NotNamedPorts),
 	}
+	e.Nodes = selectorText(m.Nodes)
 	if m.Service != nil {
 		e.Service = m.Service.String()
 	}

@@ -88,6 +88,7 @@ type entity struct {
 	Ports       []intstr.IntOrString `json:"ports,omitempty"`
 	NotPorts    []intstr.IntOrString `json:"notPorts,omitempty"`
 	Service     string               `json:"service,omitempty"`
+	Nodes       string               `json:"nodes,omitempty"`
 }
 
 // decode turns one document of APIVersion into the update it stands for.
@@ -257,6 +258,11 @@ func (e *entity) model() (m model.Entity, err error) {
 	}
 	if e.NotSelector != "" {
 		if m.NotSelector, err = selector.Parse(e.NotSelector); err != nil {
+			return m, err
+		}
+	}
+	if e.Nodes != "" {
+		if m.Nodes, err = selector.Parse(e.Nodes); err != nil {
 			return m, err
 		}
 	}

@@ -63,6 +63,9 @@ func drawEgressPeer(t *rapid.T) v1alpha2.ClusterNetworkPolicyEgressPeer {
 	switch {
 	case chance(t, 20, "domain names"):
 		p.DomainNames = []v1alpha2.DomainName{"*.example.com"}
+	case chance(t, 6, "nodes"):
+		s := drawLabelSelector(t)
+		p.Nodes = &s
 	case chance(t, 3, "networks"):
 		for _, net := range rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 1, 3, rapid.ID).Draw(t, "networks") {
 			p.Networks = append(p.Networks, v1alpha2.CIDR(net.String()))

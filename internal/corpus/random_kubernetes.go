@@ -21,7 +21,7 @@ import (
 func DrawKubernetes(t *rapid.T) *oracle.Kubernetes {
 	k := &oracle.Kubernetes{}
 	for i := range 2 {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node%d", i)}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node%d", i), Labels: drawKubernetesLabels(t)}}
 		for _, a := range nodeAddrs(i) {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 		}

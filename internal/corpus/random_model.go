@@ -24,7 +24,7 @@ var (
 func DrawModel(t *rapid.T) []model.Update {
 	var all []model.Update
 	for i := range 2 {
-		all = append(all, model.NodeUpdate{Name: fmt.Sprintf("node%d", i), Node: &model.Node{Addrs: nodeAddrs(i)}})
+		all = append(all, model.NodeUpdate{Name: fmt.Sprintf("node%d", i), Node: &model.Node{Addrs: nodeAddrs(i), Labels: drawLabels(t)}})
 	}
 	for _, name := range []string{"kns.n1", "kns.n2", "extra"} {
 		if chance(t, 8, "no profile") {
@@ -199,6 +199,14 @@ func drawRule(t *rapid.T, dir model.Direction) model.Rule {
 	}
 	r.Source = drawEntity(t, r.Protocol)
 	r.Destination = drawEntity(t, r.Protocol)
+	if chance(t, 12, "nodes") {
+		remote := &r.Destination
+		if dir == model.Ingress {
+			remote = &r.Source
+		}
+		remote.Selector, remote.NotSelector, remote.NamedPorts, remote.NotNamedPorts = nil, nil, nil, nil
+		remote.Nodes = drawSelector(t)
+	}
 	if chance(t, 10, "service") {
 		svc := one(t, services, "service")
 		if dir == model.Ingress {

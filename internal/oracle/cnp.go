@@ -117,6 +117,13 @@ func (k *Kubernetes) clusterPeerMatches(p v1alpha2.ClusterNetworkPolicyEgressPee
 		return slices.ContainsFunc(k.Pods, func(o *corev1.Pod) bool {
 			return k.has(o, remote) && k.isOneOf(o, p.Namespaces, p.Pods)
 		}), true
+	case p.Nodes != nil:
+		return slices.ContainsFunc(k.Nodes, func(n *corev1.Node) bool {
+			return selects(p.Nodes, n.Labels) && slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+				addr, err := netip.ParseAddr(a.Address)
+				return err == nil && addr.Unmap() == remote
+			})
+		}), usable(p.Nodes)
 	case len(p.Networks) > 0:
 		for _, text := range p.Networks {
 			cidr, err := netip.ParsePrefix(string(text))

@@ -59,6 +59,9 @@ func (c *Cluster) sideMatches(proto *uint8, s model.Entity, dst bool, pkt model.
 	if s.NotSelector != nil && c.selected(s.NotSelector, addr) {
 		return false
 	}
+	if s.Nodes != nil && !c.isNode(s.Nodes, addr) {
+		return false
+	}
 	if len(s.Ports)+len(s.NamedPorts) > 0 &&
 		!inRanges(s.Ports, pkt, port) && !c.exposes(s.NamedPorts, proto, s.Selector, pkt, addr, port) {
 		return false
@@ -92,6 +95,16 @@ func (c *Cluster) selected(sel *selector.Selector, addr netip.Addr) bool {
 	}
 	for _, n := range c.netsets {
 		if inNets(n.Nets, addr) && sel.Matches(c.labels(n.Labels, n.Profiles)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isNode reports whether a node that the selector selects by its own labels has the address.
+func (c *Cluster) isNode(sel *selector.Selector, addr netip.Addr) bool {
+	for _, n := range c.nodes {
+		if slices.Contains(n.Addrs, addr) && sel.Matches(selector.Map(n.Labels)) {
 			return true
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	kindNamedPort    kind = "n"    // endpoints a selector selects, by the port they expose under a name
 	kindServicePort  kind = "svc"  // backends of a Service, by port
 	kindServiceAddrs kind = "svca" // backends of a Service
+	kindNodes        kind = "node" // nodes that a selector selects by their own labels
 )
 
 // byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
@@ -28,7 +29,7 @@ func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort 
 // definitionKey says what a rule refers to, in canonical form.
 type definitionKey struct {
 	kind     kind
-	selector string           // kindSelector, kindNamedPort
+	selector string           // kindSelector, kindNamedPort, kindNodes
 	name     string           // kindNamedPort
 	protocol uint8            // kindNamedPort: the only protocol, 0 for any
 	service  model.ServiceKey // kindServicePort, kindServiceAddrs
@@ -55,7 +56,8 @@ func (f *findings) isEmpty() bool { return f.addrs == nil && len(f.ports) == 0 }
 // definition is something rules refer to and the sets it stands for at the moment. It exists while a rule uses it.
 type definition struct {
 	key       definitionKey
-	selection *selection // kindSelector, kindNamedPort
+	selection *selection         // kindSelector, kindNamedPort
+	nodes     *selector.Selector // kindNodes
 	sets      map[portKey]*set
 	ports     []portKey // of the sets, ascending, as the rules that use it know them
 	users     map[*ruleset]struct{}
@@ -84,6 +86,11 @@ func (d *definition) text(p portKey) string {
 			pods = k.selector
 		}
 		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, pods)
+	case kindNodes:
+		if d.nodes.IsAll() {
+			return "all nodes"
+		}
+		return "nodes " + k.selector
 	case kindServicePort:
 		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
 	}
@@ -175,6 +182,7 @@ func (x *setIndex) fill(d *definition) {
 // undefine drops a definition no rule uses, and its sets.
 func (x *setIndex) undefine(d *definition) {
 	delete(x.definitions, d.key)
+	delete(x.ofNodes, d)
 	for _, s := range d.sets {
 		x.drop(s)
 	}

@@ -62,7 +62,7 @@ func (d *distinctions) rules(lists [2][]model.Rule) (own bool) {
 			}
 			d.nets(slices.Values(e.Nets))
 			d.nets(slices.Values(e.NotNets))
-			own = own || e.Selector != nil || e.NotSelector != nil || e.Service != nil
+			own = own || e.Selector != nil || e.NotSelector != nil || e.Service != nil || e.Nodes != nil
 		}
 	}
 	return own

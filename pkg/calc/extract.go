@@ -164,8 +164,8 @@ func (e *extract) rest() []model.Update {
 	for name, t := range g.tiers {
 		e.updates = append(e.updates, model.TierUpdate{Name: name, Tier: &t})
 	}
-	for name, addrs := range g.nodes {
-		e.updates = append(e.updates, model.NodeUpdate{Name: name, Node: &model.Node{Addrs: addrs}})
+	for name, n := range g.sets.nodes {
+		e.updates = append(e.updates, model.NodeUpdate{Name: name, Node: n})
 	}
 	for key, s := range g.services {
 		e.updates = append(e.updates, model.ServiceUpdate{Key: key, Service: s})

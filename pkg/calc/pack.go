@@ -49,6 +49,7 @@ const (
 	hasNotPorts
 	hasNotNamedPorts
 	hasService
+	hasNodes
 )
 
 // pack packs rules; nil if there are none. Empty lists come back as nil ones.
@@ -127,7 +128,7 @@ func (p *packer) rule(r *model.Rule) {
 
 func entityBits(e *model.Entity) uint64 {
 	return bits(len(e.Nets) > 0, len(e.NotNets) > 0, e.Selector != nil, e.NotSelector != nil, len(e.Ports) > 0,
-		len(e.NamedPorts) > 0, len(e.NotPorts) > 0, len(e.NotNamedPorts) > 0, e.Service != nil)
+		len(e.NamedPorts) > 0, len(e.NotPorts) > 0, len(e.NotNamedPorts) > 0, e.Service != nil, e.Nodes != nil)
 }
 
 // entity packs one side of a rule; nothing if it has no bits.
@@ -136,7 +137,7 @@ func (p *packer) entity(e *model.Entity, has uint64) {
 		return
 	}
 	p.uint(has)
-	for _, s := range []*selector.Selector{e.Selector, e.NotSelector} {
+	for _, s := range []*selector.Selector{e.Selector, e.NotSelector, e.Nodes} {
 		if s != nil {
 			p.selectors = append(p.selectors, s)
 		}

@@ -48,6 +48,9 @@ func drawFullRules(t *rapid.T) []model.Rule {
 	r.ICMP, r.NotICMP = icmp("icmp"), icmp("not icmp")
 	r.Name = oneOf(t, "name", "", "allow-dns")
 	r.Unmatchable = oneOf(t, "unmatchable", "", "http")
+	if rapid.Bool().Draw(t, "nodes") {
+		r.Destination.Nodes = selector.Equal("zone", "a")
+	}
 	r.Source.NotPorts = []model.PortRange{{Lo: 0, Hi: 65535}, {Lo: 300, Hi: 300}}
 	return rules
 }
@@ -57,7 +60,7 @@ func TestPackKnowsEveryField(t *testing.T) {
 	for _, test := range []struct {
 		of   any
 		want int
-	}{{model.Rule{}, 11}, {model.Entity{}, 9}, {model.ICMPMatch{}, 2}, {model.PortRange{}, 2}, {model.ServiceKey{}, 2}, {model.Policy{}, 9}, {model.Profile{}, 3}} {
+	}{{model.Rule{}, 11}, {model.Entity{}, 10}, {model.ICMPMatch{}, 2}, {model.PortRange{}, 2}, {model.ServiceKey{}, 2}, {model.Policy{}, 9}, {model.Profile{}, 3}} {
 		if n := reflect.TypeOf(test.of).NumField(); n != test.want {
 			t.Errorf("%T has %d fields, and %d are packed", test.of, n, test.want)
 		}

@@ -163,7 +163,7 @@ func drawUpdate(t *rapid.T) model.Update {
 	}
 	return model.NodeUpdate{
 		Name: oneOf(t, "node", thisNode, "node-2"),
-		Node: &model.Node{Addrs: rapid.SliceOfN(drawAddr(), 0, 2).Draw(t, "node addresses")},
+		Node: &model.Node{Addrs: rapid.SliceOfN(drawAddr(), 0, 2).Draw(t, "node addresses"), Labels: drawLabels(t, "app", "role")},
 	}
 }
 
@@ -227,11 +227,14 @@ func drawEntity(t *rapid.T) model.Entity {
 		e.Service = &s
 		return e
 	}
-	switch oneOf(t, "peer", "none", "selector", "not", "nets") {
+	switch oneOf(t, "peer", "none", "selector", "not", "nets", "nodes") {
 	case "selector":
 		e.Selector = sel(drawSelector(t))
 	case "not":
 		e.NotSelector = sel(drawSelector(t))
+	case "nodes":
+		e.Nodes = sel(drawSelector(t))
+		return e
 	case "nets":
 		e.Nets = rapid.SliceOfN(drawNet(), 0, 2).Draw(t, "nets")
 		e.NotNets = rapid.SliceOfN(drawNet(), 0, 1).Draw(t, "not nets")

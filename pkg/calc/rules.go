@@ -151,6 +151,11 @@ func (b *builder) byService(k kind, service model.ServiceKey) *definition {
 	return b.definition(key, func() int { return 0 }, func() *definition { return b.sets.byService(key) })
 }
 
+func (b *builder) byNodes(sel *selector.Selector) *definition {
+	key := definitionKey{kind: kindNodes, selector: sel.String()}
+	return b.definition(key, func() int { return len(b.sets.nodes) }, func() *definition { return b.sets.byNodes(key, sel) })
+}
+
 func (b *builder) rule(r *model.Rule) model.MatchRule {
 	m := model.MatchRule{
 		Action:      r.Action,
@@ -187,6 +192,9 @@ func (b *builder) side(e *model.Entity, protocol *uint8) model.Side {
 	}
 	if e.NotSelector != nil {
 		s.NotIn = []model.SetID{b.set(b.bySelector(e.NotSelector))}
+	}
+	if e.Nodes != nil {
+		s.In = append(s.In, b.set(b.byNodes(e.Nodes)))
 	}
 	s.Ports = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
 	s.NotPorts = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)

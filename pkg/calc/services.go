@@ -75,6 +75,7 @@ func (t *serviceTable) updateReserved(services map[model.ServiceKey]*model.Servi
 		if now != nil {
 			t.nodes[name] = now.Addrs
 		}
+		t.sets.updateNode(name, now)
 		t.replaceReserved(before, t.nodes[name])
 		if name == t.here {
 			t.sets.replaceAddrs(model.SetNodeAddrs, before, t.nodes[name])

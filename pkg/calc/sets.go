@@ -26,6 +26,9 @@ type setIndex struct {
 	slices   map[model.EndpointSliceID]*model.EndpointSlice
 	slicesOf map[model.ServiceKey]map[model.EndpointSliceID]struct{}
 
+	nodes   map[string]*model.Node
+	ofNodes map[*definition]struct{} // of kindNodes
+
 	touched     map[*set]struct{}        // new, gone or changed since the last flush
 	repopulated map[*definition]struct{} // by port, and a set got its first or lost its last member
 	unused      map[*definition]struct{} // lost a user since the last flush
@@ -51,6 +54,8 @@ func newSetIndex() *setIndex {
 		byID:        map[model.SetID]*set{},
 		slices:      map[model.EndpointSliceID]*model.EndpointSlice{},
 		slicesOf:    map[model.ServiceKey]map[model.EndpointSliceID]struct{}{},
+		nodes:       map[string]*model.Node{},
+		ofNodes:     map[*definition]struct{}{},
 		touched:     map[*set]struct{}{},
 		repopulated: map[*definition]struct{}{},
 		unused:      map[*definition]struct{}{},

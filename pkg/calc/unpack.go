@@ -108,6 +108,9 @@ func (u *unpacker) entity(e *model.Entity) {
 	if has&hasNotSelector != 0 {
 		e.NotSelector = u.selector()
 	}
+	if has&hasNodes != 0 {
+		e.Nodes = u.selector()
+	}
 	if has&hasNets != 0 {
 		e.Nets = u.nets()
 	}

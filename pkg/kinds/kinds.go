@@ -76,7 +76,7 @@ var (
 func All(pods validate.Pods) []Kind {
 	return []Kind{
 		clusterWide("Namespace", "namespaces", core).required().typed(of(validate.DNSLabel, validate.Namespace)),
-		clusterWide("Node", "nodes", core).typed(of(validate.DNSSubdomain, validate.Node)),
+		clusterWide("Node", "nodes", core).required().typed(of(validate.DNSSubdomain, validate.Node)),
 		namespaced("Pod", "pods", core).required().typed(of(validate.DNSSubdomain, pods.Pod)),
 		namespaced("Service", "services", core).required().typed(of(validate.DNSLabel, validate.Service)),
 		namespaced("ServiceAccount", "serviceaccounts", core).typed(of(validate.DNSSubdomain, validate.ServiceAccount)),

@@ -259,6 +259,8 @@ type Entity struct {
 	NotNamedPorts []string
 	// Service selects the endpoints of a Service: as a destination by address and port, as a source by address.
 	Service *ServiceKey
+	// Nodes selects nodes by their own labels, and so their addresses. A side with it has neither selectors nor a Service.
+	Nodes *selector.Selector
 }
 
 // NetworkSetID names a NetworkSet, or a GlobalNetworkSet when Namespace is empty.

@@ -70,6 +70,9 @@ func ruleText(r model.Rule) string {
 	if d.Selector != nil {
 		text += " to " + strings.ReplaceAll(d.Selector.String(), k8s, "k8s")
 	}
+	if d.Nodes != nil {
+		text += " to nodes " + d.Nodes.String()
+	}
 	if d.Nets != nil {
 		text += fmt.Sprintf(" to %v", d.Nets)
 	}
@@ -143,6 +146,10 @@ func TestRules(t *testing.T) {
 			`egress: [{action: Deny, to: [{networks: ["10.0.0.0/8", "fd00::/8", "192.0.2.77/24"]}]}]`,
 			[]string{"0 Deny to [10.0.0.0/8 fd00::/8 192.0.2.0/24]"},
 		},
+		"nodes": {
+			`egress: [{action: Deny, to: [{nodes: {}}, {nodes: {matchLabels: {zone: a}}}], protocols: [{tcp: {destinationPort: {number: 22}}}]}]`,
+			[]string{"0 Deny proto=6 to nodes all() ports=[{22 22}]", `0 Deny proto=6 to nodes zone == "a" ports=[{22 22}]`},
+		},
 		"protocols": {
 			`egress: [{action: Accept, to: [{namespaces: {}}], protocols: [{udp: {destinationPort: {number: 53}}}, {tcp: {destinationPort: {range: {start: 80, end: 90}}}}, {tcp: {destinationPort: {number: 91}}}, {sctp: {destinationPort: {number: 7}}}]}]`,
 			[]string{"0 Allow proto=6 to " + anyPod + " ports=[{80 91}]", "0 Allow proto=17 to " + anyPod + " ports=[{53 53}]", "0 Allow proto=132 to " + anyPod + " ports=[{7 7}]"},
@@ -188,6 +195,7 @@ func TestRulesThatCannotBeConvertedFailClosed(t *testing.T) {
 		"an IPv4 network in IPv6":   {"to: [{networks: ['::ffff:10.0.0.0/104']}]", `to[0].networks[0]: Invalid value: "::ffff:10.0.0.0/104": must be`},
 		"names of domains":          {"to: [{domainNames: ['*.example.com']}]", "to[0].domainNames: Forbidden: names of domains are not enforced here"},
 		"an operator nobody knows":  {"to: [{namespaces: {matchExpressions: [{key: a, operator: Near}]}}]", `to[0].namespaces.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator`},
+		"an operator for nodes":     {"to: [{nodes: {matchExpressions: [{key: a, operator: Near}]}}]", `to[0].nodes.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator`},
 		"labels that cannot be":     {"to: [{pods: {podSelector: {matchLabels: {a: '-'}}}}]", `to[0].pods.podSelector.matchLabels: Invalid value: "-"`},
 		"a protocol of a newer API": {"to: [{namespaces: {}}], protocols: [{icmp: {}}]", "protocols[0]: Required value: none of the fields known here is set"},
 		"a port of a newer API":     {"to: [{namespaces: {}}], protocols: [{tcp: {sourcePort: 1}}]", "protocols[0].tcp: Required value: none of the fields known here is set"},

@@ -32,7 +32,11 @@ func (p peer) entity(path *field.Path) (model.Entity, *field.Error) {
 	case p.domainNames != nil:
 		return model.Entity{}, field.Forbidden(path.Child("domainNames"), "names of domains are not enforced here")
 	case p.nodes != nil:
-		return model.Entity{}, field.Forbidden(path.Child("nodes"), "nodes as peers are not enforced here")
+		at := path.Child("nodes")
+		if errs := validate.CheckLabelSelector(p.nodes, at); len(errs) > 0 {
+			return model.Entity{}, errs[0]
+		}
+		return model.Entity{Nodes: validate.LabelSelector(p.nodes)}, nil
 	}
 	s, failure := p.selector(path)
 	return model.Entity{Selector: s}, failure

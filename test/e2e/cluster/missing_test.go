@@ -191,11 +191,11 @@ var rights = []struct {
 	kind, group, resource string
 	required              bool
 }{
-	{"Node", "", "nodes", false},
 	{"ServiceAccount", "", "serviceaccounts", false},
 	{"EndpointSlice", "discovery.k8s.io", "endpointslices", false},
 	{felix, "crd.projectcalico.org", "felixconfigurations", false},
 	{"Namespace", "", "namespaces", true},
+	{"Node", "", "nodes", true},
 	{"Pod", "", "pods", true},
 	{"Service", "", "services", true},
 	{"NetworkPolicy", "networking.k8s.io", "networkpolicies", true},
