@@ -54,6 +54,7 @@ func (g *Graph) Flush() model.Changes {
 	g.sets.dropUnused()
 
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}
+	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
 	g.dirty.reset()
 	return out
 }

@@ -21,7 +21,7 @@ type (
 type setIndex struct {
 	labels      *clusterIndex // every endpoint and network set of the cluster
 	definitions map[definitionKey]*definition
-	byID        map[model.SetID]*set
+	setTable
 
 	slices   map[model.EndpointSliceID]*model.EndpointSlice
 	slicesOf map[model.ServiceKey]map[model.EndpointSliceID]struct{}
@@ -29,10 +29,15 @@ type setIndex struct {
 	nodes   map[string]*model.Node
 	ofNodes map[*definition]struct{} // of kindNodes
 
-	touched     map[*set]struct{}        // new, gone or changed since the last flush
 	repopulated map[*definition]struct{} // by port, and a set got its first or lost its last member
 	unused      map[*definition]struct{} // lost a user since the last flush
 	spending    spending
+}
+
+// setTable holds the address sets and which of them have changed. It knows nothing of who defines them.
+type setTable struct {
+	byID    map[model.SetID]*set
+	touched map[*set]struct{} // new, gone or changed since the last flush
 }
 
 // set is one address set.
@@ -51,12 +56,11 @@ func newSetIndex() *setIndex {
 	x := &setIndex{
 		labels:      labelindex.New[contents, findings](nil),
 		definitions: map[definitionKey]*definition{},
-		byID:        map[model.SetID]*set{},
+		setTable:    setTable{byID: map[model.SetID]*set{}, touched: map[*set]struct{}{}},
 		slices:      map[model.EndpointSliceID]*model.EndpointSlice{},
 		slicesOf:    map[model.ServiceKey]map[model.EndpointSliceID]struct{}{},
 		nodes:       map[string]*model.Node{},
 		ofNodes:     map[*definition]struct{}{},
-		touched:     map[*set]struct{}{},
 		repopulated: map[*definition]struct{}{},
 		unused:      map[*definition]struct{}{},
 		spending:    newSpending(),
@@ -66,7 +70,7 @@ func newSetIndex() *setIndex {
 	return x
 }
 
-func (x *setIndex) newSet(id model.SetID) *set {
+func (x *setTable) newSet(id model.SetID) *set {
 	s := &set{id: id}
 	x.byID[id] = s
 	x.touched[s] = struct{}{}
@@ -84,7 +88,7 @@ func (x *setIndex) setOf(d *definition, port portKey) *set {
 	return s
 }
 
-func (x *setIndex) drop(s *set) {
+func (x *setTable) drop(s *set) {
 	s.dropped = true
 	delete(x.byID, s.id)
 	x.touched[s] = struct{}{}
@@ -175,7 +179,7 @@ func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 }
 
 // changes returns what happened to the sets since the last flush, and starts over.
-func (x *setIndex) changes() map[model.SetID]*model.SetChange {
+func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	var out map[model.SetID]*model.SetChange
 	put := func(id model.SetID, c *model.SetChange) {
 		if out == nil {
@@ -200,7 +204,6 @@ func (x *setIndex) changes() map[model.SetID]*model.SetChange {
 		s.members.shrink()
 	}
 	empty(&x.touched)
-	empty(&x.repopulated) // new definitions: built with the ports they have
 	return out
 }
 
