@@ -27,7 +27,7 @@ func evaluates(p *model.PolicyRules) bool {
 
 // Enforce returns the policy of a direction as if the staged policies that are chosen were enforced, and the other staged
 // ones were not there. One with the action Delete, and one that stands for an enforced policy of its name (PolicyKey.Enforced),
-// take that policy away. Its staged policy is not staged any more, and keeps its key. p stays as it is.
+// take that policy away. A chosen policy is not staged any more, and keeps its key. p stays as it is.
 func Enforce(p *model.DirectionPolicy, chosen func(model.PolicyKey) bool) *model.DirectionPolicy {
 	as := &model.DirectionPolicy{Direction: p.Direction, Profiles: p.Profiles}
 	gone := removed(p, chosen)

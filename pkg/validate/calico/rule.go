@@ -34,7 +34,7 @@ func (c *conversion) rules(list ruleList, rules []Rule, applies bool) []model.Ru
 	}
 	if !applies && len(rules) > 0 {
 		if c.OK() {
-			c.Add(validate.Warning, list.path, "the rules mean nothing, because types does not name %s", list.typeName)
+			c.Add(validate.Warning, list.path, "the rules have no effect, because types does not contain %s", list.typeName)
 		}
 		return nil
 	}
