@@ -10,7 +10,7 @@ import (
 // have no more. Not ok: the text is no RuleID, because a part of it was cut for instance.
 func ParseRuleID(text string, dir Direction) (id RuleID, ok bool) {
 	if rest, staged := strings.CutPrefix(text, stagedPrefix(dir)); staged {
-		id, ok = parseEnforced(rest, dir)
+		id, _ = parseEnforced(rest, dir)
 		for i, place := range behindText {
 			if rest, behind := strings.CutSuffix(rest, "#"+place); behind {
 				id, _ = parseEnforced(rest+"#end-of-tier", dir)

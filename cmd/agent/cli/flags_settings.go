@@ -44,12 +44,6 @@ func (f *settingFlag) Set(text string) error {
 // Type is what the help calls a value.
 func (f *settingFlag) Type() string { return f.setting.Type }
 
-// isSetting reports whether a flag is a setting's.
-func isSetting(f *pflag.Flag) bool {
-	_, ok := f.Value.(*settingFlag)
-	return ok
-}
-
 // layers evaluates the flags, the environment and the file. Values that are not valid are the error; warnings are about
 // variables that belong to no setting.
 func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error) {
