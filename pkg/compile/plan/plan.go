@@ -60,14 +60,16 @@ func (p *planner) remember() {
 
 // moveAddrs gives every address its new memberships, in addition to those in sets that are about to go.
 func (p *planner) moveAddrs() {
-	pairs := map[[2]uint32]bool{}
-	for _, m := range p.c.classes.Diff() {
-		p.Addrs = append(p.Addrs, m.AddrChange)
-		if m.From != m.To {
-			pairs[[2]uint32{m.From, m.To}] = true
+	if moves := p.c.classes.Diff(); len(moves) > 0 {
+		pairs := map[[2]uint32]bool{}
+		for _, m := range moves {
+			p.Addrs = append(p.Addrs, m.AddrChange)
+			if m.From != m.To {
+				pairs[[2]uint32{m.From, m.To}] = true
+			}
 		}
+		p.pairs = slices.Collect(maps.Keys(pairs)) // their order does not show
 	}
-	p.pairs = slices.Collect(maps.Keys(pairs)) // their order does not show
 	p.created = p.c.classes.Created()
 	p.early = len(p.created)
 }

@@ -31,7 +31,9 @@ func (p *planner) openSets() {
 		}
 		p.More = p.More || !prog.isOpen()
 	}
-	c.classes.Show(slices.Sorted(maps.Keys(p.SetNames))...)
+	if len(p.SetNames) > 0 {
+		c.classes.Show(slices.Sorted(maps.Keys(p.SetNames))...)
+	}
 	for _, l := range loads {
 		c.sets.apply(l)
 	}

@@ -48,6 +48,9 @@ func (s *shadows) waiting() bool { return len(s.pending) > 0 }
 
 // due are the changes of shadows since the last call, by the ids of shadows; nil: it is gone.
 func (s *shadows) due() map[model.EndpointID]*model.EndpointPolicy {
+	if len(s.pending) == 0 {
+		return nil
+	}
 	changes := map[model.EndpointID]*model.EndpointPolicy{}
 	for _, id := range slices.SortedFunc(maps.Keys(s.pending), model.EndpointID.Compare) {
 		was, had := s.has[id]
