@@ -170,6 +170,9 @@ func (l *loader) document(name string, data []byte) error {
 	}
 	text := bytes.TrimLeft(data, "\n") // the padding
 	l.documents = append(l.documents, Document{head.Kind, head.Metadata.Namespace, head.Metadata.Name, text})
+	if strings.Contains(head.APIVersion, "projectcalico.org/") {
+		l.calicoKinds = true // also if this object is not valid
+	}
 	if head.APIVersion == APIVersion {
 		u, err := decode(data)
 		if err != nil {
@@ -199,7 +202,6 @@ func (l *loader) document(name string, data []byte) error {
 
 // calico decodes a document of Calico's kinds once more, for the evaluator that works on the objects.
 func (l *loader) calico(kind string, data []byte) error {
-	l.calicoKinds = true
 	switch {
 	case strings.HasPrefix(kind, "Staged"):
 		return nil // decides nothing

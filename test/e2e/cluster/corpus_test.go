@@ -23,12 +23,13 @@ type refusal struct {
 // refused are the cases whose policy the API server refuses, so that no agent ever gets to see it.
 var refused = map[string]refusal{
 	// D-7 is about objects that came past validation. Here validation refuses them as a whole.
-	"cnp-never-valid":        {"ClusterNetworkPolicy /guard", "spec.tier: Unsupported value", false},
-	"cnp-update-rejected":    {"ClusterNetworkPolicy /guard", "spec.priority: Invalid value", false},
-	"knp-except-unparsable":  {"NetworkPolicy shop/web", "ipBlock.except[0]: Invalid value", true},
-	"knp-ipblock-unparsable": {"NetworkPolicy shop/web", "ipBlock.cidr: Invalid value", true},
-	"knp-never-valid":        {"NetworkPolicy shop/db", "policyTypes[0]: Unsupported value", false},
-	"knp-update-rejected":    {"NetworkPolicy shop/db", "not a valid selector operator", false},
+	"cnp-never-valid":               {"ClusterNetworkPolicy /guard", "spec.tier: Unsupported value", false},
+	"cnp-update-rejected":           {"ClusterNetworkPolicy /guard", "spec.priority: Invalid value", false},
+	"knp-except-unparsable":         {"NetworkPolicy shop/web", "ipBlock.except[0]: Invalid value", true},
+	"knp-except-two-one-unparsable": {"NetworkPolicy shop/web", "ipBlock.except[1]: Invalid value", true},
+	"knp-ipblock-unparsable":        {"NetworkPolicy shop/web", "ipBlock.cidr: Invalid value", true},
+	"knp-never-valid":               {"NetworkPolicy shop/db", "policyTypes[0]: Unsupported value", false},
+	"knp-update-rejected":           {"NetworkPolicy shop/db", "not a valid selector operator", false},
 }
 
 // annotated are the cases about agents that read no annotations (--pod-ips-from-annotations none, the default). The agents

@@ -41,7 +41,7 @@ func TestTheOwnerOfAPolicyFindsOneEventOfAllAgents(t *testing.T) {
 		t.Fatalf("%d events, want 1: %+v", len(all), all)
 	}
 	e := all[0]
-	if e.Reason != "PartlyIgnored" || e.ReportingController != "margay" || !strings.Contains(e.Note, "policyTypes does not name Ingress") {
+	if e.Reason != "PartlyIgnored" || e.ReportingController != "margay" || !strings.Contains(e.Note, "policyTypes does not contain Ingress") {
 		t.Errorf("event %+v", e)
 	}
 	p, err := c.client.NetworkingV1().NetworkPolicies("shop").Get(t.Context(), "db", metav1.GetOptions{})

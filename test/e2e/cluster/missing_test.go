@@ -53,7 +53,7 @@ func (m *missing) noCustomKinds() {
 	for _, a := range m.agents {
 		k := a.awaitKind(felix, "absent")
 		m.contains("why the kind is absent", k.Error, "felixconfigurations of projectcalico.org/v3", "felixconfigurations of crd.projectcalico.org/v1")
-		a.awaitProbe(http.StatusOK, "FelixConfiguration: absent\n")
+		a.awaitProbe(http.StatusOK, "FelixConfiguration: absent")
 		_, metrics := a.get(metricsPort, "/metrics")
 		m.contains("/metrics", metrics, `margay_kind_state{kind="FelixConfiguration",state="absent"} 1`+"\n",
 			`margay_kind_state{kind="FelixConfiguration",state="failing"} 0`+"\n", `margay_kind_failures_total{kind="FelixConfiguration"} 0`+"\n")
@@ -83,7 +83,7 @@ func (m *missing) objectIsToldOf() {
 	if told = m.eventsOn("networkpolicy/odd"); len(told) != 1 {
 		m.t.Errorf("want one event, got %q", told)
 	}
-	m.contains("the event", told[0], "Warning", "PartlyIgnored", "spec.ingress", "policyTypes does not name Ingress")
+	m.contains("the event", told[0], "Warning", "PartlyIgnored", "spec.ingress", "policyTypes does not contain Ingress")
 	m.deletePolicy("shop", "odd")
 }
 
