@@ -16,21 +16,7 @@ func TestRandomObjectsAreJudgedAlike(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := func(line string) []byte { return FormatYAML("Random counter-example (§7).", docs, line) }
-		updates := parseDocuments(t, docs)
-		probes := DrawProbes(t, updates)
-		agree(t, engines, updates, probes, file)
-		cluster := &Oracle{}
-		if err := cluster.Load(updates); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range probes {
-			got, _ := cluster.Judge(p.Endpoint, p.Direction, p.Packet)
-			if want := o.Allows(p.Endpoint, p.Direction, p.Packet); got.Allow != want {
-				t.Fatalf("by the objects allow is %v, by the model %v\n%s", want, got.Allow, file(p.Line(got)))
-			}
-		}
-		pairs += len(probes)
+		pairs += judgedAlike(t, engines, docs, "Random counter-example (§7).", o.Allows)
 	})
 	t.Logf("%d policy-packet pairs", pairs)
 }

@@ -87,23 +87,30 @@ func TestRandomNetworkPoliciesAreJudgedAlike(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := func(line string) []byte { return FormatYAML("Random counter-example (§11).", docs, line) }
-		updates := parseDocuments(t, docs)
-		probes := DrawProbes(t, updates)
-		agree(t, engines, updates, probes, file)
-		cluster := &Oracle{}
-		if err := cluster.Load(updates); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range probes {
-			got, _ := cluster.Judge(p.Endpoint, p.Direction, p.Packet)
-			if want := k.Allows(p.Endpoint, p.Direction, p.Packet); got.Allow != want {
-				t.Fatalf("by the Kubernetes objects allow is %v, by the model %v\n%s", want, got.Allow, file(p.Line(got)))
-			}
-		}
-		pairs += len(probes)
+		pairs += judgedAlike(t, engines, docs, "Random counter-example (§11).", k.Allows)
 	})
 	t.Logf("%d policy-packet pairs", pairs)
+}
+
+// judgedAlike judges random packets by the engines and by an evaluator of the objects that the documents hold. It returns the
+// number of pairs.
+func judgedAlike(t *rapid.T, engines []Engine, docs [][]byte, doc string,
+	allows func(model.EndpointID, model.Direction, model.Packet) bool) int {
+	file := func(line string) []byte { return FormatYAML(doc, docs, line) }
+	updates := parseDocuments(t, docs)
+	probes := DrawProbes(t, updates)
+	agree(t, engines, updates, probes, file)
+	cluster := &Oracle{}
+	if err := cluster.Load(updates); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range probes {
+		got, _ := cluster.Judge(p.Endpoint, p.Direction, p.Packet)
+		if want := allows(p.Endpoint, p.Direction, p.Packet); got.Allow != want {
+			t.Fatalf("by the objects allow is %v, by the model %v\n%s", want, got.Allow, file(p.Line(got)))
+		}
+	}
+	return len(probes)
 }
 
 // parseDocuments converts manifests as an agent would; all of them must be usable.

@@ -73,12 +73,17 @@ func (w *follower) sink(b syncer.Batch) {
 // awaits waits until the objects are these: "name=level name=level".
 func (w *follower) awaits(want string) {
 	w.t.Helper()
+	wanted := levels(want)
+	w.until("objects "+want, func() bool { return w.inSync && maps.Equal(w.objects, wanted) })
+}
+
+func levels(text string) map[string]string {
 	wanted := map[string]string{}
-	for _, pair := range strings.Fields(want) {
+	for _, pair := range strings.Fields(text) {
 		name, level, _ := strings.Cut(pair, "=")
 		wanted[name] = level
 	}
-	w.until("objects "+want, func() bool { return w.inSync && maps.Equal(w.objects, wanted) })
+	return wanted
 }
 
 func (w *follower) until(what string, is func() bool) {
@@ -98,11 +103,19 @@ func (w *follower) until(what string, is func() bool) {
 	}
 }
 
-// stays checks that the objects do not change.
+// stays checks that the objects are these, and do not change for a moment.
 func (w *follower) stays(want string) {
 	w.t.Helper()
-	time.Sleep(50 * time.Millisecond)
-	w.awaits(want)
+	wanted := levels(want)
+	for range 50 {
+		w.mu.Lock()
+		same := maps.Equal(w.objects, wanted)
+		w.mu.Unlock()
+		if !same {
+			w.t.Fatalf("objects %v, not %s any more", w.objects, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // row is how it stands with the datastore.
