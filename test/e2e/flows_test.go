@@ -17,8 +17,12 @@ type live struct {
 	flow   *lab.UDPFlow
 }
 
+// startLive starts both once the pod may connect: the agent at the other end learns of a new pod on its own.
 func startLive(t *testing.T, p *lab.Pod, tcp, udp *lab.Server) live {
 	t.Helper()
+	testutil.WaitFor(t, soon, p.Name()+" to be admitted at the other end", func() bool {
+		return p.Host.DialTCP(tcp.Addr4(), never).Outcome == lab.Connected
+	})
 	stream, err := lab.StartStream(p.Host, tcp.Addr4(), lab.StreamOptions{Interval: time.Millisecond, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
