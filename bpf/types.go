@@ -1,7 +1,7 @@
 package bpf
 
-// Idiomatic names of the generated types. Field order, sizes and comments are in lib/types.h, which is their source;
-// contract_test.go asserts from BTF that none has a hole.
+// Idiomatic names of the generated types. Field order, sizes and comments are in their sources, lib/types.h and
+// lib/types_flows.h; contract_test.go asserts from BTF that none has a hole.
 type (
 	AddrInfo   = MargayAddrInfo
 	CellBlock  = MargayCellBlock

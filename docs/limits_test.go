@@ -59,7 +59,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	}
 	one, space, node, assured := plan.PerDirection, plan.PerNamespace, plan.PerNode, plan.Assured
 	const mib = 1 << 20
-	flows, shares := entries("ct4"), defined(t, "bpf/lib/types.h", `SHARES = (\d+)`) // divided as by bpfmaps.divide
+	flows, shares := entries("ct4"), defined(t, "bpf/lib/types_flows.h", `SHARES = (\d+)`) // divided as by bpfmaps.divide
 	want := map[string][]int{
 		"entries of match tables":      {one.Rules, space.Rules, node.Rules},
 		"sets of addresses":            {one.Sets, space.Sets, node.Sets},
@@ -70,7 +70,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"MiB of tables in the kernel":  {table.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
 		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Overlap, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},
-		"half-open flows":              {defined(t, "bpf/lib/types.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types.h", `HALF_COMMON = (\d+)`)},
+		"half-open flows":              {defined(t, "bpf/lib/types_flows.h", `HALF_SHARE = (\d+)`), defined(t, "bpf/lib/types_flows.h", `HALF_COMMON = (\d+)`)},
 		"datagrams to a pod":           {bpf.FragSets * bpf.FragWays},
 		"datagrams of a pod":           {bpf.FragSets * bpf.FragWays},
 		"KiB of the kernel's memory":   {int(bpf.FragOwnBytes) >> 10, int(bpf.FragCommonBytes) >> 10},

@@ -8,15 +8,15 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// assignment decides which programs endpoints are to have, and charges their namespaces for them.
+// assignment decides the desired programs of endpoints, and charges their namespaces for them.
 type assignment struct {
 	endpoints *endpoints
 	sets      *setNumbers
 	policies  *policies
 	ledger    *ledger
 	failures  *failures
-	part      map[model.EndpointID]bool // their policies are being expanded: they are looked at again in the next plan
-	waiting   map[model.EndpointID]bool // what they are to have is not in the kernel yet
+	part      map[model.EndpointID]bool // their policies are being expanded: they are assigned again in the next plan
+	waiting   map[model.EndpointID]bool // their desired programs are not in the kernel yet
 }
 
 func newAssignment(e *endpoints, sets *setNumbers, policies *policies, l *ledger, f *failures) *assignment {
@@ -24,10 +24,10 @@ func newAssignment(e *endpoints, sets *setNumbers, policies *policies, l *ledger
 		part: map[model.EndpointID]bool{}, waiting: map[model.EndpointID]bool{}}
 }
 
-// retarget finds out which programs the stale endpoints are to have, and returns those endpoints by id. What all of them
-// had is given back first, so that none is refused for what another is about to leave. Those that are enforced come first,
-// and those that were refused before last.
-func (s *assignment) retarget() []*endpoint {
+// assignStale assigns the desired programs of all stale endpoints and returns these endpoints by id. It first releases the
+// charges of all of them, so that none is refused for a program that another one is about to leave. Endpoints that are
+// enforced come first; endpoints that were refused before come last.
+func (s *assignment) assignStale() []*endpoint {
 	all := s.endpoints.drainStale(s.part, s.failures.allRefused())
 	clear(s.part)
 	for _, e := range all {
@@ -36,13 +36,13 @@ func (s *assignment) retarget() []*endpoint {
 	turns := slices.Clone(all)
 	slices.SortStableFunc(turns, func(a, b *endpoint) int { return s.turn(a) - s.turn(b) })
 	for _, e := range turns {
-		s.target(e)
+		s.assign(e)
 	}
 	s.policies.abandon()
 	return all
 }
 
-// release gives back what the programs that an endpoint was to have are charged for.
+// release returns the charges of an endpoint's desired programs to its namespace.
 func (s *assignment) release(e *endpoint) {
 	for _, prog := range e.desired.programs {
 		if prog != nil {
@@ -51,7 +51,7 @@ func (s *assignment) release(e *endpoint) {
 	}
 }
 
-// turn says who comes first where there may not be room for all.
+// turn is the rank of an endpoint where there may not be room for all: the lowest is assigned first.
 func (s *assignment) turn(e *endpoint) int {
 	switch {
 	case isShadow(e.id):
@@ -64,10 +64,12 @@ func (s *assignment) turn(e *endpoint) int {
 	return 0
 }
 
-func (s *assignment) target(e *endpoint) {
+// assign sets the desired programs of an endpoint, or keeps them while its policies are still being expanded. An endpoint
+// has both directions or none.
+func (s *assignment) assign(e *endpoint) {
 	var want [2]*program
 	l := s.sets.localOf(e.desired.policy)
-	if !s.prepare(e, l) { // until then it is to have what it was to have
+	if !s.prepare(e, l) { // it keeps its desired programs until then
 		s.part[e.id] = true
 		for _, prog := range e.desired.programs {
 			if prog != nil {
@@ -79,7 +81,7 @@ func (s *assignment) target(e *endpoint) {
 	s.failures.forget(e.id)
 	for d := range want {
 		if e.desired.policy != nil {
-			want[d] = s.aim(e, d, l)
+			want[d] = s.desiredProgram(e, d, l)
 		}
 	}
 	if want[0] == nil || want[1] == nil {
@@ -101,10 +103,10 @@ func (s *assignment) target(e *endpoint) {
 	}
 }
 
-// aim returns the program that one direction of an endpoint is to have, and charges its namespace: the one it has if its
-// policy cannot be compiled or is over a limit, or nil. A shadow never keeps one: what it was is of no use to those who wrote
-// what it is to be.
-func (s *assignment) aim(e *endpoint, d int, l *localAddrs) *program {
+// desiredProgram returns the desired program of one direction of an endpoint, and charges its namespace. If the policy cannot
+// be compiled or is over a limit, it is the applied program, or nil. A shadow never keeps its applied program: an outdated
+// staged verdict is of no use to the author of the staged policy.
+func (s *assignment) desiredProgram(e *endpoint, d int, l *localAddrs) *program {
 	at := EndpointDirection{e.id, model.Direction(d)}
 	prog, err := (*program)(nil), s.failures.bars(at)
 	if err == nil {
@@ -128,7 +130,7 @@ func (s *assignment) aim(e *endpoint, d int, l *localAddrs) *program {
 	return old
 }
 
-// prepare expands the policies of an endpoint, as far as this plan may. False: there is more to do.
+// prepare expands the policies of an endpoint, as far as this plan's time allows. False: there is more to do.
 func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
 	if e.desired.policy == nil {
 		return true
@@ -142,18 +144,18 @@ func (s *assignment) prepare(e *endpoint, l *localAddrs) (ready bool) {
 	return ready
 }
 
-// refuse takes a program away from the endpoints that were to have it: they keep what they have.
+// refuse rejects a program: the endpoints that desired it keep their applied programs.
 func (s *assignment) refuse(prog *program) {
 	s.policies.refuse(prog, tooComplex(prog))
 	for _, e := range s.endpoints.sorted() {
 		if e.desired.programs[0] == prog || e.desired.programs[1] == prog {
 			s.release(e)
-			s.target(e)
+			s.assign(e)
 		}
 	}
 }
 
-// limitReached notes that endpoints are judged by a table that lacks what has come to be known since it was made.
+// limitReached records for the endpoints of a program that its table has reached a limit, and lacks newer entries.
 func (s *assignment) limitReached(prog *program) {
 	for _, e := range s.endpoints.sorted() {
 		for d := range e.desired.programs {
@@ -164,8 +166,8 @@ func (s *assignment) limitReached(prog *program) {
 	}
 }
 
-// wait finds, among stale endpoints and those that waited, the ones that are to have a program that has no table yet. It
-// returns all of them by id.
+// wait finds, among the stale endpoints and those that waited before, the ones whose desired program has no table yet. It
+// returns all stale and waiting endpoints by id.
 func (s *assignment) wait(stale []*endpoint) []*endpoint {
 	for id := range s.waiting {
 		if !slices.ContainsFunc(stale, func(e *endpoint) bool { return e.id == id }) {
@@ -191,7 +193,7 @@ func (s *assignment) wait(stale []*endpoint) []*endpoint {
 // allWaiting returns the endpoints for which isWaiting is true.
 func (s *assignment) allWaiting() map[model.EndpointID]bool { return maps.Clone(s.waiting) }
 
-// isWaiting reports whether what the endpoint is to have is not in the kernel yet.
+// isWaiting reports whether the endpoint's desired programs are not in the kernel yet.
 func (s *assignment) isWaiting(e *endpoint) bool { return s.waiting[e.id] }
 
 // partial reports whether policies are being expanded.

@@ -33,7 +33,7 @@ func (c *Compiler) plan(changed bool) Plan {
 	if !p.makeRoom() {
 		p.toOpen = 0
 	}
-	p.stale = c.assigned.retarget()
+	p.stale = c.assigned.assignStale()
 	p.openSets()
 	p.moveAddrs()
 	p.admit()
