@@ -92,6 +92,10 @@ func parse(file string, text []byte, shared func(name string) ([]byte, error)) (
 					err = l.resources(name+".yaml", data)
 				}
 			}
+		case f.Name == "stored.yaml":
+			l.stored = true
+			err = l.resources(f.Name, f.Data)
+			l.stored = false
 		case strings.HasSuffix(f.Name, ".yaml"):
 			err = l.resources(f.Name, f.Data)
 		default:
@@ -138,6 +142,7 @@ type loader struct {
 	objects *oracle.Objects
 	// calicoKinds and otherKinds: there are documents of Calico's kinds, and of such that Objects does not know.
 	calicoKinds, otherKinds bool
+	stored                  bool // the file has objects of a datastore
 	documents               []Document
 	problems                []string
 }
@@ -182,7 +187,11 @@ func (l *loader) document(name string, data []byte) error {
 		l.otherKinds = true
 		return nil
 	}
-	for _, d := range kinds.Parse(name, data) {
+	parsed := kinds.Parse
+	if l.stored {
+		parsed = parseStored
+	}
+	for _, d := range parsed(name, data) {
 		if !d.OK {
 			head.Kind = "" // what stood for it before goes on (D-1)
 		}
@@ -206,18 +215,33 @@ func (l *loader) calico(kind string, data []byte) error {
 	case strings.HasPrefix(kind, "Staged"):
 		return nil // decides nothing
 	case kind == "Tier":
-		return decodeInto(data, &l.objects.Tiers)
+		return decodeOne(l, data, &l.objects.Tiers)
 	case strings.HasSuffix(kind, "NetworkSet"):
-		return decodeInto(data, &l.objects.Sets)
+		return decodeOne(l, data, &l.objects.Sets)
 	case strings.HasSuffix(kind, "NetworkPolicy"):
-		return decodeInto(data, &l.objects.Calico)
+		return decodeOne(l, data, &l.objects.Calico)
 	}
 	l.otherKinds = true
 	return nil
 }
 
+// decodeOne is decodeInto or decodeStored.
+func decodeOne[T any, P interface {
+	*T
+	metav1.Object
+}](l *loader, data []byte, list *[]P) error {
+	if l.stored {
+		return decodeStored(data, list)
+	}
+	return decodeInto(data, list)
+}
+
 // typed decodes a Kubernetes document once more, for the evaluator that knows nothing of package validate.
 func (l *loader) typed(kind string, data []byte) error {
+	if l.stored {
+		l.otherKinds = true // it has no place for fields that are not known
+		return nil
+	}
 	switch kind {
 	case "Pod":
 		return decodeInto(data, &l.objects.Pods)
@@ -249,10 +273,15 @@ func decodeInto[T any, P interface {
 	if err := yaml.UnmarshalStrict(data, v); err != nil {
 		return err
 	}
-	*list = append(slices.DeleteFunc(*list, func(o P) bool {
+	*list = replaced(*list, v)
+	return nil
+}
+
+// replaced is the list with v, without the object of its name that was there.
+func replaced[P metav1.Object](list []P, v P) []P {
+	return append(slices.DeleteFunc(list, func(o P) bool {
 		return o.GetNamespace() == v.GetNamespace() && o.GetName() == v.GetName()
 	}), v)
-	return nil
 }
 
 // matchProblems checks that the problems reported are those listed, one substring a line, each for exactly one.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -52,7 +54,12 @@ type PolicyObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              PolicySpec `json:"spec"`
+
+	unknown []string
 }
+
+// MarkUnknown notes that the object has a field that is not known, at the path.
+func (p *PolicyObject) MarkUnknown(path string) { p.unknown = append(p.unknown, path) }
 
 // PolicySpec has the fields that say something to a pod.
 type PolicySpec struct {
@@ -247,18 +254,42 @@ func (o *Objects) clusterJudge(cnp *v1alpha2.ClusterNetworkPolicy, dir model.Dir
 }
 
 func (o *Objects) calicoJudge(p *PolicyObject, dir model.Direction) func(model.Packet) (string, bool) {
-	rules := p.Spec.Ingress
+	rules, list := p.Spec.Ingress, "spec.ingress["
 	if dir == model.Egress {
-		rules = p.Spec.Egress
+		rules, list = p.Spec.Egress, "spec.egress["
 	}
 	return func(pkt model.Packet) (string, bool) {
+		if p.isClosed() {
+			return "Deny", true
+		}
 		for i := range rules {
-			if rules[i].Action != "Log" && o.ruleMatches(p.Namespace, &rules[i], pkt) {
-				return rules[i].Action, true
+			action := rules[i].Action
+			switch {
+			case p.isUnknown(list, i):
+				if action == "Deny" || action == "Pass" {
+					return "Deny", true
+				}
+			case action != "Log" && o.ruleMatches(p.Namespace, &rules[i], pkt):
+				return action, true
 			}
 		}
 		return "", false
 	}
+}
+
+// isClosed reports whether a field that is not known belongs to no rule.
+func (p *PolicyObject) isClosed() bool {
+	return slices.ContainsFunc(p.unknown, func(path string) bool {
+		return !strings.HasPrefix(path, "spec.ingress[") && !strings.HasPrefix(path, "spec.egress[") && !strings.HasPrefix(path, "metadata.")
+	})
+}
+
+// isUnknown reports whether the rule has a field that is not known, not counting its metadata.
+func (p *PolicyObject) isUnknown(list string, i int) bool {
+	return slices.ContainsFunc(p.unknown, func(path string) bool {
+		field, ofRule := strings.CutPrefix(path, list+strconv.Itoa(i)+"].")
+		return ofRule && !strings.HasPrefix(field, "metadata.")
+	})
 }
 
 // types are the directions that the policy is about. Policies for host endpoints are about none of a pod's.

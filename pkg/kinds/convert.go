@@ -18,6 +18,7 @@ type conversion struct {
 	typed  func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool)
 	custom func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool)
 	read   func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool)
+	stored func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool) // nil: as read
 	absent func(namespace, name string) []model.Update
 	check  func(string) []string // the API server's rule for names
 }
@@ -73,13 +74,40 @@ func ofText[T any, P interface {
 	*T
 	metav1.Object
 }, U model.Update](checkName func(string) []string, convert func(P) (U, []validate.Problem, bool),
-	convertText func([]byte, P) (U, []validate.Problem, bool)) conversion {
+	convertText func([]byte, P) (U, []validate.Problem, bool), convertStored func(P, []string) (U, []validate.Problem, bool)) conversion {
 	c := of(checkName, convert)
+	c.stored = storedBy(func() P { return new(T) }, convertStored)
 	c.read = readBy(func() P { return new(T) }, func(text []byte, obj P) ([]model.Update, []validate.Problem, bool) {
 		u, problems, ok := convertText(text, obj)
 		return one(u, problems, ok)
 	})
 	return c
+}
+
+// ofStored is of, for a kind whose objects may have fields of a newer version of their API. MarkStored says which ones.
+func ofStored[T any, P interface {
+	*T
+	metav1.Object
+	MarkStored(unknown []string)
+}, U model.Update](checkName func(string) []string, convert func(P) (U, []validate.Problem, bool)) conversion {
+	c := of(checkName, convert)
+	c.stored = storedBy(func() P { return new(T) }, func(obj P, unknown []string) (U, []validate.Problem, bool) {
+		obj.MarkStored(unknown)
+		return convert(obj)
+	})
+	return c
+}
+
+// storedBy makes the function that reads the text of an object that a datastore has checked.
+func storedBy[P metav1.Object, U model.Update](empty func() P, convert func(obj P, unknown []string) (U, []validate.Problem, bool)) func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool) {
+	return func(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
+		obj := empty()
+		unknown, problems, ok := validate.DecodeStored(obj, rules, text, ref)
+		if !ok {
+			return nil, problems, false
+		}
+		return one(convert(obj, unknown))
+	}
 }
 
 // one is the result of a conversion to one update.
@@ -120,8 +148,8 @@ func (k Kind) custom(c conversion) Kind {
 	return k.with(c, c.custom)
 }
 
-// strict makes a row like custom, whose objects are decoded from a cluster as strictly as from text: a field of a policy
-// that is not known here may be a condition, without which the policy would be wider.
+// strict makes a row like custom, whose objects are decoded with care for fields that are not known here: in a policy such a
+// field may be a condition, without which the policy would be wider.
 func (k Kind) strict(c conversion) Kind {
 	k.Optional = true
 	ref, rules := k.Ref, k.textRules(c)
@@ -135,8 +163,15 @@ func (k Kind) strict(c conversion) Kind {
 		if err != nil {
 			return nil, []validate.Problem{{Ref: at, Severity: validate.Rejected, Reason: fmt.Sprintf("cannot be decoded: %v", err)}}, false
 		}
-		return c.read(rules, text, at)
+		return c.readStored(rules, text, at)
 	})
+}
+
+func (c conversion) readStored(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
+	if c.stored == nil {
+		return c.read(rules, text, ref)
+	}
+	return c.stored(rules, text, ref)
 }
 
 func (k Kind) textRules(c conversion) validate.TextRules {
@@ -148,6 +183,9 @@ func (k Kind) with(c conversion, convert func(string, runtime.Object) ([]model.U
 	k.Convert = func(o runtime.Object) ([]model.Update, []validate.Problem, bool) { return convert(name, o) }
 	k.Read = func(text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
 		return c.read(rules, text, ref)
+	}
+	k.ReadStored = func(text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
+		return c.readStored(rules, text, ref)
 	}
 	k.Absent = c.absent
 	return k

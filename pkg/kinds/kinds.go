@@ -43,6 +43,9 @@ type Kind struct {
 	Convert func(runtime.Object) (updates []model.Update, problems []validate.Problem, ok bool)
 	// Read is Convert for the text of an object, JSON, whose metadata is checked as the API server checks it.
 	Read func(text []byte, ref validate.Ref) (updates []model.Update, problems []validate.Problem, ok bool)
+	// ReadStored is Read for an object that a datastore has checked. A field that is not known here is one of a newer version of
+	// the API, and what it is about fails closed.
+	ReadStored func(text []byte, ref validate.Ref) (updates []model.Update, problems []validate.Problem, ok bool)
 	// Absent returns what it means that there is no object of that name: all keys that Convert has. Namespace is empty for cluster-wide kinds.
 	Absent func(namespace, name string) []model.Update
 }
@@ -82,25 +85,25 @@ func All(pods validate.Pods) []Kind {
 		namespaced("ServiceAccount", "serviceaccounts", core).typed(of(validate.DNSSubdomain, validate.ServiceAccount)),
 		namespaced("EndpointSlice", "endpointslices", discovery).typed(of(validate.DNSSubdomain, validate.EndpointSlice)),
 		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().typed(of(validate.DNSSubdomain, validate.NetworkPolicy)),
-		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().custom(
-			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText)),
+		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().strict(
+			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText, clusterpolicy.ConvertStored)),
 		clusterWide("FelixConfiguration", "felixconfigurations", calicoGroups).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
 
-		clusterWide("Tier", "tiers", calicoGroups).policy().required().strict(of(validate.DNSLabel, calico.ConvertTier)),
-		namespaced("NetworkSet", "networksets", calicoGroups).policy().required().strict(of(validate.DNSSubdomain, calico.ConvertNetworkSet)),
+		clusterWide("Tier", "tiers", calicoGroups).policy().required().strict(ofStored(validate.DNSLabel, calico.ConvertTier)),
+		namespaced("NetworkSet", "networksets", calicoGroups).policy().required().strict(ofStored(validate.DNSSubdomain, calico.ConvertNetworkSet)),
 		clusterWide("GlobalNetworkSet", "globalnetworksets", calicoGroups).policy().required().
-			strict(of(validate.DNSSubdomain, calico.ConvertGlobalNetworkSet)),
+			strict(ofStored(validate.DNSSubdomain, calico.ConvertGlobalNetworkSet)),
 		namespaced("NetworkPolicy", "networkpolicies", calicoGroups).policy().required().beside("projectcalico.org").
-			strict(of(calico.PolicyName, calico.ConvertNetworkPolicy)),
+			strict(ofStored(calico.PolicyName, calico.ConvertNetworkPolicy)),
 		clusterWide("GlobalNetworkPolicy", "globalnetworkpolicies", calicoGroups).policy().required().
-			strict(of(calico.PolicyName, calico.ConvertGlobalNetworkPolicy)),
+			strict(ofStored(calico.PolicyName, calico.ConvertGlobalNetworkPolicy)),
 		namespaced("StagedNetworkPolicy", "stagednetworkpolicies", calicoGroups).policy().
-			strict(of(calico.PolicyName, calico.ConvertStagedNetworkPolicy)),
+			strict(ofStored(calico.PolicyName, calico.ConvertStagedNetworkPolicy)),
 		clusterWide("StagedGlobalNetworkPolicy", "stagedglobalnetworkpolicies", calicoGroups).policy().
-			strict(of(calico.PolicyName, calico.ConvertStagedGlobalNetworkPolicy)),
+			strict(ofStored(calico.PolicyName, calico.ConvertStagedGlobalNetworkPolicy)),
 		namespaced("StagedKubernetesNetworkPolicy", "stagedkubernetesnetworkpolicies", calicoGroups).policy().
-			strict(of(validate.DNSSubdomain, calico.ConvertStagedKubernetesNetworkPolicy)),
-		clusterWide("Profile", "profiles", calicoGroups).policy().notServed().strict(of(validate.DNSSubdomain, calico.ConvertProfile)),
+			strict(ofStored(validate.DNSSubdomain, calico.ConvertStagedKubernetesNetworkPolicy)),
+		clusterWide("Profile", "profiles", calicoGroups).policy().notServed().strict(ofStored(validate.DNSSubdomain, calico.ConvertProfile)),
 		namespaced("WorkloadEndpoint", "workloadendpoints", calicoGroups).notServed().
 			strict(of(validate.DNSSubdomain, calico.ConvertWorkloadEndpoint)),
 

@@ -29,7 +29,7 @@ func TestRowsAreWhole(t *testing.T) {
 		if k.Resource != strings.ToLower(k.Resource) || k.Resource == "" || len(k.Versions) == 0 {
 			t.Errorf("%+v", k)
 		}
-		if k.IsRead() != (k.Read != nil) || k.IsRead() != (k.Absent != nil) {
+		if k.IsRead() != (k.Read != nil) || k.IsRead() != (k.ReadStored != nil) || k.IsRead() != (k.Absent != nil) {
 			t.Errorf("%s is read in part", k.Name)
 		}
 		if k.Typed && (k.Optional || len(k.Versions) != 1) {

@@ -43,6 +43,40 @@ func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (prob
 	return rep.Done(), true, rep.OK()
 }
 
+// maxStrictErrors is how many fields the decoder reports as unknown or written twice. It leaves out the others.
+const maxStrictErrors = 100
+
+// DecodeStored is Decode for the text of an object that a datastore has checked and stored. A field that is not known here is
+// one of a newer version of the API: it is returned by its path and is no problem, but for fields of the metadata, which
+// mean nothing here. An empty path stands for fields that the decoder has left out.
+func DecodeStored[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (unknown []string, problems []Problem, ok bool) {
+	rep := Report{ref: ref}
+	odd, err := kjson.UnmarshalStrict(text, obj, kjson.DisallowDuplicateFields, kjson.DisallowUnknownFields)
+	if err != nil {
+		rep.decodeError(err)
+		return nil, rep.Done(), false
+	}
+	if len(odd) >= maxStrictErrors {
+		unknown = append(unknown, "")
+	}
+	odd = slices.DeleteFunc(odd, func(err error) bool {
+		var at kjson.FieldError
+		if !errors.As(err, &at) || isDuplicate(err) {
+			return false
+		}
+		if !strings.HasPrefix(at.FieldPath(), "metadata.") {
+			unknown = append(unknown, at.FieldPath())
+		}
+		return true
+	})
+	rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
+	obj.SetNamespace(ref.Namespace)
+	rep.Reject(checkMeta(obj, rules))
+	return unknown, rep.Done(), rep.OK()
+}
+
+func isDuplicate(err error) bool { return strings.HasPrefix(err.Error(), "duplicate") }
+
 // WithConversion returns the problems of a decoded object that is not usable, with those that its conversion found. A
 // problem in the same object of the text as one of decoding may be its consequence, as a peer without a selector is of a
 // selector that is misspelt. It is dropped.
@@ -124,7 +158,7 @@ func (r *Report) strictErrors(errs []error, t reflect.Type) {
 			continue
 		}
 		what := "unknown field" + fieldMeant(t, at.FieldPath())
-		if strings.HasPrefix(err.Error(), "duplicate") {
+		if isDuplicate(err) {
 			what = "field is written twice"
 		}
 		r.Add(Rejected, at.FieldPath(), "%s", what)

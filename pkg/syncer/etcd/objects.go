@@ -88,7 +88,7 @@ func (o *objects) read(k objectKey, e entry) ([]model.Update, []validate.Problem
 	if reason := mismatch(kind, k, e.value); reason != "" {
 		return nil, o.rejected(k, "%s", reason), false
 	}
-	return kind.Read(e.value, o.layout.ref(k))
+	return kind.ReadStored(e.value, o.layout.ref(k))
 }
 
 func (o *objects) rejected(k objectKey, format string, args ...any) []validate.Problem {

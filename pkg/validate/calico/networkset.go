@@ -40,6 +40,7 @@ func networkSet(rep *validate.Report, o *NetworkSet) *model.NetworkSet {
 	}
 	slices.SortFunc(set.Nets, netip.Prefix.Compare)
 	set.Nets = slices.Compact(set.Nets)
+	usedWithout(rep, &o.Object, "set")
 	return set
 }
 

@@ -44,18 +44,22 @@ type conversion struct {
 	namespaced bool // the policy is for one namespace
 	// counted: the object is held to the limits on numbers of entries. The CRDs of crd.projectcalico.org have none.
 	counted       bool
-	mixedFamilies bool // a rule may have CIDRs of both families
+	mixedFamilies bool     // a rule may have CIDRs of both families
+	stored        bool     // a datastore has checked the object
+	unknown       []string // its fields that are not known here
 }
 
 func newConversion(o *Object, kind string) *conversion {
 	ref := validate.Ref{Kind: kind, Namespace: o.Namespace, Name: o.Name}
 	group, _, _ := strings.Cut(o.APIVersion, "/")
-	return &conversion{Report: validate.NewReport(ref), namespace: o.Namespace, counted: group != "crd.projectcalico.org"}
+	return &conversion{Report: validate.NewReport(ref), namespace: o.Namespace, counted: group != "crd.projectcalico.org",
+		stored: o.stored, unknown: o.unknown}
 }
 
 // finish makes the answer of a conversion. Without p, and nothing wrong, the object is no policy.
 func (c *conversion) finish(update model.PolicyUpdate, p *model.Policy) (model.PolicyUpdate, []validate.Problem, bool) {
 	if c.OK() {
+		c.close(p)
 		update.Policy = p
 	}
 	return update, c.Done(), c.OK()
@@ -179,6 +183,7 @@ func (c *conversion) hints(hints []string) {
 	for i, h := range hints {
 		at := element("spec.performanceHints", i)
 		switch {
+		case h != known && c.stored: // of a newer version: it changes no verdict
 		case h != known:
 			c.reject(at, "%q must be %s", h, known)
 		case i > 0:

@@ -29,5 +29,9 @@ func ConvertProfile(o *Profile) (model.ProfileUpdate, []validate.Problem, bool) 
 		Ingress: c.rules(ingressRules, spec.Ingress, true),
 		Egress:  c.rules(egressRules, spec.Egress, true),
 	}
+	if path, unknown := c.unknownOutsideRules(); unknown && c.OK() {
+		c.Add(validate.RulesLeftOut, path, "unknown field; the profile denies everything")
+		p.Ingress, p.Egress = []model.Rule{{Action: model.Deny}}, []model.Rule{{Action: model.Deny}}
+	}
 	return model.ProfileUpdate{Name: o.Name, Profile: p}, c.Done(), c.OK()
 }

@@ -19,6 +19,13 @@ var (
 	egressRules  = ruleList{"spec.egress", typeEgress, false}
 )
 
+func (l ruleList) direction() model.Direction {
+	if l.ingress {
+		return model.Ingress
+	}
+	return model.Egress
+}
+
 // maxRules is what one list holds.
 const maxRules = 1024
 
@@ -85,6 +92,9 @@ func (c ruleAt) convert(r *Rule) model.Rule {
 		if c.OK() {
 			c.Add(validate.RulesLeftOut, c.path("http"), "HTTP requests are not looked into: the rule never matches")
 		}
+	}
+	if path, unknown := c.unknownField(); unknown {
+		return c.failClosed(m, path)
 	}
 	return m
 }

@@ -57,6 +57,9 @@ func ConvertStagedKubernetesNetworkPolicy(o *StagedKubernetesNetworkPolicy) (mod
 		c.deletes(len(spec.PodSelector.MatchLabels)+len(spec.PodSelector.MatchExpressions)+len(spec.Ingress)+len(spec.Egress) > 0)
 		return c.finish(update, deletion(inNamespace(o.Namespace)))
 	}
+	for _, path := range c.unknown {
+		c.reject(path, "unknown field")
+	}
 	np := &networkingv1.NetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: *spec}
 	enforced, problems, ok := validate.NetworkPolicy(np)
 	for _, p := range problems {

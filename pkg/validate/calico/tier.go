@@ -44,5 +44,6 @@ func ConvertTier(o *Tier) (model.TierUpdate, []validate.Problem, bool) {
 			rep.Add(validate.Rejected, "spec.defaultAction", "the tier %s is built in: its default action is %s and cannot be changed", o.Name, fixed.action)
 		}
 	}
+	usedWithout(rep, &o.Object, "tier")
 	return model.TierUpdate{Name: o.Name, Tier: t}, rep.Done(), rep.OK()
 }

@@ -11,7 +11,14 @@ type Object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Status            json.RawMessage `json:"status,omitempty"`
+
+	stored  bool
+	unknown []string
 }
+
+// MarkStored says that a datastore has checked the object, and which of its fields are not known here, by their paths. An
+// empty path stands for fields anywhere in it.
+func (o *Object) MarkStored(unknown []string) { o.stored, o.unknown = true, unknown }
 
 // Tier is a Tier.
 type Tier struct {

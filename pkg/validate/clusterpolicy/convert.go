@@ -1,6 +1,8 @@
 package clusterpolicy
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
@@ -15,9 +17,15 @@ const Kind = "ClusterNetworkPolicy"
 // A rule that cannot be converted is reported and fails closed: it denies everything in its direction if its action is
 // Deny or Pass, and matches nothing if it is Accept.
 func Convert(o *v1alpha2.ClusterNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
+	return ConvertStored(o, nil)
+}
+
+// ConvertStored is Convert for an object that has fields which are not known here, at these paths; an empty path stands for
+// fields anywhere in it. A rule with such a field fails closed. If it belongs to no rule, every rule of the policy does.
+func ConvertStored(o *v1alpha2.ClusterNetworkPolicy, unknown []string) (model.PolicyUpdate, []validate.Problem, bool) {
 	update := model.PolicyUpdate{Key: key(o)}
 	rep := validate.NewReport(validate.Ref{Kind: Kind, Name: o.Name})
-	c := conversion{Report: rep}
+	c := conversion{rep, unknown}
 	policy := c.policy(&o.Spec)
 	if !rep.OK() {
 		return update, rep.Done(), false
@@ -31,7 +39,10 @@ func key(o *v1alpha2.ClusterNetworkPolicy) model.PolicyKey {
 }
 
 // conversion turns the spec of one object into a policy, and reports what it cannot convert.
-type conversion struct{ *validate.Report }
+type conversion struct {
+	*validate.Report
+	unknown []string // fields that are not known, by their paths
+}
 
 func (c conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Policy {
 	path := field.NewPath("spec")
@@ -82,6 +93,9 @@ func (c conversion) rules(r rule) []model.Rule {
 	if failure == nil {
 		groups, failure = r.groups()
 	}
+	if failure == nil {
+		failure = c.unknownField(r)
+	}
 	if failure != nil {
 		return c.failClosed(r, action, failure)
 	}
@@ -100,6 +114,18 @@ func (c conversion) rules(r rule) []model.Rule {
 		}
 	}
 	return rules
+}
+
+// unknownField is the failure of a rule that has a field which is not known, or whose policy has one outside of its rules.
+// Nil: it has none.
+func (c conversion) unknownField(r rule) *field.Error {
+	for _, path := range c.unknown {
+		inRule := strings.HasPrefix(path, "spec.ingress[") || strings.HasPrefix(path, "spec.egress[")
+		if !inRule || strings.HasPrefix(path, r.path.String()+".") {
+			return &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "unknown field"}
+		}
+	}
+	return nil
 }
 
 // failClosed returns what stands for a rule that cannot be converted. The API asks for it: such a rule may be of a newer
