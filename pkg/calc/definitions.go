@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -76,15 +77,9 @@ func (k definitionKey) id(p portKey) model.SetID {
 func (d *definition) text(p portKey) string {
 	switch k := d.key; k.kind {
 	case kindSelector:
-		if pods, ok := d.selection.Selector().Kubernetes(); ok {
-			return pods
-		}
-		return "selector " + k.selector
+		return d.selection.Selector().Words()
 	case kindNamedPort:
-		pods, ok := d.selection.Selector().Kubernetes()
-		if !ok {
-			pods = k.selector
-		}
+		pods := strings.TrimPrefix(d.selection.Selector().Words(), "selector ")
 		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, pods)
 	case kindNodes:
 		if d.nodes.IsAll() {

@@ -23,7 +23,7 @@ func TestSelectorSetHoldsEndpointsOfTheClusterAndNetworkSets(t *testing.T) {
 		policyOf("p", "projectcalico.org/namespace == 'shop'", fromSelector("pcns.env == 'prod'")),
 	)
 	want := map[string]string{
-		`selector pcns.env == "prod"`: "[10.0.0.1/32 10.0.0.2/32 10.0.1.3/32 192.0.2.0/24 fd00::2/128]",
+		`selector all() in namespaces with env == "prod"`: "[10.0.0.1/32 10.0.0.2/32 10.0.1.3/32 192.0.2.0/24 fd00::2/128]",
 	}
 	if diff := cmp.Diff(want, r.sets()); diff != "" {
 		t.Error(diff)

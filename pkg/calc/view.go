@@ -64,7 +64,7 @@ func (t *endpointTable) Nodes() map[string]int {
 }
 
 // SetText describes a set to people: `pods app=db in namespace shop`, `named port http/tcp 8080 of all pods in namespace
-// shop`, or with the selector as it is written where no Kubernetes object is behind it: `selector app == "db"`, `named
+// shop`, or in the parts that the author of a Calico policy wrote: `selector app == "db" in namespace shop`, `named
 // port http/tcp 8080 of all()`; `service shop/web port 443/tcp`, `service shop/web`. Not ok if there is no such set.
 func (g *Graph) SetText(id model.SetID) (string, bool) {
 	s, ok := g.sets.byID[id]

@@ -24,7 +24,8 @@ type OrderRow struct {
 	Rules      int      `json:"rules"`            // of the object in this direction
 	Action     string   `json:"action,omitempty"` // of an end: Deny or Pass
 	Staged     bool     `json:"staged,omitempty"`
-	// NoEffect says why it decides no packet: it is staged, refused, or behind a tier that denies. Empty: it may decide.
+	// NoEffect says why it decides no packet: it is staged, refused, or behind a rule or a tier that decides every packet.
+	// Empty: it may decide.
 	NoEffect string `json:"noEffect,omitempty"`
 	Why      string `json:"why"` // it stands here
 }
@@ -72,7 +73,7 @@ func (s *State) Order(pod model.EndpointID) ([]OrderRow, error) {
 		if err != nil {
 			return nil, err
 		}
-		o := &ordering{graph: s.graph, direction: d.String()}
+		o := &ordering{graph: s.graph, reach: reach{direction: d.String()}}
 		for i := range policy.Tiers {
 			o.tier(&policy.Tiers[i])
 		}
@@ -87,17 +88,16 @@ func (s *State) Order(pod model.EndpointID) ([]OrderRow, error) {
 
 // ordering collects the rows of one direction.
 type ordering struct {
-	graph     *calc.Graph
-	direction string
-	rows      []OrderRow
-	tiers     []string // so far
-	closed    string   // the tier that denies what it has not decided; empty: none so far
+	graph *calc.Graph
+	reach reach
+	rows  []OrderRow
+	tiers []string // so far
 }
 
 func (o *ordering) add(row OrderRow) {
-	row.Direction = o.direction
-	if o.closed != "" && row.NoEffect == "" {
-		row.NoEffect = "not reached: the end of tier " + o.closed + " denies"
+	row.Direction = o.reach.direction
+	if row.NoEffect == "" {
+		row.NoEffect = o.reach.notReached()
 	}
 	o.rows = append(o.rows, row)
 }
@@ -117,10 +117,11 @@ func (o *ordering) tier(t *model.TierPolicy) {
 			before, _ := o.graph.PlaceOf(t.Policies[i-1].Key)
 			row.Why = whyBehind(before.Order, t.Policies[i-1].Key, own.Order, p.Key)
 		}
+		o.add(row)
 		if !p.Staged {
 			enforced++
+			o.reach.rules(p)
 		}
-		o.add(row)
 	}
 	end := OrderRow{Step: StepEndOfTier, Tier: t.Name, TierOrder: order, Action: t.Default.String()}
 	switch {
@@ -132,8 +133,8 @@ func (o *ordering) tier(t *model.TierPolicy) {
 		end.Why = "its default action, for what no rule of its policies decides"
 	}
 	o.add(end)
-	if enforced > 0 && t.Default != model.Pass && o.closed == "" {
-		o.closed = t.Name
+	if enforced > 0 {
+		o.reach.endOfTier(t)
 	}
 }
 
@@ -144,6 +145,8 @@ func (o *ordering) profile(i int, p *model.PolicyRules) {
 		row.Why = "as the pod lists its profiles"
 	}
 	o.add(row)
+	o.reach.rules(p)
+	o.reach.endOfProfile()
 }
 
 // policyStep is what is known of the rules of a policy or profile in this direction.

@@ -19,15 +19,16 @@ func ordered(t *testing.T) *explain.State {
 		return model.PolicyUpdate{Key: model.PolicyKey{Kind: kind, Namespace: namespace, Name: name}, Policy: &model.Policy{
 			Tier: tier, Order: order, Selector: all, AppliesIngress: true, Staged: staged, Ingress: rules}}
 	}
-	allow := model.Rule{Action: model.Allow}
-	second := model.Rule{Action: model.Deny, Index: 1}
+	tcp := uint8(6)
+	allow := model.Rule{Action: model.Allow, Protocol: &tcp}
+	second := model.Rule{Action: model.Deny, Protocol: &tcp, Index: 1}
 	return explain.NewState([]model.Update{
 		model.EndpointUpdate{ID: model.WorkloadID("shop", "web-1"), Endpoint: &model.Endpoint{
 			Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Profiles: []string{"kns.shop", "more"}}},
 		model.EndpointUpdate{ID: model.WorkloadID("shop", "web-2"), Endpoint: &model.Endpoint{
 			Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}},
 		model.ProfileUpdate{Name: "kns.shop", Profile: &model.Profile{Ingress: []model.Rule{allow}}},
-		model.ProfileUpdate{Name: "more", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Deny}}}},
+		model.ProfileUpdate{Name: "more", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Deny, Protocol: &tcp}}}},
 		model.TierUpdate{Name: "a", Tier: &model.Tier{Order: 5, Default: model.Pass}},
 		model.TierUpdate{Name: "b", Tier: &model.Tier{Order: 5, Default: model.Deny}},
 		policy(model.KindGlobalNetworkPolicy, "", "z", "a", 1, false, allow, allow, second), // the first rule has two parts

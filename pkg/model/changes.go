@@ -102,6 +102,16 @@ type MatchRule struct {
 	Unmatchable string // as in Rule
 }
 
+// MatchesAll reports whether the rule has no condition, so that it matches every packet.
+func (r *MatchRule) MatchesAll() bool {
+	return r.IPVersion == 0 && r.Protocol == nil && r.NotProtocol == nil && r.ICMP == nil && r.NotICMP == nil &&
+		r.Unmatchable == "" && r.Source.matchesAll() && r.Destination.matchesAll()
+}
+
+func (s *Side) matchesAll() bool {
+	return len(s.In)+len(s.NotIn)+len(s.NotNets) == 0 && s.Nets == nil && s.Ports == nil && s.NotPorts == nil
+}
+
 // Side is one side of a MatchRule. The zero value matches every address and port.
 type Side struct {
 	In    []SetID // the address must be in all of these
