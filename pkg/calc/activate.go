@@ -27,14 +27,31 @@ func (t *policyTable) activate() {
 	}
 }
 
+// packSources packs the rules of policies and profiles that were looked at, now that the indexes have the selectors of those
+// that apply.
+func (t *policyTable) packSources() {
+	intern := func(s *selector.Selector) *selector.Selector {
+		same, found := t.local.labels.Same(s)
+		if !found {
+			same, _ = t.sets.labels.Same(s)
+		}
+		return same
+	}
+	for p := range t.dirty.policies {
+		p.source = packed(p.source, intern)
+	}
+	for name := range t.dirty.profiles {
+		if p := t.profiles.Get(name); p != nil {
+			p.source = packed(p.source, intern)
+		}
+	}
+}
+
 func (t *policyTable) activatePolicy(p *policy) {
 	if p.selection == nil || p.selection.IsEmpty() {
 		p.rules = [2]*ruleset{t.retire(p.rules[model.Ingress]), t.retire(p.rules[model.Egress])}
-		p.source = t.packed(p.source)
 		return
 	}
-	lists := sourceRules(p.source)
-	p.source = plain(lists)
 	if p.sortKey == "" {
 		p.sortKey = p.key.SortKey()
 	}
@@ -49,63 +66,44 @@ func (t *policyTable) activatePolicy(p *policy) {
 		if p.rules[d] == nil {
 			p.rules[d] = &ruleset{key: p.key, direction: model.Direction(d)}
 		}
-		p.rules[d].staged, p.rules[d].action, p.rules[d].source = p.staged, p.action, lists[d]
+		p.rules[d].staged, p.rules[d].action = p.staged, p.action
 		t.dirty.rulesets[p.rules[d]] = struct{}{}
 	}
 }
 
-// packed returns rules that do not apply on this node, to be kept.
-func (t *policyTable) packed(s ruleStore) ruleStore {
-	rules, ok := s.(*plainRules)
-	if !ok {
-		return s
-	}
-	return pack(*rules, func(s *selector.Selector) *selector.Selector {
-		same, found := t.local.labels.Same(s)
-		if !found {
-			same, _ = t.sets.labels.Same(s)
-		}
-		return same
-	})
-}
-
-// plain returns rules that apply on this node, to be kept.
-func plain(lists [2][]model.Rule) ruleStore {
-	if len(lists[0])+len(lists[1]) == 0 {
-		return nil
-	}
-	return (*plainRules)(&lists)
-}
-
 func (t *policyTable) activateProfile(name string) {
-	p := t.profiles[name]
+	p := t.profiles.Get(name)
 	if p == nil {
 		return
 	}
 	var rules [2][]model.Rule
 	switch {
 	case p.gone:
-		delete(t.profiles, name)
+		t.profiles.Delete(name)
 	case t.local.labels.IsParent(name):
 		rules = sourceRules(p.source)
-		p.source = plain(rules)
-	default:
-		p.source = t.packed(p.source)
 	}
 	for d, source := range rules {
 		switch rs := p.rules[d]; {
 		case len(source) > 0 && rs == nil:
 			key := model.PolicyKey{Kind: model.KindProfile, Name: name}
-			p.rules[d] = &ruleset{key: key, direction: model.Direction(d), source: source}
+			p.rules[d] = &ruleset{key: key, direction: model.Direction(d)}
 			t.dirty.rulesets[p.rules[d]] = struct{}{}
 		case len(source) > 0:
-			rs.source = source
 			t.dirty.rulesets[rs] = struct{}{}
 		case rs != nil:
-			t.touchGroups(t.appliesTo(rs))
+			t.dirty.touch(t.appliesTo(rs))
 			p.rules[d] = t.retire(rs)
 		}
 	}
+}
+
+// sourceOf returns the rules of the policy or profile that a ruleset is made of.
+func (t *policyTable) sourceOf(rs *ruleset) []model.Rule {
+	if rs.key.Kind == model.KindProfile {
+		return sourceRules(t.profiles.Get(rs.key.Name).source)[rs.direction]
+	}
+	return sourceRules(t.policies.Get(rs.key).source)[rs.direction]
 }
 
 // appliesTo returns the groups of the local index that the rules apply to.
@@ -113,7 +111,7 @@ func (t *policyTable) appliesTo(rs *ruleset) iter.Seq[*localGroup] {
 	if rs.key.Kind == model.KindProfile {
 		return t.local.labels.Children(rs.key.Name)
 	}
-	return t.policies[rs.key].selection.Groups()
+	return t.policies.Get(rs.key).selection.Groups()
 }
 
 // retire gives up what a ruleset, which may be nil, refers to. It returns nil.
@@ -129,10 +127,10 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 // buildRules builds the rules that may have changed.
 func (t *policyTable) buildRules() {
 	for _, rs := range inTurn(t.dirty.rulesets) {
-		if t.sets.build(rs) {
+		if t.sets.build(rs, t.sourceOf(rs)) {
 			t.result.serial++
 			rs.serial = t.result.serial
-			t.touchGroups(t.appliesTo(rs))
+			t.dirty.touch(t.appliesTo(rs))
 		}
 	}
 }

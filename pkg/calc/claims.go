@@ -121,9 +121,9 @@ func (g *Graph) ServiceClaims() []ServiceClaim {
 		claimed = claimed || g.owners.known[g.owners.key(a)] > 0
 	}
 	if claimed {
-		for id, ep := range g.endpoints {
+		for ep := range g.endpoints.All() {
 			for a := range ep.Value.addrs() {
-				add(a, "endpoint "+id.String(), model.ServiceKey{})
+				add(a, "endpoint "+ep.id().String(), model.ServiceKey{})
 			}
 		}
 	}

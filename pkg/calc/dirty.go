@@ -1,6 +1,10 @@
 package calc
 
-import "github.com/margay-project/margay/pkg/model"
+import (
+	"iter"
+
+	"github.com/margay-project/margay/pkg/model"
+)
 
 // dirty is what Flush has yet to look at again. It is empty between flushes.
 type dirty struct {
@@ -20,6 +24,13 @@ func newDirty() dirty {
 		rulesets:   map[*ruleset]struct{}{},
 		groups:     map[*localGroup]struct{}{},
 		endpoints:  map[model.EndpointID]struct{}{},
+	}
+}
+
+// touch has groups of the local index looked at again.
+func (d *dirty) touch(groups iter.Seq[*localGroup]) {
+	for gr := range groups {
+		d.groups[gr] = struct{}{}
 	}
 }
 

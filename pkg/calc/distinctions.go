@@ -21,11 +21,11 @@ type distinctions struct {
 func (g *Graph) distinctions() distinctions {
 	d := distinctions{map[string]bool{}, map[netip.Prefix]bool{}, map[int]bool{}}
 	own := false
-	for _, p := range g.policies {
+	for p := range g.policies.All() {
 		p.selection.Selector().LabelNames(d.labels)
 		own = d.rules(sourceRules(p.source)) || own
 	}
-	for _, p := range g.profiles {
+	for p := range g.profiles.All() {
 		own = d.rules(sourceRules(p.source)) || own
 	}
 	if !own {

@@ -12,10 +12,14 @@ import (
 
 // endpoint is one endpoint of the cluster: little, because there may be very many.
 type endpoint struct {
-	item    // in the cluster-wide index
-	node    nodeNumber
-	created uint32 // Unix seconds
+	item                   // in the cluster-wide index
+	namespace, name string // of the workload
+	node            nodeNumber
+	created         uint32 // Unix seconds
 }
+
+// id is the key of the endpoint in its table, which has workloads only.
+func (ep *endpoint) id() model.EndpointID { return model.WorkloadID(ep.namespace, ep.name) }
 
 // iface is the endpoint's interface, empty unless it is on this node.
 func (ep *endpoint) iface() string {
@@ -38,7 +42,7 @@ func (ep *endpoint) claimed() iter.Seq[netip.Addr] {
 }
 
 func (t *endpointTable) newEndpoint(id model.EndpointID, now *model.Endpoint) *endpoint {
-	ep := &endpoint{node: t.nodeNames.hold(now.Node), created: seconds(now.Created)}
+	ep := &endpoint{namespace: id.Namespace, name: id.Name, node: t.nodeNames.hold(now.Node), created: seconds(now.Created)}
 	own := t.owners.own(id, t.claimed(now))
 	ep.Value.setAddrs(own)
 	if now.Terminating || now.Unconfirmed || len(own) != len(now.Addrs) {

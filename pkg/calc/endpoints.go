@@ -4,14 +4,14 @@ import (
 	"iter"
 	"net/netip"
 
+	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // endpointTable has the endpoints of the cluster, and decides whose addresses and interfaces are.
 type endpointTable struct {
 	node      string // whose graph it is; empty: every endpoint is local
-	endpoints map[model.EndpointID]*endpoint
-	most      int                         // endpoints, see mapsize
+	endpoints keyset.Set[model.EndpointID, endpoint]
 	unknown   map[model.EndpointID]string // endpoints of kinds that are not calculated, and the nodes they are on
 	owners    *owners                     // of their addresses
 	nodeNames *nodeNames
@@ -19,7 +19,7 @@ type endpointTable struct {
 }
 
 func newEndpointTable(node string, sets *setIndex) *endpointTable {
-	return &endpointTable{node: node, endpoints: map[model.EndpointID]*endpoint{}, unknown: map[model.EndpointID]string{},
+	return &endpointTable{node: node, endpoints: keyset.New((*endpoint).id), unknown: map[model.EndpointID]string{},
 		owners: newOwners(), nodeNames: newNodeNames(), sets: sets}
 }
 
@@ -33,7 +33,7 @@ func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (af
 			t.setAside(id, now)
 			continue
 		}
-		was := t.endpoints[id]
+		was := t.endpoints.Get(id)
 		if was == nil && now == nil || was != nil && now != nil && t.same(was, now) {
 			continue
 		}
@@ -51,7 +51,7 @@ func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (af
 	}
 	for id := range t.decideOwners(contested) {
 		if contested[id] == nil {
-			put(&contested, id, t.value(t.endpoints[id]))
+			put(&contested, id, t.value(t.endpoints.Get(id)))
 		}
 	}
 	for id, now := range contested {
@@ -114,7 +114,8 @@ func (t *endpointTable) decideOwners(pending map[model.EndpointID]*model.Endpoin
 				yield(t.claimOf(id, now), a)
 			}
 		}
-		for id, ep := range t.endpoints {
+		for ep := range t.endpoints.All() {
+			id := ep.id()
 			if pending[id] != nil {
 				continue
 			}
@@ -128,17 +129,18 @@ func (t *endpointTable) decideOwners(pending map[model.EndpointID]*model.Endpoin
 		}
 	}
 	return t.owners.decideAll(everyone, func(id model.EndpointID, a netip.Addr) bool {
-		ep := t.endpoints[id]
+		ep := t.endpoints.Get(id)
 		return ep != nil && ep.Value.hasAddr(a)
 	})
 }
 
 // replaceEndpoint replaces one endpoint by one with the addresses that it owns; nil removes it.
 func (t *endpointTable) replaceEndpoint(id model.EndpointID, now *model.Endpoint, affected map[model.EndpointID]struct{}) {
-	was := t.endpoints[id]
-	delete(t.endpoints, id)
-	if now != nil {
-		t.endpoints[id] = t.newEndpoint(id, now)
+	was := t.endpoints.Get(id)
+	if now == nil {
+		t.endpoints.Delete(id)
+	} else {
+		t.endpoints.Put(t.newEndpoint(id, now))
 		if t.isLocal(now.Node) {
 			affected[id] = struct{}{}
 		}
@@ -179,7 +181,7 @@ func (t *endpointTable) reconsider(iface string, affected map[model.EndpointID]s
 	}
 	for _, c := range t.owners.interfaces[iface] {
 		affected[c.id] = struct{}{}
-		if ep := t.endpoints[c.id]; ep != nil {
+		if ep := t.endpoints.Get(c.id); ep != nil {
 			for a := range t.claims(ep) {
 				t.owners.reconsider(a)
 			}
@@ -189,7 +191,7 @@ func (t *endpointTable) reconsider(iface string, affected map[model.EndpointID]s
 
 // enforced returns the endpoint if it is local and has an interface to itself; nil: not so.
 func (t *endpointTable) enforced(id model.EndpointID) *endpoint {
-	ep := t.endpoints[id]
+	ep := t.endpoints.Get(id)
 	if ep == nil || t.node == "" {
 		return ep
 	}

@@ -18,28 +18,28 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	e := newExtract(g)
 	addrs = slices.Clone(addrs)
 	for _, id := range ids {
-		if ep := g.endpoints[id]; ep != nil {
-			e.endpoint(id, ep)
+		if ep := g.endpoints.Get(id); ep != nil {
+			e.endpoint(ep.id(), ep)
 			addrs = slices.AppendSeq(addrs, ep.Value.addrs())
 		}
 	}
-	for id, ep := range g.endpoints {
+	for ep := range g.endpoints.All() {
 		if slices.ContainsFunc(addrs, ep.Value.hasAddr) {
-			e.endpoint(id, ep)
+			e.endpoint(ep.id(), ep)
 		}
 	}
 	ends := e.groups
 	e.groups = map[*group]bool{}
-	for key, p := range g.policies {
+	for p := range g.policies.All() {
 		for gr := range ends {
 			if p.selection.Selector().Matches(gr) {
-				e.policy(key, p)
+				e.policy(p.key, p)
 				break
 			}
 		}
 	}
 	for name := range e.profiles {
-		if p := g.profiles[name]; p != nil {
+		if p := g.profiles.Get(name); p != nil {
 			rules := sourceRules(p.source)
 			e.names(rules[model.Ingress])
 			e.names(rules[model.Egress])
@@ -52,9 +52,9 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	}
 	if e.namedPorts {
 		// The ports of a name are those of every endpoint that rules can select.
-		for id, ep := range g.endpoints {
+		for ep := range g.endpoints.All() {
 			if len(ep.Group().Ports()) > 0 && ep.Value.shape != noAddr && !e.groups[ep.Group()] {
-				e.endpoint(id, ep)
+				e.endpoint(ep.id(), ep)
 			}
 		}
 	}
@@ -65,8 +65,8 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 // endpoint and policy once.
 func (g *Graph) Sample() []model.Update {
 	e := newExtract(g)
-	for key, p := range g.policies {
-		e.policy(key, p)
+	for p := range g.policies.All() {
+		e.policy(p.key, p)
 	}
 	for id, ns := range g.networkSets {
 		e.networkSet(id, ns)
@@ -78,7 +78,7 @@ func (g *Graph) Sample() []model.Update {
 		addrs string
 	}
 	seen := map[likeness]bool{}
-	for id, ep := range g.endpoints {
+	for ep := range g.endpoints.All() {
 		kind, known := ofGroup[ep.Group()]
 		if !known {
 			text := by.group(ep.Group())
@@ -90,7 +90,7 @@ func (g *Graph) Sample() []model.Update {
 		}
 		if like := (likeness{kind, by.addrs(&ep.Value)}); !seen[like] {
 			seen[like] = true
-			e.endpoint(id, ep)
+			e.endpoint(ep.id(), ep)
 		}
 	}
 	return e.rest()
@@ -155,7 +155,7 @@ func (e *extract) names(rules []model.Rule) {
 func (e *extract) rest() []model.Update {
 	g := e.graph
 	for name := range e.profiles {
-		if p := g.profiles[name]; p != nil {
+		if p := g.profiles.Get(name); p != nil {
 			rules := sourceRules(p.source)
 			value := &model.Profile{Labels: g.sets.labels.ParentLabels(name), Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
 			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: value})

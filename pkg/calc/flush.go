@@ -1,7 +1,6 @@
 package calc
 
 import (
-	"github.com/margay-project/margay/pkg/mapsize"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -32,7 +31,6 @@ func (g *Graph) Flush() model.Changes {
 	for id, s := range in.slices {
 		g.sets.updateSlice(id, s)
 	}
-	mapsize.Shrink(&g.endpoints, &g.most)
 	g.owners.shrink()
 	g.sets.labels.Shrink()
 	if !g.inSync {
@@ -51,6 +49,7 @@ func (g *Graph) Flush() model.Changes {
 		g.dirty.rulesets[rs] = struct{}{}
 	}
 	g.buildRules()
+	g.packSources()
 	g.sets.dropUnused()
 
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}

@@ -12,7 +12,7 @@
 //	endpointslices.go, members.go
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go
-//	pack.go, unpack.go         rules of policies that do not apply on this node, in little memory
+//	pack.go, unpack.go         the rules of all policies as they came, in little memory
 //	allotment.go               what Services and network sets of one namespace may contribute
 //	spending.go                what the selectors of one namespace may find
 //	local.go, tiers.go,        the ordered policy of every local endpoint

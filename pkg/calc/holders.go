@@ -23,7 +23,7 @@ func (g *Graph) Holds(h Holder, a netip.Addr) bool {
 		s := g.services[h.Service]
 		return s != nil && slices.Contains(s.Cluster, a)
 	}
-	ep := g.endpoints[h.Endpoint]
+	ep := g.endpoints.Get(h.Endpoint)
 	return ep != nil && ep.Value.hasAddr(a)
 }
 
@@ -60,7 +60,7 @@ func (g *Graph) Holders(addrs []netip.Addr) map[netip.Addr]Holder {
 			}
 		}
 	}
-	for id, ep := range g.endpoints {
+	for ep := range g.endpoints.All() {
 		switch {
 		case ep.Value.shape == unpacked:
 		case ep.Value.shape != only6 && ep.Value.shape != noAddr && v4[ep.Value.v4]:
@@ -70,7 +70,7 @@ func (g *Graph) Holders(addrs []netip.Addr) map[netip.Addr]Holder {
 		}
 		for a := range ep.Value.addrs() {
 			if wanted[a] {
-				found[a] = Holder{Endpoint: id}
+				found[a] = Holder{Endpoint: ep.id()}
 			}
 		}
 	}

@@ -13,7 +13,15 @@ import (
 // changed.
 
 // EndpointIDs are all endpoints, of every node, in no order.
-func (t *endpointTable) EndpointIDs() iter.Seq[model.EndpointID] { return maps.Keys(t.endpoints) }
+func (t *endpointTable) EndpointIDs() iter.Seq[model.EndpointID] {
+	return func(yield func(model.EndpointID) bool) {
+		for ep := range t.endpoints.All() {
+			if !yield(ep.id()) {
+				return
+			}
+		}
+	}
+}
 
 // Services are all Services, in no order.
 func (t *serviceTable) Services() iter.Seq2[model.ServiceKey, *model.Service] {

@@ -14,13 +14,12 @@ type ruleStore interface {
 	lists() [2][]model.Rule
 }
 
-// plainRules are rules as they came.
+// plainRules are rules as they came, until the flush that takes them in ends.
 type plainRules [2][]model.Rule
 
 func (r *plainRules) lists() [2][]model.Rule { return *r }
 
-// packedRules are rules in a tenth of the memory: for policies that do not apply on this node, which are nearly all of
-// a large cluster.
+// packedRules are rules in a tenth of the memory. They are unpacked when the rules of this node are built of them.
 type packedRules struct {
 	text      string
 	selectors []*selector.Selector // in the order of their mention
@@ -51,6 +50,14 @@ const (
 	hasService
 	hasNodes
 )
+
+// packed returns rules to be kept.
+func packed(s ruleStore, intern func(*selector.Selector) *selector.Selector) ruleStore {
+	if rules, ok := s.(*plainRules); ok {
+		return pack(*rules, intern)
+	}
+	return s
+}
 
 // pack packs rules; nil if there are none. Empty lists come back as nil ones.
 func pack(lists [2][]model.Rule, intern func(*selector.Selector) *selector.Selector) ruleStore {

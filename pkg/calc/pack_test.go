@@ -67,20 +67,34 @@ func TestPackKnowsEveryField(t *testing.T) {
 	}
 }
 
-func TestRulesThatDoNotApplyHereShareTheSelectorOfTheirPolicy(t *testing.T) {
-	r := newRig(t, pod("a/p1", "10.0.0.1"), policyOf("elsewhere", "app == 'db'", fromSelector("app == 'db'")))
-	p := r.graph.policies[gnp("elsewhere")]
-	packed, ok := p.source.(*packedRules)
-	if !ok || len(packed.selectors) != 1 || packed.selectors[0] != p.selection.Selector() {
-		t.Errorf("kept as %+v, selector %p", p.source, p.selection.Selector())
+// Rules are kept packed, whether or not they apply on this node, and share the selectors that an index has.
+func TestRulesShareTheSelectorsOfTheIndexes(t *testing.T) {
+	twice := policyOf("here", "app == 'web'", fromSelector("app == 'client'"))
+	same := policyOf("here-too", "app == 'web'", fromSelector("app == 'client'"))
+	r := newRig(t, pod("a/p1", "10.0.0.1", label("app", "web")), twice, same,
+		policyOf("elsewhere", "app == 'db'", fromSelector("app == 'db'")))
+	packed := func(name string) *packedRules {
+		p := r.graph.policies.Get(gnp(name))
+		rules, ok := p.source.(*packedRules)
+		if !ok || len(rules.selectors) != 1 {
+			t.Fatalf("%s: kept as %+v", name, p.source)
+		}
+		return rules
 	}
-	r.apply(pod("a/p2", "10.0.0.2", label("app", "db")))
-	if _, ok := p.source.(*plainRules); !ok {
-		t.Errorf("in use and kept as %+v", p.source)
+	if got, want := packed("elsewhere").selectors[0], r.graph.policies.Get(gnp("elsewhere")).selection.Selector(); got != want {
+		t.Errorf("selectors %p and %p of one policy", got, want)
 	}
-	if r.apply(model.Absent(pod("a/p2", ""))); p.source == nil {
-		t.Error("the rules are lost")
-	} else if _, ok := p.source.(*packedRules); !ok {
-		t.Errorf("not in use and kept as %+v", p.source)
+	if a, b := packed("here").selectors[0], packed("here-too").selectors[0]; a != b {
+		t.Errorf("selectors %p and %p of two policies that apply", a, b)
 	}
+	// The rules are built of what is kept when the policy begins to apply.
+	r.apply(pod("a/p2", "10.0.0.2", label("app", "db")), pod("a/p3", "10.0.0.3", label("app", "client")))
+	packed("elsewhere")
+	if rs := r.graph.policies.Get(gnp("elsewhere")).rules[model.Ingress]; rs == nil || len(rs.rules.Rules) != 1 {
+		t.Errorf("built: %+v", rs)
+	}
+	if r.apply(model.Absent(pod("a/p2", ""))); r.graph.policies.Get(gnp("elsewhere")).rules[model.Ingress] != nil {
+		t.Error("rules that apply to no endpoint of this node are built")
+	}
+	packed("elsewhere")
 }

@@ -2,17 +2,17 @@ package calc
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"strings"
 
+	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // policyTable has the policies and profiles of the cluster, and works out which of them apply to the endpoints of this node.
 type policyTable struct {
-	policies map[model.PolicyKey]*policy
-	profiles map[string]*profile
+	policies keyset.Set[model.PolicyKey, policy]
+	profiles keyset.Set[string, profile]
 	tiers    tiers
 	local    *localIndex
 	result   *resolver
@@ -21,7 +21,7 @@ type policyTable struct {
 }
 
 func newPolicyTable(sets *setIndex) *policyTable {
-	return &policyTable{policies: map[model.PolicyKey]*policy{}, profiles: map[string]*profile{}, tiers: builtinTiers(),
+	return &policyTable{policies: keyset.New((*policy).id), profiles: keyset.New((*profile).id), tiers: builtinTiers(),
 		local: newLocalIndex(sets.labels), result: newResolver(), dirty: newDirty(), sets: sets}
 }
 
@@ -38,6 +38,8 @@ type policy struct {
 	staged    bool
 	action    model.StagedAction // if it is staged
 }
+
+func (p *policy) id() model.PolicyKey { return p.key }
 
 // value is the policy as it came, but for lists without entries, which are nil.
 func (p *policy) value() *model.Policy {
@@ -58,20 +60,23 @@ func sourceRules(s ruleStore) [2][]model.Rule {
 
 // profile is one profile of the datastore. Its labels are with the label indexes.
 type profile struct {
+	name   string
 	source ruleStore   // nil: no rules
 	gone   bool        // it was just deleted
 	rules  [2]*ruleset // by direction; nil where it has none or no endpoint of this node names it
 }
 
+func (p *profile) id() string { return p.name }
+
 // updatePolicy replaces one policy; nil removes it.
 func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
-	p := t.policies[key]
+	p := t.policies.Get(key)
 	if p == nil && now == nil {
 		return
 	}
 	if p == nil {
 		p = &policy{key: key}
-		t.policies[key] = p
+		t.policies.Put(p)
 	}
 	t.dirty.policies[p] = struct{}{}
 	var selection *policySelection
@@ -82,12 +87,12 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 		selection = t.local.labels.Add(now.Selector)
 		t.dirty.selections[selection] = struct{}{}
 	} else {
-		delete(t.policies, key)
+		t.policies.Delete(key)
 	}
 	was := p.selection
 	p.selection = selection
 	if was != nil {
-		t.touchGroups(was.Groups())
+		t.dirty.touch(was.Groups())
 	}
 	if was == selection {
 		return
@@ -99,20 +104,20 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 		}
 	}
 	if selection != nil {
-		t.touchGroups(selection.Groups())
+		t.dirty.touch(selection.Groups())
 		selection.Use.policies = append(selection.Use.policies, p)
 	}
 }
 
 // updateProfile replaces one profile; nil removes it.
 func (t *policyTable) updateProfile(name string, now *model.Profile) {
-	p := t.profiles[name]
+	p := t.profiles.Get(name)
 	if p == nil && now == nil {
 		return
 	}
 	if p == nil {
-		p = &profile{}
-		t.profiles[name] = p
+		p = &profile{name: name}
+		t.profiles.Put(p)
 	}
 	t.dirty.profiles[name] = struct{}{}
 	var labels map[string]string
@@ -123,12 +128,6 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) {
 	for _, m := range t.local.labels.SetParent(name, labels) {
 		t.dirty.groups[m.Group] = struct{}{}
 		t.dirty.selections[m.Selection] = struct{}{}
-	}
-}
-
-func (t *policyTable) touchGroups(groups iter.Seq[*localGroup]) {
-	for gr := range groups {
-		t.dirty.groups[gr] = struct{}{}
 	}
 }
 

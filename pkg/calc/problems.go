@@ -36,9 +36,9 @@ type Problem struct {
 // exist is none: it only gives labels, and outside a cluster users do not write one for every pod.
 func (g *Graph) Problems() []Problem {
 	all := g.interfaceProblems()
-	for key, p := range g.policies {
+	for p := range g.policies.All() {
 		if _, ok := g.tiers[p.tier]; !ok {
-			all = append(all, Problem{Kind: MissingTier, Namespace: key.Namespace, Object: "policy " + key.String(), Text: fmt.Sprintf(
+			all = append(all, Problem{Kind: MissingTier, Namespace: p.key.Namespace, Object: "policy " + p.key.String(), Text: fmt.Sprintf(
 				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
 		}
 	}
@@ -49,7 +49,7 @@ func (g *Graph) Problems() []Problem {
 	}
 	for id, ep := range g.local.endpoints {
 		for name := range ep.Group().Parents() {
-			if g.profiles[name] == nil && !model.IsServiceAccountProfile(name) {
+			if g.profiles.Get(name) == nil && !model.IsServiceAccountProfile(name) {
 				all = append(all, missingProfile(id, name))
 			}
 		}

@@ -107,7 +107,7 @@ func (t *policyTable) direction(gr *localGroup, policies []*policy, d model.Dire
 		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
 	}
 	for name := range gr.Parents() {
-		if p := t.profiles[name]; p != nil && p.rules[d] != nil {
+		if p := t.profiles.Get(name); p != nil && p.rules[d] != nil {
 			dp.Profiles = append(dp.Profiles, p.rules[d].rules)
 			key = binary.AppendUvarint(append(key, 'r'), p.rules[d].serial)
 		}

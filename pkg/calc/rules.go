@@ -15,7 +15,6 @@ type ruleset struct {
 	staged    bool
 	action    model.StagedAction // if it is staged
 	direction model.Direction
-	source    []model.Rule
 
 	rules  *model.PolicyRules
 	serial uint64 // names rules; never used twice
@@ -31,14 +30,14 @@ func (rs *ruleset) account() string {
 	return rs.key.Namespace
 }
 
-// build works out the rules of a ruleset from its source and reports whether they differ from before. Rules that are
+// build works out the rules of a ruleset from those of its policy or profile and reports whether they differ from before. Rules that are
 // equal keep their pointer.
-func (x *setIndex) build(rs *ruleset) bool {
+func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	b := newBuilder(x, rs)
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action,
-		Rules: make([]model.MatchRule, 0, len(rs.source))}
-	for i := range rs.source {
-		if rules.Rules = append(rules.Rules, b.rule(&rs.source[i])); b.over {
+		Rules: make([]model.MatchRule, 0, len(source))}
+	for i := range source {
+		if rules.Rules = append(rules.Rules, b.rule(&source[i])); b.over {
 			break
 		}
 	}

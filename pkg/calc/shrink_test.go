@@ -20,7 +20,7 @@ func TestMapsThatWereLargeAreMadeAnew(t *testing.T) {
 	g.Apply(append(come, pod("a/here", "10.1.0.1"), policyOf("all", "all()", fromSelector("!has(x)")), model.InSync{}))
 	g.Flush()
 	sizes := func() map[string]int {
-		m := map[string]int{"endpoints": g.most}
+		m := map[string]int{}
 		for _, s := range g.sets.byID {
 			if s.definition != nil {
 				m["IPv4 members"], m["IPv6 members"] = s.members.most[0], s.members.most[1]
@@ -40,7 +40,7 @@ func TestMapsThatWereLargeAreMadeAnew(t *testing.T) {
 			t.Errorf("%s: a map for %d", what, most)
 		}
 	}
-	if len(g.endpoints) != 1 || len(g.sets.byID) != 3 {
-		t.Errorf("%d endpoints and %d sets are left, want 1 and 3", len(g.endpoints), len(g.sets.byID))
+	if g.endpoints.Len() != 1 || len(g.sets.byID) != 3 {
+		t.Errorf("%d endpoints and %d sets are left, want 1 and 3", g.endpoints.Len(), len(g.sets.byID))
 	}
 }

@@ -15,9 +15,9 @@ type Sizes struct {
 func (g *Graph) Sizes() Sizes {
 	s := Sizes{
 		LocalEndpoints:  len(g.local.endpoints),
-		RemoteEndpoints: len(g.endpoints) - len(g.local.endpoints),
-		Policies:        len(g.policies),
-		Profiles:        len(g.profiles),
+		RemoteEndpoints: g.endpoints.Len() - len(g.local.endpoints),
+		Policies:        g.policies.Len(),
+		Profiles:        g.profiles.Len(),
 		Services:        len(g.services),
 		Sets:            len(g.sets.byID),
 	}

@@ -35,8 +35,8 @@ func (t *policyTable) LocalEndpoint(id model.EndpointID) (*model.EndpointPolicy,
 // FindEndpoint returns an endpoint of any node. Iface is only filled in for endpoints of this one. Addrs are those that
 // it owns, so that nothing about them is unconfirmed. Addresses and ports are shared and must not be changed.
 func (t *endpointTable) FindEndpoint(name model.EndpointID) (*model.Endpoint, bool) {
-	ep, ok := t.endpoints[name]
-	if !ok {
+	ep := t.endpoints.Get(name)
+	if ep == nil {
 		return nil, false
 	}
 	value := t.value(ep)
@@ -46,9 +46,9 @@ func (t *endpointTable) FindEndpoint(name model.EndpointID) (*model.Endpoint, bo
 
 // EndpointByAddr returns the endpoint of any node that owns the address. It looks at every endpoint.
 func (t *endpointTable) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool) {
-	for id, ep := range t.endpoints {
+	for ep := range t.endpoints.All() {
 		if ep.Value.hasAddr(addr) {
-			return id, true
+			return ep.id(), true
 		}
 	}
 	return model.EndpointID{}, false
@@ -57,7 +57,7 @@ func (t *endpointTable) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool)
 // Nodes counts the endpoints by the node they are on. It looks at every endpoint.
 func (t *endpointTable) Nodes() map[string]int {
 	count := map[string]int{}
-	for _, ep := range t.endpoints {
+	for ep := range t.endpoints.All() {
 		count[t.nodeNames.names[ep.node]]++
 	}
 	return count
@@ -107,8 +107,8 @@ type PolicyPlace struct {
 // PolicyPlaces are the places of all policies of the cluster, in no order.
 func (t *policyTable) PolicyPlaces() iter.Seq2[model.PolicyKey, PolicyPlace] {
 	return func(yield func(model.PolicyKey, PolicyPlace) bool) {
-		for key, p := range t.policies {
-			if !yield(key, p.place()) {
+		for p := range t.policies.All() {
+			if !yield(p.key, p.place()) {
 				return
 			}
 		}
@@ -117,8 +117,8 @@ func (t *policyTable) PolicyPlaces() iter.Seq2[model.PolicyKey, PolicyPlace] {
 
 // PlaceOf is the place of one policy; not ok if it does not exist.
 func (t *policyTable) PlaceOf(key model.PolicyKey) (PolicyPlace, bool) {
-	p, ok := t.policies[key]
-	if !ok {
+	p := t.policies.Get(key)
+	if p == nil {
 		return PolicyPlace{}, false
 	}
 	return p.place(), true

@@ -40,7 +40,7 @@ func (x *Index[V, U]) Shrink() { x.groups.shrink() }
 
 // Len is the number of groups, parents, names of labels and selections that the index has: 0 if nothing is left in it.
 func (x *Index[V, U]) Len() int {
-	return len(x.groups.groups) + len(x.parents.parents) + len(x.interner.names) + len(x.selections.byText)
+	return len(x.groups.groups) + x.parents.parents.Len() + len(x.interner.names) + x.selections.byText.Len()
 }
 
 // Join puts the item into the group with that identity. If the item is the first of it, which Join reports, what matches
@@ -122,7 +122,7 @@ func (x *Index[V, U]) Children(name string) iter.Seq[*Group[V, U]] { return x.pa
 
 // Same returns a selector of the index with the text of sel, or sel if there is none: so that equal selectors share memory.
 func (x *Index[V, U]) Same(sel *selector.Selector) (same *selector.Selector, found bool) {
-	if s := x.selections.byText[sel.String()]; s != nil {
+	if s := x.selections.byText.Get(sel.String()); s != nil {
 		return s.selector, true
 	}
 	return sel, false
@@ -138,7 +138,7 @@ func (x *Index[V, U]) Candidates(sel *selector.Selector) int {
 
 // Add returns the selection of the selector, matched against every group. Equal selectors have one selection.
 func (x *Index[V, U]) Add(sel *selector.Selector) *Selection[V, U] {
-	if s := x.selections.byText[sel.String()]; s != nil {
+	if s := x.selections.byText.Get(sel.String()); s != nil {
 		return s
 	}
 	s, must := x.selections.add(sel)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/margay-project/margay/pkg/mapsize"
+	"github.com/margay-project/margay/pkg/keyset"
 )
 
 // interner has every label that a group, a parent or a selection uses, once.
@@ -18,20 +18,21 @@ func newInterner[V, U any]() *interner[V, U] {
 func (n *interner[V, U]) name(name string) *labelName[V, U] {
 	of := n.names[name]
 	if of == nil {
-		of = &labelName[V, U]{name: name, values: map[string]*label[V, U]{}}
+		of = &labelName[V, U]{name: name, values: keyset.New(labelValue[V, U])}
 		n.names[name] = of
 	}
 	return of
 }
 
+func labelValue[V, U any](l *label[V, U]) string { return l.value }
+
 // label returns the label, which it makes if there is none.
 func (n *interner[V, U]) label(name, value string) *label[V, U] {
 	of := n.name(name)
-	l := of.values[value]
+	l := of.values.Get(value)
 	if l == nil {
 		l = &label[V, U]{of: of, value: value}
-		of.values[value] = l
-		of.most = max(of.most, len(of.values))
+		of.values.Put(l)
 	}
 	return l
 }
@@ -41,14 +42,13 @@ func (n *interner[V, U]) dropLabel(l *label[V, U]) {
 	if l.groups.len() > 0 || l.uses != nil && len(l.uses.parents)+len(l.uses.selections) > 0 {
 		return
 	}
-	delete(l.of.values, l.value)
-	mapsize.Shrink(&l.of.values, &l.of.most)
+	l.of.values.Delete(l.value)
 	n.dropName(l.of)
 }
 
 // dropName forgets the name if nothing uses it.
 func (n *interner[V, U]) dropName(of *labelName[V, U]) {
-	if len(of.values)+len(of.selections) == 0 {
+	if of.values.Len()+len(of.selections) == 0 {
 		delete(n.names, of.name)
 	}
 }

@@ -4,14 +4,15 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/margay-project/margay/pkg/keyset"
 )
 
 // labelName is the name of a label, with the values it has in an index.
 type labelName[V, U any] struct {
 	name       string
-	values     map[string]*label[V, U]
+	values     keyset.Set[string, label[V, U]]
 	selections map[*Selection[V, U]]struct{} // filed under it: it must be present
-	most       int                           // values, see mapsize
 }
 
 // label is a label with one value, and the groups that have it. There is one of each in an index, so that groups share

@@ -1,6 +1,10 @@
 package labelindex
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/margay-project/margay/pkg/keyset"
+)
 
 // parent is a source of labels. It exists while it has labels or groups; in an index that inherits labels from elsewhere,
 // while it has groups.
@@ -13,19 +17,21 @@ type parent[V, U any] struct {
 // inheritance has the parents, their labels, and the groups that inherit them.
 type inheritance[V, U any] struct {
 	interner *interner[V, U]
-	parents  map[string]*parent[V, U]
+	parents  keyset.Set[string, parent[V, U]]
 	inherit  func(parent string) map[string]string // nil: parents keep their labels here
 }
 
 func newInheritance[V, U any](n *interner[V, U], inherit func(parent string) map[string]string) *inheritance[V, U] {
-	return &inheritance[V, U]{interner: n, parents: map[string]*parent[V, U]{}, inherit: inherit}
+	return &inheritance[V, U]{interner: n, parents: keyset.New(parentName[V, U]), inherit: inherit}
 }
+
+func parentName[V, U any](p *parent[V, U]) string { return p.name }
 
 // set gives a parent its labels, nil if it is gone. It yields the groups that inherit others than before, after which the
 // parent may be gone.
 func (h *inheritance[V, U]) set(name string, labels map[string]string) iter.Seq[*Group[V, U]] {
 	return func(yield func(*Group[V, U]) bool) {
-		if h.inherit != nil && h.parents[name] == nil {
+		if h.inherit != nil && h.parents.Get(name) == nil {
 			return
 		}
 		p := h.parent(name)
@@ -44,7 +50,7 @@ func (h *inheritance[V, U]) set(name string, labels map[string]string) iter.Seq[
 
 // labels are those of a parent; nil if it has none. The map is the caller's.
 func (h *inheritance[V, U]) labels(name string) map[string]string {
-	if p := h.parents[name]; p != nil {
+	if p := h.parents.Get(name); p != nil {
 		return labelMap(p.labels)
 	}
 	return nil
@@ -52,7 +58,7 @@ func (h *inheritance[V, U]) labels(name string) map[string]string {
 
 // count is how many groups have the parent.
 func (h *inheritance[V, U]) count(name string) int {
-	if p := h.parents[name]; p != nil {
+	if p := h.parents.Get(name); p != nil {
 		return p.groups.len()
 	}
 	return 0
@@ -60,7 +66,7 @@ func (h *inheritance[V, U]) count(name string) int {
 
 // children yields the groups that have the parent.
 func (h *inheritance[V, U]) children(name string) iter.Seq[*Group[V, U]] {
-	if p := h.parents[name]; p != nil {
+	if p := h.parents.Get(name); p != nil {
 		return p.groups.live()
 	}
 	return func(func(*Group[V, U]) bool) {}
@@ -87,10 +93,10 @@ func (h *inheritance[V, U]) leave(g *Group[V, U]) {
 
 // parent returns the parent of that name, which it makes if there is none.
 func (h *inheritance[V, U]) parent(name string) *parent[V, U] {
-	p := h.parents[name]
+	p := h.parents.Get(name)
 	if p == nil {
 		p = &parent[V, U]{name: name}
-		h.parents[name] = p
+		h.parents.Put(p)
 		if h.inherit != nil {
 			h.relabel(p, h.inherit(name))
 		}
@@ -104,7 +110,7 @@ func (h *inheritance[V, U]) drop(p *parent[V, U]) {
 		return
 	}
 	h.relabel(p, nil)
-	delete(h.parents, p.name)
+	h.parents.Delete(p.name)
 }
 
 // relabel replaces the labels of a parent. What matches its groups is for the caller to see to.

@@ -18,7 +18,7 @@ func TestALabelIsKeptAsLongAsItIsUsed(t *testing.T) {
 	a[0].groups.add(g)
 	n.dropLabel(a[0])
 	n.dropLabel(a[1])
-	if len(n.names) != 1 || n.names["app"].values["db"] != a[0] {
+	if len(n.names) != 1 || n.names["app"].values.Get("db") != a[0] {
 		t.Errorf("%v, want the label that a group has", n.names)
 	}
 	g.items = nil
@@ -38,8 +38,8 @@ func TestANameIsKeptForASelection(t *testing.T) {
 	if len(n.names) != 1 {
 		t.Errorf("%d names while a selection asks for one", len(n.names))
 	}
-	if x.remove(s); len(n.names)+len(x.byText)+len(x.others) != 0 {
-		t.Errorf("left: %v %v %v", n.names, x.byText, x.others)
+	if x.remove(s); len(n.names)+x.byText.Len()+len(x.others) != 0 {
+		t.Errorf("left: %v %v %v", n.names, x.byText.Len(), x.others)
 	}
 }
 
@@ -67,14 +67,14 @@ func TestGroupsInheritAndParentsGo(t *testing.T) {
 				t.Errorf("labels %v of %d groups", h.labels("p"), h.count("p"))
 			}
 			g.items = nil
-			if h.leave(g); len(h.parents) != tt.kept || len(h.interner.names) != tt.kept {
-				t.Errorf("%d parents and %d names of labels are left, want %d", len(h.parents), len(h.interner.names), tt.kept)
+			if h.leave(g); h.parents.Len() != tt.kept || len(h.interner.names) != tt.kept {
+				t.Errorf("%d parents and %d names of labels are left, want %d", h.parents.Len(), len(h.interner.names), tt.kept)
 			}
 			for range h.set("p", nil) {
 				t.Error("a group inherits that has left")
 			}
-			if len(h.parents)+len(h.interner.names) != 0 {
-				t.Errorf("%d parents and %d names of labels are left in the end", len(h.parents), len(h.interner.names))
+			if h.parents.Len()+len(h.interner.names) != 0 {
+				t.Errorf("%d parents and %d names of labels are left in the end", h.parents.Len(), len(h.interner.names))
 			}
 		})
 	}

@@ -4,31 +4,34 @@ import (
 	"iter"
 	"math"
 
+	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
 // selectionIndex holds selections. Those with a condition on a label are filed under it.
 type selectionIndex[V, U any] struct {
 	interner *interner[V, U]
-	byText   map[string]*Selection[V, U]
+	byText   keyset.Set[string, Selection[V, U]]
 	others   map[*Selection[V, U]]struct{} // no condition is known
 }
 
 func newSelectionIndex[V, U any](n *interner[V, U]) *selectionIndex[V, U] {
-	return &selectionIndex[V, U]{interner: n, byText: map[string]*Selection[V, U]{}, others: map[*Selection[V, U]]struct{}{}}
+	return &selectionIndex[V, U]{interner: n, byText: keyset.New(selectionText[V, U]), others: map[*Selection[V, U]]struct{}{}}
 }
+
+func selectionText[V, U any](s *Selection[V, U]) string { return s.selector.String() }
 
 // add adds a selection of a selector that byText has none of, filed under the condition that it returns.
 func (x *selectionIndex[V, U]) add(sel *selector.Selector) (s *Selection[V, U], must selector.Restriction) {
 	s = &Selection[V, U]{selector: sel}
-	x.byText[sel.String()] = s
+	x.byText.Put(s)
 	s.label, must, _, s.conditional = x.cheapest(sel)
 	x.file(s, must)
 	return s, must
 }
 
 func (x *selectionIndex[V, U]) remove(s *Selection[V, U]) {
-	delete(x.byText, s.selector.String())
+	x.byText.Delete(s.selector.String())
 	x.unfile(s)
 }
 
@@ -66,7 +69,7 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 	n := 0
 	if r.Values == nil {
 		n = len(of.selections)
-		for _, l := range of.values {
+		for l := range of.values.All() {
 			if n += l.count(); n > most {
 				break
 			}
@@ -74,7 +77,7 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 		return n
 	}
 	for _, v := range r.Values {
-		if l := of.values[v]; l != nil {
+		if l := of.values.Get(v); l != nil {
 			n += l.count() + len(l.selected())
 		}
 	}
@@ -97,7 +100,7 @@ func (x *selectionIndex[V, U]) groups(s *Selection[V, U], must selector.Restrict
 			return true
 		}
 		if must.Values == nil {
-			for _, l := range of.values {
+			for l := range of.values.All() {
 				if !each(l) {
 					return
 				}
@@ -105,7 +108,7 @@ func (x *selectionIndex[V, U]) groups(s *Selection[V, U], must selector.Restrict
 			return
 		}
 		for _, v := range must.Values {
-			if l := of.values[v]; l != nil && !each(l) {
+			if l := of.values.Get(v); l != nil && !each(l) {
 				return
 			}
 		}
