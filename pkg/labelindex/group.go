@@ -28,23 +28,24 @@ func (it *Item[V, U]) Group() *Group[V, U] { return it.group }
 // Group is all items of an index with one identity. Selectors are matched against groups, so the pods of a Deployment
 // cost one match and share one copy of their labels.
 type Group[V, U any] struct {
-	labels  []*label[V, U]    // its own, by name
-	parents []*parent[V, U]   // in order
-	ports   []model.NamedPort // shared with the item that had them first
-	items   *Item[V, U]       // the first; nil: the group is gone
+	labels  []*label[V, U]     // its own, by name
+	parents []*parent[V, U]    // in order
+	ports   *[]model.NamedPort // shared with the item that had them first; nil: none
+	items   *Item[V, U]        // the first; nil: the group is gone
 	matches []matched[V, U]
 	next    *Group[V, U] // of the same hash
+	alone   users[V, U]  // the group
 }
 
 // Has reports whether the group has this identity.
 func (g *Group[V, U]) Has(id Identity) bool {
-	return equalLabels(g.labels, id.Labels) && slices.Equal(g.ports, id.Ports) &&
+	return equalLabels(g.labels, id.Labels) && slices.Equal(g.Ports(), id.Ports) &&
 		slices.EqualFunc(g.parents, id.Parents, func(p *parent[V, U], name string) bool { return p.name == name })
 }
 
 // Identity returns what the items of the group have in common. The map and the list of parents are the caller's.
 func (g *Group[V, U]) Identity() Identity {
-	id := Identity{Labels: labelMap(g.labels), Ports: g.ports}
+	id := Identity{Labels: labelMap(g.labels), Ports: g.Ports()}
 	for _, p := range g.parents {
 		id.Parents = append(id.Parents, p.name)
 	}
@@ -78,7 +79,12 @@ func (g *Group[V, U]) Selections() iter.Seq[*Selection[V, U]] {
 }
 
 // Ports are the named ports of each item. They must not be changed.
-func (g *Group[V, U]) Ports() []model.NamedPort { return g.ports }
+func (g *Group[V, U]) Ports() []model.NamedPort {
+	if g.ports == nil {
+		return nil
+	}
+	return *g.ports
+}
 
 // Parents yields the names of the parents, in order.
 func (g *Group[V, U]) Parents() iter.Seq[string] {

@@ -89,7 +89,7 @@ func (t *groupTable[V, U]) hashGroup(g *Group[V, U]) uint64 {
 	for i, p := range g.parents {
 		sum += hashParent(t.seed, i, p.name)
 	}
-	return sum + hashPorts(t.seed, g.ports)
+	return sum + hashPorts(t.seed, g.Ports())
 }
 
 func hashLabel(seed maphash.Seed, name, value string) uint64 {

@@ -80,10 +80,13 @@ func (x *Index[V, U]) Leave(it *Item[V, U]) {
 func (x *Index[V, U]) Groups() iter.Seq[*Group[V, U]] { return x.groups.all() }
 
 func (x *Index[V, U]) newGroup(id Identity, hash uint64) *Group[V, U] {
-	g := &Group[V, U]{ports: id.Ports, labels: x.interner.intern(id.Labels)}
+	g := &Group[V, U]{labels: x.interner.intern(id.Labels)}
+	if g.alone.who = g; len(id.Ports) > 0 {
+		g.ports = &id.Ports
+	}
 	x.groups.add(g, hash)
 	for _, l := range g.labels {
-		l.groups.add(g)
+		l.addGroup(g)
 	}
 	x.parents.join(g, id.Parents)
 	x.rematch(g)
@@ -93,7 +96,7 @@ func (x *Index[V, U]) newGroup(id Identity, hash uint64) *Group[V, U] {
 func (x *Index[V, U]) dropGroup(g *Group[V, U]) {
 	x.groups.remove(g)
 	for _, l := range g.labels {
-		l.groups.left()
+		l.dropGroup(g)
 		x.interner.dropLabel(l)
 	}
 	x.parents.leave(g)
@@ -143,7 +146,7 @@ func (x *Index[V, U]) Add(sel *selector.Selector) *Selection[V, U] {
 	}
 	s, must := x.selections.add(sel)
 	candidates := x.groups.all()
-	if s.conditional {
+	if s.filed != nil {
 		candidates = x.selections.groups(s, must)
 	}
 	for g := range candidates {

@@ -39,16 +39,16 @@ func (n *interner[V, U]) label(name, value string) *label[V, U] {
 
 // dropLabel forgets the label if nothing uses it.
 func (n *interner[V, U]) dropLabel(l *label[V, U]) {
-	if l.groups.len() > 0 || l.uses != nil && len(l.uses.parents)+len(l.uses.selections) > 0 {
+	if l.isUsed() {
 		return
 	}
 	l.of.values.Delete(l.value)
 	n.dropName(l.of)
 }
 
-// dropName forgets the name if nothing uses it.
+// dropName forgets the name if nothing uses it. It may have been forgotten before, and be another by now.
 func (n *interner[V, U]) dropName(of *labelName[V, U]) {
-	if of.values.Len()+len(of.selections) == 0 {
+	if of.values.Len()+len(of.selections) == 0 && n.names[of.name] == of {
 		delete(n.names, of.name)
 	}
 }

@@ -12,6 +12,7 @@ type parent[V, U any] struct {
 	name   string
 	labels []*label[V, U] // by name
 	groups groupList[V, U]
+	alone  users[V, U] // the parent
 }
 
 // inheritance has the parents, their labels, and the groups that inherit them.
@@ -96,6 +97,7 @@ func (h *inheritance[V, U]) parent(name string) *parent[V, U] {
 	p := h.parents.Get(name)
 	if p == nil {
 		p = &parent[V, U]{name: name}
+		p.alone.who = p
 		h.parents.Put(p)
 		if h.inherit != nil {
 			h.relabel(p, h.inherit(name))
@@ -118,10 +120,10 @@ func (h *inheritance[V, U]) relabel(p *parent[V, U], labels map[string]string) {
 	was := p.labels
 	p.labels = h.interner.intern(labels)
 	for _, l := range p.labels {
-		l.use().parents = append(l.use().parents, p)
+		l.addParent(p)
 	}
 	for _, l := range was {
-		l.uses.parents = without(l.uses.parents, p)
+		l.dropParent(p)
 		h.interner.dropLabel(l)
 	}
 }

@@ -7,6 +7,12 @@ import (
 
 type testGroup = Group[int, int]
 
+func newTestGroup() *testGroup {
+	g := &testGroup{items: &testItem{}}
+	g.alone.who = g
+	return g
+}
+
 // A label exists as long as something uses it, as one value for all who do.
 func TestALabelIsKeptAsLongAsItIsUsed(t *testing.T) {
 	n := newInterner[int, int]()
@@ -14,15 +20,15 @@ func TestALabelIsKeptAsLongAsItIsUsed(t *testing.T) {
 	if len(a) != 2 || a[0] != b[0] || a[0].of.name != "app" || a[1].value != "1" {
 		t.Fatalf("%+v and %+v", a, b)
 	}
-	g := &testGroup{items: &testItem{}}
-	a[0].groups.add(g)
+	g := newTestGroup()
+	a[0].addGroup(g)
 	n.dropLabel(a[0])
 	n.dropLabel(a[1])
 	if len(n.names) != 1 || n.names["app"].values.Get("db") != a[0] {
 		t.Errorf("%v, want the label that a group has", n.names)
 	}
 	g.items = nil
-	a[0].groups.left()
+	a[0].dropGroup(g)
 	n.dropLabel(a[0])
 	if len(n.names) != 0 {
 		t.Errorf("%v is left", n.names)
@@ -115,9 +121,9 @@ func TestASelectorIsFiledUnderItsRarestCondition(t *testing.T) {
 	n := newInterner[int, int]()
 	x := newSelectionIndex(n)
 	for range 3 {
-		n.label("orchestrator", "k8s").groups.add(&testGroup{items: &testItem{}})
+		n.label("orchestrator", "k8s").addGroup(newTestGroup())
 	}
-	n.label("app", "db").groups.add(&testGroup{items: &testItem{}})
+	n.label("app", "db").addGroup(newTestGroup())
 	for _, tt := range []struct {
 		text, label string
 		meet        int
@@ -133,5 +139,73 @@ func TestASelectorIsFiledUnderItsRarestCondition(t *testing.T) {
 		if label != tt.label || meet != tt.meet || conditional != tt.conditional {
 			t.Errorf("%s: under %q, which %d meet, %v", tt.text, label, meet, conditional)
 		}
+	}
+}
+
+// A label knows its users, be it one or several, of whatever kind, and however they come and go.
+func TestALabelKnowsItsUsers(t *testing.T) {
+	n := newInterner[int, int]()
+	l := n.label("app", "db")
+	g, s := newTestGroup(), &Selection[int, int]{}
+	p := &parent[int, int]{}
+	p.groups.add(newTestGroup())
+	s.alone.who, p.alone.who = s, p
+	type step struct {
+		what   string
+		do     func()
+		groups int
+		filed  int
+	}
+	come := []step{
+		{"group", func() { l.addGroup(g) }, 1, 0},
+		{"parent", func() { l.addParent(p) }, 1, 0},
+		{"selection", func() { l.addSelection(s) }, 0, 1},
+	}
+	leave := []step{
+		{"group", func() { g.items = nil; l.dropGroup(g); g.items = &testItem{} }, 1, 0},
+		{"parent", func() { l.dropParent(p) }, 1, 0},
+		{"selection", func() { l.dropSelection(s) }, 0, 1},
+	}
+	check := func(path string, groups, filed int) {
+		t.Helper()
+		g, f := l.count()
+		if g != groups || f != filed || len(slices.Collect(l.all)) != groups || len(slices.Collect(l.selections)) != filed || l.isUsed() != (groups+filed > 0) {
+			t.Errorf("%s: %d groups, %d selections, used: %v; want %d and %d", path, g, f, l.isUsed(), groups, filed)
+		}
+	}
+	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	for most := 1; most <= 3; most++ {
+		for _, in := range orders {
+			for _, out := range orders {
+				l.users = nil
+				path, groups, filed := "", 0, 0
+				for _, i := range in[:most] {
+					come[i].do()
+					path, groups, filed = path+" +"+come[i].what, groups+come[i].groups, filed+come[i].filed
+					check(path, groups, filed)
+				}
+				for _, i := range out {
+					if !slices.Contains(in[:most], i) {
+						continue
+					}
+					leave[i].do()
+					path, groups, filed = path+" -"+leave[i].what, groups-leave[i].groups, filed-leave[i].filed
+					check(path, groups, filed)
+				}
+			}
+		}
+	}
+}
+
+// A selection that no value satisfies is filed under a name that nothing else keeps.
+func TestASelectionOfNoValueLeavesItsNameAlone(t *testing.T) {
+	n := newInterner[int, int]()
+	x := newSelectionIndex(n)
+	s, _ := x.add(sel("app in {}"))
+	n.dropLabel(n.label("app", "db")) // the name goes with it
+	l := n.label("app", "web")
+	l.addGroup(newTestGroup())
+	if x.remove(s); n.names["app"] == nil {
+		t.Error("a name in use is forgotten")
 	}
 }

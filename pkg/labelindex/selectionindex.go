@@ -25,7 +25,10 @@ func selectionText[V, U any](s *Selection[V, U]) string { return s.selector.Stri
 func (x *selectionIndex[V, U]) add(sel *selector.Selector) (s *Selection[V, U], must selector.Restriction) {
 	s = &Selection[V, U]{selector: sel}
 	x.byText.Put(s)
-	s.label, must, _, s.conditional = x.cheapest(sel)
+	s.alone.who = s
+	if name, condition, _, ok := x.cheapest(sel); ok {
+		s.filed, must = x.interner.name(name), condition
+	}
 	x.file(s, must)
 	return s, must
 }
@@ -36,7 +39,9 @@ func (x *selectionIndex[V, U]) remove(s *Selection[V, U]) {
 }
 
 // must is the condition the selection is filed under.
-func (s *Selection[V, U]) must() selector.Restriction { return s.selector.Restrictions()[s.label] }
+func (s *Selection[V, U]) must() selector.Restriction {
+	return s.selector.Restrictions()[s.filed.name]
+}
 
 // cheapest picks the condition to file a selector under: the one with the fewest groups and selectors that meet it, so
 // that `app == "db" && orchestrator == "k8s"` is filed under app. The choice affects cost only. best is how many meet it.
@@ -70,7 +75,8 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 	if r.Values == nil {
 		n = len(of.selections)
 		for l := range of.values.All() {
-			if n += l.count(); n > most {
+			groups, _ := l.count()
+			if n += groups; n > most {
 				break
 			}
 		}
@@ -78,7 +84,8 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 	}
 	for _, v := range r.Values {
 		if l := of.values.Get(v); l != nil {
-			n += l.count() + len(l.selected())
+			groups, selections := l.count()
+			n += groups + selections
 		}
 	}
 	return n
@@ -87,12 +94,9 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 // groups yields at least those of all groups that a selection with a condition matches; some more than once.
 func (x *selectionIndex[V, U]) groups(s *Selection[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
 	return func(yield func(*Group[V, U]) bool) {
-		of := x.interner.names[s.label]
-		if of == nil {
-			return
-		}
+		of := s.filed
 		each := func(l *label[V, U]) bool {
-			for g := range l.all() {
+			for g := range l.all {
 				if !yield(g) {
 					return false
 				}
@@ -129,7 +133,7 @@ func (x *selectionIndex[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V,
 					return
 				}
 			}
-			for _, s := range l.selected() {
+			for s := range l.selections {
 				if !yield(s) {
 					return
 				}
@@ -141,35 +145,33 @@ func (x *selectionIndex[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V,
 // file files the selection under its condition, so that candidates finds it.
 func (x *selectionIndex[V, U]) file(s *Selection[V, U], must selector.Restriction) {
 	switch {
-	case !s.conditional:
+	case s.filed == nil:
 		x.others[s] = struct{}{}
 	case must.Values == nil:
-		n := x.interner.name(s.label)
-		if n.selections == nil {
-			n.selections = map[*Selection[V, U]]struct{}{}
+		if s.filed.selections == nil {
+			s.filed.selections = map[*Selection[V, U]]struct{}{}
 		}
-		n.selections[s] = struct{}{}
+		s.filed.selections[s] = struct{}{}
 	default:
 		for _, v := range must.Values {
-			u := x.interner.label(s.label, v).use()
-			u.selections = append(u.selections, s)
+			x.interner.label(s.filed.name, v).addSelection(s)
 		}
 	}
 }
 
 func (x *selectionIndex[V, U]) unfile(s *Selection[V, U]) {
-	must := s.must()
-	switch {
-	case !s.conditional:
+	if s.filed == nil {
 		delete(x.others, s)
-	case must.Values == nil:
-		delete(x.interner.name(s.label).selections, s)
-		x.interner.dropName(x.interner.name(s.label))
-	default:
-		for _, v := range must.Values {
-			l := x.interner.label(s.label, v)
-			l.uses.selections = without(l.uses.selections, s)
+		return
+	}
+	if values := s.must().Values; values != nil {
+		for _, v := range values {
+			l := s.filed.values.Get(v)
+			l.dropSelection(s)
 			x.interner.dropLabel(l)
 		}
+	} else {
+		delete(s.filed.selections, s)
 	}
+	x.interner.dropName(s.filed)
 }

@@ -14,9 +14,8 @@ type Selection[V, U any] struct {
 	groups   []member[V, U]
 	round    uint64 // of rematch, see there
 
-	// The label of the one necessary condition it is filed under, if it has any.
-	label       string
-	conditional bool
+	filed *labelName[V, U] // of the one necessary condition it is filed under; nil: it has none
+	alone users[V, U]      // the selection
 
 	Use U
 }
