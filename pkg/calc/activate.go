@@ -49,25 +49,28 @@ func (t *policyTable) packSources() {
 
 func (t *policyTable) activatePolicy(p *policy) {
 	if p.selection == nil || p.selection.IsEmpty() {
-		p.rules = [2]*ruleset{t.retire(p.rules[model.Ingress]), t.retire(p.rules[model.Egress])}
+		t.retire(p.active.ruleset(model.Ingress))
+		t.retire(p.active.ruleset(model.Egress))
+		p.active = nil
 		return
 	}
-	if p.sortKey == "" {
-		p.sortKey = p.key.SortKey()
+	if p.active == nil {
+		p.active = &active{sortKey: p.key.SortKey()}
 	}
+	rules := &p.active.rules
 	for d, applies := range p.applies {
 		if !applies {
-			p.rules[d] = t.retire(p.rules[d])
+			rules[d] = t.retire(rules[d])
 			continue
 		}
-		if rs := p.rules[d]; rs != nil && rs.staged != p.staged {
-			p.rules[d] = t.retire(rs) // it is charged to another account
+		if rs := rules[d]; rs != nil && rs.staged != p.staged {
+			rules[d] = t.retire(rs) // it is charged to another account
 		}
-		if p.rules[d] == nil {
-			p.rules[d] = &ruleset{key: p.key, direction: model.Direction(d)}
+		if rules[d] == nil {
+			rules[d] = &ruleset{key: p.key, direction: model.Direction(d)}
 		}
-		p.rules[d].staged, p.rules[d].action = p.staged, p.action
-		t.dirty.rulesets[p.rules[d]] = struct{}{}
+		rules[d].staged, rules[d].action = p.staged, p.action
+		t.dirty.rulesets[rules[d]] = struct{}{}
 	}
 }
 
@@ -84,17 +87,23 @@ func (t *policyTable) activateProfile(name string) {
 		rules = sourceRules(p.source)
 	}
 	for d, source := range rules {
-		switch rs := p.rules[d]; {
+		switch rs := p.active.ruleset(model.Direction(d)); {
 		case len(source) > 0 && rs == nil:
-			key := model.PolicyKey{Kind: model.KindProfile, Name: name}
-			p.rules[d] = &ruleset{key: key, direction: model.Direction(d)}
-			t.dirty.rulesets[p.rules[d]] = struct{}{}
+			rs = &ruleset{key: model.PolicyKey{Kind: model.KindProfile, Name: name}, direction: model.Direction(d)}
+			if p.active == nil {
+				p.active = &active{}
+			}
+			p.active.rules[d] = rs
+			t.dirty.rulesets[rs] = struct{}{}
 		case len(source) > 0:
 			t.dirty.rulesets[rs] = struct{}{}
 		case rs != nil:
 			t.dirty.touch(t.appliesTo(rs))
-			p.rules[d] = t.retire(rs)
+			p.active.rules[d] = t.retire(rs)
 		}
+	}
+	if len(rules[0])+len(rules[1]) == 0 {
+		p.active = nil
 	}
 }
 

@@ -90,10 +90,10 @@ func TestRulesShareTheSelectorsOfTheIndexes(t *testing.T) {
 	// The rules are built of what is kept when the policy begins to apply.
 	r.apply(pod("a/p2", "10.0.0.2", label("app", "db")), pod("a/p3", "10.0.0.3", label("app", "client")))
 	packed("elsewhere")
-	if rs := r.graph.policies.Get(gnp("elsewhere")).rules[model.Ingress]; rs == nil || len(rs.rules.Rules) != 1 {
+	if rs := r.graph.policies.Get(gnp("elsewhere")).active.ruleset(model.Ingress); rs == nil || len(rs.rules.Rules) != 1 {
 		t.Errorf("built: %+v", rs)
 	}
-	if r.apply(model.Absent(pod("a/p2", ""))); r.graph.policies.Get(gnp("elsewhere")).rules[model.Ingress] != nil {
+	if r.apply(model.Absent(pod("a/p2", ""))); r.graph.policies.Get(gnp("elsewhere")).active != nil {
 		t.Error("rules that apply to no endpoint of this node are built")
 	}
 	packed("elsewhere")

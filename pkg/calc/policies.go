@@ -28,15 +28,28 @@ func newPolicyTable(sets *setIndex) *policyTable {
 // policy is one policy of the datastore.
 type policy struct {
 	key       model.PolicyKey
-	sortKey   string // empty until it is needed
 	tier      string
 	order     float64
 	selection *policySelection // in the index of the node; nil: it was just deleted
 	source    ruleStore        // nil: no rules
-	rules     [2]*ruleset      // by direction; nil where it does not apply on this node
+	active    *active          // nil: it does not apply on this node, as most do not
 	applies   [2]bool          // its types, by direction
 	staged    bool
 	action    model.StagedAction // if it is staged
+}
+
+// active is what a policy or profile has that applies on this node.
+type active struct {
+	sortKey string      // of a policy
+	rules   [2]*ruleset // by direction; nil where it has none
+}
+
+// ruleset returns the rules of one direction; nil if there are none, or they do not apply on this node.
+func (a *active) ruleset(d model.Direction) *ruleset {
+	if a == nil {
+		return nil
+	}
+	return a.rules[d]
 }
 
 func (p *policy) id() model.PolicyKey { return p.key }
@@ -61,9 +74,9 @@ func sourceRules(s ruleStore) [2][]model.Rule {
 // profile is one profile of the datastore. Its labels are with the label indexes.
 type profile struct {
 	name   string
-	source ruleStore   // nil: no rules
-	gone   bool        // it was just deleted
-	rules  [2]*ruleset // by direction; nil where it has none or no endpoint of this node names it
+	source ruleStore // nil: no rules
+	active *active   // nil: it has no rules or no endpoint of this node names it
+	gone   bool      // it was just deleted
 }
 
 func (p *profile) id() string { return p.name }
@@ -131,7 +144,7 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) {
 	}
 }
 
-// comparePolicies orders policies of one tier (D-15).
+// comparePolicies orders active policies of one tier (D-15).
 func comparePolicies(a, b *policy) int {
-	return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.sortKey, b.sortKey))
+	return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.active.sortKey, b.active.sortKey))
 }

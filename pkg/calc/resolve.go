@@ -91,7 +91,7 @@ func (t *policyTable) direction(gr *localGroup, policies []*policy, d model.Dire
 	key := []byte{byte(d)}
 	dp := &model.DirectionPolicy{Direction: d}
 	for _, p := range policies {
-		rs := p.rules[d]
+		rs := p.active.ruleset(d)
 		if rs == nil {
 			continue
 		}
@@ -107,9 +107,13 @@ func (t *policyTable) direction(gr *localGroup, policies []*policy, d model.Dire
 		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
 	}
 	for name := range gr.Parents() {
-		if p := t.profiles.Get(name); p != nil && p.rules[d] != nil {
-			dp.Profiles = append(dp.Profiles, p.rules[d].rules)
-			key = binary.AppendUvarint(append(key, 'r'), p.rules[d].serial)
+		p := t.profiles.Get(name)
+		if p == nil {
+			continue
+		}
+		if rs := p.active.ruleset(d); rs != nil {
+			dp.Profiles = append(dp.Profiles, rs.rules)
+			key = binary.AppendUvarint(append(key, 'r'), rs.serial)
 		}
 	}
 	s := t.result.shared[string(key)]

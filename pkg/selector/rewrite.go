@@ -1,5 +1,7 @@
 package selector
 
+import "strings"
+
 // Prefixed returns s with the prefix before every label name, as namespace selectors (pcns.) and service-account
 // selectors (pcsa.) need. The parsed tree is rewritten, so values are never touched. all() and global() stay as they
 // are.
@@ -35,6 +37,33 @@ func (s *Selector) ReplaceAll(with *Selector) *Selector {
 		}
 		return n
 	}))
+}
+
+// within returns a leaf whose labels and values are parts of the text, where the text has them: so that a selector keeps
+// neither the text that it was parsed from nor strings of its own. There may be very many.
+func within(text string, leaf node) node {
+	part := func(s string) string {
+		if i := strings.Index(text, s); i >= 0 {
+			return text[i : i+len(s)]
+		}
+		return s
+	}
+	switch n := leaf.(type) {
+	case hasNode:
+		n.label = part(n.label)
+		return n
+	case compareNode:
+		n.label, n.value = part(n.label), part(n.value)
+		return n
+	case setNode:
+		values := make([]string, 0, len(n.values))
+		for _, v := range n.values {
+			values = append(values, part(v))
+		}
+		n.label, n.values = part(n.label), values
+		return n
+	}
+	return leaf
 }
 
 // writeOutGlobal returns n without global(), which may not be part of a larger expression.

@@ -16,7 +16,12 @@ type Selector struct {
 }
 
 func newSelector(root node) *Selector {
-	return &Selector{root: root, text: string(root.print(nil, precedenceOr))}
+	const long = 512 // of these there are few, and their search takes long
+	text := string(root.print(nil, precedenceOr))
+	if len(text) <= long {
+		root = root.rewrite(func(n node) node { return within(text, n) })
+	}
+	return &Selector{root: root, text: text}
 }
 
 func (s *Selector) node() node {
