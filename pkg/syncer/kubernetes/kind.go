@@ -58,7 +58,7 @@ func (k *kind) run(ctx context.Context, apis []api) {
 	for ctx.Err() == nil {
 		i, found := 0, true
 		if k.Optional {
-			i, found = k.locate(ctx)
+			i, found = k.locate(ctx, apis)
 		}
 		if ctx.Err() != nil {
 			return
@@ -71,7 +71,7 @@ func (k *kind) run(ctx context.Context, apis []api) {
 			continue
 		}
 		lists := k.snapshot().Lists
-		k.follow(ctx, apis[i], i)
+		k.follow(ctx, apis, i)
 		if k.snapshot().Lists > lists {
 			k.pause.reset()
 		}
@@ -80,15 +80,15 @@ func (k *kind) run(ctx context.Context, apis []api) {
 }
 
 // follow lists and watches at one place until ctx ends, or the kind is to be looked for again.
-func (k *kind) follow(ctx context.Context, a api, candidate int) {
+func (k *kind) follow(ctx context.Context, apis []api, candidate int) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	if candidate > 0 {
-		looking.Go(func() { k.lookForBetter(ctx, candidate, cancel) })
+		looking.Go(func() { k.lookForBetter(ctx, apis, candidate, cancel) })
 	}
-	f := &follower{kind: k, api: a, cancel: cancel}
+	f := &follower{kind: k, api: apis[candidate], cancel: cancel}
 	// The follower waits where waiting helps. This is for new lists after the server has forgotten
 	// where we were.
 	pauses := &wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: lastPause}

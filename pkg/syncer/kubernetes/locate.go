@@ -4,20 +4,24 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// locate finds out which candidate the server serves, the first if it serves several. It asks until it has an answer,
-// or ctx ends. That nothing is served is said only by a server whose lists of groups and resources could be read.
-func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
+// locate finds out which candidate the server serves. Of several it is the first that has objects: a CRD that has just been
+// made has none, and must not take the place of one whose policy is in force. It asks until it has an answer, or ctx ends.
+// That nothing is served is said only by a server whose lists of groups and resources could be read.
+func (k *kind) locate(ctx context.Context, apis []api) (candidate int, found bool) {
 	for {
-		i, found, err := k.ask(ctx, len(k.places))
+		served, err := k.ask(ctx, len(k.places))
 		switch {
 		case ctx.Err() != nil:
 			return 0, false
+		case len(served) > 0:
+			return k.choose(ctx, apis, served), true
 		case err == nil:
-			return i, found
+			return 0, false
 		}
 		k.failed(err)
 		if concernsAll(err) && k.source.gate.wait(ctx, err) {
@@ -28,13 +32,60 @@ func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
 	}
 }
 
-// ask looks for the first candidates once. A candidate whose server fails is passed over for one that is there.
-func (k *kind) ask(ctx context.Context, first int) (candidate int, found bool, err error) {
+// choose returns the first of the served candidates that has objects, or else the first. One that cannot be asked counts as
+// one that has: following it will report why.
+func (k *kind) choose(ctx context.Context, apis []api, served []int) int {
+	if len(served) < 2 {
+		return served[0]
+	}
+	counts := make([]int64, len(served))
+	chosen := -1
+	for i, candidate := range served {
+		count, err := k.count(ctx, apis[candidate])
+		if counts[i] = count; chosen < 0 && (err != nil || count > 0) {
+			chosen = i
+		}
+	}
+	if chosen < 0 {
+		return served[0]
+	}
+	for i := chosen + 1; i < len(served); i++ {
+		if counts[i] > counts[chosen] { // as many are most likely the same ones, by a server behind the cluster's
+			k.log.Warn("a kind of object is served in two groups; more objects are in the one that the agent does not read",
+				"read", k.places[served[chosen]].GroupVersion().String(), "objects", counts[chosen],
+				"notRead", k.places[served[i]].GroupVersion().String(), "itsObjects", counts[i])
+		}
+	}
+	return served[chosen]
+}
+
+// count asks how many objects a candidate has.
+func (k *kind) count(ctx context.Context, a api) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer, err := a.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	m, err := meta.ListAccessor(answer)
+	if err != nil {
+		return 0, err
+	}
+	count := int64(meta.LenList(answer))
+	if more := m.GetRemainingItemCount(); more != nil {
+		count += *more
+	}
+	return count, nil
+}
+
+// ask looks for the first candidates once, and returns those that are served. The error is of a candidate whose server
+// fails, which is passed over for one that is there.
+func (k *kind) ask(ctx context.Context, first int) (served []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	groups, err := k.source.discovery.Groups(ctx)
 	if err != nil {
-		return 0, false, err
+		return nil, err
 	}
 	var failure error
 	for i, c := range k.places[:first] {
@@ -47,10 +98,10 @@ func (k *kind) ask(ctx context.Context, first int) (candidate int, found bool, e
 			continue
 		}
 		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == c.Resource }) {
-			return i, true, nil
+			served = append(served, i)
 		}
 	}
-	return 0, false, failure
+	return served, failure
 }
 
 func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {
@@ -59,12 +110,28 @@ func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {
 	})
 }
 
-// lookForBetter ends the following of a candidate when one before it is served.
-func (k *kind) lookForBetter(ctx context.Context, candidate int, cancel context.CancelCauseFunc) {
+// lookForBetter ends the following of a candidate when one before it is served and has as many objects. So what is being
+// copied from one group to the other stays in force until the copy is complete.
+func (k *kind) lookForBetter(ctx context.Context, apis []api, candidate int, cancel context.CancelCauseFunc) {
+	reported := int64(-1)
 	for sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery)) {
-		if _, found, err := k.ask(ctx, candidate); err == nil && found {
+		served, err := k.ask(ctx, candidate)
+		if err != nil || len(served) == 0 {
+			continue
+		}
+		better := served[0]
+		count, err := k.count(ctx, apis[better])
+		known := int64(k.snapshot().Objects)
+		switch {
+		case err != nil:
+		case count >= known:
 			cancel(errBetter)
 			return
+		case count != reported:
+			reported = count
+			k.log.Warn("a kind of object is served in two groups; the agent reads the second until the first has as many objects",
+				"first", k.places[better].GroupVersion().String(), "objects", count,
+				"second", k.places[candidate].GroupVersion().String(), "itsObjects", known)
 		}
 	}
 }

@@ -129,6 +129,33 @@ func TestKubernetesFindsACustomKindThatComesAndGoes(t *testing.T) {
 	})
 }
 
+// A group that has just been installed is empty, and is filled object by object: until it has as many, those of the other
+// one stay in force. An agent that starts meanwhile reads the first group that has any.
+func TestKubernetesKeepsAGroupUntilTheOtherHasAsManyObjects(t *testing.T) {
+	const configuration = `{"metadata":{"name":"%s"},"spec":{"a":"%s"}}`
+	both := func(c *cluster) {
+		c.set(felixV1Path, func(k *servedKind) { k.absent = false })
+		c.put(felixV1Path, fmt.Sprintf(configuration, "default", "v1"))
+		c.put(felixV1Path, fmt.Sprintf(configuration, "node.n1", "v1"))
+		c.set(felixV3Path, func(k *servedKind) { k.absent = false })
+	}
+	inCluster(t, both, func(c *cluster) {
+		c.expect("at first", "+configuration default map[a:v1]", "+configuration node.n1 map[a:v1]", "in sync")
+		c.after(3 * time.Minute)
+		c.expect("the other group is empty")
+		c.put(felixV3Path, fmt.Sprintf(configuration, "default", "v3"))
+		c.after(3 * time.Minute)
+		c.expect("it has one of two objects")
+		c.put(felixV3Path, fmt.Sprintf(configuration, "node.n2", "v3"))
+		c.after(3 * time.Minute)
+		c.expect("it has as many", "+configuration default map[a:v3]", "+configuration node.n2 map[a:v3]", "-configuration node.n1")
+	})
+	inCluster(t, func(c *cluster) {
+		both(c)
+		c.put(felixV3Path, fmt.Sprintf(configuration, "default", "v3"))
+	}, func(c *cluster) { c.expect("a start in between", "+configuration default map[a:v3]", "in sync") })
+}
+
 func TestKubernetesDoesNotTakeAFailingServerForAnAbsentKind(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		few(c)
