@@ -220,6 +220,10 @@ func (l *loader) calico(kind string, data []byte) error {
 		return decodeOne(l, data, &l.objects.Sets)
 	case strings.HasSuffix(kind, "NetworkPolicy"):
 		return decodeOne(l, data, &l.objects.Calico)
+	case kind == "Profile" && !l.stored:
+		return decodeInto(data, &l.objects.Profiles)
+	case kind == "WorkloadEndpoint" && !l.stored:
+		return decodeInto(data, &l.objects.Workloads)
 	}
 	l.otherKinds = true
 	return nil

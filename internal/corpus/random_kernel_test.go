@@ -7,24 +7,53 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // TestRandomModelsInKernel asks the BPF programs. They are given a part of the packets: each is a system call.
 func TestRandomModelsInKernel(t *testing.T) {
+	inKernel(t, func(t *rapid.T) ([]model.Update, func(line string) []byte) {
+		updates := corpus.DrawModel(t)
+		return updates, func(line string) []byte {
+			text, err := corpus.Format("Random counter-example (§7).", updates, line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+	})
+}
+
+// TestRandomObjectsInKernel asks them of clusters with objects of all kinds.
+func TestRandomObjectsInKernel(t *testing.T) {
+	inKernel(t, func(t *rapid.T) ([]model.Update, func(line string) []byte) {
+		docs, err := corpus.ObjectDocuments(corpus.DrawObjects(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var updates []model.Update
+		for _, d := range docs {
+			for _, doc := range kinds.Parse("random.yaml", d) {
+				updates = append(updates, doc.Updates...)
+			}
+		}
+		return append(updates, model.InSync{}), func(line string) []byte { return corpus.FormatYAML("Random counter-example (§7).", docs, line) }
+	})
+}
+
+// inKernel compares the programs with the oracle. draw returns a state, and a function that makes a corpus file of it.
+func inKernel(t *testing.T, draw func(*rapid.T) ([]model.Update, func(line string) []byte)) {
 	engines := kernels(t)
 	pairs := 0
 	rapid.Check(t, func(t *rapid.T) {
-		updates := corpus.DrawModel(t)
+		updates, file := draw(t)
 		probes := corpus.DrawProbes(t, updates)
 		probes = every(probes, len(probes)/200+1)
 		err := corpus.Agree(engines, updates, probes)
 		var d *corpus.Disagreement
 		if errors.As(err, &d) {
-			text, err := corpus.Format("Random counter-example (§7).", updates, d.Probe.Line(d.Want))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Fatalf("%v\n%s", d, text)
+			t.Fatalf("%v\n%s", d, file(d.Probe.Line(d.Want)))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -44,6 +44,12 @@ func DrawObjects(t *rapid.T) *oracle.Objects {
 	for _, i := range upTo(t, 1, 6, "Calico policies") {
 		o.Calico = append(o.Calico, drawPolicyObject(t, i))
 	}
+	for _, i := range upTo(t, 0, 2, "profiles") {
+		o.Profiles = append(o.Profiles, drawProfileObject(t, i))
+	}
+	for _, i := range upTo(t, 0, 2, "workload endpoints") {
+		o.Workloads = append(o.Workloads, drawWorkloadObject(t, i))
+	}
 	return o
 }
 
@@ -67,6 +73,12 @@ func ObjectDocuments(o *oracle.Objects) ([][]byte, error) {
 	}
 	for _, p := range o.Calico {
 		docs, err = appendDocument(docs, err, "", "", p)
+	}
+	for _, p := range o.Profiles {
+		docs, err = appendDocument(docs, err, "", "", p)
+	}
+	for _, w := range o.Workloads {
+		docs, err = appendDocument(docs, err, "", "", w)
 	}
 	return docs, err
 }
@@ -153,6 +165,9 @@ func drawPolicyObject(t *rapid.T, i int) *oracle.PolicyObject {
 	}
 	if !chance(t, 3, "no types") {
 		s.Types = one(t, [][]string{{"Ingress"}, {"Egress"}, {"Ingress", "Egress"}}, "types")
+	}
+	if chance(t, 8, "staged") {
+		p.Kind = "Staged" + p.Kind
 	}
 	return p
 }

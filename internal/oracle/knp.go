@@ -23,6 +23,10 @@ type Kubernetes struct {
 	Pods            []*corev1.Pod
 	Namespaces      []*corev1.Namespace
 	Nodes           []*corev1.Node
+
+	// others reports whether an endpoint that is no pod has the address and declares the port: a name means these, too. Nil:
+	// there are none.
+	others func(name string, protocol corev1.Protocol, dst netip.Addr, number uint16) bool
 }
 
 // Allows reports whether the policies that select the pod let the packet pass in the direction: those of the Admin tier,
@@ -37,7 +41,7 @@ func (k *Kubernetes) Allows(id model.EndpointID, dir model.Direction, pkt model.
 	if k.has(pod, pkt.Src) && k.has(pod, pkt.Dst) {
 		return true
 	}
-	if dir == model.Ingress && k.isNodeOf(pod, pkt.Src) {
+	if dir == model.Ingress && k.isOfNode(pod.Spec.NodeName, pkt.Src) {
 		return true
 	}
 	if v := k.clusterTier(v1alpha2.AdminTier, pod, dir, pkt); v != undecided {
@@ -112,9 +116,9 @@ func (k *Kubernetes) has(pod *corev1.Pod, a netip.Addr) bool {
 	})
 }
 
-func (k *Kubernetes) isNodeOf(pod *corev1.Pod, a netip.Addr) bool {
+func (k *Kubernetes) isOfNode(name string, a netip.Addr) bool {
 	for _, n := range k.Nodes {
-		if n.Name != pod.Spec.NodeName {
+		if n.Name != name {
 			continue
 		}
 		for _, na := range n.Status.Addresses {
@@ -219,6 +223,9 @@ func (k *Kubernetes) portsMatch(ports []networkingv1.NetworkPolicyPort, pkt mode
 
 // declares reports whether a pod has the address and a container port of that name, protocol and number.
 func (k *Kubernetes) declares(name string, protocol corev1.Protocol, dst netip.Addr, number uint16) bool {
+	if k.others != nil && k.others(name, protocol, dst, number) {
+		return true
+	}
 	return slices.ContainsFunc(k.Pods, func(p *corev1.Pod) bool {
 		if !k.has(p, dst) {
 			return false

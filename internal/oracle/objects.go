@@ -28,6 +28,8 @@ type Objects struct {
 	Tiers           []*TierObject
 	Calico          []*PolicyObject
 	Sets            []*SetObject // NetworkSets, which have a namespace, and GlobalNetworkSets
+	Profiles        []*ProfileObject
+	Workloads       []*WorkloadObject
 }
 
 // TierObject is a Tier as it is written.
@@ -137,17 +139,18 @@ type ranked struct {
 	judge func(pkt model.Packet) (decided string, ok bool)
 }
 
-// Allows reports whether the policies that select the pod let the packet pass in the direction (semantics §5). A pod that
-// is not known, or not on the pod network, has no say and the answer is false.
+// Allows reports whether the policies that select the endpoint let the packet pass in the direction (semantics §5). An
+// endpoint that is not known, or not on the pod network, has no say and the answer is false.
 func (o *Objects) Allows(id model.EndpointID, dir model.Direction, pkt model.Packet) bool {
-	pod := o.pod(id)
+	o.others = o.workloadDeclares
+	e := o.endpointOf(id)
 	switch {
-	case pod == nil:
+	case e == nil:
 		return false
-	case o.has(pod, pkt.Src) && o.has(pod, pkt.Dst), dir == model.Ingress && o.isNodeOf(pod, pkt.Src):
+	case e.owns(pkt.Src) && e.owns(pkt.Dst), dir == model.Ingress && o.isOfNode(e.node, pkt.Src):
 		return true
 	}
-	isolating := o.isolating(pod, dir)
+	isolating := o.isolating(e, dir)
 	for _, tier := range o.tiersOf(isolating) {
 		decided := ""
 		for _, p := range isolating {
@@ -165,8 +168,7 @@ func (o *Objects) Allows(id model.EndpointID, dir model.Direction, pkt model.Pac
 			return decided == "Allow"
 		}
 	}
-	// The profile of a namespace that is known allows everything.
-	return slices.ContainsFunc(o.Namespaces, func(n *corev1.Namespace) bool { return n.Name == pod.Namespace })
+	return o.profilesAllow(e, dir, pkt)
 }
 
 // tiersOf are the tiers in which the policies are, in order. A default action that is not Pass is Deny.
@@ -207,23 +209,15 @@ func (o *Objects) tiersOf(policies []ranked) []TierObject {
 	return tiers
 }
 
-// isolating are the policies that select the pod and are about the direction, those of one tier in their order.
-func (o *Objects) isolating(pod *corev1.Pod, dir model.Direction) []ranked {
+// isolating are the policies that select the endpoint and are about the direction, those of one tier in their order. Those of
+// Kubernetes select pods only.
+func (o *Objects) isolating(e *judged, dir model.Direction) []ranked {
 	var all []ranked
-	for _, np := range o.Policies {
-		if np.Namespace == pod.Namespace && selects(&np.Spec.PodSelector, pod.Labels) && policyHasType(np, dir) {
-			all = append(all, ranked{"default", 1000, np.Name + "/" + np.Namespace + "/KubernetesNetworkPolicy", o.kubernetesJudge(np, dir)})
-		}
-	}
-	for _, cnp := range o.ClusterPolicies {
-		if !o.isOneOf(pod, cnp.Spec.Subject.Namespaces, cnp.Spec.Subject.Pods) || len(clusterRules(cnp, dir)) == 0 {
-			continue
-		}
-		tier := map[v1alpha2.Tier]string{v1alpha2.AdminTier: "kube-admin", v1alpha2.BaselineTier: "kube-baseline"}[cnp.Spec.Tier]
-		all = append(all, ranked{tier, float64(cnp.Spec.Priority), cnp.Name + "//KubernetesClusterNetworkPolicy", o.clusterJudge(cnp, dir)})
+	if e.pod != nil {
+		all = o.isolatingPod(e.pod, dir)
 	}
 	for _, p := range o.Calico {
-		if !o.selectsPod(p, pod) || !slices.Contains(p.types(), dir) {
+		if strings.HasPrefix(p.Kind, "Staged") || !o.selectsEndpoint(p, e) || !slices.Contains(p.types(), dir) {
 			continue
 		}
 		r := ranked{p.Spec.Tier, math.Inf(1), p.Name + "/" + p.Namespace + "/" + p.Kind, o.calicoJudge(p, dir)}
@@ -236,6 +230,23 @@ func (o *Objects) isolating(pod *corev1.Pod, dir model.Direction) []ranked {
 		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.text, b.text)) })
+	return all
+}
+
+// isolatingPod are the policies of Kubernetes that select the pod.
+func (o *Objects) isolatingPod(pod *corev1.Pod, dir model.Direction) (all []ranked) {
+	for _, np := range o.Policies {
+		if np.Namespace == pod.Namespace && selects(&np.Spec.PodSelector, pod.Labels) && policyHasType(np, dir) {
+			all = append(all, ranked{"default", 1000, np.Name + "/" + np.Namespace + "/KubernetesNetworkPolicy", o.kubernetesJudge(np, dir)})
+		}
+	}
+	for _, cnp := range o.ClusterPolicies {
+		if !o.isOneOf(pod, cnp.Spec.Subject.Namespaces, cnp.Spec.Subject.Pods) || len(clusterRules(cnp, dir)) == 0 {
+			continue
+		}
+		tier := map[v1alpha2.Tier]string{v1alpha2.AdminTier: "kube-admin", v1alpha2.BaselineTier: "kube-baseline"}[cnp.Spec.Tier]
+		all = append(all, ranked{tier, float64(cnp.Spec.Priority), cnp.Name + "//KubernetesClusterNetworkPolicy", o.clusterJudge(cnp, dir)})
+	}
 	return all
 }
 
@@ -316,14 +327,12 @@ func (p *PolicyObject) types() (dirs []model.Direction) {
 	return dirs
 }
 
-func (o *Objects) selectsPod(p *PolicyObject, pod *corev1.Pod) bool {
-	if p.Namespace != "" && p.Namespace != pod.Namespace {
+func (o *Objects) selectsEndpoint(p *PolicyObject, e *judged) bool {
+	if p.Namespace != "" && p.Namespace != e.namespace {
 		return false
 	}
 	s := &p.Spec
-	return holds(s.Selector, o.podLabels(pod)) &&
-		holds(s.NamespaceSelector, o.namespaceLabels(pod.Namespace)) &&
-		holds(s.ServiceAccountSelector, o.accountLabels(pod))
+	return holds(s.Selector, e.labels) && e.inNamespace(s.NamespaceSelector) && e.hasAccount(s.ServiceAccountSelector)
 }
 
 // prefixes of a text that is a prefix or an address.

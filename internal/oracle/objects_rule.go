@@ -73,35 +73,6 @@ type end struct {
 	destination bool
 }
 
-// thing is what has an address and labels: a pod or a network set.
-type thing struct {
-	labels    map[string]string
-	namespace string // empty: it has none
-	pod       *corev1.Pod
-}
-
-// thingsAt are those that have the address.
-func (o *Objects) thingsAt(addr netip.Addr) (all []thing) {
-	for _, p := range o.Pods {
-		if o.has(p, addr) {
-			all = append(all, thing{o.podLabels(p), p.Namespace, p})
-		}
-	}
-	for _, s := range o.Sets {
-		if !slices.ContainsFunc(s.Spec.Nets, func(n string) bool { return prefixOf(n).Contains(addr) }) {
-			continue
-		}
-		labels := map[string]string{}
-		maps.Copy(labels, s.Labels)
-		if s.Namespace != "" {
-			labels["projectcalico.org/namespace"] = s.Namespace
-			inherit(labels, "pcns.", o.namespaceLabels(s.Namespace))
-		}
-		all = append(all, thing{labels, s.Namespace, nil})
-	}
-	return all
-}
-
 func (o *Objects) sideHolds(s *SideObject, e end) bool {
 	if !netsHold(s, e.addr) || s.Services != nil && !o.serviceHolds(s.Services, e) {
 		return false
@@ -109,7 +80,7 @@ func (o *Objects) sideHolds(s *SideObject, e end) bool {
 	things := o.thingsAt(e.addr)
 	positive := s.isPositive(e.namespace)
 	meant := func(t thing) bool {
-		return o.means(s, e.namespace, t) && (s.NotSelector == "" || !holds(s.NotSelector, t.labels))
+		return s.means(e.namespace, &t) && (s.NotSelector == "" || !holds(s.NotSelector, t.labels))
 	}
 	switch {
 	case positive && !slices.ContainsFunc(things, meant):
@@ -117,7 +88,7 @@ func (o *Objects) sideHolds(s *SideObject, e end) bool {
 	case !positive && s.NotSelector != "" && slices.ContainsFunc(things, func(t thing) bool { return holds(s.NotSelector, t.labels) }):
 		return false
 	}
-	counted := slices.DeleteFunc(things, func(t thing) bool { return t.pod == nil || positive && !meant(t) })
+	counted := slices.DeleteFunc(things, func(t thing) bool { return !t.endpoint || positive && !meant(t) })
 	if len(s.Ports) > 0 && !portsHold(s.Ports, counted, e) {
 		return false
 	}
@@ -131,14 +102,10 @@ func (s *SideObject) isPositive(namespace string) bool {
 }
 
 // means reports whether the side's positive conditions hold of something.
-func (o *Objects) means(s *SideObject, namespace string, t thing) bool {
+func (s *SideObject) means(namespace string, t *thing) bool {
 	switch strings.TrimSpace(s.NamespaceSelector) {
 	case "":
 		if namespace != "" && t.namespace != namespace {
-			return false
-		}
-	case "all()":
-		if t.namespace == "" {
 			return false
 		}
 	case "global()":
@@ -146,22 +113,26 @@ func (o *Objects) means(s *SideObject, namespace string, t thing) bool {
 			return false
 		}
 	default:
-		if !holds(s.NamespaceSelector, o.namespaceLabels(t.namespace)) {
+		if !t.inNamespace(s.NamespaceSelector) {
 			return false
 		}
 	}
 	if a := s.ServiceAccounts; a != nil {
-		if len(a.Names) > 0 && (t.pod == nil || !slices.Contains(a.Names, accountName(t.pod))) {
-			return false
-		}
-		if a.Selector != "" && t.pod == nil && (strings.TrimSpace(a.Selector) == "all()" || !holds(a.Selector, nil)) {
-			return false // all() is every service account, which is nothing that has none
-		}
-		if a.Selector != "" && t.pod != nil && !holds(a.Selector, o.accountLabels(t.pod)) {
+		if len(a.Names) > 0 && !slices.Contains(a.Names, t.account) || !t.hasAccount(a.Selector) {
 			return false
 		}
 	}
 	return s.Selector == "" || holds(s.Selector, t.labels)
+}
+
+// inNamespace reports whether a selector of namespaces holds of what the thing inherits from its own.
+func (t *thing) inNamespace(selector string) bool {
+	return holdsOf(selector, t.namespaceLabels, t.namespace != "")
+}
+
+// hasAccount reports whether a selector of service accounts holds of what the thing inherits from its own.
+func (t *thing) hasAccount(selector string) bool {
+	return holdsOf(selector, t.accountLabels, t.account != "")
 }
 
 // netsHold: a list that is there and has no entry of the family matches nothing of it, negated or not (D-9).
@@ -174,8 +145,8 @@ func netsHold(s *SideObject, addr netip.Addr) bool {
 		(len(s.NotNets) == 0 || slices.ContainsFunc(s.NotNets, ofFamily) && !within(s.NotNets))
 }
 
-// portsHold: the packet's port at this end is one of the numbers, or one that a pod declares under one of the names.
-func portsHold(ports []intstr.IntOrString, pods []thing, e end) bool {
+// portsHold: the packet's port at this end is one of the numbers, or one that an endpoint declares under one of the names.
+func portsHold(ports []intstr.IntOrString, endpoints []thing, e end) bool {
 	if e.packet.Protocol != 6 && e.packet.Protocol != 17 && e.packet.Protocol != 132 {
 		return false
 	}
@@ -192,24 +163,15 @@ func portsHold(ports []intstr.IntOrString, pods []thing, e end) bool {
 		if err == nil && err2 == nil {
 			return from <= int(e.port) && int(e.port) <= to
 		}
-		return slices.ContainsFunc(pods, func(t thing) bool { return declaresPort(t.pod, p.StrVal, e) })
+		return slices.ContainsFunc(endpoints, func(t thing) bool { return t.declares(p.StrVal, e) })
 	})
 }
 
-func declaresPort(pod *corev1.Pod, name string, e end) bool {
-	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-		for _, p := range c.Ports {
-			protocol := p.Protocol
-			if protocol == "" {
-				protocol = corev1.ProtocolTCP
-			}
-			number := protocolNumber(protocol)
-			if p.Name == name && number == e.packet.Protocol && p.ContainerPort == int32(e.port) && (e.protocol == 0 || e.protocol == int(number)) {
-				return true
-			}
-		}
-	}
-	return false
+// declares reports whether the thing gives the end's port the name.
+func (t *thing) declares(name string, e end) bool {
+	return slices.ContainsFunc(t.ports, func(p port) bool {
+		return p.name == name && p.protocol == int(e.packet.Protocol) && p.number == int32(e.port) && (e.protocol == 0 || e.protocol == p.protocol)
+	})
 }
 
 // serviceHolds: as a destination, address and port of an endpoint of the Service; as a source, the address.
@@ -233,22 +195,6 @@ func (o *Objects) serviceHolds(s *ServiceObject, e end) bool {
 			return p.Port != nil && *p.Port == int32(e.port) && protocolNumber(protocol) == e.packet.Protocol
 		}))
 	})
-}
-
-// podLabels are a pod's own labels, those that it has as an endpoint, and those that it inherits.
-func (o *Objects) podLabels(pod *corev1.Pod) map[string]string {
-	labels := map[string]string{}
-	for k, v := range pod.Labels {
-		if !strings.HasPrefix(k, "pcns.") && !strings.HasPrefix(k, "pcsa.") {
-			labels[k] = v
-		}
-	}
-	labels["projectcalico.org/namespace"] = pod.Namespace
-	labels["projectcalico.org/orchestrator"] = "k8s"
-	labels["projectcalico.org/serviceaccount"] = accountName(pod)
-	inherit(labels, "pcns.", o.namespaceLabels(pod.Namespace))
-	inherit(labels, "pcsa.", o.accountLabels(pod))
-	return labels
 }
 
 func inherit(labels map[string]string, prefix string, from map[string]string) {
@@ -278,11 +224,11 @@ func (o *Objects) namespaceLabels(name string) map[string]string {
 	return labels
 }
 
-// accountLabels are those of the pod's service account; none if it is not known.
-func (o *Objects) accountLabels(pod *corev1.Pod) map[string]string {
+// accountLabels are none of a service account that is not known.
+func (o *Objects) accountLabels(namespace, name string) map[string]string {
 	labels := map[string]string{}
 	for _, a := range o.ServiceAccounts {
-		if a.Namespace != pod.Namespace || a.Name != accountName(pod) {
+		if a.Namespace != namespace || a.Name != name {
 			continue
 		}
 		maps.Copy(labels, a.Labels)

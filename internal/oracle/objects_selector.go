@@ -4,17 +4,22 @@ import "strings"
 
 // holds reports whether a selector is true of the labels. It evaluates the text as it reads it, so that it shares nothing
 // with package selector. The text must be valid (semantics §9).
-func holds(text string, labels map[string]string) bool {
+func holds(text string, labels map[string]string) bool { return holdsOf(text, labels, true) }
+
+// holdsOf is holds where all() is not true of everything: in a selector of namespaces it is true of what has a namespace, in
+// one of service accounts of what has one (semantics §8).
+func holdsOf(text string, labels map[string]string, all bool) bool {
 	if strings.TrimSpace(text) == "" {
 		return true
 	}
-	r := &selectorReader{rest: text, labels: labels}
+	r := &selectorReader{rest: text, labels: labels, all: all}
 	return r.or()
 }
 
 type selectorReader struct {
 	rest   string
 	labels map[string]string
+	all    bool // the value of all()
 }
 
 // is reads a token if it comes next.
@@ -54,7 +59,7 @@ func (r *selectorReader) unary() bool {
 		r.is(")")
 		return value
 	case r.is("all()"):
-		return true
+		return r.all
 	case r.is("has("):
 		_, there := r.labels[r.label()]
 		r.is(")")

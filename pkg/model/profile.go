@@ -23,3 +23,12 @@ func NamespaceOfProfile(name string) (namespace string, ok bool) {
 
 // IsServiceAccountProfile reports whether a profile stands for a ServiceAccount. Such a profile gives labels only.
 func IsServiceAccountProfile(name string) bool { return strings.HasPrefix(name, serviceAccountProfile) }
+
+// ServiceAccountOfProfile returns the ServiceAccount that a profile stands for; not ok if it stands for none.
+func ServiceAccountOfProfile(profile string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(profile, serviceAccountProfile)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, ".") // names of namespaces have no dots
+}

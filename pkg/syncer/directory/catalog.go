@@ -14,7 +14,8 @@ import (
 
 // catalog knows which files describe which objects, and which version of each object is in force. It does no I/O.
 //
-// Of one object, of files that still name it, the first file in path order counts, and in a file the first document. A document that became invalid
+// Of one object, of files that still name it, the first file in path order counts, and in a file the first document; but
+// WorkloadEndpoints and Profiles come before what stands for the same. A document that became invalid
 // is represented by the last good version that its file gave; if there never was one, the next file may take over, and
 // if no file has a good version the object stays as it was last in force (semantics D-1).
 type catalog struct {
@@ -24,7 +25,25 @@ type catalog struct {
 	dirty   map[objectName]struct{}                         // claims changed since the last flush
 }
 
+// objectName names an object. Objects of different kinds that stand for the same share a name: see nameOfRef.
 type objectName struct{ kind, namespace, name string }
+
+// nameOfRef is the name of an object. A WorkloadEndpoint stands for the endpoint of a Pod of its name, and Profiles kns.NAME
+// and ksa.NAMESPACE.NAME for what Namespaces and ServiceAccounts give their pods.
+func nameOfRef(ref validate.Ref) objectName {
+	switch ref.Kind {
+	case "WorkloadEndpoint":
+		return objectName{"Pod", ref.Namespace, ref.Name}
+	case "Profile":
+		if namespace, ok := model.NamespaceOfProfile(ref.Name); ok {
+			return objectName{"Namespace", "", namespace}
+		}
+		if namespace, name, ok := model.ServiceAccountOfProfile(ref.Name); ok {
+			return objectName{"ServiceAccount", namespace, name}
+		}
+	}
+	return objectName{ref.Kind, ref.Namespace, ref.Name}
+}
 
 // manifest is what one file said when it was read last.
 type manifest struct {
@@ -147,7 +166,7 @@ func (c *catalog) replace(path string, m *manifest) {
 		c.dirty[cl.object] = struct{}{}
 		c.claims[cl.object] = append(c.claims[cl.object], cl)
 		slices.SortFunc(c.claims[cl.object], func(a, b *claim) int {
-			return cmp.Or(cmp.Compare(later(a), later(b)), cmp.Compare(a.path, b.path), cmp.Compare(a.index, b.index))
+			return cmp.Or(cmp.Compare(later(a), later(b)), cmp.Compare(derived(a), derived(b)), cmp.Compare(a.path, b.path), cmp.Compare(a.index, b.index))
 		})
 	}
 }
@@ -160,10 +179,18 @@ func later(cl *claim) int {
 	return 0
 }
 
+// derived puts objects of Kubernetes after those of Calico that stand for the same.
+func derived(cl *claim) int {
+	if cl.ref.Kind == "WorkloadEndpoint" || cl.ref.Kind == "Profile" {
+		return 0
+	}
+	return 1
+}
+
 // nameOf returns the object a document is about. A document that is not usable may have lost its namespace; then it is
 // the object of that kind and name that the file had before.
 func (m *manifest) nameOf(doc *validate.Document) objectName {
-	n := objectName{doc.Ref.Kind, doc.Ref.Namespace, doc.Ref.Name}
+	n := nameOfRef(doc.Ref)
 	if doc.OK || n.namespace != "" || m == nil {
 		return n
 	}
@@ -290,7 +317,10 @@ func (c *catalog) problemsOf(cl *claim) []validate.Problem {
 		other = fmt.Sprintf("; the object at %s:%d is used", w.path, w.ref.Line)
 	}
 	if !cl.invalid {
-		if other != "" {
+		if other != "" && w.ref.Kind != cl.ref.Kind {
+			problems = append(problems, validate.Problem{Ref: cl.ref, Severity: validate.Rejected,
+				Reason: fmt.Sprintf("stands for the same as %s, which is used", w.ref)})
+		} else if other != "" {
 			problems = append(problems, validate.Problem{Ref: cl.ref, Severity: validate.Rejected, Reason: "duplicate" + other})
 		}
 		return problems

@@ -36,6 +36,53 @@ func unnamed() validate.Document {
 
 func ref(name string) validate.Ref { return validate.Ref{Kind: "Tier", Name: name} }
 
+// Objects of different kinds that stand for the same endpoint or profile replace each other in one way, whatever came first,
+// and what is left when one goes is in force.
+func TestCatalogKnowsKindsThatStandForTheSame(t *testing.T) {
+	profile := func(name, by string) model.Update {
+		return model.ProfileUpdate{Name: name, Profile: &model.Profile{Labels: map[string]string{"by": by}}}
+	}
+	vm := func(by string) model.Update {
+		return model.EndpointUpdate{ID: model.WorkloadID("shop", "vm"), Endpoint: &model.Endpoint{Node: by}}
+	}
+	tests := map[string]struct {
+		first, second validate.Ref
+		update        func(by string) model.Update
+	}{
+		"namespace":       {validate.Ref{Kind: "Profile", Name: "kns.shop"}, validate.Ref{Kind: "Namespace", Name: "shop"}, func(by string) model.Update { return profile("kns.shop", by) }},
+		"service account": {validate.Ref{Kind: "Profile", Name: "ksa.shop.a.b"}, validate.Ref{Kind: "ServiceAccount", Namespace: "shop", Name: "a.b"}, func(by string) model.Update { return profile("ksa.shop.a.b", by) }},
+		"pod":             {validate.Ref{Kind: "WorkloadEndpoint", Namespace: "shop", Name: "vm"}, validate.Ref{Kind: "Pod", Namespace: "shop", Name: "vm"}, vm},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			doc := func(ref validate.Ref, version string) []validate.Document {
+				return []validate.Document{{Ref: ref, OK: true, Updates: []model.Update{tt.update(ref.Kind + version)}}}
+			}
+			c := newCatalog()
+			flush := func(step string, want ...model.Update) {
+				t.Helper()
+				if diff := cmp.Diff(want, c.flush()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", step, diff)
+				}
+			}
+			c.put("b", doc(tt.second, "1"), true)
+			flush("the object of Kubernetes alone", tt.update(tt.second.Kind+"1"))
+			c.put("c", doc(tt.first, "1"), true)
+			flush("Calico's comes", tt.update(tt.first.Kind+"1"))
+			c.put("b", doc(tt.second, "2"), true)
+			flush("that of Kubernetes changes")
+			if problems := c.problems(); len(problems) != 1 || problems[0].Reason != "stands for the same as "+tt.first.String()+", which is used" {
+				t.Errorf("problems: %v", problems)
+			}
+			c.remove("c")
+			flush("Calico's goes", tt.update(tt.second.Kind+"2"))
+			if problems := c.problems(); len(problems) != 0 {
+				t.Errorf("problems that are left: %v", problems)
+			}
+		})
+	}
+}
+
 func TestCatalog(t *testing.T) {
 	type updates = []model.Update
 	put := func(path string, d ...validate.Document) func(*catalog) {
