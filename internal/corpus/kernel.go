@@ -287,7 +287,7 @@ func frame(p model.Packet) []byte {
 	case testutil.ProtoSCTP:
 		out.L4 = testutil.SCTP{SrcPort: p.SrcPort, DstPort: p.DstPort}
 	case icmp:
-		// Errors must quote a packet; nobody knows the flow of this one.
+		// Errors must quote a packet; no flow is known for this one.
 		quote := testutil.Packet{Src: p.Dst, Dst: p.Src, L4: testutil.UDP{SrcPort: 1, DstPort: 1}}
 		out.L4 = testutil.ICMP{Type: p.ICMPType, Code: p.ICMPCode, ID: 1, Quote: testutil.Quoting(quote)}
 	default:

@@ -21,7 +21,7 @@ var prefixes = parsePrefixes(
 	"2001:db8::7/128", "8000::/1", "::/0", "fd00:192::/32",
 )
 
-// outside are addresses that belong to nobody, at and beside edges of prefixes.
+// outside are addresses that belong to no endpoint, at and beside edges of prefixes.
 var outside = parseAddrs(
 	"203.0.113.7", "203.0.113.6", "203.0.113.127", "203.0.113.128", "127.255.255.255", "128.0.0.0", "10.0.0.200",
 	"10.0.1.0", "0.0.0.0", "255.255.255.255", "11.0.0.0",

@@ -46,7 +46,7 @@ func (p *pool) allocate() ([]netip.Addr, error) {
 	return taken, nil
 }
 
-// give takes addresses back. Those of other prefixes, which a test has chosen, are nobody's.
+// give takes addresses back. Those of other prefixes, which a test has chosen, belong to no pool.
 func (p *pool) give(addrs []netip.Addr) {
 	if len(addrs) != len(p.in) {
 		return

@@ -123,7 +123,7 @@ func (c *Cluster) endpoint(id model.EndpointID) (endpoint, bool) {
 }
 
 // Owns reports whether the address is the endpoint's, as far as objects say (D-19): of all that claim it the endpoint must
-// be first, with nobody beside it, and the address must not be that of a node or the cluster address of a Service. Routes
+// be first, with no other claim as good, and the address must not be that of a node or the cluster address of a Service. Routes
 // are not judged here.
 func (c *Cluster) Owns(id model.EndpointID, addr netip.Addr) bool {
 	e, ok := c.endpoint(id)

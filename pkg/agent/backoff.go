@@ -22,10 +22,10 @@ func newBackoff() *backoff {
 	return b
 }
 
-// fired takes note that the timer has gone off.
+// fired records that the timer has gone off.
 func (b *backoff) fired() { b.armed, b.running = false, true }
 
-// after takes note of how an attempt ended.
+// after records how an attempt ended.
 func (b *backoff) after(ok bool) {
 	retried := b.running
 	b.running = false

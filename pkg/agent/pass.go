@@ -78,7 +78,7 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 	return nil
 }
 
-// attempted takes note of how an attempt to enforce ended.
+// attempted records how an attempt to enforce ended.
 func (l *Loop) attempted(out *Outcome, a Attempt, err error) {
 	a.Took = time.Since(a.Started)
 	l.progress.attempted(&a, err)

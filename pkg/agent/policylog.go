@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Bounds of the lines about policies: whoever may write policies of a namespace can change them as often as they like.
+// Bounds of the lines about policies: a tenant can change its policies as often as it likes.
 const (
 	policyWindow    = time.Minute
 	policyLines     = 60   // in one window
@@ -59,7 +59,7 @@ func (p *policyLog) Observe(o Outcome) {
 	}
 }
 
-// note takes note of policies that the graph is given.
+// note records policies that the graph is given.
 func (p *policyLog) note(keys []model.PolicyKey) {
 	for _, key := range keys {
 		if len(p.noted) < mostNotedPolicy {
@@ -68,7 +68,7 @@ func (p *policyLog) note(keys []model.PolicyKey) {
 	}
 }
 
-// flushed takes note of what the updates came to. With silent, as for the first snapshot, nothing is said of it.
+// flushed records what the updates came to. With silent, as for the first snapshot, nothing is said of it.
 func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
 	if len(p.noted) > 0 && !silent {
 		for id, after := range changes.Endpoints {
@@ -88,7 +88,7 @@ func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
 	clear(p.noted)
 }
 
-// compare takes note of noted policies that one endpoint has in another form than before. Equal rules are one pointer.
+// compare records noted policies that one endpoint has in another form than before. Equal rules are one pointer.
 func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy) {
 	for _, d := range []model.Direction{model.Ingress, model.Egress} {
 		before, after := rulesOf(was, d), rulesOf(is, d)

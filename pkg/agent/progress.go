@@ -34,7 +34,7 @@ type progress struct {
 // complete reports whether everything is enforced that is desired, or could be without a change.
 func (p *progress) complete() bool { return p.status.Ready && !p.retry }
 
-// attempted takes note of how an attempt ended; its error is the dataplane's. That single endpoints are held back is no
+// attempted records how an attempt ended; its error is the dataplane's. That single endpoints are held back is no
 // failure.
 func (p *progress) attempted(a *Attempt, err error) {
 	if held, ok := err.(*dataplane.HeldBack); ok {
@@ -65,5 +65,5 @@ func (p *progress) attempted(a *Attempt, err error) {
 	s.Applied, s.Took = a.Started, a.Took
 }
 
-// reopened takes note that the dataplane goes on from what is enforced.
+// reopened records that the dataplane goes on from what is enforced.
 func (p *progress) reopened() { p.reopen, p.stuck = false, 0 }

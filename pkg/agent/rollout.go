@@ -2,7 +2,7 @@ package agent
 
 import "github.com/margay-project/margay/pkg/config"
 
-// rollout is how far a configuration has come on its way into force. It decides what is to be done; whoever asks it does
+// rollout is how far a configuration has come on its way into force. It decides what is to be done; its caller does
 // that and says how it ended. Pure.
 type rollout struct {
 	begun   bool           // what is desired may come into force

@@ -28,7 +28,7 @@ func newSettings(layers *config.Layers, files <-chan *config.File) *settings {
 	return s
 }
 
-// read takes note that the layers have changed.
+// read records that the layers have changed.
 func (s *settings) read() {
 	s.rollout.desire(s.layers.Config())
 	o := s.pending()

@@ -161,7 +161,7 @@ func (w *interfaceWatch) decode(kind uint16, header unix.NlMsghdr, payload []byt
 	w.see(i)
 }
 
-// see takes note of an interface's state and queues it if it is news.
+// see records an interface's state and queues it if it has changed.
 func (w *interfaceWatch) see(i Interface) {
 	before, known := w.known[i.Ifindex]
 	if known && before == i || !known && i.Gone {

@@ -215,7 +215,7 @@ func (w *routeWatch) decode(kind uint16, header unix.NlMsghdr, payload []byte, c
 	}
 }
 
-// decodeLink takes note of a workload interface that came, went, or went up or down: the kernel does not say which routes
+// decodeLink records a workload interface that came, went, or went up or down: the kernel does not say which routes
 // that has ended.
 func (w *routeWatch) decodeLink(kind uint16, header unix.NlMsghdr, payload []byte, c *changes) {
 	if len(payload) < unix.SizeofIfInfomsg || payload[0] != unix.AF_UNSPEC {

@@ -7,7 +7,7 @@ import (
 )
 
 // A call that changes an array of maps takes effect at once, and returns after an RCU grace period: 3 ms on an idle machine, 20
-// ms on a busy one. Nothing here needs that period: no packet uses the slots that are filled, and whoever finds a longer array
+// ms on a busy one. Nothing here needs that period: no packet uses the slots that are filled, and a caller that finds a longer array
 // of rows finds in it what the one before had. So the call has a goroutine of its own, and the caller looks when its effect
 // is there.
 

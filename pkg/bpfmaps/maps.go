@@ -49,7 +49,7 @@ type Maps struct {
 }
 
 // Open opens the pinned maps of the instance and creates those that are missing. It takes the instance's lock
-// (ErrLocked), which Close gives back. A pinned map that does not fit is an error (ErrIncompatible): nothing pinned is
+// (ErrLocked), which Close releases. A pinned map that does not fit is an error (ErrIncompatible): nothing pinned is
 // ever replaced, since programs may be using it.
 func Open(o Options) (*Maps, error) {
 	spec, err := sized(o.MaxEntries)

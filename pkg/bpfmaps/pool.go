@@ -62,7 +62,7 @@ func (o *pool) free(slots []uint32) {
 }
 
 // bestFit is the idle slot with enough room for need in all its arrays and the least of it, 0 if there is none. One that is
-// far too large is none: it would keep memory from whoever needs it.
+// far too large is none: it would keep memory from others.
 func (o *pool) bestFit(need [parts]uint32) uint32 {
 	best, least := uint32(0), ^uint64(0)
 	for _, slot := range o.touched {

@@ -175,7 +175,7 @@ func (t *Table[K, V]) deletes(keys []K) error {
 	})
 }
 
-// written takes note of n entries written, and names the entry the error is about: the one after them.
+// written records n entries written, and names the entry the error is about: the one after them.
 func (t *Table[K, V]) written(keys []K, n int, verb string, err error) (int, error) {
 	for _, key := range keys[:n] {
 		t.state.Written(key)

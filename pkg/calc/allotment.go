@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Limits on what the objects of one namespace add to the address maps of every node, whoever refers to them. Objects past it,
+// Limits on what the objects of one namespace add to the address maps of every node, whichever policies refer to them. Objects past it,
 // the larger ones first, are left out and reported.
 const (
 	// MaxExternal is the number of external and load-balancer addresses of a namespace's Services.

@@ -17,7 +17,7 @@
 //	spending.go                what the selectors of one namespace may find
 //	local.go, tiers.go,        the ordered policy of every local endpoint
 //	resolve.go
-//	extract.go                 parts of the datastore, given back to explain and lint
+//	extract.go                 parts of the datastore, returned to explain and lint
 //
 // The graph consists of tables that each own what they know; their exported methods are the graph's.
 //

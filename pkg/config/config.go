@@ -13,7 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
-// Config is every setting's value. It is immutable: the map in it belongs to whoever made the Config.
+// Config is every setting's value. It is immutable: the map in it belongs to the caller that made the Config.
 type Config struct {
 	dataplane.Config // what a dataplane is configured with
 
@@ -78,7 +78,7 @@ type Effect uint8
 const (
 	// Unchanged: nothing has to be done.
 	Unchanged Effect = iota
-	// Live: the value is read by whoever uses it.
+	// Live: the value is read each time that it is used.
 	Live
 	// Reopen: the dataplane is reopened with the new values; what is enforced stays so.
 	Reopen

@@ -33,7 +33,7 @@ type given struct {
 	source string
 }
 
-// ConfigFile is the path of the file that Local.File is to have, and whether somebody asked for it: then it must exist.
+// ConfigFile is the path of the file that belongs in Local.File, and whether a user set it: then it must exist.
 func (l Local) ConfigFile() (path string, asked bool) {
 	for _, f := range l.Flags {
 		if f.Name == "config-file" {

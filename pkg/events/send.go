@@ -105,7 +105,7 @@ func (s *sender) identify(ctx context.Context, r kinds.Kind, about subject) (o o
 	return o, fmt.Errorf("ask for the UID of %s, for an event on it: %w", about, err)
 }
 
-// event is written beside its object. Its name follows from what it says, so that whoever says it again, this agent after
+// event is written beside its object. Its name follows from what it says, so that an agent that sends it again, this one after
 // a restart or another one, adds nothing.
 func (s *sender) event(r kinds.Kind, about subject, o object, m message, now time.Time) *eventsv1.Event {
 	namespace := about.namespace

@@ -147,7 +147,7 @@ func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
 	return f, nil
 }
 
-// address is whoever has an address.
+// address is the party that has an address.
 func (l lookup) address(addr netip.Addr) party {
 	end := End{Addr: addr, Node: l.graph.NodeByAddr(addr)}
 	if end.Node == "" && slices.Contains(l.r.NodeAddrs, addr) {

@@ -52,7 +52,7 @@ type Client struct {
 	plain  *rest.RESTClient // for paths that are of no group
 }
 
-// Time limits of a connection. A connection that died without a word is noticed within readIdle+pingWait, or
+// Time limits of a connection. A connection that died silently is noticed within readIdle+pingWait, or
 // sooner by TCP's keep-alive probes.
 const (
 	// DialTimeout is how long a connection may take to be made.

@@ -13,7 +13,7 @@ import (
 // used.
 func QuietLibrary(log *slog.Logger) {
 	klog.SetSlogLogger(slog.New(quiet{log.Handler()}))
-	// The usual list also holds up whoever reports two errors in a millisecond.
+	// The usual list also blocks a caller that reports two errors in a millisecond.
 	runtime.ErrorHandlers = []runtime.ErrorHandler{func(ctx context.Context, err error, msg string, keysAndValues ...any) {
 		klog.FromContext(ctx).Error(err, msg, keysAndValues...)
 	}}

@@ -11,7 +11,7 @@ import (
 )
 
 // renewToken makes a configuration show the token that is now where the one came from which the server refused: tokens
-// expire, and whoever writes a new one into the file does not restart the agent. Of a token in a file of its own
+// expire, and nothing restarts the agent when a new one is written into the file. Of a token in a file of its own
 // client-go sees within a minute that it changed; of one in the kubeconfig it never does.
 func renewToken(config *rest.Config, kubeconfig, user string) {
 	token := &token{}

@@ -35,7 +35,7 @@ func New[V, U any](inherit func(parent string) map[string]string) *Index[V, U] {
 	}
 }
 
-// Shrink gives back memory that items had that are gone. It takes time only when that is worth it.
+// Shrink frees the memory of items that are gone. It takes time only when that is worth it.
 func (x *Index[V, U]) Shrink() { x.groups.shrink() }
 
 // Len is the number of groups, parents, names of labels and selections that the index has: 0 if nothing is left in it.

@@ -22,7 +22,7 @@ type several[V, U any] struct {
 	selections []*Selection[V, U] // filed under it: the label must have this value, or one of some
 }
 
-// severally returns the users of a label that is to have one more.
+// severally returns the users of a label that gets one more.
 func (l *label[V, U]) severally() *several[V, U] {
 	s, ok := l.users.who.(*several[V, U])
 	if ok {

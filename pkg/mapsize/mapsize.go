@@ -1,7 +1,7 @@
 // Package mapsize keeps the memory of maps in proportion to what is in them.
 package mapsize
 
-// Shrink gives back the memory of a map that was much larger once: maps never do so themselves, and with keys that come
+// Shrink frees the memory of a map that was much larger once: maps never do so themselves, and with keys that come
 // and go they even grow. most is its largest size since; it belongs to the map, and starts at 0. To be called now and
 // then; it takes time only when it is worth it.
 func Shrink[M ~map[K]V, K comparable, V any](m *M, most *int) {

@@ -20,7 +20,7 @@ func (s *Selector) Restrictions() map[string]Restriction {
 	return r.labels
 }
 
-// requirement is what labels must satisfy for a node to match. The map of a requirement belongs to whoever got it.
+// requirement is what labels must satisfy for a node to match. The map of a requirement belongs to the caller.
 type requirement struct {
 	labels map[string]Restriction // nil: nothing
 	never  bool                   // nothing satisfies it; labels need not show it

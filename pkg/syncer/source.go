@@ -23,7 +23,7 @@ type Source interface {
 	// sink is called by one goroutine at a time and may block; the slices it is given are its own. Updates of one object
 	// arrive in order. An update may repeat what is known, and a deletion may be of something never delivered.
 	//
-	// The stream is all that a source says: whoever passes it on, to another process too, is as good a source.
+	// The stream is all that a source says: a relay that passes it on, also to another process, is as good a source.
 	Run(ctx context.Context, sink func(Batch)) error
 }
 

@@ -53,7 +53,7 @@ func (t Table) kindMeant(h header) *Reader {
 	return nil
 }
 
-// isPolicy reports whether objects of a kind that is not read are network policy, or a part of it, whoever enforces it:
+// isPolicy reports whether objects of a kind that is not read are network policy, or a part of it, of any enforcer:
 // of any version of the groups whose policy is known, and of any group whose kind is called that.
 func (t Table) isPolicy(apiVersion, kind string) bool {
 	return strings.HasSuffix(kind, "NetworkPolicy") || slices.ContainsFunc(t.Policy, func(k KindName) bool {

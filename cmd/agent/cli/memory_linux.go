@@ -14,7 +14,7 @@ import (
 )
 
 // enoughMemory logs what memory this agent will take and what it may, and refuses a limit that cannot suffice: past it
-// the kernel kills the agent without a word. Maps that are pinned are another agent's, and count nowhere. Without a limit
+// the kernel kills the agent without a message. Maps that are pinned are another agent's, and count nowhere. Without a limit
 // it logs nothing, so that an agent that ends for another reason says only that; it returns what to log later. Under a
 // limit the Go runtime gets one, too, unless GOMEMLIMIT says another.
 func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {

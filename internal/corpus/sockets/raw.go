@@ -58,7 +58,7 @@ func (t *Traffic) raw(from, to *lab.Host, p model.Packet) (func(time.Duration) (
 	}, nil
 }
 
-// sctpInit is an INIT chunk with a parameter that nobody knows and everybody may skip.
+// sctpInit is an INIT chunk with a parameter that no implementation knows and every one may skip.
 func sctpInit(parameter []byte) []byte {
 	chunk := []byte{1, 0, 0, 0, 1, 2, 3, 4, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1}
 	chunk = binary.BigEndian.AppendUint16(chunk, 0xbfff)

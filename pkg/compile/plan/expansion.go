@@ -43,7 +43,7 @@ func (e *expansion) goOn(l *localAddrs, asked map[question]bool, most int) (left
 	return max(e.x.Left, 0)
 }
 
-// end gives back the numbers that nothing else holds.
+// end releases the numbers that nothing else holds.
 func (e *expansion) end() {
 	e.stop()
 	for num := range e.heldSets {

@@ -26,7 +26,7 @@ type planner struct {
 	all     []classes.Class // see allClasses
 }
 
-// plan turns what has come in since the last plan into the writes that make the kernel follow. changed: something has.
+// plan returns the writes that bring the kernel to the present state. changed: it has changed since the last plan.
 func (c *Compiler) plan(changed bool) Plan {
 	p := &planner{c: c, grown: map[*program]bool{}, fresh: map[*program]bool{}}
 	p.toOpen, p.toClose = c.pace.next(changed, c.sets.toClean())
@@ -49,7 +49,7 @@ func (c *Compiler) plan(changed bool) Plan {
 	return p.Plan
 }
 
-// remember keeps what the endpoints are judged by that are to have other programs now.
+// remember keeps the applied programs of the endpoints whose desired programs changed.
 func (p *planner) remember() {
 	for _, e := range p.stale {
 		if !p.c.assigned.isWaiting(e) {
@@ -228,7 +228,7 @@ func (p *planner) narrowed(prog *program) bool {
 	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.programs.narrows(prog, pair[0], pair[1]) })
 }
 
-// bind gives the stale endpoints what they are to have.
+// bind binds the stale endpoints to their desired programs.
 func (p *planner) bind() {
 	for _, e := range p.stale {
 		switch {

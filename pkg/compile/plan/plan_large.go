@@ -102,7 +102,7 @@ func (p *planner) name(set uint32) {
 	p.SetNames[set] = p.c.sets.Key(set)
 }
 
-// Waiting reports whether what the endpoint is to have takes more plans. Until then it keeps what it has; without anything
+// Waiting reports whether the endpoint's desired policy takes more plans. Until then it keeps what it has; without anything
 // it is closed.
 func (c *Compiler) Waiting() map[model.EndpointID]bool {
 	all := c.assigned.allWaiting()

@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// programs are the Programs that endpoints have or are to have, each of them once, and their tables.
+// programs are the applied and desired Programs of endpoints, each of them once, and their tables.
 type programs struct {
 	limits    table.Limits
 	classes   *classes.Classes

@@ -16,7 +16,7 @@ import (
 // EndpointView is one endpoint in the kernel.
 type EndpointView struct {
 	Policy *model.EndpointPolicy
-	// Ingress and Egress judge it. Of a table found in the kernel after a restart that no endpoint is to have any more,
+	// Ingress and Egress judge it. Of a table found in the kernel after a restart that no endpoint desires any more,
 	// the Program's IDs are not known.
 	Ingress, Egress *table.Table
 }

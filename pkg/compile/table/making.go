@@ -58,7 +58,7 @@ type breaks struct {
 	stopped bool
 }
 
-// spend takes note of work that is done, and makes a break if it is time for one. False: it is to end, whatever is missing.
+// spend records work that is done, and makes a break if it is time for one. False: it is to end, whatever is missing.
 func (b *breaks) spend(units int) bool {
 	if b.left -= units; b.left < 0 && b.pause != nil && !b.stopped {
 		b.stopped = !b.pause()

@@ -17,7 +17,7 @@ type backoff struct {
 
 func newBackoff() *backoff { return &backoff{now: time.Now} }
 
-// failed takes note that something was refused, and puts off the next attempt.
+// failed records that something was refused, and puts off the next attempt.
 func (b *backoff) failed() {
 	if now := b.now(); !now.Before(b.next) {
 		b.wait = min(max(2*b.wait, firstRetry), lastRetry)

@@ -32,7 +32,7 @@ func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
 		peerless: map[model.EndpointID]bool{}}
 }
 
-// observe takes note of interfaces that changed. touched may be others under their numbers, without programs.
+// observe records interfaces that changed. touched may be others under their numbers, without programs.
 func (e *endpoints) observe(touched []uint32) {
 	for id, ep := range e.roster.bound {
 		if ep.ensured != 0 && slices.Contains(touched, ep.ensured) {

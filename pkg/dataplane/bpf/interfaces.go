@@ -33,7 +33,7 @@ func (i *interfaces) enforced() map[string]uint32 {
 	return maps.Clone(i.byName)
 }
 
-// observe takes note of which there are. It returns those that something has happened to, which may be others by now,
+// observe records which there are. It returns those that something has happened to, which may be others by now,
 // without programs. The links of prepared ones that have vanished are to be removed.
 func (i *interfaces) observe() (touched []uint32) {
 	i.byName = i.kernel.host.Interfaces()

@@ -20,10 +20,10 @@ type pace struct {
 
 func newPace() *pace { return &pace{now: time.Now} }
 
-// interrupted takes note of a change that came in while there was a part to be compiled.
+// interrupted records a change that came in while there was a part to be compiled.
 func (p *pace) interrupted() { p.until = p.now().Add(paceHold) }
 
-// took takes note that a part has taken so long, and is done.
+// took records that a part has taken so long, and is done.
 func (p *pace) took(d time.Duration) { p.next = p.now().Add(d * (paceShare - 1)) }
 
 // wait is how long until the next part may be compiled; 0: now.

@@ -75,7 +75,7 @@ func (s *state) resync() resync {
 	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints}
 }
 
-// observe takes note of interfaces that changed and of the node's addresses.
+// observe records interfaces that changed and of the node's addresses.
 func (s *state) observe() {
 	s.plans.compiler.HostAddrs(s.kernel.host.Addrs())
 	touched := s.interfaces.observe()

@@ -50,7 +50,7 @@ func (a *aside) begin() {
 	go func() { done <- a.parse(next.path, next.text) }()
 }
 
-// end takes note that what done delivered has been received, and returns what it is of; nil: of a text that does not count
+// end records that what done delivered has been received, and returns what it is of; nil: of a text that does not count
 // any more.
 func (a *aside) end() *large {
 	l := a.now

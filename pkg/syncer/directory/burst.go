@@ -19,7 +19,7 @@ type burst struct {
 // unrest is of a path: its first and last events since it was read.
 type unrest struct{ first, last time.Time }
 
-// add takes note of an event that matters: a write to a file that is no manifest does not.
+// add records an event that matters: a write to a file that is no manifest does not.
 func (b *burst) add(e fsnotify.Event, now time.Time) {
 	if e.Op == fsnotify.Write && !isManifest(e.Name) {
 		return
@@ -77,5 +77,5 @@ func (b *burst) drain(now time.Time) (touched, unquiet map[string]bool, err erro
 	return touched, unquiet, err
 }
 
-// looked takes note that looking at the files has taken so long.
+// looked records that looking at the files has taken so long.
 func (b *burst) looked(took time.Duration, now time.Time) { b.not = now.Add(took) }

@@ -136,7 +136,7 @@ func entryOf(kv *mvccpb.KeyValue) entry {
 }
 
 // watch asks for events by the call itself rather than by clientv3's Watcher, for two reasons. That one goes on over another
-// connection without a word, perhaps in another history; and it queues events without bound, where the call has flow
+// connection without an error, perhaps in another history; and it queues events without bound, where the call has flow
 // control.
 func (c client) watch(ctx context.Context, from int64) (stream, error) {
 	w, err := etcdserverpb.NewWatchClient(c.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(maxMessage))

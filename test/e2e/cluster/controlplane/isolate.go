@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/lab"
 )
 
-// Isolate cuts a node off from the control plane without a word: what the node sends gets no answer, as when a cable is
+// Isolate cuts a node off from the control plane silently: what the node sends gets no answer, as when a cable is
 // pulled. Clients of this process are not affected, so the cluster goes on changing meanwhile.
 func (c *ControlPlane) Isolate(n *lab.Node) error { return c.lose(n, (*netlink.Handle).RuleAdd) }
 
