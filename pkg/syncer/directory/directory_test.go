@@ -297,23 +297,6 @@ func TestDirectoryReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// Times of files are coarse: what was written just before it was read may have been written again under the same time.
-func TestDirectoryDistrustsRecentTimes(t *testing.T) {
-	d := New(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
-	d.tree.watch = func(string) error { return nil }
-	path := filepath.Join(d.tree.root, "a.yaml")
-	moment := time.Now()
-	for _, version := range []string{"1", "2"} {
-		writeFile(t, path, namespace("one", version))
-		if err := os.Chtimes(path, moment, moment); err != nil {
-			t.Fatal(err)
-		}
-		if us := d.scan(nil, nil, false).Updates; len(us) != 1 {
-			t.Errorf("version %s gives %v", version, us)
-		}
-	}
-}
-
 func TestDirectoryNoticesAnotherFileOfTheSameSizeAndTime(t *testing.T) {
 	d := New(t.TempDir(), validate.Pods{}, slog.New(slog.DiscardHandler))
 	d.tree.watch = func(string) error { return nil }

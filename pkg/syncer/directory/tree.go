@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"errors"
@@ -39,9 +40,15 @@ type fingerprint struct {
 // may have been changed once more without a trace.
 const coarseTime = 2 * time.Second
 
-func (f fingerprint) changed(now os.FileInfo) bool {
-	return !os.SameFile(f.info, now) || f.info.Size() != now.Size() || !f.info.ModTime().Equal(now.ModTime()) ||
-		f.readAt.Sub(now.ModTime()) < coarseTime
+// changed reports whether a file that looks so now must be read again. One that had been changed shortly before it was read is
+// read once more, when that is long enough ago: in between, events name it if it changes, and a large one is not read
+// whenever another file changes.
+func (f fingerprint) changed(now os.FileInfo, at time.Time) bool {
+	if !os.SameFile(f.info, now) || f.info.Size() != now.Size() || !f.info.ModTime().Equal(now.ModTime()) {
+		return true
+	}
+	age := at.Sub(now.ModTime())
+	return f.readAt.Sub(now.ModTime()) < coarseTime && (age >= coarseTime || age < 0) // less than 0: the time is no measure
 }
 
 // listing is what a walk found.
@@ -142,11 +149,11 @@ func isManifest(path string) bool {
 // read returns the text of a file if it is not the one seen last. force reads the file even if it looks unchanged. It
 // returns one byte more than a manifest may have at most, for the parser to see that it is too long.
 func (t *tree) read(path string, info os.FileInfo, force bool) (text []byte, changed bool, err error) {
+	now := time.Now()
 	last, known := t.seen[path]
-	if known && !force && !last.changed(info) {
+	if known && !force && !last.changed(info, now) {
 		return nil, false, nil
 	}
-	now := time.Now()
 	text, err = readFile(path)
 	if err != nil {
 		delete(t.seen, path)
@@ -164,11 +171,14 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(cmp.Or(err, errNotRegular), f.Close())
 	}
-	text, err := io.ReadAll(io.LimitReader(f, validate.MaxFileSize+1))
-	return text, errors.Join(err, f.Close())
+	var text bytes.Buffer
+	text.Grow(int(min(info.Size(), validate.MaxFileSize)) + bytes.MinRead) // else it grows in steps, and leaves as much garbage
+	_, err = text.ReadFrom(io.LimitReader(f, validate.MaxFileSize+1))
+	return text.Bytes(), errors.Join(err, f.Close())
 }
 
 // under reports whether path is one of the directories or below one.
