@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -16,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/margay-project/margay/pkg/syncer/etcd"
 )
@@ -84,7 +87,7 @@ func TestUsers(t *testing.T) {
 	grant()
 	w.awaits("a=Info")
 
-	time.Sleep(4 * time.Second) // tokens last two
+	awaitExpiry(t, c, "margay")
 	st.put("a", "Debug")
 	w.awaits("a=Debug")
 	p.cut()
@@ -117,6 +120,30 @@ func TestUsers(t *testing.T) {
 	w.stays("a=Debug b=Debug")
 	grant()
 	w.awaits("a=Debug b=Error")
+}
+
+// awaitExpiry waits until tokens have expired that were in use when it was called. Use renews a token, so it is given many,
+// and tries each once. The client has no user.
+func awaitExpiry(t testing.TB, c *clientv3.Client, user string) {
+	t.Helper()
+	tokens := make([]string, 100)
+	for i := range tokens {
+		r, err := c.Authenticate(t.Context(), user, user+"-secret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[i] = r.Token
+	}
+	tried := time.Now()
+	until(t, "a token has expired", func() bool {
+		if time.Since(tried) < 100*time.Millisecond || len(tokens) == 0 {
+			return false
+		}
+		tried = time.Now()
+		_, err := c.Get(metadata.AppendToOutgoingContext(t.Context(), rpctypes.TokenFieldNameGRPC, tokens[0]), root)
+		tokens = tokens[1:]
+		return errors.Is(err, rpctypes.ErrInvalidAuthToken)
+	})
 }
 
 // authority makes certificates.

@@ -2,6 +2,7 @@ package datastore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -129,17 +131,17 @@ func (e *enforced) is(open bool, within time.Duration) {
 // down waits until the agent reports trouble with etcd, and demands that it stays ready.
 func (e *enforced) down(text string) {
 	e.T.Helper()
-	testutil.WaitFor(e.T, testcluster.Soon, "the agent to report "+text, func() bool {
+	e.reports("the agent to report "+text, func(s *inspect.StatusReport, k inspect.KindRow) bool {
+		return s.Ready && k.State == "failing" && strings.Contains(k.Error, text)
+	})
+}
+
+// reports waits until the agent reports of etcd what it should.
+func (e *enforced) reports(what string, is func(*inspect.StatusReport, inspect.KindRow) bool) {
+	e.T.Helper()
+	testutil.WaitFor(e.T, testcluster.Soon, what, func() bool {
 		a, err := e.agent.Ask("status")
-		if err != nil || !a.Status.Ready {
-			return false
-		}
-		for _, k := range a.Status.Kinds {
-			if k.Kind == "etcd" {
-				return k.State == "failing" && strings.Contains(k.Error, text)
-			}
-		}
-		return false
+		return err == nil && slices.ContainsFunc(a.Status.Kinds, func(k inspect.KindRow) bool { return k.Kind == "etcd" && is(a.Status, k) })
 	})
 }
 
@@ -167,10 +169,8 @@ func TestTrafficThroughEverythingThatBefallsEtcd(t *testing.T) {
 	e.way.open()
 	e.is(true, time.Second)
 
-	t.Log("restored to an older revision")
-	e.etcd.kill()
-	restore := e.etcd.save()
-	e.etcd.start()
+	t.Log("restored from a snapshot to an older revision")
+	restore := e.etcd.snapshot(0)
 	e.drop("extra")
 	e.is(false, time.Second)
 	e.way.cut()
@@ -220,7 +220,9 @@ func TestTrafficThroughEverythingThatBefallsEtcd(t *testing.T) {
 	e.etcd.kill()
 	e.agent.Kill()
 	e.agent.Launch()
-	time.Sleep(2 * time.Second)
+	e.reports("the new agent to have tried etcd", func(s *inspect.StatusReport, k inspect.KindRow) bool {
+		return !s.InSync && strings.Contains(k.Error, "cannot be reached")
+	})
 	e.Reach(e.client.Host, e.server.Host, extraPort, true)
 	e.traffic.Some("without etcd")
 	e.etcd.start()

@@ -69,36 +69,50 @@ func TestCompactedMeanwhile(t *testing.T) {
 	s.awaits("a=Debug c=Error")
 }
 
-// The data directory of an hour ago: the same cluster, with revisions that are used again.
+// backups are ways to bring an etcd back to what it was: a copy of its data, which makes the same cluster with revisions that
+// are used again; a snapshot, which makes another cluster; and one whose revisions go on far behind the last.
+var backups = map[string]func(*server) (restore func()){
+	"data directory": func(s *server) func() {
+		s.kill()
+		restore := s.save()
+		s.start()
+		return restore
+	},
+	"snapshot":               func(s *server) func() { return s.snapshot(0) },
+	"snapshot, revisions on": func(s *server) func() { return s.snapshot(1_000_000) },
+}
+
 func TestRestoredToAnOlderRevision(t *testing.T) {
-	for name, more := range map[string]int{"and still behind": 0, "and further since": 20} {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			s.kill()
-			restore := s.save()
-			s.start()
-			for i := range 10 {
-				s.put("a", fmt.Sprint("x", i))
-			}
-			s.remove("b")
-			s.put("c", "Info")
-			s.awaits("a=x9 c=Info")
-			s.proxy.cut()
-			s.kill()
-			restore()
-			s.start()
-			want := "a=Info b=Info"
-			for i := range more {
-				s.put("d", fmt.Sprint("y", i))
-				want = fmt.Sprintf("a=Info b=Info d=y%d", i)
-			}
-			s.stays("a=x9 c=Info")
-			s.proxy.open()
-			s.soon(want)
-			s.put("e", "Info")
-			s.awaits(want + " e=Info")
-		})
+	for way, backup := range backups {
+		for name, more := range map[string]int{"and still behind": 0, "and further since": 20} {
+			t.Run(way+" "+name, func(t *testing.T) { restoredToAnOlderRevision(t, backup, more) })
+		}
 	}
+}
+
+func restoredToAnOlderRevision(t *testing.T, backup func(*server) func(), more int) {
+	s := newScene(t)
+	restore := backup(s.server)
+	for i := range 10 {
+		s.put("a", fmt.Sprint("x", i))
+	}
+	s.remove("b")
+	s.put("c", "Info")
+	s.awaits("a=x9 c=Info")
+	s.proxy.cut()
+	s.kill()
+	restore()
+	s.start()
+	want := "a=Info b=Info"
+	for i := range more {
+		s.put("d", fmt.Sprint("y", i))
+		want = fmt.Sprintf("a=Info b=Info d=y%d", i)
+	}
+	s.stays("a=x9 c=Info")
+	s.proxy.open()
+	s.soon(want)
+	s.put("e", "Info")
+	s.awaits(want + " e=Info")
 }
 
 // Wiped, and filled again: nothing is believed in between.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
 	"github.com/margay-project/margay/internal/testutil"
@@ -154,6 +156,34 @@ func (s *server) save() (restore func()) {
 			s.t.Fatal(err)
 		}
 		if err := os.Chmod(s.dir, 0o700); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// snapshot has a server that runs write a snapshot, from which restore makes the data of a new cluster while it does not run.
+func (s *server) snapshot(bumpRevision uint64) (restore func()) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "snapshot")
+	r, err := s.client(nil, "").Snapshot(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer r.Close()
+	content, err := io.ReadAll(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	write(s.t, file, content)
+	return func() {
+		if err := os.RemoveAll(s.dir); err != nil {
+			s.t.Fatal(err)
+		}
+		err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, Name: s.name, OutputDataDir: s.dir, PeerURLs: []string{s.peer}, InitialCluster: s.members,
+			InitialClusterToken: "restored", RevisionBump: bumpRevision, MarkCompacted: bumpRevision > 0,
+		})
+		if err != nil {
 			s.t.Fatal(err)
 		}
 	}
