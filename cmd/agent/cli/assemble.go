@@ -22,12 +22,10 @@ import (
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/health"
-	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/syncer/directory"
-	"github.com/margay-project/margay/pkg/syncer/etcd"
 	"github.com/margay-project/margay/pkg/syncer/kubernetes"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -95,7 +93,7 @@ func (p *process) openSource() (syncer.Source, error) {
 	case "kubernetes":
 		return p.openCluster()
 	case "etcd":
-		return p.openEtcd()
+		return etcdSource(p.config.Etcd, p.pods(), p.log)
 	}
 	if p.config.Dir == "" {
 		return nil, errors.New("--datastore directory needs --dir, the directory of manifests")
@@ -124,16 +122,6 @@ func (p *process) openCluster() (syncer.Source, error) {
 	k := kubernetes.New(client, pods, p.log)
 	k.ProbeEvery = p.config.DiscoveryEvery
 	return k, nil
-}
-
-func (p *process) openEtcd() (syncer.Source, error) {
-	e := p.config.Etcd
-	if err := e.Check(); err != nil {
-		return nil, err
-	}
-	options := etcd.Options{Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
-		User: e.User, PasswordFile: e.PasswordFile, DialTimeout: e.DialTimeout, KeepAlive: e.KeepAlive}
-	return etcd.New(options, kinds.All(p.pods()), p.log), nil
 }
 
 // pods say how pods are read.

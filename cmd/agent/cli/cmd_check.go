@@ -17,6 +17,7 @@ import (
 // checkOptions are the flags of check.
 type checkOptions struct {
 	instanceFlags
+	settings settingFlags
 	output   outputFlag
 	dir      string
 	markMask string
@@ -50,20 +51,28 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE…]",
 		Short: "Find problems of this node and the objects its agent reads, or of manifests",
-		Long: `Without FILE and --dir: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
+		Long: `Without FILE, --dir and --datastore: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
 is wrong with the objects the running agent reads. Needs root.
 
-With them: what is wrong with manifests: objects that are rejected, rules that are left out, and policy that most likely
+With --datastore: what is wrong with the objects of an API server or of etcd, which are read as an agent would read them. With
+FILE or --dir: what is wrong with manifests: objects that are rejected, rules that are left out, and policy that most likely
 means something else than its author thought. FILE is a file, a directory, or - for standard input. Needs neither root
 nor Linux.
 
 Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 		Example: `  margay check
   margay check shop.yaml policies/
+  margay check --datastore etcd --etcd-endpoints https://10.0.0.1:2379 --etcd-ca-file ca.crt
   kubectl get netpol,po,ns -A -o yaml | margay check -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 && o.dir != "" {
-				return errors.New("check: want FILE or --dir, not both")
+		Args: func(cmd *cobra.Command, args []string) error {
+			ways := 0
+			for _, way := range []bool{len(args) > 0, o.dir != "", cmd.Flags().Changed("datastore")} {
+				if way {
+					ways++
+				}
+			}
+			if ways > 1 {
+				return errors.New("check: want one of FILE, --dir and --datastore")
 			}
 			return nil
 		},
@@ -73,6 +82,7 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
 	flags.StringVar(&o.markMask, "mark-mask", defaultMarkMask, "packet mark bits the agent is to use")
 	meanSettings(flags, "mark-mask")
+	o.settings.register(flags, datastoreSettings...)
 	o.output.register(flags)
 	o.instanceFlags.register(flags)
 	return cmd
@@ -86,6 +96,8 @@ func (o *checkOptions) run(cmd *cobra.Command, files []string) error {
 		err = report.manifests(loadFiles(cmd.InOrStdin(), files))
 	case o.dir != "":
 		err = report.manifests(loadDirectory(cmd.Context(), o.dir))
+	case cmd.Flags().Changed("datastore"):
+		err = o.datastore(cmd.Context(), cmd.ErrOrStderr(), report)
 	default:
 		err = o.node(cmd.Context(), report)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,8 +16,12 @@ import (
 // settingFlags are a flag for each setting. They are only noted: what they are worth, the layers say.
 type settingFlags struct{ given []config.Flag }
 
-func (f *settingFlags) register(fs *pflag.FlagSet) {
+// register registers the flags of settings; without names, of all.
+func (f *settingFlags) register(fs *pflag.FlagSet, names ...string) {
 	for _, s := range config.Settings() {
+		if len(names) > 0 && !slices.Contains(names, s.Name) {
+			continue
+		}
 		flag := fs.VarPF(&settingFlag{all: f, setting: s, last: s.Default()}, s.Name, "", s.Usage)
 		grouped(fs, settingGroup(s.Name), s.Name)
 		if s.Type == "bool" {
