@@ -61,6 +61,8 @@ type cluster struct {
 	rounds  int // of settle
 	// clusterPolicies: agents follow ClusterNetworkPolicies, so settle is about them, too.
 	clusterPolicies bool
+	// calicoGroup is the group of Calico's kinds that agents follow and settle is about; empty: none.
+	calicoGroup string
 }
 
 // node is a node with what runs on it.

@@ -30,7 +30,7 @@ func (c *cluster) settle() {
 	c.rounds++
 	round := fmt.Sprintf("round-%d", c.rounds)
 	for _, n := range c.nodes {
-		c.labelPod(settleNamespace, n.Name(), fmt.Sprintf(`{"round":%q,"cluster-round":%[1]q}`, round))
+		c.labelPod(settleNamespace, n.Name(), fmt.Sprintf(`{"round":%q,"cluster-round":%[1]q,"own":"own-%d-x","global":"global-%[2]d-x"}`, round, c.rounds))
 	}
 	c.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {round: %s}}\n", settleNamespace, round))
 	c.policy(settleNamespace, "round", fmt.Sprintf(`{podSelector: {}, ingress: [{from: [{
@@ -39,6 +39,9 @@ func (c *cluster) settle() {
 		c.apply(clusterPolicy("margay-settle", fmt.Sprintf(`{tier: Admin, priority: 1000, subject: {namespaces: {matchLabels: {round: %[1]s}}},
   ingress: [{action: Pass, from: [{pods: {podSelector: {matchLabels: {cluster-round: %[1]s}}}}]}]}`, round)))
 	}
+	if c.calicoGroup != "" {
+		c.settleCalico(c.rounds)
+	}
 	for _, n := range c.nodes {
 		if n.agent == nil || n.agent.running == nil {
 			continue
@@ -46,7 +49,8 @@ func (c *cluster) settle() {
 		what := fmt.Sprintf("the agent on %s to enforce what was said before %s", n.Name(), round)
 		testutil.WaitFor(c.t, soon, what, func() bool {
 			return n.agent.hasRound("pods round="+round+" in ", 2*len(c.nodes)) &&
-				(!c.clusterPolicies || n.agent.hasRound("cluster-round="+round, 2*len(c.nodes)))
+				(!c.clusterPolicies || n.agent.hasRound("cluster-round="+round, 2*len(c.nodes))) &&
+				(c.calicoGroup == "" || n.agent.hasCalicoRound(c.rounds, 2*len(c.nodes)))
 		})
 	}
 }
