@@ -8,8 +8,28 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
+// reading is how a rule takes pods that declare a named port with a number past the limit (§7): narrow: it matches no more
+// than it should; wide: no less.
+type reading bool
+
+const (
+	narrow reading = false
+	wide   reading = true
+)
+
+// applies is what a rule does with a packet that it matches; 0: it does not.
+func (c *Cluster) applies(r *model.Rule, pkt model.Packet) model.Action {
+	switch {
+	case r.Action != model.Deny && c.matches(r, pkt, narrow):
+		return r.Action
+	case (r.Action == model.Deny || r.Action == model.Pass) && c.matches(r, pkt, wide):
+		return model.Deny
+	}
+	return 0
+}
+
 // matches is §7: every field that is present must match, one entry of a list is enough.
-func (c *Cluster) matches(r *model.Rule, pkt model.Packet) bool {
+func (c *Cluster) matches(r *model.Rule, pkt model.Packet, as reading) bool {
 	if r.Unmatchable != "" {
 		return false
 	}
@@ -29,8 +49,8 @@ func (c *Cluster) matches(r *model.Rule, pkt model.Packet) bool {
 	if r.NotICMP != nil && isICMP(*r.NotICMP, pkt) {
 		return false
 	}
-	return c.sideMatches(r.Protocol, r.Source, false, pkt, pkt.Src, pkt.SrcPort) &&
-		c.sideMatches(r.Protocol, r.Destination, true, pkt, pkt.Dst, pkt.DstPort)
+	return c.sideMatches(r.Protocol, r.Source, false, pkt, pkt.Src, pkt.SrcPort, as) &&
+		c.sideMatches(r.Protocol, r.Destination, true, pkt, pkt.Dst, pkt.DstPort, as)
 }
 
 // isProtocol: protocol ICMP implies IPv4, ICMPv6 implies IPv6. (notProtocol implies no family, it is about the number.)
@@ -46,7 +66,7 @@ func isICMP(m model.ICMPMatch, pkt model.Packet) bool {
 	return carries && m.Type == pkt.ICMPType && (m.Code == nil || *m.Code == pkt.ICMPCode)
 }
 
-func (c *Cluster) sideMatches(proto *uint8, s model.Entity, dst bool, pkt model.Packet, addr netip.Addr, port uint16) bool {
+func (c *Cluster) sideMatches(proto *uint8, s model.Entity, dst bool, pkt model.Packet, addr netip.Addr, port uint16, as reading) bool {
 	if len(s.Nets) > 0 && !inNets(s.Nets, addr) {
 		return false
 	}
@@ -63,10 +83,12 @@ func (c *Cluster) sideMatches(proto *uint8, s model.Entity, dst bool, pkt model.
 		return false
 	}
 	if len(s.Ports)+len(s.NamedPorts) > 0 &&
-		!inRanges(s.Ports, pkt, port) && !c.exposes(s.NamedPorts, proto, s.Selector, pkt, addr, port) {
+		!inRanges(s.Ports, pkt, port) && !c.exposes(s.NamedPorts, proto, s.Selector, pkt, addr, port) &&
+		!(as == wide && c.exposesPast(s.NamedPorts, proto, s.Selector, addr, func(protocol uint8) bool { return protocol == pkt.Protocol })) {
 		return false
 	}
-	if inRanges(s.NotPorts, pkt, port) || c.exposes(s.NotNamedPorts, proto, s.Selector, pkt, addr, port) {
+	if inRanges(s.NotPorts, pkt, port) || c.exposes(s.NotNamedPorts, proto, s.Selector, pkt, addr, port) ||
+		as == narrow && c.exposesPast(s.NotNamedPorts, proto, s.Selector, addr, func(uint8) bool { return true }) {
 		return false
 	}
 	return s.Service == nil || c.backs(*s.Service, dst, pkt, addr, port)
@@ -124,12 +146,62 @@ func (c *Cluster) exposes(names []string, proto *uint8, sel *selector.Selector, 
 		}
 		for _, p := range e.Ports {
 			if slices.Contains(names, p.Name) && p.Protocol == pkt.Protocol && p.Port == port &&
-				(proto == nil || *proto == p.Protocol) {
+				(proto == nil || *proto == p.Protocol) && !c.isPast(e, p, proto, sel) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// maxNumbers is how many numbers the pods of a namespace may give a name of ports.
+const maxNumbers = 128
+
+// exposesPast reports whether an endpoint has the address and declares a port under one of the names, of such a protocol,
+// with a number past the limit.
+func (c *Cluster) exposesPast(names []string, proto *uint8, sel *selector.Selector, addr netip.Addr, ofProtocol func(uint8) bool) bool {
+	for _, e := range c.endpoints {
+		if len(names) == 0 || !c.has(e, addr) || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) {
+			continue
+		}
+		for _, p := range e.Ports {
+			if slices.Contains(names, p.Name) && model.HasPorts(p.Protocol) && ofProtocol(p.Protocol) &&
+				(proto == nil || *proto == p.Protocol) && c.isPast(e, p, proto, sel) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isPast reports whether maxNumbers lower numbers of the port's name are declared by pods of the endpoint's namespace that
+// the rule means: those of lower protocols, then those that are lower.
+func (c *Cluster) isPast(of endpoint, port model.NamedPort, proto *uint8, sel *selector.Selector) bool {
+	namespace, ok := namespaceOf(of)
+	lower := map[model.NamedPort]bool{}
+	for _, e := range c.endpoints {
+		other, _ := namespaceOf(e)
+		if !ok || other != namespace || sel != nil && !sel.Matches(c.labels(e.Labels, e.Profiles)) ||
+			!slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return c.has(e, a) }) {
+			continue
+		}
+		for _, p := range e.Ports {
+			isLower := p.Protocol < port.Protocol || p.Protocol == port.Protocol && p.Port < port.Port
+			if p.Name == port.Name && model.HasPorts(p.Protocol) && isLower && (proto == nil || *proto == p.Protocol) {
+				lower[p] = true
+			}
+		}
+	}
+	return len(lower) >= maxNumbers
+}
+
+func namespaceOf(e endpoint) (namespace string, ok bool) {
+	for _, name := range e.Profiles {
+		if namespace, ok = model.NamespaceOfProfile(name); ok {
+			return namespace, true
+		}
+	}
+	return "", false
 }
 
 // backs reports whether the address is a backend of the Service; of a destination also whether the packet goes to one

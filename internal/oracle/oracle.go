@@ -241,19 +241,17 @@ func (c *Cluster) evaluate(e endpoint, dir model.Direction, pkt model.Packet) mo
 func (c *Cluster) rules(w *walk, at model.RuleID, rules []model.Rule, pkt model.Packet) (model.Action, model.RuleID) {
 	for i := range rules {
 		r := &rules[i]
-		if !c.matches(r, pkt) {
-			continue
-		}
 		by := at
 		by.Point, by.Direction, by.Index = model.AtRule, w.dir, r.Index
-		switch r.Action {
+		switch action := c.applies(r, pkt); action {
+		case 0:
 		case model.Log:
 			w.logged = append(w.logged, by)
 		case model.Pass:
 			w.passed = append(w.passed, by)
 			return model.Pass, by
 		default:
-			return r.Action, by
+			return action, by
 		}
 	}
 	return 0, model.RuleID{}

@@ -57,6 +57,15 @@ func (it *contents) setAddrs(addrs []netip.Addr) {
 	it.shape = shape
 }
 
+// count is the number of addresses.
+func (it *contents) count() int32 {
+	n := int32(0)
+	for range it.addrs() {
+		n++
+	}
+	return n
+}
+
 // addrs yields the addresses in order.
 func (it *contents) addrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {

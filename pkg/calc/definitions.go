@@ -40,9 +40,16 @@ type definitionKey struct {
 type portKey struct {
 	protocol uint8
 	port     uint16
+	past     bool // instead of a number: all of the protocol that are past the limit (MaxPortNumbers)
 }
 
 func (k portKey) compare(o portKey) int {
+	if k.past != o.past {
+		if o.past {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.port, o.port))
 }
 
@@ -62,13 +69,17 @@ type definition struct {
 	sets      map[portKey]*set
 	ports     []portKey // of the sets, ascending, as the rules that use it know them
 	users     map[*ruleset]struct{}
-	weight    int // what it took to find its members when it came into being, see spending
+	numbers   *numbers // kindNamedPort, with very many of them
+	weight    int      // what it took to find its members when it came into being, see spending
 }
 
 // id hashes the definition and port. The selector is last because it is the only part that can hold any byte.
 func (k definitionKey) id(p portKey) model.SetID {
 	text := fmt.Sprintf("%s\x00%s\x00%d\x00%s\x00%s\x00%d\x00%d\x00%s",
 		k.kind, k.name, k.protocol, k.service.Namespace, k.service.Name, p.protocol, p.port, k.selector)
+	if p.past {
+		text = "past\x00" + text // of no kind
+	}
 	sum := sha256.Sum256([]byte(text))
 	return model.SetID(string(k.kind) + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
@@ -80,6 +91,9 @@ func (d *definition) text(p portKey) string {
 		return d.selection.Selector().Words()
 	case kindNamedPort:
 		pods := strings.TrimPrefix(d.selection.Selector().Words(), "selector ")
+		if p.past {
+			return fmt.Sprintf("named port %s/%s past %d numbers of a namespace, of %s", k.name, protocolName(p.protocol), MaxPortNumbers, pods)
+		}
 		return fmt.Sprintf("named port %s/%s %d of %s", k.name, protocolName(p.protocol), p.port, pods)
 	case kindNodes:
 		if d.nodes.IsAll() {
@@ -163,9 +177,12 @@ func (x *setIndex) define(key definitionKey) *definition {
 
 // fill counts in the members of a new definition.
 func (x *setIndex) fill(d *definition) {
+	if d.key.kind == kindNamedPort {
+		d.limitNumbers(x.port.most)
+	}
 	for gr := range d.selection.Groups() {
 		for it := range gr.Items() {
-			x.addItem(d, it, 1)
+			addToSets(x, d, it, 1)
 			if d.weight++; it.Value.extra != nil {
 				d.weight += len(it.Value.extra.nets)
 			}
@@ -178,6 +195,7 @@ func (x *setIndex) fill(d *definition) {
 func (x *setIndex) undefine(d *definition) {
 	delete(x.definitions, d.key)
 	delete(x.ofNodes, d)
+	delete(x.port.recounted, d)
 	for _, s := range d.sets {
 		x.drop(s)
 	}
@@ -221,6 +239,9 @@ func (x *setIndex) reconcilePorts() []*ruleset {
 				delete(d.sets, k)
 				x.drop(s)
 			}
+		}
+		if d.numbers != nil && len(live) <= x.port.most/2 && len(d.numbers.crowded) == 0 {
+			d.numbers = nil
 		}
 		if !slices.Equal(live, d.ports) {
 			d.ports = live

@@ -57,7 +57,7 @@ func (x *setIndex) addSlice(d *definition, slice *model.EndpointSlice, delta int
 		ports = nil
 		for _, p := range slice.Ports {
 			if model.HasPorts(p.Protocol) {
-				ports = append(ports, portKey{p.Protocol, p.Port})
+				ports = append(ports, keyOf(p))
 			}
 		}
 	}

@@ -45,6 +45,7 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.activate()
 	g.retryRefused(in.policies)
+	reconcileNumbers(g.sets)
 	for _, rs := range g.sets.reconcilePorts() {
 		g.dirty.rulesets[rs] = struct{}{}
 	}

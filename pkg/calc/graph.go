@@ -14,6 +14,7 @@
 //	rules.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
 //	allotment.go               what Services and network sets of one namespace may contribute
+//	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
 //	spending.go                what the selectors of one namespace may find
 //	local.go, tiers.go,        the ordered policy of every local endpoint
 //	resolve.go

@@ -73,6 +73,13 @@ func (g *Graph) Problems() []Problem {
 				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
 		}
 	}
+	for name, namespaces := range crowdedNames(g.sets.definitions) {
+		for namespace := range namespaces {
+			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "Namespace " + namespace, Text: fmt.Sprintf(
+				"its pods give the port name %s more than %d numbers, and only the lowest count: rules that allow by this name do not match "+
+					"the others, rules that deny by it match all ports of their pods", name, g.sets.port.most)})
+		}
+	}
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
 	})

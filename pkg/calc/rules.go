@@ -37,7 +37,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action,
 		Rules: make([]model.MatchRule, 0, len(source))}
 	for i := range source {
-		if rules.Rules = append(rules.Rules, b.rule(&source[i])); b.over {
+		if rules.Rules = b.rule(rules.Rules, &source[i]); b.over {
 			break
 		}
 	}
@@ -155,7 +155,8 @@ func (b *builder) byNodes(sel *selector.Selector) *definition {
 	return b.definition(key, func() int { return len(b.sets.nodes) }, func() *definition { return b.sets.byNodes(key, sel) })
 }
 
-func (b *builder) rule(r *model.Rule) model.MatchRule {
+// rule appends a rule, resolved. It is several if it names ports of which not all numbers count.
+func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule {
 	m := model.MatchRule{
 		Action:      r.Action,
 		Index:       r.Index,
@@ -168,22 +169,23 @@ func (b *builder) rule(r *model.Rule) model.MatchRule {
 		Unmatchable: r.Unmatchable,
 	}
 	if m.Unmatchable != "" {
-		return m // no sets for a rule that never matches
+		return append(rules, m) // no sets for a rule that never matches
 	}
-	m.Source = b.side(&r.Source, r.Protocol)
-	m.Destination = b.side(&r.Destination, r.Protocol)
+	var source, destination pastPorts
+	m.Source, source = b.side(&r.Source, r.Protocol)
+	m.Destination, destination = b.side(&r.Destination, r.Protocol)
 	if s := r.Source.Service; s != nil {
 		m.Source.In = append(m.Source.In, b.set(b.byService(kindServiceAddrs, *s)))
 	}
 	if s := r.Destination.Service; s != nil {
 		m.Destination.Ports = &model.PortMatch{Named: b.ports(b.byService(kindServicePort, *s))}
 	}
-	return m
+	return withPast(rules, m, source, destination)
 }
 
 // side resolves one side of a rule, but for its Service. Validation does not let a side have both a Service and ports.
-func (b *builder) side(e *model.Entity, protocol *uint8) model.Side {
-	s := model.Side{Nets: orNil(e.Nets), NotNets: orNil(e.NotNets)}
+func (b *builder) side(e *model.Entity, protocol *uint8) (s model.Side, past pastPorts) {
+	s = model.Side{Nets: orNil(e.Nets), NotNets: orNil(e.NotNets)}
 	// With named ports alone the selector is folded into their sets.
 	folded := len(e.NamedPorts) > 0 && len(e.Ports) == 0
 	if e.Selector != nil && !folded {
@@ -195,31 +197,33 @@ func (b *builder) side(e *model.Entity, protocol *uint8) model.Side {
 	if e.Nodes != nil {
 		s.In = append(s.In, b.set(b.byNodes(e.Nodes)))
 	}
-	s.Ports = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
-	s.NotPorts = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)
-	return s
+	s.Ports, past.ports = b.portMatch(e.Ports, e.NamedPorts, protocol, e.Selector)
+	s.NotPorts, past.notPorts = b.portMatch(e.NotPorts, e.NotNamedPorts, protocol, e.Selector)
+	return s, past
 }
 
-// portMatch is nil without ports of either kind. Names are those that endpoints expose that sel selects; nil: all.
-func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *uint8, sel *selector.Selector) *model.PortMatch {
+// portMatch is nil without ports of either kind. Names are those that endpoints expose that sel selects; nil: all. Past are
+// sets of those whose numbers do not count.
+func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *uint8, sel *selector.Selector) (m *model.PortMatch, past []pastSet) {
 	if len(ranges)+len(names) == 0 {
-		return nil
+		return nil, nil
 	}
 	if sel == nil {
 		sel = selector.All()
 	}
-	m := &model.PortMatch{Ranges: orNil(ranges)}
+	m = &model.PortMatch{Ranges: orNil(ranges)}
 	for _, name := range names {
 		if b.over {
 			break
 		}
-		m.Named = append(m.Named, b.ports(b.byNamedPort(name, protocol, sel))...)
+		d := b.byNamedPort(name, protocol, sel)
+		m.Named, past = append(m.Named, b.ports(d)...), append(past, d.past()...)
 	}
 	slices.SortFunc(m.Named, func(a, b model.PortSet) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Set, b.Set))
 	})
 	m.Named = slices.Compact(m.Named)
-	return m
+	return m, past
 }
 
 // set returns the id of the only set of a definition that is not by port; of nil, none.
@@ -238,6 +242,9 @@ func (b *builder) ports(d *definition) []model.PortSet {
 	b.spent += len(d.ports)
 	var list []model.PortSet
 	for _, k := range d.ports {
+		if k.past {
+			continue
+		}
 		list = append(list, model.PortSet{Protocol: k.protocol, Port: k.port, Set: d.sets[k].id})
 	}
 	return list

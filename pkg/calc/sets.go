@@ -32,6 +32,7 @@ type setIndex struct {
 	repopulated map[*definition]struct{} // by port, and a set got its first or lost its last member
 	unused      map[*definition]struct{} // lost a user since the last flush
 	spending    spending
+	port        portLimit
 }
 
 // setTable holds the address sets and which of them have changed. It knows nothing of who defines them.
@@ -64,6 +65,7 @@ func newSetIndex() *setIndex {
 		repopulated: map[*definition]struct{}{},
 		unused:      map[*definition]struct{}{},
 		spending:    newSpending(),
+		port:        portLimit{MaxPortNumbers, map[*definition]struct{}{}},
 	}
 	x.newSet(model.SetServiceAddrs)
 	x.newSet(model.SetNodeAddrs)
@@ -158,6 +160,19 @@ func (x *setIndex) addToSelection(s *selection, it *item, delta int32) {
 
 // addItem counts the item into (or out of) the sets of a definition by selector that it is a member of.
 func (x *setIndex) addItem(d *definition, it *item, delta int32) {
+	if d.numbers != nil {
+		for _, port := range it.Group().Ports() {
+			if d.key.means(port) {
+				d.numbers.count(it.Group(), keyOf(port), delta*it.Value.count())
+			}
+		}
+		x.port.recounted[d] = struct{}{}
+	}
+	addToSets(x, d, it, delta)
+}
+
+// addToSets is addItem, but for the numbers of a definition that has very many, which know the item already.
+func addToSets(x *setIndex, d *definition, it *item, delta int32) {
 	if d.key.kind == kindSelector {
 		s := d.sets[portKey{}]
 		for p := range it.Value.prefixes() {
@@ -166,14 +181,8 @@ func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 		return
 	}
 	for _, port := range it.Group().Ports() {
-		if port.Name != d.key.name || !model.HasPorts(port.Protocol) ||
-			d.key.protocol != 0 && d.key.protocol != port.Protocol {
-			continue
-		}
-		for a := range it.Value.addrs() {
-			if p, ok := hostPrefix(a); ok {
-				x.count(x.setOf(d, portKey{port.Protocol, port.Port}), p, delta)
-			}
+		if d.key.means(port) {
+			countAddrs(x, d, it, d.numbers.setFor(it.Group(), keyOf(port)), delta)
 		}
 	}
 }

@@ -1,0 +1,96 @@
+package calc
+
+import (
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// pastPorts are the pods of one side of a rule of whose numbers not all count, by what the rule says of their ports.
+type pastPorts struct{ ports, notPorts []pastSet }
+
+// pastSet is the addresses that declare a port under a name, with numbers of a protocol that do not count.
+type pastSet struct {
+	protocol uint8
+	id       model.SetID
+}
+
+// past are the sets of a definition that stand for numbers past the limit; of nil, none.
+func (d *definition) past() []pastSet {
+	if d == nil {
+		return nil
+	}
+	var all []pastSet
+	for _, k := range d.ports {
+		if k.past {
+			all = append(all, pastSet{k.protocol, d.sets[k].id})
+		}
+	}
+	return all
+}
+
+// withPast appends what a rule means that names ports of which not all numbers count: it fails closed. Of the pods that
+// declare those an Allow, Pass or Log matches less than it says. A Deny matches all ports of these pods, and a Pass denies
+// what it might have matched.
+func withPast(rules []model.MatchRule, m model.MatchRule, source, destination pastPorts) []model.MatchRule {
+	narrow := m
+	if m.Action != model.Deny {
+		without(&narrow.Source, source.notPorts)
+		without(&narrow.Destination, destination.notPorts)
+	}
+	rules = append(rules, narrow)
+	if m.Action == model.Allow || m.Action == model.Log {
+		return rules
+	}
+	isPass := m.Action == model.Pass
+	for i, s := range source.sides(m.Source, isPass) {
+		for j, d := range destination.sides(m.Destination, isPass) {
+			protocol := max(s.protocol, d.protocol)
+			if i+j == 0 || s.protocol != 0 && d.protocol != 0 && s.protocol != d.protocol {
+				continue
+			}
+			wide := m
+			wide.Action, wide.Source, wide.Destination = model.Deny, s.Side, d.Side
+			if protocol != 0 {
+				wide.Protocol = &protocol
+			}
+			rules = append(rules, wide)
+		}
+	}
+	return rules
+}
+
+func without(s *model.Side, sets []pastSet) {
+	if len(sets) == 0 {
+		return
+	}
+	s.NotIn = slices.Clone(s.NotIn)
+	for _, p := range sets {
+		s.NotIn = append(s.NotIn, p.id)
+	}
+}
+
+// pastSide is a side for the pods of one set, and packets of the protocol only. 0: of any.
+type pastSide struct {
+	model.Side
+	protocol uint8
+}
+
+// sides returns the side as it is, and one for each set of pods of whose ports the rule may say more.
+func (p pastPorts) sides(s model.Side, isPass bool) []pastSide {
+	all := []pastSide{{Side: s}}
+	for _, set := range p.ports {
+		of := s
+		of.In, of.Ports = append(slices.Clone(s.In), set.id), nil
+		all = append(all, pastSide{of, set.protocol})
+	}
+	if !isPass {
+		return all
+	}
+	for _, set := range p.notPorts {
+		of := s
+		of.In = append(slices.Clone(s.In), set.id)
+		all = append(all, pastSide{of, 0})
+	}
+	return all
+}
