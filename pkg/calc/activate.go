@@ -135,6 +135,7 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 
 // buildRules builds the rules that may have changed.
 func (t *policyTable) buildRules() {
+	t.result.work.Rules = len(t.dirty.rulesets)
 	for _, rs := range inTurn(t.dirty.rulesets) {
 		if t.sets.build(rs, t.sourceOf(rs)) {
 			t.result.serial++

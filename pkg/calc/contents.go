@@ -40,10 +40,16 @@ func (it *contents) prefixes() iter.Seq[netip.Prefix] {
 				return
 			}
 		}
-		if it.extra == nil {
-			return
+		if it.extra != nil {
+			masked(it.extra.nets)(yield)
 		}
-		for _, n := range it.extra.nets {
+	}
+}
+
+// masked yields the prefixes that are valid, as members of sets.
+func masked(nets []netip.Prefix) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for _, n := range nets {
 			if n.IsValid() && !yield(n.Masked()) {
 				return
 			}

@@ -50,11 +50,40 @@ func (t *networkSetTable) replaceOne(id model.NetworkSetID, now *model.NetworkSe
 			ns.Value.extra.nets = now.Nets
 		}
 		t.sets.labels.Join(&ns.item, labelindex.Identity{Labels: now.Labels, Parents: now.Profiles})
-		t.sets.enter(&ns.item)
 		t.networkSets[id] = ns
+		if was != nil && was.Group() == ns.Group() {
+			t.exchange(&was.item, &ns.item)
+			t.sets.labels.Leave(&was.item)
+			return
+		}
+		t.sets.enter(&ns.item)
 	}
 	if was != nil {
 		t.sets.exit(&was.item)
 		t.sets.labels.Leave(&was.item)
+	}
+}
+
+// exchange counts one network set in for another of the same group. That takes time for where their lists differ between
+// their first and last difference, since sets may be large and change often.
+func (t *networkSetTable) exchange(was, now *item) {
+	out, in := was.Value.extra.nets, now.Value.extra.nets
+	for len(out) > 0 && len(in) > 0 && out[0] == in[0] {
+		out, in = out[1:], in[1:]
+	}
+	for len(out) > 0 && len(in) > 0 && out[len(out)-1] == in[len(in)-1] {
+		out, in = out[:len(out)-1], in[:len(in)-1]
+	}
+	for s := range now.Group().Selections() {
+		d := s.Use.addrs
+		if d == nil {
+			continue
+		}
+		for p := range masked(in) {
+			t.sets.count(d.sets[portKey{}], p, 1)
+		}
+		for p := range masked(out) {
+			t.sets.count(d.sets[portKey{}], p, -1)
+		}
 	}
 }

@@ -13,6 +13,7 @@ type resolver struct {
 	groups map[*localGroup][2]*sharedPolicy // by direction
 	shared map[string]*sharedPolicy         // by key
 	serial uint64                           // the last one given to a ruleset
+	work   Work                             // of this flush
 }
 
 // sharedPolicy is the policy of one direction and the number of groups that have it.
@@ -58,6 +59,7 @@ func equalEndpointPolicies(a, b *model.EndpointPolicy) bool {
 // resolveGroups resolves the dirty groups, and marks their endpoints dirty if the policy of the group changed. Nothing
 // is released before everything has been acquired, so that a policy that only changes hands keeps its pointer.
 func (t *policyTable) resolveGroups() {
+	t.result.work.Groups = len(t.dirty.groups)
 	var released []*sharedPolicy
 	for gr := range t.dirty.groups {
 		was, existed := t.result.groups[gr]

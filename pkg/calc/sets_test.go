@@ -145,3 +145,27 @@ func TestSetContainsLooksInsidePrefixes(t *testing.T) {
 		t.Error("a set that does not exist contains something")
 	}
 }
+
+// A network set that changes has the members of one that comes as it is then, whatever of its list is different.
+func TestANetworkSetThatChangesIsLikeANewOne(t *testing.T) {
+	lists := [][]string{
+		{}, {"10.0.0.0/8"}, {"10.0.0.0/8", "11.0.0.1/32"}, {"11.0.0.1/32"}, {"10.0.0.0/8", "10.0.0.0/8", "11.0.0.1/32"},
+		{"11.0.0.1/32", "10.0.0.0/8"}, {"10.9.9.9/8", "fd00::1/128"}, {"fd00::1/128", "10.0.0.0/8", "fd00::1/128"}, {"12.0.0.0/8", "11.0.0.1/32", "13.0.0.0/8"},
+	}
+	set := func(list []string, labels ...string) model.NetworkSetUpdate {
+		u := model.NetworkSetUpdate{ID: model.NetworkSetID{Name: "n"}, Set: &model.NetworkSet{Nets: nets(list...), Labels: map[string]string{"set": "n"}}}
+		for _, l := range labels {
+			u.Set.Labels[l] = "x"
+		}
+		return u
+	}
+	r := newRig(t, pod("a/p", "10.0.0.1"), policyOf("p", "all()", fromSelector("set == 'n'")), policyOf("q", "all()", fromSelector("has(extra)")))
+	for _, before := range lists {
+		for _, after := range lists {
+			r.apply(set(before))
+			r.apply(set(after))           // the rig compares with a graph that never knew another
+			r.apply(set(before, "extra")) // another group
+			r.apply(set(after))
+		}
+	}
+}

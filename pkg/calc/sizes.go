@@ -1,5 +1,14 @@
 package calc
 
+// Work is what a Flush worked out again, whether or not anything came of it.
+type Work struct {
+	Rules  int // of policies and profiles that apply on this node, by direction
+	Groups int // of local endpoints that the same policies apply to
+}
+
+// Work is that of the last Flush.
+func (g *Graph) Work() Work { return g.result.work }
+
 // Sizes are numbers of what the graph has, for metrics. They are as of the last Flush.
 type Sizes struct {
 	LocalEndpoints  int // enforced on this node

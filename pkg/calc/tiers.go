@@ -2,6 +2,7 @@ package calc
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -64,15 +65,24 @@ func (t tiers) defaultAction(name string) model.Action {
 	return model.Deny
 }
 
-// updateTiers replaces tiers. Any difference may reorder the policy of any local endpoint.
+// updateTiers replaces tiers. A difference may reorder the policy of the local endpoints that a policy of the tier applies to,
+// or how it ends.
 func (t *policyTable) updateTiers(updates map[string]*model.Tier) {
-	changed := false
+	changed := map[string]bool{}
 	for name, tier := range updates {
-		changed = t.tiers.update(name, tier) || changed
+		if t.tiers.update(name, tier) {
+			changed[name] = true
+		}
 	}
-	if changed {
-		for gr := range t.local.labels.Groups() {
-			t.dirty.groups[gr] = struct{}{}
+	if len(changed) == 0 {
+		return
+	}
+	for gr := range t.local.labels.Groups() {
+		for s := range gr.Selections() {
+			if slices.ContainsFunc(s.Use.policies, func(p *policy) bool { return changed[p.tier] }) {
+				t.dirty.groups[gr] = struct{}{}
+				break
+			}
 		}
 	}
 }

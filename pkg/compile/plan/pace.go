@@ -27,6 +27,7 @@ type pace struct {
 	plans     uint64 // how many were begun, the present one included
 	whole     bool   // the present plan has changes, or rests: it leaves what is large to a later one
 	toExpand  int    // so many rules it may still expand
+	work      Work   // of the present plan
 }
 
 // first reports whether no plan was begun before the present one.
@@ -37,6 +38,7 @@ func (p *pace) first() bool { return p.plans <= 1 }
 // something to open.
 func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 	p.plans++
+	p.work = Work{}
 	most := cmp.Or(p.limit, MaxOpen)
 	p.whole, p.toExpand = (changed || p.resting) && !p.first(), most
 	switch {

@@ -34,6 +34,7 @@ func (c *Compiler) plan(changed bool) Plan {
 		p.toOpen = 0
 	}
 	p.stale = c.assigned.assignStale()
+	c.pace.work.Endpoints = len(p.stale)
 	p.openSets()
 	p.moveAddrs()
 	p.admit()

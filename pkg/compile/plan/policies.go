@@ -64,6 +64,7 @@ func (s *policies) prepareFor(f *fold, l *localAddrs, namespace string) (ready b
 	}
 	if v.making == nil {
 		v.making = newExpansion(f.policy, l, s.sets, s.rules)
+		s.pace.work.Policies++
 		s.making[v] = true
 	}
 	v.making.plan = s.pace.plan()
