@@ -2,8 +2,10 @@ package bpfmaps
 
 import (
 	"runtime"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // A call that changes an array of maps takes effect at once, and returns after an RCU grace period: 3 ms on an idle machine, 20
@@ -14,14 +16,20 @@ import (
 // mostCalls is how many may be under way at once. Each of them keeps a thread.
 const mostCalls = 60
 
+const (
+	patience = 50 * time.Microsecond // how long a caller looks for the effect without a pause
+	napTime  = 50 * time.Microsecond // the pause
+)
+
 // calls are the calls under way.
 type calls struct {
 	update   func(outer *ebpf.Map, slots, fds []uint32) error
+	sleep    func()        // while the effect is not there
 	underWay chan struct{} // has one for each
 }
 
 func newCalls() calls {
-	return calls{underWay: make(chan struct{}, mostCalls), update: func(outer *ebpf.Map, slots, fds []uint32) error {
+	return calls{underWay: make(chan struct{}, mostCalls), sleep: nap, update: func(outer *ebpf.Map, slots, fds []uint32) error {
 		_, err := outer.BatchUpdate(slots, fds, nil)
 		return err
 	}}
@@ -33,6 +41,7 @@ type call struct {
 	slot  uint32 // the last that it writes
 	was   uint32 // the id of the array that was there; 0: none
 	done  chan error
+	sleep func()
 }
 
 // begin puts arrays, which have to stay open until that is in effect, into an outer map. It waits if there are too many calls
@@ -42,7 +51,7 @@ func (c *calls) begin(outer *ebpf.Map, list []placement) *call {
 	for i, l := range list {
 		slots[i], fds[i] = l.slot, uint32(l.inner.FD())
 	}
-	b := &call{outer: outer, slot: slots[len(slots)-1], done: make(chan error, 1)}
+	b := &call{outer: outer, slot: slots[len(slots)-1], done: make(chan error, 1), sleep: c.sleep}
 	b.was = b.id()
 	c.underWay <- struct{}{}
 	go func() {
@@ -61,9 +70,11 @@ func (b *call) id() uint32 {
 	return id
 }
 
-// inEffect waits until all arrays are in the outer map, or the call has failed. The slots are written in their order.
+// inEffect waits until all arrays are in the outer map, or the call has failed. The slots are written in their order. On an
+// idle machine that is a matter of microseconds. On a busy one the call's thread has yet to get a processor, and it may be the
+// one that this thread has: so this one sleeps.
 func (b *call) inEffect() error {
-	for {
+	for began := time.Now(); ; {
 		select {
 		case err := <-b.done:
 			return err
@@ -72,8 +83,18 @@ func (b *call) inEffect() error {
 		if id := b.id(); id != 0 && id != b.was {
 			return nil
 		}
-		runtime.Gosched()
+		if time.Since(began) < patience {
+			runtime.Gosched()
+		} else {
+			b.sleep()
+		}
 	}
+}
+
+// nap sleeps for a short while, by a call of its own: a timer of the runtime may be a millisecond late.
+func nap() {
+	d := unix.NsecToTimespec(int64(napTime))
+	_ = unix.Nanosleep(&d, nil) // a signal ends it early
 }
 
 // wait waits until all calls have returned.

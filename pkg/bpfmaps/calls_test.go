@@ -3,6 +3,7 @@ package bpfmaps
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -67,5 +68,31 @@ func TestACallThatFailsConcernsOneSlot(t *testing.T) {
 		if diff, err := differs(m, slot, contents[i]); err != nil || diff != "" {
 			t.Errorf("slot %d: %s (%v)", slot, diff, err)
 		}
+	}
+}
+
+// A call whose thread gets no processor is not waited for by keeping one: it may be that one.
+func TestWhoWaitsForACallLeavesItsProcessor(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	kernel, naps, slept := s.arrays.calls.update, 0, make(chan struct{})
+	s.arrays.calls.sleep = func() {
+		if naps++; naps == 3*int(parts) {
+			close(slept)
+		}
+		nap()
+	}
+	s.arrays.calls.update = func(outer *ebpf.Map, slots, fds []uint32) error {
+		select {
+		case <-slept:
+			return kernel(outer, slots, fds)
+		case <-time.After(10 * time.Second):
+			return errors.New("the caller never sleeps")
+		}
+	}
+	content := policyContent(5, 1)
+	slot := mustPublish(t, s, content)[0]
+	if diff, err := differs(m, slot, content); err != nil || diff != "" {
+		t.Errorf("slot %d: %s (%v)", slot, diff, err)
 	}
 }
