@@ -23,6 +23,7 @@ type catalog struct {
 	claims  map[objectName][]*claim                         // in order of preference
 	objects *syncer.Objects[objectName, *validate.Document] // by the version that is in force; nil: none is
 	dirty   map[objectName]struct{}                         // claims changed since the last flush
+	rivals  rivals
 }
 
 // objectName names an object. Objects of different kinds that stand for the same share a name: see nameOfRef.
@@ -246,10 +247,11 @@ func (c *catalog) flush() []model.Update {
 		if before != now {
 			g, ch := difference(before, now)
 			gone, changed = append(gone, g...), append(changed, ch...)
+			c.rivals.note(n, now != nil, g, ch)
 		}
 	}
 	clear(c.dirty)
-	return append(gone, changed...)
+	return c.rivals.judge(append(gone, changed...), c.objects.All())
 }
 
 // difference returns what to send when one version of an object takes the place of another; nil is no version.
