@@ -39,8 +39,8 @@ type Case struct {
 
 // Document is one manifest of a case as it is written.
 type Document struct {
-	Kind, Namespace, Name string
-	Text                  []byte
+	APIVersion, Kind, Namespace, Name string
+	Text                              []byte
 }
 
 // Load reads every *.txtar file of the directory, in order of name. Shared resources are in its folder cluster. The
@@ -174,8 +174,8 @@ func (l *loader) document(name string, data []byte) error {
 		return nil
 	}
 	text := bytes.TrimLeft(data, "\n") // the padding
-	l.documents = append(l.documents, Document{head.Kind, head.Metadata.Namespace, head.Metadata.Name, text})
-	if strings.Contains(head.APIVersion, "projectcalico.org/") {
+	l.documents = append(l.documents, Document{head.APIVersion, head.Kind, head.Metadata.Namespace, head.Metadata.Name, text})
+	if l.documents[len(l.documents)-1].OfCalico() {
 		l.calicoKinds = true // also if this object is not valid
 	}
 	if head.APIVersion == APIVersion {
@@ -203,7 +203,7 @@ func (l *loader) document(name string, data []byte) error {
 	if head.Kind == "" {
 		return nil
 	}
-	if strings.Contains(head.APIVersion, "projectcalico.org/") {
+	if l.documents[len(l.documents)-1].OfCalico() {
 		return l.calico(head.Kind, data)
 	}
 	return l.typed(head.Kind, data)

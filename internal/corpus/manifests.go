@@ -15,9 +15,7 @@ func (c Case) Steps() [][]Document {
 	var all [][]Document
 	var now []Document
 	for _, d := range c.Documents {
-		i := slices.IndexFunc(now, func(o Document) bool {
-			return o.Kind == d.Kind && o.Namespace == d.Namespace && o.Name == d.Name
-		})
+		i := slices.IndexFunc(now, d.SameObject)
 		if i < 0 {
 			now = append(now, d)
 			continue
@@ -36,8 +34,65 @@ func (c Case) WithoutPolicy() []Document {
 	return slices.DeleteFunc(last, Document.IsPolicy)
 }
 
-// IsPolicy reports whether the manifest is one of a policy.
-func (d Document) IsPolicy() bool { return strings.HasSuffix(d.Kind, "NetworkPolicy") }
+// IsPolicy reports whether the manifest is one of a policy, or of what goes with them: a tier,
+// a network set, or a profile.
+func (d Document) IsPolicy() bool {
+	return strings.HasSuffix(d.Kind, "NetworkPolicy") || strings.HasSuffix(d.Kind, "NetworkSet") || d.Kind == "Tier" || d.Kind == "Profile"
+}
+
+// OfCalico reports whether the manifest is of one of Calico's kinds, which have two groups.
+func (d Document) OfCalico() bool { return strings.Contains(d.APIVersion, "projectcalico.org/") }
+
+// SameObject reports whether both manifests are of one object.
+func (d Document) SameObject(o Document) bool {
+	return d.Kind == o.Kind && d.OfCalico() == o.OfCalico() && d.Namespace == o.Namespace && d.Name == o.Name
+}
+
+// Why a case is not played with real packets.
+const (
+	UnplayedModel    = "has kinds of margay.test/v1, which no datastore holds"
+	UnplayedEndpoint = "has a WorkloadEndpoint, whose interface has a name that no pod of a lab has"
+	// Of clusters alone: a folder holds these.
+	UnplayedProfile = "has a Profile, which no cluster serves"
+	UnplayedSlice   = "has an EndpointSlice of a Service that the cluster has with others"
+)
+
+// Unplayed says why the case cannot be played with real packets, from a folder or, if cluster says so, on a cluster;
+// empty: it can.
+func (c Case) Unplayed(cluster bool) string {
+	has := func(is func(Document) bool) bool { return slices.ContainsFunc(c.Documents, is) }
+	switch {
+	case has(func(d Document) bool { return d.APIVersion == APIVersion }):
+		return UnplayedModel
+	case has(func(d Document) bool { return d.Kind == "WorkloadEndpoint" }):
+		return UnplayedEndpoint
+	case cluster && has(func(d Document) bool { return d.Kind == "Profile" }):
+		return UnplayedProfile
+	case cluster && has(func(d Document) bool { return d.Kind == "EndpointSlice" }):
+		return UnplayedSlice
+	}
+	return ""
+}
+
+// Spent is the policy as one that applies to no pod; not ok: it is none, or of a kind that has no such form.
+func (d Document) Spent() (text string, ok bool) {
+	spec := ""
+	switch {
+	case d.Kind == "ClusterNetworkPolicy":
+		spec = "{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {margay-e2e: spent}}}, ingress: [{action: Pass, from: [{namespaces: {}}]}]}"
+	case d.Kind == "StagedKubernetesNetworkPolicy", d.Kind == "NetworkPolicy" && !d.OfCalico():
+		spec = "{podSelector: {matchLabels: {margay-e2e: spent}}}"
+	case strings.HasSuffix(d.Kind, "NetworkPolicy"):
+		spec = "{selector: margay-e2e == 'spent'}"
+	default:
+		return "", false
+	}
+	name := "name: " + d.Name
+	if d.Namespace != "" {
+		name += ", namespace: " + d.Namespace
+	}
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {%s}\nspec: %s\n---\n", d.APIVersion, d.Kind, name, spec), true
+}
 
 // Manifest is the documents as one text.
 func Manifest(docs []Document) string {

@@ -8,7 +8,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
@@ -35,12 +38,18 @@ func dialTCP(ctx context.Context, h *Host, src, dst netip.AddrPort, timeout time
 	d := net.Dialer{Timeout: timeout}
 	if src.Addr().IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(src)
+		d.Control = reuseAddress // an earlier connection from the port may be in TIME-WAIT
 	}
 	err = h.Do(func() error { c, err = d.DialContext(ctx, "tcp", dst.String()); return err })
 	if err != nil {
 		return nil, fmt.Errorf("connect from %s: %w", h.name, err)
 	}
 	return c, nil
+}
+
+func reuseAddress(_, _ string, c syscall.RawConn) (err error) {
+	failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+	return errors.Join(failed, err)
 }
 
 func dialUDP(h *Host, src, dst netip.AddrPort) (c net.Conn, err error) {

@@ -31,10 +31,14 @@ type stage struct {
 
 	dir     string
 	rounds  int
+	losses  int               // rounds that an object of the one before was missing in
+	before  []corpus.Document // of the last round
+	spent   []corpus.Document // policies of earlier rounds, which apply to no pod now
 	traffic sockets.Traffic
 }
 
-// Each node has a pod that no case knows of: a policy of it whose name changes tells what has been applied.
+// Each node has a pod that no case knows of. Its policy shows what has been applied: a rule of it changes in each round,
+// its name in rounds from which an object is missing.
 const (
 	stageNamespace = "margay-e2e"
 	stageObjects   = `apiVersion: v1
@@ -49,7 +53,7 @@ spec: {clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9, "fd96::9"], ports: [{port: 
 	markPolicy = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: round-%d, namespace: margay-e2e}
-spec: {podSelector: {}}
+spec: {podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {round: "%d"}}}]}]}
 `
 )
 
@@ -116,26 +120,52 @@ func (s *stage) write(t *testing.T, name, text string) {
 	}
 }
 
-// apply makes the manifests all there is, and waits until both agents enforce them.
-func (s *stage) apply(t *testing.T, manifests string) {
+// apply makes the documents all there is, and waits until both agents enforce them. An agent believes only after a second
+// that an object is missing from its file. So policies of the rounds before stay as ones that apply to no pod, while that
+// is enough: while no object of another kind is missing, and they are not too many. None stay beside no documents.
+func (s *stage) apply(t *testing.T, docs []corpus.Document) {
 	t.Helper()
 	s.rounds++
-	s.write(t, "case", manifests+fmt.Sprintf(markPolicy, s.rounds))
-	mark := fmt.Sprintf("margay-e2e/round-%d", s.rounds)
+	text := corpus.Manifest(docs)
+	missing := func(d corpus.Document) bool { return !slices.ContainsFunc(docs, d.SameObject) }
+	s.spent = slices.DeleteFunc(append(s.spent, s.before...), func(d corpus.Document) bool { return !missing(d) })
+	lost := len(docs) == 0 || len(s.spent) > maxSpent
+	replaced := ""
+	for _, d := range s.spent {
+		policy, ok := d.Spent()
+		replaced, lost = replaced+policy, lost || !ok
+	}
+	if lost {
+		s.losses++
+		s.spent, replaced = nil, ""
+	}
+	s.before = docs
+	s.write(t, "case", text+replaced+fmt.Sprintf(markPolicy, s.losses, s.rounds))
+	mark, rule := fmt.Sprintf("margay-e2e/round-%d", s.losses), fmt.Sprintf("round=%d in ", s.rounds)
 	for _, a := range s.agents {
-		testutil.WaitFor(t, soon, a.Node.Name()+" to enforce the manifests", func() bool {
-			e := s.endpoint(a, model.WorkloadID(stageNamespace, a.Node.Name()))
-			if e == nil || e.Error != "" {
-				return false
-			}
-			// A case may have policies for all pods; of the stage's own, that of this round is the only one left.
-			marks := slices.DeleteFunc(slices.Clone(e.Ingress.Policies), func(p string) bool { return !strings.Contains(p, stageNamespace+"/round-") })
-			return len(marks) == 1 && strings.HasSuffix(marks[0], mark)
-		})
+		testutil.WaitFor(t, soon, a.Node.Name()+" to enforce the manifests", func() bool { return s.hasRound(a, mark, rule) })
 		if answer, err := a.Ask("status"); err != nil || answer.Status.Error != "" {
 			t.Fatalf("status of %s: %+v, %v", a.Node.Name(), answer, err)
 		}
 	}
+}
+
+// maxSpent is how many policies stay that are of no use.
+const maxSpent = 20
+
+// hasRound reports whether the agent has in force the policy with that mark and no earlier one, and the rule.
+func (s *stage) hasRound(a *testcluster.Process, mark, rule string) bool {
+	e := s.endpoint(a, model.WorkloadID(stageNamespace, a.Node.Name()))
+	if e == nil || e.Error != "" {
+		return false
+	}
+	// A case may have policies for all pods; of the stage's own, that of this round is the only one left.
+	marks := slices.DeleteFunc(slices.Clone(e.Ingress.Policies), func(p string) bool { return !strings.Contains(p, stageNamespace+"/round-") })
+	if len(marks) != 1 || !strings.HasSuffix(marks[0], mark) {
+		return false
+	}
+	answer, err := a.Ask("sets")
+	return err == nil && slices.ContainsFunc(answer.Sets, func(row inspect.SetRow) bool { return row.Number != 0 && strings.Contains(row.Text, rule) })
 }
 
 // endpoint is what an agent says of a local endpoint; nil: it does not know it.

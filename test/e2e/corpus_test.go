@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 )
 
-// TestCorpusOverSockets is the corpus' engine of real traffic: every case that is made of Kubernetes objects alone is
-// put before two agents, and each of its checks is tried from the real source to the real destination. A denial proves
+// TestCorpusOverSockets is the corpus' engine of real traffic: every case whose objects a folder of manifests may
+// hold is put before two agents, and each of its checks is tried from the real source to the real destination. A denial proves
 // something only if the same packet would get through without policy, so that is tried as well.
 func TestCorpusOverSockets(t *testing.T) {
 	testutil.Privileged(t)
@@ -18,7 +18,7 @@ func TestCorpusOverSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Kubernetes == nil })
+	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Unplayed(false) != "" })
 	s := newStage(t)
 	checks := 0
 	for _, group := range corpus.SameButForPolicy(cases) {
@@ -31,8 +31,8 @@ func TestCorpusOverSockets(t *testing.T) {
 		t.Run("without policy of "+group[0].Name, func(t *testing.T) { s.runWithoutPolicy(t, group[0], denied) })
 	}
 	t.Logf("%d cases, %d checks", len(cases), checks)
-	if len(cases) < 100 {
-		t.Errorf("%d cases of Kubernetes objects, want at least 100", len(cases))
+	if len(cases) < 400 {
+		t.Errorf("%d cases, want at least 400", len(cases))
 	}
 }
 
@@ -40,10 +40,10 @@ func TestCorpusOverSockets(t *testing.T) {
 func (s *stage) run(t *testing.T, c corpus.Case) {
 	s.plug(t, c, c.Checks)
 	if len(c.Problems) > 0 { // no earlier case may have left a good version of what is rejected here
-		s.apply(t, "")
+		s.apply(t, nil)
 	}
 	for _, step := range c.Steps() {
-		s.apply(t, corpus.Manifest(step))
+		s.apply(t, step)
 	}
 	s.awaitPods(t)
 	s.try(t, c.Checks, func(k corpus.Check) bool { return k.Allow })
@@ -52,7 +52,7 @@ func (s *stage) run(t *testing.T, c corpus.Case) {
 // runWithoutPolicy demands that what policy denies gets through without.
 func (s *stage) runWithoutPolicy(t *testing.T, c corpus.Case, denied []corpus.Check) {
 	s.plug(t, c, denied)
-	s.apply(t, corpus.Manifest(c.WithoutPolicy()))
+	s.apply(t, c.WithoutPolicy())
 	s.awaitPods(t)
 	for some := range slices.Chunk(denied, 50) {
 		s.try(t, some, func(corpus.Check) bool { return true })

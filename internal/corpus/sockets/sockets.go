@@ -5,7 +5,9 @@ package sockets
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +38,7 @@ type Traffic struct {
 	// that its packets are seen outside of it.
 	Service func(corpus.Check) (at netip.AddrPort, ok bool, err error)
 
-	servers   map[serverKey]bool
+	servers   map[serverKey]io.Closer // nil: another one listens there
 	receivers map[receiverKey]*lab.RawReceiver
 	tokens    uint64
 }
@@ -56,9 +58,22 @@ type attempt struct {
 	do    func(timeout time.Duration) (bool, error)
 }
 
-// Try makes all checks' packets real, at the same time, and returns an error for each that gets through although want
-// does not say so, or does not although it does.
+// Try makes all checks' packets real and returns an error for each that gets through although want does not say so, or does
+// not although it does. All are tried at the same time, but for those with source ports of their own, which come afterwards
+// and one by one: a port is another check's otherwise.
 func (t *Traffic) Try(checks []corpus.Check, want func(corpus.Check) bool) (wrong []error) {
+	own := func(c corpus.Check) bool { return c.Packet.SrcPort != anyPort && model.HasPorts(c.Packet.Protocol) }
+	wrong = t.together(slices.DeleteFunc(slices.Clone(checks), own), want)
+	for _, c := range checks {
+		if own(c) {
+			wrong = append(wrong, t.together([]corpus.Check{c}, want)...)
+		}
+	}
+	return wrong
+}
+
+// together tries the checks at the same time.
+func (t *Traffic) together(checks []corpus.Check, want func(corpus.Check) bool) (wrong []error) {
 	type outcome struct {
 		attempt
 		passed bool
@@ -102,7 +117,7 @@ func (t *Traffic) prepare(c corpus.Check) ([]attempt, error) {
 	switch {
 	case p.Protocol == model.ProtoTCP || p.Protocol == model.ProtoUDP:
 		return t.bySocket(c, from, to)
-	case p.Protocol == model.ProtoICMP && p.ICMPType == 8, p.Protocol == model.ProtoICMPv6 && p.ICMPType == 128:
+	case p.ICMPCode == 0 && (p.Protocol == model.ProtoICMP && p.ICMPType == 8 || p.Protocol == model.ProtoICMPv6 && p.ICMPType == 128):
 		return []attempt{{check: c, do: result(func(d time.Duration) lab.Attempt { return from.PingFrom(p.Src, p.Dst, d) }, true)}}, nil
 	}
 	do, err := t.raw(from, to, p)
@@ -111,6 +126,9 @@ func (t *Traffic) prepare(c corpus.Check) ([]attempt, error) {
 
 func (t *Traffic) bySocket(c corpus.Check, from, to *lab.Host) (ways []attempt, err error) {
 	p := c.Packet
+	if err := t.vacate(from, p); err != nil {
+		return nil, err
+	}
 	if err := t.Serve(to, p.Protocol, p.Dst, p.DstPort); err != nil {
 		return nil, err
 	}
@@ -163,20 +181,36 @@ func (t *Traffic) Serve(host *lab.Host, protocol uint8, a netip.Addr, port uint1
 	if k.udp && host == t.World {
 		k.addr = a
 	}
-	if t.servers[k] {
+	if _, there := t.servers[k]; there {
 		return nil
 	}
-	if t.servers == nil {
-		t.servers = map[serverKey]bool{}
-	}
-	t.servers[k] = true
+	var server io.Closer
 	if k.udp {
-		_, err = host.ListenUDPAt(k.addr, port)
+		server, err = host.ListenUDPAt(k.addr, port)
 	} else {
-		_, err = host.ListenTCP(port)
+		server, err = host.ListenTCP(port)
 	}
+	if err != nil {
+		server = nil
+	}
+	if t.servers == nil {
+		t.servers = map[serverKey]io.Closer{}
+	}
+	t.servers[k] = server
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil
 	}
 	return err
+}
+
+// vacate ends our servers on the source port of the check.
+func (t *Traffic) vacate(from *lab.Host, p model.Packet) error {
+	var errs []error
+	for k, server := range t.servers {
+		if k.host == from && k.port == p.SrcPort && k.udp == (p.Protocol == model.ProtoUDP) && server != nil {
+			delete(t.servers, k)
+			errs = append(errs, server.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
