@@ -14,7 +14,8 @@ const (
 	MaxNetworkSetNets = 1 << 17
 )
 
-// allotment knows which objects of one kind count. It depends on what there is, never on how that came about.
+// allotment knows which objects of one kind count. The answer depends on the present objects alone, never on the order
+// in which they came.
 type allotment struct {
 	most int // of one namespace
 	by   map[string]*allotted
@@ -24,7 +25,7 @@ type allotment struct {
 type allotted struct {
 	sizes map[string]int // by name
 	sum   int
-	out   map[string]bool // those that are left out
+	out   map[string]bool // objects that do not count
 }
 
 func newAllotment(most int) allotment { return allotment{most: most, by: map[string]*allotted{}} }

@@ -76,9 +76,9 @@ func (t *endpointTable) LostClaims() []LostClaim {
 	return all
 }
 
-// ServiceClaim is an external or load-balancer address of a Service that is somebody else's. kube-proxy translates it all
-// the same, so policy goes on judging what is sent there by its backend. Without an address it is about all of a Service
-// whose namespace has too many.
+// ServiceClaim is an external or load-balancer address of a Service that belongs to something else. kube-proxy translates
+// it all the same, so policy still judges packets to it by their backend. A claim without an address stands for all
+// addresses of a Service whose namespace has too many.
 type ServiceClaim struct {
 	Service model.ServiceKey
 	Addr    netip.Addr

@@ -19,7 +19,7 @@ type extra struct {
 	iface  string         // of an endpoint of this node
 	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 
-	particular  bool // an endpoint that is one of the following, or may not own what it claims
+	particular  bool // an endpoint that is one of the following, or may not own all addresses it claims
 	terminating bool
 	unconfirmed bool
 }

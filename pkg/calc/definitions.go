@@ -53,7 +53,7 @@ func (k portKey) compare(o portKey) int {
 	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.port, o.port))
 }
 
-// findings are what rules refer to of what a selector selects in the cluster.
+// findings are the definitions that rules use of one selector's endpoints in the cluster.
 type findings struct {
 	addrs *definition              // the set of their addresses
 	ports map[string][]*definition // their named ports, by name
@@ -70,7 +70,7 @@ type definition struct {
 	ports     []portKey // of the sets, ascending, as the rules that use it know them
 	users     map[*ruleset]struct{}
 	numbers   *numbers // kindNamedPort, with very many of them
-	weight    int      // what it took to find its members when it came into being, see spending
+	weight    int      // the cost of finding its members when it was created, see spending
 }
 
 // id hashes the definition and port. The selector is last because it is the only part that can hold any byte.

@@ -27,7 +27,7 @@ func newEndpointTable(node string, sets *setIndex) *endpointTable {
 // from now on, or otherwise than before, or no more.
 func (t *endpointTable) update(updates map[model.EndpointID]*model.Endpoint) (affected map[model.EndpointID]struct{}) {
 	affected = map[model.EndpointID]struct{}{}
-	var contested map[model.EndpointID]*model.Endpoint // to be replaced once it is known what they own
+	var contested map[model.EndpointID]*model.Endpoint // to be replaced once the addresses they own are decided
 	for id, now := range updates {
 		if id.Kind != model.WorkloadEndpoint {
 			t.setAside(id, now)
@@ -102,7 +102,7 @@ func (t *endpointTable) claims(ep *endpoint) iter.Seq[netip.Addr] {
 	return ep.claimed()
 }
 
-// decideOwners decides what is to be decided and returns the endpoints that have other addresses now. Those in pending
+// decideOwners decides all undecided addresses and returns the endpoints whose addresses have changed. Those in pending
 // are not replaced yet.
 func (t *endpointTable) decideOwners(pending map[model.EndpointID]*model.Endpoint) map[model.EndpointID]struct{} {
 	if len(t.owners.undecided) == 0 {

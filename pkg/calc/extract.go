@@ -151,7 +151,8 @@ func (e *extract) names(rules []model.Rule) {
 	}
 }
 
-// rest adds the profiles that have been named, and what there is one of anyway, and returns it all.
+// rest adds the profiles that were named, and the objects that every extract contains (tiers, nodes, Services,
+// EndpointSlices), and returns the whole extract.
 func (e *extract) rest() []model.Update {
 	g := e.graph
 	for name := range e.profiles {

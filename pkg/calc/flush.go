@@ -4,10 +4,10 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Flush works out the consequences of what has been applied and returns what they change. Until the first InSync has
-// been applied it only takes in what has been applied, policies apart, and returns a Changes with InSync false; the
-// first Flush afterwards returns everything, the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; endpoint policies are
-// shared and immutable.
+// Flush computes the consequences of the applied updates and returns them as changes. Until the first InSync has been applied
+// it only reads the updates, policies apart, and returns a Changes with InSync false. The first Flush afterwards returns
+// everything, the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; endpoint policies
+// are shared and immutable.
 func (g *Graph) Flush() model.Changes {
 	in := g.pending
 	g.pending = pending{}

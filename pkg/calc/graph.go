@@ -20,7 +20,7 @@
 //	resolve.go
 //	extract.go                 parts of the datastore, returned to explain and lint
 //
-// The graph consists of tables that each own what they know; their exported methods are the graph's.
+// The graph consists of tables that each own their data. Their exported methods are the graph's.
 //
 // A flush depends on the present state of the datastore and on what earlier flushes returned, never on the order
 // in which the state came about.
@@ -79,7 +79,7 @@ func (g *Graph) Apply(updates []model.Update) {
 	}
 }
 
-// pending is what has been applied since the last flush, by object. Nil values are absent objects.
+// pending holds the updates since the last flush, by object. Nil values are absent objects.
 type pending struct {
 	endpoints   map[model.EndpointID]*model.Endpoint
 	profiles    map[string]*model.Profile

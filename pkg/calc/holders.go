@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Holder is what has an address, for people: one of the fields is set.
+// Holder names the object that has an address, for people. One of the fields is set.
 type Holder struct {
 	Endpoint model.EndpointID // the endpoint of any node that owns the address
 	Service  model.ServiceKey // the Service whose cluster address it is; others, which its owner may choose, name nothing
@@ -33,8 +33,8 @@ func (g *Graph) MayBeHeld(a netip.Addr) bool {
 	return g.owners.known[g.owners.key(a)] > 0 || g.owners.isReserved(a)
 }
 
-// Holders returns what has the addresses, as of the last Flush; those that nothing has are left out. It looks at every
-// endpoint, Service and node, once for all addresses.
+// Holders returns the holders of the addresses, as of the last Flush. Addresses without a holder are left out. It reads
+// every endpoint, Service and node, once for all addresses.
 func (g *Graph) Holders(addrs []netip.Addr) map[netip.Addr]Holder {
 	found := map[netip.Addr]Holder{}
 	wanted := map[netip.Addr]bool{}

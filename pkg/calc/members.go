@@ -15,7 +15,7 @@ type members struct {
 	most [2]int                 // of v4 and v6, see shrink
 }
 
-// add adds delta to the number of contributors of p and returns what it was and is.
+// add adds delta to the number of contributors of p and returns the number before and after.
 func (m *members) add(p netip.Prefix, delta int32) (was, now int32) {
 	switch a := p.Addr(); {
 	case !p.IsSingleIP():

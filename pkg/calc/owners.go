@@ -151,8 +151,8 @@ func (o *owners) follow(routes map[netip.Addr]string) {
 	}
 }
 
-// decideAll decides what is to be decided and returns the endpoints that have an address more or less now. everyone yields
-// all claims there are; it is rarely asked. holds reports whether an endpoint has an address so far.
+// decideAll decides all undecided addresses and returns the endpoints that have gained or lost an address. everyone yields
+// all claims; it is rarely called. holds reports whether an endpoint has an address so far.
 func (o *owners) decideAll(everyone func(yield func(claim, netip.Addr)),
 	holds func(model.EndpointID, netip.Addr) bool) map[model.EndpointID]struct{} {
 	uncounted := map[netip.Addr]*contest{}

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// ProblemKind says what is odd about an object.
+// ProblemKind is the kind of a problem with an object.
 type ProblemKind uint8
 
 const (

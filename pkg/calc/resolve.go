@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// resolver holds the policy of every group of local endpoints and shares what is equal.
+// resolver holds the policy of every group of local endpoints. Groups with equal policies share one.
 type resolver struct {
 	groups map[*localGroup][2]*sharedPolicy // by direction
 	shared map[string]*sharedPolicy         // by key

@@ -108,8 +108,8 @@ func newBuilder(x *setIndex, rs *ruleset) *builder {
 	return b
 }
 
-// definition notes that a rule uses a definition, which create makes if there is none, and returns it. tried is what it takes
-// besides its members. Nil: there is no room for it.
+// definition notes that a rule uses a definition and returns it. create makes it if it does not exist yet. tried returns its
+// cost without its members. Nil: there is no room for it.
 func (b *builder) definition(key definitionKey, tried func() int, create func() *definition) *definition {
 	b.spent++ // a rule may name one port of very many, and there may be very many rules
 	d := b.sets.definitions[key]

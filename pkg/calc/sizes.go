@@ -9,7 +9,7 @@ type Work struct {
 // Work is that of the last Flush.
 func (g *Graph) Work() Work { return g.result.work }
 
-// Sizes are numbers of what the graph has, for metrics. They are as of the last Flush.
+// Sizes count the graph's objects, for metrics, as of the last Flush.
 type Sizes struct {
 	LocalEndpoints  int // enforced on this node
 	RemoteEndpoints int // of other nodes, and those of this one that are not enforced

@@ -2,9 +2,9 @@ package calc
 
 import "fmt"
 
-// Limits on the addresses that selectors and named ports of one namespace's policies match on a node, so that the time and memory of
-// working out what they mean are not one tenant's alone: a selector that means every pod of a large cluster costs as much
-// as ten thousand that mean one, and a policy holds thousands.
+// Limits on the addresses that selectors and named ports of one namespace's policies match on a node, so that one tenant does
+// not use all time and memory for finding them: a selector that means every pod of a large cluster costs as much as ten
+// thousand that mean one, and a policy holds thousands.
 const (
 	// MaxFound is the sum, over all different ones, of the groups of pods that are tried and the addresses that are found.
 	MaxFound = 1 << 19
@@ -12,8 +12,8 @@ const (
 	MaxFoundPerItem = 16
 )
 
-// spending is what the policies of each namespace make the index find. It charges a definition what it took when it came
-// into being: what grows with the cluster later is not taken away again.
+// spending counts the addresses that the policies of each namespace make the index find. A definition is charged its
+// cost at the time it is created. If its members grow with the cluster later, it is not removed.
 type spending struct {
 	limit, perItem int
 	items          int // endpoints and network sets

@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// The views below describe the state as of the last Flush, for explain, status and tests. They change nothing, and
-// what they return is the caller's unless it is a pointer to a policy.
+// The views below describe the state as of the last Flush, for explain, status and tests. They change nothing. The
+// caller owns the results, except pointers to policies.
 
 // LocalEndpoints returns the policy of every endpoint enforced on this node, by id.
 func (t *policyTable) LocalEndpoints() []*model.EndpointPolicy {

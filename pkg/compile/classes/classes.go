@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Marks are what is known of a prefix besides its sets. They hold for the prefixes inside it, too.
+// Marks are properties of a prefix besides its sets. They hold for the prefixes inside it, too.
 type Marks uint8
 
 const (

@@ -64,8 +64,8 @@ func (c *Classes) Diff() []Move {
 	return slices.Concat(fresh, same, gone)
 }
 
-// visit collects the entries that differ from what they shall be, in the part of the tree below the node that is
-// dirty. list and m are what the surrounding nodes contribute.
+// visit collects the entries that differ from their desired value, in the dirty part of the tree below the node. The
+// surrounding nodes contribute list and m.
 func (c *Classes) visit(f int, i uint32, list listID, m Marks, force bool, todo *[]pending) {
 	n := &c.trees[f].nodes[i]
 	force = force || n.state&nodeDirty != 0

@@ -111,7 +111,7 @@ func (ms *members) Inside(p netip.Prefix, most int) []netip.Prefix {
 	at := t.longest(k, length, func(*node) bool { return true })
 	var all []netip.Prefix
 	todo := []uint32{at}
-	if n := &t.nodes[at]; n.bits < length { // p has no node; what is inside it is below one of its places
+	if n := &t.nodes[at]; n.bits < length { // p has no node; the prefixes inside it are below one child
 		todo[0] = n.down[k.bit(n.bits)]
 		if todo[0] == 0 || t.nodes[todo[0]].bits <= length || t.nodes[todo[0]].mask(length) != k {
 			return nil

@@ -19,10 +19,10 @@ var ErrOverLimit = errors.New("over the limit")
 // MaxEntries is the most entries of an ordered match table: positions are u16, and NoRule is none of them.
 const MaxEntries = 0xffff
 
-// Expand flattens the policy of one direction into its ordered match table. The address predicates of the local side
-// are decided by local and vanish; sets and rules get their numbers from num, which is asked only for what is in the
-// Program, in its order. Rules that cannot match this endpoint's traffic are left out: rules marked Unmatchable, and rules for
-// families the endpoint has no address of.
+// Expand flattens the policy of one direction into its ordered match table. The address predicates of the local side are
+// decided by local and vanish; sets and rules get their numbers from num, which is called only for those in the Program, in
+// its order. Rules that cannot match this endpoint's traffic are left out: rules marked Unmatchable, and rules for families
+// the endpoint has no address of.
 //
 // The error is ErrTooManyRules or, for a policy with Refused, ErrOverLimit, wrapped.
 func Expand(p *model.DirectionPolicy, local Local, num Numbers) (*Program, error) {

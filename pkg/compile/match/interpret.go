@@ -11,7 +11,7 @@ import (
 // NoRule is the Outcome.Rule of a verdict that no entry of the match table reached: deny.
 const NoRule = 0xffff
 
-// NoOutcome is the outcome of what no table knows: deny.
+// NoOutcome is the outcome for a packet that no table has an entry for: deny.
 func NoOutcome() bpf.Outcome { return bpf.Outcome{Rule: NoRule, Action: bpf.RuleDeny} }
 
 // Interpret walks the match table as the interpreter in the kernel does, for a packet whose remote address is of class

@@ -21,7 +21,7 @@ func L4Key(pkt model.Packet) (index int, key uint16) {
 	return index, pkt.DstPort
 }
 
-// L4Protocols are the protocols that have an L4 index of their own, by that index.
+// L4Protocols are the protocols with an L4 index of their own. The place in the array is that index.
 var L4Protocols = [...]uint8{
 	bpf.L4TCP: model.ProtoTCP, bpf.L4UDP: model.ProtoUDP, bpf.L4SCTP: model.ProtoSCTP,
 	bpf.L4ICMP: model.ProtoICMP, bpf.L4ICMPv6: model.ProtoICMPv6,
@@ -40,7 +40,7 @@ var portProtocols = []uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP}
 // bothFamilies are the flags of an entry that matches IPv4 and IPv6.
 const bothFamilies = bpf.RuleV4 | bpf.RuleV6
 
-// l4Match is one alternative of what a rule says about protocol and ports. All of it is ANDed.
+// l4Match is one alternative of a rule's protocol and ports. All its conditions must hold.
 type l4Match struct {
 	proto, notProto int // -1: no such condition; at most one of them is set
 	families        uint8

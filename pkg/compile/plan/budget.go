@@ -14,8 +14,8 @@ import (
 // errNoRoom is an ErrOverLimit that ends when others need less.
 var errNoRoom = fmt.Errorf("%w", match.ErrOverLimit)
 
-// Cost is what the policy of one endpoint-direction, or of all of a namespace's endpoints, takes of what all endpoints
-// of the node share.
+// Cost is what the policy of one endpoint-direction, or of all of a namespace's endpoints, takes of the resources that
+// all endpoints of the node share.
 type Cost struct {
 	Rules    int // entries of ordered match tables
 	Sets     int // address sets that they refer to, every distinct CIDR list of a rule included
@@ -191,7 +191,7 @@ func (l *ledger) admit(namespace string, prog *program) error {
 	return nil
 }
 
-// charge does so without asking: for what is enforced already.
+// charge charges a program without checking the limits: the program is already enforced.
 func (l *ledger) charge(namespace string, prog *program) {
 	l, namespace = l.keeper(namespace)
 	a := l.by[namespace]

@@ -12,10 +12,10 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Options are what can be chosen about a Compiler.
+// Options configure a Compiler.
 type Options struct {
 	Limits table.Limits // of every table
-	Budget Budget       // of what endpoints share; zero: no limits
+	Budget Budget       // limits on the resources that endpoints share; zero: no limits
 	// Confirm keeps what a Plan replaces until the next Update, so that Withhold can go back to it.
 	Confirm bool
 }
@@ -39,7 +39,7 @@ type Compiler struct {
 	back      *fallback
 }
 
-// New returns a Compiler that goes on from what a kernel has already; from nil: from an empty one.
+// New returns a Compiler that starts from the state of a kernel; nil: from an empty kernel.
 func New(o Options, from *Snapshot) *Compiler {
 	all := classes.New()
 	c := &Compiler{
@@ -94,7 +94,7 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 	return c.plan(changed)
 }
 
-// Close gives up what takes several plans; no Update may follow.
+// Close gives up the work that takes several plans. No Update may follow.
 func (c *Compiler) Close() {
 	c.policies.close()
 	c.programs.close()

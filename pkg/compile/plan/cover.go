@@ -37,7 +37,7 @@ func (u *setUse) isOpen() bool { return u.joined == len(u.nets) && u.cover == ni
 // isEmpty reports whether no prefix of it is.
 func (u *setUse) isEmpty() bool { return u.joined == 0 && u.cover == nil }
 
-// costs is what it takes to open the rest of a set, or more than most.
+// costs returns the cost of opening the rest of a set. It stops counting above most.
 func (s *setNumbers) costs(u *setUse, most int) int {
 	sum := 0
 	if !u.named {
@@ -67,8 +67,8 @@ func (s *setNumbers) coverOf(p netip.Prefix, in, whole bool) (c *cover, cost int
 	return &cover{prefix: p, inner: s.classes.Inside(p, 1<<31), in: in}, 0
 }
 
-// comes goes on with what opens a set, as far as that costs no more than most, and returns what is left of most and what is to
-// be done. whole: everything at once.
+// comes continues to open a set, at a cost of at most most. It returns the rest of most and the parts to apply. whole:
+// everything at once.
 func (s *setNumbers) comes(num uint32, u *setUse, most int, whole bool) (left int, do []part) {
 	for most > 0 && !u.isOpen() {
 		c := u.cover
@@ -100,7 +100,7 @@ func (s *setNumbers) comes(num uint32, u *setUse, most int, whole bool) (left in
 	return most, do
 }
 
-// leave goes on with what empties a set, as far as that costs no more than most, and returns what is left of most.
+// leave continues to empty a set, at a cost of at most most. It returns the rest of most.
 func (s *setNumbers) leave(num uint32, u *setUse, most int) (left int) {
 	for most > 0 && !u.isEmpty() {
 		c := u.cover
@@ -132,7 +132,7 @@ func (s *setNumbers) leave(num uint32, u *setUse, most int) (left int) {
 	return most
 }
 
-// apply does what comes or leave say.
+// apply carries out one part that comes or leave decided on.
 func (s *setNumbers) apply(p part) {
 	for _, prefix := range p.prefixes {
 		if p.leave {

@@ -13,7 +13,7 @@ type failures struct {
 	why map[EndpointDirection]error
 	// barred are those whose policy the kernel had no room for, until it changes or Retry.
 	barred map[EndpointDirection]error
-	full   map[EndpointDirection]bytesUsed // of those that are barred by a limit: what was used then
+	full   map[EndpointDirection]bytesUsed // barred by a limit: the bytes that were used at that time
 	// refused are the endpoints for which there was no room in a namespace or on the node. There may be some later.
 	refused map[model.EndpointID]bool
 }
@@ -77,7 +77,7 @@ func (f *failures) unbar(id model.EndpointID) {
 	}
 }
 
-// noteFull notes what is used, for those that were barred by a limit just now.
+// noteFull notes the bytes in use for the endpoint-directions that a limit has just barred.
 func (f *failures) noteFull(count func() bytesUsed) {
 	var used bytesUsed
 	for at, was := range f.full {

@@ -2,7 +2,7 @@ package plan
 
 import "slices"
 
-// fallback is what a Compiler needs to go back to what was in the kernel before the last plan.
+// fallback is the state a Compiler needs to return to the tables that were in the kernel before the last plan.
 type fallback struct {
 	confirm bool
 	rebound []*endpoint // that have a prior
@@ -32,7 +32,7 @@ func (f *fallback) allGrown() []*program { return f.grown }
 // hasGrown reports whether the program has a larger table since the last plan.
 func (f *fallback) hasGrown(prog *program) bool { return slices.Contains(f.grown, prog) }
 
-// confirmed is called when the last plan is in the kernel: nothing goes back to what was before it.
+// confirmed is called when the last plan is in the kernel. The state before it is then no longer needed.
 func (f *fallback) confirmed() {
 	for _, e := range f.rebound {
 		for _, prog := range e.prior {

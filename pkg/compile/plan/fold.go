@@ -7,7 +7,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// fold is the policy of one direction and what has become of it for endpoints whose own addresses it can tell apart.
+// fold is the policy of one direction and its programs: one for each group of endpoints whose own addresses it
+// distinguishes.
 type fold struct {
 	policy   *model.DirectionPolicy
 	users    int

@@ -12,7 +12,7 @@ import (
 // for one than for another. It has one table for all of them, so that cannot be enforced.
 var ErrOwnAddresses = errors.New("its own addresses are judged differently")
 
-// localAddrs answers for an endpoint's own addresses and notes what it was asked.
+// localAddrs answers questions about an endpoint's own addresses, and notes the questions.
 type localAddrs struct {
 	known *setNumbers
 	addrs [2]netip.Addr // IPv4, IPv6; invalid: none
@@ -51,7 +51,7 @@ func (l *localAddrs) set(a netip.Addr) {
 	l.addrs[t], l.sets[t] = a, l.known.of(a)
 }
 
-// indexOf is the place of an address in what is kept by family, and index that of the family.
+// indexOf returns an address's index in arrays by family; index does so for the number of a family.
 func indexOf(a netip.Addr) int {
 	if a.Is4() {
 		return 0

@@ -32,8 +32,8 @@ func (prog *program) stopMaking() {
 	prog.making = nil
 }
 
-// admit makes the tables of the programs whose sets are open, or goes on making them: the smallest first. A plan that leaves
-// what is large to later ones goes on with none that an earlier plan has begun. Programs whose table is past a limit are
+// admit makes the tables of the programs whose sets are open, or continues to make them, the smallest first. A plan that
+// postpones large policies continues no table that an earlier plan has begun. Programs whose table exceeds a limit are
 // refused.
 func (p *planner) admit() {
 	for _, prog := range p.c.programs.all() {
@@ -68,8 +68,8 @@ func (s *programs) opened() []*program {
 	return list
 }
 
-// goOn makes a program's table, or part of it, and returns what is left of so many units. When it is done, the program has
-// its table; without one, a limit forbids it.
+// goOn makes a program's table, or part of it, in at most so many units of work, and returns the units that are left. When
+// it is done, the program has its table. If it then has none, a limit forbids the table.
 func (s *programs) goOn(prog *program, all []classes.Class, units int) (done bool, left int) {
 	if prog.making == nil {
 		prog.making = &making{Making: table.Begin(prog.Program, all, s.limitsFor(all))}

@@ -7,7 +7,7 @@ import (
 
 // MaxOpen is how much policies can open in one plan, and how much of what they leave over is cleaned up: the name of a rule
 // is 1, the name of a set and a prefix in a CIDR list are 4 each. Such a plan takes the agent some 10 ms. The first plan
-// opens all there is.
+// opens everything.
 const MaxOpen = 1024
 
 // mostLeft is how many sets may wait to be cleaned up before every plan cleans up as much as it opens: as many as one
@@ -25,7 +25,7 @@ type pace struct {
 	limitMake int    // see table.Limits.Make
 	resting   bool   // see Compiler.Rest
 	plans     uint64 // how many were begun, the present one included
-	whole     bool   // the present plan has changes, or rests: it leaves what is large to a later one
+	whole     bool   // the present plan has changes, or rests: it leaves large policies to a later one
 	toExpand  int    // so many rules it may still expand
 	work      Work   // of the present plan
 }
@@ -33,9 +33,9 @@ type pace struct {
 // first reports whether no plan was begun before the present one.
 func (p *pace) first() bool { return p.plans <= 1 }
 
-// next begins a plan, while so many sets are to be cleaned up. It returns how much the plan may open and clean up. One with changes leaves what is large to the
-// next, so that no endpoint whose policy it changes waits for it; and what has to be cleaned up does not grow while there is
-// something to open.
+// next begins a plan, while so many sets are to be cleaned up. It returns how much the plan may open and clean up. A plan
+// with changes leaves large policies to the next one, so that no endpoint whose policy changes waits for them. While there is
+// something to open, the number of sets to clean up does not grow.
 func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 	p.plans++
 	p.work = Work{}
@@ -73,7 +73,7 @@ func (p *pace) toMake() int {
 // rest says whether plans rest from the next on.
 func (p *pace) rest(rest bool) { p.resting = rest }
 
-// postpones reports whether the present plan leaves what is large to a later one.
+// postpones reports whether the present plan leaves large policies to a later one.
 func (p *pace) postpones() bool { return p.whole }
 
 // plan is the number of the present plan.
@@ -82,7 +82,7 @@ func (p *pace) plan() uint64 { return p.plans }
 // mayExpand reports whether a policy of so many rules may be expanded in the present plan, or a part of it.
 func (p *pace) mayExpand(rules int) bool { return !p.whole || rules <= p.toExpand }
 
-// expand goes on with an expansion as far as the present plan may.
+// expand continues an expansion as far as the present plan may.
 func (p *pace) expand(e *expansion, l *localAddrs, asked map[question]bool) {
 	p.toExpand = e.goOn(l, asked, p.toExpand)
 }

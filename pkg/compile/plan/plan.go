@@ -15,8 +15,8 @@ type planner struct {
 	Plan
 	c       *Compiler
 	stale   []*endpoint
-	toOpen  int             // what it may still open, and
-	toClose int             // what of that which is left over it may still clean up; see MaxOpen
+	toOpen  int             // units of MaxOpen it may still spend on opening
+	toClose int             // units of MaxOpen it may still spend on cleaning up
 	created []classes.Class // all new classes
 	early   int             // so many of them are needed before Bind
 	pairs   [][2]uint32
@@ -129,8 +129,8 @@ func (p *planner) build(prog *program) bool {
 	return true
 }
 
-// addRows gives the program's table rows for the classes. If it has none for one of them, another table takes its place;
-// if that cannot be made, the table denies what is of the classes that it does not know.
+// addRows gives the program's table rows for the classes. If the table cannot give one of them a row, another table
+// replaces it. If that cannot be made either, the table denies packets of the classes without a row.
 func (p *planner) addRows(prog *program, classes []classes.Class) {
 	t := prog.table
 	if len(classes) == 0 || t.Interpreted() && !prog.foreign {
@@ -200,8 +200,8 @@ func binding(as *model.EndpointPolicy, progs [2]*program) Binding {
 	return Binding{Endpoint: as, Ingress: progs[model.Ingress].id(), Egress: progs[model.Egress].id()}
 }
 
-// rejudge finds the endpoint-directions that stay bound to what they are, and deny something now that they allowed
-// because an address changed its class.
+// rejudge finds the endpoint-directions that keep their program but deny something that they allowed before, because an
+// address changed its class.
 func (p *planner) rejudge() {
 	if len(p.pairs) == 0 {
 		return

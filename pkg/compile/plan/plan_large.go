@@ -16,7 +16,7 @@ import (
 // limits, and has too many rules to be judged by without one.
 var ErrTooComplex = errors.New("too complex")
 
-// Rest says whether the next plans leave what is large to later ones, also if they have no changes.
+// Rest sets whether the next plans leave large policies to later ones even if they have no changes.
 func (c *Compiler) Rest(rest bool) { c.pace.rest(rest) }
 
 // openSets opens the programs that have no table yet, those with the fewest sets left first: the names of their rules, then
@@ -73,7 +73,7 @@ func (p *planner) nameRules(prog *program) {
 	}
 }
 
-// openSetsOf opens sets of a program, and adds what is to become members to loads.
+// openSetsOf opens sets of a program. It adds the prefixes that become members to loads.
 func (p *planner) openSetsOf(prog *program, loads []part) []part {
 	for p.toOpen > 0 && prog.named == len(prog.IDs) && prog.open < len(prog.sets) {
 		num := prog.sets[prog.open]
@@ -102,8 +102,8 @@ func (p *planner) name(set uint32) {
 	p.SetNames[set] = p.c.sets.Key(set)
 }
 
-// Waiting reports whether the endpoint's desired policy takes more plans. Until then it keeps what it has; without anything
-// it is closed.
+// Waiting reports whether the endpoint's desired policy takes more plans. Until then it keeps its applied policy. An
+// endpoint without an applied policy is closed.
 func (c *Compiler) Waiting() map[model.EndpointID]bool {
 	all := c.assigned.allWaiting()
 	maps.DeleteFunc(all, func(id model.EndpointID, _ bool) bool { return isShadow(id) })

@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// policies are the policies of all endpoints, and what they expand to: programs. A large one is expanded in several plans.
+// policies are the policies of all endpoints and the programs they expand to. A large one is expanded in several plans.
 type policies struct {
 	sets     *setNumbers
 	rules    *ruleNumbers
@@ -127,7 +127,7 @@ func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, e
 	if v.program != nil || v.err != nil {
 		return v.program, v.err
 	}
-	if v.cost != (Cost{}) { // it is known what it takes: without room for it there is nothing to do
+	if v.cost != (Cost{}) { // the cost is known: without room for it there is nothing to do
 		if err := s.ledger.room(namespace, v.cost); err != nil {
 			return nil, err
 		}

@@ -19,9 +19,9 @@ type program struct {
 	sets      []uint32 // the numbers of all sets in it, ascending
 	rules     []uint32 // the numbers of all rules in it, ascending, without 0
 	cost      Cost
-	desired   int     // endpoint-directions that are to be judged by it
+	desired   int     // endpoint-directions whose desired program it is
 	kept      int     // endpoint-directions that may go back to it; see Withhold
-	awaited   bool    // no endpoint is to have it, but one is bound to it until what that is to have is there
+	awaited   bool    // no endpoint desires it, but one stays bound to it until that endpoint's desired program is there
 	gone      bool    // it was dropped at the end of a plan
 	named     int     // so many of its entries have the name of their rule in the kernel; then sets are opened
 	open      int     // so many of its sets are open; a table is made when all are
@@ -68,7 +68,7 @@ func tooComplex(prog *program) error {
 		ErrTooComplex)
 }
 
-// outgrown says what is wrong with a program that is limited.
+// outgrown returns the error for a program that is limited.
 func outgrown(prog *program) error {
 	return fmt.Errorf("addresses in other combinations of its sets than it was made for are denied: %w", tooComplex(prog))
 }

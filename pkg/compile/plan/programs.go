@@ -147,7 +147,7 @@ func (s *programs) highest(all []classes.Class) uint32 {
 	return s.mostClass
 }
 
-// narrows reports whether the program denies to one class what it allows to another.
+// narrows reports whether the program denies to class to some traffic that it allows to class from.
 func (s *programs) narrows(prog *program, from, to uint32) bool {
 	t := prog.table
 	switch {
@@ -161,7 +161,7 @@ func (s *programs) narrows(prog *program, from, to uint32) bool {
 	return was != is && t.Narrower(was, is)
 }
 
-// narrowing returns the programs that deny to one class what they allow to another.
+// narrowing returns the programs that deny to class to some traffic that they allow to class from.
 func (s *programs) narrowing(from, to uint32) map[*program]bool {
 	some := map[*program]bool{}
 	for _, prog := range s.list {

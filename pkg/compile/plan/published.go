@@ -11,9 +11,9 @@ import (
 type published struct {
 	table   *table.Table // nil: not there yet
 	before  *table.Table // in the kernel until the last plan put a larger table in its place
-	short   error        // why that could not be done; nil: it could. Without a table: it has to be published again
-	limited bool         // the table cannot be made again with what has come to be known since
-	foreign bool         // found in the kernel: which row there is whose is not known
+	short   error        // why the replacement failed; nil: it did not. Without a table: it has to be published again
+	limited bool         // the table cannot be made again with the classes that were added since
+	foreign bool         // found in the kernel: the classes of its rows are not known
 }
 
 // id is that of the table; 0 if that is not in the kernel.

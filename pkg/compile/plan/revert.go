@@ -6,7 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// revert gives the endpoint-directions that were to have the program back what they had.
+// revert gives the endpoint-directions that the plan was to bind to the program their previous program back.
 func (s *assignment) revert(p *Plan, prog *program, err error) {
 	for _, e := range s.endpoints.sorted() {
 		for d := range e.applied.programs {
@@ -35,7 +35,8 @@ func (s *assignment) revert(p *Plan, prog *program, err error) {
 	prog.table = nil
 }
 
-// rebind makes the plan give an endpoint what it is bound to now; nothing, if it has no policy in one direction.
+// rebind makes the plan bind an endpoint to its applied programs. The plan does not bind an endpoint that has no
+// program in one direction.
 func (s *assignment) rebind(p *Plan, e *endpoint) {
 	at := slices.IndexFunc(p.Bind, func(b Binding) bool { return b.Endpoint.ID == e.id })
 	if e.applied.programs[0] != nil && e.applied.programs[1] != nil {

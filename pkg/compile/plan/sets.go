@@ -158,12 +158,12 @@ func (s *setNumbers) orphans() map[uint32]bool {
 	return all
 }
 
-// toClean is the number of sets that are to be looked at.
+// toClean is the number of sets to review.
 func (s *setNumbers) toClean() int { return len(s.review) }
 
-// clean removes the sets from the classes that no program refers to any more, as far as that costs no more than most. It
-// returns what is left of most, and the numbers of the sets that leave the kernel. A set that does not leave yet keeps its
-// number and its members, which mean nothing to any table, and may be opened again.
+// clean removes the sets that no program refers to any more from the classes, at a cost of at most most. It returns the
+// rest of most, and the numbers of the sets that leave the kernel. A set that does not leave yet keeps its number and its
+// members. They mean nothing to any table, and the set may be opened again.
 func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
 	var emptied []uint32
 	left = most

@@ -6,7 +6,7 @@ type Work struct {
 	Policies  int // of one direction, that it began to expand into rules for addresses and ports
 }
 
-// Sizes are numbers of what the compiler has, for metrics. They are as of the last plan.
+// Sizes count the compiler's objects, for metrics, as of the last plan.
 type Sizes struct {
 	Classes int // of addresses, the two that are in no set included
 	Tables  int // compiled policies that endpoints share

@@ -13,7 +13,7 @@ type Plan struct {
 	RuleNames map[uint32]model.RuleID // new numbers of rules
 	Classes   []classes.Class         // new classes
 	Tables    []*table.Table          // new tables: every table named below that was not in an earlier plan
-	Enlarged  []*table.Table          // tables in the kernel that need more room for rows; what they have stays
+	Enlarged  []*table.Table          // tables in the kernel that need more room for rows; their rows stay
 	Rows      []RowChange             // rows of new classes in tables that are already in the kernel
 	Grow      []Binding               // same policy, a table with more rows: bind before addresses move
 	Addrs     []classes.AddrChange    // addresses that enter, move, change flags or go; in the order of Classes.Diff
@@ -26,9 +26,10 @@ type Plan struct {
 	DropClasses []uint32
 	DropSets    []uint32
 	DropRules   []uint32
-	// FollowUp: another Update, without changes if need be, is to clean up what is kept for Withhold until then.
+	// FollowUp: another Update, without changes if need be, has to clean up the state that is kept for Withhold until
+	// then.
 	FollowUp bool
-	// More: a large policy takes more plans. Another Update, without changes if there are none, goes on with it.
+	// More: a large policy takes more plans. Another Update, without changes if there are none, continues it.
 	More bool
 }
 

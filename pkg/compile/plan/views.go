@@ -55,7 +55,7 @@ func (c *Compiler) Failed() map[EndpointDirection]error {
 	return all
 }
 
-// AddressView is what is known of one address.
+// AddressView describes one address.
 type AddressView struct {
 	// Entry is what a lookup in the kernel finds; without Prefix if it finds none.
 	Entry classes.AddrChange
@@ -65,7 +65,7 @@ type AddressView struct {
 	Sets []model.SetID
 }
 
-// Address returns what is known of an address.
+// Address returns the view of an address.
 func (c *Compiler) Address(a netip.Addr) AddressView {
 	v := AddressView{Entry: c.classes.Lookup(a)}
 	v.Class, _ = c.classes.Class(v.Entry.Class)

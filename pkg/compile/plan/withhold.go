@@ -9,10 +9,10 @@ import (
 )
 
 // Withhold is called when tables of the last plan cannot be published, before any later field of the plan has been
-// carried out, and says why. It returns what is left of the plan without them. An endpoint-direction that was to have
-// such a table keeps the one it has, or is not bound if it has none; a table that was to have a larger one in its place
-// stays, and denies what is of classes that it has no room for. All of these are Failed until their policy changes, or
-// until a plan after Retry has done better.
+// carried out, and says why. It returns the rest of the plan without them. An endpoint-direction that was to get such a
+// table keeps its applied table, or is not bound if it has none. A table that a larger one was to replace stays, and
+// denies packets of the classes that it has no room for. All of these are Failed until their policy changes, or until a
+// plan after Retry succeeds.
 func (c *Compiler) Withhold(p Plan, failed map[table.ID]error) Plan {
 	for _, prog := range c.programs.all() {
 		if prog.table == nil || failed[prog.table.ID] == nil {
@@ -37,16 +37,17 @@ func (c *Compiler) Lose(id table.ID, err error) {
 	}
 }
 
-// Short says that a table in the kernel has no room for some classes, because that could not be made. It denies what is of
-// those, and its endpoints are Failed, until a plan after Retry publishes it again.
+// Short reports that a table in the kernel has no room for some classes, because the room could not be made. The table
+// denies packets of those classes, and its endpoints are Failed, until a plan after Retry publishes it again.
 func (c *Compiler) Short(id table.ID, err error) {
 	if prog := c.programs.of(id); prog != nil {
 		prog.short = err
 	}
 }
 
-// Retry makes the next Update try again what Withhold, Lose and Short were called for; of what a limit forbids, that for which
-// there may be room by now. It reports whether there is anything, and whether something has to wait for room.
+// Retry makes the next Update try again the tables that Withhold, Lose and Short were called for, and the policies that a
+// limit barred if there may be room for them by now. again: there is something to try. waits: a policy still has to wait for
+// room.
 func (c *Compiler) Retry() (again, waits bool) {
 	again = slices.ContainsFunc(c.programs.all(), func(prog *program) bool { return prog.short != nil })
 	c.back.retryTables(again)

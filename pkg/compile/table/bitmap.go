@@ -13,7 +13,7 @@ func (b bitmap) set(i int) { b[i>>6] |= 1 << (i & 63) }
 
 func (b bitmap) clear(i int) { b[i>>6] &^= 1 << (i & 63) }
 
-// add sets what is set in o.
+// add sets the bits that are set in o.
 func (b bitmap) add(o bitmap) {
 	for i, w := range o {
 		b[i] |= w
@@ -36,7 +36,7 @@ func nextBoth(a, b bitmap, i, n int) int {
 	return n
 }
 
-// appendBoth appends to list, ascending, what is in both.
+// appendBoth appends the bits that are set in both to list, in ascending order.
 func appendBoth(list []int32, a, b bitmap) []int32 {
 	for w := range a {
 		for v := a[w] & b[w]; v != 0; v &= v - 1 {

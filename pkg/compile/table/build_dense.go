@@ -8,7 +8,7 @@ type rowMaker interface {
 	known(classes []classes.Class)
 	// late makes that of another kind.
 	late(c classes.Class) uint16
-	// finish lays out what has been made.
+	// finish lays out the rows that were made.
 	finish()
 }
 

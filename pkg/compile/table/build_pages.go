@@ -46,7 +46,7 @@ func (b *builder) page(seen map[bpf.L4Page]uint16, page bpf.L4Page) uint16 {
 	return n
 }
 
-// fillPage writes the columns of the 256 keys from base on, of which spans[0] has the first.
+// fillPage writes the columns of the 256 keys from base on. spans[0] contains the first key.
 func fillPage(spans []span, base int) (page bpf.L4Page) {
 	for low := range page.Col {
 		for len(spans) > 1 && int(spans[1].lo) <= base+low {

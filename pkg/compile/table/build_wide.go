@@ -8,9 +8,9 @@ import (
 	"github.com/margay-project/margay/pkg/compile/classes"
 )
 
-// A wide table is for many rows and many columns, of which most rows differ from some other row, their base, in a few
-// cells only: those are the row's exceptions. A set of addresses is light if the entries that refer to it fit few columns,
-// and heavy else. Classes that are in the same heavy sets have the same base; the light sets make the exceptions.
+// A wide table is for many rows and many columns. Most of its rows differ from another row, their base, in a few cells
+// only: those are the row's exceptions. A set of addresses is light if the entries that refer to it fit few columns, and
+// heavy else. Classes that are in the same heavy sets have the same base; the light sets make the exceptions.
 
 // widePlan says how the rows of a wide table come about.
 type widePlan struct {

@@ -45,7 +45,7 @@ func (m *Making) GoOn(units int, late []classes.Class) (done bool) {
 // Left is how much of the last GoOn's units is left.
 func (m *Making) Left() int { return max(m.breaks.left, 0) }
 
-// Table is what has been made: as Build returns it.
+// Table returns the finished table, as Build would.
 func (m *Making) Table() *Table { return m.table }
 
 // Stop gives up. It may be called at any time, more than once.
