@@ -26,7 +26,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// Reports are what is known of the datastore besides its objects: of a Loop, its Reports.
+// Reports describe the datastore besides its objects. For a Loop, pass its Reports.
 type Reports interface {
 	Problems() []validate.Problem
 	Kinds() []syncer.KindStatus
@@ -87,8 +87,8 @@ func (a *API) Serve(ctx context.Context, path string) error {
 	}
 	<-stopped
 	// Answers in the making use what the caller closes next. No one else waits for a query or a client any more, since their
-	// contexts and connections have ended; what is left are those that read the kernel's maps.
-	answering.Lock() // for good: none begins any more
+	// contexts and connections have ended; only answers that read the kernel's maps can still be under way.
+	answering.Lock() // never unlocked: no further answer begins
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (a *API) objectProblems(v View) []validate.Problem {
 	return slices.Concat(a.Reports.Problems(), configProblems(v.Settings), heldProblems(v.states), v.node)
 }
 
-// config is what is configured, and where from.
+// config answers with the configuration and the source of each value.
 func (a *API) config(r *http.Request) (answer inspect.Answer, err error) {
 	err = a.Loop.Query(r.Context(), func(v View) { answer.Config = ConfigRows(v.Settings.Values()) })
 	return answer, err
@@ -183,7 +183,8 @@ func (a *API) policies(r *http.Request) (answer inspect.Answer, err error) {
 	return answer, err
 }
 
-// order works on a copy of what is around the pod, as explain does: any pod of the cluster may be asked about.
+// order works on a copy of the objects that concern the pod, as explain does: the query may name any pod of the
+// cluster.
 func (a *API) order(r *http.Request) (answer inspect.Answer, err error) {
 	var pod model.EndpointID
 	var updates []model.Update

@@ -26,8 +26,8 @@ func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []inspect.LostAddr {
 	return rows
 }
 
-// claimEvents tell the owners of pods of this node that claim what is not theirs, and of Services that do. A pod that is
-// being deleted loses its interface before it goes.
+// claimEvents are Events for the owners of this node's pods, and of Services, that claim addresses of others. A pod that
+// is being deleted loses its interface before it goes.
 func claimEvents(lost []calc.LostClaim, services []calc.ServiceClaim) []events.Item {
 	var items []events.Item
 	for _, l := range lost {

@@ -35,7 +35,7 @@ type closedInterfaces struct {
 	looked  bool
 	none    bool              // no endpoint is this node's
 	lasting []closedInterface // those of list that are no pod's in the making
-	text    string            // what there is to say of lasting; empty: nothing
+	text    string            // the message about lasting; empty: none
 	counted time.Time         // when text was made; it counts pods of other nodes, which change all the time
 	logged  bool
 }
@@ -91,7 +91,7 @@ func (c *closedInterfaces) look(now time.Time, interfaces map[string]uint32, loc
 	c.logChange()
 }
 
-// describe says in one line what is closed, and why as far as that can be known.
+// describe returns one line with the closed interfaces, and the reason as far as it is known.
 func (c *closedInterfaces) describe() string {
 	if len(c.lasting) == 0 {
 		return ""
@@ -154,7 +154,7 @@ func (c *closedInterfaces) unready() string {
 	return c.text
 }
 
-// problems are what there is to say, as a problem of the node.
+// problems returns the message, if there is one, as a problem of the node.
 func (c *closedInterfaces) problems() []validate.Problem {
 	if c.text == "" {
 		return nil

@@ -20,7 +20,7 @@ func ConfigRows(values []config.Value) []inspect.ConfigRow {
 	return rows
 }
 
-// configProblems are what is wrong with the datastore's configuration, as problems of objects.
+// configProblems returns the errors of the datastore's configuration as problems of objects.
 func configProblems(s *config.Layers) []validate.Problem {
 	var all []validate.Problem
 	for _, p := range s.Problems() {

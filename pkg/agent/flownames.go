@@ -15,7 +15,8 @@ const (
 	// namesWithin is how long records wait for the loop. A loop that is busy for longer leaves them with names that were
 	// asked for before.
 	namesWithin = 250 * time.Millisecond
-	// namesKept bounds what is remembered of interfaces, and of addresses. Beyond it everything is asked for again.
+	// namesKept bounds the names kept of interfaces, and those of addresses. Beyond it all are dropped and looked up
+	// again.
 	namesKept = 4096
 	// searchShare is the part of its time that the loop spends at most on looking addresses up: one in so many.
 	searchShare = 20
@@ -45,7 +46,7 @@ func (n *FlowNames) Name(ctx context.Context, batch []flowring.Unnamed) {
 	ctx, cancel := context.WithTimeout(ctx, namesWithin)
 	defer cancel()
 	n.bound()
-	// The error is that of the context: then what is known has to do.
+	// The error is that of the context. Records then get the names that are already known.
 	_ = n.Loop.Query(ctx, func(v View) {
 		for i := range v.states {
 			if s := &v.states[i]; s.Ifindex != 0 {

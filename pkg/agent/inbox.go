@@ -8,8 +8,9 @@ import (
 	"github.com/margay-project/margay/pkg/syncer"
 )
 
-// inbox is what the source has delivered and the loop has not drained, with the times it has waited since. What came
-// before the first snapshot was complete has no times: nothing waits for an agent that starts. Safe for concurrent use.
+// inbox holds the updates that the source has delivered and the loop has not drained, with the times since when they
+// wait. Updates from before the first complete snapshot have no times: nothing waits for an agent that starts. Safe for
+// concurrent use.
 type inbox struct {
 	node   string
 	buffer *syncer.Buffer
@@ -24,7 +25,7 @@ type inbox struct {
 type Batch struct {
 	Updates  []model.Update
 	InSync   bool                           // they complete the first snapshot
-	Settings []model.Update                 // those that say what is configured: FelixConfigurations, and the Node of this node
+	Settings []model.Update                 // those with configuration: FelixConfigurations, and the Node of this node
 	Policies []model.PolicyKey              // of policies among them, not more than are looked at one by one
 	Since    time.Time                      // arrival of the oldest; zero: not measured
 	Pods     map[model.EndpointID]time.Time // arrival of those that are endpoints of this node

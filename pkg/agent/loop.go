@@ -1,5 +1,5 @@
 // Package agent is the loop between a datastore and a dataplane: drain what was delivered, flush the graph, apply, back
-// off. It decides when things happen, never what. Whoever reports on it observes what each pass of it came to.
+// off. It decides when things happen, never what. Observers get the outcome of each pass.
 package agent
 
 import (
@@ -71,7 +71,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	g.Go(func() error {
 		select {
 		case <-l.InSync():
-			// The first lists leave more garbage than what is kept of them; Go would hold on to the memory for minutes.
+			// The first lists leave more garbage than live objects; Go would hold on to the memory for minutes.
 			debug.FreeOSMemory()
 		case <-ctx.Done():
 		}
@@ -116,7 +116,8 @@ func (l *Loop) consume(ctx context.Context) error {
 	return nil
 }
 
-// wait returns what the next pass has to do once there is something; not ok: ctx has ended. Queries are answered meanwhile.
+// wait blocks until there is something to do and returns it as the task of the next pass; not ok: ctx has ended. Queries
+// are answered meanwhile.
 func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 	for ctx.Err() == nil {
 		select {

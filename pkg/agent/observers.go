@@ -22,7 +22,7 @@ type Options struct {
 	Dataplane dataplane.Dataplane
 	Log       *slog.Logger
 
-	// Settings are what is configured; the loop owns them until Run returns, and adds what the datastore says.
+	// Settings are the configuration. The loop owns them until Run returns, and adds the datastore's configuration.
 	Settings *config.Layers
 	// Files delivers a configuration file that has changed; nil inside: it is gone. Nil: it never does.
 	Files <-chan *config.File
@@ -33,9 +33,9 @@ type Options struct {
 	Statuses *endpointstatus.Writer // nil: no files
 	Events   *events.Reporter       // nil: no events
 	Looks    []Look                 // at the node
-	// Routes delivers to which workload interface the node routes each single address, all of it: what there is at the
-	// start, then every change. Nothing is enforced before the first. Nil: that is not known, and what endpoints claim to
-	// be theirs is.
+	// Routes delivers the workload interface to which the node routes each single address. Each map is complete: the
+	// first has the routes at the start, and one follows every change. Nothing is enforced before the first. Nil: routes
+	// are not known, and endpoints own the addresses they claim.
 	Routes <-chan map[netip.Addr]string
 }
 
@@ -65,7 +65,7 @@ func newObservers(o Options, status *statusBox, closed *closedInterfaces) []obse
 	return list
 }
 
-// counters are the metrics of what the loop does.
+// counters are the metrics of the loop.
 type counters struct{ metrics *metrics.Metrics }
 
 // Observe implements observer.

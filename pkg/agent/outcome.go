@@ -11,13 +11,13 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// Outcome is what one pass of the loop did and what it came to. Each part is nil if the pass did nothing of that kind.
-// Observers read it and change nothing of it.
+// Outcome describes one pass of the loop and its results. Each part is nil if the pass did nothing of that kind.
+// Observers must not change it.
 type Outcome struct {
 	Started, Ended time.Time
 
-	Batch  Batch          // what was drained
-	Config *ConfigOutcome // what was read of the configuration, or came into force
+	Batch  Batch          // drained from the inbox
+	Config *ConfigOutcome // configuration was read, or applied
 	Reopen *Reopening     // the dataplane was reopened
 	Flush  *Flush         // the graph was flushed, and knows all of the first snapshot
 	Apply  *Attempt       // the dataplane was called
@@ -41,7 +41,7 @@ type Flush struct {
 	First   bool // nothing is enforced before it
 }
 
-// Attempt is one attempt to enforce what is desired. It is successful even if single endpoints are held back.
+// Attempt is one attempt to enforce the desired state. It is successful even if single endpoints are held back.
 type Attempt struct {
 	Started time.Time
 	Took    time.Duration // from Started, the flush included
@@ -52,7 +52,7 @@ type Attempt struct {
 	First   bool // the first successful one
 }
 
-// Reopening says that the dataplane was reopened, and goes on from what is enforced.
+// Reopening reports that the dataplane was reopened with the enforced state as its start.
 type Reopening struct {
 	Stuck bool // because changes that could not be written kept others waiting; otherwise because of the configuration
 }
@@ -64,13 +64,13 @@ type Sweep struct {
 	Err  error
 }
 
-// ConfigOutcome is what has changed about the configuration.
+// ConfigOutcome reports changes of the configuration.
 type ConfigOutcome struct {
-	Desired  config.Config    // what is configured now
+	Desired  config.Config    // the present configuration
 	Problems []config.Problem // of the datastore's configuration, all there are
 	FileErr  error            // a version of the file is not valid and was not used
 
-	Applied config.Change // what came into force
+	Applied config.Change // the change that was applied
 	Refused config.Change // what the dataplane could not be reopened with
 	Err     error         // why
 }

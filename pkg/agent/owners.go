@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// owners reports what is wrong with objects to their owners, by Events.
+// owners reports problems of objects to their owners, by Events.
 type owners struct {
 	reporter *events.Reporter
 	metrics  *metrics.Metrics

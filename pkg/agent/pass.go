@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// task is what a pass has to do.
+// task is the work of one pass.
 type task struct {
 	batch     Batch
 	apply     bool // there may be something to enforce
@@ -15,7 +15,7 @@ type task struct {
 	look      bool // it is time for the regular look
 }
 
-// pass does what there is to do and hands its outcome to all observers. The error is ErrRestart; then there is no outcome.
+// pass carries out a task and hands its outcome to all observers. The error is ErrRestart; then there is no outcome.
 func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
 	out := Outcome{Started: time.Now(), Batch: t.batch, Complete: true}
 	if len(t.batch.Updates) > 0 {
@@ -48,7 +48,7 @@ func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
 	return out, nil
 }
 
-// apply brings what is configured into force and flushes the graph into the dataplane. The error is ErrRestart.
+// apply applies the configuration and flushes the graph into the dataplane. The error is ErrRestart.
 func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 	reopen, err := l.settings.reconfigure(l.dataplane)
 	if err != nil {

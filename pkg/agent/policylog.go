@@ -18,8 +18,8 @@ const (
 	mostNotedPolicy = 4096 // updates between two flushes that are looked at one by one
 )
 
-// policyLog says at level info which policies have changed what is enforced here, once that is enforced: those that apply
-// to endpoints of this node, and only if their rules or whom they apply to have changed.
+// policyLog logs at level info the policies that have changed this node's enforcement, once the change is enforced. These
+// are policies that apply to endpoints of this node, and only if their rules or their endpoints have changed.
 type policyLog struct {
 	log *slog.Logger
 

@@ -80,7 +80,7 @@ type missingNode struct {
 // isNode reports whether a kind is that of nodes: the API server's, or Calico's in etcd.
 func isNode(kind string) bool { return kind == "Node" || kind == "Node.projectcalico.org" }
 
-// check returns what there is to say; empty: nothing.
+// check returns the message about the missing node; empty: none.
 func (m *missingNode) check(f *Facts, now time.Time) string {
 	missing := f.Synced && !f.NodeSeen && slices.ContainsFunc(f.Kinds, func(k syncer.KindStatus) bool {
 		return isNode(k.Kind) && k.Listed && k.Objects > 0

@@ -44,7 +44,7 @@ func (p *problems) mayLog() bool {
 	return p.lines < minuteLines
 }
 
-// report logs what is new about how an attempt ended. Errors that are joined are problems of their own.
+// report logs the errors of an attempt that are not logged yet. Errors that are joined are problems of their own.
 func (p *problems) report(err error) {
 	if err == nil {
 		if p.unsaid = p.unsaid || len(p.known) > 0; p.unsaid && p.mayLog() {

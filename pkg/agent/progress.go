@@ -19,14 +19,14 @@ type Status struct {
 	Failed  uint64
 }
 
-// maxStuckRetries is how many failed retries of changes that keep others waiting there are, in about three seconds, before
-// the dataplane is reopened and given what is desired by then.
+// maxStuckRetries is the number of failed retries, in about three seconds, of changes that keep others waiting. After them
+// the dataplane is reopened and given the state that is desired by then.
 const maxStuckRetries = 5
 
 // progress is how far enforcement has come. Pure.
 type progress struct {
 	status Status
-	retry  bool // what is held back is to be tried again
+	retry  bool // held-back endpoints are to be tried again
 	stuck  int  // retries in a row that ended with ErrStuck
 	reopen bool // the dataplane is to be reopened
 }
@@ -65,5 +65,5 @@ func (p *progress) attempted(a *Attempt, err error) {
 	s.Applied, s.Took = a.Started, a.Took
 }
 
-// reopened records that the dataplane goes on from what is enforced.
+// reopened records that the dataplane was reopened.
 func (p *progress) reopened() { p.reopen, p.stuck = false, 0 }

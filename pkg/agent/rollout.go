@@ -2,34 +2,34 @@ package agent
 
 import "github.com/margay-project/margay/pkg/config"
 
-// rollout is how far a configuration has come on its way into force. It decides what is to be done; its caller does
-// that and says how it ended. Pure.
+// rollout tracks how far the desired configuration is applied. It decides the next step. Its caller carries the step
+// out and reports the result. Pure.
 type rollout struct {
-	begun   bool           // what is desired may come into force
-	due     bool           // what is desired has not been looked at
-	desired config.Config  // what is configured
-	applied config.Config  // what is in force
+	begun   bool           // the desired configuration may be applied
+	due     bool           // next has not looked at the desired configuration
+	desired config.Config  // the configuration to apply
+	applied config.Config  // the configuration in force
 	opening *config.Config // what the dataplane is about to be reopened with; nil: as it is
-	refused *config.Config // what it could not be reopened with, and is not to be before the next resync
+	refused *config.Config // the dataplane could not be reopened with it; not tried again before the next resync
 }
 
 func newRollout(applied config.Config) rollout { return rollout{desired: applied, applied: applied} }
 
-// desire sets what is configured.
+// desire sets the desired configuration.
 func (r *rollout) desire(c config.Config) { r.desired, r.due = c, true }
 
-// begin lets what is configured come into force.
+// begin allows the desired configuration to be applied.
 func (r *rollout) begin() { r.begun = true }
 
-// retry has what was refused tried again.
+// retry makes next try a refused configuration again.
 func (r *rollout) retry() {
 	if r.refused != nil {
 		r.refused, r.due = nil, true
 	}
 }
 
-// next returns what has to be done now. Live: the change is in force. Reopen: the dataplane is to be given what is
-// desired and reopened, and reopened is to be called. Restart: everything has to start again.
+// next returns the next step. Live: the change is in force. Reopen: the caller configures the dataplane with the
+// desired configuration, reopens it, and calls reopened. Restart: everything has to start again.
 func (r *rollout) next() config.Change {
 	if !r.begun || !r.due {
 		return config.Change{}
@@ -60,8 +60,9 @@ func (r *rollout) open() {
 	r.opening = &desired
 }
 
-// reopened says how reopening the dataplane ended, and returns what is in force by that, or is refused. After an error
-// the dataplane goes on with the configuration it has, so that policy does not wait for another.
+// reopened records the result of reopening the dataplane. It returns the change that is now in force or, after an
+// error, refused. After an error the dataplane continues with its present configuration, so that policy does not wait
+// for another one.
 func (r *rollout) reopened(err error) config.Change {
 	if r.opening == nil {
 		return config.Change{}

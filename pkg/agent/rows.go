@@ -113,7 +113,7 @@ func memberText(p netip.Prefix) string {
 	return p.String()
 }
 
-// problemRows joins what is wrong with objects and what is odd about how they fit together.
+// problemRows joins the problems of single objects with those of objects that do not fit together.
 func problemRows(source []validate.Problem, graph []calc.Problem) []inspect.ProblemRow {
 	all := []inspect.ProblemRow{}
 	for _, p := range source {

@@ -63,9 +63,9 @@ func (s *settings) apply(b Batch) {
 	}
 }
 
-// forget removes what the datastore does not say any more, of what it said before everything started again. A snapshot
-// may be complete without kinds that cannot be listed: what those said stays. drained: nothing that was listed waits. It
-// reports whether there is something to bring into force.
+// forget removes settings of the datastore that were kept over a restart and that the datastore does not contain any
+// more. A snapshot may be complete without kinds that cannot be listed: their settings stay. drained: no listed object
+// waits. It reports whether there is something to apply.
 func (s *settings) forget(kinds func() []syncer.KindStatus, drained bool) bool {
 	if !s.synced || s.complete || !drained {
 		return false
@@ -83,8 +83,9 @@ func (s *settings) forget(kinds func() []syncer.KindStatus, drained bool) bool {
 	return true
 }
 
-// readFile reads a new version of the configuration file; one that is not valid changes nothing. One that takes a restart
-// does not wait for the first snapshot: it may mend what keeps the datastore from being read.
+// readFile reads a new version of the configuration file; a version that is not valid changes nothing. A change that
+// takes a restart does not wait for the first snapshot: it may correct the setting that keeps the datastore from being
+// read.
 func (s *settings) readFile(f *config.File) {
 	change, err := s.layers.SetFile(f)
 	if err != nil {
@@ -97,8 +98,8 @@ func (s *settings) readFile(f *config.File) {
 	s.read()
 }
 
-// reconfigure brings what is configured into force as far as that can be done now. reopen: the dataplane has to be
-// reopened. The error is ErrRestart.
+// reconfigure applies the desired configuration as far as possible now. reopen: the dataplane has to be reopened. The
+// error is ErrRestart.
 func (s *settings) reconfigure(d dataplane.Dataplane) (reopen bool, err error) {
 	change := s.rollout.next()
 	names := strings.Join(change.Settings, ", ")

@@ -18,8 +18,8 @@ import (
 type Look struct {
 	What  string        // is looked for, as in "IPVS"
 	Every time.Duration // between two looks; more than zero
-	// Find returns what it found, one line each: what there is, what that does to policy, and what to do. The agent is
-	// not ready while there is any. It is called by one goroutine at a time and may take a while.
+	// Find returns its findings, one line each: the finding, its effect on policy, and the remedy. The agent is not
+	// ready while there is a finding. It is called by one goroutine at a time and may take a while.
 	Find func() ([]string, error)
 }
 
@@ -75,8 +75,8 @@ func (s *surroundings) note(i int) {
 	s.found[i] = found
 }
 
-// report says to probes and to the log what was found. That something cannot be looked for does not make the agent
-// unready: nothing says that it is there.
+// report passes the findings to the probes and the log. A failed look does not make the agent unready: it is no
+// evidence of a finding.
 func (s *surroundings) report() {
 	findings, failures := s.results()
 	s.component.Report(health.Report{Live: true, Ready: len(findings) == 0,

@@ -18,14 +18,14 @@ type View struct {
 	dataplane dataplane.Dataplane
 	states    []dataplane.EndpointStatus // as of the last attempt
 	closed    []closedInterface
-	node      []validate.Problem // what is wrong with this node
+	node      []validate.Problem // problems of this node
 }
 
 func (l *Loop) view() View {
 	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: l.states, closed: l.closed.list, node: l.nodeProblems()}
 }
 
-// nodeProblems are what is wrong with this node, outside of the datastore.
+// nodeProblems returns the problems of this node that are not about the datastore.
 func (l *Loop) nodeProblems() []validate.Problem {
 	return append(l.closed.problems(), l.node.problems(l.closed.node)...)
 }

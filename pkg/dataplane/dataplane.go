@@ -14,23 +14,23 @@ import (
 //
 // Not safe for concurrent use: one loop owns it.
 type Dataplane interface {
-	// Apply adds ch to what is desired and writes the difference. On an error what was enforced stays enforced, what
-	// is still to be written is remembered, and the next Apply (with or without changes) tries again from there.
-	// The error names each endpoint or map concerned. ErrStuck: changes wait for others that cannot be written. HeldBack:
-	// everything is enforced but the policy of the endpoints that it names.
+	// Apply adds ch to the desired state and writes the difference. On an error the enforced state stays enforced,
+	// pending writes are remembered, and the next Apply (with or without changes) tries again from there. The error names
+	// each endpoint or map concerned. ErrStuck: changes wait for others that cannot be written. HeldBack: everything is
+	// enforced except the policy of the endpoints that it names.
 	Apply(ctx context.Context, ch model.Changes) error
-	// Prepare does a part of what nothing waits for now and something may wait for later. Call it after each Apply; if
-	// there is more to do, Wake delivers.
+	// Prepare does a part of the work that nothing waits for yet. Call it after each Apply. If there is more to do,
+	// Wake delivers.
 	Prepare()
 	// Resync makes the next Apply read the kernel's state again and repair what somebody else has changed in it.
 	Resync()
-	// Reopen forgets what was desired and goes on from what is enforced, as a new process would: the next Apply must be
+	// Reopen forgets the desired state and starts from the enforced one, as a new process would: the next Apply must be
 	// given everything that is desired. After an error it must be called again before the next Apply.
 	Reopen() error
-	// Configure sets the configuration that the next Reopen goes on with. Programs with the new values then take the
-	// place of those in force as they do when an agent is restarted: no flow is forgotten, and no packet goes by
-	// unjudged. If they cannot be loaded that Reopen fails, and the configuration stays what it was. Nothing is set if c
-	// differs in a field that takes a restart; the error names it.
+	// Configure sets the configuration for the next Reopen. Programs with the new values then replace those in force, as
+	// they do when an agent is restarted: no flow is forgotten, and no packet passes unjudged. If they cannot be loaded,
+	// that Reopen fails and the old configuration stays. Nothing is set if c differs in a field that takes a restart;
+	// the error names it.
 	Configure(c Config) error
 	// Wake delivers when the dataplane itself has something to do (an interface came, an address changed): call Apply.
 	Wake() <-chan struct{}
@@ -40,7 +40,8 @@ type Dataplane interface {
 	// Interfaces are the workload interfaces of this node, ifindex by name, as of the last Apply; those of no endpoint are
 	// closed. Nil before anything is enforced. The map is the caller's.
 	Interfaces() map[string]uint32
-	// Stats counts what it has; the endpoints by interface too if asked. The result is the caller's.
+	// Stats counts the dataplane's objects. interfaces: the result also has the endpoints by interface. The result is
+	// the caller's.
 	Stats(interfaces bool) Stats
 	// Sweep does a part of the work of removing expired flows, about a millisecond's, and returns when it is to be called
 	// again.
@@ -49,8 +50,8 @@ type Dataplane interface {
 	Close() error
 }
 
-// ErrStuck says that changes which cannot be written keep later ones from being tried. If that lasts, Reopen: what is
-// desired by then may be possible.
+// ErrStuck says that changes which cannot be written keep later ones from being tried. If that lasts, call Reopen: the
+// state that is desired by then may be possible.
 var ErrStuck = errors.New("later changes wait")
 
 // HeldBack is what Apply returns when all that can be enforced is enforced, and all that is not concerns single

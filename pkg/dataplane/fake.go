@@ -12,8 +12,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Fake is a Dataplane without a kernel: for tests of what drives one. It keeps to the contract: what fails is remembered
-// and stays unenforced, and Changes are differences. A test may look at it and change it while a loop owns it.
+// Fake is a Dataplane without a kernel, for tests of code that drives one. It keeps to the contract: failed changes are
+// remembered and stay unenforced, and Changes are differences. A test may look at it and change it while a loop owns it.
 type Fake struct {
 	wake chan struct{}
 
@@ -28,7 +28,7 @@ type Fake struct {
 
 var _ Dataplane = (*Fake)(nil)
 
-// FakeState is what a Fake enforces, and what was called.
+// FakeState is the state that a Fake enforces, and a record of the calls.
 type FakeState struct {
 	Endpoints map[model.EndpointID]*model.EndpointPolicy
 	Sets      map[model.SetID]map[netip.Prefix]bool
@@ -148,7 +148,7 @@ func (f *Fake) Reopen() error {
 	defer f.mu.Unlock()
 	f.state.Reopens++
 	if f.settings.ReopenErr != nil {
-		f.next = nil // the configuration stays what it was
+		f.next = nil // the old configuration stays
 		return f.settings.ReopenErr
 	}
 	f.waiting, f.stuck, f.fresh, f.settings.Failures = nil, false, true, 0
@@ -175,7 +175,7 @@ func (f *Fake) Configure(c Config) error {
 // Wake implements Dataplane.
 func (f *Fake) Wake() <-chan struct{} { return f.wake }
 
-// Endpoints implements Dataplane: what was applied is enforced.
+// Endpoints implements Dataplane: every applied policy is enforced.
 func (f *Fake) Endpoints() []EndpointStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -56,14 +56,14 @@ type EndpointStatus struct {
 	Staged    string // why its staged policies are not evaluated; empty: they are, or there are none
 }
 
-// Stats are numbers of what a dataplane has, at one moment between two Applies.
+// Stats count the objects of a dataplane, at one moment between two Applies.
 type Stats struct {
 	// Local endpoints: judged by the policy that is desired; not yet, because the interface is missing or writes are
 	// still to be made; not, because something about them fails.
 	Enforced, Waiting, Failed int
 
 	Classes              int // of addresses
-	Rules                int // API rules that what is enforced refers to
+	Rules                int // API rules that the enforced policy refers to
 	Sets                 int // address sets, the CIDR lists of rules included, that they refer to
 	Tables               int // compiled policies
 	LiveBytes, IdleBytes uint64
@@ -97,14 +97,14 @@ type KernelCounts struct {
 	Maps         []MapUse  // of those that packets fill, by name; at most 30 s old
 }
 
-// DropCount is what was dropped for one reason in one direction.
+// DropCount counts packets dropped for one reason in one direction.
 type DropCount struct {
 	Reason         string // a label
 	Direction      model.Direction
 	Packets, Bytes uint64
 }
 
-// InterfaceDrops is what was dropped at one interface in one direction since it is there.
+// InterfaceDrops counts packets dropped at one interface in one direction since the interface exists.
 type InterfaceDrops struct {
 	Ifindex        uint32
 	Direction      model.Direction

@@ -78,8 +78,8 @@ func (a *addresses) set(c classes.AddrChange, ifindex uint32) {
 	}
 }
 
-// write writes what has been recorded of changes. refused reports that some could not be written; those are in unwritten,
-// and what there was of them is removed. The classes say which entries are of no use although they could be written.
+// write writes the recorded changes. refused reports that some could not be written: those are in unwritten, and their
+// old entries are removed. known tells which entries are of no use although they could be written.
 func (a *addresses) write(changes []classes.AddrChange, known *classSets) (refused bool) {
 	err := a.sync()
 	if err != nil {

@@ -20,11 +20,11 @@ type BPF struct {
 	sweeps   sweeps
 	observer dataplane.Observer
 	resync   bool
-	repairs  uint64 // of what somebody else had changed, so far
+	repairs  uint64 // of changes made by others, so far
 	state    *state // replaced whole when it is reopened
 }
 
-// Apply implements Dataplane. What one endpoint or the guard lacks does not keep the plan from going on.
+// Apply implements Dataplane. A failure of one endpoint or of the guard does not stop the plan.
 func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s := d.state
 	s.plans.enqueue(ch)
@@ -53,13 +53,13 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	return nil
 }
 
-// Unfinished reports whether the next Apply, without changes, goes on with a large policy, or with names. If the kernel
-// refuses writes it is not: then a retry is due.
+// Unfinished reports whether the next Apply, without changes, continues a large policy or the writing of names. It is
+// false while the kernel refuses writes: then a retry is due.
 func (d *BPF) Unfinished() bool {
 	return d.state.plans.done() && d.state.plans.plan.More || d.state.names.unfinished()
 }
 
-// rest is how long until the next Apply has something to go on with.
+// rest is the time until the next Apply has something to continue.
 func (d *BPF) rest() time.Duration {
 	if d.state.names.unfinished() {
 		return 0
@@ -97,7 +97,7 @@ func (d *BPF) Close() error {
 	return errors.Join(slices.Concat(errs, []error{d.kernel.host.Close(), d.release()})...)
 }
 
-// release lets go of what is open, of the host apart: all, or as much as open has come to.
+// release closes everything except the host: all that open has opened so far.
 func (d *BPF) release() error {
 	errs := []error{d.sweeps.close()}
 	if d.kernel.endpoints != nil {

@@ -40,7 +40,7 @@ func (c *classSets) add(list []classes.Class, most int) error {
 			c.set(class.ID, chunk, bits)
 		}
 	}
-	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft tells of it; what has been dropped may make room
+	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft reports it; dropped classes may make room
 		if err := c.left(<-c.quiet); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (c *classSets) forget(most int) error {
 	if c.leaving = c.leaving[most:]; len(c.leaving) == 0 {
 		c.leaving = nil
 	}
-	_ = c.sets.Sync() // what is left keeps its number (busyClasses), and writeLeft tells of it
+	_ = c.sets.Sync() // a class whose entries remain keeps its number (busyClasses), and writeLeft reports it
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (c *classSets) wait() {
 	}
 }
 
-// adopt makes what is in the kernel the sets that are wanted, and returns them by class.
+// adopt makes the sets in the kernel the desired ones, and returns them by class.
 func (c *classSets) adopt() ([]classes.Class, error) {
 	chunks, err := keep(c.sets)
 	members := map[uint32][]uint32{}

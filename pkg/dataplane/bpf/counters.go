@@ -40,10 +40,10 @@ type dropKind struct {
 	toPod  uint16
 }
 
-// Counters returns a reader of what d's programs write.
+// Counters returns a reader of the counters that d's programs write.
 func (d *BPF) Counters() *Counters { return newCounters(d.kernel.maps, time.Now) }
 
-// newCounters returns a reader whose totals begin now: what was counted before this process is not its.
+// newCounters returns a reader whose totals begin now: counts from before this process are left out.
 func newCounters(m *bpfmaps.Maps, now func() time.Time) *Counters {
 	c := &Counters{maps: m, now: now, totals: map[dropKind]bpf.Counter{}}
 	// A counter that cannot be read now begins with the first Read that succeeds.
@@ -88,7 +88,8 @@ func (c *Counters) readFilled(ctx context.Context) error {
 	return err
 }
 
-// readDrops adds what is new to the totals: an interface's counts go with it, and its number may come again.
+// readDrops adds the increase since the last read to the totals. An interface's counts are removed with it, and its
+// number may be used again.
 func (c *Counters) readDrops() error {
 	drops, err := c.maps.Drops.All()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// endpoints are the local endpoints: what each shall have, by the steps of plans (bind.go), and what it has in the kernel.
-// They follow interfaces that come, go, and come again under another number.
+// endpoints are the local endpoints: the desired state of each, by the steps of plans (bind.go), and its state in the
+// kernel. They follow interfaces that come, go, and come again under another number.
 type endpoints struct {
 	kernel     *kernel
 	tables     *tables
@@ -23,7 +23,7 @@ type endpoints struct {
 	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
 	closed     map[model.EndpointID]string // must not be open for the want of addresses, and why
-	peerless   map[model.EndpointID]bool   // programmed without what is to be found out about their peer
+	peerless   map[model.EndpointID]bool   // programmed while their peer's addresses are not known yet
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
@@ -83,9 +83,9 @@ func (e *endpoints) leave() error {
 	return errors.Join(errs...)
 }
 
-// program brings one endpoint into the kernel. Without its interface there is nothing to do until that comes, which
-// wakes us; until we are done with it the interface is closed (D-18). Its policy comes first if it is there already:
-// that does not depend on what is attached. moved reports that its addresses are to be written again.
+// program brings one endpoint into the kernel. Without its interface there is nothing to do: the interface wakes the
+// loop when it comes, and is closed until it is programmed (D-18). If the interface is there already, the policy is
+// written first: it does not depend on the attached programs. moved reports that its addresses are to be written again.
 func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 	ep := e.roster.bound[id]
 	ep.failure = ""
@@ -133,7 +133,7 @@ func (e *endpoints) programmed(id model.EndpointID, err error) error {
 	return nil
 }
 
-// write makes the kernel's entry of an endpoint what it shall be.
+// write brings the kernel's entry of an endpoint to its desired value.
 func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
 	if err := e.shares.give(ep, e.roster.bound); err != nil {
 		return err

@@ -17,7 +17,7 @@ type Host interface {
 	Touched() []uint32
 	// Addrs are the node's own addresses.
 	Addrs() []netip.Addr
-	// Peer says what is known of the pod's side of an interface; not ok: nothing.
+	// Peer describes the pod's side of an interface; not ok: it is not known.
 	Peer(ifindex uint32) (p Peer, ok bool)
 	// Use says which programs to attach and where to pin their links, which is always the same place. Called before the
 	// methods below, and again when there are other programs: Ensure and Guard then put those in place.

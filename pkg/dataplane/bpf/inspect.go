@@ -131,8 +131,8 @@ func (i Inspector) Attachments(rows []inspect.EndpointRow) error {
 	return attachments(rows, i.kernel.maps.LinkDir())
 }
 
-// attachments fills in where programs are attached by links pinned in a directory. A link may go away while they are
-// listed, as its interface does; what is known of the others is filled in.
+// attachments fills in where programs are attached by links pinned in a directory. A link may disappear with its
+// interface while they are listed. The others are filled in all the same.
 func attachments(rows []inspect.EndpointRow, linkDir string) error {
 	list, err := attach.ListPinned(linkDir)
 	at := map[uint32]attach.Attachment{}

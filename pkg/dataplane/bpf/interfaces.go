@@ -105,12 +105,12 @@ func (i *interfaces) guard() error {
 	return err
 }
 
-// attachAhead attaches programs to one interface that is no endpoint's yet, and wakes the loop if there may be more: what
-// is to be enforced waits for one at most. A failure is left to the endpoint, if one appears. taken are the
-// interfaces of endpoints.
+// attachAhead attaches programs to one interface that is no endpoint's yet, and wakes the loop if there may be more:
+// changes wait for one interface at most. A failure is reported by the endpoint, if one appears. taken are the interfaces
+// of endpoints.
 func (i *interfaces) attachAhead(taken map[string]bool) {
 	if !i.guarded || len(i.kernel.older) > 0 {
-		return // what is enforced comes first
+		return // the guard and a change of layout come first
 	}
 	next := ""
 	for name, ifindex := range i.byName {

@@ -27,7 +27,7 @@ func (k *kernel) olderLinks() []string {
 	return dirs
 }
 
-// keep makes a table want what is in its map.
+// keep makes the entries of a table's map its desired ones, and returns them.
 func keep[K, V comparable](t *bpfmaps.Table[K, V]) (map[K]V, error) {
 	if err := t.Adopt(); err != nil {
 		return nil, err

@@ -6,10 +6,10 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
-// Without the flows of an earlier agent its open TCP connections are in mid-flow, and of those that the host's stack never
-// saw, by the shortcut, the kernel's conntrack does not know who opened them either. For a while it is believed that a
-// packet is an answer if policy would allow what it answers (D-20). A pod that sends without an egress rule could use
-// that, so it ends, and nothing that a pod can cause begins it: a table it has filled does not.
+// If the flows of an earlier agent are lost, its open TCP connections are in mid-flow. The kernel's conntrack does not
+// know the opener of those that took the shortcut, because the host's stack never saw them. So for a grace period a packet
+// counts as an answer if policy would allow the packet that it answers (D-20). A pod without an egress rule for its
+// packets could use that. Therefore the period ends, and nothing that a pod can cause begins it, a full flow map neither.
 
 // expectAnswers begins a grace period if flows were lost. It lasts until the first plan is in force, however long that
 // takes: before that no program is attached.

@@ -28,7 +28,7 @@ func newNames(m *bpfmaps.Names, log *slog.Logger) *names {
 	return &names{maps: m, log: log, sets: map[uint32]model.SetID{}, endpoints: map[uint32]model.EndpointID{}}
 }
 
-// adopt makes what is in the maps the names that are wanted, and returns their texts by number.
+// adopt makes the names in the maps the desired ones, and returns their texts by number.
 func (n *names) adopt() (sets, rules map[uint32]string, err error) {
 	if sets, err = texts(n.maps.Sets); err != nil {
 		return nil, nil, err
@@ -137,7 +137,7 @@ func (n *names) goOn() {
 // unfinished reports whether names are left that there was no time for.
 func (n *names) unfinished() bool { return !n.missing && n.Missing() > 0 }
 
-// write writes what is pending, or some of it. The log says once that some cannot be.
+// write writes the pending names, or some of them. Failures are logged once.
 func (n *names) write() {
 	n.written = true
 	for _, t := range n.tables() {
@@ -168,7 +168,7 @@ func (n *names) Missing() (missing int) {
 // reread looks for what others have changed, and repairs it as far as it can be.
 func (n *names) reread() (changed int) {
 	for _, t := range n.tables() {
-		repairs, _ := t.Resync() // what cannot be read is not repaired
+		repairs, _ := t.Resync() // an entry that cannot be read is not repaired
 		changed += repairs.Len()
 	}
 	n.write()

@@ -33,7 +33,7 @@ func (s *PinnedState) EndpointRows(ifaces func(uint32) string) ([]inspect.Endpoi
 	return rows, errors.Join(append(errs, attachments(rows, s.maps.LinkDir()))...)
 }
 
-// directionRow is what is in force for one direction of an endpoint.
+// directionRow returns the policy in force for one direction of an endpoint.
 func (s *PinnedState) directionRow(ep PinnedEndpoint, d model.Direction) (inspect.Direction, error) {
 	row := inspect.Direction{Policies: []string{}}
 	row.Slot, row.Generation = bpfmaps.SplitPolicyWord(ep.words[d])

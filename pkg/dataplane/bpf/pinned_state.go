@@ -16,9 +16,9 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// PinnedState is what is enforced, not what is desired, read from the pinned maps alone: who the local endpoints are, and what
-// their policy decides. Tools need it while no agent runs. It reads what it needs when it is asked, and keeps it. Not safe for
-// concurrent use.
+// PinnedState is the enforced state, not the desired one, read from the pinned maps alone: the local endpoints and the
+// verdicts of their policy. Tools need it while no agent runs. It reads each part when it is first needed, and keeps it. Not
+// safe for concurrent use.
 type PinnedState struct {
 	maps      *bpfmaps.Maps
 	endpoints []PinnedEndpoint // by interface number
@@ -98,7 +98,7 @@ var ErrService = errors.New("it is an address of a Service")
 type PinnedVerdict struct {
 	Allow bool
 	By    model.RuleID // what decided; zero: no entry did, or its name is not in the maps as a whole
-	Text  string       // without By: what there is of the name
+	Text  string       // without By: the part of the name that is in the maps
 	// Policies are the policies that have an entry in the direction's match table, with their tiers, in order.
 	Policies []model.RuleID
 }
@@ -190,7 +190,7 @@ func (s *PinnedState) setsOf(class uint32) ([]uint32, error) {
 	return s.classSets[class], nil
 }
 
-// ruleNames are the ids of entries by the names in the maps, and what there is of a name that is no id.
+// ruleNames returns the ids of entries by their names in the maps. For a name that is not an id it returns the text.
 func ruleNames(m *bpfmaps.Maps, rules []bpf.Rule, d model.Direction) (ids []model.RuleID, texts []string, err error) {
 	ids, texts = make([]model.RuleID, len(rules)), make([]string, len(rules))
 	for i, r := range rules {

@@ -36,8 +36,8 @@ func (p *planner) enqueue(ch model.Changes) { p.waiting = dataplane.Enqueue(p.wa
 // pending reports whether another plan is to be made.
 func (p *planner) pending() bool { return len(p.waiting) > 0 || p.plan.FollowUp || p.again }
 
-// next makes the next plan, of changes if there are any, which it reports. Classes that are busy keep their numbers. If it
-// rests, the plan leaves what is large to a later one.
+// next makes the next plan, from the oldest waiting changes if there are any. changed reports whether they changed
+// endpoints or sets. Classes that are busy keep their numbers. rest: the plan leaves large policies to a later one.
 func (p *planner) next(busy map[uint32]bool, rest bool) (changed bool) {
 	ch := model.Changes{InSync: true}
 	if len(p.waiting) > 0 {
@@ -63,13 +63,13 @@ func (p *planner) withhold(refused map[table.ID]error) {
 	p.failing = true
 }
 
-// cramped goes on with a table that has no room for some classes, and denies them.
+// cramped keeps a table that has no room for some classes and denies them.
 func (p *planner) cramped(id table.ID, cause error) {
 	p.compiler.Short(id, cause)
 	p.failing = true
 }
 
-// lose goes on without a table that is not as it should be.
+// lose drops a table whose content in the kernel is not as planned.
 func (p *planner) lose(id table.ID, cause error) {
 	p.compiler.Lose(id, cause)
 	p.failing = true

@@ -12,8 +12,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// refusals are what the kernel refuses to take. That concerns as few endpoints as possible: here is what it means for the
-// parts together, and when it is tried again.
+// refusals handle writes that the kernel refuses, so that a refusal affects as few endpoints as possible. They decide its
+// consequences for the parts together, and the time of the retry.
 type refusals struct {
 	plans     *planner
 	addresses *addresses
@@ -30,7 +30,7 @@ func (r *refusals) note(err error) {
 	}
 }
 
-// retryDue reports whether to try again what was refused.
+// retryDue reports whether it is time to try refused writes again.
 func (r *refusals) retryDue() bool {
 	if !r.plans.failing && len(r.addresses.unwritten) == 0 {
 		r.retry.reset()
@@ -54,9 +54,9 @@ func (r *refusals) retryAddrs() error {
 	return r.writeAddrs(r.addresses.refused())
 }
 
-// writeAddrs writes changes of addresses. An entry that cannot be written concerns that address only: what there is of it
-// is removed, since with its old class it might be allowed what it is to be denied, and from there on it is what a prefix
-// around it is. Endpoints that this would open for it are closed.
+// writeAddrs writes changes of addresses. An entry that cannot be written affects that address only. Its old entry is
+// removed, since policy might allow the old class packets that it denies the new one. The address then has the class of
+// the prefix around it. Endpoints that would allow that class more than the new one are closed.
 func (r *refusals) writeAddrs(changes []classes.AddrChange) error {
 	for group := range groups(changes) {
 		for _, c := range group {
@@ -125,7 +125,7 @@ func (r *refusals) busyClasses() map[uint32]bool {
 	return busy
 }
 
-// withhold goes on without the tables that could not be published.
+// withhold removes the tables that could not be published from the plan.
 func (r *refusals) withhold(tables map[table.ID]error) {
 	if len(tables) == 0 {
 		return

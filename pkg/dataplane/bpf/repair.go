@@ -43,10 +43,11 @@ func (r resync) run() (repairs uint64, err error) {
 	return repairs + republished, errors.Join(errs...)
 }
 
-// countAltered tells of endpoints whose entries are not as they were written. All endpoints are about to be written again.
+// countAltered logs and counts endpoints whose entries are not as they were written. All endpoints are about to be written
+// again.
 func (r resync) countAltered() (altered uint64) {
 	if !r.plans.done() {
-		return 0 // what is being written need not be there yet
+		return 0 // entries of the current plan may not be written yet
 	}
 	for id, ep := range r.endpoints.roster.bound {
 		if ep.policy == nil || ep.ifindex == 0 || r.endpoints.dirty[id] {
@@ -61,8 +62,8 @@ func (r resync) countAltered() (altered uint64) {
 	return altered
 }
 
-// republish publishes policies again whose slots are not as they were published. Flows may have been judged by what was
-// there, so they are judged again.
+// republish publishes policies again whose slots differ from the published content. Flows may have been judged by the
+// altered content, so they are judged again.
 func (r resync) republish() (repairs uint64, err error) {
 	altered, err := r.tables.altered(r.plans.compiler.Tables())
 	errs := []error{err}
@@ -82,7 +83,7 @@ func (r resync) republish() (repairs uint64, err error) {
 	return repairs, errors.Join(errs...)
 }
 
-// writeLeft writes what failed attempts have left, and what is to be repaired.
+// writeLeft writes the pending entries of failed attempts and of repairs.
 func writeLeft(m *bpfmaps.Maps) error {
 	var errs []error
 	for _, t := range verdictTables(m) {
@@ -93,7 +94,7 @@ func writeLeft(m *bpfmaps.Maps) error {
 	return errors.Join(errs...)
 }
 
-// mapTable is what is the same about all tables of maps.
+// mapTable is the common interface of all tables of maps.
 type mapTable interface {
 	Name() string
 	Resync() (repairs int, err error)

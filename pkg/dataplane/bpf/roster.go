@@ -8,15 +8,15 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// roster is which local endpoints there are, and what is known of each. Those that an earlier agent programmed have a
-// stand-in for their id until a plan says whose their interface is.
+// roster lists the local endpoints with the record of each. Endpoints that an earlier agent programmed have a stand-in
+// for their id until a plan names the endpoint of their interface.
 type roster struct {
 	bound   map[model.EndpointID]*endpoint
 	adopted map[string]model.EndpointID // stand-ins, by interface
 	numbers uint32                      // last endpoint number given
 }
 
-// endpoint is what one local endpoint shall have, and has.
+// endpoint is the desired and the applied state of one local endpoint.
 type endpoint struct {
 	policy  *model.EndpointPolicy
 	tables  [2]table.ID // by model.Direction
@@ -44,7 +44,7 @@ func (r *roster) adopt(iface string, ep *endpoint) model.EndpointID {
 	return id
 }
 
-// record is what is known of an endpoint: its own record, that of the interface an earlier agent programmed, or a new one.
+// record returns the record of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.
 func (r *roster) record(p *model.EndpointPolicy) *endpoint {
 	if ep := r.bound[p.ID]; ep != nil {
 		return ep

@@ -12,8 +12,8 @@ import (
 	"github.com/margay-project/margay/pkg/staged"
 )
 
-// stagedPolicies are the tables of shadows: what workloads' staged policies would decide. They decide nothing, so what cannot
-// be written of them holds up nothing: then they are not evaluated.
+// stagedPolicies are the tables of shadows, which hold the verdicts that workloads' staged policies would give. They decide
+// nothing, so a failed write of them holds up nothing: the staged policies are then not evaluated.
 type stagedPolicies struct {
 	table  *bpfmaps.Table[uint32, bpf.Staged] // by interface
 	slots  *tables
@@ -80,7 +80,7 @@ func (s *stagedPolicies) remove(ifindex uint32) {
 	s.sync()
 }
 
-// sync writes what is to be written. The log says once that it cannot be.
+// sync writes the pending entries. A failure is logged once.
 func (s *stagedPolicies) sync() {
 	err := s.table.Sync()
 	if err != nil && !s.failed {
@@ -91,7 +91,7 @@ func (s *stagedPolicies) sync() {
 
 // reread looks for what others have changed, and repairs it.
 func (s *stagedPolicies) reread() {
-	_, _ = s.table.Resync() // what cannot be read is not repaired
+	_, _ = s.table.Resync() // an entry that cannot be read is not repaired
 	s.sync()
 }
 

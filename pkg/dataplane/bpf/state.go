@@ -15,8 +15,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// state is what is known of the kernel's state since it was read: parts that each own theirs, and the steps that take
-// more than one of them.
+// state mirrors the kernel's state since it was read. Its parts each own their maps; its methods are the steps that
+// involve more than one part.
 type state struct {
 	config     dataplane.Config
 	kernel     *kernel
@@ -29,10 +29,10 @@ type state struct {
 	endpoints  *endpoints
 	refusals   *refusals
 	status     status
-	pace       *pace // of what is large
+	pace       *pace // of large policies
 }
 
-// newState makes what is enforced the state to go on from.
+// newState returns a state that starts from the enforced one.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: newPace()}
 	s.tables = newTables(k)
@@ -82,8 +82,8 @@ func (s *state) observe() {
 	s.endpoints.observe(touched)
 }
 
-// carryOut takes the steps of the plan that are left, and those of the plans for what waits, or is to be tidied up. Of a
-// large policy it takes one more part at a time, if it is time for one, so that the changes of others come in between.
+// carryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does
+// one part of a large policy at a time, if the pace allows one, so that other changes come in between.
 func (s *state) carryOut(o dataplane.Observer) error {
 	p := s.plans
 	err, part := s.carryOn(), true
@@ -94,7 +94,7 @@ func (s *state) carryOut(o dataplane.Observer) error {
 		}
 		started, more := time.Now(), p.plan.More
 		changed := p.next(s.refusals.busyClasses(), rest)
-		part = changed // those come first, and leave what is large to the next plan
+		part = changed // changes come first, and leave large policies to the next plan
 		compiled := time.Now()
 		err = s.carryOn()
 		s.interfaces.ready = true // what could not be programmed is closed
@@ -120,7 +120,7 @@ func (s *state) addNames() error {
 	return nil
 }
 
-// publish publishes the tables of the plan. Of those that cannot be published, the plan goes on without.
+// publish publishes the tables of the plan. Tables that cannot be published are removed from the plan.
 func (s *state) publish() error {
 	p := s.plans
 	if refused := p.compiler.TooLarge(p.plan); len(refused) > 0 && !s.tables.someOf(p.plan.Tables) {

@@ -8,10 +8,10 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// beingMade is what is said of endpoints whose policy is so large that the changes of others come in between.
+// beingMade is the status text of endpoints whose policy is so large that it takes several plans.
 const beingMade = "the new policy is large and still being compiled"
 
-// status says how it stands with the endpoints, from what plans and endpoints know. It changes neither.
+// status computes the status of the endpoints from plans and endpoints. It changes neither.
 type status struct {
 	plans     *planner
 	endpoints *endpoints
@@ -75,7 +75,7 @@ func (v status) condition(id model.EndpointID, ep *endpoint, held string, making
 	return dataplane.Pending, ""
 }
 
-// count counts them by what is in force.
+// count adds the numbers of failed, waiting and enforced endpoints to stats.
 func (v status) count(stats *dataplane.Stats) {
 	failed := map[model.EndpointID]bool{}
 	for at := range v.plans.compiler.Failed() {
@@ -96,7 +96,7 @@ func (v status) count(stats *dataplane.Stats) {
 	stats.Failed += len(failed)
 }
 
-// inForce reports whether all of an endpoint that plans and interfaces ask for is done.
+// inForce reports whether everything that plans and interfaces require for an endpoint is done.
 func (v status) inForce(id model.EndpointID, ep *endpoint) bool {
 	return ep.ensured == ep.ifindex && !v.endpoints.dirty[id] && v.plans.done()
 }

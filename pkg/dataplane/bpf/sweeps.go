@@ -32,7 +32,7 @@ type sweeps struct {
 	running bool          // a round is under way
 }
 
-// turn goes on with the round under way, or begins one if it is time to. It returns when it is to be called again.
+// turn continues the round under way, or begins one when it is due. next is the time until the next call.
 func (s *sweeps) turn() (next time.Duration, err error) {
 	start := s.now()
 	if !s.running {

@@ -6,14 +6,14 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
-// An agent whose maps have another layout than those an earlier agent has pinned begins with empty maps beside them. The
-// earlier one's programs go on enforcing what is in theirs until each interface's links are given the new programs: its
-// endpoint is in the new maps before that, so no moment is without policy. The guard comes last, and until then the
-// earlier one's closes what was no endpoint to it, which is why an endpoint may be written before its programs are
-// attached, what otherwise would open it unjudged. Flows are not taken over: packets of live ones are judged as
-// those of connections whose beginning was not seen.
+// An agent whose maps have another layout than the pinned maps of an earlier agent starts with empty maps beside them.
+// The earlier agent's programs enforce the policy in their own maps until each interface's links get the new programs.
+// The interface's endpoint is in the new maps before that, so policy is in force at every moment. The guard is replaced
+// last. Until then the earlier guard closes interfaces that were no endpoint of the earlier agent. For this reason an
+// endpoint may be written before its programs are attached; with the new guard that would open it unjudged. Flows are
+// not taken over: packets of live flows are judged as those of connections whose beginning was not seen.
 
-// leaveOlder removes what is left of other layouts once everything is enforced by this one.
+// leaveOlder removes the pinned maps and links of other layouts once this one enforces everything.
 func (s *state) leaveOlder() error {
 	k := s.kernel
 	if len(k.older) == 0 || !s.interfaces.guarded || !s.plans.done() {

@@ -6,7 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Maps are the maps the dataplane writes, for readers of what the programs write. They belong to d.
+// Maps are the dataplane's maps, for readers of the entries that the programs write. They belong to d.
 func (d *BPF) Maps() *bpfmaps.Maps { return d.kernel.maps }
 
 // Programs are the programs in force, for test-runs. They belong to d.

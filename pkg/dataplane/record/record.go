@@ -74,7 +74,7 @@ func policies(p *model.DirectionPolicy) []string {
 	return names
 }
 
-// notEnforced is what is said of each endpoint.
+// notEnforced is the status text of each endpoint.
 const notEnforced = "recorded only: this dataplane enforces nothing"
 
 // Endpoints implements dataplane.Dataplane. None is enforced.
