@@ -36,15 +36,15 @@ var refused = map[string]refusal{
 // here read those of Calico, which the stand-in for the kubelet writes. test/e2e plays these cases.
 var annotated = []string{"pod-annotation-gives-no-address", "pod-deleted-keeps-address"}
 
-// TestCorpus is the corpus on a real cluster: every case that is made of Kubernetes objects alone goes through the API
-// server, its pods run, and each of its checks is tried from the real source to the real destination, directly and by way
+// TestCorpus is the corpus on a real cluster: every case that can be played there goes through the API server (of those with
+// Calico's kinds, unless there is time, one in three), its pods run, and each of its checks is tried from the real source to the real destination, directly and by way
 // of a Service of the destination's own. What is denied is tried once more without policy.
 func TestCorpus(t *testing.T) {
 	cases, err := corpus.Load("../../corpus")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Kubernetes == nil })
+	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Unplayed(true) != "" })
 	for name := range refused {
 		if !slices.ContainsFunc(cases, func(c corpus.Case) bool { return c.Name == name }) {
 			t.Errorf("there is no case %s any more", name)
@@ -61,11 +61,13 @@ func TestCorpus(t *testing.T) {
 	for i, mode := range []string{"iptables", "nftables"} {
 		share := cases
 		if !long() {
-			share = half(cases, i)
+			share = some(cases, i)
 		}
 		if i > 0 {
 			s.removePods(func(model.EndpointID, *stagedPod) bool { return false }) // with what their connections leave
+			s.removeCalicoKinds(s.calicoGroup)
 		}
+		s.installCalicoKinds([]string{calicoCRD, calicoV3}[i])
 		s.setProxies(mode)
 		t.Run(mode, func(t *testing.T) {
 			for _, group := range corpus.SameButForPolicy(share) {
@@ -75,20 +77,26 @@ func TestCorpus(t *testing.T) {
 		})
 	}
 	t.Logf("%d cases, %d checks", played, checks)
-	if played < 100 {
-		t.Errorf("%d cases of Kubernetes objects, want at least 100", played)
+	if played < 150 {
+		t.Errorf("%d cases, want at least 150", played)
 	}
 	if err := s.plane.Err(); err != nil {
 		t.Error(err)
 	}
 }
 
-// half is every second case.
-func half(cases []corpus.Case, of int) (out []corpus.Case) {
-	for i, c := range cases {
-		if i%2 == of {
+// some is every second of the cases of Kubernetes objects alone, and every sixth of the others.
+func some(cases []corpus.Case, of int) (out []corpus.Case) {
+	var kubernetes, others int
+	for _, c := range cases {
+		count, every := &kubernetes, 2
+		if c.Kubernetes == nil {
+			count, every = &others, 6
+		}
+		if *count%every == of {
 			out = append(out, c)
 		}
+		*count++
 	}
 	return out
 }
@@ -129,7 +137,7 @@ func (s *corpusStage) play(t *testing.T, c corpus.Case) {
 			policies = append(policies, d)
 		}
 	}
-	if some { // no earlier case may have left a policy of the name
+	if some || len(c.Problems) > 0 { // no earlier case may have left a policy of the name
 		s.removePolicies(nil)
 	} else {
 		s.removePolicies(policies)
@@ -152,7 +160,12 @@ func (s *corpusStage) play(t *testing.T, c corpus.Case) {
 	s.try(c.Checks, func(k corpus.Check) bool { return k.Allow || refusal.open })
 }
 
-func object(d corpus.Document) string { return fmt.Sprintf("%s %s/%s", d.Kind, d.Namespace, d.Name) }
+func object(d corpus.Document) string {
+	if d.OfCalico() {
+		return fmt.Sprintf("%s.projectcalico.org %s/%s", d.Kind, d.Namespace, d.Name)
+	}
+	return fmt.Sprintf("%s %s/%s", d.Kind, d.Namespace, d.Name)
+}
 
 // try makes all checks' packets real and demands that those get through that want says.
 func (s *corpusStage) try(checks []corpus.Check, want func(corpus.Check) bool) {
