@@ -15,7 +15,7 @@ import (
 // catalog knows which files describe which objects, and which version of each object is in force. It does no I/O.
 //
 // Of one object, of files that still name it, the first file in path order counts, and in a file the first document; but
-// WorkloadEndpoints and Profiles come before what stands for the same. A document that became invalid
+// Calico's objects come before those of Kubernetes that stand for the same. A document that became invalid
 // is represented by the last good version that its file gave; if there never was one, the next file may take over, and
 // if no file has a good version the object stays as it was last in force (semantics D-1).
 type catalog struct {
@@ -23,18 +23,19 @@ type catalog struct {
 	claims  map[objectName][]*claim                         // in order of preference
 	objects *syncer.Objects[objectName, *validate.Document] // by the version that is in force; nil: none is
 	dirty   map[objectName]struct{}                         // claims changed since the last flush
-	rivals  rivals
 }
 
 // objectName names an object. Objects of different kinds that stand for the same share a name: see nameOfRef.
 type objectName struct{ kind, namespace, name string }
 
 // nameOfRef is the name of an object. A WorkloadEndpoint stands for the endpoint of a Pod of its name, and Profiles kns.NAME
-// and ksa.NAMESPACE.NAME for what Namespaces and ServiceAccounts give their pods.
+// and ksa.NAMESPACE.NAME for what Namespaces and ServiceAccounts give their pods. Both groups have Nodes.
 func nameOfRef(ref validate.Ref) objectName {
 	switch ref.Kind {
 	case "WorkloadEndpoint":
 		return objectName{"Pod", ref.Namespace, ref.Name}
+	case "Node.projectcalico.org":
+		return objectName{"Node", "", ref.Name}
 	case "Profile":
 		if namespace, ok := model.NamespaceOfProfile(ref.Name); ok {
 			return objectName{"Namespace", "", namespace}
@@ -182,7 +183,8 @@ func later(cl *claim) int {
 
 // derived puts objects of Kubernetes after those of Calico that stand for the same.
 func derived(cl *claim) int {
-	if cl.ref.Kind == "WorkloadEndpoint" || cl.ref.Kind == "Profile" {
+	switch cl.ref.Kind {
+	case "WorkloadEndpoint", "Profile", "Node.projectcalico.org":
 		return 0
 	}
 	return 1
@@ -247,11 +249,10 @@ func (c *catalog) flush() []model.Update {
 		if before != now {
 			g, ch := difference(before, now)
 			gone, changed = append(gone, g...), append(changed, ch...)
-			c.rivals.note(n, now != nil, g, ch)
 		}
 	}
 	clear(c.dirty)
-	return c.rivals.judge(append(gone, changed...), c.objects.All())
+	return append(gone, changed...)
 }
 
 // difference returns what to send when one version of an object takes the place of another; nil is no version.

@@ -51,7 +51,10 @@ func TestCatalogKnowsKindsThatStandForTheSame(t *testing.T) {
 	}{
 		"namespace":       {validate.Ref{Kind: "Profile", Name: "kns.shop"}, validate.Ref{Kind: "Namespace", Name: "shop"}, func(by string) model.Update { return profile("kns.shop", by) }},
 		"service account": {validate.Ref{Kind: "Profile", Name: "ksa.shop.a.b"}, validate.Ref{Kind: "ServiceAccount", Namespace: "shop", Name: "a.b"}, func(by string) model.Update { return profile("ksa.shop.a.b", by) }},
-		"pod":             {validate.Ref{Kind: "WorkloadEndpoint", Namespace: "shop", Name: "vm"}, validate.Ref{Kind: "Pod", Namespace: "shop", Name: "vm"}, vm},
+		"node": {validate.Ref{Kind: "Node.projectcalico.org", Name: "n1"}, validate.Ref{Kind: "Node", Name: "n1"}, func(by string) model.Update {
+			return model.NodeUpdate{Name: "n1", Node: &model.Node{Labels: map[string]string{"by": by}}}
+		}},
+		"pod": {validate.Ref{Kind: "WorkloadEndpoint", Namespace: "shop", Name: "vm"}, validate.Ref{Kind: "Pod", Namespace: "shop", Name: "vm"}, vm},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
