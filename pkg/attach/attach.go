@@ -43,15 +43,15 @@ type Attacher interface {
 	EnsureHooks() (Change, error)
 	// DetachHooks takes them off.
 	DetachHooks() error
-	// List says what is attached, by ifindex.
+	// List returns the attachments, by ifindex.
 	List() ([]Attachment, error)
-	// RemoveStale removes what is left of interfaces that have vanished and returns their numbers.
+	// RemoveStale removes the pinned links of interfaces that have vanished and returns their numbers.
 	RemoveStale() ([]uint32, error)
-	// Close lets go of the links; what is pinned stays attached.
+	// Close closes the links; pinned links stay attached.
 	Close() error
 }
 
-// Attachment is what is attached to one interface.
+// Attachment describes the links of one interface.
 type Attachment struct {
 	Ifindex         uint32
 	Ingress, Egress LinkState // from_pod and to_pod; in TCX terms, not the pod's

@@ -11,7 +11,7 @@ type Fake struct {
 	Attached   map[uint32]bool  // those with our programs; delete one to play somebody who detaches it
 	Hooks      bool             // whether the netfilter programs are attached
 	Fail       map[uint32]error // what Ensure of an interface answers instead of doing it; 0: EnsureHooks
-	Calls      []string         // what was called, in order, with the interface's number
+	Calls      []string         // the calls in order, with the interface's number
 
 	seen map[uint32]bool
 }
@@ -27,7 +27,7 @@ func NewFake(interfaces ...uint32) *Fake {
 	return f
 }
 
-// Vanish removes an interface, and with it what is attached.
+// Vanish removes an interface, and with it the attached programs.
 func (f *Fake) Vanish(ifindex uint32) {
 	delete(f.Interfaces, ifindex)
 	delete(f.Attached, ifindex)

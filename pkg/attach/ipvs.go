@@ -17,13 +17,13 @@ type IPVS struct {
 	KubeProxy bool // the interface kube-ipvs0 is there: kube-proxy works in IPVS mode, or has left it behind
 	Services  int  // virtual services, kube-proxy's or somebody else's
 	Direct    int  // their backends that get packets with the Service's address in them: by direct routing, or in a tunnel
-	Conntrack bool // the kernel's conntrack follows what is translated (net.ipv4.vs.conntrack)
+	Conntrack bool // the kernel's conntrack follows translated flows (net.ipv4.vs.conntrack)
 }
 
 // Translates reports whether packets may be translated by IPVS, now or as soon as kube-proxy writes a Service.
 func (v IPVS) Translates() bool { return v.KubeProxy || v.Services > 0 }
 
-// String is what was found, for people: "the interface kube-ipvs0 and 12 virtual services".
+// String describes the findings for people: "the interface kube-ipvs0 and 12 virtual services".
 func (v IPVS) String() string {
 	var found []string
 	if v.KubeProxy {

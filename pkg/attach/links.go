@@ -67,7 +67,7 @@ func (l *Links) SetPrograms(programs Programs) error {
 	return nil
 }
 
-// Close lets go of the links; what is pinned stays attached.
+// Close closes the links; pinned links stay attached.
 func (l *Links) Close() error {
 	var errs []error
 	for _, opened := range l.tcx {

@@ -21,7 +21,7 @@ type Check struct {
 // OK says whether it works.
 func (c Check) OK() bool { return c.Err == nil }
 
-// Detail says in one line what is wrong; empty: nothing.
+// Detail describes the problem in one line; empty: there is none.
 func (c Check) Detail() string {
 	if c.OK() {
 		return ""

@@ -87,7 +87,7 @@ func (r *routeReader) list(family int, yield func(hostRoute)) error {
 			break
 		}
 	}
-	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) { // the notifications say what was missed
+	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) { // notifications deliver the routes that an interrupted dump missed
 		return fmt.Errorf("list routes: %w", err)
 	}
 	return nil

@@ -43,7 +43,7 @@ type routeWatch struct {
 	sub     *subscription
 	kernel  *routeReader
 	links   map[int]Interface  // workload interfaces by number
-	seen    map[netip.Addr]int // interfaces of what has, or had, a route of its own to one; 0: to none now
+	seen    map[netip.Addr]int // interface by address that has, or had, a route of its own; 0: it has none now
 	unread  bool
 	out     chan map[netip.Addr]string
 }
@@ -134,7 +134,7 @@ func (w *routeWatch) ask(a netip.Addr) error {
 	return nil
 }
 
-// delivered is what is reported.
+// delivered returns the routes to deliver: the name of the workload interface by address.
 func (w *routeWatch) delivered() map[netip.Addr]string {
 	all := make(map[netip.Addr]string, len(w.seen))
 	for a, ifindex := range w.seen {

@@ -86,7 +86,7 @@ func state(opened link.Link, key tcxKey) (runs ebpf.ProgramID, alive bool, err e
 
 // attach attaches before all other programs: those that follow an accepting one (TCX_PASS) never run, so anywhere else
 // another program could let packets past us. Ours end with TCX_NEXT when they allow, so the others still run. dead is
-// what was left of an earlier link; it is removed.
+// an earlier link that does not work any more; it is removed.
 func (l *Links) attach(dead link.Link, key tcxKey, program *ebpf.Program) (link.Link, error) {
 	if dead != nil {
 		delete(l.tcx, key)

@@ -76,8 +76,8 @@ type session interface {
 	follow(ctx context.Context) error
 }
 
-// keepUp opens a new session whenever one fails, until ctx ends. The first is open already. Nothing is lost by that: the
-// state is read again and compared.
+// keepUp opens a new session whenever one fails, until ctx ends. The first is open already. No change is lost: a new
+// session reads the state again and compares.
 func keepUp(ctx context.Context, what string, s session, logger *slog.Logger) {
 	for err := s.follow(ctx); ctx.Err() == nil; err = s.follow(ctx) {
 		for ctx.Err() == nil {

@@ -30,7 +30,7 @@ func newAddresses(maps map[string]*ebpf.Map) *Addresses {
 	}
 }
 
-// Sync writes what is pending in all four.
+// Sync writes the pending changes of all four maps.
 func (a *Addresses) Sync() error {
 	return errors.Join(a.IP4Host.Sync(), a.IP6Host.Sync(), a.IP4Net.Sync(), a.IP6Net.Sync())
 }

@@ -102,8 +102,8 @@ type placement struct {
 	inner   *ebpf.Map
 }
 
-// put puts arrays into the outer maps and returns those that it could put; the errors are by content. Programs find them when
-// it returns, even if some packet is still at work with what was there before.
+// put puts arrays into the outer maps and returns those that it could put; the errors are by content. When it returns,
+// programs find the new arrays. A packet that is still in a program may use the old ones.
 func (a *arrays) put(list []placement, errs []error) (done []placement) {
 	var byPart [parts][]placement
 	for _, l := range list {

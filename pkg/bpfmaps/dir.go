@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout is the version of everything pinned: raise it with any change to what is in a map.
+// Layout is the version of everything pinned: raise it with any change to the content of a map.
 const Layout = 6
 
 // ErrLocked says that another agent of the same instance runs.

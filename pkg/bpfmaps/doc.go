@@ -1,6 +1,6 @@
 // Package bpfmaps holds everything the agent keeps in BPF maps: typed tables that record intent and write the
-// difference, the slots compiled policies are published in, the endpoints whose stores publish them, and readers of
-// what the programs count and track. All maps are pinned, so enforcement outlives the agent.
+// difference, the slots compiled policies are published in, the endpoints whose stores publish them, and readers of the
+// programs' counters and flows. All maps are pinned, so enforcement outlives the agent.
 //
 //   - maps.go, dir.go, programs.go: the pinned directory, opening it, loading programs over it
 //   - table.go: Table, over hashes, tries and arrays; read.go: reading whole maps

@@ -27,16 +27,16 @@ func SplitPolicyWord(word uint64) (slot, generation uint32) { return uint32(word
 // one aligned store and no system call. An endpoint whose place in the array (ifindex & 0xffff) is taken is in the
 // hash endpoints_more instead, where every change replaces the whole entry at once.
 //
-// The writer, of which there is one, is not safe for concurrent use.
+// There must be one writer only. It is not safe for concurrent use.
 type Endpoints struct {
 	memory []byte
 	places []bpf.Endpoint          // backed by memory
 	taken  map[uint32]uint32       // place -> ifindex
-	more   map[uint32]bpf.Endpoint // what is in endpoints_more
+	more   map[uint32]bpf.Endpoint // content of endpoints_more
 	hash   *ebpf.Map
 }
 
-// OpenEndpoints maps the array and reads what is in it. Close it before m.
+// OpenEndpoints maps the array and reads its entries. Close it before m.
 func (m *Maps) OpenEndpoints() (*Endpoints, error) {
 	array := m.maps[bpf.MargayMapEndpoints]
 	size := int(array.MaxEntries()) * endpointSize
@@ -56,7 +56,7 @@ func (m *Maps) OpenEndpoints() (*Endpoints, error) {
 	return e, nil
 }
 
-// Reload reads again what is in the maps; changes by others come to light in List.
+// Reload reads the maps again; List then shows changes by others.
 func (e *Endpoints) Reload() error {
 	more, err := newKernelMap[uint32, bpf.Endpoint](e.hash, bpf.MargayMapEndpointsMore).Load()
 	if err != nil {

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fake is a hash map without a kernel: for tests that need no root. Like the kernel's it refuses what does not fit.
+// Fake is a hash map without a kernel, for tests that need no root. Like the kernel's it refuses entries beyond its
+// size.
 type Fake[K comparable, V comparable] struct {
 	MapName string
 	Max     int     // entries that fit; 0: any number
-	Entries map[K]V // what is in the map; change it as somebody else would
+	Entries map[K]V // content of the map; a test may change it as another process would
 	Writes  int     // entries written or removed so far, failed ones included
 
 	failAt  int
@@ -73,7 +74,7 @@ func (f *Fake[K, V]) write() error {
 	return nil
 }
 
-// Faulty is a map some of whose writes fail: for tests of what goes on without them.
+// Faulty is a map some of whose writes fail, for tests of code that continues without them.
 type Faulty[K comparable, V comparable] struct {
 	Kernel[K, V]
 	Refuse func(key K, gone bool) error // nil: the write is done

@@ -34,7 +34,8 @@ func newFlows(maps map[string]*ebpf.Map, made []string) *Flows {
 	}
 }
 
-// Lost reports whether Open made a connection table: what was in an earlier one, or in one of another layout, is lost.
+// Lost reports whether Open created a connection table: flows of an earlier table, or of one of another layout, are
+// lost.
 func (f *Flows) Lost() bool { return f.isNew }
 
 // All yields all tracked flows, and after them at most one error. Flows that come or go meanwhile may be missing, and

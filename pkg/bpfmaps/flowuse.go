@@ -14,7 +14,8 @@ import (
 type MapUse struct{ Entries, Max uint32 }
 
 // Use counts the entries of the connection tables, by map name. The kernel keeps no count of its own, so they are walked.
-// It takes about 0.2 s of CPU for a million flows, and ends early with ctx: with what it has counted, and an error.
+// It takes about 0.2 s of CPU for a million flows, and ends early with ctx: it then returns its counts so far, and an
+// error.
 func (f *Flows) Use(ctx context.Context) (map[string]MapUse, error) {
 	use := map[string]MapUse{}
 	n4, err4 := entriesOf[bpf.Ct4Key, bpf.CtEntry](ctx, f.ct4)

@@ -25,7 +25,7 @@ type Options struct {
 	MaxEntries map[string]uint32
 }
 
-// Maps are all maps of one instance, in groups by what they hold. The tables write nothing before their Sync.
+// Maps are all maps of one instance, grouped by content. The tables write nothing before their Sync.
 //
 // Not safe for concurrent use, except what the programs write: Flows, Drops, RuleStats and Events.
 type Maps struct {
@@ -208,7 +208,8 @@ func (m *Maps) Close() error {
 	return errors.Join(errs...)
 }
 
-// Remove unpins everything of the layout directory dir, links included: the kernel frees what has no other user.
+// Remove unpins everything of the layout directory dir, links included: the kernel frees objects that have no other
+// user.
 func Remove(dir string) error {
 	if base := filepath.Base(dir); !strings.HasPrefix(base, "v") {
 		return fmt.Errorf("remove %s: not a layout directory", dir)

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 )
 
-// pool says which slots are in use, and what is known of the arrays in each.
+// pool records which slots are in use, and the size and checksum of the arrays in each.
 type pool struct {
 	places  []place
 	touched []uint32 // slots that have been chosen ever; the others never had arrays
@@ -21,7 +21,7 @@ type place struct {
 	state    state
 	shape    bpf.Slot
 	capacity [parts]uint32 // entries of the inner arrays; 0: none
-	sizes    [parts]uint32 // of what was published
+	sizes    [parts]uint32 // entries that were published
 	sum      checksum
 }
 

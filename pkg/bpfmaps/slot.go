@@ -77,9 +77,10 @@ func (s *Slots) patchValue(slot uint32, list []Row) error {
 	return nil
 }
 
-// EnlargeRows gives live slots longer arrays of rows, which hold what is in rows, parallel to slots: the rows that are
-// there and may be those of classes that no address has yet. Packets find their rows in the old array or in the new one; a
-// packet that finds an address with a class from now on looks for its row in the new one. A slot that is not enlarged stays as it was; the error names it.
+// EnlargeRows gives live slots longer arrays of rows with the content of rows, parallel to slots. These are the present rows;
+// rows of classes that no address has yet may be among them. Packets find their rows in the old array or in the new one; a
+// packet that finds an address with a class from now on looks for its row in the new one. A slot that is not enlarged stays
+// as it was; the error names it.
 func (s *Slots) EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error {
 	var created []placement
 	errs := make([]error, len(slots))

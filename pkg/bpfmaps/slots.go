@@ -34,8 +34,8 @@ func (u *Unpublished) join() error {
 // ErrNoRoom says that a slot has no room for another class: its table has to be published again.
 var ErrNoRoom = errors.New("no room for the class")
 
-// Slots are the places compiled policies are published in. A slot is live from Publish to Release; what is in it does
-// not change meanwhile, except for rows of new classes. Endpoints refer to it by their policy words, which is a separate step.
+// Slots are the places compiled policies are published in. A slot is live from Publish to Release. Its content does not
+// change meanwhile, except for rows of new classes. Endpoints refer to it by their policy words, which is a separate step.
 //
 // Not safe for concurrent use.
 type Slots struct {
@@ -204,7 +204,7 @@ func (s *Slots) Live() []uint32 { return s.pool.live() }
 // Usage says how many slots and bytes are in use.
 func (s *Slots) Usage() SlotUsage { return s.pool.usage() }
 
-// Close lets go of the maps; what is in them stays. It waits for grace periods that are running.
+// Close closes the maps; their content stays. It waits for grace periods that are running.
 func (s *Slots) Close() error {
 	s.pool.grace.close()
 	s.arrays.calls.wait()

@@ -48,8 +48,8 @@ type Table[K comparable, V comparable] struct {
 	reread bool
 }
 
-// NewTable returns a table that wants nothing. Its first Sync reads what is in the map, and removes entries that were never Set
-// by then.
+// NewTable returns a table without desired entries. Its first Sync reads the map, and removes entries that were not Set by
+// then.
 func NewTable[K comparable, V comparable](kernel Kernel[K, V]) *Table[K, V] {
 	return &Table[K, V]{kernel: kernel, state: delta.New[K, V](), reread: true}
 }
@@ -87,7 +87,7 @@ func (t *Table[K, V]) IsUnwritten(key K) bool { return t.state.IsPending(key) }
 // Believed is what the map has for the key, as far as is known; false: no entry.
 func (t *Table[K, V]) Believed(key K) (V, bool) { return t.state.Believed(key) }
 
-// Load reads what is in the map now. It changes nothing.
+// Load returns the present content of the map. It changes nothing.
 func (t *Table[K, V]) Load() (map[K]V, error) {
 	entries, err := t.kernel.Load()
 	if err != nil {
@@ -96,8 +96,8 @@ func (t *Table[K, V]) Load() (map[K]V, error) {
 	return entries, nil
 }
 
-// Adopt reads the map and makes everything in it what is wanted, whatever was Set before: an agent that starts goes on
-// from what an earlier one left. After an error the table is as before.
+// Adopt reads the map and makes its content the desired entries, whatever was Set before: an agent that starts
+// continues from the state an earlier one left. After an error the table is as before.
 func (t *Table[K, V]) Adopt() error {
 	entries, err := t.Load()
 	if err != nil {
@@ -124,8 +124,8 @@ func (t *Table[K, V]) Resync() (delta.Repairs[K], error) {
 	return t.state.SetActual(entries), nil
 }
 
-// asBelieved reports whether the map is what it was when it was last read or written. That is the usual case, and found
-// out in less than half of the time that reading it again takes.
+// asBelieved reports whether the map is unchanged since it was last read or written. That is the usual case, and the
+// check takes less than half of the time of a Load.
 func (t *Table[K, V]) asBelieved() bool {
 	n, same := 0, true
 	err := t.kernel.Scan(func(key K, value V) bool {
@@ -137,7 +137,7 @@ func (t *Table[K, V]) asBelieved() bool {
 	return err == nil && same && n == t.state.Actual()
 }
 
-// Sync makes the map equal to what is wanted, with as few writes as possible: first the entries that are new or
+// Sync makes the map equal to the desired entries, with as few writes as possible: first the entries that are new or
 // changed, then the removals, so that a prefix may be replaced by longer ones without a gap. A failed change stays pending;
 // the error names the map and the keys (errors.Is finds the errno). Sync again to retry.
 func (t *Table[K, V]) Sync() error { return t.SyncSome(math.MaxInt) }
@@ -257,8 +257,8 @@ func (k *kernelMap[K, V]) Update(keys []K, values []V) (int, error) {
 		if err == nil {
 			return len(keys), nil
 		}
-		// How many were written is reliable only if it is fewer than all: the kernel does not always say. Writing an
-		// entry twice does no harm, so go on one by one, to find the entry that fails and what it fails with.
+		// The number of written entries is reliable only if it is fewer than all: the kernel does not always report it.
+		// Writing an entry twice does no harm, so continue one by one, to find the entry that fails and its error.
 		if n >= len(keys) {
 			n = 0
 		}

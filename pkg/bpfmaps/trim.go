@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/bpf"
 )
 
-// Trim frees the arrays of idle slots, the largest first, until idle ones hold at most keep bytes. What waits for
-// packets to leave is not touched; it can be trimmed later.
+// Trim frees the arrays of idle slots, the largest first, until idle ones hold at most keep bytes. Slots that packets
+// may still use are not touched; they can be trimmed later.
 func (s *Slots) Trim(keep uint64) error {
 	freed, err := s.pool.grace.passed()
 	if s.pool.free(freed); err != nil {

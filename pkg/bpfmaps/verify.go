@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 )
 
-// Sums of what was published tell whether somebody else has changed a slot, without keeping a copy of it.
+// Checksums of the published content show whether another process has changed a slot, without keeping a copy of it.
 
 // seed makes the sums of this process.
 var seed = maphash.MakeSeed()
@@ -20,8 +20,8 @@ type checksum struct {
 	parts [parts]uint64
 }
 
-// sumOf sums a content, or what was read back of it: of arrays it takes as much as n says, which headroom is not part
-// of. Rows are summed cell by cell, so that one can be added to the sum.
+// sumOf returns the checksum of a content, as published or as read back. Of each array it sums the first n entries,
+// without the headroom. Rows are summed cell by cell, so that a row can be added to the sum.
 func sumOf(c *SlotContent, n [parts]uint32) checksum {
 	s := checksum{known: true, shape: c.Shape}
 	s.parts[partRules] = hashOf(c.Rules, n[partRules])

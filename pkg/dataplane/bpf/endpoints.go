@@ -23,7 +23,7 @@ type endpoints struct {
 	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
 	closed     map[model.EndpointID]string // must not be open for the want of addresses, and why
-	peerless   map[model.EndpointID]bool   // programmed while their peer's addresses are not known yet
+	peerless   map[model.EndpointID]bool   // programmed before the pod's side of their interface was looked up
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
