@@ -23,7 +23,7 @@ type Buffer struct {
 	queue   []slot          // oldest first; some are empty
 	head    int             // all slots before it are
 	waiting int             // slots that are not
-	pending map[keyHash]int // their indexes, by what they are about
+	pending map[keyHash]int // their indexes, by key
 	present map[keyHash]struct{}
 	most    int // present, see mapsize
 }
@@ -34,9 +34,9 @@ type slot struct {
 	update model.Update
 }
 
-// keyHash stands for a key. The buffer remembers what the consumer has, by what it took, for as long as it has it:
-// of very many objects it had better be little. Two keys with one keyHash would be taken for the same object; of a
-// million objects any two have the same with a probability of 10^-27.
+// keyHash stands for a key. The buffer remembers each object that the consumer has, for as long as it has it. There may
+// be very many, so the key is kept as a hash. Two keys with one keyHash would count as the same object. Among a million
+// objects the probability of such a pair is 10^-27.
 type keyHash [2]uint64
 
 // NewBuffer returns an empty buffer.
@@ -74,7 +74,7 @@ func (b *Buffer) put(u model.Update) {
 		b.compact()
 	case !present && !known:
 	case waiting && key == model.InSyncKey:
-		b.empty(at) // it must not overtake what came since the first one
+		b.empty(at) // it must not overtake updates that came since the first one
 		b.push(slot{k, u})
 		b.compact()
 	case waiting:

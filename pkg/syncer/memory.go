@@ -9,9 +9,9 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// Memory is a Source for tests and demonstrations: it delivers what it is given, with the semantics of a datastore.
-// Objects put before Run are part of the snapshot; objects replaced or deleted before their delivery are not seen. All
-// methods are safe for concurrent use.
+// Memory is a Source for tests and demonstrations: it delivers the objects put into it, with the semantics of a
+// datastore. Objects put before Run are part of the snapshot; objects replaced or deleted before their delivery are not
+// seen. All methods are safe for concurrent use.
 type Memory struct {
 	buffer   *Buffer
 	failed   chan struct{} // closed by Fail
@@ -33,7 +33,7 @@ func (m *Memory) Put(updates ...model.Update) { m.buffer.Put(updates) }
 // Sync says that the first snapshot is complete. InSync is delivered after all that was put before.
 func (m *Memory) Sync() { m.buffer.Put([]model.Update{model.InSync{}}) }
 
-// Fail makes Run return err once what was put before has been delivered. Only the first call counts.
+// Fail makes Run return err once all objects put before are delivered. Only the first call counts.
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *Memory) Run(ctx context.Context, sink func(Batch)) error {
 	}
 }
 
-// hand gives the sink what there is.
+// hand gives the sink everything that waits.
 func (m *Memory) hand(sink func(Batch)) {
 	m.mu.Lock()
 	b := m.report
@@ -73,7 +73,7 @@ func (m *Memory) hand(sink func(Batch)) {
 	}
 }
 
-// Report says what is wrong now, and how it stands with kinds.
+// Report sets the present problems and the states of kinds.
 func (m *Memory) Report(problems []validate.Problem, kinds []KindStatus) {
 	m.mu.Lock()
 	m.report.Problems = []Findings{{Problems: slices.Clone(problems)}}

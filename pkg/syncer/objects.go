@@ -9,8 +9,8 @@ import (
 )
 
 // Objects remembers which version of each object of a datastore is in force (semantics D-1). A valid version takes the
-// place of the one before it. A version that is not valid leaves in force what was, if anything was, and is a problem.
-// With the object both are gone.
+// place of the one before it. A version that is not valid is a problem; the version in force before it, if any, stays
+// in force. When the object is deleted, both are gone.
 //
 // K names objects, and V is what a source remembers of each. Not safe for concurrent use.
 type Objects[K comparable, V any] struct {
@@ -18,7 +18,7 @@ type Objects[K comparable, V any] struct {
 	faulted map[K]fault // objects whose newest version has problems or is not valid
 }
 
-// fault is what is wrong with the newest version of an object.
+// fault describes the newest version of an object, if it has problems.
 type fault struct {
 	problems []validate.Problem
 	invalid  bool // the newest version is not used
@@ -40,7 +40,7 @@ func (o *Objects[K, V]) Accept(k K, v V, problems []validate.Problem) {
 	}
 }
 
-// Reject notes that the newest version of an object is not valid, and why. v takes the place of what is remembered.
+// Reject notes that the newest version of an object is not valid, and why. v replaces the remembered value.
 func (o *Objects[K, V]) Reject(k K, v V, problems []validate.Problem) {
 	o.faulted[k] = fault{problems: problems, invalid: true, inForce: o.InForce(k)}
 	o.known[k] = v
@@ -52,7 +52,7 @@ func (o *Objects[K, V]) Remove(k K) {
 	delete(o.faulted, k)
 }
 
-// Get returns what is remembered of an object, valid or not.
+// Get returns the remembered value of an object, valid or not.
 func (o *Objects[K, V]) Get(k K) (v V, known bool) {
 	v, known = o.known[k]
 	return v, known
@@ -65,7 +65,8 @@ func (o *Objects[K, V]) InForce(k K) bool {
 	return known && (!faulted || f.inForce)
 }
 
-// Wrong returns what is wrong with the newest version of an object, without what that means. Not to be changed.
+// Wrong returns the problems of the newest version of an object, without their consequences. The slice must not be
+// changed.
 func (o *Objects[K, V]) Wrong(k K) []validate.Problem { return o.faulted[k].problems }
 
 // Len returns the number of objects, valid or not.
@@ -82,7 +83,7 @@ func (o *Objects[K, V]) LenInForce() int {
 	return n
 }
 
-// All ranges over the objects, valid or not, and what is remembered of them, in no order. The one that it is at may be
+// All ranges over the objects, valid or not, and their remembered values, in no order. The current object may be
 // removed.
 func (o *Objects[K, V]) All() iter.Seq2[K, V] { return maps.All(o.known) }
 

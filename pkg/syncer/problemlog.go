@@ -41,7 +41,7 @@ type ProblemLog struct {
 	lines int
 }
 
-// Write logs what has changed, unless there is too much of it.
+// Write logs the changes, unless there are too many.
 func (l *ProblemLog) Write(all []Turn, now time.Time) {
 	if now.Sub(l.since) >= time.Minute {
 		l.since, l.lines = now, 0

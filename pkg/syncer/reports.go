@@ -40,7 +40,7 @@ func (r *Reports) Note(b Batch) {
 	}
 }
 
-// Problems returns what is wrong with objects now; they are the caller's.
+// Problems returns the present problems of objects. The slice is the caller's.
 func (r *Reports) Problems() []validate.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +51,8 @@ func (r *Reports) Problems() []validate.Problem {
 	return all
 }
 
-// Kinds returns how it stands with each kind of object, in a fixed order; they are the caller's. Before the stream begins
-// it is one kind that stands for all and has not been listed.
+// Kinds returns the state of each kind of object, in a fixed order. The slice is the caller's. Before the stream begins
+// it has one kind that stands for all and has not been listed.
 func (r *Reports) Kinds() []KindStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,8 @@ func (r *Reports) Kinds() []KindStatus {
 	return slices.Clone(r.kinds)
 }
 
-// Difference returns the findings that make now of was, by subject, so that a source need only know what is wrong.
+// Difference returns the findings that turn was into now, by subject, so that a source need only know its present
+// problems.
 func Difference(was, now map[string][]validate.Problem) []Findings {
 	var all []Findings
 	for subject, problems := range was {

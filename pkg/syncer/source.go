@@ -21,30 +21,31 @@ type Source interface {
 	// that it delivered is taken back then.
 	//
 	// sink is called by one goroutine at a time and may block; the slices it is given are its own. Updates of one object
-	// arrive in order. An update may repeat what is known, and a deletion may be of something never delivered.
+	// arrive in order. An update may repeat a delivered one, and a deletion may be of an object that was never
+	// delivered.
 	//
 	// The stream is all that a source says: a relay that passes it on, also to another process, is as good a source.
 	Run(ctx context.Context, sink func(Batch)) error
 }
 
-// Batch is a part of the stream of a source: what has changed. Any of the lists may be empty.
+// Batch is a part of the stream of a source: a set of changes. Any of the lists may be empty.
 type Batch struct {
 	Updates []model.Update
-	// Problems are what is wrong with each of some objects now, in place of what was wrong with it. A problem arrives with
-	// the updates of the version that has it, or soon after.
+	// Problems are the present problems of some objects. They replace the earlier ones of each object. A problem arrives
+	// with the updates of the version that has it, or soon after.
 	Problems []Findings
-	// Kinds are how it stands with each of some kinds now. All of them are in the first batch that has any. That a kind is
-	// listed arrives with its objects, or after them.
+	// Kinds are the present states of some kinds. The first batch that has any has all of them. The state of a listed kind
+	// arrives with its objects, or after them.
 	Kinds []KindStatus
 }
 
-// Findings are what is wrong with one subject: an object, or a file.
+// Findings are the problems of one subject: an object, or a file.
 type Findings struct {
 	Subject  string             // names it in this stream; problems are shown in the order of subjects
 	Problems []validate.Problem // none: it is well, or gone
 }
 
-// KindState is how it stands with one kind of object of a source.
+// KindState is the state of one kind of object of a source.
 type KindState uint8
 
 const (
@@ -55,7 +56,7 @@ const (
 	// KindAbsent: the datastore does not serve the kind (a CRD that is not installed): an empty list, asked for again
 	// from time to time.
 	KindAbsent
-	// KindFailing: it could not be listed or followed the last time; what is known of it stays, and it is tried again.
+	// KindFailing: the last attempt to list or follow it failed; its known objects stay, and it is tried again.
 	KindFailing
 )
 

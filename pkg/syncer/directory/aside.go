@@ -50,8 +50,8 @@ func (a *aside) begin() {
 	go func() { done <- a.parse(next.path, next.text) }()
 }
 
-// end records that what done delivered has been received, and returns what it is of; nil: of a text that does not count
-// any more.
+// end records that the documents from done were received, and returns the file they are of; nil: its text does not
+// count any more.
 func (a *aside) end() *large {
 	l := a.now
 	a.now, a.done = nil, nil
@@ -62,7 +62,7 @@ func (a *aside) end() *large {
 	return l
 }
 
-// drop forgets a file: it is known otherwise what has become of it.
+// drop forgets a file whose newer state is already known.
 func (a *aside) drop(path string) {
 	a.queue = slices.DeleteFunc(a.queue, func(l *large) bool { return l.path == path })
 	if a.now != nil && a.now.path == path {

@@ -228,8 +228,8 @@ func (c *catalog) winner(n objectName) *claim {
 	return nil
 }
 
-// flush returns what changed since the last flush: deletions first, so that what moved from one object to another is
-// not lost.
+// flush returns the changes since the last flush: deletions first, so that a value which moved from one object to
+// another is not lost.
 func (c *catalog) flush() []model.Update {
 	var gone, changed []model.Update
 	names := slices.SortedFunc(maps.Keys(c.dirty), func(a, b objectName) int {
@@ -311,7 +311,7 @@ func (c *catalog) problemsIn(path string) []validate.Problem {
 
 func (c *catalog) problemsOf(cl *claim) []validate.Problem {
 	if cl.kept {
-		return nil // what is wrong is said of the file
+		return nil // the problem is reported for the file
 	}
 	problems := slices.Clone(cl.problems)
 	w := c.winner(cl.object)

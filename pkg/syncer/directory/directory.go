@@ -22,10 +22,10 @@ import (
 // Source is a syncer.Source whose datastore is a directory of manifest files (*.yaml, *.yml, *.json), read recursively
 // and watched. Large files are parsed beside the others, which do not wait for them.
 //
-// An object is deleted when no file names it any more, and the file that did has stayed as it is for believedAfter. One
-// that became invalid, and everything in a file that cannot be read any more or has become empty, stays as it was last
-// good and is reported. A writer should replace files by renaming: what a file caught half written says of an object is
-// taken for what it says.
+// An object is deleted when no file contains it any more, and the file that did has stayed unchanged for believedAfter.
+// The last valid version stays, and a problem is reported, if an object becomes invalid, or its file cannot be read any
+// more or becomes empty. A writer should replace files by renaming: if a file is read half written, its objects are
+// used as they stand there.
 type Source struct {
 	kinds    validate.Table
 	tree     tree
@@ -146,8 +146,8 @@ func (d *Source) openWatch() (<-chan fsnotify.Event, <-chan error, func()) {
 	}
 }
 
-// scan looks at the whole tree, reads the files that changed, and returns what has changed. It reads the
-// files in touched, or with lost all files, even if they look unchanged. Those that are being written are left alone.
+// scan walks the whole tree, reads the files that changed, and returns the changes of objects. It reads the files in
+// touched, or with lost all files, even if they look unchanged. Files that are being written (unquiet) are left alone.
 func (d *Source) scan(touched, unquiet map[string]bool, lost bool) syncer.Batch {
 	found, now := d.tree.walk(), time.Now()
 	if d.tree.replaced(found) && len(d.catalog.files) > 0 {
@@ -245,8 +245,8 @@ func (d *Source) gone(path string, now time.Time) {
 	}
 }
 
-// problemsOf returns what is wrong now, by subject: directories that cannot be read, then the one that is not watched, then
-// files in path order.
+// problemsOf returns the present problems, by subject: directories that cannot be read, then the one that is not watched,
+// then files in path order.
 func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
 	all := map[string][]validate.Problem{}
 	for path, err := range found.unreadable {
@@ -270,7 +270,7 @@ func (d *Source) problemsOf(found *listing) map[string][]validate.Problem {
 	return all
 }
 
-// logProblems logs what is wrong since now, and what is not any more.
+// logProblems logs new problems, and problems that are over.
 func (d *Source) logProblems() {
 	now := map[validate.Problem]bool{}
 	for _, subject := range slices.Sorted(maps.Keys(d.problems)) {

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// A file that says less than it did may be one that is just being written: emptied and filled again, moved out of the way
-// by an editor, removed and made again, or half there. So what it does not say any more is only believed if the file stays
-// as it is for a while. A file without any text is never believed: a full disk leaves such files. Whoever means it removes
-// the file, or writes a comment.
+// A file that contains fewer objects than before may be in the middle of being written: emptied and filled again, moved
+// away by an editor, removed and created again, or half written. So missing objects are deleted only if the file stays
+// unchanged for a while. A file without any text never deletes objects: a full disk leaves such files. To delete all
+// objects of a file, remove it or write a comment into it.
 
-// believedAfter is how long a file must stay as it is before what it does not say any more is deleted.
+// believedAfter is how long a file must stay unchanged before the objects that it does not contain any more are
+// deleted.
 const believedAfter = time.Second
 
 // losses are the files that say less than they did. The zero value has none.
@@ -19,7 +20,7 @@ type losses struct{ byPath map[string]loss }
 type loss struct {
 	since time.Time // the file is as it is
 	gone  bool      // it is not there at all
-	turn  uint64    // of the last file that was to be parsed aside by then: what is lost here may be found there
+	turn  uint64    // of the last file queued for parsing aside by then: a lost object may turn up in it
 }
 
 // begin notes that a file has just been found to say less, or to be gone. turn is the last of aside.

@@ -75,8 +75,8 @@ func (t *tree) walk() *listing {
 	return l
 }
 
-// replaced reports whether the root holds no manifests now and is another directory than the one that did: what is left
-// when a volume is unmounted. found is of the latest walk.
+// replaced reports whether the root holds no manifests now and is another directory than the one that did. An unmounted
+// volume leaves such a directory. found is of the latest walk.
 func (t *tree) replaced(found *listing) bool {
 	info, err := os.Stat(t.root)
 	if err != nil {

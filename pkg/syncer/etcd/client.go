@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Options say how to reach etcd. The files are read for every connection, so that what they are replaced by is in force
-// with the next.
+// Options say how to reach etcd. The files are read for every connection, so that a replaced file is used from the next
+// connection on.
 type Options struct {
 	Endpoints    []string // URLs, all http or all https
 	CAFile       string   // who signs the servers' certificates; empty: whom the machine trusts
@@ -35,7 +35,7 @@ type Options struct {
 }
 
 const (
-	// maxMessage bounds what is read at once.
+	// maxMessage bounds one message from the server.
 	maxMessage = 64 << 20
 	// keepAliveTimeout is how long a server may take to answer that it is there.
 	keepAliveTimeout = 5 * time.Second
@@ -73,8 +73,8 @@ func (o Options) open(ctx context.Context) (connection, error) {
 	return client{made}, nil
 }
 
-// dialing makes calls fail as soon as it is known that no server can be reached. clientv3 has them wait, and gRPC connects
-// again after up to two minutes: no one would learn what is wrong, nor soon that it is over.
+// dialing makes calls fail as soon as it is known that no server can be reached. By default clientv3 makes them wait, and
+// gRPC connects again after up to two minutes: the outage would not be reported, and its end would be noticed late.
 func (o Options) dialing() []grpc.DialOption {
 	pauses := backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longPause}
 	return []grpc.DialOption{

@@ -11,8 +11,8 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// objects is what the source remembers of the datastore: of each object which version is in force, and what is wrong with
-// the newest. It does no I/O.
+// objects records, for each object of the datastore, the version in force and the problems of the newest version. It does
+// no I/O.
 //
 // A version is known by the hash of its text. Revisions would not do: a restored datastore uses them again.
 type objects struct {
@@ -29,7 +29,7 @@ func newObjects(l *layout) *objects {
 		counts: make([]int, len(l.kinds)), turned: make([][]syncer.Turn, len(l.kinds)), changed: map[objectKey]struct{}{}}
 }
 
-// put records the newest version of the object of an entry, and appends what is to be sent. Not ours: the entry concerns
+// put records the newest version of the object of an entry, and appends the updates to send. Not ours: the entry is of
 // no object that is read.
 func (o *objects) put(us []model.Update, e entry) (updates []model.Update, k objectKey, ours bool) {
 	k, ours, reason := o.layout.object(e.key)
@@ -59,7 +59,7 @@ func (o *objects) put(us []model.Update, e entry) (updates []model.Update, k obj
 	return append(us, updates...), k, true
 }
 
-// remove forgets an object that is gone, and appends what is to be sent.
+// remove forgets an object that is gone, and appends the updates to send.
 func (o *objects) remove(us []model.Update, k objectKey) []model.Update {
 	if _, known := o.known.Get(k); !known {
 		return us
@@ -126,7 +126,7 @@ func (o *objects) hash(e entry) uint64 {
 	return maphash.Bytes(o.seed, e.value)
 }
 
-// turn notes what is wrong with an object from now on.
+// turn replaces the problems of an object.
 func (o *objects) turn(k objectKey, now []validate.Problem) {
 	was := o.known.Wrong(k)
 	o.turned[k.kind] = append(o.turned[k.kind], syncer.Turns(was, now)...)
@@ -142,7 +142,7 @@ func (o *objects) drainTurns(kind int) []syncer.Turn {
 	return all
 }
 
-// drainFindings returns what is wrong now with the objects for which that has changed since the last time.
+// drainFindings returns the present problems of the objects whose problems have changed since the last call.
 func (o *objects) drainFindings() []syncer.Findings {
 	var all []syncer.Findings
 	for k := range o.changed {

@@ -46,7 +46,7 @@ func (s *Source) session(ctx context.Context) error {
 	}
 }
 
-// begin returns a watch of what comes after what is known. For that it goes on where an earlier watch ended, or lists.
+// begin returns a watch of the changes after the known state. It resumes where an earlier watch ended, or lists.
 func (s *Source) begin(ctx context.Context, c connection) (stream, error) {
 	asked := time.Now()
 	ready, at, err := s.ask(ctx, c)
@@ -91,7 +91,8 @@ func (s *Source) ask(ctx context.Context, c connection) (ready *entry, at positi
 	return ready, p.at, nil
 }
 
-// resume goes on from mark, if the server sends what was seen there before. No stream and no error: it does not.
+// resume watches from mark on, if the server sends the same events for it as before. No stream and no error: it does
+// not.
 func (s *Source) resume(ctx context.Context, c connection, patience time.Duration) (stream, error) {
 	watching, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(patience, cancel)
@@ -128,8 +129,8 @@ func (s *Source) resume(ctx context.Context, c connection, patience time.Duratio
 	return w, nil
 }
 
-// list reads everything as of a revision and delivers what differs from what is known. Deletions go first, so that what
-// moved from one object to another is not lost.
+// list reads everything as of a revision and delivers the differences from the known state. Deletions go first, so that
+// a value which moved from one object to another is not lost.
 func (s *Source) list(ctx context.Context, c connection, revision int64) (err error) {
 	var changed []model.Update
 	defer func() {
@@ -235,7 +236,7 @@ func (s *Source) follow(a answer) error {
 	return nil
 }
 
-// change takes in one event, and appends what is to be sent.
+// change reads one event, and appends the updates to send.
 func (s *Source) change(us []model.Update, e event) []model.Update {
 	k, ours, _ := s.objects.layout.object(e.key)
 	if !ours {

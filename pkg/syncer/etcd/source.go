@@ -18,12 +18,12 @@ import (
 //
 // An object that became invalid stays as it was last good and is a Problem (semantics D-1); deleting it removes both.
 //
-// While etcd cannot be reached nothing is taken back, and it is tried again all the time. When it is back the source goes
-// on after the last change that it knows, if etcd still has that change and it is the same one. If not (it has been
-// compacted, or etcd was restored from a snapshot), the source lists again and delivers the difference.
+// While etcd cannot be reached no object is withdrawn, and the source keeps trying to connect. When etcd is back the
+// source resumes after the last change that it knows, if etcd still has that same change. If not (it has been compacted,
+// or etcd was restored from a snapshot), the source lists again and delivers the difference.
 //
-// Nothing is believed unless the ClusterInformation "default" says that the datastore is ready. So a datastore that is
-// wiped, empty, or being migrated changes nothing: what was known last stays until it is ready again.
+// The source reads no changes unless the ClusterInformation "default" says that the datastore is ready. So a datastore
+// that is wiped, empty, or being migrated changes nothing: the last known objects stay until it is ready again.
 type Source struct {
 	open    func(context.Context) (connection, error)
 	explain func(error) string
@@ -93,7 +93,7 @@ const (
 	lasting = 5 * time.Second
 )
 
-// deliver hands updates on, with what there is to report.
+// deliver passes updates on, together with changed problems and states of kinds.
 func (s *Source) deliver(updates []model.Update) {
 	b := syncer.Batch{Updates: updates, Problems: s.objects.drainFindings(), Kinds: s.status.drain(s.objects.counts, s.at.revision)}
 	for i, log := range s.status.problems {
@@ -104,13 +104,13 @@ func (s *Source) deliver(updates []model.Update) {
 	}
 }
 
-// mark is a change that can be recognised: a revision, and what was written in it.
+// mark identifies a change: a revision, and a hash of its events.
 type mark struct {
 	revision int64
 	sum      uint64 // of the events' hashes
 }
 
-// note takes in an event; those of one revision in any order.
+// note adds an event to the hash. The order of the events of one revision does not matter.
 func (m *mark) note(seed maphash.Seed, e event) {
 	if e.modified != m.revision {
 		*m = mark{revision: e.modified}

@@ -22,7 +22,7 @@ type discovery struct {
 	resources map[schema.GroupVersion]*metav1.APIResourceList
 
 	mu   sync.Mutex
-	next time.Time // when what is absent is looked for again
+	next time.Time // time of the next look for absent kinds
 }
 
 // moment is for how long an answer is for those that ask, too.
@@ -77,7 +77,8 @@ func (d *discovery) begin(ctx context.Context) bool {
 
 func (d *discovery) end() { <-d.asking }
 
-// pause is how long until the server is asked once more for what it did not serve: the same time for all kinds.
+// pause is the time until the server is asked again for the kinds it did not serve. The next look is at the same time
+// for all kinds.
 func (d *discovery) pause(every time.Duration) time.Duration {
 	every = max(every, time.Second) // an interval of none would be no pause
 	d.mu.Lock()

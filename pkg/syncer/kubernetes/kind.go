@@ -97,7 +97,7 @@ func (k *kind) follow(ctx context.Context, apis []api, candidate int) {
 	}).RunWithContext(ctx)
 }
 
-// converted is what stays of an object that the server sent.
+// converted returns the parts that are kept of an object that the server sent.
 func (k *kind) converted(obj runtime.Object) (*object, error) {
 	o, err := named(obj)
 	if err != nil {
@@ -212,7 +212,8 @@ func (k *kind) snapshot() syncer.KindStatus {
 	return k.status
 }
 
-// during is snapshot while there is an outage, of which the gate knows more than a watch that was cut; empty: there is none.
+// during is snapshot during an outage. The gate's description of the outage replaces the error of a watch that was cut;
+// empty: there is no outage.
 func (k *kind) during(outage string) syncer.KindStatus {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -25,9 +25,9 @@ import (
 //
 // An object that became invalid stays as it was last good and is a Problem (semantics D-1); deleting it removes both.
 //
-// While the server cannot be reached nothing is taken back. One gate for all kinds asks for it every 0.3 to 0.6 s, and
-// all kinds go on when it is back: their watches from where they were, or with a new list if the server has forgotten
-// what happened since. A list that replaces another finds what was deleted meanwhile.
+// While the server cannot be reached no object is withdrawn. One gate for all kinds probes it every 0.3 to 0.6 s. When
+// it is back, all kinds resume their watches where they ended, or list again if the server does not have the changes
+// since then any more. A list that replaces another finds the objects that were deleted meanwhile.
 //
 // What an agent asks of a server: a watch for each kind that is served, all on one connection, each restarted every five to ten minutes; while the
 // server is away, two or three attempts to connect in a second; for a kind that fails, one request every 15 to 30 s in
@@ -112,7 +112,7 @@ func (s *Source) statuses() []syncer.KindStatus {
 	return all
 }
 
-// deliver hands updates on, with what there is to report. It blocks while the consumer does.
+// deliver passes updates on, together with changed problems and states of kinds. It blocks while the consumer does.
 func (s *Source) deliver(updates []model.Update) {
 	s.delivering.Lock()
 	defer s.delivering.Unlock()
@@ -130,7 +130,7 @@ func (s *Source) deliver(updates []model.Update) {
 	}
 }
 
-// report delivers what there is to report until ctx ends.
+// report delivers changed problems and states of kinds until ctx ends.
 func (s *Source) report(ctx context.Context) {
 	for {
 		select {

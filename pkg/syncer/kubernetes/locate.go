@@ -110,8 +110,8 @@ func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {
 	})
 }
 
-// lookForBetter ends the following of a candidate when one before it is served and has as many objects. So what is being
-// copied from one group to the other stays in force until the copy is complete.
+// lookForBetter stops following a candidate when an earlier one is served and has as many objects. So while objects are
+// copied from one group to the other, the originals stay in force until the copy is complete.
 func (k *kind) lookForBetter(ctx context.Context, apis []api, candidate int, cancel context.CancelCauseFunc) {
 	reported := int64(-1)
 	for sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery)) {

@@ -12,8 +12,8 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// object is what is left of an API object after it was decoded: what the Reflector and the store need to know. It
-// stands in for the object in everything the Reflector does.
+// object holds the parts of a decoded API object that the Reflector and the store need. It represents the API object in
+// everything the Reflector does.
 type object struct {
 	metav1.Object // for the methods that are never called
 

@@ -9,8 +9,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// sharing lets the updates of many objects of a kind share what they have in common: pods of one workload differ in
-// name, node and addresses only. Safe for concurrent use.
+// sharing lets the updates of many objects of a kind share their equal parts: pods of one workload differ in name, node
+// and addresses only. Safe for concurrent use.
 type sharing struct {
 	strings *recent
 	seed    maphash.Seed
@@ -33,7 +33,7 @@ func newSharing(strings *recent) *sharing {
 	return &sharing{strings: strings, seed: maphash.MakeSeed(), shapes: map[uint64]*shape{}}
 }
 
-// update returns u with what it has in common with others, which is not counted before keep.
+// update returns u with the parts that it shares with other updates. keep counts the use of the shared parts.
 func (s *sharing) update(u model.Update) (model.Update, *shape) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

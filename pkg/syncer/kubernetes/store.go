@@ -10,8 +10,8 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// store is what the Reflector of one kind fills: it hands on what changed, and remembers of each object its name, its
-// version and what is wrong with it. The Reflector calls it from one goroutine at a time; the methods that read may be
+// store receives the objects of one kind from its Reflector. It passes changes on, and remembers the name, the version
+// and the problems of each object. The Reflector calls it from one goroutine at a time; the methods that read may be
 // called from any.
 type store struct {
 	shared  *sharing
@@ -76,8 +76,9 @@ func (s *store) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: what the list does not name is gone, and what has the version that is known
-// has not changed. A list that is older than the last one is of a server that lost its history: then versions say nothing.
+// Replace implements cache.ReflectorStore. Objects that the list does not contain are gone, and objects with the known
+// version have not changed. A list that is older than the last one comes from a server that lost its history: then
+// versions are not compared.
 func (s *store) Replace(list []any, version string) error {
 	listed := make(map[objectKey]*object, len(list))
 	for _, obj := range list {
@@ -132,7 +133,7 @@ func objectOf(obj any) (*object, error) {
 	return nil, fmt.Errorf("%T among converted objects", obj)
 }
 
-// put records the newest version of an object, and appends what is to be sent.
+// put records the newest version of an object, and appends the updates to send.
 func (s *store) put(us []model.Update, o *object) []model.Update {
 	was, _ := s.objects.Get(o.name)
 	s.turn(o.name, o.problems)
@@ -159,7 +160,7 @@ func (s *store) remove(us []model.Update, name objectKey) []model.Update {
 	return append(us, s.absent(name.namespace, name.name)...)
 }
 
-// turn notes what is wrong with an object from now on.
+// turn replaces the problems of an object.
 func (s *store) turn(name objectKey, now []validate.Problem) {
 	was := s.objects.Wrong(name)
 	s.turned = append(s.turned, syncer.Turns(was, now)...)
@@ -168,7 +169,7 @@ func (s *store) turn(name objectKey, now []validate.Problem) {
 	}
 }
 
-// drainFindings returns what is wrong now with the objects for which that has changed since the last time.
+// drainFindings returns the present problems of the objects whose problems have changed since the last call.
 func (s *store) drainFindings(kind int) []syncer.Findings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +197,7 @@ func (s *store) len() int {
 	return s.objects.Len()
 }
 
-// allProblems returns what is wrong now, by namespace and name.
+// allProblems returns the present problems, by namespace and name.
 func (s *store) allProblems() []validate.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
