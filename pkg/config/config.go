@@ -1,6 +1,6 @@
-// Package config is the agent's configuration in layers: one table of settings, where their values come from, and
-// which of several counts. It is pure: it is given the text of a file, the environment, the flags and the datastore's
-// objects, and says what is in force, where each value comes from and what a change takes.
+// Package config is the agent's configuration in layers: one table of settings, where their values come from, and which
+// of several counts. It is pure: from the text of a file, the environment, the flags and the datastore's objects it
+// computes the configuration in force, the source of each value and the effect of a change.
 //
 // From low to high the layers are: built in; FelixConfiguration "default", one that selects this node, "node." and this
 // node's name; file; environment; flag.
@@ -26,7 +26,7 @@ type Config struct {
 	ResyncEvery time.Duration // more than zero
 }
 
-// Objects is where objects come from, and what is read from them.
+// Objects configures the source of objects, and how they are read.
 type Objects struct {
 	Datastore      string // directory, kubernetes or etcd
 	Dir            string // of manifests
@@ -37,7 +37,7 @@ type Objects struct {
 	DiscoveryEvery time.Duration
 }
 
-// Reports is to whom the agent reports, and what.
+// Reports configures what the agent reports, and to whom.
 type Reports struct {
 	Socket         string // empty: the usual one of the instance
 	LogLevel       string // debug, info, warn or error
@@ -72,7 +72,7 @@ func Defaults() Config {
 	}
 }
 
-// Effect is what it takes for a changed value to be in force. Later ones include the earlier ones.
+// Effect is the step that applies a changed value. Later ones include the earlier ones.
 type Effect uint8
 
 const (
@@ -80,9 +80,9 @@ const (
 	Unchanged Effect = iota
 	// Live: the value is read each time that it is used.
 	Live
-	// Reopen: the dataplane is reopened with the new values; what is enforced stays so.
+	// Reopen: the dataplane is reopened with the new values; policy stays enforced.
 	Reopen
-	// Restart: all parts are restarted within the process; what is enforced stays so.
+	// Restart: all parts are restarted within the process; policy stays enforced.
 	Restart
 )
 

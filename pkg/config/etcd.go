@@ -75,7 +75,7 @@ func parseEndpoints(text string) ([]string, error) {
 
 func printEndpoints(all []string) string { return strings.Join(all, ",") }
 
-// Check reports what is missing, or does not go together.
+// Check reports settings that are missing, or that exclude each other.
 func (e Etcd) Check() error {
 	secure := len(e.Endpoints) > 0 && strings.HasPrefix(e.Endpoints[0], "https:")
 	switch {

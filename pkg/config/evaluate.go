@@ -32,7 +32,7 @@ func felixSource(object, field string) string {
 	return fmt.Sprintf("FelixConfiguration %s, field %s", object, field)
 }
 
-// evaluate works out what is in force.
+// evaluate computes the configuration in force.
 func (l *Layers) evaluate() Change {
 	e := evaluation{layers: l, kept: map[keptKey]given{}, values: map[string][]given{}}
 	builtInValues := Defaults()
@@ -134,7 +134,8 @@ func readFelix(s *Setting, merged felixValues) (v parsed, note string, err error
 	return v, felix.note, err
 }
 
-// unsupported complains about what is in force and asks for something that is not built, where it is written.
+// unsupported reports values in force that ask for a feature which is not built. The problem is that of the object with
+// the value.
 func (e *evaluation) unsupported(names []string, merged felixValues) {
 	for _, field := range slices.Sorted(maps.Keys(unsupported)) {
 		why := asksForMore(field, merged[field])
@@ -154,7 +155,7 @@ func (e *evaluation) complain(object, field, reason string, s *Setting) {
 	e.wrong = append(e.wrong, wrong{Problem{Object: object, Field: field, Reason: reason, Ignored: true}, s})
 }
 
-// report are the problems found, each once, with what is in force instead: those of the lowest object first.
+// report returns the problems found, each once, with the value in force instead: those of the lowest object first.
 func (e *evaluation) report() []Problem {
 	var list []Problem
 	for _, w := range e.wrong {

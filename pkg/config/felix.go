@@ -107,8 +107,8 @@ func felixTimeout(key string) func(felixValues) (felixText, error) {
 	}
 }
 
-// unsupported are fields that ask for something which is not built, unless they have one of the values that do not. It
-// is reported: what is enforced is not what was meant.
+// unsupported are fields that ask for something which is not built, unless they have one of the values that do not.
+// Such a value is reported: its author relies on a feature that is not enforced.
 var unsupported = map[string]struct {
 	fine []string
 	why  string

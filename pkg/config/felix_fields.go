@@ -12,7 +12,7 @@ type FelixField struct {
 	Field    string
 	Settings []string // it is taken for; nil: it is not used
 	Why      string   // it is not used, or not as Felix uses it; empty: there is nothing to say
-	Reported bool     // as a problem, if it asks for what is not built
+	Reported bool     // as a problem, if it asks for a feature that is not built
 }
 
 // FelixFields are the fields that are known, in the order of their names.

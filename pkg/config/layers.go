@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Layers are the places that values come from, and what is in force of them. Not safe for concurrent use.
+// Layers are the sources of values, and the configuration in force. Not safe for concurrent use.
 type Layers struct {
 	host             string
 	file, env, flags map[string]given
@@ -20,7 +20,7 @@ type Layers struct {
 	kept             map[keptKey]given // values of the datastore that were valid the last time they were looked at
 	state            state
 	nodeName         string
-	// unseen are deletions of what a source that was restarted has not delivered again yet.
+	// unseen are deletions of objects that a restarted source has not delivered again yet.
 	unseen map[model.Key]model.Update
 }
 
@@ -33,7 +33,7 @@ type Change struct {
 	Effect   Effect   // the strongest of theirs
 }
 
-// Between is what has to be done to go from one configuration to another.
+// Between returns the change from one configuration to another.
 func Between(from, to Config) Change {
 	var c Change
 	for _, s := range settings {
@@ -45,8 +45,8 @@ func Between(from, to Config) Change {
 	return c
 }
 
-// New evaluates what is known before the datastore is. Warnings are about variables of the environment that belong to
-// no setting. The error has one line for each value that is not valid, or name that there is not, and says where it is.
+// New evaluates the local layers, before the datastore is read. Warnings are about variables of the environment that
+// belong to no setting. The error has one line for each value that is not valid and each unknown name, with its source.
 func New(local Local) (l *Layers, warnings []string, err error) {
 	l = &Layers{host: local.Host, objects: map[string]*model.Configuration{}, kept: map[keptKey]given{}}
 	var errs [3]error
@@ -61,8 +61,8 @@ func New(local Local) (l *Layers, warnings []string, err error) {
 	return l, warnings, nil
 }
 
-// SetFile replaces the file; nil: there is none any more. On an error what it said before stays. The node's name stays
-// what it was when the process started.
+// SetFile replaces the file; nil: there is none any more. On an error the values of the last valid file stay. The
+// node's name stays as it was when the process started.
 func (l *Layers) SetFile(f *File) (Change, error) {
 	values, err := f.read()
 	if err != nil {
@@ -139,13 +139,14 @@ func (l *Layers) forgetUnseen() bool {
 	return len(gone) > 0
 }
 
-// Config is what is in force.
+// Config returns the configuration in force.
 func (l *Layers) Config() Config { return l.state.config }
 
 // NodeSeen reports whether the datastore has the node that this is.
 func (l *Layers) NodeSeen() bool { return l.labelled }
 
-// Problems are what is wrong with the datastore's configuration of this node, in a fixed order. They are the caller's.
+// Problems returns the problems of the datastore's configuration of this node, in a fixed order. The slice is the
+// caller's.
 func (l *Layers) Problems() []Problem { return slices.Clone(l.state.problems) }
 
 // nodePrefix starts the names of objects for one node.

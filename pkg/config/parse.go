@@ -123,7 +123,7 @@ func parsePrefix(text string) (string, error) {
 // kubeProxyMarks are the bits kube-proxy sets.
 const kubeProxyMarks = 0xc000
 
-// ParseMarkMask reads a mark-mask; the error says what is wanted.
+// ParseMarkMask reads a mark-mask; the error describes a valid value.
 func ParseMarkMask(text string) (uint32, error) {
 	mask, err := strconv.ParseUint(text, 0, 32)
 	if err != nil {

@@ -33,7 +33,7 @@ type Setting struct {
 	// Max is the largest value of a number, 0 for other types.
 	Max uint64
 
-	parse func(text string) (parsed, error) // its errors say what is wanted
+	parse func(text string) (parsed, error) // its errors describe a valid value
 	of    func(c *Config) parsed            // as c has it
 	felix func(f felixValues) (felixText, error)
 }
@@ -65,7 +65,7 @@ func (s Setting) Default() string {
 	return s.of(&c).text
 }
 
-// Print is the setting's value in c as text; what it prints can be given as a value.
+// Print returns the setting's value in c as text. The text is a valid value of the setting.
 func (s Setting) Print(c Config) string { return s.of(&c).text }
 
 // settings is the table in the order of names.

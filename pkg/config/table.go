@@ -51,7 +51,7 @@ var agentSettings = []*Setting{
 		"how often the agent looks for kinds that the cluster does not serve yet (with datastore kubernetes)"),
 }
 
-// enforcementSettings are what is enforced and how.
+// enforcementSettings are the settings of enforcement.
 var enforcementSettings = []*Setting{
 	newSetting("interface-prefix", Restart, func(c *Config) *string { return &c.InterfacePrefix }, parsePrefix, itself,
 		"prefix of the names of workload interfaces").like(prefixPattern).from(felixPrefix, "interfacePrefix"),

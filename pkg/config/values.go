@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// Value is what is in force of one setting.
+// Value is the value in force of one setting.
 type Value struct {
 	Setting string
 	Text    string

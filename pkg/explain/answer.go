@@ -10,7 +10,7 @@ import (
 // Explanation is the answer to a Request, as tools print it with -o json. About one flow it has Egress and Ingress;
 // about every port of one pair of ends, Ports; about several pairs, Answers.
 type Explanation struct {
-	Verdict     string         `json:"verdict"` // allow or deny; mixed: allow for a part of what was asked only
+	Verdict     string         `json:"verdict"` // allow or deny; mixed: allow for a part of the question only
 	Src         string         `json:"src"`
 	Dst         string         `json:"dst"`
 	Packet      string         `json:"packet,omitempty"`

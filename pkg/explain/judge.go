@@ -7,7 +7,7 @@ import (
 )
 
 // Judge evaluates the policy of pods, one side of a flow at a time. A State evaluates the objects of a datastore. Another
-// Judge may evaluate what is enforced in a kernel.
+// Judge may evaluate the policy enforced in a kernel.
 type Judge interface {
 	// Side is the verdict of one direction of a pod about the first packet of a flow.
 	Side(of End, d model.Direction, p model.Packet) (*Side, error)

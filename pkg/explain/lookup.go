@@ -77,7 +77,7 @@ func dnsService(n name) model.ServiceKey {
 	return key
 }
 
-// named finds what is not a Service.
+// named finds the pod, workload or node of a name.
 func (l lookup) named(n name, orService bool) (found, error) {
 	if pod := model.WorkloadID(strings.SplitN(n.text, "/", 2)[0], n.name); n.kind != "" && n.alone {
 		if _, ok := l.graph.FindEndpoint(pod); ok {

@@ -24,7 +24,7 @@ const (
 	ClauseIPVersion = "ipVersion"
 	ClauseProtocol  = "protocol"
 	ClauseICMP      = "icmp"
-	ClauseMembers   = "members" // of what a selector or Service selects
+	ClauseMembers   = "members" // of a selector or Service
 	ClauseNetworks  = "networks"
 	ClausePorts     = "ports"
 )

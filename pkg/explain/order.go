@@ -149,7 +149,7 @@ func (o *ordering) profile(i int, p *model.PolicyRules) {
 	o.reach.endOfProfile()
 }
 
-// policyStep is what is known of the rules of a policy or profile in this direction.
+// policyStep returns the row of a policy or profile, as far as its rules in this direction decide it.
 func policyStep(p *model.PolicyRules) OrderRow {
 	row := OrderRow{Namespace: p.Key.Namespace, Name: p.Key.Name, Staged: p.Staged}
 	switch {

@@ -48,7 +48,7 @@ func (r *reach) rules(p *model.PolicyRules) {
 
 var verbs = map[model.Action]string{model.Allow: "allows", model.Deny: "denies", model.Pass: "passes"}
 
-// endOfTier ends the present tier, of which at least one policy is enforced.
+// endOfTier ends the present tier. At least one of its policies must be enforced.
 func (r *reach) endOfTier(t *model.TierPolicy) {
 	if r.ended == "" && !r.passes {
 		switch {

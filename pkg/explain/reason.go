@@ -67,7 +67,7 @@ func endOfTier(t *Trace, d model.Direction, of End) string {
 		len(enforced), of.name(), shortened(enforced), d)
 }
 
-// noPolicy says why no policy decided, and what did.
+// noPolicy says why no policy decided, and names what decided instead.
 func noPolicy(t *Trace, d model.Direction, of End) string {
 	by, considered := t.Verdict.By, false
 	for _, tier := range t.Tiers {

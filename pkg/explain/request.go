@@ -91,8 +91,8 @@ func isPortName(text string) bool {
 	return len(text) <= 63 && strings.ContainsAny(text, letters) && strings.Trim(text, letters+"0123456789-") == ""
 }
 
-// protoAt finds the slash before the protocol: the last one, if what follows is a protocol or is meant to be one. The
-// text before it must stay a name: "shop/db", "shop/deploy/web".
+// protoAt finds the slash before the protocol: the last one, if the text after it is a protocol or is meant to be one.
+// The text before it must stay a name: "shop/db", "shop/deploy/web".
 func protoAt(text string) int {
 	i := strings.LastIndexByte(text, '/')
 	if i < 0 {

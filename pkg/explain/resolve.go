@@ -31,10 +31,10 @@ type flow struct {
 // mostFlows is how many pairs of pods one request is answered for.
 const mostFlows = 64
 
-// Resolve looks up what a request is about. Its ends are addresses; pods by name or by the beginning of a name that only
-// one pod has; nodes (node/NAME); workloads (deploy/NAME and the like), which are all of their pods; and as a
-// destination Services, by name, by a name of the cluster's DNS or by address, which are all of their backends. An
-// error says what is wrong with the request.
+// Resolve looks up the ends of a request. Ends are addresses; pods by name or by the beginning of a name that only one
+// pod has; nodes (node/NAME); workloads (deploy/NAME and the like), which are all of their pods; and as a destination
+// Services, by name, by a name of the cluster's DNS or by address, which are all of their backends. An error describes
+// the mistake in the request.
 func Resolve(g *calc.Graph, r Request) (*Question, error) {
 	family, err := r.family()
 	if err != nil {

@@ -21,7 +21,7 @@ type StagedAnswer struct {
 const mostStaged = 256
 
 // staged evaluates the staged policies of a side about a packet, each alone and all together, and returns those that would
-// decide otherwise than what is enforced.
+// decide otherwise than the enforced policies.
 func (s *State) staged(of End, d model.Direction, pkt model.Packet, enforced *Side) ([]StagedAnswer, error) {
 	p, err := s.policy(of.Endpoint, d)
 	if err != nil {

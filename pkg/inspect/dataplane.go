@@ -11,18 +11,18 @@ import (
 type Dataplane interface {
 	// Name is what status calls it.
 	Name() string
-	// Direction is what is in force for one direction of an endpoint. Policies is left to the caller; zero if there is
-	// nothing.
+	// Direction describes the policy in force for one direction of an endpoint; zero: there is none. The caller fills
+	// in Policies.
 	Direction(id model.EndpointID, d model.Direction) Direction
 	// Rules are the ordered match tables of an endpoint, ingress first; not ok: there is no such endpoint here. sets gives a
 	// set its words by its id; not ok: it has none, and the dataplane may know it as a CIDR list of rules.
 	Rules(id model.EndpointID, counts Counts, sets func(model.SetID) (string, bool)) (rows []RuleRow, ok bool)
 	// RuleCounts reads the counters of rules, which takes a while. Any goroutine may ask.
 	RuleCounts() (Counts, error)
-	// Staged are the rules that may decide where staged policies would decide otherwise than what is enforced, each once,
-	// with how many first packets of flows it would have decided so.
+	// Staged are the rules that would decide otherwise than the enforced policies if the staged ones were enforced, each
+	// once, with the number of first packets of flows that it would have decided so.
 	Staged(counts Counts) []StagedCount
-	// Sets are the sets that what is in force refers to, by number. The map must not be changed.
+	// Sets are the sets that the policies in force refer to, by number. The map must not be changed.
 	Sets() map[uint32]model.SetID
 	// CIDRs is a set that stands for a CIDR list of rules, in words, and its members; nil for other sets.
 	CIDRs(id model.SetID) (text string, members []netip.Prefix)

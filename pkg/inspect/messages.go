@@ -28,7 +28,8 @@ type EndpointRow struct {
 	Error     string       `json:"error,omitempty"` // why it is not as it should be
 }
 
-// LostAddr is an address that a pod claims and does not own: what it sends from there is dropped as spoofed.
+// LostAddr is an address that a pod claims and does not own: packets that it sends from the address are dropped as
+// spoofed.
 type LostAddr struct {
 	Addr      netip.Addr `json:"addr"`
 	Condition string     `json:"condition"`       // NotRouted, Taken, Disputed or Reserved
@@ -47,7 +48,7 @@ type Attachment struct {
 	After    int    `json:"after"`
 }
 
-// Direction is what is in force for one direction of an endpoint.
+// Direction describes the policy in force for one direction of an endpoint.
 type Direction struct {
 	Policies   []string `json:"policies"` // tier/kind/namespace/name in order of evaluation; empty: only profiles
 	Slot       uint32   `json:"slot"`     // key in the maps slots, rules, cells, …
@@ -69,7 +70,8 @@ type PolicyRow struct {
 	Staged    bool     `json:"staged,omitempty"`
 }
 
-// StagedRow is one direction of a staged policy: what new flows it would have decided otherwise than what is enforced.
+// StagedRow is one direction of a staged policy: the new flows that it would have decided otherwise than the enforced
+// policies.
 type StagedRow struct {
 	Tier       string `json:"tier"`
 	Kind       string `json:"kind"`
@@ -119,7 +121,8 @@ type SetRow struct {
 	Namespaces []string `json:"namespaces"`
 }
 
-// SeverityLint is the severity of policy that is enforced as written, and most likely not what was meant.
+// SeverityLint is the severity of policy that is enforced as written, but most likely does not say what its author
+// meant.
 const SeverityLint = "lint"
 
 // ProblemRow is something in the datastore that is not enforced as written.
@@ -149,7 +152,7 @@ type ConfigValue struct {
 
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
-	NoAgent  bool     `json:"noAgent,omitempty"`  // no agent runs: what is known is from the kernel's maps
+	NoAgent  bool     `json:"noAgent,omitempty"`  // no agent runs: the report is from the kernel's maps
 	InSync   bool     `json:"inSync"`             // the first full snapshot has been enforced
 	Ready    bool     `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
 	NotReady []string `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them
@@ -160,7 +163,7 @@ type StatusReport struct {
 	Kinds    []KindRow `json:"kinds"`
 }
 
-// Attempts are those of the agent to enforce what is desired.
+// Attempts counts the agent's attempts to enforce the desired state.
 type Attempts struct {
 	Applied     time.Time `json:"applied"`         // the last that succeeded; zero: never
 	TookSeconds float64   `json:"tookSeconds"`     // of that one

@@ -14,7 +14,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// TextRules say what is checked of the text of objects of one kind, besides what their conversion checks.
+// TextRules are the checks of the text of objects of one kind, besides the checks of their conversion.
 type TextRules struct {
 	Namespaced bool
 	// RejectUnknown is for policies: a field that is misspelt and ignored may leave a policy wider than it was meant. Other

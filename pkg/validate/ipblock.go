@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ipBlock converts an ipBlock peer. One that cannot be read as a whole is reported and gives false: to leave out only
-// a bad exception would allow what it excepts.
+// ipBlock converts an ipBlock peer. A block that cannot be read as a whole is reported and gives false: leaving out
+// only an invalid exception would allow the addresses that it excepts.
 func (c policyConversion) ipBlock(b *networkingv1.IPBlock, path *field.Path) (model.Entity, bool) {
 	block, err := c.cidr(b.CIDR, path.Child("cidr"))
 	if err != nil {

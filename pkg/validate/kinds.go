@@ -22,10 +22,10 @@ type Reader struct {
 	Read func(text []byte, ref Ref) ([]model.Update, []Problem, bool)
 }
 
-// Table is what Parse knows of kinds; package kinds has the rows.
+// Table lists the kinds for Parse; package kinds has the rows.
 type Table struct {
 	Read   []Reader
-	Policy []KindName // that say what is enforced, and are not read
+	Policy []KindName // kinds of policy that are not read
 }
 
 // namespace is the one an object of the kind is in when its text says ns.

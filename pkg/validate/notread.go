@@ -10,9 +10,10 @@ import (
 
 // unread is what becomes of an object of a kind that is not read. ref names it as it is written in h.
 //
-// Policy, and what is most likely a misspelt kind, is rejected: somebody relies on the object, and nothing of it is in
-// force. An object with a misspelt kind stands for the object of the right kind, so that a version of it that was in
-// force before the mistake stays in force (semantics D-1). Everything else is a warning.
+// A policy of a kind that is not read, and an object of a kind that is most likely misspelt, are rejected: their author
+// relies on them, and they would not be in force. An object with a misspelt kind stands for the object of the right
+// kind, so that a version of it that was in force before the mistake stays in force (semantics D-1). Everything else is
+// a warning.
 func (t Table) unread(ref Ref, h header) Document {
 	text := fmt.Sprintf("%s %s is not a kind Margay reads", h.APIVersion, h.Kind)
 	meant := t.kindMeant(h)

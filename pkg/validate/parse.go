@@ -57,7 +57,7 @@ type source struct {
 	table Table
 }
 
-// header is what must be known of an object to choose how to read it.
+// header has the fields of an object that decide how it is read.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -10,8 +10,8 @@ import (
 )
 
 // Service returns the addresses that kube-proxy translates for a Service: cluster addresses, external addresses and
-// those of its load balancers. It translates nothing for a headless Service, nor for a load balancer that delivers what
-// it gets to the nodes as its own traffic (ipMode Proxy).
+// those of its load balancers. It translates nothing for a headless Service, nor for a load balancer that delivers
+// packets to the nodes as its own traffic (ipMode Proxy).
 func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 	rep := Report{ref: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
 	svc := &model.Service{}
@@ -51,7 +51,7 @@ func isHeadless(s *corev1.Service) bool {
 		s.Spec.Type == corev1.ServiceTypeExternalName
 }
 
-// servicePorts are the ports that clients use. They decide nothing, so what is wrong with them is not reported.
+// servicePorts are the ports that clients use. They decide nothing, so their errors are not reported.
 func servicePorts(list []corev1.ServicePort) []model.NamedPort {
 	var ports []model.NamedPort
 	for _, p := range list {

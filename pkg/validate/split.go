@@ -8,8 +8,8 @@ type segment struct {
 	line int // of its first line, counted from 1
 }
 
-// split cuts a file into its YAML documents. A line that starts with "---" or "..." and goes on with white space or
-// nothing is a boundary wherever it stands: YAML allows no scalar, quoted or block, to contain one. The "---" line
+// split cuts a file into its YAML documents. A line that starts with "---" or "...", followed by white space or
+// nothing, is a boundary wherever it stands: YAML allows no scalar, quoted or block, to contain one. The "---" line
 // belongs to the document it opens, because content may follow on it; comments and directives before it do too.
 func split(file []byte) []segment {
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// textError is what is wrong at a line of the file.
+// textError is an error at a line of the file.
 type textError struct {
 	line int
 	msg  string

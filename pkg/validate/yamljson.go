@@ -209,7 +209,7 @@ func scalar(n *yaml.Node) (text string, isString bool, err *textError) {
 		if err := n.Decode(&v); err != nil {
 			return "", false, &textError{n.Line, fmt.Sprintf("%q is not of type %s", n.Value, tag)}
 		}
-		// Marshal refuses infinities and what is not a number.
+		// Marshal refuses infinities and NaN.
 		out, err := json.Marshal(v)
 		if err != nil {
 			return "", false, &textError{n.Line, fmt.Sprintf("%q is not a number", n.Value)}

@@ -7,8 +7,8 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// PolicyName is what is wrong with the name of a NetworkPolicy or GlobalNetworkPolicy; nothing: it is valid. It is a label,
-// or the name of a tier, a dot and a label. Names that Calico gives to what it converts may have more dots.
+// PolicyName returns the errors in the name of a NetworkPolicy or GlobalNetworkPolicy; none: the name is valid. A name is a
+// label, or the name of a tier, a dot and a label. Names that Calico gives to converted policies may have more dots.
 func PolicyName(name string) []string {
 	first, rest, dotted := strings.Cut(name, ".")
 	if dotted && isConverted(first, rest) {

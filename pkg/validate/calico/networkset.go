@@ -65,7 +65,7 @@ func ownLabels(rep *validate.Report, labels map[string]string, more int) map[str
 
 func labelPath(key string) string { return "metadata.labels[" + key + "]" }
 
-// network reads an address, or a prefix, which is masked. Wrong says what is wrong with it; empty: nothing is.
+// network reads an address, or a prefix, which is masked. wrong describes the error; empty: there is none.
 func network(text string) (n netip.Prefix, wrong string) {
 	if !strings.Contains(text, "/") {
 		a, ok := validate.ParseAddr(text)

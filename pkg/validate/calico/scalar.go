@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Scalar is a field that holds a number or a text: a port, a protocol. It takes every JSON value, so that what is wrong
-// with it is reported with its place.
+// Scalar is a field that holds a number or a text: a port, a protocol. It accepts every JSON value, so that an error is
+// reported with its place.
 type Scalar struct {
 	text   string // of the number, or the string itself
 	quoted bool
@@ -33,7 +33,7 @@ func (s Scalar) MarshalJSON() ([]byte, error) {
 	return []byte(s.text), nil
 }
 
-// protocol is the number of a protocol. The second value says what is wrong with it; empty: nothing is.
+// protocol is the number of a protocol. The second value describes the error; empty: there is none.
 func (s Scalar) protocol() (number uint8, wrong string) {
 	for _, p := range []uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP, model.ProtoICMP, model.ProtoICMPv6, model.ProtoUDPLite} {
 		if s.quoted && strings.EqualFold(s.text, model.ProtocolName(p)) {
@@ -52,7 +52,7 @@ const (
 	wantPortName = "is no name of a port: at most 128 letters, digits, '_', '.' and '-'"
 )
 
-// port is a range of ports, or the name of one. The last value says what is wrong with it; empty: nothing is.
+// port is a range of ports, or the name of one. The last value describes the error; empty: there is none.
 func (s Scalar) port() (ports model.PortRange, name, wrong string) {
 	lo, hi, isRange := strings.Cut(s.text, ":")
 	if !isRange {

@@ -45,8 +45,9 @@ func parseNamespaces(text string) (*selector.Selector, error) {
 	return selector.Parse(text)
 }
 
-// ofNamespaces turns a selector of namespaces into one of what is in them. There all() means every namespace and global()
-// none; both are found in what was parsed, never in text (semantics D-6).
+// ofNamespaces turns a selector of namespaces into a selector of the endpoints and network sets in them. In a selector of
+// namespaces all() means every namespace and global() none; both are found in the parsed selector, never in its text
+// (semantics D-6).
 func ofNamespaces(s *selector.Selector) *selector.Selector {
 	inOne := selector.Has(validate.LabelNamespace)
 	if s.IsGlobal() {

@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// A field that is not known here, in an object that a datastore has checked, is one of a newer version of Calico. It may be a
-// condition, or more of what a rule is to keep out, so what has it fails closed (semantics §12).
+// An unknown field in an object that a datastore has checked is a field of a newer version of Calico. It may be a further
+// condition, or name further traffic to deny, so the rule or policy that has it fails closed (semantics §12).
 
 // inRules reports whether the path leads into a rule.
 func inRules(path string) bool {

@@ -38,7 +38,7 @@ func key(o *v1alpha2.ClusterNetworkPolicy) model.PolicyKey {
 	return model.PolicyKey{Kind: model.KindKubernetesClusterNetworkPolicy, Name: o.Name}
 }
 
-// conversion turns the spec of one object into a policy, and reports what it cannot convert.
+// conversion turns the spec of one object into a policy, and reports the parts that it cannot convert.
 type conversion struct {
 	*validate.Report
 	unknown []string // fields that are not known, by their paths
@@ -128,8 +128,8 @@ func (c conversion) unknownField(r rule) *field.Error {
 	return nil
 }
 
-// failClosed returns what stands for a rule that cannot be converted. The API asks for it: such a rule may be of a newer
-// version of the API, and what it was to keep out must not get in.
+// failClosed returns the rules that replace a rule which cannot be converted. The API requires this: such a rule may be
+// of a newer version of the API, and the traffic that it is meant to deny must not pass.
 func (c conversion) failClosed(r rule, action model.Action, failure *field.Error) []model.Rule {
 	m := r.modelRule(action)
 	if action == model.Allow {
