@@ -1,4 +1,4 @@
-// Package delta keeps what is wanted and what is there apart, and knows the smallest difference between the two.
+// Package delta tracks desired and actual entries, and computes the smallest difference between the two.
 package delta
 
 import "iter"
@@ -96,7 +96,7 @@ func (t *Tracker[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Adopt says that what was read is there, and is wanted as it is. Nothing is pending then.
+// Adopt makes the entries that were read both the actual and the desired ones. Nothing is pending then.
 func (t *Tracker[K, V]) Adopt(read map[K]V) {
 	t.actual, t.pending, t.desired = read, map[K]change[V]{}, len(read)
 }

@@ -46,7 +46,7 @@ func start(node *lab.Node, id, dir, work string) (*process, error) {
 	return p, nil
 }
 
-// stop ends the agent as a DaemonSet update does; what it enforces stays.
+// stop ends the agent as a DaemonSet update does; policy stays enforced.
 func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/lab"
 )
 
-// check is one attempt and what is to come of it.
+// check is one attempt to connect, its expected result and its result.
 type check struct {
 	src, dst string
 	addr     netip.AddrPort

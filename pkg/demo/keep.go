@@ -41,7 +41,7 @@ func ending(err error) string {
 	return err.Error()
 }
 
-// hints are commands to look around with, of what is there now.
+// hints returns commands for looking around in the present cluster.
 func (r *runner) hints(ctx context.Context) ([]string, error) {
 	answer, err := r.agent.ask(ctx, "/v1/endpoints", nil)
 	if err != nil {

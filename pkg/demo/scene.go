@@ -79,7 +79,7 @@ type scene struct {
 	order []string
 }
 
-// build makes the cluster and starts the servers. On an error the caller still closes what there is.
+// build makes the cluster and starts the servers. On an error the caller still closes the parts that were made.
 func build(s *scene) error {
 	var err error
 	if s.lab, err = lab.New(); err != nil {

@@ -46,7 +46,7 @@ func isFileName(name string) bool {
 	return FileName(model.WorkloadID(namespace, pod)) == name
 }
 
-// body is what is in a file. Calico's readers leave out and expect to be left out what is empty.
+// body is the content of a file. Empty fields are left out, as Calico's readers expect.
 type body struct {
 	IfaceName string   `json:"ifaceName,omitempty"`
 	MAC       string   `json:"mac,omitempty"`
@@ -77,7 +77,8 @@ func files(endpoints []Endpoint) (map[string]string, error) {
 	return all, nil
 }
 
-// difference returns the names to be written and those to be removed, each in order, so that there is what is wanted.
+// difference returns the names to write and those to remove, each in order, to get from the present files to the wanted
+// ones.
 func difference(wanted, there map[string]string) (write, remove []string) {
 	for name, text := range wanted {
 		if old, ok := there[name]; !ok || old != text {

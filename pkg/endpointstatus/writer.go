@@ -31,7 +31,7 @@ type Writer struct {
 	log  *slog.Logger
 	wake chan struct{}
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	wanted       []Endpoint
 	desiredKnown bool // Want has been called: files that are not wanted may be removed
 	status       Status
@@ -43,9 +43,9 @@ func New(dir string, log *slog.Logger) *Writer {
 	return &Writer{dir: directory(dir), log: log, wake: make(chan struct{}, 1)}
 }
 
-// Want says which endpoints are enforced now; the others have no files from then on. The slice is the writer's. The
-// first call must come after the first full snapshot has been enforced: until then every file stays that an earlier
-// agent has left, for what it enforced still is.
+// Want sets the endpoints that are enforced now; others have no files from then on. The slice is the writer's. The
+// first call must come after the first full snapshot has been enforced: until then all files of an earlier agent stay,
+// because its policy is still enforced.
 func (w *Writer) Want(enforced []Endpoint) {
 	w.mu.Lock()
 	w.wanted, w.desiredKnown = enforced, true
@@ -63,8 +63,8 @@ func (w *Writer) Status() Status {
 	return w.status
 }
 
-// Run brings the files to what is wanted until ctx ends; then it returns nil and leaves them, as enforcement is left. A
-// failure is logged when it is new, and tried again.
+// Run keeps the files equal to the wanted ones until ctx ends. Then it returns nil and leaves the files, as enforcement
+// stays too. A failure is logged when it is new, and tried again.
 func (w *Writer) Run(ctx context.Context) error {
 	var there map[string]string // nil: to be read
 	said, wait := map[string]bool{}, firstRetry
@@ -90,7 +90,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile writes and removes what differs, as much of it as can be, and returns what is there now.
+// reconcile writes and removes the files that differ, as far as it can, and returns the files that exist now.
 func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 	w.mu.Lock()
 	endpoints, known := w.wanted, w.desiredKnown

@@ -44,11 +44,11 @@ func (b *bucket) next(r rate, now time.Time) time.Time {
 // spend uses a token; only after next has said that there is one.
 func (b *bucket) spend() { b.used++ }
 
-// entry is what is known of one subject.
+// entry is the record of one subject.
 type entry struct {
 	message message
 	changed time.Time // when it began to differ from the reported one
-	present bool      // in what was reported last
+	present bool      // in the last report
 	since   time.Time // present without a break
 	turn    turn      // of a shared one
 	sent    message
@@ -71,7 +71,7 @@ func newLedger(node string) *ledger {
 	return &ledger{node: node, nodes: assumedNodes, entries: map[subject]*entry{}}
 }
 
-// report replaces what there is to tell, of at most maxSubjects. nodes is the number of nodes in the cluster; 0: not known.
+// report replaces the messages to send, of at most maxSubjects. nodes is the number of nodes in the cluster; 0: not known.
 func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) {
 	l.nodes, l.shared = nodes, 0
 	if nodes <= 0 {

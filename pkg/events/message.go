@@ -118,7 +118,8 @@ func messageOf(s subject, items []Item) message {
 
 func isPolicy(kind string) bool { return strings.HasSuffix(kindName(kind), "NetworkPolicy") }
 
-// isWrittenByHand: of other objects there are too many, and their owners do not read what is odd about them.
+// isWrittenByHand reports whether a kind's objects are written by hand. There are too many of the other kinds, and
+// their owners do not read about their oddities.
 func isWrittenByHand(kind string) bool {
 	return isPolicy(kind) || kindName(kind) == "FelixConfiguration"
 }

@@ -32,22 +32,22 @@ type Status struct {
 	Error    string // of something whose last attempt failed; empty: there is no such thing
 }
 
-// Reporter tells of problems. Report and Status may be called from any goroutine and never wait.
+// Reporter reports problems as Events. Report and Status may be called from any goroutine and never wait.
 //
-// Problems that every node sees are reported by a few nodes, drawn by lot: the names of events follow from what they say, so the API
-// server keeps the first and refuses the others, which is as good. What only one node knows it tells itself, once it has
-// lasted for half a minute. Events are rate-limited altogether and for each object; a reported problem is reported again after an
-// hour, or when it, or its object, changes.
+// Problems that every node sees are reported by a few nodes, drawn by lot: the name of an event follows from its content, so
+// the API server keeps the first one and refuses the copies. A problem that only one node sees is reported by that node, once
+// it has lasted for half a minute. Events are rate-limited altogether and for each object; a reported problem is reported
+// again after an hour, or when it, or its object, changes.
 type Reporter struct {
 	log    *slog.Logger
 	sender *sender
 	ledger *ledger
 	wake   chan struct{}
 
-	denied  time.Time         // when to try again what was forbidden
+	denied  time.Time         // when to try a forbidden request again
 	failing map[string]string // the last attempt at what failed, and how
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	items  []Item
 	fresh  bool // items are not in the ledger yet
 	nodes  int
@@ -65,9 +65,9 @@ func New(o Options) *Reporter {
 	}
 }
 
-// Report says what there is to tell now, all of it; what was reported before and is not among it is over. nodes is the
-// number of nodes in the cluster, by which agents decide how many of them tell; 0: not known. The slice is the reporter's
-// from then on.
+// Report sets the complete list of present problems. Earlier problems that are not in it are over. nodes is the number of
+// nodes in the cluster, from which agents compute how many of them report; 0: not known. The slice is the reporter's from
+// then on.
 func (r *Reporter) Report(items []Item, nodes int) {
 	r.mu.Lock()
 	r.items, r.fresh, r.nodes = items, true, nodes
@@ -78,14 +78,14 @@ func (r *Reporter) Report(items []Item, nodes int) {
 	}
 }
 
-// Status is what the reporter says of itself.
+// Status returns the reporter's own state.
 func (r *Reporter) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status
 }
 
-// Run tells of what is reported until ctx ends; then it returns nil.
+// Run sends Events for the reported problems until ctx ends; then it returns nil.
 func (r *Reporter) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -103,7 +103,8 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// step tells what is due first, if it is due now, and returns when the next is; zero: when something changes.
+// step sends the event that is due first, if it is due now, and returns when the next one is due; zero: not before
+// something changes.
 func (r *Reporter) step(ctx context.Context) time.Time {
 	now := time.Now()
 	r.drain(now)
@@ -119,7 +120,7 @@ func (r *Reporter) step(ctx context.Context) time.Time {
 	return due
 }
 
-// drain brings what was reported to the ledger.
+// drain passes reported items to the ledger.
 func (r *Reporter) drain(now time.Time) {
 	r.mu.Lock()
 	items, fresh, nodes := r.items, r.fresh, r.nodes

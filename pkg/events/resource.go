@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// eventResource is what is written.
+// eventResource is the resource of Events.
 var eventResource = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 
 // resources are the kinds that can have problems.

@@ -29,7 +29,7 @@ const (
 	maxName     = 253
 
 	callTimeout = 10 * time.Second
-	deniedFor   = 30 * time.Minute // before what was forbidden is tried again
+	deniedFor   = 30 * time.Minute // before a forbidden request is tried again
 )
 
 // result is what became of a message. Without an error and not reported: there is no object to report to, it is gone or about
@@ -105,8 +105,8 @@ func (s *sender) identify(ctx context.Context, r kinds.Kind, about subject) (o o
 	return o, fmt.Errorf("ask for the UID of %s, for an event on it: %w", about, err)
 }
 
-// event is written beside its object. Its name follows from what it says, so that an agent that sends it again, this one after
-// a restart or another one, adds nothing.
+// event is written beside its object. Its name follows from its content, so that no copy is added when an agent sends it
+// again: this one after a restart, or another one.
 func (s *sender) event(r kinds.Kind, about subject, o object, m message, now time.Time) *eventsv1.Event {
 	namespace := about.namespace
 	if namespace == "" {

@@ -134,7 +134,7 @@ func (r *Reader) await() error {
 	return nil
 }
 
-// drain reads what there is.
+// drain reads all events in the ring.
 func (r *Reader) drain() error {
 	r.o.Events.SetDeadline(time.Now())
 	for range most {

@@ -79,8 +79,8 @@ func (p peerFilter) matches(r *Record) bool {
 	return r.Peer != nil && named(r.Peer.Name, p.name)
 }
 
-// named reports whether name, which is namespace/name or a node's, begins with what is wanted: of the name alone if
-// wanted has no namespace.
+// named reports whether name, which is namespace/name or a node's, begins with wanted. If wanted has no namespace, it
+// is compared with the part after the namespace.
 func named(name, wanted string) bool {
 	if strings.Contains(wanted, "/") {
 		return strings.HasPrefix(name, wanted)

@@ -10,9 +10,9 @@ import (
 // one may fall behind.
 const Kept = 4096
 
-// Hub hands records to subscribers. It keeps the newest ones once for all of them, so neither their number nor how slow
-// one is costs memory, and no other waits for a slow one: what is replaced before it has taken it is lost to it alone,
-// and counted.
+// Hub hands records to subscribers. It keeps one copy of the newest records for all of them, so neither many nor slow
+// subscribers cost memory. No subscriber waits for a slow one: a record that is replaced before the slow one has read
+// it is lost to that one alone, and counted.
 //
 // Safe for concurrent use.
 type Hub struct {

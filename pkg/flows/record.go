@@ -51,7 +51,7 @@ type Packet struct {
 	ICMP     *ICMP          `json:"icmp,omitempty"` // nil for other protocols
 }
 
-// Decision is why the verdict is what it is.
+// Decision is the reason for a verdict.
 type Decision struct {
 	Policy string  `json:"policy,omitempty"` // tier/kind/namespace/name; empty: no policy decided
 	Rule   string  `json:"rule"`             // what decided: the policy with "#ingress[0]" or "#end-of-tier", or why there is none

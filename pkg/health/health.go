@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Report is what a component says of itself.
+// Report is the state that a component reports.
 type Report struct {
 	Live   bool   // false: only a restart of the agent helps
-	Ready  bool   // false: the agent does not do what it is there for, for the want of this component
-	Detail string // one line: what is wrong, or degraded; may be empty
+	Ready  bool   // false: without this component the agent cannot do its work
+	Detail string // one line: the problem or degradation; may be empty
 }
 
 // State is a component as it stands at one moment.
@@ -30,7 +30,7 @@ type State struct {
 type Aggregate struct {
 	now func() time.Time
 
-	mu         sync.Mutex // guards components, and what is in them
+	mu         sync.Mutex // guards components, and their fields
 	components []*Component
 }
 
@@ -49,8 +49,8 @@ type Component struct {
 func New(now func() time.Time) *Aggregate { return &Aggregate{now: now} }
 
 // Add adds a component, which is live and not ready until it reports. With a deadline it must report at least that
-// often, from now on, or is neither live nor ready until it does; 0: what it reported last holds. It takes the place of
-// a component of the same name, whose reports count for nothing then: parts of the agent may be restarted.
+// often, from now on, or is neither live nor ready until it does; 0: its last report holds. It replaces a component of
+// the same name, whose reports are ignored from then on: parts of the agent may be restarted.
 func (a *Aggregate) Add(name string, deadline time.Duration) *Component {
 	a.mu.Lock()
 	defer a.mu.Unlock()

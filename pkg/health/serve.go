@@ -23,7 +23,7 @@ const (
 
 // Address completes the address of a server: "9099" and ":9099" are on loopback, and so never reachable from other
 // machines by accident; "0.0.0.0:9099" and "[::]:9099" are on all interfaces. The host must be an IP address or
-// localhost. An error says what is wrong with it.
+// localhost. An error describes the mistake.
 func Address(text string) (string, error) {
 	if !strings.Contains(text, ":") {
 		text = ":" + text
@@ -113,7 +113,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		<-stopped
 	}
 	// Answers use what the caller closes next. Their contexts and connections have ended, so they end, too.
-	answering.Lock() // for good: none begins any more
+	answering.Lock() // never unlocked: no further answer begins
 	return err
 }
 

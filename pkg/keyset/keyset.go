@@ -110,7 +110,7 @@ func (s *Set[K, T]) find(k K, hash uint64) int {
 	}
 }
 
-// insert puts a value whose key the set lacks into a free slot, of which there is one.
+// insert puts a value whose key the set lacks into a free slot. The set must have a free slot.
 func (s *Set[K, T]) insert(v *T, hash uint64) {
 	i := s.first(hash)
 	for s.tags[i] >= tags {

@@ -24,7 +24,7 @@ import (
 // Kind is one row.
 type Kind struct {
 	Name     string // in manifests
-	Ref      string // as validate.Ref and what is reported of kinds have it: the Name, or with a group where another row has the Name
+	Ref      string // in validate.Ref and in states of kinds: the Name, with a group if another row has the same Name
 	Resource string // the plural in paths and in RBAC
 	// Versions are where the kind may be served, in order of preference among those that have objects. Its objects are the
 	// same in all of them.
@@ -33,7 +33,7 @@ type Kind struct {
 	Required   bool // policy is not in sync before the first list; that of an Optional kind which is not served is empty
 	Optional   bool // may be served nowhere (a CRD that is not installed); that is an empty list
 	Typed      bool // every API server serves it as the Go type that Convert expects; else *unstructured.Unstructured
-	Policy     bool // says what is enforced
+	Policy     bool // its objects are policy
 	NotServed  bool // no cluster is asked for it: a directory and etcd hold its objects
 
 	// The functions below are nil for a kind whose objects are not read. Their updates are the caller's.
@@ -44,10 +44,11 @@ type Kind struct {
 	Convert func(runtime.Object) (updates []model.Update, problems []validate.Problem, ok bool)
 	// Read is Convert for the text of an object, JSON, whose metadata is checked as the API server checks it.
 	Read func(text []byte, ref validate.Ref) (updates []model.Update, problems []validate.Problem, ok bool)
-	// ReadStored is Read for an object that a datastore has checked. A field that is not known here is one of a newer version of
-	// the API, and what it is about fails closed.
+	// ReadStored is Read for an object that a datastore has checked. An unknown field is one of a newer version of the API,
+	// and the rule or policy with it fails closed.
 	ReadStored func(text []byte, ref validate.Ref) (updates []model.Update, problems []validate.Problem, ok bool)
-	// Absent returns what it means that there is no object of that name: all keys that Convert has. Namespace is empty for cluster-wide kinds.
+	// Absent returns the updates for an object that does not exist: deletions of all keys that Convert has. Namespace is
+	// empty for cluster-wide kinds.
 	Absent func(namespace, name string) []model.Update
 }
 

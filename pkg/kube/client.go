@@ -1,5 +1,5 @@
-// Package kube makes clients of a Kubernetes API server for an agent, and says in one line each what is wrong when the
-// server cannot be used. Who is asked for what is the business of its callers.
+// Package kube makes clients of a Kubernetes API server for an agent, and describes in one line why a server cannot be
+// used. Its callers decide which requests are made.
 package kube
 
 import (
@@ -27,10 +27,10 @@ import (
 
 // Options say which API server to use, and as whom.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file, of which the current context counts. It is read once, but for a token
-	// that the server refuses: then the one that is there now is shown. Empty: the service account of
-	// the pod that the process runs in. The variable KUBECONFIG is never read: an agent on a node must not follow what
-	// some shell had set.
+	// Kubeconfig is the path of a kubeconfig file, whose current context is used. It is read once. Only if the server
+	// refuses the token, the file is read again for the present one. Empty: the service account of the pod that the
+	// process runs in. The variable KUBECONFIG is never read: an agent on a node must not follow what some shell had
+	// set.
 	Kubeconfig string
 	// Version goes into the user agent, "margay/<version>".
 	Version string
@@ -61,8 +61,8 @@ const (
 	readIdle = "15" // seconds without a frame after which HTTP/2 asks the other side for a sign of life
 	pingWait = "10" // seconds it has for that
 
-	// An agent lists and watches a dozen kinds, and writes little. These bound what it may ask of the server; watches
-	// are not counted.
+	// An agent lists and watches a dozen kinds, and writes little. These constants bound its requests to the server;
+	// watches are not counted.
 	queriesPerSecond = 20
 	burst            = 40
 )

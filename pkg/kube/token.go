@@ -38,7 +38,7 @@ func renewToken(config *rest.Config, kubeconfig, user string) {
 
 // token is what a client shows. Safe for concurrent use.
 type token struct {
-	read func() (string, error) // what it is now
+	read func() (string, error) // reads the present token
 
 	mu    sync.Mutex
 	known string // empty: requests have one already
@@ -54,8 +54,8 @@ func (t *token) shownBy(req *http.Request) string {
 	return t.known
 }
 
-// instead returns the token to show after one was refused, and false if there is no other. Where none can be read there
-// is none: what is wrong is that the token was refused, which the caller says.
+// instead returns the token to show after one was refused, and false if there is no other. A failure to read it counts
+// as no other token: the error to report is the refusal, which the caller has.
 func (t *token) instead(refused string) (string, bool) {
 	now, err := t.read()
 	if err != nil || now == "" || now == refused {
@@ -92,7 +92,7 @@ func (r *renewedToken) RoundTrip(req *http.Request) (*http.Response, error) {
 			return answer, nil
 		}
 	}
-	answer.Body.Close() // what it says is known
+	answer.Body.Close() // its content is known: the token was refused
 	return r.next.RoundTrip(again)
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 // Host is a network namespace with addresses, links and the sockets opened in it: the base of Node, Pod and External. Its
-// methods run commands and make connections as any program there would; what sends and receives packets of its own making
-// (SendRaw, OpenCapture), and what goes on for a while (StartStream), are functions that take a Host.
+// methods run commands and make connections as any program there would; functions that take a Host send and receive raw
+// packets (SendRaw, OpenCapture), or run for a while (StartStream).
 type Host struct {
 	name    string
 	addrs   []netip.Addr
@@ -108,8 +108,8 @@ func (h *Host) Start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Run runs a command to its end inside the namespace and returns what it printed on standard output; what it printed
-// on standard error is part of the error. Input may be empty.
+// Run runs a command to its end inside the namespace and returns its standard output. Its standard error is part of the
+// error. Input may be empty.
 func (h *Host) Run(ctx context.Context, input, command string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, command, args...)
 	var out, diagnostics bytes.Buffer

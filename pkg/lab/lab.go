@@ -20,8 +20,8 @@ import (
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
-// The nodes' default gateway. It answers ARP and forwards nothing, so packets to unused addresses are lost silently,
-// as on the Internet. Nodes need a default route: proxy ARP answers only for what is routed elsewhere.
+// The nodes' default gateway. It answers ARP and forwards nothing, so packets to unused addresses are lost silently, as
+// on the Internet. Nodes need a default route: proxy ARP answers only for addresses that are routed elsewhere.
 var (
 	upstream4 = netip.AddrFrom4([4]byte{10, 66, 0, 254})
 	upstream6 = netip.AddrFrom16([16]byte{0xfd, 0x66, 15: 254})

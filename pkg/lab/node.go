@@ -18,7 +18,7 @@ type Node struct {
 	lab *Lab
 
 	unplugs  unplugs
-	plugging sync.RWMutex // held for reading while a pod is made or removed, of which several may be at a time
+	plugging sync.RWMutex // held for reading while a pod is made or removed; several may be at a time
 
 	mu       sync.Mutex
 	pods     map[string]*Pod // by namespace/name; nil while it is made or removed
@@ -125,7 +125,7 @@ func (n *Node) allPods() []*Pod {
 
 // stopPods is called once no more pods can be made.
 func (n *Node) stopPods() error {
-	n.plugging.Lock() // waits for what is under way
+	n.plugging.Lock() // waits for pods that are being made or removed
 	defer n.plugging.Unlock()
 	var errs []error
 	for _, p := range n.allPods() {

@@ -131,7 +131,7 @@ func (c *Capture) Wait(ctx context.Context, match func(frame []byte) bool) ([]by
 	}
 }
 
-// Close ends the recording; what was recorded can still be read.
+// Close ends the recording; recorded packets can still be read.
 func (c *Capture) Close() error {
 	c.host.sockets.forget(c)
 	err := c.file.Close()

@@ -172,8 +172,8 @@ func (p *Pod) connectInside() error {
 	return nil
 }
 
-// DelPod closes what is open in the pod and removes its veth pair, routes and namespace, going on when a step fails.
-// The name and addresses may be used again at once.
+// DelPod closes the pod's sockets and removes its veth pair, routes and namespace. It continues when a step fails. The
+// name and addresses may be used again at once.
 func (n *Node) DelPod(p *Pod) error {
 	n.plugging.RLock()
 	defer n.plugging.RUnlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Target is where a Prober connects and what ought to come of it.
+// Target is an address to which a Prober connects, and the expected result.
 type Target struct {
 	Addr    netip.AddrPort
 	Allowed bool
@@ -132,7 +132,7 @@ func (p *Prober) count(i int, a Attempt) {
 	}
 }
 
-// Results is what has been counted so far, in the order of the targets.
+// Results returns the counts so far, in the order of the targets.
 func (p *Prober) Results() []ProbeResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RawReceiver receives what is delivered locally of one IP protocol, whether the kernel knows the protocol or not: what
-// something drops on the way in, a filter of the host included, it does not see.
+// RawReceiver receives the locally delivered packets of one IP protocol, whether the kernel knows the protocol or not.
+// It does not see packets that are dropped on the way in, by a filter of the host for example.
 type RawReceiver struct {
 	host *Host
 	file *os.File

@@ -34,7 +34,7 @@ func (l *links) ready(iface string, addrs ...netip.Addr) error {
 	}
 }
 
-// unready says what is still missing; nothing if all is well.
+// unready describes what the links still lack; empty: nothing.
 func (l *links) unready(iface string, addrs []netip.Addr) (string, error) {
 	link, err := l.handle.LinkByName(iface)
 	if err != nil {

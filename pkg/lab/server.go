@@ -111,7 +111,7 @@ func (s *Server) addr(a netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(a, s.port)
 }
 
-// Accepted is how many TCP connections were accepted, ever: the other end of what clients count.
+// Accepted is how many TCP connections were accepted, ever: the server's side of the clients' counts.
 func (s *Server) Accepted() uint64 { return s.accepted.Load() }
 
 // Received is how many datagrams came in, ever.

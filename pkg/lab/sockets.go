@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// sockets are what is open in a host: it ends with the host.
+// sockets are the open sockets of a host. They are closed with the host.
 type sockets struct {
 	host string
 
@@ -42,7 +42,7 @@ func (s *sockets) forget(c io.Closer) {
 	delete(s.open, c)
 }
 
-// close closes what is open; nothing can be added afterwards.
+// close closes all open sockets; nothing can be added afterwards.
 func (s *sockets) close() error {
 	s.mu.Lock()
 	open := s.open

@@ -64,7 +64,7 @@ func StartStream(h *Host, dst netip.AddrPort, opts StreamOptions) (*Stream, erro
 	return s, nil
 }
 
-// Result is what has been counted so far.
+// Result returns the counts so far.
 func (s *Stream) Result() StreamResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type UDPFlowResult struct {
 	Sent       uint64 // datagrams sent, numbered from 0
 	Received   uint64 // of those, answered at least once
 	Duplicated uint64 // answers beyond the first to a number
-	Lost       uint64 // not answered; while the flow runs this includes what is under way
+	Lost       uint64 // not answered; while the flow runs this includes packets under way
 	LongestGap uint64 // the longest run of lost numbers
 	Refused    uint64 // ICMP port unreachable and the like that came back
 	SendErrors uint64 // sends the kernel turned down; they are not in Sent
@@ -154,7 +154,7 @@ func (f *UDPFlow) account(answer []byte) {
 	}
 }
 
-// Result is what has been counted so far.
+// Result returns the counts so far.
 func (f *UDPFlow) Result() UDPFlowResult {
 	f.mu.Lock()
 	defer f.mu.Unlock()

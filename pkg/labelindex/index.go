@@ -1,6 +1,6 @@
 // Package labelindex knows which selectors match which items, by the items' labels and those they inherit from parents
-// (profiles). Both sides change, and a change costs what it concerns: a selector is tried against items that have a label
-// it needs, an item against selectors that need a label it has.
+// (profiles). Both sides change, and the cost of a change depends on the items and selectors that it concerns: a selector
+// is tried against items that have a label it needs, an item against selectors that need a label it has.
 //
 // The index gives no meaning to items and selections. Its user keeps a V with each item and a U with each selection. It
 // does no I/O and belongs to one goroutine.

@@ -47,7 +47,7 @@ func (s *Selection[V, U]) must() selector.Restriction {
 // that `app == "db" && orchestrator == "k8s"` is filed under app. The choice affects cost only. best is how many meet it.
 func (x *selectionIndex[V, U]) cheapest(sel *selector.Selector) (label string, must selector.Restriction, best int, ok bool) {
 	all := sel.Restrictions()
-	for _, valued := range []bool{true, false} { // what takes long to count comes last, when it is known how far to count
+	for _, valued := range []bool{true, false} { // costly counts come last, when their bound is known
 		for l, r := range all {
 			if (r.Values != nil) != valued {
 				continue

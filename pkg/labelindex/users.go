@@ -1,12 +1,13 @@
 package labelindex
 
-// users are what has a label, or is filed under it. Most labels have one: a label of one pod, or of one namespace. So
-// groups, parents and selections hold a users of themselves alone, which all labels point to that nothing else uses.
+// users are the groups and parents that have a label, and the selections that are filed under it. Most labels have one
+// user: a label of one pod, or of one namespace. So each group, parent and selection holds a users of itself alone, and
+// the labels that nothing else uses point to it.
 type users[V, U any] struct {
 	who user // *Group, *parent, *Selection or *several
 }
 
-// user is what can be a user of a label.
+// user is a possible user of a label.
 type user interface{ usesLabels() }
 
 func (*Group[V, U]) usesLabels()     {}

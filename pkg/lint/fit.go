@@ -5,7 +5,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Fit returns what is odd about how the objects fit together that the updates leave present, every pod taken for local.
+// Fit returns the problems of objects that do not fit together, of those that are present after the updates. Every pod
+// counts as local.
 func Fit(updates []model.Update) []calc.Problem {
 	graph := calc.New("")
 	graph.Apply(append(updates[:len(updates):len(updates)], model.InSync{}))

@@ -1,4 +1,4 @@
-// Package lint finds what is valid policy and most likely not what its author meant: policies that select no pod,
+// Package lint finds valid policy that most likely does not say what its author meant: policies that select no pod,
 // peers that select nothing, port names that no pod has, rules that can never decide, and networks of one family only.
 // It is pure and takes every pod of the cluster for local.
 package lint

@@ -1,4 +1,4 @@
-// Package mapsize keeps the memory of maps in proportion to what is in them.
+// Package mapsize keeps the memory of maps in proportion to their content.
 package mapsize
 
 // Shrink frees the memory of a map that was much larger once: maps never do so themselves, and with keys that come

@@ -27,8 +27,8 @@ var protocols = []protocol{
 	{"ip6tables-legacy", "ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, layout6},
 }
 
-// Socket options of ip_tables and ip6_tables (include/uapi/linux/netfilter_ipv4/ip_tables.h), and the sizes of what they
-// take and give.
+// Socket options of ip_tables and ip6_tables (include/uapi/linux/netfilter_ipv4/ip_tables.h), and the sizes of their
+// arguments and results.
 const (
 	getInfo    = 64
 	getEntries = 65

@@ -14,7 +14,7 @@ import "fmt"
 
 // Use is what one rule does to the marks of packets.
 type Use struct {
-	// Changes are bits that may not be what they were after the rule: set, cleared, or taken from elsewhere.
+	// Changes are bits that may have another value after the rule: set, cleared, or copied from elsewhere.
 	Changes uint32
 	// Reads are bits that the rule compares.
 	Reads uint32

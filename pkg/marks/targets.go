@@ -5,7 +5,7 @@ import "encoding/binary"
 // The layouts below are the kernel's, from include/uapi/linux/netfilter/xt_mark.h, xt_connmark.h and xt_TPROXY.h; numbers
 // are in the host's byte order.
 
-// word is the i-th number of 32 bits; of what is too short, none.
+// word returns the i-th 32-bit number; not ok: the extension is too short.
 func (x extension) word(i int) (n uint32, ok bool) {
 	if len(x.info) < 4*(i+1) {
 		return 0, false

@@ -59,5 +59,5 @@ func (l *loop) Applied(took time.Duration, retry bool, err error) {
 	l.applied.Inc()
 }
 
-// Reopened notes that the agent starts over from what is enforced.
+// Reopened notes that the agent starts over from the enforced state.
 func (l *loop) Reopened() { l.reopens.Inc() }

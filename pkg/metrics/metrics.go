@@ -20,7 +20,7 @@ import (
 // the numbers of the scrape before.
 const readWithin = 500 * time.Millisecond
 
-// countWithin is how long a scrape counts what is in kernel maps.
+// countWithin bounds the time in which a scrape counts entries of kernel maps.
 const countWithin = 2 * time.Second
 
 // Counters reads what the programs in the kernel count. *dataplane.Counters is one.
@@ -30,8 +30,8 @@ type Counters interface {
 
 // Options are what the metrics come from.
 type Options struct {
-	// Read returns how it stands now. It is called for every scrape, by one goroutine at a time, and gives up when its
-	// context ends. With an error the snapshot has all but what is the loop's (Graph and Dataplane).
+	// Read returns the present state. It is called for every scrape, by one goroutine at a time, and gives up when its
+	// context ends. With an error the snapshot lacks the loop's parts (Graph and Dataplane).
 	Read     func(context.Context) (Snapshot, error)
 	Counters Counters     // nil: nothing in the kernel counts
 	Log      *slog.Logger // nil: nothing is logged

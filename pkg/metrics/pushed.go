@@ -10,7 +10,7 @@ import (
 
 const prefix = "margay_"
 
-// pushed are the metrics of what happens.
+// pushed are the metrics of occurrences: they are counted when something happens, not read by a scrape.
 type pushed struct {
 	loop
 	latencies
@@ -26,7 +26,7 @@ func (p *pushed) all() []prometheus.Collector {
 
 var _ dataplane.Observer = (*Metrics)(nil)
 
-// quick are the buckets of what takes from 0.1 ms to 26 s.
+// quick are buckets for durations from 0.1 ms to 26 s.
 func quick() []float64 { return prometheus.ExponentialBuckets(0.0001, 2, 19) }
 
 func histogram(name, help string, buckets []float64) prometheus.Histogram {

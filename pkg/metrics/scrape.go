@@ -22,7 +22,7 @@ type scrape struct {
 
 	mu     sync.Mutex // guards all below, and has one scrape at a time
 	last   Snapshot
-	at     time.Time // of what last has from the loop; zero: nothing
+	at     time.Time // of the loop's parts in last; zero: it has none
 	failed [2]float64
 	logged [2]bool // of failed: in the log
 }
@@ -162,7 +162,7 @@ func (out sink) kinds(list []syncer.KindStatus, now time.Time) {
 	}
 }
 
-// problems counts objects, each by the worst of what is wrong with it.
+// problems counts objects, each by its worst problem.
 func (out sink) problems(list []validate.Problem) {
 	worst := map[validate.Ref]validate.Severity{}
 	for _, p := range list {

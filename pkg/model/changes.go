@@ -81,8 +81,8 @@ type PolicyRules struct {
 	// StagedAction is that of the Policy.
 	StagedAction StagedAction
 	Rules        []MatchRule
-	// Refused says why its rules have not been worked out: that would take what others need. Unless it is staged, what it
-	// applies to keeps the policy it had, or is closed if it had none. Empty: they have been.
+	// Refused says why its rules were not resolved: that would take resources that others need. Unless the policy is
+	// staged, its endpoints keep the policy they had, or are closed if they had none. Empty: the rules were resolved.
 	Refused string
 	Credit  *Credit // of a shadow, for the rules
 }

@@ -67,7 +67,7 @@ type RuleID struct {
 	Direction Direction
 	Tier      string    // empty for profiles and AtNoProfile
 	Policy    PolicyKey // AtEndOfTier: the first policy, in evaluation order, that isolates; zero for AtNoProfile
-	Index     int       // AtRule: the API object's rule (Rule.Index). AtBehind: 1 for what is allowed. Otherwise 0
+	Index     int       // AtRule: the API object's rule (Rule.Index). AtBehind: 1 for allowed packets. Otherwise 0
 	// Staged: it would decide if all staged policies of the endpoint were enforced. Policy is a staged one, to which the
 	// verdict is due.
 	Staged bool

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what Parse accepts. The API enforces the first, the grammar the second.
+// Limits of selectors that Parse accepts. The API enforces the first, the grammar the second.
 const (
 	MaxLength      = 1024 // characters of a selector
 	MaxLabelLength = 512  // characters of a label name
@@ -129,7 +129,7 @@ func (p *parser) predicate() (node, error) {
 	return p.comparison(label)
 }
 
-// comparison parses what follows a label.
+// comparison parses the operator and operands after a label.
 func (p *parser) comparison(label string) (node, error) {
 	switch {
 	case p.accept("=="):

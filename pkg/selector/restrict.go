@@ -11,7 +11,7 @@ type Restriction struct {
 
 // Restrictions returns, per label, a condition that every matching label set satisfies. It is an index's way to find
 // candidates: necessary, not sufficient, so each candidate must still be matched. An empty result says nothing about
-// what may match. The map is the caller's.
+// the label sets that may match. The map is the caller's.
 func (s *Selector) Restrictions() map[string]Restriction {
 	r := s.node().restrict(false)
 	if r.labels == nil {

@@ -29,7 +29,8 @@ func (s *Selector) Words() string {
 	return w.String()
 }
 
-// wordParts are the conditions of a selector by what they are about.
+// wordParts are the conditions of a selector, grouped by the labels they are about: the endpoint's own, its
+// namespace's, its service account's.
 type wordParts struct {
 	own, namespaces, accounts []node
 	namespace, account        string // in words

@@ -97,7 +97,7 @@ func Shadow(p *model.DirectionPolicy) *model.DirectionPolicy {
 // shadow is where Shadow has got to.
 type shadow struct {
 	gone  map[model.PolicyKey]*model.Credit
-	cause *model.Credit // of verdicts from here on by what is not staged; nil: they are as before
+	cause *model.Credit // of verdicts from here on by policies that are not staged; nil: they are as before
 }
 
 func (s *shadow) tier(t *model.TierPolicy) model.TierPolicy {
