@@ -39,7 +39,7 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	return nil
 }
 
-// agent asks the running agent how it is and what it thinks of its objects.
+// agent asks the running agent for its status and the problems of its objects.
 func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeCheck, error) {
 	answer, err := o.ask(ctx, "/v1/status", nil)
 	if errors.Is(err, inspect.ErrNotRunning) {

@@ -16,8 +16,8 @@ import (
 // link that is switched) is recognised as changed by its text only.
 const lookAgain = 5 * time.Second
 
-// quietFor is how long a changed file must stay as it is: an editor that empties it and writes it again must not have
-// every agent start over with what is built in.
+// quietFor is how long a changed file must stay unchanged: an editor that empties it and writes it again must not make
+// every agent restart with built-in values.
 const quietFor = 500 * time.Millisecond
 
 // followFile delivers the file of settings whenever its text has changed since the start; nil when it is gone. It ends

@@ -53,7 +53,7 @@ func explainPinned(state *bpfplane.PinnedState, r explain.Request) (*explain.Exp
 	return explain.Answer(question, judge)
 }
 
-// pinnedJudge evaluates what is enforced.
+// pinnedJudge evaluates the policy in the pinned maps.
 type pinnedJudge struct {
 	state *bpfplane.PinnedState
 	pods  map[model.EndpointID]bpfplane.PinnedEndpoint

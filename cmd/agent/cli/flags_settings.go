@@ -13,7 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// settingFlags are a flag for each setting. They are only noted: what they are worth, the layers say.
+// settingFlags are a flag for each setting. The flags only record their texts: the layers parse them.
 type settingFlags struct{ given []config.Flag }
 
 // register registers the flags of settings; without names, of all.

@@ -36,8 +36,8 @@ func isBPFFS(path string) bool {
 	return unix.Statfs(path, &st) == nil && uint32(st.Type) == unix.BPF_FS_MAGIC
 }
 
-// restore removes what an agent that failed has made since: maps, socket, mount. State that it found stays, and so does
-// everything once any program is attached: policy is enforced with it. It is logged what cannot be removed.
+// restore removes the maps, the socket and the mount that a failed agent has made since. State that it found stays, and
+// so does everything once any program is attached: policy is enforced with it. Failures to remove something are logged.
 func (s surface) restore(log *slog.Logger) {
 	if err := s.remove(); err != nil {
 		log.Warn("the failed start has left state behind; margay cleanup removes it", "err", err)

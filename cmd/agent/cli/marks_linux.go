@@ -50,7 +50,7 @@ func markText(users []marks.User) string {
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // markFindings are the rules that change our mark bits: they can keep policy from being enforced, or drop what it allows.
-// Rules that only read them are the business of margay check.
+// margay check reports rules that only read them.
 func markFindings(ours uint32) ([]string, error) {
 	users, err := marks.Find()
 	var changing []marks.User

@@ -32,10 +32,10 @@ func judgeMemory(maps, limit uint64, file string) (warning string, err error) {
 	return "", nil
 }
 
-// softLimit is what the Go runtime may take under a limit, all in bytes: nine tenths of what full maps leave, or of half of
-// what empty ones leave if that is more, since maps are hardly ever full. It is no less than an agent usually takes as
-// long as that is free. Near it the runtime collects garbage more often, instead of growing until the kernel kills the
-// process. judgeMemory has taken the limit.
+// softLimit is the memory limit of the Go runtime under a limit of the process, all in bytes. It is nine tenths of the
+// memory that full maps leave or, if that is more, of half the memory that empty maps leave, since maps are hardly ever
+// full. It is no less than an agent usually takes, as long as that much is free. Near it the runtime collects garbage more
+// often, instead of growing until the kernel kills the process. judgeMemory must have accepted the limit.
 func softLimit(empty, full, limit uint64) uint64 {
 	free := limit - empty
 	left := max(agentUsual, free/2)

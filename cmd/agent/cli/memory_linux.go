@@ -13,10 +13,10 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// enoughMemory logs what memory this agent will take and what it may, and refuses a limit that cannot suffice: past it
-// the kernel kills the agent without a message. Maps that are pinned are another agent's, and count nowhere. Without a limit
-// it logs nothing, so that an agent that ends for another reason says only that; it returns what to log later. Under a
-// limit the Go runtime gets one, too, unless GOMEMLIMIT says another.
+// enoughMemory logs the memory that this agent will take and its limit, and refuses a limit that cannot suffice: above it
+// the kernel kills the agent without a message. Pinned maps are another agent's, and are not counted. Without a limit it
+// logs nothing, so that an agent that ends for another reason logs only that reason; it returns the attributes to log later.
+// Under a limit the Go runtime gets a limit too, unless GOMEMLIMIT sets one.
 func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {

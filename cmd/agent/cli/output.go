@@ -109,7 +109,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// readable leaves out of a selector what is true of every pod.
+// readable removes the condition that is true of every pod from a selector.
 func readable(selector string) string {
 	return strings.ReplaceAll(selector, `projectcalico.org/orchestrator == "k8s" && `, "")
 }

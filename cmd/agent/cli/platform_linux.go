@@ -13,5 +13,5 @@ func linuxCommands() []*cobra.Command {
 	return []*cobra.Command{demoCommand(), runCommand(), configCommand(), showCommand(), monitorCommand(), cleanupCommand()}
 }
 
-// mapLayout is the version of what is pinned.
+// mapLayout is the version of the pinned state.
 func mapLayout() string { return "v" + strconv.Itoa(bpfmaps.Layout) }

@@ -11,7 +11,7 @@ import (
 // linuxCommands are the verbs that need the kernel or a running agent: there are none here.
 func linuxCommands() []*cobra.Command { return nil }
 
-// mapLayout is the version of what is pinned: nothing is here.
+// mapLayout is the version of the pinned state: there is none on this platform.
 func mapLayout() string { return "none" }
 
 // pinned has no kernel to read.

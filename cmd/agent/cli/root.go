@@ -36,7 +36,7 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// exactly is an Args function that says what is wanted instead of how many.
+// exactly returns an Args function whose error names the wanted arguments instead of their number.
 func exactly(n int, wanted string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is where a command writes, with what is known of it. It passes on what it is given.
+// screen is the output of a command with its properties. Writes pass through unchanged.
 type screen struct {
 	io.Writer
 	width    int // columns; 0: it is no terminal, lines may have any length
@@ -29,7 +29,7 @@ func newScreen(w io.Writer, color string) *screen {
 	return s
 }
 
-// screenOf is what is known of w; of a plain writer nothing is.
+// screenOf returns w as a screen; a plain writer has no known properties.
 func screenOf(w io.Writer) *screen {
 	if s, ok := w.(*screen); ok {
 		return s
@@ -82,7 +82,7 @@ func (s *screen) word(text string) string {
 	return s.paint(word) + text[len(word):]
 }
 
-// alarm is for what is not well.
+// alarm paints text about something that is wrong.
 func (s *screen) alarm(text string) string {
 	if !s.color {
 		return text

@@ -212,7 +212,7 @@ func kindText(k inspect.KindRow) string {
 	return text
 }
 
-// endpointProblem says what is wrong with an endpoint; empty: nothing.
+// endpointProblem describes the problem of an endpoint; empty: it has none.
 func endpointProblem(e *inspect.EndpointRow) string {
 	if e.Error != "" {
 		return e.Error

@@ -121,8 +121,8 @@ const watchEvery = time.Second
 
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watch writes what there is whenever it has changed, in the place of what was before if s is a terminal, until ctx ends.
-// A failure of the first look is the error; a later one is shown, and may be over at the next look.
+// watch calls write repeatedly, and shows its output whenever it has changed, until ctx ends. On a terminal new output
+// replaces the old. A failure of the first call is the error; a later one is shown, and may be over at the next call.
 func watch(ctx context.Context, s *screen, every time.Duration, write func(io.Writer) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -65,7 +65,7 @@ func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, er
 	}
 }
 
-// showLeft shows the state of what an agent has left enforced. The exit status is that of something that is not well.
+// showLeft shows the policy that an agent has left enforced. The exit status is that of a problem.
 func (o *showOptions) showLeft(w io.Writer, asked error) error {
 	m, err := o.openPinned(asked)
 	if err != nil {

@@ -26,7 +26,7 @@ func subcommandOnly(cmd *cobra.Command, args []string) error {
 // help is what a command does that only has others below it.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// flagError says what is wrong with a flag, and which one may be meant.
+// flagError describes the mistake in a flag, and suggests the flag that may be meant.
 func flagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if near := nearFlag(cmd, unknown.GetSpecifiedName()); near != "" {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// table writes columns under a header. An empty table says what there is none of.
+// table writes columns under a header. An empty table writes none instead, which names the missing objects.
 type table struct {
 	header []string
 	wide   []string // further columns, which only -o wide shows; rows have their cells last

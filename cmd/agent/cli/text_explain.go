@@ -172,8 +172,8 @@ func objectText(kind, namespace, name string) string {
 	return strings.TrimSpace(kind + " " + name)
 }
 
-// writeSide shows what was considered. Where there are policies of Kubernetes only, tiers and profiles are not spoken
-// of, and without a policy there is nothing to show.
+// writeSide shows the policies that were considered. If all of them are policies of Kubernetes, tiers and profiles are
+// left out; without a policy nothing is shown.
 func writeSide(b *page, title string, s *explain.Side) {
 	plain := isPlain(s)
 	if len(s.Tiers) == 0 || plain && s.Decision == explain.DecisionNoPolicy {
