@@ -3,7 +3,7 @@
 /* The programs, as a table of contents. The life of a packet:
  *
  *   from_pod   parse, whose endpoint, not spoofed, flow or policy (egress), maybe straight to the peer
- *   judge      egress policy of what kube-proxy may have translated; nothing from or to unknown workload interfaces
+ *   judge      egress policy for packets that kube-proxy may have translated; nothing from or to unknown workload interfaces
  *   to_pod     parse, whose endpoint, flow or policy (ingress)
  */
 #include "lib/parse_fast.h"
@@ -32,8 +32,7 @@ static __always_inline int verdict(struct __sk_buff *skb, struct pkt *p, enum ho
 		if (hook == TO_POD)
 			return TCX_NEXT;
 		/* cfg.no_shortcut is tested as well: without shortcuts the verifier removes this branch, and with it
-		 * the only direct write to packets. For a program that has one, the kernel unshares every packet
-		 * first. */
+		 * the only direct write to packets. For a program that has one, the kernel unshares every packet first. */
 		if (!cfg.no_shortcut && r == PASS_SHORTCUT) {
 			r = send_across(skb, p);
 			if (r != TCX_NEXT)

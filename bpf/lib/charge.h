@@ -47,8 +47,8 @@ static __always_inline struct frag_period *this_period(struct frag_account *a, _
 	return p;
 }
 
-/* Charges a fragment of so many bytes: to its share, or if that has no room to what all have in common, of which a share
- * has at most as much as it leaves. Returns whether there was room. */
+/* Charges a fragment of so many bytes to its share, or if that has no room to the common pool. A share may use at
+ * most as much of the pool as it leaves free. Returns whether there was room. */
 __noinline int charge(struct charge *c, __u32 bytes)
 {
 	__u32 own = 0, common = 0, total = 0, now;

@@ -24,7 +24,8 @@ static __always_inline bool src_is_a(const struct tuple *t)
 	return t->sport < t->dport;
 }
 
-/* The end of a key, in whole words: the map's hash reads words, and has to wait for what was stored in smaller parts. */
+/* The end of a key, in whole words: the map's hash reads words, and would stall on bytes that were just stored in
+ * smaller parts. */
 static __always_inline void key_end(void *ports_of_key, const struct tuple *t, bool fwd)
 {
 	__u32 words[2] = { fwd ? t->sport | (__u32)t->dport << 16 : t->dport | (__u32)t->sport << 16, t->proto };

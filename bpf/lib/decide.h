@@ -7,8 +7,7 @@
 #include "reassembly.h"
 #include "track.h"
 
-/* Whether a packet is a tunnel's. Tunnels that pods make would carry packets past the policy of others (semantics
- * §15). */
+/* Whether a packet is a tunnel's. Tunnels that pods make would carry packets past the policy of others (semantics §15). */
 static __always_inline bool encapsulates(const struct pkt *p)
 {
 	if (cfg.allow_encap || p->t.proto == PROTO_TCP)
@@ -24,8 +23,8 @@ static __always_inline bool encapsulates(const struct pkt *p)
 	return false;
 }
 
-/* Whether TCP flags neither open, continue nor end a connection. Receivers differ in what they do with them, so such
- * packets are dropped. */
+/* Whether TCP flags neither open, continue nor end a connection. Receivers handle such packets differently, so
+ * they are dropped. */
 static __always_inline bool absurd(const struct pkt *p)
 {
 	__u8 f = p->tcp & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK);

@@ -12,7 +12,7 @@ struct flow {
 	/* answer */
 	__u8 missing;    /* denied because a part of the policy is not there */
 	__u8 staged;     /* enum staged_answer */
-	__u16 staged_id; /* index in rule_stats of what decides among the staged policies */
+	__u16 staged_id; /* index in rule_stats of the staged rule that decides */
 };
 
 /* A flow with the ends of a packet, opened by its source or, if not src_opens, by its destination. l4 is what policy judges
@@ -43,7 +43,7 @@ enum side_flags {
 	SIDE_STAMPED = 8, /* the side has allowed the flow before; check_side sets it, to save a variable */
 };
 
-/* The flow a tracked packet belongs to. Not inline, to keep what it needs off the stack of check_side. */
+/* The flow a tracked packet belongs to. Not inline, to keep its variables off the stack of check_side. */
 __noinline int flow_of(struct flow *f, const struct pkt *p, const struct ct_entry *e, __u32 how, __u32 len)
 {
 	if (!f || !p || !e)

@@ -138,7 +138,7 @@ __noinline int first_fragment(const struct pkt *p, __u32 share, __u32 hook, int 
 	return 0;
 }
 
-/* The two at a TC hook: global, so that the verifier does not walk what follows for each way through them. */
+/* The two at a TC hook: global, so that the verifier does not walk the code after them for each way through them. */
 __noinline int later_at_tc(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, __u32 hook)
 {
 	return later_fragment(p, frag_share(skb, ep, p, hook), hook);

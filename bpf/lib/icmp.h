@@ -4,8 +4,8 @@
 #include "open.h"
 #include "quoted.h"
 
-/* Errors about a shortcut flow go across too. The host stack has not seen that flow, and rules there drop what
- * belongs to no connection (kube-proxy's do). stamp is the peer's; egress is our side. */
+/* Errors about a shortcut flow go across too. The host stack has not seen that flow, and rules there drop
+ * packets that belong to no connection (kube-proxy's do). stamp is the peer's; egress is our side. */
 static __always_inline int error_across(const struct pkt *p, __u32 stamp, bool egress)
 {
 	struct endpoint *peer = ready_endpoint(p->peer_if);

@@ -13,7 +13,7 @@
 #define ALL_FRAG_SETS (SHARES * 2 * FRAG_SETS)
 #define FRAG_ACCOUNTS (2 * (SHARES + 1))
 
-/* Address -> what is known of it: exact matches first, then the longest prefix. */
+/* Address -> its class and endpoint: exact matches first, then the longest prefix. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 20);

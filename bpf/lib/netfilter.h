@@ -3,8 +3,9 @@
  * interfaces our TC programs are not on yet (D-18).
  *
  * Translation by NAT is over before FORWARD and LOCAL_IN. IPVS takes packets out of LOCAL_IN, before this program's
- * priority there, and sends them on through LOCAL_OUT with the backend in place; to a backend of the node itself they stay
- * in LOCAL_IN. It has a table of its own of who goes where, so what it sends on is always compared with what was judged. */
+ * priority there, and sends them on through LOCAL_OUT with the backend in place; to a backend of the node itself
+ * they stay in LOCAL_IN. It has a connection table of its own, so a packet that it sends on is always compared with
+ * the judged flow. */
 #pragma once
 #include "decide.h"
 #include "translated.h"
@@ -16,8 +17,8 @@
 #define NF_INET_LOCAL_OUT 3
 #define NFPROTO_IPV6 10
 
-/* Whether the name of a device begins as those of workload interfaces do. The first 8 bytes are compared at once: what is
- * behind the prefix is shifted out. */
+/* Whether the name of a device begins as those of workload interfaces do. The first 8 bytes are compared at once;
+ * bytes after the prefix are shifted out. */
 static __always_inline bool is_workload(const struct net_device *dev)
 {
 	__u64 name = *(const __u64 *)dev->name, prefix = *(const volatile __u64 *)cfg.interface_prefix;
@@ -157,10 +158,10 @@ static __always_inline struct net_device *ipvs_in(const struct sk_buff *skb)
 	return dev && skb->skb_iif && dev->ifindex == skb->skb_iif ? dev : NULL;
 }
 
-/* What can be decided about a packet without reading it, at FORWARD, at LOCAL_IN after IPVS, and at LOCAL_OUT, where
- * packets of IPVS and of this node itself leave. Returns NF_ACCEPT, NF_DROP, or which workload the packet is from
- * and what is to be checked. A global function, to save stack, and so that the verifier walks what follows once and
- * not for each way through this. */
+/* Decides about a packet without reading it, as far as possible: at FORWARD, at LOCAL_IN after IPVS, and at
+ * LOCAL_OUT, where packets of IPVS and of this node itself leave. Returns NF_ACCEPT, NF_DROP, or the packet's
+ * workload and the checks to do. A global function, to save stack, and so that the verifier walks the code after
+ * it once and not for each way through it. */
 __noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;

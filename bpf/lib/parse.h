@@ -112,13 +112,13 @@ static __always_inline __u32 l4_min(const struct pkt *p)
 	__u8 proto = p->t.proto;
 
 	if (proto == PROTO_TCP || proto == PROTO_SCTP)
-		return 16; /* what we read; TCP's rest is checked by its data offset, SCTP's is a chunk */
+		return 16; /* the bytes we read; TCP's rest is checked by its data offset, SCTP's is a chunk */
 	if (proto == PROTO_UDP || is_icmp(&p->t))
 		return 8;
 	return 0;
 }
 
-/* Reads the transport header at off, of which `room` bytes are inside the IP payload. */
+/* Reads the transport header at off. `room` bytes from there on are inside the IP payload. */
 static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32 off, __u32 room)
 {
 	struct l4_hdr h = {};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How many open flows an endpoint may have: a share of its own, and beyond that as many as are left of what all have in
- * common. So one endpoint gets half of that, two get a third each, and every endpoint keeps a share of its own. */
+/* How many open flows an endpoint may have: a share of its own, and beyond that as many as it leaves free in the
+ * common pool. So one endpoint gets half of the pool, two get a third each, and every endpoint keeps a share of its own. */
 #pragma once
 #include "endpoint.h"
 
@@ -18,7 +18,7 @@ static __always_inline struct share *share_at(__u32 number)
 }
 
 /* Counts one open flow less. Each step down from above the share also lowers the common count, as each step up
- * raises it. So the common count is the sum of what is above the shares, also when several CPUs count at once. */
+ * raises it. So the common count is the number of flows above the shares, also when several CPUs count at once. */
 __noinline int release(__u32 number)
 {
 	struct share *s = share_at(number), *common = share_at(SHARES);

@@ -15,8 +15,8 @@
 /* The kernel counts a queue besides the packets in it: less than this. */
 #define QUEUE_SIZE 256
 
-/* The kernel throws away what it holds of an IPv4 datagram if more than 64 fragments of the same source came between two
- * of it (net.ipv4.ipfrag_max_dist). Less than that, because CPUs may count in another order. */
+/* The kernel drops the fragments that it holds of an IPv4 datagram if more than 64 fragments of the same source came
+ * between two of them (net.ipv4.ipfrag_max_dist). Less than that, because CPUs may count in another order. */
 #define MAX_DISTANCE 48
 
 /* Where a fragment is in its datagram. */
@@ -26,8 +26,8 @@ struct span {
 	bool plain; /* nothing but its place and its time decides what the kernel does with it */
 };
 
-/* Reads a fragment's place in its datagram. The kernel drops before it reassembles: what is for another MAC address, IPv4
- * with a wrong checksum, and IPv6 with some addresses or extension headers. */
+/* Reads a fragment's place in its datagram. Before reassembly the kernel drops packets for another MAC address, IPv4
+ * packets with a wrong checksum, and IPv6 packets with some addresses or extension headers. */
 __noinline int fragment_span(struct __sk_buff *skb, const struct pkt *p, struct span *s)
 {
 	__u32 bytes = 0;
@@ -165,7 +165,8 @@ __noinline int note_fragment(struct fragment *f, const struct span *span, __u32 
 	return first ? -DROP_FRAG_LIMIT : -DROP_FRAG_NO_FIRST;
 }
 
-/* A fragment from a pod, and what was decided about it: notes its place, and refuses it if the pod has too much under way. */
+/* Notes the place of a fragment from a pod, and returns the decision about it; a drop if the pod has too many bytes
+ * under way. */
 __noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, int decision)
 {
 	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);

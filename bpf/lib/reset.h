@@ -58,7 +58,7 @@ static __always_inline int write_tcp(struct __sk_buff *skb, const struct pkt *p,
 	return bpf_skb_store_bytes(skb, p->l4_off, h, sizeof(*h), 0);
 }
 
-/* Exchanges the ends of Ethernet and IP headers; no checksum changes by that. */
+/* Exchanges the ends of Ethernet and IP headers. Checksums stay the same. */
 static __always_inline int swap_ends(struct __sk_buff *skb, __u8 family)
 {
 	__u8 mac[12], addrs[32];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Expiry of flows: iterator programs that the agent runs over a flow map by reading a file. Packets are handled between
- * any two entries. A read ends after SWEEP_SLICE entries, and the next one goes on from there. */
+/* Expiry of flows: iterator programs that the agent runs over a flow map by reading a file. Packets are handled
+ * between any two entries. A read ends after SWEEP_SLICE entries, and the next one continues from there. */
 #pragma once
 #include <bpf/bpf_core_read.h>
 #include "conntrack.h"

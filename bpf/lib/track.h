@@ -32,8 +32,8 @@ static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *
 	return e->state || (e->flags & (CT_TRANSLATED | CT_MIDFLOW)) || !from_opener(&p->t, e);
 }
 
-/* A flow to a Service, or of a pod to itself behind one, ends with a RST: the kernel forgets the backend soon after, and
- * may choose another for what follows (D-21). */
+/* A flow to a Service, or of a pod to itself behind one, ends with a RST: the kernel forgets the backend soon after,
+ * and may choose another for later packets (D-21). */
 static __always_inline bool is_over(const struct ct_entry *e)
 {
 	return (e->state & CT_RST) && (e->flags & (CT_TRANSLATED | CT_SELF));

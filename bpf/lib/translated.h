@@ -123,7 +123,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	if (p->tcp & TCP_RST)
 		return PASS;
 	if (old && !(p->tcp & TCP_SYN)) {
-		/* Another backend for a flow that goes on: keep what it has reached. */
+		/* A live flow got another backend: keep its state. */
 		e.state = old->state & ~CT_REVOKED;
 	}
 	ct_create(orig, &e);

@@ -51,8 +51,8 @@ struct set_bits {
 	__u64 bits[8];
 };
 
-/* Text, zero-terminated: the agent's names for numbers, so that dumps can be read and a restarted agent goes on with
- * the same numbers. */
+/* Text, zero-terminated: the agent's names for numbers, so that dumps can be read and a restarted agent keeps the
+ * same numbers. */
 struct name {
 	__u8 text[256];
 };
@@ -237,5 +237,5 @@ struct event {
 	__u16 log[4];
 	__u16 pass[6];
 	__u16 pad;
-	__u32 staged_id; /* EVENT_STAGED: index in rule_stats of what would have decided */
+	__u32 staged_id; /* EVENT_STAGED: index in rule_stats of the rule that would have decided */
 };

@@ -80,13 +80,14 @@ struct share {
 	__u64 pad[5];  /* a cache line, so that CPUs do not share one for different endpoints */
 };
 
-/* The key of a half-open flow: a ct4_key or ct6_key, of which the last byte is not used. */
+/* The key of a half-open flow: a ct4_key or ct6_key without its last byte, which is not used. */
 struct half_key {
 	__u8 key[39];
 	__u8 family; /* 4, 6; 0: empty */
 } __attribute__((aligned(8)));
 
-/* Until when a TCP packet in mid-flow is believed to be an answer if policy would allow what it answers (D-20). */
+/* The end of the period in which a TCP packet in mid-flow counts as an answer if policy would allow the packet
+ * that it answers (D-20). */
 struct grace {
 	__u64 until; /* CLOCK_MONOTONIC, ns */
 };
@@ -97,14 +98,14 @@ struct neighbour {
 	__u64 link_local; /* interface identifier of a link-local address that is not its MAC's; 0: none */
 };
 
-/* Where a program of ours meets a packet. Named from the pod, as everywhere: what comes from it, what goes to it. */
+/* Where a program of ours meets a packet. Named from the pod's side, as everywhere: packets from it, packets to it. */
 enum hook {
 	FROM_POD = 0,
 	TO_POD = 1,
 	AFTER_TRANSLATION = 2, /* netfilter: from the pod, with the destination that kube-proxy has put in place */
 };
 
-/* What later fragments of a datagram are to be done with. */
+/* The verdict for later fragments of a datagram. */
 enum fragment_verdict {
 	FRAGMENT_DENIED = 0,
 	FRAGMENT_PASS = 1,
@@ -120,7 +121,7 @@ enum fragment_state {
 	FRAGMENT_COMPLETE = 3,     /* nothing any more */
 };
 
-/* A first fragment's verdict, for those that follow (D-12); and of datagrams from pods what is charged for them. */
+/* A first fragment's verdict, for the later fragments (D-12). For datagrams from pods also the charged bytes. */
 struct fragment {
 	__u8 src[16], dst[16]; /* IPv4 in the first 4 bytes */
 	__u32 id;
