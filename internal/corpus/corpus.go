@@ -41,6 +41,7 @@ type Case struct {
 type Document struct {
 	APIVersion, Kind, Namespace, Name string
 	Text                              []byte
+	Stored                            bool // as a datastore has it, which may be more than a manifest may have
 }
 
 // Load reads every *.txtar file of the directory, in order of name. Shared resources are in its folder cluster. The
@@ -174,7 +175,7 @@ func (l *loader) document(name string, data []byte) error {
 		return nil
 	}
 	text := bytes.TrimLeft(data, "\n") // the padding
-	l.documents = append(l.documents, Document{head.APIVersion, head.Kind, head.Metadata.Namespace, head.Metadata.Name, text})
+	l.documents = append(l.documents, Document{head.APIVersion, head.Kind, head.Metadata.Namespace, head.Metadata.Name, text, l.stored})
 	if l.documents[len(l.documents)-1].OfCalico() {
 		l.calicoKinds = true // also if this object is not valid
 	}

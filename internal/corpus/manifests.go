@@ -52,7 +52,11 @@ func (d Document) SameObject(o Document) bool {
 const (
 	UnplayedModel    = "has kinds of margay.test/v1, which no datastore holds"
 	UnplayedEndpoint = "has a WorkloadEndpoint, whose interface has a name that no pod of a lab has"
-	// Of clusters alone: a folder holds these.
+	// Of folders alone.
+	UnplayedStored = "has a field that is not known: with it a folder's object is rejected"
+	// Of clusters alone.
+	UnplayedUnknown = "has a field that is not known: with it a cluster's object is in force in part, or refused"
+	UnplayedReply   = "has an echo reply to no request, which kube-proxy's rules drop"
 	UnplayedProfile = "has a Profile, which no cluster serves"
 	UnplayedSlice   = "has an EndpointSlice of a Service that the cluster has with others"
 )
@@ -66,6 +70,13 @@ func (c Case) Unplayed(cluster bool) string {
 		return UnplayedModel
 	case has(func(d Document) bool { return d.Kind == "WorkloadEndpoint" }):
 		return UnplayedEndpoint
+	case !cluster && has(func(d Document) bool { return d.Stored }):
+		return UnplayedStored
+	case cluster && has(func(d Document) bool { return d.Stored && !d.OfCalico() }),
+		cluster && !has(func(d Document) bool { return d.Stored }) && slices.ContainsFunc(c.Problems, func(p string) bool { return strings.Contains(p, "unknown field") }):
+		return UnplayedUnknown
+	case cluster && slices.ContainsFunc(c.Checks, func(k Check) bool { return k.Packet.Protocol == model.ProtoICMP && k.Packet.ICMPType == 0 }):
+		return UnplayedReply
 	case cluster && has(func(d Document) bool { return d.Kind == "Profile" }):
 		return UnplayedProfile
 	case cluster && has(func(d Document) bool { return d.Kind == "EndpointSlice" }):

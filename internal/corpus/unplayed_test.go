@@ -20,22 +20,26 @@ func TestUnplayedCasesAreListed(t *testing.T) {
 	}
 	var rows strings.Builder
 	played := len(cases)
-	seen := map[string]bool{}
-	for _, where := range []struct {
-		name    string
-		cluster bool
-	}{{"anywhere", false}, {"on a cluster", true}} {
-		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedProfile, UnplayedSlice} {
+	for _, where := range []string{"anywhere", "from a folder", "on a cluster"} {
+		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedStored, UnplayedUnknown, UnplayedReply, UnplayedProfile, UnplayedSlice} {
 			var names []string
 			for _, c := range cases {
-				if c.Unplayed(where.cluster) == why && !seen[c.Name] {
-					names, seen[c.Name] = append(names, c.Name), true
+				folder, cluster := c.Unplayed(false), c.Unplayed(true)
+				at, reason := "anywhere", folder
+				switch {
+				case cluster == "":
+					at = "from a folder"
+				case folder == "":
+					at, reason = "on a cluster", cluster
+				}
+				if at == where && reason == why {
+					names = append(names, c.Name)
 				}
 			}
 			if slices.Sort(names); len(names) > 0 {
-				fmt.Fprintf(&rows, "| %s | %s | %s |\n", where.name, why, strings.Join(names, ", "))
+				fmt.Fprintf(&rows, "| %s | %s | %s |\n", where, why, strings.Join(names, ", "))
 			}
-			if !where.cluster {
+			if where != "on a cluster" {
 				played -= len(names)
 			}
 		}

@@ -28,6 +28,7 @@ type corpusStage struct {
 	pods     map[model.EndpointID]*stagedPod
 	services map[model.EndpointID]*stagedService
 	policies []corpus.Document
+	accounts []corpus.Document // service accounts that a case has changed
 	traffic  sockets.Traffic
 }
 
@@ -61,6 +62,7 @@ func (c *cluster) in(t testing.TB) (back func()) {
 // place makes the cluster what the case says but for policy, and ready for the checks.
 func (s *corpusStage) place(t *testing.T, c corpus.Case, checks []corpus.Check) {
 	defer s.in(t)()
+	s.resetAccounts()
 	for _, d := range c.Documents {
 		switch d.Kind {
 		case "Namespace":
@@ -68,6 +70,7 @@ func (s *corpusStage) place(t *testing.T, c corpus.Case, checks []corpus.Check) 
 			s.awaitAccount(d.Name)
 		case "ServiceAccount":
 			s.apply(string(d.Text))
+			s.accounts = append(s.accounts, d)
 		case "Node":
 			s.sameNode(c, d.Name)
 		case "Pod":
@@ -92,6 +95,15 @@ func (s *corpusStage) place(t *testing.T, c corpus.Case, checks []corpus.Check) 
 	s.others = others
 	s.placeServices(checks)
 	s.settle()
+}
+
+// resetAccounts takes the labels of earlier cases from service accounts.
+func (s *corpusStage) resetAccounts() {
+	s.t.Helper()
+	for _, d := range s.accounts {
+		s.apply(fmt.Sprintf("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: %s, namespace: %s}\n", d.Name, d.Namespace))
+	}
+	s.accounts = nil
 }
 
 func (s *corpusStage) awaitAccount(namespace string) {

@@ -37,8 +37,9 @@ var refused = map[string]refusal{
 var annotated = []string{"pod-annotation-gives-no-address", "pod-deleted-keeps-address"}
 
 // TestCorpus is the corpus on a real cluster: every case that can be played there goes through the API server (of those with
-// Calico's kinds, unless there is time, one in three), its pods run, and each of its checks is tried from the real source to the real destination, directly and by way
-// of a Service of the destination's own. What is denied is tried once more without policy.
+// Calico's kinds, unless there is time, one in three), its pods run, and each of its checks is tried from the real source to
+// the real destination, directly and by way of a Service of the destination's own. What is denied is tried once more without
+// policy.
 func TestCorpus(t *testing.T) {
 	cases, err := corpus.Load("../../corpus")
 	if err != nil {
