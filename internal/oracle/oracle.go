@@ -45,6 +45,8 @@ func New(updates []model.Update) *Cluster {
 		nodes:    map[string]*model.Node{},
 		services: map[model.ServiceKey]*model.Service{},
 	}
+	allow := []model.Rule{{Action: model.Allow}}
+	c.profiles["projectcalico-default-allow"] = &model.Profile{Ingress: allow, Egress: allow}
 	for _, u := range updates {
 		c.apply(u)
 	}
@@ -59,6 +61,9 @@ func (c *Cluster) apply(u model.Update) {
 			c.endpoints = append(c.endpoints, endpoint{u.ID, u.Endpoint})
 		}
 	case model.ProfileUpdate:
+		if u.Name == "projectcalico-default-allow" {
+			return // built in
+		}
 		put(c.profiles, u.Name, u.Profile)
 	case model.TierUpdate:
 		put(c.tiers, u.Name, u.Tier)

@@ -18,6 +18,9 @@ const (
 
 	// missingAfter is how long this node may be missing among the nodes: a kubelet may be about to register it.
 	missingAfter = 30 * time.Second
+
+	// mostAbsent is how many kinds that are not served are named. A cluster without Calico lacks all of its kinds.
+	mostAbsent = 2
 )
 
 // probes has the health endpoints say how the loop, the datastore and policy are. Level-triggered.
@@ -50,19 +53,25 @@ func (p *probes) Observe(o Outcome) {
 // datastoreHealth is live whatever the datastore does: a new process would not find it in a better state.
 func datastoreHealth(kinds []syncer.KindStatus) health.Report {
 	r := health.Report{Live: true, Ready: true}
-	var details []string
+	var details, absent []string
 	for _, k := range kinds {
 		if k.Required && !k.Listed {
 			r.Ready = false
 		}
 		switch {
 		case k.State == syncer.KindAbsent:
-			details = append(details, k.Kind+": absent")
+			absent = append(absent, k.Kind)
 		case k.State == syncer.KindFailing, k.Error != "" && !k.Listed:
 			details = append(details, fmt.Sprintf("%s: %s", k.Kind, k.Error))
 		case k.Required && !k.Listed:
 			details = append(details, k.Kind+": waiting for the first list")
 		}
+	}
+	switch n := len(absent); {
+	case n > mostAbsent:
+		details = append(details, fmt.Sprintf("%d optional kinds: absent", n))
+	case n > 0:
+		details = append(details, strings.Join(absent, ", ")+": absent")
 	}
 	r.Detail = strings.Join(details, "; ")
 	return r

@@ -50,6 +50,9 @@ func TestTheDatastoresHealthNamesWhatIsMissing(t *testing.T) {
 			"Node: forbidden"},
 		{"a kind is absent", []syncer.KindStatus{{Kind: "FelixConfiguration", State: syncer.KindAbsent, Listed: true, Error: "not served"}},
 			true, "FelixConfiguration: absent"},
+		{"very many kinds are absent", []syncer.KindStatus{{Kind: "A", State: syncer.KindAbsent, Listed: true}, {Kind: "B", State: syncer.KindAbsent,
+			Listed: true}, {Kind: "C", State: syncer.KindAbsent, Listed: true}, {Kind: "D", State: syncer.KindFailing, Error: "forbidden"}},
+			true, "D: forbidden; 3 optional kinds: absent"},
 	} {
 		if r := datastoreHealth(tc.kinds); !r.Live || r.Ready != tc.ready || r.Detail != tc.detail {
 			t.Errorf("%s: %+v", tc.name, r)

@@ -21,8 +21,11 @@ type policyTable struct {
 }
 
 func newPolicyTable(sets *setIndex) *policyTable {
-	return &policyTable{policies: keyset.New((*policy).id), profiles: keyset.New((*profile).id), tiers: builtinTiers(),
+	t := &policyTable{policies: keyset.New((*policy).id), profiles: keyset.New((*profile).id), tiers: builtinTiers(),
 		local: newLocalIndex(sets.labels), result: newResolver(), dirty: newDirty(), sets: sets}
+	allow := []model.Rule{{Action: model.Allow}}
+	t.profiles.Put(&profile{name: model.ProfileDefaultAllow, source: &plainRules{allow, allow}})
+	return t
 }
 
 // policy is one policy of the datastore.
@@ -122,8 +125,11 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 	}
 }
 
-// updateProfile replaces one profile; nil removes it.
+// updateProfile replaces one profile; nil removes it. The one that is built in stays as it is.
 func (t *policyTable) updateProfile(name string, now *model.Profile) {
+	if name == model.ProfileDefaultAllow {
+		return
+	}
 	p := t.profiles.Get(name)
 	if p == nil && now == nil {
 		return

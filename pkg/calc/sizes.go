@@ -26,7 +26,7 @@ func (g *Graph) Sizes() Sizes {
 		LocalEndpoints:  len(g.local.endpoints),
 		RemoteEndpoints: g.endpoints.Len() - len(g.local.endpoints),
 		Policies:        g.policies.Len(),
-		Profiles:        g.profiles.Len(),
+		Profiles:        g.profiles.Len() - 1, // without the one that is built in
 		Services:        len(g.services),
 		Sets:            len(g.sets.byID),
 	}

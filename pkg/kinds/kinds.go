@@ -84,8 +84,8 @@ func All(pods validate.Pods) []Kind {
 		clusterWide("Node", "nodes", core).required().typed(of(validate.DNSSubdomain, validate.Node)),
 		namespaced("Pod", "pods", core).required().typed(of(validate.DNSSubdomain, pods.Pod)),
 		namespaced("Service", "services", core).required().typed(of(validate.DNSLabel, validate.Service)),
-		namespaced("ServiceAccount", "serviceaccounts", core).typed(of(validate.DNSSubdomain, validate.ServiceAccount)),
-		namespaced("EndpointSlice", "endpointslices", discovery).typed(of(validate.DNSSubdomain, validate.EndpointSlice)),
+		namespaced("ServiceAccount", "serviceaccounts", core).required().typed(of(validate.DNSSubdomain, validate.ServiceAccount)),
+		namespaced("EndpointSlice", "endpointslices", discovery).required().typed(of(validate.DNSSubdomain, validate.EndpointSlice)),
 		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().typed(of(validate.DNSSubdomain, validate.NetworkPolicy)),
 		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().strict(
 			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText, clusterpolicy.ConvertStored)),

@@ -16,6 +16,9 @@ func ServiceAccountProfile(namespace, name string) string {
 	return serviceAccountProfile + namespace + "." + name
 }
 
+// ProfileDefaultAllow is built in, as in Calico: it has no labels and allows everything. No object changes it.
+const ProfileDefaultAllow = "projectcalico-default-allow"
+
 // NamespaceOfProfile returns the Namespace that a profile stands for; not ok if it stands for none.
 func NamespaceOfProfile(name string) (namespace string, ok bool) {
 	return strings.CutPrefix(name, namespaceProfile)

@@ -299,7 +299,7 @@ func TestKubernetesNeedsNoNewListsForWatchesThatEnd(t *testing.T) {
 
 func TestKubernetesWaitsForRequiredKindsAndSaysForWhich(t *testing.T) {
 	for kind, path := range map[string]string{"Pod": podsPath, "Namespace": namespacesPath, "NetworkPolicy": policiesPath, "Node": nodesPath,
-		"ClusterNetworkPolicy": clusterPath, "Service": servicesPath} {
+		"ClusterNetworkPolicy": clusterPath, "Service": servicesPath, "ServiceAccount": accountsPath, "EndpointSlice": slicesPath} {
 		t.Run(kind, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				few(c)
@@ -338,7 +338,7 @@ func TestKubernetesDoesNotWaitLongForOtherKinds(t *testing.T) {
 		{"failing", func(k *servedKind) { k.status = 500 }, 5 * time.Second, syncer.KindFailing},
 		{"slow", func(k *servedKind) { k.slow = true }, 30 * time.Second, syncer.KindListing},
 	} {
-		for kind, path := range map[string]string{"ServiceAccount": accountsPath, "EndpointSlice": slicesPath, "FelixConfiguration": felixV1Path} {
+		for kind, path := range map[string]string{"FelixConfiguration": felixV1Path} {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {
 				inCluster(t, func(c *cluster) {
 					few(c)

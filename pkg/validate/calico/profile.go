@@ -15,6 +15,9 @@ import (
 func ConvertProfile(o *Profile) (model.ProfileUpdate, []validate.Problem, bool) {
 	c := newConversion(&o.Object, "Profile")
 	spec := required(c.Report, o.Spec)
+	if o.Name == model.ProfileDefaultAllow {
+		c.reject("metadata.name", "the profile %s is built in and cannot be changed", o.Name)
+	}
 	for _, key := range slices.Sorted(maps.Keys(spec.LabelsToApply)) {
 		at := "spec.labelsToApply[" + key + "]"
 		for _, wrong := range validation.IsQualifiedName(key) {

@@ -53,7 +53,7 @@ func (m *missing) noCustomKinds() {
 	for _, a := range m.agents {
 		k := a.awaitKind(felix, "absent")
 		m.contains("why the kind is absent", k.Error, "felixconfigurations of projectcalico.org/v3", "felixconfigurations of crd.projectcalico.org/v1")
-		a.awaitProbe(http.StatusOK, "FelixConfiguration: absent")
+		a.awaitProbe(http.StatusOK, "optional kinds: absent")
 		_, metrics := a.get(metricsPort, "/metrics")
 		m.contains("/metrics", metrics, `margay_kind_state{kind="FelixConfiguration",state="absent"} 1`+"\n",
 			`margay_kind_state{kind="FelixConfiguration",state="failing"} 0`+"\n", `margay_kind_failures_total{kind="FelixConfiguration"} 0`+"\n")
@@ -191,8 +191,8 @@ var rights = []struct {
 	kind, group, resource string
 	required              bool
 }{
-	{"ServiceAccount", "", "serviceaccounts", false},
-	{"EndpointSlice", "discovery.k8s.io", "endpointslices", false},
+	{"ServiceAccount", "", "serviceaccounts", true},
+	{"EndpointSlice", "discovery.k8s.io", "endpointslices", true},
 	{felix, "crd.projectcalico.org", "felixconfigurations", false},
 	{"Namespace", "", "namespaces", true},
 	{"Node", "", "nodes", true},
@@ -204,7 +204,7 @@ var rights = []struct {
 func (m *missing) noRightToAKind() {
 	m.apply(felixCRD)
 	a := m.agents[0]
-	for i, r := range rights {
+	for _, r := range rights {
 		if r.required {
 			continue
 		}
@@ -216,11 +216,9 @@ func (m *missing) noRightToAKind() {
 		a.awaitKindError(r.kind, "failing", why)
 		m.contains("margay show status", a.tool("show", "status"), "ready: policy of", "failing, 0 objects: "+why)
 		m.once(a, from, "a kind of object cannot be followed", "policy is enforced without it", "kind="+r.kind, why)
-		if i == 0 {
-			a.awaitProbe(http.StatusOK, r.kind+": "+why)
-			_, metrics := a.get(metricsPort, "/metrics")
-			m.contains("/metrics", metrics, `margay_kind_state{kind="`+r.kind+`",state="failing"} 1`+"\n")
-		}
+		a.awaitProbe(http.StatusOK, r.kind+": "+why)
+		_, metrics := a.get(metricsPort, "/metrics")
+		m.contains("/metrics", metrics, `margay_kind_state{kind="`+r.kind+`",state="failing"} 1`+"\n")
 		m.enforces()
 	}
 	m.grantAllBut()
