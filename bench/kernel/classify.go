@@ -154,13 +154,14 @@ func (o Options) classifyCases(n *node, interpret bool) ([]paired.Case, error) {
 	if interpret {
 		return cases, nil
 	}
-	established, err := o.established(n)
+	established, err := o.established(n, podName(o.Rules[0]), 0, 1)
 	return append(cases, established...), err
 }
 
-// established opens a UDP flow of the pod with the fewest rules, whose egress is free, and measures its packets.
-func (o Options) established(n *node) ([]paired.Case, error) {
-	e, err := n.entry(podName(o.Rules[0]))
+// established opens a UDP flow of the i-th pod, whose egress is free, and measures its packets: from the pod, and to it.
+// flows are the flows that there are then.
+func (o Options) established(n *node, pod string, i int, flows uint32) ([]paired.Case, error) {
+	e, err := n.entry(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func (o Options) established(n *node) ([]paired.Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, remote := podAddr(0), netip.MustParseAddr("20.200.0.1")
+	own, remote := podAddr(i), netip.MustParseAddr("20.200.0.1")
 	there := testutil.Packet{Src: own, Dst: remote, L4: testutil.UDP{SrcPort: 4000, DstPort: 53}, Payload: make([]byte, 64)}.Bytes()
 	back := testutil.Packet{Src: remote, Dst: own, L4: testutil.UDP{SrcPort: 53, DstPort: 4000}, Payload: make([]byte, 64)}.Bytes()
 	if err := n.dp.SetKernel(e); err != nil {
@@ -195,7 +196,7 @@ func (o Options) established(n *node) ([]paired.Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	if use[bpf.MargayMapCt4].Entries != 1 {
+	if use[bpf.MargayMapCt4].Entries != flows {
 		return nil, fmt.Errorf("the UDP flow is not established: %v", use)
 	}
 	return []paired.Case{

@@ -5,7 +5,7 @@
 // the interfaces are made up.
 //
 //   - node.go: an agent's parts put together; policy.go: what they are told
-//   - classify.go: what a verdict costs; flood.go: what a flood displaces
+//   - classify.go: what a verdict costs; language.go: with many policies, tiers, and staged ones; flood.go: what a flood displaces
 //   - changes.go: what changes cost, and tables weigh
 package kernel
 

@@ -74,6 +74,7 @@ func measure(ctx context.Context, o options, work string, log func(string, ...an
 		{"traffic", func() ([]report.Result, error) { return traffic.Measure(ctx, trafficOptions(o, work, log)) }},
 		{"nodes", func() ([]report.Result, error) { return traffic.MeasureNodes(ctx, trafficOptions(o, work, log)) }},
 		{"classification", func() ([]report.Result, error) { return kernel.Classify(kernelOptions(o, work, log)) }},
+		{"language", func() ([]report.Result, error) { return kernel.Language(kernelOptions(o, work, log)) }},
 		{"changes", func() ([]report.Result, error) { return kernel.Changes(kernelOptions(o, work, log)) }},
 		{"flood", func() ([]report.Result, error) { return kernel.Flood(kernelOptions(o, work, log)) }},
 	} {

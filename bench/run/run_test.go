@@ -49,7 +49,7 @@ func TestQuickRunMeasuresEverythingAndLeavesItsResults(t *testing.T) {
 			t.Errorf("%s: %g %s", r.Config, r.Median, r.Unit)
 		}
 	}
-	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9", "P11", "P12"} {
+	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9", "P11", "P12", "L2", "L3", "L4"} {
 		if required[id] == 0 {
 			t.Errorf("no result of %s is compared with what is required", id)
 		}

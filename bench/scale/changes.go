@@ -36,9 +36,18 @@ func changes(c *core, pods int) []step {
 		}
 		return u
 	}
+	labelled := func(i int, name string, value any) model.Update {
+		u := pod(i, nil)
+		u.Endpoint.Labels[name] = fmt.Sprint(value)
+		return u
+	}
 	return []step{
 		timed("nothing to do", 2000, func(int) { c.flush(nil) }),
 		changed("status of a remote pod", 2000, func(i int) []model.Update { return []model.Update{fresh(remote + i%4)} }, c),
+		changed("label of a remote pod, in no rule", 2000, func(i int) []model.Update { return []model.Update{labelled(remote+i%4, "version", i/4)} }, c),
+		changed("label of a remote pod, in rules", 2000, func(i int) []model.Update {
+			return []model.Update{labelled(remote+i%4, "app", fmt.Sprintf("app-%d", i/4%10))}
+		}, c),
 		changed("remote pod comes", 1000, func(i int) []model.Update { return []model.Update{fresh(pods + i)} }, c),
 		changed("remote pod goes", 1000, func(i int) []model.Update { return []model.Update{model.Absent(fresh(pods + i))} }, c),
 		changed("label of a namespace of 10,000 pods", 20, func(i int) []model.Update {

@@ -32,6 +32,7 @@ func scenarios() []scenario {
 		{name: "isolated", about: "P14: 100,000 isolated customers", feed: func(sink func([]model.Update)) feed { return isolated(sink, 100_000) }},
 		{name: "selectors", about: "P15: 100 policies of 5 selector rules, as the agent does it", agent: true, feed: func(sink func([]model.Update)) feed { return selectorPolicies(sink, 100, 50_000) }},
 		{name: "deployments", about: "Deployments, 1,000 Kubernetes policies, as the agent does it", agent: true, changes: true, feed: func(sink func([]model.Update)) feed { return deployments(sink, 200, 250_000, 1000) }},
+		{name: "policies", about: "10,000 Kubernetes policies of which some 100 apply here, as the agent does it", agent: true, changes: true, feed: func(sink func([]model.Update)) feed { return deployments(sink, 10, 50_000, 10_000) }},
 		{name: "deployments-small", about: "the same", agent: true, changes: true, feed: func(sink func([]model.Update)) feed { return deployments(sink, 100, 10_000, 1000) }},
 	}
 }
