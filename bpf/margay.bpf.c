@@ -80,8 +80,12 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 		skb->mark |= cfg.mark_seen;
 		return TCX_NEXT;
 	}
-	if (!r && hook == FROM_POD && !owns(ep, &p.t, false))
-		r = -DROP_SPOOFED;
+	if (!r && hook == FROM_POD && !owns(ep, &p.t, false)) {
+		if ((ep->flags & EP_SOURCES) && lists_source(&p.t, ep->ifindex))
+			p.flags |= PKT_FURTHER_SOURCE;
+		else
+			r = -DROP_SPOOFED;
+	}
 	if (!r) {
 		r = decide(skb, ep, &p, hook);
 		if (hook == FROM_POD && (p.flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)))

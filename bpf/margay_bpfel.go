@@ -19,6 +19,7 @@ const (
 	MargayAddrFlagsADDR_ENDPOINT      MargayAddrFlags = 1
 	MargayAddrFlagsADDR_HOST          MargayAddrFlags = 2
 	MargayAddrFlagsADDR_MAY_TRANSLATE MargayAddrFlags = 4
+	MargayAddrFlagsADDR_OWNED         MargayAddrFlags = 8
 )
 
 type MargayAddrInfo struct {
@@ -187,6 +188,7 @@ const (
 	MargayEndpointFlagsEP_MORE_ADDRS     MargayEndpointFlags = 2
 	MargayEndpointFlagsEP_STAGED_INGRESS MargayEndpointFlags = 4
 	MargayEndpointFlagsEP_STAGED_EGRESS  MargayEndpointFlags = 8
+	MargayEndpointFlagsEP_SOURCES        MargayEndpointFlags = 16
 )
 
 type MargayEvent struct {
@@ -438,6 +440,14 @@ const (
 	MargaySlotFlagsSLOT_WIDE         MargaySlotFlags = 4
 )
 
+type MargaySourceKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Ifindex   uint32
+	Family    uint32
+	Addr      [16]uint8
+}
+
 type MargayStaged struct {
 	_       structs.HostLayout
 	Ingress uint64
@@ -485,6 +495,7 @@ const (
 	MargayMapSetNames            = "set_names"
 	MargayMapShares              = "shares"
 	MargayMapSlots               = "slots"
+	MargayMapSources             = "sources"
 	MargayMapStaged              = "staged"
 	MargayMapSwept               = "swept"
 	MargayProgEmpty              = "empty"
@@ -595,6 +606,7 @@ type MargayMapSpecs struct {
 	SetNames      *ebpf.MapSpec `ebpf:"set_names"`
 	Shares        *ebpf.MapSpec `ebpf:"shares"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
+	Sources       *ebpf.MapSpec `ebpf:"sources"`
 	Staged        *ebpf.MapSpec `ebpf:"staged"`
 	Swept         *ebpf.MapSpec `ebpf:"swept"`
 }
@@ -671,6 +683,7 @@ type MargayMaps struct {
 	SetNames      *ebpf.Map `ebpf:"set_names"`
 	Shares        *ebpf.Map `ebpf:"shares"`
 	Slots         *ebpf.Map `ebpf:"slots"`
+	Sources       *ebpf.Map `ebpf:"sources"`
 	Staged        *ebpf.Map `ebpf:"staged"`
 	Swept         *ebpf.Map `ebpf:"swept"`
 }
@@ -706,6 +719,7 @@ func (m *MargayMaps) Close() error {
 		m.SetNames,
 		m.Shares,
 		m.Slots,
+		m.Sources,
 		m.Staged,
 		m.Swept,
 	)

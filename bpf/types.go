@@ -27,6 +27,7 @@ type (
 	SetBits    = MargaySetBits
 	Share      = MargayShare
 	Slot       = MargaySlot
+	SourceKey  = MargaySourceKey
 	Staged     = MargayStaged
 )
 
@@ -35,6 +36,7 @@ const (
 	AddrEndpoint     = uint32(MargayAddrFlagsADDR_ENDPOINT)
 	AddrHost         = uint32(MargayAddrFlagsADDR_HOST)
 	AddrMayTranslate = uint32(MargayAddrFlagsADDR_MAY_TRANSLATE)
+	AddrOwned        = uint32(MargayAddrFlagsADDR_OWNED)
 
 	SlotInterpret   = uint32(MargaySlotFlagsSLOT_INTERPRET)
 	SlotSourcePorts = uint32(MargaySlotFlagsSLOT_SOURCE_PORTS)
@@ -73,4 +75,5 @@ const (
 	EPMoreAddrs     = uint32(MargayEndpointFlagsEP_MORE_ADDRS)
 	EPStagedIngress = uint32(MargayEndpointFlagsEP_STAGED_INGRESS)
 	EPStagedEgress  = uint32(MargayEndpointFlagsEP_STAGED_EGRESS)
+	EPSources       = uint32(MargayEndpointFlagsEP_SOURCES)
 )

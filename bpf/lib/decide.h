@@ -56,6 +56,8 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 	if (p->flags & PKT_ICMP_ERROR)
 		return icmp_error(skb, ep, p, hook);
 	e = ct_find(&p->t);
+	if (hook == FROM_POD && (p->flags & PKT_FURTHER_SOURCE) && e && !takes_part(ep, p, e))
+		return judge_alone(ep, p, skb->len);
 	if (!e || reopens(p, e) || is_over(e))
 		return opened(skb, ep, p, hook);
 	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))

@@ -36,10 +36,10 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 		return -DROP_BAD_HEADER;
 	if (hook == TO_POD && (made_here(skb, p) || skb->ingress_ifindex == ep->ifindex))
 		return PASS; /* from this node, or from the pod itself (D-16) */
-	if (hook == FROM_POD && owns(ep, &p->t, true))
+	if (hook == FROM_POD && !(p->flags & PKT_FURTHER_SOURCE) && owns(ep, &p->t, true))
 		return PASS;
 	e = ct_find(&quoted);
-	if (e && !(e->state & CT_REVOKED)) {
+	if (e && !(e->state & CT_REVOKED) && !(p->flags & PKT_FURTHER_SOURCE)) {
 		orig = from_opener(&quoted, e);
 		egress = (hook == TO_POD) == orig;
 		if (e->flags & CT_SELF || (!egress && (e->flags & CT_FROM_HOST)))

@@ -140,6 +140,15 @@ struct {
 	__type(value, struct staged);
 } staged SEC(".maps");
 
+/* Further sources; only of endpoints with EP_SOURCES. The value is 1. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct source_key);
+	__type(value, __u32);
+} sources SEC(".maps");
+
 /* Flows, half-open and open; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -76,8 +76,9 @@ __noinline int midflow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p
 		if (gen)
 			return pick_up(ep, p, &f, gen, !egress, false);
 	}
-	/* A packet from the pod may be an answer by the kernel's conntrack, which looks at it after this hook. */
-	return egress ? PASS_PENDING : -DROP_MIDFLOW;
+	/* A packet from the pod may be an answer by the kernel's conntrack, which looks at it after this hook. It does
+	 * not know who sends from a further source. */
+	return egress && !(p->flags & PKT_FURTHER_SOURCE) ? PASS_PENDING : -DROP_MIDFLOW;
 }
 
 /* ep's side does not allow a flow whose opener is a guess: tries the other direction, once. Either the sender of

@@ -108,7 +108,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
 		else if (kernel_ct(nfct) == KERNEL_CT_REPLY)
-			r = judge_reply(ep, &p, &ends, skb->len, to_host);
+			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else
 			r = judge_translated(ep, &p, &ends, skb->len, again);
 		if (p.flags & PKT_FIRST_FRAGMENT)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The first packet of a flow: judged, and recorded if it is allowed. */
 #pragma once
-#include "policy.h"
+#include "source.h"
 
 /* An echo reply without a request is judged like any other message, but it opens no flow. */
 static __always_inline bool opens_flow(const struct pkt *p)
@@ -28,7 +28,8 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 		return IS_MIDFLOW;
 	ct_init(&e, &p->t, p->l4, true);
 	e.opener_if = ep->ifindex;
-	if (owns(ep, &p->t, true)) {
+	/* From a further source it is not from the pod itself: others have that address, too. */
+	if (!(p->flags & PKT_FURTHER_SOURCE) && owns(ep, &p->t, true)) {
 		e.flags |= CT_SELF;
 		ct_create(&p->t, &e);
 		return PASS;
@@ -85,7 +86,7 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 		if (is_icmp(&p->t) && !icmp_is_echo_request(p->t.family, p->l4 >> 8))
 			return PASS;
 		e.flags |= CT_FROM_HOST;
-	} else if (skb->ingress_ifindex == ep->ifindex) {
+	} else if (skb->ingress_ifindex == ep->ifindex && !has_further_source(ep, &p->t)) {
 		e.flags |= CT_SELF;
 	} else {
 		if (is_tcp_midway(p))

@@ -54,10 +54,11 @@ enum decision {
 };
 
 enum pkt_flags {
-	PKT_FIRST_FRAGMENT = 1, /* fragmented, this one has the ports */
-	PKT_LATER_FRAGMENT = 2, /* ports not visible */
-	PKT_ICMP_ERROR = 4,     /* quotes the packet it is about */
-	PKT_LINK_LOCAL_ND = 8,  /* neighbour or multicast-listener discovery on the link */
+	PKT_FIRST_FRAGMENT = 1,  /* fragmented, this one has the ports */
+	PKT_LATER_FRAGMENT = 2,  /* ports not visible */
+	PKT_ICMP_ERROR = 4,      /* quotes the packet it is about */
+	PKT_LINK_LOCAL_ND = 8,   /* neighbour or multicast-listener discovery on the link */
+	PKT_FURTHER_SOURCE = 16, /* the source is not the pod's own: see source.h */
 };
 
 /* The two ends of a packet. IPv4 addresses are in word 0, the rest zero; all in network order. Ports as in ct4_key. */

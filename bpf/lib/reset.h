@@ -115,7 +115,7 @@ __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 	struct pkt back;
 	bool partial;
 
-	if (!p || (p->tcp & TCP_RST) || p->flags)
+	if (!p || (p->tcp & TCP_RST) || (p->flags & ~PKT_FURTHER_SOURCE))
 		return -1;
 	if (bpf_skb_load_bytes(skb, p->l4_off, &in, sizeof(in)))
 		return -1;

@@ -31,6 +31,7 @@ enum addr_flags {
 	ADDR_ENDPOINT = 1,      /* a local endpoint's own address; ifindex says whose */
 	ADDR_HOST = 2,          /* one of this node's own addresses */
 	ADDR_MAY_TRANSLATE = 4, /* kube-proxy may translate it: judge egress after it has */
+	ADDR_OWNED = 8, /* of an endpoint, a node or a Service, anywhere: no source for others, see struct source_key */
 };
 
 /* The entry of an address. One write changes all of its memberships at once (D-8). */
@@ -38,6 +39,14 @@ struct addr_info {
 	__u32 class;   /* equivalence class; 0: IPv4 in no set, 1: IPv6 in no set */
 	__u32 flags;   /* enum addr_flags */
 	__u32 ifindex; /* of the local endpoint, or 0 */
+};
+
+/* A prefix of addresses that are not an endpoint's own and that it may send from all the same. */
+struct source_key {
+	__u32 prefixlen; /* 64 and the length of the prefix */
+	__u32 ifindex;
+	__u32 family;  /* 4 or 6 */
+	__u8 addr[16]; /* IPv4 in the first 4 bytes */
 };
 
 /* Which sets a class is in, 512 sets a chunk; an absent chunk is all zero. Bit n of bits[w] of chunk c is set number
@@ -161,6 +170,7 @@ enum endpoint_flags {
 	EP_MORE_ADDRS = 2,     /* has addresses besides addr4 and addr6: look them up */
 	EP_STAGED_INGRESS = 4, /* its ingress has staged policies: see struct staged */
 	EP_STAGED_EGRESS = 8,
+	EP_SOURCES = 16, /* may send from other addresses than its own: see struct source_key */
 };
 
 /* One local endpoint by ifindex. ingress and egress are slot << 32 | generation: the one aligned word whose store

@@ -16,6 +16,8 @@ type Addresses struct {
 	IP6Host *Table[bpf.IP6, bpf.AddrInfo]
 	IP4Net  *Table[bpf.Net4, bpf.AddrInfo]
 	IP6Net  *Table[bpf.Net6, bpf.AddrInfo]
+	// Sources are the further sources of endpoints, each with the value 1.
+	Sources *Table[bpf.SourceKey, uint32]
 
 	maps map[string]*ebpf.Map
 }
@@ -26,11 +28,12 @@ func newAddresses(maps map[string]*ebpf.Map) *Addresses {
 		IP6Host: NewTable(newKernelMap[bpf.IP6, bpf.AddrInfo](maps[bpf.MargayMapIp6Host], bpf.MargayMapIp6Host)),
 		IP4Net:  NewTable(newKernelMap[bpf.Net4, bpf.AddrInfo](maps[bpf.MargayMapIp4Net], bpf.MargayMapIp4Net)),
 		IP6Net:  NewTable(newKernelMap[bpf.Net6, bpf.AddrInfo](maps[bpf.MargayMapIp6Net], bpf.MargayMapIp6Net)),
+		Sources: NewTable(newKernelMap[bpf.SourceKey, uint32](maps[bpf.MargayMapSources], bpf.MargayMapSources)),
 		maps:    maps,
 	}
 }
 
-// Sync writes the pending changes of all four maps.
+// Sync writes the pending changes of the four maps of classes and owners.
 func (a *Addresses) Sync() error {
 	return errors.Join(a.IP4Host.Sync(), a.IP6Host.Sync(), a.IP4Net.Sync(), a.IP6Net.Sync())
 }
@@ -58,6 +61,26 @@ func lookupAddr[H, N any](maps map[string]*ebpf.Map, hosts, prefixes string, hos
 		return bpf.AddrInfo{}, false, fmt.Errorf("read map %s: %w", name, err)
 	}
 	return info, true, nil
+}
+
+// SourceKey is the key of a further source of the endpoint on an interface.
+func SourceKey(ifindex uint32, p netip.Prefix) bpf.SourceKey {
+	const before = 64 // bits: the interface and the family
+	k := bpf.SourceKey{Prefixlen: before + uint32(p.Bits()), Ifindex: ifindex, Family: 6}
+	if p.Addr().Is4() {
+		k.Family = 4
+	}
+	copy(k.Addr[:], p.Masked().Addr().AsSlice())
+	return k
+}
+
+// SourcePrefix is the further source that a key stands for.
+func SourcePrefix(k bpf.SourceKey) netip.Prefix {
+	a := netip.AddrFrom16(k.Addr)
+	if k.Family == 4 {
+		a = netip.AddrFrom4([4]byte(k.Addr[:4]))
+	}
+	return netip.PrefixFrom(a, int(k.Prefixlen)-64)
 }
 
 // All are all entries, as they are in the maps now. Single addresses are prefixes of full length.

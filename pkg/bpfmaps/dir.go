@@ -12,7 +12,7 @@ import (
 )
 
 // Layout is the version of everything pinned: raise it with any change to the content of a map.
-const Layout = 6
+const Layout = 7
 
 // ErrLocked says that another agent of the same instance runs.
 var ErrLocked = errors.New("another agent of this instance is running")

@@ -16,7 +16,8 @@ type contents struct {
 type extra struct {
 	addrs  []netip.Addr   // of an endpoint with other than one address, or one of each family
 	nets   []netip.Prefix // of a network set
-	iface  string         // of an endpoint of this node
+	iface  string         // of an endpoint of this node, as
+	source []netip.Prefix // its further sources are
 	claims []netip.Addr   // of a particular endpoint: all addresses it claims; addrList has those it owns
 
 	particular  bool // an endpoint that is one of the following, or may not own all addresses it claims

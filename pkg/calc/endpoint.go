@@ -29,6 +29,14 @@ func (ep *endpoint) iface() string {
 	return ep.Value.extra.iface
 }
 
+// sources are the endpoint's further sources, none unless it is on this node.
+func (ep *endpoint) sources() []netip.Prefix {
+	if ep.Value.extra == nil {
+		return nil
+	}
+	return ep.Value.extra.source
+}
+
 func (ep *endpoint) isTerminating() bool { return ep.Value.extra != nil && ep.Value.extra.terminating }
 func (ep *endpoint) isUnconfirmed() bool { return ep.Value.extra != nil && ep.Value.extra.unconfirmed }
 func (ep *endpoint) isParticular() bool  { return ep.Value.extra != nil && ep.Value.extra.particular }
@@ -50,7 +58,8 @@ func (t *endpointTable) newEndpoint(id model.EndpointID, now *model.Endpoint) *e
 		x.particular, x.terminating, x.unconfirmed, x.claims = true, now.Terminating, now.Unconfirmed, now.Addrs
 	}
 	if t.isLocal(now.Node) {
-		ep.Value.more().iface = now.Iface
+		x := ep.Value.more()
+		x.iface, x.source = now.Iface, now.Sources
 	}
 	t.sets.labels.Join(&ep.item, identityOf(now))
 	t.sets.enter(&ep.item)
@@ -62,7 +71,7 @@ func seconds(created int64) uint32 {
 	return uint32(min(max(created, 0), math.MaxUint32))
 }
 
-// value is the endpoint as it was given, but that Iface is only there on its own node.
+// value is the endpoint as it was given, but that Iface and Sources are only there on its own node.
 func (t *endpointTable) value(ep *endpoint) *model.Endpoint {
 	id := ep.Group().Identity()
 	return &model.Endpoint{
@@ -75,6 +84,7 @@ func (t *endpointTable) value(ep *endpoint) *model.Endpoint {
 		Created:     int64(ep.created),
 		Terminating: ep.isTerminating(),
 		Unconfirmed: ep.isUnconfirmed(),
+		Sources:     ep.sources(),
 	}
 }
 
@@ -86,7 +96,8 @@ func (t *endpointTable) same(was *endpoint, now *model.Endpoint) bool {
 	if was.isParticular() && !slices.Equal(was.Value.extra.claims, now.Addrs) || !was.isParticular() && !was.Value.hasAddrs(now.Addrs) {
 		return false
 	}
-	return t.nodeNames.names[was.node] == now.Node && (was.iface() == now.Iface || !t.isLocal(now.Node)) &&
+	here := was.iface() == now.Iface && slices.Equal(was.sources(), now.Sources)
+	return t.nodeNames.names[was.node] == now.Node && (here || !t.isLocal(now.Node)) &&
 		was.Group().Has(identityOf(now))
 }
 

@@ -28,6 +28,7 @@ func (g *Graph) Flush() model.Changes {
 	for id := range g.endpointTable.update(in.endpoints) {
 		g.reconcileLocal(id, g.enforced(id))
 	}
+	g.coverSources()
 	for id, s := range in.slices {
 		g.sets.updateSlice(id, s)
 	}

@@ -26,6 +26,9 @@ type subjects struct {
 type localIndex struct {
 	labels    *nodeIndex // of local endpoints and policy selectors
 	endpoints map[model.EndpointID]*localEndpoint
+
+	sources   map[model.EndpointID][]netip.Prefix // further ones, of those that list any
+	resourced bool                                // sources have changed, see Graph.coverSources
 }
 
 // localEndpoint is an endpoint of this node that is enforced.
@@ -33,12 +36,14 @@ type localEndpoint struct {
 	localItem // in the index of the node
 	iface     string
 	addrs     []netip.Addr
+	sources   []netip.Prefix
 	desired   *model.EndpointPolicy // as of the last flush; nil if there was none
 	applied   bool                  // that flush, or an earlier one, has returned it
 }
 
 func newLocalIndex(cluster *clusterIndex) *localIndex {
-	return &localIndex{labels: labelindex.New[model.EndpointID, subjects](cluster.ParentLabels), endpoints: map[model.EndpointID]*localEndpoint{}}
+	return &localIndex{labels: labelindex.New[model.EndpointID, subjects](cluster.ParentLabels), endpoints: map[model.EndpointID]*localEndpoint{},
+		sources: map[model.EndpointID][]netip.Prefix{}}
 }
 
 // reconcileLocal brings one endpoint of the local index up to date; nil: it is not to be enforced.
@@ -46,16 +51,19 @@ func (t *policyTable) reconcileLocal(id model.EndpointID, ep *endpoint) {
 	was := t.local.endpoints[id]
 	if ep == nil {
 		if was != nil {
+			t.local.setSources(id, nil)
 			delete(t.local.endpoints, id)
 			t.leaveLocal(was)
 		}
 		return
 	}
 	identity, addrs := ep.Group().Identity(), ep.Value.listAddrs()
-	if was != nil && was.iface == ep.iface() && slices.Equal(was.addrs, addrs) && was.Group().Has(identity) {
+	t.local.setSources(id, ep.sources())
+	if was != nil && was.iface == ep.iface() && slices.Equal(was.addrs, addrs) && slices.Equal(was.sources, ep.sources()) &&
+		was.Group().Has(identity) {
 		return
 	}
-	now := &localEndpoint{iface: ep.iface(), addrs: addrs}
+	now := &localEndpoint{iface: ep.iface(), addrs: addrs, sources: ep.sources()}
 	now.Value = id
 	t.local.endpoints[id] = now
 	if t.local.labels.Join(&now.localItem, identity) {
@@ -66,6 +74,17 @@ func (t *policyTable) reconcileLocal(id model.EndpointID, ep *endpoint) {
 		t.leaveLocal(was)
 	}
 	t.dirty.endpoints[id] = struct{}{}
+}
+
+// setSources notes the further sources of a local endpoint.
+func (x *localIndex) setSources(id model.EndpointID, now []netip.Prefix) {
+	if slices.Equal(x.sources[id], now) {
+		return
+	}
+	x.resourced = true
+	if delete(x.sources, id); len(now) > 0 {
+		x.sources[id] = now
+	}
 }
 
 func (t *policyTable) leaveLocal(was *localEndpoint) {

@@ -85,6 +85,9 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.slices) + len(g.sets.slicesOf); n != 0 {
 		t.Fatalf("the set index is not empty: %+v", g.sets)
 	}
+	if n := len(g.sets.owned.within) + len(g.local.sources); n != 0 {
+		t.Fatalf("addresses are no further sources still: %+v, %+v", g.sets.owned, g.local.sources)
+	}
 	if n := len(g.external.by) + len(g.prefixes.by); n != 0 {
 		t.Fatalf("something is allotted still: %+v %+v", g.external, g.prefixes)
 	}
@@ -181,8 +184,16 @@ func drawEndpoint(t *rapid.T) model.EndpointUpdate {
 			Created:     rapid.Int64Range(0, 2).Draw(t, "created"),
 			Terminating: rapid.IntRange(0, 2).Draw(t, "terminating") == 0,
 			Unconfirmed: rapid.IntRange(0, 3).Draw(t, "unconfirmed") == 0,
+			Sources:     drawSources(t),
 		},
 	}
+}
+
+func drawSources(t *rapid.T) []netip.Prefix {
+	if rapid.IntRange(0, 3).Draw(t, "lists sources") > 0 {
+		return nil
+	}
+	return rapid.SliceOfNDistinct(drawNet(), 1, 2, rapid.ID).Draw(t, "sources")
 }
 
 func drawPolicy(t *rapid.T) model.PolicyUpdate {

@@ -38,7 +38,7 @@ func (t *policyTable) resolve() map[model.EndpointID]*model.EndpointPolicy {
 			continue
 		}
 		both := t.result.groups[ep.Group()]
-		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs,
+		now := &model.EndpointPolicy{ID: id, Iface: ep.iface, Addrs: ep.addrs, Sources: ep.sources,
 			Ingress: both[model.Ingress].policy, Egress: both[model.Egress].policy}
 		if was := ep.desired; was == nil || !equalEndpointPolicies(was, now) {
 			ep.desired, ep.applied = now, false
@@ -52,7 +52,7 @@ func (t *policyTable) resolve() map[model.EndpointID]*model.EndpointPolicy {
 }
 
 func equalEndpointPolicies(a, b *model.EndpointPolicy) bool {
-	return a.ID == b.ID && a.Iface == b.Iface && slices.Equal(a.Addrs, b.Addrs) &&
+	return a.ID == b.ID && a.Iface == b.Iface && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Sources, b.Sources) &&
 		a.Ingress == b.Ingress && a.Egress == b.Egress && equalValues(a.Host, b.Host)
 }
 

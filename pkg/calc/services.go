@@ -86,9 +86,17 @@ func (t *serviceTable) updateReserved(services map[model.ServiceKey]*model.Servi
 // replaceReserved replaces one object's contribution to the addresses that no endpoint can own.
 func (t *serviceTable) replaceReserved(was, now []netip.Addr) {
 	for _, a := range now {
-		t.addrs.reserve(a, 1)
+		t.reserve(a, 1)
 	}
 	for _, a := range was {
-		t.addrs.reserve(a, -1)
+		t.reserve(a, -1)
+	}
+}
+
+func (t *serviceTable) reserve(a netip.Addr, delta int32) {
+	was := t.addrs.isReserved(a)
+	t.addrs.reserve(a, delta)
+	if now := t.addrs.isReserved(a); now != was {
+		t.sets.owned.count(t.sets, a, delta)
 	}
 }

@@ -33,6 +33,7 @@ type setIndex struct {
 	unused      map[*definition]struct{} // lost a user since the last flush
 	spending    spending
 	port        portLimit
+	owned       ownedAddrs
 }
 
 // setTable holds the address sets and which of them have changed. It knows nothing of who defines them.
@@ -125,6 +126,11 @@ func (x *setIndex) countItem(it *item, delta int32) {
 	x.spending.items += int(delta)
 	for s := range it.Group().Selections() {
 		x.addToSelection(s, it, delta)
+	}
+	if !x.owned.isEmpty() {
+		for a := range it.Value.spokenFor() {
+			x.owned.count(x, a, delta)
+		}
 	}
 }
 

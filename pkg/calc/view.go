@@ -75,6 +75,8 @@ func (g *Graph) SetText(id model.SetID) (string, bool) {
 		return "addresses of all services", true
 	case id == model.SetNodeAddrs:
 		return "addresses of this node", true
+	case id == model.SetOwnedAddrs:
+		return "addresses that are no further source of a pod", true
 	}
 	return s.definition.text(s.port), true
 }

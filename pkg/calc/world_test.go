@@ -160,6 +160,9 @@ func (d *dataplane) applySet(id model.SetID, c *model.SetChange) error {
 func (d *dataplane) checkReferences() error {
 	used := map[model.SetID]bool{model.SetServiceAddrs: true, model.SetNodeAddrs: true}
 	for _, ep := range d.Endpoints {
+		if len(ep.Sources) > 0 {
+			used[model.SetOwnedAddrs] = true
+		}
 		for _, dir := range []*model.DirectionPolicy{ep.Ingress, ep.Egress} {
 			for _, rules := range allRules(dir) {
 				for i := range rules.Rules {

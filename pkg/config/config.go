@@ -33,6 +33,8 @@ type Objects struct {
 	Kubeconfig     string // empty: the cluster this process runs in
 	Etcd           Etcd
 	PodAnnotations string // whose annotations say addresses of pods: none, calico or aws
+	// SourceSpoofing: endpoints may send from the prefixes that their objects list, too.
+	SourceSpoofing bool
 	// DiscoveryEvery is how often, on average, a kind that the cluster does not serve is looked for; a second at least.
 	DiscoveryEvery time.Duration
 }

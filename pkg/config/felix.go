@@ -113,8 +113,6 @@ var unsupported = map[string]struct {
 	fine []string
 	why  string
 }{
-	"workloadSourceSpoofing": {[]string{"Disabled"},
-		"not supported: packets with a source address that is not the pod's are always dropped"},
 	"iptablesFilterDenyAction": {[]string{"Drop"}, "not supported: packets that policy denies are dropped without an answer"},
 	"nftablesFilterDenyAction": {[]string{"Drop"}, "not supported: packets that policy denies are dropped without an answer"},
 }

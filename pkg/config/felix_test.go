@@ -52,9 +52,10 @@ func TestValuesOfFelix(t *testing.T) {
 			[]string{in + fieldTimeouts + ` "dccp=1s,udpTimeout=3s": "dccp" is not a timeout; want ` + strings.Join(timeoutKeys, ", ")}},
 		"status":           {map[string]string{"endpointStatusPathPrefix": "/var/run/calico"}, "endpoint-status-dir", "/var/run/calico/endpoint-status", nil},
 		"status, relative": {map[string]string{"endpointStatusPathPrefix": "run"}, "endpoint-status-dir", "off", []string{in + `endpointStatusPathPrefix "run": want a path that begins with /; endpoint-status-dir stays off`}},
-		"spoofing": {map[string]string{"workloadSourceSpoofing": "Any"}, "log-level", "info",
-			[]string{in + `workloadSourceSpoofing "Any": not supported: packets with a source address that is not the pod's are always dropped`}},
-		"no spoofing":      {map[string]string{"workloadSourceSpoofing": "disabled"}, "log-level", "info", nil},
+		"spoofing":         {map[string]string{"workloadSourceSpoofing": "Any"}, "workload-source-spoofing", "Any", nil},
+		"no spoofing":      {map[string]string{"workloadSourceSpoofing": "disabled"}, "workload-source-spoofing", "Disabled", nil},
+		"some spoofing": {map[string]string{"workloadSourceSpoofing": "Some"}, "workload-source-spoofing", "Disabled",
+			[]string{in + `workloadSourceSpoofing "Some": want Disabled or Any; workload-source-spoofing stays Disabled`}},
 		"not used":         {map[string]string{"healthPort": "9099", "bpfMapSizeConntrack": "5", "iptablesRefreshInterval": "5s"}, "resync-every", "1m30s", nil},
 		"of a newer Felix": {map[string]string{"quantumRouting": "Enabled", "healthPortals": "5"}, "log-level", "info", nil},
 		"misspelt": {map[string]string{"logSeverityScren": "Debug"}, "log-level", "info",
@@ -92,11 +93,11 @@ func TestFieldsAreMergedAsFelixDoes(t *testing.T) {
 
 func TestWhatIsNotSupportedIsReportedWhereItIsInForce(t *testing.T) {
 	in := newSources()
-	in.updates = append(in.updates, configuration("default", map[string]string{"workloadSourceSpoofing": "Any", "iptablesFilterDenyAction": "Reject"}),
-		configuration("racks", map[string]string{"workloadSourceSpoofing": "Any"}),
+	in.updates = append(in.updates, configuration("default", map[string]string{"nftablesFilterDenyAction": "Reject", "iptablesFilterDenyAction": "Reject"}),
+		configuration("racks", map[string]string{"nftablesFilterDenyAction": "Reject"}),
 		configuration("node.n1", map[string]string{"iptablesFilterDenyAction": "Drop"}))
 	ps := in.layers(t).Problems()
-	if len(ps) != 1 || ps[0].Object != "racks" || ps[0].Field != "workloadSourceSpoofing" || !ps[0].Ignored {
+	if len(ps) != 1 || ps[0].Object != "racks" || ps[0].Field != "nftablesFilterDenyAction" || !ps[0].Ignored {
 		t.Errorf("%v", ps)
 	}
 }

@@ -172,7 +172,7 @@ func TestTheOrderOfUpdatesDoesNotMatter(t *testing.T) {
 	updates := []model.Update{
 		node("n1", map[string]string{"rack": "r1"}),
 		configuration("default", map[string]string{"logSeverityScreen": "Loud", "vxlanPort": "7", fieldTimeouts: "udpTimeout=1ms,icmpTimeout=9s,x=1", "healthPrt": "1"}),
-		configuration("node.n1", map[string]string{fieldVXLANAllowed: "true", "workloadSourceSpoofing": "Any", "interfacePrefix": "a,b"}),
+		configuration("node.n1", map[string]string{fieldVXLANAllowed: "true", "iptablesFilterDenyAction": "Reject", "interfacePrefix": "a,b"}),
 		configuration("racks-a", map[string]string{"vxlanPort": "8"}),
 		configuration("racks-b", map[string]string{"vxlanPort": "9"}),
 		configuration("node.n2", map[string]string{"vxlanPort": "nine"}),

@@ -26,6 +26,7 @@ func samples(t *testing.T, s Setting) [2]string {
 		"existing-connections": {"keep", "revoke"}, "default-endpoint-to-host-action": {"Drop", "Accept"}, "mid-flow": {"strict", "judge"},
 		"pod-ips-from-annotations": {"calico", "aws"},
 		"tunnel-ports":             {"1,70", "off"},
+		"workload-source-spoofing": {"Any", "Disabled"},
 	}
 	if p, ok := particular[s.Name]; ok {
 		return p
@@ -52,6 +53,8 @@ func felixSample(t *testing.T, s Setting, text string) (map[string]string, bool)
 		return map[string]string{"endpointStatusPathPrefix": strings.TrimSuffix(text, "/endpoint-status")}, text != "off"
 	case "interface-prefix":
 		return map[string]string{"interfacePrefix": text}, true
+	case "workload-source-spoofing":
+		return map[string]string{"workloadSourceSpoofing": strings.ToLower(text)}, true
 	case "vxlan-port":
 		return map[string]string{"vxlanPort": text}, true
 	}

@@ -58,6 +58,10 @@ var enforcementSettings = []*Setting{
 	oneOf("pod-ips-from-annotations", Restart, func(c *Config) *string { return &c.PodAnnotations },
 		"none, calico or aws: CNI plugin whose pod annotations hold addresses that the kubelet has not reported yet",
 		"none", "calico", "aws"),
+	either("workload-source-spoofing", Restart, func(c *Config) *bool { return &c.SourceSpoofing },
+		"Disabled: pods send from their own addresses only; Any: also from the prefixes that they list in an annotation",
+		"Disabled", "Any").
+		from(felixWord("workloadSourceSpoofing", map[string]string{"disabled": "Disabled", "any": "Any"}, "Disabled or Any"), "workloadSourceSpoofing"),
 	newSetting("mark-mask", Restart, func(c *Config) *uint32 { return &c.MarkMask }, ParseMarkMask, printMarkMask,
 		"packet mark bits to use, at least three; not kube-proxy's 0x4000 and 0x8000").like(markPattern),
 	repeatable(newSettingOf("map-size", Restart, func(c *Config) *map[string]uint32 { return &c.MapSizes }, parseMapSizes, printMapSizes,

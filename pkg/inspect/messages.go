@@ -20,12 +20,14 @@ type EndpointRow struct {
 	Interface string       `json:"interface"`
 	Ifindex   uint32       `json:"ifindex"` // 0: the interface is not there
 	Addrs     []netip.Addr `json:"addrs"`
-	Ingress   Direction    `json:"ingress"`
-	Egress    Direction    `json:"egress"`
-	Attached  []Attachment `json:"attached"`       // our programs on the interface
-	Lost      []LostAddr   `json:"lost,omitempty"` // addresses that the pod claims and does not own
-	Condition string       `json:"condition,omitempty"`
-	Error     string       `json:"error,omitempty"` // why it is not as it should be
+	// Sources are prefixes that it may send from although it owns none of their addresses.
+	Sources   []netip.Prefix `json:"sources,omitempty"`
+	Ingress   Direction      `json:"ingress"`
+	Egress    Direction      `json:"egress"`
+	Attached  []Attachment   `json:"attached"`       // our programs on the interface
+	Lost      []LostAddr     `json:"lost,omitempty"` // addresses that the pod claims and does not own
+	Condition string         `json:"condition,omitempty"`
+	Error     string         `json:"error,omitempty"` // why it is not as it should be
 }
 
 // LostAddr is an address that a pod claims and does not own: packets that it sends from the address are dropped as

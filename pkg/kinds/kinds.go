@@ -107,7 +107,7 @@ func All(pods validate.Pods) []Kind {
 			strict(ofStored(validate.DNSSubdomain, calico.ConvertStagedKubernetesNetworkPolicy)),
 		clusterWide("Profile", "profiles", calicoGroups).policy().notServed().strict(ofStored(validate.DNSSubdomain, calico.ConvertProfile)),
 		namespaced("WorkloadEndpoint", "workloadendpoints", calicoGroups).notServed().
-			strict(of(validate.DNSSubdomain, calico.ConvertWorkloadEndpoint)),
+			strict(of(validate.DNSSubdomain, calico.Workloads{SourceSpoofing: pods.SourceSpoofing}.Convert)),
 
 		clusterWide("Node", "nodes", calicoGroups).notServed().beside("projectcalico.org").
 			custom(of(validate.DNSSubdomain, calico.ConvertNode)),

@@ -12,6 +12,9 @@ const (
 	SetServiceAddrs SetID = "@service-addresses"
 	// SetNodeAddrs holds this node's own addresses as the datastore knows them. No rule refers to it.
 	SetNodeAddrs SetID = "@node-addresses"
+	// SetOwnedAddrs holds, of the addresses in Sources of this node's endpoints, those of endpoints, nodes and Services of the
+	// whole cluster: no other endpoint may send from them. No rule refers to it. It is there while there are any Sources.
+	SetOwnedAddrs SetID = "@owned-addresses"
 )
 
 // Changes is the difference between two flushes, and nothing else.
@@ -33,6 +36,7 @@ type EndpointPolicy struct {
 	ID      EndpointID
 	Iface   string
 	Addrs   []netip.Addr
+	Sources []netip.Prefix   // as in Endpoint
 	Ingress *DirectionPolicy // never nil; of a host endpoint: what the host itself receives
 	Egress  *DirectionPolicy // never nil; of a host endpoint: what the host itself sends
 	Host    *HostPolicy      // nil for workloads

@@ -71,6 +71,9 @@ type Endpoint struct {
 	Created int64
 	// Terminating: it is being deleted. Of several endpoints that claim an address it is the last to have it.
 	Terminating bool
+	// Sources are prefixes from which it may send although it owns none of their addresses, masked, without duplicates; used
+	// on its own node only. They make it no owner (semantics §15).
+	Sources []netip.Prefix
 	// Unconfirmed: Addrs are what an annotation says. They count on the endpoint's own node only, which knows whether it
 	// delivers them to Iface.
 	Unconfirmed bool

@@ -45,8 +45,10 @@ func (a Annotator) keys() []string {
 type Pods struct {
 	Annotator Annotator // whose annotations count; empty: none do
 	Prefix    string    // begins the names of the pods' interfaces on their nodes; empty: DefaultInterfacePrefix
-	// Node is the name of this node. If it is set, pods of other nodes get no name of an interface.
+	// Node is the name of this node. If it is set, pods of other nodes get no name of an interface and no further sources.
 	Node string
+	// SourceSpoofing: what pods list as further sources counts.
+	SourceSpoofing bool
 }
 
 // Pod returns the workload endpoint of a pod (semantics §13). The Endpoint of the update is nil for a pod that is no endpoint
@@ -76,6 +78,7 @@ func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Labels:   labels,
 		Profiles: []string{model.NamespaceProfile(p.Namespace), model.ServiceAccountProfile(p.Namespace, account)},
 		Ports:    rep.podPorts(p),
+		Sources:  c.sources(&rep, p),
 
 		Created:     created(p),
 		Terminating: p.DeletionTimestamp != nil,
@@ -84,9 +87,11 @@ func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	return update, rep.Done(), true
 }
 
+func (c Pods) isElsewhere(p *corev1.Pod) bool { return c.Node != "" && c.Node != p.Spec.NodeName }
+
 // iface is the pod's interface on its node; empty for pods of other nodes.
 func (c Pods) iface(p *corev1.Pod) string {
-	if c.Node != "" && c.Node != p.Spec.NodeName {
+	if c.isElsewhere(p) {
 		return ""
 	}
 	return PodInterface(cmp.Or(c.Prefix, DefaultInterfacePrefix), p.Namespace, p.Name)

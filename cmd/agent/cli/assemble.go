@@ -126,7 +126,8 @@ func (p *process) openCluster() (syncer.Source, error) {
 
 // pods say how pods are read.
 func (p *process) pods() validate.Pods {
-	return validate.Pods{Annotator: validate.Annotator(p.config.PodAnnotations), Prefix: p.config.InterfacePrefix}
+	return validate.Pods{Annotator: validate.Annotator(p.config.PodAnnotations), Prefix: p.config.InterfacePrefix,
+		SourceSpoofing: p.config.SourceSpoofing}
 }
 
 // run runs all parts until ctx ends or one cannot go on.

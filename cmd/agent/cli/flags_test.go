@@ -71,7 +71,7 @@ func TestEverySettingThatReopensTheDataplaneReachesIt(t *testing.T) {
 	words := map[string]string{"default-endpoint-to-host-action": "Drop", "existing-connections": "keep", "mid-flow": "strict",
 		"mark-mask": "0xe0000000", "map-size": "a=5", "log-level": "debug", "dataplane": "bpf", "datastore": "kubernetes",
 		"health-address": "off", "metrics-address": "off", "events": "false", "pod-ips-from-annotations": "calico",
-		"tunnel-ports": "off", "etcd-endpoints": "https://a:2379"}
+		"tunnel-ports": "off", "workload-source-spoofing": "Any", "etcd-endpoints": "https://a:2379"}
 	before := config.Defaults().Config
 	for _, s := range config.Settings() {
 		value := values[s.Type]

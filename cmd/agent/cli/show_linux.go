@@ -244,6 +244,9 @@ func endpointTable(rows []inspect.EndpointRow) *table {
 		for _, a := range e.Addrs {
 			addrs = append(addrs, a.String())
 		}
+		for _, p := range e.Sources {
+			addrs = append(addrs, "+"+p.String())
+		}
 		state := endpointProblem(e)
 		for _, l := range e.Lost {
 			state = strings.TrimPrefix(state+"; "+lostText(l), "; ")

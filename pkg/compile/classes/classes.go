@@ -17,6 +17,7 @@ const (
 	MarkService                    // in model.SetServiceAddrs
 	MarkNode                       // in model.SetNodeAddrs
 	MarkHost                       // given by the dataplane as an address of this node
+	MarkOwned                      // in model.SetOwnedAddrs
 )
 
 func (m Marks) Flags() AddrFlags {
@@ -26,6 +27,9 @@ func (m Marks) Flags() AddrFlags {
 	}
 	if m&MarkService != 0 {
 		f |= bpf.AddrMayTranslate
+	}
+	if m&MarkOwned != 0 {
+		f |= bpf.AddrOwned
 	}
 	if m&(MarkNode|MarkHost) != 0 {
 		f |= bpf.AddrHost

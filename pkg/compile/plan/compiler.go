@@ -104,6 +104,8 @@ func (c *Compiler) updateSet(id model.SetID, change *model.SetChange) {
 	switch {
 	case id == model.SetServiceAddrs:
 		c.addrs.mark(classes.MarkService, change)
+	case id == model.SetOwnedAddrs:
+		c.addrs.mark(classes.MarkOwned, change)
 	case id == model.SetNodeAddrs:
 		c.addrs.mark(classes.MarkNode, change)
 	case c.sets.update(id, change):

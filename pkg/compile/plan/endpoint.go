@@ -37,7 +37,8 @@ func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
 // isAsDesired reports whether the kernel needs no other binding for the endpoint.
 func (e *endpoint) isAsDesired() bool {
 	is, want := e.applied.policy, e.desired.policy
-	return is != nil && want != nil && e.applied.programs == e.desired.programs && is.Iface == want.Iface && slices.Equal(is.Addrs, want.Addrs)
+	return is != nil && want != nil && e.applied.programs == e.desired.programs && is.Iface == want.Iface && slices.Equal(is.Addrs, want.Addrs) &&
+		slices.Equal(is.Sources, want.Sources)
 }
 
 // sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of

@@ -41,6 +41,37 @@ func (e *endpoints) bind(list []plan.Binding) error {
 	return e.update()
 }
 
+// narrow removes the further sources of endpoints that they are not to have, or that leave: before addresses move, since
+// those may be owned no more that no other endpoint could send from.
+func (e *endpoints) narrow(p plan.Plan) error {
+	var errs []error
+	for _, b := range p.Bind {
+		if ifindex := e.roster.interfaceOf(b.Endpoint.ID, p.Bind); ifindex != 0 {
+			errs = append(errs, e.sources.narrow(ifindex, b.Endpoint.Sources))
+		}
+	}
+	for _, id := range p.Unbind {
+		if ep := e.roster.bound[id]; ep != nil && ep.ifindex != 0 {
+			errs = append(errs, e.sources.narrow(ep.ifindex, nil))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bar closes all further sources, or opens them again.
+func (e *endpoints) bar(now bool) error {
+	if e.sources.barred == now {
+		return nil
+	}
+	e.sources.barred = now
+	for id, ep := range e.roster.bound {
+		if ep.policy != nil && len(ep.policy.Sources) > 0 {
+			e.dirty[id] = true
+		}
+	}
+	return e.update()
+}
+
 // update writes the endpoints that are in the kernel already: the order of the steps matters to them. Whatever else
 // they need, and all others, is done by program. One that cannot be written is closed: the tables that it refers to are
 // about to go.

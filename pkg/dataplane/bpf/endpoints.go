@@ -19,6 +19,7 @@ type endpoints struct {
 	tables     *tables
 	interfaces *interfaces
 	staged     *stagedPolicies
+	sources    *sources
 	shares     shares
 	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
@@ -27,7 +28,7 @@ type endpoints struct {
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
-	return &endpoints{kernel: k, tables: t, interfaces: i, staged: newStagedPolicies(k, t), shares: shares{k.maps.Flows},
+	return &endpoints{kernel: k, tables: t, interfaces: i, staged: newStagedPolicies(k, t), sources: newSources(k), shares: shares{k.maps.Flows},
 		roster: newRoster(), dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
 		peerless: map[model.EndpointID]bool{}}
 }
@@ -139,6 +140,9 @@ func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
 		return err
 	}
 	e.staged.write(ep.policy.ID, ifindex)
+	if err := e.sources.write(ifindex, ep.policy.Sources); err != nil {
+		return err
+	}
 	entry, ok := e.entry(ep, ifindex)
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
@@ -150,7 +154,7 @@ func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
 func (e *endpoints) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
 	words, ok := e.words(ep)
 	entry = bpf.Endpoint{
-		Ifindex: ifindex, Flags: bpf.EPReady | e.staged.flags(ep.policy.ID, ifindex), Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
+		Ifindex: ifindex, Flags: bpf.EPReady | e.staged.flags(ep.policy.ID, ifindex) | e.sources.flags(ifindex), Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
 		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
 		Share: max(ep.share, 1) - 1,
 	}
@@ -213,6 +217,9 @@ func (e *endpoints) withdraw(ep *endpoint) error {
 		return err
 	}
 	e.staged.remove(ep.ifindex)
+	if err := e.sources.narrow(ep.ifindex, nil); err != nil {
+		return err
+	}
 	e.interfaces.leave(ep.ifindex)
 	ep.ifindex, ep.ensured = 0, 0
 	return nil

@@ -19,6 +19,7 @@ type step struct {
 // by an old policy or a new one. Each step can be taken again after it failed halfway.
 var order = []step{
 	{"name sets and rules", (*state).addNames},
+	{"remove further sources", func(s *state) error { return s.endpoints.narrow(s.plans.plan) }},
 	{"add classes", func(s *state) error { return s.classes.add(s.plans.plan.Classes, s.mostForgotten()) }},
 	{"publish policies", (*state).publish},
 	{"make room for new classes", (*state).enlarge},

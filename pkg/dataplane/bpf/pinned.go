@@ -20,7 +20,7 @@ func (s *PinnedState) EndpointRows(ifaces func(uint32) string) ([]inspect.Endpoi
 	var errs []error
 	for _, ep := range s.endpoints {
 		row := inspect.EndpointRow{Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ifaces(ep.Ifindex), Ifindex: ep.Ifindex,
-			Addrs: append([]netip.Addr{}, ep.Addrs...), Attached: []inspect.Attachment{}}
+			Addrs: append([]netip.Addr{}, ep.Addrs...), Sources: ep.Sources, Attached: []inspect.Attachment{}}
 		var err1, err2 error
 		row.Ingress, err1 = s.directionRow(ep, model.Ingress)
 		row.Egress, err2 = s.directionRow(ep, model.Egress)

@@ -32,9 +32,10 @@ type PinnedState struct {
 type PinnedEndpoint struct {
 	ID      model.EndpointID // zero: the maps have no name for it
 	Ifindex uint32
-	Addrs   []netip.Addr // that it owns, ascending
-	name    string       // as it is in the maps: cut if it is too long
-	words   [2]uint64    // by model.Direction
+	Addrs   []netip.Addr   // that it owns, ascending
+	Sources []netip.Prefix // that it may send from, too, ascending
+	name    string         // as it is in the maps: cut if it is too long
+	words   [2]uint64      // by model.Direction
 }
 
 // pinnedKey is one direction's use of a slot: entries have no other names in it.
@@ -71,12 +72,17 @@ func ReadPinned(m *bpfmaps.Maps) (*PinnedState, error) {
 		}
 	}
 	slices.SortFunc(s.node, netip.Addr.Compare)
+	sources, err := pinnedSources(m)
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		name, _, err := m.Names.Endpoint(e.Ifindex)
 		if err != nil {
 			return nil, err
 		}
-		ep := PinnedEndpoint{ID: endpointID(name), name: name, Ifindex: e.Ifindex, Addrs: owned[e.Ifindex], words: [2]uint64{e.Ingress, e.Egress}}
+		ep := PinnedEndpoint{ID: endpointID(name), name: name, Ifindex: e.Ifindex, Addrs: owned[e.Ifindex],
+			Sources: sources[e.Ifindex], words: [2]uint64{e.Ingress, e.Egress}}
 		slices.SortFunc(ep.Addrs, netip.Addr.Compare)
 		s.endpoints = append(s.endpoints, ep)
 	}
@@ -226,6 +232,19 @@ func pinnedEntries(m *bpfmaps.Maps) ([]bpf.Endpoint, error) {
 	}
 	list := slices.DeleteFunc(e.List(), func(ep bpf.Endpoint) bool { return ep.Flags&bpf.EPReady == 0 })
 	return list, e.Close()
+}
+
+// pinnedSources are the further sources by interface, ascending.
+func pinnedSources(m *bpfmaps.Maps) (map[uint32][]netip.Prefix, error) {
+	keys, err := m.Addresses.Sources.Load()
+	all := map[uint32][]netip.Prefix{}
+	for k := range keys {
+		all[k.Ifindex] = append(all[k.Ifindex], bpfmaps.SourcePrefix(k))
+	}
+	for _, list := range all {
+		slices.SortFunc(list, netip.Prefix.Compare)
+	}
+	return all, err
 }
 
 // endpointID is the pod of a name in the maps; zero: there is none.

@@ -80,6 +80,9 @@ func (r *refusals) writeAddrs(changes []classes.AddrChange) error {
 // opens those that need not be closed for that any more.
 func (r *refusals) closeWide() error {
 	missing := r.addresses.unwritten
+	if err := r.endpoints.bar(len(missing) > 0); err != nil {
+		return err
+	}
 	if len(missing)+len(r.endpoints.closed) == 0 {
 		return nil
 	}

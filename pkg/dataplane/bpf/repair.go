@@ -22,7 +22,7 @@ type resync struct {
 // attached programs. Each difference is logged, and repaired by the rest of Apply. repairs is how much that is.
 func (r resync) run() (repairs uint64, err error) {
 	var errs []error
-	entries := r.names.reread()
+	entries := r.names.reread() + r.endpoints.sources.reread()
 	for _, t := range verdictTables(r.kernel.maps) {
 		n, err := t.Resync()
 		entries += n

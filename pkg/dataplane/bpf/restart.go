@@ -35,7 +35,7 @@ func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 		interfaces[ifindex] = name
 	}
 	unasked := s.kernel.gens.Announced()
-	var errs []error
+	errs := []error{s.endpoints.sources.adopt()}
 	for _, e := range s.kernel.endpoints.List() {
 		name := interfaces[e.Ifindex]
 		if name == "" || e.Flags&bpf.EPReady == 0 {
@@ -61,5 +61,6 @@ func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 			ID: s.endpoints.roster.adopt(name, ep), Iface: name, Ingress: ep.tables[model.Ingress], Egress: ep.tables[model.Egress],
 		})
 	}
+	errs = append(errs, s.endpoints.sources.dropOthers(s.endpoints.roster.isProgrammed))
 	return errors.Join(errs...)
 }

@@ -44,6 +44,16 @@ func (r *roster) adopt(iface string, ep *endpoint) model.EndpointID {
 	return id
 }
 
+// isProgrammed reports whether an endpoint is programmed on the interface.
+func (r *roster) isProgrammed(ifindex uint32) bool {
+	for _, ep := range r.bound {
+		if ep.ifindex == ifindex {
+			return true
+		}
+	}
+	return false
+}
+
 // record returns the record of an endpoint: its own, that of the interface an earlier agent programmed, or a new one.
 func (r *roster) record(p *model.EndpointPolicy) *endpoint {
 	if ep := r.bound[p.ID]; ep != nil {

@@ -18,8 +18,13 @@ var interfaceName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,15}$`)
 // maxAddrs is more than any workload has. Each address is looked for an owner of on every node.
 const maxAddrs = 64
 
-// ConvertWorkloadEndpoint returns a WorkloadEndpoint.
-func ConvertWorkloadEndpoint(o *WorkloadEndpoint) (model.EndpointUpdate, []validate.Problem, bool) {
+// Workloads say how WorkloadEndpoints are read.
+type Workloads struct {
+	SourceSpoofing bool // what they list as further sources counts
+}
+
+// Convert returns a WorkloadEndpoint.
+func (c Workloads) Convert(o *WorkloadEndpoint) (model.EndpointUpdate, []validate.Problem, bool) {
 	rep := validate.NewReport(validate.Ref{Kind: "WorkloadEndpoint", Namespace: o.Namespace, Name: o.Name})
 	update := model.EndpointUpdate{ID: model.WorkloadID(o.Namespace, o.Name)}
 	s := &o.Spec
@@ -41,11 +46,10 @@ func ConvertWorkloadEndpoint(o *WorkloadEndpoint) (model.EndpointUpdate, []valid
 			rep.Add(validate.Rejected, element("spec.profiles", i), "%q is no name of a profile: %s", name, wrong)
 		}
 	}
-	if len(s.AllowSpoofedSourcePrefixes) > 0 {
-		rep.Add(validate.Warning, "spec.allowSpoofedSourcePrefixes", "ignored: the workload may send from its own addresses only")
-	}
 	endpoint := &model.Endpoint{Node: s.Node, Iface: s.InterfaceName, Addrs: workloadAddrs(rep, s.IPNetworks), Labels: labels,
-		Profiles: s.Profiles, Ports: workloadPorts(rep, s.Ports), Terminating: o.DeletionTimestamp != nil}
+		Profiles: s.Profiles, Ports: workloadPorts(rep, s.Ports),
+		Sources:     rep.Sources("spec.allowSpoofedSourcePrefixes", s.AllowSpoofedSourcePrefixes, c.SourceSpoofing),
+		Terminating: o.DeletionTimestamp != nil}
 	if !o.CreationTimestamp.IsZero() {
 		endpoint.Created = o.CreationTimestamp.Unix()
 	}
