@@ -51,13 +51,15 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		return -DROP_ENCAP;
 	if (absurd(p))
 		return -DROP_CT_INVALID;
-	if (p->flags & PKT_LATER_FRAGMENT)
-		return later_at_tc(skb, ep, p, hook);
-	if (p->flags & PKT_ICMP_ERROR)
-		return icmp_error(skb, ep, p, hook);
+	if (unlikely(p->flags & (PKT_LATER_FRAGMENT | PKT_ICMP_ERROR | PKT_FURTHER_SOURCE))) {
+		if (p->flags & PKT_LATER_FRAGMENT)
+			return later_at_tc(skb, ep, p, hook);
+		if (p->flags & PKT_ICMP_ERROR)
+			return icmp_error(skb, ep, p, hook);
+		if (hook == FROM_POD && is_of_others(ep, p))
+			return judge_alone(ep, p, skb->len);
+	}
 	e = ct_find(&p->t);
-	if (hook == FROM_POD && (p->flags & PKT_FURTHER_SOURCE) && e && !takes_part(ep, p, e))
-		return judge_alone(ep, p, skb->len);
 	if (!e || reopens(p, e) || is_over(e))
 		return opened(skb, ep, p, hook);
 	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))

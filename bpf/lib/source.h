@@ -44,10 +44,16 @@ static __always_inline bool has_further_source(const struct endpoint *ep, const 
 	return (ep->flags & EP_SOURCES) && !owns(ep, t, false) && lists_source(t, ep->ifindex);
 }
 
-/* Whether the endpoint is the end of a flow that the packet is from. Others may have flows with the same address. */
-static __always_inline bool takes_part(const struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
+/* Whether the flow with the packet's ends is one in which the endpoint has no part. Others may have flows with the same
+ * address. */
+__noinline int is_of_others(const struct endpoint *ep, const struct pkt *p)
 {
-	return (from_opener(&p->t, e) ? e->opener_if : e->responder_if) == ep->ifindex;
+	struct ct_entry *e;
+
+	if (!ep || !p)
+		return 1;
+	e = ct_find(&p->t);
+	return e && (from_opener(&p->t, e) ? e->opener_if : e->responder_if) != ep->ifindex;
 }
 
 /* A packet with a further source, whose ends are those of a flow in which the endpoint has no part: judged by egress policy
