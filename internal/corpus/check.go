@@ -120,7 +120,7 @@ func idList(text string) []string {
 // end is one end of a packet as written.
 type end struct {
 	text string
-	addr netip.Addr // of an address
+	addr netip.Addr // of an address, or a pod's further source
 	node string     // of host or host=NAME; "" with isHost: the other end's node
 	host bool
 	id   model.EndpointID // of a pod
@@ -153,6 +153,9 @@ func (cl cluster) packet(c *Check, src, dst string) error {
 	}
 	if s.id.Name != "" {
 		c.SrcEndpoint = &s.id
+	}
+	if d.id.Name != "" && d.addr.IsValid() {
+		return fmt.Errorf("%q: a further source is no destination", dst)
 	}
 	if d.id.Name != "" {
 		c.DstEndpoint = &d.id
@@ -201,8 +204,8 @@ func (c *Check) protocol(text string, isV6 bool, s, d end) error {
 	return fmt.Errorf("unknown protocol %q", text)
 }
 
-// parseEnd reads "ns/pod", "host", "host=node", "10.0.0.1" or "[fd00::1]", each with an optional ":port", and returns
-// what follows.
+// parseEnd reads "ns/pod", "ns/pod=10.0.0.1" (a further source), "host", "host=node", "10.0.0.1" or "[fd00::1]", each with an
+// optional ":port", and returns what follows.
 func parseEnd(text string) (end, string, error) {
 	e := end{text: text}
 	rest := text
@@ -222,8 +225,13 @@ func parseEnd(text string) (end, string, error) {
 			e.host, e.node = true, strings.TrimPrefix(node, "=")
 		} else {
 			pod := strings.TrimPrefix(text[cut:], "/")
-			n := strings.IndexAny(pod+"/", ":/")
+			n := strings.IndexAny(pod+"/", ":/=")
 			e.id = model.WorkloadID(word, pod[:n])
+			if source, ok := strings.CutPrefix(pod[n:], "="); ok {
+				from, rest, err := parseEnd(source)
+				from.text, from.id = text, e.id
+				return from, rest, err
+			}
 			cut += 1 + n
 		}
 		rest = text[min(cut, len(text)):]
