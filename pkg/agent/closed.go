@@ -133,7 +133,8 @@ func counted(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// logChange logs that interfaces are closed, and that none is any more; not each that comes and goes meanwhile.
+// logChange logs that there are closed interfaces, and that there are none any more; not each one that comes and goes
+// meanwhile.
 func (c *closedInterfaces) logChange() {
 	if c.logged == (c.text != "") {
 		return
@@ -146,7 +147,8 @@ func (c *closedInterfaces) logChange() {
 	}
 }
 
-// unready is why the agent is not ready for the want of a pod for them: it has none at all. Empty: it is ready.
+// unready is the reason why the agent is not ready: there are closed interfaces, and no pod at all for them. Empty: it
+// is ready.
 func (c *closedInterfaces) unready() string {
 	if !c.none {
 		return ""

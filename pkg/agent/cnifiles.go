@@ -6,8 +6,9 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// cniFiles has files for the CNI plugin say which endpoints are enforced, once anything is. One that was stays so as long
-// as it is on its interface: what its policy was is enforced there even while a newer one cannot be.
+// cniFiles has files for the CNI plugin say which endpoints are enforced, once anything is. An endpoint that was enforced
+// counts as enforced as long as it is on its interface: its last policy is enforced there even while a newer one cannot
+// be.
 type cniFiles struct {
 	files   *endpointstatus.Writer
 	written map[model.EndpointID]uint32 // interfaces of the endpoints that have a file

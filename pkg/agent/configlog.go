@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// configLog logs what becomes of the configuration, and sets how much is logged at all.
+// configLog logs changes of the configuration, and sets the log level.
 type configLog struct {
 	log      *slog.Logger
 	level    *slog.LevelVar // nil: left alone

@@ -20,7 +20,7 @@ const (
 	// other duties. Nothing is lost by it: the graph is flushed after each batch.
 	batchSize = 10000
 
-	// lookEvery is how often the loop looks after what nothing wakes it for.
+	// lookEvery is how often the loop checks state whose changes do not wake it.
 	lookEvery = 2 * time.Second
 )
 
@@ -56,8 +56,8 @@ func New(o Options) *Loop {
 	return l
 }
 
-// Run blocks until ctx ends (then it returns nil, with enforcement left in place), the source cannot go on, or the
-// configuration takes a new loop (ErrRestart). It does not close the dataplane.
+// Run blocks until ctx ends (then it returns nil, with enforcement left in place), the source fails for good, or the
+// configuration needs a new loop (ErrRestart). It does not close the dataplane.
 func (l *Loop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -75,7 +75,7 @@ type ConfigOutcome struct {
 	Err     error         // why
 }
 
-// Facts are what those need who report regularly.
+// Facts are for observers that report regularly.
 type Facts struct {
 	Synced        bool // the first snapshot has been drained
 	NodeSeen      bool // the datastore has this node

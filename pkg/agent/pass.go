@@ -107,7 +107,7 @@ func (l *Loop) sweep() *Sweep {
 	return &Sweep{Took: time.Since(started), Next: next, Err: err}
 }
 
-// facts reads what those need who report regularly.
+// facts reads the facts for observers that report regularly.
 func (l *Loop) facts() *Facts {
 	return &Facts{
 		Synced: l.settings.synced, NodeSeen: l.settings.layers.NodeSeen(), Kinds: l.reports.Kinds(),

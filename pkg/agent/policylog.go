@@ -34,7 +34,7 @@ type policyLog struct {
 	withheld int
 }
 
-// policyChange is what became of one policy on this node.
+// policyChange is the change of one policy on this node.
 type policyChange struct {
 	before, after bool // it applied to an endpoint
 	endpoints     map[model.EndpointID]bool
@@ -128,7 +128,7 @@ func rulesOf(ep *model.EndpointPolicy, d model.Direction) map[model.PolicyKey]*m
 	return rules
 }
 
-// enforced says what of it is enforced now.
+// enforced logs the pending changes that are enforced now.
 func (p *policyLog) enforced(now time.Time) {
 	if len(p.pending) == 0 {
 		return

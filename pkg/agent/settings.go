@@ -35,7 +35,7 @@ func (s *settings) read() {
 	o.Desired, o.Problems = s.layers.Config(), s.layers.Problems()
 }
 
-// pending is what this pass has to say.
+// pending is this pass's outcome for the configuration, made if there is none yet.
 func (s *settings) pending() *ConfigOutcome {
 	if s.outcome == nil {
 		s.outcome = &ConfigOutcome{Desired: s.layers.Config(), Problems: s.layers.Problems()}
@@ -43,7 +43,7 @@ func (s *settings) pending() *ConfigOutcome {
 	return s.outcome
 }
 
-// drain returns what this pass has to say; nil: nothing.
+// drain returns this pass's outcome for the configuration; nil: there is none.
 func (s *settings) drain() *ConfigOutcome {
 	o := s.outcome
 	s.outcome = nil

@@ -2,7 +2,7 @@ package agent
 
 import "time"
 
-// timers are what passes are made for though nothing has changed.
+// timers start passes although nothing has changed.
 type timers struct {
 	sweep       *time.Timer
 	look        *time.Ticker

@@ -9,8 +9,8 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// LostClaim is an address that an endpoint claims and does not own: what the endpoint sends from it is spoofed, and what
-// policy says of the endpoint says nothing of the address.
+// LostClaim is an address that an endpoint claims and does not own: packets that the endpoint sends from it are spoofed,
+// and rules that match the endpoint do not match the address.
 type LostClaim struct {
 	Endpoint    model.EndpointID
 	Local       bool // it is enforced on this node

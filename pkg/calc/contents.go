@@ -6,13 +6,13 @@ import (
 )
 
 // contents is what an item of the cluster contributes to sets: an endpoint or a network set. It is replaced, never changed,
-// when its object changes. There may be very many, so what most of them lack is elsewhere.
+// when its object changes. There may be very many, so fields that most of them lack are in extra.
 type contents struct {
 	extra *extra
 	addrList
 }
 
-// extra is what few items have.
+// extra has the fields that few items have.
 type extra struct {
 	addrs  []netip.Addr   // of an endpoint with other than one address, or one of each family
 	nets   []netip.Prefix // of a network set

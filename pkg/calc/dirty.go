@@ -6,7 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// dirty is what Flush has yet to look at again. It is empty between flushes.
+// dirty lists the objects that Flush still has to look at again. It is empty between flushes.
 type dirty struct {
 	selections map[*policySelection]struct{} // of the local index: matching some group or none may have changed
 	policies   map[*policy]struct{}          // may have become active or inactive, or changed

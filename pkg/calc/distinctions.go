@@ -10,7 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
-// distinctions are what policies tell endpoints apart by, besides their profiles and ports.
+// distinctions are the properties by which policies distinguish endpoints, besides their profiles and ports.
 type distinctions struct {
 	labels   map[string]bool       // names
 	prefixes map[netip.Prefix]bool // of rules that say something of the address of the endpoint itself
@@ -44,8 +44,8 @@ func (g *Graph) distinctions() distinctions {
 	return d
 }
 
-// rules notes what rules tell apart, and reports whether one says that the endpoint itself is in a set, or not: the
-// destination of ingress, the source of egress.
+// rules notes the properties that rules distinguish, and reports whether a rule tests if the endpoint itself is in a
+// set: the destination of ingress, the source of egress.
 func (d *distinctions) rules(lists [2][]model.Rule) (own bool) {
 	for direction, rules := range lists {
 		for i := range rules {

@@ -12,8 +12,8 @@ import (
 // order and may be shared; the lists are the caller's.
 
 // Around returns the objects that decide how packets between the endpoints and addresses are judged, with everything
-// else that has these addresses: a graph of them all says of these addresses what one of the whole datastore says. It
-// looks at every endpoint and policy once.
+// else that has these addresses: a graph of these objects gives the same results for these addresses as a graph of the
+// whole datastore. It looks at every endpoint and policy once.
 func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Update {
 	e := newExtract(g)
 	addrs = slices.Clone(addrs)

@@ -1,5 +1,5 @@
-// Package calc is the calculation graph: it takes what the datastore says and works out what every endpoint of this
-// node must enforce. It is pure and belongs to one goroutine.
+// Package calc is the calculation graph: from the objects of the datastore it computes the policy that every endpoint
+// of this node must enforce. It is pure and belongs to one goroutine.
 //
 // Apply only notes the newest value of every object. The graph is all that remembers the datastore. Flush brings the
 // indexes up to date in one visible order:
@@ -22,8 +22,8 @@
 //
 // The graph consists of tables that each own their data. Their exported methods are the graph's.
 //
-// A flush depends on the present state of the datastore and on what earlier flushes returned, never on the order
-// in which the state came about.
+// A flush depends on the present state of the datastore and on the results of earlier flushes, never on the order in
+// which the state came about.
 package calc
 
 import (

@@ -99,7 +99,7 @@ func (t *policyTable) leaveLocal(was *localEndpoint) {
 	}
 }
 
-// regroup notes what depends on a group of the index of the node that came into being or died.
+// regroup notes the policies that depend on a group of the node's index which was created or removed.
 func (t *policyTable) regroup(gr *localGroup) {
 	t.dirty.groups[gr] = struct{}{}
 	for s := range gr.Selections() {

@@ -8,7 +8,7 @@ import (
 // networkSetTable has the network sets of the cluster.
 type networkSetTable struct {
 	networkSets map[model.NetworkSetID]*networkSet
-	prefixes    allotment // what those of one namespace may have
+	prefixes    allotment // the limit for those of one namespace
 	sets        *setIndex // which their prefixes join
 }
 

@@ -37,7 +37,7 @@ type owners struct {
 // addrKey is an IPv4 address, or the hash of another: it may stand for several.
 type addrKey [4]byte
 
-// contest is an address of which there is more to decide than one claim from another node.
+// contest is an address with more claims than a single one from another node.
 type contest struct {
 	claims  []claim
 	counted bool // claims are all there are

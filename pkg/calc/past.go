@@ -29,9 +29,9 @@ func (d *definition) past() []pastSet {
 	return all
 }
 
-// withPast appends what a rule means that names ports of which not all numbers count: it fails closed. Of the pods that
-// declare those an Allow, Pass or Log matches less than it says. A Deny matches all ports of these pods, and a Pass denies
-// what it might have matched.
+// withPast appends the meaning of a rule with named ports whose numbers do not all count: the rule fails closed. On pods
+// that declare uncounted numbers an Allow, Pass or Log matches less than it says. A Deny matches all ports of these pods,
+// and a Pass denies the packets that it might have matched.
 func withPast(rules []model.MatchRule, m model.MatchRule, source, destination pastPorts) []model.MatchRule {
 	narrow := m
 	if m.Action != model.Deny {

@@ -155,7 +155,7 @@ func (b *builder) byNodes(sel *selector.Selector) *definition {
 	return b.definition(key, func() int { return len(b.sets.nodes) }, func() *definition { return b.sets.byNodes(key, sel) })
 }
 
-// rule appends a rule, resolved. It is several if it names ports of which not all numbers count.
+// rule appends a rule, resolved. It becomes several if it names ports whose numbers do not all count.
 func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule {
 	m := model.MatchRule{
 		Action:      r.Action,

@@ -21,7 +21,7 @@ type spending struct {
 	refused        map[*ruleset]struct{}
 }
 
-// spent is what one namespace's policies use.
+// spent counts the use by one namespace's policies.
 type spent struct {
 	users map[*definition]int // rulesets
 	sum   int                 // of their weights
@@ -64,7 +64,7 @@ func (s *spending) release(namespace string, d *definition) {
 	}
 }
 
-// besides is what a namespace has spent but for what one of its rulesets alone uses.
+// besides is the sum of a namespace without the definitions that only one given ruleset uses.
 func (s *spending) besides(rs *ruleset) int {
 	a := s.by[rs.account()]
 	if a == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
-// lists unpacks. What pack made is whole, so nothing is said of a text that ends early: it gives zeros.
+// lists unpacks. A text made by pack is complete, so there is no error for a text that ends early: it gives zeros.
 func (r *packedRules) lists() [2][]model.Rule {
 	u := unpacker{[]byte(r.text), r.selectors}
 	var lists [2][]model.Rule
@@ -23,7 +23,7 @@ func (r *packedRules) lists() [2][]model.Rule {
 	return lists
 }
 
-// unpacker reads what packer wrote, in its order.
+// unpacker reads the text that packer wrote, in the same order.
 type unpacker struct {
 	rest      []byte
 	selectors []*selector.Selector

@@ -25,14 +25,14 @@ type Config struct {
 	Conntrack
 }
 
-// Tunnels are what becomes of tunnels that pods make.
+// Tunnels configures the treatment of tunnels that pods make.
 type Tunnels struct {
 	AllowEncap  bool     // allow-encap-from-workloads: judge tunnels as anything else, instead of dropping them
 	VXLANPort   uint16   // 0: UDP from pods is never taken for VXLAN
 	TunnelPorts []uint16 // further UDP ports of tunnels; at most MaxTunnelPorts
 }
 
-// Conntrack is what becomes of flows: those that are known, for how long they are, and those that are not.
+// Conntrack configures the treatment of flows: how long known ones are kept, and whether unknown ones may continue.
 type Conntrack struct {
 	KeepExisting  bool          // existing-connections: keep
 	StrictMidFlow bool          // mid-flow: strict, drop TCP packets of unknown connections
@@ -59,7 +59,7 @@ func Defaults() Config {
 		EventRate:       1000,
 		Tunnels: Tunnels{
 			VXLANPort:   4789,
-			TunnelPorts: []uint16{6081, 8472}, // Geneve, and what Linux and flannel take for VXLAN
+			TunnelPorts: []uint16{6081, 8472}, // Geneve, and the port of Linux and flannel for VXLAN
 		},
 		Conntrack: Conntrack{
 			MidFlowGrace: 2 * time.Minute,

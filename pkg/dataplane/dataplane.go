@@ -22,7 +22,7 @@ type Dataplane interface {
 	// Prepare does a part of the work that nothing waits for yet. Call it after each Apply. If there is more to do,
 	// Wake delivers.
 	Prepare()
-	// Resync makes the next Apply read the kernel's state again and repair what somebody else has changed in it.
+	// Resync makes the next Apply read the kernel's state again and repair changes made by others.
 	Resync()
 	// Reopen forgets the desired state and starts from the enforced one, as a new process would: the next Apply must be
 	// given everything that is desired. After an error it must be called again before the next Apply.
@@ -46,7 +46,7 @@ type Dataplane interface {
 	// Sweep does a part of the work of removing expired flows, about a millisecond's, and returns when it is to be called
 	// again.
 	Sweep() (next time.Duration, err error)
-	// Close lets go of everything and leaves it enforced.
+	// Close releases all resources and leaves policy enforced.
 	Close() error
 }
 
@@ -54,9 +54,9 @@ type Dataplane interface {
 // state that is desired by then may be possible.
 var ErrStuck = errors.New("later changes wait")
 
-// HeldBack is what Apply returns when all that can be enforced is enforced, and all that is not concerns single
-// endpoints: their policy is over a limit, say, or the kernel has no room for it. They keep their last policy, or are
-// closed. The owner of a pod or of its policies can bring this about, so it says nothing of the agent.
+// HeldBack is the error of an Apply that has enforced everything except the policy of single endpoints: their policy is
+// over a limit, say, or the kernel has no room for it. They keep their last policy, or are closed. The owner of a pod
+// or of its policies can cause this, so it is no fault of the agent.
 type HeldBack struct {
 	Err   error // one line for each endpoint-direction
 	Retry bool  // the next Apply may do better although nothing has changed

@@ -42,11 +42,11 @@ type FakeState struct {
 // FakeSettings say how a Fake behaves.
 type FakeSettings struct {
 	Delay               time.Duration // how long an Apply takes
-	ApplyErr            error         // what Apply answers for
+	ApplyErr            error         // the error of Apply for
 	Failures            int           // so many calls; negative: until Reopen
 	Held                *HeldBack     // what an Apply that does everything answers; nil: nothing is held back
-	SweepErr, ReopenErr error         // what Sweep and Reopen answer
-	ConfigureErr        error         // what Configure answers instead of doing it
+	SweepErr, ReopenErr error         // the errors of Sweep and Reopen
+	ConfigureErr        error         // the error of Configure; then it does nothing
 	Interfaces          map[string]uint32
 }
 

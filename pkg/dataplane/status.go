@@ -8,13 +8,13 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Condition says how it stands with the policy of one endpoint.
+// Condition is the state of the policy of one endpoint.
 type Condition uint8
 
 const (
 	// Pending: something is still to be written, or the policy is still being made. The previous policy stays in force.
 	Pending Condition = iota + 1
-	// Enforced: its interface is there, and the policy of both directions, as it is desired, judges what passes.
+	// Enforced: its interface is there, and the policy of both directions, as desired, judges its packets.
 	Enforced
 	// NoInterface: its interface is not there (yet).
 	NoInterface
@@ -68,7 +68,7 @@ type Stats struct {
 	Tables               int // compiled policies
 	LiveBytes, IdleBytes uint64
 	Unwritten            int    // batches of changes that are not completely in the kernel
-	Repairs              uint64 // what somebody else had changed, and was put right, since the start
+	Repairs              uint64 // repaired changes by others, since the start
 	Maps                 []MapUse
 
 	// Interfaces are the endpoints by ifindex; nil unless asked for.

@@ -22,10 +22,10 @@ type pending struct {
 	was     bool // present now
 }
 
-// Diff returns the writes that make the kernel's entries what Add, Remove and so on have asked for since the last
-// call, and takes them as done. Their order is such that at any time every address has either its old class or its
-// new one: new entries come first, innermost first, and entries that go come last, outermost first. Neighbours of the
-// same length that are both Gone or both not may be written in any order, so in one batch.
+// Diff returns the writes that bring the kernel's entries to the state that Add, Remove and so on have asked for since
+// the last call. It counts them as done. Their order is such that at any time every address has either its old class or
+// its new one: new entries come first, innermost first, and entries that go come last, outermost first. Neighbours of
+// the same length that are both Gone or both not may be written in any order, so in one batch.
 func (c *Classes) Diff() []Move {
 	var fresh, same, gone []Move
 	for f, t := range c.trees {

@@ -12,8 +12,8 @@ import (
 // ErrTooManyRules is the cause of Expand's failure when a policy needs more entries than an ordered match table holds.
 var ErrTooManyRules = errors.New("too many rules")
 
-// ErrOverLimit says that a policy is within the format's limits, but over those that keep one endpoint or namespace from
-// what others need.
+// ErrOverLimit says that a policy is within the format's limits, but over the limits that protect the resources of other
+// endpoints and namespaces.
 var ErrOverLimit = errors.New("over the limit")
 
 // MaxEntries is the most entries of an ordered match table: positions are u16, and NoRule is none of them.
@@ -184,7 +184,7 @@ func (x *Expander) rules(tier string, p *model.PolicyRules) {
 	}
 }
 
-// credited is the rule itself or, in a shadow, what its verdicts are due to.
+// credited is the rule itself or, in a shadow, the staged policy or rule that its verdicts are due to.
 func (x *Expander) credited(id model.RuleID, c *model.Credit, action model.Action) model.RuleID {
 	switch {
 	case c == nil:

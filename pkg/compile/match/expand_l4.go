@@ -58,9 +58,9 @@ func (x *Expander) l4(r *model.MatchRule, families uint8) ([]l4Match, []sideOpti
 	return matches, skips
 }
 
-// portOptions lists what fits a port list of the rule: its ranges in each protocol that has ports, and its named ports.
-// Of the local side's named ports only those the endpoint's own address is a member of are left. Protocols the rule does
-// not match are left out.
+// portOptions lists the alternatives of a port list of the rule: its ranges in each protocol that has ports, and its
+// named ports. Of the local side's named ports only those the endpoint's own address is a member of are left. Protocols
+// the rule does not match are left out.
 func (x *Expander) portOptions(r *model.MatchRule, p *model.PortMatch, local bool, families uint8) []l4Option {
 	options := make([]l4Option, 0, len(portProtocols)+len(p.Named))
 	ranges := normalize(p.Ranges)

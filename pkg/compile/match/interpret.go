@@ -15,7 +15,7 @@ const NoRule = 0xffff
 func NoOutcome() bpf.Outcome { return bpf.Outcome{Rule: NoRule, Action: bpf.RuleDeny} }
 
 // Interpret walks the match table as the interpreter in the kernel does, for a packet whose remote address is of class
-// c. It is what every decision table must agree with.
+// c. Every decision table must agree with it.
 func (p *Program) Interpret(c classes.Class, pkt model.Packet) bpf.Outcome {
 	index, key := L4Key(pkt)
 	var trace bpf.Outcome

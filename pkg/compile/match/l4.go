@@ -116,7 +116,7 @@ func icmpOptions(m *model.ICMPMatch) []l4Option {
 	}
 }
 
-// require keeps of every match what also fits one of the options on that side.
+// require keeps the part of every match that also fits one of the options on that side.
 func require(matches []l4Match, side l4Side, options []l4Option) []l4Match {
 	var out []l4Match
 	for i := range matches {
@@ -137,8 +137,8 @@ func require(matches []l4Match, side l4Side, options []l4Option) []l4Match {
 	return out
 }
 
-// exclude takes out of every match what fits one of the options on that side. Options that cannot be expressed by
-// narrower ranges are returned: packets that fit them must skip the rule.
+// exclude removes the part that fits one of the options on that side from every match. Options that cannot be expressed
+// by narrower ranges are returned: packets that fit them must skip the rule.
 func exclude(matches []l4Match, side l4Side, options []l4Option) (left []l4Match, skips []l4Option) {
 	left = matches
 	for _, o := range options {

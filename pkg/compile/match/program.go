@@ -12,7 +12,7 @@ import (
 // Program is the ordered match table of one endpoint-direction: tiers, policies, ends of tier and profiles flattened
 // into one list that ends with an entry that matches everything.
 type Program struct {
-	Shadow bool // it is of a model.DirectionPolicy with Shadow
+	Shadow bool // made from a model.DirectionPolicy with Shadow
 	Rules  []bpf.Rule
 	// IDs names the API rule or end of tier behind each entry; parallel to Rules. A RULE_SKIP entry has the id of the
 	// rule it is a clause of.

@@ -2,9 +2,9 @@ package match
 
 import "github.com/margay-project/margay/bpf"
 
-// Reached reports of each entry whether any packet can come to it that it is for. One after an entry that decides every
-// packet, such as the end of a tier that denies, is never reached. What entries match but by IP version is not looked
-// at: an entry that is reached may still never match.
+// Reached reports for each entry whether a packet of its IP versions can reach it. An entry after one that decides
+// every packet, such as the end of a tier that denies, is never reached. Conditions other than the IP version are not
+// considered: an entry that is reached may still never match.
 func (p *Program) Reached() []bool {
 	const both = bpf.RuleV4 | bpf.RuleV6
 	arrives := make([]uint8, len(p.Rules)+1) // by entry, the IP versions that come to it; the last is the end

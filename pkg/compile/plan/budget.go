@@ -24,7 +24,8 @@ type Cost struct {
 	Bytes    int // of tables in the kernel; known once they are built, see Compiler.TooLarge
 }
 
-// What policies may cost, by default. A policy that endpoints share is counted once in each of their namespaces.
+// The default limits of the cost of policies. A policy that endpoints share is counted once in each of their
+// namespaces.
 var (
 	// PerDirection is for one direction of one endpoint.
 	PerDirection = Cost{Rules: match.MaxEntries, Sets: 1 << 14, Prefixes: 1 << 16, Overlap: 1 << 8}
@@ -36,11 +37,12 @@ var (
 	Assured = Cost{Rules: 1 << 13, Sets: 1 << 10, Prefixes: 1 << 12, Overlap: 1 << 6, Bytes: 4 << 20}
 )
 
-// Budget says what policies may cost. A zero value is no limit.
+// Budget limits the cost of policies. A zero value is no limit.
 type Budget struct{ Direction, Namespace, Node, Assured Cost }
 
 // DefaultBudget is for a node whose maps hold so many chunks of classes (class_sets) and names of sets, and so many
-// prefixes of a family. Half of them is for what policies do not choose: pods and what selectors find.
+// prefixes of a family. Half of them is left for members that authors of policy do not choose: pods, and addresses that
+// selectors find.
 func DefaultBudget(sets, prefixes int) Budget {
 	b := Budget{Direction: PerDirection, Namespace: PerNamespace, Node: PerNode, Assured: Assured}
 	for _, of := range []struct {
@@ -100,7 +102,7 @@ func (c Cost) minus(other Cost) Cost {
 	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Overlap - other.Overlap, c.Bytes - other.Bytes}
 }
 
-// over says what of c is more than the limit; empty: nothing is.
+// over names the part of c that is above the limit; empty: none is.
 func (c Cost) over(limit Cost) string {
 	for _, of := range []struct {
 		what         string
@@ -119,7 +121,7 @@ func (c Cost) over(limit Cost) string {
 	return ""
 }
 
-// ledger knows what every namespace's endpoints cost.
+// ledger records the cost of every namespace's endpoints.
 type ledger struct {
 	budget Budget
 	node   Cost // the sum of all accounts
@@ -141,7 +143,7 @@ func newLedger(b Budget) *ledger {
 // stagedPart is the part of a budget that shadows have besides it.
 const stagedPart = 4
 
-// part is what shadows may cost where enforced policy may cost c.
+// part is the limit for shadows where enforced policy has the limit c.
 func (c Cost) part() Cost {
 	of := func(n int) int {
 		if n == 0 {
@@ -176,7 +178,7 @@ func (l *ledger) room(namespace string, cost Cost) error {
 	return nil
 }
 
-// overDirection says what of a cost is more than one direction of one endpoint may have; empty: nothing is.
+// overDirection names the part of a cost that is above the limit for one direction of one endpoint; empty: none is.
 func (l *ledger) overDirection(cost Cost) string { return cost.over(l.budget.Direction) }
 
 // admit charges a namespace for one more endpoint-direction with the program, if there is room.

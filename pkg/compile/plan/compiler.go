@@ -1,4 +1,4 @@
-// Package plan keeps what shall be enforced and what the kernel has of it, and turns the difference into Plans: kernel
+// Package plan keeps the desired and the applied policy of endpoints, and turns the difference into Plans: kernel
 // writes, in an order in which every packet is judged by an old or a new policy at any time.
 package plan
 

@@ -11,7 +11,7 @@ type endpoint struct {
 	id      model.EndpointID
 	desired desired
 	applied applied
-	prior   [2]*program // what judged it before the last plan, if that was another and is kept; see Withhold
+	prior   [2]*program // its programs before the last plan, if others and kept; see Withhold
 }
 
 // desired is how an endpoint is to be.
@@ -24,7 +24,7 @@ type desired struct {
 // applied is how an endpoint is in the kernel, once the last plan is written.
 type applied struct {
 	policy   *model.EndpointPolicy // nil: it is not there
-	programs [2]*program           // what judges it; nil if policy is
+	programs [2]*program           // the programs that judge its packets; nil if policy is
 }
 
 func (e *endpoint) directionPolicy(d model.Direction) *model.DirectionPolicy {
@@ -41,8 +41,8 @@ func (e *endpoint) isAsDesired() bool {
 		slices.Equal(is.Sources, want.Sources)
 }
 
-// sameAddrs reports whether the endpoint has the addresses that what judges it was compiled for, as far as is known: of
-// one found in the kernel it is not.
+// sameAddrs reports whether the endpoint still has the addresses that its applied programs were compiled for. For an
+// endpoint found in the kernel that is not known.
 func (e *endpoint) sameAddrs() bool {
 	is := e.applied.policy
 	return is != nil && (is.Addrs == nil || slices.Equal(is.Addrs, e.desired.policy.Addrs))

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// MaxOpen is how much policies can open in one plan, and how much of what they leave over is cleaned up: the name of a rule
-// is 1, the name of a set and a prefix in a CIDR list are 4 each. Such a plan takes the agent some 10 ms. The first plan
-// opens everything.
+// MaxOpen bounds the units that policies can open in one plan, and the units that the plan cleans up after them: the name
+// of a rule is 1, the name of a set and a prefix in a CIDR list are 4 each. Such a plan takes the agent some 10 ms. The
+// first plan opens everything.
 const MaxOpen = 1024
 
 // mostLeft is how many sets may wait to be cleaned up before every plan cleans up as much as it opens: as many as one
@@ -47,7 +47,7 @@ func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 		return math.MaxInt32, math.MaxInt32
 	case p.whole && toClean > mostLeft:
 		return most, most
-	case p.whole && p.resting: // what else there is to clean up waits for a plan that does not
+	case p.whole && p.resting: // other cleaning up waits for a plan that does not rest
 		return most, max(most/32, 1)
 	case p.whole:
 		return most, max(most/4, 1)

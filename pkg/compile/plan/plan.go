@@ -224,7 +224,8 @@ func (p *planner) rejudge() {
 	}
 }
 
-// narrowed reports whether the program denies to an address, in its new class, what it allowed in its old one.
+// narrowed reports whether the program denies to an address, in its new class, some traffic that it allowed in the old
+// one.
 func (p *planner) narrowed(prog *program) bool {
 	return slices.ContainsFunc(p.pairs, func(pair [2]uint32) bool { return p.c.programs.narrows(prog, pair[0], pair[1]) })
 }
@@ -252,7 +253,7 @@ func (p *planner) bind() {
 	}
 }
 
-// drop lists what nothing refers to any more.
+// drop lists the tables, classes and rules that nothing refers to any more.
 func (p *planner) drop() {
 	for _, prog := range p.retired {
 		if prog.table != nil {

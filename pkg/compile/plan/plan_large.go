@@ -8,9 +8,9 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Large policies take several plans, so that the changes of others go on meanwhile. The sets of a program are opened in
-// parts: classes tell their members apart, which means nothing to any packet as long as no table refers to the sets. With
-// the last of them the table is made, and the endpoints are bound to it. Until then they keep what judges them.
+// Large policies take several plans, so that other changes are applied in between. The sets of a program are opened in
+// parts: classes then distinguish their members, which affects no packet as long as no table refers to the sets. When the
+// last set is open the table is made, and the endpoints are bound to it. Until then they keep their applied programs.
 
 // ErrTooComplex says that a policy tells so many addresses apart, by so many ports, that no table of it is within the
 // limits, and has too many rules to be judged by without one.

@@ -58,7 +58,7 @@ func (s *programs) equal(d model.Direction, p *match.Program) *program {
 	return nil
 }
 
-// add makes a program of p, to which none is equal. It keeps p.
+// add makes a program of p. No other program may be equal to p. The program keeps p.
 func (s *programs) add(d model.Direction, p *match.Program) *program {
 	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules)}
 	prog.sets, prog.rules = numbersIn(p.Rules)

@@ -12,7 +12,7 @@ import (
 type ruleNumbers struct {
 	*ids.Numbering[model.RuleID]
 	old map[oldRule]uint32 // numbers of rules found in the kernel that no policy has named yet
-	// Likewise of the rules of shadows, which are made later than all others; their counts go on with them. They are held
+	// Likewise of the rules of shadows, which are made after all others, so that their counts continue. They are held
 	// until forgetStaged.
 	staged map[oldRule]uint32
 	kept   []uint32 // the numbers that were in staged

@@ -8,9 +8,9 @@ import (
 	"github.com/margay-project/margay/pkg/staged"
 )
 
-// shadows gives workloads with staged policies a second endpoint: its policy is what theirs would be if those were enforced
-// (docs/adr/0022). It is planned as any other, but claims no addresses, comes after all others, and is charged to an account of
-// its own.
+// shadows gives workloads with staged policies a second endpoint: its policy is the workload's policy as if the staged ones
+// were enforced (docs/adr/0022). It is planned as any other, but claims no addresses, comes after all others, and is charged
+// to an account of its own.
 type shadows struct {
 	pending map[model.EndpointID]*model.EndpointPolicy // workloads whose shadow is to be looked at, as they are now; nil: gone
 	has     map[model.EndpointID][2]*model.DirectionPolicy
@@ -28,7 +28,7 @@ func newShadows() *shadows {
 		has: map[model.EndpointID][2]*model.DirectionPolicy{}, of: map[*model.DirectionPolicy]*shadowed{}}
 }
 
-// note is called with each change of an endpoint. What becomes of its shadow is planned later: see due.
+// note is called with each change of an endpoint. Its shadow is planned later: see due.
 func (s *shadows) note(id model.EndpointID, policy *model.EndpointPolicy) {
 	_, had := s.has[id]
 	_, pending := s.pending[id]

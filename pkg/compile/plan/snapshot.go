@@ -115,7 +115,7 @@ func (s *Snapshot) names() (sets map[uint32]model.SetID, rules map[uint32]string
 	return sets, rules
 }
 
-// placeholder stands for a rule of which nothing is known but its text. No real RuleID equals it.
+// placeholder stands for a rule if only its text is known. No real RuleID equals it.
 func placeholder(num uint32, text string) model.RuleID {
 	return model.RuleID{Tier: text, Index: int(num)}
 }

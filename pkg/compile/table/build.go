@@ -28,8 +28,8 @@ type Limits struct {
 const (
 	// MaxTableBytes is the size of a decision table, without the match table.
 	MaxTableBytes = 16 << 20
-	// MaxSteps is what compiling may take: cells to fill and entries to look at. A step takes 1 to 10 ns; it is taken in
-	// parts, see Making.
+	// MaxSteps bounds the work of compiling: cells to fill and entries to look at. A step takes 1 to 10 ns; it is taken
+	// in parts, see Making.
 	MaxSteps = 1 << 25
 	// MaxWalk is the longest walk of a policy that has no table, as walkOf counts: a verdict then takes less than 10 µs.
 	MaxWalk = 256

@@ -33,7 +33,7 @@ func (b *builder) lateRows(rows rowMaker) bool {
 	return true
 }
 
-// denseRows are rows all cells of which are computed.
+// denseRows are rows with all cells computed.
 type denseRows struct {
 	b       *builder
 	entries *addressIndex

@@ -24,7 +24,7 @@ type wideIndex struct {
 	entries [][]int32 // by index in refers: the entries that refer to the set
 	sets    [][]int32 // by kind: indexes in refers of its sets
 	cells   []int     // by index in refers: the columns that those entries fit
-	steps   []int     // by index in refers: what looking at all of them takes
+	steps   []int     // by index in refers: the steps to look at all of them
 	first   []int32   // entry -> where its columns begin in columns
 	columns []int32
 }
@@ -83,7 +83,7 @@ func (b *builder) indexWide(classes []classes.Class) *wideIndex {
 	return x
 }
 
-// groupCosts says for each group how many columns it has, and what looking at them takes.
+// groupCosts returns for each group the number of its columns, and the steps to look at them.
 func (b *builder) groupCosts() []struct{ cells, steps int } {
 	all := make([]struct{ cells, steps int }, len(b.columns.groups))
 	for col := range b.columns.list {

@@ -54,7 +54,7 @@ func (m *Making) Stop() { m.stop() }
 // breaks are where making a table may stop for a while.
 type breaks struct {
 	left    int
-	pause   func() bool // nil: never; false: for good
+	pause   func() bool // nil: never; false: stop
 	stopped bool
 }
 

@@ -32,7 +32,7 @@ type Table struct {
 	Outcomes []bpf.Outcome
 
 	refers    []uint32         // set numbers in Program, ascending
-	kinds     map[string]int32 // what the table can tell of a class -> number
+	kinds     map[string]int32 // the properties of a class that the table distinguishes -> number
 	rowOfKind []uint16
 	allows    []uint32 // by block of cells: which of them allow
 	seen      seen
@@ -90,7 +90,7 @@ func (t *Table) SetRow(class uint32, row uint16) bool {
 	return true
 }
 
-// RowOf returns what Rows has for a class. Not ok: the class is beyond its capacity.
+// RowOf returns the row of a class in Rows. Not ok: the class is beyond its capacity.
 func (t *Table) RowOf(class uint32) (row uint16, ok bool) { return cell(t.Rows, int(class)) }
 
 // Bytes is the size of the decision table in the kernel, without the match table.
@@ -227,7 +227,8 @@ func (t *Table) Shadowed() []model.RuleID {
 	return out
 }
 
-// appendKind appends what the table can tell of a class: its family and those of its sets that rules refer to.
+// appendKind appends the properties of a class that the table distinguishes: its family and those of its sets that
+// rules refer to.
 func (t *Table) appendKind(key []byte, c classes.Class) []byte {
 	key = append(key, c.Family)
 	if n, r := len(c.Sets), len(t.refers); n == 0 || r == 0 || c.Sets[n-1] < t.refers[0] || c.Sets[0] > t.refers[r-1] {

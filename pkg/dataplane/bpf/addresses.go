@@ -31,9 +31,9 @@ func newAddresses(m *bpfmaps.Addresses) *addresses {
 	return &addresses{maps: m, owners: map[netip.Prefix]classes.AddrChange{}, unwritten: map[netip.Prefix]unwritten{}}
 }
 
-// groups are changes in their order where it matters: a prefix inside another may only go once the other is what its
-// addresses shall be. Changes of equal length and kind may be written together, and so may all if they are of single
-// addresses only; then those that go make room for the others in a full map.
+// groups are changes in their order where it matters: a prefix inside another may only be removed once the other has
+// the class that its addresses shall have. Changes of equal length and kind may be written together. So may all changes
+// if they are of single addresses only; removals then make room for the others in a full map.
 func groups(changes []classes.AddrChange) iter.Seq[[]classes.AddrChange] {
 	nested := slices.ContainsFunc(changes, func(c classes.AddrChange) bool { return !c.Prefix.IsSingleIP() })
 	return func(yield func([]classes.AddrChange) bool) {
@@ -51,8 +51,8 @@ func groups(changes []classes.AddrChange) iter.Seq[[]classes.AddrChange] {
 	}
 }
 
-// set records what an address shall be. Of an endpoint's own address it remembers whose it is: the interface may come
-// later, or come again under another number. ifindex is the interface that endpoint is programmed on; 0: none.
+// set records the desired entry of an address. For an endpoint's own address it remembers the endpoint: the interface
+// may come later, or come again under another number. ifindex is the interface that endpoint is programmed on; 0: none.
 func (a *addresses) set(c classes.AddrChange, ifindex uint32) {
 	if was, ok := a.owners[c.Prefix]; ok && (c.Gone || was.Endpoint != c.Endpoint) {
 		delete(a.owners, c.Prefix)

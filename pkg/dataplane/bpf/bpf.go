@@ -14,7 +14,7 @@ import (
 // BPF enforces with BPF programs on the endpoints' interfaces.
 type BPF struct {
 	config   dataplane.Config
-	next     *dataplane.Config // to go on with when it is reopened; nil: config
+	next     *dataplane.Config // configuration for the next Reopen; nil: config
 	kernel   *kernel
 	programs *bpfmaps.Programs
 	sweeps   sweeps

@@ -34,7 +34,7 @@ type Counters struct {
 	counted time.Time
 }
 
-// dropKind is what drops are summed by.
+// dropKind is the key of the totals of drops.
 type dropKind struct {
 	reason uint16
 	toPod  uint16

@@ -23,7 +23,7 @@ type endpoints struct {
 	shares     shares
 	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
-	closed     map[model.EndpointID]string // must not be open for the want of addresses, and why
+	closed     map[model.EndpointID]string // closed because addresses are missing, and why
 	peerless   map[model.EndpointID]bool   // programmed before the pod's side of their interface was looked up
 }
 
@@ -190,7 +190,7 @@ func (e *endpoints) words(ep *endpoint) (words [2]uint64, ok bool) {
 }
 
 // flip publishes an endpoint's tables and generations, if it is in the kernel, and changes nothing else there: an
-// earlier agent may have written it, and what this one knows of it may not be complete yet. If that fails it is closed.
+// earlier agent may have written it, and this one's record of it may not be complete yet. If that fails it is closed.
 func (e *endpoints) flip(ep *endpoint) error {
 	if ep.ifindex == 0 {
 		return nil

@@ -16,7 +16,7 @@ type FakeHost struct {
 	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
 	Guarded  bool
 	News     []uint32         // what the next Touched returns
-	Fail     map[uint32]error // what Ensure of an interface answers instead of doing it; 0: Guard
+	Fail     map[uint32]error // the error of Ensure of an interface, which then does nothing; 0: of Guard
 	Ensured  int              // calls of Ensure
 
 	wake chan struct{}

@@ -21,7 +21,7 @@ type Inspector struct {
 
 var _ inspect.Dataplane = Inspector{}
 
-// Inspector returns what answers tools for d.
+// Inspector returns the Inspector that answers tools for d.
 func (d *BPF) Inspector() Inspector { return Inspector{d.kernel, func() *state { return d.state }} }
 
 // Name implements inspect.Dataplane.

@@ -165,7 +165,7 @@ func (n *names) Missing() (missing int) {
 	return missing
 }
 
-// reread looks for what others have changed, and repairs it as far as it can be.
+// reread looks for changes made by others, and repairs them as far as possible.
 func (n *names) reread() (changed int) {
 	for _, t := range n.tables() {
 		repairs, _ := t.Resync() // an entry that cannot be read is not repaired

@@ -81,7 +81,7 @@ func programConfig(c dataplane.Config) bpf.Config {
 func hz() uint32 {
 	var res unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil || res.Nano() <= 0 {
-		return 250 // what nearly all distributions build with; timeouts are off by the factor if it is another
+		return 250 // the value of nearly all distributions; with another one timeouts are off by the factor
 	}
 	return uint32(math.Round(1e9 / float64(res.Nano())))
 }

@@ -12,8 +12,8 @@ type step struct {
 }
 
 // The three lists below are the complete order of kernel writes, the one place where it is laid down. Writes that repair
-// what somebody else has changed (resync) come before them, and what another map layout has left goes after them
-// (leaveOlder), once everything is enforced.
+// changes made by others (resync) come before them. The state of another map layout is removed after them (leaveOlder),
+// once everything is enforced.
 
 // order is that of a plan. A step that leaves something undone stops the later ones, so a packet is always judged
 // by an old policy or a new one. Each step can be taken again after it failed halfway.
@@ -37,8 +37,8 @@ var order = []step{
 	{"drop classes, sets and rules", (*state).drop},
 }
 
-// finishing is what every Apply does after its plans, also if one of them could not be written: single endpoints,
-// addresses and interfaces, none of which waits for another.
+// finishing lists the steps of every Apply after its plans, also if a plan could not be written: single endpoints,
+// addresses and interfaces. None of them waits for another.
 var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},

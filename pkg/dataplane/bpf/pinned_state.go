@@ -103,7 +103,7 @@ var ErrService = errors.New("it is an address of a Service")
 // PinnedVerdict is what the policy of one direction of an endpoint decides.
 type PinnedVerdict struct {
 	Allow bool
-	By    model.RuleID // what decided; zero: no entry did, or its name is not in the maps as a whole
+	By    model.RuleID // the rule that decided; zero: no entry did, or its name is not in the maps as a whole
 	Text  string       // without By: the part of the name that is in the maps
 	// Policies are the policies that have an entry in the direction's match table, with their tiers, in order.
 	Policies []model.RuleID

@@ -137,7 +137,8 @@ func (r *refusals) withhold(tables map[table.ID]error) {
 	r.retry.failed()
 }
 
-// missing says what the kernel refuses to take, and what that closes. Notes for one report are cleared.
+// missing returns an error with the writes that the kernel refuses and the endpoints that this closes. Notes for one
+// report are cleared.
 func (r *refusals) missing() error {
 	errs := r.rest
 	r.rest = nil

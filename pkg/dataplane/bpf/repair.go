@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// resync looks for what others have altered, between two plans. It works on the parts of a state.
+// resync looks for changes made by others, between two plans. It works on the parts of a state.
 type resync struct {
 	kernel     *kernel
 	plans      *planner
@@ -18,8 +18,8 @@ type resync struct {
 	endpoints  *endpoints
 }
 
-// run makes every table read its map again and looks for what others have altered: entries, published policies,
-// attached programs. Each difference is logged, and repaired by the rest of Apply. repairs is how much that is.
+// run makes every table read its map again and looks for changes made by others: to entries, published policies,
+// attached programs. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
 func (r resync) run() (repairs uint64, err error) {
 	var errs []error
 	entries := r.names.reread() + r.endpoints.sources.reread()

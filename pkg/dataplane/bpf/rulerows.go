@@ -26,7 +26,7 @@ func programRows(p *match.Program, d model.Direction, names func(uint32) string,
 	return rows
 }
 
-// reasonText is what users call the rule, or the place in policy, behind an entry.
+// reasonText is the users' name of the rule, or of the place in policy, behind an entry.
 func reasonText(id model.RuleID) string {
 	switch id.Point {
 	case model.AtEndOfTier:

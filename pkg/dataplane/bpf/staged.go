@@ -54,7 +54,8 @@ func (s *stagedPolicies) lose(lost table.ID) {
 	}
 }
 
-// write makes the entry of an interface what its workload has; without one it is removed.
+// write writes the tables of a workload's staged policies to the entry of its interface; without any it removes the
+// entry.
 func (s *stagedPolicies) write(workload model.EndpointID, ifindex uint32) {
 	var entry bpf.Staged
 	tables := s.bound[workload]
@@ -89,7 +90,7 @@ func (s *stagedPolicies) sync() {
 	s.failed = err != nil
 }
 
-// reread looks for what others have changed, and repairs it.
+// reread looks for changes made by others, and repairs them.
 func (s *stagedPolicies) reread() {
 	_, _ = s.table.Resync() // an entry that cannot be read is not repaired
 	s.sync()

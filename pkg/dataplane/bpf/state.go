@@ -62,15 +62,15 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 	return s, nil
 }
 
-// close releases what only this state uses. Packets may still use classes and slots that have just been dropped. So it waits
-// for them first: the next state does not know which classes and slots those are.
+// close releases the resources that only this state uses. Packets may still use classes and slots that have just been
+// dropped. So it waits for them first: the next state does not know which classes and slots those are.
 func (s *state) close() error {
 	s.plans.compiler.Close()
 	s.classes.wait()
 	return s.tables.slots.Close()
 }
 
-// resync looks for what others have altered.
+// resync returns a resync of this state's parts.
 func (s *state) resync() resync {
 	return resync{kernel: s.kernel, plans: s.plans, names: s.names, tables: s.tables, interfaces: s.interfaces, endpoints: s.endpoints}
 }
@@ -97,7 +97,7 @@ func (s *state) carryOut(o dataplane.Observer) error {
 		part = changed // changes come first, and leave large policies to the next plan
 		compiled := time.Now()
 		err = s.carryOn()
-		s.interfaces.ready = true // what could not be programmed is closed
+		s.interfaces.ready = true // interfaces that could not be programmed are closed
 		switch {
 		case changed && more:
 			s.pace.interrupted()

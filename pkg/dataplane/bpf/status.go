@@ -52,8 +52,8 @@ func (v status) all() []dataplane.EndpointStatus {
 	return list
 }
 
-// condition is how it stands with an endpoint. held is why its policy cannot be compiled; empty: it can. making: another
-// policy is being made for it.
+// condition returns the condition of an endpoint with its reason. held is the reason why its policy cannot be compiled;
+// empty: it can. making: another policy is being made for it.
 func (v status) condition(id model.EndpointID, ep *endpoint, held string, making bool) (dataplane.Condition, string) {
 	switch {
 	case held != "":

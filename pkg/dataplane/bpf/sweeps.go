@@ -10,7 +10,7 @@ import (
 const (
 	// sweepEvery is the least time from the beginning of one round over the flow tables to that of the next.
 	sweepEvery = 5 * time.Second
-	// sweepTurn is how long one call of Sweep may go on with a round, and sweepPause how long it then is to others.
+	// sweepTurn bounds one call of Sweep, and sweepPause is the pause after it, for other work.
 	sweepTurn, sweepPause = time.Millisecond, 50 * time.Millisecond
 	// sweepShare bounds the CPU that rounds use: the next one begins when this many times the time that the last one
 	// took has gone by.

@@ -71,7 +71,7 @@ func (t *tables) someOf(list []*table.Table) bool {
 }
 
 // publish publishes those of the tables that are not in the kernel. refused are those that the kernel did not take, rest
-// is about what nothing depends on. After an error none was tried.
+// has the errors of writes on which nothing depends. After an error none was tried.
 func (t *tables) publish(list []*table.Table) (refused map[table.ID]error, rest, err error) {
 	var missing []*table.Table
 	var contents []bpfmaps.SlotContent

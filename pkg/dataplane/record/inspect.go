@@ -14,7 +14,7 @@ type Inspector struct{ of *Dataplane }
 
 var _ inspect.Dataplane = Inspector{}
 
-// Inspector returns what answers tools for d.
+// Inspector returns the Inspector that answers tools for d.
 func (d *Dataplane) Inspector() Inspector { return Inspector{d} }
 
 // Name implements inspect.Dataplane.

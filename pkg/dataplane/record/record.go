@@ -1,6 +1,6 @@
-// Package record is a dataplane that enforces nothing. It keeps what a dataplane on this node would have to enforce, logs
-// each change, and answers tools: to try policy where the kernel has no BPF, and to hold what stands before a dataplane to the
-// interface alone. It needs no privileges, and builds on any system.
+// Package record is a dataplane that enforces nothing. It keeps the policy that a dataplane on this node would have to
+// enforce, logs each change, and answers tools. It serves to try policy where the kernel has no BPF, and ensures that the
+// code in front of a dataplane depends on the interface alone. It needs no privileges, and builds on any system.
 package record
 
 import (
