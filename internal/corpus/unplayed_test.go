@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -36,8 +35,12 @@ func TestUnplayedCasesAreListed(t *testing.T) {
 					names = append(names, c.Name)
 				}
 			}
-			if slices.Sort(names); len(names) > 0 {
-				fmt.Fprintf(&rows, "| %s | %s | %s |\n", where, why, strings.Join(names, ", "))
+			list := strings.Join(names, ", ")
+			if why == UnplayedModel {
+				list = "all with such a document" // anyone sees it at the case
+			}
+			if len(names) > 0 {
+				fmt.Fprintf(&rows, "| %s | %s | %s |\n", where, why, list)
 			}
 			if where != "on a cluster" {
 				played -= len(names)
