@@ -188,9 +188,13 @@ func (s *corpusStage) put(d corpus.Document) error {
 	if before, err := resource.Get(s.t.Context(), o.GetName(), metav1.GetOptions{}); err == nil {
 		o.SetResourceVersion(before.GetResourceVersion()) // custom resources are not replaced without
 	}
-	_, err = resource.Update(s.t.Context(), o, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	validation := metav1.FieldValidationStrict
+	if d.Stored { // it is what an API server has, however that came
+		validation = metav1.FieldValidationIgnore
+	}
+	_, err = resource.Update(s.t.Context(), o, metav1.UpdateOptions{FieldValidation: validation})
 	if apierrors.IsNotFound(err) {
-		_, err = resource.Create(s.t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		_, err = resource.Create(s.t.Context(), o, metav1.CreateOptions{FieldValidation: validation})
 	}
 	if err != nil {
 		return fmt.Errorf("put %s: %w", object(d), err)
