@@ -177,7 +177,7 @@ func (s *assignment) wait(stale []*endpoint) []*endpoint {
 	clear(s.waiting)
 	slices.SortFunc(stale, func(a, b *endpoint) int { return a.id.Compare(b.id) })
 	for _, e := range stale {
-		if !s.part[e.id] && (e.desired.programs[0] == nil || !e.desired.programs[0].toCome() && !e.desired.programs[1].toCome()) {
+		if !s.part[e.id] && (e.desired.programs[0] == nil || !e.desired.programs[0].isPending() && !e.desired.programs[1].isPending()) {
 			continue
 		}
 		s.waiting[e.id] = true

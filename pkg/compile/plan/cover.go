@@ -67,9 +67,9 @@ func (s *setNumbers) coverOf(p netip.Prefix, in, whole bool) (c *cover, cost int
 	return &cover{prefix: p, inner: s.classes.Inside(p, 1<<31), in: in}, 0
 }
 
-// comes continues to open a set, at a cost of at most most. It returns the rest of most and the parts to apply. whole:
+// open continues to open a set, at a cost of at most most. It returns the rest of most and the parts to apply. whole:
 // everything at once.
-func (s *setNumbers) comes(num uint32, u *setUse, most int, whole bool) (left int, do []part) {
+func (s *setNumbers) open(num uint32, u *setUse, most int, whole bool) (left int, do []part) {
 	for most > 0 && !u.isOpen() {
 		c := u.cover
 		switch {
@@ -100,8 +100,8 @@ func (s *setNumbers) comes(num uint32, u *setUse, most int, whole bool) (left in
 	return most, do
 }
 
-// leave continues to empty a set, at a cost of at most most. It returns the rest of most.
-func (s *setNumbers) leave(num uint32, u *setUse, most int) (left int) {
+// empty continues to empty a set, at a cost of at most most. It returns the rest of most.
+func (s *setNumbers) empty(num uint32, u *setUse, most int) (left int) {
 	for most > 0 && !u.isEmpty() {
 		c := u.cover
 		switch {
@@ -132,7 +132,7 @@ func (s *setNumbers) leave(num uint32, u *setUse, most int) (left int) {
 	return most
 }
 
-// apply carries out one part that comes or leave decided on.
+// apply carries out one part that open or empty decided on.
 func (s *setNumbers) apply(p part) {
 	for _, prefix := range p.prefixes {
 		if p.leave {

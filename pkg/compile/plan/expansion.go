@@ -34,8 +34,8 @@ func newExpansion(p *model.DirectionPolicy, l *localAddrs, sets *setNumbers, rul
 	return e
 }
 
-// goOn expands up to so many rules more, for an endpoint with the addresses of l, and returns how many are left of them.
-func (e *expansion) goOn(l *localAddrs, asked map[question]bool, most int) (left int) {
+// advance expands up to so many rules more, for an endpoint with the addresses of l, and returns how many are left of them.
+func (e *expansion) advance(l *localAddrs, asked map[question]bool, most int) (left int) {
 	*e.local = *l
 	e.local.asked = asked
 	e.x.Left = most

@@ -46,7 +46,7 @@ func (p *planner) admit() {
 			continue
 		}
 		done := false
-		if done, left = p.c.programs.goOn(prog, p.allClasses(), left); !done {
+		if done, left = p.c.programs.advance(prog, p.allClasses(), left); !done {
 			p.More = true
 			continue
 		}
@@ -68,9 +68,9 @@ func (s *programs) opened() []*program {
 	return list
 }
 
-// goOn makes a program's table, or part of it, in at most so many units of work, and returns the units that are left. When
+// advance makes a program's table, or part of it, in at most so many units of work, and returns the units that are left. When
 // it is done, the program has its table. If it then has none, a limit forbids the table.
-func (s *programs) goOn(prog *program, all []classes.Class, units int) (done bool, left int) {
+func (s *programs) advance(prog *program, all []classes.Class, units int) (done bool, left int) {
 	if prog.making == nil {
 		prog.making = &making{Making: table.Begin(prog.Program, all, s.limitsFor(all))}
 	}

@@ -38,7 +38,7 @@ func (c *Compiler) plan(changed bool) Plan {
 	p.openSets()
 	p.moveAddrs()
 	p.admit()
-	c.programs.awaitNone()
+	c.programs.clearAwaited()
 	p.stale = c.assigned.wait(p.stale)
 	p.remember()
 	p.closeSets()

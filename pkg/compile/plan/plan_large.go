@@ -83,7 +83,7 @@ func (p *planner) openSetsOf(prog *program, loads []part) []part {
 			p.toOpen -= memberCost
 		}
 		var do []part
-		p.toOpen, do = p.c.sets.comes(num, u, p.toOpen, p.c.pace.first())
+		p.toOpen, do = p.c.sets.open(num, u, p.toOpen, p.c.pace.first())
 		loads = append(loads, do...)
 		if !u.isOpen() {
 			break

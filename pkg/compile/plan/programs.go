@@ -111,8 +111,8 @@ func (s *programs) dropUnused() (dropped []*program, kept bool) {
 	return dropped, kept
 }
 
-// awaitNone is called before endpoints await programs.
-func (s *programs) awaitNone() {
+// clearAwaited is called before endpoints await programs.
+func (s *programs) clearAwaited() {
 	for _, prog := range s.list {
 		prog.awaited = false
 	}
@@ -123,7 +123,7 @@ func (s *programs) awaitNone() {
 func (s *programs) unopened() []*program {
 	var list []*program
 	for _, prog := range s.list {
-		if prog.toCome() && prog.desired > 0 {
+		if prog.isPending() && prog.desired > 0 {
 			list = append(list, prog)
 		}
 	}
@@ -200,8 +200,8 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 	return prog
 }
 
-// lose notes the id of a table in the kernel that could not be read.
-func (s *programs) lose(id table.ID) {
+// noteUnreadable notes the id of a table in the kernel that could not be read.
+func (s *programs) noteUnreadable(id table.ID) {
 	s.lastID = max(s.lastID, id)
 	s.lost = append(s.lost, id)
 }

@@ -24,8 +24,8 @@ func (p *published) id() table.ID {
 	return p.table.ID
 }
 
-// toCome reports whether the program has no table because its sets are not open yet.
-func (p *published) toCome() bool { return p.table == nil && p.short == nil }
+// isPending reports whether the program has no table because its sets are not open yet.
+func (p *published) isPending() bool { return p.table == nil && p.short == nil }
 
 // shrink goes back to the table that was there before a larger one.
 func (p *published) shrink(plan *Plan, err error) {

@@ -170,7 +170,7 @@ func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
 	for left > 0 && len(s.review) > 0 {
 		num := s.review[0]
 		if u := s.uses[num]; u != nil && u.refs == 0 {
-			if left = s.leave(num, u, left); !u.isEmpty() {
+			if left = s.empty(num, u, left); !u.isEmpty() {
 				break
 			}
 			left -= memberCost

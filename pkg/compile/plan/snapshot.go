@@ -75,7 +75,7 @@ func (c *Compiler) adopt(s *Snapshot) {
 	for _, e := range s.Endpoints {
 		for _, id := range []table.ID{e.Ingress, e.Egress} {
 			if id != 0 && tables[id] == nil {
-				c.programs.lose(id)
+				c.programs.noteUnreadable(id)
 			}
 		}
 		c.endpoints.adopt(e, tables[e.Ingress], tables[e.Egress])

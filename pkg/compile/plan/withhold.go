@@ -29,23 +29,23 @@ func (c *Compiler) Withhold(p Plan, failed map[table.ID]error) Plan {
 	return p
 }
 
-// Lose says that a table in the kernel is not what the plans make of it any more, because a row could not be written. No
+// MarkBroken says that a table in the kernel is not what the plans make of it any more, because a row could not be written. No
 // endpoint may be bound to it. A plan after Retry publishes it again; until then its endpoints are Failed.
-func (c *Compiler) Lose(id table.ID, err error) {
+func (c *Compiler) MarkBroken(id table.ID, err error) {
 	if prog := c.programs.of(id); prog != nil {
 		prog.table, prog.short = nil, err
 	}
 }
 
-// Short reports that a table in the kernel has no room for some classes, because the room could not be made. The table
+// MarkFull reports that a table in the kernel has no room for some classes, because the room could not be made. The table
 // denies packets of those classes, and its endpoints are Failed, until a plan after Retry publishes it again.
-func (c *Compiler) Short(id table.ID, err error) {
+func (c *Compiler) MarkFull(id table.ID, err error) {
 	if prog := c.programs.of(id); prog != nil {
 		prog.short = err
 	}
 }
 
-// Retry makes the next Update try again the tables that Withhold, Lose and Short were called for, and the policies that a
+// Retry makes the next Update try again the tables that Withhold, MarkBroken and MarkFull were called for, and the policies that a
 // limit barred if there may be room for them by now. again: there is something to try. waits: a policy still has to wait for
 // room.
 func (c *Compiler) Retry() (again, waits bool) {

@@ -37,7 +37,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s.observe()
 	s.refusals.retryTables()
 	errs = append(errs, s.carryOut(d.observer), s.finish(), s.refusals.missing())
-	s.names.goOn()
+	s.names.writeMore()
 	if d.Unfinished() {
 		d.kernel.host.Nudge(d.rest())
 	}

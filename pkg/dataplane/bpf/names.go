@@ -21,7 +21,7 @@ type names struct {
 	endpoints map[uint32]model.EndpointID
 
 	missing bool // some could not be written, and the log knows
-	written bool // since the last goOn
+	written bool // since the last writeMore
 }
 
 func newNames(m *bpfmaps.Names, log *slog.Logger) *names {
@@ -126,8 +126,8 @@ func (n *names) forgetEndpoints(bound map[model.EndpointID]*endpoint) bool {
 // namesAtOnce is how many names are written before other things come first again, which takes some 3 ms.
 const namesAtOnce = 512
 
-// goOn writes some of the names that are left, if none have been written since its last call.
-func (n *names) goOn() {
+// writeMore writes some of the names that are left, if none have been written since its last call.
+func (n *names) writeMore() {
 	if !n.written && n.unfinished() {
 		n.write()
 	}

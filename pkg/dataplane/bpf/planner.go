@@ -65,13 +65,13 @@ func (p *planner) withhold(refused map[table.ID]error) {
 
 // cramped keeps a table that has no room for some classes and denies them.
 func (p *planner) cramped(id table.ID, cause error) {
-	p.compiler.Short(id, cause)
+	p.compiler.MarkFull(id, cause)
 	p.failing = true
 }
 
 // lose drops a table whose content in the kernel is not as planned.
 func (p *planner) lose(id table.ID, cause error) {
-	p.compiler.Lose(id, cause)
+	p.compiler.MarkBroken(id, cause)
 	p.failing = true
 }
 
