@@ -9,7 +9,8 @@ import (
 
 // plane answers tools for a dataplane without a kernel: any that implements the interface will do.
 type plane struct {
-	rules map[model.EndpointID][]inspect.RuleRow
+	rules  map[model.EndpointID][]inspect.RuleRow
+	staged []inspect.StagedCount
 }
 
 var _ inspect.Dataplane = plane{}
@@ -25,9 +26,9 @@ func (p plane) Rules(id model.EndpointID, _ inspect.Counts, _ func(model.SetID) 
 	return rows, ok
 }
 
-func (plane) RuleCounts() (inspect.Counts, error)          { return nil, nil }
-func (plane) Sets() map[uint32]model.SetID                 { return nil }
-func (plane) Staged(inspect.Counts) []inspect.StagedCount  { return nil }
-func (plane) CIDRs(model.SetID) (string, []netip.Prefix)   { return "", nil }
-func (plane) NodeAddrs() []netip.Addr                      { return nil }
-func (plane) Attachments(rows []inspect.EndpointRow) error { return nil }
+func (plane) RuleCounts() (inspect.Counts, error)           { return nil, nil }
+func (plane) Sets() map[uint32]model.SetID                  { return nil }
+func (p plane) Staged(inspect.Counts) []inspect.StagedCount { return p.staged }
+func (plane) CIDRs(model.SetID) (string, []netip.Prefix)    { return "", nil }
+func (plane) NodeAddrs() []netip.Addr                       { return nil }
+func (plane) Attachments(rows []inspect.EndpointRow) error  { return nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
@@ -207,8 +210,12 @@ func TestSnapshotsCountWhatThereIs(t *testing.T) {
 		far := pod(2)
 		far.Endpoint.Node, far.Endpoint.Addrs = "elsewhere", []netip.Addr{netip.MustParseAddr("10.1.1.1")}
 		r.put(pod(1), far, model.InSync{})
-		api := &API{Loop: r.Loop, Health: r.health, Reports: r.Reports()}
+		draft := inspect.StagedCount{Rule: model.RuleID{Policy: model.PolicyKey{Name: "draft"}, Staged: true}, Packets: 3}
+		api := &API{Loop: r.Loop, Health: r.health, Reports: r.Reports(), Plane: plane{staged: []inspect.StagedCount{draft}}}
 		s, err := api.Snapshot(context.Background(), false)
+		if want := []metrics.StagedCount{{Rule: draft.Rule, Flows: 3}}; !slices.Equal(s.Staged, want) {
+			t.Errorf("staged %+v, want %+v", s.Staged, want)
+		}
 		if err != nil || !s.InSync || !s.Ready || s.Graph.RemoteEndpoints != 1 || s.Dataplane.Enforced != 1 {
 			t.Errorf("%+v, %v", s, err)
 		}

@@ -20,7 +20,7 @@ type Dataplane interface {
 	// RuleCounts reads the counters of rules, which takes a while. Any goroutine may ask.
 	RuleCounts() (Counts, error)
 	// Staged are the rules that would decide otherwise than the enforced policies if the staged ones were enforced, each
-	// once, with the number of first packets of flows that it would have decided so.
+	// once, with the number of first packets of flows that it would have decided so, in no order.
 	Staged(counts Counts) []StagedCount
 	// Sets are the sets that the policies in force refer to, by number. The map must not be changed.
 	Sets() map[uint32]model.SetID

@@ -63,6 +63,7 @@ var (
 	droppedPackets   = total("dropped_packets_total", "Dropped packets, by reason and direction.", "reason", "direction")
 	droppedBytes     = total("dropped_bytes_total", "Bytes of dropped packets, by reason and direction.", "reason", "direction")
 	endpointDropped  = total("endpoint_dropped_packets_total", "Dropped packets, by endpoint and direction. Only with endpoint-drop-metrics.", "namespace", "endpoint", "direction")
+	stagedFlows      = total("staged_flows_total", "New flows that staged policies would have decided otherwise, by the policies' namespace and that verdict.", "namespace", "direction", "verdict")
 	eventsWritten    = total("verdict_events_total", "Verdict events written by the kernel.")
 	eventsRead       = total("verdict_events_read_total", "Verdict events that the agent has read.")
 	eventsSuppressed = gauge("verdict_events_suppressed", "Verdict events left out since the last one that was written.")

@@ -31,7 +31,7 @@ type Counters interface {
 // Options are what the metrics come from.
 type Options struct {
 	// Read returns the present state. It is called for every scrape, by one goroutine at a time, and gives up when its
-	// context ends. With an error the snapshot lacks the loop's parts (Graph and Dataplane).
+	// context ends. With an error the snapshot lacks the loop's parts (Graph, Dataplane, Staged).
 	Read     func(context.Context) (Snapshot, error)
 	Counters Counters     // nil: nothing in the kernel counts
 	Log      *slog.Logger // nil: nothing is logged

@@ -38,6 +38,7 @@ func full() Snapshot {
 			Unwritten: 1, Repairs: 2, Maps: []dataplane.MapUse{{Name: "ip4_host", Entries: 10, Max: 1 << 20}},
 			Interfaces: map[uint32]model.EndpointID{7: model.WorkloadID("t", "a")},
 		},
+		Staged: []StagedCount{stagedCount("t", "draft", 4)},
 		Kinds: []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true,
 			Since: time.Now().Add(-time.Hour), Objects: 105, Lists: 1, Failures: 2, Events: 40, Revision: 77}},
 		Problems: []validate.Problem{
@@ -143,6 +144,7 @@ margay_services 7
 margay_set_members 50
 margay_sets 6
 margay_snapshot_age_seconds 0
+margay_staged_flows_total{direction="ingress",namespace="t",verdict="deny"} 4
 margay_start_time_seconds 1000.5
 margay_table_bytes{state="idle"} 512
 margay_table_bytes{state="live"} 4096

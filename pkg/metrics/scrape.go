@@ -23,6 +23,7 @@ type scrape struct {
 	mu     sync.Mutex // guards all below, and has one scrape at a time
 	last   Snapshot
 	at     time.Time // of the loop's parts in last; zero: it has none
+	staged stagedTotals
 	failed [2]float64
 	logged [2]bool // of failed: in the log
 }
@@ -48,6 +49,7 @@ func (s *scrape) Collect(to chan<- prometheus.Metric) {
 	if !s.at.IsZero() {
 		out.put(snapshotAge, now.Sub(s.at).Seconds())
 		out.loop(&s.last)
+		out.staged(&s.staged)
 	}
 	if haveKernel {
 		out.kernel(&kernel)
@@ -67,6 +69,7 @@ func (s *scrape) read(now time.Time) {
 		snapshot.Graph, snapshot.Dataplane = s.last.Graph, s.last.Dataplane
 	} else {
 		s.at = now
+		s.staged.add(snapshot.Staged)
 	}
 	s.last = snapshot
 }

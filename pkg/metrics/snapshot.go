@@ -14,6 +14,7 @@ type Snapshot struct {
 
 	Graph      Graph
 	Dataplane  dataplane.Stats
+	Staged     []StagedCount // by rule; counts only grow, but rules come and go
 	Kinds      []syncer.KindStatus
 	Problems   []validate.Problem // of the source
 	Components []health.State

@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -26,7 +25,5 @@ func (i Inspector) Staged(counts inspect.Counts) []inspect.StagedCount {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(byRule), func(a, b inspect.StagedCount) int {
-		return cmp.Compare(a.Rule.String(), b.Rule.String())
-	})
+	return slices.Collect(maps.Values(byRule))
 }
