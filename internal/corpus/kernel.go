@@ -37,6 +37,7 @@ type Kernel struct {
 	members   map[model.SetID][]netip.Prefix
 	nodes     map[netip.Addr]string // names by address
 	on        map[model.EndpointID]string
+	staged    kernelStaged
 }
 
 // NewKernel opens an engine with maps of its own below bpffs. With interpret, every policy is walked rule by rule in
@@ -161,6 +162,9 @@ func (k *Kernel) Judge(id model.EndpointID, dir model.Direction, pkt model.Packe
 	if !ok {
 		return model.Verdict{}, fmt.Errorf("endpoint %s is not in the kernel", id)
 	}
+	if err := k.stage(entry.Ifindex); err != nil {
+		return model.Verdict{}, err
+	}
 	entry.Ifindex = testIfindex
 	// Of several addresses of one family a packet may have any.
 	if own := pkt.Src; dir == model.Egress {
@@ -253,7 +257,7 @@ func (k *Kernel) explain(id model.EndpointID, dir model.Direction, word uint64, 
 	if program == nil {
 		return model.Verdict{}, fmt.Errorf("the policy of %s is not known", id)
 	}
-	return program.Verdict(outcome(&event)), nil
+	return program.Verdict(outcome(&event)), k.noteStaged(dir, &event)
 }
 
 // outcome is what the event tells, in the form the tables have it.

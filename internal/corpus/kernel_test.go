@@ -34,4 +34,13 @@ func TestCorpusInKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	corpus.Run(t, cases, engines...)
+	for _, e := range engines {
+		k, ok := e.(*corpus.Kernel)
+		if !ok {
+			t.Fatalf("%T", e)
+		}
+		if denied, allowed := k.StagedDifferences(); denied == 0 || allowed == 0 {
+			t.Errorf("%s: staged policies would have denied %d packets and allowed %d, but some cases are about that", k.Name(), denied, allowed)
+		}
+	}
 }

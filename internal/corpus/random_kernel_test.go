@@ -61,6 +61,12 @@ func inKernel(t *testing.T, draw func(*rapid.T) ([]model.Update, func(line strin
 		pairs += len(probes)
 	})
 	t.Logf("%d policy-packet pairs", pairs)
+	for _, e := range engines {
+		if k, ok := e.(*corpus.Kernel); ok {
+			denied, allowed := k.StagedDifferences()
+			t.Logf("%s: staged policies would have denied %d packets that are allowed, and allowed %d", k.Name(), denied, allowed)
+		}
+	}
 }
 
 // every returns one in n.

@@ -82,6 +82,9 @@ func (c *Case) run(t *testing.T, e Engine, reference *Oracle) {
 			if diff := leg.want.diff(got); diff != "" {
 				t.Errorf("%s:%d: %s\n%s, %s of %s:\n%s", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, diff)
 			}
+			if diff := reference.stagedDiff(e, Probe{leg.id, leg.dir, check.Packet}, got.Allow); diff != "" {
+				t.Errorf("%s:%d: %s\n%s, %s of %s: %s", check.File, check.Line, check.Text, e.Name(), leg.dir, leg.id, diff)
+			}
 			want, _ := reference.Judge(leg.id, leg.dir, check.Packet)
 			if diff := Diff(want, got); diff != "" {
 				t.Errorf("%s:%d: %s\n%s, %s of %s, against the oracle (-oracle +%s):\n%s",
@@ -167,6 +170,9 @@ func Agree(engines []Engine, updates []model.Update, probes []Probe) error {
 				return &Disagreement{e.Name(), p, want, err.Error()}
 			}
 			if diff := Diff(want, got); diff != "" {
+				return &Disagreement{e.Name(), p, want, diff}
+			}
+			if diff := reference.stagedDiff(e, p, got.Allow); diff != "" {
 				return &Disagreement{e.Name(), p, want, diff}
 			}
 		}

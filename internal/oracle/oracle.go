@@ -27,6 +27,7 @@ type Cluster struct {
 	slices    map[model.EndpointSliceID]*model.EndpointSlice
 	nodes     map[string]*model.Node
 	services  map[model.ServiceKey]*model.Service
+	asStaged  bool // judge as if staged policies were enforced
 }
 
 type endpoint struct {
@@ -277,7 +278,8 @@ func (c *Cluster) policiesOf(tier string, e endpoint, dir model.Direction) []mod
 		if dir == model.Egress {
 			applies = p.AppliesEgress
 		}
-		if p.Tier == tier && applies && !p.Staged && p.Selector.Matches(c.labels(e.Labels, e.Profiles)) {
+		applies = applies && p.Selector.Matches(c.labels(e.Labels, e.Profiles))
+		if p.Tier == tier && applies && c.counts(k, e, dir) {
 			keys = append(keys, k)
 		}
 	}
