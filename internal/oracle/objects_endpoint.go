@@ -25,6 +25,11 @@ type WorkloadObject struct {
 		Orchestrator       string         `json:"orchestrator,omitempty"`
 		ServiceAccountName string         `json:"serviceAccountName,omitempty"`
 		Ports              []WorkloadPort `json:"ports,omitempty"`
+		// The others name what the interface belongs to; no verdict depends on them.
+		Endpoint    string `json:"endpoint,omitempty"`
+		ContainerID string `json:"containerID,omitempty"`
+		Pod         string `json:"pod,omitempty"`
+		MAC         string `json:"mac,omitempty"`
 	} `json:"spec"`
 }
 
