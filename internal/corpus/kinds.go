@@ -47,8 +47,8 @@ type object struct {
 	Nets     []netip.Prefix    `json:"nets,omitempty"`
 	Service  string            `json:"service,omitempty"`
 
-	Created     int64 `json:"created,omitempty"`
-	Terminating bool  `json:"terminating,omitempty"`
+	Created     uint32 `json:"created,omitempty"`
+	Terminating bool   `json:"terminating,omitempty"`
 }
 
 type metadata struct {

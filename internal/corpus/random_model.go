@@ -92,7 +92,7 @@ func drawEndpoint(t *rapid.T, i int) model.Update {
 	if e.Terminating = chance(t, 8, "terminating"); e.Terminating && chance(t, 2, "address goes to the next one") {
 		n++
 	}
-	e.Created = int64(rapid.IntRange(0, 2).Draw(t, "created"))
+	e.Created = uint32(rapid.IntRange(0, 2).Draw(t, "created"))
 	families := rapid.IntRange(0, 3).Draw(t, "families")
 	if families != 1 {
 		e.Addrs = append(e.Addrs, netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}))

@@ -2,7 +2,6 @@ package calc
 
 import (
 	"iter"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -50,7 +49,7 @@ func (ep *endpoint) claimed() iter.Seq[netip.Addr] {
 }
 
 func (t *endpointTable) newEndpoint(id model.EndpointID, now *model.Endpoint) *endpoint {
-	ep := &endpoint{namespace: id.Namespace, name: id.Name, node: t.nodeNames.hold(now.Node), created: seconds(now.Created)}
+	ep := &endpoint{namespace: id.Namespace, name: id.Name, node: t.nodeNames.hold(now.Node), created: now.Created}
 	own := t.owners.own(id, t.claimed(now))
 	ep.Value.setAddrs(own)
 	if now.Terminating || now.Unconfirmed || len(own) != len(now.Addrs) {
@@ -66,11 +65,6 @@ func (t *endpointTable) newEndpoint(id model.EndpointID, now *model.Endpoint) *e
 	return ep
 }
 
-// seconds is a time of creation as endpoints have it.
-func seconds(created int64) uint32 {
-	return uint32(min(max(created, 0), math.MaxUint32))
-}
-
 // value is the endpoint as it was given, but that Iface and Sources are only there on its own node.
 func (t *endpointTable) value(ep *endpoint) *model.Endpoint {
 	id := ep.Group().Identity()
@@ -81,7 +75,7 @@ func (t *endpointTable) value(ep *endpoint) *model.Endpoint {
 		Labels:      id.Labels,
 		Profiles:    id.Parents,
 		Ports:       id.Ports,
-		Created:     int64(ep.created),
+		Created:     ep.created,
 		Terminating: ep.isTerminating(),
 		Unconfirmed: ep.isUnconfirmed(),
 		Sources:     ep.sources(),
@@ -90,7 +84,7 @@ func (t *endpointTable) value(ep *endpoint) *model.Endpoint {
 
 // same reports whether the stored endpoint has the value already.
 func (t *endpointTable) same(was *endpoint, now *model.Endpoint) bool {
-	if was.isTerminating() != now.Terminating || was.isUnconfirmed() != now.Unconfirmed || was.created != seconds(now.Created) {
+	if was.isTerminating() != now.Terminating || was.isUnconfirmed() != now.Unconfirmed || was.created != now.Created {
 		return false
 	}
 	if was.isParticular() && !slices.Equal(was.Value.extra.claims, now.Addrs) || !was.isParticular() && !was.Value.hasAddrs(now.Addrs) {

@@ -87,7 +87,7 @@ func (t *endpointTable) claimed(ep *model.Endpoint) []netip.Addr {
 }
 
 func (t *endpointTable) claimOf(id model.EndpointID, ep *model.Endpoint) claim {
-	c := claim{id: id, created: seconds(ep.Created), terminating: ep.Terminating}
+	c := claim{id: id, created: ep.Created, terminating: ep.Terminating}
 	if t.node != "" && ep.Node == t.node {
 		c.local, c.iface = true, ep.Iface
 	}
@@ -170,7 +170,7 @@ func (t *endpointTable) claimInterface(id model.EndpointID, was *endpoint, now *
 	}
 	if names {
 		t.reconsider(now.Iface, affected)
-		t.owners.interfaces.join(now.Iface, id, seconds(now.Created))
+		t.owners.interfaces.join(now.Iface, id, now.Created)
 	}
 }
 

@@ -181,7 +181,7 @@ func drawEndpoint(t *rapid.T) model.EndpointUpdate {
 			Profiles: drawProfiles(t),
 			Ports:    rapid.SliceOfN(drawPort(), 0, 2).Draw(t, "ports"),
 
-			Created:     rapid.Int64Range(0, 2).Draw(t, "created"),
+			Created:     rapid.Uint32Range(0, 2).Draw(t, "created"),
 			Terminating: rapid.IntRange(0, 2).Draw(t, "terminating") == 0,
 			Unconfirmed: rapid.IntRange(0, 3).Draw(t, "unconfirmed") == 0,
 			Sources:     drawSources(t),

@@ -328,7 +328,7 @@ func terminating(ep *model.Endpoint) { ep.Terminating = true }
 
 func unconfirmed(ep *model.Endpoint) { ep.Unconfirmed = true }
 
-func created(at int64) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Created = at } }
+func created(at uint32) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Created = at } }
 
 func iface(name string) func(*model.Endpoint) { return func(ep *model.Endpoint) { ep.Iface = name } }
 

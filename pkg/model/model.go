@@ -67,13 +67,13 @@ type Endpoint struct {
 	Labels   map[string]string // own labels, projectcalico.org/* included (semantics §10)
 	Profiles []string          // profile names in order; their labels are inherited, first profile wins
 	Ports    []NamedPort       // declared container ports
-	// Created is when it was made, in Unix seconds; 0: not known. Of several that claim something the oldest has it.
-	Created int64
-	// Terminating: it is being deleted. Of several endpoints that claim an address it is the last to have it.
-	Terminating bool
 	// Sources are prefixes from which it may send although it owns none of their addresses, masked, without duplicates; used
 	// on its own node only. They make it no owner (semantics §15).
 	Sources []netip.Prefix
+	// Created is when it was made, in Unix seconds; 0: not known. Of several that claim something the oldest has it.
+	Created uint32
+	// Terminating: it is being deleted. Of several endpoints that claim an address it is the last to have it.
+	Terminating bool
 	// Unconfirmed: Addrs are what an annotation says. They count on the endpoint's own node only, which knows whether it
 	// delivers them to Iface.
 	Unconfirmed bool

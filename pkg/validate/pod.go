@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
+	"math"
 	"net/netip"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -80,7 +82,7 @@ func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 		Ports:    rep.podPorts(p),
 		Sources:  c.sources(&rep, p),
 
-		Created:     created(p),
+		Created:     Created(p.CreationTimestamp),
 		Terminating: p.DeletionTimestamp != nil,
 		Unconfirmed: !confirmed,
 	}
@@ -97,12 +99,12 @@ func (c Pods) iface(p *corev1.Pod) string {
 	return PodInterface(cmp.Or(c.Prefix, DefaultInterfacePrefix), p.Namespace, p.Name)
 }
 
-// created is when the pod was made, in Unix seconds; 0: it does not say.
-func created(p *corev1.Pod) int64 {
-	if p.CreationTimestamp.IsZero() {
+// Created is the time of creation of an object as endpoints have it, in Unix seconds, at most 4,294,967,295; 0: it has none.
+func Created(at metav1.Time) uint32 {
+	if at.IsZero() {
 		return 0
 	}
-	return p.CreationTimestamp.Unix()
+	return uint32(min(max(at.Unix(), 0), math.MaxUint32))
 }
 
 // isFinished reports whether the pod has given its addresses back: its containers have ended for good, or it is being

@@ -49,10 +49,7 @@ func (c Workloads) Convert(o *WorkloadEndpoint) (model.EndpointUpdate, []validat
 	endpoint := &model.Endpoint{Node: s.Node, Iface: s.InterfaceName, Addrs: workloadAddrs(rep, s.IPNetworks), Labels: labels,
 		Profiles: s.Profiles, Ports: workloadPorts(rep, s.Ports),
 		Sources:     rep.Sources("spec.allowSpoofedSourcePrefixes", s.AllowSpoofedSourcePrefixes, c.SourceSpoofing),
-		Terminating: o.DeletionTimestamp != nil}
-	if !o.CreationTimestamp.IsZero() {
-		endpoint.Created = o.CreationTimestamp.Unix()
-	}
+		Terminating: o.DeletionTimestamp != nil, Created: validate.Created(o.CreationTimestamp)}
 	if rep.OK() && len(endpoint.Addrs) > 0 { // without an address it is no endpoint yet
 		update.Endpoint = endpoint
 	}
