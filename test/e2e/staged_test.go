@@ -1,11 +1,19 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // TestAStagedPolicyIsFoundOutOnLiveTraffic: one that would deny everything, on real veths. Nothing is denied, each new
@@ -44,6 +52,10 @@ spec: {selector: app == 'db', types: [Ingress]}
 	if after := row(); after.WouldDeny != before.WouldDeny+uint64(2*len(db.Addrs())) || after.WouldAllow != 0 {
 		t.Errorf("%d would be denied, %d allowed; before %d connections %d", after.WouldDeny, after.WouldAllow, 2*len(db.Addrs()), before.WouldDeny)
 	}
+	const series = `margay_staged_flows_total{direction="ingress",namespace="shop",verdict="deny"} `
+	if want, lines := fmt.Sprintf("%s%d\n", series, row().WouldDeny), scrape(t, c.Node(0)); !strings.Contains(lines, want) {
+		t.Errorf("metrics have no line %s:\n%s", want, lines)
+	}
 	testutil.WaitFor(t, 20*time.Second, "examples", func() bool { return len(row().Examples) > 0 })
 	for _, e := range row().Examples {
 		if e.Endpoint != "shop/db" || e.Verdict != "allow" || e.Staged.Verdict != "deny" || e.Staged.Rule != "default/snp/shop/deny-all#end-of-tier" || e.Dst.Port() != 80 {
@@ -58,4 +70,26 @@ spec: {selector: app == 'db', types: [Ingress]}
 	c.Remove("staged")
 	testutil.WaitFor(t, 20*time.Second, "it is gone", func() bool { return row().Name == "" })
 	c.Reach(web.Host, db.Host, 80, true)
+}
+
+// scrape returns the metrics of the agent on a node.
+func scrape(t *testing.T, n *lab.Node) string {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return n.OpenTCP(netip.MustParseAddrPort("127.0.0.1:9097"), time.Second)
+	}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
