@@ -19,6 +19,8 @@ type Check struct {
 	// SrcEndpoint and DstEndpoint are the ends that are endpoints: the first one's egress and the second one's ingress
 	// policy judge the packet. Nil: the end is a node or an outside address and has no say.
 	SrcEndpoint, DstEndpoint *model.EndpointID
+	// FurtherSource says that the packet's source is not the endpoint's own (semantics §15).
+	FurtherSource bool
 	// FromHost says that the node of the destination endpoint itself sends the packet.
 	FromHost bool
 
@@ -152,7 +154,7 @@ func (cl cluster) packet(c *Check, src, dst string) error {
 		return err
 	}
 	if s.id.Name != "" {
-		c.SrcEndpoint = &s.id
+		c.SrcEndpoint, c.FurtherSource = &s.id, s.addr.IsValid()
 	}
 	if d.id.Name != "" && d.addr.IsValid() {
 		return fmt.Errorf("%q: a further source is no destination", dst)

@@ -52,6 +52,7 @@ func (d Document) SameObject(o Document) bool {
 const (
 	UnplayedModel    = "has kinds of margay.test/v1, which no datastore holds"
 	UnplayedEndpoint = "has a WorkloadEndpoint, whose interface has a name that no pod of a lab has"
+	UnplayedSource   = "has a packet from a further source, which is no address that a socket of the pod can have"
 	// Of folders alone.
 	UnplayedStored = "has a field that is not known: with it a folder's object is rejected"
 	// Of clusters alone.
@@ -70,6 +71,8 @@ func (c Case) Unplayed(cluster bool) string {
 		return UnplayedModel
 	case has(func(d Document) bool { return d.Kind == "WorkloadEndpoint" }):
 		return UnplayedEndpoint
+	case slices.ContainsFunc(c.Checks, func(k Check) bool { return k.FurtherSource }):
+		return UnplayedSource
 	case !cluster && has(func(d Document) bool { return d.Stored }):
 		return UnplayedStored
 	case cluster && has(func(d Document) bool { return d.Stored && !d.OfCalico() }),

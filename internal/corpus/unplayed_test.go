@@ -20,7 +20,7 @@ func TestUnplayedCasesAreListed(t *testing.T) {
 	var rows strings.Builder
 	played := len(cases)
 	for _, where := range []string{"anywhere", "from a folder", "on a cluster"} {
-		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedStored, UnplayedUnknown, UnplayedReply, UnplayedProfile, UnplayedSlice} {
+		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedSource, UnplayedStored, UnplayedUnknown, UnplayedReply, UnplayedProfile, UnplayedSlice} {
 			var names []string
 			for _, c := range cases {
 				folder, cluster := c.Unplayed(false), c.Unplayed(true)
