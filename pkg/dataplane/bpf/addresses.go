@@ -32,7 +32,7 @@ func newAddresses(m *bpfmaps.Addresses) *addresses {
 }
 
 // groups are changes in their order where it matters: a prefix inside another may only be removed once the other has
-// the class that its addresses shall have. Changes of equal length and kind may be written together. So may all changes
+// the desired class of its addresses. Changes of equal length and kind may be written together. So may all changes
 // if they are of single addresses only; removals then make room for the others in a full map.
 func groups(changes []classes.AddrChange) iter.Seq[[]classes.AddrChange] {
 	nested := slices.ContainsFunc(changes, func(c classes.AddrChange) bool { return !c.Prefix.IsSingleIP() })

@@ -25,7 +25,7 @@ func newSources(k *kernel) *sources {
 	return &sources{table: k.maps.Addresses.Sources, log: k.log, listed: map[uint32][]netip.Prefix{}}
 }
 
-// adopt makes the entries in the map those that shall be there.
+// adopt reads the entries that an earlier agent has left in the map; they are the desired ones until endpoints change them.
 func (s *sources) adopt() error {
 	found, err := keep(s.table)
 	for key := range found {

@@ -33,8 +33,8 @@ func (s *scene) posing(what string, from *lab.Pod, src netip.Addr, to interface{
 	return attack{what: fmt.Sprintf("%s, as %s", what, src), from: from, want: want, frames: bearing(from, p)}
 }
 
-// A tenant that lists everything sends from addresses that nobody has, and as nobody else: not as a pod of its node or of
-// another, not as a node, not as a Service.
+// A tenant that lists every address can send from addresses outside of the cluster only: not as another pod of its node or of
+// another node, not as a node, not as a Service.
 func TestListedSourcesAreNobodysAddresses(t *testing.T) {
 	s := newScene(t, "--workload-source-spoofing", "Any")
 	services := []netip.Addr{netip.MustParseAddr("10.96.0.77"), netip.MustParseAddr("fd00:96::77")}
@@ -64,8 +64,8 @@ spec: {clusterIP: %[1]q, clusterIPs: [%[1]q, %[2]q], ports: [{port: 80}]}
 				toA = append(toA, s.posing(what+" to a pod", s.m, src, s.a, false))
 				out = append(out, s.posing(what+" to the outside", s.m, src, s.ext, false))
 			}
-			toA = append(toA, s.posing("nobody", s.m, free[i], s.a, false)) // policy admits b only
-			out = append(out, s.posing("nobody", s.m, free[i], s.ext, true), s.posing("itself", s.m, s.m.Addr(v6), s.ext, true))
+			toA = append(toA, s.posing("an address without an owner", s.m, free[i], s.a, false)) // policy admits b only
+			out = append(out, s.posing("an address without an owner", s.m, free[i], s.ext, true), s.posing("itself", s.m, s.m.Addr(v6), s.ext, true))
 		}
 		s.play(t, toA, atA)
 		s.play(t, out, nowhere)
