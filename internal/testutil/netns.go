@@ -2,6 +2,7 @@ package testutil
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,13 @@ func (n *Namespace) Enter(t testing.TB) {
 			t.Error(err)
 		}
 	})
+}
+
+// OwnTablesLock gives the process, and the commands that it runs, a lock of iptables-legacy of the test's own. Tests of other packages
+// hold that of the machine, for as long as they load large tables.
+func OwnTablesLock(t testing.TB) {
+	t.Helper()
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "xtables.lock"))
 }
 
 // BPFFS mounts a BPF file system of the test's own and returns its path; it is unmounted, and what is pinned in it let

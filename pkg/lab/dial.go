@@ -102,6 +102,7 @@ func (h *Host) DialTCPFrom(src, dst netip.AddrPort, timeout time.Duration) Attem
 	defer c.Close()
 	a := Attempt{Established: true}
 	a.Server, err = readBanner(c, start.Add(timeout))
+	a.Retransmits = retransmits(c)
 	a.Outcome, a.Took = classify(err), time.Since(start)
 	if err != nil {
 		a.Err = fmt.Errorf("read banner of %s from %s: %w", dst, h.name, err)

@@ -203,3 +203,20 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 		t.Error("no turn was skipped although timeouts fill all places")
 	}
 }
+
+// The kernel sends a lost SYN again after a second: a connection that stood because of that was not allowed at first.
+func TestProberCountsALostSYN(t *testing.T) {
+	n := addNode(t, newLab(t), "a")
+	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
+	open := listenTCP(t, serving.Host, 80)
+	stop := dropTo(t, n, "tcp", 80)
+	p := must[*lab.Prober](t)(lab.StartProber(client.Host, lab.ProberOptions{Interval: time.Millisecond, MaxInFlight: 2},
+		lab.Target{Addr: open.Addr4(), Allowed: true}))
+	testutil.WaitFor(t, soon, "attempts whose SYN is lost", func() bool { return p.Results()[0].Skipped > 100 })
+	stop()
+	testutil.WaitFor(t, soon, "attempts that are answered", func() bool { return p.Results()[0].Outcomes[lab.Connected] > 10 })
+	r := p.Stop()[0]
+	if lost := r.Outcomes[lab.Timeout]; lost == 0 || lost > 2 || r.Wrong != lost || r.FirstWrong.Retransmits == 0 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -13,8 +13,8 @@ import (
 type Target struct {
 	Addr    netip.AddrPort
 	Allowed bool
-	// Timeout of one attempt; default 900 ms where allowed, before the kernel sends a SYN again, so that a lost one
-	// shows; 150 ms where denied.
+	// Timeout of one attempt. The default is 150 ms where denied. Where allowed it is 10 s, and an attempt that the kernel had to
+	// send something again for, as it does a second after a lost SYN, counts as a timeout, however long the machine stands still.
 	Timeout time.Duration
 }
 
@@ -42,6 +42,7 @@ type Prober struct {
 	opts ProberOptions
 	probe
 	running sync.WaitGroup // a pacer per target, and attempts
+	strict  []bool         // by target: nothing may be sent again
 
 	mu      sync.Mutex
 	results []ProbeResult
@@ -59,18 +60,21 @@ func StartProber(h *Host, opts ProberOptions, targets ...Target) (*Prober, error
 		opts.MaxInFlight = 16
 	}
 	p := &Prober{host: h, opts: opts, probe: newProbe()}
-	for _, t := range targets {
+	strict := make([]bool, len(targets))
+	for i, t := range targets {
+		strict[i] = t.Allowed && t.Timeout <= 0
 		if !t.Addr.IsValid() {
 			return nil, fmt.Errorf("start prober from %s: target without address", h.name)
 		}
 		if t.Timeout <= 0 {
 			t.Timeout = 150 * time.Millisecond
 			if t.Allowed {
-				t.Timeout = 900 * time.Millisecond
+				t.Timeout = 10 * time.Second
 			}
 		}
 		p.results = append(p.results, ProbeResult{Target: t, Outcomes: map[Outcome]uint64{}})
 	}
+	p.strict = strict
 	p.running.Add(len(targets))
 	for i := range p.results {
 		go p.pace(i, p.results[i].Target)
@@ -118,6 +122,9 @@ func (p *Prober) count(i int, a Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &p.results[i]
+	if p.strict[i] && a.Outcome == Connected && a.Retransmits > 0 {
+		a.Outcome = Timeout
+	}
 	r.Attempts++
 	r.Outcomes[a.Outcome]++
 	wrong := a.Established

@@ -13,7 +13,7 @@ import (
 
 // The kernel finishes two things later and elsewhere, and drops packets until it has: it turns a new carrier into a
 // working queue, and joins an IPv6 address's solicited-node group, without which neighbours cannot find it for a second.
-const readyLimit = 5 * time.Second
+const readyLimit = 30 * time.Second
 
 // ready waits until an interface that is up, as its peer is, can send and is found under its addresses.
 func (l *links) ready(iface string, addrs ...netip.Addr) error {

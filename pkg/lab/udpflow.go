@@ -17,7 +17,7 @@ import (
 type UDPFlowOptions struct {
 	Interval time.Duration // from one datagram to the next; default 2 ms
 	Size     int           // bytes of a datagram, at least 8; default 64
-	Grace    time.Duration // how long Stop waits for answers that are missing; default 500 ms
+	Grace    time.Duration // how long Stop waits for answers that are missing; default 10 s
 }
 
 // UDPFlowResult is what a UDPFlow has counted. Sent = Received + Lost holds after Stop.
@@ -60,7 +60,7 @@ func StartUDPFlow(h *Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, e
 		return nil, fmt.Errorf("start UDP flow from %s: a datagram of %d bytes has no room for its number", h.name, opts.Size)
 	}
 	if opts.Grace <= 0 {
-		opts.Grace = 500 * time.Millisecond
+		opts.Grace = 10 * time.Second
 	}
 	conn, err := dialUDP(h, netip.AddrPort{}, dst)
 	if err != nil {
@@ -173,7 +173,12 @@ func (f *UDPFlow) Result() UDPFlowResult {
 }
 
 // Stop sends no more, waits a while for answers under way, and returns the final counts, also when called again.
-func (f *UDPFlow) Stop() UDPFlowResult {
+func (f *UDPFlow) Stop() UDPFlowResult { return f.stop(f.opts.Grace) }
+
+// StopCut is Stop for a flow that no answer comes to any more: it waits for half a second.
+func (f *UDPFlow) StopCut() UDPFlowResult { return f.stop(min(f.opts.Grace, 500*time.Millisecond)) }
+
+func (f *UDPFlow) stop(within time.Duration) UDPFlowResult {
 	f.end()
 	f.host.sockets.forget(f)
 	f.mu.Lock()
@@ -184,7 +189,7 @@ func (f *UDPFlow) Stop() UDPFlowResult {
 		}
 	}
 	f.mu.Unlock()
-	grace := time.NewTimer(f.opts.Grace)
+	grace := time.NewTimer(within)
 	defer grace.Stop()
 	select {
 	case <-f.complete:
@@ -196,8 +201,8 @@ func (f *UDPFlow) Stop() UDPFlowResult {
 	return f.Result()
 }
 
-// Close is Stop, for the host.
+// Close is StopCut, for the host.
 func (f *UDPFlow) Close() error {
-	f.Stop()
+	f.StopCut()
 	return nil
 }

@@ -1,0 +1,233 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/nfnl"
+)
+
+// editBatch is how many entries of a dump are changed at a time.
+const editBatch = 256
+
+// Conn is the table of one network namespace. It is safe for concurrent use.
+type Conn struct {
+	dumps  *nfnl.Conn // reads; functions that are passed to it may use writes
+	writes *nfnl.Conn
+}
+
+// Open connects to the table of the calling thread's network namespace.
+func Open() (*Conn, error) {
+	dumps, err := nfnl.Open()
+	if err != nil {
+		return nil, failed("open the table of", nil, err)
+	}
+	writes, err := nfnl.Open()
+	if err != nil {
+		return nil, errors.Join(failed("open the table of", nil, err), dumps.Close())
+	}
+	return &Conn{dumps, writes}, nil
+}
+
+// Close releases the sockets.
+func (c *Conn) Close() error { return errors.Join(c.dumps.Close(), c.writes.Close()) }
+
+// Dump passes the entries of a family that the filter chooses to each, as the kernel sends them. Entries that come or go
+// meanwhile may be missing. each must not call Dump, Remark or DeleteAddresses; it may write.
+func (c *Conn) Dump(f Family, filter Filter, each func(Entry)) error {
+	var e nfnl.Encoder
+	if filter != (Filter{}) {
+		e.Uint32(attrMark, filter.Mark)
+		e.Uint32(attrMarkMask, filter.Mask)
+	}
+	request := nfnl.Request{Subsystem: subsystem, Command: commandGet, Family: uint8(f), Attributes: e.Bytes()}
+	err := c.dumps.Dump(request, func(m nfnl.Message) {
+		got := entry(m.Attributes)
+		// Old kernels ignore the filter, and dump all families if they know none of this number.
+		if m.Family == uint8(f) && got.Mark&filter.Mask == filter.Mark {
+			each(got)
+		}
+	})
+	if errors.Is(err, nfnl.ErrInterrupted) {
+		return nil // a stream is no snapshot in any case
+	}
+	return failed("read", nil, err)
+}
+
+// Flow is a connection to be tracked although the kernel has not seen its beginning.
+type Flow struct {
+	Original Tuple
+	Mark     uint32
+	Timeout  time.Duration // at least a second
+}
+
+// Insert adds connections as established ones, of which packets of both directions were seen. It returns for each how it
+// ended; ErrExists: it is tracked, and its entry stays as it is. Windows of TCP are not checked for it. Addresses that
+// are translated cannot be inserted: the node that translates tracks the connection already.
+func (c *Conn) Insert(flows []Flow) []error {
+	errs := make([]error, len(flows))
+	requests, places := make([]nfnl.Request, 0, len(flows)), make([]int, 0, len(flows))
+	for i, f := range flows {
+		reply, ok := f.Original.swapped()
+		if !ok || !f.Original.Src.IsValid() || f.Original.Src.BitLen() != f.Original.Dst.BitLen() {
+			errs[i] = failed("insert", &f.Original, errors.New("this opens no connection"))
+			continue
+		}
+		var e nfnl.Encoder
+		appendTuple(&e, attrOriginal, f.Original)
+		appendTuple(&e, attrReply, reply)
+		e.Uint32(attrStatus, uint32(SeenReply|Assured|Confirmed))
+		e.Uint32(attrTimeout, uint32(max(f.Timeout/time.Second, 1)))
+		e.Uint32(attrMark, f.Mark)
+		if f.Original.Protocol == unix.IPPROTO_TCP {
+			info := e.Nest(attrProtocolInfo)
+			tcp := e.Nest(attrInfoTCP)
+			e.Uint8(attrTCPState, TCPEstablished)
+			e.Raw(attrTCPFlagsOriginal, []byte{pickedUp, pickedUp})
+			e.Raw(attrTCPFlagsReply, []byte{pickedUp, pickedUp})
+			e.End(tcp)
+			e.End(info)
+		}
+		places = append(places, i)
+		requests = append(requests, write(commandNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f.Original, &e))
+	}
+	for i, err := range c.writes.DoAll(requests) {
+		errs[places[i]] = failed("insert", &flows[places[i]].Original, err)
+	}
+	return errs
+}
+
+func write(command uint8, flags uint16, t Tuple, e *nfnl.Encoder) nfnl.Request {
+	return nfnl.Request{Subsystem: subsystem, Command: command, Flags: flags, Family: uint8(familyOf(t.Src)), Attributes: e.Bytes()}
+}
+
+// target begins a request about an entry that was read.
+func target(entry Entry) *nfnl.Encoder {
+	e := &nfnl.Encoder{}
+	appendTuple(e, attrOriginal, entry.Original)
+	if entry.Zone != 0 {
+		e.Uint16(attrZone, entry.Zone)
+	}
+	return e
+}
+
+// SetMarks writes the bits of mask of entries' marks, as mark has them for each, and returns for each how it ended; ErrNoEntry:
+// it is gone.
+func (c *Conn) SetMarks(entries []Entry, mark func(Entry) uint32, mask uint32) []error {
+	requests := make([]nfnl.Request, len(entries))
+	for i, entry := range entries {
+		e := target(entry)
+		e.Uint32(attrMark, mark(entry)&mask)
+		e.Uint32(attrMarkMask, mask)
+		requests[i] = write(commandNew, 0, entry.Original, e)
+	}
+	errs := c.writes.DoAll(requests)
+	for i := range errs {
+		errs[i] = failed("mark", &entries[i].Original, errs[i])
+	}
+	return errs
+}
+
+// Delete removes entries, and returns for each how it ended. A connection of the same tuple that began later stays: then,
+// as if there is none, the error is ErrNoEntry.
+func (c *Conn) Delete(entries []Entry) []error {
+	requests := make([]nfnl.Request, len(entries))
+	for i, entry := range entries {
+		e := target(entry)
+		if entry.ID != 0 {
+			e.Uint32(attrID, entry.ID)
+		}
+		requests[i] = write(commandDelete, 0, entry.Original, e)
+	}
+	errs := c.writes.DoAll(requests)
+	for i := range errs {
+		errs[i] = failed("delete", &entries[i].Original, errs[i])
+	}
+	return errs
+}
+
+// Remark writes the bits of mask of all marks that the filter chooses, as decide has them; false: the entry stays as it is.
+// It returns how many it wrote. Entries that vanish meanwhile are no error.
+func (c *Conn) Remark(f Family, filter Filter, mask uint32, decide func(Entry) (mark uint32, write bool)) (written int, err error) {
+	chosen := func(e Entry) bool {
+		mark, write := decide(e)
+		return write && mark&mask != e.Mark&mask
+	}
+	return c.edit(f, filter, chosen, func(entries []Entry) []error {
+		return c.SetMarks(entries, func(e Entry) uint32 { mark, _ := decide(e); return mark }, mask)
+	})
+}
+
+// DeleteAddresses removes all entries of a family that have one of the addresses as one of their ends', before or after
+// translation, and returns how many there were. It reads the table once, however many addresses there are.
+func (c *Conn) DeleteAddresses(f Family, of func(netip.Addr) bool) (deleted int, err error) {
+	return c.edit(f, Filter{}, func(e Entry) bool {
+		return of(e.Original.Src) || of(e.Original.Dst) || of(e.Reply.Src) || of(e.Reply.Dst)
+	}, c.Delete)
+}
+
+// DeleteAddress is DeleteAddresses for one address.
+func (c *Conn) DeleteAddress(a netip.Addr) (deleted int, err error) {
+	a = a.Unmap()
+	return c.DeleteAddresses(familyOf(a), func(other netip.Addr) bool { return other == a })
+}
+
+// edit changes entries while the table is read, some at a time, so that memory stays bounded.
+func (c *Conn) edit(f Family, filter Filter, chosen func(Entry) bool, change func([]Entry) []error) (n int, err error) {
+	batch := make([]Entry, 0, editBatch)
+	var failure error
+	flush := func() {
+		for _, err := range change(batch) {
+			switch {
+			case err == nil:
+				n++
+			case !errors.Is(err, ErrNoEntry) && failure == nil:
+				failure = err
+			}
+		}
+		batch = batch[:0]
+	}
+	err = c.Dump(f, filter, func(e Entry) {
+		if !chosen(e) {
+			return
+		}
+		if batch = append(batch, e); len(batch) == editBatch {
+			flush()
+		}
+	})
+	flush()
+	return n, errors.Join(err, failure)
+}
+
+// Usage is how many entries the table has and may have, of all families. Packets of new connections are dropped when it
+// is full.
+func (c *Conn) Usage() (entries, limit uint32, err error) {
+	request := nfnl.Request{Subsystem: subsystem, Command: commandGetStats, Family: unix.AF_UNSPEC}
+	err = c.writes.Get(request, func(m nfnl.Message) {
+		entries = nfnl.Uint32(nfnl.Find(m.Attributes, attrStatsEntries))
+		limit = nfnl.Uint32(nfnl.Find(m.Attributes, attrStatsMaxEntries))
+	})
+	if err == nil && limit == 0 { // kernels before 4.18 do not report it
+		limit, err = readLimit("/proc/sys/net/netfilter/nf_conntrack_max")
+	}
+	return entries, limit, failed("count", nil, err)
+}
+
+func readLimit(path string) (uint32, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return uint32(n), nil
+}

@@ -1,0 +1,144 @@
+package ipsets
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/nfnl"
+)
+
+// Repairs is where the kernel's set differed from what the Set had written.
+type Repairs struct {
+	Missing, Changed, Foreign int    // entries
+	Created                   bool   // there was no set
+	Example                   string // one of the entries, "": there is none
+}
+
+// Len is the number of differences.
+func (r Repairs) Len() int {
+	n := r.Missing + r.Changed + r.Foreign
+	if r.Created {
+		n++
+	}
+	return n
+}
+
+// Glance reports whether the set in the kernel looks as it was left, from its type and its number of entries. It costs
+// some 2 % of Compare's time (the kernel walks its buckets), and so finds soon that a set was flushed or is gone. An
+// altered entry it does not see; Compare reads all entries.
+func (s *Set) Glance() (same bool, err error) {
+	h, err := s.kernel.Header(s.spec.Name)
+	if errors.Is(err, ErrNoSet) {
+		return false, nil
+	}
+	return err == nil && s.spec.adoptable(h) == nil && int(h.Entries) == len(s.held), err
+}
+
+// Compare reads the set back and returns how it differs from what was written. It changes nothing in the kernel.
+func (s *Set) Compare() (Repairs, error) {
+	repairs, _, err := s.compare()
+	return repairs, err
+}
+
+// Resync reads the set back and repairs what others changed. A set that is not there any more is created. The repair adds
+// longer prefixes first, so that no address gets the value of a shorter prefix for a moment, and removes foreign entries last.
+func (s *Set) Resync() (Repairs, error) {
+	repairs, writes, err := s.compare()
+	if errors.Is(err, ErrNoSet) {
+		if err := s.kernel.Create(s.spec); err != nil {
+			return repairs, err
+		}
+		repairs, writes, err = s.compare()
+		repairs.Created = true
+	}
+	if err != nil {
+		return repairs, err
+	}
+	slices.SortFunc(writes, func(a, b Change) int {
+		if a.Remove != b.Remove {
+			if a.Remove {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits())
+	})
+	for _, w := range writes {
+		if w.Remove { // its length may have had no other entry
+			if err := s.anchor(&batch{set: s}, w.Prefix.Bits()); err != nil {
+				return repairs, err
+			}
+		}
+	}
+	writes = slices.DeleteFunc(writes, func(w Change) bool {
+		_, anchored := s.held[pack(w.Key)] // a foreign entry at the place of a new anchor: the anchor has overwritten it
+		return w.Remove && anchored
+	})
+	s.unsure = s.unsure || len(writes) > 0
+	if _, err := s.kernel.Write(s.spec, writes); err != nil {
+		return repairs, err
+	}
+	s.unsure = false
+	return repairs, nil
+}
+
+// compare returns the differences and the writes that end them. It reads again if the kernel's table changed meanwhile.
+func (s *Set) compare() (repairs Repairs, writes []Change, err error) {
+	for range dumpAttempts {
+		repairs, writes, err = s.read()
+		if !errors.Is(err, nfnl.ErrInterrupted) && !errors.Is(err, nfnl.ErrOverrun) {
+			break
+		}
+	}
+	return repairs, writes, err
+}
+
+func (s *Set) read() (Repairs, []Change, error) {
+	var repairs Repairs
+	var writes []Change
+	note := func(count *int, c Change) {
+		*count++
+		if repairs.Example == "" {
+			repairs.Example = c.Key.String()
+		}
+		writes = append(writes, c)
+	}
+	s.round = !s.round
+	err := s.kernel.List(s.spec, func(listed Entry) {
+		split(s.spec.Type, Change{Entry: listed}, func(part Change) {
+			key := pack(part.Key)
+			v, ok := s.held[key]
+			if !ok {
+				note(&repairs.Foreign, Change{Entry: part.Entry, Remove: true})
+				return
+			}
+			if !v.same(part.Entry) {
+				note(&repairs.Changed, Change{Entry: v.entry(part.Key)})
+			}
+			v.seen = s.round
+			s.held[key] = v
+		})
+	})
+	if err != nil {
+		s.mark(s.round)
+		return repairs, nil, err
+	}
+	for key, v := range s.held {
+		if v.seen != s.round {
+			note(&repairs.Missing, Change{Entry: v.entry(key.key(s.spec.Family))})
+		}
+	}
+	s.mark(s.round)
+	return repairs, writes, nil
+}
+
+// mark makes all entries ones of a round, so that the next reading distinguishes those it finds.
+func (s *Set) mark(round bool) {
+	for key, v := range s.held {
+		if v.seen != round {
+			v.seen = round
+			s.held[key] = v
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Commit is what an Apply has written. The zero value stands for nothing.
+type Commit struct {
+	Chains  int // created or given other rules
+	Rules   int // in these
+	Removed int // chains deleted
+	Jumps   int // built-in chains whose rules to ours were replaced
+	Bytes   int // of the transaction
+	Waited  time.Duration
+	Took    time.Duration // the wait included
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// Apply makes the kernel have what is desired, in at most one transaction: packets see all of it or nothing. It waits for others
+// as long as ctx lets it. After an error the kernel has what it had before, unless the command was stopped in the middle: then it
+// may have all of the transaction. In any case the next Apply reads the table before it writes.
+//
+// What others have altered since the table was last read is found if it makes the transaction fail, which is then repeated once;
+// else it takes Check.
+func (t *Table) Apply(ctx context.Context) (Commit, error) {
+	start := time.Now()
+	t.desired.reseal(t.isKept)
+	if err := t.desired.check(t.depth); err != nil {
+		return Commit{}, fmt.Errorf("%v: %w", t, err)
+	}
+	for {
+		fresh := !t.have.known
+		if fresh {
+			if _, err := t.read(ctx); err != nil {
+				return Commit{}, err
+			}
+		}
+		commit, err := t.write(ctx)
+		commit.Took = time.Since(start)
+		var refused *RefusedError
+		if err == nil || fresh || !errors.As(err, &refused) {
+			if err != nil {
+				err = fmt.Errorf("%v: %w", t, err)
+			}
+			return commit, err
+		}
+	}
+}
+
+// write carries out one transaction with all that differs.
+func (t *Table) write(ctx context.Context) (Commit, error) {
+	d := t.difference()
+	if d.none() {
+		clear(t.desired.changed)
+		return Commit{}, nil
+	}
+	text := t.transaction(d)
+	before, stampErr := t.kernel.stamp(t.family, t.name)
+	waited, err := t.kernel.restore(ctx, t.family, text)
+	if err != nil {
+		var locked *LockedError
+		if !errors.As(err, &locked) {
+			t.have.known = false
+		}
+		return Commit{Waited: waited}, err
+	}
+	grows := t.entries(d)
+	t.wrote(d)
+	commit := Commit{Chains: len(d.write), Removed: len(d.remove), Jumps: len(d.jumps), Bytes: len(text), Waited: waited}
+	for _, c := range d.write {
+		commit.Rules += len(c.Rules)
+	}
+	after, err := t.kernel.stamp(t.family, t.name)
+	t.watch.wrote(before, after, grows, errors.Join(stampErr, err))
+	return commit, nil
+}

@@ -1,0 +1,175 @@
+package iptables
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/pkg/ruleset"
+)
+
+// Finding is something that others have altered.
+type Finding struct {
+	Chain string
+	What  string // "rule 2 is …, not …", in one line
+}
+
+// String returns one line for people.
+func (f Finding) String() string { return "chain " + f.Chain + ": " + f.What }
+
+// Check reads the table and compares every chain of ours and its ways in with what was last read or written. It returns what others
+// have altered, and writes nothing: the next Apply repairs it, with all else that is desired, in one transaction. A change that is
+// desired and not yet applied is no finding. The first Check, and that after a failed transaction, have nothing to compare with and
+// find nothing.
+func (t *Table) Check(ctx context.Context) ([]Finding, error) {
+	before := t.have
+	saved, err := t.read(ctx)
+	if err != nil || !before.known {
+		return nil, err
+	}
+	var findings []Finding
+	names := maps.Clone(t.have.chains)
+	maps.Copy(names, before.chains)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, existed := before.chains[name]
+		is, exists := t.have.chains[name]
+		switch {
+		case !exists:
+			findings = append(findings, Finding{name, "it is not there"})
+		case !existed:
+			findings = append(findings, Finding{name, "it was added"})
+		case was.digest != is.digest:
+			findings = append(findings, Finding{name, altered(saved.Chain(name), t.desired.chains[name].chain.Rules)})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before.jumps)) {
+		was, is := before.jumps[name], t.have.jumps[name]
+		if !is.is(was.rules) {
+			findings = append(findings, Finding{name, fmt.Sprintf("its rules to our chains are %q, not %q as its first", is.rules, was.rules)})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.have.jumps)) {
+		if _, known := before.jumps[name]; known {
+			continue
+		}
+		findings = append(findings, Finding{name, fmt.Sprintf("it has rules to our chains: %q", t.have.jumps[name].rules)})
+		if _, ok := t.desired.jumps[name]; !ok {
+			t.desired.changed[name] = true
+			t.desired.jumps[name] = nil // they came after our own, so they are not of an earlier agent
+		}
+	}
+	return findings, nil
+}
+
+// altered describes how a chain differs from the desired rules.
+func altered(chain *ruleset.SavedChain, want []string) string {
+	for i, rule := range chain.Rules {
+		switch {
+		case i >= len(want):
+			return fmt.Sprintf("rule %d, %q, was added", i+1, rule.Text)
+		case ruleset.Canonical(rule.Text) != ruleset.Canonical(want[i]):
+			return fmt.Sprintf("rule %d is %q, not %q", i+1, rule.Text, want[i])
+		}
+	}
+	return fmt.Sprintf("it has %d rules, not %d", len(chain.Rules), len(want))
+}
+
+// Read returns the whole table with its counters, chains of others too.
+func (t *Table) Read(ctx context.Context) (*ruleset.Saved, error) { return t.saved(ctx, true) }
+
+func (t *Table) saved(ctx context.Context, counters bool) (*ruleset.Saved, error) {
+	output, err := t.kernel.save(ctx, t.family, t.name, counters)
+	if err != nil {
+		return nil, fmt.Errorf("read %v: %w", t, err)
+	}
+	tables, err := ruleset.Parse(output)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", t, err)
+	}
+	for i := range tables {
+		if tables[i].Name == t.name {
+			return &tables[i], nil
+		}
+	}
+	return &ruleset.Saved{Name: t.name}, nil
+}
+
+// read replaces what is believed by what the kernel has, and makes the next Apply compare everything with it.
+func (t *Table) read(ctx context.Context) (*ruleset.Saved, error) {
+	start := time.Now()
+	stamp, stampErr := t.kernel.stamp(t.family, t.name)
+	contents, contentsErr := t.kernel.contents(t.family, t.name)
+	t.watch.look.spent(start)
+	saved, err := t.saved(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	have := applied{known: true, chains: make(map[string]believed, len(saved.Chains)), jumps: map[string]entrance{}, users: map[string]string{}}
+	for i := range saved.Chains {
+		chain := &saved.Chains[i]
+		switch {
+		case chain.BuiltIn():
+			if e := t.entrance(chain); len(e.rules) > 0 {
+				have.jumps[chain.Name] = e
+			}
+		case !t.owns(chain.Name):
+			t.noteUses(chain, have.users)
+		case !t.isKept(chain.Name):
+			have.chains[chain.Name] = t.recognise(chain)
+		}
+	}
+	for name, rules := range t.desired.jumps {
+		if _, any := have.jumps[name]; !any && len(rules) == 0 {
+			have.jumps[name] = entrance{first: true}
+		}
+	}
+	t.have = have
+	for _, names := range [][]string{slices.Collect(maps.Keys(have.chains)), slices.Collect(maps.Keys(t.desired.chains)), slices.Collect(maps.Keys(t.desired.jumps))} {
+		for _, name := range names {
+			t.desired.changed[name] = true
+		}
+	}
+	t.watch.looked(stamp, contents, errors.Join(stampErr, contentsErr))
+	t.watch.check.spent(start)
+	return saved, nil
+}
+
+// entrance finds the rules of a built-in chain that go to our chains.
+func (t *Table) entrance(chain *ruleset.SavedChain) entrance {
+	rules, first := chain.Entrance(t.owns)
+	return entrance{rules, first}
+}
+
+// noteUses finds our chains that a chain of others goes to: the kernel does not let these be deleted.
+func (t *Table) noteUses(chain *ruleset.SavedChain, users map[string]string) {
+	for _, rule := range chain.Rules {
+		if !strings.Contains(rule.Text, t.prefix) {
+			continue
+		}
+		if target, _ := ruleset.Target(rule.Text); t.owns(target) {
+			users[target] = chain.Name
+		}
+	}
+}
+
+// recognise computes what a chain of ours is. A chain that is printed as it was before is what it was before.
+func (t *Table) recognise(chain *ruleset.SavedChain) believed {
+	h := sha256.New()
+	for _, rule := range chain.Rules {
+		h.Write([]byte(rule.Text))
+		h.Write([]byte{'\n'})
+	}
+	b := believed{rules: len(chain.Rules)}
+	copy(b.printed[:], h.Sum(nil))
+	if before, ok := t.have.chains[chain.Name]; ok && before.printed == b.printed {
+		b.digest = before.digest
+		return b
+	}
+	b.digest = chain.Chain().Digest()
+	return b
+}

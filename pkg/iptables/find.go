@@ -1,0 +1,112 @@
+package iptables
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// lockEnv is the variable of iptables that names another lock file. Commands get it, too: they and this process share one lock.
+const lockEnv = "XTABLES_LOCKFILE"
+
+// commonLock is where iptables-legacy has its lock if that variable is not set.
+const commonLock = "/run/xtables.lock"
+
+// lockFile is where this process and its commands have the lock.
+func lockFile() string { return cmp.Or(os.Getenv(lockEnv), commonLock) }
+
+// Find looks for the commands of a backend in PATH and runs them to see their versions. It does not prove that the kernel has
+// the backend: Tools.Prove does.
+func Find(ctx context.Context, backend Backend) (*Tools, error) {
+	if backend != Legacy && backend != NFT {
+		return nil, fmt.Errorf("unknown backend %q of iptables; there are %s and %s", backend, Legacy, NFT)
+	}
+	m := &machine{backend: backend, lock: lock{lockFile()}}
+	var version string
+	for _, c := range []struct {
+		to   *command
+		name string
+	}{{&m.write4, "iptables-restore"}, {&m.save4, "iptables-save"}, {&m.write6, "ip6tables-restore"}, {&m.save6, "ip6tables-save"}} {
+		found, v, err := findCommand(ctx, backend, c.name)
+		if err != nil {
+			return nil, err
+		}
+		*c.to = found
+		if version == "" {
+			version = v
+		}
+	}
+	return &Tools{Backend: backend, Version: version, kernel: m}, nil
+}
+
+// findCommand looks for one function of iptables, "ip6tables-save", under the names that distributions give it.
+func findCommand(ctx context.Context, backend Backend, name string) (command, string, error) {
+	protocol, verb, _ := strings.Cut(name, "-")
+	candidates := []struct {
+		name string
+		args []string
+	}{
+		{protocol + "-" + string(backend) + "-" + verb, nil},
+		{"xtables-" + string(backend) + "-multi", []string{name}},
+		{name, nil},
+	}
+	var errs []error
+	for _, candidate := range candidates {
+		path, err := exec.LookPath(candidate.name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c := command{path, candidate.args}
+		version, err := c.run(ctx, "", "--version")
+		if err == nil {
+			err = rightBackend(backend, version)
+		}
+		if err == nil {
+			return c, strings.TrimSpace(version), nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", path, err))
+	}
+	return command{}, "", fmt.Errorf("find %s for the backend %s: %w", name, backend, errors.Join(errs...))
+}
+
+// rightBackend reads "iptables-restore v1.8.9 (nf_tables)". Versions before 1.8 name no backend; they are legacy.
+func rightBackend(backend Backend, version string) error {
+	if got := strings.Contains(version, "(nf_tables)"); got != (backend == NFT) {
+		return fmt.Errorf("%s is of the other backend", strings.TrimSpace(version))
+	}
+	return nil
+}
+
+// Prove returns nil if the backend works here for both families, and a *LacksError if the kernel lacks something. Where this process
+// may make network namespaces, it writes rules of each kind that chains have into one that is gone afterwards; prepare makes the sets
+// there that they refer to, see ProofSet. Elsewhere it reads a table of this namespace, which proves less: that the kernel has the
+// backend and lets this process in.
+func (t *Tools) Prove(ctx context.Context, prepare func() error) error {
+	m, real := t.kernel.(*machine)
+	if !real {
+		return nil
+	}
+	err := apart(func() error {
+		errs := []error{prepare()}
+		for _, family := range Families {
+			errs = append(errs, m.prove(ctx, family))
+		}
+		return errors.Join(errs...)
+	})
+	if !errors.Is(err, errUnprovable) {
+		return err
+	}
+	var errs []error
+	for _, family := range Families {
+		save, _ := m.commands(family)
+		if _, err := save.run(ctx, "", "-t", "mangle"); err != nil {
+			errs = append(errs, &LacksError{Backend: m.backend, Family: family, Err: err})
+		}
+	}
+	return errors.Join(errs...)
+}

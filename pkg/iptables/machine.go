@@ -1,0 +1,104 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// machine is the kernel behind the commands of one backend.
+type machine struct {
+	backend        Backend
+	save4, save6   command
+	write4, write6 command
+	lock           lock         // of the legacy backend
+	transactions   transactions // of nftables
+}
+
+func (m *machine) commands(family Family) (save, write command) {
+	if family == V6 {
+		return m.save6, m.write6
+	}
+	return m.save4, m.write4
+}
+
+// commandPatience is how long a command may take. A context limits the wait for others, not the work: a large table takes
+// iptables-nft-restore many seconds, and if it were stopped then, each attempt would end like that.
+const commandPatience = time.Minute
+
+func (m *machine) save(ctx context.Context, family Family, table string, counters bool) (string, error) {
+	save, _ := m.commands(family)
+	args := []string{"-t", table}
+	if counters {
+		args = append(args, "-c")
+	}
+	return m.work(ctx, save, "", args...)
+}
+
+// restore waits for the lock before it starts the command: so it can measure the wait, and end it with ctx. Somebody may be
+// faster between the two. Then the command waits, for patience at most, and everything begins again.
+func (m *machine) restore(ctx context.Context, family Family, transaction string) (waited time.Duration, err error) {
+	const patience = "1" // seconds
+	_, write := m.commands(family)
+	for {
+		if m.backend == Legacy {
+			w, err := m.lock.wait(ctx)
+			waited += w
+			var locked *LockedError
+			if errors.As(err, &locked) {
+				locked.Waited = waited
+			}
+			if err != nil {
+				return waited, err
+			}
+		}
+		start := time.Now()
+		_, err := m.work(ctx, write, transaction, "-w", patience, "--noflush")
+		var exit *exited
+		switch {
+		case !errors.As(err, &exit):
+			return waited, err
+		case exit.status == statusLocked && strings.Contains(exit.message, "xtables lock"):
+			waited += time.Since(start)
+			continue
+		}
+		return waited, refused(exit, transaction)
+	}
+}
+
+// work runs a command to its end.
+func (m *machine) work(ctx context.Context, c command, input string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandPatience)
+	defer cancel()
+	return c.run(ctx, input, args...)
+}
+
+func (m *machine) locked() bool { return m.backend == Legacy && m.lock.held() }
+
+// statusLocked is the exit status of iptables if it could not have the lock. It has other meanings, too.
+const statusLocked = 4
+
+var lineNumber = regexp.MustCompile(`line:? (\d+)`)
+
+// refused finds the line of the transaction that a command complained about.
+func refused(exit *exited, transaction string) *RefusedError {
+	e := &RefusedError{Command: exit.command, Message: exit.message}
+	if e.Message == "" {
+		e.Message = fmt.Sprintf("exit status %d", exit.status)
+	}
+	found := lineNumber.FindStringSubmatch(exit.message)
+	if found == nil {
+		return e
+	}
+	e.Line, _ = strconv.Atoi(found[1])
+	rest := transaction
+	for range e.Line - 1 {
+		_, rest, _ = strings.Cut(rest, "\n")
+	}
+	e.Text, _, _ = strings.Cut(rest, "\n")
+	return e
+}

@@ -1,0 +1,87 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/ruleset"
+)
+
+// Reading is a table as it was read, for Altered.
+type Reading struct {
+	Saved   *ruleset.Saved
+	digests map[string]ruleset.Digest // of our chains
+}
+
+// ReadAll returns a whole table without counters. It may be called by any goroutine, and calls pause often: its error ends the work.
+func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error) {
+	saved, err := t.saved(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reading{Saved: saved, digests: map[string]ruleset.Digest{}}
+	for i := range saved.Chains {
+		if err := pause(); err != nil {
+			return nil, err
+		}
+		if c := &saved.Chains[i]; t.owns(c.Name) {
+			r.digests[c.Name] = c.Chain().Digest()
+		}
+	}
+	return r, nil
+}
+
+// Altered returns how a reading of a table differs from what is desired there. It believes nothing of what was read or written before, and changes
+// nothing. Nothing may have been desired or written since the reading began.
+func (r *Reading) Altered(t *Table) []Finding {
+	var findings []Finding
+	names := map[string]bool{}
+	for name := range r.digests {
+		names[name] = !t.isKept(name)
+	}
+	for name := range t.desired.chains {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		want, desired := t.desired.chains[name]
+		digest, exists := r.digests[name]
+		switch {
+		case !names[name]:
+		case !exists:
+			findings = append(findings, Finding{name, "it is not there"})
+		case !desired:
+			findings = append(findings, Finding{name, "it was added"})
+		case digest != want.digest:
+			findings = append(findings, Finding{name, altered(r.Saved.Chain(name), want.chain.Rules)})
+		}
+	}
+	for i := range r.Saved.Chains {
+		if c := &r.Saved.Chains[i]; c.BuiltIn() {
+			findings = append(findings, alteredEntrance(t, c)...)
+		}
+	}
+	return findings
+}
+
+// alteredEntrance are the differences of a built-in chain's rules that go to our chains.
+func alteredEntrance(t *Table, c *ruleset.SavedChain) (findings []Finding) {
+	want, desired := t.desired.jumps[c.Name]
+	is := t.entrance(c)
+	others := slices.DeleteFunc(slices.Clone(is.rules), func(rule string) bool {
+		target, _ := ruleset.Target(rule)
+		return t.isKept(target)
+	})
+	switch {
+	case !desired && len(others) == 0, is.is(want):
+	case len(is.rules) == 0:
+		findings = append(findings, Finding{c.Name, fmt.Sprintf("it has not the rule %q", strings.Join(want, `", "`))})
+	case !is.first:
+		findings = append(findings, Finding{c.Name, fmt.Sprintf("rule 1, %q, stands before ours, %q", c.Rules[0].Text, is.rules)})
+	default:
+		findings = append(findings, Finding{c.Name, fmt.Sprintf("its rules to our chains are %q, not %q", is.rules, want)})
+	}
+	return findings
+}

@@ -1,0 +1,100 @@
+// Package tcpreset ends TCP connections at the receiver of a packet that was not delivered. A rule can reset the sender of a packet
+// (`-j REJECT --reject-with tcp-reset`); the other end would wait for its own next packet. A Sender makes up the
+// reset for it from a copy of the packet.
+package tcpreset
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/ipheader"
+)
+
+const (
+	tcpHeaderLen = 20
+	flagFIN      = 0x01
+	flagSYN      = 0x02
+	flagRST      = 0x04
+	hopLimit     = 64
+)
+
+var errNotTCP = errors.New("not the beginning of a TCP packet")
+
+// segment is what a reset needs of a packet.
+type segment struct {
+	src, dst         netip.Addr
+	srcPort, dstPort uint16
+	sequence         uint32
+	length           int // of its sequence space: payload, SYN and FIN
+}
+
+// Resets returns the packets that end the connection of a packet at its receiver: ends of TCP accept a reset whose sequence
+// number is the very next they expect. That is the packet's own, or the one after it for keep-alives, which repeat the last
+// byte. packet begins with its IP header and need not be complete after the first 14 bytes of TCP's.
+func Resets(packet []byte) (dst netip.Addr, resets [][]byte, err error) {
+	s, err := parse(packet)
+	if err != nil {
+		return dst, nil, err
+	}
+	resets = append(resets, s.reset(s.sequence))
+	if s.length <= 1 {
+		resets = append(resets, s.reset(s.sequence+1))
+	}
+	return s.dst, resets, nil
+}
+
+func parse(b []byte) (segment, error) {
+	p, err := ipheader.Parse(b)
+	if err != nil {
+		return segment{}, err
+	}
+	t := p.Transport
+	if p.Protocol != unix.IPPROTO_TCP || p.Later || len(t) < 14 || p.Length < tcpHeaderLen {
+		return segment{}, errNotTCP
+	}
+	s := segment{
+		src: p.Src, dst: p.Dst, srcPort: binary.BigEndian.Uint16(t), dstPort: binary.BigEndian.Uint16(t[2:]),
+		sequence: binary.BigEndian.Uint32(t[4:]), length: p.Length - int(t[12]>>4)*4,
+	}
+	for _, flag := range []byte{flagSYN, flagFIN} {
+		if t[13]&flag != 0 {
+			s.length++
+		}
+	}
+	return s, nil
+}
+
+// reset is a packet from the segment's sender to its receiver.
+func (s segment) reset(sequence uint32) []byte {
+	tcp := make([]byte, tcpHeaderLen)
+	binary.BigEndian.PutUint16(tcp, s.srcPort)
+	binary.BigEndian.PutUint16(tcp[2:], s.dstPort)
+	binary.BigEndian.PutUint32(tcp[4:], sequence)
+	tcp[12], tcp[13] = tcpHeaderLen/4<<4, flagRST
+	binary.BigEndian.PutUint16(tcp[16:], checksum(s.src.AsSlice(), s.dst.AsSlice(), []byte{0, unix.IPPROTO_TCP, 0, tcpHeaderLen}, tcp))
+	if s.src.Is4() {
+		ip := []byte{0x45, 0, 0, 20 + tcpHeaderLen, 0, 0, 0x40, 0, hopLimit, unix.IPPROTO_TCP, 0, 0}
+		ip = append(append(ip, s.src.AsSlice()...), s.dst.AsSlice()...)
+		binary.BigEndian.PutUint16(ip[10:], checksum(ip))
+		return append(ip, tcp...)
+	}
+	ip := []byte{0x60, 0, 0, 0, 0, tcpHeaderLen, unix.IPPROTO_TCP, hopLimit}
+	return append(append(append(ip, s.src.AsSlice()...), s.dst.AsSlice()...), tcp...)
+}
+
+// checksum is the Internet checksum of parts of even length.
+func checksum(parts ...[]byte) uint16 {
+	sum := uint32(0)
+	for _, p := range parts {
+		for i := 0; i+1 < len(p); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(p[i:]))
+		}
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,64 @@
+package tcpreset
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/margay-project/margay/pkg/nflog"
+)
+
+// The bounds of a Watcher. One copy is enough to end a flow. Who sends more than these, by forging packets of a flow that has
+// ended, costs the agent 2,000 resets a second and no more, but also makes it miss copies of others' flows.
+const (
+	copiedBytes    = 128     // of a packet: its headers, some of them IPv6 extensions
+	copiesRate     = 2000    // read per second
+	copiesBuffered = 1 << 20 // bytes
+)
+
+// Watcher resets the receivers of the packets that rules copy to an NFLOG group.
+type Watcher struct {
+	reader       *nflog.Reader
+	sender       *Sender
+	sent, failed atomic.Uint64
+}
+
+// Counts count since a Watcher began.
+type Counts struct {
+	Sent   uint64 // packets whose receivers were reset
+	Failed uint64 // packets for which no reset could be sent
+	Lost   uint64 // copies that the kernel dropped: their receivers learn of the end when they send themselves
+}
+
+// Watch begins to collect the copies of a group, in the calling thread's network namespace. It needs the capabilities NET_ADMIN
+// and NET_RAW.
+func Watch(group uint16) (*Watcher, error) {
+	sender, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	reader, err := nflog.Open(nflog.Options{Group: group, CopyRange: copiedBytes, Rate: copiesRate, Buffer: copiesBuffered})
+	if err != nil {
+		return nil, errors.Join(err, sender.Close())
+	}
+	return &Watcher{reader: reader, sender: sender}, nil
+}
+
+// Run sends resets until the context ends, which is no error. It does not end for packets that cannot be answered.
+func (w *Watcher) Run(ctx context.Context) error {
+	return w.reader.Run(ctx, func(p nflog.Packet) {
+		if err := w.sender.Reset(p.Payload); err != nil {
+			w.failed.Add(1)
+		} else {
+			w.sent.Add(1)
+		}
+	})
+}
+
+// Counts may be called at any time.
+func (w *Watcher) Counts() Counts {
+	return Counts{Sent: w.sent.Load(), Failed: w.failed.Load(), Lost: w.reader.Stats().Lost}
+}
+
+// Close releases the group and the sockets, after Run.
+func (w *Watcher) Close() error { return errors.Join(w.reader.Close(), w.sender.Close()) }
