@@ -14,6 +14,16 @@ demo: build packages ## real policy on real pods in network namespaces; needs ro
 
 test: packages ## everything, privileged tests included when run as root
 	$(GO) test -timeout 20m ./...
+	@$(MAKE) --no-print-directory test-iptables
+
+test-iptables: packages ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_KILLS=40 MARGAY_E2E_CORPUS_EACH=3 \
+		$(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALargeSet|Corpus'
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 20m ./test/e2e/hostile -run '$(HOSTILE)'
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|Corpus'
+
+AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|TestAddress|TestServices|TestRevoked|TestKept|TestReplies|TestICMP|TestAgentKilledAndRestarted|TestPolicyChanges|TestMonitors|TestAStaged
+HOSTILE = Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Fuzzing
 
 test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...
@@ -35,7 +45,7 @@ kernels-short: # what of it CI runs; with EXCUSE=file what cannot be had (emulat
 QEMU = qemu-system-x86_64=qemu-system-x86 qemu-system-aarch64=qemu-system-arm depmod=kmod xz=xz-utils \
 	/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 
-bench: build ## benchmarks into bench/results/; needs root
+bench: build packages ## benchmarks into bench/results/ and docs/benchmarks.md; 15 minutes, needs root
 	$(GO) run ./bench/run
 	$(GO) run ./bench/scale
 
@@ -75,5 +85,5 @@ C = $(wildcard bpf/*.c bpf/lib/*.h)
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
+.PHONY: help build demo packages test test-iptables test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help

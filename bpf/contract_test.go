@@ -109,7 +109,7 @@ func TestProgramsExist(t *testing.T) {
 	progs := spec(t).Programs
 	for name, kind := range map[string]ebpf.ProgramType{
 		MargayProgFromPod: ebpf.SchedCLS, MargayProgToPod: ebpf.SchedCLS, MargayProgJudge: ebpf.Netfilter,
-		MargayProgSweep4: ebpf.Tracing, MargayProgSweep6: ebpf.Tracing,
+		MargayProgSweep4: ebpf.Tracing, MargayProgSweep6: ebpf.Tracing, MargayProgAsk: ebpf.SchedCLS,
 	} {
 		p := progs[name]
 		if p == nil || p.Type != kind {

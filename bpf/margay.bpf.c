@@ -13,6 +13,7 @@
 #include "lib/neighbour.h"
 #include "lib/netfilter.h"
 #include "lib/sweep.h"
+#include "lib/ask.h"
 #include "lib/export.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
@@ -87,7 +88,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 			r = -DROP_SPOOFED;
 	}
 	if (!r) {
-		r = decide(skb, ep, &p, hook);
+		r = beside(ep, decide(skb, ep, &p, hook));
 		if (hook == FROM_POD && (p.flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)))
 			r = fragment_from_pod(skb, ep, &p, r);
 		else if (p.flags & PKT_FIRST_FRAGMENT)
@@ -112,6 +113,13 @@ SEC("netfilter")
 int judge(struct bpf_nf_ctx *ctx)
 {
 	return usual(ctx) ? NF_ACCEPT : judge_packet(ctx);
+}
+
+SEC("tcx/ingress")
+int ask(struct __sk_buff *skb)
+{
+	answer_all(skb);
+	return TCX_NEXT;
 }
 
 /* Does nothing: what benchmarks subtract. */

@@ -29,6 +29,28 @@ type MargayAddrInfo struct {
 	Ifindex uint32
 }
 
+type MargayAsked struct {
+	_       structs.HostLayout
+	Word    uint64
+	Addr    [16]uint8
+	L4      uint16
+	Sport   uint16
+	Proto   uint8
+	Family  uint8
+	ByRules uint8
+	Allow   uint8
+	Class   uint32
+	RuleId  uint32
+	Rule    uint16
+	Missing uint8
+	Nlogs   uint8
+	Npasses uint8
+	Pad     [3]uint8
+	Log     [4]uint16
+	Pass    [6]uint16
+	Pad2    uint32
+}
+
 type MargayCellBlock struct {
 	_    structs.HostLayout
 	Cell [32]uint16
@@ -189,6 +211,7 @@ const (
 	MargayEndpointFlagsEP_STAGED_INGRESS MargayEndpointFlags = 4
 	MargayEndpointFlagsEP_STAGED_EGRESS  MargayEndpointFlags = 8
 	MargayEndpointFlagsEP_SOURCES        MargayEndpointFlags = 16
+	MargayEndpointFlagsEP_BESIDE         MargayEndpointFlags = 32
 )
 
 type MargayEvent struct {
@@ -498,6 +521,7 @@ const (
 	MargayMapSources             = "sources"
 	MargayMapStaged              = "staged"
 	MargayMapSwept               = "swept"
+	MargayProgAsk                = "ask"
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
 	MargayProgJudge              = "judge"
@@ -506,6 +530,7 @@ const (
 	MargayProgToPod              = "to_pod"
 	MargayVarCfg                 = "cfg"
 	MargayVarExportAddrFlags     = "export_addr_flags"
+	MargayVarExportAsked         = "export_asked"
 	MargayVarExportCellBlock     = "export_cell_block"
 	MargayVarExportCtFlags       = "export_ct_flags"
 	MargayVarExportCtState       = "export_ct_state"
@@ -565,6 +590,7 @@ type MargaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayProgramSpecs struct {
+	Ask     *ebpf.ProgramSpec `ebpf:"ask"`
 	Empty   *ebpf.ProgramSpec `ebpf:"empty"`
 	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
 	Judge   *ebpf.ProgramSpec `ebpf:"judge"`
@@ -617,6 +643,7 @@ type MargayMapSpecs struct {
 type MargayVariableSpecs struct {
 	Cfg                 *ebpf.VariableSpec `ebpf:"cfg"`
 	ExportAddrFlags     *ebpf.VariableSpec `ebpf:"export_addr_flags"`
+	ExportAsked         *ebpf.VariableSpec `ebpf:"export_asked"`
 	ExportCellBlock     *ebpf.VariableSpec `ebpf:"export_cell_block"`
 	ExportCtFlags       *ebpf.VariableSpec `ebpf:"export_ct_flags"`
 	ExportCtState       *ebpf.VariableSpec `ebpf:"export_ct_state"`
@@ -731,6 +758,7 @@ func (m *MargayMaps) Close() error {
 type MargayVariables struct {
 	Cfg                 *ebpf.Variable `ebpf:"cfg"`
 	ExportAddrFlags     *ebpf.Variable `ebpf:"export_addr_flags"`
+	ExportAsked         *ebpf.Variable `ebpf:"export_asked"`
 	ExportCellBlock     *ebpf.Variable `ebpf:"export_cell_block"`
 	ExportCtFlags       *ebpf.Variable `ebpf:"export_ct_flags"`
 	ExportCtState       *ebpf.Variable `ebpf:"export_ct_state"`
@@ -752,6 +780,7 @@ type MargayVariables struct {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayPrograms struct {
+	Ask     *ebpf.Program `ebpf:"ask"`
 	Empty   *ebpf.Program `ebpf:"empty"`
 	FromPod *ebpf.Program `ebpf:"from_pod"`
 	Judge   *ebpf.Program `ebpf:"judge"`
@@ -762,6 +791,7 @@ type MargayPrograms struct {
 
 func (p *MargayPrograms) Close() error {
 	return _MargayClose(
+		p.Ask,
 		p.Empty,
 		p.FromPod,
 		p.Judge,

@@ -197,6 +197,14 @@ func TestWhatNeedsTheStackTakesIt(t *testing.T) {
 		ordinary(t, udp(f.a, f.b, 1000, 53))
 		w.b.PeerIfindex = peer
 	})
+	w.eachFamily(t, "ends of a connection that the stack knows", func(t *testing.T, f family) {
+		w.toPod(t, w.podB, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes()).want(t, 0) // the kernel has translated it
+		w.fromPod(t, w.podB, tcp(f.b, f.a, 80, 1000, synack).Bytes()).want(t, 0)
+		w.fromPod(t, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes()).want(t, 0)
+		other := tcp(f.a, f.b, 1001, 80, syn).Bytes()
+		w.fromPod(t, w.podA, other).across(t, other, w.b.Mac)
+		w.fromPod(t, w.podA, other).across(t, other, w.b.Mac)
+	})
 	w.eachFamily(t, "peer not ready", func(t *testing.T, f family) {
 		first := udp(f.a, f.b, 1000, 53).Bytes()
 		w.fromPod(t, w.podA, first).across(t, first, w.b.Mac)
@@ -269,6 +277,10 @@ func TestErrorsAboutShortcutFlowsGoAcross(t *testing.T) {
 		w.fromPod(t, w.podA, late.Bytes()).across(t, late.Bytes(), w.b.Mac)
 		// A peer that must be asked again gets it at its own hook.
 		w.publish(t, w.a, word(slotNoICMP, 3), word(slotNoICMP, 3))
+		w.fromPod(t, w.podB, refused.Bytes()).want(t, 0)
+		w.toPod(t, w.podA, w.podB, refused.Bytes()).want(t, 0)
+		w.fromPod(t, w.podB, refused.Bytes()).across(t, refused.Bytes(), w.a.Mac)
+		w.publish(t, w.a, word(slotDeny, 4), word(slotDeny, 4))
 		w.fromPod(t, w.podB, refused.Bytes()).want(t, 0)
 		w.toPod(t, w.podA, w.podB, refused.Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
 	})

@@ -4,6 +4,7 @@ package bpf
 // lib/types_flows.h; contract_test.go asserts from BTF that none has a hole.
 type (
 	AddrInfo   = MargayAddrInfo
+	Asked      = MargayAsked
 	CellBlock  = MargayCellBlock
 	ClassChunk = MargayClassChunk
 	Config     = MargayConfig
@@ -76,4 +77,5 @@ const (
 	EPStagedIngress = uint32(MargayEndpointFlagsEP_STAGED_INGRESS)
 	EPStagedEgress  = uint32(MargayEndpointFlagsEP_STAGED_EGRESS)
 	EPSources       = uint32(MargayEndpointFlagsEP_SOURCES)
+	EPBeside        = uint32(MargayEndpointFlagsEP_BESIDE)
 )

@@ -22,6 +22,7 @@ var budget = map[string]int{
 	bpf.MargayProgJudge:   41000,
 	bpf.MargayProgSweep4:  560,
 	bpf.MargayProgSweep6:  560,
+	bpf.MargayProgAsk:     17500,
 	bpf.MargayProgEmpty:   10,
 }
 

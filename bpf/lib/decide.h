@@ -34,12 +34,31 @@ static __always_inline bool absurd(const struct pkt *p)
 	return !f || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
 }
 
+/* What policy seems to deny, as far as flows are known here. */
+#define BY_POLICY (1 << DROP_POLICY | 1 << DROP_REVOKED | 1 << DROP_MIDFLOW | 1 << DROP_NO_TABLE)
+
+/* While one dataplane comes after another, both judge all packets of an endpoint, and this one may not know flows yet that
+ * the other has allowed. So what policy seems to deny passes, and the other one drops it. Allowed packets are recorded as always. */
+static __always_inline int beside(const struct endpoint *ep, int r)
+{
+	return r < 0 && (ep->flags & EP_BESIDE) && (BY_POLICY >> (-r & 31) & 1) ? PASS : r;
+}
+
 /* The first packet of a flow, or one in mid-flow. */
 static __always_inline int opened(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	int r = hook == FROM_POD ? opened_from_pod(ep, p, skb->len) : opened_to_pod(skb, ep, p);
 
 	return r == IS_MIDFLOW ? midflow(skb, ep, p, hook) : r;
+}
+
+/* The kernel does not know of flows by the shortcut, so it may give a flow that it translates the ends of one: a pod has sent to
+ * another pod, and then sends from the same port to a Service that leads to it. Answers of the later flow have to be
+ * translated back, so they go by the node's stack from here on. If the former flow goes on, its packets go there, too. */
+static __always_inline void leave_shortcut(struct __sk_buff *skb, struct ct_entry *e, enum hook hook)
+{
+	if (hook == TO_POD && unlikely(e->flags & CT_SHORTCUT) && translated_at_tc(skb))
+		e->flags &= ~CT_SHORTCUT;
 }
 
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
@@ -60,8 +79,13 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 			return judge_alone(ep, p, skb->len);
 	}
 	e = ct_find(&p->t);
-	if (!e || reopens(p, e) || is_over(e))
+	if (!e || reopens(p, e) || is_over(e) ||
+	    (hook == FROM_POD ? answers_nothing(p, e) : ends_of_another(skb, ep, p, e))) {
+		if (hook == FROM_POD && e && !(e->flags & CT_SHORTCUT))
+			p->flags |= PKT_ENDS_IN_STACK;
 		return opened(skb, ep, p, hook);
+	}
+	leave_shortcut(skb, e, hook);
 	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
 	r = tracked(skb, ep, p, e, hook);

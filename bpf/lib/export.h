@@ -11,6 +11,7 @@ EXPORT_TYPE(struct, rule);
 EXPORT_TYPE(struct, l4_page);
 EXPORT_TYPE(struct, cell_block);
 EXPORT_TYPE(struct, outcome);
+EXPORT_TYPE(struct, asked);
 EXPORT_TYPE(enum, addr_flags);
 EXPORT_TYPE(enum, slot_flags);
 EXPORT_TYPE(enum, rule_action);

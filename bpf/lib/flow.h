@@ -41,19 +41,20 @@ enum side_flags {
 	SIDE_EGRESS = 2,  /* ep is the opener's */
 	SIDE_COPY = 4,    /* e is a copy, not the entry itself */
 	SIDE_STAMPED = 8, /* the side has allowed the flow before; check_side sets it, to save a variable */
+	SIDE_QUIET = 16,  /* no packet of the flow: a denial is not reported */
 };
 
-/* The flow a tracked packet belongs to. Not inline, to keep its variables off the stack of check_side. */
-__noinline int flow_of(struct flow *f, const struct pkt *p, const struct ct_entry *e, __u32 how, __u32 len)
+/* The flow that a packet with the ends t belongs to. Not inline, to keep its variables off the stack of check_side. */
+__noinline int flow_of(struct flow *f, const struct tuple *t, const struct ct_entry *e, __u32 how, __u32 len)
 {
-	if (!f || !p || !e)
+	if (!f || !t || !e)
 		return -1;
-	f->t = p->t;
+	f->t = *t;
 	if (!(how & SIDE_ORIG)) {
-		__builtin_memcpy(f->t.src, p->t.dst, 16);
-		__builtin_memcpy(f->t.dst, p->t.src, 16);
-		f->t.sport = p->t.dport;
-		f->t.dport = p->t.sport;
+		__builtin_memcpy(f->t.src, t->dst, 16);
+		__builtin_memcpy(f->t.dst, t->src, 16);
+		f->t.sport = t->dport;
+		f->t.dport = t->sport;
 	}
 	if (e->flags & CT_TRANSLATED)
 		__builtin_memcpy(f->t.dst, e->backend, 16);

@@ -5,24 +5,36 @@
 #include "quoted.h"
 
 /* Errors about a shortcut flow go across too. The host stack has not seen that flow, and rules there drop
- * packets that belong to no connection (kube-proxy's do). stamp is the peer's; egress is our side. */
-static __always_inline int error_across(const struct pkt *p, __u32 stamp, bool egress)
+ * packets that belong to no connection (kube-proxy's do). how: of our side. */
+static __always_inline int error_across(const struct pkt *p, const struct ct_entry *e, __u32 how)
 {
 	struct endpoint *peer = ready_endpoint(p->peer_if);
+	bool egress = !(how & SIDE_EGRESS); /* the peer's side */
+	__u32 stamp = egress ? e->egress : e->ingress;
 
 	if (!peer || !owns(peer, &p->t, true) || (p->flags & PKT_FIRST_FRAGMENT))
 		return PASS;
-	return stamp && stamp == (__u32)policy_word(peer, !egress) ? PASS_SHORTCUT : PASS;
+	return stamp && stamp == (__u32)policy_word(peer, egress) ? PASS_SHORTCUT : PASS;
 }
 
-/* An ICMP error follows the flow of the packet it quotes; without one it is judged as the ICMP message it is. */
-__noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, __u32 hook)
+/* Whether ep's side, which has allowed the flow before, allows it now. A denial is the flow's own packets' to report. */
+static __always_inline bool still_allowed(struct endpoint *ep, const struct tuple *quoted, struct ct_entry *e,
+					  __u32 how)
+{
+	__u32 stamp = how & SIDE_EGRESS ? e->egress : e->ingress;
+
+	if (!stamp)
+		return false;
+	return stamp == (__u32)policy_word(ep, how & SIDE_EGRESS) || check_side(ep, quoted, e, how, 0) == STAMP_OK;
+}
+
+/* Whether an ICMP error is about a flow that policy allows: a decision, or IS_MESSAGE. */
+__noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, __u32 hook)
 {
 	struct ct_entry *e;
 	struct tuple quoted;
-	struct flow f;
 	bool orig, egress;
-	__u32 stamp;
+	__u32 how;
 	int err;
 
 	if (!ep || !p)
@@ -44,14 +56,40 @@ __noinline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 		egress = (hook == TO_POD) == orig;
 		if (e->flags & CT_SELF || (!egress && (e->flags & CT_FROM_HOST)))
 			return PASS;
-		stamp = egress ? e->egress : e->ingress;
-		if (stamp && stamp == (__u32)policy_word(ep, egress)) {
-			if (cfg.no_shortcut || hook != FROM_POD || !(e->flags & CT_SHORTCUT))
-				return PASS;
+		how = (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0) | SIDE_QUIET;
+		if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 			p->peer_if = orig ? e->opener_if : e->responder_if;
-			return error_across(p, egress ? e->ingress : e->egress, egress);
-		}
+		if (still_allowed(ep, &quoted, e, how))
+			return p->peer_if ? error_across(p, e, how) : PASS;
+		p->peer_if = 0;
 	}
-	flow_of_ends(&f, &p->t, p->l4, true, skb->len);
-	return judge_side(ep, &f, hook == FROM_POD, 0) ? PASS : denied(&f);
+	return IS_MESSAGE;
+}
+
+/* Judges an ICMP error as the message that it is; it opens no flow. kube-proxy translates errors about its connections, so
+ * those from a pod are put off as all else is (D-17). */
+__noinline int judge_error(struct endpoint *ep, const struct pkt *p, __u32 hook, __u32 len)
+{
+	struct addr_info *to;
+	struct flow f;
+
+	if (!ep || !p)
+		return -DROP_POLICY;
+	if (hook == FROM_POD) {
+		to = addr_lookup(p->t.family, p->t.dst);
+		if (to && (to->flags & (ADDR_MAY_TRANSLATE | ADDR_HOST)))
+			return PASS_PENDING;
+	}
+	if (hook == AFTER_TRANSLATION && owns(ep, &p->t, true))
+		return PASS; /* to itself behind a Service */
+	flow_of_ends(&f, &p->t, p->l4, true, len);
+	return judge_side(ep, &f, hook != TO_POD, hook == AFTER_TRANSLATION ? EVENT_TRANSLATED : 0) ? PASS : denied(&f);
+}
+
+/* An ICMP error passes if policy allows the flow of the packet that it quotes, or the error itself. */
+static __always_inline int icmp_error(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
+{
+	int r = about_flow(skb, ep, p, hook);
+
+	return r == IS_MESSAGE ? judge_error(ep, p, hook, skb->len) : r;
 }

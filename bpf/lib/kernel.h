@@ -77,6 +77,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 #define NFCT_INFO 7UL
 #define IP_CT_NEW 2
 #define IP_CT_IS_REPLY 3
+#define IPS_SRC_NAT 16
 #define IPS_DST_NAT 32
 
 /* The state of a packet in the kernel's conntrack. */
@@ -107,6 +108,14 @@ static __always_inline unsigned long nfct_at_tc(struct __sk_buff *skb)
 	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);
 
 	return kern->_nfct;
+}
+
+/* Whether the kernel translates an end of the connection that a packet at a TC hook belongs to. */
+static __always_inline bool translated_at_tc(struct __sk_buff *skb)
+{
+	unsigned long nfct = nfct_at_tc(skb);
+
+	return (nfct & ~NFCT_INFO) && (kernel_entry(nfct)->status & (IPS_SRC_NAT | IPS_DST_NAT));
 }
 
 /* Copies an address of an entry's tuple. A macro: CO-RE wants constant indexes. */

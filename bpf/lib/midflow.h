@@ -103,7 +103,7 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	turned.egress = turned.ingress = 0;
 	turned.opener_if = turned.responder_if = 0;
 	how = (orig ? 0 : SIDE_ORIG) | (egress ? 0 : SIDE_EGRESS) | SIDE_COPY;
-	if (check_side(ep, p, &turned, how, skb->len) != STAMP_OK)
+	if (check_side(ep, &p->t, &turned, how, skb->len) != STAMP_OK)
 		return STAMP_DENIED;
 	return ct_rewrite(&p->t, e, &turned) ? STAMP_DENIED : STAMP_OK;
 }

@@ -107,10 +107,13 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		original_ends(nfct, &p, &ends);
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
+		else if (p.flags & PKT_ICMP_ERROR)
+			r = judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
 		else if (kernel_ct(nfct) == KERNEL_CT_REPLY)
 			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else
 			r = judge_translated(ep, &p, &ends, skb->len, again);
+		r = beside(ep, r);
 		if (p.flags & PKT_FIRST_FRAGMENT)
 			first_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION, r);
 	}

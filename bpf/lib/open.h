@@ -35,13 +35,12 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 		return PASS;
 	}
 	flow_of_ends(&f, &p->t, p->l4, true, len);
-	if (!cfg.no_shortcut && to && (to->flags & ADDR_ENDPOINT)) {
-		e.responder_if = to->ifindex;
+	if (!cfg.no_shortcut && to && (to->flags & ADDR_ENDPOINT))
 		peer = ready_endpoint(to->ifindex);
-	}
 	e.egress = judge_side(ep, &f, 1, 0);
 	if (!e.egress)
 		return denied(&f);
+	/* The ends may be those of a connection to a Service that is alive. The kernel knows it, and gives this one another port. */
 	if (peer && peer->peer_ifindex && owns(peer, &p->t, true) && !p->flags) {
 		p->peer_if = to->ifindex;
 		e.ingress = judge_side(peer, &f, 0, 0);
@@ -49,6 +48,7 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 			p->peer_denied = 1;
 			return denied(&f);
 		}
+		e.responder_if = peer->ifindex;
 		e.flags |= CT_SHORTCUT;
 	}
 	if (!opens_flow(p))

@@ -50,6 +50,7 @@ enum decision {
 	PASS_PENDING = 1,  /* pass, marked for judgement after translation */
 	PASS_SHORTCUT = 2, /* both sides allow: straight to the peer */
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
+	IS_MESSAGE = 5,    /* an ICMP error about no flow that policy allows: see judge_error() */
 	PASS_WATCHED = 4,  /* pass; marked for judgement if the kernel's conntrack begins an entry with it */
 };
 
@@ -59,6 +60,7 @@ enum pkt_flags {
 	PKT_ICMP_ERROR = 4,      /* quotes the packet it is about */
 	PKT_LINK_LOCAL_ND = 8,   /* neighbour or multicast-listener discovery on the link */
 	PKT_FURTHER_SOURCE = 16, /* the source is not the pod's own: see source.h */
+	PKT_ENDS_IN_STACK = 32,  /* a flow with these ends has gone by the node's stack */
 };
 
 /* The two ends of a packet. IPv4 addresses are in word 0, the rest zero; all in network order. Ports as in ct4_key. */

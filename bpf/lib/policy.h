@@ -81,11 +81,11 @@ static __always_inline int denied(const struct flow *f)
 enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
 
 /* Keeps what policy said in the flow: the generation that allows it, or 0. */
-__noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how, __u32 gen)
+__noinline int put_stamp(const struct endpoint *ep, const struct tuple *t, struct ct_entry *e, __u32 how, __u32 gen)
 {
-	if (!ep || !p || !e)
+	if (!ep || !t || !e)
 		return STAMP_DENIED;
-	if (!(how & SIDE_COPY) && !ct_is(&p->t, e))
+	if (!(how & SIDE_COPY) && !ct_is(t, e))
 		return STAMP_DENIED; /* evicted meanwhile: this is another flow's entry */
 	if (!gen)
 		return STAMP_REVOKED;
@@ -96,7 +96,7 @@ __noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct 
 		e->ingress = gen;
 		e->responder_if = ep->ifindex;
 	}
-	if ((how & SIDE_COPY) || ct_is(&p->t, e))
+	if ((how & SIDE_COPY) || ct_is(t, e))
 		return STAMP_OK;
 	/* The entry was replaced between the two checks. The flow that has it now is judged again. */
 	if (how & SIDE_EGRESS)
@@ -107,13 +107,13 @@ __noinline int put_stamp(const struct endpoint *ep, const struct pkt *p, struct 
 }
 
 /* Makes sure ep's side of a tracked flow is allowed under the policy in force. */
-__noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_entry *e, __u32 how, __u32 len)
+__noinline int check_side(struct endpoint *ep, const struct tuple *t, struct ct_entry *e, __u32 how, __u32 len)
 {
 	bool egress = how & SIDE_EGRESS;
 	__u32 stamp, judged_if, gen;
 	struct flow f = {};
 
-	if (!ep || !p || !e)
+	if (!ep || !t || !e)
 		return STAMP_DENIED;
 	stamp = egress ? e->egress : e->ingress;
 	judged_if = egress ? e->opener_if : e->responder_if;
@@ -130,13 +130,14 @@ __noinline int check_side(struct endpoint *ep, const struct pkt *p, struct ct_en
 	}
 	how |= stamp ? SIDE_STAMPED : 0;
 	asm volatile("" : "+r"(how)); /* nothing but how is kept from here on: the stack has no room for more */
-	flow_of(&f, p, e, how, len);
+	flow_of(&f, t, e, how, len);
 	gen = judge_side(ep, &f, !!(how & SIDE_EGRESS),
-			 (how & SIDE_STAMPED ? EVENT_REJUDGED : 0) | (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
+			 (how & SIDE_STAMPED ? EVENT_REJUDGED : 0) | (how & SIDE_QUIET ? REPORT_ALLOWED : 0) |
+				 (e->flags & CT_TRANSLATED ? EVENT_TRANSLATED : 0));
 	if (!gen && !(how & SIDE_STAMPED))
 		return f.missing ? STAMP_MISSING : STAMP_DENIED;
 allowed:
-	return put_stamp(ep, p, e, how, gen);
+	return put_stamp(ep, t, e, how, gen);
 }
 
 /* The usual case, inline: one comparison. */
@@ -152,5 +153,5 @@ static __always_inline int side_allowed(struct endpoint *ep, const struct pkt *p
 	stamp = egress ? e->egress : e->ingress;
 	if (stamp && stamp == (__u32)policy_word(ep, egress))
 		return STAMP_OK;
-	return check_side(ep, p, e, (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0), len);
+	return check_side(ep, &p->t, e, (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0), len);
 }

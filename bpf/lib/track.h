@@ -65,6 +65,31 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	return refused(p, e, r);
 }
 
+/* Whether a packet to a pod has the ends of a flow that is another one: one of the two is the node's, or the pod's own that came
+ * back by a Service (D-16), the other is somebody else's. A node that masquerades may give them the same port, one after the other. */
+static __always_inline bool ends_of_another(const struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p,
+					    const struct ct_entry *e)
+{
+	bool own = skb->ingress_ifindex == ep->ifindex;
+
+	/* The node's own packets have come in by no interface, and neither have fragments that it cuts. */
+	if (!skb->ingress_ifindex)
+		return false;
+	if (e->flags & CT_FROM_HOST)
+		return from_opener(&p->t, e);
+	if (own == !!(e->flags & CT_SELF))
+		return false;
+	return !own || !has_further_source(ep, &p->t);
+}
+
+/* Whether a pod sends against a flow of which nothing was let in to it: its policy has allowed none of the flow's packets, so
+ * this is no answer, and the flow of the other side says nothing about it. Where the opener was a guess that proved wrong, the
+ * pod has sent in the flow before. */
+static __always_inline bool answers_nothing(const struct pkt *p, const struct ct_entry *e)
+{
+	return !e->responder_if && !(e->state & CT_REPLIED) && !(e->flags & CT_SELF) && !from_opener(&p->t, e);
+}
+
 /* Whether a datagram travels against a flow that this side never allowed, and so may open a flow of its own:
  * attempts of the other side must not keep this side from using the same ends. TCP flows are opened by a SYN only,
  * and flows that were revoked by their opener only. */

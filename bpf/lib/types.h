@@ -171,6 +171,7 @@ enum endpoint_flags {
 	EP_STAGED_INGRESS = 4, /* its ingress has staged policies: see struct staged */
 	EP_STAGED_EGRESS = 8,
 	EP_SOURCES = 16, /* may send from other addresses than its own: see struct source_key */
+	EP_BESIDE = 32,  /* another dataplane judges, too: see beside() */
 };
 
 /* One local endpoint by ifindex. ingress and egress are slot << 32 | generation: the one aligned word whose store
@@ -197,6 +198,29 @@ struct staged {
 };
 
 /* ---- results and events ---- */
+
+/* A question of the agent to a compiled policy, and its answer: see ask.h. */
+struct asked {
+	__u64 word;    /* of the endpoint: slot << 32 | generation */
+	__u8 addr[16]; /* the remote address; IPv4 in the first 4 bytes */
+	__u16 l4;      /* destination port, type << 8 | code, or protocol */
+	__u16 sport;
+	__u8 proto;
+	__u8 family;
+	__u8 by_rules; /* 1: by the ordered match table, also if there is a decision table */
+	/* answer */
+	__u8 allow;
+	__u32 class; /* of the address */
+	__u32 rule_id;
+	__u16 rule; /* as in struct outcome; 0xffff: none */
+	__u8 missing;
+	__u8 nlogs;
+	__u8 npasses;
+	__u8 pad[3];
+	__u16 log[4];
+	__u16 pass[6];
+	__u32 pad2;
+};
 
 /* The results of a sweep; in the map `swept`. */
 struct sweep {

@@ -68,7 +68,7 @@ func settingSchema(s config.Setting) valueSchema {
 		v.Type, v.Pattern = []string{"boolean", "string"}, "^(true|false)$"
 	case s.Type == "number":
 		v.Type, v.Pattern, v.Minimum, v.Maximum = []string{"integer", "string"}, s.Pattern, new(int), s.Max
-	case s.Name == "mark-mask", s.Name == "tunnel-ports":
+	case s.Name == "mark-mask", s.Name == "iptables-mark-mask", s.Name == "masquerade-mark", s.Name == "tunnel-ports":
 		v.Type, v.Pattern, v.Minimum = []string{"integer", "string"}, s.Pattern, new(int)
 	default:
 		v.Type, v.Pattern = []string{"string"}, s.Pattern

@@ -150,6 +150,9 @@ func encodePolicy(u model.PolicyUpdate) object {
 		return o
 	}
 	o.Tier, o.Order, o.Selector, o.Staged = p.Tier, encodeOrder(p.Order), p.Selector.String(), p.Staged
+	if p.Staged && p.StagedAction != model.StagedSet {
+		o.StagedAction = p.StagedAction.String()
+	}
 	if p.AppliesIngress {
 		o.Types = append(o.Types, "Ingress")
 	}

@@ -102,7 +102,21 @@ func (k *Kernel) Load(updates []model.Update) error {
 		ifindex++
 	}
 	k.diffSets(now.Sets, ch.Sets)
-	return k.dp.Apply(context.Background(), ch)
+	return k.apply(ch)
+}
+
+// apply has the dataplane apply changes and finish what it leaves for later, staged policies among it. A busy machine makes it
+// rest in between.
+func (k *Kernel) apply(ch model.Changes) error {
+	err := k.dp.Apply(context.Background(), ch)
+	for range 1000 {
+		if err != nil || !k.dp.Unfinished() {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+		err = k.dp.Apply(context.Background(), model.Changes{InSync: true})
+	}
+	return errors.New("the dataplane does not finish")
 }
 
 // place remembers which addresses are nodes', and which endpoints run there.

@@ -29,13 +29,14 @@ type object struct {
 	Default string   `json:"default,omitempty"`
 
 	// Policy, Profile
-	PolicyKind string   `json:"policyKind,omitempty"`
-	Tier       string   `json:"tier,omitempty"`
-	Selector   string   `json:"selector,omitempty"`
-	Types      []string `json:"types,omitempty"`
-	Staged     bool     `json:"staged,omitempty"`
-	Ingress    []rule   `json:"ingress,omitempty"`
-	Egress     []rule   `json:"egress,omitempty"`
+	PolicyKind   string   `json:"policyKind,omitempty"`
+	Tier         string   `json:"tier,omitempty"`
+	Selector     string   `json:"selector,omitempty"`
+	Types        []string `json:"types,omitempty"`
+	Staged       bool     `json:"staged,omitempty"`
+	StagedAction string   `json:"stagedAction,omitempty"`
+	Ingress      []rule   `json:"ingress,omitempty"`
+	Egress       []rule   `json:"egress,omitempty"`
 
 	// Endpoint, NetworkSet, Profile, EndpointSlice, Node
 	Node     string            `json:"node,omitempty"`
@@ -170,6 +171,14 @@ func (o *object) policy() (model.Update, error) {
 	p := model.Policy{Tier: o.Tier, Order: decodeOrder(o.Order), Selector: sel, Staged: o.Staged}
 	if p.Tier == "" {
 		p.Tier = model.TierDefault
+	}
+	for _, a := range []model.StagedAction{model.StagedDelete, model.StagedLearn, model.StagedIgnore} {
+		if o.StagedAction == a.String() {
+			p.StagedAction = a
+		}
+	}
+	if o.StagedAction != "" && p.StagedAction == model.StagedSet {
+		return nil, fmt.Errorf("stagedAction %q is neither Delete, Learn nor Ignore", o.StagedAction)
 	}
 	for _, t := range o.Types {
 		switch t {

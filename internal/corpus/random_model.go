@@ -50,7 +50,11 @@ func DrawModel(t *rapid.T) []model.Update {
 		}
 	}
 	for range upTo(t, 1, 7, "policies") {
-		all = append(all, drawPolicy(t))
+		p := drawPolicy(t)
+		all = append(all, p)
+		if staging, ok := p.Key.Staging(); ok && !p.Policy.Staged && chance(t, 4, "another version") {
+			all = append(all, drawVersion(t, staging))
+		}
 	}
 	return append(all, model.InSync{})
 }
@@ -137,7 +141,15 @@ func drawSlice(t *rapid.T, i int) model.Update {
 	return model.EndpointSliceUpdate{ID: model.EndpointSliceID{Namespace: s.Service.Namespace, Name: fmt.Sprintf("slice%d", i)}, Slice: s}
 }
 
-func drawPolicy(t *rapid.T) model.Update {
+// drawVersion draws a staged policy that stands for an enforced one.
+func drawVersion(t *rapid.T, key model.PolicyKey) model.PolicyUpdate {
+	p := drawPolicy(t)
+	p.Key, p.Policy.Staged = key, true
+	p.Policy.StagedAction = one(t, []model.StagedAction{model.StagedSet, model.StagedSet, model.StagedDelete, model.StagedLearn, model.StagedIgnore}, "action")
+	return p
+}
+
+func drawPolicy(t *rapid.T) model.PolicyUpdate {
 	key := model.PolicyKey{
 		Kind: one(t, []model.PolicyKind{model.KindGlobalNetworkPolicy, model.KindNetworkPolicy, model.KindKubernetesNetworkPolicy}, "kind"),
 		Name: one(t, []string{"p", "p-a", "p.b", "q", "q1", "q10"}, "name"),
@@ -155,6 +167,9 @@ func drawPolicy(t *rapid.T) model.Update {
 		Staged:         chance(t, 8, "staged"),
 		Ingress:        drawRules(t, model.Ingress),
 		Egress:         drawRules(t, model.Egress),
+	}
+	if staging, ok := key.Staging(); ok && p.Staged {
+		key = staging // as every source makes them
 	}
 	return model.PolicyUpdate{Key: key, Policy: p}
 }

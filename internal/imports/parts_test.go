@@ -16,7 +16,7 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 		parts []string // files that must not have anything of these types
 	}{
 		{"pkg/dataplane/bpf", []string{"state", "BPF"}, []string{"addresses.go", "adopt.go",
-			"backoff.go", "bind.go", "classes.go", "endpoints.go", "interfaces.go", "kernel.go", "names.go", "pace.go", "planner.go",
+			"bind.go", "classes.go", "endpoints.go", "interfaces.go", "kernel.go", "names.go",
 			"refused.go", "repair.go", "roster.go", "shares.go", "status.go", "sweeps.go", "tables.go"}},
 		{"pkg/calc", []string{"policy", "profile", "policyTable", "tiers", "localIndex", "localGroup", "resolver", "dirty"}, []string{
 			"definitions.go", "endpointslices.go", "rules.go", "sets.go", "spending.go", "members.go", "contents.go"}},

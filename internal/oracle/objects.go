@@ -276,7 +276,9 @@ func (o *Objects) calicoJudge(p *PolicyObject, dir model.Direction) func(model.P
 		for i := range rules {
 			action := rules[i].Action
 			switch {
-			case p.isUnknown(list, i):
+			case !slices.Contains([]string{"Allow", "Deny", "Pass", "Log"}, action):
+				return "Deny", true
+			case p.isUnknown(list, i), !isKnownProtocol(rules[i].Protocol), !isKnownProtocol(rules[i].NotProtocol):
 				if action == "Deny" || action == "Pass" {
 					return "Deny", true
 				}
@@ -288,9 +290,23 @@ func (o *Objects) calicoJudge(p *PolicyObject, dir model.Direction) func(model.P
 	}
 }
 
-// isClosed reports whether a field that is not known belongs to no rule.
+// isKnownProtocol reports whether a protocol is absent, a number or one of the names that there are.
+func isKnownProtocol(p *intstr.IntOrString) bool {
+	if p == nil || p.Type == intstr.Int {
+		return true
+	}
+	_, err := strconv.Atoi(p.StrVal)
+	return err == nil || slices.Contains([]string{"tcp", "udp", "sctp", "udplite", "icmp", "icmpv6"}, strings.ToLower(p.StrVal))
+}
+
+// hasNewType reports whether the policy has a type that is not known, which may mean either direction.
+func (p *PolicyObject) hasNewType() bool {
+	return slices.ContainsFunc(p.Spec.Types, func(t string) bool { return t != "Ingress" && t != "Egress" })
+}
+
+// isClosed reports whether a field or a type that is not known belongs to no rule.
 func (p *PolicyObject) isClosed() bool {
-	return slices.ContainsFunc(p.unknown, func(path string) bool {
+	return p.hasNewType() || slices.ContainsFunc(p.unknown, func(path string) bool {
 		return !strings.HasPrefix(path, "spec.ingress[") && !strings.HasPrefix(path, "spec.egress[") && !strings.HasPrefix(path, "metadata.")
 	})
 }
@@ -317,6 +333,9 @@ func (p *PolicyObject) types() (dirs []model.Direction) {
 			dirs = append(dirs, model.Egress)
 		}
 		return dirs
+	}
+	if p.hasNewType() {
+		return []model.Direction{model.Ingress, model.Egress}
 	}
 	if slices.Contains(s.Types, "Ingress") {
 		dirs = append(dirs, model.Ingress)

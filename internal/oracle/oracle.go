@@ -279,7 +279,7 @@ func (c *Cluster) policiesOf(tier string, e endpoint, dir model.Direction) []mod
 			applies = p.AppliesEgress
 		}
 		applies = applies && p.Selector.Matches(c.labels(e.Labels, e.Profiles))
-		if p.Tier == tier && applies && c.counts(k, e, dir) {
+		if p.Tier == tier && applies && c.counts(k) {
 			keys = append(keys, k)
 		}
 	}

@@ -9,10 +9,10 @@ func (c *Cluster) JudgeStaged(id model.EndpointID, dir model.Direction, pkt mode
 	return as.Judge(id, dir, pkt)
 }
 
-// counts reports whether a policy that applies to the endpoint in the direction is one of those that decide. As if staged
-// policies were enforced, they decide, too, except those whose action is Delete or Ignore. All but the latter take the enforced
-// policy of their name away, where they apply themselves.
-func (c *Cluster) counts(key model.PolicyKey, e endpoint, dir model.Direction) bool {
+// counts reports whether a policy that applies to an endpoint is one of those that decide. As if staged policies were enforced,
+// they decide, too, except those whose action is Delete or Ignore. All but the latter take the enforced policy of their name away,
+// wherever that applies.
+func (c *Cluster) counts(key model.PolicyKey) bool {
 	p := c.policies[key]
 	if p.Staged {
 		return c.asStaged && (p.StagedAction == model.StagedSet || p.StagedAction == model.StagedLearn)
@@ -21,8 +21,7 @@ func (c *Cluster) counts(key model.PolicyKey, e endpoint, dir model.Direction) b
 		return true
 	}
 	for other, o := range c.policies {
-		applies := dir == model.Ingress && o.AppliesIngress || dir == model.Egress && o.AppliesEgress
-		if o.Staged && applies && other.Enforced() == key && o.StagedAction != model.StagedIgnore && o.Selector.Matches(c.labels(e.Labels, e.Profiles)) {
+		if o.Staged && other.Enforced() == key && o.StagedAction != model.StagedIgnore {
 			return false
 		}
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	Soon  = 20 * time.Second       // for what must come
+	Soon  = time.Minute            // for what must come
 	Never = 200 * time.Millisecond // for what must not
 )
 

@@ -23,6 +23,7 @@ func (c *Cluster) Capture(p *lab.Pod) *lab.Capture {
 // Maps opens what the agent has pinned, for reading beside it. It is closed when the test ends.
 func (p *Process) Maps() *bpfmaps.Maps {
 	p.T.Helper()
+	NeedsBPF(p.T, "the test reads BPF maps")
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: p.BPFFS})
 	if err != nil {
 		p.T.Fatal(err)
@@ -55,6 +56,18 @@ func (p *Process) Drops(of *lab.Pod) map[string]uint64 {
 		}
 	}
 	return drops
+}
+
+// Dropped demands that at least so many packets of a pod were counted as dropped for the reason. With iptables drops are not
+// counted, and nothing is demanded.
+func (p *Process) Dropped(of *lab.Pod, least uint64, reason string) {
+	p.T.Helper()
+	if IPTables() {
+		return
+	}
+	if drops := p.Drops(of); drops[reason] < least {
+		p.T.Errorf("drops of %s: %v, want %d as %s", of.Name(), drops, least, reason)
+	}
 }
 
 // Warnings are the lines of level WARN and above after the first so many bytes of the agent's log, and the log's length.

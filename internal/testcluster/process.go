@@ -102,7 +102,7 @@ func tail(text string, lines int) string {
 func (p *Process) Start() {
 	p.T.Helper()
 	p.Launch()
-	testutil.WaitFor(p.T, 20*time.Second, "the agent on "+p.Node.Name()+" to be ready", func() bool {
+	testutil.WaitFor(p.T, Soon, "the agent on "+p.Node.Name()+" to be ready", func() bool {
 		select {
 		case err := <-p.Exited:
 			p.Cmd = nil
@@ -179,7 +179,7 @@ func (p *Process) Terminate() {
 		if err != nil {
 			p.T.Errorf("the agent on %s ended: %v", p.Node.Name(), err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(Soon):
 		p.T.Fatalf("the agent on %s does not end", p.Node.Name())
 	}
 }

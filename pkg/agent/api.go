@@ -34,14 +34,16 @@ type Reports interface {
 
 // API answers tools on the agent's unix socket (package inspect), and metrics. It reads, and changes nothing.
 type API struct {
-	Loop    *Loop
-	Health  *health.Aggregate
-	Plane   inspect.Dataplane
-	Flows   *flows.Hub // nil: no records of flows
-	Reports Reports
-	Node    string
-	Version string
-	Started time.Time
+	Loop     *Loop
+	Health   *health.Aggregate
+	Plane    inspect.Dataplane
+	Chosen   inspect.Choice // why it is this dataplane
+	Flows    *flows.Hub     // nil: no records of flows
+	Verifier *Verifier      // nil: the dataplane has nothing that could be verified
+	Reports  Reports
+	Node     string
+	Version  string
+	Started  time.Time
 }
 
 // answerWithin is how long an answer may take once the agent stops.
@@ -112,6 +114,7 @@ func (a *API) routes() http.Handler {
 		"config":    a.config,
 		"explain":   a.explain,
 		"lint":      a.lint,
+		"verify":    a.verify,
 	} {
 		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 			v, err := answer(r)
@@ -137,7 +140,7 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	report := &inspect.StatusReport{
 		InSync: s.InSync, Ready: s.Ready, Kinds: kindRows(a.Reports.Kinds()),
 		Attempts: inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed},
-		Agent:    inspect.Agent{Node: a.Node, Dataplane: a.Plane.Name(), Version: a.Version, Started: a.Started},
+		Agent:    inspect.Agent{Node: a.Node, Dataplane: a.Plane.Name(), Chosen: a.Chosen, Version: a.Version, Started: a.Started},
 	}
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
-	"github.com/margay-project/margay/pkg/flowring"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -42,7 +41,7 @@ type namedPeer struct {
 }
 
 // Name fills in Endpoint, Interface and Peer. An end stays without a name if it has none, or none that can be found in time.
-func (n *FlowNames) Name(ctx context.Context, batch []flowring.Unnamed) {
+func (n *FlowNames) Name(ctx context.Context, batch []flows.Unnamed) {
 	ctx, cancel := context.WithTimeout(ctx, namesWithin)
 	defer cancel()
 	n.bound()
@@ -72,7 +71,7 @@ func (n *FlowNames) bound() {
 }
 
 // refresh brings the names of the batch's addresses up to date.
-func (n *FlowNames) refresh(g *calc.Graph, batch []flowring.Unnamed) {
+func (n *FlowNames) refresh(g *calc.Graph, batch []flows.Unnamed) {
 	checked := map[netip.Addr]bool{}
 	var wanted []netip.Addr
 	for _, u := range batch {

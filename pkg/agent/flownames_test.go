@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/dataplane"
-	"github.com/margay-project/margay/pkg/flowring"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -28,7 +27,7 @@ func (n numbered) Endpoints() []dataplane.EndpointStatus {
 func named(t *testing.T, n *FlowNames, ifindex uint32, from string) string {
 	t.Helper()
 	r := &flows.Record{Direction: flows.Ingress, Packet: flows.Packet{Src: netip.AddrPortFrom(netip.MustParseAddr(from), 1)}}
-	n.Name(t.Context(), []flowring.Unnamed{{Ifindex: ifindex, Record: r}})
+	n.Name(t.Context(), []flows.Unnamed{{Ifindex: ifindex, Record: r}})
 	text := r.Endpoint + " on " + r.Interface
 	if r.Peer != nil {
 		text += " from " + r.Peer.Kind + " " + r.Peer.Name

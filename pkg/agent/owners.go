@@ -42,16 +42,19 @@ func (w *owners) Observe(o Outcome) {
 	w.reporter.Report(items, nodes)
 }
 
-// heldProblems are those of endpoints whose policy cannot be enforced while that of the others is.
+// heldProblems are those of endpoints that are not enforced as desired while the others are.
 func heldProblems(states []dataplane.EndpointStatus) []validate.Problem {
 	var list []validate.Problem
 	for _, e := range states {
 		if e.Condition == dataplane.Held {
 			list = append(list, endpointProblem(e))
 		}
+		ref := validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name}
 		if e.Staged != "" {
-			list = append(list, validate.Problem{Ref: validate.Ref{Kind: "Pod", Namespace: e.ID.Namespace, Name: e.ID.Name},
-				Severity: validate.Warning, Reason: "its staged policies are not evaluated: " + e.Staged})
+			list = append(list, validate.Problem{Ref: ref, Severity: validate.Warning, Reason: "its staged policies are not evaluated: " + e.Staged})
+		}
+		if e.Sources != "" {
+			list = append(list, validate.Problem{Ref: ref, Severity: validate.Warning, Reason: e.Sources})
 		}
 	}
 	return list

@@ -27,7 +27,7 @@ func endpointRows(g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Da
 		s, ok := byID[ep.ID]
 		row := inspect.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []inspect.Attachment{},
-			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: s.Reason, Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources,
+			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: s.Reason, Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
 		}
 		if !ok {
 			row.Error = "not programmed yet"
@@ -129,7 +129,7 @@ func kindRows(kinds []syncer.KindStatus) []inspect.KindRow {
 	rows := make([]inspect.KindRow, 0, len(kinds))
 	for _, k := range kinds {
 		rows = append(rows, inspect.KindRow{Kind: k.Kind, State: k.State.String(), Required: k.Required, Listed: k.Listed,
-			Since: k.Since, Objects: k.Objects, Revision: k.Revision, Error: k.Error})
+			Since: k.Since, Objects: k.Objects, Revision: k.Revision, Read: k.Read, NotRead: k.NotRead, Error: k.Error})
 	}
 	return rows
 }

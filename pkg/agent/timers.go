@@ -2,6 +2,10 @@ package agent
 
 import "time"
 
+// firstSweep is when the dataplane is first looked at after the start: it says itself when next. What others do to its rules in the
+// first moments of an agent is to be seen as soon as later.
+const firstSweep = 250 * time.Millisecond
+
 // timers start passes although nothing has changed.
 type timers struct {
 	sweep       *time.Timer
@@ -12,7 +16,7 @@ type timers struct {
 }
 
 func newTimers(resyncEvery time.Duration) *timers {
-	return &timers{sweep: time.NewTimer(lookEvery), look: time.NewTicker(lookEvery), resync: time.NewTicker(resyncEvery),
+	return &timers{sweep: time.NewTimer(firstSweep), look: time.NewTicker(lookEvery), resync: time.NewTicker(resyncEvery),
 		resyncEvery: resyncEvery, retry: newBackoff()}
 }
 

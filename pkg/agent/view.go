@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/config"
@@ -23,6 +24,16 @@ type View struct {
 
 func (l *Loop) view() View {
 	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: l.states, closed: l.closed.list, node: l.nodeProblems()}
+}
+
+// quiet reports whether all that is desired has been enforced as far as it can be.
+func (v View) quiet() bool {
+	return !slices.ContainsFunc(v.states, func(s dataplane.EndpointStatus) bool { return s.Condition == dataplane.Pending })
+}
+
+// programmed reports whether the kernel has of an endpoint what is desired, as far as its interface is there.
+func programmed(c dataplane.Condition) bool {
+	return c == dataplane.Enforced || c == dataplane.NoAddress || c == dataplane.NoInterface
 }
 
 // nodeProblems returns the problems of this node that are not about the datastore.

@@ -51,6 +51,15 @@ func (l *Links) wanted() []hook {
 	return hooks
 }
 
+// Hooked reports whether a link at a netfilter hook is pinned in dir.
+func Hooked(dir string) (bool, error) {
+	names, err := pinNames(dir)
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, isTCX := parsePin(name)
+		return !isTCX
+	}), err
+}
+
 // pin is the name of the pin at a priority: its sign is left out.
 func (h hook) pin(priority int) string { return h.name + "-" + strconv.Itoa(max(priority, -priority)) }
 
@@ -197,7 +206,7 @@ func (l *Links) attachHook(h hook) (string, error) {
 			return "", err
 		}
 		name := h.pin(priority)
-		// What else may be pinned there is dead, or its place would not have been free.
+		// Another pin there is of a dead link, or its place would not have been free.
 		if err := l.drop(l.hooks[name], name); err != nil {
 			return "", errors.Join(err, opened.Close())
 		}

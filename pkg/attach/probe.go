@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -15,6 +16,7 @@ type Check struct {
 	Since  string // kernel version that brought it
 	Needed bool   // false: one feature is missing without it, For says which
 	For    string
+	Setup  bool  // the node's administrator can mend it without another kernel
 	Err    error // nil: works
 }
 
@@ -78,18 +80,38 @@ func (r Report) Err() error {
 	return fmt.Errorf("kernel %s cannot run the BPF dataplane: %s", r.Kernel, strings.Join(lacks, "; "))
 }
 
-// Probe tries out what BPF mode needs, by making small maps and programs, not by version numbers. Where all that works
+// KernelLacks reports whether BPF mode needs something that this kernel does not have, as opposed to settings of the node and
+// to what this process may not do.
+func (r Report) KernelLacks() bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool {
+		return c.Needed && !c.OK() && !c.Setup && !errors.Is(c.Err, unix.EPERM)
+	})
+}
+
+// Probe tries out what BPF mode needs, by making small maps and programs, not by version numbers. If all that works
 // it also loads the programs of the dataplane, over small maps. bpffs is where the BPF file system is or is to be
 // mounted. It attaches nothing to any interface, and leaves nothing behind. It needs about half a second of CPU.
 func Probe(bpffs string) Report {
+	r := ProbeKernel(bpffs)
+	if r.Err() == nil { // otherwise it is known why they do not load
+		r.Checks = append(r.Checks, Check{Name: "programs of the dataplane", Needed: true, Err: probePrograms()})
+	}
+	return r
+}
+
+// ProbeKernel is Probe without loading the programs of the dataplane, which takes most of the time.
+func ProbeKernel(bpffs string) Report {
 	r := Report{Kernel: release()}
 	add := func(name, since string, try func() error) {
 		r.Checks = append(r.Checks, Check{Name: name, Since: since, Needed: true, Err: try()})
 	}
-	add("BPF JIT compiler", "", probeJIT)
+	setup := func(name string, err error) {
+		r.Checks = append(r.Checks, Check{Name: name, Needed: true, Setup: true, Err: err})
+	}
+	setup("BPF JIT compiler", probeJIT())
 	add("bpf system call", "4.18", probeMap(ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))
 	add("kernel type information (BTF)", "5.4", probeBTF)
-	add("BPF file system", "", func() error { return probeBPFFS(bpffs) })
+	setup("BPF file system", probeBPFFS(bpffs))
 	add("LPM tries", "4.11", probeMap(ebpf.MapSpec{
 		Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC,
 	}))
@@ -103,9 +125,6 @@ func Probe(bpffs string) Report {
 	add("kernel function bpf_dynptr_from_skb", "6.4", probeKernelFunction("bpf_dynptr_from_skb"))
 	add("TCX links", "6.6", probeTCX)
 	add("netfilter links", "6.4", probeNetfilter)
-	if r.Err() == nil { // otherwise it is known why they do not load
-		add("programs of the dataplane", "", probePrograms)
-	}
 	r.Checks = append(r.Checks, Check{
 		Name: "helper bpf_redirect_peer", Since: "5.10", For: "same-node shortcut", Err: probeHelper("bpf_redirect_peer")(),
 	})

@@ -69,7 +69,7 @@ type hostRoute struct {
 	table   uint32
 }
 
-// list yields the routes of single addresses, of all tables. What changes meanwhile may be missing: it is notified.
+// list yields the routes of single addresses, of all tables. A route that changes meanwhile may be missing; the kernel notifies of it.
 func (r *routeReader) list(family int, yield func(hostRoute)) error {
 	const tries = 10
 	var err error

@@ -62,10 +62,8 @@ func openPin(path string, id ebpf.MapID) *ebpf.Map {
 	if err != nil {
 		return nil
 	}
-	if info, err := inner.Info(); err == nil {
-		if is, ok := info.ID(); ok && is == id {
-			return inner
-		}
+	if is, err := idOf(inner); err == nil && is == id {
+		return inner
 	}
 	inner.Close()
 	return nil

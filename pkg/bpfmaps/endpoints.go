@@ -163,3 +163,23 @@ func (e *Endpoints) Close() error {
 
 // Len is the number of endpoints. For the loop that owns them.
 func (e *Endpoints) Len() int { return len(e.taken) + len(e.more) }
+
+// Foreign are the interfaces of entries in the maps now that this process has not made.
+func (e *Endpoints) Foreign() ([]uint32, error) {
+	more, err := newKernelMap[uint32, bpf.Endpoint](e.hash, bpf.MargayMapEndpointsMore).Load()
+	if err != nil {
+		return nil, fmt.Errorf("read map %s: %w", bpf.MargayMapEndpointsMore, err)
+	}
+	var foreign []uint32
+	for i := range e.places {
+		if ifindex := atomic.LoadUint32(&e.places[i].Ifindex); ifindex != 0 && e.taken[uint32(i)] != ifindex {
+			foreign = append(foreign, ifindex)
+		}
+	}
+	for ifindex := range more {
+		if _, ok := e.more[ifindex]; !ok {
+			foreign = append(foreign, ifindex)
+		}
+	}
+	return foreign, nil
+}

@@ -90,3 +90,12 @@ func writeShape(slots *ebpf.Map, slot uint32, shape bpf.Slot) error {
 	}
 	return nil
 }
+
+// Fault says how what the map has of handed-out generations is not what was written there; empty: it is.
+func (g *Generations) Fault() (string, error) {
+	shape, err := readShape(g.slots, 0)
+	if err != nil || shape == (bpf.Slot{Generation: g.reserved, Flags: g.announced}) {
+		return "", err
+	}
+	return fmt.Sprintf("%s[0]: the highest generation is %d, %d was written", bpf.MargayMapSlots, shape.Generation, g.reserved), nil
+}

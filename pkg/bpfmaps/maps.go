@@ -175,6 +175,33 @@ func (m *Maps) fit(spec *ebpf.MapSpec, name string, pinned *ebpf.Map) error {
 	return nil
 }
 
+// PinFaults names the pins that are missing, or that are other maps than those in use.
+func (m *Maps) PinFaults() (faults []string) {
+	for _, name := range m.names() {
+		pinned, err := ebpf.LoadPinnedMap(filepath.Join(m.dir, name), nil)
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("map %s: its pin cannot be opened: %v", name, err))
+			continue
+		}
+		if !sameMap(pinned, m.maps[name]) {
+			faults = append(faults, fmt.Sprintf("map %s: another map is pinned in its place", name))
+		}
+		pinned.Close()
+	}
+	return faults
+}
+
+func sameMap(a, b *ebpf.Map) bool {
+	infoA, err1 := a.Info()
+	infoB, err2 := b.Info()
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	idA, ok1 := infoA.ID()
+	idB, ok2 := infoB.ID()
+	return ok1 && ok2 && idA == idB
+}
+
 // Dir is the directory everything is pinned in.
 func (m *Maps) Dir() string { return m.dir }
 

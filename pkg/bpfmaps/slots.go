@@ -155,7 +155,7 @@ func (s *Slots) write(p part, content int, slot uint32, c *SlotContent, created 
 	if need == 0 {
 		return nil
 	}
-	fits := need <= s.pool.places[slot].capacity[p]
+	fits := need <= s.pool.places[slot].capacity[p] && !s.pool.places[slot].foreign[p]
 	var inner *ebpf.Map
 	var err error
 	if fits {
@@ -180,7 +180,7 @@ func (s *Slots) write(p part, content int, slot uint32, c *SlotContent, created 
 func (s *Slots) put(list []placement, errs []error) (pinErr error) {
 	done := s.arrays.put(list, errs)
 	for _, l := range done {
-		s.pool.places[l.slot].capacity[l.part] = l.inner.MaxEntries()
+		s.pool.places[l.slot].capacity[l.part], s.pool.places[l.slot].foreign[l.part] = l.inner.MaxEntries(), false
 	}
 	return s.arrays.pinAll(done, errs)
 }

@@ -2,12 +2,10 @@ package bpfmaps
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -267,91 +265,6 @@ func TestAFailedPublishNamesMapAndSlotAndLosesNothing(t *testing.T) {
 			t.Errorf("slot %d: %s (%v)", slot, diff, err)
 		}
 	}
-}
-
-// Through any sequence of publications, releases, rows added and restarts of the agent, the live slots hold what was
-// published in them.
-func TestSlotReuseNeverTouchesALiveSlot(t *testing.T) {
-	m, o := openMaps(t)
-	w := &slotWalk{s: mustSlots(t, m), live: map[uint32]SlotContent{}}
-	seed := testutil.Number(t, seedEnv, uint64(time.Now().UnixNano()))
-	t.Logf("%s=%d", seedEnv, seed)
-	w.rand = rand.New(rand.NewPCG(seed, 0))
-	for step := range 300 {
-		switch what := w.rand.IntN(100); {
-		case what < 4:
-			inUse := w.s.Live()
-			if err := errors.Join(w.s.Close(), m.Close()); err != nil {
-				t.Fatal(err)
-			}
-			m = mustOpen(t, o)
-			w.s = mustSlots(t, m, inUse...)
-		case what < 40 && len(w.live) < 30:
-			w.publish(t)
-		case what < 70 && len(w.live) > 0:
-			w.patch(t)
-		case len(w.live) > 0:
-			w.release(t)
-		}
-		if step%10 != 0 {
-			continue
-		}
-		for slot, want := range w.live {
-			if diff, err := differs(m, slot, want); err != nil || diff != "" {
-				t.Fatalf("step %d, slot %d: %s (%v)", step, slot, diff, err)
-			}
-		}
-		if altered, err := w.s.Altered(m); err != nil || len(altered) > 0 {
-			t.Fatalf("step %d: %v count as altered (%v)", step, altered, err)
-		}
-	}
-	if u := w.s.Usage(); u.Live != len(w.live) || u.Idle > 40 {
-		t.Errorf("%d live slots, %+v", len(w.live), u)
-	}
-}
-
-// slotWalk is a random walk and what the live slots should hold.
-type slotWalk struct {
-	s    *Slots
-	rand *rand.Rand
-	live map[uint32]SlotContent
-	seed uint32
-}
-
-func (w *slotWalk) publish(t *testing.T) {
-	t.Helper()
-	var contents []SlotContent
-	for range 1 + w.rand.IntN(3) {
-		w.seed += 1000
-		contents = append(contents, policyContent(1+w.rand.IntN(200), w.seed))
-	}
-	for i, slot := range mustPublish(t, w.s, contents...) {
-		if _, inUse := w.live[slot]; inUse || slot == 0 {
-			t.Fatalf("published in slot %d, which is in use", slot)
-		}
-		w.live[slot] = contents[i]
-	}
-}
-
-func (w *slotWalk) pick() uint32 { return w.s.Live()[w.rand.IntN(len(w.live))] }
-
-func (w *slotWalk) patch(t *testing.T) {
-	t.Helper()
-	slot := w.pick()
-	class := w.rand.IntN(len(w.live[slot].Rows) * 32)
-	if err := w.s.PatchRows(slot, []Row{{uint32(class), 1}}); err != nil {
-		t.Fatal(err)
-	}
-	w.live[slot].Rows[class/32].Cell[class%32] = 1
-}
-
-func (w *slotWalk) release(t *testing.T) {
-	t.Helper()
-	slot := w.pick()
-	if err := w.s.Release(slot); err != nil {
-		t.Fatal(err)
-	}
-	delete(w.live, slot)
 }
 
 func BenchmarkPublish(b *testing.B) {

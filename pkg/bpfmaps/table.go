@@ -77,8 +77,8 @@ func (t *Table[K, V]) Pending() int { return t.state.Pending() }
 
 // Unwritten are the keys whose last change has not been written, in no particular order. The slice is the caller's.
 func (t *Table[K, V]) Unwritten() []K {
-	keys, _ := t.state.PendingSets()
-	return append(keys, t.state.PendingDeletes()...)
+	keys, _ := t.state.PendingSets(math.MaxInt)
+	return append(keys, t.state.PendingDeletes(math.MaxInt)...)
 }
 
 // IsUnwritten reports whether key's last change has not been written.
@@ -150,8 +150,7 @@ func (t *Table[K, V]) SyncSome(most int) error {
 		}
 	}
 	setErr := t.sets(most)
-	deletes := t.state.PendingDeletes()
-	deletes = deletes[:min(len(deletes), most)]
+	deletes := t.state.PendingDeletes(most)
 	deleteErr := t.deletes(deletes)
 	// A full map may have room now that the removals are made.
 	if errors.Is(setErr, unix.E2BIG) && len(deletes) > 0 {
@@ -161,8 +160,8 @@ func (t *Table[K, V]) SyncSome(most int) error {
 }
 
 func (t *Table[K, V]) sets(most int) error {
-	keys, values := t.state.PendingSets()
-	return inBatches(min(len(keys), most), func(from, to int) (int, error) {
+	keys, values := t.state.PendingSets(most)
+	return inBatches(len(keys), func(from, to int) (int, error) {
 		n, err := t.kernel.Update(keys[from:to], values[from:to])
 		return t.written(keys[from:to], n, "write", err)
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/bpf"
 )
 
 func TestSyncWritesTheDifferenceAndThenNothing(t *testing.T) {
@@ -186,5 +188,21 @@ func TestNamesThatAreTooLongStayDifferent(t *testing.T) {
 	}
 	if got := NameText(NewName("default/np/shop/db")); got != "default/np/shop/db" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// BenchmarkSyncSome writes very many entries some at a time, as the names of a large policy's rules are.
+func BenchmarkSyncSome(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		table := NewTable[uint32, bpf.Name](NewFake[uint32, bpf.Name]("names", 0))
+		for key := range uint32(20_000) {
+			table.Set(key, NewName("rule"))
+		}
+		for table.Pending() > 0 {
+			if err := table.SyncSome(512); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 }

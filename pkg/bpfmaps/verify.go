@@ -69,7 +69,8 @@ func (s *Slots) recordSum(m *Maps, slot uint32) {
 }
 
 // Altered reads all live slots and returns those in which somebody else has changed
-// something: publish their tables again. Slots that cannot be read, because an array is gone, are among them.
+// something: publish their tables again. Slots that cannot be read, because an array is gone, are among them. Their arrays are
+// not used again.
 func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 	var altered []uint32
 	var errs []error
@@ -81,12 +82,43 @@ func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 		got, err := m.ReadSlot(slot)
 		if err != nil {
 			errs = append(errs, err)
-			altered = append(altered, slot)
-			continue
 		}
-		if sumOf(&got, s.pool.places[slot].sizes) != want {
+		if err != nil || sumOf(&got, s.pool.places[slot].sizes) != want {
 			altered = append(altered, slot)
+			for p := range parts {
+				s.pool.places[slot].foreign[p] = true
+			}
 		}
 	}
 	return altered, errors.Join(errs...)
+}
+
+// Sum is what a slot should hold. Comparable.
+type Sum struct {
+	sum   checksum
+	sizes [parts]uint32
+}
+
+// Sum is that of a slot in use. Known is false for a slot whose content is not known.
+func (s *Slots) Sum(slot uint32) (sum Sum, known bool) {
+	if int(slot) >= len(s.pool.places) || !s.pool.isLive(slot) {
+		return Sum{}, false
+	}
+	at := &s.pool.places[slot]
+	return Sum{at.sum, at.sizes}, at.sum.known
+}
+
+// Altered names the maps whose part of a content that was read back is not what it should be.
+func (s Sum) Altered(c *SlotContent) (names []string) {
+	got := sumOf(c, s.sizes)
+	shape := got.shape
+	if shape != s.sum.shape {
+		names = append(names, bpf.MargayMapSlots)
+	}
+	for p := range parts {
+		if got.parts[p] != s.sum.parts[p] {
+			names = append(names, partNames[p])
+		}
+	}
+	return names
 }

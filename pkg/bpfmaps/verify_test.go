@@ -87,3 +87,38 @@ func TestChangesByHandInALiveSlotAreFound(t *testing.T) {
 	}
 	mustFind()
 }
+
+// TestAnAlteredSlotIsUsedAgainWithNewArrays: one of its arrays may be another slot's by now, or be gone.
+func TestAnAlteredSlotIsUsedAgainWithNewArrays(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	slots := mustPublish(t, s, policyContent(20, 1), policyContent(20, 1000))
+	other, err := s.arrays.open(partCells, slots[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	cells := m.Map(bpf.MargayMapCells)
+	if err := errors.Join(cells.Put(slots[0], uint32(other.FD())), m.Map(bpf.MargayMapOutcomes).Delete(slots[0])); err != nil {
+		t.Fatal(err)
+	}
+	if altered, err := s.Altered(m); err == nil || !slices.Equal(altered, slots[:1]) {
+		t.Fatalf("found %v (%v), want slot %d", altered, err, slots[0])
+	}
+	if err := s.Release(slots[0]); err != nil {
+		t.Fatal(err)
+	}
+	freeReleased(t, s)
+	again := mustPublish(t, s, policyContent(20, 2000))
+	if !slices.Equal(again, slots[:1]) {
+		t.Errorf("published in slot %v, want %d again", again, slots[0])
+	}
+	for slot, content := range map[uint32]SlotContent{slots[1]: policyContent(20, 1000), again[0]: policyContent(20, 2000)} {
+		if what, err := differs(m, slot, content); what != "" || err != nil {
+			t.Errorf("slot %d: %s, %v", slot, what, err)
+		}
+	}
+	if altered, err := s.Altered(m); err != nil || len(altered) > 0 {
+		t.Errorf("found %v (%v)", altered, err)
+	}
+}

@@ -12,10 +12,9 @@ import (
 // activate decides which policies and profiles apply on this node, and which of their rules must be built.
 func (t *policyTable) activate() {
 	for s := range t.dirty.selections {
-		if active := !s.IsEmpty(); active != s.Use.active {
-			s.Use.active = active
-			for _, p := range s.Use.policies {
-				t.dirty.policies[p] = struct{}{}
+		if active := !s.IsEmpty(); active != s.Use.active() {
+			for p := range s.Use.policies() {
+				t.dirty.policy(p)
 			}
 		}
 	}
@@ -37,17 +36,20 @@ func (t *policyTable) packSources() {
 		}
 		return same
 	}
-	for p := range t.dirty.policies {
-		p.source = packed(p.source, intern)
+	for p, now := range t.dirty.policies {
+		if now != nil {
+			p.source = t.texts.replace(p.source, pack(now.rules, intern, &t.texts))
+		}
 	}
-	for name := range t.dirty.profiles {
-		if p := t.profiles.Get(name); p != nil {
-			p.source = packed(p.source, intern)
+	for name, now := range t.dirty.profiles {
+		if p := t.profiles.Get(name); p != nil && now != nil {
+			p.source = boxed(t.texts.replace(p.source.unboxed(), pack(now.rules, intern, &t.texts)))
 		}
 	}
 }
 
 func (t *policyTable) activatePolicy(p *policy) {
+	touchReplaced(t, p.key)
 	if p.selection == nil || p.selection.IsEmpty() {
 		t.retire(p.active.ruleset(model.Ingress))
 		t.retire(p.active.ruleset(model.Egress))
@@ -59,7 +61,7 @@ func (t *policyTable) activatePolicy(p *policy) {
 	}
 	rules := &p.active.rules
 	for d, applies := range p.applies {
-		if !applies {
+		if !applies || p.deletes() {
 			rules[d] = t.retire(rules[d])
 			continue
 		}
@@ -81,10 +83,11 @@ func (t *policyTable) activateProfile(name string) {
 	}
 	var rules [2][]model.Rule
 	switch {
-	case p.gone:
+	case t.dirty.profiles[name].isGone():
 		t.profiles.Delete(name)
+		t.texts.replace(p.source.unboxed(), packedRules{})
 	case t.local.labels.IsParent(name):
-		rules = sourceRules(p.source)
+		rules = t.dirty.profileRules(p)
 	}
 	for d, source := range rules {
 		switch rs := p.active.ruleset(model.Direction(d)); {
@@ -110,9 +113,9 @@ func (t *policyTable) activateProfile(name string) {
 // sourceOf returns the rules of the policy or profile that a ruleset is made of.
 func (t *policyTable) sourceOf(rs *ruleset) []model.Rule {
 	if rs.key.Kind == model.KindProfile {
-		return sourceRules(t.profiles.Get(rs.key.Name).source)[rs.direction]
+		return t.dirty.profileRules(t.profiles.Get(rs.key.Name))[rs.direction]
 	}
-	return sourceRules(t.policies.Get(rs.key).source)[rs.direction]
+	return t.dirty.policyRules(t.policies.Get(rs.key))[rs.direction]
 }
 
 // appliesTo returns the groups of the local index that the rules apply to.
@@ -141,6 +144,7 @@ func (t *policyTable) buildRules() {
 			t.result.serial++
 			rs.serial = t.result.serial
 			t.dirty.touch(t.appliesTo(rs))
+			touchReplaced(t, rs.key)
 		}
 	}
 }
@@ -149,7 +153,7 @@ func (t *policyTable) buildRules() {
 func (t *policyTable) policiesOf(gr *localGroup) []*policy {
 	var all []*policy
 	for s := range gr.Selections() {
-		all = append(all, s.Use.policies...)
+		all = slices.AppendSeq(all, s.Use.policies())
 	}
 	sortPolicies(all, t.tiers)
 	return all

@@ -170,3 +170,28 @@ func BenchmarkPolicyChange(b *testing.B) {
 		i++
 	}
 }
+
+// BenchmarkFurtherSources is a local pod that lists every address as a further source, and none, in turn.
+func BenchmarkFurtherSources(b *testing.B) {
+	const pods = 100_000
+	g := New(thisNode)
+	g.Apply(benchCluster(pods))
+	g.Flush()
+	b.ReportAllocs()
+	was := benchPod(1000, pods)
+	now := was
+	ep := *was.Endpoint
+	ep.Sources = nets("0.0.0.0/0")
+	now.Endpoint = &ep
+	batches := [2][]model.Update{{now}, {was}}
+	i, members := 0, 0
+	for b.Loop() {
+		g.Apply(batches[i%2])
+		c := g.Flush()
+		if s := c.Sets[model.SetOwnedAddrs]; s != nil {
+			members = max(members, len(s.Added))
+		}
+		i++
+	}
+	b.ReportMetric(float64(members), "owned")
+}

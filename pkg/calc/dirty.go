@@ -9,18 +9,26 @@ import (
 // dirty lists the objects that Flush still has to look at again. It is empty between flushes.
 type dirty struct {
 	selections map[*policySelection]struct{} // of the local index: matching some group or none may have changed
-	policies   map[*policy]struct{}          // may have become active or inactive, or changed
-	profiles   map[string]struct{}           // likewise
+	policies   map[*policy]*arrived          // may have become active or inactive, or changed; nil: has the rules that it had
+	profiles   map[string]*arrived           // likewise
 	rulesets   map[*ruleset]struct{}         // to be built again
 	groups     map[*localGroup]struct{}      // of the local index: matched by other policies, or by changed ones
 	endpoints  map[model.EndpointID]struct{} // local ones that came, changed or left
 }
 
+// arrived is what of a policy or profile has come since the last flush.
+type arrived struct {
+	rules [2][]model.Rule // by direction
+	gone  bool            // it is deleted
+}
+
+func (a *arrived) isGone() bool { return a != nil && a.gone }
+
 func newDirty() dirty {
 	return dirty{
 		selections: map[*policySelection]struct{}{},
-		policies:   map[*policy]struct{}{},
-		profiles:   map[string]struct{}{},
+		policies:   map[*policy]*arrived{},
+		profiles:   map[string]*arrived{},
 		rulesets:   map[*ruleset]struct{}{},
 		groups:     map[*localGroup]struct{}{},
 		endpoints:  map[model.EndpointID]struct{}{},
@@ -32,6 +40,35 @@ func (d *dirty) touch(groups iter.Seq[*localGroup]) {
 	for gr := range groups {
 		d.groups[gr] = struct{}{}
 	}
+}
+
+// policy has a policy looked at again, whose rules may have arrived.
+func (d *dirty) policy(p *policy) { lookAgain(d.policies, p) }
+
+// profile does so for a profile.
+func (d *dirty) profile(name string) { lookAgain(d.profiles, name) }
+
+// lookAgain enters a key. Rules that have arrived for it stay.
+func lookAgain[K comparable](list map[K]*arrived, key K) {
+	if _, ok := list[key]; !ok {
+		list[key] = nil
+	}
+}
+
+// policyRules returns the rules of a policy by direction. They must not be changed.
+func (d *dirty) policyRules(p *policy) [2][]model.Rule {
+	if now := d.policies[p]; now != nil {
+		return now.rules
+	}
+	return p.source.lists()
+}
+
+// profileRules does so for a profile.
+func (d *dirty) profileRules(p *profile) [2][]model.Rule {
+	if now := d.profiles[p.name]; now != nil {
+		return now.rules
+	}
+	return p.source.unboxed().lists()
 }
 
 func (d *dirty) reset() {

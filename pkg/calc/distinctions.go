@@ -23,10 +23,10 @@ func (g *Graph) distinctions() distinctions {
 	own := false
 	for p := range g.policies.All() {
 		p.selection.Selector().LabelNames(d.labels)
-		own = d.rules(sourceRules(p.source)) || own
+		own = d.rules(g.dirty.policyRules(p)) || own
 	}
 	for p := range g.profiles.All() {
-		own = d.rules(sourceRules(p.source)) || own
+		own = d.rules(g.dirty.profileRules(p)) || own
 	}
 	if !own {
 		return d

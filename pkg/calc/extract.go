@@ -32,7 +32,7 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	e.groups = map[*group]bool{}
 	for p := range g.policies.All() {
 		for gr := range ends {
-			if p.selection.Selector().Matches(gr) {
+			if p.concerns(g.policyTable, gr) {
 				e.policy(p.key, p)
 				break
 			}
@@ -40,7 +40,7 @@ func (g *Graph) Around(ids []model.EndpointID, addrs []netip.Addr) []model.Updat
 	}
 	for name := range e.profiles {
 		if p := g.profiles.Get(name); p != nil {
-			rules := sourceRules(p.source)
+			rules := g.dirty.profileRules(p)
 			e.names(rules[model.Ingress])
 			e.names(rules[model.Egress])
 		}
@@ -136,7 +136,7 @@ func (e *extract) networkSet(id model.NetworkSetID, ns *networkSet) {
 }
 
 func (e *extract) policy(key model.PolicyKey, p *policy) {
-	value := p.value()
+	value := p.value(e.graph.dirty.policyRules(p))
 	e.updates = append(e.updates, model.PolicyUpdate{Key: key, Policy: value})
 	e.names(value.Ingress)
 	e.names(value.Egress)
@@ -157,7 +157,7 @@ func (e *extract) rest() []model.Update {
 	g := e.graph
 	for name := range e.profiles {
 		if p := g.profiles.Get(name); p != nil {
-			rules := sourceRules(p.source)
+			rules := g.dirty.profileRules(p)
 			value := &model.Profile{Labels: g.sets.labels.ParentLabels(name), Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
 			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: value})
 		}

@@ -22,7 +22,7 @@ func drawWorld(t *rapid.T, g *Graph) world {
 }
 
 func everywhere(updates []model.Update) *Graph {
-	g := New("")
+	g := newGraph("")
 	g.Apply(append(updates, model.InSync{}))
 	g.Flush()
 	return g
@@ -51,7 +51,7 @@ func owned(g *Graph, w world) []model.Update {
 // The part of the datastore around two ends must say of them what the whole of it says.
 func TestAroundSaysWhatTheWholeSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := New(thisNode)
+		g := newGraph(thisNode)
 		w := drawWorld(t, g)
 		ids := []model.EndpointID{drawEndpoint(t).ID, drawEndpoint(t).ID}[:rapid.IntRange(0, 2).Draw(t, "named")]
 		addrs := []netip.Addr{drawAddr().Draw(t, "addr")}
@@ -108,7 +108,7 @@ func sameJudgement(t *rapid.T, whole, part *Graph, id model.EndpointID, addrs []
 // A sample must hold a like of every endpoint, and the same rules in force.
 func TestSampleHasALikeOfEveryEndpoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := New(thisNode)
+		g := newGraph(thisNode)
 		w := drawWorld(t, g)
 		whole, part := everywhere(owned(g, w)), everywhere(g.Sample())
 		for _, want := range whole.LocalEndpoints() {
@@ -129,7 +129,7 @@ func TestSampleHasALikeOfEveryEndpoint(t *testing.T) {
 }
 
 func TestSampleTakesOneOfManyAlike(t *testing.T) {
-	g := New(thisNode)
+	g := newGraph(thisNode)
 	to := func(nets, not []netip.Prefix) model.Rule {
 		return model.Rule{Action: model.Allow, Destination: model.Entity{Nets: nets, NotNets: not}}
 	}
@@ -160,7 +160,7 @@ func TestSampleTakesOneOfManyAlike(t *testing.T) {
 
 func TestRestateSaysEverythingAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := New(thisNode)
+		g := newGraph(thisNode)
 		w := drawWorld(t, g)
 		before := g.LocalEndpoints()
 		g.Restate()
@@ -189,7 +189,7 @@ func TestRestateSaysEverythingAgain(t *testing.T) {
 // What is applied before the first InSync is taken in at once and leaves nothing behind that is not there at the end.
 func TestFlushesBeforeInSyncMakeNoDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g, w := New(thisNode), world{}
+		g, w := newGraph(thisNode), world{}
 		for range rapid.IntRange(1, 6).Draw(t, "batches") {
 			batch := rapid.SliceOfN(anyUpdate(), 1, 12).Draw(t, "batch")
 			for _, u := range batch {

@@ -23,7 +23,7 @@
 // The graph consists of tables that each own their data. Their exported methods are the graph's.
 //
 // A flush depends on the present state of the datastore and on the results of earlier flushes, never on the order in
-// which the state came about.
+// which the state came about; but model.SetOwnedAddrs may have more members for a while than it must (owned.go).
 package calc
 
 import (

@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -18,9 +19,54 @@ type (
 
 // subjects are the policies that apply to what a selector selects on this node.
 type subjects struct {
-	policies []*policy
-	active   bool // it matched anything when the policies were last looked at
+	first  *policy    // nil: none
+	others *[]*policy // in the order in which they came; nil: none, as of most
 }
+
+// policies yields them.
+func (s *subjects) policies() iter.Seq[*policy] {
+	return func(yield func(*policy) bool) {
+		if s.first == nil || !yield(s.first) || s.others == nil {
+			return
+		}
+		for _, p := range *s.others {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+func (s *subjects) add(p *policy) {
+	switch {
+	case s.first == nil:
+		s.first = p
+	case s.others == nil:
+		s.others = &[]*policy{p}
+	default:
+		*s.others = append(*s.others, p)
+	}
+}
+
+// remove takes a policy out, and reports whether it was the last.
+func (s *subjects) remove(p *policy) (last bool) {
+	if s.first == p {
+		if s.first = nil; s.others == nil {
+			return true
+		}
+		s.first = (*s.others)[0]
+		*s.others = slices.Delete(*s.others, 0, 1)
+	} else if s.others != nil {
+		*s.others = slices.DeleteFunc(*s.others, func(other *policy) bool { return other == p })
+	}
+	if s.others != nil && len(*s.others) == 0 {
+		s.others = nil
+	}
+	return s.first == nil
+}
+
+// active reports whether the selector matched anything when the policies were last looked at: then each of them was active.
+func (s *subjects) active() bool { return s.first != nil && s.first.active != nil }
 
 // localIndex holds the endpoints of this node and the policies that apply to them.
 type localIndex struct {
@@ -106,6 +152,6 @@ func (t *policyTable) regroup(gr *localGroup) {
 		t.dirty.selections[s] = struct{}{}
 	}
 	for name := range gr.Parents() {
-		t.dirty.profiles[name] = struct{}{}
+		t.dirty.profile(name)
 	}
 }

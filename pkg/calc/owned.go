@@ -3,6 +3,7 @@ package calc
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -10,11 +11,25 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// ownedAddrs is what model.SetOwnedAddrs covers: the prefixes that endpoints of this node list as further sources. Without
+// ownedAddrs is what model.SetOwnedAddrs covers: at least the prefixes that endpoints of this node list as further sources. Without
 // any, which is usual, no address is looked at.
+//
+// A change of what is covered looks at every address of the cluster, and a tenant may change its list all the time. So more is
+// covered at once, and less only after the lists have been the same for a while; meanwhile what is covered grows in few steps.
+// An address that is covered and not listed makes no difference to a packet.
 type ownedAddrs struct {
-	within []netip.Prefix // ascending, none inside of another
+	within   []netip.Prefix // ascending, none inside of another
+	listed   []netip.Prefix // that must be covered
+	quiet    int            // flushes since the lists have changed
+	patience int            // flushes without a change after which no more is covered than must be
 }
+
+const (
+	// ownedPatience: what the changes of one tenant cost is nothing beside so many flushes.
+	ownedPatience = 1024
+	// mostKept prefixes are covered beside those that must be. With more everything is.
+	mostKept = 64
+)
 
 func (o ownedAddrs) isEmpty() bool { return len(o.within) == 0 }
 
@@ -23,10 +38,10 @@ func (o ownedAddrs) covers(a netip.Addr) bool {
 	return i > 0 && o.within[i-1].Contains(a)
 }
 
-// newOwnedAddrs covers the prefixes of all lists.
-func newOwnedAddrs(lists map[model.EndpointID][]netip.Prefix) ownedAddrs {
+// outermost are the prefixes of all lists that are not inside of another one, ascending.
+func outermost(lists iter.Seq[[]netip.Prefix]) []netip.Prefix {
 	var all, outer []netip.Prefix
-	for _, list := range lists {
+	for list := range lists {
 		all = append(all, list...)
 	}
 	slices.SortFunc(all, func(a, b netip.Prefix) int {
@@ -37,18 +52,37 @@ func newOwnedAddrs(lists map[model.EndpointID][]netip.Prefix) ownedAddrs {
 			outer = append(outer, p)
 		}
 	}
-	return ownedAddrs{outer}
+	return outer
 }
 
-// coverSources has model.SetOwnedAddrs follow the further sources of local endpoints. It looks at every address of the cluster
-// if what they cover has changed.
+var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+// wanted is what is to be covered from this flush on.
+func (o *ownedAddrs) wanted() []netip.Prefix {
+	if o.quiet >= o.patience {
+		return o.listed
+	}
+	both := outermost(slices.Values([][]netip.Prefix{o.within, o.listed}))
+	if len(both) > mostKept+len(o.listed) {
+		return everything
+	}
+	return both
+}
+
+// coverSources has model.SetOwnedAddrs follow the further sources of local endpoints.
 func (g *Graph) coverSources() {
-	if !g.local.resourced {
+	owned := &g.sets.owned
+	switch {
+	case g.local.resourced:
+		g.local.resourced = false
+		owned.listed, owned.quiet = outermost(maps.Values(g.local.sources)), 0
+	case owned.quiet < owned.patience:
+		owned.quiet++
+	default:
 		return
 	}
-	g.local.resourced = false
-	now := newOwnedAddrs(g.local.sources)
-	if slices.Equal(now.within, g.sets.owned.within) {
+	now := owned.wanted()
+	if slices.Equal(now, owned.within) {
 		return
 	}
 	g.sets.owned.cover(g.sets, now, func(yield func(netip.Addr) bool) {
@@ -68,12 +102,12 @@ func (g *Graph) coverSources() {
 }
 
 // cover replaces what the set covers. everyone yields each address once for each that contributes it.
-func (o *ownedAddrs) cover(x *setIndex, now ownedAddrs, everyone iter.Seq[netip.Addr]) {
+func (o *ownedAddrs) cover(x *setIndex, now []netip.Prefix, everyone iter.Seq[netip.Addr]) {
 	was := *o
-	*o = now
+	o.within = now
 	set := x.byID[model.SetOwnedAddrs]
 	switch {
-	case now.isEmpty():
+	case o.isEmpty():
 		x.drop(set)
 		return
 	case set == nil:
@@ -81,7 +115,7 @@ func (o *ownedAddrs) cover(x *setIndex, now ownedAddrs, everyone iter.Seq[netip.
 	}
 	for a := range everyone {
 		p, ok := hostPrefix(a)
-		switch before, after := was.covers(a), now.covers(a); {
+		switch before, after := was.covers(a), o.covers(a); {
 		case !ok || before == after:
 		case after:
 			x.count(set, p, 1)

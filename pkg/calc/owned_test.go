@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -57,6 +58,50 @@ func TestOwnedAddrsAreThoseInsideOfFurtherSources(t *testing.T) {
 	check("with others", "10.0.1.9/32", "10.9.0.1/32", "10.9.0.2/32")
 	r.apply(pod("shop/gw", "10.9.0.2"))
 	check("without any again")
+}
+
+// TestFurtherSourcesThatComeAndGoCostNothing: a tenant may change its list all the time, and each change of what is covered looks
+// at every address of the cluster.
+func TestFurtherSourcesThatComeAndGoCostNothing(t *testing.T) {
+	g := New(thisNode)
+	flush := func(updates ...model.Update) (covered int, changed bool) {
+		g.Apply(updates)
+		c := g.Flush()
+		_, ok := c.Sets[model.SetOwnedAddrs]
+		members, _ := g.SetMembers(model.SetOwnedAddrs)
+		return len(members), ok
+	}
+	lists := func(prefixes ...string) model.Update { return listing("shop/gw", "10.9.0.2", prefixes...) }
+	flush(pod("shop/a", "10.0.0.1"), pod("shop/b", "10.0.1.1"), lists(), model.InSync{})
+	if n, changed := flush(lists("10.0.0.0/16")); n != 2 || !changed {
+		t.Fatalf("%d addresses are covered, changed %t", n, changed)
+	}
+	for i, list := range []model.Update{lists(), lists("10.0.0.0/16"), lists("10.0.1.0/24"), lists()} {
+		if n, changed := flush(list); n != 2 || changed {
+			t.Errorf("change %d: %d addresses are covered, changed %t", i, n, changed)
+		}
+	}
+	for range ownedPatience - 1 {
+		if n, changed := flush(); n != 2 || changed {
+			t.Fatalf("early: %d addresses are covered, changed %t", n, changed)
+		}
+	}
+	if n, _ := flush(); n != 0 {
+		t.Errorf("%d addresses are still covered", n)
+	}
+	walks := 0
+	for i := range 1000 {
+		was := slices.Clone(g.sets.owned.within)
+		flush(lists(fmt.Sprintf("203.%d.%d.0/24", i/250, i%250)))
+		if now := g.sets.owned.within; !slices.Equal(was, now) {
+			walks++
+		} else if !g.sets.owned.covers(netip.MustParseAddr(fmt.Sprintf("203.%d.%d.1", i/250, i%250))) {
+			t.Fatalf("list %d is not covered", i)
+		}
+	}
+	if n := len(g.sets.owned.within); walks > mostKept+2 || n > mostKept+1 {
+		t.Errorf("1,000 lists: what is covered changed %d times, and is %d prefixes", walks, n)
+	}
 }
 
 func TestAnAddressThatTheKubeletReportsIsOwnedAlsoIfItsRouteIsMissing(t *testing.T) {

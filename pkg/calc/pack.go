@@ -3,26 +3,72 @@ package calc
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
+	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
 
-// ruleStore keeps the rules of a policy or profile.
-type ruleStore interface {
-	// lists returns the rules by direction. They must not be changed.
-	lists() [2][]model.Rule
+// packedRules are rules in a tenth of the memory. They are unpacked when the rules of this node are built of them. Very many
+// policies say the same of other pods, so they share the text, which has everything but the selectors.
+type packedRules struct {
+	text  *ruleText             // nil: no rules
+	first *selector.Selector    // that they mention; nil: none
+	more  *[]*selector.Selector // the others, in the order of their mention; nil: none
 }
 
-// plainRules are rules as they came, until the flush that takes them in ends.
-type plainRules [2][]model.Rule
+// boxed is a pointer to rules; nil: none.
+func boxed(r packedRules) *packedRules {
+	if r.text == nil {
+		return nil
+	}
+	return &r
+}
 
-func (r *plainRules) lists() [2][]model.Rule { return *r }
+// unboxed is the opposite of boxed.
+func (r *packedRules) unboxed() packedRules {
+	if r == nil {
+		return packedRules{}
+	}
+	return *r
+}
 
-// packedRules are rules in a tenth of the memory. They are unpacked when the rules of this node are built of them.
-type packedRules struct {
-	text      string
-	selectors []*selector.Selector // in the order of their mention
+// ruleText is a text that packed rules share.
+type ruleText struct {
+	text  string
+	users int
+}
+
+// ruleTexts has the texts of all packed rules.
+type ruleTexts struct {
+	keyset.Set[string, ruleText]
+	scratch []byte // of pack
+}
+
+func newRuleTexts() ruleTexts {
+	return ruleTexts{Set: keyset.New(func(t *ruleText) string { return t.text })}
+}
+
+// hold returns a text for one more user.
+func (s *ruleTexts) hold(text string) *ruleText {
+	t := s.Get(text)
+	if t == nil {
+		t = &ruleText{text: text}
+		s.Put(t)
+	}
+	t.users++
+	return t
+}
+
+// replace drops the text of rules that others take the place of, and returns those.
+func (s *ruleTexts) replace(was, now packedRules) packedRules {
+	if was.text != nil {
+		if was.text.users--; was.text.users == 0 {
+			s.Delete(was.text.text)
+		}
+	}
+	return now
 }
 
 // Bits that say which fields of a rule, or of one of its sides, follow.
@@ -49,38 +95,40 @@ const (
 	hasNotNamedPorts
 	hasService
 	hasNodes
+	hasLast // the selector is the one that was mentioned last
 )
 
-// packed returns rules to be kept.
-func packed(s ruleStore, intern func(*selector.Selector) *selector.Selector) ruleStore {
-	if rules, ok := s.(*plainRules); ok {
-		return pack(*rules, intern)
-	}
-	return s
-}
-
-// pack packs rules; nil if there are none. Empty lists come back as nil ones.
-func pack(lists [2][]model.Rule, intern func(*selector.Selector) *selector.Selector) ruleStore {
+// pack packs rules. Empty lists come back as nil ones.
+func pack(lists [2][]model.Rule, intern func(*selector.Selector) *selector.Selector, texts *ruleTexts) packedRules {
 	if len(lists[0])+len(lists[1]) == 0 {
-		return nil
+		return packedRules{}
 	}
-	var p packer
+	const most = 1 << 20 // of scratch
+	p := packer{intern: intern, text: texts.scratch[:0]}
 	for _, rules := range lists {
 		p.uint(uint64(len(rules)))
 		for i := range rules {
 			p.rule(&rules[i])
 		}
 	}
-	selectors := make([]*selector.Selector, 0, len(p.selectors)) // as long as needed
-	for _, s := range p.selectors {
-		selectors = append(selectors, intern(s))
+	packed := packedRules{text: texts.hold(string(p.text))}
+	if cap(p.text) <= most {
+		texts.scratch = p.text
 	}
-	return &packedRules{string(p.text), selectors}
+	if len(p.selectors) > 0 {
+		packed.first = p.selectors[0]
+	}
+	if len(p.selectors) > 1 {
+		more := slices.Clone(p.selectors[1:])
+		packed.more = &more
+	}
+	return packed
 }
 
 type packer struct {
 	text      []byte
-	selectors []*selector.Selector
+	selectors []*selector.Selector // that were mentioned, but for repetitions
+	intern    func(*selector.Selector) *selector.Selector
 }
 
 func (p *packer) uint(n uint64) { p.text = binary.AppendUvarint(p.text, n) }
@@ -143,10 +191,17 @@ func (p *packer) entity(e *model.Entity, has uint64) {
 	if has == 0 {
 		return
 	}
-	p.uint(has)
-	for _, s := range []*selector.Selector{e.Selector, e.NotSelector, e.Nodes} {
-		if s != nil {
+	if e.Selector != nil {
+		if s, n := p.intern(e.Selector), len(p.selectors); n > 0 && p.selectors[n-1] == s {
+			has = has&^hasSelector | hasLast
+		} else {
 			p.selectors = append(p.selectors, s)
+		}
+	}
+	p.uint(has)
+	for _, s := range []*selector.Selector{e.NotSelector, e.Nodes} {
+		if s != nil {
+			p.selectors = append(p.selectors, p.intern(s))
 		}
 	}
 	for _, nets := range [][]netip.Prefix{e.Nets, e.NotNets} {

@@ -15,9 +15,16 @@ import (
 func TestPackedRulesComeBackAsTheyWere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := [2][]model.Rule{drawFullRules(t), drawFullRules(t)}
-		got := sourceRules(pack(want, func(s *selector.Selector) *selector.Selector { return s }))
-		same := cmp.Options{byValue, cmpopts.EquateEmpty(), cmp.Comparer((*selector.Selector).Equal)}
-		if diff := cmp.Diff(want, got, same); diff != "" {
+		texts, same := newRuleTexts(), map[string]*selector.Selector{}
+		intern := func(s *selector.Selector) *selector.Selector {
+			if same[s.String()] == nil {
+				same[s.String()] = s
+			}
+			return same[s.String()]
+		}
+		got := pack(want, intern, &texts).lists()
+		equal := cmp.Options{byValue, cmpopts.EquateEmpty(), cmp.Comparer((*selector.Selector).Equal)}
+		if diff := cmp.Diff(want, got, equal); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 	})
@@ -73,18 +80,17 @@ func TestRulesShareTheSelectorsOfTheIndexes(t *testing.T) {
 	same := policyOf("here-too", "app == 'web'", fromSelector("app == 'client'"))
 	r := newRig(t, pod("a/p1", "10.0.0.1", label("app", "web")), twice, same,
 		policyOf("elsewhere", "app == 'db'", fromSelector("app == 'db'")))
-	packed := func(name string) *packedRules {
+	packed := func(name string) packedRules {
 		p := r.graph.policies.Get(gnp(name))
-		rules, ok := p.source.(*packedRules)
-		if !ok || len(rules.selectors) != 1 {
+		if p.source.text == nil || p.source.first == nil || p.source.more != nil {
 			t.Fatalf("%s: kept as %+v", name, p.source)
 		}
-		return rules
+		return p.source
 	}
-	if got, want := packed("elsewhere").selectors[0], r.graph.policies.Get(gnp("elsewhere")).selection.Selector(); got != want {
+	if got, want := packed("elsewhere").first, r.graph.policies.Get(gnp("elsewhere")).selection.Selector(); got != want {
 		t.Errorf("selectors %p and %p of one policy", got, want)
 	}
-	if a, b := packed("here").selectors[0], packed("here-too").selectors[0]; a != b {
+	if a, b := packed("here").first, packed("here-too").first; a != b {
 		t.Errorf("selectors %p and %p of two policies that apply", a, b)
 	}
 	// The rules are built of what is kept when the policy begins to apply.
@@ -97,4 +103,39 @@ func TestRulesShareTheSelectorsOfTheIndexes(t *testing.T) {
 		t.Error("rules that apply to no endpoint of this node are built")
 	}
 	packed("elsewhere")
+}
+
+// Policies that say the same of other pods share the text of their rules. It goes with the last of them.
+func TestEqualRulesShareTheirText(t *testing.T) {
+	r := newRig(t,
+		policyOf("a", "app == 'a'", fromSelector("app == 'a'"), fromSelector("app == 'a'"), fromSelector("app == 'x'"), fromSelector("app == 'a'")),
+		policyOf("b", "app == 'b'", fromSelector("app == 'b'"), fromSelector("app == 'b'"), fromSelector("app == 'y'"), fromSelector("app == 'b'")))
+	texts := &r.graph.texts
+	builtin := 1 // that of the profile which is always there
+	a, b := r.graph.policies.Get(gnp("a")).source, r.graph.policies.Get(gnp("b")).source
+	if a.text != b.text || a.text.users != 2 || texts.Len() != builtin+1 || len(*a.more) != 2 {
+		t.Fatalf("%+v and %+v, %d texts", a, b, texts.Len())
+	}
+	var got []string
+	for _, rule := range b.lists()[model.Ingress] {
+		got = append(got, rule.Source.Selector.String())
+	}
+	if d := cmp.Diff([]string{`app == "b"`, `app == "b"`, `app == "y"`, `app == "b"`}, got); d != "" {
+		t.Error(d)
+	}
+	r.apply(policyOf("b", "app == 'b'", fromSelector("app == 'b'")))
+	if texts.Len() != builtin+2 || a.text.users != 1 {
+		t.Errorf("%d texts, one with %d users", texts.Len(), a.text.users)
+	}
+	r.apply(model.Absent(policyOf("a", "")), model.Absent(policyOf("b", "")))
+	if texts.Len() != builtin {
+		t.Errorf("%d texts are left", texts.Len())
+	}
+	profile := model.ProfileUpdate{Name: "p", Profile: &model.Profile{Ingress: []model.Rule{{Action: model.Deny}}}}
+	if r.apply(profile, profile); texts.Len() != builtin+1 {
+		t.Errorf("%d texts with a profile's", texts.Len())
+	}
+	if r.apply(model.Absent(profile)); texts.Len() != builtin {
+		t.Errorf("%d texts are left of a profile", texts.Len())
+	}
 }

@@ -2,7 +2,6 @@ package calc
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/keyset"
@@ -18,13 +17,14 @@ type policyTable struct {
 	result   *resolver
 	dirty    dirty
 	sets     *setIndex // that rules refer to
+	texts    ruleTexts
 }
 
 func newPolicyTable(sets *setIndex) *policyTable {
 	t := &policyTable{policies: keyset.New((*policy).id), profiles: keyset.New((*profile).id), tiers: builtinTiers(),
-		local: newLocalIndex(sets.labels), result: newResolver(), dirty: newDirty(), sets: sets}
+		local: newLocalIndex(sets.labels), result: newResolver(), dirty: newDirty(), sets: sets, texts: newRuleTexts()}
 	allow := []model.Rule{{Action: model.Allow}}
-	t.profiles.Put(&profile{name: model.ProfileDefaultAllow, source: &plainRules{allow, allow}})
+	t.profiles.Put(&profile{name: model.ProfileDefaultAllow, source: boxed(pack([2][]model.Rule{allow, allow}, nil, &t.texts))})
 	return t
 }
 
@@ -34,9 +34,9 @@ type policy struct {
 	tier      string
 	order     float64
 	selection *policySelection // in the index of the node; nil: it was just deleted
-	source    ruleStore        // nil: no rules
-	active    *active          // nil: it does not apply on this node, as most do not
-	applies   [2]bool          // its types, by direction
+	source    packedRules
+	active    *active // nil: it does not apply on this node, as most do not
+	applies   [2]bool // its types, by direction
 	staged    bool
 	action    model.StagedAction // if it is staged
 }
@@ -57,9 +57,8 @@ func (a *active) ruleset(d model.Direction) *ruleset {
 
 func (p *policy) id() model.PolicyKey { return p.key }
 
-// value is the policy as it came, but for lists without entries, which are nil.
-func (p *policy) value() *model.Policy {
-	rules := sourceRules(p.source)
+// value is the policy with these rules, which are its own, as it came, but for lists without entries, which are nil.
+func (p *policy) value(rules [2][]model.Rule) *model.Policy {
 	return &model.Policy{
 		Tier: p.tier, Order: p.order, Selector: p.selection.Selector(), Staged: p.staged, StagedAction: p.action,
 		AppliesIngress: p.applies[model.Ingress], AppliesEgress: p.applies[model.Egress],
@@ -67,19 +66,11 @@ func (p *policy) value() *model.Policy {
 	}
 }
 
-func sourceRules(s ruleStore) [2][]model.Rule {
-	if s == nil {
-		return [2][]model.Rule{}
-	}
-	return s.lists()
-}
-
 // profile is one profile of the datastore. Its labels are with the label indexes.
 type profile struct {
 	name   string
-	source ruleStore // nil: no rules
-	active *active   // nil: it has no rules or no endpoint of this node names it
-	gone   bool      // it was just deleted
+	source *packedRules // nil: no rules, as most have
+	active *active      // nil: it has no rules or no endpoint of this node names it
 }
 
 func (p *profile) id() string { return p.name }
@@ -94,15 +85,15 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 		p = &policy{key: key}
 		t.policies.Put(p)
 	}
-	t.dirty.policies[p] = struct{}{}
 	var selection *policySelection
 	if now != nil {
 		p.tier, p.order, p.staged, p.action = now.Tier, now.Order, now.Staged, now.StagedAction
 		p.applies = [2]bool{now.AppliesIngress, now.AppliesEgress}
-		p.source = &plainRules{now.Ingress, now.Egress}
+		t.dirty.policies[p] = &arrived{rules: [2][]model.Rule{now.Ingress, now.Egress}}
 		selection = t.local.labels.Add(now.Selector)
 		t.dirty.selections[selection] = struct{}{}
 	} else {
+		t.dirty.policies[p] = &arrived{gone: true}
 		t.policies.Delete(key)
 	}
 	was := p.selection
@@ -114,14 +105,13 @@ func (t *policyTable) updatePolicy(key model.PolicyKey, now *model.Policy) {
 		return
 	}
 	if was != nil {
-		was.Use.policies = slices.DeleteFunc(was.Use.policies, func(other *policy) bool { return other == p })
-		if len(was.Use.policies) == 0 {
+		if was.Use.remove(p) {
 			t.local.labels.Remove(was)
 		}
 	}
 	if selection != nil {
 		t.dirty.touch(selection.Groups())
-		selection.Use.policies = append(selection.Use.policies, p)
+		selection.Use.add(p)
 	}
 }
 
@@ -138,10 +128,10 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) {
 		p = &profile{name: name}
 		t.profiles.Put(p)
 	}
-	t.dirty.profiles[name] = struct{}{}
 	var labels map[string]string
-	if p.gone = now == nil; now != nil {
-		labels, p.source = now.Labels, &plainRules{now.Ingress, now.Egress}
+	arrived := &arrived{gone: now == nil}
+	if t.dirty.profiles[name] = arrived; now != nil {
+		labels, arrived.rules = now.Labels, [2][]model.Rule{now.Ingress, now.Egress}
 	}
 	t.sets.propagate(t.sets.labels.SetParent(name, labels))
 	for _, m := range t.local.labels.SetParent(name, labels) {

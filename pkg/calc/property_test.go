@@ -14,7 +14,7 @@ import (
 func TestResultDependsOnStateNotOnHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		node := rapid.SampledFrom([]string{thisNode, thisNode, ""}).Draw(t, "graph of node")
-		g, dp, w := New(node), newDataplane(), world{}
+		g, dp, w := newGraph(node), newDataplane(), world{}
 		inSync := false
 		for range rapid.IntRange(1, 12).Draw(t, "batches") {
 			batch := rapid.SliceOfN(anyUpdate(), 1, 12).Draw(t, "batch")
@@ -197,6 +197,14 @@ func drawSources(t *rapid.T) []netip.Prefix {
 }
 
 func drawPolicy(t *rapid.T) model.PolicyUpdate {
+	u := drawAnyPolicy(t)
+	if staging, _ := u.Key.Staging(); rapid.IntRange(0, 3).Draw(t, "stands for another") == 0 {
+		u.Key, u.Policy.Staged = staging, true
+	}
+	return u
+}
+
+func drawAnyPolicy(t *rapid.T) model.PolicyUpdate {
 	return model.PolicyUpdate{
 		Key: model.PolicyKey{
 			Kind:      oneOf(t, "kind", model.KindNetworkPolicy, model.KindKubernetesNetworkPolicy),
@@ -209,7 +217,7 @@ func drawPolicy(t *rapid.T) model.PolicyUpdate {
 			Selector:       sel(drawSelector(t)),
 			AppliesIngress: rapid.Bool().Draw(t, "ingress"),
 			AppliesEgress:  rapid.Bool().Draw(t, "egress"),
-			StagedAction:   rapid.SampledFrom([]model.StagedAction{model.StagedSet, model.StagedDelete}).Draw(t, "action"),
+			StagedAction:   rapid.SampledFrom([]model.StagedAction{model.StagedSet, model.StagedSet, model.StagedDelete, model.StagedIgnore}).Draw(t, "action"),
 			Staged:         rapid.IntRange(0, 4).Draw(t, "staged") == 0,
 			Ingress:        drawRules(t),
 			Egress:         drawRules(t),

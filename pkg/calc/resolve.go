@@ -71,7 +71,8 @@ func (t *policyTable) resolveGroups() {
 			continue
 		}
 		policies := t.policiesOf(gr)
-		now := [2]*sharedPolicy{t.direction(gr, policies, model.Ingress), t.direction(gr, policies, model.Egress)}
+		staged := stagedAmong(policies)
+		now := [2]*sharedPolicy{t.direction(gr, policies, staged, model.Ingress), t.direction(gr, policies, staged, model.Egress)}
 		if now == was {
 			continue
 		}
@@ -88,8 +89,8 @@ func (t *policyTable) resolveGroups() {
 }
 
 // direction returns the policy of a group for one direction, made of its policies in evaluation order, and counts the
-// group in.
-func (t *policyTable) direction(gr *localGroup, policies []*policy, d model.Direction) *sharedPolicy {
+// group in. staged are those of them that are staged.
+func (t *policyTable) direction(gr *localGroup, policies []*policy, staged map[*policy]bool, d model.Direction) *sharedPolicy {
 	key := []byte{byte(d)}
 	dp := &model.DirectionPolicy{Direction: d}
 	for _, p := range policies {
@@ -107,6 +108,10 @@ func (t *policyTable) direction(gr *localGroup, policies []*policy, d model.Dire
 		tier := &dp.Tiers[len(dp.Tiers)-1]
 		tier.Policies = append(tier.Policies, rs.rules)
 		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
+		if mark := p.deletion(t, staged, d); mark != nil {
+			tier.Policies = append(tier.Policies, mark)
+			key = append(key, 'd')
+		}
 	}
 	for name := range gr.Parents() {
 		p := t.profiles.Get(name)

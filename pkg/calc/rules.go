@@ -208,10 +208,13 @@ func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *
 	if len(ranges)+len(names) == 0 {
 		return nil, nil
 	}
+	m = &model.PortMatch{Ranges: orNil(ranges)}
+	if len(names) == 0 {
+		return m, nil
+	}
 	if sel == nil {
 		sel = selector.All()
 	}
-	m = &model.PortMatch{Ranges: orNil(ranges)}
 	for _, name := range names {
 		if b.over {
 			break

@@ -67,6 +67,7 @@ func newSetIndex() *setIndex {
 		unused:      map[*definition]struct{}{},
 		spending:    newSpending(),
 		port:        portLimit{MaxPortNumbers, map[*definition]struct{}{}},
+		owned:       ownedAddrs{patience: ownedPatience},
 	}
 	x.newSet(model.SetServiceAddrs)
 	x.newSet(model.SetNodeAddrs)

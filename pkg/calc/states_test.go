@@ -181,7 +181,7 @@ func TestEveryPathToAStateGivesItsResult(t *testing.T) {
 
 // play drives the states through one graph. InSync comes before everything or, if late, with the last state.
 func play(t *testing.T, states []world, drive func([]model.Update) [][]model.Update, late bool) {
-	g, dp, was := New(thisNode), newDataplane(), world{}
+	g, dp, was := newGraph(thisNode), newDataplane(), world{}
 	inSync := []model.Update{model.InSync{}}
 	flush := func(i int) {
 		c := g.Flush()
@@ -218,7 +218,7 @@ func play(t *testing.T, states []world, drive func([]model.Update) [][]model.Upd
 func TestSquashedHistoryIsItsLastState(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.name, func(t *testing.T) {
-			g, dp, was := New(thisNode), newDataplane(), world{}
+			g, dp, was := newGraph(thisNode), newDataplane(), world{}
 			for _, now := range s.states {
 				g.Apply(was.to(now))
 				was = now

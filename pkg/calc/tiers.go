@@ -2,7 +2,6 @@ package calc
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -79,9 +78,11 @@ func (t *policyTable) updateTiers(updates map[string]*model.Tier) {
 	}
 	for gr := range t.local.labels.Groups() {
 		for s := range gr.Selections() {
-			if slices.ContainsFunc(s.Use.policies, func(p *policy) bool { return changed[p.tier] }) {
-				t.dirty.groups[gr] = struct{}{}
-				break
+			for p := range s.Use.policies() {
+				if changed[p.tier] {
+					t.dirty.groups[gr] = struct{}{}
+					break
+				}
 			}
 		}
 	}

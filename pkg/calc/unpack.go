@@ -9,9 +9,15 @@ import (
 )
 
 // lists unpacks. A text made by pack is complete, so there is no error for a text that ends early: it gives zeros.
-func (r *packedRules) lists() [2][]model.Rule {
-	u := unpacker{[]byte(r.text), r.selectors}
+func (r packedRules) lists() [2][]model.Rule {
 	var lists [2][]model.Rule
+	if r.text == nil {
+		return lists
+	}
+	u := unpacker{rest: []byte(r.text.text), next: r.first}
+	if r.more != nil {
+		u.selectors = *r.more
+	}
 	for d := range lists {
 		if n := u.uint(); n > 0 {
 			lists[d] = make([]model.Rule, n)
@@ -25,8 +31,9 @@ func (r *packedRules) lists() [2][]model.Rule {
 
 // unpacker reads the text that packer wrote, in the same order.
 type unpacker struct {
-	rest      []byte
-	selectors []*selector.Selector
+	rest       []byte
+	last, next *selector.Selector   // that was mentioned, and that is mentioned next
+	selectors  []*selector.Selector // those after next
 }
 
 func (u *unpacker) uint() uint64 {
@@ -52,12 +59,11 @@ func (u *unpacker) byte() byte {
 func (u *unpacker) string() string { return string(u.bytes(int(u.uint()))) }
 
 func (u *unpacker) selector() *selector.Selector {
-	if len(u.selectors) == 0 {
-		return nil
+	u.last, u.next = u.next, nil
+	if len(u.selectors) > 0 {
+		u.next, u.selectors = u.selectors[0], u.selectors[1:]
 	}
-	s := u.selectors[0]
-	u.selectors = u.selectors[1:]
-	return s
+	return u.last
 }
 
 func (u *unpacker) rule(r *model.Rule) {
@@ -104,6 +110,9 @@ func (u *unpacker) entity(e *model.Entity) {
 	has := u.uint()
 	if has&hasSelector != 0 {
 		e.Selector = u.selector()
+	}
+	if has&hasLast != 0 {
+		e.Selector = u.last
 	}
 	if has&hasNotSelector != 0 {
 		e.NotSelector = u.selector()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/internal/oracle"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/staged"
 )
 
 // What the graph hands on must mean what the objects mean: a packet judged by the policies and sets of a flush, read
@@ -44,9 +45,17 @@ func TestPolicyMeansWhatTheObjectsMean(t *testing.T) {
 				if !ok {
 					continue
 				}
-				want, got := truth.Judge(id, dir, pkt), dp.judge(ep, dir, pkt)
+				policy := ep.Ingress
+				if dir == model.Egress {
+					policy = ep.Egress
+				}
+				want, got := truth.Judge(id, dir, pkt), dp.judge(policy, pkt)
 				if !reflect.DeepEqual(want, got) {
 					t.Fatalf("%s of %s, %+v (-objects +graph):\n%s", dir, id, pkt, cmp.Diff(want, got))
+				}
+				want, got = truth.JudgeStaged(id, dir, pkt), dp.judge(staged.Enforce(policy, staged.All), pkt)
+				if !reflect.DeepEqual(want, got) {
+					t.Fatalf("as if staged policies were enforced, %s of %s, %+v (-objects +graph):\n%s", dir, id, pkt, cmp.Diff(want, got))
 				}
 			}
 		}
@@ -74,12 +83,9 @@ func drawPacket(t *rapid.T, ep *model.EndpointPolicy, dir model.Direction) (pkt 
 	return pkt, true
 }
 
-// judge reads an EndpointPolicy as package model documents it.
-func (d *dataplane) judge(ep *model.EndpointPolicy, dir model.Direction, pkt model.Packet) model.Verdict {
-	policy := ep.Ingress
-	if dir == model.Egress {
-		policy = ep.Egress
-	}
+// judge reads a DirectionPolicy as package model documents it.
+func (d *dataplane) judge(policy *model.DirectionPolicy, pkt model.Packet) model.Verdict {
+	dir := policy.Direction
 	var v model.Verdict
 	walk := func(tier string, p *model.PolicyRules) model.Action {
 		for i := range p.Rules {

@@ -90,6 +90,21 @@ func (g *Graph) SetMembers(id model.SetID) ([]netip.Prefix, bool) {
 	return s.sorted(), true
 }
 
+// HasSet reports whether there is such a set.
+func (g *Graph) HasSet(id model.SetID) bool {
+	_, ok := g.sets.byID[id]
+	return ok
+}
+
+// Members returns the members of a set in no order, which takes less time than SetMembers. A set that does not exist has none.
+func (g *Graph) Members(id model.SetID) []netip.Prefix {
+	s, ok := g.sets.byID[id]
+	if !ok {
+		return nil
+	}
+	return slices.AppendSeq(make([]netip.Prefix, 0, s.members.len()), s.members.all())
+}
+
 // SetContains reports whether the address is in a member of the set. A set that does not exist contains nothing.
 func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
 	s, ok := g.sets.byID[id]

@@ -216,7 +216,7 @@ func setsOf(r *model.MatchRule) []model.SetID {
 // fresh is the dataplane of a new graph that is given the world at once.
 func fresh(t tb, node string, w world) *dataplane {
 	t.Helper()
-	g := New(node)
+	g := newGraph(node)
 	g.Apply(append(w.updates(), model.InSync{}))
 	d := newDataplane()
 	if err := d.apply(g.Flush()); err != nil {
@@ -249,9 +249,16 @@ type rig struct {
 	world world
 }
 
+// newGraph is New, but the way to a state makes no difference at all.
+func newGraph(node string) *Graph {
+	g := New(node)
+	g.sets.owned.patience = 0
+	return g
+}
+
 func newRig(t *testing.T, updates ...model.Update) *rig {
 	t.Helper()
-	r := &rig{t: t, graph: New(thisNode), dp: newDataplane(), world: world{}}
+	r := &rig{t: t, graph: newGraph(thisNode), dp: newDataplane(), world: world{}}
 	r.apply(append(updates, model.InSync{})...)
 	return r
 }

@@ -7,5 +7,6 @@
 //   - match: model.DirectionPolicy -> match.Program, the ordered match table
 //   - table: match.Program and classes -> table.Table, the decision table; what the programs do with it, in Go
 //   - plan: model.Changes -> plan.Plan, the kernel writes in their order, by means of the three
+//   - chains: table.Table -> chains of iptables that decide the same
 //   - ids: the small numbers by which the kernel knows classes, sets and rules
 package compile

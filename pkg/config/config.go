@@ -24,6 +24,7 @@ type Config struct {
 	Node        string        // never empty once evaluated, unless the host's name is
 	Dataplane   string        // auto, bpf or record
 	ResyncEvery time.Duration // more than zero
+	VerifyEvery time.Duration // 0: never
 }
 
 // Objects configures the source of objects, and how they are read.

@@ -101,7 +101,7 @@ func (e *evaluation) datastore(names []string) {
 	e.unsupported(names, merged)
 }
 
-// fromFelix puts what an object says about a setting. A value that is not valid is replaced by the one that was valid
+// fromFelix puts the value of a setting that an object has. A value that is not valid is replaced by the one that was valid
 // before, or is not put.
 func (e *evaluation) fromFelix(object, field, written string, s *Setting, merged felixValues) {
 	key := keptKey{object, s.Name}

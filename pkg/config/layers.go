@@ -72,7 +72,7 @@ func (l *Layers) SetFile(f *File) (Change, error) {
 	return l.evaluate(), nil
 }
 
-// Apply adds what a datastore delivers; it skips objects that are neither configuration nor this node.
+// Apply adds updates of a datastore; it skips objects that are neither configuration nor this node.
 func (l *Layers) Apply(updates []model.Update) Change {
 	changed := false
 	for _, u := range updates {

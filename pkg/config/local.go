@@ -63,7 +63,7 @@ func FromEnvironment(environment []string, setting string) string {
 	return ""
 }
 
-// parse reads what a layer has for a setting. subject names source and setting in an error.
+// parse reads the value that a layer has for a setting. subject names source and setting in an error.
 func parse(s *Setting, text, source, subject string) (given, error) {
 	v, err := s.parse(text)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,16 +25,7 @@ func oneWord(text string, words ...string) (string, error) {
 }
 
 // dataplanes are those that there are.
-var dataplanes = []string{"auto", "bpf", "record"}
-
-// parseDataplane knows of one that there is not, which people who come from other policy engines ask for.
-func parseDataplane(text string) (string, error) {
-	if strings.EqualFold(text, "iptables") {
-		return "", errors.New("there is no iptables dataplane yet; use auto or bpf, which need Linux 6.6 (margay check " +
-			"says what this kernel lacks), or record, which enforces nothing")
-	}
-	return oneWord(text, dataplanes...)
-}
+var dataplanes = []string{"auto", "bpf", "iptables", "record"}
 
 func parseBool(text string) (bool, error) {
 	v, err := strconv.ParseBool(text)
@@ -139,6 +131,34 @@ func ParseMarkMask(text string) (uint32, error) {
 }
 
 func printMarkMask(mask uint32) string { return fmt.Sprintf("%#08x", mask) }
+
+// fewestIPTablesBits are the bits that the iptables dataplane needs: a number of 9 bits and three flags.
+const fewestIPTablesBits = 12
+
+// ParseIptablesMarkMask is ParseMarkMask for an iptables-mark-mask.
+func ParseIptablesMarkMask(text string) (uint32, error) {
+	mask, err := strconv.ParseUint(text, 0, 32)
+	if err != nil {
+		return 0, errors.New("want a number such as 0xffff0000")
+	}
+	if mask&kubeProxyMarks != 0 {
+		return 0, errors.New("0x4000 and 0x8000 are kube-proxy's")
+	}
+	shift := bits.TrailingZeros32(uint32(mask))
+	if n := bits.OnesCount32(uint32(mask)); n < fewestIPTablesBits || bits.Len32(uint32(mask))-shift != n {
+		return 0, fmt.Errorf("%d bits next to each other are needed", fewestIPTablesBits)
+	}
+	return uint32(mask), nil
+}
+
+// parseMasqueradeMark reads the one bit of a mark, or 0.
+func parseMasqueradeMark(text string) (uint32, error) {
+	mark, err := strconv.ParseUint(text, 0, 32)
+	if err != nil || bits.OnesCount64(mark) > 1 {
+		return 0, errors.New("want a number of one bit such as 0x00004000, or 0")
+	}
+	return uint32(mark), nil
+}
 
 // parseMapSizes reads NAME=ENTRIES joined by commas.
 func parseMapSizes(text string) (map[string]uint32, error) {

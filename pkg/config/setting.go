@@ -17,7 +17,7 @@ type Setting struct {
 	Effect Effect // of a changed value
 	// Felix are the fields of a FelixConfiguration that set it; nil: never from the datastore.
 	Felix []string
-	// Type is what a value is, in one word: text, number, duration, bool. A flag of a bool without a value is true.
+	// Type is the type of a value, in one word: text, number, duration, bool. A flag of a bool without a value is true.
 	Type string
 	// Repeatable: a flag may be given several times, its values add up.
 	Repeatable bool

@@ -21,7 +21,8 @@ func samples(t *testing.T, s Setting) [2]string {
 	particular := map[string][2]string{
 		"datastore": {"kubernetes", "directory"}, "dataplane": {"bpf", "auto"}, "log-level": {"debug", "warn"},
 		"health-address": {"off", "[::1]:80"}, "metrics-address": {"off", ":81"}, "endpoint-status-dir": {"/a/endpoint-status", "off"},
-		"interface-prefix": {"tap", "eni"}, "mark-mask": {"0xe0000000", "0x00000007"}, "map-size": {"a=1,b=2", "c=3"},
+		"interface-prefix": {"tap", "eni"}, "mark-mask": {"0xe0000000", "0x00000007"}, "iptables-mark-mask": {"0xfff00000", "0x0fff0000"},
+		"masquerade-mark": {"0x00000001", "0x00000000"}, "iptables-backend": {"legacy", "nft"}, "map-size": {"a=1,b=2", "c=3"},
 		"etcd-endpoints":       {"https://a:2379,https://b:2379", "http://[fd00::1]:2379"},
 		"existing-connections": {"keep", "revoke"}, "default-endpoint-to-host-action": {"Drop", "Accept"}, "mid-flow": {"strict", "judge"},
 		"pod-ips-from-annotations": {"calico", "aws"},

@@ -23,6 +23,7 @@ type Config struct {
 
 	Tunnels
 	Conntrack
+	IPTables
 }
 
 // Tunnels configures the treatment of tunnels that pods make.
@@ -39,6 +40,14 @@ type Conntrack struct {
 	MidFlowGrace  time.Duration // how long after a loss of all flows TCP in mid-flow may be an answer (D-20); 0: never
 	FlowQuota     uint32        // most flows of one endpoint in the tables of open flows, so that none fills them; 0: no limit
 	Timeouts      Timeouts
+}
+
+// IPTables configures the dataplane that enforces with iptables.
+type IPTables struct {
+	IptablesBackend  string // "auto", "legacy" or "nft"
+	IptablesMarkMask uint32 // of packets and connections: 12 bits or more that are next to each other
+	// MasqueradeMark is the mark bit of packets whose source kube-proxy is about to replace by the node's; 0: there is none.
+	MasqueradeMark uint32
 }
 
 // Timeouts of flows by protocol and state; each at least a second.
@@ -61,6 +70,7 @@ func Defaults() Config {
 			VXLANPort:   4789,
 			TunnelPorts: []uint16{6081, 8472}, // Geneve, and the port of Linux and flannel for VXLAN
 		},
+		IPTables: IPTables{IptablesBackend: "auto", IptablesMarkMask: 0xffff0000, MasqueradeMark: 0x4000},
 		Conntrack: Conntrack{
 			MidFlowGrace: 2 * time.Minute,
 			FlowQuota:    1 << 18, // half of one table

@@ -19,6 +19,7 @@ func Reconfigurable(from, to Config) error {
 		{"InterfacePrefix", from.InterfacePrefix == to.InterfacePrefix},
 		{"MapSizes", maps.Equal(from.MapSizes, to.MapSizes)},
 		{"MarkMask", from.MarkMask == to.MarkMask},
+		{"IPTables", from.IPTables == to.IPTables},
 	} {
 		if !f.same {
 			fields = append(fields, f.name)

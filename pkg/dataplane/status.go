@@ -54,6 +54,7 @@ type EndpointStatus struct {
 	Condition Condition
 	Reason    string // why it is not as it should be; empty: it is, or is about to be
 	Staged    string // why its staged policies are not evaluated; empty: they are, or there are none
+	Sources   string // why packets from further sources that it lists are dropped; empty: they are not, or there are none
 }
 
 // Stats count the objects of a dataplane, at one moment between two Applies.

@@ -153,9 +153,13 @@ func (t *Tracker[K, V]) IsPending(key K) bool {
 	return ok
 }
 
-// PendingSets returns the entries to be written, in no particular order; the slices are parallel and the caller's.
-func (t *Tracker[K, V]) PendingSets() (keys []K, values []V) {
+// PendingSets returns entries to be written, at most so many, in no particular order; the slices are parallel and the
+// caller's.
+func (t *Tracker[K, V]) PendingSets(most int) (keys []K, values []V) {
 	for key, c := range t.pending {
+		if len(keys) >= most {
+			break
+		}
 		if !c.remove {
 			keys, values = append(keys, key), append(values, c.value)
 		}
@@ -163,10 +167,13 @@ func (t *Tracker[K, V]) PendingSets() (keys []K, values []V) {
 	return keys, values
 }
 
-// PendingDeletes returns the keys to be removed, in no particular order; the slice is the caller's.
-func (t *Tracker[K, V]) PendingDeletes() []K {
+// PendingDeletes returns keys to be removed, at most so many, in no particular order; the slice is the caller's.
+func (t *Tracker[K, V]) PendingDeletes(most int) []K {
 	var keys []K
 	for key, c := range t.pending {
+		if len(keys) >= most {
+			break
+		}
 		if c.remove {
 			keys = append(keys, key)
 		}

@@ -2,6 +2,7 @@ package delta
 
 import (
 	"maps"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,7 +11,7 @@ import (
 
 // apply carries out all pending changes on kernel, except those that refuse says fail.
 func apply(t *Tracker[int, int], kernel map[int]int, refuse func(int) bool) (writes int) {
-	keys, values := t.PendingSets()
+	keys, values := t.PendingSets(math.MaxInt)
 	for i, key := range keys {
 		if writes++; refuse(key) {
 			continue
@@ -18,7 +19,7 @@ func apply(t *Tracker[int, int], kernel map[int]int, refuse func(int) bool) (wri
 		kernel[key] = values[i]
 		t.Written(key)
 	}
-	for _, key := range t.PendingDeletes() {
+	for _, key := range t.PendingDeletes(math.MaxInt) {
 		if writes++; refuse(key) {
 			continue
 		}
@@ -36,7 +37,7 @@ func TestOnlyDifferencesArePending(t *testing.T) {
 	tr.Set(1, 10) // as it is
 	tr.Set(2, 21) // changed
 	tr.Set(4, 40) // new; 3 is not wanted
-	keys, values := tr.PendingSets()
+	keys, values := tr.PendingSets(math.MaxInt)
 	got := map[int]int{}
 	for i := range keys {
 		got[keys[i]] = values[i]
@@ -44,8 +45,23 @@ func TestOnlyDifferencesArePending(t *testing.T) {
 	if diff := cmp.Diff(map[int]int{2: 21, 4: 40}, got); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]int{3}, tr.PendingDeletes()); diff != "" {
+	if diff := cmp.Diff([]int{3}, tr.PendingDeletes(math.MaxInt)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A part of very many changes must not cost what all of them do.
+func TestNoMoreIsListedThanAskedFor(t *testing.T) {
+	tr := New[int, int]()
+	tr.SetActual(map[int]int{-1: 1, -2: 2, -3: 3})
+	for key := range 10 {
+		tr.Set(key, key)
+	}
+	for most, want := range map[int][2]int{0: {0, 0}, 2: {2, 2}, 7: {7, 3}, 100: {10, 3}} {
+		keys, values := tr.PendingSets(most)
+		if gone := tr.PendingDeletes(most); len(keys) != want[0] || len(values) != want[0] || len(gone) != want[1] {
+			t.Errorf("at most %d: %v %v and %v", most, keys, values, gone)
+		}
 	}
 }
 

@@ -87,7 +87,11 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err := r.agent.await(ctx, len(pods)); err != nil {
 		return err
 	}
-	r.print("   margay run enforces the manifests in demo/ after %s", time.Since(began).Round(time.Millisecond))
+	status, err := r.agent.ask(ctx, "/v1/status", nil)
+	if err != nil {
+		return err
+	}
+	r.print("   margay run enforces the manifests in demo/ after %s, with %s", time.Since(began).Round(time.Millisecond), status.Status.Dataplane)
 	return nil
 }
 

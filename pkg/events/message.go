@@ -19,15 +19,18 @@ type Item struct {
 	Local bool
 	// Version changes whenever the object does, such as its resourceVersion; it is then reported again. Empty: not known.
 	Version string
+	// Note: the text is no problem of the object but something to know about it.
+	Note bool
 }
 
 // Reasons of events.
 const (
-	ReasonPolicyRejected = "PolicyRejected" // a policy that is not used
-	ReasonObjectRejected = "ObjectRejected" // another object that is not used
-	ReasonRulesLeftOut   = "RulesLeftOut"   // a policy that is used without some of its rules
-	ReasonPartlyIgnored  = "PartlyIgnored"  // an object that is used, though part of it means nothing
-	ReasonNotEnforced    = "NotEnforced"    // a pod whose policy its node cannot enforce
+	ReasonPolicyRejected = "PolicyRejected"  // a policy that is not used
+	ReasonObjectRejected = "ObjectRejected"  // another object that is not used
+	ReasonRulesLeftOut   = "RulesLeftOut"    // a policy that is used without some of its rules
+	ReasonPartlyIgnored  = "PartlyIgnored"   // an object that is used, though part of it means nothing
+	ReasonNotEnforced    = "NotEnforced"     // a pod whose policy its node cannot enforce
+	ReasonDataplane      = "DataplaneChosen" // a node that does not have the preferred dataplane
 )
 
 // maxSubjects bounds how many objects are remembered, those whose problems are over included.
@@ -72,7 +75,7 @@ func messages(items []Item) (all map[subject]message, leftOut int) {
 	bySubject := map[subject][]Item{}
 	for _, it := range items {
 		ref := it.Problem.Ref
-		if ref.Kind == "" || ref.Name == "" || it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
+		if ref.Kind == "" || ref.Name == "" || !it.Note && it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
 			continue
 		}
 		s := subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}
@@ -101,6 +104,8 @@ func messageOf(s subject, items []Item) message {
 	m := message{action: "Validate", version: version}
 	var begin string
 	switch {
+	case !slices.ContainsFunc(items, func(it Item) bool { return !it.Note }):
+		m.reason, m.action = ReasonDataplane, "Start"
 	case s.local:
 		m.reason, m.action, begin = ReasonNotEnforced, "Enforce", "policy is not fully enforced: "
 	case worst < validate.RulesLeftOut:

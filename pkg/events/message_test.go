@@ -52,6 +52,8 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 			ReasonPolicyRejected, "not used: b: 2; c: 3; a: 1"},
 		{"of this node alone", []Item{local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))},
 			ReasonNotEnforced, "policy is not fully enforced: keeps its last policy"},
+		{"to know about the node", []Item{{Local: true, Note: true, Problem: problem("Node n1", validate.Warning, "", "enforced with iptables").Problem}},
+			ReasonDataplane, "enforced with iptables"},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			all, _ := messages(tc.items)

@@ -23,7 +23,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Status is what a Reporter says of itself.
+// Status is the state of a Reporter.
 type Status struct {
 	Subjects int    // objects there is something to tell of
 	LeftOut  int    // objects beyond those: too many have problems
@@ -43,6 +43,8 @@ type Reporter struct {
 	sender *sender
 	ledger *ledger
 	wake   chan struct{}
+
+	always []Item // beside what is reported
 
 	denied  time.Time         // when to try a forbidden request again
 	failing map[string]string // the last attempt at what failed, and how
@@ -77,6 +79,9 @@ func (r *Reporter) Report(items []Item, nodes int) {
 	default:
 	}
 }
+
+// Always has items reported beside those of Report, as long as the agent runs. It is called before Run.
+func (r *Reporter) Always(items ...Item) { r.always = items }
 
 // Status returns the reporter's own state.
 func (r *Reporter) Status() Status {
@@ -129,7 +134,7 @@ func (r *Reporter) drain(now time.Time) {
 	if !fresh {
 		return
 	}
-	all, leftOut := messages(items)
+	all, leftOut := messages(slices.Concat(r.always, items))
 	r.ledger.report(all, nodes, now)
 	r.mu.Lock()
 	defer r.mu.Unlock()

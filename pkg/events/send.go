@@ -78,7 +78,7 @@ func (s *sender) send(ctx context.Context, about subject, m message, now time.Ti
 	return res
 }
 
-// object is what an event says of its object besides its name. Empty: not known.
+// object has the fields of an event about its object, besides the name. Empty: not known.
 type object struct {
 	version    string // as an apiVersion
 	uid        types.UID

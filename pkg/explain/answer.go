@@ -43,7 +43,7 @@ type Place struct {
 	Address   netip.Addr `json:"address"`
 }
 
-// Flow is what the first packet of the flow carries.
+// Flow is the protocol and the ports, or type and code, of the first packet.
 type Flow struct {
 	Protocol   string `json:"protocol"`
 	Port       uint16 `json:"port,omitempty"`
@@ -74,7 +74,7 @@ func (s *Side) String() string { return s.decided().String() }
 
 func (s *Side) decided() Decided { return Decided{s.Verdict, s.Decision, s.Reason} }
 
-// What decides a side.
+// Decisions name the kind of thing that decides a side.
 const (
 	DecisionRule      = "rule"        // a rule of a policy matches
 	DecisionEndOfTier = "end-of-tier" // policies select the pod, and no rule of theirs matches

@@ -26,6 +26,8 @@ type End struct {
 	Addr     netip.Addr
 	Endpoint model.EndpointID // zero: no pod
 	Node     string           // of the pod, or the node whose own address it is
+
+	own netip.Addr // of the pod, if Addr is a further source of it
 }
 
 // IsPod reports whether the end is a pod.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -14,7 +15,7 @@ type Judge interface {
 	// Bounds are the ports from which on the policy of one direction of a pod may judge differently than just below them,
 	// in any order. Ports below 1 are ignored.
 	Bounds(of End, d model.Direction) ([]uint32, error)
-	// Pod is what the Judge calls a pod that it knows: "pod", or "pod of this node".
+	// Pod is the Judge's word for a pod that it knows: "pod", or "pod of this node".
 	Pod() string
 }
 
@@ -82,7 +83,7 @@ func sidesOf(src, dst End, pod string) (sides, error) {
 	}
 	s := sides{egress: src.IsPod(), ingress: dst.IsPod()}
 	switch {
-	case src.IsPod() && src.Endpoint == dst.Endpoint:
+	case src.IsPod() && src.Endpoint == dst.Endpoint && !src.own.IsValid():
 		return sides{note: "a pod may always talk to itself"}, nil
 	case src.IsPod() && !dst.IsPod() && dst.Node != "" && dst.Node == src.Node:
 		s.note = "the destination is the pod's own node: after egress policy only --default-endpoint-to-host-action decides"
@@ -113,7 +114,7 @@ func judgeBy(j Judge, src, dst End, p model.Packet) (judged, error) {
 	result := judged{egress: notJudged(which.note), ingress: notJudged(which.note), note: which.note}
 	if which.egress {
 		result.caveat = caveat(p)
-		if result.egress, err = j.Side(src, model.Egress, p); err != nil {
+		if result.egress, err = j.Side(src, model.Egress, egressPacket(src, p)); err != nil {
 			return judged{}, err
 		}
 	}
@@ -121,6 +122,9 @@ func judgeBy(j Judge, src, dst End, p model.Packet) (judged, error) {
 		if result.ingress, err = j.Side(dst, model.Ingress, p); err != nil {
 			return judged{}, err
 		}
+	}
+	if src.own.IsValid() {
+		result.caveat = strings.TrimPrefix(result.caveat+"; the source is a further one of the pod: an answer goes where its node routes "+src.Addr.String(), "; ")
 	}
 	result.allow = result.egress.Verdict == VerdictAllow && result.ingress.Verdict == VerdictAllow
 	return result, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Sets answers which sets an address is in, and what a set is.
+// Sets answers which sets an address is in, and describes a set.
 type Sets interface {
 	SetContains(id model.SetID, addr netip.Addr) bool
 	SetText(id model.SetID) (string, bool)

@@ -106,16 +106,23 @@ func (o *ordering) tier(t *model.TierPolicy) {
 	place := o.whyTier(t.Name)
 	o.tiers = append(o.tiers, t.Name)
 	order, enforced := o.tierOrder(t.Name), 0
+	var before model.PolicyKey
 	for i, p := range t.Policies {
 		row := policyStep(p)
 		row.Step, row.Tier, row.TierOrder = StepPolicy, t.Name, order
 		own, _ := o.graph.PlaceOf(p.Key)
 		row.Order = finite(own.Order)
-		if i == 0 {
+		switch {
+		case p.StagedAction == model.StagedDelete:
+			row.Why = "beside the policy that it stands for"
+		case i == 0:
 			row.Why = place
-		} else {
-			before, _ := o.graph.PlaceOf(t.Policies[i-1].Key)
-			row.Why = whyBehind(before.Order, t.Policies[i-1].Key, own.Order, p.Key)
+		default:
+			last, _ := o.graph.PlaceOf(before)
+			row.Why = whyBehind(last.Order, before, own.Order, p.Key)
+		}
+		if p.StagedAction != model.StagedDelete {
+			before = p.Key
 		}
 		o.add(row)
 		if !p.Staged {
@@ -155,6 +162,8 @@ func policyStep(p *model.PolicyRules) OrderRow {
 	switch {
 	case p.Staged && p.Refused != "":
 		row.NoEffect = "staged, not evaluated: " + p.Refused
+	case p.Staged && p.StagedAction == model.StagedDelete:
+		row.NoEffect = "staged: " + p.Key.Enforced().ObjectText() + " would not apply"
 	case p.Staged:
 		row.NoEffect = "staged, not enforced"
 	case p.Refused != "":

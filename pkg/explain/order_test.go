@@ -35,6 +35,9 @@ func ordered(t *testing.T) *explain.State {
 		policy(model.KindGlobalNetworkPolicy, "", "draft", "b", 0.5, true, second),
 		policy(model.KindNetworkPolicy, "shop", "same", "default", 1000, false),
 		policy(model.KindKubernetesNetworkPolicy, "shop", "same", "default", 1000, false, allow),
+		policy(model.KindStagedNetworkPolicy, "shop", "same", "b", 1, true, allow),
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindStagedGlobalNetworkPolicy, Name: "late"}, Policy: &model.Policy{
+			Tier: "default", Order: model.NoOrder, Selector: all, Staged: true, StagedAction: model.StagedDelete}},
 		policy(model.KindGlobalNetworkPolicy, "", "late", "default", model.NoOrder, false),
 		policy(model.KindGlobalNetworkPolicy, "", "lost", "gone", 1, false),
 	})
@@ -62,10 +65,12 @@ func TestOrderListsEveryStepAndWhyItStandsThere(t *testing.T) {
 	want := `ingress a policy|GlobalNetworkPolicy z 2 rules |tier order 5
 ingress a end of tier| 0 rules Pass|its default action
 ingress b policy|GlobalNetworkPolicy draft staged 1 rules |tier order 5 as tier a, whose name is before its; staged, not enforced
+ingress b policy|StagedNetworkPolicy same staged 1 rules |order 1, behind 0.5; staged, not enforced
 ingress b end of tier| 0 rules Pass|its policies are staged only, so it denies nothing
 ingress default policy|NetworkPolicy same 1 rules |tier order 1000000, behind 5
 ingress default policy|NetworkPolicy same 0 rules |order 1000 as the one before: by name/namespace/kind, same/shop/NetworkPolicy is behind same/shop/KubernetesNetworkPolicy
 ingress default policy|GlobalNetworkPolicy late 0 rules |order none, behind 1000
+ingress default policy|StagedGlobalNetworkPolicy late staged 0 rules |beside the policy that it stands for; staged: GlobalNetworkPolicy late would not apply
 ingress default end of tier| 0 rules Deny|its default action, for what no rule of its policies decides
 ingress gone policy|GlobalNetworkPolicy lost 0 rules |tier gone does not exist: behind all that do` + behind + `
 ingress gone end of tier| 0 rules Deny|its default action, for what no rule of its policies decides` + behind + `
@@ -77,8 +82,8 @@ egress  end| 0 rules Deny|no rule of a profile matches
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if rows[0].TierOrder == nil || *rows[0].TierOrder != 5 || rows[6].Order != nil || rows[8].TierOrder != nil {
-		t.Errorf("orders: %v, %v, %v", rows[0].TierOrder, rows[6].Order, rows[8].TierOrder)
+	if rows[0].TierOrder == nil || *rows[0].TierOrder != 5 || rows[7].Order != nil || rows[10].TierOrder != nil {
+		t.Errorf("orders: %v, %v, %v", rows[0].TierOrder, rows[7].Order, rows[10].TierOrder)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// reason says in Kubernetes' words what decided one side, and of which kind that is.
+// reason describes in Kubernetes' words the rule or default that decided one side, and names its kind.
 func reason(t *Trace, d model.Direction, of End) (decision, text string) {
 	by := t.Verdict.By
 	switch {

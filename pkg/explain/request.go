@@ -13,7 +13,7 @@ import (
 // DefaultSourcePort is the source port of a request that does not say one.
 const DefaultSourcePort = 40000
 
-// Request asks about the flows from one end to another. It is what a person typed, read once and not looked up.
+// Request asks about the flows from one end to another. It is the text of a person, parsed once and not looked up.
 type Request struct {
 	Src        string `json:"src"` // see Resolve
 	Dst        string `json:"dst"`
@@ -21,10 +21,12 @@ type Request struct {
 	Port       uint16 `json:"port,omitempty"`      // destination port, for protocols with ports; 0: see PortName
 	PortName   string `json:"portName,omitempty"`  // of the pod or Service; empty, without a Port: every port
 	SourcePort uint16 `json:"sourcePort,omitempty"`
-	Protocol   uint8  `json:"protocol,omitempty"` // 0: not said
-	ICMPType   uint8  `json:"icmpType,omitempty"`
-	ICMPCode   uint8  `json:"icmpCode,omitempty"`
-	IPv6       bool   `json:"ipv6,omitempty"` // over IPv6; else IPv4 is preferred
+	// SourceAddr is the source of the packet if that is a further source of the pod Src, none of its own addresses.
+	SourceAddr netip.Addr `json:"sourceAddr,omitzero"`
+	Protocol   uint8      `json:"protocol,omitempty"` // 0: not said
+	ICMPType   uint8      `json:"icmpType,omitempty"`
+	ICMPCode   uint8      `json:"icmpCode,omitempty"`
+	IPv6       bool       `json:"ipv6,omitempty"` // over IPv6; else IPv4 is preferred
 
 	// Node and NodeAddrs are the node of the agent that answers, and addresses that are its own although no object says so.
 	// Who asks leaves them out.
@@ -171,12 +173,16 @@ func (r *Request) setProtocol(text string) error {
 // family is the IP version that the request demands; 0: either will do.
 func (r Request) family() (int, error) {
 	switch {
+	case r.SourceAddr.Is4() && (r.IPv6 || r.Protocol == model.ProtoICMPv6), r.SourceAddr.Is6() && r.Protocol == model.ProtoICMP:
+		return 0, fmt.Errorf("the source %s is of the other IP version", r.SourceAddr)
 	case r.Protocol == model.ProtoICMP && r.IPv6:
 		return 0, errors.New("icmp is the ICMP of IPv4; over IPv6 ask for icmpv6")
 	case r.Protocol == model.ProtoICMP:
 		return 4, nil
-	case r.Protocol == model.ProtoICMPv6 || r.IPv6:
+	case r.Protocol == model.ProtoICMPv6 || r.IPv6 || r.SourceAddr.Is6():
 		return 6, nil
+	case r.SourceAddr.IsValid():
+		return 4, nil
 	}
 	return 0, nil
 }

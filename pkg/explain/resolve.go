@@ -54,6 +54,9 @@ func Resolve(g *calc.Graph, r Request) (*Question, error) {
 	for _, s := range from.parties {
 		for _, d := range to.parties {
 			src, dst, err := pair(s, d, family)
+			if err == nil && r.SourceAddr.IsValid() {
+				src, err = l.furtherSource(src)
+			}
 			if err != nil {
 				failed = errors.Join(failed, err)
 				continue

@@ -52,7 +52,7 @@ func (s *State) staged(of End, d model.Direction, pkt model.Packet, enforced *Si
 // addStaged fills in the staged policies of the sides that were judged.
 func (s *State) addStaged(f flow, p model.Packet, j *judged) (err error) {
 	if j.egress.Decision != DecisionNone {
-		if j.egress.Staged, err = s.staged(f.src, model.Egress, p, j.egress); err != nil {
+		if j.egress.Staged, err = s.staged(f.src, model.Egress, egressPacket(f.src, p), j.egress); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,7 @@ func TestStagedAnswersAreThoseOfTheOracle(t *testing.T) {
 					t.Fatal(err)
 				}
 				at := slices.IndexFunc(answers, func(a explain.StagedAnswer) bool {
-					return (a.Kind == "") == (which == together) && a.Namespace+"/"+a.Name == which
+					return a.APIVersion+" "+a.Kind+" "+a.Namespace+"/"+a.Name == which
 				})
 				switch {
 				case at < 0 && which != together && then.Allow != enforced.Allow:
@@ -103,22 +103,43 @@ func TestStagedAnswersAreThoseOfTheOracle(t *testing.T) {
 }
 
 // together stands for all staged policies.
-const together = "/"
+const together = "  /"
+
+func nameOf(key model.PolicyKey) string {
+	apiVersion, kind := key.Kind.API()
+	return apiVersion + " " + kind + " " + key.Namespace + "/" + key.Name
+}
 
 // oraclesOf judge by the updates with each of their staged policies enforced, and with all of them.
 func oraclesOf(t *rapid.T, updates []model.Update) map[string]*corpus.Oracle {
 	oracles := map[string]*corpus.Oracle{}
+	last := map[model.PolicyKey]int{} // version of each policy
+	for i, u := range updates {
+		if p, ok := u.(model.PolicyUpdate); ok {
+			last[p.Key] = i
+		}
+	}
 	load := func(name string, chosen func(model.PolicyKey) bool) {
-		as := slices.Clone(updates)
+		as, gone := slices.Clone(updates), []model.Update(nil)
 		for i, u := range as {
 			p, ok := u.(model.PolicyUpdate)
-			if !ok || p.Policy == nil || !p.Policy.Staged || !chosen(p.Key) {
+			if !ok || p.Policy == nil || !p.Policy.Staged || !chosen(p.Key) || last[p.Key] != i {
+				continue
+			}
+			if p.Policy.StagedAction == model.StagedIgnore {
 				continue
 			}
 			enforced := *p.Policy
 			enforced.Staged = false
 			as[i] = model.PolicyUpdate{Key: p.Key, Policy: &enforced}
+			if p.Policy.StagedAction == model.StagedDelete {
+				as[i] = model.PolicyUpdate{Key: p.Key}
+			}
+			if of := p.Key.Enforced(); of != p.Key {
+				gone = append(gone, model.PolicyUpdate{Key: of})
+			}
 		}
+		as = append(as, gone...)
 		oracles[name] = &corpus.Oracle{}
 		if err := oracles[name].Load(as); err != nil {
 			t.Fatal(err)
@@ -127,7 +148,7 @@ func oraclesOf(t *rapid.T, updates []model.Update) map[string]*corpus.Oracle {
 	load(together, func(model.PolicyKey) bool { return true })
 	for _, u := range updates {
 		if p, ok := u.(model.PolicyUpdate); ok && p.Policy != nil && p.Policy.Staged {
-			load(p.Key.Namespace+"/"+p.Key.Name, func(k model.PolicyKey) bool { return k == p.Key })
+			load(nameOf(p.Key), func(k model.PolicyKey) bool { return k == p.Key })
 		}
 	}
 	return oracles

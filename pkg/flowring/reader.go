@@ -36,21 +36,15 @@ type Events interface {
 	Close() error
 }
 
-// Unnamed is a record whose ends have no names yet.
-type Unnamed struct {
-	Ifindex uint32 // of the endpoint's interface
-	Record  *flows.Record
-}
-
 // Options are what a Reader works with.
 type Options struct {
 	Events  Events
 	Names   Names
 	Rules   Rules
-	Name    func(context.Context, []Unnamed)   // fills in Endpoint, Interface and Peer of a batch
-	Publish func([]*flows.Record)              // takes records in the order of their times
-	Awaited func() bool                        // whether somebody waits for records
-	Clock   func() (boot uint64, at time.Time) // the kernel's monotonic clock in ns, and the time; nil: the real ones
+	Name    func(context.Context, []flows.Unnamed) // fills in Endpoint, Interface and Peer of a batch
+	Publish func([]*flows.Record)                  // takes records in the order of their times
+	Awaited func() bool                            // whether somebody waits for records
+	Clock   func() (boot uint64, at time.Time)     // the kernel's monotonic clock in ns, and the time; nil: the real ones
 }
 
 // Reader drains the ring buffer.
@@ -166,11 +160,11 @@ func (r *Reader) publish(ctx context.Context, boot uint64, at time.Time) {
 		r.offset = offset
 	}
 	decode := newDecoder(r.o.Names, r.o.Rules)
-	unnamed, records := make([]Unnamed, n), make([]*flows.Record, n)
+	unnamed, records := make([]flows.Unnamed, n), make([]*flows.Record, n)
 	for i := range records {
 		e := &r.pending[i]
 		records[i] = decode.record(e, time.Unix(0, int64(e.TimeNs)).Add(r.offset).UTC())
-		unnamed[i] = Unnamed{e.Ifindex, records[i]}
+		unnamed[i] = flows.Unnamed{Ifindex: e.Ifindex, Record: records[i]}
 	}
 	r.pending = slices.Delete(r.pending, 0, n)
 	r.o.Name(ctx, unnamed)

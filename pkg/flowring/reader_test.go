@@ -72,7 +72,7 @@ func start(t *testing.T) *run {
 	r := &run{t: t, ring: newRing(), began: time.Now(), awaited: true, done: make(chan error, 1)}
 	reader := New(Options{
 		Events: r.ring, Names: noRules{}, Rules: noRules{},
-		Name: func(_ context.Context, batch []Unnamed) {
+		Name: func(_ context.Context, batch []flows.Unnamed) {
 			for _, u := range batch {
 				u.Record.Endpoint = string(rune('a' + u.Ifindex))
 			}

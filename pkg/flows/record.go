@@ -43,6 +43,12 @@ type Record struct {
 	Suppressed uint16 `json:"suppressed,omitempty"`
 }
 
+// Unnamed is a record whose ends have no names yet.
+type Unnamed struct {
+	Ifindex uint32 // of the endpoint's interface
+	Record  *Record
+}
+
 // Packet is the packet that was judged, and with it the flow.
 type Packet struct {
 	Src      netip.AddrPort `json:"src"` // the opener. Its port is 0 for protocols without ports

@@ -15,7 +15,7 @@ type Staged struct {
 	Rule    string `json:"rule"`    // that policy with "#ingress[0]", "#end-of-tier", "#denied behind it" or "#allowed behind it"
 }
 
-// What Examples keep: so many records of each staged policy and direction, of so many of those.
+// Limits of Examples: records of each staged policy and direction, and policies and directions.
 const (
 	ExamplesOfPolicy = 10
 	examplePolicies  = 1024

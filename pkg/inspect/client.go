@@ -27,7 +27,11 @@ type Client struct{ Socket string }
 // Ask asks one question: path is one of the API's, such as "/v1/endpoints", and parameters may be nil. An answer
 // with Error becomes an error. Without an agent the error is ErrNotRunning.
 func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	return c.askWithin(ctx, patience, path, parameters)
+}
+
+func (c Client) askWithin(ctx context.Context, limit time.Duration, path string, parameters url.Values) (*Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	transport := c.transport()
 	defer transport.CloseIdleConnections()

@@ -21,13 +21,14 @@ type EndpointRow struct {
 	Ifindex   uint32       `json:"ifindex"` // 0: the interface is not there
 	Addrs     []netip.Addr `json:"addrs"`
 	// Sources are prefixes that it may send from although it owns none of their addresses.
-	Sources   []netip.Prefix `json:"sources,omitempty"`
-	Ingress   Direction      `json:"ingress"`
-	Egress    Direction      `json:"egress"`
-	Attached  []Attachment   `json:"attached"`       // our programs on the interface
-	Lost      []LostAddr     `json:"lost,omitempty"` // addresses that the pod claims and does not own
-	Condition string         `json:"condition,omitempty"`
-	Error     string         `json:"error,omitempty"` // why it is not as it should be
+	Sources      []netip.Prefix `json:"sources,omitempty"`
+	SourcesError string         `json:"sourcesError,omitempty"` // why packets from some of them are dropped
+	Ingress      Direction      `json:"ingress"`
+	Egress       Direction      `json:"egress"`
+	Attached     []Attachment   `json:"attached"`       // our programs on the interface
+	Lost         []LostAddr     `json:"lost,omitempty"` // addresses that the pod claims and does not own
+	Condition    string         `json:"condition,omitempty"`
+	Error        string         `json:"error,omitempty"` // why it is not as it should be
 }
 
 // LostAddr is an address that a pod claims and does not own: packets that it sends from the address are dropped as
@@ -179,9 +180,26 @@ type Attempts struct {
 type Agent struct {
 	Node      string    `json:"node"`
 	Dataplane string    `json:"dataplane"`
+	Chosen    Choice    `json:"chosen,omitzero"`
 	Version   string    `json:"version"`
 	Started   time.Time `json:"started"`
 }
+
+// Choice is how an agent came to its dataplane.
+type Choice struct {
+	How    ChoiceKind `json:"how"`
+	Reason string     `json:"reason,omitempty"` // of a fallback: what this node lacks, one line
+}
+
+// ChoiceKind is a kind of choice.
+type ChoiceKind string
+
+// The kinds of choices.
+const (
+	ChoiceConfigured ChoiceKind = "configured" // the setting names the dataplane
+	ChoicePreferred  ChoiceKind = "preferred"  // the setting is auto, and the node has what the preferred dataplane needs
+	ChoiceFallback   ChoiceKind = "fallback"   // the setting is auto, and the node lacks something
+)
 
 // EndpointCounts are numbers of workload interfaces.
 type EndpointCounts struct {
@@ -199,20 +217,24 @@ type KindRow struct {
 	Since    time.Time `json:"since"`    // of the state
 	Objects  int       `json:"objects"`
 	Revision int64     `json:"revision,omitempty"` // of etcd
-	Error    string    `json:"error,omitempty"`
+	// Read is the API group and version that is read, if the kind is served in several; NotRead describes the others.
+	Read    string `json:"read,omitempty"`
+	NotRead string `json:"notRead,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // Answer is what the socket answers; the field asked for is filled in, or Error.
 type Answer struct {
-	Status      *StatusReport        `json:"status,omitempty"`
-	Endpoints   []EndpointRow        `json:"endpoints,omitempty"`
-	Policies    []PolicyRow          `json:"policies,omitempty"`
-	Order       []explain.OrderRow   `json:"order,omitempty"`
-	Staged      []StagedRow          `json:"staged,omitempty"`
-	Rules       []RuleRow            `json:"rules,omitempty"`
-	Sets        []SetRow             `json:"sets,omitempty"`
-	Problems    []ProblemRow         `json:"problems,omitempty"`
-	Config      []ConfigRow          `json:"config,omitempty"`
-	Explanation *explain.Explanation `json:"explanation,omitempty"`
-	Error       string               `json:"error,omitempty"`
+	Status       *StatusReport        `json:"status,omitempty"`
+	Endpoints    []EndpointRow        `json:"endpoints,omitempty"`
+	Policies     []PolicyRow          `json:"policies,omitempty"`
+	Order        []explain.OrderRow   `json:"order,omitempty"`
+	Staged       []StagedRow          `json:"staged,omitempty"`
+	Rules        []RuleRow            `json:"rules,omitempty"`
+	Sets         []SetRow             `json:"sets,omitempty"`
+	Problems     []ProblemRow         `json:"problems,omitempty"`
+	Config       []ConfigRow          `json:"config,omitempty"`
+	Explanation  *explain.Explanation `json:"explanation,omitempty"`
+	Verification *Verification        `json:"verification,omitempty"`
+	Error        string               `json:"error,omitempty"`
 }

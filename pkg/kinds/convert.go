@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -98,8 +99,26 @@ func ofStored[T any, P interface {
 	return c
 }
 
+// ofNetworkPolicies is of, for Kubernetes NetworkPolicies. Those of a cluster are decoded with care for fields that are not known
+// here, as StoredNetworkPolicies.
+func ofNetworkPolicies(checkName func(string) []string) conversion {
+	c := of(checkName, validate.NetworkPolicy)
+	c.stored = storedBy(func() *networkingv1.NetworkPolicy { return &networkingv1.NetworkPolicy{} }, validate.NetworkPolicyStored)
+	c.typed = func(kind string, o runtime.Object) ([]model.Update, []validate.Problem, bool) {
+		p, ok := o.(*validate.StoredNetworkPolicy)
+		if !ok {
+			return nil, unexpected(kind, o), false
+		}
+		return one(validate.NetworkPolicyOfServer(p))
+	}
+	return c
+}
+
 // storedBy makes the function that reads the text of an object that a datastore has checked.
-func storedBy[P metav1.Object, U model.Update](empty func() P, convert func(obj P, unknown []string) (U, []validate.Problem, bool)) func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool) {
+func storedBy[T any, P interface {
+	*T
+	metav1.Object
+}, U model.Update](empty func() P, convert func(obj P, unknown []string) (U, []validate.Problem, bool)) func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool) {
 	return func(rules validate.TextRules, text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
 		obj := empty()
 		unknown, problems, ok := validate.DecodeStored(obj, rules, text, ref)
@@ -137,8 +156,16 @@ func readBy[P metav1.Object](empty func() P, convert func([]byte, P) ([]model.Up
 
 // typed makes a row of a kind that API servers serve as its Go type.
 func (k Kind) typed(c conversion) Kind {
-	k.Typed = true
+	if k.Types == nil {
+		k.Types = &Types{}
+	}
 	return k.with(c, c.typed)
+}
+
+// careful is typed, for Go types that are not client-go's.
+func (k Kind) careful(c conversion, object, list runtime.Object) Kind {
+	k.Types = &Types{object, list}
+	return k.typed(c)
 }
 
 // custom makes a row of a kind that a cluster may not serve. Its objects are decoded one by one, so that one that cannot

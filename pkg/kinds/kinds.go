@@ -30,11 +30,11 @@ type Kind struct {
 	// same in all of them.
 	Versions   []schema.GroupVersion
 	Namespaced bool
-	Required   bool // policy is not in sync before the first list; that of an Optional kind which is not served is empty
-	Optional   bool // may be served nowhere (a CRD that is not installed); that is an empty list
-	Typed      bool // every API server serves it as the Go type that Convert expects; else *unstructured.Unstructured
-	Policy     bool // its objects are policy
-	NotServed  bool // no cluster is asked for it: a directory and etcd hold its objects
+	Required   bool   // policy is not in sync before the first list; that of an Optional kind which is not served is empty
+	Optional   bool   // may be served nowhere (a CRD that is not installed); that is an empty list
+	Types      *Types // what every API server serves it as, and Convert expects; nil: *unstructured.Unstructured
+	Policy     bool   // its objects are policy
+	NotServed  bool   // no cluster is asked for it: a directory and etcd hold its objects
 
 	// The functions below are nil for a kind whose objects are not read. Their updates are the caller's.
 
@@ -51,6 +51,10 @@ type Kind struct {
 	// empty for cluster-wide kinds.
 	Absent func(namespace, name string) []model.Update
 }
+
+// Types are the Go types of the objects of a kind. Without an Object they are client-go's, which lose fields that they do not
+// know. Others are decoded from JSON.
+type Types struct{ Object, List runtime.Object }
 
 // IsRead reports whether objects of the kind have a meaning here.
 func (k Kind) IsRead() bool { return k.Convert != nil }
@@ -86,7 +90,8 @@ func All(pods validate.Pods) []Kind {
 		namespaced("Service", "services", core).required().typed(of(validate.DNSLabel, validate.Service)),
 		namespaced("ServiceAccount", "serviceaccounts", core).required().typed(of(validate.DNSSubdomain, validate.ServiceAccount)),
 		namespaced("EndpointSlice", "endpointslices", discovery).required().typed(of(validate.DNSSubdomain, validate.EndpointSlice)),
-		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().typed(of(validate.DNSSubdomain, validate.NetworkPolicy)),
+		namespaced("NetworkPolicy", "networkpolicies", network).policy().required().
+			careful(ofNetworkPolicies(validate.DNSSubdomain), &validate.StoredNetworkPolicy{}, &validate.StoredNetworkPolicyList{}),
 		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().strict(
 			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText, clusterpolicy.ConvertStored)),
 		clusterWide("FelixConfiguration", "felixconfigurations", calicoGroups).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),

@@ -32,7 +32,7 @@ func TestRowsAreWhole(t *testing.T) {
 		if k.IsRead() != (k.Read != nil) || k.IsRead() != (k.ReadStored != nil) || k.IsRead() != (k.Absent != nil) {
 			t.Errorf("%s is read in part", k.Name)
 		}
-		if k.Typed && (k.Optional || len(k.Versions) != 1) {
+		if k.Types != nil && (k.Optional || len(k.Versions) != 1) {
 			t.Errorf("%s: a kind with a Go type is served in one place, always", k.Name)
 		}
 	}
@@ -67,7 +67,7 @@ func TestAnotherTypeIsAProblem(t *testing.T) {
 	o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "a"}}}
 	for _, k := range Read(validate.Pods{}) {
 		_, problems, ok := k.Convert(o)
-		if k.Typed && (ok || len(problems) != 1 || problems[0].Ref != (validate.Ref{Kind: k.Name, Namespace: "shop", Name: "a"})) {
+		if k.Types != nil && (ok || len(problems) != 1 || problems[0].Ref != (validate.Ref{Kind: k.Name, Namespace: "shop", Name: "a"})) {
 			t.Errorf("%s: %v, %v", k.Name, problems, ok)
 		}
 	}

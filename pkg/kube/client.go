@@ -221,6 +221,25 @@ func (c *Client) REST(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return client, nil
 }
 
+// JSON returns a client for objects of a group and version, decoded from JSON as the given Go types, by the names of their kinds.
+func (c *Client) JSON(gv schema.GroupVersion, types map[string]runtime.Object) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, gv)
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // of errors
+	for kind, o := range types {
+		scheme.AddKnownTypeWithName(gv.WithKind(kind), o)
+	}
+	config := rest.CopyConfig(c.Config)
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	client, err := rest.RESTClientForConfigAndClient(config, c.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", c.Identity.From, oneLine(err.Error()))
+	}
+	return client, nil
+}
+
 // Dynamic returns a client for objects of any kind.
 func (c *Client) Dynamic() (*dynamic.DynamicClient, error) {
 	client, err := dynamic.NewForConfigAndClient(c.Config, c.HTTP)

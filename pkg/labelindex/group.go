@@ -28,25 +28,63 @@ func (it *Item[V, U]) Group() *Group[V, U] { return it.group }
 // Group is all items of an index with one identity. Selectors are matched against groups, so the pods of a Deployment
 // cost one match and share one copy of their labels.
 type Group[V, U any] struct {
-	labels  []*label[V, U]     // its own, by name
-	parents []*parent[V, U]    // in order
-	ports   *[]model.NamedPort // shared with the item that had them first; nil: none
-	items   *Item[V, U]        // the first; nil: the group is gone
+	labels  []*label[V, U]   // its own, by name
+	parent  *parent[V, U]    // the first; nil: none
+	rest    *groupRest[V, U] // nil: nothing of it
+	items   *Item[V, U]      // the first; nil: the group is gone
 	matches []matched[V, U]
 	next    *Group[V, U] // of the same hash
 	alone   users[V, U]  // the group
 }
 
+// groupRest is what few groups have of an identity. There may be a group for each item.
+type groupRest[V, U any] struct {
+	parents []*parent[V, U]   // after the first, in order
+	ports   []model.NamedPort // shared with the item that had them first
+}
+
+// more returns the group's rest, which it makes if there is none.
+func (g *Group[V, U]) more() *groupRest[V, U] {
+	if g.rest == nil {
+		g.rest = &groupRest[V, U]{}
+	}
+	return g.rest
+}
+
+// parents yields the parents by their place in the order.
+func (g *Group[V, U]) parents() iter.Seq2[int, *parent[V, U]] {
+	return func(yield func(int, *parent[V, U]) bool) {
+		if g.parent == nil || !yield(0, g.parent) || g.rest == nil {
+			return
+		}
+		for i, p := range g.rest.parents {
+			if !yield(i+1, p) {
+				return
+			}
+		}
+	}
+}
+
 // Has reports whether the group has this identity.
 func (g *Group[V, U]) Has(id Identity) bool {
-	return equalLabels(g.labels, id.Labels) && slices.Equal(g.Ports(), id.Ports) &&
-		slices.EqualFunc(g.parents, id.Parents, func(p *parent[V, U], name string) bool { return p.name == name })
+	if !equalLabels(g.labels, id.Labels) || !slices.Equal(g.Ports(), id.Ports) {
+		return false
+	}
+	if g.parent == nil || len(id.Parents) == 0 {
+		return g.parent == nil && len(id.Parents) == 0
+	}
+	var others []*parent[V, U]
+	if g.rest != nil {
+		others = g.rest.parents
+	}
+	return g.parent.name == id.Parents[0] &&
+		slices.EqualFunc(others, id.Parents[1:], func(p *parent[V, U], name string) bool { return p.name == name })
 }
 
 // Identity returns what the items of the group have in common. The map and the list of parents are the caller's.
 func (g *Group[V, U]) Identity() Identity {
 	id := Identity{Labels: labelMap(g.labels), Ports: g.Ports()}
-	for _, p := range g.parents {
+	for _, p := range g.parents() {
 		id.Parents = append(id.Parents, p.name)
 	}
 	return id
@@ -80,16 +118,16 @@ func (g *Group[V, U]) Selections() iter.Seq[*Selection[V, U]] {
 
 // Ports are the named ports of each item. They must not be changed.
 func (g *Group[V, U]) Ports() []model.NamedPort {
-	if g.ports == nil {
+	if g.rest == nil {
 		return nil
 	}
-	return *g.ports
+	return g.rest.ports
 }
 
 // Parents yields the names of the parents, in order.
 func (g *Group[V, U]) Parents() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, p := range g.parents {
+		for _, p := range g.parents() {
 			if !yield(p.name) {
 				return
 			}
@@ -113,7 +151,7 @@ func (g *Group[V, U]) Get(name string) (string, bool) {
 	if l := findLabel(g.labels, name); l != nil {
 		return l.value, true
 	}
-	for _, p := range g.parents {
+	for _, p := range g.parents() {
 		if l := findLabel(p.labels, name); l != nil {
 			return l.value, true
 		}
@@ -129,7 +167,7 @@ func (g *Group[V, U]) effective() iter.Seq[*label[V, U]] {
 				return
 			}
 		}
-		for i, p := range g.parents {
+		for i, p := range g.parents() {
 			for _, l := range p.labels {
 				if !g.overrides(l.of.name, i) && !yield(l) {
 					return
@@ -141,6 +179,16 @@ func (g *Group[V, U]) effective() iter.Seq[*label[V, U]] {
 
 // overrides reports whether the label comes from the group itself or one of its first n parents.
 func (g *Group[V, U]) overrides(name string, n int) bool {
-	return findLabel(g.labels, name) != nil ||
-		slices.ContainsFunc(g.parents[:n], func(p *parent[V, U]) bool { return findLabel(p.labels, name) != nil })
+	if findLabel(g.labels, name) != nil {
+		return true
+	}
+	for i, p := range g.parents() {
+		if i == n {
+			break
+		}
+		if findLabel(p.labels, name) != nil {
+			return true
+		}
+	}
+	return false
 }

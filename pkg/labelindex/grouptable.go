@@ -86,7 +86,7 @@ func (t *groupTable[V, U]) hashGroup(g *Group[V, U]) uint64 {
 	for _, l := range g.labels {
 		sum += hashLabel(t.seed, l.of.name, l.value)
 	}
-	for i, p := range g.parents {
+	for i, p := range g.parents() {
 		sum += hashParent(t.seed, i, p.name)
 	}
 	return sum + hashPorts(t.seed, g.Ports())

@@ -82,8 +82,7 @@ func (x *Index[V, U]) Groups() iter.Seq[*Group[V, U]] { return x.groups.all() }
 func (x *Index[V, U]) newGroup(id Identity, hash uint64) *Group[V, U] {
 	g := &Group[V, U]{labels: x.interner.intern(id.Labels)}
 	if g.alone.who = g; len(id.Ports) > 0 {
-		ports := id.Ports // the group keeps no more of the identity
-		g.ports = &ports
+		g.more().ports = id.Ports // the group keeps no more of the identity
 	}
 	x.groups.add(g, hash)
 	for _, l := range g.labels {
@@ -170,7 +169,7 @@ func (x *Index[V, U]) Remove(s *Selection[V, U]) {
 
 // rematch brings the group's matches up to date and returns those that started or stopped.
 func (x *Index[V, U]) rematch(g *Group[V, U]) []Match[V, U] {
-	// What matched has this round, and what matches and did so before, or is found to do so, the next.
+	// Selections that matched have the first of two rounds; those that match now have the second.
 	x.round += 2
 	for _, m := range g.matches {
 		m.selection.round = x.round - 1

@@ -75,18 +75,21 @@ func (h *inheritance[V, U]) children(name string) iter.Seq[*Group[V, U]] {
 
 // join makes the parents of these names a group's, and leave undoes it.
 func (h *inheritance[V, U]) join(g *Group[V, U], names []string) {
-	if len(names) > 0 {
-		g.parents = make([]*parent[V, U], 0, len(names))
+	if len(names) > 1 {
+		g.more().parents = make([]*parent[V, U], 0, len(names)-1)
 	}
-	for _, name := range names {
+	for i, name := range names {
 		p := h.parent(name)
-		p.groups.add(g)
-		g.parents = append(g.parents, p)
+		if p.groups.add(g); i == 0 {
+			g.parent = p
+		} else {
+			g.rest.parents = append(g.rest.parents, p)
+		}
 	}
 }
 
 func (h *inheritance[V, U]) leave(g *Group[V, U]) {
-	for _, p := range g.parents {
+	for _, p := range g.parents() {
 		p.groups.left()
 		h.drop(p)
 	}
@@ -115,7 +118,7 @@ func (h *inheritance[V, U]) drop(p *parent[V, U]) {
 	h.parents.Delete(p.name)
 }
 
-// relabel replaces the labels of a parent. What matches its groups is for the caller to see to.
+// relabel replaces the labels of a parent. The caller matches its groups again.
 func (h *inheritance[V, U]) relabel(p *parent[V, U], labels map[string]string) {
 	was := p.labels
 	p.labels = h.interner.intern(labels)

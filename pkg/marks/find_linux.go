@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Find looks for users in the network namespace of the calling thread. What could be looked at is returned beside an error.
+// Find looks for users in the network namespace of the calling thread. Users that could be found are returned beside an error.
 // It takes time in proportion to the rules, about a second for some 100,000.
 func Find() ([]User, error) {
 	var all []User

@@ -22,6 +22,7 @@ func define(kind prometheus.ValueType, name, help string, labels []string) defin
 
 var (
 	buildInfo    = gauge("build_info", "1, labelled with the version, the dataplane and the node.", "version", "dataplane", "node")
+	choice       = gauge("dataplane_info", "1, labelled with the dataplane and with how it was chosen.", "dataplane", "chosen")
 	startTime    = gauge("start_time_seconds", "When the agent started, in seconds since 1970.")
 	snapshotAge  = gauge("snapshot_age_seconds", "Age of the numbers from the agent's loop; more than 0 while the loop is busy.")
 	readFailures = total("scrape_failures_total", "Scrapes in which some numbers were not available in time, by their source.", "part")

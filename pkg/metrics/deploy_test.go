@@ -210,7 +210,8 @@ func TestTheDashboardIsOfMetricsThatExist(t *testing.T) {
 		}
 	}
 	// What is for alerts, or says little over time.
-	for _, name := range []string{"margay_start_time_seconds", "margay_in_sync", "margay_component_live", "margay_kind_required", "margay_kind_revision"} {
+	for _, name := range []string{"margay_start_time_seconds", "margay_in_sync", "margay_component_live", "margay_kind_required", "margay_kind_revision",
+		"margay_verify_duration_seconds", "margay_verify_last_success_timestamp_seconds", "margay_dataplane_info"} {
 		shown[name] = true
 	}
 	for name := range known {

@@ -1,5 +1,5 @@
-// Package metrics counts what the agent does, for Prometheus. What happens is pushed by the methods of Metrics; how much
-// there is of something is asked for when somebody scrapes. docs/metrics.md describes every metric to users.
+// Package metrics counts what the agent does, for Prometheus. Events are pushed by the methods of Metrics; numbers of
+// things that exist are read at each scrape. docs/metrics.md describes every metric to users.
 package metrics
 
 import (
@@ -37,6 +37,7 @@ type Options struct {
 	Log      *slog.Logger // nil: nothing is logged
 
 	Version, Dataplane, Node string // of build information
+	Chosen                   string // how the dataplane was chosen; empty: not known
 	Started                  time.Time
 
 	// EndpointDrops adds dropped packets by endpoint and direction: two series for each local endpoint that dropped

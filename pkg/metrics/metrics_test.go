@@ -64,7 +64,7 @@ func (k kernel) Read(context.Context) (dataplane.KernelCounts, error) {
 func newFull(t *testing.T) *Metrics {
 	t.Helper()
 	m, err := New(Options{Read: func(context.Context) (Snapshot, error) { return full(), nil }, Counters: kernel{},
-		Version: "1", Dataplane: "bpf", Node: "n1", Started: time.Unix(1000, 5e8), EndpointDrops: true})
+		Version: "1", Dataplane: "bpf", Chosen: "preferred", Node: "n1", Started: time.Unix(1000, 5e8), EndpointDrops: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +105,7 @@ margay_build_info{dataplane="bpf",node="n1",version="1"} 1
 margay_classes 11
 margay_component_live{component="loop"} 1
 margay_component_ready{component="loop"} 0
+margay_dataplane_info{chosen="preferred",dataplane="bpf"} 1
 margay_dropped_bytes_total{direction="ingress",reason="policy"} 300
 margay_dropped_packets_total{direction="ingress",reason="policy"} 3
 margay_endpoint_dropped_packets_total{direction="ingress",endpoint="a",namespace="t"} 3
@@ -154,7 +155,7 @@ margay_verdict_events_read_total 4
 margay_verdict_events_suppressed 1
 margay_verdict_events_total 5
 `
-	pushed := regexp.MustCompile(`^margay_(applies|apply|object_events|reopens|sweep|updates|flush|compile|publish|change|pod)_|kind_state_seconds`)
+	pushed := regexp.MustCompile(`^margay_(applies|apply|verifications|verify|object_events|reopens|sweep|updates|flush|compile|publish|change|pod)_|kind_state_seconds`)
 	got := slices.DeleteFunc(scraped(t, newFull(t)), pushed.MatchString)
 	if diff := cmp.Diff(strings.Split(strings.TrimSpace(want), "\n"), got); diff != "" {
 		t.Error(diff)

@@ -16,12 +16,15 @@ type pushed struct {
 	latencies
 	sweeps
 	objectEvents
+	verifications
 }
 
-func newPushed() pushed { return pushed{newLoop(), newLatencies(), newSweeps(), newObjectEvents()} }
+func newPushed() pushed {
+	return pushed{newLoop(), newLatencies(), newSweeps(), newObjectEvents(), newVerifications()}
+}
 
 func (p *pushed) all() []prometheus.Collector {
-	return slices.Concat(p.loop.all(), p.latencies.all(), p.sweeps.all(), p.objectEvents.all())
+	return slices.Concat(p.loop.all(), p.latencies.all(), p.sweeps.all(), p.objectEvents.all(), p.verifications.all())
 }
 
 var _ dataplane.Observer = (*Metrics)(nil)

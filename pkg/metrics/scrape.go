@@ -37,6 +37,9 @@ func (s *scrape) Collect(to chan<- prometheus.Metric) {
 	defer s.mu.Unlock()
 	out := sink(to)
 	out.put(buildInfo, 1, s.o.Version, s.o.Dataplane, s.o.Node)
+	if s.o.Chosen != "" {
+		out.put(choice, 1, s.o.Dataplane, s.o.Chosen)
+	}
 	out.put(startTime, float64(s.o.Started.UnixNano())/1e9)
 	now := time.Now()
 	s.read(now)

@@ -24,6 +24,21 @@ func (a StagedAction) String() string {
 	return "Set"
 }
 
+// Staging names the staged policy that stands for a policy, whether there is one or not. Not ok: no staged kind stands for its kind.
+func (k PolicyKey) Staging() (staging PolicyKey, ok bool) {
+	switch k.Kind {
+	case KindNetworkPolicy:
+		k.Kind = KindStagedNetworkPolicy
+	case KindGlobalNetworkPolicy:
+		k.Kind = KindStagedGlobalNetworkPolicy
+	case KindKubernetesNetworkPolicy:
+		k.Kind = KindStagedKubernetesNetworkPolicy
+	default:
+		return PolicyKey{}, false
+	}
+	return k, true
+}
+
 // Enforced names the policy that a staged policy stands for, whether there is one or not: the enforced kind, the same
 // namespace and name. Of a policy that is not of a staged kind it is the policy itself.
 func (k PolicyKey) Enforced() PolicyKey {

@@ -14,6 +14,9 @@ func TestStagedKinds(t *testing.T) {
 		{KindNetworkPolicy, KindNetworkPolicy, "np"},
 	} {
 		key := PolicyKey{Kind: test.kind, Namespace: "shop", Name: "db"}
+		if got, ok := (PolicyKey{Kind: test.enforced, Namespace: "shop", Name: "db"}).Staging(); !ok || got != key && key.Kind != test.enforced {
+			t.Errorf("%v, %t stands for %s", got, ok, test.enforced)
+		}
 		if got, want := key.Enforced(), (PolicyKey{Kind: test.enforced, Namespace: "shop", Name: "db"}); got != want {
 			t.Errorf("%v stands for %v, want %v", key, got, want)
 		}

@@ -74,8 +74,9 @@ func enforced(p *model.PolicyRules, chosen func(model.PolicyKey) bool, gone map[
 }
 
 // Shadow returns the policy of a direction as if all its staged policies were enforced, with the staged policy to which each
-// verdict is due that may differ from that of p. Nil: p has none that can be evaluated. What decides there is staged itself, or
-// the nearest staged policy before it that passes on, or that took an enforced policy away, has the credit.
+// verdict is due that may differ from that of p. Nil: p has none that can be evaluated. A staged policy that
+// decides has the credit itself; otherwise it is due to the nearest staged policy before the one that decides which passes on, or
+// took an enforced policy away.
 func Shadow(p *model.DirectionPolicy) *model.DirectionPolicy {
 	if len(Keys(p)) == 0 {
 		return nil

@@ -49,7 +49,22 @@ const maxStrictErrors = 100
 // DecodeStored is Decode for the text of an object that a datastore has checked and stored. A field that is not known here is
 // one of a newer version of the API: it is returned by its path and is no problem, but for fields of the metadata, which
 // mean nothing here. An empty path stands for fields that the decoder has left out.
-func DecodeStored[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (unknown []string, problems []Problem, ok bool) {
+func DecodeStored[T any, P interface {
+	*T
+	metav1.Object
+}](obj P, rules TextRules, text []byte, ref Ref) (unknown []string, problems []Problem, ok bool) {
+	unknown, problems, ok = decodeStored((*T)(obj), text, ref)
+	if !ok {
+		return nil, problems, false
+	}
+	rep := Report{ref: ref}
+	obj.SetNamespace(ref.Namespace)
+	rep.Reject(checkMeta(obj, rules))
+	return unknown, rep.Done(), rep.OK()
+}
+
+// decodeStored is DecodeStored without the checks of the metadata.
+func decodeStored[T any](obj *T, text []byte, ref Ref) (unknown []string, problems []Problem, ok bool) {
 	rep := Report{ref: ref}
 	odd, err := kjson.UnmarshalStrict(text, obj, kjson.DisallowDuplicateFields, kjson.DisallowUnknownFields)
 	if err != nil {
@@ -69,9 +84,7 @@ func DecodeStored[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref)
 		}
 		return true
 	})
-	rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
-	obj.SetNamespace(ref.Namespace)
-	rep.Reject(checkMeta(obj, rules))
+	rep.strictErrors(odd, reflect.TypeFor[T]())
 	return unknown, rep.Done(), rep.OK()
 }
 
@@ -93,7 +106,7 @@ func WithConversion(decoding, conversion []Problem) []Problem {
 // around is the path of the object or list that has the field.
 func around(path string) string { return path[:max(0, strings.LastIndexByte(path, '.'))] }
 
-// checkMeta checks what the API server checks of every object, as far as it matters here.
+// checkMeta makes the checks of the API server for every object, as far as they matter here.
 func checkMeta(obj metav1.Object, rules TextRules) field.ErrorList {
 	var errs field.ErrorList
 	meta := field.NewPath("metadata")

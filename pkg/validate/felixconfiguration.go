@@ -28,8 +28,8 @@ const (
 )
 
 // FelixConfiguration returns the configuration with every field of the spec as text, whether it is used here or not.
-// Which fields are, and whether their values are valid, is pkg/config's to say. An invalid nodeSelector rejects the
-// object: it is not known which nodes it is for.
+// pkg/config decides which fields are used, and whether their values are valid. An invalid nodeSelector rejects the object: the
+// nodes that it is for are not known.
 func FelixConfiguration(o *FelixConfigurationObject) (model.ConfigurationUpdate, []Problem, bool) {
 	rep := Report{ref: Ref{Kind: "FelixConfiguration", Name: o.Name}}
 	c := &model.Configuration{Values: map[string]string{}}

@@ -11,21 +11,22 @@ import (
 
 // ipBlock converts an ipBlock peer. A block that cannot be read as a whole is reported and gives false: leaving out
 // only an invalid exception would allow the addresses that it excepts.
-func (c policyConversion) ipBlock(b *networkingv1.IPBlock, path *field.Path) (model.Entity, bool) {
-	block, err := c.cidr(b.CIDR, path.Child("cidr"))
+func (c policyConversion) ipBlock(b *networkingv1.IPBlock, path place) (model.Entity, bool) {
+	cidr := func() *field.Path { return path().Child("cidr") }
+	block, err := c.cidr(b.CIDR, cidr)
 	if err != nil {
-		c.leaveOut(path.Child("cidr"), err)
+		c.leaveOut(cidr(), err)
 		return model.Entity{}, false
 	}
 	e, ok := model.Entity{Nets: []netip.Prefix{block}}, true
 	for i, text := range b.Except {
-		at := path.Child("except").Index(i)
+		at := func() *field.Path { return path().Child("except").Index(i) }
 		except, err := c.cidr(text, at)
 		if err == nil && (except.Bits() <= block.Bits() || !block.Contains(except.Addr())) {
 			err = fmt.Errorf("%q is not strictly inside of cidr %q", text, b.CIDR)
 		}
 		if err != nil {
-			c.leaveOut(at, err)
+			c.leaveOut(at(), err)
 			ok = false
 		}
 		e.NotNets = append(e.NotNets, except)
@@ -42,7 +43,7 @@ func (c policyConversion) reportBlocks(spec *networkingv1.NetworkPolicySpec) {
 	report := func(peers []networkingv1.NetworkPolicyPeer, path *field.Path) {
 		for i := range peers {
 			if block := peers[i].IPBlock; block != nil {
-				c.ipBlock(block, path.Index(i).Child("ipBlock"))
+				c.ipBlock(block, func() *field.Path { return path.Index(i).Child("ipBlock") })
 			}
 		}
 	}
@@ -64,7 +65,7 @@ func (c policyConversion) leaveOut(at *field.Path, err error) {
 }
 
 // cidr reads a prefix, masked. Bits that the mask cuts off are reported.
-func (c policyConversion) cidr(text string, at *field.Path) (netip.Prefix, error) {
+func (c policyConversion) cidr(text string, at place) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		return p, fmt.Errorf("%q is not a CIDR", text)
@@ -74,7 +75,7 @@ func (c policyConversion) cidr(text string, at *field.Path) (netip.Prefix, error
 	}
 	masked := p.Masked()
 	if masked != p {
-		c.Add(Warning, at.String(), "%q has bits beyond its mask; read as %q", text, masked)
+		c.Add(Warning, at().String(), "%q has bits beyond its mask; read as %q", text, masked)
 	}
 	return masked, nil
 }

@@ -13,12 +13,27 @@ import (
 // API server would refuse is rejected, with one exception: an ipBlock that cannot be read costs the rule its peer, and
 // nothing else (D-7).
 func NetworkPolicy(np *networkingv1.NetworkPolicy) (model.PolicyUpdate, []Problem, bool) {
-	update := model.PolicyUpdate{Key: model.PolicyKey{
-		Kind: model.KindKubernetesNetworkPolicy, Namespace: np.Namespace, Name: np.Name,
-	}}
+	return convertNetworkPolicy(np, checkNetworkPolicy(&np.Spec), closures{})
+}
+
+// NetworkPolicyStored is NetworkPolicy for an object that a datastore has checked, with the paths of its fields that are not known
+// here. They, and values that are not known where the API has a list of them, are those of a newer version of the API: the rule
+// with one allows nothing, or the policy, if it belongs to no rule (semantics §12).
+func NetworkPolicyStored(np *networkingv1.NetworkPolicy, unknown []string) (model.PolicyUpdate, []Problem, bool) {
+	c := closuresOf(unknown)
+	wrong := c.values(checkNetworkPolicy(&np.Spec), &np.Spec)
+	return convertNetworkPolicy(np, wrong, c)
+}
+
+func networkPolicyKey(np *networkingv1.NetworkPolicy) model.PolicyKey {
+	return model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: np.Namespace, Name: np.Name}
+}
+
+func convertNetworkPolicy(np *networkingv1.NetworkPolicy, wrong field.ErrorList, closed closures) (model.PolicyUpdate, []Problem, bool) {
+	update := model.PolicyUpdate{Key: networkPolicyKey(np)}
 	rep := Report{ref: Ref{Kind: "NetworkPolicy", Namespace: np.Namespace, Name: np.Name}}
-	rep.Reject(checkNetworkPolicy(&np.Spec))
-	c := policyConversion{Report: &rep, namespace: np.Namespace}
+	rep.Reject(wrong)
+	c := policyConversion{Report: &rep, namespace: np.Namespace, closed: closed}
 	if !rep.OK() {
 		c.reportBlocks(&np.Spec)
 		return update, rep.Done(), false
@@ -27,10 +42,15 @@ func NetworkPolicy(np *networkingv1.NetworkPolicy) (model.PolicyUpdate, []Proble
 	return update, rep.Done(), true
 }
 
+// place says where something stands, for a problem with it. There may be very much without a problem, so it is made when it is
+// asked for.
+type place func() *field.Path
+
 // policyConversion turns the spec of one valid NetworkPolicy into a policy.
 type policyConversion struct {
 	*Report
 	namespace string
+	closed    closures
 }
 
 func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Policy {
@@ -40,21 +60,36 @@ func (c policyConversion) policy(spec *networkingv1.NetworkPolicySpec) *model.Po
 		Selector: c.podsInNamespace(LabelSelector(&spec.PodSelector)),
 	}
 	p.AppliesIngress, p.AppliesEgress = policyTypes(spec)
+	if c.closed.policy != nil {
+		c.Add(RulesLeftOut, c.closed.policy.Field, "%s; the policy allows nothing", c.closed.policy.Detail)
+		p.AppliesIngress, p.AppliesEgress = p.AppliesIngress || c.closed.bothDirections, p.AppliesEgress || c.closed.bothDirections
+		return p
+	}
 	path := field.NewPath("spec")
 	switch {
 	case p.AppliesIngress:
+		p.Ingress = slices.Grow(p.Ingress, len(spec.Ingress)) // of those with more peers there are few
 		for i, r := range spec.Ingress {
-			at := path.Child("ingress").Index(i)
-			p.Ingress = append(p.Ingress, c.rules(model.Ingress, i, r.From, r.Ports, at.Child("from"))...)
+			at := func() *field.Path { return path.Child("ingress").Index(i) }
+			if closed, ok := c.closedRule(i, at); ok {
+				p.Ingress = append(p.Ingress, closed)
+				continue
+			}
+			p.Ingress = c.rules(p.Ingress, model.Ingress, i, r.From, r.Ports, func() *field.Path { return at().Child("from") })
 		}
 	case len(spec.Ingress) > 0:
 		c.Add(Warning, path.Child("ingress").String(), "the rules have no effect, because policyTypes does not contain Ingress")
 	}
 	switch {
 	case p.AppliesEgress:
+		p.Egress = slices.Grow(p.Egress, len(spec.Egress))
 		for i, r := range spec.Egress {
-			at := path.Child("egress").Index(i)
-			p.Egress = append(p.Egress, c.rules(model.Egress, i, r.To, r.Ports, at.Child("to"))...)
+			at := func() *field.Path { return path.Child("egress").Index(i) }
+			if closed, ok := c.closedRule(i, at); ok {
+				p.Egress = append(p.Egress, closed)
+				continue
+			}
+			p.Egress = c.rules(p.Egress, model.Egress, i, r.To, r.Ports, func() *field.Path { return at().Child("to") })
 		}
 	case len(spec.Egress) > 0:
 		c.Add(Warning, path.Child("egress").String(), "the rules have no effect, because policyTypes does not contain Egress")
@@ -72,15 +107,14 @@ func policyTypes(spec *networkingv1.NetworkPolicySpec) (ingress, egress bool) {
 		slices.Contains(spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// rules converts one API rule: one rule per peer and protocol. No peers, or no ports, mean any.
-func (c policyConversion) rules(dir model.Direction, index int, peers []networkingv1.NetworkPolicyPeer,
-	ports []networkingv1.NetworkPolicyPort, path *field.Path) []model.Rule {
+// rules converts one API rule and appends it: one rule per peer and protocol. No peers, or no ports, mean any.
+func (c policyConversion) rules(rules []model.Rule, dir model.Direction, index int, peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort, path place) []model.Rule {
 	remotes := []model.Entity{{}}
 	if len(peers) > 0 {
 		remotes = c.remotes(peers, path)
 	}
 	groups := groupPorts(ports)
-	rules := make([]model.Rule, 0, len(remotes)*len(groups))
 	for _, remote := range remotes {
 		for _, g := range groups {
 			r := model.Rule{Action: model.Allow, Index: index, Protocol: g.protocol}
@@ -97,13 +131,13 @@ func (c policyConversion) rules(dir model.Direction, index int, peers []networki
 }
 
 // remotes converts the peers that can be read.
-func (c policyConversion) remotes(peers []networkingv1.NetworkPolicyPeer, path *field.Path) []model.Entity {
-	var remotes []model.Entity
+func (c policyConversion) remotes(peers []networkingv1.NetworkPolicyPeer, path place) []model.Entity {
+	remotes := make([]model.Entity, 0, len(peers))
 	for i := range peers {
 		peer := &peers[i]
 		if peer.IPBlock == nil {
 			remotes = append(remotes, model.Entity{Selector: c.peerSelector(peer)})
-		} else if e, ok := c.ipBlock(peer.IPBlock, path.Index(i).Child("ipBlock")); ok {
+		} else if e, ok := c.ipBlock(peer.IPBlock, func() *field.Path { return path().Index(i).Child("ipBlock") }); ok {
 			remotes = append(remotes, e)
 		}
 	}

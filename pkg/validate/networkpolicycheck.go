@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// checkNetworkPolicy finds what the API server refuses in a NetworkPolicy, but for CIDRs.
+// checkNetworkPolicy finds the errors for which the API server refuses a NetworkPolicy, but for CIDRs.
 func checkNetworkPolicy(spec *networkingv1.NetworkPolicySpec) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := CheckLabelSelector(&spec.PodSelector, path.Child("podSelector"))
@@ -101,7 +101,7 @@ func checkPort(p networkingv1.NetworkPolicyPort, at *field.Path) field.ErrorList
 	return errs
 }
 
-// CheckLabelSelector finds what the API server refuses in a label selector; a nil one is valid.
+// CheckLabelSelector finds the errors for which the API server refuses a label selector; a nil one is valid.
 func CheckLabelSelector(ls *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(ls, metavalidation.LabelSelectorValidationOptions{}, path)
 }

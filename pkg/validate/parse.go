@@ -69,7 +69,7 @@ type header struct {
 
 func (src source) read() []Document {
 	var h header
-	// What could be read before an error is there, and may be all that names the object.
+	// Fields that were read before an error are set, and may be all that names the object.
 	err := kjson.UnmarshalCaseSensitivePreserveInts(src.json, &h)
 	if err == nil && src.table.isList(h) {
 		return src.unfold(h)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// portGroup is what the ports of one API rule say about one protocol. Without numbers and names: every port.
+// portGroup has the ports of one API rule that are of one protocol. Without numbers and names: every port.
 type portGroup struct {
 	protocol *uint8 // nil: any protocol, and no ports
 	numbers  []model.PortRange

@@ -122,7 +122,7 @@ func (r *Report) Add(s Severity, path, format string, args ...any) {
 	r.problems = append(r.problems, Problem{Ref: r.ref, Severity: s, Field: clip(path), Reason: reason})
 }
 
-// Reject adds what the API's own validation found, as Rejected.
+// Reject adds errors of the API's own validation, as Rejected.
 func (r *Report) Reject(errs field.ErrorList) {
 	for _, e := range errs {
 		r.Add(Rejected, e.Field, "%s", e.ErrorBody())

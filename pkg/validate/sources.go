@@ -31,8 +31,8 @@ func (c Pods) sources(r *Report, p *corev1.Pod) []netip.Prefix {
 	return r.Sources(path, list, c.SourceSpoofing)
 }
 
-// Sources reads the prefixes that an endpoint lists as further sources. What does not count is reported and left out; enabled:
-// the configuration lets them count.
+// Sources reads the prefixes that an endpoint lists as further sources. Prefixes that do not count are reported
+// and left out. enabled: the configuration lets pods have any.
 func (r *Report) Sources(path string, texts []string, enabled bool) []netip.Prefix {
 	if len(texts) == 0 {
 		return nil

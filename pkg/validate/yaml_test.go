@@ -46,6 +46,30 @@ func TestYAMLMeansWhatKubectlReads(t *testing.T) {
 	}
 }
 
+// Strings and numbers that are written as they stand are what the encoder makes of them.
+func TestWhatIsWrittenAsItStandsIsJSON(t *testing.T) {
+	texts := []string{"", "172.16.0.1/32", "ü", "\u2028", "\xff", "1_000", "012", "0", "-1", "12345678901234567890"}
+	for c := range rune(256) {
+		texts = append(texts, "a"+string(c)+"b", string(byte(c)))
+	}
+	for _, text := range texts {
+		want, _ := json.Marshal(text)
+		if got := `"` + text + `"`; isPlain(text) && got != string(want) {
+			t.Errorf("%q is written as %s, want %s", text, got, want)
+		}
+		var number json.Number
+		if err := json.Unmarshal([]byte(text), &number); isDecimal(text) && (err != nil || number.String() != text) {
+			t.Errorf("%q is taken for a number: %v", text, err)
+		}
+	}
+	if !isPlain("172.16.0.1/32") || !isDecimal("65535") {
+		t.Error("what most manifests have is not written as it stands")
+	}
+	if _, _, err := readText(segment{[]byte("!!bool 12"), 1}); err == nil {
+		t.Error("a number is taken for a truth value")
+	}
+}
+
 func TestJSONIsReadAsItIs(t *testing.T) {
 	const text = "{\"a\":\t\"\\ud83d\\ude00\"}" // tabs and escapes that YAML does not know
 	got, _, err := readText(segment{[]byte("\n" + text + "\n"), 1})

@@ -49,12 +49,28 @@ func (w *jsonWriter) value(n *yaml.Node, depth int) *textError {
 }
 
 func (w *jsonWriter) string(n *yaml.Node, s string) *textError {
+	if isPlain(s) {
+		w.out.WriteByte('"')
+		w.out.WriteString(s)
+		w.out.WriteByte('"')
+		return nil
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return &textError{n.Line, fmt.Sprintf("%q has no JSON form", s)}
 	}
 	w.out.Write(text)
 	return nil
+}
+
+// isPlain reports whether a string is its own JSON text, but for the quotes.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *jsonWriter) count(n *yaml.Node, depth int) *textError {
@@ -205,6 +221,9 @@ func scalar(n *yaml.Node) (text string, isString bool, err *textError) {
 		}
 		return n.Value, true, nil
 	case "!!bool", "!!int", "!!float":
+		if tag == "!!int" && isDecimal(n.Value) {
+			return n.Value, false, nil
+		}
 		var v any
 		if err := n.Decode(&v); err != nil {
 			return "", false, &textError{n.Line, fmt.Sprintf("%q is not of type %s", n.Value, tag)}
@@ -218,6 +237,19 @@ func scalar(n *yaml.Node) (text string, isString bool, err *textError) {
 	default:
 		return "", false, &textError{n.Line, fmt.Sprintf("values of type %s are not read", tag)}
 	}
+}
+
+// isDecimal reports whether a number is its own JSON text, as most are.
+func isDecimal(s string) bool {
+	if len(s) == 0 || len(s) > 18 || s[0] < '1' {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
 }
 
 // oldBool is what YAML 1.1 takes for truth values besides true and false. kubectl reads them so; the parser does not.

@@ -74,6 +74,7 @@ func confinedCluster(t *testing.T, has []corev1.Capability) (*cluster, *testclus
 // TestTheDaemonSetsCapabilitiesAreEnough: the agent as the DaemonSet runs it enforces, takes over what an earlier one
 // left, even with pins missing, and its tools work beside it.
 func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
+	testcluster.NeedsBPF(t, "the container of this test has no iptables, and the shortcut is BPF's")
 	has := granted(t, agentSet)
 	c, agent := confinedCluster(t, has)
 	agent.Start()
@@ -159,6 +160,7 @@ func addrPort(h *lab.Host, port uint16) netip.AddrPort { return netip.AddrPortFr
 
 // TestNoCapabilityOfTheDaemonSetCanGo: without any one of them the agent ends with one line that names it.
 func TestNoCapabilityOfTheDaemonSetCanGo(t *testing.T) {
+	testcluster.NeedsBPF(t, "it needs NET_ADMIN and NET_RAW only")
 	has := granted(t, agentSet)
 	for i, without := range has {
 		t.Run(string(without), func(t *testing.T) {
@@ -174,6 +176,7 @@ func TestNoCapabilityOfTheDaemonSetCanGo(t *testing.T) {
 
 // TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt: it may not do so itself.
 func TestWithoutABPFFileSystemTheAgentSaysWhoIsToMountIt(t *testing.T) {
+	testcluster.NeedsBPF(t, "it needs no file system for BPF")
 	_, agent := confinedCluster(t, granted(t, agentSet))
 	agent.BPFFS = t.TempDir()
 	agent.Flags[slices.Index(agent.Flags, "--bpffs")+1] = agent.BPFFS

@@ -145,7 +145,7 @@ func (s *stage) apply(t *testing.T, docs []corpus.Document) {
 	for _, a := range s.agents {
 		testutil.WaitFor(t, soon, a.Node.Name()+" to enforce the manifests", func() bool { return s.hasRound(a, mark, rule) })
 		if answer, err := a.Ask("status"); err != nil || answer.Status.Error != "" {
-			t.Fatalf("status of %s: %+v, %v", a.Node.Name(), answer, err)
+			t.Fatalf("status of %s: %+v, %v", a.Node.Name(), answer.Status, err)
 		}
 	}
 }

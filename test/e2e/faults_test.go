@@ -15,12 +15,14 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 // The two modes of forModes differ where they ought to: only without the shortcut does the node forward.
 func TestShortcutPassesTheStackBy(t *testing.T) {
+	testcluster.NeedsBPF(t, "the shortcut is BPF's")
 	testutil.RequireCommand(t, "iptables")
 	forwarded := map[bool]uint64{}
 	forModes(t, func(t *testing.T, flags ...string) {
@@ -97,6 +99,7 @@ func counting(t *testing.T, p *lab.Pod, at ebpf.AttachType, anchor link.Anchor) 
 // Other people's programs on the same hooks run beside ours and survive a restart: those before see everything, those
 // after only what policy allows.
 func TestOtherProgramsRunBesideOurs(t *testing.T) {
+	testcluster.NeedsBPF(t, "its programs are beside those of BPF mode, and see packets before iptables drops them")
 	c := newCluster(t, oneNode, "--no-shortcut")
 	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
 	tcp, _ := c.Serve(server.Host, 80)

@@ -54,12 +54,15 @@ func (c *cluster) awaitGone(p *lab.Pod) {
 	})
 }
 
+// untilCut is how long answers take until a connection of which packets are dropped without a reset counts as cut.
+const untilCut = 3 * time.Second
+
 // awaitCut waits until nothing of the live traffic gets through any more.
 func (l live) awaitCut(what string) {
 	l.t.Helper()
 	testutil.WaitFor(l.t, soon, "the connection "+what+" to end", func() bool { return l.stream.Result().Errors > 0 })
-	testutil.WaitFor(l.t, soon, "the UDP flow "+what+" to end", func() bool { return l.flow.Result().LongestGap > 50 })
-	if r := l.flow.Stop(); r.LongestGap != r.Lost {
+	testutil.WaitFor(l.t, soon, "the UDP flow "+what+" to end", func() bool { return l.flow.Result().LongestGap > aGap })
+	if r := l.flow.StopCut(); r.LongestGap != r.Lost {
 		l.t.Errorf("%s: datagrams got through after all: %+v", what, r)
 	}
 	if r := l.stream.Stop(); r.Connects != 1 {
@@ -83,7 +86,7 @@ func TestFinishedPodLosesItsAddress(t *testing.T) {
 			c.AwaitPolicies(db, 1, 0)
 			tcp, udp := c.Serve(db.Host, 80)
 			c.Serve(job.Host, 80)
-			l := startLive(t, job, tcp, udp)
+			l := startLiveUntil(t, job, tcp, udp, untilCut)
 			c.declareAt(job, end, "role: api")
 			c.awaitGone(job)
 			l.awaitCut("of the pod that has ended")
@@ -204,7 +207,7 @@ func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.P
 	c.Serve(db.Host, 80)
 	tcp, udp := c.Serve(old.Host, 80)
 	c.Serve(old.Host, 81)
-	streams := []live{startLive(t, near, tcp, udp), startLive(t, far, tcp, udp)}
+	streams := []live{startLiveUntil(t, near, tcp, udp, untilCut), startLiveUntil(t, far, tcp, udp, untilCut)}
 	flows := func(owner *lab.Pod) (denied, allowed []flow) {
 		return []flow{{near.Host, owner.Host, 5000, 80}, {far.Host, owner.Host, 5000, 80}, {owner.Host, db.Host, 5001, 80}},
 			[]flow{{near.Host, owner.Host, 5002, 81}, {far.Host, owner.Host, 5002, 81}}
@@ -250,7 +253,7 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 			c.Declare(before, "role: api")
 			c.AwaitEndpoint(before)
 			for i := range 3 {
-				l := startLive(t, before, tcp, udp)
+				l := startLiveUntil(t, before, tcp, udp, untilCut)
 				addrs := before.Addrs()
 				if deleted {
 					c.Remove("pod-api-0")

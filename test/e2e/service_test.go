@@ -68,3 +68,26 @@ spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, "fd96::1"], ports: [{port: 
 	through(good, false)
 	through(far, false)
 }
+
+// TestOnePortToAPodAndToItsService: the kernel gives a flow to a Service the ends that a flow of the same pod to the backend has had
+// before. In BPF mode that one went past the node's stack, which has to translate answers of the later one back.
+func TestOnePortToAPodAndToItsService(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	c := newCluster(t, oneNode)
+	n := c.Node(0)
+	client, server := c.Pod(n, "client"), c.Pod(n, "server")
+	c.Serve(server.Host, 80)
+	for i, v6 := range []bool{false, true} {
+		vip, direct := netip.MustParseAddr([]string{"10.96.0.1", "fd96::1"}[i]), netip.AddrPortFrom(server.Addr(v6), 80)
+		service := netip.AddrPortFrom(vip, 80)
+		if err := n.SetService(lab.Service{Addr: service, Protocol: "udp", Backends: []netip.AddrPort{direct}}); err != nil {
+			t.Fatal(err)
+		}
+		from := netip.AddrPortFrom(client.Addr(v6), 40001)
+		for _, to := range []netip.AddrPort{direct, service, direct, service} {
+			if got := client.ExchangeUDPFrom(from, to, []byte("x"), soon); got.Outcome != lab.Connected {
+				t.Errorf("from %v to %v: %v (%v)", from, to, got.Outcome, got.Err)
+			}
+		}
+	}
+}

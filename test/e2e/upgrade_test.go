@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
@@ -47,6 +48,7 @@ func nextLayout(t *testing.T) string {
 // An agent whose maps have another layout takes over under traffic, and the former one after it again: what policy
 // allows goes on, what it denies never passes, and nothing is left of the layout that is not used.
 func TestAnAgentWithAnotherMapLayoutTakesOverUnderTraffic(t *testing.T) {
+	testcluster.NeedsBPF(t, "there are no maps")
 	c := newCluster(t, oneNode)
 	next := nextLayout(t)
 	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")

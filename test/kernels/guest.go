@@ -32,9 +32,10 @@ var machines = map[string]machine{
 
 // boot is one run of a guest.
 type boot struct {
-	arch   string
-	kernel string // file
-	initrd string
+	arch    string
+	kernel  string // file
+	initrd  string
+	setting string // on the kernel's command line
 	// counted makes the guest's clock follow its instructions: slower, and what has deadlines meets them.
 	counted bool
 	limit   time.Duration // by the clock of this machine
@@ -62,7 +63,7 @@ func (b *boot) command() (name string, args []string) {
 	return m.emulator, append(args, "-accel", accel, "-smp", "1", "-m", "2G", "-nodefaults", "-no-user-config",
 		"-display", "none", "-no-reboot", "-kernel", b.kernel, "-initrd", b.initrd,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
-		"-append", strings.TrimSpace("console="+m.console+" loglevel=1 panic=-1 rdinit=/init "+m.append))
+		"-append", strings.TrimSpace("console="+m.console+" loglevel=1 panic=-1 rdinit=/init "+m.append+" "+b.setting))
 }
 
 // run boots the guest and waits for its end. What jobs write goes to show as it comes, line by line.

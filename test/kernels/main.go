@@ -163,7 +163,7 @@ func (r *runner) guest(ctx context.Context, g guest, all []guest) error {
 		return err
 	}
 	prepared := time.Since(started)
-	b := boot{arch: g.arch, kernel: bootable, initrd: image, counted: g.counted, limit: g.limit}
+	b := boot{arch: g.arch, kernel: bootable, initrd: image, setting: g.setting, counted: g.counted, limit: g.limit}
 	o, err := b.run(ctx, func(line string) {
 		if !r.quiet {
 			fmt.Println("   " + line)
@@ -226,6 +226,7 @@ func request(g guest) job.Request {
 			j.Command = append([]string{"/t/" + filepath.Base(t.pkg) + ".test"}, t.args...)
 			j.Dir = filepath.Join("/src", t.pkg)
 		}
+		j.Env = append(j.Env, t.env...)
 		request.Jobs = append(request.Jobs, j)
 	}
 	return request

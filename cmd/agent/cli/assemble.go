@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ import (
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/health"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -63,7 +65,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		Read: func(ctx context.Context) (metrics.Snapshot, error) {
 			return p.api.Snapshot(ctx, c.EndpointDropMetrics)
 		},
-		Counters: p.plane.counters, Log: log, Version: version(), Dataplane: name, Node: c.Node, Started: started,
+		Counters: p.plane.counters, Log: log, Version: version(), Dataplane: name, Chosen: string(p.plane.chosen.How), Node: c.Node, Started: started,
 		EndpointDrops: c.EndpointDropMetrics,
 	})
 	if err != nil {
@@ -77,14 +79,31 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	p.loop = agent.New(agent.Options{
 		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
-		Looks: looks(c), Routes: p.plane.routes,
+		Looks: looks(c, strings.HasPrefix(name, "iptables")), Routes: p.plane.routes,
 	})
-	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.inspect, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started}
+	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.inspect, Chosen: p.plane.chosen, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started,
+		Verifier: agent.NewVerifier(p.loop, p.plane.verify, p.metrics, log)}
+	p.reportChoice(name)
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", name)
 	if p.plane.memory != nil {
 		log.Info("memory needed", p.plane.memory...)
 	}
 	return p, nil
+}
+
+// reportChoice reports if the dataplane is not the preferred one, where people look: log, readiness, and an Event on the Node.
+func (p *process) reportChoice(name string) {
+	chosen := p.plane.chosen
+	if chosen.How != inspect.ChoiceFallback {
+		return
+	}
+	p.log.Warn("policy is enforced by another dataplane than the preferred one", "dataplane", name, "why", chosen.Reason)
+	text := name + ": " + chosen.Reason
+	p.health.Add("dataplane", 0).Report(health.Report{Live: true, Ready: true, Detail: text})
+	if p.events != nil {
+		p.events.Always(events.Item{Local: true, Note: true, Problem: validate.Problem{
+			Ref: validate.Ref{Kind: "Node", Name: p.config.Node}, Severity: validate.Warning, Reason: "policy is enforced with " + text}})
+	}
 }
 
 // openSource opens the datastore, and what else goes with its kind.
@@ -136,6 +155,10 @@ func (p *process) run(ctx context.Context) error {
 	g.Go(func() error { return p.loop.Run(ctx) })
 	g.Go(func() error { return p.serveTools(ctx) })
 	g.Go(func() error { return p.readFlows(ctx) })
+	g.Go(func() error {
+		p.api.Verifier.Repeat(ctx)
+		return nil
+	})
 	probes := http.NewServeMux()
 	p.health.Routes(probes)
 	if p.config.PProf {

@@ -64,7 +64,8 @@ func (o *checkOptions) datastore(ctx context.Context, stderr io.Writer, report *
 
 func datastoreSource(c config.Config) (syncer.Source, error) {
 	log := slog.New(slog.DiscardHandler)
-	pods := validate.Pods{Annotator: validate.Annotator(c.PodAnnotations), Prefix: c.InterfacePrefix}
+	pods := validate.Pods{Annotator: validate.Annotator(c.PodAnnotations), Prefix: c.InterfacePrefix,
+		SourceSpoofing: c.SourceSpoofing}
 	switch c.Datastore {
 	case "etcd":
 		return etcdSource(c.Etcd, pods, log)
@@ -127,7 +128,7 @@ func readDatastore(ctx context.Context, source syncer.Source) (*manifests, []syn
 	}
 }
 
-// snapshot collects what a source delivers.
+// snapshot collects the batches of a source.
 type snapshot struct {
 	reports *syncer.Reports
 	objects map[model.Key]model.Update

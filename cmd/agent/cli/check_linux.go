@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
@@ -14,29 +16,52 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if os.Geteuid() != 0 {
 		return errors.New("check this node: this needs root; margay check --dir checks manifests without root")
 	}
-	mask, err := markBits(o.markMask)
+	bits, err := markBits(o.markMask)
 	if err != nil {
 		return err
 	}
-	probe := attach.Probe(o.bpffs)
-	node := &nodeReport{Kernel: probe.Kernel, Dataplane: "bpf", Reason: "this kernel has everything it needs"}
+	iptablesBits, err := config.ParseIptablesMarkMask(o.iptablesMask)
+	if err != nil {
+		return fmt.Errorf("--iptables-mark-mask %q: %w", o.iptablesMask, err)
+	}
+	node, err := nodeChecks(ctx, o.bpffs, bits, iptablesBits)
+	if err != nil {
+		return err
+	}
 	report.Node = node
-	for _, c := range probe.Checks {
-		node.Checks = append(node.Checks, nodeCheck{Name: c.Name, OK: c.OK(), Detail: c.Detail()})
-	}
-	if probe.Err() != nil {
-		node.Dataplane, node.Reason = "", "the BPF dataplane cannot run here, see below; margay run refuses to start"
-	}
-	node.Checks = append(node.Checks, markCheck(mask), ipvsCheck())
 	agent, err := o.agent(ctx, report)
 	if err != nil {
 		return err
 	}
 	node.Checks = append(node.Checks, agent)
-	for _, c := range node.Checks {
-		report.OK = report.OK && c.OK
-	}
+	report.OK = report.OK && node.problems() == 0
 	return nil
+}
+
+// nodeChecks looks at what each dataplane needs, and says which one auto takes. bits and iptablesBits are those of marks that each uses.
+func nodeChecks(ctx context.Context, bpffs string, bits, iptablesBits uint32) (*nodeReport, error) {
+	probe := attach.Probe(bpffs)
+	node := &nodeReport{Kernel: probe.Kernel}
+	for _, c := range probe.Checks {
+		node.Checks = append(node.Checks, nodeCheck{Name: c.Name, Dataplane: "bpf", OK: c.OK(), Detail: c.Detail()})
+	}
+	ctx, cancel := context.WithTimeout(ctx, iptablesPatience)
+	defer cancel()
+	parts, checks := openIPTablesParts(ctx, "auto")
+	for _, c := range checks {
+		c.Dataplane = "iptables"
+		node.Checks = append(node.Checks, c)
+	}
+	node.choose(probe.Err(), kernelLacks(probe), missing(checks))
+	if node.Dataplane == "iptables" {
+		node.Checks = append(node.Checks, markCheck(iptablesBits, "--iptables-mark-mask"))
+	} else {
+		node.Checks = append(node.Checks, markCheck(bits, "--mark-mask"))
+	}
+	if node.Dataplane != "iptables" {
+		node.Checks = append(node.Checks, ipvsCheck())
+	}
+	return node, parts.close()
 }
 
 // agent asks the running agent for its status and the problems of its objects.

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/link"
@@ -24,9 +27,9 @@ func cleanupCommand() *cobra.Command {
 	var o cleanupOptions
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove every trace of an agent that has stopped: programs, maps, socket",
-		Long: `Take all programs of this instance off their interfaces and hooks and remove its maps and socket. Afterwards packets
-pass as if Margay had never run. Refuses while the agent runs. May be repeated; what is gone already is no error.`,
+		Short: "Remove every trace of an agent that has stopped: programs, maps, chains, socket",
+		Long: `Take all programs of this instance off their interfaces and hooks and remove its maps and socket. Remove the chains, IP sets and
+bits of connection marks that the iptables dataplane has left. Afterwards packets pass as if Margay had never run. Refuses while the agent runs. May be repeated; what is gone already is no error.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := cleanup{}
@@ -45,9 +48,31 @@ pass as if Margay had never run. Refuses while the agent runs. May be repeated; 
 	return cmd
 }
 
+// iptables removes what the iptables dataplane has left. It has no instances: an agent with a name does not use it.
+func (c *cleanup) iptables(ctx context.Context, instance string) error {
+	if instance != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, iptablesPatience)
+	defer cancel()
+	removed, err := removeIPTables(ctx)
+	for _, r := range []struct {
+		kind, format string
+		n            int
+	}{{"chains", "%d of iptables", removed.Chains}, {"sets", "%d IP sets", removed.Sets}, {"marks", "of %d connections", removed.Connections}} {
+		if r.n > 0 {
+			c.note(r.kind, r.format, r.n)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	return nil
+}
+
 // removal is one thing that cleanup removed.
 type removal struct {
-	Kind string `json:"kind"` // program, maps, directory or socket
+	Kind string `json:"kind"` // program, maps, chains, sets, marks, directory or socket
 	What string `json:"what"`
 }
 
@@ -77,7 +102,7 @@ func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{c.pinned(dir), c.socket(o.socketPath(), o.instanceFlags.socket == "")}
+	errs := []error{c.pinned(dir), c.iptables(cmd.Context(), o.instance), c.socket(o.socketPath(), o.instanceFlags.socket == "")}
 	return errors.Join(append(errs, unlock())...)
 }
 
@@ -133,6 +158,7 @@ func (c *cleanup) links(dir string) error {
 	}
 	errs := []error{err}
 	named := ownNumbers(dir) // known only while they are attached
+	slices.SortStableFunc(pins, func(a, b os.DirEntry) int { return cmp.Compare(detachOrder(a.Name()), detachOrder(b.Name())) })
 	for _, pin := range pins {
 		path := filepath.Join(dir, pin.Name())
 		if err := detach(path); err != nil {
@@ -142,6 +168,19 @@ func (c *cleanup) links(dir string) error {
 		c.note("program", "%s", placeText(pin.Name(), named))
 	}
 	return errors.Join(errs...)
+}
+
+// detachOrder is the place of a link by its pin's name. The programs that deliver packets to pods come first: they drop what those
+// on the way have not judged. Then come those at the hooks, which drop what none on an interface has seen. So no packet is lost that
+// policy allows.
+func detachOrder(pin string) int {
+	switch {
+	case strings.HasSuffix(pin, "-egress"):
+		return 0
+	case strings.HasSuffix(pin, "-ingress"):
+		return 2
+	}
+	return 1
 }
 
 // detach takes a program off at once; merely removing the pin leaves it attached for as long as somebody else has the

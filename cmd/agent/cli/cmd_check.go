@@ -17,10 +17,10 @@ import (
 // checkOptions are the flags of check.
 type checkOptions struct {
 	instanceFlags
-	settings settingFlags
-	output   outputFlag
-	dir      string
-	markMask string
+	settings               settingFlags
+	output                 outputFlag
+	dir                    string
+	markMask, iptablesMask string
 }
 
 // checkReport is the answer of check.
@@ -41,9 +41,40 @@ type nodeReport struct {
 
 // nodeCheck is one thing looked at on this node.
 type nodeCheck struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty"`
+	Name      string `json:"name"`
+	Dataplane string `json:"dataplane,omitempty"` // the one that needs it; empty: all
+	OK        bool   `json:"ok"`
+	Detail    string `json:"detail,omitempty"`
+}
+
+// choose notes the dataplane that auto takes, given what each lacks; kernel is what BPF lacks for want of another kernel.
+func (n *nodeReport) choose(bpf, kernel, iptables error) {
+	switch {
+	case bpf == nil:
+		n.Dataplane, n.Reason = "bpf", "this kernel has everything it needs"
+	case kernel == nil:
+		n.Reason = "the BPF dataplane could run on this kernel, but not as things are, see below; margay run refuses to start"
+	case iptables == nil:
+		n.Dataplane, n.Reason = "iptables", kernel.Error()
+	default:
+		n.Reason = "neither dataplane can run here, see below; margay run refuses to start"
+	}
+}
+
+// counts reports whether a failed check is a problem: what only the other dataplane needs is none.
+func (n *nodeReport) counts(c nodeCheck) bool {
+	return !c.OK && (c.Dataplane == "" || n.Dataplane == "" || c.Dataplane == n.Dataplane)
+}
+
+// problems counts the failed checks that matter.
+func (n *nodeReport) problems() int {
+	failed := 0
+	for _, c := range n.Checks {
+		if n.counts(c) {
+			failed++
+		}
+	}
+	return failed
 }
 
 func checkCommand() *cobra.Command {
@@ -81,7 +112,8 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
 	flags.StringVar(&o.markMask, "mark-mask", defaultMarkMask, "packet mark bits the agent is to use")
-	meanSettings(flags, "mark-mask")
+	flags.StringVar(&o.iptablesMask, "iptables-mark-mask", defaultIptablesMarkMask, "mark bits it is to use where iptables enforces")
+	meanSettings(flags, "mark-mask", "iptables-mark-mask")
 	o.settings.register(flags, datastoreSettings...)
 	o.output.register(flags)
 	o.instanceFlags.register(flags)
@@ -164,11 +196,7 @@ func writeCheck(w io.Writer, r *checkReport) error {
 	if !r.OK {
 		failed := 0
 		if r.Node != nil {
-			for _, c := range r.Node.Checks {
-				if !c.OK {
-					failed++
-				}
-			}
+			failed = r.Node.problems()
 		}
 		verdict = "check: " + screenOf(w).alarm(count(failed+len(r.Problems), "problem"))
 	}
@@ -183,13 +211,16 @@ func writeNode(w io.Writer, n *nodeReport) error {
 		dataplane = "none"
 	}
 	fmt.Fprintf(w, "dataplane  %s: %s\n\n", dataplane, n.Reason)
-	t := table{header: []string{"CHECK", "RESULT", "DETAIL"}}
+	t := table{header: []string{"CHECK", "FOR", "RESULT", "DETAIL"}}
 	for _, c := range n.Checks {
 		result := "ok"
-		if !c.OK {
+		switch {
+		case n.counts(c):
 			result = "PROBLEM"
+		case !c.OK:
+			result = "missing"
 		}
-		t.add(c.Name, result, c.Detail)
+		t.add(c.Name, c.Dataplane, result, c.Detail)
 	}
 	if err := t.write(w); err != nil {
 		return err

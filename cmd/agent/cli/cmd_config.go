@@ -101,7 +101,7 @@ func (f *settingFlags) instance() (of instanceFlags, other bool) {
 	})
 }
 
-// withDirectory adds what a directory of manifests says, if the objects are to come from one.
+// withDirectory adds the configuration in a directory of manifests, if the objects are to come from one.
 func withDirectory(ctx context.Context, stderr io.Writer, layers *config.Layers) error {
 	c := layers.Config()
 	if c.Datastore != "directory" || c.Dir == "" {

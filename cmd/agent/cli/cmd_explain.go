@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,7 @@ type explainOptions struct {
 	namespace  string
 	ipv6       bool
 	sourcePort uint16
+	source     string
 }
 
 func explainCommand() *cobra.Command {
@@ -55,6 +57,7 @@ error.`,
 	fs.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of names without a namespace")
 	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "over IPv6")
 	fs.Uint16Var(&o.sourcePort, "source-port", explain.DefaultSourcePort, "source port, for rules that match source ports")
+	fs.StringVar(&o.source, "source", "", "source address, if it is a further source of the pod SRC and none of its own addresses")
 	o.output.register(fs)
 	o.instanceFlags.register(fs)
 	return cmd
@@ -67,6 +70,11 @@ func (o *explainOptions) run(cmd *cobra.Command, src, dst string) error {
 	}
 	if o.sourcePort == 0 {
 		return errors.New("--source-port 0: ports are numbers from 1 to 65535")
+	}
+	if o.source != "" {
+		if request.SourceAddr, err = netip.ParseAddr(o.source); err != nil || request.SourceAddr.Zone() != "" {
+			return fmt.Errorf("--source %q is no IP address", o.source)
+		}
 	}
 	request.Namespace, request.IPv6, request.SourcePort = o.namespace, o.ipv6, o.sourcePort
 	var explanation *explain.Explanation

@@ -54,7 +54,7 @@ func (b build) String() string {
 	return fmt.Sprintf("margay %s (commit %s, map layout %s, %s %s)", b.Version, commit, b.MapLayout, b.Go, b.Platform)
 }
 
-// version is what the agent says of itself.
+// version is the version of the agent, as it reports it.
 func version() string {
 	return thisBuild().Version
 }
@@ -67,7 +67,7 @@ func thisBuild() build {
 	return buildOf(info, stampedVersion, stampedCommit)
 }
 
-// buildOf prefers what the linker was given to what Go noted.
+// buildOf prefers the values that the linker was given to those that Go noted.
 func buildOf(info *debug.BuildInfo, version, commit string) build {
 	b := build{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, MapLayout: mapLayout()}
 	noted := ""

@@ -106,7 +106,7 @@ func agentEndpoints(cmd *cobra.Command) []inspect.EndpointRow {
 	return answer.Endpoints
 }
 
-// beginning are the words that begin with what the user has typed, each once, in order.
+// beginning are the words that begin with the text that the user has typed, each once, in order.
 func beginning(words []string, begun string) []string {
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "" || !strings.HasPrefix(w, begun) })
 	slices.Sort(words)

@@ -60,7 +60,7 @@ var tables = map[string]*table{
 	"show sets":          setTable(nil),
 	"show policies":      policyTable(nil),
 	"show staged":        stagedTable(nil),
-	"check":              {header: []string{"CHECK", "RESULT", "DETAIL"}},
+	"check":              {header: []string{"CHECK", "FOR", "RESULT", "DETAIL"}},
 	"cleanup":            {header: []string{"REMOVED", "WHAT"}},
 }
 

@@ -14,8 +14,11 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// pinned explains by what an agent has left in the kernel. asked is the error of the agent that was asked first.
+// pinned explains by the policy that an agent has left in the kernel. asked is the error of the agent that was asked first.
 func (o *explainOptions) pinned(cmd *cobra.Command, r explain.Request, asked error) (*explain.Explanation, error) {
+	if r.SourceAddr.IsValid() {
+		return nil, fmt.Errorf("%w; whose the address %s is cannot be said without an agent", asked, r.SourceAddr)
+	}
 	m, err := o.openPinned(asked)
 	if err != nil {
 		return nil, err

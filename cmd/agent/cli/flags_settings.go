@@ -46,7 +46,7 @@ func (f *settingFlag) Set(text string) error {
 	return nil
 }
 
-// Type is what the help calls a value.
+// Type is the word of the help for a value.
 func (f *settingFlag) Type() string { return f.setting.Type }
 
 // layers evaluates the flags, the environment and the file. Values that are not valid are the error; warnings are about

@@ -12,7 +12,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// manifests are what a directory holds.
+// manifests are the objects of a directory, with their problems.
 type manifests struct {
 	updates  []model.Update
 	problems []validate.Problem

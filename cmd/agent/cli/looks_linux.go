@@ -10,16 +10,20 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// looks are what an agent looks for on its node. Rules are many on some nodes, and listing them takes
+// looks are what an agent looks for on its node; byIPTables: iptables enforces. Rules are many on some nodes, and listing them takes
 // their owners' locks.
-func looks(c config.Config) []agent.Look {
+func looks(c config.Config, byIPTables bool) []agent.Look {
 	seen, judge, own := c.Marks()
+	bits, setting := seen|judge|own, "--mark-mask"
+	if byIPTables {
+		bits, setting = c.IptablesMarkMask, "--iptables-mark-mask"
+	}
 	return []agent.Look{
 		{What: "IPVS", Every: 30 * time.Second, Find: func() ([]string, error) {
 			found, err := attach.FindIPVS()
 			return ipvsFindings(found), err
 		}},
-		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(seen | judge | own) }},
+		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(bits, setting) }},
 	}
 }
 

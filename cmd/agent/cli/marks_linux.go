@@ -2,10 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/iptables"
 	"github.com/margay-project/margay/pkg/marks"
 )
 
@@ -19,15 +21,21 @@ func markBits(text string) (uint32, error) {
 	return seen | judge | own, nil
 }
 
-// markCheck looks for others that use our mark bits: nftables, iptables and routing rules of this network namespace.
-func markCheck(ours uint32) nodeCheck {
-	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "no rule of the node uses them"}
+// findMarks finds the rules of others that use some of the bits: nftables, iptables and routing rules of this network namespace.
+func findMarks(bits uint32) ([]marks.User, error) {
 	users, err := marks.Find()
-	users = marks.Of(users, ours)
+	users = slices.DeleteFunc(users, func(u marks.User) bool { return slices.ContainsFunc(strings.Fields(u.Where), iptables.OwnChain) })
+	return marks.Of(users, bits), err
+}
+
+// markCheck looks for others that use our mark bits, which the setting says.
+func markCheck(ours uint32, setting string) nodeCheck {
+	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "no rule of the node uses them"}
+	users, err := findMarks(ours)
 	switch {
 	case len(users) > 0:
 		check.OK = false
-		check.Detail = markText(users)
+		check.Detail = markText(users, setting)
 	case err != nil:
 		check.Detail = "some could not be read: " + oneLine(err)
 	}
@@ -35,7 +43,7 @@ func markCheck(ours uint32) nodeCheck {
 }
 
 // markText says who uses our mark bits, and what to do.
-func markText(users []marks.User) string {
+func markText(users []marks.User, setting string) string {
 	const most = 3
 	var list []string
 	for _, u := range users[:min(len(users), most)] {
@@ -44,17 +52,17 @@ func markText(users []marks.User) string {
 	if more := len(users) - most; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
-	return "other programs use packet mark bits of Margay: " + strings.Join(list, "; ") + "; choose other bits with --mark-mask, or change those rules"
+	return "other programs use packet mark bits of Margay: " + strings.Join(list, "; ") + "; choose other bits with " + setting + ", or change those rules"
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // markFindings are the rules that change our mark bits: they can keep policy from being enforced, or drop what it allows.
 // margay check reports rules that only read them.
-func markFindings(ours uint32) ([]string, error) {
-	users, err := marks.Find()
+func markFindings(ours uint32, setting string) ([]string, error) {
+	users, err := findMarks(ours)
 	var changing []marks.User
-	for _, u := range marks.Of(users, ours) {
+	for _, u := range users {
 		if u.Reads = 0; u.Changes != 0 {
 			changing = append(changing, u)
 		}
@@ -62,5 +70,5 @@ func markFindings(ours uint32) ([]string, error) {
 	if len(changing) == 0 {
 		return nil, err
 	}
-	return []string{markText(changing) + "; until then policy may not be enforced"}, nil
+	return []string{markText(changing, setting) + "; until then policy may not be enforced"}, nil
 }

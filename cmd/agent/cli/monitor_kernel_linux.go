@@ -18,6 +18,9 @@ const lookForAgent = time.Second
 
 // read prints the kernel's events itself until ctx ends or an agent answers.
 func (m *flowMonitor) read(ctx context.Context) error {
+	if m.instance.byIPTables() {
+		return errors.New("no agent runs, and where iptables enforces only an agent makes events: start margay run")
+	}
 	maps, err := m.instance.openMaps()
 	if err != nil {
 		return err
@@ -82,7 +85,7 @@ func (m *flowMonitor) awaitAgent(ctx context.Context, found context.CancelFunc) 
 }
 
 // pinnedNames gives flows the names that the last agent has left in the maps.
-func pinnedNames(m *bpfmaps.Maps) func(context.Context, []flowring.Unnamed) {
+func pinnedNames(m *bpfmaps.Maps) func(context.Context, []flows.Unnamed) {
 	byIndex, byAddr := map[uint32]inspect.EndpointRow{}, map[netip.Addr]*flows.Peer{}
 	rows, _ := pinnedEndpoints(m) // without them, records have no names
 	for _, e := range rows {
@@ -93,7 +96,7 @@ func pinnedNames(m *bpfmaps.Maps) func(context.Context, []flowring.Unnamed) {
 			}
 		}
 	}
-	return func(_ context.Context, batch []flowring.Unnamed) {
+	return func(_ context.Context, batch []flows.Unnamed) {
 		for _, u := range batch {
 			e := byIndex[u.Ifindex]
 			u.Record.Endpoint, u.Record.Interface, u.Record.Peer = endpointName(&e), e.Interface, byAddr[u.Record.Remote()]

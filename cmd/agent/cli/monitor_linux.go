@@ -62,7 +62,7 @@ func (o *monitorOptions) register(flags *pflag.FlagSet) {
 	flags.UintSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
 	flags.StringVar(&o.sinceText, "since", "", "include kept verdicts since this time: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
 	grouped(flags, groupSelection, "namespace", "pod", "verdict", "direction", "peer", "port", "since")
-	// The environment of an agent beside it must not choose what a monitor shows.
+	// The environment of an agent beside it must not choose the records that a monitor shows.
 	o.instanceFlags.register(flags)
 	o.output.register(flags, "text", "json")
 }
@@ -143,7 +143,7 @@ func (m *flowMonitor) run(ctx context.Context) error {
 	}
 }
 
-// follow prints what the agent sends. greeting is said as soon as one answers.
+// follow prints the records that the agent sends. greeting is said as soon as one answers.
 func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 	m.query.Set("since", m.since.Format(time.RFC3339Nano))
 	return inspect.Client{Socket: m.instance.socketPath()}.Flows(ctx, m.query, func(message inspect.FlowMessage) error {

@@ -12,28 +12,52 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/dataplane/record"
+	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/packetlog"
+	"github.com/margay-project/margay/pkg/verify"
 )
 
 // plane is a dataplane with what the rest of the agent asks of it.
 type plane struct {
 	dataplane.Dataplane
 	inspect  inspect.Dataplane
+	chosen   inspect.Choice
+	verify   verify.Kernel                // nil: there is nothing to verify
 	counters metrics.Counters             // nil: nothing counts
 	observe  func(dataplane.Observer)     // called once, before the first Apply
 	routes   <-chan map[netip.Addr]string // of the node; nil: not known
 	maps     *bpfmaps.Maps                // with the events that programs write; nil: there are none
+	decide   decide                       // makes records of copies of packets; nil: no rule copies any
+	copies   *copyCounts                  // of them; nil: as decide
 	memory   []any                        // what the log says of memory needed; may be nil
 	unwatch  context.CancelFunc           // ends what routes come from
 }
 
-// openPlane opens the dataplane that is configured.
+// decide is what a dataplane makes of copies of packets that its rules have judged. It is for the loop's goroutine.
+type decide func([]packetlog.Copy) []flows.Unnamed
+
+// openPlane opens the dataplane that is configured, or that this node can have.
 func openPlane(c config.Config, log *slog.Logger) (*plane, error) {
-	if c.Dataplane == "record" {
+	if c.Dataplane == "auto" {
+		return openAuto(c, log)
+	}
+	opened, err := openNamed(c, log)
+	if err == nil {
+		opened.chosen.How = inspect.ChoiceConfigured
+	}
+	return opened, err
+}
+
+func openNamed(c config.Config, log *slog.Logger) (*plane, error) {
+	switch c.Dataplane {
+	case "record":
 		log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
 		d := record.New(c.Config, log)
 		return &plane{Dataplane: d, inspect: d.Inspector(), observe: func(dataplane.Observer) {}, unwatch: func() {}}, nil
+	case "iptables":
+		return openIPTables(c, log)
 	}
 	return openBPF(c, log)
 }
@@ -51,12 +75,16 @@ func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
 	if err != nil {
 		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
 	}
+	remove, err := afterIPTables(context.Background(), d, c, log)
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
 	watching, cancel := context.WithCancel(context.Background())
 	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
 	if err != nil {
 		cancel()
 		return nil, errors.Join(err, d.Close())
 	}
-	return &plane{Dataplane: d, inspect: d.Inspector(), counters: d.Counters(), observe: d.Observe, routes: routes, maps: d.Maps(),
+	return &plane{Dataplane: &successor{Dataplane: d, remove: remove}, inspect: d.Inspector(), verify: d.Verifier(), counters: d.Counters(), observe: d.Observe, routes: routes, maps: d.Maps(),
 		memory: memory, unwatch: cancel}, nil
 }

@@ -10,7 +10,7 @@ import (
 
 // linuxCommands are the verbs that need the kernel or a running agent.
 func linuxCommands() []*cobra.Command {
-	return []*cobra.Command{demoCommand(), runCommand(), configCommand(), showCommand(), monitorCommand(), cleanupCommand()}
+	return []*cobra.Command{demoCommand(), runCommand(), configCommand(), showCommand(), verifyCommand(), monitorCommand(), cleanupCommand()}
 }
 
 // mapLayout is the version of the pinned state.

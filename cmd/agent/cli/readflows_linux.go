@@ -3,10 +3,14 @@ package cli
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/flowring"
+	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/packetlog"
 )
 
 const (
@@ -14,11 +18,26 @@ const (
 	namesComeWithin = 10 * time.Second
 	// readAgain is how often reading events is tried again.
 	readAgain = 10 * time.Second
+	// eventsGroup is the NFLOG group to which chains copy packets that policy has judged.
+	eventsGroup = 29818
 )
+
+// readAgain is how long reading waits after it failed. Copies that no agent reads are lost, and an agent that is being replaced may still
+// read them.
+func (p *process) readAgain() time.Duration {
+	if p.plane.decide != nil {
+		return listenAgain
+	}
+	return readAgain
+}
 
 // readFlows publishes the kernel's verdict events. Policy is enforced without that, so nothing ends if it fails.
 func (p *process) readFlows(ctx context.Context) error {
-	if p.plane.maps == nil {
+	once := p.readFlowsOnce
+	switch {
+	case p.plane.decide != nil:
+		once = p.readCopiesOnce
+	case p.plane.maps == nil:
 		return nil // nothing writes events
 	}
 	timer := time.NewTimer(namesComeWithin)
@@ -31,14 +50,14 @@ func (p *process) readFlows(ctx context.Context) error {
 	}
 	names := agent.FlowNames{Loop: p.loop}
 	for failing := false; ; failing = true {
-		err := p.readFlowsOnce(ctx, &names)
+		err := once(ctx, &names)
 		if ctx.Err() != nil {
 			return err
 		}
 		if !failing {
 			p.log.Error("verdict events cannot be read, will try again; policy is enforced all the same", "err", err)
 		}
-		timer.Reset(readAgain)
+		timer.Reset(p.readAgain())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -61,4 +80,48 @@ func (p *process) readFlowsOnce(ctx context.Context, names *agent.FlowNames) err
 		err = errors.New("the ring buffer was closed")
 	}
 	return err
+}
+
+// readCopiesOnce reads copies of packets that rules have judged, until ctx ends or reading fails.
+func (p *process) readCopiesOnce(ctx context.Context, names *agent.FlowNames) error {
+	reader, err := packetlog.Open(packetlog.Options{
+		Group: eventsGroup, Name: names.Name, Publish: p.flows.Publish,
+		Decide: func(ctx context.Context, copies []packetlog.Copy) (records []flows.Unnamed) {
+			// The error is that of ctx: then no records are wanted.
+			_ = p.loop.Query(ctx, func(agent.View) { records = p.plane.decide(copies) })
+			return records
+		},
+	})
+	if err != nil {
+		return err
+	}
+	p.plane.copies.begin(reader)
+	return errors.Join(reader.Run(ctx), reader.Close())
+}
+
+// copyCounts counts the copies of packets that were read and lost.
+type copyCounts struct {
+	mu     sync.Mutex // guards all below
+	reader *packetlog.Reader
+	before dataplane.EventCounts // of earlier readers
+}
+
+// begin counts those of another reader.
+func (c *copyCounts) begin(r *packetlog.Reader) {
+	before := c.counts()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reader, c.before = r, before
+}
+
+// counts are as those of BPF mode's buffer. Packets beyond the limit of a rule are in none of them.
+func (c *copyCounts) counts() dataplane.EventCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.before
+	if c.reader != nil {
+		read := c.reader.Read()
+		n.Read, n.Written = n.Read+read, n.Written+read+c.reader.Lost()
+	}
+	return n
 }

@@ -1,20 +1,14 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -41,15 +35,19 @@ type flowRow struct {
 func showFlowsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "flows", Aliases: []string{"flow", "connections", "ct"}, Short: "Tracked flows, from the maps", Args: cobra.NoArgs,
+		Use: "flows", Aliases: []string{"flow", "connections", "ct"}, Short: "Tracked flows, from the kernel", Args: cobra.NoArgs,
 		Long: `Tracked flows, the ones with the latest packets first.
 
 EGRESS is the opener's and INGRESS the responder's side: current means that it was judged under the policy in force,
-stale that its next packet will be judged again, gone that its pod is, and - that it is not ours to judge.`,
+stale that its next packet will be judged again, gone that its pod is, and - that it is not ours to judge. With
+iptables, flows are the kernel's tracked connections, and one to a Service is one row.`,
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
 	return showList(&o, cmd, listing[flowRow]{
 		read: func(cmd *cobra.Command, _ []string) ([]flowRow, error) {
+			if o.byIPTables() {
+				return o.trackedRows(cmd.Context())
+			}
 			m, err := o.openMaps()
 			if err != nil {
 				return nil, err
@@ -104,10 +102,15 @@ func flowRows(m *bpfmaps.Maps, n names) ([]flowRow, error) {
 		}
 		rows = append(rows, r.row(flow))
 	}
+	sortFlows(rows)
+	return rows, nil
+}
+
+// sortFlows puts those with the latest packets first.
+func sortFlows(rows []flowRow) {
 	slices.SortStableFunc(rows, func(a, b flowRow) int {
 		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Opener, b.Opener), cmp.Compare(a.Responder, b.Responder))
 	})
-	return rows, nil
 }
 
 func (r *flowReader) row(f bpfmaps.Flow) flowRow {
@@ -240,27 +243,6 @@ func (c clock) age(seen uint32) time.Duration {
 
 // kernelClock reads the tick counter where the kernel shows it to root.
 func kernelClock() (clock, error) {
-	const path = "/proc/timer_list"
-	var resolution unix.Timespec
-	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &resolution); err != nil || resolution.Nano() <= 0 {
-		return clock{}, fmt.Errorf("resolution of the coarse clock: %w", err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return clock{}, fmt.Errorf("read the kernel's tick counter: %w", err)
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		text, ok := strings.CutPrefix(lines.Text(), "jiffies: ")
-		if !ok {
-			continue
-		}
-		ticks, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-		if err != nil {
-			return clock{}, fmt.Errorf("read the kernel's tick counter in %s: %w", path, err)
-		}
-		return clock{uint32(ticks >> 4), math.Round(1e9 / float64(resolution.Nano()))}, nil
-	}
-	return clock{}, errors.Join(fmt.Errorf("read the kernel's tick counter: there is none in %s", path), lines.Err())
+	now, hz, err := bpfmaps.FlowClock()
+	return clock{now, hz}, err
 }

@@ -143,7 +143,7 @@ func writeStatus(w io.Writer, s *inspect.StatusReport) error {
 	t := table{header: []string{"agent", statusText(s)}}
 	t.add("version", s.Version)
 	t.add("node", s.Node)
-	t.add("dataplane", s.Dataplane)
+	t.add("dataplane", dataplaneText(s))
 	t.add("started", s.Started.Format(time.RFC3339))
 	if !s.Applied.IsZero() {
 		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), brief(time.Duration(s.TookSeconds*float64(time.Second)))))
@@ -160,6 +160,14 @@ func writeStatus(w io.Writer, s *inspect.StatusReport) error {
 		t.add(k.Kind, kindText(k))
 	}
 	return t.write(w)
+}
+
+// dataplaneText names the dataplane, and says why it is not the preferred one.
+func dataplaneText(s *inspect.StatusReport) string {
+	if s.Chosen.Reason == "" {
+		return s.Dataplane
+	}
+	return s.Dataplane + ": " + s.Chosen.Reason
 }
 
 // statusText is the agent's state in one line.
@@ -206,6 +214,9 @@ func kindText(k inspect.KindRow) string {
 	if k.Revision > 0 {
 		text += fmt.Sprintf(", revision %d", k.Revision)
 	}
+	if k.Read != "" {
+		text += fmt.Sprintf(" of %s (not read: %s)", k.Read, k.NotRead)
+	}
 	if k.Error != "" {
 		text += ": " + k.Error
 	}
@@ -248,6 +259,9 @@ func endpointTable(rows []inspect.EndpointRow) *table {
 			addrs = append(addrs, "+"+p.String())
 		}
 		state := endpointProblem(e)
+		if e.SourcesError != "" {
+			state = strings.TrimPrefix(state+"; "+e.SourcesError, "; ")
+		}
 		for _, l := range e.Lost {
 			state = strings.TrimPrefix(state+"; "+lostText(l), "; ")
 		}

@@ -55,7 +55,7 @@ func (o *showOptions) selectsName(full string) bool {
 	return o.selects(namespace, name)
 }
 
-// listing is what a show command lists. Each row of the table is one of the list.
+// listing is a list of a show command. Each row of the table is one of the list.
 type listing[T any] struct {
 	read  func(cmd *cobra.Command, args []string) ([]T, error)
 	keep  func(*T) bool // by the flags; nil: all

@@ -33,7 +33,7 @@ func (f *instanceFlags) mapsForRoot() error {
 	return fmt.Errorf("maps below %s: only root may read them: %w", bpfmaps.InstanceDir(f.bpffs, f.instance), os.ErrPermission)
 }
 
-// names are what the agent calls things, or called them when it wrote them into the maps.
+// names are the agent's names of things, or those that it wrote into the maps.
 type names struct {
 	own     bool // interface numbers of the maps are those of this network namespace
 	byIndex map[uint32]string
@@ -82,11 +82,15 @@ type dropRow struct {
 func showDropsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "drops", Aliases: []string{"drop"}, Short: "Dropped packets by endpoint and reason, from the maps", Args: cobra.NoArgs,
+		Use: "drops", Aliases: []string{"drop"}, Short: "Dropped packets by endpoint and reason, from the kernel", Args: cobra.NoArgs,
+		Long: "Dropped packets by endpoint and reason.\n\nWith iptables, chains count for all endpoints together, and since each was last written.",
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
 	return showList(&o, cmd, listing[dropRow]{
 		read: func(cmd *cobra.Command, _ []string) ([]dropRow, error) {
+			if o.byIPTables() {
+				return chainDrops(cmd.Context())
+			}
 			m, err := o.openMaps()
 			if err != nil {
 				return nil, err
@@ -118,11 +122,15 @@ func dropRows(counts map[bpf.DropKey]bpf.Counter, n names) []dropRow {
 		}
 		rows = append(rows, row)
 	}
+	sortDrops(rows)
+	return rows
+}
+
+func sortDrops(rows []dropRow) {
 	slices.SortFunc(rows, func(a, b dropRow) int {
 		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Ifindex, b.Ifindex),
 			cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Reason, b.Reason))
 	})
-	return rows
 }
 
 func dropTable(rows []dropRow) *table {
@@ -132,7 +140,7 @@ func dropTable(rows []dropRow) *table {
 	}
 	for _, r := range rows {
 		iface := r.Interface
-		if iface == "" {
+		if iface == "" && r.Ifindex != 0 {
 			iface = "ifindex " + strconv.Itoa(int(r.Ifindex))
 		}
 		t.add(r.Endpoint, iface, r.Direction, strconv.FormatUint(r.Packets, 10), strconv.FormatUint(r.Bytes, 10), r.Reason, r.Text,

@@ -20,7 +20,7 @@ type pinnedMaps struct {
 	state *bpfplane.PinnedState
 }
 
-// openPinned opens what an agent has left. Where nothing is pinned it fails with asked, the error of the agent that was
+// openPinned opens the maps that an agent has left. If none are pinned it fails with asked, the error of the agent that was
 // asked first.
 func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: f.bpffs, Instance: f.instance})
@@ -42,7 +42,7 @@ func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 // leftBehind is said on standard error before an answer that does not come from an agent.
 const leftBehind = "no agent runs: this is the policy that the last agent left in the kernel's maps; no change is followed"
 
-// orPinned answers from the pinned maps if no agent runs to ask, and says so once. Where nothing is pinned it fails as ask
+// orPinned answers from the pinned maps if no agent runs to ask, and says so once. If no map is pinned it fails as ask
 // did.
 func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, error),
 	read func(m *pinnedMaps, args []string) ([]T, error)) func(*cobra.Command, []string) ([]T, error) {
@@ -122,6 +122,9 @@ func pinnedEndpoints(m *bpfmaps.Maps) ([]inspect.EndpointRow, error) {
 func (f *instanceFlags) endpointRows(ctx context.Context, m *bpfmaps.Maps) []inspect.EndpointRow {
 	if answer, err := f.ask(ctx, "/v1/endpoints", nil); err == nil {
 		return answer.Endpoints
+	}
+	if m == nil { // there are none
+		return nil
 	}
 	rows, _ := pinnedEndpoints(m)
 	return rows

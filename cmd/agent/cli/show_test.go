@@ -45,16 +45,19 @@ func TestEndpointTableSaysWhatIsWrong(t *testing.T) {
 		}},
 		{Namespace: "shop", Name: "bare", Interface: "cali3", Ifindex: 9},
 		{Namespace: "shop", Name: "half", Interface: "cali4", Ifindex: 10, Attached: attached(0, false)},
+		{Namespace: "shop", Name: "gw", Interface: "cali7", Ifindex: 13, Attached: attached(0, true),
+			Sources: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, SourcesError: "packets from P are dropped"},
 		{Namespace: "shop", Name: "second", Interface: "cali5", Ifindex: 11, Attached: attached(2, true)},
 	}
 	want := `
-ENDPOINT     INTERFACE  IFINDEX  ADDRESSES  INGRESS             EGRESS     ATTACHED                STATE
-shop/ok      cali1      7        10.0.0.1   2 policies, 1 rule  no policy  tcx/ingress,tcx/egress  ok
-shop/waits   cali2      -        -          no policy           no policy  -                       waiting for its interface
-shop/thief   cali6      12       -          no policy           no policy  tcx/ingress,tcx/egress  10.0.0.1 Taken by shop/ok; 10.0.0.2 NotRouted
-shop/bare    cali3      9        -          no policy           no policy  -                       no program is attached to cali3
-shop/half    cali4      10       -          no policy           no policy  tcx/egress              from_pod is not attached to tcx/ingress of cali4
-shop/second  cali5      11       -          no policy           no policy  tcx/ingress,tcx/egress  2 programs of other software run before from_pod at tcx/ingress of cali5, which may accept packets before it sees them
+ENDPOINT     INTERFACE  IFINDEX  ADDRESSES      INGRESS             EGRESS     ATTACHED                STATE
+shop/ok      cali1      7        10.0.0.1       2 policies, 1 rule  no policy  tcx/ingress,tcx/egress  ok
+shop/waits   cali2      -        -              no policy           no policy  -                       waiting for its interface
+shop/thief   cali6      12       -              no policy           no policy  tcx/ingress,tcx/egress  10.0.0.1 Taken by shop/ok; 10.0.0.2 NotRouted
+shop/bare    cali3      9        -              no policy           no policy  -                       no program is attached to cali3
+shop/half    cali4      10       -              no policy           no policy  tcx/egress              from_pod is not attached to tcx/ingress of cali4
+shop/gw      cali7      13       +192.0.2.0/24  no policy           no policy  tcx/ingress,tcx/egress  packets from P are dropped
+shop/second  cali5      11       -              no policy           no policy  tcx/ingress,tcx/egress  2 programs of other software run before from_pod at tcx/ingress of cali5, which may accept packets before it sees them
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), text(t, endpointTable(rows).write)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -248,5 +251,12 @@ shop/db   cali7               ingress    3        180    policy   denied by poli
 	}
 	if diff := cmp.Diff(rows[1:2], back); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestKindTextNamesTheGroupThatIsRead(t *testing.T) {
+	row := inspect.KindRow{Kind: "Tier", State: "synced", Objects: 3, Read: "projectcalico.org/v3", NotRead: "crd.projectcalico.org/v1, 5 objects"}
+	if got, want := kindText(row), "synced, 3 objects of projectcalico.org/v3 (not read: crd.projectcalico.org/v1, 5 objects)"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

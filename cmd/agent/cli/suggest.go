@@ -23,7 +23,7 @@ func subcommandOnly(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s; see %s --help", text, cmd.CommandPath())
 }
 
-// help is what a command does that only has others below it.
+// help runs a command that only has others below it.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // flagError describes the mistake in a flag, and suggests the flag that may be meant.

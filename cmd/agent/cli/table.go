@@ -81,7 +81,7 @@ func (t *table) widths(header []string) []int {
 	return widths
 }
 
-// narrowest is what a column keeps however little room there is.
+// narrowest is the least width of a column, however little room there is.
 const narrowest = 8
 
 // shrink takes room from the widest columns until all of them fit.

@@ -117,7 +117,7 @@ func settingGroup(name string) string {
 		return groupSource
 	case "instance", "bpffs", "socket":
 		return groupAgent
-	case "map-size", "flow-quota", "mid-flow-grace", "resync-every":
+	case "map-size", "flow-quota", "mid-flow-grace", "resync-every", "verify-every":
 		return groupLimits
 	case "log-level", "health-address", "metrics-address", "endpoint-drop-metrics", "endpoint-status-dir", "events", "event-rate", "pprof":
 		return groupReporting

@@ -76,21 +76,50 @@ func (s *Pool) sort() { slices.SortFunc(s.free, func(a, b uint32) int { return c
 type Numbering[K comparable] struct {
 	Pool
 	byKey map[K]uint32
-	keys  map[uint32]K
-	holds map[uint32]int
-	known map[uint32]bool // the kernel has its name, or is about to
-	loose []uint32        // may have no holder
+	list  []numbered[K]           // by number: low numbers are given first, so that there are few gaps
+	far   map[uint32]*numbered[K] // those from mostListed on, which only a damaged map in the kernel has
+	loose []uint32                // may have no holder
+}
+
+// mostListed bounds the memory that a single high number takes.
+const mostListed = 1 << 20
+
+// numbered is what is known of a number.
+type numbered[K comparable] struct {
+	key   K
+	used  bool // key has the number
+	known bool // the kernel has its name, or is about to
+	holds int32
 }
 
 // New returns a numbering whose highest number is last.
 func New[K comparable](last uint32) *Numbering[K] {
-	return &Numbering[K]{
-		Pool:  NewPool(1, last+1),
-		byKey: map[K]uint32{},
-		keys:  map[uint32]K{},
-		holds: map[uint32]int{},
-		known: map[uint32]bool{},
+	return &Numbering[K]{Pool: NewPool(1, last+1), byKey: map[K]uint32{}, far: map[uint32]*numbered[K]{}}
+}
+
+// at returns the place of a number.
+func (n *Numbering[K]) at(num uint32) *numbered[K] {
+	if num >= mostListed {
+		if n.far[num] == nil {
+			n.far[num] = &numbered[K]{}
+		}
+		return n.far[num]
 	}
+	if missing := int(num) + 1 - len(n.list); missing > 0 {
+		n.list = append(n.list, make([]numbered[K], missing)...)
+	}
+	return &n.list[num]
+}
+
+// of returns what is known of a number.
+func (n *Numbering[K]) of(num uint32) numbered[K] {
+	switch far := n.far[num]; {
+	case far != nil:
+		return *far
+	case int(num) < len(n.list):
+		return n.list[num]
+	}
+	return numbered[K]{}
 }
 
 // Number returns the key's number, a new one if it has none, and 0 if there is none left.
@@ -107,7 +136,8 @@ func (n *Numbering[K]) Number(k K) uint32 {
 
 // Assign gives a key, which has none, a number that has been claimed or taken.
 func (n *Numbering[K]) Assign(k K, num uint32) {
-	n.byKey[k], n.keys[num] = num, k
+	at := n.at(num)
+	n.byKey[k], at.key, at.used = num, k, true
 	n.loose = append(n.loose, num)
 }
 
@@ -121,16 +151,23 @@ func (n *Numbering[K]) Find(k K) (num uint32, ok bool) {
 func (n *Numbering[K]) Has(k K) bool { return n.byKey[k] != 0 }
 
 // Key returns the key with the number; the zero key if nothing has it.
-func (n *Numbering[K]) Key(num uint32) K { return n.keys[num] }
+func (n *Numbering[K]) Key(num uint32) K { return n.of(num).key }
 
 // Len returns how many keys have a number.
-func (n *Numbering[K]) Len() int { return len(n.keys) }
+func (n *Numbering[K]) Len() int { return len(n.byKey) }
 
 // Held returns the keys whose numbers are held, by number.
 func (n *Numbering[K]) Held() map[uint32]K {
-	all := make(map[uint32]K, len(n.holds))
-	for num := range n.holds {
-		all[num] = n.keys[num]
+	all := make(map[uint32]K, len(n.byKey))
+	for num := range n.list {
+		if at := &n.list[num]; at.holds > 0 {
+			all[uint32(num)] = at.key
+		}
+	}
+	for num, at := range n.far {
+		if at.holds > 0 {
+			all[num] = at.key
+		}
 	}
 	return all
 }
@@ -139,21 +176,22 @@ func (n *Numbering[K]) Held() map[uint32]K {
 func (n *Numbering[K]) Loose() int { return len(n.loose) }
 
 // Known reports whether the kernel has the name of the number, or is about to.
-func (n *Numbering[K]) Known(num uint32) bool { return n.known[num] }
+func (n *Numbering[K]) Known(num uint32) bool { return n.of(num).known }
 
 // SetKnown says that it does.
-func (n *Numbering[K]) SetKnown(num uint32) { n.known[num] = true }
+func (n *Numbering[K]) SetKnown(num uint32) { n.at(num).known = true }
 
 // Rename gives another key, which has none, the number of one.
 func (n *Numbering[K]) Rename(num uint32, k K) {
-	delete(n.byKey, n.keys[num])
-	n.byKey[k], n.keys[num] = num, k
+	at := n.at(num)
+	delete(n.byKey, at.key)
+	n.byKey[k], at.key, at.used = num, k, true
 }
 
 // Hold counts one more who needs the number; 0 has no holders.
 func (n *Numbering[K]) Hold(num uint32) {
 	if num != 0 {
-		n.holds[num]++
+		n.at(num).holds++
 	}
 }
 
@@ -162,8 +200,8 @@ func (n *Numbering[K]) Drop(num uint32) {
 	if num == 0 {
 		return
 	}
-	if n.holds[num]--; n.holds[num] == 0 {
-		delete(n.holds, num)
+	at := n.at(num)
+	if at.holds--; at.holds == 0 {
 		n.loose = append(n.loose, num)
 	}
 }
@@ -178,17 +216,16 @@ func (n *Numbering[K]) Collect(most int) []uint32 {
 			break
 		}
 		done++
-		k, ok := n.keys[num]
-		if !ok || n.holds[num] > 0 {
+		at := n.at(num)
+		if !at.used || at.holds > 0 {
 			continue
 		}
-		delete(n.byKey, k)
-		delete(n.keys, num)
+		delete(n.byKey, at.key)
 		n.Release(num)
-		if n.known[num] {
+		if at.known {
 			gone = append(gone, num)
-			delete(n.known, num)
 		}
+		*at = numbered[K]{}
 	}
 	n.loose = slices.Delete(n.loose, 0, done)
 	slices.Sort(gone)

@@ -39,7 +39,8 @@ func NewExpander(p *model.DirectionPolicy, local Local, num Numbers) *Expander {
 		local:     local,
 		num:       num,
 		prog:      &Program{Shadow: p.Shadow, NetSets: map[model.SetID][]netip.Prefix{}},
-		seen:      map[model.SetID]bool{},
+		numbers:   map[model.SetID]uint32{},
+		single:    map[netip.Prefix]*netSet{},
 	}
 	for _, f := range []family{{4, bpf.RuleV4}, {6, bpf.RuleV6}} {
 		if addr, ok := local.Addr(f.version); ok {
@@ -131,8 +132,10 @@ type Expander struct {
 	own       []ownAddr // of the families the endpoint has
 	num       Numbers
 	prog      *Program
-	seen      map[model.SetID]bool // the keys are prog.Sets
-	full      bool                 // more than MaxEntries were added; the Program is void
+	numbers   map[model.SetID]uint32   // the keys are prog.Sets
+	single    map[netip.Prefix]*netSet // lists of one prefix, which rules repeat most
+	full      bool                     // more than MaxEntries were added; the Program is void
+	scratch   scratch
 
 	Pause   func() bool // called when Left is used up; false: the Program is not wanted any more. Nil: there is no end to Left
 	Left    int         // rules to be expanded before it is
@@ -218,9 +221,11 @@ func (x *Expander) add(id model.RuleID, entry bpf.Rule) {
 
 // set notes that the Program refers to a set and returns its number.
 func (x *Expander) set(id model.SetID) uint32 {
-	if !x.seen[id] {
-		x.seen[id] = true
+	number, ok := x.numbers[id]
+	if !ok {
+		number = x.num.Set(id)
+		x.numbers[id] = number
 		x.prog.Sets = append(x.prog.Sets, id)
 	}
-	return x.num.Set(id)
+	return number
 }

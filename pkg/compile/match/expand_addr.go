@@ -13,8 +13,9 @@ import (
 
 // netSet is the set that stands for a CIDR list of a rule's remote side.
 type netSet struct {
-	id   model.SetID
-	nets []netip.Prefix
+	id      model.SetID
+	nets    []netip.Prefix
+	defined bool // it is in Program.NetSets
 }
 
 // remote and local return the sides of a rule as seen from the endpoint.
@@ -52,17 +53,19 @@ func (x *Expander) addresses(r *model.MatchRule) (c clause, ok bool) {
 	if c.families == 0 {
 		return c, false
 	}
-	c.in, c.notIn = unique(remote.In), unique(remote.NotIn)
+	c.in, c.notIn = appendUnique(x.scratch.in[:0], remote.In), appendUnique(x.scratch.notIn[:0], remote.NotIn)
+	c.nets = x.scratch.nets[:0]
 	if len(remote.Nets) > 0 && !holdsAll(remote.Nets, c.families) {
-		n := newNetSet(remote.Nets)
+		n := x.netSet(remote.Nets)
 		c.nets = append(c.nets, n)
 		c.in = append(c.in, n.id)
 	}
 	if len(remote.NotNets) > 0 {
-		n := newNetSet(remote.NotNets)
+		n := x.netSet(remote.NotNets)
 		c.nets = append(c.nets, n)
 		c.notIn = append(c.notIn, n.id)
 	}
+	x.scratch.in, x.scratch.notIn, x.scratch.nets = c.in, c.notIn, c.nets
 	for _, s := range c.in {
 		if slices.Contains(c.notIn, s) {
 			return c, false
@@ -108,8 +111,21 @@ func (x *Expander) localMatches(s *model.Side, own ownAddr) bool {
 	return !slices.ContainsFunc(s.NotIn, func(id model.SetID) bool { return x.local.In(own.version, id) })
 }
 
+// netSet returns the set of a CIDR list.
+func (x *Expander) netSet(list []netip.Prefix) *netSet {
+	if len(list) != 1 {
+		return newNetSet(list)
+	}
+	n := x.single[list[0]]
+	if n == nil {
+		n = newNetSet(list)
+		x.single[list[0]] = n
+	}
+	return n
+}
+
 // newNetSet names a CIDR list by its content: prefixes masked, in order, without those inside another.
-func newNetSet(list []netip.Prefix) netSet {
+func newNetSet(list []netip.Prefix) *netSet {
 	sorted := make([]netip.Prefix, len(list))
 	for i, p := range list {
 		sorted[i] = p.Masked()
@@ -124,17 +140,25 @@ func newNetSet(list []netip.Prefix) netSet {
 		}
 		nets = append(nets, p)
 	}
-	h := sha256.New()
-	for _, p := range nets {
-		h.Write(p.AppendTo(nil))
-		h.Write([]byte{' '})
-	}
-	return netSet{id: "net:" + model.SetID(base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])), nets: nets}
+	return &netSet{id: netSetID(nets), nets: nets}
 }
 
-// unique returns the list without duplicates, in order of first appearance, in memory of its own.
-func unique(sets []model.SetID) []model.SetID {
-	var out []model.SetID
+// netSetID is a hash of the text of prefixes. The kernel has it as the set's name, from which an agent that starts goes on.
+func netSetID(nets []netip.Prefix) model.SetID {
+	const kept = 18 // bytes of the hash
+	h := sha256.New()
+	text := make([]byte, 0, 64)
+	for _, p := range nets {
+		text = append(p.AppendTo(text[:0]), ' ')
+		h.Write(text)
+	}
+	sum := h.Sum(text[:0])
+	id := append(make([]byte, 0, 64), "net:"...)
+	return model.SetID(base64.RawURLEncoding.AppendEncode(id, sum[:kept]))
+}
+
+// appendUnique appends those that out does not have yet, in order of first appearance.
+func appendUnique(out, sets []model.SetID) []model.SetID {
 	for _, s := range sets {
 		if !slices.Contains(out, s) {
 			out = append(out, s)

@@ -25,9 +25,9 @@ func (x *Expander) l4(r *model.MatchRule, families uint8) ([]l4Match, []sideOpti
 		}
 		m.proto, m.notProto = int(*r.Protocol), -1
 	}
-	matches := []l4Match{m}
+	matches := x.scratch.start(m)
 	if r.ICMP != nil {
-		matches = require(matches, destinationSide, icmpOptions(r.ICMP))
+		matches = x.scratch.require(matches, destinationSide, icmpOptions(r.ICMP))
 	}
 	sides := [...]struct {
 		side   l4Side
@@ -35,7 +35,7 @@ func (x *Expander) l4(r *model.MatchRule, families uint8) ([]l4Match, []sideOpti
 	}{{destinationSide, &r.Destination}, {sourceSide, &r.Source}}
 	for _, s := range sides {
 		if s.entity.Ports != nil {
-			matches = require(matches, s.side, x.portOptions(r, s.entity.Ports, s.entity == x.localSide(r), families))
+			matches = x.scratch.require(matches, s.side, x.portOptions(r, s.entity.Ports, s.entity == x.localSide(r), families))
 		}
 	}
 
@@ -62,7 +62,7 @@ func (x *Expander) l4(r *model.MatchRule, families uint8) ([]l4Match, []sideOpti
 // named ports. Of the local side's named ports only those the endpoint's own address is a member of are left. Protocols
 // the rule does not match are left out.
 func (x *Expander) portOptions(r *model.MatchRule, p *model.PortMatch, local bool, families uint8) []l4Option {
-	options := make([]l4Option, 0, len(portProtocols)+len(p.Named))
+	options := x.scratch.options[:0]
 	ranges := normalize(p.Ranges)
 	for _, proto := range portProtocols {
 		if r.Protocol == nil || *r.Protocol == proto {
@@ -82,6 +82,7 @@ func (x *Expander) portOptions(r *model.MatchRule, p *model.PortMatch, local boo
 		}
 		options = append(options, o)
 	}
+	x.scratch.options = options
 	return mergeOptions(options)
 }
 

@@ -11,7 +11,16 @@ import (
 type clause struct {
 	families  uint8 // RULE_V4, RULE_V6
 	in, notIn []model.SetID
-	nets      []netSet // definitions of those of in and notIn that stand for CIDR lists
+	nets      []*netSet // definitions of those of in and notIn that stand for CIDR lists
+}
+
+// scratch is memory that each rule uses again.
+type scratch struct {
+	in, notIn []model.SetID
+	nets      []*netSet
+	options   []l4Option
+	matches   [2][]l4Match // in turns
+	turn      int
 }
 
 // rule appends the entries of one rule: those that make packets skip it, then one for each alternative.
@@ -28,7 +37,10 @@ func (x *Expander) rule(id model.RuleID, r *model.MatchRule) {
 		return
 	}
 	for _, n := range addrs.nets {
-		x.prog.NetSets[n.id] = n.nets
+		if !n.defined {
+			n.defined = true
+			x.prog.NetSets[n.id] = n.nets
+		}
 	}
 
 	// An entry has room for three sets of each kind. The named-port set of a match goes into the entry itself.

@@ -116,9 +116,22 @@ func icmpOptions(m *model.ICMPMatch) []l4Option {
 	}
 }
 
+// start returns a list of one match, in memory that is valid until the second call of require from now.
+func (s *scratch) start(m l4Match) []l4Match {
+	out := append(s.next(), m)
+	s.matches[s.turn] = out
+	return out
+}
+
+// next is memory for matches. It is valid until the call after the next.
+func (s *scratch) next() []l4Match {
+	s.turn ^= 1
+	return s.matches[s.turn][:0]
+}
+
 // require keeps the part of every match that also fits one of the options on that side.
-func require(matches []l4Match, side l4Side, options []l4Option) []l4Match {
-	var out []l4Match
+func (s *scratch) require(matches []l4Match, side l4Side, options []l4Option) []l4Match {
+	out := s.next()
 	for i := range matches {
 		for _, o := range options {
 			m := matches[i]
@@ -134,6 +147,7 @@ func require(matches []l4Match, side l4Side, options []l4Option) []l4Match {
 			}
 		}
 	}
+	s.matches[s.turn] = out
 	return out
 }
 

@@ -10,8 +10,12 @@ import (
 // everyPort is the range that holds every port and every ICMP type and code.
 var everyPort = model.PortRange{Lo: 0, Hi: 0xffff}
 
-// normalize returns the same ports as disjoint, ascending ranges that do not touch. Ranges with Lo > Hi hold nothing.
+// normalize returns the same ports as disjoint, ascending ranges that do not touch. Ranges with Lo > Hi hold nothing. The
+// result may be the argument.
 func normalize(ranges []model.PortRange) []model.PortRange {
+	if isNormal(ranges) {
+		return ranges
+	}
 	sorted := slices.DeleteFunc(slices.Clone(ranges), func(r model.PortRange) bool { return r.Lo > r.Hi })
 	slices.SortFunc(sorted, func(a, b model.PortRange) int {
 		return cmp.Or(cmp.Compare(a.Lo, b.Lo), cmp.Compare(a.Hi, b.Hi))
@@ -25,6 +29,16 @@ func normalize(ranges []model.PortRange) []model.PortRange {
 		out = append(out, r)
 	}
 	return out
+}
+
+// isNormal reports whether normalize has nothing to do.
+func isNormal(ranges []model.PortRange) bool {
+	for i, r := range ranges {
+		if r.Lo > r.Hi || i > 0 && int(r.Lo) <= int(ranges[i-1].Hi)+1 {
+			return false
+		}
+	}
+	return true
 }
 
 // intersect returns the ports in both lists, which must be normalized.

@@ -1,14 +1,10 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/pkg/compile/match"
-	"github.com/margay-project/margay/pkg/model"
 )
 
 // errNoRoom is an ErrOverLimit that ends when others need less.
@@ -22,6 +18,7 @@ type Cost struct {
 	Prefixes int // in those CIDR lists
 	Overlap  int // of those CIDR lists: how many one address is in, at most
 	Bytes    int // of tables in the kernel; known once they are built, see Compiler.TooLarge
+	Classes  int // that addresses in those CIDR lists make, if there are no others: combinations of lists
 }
 
 // The default limits of the cost of policies. A policy that endpoints share is counted once in each of their
@@ -54,6 +51,14 @@ func DefaultBudget(sets, prefixes int) Budget {
 	return b
 }
 
+// WithClasses is the budget of a dataplane that has room for so many classes. Half of it is left for members that authors of policy
+// do not choose.
+func (b Budget) WithClasses(room int) Budget {
+	b.Direction.Classes, b.Namespace.Classes = max(1, room/4), max(1, room/4)
+	b.Node.Classes, b.Assured.Classes = max(1, room/2), max(1, room/128)
+	return b
+}
+
 // share is a fraction of a map's entries, but never so few that it would mean no limit, and never more than most.
 func share(most, entries, parts int) int { return min(most, max(1, entries/parts)) }
 
@@ -63,43 +68,16 @@ func costOf(p *match.Program) Cost {
 	for _, nets := range p.NetSets {
 		c.Prefixes += len(nets)
 	}
-	c.Overlap = overlapOf(p.NetSets)
+	c.Overlap, c.Classes = overlapOf(p.NetSets)
 	return c
 }
 
-// overlapOf is how many of the lists one address is in, at most. Every address of the node inside of those prefixes is in
-// a class of that many sets, whosever it is: lists that overlap cost all classes together the product of both. The
-// prefixes of one list do not overlap.
-func overlapOf(lists map[model.SetID][]netip.Prefix) int {
-	n := 0
-	for _, nets := range lists {
-		n += len(nets)
-	}
-	all := make([]netip.Prefix, 0, n)
-	for _, nets := range lists {
-		all = append(all, nets...)
-	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	most := 0
-	var around []netip.Prefix // each inside the one before
-	for _, p := range all {
-		for len(around) > 0 && !around[len(around)-1].Contains(p.Addr()) {
-			around = around[:len(around)-1]
-		}
-		around = append(around, p)
-		most = max(most, len(around))
-	}
-	return most
-}
-
 func (c Cost) plus(other Cost) Cost {
-	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes, c.Overlap + other.Overlap, c.Bytes + other.Bytes}
+	return Cost{c.Rules + other.Rules, c.Sets + other.Sets, c.Prefixes + other.Prefixes, c.Overlap + other.Overlap, c.Bytes + other.Bytes, c.Classes + other.Classes}
 }
 
 func (c Cost) minus(other Cost) Cost {
-	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Overlap - other.Overlap, c.Bytes - other.Bytes}
+	return Cost{c.Rules - other.Rules, c.Sets - other.Sets, c.Prefixes - other.Prefixes, c.Overlap - other.Overlap, c.Bytes - other.Bytes, c.Classes - other.Classes}
 }
 
 // over names the part of c that is above the limit; empty: none is.
@@ -113,6 +91,7 @@ func (c Cost) over(limit Cost) string {
 		{"prefixes", c.Prefixes, limit.Prefixes},
 		{"CIDR lists that overlap", c.Overlap, limit.Overlap},
 		{"bytes of tables", c.Bytes, limit.Bytes},
+		{"combinations of CIDR lists", c.Classes, limit.Classes},
 	} {
 		if of.allowed > 0 && of.got > of.allowed {
 			return fmt.Sprintf("%d %s, limit %d", of.got, of.what, of.allowed)
@@ -151,7 +130,7 @@ func (c Cost) part() Cost {
 		}
 		return max(1, n/stagedPart)
 	}
-	return Cost{of(c.Rules), of(c.Sets), of(c.Prefixes), of(c.Overlap), of(c.Bytes)}
+	return Cost{of(c.Rules), of(c.Sets), of(c.Prefixes), of(c.Overlap), of(c.Bytes), of(c.Classes)}
 }
 
 // keeper is the ledger that has an account, and the name that people know it by.

@@ -249,17 +249,17 @@ func TestAPolicyThatWasRefusedBeforeIsNotCompiled(t *testing.T) {
 	w.want("evil/m", 0, "")
 }
 
-func TestOverlapIsTheMostListsThatOneAddressIsIn(t *testing.T) {
+func TestOverlapAndCombinationsOfLists(t *testing.T) {
 	for _, tc := range []struct {
 		lists []string
-		want  int
+		want  [2]int
 	}{
-		{nil, 0},
-		{[]string{"10.0.0.0/8", "11.0.0.0/8 fd00::/8"}, 1},
-		{[]string{"10.0.0.0/8", "10.0.0.0/8 11.0.0.0/8"}, 2},
-		{[]string{"10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16", "10.1.2.3/32 10.2.0.0/17"}, 3},
-		{[]string{"0.0.0.0/1 10.0.0.0/8", "192.0.0.0/2", "::/1", "fd00::1/128"}, 2},
-		{[]string{"10.0.0.0/9", "10.0.0.0/8", "10.128.0.0/9", "10.255.255.255/32"}, 3},
+		{nil, [2]int{}},
+		{[]string{"10.0.0.0/8", "11.0.0.0/8 fd00::/8"}, [2]int{1, 2}},
+		{[]string{"10.0.0.0/8", "10.0.0.0/8 11.0.0.0/8"}, [2]int{2, 2}},
+		{[]string{"10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16", "10.1.2.3/32 10.2.0.0/17"}, [2]int{3, 5}},
+		{[]string{"0.0.0.0/1 10.0.0.0/8", "192.0.0.0/2", "::/1", "fd00::1/128"}, [2]int{2, 5}},
+		{[]string{"10.0.0.0/9", "10.0.0.0/8", "10.128.0.0/9", "10.255.255.255/32"}, [2]int{3, 4}},
 	} {
 		lists := map[model.SetID][]netip.Prefix{}
 		for i, text := range tc.lists {
@@ -267,10 +267,33 @@ func TestOverlapIsTheMostListsThatOneAddressIsIn(t *testing.T) {
 				lists[model.SetID(fmt.Sprint(i))] = append(lists[model.SetID(fmt.Sprint(i))], netip.MustParsePrefix(p))
 			}
 		}
-		if got := overlapOf(lists); got != tc.want {
-			t.Errorf("%q: %d, want %d", tc.lists, got, tc.want)
+		if most, combinations := overlapOf(lists); [2]int{most, combinations} != tc.want {
+			t.Errorf("%q: %d lists, %d combinations, want %d", tc.lists, most, combinations, tc.want)
 		}
 	}
+}
+
+// A dataplane may have room for few classes. One tenant's lists leave room for those of others, also if few lists make many
+// combinations.
+func TestOneTenantLeavesClassesToOthers(t *testing.T) {
+	few := pod("evil", "n", 3, 9)
+	for list := range 9 {
+		side := &few.Ingress.Tiers[0].Policies[0].Rules[list].Source
+		for i := range 300 {
+			if i>>list&1 != 0 {
+				side.Nets = append(side.Nets, host(netip.AddrFrom4([4]byte{200, 1, byte(i >> 8), byte(i)})))
+			}
+		}
+	}
+	w := newTenants(t, Budget{}.WithClasses(800))
+	w.update(pod("evil", "m", 1, 199), pod("shop", "a", 2, 150))
+	w.want("evil/m", 199, "")
+	w.want("shop/a", 150, "")
+	w.update(pod("evil", "m", 1, 201), few)
+	w.want("evil/m", 199, "201 combinations of CIDR lists, limit 200")
+	w.want("evil/n", -1, "299 combinations of CIDR lists, limit 200")
+	w.update(pod("shop", "a", 2, 160))
+	w.want("shop/a", 160, "")
 }
 
 // Lists that all hold half of the addresses, and each one more of the other half, put everybody's addresses into classes of

@@ -48,7 +48,7 @@ func New(o Options, from *Snapshot) *Compiler {
 		sets:     newSetNumbers(all),
 		rules:    newRuleNumbers(),
 		ledger:   newLedger(o.Budget),
-		pace:     &pace{limit: o.Limits.Open, limitMake: o.Limits.Make},
+		pace:     &pace{limit: o.Limits.Open, limitPart: o.Limits.Part, limitMake: o.Limits.Make},
 		failures: newFailures(),
 		back:     &fallback{confirm: o.Confirm},
 	}

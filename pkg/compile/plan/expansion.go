@@ -14,7 +14,7 @@ type expansion struct {
 	sets  *setNumbers
 	rules *ruleNumbers
 	// Numbers that it holds.
-	heldSets, heldRules map[uint32]bool
+	heldSets, heldRules numberSet
 	next                func() (struct{}, bool)
 	stop                func()
 	plan                uint64 // the last in which an endpoint asked for it
@@ -23,7 +23,7 @@ type expansion struct {
 
 // newExpansion begins to expand a policy for endpoints with the addresses of l, or such that make no difference.
 func newExpansion(p *model.DirectionPolicy, l *localAddrs, sets *setNumbers, rules *ruleNumbers) *expansion {
-	e := &expansion{local: &localAddrs{}, sets: sets, rules: rules, heldSets: map[uint32]bool{}, heldRules: map[uint32]bool{}}
+	e := &expansion{local: &localAddrs{}, sets: sets, rules: rules}
 	*e.local = *l
 	e.x = match.NewExpander(p, e.local, e)
 	e.next, e.stop = iter.Pull(func(yield func(struct{}) bool) {
@@ -46,10 +46,10 @@ func (e *expansion) advance(l *localAddrs, asked map[question]bool, most int) (l
 // end releases the numbers that nothing else holds.
 func (e *expansion) end() {
 	e.stop()
-	for num := range e.heldSets {
+	for num := range e.heldSets.all() {
 		e.sets.Drop(num)
 	}
-	for num := range e.heldRules {
+	for num := range e.heldRules.all() {
 		e.rules.Drop(num)
 	}
 }
@@ -57,8 +57,7 @@ func (e *expansion) end() {
 // Set implements Numbers.
 func (e *expansion) Set(id model.SetID) uint32 {
 	num := e.sets.number(id)
-	if !e.heldSets[num] {
-		e.heldSets[num] = true
+	if e.heldSets.add(num) {
 		e.sets.Hold(num)
 	}
 	return num
@@ -67,8 +66,7 @@ func (e *expansion) Set(id model.SetID) uint32 {
 // Rule implements Numbers.
 func (e *expansion) Rule(id model.RuleID) uint32 {
 	num := e.rules.number(id)
-	if !e.heldRules[num] {
-		e.heldRules[num] = true
+	if e.heldRules.add(num) {
 		e.rules.Hold(num)
 	}
 	return num

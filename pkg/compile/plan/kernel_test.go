@@ -177,7 +177,7 @@ func (k *kernel) garbage() error {
 		classes[a.Class] = true
 	}
 	for id := range tables {
-		inSets, inRules := numbersIn(k.tables[id].Program.Rules)
+		inSets, inRules := match.SetNumbers(k.tables[id].Program.Rules), match.RuleNumbers(k.tables[id].Program.Rules)
 		for _, num := range inSets {
 			sets[num] = true
 		}

@@ -82,7 +82,8 @@ func TestATableThatIsGoneBeforeItIsMadeLeavesNothing(t *testing.T) {
 	for w.inTheMaking() == nil {
 		w.step()
 	}
-	for w.step(small).More {
+	for more := w.step(small).More; more; {
+		more = w.step().More
 	}
 	if w.inTheMaking() != nil || w.sets(small) != 1 || len(w.Waiting()) != 0 {
 		t.Errorf("%d sets, in the making %v", w.sets(small), w.inTheMaking())

@@ -5,14 +5,18 @@ import (
 	"math"
 )
 
-// MaxOpen bounds the units that policies can open in one plan, and the units that the plan cleans up after them: the name
-// of a rule is 1, the name of a set and a prefix in a CIDR list are 4 each. Such a plan takes the agent some 10 ms. The
-// first plan opens everything.
+// MaxOpen bounds the units that the policies of one plan with changes can open: the name of a rule is 1, the name of a set and
+// a prefix in a CIDR list are 4 each. A plan that goes on with large policies opens half as many, or cleans up as many: that
+// takes the agent some 5 ms, and a change that comes in meanwhile waits for it. The first plan opens everything.
 const MaxOpen = 1024
 
-// mostLeft is how many sets may wait to be cleaned up before every plan cleans up as much as it opens: as many as one
-// policy leaves at most. Else policies that change all the time would leave more than is cleaned up, until a map is full.
+// mostLeft is how many sets may wait to be cleaned up before plans open less than they clean up: as many as one policy leaves
+// at most. Else policies that change all the time would leave more than is cleaned up, until a map is full. With twice as many,
+// plans with changes clean up, too.
 const mostLeft = 16384
+
+// manyLeft is how many sets may wait to be cleaned up for a plan with changes to clean up some: those of small policies.
+const manyLeft = 64
 
 const (
 	nameCost   = 1
@@ -22,6 +26,7 @@ const (
 // pace says how much of large policies each plan may do.
 type pace struct {
 	limit     int    // see table.Limits.Open
+	limitPart int    // see table.Limits.Part
 	limitMake int    // see table.Limits.Make
 	resting   bool   // see Compiler.Rest
 	plans     uint64 // how many were begun, the present one included
@@ -34,27 +39,32 @@ type pace struct {
 func (p *pace) first() bool { return p.plans <= 1 }
 
 // next begins a plan, while so many sets are to be cleaned up. It returns how much the plan may open and clean up. A plan
-// with changes leaves large policies to the next one, so that no endpoint whose policy changes waits for them. While there is
-// something to open, the number of sets to clean up does not grow.
+// with changes leaves large policies and cleaning up to the next one, so that no endpoint whose policy changes waits for them.
+// While there is something to open, the number of sets to clean up does not grow.
 func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 	p.plans++
 	p.work = Work{}
 	most := cmp.Or(p.limit, MaxOpen)
 	p.whole, p.toExpand = (changed || p.resting) && !p.first(), most
+	part := cmp.Or(p.limitPart, max(most/2, 1))
 	switch {
 	case p.first():
 		p.toExpand = math.MaxInt32
 		return math.MaxInt32, math.MaxInt32
-	case p.whole && toClean > mostLeft:
+	case p.whole && toClean > 2*mostLeft:
 		return most, most
-	case p.whole && p.resting: // other cleaning up waits for a plan that does not rest
-		return most, max(most/32, 1)
-	case p.whole:
+	case changed && toClean > manyLeft:
+		return most, 0
+	case changed:
 		return most, max(most/4, 1)
+	case p.whole: // other cleaning up waits for a plan that does not rest
+		return most, max(most/32, 1)
+	case toClean > mostLeft:
+		return max(part/4, 1), part
 	case toClean > 0:
-		return max(most/2, 1), max(most/2, 1)
+		return max(part/2, 1), max(part/2, 1)
 	}
-	return most, most
+	return part, part
 }
 
 // toMake is how much of tables the present plan may make. Those of small policies are all made in the plan that has their

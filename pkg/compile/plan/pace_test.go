@@ -7,22 +7,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The first plan does all there is; a plan with changes leaves what is large to a later one, and cleans up less; while plans
-// rest, hardly anything is cleaned up, unless so much is left that it has to be.
+// The first plan does all there is; a plan with changes leaves large policies to a later one, and cleaning up, too, unless
+// there is little of it; while plans rest, hardly anything is cleaned up. With a great many sets to clean up, plans open less
+// than they clean up; with twice as many, every plan cleans up.
 func TestHowMuchAPlanDoes(t *testing.T) {
 	type does struct {
 		Open, Close int
-		Small       bool // a policy of 11 rules may be expanded
+		Small       bool // a policy of 41 rules may be expanded
 	}
-	p := &pace{limit: 10}
+	p := &pace{limit: 40}
 	plan := func(changed bool, toClean int) does {
 		toOpen, toClose := p.next(changed, toClean)
-		return does{toOpen, toClose, p.mayExpand(11)}
+		return does{toOpen, toClose, p.mayExpand(41)}
 	}
-	got := []does{plan(true, 0), plan(false, 0), plan(true, 1), plan(false, 1)}
+	got := []does{plan(true, 0), plan(false, 0), plan(true, manyLeft), plan(true, manyLeft+1), plan(false, 1), plan(false, mostLeft+1)}
 	p.rest(true)
-	got = append(got, plan(false, 0), plan(true, mostLeft+1))
-	want := []does{{math.MaxInt32, math.MaxInt32, true}, {10, 10, true}, {10, 2, false}, {5, 5, true}, {10, 1, false}, {10, 10, false}}
+	got = append(got, plan(false, 0), plan(true, mostLeft+1), plan(true, 2*mostLeft+1))
+	want := []does{{math.MaxInt32, math.MaxInt32, true}, {20, 20, true}, {40, 10, false}, {40, 0, false}, {10, 10, true}, {5, 20, true},
+		{40, 1, false}, {40, 0, false}, {40, 40, false}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -150,7 +150,7 @@ func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, e
 	if err := s.ledger.room(namespace, v.cost); err != nil {
 		return nil, err
 	}
-	v.program = s.programs.add(f.policy.Direction, p)
+	v.program = s.programs.add(f.policy.Direction, p, v.cost)
 	return v.program, nil
 }
 

@@ -3,7 +3,7 @@ package plan
 import (
 	"fmt"
 	"hash/maphash"
-	"slices"
+	"unsafe"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/match"
@@ -31,33 +31,10 @@ type program struct {
 // seed makes hashes of programs. They only narrow the search for an equal one, so that nothing depends on it.
 var seed = maphash.MakeSeed()
 
+// hashRules hashes the bytes of the rules: their type is the kernel's, all of whose bytes are in fields.
 func hashRules(d model.Direction, rules []bpf.Rule) uint64 {
-	h := uint64(d) + 1
-	for i := range rules {
-		h = h*0x9e3779b97f4a7c15 ^ maphash.Comparable(seed, rules[i])
-		h ^= h >> 29
-	}
-	return h
-}
-
-// numbersIn returns the numbers of the sets and rules in a match table.
-func numbersIn(entries []bpf.Rule) (sets, rules []uint32) {
-	for i := range entries {
-		r := &entries[i]
-		sets = append(append(sets, r.In[:]...), r.NotIn[:]...)
-		rules = append(rules, r.Id)
-	}
-	return distinct(sets), distinct(rules)
-}
-
-// distinct sorts numbers and removes 0 and duplicates.
-func distinct(nums []uint32) []uint32 {
-	slices.Sort(nums)
-	nums = slices.Compact(nums)
-	if len(nums) > 0 && nums[0] == 0 {
-		nums = nums[1:]
-	}
-	return slices.Clip(nums)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rules))), len(rules)*int(unsafe.Sizeof(bpf.Rule{})))
+	return maphash.Bytes(seed, bytes) + uint64(d)
 }
 
 // isOpen reports whether a table of the program can be made.

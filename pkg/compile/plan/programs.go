@@ -58,10 +58,10 @@ func (s *programs) equal(d model.Direction, p *match.Program) *program {
 	return nil
 }
 
-// add makes a program of p. No other program may be equal to p. The program keeps p.
-func (s *programs) add(d model.Direction, p *match.Program) *program {
-	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules)}
-	prog.sets, prog.rules = numbersIn(p.Rules)
+// add makes a program of p, which costs so much. No other program may be equal to p. The program keeps p.
+func (s *programs) add(d model.Direction, p *match.Program, cost Cost) *program {
+	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules), cost: cost}
+	prog.sets, prog.rules = match.SetNumbers(p.Rules), match.RuleNumbers(p.Rules)
 	s.register(prog)
 	s.sets.load(p, false)
 	return prog
@@ -69,7 +69,6 @@ func (s *programs) add(d model.Direction, p *match.Program) *program {
 
 // register holds the numbers that a program uses, and lists it.
 func (s *programs) register(prog *program) {
-	prog.cost = costOf(prog.Program)
 	s.sets.refer(prog.sets)
 	for _, num := range prog.rules {
 		s.rules.Hold(num)
@@ -187,7 +186,7 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 	}
 	prog := &program{Program: p, direction: t.Direction, hash: hashRules(t.Direction, t.Rules)}
 	prog.foreign = true
-	prog.sets, prog.rules = numbersIn(t.Rules)
+	prog.sets, prog.rules = match.SetNumbers(t.Rules), match.RuleNumbers(t.Rules)
 	for _, num := range prog.sets {
 		p.Sets = append(p.Sets, s.sets.Key(num))
 	}
@@ -196,6 +195,7 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 	}
 	prog.table.ID = t.ID
 	s.lastID = max(s.lastID, t.ID)
+	prog.cost = costOf(p)
 	s.register(prog)
 	return prog
 }

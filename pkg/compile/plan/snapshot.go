@@ -10,6 +10,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -93,12 +94,12 @@ func (s *Snapshot) names() (sets map[uint32]model.SetID, rules map[uint32]string
 		usedSets = append(usedSets, class.Sets...)
 	}
 	for _, t := range s.Tables {
-		inSets, inRules := numbersIn(t.Rules)
-		usedSets, usedRules = append(usedSets, inSets...), append(usedRules, inRules...)
+		usedSets, usedRules = append(usedSets, match.SetNumbers(t.Rules)...), append(usedRules, match.RuleNumbers(t.Rules)...)
 	}
-	for _, num := range distinct(usedSets) {
+	for _, num := range usedSets {
 		sets[num] = model.SetID("@unnamed-" + strconv.Itoa(int(num)))
 	}
+	delete(sets, 0)
 	taken := map[model.SetID]bool{}
 	for _, num := range slices.Sorted(maps.Keys(s.Sets)) {
 		if id := model.SetID(s.Sets[num]); !taken[id] {

@@ -76,6 +76,12 @@ func (c *Compiler) Address(a netip.Addr) AddressView {
 	return v
 }
 
+// ClassOf returns the class that a lookup of an address in the kernel finds.
+func ClassOf(c *Compiler, a netip.Addr) classes.Class {
+	class, _ := c.classes.Class(c.classes.Lookup(a).Class)
+	return class
+}
+
 // Sets returns the names of the sets in the kernel by their numbers.
 func (c *Compiler) Sets() map[uint32]model.SetID { return c.sets.named() }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"maps"
-	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/classes"
@@ -18,6 +17,7 @@ type Limits struct {
 	Steps                  int    // of compiling, see MaxSteps
 	Walk                   int    // of an interpreted policy, see MaxWalk
 	Open                   int    // in one plan; 0: plan.MaxOpen
+	Part                   int    // in one plan that goes on with large policies; 0: half of Open
 	Make                   int    // in one plan, in units; 0: plan.MaxMake
 	Room                   uint32 // the table has room for classes up to this one, known or not
 	// For tests: Interpret every policy, give every policy a Wide table.
@@ -101,15 +101,7 @@ func newTable(p *match.Program) *Table {
 		Program:   p,
 		Slot:      bpf.Slot{Rules: uint32(len(p.Rules)), Sports: 1},
 	}
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		t.refers = append(append(t.refers, r.In[:]...), r.NotIn[:]...)
-	}
-	slices.Sort(t.refers)
-	t.refers = slices.Compact(t.refers)
-	if len(t.refers) > 0 && t.refers[0] == 0 {
-		t.refers = t.refers[1:]
-	}
+	t.refers = match.SetNumbers(p.Rules)
 	return t
 }
 
@@ -124,8 +116,8 @@ type builder struct {
 	columns columns
 	sports  sportClasses
 
-	outcomes  map[bpf.Outcome]uint16
-	plain     []uint16 // by entry: its outcome without passes and logs; 0: not known yet
+	outcomes  map[bpf.Outcome]uint16 // those with passes or logs, and that of no entry
+	plain     []uint16               // by entry: its outcome without passes and logs; 0: not known yet
 	blocks    map[bpf.CellBlock]uint16
 	lines     map[string]uint16 // blocks of a row -> row
 	rowBlocks []uint16          // all rows' blocks
@@ -171,7 +163,7 @@ func (b *builder) fill(classes []classes.Class, wide *widePlan) bool {
 	}
 	b.full, b.rowBlocks, t.Cells, t.Outcomes = false, nil, nil, nil
 	b.plain = make([]uint16, n)
-	b.outcomes, b.blocks, b.lines = make(map[bpf.Outcome]uint16, n), map[bpf.CellBlock]uint16{}, map[string]uint16{}
+	b.outcomes, b.blocks, b.lines = map[bpf.Outcome]uint16{}, map[bpf.CellBlock]uint16{}, map[string]uint16{}
 	b.outcome(match.NoOutcome())
 	b.row(make([]uint16, int(t.Slot.Blocks)*cellsPerBlock))
 	t.rowOfKind = make([]uint16, len(b.of))
@@ -249,14 +241,19 @@ func (b *builder) outcome(o bpf.Outcome) uint16 {
 	if ok {
 		return n
 	}
+	n = b.newOutcome(o)
+	b.outcomes[o] = n
+	return n
+}
+
+// newOutcome returns the number of an outcome that no other one equals; 0: there are too many.
+func (b *builder) newOutcome(o bpf.Outcome) uint16 {
 	if len(b.t.Outcomes) >= b.lim.Outcomes {
 		b.full = true
 		return 0
 	}
-	n = uint16(len(b.t.Outcomes))
-	b.outcomes[o] = n
 	b.t.Outcomes = append(b.t.Outcomes, o)
-	return n
+	return uint16(len(b.t.Outcomes) - 1)
 }
 
 // pack lays values out as the kernel's array has them.

@@ -98,7 +98,7 @@ func (f *cellFiller) cell(own *column) uint16 {
 	}
 	plain := &f.b.plain[trace.Rule]
 	if *plain == 0 {
-		*plain = f.b.outcome(trace)
+		*plain = f.b.newOutcome(trace) // no other entry has it
 	}
 	return *plain
 }

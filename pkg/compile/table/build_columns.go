@@ -21,6 +21,7 @@ type column struct {
 	group   int
 	entries []int32
 	dense   bitmap
+	next    int // while columns are searched for: the one before with the same hash, and 1; 0: there is none
 }
 
 // span says that keys from lo to the next span's are of one column. The first span starts at 0.
@@ -31,7 +32,7 @@ type span struct {
 
 // find cuts the keys of every protocol index into spans. False: it would take too much memory, or it was stopped.
 func (c *columns) find(rules []bpf.Rule, breaks *breaks) bool {
-	seen := make(map[uint64][]int, len(rules))
+	seen := map[uint64]int{}
 	bytes := 0
 	for index, proto := range match.L4Protocols {
 		group := c.group(rules, int(proto))
@@ -87,17 +88,17 @@ func (c *columns) group(rules []bpf.Rule, proto int) int {
 }
 
 // column returns the number of the column with these entries, and what a new one costs in bytes. The hash finds
-// candidates; equality decides.
-func (c *columns) column(seen map[uint64][]int, group int, hash uint64, entries []int32) (col, cost int) {
+// candidates; equality decides. seen has the last column with a hash, and 1.
+func (c *columns) column(seen map[uint64]int, group int, hash uint64, entries []int32) (col, cost int) {
 	key := hash + mix(uint64(group)<<32)
-	for _, i := range seen[key] {
-		if c.list[i].group == group && slices.Equal(c.list[i].entries, entries) {
-			return i, 0
+	for at := seen[key]; at != 0; at = c.list[at-1].next {
+		if of := &c.list[at-1]; of.group == group && slices.Equal(of.entries, entries) {
+			return at - 1, 0
 		}
 	}
 	col = len(c.list)
-	seen[key] = append(seen[key], col)
-	c.list = append(c.list, column{group: group, entries: slices.Clone(entries)})
+	c.list = append(c.list, column{group: group, entries: slices.Clone(entries), next: seen[key]})
+	seen[key] = col + 1
 	return col, 4*len(entries) + 64
 }
 

@@ -28,9 +28,19 @@ func (b *builder) number(classes []classes.Class) bool {
 	b.all = make([]int32, len(classes))
 	var key []byte
 	last, lastKind := []byte(nil), int32(0)
-	for i, c := range classes {
-		key = b.t.appendKind(key[:0], c)
-		if !bytes.Equal(key, last) { // most classes of others are of one kind for a policy, and follow each other
+	apart := [256]int32{} // by family: the kind of classes that the policy does not know, and 1; 0: not known yet
+	for i := range classes {
+		c := &classes[i]
+		if i%256 == 255 && !b.spend(128) {
+			return false
+		}
+		isApart := b.t.isApart(c)
+		if isApart && apart[c.Family] > 0 { // as most classes of others are
+			b.all[i] = apart[c.Family] - 1
+			continue
+		}
+		key = b.t.appendKind(key[:0], *c)
+		if !bytes.Equal(key, last) {
 			kind, ok := b.t.kinds[string(key)]
 			if !ok {
 				kind = int32(len(b.of))
@@ -39,9 +49,8 @@ func (b *builder) number(classes []classes.Class) bool {
 			}
 			last, lastKind = append(last[:0], key...), kind
 		}
-		b.all[i] = lastKind
-		if i%256 == 255 && !b.spend(256) {
-			return false
+		if b.all[i] = lastKind; isApart {
+			apart[c.Family] = lastKind + 1
 		}
 	}
 	return true

@@ -63,7 +63,11 @@ func (b *builder) indexWide(classes []classes.Class) *wideIndex {
 				cells, steps = cells+groups[g].cells, steps+groups[g].steps
 			}
 		}
-		for _, number := range slices.Concat(b.rules[i].In[:], b.rules[i].NotIn[:]) {
+		r := &b.rules[i]
+		for _, number := range [...]uint32{r.In[0], r.In[1], r.In[2], r.NotIn[0], r.NotIn[1], r.NotIn[2]} {
+			if number == 0 {
+				continue
+			}
 			s, ok := slices.BinarySearch(refers, number)
 			if ok && (len(x.entries[s]) == 0 || last(x.entries[s]) != int32(i)) {
 				x.entries[s] = append(x.entries[s], int32(i))

@@ -19,10 +19,19 @@ const (
 // It ends early when span returns false.
 func sweep(rules []bpf.Rule, proto uint8, side portSide, breaks *breaks, span func(lo uint16, hash uint64, entries []int32) bool) {
 	// One event is port << 32 | entry << 1 | 1 if the entry begins to hold there.
-	var events []uint64
+	names := func(r *bpf.Rule) bool { return r.Flags&bpf.RuleProto != 0 && r.Proto == proto }
+	count := 0
+	for i := range rules {
+		if r := &rules[i]; names(r) && side == sourcePorts {
+			count += 2 * int(r.Nsports)
+		} else if names(r) {
+			count += 2 * int(r.Ndports)
+		}
+	}
+	events := make([]uint64, 0, count)
 	for i := range rules {
 		r := &rules[i]
-		if r.Flags&bpf.RuleProto == 0 || r.Proto != proto {
+		if !names(r) {
 			continue
 		}
 		ranges := r.Dport[:r.Ndports]

@@ -231,7 +231,7 @@ func (t *Table) Shadowed() []model.RuleID {
 // rules refer to.
 func (t *Table) appendKind(key []byte, c classes.Class) []byte {
 	key = append(key, c.Family)
-	if n, r := len(c.Sets), len(t.refers); n == 0 || r == 0 || c.Sets[n-1] < t.refers[0] || c.Sets[0] > t.refers[r-1] {
+	if t.isApart(&c) {
 		return key // as most classes are for a small policy
 	}
 	for _, s := range c.Sets {
@@ -240,6 +240,12 @@ func (t *Table) appendKind(key []byte, c classes.Class) []byte {
 		}
 	}
 	return key
+}
+
+// isApart reports whether all sets of a class are before, or after, those that rules refer to.
+func (t *Table) isApart(c *classes.Class) bool {
+	n, r := len(c.Sets), len(t.refers)
+	return n == 0 || r == 0 || c.Sets[n-1] < t.refers[0] || c.Sets[0] > t.refers[r-1]
 }
 
 // ID is the compiler's name of one table. Never reused while an agent runs; 0 is none.

@@ -11,6 +11,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -18,17 +19,11 @@ import (
 type addresses struct {
 	maps      *bpfmaps.Addresses
 	owners    map[netip.Prefix]classes.AddrChange // addresses of endpoints, to be written again when an interface changes
-	unwritten map[netip.Prefix]unwritten
-}
-
-// unwritten is an entry that could not be written.
-type unwritten struct {
-	change classes.AddrChange
-	cause  error
+	unwritten plans.Unwritten
 }
 
 func newAddresses(m *bpfmaps.Addresses) *addresses {
-	return &addresses{maps: m, owners: map[netip.Prefix]classes.AddrChange{}, unwritten: map[netip.Prefix]unwritten{}}
+	return &addresses{maps: m, owners: map[netip.Prefix]classes.AddrChange{}, unwritten: plans.Unwritten{}}
 }
 
 // groups are changes in their order where it matters: a prefix inside another may only be removed once the other has
@@ -85,13 +80,19 @@ func (a *addresses) write(changes []classes.AddrChange, known *classSets) (refus
 	if err != nil {
 		err = a.sync() // memory comes back as soon as the kernel has time
 	}
-	failed := map[netip.Prefix]unwritten{}
+	var failed plans.Unwritten // mostly there are none
+	fail := func(c classes.AddrChange, cause error) {
+		if failed == nil {
+			failed = plans.Unwritten{}
+		}
+		failed[c.Prefix] = plans.Refused{Change: c, Cause: cause}
+	}
 	for _, c := range changes {
 		switch {
 		case a.isUnwritten(c.Prefix):
-			failed[c.Prefix] = unwritten{c, rootOf(err)}
+			fail(c, rootOf(err))
 		case !c.Gone && known.incomplete(c.Class):
-			failed[c.Prefix] = unwritten{c, errNoClass}
+			fail(c, errNoClass)
 		default:
 			delete(a.unwritten, c.Prefix)
 		}
@@ -142,34 +143,11 @@ func (a *addresses) of(policy *model.EndpointPolicy) []classes.AddrChange {
 	return changes
 }
 
-// refused are the changes that could not be written, longest prefixes first.
-func (a *addresses) refused() []classes.AddrChange {
-	var changes []classes.AddrChange
-	for _, u := range a.unwritten {
-		changes = append(changes, u.change)
-	}
-	slices.SortFunc(changes, func(a, b classes.AddrChange) int { return b.Prefix.Bits() - a.Prefix.Bits() })
-	return changes
-}
-
-// missing reports whether an address has no entry because it could not be written.
-func (a *addresses) missing(p netip.Prefix) bool {
-	_, ok := a.unwritten[p]
-	return ok
-}
-
 // err names addresses that have no entry because it could not be written.
 func (a *addresses) err() error {
-	const most = 16
-	var errs []error
-	for i, p := range slices.SortedFunc(maps.Keys(a.unwritten), netip.Prefix.Compare) {
-		if i == most {
-			errs = append(errs, fmt.Errorf("and %d more addresses", len(a.unwritten)-most))
-			break
-		}
-		errs = append(errs, fmt.Errorf("write map %s: %s belongs to no set and no endpoint: %w", addrMap(p), p, a.unwritten[p].cause))
-	}
-	return errors.Join(errs...)
+	return a.unwritten.Err(func(p netip.Prefix, cause error) error {
+		return fmt.Errorf("write map %s: %s belongs to no set and no endpoint: %w", addrMap(p), p, cause)
+	})
 }
 
 // addrMap is the name of the map that has a prefix.
@@ -214,6 +192,12 @@ func (a *addresses) believed(p netip.Prefix) (bpf.AddrInfo, bool) {
 	default:
 		return a.maps.IP6Net.Believed(bpfmaps.Net6(p))
 	}
+}
+
+// believedClass is the class of that entry.
+func (a *addresses) believedClass(p netip.Prefix) (class uint32, ok bool) {
+	info, ok := a.believed(p)
+	return info.Class, ok
 }
 
 func (a *addresses) remove(p netip.Prefix) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -27,7 +28,7 @@ type BPF struct {
 // Apply implements Dataplane. A failure of one endpoint or of the guard does not stop the plan.
 func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s := d.state
-	s.plans.enqueue(ch)
+	s.plans.Enqueue(ch)
 	var errs []error
 	if d.resync {
 		repairs, err := s.resync().run()
@@ -35,20 +36,20 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		errs, d.resync = append(errs, err), err != nil
 	}
 	s.observe()
-	s.refusals.retryTables()
-	errs = append(errs, s.carryOut(d.observer), s.finish(), s.refusals.missing())
+	s.refusals.RetryTables()
+	errs = append(errs, plans.CarryOut(s.plans, s.pace, s, d.observer), s.finish(), s.refusals.missing())
 	s.names.writeMore()
 	if d.Unfinished() {
 		d.kernel.host.Nudge(d.rest())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, s.plans.failures())
+		return errors.Join(err, s.plans.Failures())
 	}
 	if err := s.leaveOlder(); err != nil {
-		return errors.Join(err, s.plans.failures())
+		return errors.Join(err, s.plans.Failures())
 	}
-	if err := s.plans.failures(); err != nil {
-		return &dataplane.HeldBack{Err: err, Retry: s.plans.failing}
+	if err := s.plans.Failures(); err != nil {
+		return &dataplane.HeldBack{Err: err, Retry: s.plans.Failing}
 	}
 	return nil
 }
@@ -56,7 +57,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 // Unfinished reports whether the next Apply, without changes, continues a large policy or the writing of names. It is
 // false while the kernel refuses writes: then a retry is due.
 func (d *BPF) Unfinished() bool {
-	return d.state.plans.done() && d.state.plans.plan.More || d.state.names.unfinished()
+	return d.state.plans.Done() && d.state.plans.Plan.More || d.state.names.unfinished()
 }
 
 // rest is the time until the next Apply has something to continue.
@@ -64,7 +65,7 @@ func (d *BPF) rest() time.Duration {
 	if d.state.names.unfinished() {
 		return 0
 	}
-	return d.state.pace.wait()
+	return d.state.pace.Wait()
 }
 
 // Prepare implements Dataplane.

@@ -91,12 +91,12 @@ func (c *chaos) step(t *testing.T) {
 			if c.step0() {
 				return
 			}
-			c.BPF.state.plans.plan, c.BPF.state.plans.step = c.BPF.state.plans.compiler.Update(c.graph.Flush()), 0
+			c.BPF.state.plans.Plan, c.BPF.state.plans.Step = c.BPF.state.plans.Compiler.Update(c.graph.Flush()), 0
 			for range c.random.IntN(len(order)) {
-				if order[c.BPF.state.plans.step].do(c.BPF.state) != nil {
+				if order[c.BPF.state.plans.Step].do(c.BPF.state) != nil {
 					return
 				}
-				c.BPF.state.plans.step++
+				c.BPF.state.plans.Step++
 			}
 		}},
 		{"interface comes or goes", func() {
@@ -151,7 +151,7 @@ func (c *chaos) step(t *testing.T) {
 
 // step0 reports whether nothing may be planned now, since something is being carried out or waits.
 func (c *chaos) step0() bool {
-	return c.BPF.state.plans.step < len(order) || len(c.BPF.state.plans.waiting) > 0
+	return c.BPF.state.plans.Step < len(order) || len(c.BPF.state.plans.Waiting) > 0
 }
 
 func (c *chaos) settle(t *testing.T, seed uint64) {

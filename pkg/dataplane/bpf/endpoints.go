@@ -97,7 +97,7 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 	if why := e.closed[id]; why != "" {
 		return false, errors.New(why)
 	}
-	if ep.ifindex == ifindex || len(e.kernel.older) > 0 {
+	if ep.ifindex == ifindex || len(e.kernel.older) > 0 || e.kernel.beside() != 0 {
 		if err := e.write(ep, ifindex); err != nil {
 			return false, err
 		}
@@ -154,9 +154,12 @@ func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
 func (e *endpoints) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
 	words, ok := e.words(ep)
 	entry = bpf.Endpoint{
-		Ifindex: ifindex, Flags: bpf.EPReady | e.staged.flags(ep.policy.ID, ifindex) | e.sources.flags(ifindex), Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
+		Ifindex: ifindex, Flags: bpf.EPReady | e.kernel.beside() | e.staged.flags(ep.policy.ID, ifindex) | e.sources.flags(ifindex), Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
 		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
 		Share: max(ep.share, 1) - 1,
+	}
+	if e.kernel.beside() != 0 {
+		entry.PeerIfindex = 0 // the other dataplane is to see all packets
 	}
 	addrsOf(ep.policy, &entry)
 	return entry, ok

@@ -139,8 +139,8 @@ func TestGrownTablesAfterARestartLeaveTheRestOfAnEntryAlone(t *testing.T) {
 	second.graph.Apply([]model.Update{torturePolicy("b", 2),
 		endpoint4("b", "cali0", "10.0.0.11", map[string]string{"app": "b"}),
 		endpoint4("odd", "", "10.0.0.3", map[string]string{"role": "nobody"})})
-	second.state.plans.plan, second.state.plans.step = second.state.plans.compiler.Update(second.graph.Flush()), 0
-	if len(second.state.plans.plan.Grow) == 0 {
+	second.state.plans.Plan, second.state.plans.Step = second.state.plans.Compiler.Update(second.graph.Flush()), 0
+	if len(second.state.plans.Plan.Grow) == 0 {
 		t.Fatal("nothing grows: the test tests nothing")
 	}
 	for _, s := range order {
@@ -167,8 +167,8 @@ func TestARevocationSurvivesAKill(t *testing.T) {
 		first.mustApply(t, from.updates()...)
 		before, _ := first.Kernel(tortureA)
 		first.graph.Apply(to.updates())
-		first.state.plans.plan, first.state.plans.step = first.state.plans.compiler.Update(first.graph.Flush()), 0
-		if len(first.state.plans.plan.Rejudge) == 0 {
+		first.state.plans.Plan, first.state.plans.Step = first.state.plans.Compiler.Update(first.graph.Flush()), 0
+		if len(first.state.plans.Plan.Rejudge) == 0 {
 			t.Fatal("nothing is judged again: the test tests nothing")
 		}
 		for _, s := range order[:steps] {

@@ -1,15 +1,14 @@
 package bpf
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/inspect/ruletext"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -32,7 +31,7 @@ func (i Inspector) Direction(id model.EndpointID, d model.Direction) inspect.Dir
 	detail := i.Detail(id)
 	row := inspect.Direction{Slot: detail.Slots[d], Generation: detail.Generations[d]}
 	if program := i.Program(detail.Tables[d]); program != nil {
-		row.Rules = countTrue(program.Reached())
+		row.Rules = ruletext.Reached(program)
 	}
 	return row
 }
@@ -45,17 +44,17 @@ func (i Inspector) Rules(id model.EndpointID, counts inspect.Counts, sets func(m
 	names := func(n uint32) string {
 		id, ok := i.Sets()[n]
 		if !ok {
-			return setText(n)
+			return ruletext.Set(n)
 		}
 		if text, ok := sets(id); ok {
 			return text
 		}
-		return netText(id, i.state().tables.netMembers(id))
+		return ruletext.CIDRs(id, i.state().tables.netMembers(id))
 	}
 	rows = []inspect.RuleRow{}
 	for dir, table := range i.Detail(id).Tables {
 		if program := i.Program(table); program != nil {
-			rows = append(rows, programRows(program, model.Direction(dir), names, counts)...)
+			rows = append(rows, ruletext.Rows(program, model.Direction(dir), names, counts)...)
 		}
 	}
 	return rows, true
@@ -104,23 +103,7 @@ func (i Inspector) Sets() map[uint32]model.SetID { return i.state().names.sets }
 // CIDRs implements inspect.Dataplane.
 func (i Inspector) CIDRs(id model.SetID) (text string, members []netip.Prefix) {
 	members = i.state().tables.netMembers(id)
-	return netText(id, members), members
-}
-
-// netText is a set that stands for a CIDR list of rules, in words; the id if it has no members and so is none.
-func netText(id model.SetID, members []netip.Prefix) string {
-	const most = 4
-	if members == nil {
-		return string(id)
-	}
-	var parts []string
-	for _, p := range members[:min(len(members), most)] {
-		parts = append(parts, p.String())
-	}
-	if len(members) > most {
-		parts = append(parts, fmt.Sprintf("and %d more", len(members)-most))
-	}
-	return strings.Join(parts, ", ")
+	return ruletext.CIDRs(id, members), members
 }
 
 // NodeAddrs implements inspect.Dataplane.

@@ -17,14 +17,22 @@ func (k *kernel) expectAnswers(grace time.Duration) error {
 	if !k.maps.Flows.Lost() || grace <= 0 {
 		return nil
 	}
+	k.limited = false
 	return k.maps.Flows.SetMidFlowGrace(bpfmaps.OpenEnded)
 }
 
-// limitGrace gives the grace period its end, once policy is in force.
+// limitGrace gives the grace period its end, once policy is in force. Every plan calls it.
 func (k *kernel) limitGrace(grace time.Duration) error {
+	if k.limited {
+		return nil
+	}
 	until, err := k.maps.Flows.MidFlowGrace()
-	if err != nil || until != bpfmaps.OpenEnded {
+	if err != nil {
 		return err
+	}
+	if until != bpfmaps.OpenEnded {
+		k.limited = true
+		return nil
 	}
 	if until, err = bpfmaps.KernelTime(grace); err != nil {
 		return err
@@ -32,6 +40,7 @@ func (k *kernel) limitGrace(grace time.Duration) error {
 	if err := k.maps.Flows.SetMidFlowGrace(until); err != nil {
 		return err
 	}
+	k.limited = true
 	k.log.Info("no flows of an earlier agent are known: for a while policy alone decides whether a TCP packet in mid-flow is an answer", "for", grace)
 	return nil
 }

@@ -19,21 +19,22 @@ type step struct {
 // by an old policy or a new one. Each step can be taken again after it failed halfway.
 var order = []step{
 	{"name sets and rules", (*state).addNames},
-	{"remove further sources", func(s *state) error { return s.endpoints.narrow(s.plans.plan) }},
-	{"add classes", func(s *state) error { return s.classes.add(s.plans.plan.Classes, s.mostForgotten()) }},
+	{"remove further sources", func(s *state) error { return s.endpoints.narrow(s.plans.Plan) }},
+	{"add classes", func(s *state) error { return s.classes.add(s.plans.Plan.Classes, s.mostForgotten()) }},
 	{"publish policies", (*state).publish},
 	{"make room for new classes", (*state).enlarge},
 	{"add rows of new classes", (*state).addRows},
-	{"bind endpoints to grown tables", func(s *state) error { return s.endpoints.grow(s.plans.plan.Grow) }},
-	{"note that flows are to be judged again", func(s *state) error { return s.endpoints.announce(s.plans.plan.Rejudge) }},
-	{"move addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.plan.Addrs) }},
-	{"bind endpoints", func(s *state) error { return s.endpoints.bind(s.plans.plan.Bind) }},
-	{"unbind endpoints", func(s *state) error { return s.endpoints.unbind(s.plans.plan.Unbind) }},
-	{"have live flows judged again", func(s *state) error { return s.endpoints.rejudge(s.plans.plan.Rejudge) }},
+	{"bind endpoints to grown tables", func(s *state) error { return s.endpoints.grow(s.plans.Plan.Grow) }},
+	{"note that flows are to be judged again", func(s *state) error { return s.endpoints.announce(s.plans.Plan.Rejudge) }},
+	{"move addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.Plan.Addrs) }},
+	{"bind endpoints", func(s *state) error { return s.endpoints.bind(s.plans.Plan.Bind) }},
+	{"unbind endpoints", func(s *state) error { return s.endpoints.unbind(s.plans.Plan.Unbind) }},
+	{"have live flows judged again", func(s *state) error { return s.endpoints.rejudge(s.plans.Plan.Rejudge) }},
+	{"know the flows of another dataplane", (*state).carry},
 	{"attach", (*state).attach},
 	{"guard the node", (*state).firstGuard},
-	{"release policies", func(s *state) error { return s.tables.release(s.plans.plan.DropTables) }},
-	{"clean up addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.plan.LateAddrs) }},
+	{"release policies", func(s *state) error { return s.tables.release(s.plans.Plan.DropTables) }},
+	{"clean up addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.Plan.LateAddrs) }},
 	{"drop classes, sets and rules", (*state).drop},
 }
 
@@ -55,15 +56,23 @@ var ahead = []step{
 	{"attach programs ahead", (*state).attachAhead},
 }
 
-// carryOn takes the steps of the plan that are left.
-func (s *state) carryOn() error {
-	for p := s.plans; p.step < len(order); p.step++ {
-		if err := order[p.step].do(s); err != nil {
-			return fmt.Errorf("%s: %w", order[p.step].what, err)
+// CarryOn implements plans.Writer.
+func (s *state) CarryOn() error {
+	p := s.plans
+	if p.Done() {
+		return nil
+	}
+	defer func() { s.interfaces.ready = true }() // interfaces that could not be programmed are closed
+	for ; p.Step < len(order); p.Step++ {
+		if err := order[p.Step].do(s); err != nil {
+			return fmt.Errorf("%s: %w", order[p.Step].what, err)
 		}
 	}
 	return nil
 }
+
+// Busy implements plans.Writer.
+func (s *state) Busy() map[uint32]bool { return s.refusals.busyClasses() }
 
 func (s *state) finish() error {
 	var errs []error

@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/inspect/ruletext"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -41,7 +42,7 @@ func (s *PinnedState) directionRow(ep PinnedEndpoint, d model.Direction) (inspec
 	if err != nil {
 		return row, err
 	}
-	row.Rules = countTrue(policy.program.Reached())
+	row.Rules = ruletext.Reached(&policy.program)
 	for _, id := range policiesIn(policy.program.IDs) {
 		row.Policies = append(row.Policies, id.Tier+"/"+id.Policy.String())
 	}
@@ -76,9 +77,9 @@ func (s *PinnedState) tableRows(ep PinnedEndpoint, d model.Direction, counts ins
 	sets := func(n uint32) string {
 		text, err := s.SetText(n)
 		errs = append(errs, err)
-		return cmp.Or(text, setText(n))
+		return cmp.Or(text, ruletext.Set(n))
 	}
-	rows := programRows(&policy.program, d, sets, counts)
+	rows := ruletext.Rows(&policy.program, d, sets, counts)
 	for i, text := range policy.texts {
 		if text != "" {
 			rows[i].Rule, rows[i].Reason = text, text

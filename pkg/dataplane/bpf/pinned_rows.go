@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/inspect/ruletext"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -97,7 +98,7 @@ func (s *PinnedState) SetText(n uint32) (string, error) {
 	}
 	members := s.members[n]
 	if len(members) == 0 {
-		return setText(n) + ": empty", nil
+		return ruletext.Set(n) + ": empty", nil
 	}
 	var parts []string
 	for _, m := range members[:min(len(members), some)] {
@@ -106,7 +107,7 @@ func (s *PinnedState) SetText(n uint32) (string, error) {
 	if left := len(members) - some; left > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", left))
 	}
-	return setText(n) + ": " + strings.Join(parts, ", "), nil
+	return ruletext.Set(n) + ": " + strings.Join(parts, ", "), nil
 }
 
 // readMembers reads the members of all sets once. A member inside another one is left out: it is a member because of

@@ -5,13 +5,14 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // resync looks for changes made by others, between two plans. It works on the parts of a state.
 type resync struct {
 	kernel     *kernel
-	plans      *planner
+	plans      *plans.Planner
 	names      *names
 	tables     *tables
 	interfaces *interfaces
@@ -46,7 +47,7 @@ func (r resync) run() (repairs uint64, err error) {
 // countAltered logs and counts endpoints whose entries are not as they were written. All endpoints are about to be written
 // again.
 func (r resync) countAltered() (altered uint64) {
-	if !r.plans.done() {
+	if !r.plans.Done() {
 		return 0 // entries of the current plan may not be written yet
 	}
 	for id, ep := range r.endpoints.roster.bound {
@@ -65,7 +66,7 @@ func (r resync) countAltered() (altered uint64) {
 // republish publishes policies again whose slots differ from the published content. Flows may have been judged by the
 // altered content, so they are judged again.
 func (r resync) republish() (repairs uint64, err error) {
-	altered, err := r.tables.altered(r.plans.compiler.Tables())
+	altered, err := r.tables.altered(r.plans.Compiler.Tables())
 	errs := []error{err}
 	for _, table := range altered {
 		r.kernel.log.Warn("a published policy had been changed by somebody else, published again", "slot", r.tables.slot(table.ID))

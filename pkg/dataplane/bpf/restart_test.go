@@ -149,7 +149,7 @@ func killAfter(t *testing.T, from, to stage, steps int) {
 		t.Fatal(err)
 	}
 	graph.Apply(to.updates())
-	first.state.plans.plan, first.state.plans.step = first.state.plans.compiler.Update(graph.Flush()), 0
+	first.state.plans.Plan, first.state.plans.Step = first.state.plans.Compiler.Update(graph.Flush()), 0
 	for _, s := range order[:steps] {
 		if err := s.do(first.state); err != nil {
 			t.Fatalf("%s: %v", s.what, err)

@@ -100,6 +100,23 @@ func (s *sources) sync() {
 	s.failed = err != nil
 }
 
+// notInForce says which further sources of an interface do not count, and why; empty: all count, or there are none.
+func (s *sources) notInForce(ifindex uint32) string {
+	listed := s.listed[ifindex]
+	if s.barred && len(listed) > 0 {
+		return "further sources do not count while the address of some endpoint cannot be written to the kernel"
+	}
+	missing := slices.DeleteFunc(slices.Clone(listed), func(p netip.Prefix) bool { return !s.table.IsUnwritten(bpfmaps.SourceKey(ifindex, p)) })
+	if len(missing) == 0 {
+		return ""
+	}
+	text := missing[0].String()
+	if n := len(missing) - 1; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("packets from the further source %s are dropped: the map %s is full or cannot be written", text, s.table.Name())
+}
+
 // flags are those of the entry of an endpoint that has further sources in the kernel.
 func (s *sources) flags(ifindex uint32) uint32 {
 	inKernel := func(p netip.Prefix) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/bpf"
@@ -71,6 +72,9 @@ func TestFurtherSourcesFollowTheirEndpoint(t *testing.T) {
 	}
 	n.mustApply(t, listing("203.0.113.0/25"))
 	n.wantSources(t, "others", "203.0.113.0/25")
+	for range 1100 { // what is no longer listed is covered for a while
+		n.mustApply(t)
+	}
 	if n.flagsOf(t, "10.0.0.2")&bpf.AddrOwned != 0 {
 		t.Error("an address outside of every list is marked still")
 	}
@@ -135,7 +139,18 @@ func TestFurtherSourcesThatDoNotFitAreLeftOut(t *testing.T) {
 	if keys, err := n.Maps().Addresses.Sources.Load(); !ok || entry.Flags&bpf.EPReady == 0 || err != nil || len(keys) == 0 || len(keys) > 2 {
 		t.Errorf("endpoint %v %+v, %d entries, %v", ok, entry, len(keys), err)
 	}
+	wantText := func(when, want string) {
+		t.Helper()
+		for _, s := range n.Endpoints() {
+			got := strings.NewReplacer("203.0.113.0/24", "P", "198.51.100.0/24", "P", "192.0.2.0/24", "P").Replace(s.Sources)
+			if s.ID == gateway && got != want || s.ID != gateway && got != "" {
+				t.Errorf("%s: %s: %q", when, s.ID, got)
+			}
+		}
+	}
+	wantText("two of three", "packets from the further source P are dropped: the map sources is full or cannot be written")
 	n.mustApply(t, listing("192.0.2.0/24"))
+	wantText("one of two", "")
 	n.wantSources(t, "one that fits", "192.0.2.0/24")
 }
 
@@ -157,6 +172,11 @@ func TestFurtherSourcesAreClosedWhileAnAddressIsMissing(t *testing.T) {
 	}
 	if entry, ok := n.Kernel(gateway); !ok || entry.Flags&bpf.EPSources != 0 || entry.Flags&bpf.EPReady == 0 {
 		t.Errorf("endpoint %v, %+v: it is to be open, and for its own addresses only", ok, entry)
+	}
+	for _, s := range n.Endpoints() {
+		if (s.Sources != "") != (s.ID == gateway) {
+			t.Errorf("%s: further sources: %q", s.ID, s.Sources)
+		}
 	}
 	for i := range others {
 		others[i] = model.Absent(others[i])

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/margay-project/margay/bpf"
@@ -12,7 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
-	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
 // state mirrors the kernel's state since it was read. Its parts each own their maps; its methods are the steps that
@@ -20,7 +19,7 @@ import (
 type state struct {
 	config     dataplane.Config
 	kernel     *kernel
-	plans      *planner
+	plans      *plans.Planner
 	names      *names
 	classes    *classSets
 	tables     *tables
@@ -29,12 +28,12 @@ type state struct {
 	endpoints  *endpoints
 	refusals   *refusals
 	status     status
-	pace       *pace // of large policies
+	pace       *plans.Pace // of large policies
 }
 
 // newState returns a state that starts from the enforced one.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
-	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: newPace()}
+	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: plans.NewPace()}
 	s.tables = newTables(k)
 	s.classes = newClassSets(k.maps.ClassSets)
 	s.addresses = newAddresses(k.maps.Addresses)
@@ -48,12 +47,13 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 		return nil, err
 	}
 	s.classes.slots = s.tables.slots
-	s.plans = newPlanner(plan.New(plan.Options{
+	s.plans = plans.NewPlanner(plan.New(plan.Options{
 		Limits:  table.Limits{Interpret: c.Interpret, Wide: c.Wide},
 		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
 	}, snapshot), len(order))
-	s.refusals = &refusals{plans: s.plans, addresses: s.addresses, classes: s.classes, endpoints: s.endpoints, retry: newBackoff()}
+	s.refusals = &refusals{addresses: s.addresses, classes: s.classes, endpoints: s.endpoints, Refusals: plans.Refusals{
+		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believedClass}}
 	s.status = status{s.plans, s.endpoints}
 	if len(snapshot.Endpoints) > 0 {
 		k.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
@@ -65,7 +65,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 // close releases the resources that only this state uses. Packets may still use classes and slots that have just been
 // dropped. So it waits for them first: the next state does not know which classes and slots those are.
 func (s *state) close() error {
-	s.plans.compiler.Close()
+	s.plans.Compiler.Close()
 	s.classes.wait()
 	return s.tables.slots.Close()
 }
@@ -77,64 +77,31 @@ func (s *state) resync() resync {
 
 // observe records interfaces that changed and of the node's addresses.
 func (s *state) observe() {
-	s.plans.compiler.HostAddrs(s.kernel.host.Addrs())
+	s.plans.Compiler.HostAddrs(s.kernel.host.Addrs())
 	touched := s.interfaces.observe()
 	s.endpoints.observe(touched)
 }
 
-// carryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does
-// one part of a large policy at a time, if the pace allows one, so that other changes come in between.
-func (s *state) carryOut(o dataplane.Observer) error {
-	p := s.plans
-	err, part := s.carryOn(), true
-	for err == nil {
-		rest := !part || s.pace.wait() > 0
-		if !p.pending() && (rest || !p.plan.More) {
-			break
-		}
-		started, more := time.Now(), p.plan.More
-		changed := p.next(s.refusals.busyClasses(), rest)
-		part = changed // changes come first, and leave large policies to the next plan
-		compiled := time.Now()
-		err = s.carryOn()
-		s.interfaces.ready = true // interfaces that could not be programmed are closed
-		switch {
-		case changed && more:
-			s.pace.interrupted()
-		case !changed && !rest:
-			s.pace.took(time.Since(started))
-		}
-		if changed {
-			o.Compiled(compiled.Sub(started))
-			o.Published(time.Since(compiled))
-		}
-	}
-	if err != nil && slices.ContainsFunc(p.waiting, func(ch model.Changes) bool { return len(ch.Endpoints)+len(ch.Sets) > 0 }) {
-		err = fmt.Errorf("%w: %w", dataplane.ErrStuck, err)
-	}
-	return err
-}
-
 func (s *state) addNames() error {
-	s.names.add(s.plans.plan.SetNames, s.plans.plan.RuleNames)
+	s.names.add(s.plans.Plan.SetNames, s.plans.Plan.RuleNames)
 	return nil
 }
 
 // publish publishes the tables of the plan. Tables that cannot be published are removed from the plan.
 func (s *state) publish() error {
 	p := s.plans
-	if refused := p.compiler.TooLarge(p.plan); len(refused) > 0 && !s.tables.someOf(p.plan.Tables) {
-		s.refusals.withhold(refused)
+	if refused := p.Compiler.TooLarge(p.Plan); len(refused) > 0 && !s.tables.someOf(p.Plan.Tables) {
+		s.refusals.Withhold(refused)
 	}
-	refused, rest, err := s.tables.publish(p.plan.Tables)
+	refused, rest, err := s.tables.publish(p.Plan.Tables)
 	s.refusals.note(rest)
-	s.refusals.withhold(refused)
+	s.refusals.Withhold(refused)
 	return err
 }
 
 // enlarge makes room for rows in tables that are in the kernel. Rows there is no room for are left out, see addRows.
 func (s *state) enlarge() error {
-	s.refusals.note(s.tables.enlarge(s.plans.plan.Enlarged))
+	s.refusals.note(s.tables.enlarge(s.plans.Plan.Enlarged))
 	return nil
 }
 
@@ -142,19 +109,19 @@ func (s *state) enlarge() error {
 // one whose rows cannot be trusted is withdrawn, and its endpoints are closed.
 func (s *state) addRows() error {
 	var errs []error
-	for table, rows := range byTable(s.plans.plan.Rows) {
+	for table, rows := range byTable(s.plans.Plan.Rows) {
 		err := s.tables.addRows(table, rows)
 		if err == nil {
 			continue
 		}
 		if errors.Is(err, bpfmaps.ErrNoRoom) {
-			s.plans.cramped(table, err)
+			s.plans.Cramped(table, err)
 		} else {
 			s.tables.lose(table)
-			s.plans.lose(table, err)
+			s.plans.Lose(table, err)
 			errs = append(errs, s.endpoints.shutJudgedBy(table, err))
 		}
-		s.refusals.retry.failed()
+		s.refusals.Retry.Failed()
 	}
 	return errors.Join(errs...)
 }
@@ -190,7 +157,7 @@ func (s *state) firstGuard() error {
 
 // drop removes what the kernel knows of classes, sets and rules that nothing refers to any more.
 func (s *state) drop() error {
-	plan := s.plans.plan
+	plan := s.plans.Plan
 	s.classes.retire(plan.DropClasses)
 	s.names.drop(plan.DropSets, plan.DropRules)
 	s.refusals.note(s.kernel.maps.RuleStats.Zero(plan.DropRules))
@@ -199,7 +166,7 @@ func (s *state) drop() error {
 
 // mostForgotten is how many classes a step of the plan may forget.
 func (s *state) mostForgotten() int {
-	if s.plans.changed {
+	if s.plans.Changed {
 		return fewForgotten
 	}
 	return math.MaxInt

@@ -11,12 +11,12 @@ import (
 // Stats implements Dataplane. It takes time in proportion to the local endpoints, and none for the cluster's.
 func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 	s, m := d.state, d.kernel.maps
-	sizes, usage := s.plans.compiler.Sizes(), s.tables.slots.Usage()
+	sizes, usage := s.plans.Compiler.Sizes(), s.tables.slots.Usage()
 	stats := dataplane.Stats{
 		Classes: sizes.Classes, Tables: len(s.tables.list), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
-		Rules: m.Names.Rules.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.waiting), Repairs: d.repairs,
+		Rules: m.Names.Rules.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.Waiting), Repairs: d.repairs,
 	}
-	if !s.plans.done() {
+	if !s.plans.Done() {
 		stats.Unwritten++
 	}
 	s.status.count(&stats)

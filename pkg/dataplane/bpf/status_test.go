@@ -6,34 +6,35 @@ import (
 
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 	tests := []struct {
 		what   string
-		change func(ep *endpoint, dirty map[model.EndpointID]bool, p *planner)
+		change func(ep *endpoint, dirty map[model.EndpointID]bool, p *plans.Planner)
 		want   dataplane.Condition
 		count  dataplane.Stats
 	}{
-		{"all done", func(*endpoint, map[model.EndpointID]bool, *planner) {}, dataplane.Enforced, dataplane.Stats{Enforced: 1}},
-		{"no interface", func(ep *endpoint, _ map[model.EndpointID]bool, _ *planner) { ep.ifindex, ep.ensured = 0, 0 },
+		{"all done", func(*endpoint, map[model.EndpointID]bool, *plans.Planner) {}, dataplane.Enforced, dataplane.Stats{Enforced: 1}},
+		{"no interface", func(ep *endpoint, _ map[model.EndpointID]bool, _ *plans.Planner) { ep.ifindex, ep.ensured = 0, 0 },
 			dataplane.NoInterface, dataplane.Stats{Waiting: 1}},
-		{"without programs", func(ep *endpoint, _ map[model.EndpointID]bool, _ *planner) { ep.ensured = 0 },
+		{"without programs", func(ep *endpoint, _ map[model.EndpointID]bool, _ *plans.Planner) { ep.ensured = 0 },
 			dataplane.Pending, dataplane.Stats{Waiting: 1}},
-		{"to be programmed", func(ep *endpoint, dirty map[model.EndpointID]bool, _ *planner) { dirty[ep.policy.ID] = true },
+		{"to be programmed", func(ep *endpoint, dirty map[model.EndpointID]bool, _ *plans.Planner) { dirty[ep.policy.ID] = true },
 			dataplane.Pending, dataplane.Stats{Waiting: 1}},
-		{"within a plan", func(_ *endpoint, _ map[model.EndpointID]bool, p *planner) { p.step = 0 },
+		{"within a plan", func(_ *endpoint, _ map[model.EndpointID]bool, p *plans.Planner) { p.Step = 0 },
 			dataplane.Pending, dataplane.Stats{Waiting: 1}},
-		{"refused", func(ep *endpoint, _ map[model.EndpointID]bool, _ *planner) { ep.failure = "no memory" },
+		{"refused", func(ep *endpoint, _ map[model.EndpointID]bool, _ *plans.Planner) { ep.failure = "no memory" },
 			dataplane.Failed, dataplane.Stats{Failed: 1}},
-		{"without an address", func(ep *endpoint, _ map[model.EndpointID]bool, _ *planner) { ep.policy.Addrs = nil },
+		{"without an address", func(ep *endpoint, _ map[model.EndpointID]bool, _ *plans.Planner) { ep.policy.Addrs = nil },
 			dataplane.NoAddress, dataplane.Stats{Enforced: 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
-			known := &endpoints{staged: &stagedPolicies{}, roster: newRoster(), dirty: map[model.EndpointID]bool{}}
-			plans := newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order))
+			known := &endpoints{staged: &stagedPolicies{}, sources: &sources{}, roster: newRoster(), dirty: map[model.EndpointID]bool{}}
+			plans := plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order))
 			policy := policyOf("web", "cali1")
 			policy.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
 			ep := known.roster.record(policy)
@@ -56,7 +57,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 func TestAnEndpointOfAnEarlierAgentHasNoStatusYet(t *testing.T) {
 	known := &endpoints{staged: &stagedPolicies{}, roster: newRoster()}
 	known.roster.adopt("cali1", &endpoint{ifindex: 7, ensured: 7})
-	s := status{newPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order)), known}
+	s := status{plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order)), known}
 	var count dataplane.Stats
 	if s.count(&count); len(s.all()) != 0 || count.Enforced+count.Waiting+count.Failed != 0 {
 		t.Errorf("%+v, counted as %+v", s.all(), count)

@@ -18,6 +18,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -71,19 +72,19 @@ func evils(a netip.Addr) bool {
 
 // evilTable reports whether a table is compiled from a policy of the tenant.
 func (r *refusal) evilTable(id table.ID) bool {
-	return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *table.Table) bool {
+	return slices.ContainsFunc(r.n.state.plans.Compiler.Tables(), func(t *table.Table) bool {
 		return t.ID == id && slices.ContainsFunc(t.Program.IDs, func(rule model.RuleID) bool { return rule.Policy.Namespace == "evil" })
 	})
 }
 
 // evilClass reports whether a class is of addresses that only the tenant's rules know.
 func (r *refusal) evilClass(id uint32) bool {
-	for _, c := range r.n.state.plans.compiler.Classes() {
+	for _, c := range r.n.state.plans.Compiler.Classes() {
 		if c.ID != id {
 			continue
 		}
 		return slices.ContainsFunc(c.Sets, func(n uint32) bool {
-			return slices.ContainsFunc(r.n.state.plans.compiler.Tables(), func(t *table.Table) bool {
+			return slices.ContainsFunc(r.n.state.plans.Compiler.Tables(), func(t *table.Table) bool {
 				nets := t.Program.NetSets[r.n.state.names.sets[n]]
 				return slices.ContainsFunc(nets, func(p netip.Prefix) bool { return evils(p.Addr()) })
 			})
@@ -251,7 +252,7 @@ func besiege(t *testing.T, kind string, random *rand.Rand) {
 	defer mustClose(t, n.BPF)
 	b := &besieged{node: n, refusal: &refusal{n: n, kind: kind}, random: random, clock: time.Unix(0, 0)}
 	b.interpose()
-	n.state.refusals.retry.now = func() time.Time { return b.clock }
+	n.state.refusals.Retry = plans.NewBackoff(func() time.Time { return b.clock })
 	if random.IntN(2) == 0 { // a first start with the fault there, or one that comes later
 		b.graph.Apply(tenantRanges(20))
 		n.mustApply(t, b.change()...)
@@ -302,7 +303,7 @@ func (b *besieged) recover(t *testing.T) {
 			t.Errorf("in the end: %s to evil/m passes: %v, want %v", src, got, want)
 		}
 	}
-	if b.state.names.Missing() != 0 || len(b.state.addresses.unwritten) != 0 || len(b.state.endpoints.closed) != 0 || b.state.plans.failing {
+	if b.state.names.Missing() != 0 || len(b.state.addresses.unwritten) != 0 || len(b.state.endpoints.closed) != 0 || b.state.plans.Failing {
 		t.Errorf("left out in the end: %d names, %+v", b.state.names.Missing(), b.state.addresses.unwritten)
 	}
 	if live := len(b.state.tables.slots.Live()); live != len(b.state.tables.list) || len(b.state.tables.unused) != 0 {
@@ -322,7 +323,7 @@ func TestNoEndpointAllowsAnAddressThatItDeniesForWantOfAnEntry(t *testing.T) {
 		r := &refusal{n: n, kind: kind}
 		r.interpose()
 		clock := time.Unix(0, 0)
-		n.state.refusals.retry.now = func() time.Time { return clock }
+		n.state.refusals.Retry = plans.NewBackoff(func() time.Time { return clock })
 		strict := &model.Policy{Tier: model.TierDefault, Order: 1, Selector: selector.Equal("app", "b"), AppliesIngress: true,
 			Ingress: []model.Rule{
 				{Action: model.Deny, Source: model.Entity{Nets: []netip.Prefix{netip.MustParsePrefix("172.16.0.7/32")}}},

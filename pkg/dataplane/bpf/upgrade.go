@@ -16,7 +16,7 @@ import (
 // leaveOlder removes the pinned maps and links of other layouts once this one enforces everything.
 func (s *state) leaveOlder() error {
 	k := s.kernel
-	if len(k.older) == 0 || !s.interfaces.guarded || !s.plans.done() {
+	if len(k.older) == 0 || !s.interfaces.guarded || !s.plans.Done() {
 		return nil
 	}
 	var errs []error

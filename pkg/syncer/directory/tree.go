@@ -60,7 +60,7 @@ type listing struct {
 	visited    map[string]bool        // directories by their path without links
 }
 
-// walk lists the tree. What disappears meanwhile is left out.
+// walk lists the tree. Files that disappear meanwhile are left out.
 func (t *tree) walk() *listing {
 	l := &listing{
 		files:      map[string]os.FileInfo{},

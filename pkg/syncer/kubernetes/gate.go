@@ -48,8 +48,8 @@ const (
 	lastProbeUnknown = 3 * time.Second
 	probeTimeout     = 2 * time.Second
 
-	// What answers, yet does not say that it is ready, is asked by all kinds after this long: it may be starting. The
-	// second is for servers that do not let us ask whether they are ready.
+	// A server that answers and is not ready may be starting: all kinds ask it after the first. The second is for servers that
+	// do not let us ask whether they are ready.
 	startingPatience, silentPatience = 10 * time.Second, 2 * time.Second
 )
 

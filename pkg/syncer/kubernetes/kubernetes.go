@@ -29,9 +29,9 @@ import (
 // it is back, all kinds resume their watches where they ended, or list again if the server does not have the changes
 // since then any more. A list that replaces another finds the objects that were deleted meanwhile.
 //
-// What an agent asks of a server: a watch for each kind that is served, all on one connection, each restarted every five to ten minutes; while the
-// server is away, two or three attempts to connect in a second; for a kind that fails, one request every 15 to 30 s in
-// the long run; and see ProbeEvery.
+// An agent has a watch for each kind that is served, all on one connection, and restarts each every five to ten minutes. While the
+// server is away, it tries to connect two or three times in a second. For a kind that fails it sends one request every 15 to 30 s
+// in the long run. For absent kinds see ProbeEvery.
 type Source struct {
 	// ProbeEvery is how often, on average, absent kinds are asked for. Each agent chooses a time between half and one
 	// and a half of it again every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
@@ -81,7 +81,7 @@ func (s *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 	apis := make([][]api, len(s.kinds))
 	for i, k := range s.kinds {
 		for _, gvr := range k.places {
-			a, err := openAPI(s.client, gvr, k.Typed)
+			a, err := openAPI(s.client, gvr, k.Kind)
 			if err != nil {
 				return fmt.Errorf("client for %s: %w", k.Ref, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/kube"
 )
 
@@ -21,10 +22,15 @@ type api interface {
 	streams() bool
 }
 
-// openAPI makes a client for a resource, whose objects have a Go type if typed.
-func openAPI(c *kube.Client, gvr schema.GroupVersionResource, typed bool) (api, error) {
-	if typed {
+// openAPI makes a client for a resource of a kind.
+func openAPI(c *kube.Client, gvr schema.GroupVersionResource, k kinds.Kind) (api, error) {
+	switch {
+	case k.Types == nil:
+	case k.Types.Object == nil:
 		client, err := c.REST(gvr.GroupVersion())
+		return typedAPI{client, gvr.Resource}, err
+	default:
+		client, err := c.JSON(gvr.GroupVersion(), map[string]runtime.Object{k.Name: k.Types.Object, k.Name + "List": k.Types.List})
 		return typedAPI{client, gvr.Resource}, err
 	}
 	client, err := c.Dynamic()

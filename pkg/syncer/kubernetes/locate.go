@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ func (k *kind) locate(ctx context.Context, apis []api) (candidate int, found boo
 		case len(served) > 0:
 			return k.choose(ctx, apis, served), true
 		case err == nil:
+			k.reads("", nil)
 			return 0, false
 		}
 		k.failed(err)
@@ -34,8 +37,13 @@ func (k *kind) locate(ctx context.Context, apis []api) (candidate int, found boo
 
 // choose returns the first of the served candidates that has objects, or else the first. One that cannot be asked counts as
 // one that has: following it will report why.
+//
+// Counts are all that is compared. Where a server behind the cluster's serves the first group, both have the same objects; where
+// objects are being copied from one group to the other, it has fewer until they are there. Where people write to both, the status
+// names the group that is read.
 func (k *kind) choose(ctx context.Context, apis []api, served []int) int {
 	if len(served) < 2 {
+		k.reads("", nil)
 		return served[0]
 	}
 	counts := make([]int64, len(served))
@@ -47,8 +55,15 @@ func (k *kind) choose(ctx context.Context, apis []api, served []int) int {
 		}
 	}
 	if chosen < 0 {
-		return served[0]
+		chosen = 0
 	}
+	var others []string
+	for i, candidate := range served {
+		if i != chosen {
+			others = append(others, fmt.Sprintf("%s, %d objects", k.places[candidate].GroupVersion(), counts[i]))
+		}
+	}
+	k.reads(k.places[served[chosen]].GroupVersion().String(), others)
 	for i := chosen + 1; i < len(served); i++ {
 		if counts[i] > counts[chosen] { // as many are most likely the same ones, by a server behind the cluster's
 			k.log.Warn("a kind of object is served in two groups; more objects are in the one that the agent does not read",
@@ -57,6 +72,14 @@ func (k *kind) choose(ctx context.Context, apis []api, served []int) int {
 		}
 	}
 	return served[chosen]
+}
+
+// reads notes the group that is read, of several, and describes the others.
+func (k *kind) reads(group string, others []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Read, k.status.NotRead = group, strings.Join(others, "; ")
+	k.source.noteChange()
 }
 
 // count asks how many objects a candidate has.

@@ -17,10 +17,10 @@ import (
 func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
 	inCluster(t, few, func(c *cluster) {
 		c.got()
-		c.put(policiesPath, networkPolicy("deny", 1, "Sideways"))
-		c.put(policiesPath, networkPolicy("never", 1, "Sideways"))
-		c.put(policiesPath, networkPolicy("never", 2, "Sideways"))
-		c.put(policiesPath, networkPolicy("deny", 2, "Sideways"))
+		c.put(policiesPath, unusable("deny", 1))
+		c.put(policiesPath, unusable("never", 1))
+		c.put(policiesPath, unusable("never", 2))
+		c.put(policiesPath, unusable("deny", 2))
 		c.expect("invalid")
 		problems := func(want ...string) {
 			t.Helper()
@@ -52,6 +52,39 @@ func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
 		c.put(policiesPath, `{"metadata":{"namespace":"shop","name":"odd"},"spec":{"podSelector":{},"policyTypes":["Egress"],"ingress":[{}]}}`)
 		c.expect("a warning", "+policy knp/shop/odd 0")
 		problems("NetworkPolicy shop/odd: warning: spec.ingress: the rules have no effect, because policyTypes does not contain Ingress")
+	})
+}
+
+// unusable is a NetworkPolicy whose selector cannot be read, with so many rules.
+func unusable(name string, rules int) string {
+	return strings.Replace(networkPolicy(name, rules, "Ingress"), `"podSelector":{}`, `"podSelector":{"matchExpressions":[{"key":"a","operator":"Near"}]}`, 1)
+}
+
+// TestKubernetesSeesWhatANewerServerHasInNetworkPolicies: fields that the types of client-go do not have, in lists and in watches.
+func TestKubernetesSeesWhatANewerServerHasInNetworkPolicies(t *testing.T) {
+	newer := func(name string) string {
+		return `{"metadata":{"namespace":"shop","name":"` + name + `","shard":"a"},"spec":{"podSelector":{},"policyTypes":["Ingress"],
+			"ingress":[{"from":[{"fqdn":"example.com"}]},{"ports":[{"protocol":"QUIC"}]},{}]}}`
+	}
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.put(policiesPath, newer("listed"))
+	}, func(c *cluster) {
+		c.got()
+		c.put(policiesPath, newer("watched"))
+		c.expect("watched", "+policy knp/shop/watched 3")
+		var got []string
+		for _, p := range c.reports.Problems() {
+			got = append(got, p.String())
+		}
+		want := []string{}
+		for _, name := range []string{"listed", "watched"} {
+			want = append(want, "NetworkPolicy shop/"+name+": rules left out: spec.ingress[0].from[0].fqdn: unknown field; the rule allows nothing",
+				"NetworkPolicy shop/"+name+`: rules left out: spec.ingress[1].ports[0].protocol: Unsupported value: "QUIC": supported values: "TCP", "UDP", "SCTP"; the rule allows nothing`)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("problems (-want +got):\n%s", diff)
+		}
 	})
 }
 
@@ -146,14 +179,29 @@ func TestKubernetesKeepsAGroupUntilTheOtherHasAsManyObjects(t *testing.T) {
 		c.put(felixV3Path, fmt.Sprintf(configuration, "default", "v3"))
 		c.after(3 * time.Minute)
 		c.expect("it has one of two objects")
+		wantRead(t, c, "crd.projectcalico.org/v1", "projectcalico.org/v3, 0 objects") // when it was decided
 		c.put(felixV3Path, fmt.Sprintf(configuration, "node.n2", "v3"))
 		c.after(3 * time.Minute)
 		c.expect("it has as many", "+configuration default map[a:v3]", "+configuration node.n2 map[a:v3]", "-configuration node.n1")
+		wantRead(t, c, "projectcalico.org/v3", "crd.projectcalico.org/v1, 2 objects")
+		for _, path := range []string{felixV1Path, felixV3Path} {
+			c.set(path, func(k *servedKind) { k.absent = true })
+			c.cut(path)
+		}
+		c.after(time.Second)
+		wantRead(t, c, "", "")
 	})
 	inCluster(t, func(c *cluster) {
 		both(c)
 		c.put(felixV3Path, fmt.Sprintf(configuration, "default", "v3"))
 	}, func(c *cluster) { c.expect("a start in between", "+configuration default map[a:v3]", "in sync") })
+}
+
+func wantRead(t *testing.T, c *cluster, read, notRead string) {
+	t.Helper()
+	if k := c.kind("FelixConfiguration"); k.Read != read || k.NotRead != notRead {
+		t.Errorf("reads %q, and does not read %q; want %q and %q", k.Read, k.NotRead, read, notRead)
+	}
 }
 
 func TestKubernetesDoesNotTakeAFailingServerForAnAbsentKind(t *testing.T) {

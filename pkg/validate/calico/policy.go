@@ -1,6 +1,8 @@
 package calico
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -47,6 +49,7 @@ type conversion struct {
 	mixedFamilies bool     // a rule may have CIDRs of both families
 	stored        bool     // a datastore has checked the object
 	unknown       []string // its fields that are not known here
+	newerType     newer    // a type of the policy that is not known here
 }
 
 func newConversion(o *Object, kind string) *conversion {
@@ -162,20 +165,23 @@ func (c *conversion) types(spec *PolicySpec) (ingress, egress bool) {
 		return len(spec.Ingress) > 0 || len(spec.Egress) == 0, len(spec.Egress) > 0
 	}
 	const all = 2
-	if len(spec.Types) > all {
+	if len(spec.Types) > all && !c.stored {
 		c.reject("spec.types", "has %d entries; the limit is %d", len(spec.Types), all)
 		return false, false
 	}
 	for i, t := range spec.Types {
 		at := element("spec.types", i)
 		switch {
+		case t != typeIngress && t != typeEgress && t != "" && c.stored:
+			c.newerType = cmp.Or(c.newerType, newer{at, fmt.Sprintf("the type %q is not known, and may mean either direction", t)})
 		case t != typeIngress && t != typeEgress:
 			c.reject(at, "%q must be Ingress or Egress", t)
 		case slices.Contains(spec.Types[:i], t):
 			c.reject(at, "%q is there twice", t)
 		}
 	}
-	return slices.Contains(spec.Types, typeIngress), slices.Contains(spec.Types, typeEgress)
+	either := c.newerType != newer{}
+	return either || slices.Contains(spec.Types, typeIngress), either || slices.Contains(spec.Types, typeEgress)
 }
 
 func (c *conversion) hints(hints []string) {

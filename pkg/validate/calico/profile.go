@@ -32,8 +32,8 @@ func ConvertProfile(o *Profile) (model.ProfileUpdate, []validate.Problem, bool) 
 		Ingress: c.rules(ingressRules, spec.Ingress, true),
 		Egress:  c.rules(egressRules, spec.Egress, true),
 	}
-	if path, unknown := c.unknownOutsideRules(); unknown && c.OK() {
-		c.Add(validate.RulesLeftOut, path, "unknown field; the profile denies everything")
+	if has, found := c.newerOutsideRules(); found && c.OK() {
+		c.Add(validate.RulesLeftOut, has.path, "%s; the profile denies everything", has.what)
 		p.Ingress, p.Egress = []model.Rule{{Action: model.Deny}}, []model.Rule{{Action: model.Deny}}
 	}
 	return model.ProfileUpdate{Name: o.Name, Profile: p}, c.Done(), c.OK()

@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -60,10 +61,9 @@ type ruleAt struct {
 func (c ruleAt) path(field string) string { return element(c.list.path, c.index) + "." + field }
 
 func (c ruleAt) convert(r *Rule) model.Rule {
-	m := model.Rule{Action: actions[r.Action], Index: c.index}
-	if m.Action == 0 {
-		c.reject(c.path("action"), "%q must be Allow, Deny, Pass or Log", r.Action)
-	}
+	m := model.Rule{Index: c.index}
+	var has newer
+	m.Action, has = c.action(r.Action)
 	if r.Metadata != nil {
 		c.annotations(r.Metadata.Annotations)
 		m.Name = validate.RuleName(r.Metadata.Annotations[annotationName])
@@ -74,6 +74,7 @@ func (c ruleAt) convert(r *Rule) model.Rule {
 		}
 		m.IPVersion = uint8(*v)
 	}
+	has = cmp.Or(has, c.newerProtocol("protocol", r.Protocol), c.newerProtocol("notProtocol", r.NotProtocol))
 	m.Protocol = c.protocol("protocol", r.Protocol, m.IPVersion)
 	m.NotProtocol = c.protocol("notProtocol", r.NotProtocol, m.IPVersion)
 	m.ICMP, m.NotICMP = c.icmp("icmp", r.ICMP), c.icmp("notICMP", r.NotICMP)
@@ -93,8 +94,11 @@ func (c ruleAt) convert(r *Rule) model.Rule {
 			c.Add(validate.RulesLeftOut, c.path("http"), "HTTP requests are not looked into: the rule never matches")
 		}
 	}
-	if path, unknown := c.unknownField(); unknown {
-		return c.failClosed(m, path)
+	if field, found := c.unknownField(); found {
+		has = cmp.Or(has, field)
+	}
+	if has != (newer{}) {
+		return c.failClosed(m, has)
 	}
 	return m
 }
@@ -108,6 +112,8 @@ func (c ruleAt) protocol(field string, s *Scalar, version uint8) *uint8 {
 	}
 	number, wrong := s.protocol()
 	switch {
+	case c.newerProtocol(field, s) != newer{}:
+		return nil
 	case wrong != "":
 		c.reject(c.path(field), "%q %s", s.text, wrong)
 		return nil

@@ -57,18 +57,24 @@ func ConvertStagedKubernetesNetworkPolicy(o *StagedKubernetesNetworkPolicy) (mod
 		c.deletes(len(spec.PodSelector.MatchLabels)+len(spec.PodSelector.MatchExpressions)+len(spec.Ingress)+len(spec.Egress) > 0)
 		return c.finish(update, deletion(inNamespace(o.Namespace)))
 	}
-	for _, path := range c.unknown {
-		c.reject(path, "unknown field")
-	}
 	np := &networkingv1.NetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: *spec}
-	enforced, problems, ok := validate.NetworkPolicy(np)
+	convert := validate.NetworkPolicy
+	if c.stored {
+		convert = func(np *networkingv1.NetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
+			return validate.NetworkPolicyStored(np, c.unknown)
+		}
+	}
+	enforced, problems, ok := convert(np)
 	for _, p := range problems {
 		c.Add(p.Severity, p.Field, "%s", p.Reason)
 	}
 	if !ok {
 		return update, c.Done(), false
 	}
-	return c.finish(update, staged(enforced.Policy, action))
+	if c.OK() { // what is not known has closed it already
+		update.Policy = staged(enforced.Policy, action)
+	}
+	return update, c.Done(), c.OK()
 }
 
 // stagedAction reads a stagedAction, which is Set if it is absent.
@@ -92,8 +98,8 @@ func staged(p *model.Policy, action model.StagedAction) *model.Policy {
 	return p
 }
 
-// deletion is a staged policy that would take an enforced one away. It judges nothing, in no direction, so its tier and
-// order mean nothing.
+// deletion is a staged policy that would take an enforced one away, wherever that applies. It judges nothing, in no direction, so
+// its tier and order mean nothing.
 func deletion(s *selector.Selector) *model.Policy {
 	return staged(&model.Policy{Tier: model.TierDefault, Order: model.NoOrder, Selector: s}, model.StagedDelete)
 }

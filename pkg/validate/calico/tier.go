@@ -5,7 +5,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// fixedTier is what an object of a built-in tier must say, if it says anything.
+// fixedTier has the only values that an object of a built-in tier may have.
 type fixedTier struct {
 	order  float64
 	action model.Action
@@ -32,6 +32,10 @@ func ConvertTier(o *Tier) (model.TierUpdate, []validate.Problem, bool) {
 		case "Pass":
 			t.Default = model.Pass
 		default:
+			if _, fixed := fixedTiers[o.Name]; o.stored && *a != "" && !fixed {
+				rep.Add(validate.RulesLeftOut, "spec.defaultAction", "%q is not known; the end of the tier denies", *a)
+				break
+			}
 			rep.Add(validate.Rejected, "spec.defaultAction", "%q must be Deny or Pass", *a)
 			return model.TierUpdate{Name: o.Name}, rep.Done(), false
 		}

@@ -68,7 +68,7 @@ type ProfileSpec struct {
 	LabelsToApply map[string]string `json:"labelsToApply,omitempty"`
 }
 
-// PolicySpec is what the specs of all policies have in common, and all that of a NetworkPolicy.
+// PolicySpec has the fields that the specs of all policies have, and all fields of a NetworkPolicy.
 type PolicySpec struct {
 	Tier                   string   `json:"tier,omitempty"`
 	Order                  *float64 `json:"order,omitempty"`

@@ -6,7 +6,7 @@ type WorkloadEndpoint struct {
 	Spec WorkloadEndpointSpec `json:"spec"`
 }
 
-// Workload names what an endpoint is the interface of.
+// Workload names the workload that an endpoint is an interface of.
 type Workload struct {
 	Orchestrator string `json:"orchestrator,omitempty"`
 	Workload     string `json:"workload,omitempty"`

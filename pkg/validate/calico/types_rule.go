@@ -25,7 +25,7 @@ type ICMP struct {
 	Code *int `json:"code,omitempty"`
 }
 
-// HTTP is what a rule asks of an HTTP request. It is validated, and never matches (semantics D-3).
+// HTTP is the match of a rule on HTTP requests. It is validated, and never matches (semantics D-3).
 type HTTP struct {
 	Methods []string   `json:"methods,omitempty"`
 	Paths   []HTTPPath `json:"paths,omitempty"`

@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -8,66 +9,106 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// An unknown field in an object that a datastore has checked is a field of a newer version of Calico. It may be a further
-// condition, or name further traffic to deny, so the rule or policy that has it fails closed (semantics §12).
+// An unknown field in an object that a datastore has checked is one of a newer version of Calico, and so is a value that is not
+// known where the API has a list of them. Either may be a further condition, or name further traffic to deny, so the rule or
+// policy that has it fails closed (semantics §12).
+
+// newer is a field or value of a stored object that is not known here.
+type newer struct {
+	path string
+	what string // in words
+}
+
+const unknownField = "unknown field"
 
 // inRules reports whether the path leads into a rule.
 func inRules(path string) bool {
 	return strings.HasPrefix(path, ingressRules.path+"[") || strings.HasPrefix(path, egressRules.path+"[")
 }
 
-// unknownOutsideRules is the first field of the object that is not known and belongs to no rule.
-func (c *conversion) unknownOutsideRules() (path string, found bool) {
-	i := slices.IndexFunc(c.unknown, func(path string) bool { return !inRules(path) })
-	if i < 0 {
-		return "", false
+// newerOutsideRules is the first thing that is not known and belongs to no rule.
+func (c *conversion) newerOutsideRules() (newer, bool) {
+	if i := slices.IndexFunc(c.unknown, func(path string) bool { return !inRules(path) }); i >= 0 {
+		return newer{c.unknown[i], unknownField}, true
 	}
-	return c.unknown[i], true
+	return c.newerType, c.newerType != newer{}
 }
 
 // unknownField is the first field of the rule that is not known. The metadata of a rule decides nothing.
-func (c ruleAt) unknownField() (path string, found bool) {
+func (c ruleAt) unknownField() (newer, bool) {
 	if len(c.unknown) == 0 {
-		return "", false
+		return newer{}, false
 	}
 	rule := element(c.list.path, c.index) + "."
 	i := slices.IndexFunc(c.unknown, func(path string) bool {
 		return strings.HasPrefix(path, rule) && !strings.HasPrefix(path, rule+"metadata.")
 	})
 	if i < 0 {
-		return "", false
+		return newer{}, false
 	}
-	return c.unknown[i], true
+	return newer{c.unknown[i], unknownField}, true
 }
 
-// failClosed returns what stands for a rule of which the field at path is not known.
-func (c ruleAt) failClosed(m model.Rule, path string) model.Rule {
-	_, all := c.unknownOutsideRules() // is reported instead
+// action reads the action of a rule. One that is not known may be one that denies.
+func (c ruleAt) action(text string) (a model.Action, wrong newer) {
+	switch a = actions[text]; {
+	case a != 0:
+		return a, newer{}
+	case c.stored && text != "":
+		return model.Deny, newer{c.path("action"), fmt.Sprintf("the action %q is not known", text)}
+	}
+	c.reject(c.path("action"), "%q must be Allow, Deny, Pass or Log", text)
+	return 0, newer{}
+}
+
+// protocol is the name of a protocol that is not known, in a stored object.
+func (c ruleAt) newerProtocol(field string, s *Scalar) newer {
+	if s == nil || !c.stored || !s.quoted || !isName(s.text) {
+		return newer{}
+	}
+	if _, wrong := s.protocol(); wrong == "" {
+		return newer{}
+	}
+	return newer{c.path(field), fmt.Sprintf("the protocol %q is not known", s.text)}
+}
+
+// isName reports whether a text may be a name rather than a number.
+func isName(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+}
+
+// failClosed returns what stands for a rule that has something which is not known.
+func (c ruleAt) failClosed(m model.Rule, has newer) model.Rule {
+	_, all := c.newerOutsideRules() // is reported instead
 	report := func(format string, args ...any) {
 		if c.OK() && !all {
-			c.Add(validate.RulesLeftOut, path, format, args...)
+			c.Add(validate.RulesLeftOut, has.path, has.what+"; "+format, args...)
 		}
 	}
 	switch m.Action {
 	case model.Deny, model.Pass:
-		report("unknown field; the rule denies all %s, because its action is %s", c.list.direction(), m.Action)
+		if strings.HasSuffix(has.path, "].action") {
+			report("the rule denies all %s", c.list.direction())
+		} else {
+			report("the rule denies all %s, because its action is %s", c.list.direction(), m.Action)
+		}
 		return model.Rule{Action: model.Deny, Index: m.Index, Name: m.Name}
 	case model.Allow:
-		report("unknown field; the rule allows nothing")
+		report("the rule allows nothing")
 	default:
-		report("unknown field; the rule is left out")
+		report("the rule is left out")
 	}
-	m.Unmatchable = "its field " + path + " is not known here"
+	m.Unmatchable = has.path + ": " + has.what
 	return m
 }
 
-// close makes the policy deny everything in its directions, if a field that is not known belongs to no rule. Nil stays nil.
+// close makes the policy deny everything in its directions, if something that is not known belongs to no rule. Nil stays nil.
 func (c *conversion) close(p *model.Policy) {
-	path, unknown := c.unknownOutsideRules()
-	if p == nil || !unknown {
+	has, found := c.newerOutsideRules()
+	if p == nil || !found {
 		return
 	}
-	c.Add(validate.RulesLeftOut, path, "unknown field; the policy denies everything in its directions")
+	c.Add(validate.RulesLeftOut, has.path, "%s; the policy denies everything in its directions", has.what)
 	deny := []model.Rule{{Action: model.Deny}}
 	if p.AppliesIngress {
 		p.Ingress = deny

@@ -70,10 +70,12 @@ func TestStoredObjectsWithUnknownFieldsFailClosed(t *testing.T) {
 			"in[0] Deny\n", "rules left out: spec.a: unknown field; the policy denies everything in its directions"},
 		"of a policy for hosts": {"GlobalNetworkPolicy", "a: 1, doNotTrack: true, applyOnForward: true", "",
 			"rules left out: spec.doNotTrack: such a policy is about host endpoints alone, which are not enforced yet: nothing of it is in force"},
-		"beside what is not valid": {"NetworkPolicy", "a: 1, ingress: [{action: Maybe, b: 1}]", "",
-			`rejected: spec.ingress[0].action: "Maybe" must be Allow, Deny, Pass or Log`},
-		"of a staged Kubernetes policy": {"StagedKubernetesNetworkPolicy", "podSelector: {}, a: 1", "",
-			"rejected: spec.a: unknown field"},
+		"beside what is not valid": {"NetworkPolicy", "a: 1, ingress: [{action: '', b: 1}]", "",
+			`rejected: spec.ingress[0].action: "" must be Allow, Deny, Pass or Log`},
+		"of a staged Kubernetes policy": {"StagedKubernetesNetworkPolicy", "podSelector: {}, a: 1, ingress: [{}]",
+			"", "rules left out: spec.a: unknown field; the policy allows nothing"},
+		"of a rule of a staged Kubernetes policy": {"StagedKubernetesNetworkPolicy", "podSelector: {}, ingress: [{to: []}, {}]",
+			"in[0] Allow unmatchable\nin[1] Allow\n", "rules left out: spec.ingress[0].to: unknown field; the rule allows nothing"},
 		"a hint of a newer version": {"NetworkPolicy", "performanceHints: [Faster], ingress: [{action: Allow}]", "in[0] Allow\n", ""},
 		"metadata of a rule":        {"NetworkPolicy", "ingress: [{action: Allow, metadata: {a: 1}}]", "in[0] Allow\n", ""},
 	} {
@@ -95,6 +97,62 @@ func TestStoredObjectsWithUnknownFieldsFailClosed(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// Values that are not known, where the API has a list of them (semantics §12).
+func TestStoredObjectsWithUnknownValuesFailClosed(t *testing.T) {
+	for name, tt := range map[string]struct{ kind, spec, types, want, problem string }{
+		"action": {"NetworkPolicy", "ingress: [{action: Allow}, {action: Mirror, protocol: TCP, metadata: {annotations: {name: x}}}]", "in", "in[0] Allow\nin[1] Deny \"x\"\n",
+			`rules left out: spec.ingress[1].action: the action "Mirror" is not known; the rule denies all ingress`},
+		"protocol of an Allow": {"GlobalNetworkPolicy", "egress: [{action: Allow, protocol: QUIC, destination: {ports: [443]}}]", "out", "out[0] Allow unmatchable to ports [{443 443}][]\n",
+			`rules left out: spec.egress[0].protocol: the protocol "QUIC" is not known; the rule allows nothing`},
+		"protocol of a Deny": {"StagedNetworkPolicy", "ingress: [{action: Deny, notProtocol: QUIC}]", "in", "in[0] Deny\n",
+			`rules left out: spec.ingress[0].notProtocol: the protocol "QUIC" is not known; the rule denies all ingress, because its action is Deny`},
+		"action and a field": {"NetworkPolicy", "ingress: [{action: Mirror, a: 1}]", "in", "in[0] Deny\n",
+			`rules left out: spec.ingress[0].action: the action "Mirror" is not known; the rule denies all ingress`},
+		"type": {"NetworkPolicy", "types: [Ingress, Forward], ingress: [{action: Allow}]", "in out", "in[0] Deny\nout[0] Deny\n",
+			`rules left out: spec.types[1]: the type "Forward" is not known, and may mean either direction; the policy denies everything in its directions`},
+		"type alone": {"GlobalNetworkPolicy", "types: [Forward]", "in out", "in[0] Deny\nout[0] Deny\n",
+			`rules left out: spec.types[0]: the type "Forward" is not known, and may mean either direction; the policy denies everything in its directions`},
+		"a number that is no protocol": {"NetworkPolicy", "ingress: [{action: Allow, protocol: 256}]", "", "",
+			`rejected: spec.ingress[0].protocol: "256" must be TCP, UDP, SCTP, UDPLite, ICMP, ICMPv6 or a number of 1 to 255`},
+		"protocol of a Kubernetes policy": {"StagedKubernetesNetworkPolicy", "podSelector: {}, ingress: [{ports: [{protocol: QUIC}]}, {}]", "in", "in[0] Allow unmatchable\nin[1] Allow\n",
+			`rules left out: spec.ingress[0].ports[0].protocol: Unsupported value: "QUIC": supported values: "TCP", "UDP", "SCTP"; the rule allows nothing`},
+		"operator of a Kubernetes policy": {"StagedKubernetesNetworkPolicy", "podSelector: {}, ingress: [{from: [{podSelector: {matchExpressions: [{key: a, operator: Near}]}}]}]", "in", "in[0] Allow unmatchable\n",
+			`rules left out: spec.ingress[0].from[0].podSelector.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator; the rule allows nothing`},
+		"type of a Kubernetes policy": {"StagedKubernetesNetworkPolicy", "podSelector: {}, policyTypes: [Ingress, Egress, Forward], ingress: [{}]", "in out", "",
+			`rules left out: spec.policyTypes[2]: "Forward" is not known; the policy allows nothing`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			metadata := "name: a, namespace: shop"
+			if strings.Contains(tt.kind, "Global") {
+				metadata = "name: a"
+			}
+			us, problems, ok := stored(t, tt.kind, metadata, tt.spec)
+			if got := strings.Join(problems, "\n"); got != tt.problem {
+				t.Errorf("problems:\n%s\nwant\n%s", got, tt.problem)
+			}
+			got, types := "", ""
+			if ok {
+				p := us[0].(model.PolicyUpdate).Policy
+				got = rulesText(p.Ingress, p.Egress)
+				types = strings.TrimSpace(map[bool]string{true: "in"}[p.AppliesIngress] + map[bool]string{true: " out"}[p.AppliesEgress])
+			}
+			if d := cmp.Diff(tt.want, got); d != "" || types != tt.types {
+				t.Errorf("%s, about %q, want %q", d, types, tt.types)
+			}
+			if d := parse(t, tt.kind, metadata, tt.spec); d.OK {
+				t.Error("a manifest is not rejected")
+			}
+		})
+	}
+	us, problems, ok := stored(t, "Tier", "name: a", "order: 5, defaultAction: Mirror")
+	if tier := us[0].(model.TierUpdate).Tier; !ok || len(problems) != 1 || tier.Default != model.Deny || tier.Order != 5 {
+		t.Errorf("a tier: %+v %v %v", tier, problems, ok)
+	}
+	if _, problems, ok := stored(t, "Tier", "name: kube-admin", "defaultAction: Mirror"); ok || len(problems) != 1 {
+		t.Errorf("a built-in tier: %v %v", problems, ok)
 	}
 }
 

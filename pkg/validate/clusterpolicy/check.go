@@ -41,7 +41,7 @@ func ConvertText(text []byte, o *v1alpha2.ClusterNetworkPolicy) (model.PolicyUpd
 	return Convert(o)
 }
 
-// checkSpec finds values that the schema rejects. Which fields there are is checkShape's part.
+// checkSpec finds values that the schema rejects. checkShape checks which fields there are.
 func checkSpec(spec *v1alpha2.ClusterNetworkPolicySpec) field.ErrorList {
 	path := field.NewPath("spec")
 	var errs field.ErrorList
@@ -99,8 +99,8 @@ func checkRule(r rule) field.ErrorList {
 	return errs
 }
 
-// checkExpressions finds expressions of label selectors without a key or an operator. What else is wrong with a selector
-// the schema does not know, so that Convert has to see to it.
+// checkExpressions finds expressions of label selectors without a key or an operator. The schema knows no other
+// error of a selector; Convert finds those.
 func checkExpressions(p peer, path *field.Path) field.ErrorList {
 	selectors := map[string]*metav1.LabelSelector{"namespaces": p.namespaces, "nodes": p.nodes}
 	if p.pods != nil {

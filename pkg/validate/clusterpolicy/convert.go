@@ -84,9 +84,10 @@ func (c conversion) tier(t v1alpha2.Tier, path *field.Path) string {
 func (c conversion) rules(r rule) []model.Rule {
 	action, ok := r.modelAction()
 	if !ok {
+		// It may be one that denies.
 		err := field.NotSupported(r.path.Child("action"), r.action, actions)
-		c.Add(validate.RulesLeftOut, err.Field, "%s; the rule is left out", err.ErrorBody())
-		return nil
+		c.Add(validate.RulesLeftOut, err.Field, "%s; the rule denies all %s", err.ErrorBody(), r.dir)
+		return []model.Rule{r.modelRule(model.Deny)}
 	}
 	remotes, failure := r.remotes()
 	var groups []portGroup

@@ -11,7 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// portGroup is what the protocols of one rule say about one protocol, or by names of ports about any.
+// portGroup has the ports of one rule that are of one protocol, or those by name, which are of any.
 type portGroup struct {
 	protocol *uint8
 	numbers  []model.PortRange

@@ -81,7 +81,7 @@ func need(f fields, path *field.Path, names ...string) field.ErrorList {
 	return errs
 }
 
-// exactlyOne is the rule of the CRD for fields of which each is another kind of the same thing.
+// exactlyOne is the rule of the CRD for fields that exclude each other.
 func exactlyOne(f fields, path *field.Path, names ...string) field.ErrorList {
 	want := names[0]
 	if last := len(names) - 1; last > 0 {

@@ -29,6 +29,10 @@ func TestPodsAreEnforcedSoonAfterTheyAppear(t *testing.T) {
 	probes := r.newProbes()
 	a := c.nodes[0].agent
 	a.awaitLocal(local+len(probes.ends), p.pods+local+len(probes.ends))
+	// A pod without an address yet counts as enforced: everything that it sends is dropped. It is measured when it has one.
+	a.c.await(soon, "the agent to have measured all pods that are there", func() bool {
+		return a.gauges().at(podEnforced+"_count", "") == float64(local+len(probes.ends))
+	})
 
 	before, spent := a.gauges(), cpu(a.running.PID())
 	one, many := probes.oneByOne(single), probes.atOnce(burst)

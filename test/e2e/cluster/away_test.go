@@ -150,7 +150,7 @@ func (c *cluster) longOutage(o outage, s *scene) {
 		}
 	}
 	s.settled()
-	if r := never.Stop(); r.Received != 0 {
+	if r := never.StopCut(); r.Received != 0 {
 		c.t.Errorf("a pod has inherited more than the address of a deleted one: %+v", r)
 	}
 	s.traffic.some("after the API server has come back")

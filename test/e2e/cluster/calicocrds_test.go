@@ -119,7 +119,7 @@ func (g *gates) changes(before, after answers, do func()) {
 		}
 	}
 	for _, f := range denied {
-		if r := f.Stop(); r.Received != 0 || r.Sent == 0 {
+		if r := f.StopCut(); r.Received != 0 || r.Sent == 0 {
 			g.t.Errorf("a flow that stays denied: %+v", r)
 		}
 	}

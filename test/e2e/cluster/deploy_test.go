@@ -111,6 +111,25 @@ func TestKustomizationsAndChartDescribeTheSameObjects(t *testing.T) {
 	}
 }
 
+// TestTheChartAndTheComponentForIPTablesAreTheSame: image, capabilities and lock.
+func TestTheChartAndTheComponentForIPTablesAreTheSame(t *testing.T) {
+	want, got := map[string]any{}, map[string]any{}
+	for key, o := range withComponent(t, "iptables") {
+		want[key] = plain(o)
+	}
+	for key, o := range mustChart(t, "iptables: true") {
+		got[key] = plain(o)
+	}
+	if diff := gocmp.Diff(want, got, anyOrder); diff != "" {
+		t.Errorf("component (-), chart (+):\n%s", diff)
+	}
+	for _, part := range []string{"NET_RAW", "/run/xtables.lock", "-iptables"} {
+		if !strings.Contains(fmt.Sprint(want), part) {
+			t.Errorf("the component has no %s", part)
+		}
+	}
+}
+
 // renderings are all that deploy/ can make, the chart with everything turned on among them.
 func renderings(t *testing.T) map[string]objects {
 	t.Helper()
@@ -142,7 +161,7 @@ extraVolumeMounts: [{name: more, mountPath: /more}]
 	for _, dir := range []string{"base", "overlays/standalone", "overlays/calico", "cleanup"} {
 		all[dir] = kustomized(t, dir)
 	}
-	all["components/metrics"] = withComponent(t, "metrics")
+	all["components/metrics"], all["components/iptables"] = withComponent(t, "metrics"), withComponent(t, "iptables")
 	return all
 }
 

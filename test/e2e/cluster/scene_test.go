@@ -174,8 +174,8 @@ func (u *turn) unturned(t testing.TB) {
 	switch r := u.flow.Result(); {
 	case u.opens && r.Received != 0:
 		t.Errorf("%s: %d datagrams got through too early", u.what, r.Received)
-	case !u.opens && r.LongestGap > 20: // some are under way, but not for 200 ms
-		t.Errorf("%s: %d of %d datagrams were lost too early", u.what, r.Lost, r.Sent)
+	case !u.opens && r.LongestGap > 20: // they are lost, or under way for long
+		testutil.WaitFor(t, soon, "an answer to what was not to be denied so early: "+u.what, func() bool { return u.flow.Result().Received > r.Received })
 	}
 }
 
@@ -212,7 +212,7 @@ func awaitTurns(t testing.TB, since time.Time, turns ...*turn) (took []time.Dura
 // stop demands that the flow has turned once and no more: that what it lost, it lost at its beginning or its end.
 func (u *turn) stop(t testing.TB) {
 	t.Helper()
-	r := u.flow.Stop()
+	r := u.flow.StopCut() // answers are missing on either side of a turn, so there is nothing to wait for at length
 	if r.Received == 0 || r.Lost != r.LongestGap || r.Duplicated != 0 {
 		t.Errorf("%s: it has not turned once: %+v", u.what, r)
 	}

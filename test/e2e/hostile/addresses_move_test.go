@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
@@ -53,6 +54,7 @@ func TestAnAddressThatStaysLosesNothing(t *testing.T) {
 
 // How long an address that changes its route is the wrong pod's: measured, and bounded generously.
 func TestAnAddressMovesAtOnce(t *testing.T) {
+	testcluster.NeedsBPF(t, "it reads BPF maps")
 	s := newScene(t)
 	one, two := s.Pod(s.n1, "evil/one"), s.Pod(s.n1, "evil/two")
 	floating := netip.MustParseAddr("10.65.1.200")

@@ -111,9 +111,7 @@ func TestATunnelThroughAServiceIsOne(t *testing.T) {
 			s.expect(t, fmt.Sprintf("%#v to a node", l4), s.shoot(t, s.m.Host, p), false, at)
 		}
 	})
-	if drops := s.Agent(0).Drops(s.m); drops["encap"] < 14 {
-		t.Errorf("drops of the pod: %v, want 14 as encap", drops)
-	}
+	s.Agent(0).Dropped(s.m, 14, "encap")
 }
 
 // A new pod whose interface has no program yet is closed for its node, also by way of a Service.
@@ -151,11 +149,7 @@ func TestANewPodIsClosedForTheNodeThroughAService(t *testing.T) {
 // the node's kernel follows connections or not.
 func TestAForeignMarkDoesNotOpenANewPod(t *testing.T) {
 	s := newScene(t)
-	for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
-		if _, err := s.n1.Run(t.Context(), "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -i cali+ -j MARK --or-mark 0x400\nCOMMIT\n", command); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.prerouting(t, "-A PREROUTING -i cali+ -j MARK --or-mark 0x400")
 	s.Agent(0).Kill()
 	p := s.Plug(s.n1, "new")
 	at := s.watch(s.ext.Host)
@@ -169,5 +163,15 @@ func TestAForeignMarkDoesNotOpenANewPod(t *testing.T) {
 				s.expect(t, fmt.Sprintf("%s, connections are followed: %v", from.Name(), followed), s.shoot(t, from.Host, packet), from == s.m, at)
 			}
 		})
+	}
+}
+
+// prerouting changes the rules of somebody else in the chain PREROUTING of table mangle, and no others.
+func (s *scene) prerouting(t *testing.T, change string) {
+	t.Helper()
+	for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
+		if _, err := s.n1.Run(t.Context(), "*mangle\n"+change+"\nCOMMIT\n", command, "--noflush", "--wait"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -23,6 +23,8 @@ type dissected struct {
 	source   bool   // IPv6: it is routed by its source; segments are left
 	flags    uint8  // TCP
 	body     []byte // after the transport header of ICMP
+	offset   int    // of a fragment
+	payload  []byte // after the headers of IP
 }
 
 var (
@@ -66,6 +68,7 @@ func (d *dissected) network4(b []byte) error {
 	d.Protocol = b[9]
 	flags := binary.BigEndian.Uint16(b[6:])
 	d.fragment, d.later = flags&0x3fff != 0, flags&0x1fff != 0
+	d.offset = int(flags&0x1fff) * 8
 	d.id = uint32(binary.BigEndian.Uint16(b[4:]))
 	end := min(len(b), max(header, int(binary.BigEndian.Uint16(b[2:]))))
 	return d.transport(b[header:end])
@@ -91,12 +94,13 @@ func (d *dissected) network6(b []byte) error {
 			size = 8
 			offset := binary.BigEndian.Uint16(b[2:])
 			d.fragment, d.later = d.fragment || offset&0xfff9 != 0, offset&0xfff8 != 0
-			d.id = binary.BigEndian.Uint32(b[4:])
+			d.offset, d.id = int(offset&0xfff8), binary.BigEndian.Uint32(b[4:])
 		case 51:
 			size = (int(b[1]) + 2) * 4
 		}
 		next = b[0]
 		if len(b) < size {
+			d.Protocol = next
 			return errShort
 		}
 		b = b[size:]
@@ -106,6 +110,7 @@ func (d *dissected) network6(b []byte) error {
 }
 
 func (d *dissected) transport(b []byte) error {
+	d.payload = b
 	if d.later {
 		return nil
 	}
@@ -164,7 +169,7 @@ func (d *dissected) isTunnel() bool {
 
 // isAbsurd reports whether its TCP flags make no sense together.
 func (d *dissected) isAbsurd() bool {
-	if d.Protocol != unix.IPPROTO_TCP || d.later {
+	if d.Protocol != unix.IPPROTO_TCP || d.later || d.quoted {
 		return false
 	}
 	f := d.flags & (testutil.FIN | testutil.SYN | testutil.RST | testutil.ACK)

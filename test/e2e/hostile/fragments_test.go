@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
@@ -32,6 +33,7 @@ func halves(from, to *lab.Host, v6 bool, id uint32) [][]byte {
 // pod sends 200,000 first fragments, half of them to one of the others, whose policy denies them. With one table of first
 // fragments for all pods every datagram was lost.
 func TestAFloodOfFirstFragmentsLosesNoDatagramOfOthers(t *testing.T) {
+	testcluster.NeedsBPF(t, "the kernel reassembles, with memory that all pods share")
 	s := newScene(t)
 	s.Policy("a", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress], ingress: [{from: [{ipBlock: {cidr: `+s.ext.Addr4().String()+`/32}}, {ipBlock: {cidr: `+s.ext.Addr6().String()+`/128}}]}]}`)
 	s.AwaitPolicies(s.a, 1, 0)
@@ -84,6 +86,7 @@ func TestAFloodOfFirstFragmentsLosesNoDatagramOfOthers(t *testing.T) {
 // reassembly with datagrams that it never completes, in every way that it knows, one pod after the other.
 // Datagrams of others arrive all the same. (Of 100 none did.)
 func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
+	testcluster.NeedsBPF(t, "what a pod holds of the kernel's memory for reassembly is not bounded")
 	s := newScene(t)
 	s.followed()
 	server, err := s.ext.ListenUDP(53)
@@ -253,6 +256,7 @@ func (s *scene) reassembly(t *testing.T) (held, charged uint64) {
 // TestLargeDatagramsAreNeverRefused: a pod that sends datagrams of 60,000 bytes as fast as it can completes them all, so
 // nothing is charged to it and none of its fragments is refused.
 func TestLargeDatagramsAreNeverRefused(t *testing.T) {
+	testcluster.NeedsBPF(t, "the kernel reassembles, and nothing is charged")
 	s := newScene(t)
 	s.followed()
 	server, err := s.ext.ListenUDP(53)

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -34,10 +36,11 @@ type judge struct {
 	hostDrop  bool // the agents run with --default-endpoint-to-host-action Drop
 
 	mu     sync.Mutex
-	opened map[model.Packet]bool // the packets of flows that others opened to attackers
-	firsts map[fragmentKey]bool  // datagrams of which an admitted first fragment was sent or arrived
-	chosen map[token]netip.Addr  // link-local addresses that attackers, by their tags, have taken
-	fair   map[string]int        // packets of attackers that were admitted, by place
+	opened map[model.Packet]bool       // the packets of flows that others opened to attackers
+	pieces map[fragmentKey][]dissected // fragments of ICMP that attackers sent, the last ones
+	firsts map[fragmentKey]bool        // datagrams of which an admitted first fragment was sent or arrived
+	chosen map[token]netip.Addr        // link-local addresses that attackers, by their tags, have taken
+	fair   map[string]int              // packets of attackers that were admitted, by place
 }
 
 type fragmentKey struct {
@@ -50,7 +53,7 @@ func (s *scene) newJudge(attackers ...*lab.Pod) *judge {
 	s.T.Helper()
 	j := &judge{
 		cluster: s.objects(), attackers: map[netip.Addr]*lab.Pod{}, opened: map[model.Packet]bool{},
-		firsts: map[fragmentKey]bool{}, chosen: map[token]netip.Addr{}, fair: map[string]int{},
+		firsts: map[fragmentKey]bool{}, pieces: map[fragmentKey][]dissected{}, chosen: map[token]netip.Addr{}, fair: map[string]int{},
 	}
 	for _, p := range attackers {
 		for _, a := range p.Addrs() {
@@ -128,7 +131,14 @@ func (j *judge) sent(frame []byte) {
 		return
 	}
 	d, err := dissect(frame[14:])
-	if err != nil || !d.fragment || d.later || j.attackers[d.Src] == nil {
+	if err != nil {
+		d, err = j.reassembled(frame[14:])
+	}
+	if err != nil || !d.fragment || j.attackers[d.Src] == nil {
+		return
+	}
+	j.keep(d)
+	if d.later {
 		return
 	}
 	if j.allowed(d.Packet) {
@@ -136,6 +146,16 @@ func (j *judge) sent(frame []byte) {
 		defer j.mu.Unlock()
 		j.firsts[fragmentKey{d.Src, d.Dst, d.id}] = true
 	}
+}
+
+// reassembled reads a first fragment that has the ports and not all of the header behind them. With iptables the node puts datagrams
+// together before it judges them, and divides them again as they were.
+func (j *judge) reassembled(packet []byte) (dissected, error) {
+	d, err := dissectQuoted(packet)
+	if err == nil && (!testcluster.IPTables() || !d.fragment) {
+		err = errShort
+	}
+	return d, err
 }
 
 // arrived says what is wrong with a packet, from its IP header on; empty: nothing, or it is none of the attackers'.
@@ -152,7 +172,10 @@ func (j *judge) arrived(at *place, packet []byte) string {
 		return fmt.Sprintf("it is an attacker's, and its source %s is not", d.Src)
 	}
 	if err != nil {
-		return err.Error()
+		d, err = j.reassembled(packet)
+	}
+	if err != nil && !(testcluster.IPTables() && d.Protocol != 0 && !d.isICMP() && !model.HasPorts(d.Protocol)) {
+		return err.Error() // with iptables it is a packet of its protocol
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -168,6 +191,9 @@ func (j *judge) arrived(at *place, packet []byte) string {
 
 // discovery lets each attacker have one link-local address beside that of its MAC: the first that it uses.
 func (j *judge) discovery(packet []byte, src netip.Addr) string {
+	if testcluster.IPTables() && src.IsLinkLocalUnicast() {
+		return "" // docs/iptables.md: which of them is the pod's is not known
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	by := tokensIn(packet)[0] >> 56
@@ -209,9 +235,51 @@ func (j *judge) weigh(at *place, attacker *lab.Pod, d dissected) string {
 	return j.policy(at, attacker, d.Packet)
 }
 
-// weighError demands that an error is about a packet that its receiver sent to the attacker, of a flow that may be.
+// keep notes a fragment of ICMP that was sent. An error may quote a packet in many of them.
+func (j *judge) keep(d dissected) {
+	if d.Protocol != unix.IPPROTO_ICMP && d.Protocol != unix.IPPROTO_ICMPV6 {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	key := fragmentKey{d.Src, d.Dst, d.id}
+	list := append(j.pieces[key], d)
+	j.pieces[key] = list[max(0, len(list)-keptPieces):]
+}
+
+const (
+	keptPieces  = 256
+	errorAtMost = 8 + 40 + 8 // what is looked at of an error, from its own header on
+)
+
+// weighError judges an error by its quote, of which a first fragment may have a part only: then by one that was sent in fragments.
 func (j *judge) weighError(d dissected) string {
-	about, err := dissectQuoted(d.body)
+	wrong := j.weighQuote(d, d.body)
+	if wrong == "" || !d.fragment || !testcluster.IPTables() {
+		return wrong
+	}
+	if j.completed(d, d.payload) {
+		return ""
+	}
+	return wrong
+}
+
+// completed reports whether fragments that were sent complete an error to one that may be.
+func (j *judge) completed(d dissected, payload []byte) bool {
+	if len(payload) >= errorAtMost {
+		return j.weighQuote(d, payload[8:]) == ""
+	}
+	for _, p := range j.pieces[fragmentKey{d.Src, d.Dst, d.id}] {
+		if p.offset == len(payload) && len(p.payload) > 0 && j.completed(d, slices.Concat(payload, p.payload)) {
+			return true
+		}
+	}
+	return len(payload) > 8 && j.weighQuote(d, payload[8:]) == ""
+}
+
+// weighQuote demands that an error is about a packet that its receiver sent to the attacker, of a flow that may be.
+func (j *judge) weighQuote(d dissected, quote []byte) string {
+	about, err := dissectQuoted(quote)
 	if about.Src != d.Dst || about.Dst != d.Src {
 		return fmt.Sprintf("it is an error about a packet from %s to %s", about.Src, about.Dst)
 	}

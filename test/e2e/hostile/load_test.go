@@ -3,6 +3,7 @@ package hostile
 import (
 	"testing"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -29,6 +30,7 @@ func pour(t *testing.T, p *lab.Pod, n int, make func(i int) []byte) {
 // TestAFloodLosesNoAnswerOfOthers: between an isolated pod's queries and their answers, another pod begins 200,000 flows.
 // With one table of half-open flows for all pods the answers were dropped.
 func TestAFloodLosesNoAnswerOfOthers(t *testing.T) {
+	testcluster.NeedsBPF(t, "all pods share the kernel's table of connections")
 	s := newScene(t)
 	s.Policy("b", `{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress]}`)
 	s.AwaitPolicies(s.b, 1, 0)

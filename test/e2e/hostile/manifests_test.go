@@ -63,7 +63,7 @@ func TestManifestsUnderWayOpenNothing(t *testing.T) {
 				s.awaitNoProblem()
 				testutil.WaitFor(t, soon, "more to be sent", func() bool { return flow.Result().Sent > before+200 })
 			}
-			sent := flow.Stop().Sent
+			sent := flow.StopCut().Sent
 			if n := udp.Received(); n != 0 {
 				t.Errorf("%d of %d packets that policy denies arrived", n, sent)
 			}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 )
 
@@ -30,9 +31,7 @@ func TestAnAnswerNobodyAskedForIsNone(t *testing.T) {
 					}
 				}
 			})
-			if drops := s.Agent(0).Drops(s.a); drops["midflow"] == 0 {
-				t.Errorf("drops of the pod: %v, want some as midflow", drops)
-			}
+			s.Agent(0).Dropped(s.a, 1, "midflow")
 		})
 	}
 }
@@ -61,6 +60,7 @@ spec: {clusterIP: 10.96.0.66, clusterIPs: [10.96.0.66], externalIPs: [%q, %q, %q
 // What a connection is called by the kernel's conntrack is believed: those that live go on without our own entry, whoever
 // opened them, also through a Service, and the grace period has nothing to do with it.
 func TestTheKernelKnowsWhoOpened(t *testing.T) {
+	testcluster.NeedsBPF(t, "the kernel's connections are the only table of flows")
 	s := newScene(t)
 	s.followed()
 	vips := map[bool]netip.AddrPort{false: netip.MustParseAddrPort("10.96.0.8:80"), true: netip.MustParseAddrPort("[fd96::8]:80")}
@@ -155,11 +155,7 @@ func TestAForeignMarkOpensNothing(t *testing.T) {
 	s.forgetFlows(0)
 	at := s.watch(s.b.Host)
 	for _, mark := range []string{"0x400", "0x800", "0x1000", "0x1c00"} {
-		for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
-			if _, err := s.n1.Run(t.Context(), "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -i eth0 -j MARK --or-mark "+mark+"\nCOMMIT\n", command); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.prerouting(t, "-A PREROUTING -i eth0 -j MARK --or-mark "+mark)
 		families(t, func(t *testing.T, v6 bool) {
 			for _, l4 := range []testutil.Layer4{
 				testutil.TCP{SrcPort: 1, DstPort: 80, Flags: testutil.SYN}, testutil.TCP{SrcPort: 1, DstPort: 80, Flags: testutil.ACK},
@@ -169,5 +165,6 @@ func TestAForeignMarkOpensNothing(t *testing.T) {
 				s.expect(t, fmt.Sprintf("mark %s, %#v", mark, l4), s.shoot(t, s.ext.Host, p), false, at)
 			}
 		})
+		s.prerouting(t, "-D PREROUTING -i eth0 -j MARK --or-mark "+mark)
 	}
 }

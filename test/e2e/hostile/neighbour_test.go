@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -39,6 +40,7 @@ func (s *scene) neighbours(p *lab.Pod, family int) int {
 // TestForgedNeighboursFillNothing: a pod speaks for 300 addresses that are not its own, by ARP and by neighbour discovery.
 // Its own still resolve, and so do those of a pod that comes.
 func TestForgedNeighboursFillNothing(t *testing.T) {
+	testcluster.NeedsBPF(t, "ARP and neighbour discovery are not judged")
 	s := newScene(t)
 	s.AwaitPolicies(s.m, 0, 0)
 	gateway := netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")

@@ -42,6 +42,7 @@ func otherBlocks(app string, turn, blocks int) string {
 // agent spread the work out. What the policies leave behind is cleaned up as fast as it comes: the sets that the node knows
 // stay bounded, the small changes are enforced, and in the end nothing is left.
 func TestWhatChangingPoliciesLeaveStaysBounded(t *testing.T) {
+	testcluster.NeedsBPF(t, "it counts the entries of BPF maps")
 	c := testcluster.New(t, []string{"n1"})
 	c.Namespace("evil")
 	n := c.Node(0)

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,8 +12,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -64,6 +67,10 @@ func sysctl(t *testing.T, h *lab.Host, name, value string) {
 // believed to be answers.
 func (s *scene) forgetFlows(node int) {
 	s.T.Helper()
+	if testcluster.IPTables() {
+		s.forgetConnections(node)
+		return
+	}
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: s.Agent(node).BPFFS})
 	if err != nil {
 		s.T.Fatal(err)
@@ -78,6 +85,27 @@ func (s *scene) forgetFlows(node int) {
 		if err := empty(m.Map(name)); err != nil {
 			s.T.Fatalf("empty map %s: %v", name, err)
 		}
+	}
+}
+
+// forgetConnections empties the kernel's table of connections of a node.
+func (s *scene) forgetConnections(node int) {
+	s.T.Helper()
+	err := s.Node(node).Do(func() error {
+		c, err := conntrack.Open()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+			var all []conntrack.Entry
+			err = errors.Join(err, c.Dump(family, conntrack.Filter{}, func(e conntrack.Entry) { all = append(all, e) }))
+			c.Delete(all) // some may just have ended
+		}
+		return err
+	})
+	if err != nil {
+		s.T.Fatal(err)
 	}
 }
 

@@ -90,7 +90,9 @@ func TestStagedPoliciesOfOneTenantDisturbNobody(t *testing.T) {
 		s.Policy("b-more", onPort("b", int(open)))
 		s.Policy("evil/m", onPort("m", int(open)))
 		for _, p := range []*lab.Pod{s.b, s.m} {
-			awaitOpen(t, s.a, netip.AddrPortFrom(p.Addr4(), open))
+			for _, addr := range p.Addrs() { // with iptables one IP version is written after the other
+				awaitOpen(t, s.a, netip.AddrPortFrom(addr, open))
+			}
 			s.Reach(s.a.Host, p.Host, open, true)
 			s.Reach(s.a.Host, p.Host, 81+82-open, false)
 		}

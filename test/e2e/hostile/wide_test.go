@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -67,6 +68,7 @@ func (s *scene) perRun(t *testing.T, from *lab.Pod, frame []byte) time.Duration 
 // The largest policy of {ipBlock, port} rules that a tenant can have makes no verdict expensive: it used to be walked rule
 // by rule for each packet. Changes of others are enforced while it is compiled.
 func TestTheLargestPolicyMakesNoVerdictExpensive(t *testing.T) {
+	testcluster.NeedsBPF(t, "it measures programs of BPF")
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
 		t.Fatal(err)

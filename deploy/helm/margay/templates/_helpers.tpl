@@ -44,7 +44,7 @@ annotations: # the checksum has a change of settings replace the agents
 {{- if .Values.image.digest -}}
 {{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
 {{- else -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default (printf "%s%s" .Chart.AppVersion (ternary "-iptables" "" .Values.iptables))) | quote }}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+// openAuto opens the BPF dataplane where the kernel has what it needs, and the iptables dataplane elsewhere. What can be mended
+// without another kernel is no reason for the other dataplane: a container without CAP_BPF, or a BPF file system that is not
+// mounted, is a mistake, and somebody should hear of it.
+func openAuto(c config.Config, log *slog.Logger) (*plane, error) {
+	return auto{
+		kernel:   func() error { return kernelLacks(attach.ProbeKernel(c.BPFFS)) },
+		programs: func() error { return kernelLacks(attach.Probe(c.BPFFS)) },
+		bpf:      func() (*plane, error) { return openBPF(c, log) },
+		iptables: func() (*plane, error) { return openIPTables(c, log) },
+	}.open()
+}
+
+// auto is the choice of a dataplane.
+type auto struct {
+	kernel, programs func() error // what BPF lacks for want of another kernel; programs takes time and tries more
+	bpf, iptables    func() (*plane, error)
+}
+
+func (a auto) open() (*plane, error) {
+	lacks := a.kernel()
+	if lacks == nil {
+		opened, err := a.bpf()
+		if err == nil {
+			opened.chosen.How = inspect.ChoicePreferred
+			return opened, nil
+		}
+		if lacks = a.programs(); lacks == nil { // else the kernel has everything and refuses the programs
+			return nil, err
+		}
+	}
+	opened, err := a.iptables()
+	if err != nil {
+		return nil, fmt.Errorf("neither dataplane can run here: %s; %s; margay check says more", oneLine(lacks), oneLine(err))
+	}
+	opened.chosen = inspect.Choice{How: inspect.ChoiceFallback, Reason: oneLine(lacks)}
+	return opened, nil
+}
+
+// kernelLacks says what BPF mode needs and this kernel does not have, in one line; nil: there is no such thing. Where this
+// process may not do what BPF mode needs, it is not known what the kernel has.
+func kernelLacks(r attach.Report) error {
+	lacking, err := attach.LackingCapabilities()
+	if err != nil || slices.ContainsFunc(lacking, knownCapability) || !r.KernelLacks() {
+		return nil
+	}
+	return r.Err()
+}
+
+// knownCapability reports whether the kernel knows a capability. A container runtime cannot grant others.
+func knownCapability(name string) bool {
+	text, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
+	last, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || parseErr != nil {
+		return true
+	}
+	number := map[string]int{"CAP_BPF": unix.CAP_BPF, "CAP_PERFMON": unix.CAP_PERFMON}[name]
+	return number <= last
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+func TestAutoTakesIPTablesWhereTheKernelLacksSomething(t *testing.T) {
+	lacks, fails := errors.New("kernel 5.14 cannot run the BPF dataplane: TCX links: missing (Linux 6.6)"), errors.New("fails")
+	works := func() (*plane, error) { return &plane{}, nil }
+	broken := func() (*plane, error) { return nil, fails }
+	for name, c := range map[string]struct {
+		auto auto
+		how  inspect.ChoiceKind
+		err  string
+	}{
+		"the kernel has everything": {auto{kernel: none, programs: none, bpf: works, iptables: broken}, inspect.ChoicePreferred, ""},
+		"it lacks something":        {auto{kernel: always(lacks), bpf: broken, iptables: works}, inspect.ChoiceFallback, ""},
+		"it refuses the programs":   {auto{kernel: none, programs: always(lacks), bpf: broken, iptables: works}, inspect.ChoiceFallback, ""},
+		"a mistake":                 {auto{kernel: none, programs: none, bpf: broken, iptables: works}, "", "fails"},
+		"neither":                   {auto{kernel: always(lacks), bpf: works, iptables: broken}, "", "neither dataplane can run here: " + lacks.Error() + "; fails"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opened, err := c.auto.open()
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("error %v, want one line with %q", err, c.err)
+				}
+				return
+			}
+			if err != nil || opened.chosen.How != c.how || (opened.chosen.Reason != "") != (c.how == inspect.ChoiceFallback) {
+				t.Errorf("chose %+v, %v; want %s", opened, err, c.how)
+			}
+		})
+	}
+}
+
+func none() error { return nil }
+
+func always(err error) func() error { return func() error { return err } }
+
+// TestAMistakeIsNoReasonForTheOtherDataplane: what another kernel would not mend.
+func TestAMistakeIsNoReasonForTheOtherDataplane(t *testing.T) {
+	missing := errors.New("missing")
+	for name, c := range map[string]struct {
+		check attach.Check
+		want  bool
+	}{
+		"works":           {attach.Check{Needed: true}, false},
+		"missing":         {attach.Check{Needed: true, Err: missing}, true},
+		"not permitted":   {attach.Check{Needed: true, Err: unix.EPERM}, false},
+		"not mounted":     {attach.Check{Needed: true, Setup: true, Err: missing}, false},
+		"only a shortcut": {attach.Check{Err: missing}, false},
+	} {
+		if got := (attach.Report{Checks: []attach.Check{c.check}}).KernelLacks(); got != c.want {
+			t.Errorf("%s: the kernel lacks something: %v, want %v", name, got, c.want)
+		}
+	}
+	for name, want := range map[string]bool{"CAP_BPF": true, "CAP_NET_ADMIN": true} {
+		if knownCapability(name) != want {
+			t.Errorf("this kernel knows %s: %v", name, !want)
+		}
+	}
+}
+
+func TestCheckSaysWhichDataplaneAutoTakes(t *testing.T) {
+	fails := errors.New("fails")
+	checks := []nodeCheck{{Name: "TCX links", Dataplane: "bpf"}, {Name: "iptables", Dataplane: "iptables"}, {Name: "marks"}}
+	for name, c := range map[string]struct {
+		bpf, kernel, iptables error
+		want                  string
+		problems              int
+	}{
+		"all":      {nil, nil, nil, "bpf", 2},
+		"bpf":      {nil, nil, fails, "bpf", 2},
+		"iptables": {fails, fails, nil, "iptables", 2},
+		"mistake":  {fails, nil, nil, "", 3},
+		"neither":  {fails, fails, fails, "", 3},
+	} {
+		n := nodeReport{Checks: checks}
+		if n.choose(c.bpf, c.kernel, c.iptables); n.Dataplane != c.want || n.Reason == "" || n.problems() != c.problems {
+			t.Errorf("%s: %q because of %q with %d problems, want %q with %d", name, n.Dataplane, n.Reason, n.problems(), c.want, c.problems)
+		}
+	}
+}
+
+// TestTheFallbackIsShown: in the status for people.
+func TestTheFallbackIsShown(t *testing.T) {
+	s := &inspect.StatusReport{Agent: inspect.Agent{Dataplane: "iptables", Chosen: inspect.Choice{How: inspect.ChoiceFallback, Reason: "kernel 5.14 lacks"}}}
+	var out strings.Builder
+	if err := writeStatus(&out, s); err != nil || !strings.Contains(out.String(), "iptables: kernel 5.14 lacks") {
+		t.Errorf("status, %v:\n%s", err, out.String())
+	}
+}

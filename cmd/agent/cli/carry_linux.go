@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/conntrack"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
+	"github.com/margay-project/margay/pkg/dataplane/iptables"
+	"github.com/margay-project/margay/pkg/handover"
+	"github.com/margay-project/margay/pkg/ipsets"
+	xtables "github.com/margay-project/margay/pkg/iptables"
+)
+
+// readEnforced reads what the iptables dataplane enforces.
+func readEnforced(ctx context.Context, tools []*xtables.Tools) (*iptables.Enforced, error) {
+	sets, err := ipsets.Open()
+	if err != nil {
+		return nil, err
+	}
+	enforced, err := iptables.ReadEnforced(ctx, tools, sets)
+	return enforced, errors.Join(err, sets.Close())
+}
+
+// carryToBPF is how connections that the iptables dataplane has judged become flows of BPF maps.
+func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) bpfplane.Carry {
+	return func(to bpfplane.Successor) error {
+		now, _, err := bpfmaps.FlowClock()
+		if err != nil {
+			return err
+		}
+		kernel, err := conntrack.Open()
+		if err != nil {
+			return err
+		}
+		defer kernel.Close()
+		flows := handover.Flows{Stamp: to.Stamp, Keep: c.KeepExisting, Now: now,
+			Place: func(a netip.Addr) handover.Place {
+				return handover.Place{Interface: to.Interfaces[a], Node: slices.Contains(to.Node, a)}
+			},
+			Mark: func(e conntrack.Entry) handover.Mark {
+				c, _ := enforced.Read(e)
+				return handover.Mark{Judged: c.Judged, Allowed: c.Current && !c.Denied, Denied: c.Current && c.Denied, Turned: c.Turned}
+			}}
+		share := func(ifindex uint32) (uint32, bool) {
+			number, ok := to.Shares[ifindex]
+			return number, ok
+		}
+		added, err := handover.ToBPF(kernel, to.Flows, flows, bpfmaps.Room{Unused: to.Unused, Share: share, Quota: to.Quota})
+		if added > 0 {
+			log.Info("flows of the iptables dataplane are known", "flows", added)
+		}
+		return err
+	}
+}
+
+// learn has the kernel know the flows of the BPF dataplane.
+func (l *leaving) learn(kernel handover.Kernel, mark chains.Value, keep bool) error {
+	if l.from == nil {
+		return nil
+	}
+	done, err := handover.ToKernel(l.from.Flows().All(), kernel, l.config.Timeouts,
+		handover.Marks{Value: mark.Value, Mask: mark.Mask, Keep: keep, Local: l.from.Local})
+	if done.Left > 0 {
+		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)
+	}
+	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "marked", done.Marked)
+	return err
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/dataplane/iptables"
+	"github.com/margay-project/margay/pkg/ipsets"
+	xtables "github.com/margay-project/margay/pkg/iptables"
+)
+
+// ipsetModule is there once the kernel has IP sets, whether they are a module or built in.
+const ipsetModule = "/sys/module/ip_set"
+
+// iptablesLeft reports whether the iptables dataplane has left anything in this network namespace. It loads no module.
+func iptablesLeft() (bool, error) {
+	if _, err := os.Stat(ipsetModule); err != nil {
+		return false, nil // no set was ever made
+	}
+	sets, err := ipsets.Open()
+	if err != nil {
+		return false, err
+	}
+	found, err := iptables.Found(sets)
+	return found, errors.Join(err, sets.Close())
+}
+
+// removeIPTables removes what the iptables dataplane has left in this network namespace, with the commands of each backend that
+// works here.
+func removeIPTables(ctx context.Context) (iptables.Removed, error) {
+	if found, err := iptablesLeft(); !found || err != nil {
+		return iptables.Removed{}, err
+	}
+	tools, err := backends(ctx)
+	if err != nil {
+		return iptables.Removed{}, err
+	}
+	sets, err := ipsets.Open()
+	if err != nil {
+		return iptables.Removed{}, err
+	}
+	flows, err := conntrack.Open()
+	if err != nil {
+		return iptables.Removed{}, errors.Join(err, sets.Close())
+	}
+	removed, err := iptables.Remove(ctx, tools, sets, flows)
+	return removed, errors.Join(err, flows.Close(), sets.Close())
+}
+
+// backends are the commands of each backend that there are here.
+func backends(ctx context.Context) ([]*xtables.Tools, error) {
+	var all []*xtables.Tools
+	var errs []error
+	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {
+		tools, err := findIPTables(ctx, string(b))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, tools)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("the iptables dataplane has left chains in force here, and removing them needs iptables: %w", errors.Join(errs...))
+	}
+	return all, nil
+}

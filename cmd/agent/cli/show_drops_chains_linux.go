@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/dataplane/iptables"
+)
+
+// chainDrops are what the chains of the iptables dataplane have dropped. They do not know for whom.
+func chainDrops(ctx context.Context) ([]dropRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, conntrackPatience)
+	defer cancel()
+	tools, err := backends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := iptables.ReadDrops(ctx, tools)
+	rows := []dropRow{}
+	for _, d := range list {
+		rows = append(rows, dropRow{Direction: d.Direction.String(), Reason: bpf.Label(d.Reason), Text: bpf.Text(d.Reason), Packets: d.Packets, Bytes: d.Bytes})
+	}
+	sortDrops(rows)
+	return rows, err
+}

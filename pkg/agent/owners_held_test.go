@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// TestEveryReasonOfAnEndpointIsAProblem: held policy, staged policies and further sources that are not in force.
+func TestEveryReasonOfAnEndpointIsAProblem(t *testing.T) {
+	var got []string
+	for _, p := range heldProblems([]dataplane.EndpointStatus{
+		{ID: podID(1), Condition: dataplane.Enforced},
+		{ID: podID(2), Condition: dataplane.Held, Reason: "closed: too large", Staged: "too many", Sources: "packets from P are dropped"},
+		{ID: podID(3), Condition: dataplane.NoInterface, Reason: "waiting for its interface"},
+	}) {
+		got = append(got, p.String())
+	}
+	name := "Pod " + podID(2).Namespace + "/" + podID(2).Name
+	want := []string{name + ": rejected: closed: too large", name + ": warning: its staged policies are not evaluated: too many",
+		name + ": warning: packets from P are dropped"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

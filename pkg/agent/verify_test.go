@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/verify"
+)
+
+// emptyKernel is a kernel without endpoints, with what somebody has altered in it.
+type emptyKernel struct {
+	begun, ended int
+	faults       []string
+	err          error // of all reads
+}
+
+func (k *emptyKernel) Begin(func() error) error { k.begun++; return nil }
+func (k *emptyKernel) Round() error             { return nil }
+func (k *emptyKernel) HasMarks() bool           { return true }
+func (k *emptyKernel) End() error               { k.ended++; return nil }
+func (k *emptyKernel) Entries() ([]verify.Entry, error) {
+	return []verify.Entry{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("::/0"), Class: 1}}, k.err
+}
+func (k *emptyKernel) ClassSets() (map[uint32][]uint32, error) { return nil, k.err }
+func (k *emptyKernel) Policy(verify.PolicyID, model.Direction) (verify.Policy, error) {
+	return nil, k.err
+}
+func (k *emptyKernel) InForce(model.EndpointID) (p [2]verify.PolicyID, ok bool, err error) {
+	return p, false, k.err
+}
+func (k *emptyKernel) Entry(netip.Addr) (verify.Entry, error) { return verify.Entry{}, k.err }
+func (k *emptyKernel) Staged(model.EndpointID) (p [2]verify.PolicyID, err error) {
+	return p, k.err
+}
+func (k *emptyKernel) HostAddrs() []netip.Addr                   { return nil }
+func (k *emptyKernel) Sets() []verify.Set                        { return nil }
+func (k *emptyKernel) SetsOf(uint32) ([]uint32, error)           { return nil, k.err }
+func (k *emptyKernel) SetFault(verify.Set) (string, error)       { return "", k.err }
+func (k *emptyKernel) Faults(model.EndpointID) ([]string, error) { return nil, k.err }
+func (k *emptyKernel) NodeFaults() ([]string, error)             { return k.faults, k.err }
+
+// runVerifier calls do with a loop in sync and a Verifier of a kernel without endpoints, verified as often as configured.
+func runVerifier(t *testing.T, every string, do func(t *testing.T, r *rig, v *Verifier, k *emptyKernel)) {
+	t.Helper()
+	settings, _, err := config.New(config.Local{Host: "n", Flags: []config.Flag{{Name: "verify-every", Value: every}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counts *metrics.Metrics
+	runPrepared(t, itself, func(o *Options) { o.Settings, counts = settings, o.Metrics }, func(t *testing.T, r *rig) {
+		r.store.Sync()
+		synctest.Wait()
+		k := &emptyKernel{}
+		v := NewVerifier(r.Loop, k, counts, slog.New(slog.NewTextHandler(&r.log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			v.Repeat(ctx)
+			close(ended)
+		}()
+		do(t, r, v, k)
+		cancel()
+		<-ended
+		if k.begun != k.ended {
+			t.Errorf("%d verifications began and %d ended", k.begun, k.ended)
+		}
+	})
+}
+
+func TestTheAgentVerifiesAsOftenAsConfigured(t *testing.T) {
+	runVerifier(t, "1h", func(t *testing.T, r *rig, v *Verifier, k *emptyKernel) {
+		time.Sleep(59 * time.Minute)
+		if synctest.Wait(); k.begun != 0 {
+			t.Errorf("%d verifications before an hour was over", k.begun)
+		}
+		time.Sleep(2 * time.Minute)
+		if synctest.Wait(); k.begun != 1 || !strings.Contains(r.log.String(), "verified what is enforced") {
+			t.Errorf("%d verifications in an hour, log:\n%s", k.begun, r.log.String())
+		}
+		r.log.Reset()
+		k.faults = []string{"slot 7 is altered"}
+		time.Sleep(time.Hour)
+		if synctest.Wait(); k.begun != 2 || !strings.Contains(r.log.String(), "slot 7 is altered") {
+			t.Errorf("%d verifications in two hours, log:\n%s", k.begun, r.log.String())
+		}
+		r.log.Reset()
+		k.faults, k.err = nil, errors.New("no maps")
+		time.Sleep(time.Hour)
+		if synctest.Wait(); !strings.Contains(r.log.String(), "could not verify") || !strings.Contains(r.log.String(), "no maps") {
+			t.Errorf("log of a failure:\n%s", r.log.String())
+		}
+	})
+}
+
+func TestTheAgentDoesNotVerifyUnlessAsked(t *testing.T) {
+	runVerifier(t, "0s", func(t *testing.T, _ *rig, v *Verifier, k *emptyKernel) {
+		time.Sleep(24 * time.Hour)
+		if synctest.Wait(); k.begun != 0 {
+			t.Errorf("%d verifications", k.begun)
+		}
+		if report, err := v.Run(t.Context(), model.EndpointID{}); err != nil || !report.Proven || k.begun != 1 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	})
+}
+
+func TestVerificationsThatCannotBe(t *testing.T) {
+	runVerifier(t, "0s", func(t *testing.T, _ *rig, v *Verifier, k *emptyKernel) {
+		if _, err := v.Run(t.Context(), model.WorkloadID("shop", "none")); err == nil || !strings.Contains(err.Error(), "no local endpoint shop/none") {
+			t.Errorf("of a pod that is not here: %v", err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := v.Run(ended, model.EndpointID{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled: %v", err)
+		}
+		v.busy.Lock()
+		if _, err := v.Run(t.Context(), model.EndpointID{}); !errors.Is(err, ErrVerifying) {
+			t.Errorf("while another one is under way: %v", err)
+		}
+		v.busy.Unlock()
+		var none *Verifier
+		if _, err := none.Run(t.Context(), model.EndpointID{}); err == nil {
+			t.Error("a dataplane without anything to verify is verified")
+		}
+	})
+}
+
+// TestAnEndpointThatIsNotInTheKernelIsADifference: the dataplane believes that it enforces the pod.
+func TestAnEndpointThatIsNotInTheKernelIsADifference(t *testing.T) {
+	runVerifier(t, "0s", func(t *testing.T, r *rig, v *Verifier, k *emptyKernel) {
+		r.put(pod(1))
+		report, err := v.Run(t.Context(), model.EndpointID{})
+		if err != nil || len(report.Differences) == 0 || !strings.Contains(report.Differences[len(report.Differences)-1].Text, "t/p1: the kernel has no endpoint") {
+			t.Errorf("%+v, %v", report, err)
+		}
+	})
+}

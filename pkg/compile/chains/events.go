@@ -1,0 +1,60 @@
+package chains
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Events says which packets that policy has judged are copied to who listens. Packets of flows that policy in force has allowed
+// before are not judged, and not copied.
+type Events struct {
+	Group uint16 // of NFLOG; 0: none are copied
+	Rate  uint32 // so many a second at most, of each kind; 0: none are copied
+}
+
+// EventKind is what policy has decided about a packet.
+type EventKind string
+
+const (
+	EventAllowed      EventKind = "allow"
+	EventAllowedAgain EventKind = "again" // of a flow that an earlier policy has allowed
+	EventDenied       EventKind = "deny"
+	EventRevoked      EventKind = "revoke" // denied, of a flow that an earlier policy has allowed
+)
+
+// Limits of the match of rates: it counts in 1/10000 seconds.
+const (
+	mostRate  = 10_000
+	mostBurst = 10_000
+)
+
+// copied copies what matches, with the kind and the generation of policy as the prefix. The limit comes before the copy, so what a flood
+// costs beyond it is one comparison. If no process listens to the group, no copy is made.
+func (c *Config) copied(kind EventKind, match string) string {
+	e := c.Events
+	if e.Group == 0 || e.Rate == 0 {
+		return ""
+	}
+	rate := min(e.Rate, mostRate)
+	return both(match, fmt.Sprintf("-m limit --limit %d/second --limit-burst %d -j NFLOG --nflog-prefix %s-%d --nflog-group %d --nflog-size %d",
+		rate, min(rate, mostBurst), kind, c.Generation, e.Group, copiedBytes))
+}
+
+// copiedBytes is what is copied of each packet: its headers, some of them IPv6 extensions.
+const copiedBytes = 128
+
+// ParseEvent reads the prefix of a copy: what was decided, and by which generation of policy.
+func ParseEvent(prefix string) (kind EventKind, generation uint32, ok bool) {
+	word, number, ok := strings.Cut(prefix, "-")
+	n, err := strconv.ParseUint(number, 10, 32)
+	kind = EventKind(word)
+	switch kind {
+	case EventAllowed, EventAllowedAgain, EventDenied, EventRevoked:
+		return kind, uint32(n), ok && err == nil
+	}
+	return "", 0, false
+}
+
+// IsAnswer reports whether a copied packet goes against the flow that it was judged as a part of.
+func (m Marks) IsAnswer(mark uint32) bool { return mark&m.against() != 0 }

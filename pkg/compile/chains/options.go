@@ -1,0 +1,117 @@
+package chains
+
+// The options of IPv4 headers that are looked at (RFC 791).
+const (
+	optionEnd         = 0
+	optionNothing     = 1 // one byte, as the end
+	optionLooseRoute  = 131
+	optionStrictRoute = 137
+)
+
+const (
+	shortestHeader = 20
+	// mostOptions are as many options as a program of the match bpf, which has 64 instructions, can look at.
+	mostOptions = 4
+)
+
+// routedByOptions matches IPv4 packets with a source route, with options that cannot be read, from which Linux stops at the same
+// byte, and with more than mostOptions of them. The kernel's errors about a packet go back along its source route, also where the
+// node follows none (__ip_options_echo): else the sender of the packet would choose the addressee of the node's errors.
+func routedByOptions() []instruction {
+	const end = 0 // in the program's memory: where the header ends. X is where the option begins.
+	var w verdicts
+	w.add(instruction{code: loadByte}, instruction{code: andWith, k: 0xf}, instruction{code: shiftLeft, k: 2},
+		instruction{code: store, k: end}, instruction{code: loadX, k: shortestHeader})
+	w.ifSo(passes, instruction{code: ifEqualX})
+	for range mostOptions {
+		w.add(instruction{code: loadByteAtX})
+		w.ifSo(passes, instruction{code: ifEqual, k: optionEnd})
+		w.ifSo(drops, instruction{code: ifEqual, k: optionLooseRoute})
+		w.ifSo(drops, instruction{code: ifEqual, k: optionStrictRoute})
+		w.add(instruction{code: ifEqual, yes: 2, k: optionNothing}) // which is its length, too
+		w.add(instruction{code: loadByteAtX, k: 1})
+		w.ifNot(drops, instruction{code: ifAtLeast, k: 2})
+		w.add(instruction{code: addX}, instruction{code: copyToX}, instruction{code: loadStored, k: end})
+		w.ifSo(passes, instruction{code: ifEqualX})
+		w.ifNot(drops, instruction{code: ifAtLeastX})
+	}
+	return w.done()
+}
+
+// verdicts is a program that matches what is to be dropped, also what comes to its end.
+type verdicts struct {
+	list  []instruction
+	jumps []decision
+}
+
+// decision is where a jump leads, if its condition holds or if it does not.
+type decision struct {
+	at       int
+	drop, so bool
+}
+
+const passes, drops = false, true
+
+func (w *verdicts) add(i ...instruction) { w.list = append(w.list, i...) }
+
+func (w *verdicts) ifSo(drop bool, i instruction) {
+	w.jumps = append(w.jumps, decision{len(w.list), drop, true})
+	w.add(i)
+}
+
+func (w *verdicts) ifNot(drop bool, i instruction) {
+	w.jumps = append(w.jumps, decision{len(w.list), drop, false})
+	w.add(i)
+}
+
+// done ends the program.
+func (w *verdicts) done() []instruction {
+	end := len(w.list)
+	w.add(instruction{code: giveBack, k: 1}, instruction{code: giveBack})
+	for _, j := range w.jumps {
+		far := uint8(end - j.at - 1)
+		if !j.drop {
+			far++
+		}
+		if j.so {
+			w.list[j.at].yes = far
+		} else {
+			w.list[j.at].no = far
+		}
+	}
+	return w.list
+}
+
+// quotesHopByHop matches IPv6 packets whose ICMPv6 message quotes one with a hop-by-hop header.
+func quotesHopByHop() []instruction {
+	const quoted, nextHeader, hopByHop = 40 + icmpHeader, 6, 0
+	return []instruction{{code: loadByte, k: quoted + nextHeader}, {code: ifEqual, no: 1, k: hopByHop}, {code: giveBack, k: 1}, {code: giveBack}}
+}
+
+// mostHeaders are as many extension headers as a program of the match bpf can look at.
+const mostHeaders = 3
+
+// routedByHeaders matches IPv6 packets with a routing header that has segments left, in whatever place, and those of which this cannot be
+// said: with more than mostHeaders, or with headers of other kinds before the transport's.
+func routedByHeaders() []instruction {
+	const (
+		hopByHop, routing, fragment, authentication, destination = 0, 43, 44, 51, 60
+
+		header, nextHeader = 40, 6
+		next               = 0 // in the program's memory; X is where the header begins that A names
+	)
+	var w verdicts
+	w.add(instruction{code: loadX, k: header}, instruction{code: loadByte, k: nextHeader})
+	for range mostHeaders {
+		w.add(instruction{code: ifEqual, yes: 5, k: routing}, instruction{code: ifEqual, yes: 6, k: destination}, instruction{code: ifEqual, yes: 5, k: hopByHop})
+		w.ifSo(drops, instruction{code: ifEqual, k: fragment})
+		w.ifSo(drops, instruction{code: ifEqual, k: authentication})
+		w.ifNot(passes, instruction{code: ifEqual, k: authentication})
+		w.add(instruction{code: loadByteAtX, k: 3})
+		w.ifNot(drops, instruction{code: ifEqual, k: 0})
+		w.add(instruction{code: loadByteAtX}, instruction{code: store, k: next}, instruction{code: loadByteAtX, k: 1},
+			instruction{code: addTo, k: 1}, instruction{code: shiftLeft, k: 3}, instruction{code: addX}, instruction{code: copyToX},
+			instruction{code: loadStored, k: next})
+	}
+	return w.done()
+}

@@ -1,0 +1,81 @@
+package chains_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/ruleset"
+)
+
+// Rules that are read back must be found to be those that were written, or an agent repairs what nobody has altered.
+func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
+	for _, b := range backends {
+		t.Run(b.command(""), func(t *testing.T) {
+			n := newNode(t, b)
+			n.classifyRemotes()
+			all := book{}
+			for _, p := range drawn(6, 1, 5) {
+				for name, c := range rendered(t, p, n.o) {
+					all[name] = c
+				}
+			}
+			n.load(all, nil)
+			compare(t, all, run(t, "", b.command("-save"), "-t", "mangle"))
+			config := chains.Config{Marks: n.o.Marks, Names: n.o.Names, Family: b.family, Interfaces: "cali", Generation: 77,
+				Tunnels: []uint16{4789, 8472}, Resets: 3, Events: chains.Events{Group: 4, Rate: 1000}, Masquerade: chains.Masquerade{Mark: 0x4000}, SCTPUntracked: true, MidFlow: chains.MidFlowAnswer}
+			sets := n.o.Names.Sets(b.family)
+			for _, name := range []string{sets.Own, sets.Egress, sets.Ingress} {
+				run(t, "", "ipset", "create", name, "hash:net,iface", "family", map[uint8]string{4: "inet", 6: "inet6"}[b.family], "skbinfo")
+			}
+			static := must(chains.NewStatic(&config))(t)
+			var text strings.Builder
+			mangle := book{}
+			mangle.set(static.Mangle)
+			for _, d := range []chains.Direction{chains.EgressSlots, chains.IngressSlots} {
+				mangle.set(chains.NewDispatch(d, n.o).Chains())
+			}
+			text.WriteString("*mangle\n")
+			for name := range mangle {
+				text.WriteString(":" + name + " - [0:0]\n")
+			}
+			for name, c := range mangle {
+				for _, r := range c.Rules {
+					text.WriteString("-A " + name + " " + r + "\n")
+				}
+			}
+			text.WriteString("COMMIT\n")
+			run(t, text.String(), b.command("-restore"))
+			compare(t, mangle, run(t, "", b.command("-save"), "-t", "mangle"))
+		})
+	}
+}
+
+func compare(t *testing.T, want book, saved string) {
+	t.Helper()
+	got := map[string][]string{}
+	for line := range strings.Lines(saved) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "-A "); ok {
+			name, rule, _ := strings.Cut(rest, " ")
+			got[name] = append(got[name], rule)
+		}
+	}
+	for name, c := range want {
+		if len(got[name]) != len(c.Rules) {
+			t.Errorf("chain %s has %d rules, want %d", name, len(got[name]), len(c.Rules))
+			continue
+		}
+		for i, r := range c.Rules {
+			if a, b := ruleset.Canonical(got[name][i]), ruleset.Canonical(r); a != b {
+				t.Errorf("chain %s: %q was written and means %q; %q is read, which means %q", name, r, b, got[name][i], a)
+			}
+		}
+		read := ruleset.Chain{Name: name, Rules: got[name]}
+		if err := (ruleset.Chain{Name: name, Rules: c.Rules}).Check(); err != nil {
+			t.Error(err)
+		}
+		if read.Digest() != (ruleset.Chain{Name: name, Rules: c.Rules}).Digest() {
+			t.Errorf("chain %s has another digest", name)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package chains
+
+import "github.com/margay-project/margay/bpf"
+
+// Sizes are upper bounds in rules, from which it is known before any text is made whether a policy is too large.
+
+// size is that of the chains of a row or of what rows have in common, both sides.
+func (w *writer) size(l *leaf) int {
+	forth, back := 1, 1 // where the rest goes
+	chains := false
+	for i := range l {
+		k := l[i]
+		rest := 0
+		if k.rest != l.rest() {
+			rest = 1
+		}
+		switch {
+		case i <= bpf.L4SCTP && len(k.spans) > fewSpans:
+			n := 1 + w.searchSize(len(k.spans))
+			forth, back, chains = forth+n, back+n, true
+		case i <= bpf.L4SCTP:
+			forth, back = forth+len(k.spans)+rest, back+len(k.spans)+rest
+		case i == bpf.L4Other:
+			n := 0
+			for _, s := range k.spans {
+				n += int(s.hi-s.lo) + 1
+			}
+			forth, back = forth+n, back+n
+		default:
+			for _, s := range k.spans { // of the codes of a type those are the rest that most are
+				types := int(s.hi>>8) - int(s.lo>>8) + 1
+				forth += types + min(int(s.hi-s.lo)+1, 2*128)
+			}
+			forth, back = forth+rest, back+rest
+			if len(k.spans) > 0 {
+				back += 129*len(icmpPairs[w.o.Family]) + 1
+			}
+		}
+	}
+	n := forth + back + 1
+	if !chains && forth+back-2 <= mostInline {
+		n = forth + back - 1
+	}
+	return n
+}
+
+// searchSize is that of a search for one of n spans.
+func (w *writer) searchSize(n int) int {
+	return searchRules(n, w.o.Shape.arity(n, w.levels()))
+}
+
+// levels is how many chains a search for a port may pass where another may follow for the source port.
+func (w *writer) levels() int {
+	if w.source {
+		return max(1, w.o.Shape.Levels-1)
+	}
+	return w.o.Shape.Levels
+}
+
+// searchRules is the number of rules that portSearch makes for n spans.
+func searchRules(n, arity int) int {
+	each := perChain(n, arity)
+	if each == 1 {
+		return n + 1
+	}
+	rules := 1 + (n+each-1)/each + n/each*searchRules(each, arity)
+	if rest := n % each; rest > 1 {
+		rules += searchRules(rest, arity)
+	}
+	return rules
+}

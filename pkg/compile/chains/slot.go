@@ -1,0 +1,90 @@
+package chains
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Options are what the chains of all slots of one family have in common.
+type Options struct {
+	Marks    Marks
+	Names    Names
+	Family   uint8 // 4 or 6
+	Shape    Shape
+	MaxRules int // of one slot; 0: MaxRules
+}
+
+// MaxRules bounds the rules of one slot. A transaction of so many takes legacy iptables 0.3 s.
+const MaxRules = 65_536
+
+// TooLargeError says that a policy cannot be had as chains, because it takes more than it may. Nothing was made.
+type TooLargeError struct {
+	What       string // "rules", or what else there would be too many of
+	Need, Most int    // Need: 0 if it was not counted to the end
+}
+
+func (e *TooLargeError) Error() string {
+	if e.Need == 0 {
+		return fmt.Sprintf("more than %d %s", e.Most, e.What)
+	}
+	return fmt.Sprintf("%d %s; at most %d are possible", e.Need, e.What, e.Most)
+}
+
+// Slot is the policy of one direction as chains of one family. It follows the classes of addresses: Set and Forget say which
+// chains differ then. It does not keep texts.
+type Slot struct {
+	w    writer
+	rows rows
+	dir  model.Direction
+	tree tree
+	used map[uint16]*rowInfo // rows that were looked at
+	// plain is the row of classes that are not in the tree: mostly that of addresses in no set. If it allows something, the tree has
+	// number 0, which is no class's, and denies it.
+	plain    uint16
+	known    classSet
+	size     int          // of the rows in use, in rules
+	bases    map[int]bool // what rows have in common -> its chains were given out
+	baseSize int          // in rules
+	profiles int          // so many have been given out
+	fault    error        // see Err
+}
+
+// Err is the error of rows that could be read when the slot was made, and cannot any more; nil: there is none. Such a row denies. It
+// stays: make the slot again.
+func (s *Slot) Err() error { return s.fault }
+
+// Delta are the chains that differ after a change. Chains that are gone are referred to by none that is left.
+type Delta struct {
+	Set  []Chain
+	Gone []string
+}
+
+// NewSlot makes the slot with a number of a table. known are classes; those of the other family are left out.
+func NewSlot(number uint32, t *table.Table, known []classes.Class, o *Options) (*Slot, error) {
+	if err := o.Marks.check("slot", number); err != nil {
+		return nil, err
+	}
+	if err := o.Shape.check(o.Marks); err != nil {
+		return nil, err
+	}
+	s := &Slot{dir: t.Direction, used: map[uint16]*rowInfo{}, known: classSet{}, bases: map[int]bool{}}
+	pro := &profiles{}
+	s.w = writer{o: o, name: o.Names.Chain(fmt.Sprintf("s%d", number)), effects: newEffects(t.Program), pro: pro}
+	if t.Interpreted() {
+		s.w.source = slices.ContainsFunc(t.Program.Rules, func(r bpf.Rule) bool { return r.Nsports > 0 })
+		s.rows = newProgramRows(t.Program, o.Family, s.w.effects, pro)
+	} else {
+		s.w.source = t.Slot.Flags&bpf.SlotSourcePorts != 0
+		s.rows = newTableRows(t, o.Family, s.w.effects, pro)
+	}
+	s.tree = tree{name: s.w.name, marks: o.Marks, bits: o.Shape.Bits, lead: s.lead}
+	return s, fill(s, known)
+}
+
+// Name is the name of the slot's first chain.
+func (s *Slot) Name() string { return s.w.name }

@@ -1,0 +1,231 @@
+package chains
+
+import "fmt"
+
+// MidFlow says what is done with TCP packets that open nothing, of flows that the kernel does not know (D-20).
+type MidFlow uint8
+
+const (
+	// MidFlowJudge judges them as their sender's own traffic.
+	MidFlowJudge MidFlow = iota
+	// MidFlowAnswer also lets them pass if policy allows what they would answer: while the kernel may have lost its flows.
+	MidFlowAnswer
+	// MidFlowStrict drops them.
+	MidFlowStrict
+)
+
+// Config is what the chains depend on that are there whatever policy says.
+type Config struct {
+	Marks      Marks
+	Names      Names
+	Family     uint8  // 4 or 6
+	Interfaces string // how names of workload interfaces begin
+	Generation uint32 // of policy: flows with another one in their mark are judged again
+	MidFlow    MidFlow
+	// DropToHost drops what pods send to their node, answers apart (D-24).
+	DropToHost bool
+	// AllowEncap lets pods make tunnels. Else Tunnels are the UDP ports that are tunnels, beside tunnel protocols.
+	AllowEncap bool
+	Tunnels    []uint16
+	// Sources: some pods may send from further sources, see Sets.
+	Sources bool
+	// SCTPUntracked: the kernel's conntrack does not know ports of SCTP, so that flows are none and each packet is judged.
+	SCTPUntracked bool
+	Masquerade    Masquerade // of packets that will have the node's address as their source
+	// Resets is the NFLOG group of packets of flows that are reset; 0: none.
+	Resets uint16
+	Events Events
+}
+
+// Masquerade says which packets will have the node's address as their source. Ingress of pods is judged as if they had it already,
+// as they do when they arrive.
+type Masquerade struct {
+	Mark  uint32 // bits of packet marks by which they are known; 0: there are none
+	Class uint32 // of the node's address
+}
+
+// Jump is a rule that leads from a chain of the kernel's to one of ours. It has to be the first there, but for other Jumps of the
+// chain that are before it in their list.
+type Jump struct {
+	Table, Chain string
+	Match        string // of packets that are sent there; empty: all
+	To           string
+}
+
+// Rule is the jump as the text of a rule.
+func (j Jump) Rule() string { return both(j.Match, "-j "+j.To) }
+
+// Static are the chains of one world and family around Dispatch and Slot.
+type Static struct {
+	Mangle, Filter []Chain
+	Jumps          []Jump
+}
+
+// static makes chains of rules that are written as texts.
+type static struct {
+	c                         *Config
+	sets                      Sets
+	in, out                   string // matches of workload interfaces
+	number, allow, against    uint32
+	midflow, generation, mask uint32
+	stamp                     Value
+	list                      []Chain
+}
+
+// NewStatic makes them. Names of chains:
+//
+//   - FORWARD, INPUT, OUTPUT: what the kernel's chains of table mangle jump to
+//   - foreign: what PREROUTING jumps to, with packets of pods from addresses that are not theirs; link: such as may be discovery
+//   - translated, ended: what POSTROUTING jumps to, with packets to Services, and of flows that have ended
+//   - F and R: both ends judge a flow's first packet: as it was opened, or an answer
+//   - encap, error, unread, odd, nd, clean: what is dropped, or passes, by the packet alone
+//   - class-in, class-eg: the class of the other end, for slots of ingress and egress
+//   - node: gives a packet that will be masqueraded the class of the node
+//   - ok, deny: where slots lead to; allow: both ends have allowed; revoked: what has been allowed before
+//   - reset, in table filter: resets what revoked has marked; unjudged: drops what the chains of mangle have not seen
+func NewStatic(c *Config) (*Static, error) {
+	stamp, err := c.Marks.Generation(c.Generation)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Names.Instance) > MaxInstance {
+		return nil, fmt.Errorf("instance %q is longer than %d bytes", c.Names.Instance, MaxInstance)
+	}
+	m := c.Marks
+	b := &static{c: c, sets: c.Names.Sets(c.Family), in: "-i " + c.Interfaces + "+", out: "-o " + c.Interfaces + "+",
+		number: m.number(), allow: m.allow(), against: m.against(), midflow: m.midflow(), generation: m.generation(),
+		mask: m.mask, stamp: stamp}
+	b.forward()
+	b.openerFirst()
+	b.answererFirst()
+	b.verdicts()
+	if err := b.classes(); err != nil {
+		return nil, err
+	}
+	b.packets()
+	dropChains(b)
+	foreign(b)
+	b.input()
+	b.output()
+	s := &Static{Mangle: b.list}
+	if c.Family == 4 {
+		s.Jumps = append(s.Jumps, Jump{"mangle", "PREROUTING", b.in + " -m bpf --bytecode " + quoted(routedByOptions()), b.name(DropsRouted)})
+	}
+	s.Jumps = append(s.Jumps, Jump{"mangle", "PREROUTING", notOwn(b), b.name("foreign")})
+	for _, hook := range []string{"FORWARD", "INPUT", "OUTPUT"} {
+		s.Jumps = append(s.Jumps, Jump{"mangle", hook, "", b.name(hook)})
+	}
+	// Packets of flows that are allowed get no further than these matches.
+	ended := "-m mark --mark " + equals(b.midflow, b.mask)
+	s.Jumps = append(s.Jumps, Jump{"mangle", "POSTROUTING", b.out + " -m conntrack --ctstate DNAT", b.name("translated")},
+		Jump{"mangle", "POSTROUTING", ended, b.name("ended")})
+	b.list = nil
+	filterChains(b)
+	s.Filter = b.list
+	for _, hook := range []string{"FORWARD", "INPUT"} {
+		s.Jumps = append(s.Jumps, Jump{"filter", hook, "-p tcp " + ended, b.name("reset")},
+			Jump{"filter", hook, "-m connmark --mark " + equals(0, b.generation), b.name("unjudged")},
+			Jump{"filter", hook, "-m connmark --mark " + equals(c.Marks.denied(), c.Marks.denied()), b.name("unjudged")})
+	}
+	return s, nil
+}
+
+// chain adds a chain. Empty rules are left out.
+func (b *static) chain(name string, rules ...string) {
+	c := Chain{Name: b.name(name)}
+	for _, r := range rules {
+		if r != "" {
+			c.Rules = append(c.Rules, r)
+		}
+	}
+	c.Decides = make([]Decision, len(c.Rules))
+	b.list = append(b.list, c)
+}
+
+func (b *static) name(name string) string { return b.c.Names.Chain(name) }
+
+// equals is the operand of a match or of a change of marks.
+func equals(value, mask uint32) string { return fmt.Sprintf("%#x/%#x", value, mask) }
+
+// when is the rule if so, and no rule else.
+func when(so bool, rule string) string {
+	if so {
+		return rule
+	}
+	return ""
+}
+
+// only is the rule in that family.
+func (b *static) only(family uint8, rule string) string { return when(b.c.Family == family, rule) }
+
+// icmp matches ICMP of the family.
+func (b *static) icmp() string {
+	if b.c.Family == 4 {
+		return "-p icmp"
+	}
+	return "-p ipv6-icmp"
+}
+
+// current matches flows that policy in force has allowed, in their mark.
+func (b *static) current() string { return "-m connmark --mark " + b.stamp.String() }
+
+// fast lets packets of such flows pass. A flow that another one has made, of an FTP helper for example, has the mark of the
+// other: its first packet is judged.
+func (b *static) fast() string {
+	rule := "-m conntrack ! --ctstate RELATED " + b.current() + " -j RETURN"
+	if b.c.SCTPUntracked {
+		return "! -p sctp " + rule
+	}
+	return rule
+}
+
+// spoofed drops what matches and a pod sends from an address that it does not own, and all of an interface that is not ready.
+func (b *static) spoofed(match string) string {
+	return both(match, notOwn(b)) + " -j " + b.name(DropsSpoofed)
+}
+
+// notOwn matches such packets.
+func notOwn(b *static) string {
+	return b.in + " -m set ! --match-set " + b.sets.Own + " src,src" + notSources(b, "src")
+}
+
+// notSources matches addresses that are no further source of the interface, at the end that is named.
+func notSources(b *static, end string) string {
+	return when(b.c.Sources, " -m set ! --match-set "+b.sets.Sources+" "+end+","+end)
+}
+
+// stale drops what is for an address that the pod behind the interface does not own, and all for one that is not ready: the flow
+// may be that of the address's former owner.
+func (b *static) stale() string {
+	return b.out + " -m set ! --match-set " + b.sets.Own + " dst,dst" + notSources(b, "dst") + " -j " + b.name(DropsStale)
+}
+
+// routed drops packets whose IPv6 routing header says that their destination is not where they go.
+func (b *static) routed() string {
+	return b.only(6, "-m rt --rt-segsleft 0:255 -j "+b.name(DropsRouted))
+}
+
+// revoked sends packets of flows that policy in force has revoked to their end.
+func (b *static) revoked() string {
+	return "-m connmark --mark " + equals(b.stamp.Value|b.midflow, b.stamp.Mask) + " -g " + b.name("revoked")
+}
+
+// dubious drops what no flow begins with. With nft, -p means what stands in front of an IPv6 authentication header and conntrack
+// what is behind it: policy would allow the one, and so open a flow of the other.
+func (b *static) dubious() []string {
+	return []string{
+		"-m conntrack --ctstate INVALID -j " + b.name("unread"),
+		b.only(6, "-p 51 -j "+b.name("odd")),
+		when(b.c.MidFlow == MidFlowStrict, "-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -j "+b.name(DropsLoose)),
+		"-p tcp -m conntrack --ctstate UNTRACKED -j " + b.name("odd"),
+	}
+}
+
+// errors are the rules for ICMP errors: those that quote what they may not are dropped; those about flows that are allowed
+// pass; others are judged as the messages that they are.
+func (b *static) errors() []string {
+	return []string{
+		b.icmp() + " -m conntrack --ctstate INVALID,RELATED -j " + b.name("error"),
+		b.icmp() + " -m conntrack --ctstate RELATED " + b.current() + " -j RETURN",
+	}
+}

@@ -1,0 +1,65 @@
+package chains
+
+import "slices"
+
+// forward is where packets between pods and others enter.
+func (b *static) forward() {
+	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
+	mid := "-m mark --mark " + equals(b.midflow, b.midflow)
+	grace := b.c.MidFlow == MidFlowAnswer
+	rules := []string{
+		"! " + b.in + " ! " + b.out + " -j RETURN",
+		b.routed(),
+		// PREROUTING has dropped packets from foreign addresses, but for neighbour discovery. Looking once more would cost each packet of
+		// a flow a lookup; without a jump there, F finds no slot for such an address.
+		b.only(6, b.spoofed("-p ipv6-icmp")),
+		b.stale(),
+		when(!b.c.AllowEncap, b.in+" ! -p tcp -j "+b.name("encap")),
+		b.fast(),
+	}
+	rules = slices.Concat(rules, b.errors(), b.dubious(), []string{
+		b.icmp() + " -m conntrack --ctstate RELATED -g " + b.name("F"), // whichever way the flow goes that it is about
+		b.revoked(),
+		// Which end has opened the flow: conntrack knows, unless the flow was first seen by an answer.
+		"-m connmark --mark " + turned + " -m conntrack --ctdir ORIGINAL -g " + b.name("R"),
+		"-m connmark ! --mark " + turned + " -m conntrack --ctdir REPLY -g " + b.name("R"),
+		"-j " + b.name("F"),
+		when(grace, mid+" -j CONNMARK --set-xmark "+turned),
+		when(grace, mid+" -g "+b.name("R")),
+	})
+	b.chain("FORWARD", rules...)
+}
+
+// judged are the rules by which the policy of one end judges: at is the match of its interface, set has the slots, ends says
+// which end it is, tree leads to the slot. What falls off the tree is dropped. The number in the mark must be 0 before.
+func (b *static) judged(at, set, ends, tree string) []string {
+	return []string{
+		at + " -j SET --map-set " + set + " " + ends + "," + ends + " --map-mark",
+		at + " -j " + b.name(tree),
+		at + " -m mark --mark " + equals(0, b.allow) + " -j DROP",
+	}
+}
+
+// again clears number and verdict before the other end judges: an endpoint without a slot must not have what the first left.
+func (b *static) again(at string) string {
+	return at + " -j MARK --set-xmark " + equals(0, b.number|b.allow)
+}
+
+// openerFirst judges packets that go the way their flow was opened: the sender's egress, then the receiver's ingress.
+func (b *static) openerFirst() {
+	mid := when(b.c.MidFlow == MidFlowAnswer, "-m mark --mark "+equals(b.midflow, b.midflow)+" -j RETURN")
+	rules := []string{"-j MARK --set-xmark " + equals(0, b.mask)}
+	rules = append(rules, b.judged(b.in, b.sets.Egress, "src", "eg")...)
+	rules = append(rules, mid, b.again(b.out))
+	rules = append(rules, b.judged(b.out, b.sets.Ingress, "dst", "in")...)
+	b.chain("F", append(rules, mid, "-g "+b.name("allow"))...)
+}
+
+// answererFirst judges packets against their flow by the same two policies.
+func (b *static) answererFirst() {
+	rules := []string{"-j MARK --set-xmark " + equals(b.against, b.mask)}
+	rules = append(rules, b.judged(b.out, b.sets.Egress, "dst", "eg")...)
+	rules = append(rules, b.again(b.in))
+	rules = append(rules, b.judged(b.in, b.sets.Ingress, "src", "in")...)
+	b.chain("R", append(rules, "-g "+b.name("allow"))...)
+}

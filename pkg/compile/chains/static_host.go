@@ -1,0 +1,87 @@
+package chains
+
+import (
+	"fmt"
+	"slices"
+)
+
+// input is where packets to the node enter.
+func (b *static) input() {
+	opened := "-m connmark ! --mark " + equals(b.c.Marks.turned(), b.c.Marks.turned()) + " -m conntrack --ctdir REPLY -j RETURN"
+	rules := slices.Concat([]string{"! " + b.in + " -j RETURN", "-j MARK --set-xmark " + equals(0, b.mask)}, b.discovery(),
+		[]string{b.routed(), b.spoofed(""), when(!b.c.AllowEncap, "! -p tcp -j "+b.name("encap"))})
+	if b.c.DropToHost {
+		// Flows that the node has opened pass; but not those that are known by a packet of the node that opens nothing, see output.
+		b.chain("INPUT", append(rules, b.errors()[0], opened, "-j DROP")...)
+		return
+	}
+	rules = slices.Concat(rules, []string{b.fast()}, b.errors(), []string{opened}, b.dubious(), []string{b.revoked()},
+		b.judged(b.in, b.sets.Egress, "src", "eg"))
+	b.chain("INPUT", append(rules, "-g "+b.name("allow"))...)
+}
+
+// foreign is where packets enter that come from a pod and from none of its addresses: before they are routed, since the node would
+// send errors about them (hops used up, no such address, redirects) to the owner of the address, with data of the pod in them. Listener
+// and neighbour discovery has link-local sources, or none, too, and goes no further than to the node.
+func foreign(b *static) {
+	if b.c.Family == 4 {
+		b.chain("foreign", "-j "+b.name(DropsSpoofed))
+		return
+	}
+	var rules []string
+	for _, typ := range discoveryTypes {
+		for _, to := range []string{"fe80::/10", "ff02::/16"} {
+			rules = append(rules, fmt.Sprintf("-d %s -p ipv6-icmp -m icmp6 --icmpv6-type %d -j RETURN", to, typ))
+		}
+	}
+	b.chain("link", append(rules, "-j "+b.name(DropsSpoofed))...)
+	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"), "-j "+b.name(DropsSpoofed))
+}
+
+// bounced drops the errors that the node's kernel sends about packets before any rule sees them: IPv6 hop-by-hop options that it
+// refuses, and datagrams that it has waited for in vain. A pod may have sent them from another's address, and would have the
+// node carry data to the owner.
+func bounced(b *static) []string {
+	to := " -j " + b.name(DropsBounced)
+	return []string{
+		b.only(4, "-p icmp -m icmp --icmp-type 11/1"+to),
+		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 3/1"+to),
+		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 4 -m bpf --bytecode "+quoted(quotesHopByHop())+to),
+	}
+}
+
+// discoveryTypes are the ICMPv6 types of listener and neighbour discovery.
+var discoveryTypes = []int{130, 131, 132, 133, 135, 136, 143}
+
+// discovery lets listener and neighbour discovery pass, whatever its source: it may be none at all. The mark says that a
+// message is of that kind, so that no more than this chain lies between the hook and a slot.
+func (b *static) discovery() []string {
+	if b.c.Family == 4 {
+		return nil
+	}
+	var types []string
+	for _, typ := range discoveryTypes {
+		types = append(types, fmt.Sprintf("-p ipv6-icmp -m icmp6 --icmpv6-type %d -j MARK --set-xmark %s", typ, equals(b.allow, b.mask)))
+	}
+	b.chain("nd", types...)
+	b.chain("clean", "-j MARK --set-xmark "+equals(0, b.mask))
+	return []string{
+		"-p ipv6-icmp -d fe80::/10 -j " + b.name("nd"),
+		"-p ipv6-icmp -d ff02::/16 -j " + b.name("nd"),
+		"-p ipv6-icmp -m mark --mark " + equals(b.allow, b.mask) + " -g " + b.name("clean"),
+	}
+}
+
+// output is where packets of the node enter: they may reach every pod that is ready.
+func (b *static) output() {
+	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
+	b.chain("OUTPUT", append(bounced(b),
+		"! "+b.out+" -j RETURN",
+		b.only(4, "-d 224.0.0.0/4 -j RETURN"),
+		b.only(4, "-d 255.255.255.255/32 -j RETURN"),
+		b.only(6, "-d fe80::/10 -j RETURN"),
+		b.only(6, "-d ff00::/8 -j RETURN"),
+		b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst -j DROP",
+		// Only a SYN opens a TCP flow: this one is the pod's, of which an answer is seen first (D-20).
+		"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -j CONNMARK --set-xmark "+turned)...)
+}

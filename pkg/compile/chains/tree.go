@@ -1,0 +1,212 @@
+package chains
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// tree leads from the number in a packet's mark to where the number belongs. Chains of it test a few bits each, after all
+// bits above. A chain is named after the bits that are known in it, so that numbers that come and go leave the names of all
+// others alone.
+type tree struct {
+	name  string // of the first chain
+	marks Marks
+	bits  int // tested in one chain
+	leafs []leafOf
+	// lead is what the chains end in for a leaf.
+	lead func(to uint16) []line
+	// end is what the chains end in for numbers that are not known.
+	end []line
+}
+
+// leafOf says where a number leads.
+type leafOf struct{ number, to uint16 }
+
+func (t *tree) find(number uint16) (int, bool) {
+	return slices.BinarySearchFunc(t.leafs, number, func(l leafOf, n uint16) int { return cmp.Compare(l.number, n) })
+}
+
+// get returns where a number leads.
+func (t *tree) get(number uint16) (to uint16, ok bool) {
+	at, ok := t.find(number)
+	if !ok {
+		return 0, false
+	}
+	return t.leafs[at].to, true
+}
+
+func (t *tree) set(number, to uint16) {
+	at, ok := t.find(number)
+	if ok {
+		t.leafs[at].to = to
+		return
+	}
+	t.leafs = slices.Insert(t.leafs, at, leafOf{number, to})
+}
+
+func (t *tree) remove(number uint16) {
+	if at, ok := t.find(number); ok {
+		t.leafs = slices.Delete(t.leafs, at, at+1)
+	}
+}
+
+// node is the part of a tree whose numbers have the same bits from low upwards.
+type node struct {
+	leafs []leafOf
+	low   int // the lowest of the bits that all have in common; those below differ
+}
+
+func (t *tree) root() node { return node{t.leafs, t.levels() * t.bits} }
+
+// levels is how many chains a packet passes at most, the first included.
+func (t *tree) levels() int { return levels(t.marks.width, t.bits) }
+
+func levels(width, bits int) int { return (width + bits - 1) / bits }
+
+// chainOf is the name of a node's chain.
+func (t *tree) chainOf(n node) string {
+	if n.low >= t.levels()*t.bits {
+		return t.name
+	}
+	return fmt.Sprintf("%s-c%d.%x", t.name, n.low, n.leafs[0].number>>n.low)
+}
+
+// children are the parts of a node, by ascending number. A node with only one part is passed over.
+func (t *tree) children(n node) []node {
+	for {
+		var out []node
+		low := n.low - t.bits
+		for rest := n.leafs; len(rest) > 0; {
+			end := 1
+			for end < len(rest) && rest[end].number>>low == rest[0].number>>low {
+				end++
+			}
+			out = append(out, node{rest[:end], low})
+			rest = rest[end:]
+		}
+		if len(out) != 1 || low == 0 || out[0].whole() {
+			return out
+		}
+		n = out[0]
+	}
+}
+
+// whole reports whether all numbers that there can be in a node lead to the same.
+func (n node) whole() bool {
+	return len(n.leafs) == 1<<n.low && !slices.ContainsFunc(n.leafs, func(l leafOf) bool { return l.to != n.leafs[0].to })
+}
+
+// test is the match for the numbers of a node, or for one number with low 0.
+func (t *tree) test(number uint16, low int, only sides) string {
+	mask := t.marks.number() &^ (1<<(t.marks.shift+low) - 1)
+	return t.marks.match(uint32(number)<<t.marks.shift&mask, mask, only)
+}
+
+// under are the lines that a leaf ends in, for its number alone.
+func (t *tree) under(number uint16, low int, lines []line) []line {
+	out := make([]line, len(lines))
+	for i, l := range lines {
+		l.match = both(l.match, t.test(number, low, l.only))
+		l.only = bothWays // the match says it
+		out[i] = l
+	}
+	return out
+}
+
+// lines are the rules of a node's chain, and the nodes that it leads to.
+func (t *tree) lines(n node) (out []line, more []node) {
+	for _, c := range t.children(n) {
+		switch first := c.leafs[0]; {
+		case len(c.leafs) == 1:
+			out = append(out, t.under(first.number, 0, t.lead(first.to))...)
+		case c.whole():
+			out = append(out, t.under(first.number, c.low, t.lead(first.to))...)
+		default:
+			out = append(out, line{match: t.test(first.number, c.low, bothWays), verdict: "-g " + t.chainOf(c)})
+			more = append(more, c)
+		}
+	}
+	return append(out, t.end...), more
+}
+
+// chains are the chains of the nodes below n, itself included.
+func (t *tree) chains(n node, first []line) []Chain {
+	body, more := t.lines(n)
+	out := []Chain{t.marks.made(t.chainOf(n), slices.Concat(first, body))}
+	for _, c := range more {
+		out = append(out, t.chains(c, nil)...)
+	}
+	return out
+}
+
+// way is what a change of one number may alter: the chains on the way to it, and the nodes they lead to.
+type way struct {
+	passed []node
+	refers map[string]node
+}
+
+func (t *tree) way(number uint16) way {
+	w := way{refers: map[string]node{}}
+	n, ok := t.root(), true
+	for ok {
+		w.passed = append(w.passed, n)
+		_, more := t.lines(n)
+		ok = false
+		for _, c := range more {
+			w.refers[t.chainOf(c)] = c
+			if c.leafs[0].number>>c.low == number>>c.low {
+				n, ok = c, true
+			}
+		}
+	}
+	return w
+}
+
+// change does what alters one number, and returns the chains below the first that may differ, and the names of those that
+// are no more. The first chain may differ in any case.
+func (t *tree) change(number uint16, do func()) (set []Chain, gone []string) {
+	before := t.way(number)
+	names := map[string]bool{}
+	for name := range before.refers {
+		names[name] = true
+	}
+	do()
+	after := t.way(number)
+	kept := map[string]bool{}
+	var fresh func(n node)
+	fresh = func(n node) { // a chain that was not there, or is on the way
+		body, more := t.lines(n)
+		set = append(set, t.marks.made(t.chainOf(n), body))
+		for _, c := range more {
+			name := t.chainOf(c)
+			if !kept[name] && !names[name] {
+				fresh(c)
+			}
+			kept[name] = true
+		}
+	}
+	for _, n := range after.passed[1:] {
+		kept[t.chainOf(n)] = true
+		fresh(n)
+	}
+	for name, n := range after.refers {
+		if !kept[name] && !names[name] {
+			fresh(n)
+		}
+		kept[name] = true
+	}
+	for name := range names {
+		if !kept[name] {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return once(set), gone
+}
+
+// once leaves of chains with one name the first.
+func once(list []Chain) []Chain {
+	slices.SortStableFunc(list, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list, func(a, b Chain) bool { return a.Name == b.Name })
+}

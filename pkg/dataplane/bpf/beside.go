@@ -1,0 +1,117 @@
+package bpf
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+)
+
+// A BPF dataplane that comes after another one is beside it for a while: both judge all packets. The programs know no flow at first
+// that began before they were attached, and an answer of such a flow seems to be one that policy denies. So what policy seems to deny
+// passes them, since the other one denies it, and what it allows is recorded. Flows that began before are added from the other
+// one's table: before programs are attached, and once more when all are. From then on every flow is known, and the programs
+// deny, too; then the other one may go. Packets take no shortcut past it so long.
+
+// Carry adds the flows of another dataplane to flows.
+type Carry func(to Successor) error
+
+// Successor is what flows are added to.
+type Successor struct {
+	Flows *bpfmaps.Flows
+	// Interfaces are those of this node's endpoints, by address, and Shares what their flows are charged to, by interface.
+	Interfaces map[netip.Addr]uint32
+	Shares     map[uint32]uint32
+	Node       []netip.Addr // the node's own addresses
+	// Stamp is a generation that no policy is published under.
+	Stamp uint32
+	Quota uint32 // most open flows of a share
+	// Unused: the maps are new, and no program uses them yet.
+	Unused bool
+}
+
+// JudgeBeside says, before the first Apply of d, that another dataplane judges all packets, whose flows carry adds. It does so until JudgeAlone.
+func JudgeBeside(d *BPF, carry Carry) error {
+	d.kernel.carry = carry
+	// Flows are not lost, so no packet in mid-flow is believed to be an answer for that.
+	if err := d.kernel.maps.Flows.SetMidFlowGrace(0); err != nil {
+		return err
+	}
+	return setBeside(d.kernel.endpoints, true) // of an agent that has not come to its end here
+}
+
+// setBeside has all endpoints judged beside another dataplane, or not.
+func setBeside(endpoints *bpfmaps.Endpoints, now bool) error {
+	for _, e := range endpoints.List() {
+		if e.Flags &^= bpf.EPBeside; now {
+			e.Flags |= bpf.EPBeside
+			e.PeerIfindex = 0
+		}
+		if err := endpoints.Set(e); err != nil {
+			return fmt.Errorf("judge beside another dataplane, or alone: %w", err)
+		}
+	}
+	return nil
+}
+
+// JudgeAlone has the programs deny what policy denies: after JudgeBeside, once an Apply has attached them, or at once where no other
+// dataplane judges. When it returns, no other one is needed. It can be called again if it fails.
+func JudgeAlone(d *BPF) error {
+	if d.kernel.carry == nil { // an agent may have ended before it came here
+		return setBeside(d.kernel.endpoints, false)
+	}
+	// Connections of packets that no program has seen are in the other one's table once these packets are through.
+	if err := <-d.state.tables.slots.Quiesce(); err != nil {
+		return err
+	}
+	if err := d.state.carry(); err != nil {
+		return err
+	}
+	carry := d.kernel.carry
+	d.kernel.carry = nil
+	e := d.state.endpoints
+	for id, ep := range e.roster.bound {
+		if ep.policy != nil && ep.ifindex != 0 {
+			e.dirty[id] = true
+		}
+	}
+	if err := e.update(); err != nil {
+		d.kernel.carry = carry
+		return fmt.Errorf("judge without another dataplane: %w", err)
+	}
+	return nil
+}
+
+// carry adds the flows of another dataplane, if there is one.
+func (s *state) carry() error {
+	if s.kernel.carry == nil {
+		return nil
+	}
+	stamp, err := s.kernel.gens.Next()
+	if err != nil {
+		return err
+	}
+	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Shares: map[uint32]uint32{},
+		Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
+		Unused: s.kernel.maps.Flows.Lost() && !s.kernel.carried}
+	s.kernel.carried = true
+	bound := s.endpoints.roster.bound
+	for _, ep := range bound {
+		if ep.policy == nil {
+			continue
+		}
+		ifindex := s.interfaces.byName[ep.policy.Iface]
+		if ifindex == 0 {
+			continue
+		}
+		if err := s.endpoints.shares.give(ep, bound); err != nil {
+			return err
+		}
+		to.Shares[ifindex] = ep.share - 1
+		for _, a := range ep.policy.Addrs {
+			to.Interfaces[a] = ifindex
+		}
+	}
+	return s.kernel.carry(to)
+}

@@ -1,0 +1,104 @@
+package bpf
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/attach"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// Predecessor is what an agent with a BPF dataplane has left in force, for another dataplane that comes after it. The directory
+// of its maps must be locked while it is open.
+type Predecessor struct {
+	maps      *bpfmaps.Maps
+	programs  *bpfmaps.Programs
+	links     *attach.Links
+	endpoints *bpfmaps.Endpoints
+}
+
+// OpenPredecessor opens it, and puts programs of this version in the place of those in force. They judge as those did, by the same
+// maps, but no packet takes a shortcut past the node's network stack any more, where the other dataplane sees it.
+func OpenPredecessor(c dataplane.Config) (*Predecessor, error) {
+	maps, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance})
+	if err != nil {
+		return nil, err
+	}
+	p := &Predecessor{maps: maps}
+	if err := p.open(c); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Predecessor) open(c dataplane.Config) error {
+	c.NoShortcut = true
+	var err error
+	if p.programs, err = p.maps.LoadPrograms(programConfig(c)); err != nil {
+		return err
+	}
+	var programs attach.Programs
+	var errs [3]error
+	programs.FromPod, errs[0] = p.programs.Get(bpf.MargayProgFromPod)
+	programs.ToPod, errs[1] = p.programs.Get(bpf.MargayProgToPod)
+	programs.Judge, errs[2] = p.programs.Get(bpf.MargayProgJudge)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	if p.links, err = attach.NewLinks(p.maps.LinkDir(), nil, programs); err != nil {
+		return err
+	}
+	attached, err := p.links.List()
+	if err != nil {
+		return err
+	}
+	for _, a := range attached {
+		if _, err := p.links.Ensure(a.Ifindex); err != nil && !errors.Is(err, attach.ErrGone) {
+			return err
+		}
+	}
+	// An agent may have ended before it had programs on all interfaces, and so none at the hooks: they would drop packets of others.
+	hooked, err := attach.Hooked(p.maps.LinkDir())
+	if err != nil {
+		return err
+	}
+	if hooked {
+		if _, err := p.links.EnsureHooks(); err != nil {
+			return err
+		}
+	}
+	p.endpoints, err = p.maps.OpenEndpoints()
+	return err
+}
+
+// Flows are its flows.
+func (p *Predecessor) Flows() *bpfmaps.Flows { return p.maps.Flows }
+
+// Local reports whether an address is that of an endpoint of this node. One that cannot be looked up is taken for one.
+func (p *Predecessor) Local(a netip.Addr) bool {
+	info, ok, err := p.maps.Addresses.Lookup(a)
+	return err != nil || ok && info.Flags&bpf.AddrEndpoint != 0
+}
+
+// StepAside lets everything pass that policy seems to deny: another dataplane denies it from here on.
+func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }
+
+// StepBack is the reverse of StepAside: an agent may have ended after that, and no other dataplane judges.
+func (p *Predecessor) StepBack() error { return setBeside(p.endpoints, false) }
+
+// Close lets go of everything. Programs stay in force.
+func (p *Predecessor) Close() error {
+	var errs []error
+	if p.endpoints != nil {
+		errs = append(errs, p.endpoints.Close())
+	}
+	if p.links != nil {
+		errs = append(errs, p.links.Close())
+	}
+	if p.programs != nil {
+		errs = append(errs, p.programs.Close())
+	}
+	return errors.Join(append(errs, p.maps.Close())...)
+}

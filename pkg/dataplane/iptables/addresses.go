@@ -1,0 +1,133 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/ipsets"
+)
+
+// addresses are the entries of addresses and prefixes in the sets of classes. One entry has all that is true of an address, so
+// an address changes all of its memberships in one write (D-8).
+type addresses struct {
+	sets      *sets
+	marks     chains.Marks
+	unwritten plans.Unwritten // each is taken for what the prefix around it is
+	journal   *journal
+}
+
+func newAddresses(sets *sets, marks chains.Marks, j *journal) *addresses {
+	return &addresses{sets: sets, marks: marks, unwritten: plans.Unwritten{}, journal: j}
+}
+
+// everything is the prefix of all addresses of a family, and the class of those that are in no set.
+func everything(family uint8) (p netip.Prefix, class uint32) {
+	if family == 4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), classes.None4
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0), classes.None6
+}
+
+// begin writes the class of all addresses that have no entry of their own. Without it a lookup would find nothing.
+func (a *addresses) begin() error {
+	for _, family := range families {
+		p, class := everything(family)
+		c, err := a.change(classes.AddrChange{Prefix: p, Class: class})
+		if err != nil {
+			return err
+		}
+		if err := write(a.sets.of[family].class, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change is the write for a change of an address's entry.
+func (a *addresses) change(c classes.AddrChange) (ipsets.Change, error) {
+	key := ipsets.Key{Prefix: c.Prefix}
+	if p, none := everything(familyOf(c.Prefix.Addr())); c.Gone && c.Prefix == p {
+		c.Gone, c.Class = false, none
+	}
+	if c.Gone {
+		return ipsets.Change{Entry: ipsets.Entry{Key: key}, Remove: true}, nil
+	}
+	mark, err := a.marks.Class(c.Class)
+	return ipsets.Change{Entry: ipsets.Entry{Key: key, Mark: ipsets.Mark{Value: mark.Value, Mask: mark.Mask}}}, err
+}
+
+// write makes changes, those of each family in their order. refused reports that some could not be made: those are in unwritten,
+// and their old entries are removed, since policy might allow the old class packets that it denies the new one.
+func (a *addresses) write(changes []classes.AddrChange) (refused bool) {
+	defer func() {
+		for _, c := range changes {
+			a.journal.address(c.Prefix)
+		}
+	}()
+	byFamily := map[uint8][]classes.AddrChange{}
+	for _, c := range changes {
+		family := familyOf(c.Prefix.Addr())
+		byFamily[family] = append(byFamily[family], c)
+	}
+	for _, family := range families {
+		for rest := byFamily[family]; len(rest) > 0; {
+			made, err := a.writeSome(a.sets.of[family].class, rest)
+			for _, c := range rest[:made] {
+				delete(a.unwritten, c.Prefix)
+			}
+			if rest = rest[made:]; err == nil {
+				continue
+			}
+			refused = true
+			a.unwritten[rest[0].Prefix] = plans.Refused{Change: rest[0], Cause: err}
+			a.forget(rest[0].Prefix)
+			rest = rest[1:]
+		}
+	}
+	return refused
+}
+
+// writeSome makes changes of one family up to the first that cannot be made, and returns how many it made.
+func (a *addresses) writeSome(to *ipsets.Set, list []classes.AddrChange) (made int, err error) {
+	writes := make([]ipsets.Change, 0, len(list))
+	var bad error
+	for _, c := range list {
+		w, err := a.change(c)
+		if err != nil {
+			bad = err
+			break
+		}
+		writes = append(writes, w)
+	}
+	if made, err = to.Apply(writes); err != nil {
+		return made, err
+	}
+	return made, bad
+}
+
+// forget removes the entry of a prefix. If that fails, too, the address stays what it was; see believed.
+func (a *addresses) forget(p netip.Prefix) {
+	c, err := a.change(classes.AddrChange{Prefix: p, Gone: true})
+	if err == nil {
+		_ = write(a.sets.of[familyOf(p.Addr())].class, c)
+	}
+}
+
+// believed is the class that the kernel's entry of a prefix has; not ok: it has none.
+func (a *addresses) believed(p netip.Prefix) (class uint32, ok bool) {
+	e, ok := a.sets.of[familyOf(p.Addr())].class.Get(ipsets.Key{Prefix: p})
+	if !ok {
+		return 0, false
+	}
+	return a.marks.ClassOf(e.Mark.Value), true
+}
+
+// err names addresses whose entries could not be written.
+func (a *addresses) err() error {
+	return a.unwritten.Err(func(p netip.Prefix, cause error) error {
+		return fmt.Errorf("%s belongs to no set of policy but those of the prefix around it: %w", p, cause)
+	})
+}

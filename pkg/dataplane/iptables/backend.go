@@ -1,0 +1,110 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/iptables"
+)
+
+// former are chains that an agent has left which wrote with the other backend of iptables. Those in force stay so until this agent
+// judges all packets: until then a packet passes the chains of both backends. Others are removed at the start, since they refer to
+// sets.
+type former struct {
+	tables []*tableOf
+	names  map[uint8]chains.Names // the worlds in force, by IP version
+}
+
+// findFormer finds such chains. It asks for the tools of the other backends only if there are sets that no chain refers to which the
+// present backend has in force: nearly never.
+func findFormer(ctx context.Context, kernel Kernel, own *inForce) (list []former, found []*inForce, err error) {
+	if kernel.Others == nil {
+		return nil, nil, nil
+	}
+	left, err := unexplained(kernel.Sets, own)
+	if !left || err != nil {
+		return nil, nil, err
+	}
+	for _, tools := range kernel.Others(ctx) {
+		if tools.Backend == kernel.Tools.Backend {
+			continue
+		}
+		w, there, err := newWorld(ctx, tools, "")
+		if err != nil {
+			return nil, nil, fmt.Errorf("look for chains of the backend %s: %w", tools.Backend, err)
+		}
+		list, found = append(list, former{w.tables, there.names}), append(found, there)
+	}
+	return list, found, nil
+}
+
+// unexplained reports whether there are sets of a world that is not in force.
+func unexplained(sets ipsets.Kernel, own *inForce) (bool, error) {
+	for _, family := range families {
+		for _, world := range chains.Worlds {
+			names := chains.Names{World: world}
+			if own.names[family] == names {
+				continue
+			}
+			list, err := sets.Names(fmt.Sprintf("%s%d-", names.Prefix(), family))
+			if len(list) > 0 || err != nil {
+				return true, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// tidy removes chains that are not in force.
+func (f former) tidy(ctx context.Context) error {
+	for _, t := range f.tables {
+		if _, err := t.Apply(ctx); err != nil { // those in force are kept
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes all chains: table filter before mangle, since it drops flows that have not been judged.
+func (f former) remove(ctx context.Context) (removed int, err error) {
+	for i := range f.tables {
+		table := f.tables[len(f.tables)-1-i]
+		table.Keep()
+		commit, err := table.Apply(ctx)
+		if removed += commit.Removed; err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// removeFormer removes the chains of the other backend and then their sets, once this world judges all packets.
+func (w *world) removeFormer(ctx context.Context, kernel ipsets.Kernel) error {
+	if !w.inForce || len(w.former) == 0 {
+		return nil
+	}
+	removed := 0
+	for _, f := range w.former {
+		n, err := f.remove(ctx)
+		if removed += n; err != nil {
+			return err
+		}
+	}
+	if removed > 0 {
+		if err := iptables.Grace(ctx); err != nil {
+			return fmt.Errorf("wait for packets that are being judged: %w", err)
+		}
+	}
+	var errs []error
+	for _, f := range w.former {
+		errs = append(errs, destroySets(kernel, f.names))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	w.former = nil
+	return nil
+}

@@ -1,0 +1,96 @@
+package iptables
+
+import (
+	"context"
+	"math/bits"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/iptables"
+)
+
+// Enforced is what the kernel enforces, as far as it is needed to read its table of connections. Tools read it, with or without an
+// agent.
+type Enforced struct {
+	// Locals are the addresses of the endpoints that are open, with their interfaces.
+	Locals map[netip.Addr]string
+	of     map[uint8]judgement
+}
+
+// judgement is the policy in force of one IP version, as marks of connections name it.
+type judgement struct {
+	marks      chains.Marks
+	generation uint32
+}
+
+// ReadEnforced reads what is enforced in this network namespace. tools are of all backends that an agent may have used.
+func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel) (*Enforced, error) {
+	e := &Enforced{Locals: map[netip.Addr]string{}, of: map[uint8]judgement{}}
+	for _, t := range tools {
+		_, found, err := newWorld(ctx, t, "")
+		if err != nil {
+			return nil, err
+		}
+		for family, names := range found.names {
+			if marks, ok := found.marks(family); ok {
+				number, _ := found.generation(family, marks)
+				e.of[family] = judgement{marks, number}
+			}
+			own := newSets(sets, map[uint8]chains.Names{family: names}).of[family].own
+			err := sets.List(own.Spec(), func(entry ipsets.Entry) {
+				if entry.Interface != "" { // an anchor has none
+					e.Locals[entry.Prefix.Addr()] = entry.Interface
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return e, nil
+}
+
+// marks are those that chains in force write into marks of connections; not ok: it cannot be read. The bits of a generation are
+// next to each other, then comes one that says that the first packet on record was an answer, then the one of denied flows.
+func (f *inForce) marks(family uint8) (chains.Marks, bool) {
+	allow := f.saved[family].Chain(f.names[family].Chain("allow"))
+	if allow == nil || len(allow.Rules) == 0 {
+		return chains.Marks{}, false
+	}
+	_, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text)
+	if !ok || mask == 0 {
+		return chains.Marks{}, false
+	}
+	marks, err := chains.NewMarks(mask | 1<<(bits.Len32(mask)-2))
+	return marks, err == nil
+}
+
+// Connection is a connection of a local endpoint, with the ends as policy judges them.
+type Connection struct {
+	Opener, Responder conntrack.Tuple // as the opener sends, and as the responder does
+	// Judged: its mark says that policy has judged it; Current: the policy in force has; Denied: and denies it.
+	Judged, Current, Denied bool
+	// Turned: the first packet on record was an answer, so Opener is the end that has not sent it.
+	Turned bool
+}
+
+// Read says what an entry is; not ok: no end of it is a local endpoint.
+func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
+	judged := e.of[familyOf(entry.Original.Src)]
+	g, turned, denied := uint32(0), false, false
+	if judged.marks != (chains.Marks{}) {
+		g, turned, denied = judged.marks.GenerationOf(entry.Mark)
+	}
+	c = Connection{Opener: entry.Original, Responder: entry.Reply, Turned: turned,
+		Judged: g != neverJudged, Current: g != neverJudged && g == judged.generation}
+	c.Denied = c.Judged && denied
+	if turned {
+		c.Opener, c.Responder = c.Responder, c.Opener
+	}
+	return c, e.IsLocal(c.Opener.Src) || e.IsLocal(c.Responder.Src)
+}
+
+// IsLocal reports whether an address is that of an endpoint of this node.
+func (e *Enforced) IsLocal(a netip.Addr) bool { return e.Locals[a] != "" }

@@ -1,0 +1,124 @@
+package iptables
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/ruleset"
+)
+
+// Dropped are packets that were dropped for one reason. Chains count for all endpoints together.
+type Dropped struct {
+	Reason         bpf.DropReason
+	Direction      model.Direction
+	Packets, Bytes uint64
+}
+
+// dropKind is what a rule that drops counts for.
+type dropKind struct {
+	reason    bpf.DropReason
+	direction model.Direction
+}
+
+// droppers are the chains all of whose rules that drop count for one kind. Where packets of both directions come there, it is that of what
+// pods send.
+var droppers = map[string]dropKind{
+	chains.DropsSpoofed: {bpf.MargayDropReasonDROP_SPOOFED, model.Egress},
+	chains.DropsStale:   {bpf.MargayDropReasonDROP_NO_ENDPOINT, model.Ingress},
+	chains.DropsInvalid: {bpf.MargayDropReasonDROP_CT_INVALID, model.Egress},
+	chains.DropsLoose:   {bpf.MargayDropReasonDROP_MIDFLOW, model.Egress},
+	chains.DropsRouted:  {bpf.MargayDropReasonDROP_SOURCE_ROUTE, model.Egress},
+	chains.DropsBounced: {bpf.MargayDropReasonDROP_BAD_HEADER, model.Egress},
+	"odd":               {bpf.MargayDropReasonDROP_CT_INVALID, model.Egress},
+	"encap":             {bpf.MargayDropReasonDROP_ENCAP, model.Egress},
+	"error":             {bpf.MargayDropReasonDROP_BAD_HEADER, model.Egress},
+	"revoked":           {bpf.MargayDropReasonDROP_REVOKED, model.Egress},
+	"OUTPUT":            {bpf.MargayDropReasonDROP_NO_ENDPOINT, model.Ingress},
+	"translated":        {bpf.MargayDropReasonDROP_NO_ENDPOINT, model.Ingress},
+}
+
+// eachDrop passes the counts of all rules of a world that drop, by the chain that they are in. Denials are counted where a slot sends packets
+// to the chain that denies: that chain is written again with each generation, and would count from 0.
+func eachDrop(saved *ruleset.Saved, names chains.Names, each func(chain string, kind dropKind, c ruleset.Counter)) {
+	slots := directions(saved, names)
+	for i := range saved.Chains {
+		c := &saved.Chains[i]
+		name, ours := strings.CutPrefix(c.Name, names.Chain(""))
+		if !ours {
+			continue
+		}
+		slot, _, _ := strings.Cut(name, "-")
+		direction, isSlot := slots[slot]
+		judged := 0
+		for _, r := range c.Rules {
+			target, _ := ruleset.Target(r.Text)
+			kind, ok := droppers[name]
+			ok = ok && (target == "DROP" || name == "revoked" && target == "ACCEPT") // and is reset later
+			switch {
+			case isSlot && target == names.Chain("deny"):
+				kind, ok = dropKind{bpf.MargayDropReasonDROP_POLICY, direction}, true
+			case target == "DROP" && name == "INPUT" && r.Text == "-j DROP":
+				kind, ok = dropKind{bpf.MargayDropReasonDROP_HOST_ACTION, model.Egress}, true
+			case target == "DROP" && slices.Contains([]string{"F", "R", "INPUT"}, name): // it fell off the slots: egress is judged first
+				kind, ok = dropKind{bpf.MargayDropReasonDROP_NO_TABLE, model.Egress}, true
+				if judged++; judged > 1 {
+					kind.direction = model.Ingress
+				}
+			}
+			if ok {
+				each(c.Name, kind, r.Counter)
+			}
+		}
+	}
+}
+
+// directions are those of the slots, by the part of names of chains that says which slot it is.
+func directions(saved *ruleset.Saved, names chains.Names) map[string]model.Direction {
+	all := map[string]model.Direction{}
+	for tree, direction := range map[chains.Direction]model.Direction{chains.EgressSlots: model.Egress, chains.IngressSlots: model.Ingress} {
+		first := names.Chain(string(tree))
+		for i := range saved.Chains {
+			c := &saved.Chains[i]
+			if c.Name != first && !strings.HasPrefix(c.Name, first+"-") {
+				continue
+			}
+			for _, r := range c.Rules {
+				target, _ := ruleset.Target(r.Text)
+				if slot, ok := strings.CutPrefix(target, names.Chain("s")); ok {
+					all["s"+slot] = direction
+				}
+			}
+		}
+	}
+	return all
+}
+
+// ReadDrops reads what chains in force in this network namespace have dropped, since each was last written. tools are of all backends
+// that an agent may have used.
+func ReadDrops(ctx context.Context, tools []*iptables.Tools) ([]Dropped, error) {
+	sums := map[dropKind]ruleset.Counter{}
+	for _, t := range tools {
+		_, found, err := newWorld(ctx, t, "")
+		if err != nil {
+			return nil, err
+		}
+		for family, names := range found.names {
+			eachDrop(found.saved[family], names, func(_ string, kind dropKind, c ruleset.Counter) {
+				sum := sums[kind]
+				sums[kind] = ruleset.Counter{Packets: sum.Packets + c.Packets, Bytes: sum.Bytes + c.Bytes}
+			})
+		}
+	}
+	var list []Dropped
+	for kind, c := range sums {
+		if c.Packets > 0 {
+			list = append(list, Dropped{kind.reason, kind.direction, c.Packets, c.Bytes})
+		}
+	}
+	return list, nil
+}

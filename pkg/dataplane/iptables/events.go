@@ -1,0 +1,224 @@
+package iptables
+
+import (
+	"math"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/packetlog"
+)
+
+const (
+	// decideFor bounds how long one call of Decide holds the loop. Copies that it has no time for are left out.
+	decideFor = 2 * time.Millisecond
+	// copiedWithin is how long a copy is on its way at most, unless there are more than the agent reads.
+	copiedWithin = 250 * time.Millisecond
+)
+
+// Texts of records whose verdict the policy in force does not give any more, and of those of an endpoint whose policy has changed
+// while the copy was on its way.
+const (
+	ruleNotKnown = "not known: policy or addresses have changed since"
+	changedThen  = "policy changed about then"
+)
+
+// events makes flow records of copies of packets that chains have judged. A copy says what was decided, not by which rule: the
+// packet is evaluated once more, by the tables that the chains were made of.
+type events struct {
+	leftOut uint64             // copies that no record was made of, since the last record
+	staged  map[staging]uint64 // see staged.go
+}
+
+// Decide returns the records of copies: for each packet that of the opener's egress, then that of the responder's ingress, as far as
+// they are endpoints here. Like Apply it is for the loop's goroutine.
+func (d *IPTables) Decide(copies []packetlog.Copy) []flows.Unnamed {
+	x := decider{d: d, state: d.state, names: map[uint32]string{}, until: time.Now().Add(decideFor)}
+	before := d.events.leftOut
+	for name, ifindex := range d.kernel.Node.Interfaces() {
+		x.names[ifindex] = name
+	}
+	for i := range copies {
+		if i > 0 && time.Now().After(x.until) {
+			d.events.leftOut += uint64(len(copies) - i)
+			break
+		}
+		x.decide(&copies[i])
+	}
+	if len(x.list) > 0 {
+		x.list[0].Record.Suppressed = uint16(min(before, math.MaxUint16))
+		d.events.leftOut -= before
+	}
+	return x.list
+}
+
+// decider makes the records of one batch.
+type decider struct {
+	d     *IPTables
+	state *state
+	names map[uint32]string // of interfaces
+	until time.Time
+	list  []flows.Unnamed
+}
+
+// side is one direction of an endpoint of this node that has judged a packet.
+type side struct {
+	id        model.EndpointID
+	ep        *endpoint
+	ifindex   uint32
+	direction model.Direction
+	remote    netip.Addr // as policy sees it
+}
+
+// decide makes the records of one copy.
+func (x *decider) decide(c *packetlog.Copy) {
+	kind, generation, ok := chains.ParseEvent(c.Prefix)
+	if !ok {
+		return
+	}
+	packet, sides := x.sides(c)
+	allowed := kind == chains.EventAllowed || kind == chains.EventAllowedAgain
+	first := kind == chains.EventAllowed || kind == chains.EventDenied
+	begun := len(x.list)
+	for i := range sides {
+		s := &sides[i]
+		verdict, known := x.judge(s, packet)
+		r := &flows.Record{Time: c.Time.UTC(), Direction: flows.Egress, Verdict: flows.Allow, Packet: flowOf(c, packet)}
+		if s.direction == model.Ingress {
+			r.Direction = flows.Ingress
+		}
+		last := i == len(sides)-1
+		switch {
+		case !known, verdict.Allow != allowed && (allowed || last):
+			r.Rule = ruleNotKnown
+			if !allowed && len(sides) > 1 { // nor whose it is
+				x.list = x.list[:begun]
+				x.d.events.leftOut++
+				return
+			}
+		default:
+			describe(r, verdict)
+			r.Staged = x.staged(s, packet, verdict.Allow, first)
+		}
+		r.Note = x.note(kind, generation, s, c.Time)
+		denied := !allowed && (last || known && !verdict.Allow)
+		if denied {
+			r.Verdict = flows.Deny
+		}
+		x.list = append(x.list, flows.Unnamed{Ifindex: s.ifindex, Record: r})
+		if denied {
+			return
+		}
+	}
+}
+
+// sides are those that have judged a packet, in order, and the packet as its flow was opened.
+func (x *decider) sides(c *packetlog.Copy) (p model.Packet, list []side) {
+	p = model.Packet{Src: c.Packet.Src.Addr(), Dst: c.Packet.Dst.Addr(), SrcPort: c.Packet.Src.Port(), DstPort: c.Packet.Dst.Port(), Protocol: c.Number}
+	if c.Packet.ICMP != nil {
+		p.ICMPType, p.ICMPCode = c.Packet.ICMP.Type, c.Packet.ICMP.Code
+	}
+	from, to := c.In, c.Out
+	if x.state.slots.marks.IsAnswer(c.Mark) {
+		p.Src, p.Dst, p.SrcPort, p.DstPort, from, to = p.Dst, p.Src, p.DstPort, p.SrcPort, to, from
+		p.ICMPType = askedBy(&p)
+	}
+	opener, isOpener := x.end(from, p.Src)
+	responder, isResponder := x.end(to, p.Dst)
+	if isOpener && isResponder && opener == responder {
+		return p, nil // no policy judges it
+	}
+	if isOpener {
+		list = append(list, side{opener, x.state.endpoints.bound[opener], from, model.Egress, p.Dst})
+	}
+	if isResponder {
+		remote := p.Src
+		if c.Mark&x.d.config.MasqueradeMark != 0 {
+			remote = x.nodeAddr(remote)
+		}
+		list = append(list, side{responder, x.state.endpoints.bound[responder], to, model.Ingress, remote})
+	}
+	return p, list
+}
+
+// end is the endpoint of an interface that has an address, or that may send from it.
+func (x *decider) end(ifindex uint32, a netip.Addr) (id model.EndpointID, ok bool) {
+	name := x.names[ifindex]
+	if name == "" {
+		return id, false
+	}
+	e := x.state.endpoints
+	id, ok = e.holder[ipsets.Key{Prefix: single(a), Interface: name}]
+	return id, ok && e.bound[id] != nil
+}
+
+// nodeAddr is the address that the node gives packets of the family, as static.locate chooses it.
+func (x *decider) nodeAddr(of netip.Addr) netip.Addr {
+	for _, a := range x.state.nodeAddrs() {
+		if a.Is4() == of.Is4() && a.IsGlobalUnicast() {
+			return a
+		}
+	}
+	return of
+}
+
+// askedBy is the type of the ICMP message that this one answers.
+func askedBy(p *model.Packet) uint8 {
+	asks := map[uint8]uint8{}
+	switch p.Protocol {
+	case model.ProtoICMP:
+		asks = map[uint8]uint8{0: 8, 14: 13, 16: 15, 18: 17}
+	case model.ProtoICMPv6:
+		asks = map[uint8]uint8{129: 128, 140: 139}
+	}
+	if t, ok := asks[p.ICMPType]; ok {
+		return t
+	}
+	return p.ICMPType
+}
+
+// judge evaluates a packet by the policy in force of one side; not known: it has none.
+func (x *decider) judge(s *side, p model.Packet) (v model.Verdict, known bool) {
+	at := x.state.slots.list[s.ep.tables[s.direction]]
+	if at == nil {
+		return v, false
+	}
+	return x.evaluate(at.table, s.remote, p), true
+}
+
+func (x *decider) evaluate(t *table.Table, remote netip.Addr, p model.Packet) model.Verdict {
+	class := plan.ClassOf(x.state.plans.Compiler, remote)
+	var o bpf.Outcome
+	if t.Interpreted() {
+		o = t.Program.Interpret(class, p)
+	} else {
+		o = t.Eval(class.ID, p)
+	}
+	return t.Program.Verdict(o)
+}
+
+// note says what else is to be known of a verdict.
+func (x *decider) note(kind chains.EventKind, generation uint32, s *side, at time.Time) string {
+	var notes []string
+	switch kind {
+	case chains.EventRevoked:
+		notes = append(notes, "revoked")
+	case chains.EventAllowedAgain:
+		notes = append(notes, "judged again")
+	}
+	since := s.ep.since
+	if slot := x.state.slots.list[s.ep.tables[s.direction]]; slot != nil && slot.since.After(since) {
+		since = slot.since
+	}
+	if since.After(at.Add(-copiedWithin)) || generation != x.state.static.generation.number {
+		notes = append(notes, changedThen)
+	}
+	return strings.Join(notes, ", ")
+}

@@ -1,0 +1,218 @@
+// Package iptables enforces policy with iptables and IP sets, for kernels that lack what the BPF dataplane needs. It carries out
+// the same plans, so verdicts are the same.
+//
+//   - iptables.go: the dataplane; open.go: a start; order.go: the order of kernel writes
+//   - state.go: the steps that involve several parts; world.go: the chains and sets of one agent beside those of another
+//   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
+//   - generation.go: which judgements of live flows still hold; refused.go: what the kernel refuses; full.go: whether it has room for flows
+//   - status.go, inspect.go, events.go, staged.go, connections.go: what is reported
+package iptables
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Kernel is what the dataplane writes to.
+type Kernel struct {
+	Tools *iptables.Tools
+	// Others finds the tools of all backends that there are here: an agent may have written with another one before. May be nil.
+	Others func(context.Context) []*iptables.Tools
+	Sets   ipsets.Kernel
+	// Lists reads sets beside the loop, whose own calls must not wait until a large set has been listed. nil: Sets does.
+	Lists ipsets.Kernel
+	Flows Flows
+	Node  Node
+	// SCTPUntracked: the kernel's conntrack does not know SCTP.
+	SCTPUntracked bool
+	// Resets is the NFLOG group of packets of ended TCP connections; who listens to it resets their receivers. 0: there is no such listener.
+	Resets uint16
+	// Events is the NFLOG group of packets that policy judges; who listens to it makes records of them, see Decide. 0: there is no such
+	// listener.
+	Events uint16
+	// Learn is called before packets are judged first: where another dataplane has judged until now, it adds the flows that the kernel's
+	// conntrack does not know. May be nil.
+	Learn Learn
+}
+
+// Node is the machine as the dataplane needs it; nodewatch.Watch is one.
+type Node interface {
+	// Interfaces are the workload interfaces there are now: ifindex by name. The map is the caller's.
+	Interfaces() map[string]uint32
+	// Addrs are the node's own addresses. The list must not be changed.
+	Addrs() []netip.Addr
+	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
+	Wake() <-chan struct{}
+	// Nudge has Wake deliver once more: soon, or after so long, counted from the last call that says how long.
+	Nudge(after time.Duration)
+	Close()
+}
+
+// IPTables enforces with chains and sets of the network namespace that it was opened in.
+type IPTables struct {
+	config   dataplane.Config
+	next     *dataplane.Config // configuration for the next Reopen; nil: config
+	kernel   Kernel
+	log      *slog.Logger
+	observer dataplane.Observer
+	resync   bool
+	repairs  uint64 // of changes made by others, so far
+	looks    uint64 // at the tables, so far
+	locked   bool   // the last Apply could not write because somebody else had the lock
+	full     flowTable
+	events   events
+	state    *state // replaced whole when it is reopened
+	// there are the workload interfaces as the last Apply found them, by name.
+	there map[string]uint32
+	// enforcing are the names of the chains of IPv4 in force, for other goroutines; nil: there are none of this agent yet.
+	enforcing atomic.Pointer[chains.Names]
+}
+
+var _ dataplane.Dataplane = (*IPTables)(nil)
+
+// Apply implements dataplane.Dataplane.
+func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
+	s := d.state
+	s.plans.Enqueue(ch)
+	var errs []error
+	if d.resync {
+		errs = append(errs, d.repair(ctx))
+	}
+	d.there = d.kernel.Node.Interfaces()
+	s.plans.Compiler.HostAddrs(d.kernel.Node.Addrs())
+	s.refusals.RetryTables()
+	errs = append(errs, plans.CarryOut(s.plans, s.pace, s, d.observer), s.finish(), s.addresses.err())
+	if s.world.inForce {
+		names := s.world.names[4]
+		d.enforcing.Store(&names)
+	}
+	if d.unfinished() {
+		d.kernel.Node.Nudge(s.pace.Wait())
+	}
+	err := errors.Join(errs...)
+	_, d.locked = errors.AsType[*iptables.LockedError](err)
+	if err != nil {
+		return errors.Join(err, s.plans.Failures(), s.endpoints.err())
+	}
+	if err := errors.Join(s.plans.Failures(), s.endpoints.err()); err != nil {
+		return &dataplane.HeldBack{Err: err, Retry: s.plans.Failing || s.endpoints.err() != nil}
+	}
+	return nil
+}
+
+// unfinished reports whether the next Apply, without changes, continues a large policy.
+func (d *IPTables) unfinished() bool { return d.state.plans.Done() && d.state.plans.Plan.More }
+
+// repair reads chains and sets again, and writes what others have changed.
+func (d *IPTables) repair(ctx context.Context) error {
+	repaired, err := d.state.repair(ctx, d.log)
+	d.repairs += uint64(repaired)
+	d.resync = err != nil
+	return err
+}
+
+// Prepare implements dataplane.Dataplane: it waits for packets in former chains, so that the next change need not. If that fails, the
+// next change does.
+func (d *IPTables) Prepare() { _ = d.state.world.grace(unseen.ofChains) }
+
+// Resync implements dataplane.Dataplane.
+func (d *IPTables) Resync() { d.resync = true }
+
+// Wake implements dataplane.Dataplane.
+func (d *IPTables) Wake() <-chan struct{} { return d.kernel.Node.Wake() }
+
+// Endpoints implements dataplane.Dataplane.
+func (d *IPTables) Endpoints() []dataplane.EndpointStatus { return d.status().all() }
+
+func (d *IPTables) status() status {
+	return status{plans: d.state.plans, endpoints: d.state.endpoints, interfaces: d.there,
+		inForce: d.state.world.inForce}
+}
+
+// Interfaces implements dataplane.Dataplane.
+func (d *IPTables) Interfaces() map[string]uint32 {
+	if !d.state.world.inForce {
+		return nil
+	}
+	return d.kernel.Node.Interfaces()
+}
+
+// lookEvery is how often it is looked whether others have written to the tables; a look takes microseconds. Every setsEvery-th look
+// is at the sets, too, which takes some 2 ms with 100,000 addresses, and every flowsEvery-th at the number of connections.
+const (
+	lookEvery  = 250 * time.Millisecond
+	setsEvery  = 2
+	flowsEvery = 4
+)
+
+// Sweep implements dataplane.Dataplane. The kernel removes expired flows itself; what is looked for here are changes of tables
+// and sets by others. If there are any, the next Apply repairs them.
+func (d *IPTables) Sweep() (time.Duration, error) {
+	touched, err := d.state.world.touched()
+	if d.looks++; err == nil && !touched && d.looks%setsEvery == 0 && d.state.world.inForce {
+		touched, err = d.state.sets.touched()
+	}
+	if d.looks%flowsEvery == 0 {
+		d.full.look(d.kernel.Flows, d.log)
+	}
+	if err != nil {
+		return lookEvery, err
+	}
+	if touched && !d.resync {
+		d.resync = true
+		d.kernel.Node.Nudge(0)
+	}
+	if d.locked && !d.kernel.Tools.Locked() {
+		d.locked = false
+		d.kernel.Node.Nudge(0)
+	}
+	return lookEvery, nil
+}
+
+// Observe reports every Apply to o from now on. Call it before the first.
+func (d *IPTables) Observe(o dataplane.Observer) { d.observer = o }
+
+// Close implements dataplane.Dataplane.
+func (d *IPTables) Close() error {
+	d.state.plans.Compiler.Close()
+	d.kernel.Node.Close()
+	return nil
+}
+
+// Stats implements dataplane.Dataplane.
+func (d *IPTables) Stats(interfaces bool) dataplane.Stats {
+	s := d.state
+	sizes := s.plans.Compiler.Sizes()
+	stats := dataplane.Stats{Classes: sizes.Classes, Tables: len(s.slots.list), Rules: len(s.names.rules), Sets: len(s.names.sets),
+		Unwritten: len(s.plans.Waiting), Repairs: d.repairs}
+	if !s.plans.Done() {
+		stats.Unwritten++
+	}
+	d.status().count(&stats)
+	if interfaces {
+		stats.Interfaces = map[uint32]model.EndpointID{}
+		for id, ep := range s.endpoints.bound {
+			if ifindex := d.there[ep.policy.Iface]; ifindex != 0 {
+				stats.Interfaces[ifindex] = id
+			}
+		}
+	}
+	for _, set := range s.sets.all() {
+		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: set.Spec().Name, Entries: uint64(set.Len()), Max: uint64(set.Spec().MaxEntries)})
+	}
+	if d.full.most > 0 {
+		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: "nf_conntrack", Entries: uint64(d.full.entries), Max: uint64(d.full.most)})
+	}
+	return stats
+}

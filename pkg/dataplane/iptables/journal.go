@@ -1,0 +1,108 @@
+package iptables
+
+import (
+	"math"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// journal notes when this agent has written what last, so that verification knows whether something that it has read is what is
+// there now. Its clock counts writes; a reading has the time of its beginning. All but the clock belong to the goroutine of the
+// dataplane.
+type journal struct {
+	clock     atomic.Uint64
+	slots     map[uint32]uint64           // when chains of a slot were written last; never: that is still to come
+	endpoints map[model.EndpointID]uint64 // the same for entries of endpoints
+	desired   map[uint32]bool             // slots with chains that wait for a commit
+	unbound   uint64                      // when entries of an endpoint that has left were removed last
+	chains    uint64                      // when any chain was written last
+	// addresses are noted while somebody verifies. Overrun: there were too many.
+	verifying atomic.Bool
+	addresses map[netip.Prefix]uint64
+	overrun   uint64
+}
+
+const (
+	never         = math.MaxUint64
+	mostJournaled = 1 << 16
+)
+
+func newJournal() *journal {
+	return &journal{slots: map[uint32]uint64{}, endpoints: map[model.EndpointID]uint64{}, desired: map[uint32]bool{}, addresses: map[netip.Prefix]uint64{}}
+}
+
+// desire notes that chains are to be written by the next commit.
+func (j *journal) desire() { j.chains = never }
+
+// slot notes that chains of a slot are to be written by the next commit.
+func (j *journal) slot(number uint32) {
+	j.slots[number], j.desired[number] = never, true
+}
+
+// begin notes that chains are about to be written, and returns when that was the case last.
+func (j *journal) begin() (before uint64) {
+	before, j.chains = j.chains, never
+	return before
+}
+
+// commit notes that all desired chains are written. written: some were not before.
+func (j *journal) commit(before uint64, written bool) {
+	if !written && len(j.desired) == 0 && before != never {
+		j.chains = before
+		return
+	}
+	j.chains = j.clock.Add(1)
+	for number := range j.desired {
+		j.slots[number] = j.chains
+	}
+	clear(j.desired)
+}
+
+// endpoint notes that entries of an endpoint are about to be written; done: they are.
+func (j *journal) endpoint(id model.EndpointID, done bool) {
+	j.endpoints[id] = never
+	if done {
+		j.endpoints[id] = j.clock.Add(1)
+	}
+}
+
+// left notes that entries of an endpoint were removed, which has left.
+func (j *journal) left(id model.EndpointID) {
+	delete(j.endpoints, id)
+	j.unbound = j.clock.Add(1)
+}
+
+// verify has addresses noted from now on.
+func (j *journal) verify() {
+	j.verifying.Store(true)
+	j.overrun = 0
+	clear(j.addresses)
+}
+
+// address notes that the entry of a prefix may have been written just now.
+func (j *journal) address(p netip.Prefix) {
+	if !j.verifying.Load() {
+		return
+	}
+	now := j.clock.Add(1)
+	if len(j.addresses) >= mostJournaled {
+		j.overrun = now
+		return
+	}
+	j.addresses[p.Masked()] = now
+}
+
+// moved reports whether an entry that an address may have was written since a time.
+func (j *journal) moved(a netip.Addr, since uint64) bool {
+	if j.overrun > since {
+		return true
+	}
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		if p, err := a.Prefix(bits); err == nil && j.addresses[p] > since {
+			return true
+		}
+	}
+	return false
+}

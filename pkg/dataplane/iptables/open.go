@@ -1,0 +1,91 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
+)
+
+// Open opens the iptables dataplane. What an earlier agent has left enforced stays so until the first Apply has everything that
+// is desired. The kernel's parts belong to the dataplane from here on, unless an error is returned.
+func Open(ctx context.Context, c dataplane.Config, kernel Kernel, log *slog.Logger) (*IPTables, error) {
+	d := &IPTables{config: c, kernel: kernel, log: log, observer: unobserved{}}
+	var err error
+	if d.state, err = d.newState(ctx, c); err != nil {
+		return nil, fmt.Errorf("open iptables dataplane: %w", err)
+	}
+	return d, nil
+}
+
+// newState begins a world with a configuration, beside the one in force.
+func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, error) {
+	marks, err := chains.NewMarks(c.IptablesMarkMask)
+	if err != nil {
+		return nil, err
+	}
+	w, own, err := newWorld(ctx, d.kernel.Tools, "")
+	if err != nil {
+		return nil, err
+	}
+	formers, found, err := findFormer(ctx, d.kernel, own)
+	if err != nil {
+		return nil, err
+	}
+	if len(formers) > 0 {
+		w.former = formers
+		w.choose("")
+	}
+	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(), nodeAddrs: d.kernel.Node.Addrs}
+	budget := plan.DefaultBudget(maxAddresses, maxAddresses).WithClasses(int(marks.Most()))
+	s.plans = plans.NewPlanner(plan.New(plan.Options{
+		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts take as long, for each is a transaction or more
+		Budget: budget, Confirm: true,
+	}, nil), len(order))
+	s.sets = newSets(d.kernel.Sets, w.names)
+	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
+	s.addresses = newAddresses(s.sets, marks, w.journal)
+	s.endpoints = newEndpoints(s.sets, s.slots)
+	s.static = newStatic(c, w, marks, append(found, own), d.kernel)
+	s.refusals = &refusals{addresses: s.addresses, endpoints: s.endpoints, Refusals: plans.Refusals{
+		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believed}}
+	return s, nil
+}
+
+// Configure implements dataplane.Dataplane.
+func (d *IPTables) Configure(c dataplane.Config) error {
+	if err := dataplane.Reconfigurable(d.config, c); err != nil {
+		return err
+	}
+	d.next = &c
+	return nil
+}
+
+// Reopen implements dataplane.Dataplane: the other world is begun, and what is in force stays until it is complete.
+func (d *IPTables) Reopen() error {
+	c := d.config
+	if d.next != nil {
+		c, d.next = *d.next, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	next, err := d.newState(ctx, c)
+	if err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	d.state.plans.Compiler.Close()
+	d.config, d.state = c, next
+	return nil
+}
+
+// unobserved is the observer of a dataplane without one.
+type unobserved struct{}
+
+func (unobserved) Compiled(time.Duration)  {}
+func (unobserved) Published(time.Duration) {}

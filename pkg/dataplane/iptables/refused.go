@@ -1,0 +1,61 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
+)
+
+// refusals handle writes that the kernel refuses, so that a refusal affects as few endpoints as possible. They decide its
+// consequences for the parts together, and the time of the retry.
+type refusals struct {
+	plans.Refusals
+	addresses *addresses
+	endpoints *endpoints
+}
+
+// retryAddrs tries again to write addresses that were refused, if it is time.
+func (r *refusals) retryAddrs() error {
+	if len(r.Unwritten) == 0 || !r.Due() {
+		return nil
+	}
+	return r.writeAddrs(r.Unwritten.Changes())
+}
+
+// writeAddrs writes changes of addresses. One that cannot be written affects that address only: it has the class of the prefix
+// around it. Endpoints that would allow that class more than the address's own are closed.
+func (r *refusals) writeAddrs(changes []classes.AddrChange) error {
+	if len(changes) == 0 || !r.addresses.write(changes) {
+		return nil
+	}
+	r.Retry.Failed()
+	return r.closeWide()
+}
+
+// closeWide marks the endpoints to be closed that would take a missing address for one that they allow more than that address,
+// and unmarks those that need not be closed for that any more. It closes the former; admit opens the latter.
+func (r *refusals) closeWide() error {
+	now := r.Wider(func(p netip.Prefix, cause error) string {
+		return fmt.Sprintf("closed, because without the entry of %s in the set of classes it would allow traffic that policy denies: %v", p, cause)
+	})
+	var errs []error
+	for id, ep := range r.endpoints.bound {
+		ep.closed = now[id]
+		if ep.closed != "" {
+			errs = append(errs, r.endpoints.close(keys(ep.policy)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cramp keeps tables that have no room for new classes and deny them: a tenant's policy, however large, is its own affair (D-22).
+func (r *refusals) cramp(tables map[table.ID]error) {
+	for id, why := range tables {
+		r.Planner.Cramped(id, why)
+		r.Retry.Failed()
+	}
+}

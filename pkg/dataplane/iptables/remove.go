@@ -1,0 +1,106 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/iptables"
+)
+
+// allWorlds are their names.
+var allWorlds = [...]chains.Names{{World: chains.WorldA}, {World: chains.WorldB}, {World: chains.WorldC}}
+
+// OwnChain reports whether a chain, by its name, is one of this dataplane's.
+func OwnChain(name string) bool {
+	return slices.ContainsFunc(allWorlds[:], func(n chains.Names) bool { return strings.HasPrefix(name, n.Chain("")) })
+}
+
+// Removed counts what Remove has removed.
+type Removed struct{ Chains, Sets, Connections int }
+
+// Found reports whether this dataplane has left sets in the network namespace. Its chains never are there without sets.
+func Found(sets ipsets.Kernel) (bool, error) {
+	for _, world := range allWorlds {
+		names, err := sets.Names(world.Prefix())
+		if len(names) > 0 || err != nil {
+			return len(names) > 0, err
+		}
+	}
+	return false, nil
+}
+
+// Remove removes everything that agents of this dataplane have left in the network namespace: the jumps to their chains and the
+// chains, in one transaction for each table, and then sets and the bits of connection marks. No such agent may be running. tools are
+// of all backends that an agent may have used. It may be repeated.
+func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, flows Flows) (Removed, error) {
+	var done Removed
+	var bits uint32
+	for _, t := range tools {
+		w, found, err := newWorld(ctx, t, "")
+		if err != nil {
+			return done, err
+		}
+		bits |= found.markBits()
+		for _, table := range slices.Backward(w.tables) { // filter before mangle: it drops flows that have not been judged
+			table.Keep()
+			commit, err := table.Apply(ctx)
+			if done.Chains += commit.Removed; err != nil {
+				return done, fmt.Errorf("remove chains: %w", err)
+			}
+		}
+	}
+	if done.Chains > 0 {
+		if err := iptables.Grace(ctx); err != nil {
+			return done, fmt.Errorf("wait for packets that are being judged: %w", err)
+		}
+	}
+	var errs []error
+	for _, world := range allWorlds {
+		names, err := sets.Names(world.Prefix())
+		errs = append(errs, err, destroySets(sets, map[uint8]chains.Names{4: world, 6: world}))
+		left, err := sets.Names(world.Prefix())
+		errs = append(errs, err)
+		done.Sets += len(names) - len(left)
+	}
+	var err error
+	done.Connections, err = clearMarks(flows, bits)
+	return done, errors.Join(append(errs, err)...)
+}
+
+// markBits are the bits of marks that the world in force uses; 0: it is not known. Its chains have those of the generation, which
+// are all but the two next higher ones.
+func (f *inForce) markBits() uint32 {
+	for family, names := range f.names {
+		allow := f.saved[family].Chain(names.Chain("allow"))
+		if allow == nil || len(allow.Rules) == 0 {
+			continue
+		}
+		if _, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text); ok {
+			return mask | mask<<1 | mask<<2
+		}
+	}
+	return 0
+}
+
+// clearMarks takes the bits off the marks of all connections.
+func clearMarks(flows Flows, bits uint32) (written int, err error) {
+	if bits == 0 {
+		return 0, nil
+	}
+	var errs []error
+	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+		n, err := flows.Remark(family, conntrack.Filter{}, bits, func(e conntrack.Entry) (uint32, bool) { return 0, e.Mark&bits != 0 })
+		written += n
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return written, fmt.Errorf("take marks off connections: %w", err)
+	}
+	return written, nil
+}

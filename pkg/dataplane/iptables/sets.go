@@ -1,0 +1,129 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/ipsets"
+)
+
+// maxAddresses is the room for addresses and prefixes of a family, and maxEndpoints that for the addresses of this node's
+// endpoints.
+const (
+	maxAddresses = 1 << 20
+	maxEndpoints = 1 << 16
+)
+
+// families are the IP versions. Each has its own sets and its own tables.
+var families = [...]uint8{4, 6}
+
+// familyOf is the IP version of an address.
+func familyOf(a netip.Addr) uint8 {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// familySets are the sets of one IP version.
+type familySets struct {
+	own     *ipsets.Set // addresses and interfaces of endpoints that are open
+	sources *ipsets.Set // prefixes and interfaces of their further sources
+	egress  *ipsets.Set // address and interface -> slot of the egress policy
+	ingress *ipsets.Set // address and interface -> slot of the ingress policy
+	class   *ipsets.Set // address or prefix -> class
+}
+
+// sets are the kernel's sets of one world. Their entries belong to the parts that write them.
+type sets struct {
+	kernel ipsets.Kernel
+	of     map[uint8]familySets
+}
+
+func newSets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) *sets {
+	s := &sets{kernel: kernel, of: map[uint8]familySets{}}
+	for _, family := range families {
+		names, number := worlds[family].Sets(family), ipsets.IPv4
+		if family == 6 {
+			number = ipsets.IPv6
+		}
+		pairs := func(name string) *ipsets.Set {
+			return ipsets.NewSet(kernel, ipsets.Spec{Name: name, Type: ipsets.NetInterface, Family: number, MaxEntries: maxEndpoints})
+		}
+		s.of[family] = familySets{
+			own: pairs(names.Own), sources: pairs(names.Sources), egress: pairs(names.Egress), ingress: pairs(names.Ingress),
+			class: ipsets.NewSet(kernel, ipsets.Spec{Name: names.Class, Type: ipsets.Net, Family: number, MaxEntries: maxAddresses}),
+		}
+	}
+	return s
+}
+
+// all are the sets of both versions.
+func (s *sets) all() []*ipsets.Set {
+	var list []*ipsets.Set
+	for _, family := range families {
+		list = append(list, s.of[family].all()...)
+	}
+	return list
+}
+
+// all are the sets of one version.
+func (f familySets) all() []*ipsets.Set {
+	return []*ipsets.Set{f.own, f.sources, f.egress, f.ingress, f.class}
+}
+
+// ensure creates the sets, or empties those that an agent has left which did not come to enforce anything.
+func (s *sets) ensure() error {
+	for _, set := range s.all() {
+		if err := set.Ensure(); err != nil {
+			return fmt.Errorf("make the IP sets: %w", err)
+		}
+	}
+	return nil
+}
+
+// repair writes again what others have changed, logs it, and counts it.
+func (s *sets) repair(log *slog.Logger) (repaired int, err error) {
+	var errs []error
+	for _, set := range s.all() {
+		r, err := set.Resync()
+		if n := r.Len(); n > 0 {
+			log.Warn("an IP set had been changed by somebody else, repaired", "set", set.Spec().Name, "missing", r.Missing, "changed", r.Changed,
+				"foreign", r.Foreign, "deleted", r.Created, "entry", r.Example)
+			repaired += n
+		}
+		errs = append(errs, err)
+	}
+	return repaired, errors.Join(errs...)
+}
+
+// touched reports whether others have added or removed entries, or a whole set.
+func (s *sets) touched() (bool, error) {
+	for _, set := range s.all() {
+		if same, err := set.Glance(); !same || err != nil {
+			return !same, err
+		}
+	}
+	return false, nil
+}
+
+// destroySets removes all sets of a world of each IP version. No rule may refer to them, and no packet be in a rule that did.
+func destroySets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) error {
+	var errs []error
+	for family, names := range worlds {
+		list, err := kernel.Names(fmt.Sprintf("%s%d-", names.Prefix(), family))
+		errs = append(errs, err)
+		for _, name := range list {
+			if err := kernel.Destroy(name); err != nil && !errors.Is(err, ipsets.ErrNoSet) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -1,0 +1,84 @@
+package iptables
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
+)
+
+// know adds classes to those that chains made from now on know, until forgetClasses. Chains that are there learn them.
+func (s *slots) know(list []classes.Class) {
+	for _, c := range list {
+		s.known[c.ID] = c
+	}
+}
+
+// classes are all that are known and that marks have room for, by number.
+func (s *slots) classes() []classes.Class {
+	list := make([]classes.Class, 0, len(s.known))
+	for _, id := range slices.Sorted(maps.Keys(s.known)) {
+		list = append(list, s.known[id])
+	}
+	return s.fitting(list)
+}
+
+// fitting are the classes that marks have room for. Addresses of others are refused when they are written, one by one, so that too many
+// classes of one tenant do not hold up changes of others.
+func (s *slots) fitting(list []classes.Class) []classes.Class {
+	return slices.DeleteFunc(slices.Clone(list), func(c classes.Class) bool {
+		_, err := s.marks.Class(c.ID)
+		return err != nil
+	})
+}
+
+// learn has all tables know new classes. It does not depend on the plan's rows, which leave out a class whose row the table still has
+// from one that had its number: chains forget classes. cramped are tables that have no room for one of the classes, with the
+// reason: they deny it.
+func (s *slots) learn(list []classes.Class) (cramped map[table.ID]error, err error) {
+	list = s.fitting(list)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	cramped = map[table.ID]error{}
+	for id, at := range s.list {
+		for family, of := range at.of {
+			for _, c := range list {
+				delta, why := of.Set(c)
+				s.changed(at, delta)
+				if err := s.set(family, delta); err != nil {
+					return cramped, err
+				}
+				if why == nil {
+					why = of.Err()
+				}
+				if why != nil {
+					cramped[id] = fmt.Errorf("class %d: %w", c.ID, why)
+				}
+			}
+		}
+	}
+	return cramped, nil
+}
+
+// forgetClasses has all tables forget classes that no address has any more.
+func (s *slots) forgetClasses(list []uint32) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for _, class := range list {
+		delete(s.known, class)
+	}
+	for _, at := range s.list {
+		for family, of := range at.of {
+			for _, class := range list {
+				delta := of.Forget(class)
+				s.changed(at, delta)
+				if err := s.set(family, delta); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

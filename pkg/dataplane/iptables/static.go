@@ -1,0 +1,194 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/ruleset"
+)
+
+// Flows is the kernel's table of connections; conntrack.Conn is one.
+type Flows interface {
+	// Remark writes the bits of mask of the marks of entries, as decide has them; false: the entry stays as it is.
+	Remark(f conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (mark uint32, write bool)) (written int, err error)
+	// DeleteAddress removes all entries that have the address.
+	DeleteAddress(netip.Addr) (deleted int, err error)
+	// Usage is how many entries there are, and how many there may be.
+	Usage() (entries, limit uint32, err error)
+}
+
+// static are the chains that do not depend on policy. They have the generation by which live flows are known to be allowed.
+type static struct {
+	world      *world
+	flows      Flows
+	base       chains.Config // for either family, without names and generation
+	keep       bool          // existing connections are left alone
+	generation generation
+	node       map[uint8]uint32  // the class of the node's own address
+	written    map[uint8]content // by IP version
+	stale      bool              // something that was allowed may be denied now: live flows have to be judged again
+	leaving    []netip.Addr      // whose flows have to be forgotten; see left
+	learning   Learn             // nil: no other dataplane has judged until now
+	foreign    bool              // connections may have marks that are not of this agent's generations
+}
+
+// content is what the chains of one IP version have been written with.
+type content struct{ generation, node uint32 }
+
+// newStatic begins with the generation after that of the world in force; found is what is in force, of either backend.
+func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
+	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn, generation: generation{most: marks.MostGeneration()}, node: map[uint8]uint32{4: classes.None4, 6: classes.None6}, written: map[uint8]content{},
+		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
+			Tunnels: c.AllTunnelPorts(), SCTPUntracked: kernel.SCTPUntracked, Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets,
+			Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
+	if c.StrictMidFlow {
+		s.base.MidFlow = chains.MidFlowStrict
+	}
+	s.foreign = true
+	for _, f := range found {
+		for _, family := range families {
+			if g, ok := f.generation(family, marks); ok {
+				s.generation.number, s.foreign = max(s.generation.number, g), false
+			}
+		}
+	}
+	if s.generation.next() && !s.foreign {
+		s.foreign = true // it begins again from the first one
+	}
+	return s
+}
+
+// generation is the one in the chains of a world in force; not ok: there are none, or their marks are in other bits.
+func (f *inForce) generation(family uint8, marks chains.Marks) (number uint32, ok bool) {
+	names, ok := f.names[family]
+	if !ok {
+		return 0, false
+	}
+	allow := f.saved[family].Chain(names.Chain("allow"))
+	if allow == nil || len(allow.Rules) == 0 {
+		return 0, false
+	}
+	value, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text)
+	if !ok {
+		return 0, false
+	}
+	number, _, _ = marks.GenerationOf(value)
+	stamp, err := marks.Generation(number)
+	return number, err == nil && stamp.Value == value && stamp.Mask == mask
+}
+
+// stampOf are the value and the mask that a rule writes into the marks of connections.
+func stampOf(rule string) (value, mask uint32, ok bool) {
+	_, err := fmt.Sscanf(ruleset.Canonical(rule), "-j CONNMARK --set-xmark %v/%v", &value, &mask)
+	return value, mask, err == nil
+}
+
+// begin makes the chains of both IP versions desired, with the next commit.
+func (s *static) begin() error {
+	if err := s.clean(); err != nil {
+		return err
+	}
+	for _, family := range families {
+		if err := s.write(family); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean takes marks off connections that are not of this agent's generations: they would stand for a verdict.
+func (s *static) clean() error {
+	if !s.foreign {
+		return nil
+	}
+	return s.remark(s.base.Marks.Mask(), 0)
+}
+
+// remark gives the connections whose mark has any of the bits another value of these bits.
+func (s *static) remark(bits, value uint32) error {
+	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+		_, err := s.flows.Remark(family, conntrack.Filter{}, bits, func(e conntrack.Entry) (uint32, bool) { return value, e.Mark&bits != 0 })
+		if err != nil {
+			return fmt.Errorf("take marks of other agents off connections: %w", err)
+		}
+	}
+	return nil
+}
+
+// write makes the chains of one IP version desired.
+func (s *static) write(family uint8) error {
+	c := s.base
+	now := content{s.generation.number, s.node[family]}
+	c.Family, c.Names, c.Generation, c.Masquerade.Class = family, s.world.names[family], now.generation, now.node
+	list, err := chains.NewStatic(&c)
+	if err != nil {
+		return err
+	}
+	s.world.journal.desire()
+	for name, of := range map[string][]chains.Chain{"mangle": list.Mangle, "filter": list.Filter} {
+		for _, chain := range of {
+			if err := s.world.of(name, family).Set(ruleset.Chain{Name: chain.Name, Rules: chain.Rules}); err != nil {
+				return err
+			}
+		}
+	}
+	s.world.jumps[family], s.written[family] = list.Jumps, now
+	return nil
+}
+
+// locate says which class the node's address has now, which kube-proxy puts in the place of packets' source: that of the first
+// address of each IP version. It is in force with the next rejudge.
+func (s *static) locate(addrs []netip.Addr, class func(netip.Addr) uint32) {
+	for _, family := range families {
+		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return familyOf(a) == family && a.IsGlobalUnicast() })
+		if i >= 0 {
+			s.node[family] = class(addrs[i])
+		}
+	}
+}
+
+// rejudge has live flows judged again, if that is due, with the next commit. used are the IP versions that endpoints have
+// addresses of: others have no flows.
+func (s *static) rejudge(used func(family uint8) bool) error {
+	if s.stale && !s.keep {
+		if s.generation.next() {
+			again, err := s.base.Marks.Generation(toBeJudged)
+			if err == nil {
+				err = s.remark(again.Mask, again.Value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	s.stale = false
+	for _, family := range families {
+		if used(family) && s.written[family] != (content{s.generation.number, s.node[family]}) {
+			if err := s.write(family); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// left forgets the flows of addresses that endpoints have left, if flows are not judged again: the next endpoint with such an
+// address must not have them.
+func (s *static) left(list []netip.Addr) error {
+	if !s.keep {
+		return nil
+	}
+	s.leaving = append(s.leaving, list...)
+	for len(s.leaving) > 0 {
+		if _, err := s.flows.DeleteAddress(s.leaving[0]); err != nil {
+			return err
+		}
+		s.leaving = s.leaving[1:]
+	}
+	return nil
+}

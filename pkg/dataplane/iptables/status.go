@@ -1,0 +1,52 @@
+package iptables
+
+import (
+	"iter"
+
+	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
+)
+
+// sourcesNot says why packets from further sources are dropped.
+const sourcesNot = "the iptables dataplane lets no pod send from further sources"
+
+// status computes the status of the endpoints from plans and endpoints. It changes neither.
+type status struct {
+	plans      *plans.Planner
+	endpoints  *endpoints
+	interfaces map[string]uint32
+	inForce    bool
+}
+
+// all is the status of each, by id.
+func (v status) all() []dataplane.EndpointStatus {
+	staged := plan.StagedFailed(v.plans.Compiler)
+	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
+		if err := staged[s.ID]; err != nil {
+			s.Staged = err.Error()
+		}
+		if ep := v.endpoints.bound[s.ID]; ep != nil && len(ep.policy.Sources) > 0 {
+			s.Sources = sourcesNot
+		}
+	})
+}
+
+// count adds the numbers of failed, waiting and enforced endpoints to stats.
+func (v status) count(stats *dataplane.Stats) { v.plans.Count(v.bound(), stats) }
+
+// bound are all endpoints.
+func (v status) bound() iter.Seq[plans.Bound] {
+	return func(yield func(plans.Bound) bool) {
+		for id, ep := range v.endpoints.bound {
+			b := plans.Bound{ID: id, Policy: ep.policy, Ifindex: v.interfaces[ep.policy.Iface], Failure: ep.closed,
+				Enforced: v.inForce && v.endpoints.isOpen(ep)}
+			if b.Failure == "" && ep.refused != nil {
+				b.Failure = "closed: " + ep.refused.Error()
+			}
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}

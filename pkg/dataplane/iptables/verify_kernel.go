@@ -1,0 +1,172 @@
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/verify"
+)
+
+// Verifier reads for verification what the kernel has: chains as iptables-save prints them, and entries of sets. Each round reads
+// everything once, beside the loop. The dataplane's own memory is asked for one thing only: whether it has written since.
+type Verifier struct {
+	dataplane *IPTables
+	pause     func() error
+	state     *state // of this round
+	read      *reading
+	classes   classSets
+	unusual   unusual
+	policies  numbering[policyKey] // numbers of policies, from 1
+	residues  numbering[string]
+	unsure    uint64 // how many policies may have changed since they were read
+}
+
+var _ verify.Kernel = (*Verifier)(nil)
+
+// Verifier returns the Verifier of d.
+func (d *IPTables) Verifier() *Verifier { return &Verifier{dataplane: d} }
+
+// Begin implements verify.Kernel.
+func (v *Verifier) Begin(pause func() error) error {
+	*v = Verifier{dataplane: v.dataplane, pause: pause, policies: numbering[policyKey]{}, residues: numbering[string]{}}
+	return v.Round()
+}
+
+// Round implements verify.Kernel. The dataplane may have begun another world since the last one.
+func (v *Verifier) Round() error {
+	v.state, v.read = v.dataplane.state, nil
+	v.state.world.journal.verify()
+	v.classes = newClassSets(v.state)
+	return nil
+}
+
+// End implements verify.Kernel.
+func (v *Verifier) End() error {
+	v.state.world.journal.verifying.Store(false)
+	return nil
+}
+
+// Entries implements verify.Kernel.
+func (v *Verifier) Entries() ([]verify.Entry, error) {
+	var err error
+	if v.read, err = v.readKernel(); err != nil {
+		return nil, err
+	}
+	return v.read.entries, nil
+}
+
+// Entry implements verify.Kernel: that which was read, unless the dataplane has written it since.
+func (v *Verifier) Entry(a netip.Addr) (verify.Entry, error) {
+	if v.fresh() && !v.state.world.journal.moved(a, v.read.since) {
+		return v.read.entry(a), nil
+	}
+	class := uint32(noClass)
+	if e, ok := v.dataplane.state.sets.of[familyOf(a)].class.Lookup(keyOf(a)); ok {
+		class = v.unusual.class(v.dataplane.state.static.base.Marks, e)
+	}
+	return verify.Entry{Prefix: single(a), Class: class}, nil
+}
+
+// fresh reports whether the world that was read is still that of the dataplane.
+func (v *Verifier) fresh() bool { return v.read != nil && v.state == v.dataplane.state }
+
+// HasMarks implements verify.Kernel: sets of addresses have classes only. Whose an address is says the set of endpoints.
+func (v *Verifier) HasMarks() bool { return false }
+
+// HostAddrs implements verify.Kernel.
+func (v *Verifier) HostAddrs() []netip.Addr { return v.dataplane.kernel.Node.Addrs() }
+
+// InForce implements verify.Kernel. A policy that may have been written since the reading has another number each time.
+func (v *Verifier) InForce(id model.EndpointID) (policies [2]verify.PolicyID, ok bool, err error) {
+	state := v.dataplane.state
+	ep := state.endpoints.bound[id]
+	if ep == nil || ep.policy == nil || len(ep.policy.Addrs) == 0 || !state.world.inForce {
+		return policies, false, nil
+	}
+	journal := state.world.journal
+	for _, d := range []model.Direction{model.Ingress, model.Egress} {
+		if !v.fresh() || journal.endpoints[id] > v.read.since {
+			policies[d] = v.another()
+			continue
+		}
+		key := v.read.enter(ep.policy, d).key()
+		for n, slot := range key.slots {
+			if slot != 0 {
+				key.written[n] = journal.slots[slot]
+			}
+		}
+		if policies[d] = verify.PolicyID(v.policies.of(key)); max(key.written[0], key.written[1]) > v.read.since {
+			policies[d] = v.another()
+		}
+	}
+	return policies, true, nil
+}
+
+// another is the number of a policy that nothing is known of.
+func (v *Verifier) another() verify.PolicyID {
+	v.unsure++
+	return verify.PolicyID(1<<32 + v.unsure)
+}
+
+// Staged implements verify.Kernel: staged policies are not evaluated.
+func (v *Verifier) Staged(model.EndpointID) (policies [2]verify.PolicyID, err error) {
+	return policies, nil
+}
+
+// Sets implements verify.Kernel.
+func (v *Verifier) Sets() []verify.Set { return v.classes.sets }
+
+// SetFault implements verify.Kernel: sets of policy have no names in the kernel.
+func (v *Verifier) SetFault(verify.Set) (string, error) { return "", nil }
+
+// ClassSets implements verify.Kernel. Which sets a class stands for is nowhere in the kernel: it is what addresses are compared by.
+func (v *Verifier) ClassSets() (map[uint32][]uint32, error) { return v.classes.of, nil }
+
+// SetsOf implements verify.Kernel.
+func (v *Verifier) SetsOf(class uint32) ([]uint32, error) {
+	for _, c := range v.dataplane.state.plans.Compiler.Classes() {
+		if c.ID == class {
+			return c.Sets, nil
+		}
+	}
+	return nil, nil
+}
+
+// classSets are the sets that the compiler has in each class, as of the beginning of a round.
+type classSets struct {
+	sets []verify.Set
+	of   map[uint32][]uint32
+}
+
+func newClassSets(s *state) classSets {
+	c := classSets{of: map[uint32][]uint32{}}
+	for _, class := range s.plans.Compiler.Classes() {
+		c.of[class.ID] = class.Sets
+	}
+	cidrs := map[model.SetID][]netip.Prefix{}
+	for _, at := range s.slots.list {
+		if at.table.Program != nil {
+			for id, members := range at.table.Program.NetSets {
+				cidrs[id] = members
+			}
+		}
+	}
+	for n, id := range s.names.sets {
+		c.sets = append(c.sets, verify.Set{Number: n, ID: id, Members: cidrs[id]})
+	}
+	slices.SortFunc(c.sets, func(a, b verify.Set) int { return int(a.Number) - int(b.Number) })
+	return c
+}
+
+// numbering gives out numbers, equal ones for what is equal, from 1.
+type numbering[K comparable] map[K]uint32
+
+func (n numbering[K]) of(k K) uint32 {
+	number, ok := n[k]
+	if !ok {
+		number = uint32(len(n) + 1)
+		n[k] = number
+	}
+	return number
+}

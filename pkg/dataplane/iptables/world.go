@@ -1,0 +1,239 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/ruleset"
+)
+
+// The tables: in mangle packets are judged, which is after translation of destinations and before all rules of filter; in filter
+// TCP flows are reset that policy has ended, since only filter can do that.
+var tableNames = [...]string{"mangle", "filter"}
+
+// world is one of some sets of chains and sets. An agent that starts makes its world beside the one in force, and then has
+// packets go to its own in one transaction for each table. So it needs to read back nothing of what an earlier agent has left,
+// but for the generation that live flows have been judged by.
+//
+// Each IP version has worlds of its own: packets go to the other one of one version after those of the other, and an agent may be
+// killed between the two.
+type world struct {
+	names   map[uint8]chains.Names // by IP version
+	tables  []*tableOf
+	jumps   map[uint8][]chains.Jump // the ways in, by IP version
+	other   map[uint8]chains.Names  // the world in force when this one was begun; none: no entry
+	former  []former                // what agents have left that wrote with the other backend
+	inForce bool
+	unseen  unseen
+	journal *journal
+}
+
+// tableOf is one table of one IP version.
+type tableOf struct {
+	*iptables.Table
+	family uint8
+	name   string
+}
+
+// newWorld finds the world in force, and takes the names of the other one.
+func newWorld(ctx context.Context, tools *iptables.Tools, instance string) (*world, *inForce, error) {
+	w := &world{unseen: unseen{waiting: iptables.Grace, awaited: tools.Awaits()}, journal: newJournal(), jumps: map[uint8][]chains.Jump{}, names: map[uint8]chains.Names{}}
+	for _, family := range families {
+		for _, name := range tableNames {
+			w.tables = append(w.tables, &tableOf{tools.Table(iptables.Family(family), name, "mgy"+instance), family, name})
+		}
+	}
+	found, err := w.find(ctx, instance)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.other = found.names
+	w.choose(instance)
+	for _, t := range w.tables {
+		if other, ok := w.other[t.family]; ok {
+			t.Keep(other.Prefix())
+		}
+	}
+	return w, found, nil
+}
+
+// choose chooses the first names that are not those of a world in force.
+func (w *world) choose(instance string) {
+	for _, family := range families {
+		for _, which := range slices.Backward(chains.Worlds[:]) {
+			names := chains.Names{Instance: instance, World: which}
+			used := w.other[family] == names
+			for _, f := range w.former {
+				used = used || f.names[family] == names
+			}
+			if !used {
+				w.names[family] = names
+			}
+		}
+	}
+}
+
+// inForce is what an earlier agent has left, by IP version: the world that packets go to, and the chains of table mangle, which have
+// the generation of its judgements. An IP version that is not there has none.
+type inForce struct {
+	names map[uint8]chains.Names
+	saved map[uint8]*ruleset.Saved
+}
+
+// find returns the worlds that the first jumps of FORWARD lead to.
+func (w *world) find(ctx context.Context, instance string) (*inForce, error) {
+	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}}
+	for _, t := range w.tables {
+		if t.name != "mangle" {
+			continue
+		}
+		saved, err := t.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found.saved[t.family] = saved
+		if names, ok := leadingTo(saved.Chain("FORWARD"), instance); ok {
+			found.names[t.family] = names
+		}
+	}
+	return found, nil
+}
+
+// leadingTo is the world that the first jump of a built-in chain to one of an instance leads to; not ok: there is none.
+func leadingTo(forward *ruleset.SavedChain, instance string) (names chains.Names, ok bool) {
+	if forward == nil {
+		return names, false
+	}
+	for _, rule := range forward.Rules {
+		target, _ := ruleset.Target(rule.Text)
+		for _, which := range chains.Worlds {
+			names := chains.Names{Instance: instance, World: which}
+			if target == names.Chain("FORWARD") {
+				return names, true
+			}
+		}
+	}
+	return names, false
+}
+
+// of returns the table of a name and IP version.
+func (w *world) of(name string, family uint8) *tableOf {
+	i := slices.IndexFunc(w.tables, func(t *tableOf) bool { return t.name == name && t.family == family })
+	return w.tables[i]
+}
+
+// clear removes the sets of an agent that made this world and did not come to enforce it. Its chains go with the first commit,
+// which is the next; so that they do not refer to the sets, it is done at once, and with those of the other backend, too.
+func (w *world) clear(ctx context.Context, kernel ipsets.Kernel) error {
+	if err := w.commit(ctx); err != nil { // no chain is desired yet
+		return err
+	}
+	for _, f := range w.former {
+		if err := f.tidy(ctx); err != nil {
+			return err
+		}
+	}
+	return destroySets(kernel, w.names)
+}
+
+// commit writes the chains as they are desired, in one transaction for each table that differs.
+func (w *world) commit(ctx context.Context) error {
+	before, written := w.journal.begin(), false
+	for _, t := range w.tables {
+		if t.Changed() {
+			// A packet may find the chains of two transactions, but not those of three: nftables keeps one former state.
+			if err := w.grace(unseen.ofChains); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for _, t := range w.tables {
+		done, err := t.Apply(ctx)
+		if err != nil {
+			return err
+		}
+		if done.Chains+done.Removed+done.Jumps > 0 {
+			w.unseen.committed()
+			written = true
+		}
+	}
+	w.journal.commit(before, written)
+	return nil
+}
+
+// grace returns when no packet is left that may find what was there before certain writes. Before this world is in force no packet is
+// in it.
+func (w *world) grace(of func(unseen) bool) error {
+	if !w.inForce && len(w.other) == 0 {
+		w.unseen.forget()
+	}
+	return w.unseen.wait(of)
+}
+
+// enforce has packets judged in this world, and removes the chains of the other in the same transactions; then its sets. Table filter
+// comes after mangle: it drops flows that have not been judged. otherBits: what judged them so far has left its mark in other bits, so
+// the filter of that is removed before.
+func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits bool) error {
+	before := w.journal.begin()
+	for _, t := range w.tables {
+		if otherBits && t.name == "filter" {
+			if err := w.enter(ctx, t, false); err != nil {
+				return err
+			}
+		}
+	}
+	for _, t := range w.tables {
+		if _, ok := w.other[t.family]; ok {
+			t.Keep()
+		}
+		if err := w.enter(ctx, t, true); err != nil {
+			return err
+		}
+	}
+	w.journal.commit(before, true)
+	w.inForce = true
+	w.unseen.committed()
+	if len(w.other) == 0 {
+		return nil
+	}
+	return errors.Join(w.grace(unseen.ofChains), destroySets(kernel, w.other))
+}
+
+// enter has packets of one table go to this world, or to none.
+func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
+	ways := map[string][]string{}
+	for _, j := range w.jumps[t.family] {
+		switch {
+		case j.Table != t.name:
+		case enter:
+			ways[j.Chain] = append(ways[j.Chain], j.Rule())
+		default:
+			ways[j.Chain] = nil
+		}
+	}
+	for chain, rules := range ways {
+		if err := t.SetJumps(chain, rules...); err != nil {
+			return err
+		}
+	}
+	_, err := t.Apply(ctx)
+	return err
+}
+
+// touched reports whether others may have written to the tables.
+func (w *world) touched() (bool, error) {
+	if !w.inForce {
+		return false, nil
+	}
+	for _, t := range w.tables {
+		if touched, err := t.Touched(); touched || err != nil {
+			return touched, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,49 @@
+package plans
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+)
+
+// Writer writes plans to the kernel.
+type Writer interface {
+	// CarryOn carries out the steps of the plan that are left, and moves Planner.Step along. After an error the next call
+	// begins with the step that failed.
+	CarryOn() error
+	// Busy are the classes whose numbers the next plan must not give to others.
+	Busy() map[uint32]bool
+}
+
+// CarryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does one
+// part of a large policy at a time, if the pace allows one, so that other changes come in between. The error is
+// dataplane.ErrStuck if changes wait for a plan that cannot be written.
+func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
+	err, part := w.CarryOn(), true
+	for err == nil {
+		rest := !part || pace.Wait() > 0
+		if !p.Pending() && (rest || !p.Plan.More) {
+			break
+		}
+		started, more := time.Now(), p.Plan.More
+		changed := p.Next(w.Busy(), rest)
+		part = changed // changes come first, and leave large policies to the next plan
+		compiled := time.Now()
+		err = w.CarryOn()
+		switch {
+		case changed && more:
+			pace.Interrupted()
+		case !changed && !rest:
+			pace.Took(time.Since(started))
+		}
+		if changed {
+			o.Compiled(compiled.Sub(started))
+			o.Published(time.Since(compiled))
+		}
+	}
+	if err != nil && p.Stuck() {
+		err = fmt.Errorf("%w: %w", dataplane.ErrStuck, err)
+	}
+	return err
+}

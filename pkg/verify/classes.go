@@ -1,0 +1,61 @@
+package verify
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Classes compares the sets that the kernel has classes in with those that their addresses are in.
+type Classes struct {
+	sets   []Set
+	byAtom map[uint32]uint32 // numbers
+	known  map[uint32]bool   // numbers of sets
+}
+
+// NewClasses returns a Classes for sets that are among the atoms.
+func NewClasses(atoms *Atoms, sets []Set) *Classes {
+	c := &Classes{sets: sets, byAtom: map[uint32]uint32{}, known: map[uint32]bool{}}
+	for _, s := range sets {
+		if atom, ok := atoms.sets[s.ID]; ok {
+			c.byAtom[atom], c.known[s.Number] = s.Number, true
+		}
+	}
+	return c
+}
+
+// Wrong reports whether the kernel has the class of a pair in other sets than its addresses are in.
+func (c *Classes) Wrong(p *Pair, kernel []uint32) bool {
+	var want []uint32
+	for _, atom := range p.Signature {
+		if n, ok := c.byAtom[atom]; ok {
+			want = append(want, n)
+		}
+	}
+	slices.Sort(want)
+	return !slices.Equal(want, c.ofKnown(kernel))
+}
+
+// ofKnown are the numbers of sets that are compared: others are about to come or to go.
+func (c *Classes) ofKnown(kernel []uint32) []uint32 {
+	return slices.DeleteFunc(slices.Clone(kernel), func(n uint32) bool { return !c.known[n] })
+}
+
+// Differs names the first set in which an address is and the kernel does not have its class, or the other way round, as things
+// are now. contains asks the objects.
+func (c *Classes) Differs(a netip.Addr, kernel []uint32, contains func(model.SetID, netip.Addr) bool) (id model.SetID, is bool) {
+	for _, s := range c.sets {
+		if !c.known[s.Number] {
+			continue
+		}
+		in := slices.ContainsFunc(s.Members, func(p netip.Prefix) bool { return p.Contains(a) })
+		if s.Members == nil {
+			in = contains(s.ID, a)
+		}
+		if _, has := slices.BinarySearch(kernel, s.Number); has != in {
+			return s.ID, true
+		}
+	}
+	return "", false
+}

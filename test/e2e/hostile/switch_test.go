@@ -1,0 +1,160 @@
+package hostile
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+)
+
+// switched are the modes that the agent of the first node is switched to in turn.
+var switched = [][]string{
+	{"--dataplane", "iptables"}, {"--dataplane", "bpf"},
+}
+
+// switchTo has the first node's agent come back in another mode.
+func (s *scene) switchTo(flags, mode []string) {
+	s.T.Helper()
+	a := s.Agent(0)
+	a.Kill()
+	a.Flags = append(append([]string{}, flags...), mode...)
+	a.Start()
+}
+
+// forgery shoots packets that claim to belong to flows that there are not, until it is stopped.
+type forgery struct {
+	group sync.WaitGroup
+	done  chan struct{}
+	mu    sync.Mutex
+	sent  map[token]string // what each is
+}
+
+func (s *scene) forge(from *lab.Host, what string, packets ...testutil.Packet) *forgery {
+	f := &forgery{done: make(chan struct{}), sent: map[token]string{}}
+	f.group.Go(func() {
+		for {
+			for _, p := range packets {
+				k := s.tokens.next()
+				p.Payload = append(k.bytes(), p.Payload...)
+				f.mu.Lock()
+				f.sent[k] = fmt.Sprintf("%s, %v to %v, %#v", what, p.Src, p.Dst, p.L4)
+				f.mu.Unlock()
+				if err := lab.SendRaw(from, p.IP(), p.Dst); err != nil {
+					s.T.Errorf("%s: %v", what, err)
+					return
+				}
+			}
+			select {
+			case <-f.done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
+	return f
+}
+
+// none stops it and fails the test if any packet has arrived.
+func (f *forgery) none(t *testing.T, at ...*witness) {
+	t.Helper()
+	close(f.done)
+	f.group.Wait()
+	time.Sleep(never / 10) // for those that are under way
+	arrived := 0
+	for k, what := range f.sent {
+		for _, w := range at {
+			if w.saw(k) == nil {
+				continue
+			}
+			if arrived++; arrived <= 5 {
+				t.Errorf("%s has arrived", what)
+			}
+		}
+	}
+	t.Logf("of %d forged packets %d have arrived", len(f.sent), arrived)
+}
+
+// TestASwitchBelievesNoForgedFlow: a pod that may open nothing sends answers that nobody has asked for, and others send to a closed
+// pod what they claim to be parts of connections, before, while and after the mode is switched (D-20).
+func TestASwitchBelievesNoForgedFlow(t *testing.T) {
+	s := newScene(t, "--dataplane", "bpf")
+	s.followed()
+	s.Policy("a", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress, Egress], ingress: [{ports: [{port: 443}, {port: 443, protocol: UDP}]}]}`)
+	s.Policy("b", `{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress, Egress]}`)
+	s.AwaitPolicies(s.a, 1, 1)
+	s.AwaitPolicies(s.b, 1, 1)
+	s.forgetFlows(0)
+	at := []*witness{s.watch(s.ext.Host), s.watch(s.m.Host), s.watch(s.c.Host), s.watch(s.b.Host)}
+	var forged []*forgery
+	for _, v6 := range []bool{false, true} {
+		var answers []testutil.Packet
+		for _, to := range []netip.Addr{s.ext.Addr(v6), s.m.Addr(v6), s.c.Addr(v6)} {
+			answers = append(answers, segment(s.a.Addr(v6), to, 443, 9999), s.from(s.a, addressed(to), v6, testutil.UDP{SrcPort: 443, DstPort: 9999}))
+		}
+		forged = append(forged, s.forge(s.a.Host, "an answer", answers...))
+		for what, from := range map[string]*lab.Host{"from outside": s.ext.Host, "from a pod of the node": s.m.Host} {
+			src := from.Addr(v6)
+			forged = append(forged, s.forge(from, what, segment(src, s.b.Addr(v6), 80, 9999),
+				testutil.Packet{Src: src, Dst: s.b.Addr(v6), L4: testutil.UDP{SrcPort: 80, DstPort: 9999}}))
+		}
+	}
+	flags := s.Agent(0).Flags
+	for _, mode := range switched {
+		s.switchTo(flags, mode)
+	}
+	for _, f := range forged {
+		f.none(t, at...)
+	}
+	s.Remove("policy-a")
+	families(t, func(t *testing.T, v6 bool) {
+		testutil.WaitFor(t, soon, "an answer to arrive that policy allows", func() bool {
+			return s.arrives(s.shoot(t, s.a.Host, segment(s.a.Addr(v6), s.ext.Addr(v6), 443, 9999)), never, at) != nil
+		})
+	})
+}
+
+// addressed is an address as something that has it.
+type addressed netip.Addr
+
+// Addr is the address, whichever version is asked for.
+func (a addressed) Addr(bool) netip.Addr { return netip.Addr(a) }
+
+// TestABackendThatChangesAfterASwitchIsJudged: a flow through a Service that was carried over is allowed to the backend that was judged,
+// not to the next one (D-21).
+func TestABackendThatChangesAfterASwitchIsJudged(t *testing.T) {
+	s := newScene(t, "--dataplane", "bpf")
+	s.Policy("a", onlyC)
+	s.AwaitPolicies(s.a, 0, 1)
+	flags := s.Agent(0).Flags
+	atC, atM := s.watch(s.c.Host), s.watch(s.m.Host)
+	for i, mode := range switched {
+		front := map[bool]netip.AddrPort{false: netip.MustParseAddrPort(fmt.Sprintf("10.96.0.%d:80", 40+i)), true: netip.MustParseAddrPort(fmt.Sprintf("[fd96::%d]:80", 40+i))}
+		for v6, f := range front {
+			s.service(fmt.Sprintf("s%d-%t", i, v6), f, "tcp", netip.AddrPortFrom(s.c.Addr(v6), 80))
+		}
+		send := func(t *testing.T, v6 bool, flags uint8) token {
+			return s.shoot(t, s.a.Host, testutil.Packet{Src: s.a.Addr(v6), Dst: front[v6].Addr(),
+				L4: testutil.TCP{SrcPort: 5000 + uint16(i), DstPort: 80, Seq: 1, Ack: 1, Flags: flags}})
+		}
+		families(t, func(t *testing.T, v6 bool) {
+			testutil.WaitFor(t, soon, "the Service to be known", func() bool {
+				return s.arrives(send(t, v6, testutil.SYN), never, []*witness{atC}) != nil
+			})
+			s.expect(t, "the next packet", send(t, v6, testutil.ACK), true, atC)
+		})
+		s.switchTo(flags, mode)
+		for v6, f := range front {
+			s.translate(f, "tcp", netip.AddrPortFrom(s.m.Addr(v6), 80))
+		}
+		s.forgetConnections(0)
+		families(t, func(t *testing.T, v6 bool) {
+			for range 3 {
+				s.expect(t, fmt.Sprintf("to another backend, after a switch to %v", mode), send(t, v6, testutil.ACK), false, atM)
+			}
+		})
+	}
+}

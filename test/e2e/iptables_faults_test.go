@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+)
+
+// meddling is what somebody does to the rules of a node, as text for iptables-restore of the agent's backend. Table filter is as it was,
+// so no new connection passes that policy denies.
+var meddling = map[string]string{
+	"all of mangle is flushed":             "*mangle\n-F\nCOMMIT\n",
+	"the jump is deleted":                  "*mangle\n-F FORWARD\nCOMMIT\n",
+	"a rule is put before the jump":        "*mangle\n-I FORWARD 1 -j ACCEPT\nCOMMIT\n",
+	"a denial becomes a permission":        "*mangle\n-I mgyA-deny 1 -j ACCEPT\nCOMMIT\n",
+	"an older set of rules is restored":    "", // see testMeddling
+	"the policy of a chain is another":     "*mangle\n-F mgyA-FORWARD\n-A mgyA-FORWARD -j ACCEPT\nCOMMIT\n",
+	"a chain before ours accepts the rest": "*mangle\n:other - [0:0]\n-A other -j ACCEPT\n-I FORWARD 1 -j other\nCOMMIT\n",
+}
+
+// What others do to our rules is repaired soon, under traffic, and logged. How many connections passed meanwhile is counted.
+func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
+	forBackends(t, func(t *testing.T, flags ...string) {
+		restore := "iptables-" + flags[len(flags)-1] + "-restore"
+		c := newCluster(t, oneNode, flags...)
+		server, client := c.Pod(c.Node(0), "server"), c.Pod(c.Node(0), "client")
+		older, err := c.Node(0).Run(t.Context(), "", strings.TrimSuffix(restore, "restore")+"save", "-t", "mangle")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Policy("server", onlyOpen)
+		c.AwaitPolicies(server, 1, 0)
+		open, _ := c.Serve(server.Host, openPort)
+		closed, _ := c.Serve(server.Host, closedPort)
+		for what, text := range meddling {
+			t.Run(what, func(t *testing.T) {
+				args := []string{"--noflush"}
+				if text == "" {
+					text, args = string(older), nil
+				}
+				testMeddling(t, c, [2]*lab.Server{open, closed}, client, true, func() error {
+					_, err := c.Node(0).Run(t.Context(), text, restore, args...)
+					return err
+				})
+				awaitProven(t, c.Agent(0), 2, "after the repair")
+			})
+		}
+	})
+}
+
+// testMeddling has somebody meddle under traffic. backstop: table filter stays as it is.
+func testMeddling(t *testing.T, c *cluster, servers [2]*lab.Server, client *lab.Pod, backstop bool, meddle func() error) {
+	_, logged := c.Agent(0).Warnings(t, 0)
+	targets := []lab.Target{{Addr: servers[0].Addr4(), Allowed: true}, {Addr: servers[1].Addr4()}}
+	p, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := meddle(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	testutil.WaitFor(t, soon, "the agent to repair and say so", func() bool {
+		lines, _ := c.Agent(0).Warnings(t, logged)
+		return len(lines) > 0 && strings.Contains(strings.Join(lines, ""), "changed by somebody else")
+	})
+	took := time.Since(begun)
+	testutil.WaitFor(t, soon, "the repair to be written", func() bool { // that comes right after it is logged
+		_, status := verify(t, c.Agent(0))
+		return status == 0
+	})
+	passed := p.Results()[1].Wrong
+	p2 := netip.AddrPortFrom(servers[1].Addr4().Addr(), closedPort)
+	for range 20 {
+		if got := client.DialTCP(p2, never/4); got.Established {
+			t.Errorf("after the repair a denied connection was established")
+			break
+		}
+	}
+	results := p.Stop()
+	if backstop && results[1].Wrong > 0 {
+		t.Errorf("%d of %d denied connections were established", results[1].Wrong, results[1].Attempts)
+	}
+	t.Logf("repaired after %v; %d of %d denied connections passed until then, %d of %d allowed ones failed", took, passed,
+		results[1].Attempts, results[0].Wrong, results[0].Attempts)
+	if took > 5*time.Second { // less than one second on a quiet machine
+		t.Errorf("repaired after %v", took)
+	}
+}

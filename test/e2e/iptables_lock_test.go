@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+)
+
+// lockEnv is for how many seconds somebody holds the lock of iptables.
+const lockEnv = "MARGAY_E2E_LOCK"
+
+// ownRun gives agents a directory /run of their own, and returns it: the lock in it is not that of this machine.
+func ownRun(t *testing.T, c *cluster) string {
+	t.Helper()
+	testutil.RequireCommand(t, "unshare")
+	dir := t.TempDir()
+	for _, a := range c.Agents {
+		a.Adjust = func(cmd *exec.Cmd) {
+			binary := cmd.Path
+			cmd.Path = "/usr/bin/env"
+			cmd.Args = append([]string{"env", "unshare", "-m", "sh", "-c", `mount --bind "$0" /run && exec "$@"`, dir, binary}, cmd.Args[1:]...)
+		}
+	}
+	return dir
+}
+
+// Somebody holds the lock of iptables: what is in force stays, changes wait, new pods stay closed, the agent answers and names who it
+// is. Once the lock is free everything is applied at once.
+func TestTheLockOfIPTablesIsHeld(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-legacy-restore")
+	hold := time.Duration(testutil.Number(t, lockEnv, 3)) * time.Second
+	c := newCluster(t, oneNode, "--dataplane", "iptables", "--iptables-backend", "legacy")
+	run := ownRun(t, c)
+	agent := c.Agent(0)
+	agent.Kill()
+	agent.Start()
+	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+	if _, err := server.ListenTCP(togglePort); err != nil {
+		t.Fatal(err)
+	}
+	c.Policy("server", onlyOpen)
+	c.AwaitPolicies(server, 1, 0)
+	tr := c.StartTraffic(client, server)
+	lock, err := os.Open(filepath.Join(run, "xtables.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	held := time.Now()
+	c.Policy("toggle", `{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{port: 82}]}]}`)
+	late := c.Plug(c.Node(0), "late")
+	c.Serve(late.Host, 80)
+	c.Declare(late)
+	who := "process " + strconv.Itoa(os.Getpid())
+	testutil.WaitFor(t, soon, "the agent to name who holds the lock", func() bool {
+		lines, _ := agent.Warnings(t, 0)
+		return strings.Contains(strings.Join(lines, ""), who)
+	})
+	toggle := netip.AddrPortFrom(server.Addr4(), togglePort)
+	for {
+		if got := client.DialTCP(toggle, never); got.Established {
+			t.Error("a change was applied while the lock was held")
+		}
+		if got := client.DialTCP(netip.AddrPortFrom(late.Addr4(), 80), never); got.Established {
+			t.Error("a new pod is open before its policy is there")
+		}
+		if a, err := agent.Ask("status"); err != nil || a.Status == nil {
+			t.Errorf("the agent does not answer: %v", err)
+		}
+		if time.Since(held) > hold {
+			break
+		}
+	}
+	tr.Some("while the lock is held")
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	free := time.Now()
+	testutil.WaitFor(t, soon, "the change to be applied", func() bool { return client.DialTCP(toggle, never/4).Outcome == lab.Connected })
+	took := time.Since(free)
+	c.AwaitEndpoint(late)
+	c.Reach(client.Host, late.Host, 80, true)
+	tr.Stop()
+	lines, _ := agent.Warnings(t, 0)
+	said := strings.Count(strings.Join(lines, "\n"), who)
+	t.Logf("the lock was held for %v; the change was applied %v after that; %d lines named who held it", time.Since(held)-took, took, said)
+	if said > 6 { // one for each step that could not be taken, not for each attempt
+		t.Errorf("%d lines name who holds the lock:\n%s", said, strings.Join(lines, "\n"))
+	}
+	if took > 5*time.Second { // less than 0.5 s on a quiet machine; retries alone come 10 s apart after some time
+		t.Errorf("the change was applied %v after the lock was free", took)
+	}
+}

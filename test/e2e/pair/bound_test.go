@@ -1,0 +1,76 @@
+package pair
+
+import (
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// A packet of a flow may pass only if the policy of each end allows the flow as one of the ends has begun it, or the packet
+// for itself. This holds for both dataplanes at all times, whatever they have on record.
+
+// within reports whether policy in force allows a shot to pass.
+func (p *pair) within(x *shot) bool {
+	f, from, to := x.flow, x.end, 1-x.end
+	flows := []model.Packet{f.first(from)}
+	if f.sent[to] {
+		flows = append(flows, f.first(to))
+	}
+	if x.quotes {
+		flows = append(flows, x.message())
+	}
+	if from == server && f.dst != f.backend { // what comes back from a Service, of no flow on record, comes from its address
+		m := f.first(server)
+		m.Src, m.SrcPort = f.dst.Addr(), f.dst.Port()
+		flows = append(flows, m)
+	}
+	legs := [2]bool{server: f.masquerade} // the oracle has no word on the node's address in the place of another
+	for _, m := range flows {
+		verdicts := p.oracle.Flow(m)
+		for end, place := range f.places {
+			leg := verdicts.Ingress
+			if m.Dst != f.first(end).Src {
+				leg = verdicts.Egress
+			}
+			legs[end] = legs[end] || place == outside || leg == nil || leg.Allow
+		}
+	}
+	return legs[client] && legs[server]
+}
+
+// first is a packet of an end, as policy judges it if it begins a flow.
+func (f *flow) first(end int) model.Packet {
+	m := model.Packet{Src: f.src.Addr(), Dst: f.backend.Addr(), Protocol: f.protocol}
+	if model.HasPorts(f.protocol) {
+		m.SrcPort, m.DstPort = f.src.Port(), f.backend.Port()
+	}
+	if end == server {
+		m.Src, m.Dst, m.SrcPort, m.DstPort = m.Dst, m.Src, m.DstPort, m.SrcPort
+	}
+	if f.protocol == model.ProtoICMP || f.protocol == model.ProtoICMPv6 {
+		m.ICMPType = echo(f.v6)[end]
+	}
+	return m
+}
+
+// echo are the types of a request and an answer.
+func echo(v6 bool) [2]uint8 {
+	if v6 {
+		return [2]uint8{128, 129}
+	}
+	return [2]uint8{8, 0}
+}
+
+// unreachable is the type of the errors that are sent.
+func unreachable(v6 bool) uint8 {
+	if v6 {
+		return 1
+	}
+	return 3
+}
+
+// message is an ICMP error as policy judges it if it belongs to no flow.
+func (x *shot) message() model.Packet {
+	m := x.flow.first(x.end)
+	m.SrcPort, m.DstPort, m.Protocol = 0, 0, icmpOf(x.flow.v6)
+	m.ICMPType, m.ICMPCode = unreachable(x.flow.v6), 1
+	return m
+}
