@@ -58,13 +58,13 @@ func Table(w io.Writer, results []Result) error {
 	for _, r := range results {
 		must, verdict := "", ""
 		if r.Pass != nil {
-			must, verdict = "≤ "+number(r.Must, r.Unit), "ok"
+			must, verdict = "≤ "+Number(r.Must, r.Unit), "ok"
 			if !*r.Pass {
 				verdict = "MISSED"
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s – %s\t%s\t%s\n", r.ID, r.Config, number(r.Median, r.Unit),
-			number(r.Low, ""), number(r.High, ""), must, verdict)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s – %s\t%s\t%s\n", r.ID, r.Config, Number(r.Median, r.Unit),
+			Number(r.Low, ""), Number(r.High, ""), must, verdict)
 	}
 	return t.Flush()
 }
@@ -82,8 +82,8 @@ func JSON(w io.Writer, results []Result) error {
 	return e.Encode(finite)
 }
 
-// number prints a value with as many digits as mean something; ratios are without unit.
-func number(v float64, unit string) string {
+// Number prints a value with as many digits as mean something; ratios are without unit.
+func Number(v float64, unit string) string {
 	text := fmt.Sprintf("%.0f", v)
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):

@@ -109,13 +109,13 @@ func drawBar(b *strings.Builder, y, scale float64, r Result) {
 	fmt.Fprintf(b, `<rect x="%d" y="%.0f" width="%.1f" height="%d" fill="%s"/>`+"\n", labelWidth, y, at(r.Median)-labelWidth, barHeight, colour)
 	fmt.Fprintf(b, `<path d="M%.1f %.0fH%.1fM%.1f %.0fv8M%.1f %.0fv8" stroke="black" fill="none"/>`+"\n",
 		at(r.Low), middle, at(r.High), at(r.Low), middle-4, at(r.High), middle-4)
-	text := number(r.Median, r.Unit)
+	text := Number(r.Median, r.Unit)
 	if r.Median*scale > plotWidth {
 		text = "→ " + text
 	}
 	if r.Pass != nil {
 		fmt.Fprintf(b, `<path d="M%.1f %.0fv%d" stroke="#c0392b" stroke-width="2"/>`+"\n", at(r.Must), y-2, barHeight+4)
-		text += " (must ≤ " + number(r.Must, r.Unit) + ")"
+		text += " (must ≤ " + Number(r.Must, r.Unit) + ")"
 	}
 	fmt.Fprintf(b, `<text x="%.1f" y="%.0f">%s</text>`+"\n", max(at(r.High), at(r.Must))+8, middle+4, html.EscapeString(text))
 }

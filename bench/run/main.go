@@ -15,8 +15,10 @@ import (
 func main() {
 	var o options
 	flag.StringVar(&o.margay, "margay", "bin/margay", "the agent's binary")
-	flag.StringVar(&o.out, "out", "bench/results", "directory for latest.json, latest.svg and latest.txt")
-	flag.StringVar(&o.only, "only", "", "traffic, nodes, classification, changes or flood: measure only that part, print it and write no files")
+	flag.StringVar(&o.out, "out", "bench/results", "directory for the results: latest.json, latest.svg and latest.txt, and dataplanes.*")
+	flag.StringVar(&o.page, "page", "docs/benchmarks.md", "document that gets the tables of dataplanes.*; empty: none")
+	flag.StringVar(&o.group, "group", "", "latest or dataplanes: measure only what these files are about")
+	flag.StringVar(&o.only, "only", "", "traffic, nodes, classification, language, changes, flood, beside or slots: measure only that part, print it and write no files")
 	flag.IntVar(&o.core, "core", 1, "core that traffic runs on")
 	flag.BoolVar(&o.quick, "quick", false, "few rounds and small numbers: to see that everything works, not to learn anything")
 	flag.BoolVar(&o.strict, "strict", false, "exit with 1 if anything misses what is required of it")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +16,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/margay-project/margay/bench/kernel"
+	"github.com/margay-project/margay/bench/page"
 	"github.com/margay-project/margay/bench/report"
-	"github.com/margay-project/margay/bench/traffic"
 	"golang.org/x/sys/unix"
 )
 
 type options struct {
-	margay, out, only string
-	core              int
-	quick, strict     bool
+	margay, out, page, only, group string
+	core                           int
+	quick, strict                  bool
 }
 
 // run measures, prints and writes the results. It returns how many miss what is required.
@@ -41,17 +41,38 @@ func run(ctx context.Context, o options, out io.Writer) (missed int, err error) 
 	if err := goFirst(); err != nil {
 		return 0, err
 	}
+	groups, err := chosen(o.only, o.group)
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range groups {
+		n, err := runGroup(ctx, o, g, work, out)
+		if err != nil {
+			return missed, err
+		}
+		missed += n
+	}
+	return missed, nil
+}
+
+// runGroup measures the parts of a group, prints the results and writes its files.
+func runGroup(ctx context.Context, o options, g group, work string, out io.Writer) (missed int, err error) {
 	began, before := time.Now(), load()
 	log := func(format string, args ...any) {
 		fmt.Fprintf(out, "%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
-	results, err := measure(ctx, o, work, log)
-	if err != nil {
-		return 0, err
+	var results []report.Result
+	for _, p := range g.parts {
+		log("%s", p.name)
+		r, err := p.do(ctx, o, work, log)
+		if err != nil {
+			return 0, fmt.Errorf("measure %s: %w", p.name, err)
+		}
+		results = append(results, r...)
 	}
 	var text bytes.Buffer
 	title := fmt.Sprintf("Margay on Linux %s, %d cores, %s", kernelRelease(), runtime.NumCPU(), began.UTC().Format("2006-01-02"))
-	fmt.Fprintf(&text, "%s\nload %s before, %s after; %s\n\n", title, before, load(), time.Since(began).Round(time.Second))
+	fmt.Fprintf(&text, "%s\n%s\n%s\nload %s before, %s after; %s\n\n", title, processor(), command(o, g), before, load(), time.Since(began).Round(time.Second))
 	if err := report.Table(&text, results); err != nil {
 		return 0, err
 	}
@@ -61,60 +82,44 @@ func run(ctx context.Context, o options, out io.Writer) (missed int, err error) 
 	if o.only != "" {
 		return missed, nil
 	}
-	return missed, write(o.out, title, text.Bytes(), results)
+	if err := write(o.out, g.name, title, text.Bytes(), results); err != nil || !g.page || o.page == "" {
+		return missed, err
+	}
+	return missed, writePage(o.page, results)
 }
 
-// measure runs the parts asked for.
-func measure(ctx context.Context, o options, work string, log func(string, ...any)) ([]report.Result, error) {
-	var results []report.Result
-	for _, part := range []struct {
-		name string
-		do   func() ([]report.Result, error)
-	}{
-		{"traffic", func() ([]report.Result, error) { return traffic.Measure(ctx, trafficOptions(o, work, log)) }},
-		{"nodes", func() ([]report.Result, error) { return traffic.MeasureNodes(ctx, trafficOptions(o, work, log)) }},
-		{"classification", func() ([]report.Result, error) { return kernel.Classify(kernelOptions(o, work, log)) }},
-		{"language", func() ([]report.Result, error) { return kernel.Language(kernelOptions(o, work, log)) }},
-		{"changes", func() ([]report.Result, error) { return kernel.Changes(kernelOptions(o, work, log)) }},
-		{"flood", func() ([]report.Result, error) { return kernel.Flood(kernelOptions(o, work, log)) }},
-	} {
-		if o.only != "" && o.only != part.name {
-			continue
-		}
-		log("%s", part.name)
-		r, err := part.do()
-		if err != nil {
-			return nil, fmt.Errorf("measure %s: %w", part.name, err)
-		}
-		results = append(results, r...)
+// writePage puts the results into the document about them.
+func writePage(path string, results []report.Result) error {
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return err
 	}
-	if len(results) == 0 {
-		return nil, fmt.Errorf("-only %q: there is no such part", o.only)
+	text, err := page.Put(string(document), results)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return results, nil
+	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-func trafficOptions(o options, work string, log func(string, ...any)) traffic.Options {
-	t := traffic.Options{Margay: o.margay, Work: work, Core: o.core, Log: log,
-		Nodes: 3, Rounds: 81, UDPOps: 8192, RequestOps: 1600, ConnectOps: 224, Rules: []int{10, 1000, 10000}}
+// command is how the results of a group are measured again.
+func command(o options, g group) string {
+	c := "go run ./bench/run -group " + g.name
 	if o.quick {
-		t.Nodes, t.Rounds, t.UDPOps, t.RequestOps, t.ConnectOps, t.Rules = 1, 2, 64, 32, 32, []int{10, 100}
+		c += " -quick"
 	}
-	return t
+	return c
 }
 
-func kernelOptions(o options, work string, log func(string, ...any)) kernel.Options {
-	k := kernel.Options{Work: work, Log: log, Rounds: 41, Repeat: 20000, Rules: []int{1, 10, 100, 1000, 10000},
-		Flood: 3_000_000, Flows: 10_000, FewMembers: 1000, ManyMembers: 100_000, ChangeRules: []int{100, 1000, 10000}}
-	if o.quick {
-		k.Rounds, k.Repeat, k.Rules, k.Flood, k.Flows = 2, 100, []int{1, 10, 100}, 100_000, 100
-		k.FewMembers, k.ManyMembers, k.ChangeRules = 10, 100, []int{10, 100}
-	}
-	return k
+// processor is the machine's, by name.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	_, rest, _ := strings.Cut(string(text), "model name")
+	name, _, _ := strings.Cut(strings.TrimLeft(rest, "\t: "), "\n")
+	return cmp.Or(name, runtime.GOARCH)
 }
 
 // write leaves the files; all of them belong to one run.
-func write(dir, title string, text []byte, results []report.Result) error {
+func write(dir, name, title string, text []byte, results []report.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -123,8 +128,8 @@ func write(dir, title string, text []byte, results []report.Result) error {
 		return err
 	}
 	var errs []error
-	for name, data := range map[string][]byte{"latest.txt": text, "latest.json": json.Bytes(), "latest.svg": svg.Bytes()} {
-		errs = append(errs, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	for kind, data := range map[string][]byte{".txt": text, ".json": json.Bytes(), ".svg": svg.Bytes()} {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name+kind), data, 0o644))
 	}
 	return errors.Join(errs...)
 }

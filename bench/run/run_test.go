@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/margay-project/margay/bench/page"
 	"github.com/margay-project/margay/bench/report"
 	"github.com/margay-project/margay/internal/testutil"
 )
@@ -20,7 +22,7 @@ import (
 // long things take is not.
 func TestQuickRunMeasuresEverythingAndLeavesItsResults(t *testing.T) {
 	testutil.Privileged(t)
-	for _, command := range []string{"iptables-restore", "ipset"} {
+	for _, command := range []string{"iptables-restore", "iptables-legacy-restore", "iptables-nft-restore", "ipset"} {
 		testutil.RequireCommand(t, command)
 	}
 	dir := t.TempDir()
@@ -28,17 +30,28 @@ func TestQuickRunMeasuresEverythingAndLeavesItsResults(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", margay, "github.com/margay-project/margay/cmd/agent").CombinedOutput(); err != nil {
 		t.Fatalf("build the agent: %v\n%s", err, out)
 	}
+	document := filepath.Join(dir, "page.md")
+	if err := os.WriteFile(document, []byte(page.Begin+page.End), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
-	if _, err := run(context.Background(), options{margay: margay, out: dir, quick: true}, &out); err != nil {
+	if _, err := run(context.Background(), options{margay: margay, out: dir, page: document, quick: true}, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "latest.json"))
-	if err != nil {
-		t.Fatal(err)
+	if text, err := os.ReadFile(document); err != nil || !strings.Contains(string(text), "| P18 | request-response: iptables mode, nft,") {
+		t.Errorf("the document is %s, %v", text, err)
 	}
 	var results []report.Result
-	if err := json.Unmarshal(data, &results); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"latest.json", "dataplanes.json"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []report.Result
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, list...)
 	}
 	required := map[string]int{}
 	for _, r := range results {
@@ -49,12 +62,12 @@ func TestQuickRunMeasuresEverythingAndLeavesItsResults(t *testing.T) {
 			t.Errorf("%s: %g %s", r.Config, r.Median, r.Unit)
 		}
 	}
-	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9", "P11", "P12", "L2", "L3", "L4"} {
+	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9", "P11", "P12", "L2", "L3", "L4", "P16", "P17", "P18"} {
 		if required[id] == 0 {
 			t.Errorf("no result of %s is compared with what is required", id)
 		}
 	}
-	for _, name := range []string{"latest.svg", "latest.txt"} {
+	for _, name := range []string{"latest.svg", "latest.txt", "dataplanes.svg", "dataplanes.txt"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() < 1000 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

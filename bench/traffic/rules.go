@@ -8,13 +8,21 @@ import (
 	"strings"
 )
 
-// nets is the number of different prefixes the rules speak of.
+// nets is the number of different prefixes, or sets of pods, the rules speak of.
 const nets = 300
+
+// shape is the policy of a configuration: n rules for egress of the client and as many for ingress of the server.
+type shape struct {
+	rules  int
+	sets   bool // rules speak of pods by their labels, and not of prefixes
+	oneEnd bool // the client's egress is free
+}
 
 // rule allows one TCP port of one prefix.
 type rule struct {
-	net  netip.Prefix
-	port int
+	net    netip.Prefix
+	number int // of the prefix
+	port   int
 }
 
 // ruleList is n rules of which none fits the traffic that is measured; that is left to one more rule at the end.
@@ -22,7 +30,7 @@ func ruleList(n int) []rule {
 	list := make([]rule, n)
 	for i := range list {
 		k := i % nets
-		list[i] = rule{netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(k >> 8), byte(k), 0}), 24), 1000 + i/nets}
+		list[i] = rule{netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(k >> 8), byte(k), 0}), 24), k, 1000 + i/nets}
 	}
 	return list
 }
@@ -30,14 +38,18 @@ func ruleList(n int) []rule {
 // policyRules is how many rules one NetworkPolicy gets; their names are in the order of evaluation.
 const policyRules = 500
 
-// policies are NetworkPolicies of n rules for egress of the client and as many for ingress of the server, and the pods.
-func policies(n int, client, server netip.Addr, clientNode, serverNode string) string {
+// policies are NetworkPolicies of that shape, and the pods.
+func policies(of shape, client, server netip.Addr, clientNode, serverNode string) string {
 	var b strings.Builder
+	b.WriteString("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: bench}\n")
 	for _, side := range []struct{ pod, direction, peers, peer string }{
 		{"client", "egress", "to", server.String()},
 		{"server", "ingress", "from", client.String()},
 	} {
-		list := ruleList(n - 1)
+		if of.oneEnd && side.pod == "client" {
+			continue
+		}
+		list := ruleList(of.rules - 1)
 		for i := 0; i == 0 || len(list) > 0; i++ {
 			part := list[:min(policyRules, len(list))]
 			list = list[len(part):]
@@ -51,7 +63,7 @@ spec:
   %s:
 `, side.pod, i, side.pod, strings.ToUpper(side.direction[:1])+side.direction[1:], side.direction)
 			for _, r := range part {
-				fmt.Fprintf(&b, "  - {%s: [{ipBlock: {cidr: %s}}], ports: [{port: %d}]}\n", side.peers, r.net, r.port)
+				fmt.Fprintf(&b, "  - {%s: [%s], ports: [{port: %d}]}\n", side.peers, r.peer(of.sets), r.port)
 			}
 			if len(list) == 0 {
 				fmt.Fprintf(&b, "  - {%s: [{ipBlock: {cidr: %s/32}}], ports: [{port: %d}, {protocol: UDP, port: %[3]d}]}\n",
@@ -59,19 +71,30 @@ spec:
 			}
 		}
 	}
-	for _, pod := range []struct {
-		name, node string
-		addr       netip.Addr
-	}{{"client", clientNode, client}, {"server", serverNode, server}} {
-		fmt.Fprintf(&b, `---
-apiVersion: v1
-kind: Pod
-metadata: {name: %s, namespace: bench, labels: {app: %[1]s}}
-spec: {nodeName: %s, containers: [{name: main, image: bench}]}
-status: {podIPs: [{ip: %s}]}
-`, pod.name, pod.node, pod.addr)
+	pod(&b, "client", clientNode, "client", client)
+	pod(&b, "server", serverNode, "server", server)
+	for k := 0; of.sets && k < min(of.rules-1, nets); k++ {
+		pod(&b, setName(k), "elsewhere", setName(k), ruleList(k + 1)[k].net.Addr().Next())
 	}
 	return b.String()
+}
+
+// peer is what the rule says of the other end.
+func (r rule) peer(set bool) string {
+	if set {
+		return fmt.Sprintf("{podSelector: {matchLabels: {app: %s}}}", setName(r.number))
+	}
+	return fmt.Sprintf("{ipBlock: {cidr: %s}}", r.net)
+}
+
+func pod(b *strings.Builder, name, node, app string, addr netip.Addr) {
+	fmt.Fprintf(b, `---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: bench, labels: {app: %s}}
+spec: {nodeName: %s, containers: [{name: main, image: bench}]}
+status: {podIPs: [{ip: %s}]}
+`, name, app, node, addr)
 }
 
 // chains is the same as an iptables-restore file of the shape that policy engines write: what is established first, then
