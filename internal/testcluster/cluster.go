@@ -179,7 +179,7 @@ func (c *Cluster) Row(p *lab.Pod) *inspect.EndpointRow {
 }
 
 // AwaitEndpoint waits until the pod is enforced on its present interface, with its present addresses: the agent may know
-// an earlier pod of the name.
+// an earlier pod of the name. Every other agent that runs knows it by its addresses then.
 func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 	c.T.Helper()
 	defer c.describeRow(p)()
@@ -188,6 +188,11 @@ func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 		return e != nil && int(e.Ifindex) == p.IfIndex() && e.Error == "" && len(e.Attached) > 0 &&
 			slices.Equal(e.Addrs, p.Addrs())
 	})
+	for n, a := range c.Agents {
+		if n != p.Node() && a.Cmd != nil {
+			a.awaitOwner(p)
+		}
+	}
 }
 
 // describeRow returns what a wait for the pod ends with: if the wait failed, it logs what the agent says of the pod, and of itself.

@@ -2,7 +2,9 @@ package testcluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -185,8 +188,39 @@ func (p *Process) Terminate() {
 }
 
 // Ask asks the agent's socket, as the tools do.
-func (p *Process) Ask(what string) (*inspect.Answer, error) {
+func (p *Process) Ask(what string) (*inspect.Answer, error) { return p.ask(what, nil) }
+
+func (p *Process) ask(what string, parameters url.Values) (*inspect.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return inspect.Client{Socket: p.Socket}.Ask(ctx, "/v1/"+what, nil)
+	return inspect.Client{Socket: p.Socket}.Ask(ctx, "/v1/"+what, parameters)
+}
+
+// awaitOwner waits until the agent knows the pod as the owner of each of its addresses. The agent answers between two changes
+// of the dataplane, so what it knows it enforces.
+func (p *Process) awaitOwner(of *lab.Pod) {
+	p.T.Helper()
+	var last string
+	failed := p.T.Failed()
+	defer func() {
+		if !failed && p.T.Failed() {
+			p.T.Log(last)
+		}
+	}()
+	for _, addr := range of.Addrs() {
+		request, err := json.Marshal(explain.Request{Src: addr.String(), Dst: addr.String(), Protocol: 6, Port: 1, IPv6: addr.Is6()})
+		if err != nil {
+			p.T.Fatal(err)
+		}
+		testutil.WaitFor(p.T, Soon, fmt.Sprintf("the agent on %s to know %s as %s's", p.Node.Name(), addr, of.Name()), func() bool {
+			a, err := p.ask("explain", url.Values{"request": {string(request)}})
+			if err != nil {
+				last = err.Error()
+				return false
+			}
+			last = fmt.Sprintf("%+v", a.Explanation.Source)
+			owner := a.Explanation.Source
+			return owner != nil && owner.Namespace+"/"+owner.Pod == of.Name()
+		})
+	}
 }
