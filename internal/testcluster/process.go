@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/stall"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
@@ -22,6 +23,9 @@ import (
 
 // binaryEnv names an agent to test instead of the one in this tree.
 const binaryEnv = "MARGAY_E2E_BINARY"
+
+// stallEnv, if not empty, has every agent stopped for random moments.
+const stallEnv = "MARGAY_E2E_STALL"
 
 var built struct {
 	once sync.Once
@@ -139,8 +143,15 @@ func (p *Process) Launch() {
 	if err := p.Node.Start(cmd); err != nil {
 		p.T.Fatal(err)
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	exited, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		err := cmd.Wait()
+		close(ended)
+		exited <- err
+	}()
+	if os.Getenv(stallEnv) != "" {
+		go stall.Until(ended, cmd.Process)
+	}
 	p.Cmd, p.Exited = cmd, exited
 }
 
