@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
@@ -84,6 +85,9 @@ func (n *fakeNode) open(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.state.world.unseen.waiting = func(context.Context) error { return nil }
+	// A retry is due only after Room: by the wall clock it could be due within the Apply whose write was refused.
+	opened := time.Now()
+	d.state.refusals.Retry = plans.NewBackoff(func() time.Time { return opened })
 	n.IPTables, n.graph = d, calc.New("n")
 }
 
