@@ -10,12 +10,12 @@ import (
 	"github.com/margay-project/margay/pkg/ipsets"
 )
 
-// addresses are the entries of addresses and prefixes in the sets of classes. One entry has all that is true of an address, so
-// an address changes all of its memberships in one write (D-8).
+// addresses are the entries of addresses and prefixes in the sets of classes. One entry stands for all memberships of an address,
+// so one write changes all of them (D-8).
 type addresses struct {
 	sets      *sets
 	marks     chains.Marks
-	unwritten plans.Unwritten // each is taken for what the prefix around it is
+	unwritten plans.Unwritten // each has the class of the prefix around it
 	journal   *journal
 }
 
@@ -23,7 +23,7 @@ func newAddresses(sets *sets, marks chains.Marks, j *journal) *addresses {
 	return &addresses{sets: sets, marks: marks, unwritten: plans.Unwritten{}, journal: j}
 }
 
-// everything is the prefix of all addresses of a family, and the class of those that are in no set.
+// everything returns the prefix of all addresses of a family, and the class of addresses that are in no set.
 func everything(family uint8) (p netip.Prefix, class uint32) {
 	if family == 4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), classes.None4
@@ -46,7 +46,7 @@ func (a *addresses) begin() error {
 	return nil
 }
 
-// change is the write for a change of an address's entry.
+// change returns the write that makes a change of an address's entry.
 func (a *addresses) change(c classes.AddrChange) (ipsets.Change, error) {
 	key := ipsets.Key{Prefix: c.Prefix}
 	if p, none := everything(familyOf(c.Prefix.Addr())); c.Gone && c.Prefix == p {
@@ -59,8 +59,8 @@ func (a *addresses) change(c classes.AddrChange) (ipsets.Change, error) {
 	return ipsets.Change{Entry: ipsets.Entry{Key: key, Mark: ipsets.Mark{Value: mark.Value, Mask: mark.Mask}}}, err
 }
 
-// write makes changes, those of each family in their order. refused reports that some could not be made: those are in unwritten,
-// and their old entries are removed, since policy might allow the old class packets that it denies the new one.
+// write makes changes, those of each family in their order. refused: the kernel refused some. They are in unwritten, and their old
+// entries are removed, since policy may allow the old class packets that it denies the new one.
 func (a *addresses) write(changes []classes.AddrChange) (refused bool) {
 	defer func() {
 		for _, c := range changes {
@@ -90,7 +90,7 @@ func (a *addresses) write(changes []classes.AddrChange) (refused bool) {
 	return refused
 }
 
-// writeSome makes changes of one family up to the first that cannot be made, and returns how many it made.
+// writeSome makes changes of one family up to the first that fails, and returns the number made.
 func (a *addresses) writeSome(to *ipsets.Set, list []classes.AddrChange) (made int, err error) {
 	writes := make([]ipsets.Change, 0, len(list))
 	var bad error
@@ -108,7 +108,7 @@ func (a *addresses) writeSome(to *ipsets.Set, list []classes.AddrChange) (made i
 	return made, bad
 }
 
-// forget removes the entry of a prefix. If that fails, too, the address stays what it was; see believed.
+// forget removes the entry of a prefix. If that fails, too, the address keeps its old class; see believed.
 func (a *addresses) forget(p netip.Prefix) {
 	c, err := a.change(classes.AddrChange{Prefix: p, Gone: true})
 	if err == nil {
@@ -116,7 +116,7 @@ func (a *addresses) forget(p netip.Prefix) {
 	}
 }
 
-// believed is the class that the kernel's entry of a prefix has; not ok: it has none.
+// believed returns the class in the kernel's entry of a prefix; not ok: the prefix has no entry.
 func (a *addresses) believed(p netip.Prefix) (class uint32, ok bool) {
 	e, ok := a.sets.of[familyOf(p.Addr())].class.Get(ipsets.Key{Prefix: p})
 	if !ok {

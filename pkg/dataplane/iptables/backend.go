@@ -10,16 +10,15 @@ import (
 	"github.com/margay-project/margay/pkg/iptables"
 )
 
-// former are chains that an agent has left which wrote with the other backend of iptables. Those in force stay so until this agent
-// judges all packets: until then a packet passes the chains of both backends. Others are removed at the start, since they refer to
-// sets.
+// former are chains left by an agent that used the other backend of iptables. Chains in force stay until this agent judges all
+// packets: until then a packet passes the chains of both backends. The rest are removed at the start, since they refer to sets.
 type former struct {
 	tables []*tableOf
 	names  map[uint8]chains.Names // the worlds in force, by IP version
 }
 
-// findFormer finds such chains. It asks for the tools of the other backends only if there are sets that no chain refers to which the
-// present backend has in force: nearly never.
+// findFormer finds such chains. It looks for the tools of the other backends only if there are sets that do not belong to the
+// present backend's world in force, which is rare.
 func findFormer(ctx context.Context, kernel Kernel, own *inForce) (list []former, found []*inForce, err error) {
 	if kernel.Others == nil {
 		return nil, nil, nil

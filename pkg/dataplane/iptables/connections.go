@@ -11,8 +11,8 @@ import (
 	"github.com/margay-project/margay/pkg/iptables"
 )
 
-// Enforced is what the kernel enforces, as far as it is needed to read its table of connections. Tools read it, with or without an
-// agent.
+// Enforced is the part of the enforced policy that is needed to interpret the kernel's table of connections. Commands read it with
+// or without a running agent.
 type Enforced struct {
 	// Locals are the addresses of the endpoints that are open, with their interfaces.
 	Locals map[netip.Addr]string
@@ -52,8 +52,8 @@ func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kern
 	return e, nil
 }
 
-// marks are those that chains in force write into marks of connections; not ok: it cannot be read. The bits of a generation are
-// next to each other, then comes one that says that the first packet on record was an answer, then the one of denied flows.
+// marks returns the layout of connection marks that the chains in force write; not ok: the chains do not show it. The bits of the
+// generation are adjacent. Above them are two flags: the first packet on record was an answer, and policy denies the flow.
 func (f *inForce) marks(family uint8) (chains.Marks, bool) {
 	allow := f.saved[family].Chain(f.names[family].Chain("allow"))
 	if allow == nil || len(allow.Rules) == 0 {
@@ -70,13 +70,14 @@ func (f *inForce) marks(family uint8) (chains.Marks, bool) {
 // Connection is a connection of a local endpoint, with the ends as policy judges them.
 type Connection struct {
 	Opener, Responder conntrack.Tuple // as the opener sends, and as the responder does
-	// Judged: its mark says that policy has judged it; Current: the policy in force has; Denied: and denies it.
+	// Judged: by its mark, policy has judged it. Current: the policy in force has judged it. Denied: the policy that judged it last
+	// denied it.
 	Judged, Current, Denied bool
-	// Turned: the first packet on record was an answer, so Opener is the end that has not sent it.
+	// Turned: the first packet on record was an answer, so Opener is the end that received it.
 	Turned bool
 }
 
-// Read says what an entry is; not ok: no end of it is a local endpoint.
+// Read interprets an entry as a Connection; not ok: neither end is a local endpoint.
 func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 	judged := e.of[familyOf(entry.Original.Src)]
 	g, turned, denied := uint32(0), false, false
@@ -92,5 +93,5 @@ func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 	return c, e.IsLocal(c.Opener.Src) || e.IsLocal(c.Responder.Src)
 }
 
-// IsLocal reports whether an address is that of an endpoint of this node.
+// IsLocal reports whether an endpoint of this node has the address.
 func (e *Enforced) IsLocal(a netip.Addr) bool { return e.Locals[a] != "" }

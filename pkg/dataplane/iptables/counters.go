@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// countShare is the part of the time that counters are read in at most: one in so many. Reading takes as long as the tables are large.
+	// countShare bounds the share of time spent on reading counters: at most 1/countShare. The time of one reading grows with the
+	// tables.
 	countShare = 50
 	countEvery = time.Second
 	countLimit = 30 * time.Second
 )
 
-// Counters are what chains have dropped. It is not the loop's: any number of goroutines may use it.
+// Counters reads how many packets the chains have dropped. Safe for concurrent use, also beside the loop.
 type Counters struct {
 	tools  *iptables.Tools
 	events func() dataplane.EventCounts
@@ -32,19 +33,20 @@ type Counters struct {
 	totals  map[dropKind]ruleset.Counter
 }
 
-// counted is what one chain of one IP version counts for.
+// counted identifies the kind of drops that one chain of one IP version counts.
 type counted struct {
 	family uint8
 	chain  string
 	kind   dropKind
 }
 
-// Counters returns a reader of the counters of d's chains. events says how many copies of packets there were.
+// Counters returns a reader of the counters of d's chains. events returns the numbers of copied packets.
 func (d *IPTables) Counters(events func() dataplane.EventCounts) *Counters {
 	return &Counters{tools: d.kernel.Tools, events: events, seen: map[counted]ruleset.Counter{}, totals: map[dropKind]ruleset.Counter{}}
 }
 
-// Read returns the totals as last read, and has them read again if that is due: they are as old as the time between two calls.
+// Read returns the totals of the last reading, and starts another reading if one is due. So the totals are as old as the time
+// between two calls.
 func (c *Counters) Read(context.Context) (dataplane.KernelCounts, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,21 +12,21 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// Dropped are packets that were dropped for one reason. Chains count for all endpoints together.
+// Dropped counts the packets that were dropped for one reason, of all endpoints together.
 type Dropped struct {
 	Reason         bpf.DropReason
 	Direction      model.Direction
 	Packets, Bytes uint64
 }
 
-// dropKind is what a rule that drops counts for.
+// dropKind is the reason and direction for which a rule that drops is counted.
 type dropKind struct {
 	reason    bpf.DropReason
 	direction model.Direction
 }
 
-// droppers are the chains all of whose rules that drop count for one kind. Where packets of both directions come there, it is that of what
-// pods send.
+// droppers maps chains to the kind that all of their drops count for. A chain that gets packets of both directions counts for
+// egress.
 var droppers = map[string]dropKind{
 	chains.DropsSpoofed: {bpf.MargayDropReasonDROP_SPOOFED, model.Egress},
 	chains.DropsStale:   {bpf.MargayDropReasonDROP_NO_ENDPOINT, model.Ingress},
@@ -42,8 +42,8 @@ var droppers = map[string]dropKind{
 	"translated":        {bpf.MargayDropReasonDROP_NO_ENDPOINT, model.Ingress},
 }
 
-// eachDrop passes the counts of all rules of a world that drop, by the chain that they are in. Denials are counted where a slot sends packets
-// to the chain that denies: that chain is written again with each generation, and would count from 0.
+// eachDrop passes the counter of each rule of a world that drops to each, with the rule's chain. Denials are counted at the slot's
+// jump to the denying chain: that chain itself is written again with each generation, and would count from 0.
 func eachDrop(saved *ruleset.Saved, names chains.Names, each func(chain string, kind dropKind, c ruleset.Counter)) {
 	slots := directions(saved, names)
 	for i := range saved.Chains {
@@ -77,7 +77,7 @@ func eachDrop(saved *ruleset.Saved, names chains.Names, each func(chain string, 
 	}
 }
 
-// directions are those of the slots, by the part of names of chains that says which slot it is.
+// directions returns the direction of each slot, by the part of chain names that identifies the slot.
 func directions(saved *ruleset.Saved, names chains.Names) map[string]model.Direction {
 	all := map[string]model.Direction{}
 	for tree, direction := range map[chains.Direction]model.Direction{chains.EgressSlots: model.Egress, chains.IngressSlots: model.Ingress} {
@@ -98,8 +98,8 @@ func directions(saved *ruleset.Saved, names chains.Names) map[string]model.Direc
 	return all
 }
 
-// ReadDrops reads what chains in force in this network namespace have dropped, since each was last written. tools are of all backends
-// that an agent may have used.
+// ReadDrops reads how many packets the chains in force in this network namespace have dropped, since each was last written. tools
+// are those of all backends that an agent may have used.
 func ReadDrops(ctx context.Context, tools []*iptables.Tools) ([]Dropped, error) {
 	sums := map[dropKind]ruleset.Counter{}
 	for _, t := range tools {

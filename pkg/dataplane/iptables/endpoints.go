@@ -18,21 +18,22 @@ type endpoint struct {
 	tables [2]table.ID // by model.Direction
 	slots  [2]uint32   // of these tables
 	since  time.Time   // of the slots
-	closed string      // why it is to be closed although its policy is there; empty: it is not
-	// refused is why the kernel has no room for one of its entries; nil: it has. Then it is closed, and others are not affected.
+	closed string      // why it is to be closed although its policy is there; empty: it is to be open
+	// refused is the kernel's error for an entry of this endpoint that it has no room for; nil: all entries are written. A refused
+	// endpoint is closed, and others are not affected.
 	refused error
 }
 
 // endpoints are the local endpoints and their entries in the sets. An endpoint has one entry for each of its addresses in each
 // of three sets: own, egress and ingress. It is open while its addresses are in own.
 //
-// An entry belongs to one endpoint at a time, the one that got it last. So one that leaves does not take the entry of its
-// successor along, which may have the same interface and address.
+// An entry belongs to one endpoint at a time, the latest that it was written for. So an endpoint that leaves does not remove the
+// entry of a successor with the same interface and address.
 type endpoints struct {
 	sets  *sets
 	slots *slots
 	bound map[model.EndpointID]*endpoint
-	// holder is whose an entry is, and open those that are in own.
+	// holder has the endpoint that each entry belongs to; open are the entries that are in own.
 	holder map[ipsets.Key]model.EndpointID
 	open   map[ipsets.Key]bool
 }
@@ -66,8 +67,8 @@ func (e *endpoints) addrs(list []model.EndpointID) (all []netip.Addr) {
 	return all
 }
 
-// shut closes, before anything else changes, the endpoints that leave, and the addresses that endpoints leave or that
-// another endpoint is to have.
+// shut closes the endpoints that leave, and the addresses that endpoints lose or that move to another endpoint. It comes before
+// any other change.
 func (e *endpoints) shut(p plan.Plan) error {
 	var going []ipsets.Key
 	for _, id := range p.Unbind {
@@ -92,12 +93,12 @@ func (e *endpoints) shut(p plan.Plan) error {
 	return e.close(going)
 }
 
-// without are the keys of the first list that are not in the second.
+// without returns the keys of the first list that are not in the second.
 func without(list, others []ipsets.Key) []ipsets.Key {
 	return slices.DeleteFunc(slices.Clone(list), func(k ipsets.Key) bool { return slices.Contains(others, k) })
 }
 
-// close takes entries out of own.
+// close removes entries from own.
 func (e *endpoints) close(list []ipsets.Key) error {
 	for _, k := range list {
 		if !e.open[k] {
@@ -113,8 +114,8 @@ func (e *endpoints) close(list []ipsets.Key) error {
 	return nil
 }
 
-// bind gives endpoints the slots of the tables that the plan says: one write for each address and direction. A shadow has none:
-// staged policies are not evaluated.
+// bind gives endpoints the slots of the tables that the plan binds them to: one write for each address and direction. Shadows get
+// no slots: chains do not evaluate staged policies.
 func (e *endpoints) bind(list []plan.Binding) error {
 	for _, b := range list {
 		if b.Endpoint.ID.Kind == model.ShadowEndpoint {
@@ -143,7 +144,7 @@ func (e *endpoints) bind(list []plan.Binding) error {
 	return nil
 }
 
-// write has the addresses of an endpoint judged by the slots of its tables.
+// write makes the slots of an endpoint's tables judge its addresses.
 func (e *endpoints) write(b plan.Binding) error {
 	for _, k := range keys(b.Endpoint) {
 		e.holder[k] = b.Endpoint.ID // also of what is written in part
@@ -203,8 +204,8 @@ func write(to *ipsets.Set, c ipsets.Change) error {
 	return err
 }
 
-// differs reports whether live flows of an endpoint may be judged otherwise by a binding than by the present one. Slots whose
-// policy was replaced in place have had theirs judged again.
+// differs reports whether a binding may judge live flows of an endpoint otherwise than the present one. It ignores slots whose
+// policy was replaced in place: their flows are judged again already.
 func (e *endpoints) differs(b plan.Binding) bool {
 	ep := e.bound[b.Endpoint.ID]
 	if b.Endpoint.ID.Kind == model.ShadowEndpoint {
@@ -213,8 +214,8 @@ func (e *endpoints) differs(b plan.Binding) bool {
 	return ep == nil || ep.slots != e.slots.numbersOf(b) || !slices.Equal(keys(ep.policy), keys(b.Endpoint))
 }
 
-// moves are the tables that take the place of another one, whole: every endpoint that the other judges is in the list and gets
-// this one.
+// moves maps new tables to the table that each replaces entirely: every endpoint that the old table judges is in the list and gets
+// the new one.
 func (e *endpoints) moves(list []plan.Binding) map[table.ID]table.ID {
 	to := map[model.EndpointID][2]table.ID{}
 	for _, b := range list {

@@ -32,7 +32,7 @@ func (e *endpoints) admit() error {
 	return nil
 }
 
-// admitOne opens the addresses of an endpoint that have entries of it.
+// admitOne opens the addresses of an endpoint whose entries belong to it.
 func (e *endpoints) admitOne(id model.EndpointID, ep *endpoint) error {
 	for _, k := range keys(ep.policy) {
 		if e.open[k] || e.holder[k] != id {

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// decideFor bounds how long one call of Decide holds the loop. Copies that it has no time for are left out.
+	// decideFor bounds how long one call of Decide holds the loop. Copies beyond it get no record.
 	decideFor = 2 * time.Millisecond
-	// copiedWithin is how long a copy is on its way at most, unless there are more than the agent reads.
+	// copiedWithin bounds how long a copy is on its way, unless copies come faster than the agent reads them.
 	copiedWithin = 250 * time.Millisecond
 )
 
-// Texts of records whose verdict the policy in force does not give any more, and of those of an endpoint whose policy has changed
+// Texts of records: of a verdict that the policy in force does not give any more, and of an endpoint whose policy may have changed
 // while the copy was on its way.
 const (
 	ruleNotKnown = "not known: policy or addresses have changed since"
 	changedThen  = "policy changed about then"
 )
 
-// events makes flow records of copies of packets that chains have judged. A copy says what was decided, not by which rule: the
-// packet is evaluated once more, by the tables that the chains were made of.
+// events makes flow records from copies of packets that chains have judged. A copy has the verdict, but not the rule. To find the
+// rule, the packet is evaluated again by the tables that the chains were made from.
 type events struct {
 	leftOut uint64             // copies that no record was made of, since the last record
 	staged  map[staging]uint64 // see staged.go
 }
 
-// Decide returns the records of copies: for each packet that of the opener's egress, then that of the responder's ingress, as far as
-// they are endpoints here. Like Apply it is for the loop's goroutine.
+// Decide returns the records of copies: for each packet the record of the opener's egress, then that of the responder's ingress,
+// each only if that end is an endpoint of this node. Like Apply, only the loop's goroutine may call it.
 func (d *IPTables) Decide(copies []packetlog.Copy) []flows.Unnamed {
 	x := decider{d: d, state: d.state, names: map[uint32]string{}, until: time.Now().Add(decideFor)}
 	before := d.events.leftOut
@@ -119,7 +119,7 @@ func (x *decider) decide(c *packetlog.Copy) {
 	}
 }
 
-// sides are those that have judged a packet, in order, and the packet as its flow was opened.
+// sides returns the sides that have judged a packet, in order, and the packet in the direction in which its flow was opened.
 func (x *decider) sides(c *packetlog.Copy) (p model.Packet, list []side) {
 	p = model.Packet{Src: c.Packet.Src.Addr(), Dst: c.Packet.Dst.Addr(), SrcPort: c.Packet.Src.Port(), DstPort: c.Packet.Dst.Port(), Protocol: c.Number}
 	if c.Packet.ICMP != nil {
@@ -148,7 +148,7 @@ func (x *decider) sides(c *packetlog.Copy) (p model.Packet, list []side) {
 	return p, list
 }
 
-// end is the endpoint of an interface that has an address, or that may send from it.
+// end returns the endpoint on an interface that owns an address, or may send from it.
 func (x *decider) end(ifindex uint32, a netip.Addr) (id model.EndpointID, ok bool) {
 	name := x.names[ifindex]
 	if name == "" {
@@ -159,7 +159,7 @@ func (x *decider) end(ifindex uint32, a netip.Addr) (id model.EndpointID, ok boo
 	return id, ok && e.bound[id] != nil
 }
 
-// nodeAddr is the address that the node gives packets of the family, as static.locate chooses it.
+// nodeAddr returns the address that masquerading gives packets of the family, chosen as in static.locate.
 func (x *decider) nodeAddr(of netip.Addr) netip.Addr {
 	for _, a := range x.state.nodeAddrs() {
 		if a.Is4() == of.Is4() && a.IsGlobalUnicast() {
@@ -169,7 +169,7 @@ func (x *decider) nodeAddr(of netip.Addr) netip.Addr {
 	return of
 }
 
-// askedBy is the type of the ICMP message that this one answers.
+// askedBy returns the type of the ICMP message that a packet answers; its own type if it is no answer.
 func askedBy(p *model.Packet) uint8 {
 	asks := map[uint8]uint8{}
 	switch p.Protocol {
@@ -184,7 +184,7 @@ func askedBy(p *model.Packet) uint8 {
 	return p.ICMPType
 }
 
-// judge evaluates a packet by the policy in force of one side; not known: it has none.
+// judge evaluates a packet by the policy in force of one side; not known: the side has no policy.
 func (x *decider) judge(s *side, p model.Packet) (v model.Verdict, known bool) {
 	at := x.state.slots.list[s.ep.tables[s.direction]]
 	if at == nil {
@@ -204,7 +204,7 @@ func (x *decider) evaluate(t *table.Table, remote netip.Addr, p model.Packet) mo
 	return t.Program.Verdict(o)
 }
 
-// note says what else is to be known of a verdict.
+// note returns the remarks on a verdict for its record; empty: there are none.
 func (x *decider) note(kind chains.EventKind, generation uint32, s *side, at time.Time) string {
 	var notes []string
 	switch kind {

@@ -2,22 +2,22 @@ package iptables
 
 import "log/slog"
 
-// flowTable is how full the kernel's table of connections was when it was last looked at. All pods and the node share it. Where it is
-// full the kernel drops packets of new connections before policy is asked, those of all pods alike; connections that are in it live on.
+// flowTable has the use of the kernel's table of connections as last read. All pods and the node share the table. When it is full,
+// the kernel drops packets of new connections before policy judges them, those of every pod; existing connections go on.
 type flowTable struct {
-	entries, most uint32 // most 0: it was not looked at yet
+	entries, most uint32 // most 0: not read yet
 	full          bool
 }
 
-// The parts of the table, in hundredths, from which on it is said to be full, and below which no longer. Entries that expire leave
-// room for a moment in a table that new connections fill.
+// Percentages of the table in use: from tooMuch on it is logged as full, below enough as having room again. The gap avoids a log
+// line for each entry that expires in a full table.
 const (
 	tooMuch = 99
 	enough  = 90
 )
 
-// look reads the numbers, and logs once that the table is full, and that it is not any more. Where they cannot be read, nothing is
-// known, which the metrics show.
+// look reads the numbers, and logs once when the table is full and once when it has room again. If they cannot be read, they are 0
+// and the metrics leave them out.
 func (t *flowTable) look(flows Flows, log *slog.Logger) {
 	entries, most, err := flows.Usage()
 	if err != nil {

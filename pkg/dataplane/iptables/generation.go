@@ -1,19 +1,19 @@
 package iptables
 
-// generation is the number that a connection's mark has if the policy in force has allowed it. One number serves the whole
-// node: a change that denies something which was allowed before makes it another one, and each live flow is judged once more.
+// generation is the number in the mark of each connection that the policy in force has allowed. The whole node has one number. A
+// change that may deny traffic allowed before moves it to the next number, and then each live flow is judged again.
 type generation struct {
 	number, most uint32
 }
 
-// The first numbers mean something else: 0 is no judgement yet, and 1 that a connection is to be judged again.
+// Generations begin at firstInForce. neverJudged marks connections without a judgement, toBeJudged those to be judged again.
 const (
 	neverJudged  = 0
 	toBeJudged   = 1
 	firstInForce = 2
 )
 
-// next makes the number another one. wrapped: numbers begin again from the first one, so connections may have any of them.
+// next moves to the next number. wrapped: the numbers start again from the first, so marks of connections may have any of them.
 func (g *generation) next() (wrapped bool) {
 	g.number++
 	if g.number > g.most || g.number < firstInForce {

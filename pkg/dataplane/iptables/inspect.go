@@ -13,12 +13,13 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Inspector answers tools for a dataplane: it reads what the parts of the dataplane have, and changes nothing.
+// Inspector answers queries about a dataplane: it reads the state of its parts and changes nothing. inspect.Dataplane defines which
+// goroutine may call which method.
 type Inspector struct{ d *IPTables }
 
 var _ inspect.Dataplane = Inspector{}
 
-// Inspector returns the Inspector that answers tools for d.
+// Inspector returns the Inspector of d.
 func (d *IPTables) Inspector() Inspector { return Inspector{d} }
 
 // Name implements inspect.Dataplane: "iptables-legacy" or "iptables-nft".
@@ -93,7 +94,7 @@ func (i Inspector) CIDRs(id model.SetID) (text string, members []netip.Prefix) {
 	return ruletext.CIDRs(id, members), members
 }
 
-// netMembers are the prefixes of a set that stands for a CIDR list of rules; nil: the set is none.
+// netMembers returns the prefixes of a set that stands for a CIDR list of rules; nil: the set is of another kind.
 func (i Inspector) netMembers(id model.SetID) []netip.Prefix {
 	for _, n := range slices.Sorted(maps.Keys(i.d.state.slots.list)) {
 		if members, ok := i.d.state.slots.list[n].table.Program.NetSets[id]; ok {

@@ -1,11 +1,12 @@
-// Package iptables enforces policy with iptables and IP sets, for kernels that lack what the BPF dataplane needs. It carries out
-// the same plans, so verdicts are the same.
+// Package iptables enforces policy with iptables and IP sets, for kernels that lack features the BPF dataplane needs. It carries
+// out the same plans, so verdicts are the same.
 //
 //   - iptables.go: the dataplane; open.go: a start; order.go: the order of kernel writes
 //   - state.go: the steps that involve several parts; world.go: the chains and sets of one agent beside those of another
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
-//   - generation.go: which judgements of live flows still hold; refused.go: what the kernel refuses; full.go: whether it has room for flows
-//   - status.go, inspect.go, events.go, staged.go, connections.go: what is reported
+//   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses; full.go: whether it has
+//     room for flows
+//   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables
 
 import (
@@ -24,25 +25,26 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Kernel is what the dataplane writes to.
+// Kernel groups the parts of the kernel that the dataplane writes to, and its view of the node.
 type Kernel struct {
 	Tools *iptables.Tools
-	// Others finds the tools of all backends that there are here: an agent may have written with another one before. May be nil.
+	// Others finds the tools of every backend installed here: an earlier agent may have written with another one. May be nil.
 	Others func(context.Context) []*iptables.Tools
 	Sets   ipsets.Kernel
-	// Lists reads sets beside the loop, whose own calls must not wait until a large set has been listed. nil: Sets does.
+	// Lists reads sets outside the loop, so that the loop's calls do not wait while a large set is listed. nil: Sets is used.
 	Lists ipsets.Kernel
 	Flows Flows
 	Node  Node
 	// SCTPUntracked: the kernel's conntrack does not know SCTP.
 	SCTPUntracked bool
-	// Resets is the NFLOG group of packets of ended TCP connections; who listens to it resets their receivers. 0: there is no such listener.
-	Resets uint16
-	// Events is the NFLOG group of packets that policy judges; who listens to it makes records of them, see Decide. 0: there is no such
+	// Resets is the NFLOG group that gets the packets of ended TCP connections; its listener resets their receivers. 0: there is no
 	// listener.
+	Resets uint16
+	// Events is the NFLOG group that gets copies of packets that policy judges; its listener makes records of them, see Decide. 0:
+	// there is no listener.
 	Events uint16
-	// Learn is called before packets are judged first: where another dataplane has judged until now, it adds the flows that the kernel's
-	// conntrack does not know. May be nil.
+	// Learn is called before this dataplane judges its first packet. It adds the flows of the dataplane that judged until now to the
+	// kernel's conntrack. nil: no other dataplane judged until now.
 	Learn Learn
 }
 
@@ -54,7 +56,7 @@ type Node interface {
 	Addrs() []netip.Addr
 	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
 	Wake() <-chan struct{}
-	// Nudge has Wake deliver once more: soon, or after so long, counted from the last call that says how long.
+	// Nudge makes Wake deliver once more: after the given time, counted from the latest call; 0: soon.
 	Nudge(after time.Duration)
 	Close()
 }
@@ -148,16 +150,16 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 	return d.kernel.Node.Interfaces()
 }
 
-// lookEvery is how often it is looked whether others have written to the tables; a look takes microseconds. Every setsEvery-th look
-// is at the sets, too, which takes some 2 ms with 100,000 addresses, and every flowsEvery-th at the number of connections.
+// Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
+// includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the number of connections.
 const (
 	lookEvery  = 250 * time.Millisecond
 	setsEvery  = 2
 	flowsEvery = 4
 )
 
-// Sweep implements dataplane.Dataplane. The kernel removes expired flows itself; what is looked for here are changes of tables
-// and sets by others. If there are any, the next Apply repairs them.
+// Sweep implements dataplane.Dataplane. The kernel removes expired flows itself; Sweep looks for changes that others have made to
+// tables and sets. If there are any, the next Apply repairs them.
 func (d *IPTables) Sweep() (time.Duration, error) {
 	touched, err := d.state.world.touched()
 	if d.looks++; err == nil && !touched && d.looks%setsEvery == 0 && d.state.world.inForce {
@@ -180,7 +182,7 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 	return lookEvery, nil
 }
 
-// Observe reports every Apply to o from now on. Call it before the first.
+// Observe makes every Apply report to o. Call it before the first Apply.
 func (d *IPTables) Observe(o dataplane.Observer) { d.observer = o }
 
 // Close implements dataplane.Dataplane.

@@ -8,17 +8,17 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// journal notes when this agent has written what last, so that verification knows whether something that it has read is what is
-// there now. Its clock counts writes; a reading has the time of its beginning. All but the clock belong to the goroutine of the
-// dataplane.
+// journal notes when this agent last wrote each part of the kernel's state, so that verification knows whether a part has changed
+// since it was read. Times are counts of writes; a reading has the time at which it began. Only the dataplane's goroutine may use
+// it, but for clock and verifying.
 type journal struct {
 	clock     atomic.Uint64
-	slots     map[uint32]uint64           // when chains of a slot were written last; never: that is still to come
+	slots     map[uint32]uint64           // when chains of a slot were written last; never: they wait for a commit
 	endpoints map[model.EndpointID]uint64 // the same for entries of endpoints
 	desired   map[uint32]bool             // slots with chains that wait for a commit
 	unbound   uint64                      // when entries of an endpoint that has left were removed last
 	chains    uint64                      // when any chain was written last
-	// addresses are noted while somebody verifies. Overrun: there were too many.
+	// addresses are noted while a verification runs. overrun is the time of the last one that had no room; 0: all had.
 	verifying atomic.Bool
 	addresses map[netip.Prefix]uint64
 	overrun   uint64
@@ -41,13 +41,13 @@ func (j *journal) slot(number uint32) {
 	j.slots[number], j.desired[number] = never, true
 }
 
-// begin notes that chains are about to be written, and returns when that was the case last.
+// begin notes that chains are about to be written, and returns the time of their last write.
 func (j *journal) begin() (before uint64) {
 	before, j.chains = j.chains, never
 	return before
 }
 
-// commit notes that all desired chains are written. written: some were not before.
+// commit notes that all desired chains are in the kernel. written: the commit changed some of them.
 func (j *journal) commit(before uint64, written bool) {
 	if !written && len(j.desired) == 0 && before != never {
 		j.chains = before
@@ -68,13 +68,13 @@ func (j *journal) endpoint(id model.EndpointID, done bool) {
 	}
 }
 
-// left notes that entries of an endpoint were removed, which has left.
+// left notes that the entries of an endpoint that has left were removed.
 func (j *journal) left(id model.EndpointID) {
 	delete(j.endpoints, id)
 	j.unbound = j.clock.Add(1)
 }
 
-// verify has addresses noted from now on.
+// verify starts noting addresses.
 func (j *journal) verify() {
 	j.verifying.Store(true)
 	j.overrun = 0

@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// names are the names of the sets and rules that the kernel knows by numbers. They are kept for people: nothing in the kernel has
+// names are the names of the sets and rules that the kernel knows by number, for commands and records. The kernel does not store
 // them.
 type names struct {
 	sets  map[uint32]model.SetID

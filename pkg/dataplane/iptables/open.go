@@ -13,8 +13,8 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
-// Open opens the iptables dataplane. What an earlier agent has left enforced stays so until the first Apply has everything that
-// is desired. The kernel's parts belong to the dataplane from here on, unless an error is returned.
+// Open opens the iptables dataplane. Policy that an earlier agent left in force stays in force until the first Apply has written
+// everything that is desired. The dataplane owns the parts of kernel from here on, unless an error is returned.
 func Open(ctx context.Context, c dataplane.Config, kernel Kernel, log *slog.Logger) (*IPTables, error) {
 	d := &IPTables{config: c, kernel: kernel, log: log, observer: unobserved{}}
 	var err error
@@ -45,7 +45,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(), nodeAddrs: d.kernel.Node.Addrs}
 	budget := plan.DefaultBudget(maxAddresses, maxAddresses).WithClasses(int(marks.Most()))
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
-		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts take as long, for each is a transaction or more
+		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts are no faster: each costs a transaction or more
 		Budget: budget, Confirm: true,
 	}, nil), len(order))
 	s.sets = newSets(d.kernel.Sets, w.names)

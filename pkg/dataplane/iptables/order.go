@@ -11,12 +11,12 @@ type step struct {
 	do   func(*state) error
 }
 
-// order is the complete order of kernel writes of a plan, the one place where it is laid down. Repairs of changes made by
-// others come before them. A step that leaves something undone stops the later ones, so a packet is always judged by an old
-// policy or a new one. Each step can be taken again after it failed halfway.
+// order is the complete order of kernel writes of a plan; it is defined nowhere else. Repairs of changes made by others come before
+// it. A step that fails stops the later ones, so a packet is always judged by a complete policy, the old or the new one. A step
+// that failed halfway can be repeated.
 //
-// "wait" returns when every packet has left chains and entries that it could misunderstand otherwise. It does nothing if no such thing
-// was written since; see unseen.
+// A step "wait" returns when no packet is left that has read chains or entries from before an earlier step and would misread those
+// of the next. It does nothing if no such chain or entry was written since the last wait; see unseen.
 var order = []step{
 	{"make sets and chains of this agent's world", (*state).begin},
 	{"close endpoints that leave", func(s *state) error { return s.endpoints.shut(s.plans.Plan) }},
@@ -37,7 +37,8 @@ var order = []step{
 	{"forget numbers of sets and rules", (*state).forget},
 }
 
-// finishing lists the steps of every Apply after its plans, also if a plan could not be written. None of them waits for another.
+// finishing lists the steps of every Apply after its plans, also if a plan could not be written. A step that fails does not stop
+// the others.
 var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
@@ -55,7 +56,7 @@ func (s *state) CarryOn() error {
 	return nil
 }
 
-// finish takes the steps that are due in any case, once something is enforced.
+// finish performs the finishing steps, once sets and chains are there.
 func (s *state) finish() error {
 	if !s.begun {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/packetlog"
 )
 
-// describe writes into a record what decided.
+// describe writes the deciding rule, its policy and the trace into a record.
 func describe(r *flows.Record, v model.Verdict) {
 	r.Rule = "no rule"
 	if v.By != (model.RuleID{}) {
@@ -31,7 +31,7 @@ func texts(list []model.RuleID) (all []string) {
 	return all
 }
 
-// flowOf is the packet as records have it.
+// flowOf returns a packet in the form of records.
 func flowOf(c *packetlog.Copy, p model.Packet) flows.Packet {
 	f := flows.Packet{Protocol: c.Packet.Protocol, Src: netip.AddrPortFrom(p.Src, p.SrcPort), Dst: netip.AddrPortFrom(p.Dst, p.DstPort)}
 	if c.Packet.ICMP != nil {

@@ -36,8 +36,8 @@ func (r *refusals) writeAddrs(changes []classes.AddrChange) error {
 	return r.closeWide()
 }
 
-// closeWide marks the endpoints to be closed that would take a missing address for one that they allow more than that address,
-// and unmarks those that need not be closed for that any more. It closes the former; admit opens the latter.
+// closeWide closes the endpoints that would allow an address without an entry more than policy allows it, because they judge it by
+// the class of the prefix around it. It clears the mark of endpoints for which that no longer holds; admit opens those.
 func (r *refusals) closeWide() error {
 	now := r.Wider(func(p netip.Prefix, cause error) string {
 		return fmt.Sprintf("closed, because without the entry of %s in the set of classes it would allow traffic that policy denies: %v", p, cause)
@@ -52,7 +52,8 @@ func (r *refusals) closeWide() error {
 	return errors.Join(errs...)
 }
 
-// cramp keeps tables that have no room for new classes and deny them: a tenant's policy, however large, is its own affair (D-22).
+// cramp keeps tables that have no room for new classes, which they deny: a policy that is too large affects only the endpoints it
+// selects (D-22).
 func (r *refusals) cramp(tables map[table.ID]error) {
 	for id, why := range tables {
 		r.Planner.Cramped(id, why)

@@ -13,10 +13,10 @@ import (
 	"github.com/margay-project/margay/pkg/iptables"
 )
 
-// allWorlds are their names.
+// allWorlds are the names of all worlds of the agent without an instance name.
 var allWorlds = [...]chains.Names{{World: chains.WorldA}, {World: chains.WorldB}, {World: chains.WorldC}}
 
-// OwnChain reports whether a chain, by its name, is one of this dataplane's.
+// OwnChain reports whether a chain's name is one that this dataplane uses.
 func OwnChain(name string) bool {
 	return slices.ContainsFunc(allWorlds[:], func(n chains.Names) bool { return strings.HasPrefix(name, n.Chain("")) })
 }
@@ -24,7 +24,7 @@ func OwnChain(name string) bool {
 // Removed counts what Remove has removed.
 type Removed struct{ Chains, Sets, Connections int }
 
-// Found reports whether this dataplane has left sets in the network namespace. Its chains never are there without sets.
+// Found reports whether this dataplane has left sets in the network namespace. Its chains never exist without sets.
 func Found(sets ipsets.Kernel) (bool, error) {
 	for _, world := range allWorlds {
 		names, err := sets.Names(world.Prefix())
@@ -37,7 +37,7 @@ func Found(sets ipsets.Kernel) (bool, error) {
 
 // Remove removes everything that agents of this dataplane have left in the network namespace: the jumps to their chains and the
 // chains, in one transaction for each table, and then sets and the bits of connection marks. No such agent may be running. tools are
-// of all backends that an agent may have used. It may be repeated.
+// those of all backends that an agent may have used. Remove may be repeated.
 func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, flows Flows) (Removed, error) {
 	var done Removed
 	var bits uint32
@@ -73,8 +73,8 @@ func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, fl
 	return done, errors.Join(append(errs, err)...)
 }
 
-// markBits are the bits of marks that the world in force uses; 0: it is not known. Its chains have those of the generation, which
-// are all but the two next higher ones.
+// markBits returns the bits of marks that the world in force uses; 0: its chains do not show them. The chains show the bits of the
+// generation; the two bits above belong to the mark, too.
 func (f *inForce) markBits() uint32 {
 	for family, names := range f.names {
 		allow := f.saved[family].Chain(names.Chain("allow"))
@@ -88,7 +88,7 @@ func (f *inForce) markBits() uint32 {
 	return 0
 }
 
-// clearMarks takes the bits off the marks of all connections.
+// clearMarks clears the bits in the marks of all connections.
 func clearMarks(flows Flows, bits uint32) (written int, err error) {
 	if bits == 0 {
 		return 0, nil
@@ -100,7 +100,7 @@ func clearMarks(flows Flows, bits uint32) (written int, err error) {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return written, fmt.Errorf("take marks off connections: %w", err)
+		return written, fmt.Errorf("clear marks of connections: %w", err)
 	}
 	return written, nil
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/ipsets"
 )
 
-// maxAddresses is the room for addresses and prefixes of a family, and maxEndpoints that for the addresses of this node's
-// endpoints.
+// maxAddresses bounds the addresses and prefixes of a family, and maxEndpoints the addresses of this node's endpoints.
 const (
 	maxAddresses = 1 << 20
 	maxEndpoints = 1 << 16
@@ -75,7 +74,7 @@ func (f familySets) all() []*ipsets.Set {
 	return []*ipsets.Set{f.own, f.sources, f.egress, f.ingress, f.class}
 }
 
-// ensure creates the sets, or empties those that an agent has left which did not come to enforce anything.
+// ensure creates the sets, or empties those left by an agent that stopped before it enforced anything.
 func (s *sets) ensure() error {
 	for _, set := range s.all() {
 		if err := set.Ensure(); err != nil {
@@ -110,7 +109,8 @@ func (s *sets) touched() (bool, error) {
 	return false, nil
 }
 
-// destroySets removes all sets of a world of each IP version. No rule may refer to them, and no packet be in a rule that did.
+// destroySets removes all sets of a world of each IP version. No rule may refer to them, and no packet may be left in a rule that
+// referred to them.
 func destroySets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) error {
 	var errs []error
 	for family, names := range worlds {

@@ -36,7 +36,7 @@ type slots struct {
 	options  map[uint8]*chains.Options
 	dispatch map[uint8]map[model.Direction]*chains.Dispatch
 	numbers  ids.Pool
-	changing sync.Mutex // held while list changes: counts are asked for by other goroutines
+	changing sync.Mutex // held while list changes: other goroutines read counts
 	list     map[table.ID]*slot
 	// known are the classes that addresses may have: those of the compiler, and those that it has dropped while entries still have them.
 	known map[uint32]classes.Class
@@ -62,7 +62,7 @@ func newSlots(w *world, shape chains.Shape, marks chains.Marks) *slots {
 	return s
 }
 
-// begin makes the trees of slots desired, which lead nowhere yet.
+// begin makes the empty trees of slots desired.
 func (s *slots) begin() error {
 	for family, directions := range s.dispatch {
 		for _, d := range directions {
@@ -74,7 +74,7 @@ func (s *slots) begin() error {
 	return nil
 }
 
-// mark is what entries of endpoints that a table judges have.
+// mark returns the mark in the entries of endpoints that a table judges.
 func (s *slots) mark(id table.ID) (ipsets.Mark, error) {
 	slot := s.list[id]
 	if slot == nil {
@@ -84,7 +84,7 @@ func (s *slots) mark(id table.ID) (ipsets.Mark, error) {
 	return ipsets.Mark{Value: v.Value, Mask: v.Mask}, err
 }
 
-// numbersOf are the slots of a binding's tables, by model.Direction; 0: it has no chains.
+// numbersOf returns the slots of a binding's tables, by model.Direction; 0: the table has no chains.
 func (s *slots) numbersOf(b plan.Binding) (numbers [2]uint32) {
 	for direction, id := range [2]table.ID{b.Ingress, b.Egress} {
 		if at := s.list[id]; at != nil {
@@ -94,9 +94,9 @@ func (s *slots) numbersOf(b plan.Binding) (numbers [2]uint32) {
 	return numbers
 }
 
-// replace makes chains of new tables in the place of those of the tables that they succeed: endpoints keep their slots, so one
-// transaction changes the policy of all of them. moves are successors with their predecessors; no address may change its class in
-// the same plan. done reports whether there was any.
+// replace writes the chains of new tables in place of the chains of the tables that they succeed: endpoints keep their slots, so one
+// transaction changes the policy of all of them. moves maps each successor to its predecessor. No address may change its class in
+// the same plan. done: at least one table was replaced.
 func (s *slots) replace(fresh []*table.Table, moves map[table.ID]table.ID) (done bool, err error) {
 	known := s.classes()
 	s.changing.Lock()
@@ -113,7 +113,7 @@ func (s *slots) replace(fresh []*table.Table, moves map[table.ID]table.ID) (done
 			}
 		}
 		if len(next.of) < len(old.of) {
-			continue // build says why
+			continue // build reports the error
 		}
 		s.world.journal.slot(old.number)
 		deltas, faults := map[uint8]chains.Delta{}, error(nil)
@@ -135,7 +135,7 @@ func (s *slots) replace(fresh []*table.Table, moves map[table.ID]table.ID) (done
 	return done, nil
 }
 
-// uses reports whether an endpoint with an address of the IP version is judged.
+// uses reports whether any slot judges addresses of the IP version.
 func (s *slots) uses(family uint8) bool {
 	for at := range maps.Values(s.list) {
 		if at.of[family] != nil {
@@ -145,19 +145,18 @@ func (s *slots) uses(family uint8) bool {
 	return false
 }
 
-// build makes the chains that the plan's endpoints need and that are not there: of its new tables, and of tables that get to
-// judge the first endpoint with an address of an IP version. tables are all that the compiler has: one that was replaced in place
-// may be wanted again. refused are new tables that cannot be had as chains, with the
-// reason.
+// build makes the missing chains of the plan's endpoints: those of new tables, and those of tables that judge their first endpoint
+// with an address of an IP version. tables are all tables of the compiler, since a table that was replaced in place may be bound
+// again. refused are new tables that have no chains, with the reason.
 func (s *slots) build(p plan.Plan, tables []*table.Table) (refused map[table.ID]error, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	refused = map[table.ID]error{}
 	known := s.classes()
-	s.numbers.Reuse() // no packet can have those of the last plan any more
+	s.numbers.Reuse() // no packet is left with a number that the last plan released
 	fresh, all := map[table.ID]bool{}, map[table.ID]*table.Table{}
 	for _, t := range p.Tables {
-		fresh[t.ID], all[t.ID] = true, t // the compiler has those no more that serve until their endpoints leave in the same plan
+		fresh[t.ID], all[t.ID] = true, t // the compiler has dropped those whose endpoints leave in the same plan
 	}
 	for _, t := range tables {
 		all[t.ID] = t
@@ -225,7 +224,7 @@ func (s *slots) need(t *table.Table, e *model.EndpointPolicy, known []classes.Cl
 	return nil
 }
 
-// drop makes the chains of tables undesired that judge no endpoint any more.
+// drop removes the chains of tables that judge no endpoint any more, with the next commit.
 func (s *slots) drop(list []table.ID) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -256,14 +255,14 @@ func (s *slots) dropOne(id table.ID) error {
 	return errors.Join(errs...)
 }
 
-// changed notes that a slot has other chains than before.
+// changed notes in the journal that chains of a slot change.
 func (s *slots) changed(at *slot, d chains.Delta) {
 	if len(d.Set)+len(d.Gone) > 0 {
 		s.world.journal.slot(at.number)
 	}
 }
 
-// set makes chains desired, and others not.
+// set adds the chains of a delta to the desired ones and removes those that are gone.
 func (s *slots) set(family uint8, d chains.Delta) error {
 	to := s.world.of("mangle", family)
 	if len(d.Set)+len(d.Gone) > 0 {
@@ -280,8 +279,8 @@ func (s *slots) set(family uint8, d chains.Delta) error {
 	return nil
 }
 
-// counts are the packets and bytes that rules of policy have decided, as the rules of chains have counted them, by number of the
-// rule. A chain that is written again counts from 0.
+// counts returns the packets and bytes that each rule of policy has decided, by number of the rule. It sums the counters of rules of
+// chains. A chain that is written again counts from 0.
 func (s *slots) counts(ctx context.Context) (inspect.Counts, error) {
 	counts := inspect.Counts{}
 	for _, family := range families {

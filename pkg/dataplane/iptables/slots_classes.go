@@ -9,14 +9,14 @@ import (
 	"github.com/margay-project/margay/pkg/compile/table"
 )
 
-// know adds classes to those that chains made from now on know, until forgetClasses. Chains that are there learn them.
+// know adds classes to those in chains made from now on, until forgetClasses. Existing chains get them by learn.
 func (s *slots) know(list []classes.Class) {
 	for _, c := range list {
 		s.known[c.ID] = c
 	}
 }
 
-// classes are all that are known and that marks have room for, by number.
+// classes returns the known classes that marks have room for, by number.
 func (s *slots) classes() []classes.Class {
 	list := make([]classes.Class, 0, len(s.known))
 	for _, id := range slices.Sorted(maps.Keys(s.known)) {
@@ -25,8 +25,8 @@ func (s *slots) classes() []classes.Class {
 	return s.fitting(list)
 }
 
-// fitting are the classes that marks have room for. Addresses of others are refused when they are written, one by one, so that too many
-// classes of one tenant do not hold up changes of others.
+// fitting returns the classes that marks have room for. Addresses of the others are refused one by one when they are written, so
+// that too many classes of one tenant do not delay changes of others.
 func (s *slots) fitting(list []classes.Class) []classes.Class {
 	return slices.DeleteFunc(slices.Clone(list), func(c classes.Class) bool {
 		_, err := s.marks.Class(c.ID)

@@ -19,7 +19,8 @@ type staging struct {
 	allow bool
 }
 
-// shadowTable is the table of a direction of an endpoint as if its staged policies were enforced; nil: it has none.
+// shadowTable returns the table of a direction of an endpoint as if its staged policies were enforced; nil: the endpoint has no
+// shadow.
 func (s *state) shadowTable(id model.EndpointID, d model.Direction) *table.Table {
 	view, ok := s.plans.Compiler.Endpoint(id.Shadow())
 	if !ok {
@@ -35,7 +36,7 @@ func (s *state) shadowTable(id model.EndpointID, d model.Direction) *table.Table
 	return at
 }
 
-// staged is the verdict of staged policies if it differs from the one that was given; nil: it is the same. first: the packet is the
+// staged returns the verdict of staged policies if it differs from the enforced one; nil: it is the same. first: the packet is the
 // first of its flow, and is counted.
 func (x *decider) staged(s *side, p model.Packet, allowed, first bool) *flows.Staged {
 	at := x.state.shadowTable(s.id, s.direction)
@@ -65,7 +66,7 @@ func (e *events) count(s staging) {
 	e.staged[s]++
 }
 
-// Staged implements inspect.Dataplane: the counts are those of copies that were evaluated since the agent began.
+// Staged implements inspect.Dataplane. It counts the copies that were evaluated since the agent started.
 func (i Inspector) Staged(inspect.Counts) []inspect.StagedCount {
 	s := i.d.state
 	there := map[staging]bool{}
@@ -80,7 +81,7 @@ func (i Inspector) Staged(inspect.Counts) []inspect.StagedCount {
 	for key := range there {
 		list = append(list, inspect.StagedCount{Rule: key.rule, Allow: key.allow, Packets: i.d.events.staged[key]})
 	}
-	// Rules that are gone begin at 0 when they come back.
+	// A rule that was removed and comes back counts from 0.
 	maps.DeleteFunc(i.d.events.staged, func(key staging, _ uint64) bool { return !there[key] })
 	return slices.Clip(list)
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// lockPatience is how long a commit waits for others that write tables. Nothing else is done meanwhile. After that it is tried again
-// with the next Apply, which comes as soon as the lock is free; see Sweep.
+// lockPatience bounds how long a commit waits for other writers of tables, while the loop is blocked. After that the next Apply
+// tries again, as soon as the lock is free; see Sweep.
 const lockPatience = time.Second
 
-// state is one world: chains and sets of its own, and what they are made of. Its parts each own their state; its methods are the
-// steps that involve more than one part.
+// state is one world: its chains and sets, and the plans and tables that they are made from. Each part owns its state; the methods
+// of state are the steps that involve more than one part.
 type state struct {
 	config    dataplane.Config
 	world     *world
@@ -37,7 +37,7 @@ type state struct {
 	dropped   []uint32 // classes that chains know and no address has any more
 }
 
-// begin makes the sets and the chains that do not depend on policy. No packet comes there before enforce.
+// begin makes the sets and the chains that do not depend on policy. No packet enters them before enforce.
 func (s *state) begin() error {
 	if s.begun {
 		return nil
@@ -54,7 +54,7 @@ func (s *state) begin() error {
 	return nil
 }
 
-// publish writes the chains of the plan's new tables, and of those in force that get to know new classes. Tables that cannot be
+// publish writes the chains of the plan's new tables, and those of existing tables that get new classes. Tables that cannot be
 // written are removed from the plan.
 func (s *state) publish() error {
 	p := s.plans
@@ -80,7 +80,7 @@ func (s *state) publish() error {
 	return s.commit()
 }
 
-// forgetClasses has the chains forget the classes that earlier plans have dropped, with the next commit. Addresses have left them.
+// forgetClasses removes the classes that earlier plans have dropped from the chains, with the next commit. No address has them.
 func (s *state) forgetClasses() error {
 	if len(s.dropped) == 0 {
 		return nil
@@ -90,8 +90,8 @@ func (s *state) forgetClasses() error {
 	return err
 }
 
-// replace has the plan's new tables take the place of those that they succeed, where no address moves: then one transaction
-// changes the policy of all endpoints concerned, and has their flows judged again.
+// replace puts the plan's new tables in place of those that they succeed, if no address moves. Then one transaction changes the
+// policy of all endpoints concerned and makes their flows be judged again.
 func (s *state) replace() error {
 	p := s.plans.Plan
 	if len(p.Addrs)+len(p.Rows)+len(p.Classes) > 0 {
@@ -120,7 +120,7 @@ func (s *state) waitToGrow() error {
 	return s.world.grace(unseen.ofLookups)
 }
 
-// waitToMove waits before addresses have classes that former chains do not know, which packets may still be judged by.
+// waitToMove waits before addresses get classes that former chains do not have, since packets may still be in those chains.
 func (s *state) waitToMove() error {
 	if len(s.plans.Plan.Addrs) == 0 {
 		return nil
@@ -128,8 +128,8 @@ func (s *state) waitToMove() error {
 	return s.world.grace(unseen.ofLookups)
 }
 
-// waitToBind waits before endpoints are bound to chains that do not know the classes that addresses have left. No packet of a new
-// endpoint is judged before it is open. Where chains were replaced in place, nothing is bound.
+// waitToBind waits before endpoints are bound to chains without the classes that addresses have left. A new endpoint needs no wait
+// for lookups, since no packet of it is judged before it is open. A table that was replaced in place needs no binding.
 func (s *state) waitToBind() error {
 	of := func(unseen) bool { return false }
 	for _, b := range s.plans.Plan.Bind {
@@ -144,7 +144,7 @@ func (s *state) waitToBind() error {
 	return s.world.grace(of)
 }
 
-// grow binds endpoints to chains with the same policy that know more classes.
+// grow binds endpoints to chains of the same policy that have more classes.
 func (s *state) grow() error {
 	s.world.unseen.bound = s.world.unseen.bound || len(s.plans.Plan.Grow) > 0
 	return s.endpoints.bind(s.plans.Plan.Grow)
@@ -162,7 +162,7 @@ func (s *state) unbind() error {
 	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left))
 }
 
-// bind has endpoints judged by the tables that the plan says. Their live flows are to be judged again.
+// bind binds endpoints to the plan's tables. Their live flows are to be judged again.
 func (s *state) bind() error {
 	var left []netip.Addr
 	for _, b := range s.plans.Plan.Bind {
@@ -175,8 +175,8 @@ func (s *state) bind() error {
 	return errors.Join(s.endpoints.bind(s.plans.Plan.Bind), s.static.left(left))
 }
 
-// changed are the addresses that an endpoint leaves, and those that it gets while packets are judged: there may be flows of the
-// former owner, or some that went elsewhere before. At a start all flows may be the endpoint's own.
+// changed returns the addresses that an endpoint loses, and those that it gets while packets are judged: conntrack may have flows
+// of the former owner. Before this world is in force all flows may be the endpoint's own, so addresses that it gets are left out.
 func (s *state) changed(e *model.EndpointPolicy) (list []netip.Addr) {
 	had := s.endpoints.addrs([]model.EndpointID{e.ID})
 	for _, a := range had {
@@ -192,8 +192,8 @@ func (s *state) changed(e *model.EndpointPolicy) (list []netip.Addr) {
 	return list
 }
 
-// conclude has live flows judged again, if the plan may deny some that were allowed, and removes the chains of tables that judge
-// nothing any more.
+// conclude makes live flows be judged again if the plan may deny some that were allowed, and removes the chains of tables that no
+// endpoint uses any more.
 func (s *state) conclude() error {
 	p := s.plans.Plan
 	leaves := func(id model.EndpointID) bool { return id.Kind != model.ShadowEndpoint }
@@ -207,7 +207,7 @@ func (s *state) conclude() error {
 	return s.commit()
 }
 
-// enforce has packets judged in this world, and removes the other one.
+// enforce sends packets to this world, and removes the other one.
 func (s *state) enforce() error {
 	if !s.begun || s.world.inForce {
 		return nil
@@ -218,19 +218,19 @@ func (s *state) enforce() error {
 		return err
 	}
 	if s.static.learning != nil {
-		return nil // what is marked is known; no other agent has marked anything
+		return nil // learn has written all marks; no other iptables agent has judged
 	}
 	return s.static.clean()
 }
 
-// leaveFormer removes what the other backend of iptables has in force, now that this agent judges all packets.
+// leaveFormer removes the chains and sets in force of the other backend of iptables, now that this agent judges all packets.
 func (s *state) leaveFormer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	return s.world.removeFormer(ctx, s.sets.kernel)
 }
 
-// forget ends the names of sets and rules that nothing refers to, and notes the classes to be forgotten.
+// forget removes the names of sets and rules that nothing refers to, and notes the dropped classes for forgetClasses.
 func (s *state) forget() error {
 	s.dropped = append(s.dropped, s.plans.Plan.DropClasses...)
 	s.names.drop(s.plans.Plan)

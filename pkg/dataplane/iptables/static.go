@@ -14,15 +14,15 @@ import (
 
 // Flows is the kernel's table of connections; conntrack.Conn is one.
 type Flows interface {
-	// Remark writes the bits of mask of the marks of entries, as decide has them; false: the entry stays as it is.
+	// Remark replaces the bits of mask in the marks of entries with those that decide returns; write false: the entry stays as it is.
 	Remark(f conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (mark uint32, write bool)) (written int, err error)
 	// DeleteAddress removes all entries that have the address.
 	DeleteAddress(netip.Addr) (deleted int, err error)
-	// Usage is how many entries there are, and how many there may be.
+	// Usage returns the number of entries and their limit.
 	Usage() (entries, limit uint32, err error)
 }
 
-// static are the chains that do not depend on policy. They have the generation by which live flows are known to be allowed.
+// static are the chains that do not depend on policy. They contain the generation that marks the flows which policy allows.
 type static struct {
 	world      *world
 	flows      Flows
@@ -32,20 +32,22 @@ type static struct {
 	node       map[uint8]uint32  // the class of the node's own address
 	written    map[uint8]content // by IP version
 	stale      bool              // something that was allowed may be denied now: live flows have to be judged again
-	leaving    []netip.Addr      // whose flows have to be forgotten; see left
+	leaving    []netip.Addr      // addresses whose flows have to be forgotten; see left
 	learning   Learn             // nil: no other dataplane has judged until now
-	foreign    bool              // connections may have marks that are not of this agent's generations
+	foreign    bool              // connections may have marks of other agents' generations
 }
 
-// content is what the chains of one IP version have been written with.
+// content has the parameters that the chains of one IP version were written with.
 type content struct{ generation, node uint32 }
 
-// newStatic begins with the generation after that of the world in force; found is what is in force, of either backend.
+// newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends.
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
-	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn, generation: generation{most: marks.MostGeneration()}, node: map[uint8]uint32{4: classes.None4, 6: classes.None6}, written: map[uint8]content{},
+	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn,
+		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
+		node: map[uint8]uint32{4: classes.None4, 6: classes.None6},
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
-			Tunnels: c.AllTunnelPorts(), SCTPUntracked: kernel.SCTPUntracked, Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets,
-			Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
+			Tunnels: c.AllTunnelPorts(), SCTPUntracked: kernel.SCTPUntracked, Masquerade: chains.Masquerade{Mark: c.MasqueradeMark},
+			Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}
@@ -58,12 +60,12 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		}
 	}
 	if s.generation.next() && !s.foreign {
-		s.foreign = true // it begins again from the first one
+		s.foreign = true // the numbers start again from the first
 	}
 	return s
 }
 
-// generation is the one in the chains of a world in force; not ok: there are none, or their marks are in other bits.
+// generation returns the generation in the chains of a world in force; not ok: there are none, or their marks have another layout.
 func (f *inForce) generation(family uint8, marks chains.Marks) (number uint32, ok bool) {
 	names, ok := f.names[family]
 	if !ok {
@@ -82,7 +84,7 @@ func (f *inForce) generation(family uint8, marks chains.Marks) (number uint32, o
 	return number, err == nil && stamp.Value == value && stamp.Mask == mask
 }
 
-// stampOf are the value and the mask that a rule writes into the marks of connections.
+// stampOf returns the value and the mask that a rule writes into the marks of connections.
 func stampOf(rule string) (value, mask uint32, ok bool) {
 	_, err := fmt.Sscanf(ruleset.Canonical(rule), "-j CONNMARK --set-xmark %v/%v", &value, &mask)
 	return value, mask, err == nil
@@ -101,7 +103,7 @@ func (s *static) begin() error {
 	return nil
 }
 
-// clean takes marks off connections that are not of this agent's generations: they would stand for a verdict.
+// clean clears marks that this agent's generations have not made: they would count as verdicts.
 func (s *static) clean() error {
 	if !s.foreign {
 		return nil
@@ -109,12 +111,12 @@ func (s *static) clean() error {
 	return s.remark(s.base.Marks.Mask(), 0)
 }
 
-// remark gives the connections whose mark has any of the bits another value of these bits.
+// remark sets the given bits to a value in the marks of all connections that have any of them.
 func (s *static) remark(bits, value uint32) error {
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
 		_, err := s.flows.Remark(family, conntrack.Filter{}, bits, func(e conntrack.Entry) (uint32, bool) { return value, e.Mark&bits != 0 })
 		if err != nil {
-			return fmt.Errorf("take marks of other agents off connections: %w", err)
+			return fmt.Errorf("replace marks of connections: %w", err)
 		}
 	}
 	return nil
@@ -141,8 +143,8 @@ func (s *static) write(family uint8) error {
 	return nil
 }
 
-// locate says which class the node's address has now, which kube-proxy puts in the place of packets' source: that of the first
-// address of each IP version. It is in force with the next rejudge.
+// locate notes the class of the address by which kube-proxy replaces the source of packets: the node's first address of each IP
+// version. It is in force with the next rejudge.
 func (s *static) locate(addrs []netip.Addr, class func(netip.Addr) uint32) {
 	for _, family := range families {
 		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return familyOf(a) == family && a.IsGlobalUnicast() })
@@ -152,8 +154,8 @@ func (s *static) locate(addrs []netip.Addr, class func(netip.Addr) uint32) {
 	}
 }
 
-// rejudge has live flows judged again, if that is due, with the next commit. used are the IP versions that endpoints have
-// addresses of: others have no flows.
+// rejudge makes live flows be judged again, if that is due, with the next commit. used reports whether endpoints have addresses of
+// an IP version: others have no flows.
 func (s *static) rejudge(used func(family uint8) bool) error {
 	if s.stale && !s.keep {
 		if s.generation.next() {
@@ -177,8 +179,8 @@ func (s *static) rejudge(used func(family uint8) bool) error {
 	return nil
 }
 
-// left forgets the flows of addresses that endpoints have left, if flows are not judged again: the next endpoint with such an
-// address must not have them.
+// left deletes the flows of addresses that endpoints have left, if existing flows are kept: the next endpoint with such an address
+// must not inherit them.
 func (s *static) left(list []netip.Addr) error {
 	if !s.keep {
 		return nil

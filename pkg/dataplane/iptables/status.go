@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
-// sourcesNot says why packets from further sources are dropped.
+// sourcesNot is the reason in a status why packets from further sources are dropped.
 const sourcesNot = "the iptables dataplane lets no pod send from further sources"
 
 // status computes the status of the endpoints from plans and endpoints. It changes neither.
@@ -19,7 +19,7 @@ type status struct {
 	inForce    bool
 }
 
-// all is the status of each, by id.
+// all returns the status of each endpoint, by id.
 func (v status) all() []dataplane.EndpointStatus {
 	staged := plan.StagedFailed(v.plans.Compiler)
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
@@ -35,7 +35,7 @@ func (v status) all() []dataplane.EndpointStatus {
 // count adds the numbers of failed, waiting and enforced endpoints to stats.
 func (v status) count(stats *dataplane.Stats) { v.plans.Count(v.bound(), stats) }
 
-// bound are all endpoints.
+// bound yields all endpoints.
 func (v status) bound() iter.Seq[plans.Bound] {
 	return func(yield func(plans.Bound) bool) {
 		for id, ep := range v.endpoints.bound {

@@ -5,30 +5,30 @@ import (
 	"fmt"
 )
 
-// unseen is what was written since the last wait, by what packets may still find in its place. A packet is judged by the chains
-// that were there when it came. It finds the slot of an endpoint, then the class of the other end; each lookup has the entry
-// that is in the set at that moment.
+// unseen records which kinds of writes were made since the last wait, so that packets may still be judged by the former state. A
+// packet is judged by the chains that were there when it came. It looks up the slot of an endpoint, then the class of the other
+// end; each lookup finds the entry that is in the set at that moment.
 type unseen struct {
 	waiting func(context.Context) error // returns when all packets that are being judged have left
-	awaited bool                        // transactions wait themselves until nothing is left in former chains
+	awaited bool                        // a transaction returns only when no packet is left in the former chains
 
-	chains  bool // transactions: a packet in the former chains knows no slot and no class that they have brought
-	bound   bool // slots of endpoints that were open: a packet that has found the former one knows no class that comes later
-	classes bool // classes of addresses: a packet that has found the former one may be judged by chains that do not know it
+	chains  bool // transactions: a packet in former chains has no rule for slots and classes that are new
+	bound   bool // slots of open endpoints: a packet that has found the former slot has no rule for classes that are new
+	classes bool // classes of addresses: a packet that has found the former class may be in chains without a rule for it
 }
 
 // committed notes a transaction.
 func (u *unseen) committed() { u.chains = u.chains || !u.awaited }
 
-// forget notes that no packet was there.
+// forget notes that no packet can find a former state.
 func (u *unseen) forget() { u.chains, u.bound, u.classes = false, false, false }
 
-// What some writes have to wait for.
+// Conditions for a wait, by the kinds of writes that would make it necessary.
 func (u unseen) ofChains() bool     { return u.chains }
 func (u unseen) ofLookups() bool    { return u.chains || u.bound }
 func (u unseen) ofEverything() bool { return u.chains || u.bound || u.classes }
 
-// wait waits if something is to be waited for.
+// wait waits if of demands it, and returns when no packet is judged by a former state.
 func (u *unseen) wait(of func(unseen) bool) error {
 	if !of(*u) {
 		return nil

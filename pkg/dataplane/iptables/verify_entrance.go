@@ -12,7 +12,8 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset/walk"
 )
 
-// Addresses that no endpoint has, for packets that are walked up to the slot that judges them: their class does not matter so far.
+// Addresses that no endpoint has. They are the other ends of packets that are walked up to the slot that judges them; the class of
+// the other end matters only in the slot.
 var (
 	elsewhere4 = netip.MustParseAddr("192.0.2.1")
 	elsewhere6 = netip.MustParseAddr("2001:db8::1")
@@ -30,8 +31,8 @@ type entrances []entrance
 // entrance is the way of one packet.
 type entrance struct {
 	addr netip.Addr
-	slot uint32 // that judges it; 0: none does
-	end  string // where it ended without; empty: at a slot
+	slot uint32 // the slot that judges it; 0: no slot does
+	end  string // with slot 0: where the packet ended; otherwise empty
 }
 
 func (e entrances) key() (k policyKey) {
@@ -43,7 +44,7 @@ func (e entrances) key() (k policyKey) {
 	return k
 }
 
-// place is that of an address's IP version in a policyKey.
+// place returns the index of an address's IP version in a policyKey.
 func place(a netip.Addr) int {
 	if a.Is4() {
 		return 0
@@ -51,7 +52,7 @@ func place(a netip.Addr) int {
 	return 1
 }
 
-// faults are the ways that do not lead to the slot of the endpoint's other addresses.
+// faults describes the ways that do not lead to the slot of the endpoint's other addresses.
 func (e entrances) faults(d model.Direction) (faults []string) {
 	key := e.key()
 	for _, at := range e {
@@ -75,7 +76,7 @@ func (r *reading) enter(p *model.EndpointPolicy, d model.Direction) (all entranc
 	return all
 }
 
-// first is a packet that opens a flow of an endpoint.
+// first returns a packet that opens a flow of an endpoint.
 func (r *reading) first(a netip.Addr, iface string, d model.Direction) walk.Packet {
 	other := elsewhere4
 	if a.Is6() {
@@ -89,7 +90,7 @@ func (r *reading) first(a netip.Addr, iface string, d model.Direction) walk.Pack
 	return p
 }
 
-// uplink is the name of an interface that is no workload's.
+// uplink returns the name of an interface that does not have the prefix of workload interfaces.
 func (r *reading) uplink() string {
 	if strings.HasPrefix("eth0", r.config.prefix) {
 		return "up0"
@@ -97,7 +98,8 @@ func (r *reading) uplink() string {
 	return "eth0"
 }
 
-// slot is the one that judges a packet in FORWARD; 0: none, and end is where it ended, there or before it is routed.
+// slot returns the slot that judges a packet in FORWARD; 0: no slot does, and end is where the packet ended, there or before
+// routing.
 func (r *reading) slot(p walk.Packet) (slot uint32, end string) {
 	f := r.of[familyOf(p.Src)]
 	if end := f.dropped(p); end != "" {
@@ -119,7 +121,7 @@ func (r *reading) slot(p walk.Packet) (slot uint32, end string) {
 	return 0, f.where(result)
 }
 
-// dropped is where a chain of ours drops a packet before it is routed; empty: none does. What others have there is not looked at.
+// dropped returns where a chain of ours drops a packet before routing; empty: none does. Drops by chains of others are ignored.
 func (f *familyRead) dropped(p walk.Packet) (end string) {
 	p.Out = ""
 	p.Others.BPF = func(string) bool { return false } // it has no options
@@ -131,7 +133,7 @@ func (f *familyRead) dropped(p walk.Packet) (end string) {
 	return f.where(r)
 }
 
-// behindOthers walks a packet from our chain on, if a rule of others is in the way whose meaning is not known.
+// behindOthers walks a packet from our chain on, if the walk failed at a rule of others whose meaning is not known.
 func (f *familyRead) behindOthers(p walk.Packet, err error) (walk.Result, error) {
 	var unknown *walk.UnknownError
 	if !errors.As(err, &unknown) || strings.HasPrefix(unknown.Chain, f.names.Prefix()+"-") {
@@ -140,7 +142,7 @@ func (f *familyRead) behindOthers(p walk.Packet, err error) (walk.Result, error)
 	return walk.Walk([]walk.Stage{{Table: f.table, Chain: f.names.Chain("FORWARD")}}, p, f)
 }
 
-// slotOf is the number of the slot whose first chain has the name.
+// slotOf returns the number of the slot whose first chain has the name.
 func (f *familyRead) slotOf(chain string) (uint32, bool) {
 	number, ok := strings.CutPrefix(chain, f.names.Chain("s"))
 	if !ok {
@@ -150,7 +152,7 @@ func (f *familyRead) slotOf(chain string) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-// where is the end of a walk in words.
+// where describes the end of a walk.
 func (f *familyRead) where(r walk.Result) string {
 	verb := map[walk.Verdict]string{walk.Accept: "accepts it", walk.Drop: "drops it", walk.Reject: "rejects it", walk.Returned: "lets it fall off"}[r.Verdict]
 	if len(r.Path) == 0 {

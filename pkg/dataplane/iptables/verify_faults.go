@@ -21,11 +21,11 @@ func (v *Verifier) Faults(id model.EndpointID) (faults []string, err error) {
 	return faults, nil
 }
 
-// mostFaults of one kind are reported: more of one kind have one cause.
+// mostFaults bounds the faults of one kind that are reported, since they usually have one cause.
 const mostFaults = 100
 
-// NodeFaults implements verify.Kernel: chains and sets are compared with what was written. This finds what no packet of a policy's kinds
-// meets, and packets that verification does not ask about: of flows under way, to the node, tunnels, errors.
+// NodeFaults implements verify.Kernel: it compares chains and sets with those that were written. So it finds altered rules that no
+// question about policy reaches: those for flows under way, for packets to the node, for tunnels and for errors.
 func (v *Verifier) NodeFaults() (faults []string, err error) {
 	state := v.dataplane.state
 	if !v.fresh() || !state.world.inForce {
@@ -71,7 +71,7 @@ func setFaults(s *ipsets.Set, read *set) (faults []string) {
 	return faults
 }
 
-// uncovered are the sets of classes that have no class for some addresses.
+// uncovered describes the sets of classes that have no class for some addresses.
 func (r *reading) uncovered() (faults []string) {
 	for _, family := range families {
 		whole, _ := everything(family)

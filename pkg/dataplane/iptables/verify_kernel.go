@@ -8,8 +8,9 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// Verifier reads for verification what the kernel has: chains as iptables-save prints them, and entries of sets. Each round reads
-// everything once, beside the loop. The dataplane's own memory is asked for one thing only: whether it has written since.
+// Verifier reads the kernel's state for verification: chains as iptables-save prints them, and entries of sets. Each round reads
+// everything once, beside the loop. Verdicts come from the reading alone. The dataplane's own state says which endpoints and sets
+// there are, and whether a part was written since the reading. verify.Kernel defines which goroutine may call which method.
 type Verifier struct {
 	dataplane *IPTables
 	pause     func() error
@@ -56,7 +57,7 @@ func (v *Verifier) Entries() ([]verify.Entry, error) {
 	return v.read.entries, nil
 }
 
-// Entry implements verify.Kernel: that which was read, unless the dataplane has written it since.
+// Entry implements verify.Kernel: the entry that was read, unless the dataplane has written it since.
 func (v *Verifier) Entry(a netip.Addr) (verify.Entry, error) {
 	if v.fresh() && !v.state.world.journal.moved(a, v.read.since) {
 		return v.read.entry(a), nil
@@ -71,13 +72,13 @@ func (v *Verifier) Entry(a netip.Addr) (verify.Entry, error) {
 // fresh reports whether the world that was read is still that of the dataplane.
 func (v *Verifier) fresh() bool { return v.read != nil && v.state == v.dataplane.state }
 
-// HasMarks implements verify.Kernel: sets of addresses have classes only. Whose an address is says the set of endpoints.
+// HasMarks implements verify.Kernel: entries have classes only. The sets of endpoints have the owners of addresses.
 func (v *Verifier) HasMarks() bool { return false }
 
 // HostAddrs implements verify.Kernel.
 func (v *Verifier) HostAddrs() []netip.Addr { return v.dataplane.kernel.Node.Addrs() }
 
-// InForce implements verify.Kernel. A policy that may have been written since the reading has another number each time.
+// InForce implements verify.Kernel. A policy that may have been written since the reading gets a new number at each call.
 func (v *Verifier) InForce(id model.EndpointID) (policies [2]verify.PolicyID, ok bool, err error) {
 	state := v.dataplane.state
 	ep := state.endpoints.bound[id]
@@ -103,7 +104,7 @@ func (v *Verifier) InForce(id model.EndpointID) (policies [2]verify.PolicyID, ok
 	return policies, true, nil
 }
 
-// another is the number of a policy that nothing is known of.
+// another returns a number that no other policy has.
 func (v *Verifier) another() verify.PolicyID {
 	v.unsure++
 	return verify.PolicyID(1<<32 + v.unsure)
@@ -120,7 +121,7 @@ func (v *Verifier) Sets() []verify.Set { return v.classes.sets }
 // SetFault implements verify.Kernel: sets of policy have no names in the kernel.
 func (v *Verifier) SetFault(verify.Set) (string, error) { return "", nil }
 
-// ClassSets implements verify.Kernel. Which sets a class stands for is nowhere in the kernel: it is what addresses are compared by.
+// ClassSets implements verify.Kernel. The kernel does not store the sets of a class, so they come from the compiler.
 func (v *Verifier) ClassSets() (map[uint32][]uint32, error) { return v.classes.of, nil }
 
 // SetsOf implements verify.Kernel.
@@ -159,7 +160,7 @@ func newClassSets(s *state) classSets {
 	return c
 }
 
-// numbering gives out numbers, equal ones for what is equal, from 1.
+// numbering assigns numbers from 1, the same number to equal keys.
 type numbering[K comparable] map[K]uint32
 
 func (n numbering[K]) of(k K) uint32 {

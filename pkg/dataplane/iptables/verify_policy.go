@@ -13,12 +13,12 @@ import (
 )
 
 // slotPolicy answers questions about one direction of an endpoint by walks through the chains of its slots. A slot judges packets in
-// two ways: as their flow was opened, and against it, where it is answers that it judges as what they answer. Each is an evaluator.
+// two ways: those that go as their flow was opened, and answers, which it judges as the packets they answer. Each is an evaluator.
 type slotPolicy struct {
 	direction model.Direction
 	marks     chains.Marks
 	unusual   *unusual
-	of        map[uint8]*slotRead // by IP version; none: no slot judges addresses of that
+	of        map[uint8]*slotRead // by IP version; no entry: no slot judges its addresses
 	rows      map[uint32]uint32
 	residues  numbering[string]
 	walker    walk.Walker
@@ -29,7 +29,7 @@ type slotPolicy struct {
 type slotRead struct {
 	*familyRead
 	number  uint32
-	ends    [2]string // names of interfaces: of the endpoint, or like it, and of others
+	ends    [2]string // names of interfaces: one like the endpoint's, and one outside
 	packets [2]uint32 // marks with which packets come, by evaluator
 	tests   [2][]walk.Test
 }
@@ -58,7 +58,7 @@ func (v *Verifier) Policy(id verify.PolicyID, d model.Direction) (verify.Policy,
 	return nil, errChanged
 }
 
-// readSlot is a slot as it was read.
+// readSlot returns a slot as it was read.
 func (r *reading) readSlot(family uint8, number uint32) (*slotRead, error) {
 	value, err := r.config.marks.Slot(number)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *slotPolicy) lookup(s *slotRead, class uint32) *classLookup {
 	return &classLookup{s.familyRead, entry, found}
 }
 
-// Row implements verify.Policy: classes for which the same rules are left have the same number.
+// Row implements verify.Policy: classes that leave the same rules of the slot have the same number.
 func (p *slotPolicy) Row(class uint32) uint32 {
 	if row, ok := p.rows[class]; ok {
 		return row
@@ -134,7 +134,7 @@ func (p *slotPolicy) Row(class uint32) uint32 {
 	return p.rows[class]
 }
 
-// packet is one between an endpoint's own address and another one, as an evaluator sees it, without a transport header.
+// packet returns a packet between an endpoint's own address and another one, as an evaluator sees it, without a transport header.
 func (p *slotPolicy) packet(s *slotRead, evaluator int, own, other netip.Addr) walk.Packet {
 	packet := walk.Packet{In: s.ends[0], Out: s.ends[1], Src: own, Dst: other, Mark: s.packets[evaluator], Connection: &walk.Connection{}}
 	if (p.direction == model.Egress) == (evaluator == asAnswered) {
@@ -146,13 +146,13 @@ func (p *slotPolicy) packet(s *slotRead, evaluator int, own, other netip.Addr) w
 	return packet
 }
 
-// replies are the types of ICMP whose packets have answers, with the types of these. Only such packets go against a flow.
+// replies has the ICMP type of the answers for each type that has answers, by protocol. Only answers go against a flow.
 var replies = map[uint8]map[uint8]uint8{
 	model.ProtoICMP:   {8: 0, 13: 14, 15: 16, 17: 18},
 	model.ProtoICMPv6: {128: 129, 139: 140},
 }
 
-// asked is the packet of a question for an evaluator; not ok: there is no such packet.
+// asked returns the packet of a question for an evaluator; not ok: there is no such packet.
 func (p *slotPolicy) asked(s *slotRead, evaluator int, q *verify.Question) (packet walk.Packet, ok bool) {
 	own, other := q.Packet.Dst, q.Packet.Src
 	if p.direction == model.Egress {
@@ -180,7 +180,7 @@ func (p *slotPolicy) asked(s *slotRead, evaluator int, q *verify.Question) (pack
 // walk walks a question's packet.
 func (p *slotPolicy) walk(evaluator int, q *verify.Question) (s *slotRead, r walk.Result, asked bool, err error) {
 	if s = p.of[familyOf(q.Packet.Src)]; s == nil {
-		return nil, r, false, nil // it is reported that no slot judges the address
+		return nil, r, false, nil // Faults reports that no slot judges the address
 	}
 	packet, ok := p.asked(s, evaluator, q)
 	if !ok {
@@ -209,7 +209,7 @@ func (p *slotPolicy) Judge(questions []verify.Question) ([][]verify.Answer, erro
 	return [][]verify.Answer{p.answers[asOpened], p.answers[asAnswered]}, nil
 }
 
-// Texts implements verify.Policy: rules of iptables do not say which rule of policy they stand for.
+// Texts implements verify.Policy: rules of iptables do not name the rule of policy they come from.
 func (p *slotPolicy) Texts() []string { return []string{""} }
 
 // Kept implements verify.Policy.

@@ -17,10 +17,10 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// readPatience is how long reading all tables may take.
+// readPatience bounds the time for reading all tables.
 const readPatience = time.Minute
 
-// reading is what the kernel had in one round. It does not change.
+// reading is the kernel's state as read in one round. It does not change.
 type reading struct {
 	since   uint64 // the journal's clock when it began
 	of      map[uint8]*familyRead
@@ -29,10 +29,10 @@ type reading struct {
 	config  readConfig
 }
 
-// readConfig is what a reading needs to know of the configuration.
+// readConfig is the part of the configuration that a reading needs.
 type readConfig struct {
 	marks  chains.Marks
-	prefix string // how names of workload interfaces begin
+	prefix string // of the names of workload interfaces
 }
 
 // familyRead are tables and sets of one IP version.
@@ -49,7 +49,7 @@ type set struct {
 	entries map[netip.Prefix][]ipsets.Entry
 }
 
-// readKernel reads everything. It is called beside the loop, and what it needs of the state does not change while that exists.
+// readKernel reads everything. It runs beside the loop: the parts of the state that it uses do not change while the state exists.
 func (v *Verifier) readKernel() (*reading, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readPatience)
 	defer cancel()
@@ -84,7 +84,7 @@ func (v *Verifier) readKernel() (*reading, error) {
 	return r, nil
 }
 
-// lists is what sets are read through.
+// lists returns the connection through which sets are read.
 func (v *Verifier) lists() ipsets.Kernel {
 	if k := v.dataplane.kernel.Lists; k != nil {
 		return k
@@ -92,7 +92,7 @@ func (v *Verifier) lists() ipsets.Kernel {
 	return v.state.sets.kernel
 }
 
-// readSet lists a set; nil: it is not there, or is another type's.
+// readSet lists a set; nil: it is not there, or has another type.
 func readSet(kernel ipsets.Kernel, spec ipsets.Spec) (*set, error) {
 	list, err := ipsets.ListAll(kernel, spec)
 	if errors.Is(err, ipsets.ErrNoSet) {
@@ -111,12 +111,13 @@ func readSet(kernel ipsets.Kernel, spec ipsets.Spec) (*set, error) {
 // noClass is the class of addresses that have no entry.
 const noClass = math.MaxUint32
 
-// unusual are marks of entries that this agent would not write. They have numbers of classes beyond those that there are.
+// unusual are marks of entries that this agent would not write. Each gets a number of a class from firstUnusual on, beyond all
+// numbers of classes.
 type unusual struct{ list []ipsets.Entry }
 
 const firstUnusual = 1 << 31
 
-// class is the class of an entry.
+// class returns the class of an entry.
 func (u *unusual) class(marks chains.Marks, e ipsets.Entry) uint32 {
 	if e.NoMatch {
 		return noClass
@@ -133,7 +134,7 @@ func (u *unusual) class(marks chains.Marks, e ipsets.Entry) uint32 {
 	return firstUnusual + uint32(i)
 }
 
-// mark is what an entry with the class does to marks of packets; not ok: there is no entry.
+// mark returns the change that an entry with the class makes to marks of packets; not ok: there is no entry.
 func (u *unusual) mark(marks chains.Marks, class uint32) (e walk.Entry, ok bool) {
 	if i := int(class) - firstUnusual; i >= 0 {
 		if i >= len(u.list) {
@@ -167,7 +168,7 @@ func (v *Verifier) addClasses(r *reading, family uint8) error {
 	return nil
 }
 
-// entry is the entry that is found for an address.
+// entry returns the entry that a lookup of an address finds.
 func (r *reading) entry(a netip.Addr) verify.Entry {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		if p, err := a.Prefix(bits); err == nil {
@@ -207,7 +208,7 @@ func (f *familyRead) Lookup(name string, places []walk.Place, p *walk.Packet) (w
 	return walk.Entry{}, false, nil
 }
 
-// rule is the text of a rule that a packet has met.
+// rule returns the text of the rule of a step; empty: the step is a chain's policy, or the rule is not known.
 func (f *familyRead) rule(s walk.Step) string {
 	var saved *ruleset.Saved
 	if saved = f.mangle.Saved; s.Table == "filter" {

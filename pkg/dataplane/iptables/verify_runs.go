@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// Destinations implements verify.Policy. Where an answer comes from is what it answers went to.
+// Destinations implements verify.Policy. The source of an answer is the destination of the packet it answers.
 func (p *slotPolicy) Destinations(a verify.Axis) []verify.Run {
 	switch {
 	case a == verify.AxisOther:
@@ -27,7 +27,7 @@ func (p *slotPolicy) Sources(a verify.Axis) []verify.Run {
 var protocolOf = map[verify.Axis]uint8{verify.AxisTCP: model.ProtoTCP, verify.AxisUDP: model.ProtoUDP, verify.AxisSCTP: model.ProtoSCTP,
 	verify.AxisICMP: model.ProtoICMP, verify.AxisICMPv6: model.ProtoICMPv6}
 
-// runs are the values between which no rule of a slot makes a difference.
+// runs returns the ranges of values within which all rules of a slot match alike.
 func (p *slotPolicy) runs(protocol uint8, opened, answered walk.Field) []verify.Run {
 	at := []uint32{0}
 	for _, s := range p.of {
@@ -55,7 +55,7 @@ func (p *slotPolicy) runs(protocol uint8, opened, answered walk.Field) []verify.
 	return runs
 }
 
-// answeredBy are the places of what a test of answers is about.
+// answeredBy returns the places at which a test of answers begins and ends to hold, as types and codes of the packets they answer.
 func answeredBy(protocol uint8, t walk.Test) (at []uint32) {
 	for request, reply := range replies[protocol] {
 		lo, hi := uint32(t.Low), uint32(t.High)

@@ -11,22 +11,22 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// The tables: in mangle packets are judged, which is after translation of destinations and before all rules of filter; in filter
-// TCP flows are reset that policy has ended, since only filter can do that.
+// tableNames are the tables with chains of this dataplane. Packets are judged in mangle, after the translation of destinations and
+// before all rules of filter. TCP flows that policy has ended are reset in filter, the only table where REJECT works.
 var tableNames = [...]string{"mangle", "filter"}
 
-// world is one of some sets of chains and sets. An agent that starts makes its world beside the one in force, and then has
-// packets go to its own in one transaction for each table. So it needs to read back nothing of what an earlier agent has left,
-// but for the generation that live flows have been judged by.
+// world is all chains and sets of one agent. An agent that starts makes its world beside the one in force, and then sends packets
+// to its own in one transaction for each table. So the only state that it reads back of an earlier agent is the generation of its
+// judgements.
 //
-// Each IP version has worlds of its own: packets go to the other one of one version after those of the other, and an agent may be
-// killed between the two.
+// The IP versions change from one world to the next one after the other, and an agent may be killed in between. So each IP version
+// has names of its own.
 type world struct {
 	names   map[uint8]chains.Names // by IP version
 	tables  []*tableOf
 	jumps   map[uint8][]chains.Jump // the ways in, by IP version
 	other   map[uint8]chains.Names  // the world in force when this one was begun; none: no entry
-	former  []former                // what agents have left that wrote with the other backend
+	former  []former                // left by agents that used the other backend
 	inForce bool
 	unseen  unseen
 	journal *journal
@@ -39,7 +39,7 @@ type tableOf struct {
 	name   string
 }
 
-// newWorld finds the world in force, and takes the names of the other one.
+// newWorld finds the world in force, and chooses the names of another one. It writes nothing.
 func newWorld(ctx context.Context, tools *iptables.Tools, instance string) (*world, *inForce, error) {
 	w := &world{unseen: unseen{waiting: iptables.Grace, awaited: tools.Awaits()}, journal: newJournal(), jumps: map[uint8][]chains.Jump{}, names: map[uint8]chains.Names{}}
 	for _, family := range families {
@@ -77,14 +77,14 @@ func (w *world) choose(instance string) {
 	}
 }
 
-// inForce is what an earlier agent has left, by IP version: the world that packets go to, and the chains of table mangle, which have
-// the generation of its judgements. An IP version that is not there has none.
+// inForce is the world that packets go to at present, by IP version: its names, and the chains of table mangle, which contain the
+// generation of its judgements. An IP version without such a world has no entry in names.
 type inForce struct {
 	names map[uint8]chains.Names
 	saved map[uint8]*ruleset.Saved
 }
 
-// find returns the worlds that the first jumps of FORWARD lead to.
+// find returns the worlds in force, which the first jumps of FORWARD lead to.
 func (w *world) find(ctx context.Context, instance string) (*inForce, error) {
 	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}}
 	for _, t := range w.tables {
@@ -103,7 +103,7 @@ func (w *world) find(ctx context.Context, instance string) (*inForce, error) {
 	return found, nil
 }
 
-// leadingTo is the world that the first jump of a built-in chain to one of an instance leads to; not ok: there is none.
+// leadingTo returns the world of an instance that the first such jump of FORWARD leads to; not ok: there is no such jump.
 func leadingTo(forward *ruleset.SavedChain, instance string) (names chains.Names, ok bool) {
 	if forward == nil {
 		return names, false
@@ -126,8 +126,8 @@ func (w *world) of(name string, family uint8) *tableOf {
 	return w.tables[i]
 }
 
-// clear removes the sets of an agent that made this world and did not come to enforce it. Its chains go with the first commit,
-// which is the next; so that they do not refer to the sets, it is done at once, and with those of the other backend, too.
+// clear removes the chains and then the sets of an agent that made this world but stopped before it enforced it. The chains are
+// removed first, also those of the other backend, since they refer to the sets.
 func (w *world) clear(ctx context.Context, kernel ipsets.Kernel) error {
 	if err := w.commit(ctx); err != nil { // no chain is desired yet
 		return err
@@ -166,8 +166,8 @@ func (w *world) commit(ctx context.Context) error {
 	return nil
 }
 
-// grace returns when no packet is left that may find what was there before certain writes. Before this world is in force no packet is
-// in it.
+// grace returns when no packet is left that may find the state before the writes that of selects. Before this world or another is in
+// force there are no such packets.
 func (w *world) grace(of func(unseen) bool) error {
 	if !w.inForce && len(w.other) == 0 {
 		w.unseen.forget()
@@ -175,9 +175,9 @@ func (w *world) grace(of func(unseen) bool) error {
 	return w.unseen.wait(of)
 }
 
-// enforce has packets judged in this world, and removes the chains of the other in the same transactions; then its sets. Table filter
-// comes after mangle: it drops flows that have not been judged. otherBits: what judged them so far has left its mark in other bits, so
-// the filter of that is removed before.
+// enforce sends packets to this world, and removes the chains of the other in the same transactions, and then its sets. Table filter
+// comes after mangle: it drops flows that have not been judged. otherBits: the marks of the other world are in other bits, so its
+// jumps in filter are removed first.
 func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits bool) error {
 	before := w.journal.begin()
 	for _, t := range w.tables {
@@ -204,7 +204,7 @@ func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits boo
 	return errors.Join(w.grace(unseen.ofChains), destroySets(kernel, w.other))
 }
 
-// enter has packets of one table go to this world, or to none.
+// enter makes the jumps of one table lead to this world; enter false: it removes them.
 func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
 	ways := map[string][]string{}
 	for _, j := range w.jumps[t.family] {
