@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,14 +21,23 @@ type Tap struct {
 	file *os.File
 	done chan struct{}
 
-	mu   sync.Mutex
-	lost uint64
+	catching sync.Mutex // held by catchUp
+
+	mu       sync.Mutex
+	lost     uint64
+	caughtUp chan struct{} // nil unless catchUp waits
 }
 
 // OpenTap begins to call arrived, from one goroutine, for each frame; forHost tells whether it is addressed to the host, to
 // all hosts or to a group, rather than to another host on the segment. The frame is the callee's until it returns. The
 // caller closes the tap.
 func OpenTap(h *Host, iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
+	ignoreOutgoing := func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) }
+	return openTap(h, iface, ignoreOutgoing, func(frame []byte, kind uint8) { arrived(frame, kind != unix.PACKET_OTHERHOST) })
+}
+
+// openTap is OpenTap with the kernel's kind of each frame. The tap begins after setup, which may exclude frames.
+func openTap(h *Host, iface string, setup func(fd int) error, seen func(frame []byte, kind uint8)) (*Tap, error) {
 	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return nil, err
@@ -41,7 +52,7 @@ func OpenTap(h *Host, iface string, arrived func(frame []byte, forHost bool)) (*
 	}
 	var errs [3]error
 	err = raw.Control(func(fd uintptr) {
-		errs[0] = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+		errs[0] = setup(int(fd))
 		errs[1] = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, tapBuffer)
 		errs[2] = unix.Bind(int(fd), &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: link.Attrs().Index})
 	})
@@ -49,36 +60,67 @@ func OpenTap(h *Host, iface string, arrived func(frame []byte, forHost bool)) (*
 		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.name, err), f.Close())
 	}
 	t := &Tap{host: h, file: f, done: make(chan struct{})}
-	go t.run(arrived)
+	go t.run(raw, seen)
 	if err := h.sockets.add(t); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *Tap) run(arrived func([]byte, bool)) {
+func (t *Tap) run(raw syscall.RawConn, seen func([]byte, uint8)) {
 	defer close(t.done)
-	raw, err := t.file.SyscallConn()
-	if err != nil {
-		return
-	}
 	b := make([]byte, 1<<17)
+	// one hands over a frame. It returns false if none waits.
+	one := func(fd uintptr) bool {
+		n, from, err := unix.Recvfrom(int(fd), b, 0)
+		if err == nil {
+			kind := uint8(unix.PACKET_HOST)
+			if at, ok := from.(*unix.SockaddrLinklayer); ok {
+				kind = at.Pkttype
+			}
+			seen(b[:n], kind)
+		}
+		// After another error the interface went down; it may come up again.
+		return !errors.Is(err, unix.EAGAIN)
+	}
 	for {
-		var n int
-		var from unix.Sockaddr
-		var readErr error
-		err := raw.Read(func(fd uintptr) bool {
-			n, from, readErr = unix.Recvfrom(int(fd), b, 0)
-			return !errors.Is(readErr, unix.EAGAIN) && !errors.Is(readErr, unix.EINTR)
+		err := raw.Read(one)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return // closed
+		}
+		err = raw.Control(func(fd uintptr) {
+			for one(fd) {
+			}
 		})
+		t.mu.Lock()
+		err = errors.Join(err, t.file.SetReadDeadline(time.Time{}))
+		close(t.caughtUp)
+		t.caughtUp = nil
+		t.mu.Unlock()
 		if err != nil {
 			return // closed
 		}
-		if readErr != nil {
-			continue // the interface went down; it may come up again
-		}
-		at, _ := from.(*unix.SockaddrLinklayer)
-		arrived(b[:n], at == nil || at.Pkttype != unix.PACKET_OTHERHOST)
+	}
+}
+
+// catchUp returns when all frames that have passed by now are handed over, or the tap is closed.
+func (t *Tap) catchUp() {
+	t.catching.Lock()
+	defer t.catching.Unlock()
+	caughtUp := make(chan struct{})
+	t.mu.Lock()
+	t.caughtUp = caughtUp
+	err := t.file.SetReadDeadline(time.Now()) // interrupts the reader, which drains the socket then
+	t.mu.Unlock()
+	if err != nil {
+		return // closed
+	}
+	select {
+	case <-caughtUp:
+	case <-t.done:
 	}
 }
 

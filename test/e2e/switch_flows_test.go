@@ -35,6 +35,7 @@ type switchScene struct {
 	streams                       []*lab.Stream
 	flows                         []*lab.UDPFlow
 	prober                        *lab.Prober
+	crossing                      *lab.Crossing // what client and server send each other over TCP
 	idle                          []net.Conn
 	attempts                      *attempts
 }
@@ -71,6 +72,11 @@ func (s *switchScene) begin() {
 	s.T.Helper()
 	s.attempts = &attempts{failed: map[string]int{}, done: make(chan struct{})}
 	var targets []lab.Target
+	var err error
+	asked := []netip.AddrPort{s.at(false), s.at(true), netip.AddrPortFrom(s.services[0], 80), netip.AddrPortFrom(s.services[1], 80)}
+	if s.crossing, err = lab.OpenCrossing(s.client, s.server, 80, asked...); err != nil {
+		s.T.Fatal(err)
+	}
 	for i, v6 := range []bool{false, true} {
 		direct, service := s.at(v6), netip.AddrPortFrom(s.services[i], 80)
 		s.ports("20000 24999")
@@ -93,7 +99,6 @@ func (s *switchScene) begin() {
 		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() lab.Attempt { return s.pinger.Ping(to, soon) })
 		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() lab.Attempt { return s.Node(0).Ping(to, soon) })
 	}
-	var err error
 	if s.prober, err = lab.StartProber(s.client.Host, lab.ProberOptions{Interval: 20 * time.Millisecond}, targets...); err != nil {
 		s.T.Fatal(err)
 	}
@@ -196,7 +201,12 @@ func (s *switchScene) end() {
 	if len(failed) > 0 {
 		s.T.Errorf("of %d exchanges of new flows these failed: %v", n, failed)
 	}
-	s.T.Logf("%d datagrams of old flows, %d new TCP connections, %d exchanges of other new flows", datagrams, opened, n)
+	segments := s.crossing.Stop(soon)
+	if segments.LostAll != 0 || segments.Unseen != 0 {
+		s.T.Errorf("TCP segments: %+v", segments)
+	}
+	s.T.Logf("%d datagrams of old flows, %d new TCP connections, %d exchanges of other new flows, %d TCP segments with SYN or data",
+		datagrams, opened, n, segments.Left)
 }
 
 // attempts are exchanges that are repeated, each a new flow.

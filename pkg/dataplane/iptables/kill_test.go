@@ -12,9 +12,10 @@ import (
 
 // nodeTraffic is what runs while agents are killed: attempts at ports that are always open, and never, and a live connection.
 type nodeTraffic struct {
-	t      *testing.T
-	prober *lab.Prober
-	live   *lab.Stream
+	t        *testing.T
+	prober   *lab.Prober
+	live     *lab.Stream
+	crossing *lab.Crossing // to the port that is always open
 }
 
 // startTraffic starts the first agent, and then the traffic.
@@ -33,6 +34,9 @@ func (n *realNode) startTraffic() *nodeTraffic {
 	closed := lab.Target{Addr: netip.AddrPortFrom(n.server.Addr4(), portClosed)}
 	tr := &nodeTraffic{t: n.t}
 	var err error
+	if tr.crossing, err = lab.OpenCrossing(n.client, n.server, portOpen, open.Addr); err != nil {
+		n.t.Fatal(err)
+	}
 	if tr.prober, err = lab.StartProber(n.client.Host, lab.ProberOptions{Interval: 2 * time.Millisecond}, open, closed); err != nil {
 		n.t.Fatal(err)
 	}
@@ -42,7 +46,7 @@ func (n *realNode) startTraffic() *nodeTraffic {
 	return tr
 }
 
-// stop demands that no packet was misjudged, and returns how many connections were tried.
+// stop demands that no packet was lost or misjudged, and returns how many connections were tried.
 func (tr *nodeTraffic) stop() (attempts uint64) {
 	tr.t.Helper()
 	if r := tr.live.Stop(); r.Errors > 0 || r.Connects != 1 {
@@ -52,6 +56,11 @@ func (tr *nodeTraffic) stop() (attempts uint64) {
 		if attempts += r.Attempts; r.Wrong > 0 {
 			tr.t.Errorf("%d of %d attempts at %v misjudged, first %+v", r.Wrong, r.Attempts, r.Target, r.FirstWrong)
 		}
+	}
+	if r := tr.crossing.Stop(20 * time.Second); r.LostAll > 0 || r.Unseen > 0 {
+		tr.t.Errorf("TCP segments to the open port and back: %+v", r)
+	} else {
+		tr.t.Logf("%d TCP segments with SYN or data, none lost", r.Left)
 	}
 	return attempts
 }

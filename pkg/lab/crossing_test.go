@@ -1,0 +1,125 @@
+package lab_test
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+)
+
+// crossing is a client and a server between which segments are counted, directly and by a Service, over both families.
+func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *lab.Server, asked []netip.AddrPort, c *lab.Crossing) {
+	n = addNode(t, newLab(t), "a")
+	client, serving = addPod(t, n, "client"), addPod(t, n, "server")
+	server = listenTCP(t, serving.Host, 80)
+	asked = []netip.AddrPort{server.Addr4(), server.Addr6(), netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("[fd96::1]:8080")}
+	for i := range 2 {
+		if err := n.SetService(lab.Service{Addr: asked[2+i], Protocol: "tcp", Backends: []netip.AddrPort{asked[i]}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, client, serving, server, asked, must[*lab.Crossing](t)(lab.OpenCrossing(client, serving, server.Port(), asked...))
+}
+
+func TestCrossingCountsWhatLeavesAndArrives(t *testing.T) {
+	_, client, _, _, asked, c := crossing(t)
+	for _, dst := range asked {
+		for range 5 {
+			if got := client.DialTCP(dst, soon); got.Outcome != lab.Connected {
+				t.Fatalf("%v: %+v", dst, got)
+			}
+		}
+	}
+	other := listenTCP(t, client.Host, 80) // what is no connection of the client does not count
+	if got := client.DialTCP(other.Addr4(), soon); got.Outcome != lab.Connected {
+		t.Fatalf("%+v", got)
+	}
+	// A SYN, its answer and the banner of each.
+	if r := c.Stop(soon); r.LostAll != 0 || len(r.Lost) != 0 || r.Unseen != 0 || r.Begun < 20 || r.Left < 3*20 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// dropping makes the node drop what it forwards, by a rule of iptables or ip6tables, until done is called, and waits then until something
+// was dropped. It returns how many packets were by then.
+func dropping(t *testing.T, n *lab.Node, command string, match ...string) (done func() uint64) {
+	t.Helper()
+	rule := append(append([]string{"FORWARD", "-p", "tcp"}, match...), "-j", "DROP")
+	must[string](t)(n.Run(t.Context(), "", command, append([]string{"-A"}, rule...)...))
+	counter := regexp.MustCompile(` -c (\d+) `)
+	return func() (dropped uint64) {
+		t.Helper()
+		testutil.WaitFor(t, soon, "a packet to be dropped", func() bool {
+			saved := must[string](t)(n.Run(t.Context(), "", command, "-S", "FORWARD", "-v"))
+			for _, line := range strings.Split(saved, "\n") {
+				if m := counter.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, "-A") {
+					dropped, _ = strconv.ParseUint(m[1], 10, 64)
+				}
+			}
+			return dropped > 0
+		})
+		must[string](t)(n.Run(t.Context(), "", command, append([]string{"-D"}, rule...)...))
+		return dropped
+	}
+}
+
+// A connection that stands because the kernel has sent its SYN again has lost a segment.
+func TestCrossingSeesALostSYN(t *testing.T) {
+	n, client, _, _, asked, c := crossing(t)
+	for _, dst := range []netip.AddrPort{asked[0], asked[2]} {
+		before := c.Result().LostAll
+		dropped := dropping(t, n, "iptables", "--dport", "80", "--syn")
+		done := make(chan lab.Attempt, 1)
+		go func() { done <- client.DialTCP(dst, soon) }()
+		want := before + dropped()
+		if got := <-done; got.Outcome != lab.Connected || got.Retransmits == 0 {
+			t.Fatalf("%v: %+v", dst, got)
+		}
+		if r := c.Result(); r.LostAll < want || r.LostAll >= r.Begun || !strings.HasPrefix(r.Lost[0], "SYN with") {
+			t.Errorf("%v: %+v, want %d lost", dst, r, want)
+		}
+	}
+}
+
+// Lost data of a connection that stands, and the lost answer to a SYN.
+func TestCrossingSeesLostDataAndAnswers(t *testing.T) {
+	n, client, _, _, asked, c := crossing(t)
+	stream := must[*lab.Stream](t)(lab.StartStream(client.Host, asked[1], lab.StreamOptions{Interval: time.Millisecond}))
+	dropping(t, n, "ip6tables", "--dport", "80")()
+	got := stream.Result().Received
+	testutil.WaitFor(t, soon, "the stream to go on", func() bool { return stream.Result().Received > got })
+	stream.Stop()
+
+	dropped := dropping(t, n, "iptables", "--sport", "80", "--tcp-flags", "SYN,ACK", "SYN,ACK")
+	done := make(chan lab.Attempt, 1)
+	go func() { done <- client.DialTCP(asked[0], soon) }()
+	dropped()
+	if got := <-done; got.Outcome != lab.Connected {
+		t.Fatalf("%+v", got)
+	}
+	r := c.Stop(time.Millisecond)
+	for _, what := range []string{"data with", "SYN and ACK with"} {
+		if !slices.ContainsFunc(r.Lost, func(s string) bool { return strings.HasPrefix(s, what) }) {
+			t.Errorf("no %q in %+v", what, r)
+		}
+	}
+}
+
+// A segment that is sent twice and arrives twice is not lost, however late its answer is.
+func TestCrossingForgivesARetransmissionOfWhatArrived(t *testing.T) {
+	_, client, serving, _, asked, c := crossing(t)
+	syn := testutil.Packet{Src: client.Addr4(), Dst: serving.Addr4(), L4: testutil.TCP{SrcPort: 5000, DstPort: asked[0].Port(), Seq: 7, Flags: testutil.SYN}}.IP()
+	if err := client.SendIP(syn, syn); err != nil {
+		t.Fatal(err)
+	}
+	testutil.WaitFor(t, soon, "both", func() bool { return c.Result().Begun == 2 })
+	if r := c.Stop(soon); r.LostAll != 0 || r.Begun != 2 {
+		t.Errorf("%+v", r)
+	}
+}
