@@ -39,8 +39,8 @@ func Open() (*Conn, error) {
 // Close releases the sockets.
 func (c *Conn) Close() error { return errors.Join(c.dumps.Close(), c.writes.Close()) }
 
-// Dump passes the entries of a family that the filter chooses to each, as the kernel sends them. Entries that come or go
-// meanwhile may be missing. each must not call Dump, Remark or DeleteAddresses; it may write.
+// Dump passes the entries of a family that the filter chooses to each, in no particular order. Entries that come or go
+// meanwhile may be missing. each must not call Dump, Remark or DeleteAddresses; it may call Insert, SetMarks and Delete.
 func (c *Conn) Dump(f Family, filter Filter, each func(Entry)) error {
 	var e nfnl.Encoder
 	if filter != (Filter{}) {
@@ -68,16 +68,17 @@ type Flow struct {
 	Timeout  time.Duration // at least a second
 }
 
-// Insert adds connections as established ones, of which packets of both directions were seen. It returns for each how it
-// ended; ErrExists: it is tracked, and its entry stays as it is. Windows of TCP are not checked for it. Addresses that
-// are translated cannot be inserted: the node that translates tracks the connection already.
+// Insert adds connections as established ones, of which packets of both directions were seen. The result is parallel to flows: the
+// error of each connection, nil if it was added, ErrExists if it is tracked already and its entry stays as it is. The kernel does
+// not check windows of TCP for such an entry. Connections with translated addresses cannot be inserted: the node that translates
+// tracks them already.
 func (c *Conn) Insert(flows []Flow) []error {
 	errs := make([]error, len(flows))
 	requests, places := make([]nfnl.Request, 0, len(flows)), make([]int, 0, len(flows))
 	for i, f := range flows {
 		reply, ok := f.Original.swapped()
 		if !ok || !f.Original.Src.IsValid() || f.Original.Src.BitLen() != f.Original.Dst.BitLen() {
-			errs[i] = failed("insert", &f.Original, errors.New("this opens no connection"))
+			errs[i] = failed("insert", &f.Original, errors.New("a packet with these fields opens no connection"))
 			continue
 		}
 		var e nfnl.Encoder
@@ -108,7 +109,7 @@ func write(command uint8, flags uint16, t Tuple, e *nfnl.Encoder) nfnl.Request {
 	return nfnl.Request{Subsystem: subsystem, Command: command, Flags: flags, Family: uint8(familyOf(t.Src)), Attributes: e.Bytes()}
 }
 
-// target begins a request about an entry that was read.
+// target begins a request that identifies an entry by its tuple and zone.
 func target(entry Entry) *nfnl.Encoder {
 	e := &nfnl.Encoder{}
 	appendTuple(e, attrOriginal, entry.Original)
@@ -118,8 +119,8 @@ func target(entry Entry) *nfnl.Encoder {
 	return e
 }
 
-// SetMarks writes the bits of mask of entries' marks, as mark has them for each, and returns for each how it ended; ErrNoEntry:
-// it is gone.
+// SetMarks replaces the bits of mask in the marks of entries with those that mark returns for each. The result is parallel to
+// entries: the error of each; ErrNoEntry: the entry no longer exists.
 func (c *Conn) SetMarks(entries []Entry, mark func(Entry) uint32, mask uint32) []error {
 	requests := make([]nfnl.Request, len(entries))
 	for i, entry := range entries {
@@ -135,8 +136,8 @@ func (c *Conn) SetMarks(entries []Entry, mark func(Entry) uint32, mask uint32) [
 	return errs
 }
 
-// Delete removes entries, and returns for each how it ended. A connection of the same tuple that began later stays: then,
-// as if there is none, the error is ErrNoEntry.
+// Delete removes entries. The result is parallel to entries: the error of each; ErrNoEntry: the entry no longer exists. A later
+// connection with the same tuple stays.
 func (c *Conn) Delete(entries []Entry) []error {
 	requests := make([]nfnl.Request, len(entries))
 	for i, entry := range entries {
@@ -153,8 +154,8 @@ func (c *Conn) Delete(entries []Entry) []error {
 	return errs
 }
 
-// Remark writes the bits of mask of all marks that the filter chooses, as decide has them; false: the entry stays as it is.
-// It returns how many it wrote. Entries that vanish meanwhile are no error.
+// Remark replaces the bits of mask in the marks of all entries that the filter chooses with those that decide returns; write false:
+// the entry stays as it is. It returns the number of entries that it wrote. Entries that vanish meanwhile are no error.
 func (c *Conn) Remark(f Family, filter Filter, mask uint32, decide func(Entry) (mark uint32, write bool)) (written int, err error) {
 	chosen := func(e Entry) bool {
 		mark, write := decide(e)
@@ -165,8 +166,8 @@ func (c *Conn) Remark(f Family, filter Filter, mask uint32, decide func(Entry) (
 	})
 }
 
-// DeleteAddresses removes all entries of a family that have one of the addresses as one of their ends', before or after
-// translation, and returns how many there were. It reads the table once, however many addresses there are.
+// DeleteAddresses removes all entries of a family with an end, before or after translation, whose address of holds for. It returns
+// the number of entries removed. It reads the table once, however many addresses there are.
 func (c *Conn) DeleteAddresses(f Family, of func(netip.Addr) bool) (deleted int, err error) {
 	return c.edit(f, Filter{}, func(e Entry) bool {
 		return of(e.Original.Src) || of(e.Original.Dst) || of(e.Reply.Src) || of(e.Reply.Dst)
@@ -179,7 +180,7 @@ func (c *Conn) DeleteAddress(a netip.Addr) (deleted int, err error) {
 	return c.DeleteAddresses(familyOf(a), func(other netip.Addr) bool { return other == a })
 }
 
-// edit changes entries while the table is read, some at a time, so that memory stays bounded.
+// edit changes entries in batches while the table is read, so that memory stays bounded.
 func (c *Conn) edit(f Family, filter Filter, chosen func(Entry) bool, change func([]Entry) []error) (n int, err error) {
 	batch := make([]Entry, 0, editBatch)
 	var failure error
@@ -206,7 +207,7 @@ func (c *Conn) edit(f Family, filter Filter, chosen func(Entry) bool, change fun
 	return n, errors.Join(err, failure)
 }
 
-// Usage is how many entries the table has and may have, of all families. Packets of new connections are dropped when it
+// Usage returns the number of entries of all families, and their limit. The kernel drops packets of new connections when the table
 // is full.
 func (c *Conn) Usage() (entries, limit uint32, err error) {
 	request := nfnl.Request{Subsystem: subsystem, Command: commandGetStats, Family: unix.AF_UNSPEC}

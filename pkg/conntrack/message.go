@@ -67,8 +67,8 @@ const (
 	attrTCPFlagsReply    = 5
 )
 
-// pickedUp are the flags of TCP that the kernel itself sets for a connection whose beginning it has not seen: SACK is assumed,
-// and sequence numbers are not held against windows, whose scale is unknown.
+// pickedUp are the flags of TCP that the kernel sets for a connection whose beginning it has not seen: SACK is assumed, and sequence
+// numbers are not checked against windows, since their scale is unknown.
 const pickedUp = 0x02 | 0x08
 
 func appendTuple(to *nfnl.Encoder, kind uint16, t Tuple) {
@@ -163,7 +163,7 @@ func entry(b []byte) Entry {
 	return e
 }
 
-// swapped is the reply direction of a tuple without translation; false: an ICMP message of this type opens no connection.
+// swapped returns the reply direction of a tuple without translation; false: an ICMP message of this type opens no connection.
 func (t Tuple) swapped() (Tuple, bool) {
 	r := t
 	r.Src, r.Dst, r.SrcPort, r.DstPort = t.Dst, t.Src, t.DstPort, t.SrcPort

@@ -16,12 +16,13 @@ import (
 // Family is an IP family, with the kernel's numbers.
 type Family uint8
 
+// The families: AF_INET and AF_INET6.
 const (
 	IPv4 Family = 2
 	IPv6 Family = 10
 )
 
-// familyOf is the family of an address.
+// familyOf returns the family of an address.
 func familyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -29,11 +30,11 @@ func familyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Tuple is what packets of one direction have in common.
+// Tuple has the fields that all packets of one direction of a connection have in common. Numbers are in the host's byte order.
 type Tuple struct {
 	Src, Dst         netip.Addr
 	Protocol         uint8
-	SrcPort, DstPort uint16 // TCP, UDP, SCTP and what else has ports
+	SrcPort, DstPort uint16 // of protocols with ports, such as TCP, UDP and SCTP
 	ICMPID           uint16
 	ICMPType         uint8
 	ICMPCode         uint8
@@ -46,15 +47,16 @@ func (t Tuple) String() string {
 	return fmt.Sprintf("protocol %d, %v to %v", t.Protocol, netip.AddrPortFrom(t.Src, t.SrcPort), netip.AddrPortFrom(t.Dst, t.DstPort))
 }
 
-// Status has the kernel's bits about an entry.
+// Status has the kernel's bits about an entry (enum ip_conntrack_status).
 type Status uint32
 
+// The bits that this package's users need.
 const (
 	SeenReply Status = 1 << 1 // packets of both directions were seen
 	Assured   Status = 1 << 2 // the entry is kept when the table is full
 	Confirmed Status = 1 << 3 // the entry is in the table
-	SrcNAT    Status = 1 << 4
-	DstNAT    Status = 1 << 5
+	SrcNAT    Status = 1 << 4 // the source of the original direction is translated
+	DstNAT    Status = 1 << 5 // the destination of the original direction is translated
 )
 
 // States of TCP, as the kernel numbers them.
@@ -74,7 +76,7 @@ const (
 type Entry struct {
 	Original, Reply Tuple
 	Status          Status
-	TCPState        uint8 // of TCP only
+	TCPState        uint8 // for TCP only: one of the states above
 	Mark            uint32
 	Timeout         time.Duration // until the kernel removes the entry, if no packet comes
 	Zone            uint16        // of both directions; 0 outside zones
@@ -96,8 +98,8 @@ var (
 
 // Error is a failed operation on an entry or on the table.
 type Error struct {
-	Op   string
-	Flow string // the original direction, "": the whole table
+	Op   string // such as "insert" or "read"
+	Flow string // the original direction; "": the whole table
 	Err  error
 }
 
@@ -115,7 +117,7 @@ var meanings = map[int]error{
 	int(unix.EEXIST): ErrExists, int(unix.ENOENT): ErrNoEntry, int(unix.ENOMEM): ErrFull, int(unix.EPERM): ErrPermission, int(unix.EOPNOTSUPP): ErrUnsupported,
 }
 
-// failed is the error of an operation; nil if err is nil.
+// failed returns the error of an operation; nil if err is nil.
 func failed(op string, t *Tuple, err error) error {
 	if err == nil {
 		return nil

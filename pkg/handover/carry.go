@@ -11,7 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
-// Kernel is the kernel's table of connections; conntrack.Conn is one.
+// Kernel is the kernel's table of connections; conntrack.Conn implements it, and has the contracts of the methods.
 type Kernel interface {
 	Dump(conntrack.Family, conntrack.Filter, func(conntrack.Entry)) error
 	Insert([]conntrack.Flow) []error
@@ -22,25 +22,28 @@ type Kernel interface {
 
 var families = [...]conntrack.Family{conntrack.IPv4, conntrack.IPv6}
 
-// Done counts what ToKernel did.
+// Done counts the changes that ToKernel made.
 type Done struct {
-	Inserted, Turned, Marked int
-	Left                     int // flows that there is no room for
+	Inserted int // flows added
+	Turned   int // entries removed because the other end had opened the flow
+	Marked   int // entries marked as allowed
+	Left     int // flows left out because the table has no room for them
 }
 
-// Marks says what marks the connections get that policy has allowed.
+// Marks has the mark of connections that policy has allowed.
 type Marks struct {
 	Value, Mask uint32 // Mask 0: no marks are written
-	// Keep: the mark is that of policy in force, so only flows get it whose ends of this node have all allowed them.
+	// Keep: the mark is that of policy in force, so a flow gets it only if every end on this node has allowed the flow.
 	Keep  bool
-	Local func(netip.Addr) bool // whether an address is an endpoint's of this node; for Keep
+	Local func(netip.Addr) bool // whether an endpoint of this node has the address; used with Keep only
 }
 
-// passes is how often ToKernel looks at most whether the table has all flows as it should: packets change it meanwhile.
+// passes bounds how often ToKernel compares the table with the flows: packets change it meanwhile.
 const passes = 5
 
-// ToKernel adds flows of BPF maps to the kernel's table, with the direction in which they were opened: where the kernel has seen an
-// answer first, its entry is replaced. It marks those that policy has allowed. Of translated ones the kernel knows already.
+// ToKernel adds flows of BPF maps to the kernel's table, with the direction in which they were opened: an entry that the kernel made
+// for an answer is replaced. It marks flows that policy has allowed. It does not add translated flows: the kernel tracks them
+// already.
 func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeouts, m Marks) (Done, error) {
 	var done Done
 	all := map[conntrack.Tuple]wanted{}
@@ -107,14 +110,14 @@ func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (aga
 	return len(wrong)+inserted > 0, err
 }
 
-// ofOpener are the packets of an entry's opener after translation.
+// ofOpener returns the tuple of the opener's packets after translation.
 func ofOpener(e conntrack.Entry) conntrack.Tuple {
 	t := swapped(e.Reply)
 	t.ICMPType, t.ICMPCode = e.Original.ICMPType, e.Original.ICMPCode
 	return t
 }
 
-// reversed are the packets of a flow that the other end of a tuple has opened; of a ping, none.
+// reversed returns the tuple of the same flow as if the other end had opened it; the zero Tuple for a ping.
 func reversed(t conntrack.Tuple) conntrack.Tuple {
 	if t.ICMPType != 0 {
 		return conntrack.Tuple{}
@@ -131,7 +134,7 @@ func (m Marks) allowed(all map[conntrack.Tuple]wanted, before, after conntrack.T
 	return (first || second) && (first || !m.Local(before.Src)) && (second || !m.Local(after.Dst))
 }
 
-// insert adds the flows that the table does not know, as far as it has room: an eighth of it stays free.
+// insert adds the flows that the table does not have, as far as there is room: an eighth of the table stays free.
 func insert(all map[conntrack.Tuple]wanted, known map[conntrack.Tuple]bool, k Kernel, m Marks, done *Done) (inserted int, err error) {
 	entries, limit, err := k.Usage()
 	if err != nil {
@@ -162,7 +165,7 @@ func insert(all map[conntrack.Tuple]wanted, known map[conntrack.Tuple]bool, k Ke
 	return inserted, nil
 }
 
-// fair leaves out flows beyond room: those of openers that have the most.
+// fair returns at most room flows. It leaves out flows of the openers that have the most.
 func fair(list []conntrack.Flow, room int) (kept []conntrack.Flow, left int) {
 	if len(list) <= room {
 		return list, 0

@@ -1,6 +1,6 @@
-// Package handover carries flows from the table of one dataplane to that of the other, when an agent in one mode comes after one in
-// the other. A flow that is carried over keeps its direction, who opened it, and is judged by the policy in force with its next
-// packet: an entry that a pod has brought about is worth no more than the packet that it stands for.
+// Package handover carries flows from the table of one dataplane to that of the other, when an agent starts in another mode than its
+// predecessor. A flow that is carried over keeps its opener, and its next packet is judged by the policy in force: an entry that a
+// pod has caused gives it no more than the packet would.
 //
 //   - tobpf.go: an entry of the kernel's table as flows of BPF maps; pure
 //   - tokernel.go: flows of BPF maps as entries of the kernel's table; pure
@@ -16,16 +16,16 @@ import (
 	"github.com/margay-project/margay/pkg/conntrack"
 )
 
-// Place is what the node knows of an address.
+// Place describes the owner of an address.
 type Place struct {
-	Interface uint32 // of the endpoint of this node whose address it is; 0: it is none's
-	Node      bool   // it is the node's own
+	Interface uint32 // ifindex of the endpoint of this node that has the address; 0: no endpoint has it
+	Node      bool   // the node itself has the address
 }
 
-// Mark is what the mark of a connection says, that an iptables dataplane has judged.
+// Mark is the judgement in the mark of a connection, by an iptables dataplane.
 type Mark struct {
-	Judged  bool // policy has allowed it, of some generation
-	Allowed bool // policy in force has
+	Judged  bool // policy of some generation has allowed the connection
+	Allowed bool // policy in force has allowed it
 	Denied  bool // policy in force has revoked it
 	Turned  bool // the first packet on record was an answer
 }
@@ -52,7 +52,7 @@ const (
 // protocolUDPLite has ports that conntrack does not follow.
 const protocolUDPLite = 136
 
-// isICMP reports whether a protocol is that of echo requests of the family.
+// isICMP reports whether a protocol is the ICMP of the IP version.
 func isICMP(protocol uint8, v6 bool) bool {
 	return protocol == unix.IPPROTO_ICMP && !v6 || protocol == unix.IPPROTO_ICMPV6 && v6
 }
@@ -61,13 +61,13 @@ func hasPorts(protocol uint8) bool {
 	return protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_UDP || protocol == unix.IPPROTO_SCTP
 }
 
-// swapped is a tuple with its ends exchanged.
+// swapped returns a tuple with its ends exchanged.
 func swapped(t conntrack.Tuple) conntrack.Tuple {
 	t.Src, t.Dst, t.SrcPort, t.DstPort = t.Dst, t.Src, t.DstPort, t.SrcPort
 	return t
 }
 
-// ends are the ends of a tuple, as flows of BPF maps have them; not ok: such packets make no flow there.
+// ends returns the ends of a tuple as in keys of BPF maps; not ok: such packets make no flow there.
 func ends(t conntrack.Tuple) (src, dst netip.AddrPort, ok bool) {
 	v6 := t.Src.Is6()
 	switch {
@@ -76,7 +76,7 @@ func ends(t conntrack.Tuple) (src, dst netip.AddrPort, ok bool) {
 	case hasPorts(t.Protocol):
 		return netip.AddrPortFrom(t.Src, t.SrcPort), netip.AddrPortFrom(t.Dst, t.DstPort), true
 	case isICMP(t.Protocol, v6):
-		// The identifier, and one more at the end that answers.
+		// In the place of ports: the identifier at the end that asks, and the identifier plus one at the end that answers.
 		return netip.AddrPortFrom(t.Src, t.ICMPID), netip.AddrPortFrom(t.Dst, t.ICMPID+1), t.ICMPType == echo4 && !v6 || t.ICMPType == echo6 && v6
 	case t.Protocol == unix.IPPROTO_ICMP || t.Protocol == unix.IPPROTO_ICMPV6:
 		return src, dst, false

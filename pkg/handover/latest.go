@@ -12,8 +12,9 @@ import (
 	"github.com/margay-project/margay/pkg/conntrack"
 )
 
-// ToBPF adds the connections of the kernel's table to BPF maps, and returns how many flows it added. The table is read twice: of the
-// half-open flows of an endpoint, the maps only have room for the latest.
+// ToBPF adds the connections of the kernel's table to BPF maps, and returns the number of flows added. It reads the table twice: for
+// half-open flows an endpoint has little room in the maps, so only the latest are added, and their age follows from the timeouts of
+// all entries.
 func ToBPF(k Kernel, to *bpfmaps.Flows, f Flows, room bpfmaps.Room) (added int, err error) {
 	adder, err := to.NewAdder(room)
 	if err != nil {
@@ -55,7 +56,7 @@ func ToBPF(k Kernel, to *bpfmaps.Flows, f Flows, room bpfmaps.Room) (added int, 
 	return added, nil
 }
 
-// class are entries with the same timeout, as far as is known.
+// class is a kind of entries that have the same timeout when a packet comes.
 type class struct {
 	protocol, state uint8
 	status          conntrack.Status
@@ -65,15 +66,15 @@ func classOf(e conntrack.Entry) class {
 	return class{e.Original.Protocol, e.TCPState, e.Status & (conntrack.SeenReply | conntrack.Assured)}
 }
 
-// aged is a flow, and how long no packet of it has come.
+// aged is a flow with the time since its last packet.
 type aged struct {
 	flow bpfmaps.Flow
 	age  time.Duration
 }
 
-// latest are the half-open flows of each interface that packets came of last.
+// latest keeps the half-open flows of each interface with the latest packets.
 type latest struct {
-	timeouts map[class]time.Duration // the longest that an entry has left
+	timeouts map[class]time.Duration // the longest remaining timeout of an entry
 	of       map[uint32][]aged       // by interface
 }
 
@@ -92,7 +93,7 @@ func (l *latest) note(f bpfmaps.Flow, age time.Duration) {
 	l.of[ifindex] = list
 }
 
-// cut leaves as many as an endpoint has room for.
+// cut returns the youngest flows, as many as an endpoint has room for.
 func cut(list []aged) []aged {
 	slices.SortFunc(list, func(a, b aged) int { return cmp.Compare(a.age, b.age) })
 	return list[:min(len(list), int(bpf.HalfShare))]

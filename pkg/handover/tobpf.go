@@ -10,19 +10,19 @@ import (
 	"github.com/margay-project/margay/pkg/conntrack"
 )
 
-// Flows makes the flows of BPF maps that an entry of the kernel's table stands for.
+// Flows converts entries of the kernel's table into flows of BPF maps. No field may be nil.
 type Flows struct {
 	Place func(netip.Addr) Place
 	Mark  func(conntrack.Entry) Mark
-	// Stamp is a generation that no policy is published under: who has it was allowed once, and is judged again.
+	// Stamp is a generation that no policy is published under. A flow with it was allowed before, and is judged again.
 	Stamp uint32
-	// Keep: flows that policy in force has allowed keep that permission, and all others are judged as if they began.
+	// Keep: flows that policy in force has allowed stay allowed, and all others are judged as if they began now.
 	Keep bool
-	Now  uint32 // of FlowClock
+	Now  uint32 // the time of the flows, as bpfmaps.FlowClock has it
 }
 
-// Of are the flows of an entry: the one that the opener's hooks see, and the one that those of its responder see. They differ if
-// addresses are translated. Either is there only if that end is an endpoint of this node.
+// Of returns the flows of an entry: the one that the opener's hooks see, and the one that the responder's hooks see. They are the
+// same flow unless addresses are translated. Each is in the result only if its end is an endpoint of this node.
 func (f Flows) Of(e conntrack.Entry) []bpfmaps.Flow {
 	m := f.Mark(e)
 	before, after := e.Original, swapped(e.Reply)
@@ -50,7 +50,7 @@ func (f Flows) Of(e conntrack.Entry) []bpfmaps.Flow {
 	return c.translated(opener, front, masked, responder)
 }
 
-// carried is an entry that becomes flows.
+// carried is an entry that is converted into flows.
 type carried struct {
 	f        Flows
 	entry    conntrack.Entry
@@ -58,14 +58,14 @@ type carried struct {
 	from, to Place
 }
 
-// plain is a flow whose addresses are not translated: both ends see the same.
+// plain returns the flow of a connection without translation: both ends see the same one.
 func (c *carried) plain(opener, responder netip.AddrPort) []bpfmaps.Flow {
 	if c.from.Interface == 0 && c.to.Interface == 0 {
 		return nil
 	}
 	e := c.begin(responder)
 	switch {
-	case c.from.Node: // what the node opens needs no policy
+	case c.from.Node: // no policy judges flows that the node opens
 		e.Flags |= fromHost
 		e.ResponderIf = c.to.Interface
 	default:
@@ -78,7 +78,7 @@ func (c *carried) plain(opener, responder netip.AddrPort) []bpfmaps.Flow {
 	return []bpfmaps.Flow{bpfmaps.NewFlow(opener, responder, c.entry.Original.Protocol, e)}
 }
 
-// translated are the flows of a connection to a Service.
+// translated returns the flows of a connection to a Service.
 func (c *carried) translated(opener, front, masked, responder netip.AddrPort) []bpfmaps.Flow {
 	var list []bpfmaps.Flow
 	protocol := c.entry.Original.Protocol
@@ -104,7 +104,7 @@ func (c *carried) translated(opener, front, masked, responder netip.AddrPort) []
 	return list
 }
 
-// begin is the entry of a flow to a responder, that no end has judged.
+// begin returns the entry of a flow to a responder that no end has judged.
 func (c *carried) begin(responder netip.AddrPort) bpf.CtEntry {
 	e := bpf.CtEntry{Seen: c.f.Now, L4: c.port(responder)}
 	if c.entry.Status&conntrack.SeenReply != 0 || c.mark.Turned {
@@ -129,7 +129,7 @@ func (c *carried) begin(responder netip.AddrPort) bpf.CtEntry {
 	return e
 }
 
-// port is what policy judges of a flow to a responder.
+// port returns the L4 field of a flow to a responder, by which policy judges it: the port, the ICMP type << 8, or the protocol.
 func (c *carried) port(responder netip.AddrPort) uint16 {
 	t := c.entry.Original
 	switch {
@@ -141,7 +141,7 @@ func (c *carried) port(responder netip.AddrPort) uint16 {
 	return uint16(t.Protocol)
 }
 
-// stamp is that of an end of this node which has judged the flow.
+// stamp returns the stamp of one end; 0: it is not an endpoint of this node, or has not allowed the flow.
 func (c *carried) stamp(end Place) uint32 {
 	if end.Interface == 0 || c.mark.Denied && c.entry.Original.Protocol != unix.IPPROTO_TCP || !c.mark.Judged || c.f.Keep && !c.mark.Allowed {
 		return 0
@@ -149,7 +149,7 @@ func (c *carried) stamp(end Place) uint32 {
 	return c.f.Stamp
 }
 
-// setBackend notes that the destination that policy judges is this one.
+// setBackend notes the destination that egress policy judges.
 func setBackend(e *bpf.CtEntry, to netip.AddrPort) {
 	e.Flags |= translated
 	copy(e.Backend[:], to.Addr().AsSlice())

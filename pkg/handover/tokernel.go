@@ -10,7 +10,8 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
-// tupleOf are the packets of a flow's opener, as the kernel's table has them; not ok: it has no such flows, or they cannot be added.
+// tupleOf returns the tuple of the opener's packets in the kernel's table; not ok: the table has no such flows, or they cannot be
+// added.
 func tupleOf(f *bpfmaps.Flow) (t conntrack.Tuple, ok bool) {
 	opener, responder := f.Ends()
 	t = conntrack.Tuple{Src: opener.Addr(), Dst: responder.Addr(), Protocol: f.Proto}
@@ -24,20 +25,20 @@ func tupleOf(f *bpfmaps.Flow) (t conntrack.Tuple, ok bool) {
 		}
 		return t, isICMP(f.Proto, t.Src.Is6()) && f.Entry.L4 == uint16(t.ICMPType)<<8
 	case unix.IPPROTO_SCTP, unix.IPPROTO_DCCP, unix.IPPROTO_GRE, protocolUDPLite:
-		return t, false // what the kernel remembers of them is not in a flow
+		return t, false // the kernel's entries have state that a flow lacks
 	}
 	return t, true
 }
 
-// wanted is what the kernel's table is to know of a flow.
+// wanted describes the entry that the kernel's table is to have for a flow.
 type wanted struct {
-	insert  bool // if the kernel does not know it: its addresses are not translated
-	guessed bool // who opened it is a guess
-	allowed [2]bool
+	insert  bool    // the flow is to be added if it is missing: its addresses are not translated
+	guessed bool    // its opener is a guess
+	allowed [2]bool // by policy of the opener, and of the responder
 	timeout time.Duration
 }
 
-// want says what the kernel is to know of a flow.
+// want returns the entry that the kernel is to have for a flow; not ok: it needs none.
 func want(f *bpfmaps.Flow, t dataplane.Timeouts) (w wanted, ok bool) {
 	e := &f.Entry
 	if e.State&rst != 0 || e.Flags&self != 0 {
@@ -50,7 +51,7 @@ func want(f *bpfmaps.Flow, t dataplane.Timeouts) (w wanted, ok bool) {
 	}, true
 }
 
-// timeoutOf is how long a flow lasts without packets.
+// timeoutOf returns the time after which a flow without packets expires.
 func timeoutOf(f *bpfmaps.Flow, t dataplane.Timeouts) time.Duration {
 	switch {
 	case f.Proto == unix.IPPROTO_UDP:

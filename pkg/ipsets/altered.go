@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// ListAll returns all entries of a set. It begins again if the kernel's table changes meanwhile.
+// ListAll returns all entries of a set, in no particular order. If the kernel's table changes meanwhile, it reads again.
 func ListAll(kernel Kernel, spec Spec) ([]Entry, error) {
 	var list []Entry
 	var err error
@@ -48,7 +48,7 @@ func (s *Set) Altered(listed []Entry) []string {
 	return found
 }
 
-// name is a key with the flags that somebody else may have given it.
+// name returns a key as text, with its flags if it has any: only others set flags.
 func name(k Key) string {
 	if k.Flags != 0 {
 		return fmt.Sprintf("%v with flags %#x", k, k.Flags)

@@ -2,8 +2,8 @@ package ipsets
 
 import "net/netip"
 
-// Places of anchors: in ranges that the IETF has reserved and assigned to no use. Prefixes of less than 4 bits (IPv6: 9) at these places
-// contain used addresses, too, which is why an anchor has the value that its place has without it.
+// Places of anchors, in ranges that the IETF has reserved and assigned to no use. Prefixes of less than 4 bits (IPv6: 9) at these
+// places contain used addresses, too. So an anchor has the value that its place would have without the anchor.
 var (
 	anchorPlace4 = netip.MustParseAddr("240.0.0.0")
 	anchorPlace6 = netip.MustParseAddr("fe00::")
@@ -23,7 +23,7 @@ func anchorPlace(f Family) netip.Addr {
 	return anchorPlace4
 }
 
-// anchorKey is where the anchor of a prefix length is.
+// anchorKey returns the key of the anchor of a prefix length.
 func (s Spec) anchorKey(bits int) Key {
 	k := Key{Prefix: netip.PrefixFrom(anchorPlace(s.Family), bits).Masked()}
 	switch s.Type {
@@ -61,7 +61,7 @@ func (s *Set) anchor(b *batch, bits int) error {
 	return nil
 }
 
-// isSpecial reports whether the kernel may hold something else for the key than the user wants.
+// isSpecial reports whether the kernel's entry for the key may differ from the one that the user wants.
 func (s Spec) isSpecial(k Key) bool {
 	bits := k.Prefix.Bits()
 	if s.Type == Net && k.Prefix.Contains(anchorPlace(s.Family)) {
@@ -70,7 +70,7 @@ func (s Spec) isSpecial(k Key) bool {
 	return bits <= 1 && s.Type.splits()
 }
 
-// affected returns the keys whose value in the kernel can follow from what is wanted for k.
+// affected returns the keys whose value in the kernel can depend on the wanted entry of k.
 func (s *Set) affected(k Key) []Key {
 	bits := k.Prefix.Bits()
 	var keys []Key
@@ -93,7 +93,7 @@ func (s *Set) affected(k Key) []Key {
 	return keys
 }
 
-// effective is what the kernel shall hold for a special key or an anchor; false: nothing.
+// effective returns the entry that the kernel is to hold for a special key or an anchor; false: none.
 func (s *Set) effective(k Key) (Entry, bool) {
 	if e, ok := s.special[k]; ok {
 		return e, true

@@ -1,6 +1,6 @@
 package ipsets
 
-// batch collects writes of a Set, which believes at once that they are made, and takes back those that fail.
+// batch collects writes of a Set. The Set's record of the kernel changes with each add; end undoes the record of those that fail.
 type batch struct {
 	set    *Set
 	writes []Change
@@ -8,7 +8,7 @@ type batch struct {
 	owners []int // for each write, the place of the change that it belongs to
 }
 
-// undo is what a Set held for the key of a write before.
+// undo is the value that a Set held for the key before a write.
 type undo struct {
 	key packed
 	old value
@@ -31,7 +31,7 @@ func (b *batch) add(owner int, c Change) {
 	}
 }
 
-// end makes the writes. It returns count and then if all succeed; otherwise the place of the change that failed, and why.
+// end makes the writes. If all succeed, it returns count and then; otherwise the place of the change that failed, and its error.
 func (b *batch) end(count int, then error) (made int, err error) {
 	n, err := b.set.kernel.Write(b.set.spec, b.writes)
 	if err != nil {

@@ -17,8 +17,8 @@ const dumpAttempts = 5
 // Conn is the kernel's IP sets of one network namespace. It is safe for concurrent use.
 type Conn struct{ netlink *nfnl.Conn }
 
-// Open connects to the IP sets of the calling thread's network namespace, and finds whether the kernel speaks a protocol
-// that this package knows.
+// Open connects to the IP sets of the calling thread's network namespace, and checks that the kernel speaks a version of the
+// protocol that this package knows.
 func Open() (*Conn, error) {
 	netlink, err := nfnl.Open()
 	if err != nil {
@@ -54,8 +54,8 @@ func (c *Conn) probe() error {
 	return nil
 }
 
-// Supports returns nil if the kernel has sets of the type and family with marks; otherwise the error is ErrUnsupported or why
-// it could not be asked. Asking makes the kernel load the module.
+// Supports returns nil if the kernel has sets of the type and family with marks, and ErrUnsupported if it has not; any other error
+// means that the query failed. The query makes the kernel load the module.
 func (c *Conn) Supports(t Type, f Family) error {
 	e := request("")
 	e.String(attrTypeName, string(t))
@@ -167,8 +167,8 @@ func listing(e *nfnl.Encoder) nfnl.Request {
 	return nfnl.Request{Subsystem: subsystem, Command: commandList, Family: unix.AF_INET, Attributes: e.Bytes()}
 }
 
-// do repeats a request whose answer was lost; all but creation do the same twice, and creation is repeated only if nothing
-// was created, which its caller sees as ErrExists.
+// do sends a request, and repeats it if its answer was lost. All requests but creation are idempotent; if the lost creation
+// succeeded, the repeated one fails with ErrExists.
 func (c *Conn) do(command uint8, flags uint16, e *nfnl.Encoder) error {
 	r := nfnl.Request{Subsystem: subsystem, Command: command, Family: unix.AF_INET, Flags: flags, Attributes: e.Bytes()}
 	err := c.netlink.Do(r)

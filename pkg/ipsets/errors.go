@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// Errors that a caller can act on; errors.Is finds them in what a Kernel returns. Each says what to do next.
+// Errors that a caller can act on; errors.Is finds them in the errors of a Kernel. Each text names the next step.
 var (
 	ErrFull        = errors.New("the set is full: it needs a larger limit of entries")
 	ErrCrowded     = errors.New("64 interfaces have this prefix in the set: the kernel accepts no more of them")
@@ -70,7 +70,7 @@ var meanings = map[int]error{
 	int(unix.ENOENT): ErrNoSet, int(unix.EEXIST): ErrExists, int(unix.EPERM): ErrPermission,
 }
 
-// explained adds what a refusal of the kernel means.
+// explained adds the meaning of a refusal's number.
 func explained(err error) error {
 	refused, ok := errors.AsType[*nfnl.Refused](err)
 	if !ok {

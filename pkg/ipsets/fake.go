@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Fake is a Kernel in memory, for tests of users. Its sets have limits, types, references and lookups as the kernel's; it
-// is not safe for concurrent use.
+// Fake is a Kernel in memory, for tests of users. Its sets have limits, types, references and lookups as the kernel's have. It is
+// not safe for concurrent use.
 type Fake struct {
 	// Refuse, if set, is asked before each change; its error is Write's.
 	Refuse func(set string, c Change) error
@@ -146,7 +146,7 @@ func (set *fakeSet) write(c Change) error {
 	return nil
 }
 
-// Refer makes so many rules refer to a set, in addition to those that do; a negative number takes rules away.
+// Refer adds to the number of rules that refer to a set; rules may be negative.
 func (f *Fake) Refer(name string, rules int) error {
 	set, err := f.set("refer to", name)
 	if err == nil {
@@ -155,8 +155,8 @@ func (f *Fake) Refer(name string, rules int) error {
 	return err
 }
 
-// Lookup is what a packet with these properties finds: the mark of the longest prefix that matches. false: the packet is not
-// in the set. Properties that the set's type has not are ignored.
+// Lookup returns the mark that a packet with these properties finds: that of the longest prefix that matches. false: the packet is
+// not in the set. Properties that the set's type does not have are ignored.
 func (f *Fake) Lookup(name string, packet Key) (Mark, bool) {
 	set, ok := f.sets[name]
 	if !ok {

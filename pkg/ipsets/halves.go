@@ -25,8 +25,8 @@ func whole(half netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// joiner passes on entries as they come, but holds halves of the address space back until the end, to make one of two
-// that are alike.
+// joiner passes on entries as they come, except halves of the address space. It keeps those until the end, and joins two halves
+// with equal values.
 type joiner struct {
 	kind Type
 	each func(Entry)

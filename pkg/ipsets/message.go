@@ -76,7 +76,7 @@ const (
 	messageLen        = 16 << 10 // one request; the kernel holds ipset's lock for its time
 )
 
-// revision is the lowest one of the type that has skbinfo: any ipset binary that knows skbinfo can list such a set.
+// revision returns the lowest revision of the type that has skbinfo, so that any ipset binary with skbinfo can list the set.
 func (t Type) revision() uint8 {
 	if t == NetPort {
 		return revisionMarksPort
@@ -94,7 +94,7 @@ func request(set string) *nfnl.Encoder {
 	return e
 }
 
-// check finds what the kernel would refuse with a number only, or accept and mean otherwise.
+// check refuses entries that the kernel would refuse with a mere number, or would accept with another meaning.
 func (s Spec) check(e Entry) error {
 	p := e.Prefix
 	switch {
@@ -112,7 +112,7 @@ func (s Spec) check(e Entry) error {
 	return nil
 }
 
-// appendEntry writes one entry of a list; line is what the kernel's error names it by.
+// appendEntry writes one entry of a list; line is its number in the kernel's errors.
 func appendEntry(to *nfnl.Encoder, c Change, line uint32) {
 	data := to.Nest(attrData)
 	appendAddr(to, c.Prefix.Addr())

@@ -34,7 +34,7 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// value is what is behind a key.
+// value is the entry that the kernel holds for a key.
 type value struct {
 	mark    Mark
 	noMatch bool

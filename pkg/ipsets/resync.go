@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// Repairs is where the kernel's set differed from what the Set had written.
+// Repairs counts the differences between the kernel's set and the one that the Set had written.
 type Repairs struct {
 	Missing, Changed, Foreign int    // entries
 	Created                   bool   // there was no set
@@ -24,9 +24,9 @@ func (r Repairs) Len() int {
 	return n
 }
 
-// Glance reports whether the set in the kernel looks as it was left, from its type and its number of entries. It costs
-// some 2 % of Compare's time (the kernel walks its buckets), and so finds soon that a set was flushed or is gone. An
-// altered entry it does not see; Compare reads all entries.
+// Glance reports whether the type and the number of entries of the set in the kernel are as they were left. It costs some 2 % of
+// Compare's time (the kernel walks its buckets), so it can run often and finds soon that a set was flushed or is gone. It does not
+// see altered entries; Compare reads all entries.
 func (s *Set) Glance() (same bool, err error) {
 	h, err := s.kernel.Header(s.spec.Name)
 	if errors.Is(err, ErrNoSet) {
@@ -83,7 +83,7 @@ func (s *Set) Resync() (Repairs, error) {
 	return repairs, nil
 }
 
-// compare returns the differences and the writes that end them. It reads again if the kernel's table changed meanwhile.
+// compare returns the differences and the writes that repair them. It reads again if the kernel's table changed meanwhile.
 func (s *Set) compare() (repairs Repairs, writes []Change, err error) {
 	for range dumpAttempts {
 		repairs, writes, err = s.read()
@@ -133,7 +133,7 @@ func (s *Set) read() (Repairs, []Change, error) {
 	return repairs, writes, nil
 }
 
-// mark makes all entries ones of a round, so that the next reading distinguishes those it finds.
+// mark gives all entries the value of seen for a round, so that the next reading can distinguish those it finds.
 func (s *Set) mark(round bool) {
 	for key, v := range s.held {
 		if v.seen != round {

@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// applyBatch bounds what Apply hands to the kernel at a time, and so what it remembers to undo.
+// applyBatch bounds the changes that Apply sends to the kernel at a time, and so the memory for undoing them.
 const applyBatch = 4096
 
-// Set keeps one set of the kernel as its user wants it. It writes differences only, and knows three things that users
-// need not know:
+// Set keeps one set of the kernel as its user wants it. It writes differences only, and hides three properties of the kernel from
+// its user:
 //
 // A prefix length that was ever used keeps an entry, the anchor. Removing the last entry of a length makes the kernel's lookups
 // of other lengths miss for a moment (it shifts its list of lengths under readers). An anchor changes no verdict: see anchor.
@@ -26,7 +26,7 @@ type Set struct {
 	kernel   Kernel
 	spec     Spec
 	held     map[packed]value // what the kernel holds: entries, halves and anchors
-	special  map[Key]Entry    // what the user wants for keys where the kernel may hold something else
+	special  map[Key]Entry    // the entries that the user wants for special keys, see isSpecial
 	anchored [129]bool        // by prefix length
 	round    bool             // flips with each reading; see value.seen
 	unsure   bool             // a write ended in an unknown way: read back before the next
@@ -41,7 +41,7 @@ func NewSet(kernel Kernel, spec Spec) *Set {
 	return &Set{kernel: kernel, spec: spec, held: map[packed]value{}, special: map[Key]Entry{}}
 }
 
-// Spec is what the set is in the kernel.
+// Spec returns the name, type and limits of the set.
 func (s *Set) Spec() Spec { return s.spec }
 
 // Ensure creates the set and writes its entries, or adopts a set of its name and repairs its entries. A set of another type
@@ -106,7 +106,7 @@ func (s *Set) Apply(changes []Change) (made int, err error) {
 	return b.end(len(changes), nil)
 }
 
-// check refuses what Kernel would, and what anchors need for themselves.
+// check refuses entries that Kernel would refuse, and keys that are reserved for anchors.
 func (s *Set) check(e Entry) error {
 	if e.Protocol == anchorProtocol || e.Interface == anchorInterface {
 		return fmt.Errorf("%w: this key is reserved", ErrEntry)
@@ -114,12 +114,13 @@ func (s *Set) check(e Entry) error {
 	return s.spec.check(e)
 }
 
-// rare reports whether a change of the key can mean more than one write, or one of another value.
+// rare reports whether a change of the key may need more than one write, or a write of another value.
 func (s *Set) rare(k Key) bool {
 	return !s.anchored[max(k.Prefix.Bits(), 1)] || k.Prefix.Bits() <= 1 || s.spec.Type == Net && k.Prefix.Contains(anchorPlace(s.spec.Family))
 }
 
-// applyRare writes a change and what follows of it. If it fails half way, the set is read back before the next change.
+// applyRare writes a change and the further writes that it requires. If it fails halfway, the set is read back before the next
+// change.
 func (s *Set) applyRare(c Change) error {
 	old, had := s.special[c.Key]
 	b := batch{set: s}
@@ -145,7 +146,7 @@ func (s *Set) applyRare(c Change) error {
 	return err
 }
 
-// believe makes what is wanted for keys what the kernel is believed to hold; reading back repairs the kernel.
+// believe records the wanted entries of keys as held by the kernel, though they may not be; reading back repairs the kernel.
 func (s *Set) believe(keys []Key) {
 	for _, k := range keys {
 		if e, wanted := s.effective(k); wanted {
@@ -177,8 +178,8 @@ func (s *Set) Get(k Key) (Entry, bool) {
 	return v.entry(k), ok
 }
 
-// Lookup is what a packet with these properties finds in the set: the entry with the longest prefix that contains the packet's
-// address. false: the packet is not in the set. It reads what was written, not the kernel.
+// Lookup returns the entry that a packet with these properties finds in the set: the one with the longest prefix that contains the
+// packet's address. false: the packet is not in the set. It uses the Set's record of its writes and does not read the kernel.
 func (s *Set) Lookup(packet Key) (Entry, bool) {
 	addr := packet.Prefix.Addr()
 	if addr.BitLen() != s.spec.Family.bits() {

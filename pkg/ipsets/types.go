@@ -3,7 +3,7 @@
 //
 // Conn speaks to the kernel, Fake is a kernel in memory, and Set keeps one set as its user wants it.
 //
-// An entry of Net takes 52 bytes of the kernel's memory (IPv6: 68) and 73 of a Set's. Writing 100,000 entries takes 0.1 s, and
+// An entry of Net occupies 52 bytes of the kernel's memory (IPv6: 68) and 73 of a Set's. Writing 100,000 entries lasts 0.1 s, and
 // reading them back as long (TestAHundredThousandEntries).
 package ipsets
 
@@ -12,7 +12,7 @@ import (
 	"net/netip"
 )
 
-// Type is what the entries of a set are made of.
+// Type is the kind of keys in a set, by the kernel's name for the type.
 type Type string
 
 const (
@@ -49,7 +49,7 @@ func (f Family) bits() int {
 	return 32
 }
 
-// Spec is what a set is created as.
+// Spec has the properties with which a set is created.
 type Spec struct {
 	Name       string // at most 31 bytes
 	Type       Type
@@ -58,19 +58,19 @@ type Spec struct {
 	HashSize   uint32 // buckets to begin with; 0: the kernel's default of 1,024. The kernel adds buckets as the set grows
 }
 
-// Key is what an entry matches. Parts that the set's type has not are zero.
+// Key has the properties of a packet that an entry matches. Fields that the set's type does not have are zero.
 type Key struct {
 	Prefix    netip.Prefix
 	Interface string // at most 15 bytes
 	Protocol  uint8  // never 0 with NetPort
 	Port      uint16
-	// Flags are the kernel's for bridge ports (physdev) and beginnings of names (wildcard). Margay writes entries without
-	// them; they are listed, and needed to delete such an entry.
+	// Flags are the kernel's flags for bridge ports (physdev) and prefixes of names (wildcard). Margay writes entries without them.
+	// Entries of others may have them, and cannot be deleted without naming them.
 	Flags uint8
 }
 
-// Mark is what a matching entry does to the packet mark: mark = mark &^ Mask ^ Value. All entries of a set should have
-// one mask: a lookup while an entry is overwritten may see the new value with the old mask.
+// Mark is the change of the packet mark by a matching entry: mark = mark &^ Mask ^ Value. All entries of a set should have one
+// mask: a lookup while an entry is overwritten may see the new value with the old mask.
 type Mark struct{ Value, Mask uint32 }
 
 // Entry is one element of a set.
@@ -108,14 +108,14 @@ func (k Key) String() string {
 	return s
 }
 
-// Kernel is where sets are. Entries of 0.0.0.0/0 and ::/0, which Net and NetPort of the kernel refuse, are written as the two
-// halves of the address space, and listed as one entry if both halves have the same mark. So a half of its own overwrites
-// a half of the whole, and deleting the whole deletes both: Set knows what was under it.
+// Kernel holds sets; Conn and Fake implement it. The kernel's types Net and NetPort refuse entries of 0.0.0.0/0 and ::/0. A Kernel
+// writes them as the two halves of the address space, and lists them as one entry if both halves have the same mark. So an entry of
+// a half overwrites a half of the whole, and deleting the whole deletes both halves; Set restores the entries in question.
 type Kernel interface {
 	// Create makes an empty set with marks. ErrExists: the name is in use.
 	Create(Spec) error
-	// Destroy removes a set. ErrNoSet: there is none; ErrInUse: a rule refers to it. Kernels before 6.7
-	// free a set that a packet may still look up: wait between the removal of the last rule and this.
+	// Destroy removes a set. ErrNoSet: there is none; ErrInUse: a rule refers to it. Kernels before 6.7 free a set that a packet may
+	// still look up: wait between the removal of the last rule and Destroy.
 	Destroy(name string) error
 	// Names returns the names of the sets that begin with prefix, sorted. Other sets are not looked at.
 	Names(prefix string) ([]string, error)
@@ -123,7 +123,7 @@ type Kernel interface {
 	Header(name string) (Header, error)
 	// List passes each entry of a set to each, in no particular order. After an error it may have passed only a part.
 	List(spec Spec, each func(Entry)) error
-	// Write makes the changes in their order. Deleting what is not there is no error. It stops at the first change that
+	// Write makes the changes in their order. Deleting an entry that does not exist is no error. It stops at the first change that
 	// fails, and returns how many were made before it; every change is one atomic step for packets.
 	Write(spec Spec, changes []Change) (made int, err error)
 }

@@ -56,8 +56,8 @@ func operation(c Change) string {
 	return "add"
 }
 
-// message writes as many changes as one request can hold: of one kind, and not more than messageLen bytes. The kernel needs
-// a line number in the request to report the failing entry's.
+// message writes as many changes as one request can hold: of one kind, and not more than messageLen bytes. The kernel reports the
+// failing entry only in a request that has a line number.
 func (c *Conn) message(e *nfnl.Encoder, t Type, changes []Change) (n int) {
 	e.Uint32(attrLine, 0)
 	list := e.Nest(attrEntries)
@@ -69,7 +69,8 @@ func (c *Conn) message(e *nfnl.Encoder, t Type, changes []Change) (n int) {
 	return n
 }
 
-// failedLine is the number of the failing entry, which the kernel copies into the request that it repeats, as it was sent.
+// failedLine returns the number of the failing entry. The kernel writes it into the copy of the request in its error, in the byte
+// order of the request.
 func failedLine(err error) (uint32, bool) {
 	refused, ok := errors.AsType[*nfnl.Refused](err)
 	if !ok {

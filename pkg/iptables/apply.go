@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Commit is what an Apply has written. The zero value stands for nothing.
+// Commit counts the writes of an Apply. The zero value: it has written nothing.
 type Commit struct {
 	Chains  int // created or given other rules
 	Rules   int // in these
@@ -21,12 +21,12 @@ type Commit struct {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Apply makes the kernel have what is desired, in at most one transaction: packets see all of it or nothing. It waits for others
-// as long as ctx lets it. After an error the kernel has what it had before, unless the command was stopped in the middle: then it
-// may have all of the transaction. In any case the next Apply reads the table before it writes.
+// Apply writes the desired chains and jumps into the kernel, in at most one transaction: packets see all of it or nothing. It waits
+// for other writers until ctx ends. After an error the kernel's table is unchanged, unless the command was stopped in the middle:
+// then the whole transaction may be in force. In any case the next Apply reads the table before it writes.
 //
-// What others have altered since the table was last read is found if it makes the transaction fail, which is then repeated once;
-// else it takes Check.
+// Apply finds alterations by others since the table was last read only if they make the transaction fail; it then reads the table
+// and repeats the transaction once. Check finds all of them.
 func (t *Table) Apply(ctx context.Context) (Commit, error) {
 	start := time.Now()
 	t.desired.reseal(t.isKept)
@@ -52,7 +52,7 @@ func (t *Table) Apply(ctx context.Context) (Commit, error) {
 	}
 }
 
-// write carries out one transaction with all that differs.
+// write carries out one transaction with all differences.
 func (t *Table) write(ctx context.Context) (Commit, error) {
 	d := t.difference()
 	if d.none() {

@@ -13,7 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// Finding is something that others have altered.
+// Finding is one alteration by others.
 type Finding struct {
 	Chain string
 	What  string // "rule 2 is …, not …", in one line
@@ -22,10 +22,10 @@ type Finding struct {
 // String returns one line for people.
 func (f Finding) String() string { return "chain " + f.Chain + ": " + f.What }
 
-// Check reads the table and compares every chain of ours and its ways in with what was last read or written. It returns what others
-// have altered, and writes nothing: the next Apply repairs it, with all else that is desired, in one transaction. A change that is
-// desired and not yet applied is no finding. The first Check, and that after a failed transaction, have nothing to compare with and
-// find nothing.
+// Check reads the table and compares every chain of ours, and the rules of built-in chains that go to them, with those last read or
+// written. It returns the alterations by others, and writes nothing: the next Apply repairs them, with all else that is desired, in
+// one transaction. A change that is desired and not yet applied is no finding. The first Check, and the first after a failed
+// transaction, have nothing to compare with and find nothing.
 func (t *Table) Check(ctx context.Context) ([]Finding, error) {
 	before := t.have
 	saved, err := t.read(ctx)
@@ -99,7 +99,7 @@ func (t *Table) saved(ctx context.Context, counters bool) (*ruleset.Saved, error
 	return &ruleset.Saved{Name: t.name}, nil
 }
 
-// read replaces what is believed by what the kernel has, and makes the next Apply compare everything with it.
+// read replaces the record of the kernel's table by its present contents, and makes the next Apply compare everything with it.
 func (t *Table) read(ctx context.Context) (*ruleset.Saved, error) {
 	start := time.Now()
 	stamp, stampErr := t.kernel.stamp(t.family, t.name)
@@ -145,7 +145,7 @@ func (t *Table) entrance(chain *ruleset.SavedChain) entrance {
 	return entrance{rules, first}
 }
 
-// noteUses finds our chains that a chain of others goes to: the kernel does not let these be deleted.
+// noteUses notes which of our chains a chain of others goes to: the kernel refuses to delete those.
 func (t *Table) noteUses(chain *ruleset.SavedChain, users map[string]string) {
 	for _, rule := range chain.Rules {
 		if !strings.Contains(rule.Text, t.prefix) {
@@ -157,7 +157,7 @@ func (t *Table) noteUses(chain *ruleset.SavedChain, users map[string]string) {
 	}
 }
 
-// recognise computes what a chain of ours is. A chain that is printed as it was before is what it was before.
+// recognise returns the record of a chain of ours. If the chain is printed as before, it keeps the earlier record.
 func (t *Table) recognise(chain *ruleset.SavedChain) believed {
 	h := sha256.New()
 	for _, rule := range chain.Rules {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	mostErrors = 16 << 10  // bytes of a command's complaints that are kept
-	mostSaved  = 512 << 20 // bytes of a saved table; more is not a table of this world
+	mostErrors = 16 << 10  // bytes of a command's error output that are kept
+	mostSaved  = 512 << 20 // bytes of a saved table, far above any real one
 )
 
 // command is one program with the arguments that select its function.
@@ -39,9 +39,9 @@ func (e *exited) Error() string {
 	return fmt.Sprintf("%s: exit status %d: %s", e.command, e.status, e.message)
 }
 
-// run runs the command with a clean environment, of which only the lock file is that of this process. It is killed when ctx ends, and when this process dies: a command that went on
-// to wait for the lock could write an old transaction over that of the next agent. The kernel sends the signal when the thread
-// that started the command ends, therefore the thread is kept.
+// run runs the command with a clean environment: only the variable for the lock file is passed on. The command is killed when ctx
+// ends, and when this process dies: a command that still waits for the lock could write an old transaction over that of the next
+// agent. The kernel sends that signal when the thread that started the command ends, so the goroutine keeps its thread.
 func (c command) run(ctx context.Context, input string, more ...string) (string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

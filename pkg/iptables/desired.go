@@ -8,14 +8,14 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// desired is what a table is to have of ours: chains, and rules of built-in chains that go to them.
+// desired is our desired part of a table: chains, and rules of built-in chains that go to them.
 type desired struct {
 	chains  map[string]wanted
 	jumps   map[string][]string // of built-in chains
 	graph   ruleset.Graph
-	checked bool                    // the graph as it is has been found possible
+	checked bool                    // the present graph has passed check
 	sums    map[string]*ruleset.Sum // of worlds, for their seals
-	changed map[string]bool         // chains, built-in ones too, that were given something else since the last transaction
+	changed map[string]bool         // chains, built-in ones too, whose desired rules changed since the last transaction
 }
 
 // wanted is a desired chain.
@@ -54,7 +54,7 @@ func (d *desired) remove(name string) {
 	d.changed[name] = true
 }
 
-// subtract takes the chain, if it is desired, out of the sum of its world.
+// subtract removes the chain, if it is desired, from the sum of its world.
 func (d *desired) subtract(name string) {
 	if before, known := d.chains[name]; known && !isSeal(name) {
 		d.sum(ruleset.World(name)).Remove(before.digest)
@@ -93,7 +93,7 @@ func (d *desired) entrances(builtIn string, do func(*ruleset.Sum, ruleset.Digest
 	}
 }
 
-// reseal makes the seals those that the other chains demand, but for worlds that are kept.
+// reseal computes the seals of all worlds from their other chains, except those of worlds that are kept.
 func (d *desired) reseal(kept func(chain string) bool) {
 	for world, sum := range d.sums {
 		name := world + "-" + ruleset.SealChain
@@ -108,7 +108,7 @@ func (d *desired) reseal(kept func(chain string) bool) {
 	}
 }
 
-// check refuses chains that the kernel would refuse for what they go to, so that an error names them.
+// check refuses chains whose jumps the kernel would refuse, so that the error names the chain.
 func (d *desired) check(depth int) error {
 	if d.checked {
 		return nil

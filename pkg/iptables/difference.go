@@ -8,7 +8,7 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// applied is what is believed to be in the kernel: as it was read, and what was written since.
+// applied is the record of our part of the kernel's table: as it was last read, with the writes since.
 type applied struct {
 	known  bool
 	chains map[string]believed
@@ -16,7 +16,8 @@ type applied struct {
 	users  map[string]string   // own chains that chains of others go to, with one of these
 }
 
-// believed is one of our chains. Its printed text is remembered: as long as it is the same, nothing need be parsed.
+// believed is the record of one of our chains. It has a digest of the printed text: as long as that is the same, the chain need not
+// be parsed again.
 type believed struct {
 	digest  ruleset.Digest
 	printed [16]byte // zero: not read since it was written
@@ -26,10 +27,10 @@ type believed struct {
 // entrance are the rules of a built-in chain that go to our chains.
 type entrance struct {
 	rules []string
-	first bool // no rules of others stand before them, but those of other agents
+	first bool // no rules stand before them, except those of other agents
 }
 
-// difference is what one transaction has to write.
+// difference lists the writes of one transaction.
 type difference struct {
 	write  []ruleset.Chain // created or emptied, then filled
 	empty  []string        // chains to delete that others go to: emptied only
@@ -42,7 +43,7 @@ func (d *difference) none() bool {
 	return len(d.write) == 0 && len(d.empty) == 0 && len(d.remove) == 0 && len(d.jumps) == 0 && len(d.stale) == 0
 }
 
-// difference compares what is desired with what is believed. After a transaction only what has changed since is looked at.
+// difference compares the desired chains with the record of the kernel's. After a transaction it looks only at changes since.
 func (t *Table) difference() (d difference) {
 	for _, name := range slices.Sorted(maps.Keys(t.desired.changed)) {
 		want, isWanted := t.desired.chains[name]
@@ -63,7 +64,8 @@ func (t *Table) difference() (d difference) {
 	return d
 }
 
-// stale are the rules to delete of built-in chains for which no jumps are desired: those that go to a chain which is to be deleted.
+// stale returns the rules to delete from built-in chains for which no jumps are desired: rules that go to a chain which is to be
+// deleted.
 func (t *Table) stale() map[string][]string {
 	stale := map[string][]string{}
 	for builtIn, e := range t.have.jumps {
@@ -86,8 +88,8 @@ func (e entrance) is(rules []string) bool {
 	}) && (e.first || len(rules) == 0)
 }
 
-// transaction is the text for iptables-restore: what is new is created before something goes to it, and chains are deleted when
-// nothing goes to them any more.
+// transaction returns the text for iptables-restore: it creates chains before rules go to them, and deletes chains after the last
+// rule that goes to them.
 func (t *Table) transaction(d difference) string {
 	var b strings.Builder
 	size := 64
@@ -139,7 +141,7 @@ func (t *Table) transaction(d difference) string {
 	return b.String()
 }
 
-// wrote makes the difference believed.
+// wrote adds the difference to the record of the kernel's table.
 func (t *Table) wrote(d difference) {
 	for _, c := range d.write {
 		t.have.chains[c.Name] = believed{digest: t.desired.chains[c.Name].digest, rules: len(c.Rules)}
@@ -163,8 +165,8 @@ func (t *Table) wrote(d difference) {
 	clear(t.desired.changed)
 }
 
-// entries is by how many entries the difference makes a legacy table larger: its rules, and for each user-defined chain its head
-// and the return at its end.
+// entries returns the number of entries by which the difference makes a legacy table larger: rules count one each, and each
+// user-defined chain two more, for its head and the return at its end.
 func (t *Table) entries(d difference) (grows int) {
 	for _, c := range d.write {
 		grows += len(c.Rules)

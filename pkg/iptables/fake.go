@@ -14,8 +14,8 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// Fake is a kernel for tests: it has the tables and chains that were written to it, refuses what a kernel refuses of their
-// structure, and judges no packet. Safe for concurrent use.
+// Fake is a kernel for tests: it has the tables and chains that were written to it, refuses the structures that a kernel refuses,
+// and judges no packets. Safe for concurrent use.
 type Fake struct {
 	mu     sync.Mutex
 	tables map[string]*fakeTable // by family and name
@@ -62,7 +62,7 @@ func (f *Fake) Lock(held bool) {
 	f.held = held
 }
 
-// Load does what somebody else does with iptables-restore --noflush: the text is one transaction.
+// Load applies a text as if another process had passed it to iptables-restore --noflush, as one transaction.
 func (f *Fake) Load(family Family, transaction string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *Fake) Save(family Family, table string) string {
 	return f.table(family, table).save(table)
 }
 
-// Reset does what nft flush ruleset or a reboot does: all chains are gone.
+// Reset removes all chains, as nft flush ruleset or a reboot does.
 func (f *Fake) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +162,7 @@ func (f *Fake) carryOut(family Family, transaction string) error {
 	return nil
 }
 
-// line does what one line says.
+// line carries out one line.
 func (t *fakeTable) line(line string) error {
 	verb, rest, _ := strings.Cut(line, " ")
 	if verb[0] == ':' {
@@ -208,7 +208,7 @@ func (t *fakeTable) line(line string) error {
 	return nil
 }
 
-// check refuses what the kernel refuses at COMMIT.
+// check returns the error with which the kernel would refuse the table at COMMIT.
 func (t *fakeTable) check() error {
 	var g ruleset.Graph
 	for name, rules := range t.rules {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// feature is one match or target that chains are made of, with a rule that has it and no packet meets.
+// feature is one match or target that chains use, with an example rule.
 type feature struct {
 	module string
 	table  string
@@ -57,7 +57,7 @@ func proofOf(family Family, list []feature) string {
 	return b.String()
 }
 
-// LacksError says which kernel modules rules need that this kernel does not have.
+// LacksError names the kernel modules that rules need and this kernel does not have.
 type LacksError struct {
 	Backend Backend
 	Family  Family
@@ -73,7 +73,7 @@ func (e *LacksError) Error() string {
 		}
 		return fmt.Sprintf("the backend %s of iptables does not work for %v%s: %v", e.Backend, e.Family, hint, e.Err)
 	}
-	return fmt.Sprintf("the backend %s of iptables lacks for %v what the kernel modules %s have: load them (modprobe -a %s), or install the "+
+	return fmt.Sprintf("the backend %s of iptables lacks for %v matches or targets of the kernel modules %s: load them (modprobe -a %s), or install the "+
 		"package with further modules of this kernel; %v", e.Backend, e.Family, strings.Join(e.Modules, ", "), strings.Join(e.Modules, " "), e.Err)
 }
 
@@ -83,7 +83,7 @@ func (e *LacksError) Unwrap() error { return e.Err }
 // errUnprovable: this process may not make a network namespace, or somebody holds the lock.
 var errUnprovable = errors.New("no network namespace to prove it in")
 
-// apart runs f in a network namespace that is gone afterwards.
+// apart runs f in a network namespace of its own, which ends with f.
 func apart(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

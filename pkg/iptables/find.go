@@ -16,7 +16,7 @@ const lockEnv = "XTABLES_LOCKFILE"
 // commonLock is where iptables-legacy has its lock if that variable is not set.
 const commonLock = "/run/xtables.lock"
 
-// lockFile is where this process and its commands have the lock.
+// lockFile returns the path of the lock that this process and its commands use.
 func lockFile() string { return cmp.Or(os.Getenv(lockEnv), commonLock) }
 
 // Find looks for the commands of a backend in PATH and runs them to see their versions. It does not prove that the kernel has
@@ -82,10 +82,10 @@ func rightBackend(backend Backend, version string) error {
 	return nil
 }
 
-// Prove returns nil if the backend works here for both families, and a *LacksError if the kernel lacks something. Where this process
-// may make network namespaces, it writes rules of each kind that chains have into one that is gone afterwards; prepare makes the sets
-// there that they refer to, see ProofSet. Elsewhere it reads a table of this namespace, which proves less: that the kernel has the
-// backend and lets this process in.
+// Prove returns nil if the backend works here for both families, and a *LacksError if the kernel lacks a feature. If this process
+// may make network namespaces, Prove writes one rule of each kind into a temporary one; prepare is called in it and makes the sets
+// that the rules refer to, see ProofSet. Otherwise it reads a table of this namespace, which proves less: the kernel has the backend,
+// and this process may use it.
 func (t *Tools) Prove(ctx context.Context, prepare func() error) error {
 	m, real := t.kernel.(*machine)
 	if !real {

@@ -16,8 +16,8 @@ const membarrierGlobal = 1
 // microseconds.
 const graceless = 100 * time.Millisecond
 
-// Grace returns when every packet that was in tables or sets at the time of the call has left them. It takes milliseconds. A
-// packet that begins after the call sees all that was written before it.
+// Grace returns when every packet that was in tables or sets at the time of the call has left them, which is after milliseconds. A
+// packet that enters after the call sees all writes made before the call. The error is that of ctx, or of the system call.
 func Grace(ctx context.Context) error {
 	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 	if errno == 0 {
@@ -37,7 +37,7 @@ func Grace(ctx context.Context) error {
 }
 
 // Awaits reports whether Apply returns only when no packet is left in the tables as they were before: iptables-legacy since
-// Linux 4.15 (80055dab5de0, "make xt_replace_table wait until old rules are not used anymore"). Otherwise Grace says it.
+// Linux 4.15 (80055dab5de0, "make xt_replace_table wait until old rules are not used anymore"). Otherwise the caller needs Grace.
 func (t *Tools) Awaits() bool {
 	var u unix.Utsname
 	if t.Backend != Legacy || unix.Uname(&u) != nil {

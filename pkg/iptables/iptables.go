@@ -2,13 +2,13 @@
 // at all, and finds what others have changed since.
 //
 //   - iptables.go: families, backends, errors; find.go: the commands of a backend, and whether they work here
-//   - table.go: Table, one table of the kernel; desired.go: the chains that it is to have; difference.go: what a transaction has to
-//     write; apply.go: Apply
-//   - check.go: reading back, and what others have altered
+//   - table.go: Table, one table of the kernel; desired.go: the chains that it is to have; difference.go: the writes of a
+//     transaction; apply.go: Apply
+//   - check.go, reading.go: reading back, and alterations by others
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
-//   - grace.go: waiting until no packet uses what was replaced
+//   - grace.go: waiting until no packet is in replaced chains
 //   - fake.go: a kernel for the tests of users
 //
 // Everything happens in the network namespace of the calling thread.
@@ -45,7 +45,7 @@ const (
 	NFT    Backend = "nft"
 )
 
-// Depth is how many chains a packet may go through one from the other, the built-in chain not counted; 0 stands for any number.
+// Depth is the greatest depth of nested chains, the built-in chain not counted; 0: there is no bound.
 func (b Backend) Depth() int {
 	if b == NFT {
 		return 15 // NFT_JUMP_STACK_SIZE of the kernel, less the built-in chain
@@ -60,23 +60,24 @@ type Tools struct {
 	kernel  kernel
 }
 
-// Locked reports whether somebody else holds the lock of iptables-legacy at this moment; so Apply would wait. It costs microseconds.
+// Locked reports whether another process holds the lock of iptables-legacy at this moment, so that Apply would wait. It costs
+// microseconds.
 func (t *Tools) Locked() bool { return t.kernel.locked() }
 
-// kernel is what Tools ask of the machine.
+// kernel is the part of the machine that Tools use.
 type kernel interface {
 	// save prints one table as iptables-save does.
 	save(ctx context.Context, family Family, table string, counters bool) (string, error)
 	// restore carries out one transaction. It returns how long it waited for others.
 	restore(ctx context.Context, family Family, transaction string) (waited time.Duration, err error)
-	// locked reports whether somebody has the lock now.
+	// locked reports whether another process holds the lock now.
 	locked() bool
 	stamp(family Family, table string) (Stamp, error)
 	// contents is a digest of all bytes of a legacy table but its counters; zero for nftables.
 	contents(family Family, table string) ([16]byte, error)
 }
 
-// RefusedError: a transaction was refused and nothing of it written.
+// RefusedError reports that a transaction was refused; nothing of it is in force.
 type RefusedError struct {
 	Command string
 	Line    int    // of the transaction, from 1; 0: the command names none
@@ -91,7 +92,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s refused line %d, %q: %s", e.Command, e.Line, e.Text, e.Message)
 }
 
-// LockedError: somebody else held the lock of iptables-legacy for the whole time that the caller had. Nothing was written.
+// LockedError reports that another process held the lock of iptables-legacy until the caller's context ended. Nothing was written.
 type LockedError struct {
 	Path   string
 	Waited time.Duration

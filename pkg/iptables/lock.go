@@ -17,7 +17,7 @@ import (
 // hold it for seconds on large clusters.
 type lock struct{ path string }
 
-// wait returns once the lock was free, with how long that took. It does not keep the lock. The error is a *LockedError if ctx
+// wait returns once the lock was free, with the time that it waited. It does not keep the lock. The error is a *LockedError if ctx
 // ended first.
 func (l lock) wait(ctx context.Context) (time.Duration, error) {
 	start := time.Now()
@@ -45,7 +45,7 @@ func (l lock) wait(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// held reports whether somebody has the lock now. A lock that cannot be opened is not waited for.
+// held reports whether another process holds the lock now; false if the file cannot be opened.
 func (l lock) held() bool {
 	f, err := os.OpenFile(l.path, os.O_RDONLY, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func (l lock) held() bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// holder names the process that has the lock, as far as this process may see it.
+// holder names the process that holds the lock; empty: this process may not see it.
 func (l lock) holder(f *os.File) string {
 	var st unix.Stat_t
 	locks, err := os.Open("/proc/locks")

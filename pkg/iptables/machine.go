@@ -26,8 +26,8 @@ func (m *machine) commands(family Family) (save, write command) {
 	return m.save4, m.write4
 }
 
-// commandPatience is how long a command may take. A context limits the wait for others, not the work: a large table takes
-// iptables-nft-restore many seconds, and if it were stopped then, each attempt would end like that.
+// commandPatience bounds the time of one command. A context bounds the wait for others, not the work: iptables-nft-restore needs
+// many seconds for a large table, and if a shorter context stopped it, each attempt would end like that.
 const commandPatience = time.Minute
 
 func (m *machine) save(ctx context.Context, family Family, table string, counters bool) (string, error) {
@@ -39,8 +39,8 @@ func (m *machine) save(ctx context.Context, family Family, table string, counter
 	return m.work(ctx, save, "", args...)
 }
 
-// restore waits for the lock before it starts the command: so it can measure the wait, and end it with ctx. Somebody may be
-// faster between the two. Then the command waits, for patience at most, and everything begins again.
+// restore waits for the lock before it starts the command, so that it can measure the wait and end it with ctx. Another process may
+// lock in between. Then the command waits, for patience at most, and restore starts again.
 func (m *machine) restore(ctx context.Context, family Family, transaction string) (waited time.Duration, err error) {
 	const patience = "1" // seconds
 	_, write := m.commands(family)
@@ -79,12 +79,12 @@ func (m *machine) work(ctx context.Context, c command, input string, args ...str
 
 func (m *machine) locked() bool { return m.backend == Legacy && m.lock.held() }
 
-// statusLocked is the exit status of iptables if it could not have the lock. It has other meanings, too.
+// statusLocked is the exit status of iptables if it did not get the lock. The status has other meanings, too.
 const statusLocked = 4
 
 var lineNumber = regexp.MustCompile(`line:? (\d+)`)
 
-// refused finds the line of the transaction that a command complained about.
+// refused returns the error of a refused transaction, with the line that the command's message names.
 func refused(exit *exited, transaction string) *RefusedError {
 	e := &RefusedError{Command: exit.command, Message: exit.message}
 	if e.Message == "" {

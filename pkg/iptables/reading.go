@@ -16,7 +16,7 @@ type Reading struct {
 	digests map[string]ruleset.Digest // of our chains
 }
 
-// ReadAll returns a whole table without counters. It may be called by any goroutine, and calls pause often: its error ends the work.
+// ReadAll returns a whole table without counters. Any goroutine may call it. It calls pause often; an error of pause ends it.
 func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error) {
 	saved, err := t.saved(ctx, false)
 	if err != nil {
@@ -34,8 +34,8 @@ func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error
 	return r, nil
 }
 
-// Altered returns how a reading of a table differs from what is desired there. It believes nothing of what was read or written before, and changes
-// nothing. Nothing may have been desired or written since the reading began.
+// Altered returns how a reading of a table differs from the desired chains of t. It ignores the record of earlier readings and
+// writes, and changes nothing. t must not have changed, and nothing may have been written, since the reading began.
 func (r *Reading) Altered(t *Table) []Finding {
 	var findings []Finding
 	names := map[string]bool{}
@@ -66,7 +66,7 @@ func (r *Reading) Altered(t *Table) []Finding {
 	return findings
 }
 
-// alteredEntrance are the differences of a built-in chain's rules that go to our chains.
+// alteredEntrance returns the differences in a built-in chain's rules that go to our chains.
 func alteredEntrance(t *Table, c *ruleset.SavedChain) (findings []Finding) {
 	want, desired := t.desired.jumps[c.Name]
 	is := t.entrance(c)
@@ -77,7 +77,7 @@ func alteredEntrance(t *Table, c *ruleset.SavedChain) (findings []Finding) {
 	switch {
 	case !desired && len(others) == 0, is.is(want):
 	case len(is.rules) == 0:
-		findings = append(findings, Finding{c.Name, fmt.Sprintf("it has not the rule %q", strings.Join(want, `", "`))})
+		findings = append(findings, Finding{c.Name, fmt.Sprintf("it lacks the rule %q", strings.Join(want, `", "`))})
 	case !is.first:
 		findings = append(findings, Finding{c.Name, fmt.Sprintf("rule 1, %q, stands before ours, %q", c.Rules[0].Text, is.rules)})
 	default:

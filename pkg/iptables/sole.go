@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotSole says that another process has the network namespace to itself.
+// ErrNotSole is the error of Sole if another process has reserved the network namespace.
 var ErrNotSole = errors.New("another agent enforces with iptables in this network namespace")
 
-// Sole has no other process that calls it succeed in this network namespace until the result is closed, or this process ends: two
-// agents would take each other's chains for those of a predecessor. It locks a byte of the lock file, whose place is the namespace's
-// number: all agents of a machine share that file, and only root may open it. Users of iptables lock it as a whole by flock, which
-// is another lock. Where the file cannot be opened nothing is locked.
+// Sole reserves the calling thread's network namespace for this process: until the result is closed or the process ends, Sole fails
+// in every other process with ErrNotSole. Two agents would treat each other's chains as those of a predecessor. Sole locks one byte
+// of the lock file of iptables, at the offset that is the namespace's inode number: all agents of a machine share that file, and only
+// root may open it. Users of iptables lock the file by flock, which is independent of this lock. If the file cannot be opened or its
+// file system has no such locks, nothing is reserved and the error is nil.
 func Sole() (io.Closer, error) {
 	var here unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {

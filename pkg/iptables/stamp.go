@@ -2,33 +2,33 @@ package iptables
 
 import "time"
 
-// Stamp is what a table looks like from far. Reading it takes microseconds.
+// Stamp has properties of a table that change with most writes. Reading it costs microseconds.
 type Stamp struct {
-	// Entries and Size are those of a legacy table. Another rule of the same size in the place of one does not change them.
+	// Entries and Size (bytes) are those of a legacy table. Replacing a rule by one of the same size does not change them.
 	Entries, Size uint32
-	// Generation is the number of the last transaction of nftables in this network namespace, Writes how many of those that were seen
-	// have written into this table, Lost how often some could not be seen.
+	// Generation is the number of the last transaction of nftables in this network namespace, Writes the number of observed
+	// transactions that have written into this table, Lost how often messages about transactions were lost.
 	Generation, Writes, Lost uint32
 }
 
-// Which part of a CPU may go into looking for alterations: one part in so many where nothing hints at any, and after transactions of
-// ours, which cost as much themselves.
+// Shares of a CPU for looking for alterations, as one part in so many: routinely, and after transactions of ours, which cost as much
+// themselves.
 const (
 	share      = 100
 	shareAfter = 5
 )
 
-// watch finds out whether others have written, from Stamps, and from the bytes of a legacy table as often as that may be.
+// watch detects writes by others, from Stamps, and from the bytes of a legacy table as often as its budget allows.
 type watch struct {
 	last       Stamp
 	suspect    bool // others have written, or may have
-	unverified bool // others may have written unseen; Check is to look when it may
+	unverified bool // others may have written unseen; Check is to run when the budget allows
 	check      budget
 	contents   [16]byte // digest of a legacy table as it was checked
 	look       budget   // of reading that
 }
 
-// budget spaces out what is expensive.
+// budget spaces out expensive work.
 type budget struct {
 	last time.Time // when it was done
 	cost time.Duration
@@ -53,13 +53,13 @@ func (w *watch) wrote(before, after Stamp, grows int, err error) {
 	w.last = after
 }
 
-// alone reports whether one transaction and no other has written into the table since the Stamp before it: none in the whole
-// network namespace, or one into this table of all that were, each of which was seen. A legacy table does not show it.
+// alone reports whether exactly one transaction has written into the table since the Stamp before: it was the only one in the whole
+// network namespace, or all were observed and only one of them wrote into this table. Stamps of a legacy table do not show it.
 func (s Stamp) alone(before Stamp) bool {
 	return s.Generation != 0 && (s.Generation == before.Generation+1 || s.Lost == before.Lost && s.Writes == before.Writes+1)
 }
 
-// others compares a Stamp with the last one, between which was no transaction of ours.
+// others compares a Stamp with the last one. There was no transaction of ours between them.
 func (w *watch) others(now Stamp) {
 	switch {
 	case now.Entries != w.last.Entries || now.Size != w.last.Size || now.Writes != w.last.Writes:
@@ -96,7 +96,7 @@ func (t *Table) Touched() (bool, error) {
 	return w.suspect, err
 }
 
-// looked notes what a table was before it was read. If it is another one afterwards, that will show.
+// looked notes the Stamp and digest of a table from before it was read, so that a write during the reading shows afterwards.
 func (w *watch) looked(stamp Stamp, contents [16]byte, err error) {
 	w.last, w.contents = stamp, contents
 	w.suspect, w.unverified = err != nil, false

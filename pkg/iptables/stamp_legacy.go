@@ -22,7 +22,7 @@ const (
 	entriesHeader = tableNameSize + 8
 )
 
-// legacyLayout is where things are in an entry of a table (struct ipt_entry, ip6t_entry).
+// legacyLayout has the offsets of fields in an entry of a table (struct ipt_entry, ip6t_entry), in bytes.
 type legacyLayout struct{ family, level, nextAt, countersAt int }
 
 var legacyLayouts = map[Family]legacyLayout{

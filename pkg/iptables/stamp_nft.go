@@ -12,15 +12,15 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// transactions follows what is written into nftables. The kernel sends a message for everything that a transaction changes, and at
-// its end one with its number.
+// transactions observes writes into nftables. The kernel sends a message for each change of a transaction, and at its end one with
+// the number of the transaction.
 type transactions struct {
 	mu        sync.Mutex
 	questions *nfnl.Conn
 	socket    *os.File            // nil: not yet listening
 	writes    map[nftTable]uint32 // transactions that have written into it
 	open      map[nftTable]bool   // written by the transaction whose end is yet to come
-	lost      uint32              // how often messages were
+	lost      uint32              // how often messages were lost
 }
 
 type nftTable struct {
@@ -28,8 +28,8 @@ type nftTable struct {
 	name   string
 }
 
-// receiveBuffer is what the kernel may keep of messages that are not read yet. A transaction of ours with thousands of rules can
-// be larger; its number says whether anything else was lost.
+// receiveBuffer is the size in bytes of the kernel's buffer for messages that are not read yet. Messages of one transaction of ours
+// with thousands of rules can exceed it; the transaction's number shows whether messages of others were lost.
 const receiveBuffer = 1 << 20
 
 func (t *transactions) stamp(family Family, table string) (Stamp, error) {
@@ -64,7 +64,7 @@ func (t *transactions) listen() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen to nftables: %w", err), questions.Close())
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) // without the right, the default will do
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) // without the right the default size is used
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}); err != nil {
 		return errors.Join(fmt.Errorf("listen to nftables: %w", err), questions.Close(), unix.Close(fd))
 	}
@@ -100,7 +100,7 @@ func (t *transactions) drain() error {
 	}
 }
 
-// message notes what one message says: which table was written, or that the transaction is over.
+// message evaluates one message: it names the table that was written, or ends the transaction.
 func (t *transactions) message(kind uint16, body []byte) {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(body) < nfgenmsg {
 		return

@@ -8,11 +8,11 @@ import (
 	"github.com/margay-project/margay/pkg/ruleset"
 )
 
-// Table is one table of one family: the chains that are desired in it, and what is believed to be in the kernel. Its own are the
-// chains of worlds whose names are the prefix and one letter, mgyA-… and mgyB-… for mgy, and the rules of built-in chains that go
-// to them. It writes nothing else.
+// Table is one table of one family: the chains that are desired in it, and a record of those in the kernel. It owns the chains of
+// worlds whose names are the prefix and one letter, mgyA-… and mgyB-… for mgy, and the rules of built-in chains that go to them. It
+// writes nothing else.
 //
-// Set, Remove, SetJumps and Keep note what is desired; Apply writes what differs, in one transaction.
+// Set, Remove, SetJumps and Keep change the desired state; Apply writes the differences, in one transaction.
 //
 // Not safe for concurrent use.
 type Table struct {
@@ -33,7 +33,7 @@ func (t *Tools) Table(family Family, name, prefix string) *Table {
 	return &Table{kernel: t.kernel, family: family, name: name, prefix: prefix, depth: t.Backend.Depth(), desired: newDesired()}
 }
 
-// owns reports whether a chain, by its name, is one of this Table.
+// owns reports whether a name is that of a chain which this Table owns.
 func (t *Table) owns(chain string) bool {
 	world, _, dash := strings.Cut(chain, "-")
 	return dash && len(world) == len(t.prefix)+1 && strings.HasPrefix(world, t.prefix)
@@ -70,11 +70,11 @@ func (t *Table) checkOwn(name string) error {
 	return nil
 }
 
-// Remove makes the chain undesired. Nothing may go to it by the next Apply.
+// Remove makes the chain undesired. No desired rule may go to it at the next Apply.
 func (t *Table) Remove(name string) { t.desired.remove(name) }
 
-// Changed reports whether something was desired or undesired since the last successful Apply. If not, Apply writes nothing that Check has not
-// found.
+// Changed reports whether the desired state has changed since the last successful Apply. If not, Apply writes only repairs of
+// alterations that Check has found.
 func (t *Table) Changed() bool { return len(t.desired.changed) > 0 }
 
 // Len is the number of chains desired, without seals.
@@ -88,9 +88,9 @@ func (t *Table) Len() int {
 	return n
 }
 
-// SetJumps desires that the built-in chain begins with these rules, in this order, and has no other rules that go to chains of
-// this Table. Each must go to such a chain by -j or -g. As long as SetJumps was not called for a built-in chain, its rules stay as
-// they are, but for those that go to chains which are deleted; with no rules, all that go to our chains are removed.
+// SetJumps makes the built-in chain begin with these rules, in this order, and have no other rules that go to chains of this Table.
+// Each must go to such a chain by -j or -g; without rules, all rules that go to our chains are removed. Until SetJumps is called for
+// a built-in chain, its rules stay as they are, except that Apply deletes rules that go to a chain which it deletes.
 func (t *Table) SetJumps(builtIn string, rules ...string) error {
 	for _, rule := range rules {
 		if err := ruleset.CheckRule(rule); err != nil {
@@ -106,9 +106,9 @@ func (t *Table) SetJumps(builtIn string, rules ...string) error {
 	return nil
 }
 
-// Keep leaves chains whose names begin with one of the prefixes as they are: Apply does not delete them and Check does not look at
-// them. It is how the chains of an earlier agent stay in force until those of this one are complete. A later call replaces the
-// list; without a prefix nothing is kept.
+// Keep leaves chains whose names begin with one of the prefixes as they are: Apply does not delete them and Check does not compare
+// them. So the chains of an earlier agent stay in force until those of this one are complete. A later call replaces the list;
+// without a prefix nothing is kept.
 func (t *Table) Keep(prefixes ...string) {
 	t.kept = slices.Clone(prefixes)
 	t.have.known = false

@@ -1,6 +1,6 @@
 // Package nflog reads copies of packets that rules `-j NFLOG --nflog-group N` send to a process, over netlink and without
-// a binary. Copies are best effort: the kernel drops them when the reader is slow, and the Reader reads no more of them than
-// its user allows, so that a pod which makes many of them costs the agent a bounded share of a CPU.
+// a binary. Copies are best effort: the kernel drops them when the reader is slow. The Reader reads at most as many per second as
+// its user allows, so that a pod which causes many copies costs the agent a bounded share of a CPU.
 package nflog
 
 import (
@@ -36,13 +36,13 @@ type Options struct {
 	Rate      int           // copies read per second; 0: no bound
 }
 
-// Stats count since a Reader was opened.
+// Stats are counts since a Reader was opened.
 type Stats struct {
 	Read uint64 // copies that were passed on
-	Lost uint64 // copies that the kernel made and dropped, as far as a later copy has shown it
+	Lost uint64 // copies that the kernel made and dropped before the last copy that was read
 }
 
-// ErrBusy means that the group cannot be read; the kernel does not distinguish why.
+// ErrBusy means that the group cannot be read; the kernel has one error for both causes.
 var ErrBusy = errors.New("another process reads this group, or the process lacks the capability NET_ADMIN")
 
 // ErrUnsupported means that the kernel cannot copy packets to processes.
@@ -73,7 +73,7 @@ const (
 	attrSequence = 12
 )
 
-// Reader reads the copies of one group. Stats may be called at any time, everything else by one goroutine.
+// Reader reads the copies of one group. Any goroutine may call Stats; only one goroutine may call the other methods.
 type Reader struct {
 	netlink    *nfnl.Conn
 	rate       int
@@ -170,7 +170,8 @@ type pace struct {
 	last time.Time
 }
 
-// wait spends one copy, and sleeps once none are left. The kernel drops what does not fit its buffer meanwhile.
+// wait spends one copy of the budget, and sleeps when the budget is used up. Meanwhile the kernel drops copies that do not fit its
+// buffer.
 func (p *pace) wait(ctx context.Context) {
 	if p.rate <= 0 {
 		return

@@ -81,7 +81,7 @@ func (e *Encoder) String(kind uint16, v string) {
 	e.pad()
 }
 
-// Nest begins an attribute of attributes, which End ends; start is End's argument.
+// Nest begins an attribute that contains attributes. End ends it; start is the argument for End.
 func (e *Encoder) Nest(kind uint16) (start int) {
 	start = len(e.b)
 	e.header(kind|unix.NLA_F_NESTED, 0)
@@ -127,7 +127,7 @@ func Find(b []byte, path ...uint16) []byte {
 	return b
 }
 
-// Uint8 reads a number; 0 if the payload is too short, as after Find found none.
+// Uint8 reads a number; 0 if the payload is too short, or nil because Find found no attribute.
 func Uint8(b []byte) uint8 {
 	if len(b) < 1 {
 		return 0

@@ -1,5 +1,5 @@
-// Package nfnl exchanges netlink messages with the netfilter subsystems of the kernel: ipset, conntrack, nflog. It knows
-// the framing of messages and attributes, acknowledgements and dumps, and nothing of what a subsystem means by them.
+// Package nfnl exchanges netlink messages with the netfilter subsystems of the kernel: ipset, conntrack, nflog. It handles the
+// framing of messages and attributes, acknowledgements and dumps, but not the meaning of attributes in a subsystem.
 package nfnl
 
 import (
@@ -17,7 +17,7 @@ import (
 const (
 	headerLen   = unix.SizeofNlMsghdr + 4 // netlink's header and nfgenmsg
 	receiveLen  = 64 << 10                // the kernel fills at most 32 KiB of a dump at a time; an error of ipset repeats the request
-	answerLimit = 30 * time.Second        // the kernel answers in the call of send, unless it loads a module first
+	answerLimit = 30 * time.Second        // the kernel answers during the call of send, unless it loads a module first
 )
 
 // ErrInterrupted means that the kernel's table changed under a dump, which may have missed entries or repeated them.
@@ -29,7 +29,7 @@ var ErrOverrun = errors.New("the kernel dropped netlink messages: the socket's r
 // Refused is a request that the kernel did not accept.
 type Refused struct {
 	Code    int    // a number of errno, or from 4096 on one of the subsystem's own
-	Request []byte // the attributes of the request as the kernel repeated them; some subsystems write into them
+	Request []byte // the attributes of the request as the kernel returned them; some subsystems write into them
 }
 
 func (r *Refused) Error() string {
@@ -88,11 +88,11 @@ func Open() (*Conn, error) {
 	return c, nil
 }
 
-// Close ends what is under way with an error, and releases the socket.
+// Close makes calls that are under way fail, and releases the socket.
 func (c *Conn) Close() error { return c.file.Close() }
 
 // SetReceiveBuffer asks for a receive buffer of so many bytes. Without the capability to exceed the node's limit
-// (net.core.rmem_max) it becomes what that limit allows.
+// (net.core.rmem_max) the buffer gets the size of that limit.
 func (c *Conn) SetReceiveBuffer(bytes int) error {
 	var err error
 	control := c.raw.Control(func(fd uintptr) {
@@ -130,7 +130,7 @@ func (c *Conn) send(b []byte) error {
 	return nil
 }
 
-// receive reads one datagram of the kernel. Datagrams of other senders are ignored.
+// receive reads one datagram of the kernel. It ignores datagrams of other senders.
 func (c *Conn) receive(deadline time.Time) ([]byte, error) {
 	if err := c.file.SetReadDeadline(deadline); err != nil {
 		return nil, err

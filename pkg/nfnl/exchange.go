@@ -16,8 +16,9 @@ const batch = 64
 // Do sends a request and waits for the kernel's acknowledgement.
 func (c *Conn) Do(r Request) error { return c.DoAll([]Request{r})[0] }
 
-// DoAll sends requests, some at a time, and returns for each how it ended. The kernel carries them out in their order, and
-// goes on after one that failed. After ErrOverrun or a deadline it is not known whether a request was carried out.
+// DoAll sends requests in batches, and returns the error of each, parallel to requests; nil: it succeeded. The kernel carries them
+// out in their order, and goes on after one that failed. After ErrOverrun or a deadline it is not known whether a request was
+// carried out.
 func (c *Conn) DoAll(requests []Request) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,13 +58,13 @@ func (c *Conn) doSome(requests []Request, errs []error) {
 	}
 }
 
-// Get sends a request that the kernel answers with one message, which answer gets.
+// Get sends a request that the kernel answers with one message, and passes that to answer.
 func (c *Conn) Get(r Request, answer func(Message)) error {
 	return c.collect(r, unix.NLM_F_ACK, answer)
 }
 
-// Dump sends a request that the kernel answers with all its entries, a message at a time; each gets them. It must not call
-// the Conn. With ErrInterrupted each got all messages, but they are not a snapshot.
+// Dump sends a request that the kernel answers with all its entries, one message each, and passes them to each. each must not call
+// the Conn. After ErrInterrupted each has got all messages, but they are not a snapshot.
 func (c *Conn) Dump(r Request, each func(Message)) error {
 	return c.collect(r, unix.NLM_F_DUMP, each)
 }
@@ -100,15 +101,15 @@ func (c *Conn) collect(r Request, flags uint16, each func(Message)) error {
 	return end
 }
 
-// Listen passes on messages that the kernel sends without being asked, until the context ends, which is no error. lost is
-// called when the kernel dropped some; how many it does not report. Nothing else may use the Conn meanwhile.
+// Listen passes on messages that the kernel sends without a request, until the context ends, which is no error. It calls lost when
+// the kernel has dropped messages; their number is unknown. Nothing else may use the Conn meanwhile.
 func (c *Conn) Listen(ctx context.Context, each func(Message), lost func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = c.file.SetReadDeadline(time.Unix(1, 0)) }) // fails for a closed file only
 	defer stop()
 	for ctx.Err() == nil {
-		// A deadline bounds how long the end of the context can stay unseen between its check and the read.
+		// The deadline bounds the delay if the context ends between its check and the read.
 		err := c.messages(time.Now().Add(time.Second), func(h header, body []byte) {
 			if m, ok := message(h, body); ok {
 				each(m)

@@ -1,5 +1,5 @@
-// Package packetlog turns the copies of packets that rules send to an NFLOG group into flow records. A copy says which packet a rule
-// has met, not whose policy decided: the dataplane that made the rules knows, and is asked.
+// Package packetlog turns the copies of packets that rules send to an NFLOG group into flow records. A copy has the packet and the
+// prefix of the rule, but not the endpoint whose policy decided: Options.Decide, of the dataplane that made the rules, adds it.
 package packetlog
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/margay-project/margay/pkg/nflog"
 )
 
-// Copy is a packet that a rule has met.
+// Copy is a packet that a rule has matched.
 type Copy struct {
-	Time    time.Time // when it was read
+	Time    time.Time // at which it was read
 	Packet  flows.Packet
 	Number  uint8  // of the protocol
 	Prefix  string // of the rule
@@ -23,7 +23,7 @@ type Copy struct {
 	In, Out uint32 // numbers of interfaces, 0: there is none at the hook
 }
 
-// decode makes a Copy of what the kernel sent; false: it is not a packet with the headers that a flow is named by.
+// decode makes a Copy of a packet from the kernel; false: the packet lacks headers that identify a flow.
 func decode(p nflog.Packet, at time.Time) (Copy, bool) {
 	ip, err := ipheader.Parse(p.Payload)
 	if err != nil || ip.Later {

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// gather is how long copies are collected, so that the dataplane is asked once for many.
+	// gather is the time for which copies are collected, so that one call of Decide serves many.
 	gather = 20 * time.Millisecond
-	// waiting is how many copies wait at most while the dataplane is asked. Others are lost, and counted.
+	// waiting bounds the copies that wait during a call of Decide. Others are lost, and counted.
 	waiting = 1024
-	// copied is what is read of each packet: its headers, some of them IPv6 extensions.
+	// copied is the number of bytes read of each packet: its headers, some of them IPv6 extensions.
 	copied = 128
-	// rate is how many copies are read per second.
+	// rate bounds the copies read per second.
 	rate = 2000
 )
 
-// Options are what a Reader works with. Functions are called by Run's goroutine.
+// Options of a Reader. Run's goroutine calls the functions.
 type Options struct {
 	Group uint16
-	// Decide makes records of copies: for each those of the endpoints whose policy decided, if any. Time is the copy's. Names of the
-	// ends are filled in later. Suppressed of a record has the copies before it that Decide had no time for.
+	// Decide makes records of copies: for each copy the records of the endpoints whose policy decided, if any. A record has the time
+	// of its copy. The names of its ends are filled in later. Its Suppressed counts the copies before it that Decide left out.
 	Decide  func(context.Context, []Copy) []flows.Unnamed
 	Name    func(context.Context, []flows.Unnamed) // fills in Endpoint, Interface and Peer of a batch
 	Publish func([]*flows.Record)
@@ -36,7 +36,7 @@ type Reader struct {
 	o       Options
 	copies  *nflog.Reader
 	dropped atomic.Uint64
-	shown   uint64 // so many lost copies are in records already
+	shown   uint64 // lost copies that records have reported
 }
 
 // Open begins to collect copies, in the calling thread's network namespace.
@@ -48,10 +48,10 @@ func Open(o Options) (*Reader, error) {
 	return &Reader{o: o, copies: copies}, nil
 }
 
-// Lost is how many copies never became records, because there were too many.
+// Lost returns the number of copies without records, because there were too many.
 func (r *Reader) Lost() uint64 { return r.copies.Stats().Lost + r.dropped.Load() }
 
-// Read is how many copies there are records of, or will be.
+// Read returns the number of copies that have records or are about to get them.
 func (r *Reader) Read() uint64 { return r.copies.Stats().Read - r.dropped.Load() }
 
 // Close frees the group, after Run.
@@ -77,7 +77,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 }
 
-// enqueue never waits: the kernel's copies are read at their pace, whatever the dataplane does.
+// enqueue never waits, so that a slow dataplane does not delay the reading of copies. Without room in the queue the copy is lost.
 func (r *Reader) enqueue(queue chan<- Copy, p nflog.Packet) {
 	c, ok := decode(p, time.Now())
 	if !ok {
@@ -90,7 +90,7 @@ func (r *Reader) enqueue(queue chan<- Copy, p nflog.Packet) {
 	}
 }
 
-// drain collects what comes soon after the first copy.
+// drain returns the first copy and those that follow within gather.
 func drain(ctx context.Context, first Copy, queue <-chan Copy) []Copy {
 	batch := []Copy{first}
 	soon := time.NewTimer(gather)

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// UnknownChainError: a rule goes to a chain that is not there.
+// UnknownChainError reports that a rule goes to a chain that does not exist.
 type UnknownChainError struct{ From, To string }
 
 func (e *UnknownChainError) Error() string {
 	return fmt.Sprintf("chain %s goes to %s, which does not exist", e.From, e.To)
 }
 
-// LoopError: chains go to each other in a circle. The kernel refuses that as soon as a packet could come there, whatever the
-// rules on the way match.
+// LoopError reports that chains go to each other in a loop. The kernel refuses a loop that is reachable from a built-in chain,
+// whatever the rules on the way match.
 type LoopError struct{ Path []string }
 
 func (e *LoopError) Error() string { return "chains in a loop: " + strings.Join(e.Path, " -> ") }
 
-// DepthError: a packet could go through more chains, one from the other, than the kernel lets it.
+// DepthError reports that chains are nested deeper than the kernel allows.
 type DepthError struct {
 	Limit int
 	Path  []string // from the built-in chain on
@@ -30,12 +30,12 @@ func (e *DepthError) Error() string {
 	return fmt.Sprintf("%d chains deep, and %d are possible: %s", len(e.Path)-1, e.Limit, strings.Join(e.Path, " -> "))
 }
 
-// Graph is which chains go to which others, by -j or -g. The zero value is empty.
+// Graph records which chains go to which others, by -j or -g. The zero value is empty. Not safe for concurrent use.
 type Graph struct {
 	edges map[string][]string // of each chain, in the order of its rules, each once
 }
 
-// Set gives the chain its rules. It reports whether it goes to other chains than before.
+// Set adds or replaces a chain. changed: it goes to other chains than before.
 func (g *Graph) Set(c Chain) (changed bool) {
 	if g.edges == nil {
 		g.edges = map[string][]string{}
@@ -46,10 +46,10 @@ func (g *Graph) Set(c Chain) (changed bool) {
 	return !known || !slices.Equal(before, after)
 }
 
-// Remove forgets the chain.
+// Remove removes the chain.
 func (g *Graph) Remove(name string) { delete(g.edges, name) }
 
-// goesTo are the chains that rules name. A name in capitals is a target of iptables, as all of them are.
+// goesTo returns the chains that rules go to. A name in capitals is a target: all targets of iptables are in capitals.
 func goesTo(rules []string) (chains []string) {
 	for _, rule := range rules {
 		name, isGoto := Target(rule)
@@ -60,8 +60,8 @@ func goesTo(rules []string) (chains []string) {
 	return chains
 }
 
-// Check looks at all chains; entries are those that packets come in by, the built-in ones, and limit is how many chains deep
-// they may go, 0 for any number. The error is an *UnknownChainError, a *LoopError or a *DepthError.
+// Check checks all chains. entries are the built-in chains, by which packets enter; limit is the greatest depth of nested chains, 0
+// for any. The error is an *UnknownChainError, a *LoopError or a *DepthError.
 func (g *Graph) Check(entries []string, limit int) error {
 	w := walker{edges: g.edges, heights: make(map[string]int, len(g.edges))}
 	for _, name := range slices.Sorted(maps.Keys(g.edges)) {
@@ -80,7 +80,7 @@ func (g *Graph) Check(entries []string, limit int) error {
 // walker computes how many chains deep a packet can go from each chain.
 type walker struct {
 	edges   map[string][]string
-	heights map[string]int // of those that are done; unfinished ones have -1
+	heights map[string]int // of the chains that are done; -1: the walk is inside the chain
 	path    []string
 }
 
@@ -110,7 +110,7 @@ func (w *walker) height(name string) (int, error) {
 	return height, nil
 }
 
-// longest is a path as long as the height of name says.
+// longest returns a path from name as long as its height.
 func (w *walker) longest(name string) []string {
 	path := []string{name}
 	for w.heights[name] > 0 {

@@ -17,7 +17,7 @@ func list(name string) optionKind {
 	})
 }
 
-// setAndPlaces is an option with the name of a set, and which parts of the packet are looked up in it.
+// setAndPlaces is an option with the name of a set and the parts of the packet that are looked up in it.
 func setAndPlaces(name string) optionKind {
 	return optionKind{2, func(words []string, negated bool) (Option, error) {
 		return Option{name, negated, []string{words[0], words[1]}}, nil
@@ -84,8 +84,8 @@ var rateUnits = []struct {
 	period uint64
 }{{"day", 86400 * 10_000}, {"hour", 3600 * 10_000}, {"min", 60 * 10_000}, {"sec", 10_000}}
 
-// rate reads "10/minute". The kernel has it as what a packet costs of a credit, rounded, and iptables-save prints that in the
-// shortest period in which it is a whole number.
+// rate reads "10/minute". The kernel keeps the rounded cost of one packet in credits, and iptables-save prints it in the shortest
+// period in which it is a whole number.
 func rate(name string) optionKind {
 	return one(name, func(text string) (string, error) {
 		count, unit, given := strings.Cut(text, "/")
@@ -114,7 +114,7 @@ func printedRate(cost uint64) string {
 	return fmt.Sprintf("%d/%s", best.period/cost, best.name)
 }
 
-// rejection reads the answer of REJECT; what iptables takes without the option is left out.
+// rejection reads the answer of REJECT, and leaves out the default.
 func rejection(name string) optionKind {
 	return one(name, func(text string) (string, error) {
 		switch text {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// optionKind is how an option is read: the number of its words, and what makes one canonical option of them. An option with an
-// empty name means what no option means, and is left out.
+// optionKind is the way to read an option: the number of its words, and the function that makes a canonical option from them. A
+// result with an empty name means the same as no option, and is left out.
 type optionKind struct {
 	words int
 	read  func(words []string, negated bool) (Option, error)
@@ -89,7 +89,7 @@ var markOptions = options{
 	"--xor-mark":  newMark(func(value, _ uint32) (uint32, uint32) { return value, 0 }),
 }
 
-// finish brings what the text may have in any order into one, and leaves out what says nothing.
+// finish sorts the parts that a text may have in any order, and leaves out matches without effect.
 func (p *parser) finish() Rule {
 	slices.SortStableFunc(p.rule.Basic.Options, func(a, b Option) int {
 		return cmp.Compare(slices.Index(basicOrder, a.Name), slices.Index(basicOrder, b.Name))

@@ -28,7 +28,7 @@ func (p Part) Option(name string) (Option, bool) {
 	return Option{}, false
 }
 
-// Rule is a rule taken apart. Basic has the options that need no match: -s, -d, -i, -o, -p, in this order.
+// Rule is a parsed rule. Basic has the options that need no match: -s, -d, -i, -o, -p, in this order.
 type Rule struct {
 	Basic   Part
 	Matches []Part
@@ -41,7 +41,7 @@ type UnknownError struct{ Rule, What string }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("rule %q: %s", e.Rule, e.What) }
 
-// ParseRule takes a rule apart. Its result is the same for all texts that mean the same. The error is an *UnknownError.
+// ParseRule parses a rule. Texts with the same meaning have the same result. The error is an *UnknownError.
 func ParseRule(text string) (Rule, error) {
 	words, err := Words(text)
 	if err != nil {
@@ -56,8 +56,8 @@ func ParseRule(text string) (Rule, error) {
 	return p.finish(), nil
 }
 
-// Canonical returns the text that stands for all texts of the same rule. If the rule is unknown to ParseRule, it returns its
-// words with single blanks between them.
+// Canonical returns the canonical text of a rule, which is the same for all texts of the rule. If ParseRule refuses the rule, it
+// returns its words with single blanks between them.
 func Canonical(text string) string {
 	rule, err := ParseRule(text)
 	if err == nil {
@@ -174,7 +174,7 @@ func (p *parser) word() string {
 	return word
 }
 
-// owner finds what an option belongs to: the target, the latest match that has it, the match of the protocol, or the rule.
+// owner finds the part that an option belongs to: the target, the latest match that has it, the match of the protocol, or the rule.
 func (p *parser) owner(option string) (*Part, optionKind, error) {
 	if p.rule.Target.Name != "" && !p.rule.Goto {
 		if kind, ok := targets[p.rule.Target.Name][option]; ok {

@@ -1,15 +1,15 @@
-// Package ruleset holds chains of rules of iptables as values: what they look like as text, how iptables-save prints them, and
-// when two texts mean the same rule. It runs nothing and knows no kernel.
+// Package ruleset handles chains of rules of iptables as values: their text, the output of iptables-save, and whether two texts mean
+// the same rule. It is pure: it runs no command and does not access the kernel.
 //
-//   - ruleset.go: Chain, what may be its name and its rules; words.go: the words of a rule
+//   - ruleset.go: Chain, and the checks of its name and rules; words.go: the words of a rule
 //   - save.go: the output of iptables-save as tables, chains and counters
 //   - rule.go, options.go, values.go (numbers), names.go (words): a rule as matches and a target with normalised values; its canonical text
 //   - graph.go: the graph that jumps make: unknown chains, loops, depth
 //   - seal.go: a digest of chains that is kept beside them
 //
-// A rule is the text that follows "-A CHAIN" in a ruleset: "-p tcp -m tcp --dport 80 -g ok". The same rule has many texts:
-// iptables prints what it has read in another form, and its versions and backends differ. So rules are compared by their
-// canonical text.
+// A rule is the text that follows "-A CHAIN" in a ruleset: "-p tcp -m tcp --dport 80 -g ok". The same rule has many texts: iptables
+// prints a rule in another form than it has read it, and its versions and backends differ. So rules are compared by their canonical
+// text.
 package ruleset
 
 import (
@@ -28,7 +28,7 @@ type Chain struct {
 	Rules []string
 }
 
-// Digest identifies the canonical text of rules. Different rules have different digests for all that happens by accident.
+// Digest identifies the canonical text of rules. A collision does not happen by accident.
 type Digest [16]byte
 
 // Digest returns the digest of the chain's name and of the canonical texts of its rules in their order.
@@ -72,8 +72,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckRule returns an error if text cannot be a rule on a line of its own. This is what keeps a text with a line feed from
-// becoming two lines of a transaction.
+// CheckRule returns an error if text cannot be a rule on a line of its own. So a text with a line feed cannot become two lines of a
+// transaction.
 func CheckRule(text string) error {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] == 0x7f {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Counter is how many packets a rule has matched, or a chain's policy has decided, and their bytes.
+// Counter has the numbers of packets and bytes that a rule has matched, or that a chain's policy has decided.
 type Counter struct{ Packets, Bytes uint64 }
 
 // SavedRule is a rule as iptables-save prints it, without "-A NAME".

@@ -8,13 +8,12 @@ import (
 )
 
 // A world is all chains whose names have the same first part, up to the first dash: mgyA-FORWARD and mgyA-i17 are of the world
-// mgyA. Its seal is a comment in a chain of its own, through which no packet goes: a digest of all other chains of the world and of
-// the rules of built-in chains that go to it. Who does not know what the chains should be can prove by the seal that no rule
-// was changed, added, removed or moved since they were written. It guards against accidents, not against somebody who means to
-// deceive and writes a seal, too.
+// mgyA. Its seal is a comment in a chain of its own, which no packet enters: a digest of all other chains of the world and of the
+// rules of built-in chains that go to it. A reader without the desired chains can prove by the seal that no rule was changed, added,
+// removed or moved since they were written. The seal protects against accidents, not against an attacker, who can write a seal, too.
 
-// AnyAgent is what the names of all chains of agents begin with, of this one and of others on the same machine. Rules that go to
-// chains of several agents stand in any order before all other rules: what one of them denies, none of the others brings back.
+// AnyAgent is the prefix of the names of all chains of agents, of this one and of others on the same machine. Rules that go to
+// chains of several agents stand before all other rules, in any order: a packet passes only if every agent allows it.
 const AnyAgent = "mgy"
 
 // SealChain is the last part of the name of a seal's chain.
@@ -26,7 +25,7 @@ func World(chain string) string {
 	return world
 }
 
-// Sum is the digest of a set of chains, in no order. The zero value is that of the empty set.
+// Sum is the digest of a set of chains; it does not depend on their order. The zero value is that of the empty set.
 type Sum struct {
 	high, low uint64
 	chains    int
@@ -53,10 +52,10 @@ func (s *Sum) Seal(world string) Chain {
 	return Chain{world + "-" + SealChain, []string{"-m comment --comment " + Quote(comment)}}
 }
 
-// Entrance returns the digest of the rules of a built-in chain that go to one world, as they count for its seal.
+// Entrance returns the digest of the rules of a built-in chain that go to one world, for the Sum of that world.
 func Entrance(builtIn string, rules []string) Digest { return Chain{builtIn, rules}.Digest() }
 
-// SealError: a world is not as it was when it was sealed.
+// SealError reports that a world has no seal, or has changed since it was sealed.
 type SealError struct{ World, Problem string }
 
 func (e *SealError) Error() string { return fmt.Sprintf("chains of %s: %s", e.World, e.Problem) }
@@ -97,8 +96,8 @@ func (t *Saved) entrance(chain *SavedChain, world string) (rules []string, first
 	return chain.Entrance(func(target string) bool { return strings.HasPrefix(target, world+"-") })
 }
 
-// Entrance returns the rules of a built-in chain that go to chains for which own holds, and whether before and between them are none
-// but rules that go to chains of other agents.
+// Entrance returns the rules of a built-in chain that go to chains for which own holds. first: the only other rules before and
+// between them go to chains of other agents.
 func (c *SavedChain) Entrance(own func(chain string) bool) (rules []string, first bool) {
 	first = true
 	others := false

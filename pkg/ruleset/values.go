@@ -12,9 +12,9 @@ import (
 //   - an address: a prefix, with no bits set after its length; the prefix of all addresses is left out
 //   - a protocol: its number; ports, an interval: "low:high", both decimal; all ports are left out
 //   - a mark: "0xvalue/0xmask"; flags of TCP and states: sorted, separated by commas
-//   - a limit: as iptables-save prints what the kernel has made of it
+//   - a limit: as iptables-save prints it after the kernel has rounded it
 
-// one makes an option of one word. norm returns the empty string for a value that says nothing.
+// one makes an option of one word. norm returns the empty string for a value that matches everything.
 func one(name string, norm func(string) (string, error)) optionKind {
 	return optionKind{1, func(words []string, negated bool) (Option, error) {
 		value, err := norm(words[0])
@@ -84,8 +84,8 @@ func maskBits(text string) (int, error) {
 	return 0, fmt.Errorf("netmask %s has gaps", text)
 }
 
-// ports reads an interval. All ports but those from 0 on, or those up to 65535, are an interval, too, and the nft backend prints
-// them so.
+// ports reads an interval. The negation of an interval that begins at 0 or ends at 65535 is an interval, too, and the nft backend
+// prints it so.
 func ports(name string) optionKind {
 	return optionKind{1, func(words []string, negated bool) (Option, error) {
 		low, high, err := span(words[0], 0xffff)
@@ -128,7 +128,7 @@ func span(text string, highest uint64) (from, to uint64, err error) {
 	return from, to, err
 }
 
-// number64 reads a number up to highest; absent stands for none where it may be left out.
+// number64 reads a number up to highest. optional: the number may be missing, and absent is the result.
 func number64(text string, absent, highest uint64, optional bool) (uint64, error) {
 	if text == "" && optional {
 		return absent, nil
@@ -156,7 +156,7 @@ func portList(name string) optionKind {
 
 func number(name string) optionKind { return numberUnless(name, "") }
 
-// numberUnless leaves an option with its default value out.
+// numberUnless reads a number and leaves out an option with its default value, otherwise.
 func numberUnless(name, otherwise string) optionKind {
 	return one(name, func(text string) (string, error) {
 		n, err := number64(text, 0, 1<<32-1, false)
@@ -174,7 +174,7 @@ func masked(name string) optionKind {
 	})
 }
 
-// newMark reads an option of MARK or CONNMARK that changes the mark, as --set-xmark of what it means.
+// newMark reads an option of MARK or CONNMARK that changes the mark, as the --set-xmark with the same effect.
 func newMark(meaning func(value, mask uint32) (uint32, uint32)) optionKind {
 	return one("--set-xmark", func(text string) (string, error) {
 		value, mask, err := markAndMask(text)

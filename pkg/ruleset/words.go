@@ -57,7 +57,7 @@ func quoted(text string) (word, rest string, err error) {
 	return b.String(), "", nil
 }
 
-// Quote returns word as it can stand in a rule. Texts that come from elsewhere, such as a prefix for NFLOG, need it.
+// Quote returns word in the form in which it is one word of a rule. Texts of other origin, such as a prefix for NFLOG, need it.
 func Quote(word string) string {
 	plain := word != ""
 	for i := 0; i < len(word) && plain; i++ {

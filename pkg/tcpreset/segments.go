@@ -1,6 +1,6 @@
 // Package tcpreset ends TCP connections at the receiver of a packet that was not delivered. A rule can reset the sender of a packet
-// (`-j REJECT --reject-with tcp-reset`); the other end would wait for its own next packet. A Sender makes up the
-// reset for it from a copy of the packet.
+// (`-j REJECT --reject-with tcp-reset`). The other end would learn of it only by sending a packet itself. A Sender makes the reset
+// for it from a copy of the packet.
 package tcpreset
 
 import (
@@ -23,7 +23,7 @@ const (
 
 var errNotTCP = errors.New("not the beginning of a TCP packet")
 
-// segment is what a reset needs of a packet.
+// segment has the fields of a packet that its resets are made from.
 type segment struct {
 	src, dst         netip.Addr
 	srcPort, dstPort uint16
@@ -31,9 +31,9 @@ type segment struct {
 	length           int // of its sequence space: payload, SYN and FIN
 }
 
-// Resets returns the packets that end the connection of a packet at its receiver: ends of TCP accept a reset whose sequence
-// number is the very next they expect. That is the packet's own, or the one after it for keep-alives, which repeat the last
-// byte. packet begins with its IP header and need not be complete after the first 14 bytes of TCP's.
+// Resets returns the packets that end the connection of a packet at its receiver, which is dst. A receiver accepts a reset only with
+// exactly the sequence number that it expects next. That is the packet's own, or the one after it for keep-alives, which repeat the
+// last byte. packet begins with its IP header and may be cut after the first 14 bytes of the TCP header. It is not kept.
 func Resets(packet []byte) (dst netip.Addr, resets [][]byte, err error) {
 	s, err := parse(packet)
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sender sends resets by raw sockets of one network namespace. Its packets go through the rules and the address translation of the node's
-// own packets, so a reset of a translated connection arrives from the address that its receiver knows. It is safe
-// for concurrent use.
+// Sender sends resets by raw sockets of one network namespace. Its packets pass the rules and the address translation like the
+// node's own, so a reset of a translated connection arrives from the address that its receiver knows. It is safe for concurrent use.
 type Sender struct{ v4, v6 int }
 
 // Open opens the sockets in the calling thread's network namespace. It needs the capability NET_RAW.
@@ -37,7 +36,7 @@ func (s *Sender) Close() error {
 	return err
 }
 
-// Reset ends the connection of a packet at its receiver. packet is a copy of it from the IP header on; it may be cut off.
+// Reset ends the connection of a packet at its receiver. packet is a copy from the IP header on, and may be cut as for Resets.
 func (s *Sender) Reset(packet []byte) error {
 	dst, resets, err := Resets(packet)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/nflog"
 )
 
-// The bounds of a Watcher. One copy is enough to end a flow. Who sends more than these, by forging packets of a flow that has
-// ended, costs the agent 2,000 resets a second and no more, but also makes it miss copies of others' flows.
+// The bounds of a Watcher. One copy is enough to end a flow. A pod that forges many packets of a flow that has ended costs the agent
+// at most copiesRate resets a second. But then the Watcher misses copies of other pods' flows.
 const (
 	copiedBytes    = 128     // of a packet: its headers, some of them IPv6 extensions
 	copiesRate     = 2000    // read per second
@@ -23,11 +23,11 @@ type Watcher struct {
 	sent, failed atomic.Uint64
 }
 
-// Counts count since a Watcher began.
+// Counts are counts since a Watcher was opened.
 type Counts struct {
 	Sent   uint64 // packets whose receivers were reset
 	Failed uint64 // packets for which no reset could be sent
-	Lost   uint64 // copies that the kernel dropped: their receivers learn of the end when they send themselves
+	Lost   uint64 // copies that the kernel dropped: their receivers notice the end when they send a packet themselves
 }
 
 // Watch begins to collect the copies of a group, in the calling thread's network namespace. It needs the capabilities NET_ADMIN
@@ -44,7 +44,7 @@ func Watch(group uint16) (*Watcher, error) {
 	return &Watcher{reader: reader, sender: sender}, nil
 }
 
-// Run sends resets until the context ends, which is no error. It does not end for packets that cannot be answered.
+// Run sends resets until the context ends, which is no error. It counts packets that cannot be answered and goes on.
 func (w *Watcher) Run(ctx context.Context) error {
 	return w.reader.Run(ctx, func(p nflog.Packet) {
 		if err := w.sender.Reset(p.Payload); err != nil {
@@ -55,7 +55,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	})
 }
 
-// Counts may be called at any time.
+// Counts returns the counts so far. Any goroutine may call it.
 func (w *Watcher) Counts() Counts {
 	return Counts{Sent: w.sent.Load(), Failed: w.failed.Load(), Lost: w.reader.Stats().Lost}
 }

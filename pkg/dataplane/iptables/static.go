@@ -16,7 +16,7 @@ import (
 type Flows interface {
 	// Remark replaces the bits of mask in the marks of entries with those that decide returns; write false: the entry stays as it is.
 	Remark(f conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (mark uint32, write bool)) (written int, err error)
-	// DeleteAddress removes all entries that have the address.
+	// DeleteAddress removes all entries with the address at one of their ends.
 	DeleteAddress(netip.Addr) (deleted int, err error)
 	// Usage returns the number of entries and their limit.
 	Usage() (entries, limit uint32, err error)
