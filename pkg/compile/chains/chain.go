@@ -7,33 +7,33 @@ import (
 	"github.com/margay-project/margay/pkg/compile/match"
 )
 
-// Chain is one chain: its name, its rules as they follow "-A NAME ", and what each of them decides.
+// Chain is one chain: its name, its rules as they follow "-A NAME ", and the decision of each.
 type Chain struct {
 	Name    string
 	Rules   []string
 	Decides []Decision // parallel to Rules
 }
 
-// Decision is what packets that match a rule of a chain are decided by. So the packets that the kernel has counted at rules
-// of chains are those of rules of policy.
+// Decision names the rule of policy that decides the packets which match a rule of a chain. So the kernel's counters of rules of
+// chains are counters of rules of policy.
 type Decision struct {
 	Action uint8  // bpf.RuleAllow or bpf.RuleDeny; 0: the rule decides nothing
 	Entry  uint16 // in the table's match table, the first of the same rule of policy; match.NoRule: none
 	ID     uint32 // number of the rule of policy, as in bpf.Outcome; 0: not counted
 }
 
-// denied is the decision about packets that no entry is about.
+// denied returns the decision about packets that no entry matches.
 func denied() Decision { return Decision{Action: bpf.RuleDeny, Entry: match.NoRule} }
 
-// line is one rule before it is text: what it matches, where packets go then, and what that decides.
+// line is one rule before it is text: its match, its target, and its decision.
 type line struct {
 	match   string
 	verdict string
-	only    sides // packets that it is for
+	only    sides // the packets that it applies to
 	decides Decision
 }
 
-// sides are packets by the way that they go.
+// sides distinguishes packets by their direction in the flow.
 type sides uint8
 
 const (
@@ -42,7 +42,8 @@ const (
 	against        // answers
 )
 
-// match is the match of a mark, with what lines that are for one side demand of it besides; nothing if that is nothing.
+// match returns the match of a mark, with the flag for the direction if a line applies to one side only; empty: it would match
+// every mark.
 func (m Marks) match(value, mask uint32, only sides) string {
 	if only != bothWays {
 		mask |= m.against()

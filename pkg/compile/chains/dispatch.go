@@ -2,7 +2,8 @@ package chains
 
 import "fmt"
 
-// Dispatch is a tree from the numbers of slots to their chains, for one direction. It drops what has another number.
+// Dispatch is a tree from the numbers of slots to their chains, for one direction. A packet with another number falls off its end,
+// and the chain that it returns to drops it. Not safe for concurrent use.
 type Dispatch struct{ tree tree }
 
 // Direction names a tree of slots.
@@ -21,13 +22,13 @@ func NewDispatch(d Direction, o *Options) *Dispatch {
 	return &Dispatch{tree{name: names.Chain(string(d)), marks: o.Marks, bits: o.Shape.Bits, lead: lead}}
 }
 
-// Name is the name of the first chain.
+// Name returns the name of the first chain.
 func (d *Dispatch) Name() string { return d.tree.name }
 
-// Chains are all chains.
+// Chains returns all chains.
 func (d *Dispatch) Chains() []Chain { return d.tree.chains(d.tree.root(), nil) }
 
-// Add leads packets to a slot's chains, which must be there by then.
+// Add makes the tree lead to a slot. The Delta must be written together with the slot's chains or after them.
 func (d *Dispatch) Add(number uint32) (Delta, error) {
 	if err := d.tree.marks.check("slot", number); err != nil {
 		return Delta{}, err
@@ -38,7 +39,7 @@ func (d *Dispatch) Add(number uint32) (Delta, error) {
 	return d.change(uint16(number), func() { d.tree.set(uint16(number), uint16(number)) }), nil
 }
 
-// Remove leads no packet to a slot any more.
+// Remove makes the tree lead to a slot no longer.
 func (d *Dispatch) Remove(number uint32) Delta {
 	if number > d.tree.marks.Most() {
 		return Delta{}

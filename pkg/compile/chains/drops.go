@@ -1,13 +1,14 @@
 package chains
 
-// Names of chains that drop what is sent to them. They do not depend on the generation, so none is written again when it changes, and
-// their counters say how many packets were dropped for one reason. If somebody has flushed one, the packet is judged on.
+// Names of chains that drop all packets that enter them. They do not depend on the generation, so they are not written again when it
+// changes, and their counters are the numbers of packets dropped for each reason. If one is flushed, its packets return and policy
+// judges them.
 const (
-	DropsSpoofed = "spoofed" // not the address of the pod behind the interface
-	DropsStale   = "stale"   // for an address that is not that of the pod behind the interface
-	DropsInvalid = "invalid" // not a part of any flow, conntrack says
-	DropsLoose   = "loose"   // TCP in mid-flow, of no flow that is known
-	DropsRouted  = "routed"  // with hops of its route left; IPv4: with a source route at all
+	DropsSpoofed = "spoofed" // the source is not an address of the pod behind the interface
+	DropsStale   = "stale"   // the destination is not an address of the pod behind the interface
+	DropsInvalid = "invalid" // conntrack finds it invalid
+	DropsLoose   = "loose"   // TCP in mid-flow, of a flow that conntrack does not have
+	DropsRouted  = "routed"  // a routing header has segments left; IPv4: there is a source route
 	DropsBounced = "bounced" // an error of the node about a packet that no rule has seen
 )
 

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Events says which packets that policy has judged are copied to who listens. Packets of flows that policy in force has allowed
-// before are not judged, and not copied.
+// Events configures the copies of packets that policy has judged. Packets of flows that the policy in force has allowed before are
+// not judged, and not copied.
 type Events struct {
 	Group uint16 // of NFLOG; 0: none are copied
-	Rate  uint32 // so many a second at most, of each kind; 0: none are copied
+	Rate  uint32 // copies per second at most, of each kind; 0: none are copied
 }
 
-// EventKind is what policy has decided about a packet.
+// EventKind is the decision about a copied packet, as in the prefix of the copy.
 type EventKind string
 
 const (
@@ -29,8 +29,8 @@ const (
 	mostBurst = 10_000
 )
 
-// copied copies what matches, with the kind and the generation of policy as the prefix. The limit comes before the copy, so what a flood
-// costs beyond it is one comparison. If no process listens to the group, no copy is made.
+// copied returns the rule that copies the packets that match, with the kind and the generation of policy as the prefix. The limit
+// comes before the copy, so a packet beyond it costs one comparison. If no process listens to the group, the kernel makes no copy.
 func (c *Config) copied(kind EventKind, match string) string {
 	e := c.Events
 	if e.Group == 0 || e.Rate == 0 {
@@ -41,10 +41,11 @@ func (c *Config) copied(kind EventKind, match string) string {
 		rate, min(rate, mostBurst), kind, c.Generation, e.Group, copiedBytes))
 }
 
-// copiedBytes is what is copied of each packet: its headers, some of them IPv6 extensions.
+// copiedBytes is the number of bytes copied of each packet: its headers, some of them IPv6 extensions.
 const copiedBytes = 128
 
-// ParseEvent reads the prefix of a copy: what was decided, and by which generation of policy.
+// ParseEvent reads the prefix of a copy: the decision, and the generation of the policy that made it. Not ok: the prefix is not one
+// that chains of this package write.
 func ParseEvent(prefix string) (kind EventKind, generation uint32, ok bool) {
 	word, number, ok := strings.Cut(prefix, "-")
 	n, err := strconv.ParseUint(number, 10, 32)
@@ -56,5 +57,5 @@ func ParseEvent(prefix string) (kind EventKind, generation uint32, ok bool) {
 	return "", 0, false
 }
 
-// IsAnswer reports whether a copied packet goes against the flow that it was judged as a part of.
+// IsAnswer reports whether a copied packet was judged as an answer, that is, goes against its flow.
 func (m Marks) IsAnswer(mark uint32) bool { return mark&m.against() != 0 }

@@ -8,10 +8,10 @@ import (
 	"github.com/margay-project/margay/pkg/compile/match"
 )
 
-// fewSpans is up to how many spans of ports are looked at one after the other.
+// fewSpans is the greatest number of spans of ports that are compared one after the other; more get a search tree.
 const fewSpans = 8
 
-// side says whose packets a chain is for.
+// side is the direction of the packets that a chain is for.
 type side uint8
 
 const (
@@ -46,10 +46,10 @@ type writer struct {
 	name    string // of the slot
 	effects *effects
 	pro     *profiles
-	source  bool // some profiles there are, so that a search for ports may be followed by another
+	source  bool // there are profiles, so that a second search, for source ports, may follow a search for ports
 }
 
-// send are the lines that send packets to a target.
+// send returns the lines that send packets to a target.
 func (w *writer) send(match string, to target, s side) []line {
 	switch {
 	case to.isBase():
@@ -71,7 +71,7 @@ func (w *writer) rowName(row uint16, s side) string {
 	return fmt.Sprintf("%s-%c%d", w.name, "rR"[s], row)
 }
 
-// part is what one protocol of a leaf takes: lines, and chains that they lead to.
+// part is a part of a leaf: lines, and the chains that they lead to.
 type part struct {
 	lines  []line
 	chains []Chain
@@ -93,7 +93,7 @@ func (w *writer) leaf(name string, l *leaf, s side) part {
 	return p
 }
 
-// ports are the lines of one protocol with ports.
+// ports adds the lines of one protocol with ports.
 func (w *writer) ports(p *part, name string, index int, l *leaf, s side) {
 	k := l[index]
 	protocol := ofProtocol(match.L4Protocols[index])
@@ -116,7 +116,7 @@ func (w *writer) ports(p *part, name string, index int, l *leaf, s side) {
 	}
 }
 
-// others are the lines of protocols without an index of their own.
+// others adds the lines of protocols without an index of their own.
 func (w *writer) others(p *part, l *leaf, s side) {
 	for _, x := range l[bpf.L4Other].spans {
 		for number := int(x.lo); number <= int(x.hi); number++ {
@@ -127,8 +127,8 @@ func (w *writer) others(p *part, l *leaf, s side) {
 	}
 }
 
-// matchable reports whether a protocol is one that packets have and a rule can match, other than those with an index. IPv6
-// extension headers are none.
+// matchable reports whether a rule can match a protocol without an index by its number. Numbers of IPv6 extension headers are not
+// protocols of packets.
 func (w *writer) matchable(number int) bool {
 	for _, p := range match.L4Protocols {
 		if int(p) == number {
@@ -157,10 +157,10 @@ func (w *writer) row(row uint16, l *leaf) []Chain {
 	return append(append(out, forth.chains...), back.chains...)
 }
 
-// mostInline is how many lines of both sides go into one chain.
+// mostInline is the greatest number of lines of both sides that share one chain.
 const mostInline = 4
 
-// joined are the lines of both sides as those of one chain, if they are few and the rest goes one way.
+// joined returns the lines of both sides as those of one chain; not ok: they are too many, or their last lines differ.
 func joined(forth, back *part) (lines []line, ok bool) {
 	n, m := len(forth.lines)-1, len(back.lines)-1
 	if len(forth.chains)+len(back.chains) > 0 || forth.lines[n] != back.lines[m] {
@@ -183,8 +183,8 @@ func joined(forth, back *part) (lines []line, ok bool) {
 	return append(lines, forth.lines[n]), true
 }
 
-// short are the lines of a row without its last one, if there are so few that they can stand where its chain would be referred
-// to. In a wide tree there are too many such places in a chain.
+// short returns the lines of a row without the last one, if they are so few that they can replace the jump to its chain; nil: they
+// cannot. In a wide tree one chain has too many such jumps.
 func (w *writer) short(l *leaf) []line {
 	if w.o.Shape.Bits > 2 || !l.rest().isEffect() {
 		return nil
@@ -213,7 +213,7 @@ func (w *writer) profile(k int, s side) []Chain {
 	return search.chains
 }
 
-// base makes the chains of what rows have in common, one for each side.
+// base makes the chains of the common part of rows, one for each side.
 func (w *writer) base(b int, l *leaf) []Chain {
 	var out []Chain
 	for _, s := range []side{opener, answerer} {

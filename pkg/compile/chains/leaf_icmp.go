@@ -15,7 +15,7 @@ var icmpPairs = map[uint8][]icmpPair{
 	6: {{128, 129}, {139, 140}},
 }
 
-// icmpOf is the protocol of ICMP in a family, its index, the match of types, and the protocol of the other family.
+// icmpOf returns the index of ICMP in a family and that of the other family's ICMP, both protocol numbers, and the match of types.
 func icmpOf(family uint8) (index, other int, proto, otherProto uint8, option string) {
 	if family == 4 {
 		return bpf.L4ICMP, bpf.L4ICMPv6, model.ProtoICMP, model.ProtoICMPv6, "-m icmp --icmp-type"
@@ -23,7 +23,7 @@ func icmpOf(family uint8) (index, other int, proto, otherProto uint8, option str
 	return bpf.L4ICMPv6, bpf.L4ICMP, model.ProtoICMPv6, model.ProtoICMP, "-m icmp6 --icmpv6-type"
 }
 
-// icmp are the lines of ICMP of both families. That of the other one has no types.
+// icmp adds the lines of ICMP of both families. ICMP of the other family has no types.
 func (w *writer) icmp(p *part, l *leaf, s side) {
 	index, other, proto, otherProto, _ := icmpOf(w.o.Family)
 	k := l[index]
@@ -48,7 +48,7 @@ func (w *writer) icmp(p *part, l *leaf, s side) {
 	}
 }
 
-// icmpType are the lines of packets of one type, seen, that are judged as those of another.
+// icmpType adds the lines for packets of the type seen, which are judged as packets of the type judged.
 func (w *writer) icmpType(p *part, k keys, judged, seen uint8, s side) {
 	_, _, proto, _, option := icmpOf(w.o.Family)
 	first, lastKey := uint16(judged)<<8, uint16(judged)<<8|0xff
@@ -69,7 +69,7 @@ func (w *writer) icmpType(p *part, k keys, judged, seen uint8, s side) {
 	}
 }
 
-// cut are the spans of keys from lo to hi, those that have the rest included.
+// cut returns the spans of keys from lo to hi, those of the rest included.
 func cut(k keys, lo, hi uint16) []span {
 	var out []span
 	at := int(lo)

@@ -5,25 +5,25 @@ import (
 	"math/bits"
 )
 
-// DefaultMask are the bits of marks that are used unless the configuration says others.
+// DefaultMask has the bits of marks that are used by default.
 const DefaultMask uint32 = 0xffff0000
 
-// minBits is the least that a mask may have: 9 bits of a number and three flags.
+// minBits is the smallest number of bits in a mask: 9 of a number and three flags.
 const minBits = 12
 
-// maxNumberBits is how many bits a number has at most: a tree over more would be too deep for the kernel, see NFT.
+// maxNumberBits is the greatest number of bits of a number: a tree over more would be too deep for the kernel, see NFT.
 const maxNumberBits = 15
 
-// Marks says which bits of marks are ours, and what they mean. In the mark of a packet, only while it is in our chains, they
-// are a number, which is a slot's and then a class's, and the flags allow, against and midflow. In the mark of a connection
-// they are the generation of policy that has allowed it, in the bits of number and allow, and the flags turned and denied.
+// Marks is the layout of our bits in marks. In the mark of a packet, only while it is in our chains, they are a number, first that of
+// a slot and then that of a class, and the flags allow, against and midflow. In the mark of a connection they are the generation of
+// the policy that judged it, in the bits of number and allow, and the flags turned and denied. Make one by NewMarks.
 type Marks struct {
 	mask  uint32
 	shift int
 	width int // of a number
 }
 
-// MaskError says why a mask of marks cannot be used.
+// MaskError reports that a mask of marks cannot be used.
 type MaskError struct {
 	Mask   uint32
 	Reason string
@@ -31,7 +31,7 @@ type MaskError struct {
 
 func (e *MaskError) Error() string { return fmt.Sprintf("mark mask %#x: %s", e.Mask, e.Reason) }
 
-// NewMarks divides a mask. It must be one run of at least 12 bits.
+// NewMarks divides a mask, which must be one run of at least 12 bits. The error is a *MaskError.
 func NewMarks(mask uint32) (Marks, error) {
 	shift, ones := bits.TrailingZeros32(mask), bits.OnesCount32(mask)
 	switch {
@@ -43,16 +43,16 @@ func NewMarks(mask uint32) (Marks, error) {
 	return Marks{mask: mask, shift: shift, width: min(ones-3, maxNumberBits)}, nil
 }
 
-// Mask are all bits.
+// Mask returns all bits.
 func (m Marks) Mask() uint32 { return m.mask }
 
-// Most is the greatest number; so many slots and so many classes of addresses there can be. 0 is no number.
+// Most returns the greatest number, which bounds the slots and the classes of addresses. Numbers begin at 1.
 func (m Marks) Most() uint32 { return 1<<m.width - 1 }
 
-// MostGeneration is the greatest generation. 0 is that of connections that were never judged.
+// MostGeneration returns the greatest generation. 0 is that of connections that were never judged.
 func (m Marks) MostGeneration() uint32 { return 1<<(m.width+1) - 1 }
 
-// RangeError says that a number does not fit the bits that there are for it.
+// RangeError reports that a number does not fit its bits.
 type RangeError struct {
 	What         string
 	Number, Most uint32
@@ -62,13 +62,14 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("%s %d: marks have room for 1 to %d", e.What, e.Number, e.Most)
 }
 
-// Value is what an entry of a set has to write into the mark: the bits in Mask become those of Value. SET replaces bits by
-// xor, so a Value with bits beyond its Mask would toggle a flag; there is none.
+// Value is a change of a mark, for example by an entry of a set: the bits in Mask become those of Value. SET changes bits by xor, so
+// bits of Value beyond Mask would toggle flags; a Value has no such bits.
 type Value struct{ Value, Mask uint32 }
 
 func (v Value) String() string { return fmt.Sprintf("%#x/%#x", v.Value, v.Mask) }
 
-// Slot is the value of an entry of the sets of egress and ingress slots. It also clears the allow flag.
+// Slot returns the value of an entry of the sets of egress and ingress slots. It also clears the allow flag. The error is a
+// *RangeError.
 func (m Marks) Slot(number uint32) (Value, error) {
 	if err := m.check("slot", number); err != nil {
 		return Value{}, err
@@ -76,7 +77,8 @@ func (m Marks) Slot(number uint32) (Value, error) {
 	return Value{number << m.shift, m.number() | m.allow()}, nil
 }
 
-// Class is the value of an entry of the set of classes. The number in the mark is the class's id plus 1.
+// Class returns the value of an entry of the set of classes. The number in the mark is the class's id plus 1. The error is a
+// *RangeError.
 func (m Marks) Class(id uint32) (Value, error) {
 	if id >= m.Most() {
 		return Value{}, &RangeError{"class", id, m.Most() - 1}
@@ -84,7 +86,7 @@ func (m Marks) Class(id uint32) (Value, error) {
 	return Value{(id + 1) << m.shift, m.number()}, nil
 }
 
-// Generation is the mark of connections that policy of the generation has allowed.
+// Generation returns the mark of connections that policy of the generation has allowed. The error is a *RangeError.
 func (m Marks) Generation(g uint32) (Value, error) {
 	if g == 0 || g > m.MostGeneration() {
 		return Value{}, &RangeError{"generation", g, m.MostGeneration()}
@@ -92,8 +94,8 @@ func (m Marks) Generation(g uint32) (Value, error) {
 	return Value{g << m.shift, m.generation() | m.denied()}, nil
 }
 
-// GenerationOf is the generation in the mark of a connection, and what else is noted there: that the first packet on record
-// came from who answers, and that policy of that generation denies it.
+// GenerationOf returns the generation in the mark of a connection, and the flags there: the first packet on record was an answer,
+// and policy of that generation denies the connection.
 func (m Marks) GenerationOf(connmark uint32) (g uint32, turned, denied bool) {
 	return connmark & m.generation() >> m.shift, connmark&m.turned() != 0, connmark&m.denied() != 0
 }
@@ -105,7 +107,7 @@ func (m Marks) check(what string, number uint32) error {
 	return nil
 }
 
-// Flags are the bits of packet marks that say that a slot has allowed, and that the packet goes against its flow.
+// Flags returns two bits of packet marks: a slot has allowed the packet, and the packet goes against its flow.
 func (m Marks) Flags() (allow, against uint32) { return m.allow(), m.against() }
 
 // Bits of packet marks.
@@ -119,5 +121,5 @@ func (m Marks) generation() uint32 { return m.number() | m.allow() }
 func (m Marks) turned() uint32     { return m.against() }
 func (m Marks) denied() uint32     { return m.midflow() }
 
-// ClassOf is the class of the value of an entry that Class has made.
+// ClassOf returns the class of a value that Class has made.
 func (m Marks) ClassOf(value uint32) uint32 { return value&m.number()>>m.shift - 1 }

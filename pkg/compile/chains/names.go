@@ -2,10 +2,10 @@ package chains
 
 import "fmt"
 
-// World is one of some sets of names. A new agent makes all chains and sets of one world while those of another judge.
+// World is the letter in the names of one agent's chains and sets. A starting agent makes its world while another one judges.
 type World byte
 
-// The worlds. The third is for an agent that finds one in force of either backend of iptables.
+// The worlds. An agent needs the third if both backends of iptables have one in force.
 const (
 	WorldA World = 'A'
 	WorldB World = 'B'
@@ -15,19 +15,19 @@ const (
 // Worlds are all of them.
 var Worlds = [...]World{WorldA, WorldB, WorldC}
 
-// MaxInstance is the most bytes that the prefix for an instance may have, so that names of chains stay below 28.
+// MaxInstance is the greatest length of Names.Instance in bytes, so that names of chains are shorter than 28 bytes.
 const MaxInstance = 4
 
-// Names are the names of the chains and sets of one world. Instance tells agents on one machine apart.
+// Names makes the names of the chains and sets of one world. Instance distinguishes agents on one machine.
 type Names struct {
 	Instance string
 	World    World
 }
 
-// Prefix is what all of its chains and sets begin with.
+// Prefix returns the beginning of the names of all chains and sets of the world.
 func (n Names) Prefix() string { return "mgy" + n.Instance + string(n.World) }
 
-// Chain is the name of a chain.
+// Chain returns the full name of a chain.
 func (n Names) Chain(name string) string { return n.Prefix() + "-" + name }
 
 // Sets are the names of the sets of one family.
@@ -39,7 +39,7 @@ type Sets struct {
 	Class   string // address or prefix: its class
 }
 
-// Sets are those of a family, 4 or 6.
+// Sets returns the names for a family, 4 or 6.
 func (n Names) Sets(family uint8) Sets {
 	name := func(what string) string { return fmt.Sprintf("%s%d-%s", n.Prefix(), family, what) }
 	return Sets{Own: name("own"), Sources: name("src"), Egress: name("eg"), Ingress: name("in"), Class: name("class")}

@@ -14,9 +14,9 @@ const (
 	mostOptions = 4
 )
 
-// routedByOptions matches IPv4 packets with a source route, with options that cannot be read, from which Linux stops at the same
-// byte, and with more than mostOptions of them. The kernel's errors about a packet go back along its source route, also where the
-// node follows none (__ip_options_echo): else the sender of the packet would choose the addressee of the node's errors.
+// routedByOptions matches IPv4 packets with a source route, with malformed options (Linux stops reading at the same byte), and with
+// more than mostOptions options. The kernel sends errors about a packet back along its source route, even if the node follows no
+// source routes (__ip_options_echo). Without this match the sender of a packet could choose the receiver of the node's errors.
 func routedByOptions() []instruction {
 	const end = 0 // in the program's memory: where the header ends. X is where the option begins.
 	var w verdicts
@@ -28,7 +28,7 @@ func routedByOptions() []instruction {
 		w.ifSo(passes, instruction{code: ifEqual, k: optionEnd})
 		w.ifSo(drops, instruction{code: ifEqual, k: optionLooseRoute})
 		w.ifSo(drops, instruction{code: ifEqual, k: optionStrictRoute})
-		w.add(instruction{code: ifEqual, yes: 2, k: optionNothing}) // which is its length, too
+		w.add(instruction{code: ifEqual, yes: 2, k: optionNothing}) // the length of that option is 1, like its number
 		w.add(instruction{code: loadByteAtX, k: 1})
 		w.ifNot(drops, instruction{code: ifAtLeast, k: 2})
 		w.add(instruction{code: addX}, instruction{code: copyToX}, instruction{code: loadStored, k: end})
@@ -38,13 +38,13 @@ func routedByOptions() []instruction {
 	return w.done()
 }
 
-// verdicts is a program that matches what is to be dropped, also what comes to its end.
+// verdicts is a program that matches packets to be dropped. A packet that comes to its end matches.
 type verdicts struct {
 	list  []instruction
 	jumps []decision
 }
 
-// decision is where a jump leads, if its condition holds or if it does not.
+// decision is one jump, with its targets if its condition holds and if it does not.
 type decision struct {
 	at       int
 	drop, so bool
@@ -91,8 +91,8 @@ func quotesHopByHop() []instruction {
 // mostHeaders are as many extension headers as a program of the match bpf can look at.
 const mostHeaders = 3
 
-// routedByHeaders matches IPv6 packets with a routing header that has segments left, in whatever place, and those of which this cannot be
-// said: with more than mostHeaders, or with headers of other kinds before the transport's.
+// routedByHeaders matches IPv6 packets with a routing header, at any place, that has segments left. It also matches packets for which
+// this cannot be decided: those with more than mostHeaders extension headers, or with other headers before that of the transport.
 func routedByHeaders() []instruction {
 	const (
 		hopByHop, routing, fragment, authentication, destination = 0, 43, 44, 51, 60

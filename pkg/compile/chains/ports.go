@@ -5,30 +5,30 @@ import (
 	"strconv"
 )
 
-// Shape says what the graph of chains is to look like. A wider tree has fewer levels, and more rules in each of them.
+// Shape has the dimensions of the graph of chains. A wider tree has fewer levels, and more rules in each of them.
 type Shape struct {
-	// Bits of a number that a chain of a tree tests.
+	// Bits is the number of bits that one chain of a tree tests.
 	Bits int
-	// Levels is how many chains a search for a port may pass, those for source ports included. 0: as many as there need be.
+	// Levels bounds the levels of a search for a port, those for source ports included. 0: there is no bound.
 	Levels int
-	// Depth is how many chains a packet may pass from a hook on, each coming from the one before. 0: any number.
+	// Depth bounds the depth of nested chains from a hook on. 0: there is no bound.
 	Depth int
 }
 
-// Legacy is the shape for legacy iptables, in which only the number of rules passed counts.
+// Legacy returns the shape for legacy iptables, where only the number of rules on a packet's way matters.
 func Legacy() Shape { return Shape{Bits: 2} }
 
-// NFTDepth is how many chains from a hook on the kernel lets a rule of iptables-nft be.
+// NFTDepth is the kernel's bound for the depth of nested chains of iptables-nft.
 const NFTDepth = 15
 
-// NFT is the shape for iptables-nft: as wide as it must be for that depth.
+// NFT returns the shape for iptables-nft: the narrowest one within NFTDepth.
 func NFT() Shape { return Shape{Bits: 5, Levels: 3, Depth: NFTDepth} }
 
-// depth is how many chains a packet may pass: two before the slots, those of their tree, the slot's tree, the leaf, its other
-// side, what it has in common with others, the search for ports, and the one that denies.
+// depth returns the greatest depth of nested chains: two before the slots, those of their tree, the slot's tree, the leaf, its other
+// side, the part that it shares with others, the search for ports, and the chain that denies.
 func (s Shape) depth(m Marks) int { return 2 + 2*levels(m.width, s.Bits) + 3 + s.Levels + 1 }
 
-// check returns an error if the graph could be too deep, or the shape is none.
+// check returns an error if the graph could be too deep, or a dimension is out of range.
 func (s Shape) check(m Marks) error {
 	if s.Bits < 1 || s.Bits > m.width {
 		return fmt.Errorf("a tree of chains that test %d bits each", s.Bits)
@@ -42,14 +42,14 @@ func (s Shape) check(m Marks) error {
 	return nil
 }
 
-// TooDeepError says that packets would pass more chains, each coming from the one before, than the kernel lets them.
+// TooDeepError reports that chains would be nested deeper than the kernel allows.
 type TooDeepError struct{ Need, Most int }
 
 func (e *TooDeepError) Error() string {
 	return fmt.Sprintf("chains %d deep; at most %d are possible", e.Need, e.Most)
 }
 
-// arity is how many ways a search for one of n spans divides in a chain.
+// arity returns the number of branches in each chain of a search for one of n spans.
 func (s Shape) arity(n, levels int) int {
 	arity := 1 << s.Bits
 	for s.Levels > 0 && power(arity, levels) < n {
@@ -66,14 +66,14 @@ func power(n, k int) int {
 	return out
 }
 
-// perChain is how many of n spans each chain below one gets, as evenly as can be; 1: there is none below. It makes the fewest
-// levels, and the last of them as long as may be: a short chain costs more than its rules.
+// perChain returns how many of n spans each chain below one gets, as evenly as possible; 1: there are no chains below. It makes as
+// few levels as possible, and the chains of the last one as long as allowed: a short chain costs more than its rules.
 func perChain(n, arity int) int {
 	last := max(arity, fewSpans)
 	if n <= last {
 		return 1
 	}
-	below := last // what a chain below can have in all
+	below := last // the spans that a chain below can have in all
 	for below*arity < n {
 		below *= arity
 	}
@@ -81,11 +81,11 @@ func perChain(n, arity int) int {
 	return (n + ways - 1) / ways
 }
 
-// portSearch makes the chains that look for a port.
+// portSearch makes the chains of a search for a port.
 type portSearch struct {
 	w      *writer
 	index  int
-	source bool // source ports of the packet are looked for
+	source bool // it searches the packet's source port, not its destination port
 	side   side
 	name   string
 	rest   target

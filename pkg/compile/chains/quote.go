@@ -1,9 +1,9 @@
 package chains
 
-// instruction is one of classic BPF, as -m bpf --bytecode takes it. A load beyond the packet ends a program with 0: no match.
+// instruction is one instruction of classic BPF, as in -m bpf --bytecode. A load beyond the packet ends a program with 0: no match.
 type instruction struct {
 	code    uint16
-	yes, no uint8 // how many instructions a jump leaves out
+	yes, no uint8 // the instructions that a jump skips
 	k       uint32
 }
 
@@ -29,9 +29,9 @@ const (
 	giveBack     = 0x06
 )
 
-// quotesOwn are programs that match ICMP messages unless they are errors that quote a packet they may not: towards a pod, the
-// quoted packet must be one that the receiver of the error has sent; from a pod, also one that the pod has received.
-// Otherwise an error could carry data to anybody. In IPv6 an error behind an extension header does not match.
+// quotesOwn returns programs that match all ICMP messages but errors with a forbidden quote. An error to a pod must quote a packet
+// that the receiver of the error has sent; an error from a pod must also quote one that the pod has received. Otherwise an error
+// could carry data to any address. In IPv6 an error behind an extension header does not match.
 func quotesOwn(family uint8) (from, to []instruction) {
 	if family == 4 {
 		return quotes4(true), quotes4(false)
@@ -39,7 +39,7 @@ func quotesOwn(family uint8) (from, to []instruction) {
 	return quotes6(true), quotes6(false)
 }
 
-// program is one whose conditions all lead on or to its end.
+// program is a program in which each condition leads to the next instruction or to the end.
 type program struct {
 	list  []instruction
 	fails []int // jumps to the end if they do not hold
@@ -68,7 +68,7 @@ func quotes4(from bool) []instruction {
 	var p program
 	errors := []uint32{3, 4, 5, 11, 12}
 	p.add(instruction{code: headerLength}, instruction{code: loadByteAtX})
-	for i, typ := range errors { // on to what comes behind the next two
+	for i, typ := range errors { // a match skips the rest of the list and the instruction behind it
 		p.add(instruction{code: ifEqual, yes: uint8(len(errors) - i), k: typ})
 	}
 	p.add(instruction{code: giveBack, k: 1})

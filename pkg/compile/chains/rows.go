@@ -9,14 +9,14 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// target is where packets go that a row has looked at: a number of an effect; or below 0, a chain that looks further: at
-// source ports, or at what a row has in common with others.
+// target is the next place of packets that a row has matched: the number of an effect; or, below 0, a chain with further matches: of
+// source ports, or of the part that a row shares with others.
 type target int32
 
 const (
 	firstBase target = -1 << 24
 
-	// noEffect is the effect of what no entry is about.
+	// noEffect is the effect of packets that no entry matches.
 	noEffect target = 0
 )
 
@@ -26,19 +26,19 @@ func base(b int) target    { return firstBase - target(b) }
 func (t target) isEffect() bool { return t >= 0 }
 func (t target) isBase() bool   { return t <= firstBase }
 
-// span is a range of keys (ports, ICMP type << 8 | code, protocol numbers) that go one way.
+// span is a range of keys (ports, ICMP type << 8 | code, protocol numbers) with one target, both ends included.
 type span struct {
 	lo, hi uint16
 	to     target
 }
 
-// keys are the keys of one protocol index: spans in ascending order, and where all others go.
+// keys are the keys of one protocol index: spans in ascending order, and the target of all others.
 type keys struct {
 	spans []span
 	rest  target
 }
 
-// leaf is what a row says. Its rest is where protocols go that have no index of their own and are not in spans.
+// leaf is the contents of a row, by protocol index. Its rest is the target of protocols without an index that are in no span.
 type leaf [bpf.L4Indexes]keys
 
 func (l *leaf) rest() target { return l[bpf.L4Other].rest }
@@ -82,8 +82,8 @@ func (e *effects) add(x Decision) target {
 	return n
 }
 
-// of is the decision of an outcome. Passes and Log rules on the way make no difference: the agent reports them from copies of
-// packets, which it decides again.
+// of returns the target of an outcome. Passes and Log rules on the way make no difference: the agent reports them from copies of
+// packets, which it evaluates again.
 func (e *effects) of(o bpf.Outcome) target {
 	x := Decision{Action: o.Action, Entry: o.Rule, ID: o.Id}
 	if int(o.Rule) < len(e.program.IDs) {
@@ -92,7 +92,7 @@ func (e *effects) of(o bpf.Outcome) target {
 	return e.add(x)
 }
 
-// profiles are lists of spans of source ports that some keys of a protocol go on to, each once.
+// profiles are lists of spans of source ports, each once. They are the targets of keys whose rules compare source ports.
 type profiles struct {
 	number map[string]int
 	list   []profileOf
@@ -126,11 +126,11 @@ func (p *profiles) add(index int, spans []span) target {
 
 // rows are the rows of a table or program. Row 0 denies.
 type rows interface {
-	// of is the row of a class.
+	// of returns the row of a class.
 	of(c classes.Class) uint16
-	// leaf is what a row says to packets of the family. It is valid until the next call.
+	// leaf returns the contents of a row for packets of the family. It is valid until the next call.
 	leaf(row uint16) (*leaf, error)
-	// common is what rows that go on to base(b) have in common.
+	// common returns the shared part of the rows with the target base(b).
 	common(b int) (*leaf, error)
 }
 
@@ -155,7 +155,7 @@ func portKeys(spans []span) keys {
 	return without(spans, most)
 }
 
-// without are the keys whose rest is as given.
+// without returns the keys with the given rest, whose spans are left out.
 func without(spans []span, rest target) keys {
 	if len(spans) == 1 && spans[0].to == rest {
 		return keys{rest: rest}
@@ -163,7 +163,7 @@ func without(spans []span, rest target) keys {
 	return keys{slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.to == rest }), rest}
 }
 
-// ICMPTypeError says that a policy tells codes of ICMP type 255 apart. iptables reads that type as every type.
+// ICMPTypeError reports that a policy distinguishes codes of ICMP type 255, which iptables reads as every type.
 type ICMPTypeError struct{}
 
 func (ICMPTypeError) Error() string { return "iptables cannot match ICMP type 255" }
@@ -180,7 +180,7 @@ func leafOfSpans(full *[bpf.L4Indexes][]span, family uint8) (*leaf, error) {
 	return &l, nil
 }
 
-// keysOf are the keys of one index of spans that cover all of them.
+// keysOf turns spans that cover all keys of one index into keys.
 func keysOf(index int, spans []span, family uint8) (keys, error) {
 	switch {
 	case index <= bpf.L4SCTP:

@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// maxSweep bounds the work for the rows of a policy without a decision table: entries looked at. Some 50 ms.
+// maxSweep bounds the work for the rows of a policy without a decision table, in entries compared. That is some 50 ms.
 const maxSweep = 1 << 24
 
 // programRows are the rows of a policy without a decision table: one for the entries that hold for a class by its addresses.
@@ -78,7 +78,7 @@ func (r *programRows) leaf(row uint16) (*leaf, error) {
 	return leafOfSpans(&full, r.family)
 }
 
-// protocol are the spans of one protocol index.
+// protocol returns the spans of one protocol index.
 func (r *programRows) protocol(index int, holding []int32) (out []span) {
 	if index == bpf.L4Other {
 		for number := range 256 {
@@ -114,7 +114,7 @@ func (r *programRows) protocol(index int, holding []int32) (out []span) {
 	return out
 }
 
-// fitting are the entries that a protocol fits.
+// fitting returns the entries that match a protocol.
 func (r *programRows) fitting(proto uint8, holding []int32) (out []int32) {
 	for _, e := range holding {
 		rule := &r.p.Rules[e]
@@ -127,7 +127,7 @@ func (r *programRows) fitting(proto uint8, holding []int32) (out []int32) {
 	return out
 }
 
-// starts are the keys at which the ranges of entries begin, and those behind their ends, from 0 on.
+// starts returns 0, the keys at which the ranges of entries begin, and the keys behind their ends.
 func starts(entries []int32, ranges [][]model.PortRange) []uint16 {
 	out := []uint16{0}
 	for _, e := range entries {
@@ -141,7 +141,7 @@ func starts(entries []int32, ranges [][]model.PortRange) []uint16 {
 	return slices.Compact(out)
 }
 
-// sources is where packets go that fit the entries but for their source ports.
+// sources returns the target of packets that match the entries except for their source ports.
 func (r *programRows) sources(index int, entries []int32) target {
 	if index > bpf.L4SCTP {
 		return r.of16(index, 0, entries)
@@ -160,7 +160,7 @@ func (r *programRows) sources(index int, entries []int32) target {
 	return r.pro.add(index, spans)
 }
 
-// of16 is the effect of packets that fit the entries, of protocols without source ports.
+// of16 returns the effect of packets that match the entries, of protocols without source ports.
 func (r *programRows) of16(index int, key uint16, entries []int32) target {
 	return r.walk(func(e int32) bool {
 		return r.sports[e] == nil && (index != bpf.L4Other || r.dports[e] == nil || inside(r.dports[e], key))

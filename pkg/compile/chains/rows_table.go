@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/table"
 )
 
-// sharedFrom is from how many spans on a part that rows have in common is worth chains of its own.
+// sharedFrom is the number of spans from which on the shared part of rows gets chains of its own.
 const sharedFrom = 8
 
 // tableRows are the rows of a decision table.
@@ -23,7 +23,7 @@ type tableRows struct {
 	spansOf map[int][]indexSpan // by column: its keys
 	effect  []target            // by outcome
 
-	now loaded // the last base that was asked for
+	now loaded // the base that was loaded last
 	// plain is the base of addresses that are in no set of policy. Rows that are not made of a base with exceptions often
 	// differ from it in few keys.
 	plain loaded
@@ -74,7 +74,7 @@ func newTableRows(t *table.Table, family uint8, e *effects, pro *profiles) *tabl
 	return r
 }
 
-// of asks what the class is a member of, not what the table has at its number: that may be of a class that had it before.
+// of uses the sets of the class, not the table's row for its number: that may be the row of an earlier class with the number.
 func (r *tableRows) of(c classes.Class) uint16 {
 	row, ok := r.t.Row(c)
 	if !ok {
@@ -83,7 +83,7 @@ func (r *tableRows) of(c classes.Class) uint16 {
 	return row
 }
 
-// cell is the effect of one column of a base.
+// cell returns the effect of one column of a base.
 func (r *tableRows) cell(base, col int) target {
 	outcome, ok := r.t.BaseOutcome(base, col)
 	if !ok {
@@ -92,7 +92,7 @@ func (r *tableRows) cell(base, col int) target {
 	return r.effect[outcome]
 }
 
-// across is where keys of a protocol go whose columns say what get does.
+// across returns the target of keys of a protocol, by the effect that get returns for each column.
 func (r *tableRows) across(index, col int, get func(col int) target) target {
 	sports := int(r.t.Slot.Sports)
 	if sports == 1 {
@@ -105,7 +105,7 @@ func (r *tableRows) across(index, col int, get func(col int) target) target {
 	return r.pro.add(index, spans)
 }
 
-// load makes now a base.
+// load sets now to a base.
 func (r *tableRows) load(base int) {
 	if r.now.number == base {
 		return
@@ -156,7 +156,8 @@ func (r *tableRows) leaf(row uint16) (*leaf, error) {
 	return &l, nil
 }
 
-// excepted is the leaf of the row with the base now and the exceptions in list. If the base is large, they come before it.
+// excepted returns the leaf of the row with the base in now and the exceptions in list. For a protocol with many spans in the base and
+// few exceptions, the leaf has the exceptions only and leads on to the chains of the base.
 func (r *tableRows) excepted() (*leaf, error) {
 	l := *r.now.leaf
 	for i, over := range r.overrides(r.now.number) {
@@ -174,7 +175,7 @@ func (r *tableRows) excepted() (*leaf, error) {
 	return &l, nil
 }
 
-// overrides are the exceptions of the row in list, as spans.
+// overrides returns the exceptions of the row in list, as spans.
 func (r *tableRows) overrides(base int) (over [bpf.L4Indexes][]span) {
 	sports := int(r.t.Slot.Sports)
 	get := func(col int) target {
@@ -205,7 +206,7 @@ func (r *tableRows) overrides(base int) (over [bpf.L4Indexes][]span) {
 	return over
 }
 
-// difference are the parts of spans that go elsewhere than by others. Both cover all keys.
+// difference returns the parts of spans whose target differs from that in others. Both cover all keys.
 func difference(spans, others []span) (out []span) {
 	at := 0
 	for _, s := range spans {
@@ -224,7 +225,7 @@ func difference(spans, others []span) (out []span) {
 	return out
 }
 
-// overlay are spans with those of over in their place. spans cover all keys.
+// overlay returns spans in which those of over replace what they cover. spans cover all keys.
 func overlay(spans, over []span) []span {
 	var out []span
 	for _, s := range spans {

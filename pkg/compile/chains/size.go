@@ -2,11 +2,11 @@ package chains
 
 import "github.com/margay-project/margay/bpf"
 
-// Sizes are upper bounds in rules, from which it is known before any text is made whether a policy is too large.
+// Sizes are upper bounds in rules. They show whether a policy is too large before any text is made.
 
-// size is that of the chains of a row or of what rows have in common, both sides.
+// size returns the size of the chains of a row, or of the shared part of rows, for both sides.
 func (w *writer) size(l *leaf) int {
-	forth, back := 1, 1 // where the rest goes
+	forth, back := 1, 1 // the lines of the rest
 	chains := false
 	for i := range l {
 		k := l[i]
@@ -27,7 +27,7 @@ func (w *writer) size(l *leaf) int {
 			}
 			forth, back = forth+n, back+n
 		default:
-			for _, s := range k.spans { // of the codes of a type those are the rest that most are
+			for _, s := range k.spans { // the codes of a type with the most frequent target need no lines of their own
 				types := int(s.hi>>8) - int(s.lo>>8) + 1
 				forth += types + min(int(s.hi-s.lo)+1, 2*128)
 			}
@@ -44,12 +44,12 @@ func (w *writer) size(l *leaf) int {
 	return n
 }
 
-// searchSize is that of a search for one of n spans.
+// searchSize returns the size of a search for one of n spans.
 func (w *writer) searchSize(n int) int {
 	return searchRules(n, w.o.Shape.arity(n, w.levels()))
 }
 
-// levels is how many chains a search for a port may pass where another may follow for the source port.
+// levels returns the bound for the levels of a search for a port, which another search, for the source port, may follow.
 func (w *writer) levels() int {
 	if w.source {
 		return max(1, w.o.Shape.Levels-1)
@@ -57,7 +57,7 @@ func (w *writer) levels() int {
 	return w.o.Shape.Levels
 }
 
-// searchRules is the number of rules that portSearch makes for n spans.
+// searchRules returns the number of rules that portSearch makes for n spans.
 func searchRules(n, arity int) int {
 	each := perChain(n, arity)
 	if each == 1 {

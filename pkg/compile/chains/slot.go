@@ -10,21 +10,21 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Options are what the chains of all slots of one family have in common.
+// Options are the parameters of all slots of one family.
 type Options struct {
 	Marks    Marks
 	Names    Names
 	Family   uint8 // 4 or 6
 	Shape    Shape
-	MaxRules int // of one slot; 0: MaxRules
+	MaxRules int // bounds the rules of one slot; 0: the constant MaxRules
 }
 
-// MaxRules bounds the rules of one slot. A transaction of so many takes legacy iptables 0.3 s.
+// MaxRules bounds the rules of one slot. Legacy iptables needs 0.3 s for a transaction of so many.
 const MaxRules = 65_536
 
-// TooLargeError says that a policy cannot be had as chains, because it takes more than it may. Nothing was made.
+// TooLargeError reports that the chains of a policy would exceed a bound. Nothing was made.
 type TooLargeError struct {
-	What       string // "rules", or what else there would be too many of
+	What       string // the unit of the bound: "rules" or "entries to look at"
 	Need, Most int    // Need: 0 if it was not counted to the end
 }
 
@@ -35,27 +35,27 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%d %s; at most %d are possible", e.Need, e.What, e.Most)
 }
 
-// Slot is the policy of one direction as chains of one family. It follows the classes of addresses: Set and Forget say which
-// chains differ then. It does not keep texts.
+// Slot is the policy of one direction as chains of one family. It follows the classes of addresses: Set and Forget return the chains
+// that change. It does not keep texts. Not safe for concurrent use.
 type Slot struct {
 	w    writer
 	rows rows
 	dir  model.Direction
 	tree tree
-	used map[uint16]*rowInfo // rows that were looked at
+	used map[uint16]*rowInfo // rows that have been computed
 	// plain is the row of classes that are not in the tree: mostly that of addresses in no set. If it allows something, the tree has
 	// number 0, which is no class's, and denies it.
 	plain    uint16
 	known    classSet
 	size     int          // of the rows in use, in rules
-	bases    map[int]bool // what rows have in common -> its chains were given out
+	bases    map[int]bool // by number of a shared part: its chains have been returned
 	baseSize int          // in rules
-	profiles int          // so many have been given out
+	profiles int          // the number of profiles whose chains have been returned
 	fault    error        // see Err
 }
 
-// Err is the error of rows that could be read when the slot was made, and cannot any more; nil: there is none. Such a row denies. It
-// stays: make the slot again.
+// Err returns the error of a row that was readable when the slot was made and is not any more; nil: there is none. Such a row denies.
+// The error stays; a new slot is needed.
 func (s *Slot) Err() error { return s.fault }
 
 // Delta are the chains that differ after a change. Chains that are gone are referred to by none that is left.
@@ -86,5 +86,5 @@ func NewSlot(number uint32, t *table.Table, known []classes.Class, o *Options) (
 	return s, fill(s, known)
 }
 
-// Name is the name of the slot's first chain.
+// Name returns the name of the slot's first chain.
 func (s *Slot) Name() string { return s.w.name }

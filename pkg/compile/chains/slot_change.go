@@ -2,10 +2,10 @@ package chains
 
 import "github.com/margay-project/margay/pkg/compile/classes"
 
-// Set says that a class is known, or known with other sets. Every slot has to know every new class before an address has it, also
-// those of the other family, whose number may have been one of its own: a plan's rows are not enough, and a class that a slot does
-// not know has its plain row, which may allow packets. A class that the table has no row for is denied. If there is an error, the
-// slot has the class as it was, or denies it; the chains of that are in Delta, too.
+// Set adds a class, or changes the sets of a known one. Every slot needs every new class before an address has it, classes of the
+// other family included, since their numbers may have been those of its own. The rows of a plan are not enough: a class that a slot
+// does not know has its plain row, which may allow packets. A class without a row in the table is denied. After an error the slot has
+// the class as before, or denies it; Delta has the chains for that, too.
 func (s *Slot) Set(c classes.Class) (Delta, error) {
 	if c.Family != s.w.o.Family {
 		return s.Forget(c.ID), nil
@@ -31,7 +31,7 @@ func (s *Slot) Set(c classes.Class) (Delta, error) {
 	return Difference(before, s.Chains()), nil
 }
 
-// fits returns an error if a class with the row cannot be had.
+// fits returns an error if the slot has no room for a class with the row.
 func fits(s *Slot, row uint16) error {
 	i, err := s.info(row)
 	if err != nil || i.classes > 0 {
@@ -40,7 +40,7 @@ func fits(s *Slot, row uint16) error {
 	return s.check(i.size + perLeaf(s))
 }
 
-// Forget says that a class is no more: no address has it.
+// Forget removes a class, which no address may have.
 func (s *Slot) Forget(class uint32) Delta {
 	if class >= s.w.o.Marks.Most() {
 		return Delta{}
@@ -77,7 +77,7 @@ func (s *Slot) lay(number, row uint16) (d Delta) {
 	return d
 }
 
-// Difference is what makes some chains others, all of which are set.
+// Difference returns the Delta from old to now: it sets all chains of now, and removes those of old that are not in now.
 func Difference(old, now []Chain) Delta {
 	d := Delta{Set: now}
 	there := map[string]bool{}

@@ -8,16 +8,16 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// rowInfo is what is known of a row without its text.
+// rowInfo has the properties of a row that are kept without its text.
 type rowInfo struct {
-	to      target // where all packets go, if uniform
+	to      target // of all packets, if uniform
 	uniform bool
-	short   int // so many lines can stand in the place of chains; 0: they cannot
-	size    int // rules
-	classes int // in the tree that have it
+	short   int // the number of lines that can replace its chains; 0: they cannot
+	size    int // in rules
+	classes int // the classes in the tree with this row
 }
 
-// info makes what is known of a row, if it is not yet.
+// info returns the rowInfo of a row, and computes it at the first call.
 func (s *Slot) info(row uint16) (*rowInfo, error) {
 	if i := s.used[row]; i != nil {
 		return i, nil
@@ -81,19 +81,19 @@ func (s *Slot) release(row uint16) bool {
 	return true
 }
 
-// apart reports whether a row has chains of its own. The lines of a short one can stand where the rest goes as the rest of the tree.
+// apart reports whether a row has chains of its own. The lines of a short row replace them if its rest is that of the tree.
 func (s *Slot) apart(i *rowInfo) bool {
 	plain := s.used[s.plain]
 	return !i.uniform && (i.short == 0 || i != plain && !(plain.uniform && i.to == plain.to))
 }
 
-// Rules is how many rules the slot takes, at most.
+// Rules returns an upper bound for the rules of the slot.
 func (s *Slot) Rules() int { return s.size + perLeaf(s)*(len(s.tree.leafs)+1) + s.shared() + 8 }
 
-// perLeaf is how many rules a class in the tree takes at most, beside those of its row: one that leads there, and a chain's end.
+// perLeaf returns an upper bound for the rules of a class in the tree, beside those of its row: the jump there, and a chain's end.
 func perLeaf(s *Slot) int { return 1 + len(s.tree.end) }
 
-// shared are the rules of chains that rows share.
+// shared returns the number of rules in chains that rows share.
 func (s *Slot) shared() int {
 	n := s.baseSize
 	for _, p := range s.w.pro.list {
@@ -114,7 +114,7 @@ func (s *Slot) check(more int) error {
 	return nil
 }
 
-// lead is what chains end in for classes with a row.
+// lead returns the last lines of chains for classes with a row.
 func (s *Slot) lead(row uint16) []line {
 	switch i := s.used[row]; {
 	case i.uniform:
@@ -125,8 +125,8 @@ func (s *Slot) lead(row uint16) []line {
 	return []line{{verdict: "-g " + s.w.rowName(row, opener)}}
 }
 
-// top are the first rules of the slot: the class of the other end takes the place of the slot's number in the mark. Without
-// an entry for the address, there is no number; nor if somebody has flushed the chain that looks it up.
+// top returns the first rules of the slot: they replace the slot's number in the mark by the class of the other end. The number is
+// cleared first: so it is 0 if the address has no entry, or if the chain with the lookup was flushed.
 func (s *Slot) top() []line {
 	name := classIngress
 	if s.dir == model.Egress {
@@ -135,7 +135,7 @@ func (s *Slot) top() []line {
 	return []line{{verdict: fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.w.o.Marks.number())}, {verdict: "-j " + s.w.o.Names.Chain(name)}}
 }
 
-// first is the slot's first chain.
+// first returns the slot's first chain.
 func (s *Slot) first() Chain {
 	if s.flat() {
 		return s.w.o.Marks.made(s.w.name, s.tree.end)
@@ -144,7 +144,7 @@ func (s *Slot) first() Chain {
 	return s.w.o.Marks.made(s.w.name, slices.Concat(s.top(), body))
 }
 
-// Chains are all chains of the slot. The first is where packets enter.
+// Chains returns all chains of the slot. Packets enter the first one.
 func (s *Slot) Chains() []Chain {
 	out := []Chain{s.first()}
 	if !s.flat() {
@@ -162,16 +162,16 @@ func (s *Slot) Chains() []Chain {
 	return append(out, s.common()...)
 }
 
-// chainsOf are a row's own chains.
+// chainsOf returns a row's own chains.
 func (s *Slot) chainsOf(row uint16) []Chain {
 	return s.w.row(row, s.leafOf(row))
 }
 
 func (s *Slot) leafOf(row uint16) *leaf {
-	return s.intact(s.rows.leaf(row)) // info has had it
+	return s.intact(s.rows.leaf(row)) // info has read it before
 }
 
-// intact is the leaf, or one that denies everything if there was an error, which it notes.
+// intact returns the leaf. If there was an error, it notes that and returns a leaf that denies everything.
 func (s *Slot) intact(l *leaf, err error) *leaf {
 	if err == nil {
 		return l
@@ -182,14 +182,14 @@ func (s *Slot) intact(l *leaf, err error) *leaf {
 	return &leaf{}
 }
 
-// common are the chains that rows share and that were not given out yet.
+// common returns the chains that rows share and that were not returned before.
 func (s *Slot) common() (out []Chain) {
 	for _, b := range slices.Sorted(maps.Keys(s.bases)) {
 		if s.bases[b] {
 			continue
 		}
 		s.bases[b] = true
-		out = append(out, s.w.base(b, s.intact(s.rows.common(b)))...) // countBase has had it
+		out = append(out, s.w.base(b, s.intact(s.rows.common(b)))...) // countBase has read it before
 	}
 	for ; s.profiles < len(s.w.pro.list); s.profiles++ {
 		out = append(append(out, s.w.profile(s.profiles, opener)...), s.w.profile(s.profiles, answerer)...)

@@ -9,12 +9,12 @@ import (
 	"github.com/margay-project/margay/pkg/compile/classes"
 )
 
-// A slot's tree has only the classes whose row is not its plain one. So a class that comes with the prefixes of another policy, and
-// that this one takes for any other address, changes no chain here. How many rules all slots take together does not depend on how
-// many classes there are, but on how many each policy is about.
+// A slot's tree has only the classes whose row differs from the plain one. So a class that comes with prefixes of another policy, and
+// has the plain row here, changes no chain of this slot. The number of rules of all slots does not depend on the number of classes,
+// but on how many of them each policy distinguishes.
 
-// By how much the row of more classes may be that of most before it becomes the plain one: addresses that come are mostly in no set of
-// the policy, and a change of the plain row writes the slot again.
+// A row becomes the plain one if it has more classes than the present plain row by these margins. They avoid changes: new addresses
+// are mostly in no set of the policy, and a change of the plain row writes the slot again.
 const (
 	plainMargin   = 8  // when the slot is made
 	rechoseMargin = 64 // later, and twice as many
@@ -78,7 +78,7 @@ func arrange(s *Slot, plain uint16, all []leafOf) {
 	}
 }
 
-// end is what chains of the tree end in: the plain row.
+// end returns the last lines of chains of the tree, which lead to the plain row.
 func end(s *Slot, i *rowInfo) []line {
 	switch {
 	case i.uniform:
@@ -95,7 +95,7 @@ func (s *Slot) denies(row uint16) bool {
 	return i.uniform && s.w.effects.list[i.to].Action == bpf.RuleDeny
 }
 
-// apartFromPlain is how many classes are in the tree.
+// apartFromPlain returns the number of classes in the tree.
 func (s *Slot) apartFromPlain() int {
 	if s.denies(s.plain) {
 		return len(s.tree.leafs)
@@ -103,10 +103,10 @@ func (s *Slot) apartFromPlain() int {
 	return len(s.tree.leafs) - 1
 }
 
-// flat reports whether all classes have the plain row, so that no packet's class needs to be known.
+// flat reports whether all classes have the plain row, so that the slot needs no lookup of the class.
 func (s *Slot) flat() bool { return s.apartFromPlain() == 0 }
 
-// crowded reports whether so many classes have another row than the plain one that it should be the plain one.
+// crowded reports whether so many classes have a row that it should become the plain one.
 func crowded(s *Slot, row uint16) bool {
 	plain := s.known.count - s.apartFromPlain()
 	return row != s.plain && s.used[row].classes > 2*plain+rechoseMargin

@@ -2,7 +2,7 @@ package chains
 
 import "fmt"
 
-// MidFlow says what is done with TCP packets that open nothing, of flows that the kernel does not know (D-20).
+// MidFlow is the treatment of TCP packets other than SYNs of flows that the kernel does not know (D-20).
 type MidFlow uint8
 
 const (
@@ -14,45 +14,45 @@ const (
 	MidFlowStrict
 )
 
-// Config is what the chains depend on that are there whatever policy says.
+// Config has the parameters of the chains that do not depend on policy.
 type Config struct {
 	Marks      Marks
 	Names      Names
 	Family     uint8  // 4 or 6
-	Interfaces string // how names of workload interfaces begin
+	Interfaces string // the prefix of names of workload interfaces
 	Generation uint32 // of policy: flows with another one in their mark are judged again
 	MidFlow    MidFlow
-	// DropToHost drops what pods send to their node, answers apart (D-24).
+	// DropToHost drops packets from pods to their node, except answers (D-24).
 	DropToHost bool
-	// AllowEncap lets pods make tunnels. Else Tunnels are the UDP ports that are tunnels, beside tunnel protocols.
+	// AllowEncap lets pods make tunnels. Otherwise packets to the UDP ports in Tunnels are dropped, and those of tunnel protocols.
 	AllowEncap bool
 	Tunnels    []uint16
 	// Sources: some pods may send from further sources, see Sets.
 	Sources bool
-	// SCTPUntracked: the kernel's conntrack does not know ports of SCTP, so that flows are none and each packet is judged.
+	// SCTPUntracked: the kernel's conntrack does not know ports of SCTP, so it cannot distinguish flows, and each packet is judged.
 	SCTPUntracked bool
-	Masquerade    Masquerade // of packets that will have the node's address as their source
+	Masquerade    Masquerade // zero: no packet will have the node's address as its source
 	// Resets is the NFLOG group of packets of flows that are reset; 0: none.
 	Resets uint16
 	Events Events
 }
 
-// Masquerade says which packets will have the node's address as their source. Ingress of pods is judged as if they had it already,
-// as they do when they arrive.
+// Masquerade identifies the packets whose source will be replaced by the node's address. Ingress policy judges them by that address,
+// which they have when they arrive at the pod.
 type Masquerade struct {
-	Mark  uint32 // bits of packet marks by which they are known; 0: there are none
+	Mark  uint32 // the bits of packet marks that such packets have; 0: there are no such packets
 	Class uint32 // of the node's address
 }
 
-// Jump is a rule that leads from a chain of the kernel's to one of ours. It has to be the first there, but for other Jumps of the
-// chain that are before it in their list.
+// Jump is a rule that leads from a built-in chain to one of ours. The Jumps of a chain must be its first rules, in the order of their
+// list.
 type Jump struct {
 	Table, Chain string
 	Match        string // of packets that are sent there; empty: all
 	To           string
 }
 
-// Rule is the jump as the text of a rule.
+// Rule returns the jump as the text of a rule.
 func (j Jump) Rule() string { return both(j.Match, "-j "+j.To) }
 
 // Static are the chains of one world and family around Dispatch and Slot.
@@ -74,15 +74,15 @@ type static struct {
 
 // NewStatic makes them. Names of chains:
 //
-//   - FORWARD, INPUT, OUTPUT: what the kernel's chains of table mangle jump to
-//   - foreign: what PREROUTING jumps to, with packets of pods from addresses that are not theirs; link: such as may be discovery
-//   - translated, ended: what POSTROUTING jumps to, with packets to Services, and of flows that have ended
-//   - F and R: both ends judge a flow's first packet: as it was opened, or an answer
-//   - encap, error, unread, odd, nd, clean: what is dropped, or passes, by the packet alone
-//   - class-in, class-eg: the class of the other end, for slots of ingress and egress
+//   - FORWARD, INPUT, OUTPUT: targets of the built-in chains of table mangle
+//   - foreign: target of PREROUTING, for packets of pods from addresses that are not theirs; link: those that may be discovery
+//   - translated, ended: targets of POSTROUTING, for packets to Services, and for packets of flows that have ended
+//   - F and R: both ends judge a packet that goes as its flow was opened, or an answer
+//   - encap, error, unread, odd, nd, clean: drop packets, or let them pass, by the packet alone
+//   - class-in, class-eg: look up the class of the other end, for slots of ingress and egress
 //   - node: gives a packet that will be masqueraded the class of the node
-//   - ok, deny: where slots lead to; allow: both ends have allowed; revoked: what has been allowed before
-//   - reset, in table filter: resets what revoked has marked; unjudged: drops what the chains of mangle have not seen
+//   - ok, deny: targets of slots; allow: both ends have allowed; revoked: ends flows that were allowed before
+//   - reset, in table filter: resets packets that revoked has marked; unjudged: drops packets that the chains of mangle have not judged
 func NewStatic(c *Config) (*Static, error) {
 	stamp, err := c.Marks.Generation(c.Generation)
 	if err != nil {
@@ -115,7 +115,7 @@ func NewStatic(c *Config) (*Static, error) {
 	for _, hook := range []string{"FORWARD", "INPUT", "OUTPUT"} {
 		s.Jumps = append(s.Jumps, Jump{"mangle", hook, "", b.name(hook)})
 	}
-	// Packets of flows that are allowed get no further than these matches.
+	// Packets of allowed flows do not match these rules.
 	ended := "-m mark --mark " + equals(b.midflow, b.mask)
 	s.Jumps = append(s.Jumps, Jump{"mangle", "POSTROUTING", b.out + " -m conntrack --ctstate DNAT", b.name("translated")},
 		Jump{"mangle", "POSTROUTING", ended, b.name("ended")})
@@ -144,10 +144,10 @@ func (b *static) chain(name string, rules ...string) {
 
 func (b *static) name(name string) string { return b.c.Names.Chain(name) }
 
-// equals is the operand of a match or of a change of marks.
+// equals returns the operand of a match or of a change of marks.
 func equals(value, mask uint32) string { return fmt.Sprintf("%#x/%#x", value, mask) }
 
-// when is the rule if so, and no rule else.
+// when returns the rule if so holds, and otherwise the empty string, which stands for no rule.
 func when(so bool, rule string) string {
 	if so {
 		return rule
@@ -155,7 +155,7 @@ func when(so bool, rule string) string {
 	return ""
 }
 
-// only is the rule in that family.
+// only returns the rule if the chains are of the family, and otherwise no rule.
 func (b *static) only(family uint8, rule string) string { return when(b.c.Family == family, rule) }
 
 // icmp matches ICMP of the family.
@@ -166,11 +166,11 @@ func (b *static) icmp() string {
 	return "-p ipv6-icmp"
 }
 
-// current matches flows that policy in force has allowed, in their mark.
+// current matches the marks of flows that the policy in force has allowed.
 func (b *static) current() string { return "-m connmark --mark " + b.stamp.String() }
 
-// fast lets packets of such flows pass. A flow that another one has made, of an FTP helper for example, has the mark of the
-// other: its first packet is judged.
+// fast lets packets of such flows pass. A flow that a conntrack helper expected, for example of FTP, inherits the mark of the flow
+// that announced it. So its first packet, which is RELATED, is judged.
 func (b *static) fast() string {
 	rule := "-m conntrack ! --ctstate RELATED " + b.current() + " -j RETURN"
 	if b.c.SCTPUntracked {
@@ -179,7 +179,8 @@ func (b *static) fast() string {
 	return rule
 }
 
-// spoofed drops what matches and a pod sends from an address that it does not own, and all of an interface that is not ready.
+// spoofed drops packets that match and that a pod sends from an address that it does not own, and all packets of an interface that is
+// not ready.
 func (b *static) spoofed(match string) string {
 	return both(match, notOwn(b)) + " -j " + b.name(DropsSpoofed)
 }
@@ -189,29 +190,29 @@ func notOwn(b *static) string {
 	return b.in + " -m set ! --match-set " + b.sets.Own + " src,src" + notSources(b, "src")
 }
 
-// notSources matches addresses that are no further source of the interface, at the end that is named.
+// notSources matches packets whose address at the given end is no further source of the interface.
 func notSources(b *static, end string) string {
 	return when(b.c.Sources, " -m set ! --match-set "+b.sets.Sources+" "+end+","+end)
 }
 
-// stale drops what is for an address that the pod behind the interface does not own, and all for one that is not ready: the flow
-// may be that of the address's former owner.
+// stale drops packets to an address that the pod behind the interface does not own, and all packets to an interface that is not
+// ready: the flow may be that of the address's former owner.
 func (b *static) stale() string {
 	return b.out + " -m set ! --match-set " + b.sets.Own + " dst,dst" + notSources(b, "dst") + " -j " + b.name(DropsStale)
 }
 
-// routed drops packets whose IPv6 routing header says that their destination is not where they go.
+// routed drops packets whose IPv6 routing header leads them to another address than their destination.
 func (b *static) routed() string {
 	return b.only(6, "-m rt --rt-segsleft 0:255 -j "+b.name(DropsRouted))
 }
 
-// revoked sends packets of flows that policy in force has revoked to their end.
+// revoked sends packets of flows that the policy in force has revoked to the chain revoked.
 func (b *static) revoked() string {
 	return "-m connmark --mark " + equals(b.stamp.Value|b.midflow, b.stamp.Mask) + " -g " + b.name("revoked")
 }
 
-// dubious drops what no flow begins with. With nft, -p means what stands in front of an IPv6 authentication header and conntrack
-// what is behind it: policy would allow the one, and so open a flow of the other.
+// dubious drops packets that cannot begin a flow. With nft, -p matches the header in front of an IPv6 authentication header, while
+// conntrack tracks the one behind it: policy would allow the former and so open a flow of the latter.
 func (b *static) dubious() []string {
 	return []string{
 		"-m conntrack --ctstate INVALID -j " + b.name("unread"),
@@ -221,8 +222,8 @@ func (b *static) dubious() []string {
 	}
 }
 
-// errors are the rules for ICMP errors: those that quote what they may not are dropped; those about flows that are allowed
-// pass; others are judged as the messages that they are.
+// errors returns the rules for ICMP errors. Errors with a forbidden quote are dropped, errors about allowed flows pass, and the others
+// are judged like other ICMP messages.
 func (b *static) errors() []string {
 	return []string{
 		b.icmp() + " -m conntrack --ctstate INVALID,RELATED -j " + b.name("error"),

@@ -2,7 +2,7 @@ package chains
 
 import "slices"
 
-// forward is where packets between pods and others enter.
+// forward makes the chain that packets between pods and others enter.
 func (b *static) forward() {
 	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
 	mid := "-m mark --mark " + equals(b.midflow, b.midflow)
@@ -10,17 +10,17 @@ func (b *static) forward() {
 	rules := []string{
 		"! " + b.in + " ! " + b.out + " -j RETURN",
 		b.routed(),
-		// PREROUTING has dropped packets from foreign addresses, but for neighbour discovery. Looking once more would cost each packet of
-		// a flow a lookup; without a jump there, F finds no slot for such an address.
+		// PREROUTING has dropped packets from foreign addresses, except neighbour discovery. Another check would cost each packet of a
+		// flow a lookup. Without the jump in PREROUTING, F finds no slot for such an address.
 		b.only(6, b.spoofed("-p ipv6-icmp")),
 		b.stale(),
 		when(!b.c.AllowEncap, b.in+" ! -p tcp -j "+b.name("encap")),
 		b.fast(),
 	}
 	rules = slices.Concat(rules, b.errors(), b.dubious(), []string{
-		b.icmp() + " -m conntrack --ctstate RELATED -g " + b.name("F"), // whichever way the flow goes that it is about
+		b.icmp() + " -m conntrack --ctstate RELATED -g " + b.name("F"), // whatever the direction of the flow that it is about
 		b.revoked(),
-		// Which end has opened the flow: conntrack knows, unless the flow was first seen by an answer.
+		// The opener of the flow is that of conntrack, unless the first packet on record was an answer.
 		"-m connmark --mark " + turned + " -m conntrack --ctdir ORIGINAL -g " + b.name("R"),
 		"-m connmark ! --mark " + turned + " -m conntrack --ctdir REPLY -g " + b.name("R"),
 		"-j " + b.name("F"),
@@ -30,8 +30,9 @@ func (b *static) forward() {
 	b.chain("FORWARD", rules...)
 }
 
-// judged are the rules by which the policy of one end judges: at is the match of its interface, set has the slots, ends says
-// which end it is, tree leads to the slot. What falls off the tree is dropped. The number in the mark must be 0 before.
+// judged returns the rules by which the policy of one end judges: at is the match of its interface, set has the slots, ends is the end
+// ("src" or "dst"), tree is the chain that leads to the slot. Packets that fall off the tree are dropped. The number in the mark must
+// be 0 before.
 func (b *static) judged(at, set, ends, tree string) []string {
 	return []string{
 		at + " -j SET --map-set " + set + " " + ends + "," + ends + " --map-mark",
@@ -40,7 +41,7 @@ func (b *static) judged(at, set, ends, tree string) []string {
 	}
 }
 
-// again clears number and verdict before the other end judges: an endpoint without a slot must not have what the first left.
+// again clears number and verdict before the other end judges: an endpoint without a slot must not inherit those of the first end.
 func (b *static) again(at string) string {
 	return at + " -j MARK --set-xmark " + equals(0, b.number|b.allow)
 }

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// input is where packets to the node enter.
+// input makes the chain that packets to the node enter.
 func (b *static) input() {
 	opened := "-m connmark ! --mark " + equals(b.c.Marks.turned(), b.c.Marks.turned()) + " -m conntrack --ctdir REPLY -j RETURN"
 	rules := slices.Concat([]string{"! " + b.in + " -j RETURN", "-j MARK --set-xmark " + equals(0, b.mask)}, b.discovery(),
 		[]string{b.routed(), b.spoofed(""), when(!b.c.AllowEncap, "! -p tcp -j "+b.name("encap"))})
 	if b.c.DropToHost {
-		// Flows that the node has opened pass; but not those that are known by a packet of the node that opens nothing, see output.
+		// Flows that the node has opened pass. Flows whose first packet on record was an answer of the node do not; see output.
 		b.chain("INPUT", append(rules, b.errors()[0], opened, "-j DROP")...)
 		return
 	}
@@ -20,9 +20,9 @@ func (b *static) input() {
 	b.chain("INPUT", append(rules, "-g "+b.name("allow"))...)
 }
 
-// foreign is where packets enter that come from a pod and from none of its addresses: before they are routed, since the node would
-// send errors about them (hops used up, no such address, redirects) to the owner of the address, with data of the pod in them. Listener
-// and neighbour discovery has link-local sources, or none, too, and goes no further than to the node.
+// foreign makes the chain for packets from a pod whose source is not an address of the pod. They are dropped before routing: the node
+// would send errors about them (hops used up, no such address, redirects), with data of the pod, to the owner of the source address.
+// Listener and neighbour discovery may have a link-local or unspecified source; it is not forwarded.
 func foreign(b *static) {
 	if b.c.Family == 4 {
 		b.chain("foreign", "-j "+b.name(DropsSpoofed))
@@ -38,9 +38,9 @@ func foreign(b *static) {
 	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"), "-j "+b.name(DropsSpoofed))
 }
 
-// bounced drops the errors that the node's kernel sends about packets before any rule sees them: IPv6 hop-by-hop options that it
-// refuses, and datagrams that it has waited for in vain. A pod may have sent them from another's address, and would have the
-// node carry data to the owner.
+// bounced drops the errors that the node's kernel sends about packets which no rule has seen: IPv6 hop-by-hop options that it refuses,
+// and datagrams that it could not reassemble in time. A pod may have sent such a packet with another's address as the source, so that
+// the error would carry its data to the owner.
 func bounced(b *static) []string {
 	to := " -j " + b.name(DropsBounced)
 	return []string{
@@ -53,8 +53,8 @@ func bounced(b *static) []string {
 // discoveryTypes are the ICMPv6 types of listener and neighbour discovery.
 var discoveryTypes = []int{130, 131, 132, 133, 135, 136, 143}
 
-// discovery lets listener and neighbour discovery pass, whatever its source: it may be none at all. The mark says that a
-// message is of that kind, so that no more than this chain lies between the hook and a slot.
+// discovery lets listener and neighbour discovery pass from any source, the unspecified address included. The chain marks such
+// messages and returns, so that the depth of chains between the hook and a slot does not grow.
 func (b *static) discovery() []string {
 	if b.c.Family == 4 {
 		return nil
@@ -72,7 +72,7 @@ func (b *static) discovery() []string {
 	}
 }
 
-// output is where packets of the node enter: they may reach every pod that is ready.
+// output makes the chain that packets of the node enter: they may reach every pod that is ready.
 func (b *static) output() {
 	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
 	b.chain("OUTPUT", append(bounced(b),
@@ -82,6 +82,6 @@ func (b *static) output() {
 		b.only(6, "-d fe80::/10 -j RETURN"),
 		b.only(6, "-d ff00::/8 -j RETURN"),
 		b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst -j DROP",
-		// Only a SYN opens a TCP flow: this one is the pod's, of which an answer is seen first (D-20).
+		// Only a SYN opens a TCP flow: for any other packet the pod is the opener, and this is an answer (D-20).
 		"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -j CONNMARK --set-xmark "+turned)...)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// verdicts are the chains that slots lead to, and those after both ends have judged.
+// verdicts makes the chains that slots lead to, and those that follow the judgement of both ends.
 func (b *static) verdicts() {
 	b.chain("ok", "-j MARK --set-xmark "+equals(b.allow, b.allow))
 	b.chain("allow",
@@ -18,7 +18,7 @@ func (b *static) verdicts() {
 	b.chain("revoked", b.end()...)
 	// Packets of the node to a Service get to a pod's interface after OUTPUT.
 	b.chain("translated", b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst"+notSources(b, "dst")+" -j DROP")
-	b.chain("ended", "-j DROP") // nothing in table filter has reset it
+	b.chain("ended", "-j DROP") // table filter has not reset it
 }
 
 // The chains by which slots of each direction find the class of the other end.
@@ -27,7 +27,7 @@ const (
 	classEgress  = "class-eg"
 )
 
-// classes makes them, and the chain by which slots of ingress judge a packet as one of the node, whose address will be its source.
+// classes makes them, and the chain that gives a packet the class of the node, whose address will be its source.
 func (b *static) classes() error {
 	find := func(opens, answers string) []string {
 		against := b.c.Marks.against()
@@ -42,7 +42,7 @@ func (b *static) classes() error {
 		b.chain(classIngress, ingress...)
 		return nil
 	}
-	// Before and after the source was replaced in conntrack's memory: the packet that begins a flow, and others.
+	// The first packet of a flow has kube-proxy's mark; of later ones conntrack has the translated source.
 	masquerade, node := equals(b.c.Masquerade.Mark, b.c.Masquerade.Mark), " -j "+b.name("node")
 	b.chain(classIngress, append(ingress, "-m mark --mark "+masquerade+node, "-m conntrack --ctstate SNAT"+node)...)
 	class, err := b.c.Marks.Class(b.c.Masquerade.Class)
@@ -50,10 +50,10 @@ func (b *static) classes() error {
 	return err
 }
 
-// unjudged matches packets of flows that policy has not allowed before, or that no flow is known of.
+// unjudged matches packets of flows that policy has not allowed before, and packets without a flow.
 func unjudged(m Marks) string { return "-m connmark --mark " + equals(0, m.generation()) }
 
-// deny says what a slot's denial means.
+// deny makes the chain for packets that a slot denies.
 func (b *static) deny() {
 	rules := []string{
 		// A pod to itself (D-16).
@@ -61,7 +61,7 @@ func (b *static) deny() {
 			equals(b.allow, b.allow),
 		b.in + " " + b.out + " -m mark --mark " + equals(b.allow, b.allow) + " -j RETURN",
 	}
-	if b.c.MidFlow == MidFlowAnswer { // once more, as the answer that it may be: as if allowed, so far
+	if b.c.MidFlow == MidFlowAnswer { // the packet may be an answer: it counts as allowed until it is judged as one
 		rules = append(rules,
 			"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -m connmark --mark "+equals(0, b.generation|b.c.Marks.turned())+
 				" -j MARK --set-xmark "+equals(b.allow|b.midflow, b.allow|b.midflow),
@@ -76,8 +76,8 @@ func (b *static) deny() {
 	b.chain("deny", append(rules, b.end()...)...)
 }
 
-// end is the end of flows that were allowed before: TCP is reset, by table filter towards the sender, and towards the other end
-// by who listens to the group.
+// end returns the rules that end flows which were allowed before: TCP is reset, by table filter towards the sender, and by the
+// listener of the NFLOG group towards the other end.
 func (b *static) end() []string {
 	return []string{
 		when(b.c.Resets != 0, fmt.Sprintf("-p tcp -j NFLOG --nflog-group %d --nflog-size 128", b.c.Resets)),
@@ -87,9 +87,10 @@ func (b *static) end() []string {
 	}
 }
 
-// filterChains makes the chains of table filter. Policy is judged in mangle, and each flow that it allows there has a generation in its
-// mark. So a flow without one has passed by, because somebody has flushed FORWARD of mangle, put a rule before ours, or had a chain
-// accept. What mangle lets pass without a mark is left out: ICMP errors, which are no flow's, and answers to the node.
+// filterChains makes the chains of table filter. Packets are judged in mangle, and each flow allowed there has a generation in its
+// mark. A flow without one was not judged: somebody has flushed FORWARD of mangle, put a rule before ours, or made a chain accept.
+// The packets that mangle lets pass without a mark are left out: ICMP errors, which belong to no flow of their own, and answers to
+// the node.
 func filterChains(b *static) {
 	b.chain("reset", "-p tcp -m mark --mark "+equals(b.midflow, b.mask)+" -j REJECT --reject-with tcp-reset")
 	const flow = " -m conntrack --ctstate NEW,ESTABLISHED"
@@ -99,7 +100,7 @@ func filterChains(b *static) {
 		b.in+flow+" -j DROP")
 }
 
-// packets are the chains that look at the packet alone.
+// packets makes the chains that look at the packet alone.
 func (b *static) packets() {
 	if !b.c.AllowEncap {
 		rules := []string{"-p 4 -j DROP", "-p 41 -j DROP", "-p 47 -j DROP"}
@@ -117,9 +118,9 @@ func (b *static) packets() {
 		b.in+" -j DROP",
 		"-m bpf --bytecode "+quoted(to)+" -j RETURN",
 		"-j DROP")
-	// An ICMP message of no flow is judged as what it is. So is UDP-Lite: conntrack computes its checksum as that of UDP
-	// (nf_conntrack_proto_udp.c, udplite_error), and finds valid packets invalid. So are GRE, of which it knows no version but two
-	// (gre_pkt_to_tuple), and DCCP, which newer kernels do not follow. Of other protocols malformed fragments of IPv6 are invalid.
+	// These packets are judged although conntrack finds them invalid: ICMP messages of no flow; UDP-Lite, whose checksum it computes as
+	// that of UDP (nf_conntrack_proto_udp.c, udplite_error); GRE, of which it knows two versions only (gre_pkt_to_tuple); and DCCP,
+	// which newer kernels do not follow. Of other protocols, packets are invalid for example as malformed fragments of IPv6.
 	b.chain("unread", b.icmp()+" -j RETURN", "-p udplite -j RETURN", "-p 47 -j RETURN", "-p 33 -j RETURN", "-j "+b.name(DropsInvalid))
 	b.chain("odd",
 		b.only(6, "-p 51 -j DROP"),

@@ -6,28 +6,27 @@ import (
 	"slices"
 )
 
-// tree leads from the number in a packet's mark to where the number belongs. Chains of it test a few bits each, after all
-// bits above. A chain is named after the bits that are known in it, so that numbers that come and go leave the names of all
-// others alone.
+// tree leads from the number in a packet's mark to the leaf of that number. Each chain tests a few bits, after all bits above. A chain
+// is named after the bits that are known in it, so that a change of one number leaves the names of all other chains alone.
 type tree struct {
 	name  string // of the first chain
 	marks Marks
 	bits  int // tested in one chain
 	leafs []leafOf
-	// lead is what the chains end in for a leaf.
+	// lead returns the lines for the number of a leaf.
 	lead func(to uint16) []line
-	// end is what the chains end in for numbers that are not known.
+	// end are the lines for numbers without a leaf.
 	end []line
 }
 
-// leafOf says where a number leads.
+// leafOf is the leaf of a number.
 type leafOf struct{ number, to uint16 }
 
 func (t *tree) find(number uint16) (int, bool) {
 	return slices.BinarySearchFunc(t.leafs, number, func(l leafOf, n uint16) int { return cmp.Compare(l.number, n) })
 }
 
-// get returns where a number leads.
+// get returns the leaf of a number; not ok: it has none.
 func (t *tree) get(number uint16) (to uint16, ok bool) {
 	at, ok := t.find(number)
 	if !ok {
@@ -59,12 +58,12 @@ type node struct {
 
 func (t *tree) root() node { return node{t.leafs, t.levels() * t.bits} }
 
-// levels is how many chains a packet passes at most, the first included.
+// levels returns the greatest number of chains that a packet passes, the first included.
 func (t *tree) levels() int { return levels(t.marks.width, t.bits) }
 
 func levels(width, bits int) int { return (width + bits - 1) / bits }
 
-// chainOf is the name of a node's chain.
+// chainOf returns the name of a node's chain.
 func (t *tree) chainOf(n node) string {
 	if n.low >= t.levels()*t.bits {
 		return t.name
@@ -72,7 +71,7 @@ func (t *tree) chainOf(n node) string {
 	return fmt.Sprintf("%s-c%d.%x", t.name, n.low, n.leafs[0].number>>n.low)
 }
 
-// children are the parts of a node, by ascending number. A node with only one part is passed over.
+// children returns the parts of a node, by ascending number. If there is only one part, it returns the parts of that instead.
 func (t *tree) children(n node) []node {
 	for {
 		var out []node
@@ -92,18 +91,18 @@ func (t *tree) children(n node) []node {
 	}
 }
 
-// whole reports whether all numbers that there can be in a node lead to the same.
+// whole reports whether all possible numbers of a node have the same leaf.
 func (n node) whole() bool {
 	return len(n.leafs) == 1<<n.low && !slices.ContainsFunc(n.leafs, func(l leafOf) bool { return l.to != n.leafs[0].to })
 }
 
-// test is the match for the numbers of a node, or for one number with low 0.
+// test returns the match for the numbers of a node, or for one number with low 0.
 func (t *tree) test(number uint16, low int, only sides) string {
 	mask := t.marks.number() &^ (1<<(t.marks.shift+low) - 1)
 	return t.marks.match(uint32(number)<<t.marks.shift&mask, mask, only)
 }
 
-// under are the lines that a leaf ends in, for its number alone.
+// under returns the lines of a leaf, restricted to its number.
 func (t *tree) under(number uint16, low int, lines []line) []line {
 	out := make([]line, len(lines))
 	for i, l := range lines {
@@ -114,7 +113,7 @@ func (t *tree) under(number uint16, low int, lines []line) []line {
 	return out
 }
 
-// lines are the rules of a node's chain, and the nodes that it leads to.
+// lines returns the rules of a node's chain, and the nodes that it leads to.
 func (t *tree) lines(n node) (out []line, more []node) {
 	for _, c := range t.children(n) {
 		switch first := c.leafs[0]; {
@@ -130,7 +129,7 @@ func (t *tree) lines(n node) (out []line, more []node) {
 	return append(out, t.end...), more
 }
 
-// chains are the chains of the nodes below n, itself included.
+// chains returns the chains of n and of the nodes below it.
 func (t *tree) chains(n node, first []line) []Chain {
 	body, more := t.lines(n)
 	out := []Chain{t.marks.made(t.chainOf(n), slices.Concat(first, body))}
@@ -140,7 +139,7 @@ func (t *tree) chains(n node, first []line) []Chain {
 	return out
 }
 
-// way is what a change of one number may alter: the chains on the way to it, and the nodes they lead to.
+// way has the parts of a tree that a change of one number may alter: the chains on the way to it, and the nodes they lead to.
 type way struct {
 	passed []node
 	refers map[string]node
@@ -163,8 +162,8 @@ func (t *tree) way(number uint16) way {
 	return w
 }
 
-// change does what alters one number, and returns the chains below the first that may differ, and the names of those that
-// are no more. The first chain may differ in any case.
+// change calls do, which alters one number. It returns the chains below the first one that may differ, and the names of those that no
+// longer exist. The first chain may differ in any case.
 func (t *tree) change(number uint16, do func()) (set []Chain, gone []string) {
 	before := t.way(number)
 	names := map[string]bool{}
@@ -205,7 +204,7 @@ func (t *tree) change(number uint16, do func()) (set []Chain, gone []string) {
 	return once(set), gone
 }
 
-// once leaves of chains with one name the first.
+// once returns the first chain of each name.
 func once(list []Chain) []Chain {
 	slices.SortStableFunc(list, func(a, b Chain) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(list, func(a, b Chain) bool { return a.Name == b.Name })
