@@ -155,12 +155,13 @@ status: {phase: Running, podIP: %q, podIPs: [%s]}
 `, name, namespace, strings.Join(labels, ", "), p.Node().Name(), p.Addrs()[0], strings.Join(ips, ", ")))
 }
 
-// Pod plugs a pod, declares it and waits until its node's agent has it.
+// Pod plugs a pod, declares it and waits until its node's agent enforces it and all agents know it.
 func (c *Cluster) Pod(n *lab.Node, name string, labels ...string) *lab.Pod {
 	c.T.Helper()
 	p := c.Plug(n, name)
 	c.Declare(p, labels...)
 	c.AwaitEndpoint(p)
+	c.AwaitKnown(p)
 	return p
 }
 
@@ -179,7 +180,7 @@ func (c *Cluster) Row(p *lab.Pod) *inspect.EndpointRow {
 }
 
 // AwaitEndpoint waits until the pod is enforced on its present interface, with its present addresses: the agent may know
-// an earlier pod of the name. Every other agent that runs knows it by its addresses then.
+// an earlier pod of the name.
 func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 	c.T.Helper()
 	defer c.describeRow(p)()
@@ -188,8 +189,14 @@ func (c *Cluster) AwaitEndpoint(p *lab.Pod) {
 		return e != nil && int(e.Ifindex) == p.IfIndex() && e.Error == "" && len(e.Attached) > 0 &&
 			slices.Equal(e.Addrs, p.Addrs())
 	})
-	for n, a := range c.Agents {
-		if n != p.Node() && a.Cmd != nil {
+}
+
+// AwaitKnown waits until every agent that runs knows the pod as the owner of its addresses. Of an address that two pods claim,
+// agents of other nodes know no owner.
+func (c *Cluster) AwaitKnown(p *lab.Pod) {
+	c.T.Helper()
+	for _, a := range c.Agents {
+		if a.Cmd != nil {
 			a.awaitOwner(p)
 		}
 	}
