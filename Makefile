@@ -13,7 +13,7 @@ demo: build packages ## real policy on real pods in network namespaces; needs ro
 	./bin/margay demo
 
 test: packages ## everything, privileged tests included when run as root
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 30m ./...
 	@$(MAKE) --no-print-directory test-iptables
 
 test-iptables: packages ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft

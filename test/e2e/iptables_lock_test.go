@@ -88,9 +88,9 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
-	free := time.Now()
+	stalls, free := testutil.WatchStalls(t), time.Now()
 	testutil.WaitFor(t, soon, "the change to be applied", func() bool { return client.DialTCP(toggle, never/4).Outcome == lab.Connected })
-	took := time.Since(free)
+	took := stalls.Since(free)
 	c.AwaitEndpoint(late)
 	c.Reach(client.Host, late.Host, 80, true)
 	tr.Stop()

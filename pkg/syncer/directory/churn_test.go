@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -81,8 +81,9 @@ func churn(tb testing.TB, nets int, lasting time.Duration) churned {
 		}
 	})
 	<-set
-	before := cpuTime(tb)
+	before := testutil.CPUTime(tb)
 	var result churned
+	stalls := testutil.WatchStalls(tb)
 	started, written := time.Now(), time.Time{}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -97,7 +98,7 @@ func churn(tb testing.TB, nets int, lasting time.Duration) churned {
 			waiting.Go(func() {
 				for got := range small {
 					if got == version {
-						result.slowestSmall = max(result.slowestSmall, time.Since(at))
+						result.slowestSmall = max(result.slowestSmall, stalls.Since(at))
 						return
 					}
 				}
@@ -114,21 +115,12 @@ func churn(tb testing.TB, nets int, lasting time.Duration) churned {
 			if version != 255 {
 				continue
 			}
-			result.last, result.cpu = time.Since(written), cpuTime(tb)-before
+			result.last, result.cpu = stalls.Since(written), testutil.CPUTime(tb)-before
 			return result
 		case <-time.After(time.Minute):
 			tb.Fatal("the last version of the set is not delivered")
 		}
 	}
-}
-
-func cpuTime(tb testing.TB) time.Duration {
-	tb.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestASetThatChangesAllTheTimeHoldsUpNoOther: what is between two readings of a file is skipped, and its last version counts.

@@ -31,6 +31,7 @@ type newcomer struct {
 type sample struct {
 	acked time.Duration // since the API server's answer; negative if that was read later than the first probes
 	sent  time.Duration // since the request
+	at    time.Time     // when it was enforced
 }
 
 // arrive plugs newcomers and has them probed.
@@ -110,7 +111,7 @@ func (p *probes) judge(n *newcomer) (s sample) {
 		}
 	}
 	last := time.Unix(0, max(n.passed[probeIn].Load(), n.passed[probeOut].Load()))
-	return sample{last.Sub(n.acked.Round(0)), last.Sub(n.sent.Round(0))}
+	return sample{last.Sub(n.acked.Round(0)), last.Sub(n.sent.Round(0)), last}
 }
 
 // oneByOne measures newcomers one after the other, ten at a time being there, so that the number of pods stays about

@@ -179,9 +179,11 @@ func (u *turn) unturned(t testing.TB) {
 	}
 }
 
-// awaitTurns waits until all the flows have turned for good, and returns how long after the moment each had.
+// awaitTurns waits until all the flows have turned for good, and returns how long after the moment each had, without
+// stalls of the machine.
 func awaitTurns(t testing.TB, since time.Time, turns ...*turn) (took []time.Duration) {
 	t.Helper()
+	stalls := testutil.WatchStalls(t)
 	for _, u := range turns {
 		u.seen, u.at = u.flow.Result().Received, since
 	}
@@ -204,7 +206,7 @@ func awaitTurns(t testing.TB, since time.Time, turns ...*turn) (took []time.Dura
 		return turned
 	})
 	for _, u := range turns {
-		took = append(took, u.at.Sub(since))
+		took = append(took, stalls.Between(since, u.at))
 	}
 	return took
 }

@@ -26,6 +26,7 @@ type enforced struct {
 	agent          *testcluster.Process
 	client, server *lab.Pod
 	traffic        *testcluster.Traffic
+	stalls         *testutil.Stalls
 }
 
 // extraPort is opened by the policy extra, beside what traffic goes to.
@@ -35,7 +36,7 @@ func newEnforced(t *testing.T, flags ...string) *enforced {
 	t.Helper()
 	testutil.Privileged(t)
 	testcluster.Build(t)
-	e := &enforced{etcd: newServer(t, flags...)}
+	e := &enforced{etcd: newServer(t, flags...), stalls: testutil.WatchStalls(t)}
 	e.etcd.start()
 	e.store = store{t, e.etcd.client(nil, "")}
 	l, err := lab.New()
@@ -113,7 +114,7 @@ func (e *enforced) drop(name string) {
 	}
 }
 
-// is demands that the policies of the server are in force within the time, and what they open.
+// is demands that the policies of the server are in force within the time, stalls of the machine apart, and what they open.
 func (e *enforced) is(open bool, within time.Duration) {
 	e.T.Helper()
 	began, policies := time.Now(), 1
@@ -121,7 +122,7 @@ func (e *enforced) is(open bool, within time.Duration) {
 		policies = 2
 	}
 	e.AwaitPolicies(e.server, policies, 0)
-	if took := time.Since(began); took > within {
+	if took := e.stalls.Since(began); took > within {
 		e.T.Errorf("in force after %v, want at most %v", took, within)
 	}
 	e.Reach(e.client.Host, e.server.Host, extraPort, open)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -21,6 +22,7 @@ import (
 type consumer struct {
 	t       testing.TB
 	reports *syncer.Reports
+	stalls  *testutil.Stalls
 
 	mu      sync.Mutex
 	objects map[string]string // log levels by the node they are for
@@ -38,7 +40,7 @@ func (c *consumer) Write(text []byte) (int, error) {
 // consume runs a source for as long as the test lasts.
 func consume(t testing.TB, o etcd.Options) *consumer {
 	t.Helper()
-	c := &consumer{t: t, reports: syncer.NewReports(), objects: map[string]string{}}
+	c := &consumer{t: t, reports: syncer.NewReports(), stalls: testutil.WatchStalls(t), objects: map[string]string{}}
 	if o.DialTimeout == 0 {
 		o.DialTimeout = 10 * time.Second
 	}
@@ -86,7 +88,7 @@ func (c *consumer) has(want string) bool {
 	return c.inSync && maps.Equal(wanted, c.objects)
 }
 
-// awaits waits until the objects are these, "a=Info b=Debug", and returns how long that took.
+// awaits waits until the objects are these, "a=Info b=Debug", and returns how long that took, without stalls of the machine.
 func (c *consumer) awaits(want string) time.Duration {
 	c.t.Helper()
 	began := time.Now()
@@ -99,7 +101,7 @@ func (c *consumer) awaits(want string) time.Duration {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return time.Since(began)
+	return c.stalls.Since(began)
 }
 
 // soon is awaits for what must come within a second.
