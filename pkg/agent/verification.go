@@ -13,14 +13,14 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// verification is one under way. It works in rounds: what changed while a round compared it is compared again by the next
-// one. Differences count only if at one moment between two passes of the loop neither side of them has changed.
+// verification is one verification under way. It works in rounds: parts that changed while a round compared them are compared again
+// by the next one. A difference counts only if, at one moment between two passes of the loop, neither of its sides has changed.
 type verification struct {
 	ctx     context.Context
 	loop    *Loop
 	kernel  verify.Kernel
 	only    model.EndpointID   // zero: all
-	since   time.Time          // of the present stretch of work
+	since   time.Time          // when the work without a pause began
 	done    *verify.Comparison // of earlier rounds; nil: there was none
 	shadows map[*model.DirectionPolicy]*model.DirectionPolicy
 	report  *inspect.Verification
@@ -35,7 +35,7 @@ type target struct {
 	staged  [2]verify.PolicyID
 	shadows [2]*model.DirectionPolicy // as if staged policies were enforced; nil: there are none
 	ifindex uint32                    // of the interface that it is programmed on
-	why     string                    // why nothing can be said of it; empty: something can
+	why     string                    // why it cannot be compared; empty: it can
 }
 
 // policyRead is the policy of one direction in the kernel.
@@ -73,7 +73,7 @@ func (v *verification) run() (*inspect.Verification, error) {
 	return r, nil
 }
 
-// round compares everything once, but for what has been compared before. changed: an endpoint has changed meanwhile.
+// round compares everything once that was not compared before. changed: an endpoint has changed meanwhile.
 func (v *verification) round() (changed bool, err error) {
 	v.report.NotProven, v.proven = v.report.NotProven[:0], map[model.EndpointID]bool{}
 	targets, err := v.targets()
@@ -106,14 +106,14 @@ func (v *verification) round() (changed bool, err error) {
 	return changed, nil
 }
 
-// kernelRound has the kernel's side begin a round.
+// kernelRound makes the kernel's side begin a round.
 func (v *verification) kernelRound() error {
 	var failed error
 	err := v.ask(func(View) { failed = v.kernel.Round() })
 	return cmp.Or(err, failed)
 }
 
-// targets are the endpoints to be verified.
+// targets returns the endpoints to be verified.
 func (v *verification) targets() (targets []target, err error) {
 	conditions := map[model.EndpointID]dataplane.EndpointStatus{}
 	err = v.ask(func(view View) {
@@ -143,7 +143,7 @@ func (v *verification) targets() (targets []target, err error) {
 	return targets, err
 }
 
-// shadow is a policy as if its staged policies were enforced, the same for the same; nil: it has none.
+// shadow returns a policy as if its staged policies were enforced, the same pointer for the same policy; nil: it has no staged ones.
 func (v *verification) shadow(p *model.DirectionPolicy) *model.DirectionPolicy {
 	if known, ok := v.shadows[p]; ok {
 		return known
@@ -152,7 +152,7 @@ func (v *verification) shadow(p *model.DirectionPolicy) *model.DirectionPolicy {
 	return v.shadows[p]
 }
 
-// readSides reads sets and addresses from both sides, and compares what it is not policies that say.
+// readSides reads sets and addresses from both sides, and compares everything but policies.
 func (v *verification) readSides(targets []target) (*verify.Comparison, error) {
 	atoms := verify.NewAtoms()
 	if v.done != nil {

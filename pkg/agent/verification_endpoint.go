@@ -13,7 +13,8 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// endpoint compares both directions of one endpoint. why: something has changed meanwhile, so that nothing can be said.
+// endpoint compares both directions of one endpoint. why: the reason why it could not be compared, such as a change meanwhile; empty:
+// it was.
 func (v *verification) endpoint(c *verify.Comparison, t *target, read map[policyRead]verify.Policy) (why string, err error) {
 	if len(t.policy.Addrs) == 0 {
 		return "", nil
@@ -40,7 +41,7 @@ func (v *verification) endpoint(c *verify.Comparison, t *target, read map[policy
 	}
 	for d, p := range t.shadows {
 		if p == nil || t.staged[d] == 0 {
-			continue // or they are not evaluated, which show staged reports
+			continue // there are no staged policies, or the kernel does not evaluate them, which show staged reports
 		}
 		if why, err := v.direction(c.CompareVerdicts, t, p, t.staged[d], read); why != "" || err != nil {
 			return why, err
@@ -54,7 +55,7 @@ func (v *verification) endpoint(c *verify.Comparison, t *target, read map[policy
 
 const hasChanged = "its policy changes all the time"
 
-// identify finds out which policies the kernel has for an endpoint. Not ok: nothing passes there.
+// identify finds the policies that the kernel has for an endpoint. Not ok: the endpoint is closed.
 func (v *verification) identify(t *target) (ok bool, err error) {
 	if t.inForce, ok, err = v.kernel.InForce(t.policy.ID); err == nil {
 		t.staged, err = v.kernel.Staged(t.policy.ID)
@@ -81,7 +82,7 @@ func (v *verification) same(t *target) (same bool, err error) {
 	return same, err
 }
 
-// unchanged is what same asks the loop for.
+// unchanged is the part of same that runs between two passes of the loop.
 func (v *verification) unchanged(view View, t *target) (bool, error) {
 	ep, ok := view.Graph.LocalEndpoint(t.policy.ID)
 	if !ok || ep != t.policy {

@@ -9,10 +9,10 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// mostConfirmed is how many differences of one kind the loop is asked about: more of one kind have one cause.
+// mostConfirmed bounds the differences of one kind that the loop is asked about, since they usually have one cause.
 const mostConfirmed = 100
 
-// sets are the sets that the kernel's classes are made of; their members are added to the regions.
+// sets returns the sets that the kernel's classes are combinations of, and adds their members to the regions.
 func (v *verification) sets(atoms *verify.Atoms) (sets []verify.Set, err error) {
 	err = v.ask(func(view View) { sets = v.kernel.Sets() })
 	kept := sets[:0]
@@ -94,7 +94,7 @@ func (v *verification) confirmClass(view View, p *verify.Pair, classes *verify.C
 	return nil
 }
 
-// marks compares what the kernel knows of addresses besides their sets.
+// marks compares the marks of addresses.
 func (v *verification) marks(targets []target, entries []verify.Entry) error {
 	members := map[model.SetID][]netip.Prefix{}
 	var host []netip.Addr
@@ -160,7 +160,7 @@ func (v *verification) confirmMarks(view View, a netip.Addr) error {
 	return err
 }
 
-// nodeFaults compares what belongs to no endpoint.
+// nodeFaults reports the faults of parts that belong to no endpoint.
 func (v *verification) nodeFaults() error {
 	var faults []string
 	var failed error
@@ -178,7 +178,7 @@ func (v *verification) nodeFaults() error {
 	return err
 }
 
-// faults compares what the kernel has of an endpoint besides its policies.
+// faults reports the faults of an endpoint's parts other than its policies.
 func (v *verification) faults(t *target) error {
 	var faults []string
 	var failed error

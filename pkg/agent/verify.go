@@ -16,8 +16,8 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// Verifier compares what the kernel has with what the objects demand, beside the loop: it asks the loop for short moments
-// only, at the lowest priority, and for at most half of a CPU. Safe for concurrent use.
+// Verifier compares the kernel's state with the demands of the objects. It runs beside the loop and blocks it for short moments only,
+// at the lowest priority, and uses at most half of a CPU. Safe for concurrent use.
 type Verifier struct {
 	loop    *Loop
 	kernel  verify.Kernel
@@ -34,10 +34,10 @@ func NewVerifier(l *Loop, k verify.Kernel, m *metrics.Metrics, log *slog.Logger)
 	return &Verifier{loop: l, kernel: k, metrics: m, log: log}
 }
 
-// dueEvery is how often Repeat looks whether a verification is due.
+// dueEvery is the interval at which Repeat checks whether a verification is due.
 const dueEvery = 10 * time.Second
 
-// Repeat verifies all endpoints as often as it is configured, until ctx ends. A nil Verifier does nothing.
+// Repeat verifies all endpoints at the configured interval, until ctx ends. A nil Verifier does nothing.
 func (v *Verifier) Repeat(ctx context.Context) {
 	if v == nil {
 		return
@@ -65,7 +65,7 @@ func (v *Verifier) Repeat(ctx context.Context) {
 	}
 }
 
-// note has metrics and log report a verification of all endpoints.
+// note reports a verification of all endpoints in metrics and the log.
 func (v *Verifier) note(r *inspect.Verification) {
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	v.metrics.Verified(metrics.Verification{Differences: len(r.Differences), NotProven: len(r.NotProven), Took: seconds(r.Took.Seconds),
@@ -79,13 +79,13 @@ func (v *Verifier) note(r *inspect.Verification) {
 	log.Info("verified what is enforced")
 }
 
-// ErrVerifying says that another verification is under way.
+// ErrVerifying is the error of Run while another verification is under way.
 var ErrVerifying = errors.New("another verification is under way")
 
-// errNothing says that there is nothing to verify.
+// errNothing is the error of a dataplane without a Verifier.
 var errNothing = errors.New("this dataplane cannot be verified")
 
-// Run verifies an endpoint, or all of this node if id is zero. The error says why it could not.
+// Run verifies an endpoint, or all endpoints of this node if id is zero. With an error there is no result.
 func (v *Verifier) Run(ctx context.Context, id model.EndpointID) (*inspect.Verification, error) {
 	if v == nil {
 		return nil, errNothing
@@ -112,13 +112,13 @@ func (v *Verifier) Run(ctx context.Context, id model.EndpointID) (*inspect.Verif
 
 const (
 	lowestPriority = 19
-	// working is how long a verification works without a pause of the same length.
+	// working is the time that a verification works before it pauses for the same time.
 	working = 4 * time.Millisecond
-	// mostRounds is how often what has changed meanwhile is verified again.
+	// mostRounds bounds the rounds of one verification.
 	mostRounds = 4
 )
 
-// pause is called between parts of the work.
+// pause is called between parts of the work, and waits if the work has lasted long enough. The error is that of the context.
 func (v *verification) pause() error {
 	if now := time.Now(); now.Sub(v.since) >= working {
 		select {
@@ -130,7 +130,7 @@ func (v *verification) pause() error {
 	return v.ctx.Err()
 }
 
-// cpu is the time that this thread has used.
+// cpu returns the CPU time that this thread has used.
 func cpu() time.Duration {
 	const thisThread = 1 // RUSAGE_THREAD
 	var u syscall.Rusage

@@ -11,7 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// differenceRow is a packet that is judged wrongly, in words.
+// differenceRow describes a packet that is judged wrongly.
 func differenceRow(id model.EndpointID, d model.Direction, f *verify.Difference) inspect.DifferenceRow {
 	row := inspect.DifferenceRow{Namespace: id.Namespace, Name: id.Name, Direction: d.String(), Packet: packetText(f.Packet),
 		Evaluator: f.Evaluator, Want: decisionText(f.Want, ""), Got: decisionText(f.Got, "s")}
@@ -23,7 +23,7 @@ func differenceRow(id model.EndpointID, d model.Direction, f *verify.Difference)
 	return row
 }
 
-// decisionText is a decision; s ends its verb.
+// decisionText describes a decision; s is the ending of its verb.
 func decisionText(d verify.Decision, s string) string {
 	verb := "denie" + s
 	if s == "" {

@@ -2,7 +2,7 @@ package verify
 
 import "cmp"
 
-// agrees reports whether an answer is what the verdict demands.
+// agrees reports whether an answer equals the demanded verdict.
 func (c *comparing) agrees(a *Answer, v *verdict) bool {
 	if c.unnamed {
 		return a.Allow == v.allow && a.Entry >= 0
@@ -17,11 +17,11 @@ func (c *comparing) is(entry, point int) bool {
 	if entry >= len(c.points) {
 		return false
 	}
-	// Numbers of rules run out: then entries of some rules have no name, and no entry has theirs.
+	// There may be more rules than numbers. The entry of a rule without a number has no name, and no entry has the name of its point.
 	return c.points[entry] == point || c.points[entry] == -1 && !c.named[point]
 }
 
-// same reports whether the entries on the way are the points; n is how many there were, as far as the kernel counts.
+// same reports whether the entries on the way are those of the points; n is the number of entries, as far as the kernel counts.
 func (c *comparing) same(entries []uint16, n int, points []int) bool {
 	if n != min(len(points), 0xff) {
 		return false

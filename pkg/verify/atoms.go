@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Atoms number what rules compare addresses with: sets, and the prefixes of CIDR lists.
+// Atoms number the operands that rules compare addresses with: sets, and the prefixes of CIDR lists. Not safe for concurrent use.
 type Atoms struct {
 	sets map[model.SetID]uint32
 	nets map[netip.Prefix]uint32
@@ -19,7 +19,7 @@ func NewAtoms() *Atoms {
 	return &Atoms{sets: map[model.SetID]uint32{}, nets: map[netip.Prefix]uint32{}}
 }
 
-// AddPolicy adds what the rules of a policy compare addresses with.
+// AddPolicy adds the operands in the rules of a policy.
 func (a *Atoms) AddPolicy(p *model.DirectionPolicy) {
 	eachRule(p, func(r *model.MatchRule) {
 		for _, s := range []*model.Side{&r.Source, &r.Destination} {
@@ -55,7 +55,7 @@ func (a *Atoms) addSide(s *model.Side) {
 	}
 }
 
-// Sets are the sets among the atoms, in no order.
+// Sets returns the sets among the atoms, in no particular order.
 func (a *Atoms) Sets() []model.SetID {
 	ids := make([]model.SetID, 0, len(a.sets))
 	for id := range a.sets {

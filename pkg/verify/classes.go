@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Classes compares the sets that the kernel has classes in with those that their addresses are in.
+// Classes compares the sets of the kernel's classes with the sets that the addresses of the class are in.
 type Classes struct {
 	sets   []Set
 	byAtom map[uint32]uint32 // numbers
@@ -25,7 +25,7 @@ func NewClasses(atoms *Atoms, sets []Set) *Classes {
 	return c
 }
 
-// Wrong reports whether the kernel has the class of a pair in other sets than its addresses are in.
+// Wrong reports whether kernel, the sets that the kernel has the class of a pair in, differ from the sets of the pair's addresses.
 func (c *Classes) Wrong(p *Pair, kernel []uint32) bool {
 	var want []uint32
 	for _, atom := range p.Signature {
@@ -37,13 +37,13 @@ func (c *Classes) Wrong(p *Pair, kernel []uint32) bool {
 	return !slices.Equal(want, c.ofKnown(kernel))
 }
 
-// ofKnown are the numbers of sets that are compared: others are about to come or to go.
+// ofKnown returns the numbers of sets that are compared. The others are being added or removed.
 func (c *Classes) ofKnown(kernel []uint32) []uint32 {
 	return slices.DeleteFunc(slices.Clone(kernel), func(n uint32) bool { return !c.known[n] })
 }
 
-// Differs names the first set in which an address is and the kernel does not have its class, or the other way round, as things
-// are now. contains asks the objects.
+// Differs returns the first set that has the address but not its class in the kernel, or the class but not the address; not is: there
+// is none. contains reports memberships by the present objects.
 func (c *Classes) Differs(a netip.Addr, kernel []uint32, contains func(model.SetID, netip.Addr) bool) (id model.SetID, is bool) {
 	for _, s := range c.sets {
 		if !c.known[s.Number] {

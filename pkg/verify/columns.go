@@ -17,7 +17,7 @@ type column struct {
 // axisProtocols are the protocols with an Axis of their own.
 var axisProtocols = [AxisOther]uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP, model.ProtoICMP, model.ProtoICMPv6}
 
-// columns are all kinds of protocols and ports that the demand or the policy distinguishes for packets of one family between
+// columns returns all kinds of protocols and ports that the demand or the policy distinguishes for packets of one family between
 // an own address and others.
 func (d *demand) columns(k Policy, family uint8, own place) []column {
 	var all []column
@@ -59,8 +59,8 @@ func (d *demand) axisColumns(k Policy, a Axis, family uint8, own place) []column
 	return all
 }
 
-// membership says of which sets the address at an end is a member: the source is the remote side of ingress, the destination
-// that of egress. Nil: it is remote.
+// membership returns the membership in sets of the address at one end: the source, which is the remote side of ingress, or the
+// destination, which is that of egress. nil: that end is the remote side.
 func (d *demand) membership(remoteOf model.Direction, own place) func(model.SetID) bool {
 	if d.direction == remoteOf {
 		return nil
@@ -68,7 +68,7 @@ func (d *demand) membership(remoteOf model.Direction, own place) func(model.SetI
 	return own.in
 }
 
-// cells are the kinds of ports, types or protocols on one axis, each once.
+// cells returns the kinds of ports, types or protocols on one axis, each once.
 func (d *demand) cells(a Axis, family uint8, destination bool, runs []Run, fits func(*model.MatchRule, *model.Packet) bool) []column {
 	first, last := uint32(0), uint32(0xffff)
 	if a == AxisOther {
@@ -106,7 +106,7 @@ func (d *demand) cells(a Axis, family uint8, destination bool, runs []Run, fits 
 			continue // never asked here
 		}
 		if key := kindOf(columnAt(runs, uint16(at)), fit); !seen[key] {
-			if d.room -= 2 * len(key); d.room < 0 { // the key, and the set
+			if d.room -= 2 * len(key); d.room < 0 { // for the key and the set
 				return nil
 			}
 			seen[key] = true
@@ -131,7 +131,7 @@ func kindOf(column uint32, s set) string {
 	return string(key)
 }
 
-// columnAt is the number of the run around a key.
+// columnAt returns the number of the run that contains a key.
 func columnAt(runs []Run, key uint16) uint32 {
 	i, found := slices.BinarySearchFunc(runs, key, func(r Run, k uint16) int { return int(r.Lo) - int(k) })
 	if !found {
@@ -143,7 +143,7 @@ func columnAt(runs []Run, key uint16) uint32 {
 	return runs[i].Column
 }
 
-// packetAt is a packet at one place of an axis.
+// packetAt returns a packet at one place of an axis.
 func packetAt(a Axis, key uint32, destination bool) model.Packet {
 	switch {
 	case a == AxisOther:

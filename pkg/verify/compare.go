@@ -17,18 +17,18 @@ type Difference struct {
 	Got       Decision
 	Class     uint32       // of the remote address, in the kernel
 	Some      []netip.Addr // remote addresses of its kind, that of Packet first
-	signature Signature    // of them
+	signature Signature    // of the addresses in Some
 }
 
 // Decision is a verdict in words.
 type Decision struct {
 	Allow bool
-	By    string // the rule, as model.RuleID.String returns it; empty: not known, or none
+	By    string // the rule, as model.RuleID.String returns it; empty: no rule, or it is not known
 	// Passed and Logged are the rules on the way, as far as they are known.
 	Passed, Logged []string
 }
 
-// Result is what came of comparing one direction of an endpoint.
+// Result is the result of comparing one direction of an endpoint.
 type Result struct {
 	Questions   int // packets judged
 	Differences []Difference
@@ -38,27 +38,27 @@ type Result struct {
 const (
 	// mostDifferences of one direction are reported.
 	mostDifferences = 100
-	// mostBytes is what is kept at once of the packets that one policy distinguishes, and mostQuestions how many of them are
-	// compared. The owner of a pod or of its policies can make more: then it is not verified, and all others are.
+	// mostBytes bounds the memory for the packets that one policy distinguishes, and mostQuestions their number. The owner of a pod or
+	// of its policies can exceed them. Then that endpoint is not verified, and all others are.
 	mostBytes     = 64 << 20
 	mostQuestions = 1 << 24
-	// batchSize is how many packets are judged at once, and without a pause.
+	// batchSize is the number of packets that are judged without a pause.
 	batchSize = 64
 )
 
-// ErrTooMany says that a policy distinguishes more packets than are compared.
+// ErrTooMany is the error about a policy that distinguishes more packets than can be compared.
 var ErrTooMany = errors.New("its policy distinguishes too many kinds of packets to compare all of them")
 
 // Comparison compares policies of endpoints with those in the kernel, each combination once.
 type Comparison struct {
 	Atoms *Atoms
 	Pairs []*Pair
-	Of    func(netip.Addr) Signature // of endpoints' own addresses
+	Of    func(netip.Addr) Signature // returns the signature of an endpoint's own address
 	Pause func() error               // is called often; an error ends the comparison
 	done  map[combination]map[string]bool
 }
 
-// combination is one comparison: which policy, which policy in the kernel, and what rules make of the own address.
+// combination identifies one comparison: the policy, the policy in the kernel, and the kind of the own address.
 type combination struct {
 	policy *model.DirectionPolicy
 	kernel PolicyID
@@ -66,13 +66,13 @@ type combination struct {
 	family uint8
 }
 
-// Compare compares the policy of one direction of an endpoint, with these addresses of its own, with one in the kernel. kernel
-// identifies that.
+// Compare compares the policy of one direction of an endpoint with the policy k in the kernel, for the endpoint's own addresses. kernel
+// identifies k: a combination that was compared before is not compared again.
 func (c *Comparison) Compare(p *model.DirectionPolicy, own []netip.Addr, k Policy, kernel PolicyID) (Result, error) {
 	return c.compare(p, own, k, kernel, false)
 }
 
-// CompareVerdicts is Compare for a policy whose rules have other names in the kernel: verdicts alone are compared.
+// CompareVerdicts is Compare for a policy whose rules have other names in the kernel: it compares verdicts, but not rules.
 func (c *Comparison) CompareVerdicts(p *model.DirectionPolicy, own []netip.Addr, k Policy, kernel PolicyID) (Result, error) {
 	return c.compare(p, own, k, kernel, true)
 }
@@ -97,7 +97,7 @@ func (c *Comparison) compare(p *model.DirectionPolicy, own []netip.Addr, k Polic
 		}
 		run.own(a, signature, c.done[at])
 		if run.ended() || len(run.result.Differences) > 0 {
-			delete(c.done, at) // another comparison finds them again
+			delete(c.done, at) // so that the next comparison finds the differences again
 		}
 		if run.ended() {
 			break
@@ -106,7 +106,7 @@ func (c *Comparison) compare(p *model.DirectionPolicy, own []netip.Addr, k Polic
 	return run.result, run.err
 }
 
-// relevant are the numbers of a policy's atoms, ascending.
+// relevant returns the numbers of a policy's atoms, ascending.
 func (c *Comparison) relevant(mine *Atoms) Signature {
 	var all Signature
 	for id := range mine.sets {
@@ -119,7 +119,7 @@ func (c *Comparison) relevant(mine *Atoms) Signature {
 	return all
 }
 
-// project leaves of a signature what is relevant.
+// project returns the atoms of a signature that are relevant.
 func project(s, relevant Signature) Signature {
 	var left Signature
 	for _, atom := range s {
@@ -138,7 +138,7 @@ func (s Signature) key() string {
 	return string(b)
 }
 
-// pointsOf are the points of a policy's entries; -1: the entry has no name, -2: there is no such rule.
+// pointsOf returns the points of a policy's entries; -1: the entry has no name, -2: there is no such rule.
 func (d *demand) pointsOf(k Policy) []int {
 	kept := map[string]int{}
 	for i, id := range d.points {
@@ -172,14 +172,14 @@ type comparing struct {
 	batch    batch
 }
 
-// batch are questions with what the objects demand; their answers are still to be fetched.
+// batch are questions with the verdicts that the objects demand. The answers of the kernel's policy are not known yet.
 type batch struct {
 	questions []Question
 	pairs     []*Pair
-	verdicts  []verdict // as many as there ever were, so that their lists are used again
+	verdicts  []verdict // at least as many as questions: they are reused, with their lists
 }
 
-// next is where the verdict about a further question goes.
+// next adds a question, and returns its verdict for the caller to fill in.
 func (b *batch) next(q Question, p *Pair) *verdict {
 	b.questions, b.pairs = append(b.questions, q), append(b.pairs, p)
 	if len(b.verdicts) < len(b.questions) {
@@ -188,7 +188,7 @@ func (b *batch) next(q Question, p *Pair) *verdict {
 	return &b.verdicts[len(b.questions)-1]
 }
 
-// at is an address with these atoms as rules see it.
+// at returns an address with these atoms as rules see it.
 func (c *comparing) at(a netip.Addr, s Signature) place {
 	return place{a, func(id model.SetID) bool { return s.has(c.Atoms.sets[id]) }, func(n netip.Prefix) bool { return s.has(c.Atoms.nets[n]) }}
 }
@@ -261,7 +261,7 @@ func (c *comparing) row(own netip.Addr, pair *Pair, there place, row set, column
 
 func (c *comparing) ended() bool { return c.result.More || c.err != nil }
 
-// flush has the batch answered and compares.
+// flush gets the answers to the batch and compares them.
 func (c *comparing) flush() {
 	defer func() { c.batch.questions, c.batch.pairs = c.batch.questions[:0], c.batch.pairs[:0] }()
 	if len(c.batch.questions) == 0 {

@@ -8,15 +8,14 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// demand is the policy of one direction as the objects mean it (semantics §5): its rules in the order in which they are
-// considered. Which of them a packet fits is worked out once for each kind of remote addresses and once for each kind of
-// ports; a rule fits if it fits both.
+// demand is the policy of one direction as the objects define it (semantics §5): its rules in the order of evaluation. The rules that
+// a packet fits are computed once for each kind of remote addresses and once for each kind of ports; a rule fits if it fits both.
 type demand struct {
 	direction model.Direction
 	steps     []step
 	points    []model.RuleID
 	byText    map[string]int // points by their texts
-	room      int            // bytes that further sets of steps may take; less than 0: they are too many
+	room      int            // bytes left for further sets of steps; less than 0: there were too many
 }
 
 // step is a rule, or the end of a tier or of all.
@@ -24,8 +23,8 @@ type step struct {
 	rule   *model.MatchRule // nil: an end, which every packet fits
 	action model.Action
 	point  int
-	next   int  // where Pass goes on
-	mixed  bool // its ports are those of certain remote addresses, so that both parts together decide
+	next   int  // the step after Pass
+	mixed  bool // its ports depend on the remote address, so that address and port must be matched together
 }
 
 func newDemand(p *model.DirectionPolicy) *demand {
@@ -79,7 +78,7 @@ func (d *demand) addEnd(id model.RuleID, a model.Action) {
 	d.steps = append(d.steps, step{action: a, point: d.point(id), next: len(d.steps) + 1})
 }
 
-// passTo makes Pass of the steps from first on go on behind the last one.
+// passTo makes Pass of the steps from first on continue behind the last step.
 func (d *demand) passTo(first int) {
 	for i := first; i < len(d.steps); i++ {
 		d.steps[i].next = len(d.steps)
@@ -122,7 +121,7 @@ func (d *demand) newSet() set {
 
 func (s set) add(i int) { s[i/64] |= 1 << (i % 64) }
 
-// fitting are the steps whose rule fits, and all ends.
+// fitting returns the steps whose rule fits, and all ends.
 func (d *demand) fitting(fits func(*model.MatchRule) bool) set {
 	s := d.newSet()
 	for i := range d.steps {
@@ -133,14 +132,14 @@ func (d *demand) fitting(fits func(*model.MatchRule) bool) set {
 	return s
 }
 
-// verdict is what the objects demand for one packet.
+// verdict is the verdict that the objects demand for one packet.
 type verdict struct {
 	allow        bool
-	by           int // point
+	by           int // the deciding point
 	passes, logs []int
 }
 
-// judge walks through the steps that both sets have. confirm decides about a mixed one.
+// judge walks through the steps that are in both sets. confirm decides whether a mixed one fits.
 func (d *demand) judge(row, column set, confirm func(*model.MatchRule) bool, v *verdict) {
 	v.passes, v.logs = v.passes[:0], v.logs[:0]
 	for i := 0; ; {
@@ -196,7 +195,7 @@ func addrFits(s *model.Side, at place) bool {
 	return slices.ContainsFunc(s.NotNets, ofFamily) && !slices.ContainsFunc(s.NotNets, at.net)
 }
 
-// protocolFits reports whether the conditions that are no side's hold for a packet.
+// protocolFits reports whether the conditions that belong to neither side hold for a packet.
 func protocolFits(r *model.MatchRule, p *model.Packet, family uint8) bool {
 	switch {
 	case r.Unmatchable != "", r.IPVersion != 0 && r.IPVersion != family:
@@ -218,8 +217,8 @@ func hasTypes(protocol, family uint8) bool {
 	return protocol == model.ProtoICMP && family == 4 || protocol == model.ProtoICMPv6 && family == 6
 }
 
-// portsFit reports whether the port conditions of a side hold. Nil in: which sets the address is in is not known, and true
-// is the answer if that matters.
+// portsFit reports whether the port conditions of a side hold. in nil: the sets of the address are not known, and the result is true
+// if it depends on them.
 func portsFit(s *model.Side, protocol uint8, port uint16, in func(model.SetID) bool) bool {
 	if s.Ports != nil {
 		exact, byAddr := portIn(s.Ports, protocol, port, in)
@@ -236,7 +235,8 @@ func portsFit(s *model.Side, protocol uint8, port uint16, in func(model.SetID) b
 	return true
 }
 
-// portIn reports whether a list has the port, and whether it has it for the address; with nil in, for some addresses.
+// portIn reports whether the ranges of a list have the port (exact), and whether its named ports have it for the address (byAddr); with
+// in nil, for some address.
 func portIn(m *model.PortMatch, protocol uint8, port uint16, in func(model.SetID) bool) (exact, byAddr bool) {
 	if !model.HasPorts(protocol) {
 		return false, false

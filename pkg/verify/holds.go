@@ -6,9 +6,9 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Holds reports whether a difference that was found before concerns addresses that are still what they were then. contains
-// says of which sets an address is a member now, entry is the kernel's entry of one. A remote address for which that is so
-// takes the place of the one in the packet.
+// Holds reports whether a difference still concerns an address that has the same sets and class as when it was found. contains reports
+// whether an address is a member of a set now, and entry returns the kernel's entry of an address. The first remote address for which
+// nothing has changed replaces the one in the packet.
 func (c *Comparison) Holds(p *model.DirectionPolicy, f *Difference, contains func(model.SetID, netip.Addr) bool, entry func(netip.Addr) (Entry, error)) (bool, error) {
 	mine := NewAtoms()
 	mine.AddPolicy(p)

@@ -9,17 +9,17 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// Marks are what a kernel knows of an address besides its class. They hold for the addresses of all prefixes inside, except
-// Local.
+// Marks are the properties of an address in the kernel besides its class. Those of a prefix hold for all longer prefixes inside it,
+// except Local.
 type Marks struct {
 	Node       bool   // it is this node's own
 	Translated bool   // kube-proxy may translate it
-	Owned      bool   // of an endpoint, a node or a Service: no further source of another endpoint
+	Owned      bool   // an endpoint, a node or a Service has it, so it cannot be a further source of another endpoint
 	Local      bool   // it is a local endpoint's own
-	Interface  uint32 // the number of the interface of that endpoint; 0: it is programmed on none
+	Interface  uint32 // the ifindex of that endpoint; 0: it is programmed on no interface
 }
 
-// String is "of this node, owned", or "none".
+// String returns the marks in words, such as "of this node, owned", or "none".
 func (m Marks) String() string {
 	var parts []string
 	if m.Node {
@@ -40,7 +40,7 @@ func (m Marks) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Marking compares the marks of all addresses. The sets among what gives them are those of model that no rule refers to.
+// Marking compares the marks of all addresses in the kernel with those that the objects demand. Not safe for concurrent use.
 type Marking struct {
 	regions *Regions
 	atoms   *Atoms
@@ -50,16 +50,16 @@ type Marking struct {
 	members map[model.SetID][]netip.Prefix
 }
 
-// owner is whose an address is.
+// owner is the owner of an address.
 type owner struct {
 	ifindex uint32
 	unsure  bool
 }
 
-// hostAddrs stands for the addresses that the dataplane found on the node.
+// hostAddrs is the atom of the addresses that the dataplane found on the node.
 const hostAddrs model.SetID = "@host"
 
-// MarkSets are the sets of model that give marks.
+// MarkSets returns the sets of model that give marks to their members. No rule refers to them.
 func MarkSets() []model.SetID {
 	return []model.SetID{model.SetServiceAddrs, model.SetNodeAddrs, model.SetOwnedAddrs}
 }
@@ -87,8 +87,8 @@ func (m *Marking) add(id model.SetID, members []netip.Prefix) {
 	m.regions.AddMembers(id, members)
 }
 
-// Own says that addresses are a local endpoint's, which is programmed on an interface. unsure: what the kernel has of them
-// cannot be said.
+// Own adds the addresses of a local endpoint, which is programmed on an interface. unsure: their entries in the kernel may be changing
+// and are not compared.
 func (m *Marking) Own(id model.EndpointID, addrs []netip.Addr, ifindex uint32, unsure bool) {
 	name := model.SetID("@pod " + id.String())
 	m.owners[name] = owner{ifindex, unsure}
@@ -126,7 +126,7 @@ func (m *Marking) Wrong() ([]netip.Addr, error) {
 	return wrong, err
 }
 
-// Want are the marks that an address should have that Wrong has returned.
+// Want returns the marks that an address should have. Wrong must have returned the address.
 func (m *Marking) Want(a netip.Addr) Marks {
 	var s Signature
 	for id, atom := range m.atoms.sets {
@@ -139,7 +139,7 @@ func (m *Marking) Want(a netip.Addr) Marks {
 	return want
 }
 
-// want are the marks that a signature asks for.
+// want returns the marks that a signature demands; not sure: they cannot be compared.
 func (m *Marking) want(s Signature) (want Marks, sure bool) {
 	has := func(id model.SetID) bool { return s.has(m.atoms.sets[id]) }
 	want = Marks{Node: has(model.SetNodeAddrs) || has(hostAddrs), Translated: has(model.SetServiceAddrs), Owned: has(model.SetOwnedAddrs)}

@@ -16,16 +16,16 @@ func (s Signature) has(atom uint32) bool {
 	return ok
 }
 
-// Pair is a kind of addresses: the kernel has one class for them, and they are in the same atoms.
+// Pair is a kind of addresses: all have the same class in the kernel and are in the same atoms.
 type Pair struct {
 	Class     uint32
 	Signature Signature
-	ID        uint32 // of the signature: equal signatures have equal ids
+	ID        uint32 // identifies the signature
 	Family    uint8
 	Some      []netip.Addr // the first few of them, one of each prefix
 }
 
-// mostSome is how many addresses a Pair has in Some.
+// mostSome bounds the addresses in Pair.Some.
 const mostSome = 16
 
 // Regions divides the addresses into Pairs.
@@ -51,7 +51,7 @@ type itemKind uint8
 const (
 	isMember itemKind = iota
 	isEntry
-	isAsked // an address whose signature is asked for
+	isAsked // an address whose signature Of will return
 )
 
 type pairKey struct {
@@ -88,7 +88,7 @@ func (r *Regions) Ask(a netip.Addr) {
 	r.items = append(r.items, item{prefix: netip.PrefixFrom(a, a.BitLen()), kind: isAsked})
 }
 
-// Of is the signature of an address that was asked for before Pairs.
+// Of returns the signature of an address, after Pairs. Ask must have been called for the address before Pairs.
 func (r *Regions) Of(a netip.Addr) Signature { return r.asked[a] }
 
 // frame is a prefix around the present one.
@@ -98,11 +98,11 @@ type frame struct {
 	class     uint32
 	signature Signature
 	id        uint32
-	free      netip.Addr // no longer prefix seen so far has it; invalid: there is none
+	free      netip.Addr // an address in none of the longer prefixes so far; invalid: there is none
 	found     bool       // free is final
 }
 
-// Pairs are the kinds of addresses that there are.
+// Pairs returns all kinds of addresses.
 func (r *Regions) Pairs() ([]*Pair, error) {
 	slices.SortFunc(r.items, func(a, b item) int { return a.prefix.Compare(b.prefix) })
 	var stack []*frame
@@ -215,7 +215,7 @@ func (r *Regions) emit(f *frame) {
 	}
 }
 
-// lastOf is the last address of a prefix.
+// lastOf returns the last address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {

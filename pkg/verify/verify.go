@@ -1,8 +1,8 @@
 // Package verify proves that the policy in a kernel judges every packet as the objects demand. The policy of one direction
 // of an endpoint distinguishes a finite number of kinds of remote addresses and a finite number of kinds of protocols and
-// ports. One packet stands for each pair of them, on either side: where the objects draw a line, and where the kernel
-// does. The packets are judged by an evaluation of the policy that shares nothing with the compiler, and by what was read
-// back from the kernel. It is pure.
+// ports. One packet stands for each pair of them; kinds are those that either the objects or the kernel distinguish. Each packet is
+// judged by an evaluation of the policy that shares no code with the compiler, and by the policy as read back from the kernel. The
+// package is pure.
 package verify
 
 import (
@@ -19,21 +19,21 @@ type Entry struct {
 	Marks  Marks
 }
 
-// Question is one packet to be judged. Class is the kernel's class of the remote address. Over IPv6 the protocol ICMP has no
-// types; what is in the place of type and code is then 0 and the protocol's number, as it is for ICMPv6 over IPv4.
+// Question is one packet to be judged. Class is the kernel's class of the remote address. Over IPv6 the protocol ICMP has no types:
+// the packet then has type 0 and the protocol's number as code. The same holds for ICMPv6 over IPv4.
 type Question struct {
 	Class  uint32
 	Packet model.Packet
 }
 
-// Answer is what a policy in the kernel answers. Entries are numbered from 0; see Policy.Texts.
+// Answer is the answer of a policy in the kernel. Entries are numbered from 0; see Policy.Texts.
 type Answer struct {
-	Skipped        bool // this evaluator was not asked
+	Skipped        bool // the evaluator did not judge the packet; the other fields mean nothing
 	Allow          bool
-	Entry          int // the deciding one; -1: a part of the policy is missing
-	Passes, Logs   []uint16
-	NPasses, NLogs int // how many there were; Passes and Logs have the first few of them
-	// Untraced: the kernel does not say which entries were on the way, and Passes and Logs mean nothing.
+	Entry          int      // the deciding entry; -1: a part of the policy is missing
+	Passes, Logs   []uint16 // the first few entries on the way that pass or log
+	NPasses, NLogs int      // the numbers of all such entries
+	// Untraced: the kernel does not record the entries on the way, and Passes and Logs mean nothing.
 	Untraced bool
 }
 
@@ -44,64 +44,66 @@ type Run struct {
 	Column uint32
 }
 
-// Axis is what a Run is a range of.
+// Axis is the protocol whose values a Run is a range of.
 type Axis uint8
 
+// The axes: of ports, of types and codes of ICMP, and of the numbers of all other protocols. Axes is their number.
 const (
 	AxisTCP Axis = iota
 	AxisUDP
 	AxisSCTP
 	AxisICMP
 	AxisICMPv6
-	AxisOther // by the number of the protocol
+	AxisOther
 	Axes
 )
 
-// Policy is the policy of one direction of an endpoint, as it was read from the kernel. It does not change any more.
+// Policy is the policy of one direction of an endpoint, as it was read from the kernel. It does not change any more. Not safe for
+// concurrent use.
 type Policy interface {
-	// Row is a number for what the policy makes of a class: it judges classes of equal numbers alike.
+	// Row returns a number for a class. The policy judges classes of equal numbers alike.
 	Row(class uint32) uint32
-	// Destinations are the runs of one axis, which cover it, in order; Sources those of source ports, for protocols with
+	// Destinations returns the runs of one axis, which cover it, in order. Sources returns those of source ports, for protocols with
 	// ports.
 	Destinations(a Axis) []Run
 	Sources(a Axis) []Run
-	// Judge answers questions by each evaluator that the kernel's side has for this policy: the answers of one are a list, and
-	// parallel to the questions. They are valid until the next call.
+	// Judge answers questions by each evaluator of the policy. The result is parallel to Evaluators; each list of answers is parallel to
+	// the questions. It is valid until the next call.
 	Judge(questions []Question) ([][]Answer, error)
 	// Evaluators are the names of the evaluators.
 	Evaluators() []string
-	// Texts are the names of the entries, as model.RuleID.String returns them and Kept shortens them; empty: the entry has
-	// none.
+	// Texts returns the names of the entries, as model.RuleID.String returns them and Kept shortens them; empty: the entry has no name.
 	Texts() []string
-	// Kept is what the kernel keeps of a name.
+	// Kept returns the part of a name that the kernel stores.
 	Kept(text string) string
-	// Where is the place in the kernel where a packet is decided, in words, by the evaluator of that number; empty: the entry says it.
+	// Where describes the place in the kernel where a packet is decided, by the evaluator of that number; empty: the name of the entry
+	// is enough.
 	Where(evaluator int, q Question) string
 }
 
-// PolicyID identifies a policy in the kernel: another one has another.
+// PolicyID identifies a policy in the kernel; a policy with other contents has another PolicyID.
 type PolicyID uint64
 
-// Kernel is what verification asks a dataplane.
+// Kernel is the part of a dataplane that verification uses.
 type Kernel interface {
-	// Begin comes before all other calls, by the goroutine that owns the dataplane. End comes after them, by any. pause is to be called
-	// often by what any goroutine may call; its error ends the work.
+	// Begin comes before all other calls; the goroutine that owns the dataplane calls it. End comes after them; any goroutine may call
+	// it. The methods that any goroutine may call must call pause often; its error ends the work.
 	Begin(pause func() error) error
 	End() error
-	// Round comes before the other calls of each round, by the goroutine that owns the dataplane.
+	// Round comes before the other calls of each round; the goroutine that owns the dataplane calls it.
 	Round() error
 
-	// The next three may be called by any goroutine, one at a time.
+	// Any goroutine may call the next three methods, one call at a time.
 
-	// Entries are the entries of all addresses, those of 0.0.0.0/0 and ::/0 among them. It comes before the other calls of a round but
-	// Round and Sets, and may read everything that they answer from.
+	// Entries returns the entries of all addresses, those of 0.0.0.0/0 and ::/0 among them. Of the calls of a round, only Round and Sets
+	// come before it. It may read all of the kernel's state that the later calls use.
 	Entries() ([]Entry, error)
-	// ClassSets are the numbers of the sets that the kernel has each class in, ascending.
+	// ClassSets returns the numbers of the sets that the kernel has each class in, ascending, by class.
 	ClassSets() (map[uint32][]uint32, error)
 	// Policy reads a policy that InForce has found for one direction.
 	Policy(id PolicyID, d model.Direction) (Policy, error)
 
-	// The others are called by the goroutine that owns the dataplane.
+	// The goroutine that owns the dataplane calls the other methods.
 
 	// HasMarks reports whether entries have Marks.
 	HasMarks() bool
@@ -109,31 +111,31 @@ type Kernel interface {
 	InForce(id model.EndpointID) (policies [2]PolicyID, ok bool, err error)
 	// Staged identifies the policies that stand for an endpoint's staged ones (pkg/staged), by model.Direction; 0: there is none.
 	Staged(id model.EndpointID) ([2]PolicyID, error)
-	// Entry is the entry that is found for an address.
+	// Entry returns the entry that a lookup of an address finds.
 	Entry(a netip.Addr) (Entry, error)
-	// HostAddrs are the node's own addresses as the dataplane found them.
+	// HostAddrs returns the node's own addresses as the dataplane found them.
 	HostAddrs() []netip.Addr
-	// Sets are the sets that classes are made of, by number, with the members of those that the objects do not have.
+	// Sets returns the sets that classes are combinations of, by number, with the members of those that the objects do not have.
 	Sets() []Set
-	// SetsOf are the numbers of the sets that the kernel has one class in, ascending.
+	// SetsOf returns the numbers of the sets that the kernel has one class in, ascending.
 	SetsOf(class uint32) ([]uint32, error)
-	// SetFault says how what the kernel has of a set, besides members, is not as it was written; empty: it is.
+	// SetFault describes how the kernel's record of a set, apart from its members, differs from the one written; empty: it does not.
 	SetFault(s Set) (string, error)
-	// Faults are the parts of an endpoint in the kernel that are not as they were written, in words: entries beside those of
-	// addresses, names, attached programs, and what was found by Policy to be altered without an effect on packets.
+	// Faults describes the parts of an endpoint in the kernel that differ from those written: entries other than those of addresses,
+	// names, attached programs, and alterations that Policy has found and that have no effect on packets.
 	Faults(id model.EndpointID) ([]string, error)
-	// NodeFaults are those of no endpoint.
+	// NodeFaults describes such parts that belong to no endpoint.
 	NodeFaults() ([]string, error)
 }
 
-// Set is a set that classes are made of.
+// Set is a set that classes are combinations of.
 type Set struct {
 	Number  uint32
 	ID      model.SetID
 	Members []netip.Prefix // nil: the objects have it
 }
 
-// Family is 4 or 6.
+// Family returns the IP version of an address, 4 or 6.
 func Family(a netip.Addr) uint8 {
 	if a.Is4() {
 		return 4
