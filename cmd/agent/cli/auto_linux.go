@@ -15,9 +15,9 @@ import (
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
-// openAuto opens the BPF dataplane where the kernel has what it needs, and the iptables dataplane elsewhere. What can be mended
-// without another kernel is no reason for the other dataplane: a container without CAP_BPF, or a BPF file system that is not
-// mounted, is a mistake, and somebody should hear of it.
+// openAuto opens the BPF dataplane if the kernel has the features that it needs, and otherwise the iptables dataplane. Faults that can
+// be repaired without another kernel do not lead to the iptables dataplane but to an error: a container without CAP_BPF, or a BPF file
+// system that is not mounted.
 func openAuto(c config.Config, log *slog.Logger) (*plane, error) {
 	return auto{
 		kernel:   func() error { return kernelLacks(attach.ProbeKernel(c.BPFFS)) },
@@ -53,8 +53,8 @@ func (a auto) open() (*plane, error) {
 	return opened, nil
 }
 
-// kernelLacks says what BPF mode needs and this kernel does not have, in one line; nil: there is no such thing. Where this
-// process may not do what BPF mode needs, it is not known what the kernel has.
+// kernelLacks returns the features that BPF mode needs and this kernel does not have, in one line; nil: there are none. If this
+// process lacks the rights of BPF mode, the kernel's features are not known.
 func kernelLacks(r attach.Report) error {
 	lacking, err := attach.LackingCapabilities()
 	if err != nil || slices.ContainsFunc(lacking, knownCapability) || !r.KernelLacks() {

@@ -18,7 +18,7 @@ import (
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
-// readEnforced reads what the iptables dataplane enforces.
+// readEnforced reads the policy that the iptables dataplane enforces.
 func readEnforced(ctx context.Context, tools []*xtables.Tools) (*iptables.Enforced, error) {
 	sets, err := ipsets.Open()
 	if err != nil {
@@ -28,7 +28,7 @@ func readEnforced(ctx context.Context, tools []*xtables.Tools) (*iptables.Enforc
 	return enforced, errors.Join(err, sets.Close())
 }
 
-// carryToBPF is how connections that the iptables dataplane has judged become flows of BPF maps.
+// carryToBPF returns the function that converts connections which the iptables dataplane has judged into flows of BPF maps.
 func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) bpfplane.Carry {
 	return func(to bpfplane.Successor) error {
 		now, _, err := bpfmaps.FlowClock()
@@ -60,7 +60,7 @@ func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) 
 	}
 }
 
-// learn has the kernel know the flows of the BPF dataplane.
+// learn adds the flows of the BPF dataplane to the kernel's conntrack.
 func (l *leaving) learn(kernel handover.Kernel, mark chains.Value, keep bool) error {
 	if l.from == nil {
 		return nil

@@ -48,7 +48,8 @@ bits of connection marks that the iptables dataplane has left. Afterwards packet
 	return cmd
 }
 
-// iptables removes what the iptables dataplane has left. It has no instances: an agent with a name does not use it.
+// iptables removes the chains, sets and marks of the iptables dataplane. They belong to no instance, so with an instance's name it does
+// nothing.
 func (c *cleanup) iptables(ctx context.Context, instance string) error {
 	if instance != "" {
 		return nil
@@ -106,7 +107,7 @@ func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
 	return errors.Join(append(errs, unlock())...)
 }
 
-// lockInstance keeps an agent from starting meanwhile, by the same lock that agents take.
+// lockInstance keeps an agent from starting meanwhile, by the lock that agents acquire at their start.
 func lockInstance(dir string) (unlock func() error, err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -124,8 +125,8 @@ func lockInstance(dir string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// pinned removes everything pinned, of every layout version: first the programs, so that nothing judges packets by maps
-// that are half gone.
+// pinned removes everything pinned, of every layout version: first the programs, so that no program judges packets by maps that are
+// partly removed.
 func (c *cleanup) pinned(dir string) error {
 	layouts, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -170,9 +171,9 @@ func (c *cleanup) links(dir string) error {
 	return errors.Join(errs...)
 }
 
-// detachOrder is the place of a link by its pin's name. The programs that deliver packets to pods come first: they drop what those
-// on the way have not judged. Then come those at the hooks, which drop what none on an interface has seen. So no packet is lost that
-// policy allows.
+// detachOrder is the place of a link by its pin's name. The programs that deliver packets to pods come first: they drop packets that
+// programs earlier on the way have not judged. Then come those at the hooks, which drop packets that no program on an interface has
+// seen. So no packet is lost that policy allows.
 func detachOrder(pin string) int {
 	switch {
 	case strings.HasSuffix(pin, "-egress"):
@@ -183,8 +184,8 @@ func detachOrder(pin string) int {
 	return 1
 }
 
-// detach takes a program off at once; merely removing the pin leaves it attached for as long as somebody else has the
-// link open. A link whose interface is gone cannot be taken off any more, which is as good.
+// detach detaches a program at once; if only the pin were removed, it would stay attached while another process has the link open. A
+// link whose interface is gone is detached already, and its error is ignored.
 func detach(path string) error {
 	opened, err := link.LoadPinnedLink(path, nil)
 	if err != nil {

@@ -63,7 +63,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// fewDifferences is how many wrong verdicts of one direction are printed, of each evaluator, unless all are asked for.
+// fewDifferences bounds the wrong verdicts printed for one direction and evaluator, unless -o wide asks for all.
 const fewDifferences = 3
 
 func writeVerification(w io.Writer, r *inspect.Verification, most int) error {

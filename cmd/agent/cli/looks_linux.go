@@ -10,8 +10,8 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// looks are what an agent looks for on its node; byIPTables: iptables enforces. Rules are many on some nodes, and listing them takes
-// their owners' locks.
+// looks returns the regular checks of an agent on its node; byIPTables: iptables enforces. Some nodes have many rules, and listing them
+// holds locks that their owners need.
 func looks(c config.Config, byIPTables bool) []agent.Look {
 	seen, judge, own := c.Marks()
 	bits, setting := seen|judge|own, "--mark-mask"
@@ -27,7 +27,7 @@ func looks(c config.Config, byIPTables bool) []agent.Look {
 	}
 }
 
-// ipvsFindings says where policy cannot follow IPVS. kube-proxy sets it up so that it can.
+// ipvsFindings returns the uses of IPVS that policy cannot follow. kube-proxy configures IPVS without them.
 func ipvsFindings(v attach.IPVS) []string {
 	var found []string
 	if v.Services > 0 && !v.Conntrack {

@@ -28,7 +28,7 @@ func findMarks(bits uint32) ([]marks.User, error) {
 	return marks.Of(users, bits), err
 }
 
-// markCheck looks for others that use our mark bits, which the setting says.
+// markCheck looks for rules of others that use our mark bits, which the named setting chooses.
 func markCheck(ours uint32, setting string) nodeCheck {
 	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "no rule of the node uses them"}
 	users, err := findMarks(ours)
@@ -42,7 +42,7 @@ func markCheck(ours uint32, setting string) nodeCheck {
 	return check
 }
 
-// markText says who uses our mark bits, and what to do.
+// markText names the rules that use our mark bits, and the remedy.
 func markText(users []marks.User, setting string) string {
 	const most = 3
 	var list []string

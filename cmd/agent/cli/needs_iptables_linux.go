@@ -35,8 +35,7 @@ func (p *iptablesParts) close() error {
 	return errors.Join(errs...)
 }
 
-// openIPTablesParts opens them and says what the iptables dataplane needs of this node and whether it is there. Nothing is
-// altered.
+// openIPTablesParts opens them and checks each requirement of the iptables dataplane on this node. It alters nothing.
 func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []nodeCheck) {
 	p := &iptablesParts{}
 	var checks []nodeCheck
@@ -108,7 +107,7 @@ func noIPVS() (string, error) {
 	return "not translated by IPVS", nil
 }
 
-// missing names what failed, in one line; nil: nothing.
+// missing names the failed checks, in one line; nil: there are none.
 func missing(checks []nodeCheck) error {
 	var lacks []string
 	for _, c := range checks {

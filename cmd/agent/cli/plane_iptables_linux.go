@@ -16,7 +16,7 @@ import (
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
-// iptablesPatience is how long finding and trying out iptables may take, others' lock included.
+// iptablesPatience bounds the time for finding and trying iptables, the wait for the lock included.
 const iptablesPatience = 30 * time.Second
 
 // openIPTables opens the iptables dataplane.
@@ -42,7 +42,7 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 	}
 	_, noSCTP := os.Stat(sctpSetting)
 	others := func(ctx context.Context) []*xtables.Tools {
-		all, _ := backends(ctx) // one that does not work here has nothing in force
+		all, _ := backends(ctx) // a backend that does not work here has no chains in force
 		return all
 	}
 	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, SCTPUntracked: noSCTP != nil, Resets: resetsGroup, Events: eventsGroup}
@@ -85,8 +85,8 @@ func makeProofSets() error {
 		sets.Create(ipsets.Spec{Name: xtables.ProofSet(xtables.V6), Type: ipsets.NetInterface, Family: ipsets.IPv6}), sets.Close())
 }
 
-// findIPTables finds the commands of a backend that works here. auto: of the first that does, legacy before nft, since policy is
-// judged by chains of its own, whichever the node's other rules are in.
+// findIPTables finds the commands of a backend that works here. auto: of the first one that works, legacy before nft. The backend of the
+// node's other rules does not matter, since policy has chains of its own.
 func findIPTables(ctx context.Context, backend string) (*xtables.Tools, error) {
 	backends := []xtables.Backend{xtables.Legacy, xtables.NFT}
 	if backend != "auto" {

@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/attach"
 )
 
-// refusal is why the BPF dataplane did not open, in one line, given what failed: what this process may not do, or else
-// what this kernel cannot do, says more than what failed for the lack of it (D-10). Asked only then: it takes time.
+// refusal returns why the BPF dataplane did not open, in one line. The rights that this process lacks, or else the features that the
+// kernel lacks, explain more than failed, the error that followed (D-10). They are checked only here, since that costs time.
 func refusal(failed error, bpffs string) error {
 	lacking, err := attach.LackingCapabilities()
 	if len(lacking) > 0 {

@@ -12,13 +12,13 @@ import (
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
-// ipsetModule is there once the kernel has IP sets, whether they are a module or built in.
+// ipsetModule exists once the kernel has IP sets, loaded as a module or built in.
 const ipsetModule = "/sys/module/ip_set"
 
 // iptablesLeft reports whether the iptables dataplane has left anything in this network namespace. It loads no module.
 func iptablesLeft() (bool, error) {
 	if _, err := os.Stat(ipsetModule); err != nil {
-		return false, nil // no set was ever made
+		return false, nil // without the module no set was ever made
 	}
 	sets, err := ipsets.Open()
 	if err != nil {
@@ -28,8 +28,8 @@ func iptablesLeft() (bool, error) {
 	return found, errors.Join(err, sets.Close())
 }
 
-// removeIPTables removes what the iptables dataplane has left in this network namespace, with the commands of each backend that
-// works here.
+// removeIPTables removes the chains, sets and marks of the iptables dataplane in this network namespace, with the commands of each
+// backend that works here.
 func removeIPTables(ctx context.Context) (iptables.Removed, error) {
 	if found, err := iptablesLeft(); !found || err != nil {
 		return iptables.Removed{}, err
@@ -50,7 +50,7 @@ func removeIPTables(ctx context.Context) (iptables.Removed, error) {
 	return removed, errors.Join(err, flows.Close(), sets.Close())
 }
 
-// backends are the commands of each backend that there are here.
+// backends returns the commands of each backend that is installed here.
 func backends(ctx context.Context) ([]*xtables.Tools, error) {
 	var all []*xtables.Tools
 	var errs []error

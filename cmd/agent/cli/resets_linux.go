@@ -12,7 +12,7 @@ import (
 const (
 	// resetsGroup is the NFLOG group to which chains copy packets of ended TCP connections.
 	resetsGroup = 29817
-	// listenAgain is how often listening to the group is tried again: an agent that is being replaced may still do so.
+	// listenAgain is the time between attempts to listen to the group: an agent that is being replaced may still listen.
 	listenAgain = time.Second
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
 )
 
-// chainDrops are what the chains of the iptables dataplane have dropped. They do not know for whom.
+// chainDrops returns the counts of packets that the chains of the iptables dataplane have dropped, of all endpoints together.
 func chainDrops(ctx context.Context) ([]dropRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, conntrackPatience)
 	defer cancel()

@@ -19,10 +19,10 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// conntrackPatience is how long reading what iptables enforces may take, others' lock included.
+// conntrackPatience bounds the time for reading the policy that iptables enforces, the wait for the lock included.
 const conntrackPatience = 30 * time.Second
 
-// byIPTables reports whether it is the iptables dataplane that enforces here: it has sets, and there are no maps.
+// byIPTables reports whether the iptables dataplane enforces here: its sets exist, and there are no BPF maps.
 func (f *instanceFlags) byIPTables() bool {
 	if _, err := os.Stat(bpfmaps.InstanceDir(f.bpffs, f.instance)); err == nil || f.instance != "" {
 		return false
@@ -31,7 +31,7 @@ func (f *instanceFlags) byIPTables() bool {
 	return left && err == nil
 }
 
-// trackedRows are the rows of the kernel's own table of connections. It is read by this process: the agent does nothing for it.
+// trackedRows returns the rows of the kernel's table of connections. This process reads the table, without the agent.
 func (f *instanceFlags) trackedRows(ctx context.Context) ([]flowRow, error) {
 	sets, err := ipsets.Open()
 	if err != nil {
@@ -80,13 +80,13 @@ type trackedReader struct {
 	timeouts func(setting string) (time.Duration, bool)
 }
 
-// row is that of an entry; not ok: none of its ends is a pod of this node.
+// row returns the row of an entry; not ok: neither end is a pod of this node.
 func (r *trackedReader) row(e conntrack.Entry) (flowRow, bool) {
 	c, ok := r.enforced.Read(e)
 	if !ok {
 		return flowRow{}, false
 	}
-	// To whom the opener sends, and who answers: another one if the address is translated.
+	// The end that the opener sends to, and the end that answers; they differ if the address is translated.
 	to, backend := netip.AddrPortFrom(c.Opener.Dst, c.Opener.DstPort), netip.AddrPortFrom(c.Responder.Src, c.Responder.SrcPort)
 	proto := c.Opener.Protocol
 	row := flowRow{
@@ -114,7 +114,7 @@ func (r *trackedReader) row(e conntrack.Entry) (flowRow, bool) {
 	return row, true
 }
 
-// stamp says whether the side of the pod with an address was judged under the policy in force.
+// stamp is the word for whether the policy in force has judged the side of the pod with an address.
 func (r *trackedReader) stamp(c iptables.Connection, a netip.Addr) string {
 	switch {
 	case !c.Judged || !r.enforced.IsLocal(a):
@@ -125,7 +125,7 @@ func (r *trackedReader) stamp(c iptables.Connection, a netip.Addr) string {
 	return "stale"
 }
 
-// trackedState is a connection's state in one word, the same as that of a flow in BPF mode.
+// trackedState returns a connection's state in one word, one of those for flows in BPF mode.
 func trackedState(c iptables.Connection, e conntrack.Entry) string {
 	switch {
 	case c.Denied:
@@ -157,8 +157,8 @@ var tcpSettings = [...]string{conntrack.TCPSynSent: "syn_sent", conntrack.TCPSyn
 	conntrack.TCPFinWait: "fin_wait", conntrack.TCPCloseWait: "close_wait", conntrack.TCPLastAck: "last_ack", conntrack.TCPTimeWait: "time_wait",
 	conntrack.TCPClose: "close"}
 
-// age is the time since the last packet in seconds: an entry has what is left of its time-out, which each packet sets again. It is
-// 0 where the node's setting is not known, and where the kernel has another time-out for the entry.
+// age returns the time since the last packet in seconds: the node's time-out, which each packet starts again, less the remaining time
+// of the entry. It is 0 if the setting is not known, or if the kernel uses another time-out for the entry.
 func (r *trackedReader) age(e conntrack.Entry) float64 {
 	setting := "generic_timeout"
 	switch e.Original.Protocol {

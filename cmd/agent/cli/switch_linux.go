@@ -19,12 +19,12 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// successor is a dataplane that comes after the other one. What that has left stays in force until the first Apply that has
-// enforced everything: until then a packet has to pass both. Then it is removed.
+// successor is a dataplane that starts after the other one. The policy that the other one left stays in force until the first Apply
+// that has enforced everything: until then a packet has to pass both. Then it is removed.
 type successor struct {
 	dataplane.Dataplane
 	remove func(context.Context) error // nil: it is done
-	let    func() error                // lets go of what is not removed; may be nil
+	let    func() error                // releases the other dataplane's parts that are not removed; may be nil
 }
 
 // Close implements dataplane.Dataplane.
@@ -51,8 +51,8 @@ func (s *successor) Apply(ctx context.Context, ch model.Changes) error {
 	return err
 }
 
-// afterIPTables has a BPF dataplane know the flows of the iptables dataplane, and then remove what that has left. Without iptables it
-// could not do so, and what was left would drop what policy has come to allow; then the error says so.
+// afterIPTables makes a BPF dataplane add the flows of the iptables dataplane, and then remove its chains and sets. If there are no
+// iptables commands they could not be removed, and would drop traffic that a later policy allows; so that is an error.
 func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *slog.Logger) (remove func(context.Context) error, err error) {
 	found := false
 	if c.Instance == "" { // the iptables dataplane has no instances
@@ -73,7 +73,7 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 	}
 	if enforced.InForce() {
 		err = bpfplane.JudgeBeside(d, carryToBPF(enforced, c, log))
-	} else { // an agent has ended while it wrote chains, or somebody has flushed them
+	} else { // an agent stopped before its chains were complete, or they were flushed
 		err = bpfplane.JudgeAlone(d)
 	}
 	if err != nil {
@@ -92,8 +92,8 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 	}, nil
 }
 
-// afterBPF has an iptables dataplane know the flows of the BPF dataplane, and then take off the programs that it has left, and
-// remove their maps. Maps of another layout cannot be read: then flows are not carried over.
+// afterBPF makes an iptables dataplane add the flows of the BPF dataplane, and then detach its programs and remove their maps. Maps of
+// another layout cannot be read: then flows are not carried over.
 func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, log *slog.Logger) (*leaving, error) {
 	dir := bpfmaps.InstanceDir(c.BPFFS, c.Instance)
 	if _, err := os.Stat(dir); err != nil {
@@ -111,23 +111,23 @@ func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, l
 		return nil, errors.Join(err, l.close())
 	}
 	kernel.Learn = func(mark chains.Value, keep bool) error { return l.learn(flows, mark, keep) }
-	// Chains that are written have the kernel track flows: those that it knows by then have the right direction.
+	// Once chains are written, the kernel tracks flows. Those that it has by then get the right direction.
 	if err := l.learn(flows, chains.Value{}, false); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
 }
 
-// leaving is a BPF dataplane that an iptables dataplane comes after.
+// leaving is a BPF dataplane that an iptables dataplane replaces.
 type leaving struct {
 	dir    string
 	config config.Config
 	log    *slog.Logger
 	from   *bpfplane.Predecessor // nil: it cannot be read
-	unlock func() error          // nil: all is removed
+	unlock func() error          // nil: everything is removed
 }
 
-// stepBack has the programs deny again, unless chains do: an agent may have ended in a switch.
+// stepBack makes the programs deny again, unless chains do: an agent may have stopped during a switch.
 func (l *leaving) stepBack(tools *xtables.Tools) error {
 	if l.from == nil {
 		return nil
@@ -141,7 +141,7 @@ func (l *leaving) stepBack(tools *xtables.Tools) error {
 	return l.from.StepBack()
 }
 
-// remove takes it off, once the iptables dataplane judges all packets.
+// remove detaches its programs and removes its maps, once the iptables dataplane judges all packets.
 func (l *leaving) remove(context.Context) error {
 	begun := time.Now()
 	if l.from != nil {
@@ -158,7 +158,7 @@ func (l *leaving) remove(context.Context) error {
 	return l.close()
 }
 
-// close lets go of it. All that is not removed stays in force.
+// close releases it. Programs that are not detached stay in force.
 func (l *leaving) close() error {
 	if l == nil || l.unlock == nil {
 		return nil
