@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What fragments are charged to a share, by periods: charges expire with their period, without a timer. */
+/* Charges for fragments to a share, by periods: charges expire with their period, without a timer. */
 #pragma once
 #include "packet.h"
 
@@ -89,7 +89,7 @@ __noinline int charge(struct charge *c, __u32 bytes)
 	return true;
 }
 
-/* Takes charges of the present period back. */
+/* Refunds charges of the present period. */
 __noinline int discharge(const struct charge *c)
 {
 	struct frag_account *a, *all;

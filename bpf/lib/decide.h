@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What happens to a packet at the pod's two hooks: which of the steps it takes. */
+/* The decision about a packet at the pod's two hooks, by the steps of the other files. */
 #pragma once
 #include "fragment.h"
 #include "icmp.h"
@@ -34,11 +34,11 @@ static __always_inline bool absurd(const struct pkt *p)
 	return !f || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
 }
 
-/* What policy seems to deny, as far as flows are known here. */
+/* The reasons of drops that follow from policy, as far as flows are known here. */
 #define BY_POLICY (1 << DROP_POLICY | 1 << DROP_REVOKED | 1 << DROP_MIDFLOW | 1 << DROP_NO_TABLE)
 
 /* While one dataplane comes after another, both judge all packets of an endpoint, and this one may not know flows yet that
- * the other has allowed. So what policy seems to deny passes, and the other one drops it. Allowed packets are recorded as always. */
+ * the other has allowed. So packets that policy seems to deny pass, and the other one drops them. Allowed ones are recorded as always. */
 static __always_inline int beside(const struct endpoint *ep, int r)
 {
 	return r < 0 && (ep->flags & EP_BESIDE) && (BY_POLICY >> (-r & 31) & 1) ? PASS : r;

@@ -50,7 +50,7 @@ static __always_inline struct addr_info *addr_lookup(__u8 family, const __u32 *a
 }
 
 /* The class of the source or (dst) the destination. A function of its own, like the next one, to keep its keys off the
- * stack of those that ask. */
+ * stack of its callers. */
 __noinline __u32 class_of_end(const struct tuple *t, __u32 dst)
 {
 	struct addr_info *info;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Keeps in BTF what no map key or value refers to directly, so that Go gets it generated. Never used. */
+/* Keeps types in BTF that no map key or value refers to directly, so that Go types are generated for them. Never used. */
 #pragma once
 #include "types.h"
 #include "reasons.h"

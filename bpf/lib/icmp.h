@@ -66,8 +66,8 @@ __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	return IS_MESSAGE;
 }
 
-/* Judges an ICMP error as the message that it is; it opens no flow. kube-proxy translates errors about its connections, so
- * those from a pod are put off as all else is (D-17). */
+/* Judges an ICMP error like other ICMP messages; it opens no flow. kube-proxy translates errors about its connections, so the
+ * judgement of those from a pod is put off like that of other packets (D-17). */
 __noinline int judge_error(struct endpoint *ep, const struct pkt *p, __u32 hook, __u32 len)
 {
 	struct addr_info *to;

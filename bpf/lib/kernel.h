@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The few kernel structs that are read, and what the kernel's own conntrack says of a packet. They are declared with the
+/* The few kernel structs that are read, and the state of a packet in the kernel's own conntrack. They are declared with the
  * fields used only; CO-RE finds those in the running kernel. */
 #pragma once
 #include <bpf/bpf_core_read.h>

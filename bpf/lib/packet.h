@@ -15,7 +15,7 @@
 #define __noinline __attribute__((noinline))
 #endif
 
-/* What nearly every packet does, so that the code for it lies together. */
+/* A condition that holds for nearly every packet, so that the code for it lies together. */
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

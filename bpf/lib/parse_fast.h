@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The fast path in front of the general parser (parse.h): what nearly every packet is. */
+/* The fast path in front of the general parser (parse.h), for nearly all packets. */
 #pragma once
 #include "parse.h"
 

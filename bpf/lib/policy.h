@@ -80,7 +80,7 @@ static __always_inline int denied(const struct flow *f)
 /* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. */
 enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
 
-/* Keeps what policy said in the flow: the generation that allows it, or 0. */
+/* Writes the answer of policy into the flow: the generation that allows it, or 0. */
 __noinline int put_stamp(const struct endpoint *ep, const struct tuple *t, struct ct_entry *e, __u32 how, __u32 gen)
 {
 	if (!ep || !t || !e)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What pods leave in the kernel's memory for reassembly. A node whose kernel follows connections reassembles all that it
+/* Fragments of pods in the kernel's memory for reassembly. A node whose kernel tracks connections reassembles all that it
  * forwards, in 4 MiB for each family. Each fragment that a pod may send is charged to the pod, with what the kernel counts
  * for it, until the kernel must have let it go: after its timeout, or when the datagram is complete. A pod that would hold
  * more than its share of the memory is refused further fragments.

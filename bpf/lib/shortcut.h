@@ -21,7 +21,7 @@ static __always_inline int send_across(struct __sk_buff *skb, const struct pkt *
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = data;
 
-	/* Without the pod's ifindex, what else is known of its side is not valid, or about to change. */
+	/* Without the pod's ifindex, the other fields about its side are not valid, or about to change. */
 	if (!peer || !peer->peer_ifindex || p->ttl <= 1 || !fits(skb, p, peer->mtu))
 		return TCX_NEXT;
 	if (p->t.family == 4) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Further sources: addresses that are not a pod's own and that it may send from all the same, since it lists them and the
- * administrator lets pods do that (semantics §15). Such a source makes the pod no owner of the address: nothing that is on
- * record of other endpoints' flows speaks for the packet, and no shortcut is taken. */
+/* Further sources: addresses that are not a pod's own and that it may send from, because it lists them and the administrator
+ * lets pods do that (semantics §15). Such a source does not make the pod an owner of the address: no record of other
+ * endpoints' flows allows the packet, and it does not go by the shortcut. */
 #pragma once
 #include "endpoint.h"
 #include "policy.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include "midflow.h"
 
-/* Takes the permission of a flow that is not TCP. Its entry stays until it expires, so that an answer that is still
+/* Revokes the permission of a flow that is not TCP. Its entry stays until it expires, so that an answer that is still
  * on its way does not open the flow again from the other end. */
 static __always_inline void forbid(struct ct_entry *e)
 {

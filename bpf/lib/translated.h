@@ -54,9 +54,9 @@ static __always_inline bool judged_before(struct endpoint *ep, const struct pkt 
 	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
 }
 
-/* Judges an answer, by the kernel's conntrack, of a flow that is not on record: the pod is the responder. A flow
- * that this node has opened needs no policy. Of others the ingress policy must still allow the opener. ends: as both
- * TC hooks see them. */
+/* Judges a packet of a flow that is not on record and that the kernel's conntrack finds an answer: the pod is the responder.
+ * A flow that this node has opened needs no policy. For other flows the ingress policy must still allow the opener. ends: as
+ * both TC hooks see them. */
 __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struct tuple *ends, __u32 len, __u32 to_host)
 {
 	struct ct_entry e;
