@@ -15,8 +15,19 @@ type Commit struct {
 	Removed int // chains deleted
 	Jumps   int // built-in chains whose rules to ours were replaced
 	Bytes   int // of the transaction
+	Entries int // of a legacy table then, which every transaction writes whole; 0 with nftables
 	Waited  time.Duration
 	Took    time.Duration // the wait included
+}
+
+// Overhead is how much of the time went into what the transaction left as it was, if all entries of the table take as long: the part
+// that another transaction of the same size would cost again.
+func (c Commit) Overhead() time.Duration {
+	kept := c.Entries - c.Rules - 2*c.Chains
+	if kept <= 0 {
+		return 0
+	}
+	return time.Duration(float64(c.Took-c.Waited) * float64(kept) / float64(c.Entries))
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -76,6 +87,7 @@ func (t *Table) write(ctx context.Context) (Commit, error) {
 		commit.Rules += len(c.Rules)
 	}
 	after, err := t.kernel.stamp(t.family, t.name)
+	commit.Entries = int(after.Entries)
 	t.watch.wrote(before, after, grows, errors.Join(stampErr, err))
 	return commit, nil
 }

@@ -46,7 +46,7 @@ func TestAChangeCarriesNoPartOfABacklog(t *testing.T) {
 func TestABacklogIsBounded(t *testing.T) {
 	w := parts(Options{})
 	w.step(neighbourOf(1))
-	w.Rest(true)
+	w.Parts(0)
 	const sets = 100
 	most := 0
 	for turn := range 2*mostLeft/sets + 100 {
@@ -66,7 +66,7 @@ func TestABacklogIsBounded(t *testing.T) {
 	if most <= mostLeft || most > 2*mostLeft+2*sets {
 		t.Errorf("%d sets were left to clean up", most)
 	}
-	w.Rest(false)
+	w.Parts(1)
 	for w.step().More {
 	}
 	if err := w.k.garbage(); err != nil {

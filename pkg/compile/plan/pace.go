@@ -7,8 +7,11 @@ import (
 
 // MaxOpen bounds the units that the policies of one plan with changes can open: the name of a rule is 1, the name of a set and
 // a prefix in a CIDR list are 4 each. A plan that goes on with large policies opens half as many, or cleans up as many: that
-// takes the agent some 5 ms, and a change that comes in meanwhile waits for it. The first plan opens everything.
+// takes the agent some 5 ms, and a change that comes in meanwhile waits for it. Compiler.Parts makes that a multiple. The first plan opens everything.
 const MaxOpen = 1024
+
+// mostParts is how many parts of large policies one plan does at most.
+const mostParts = 1024
 
 // mostLeft is how many sets may wait to be cleaned up before plans open less than they clean up: as many as one policy leaves
 // at most. Else policies that change all the time would leave more than is cleaned up, until a map is full. With twice as many,
@@ -28,7 +31,8 @@ type pace struct {
 	limit     int    // see table.Limits.Open
 	limitPart int    // see table.Limits.Part
 	limitMake int    // see table.Limits.Make
-	resting   bool   // see Compiler.Rest
+	resting   bool   // see Compiler.Parts
+	parts     int    // see Compiler.Parts; 0, unless plans rest, is 1
 	plans     uint64 // how many were begun, the present one included
 	whole     bool   // the present plan has changes, or rests: it leaves large policies to a later one
 	toExpand  int    // so many rules it may still expand
@@ -45,8 +49,9 @@ func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 	p.plans++
 	p.work = Work{}
 	most := cmp.Or(p.limit, MaxOpen)
-	p.whole, p.toExpand = (changed || p.resting) && !p.first(), most
-	part := cmp.Or(p.limitPart, max(most/2, 1))
+	p.whole = (changed || p.resting) && !p.first()
+	p.toExpand = most * p.times()
+	part := cmp.Or(p.limitPart, max(most/2, 1)) * p.times()
 	switch {
 	case p.first():
 		p.toExpand = math.MaxInt32
@@ -77,11 +82,19 @@ func (p *pace) toMake() int {
 	case p.whole:
 		return 4 * most
 	}
-	return most
+	return most * p.times()
 }
 
-// rest says whether plans rest from the next on.
-func (p *pace) rest(rest bool) { p.resting = rest }
+// times is how many parts of large policies the present plan does.
+func (p *pace) times() int {
+	if p.whole {
+		return 1
+	}
+	return min(max(p.parts, 1), mostParts)
+}
+
+// spread says how many parts plans do from the next on; 0: they rest.
+func (p *pace) spread(parts int) { p.resting, p.parts = parts == 0, parts }
 
 // postpones reports whether the present plan leaves large policies to a later one.
 func (p *pace) postpones() bool { return p.whole }

@@ -21,10 +21,33 @@ func TestHowMuchAPlanDoes(t *testing.T) {
 		return does{toOpen, toClose, p.mayExpand(41)}
 	}
 	got := []does{plan(true, 0), plan(false, 0), plan(true, manyLeft), plan(true, manyLeft+1), plan(false, 1), plan(false, mostLeft+1)}
-	p.rest(true)
+	p.spread(0)
 	got = append(got, plan(false, 0), plan(true, mostLeft+1), plan(true, 2*mostLeft+1))
 	want := []does{{math.MaxInt32, math.MaxInt32, true}, {20, 20, true}, {40, 10, false}, {40, 0, false}, {10, 10, true}, {5, 20, true},
 		{40, 1, false}, {40, 0, false}, {40, 40, false}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A plan that goes on with large policies does as many parts as it was told; one with changes, or that rests, does not.
+func TestAPlanDoesSeveralParts(t *testing.T) {
+	type does struct{ Open, Close, Make, Expand int }
+	p := &pace{limit: 40, limitMake: 7}
+	p.spread(3)
+	plan := func(changed bool, toClean int) does {
+		toOpen, toClose := p.next(changed, toClean)
+		return does{toOpen, toClose, p.toMake(), p.toExpand}
+	}
+	plan(true, 0)
+	got := []does{plan(false, 0), plan(true, 0)}
+	p.spread(0)
+	got = append(got, plan(false, 0))
+	p.spread(1)
+	got = append(got, plan(false, 0))
+	p.spread(1 << 40)
+	got = append(got, plan(false, 0))
+	want := []does{{60, 60, 21, 120}, {40, 10, 28, 40}, {40, 1, 28, 40}, {20, 20, 7, 40}, {20 * mostParts, 20 * mostParts, 7 * mostParts, 40 * mostParts}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -16,8 +16,9 @@ import (
 // limits, and has too many rules to be judged by without one.
 var ErrTooComplex = errors.New("too complex")
 
-// Rest sets whether the next plans leave large policies to later ones even if they have no changes.
-func (c *Compiler) Rest(rest bool) { c.pace.rest(rest) }
+// Parts sets how many parts of large policies the next plans do that have no changes: more than one where a plan costs much, however
+// little is in it; with 0 they rest, which is to leave large policies to later ones, as plans with changes do.
+func (c *Compiler) Parts(n int) { c.pace.spread(n) }
 
 // openSets opens the programs that have no table yet, those with the fewest sets left first: the names of their rules, then
 // their sets.

@@ -12,7 +12,7 @@ import (
 
 // nodeTraffic is what runs while agents are killed: attempts at ports that are always open, and never, and a live connection.
 type nodeTraffic struct {
-	t        *testing.T
+	t        testing.TB
 	prober   *lab.Prober
 	live     *lab.Stream
 	crossing *lab.Crossing // to the port that is always open

@@ -28,7 +28,7 @@ const portOpen, portClosed, portFriends = 80, 81, 82
 // realNode is a node of a lab whose agent is in this process.
 type realNode struct {
 	*lab.Node
-	t                      *testing.T
+	t                      testing.TB
 	kernel                 Kernel
 	client, server, member *lab.Pod
 	agent                  *IPTables
@@ -50,7 +50,7 @@ func (n labNode) Interfaces() map[string]uint32 {
 	return all
 }
 
-func newRealNode(t *testing.T, backend iptables.Backend) *realNode {
+func newRealNode(t testing.TB, backend iptables.Backend) *realNode {
 	testutil.Privileged(t)
 	testutil.OwnTablesLock(t)
 	l, err := lab.New()

@@ -240,6 +240,9 @@ func (s *state) forget() error {
 // Busy implements plans.Writer.
 func (s *state) Busy() map[uint32]bool { return s.refusals.Busy() }
 
+// Overhead implements plans.Writer: a transaction of iptables-legacy costs as much as its whole table.
+func (s *state) Overhead() time.Duration { return s.world.overhead() }
+
 // repair reads chains and sets again and writes what others have changed. It returns the number of repaired changes.
 func (s *state) repair(ctx context.Context, log *slog.Logger) (repaired int, err error) {
 	if !s.begun {

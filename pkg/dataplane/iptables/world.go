@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/ipsets"
@@ -30,6 +31,7 @@ type world struct {
 	inForce bool
 	unseen  unseen
 	journal *journal
+	spent   time.Duration // see overhead
 }
 
 // tableOf is one table of one IP version.
@@ -157,6 +159,7 @@ func (w *world) commit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		w.spent += done.Overhead()
 		if done.Chains+done.Removed+done.Jumps > 0 {
 			w.unseen.committed()
 			written = true
@@ -221,8 +224,16 @@ func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
 			return err
 		}
 	}
-	_, err := t.Apply(ctx)
+	done, err := t.Apply(ctx)
+	w.spent += done.Overhead()
 	return err
+}
+
+// overhead is the time since its last call that went into chains which no transaction has changed.
+func (w *world) overhead() time.Duration {
+	spent := w.spent
+	w.spent = 0
+	return spent
 }
 
 // touched reports whether others may have written to the tables.

@@ -14,10 +14,13 @@ type Writer interface {
 	CarryOn() error
 	// Busy are the classes whose numbers the next plan must not give to others.
 	Busy() map[uint32]bool
+	// Overhead is the time since its last call that CarryOn has spent on what the plan leaves as it was, and would spend with a
+	// smaller plan, too; 0 if writes cost what they write.
+	Overhead() time.Duration
 }
 
-// CarryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does one
-// part of a large policy at a time, if the pace allows one, so that other changes come in between. The error is
+// CarryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does as much of
+// large policies at a time as the pace allows, so that other changes come in between. The error is
 // dataplane.ErrStuck if changes wait for a plan that cannot be written.
 func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 	err, part := w.CarryOn(), true
@@ -27,7 +30,12 @@ func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 			break
 		}
 		started, more := time.Now(), p.Plan.More
-		changed := p.Next(w.Busy(), rest)
+		w.Overhead() // of plans before this one
+		parts := pace.Parts()
+		if rest {
+			parts = 0
+		}
+		changed := p.Next(w.Busy(), parts)
 		part = changed // changes come first, and leave large policies to the next plan
 		compiled := time.Now()
 		err = w.CarryOn()
@@ -35,7 +43,7 @@ func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 		case changed && more:
 			pace.Interrupted()
 		case !changed && !rest:
-			pace.Took(time.Since(started))
+			pace.Took(time.Since(started), w.Overhead())
 		}
 		if changed {
 			o.Compiled(compiled.Sub(started))

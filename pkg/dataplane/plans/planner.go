@@ -47,15 +47,16 @@ func (p *Planner) Stuck() bool {
 func (p *Planner) Pending() bool { return len(p.Waiting) > 0 || p.Plan.FollowUp || p.again }
 
 // Next makes the next plan, from the oldest waiting changes if there are any. changed reports whether they changed
-// endpoints or sets. Classes that are busy keep their numbers. rest: the plan leaves large policies to a later one.
-func (p *Planner) Next(busy map[uint32]bool, rest bool) (changed bool) {
+// endpoints or sets. Classes that are busy keep their numbers. The plan does so many parts of large policies, if
+// nothing has changed; 0: it leaves them to a later one.
+func (p *Planner) Next(busy map[uint32]bool, parts int) (changed bool) {
 	ch := model.Changes{InSync: true}
 	if len(p.Waiting) > 0 {
 		ch, p.Waiting = p.Waiting[0], p.Waiting[1:]
 	}
 	p.again = false
 	p.Compiler.Hold(busy)
-	p.Compiler.Rest(rest)
+	p.Compiler.Parts(parts)
 	p.Plan, p.Step = p.Compiler.Update(ch), 0
 	p.Changed = len(ch.Endpoints)+len(ch.Sets) > 0
 	return p.Changed
