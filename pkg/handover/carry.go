@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/conntrack"
@@ -27,6 +28,7 @@ type Done struct {
 	Inserted int // flows added
 	Turned   int // entries removed because the other end had opened the flow
 	Marked   int // entries marked as allowed
+	Former   int // entries removed because a live flow has the ends of their connection, which has ended
 	Left     int // flows left out because the table has no room for them
 }
 
@@ -42,8 +44,8 @@ type Marks struct {
 const passes = 5
 
 // ToKernel adds flows of BPF maps to the kernel's table, with the direction in which they were opened: an entry that the kernel made
-// for an answer is replaced. It marks flows that policy has allowed. It does not add translated flows: the kernel tracks them
-// already.
+// for an answer is replaced. So is the entry of a connection that has begun to end, if a live flow past the kernel has the same ends.
+// It marks flows that policy has allowed. It does not add translated flows: the kernel tracks them already.
 func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeouts, m Marks) (Done, error) {
 	var done Done
 	all := map[conntrack.Tuple]wanted{}
@@ -74,7 +76,7 @@ func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeou
 // onePass compares the table with the flows that are wanted. again: it changed something.
 func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (again bool, err error) {
 	known := map[conntrack.Tuple]bool{}
-	var wrong, unmarked []conntrack.Entry
+	var former, wrong, unmarked []conntrack.Entry
 	for _, family := range families {
 		err := k.Dump(family, conntrack.Filter{}, func(e conntrack.Entry) {
 			before, after := e.Original, ofOpener(e)
@@ -83,6 +85,8 @@ func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (aga
 			_, hasOwn := all[before]
 			switch {
 			case e.Zone != 0:
+			case e.TCPState >= conntrack.TCPFinWait && (all[before].across || all[after].across):
+				former = append(former, e)
 			case hasReverse && !hasOwn && reverse.insert && !reverse.guessed && before == after:
 				wrong = append(wrong, e)
 			case m.Mask != 0 && e.Mark&m.Mask == 0 && m.allowed(all, before, after):
@@ -93,12 +97,19 @@ func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (aga
 			return false, err
 		}
 	}
-	for i, err := range k.Delete(wrong) {
+	for i, err := range k.Delete(slices.Concat(wrong, former)) {
 		if err != nil && !errors.Is(err, conntrack.ErrNoEntry) {
 			return false, err
 		}
-		delete(known, wrong[i].Original)
-		done.Turned++
+		if i < len(wrong) {
+			delete(known, wrong[i].Original)
+			done.Turned++
+			continue
+		}
+		e := former[i-len(wrong)]
+		delete(known, e.Original)
+		delete(known, ofOpener(e))
+		done.Former++
 	}
 	for _, err := range k.SetMarks(unmarked, func(conntrack.Entry) uint32 { return m.Value }, m.Mask) {
 		if err != nil && !errors.Is(err, conntrack.ErrNoEntry) {
@@ -107,7 +118,7 @@ func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (aga
 		done.Marked++
 	}
 	inserted, err := insert(all, known, k, m, done)
-	return len(wrong)+inserted > 0, err
+	return len(wrong)+len(former)+inserted > 0, err
 }
 
 // ofOpener returns the tuple of the opener's packets after translation.

@@ -42,6 +42,7 @@ const (
 	self       = uint8(bpf.MargayCtFlagsCT_SELF)
 	translated = uint8(bpf.MargayCtFlagsCT_TRANSLATED)
 	midflow    = uint8(bpf.MargayCtFlagsCT_MIDFLOW)
+	shortcut   = uint8(bpf.MargayCtFlagsCT_SHORTCUT)
 )
 
 // Types of ICMP.

@@ -190,6 +190,11 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 	cut.State |= revoked
 	guess := both
 	guess.Flags |= midflow
+	across, crossed, ending := both, both, both
+	across.Flags |= shortcut
+	crossed.Flags, crossed.State = shortcut, crossed.State|fins
+	ending.State |= fins
+	over := func(e conntrack.Entry) conntrack.Entry { e.TCPState = conntrack.TCPTimeWait; return e }
 	for name, c := range map[string]struct {
 		there []conntrack.Entry
 		flows []bpfmaps.Flow
@@ -202,6 +207,12 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		"and the other is a guess":    {[]conntrack.Entry{established(swapped(plain))}, []bpfmaps.Flow{flow(plain, guess)}, Marks{Value: 1, Mask: 3}, ""},
 		"a Service is known":          {[]conntrack.Entry{established(toService, backend)}, []bpfmaps.Flow{flow(toService, front), flow(backend, half)}, Marks{}, ""},
 		"a Service cannot be added":   {nil, []bpfmaps.Flow{flow(toService, front)}, Marks{}, ""},
+		"past the kernel, known":      {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, across)}, Marks{}, ""},
+		"a former one has its ends":   {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, across)}, Marks{Value: 1, Mask: 3}, "delete protocol 6, 10.65.1.2:1000 to 10.65.1.3:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
+		"a former one by a Service":   {[]conntrack.Entry{over(established(toService, backend))}, []bpfmaps.Flow{flow(backend, across)}, Marks{}, "delete protocol 6, 10.65.1.2:1000 to 10.96.0.10:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:8080, 0x0, 1h0m0s"},
+		"a former one, seen":          {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, both)}, Marks{}, ""},
+		"both have ended":             {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, crossed)}, Marks{}, ""},
+		"both have ended, seen":       {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, ending)}, Marks{}, ""},
 		"kept":                        {nil, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x2, 1h0m0s"},
 		"not kept: one end has not":   {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 20s"},
 		"not kept: it was revoked":    {nil, []bpfmaps.Flow{flow(plain, cut)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 30s"},

@@ -332,3 +332,51 @@ func TestAFlowThatPolicyDeniesByTheEndOfASwitchIsCut(t *testing.T) {
 		old.flow.StopCut()
 	}
 }
+
+// TestAConnectionByTheShortcutOutlivesASwitchBesideAnOldEntry: the kernel remembers a connection that has ended, by a Service or not, and
+// a pod has another one with the same ends by the shortcut, of which the kernel knows nothing. After the switch it knows that one.
+func TestAConnectionByTheShortcutOutlivesASwitchBesideAnOldEntry(t *testing.T) {
+	s := newSwitchScene(t, modes[0]...)
+	reuse := func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_tw_reuse", []byte("1"), 0o644) }
+	if err := s.client.Do(reuse); err != nil {
+		t.Fatal(err)
+	}
+	a := s.Agent(0)
+	start := func(mode []string) {
+		a.Kill()
+		a.Flags = append(slices.Clone(a.Flags), mode...)
+		a.Start()
+	}
+	type ended struct {
+		at   netip.AddrPort
+		port string
+	}
+	for i, v6 := range []bool{false, true} {
+		for k, e := range []ended{{netip.AddrPortFrom(s.services[i], 80), "40000 40000"}, {s.at(v6), "40001 40001"}} {
+			s.ports(e.port)
+			if got := s.client.DialTCP(e.at, soon); got.Outcome != lab.Connected {
+				t.Fatalf("%d: %v: %+v", k, e.at, got)
+			}
+		}
+	}
+	start(modes[1])
+	for _, v6 := range []bool{false, true} {
+		for _, port := range []string{"40000 40000", "40001 40001"} {
+			s.ports(port)
+			var c net.Conn
+			testutil.WaitFor(t, soon, "the port to be free again", func() (ok bool) {
+				var err error
+				c, err = s.client.OpenTCP(s.at(v6), soon)
+				return err == nil
+			})
+			s.speak(c)
+			s.idle = append(s.idle, c)
+		}
+	}
+	for _, mode := range [][]string{modes[2], modes[1], modes[0]} {
+		start(mode)
+		for _, c := range s.idle {
+			s.speak(c)
+		}
+	}
+}

@@ -70,6 +70,6 @@ func (l *leaving) learn(kernel handover.Kernel, mark chains.Value, keep bool) er
 	if done.Left > 0 {
 		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)
 	}
-	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "marked", done.Marked)
+	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "of former connections", done.Former, "marked", done.Marked)
 	return err
 }

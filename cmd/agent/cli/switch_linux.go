@@ -105,7 +105,9 @@ func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, l
 	}
 	l := &leaving{dir: dir, config: c, log: log, unlock: unlock}
 	if l.from, err = bpfplane.OpenPredecessor(c.Config); err != nil {
-		log.Warn("flows of the BPF dataplane cannot be carried over: each is judged as if it began", "why", err)
+		l.cannotCarry(err)
+	} else if err := l.endShortcut(flows); err != nil {
+		return nil, errors.Join(err, l.close())
 	}
 	if err := l.stepBack(kernel.Tools); err != nil {
 		return nil, errors.Join(err, l.close())
@@ -125,6 +127,23 @@ type leaving struct {
 	log    *slog.Logger
 	from   *bpfplane.Predecessor // nil: it cannot be read
 	unlock func() error          // nil: everything is removed
+}
+
+// endShortcut ends the shortcut of what is left. The kernel knows the flows before it sees their packets: it could take these for
+// packets of a former connection with the same ends, and translate or reject them.
+func (l *leaving) endShortcut(flows handover.Kernel) error {
+	if err := l.learn(flows, chains.Value{}, false); err != nil {
+		return err
+	}
+	if err := l.from.EndShortcut(); err != nil {
+		l.cannotCarry(errors.Join(err, l.from.Close()))
+		l.from = nil
+	}
+	return nil
+}
+
+func (l *leaving) cannotCarry(err error) {
+	l.log.Warn("flows of the BPF dataplane cannot be carried over: each is judged as if it began", "why", err)
 }
 
 // stepBack makes the programs deny again, unless chains do: an agent may have stopped during a switch.

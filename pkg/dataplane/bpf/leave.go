@@ -19,32 +19,33 @@ type Predecessor struct {
 	endpoints *bpfmaps.Endpoints
 }
 
-// OpenPredecessor opens it, and puts programs of this version in the place of those in force. They judge as those did, by the same
-// maps, but no packet takes a shortcut past the node's network stack any more, where the other dataplane sees it.
+// OpenPredecessor opens it, and loads programs of this version for EndShortcut. The programs in force stay as they are.
 func OpenPredecessor(c dataplane.Config) (*Predecessor, error) {
 	maps, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance})
 	if err != nil {
 		return nil, err
 	}
 	p := &Predecessor{maps: maps}
-	if err := p.open(c); err != nil {
+	c.NoShortcut = true
+	if p.programs, err = maps.LoadPrograms(programConfig(c)); err == nil {
+		p.endpoints, err = maps.OpenEndpoints()
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *Predecessor) open(c dataplane.Config) error {
-	c.NoShortcut = true
-	var err error
-	if p.programs, err = p.maps.LoadPrograms(programConfig(c)); err != nil {
-		return err
-	}
+// EndShortcut puts programs of this version in the place of those in force. They judge as those did, by the same maps, but no packet
+// takes a shortcut past the node's network stack any more, where the other dataplane sees it.
+func (p *Predecessor) EndShortcut() error {
 	var programs attach.Programs
 	var errs [3]error
 	programs.FromPod, errs[0] = p.programs.Get(bpf.MargayProgFromPod)
 	programs.ToPod, errs[1] = p.programs.Get(bpf.MargayProgToPod)
 	programs.Judge, errs[2] = p.programs.Get(bpf.MargayProgJudge)
-	if err := errors.Join(errs[:]...); err != nil {
+	err := errors.Join(errs[:]...)
+	if err != nil {
 		return err
 	}
 	if p.links, err = attach.NewLinks(p.maps.LinkDir(), nil, programs); err != nil {
@@ -69,8 +70,7 @@ func (p *Predecessor) open(c dataplane.Config) error {
 			return err
 		}
 	}
-	p.endpoints, err = p.maps.OpenEndpoints()
-	return err
+	return nil
 }
 
 // Flows are its flows.
