@@ -69,7 +69,7 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 				fragments[0] = long.Fragments(400)[0]
 			}
 			send(fragments)
-			testutil.WaitFor(t, 20*time.Second, "the datagram to be dropped", func() bool {
+			testutil.WaitFor(t, time.Minute, "the datagram to be dropped", func() bool {
 				return w.drops(t)[bpf.DropKey{Ifindex: ep.Ifindex, Reason: uint16(bpf.MargayDropReasonDROP_POLICY), ToPod: 1}].Packets > 0
 			})
 			// The node's own large datagram passes whatever the policy is.
@@ -84,13 +84,13 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 			if _, err := own.Write(make([]byte, 5000)); err != nil {
 				t.Fatal(err)
 			}
-			testutil.WaitFor(t, 20*time.Second, "the node's datagram", func() bool { return server.Received() == before+1 })
+			testutil.WaitFor(t, time.Minute, "the node's datagram", func() bool { return server.Received() == before+1 })
 			w.forget(t)
 			// And the same fragments as before, once policy allows them.
 			w.publish(t, &ep, word(slotAllow, uint32(4*i+3)), word(slotAllow, 1))
 			p.ID = 8
 			send(p.Fragments(400))
-			testutil.WaitFor(t, 20*time.Second, "the allowed datagram", func() bool { return server.Received() == before+2 })
+			testutil.WaitFor(t, time.Minute, "the allowed datagram", func() bool { return server.Received() == before+2 })
 			w.forget(t)
 		})
 	}

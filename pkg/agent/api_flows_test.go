@@ -45,7 +45,7 @@ func serveFlows(t *testing.T) *flowServer {
 		}
 	}
 	t.Cleanup(s.stop)
-	testutil.WaitFor(t, 10*time.Second, "the socket", func() bool {
+	testutil.WaitFor(t, time.Minute, "the socket", func() bool {
 		_, err := s.client.Ask(t.Context(), "/v1/nothing", nil)
 		return !errors.Is(err, inspect.ErrNotRunning)
 	})

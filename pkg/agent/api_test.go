@@ -126,7 +126,7 @@ func serve(t *testing.T, socket string) inspect.Client {
 		t.Fatal("nothing was applied")
 	}
 	client := inspect.Client{Socket: socket}
-	testutil.WaitFor(t, 10*time.Second, "the agent to be ready", func() bool {
+	testutil.WaitFor(t, time.Minute, "the agent to be ready", func() bool {
 		answer, err := client.Ask(t.Context(), "/v1/status", nil)
 		return err == nil && answer.Status.Ready
 	})

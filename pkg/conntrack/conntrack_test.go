@@ -170,7 +170,7 @@ func TestInsertedConnectionsGoOnFromEitherEnd(t *testing.T) {
 			send(t, client, server, "before")
 			want := tupleOf(client)
 			flow := conntrack.Flow{Original: want, Mark: 0x10000, Timeout: time.Hour}
-			testutil.WaitFor(t, 20*time.Second, "insertion between two late acknowledgements", func() bool {
+			testutil.WaitFor(t, time.Minute, "insertion between two late acknowledgements", func() bool {
 				if _, err := c.DeleteAddress(netip.MustParseAddr(host)); err != nil {
 					t.Fatal(err)
 				}

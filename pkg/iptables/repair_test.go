@@ -90,7 +90,7 @@ func TestEveryDamageIsFoundAndRepairedInOneCommit(t *testing.T) {
 // waitTouched waits until the table is known to have been written by others, which takes a hundred times as long as reading it.
 func waitTouched(t *testing.T, table *iptables.Table) {
 	t.Helper()
-	testutil.WaitFor(t, 10*time.Second, "Touched", func() bool {
+	testutil.WaitFor(t, time.Minute, "Touched", func() bool {
 		touched, err := table.Touched()
 		if err != nil {
 			t.Fatal(err)

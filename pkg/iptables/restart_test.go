@@ -153,7 +153,7 @@ func TestACommandDiesWithItsAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pid int
-	testutil.WaitFor(t, 20*time.Second, "the command to start", func() bool {
+	testutil.WaitFor(t, time.Minute, "the command to start", func() bool {
 		text, err := os.ReadFile(filepath.Join(directory, "pid"))
 		if err != nil {
 			return false
@@ -165,7 +165,7 @@ func TestACommandDiesWithItsAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent.Wait() // killed
-	testutil.WaitFor(t, 20*time.Second, "the command to die", func() bool {
+	testutil.WaitFor(t, time.Minute, "the command to die", func() bool {
 		err := syscall.Kill(pid, 0)
 		return errors.Is(err, syscall.ESRCH) || isZombie(pid)
 	})

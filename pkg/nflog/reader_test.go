@@ -117,7 +117,7 @@ func TestAGroupHasOneReaderAndIsFreeAfterwards(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, 20*time.Second, "the group to be free", func() bool {
+	testutil.WaitFor(t, time.Minute, "the group to be free", func() bool {
 		again, err := nflog.Open(nflog.Options{Group: 7})
 		return err == nil && again.Close() == nil
 	})
@@ -130,7 +130,7 @@ func TestAFloodIsReadAtABoundedRateAndTheLossCounted(t *testing.T) {
 	start(t, r, func(nflog.Packet) {})
 	begun := time.Now()
 	send(t, "127.0.0.1", sent)
-	testutil.WaitFor(t, 20*time.Second, "the loss to be counted", func() bool {
+	testutil.WaitFor(t, time.Minute, "the loss to be counted", func() bool {
 		send(t, "127.0.0.1", 1) // a copy shows the loss of those before
 		return r.Stats().Lost > 0
 	})

@@ -174,7 +174,7 @@ func TestDatastoreGoneAndBack(t *testing.T) {
 	}
 	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
 	// The agent notices by looking again, every 10 s: the watch went with the old directory.
-	testutil.WaitFor(t, 20*time.Second, "the new policy to be enforced", func() bool {
+	testutil.WaitFor(t, time.Minute, "the new policy to be enforced", func() bool {
 		return client.DialTCP(netip.AddrPortFrom(server.Addr4(), openPort), never).Outcome == lab.Timeout
 	})
 }

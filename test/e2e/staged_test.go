@@ -42,9 +42,9 @@ kind: StagedNetworkPolicy
 metadata: {name: deny-all, namespace: shop}
 spec: {selector: app == 'db', types: [Ingress]}
 `)
-	testutil.WaitFor(t, 20*time.Second, "the staged policy applies", func() bool { return row().Endpoints == 1 })
+	testutil.WaitFor(t, time.Minute, "the staged policy applies", func() bool { return row().Endpoints == 1 })
 	// The second of two evaluations is compiled in a plan of its own, behind the one with the change.
-	testutil.WaitFor(t, 20*time.Second, "connections are counted", func() bool {
+	testutil.WaitFor(t, time.Minute, "connections are counted", func() bool {
 		c.Reach(web.Host, db.Host, 80, true)
 		return row().WouldDeny > 0
 	})
@@ -67,7 +67,7 @@ spec: {selector: app == 'db', types: [Ingress]}
 	if want, lines := fmt.Sprintf("%s%d\n", series, row().WouldDeny), scrape(t, c.Node(0)); !strings.Contains(lines, want) {
 		t.Errorf("metrics have no line %s:\n%s", want, lines)
 	}
-	testutil.WaitFor(t, 20*time.Second, "examples", func() bool { return len(row().Examples) > 0 })
+	testutil.WaitFor(t, time.Minute, "examples", func() bool { return len(row().Examples) > 0 })
 	for _, e := range row().Examples {
 		if e.Endpoint != "shop/db" || e.Verdict != "allow" || e.Staged.Verdict != "deny" || e.Staged.Rule != "default/snp/shop/deny-all#end-of-tier" || e.Dst.Port() != 80 {
 			t.Errorf("example %+v, staged %+v", e, e.Staged)
@@ -79,10 +79,10 @@ spec: {selector: app == 'db', types: [Ingress]}
 	if testcluster.IPTables() { // counts are the agent's, and begin with it
 		before = inspect.StagedRow{}
 	}
-	testutil.WaitFor(t, 20*time.Second, "the next agent goes on counting", func() bool { return row().Endpoints == 1 && row().WouldDeny >= before.WouldDeny })
+	testutil.WaitFor(t, time.Minute, "the next agent goes on counting", func() bool { return row().Endpoints == 1 && row().WouldDeny >= before.WouldDeny })
 
 	c.Remove("staged")
-	testutil.WaitFor(t, 20*time.Second, "it is gone", func() bool { return row().Name == "" })
+	testutil.WaitFor(t, time.Minute, "it is gone", func() bool { return row().Name == "" })
 	c.Reach(web.Host, db.Host, 80, true)
 }
 

@@ -19,7 +19,7 @@ import (
 func (n *node) wantSetting(name, value, source string) {
 	n.t.Helper()
 	var last inspect.ConfigRow
-	testutil.WaitFor(n.t, 30*time.Second, name+" to be "+value+" from "+source, func() bool {
+	testutil.WaitFor(n.t, time.Minute, name+" to be "+value+" from "+source, func() bool {
 		out, code := n.cli("config", "-o", "json")
 		if code != 0 || strings.Contains(out, "no agent answers") {
 			return false
@@ -83,7 +83,7 @@ func TestConfigurationOfALiveAgent(t *testing.T) {
 	// What is not valid changes nothing; and what comes after it counts again.
 	n.write(file, "pprof: false\nlog-level: loud\n")
 	n.write(felix, object("defaultEndpointToHostAction: Explode"))
-	testutil.WaitFor(t, 10*time.Second, "the problem to be reported", func() bool {
+	testutil.WaitFor(t, time.Minute, "the problem to be reported", func() bool {
 		out, _ := n.cli("show", "problems")
 		return strings.Contains(out, `"Explode": want Drop, Return or Accept; default-endpoint-to-host-action stays Drop`)
 	})

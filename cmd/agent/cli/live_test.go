@@ -170,7 +170,7 @@ func (n *node) logged() string {
 // ready waits until the agent that runs is as it should be.
 func (n *node) ready(is func() bool, what string) {
 	n.t.Helper()
-	testutil.WaitFor(n.t, 20*time.Second, what, is)
+	testutil.WaitFor(n.t, time.Minute, what, is)
 }
 
 // launch starts the agent and does not wait. Flags come after, and so in the place of, the usual ones.

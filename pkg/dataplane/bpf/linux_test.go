@@ -30,7 +30,7 @@ func TestAnInterfaceMadeAnewUnderTheSameNameAndNumberIsTouched(t *testing.T) {
 		}
 	}()
 	touched := func() bool { return slices.Contains(host.Touched(), 77) && host.Interfaces()["cali1"] == 77 }
-	testutil.WaitFor(t, 20*time.Second, "the interface is seen", touched)
+	testutil.WaitFor(t, time.Minute, "the interface is seen", touched)
 	if touched() {
 		t.Error("touched twice, although nothing has happened")
 	}
@@ -40,9 +40,9 @@ func TestAnInterfaceMadeAnewUnderTheSameNameAndNumberIsTouched(t *testing.T) {
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, 20*time.Second, "the new interface is seen", touched)
+	testutil.WaitFor(t, time.Minute, "the new interface is seen", touched)
 	if err := netlink.LinkDel(veth); err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, 20*time.Second, "that it is gone is seen", func() bool { return len(host.Interfaces()) == 0 })
+	testutil.WaitFor(t, time.Minute, "that it is gone is seen", func() bool { return len(host.Interfaces()) == 0 })
 }

@@ -76,7 +76,7 @@ func (a *agent) start() {
 
 func (a *agent) awaitReady() {
 	a.c.t.Helper()
-	testutil.WaitFor(a.c.t, 30*time.Second, "the agent on "+a.node.Name()+" to be ready", func() bool {
+	testutil.WaitFor(a.c.t, time.Minute, "the agent on "+a.node.Name()+" to be ready", func() bool {
 		select {
 		case <-a.running.Done():
 			a.c.t.Fatalf("the agent on %s ended: %v\n%s", a.node.Name(), a.running.Err(), a.running.Tail(20))

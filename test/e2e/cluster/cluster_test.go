@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	soon  = 30 * time.Second       // for what must come
+	soon  = time.Minute            // for what must come
 	never = 200 * time.Millisecond // for what must not
 )
 

@@ -291,7 +291,7 @@ func (s *corpusStage) removePods(keep func(model.EndpointID, *stagedPod) bool) {
 		}
 	}
 	for _, id := range gone {
-		testutil.WaitFor(s.t, 10*time.Second, "pod "+id.String()+" to be gone", func() bool {
+		testutil.WaitFor(s.t, time.Minute, "pod "+id.String()+" to be gone", func() bool {
 			_, err := s.client.CoreV1().Pods(id.Namespace).Get(s.t.Context(), id.Name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})

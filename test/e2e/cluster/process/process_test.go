@@ -60,7 +60,7 @@ func TestTerminateKillsWhatDoesNotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, 5*time.Second, "the process to be deaf", func() bool { return deaf.Tail(1) == "ready" })
+	testutil.WaitFor(t, time.Minute, "the process to be deaf", func() bool { return deaf.Tail(1) == "ready" })
 	if err := deaf.Terminate(50 * time.Millisecond); err == nil {
 		t.Error("a process that ignores SIGTERM ended by it")
 	}
@@ -71,7 +71,7 @@ func TestTerminateKillsWhatDoesNotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, 5*time.Second, "the process to listen", func() bool { return polite.Tail(1) == "ready" })
+	testutil.WaitFor(t, time.Minute, "the process to listen", func() bool { return polite.Tail(1) == "ready" })
 	if err := polite.Terminate(5 * time.Second); err != nil {
 		t.Error(err)
 	}
