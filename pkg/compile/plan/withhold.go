@@ -24,6 +24,17 @@ func (c *Compiler) Withhold(p Plan, failed map[table.ID]error) Plan {
 			c.assigned.revert(&p, prog, failed[prog.table.ID])
 		}
 	}
+	for _, prog := range c.back.allGrown() {
+		if prog.gone && prog.table != nil && failed[prog.table.ID] != nil { // it judges until Bind
+			now := prog.table.ID
+			prog.shrink(&p, failed[now])
+			p.DropTables = slices.DeleteFunc(p.DropTables, func(id table.ID) bool { return id == now })
+			if prog.table != nil {
+				p.DropTables = append(p.DropTables, prog.table.ID)
+			}
+		}
+	}
+	slices.Sort(p.DropTables)
 	c.failures.noteFull(c.endpoints.allBytesUsed)
 	p.Tables = slices.DeleteFunc(p.Tables, func(t *table.Table) bool { return failed[t.ID] != nil })
 	return p

@@ -28,6 +28,11 @@ func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, ref
 	if len(failed) > 0 {
 		plan = c.Withhold(plan, failed)
 	}
+	for _, b := range slices.Concat(plan.Grow, plan.Bind) {
+		if failed[b.Ingress] != nil || failed[b.Egress] != nil {
+			t.Fatalf("%+v is to be bound, though one of its tables is refused: %v", b, failed)
+		}
+	}
 	writes := k.writes(plan)
 	for i, w := range writes {
 		w.do()
