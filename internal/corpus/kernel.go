@@ -142,7 +142,7 @@ func (k *Kernel) place(updates []model.Update) {
 func (k *Kernel) diffSets(now, ch map[model.SetID]*model.SetChange) {
 	for id := range k.members {
 		if now[id] == nil {
-			ch[id] = nil
+			ch[id] = &model.SetChange{Gone: true}
 			delete(k.members, id)
 		}
 	}

@@ -109,7 +109,7 @@ func TestNumbersAtTheLimitMoveOnlyPodsOfTheirNamespace(t *testing.T) {
 		for _, u := range []model.Update{lowest, model.Absent(lowest)} {
 			g.Apply([]model.Update{u})
 			for id, c := range g.Flush().Sets {
-				if c != nil && len(c.Added)+len(c.Removed) > 2 {
+				if !c.Gone && len(c.Added)+len(c.Removed) > 2 {
 					text, _ := g.SetText(id)
 					t.Errorf("%s: %d added, %d removed", text, len(c.Added), len(c.Removed))
 				}

@@ -108,7 +108,7 @@ func TestNamedPortRulesAreRebuiltOnlyForNewPortNumbers(t *testing.T) {
 		t.Errorf("a port number left: %+v", c)
 	}
 	for setID, change := range c.Sets {
-		if change != nil {
+		if !change.Gone {
 			t.Errorf("set %s of a port nobody exposes is still there", setID)
 		}
 	}

@@ -206,13 +206,15 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	for s := range x.touched {
 		switch {
 		case s.dropped && s.applied:
-			put(s.id, nil)
+			c := s.difference()
+			c.Gone = true
+			put(s.id, c)
 		case s.dropped: // came and went unseen
 		case !s.applied:
 			s.applied = true
 			put(s.id, &model.SetChange{Added: s.sorted()})
 		default:
-			if c := s.difference(); c != nil {
+			if c := s.difference(); len(c.Added)+len(c.Removed) > 0 {
 				put(s.id, c)
 			}
 		}
@@ -223,6 +225,7 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	return out
 }
 
+// difference is how the members have changed since the last flush.
 func (s *set) difference() *model.SetChange {
 	c := &model.SetChange{}
 	for p, was := range s.earlier {
@@ -233,9 +236,6 @@ func (s *set) difference() *model.SetChange {
 		case was && !now:
 			c.Removed = append(c.Removed, p)
 		}
-	}
-	if len(c.Added)+len(c.Removed) == 0 {
-		return nil
 	}
 	slices.SortFunc(c.Added, netip.Prefix.Compare)
 	slices.SortFunc(c.Removed, netip.Prefix.Compare)

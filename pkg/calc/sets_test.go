@@ -169,3 +169,21 @@ func TestANetworkSetThatChangesIsLikeANewOne(t *testing.T) {
 		}
 	}
 }
+
+// A set that leaves has its last members in the same changes: policies in force may refer to it until those of these changes are.
+func TestASetThatLeavesHasItsLastMembers(t *testing.T) {
+	other := on("node-2")
+	web, policy := pod("shop/web", "10.0.0.1", label("app", "web")), policyOf("one", "app == 'web'", fromSelector("role == 'b'"))
+	r := newRig(t, web, policy, pod("a/1", "10.0.1.1", other, label("role", "b")), pod("a/2", "10.0.1.2", other))
+	var set model.SetID
+	for id := range r.dp.Sets {
+		if r.dp.Sets[id][netip.MustParsePrefix("10.0.1.1/32")] {
+			set = id
+		}
+	}
+	c := r.apply(pod("a/1", "10.0.1.1", other), pod("a/2", "10.0.1.2", other, label("role", "b")), model.Absent(policy))
+	want := map[model.SetID]*model.SetChange{set: {Added: nets("10.0.1.2/32"), Removed: nets("10.0.1.1/32"), Gone: true}}
+	if diff := cmp.Diff(want, c.Sets, byValue); diff != "" {
+		t.Error(diff)
+	}
+}

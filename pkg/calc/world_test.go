@@ -125,17 +125,16 @@ func (d *dataplane) apply(c model.Changes) error {
 
 func (d *dataplane) applySet(id model.SetID, c *model.SetChange) error {
 	members, known := d.Sets[id]
-	if c == nil {
-		delete(d.Sets, id)
-		if !known {
-			return fmt.Errorf("removed but never announced")
-		}
-		return nil
+	if c.Gone {
+		defer delete(d.Sets, id)
 	}
 	if !known {
+		if c.Gone {
+			return fmt.Errorf("removed but never announced")
+		}
 		members = map[netip.Prefix]bool{}
 		d.Sets[id] = members
-	} else if len(c.Added)+len(c.Removed) == 0 {
+	} else if len(c.Added)+len(c.Removed) == 0 && !c.Gone {
 		return fmt.Errorf("empty change of a known set")
 	}
 	if !slices.IsSortedFunc(c.Added, netip.Prefix.Compare) || !slices.IsSortedFunc(c.Removed, netip.Prefix.Compare) {

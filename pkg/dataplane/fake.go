@@ -116,7 +116,7 @@ func (f *FakeState) carryOut(ch model.Changes) {
 	maps.Copy(f.Endpoints, ch.Endpoints)
 	maps.DeleteFunc(f.Endpoints, func(_ model.EndpointID, p *model.EndpointPolicy) bool { return p == nil })
 	for id, change := range ch.Sets {
-		if change == nil {
+		if change.Gone {
 			delete(f.Sets, id)
 			continue
 		}

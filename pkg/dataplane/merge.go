@@ -22,7 +22,7 @@ func Enqueue(queue []model.Changes, ch model.Changes) []model.Changes {
 	maps.Copy(last.Endpoints, ch.Endpoints)
 	for id, change := range ch.Sets {
 		before, had := last.Sets[id]
-		if had && change != nil {
+		if had {
 			change = addUp(before, change)
 		}
 		last.Sets[id] = change
@@ -39,7 +39,7 @@ func clone[K comparable, V any](m map[K]V) map[K]V {
 // returns reports whether a set that is gone in before is there again in after.
 func returns(before, after map[model.SetID]*model.SetChange) bool {
 	for id, change := range after {
-		if was, had := before[id]; had && was == nil && change != nil {
+		if was, had := before[id]; had && was.Gone && !change.Gone {
 			return true
 		}
 	}
@@ -69,7 +69,7 @@ func addUp(before, after *model.SetChange) *model.SetChange {
 			added[p] = true
 		}
 	}
-	return &model.SetChange{Added: keys(added), Removed: keys(removed)}
+	return &model.SetChange{Added: keys(added), Removed: keys(removed), Gone: after.Gone}
 }
 
 func keys(m map[netip.Prefix]bool) []netip.Prefix {

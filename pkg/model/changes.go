@@ -20,14 +20,18 @@ const (
 // Changes is the difference between two flushes, and nothing else.
 type Changes struct {
 	Endpoints map[EndpointID]*EndpointPolicy // local endpoints only; nil: the endpoint left this node
-	Sets      map[SetID]*SetChange           // nil: no rule refers to the set any more, nor did one before it was refused
+	Sets      map[SetID]*SetChange           // never nil
 	InSync    bool                           // the first full snapshot has been seen
 }
 
 // SetChange is the difference of one set between two flushes. The first change of a set adds all of its members; a
 // set without members is announced by an empty change. Prefixes are masked; a prefix is never in both lists.
+//
+// Gone: no rule refers to the set any more, nor did one before it was refused. Added and Removed are what has changed until then: policies
+// in force may refer to the set until those of the same Changes are.
 type SetChange struct {
 	Added, Removed []netip.Prefix
+	Gone           bool
 }
 
 // EndpointPolicy is everything a dataplane must know about one local endpoint. It is immutable; an unchanged endpoint

@@ -49,7 +49,7 @@ func (a *addresses) markHosts() {
 
 // mark applies a change of a set that no rule refers to.
 func (a *addresses) mark(m classes.Marks, change *model.SetChange) {
-	if change == nil {
+	if change.Gone {
 		a.classes.Unmark(m)
 		return
 	}

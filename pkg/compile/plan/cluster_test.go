@@ -95,9 +95,9 @@ func (c *cluster) changes(old *cluster) model.Changes {
 		}
 	}
 	before, now := old.active(), c.active()
-	for id := range before {
+	for id, was := range before {
 		if _, ok := now[id]; !ok {
-			ch.Sets[id] = nil
+			ch.Sets[id] = &model.SetChange{Added: without(c.sets[id], was), Removed: without(was, c.sets[id]), Gone: true}
 		}
 	}
 	for id, members := range now {

@@ -20,6 +20,7 @@ import (
 type history struct {
 	policies []*cluster
 	sets     []*cluster
+	told     *cluster // what the compiler knew before the last changes; nil: nothing
 }
 
 // together is a world in which the endpoint's own addresses are members as in one state and all others as in another.
@@ -40,12 +41,17 @@ func together(e *model.EndpointPolicy, own, rest *cluster) *policytest.World {
 	return w
 }
 
-// after returns the sets of new, and of old those that no rule of new refers to: they stay as they are until they go.
-func after(old, new *cluster) *cluster {
+// after returns the sets of new, and of old those that no rule of new refers to, unless the compiler was told that they go: then they have
+// the members of new until they have gone.
+func (h history) after(old, new *cluster) *cluster {
 	both := new.clone()
-	active := new.active()
+	active, going := new.active(), map[model.SetID][]netip.Prefix{}
+	if h.told != nil {
+		going = h.told.active()
+	}
 	for id := range both.sets {
-		if _, ok := active[id]; !ok {
+		_, stays := active[id]
+		if _, goes := going[id]; !stays && !goes {
 			both.sets[id] = old.sets[id]
 		}
 	}
@@ -83,7 +89,7 @@ func newProbe(k *kernel, h history, now *cluster, id model.EndpointID, d model.D
 			continue
 		}
 		for _, sets := range h.sets {
-			for _, s := range []*cluster{sets, after(sets, now)} {
+			for _, s := range []*cluster{sets, h.after(sets, now)} {
 				p.allowed = append(p.allowed, together(e, was, s).Verdict(policyOf(e, d), pkt))
 			}
 		}
@@ -297,6 +303,7 @@ func testHistory(t *rapid.T, restarts int) {
 		}
 		k.takeOver(ifaces)
 		restart := restarts > 0 && rapid.IntRange(1, restarts).Draw(t, "restart") == 1
+		h.told = old
 		probes := drawProbes(t, k, h, now)
 		done, all := true, plan
 		next := rapid.IntRange(0, 3).Draw(t, "next") == 0 // changes come before all parts are written
@@ -310,12 +317,12 @@ func testHistory(t *rapid.T, restarts int) {
 		if done && run(t, k, plan, all, probes, restart) && !plan.More {
 			checkEntries(t, k, now)
 			checkShadows(t, k, now, probes)
-			h = history{}
+			h = history{told: old}
 		}
 		old = now
 		h.policies, h.sets = append(h.policies, now), append(h.sets, now)
 		for _, s := range h.sets[:len(h.sets)-1] {
-			h.sets = append(h.sets, after(s, now))
+			h.sets = append(h.sets, h.after(s, now))
 		}
 		if restart {
 			old = nil

@@ -143,7 +143,7 @@ func TestHostAddressesAreMarkedFromBothSources(t *testing.T) {
 	if f := flags(model.Changes{}); f != isHost {
 		t.Errorf("address of the datastore only: flags %v", f)
 	}
-	if f := flags(node(nil)); f != 0 {
+	if f := flags(node(&model.SetChange{Gone: true})); f != 0 {
 		t.Errorf("address of nobody: flags %v", f)
 	}
 }

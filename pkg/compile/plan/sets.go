@@ -73,20 +73,14 @@ func (s *setNumbers) adopt(names map[uint32]model.SetID) {
 	}
 }
 
-// update applies a change of a set; nil: it is gone. It reports whether a set that was gone is defined again, so that it
-// has lost the members which it had before.
+// update applies a change of a set. One that is gone has its last members until no program refers to it. It reports whether a set
+// that was gone is defined again, so that it has lost the members which it had before.
 func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool) {
 	num := s.number(id)
 	u := s.use(num)
-	if change == nil {
-		if u.defined {
-			u.defined, u.orphan = false, true
-			s.Hold(num)
-			s.review = append(s.review, num)
-		}
-		return false
-	}
 	switch {
+	case change.Gone && !u.defined: // it came and went while changes waited
+		return false
 	case u.orphan: // defined again: all of its members are to come
 		u.defined, u.orphan, again = true, false, true
 		s.classes.Empty(num)
@@ -99,6 +93,11 @@ func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool
 	}
 	for _, p := range change.Added {
 		s.classes.Add(p, num)
+	}
+	if change.Gone {
+		u.defined, u.orphan = false, true
+		s.Hold(num)
+		s.review = append(s.review, num)
 	}
 	return again
 }

@@ -61,6 +61,7 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 		var probes []probe
 		update := func(ch model.Changes, refuse bool) (again bool) {
 			plan := c.Update(ch)
+			h.told = old
 			probes = drawProbes(t, k, h, now)
 			refusing(t, c, k, plan, probes, refuse)
 			return plan.FollowUp || plan.More // of the sets of large policies a plan cleans up a part
@@ -75,7 +76,7 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 			old = now
 			h.policies, h.sets = append(h.policies, now), append(h.sets, now)
 			for _, s := range h.sets[:len(h.sets)-1] {
-				h.sets = append(h.sets, after(s, now))
+				h.sets = append(h.sets, h.after(s, now))
 			}
 			if again {
 				update(model.Changes{InSync: true}, rapid.Bool().Draw(t, "refused again"))

@@ -72,15 +72,12 @@ func (s scene) allows(f *walkedFlow) bool {
 }
 
 // becoming is the verdict about a flow's packets while this scene becomes another one; not sure: it may be either. Labels may be seen
-// before the policies that change with them, which are other objects, and by policies whose last rule about a label is going as none.
+// before the policies that change with them, which are other objects.
 func (s scene) becoming(next scene, f *walkedFlow) (allowed, sure bool) {
-	early, bare := s, s
+	early := s
 	early.roles, early.far = next.roles, next.far
-	if bare.roles = nil; s.roles[f.from] == next.roles[f.from] && s.far == next.far {
-		bare = s
-	}
 	allowed = s.allows(f)
-	return allowed, early.allows(f) == allowed && bare.allows(f) == allowed && next.allows(f) == allowed
+	return allowed, early.allows(f) == allowed && next.allows(f) == allowed
 }
 
 func (s scene) updates() []model.Update {

@@ -43,7 +43,7 @@ func (d *Dataplane) Apply(_ context.Context, ch model.Changes) error {
 	}
 	d.applied, d.fresh = true, false
 	for id, change := range ch.Sets {
-		if change == nil {
+		if change.Gone {
 			delete(d.sets, id)
 		} else {
 			d.sets[id] += len(change.Added) - len(change.Removed)
