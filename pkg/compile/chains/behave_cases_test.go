@@ -68,7 +68,7 @@ func (w *world) reset(what string, s *lab.Stream) {
 // rejected is the number of packets that table filter has answered with a reset since the chains were loaded.
 func (w *world) rejected() string {
 	w.t.Helper()
-	list := w.run("", w.command(""), "-t", "filter", "-L", w.o.Names.Chain("reset"), "-v", "-n", "-x")
+	list := w.run("", w.command(""), "-t", "filter", "-L", w.o.Names.Chain("unjudged"), "-v", "-n", "-x")
 	for line := range strings.Lines(list) {
 		if words := strings.Fields(line); len(words) > 2 && words[2] == "REJECT" {
 			return words[0]

@@ -16,7 +16,8 @@ const maxNumberBits = 15
 
 // Marks is the layout of our bits in marks. In the mark of a packet, only while it is in our chains, they are a number, first that of
 // a slot and then that of a class, and the flags allow, against and midflow. In the mark of a connection they are the generation of
-// the policy that judged it, in the bits of number and allow, and the flags turned and denied. Make one by NewMarks.
+// the policy that judged it, in the bits of number and allow, and the flags turned and passed. One comparison finds the connections that
+// policy has allowed, by passed; a connection with a generation and without passed is denied by it. Make one by NewMarks.
 type Marks struct {
 	mask  uint32
 	shift int
@@ -91,13 +92,17 @@ func (m Marks) Generation(g uint32) (Value, error) {
 	if g == 0 || g > m.MostGeneration() {
 		return Value{}, &RangeError{"generation", g, m.MostGeneration()}
 	}
-	return Value{g << m.shift, m.generation() | m.denied()}, nil
+	return Value{g<<m.shift | m.passed(), m.generation() | m.passed()}, nil
 }
+
+// denies returns the mark of connections that policy denies, given that of those which the same policy allows.
+func (m Marks) denies(allowed Value) Value { return Value{allowed.Value &^ m.passed(), allowed.Mask} }
 
 // GenerationOf returns the generation in the mark of a connection, and the flags there: the first packet on record was an answer,
 // and policy of that generation denies the connection.
 func (m Marks) GenerationOf(connmark uint32) (g uint32, turned, denied bool) {
-	return connmark & m.generation() >> m.shift, connmark&m.turned() != 0, connmark&m.denied() != 0
+	g = connmark & m.generation() >> m.shift
+	return g, connmark&m.turned() != 0, g != 0 && connmark&m.passed() == 0
 }
 
 func (m Marks) check(what string, number uint32) error {
@@ -119,7 +124,7 @@ func (m Marks) midflow() uint32 { return 4 << (m.shift + m.width) }
 // Bits of connection marks.
 func (m Marks) generation() uint32 { return m.number() | m.allow() }
 func (m Marks) turned() uint32     { return m.against() }
-func (m Marks) denied() uint32     { return m.midflow() }
+func (m Marks) passed() uint32     { return m.midflow() }
 
 // ClassOf returns the class of a value that Class has made.
 func (m Marks) ClassOf(value uint32) uint32 { return value&m.number()>>m.shift - 1 }

@@ -49,11 +49,21 @@ func TestMarksRefuseNumbersTooLarge(t *testing.T) {
 		v, err := m.Slot(number)
 		check("slot", v, err, want)
 	}
-	for g, want := range map[uint32]string{0: "", 2: "0x20000/0xbfff0000", 16383: "0x3fff0000/0xbfff0000", 16384: ""} {
+	for g, want := range map[uint32]string{0: "", 2: "0x80020000/0xbfff0000", 16383: "0xbfff0000/0xbfff0000", 16384: ""} {
 		v, err := m.Generation(g)
 		check("generation", v, err, want)
 	}
-	if g, turned, denied := m.GenerationOf(0xc0051234); g != 5 || !turned || !denied {
-		t.Errorf("generation %d, turned %v, denied %v", g, turned, denied)
+	type reading struct {
+		g              uint32
+		turned, denied bool
+	}
+	for mark, want := range map[uint32]reading{
+		0: {}, 0x1234: {}, 0x40000000: {turned: true}, 0x80051234: {g: 5}, 0xc0051234: {g: 5, turned: true},
+		0x00051234: {g: 5, denied: true}, 0x40050000: {5, true, true},
+	} {
+		g, turned, denied := m.GenerationOf(mark)
+		if got := (reading{g, turned, denied}); got != want {
+			t.Errorf("mark %#x: %+v, want %+v", mark, got, want)
+		}
 	}
 }

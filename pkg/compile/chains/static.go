@@ -76,13 +76,14 @@ type static struct {
 //
 //   - FORWARD, INPUT, OUTPUT: targets of the built-in chains of table mangle
 //   - foreign: target of PREROUTING, for packets of pods from addresses that are not theirs; link: those that may be discovery
-//   - translated, ended: targets of POSTROUTING, for packets to Services, and for packets of flows that have ended
+//   - leaving: target of POSTROUTING, for packets of flows that policy has not allowed: those of the node to Services, and those of
+//     flows that have ended
 //   - F and R: both ends judge a packet that goes as its flow was opened, or an answer
 //   - encap, error, unread, odd, nd, clean: drop packets, or let them pass, by the packet alone
 //   - class-in, class-eg: look up the class of the other end, for slots of ingress and egress
 //   - node: gives a packet that will be masqueraded the class of the node
 //   - ok, deny: targets of slots; allow: both ends have allowed; revoked: ends flows that were allowed before
-//   - reset, in table filter: resets packets that revoked has marked; unjudged: drops packets that the chains of mangle have not judged
+//   - unjudged, in table filter: resets packets that revoked has marked, and drops packets that the chains of mangle have not judged
 func NewStatic(c *Config) (*Static, error) {
 	stamp, err := c.Marks.Generation(c.Generation)
 	if err != nil {
@@ -115,17 +116,12 @@ func NewStatic(c *Config) (*Static, error) {
 	for _, hook := range []string{"FORWARD", "INPUT", "OUTPUT"} {
 		s.Jumps = append(s.Jumps, Jump{"mangle", hook, "", b.name(hook)})
 	}
-	// Packets of allowed flows do not match these rules.
-	ended := "-m mark --mark " + equals(b.midflow, b.mask)
-	s.Jumps = append(s.Jumps, Jump{"mangle", "POSTROUTING", b.out + " -m conntrack --ctstate DNAT", b.name("translated")},
-		Jump{"mangle", "POSTROUTING", ended, b.name("ended")})
+	s.Jumps = append(s.Jumps, Jump{"mangle", "POSTROUTING", notOpened(c.Marks), b.name("leaving")})
 	b.list = nil
 	filterChains(b)
 	s.Filter = b.list
 	for _, hook := range []string{"FORWARD", "INPUT"} {
-		s.Jumps = append(s.Jumps, Jump{"filter", hook, "-p tcp " + ended, b.name("reset")},
-			Jump{"filter", hook, "-m connmark --mark " + equals(0, b.generation), b.name("unjudged")},
-			Jump{"filter", hook, "-m connmark --mark " + equals(c.Marks.denied(), c.Marks.denied()), b.name("unjudged")})
+		s.Jumps = append(s.Jumps, Jump{"filter", hook, "-m connmark --mark " + equals(0, c.Marks.passed()), b.name("unjudged")})
 	}
 	return s, nil
 }
@@ -208,8 +204,17 @@ func (b *static) routed() string {
 
 // revoked sends packets of flows that the policy in force has revoked to the chain revoked.
 func (b *static) revoked() string {
-	return "-m connmark --mark " + equals(b.stamp.Value|b.midflow, b.stamp.Mask) + " -g " + b.name("revoked")
+	return "-m connmark --mark " + b.c.Marks.denies(b.stamp).String() + " -g " + b.name("revoked")
 }
+
+// notOpened matches packets of flows that policy has not allowed, and of those that an answer of the node began: the first packet of
+// another flow of the node is a SYN, which policy does not judge.
+func notOpened(m Marks) string {
+	return "-m connmark ! --mark " + equals(m.passed(), m.passed()|m.turned())
+}
+
+// ended matches packets of flows that have ended, see end.
+func ended(b *static) string { return "-m mark --mark " + equals(b.midflow, b.mask) }
 
 // dubious drops packets that cannot begin a flow. With nft, -p matches the header in front of an IPv6 authentication header, while
 // conntrack tracks the one behind it: policy would allow the former and so open a flow of the latter.

@@ -7,8 +7,9 @@ func (b *static) forward() {
 	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
 	mid := "-m mark --mark " + equals(b.midflow, b.midflow)
 	grace := b.c.MidFlow == MidFlowAnswer
+	others := "! " + b.in + " ! " + b.out + " -j RETURN"
 	rules := []string{
-		"! " + b.in + " ! " + b.out + " -j RETURN",
+		b.only(6, others),
 		b.routed(),
 		// PREROUTING has dropped packets from foreign addresses, except neighbour discovery. Another check would cost each packet of a
 		// flow a lookup. Without the jump in PREROUTING, F finds no slot for such an address.
@@ -16,6 +17,7 @@ func (b *static) forward() {
 		b.stale(),
 		when(!b.c.AllowEncap, b.in+" ! -p tcp -j "+b.name("encap")),
 		b.fast(),
+		b.only(4, others), // behind fast, which most packets of pods match; no rule before it matches packets of others but fast, which returns, too
 	}
 	rules = slices.Concat(rules, b.errors(), b.dubious(), []string{
 		b.icmp() + " -m conntrack --ctstate RELATED -g " + b.name("F"), // whatever the direction of the flow that it is about

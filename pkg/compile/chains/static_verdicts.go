@@ -16,9 +16,11 @@ func (b *static) verdicts() {
 		"-j CONNMARK --set-xmark "+b.stamp.String())
 	b.deny()
 	b.chain("revoked", b.end()...)
-	// Packets of the node to a Service get to a pod's interface after OUTPUT.
-	b.chain("translated", b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst"+notSources(b, "dst")+" -j DROP")
-	b.chain("ended", "-j DROP") // table filter has not reset it
+	b.chain("leaving",
+		ended(b)+" -j DROP", // table filter has not reset it
+		// Packets of the node to a Service get to a pod's interface after OUTPUT. Those of other nodes and pods have passed FORWARD.
+		b.out+" -m conntrack --ctstate DNAT -m set ! --match-set "+b.sets.Own+" dst,dst"+notSources(b, "dst")+" -j "+b.name("translated"))
+	b.chain("translated", "-j DROP")
 }
 
 // The chains by which slots of each direction find the class of the other end.
@@ -72,7 +74,7 @@ func (b *static) deny() {
 		b.icmp()+" -m conntrack --ctstate RELATED -j DROP", // and its flow goes on
 		unjudged(b.c.Marks)+" -j DROP",
 		b.c.copied(EventRevoked, ""),
-		"-j CONNMARK --set-xmark "+equals(b.stamp.Value|b.midflow, b.stamp.Mask))
+		"-j CONNMARK --set-xmark "+b.c.Marks.denies(b.stamp).String())
 	b.chain("deny", append(rules, b.end()...)...)
 }
 
@@ -87,14 +89,14 @@ func (b *static) end() []string {
 	}
 }
 
-// filterChains makes the chains of table filter. Packets are judged in mangle, and each flow allowed there has a generation in its
-// mark. A flow without one was not judged: somebody has flushed FORWARD of mangle, put a rule before ours, or made a chain accept.
-// The packets that mangle lets pass without a mark are left out: ICMP errors, which belong to no flow of their own, and answers to
-// the node.
+// filterChains makes the chain of table filter, for packets of flows that policy has not allowed. It resets those of flows that policy
+// has come to deny. Packets are judged in mangle, and each flow allowed there has a mark. A flow without one was not judged: somebody has
+// flushed FORWARD of mangle, put a rule before ours, or made a chain accept. The packets that mangle lets pass without a mark are left
+// out: ICMP errors, which belong to no flow of their own, and answers to the node.
 func filterChains(b *static) {
-	b.chain("reset", "-p tcp -m mark --mark "+equals(b.midflow, b.mask)+" -j REJECT --reject-with tcp-reset")
 	const flow = " -m conntrack --ctstate NEW,ESTABLISHED"
 	b.chain("unjudged",
+		"-p tcp "+ended(b)+" -j REJECT --reject-with tcp-reset",
 		b.out+flow+" -j DROP",
 		b.in+" -m connmark ! --mark "+equals(b.c.Marks.turned(), b.c.Marks.turned())+" -m conntrack --ctdir REPLY -j RETURN",
 		b.in+flow+" -j DROP")
@@ -107,8 +109,13 @@ func (b *static) packets() {
 		for _, port := range b.c.Tunnels {
 			rules = append(rules, fmt.Sprintf("-p udp -m udp --dport %d -j DROP", port))
 		}
-		for _, port := range b.c.Tunnels { // before translation
-			rules = append(rules, fmt.Sprintf("-p udp -m conntrack --ctorigdstport %d --ctdir ORIGINAL -j DROP", port))
+		var before []string // translation
+		for _, port := range b.c.Tunnels {
+			before = append(before, fmt.Sprintf("-p udp -m conntrack --ctorigdstport %d --ctdir ORIGINAL -j DROP", port))
+		}
+		if len(before) > 0 { // few packets are translated, so the others cost one match of conntrack's data and not one for each port
+			b.chain("encap-nat", before...)
+			rules = append(rules, "-p udp -m conntrack --ctstate DNAT -j "+b.name("encap-nat"))
 		}
 		b.chain("encap", rules...)
 	}

@@ -30,7 +30,7 @@ func TestConnectionsAreReadByWhatIsInForce(t *testing.T) {
 		}
 		return v.Value
 	}
-	const turned, denied = 0x40000000, 0x80000000
+	const turned, passed = 0x40000000, 0x80000000
 	for name, test := range map[string]struct {
 		src, dst netip.Addr
 		mark     uint32
@@ -38,7 +38,7 @@ func TestConnectionsAreReadByWhatIsInForce(t *testing.T) {
 	}{
 		"judged":        {other, local, stamp(now), "current"},
 		"judged before": {local, other, stamp(now - 1), "stale"},
-		"revoked":       {other, local, stamp(now) | denied, "current denied"},
+		"revoked":       {other, local, stamp(now) &^ passed, "current denied"},
 		"turned":        {local, other, stamp(now) | turned, "current turned"},
 		"not judged":    {other, local, 0, ""},
 		"others'":       {other, other, stamp(now), "not ours"},

@@ -36,6 +36,7 @@ var droppers = map[string]dropKind{
 	chains.DropsBounced: {bpf.MargayDropReasonDROP_BAD_HEADER, model.Egress},
 	"odd":               {bpf.MargayDropReasonDROP_CT_INVALID, model.Egress},
 	"encap":             {bpf.MargayDropReasonDROP_ENCAP, model.Egress},
+	"encap-nat":         {bpf.MargayDropReasonDROP_ENCAP, model.Egress},
 	"error":             {bpf.MargayDropReasonDROP_BAD_HEADER, model.Egress},
 	"revoked":           {bpf.MargayDropReasonDROP_REVOKED, model.Egress},
 	"OUTPUT":            {bpf.MargayDropReasonDROP_NO_ENDPOINT, model.Ingress},

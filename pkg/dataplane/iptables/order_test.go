@@ -112,6 +112,7 @@ func normal(text string) string {
 	text = regexp.MustCompile(`(mgy[AB])`).ReplaceAllString(text, "mgy")
 	text = regexp.MustCompile(`--(set-xmark|mark) 0x[0-9a-f]+/0xbfff0000`).ReplaceAllString(text, "GENERATION")
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.Contains(line, "-seal ") })
+	slices.Sort(lines) // they were sorted by what has been replaced
 	return strings.Join(lines, "\n")
 }
 

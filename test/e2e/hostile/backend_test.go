@@ -106,12 +106,18 @@ func TestATunnelThroughAServiceIsOne(t *testing.T) {
 			p := testutil.Packet{Src: s.m.Addr(v6), Dst: vip, L4: testutil.UDP{SrcPort: 1000, DstPort: front.Port()}}
 			s.expect(t, fmt.Sprintf("UDP to port %d behind a Service", port), s.shoot(t, s.m.Host, p), port == 9000, at)
 		}
+		for i, port := range []uint16{4789, 8472, 6081, 9001} { // the Service's own port
+			front := netip.AddrPortFrom(vip, port)
+			s.translate(front, "udp", netip.AddrPortFrom(s.n2.Addr(v6), 9000))
+			p := testutil.Packet{Src: s.m.Addr(v6), Dst: vip, L4: testutil.UDP{SrcPort: 2000 + uint16(i), DstPort: port}}
+			s.expect(t, fmt.Sprintf("UDP to port %d of a Service", port), s.shoot(t, s.m.Host, p), port == 9001, at)
+		}
 		for _, l4 := range []testutil.Layer4{testutil.Raw(4), testutil.Raw(41), testutil.Raw(47), testutil.UDP{SrcPort: 1, DstPort: 8472}} {
 			p := testutil.Packet{Src: s.m.Addr(v6), Dst: s.n2.Addr(v6), L4: l4}
 			s.expect(t, fmt.Sprintf("%#v to a node", l4), s.shoot(t, s.m.Host, p), false, at)
 		}
 	})
-	s.Agent(0).Dropped(s.m, 14, "encap")
+	s.Agent(0).Dropped(s.m, 20, "encap")
 }
 
 // A new pod whose interface has no program yet is closed for its node, also by way of a Service.
