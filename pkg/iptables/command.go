@@ -16,6 +16,11 @@ import (
 const (
 	mostErrors = 16 << 10  // bytes of a command's error output that are kept
 	mostSaved  = 512 << 20 // bytes of a saved table, far above any real one
+
+	// outputPatience is how long the output of a command that has ended may take to be read. On a machine without free CPU time that is
+	// seconds, and a transaction that the kernel has accepted must not count as failed. Only a process that the command has left behind, as
+	// a modprobe that hangs, makes it wait so long.
+	outputPatience = 10 * time.Second
 )
 
 // command is one program with the arguments that select its function.
@@ -53,7 +58,7 @@ func (c command) runWith(ctx context.Context, input string, attr *syscall.SysPro
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", lockEnv + "=" + lockFile()}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = attr
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = outputPatience
 	cmd.Stdin = strings.NewReader(input)
 	stdout, stderr := &bounded{limit: mostSaved}, &bounded{limit: mostErrors, cut: true}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
