@@ -14,7 +14,8 @@ import (
 // up for a lost segment, it sees the loss: two have left, and one has arrived. A segment that the kernel of a busy machine sends again
 // although the first one was not lost arrives twice. So the judgement does not depend on time.
 //
-// It counts segments with a SYN or with data. It does not see a lost ACK, FIN or RST. It is safe for concurrent use.
+// Segments with a SYN or data are counted apart from bare ones: ACKs, FINs and resets that carry no data. A segment is matched by all that
+// address translation leaves as it is, and equal ones by how many they are. It is safe for concurrent use.
 type Crossing struct {
 	taps []*Tap
 
@@ -27,11 +28,13 @@ type Crossing struct {
 
 // CrossingResult is what a Crossing has counted.
 type CrossingResult struct {
-	Begun   uint64   // SYNs of the client that have left
-	Left    uint64   // segments that have left either pod, those among them
-	Lost    []string // of those, the ones that have not arrived, at most ten
-	LostAll uint64   // how many they are
-	Unseen  uint64   // frames that a tap had no room for: the counts mean nothing if there are any
+	Begun    uint64   // SYNs of the client that have left
+	Left     uint64   // segments with a SYN or data that have left either pod, those among them
+	LostAll  uint64   // of those, the ones that have not arrived
+	Bare     uint64   // ACKs, FINs and resets without data that have left either pod
+	LostBare uint64   // of those, the ones that have not arrived
+	Lost     []string // those of both kinds that have not arrived, at most ten
+	Unseen   uint64   // frames that a tap had no room for: the counts mean nothing if there are any
 }
 
 // passage is how often a segment has left, less how often it has arrived.
@@ -73,7 +76,7 @@ func (c *Crossing) see(frame []byte, atClient, leaves bool, watched func(local, 
 	if leaves {
 		local, remote = src, dst
 	}
-	if !ok || !watched(local, remote) || s.flags&tcpSYN == 0 && s.length == 0 {
+	if !ok || !watched(local, remote) {
 		return
 	}
 	s.toServer = atClient == leaves
@@ -84,7 +87,11 @@ func (c *Crossing) see(frame []byte, atClient, leaves bool, watched func(local, 
 		p.ends = fmt.Sprintf("%v to %v", src, dst)
 	}
 	if leaves {
-		c.result.Left++
+		if s.bare() {
+			c.result.Bare++
+		} else {
+			c.result.Left++
+		}
 		if s.toServer && s.flags&tcpSYN != 0 {
 			c.result.Begun++
 		}
@@ -115,7 +122,7 @@ func (c *Crossing) Stop(within time.Duration) CrossingResult {
 	defer over.Stop()
 	for {
 		r, changed := c.count()
-		if r.LostAll == 0 {
+		if r.LostAll == 0 && r.LostBare == 0 {
 			return r
 		}
 		select {
@@ -130,7 +137,7 @@ func (c *Crossing) Stop(within time.Duration) CrossingResult {
 // count returns the counts by now. changed is closed when no segment is missing next time.
 func (c *Crossing) count() (r CrossingResult, changed <-chan struct{}) {
 	for _, t := range c.taps {
-		t.catchUp()
+		t.CatchUp()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +146,12 @@ func (c *Crossing) count() (r CrossingResult, changed <-chan struct{}) {
 		if p.excess <= 0 {
 			continue
 		}
-		if r.LostAll += uint64(p.excess); len(r.Lost) < 10 {
+		if s.bare() {
+			r.LostBare += uint64(p.excess)
+		} else {
+			r.LostAll += uint64(p.excess)
+		}
+		if len(r.Lost) < 10 {
 			r.Lost = append(r.Lost, fmt.Sprintf("%v, %v: %d more left than arrived", s, p.ends, p.excess))
 		}
 	}

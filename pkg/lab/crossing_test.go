@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"errors"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -40,8 +41,8 @@ func TestCrossingCountsWhatLeavesAndArrives(t *testing.T) {
 	if got := client.DialTCP(other.Addr4(), soon); got.Outcome != lab.Connected {
 		t.Fatalf("%+v", got)
 	}
-	// A SYN, its answer and the banner of each.
-	if r := c.Stop(soon); r.LostAll != 0 || len(r.Lost) != 0 || r.Unseen != 0 || r.Begun < 20 || r.Left < 3*20 {
+	// Of each a SYN, its answer and the banner, and an ACK of the answer and a FIN.
+	if r := c.Stop(soon); r.LostAll != 0 || r.LostBare != 0 || len(r.Lost) != 0 || r.Unseen != 0 || r.Begun < 20 || r.Left < 3*20 || r.Bare < 2*20 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -69,6 +70,11 @@ func dropping(t *testing.T, n *lab.Node, command string, match ...string) (done 
 	}
 }
 
+// lists reports whether a lost segment of that kind is among those that are listed.
+func lists(r lab.CrossingResult, what string) bool {
+	return slices.ContainsFunc(r.Lost, func(s string) bool { return strings.HasPrefix(s, what) })
+}
+
 // A connection that stands because the kernel has sent its SYN again has lost a segment.
 func TestCrossingSeesALostSYN(t *testing.T) {
 	n, client, _, _, asked, c := crossing(t)
@@ -81,7 +87,7 @@ func TestCrossingSeesALostSYN(t *testing.T) {
 		if got := <-done; got.Outcome != lab.Connected || got.Retransmits == 0 {
 			t.Fatalf("%v: %+v", dst, got)
 		}
-		if r := c.Result(); r.LostAll < want || r.LostAll >= r.Begun || !strings.HasPrefix(r.Lost[0], "SYN with") {
+		if r := c.Result(); r.LostAll < want || r.LostAll >= r.Begun || !lists(r, "SYN with") {
 			t.Errorf("%v: %+v, want %d lost", dst, r, want)
 		}
 	}
@@ -105,8 +111,44 @@ func TestCrossingSeesLostDataAndAnswers(t *testing.T) {
 	}
 	r := c.Stop(time.Millisecond)
 	for _, what := range []string{"data with", "SYN and ACK with"} {
-		if !slices.ContainsFunc(r.Lost, func(s string) bool { return strings.HasPrefix(s, what) }) {
+		if !lists(r, what) {
 			t.Errorf("no %q in %+v", what, r)
+		}
+	}
+}
+
+// A connection begins although an ACK was lost, and ends although a FIN or a reset was.
+func TestCrossingSeesLostSegmentsWithoutData(t *testing.T) {
+	n, client, _, _, asked, c := crossing(t)
+	whole := func(dst netip.AddrPort) error { return client.DialTCP(dst, soon).Err }
+	aborted := func(dst netip.AddrPort) error {
+		conn, err := client.OpenTCP(dst, soon)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 1)) // data that is not read makes the end of the connection a reset
+		return errors.Join(err, conn.Close())
+	}
+	for _, lost := range []struct {
+		what, command, flags string
+		dst                  netip.AddrPort
+		connect              func(netip.AddrPort) error
+	}{
+		{"ACK", "iptables", "ACK", asked[0], whole},
+		{"FIN", "iptables", "FIN,ACK", asked[2], whole},
+		{"reset", "ip6tables", "RST,ACK", asked[1], aborted},
+	} {
+		before := c.Result().LostBare
+		dropped := dropping(t, n, lost.command, "--tcp-flags", "ALL", lost.flags)
+		done := make(chan error, 1)
+		go func() { done <- lost.connect(lost.dst) }()
+		want := before + dropped()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		r := c.Result()
+		if r.LostBare < want || !lists(r, lost.what+" with") {
+			t.Errorf("%s: %+v, want %d lost", lost.what, r, want)
 		}
 	}
 }

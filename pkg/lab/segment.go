@@ -11,7 +11,9 @@ import (
 )
 
 const (
+	tcpFIN = 0x01
 	tcpSYN = 0x02
+	tcpRST = 0x04
 	tcpACK = 0x10
 
 	etherLength = 14
@@ -26,13 +28,23 @@ type segment struct {
 	rest     uint64 // a hash of window, options and data
 }
 
+// bare reports whether it is an ACK, FIN or reset without data.
+func (s segment) bare() bool { return s.flags&tcpSYN == 0 && s.length == 0 }
+
 func (s segment) String() string {
 	what := "data"
-	switch s.flags & (tcpSYN | tcpACK) {
-	case tcpSYN:
+	switch {
+	case s.flags&(tcpSYN|tcpACK) == tcpSYN:
 		what = "SYN"
-	case tcpSYN | tcpACK:
+	case s.flags&tcpSYN != 0:
 		what = "SYN and ACK"
+	case s.length > 0:
+	case s.flags&tcpRST != 0:
+		what = "reset"
+	case s.flags&tcpFIN != 0:
+		what = "FIN"
+	default:
+		what = "ACK"
 	}
 	return fmt.Sprintf("%s with sequence number %d, %d bytes", what, s.seq, s.length)
 }

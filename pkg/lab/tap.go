@@ -21,11 +21,11 @@ type Tap struct {
 	file *os.File
 	done chan struct{}
 
-	catching sync.Mutex // held by catchUp
+	catching sync.Mutex // held by CatchUp
 
 	mu       sync.Mutex
 	lost     uint64
-	caughtUp chan struct{} // nil unless catchUp waits
+	caughtUp chan struct{} // nil unless CatchUp waits
 }
 
 // OpenTap begins to call arrived, from one goroutine, for each frame; forHost tells whether it is addressed to the host, to
@@ -106,8 +106,8 @@ func (t *Tap) run(raw syscall.RawConn, seen func([]byte, uint8)) {
 	}
 }
 
-// catchUp returns when all frames that have passed by now are handed over, or the tap is closed.
-func (t *Tap) catchUp() {
+// CatchUp returns when all frames that have passed by now are handed over, or the tap is closed.
+func (t *Tap) CatchUp() {
 	t.catching.Lock()
 	defer t.catching.Unlock()
 	caughtUp := make(chan struct{})
