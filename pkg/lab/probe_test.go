@@ -162,8 +162,8 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 	dropTo(t, n, "tcp", 81)
 	fast := lab.ProberOptions{Interval: time.Millisecond, MaxInFlight: 4}
 	p := must[*lab.Prober](t)(lab.StartProber(client.Host, fast,
-		lab.Target{Addr: open.Addr4(), Allowed: true},
-		lab.Target{Addr: open.Addr4(), Allowed: false},
+		lab.Target{Addr: open.Addr4(), Allowed: true, Timeout: soon},
+		lab.Target{Addr: open.Addr4(), Allowed: false, Timeout: soon}, // a wrong one, so it must connect
 		lab.Target{Addr: denied.Addr4(), Allowed: true, Timeout: 50 * time.Millisecond},
 		lab.Target{Addr: denied.Addr4(), Allowed: false, Timeout: 50 * time.Millisecond},
 	))
