@@ -42,6 +42,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 		return err
 	}
 	log := newLogger(os.Stderr, level)
+	shareCPUs()
 	kube.QuietLibrary(log)
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w)

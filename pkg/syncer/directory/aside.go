@@ -9,7 +9,7 @@ import (
 // largeFile is how many bytes a file has at least that is parsed aside: those take more than some 20 ms.
 const largeFile = 64 << 10
 
-// aside parses large files, one at a time, beside everything else. Files that have been read wait in the order in which
+// aside parses large files, one at a time, beside everything else and with less of the CPUs while others want them. Files that have been read wait in the order in which
 // they were, each with its newest text. The zero value has none.
 type aside struct {
 	parse func(path string, text []byte) []validate.Document
@@ -47,7 +47,10 @@ func (a *aside) begin() {
 	a.now, a.queue = a.queue[0], a.queue[1:]
 	next, done := a.now, make(chan []validate.Document, 1)
 	a.done = done
-	go func() { done <- a.parse(next.path, next.text) }()
+	go func() {
+		lowerPriority()
+		done <- a.parse(next.path, next.text)
+	}()
 }
 
 // end records that the documents from done were received, and returns the file they are of; nil: its text does not
