@@ -8,68 +8,94 @@
 #include "packet.h"
 #include "quota.h"
 
+/* 1 if a word of the source's address, or if it is the same its port, is lower than the destination's, else 0. Without a
+ * branch: the verifier walks every combination of those. */
+static __always_inline __u32 is_lower(__u32 src, __u32 dst, const struct tuple *t)
+{
+	__u64 from = (__u64)src << 16 | t->sport, to = (__u64)dst << 16 | t->dport;
+
+	asm volatile("" : "+r"(from)); /* else the compiler makes a branch of it */
+	return (from - to) >> 63;
+}
+
+static __always_inline __u32 src_is_a4(const struct tuple *t)
+{
+	return is_lower(t->src[0], t->dst[0], t);
+}
+
+static __always_inline __u32 src_is_a6(const struct tuple *t)
+{
+	for (int i = 0; i < 3; i++) {
+		if (t->src[i] != t->dst[i])
+			return t->src[i] < t->dst[i];
+	}
+	return is_lower(t->src[3], t->dst[3], t);
+}
+
 /* Whether the packet's source is end `a` of the normalised key. */
 static __always_inline bool src_is_a(const struct tuple *t)
 {
-	if (t->src[0] != t->dst[0])
-		return t->src[0] < t->dst[0];
-	if (t->family == 6) {
-		if (t->src[1] != t->dst[1])
-			return t->src[1] < t->dst[1];
-		if (t->src[2] != t->dst[2])
-			return t->src[2] < t->dst[2];
-		if (t->src[3] != t->dst[3])
-			return t->src[3] < t->dst[3];
-	}
-	return t->sport < t->dport;
+	return t->family == 6 ? src_is_a6(t) : src_is_a4(t);
 }
 
 /* The end of a key, in whole words: the map's hash reads words, and would stall on bytes that were just stored in
  * smaller parts. */
-static __always_inline void key_end(void *ports_of_key, const struct tuple *t, bool fwd)
+static __always_inline void key_end(void *ports_of_key, const struct tuple *t, __u32 fwd)
 {
-	__u32 words[2] = { fwd ? t->sport | (__u32)t->dport << 16 : t->dport | (__u32)t->sport << 16, t->proto };
+	__u32 differ = ((__u32)t->sport ^ t->dport) & -fwd, a = t->dport ^ differ, b = t->sport ^ differ;
+	__u32 words[2] = { a | b << 16, t->proto };
 
 	__builtin_memcpy(ports_of_key, words, sizeof(words));
 }
 
-static __always_inline void key4(struct ct4_key *k, const struct tuple *t)
+/* Makes the key of a flow. Returns whether the source is its end `a`. */
+static __always_inline __u32 key4(struct ct4_key *k, const struct tuple *t)
 {
-	bool fwd = src_is_a(t);
+	__u32 fwd = src_is_a4(t), differ = (t->src[0] ^ t->dst[0]) & -fwd;
 
-	*(__u32 *)k->a = fwd ? t->src[0] : t->dst[0];
-	*(__u32 *)k->b = fwd ? t->dst[0] : t->src[0];
+	*(__u32 *)k->a = t->dst[0] ^ differ;
+	*(__u32 *)k->b = t->src[0] ^ differ;
 	key_end(&k->pa, t, fwd);
+	return fwd;
 }
 
-static __always_inline void key6(struct ct6_key *k, const struct tuple *t)
+static __always_inline __u32 key6(struct ct6_key *k, const struct tuple *t)
 {
-	bool fwd = src_is_a(t);
+	__u32 fwd = src_is_a6(t);
 
+	asm volatile("" : "+r"(fwd)); /* one value for the verifier and not one for each way to it */
 	__builtin_memcpy(k->a, fwd ? t->src : t->dst, 16);
 	__builtin_memcpy(k->b, fwd ? t->dst : t->src, 16);
 	key_end(&k->pa, t, fwd);
+	return fwd;
 }
 
-/* The flow of a packet, or NULL. */
-static __always_inline struct ct_entry *ct_find(const struct tuple *t)
+/* The flow of a packet, or NULL. fwd: whether the packet's source is end `a` of its key. */
+static __always_inline struct ct_entry *ct_find_fwd(const struct tuple *t, __u32 *fwd)
 {
 	struct ct_entry *e;
 
 	if (t->family == 4) {
 		struct ct4_key k;
 
-		key4(&k, t);
+		*fwd = key4(&k, t);
 		e = bpf_map_lookup_elem(&ct4, &k);
 		KEEP_APART(4);
 	} else {
 		struct ct6_key k;
 
-		key6(&k, t);
+		*fwd = key6(&k, t);
 		e = bpf_map_lookup_elem(&ct6, &k);
 		KEEP_APART(6);
 	}
 	return e;
+}
+
+static __always_inline struct ct_entry *ct_find(const struct tuple *t)
+{
+	__u32 fwd;
+
+	return ct_find_fwd(t, &fwd);
 }
 
 /* Whether an entry that was found before still belongs to these ends. Maps reuse the memory of a deleted entry at
@@ -80,10 +106,15 @@ __noinline int ct_is(const struct tuple *t, const struct ct_entry *e)
 	return t && e && ct_find(t) == e;
 }
 
-/* Whether the packet travels from the opener to the responder. */
+/* Whether a packet travels from the opener to the responder. fwd: as ct_find_fwd gives it. */
+static __always_inline bool fwd_from_opener(__u32 fwd, const struct ct_entry *e)
+{
+	return (fwd ^ e->flags) & CT_OPENER_B;
+}
+
 static __always_inline bool from_opener(const struct tuple *t, const struct ct_entry *e)
 {
-	return src_is_a(t) == !(e->flags & CT_OPENER_B);
+	return fwd_from_opener(src_is_a(t), e);
 }
 
 /* A new flow with the ends of a packet, opened by its source or, if not src_opens, by its destination. l4 is what policy

@@ -64,6 +64,7 @@ static __always_inline void leave_shortcut(struct __sk_buff *skb, struct ct_entr
 static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, enum hook hook)
 {
 	struct ct_entry *e;
+	__u32 fwd;
 	int r;
 
 	if (hook == FROM_POD && encapsulates(p))
@@ -78,22 +79,22 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		if (hook == FROM_POD && is_of_others(ep, p))
 			return judge_alone(ep, p, skb->len);
 	}
-	e = ct_find(&p->t);
-	if (!e || reopens(p, e) || is_over(e) ||
-	    (hook == FROM_POD ? answers_nothing(p, e) : ends_of_another(skb, ep, p, e))) {
+	e = ct_find_fwd(&p->t, &fwd);
+	if (!e || reopens(p, e, fwd) || is_over(e) ||
+	    (hook == FROM_POD ? answers_nothing(p, e, fwd) : ends_of_another(skb, ep, p, e, fwd))) {
 		if (hook == FROM_POD && e && !(e->flags & CT_SHORTCUT))
 			p->flags |= PKT_ENDS_IN_STACK;
 		return opened(skb, ep, p, hook);
 	}
 	leave_shortcut(skb, e, hook);
 	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
-		p->peer_if = from_opener(&p->t, e) ? e->responder_if : e->opener_if;
-	r = tracked(skb, ep, p, e, hook);
-	if (r == -DROP_POLICY && opens_other_way(p, e))
+		p->peer_if = fwd_from_opener(fwd, e) ? e->responder_if : e->opener_if;
+	r = tracked(skb, ep, p, e, fwd, hook);
+	if (r == -DROP_POLICY && opens_other_way(p, e, fwd))
 		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;
-	if (may_move(ep, p, e))
+	if (may_move(ep, p, e, fwd))
 		return PASS_WATCHED;
-	return p->peer_if ? across(ep, p, e, skb->len) : PASS;
+	return p->peer_if ? across(ep, p, e, fwd, skb->len) : PASS;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The packets of a flow that is known. */
+/* The packets of a flow that is known. fwd is what the look-up of the flow gave: see ct_find_fwd. */
 #pragma once
 #include "midflow.h"
 
@@ -25,11 +25,11 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 }
 
 /* A SYN on a known flow opens a new connection, unless it is a retransmission. */
-static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *e)
+static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *e, __u32 fwd)
 {
 	if (p->t.proto != PROTO_TCP || !is_syn(p))
 		return false;
-	return e->state || (e->flags & (CT_TRANSLATED | CT_MIDFLOW)) || !from_opener(&p->t, e);
+	return e->state || (e->flags & (CT_TRANSLATED | CT_MIDFLOW)) || !fwd_from_opener(fwd, e);
 }
 
 /* A flow to a Service, or of a pod to itself behind one, ends with a RST: the kernel forgets the backend soon after,
@@ -42,17 +42,17 @@ static __always_inline bool is_over(const struct ct_entry *e)
 /* Whether kube-proxy may choose another destination for this packet than the one that was judged. It chooses
  * whenever the kernel's conntrack creates an entry. This concerns translated flows, and packets of a pod that has
  * reached itself through a Service, its answers included. */
-static __always_inline bool may_move(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
+static __always_inline bool may_move(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e, __u32 fwd)
 {
 	if (!(e->flags & (CT_TRANSLATED | CT_SELF)))
 		return false;
-	return e->flags & CT_SELF ? !owns(ep, &p->t, true) : from_opener(&p->t, e);
+	return e->flags & CT_SELF ? !owns(ep, &p->t, true) : fwd_from_opener(fwd, e);
 }
 
 /* With both sides known, the whole verdict of a shortcut flow is reached at the sender: the peer's side too. */
-static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_entry *e, __u32 len)
+static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_entry *e, __u32 fwd, __u32 len)
 {
-	bool orig = from_opener(&p->t, e);
+	bool orig = fwd_from_opener(fwd, e);
 	struct endpoint *peer = ready_endpoint(p->peer_if);
 	int r;
 
@@ -68,7 +68,7 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 /* Whether a packet to a pod has the ends of a flow that is another one: one of the two is the node's, or the pod's own that came
  * back by a Service (D-16), the other is somebody else's. A node that masquerades may give them the same port, one after the other. */
 static __always_inline bool ends_of_another(const struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p,
-					    const struct ct_entry *e)
+					    const struct ct_entry *e, __u32 fwd)
 {
 	bool own = skb->ingress_ifindex == ep->ifindex;
 
@@ -76,7 +76,7 @@ static __always_inline bool ends_of_another(const struct __sk_buff *skb, const s
 	if (!skb->ingress_ifindex)
 		return false;
 	if (e->flags & CT_FROM_HOST)
-		return from_opener(&p->t, e);
+		return fwd_from_opener(fwd, e);
 	if (own == !!(e->flags & CT_SELF))
 		return false;
 	return !own || !has_further_source(ep, &p->t);
@@ -85,24 +85,24 @@ static __always_inline bool ends_of_another(const struct __sk_buff *skb, const s
 /* Whether a pod sends against a flow of which nothing was let in to it: its policy has allowed none of the flow's packets, so
  * this is no answer, and the flow of the other side says nothing about it. Where the opener was a guess that proved wrong, the
  * pod has sent in the flow before. */
-static __always_inline bool answers_nothing(const struct pkt *p, const struct ct_entry *e)
+static __always_inline bool answers_nothing(const struct pkt *p, const struct ct_entry *e, __u32 fwd)
 {
-	return !e->responder_if && !(e->state & CT_REPLIED) && !(e->flags & CT_SELF) && !from_opener(&p->t, e);
+	return !e->responder_if && !(e->state & CT_REPLIED) && !(e->flags & CT_SELF) && !fwd_from_opener(fwd, e);
 }
 
 /* Whether a datagram travels against a flow that this side never allowed, and so may open a flow of its own:
  * attempts of the other side must not keep this side from using the same ends. TCP flows are opened by a SYN only,
  * and flows that were revoked by their opener only. */
-static __always_inline bool opens_other_way(const struct pkt *p, const struct ct_entry *e)
+static __always_inline bool opens_other_way(const struct pkt *p, const struct ct_entry *e, __u32 fwd)
 {
-	return p->t.proto != PROTO_TCP && !(e->state & CT_ONE_WAY) && !from_opener(&p->t, e);
+	return p->t.proto != PROTO_TCP && !(e->state & CT_ONE_WAY) && !fwd_from_opener(fwd, e);
 }
 
 /* A packet that keeps its flow, given its entry. Revoked flows stay revoked until a SYN opens them again. */
 static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, struct ct_entry *e,
-				   enum hook hook)
+				   __u32 fwd, enum hook hook)
 {
-	bool orig = from_opener(&p->t, e), egress = (hook == FROM_POD) == orig;
+	bool orig = fwd_from_opener(fwd, e), egress = (hook == FROM_POD) == orig;
 	int r;
 
 	if (e->state & CT_REVOKED)
@@ -110,7 +110,7 @@ static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, s
 	r = side_allowed(ep, p, e, orig, egress, skb->len);
 	if (r == STAMP_DENIED && (e->flags & CT_MIDFLOW)) {
 		r = turn_guess(skb, ep, p, e, hook);
-		orig = from_opener(&p->t, e);
+		orig = fwd_from_opener(fwd, e);
 	}
 	if (r == STAMP_OK) {
 		ct_update(p, e, orig);
