@@ -67,8 +67,12 @@ type MargayConfig struct {
 	MarkSeen              uint32
 	MarkJudge             uint32
 	MarkOwn               uint32
-	HostDrop              uint32
+	AllowEncap            uint32
+	TunnelPorts           [8]uint16
+	InterfacePrefix       [8]uint8
+	InterfacePrefixLen    uint32
 	NoShortcut            uint32
+	HostDrop              uint32
 	StrictMidFlow         uint32
 	KeepExisting          uint32
 	EventRate             uint32
@@ -84,10 +88,6 @@ type MargayConfig struct {
 	TimeoutUdp            uint32
 	TimeoutIcmp           uint32
 	TimeoutOther          uint32
-	InterfacePrefix       [8]uint8
-	InterfacePrefixLen    uint32
-	AllowEncap            uint32
-	TunnelPorts           [8]uint16
 }
 
 type MargayCounter struct {

@@ -6,13 +6,18 @@
 
 #define TUNNEL_PORTS 8
 
-/* A field is named as the setting that gives it its value (docs/configuration.md), if one does. */
+/* A field is named as the setting that gives it its value (docs/configuration.md), if one does. The first 64 bytes, a cache
+ * line, are what packets of known flows need. */
 struct config {
-	__u32 mark_seen;       /* mark bit: a program of ours has let the packet through */
-	__u32 mark_judge;      /* mark bit: egress is still to be judged, after translation */
-	__u32 mark_own;        /* mark bit: made by us (a RST); pass */
-	__u32 host_drop;       /* 1: drop what pods send to this node after their egress policy allowed it */
+	__u32 mark_seen;                  /* mark bit: a program of ours has let the packet through */
+	__u32 mark_judge;                 /* mark bit: egress is still to be judged, after translation */
+	__u32 mark_own;                   /* mark bit: made by us (a RST); pass */
+	__u32 allow_encap;                /* 0: drop tunnels that pods make: IP-in-IP, GRE, and UDP to tunnel_ports */
+	__u16 tunnel_ports[TUNNEL_PORTS]; /* the first 0 ends the list */
+	__u8 interface_prefix[8];         /* of workload interfaces: "cali" */
+	__u32 interface_prefix_len;
 	__u32 no_shortcut;     /* 1: send traffic between pods of this node through the host's stack */
+	__u32 host_drop;       /* 1: drop what pods send to this node after their egress policy allowed it */
 	__u32 strict_mid_flow; /* 1: drop TCP packets of unknown flows that are no SYN */
 	__u32 keep_existing;   /* 1: live flows keep their permission when policy changes */
 	__u32 event_rate;      /* events per second and CPU; 0: none */
@@ -28,10 +33,6 @@ struct config {
 	__u32 timeout_udp;
 	__u32 timeout_icmp;
 	__u32 timeout_other;
-	__u8 interface_prefix[8]; /* of workload interfaces: "cali" */
-	__u32 interface_prefix_len;
-	__u32 allow_encap;                /* 0: drop tunnels that pods make: IP-in-IP, GRE, and UDP to tunnel_ports */
-	__u16 tunnel_ports[TUNNEL_PORTS]; /* the first 0 ends the list */
 };
 
 volatile const struct config cfg;

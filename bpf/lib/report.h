@@ -47,16 +47,12 @@ static __always_inline bool event_allowed(__u16 *suppressed)
 
 	if (!b || !cfg.event_rate)
 		return false;
-	if (events_full()) {
-		b->suppressed++;
-		return false;
-	}
 	second = bpf_jiffies64() / (cfg.hz ? cfg.hz : 250);
 	if (b->second != second) {
 		b->second = second;
 		b->used = 0;
 	}
-	if (b->used >= cfg.event_rate) {
+	if (b->used >= cfg.event_rate || events_full()) {
 		b->suppressed++;
 		return false;
 	}
