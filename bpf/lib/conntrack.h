@@ -109,6 +109,7 @@ __noinline int ct_is(const struct tuple *t, const struct ct_entry *e)
 /* Whether a packet travels from the opener to the responder. fwd: as ct_find_fwd gives it. */
 static __always_inline bool fwd_from_opener(__u32 fwd, const struct ct_entry *e)
 {
+	_Static_assert(CT_OPENER_B == 1, "compared with fwd, which is 0 or 1");
 	return (fwd ^ e->flags) & CT_OPENER_B;
 }
 
