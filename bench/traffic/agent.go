@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
@@ -166,6 +167,10 @@ func (a *agent) isAbout(n int, pod *lab.Pod) error {
 // checkMarks looks for the established flows in the kernel's conntrack: their marks must say that policy has allowed them, so that
 // their packets pass by one comparison.
 func (s *site) checkMarks() error {
+	marks, err := chains.NewMarks(chains.DefaultMask)
+	if err != nil {
+		return err
+	}
 	return s.each(func(at *seat) error {
 		want := map[uint8]bool{syscall.IPPROTO_UDP: true, syscall.IPPROTO_TCP: true}
 		err := at.node.Do(func() error {
@@ -174,7 +179,8 @@ func (s *site) checkMarks() error {
 				return err
 			}
 			return errors.Join(c.Dump(conntrack.IPv4, conntrack.Filter{}, func(e conntrack.Entry) {
-				if e.Original.SrcPort == clientPort && e.Mark&0x3fff0000 != 0 && e.Mark>>30 == 0 {
+				g, turned, denied := marks.GenerationOf(e.Mark)
+				if e.Original.SrcPort == clientPort && g != 0 && !turned && !denied {
 					delete(want, e.Original.Protocol)
 				}
 			}), c.Close())

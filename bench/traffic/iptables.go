@@ -28,7 +28,7 @@ func iptablesConfig(name string, rules, share int, withSets bool) config {
 					return err
 				}
 			}
-			text := chains(rules, s.client.Iface(), s.server.Iface(), s.client.Addr4(), s.server.Addr4(), withSets)
+			text := handWritten(rules, s.client.Iface(), s.server.Iface(), s.client.Addr4(), s.server.Addr4(), withSets)
 			if _, err := s.seats[0].node.Run(ctx, text, restoreCommand()); err != nil {
 				return err
 			}

@@ -97,10 +97,10 @@ status: {podIPs: [{ip: %s}]}
 `, name, app, node, addr)
 }
 
-// chains is the same as an iptables-restore file of the shape that policy engines write: what is established first, then
+// handWritten is the same as an iptables-restore file of the shape that policy engines write: what is established first, then
 // a chain for each side that the packet walks through, default drop. With sets every rule asks an ipset, which sets
 // makes, instead of a prefix.
-func chains(n int, clientIface, serverIface string, client, server netip.Addr, sets bool) string {
+func handWritten(n int, clientIface, serverIface string, client, server netip.Addr, sets bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `*filter
 :FORWARD ACCEPT [0:0]
