@@ -108,7 +108,7 @@ func (s *site) build(ctx context.Context, l *lab.Lab, name string) error {
 			return err
 		}
 	}
-	if err := s.each(func(at *seat) error { return at.node.Do(forgetEarly) }); err != nil {
+	if err := s.each(func(at *seat) error { return at.node.Do(setTimeouts) }); err != nil {
 		return err
 	}
 	if s.pair, err = connectPair(client, server); err != nil {
@@ -117,14 +117,17 @@ func (s *site) build(ctx context.Context, l *lab.Lab, name string) error {
 	return s.checkDenied()
 }
 
-// forgetEarly has the kernel's conntrack, where there is one, forget connections that have ended after a second and not after two
-// minutes: else its table, which all nodes share, would fill with those of earlier rounds.
-func forgetEarly() error {
-	err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", []byte("1"), 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+// setTimeouts has the kernel's conntrack, where there is one, forget connections that have ended after a second and not after two
+// minutes: else its table, which all nodes share, would fill with those of earlier rounds. It keeps the flow of datagrams for an hour:
+// checks look for it after the other workloads, too.
+func setTimeouts() error {
+	for timeout, seconds := range map[string]string{"tcp_timeout_time_wait": "1", "udp_timeout": "3600", "udp_timeout_stream": "3600"} {
+		err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+timeout, []byte(seconds), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *site) addNodes(l *lab.Lab, name string) error {
