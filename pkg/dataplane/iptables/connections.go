@@ -53,7 +53,7 @@ func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kern
 }
 
 // marks returns the layout of connection marks that the chains in force write; not ok: the chains do not show it. The bits of the
-// generation are adjacent. Above them are two flags: the first packet on record was an answer, and policy has allowed the flow.
+// generation are adjacent. Above them are two flags: the first packet on record was an answer, and policy denies the flow.
 func (f *inForce) marks(family uint8) (chains.Marks, bool) {
 	allow := f.saved[family].Chain(f.names[family].Chain("allow"))
 	if allow == nil || len(allow.Rules) == 0 {

@@ -212,9 +212,6 @@ func (s *state) enforce() error {
 	if !s.begun || s.world.inForce {
 		return nil
 	}
-	if err := s.leftBefore(); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	if err := s.world.enforce(ctx, s.sets.kernel, s.static.foreign && len(s.world.other) > 0); err != nil {
@@ -224,25 +221,6 @@ func (s *state) enforce() error {
 		return nil // learn has written all marks; no other iptables agent has judged
 	}
 	return s.static.clean()
-}
-
-// leftBefore forgets the flows of addresses that endpoints have left while no agent ran, if existing flows are kept. The world in force
-// still closes those addresses to their next endpoints, so that no flow of these is among them.
-func (s *state) leftBefore() error {
-	if !s.static.keep {
-		return nil
-	}
-	had, err := s.world.owners(s.sets.kernel)
-	if err != nil {
-		return err
-	}
-	var left []netip.Addr
-	for _, k := range had {
-		if _, held := s.endpoints.holder[k]; !held {
-			left = append(left, k.Prefix.Addr())
-		}
-	}
-	return s.static.left(left)
 }
 
 // leaveFormer removes the chains and sets in force of the other backend of iptables, now that this agent judges all packets.

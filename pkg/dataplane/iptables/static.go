@@ -40,8 +40,7 @@ type static struct {
 // content has the parameters that the chains of one IP version were written with.
 type content struct{ generation, node uint32 }
 
-// newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends. If existing
-// connections are kept, it goes on with the same one: what they have allowed stays allowed.
+// newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends.
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
 	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn,
 		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
@@ -59,9 +58,6 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 				s.generation.number, s.foreign = max(s.generation.number, g), false
 			}
 		}
-	}
-	if s.keep && !s.foreign {
-		return s
 	}
 	if s.generation.next() && !s.foreign {
 		s.foreign = true // the numbers start again from the first

@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -121,28 +120,6 @@ func leadingTo(forward *ruleset.SavedChain, instance string) (names chains.Names
 		}
 	}
 	return names, false
-}
-
-// owners returns the addresses of endpoints that are open in the worlds in force when this one was begun, with their interfaces.
-func (w *world) owners(kernel ipsets.Kernel) (list []ipsets.Key, err error) {
-	others := []map[uint8]chains.Names{w.other}
-	for _, f := range w.former {
-		others = append(others, f.names)
-	}
-	for _, names := range others {
-		for family, of := range names {
-			own := newSets(kernel, map[uint8]chains.Names{family: of}).of[family].own
-			err := kernel.List(own.Spec(), func(e ipsets.Entry) {
-				if e.Interface != "" { // an anchor has none
-					list = append(list, e.Key)
-				}
-			})
-			if err != nil && !errors.Is(err, ipsets.ErrNoSet) {
-				return nil, fmt.Errorf("list the endpoints that an earlier agent has opened: %w", err)
-			}
-		}
-	}
-	return list, nil
 }
 
 // of returns the table of a name and IP version.
