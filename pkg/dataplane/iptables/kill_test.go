@@ -57,10 +57,10 @@ func (tr *nodeTraffic) stop() (attempts uint64) {
 			tr.t.Errorf("%d of %d attempts at %v misjudged, first %+v", r.Wrong, r.Attempts, r.Target, r.FirstWrong)
 		}
 	}
-	if r := tr.crossing.Stop(20 * time.Second); r.LostAll > 0 || r.LostBare > 0 || r.Unseen > 0 {
+	if r := tr.crossing.Stop(20 * time.Second); r.LostAll > 0 || r.Unseen > 0 {
 		tr.t.Errorf("TCP segments to the open port and back: %+v", r)
 	} else {
-		tr.t.Logf("%d TCP segments with SYN or data and %d others, none lost", r.Left, r.Bare)
+		tr.t.Logf("%d TCP segments with SYN or data, none lost", r.Left)
 	}
 	return attempts
 }
