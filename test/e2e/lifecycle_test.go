@@ -309,6 +309,18 @@ func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
 	}, "--existing-connections", "keep")
 }
 
+// The same if the address got another owner while no agent ran.
+func TestKeptFlowsAreNotInheritedWhileNoAgentRuns(t *testing.T) {
+	testAddressReused(t, func(c *cluster, old *lab.Pod) *lab.Pod {
+		c.Agent(0).Kill()
+		c.Remove("pod-old")
+		heir := c.unplugged(old, "heir")
+		c.Declare(heir)
+		c.Agent(0).Start()
+		return heir
+	}, "--existing-connections", "keep")
+}
+
 // A pod that is being deleted keeps its object for a while after its address went to another pod. Until it is gone, too,
 // the address is the other's alone: nothing that admits the former owner admits it, near or far.
 func TestAddressIsNotSharedWithATerminatingPod(t *testing.T) {

@@ -1,27 +1,22 @@
 package cli
 
-import (
-	"runtime"
-	"testing"
-)
+import "testing"
 
-// On few CPUs the agent runs more goroutines than Go would by itself. What the environment demands counts.
+// On few CPUs the agent runs more goroutines than Go would by itself. What the environment demands counts, and a limit of CPU time.
 func TestFewCPUsAreShared(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, c := range []struct {
-		environment      string
-		before, expected int
+		chosen, cpus int
+		environment  string
+		want         int
 	}{
-		{"", 1, leastThreads},
-		{"", 2, leastThreads},
-		{"", leastThreads + 1, leastThreads + 1},
-		{"2", 2, 2},
+		{1, 1, "", leastThreads},
+		{2, 2, "", leastThreads},
+		{2, 16, "", 0}, // a limit of CPU time
+		{leastThreads + 1, leastThreads + 1, "", 0},
+		{2, 2, "2", 0},
 	} {
-		t.Setenv("GOMAXPROCS", c.environment)
-		runtime.GOMAXPROCS(c.before)
-		shareCPUs()
-		if got := runtime.GOMAXPROCS(0); got != c.expected {
-			t.Errorf("%d goroutines at a time with %d before and GOMAXPROCS=%q, want %d", got, c.before, c.environment, c.expected)
+		if got := threads(c.chosen, c.cpus, c.environment); got != c.want {
+			t.Errorf("%d goroutines at a time, %d chosen for %d CPUs with GOMAXPROCS=%q, want %d", got, c.chosen, c.cpus, c.environment, c.want)
 		}
 	}
 }

@@ -53,18 +53,22 @@ func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kern
 }
 
 // marks returns the layout of connection marks that the chains in force write; not ok: the chains do not show it. The bits of the
-// generation are adjacent. Above them are two flags: the first packet on record was an answer, and policy denies the flow.
+// generation are adjacent. Above them are two flags: the first packet on record was an answer, and policy has allowed the flow.
 func (f *inForce) marks(family uint8) (chains.Marks, bool) {
 	allow := f.saved[family].Chain(f.names[family].Chain("allow"))
 	if allow == nil || len(allow.Rules) == 0 {
 		return chains.Marks{}, false
 	}
-	_, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text)
+	value, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text)
 	if !ok || mask == 0 {
 		return chains.Marks{}, false
 	}
 	marks, err := chains.NewMarks(mask | 1<<(bits.Len32(mask)-2))
-	return marks, err == nil
+	if err != nil {
+		return chains.Marks{}, false
+	}
+	_, _, denied := marks.GenerationOf(value)
+	return marks, !denied // else it is the layout of before 2026-11-23, in which the flag said the opposite
 }
 
 // Connection is a connection of a local endpoint, with the ends as policy judges them.

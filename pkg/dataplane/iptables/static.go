@@ -51,21 +51,23 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}
-	s.foreign = true
+	known, unknown := false, false
 	for _, f := range found {
-		for _, family := range families {
-			if g, ok := f.generation(family, marks); ok {
-				s.generation.number, s.foreign = max(s.generation.number, g), false
-			}
+		for family := range f.names {
+			g, ok := f.generation(family, marks)
+			s.generation.number = max(s.generation.number, g) // also of another layout: until its chains are removed, they write it
+			known, unknown = known || ok, unknown || !ok
 		}
 	}
+	s.foreign = unknown || !known
 	if s.generation.next() && !s.foreign {
 		s.foreign = true // the numbers start again from the first
 	}
 	return s
 }
 
-// generation returns the generation in the chains of a world in force; not ok: there are none, or their marks have another layout.
+// generation returns the generation in the chains of a world in force; not ok: there are none, or their marks have another layout. Then it
+// is the number that those marks have in this one.
 func (f *inForce) generation(family uint8, marks chains.Marks) (number uint32, ok bool) {
 	names, ok := f.names[family]
 	if !ok {
