@@ -17,7 +17,8 @@ func (b *static) forward() {
 		b.stale(),
 		when(!b.c.AllowEncap, b.in+" ! -p tcp -j "+b.name("encap")),
 		b.fast(),
-		b.only(4, others), // behind fast, which most packets of pods match; no rule before it matches packets of others but fast, which returns, too
+		// Most packets of pods match fast, so this rule comes after it. Of the rules before, packets of others match fast only, which returns, too.
+		b.only(4, others),
 	}
 	rules = slices.Concat(rules, b.errors(), b.dubious(), []string{
 		b.icmp() + " -m conntrack --ctstate RELATED -g " + b.name("F"), // whatever the direction of the flow that it is about

@@ -109,11 +109,11 @@ func (b *static) packets() {
 		for _, port := range b.c.Tunnels {
 			rules = append(rules, fmt.Sprintf("-p udp -m udp --dport %d -j DROP", port))
 		}
-		var before []string // translation
+		var before []string // rules about the port before translation
 		for _, port := range b.c.Tunnels {
 			before = append(before, fmt.Sprintf("-p udp -m conntrack --ctorigdstport %d --ctdir ORIGINAL -j DROP", port))
 		}
-		if len(before) > 0 { // few packets are translated, so the others cost one match of conntrack's data and not one for each port
+		if len(before) > 0 { // a packet that is not translated takes one match of conntrack's data, not one for each port
 			b.chain("encap-nat", before...)
 			rules = append(rules, "-p udp -m conntrack --ctstate DNAT -j "+b.name("encap-nat"))
 		}

@@ -20,7 +20,7 @@ import (
 type history struct {
 	policies []*cluster
 	sets     []*cluster
-	told     *cluster // what the compiler knew before the last changes; nil: nothing
+	known    *cluster // the world that the compiler had before the last changes; nil: it had none
 }
 
 // together is a world in which the endpoint's own addresses are members as in one state and all others as in another.
@@ -41,13 +41,13 @@ func together(e *model.EndpointPolicy, own, rest *cluster) *policytest.World {
 	return w
 }
 
-// after returns the sets of new, and of old those that no rule of new refers to, unless the compiler was told that they go: then they have
-// the members of new until they have gone.
+// after returns the sets of new. A set that no rule of new refers to keeps its members of old, but if the last changes remove it,
+// it has its members of new.
 func (h history) after(old, new *cluster) *cluster {
 	both := new.clone()
 	active, going := new.active(), map[model.SetID][]netip.Prefix{}
-	if h.told != nil {
-		going = h.told.active()
+	if h.known != nil {
+		going = h.known.active()
 	}
 	for id := range both.sets {
 		_, stays := active[id]
@@ -285,7 +285,7 @@ func testHistory(t *rapid.T, restarts int) {
 	inside := rapid.SampledFrom([]int{mostInside, 0, 1}).Draw(t, "inside")
 	pool, k, c := drawPool(t), newKernel(), New(o, nil)
 	c.sets.inner = inside
-	var old *cluster // what the compiler was told last
+	var old *cluster // the state of the changes before
 	now := newCluster()
 	for i := range 6 {
 		now.sets[model.SetID(fmt.Sprint("s", i))] = drawMembers(t)
@@ -303,7 +303,7 @@ func testHistory(t *rapid.T, restarts int) {
 		}
 		k.takeOver(ifaces)
 		restart := restarts > 0 && rapid.IntRange(1, restarts).Draw(t, "restart") == 1
-		h.told = old
+		h.known = old
 		probes := drawProbes(t, k, h, now)
 		done, all := true, plan
 		next := rapid.IntRange(0, 3).Draw(t, "next") == 0 // changes come before all parts are written
@@ -317,7 +317,7 @@ func testHistory(t *rapid.T, restarts int) {
 		if done && run(t, k, plan, all, probes, restart) && !plan.More {
 			checkEntries(t, k, now)
 			checkShadows(t, k, now, probes)
-			h = history{told: old}
+			h = history{known: old}
 		}
 		old = now
 		h.policies, h.sets = append(h.policies, now), append(h.sets, now)

@@ -61,7 +61,7 @@ func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 		var probes []probe
 		update := func(ch model.Changes, refuse bool) (again bool) {
 			plan := c.Update(ch)
-			h.told = old
+			h.known = old
 			probes = drawProbes(t, k, h, now)
 			refusing(t, c, k, plan, probes, refuse)
 			return plan.FollowUp || plan.More // of the sets of large policies a plan cleans up a part

@@ -112,7 +112,7 @@ func TestPacketsToAServiceReachOwnersOnly(t *testing.T) {
 }
 
 // A packet of a flow that policy has come to deny is reset by filter, and dropped behind it where filter was flushed.
-func TestWhatIsNotResetIsDropped(t *testing.T) {
+func TestAPacketThatIsNotResetIsDropped(t *testing.T) {
 	w := allowedNode(t)
 	now := w.state.static.generation.number
 	stamp, err := w.state.static.base.Marks.Generation(now)

@@ -9,8 +9,8 @@ import (
 // largeFile is how many bytes a file has at least that is parsed aside: those take more than some 20 ms.
 const largeFile = 64 << 10
 
-// aside parses large files, one at a time, beside everything else and with less of the CPUs while others want them. Files that have been read wait in the order in which
-// they were, each with its newest text. The zero value has none.
+// aside parses large files, one at a time, beside everything else and with a lower priority. Files that have been read wait in the
+// order in which they were, each with its newest text. The zero value has none.
 type aside struct {
 	parse func(path string, text []byte) []validate.Document
 	queue []*large
