@@ -1,15 +1,12 @@
 // Package ids hands out the small numbers by which the kernel knows classes, sets and rules.
 package ids
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // Pool hands out small numbers, the lowest free one first. A released number becomes free with the next call of reuse.
 type Pool struct {
-	next, limit uint32   // numbers from next up have never been taken; limit is the first that does not exist
-	free        []uint32 // descending
+	next, limit uint32 // numbers from next up have never been taken; limit is the first that does not exist
+	free        lowest
 	freed       []uint32
 }
 
@@ -21,10 +18,8 @@ func (s *Pool) Next() uint32 { return s.next }
 
 // Acquire returns the lowest free number, or 0 if there is none left.
 func (s *Pool) Acquire() uint32 {
-	if n := len(s.free); n > 0 {
-		low := s.free[n-1]
-		s.free = s.free[:n-1]
-		return low
+	if s.free.len() > 0 {
+		return s.free.remove()
 	}
 	if s.next >= s.limit {
 		return 0
@@ -36,40 +31,34 @@ func (s *Pool) Acquire() uint32 {
 // Claim takes certain numbers, before any other is taken.
 func (s *Pool) Claim(taken []uint32) {
 	slices.Sort(taken)
+	var skipped []uint32
 	for _, n := range taken {
 		for ; s.next < n; s.next++ {
-			s.free = append(s.free, s.next)
+			skipped = append(skipped, s.next)
 		}
 		s.next = max(s.next, n+1)
 	}
-	s.sort()
+	s.free.fill(skipped)
 }
 
 // Release gives a number back.
 func (s *Pool) Release(n uint32) { s.freed = append(s.freed, n) }
 
 // Reuse makes released numbers free.
-func (s *Pool) Reuse() {
-	if len(s.freed) > 0 {
-		s.free = append(s.free, s.freed...)
-		s.freed = s.freed[:0]
-		s.sort()
-	}
-}
+func (s *Pool) Reuse() { s.ReuseBut(nil) }
 
 // ReuseBut makes released numbers free, but for those that are held.
 func (s *Pool) ReuseBut(held map[uint32]bool) {
-	freed := s.freed
-	s.freed = slices.DeleteFunc(slices.Clone(freed), func(n uint32) bool { return held[n] })
-	s.Reuse()
-	for _, n := range freed {
+	still := s.freed[:0]
+	for _, n := range s.freed {
 		if held[n] {
-			s.Release(n)
+			still = append(still, n)
+		} else {
+			s.free.add(n)
 		}
 	}
+	s.freed = still
 }
-
-func (s *Pool) sort() { slices.SortFunc(s.free, func(a, b uint32) int { return cmp.Compare(b, a) }) }
 
 // Numbering gives keys small numbers, from 1. A key keeps its number while it is held; a number without a holder is
 // taken back by Collect, and goes to another key only after the next call of Reuse.
