@@ -88,6 +88,7 @@ type MargayConfig struct {
 	TimeoutUdp            uint32
 	TimeoutIcmp           uint32
 	TimeoutOther          uint32
+	EndShortcut           uint32
 }
 
 type MargayCounter struct {

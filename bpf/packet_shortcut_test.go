@@ -285,3 +285,52 @@ func TestErrorsAboutShortcutFlowsGoAcross(t *testing.T) {
 		w.toPod(t, w.podA, w.podB, refused.Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
 	})
 }
+
+// TestAFlowBeginsAcrossOnlyIfBothEndsCanSendSo: with one half of a connection across and the other in the stack, rules of the node about
+// packets that conntrack finds invalid would drop that half.
+func TestAFlowBeginsAcrossOnlyIfBothEndsCanSendSo(t *testing.T) {
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.reset(t)
+		peer := w.a.PeerIfindex
+		w.a.PeerIfindex = 0
+		w.publish(t, w.a, word(slotAllow, 1), word(slotAllow, 2))
+		frame := tcp(f.a, f.b, 1000, 80, syn).Bytes()
+		w.fromPod(t, w.podA, frame).want(t, 0)
+		w.a.PeerIfindex = peer
+		w.publish(t, w.a, word(slotAllow, 1), word(slotAllow, 2))
+		w.fromPod(t, w.podB, tcp(f.b, f.a, 80, 1000, synack).Bytes()).want(t, 0)
+		w.fromPod(t, w.podA, tcp(f.a, f.b, 1000, 80, ack).Bytes()).want(t, 0)
+		if w.flow(t).flagged(bpf.MargayCtFlagsCT_SHORTCUT) {
+			t.Error("the flow has the flag")
+		}
+		frame = tcp(f.a, f.b, 1001, 80, syn).Bytes()
+		w.fromPod(t, w.podA, frame).across(t, frame, w.b.Mac)
+	})
+}
+
+// TestTheShortcutEndsForFlowsThatBegin: with EndShortcut, those that take it go on to take it, in both directions.
+func TestTheShortcutEndsForFlowsThatBegin(t *testing.T) {
+	w := newWorld(t, bpf.Config{NoShortcut: shortcut, EndShortcut: 1})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.reset(t)
+		w.publish(t, w.a, word(slotDeny, 1), word(slotAllow, 2))
+		w.publish(t, w.b, word(slotAllow, 3), word(slotDeny, 4))
+		e := bpf.CtEntry{Flags: uint8(bpf.MargayCtFlagsCT_SHORTCUT), State: uint8(replied | open), Egress: 2, Ingress: 3, OpenerIf: w.podA, ResponderIf: w.podB, L4: 80}
+		if f.a.Is4() {
+			w.put(t, bpf.MargayMapCt4, bpf.Ct4Key{A: f.a.As4(), B: f.b.As4(), Pa: 1000, Pb: 80, Proto: 6}, e)
+		} else {
+			w.put(t, bpf.MargayMapCt6, bpf.Ct6Key{A: f.a.As16(), B: f.b.As16(), Pa: 1000, Pb: 80, Proto: 6}, e)
+		}
+		there, back := tcp(f.a, f.b, 1000, 80, ack).Bytes(), tcp(f.b, f.a, 80, 1000, ack).Bytes()
+		w.fromPod(t, w.podA, there).across(t, there, w.b.Mac)
+		w.fromPod(t, w.podB, back).across(t, back, w.a.Mac)
+		w.forget(t)
+		w.fromPod(t, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes()).want(t, 0)
+		w.toPod(t, w.podB, w.podA, tcp(f.a, f.b, 1000, 80, syn).Bytes()).want(t, 0)
+		w.fromPod(t, w.podB, tcp(f.b, f.a, 80, 1000, synack).Bytes()).want(t, 0)
+		if w.flow(t).flagged(bpf.MargayCtFlagsCT_SHORTCUT) {
+			t.Error("the flow has the flag")
+		}
+	})
+}

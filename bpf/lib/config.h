@@ -33,6 +33,7 @@ struct config {
 	__u32 timeout_udp;
 	__u32 timeout_icmp;
 	__u32 timeout_other;
+	__u32 end_shortcut; /* 1: flows that begin go through the host's stack, those that take the shortcut go on */
 };
 
 volatile const struct config cfg;

@@ -35,7 +35,8 @@ __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 		return PASS;
 	}
 	flow_of_ends(&f, &p->t, p->l4, true, len);
-	if (!cfg.no_shortcut && to && (to->flags & ADDR_ENDPOINT))
+	/* Both ends must be able to send across: of a flow with one half in the stack, the stack drops what it takes for invalid. */
+	if (!cfg.no_shortcut && !cfg.end_shortcut && ep->peer_ifindex && to && (to->flags & ADDR_ENDPOINT))
 		peer = ready_endpoint(to->ifindex);
 	e.egress = judge_side(ep, &f, 1, 0);
 	if (!e.egress)

@@ -86,6 +86,15 @@ func (s *Slots) Quiesce() <-chan error {
 	return done
 }
 
+// AwaitPackets returns once every packet that is in a program now has left it. It is for maps without open Slots.
+func (m *Maps) AwaitPackets() error {
+	a := newArrays(m)
+	if err := rcuWait(a.outer[partRules], a.template[partRules]); err != nil {
+		return fmt.Errorf("wait for packets to leave programs: %w", err)
+	}
+	return nil
+}
+
 // rcuWait lasts at least one RCU grace period: membarrier's MEMBARRIER_CMD_GLOBAL is synchronize_rcu by another name,
 // but does nothing on a single CPU (where a reader may be preempted) and is refused on kernels with nohz_full CPUs.
 // There, changing an entry of an array of maps is the way, since the kernel ends that with synchronize_rcu too.

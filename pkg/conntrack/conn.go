@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,50 +60,6 @@ func (c *Conn) Dump(f Family, filter Filter, each func(Entry)) error {
 	return failed("read", nil, err)
 }
 
-// Flow is a connection to be tracked although the kernel has not seen its beginning.
-type Flow struct {
-	Original Tuple
-	Mark     uint32
-	Timeout  time.Duration // at least a second
-}
-
-// Insert adds connections as established ones, of which packets of both directions were seen. The result is parallel to flows: the
-// error of each connection, nil if it was added, ErrExists if it is tracked already and its entry stays as it is. The kernel does
-// not check windows of TCP for such an entry. Connections with translated addresses cannot be inserted: the node that translates
-// tracks them already.
-func (c *Conn) Insert(flows []Flow) []error {
-	errs := make([]error, len(flows))
-	requests, places := make([]nfnl.Request, 0, len(flows)), make([]int, 0, len(flows))
-	for i, f := range flows {
-		reply, ok := f.Original.swapped()
-		if !ok || !f.Original.Src.IsValid() || f.Original.Src.BitLen() != f.Original.Dst.BitLen() {
-			errs[i] = failed("insert", &f.Original, errors.New("a packet with these fields opens no connection"))
-			continue
-		}
-		var e nfnl.Encoder
-		appendTuple(&e, attrOriginal, f.Original)
-		appendTuple(&e, attrReply, reply)
-		e.Uint32(attrStatus, uint32(SeenReply|Assured|Confirmed))
-		e.Uint32(attrTimeout, uint32(max(f.Timeout/time.Second, 1)))
-		e.Uint32(attrMark, f.Mark)
-		if f.Original.Protocol == unix.IPPROTO_TCP {
-			info := e.Nest(attrProtocolInfo)
-			tcp := e.Nest(attrInfoTCP)
-			e.Uint8(attrTCPState, TCPEstablished)
-			e.Raw(attrTCPFlagsOriginal, []byte{pickedUp, pickedUp})
-			e.Raw(attrTCPFlagsReply, []byte{pickedUp, pickedUp})
-			e.End(tcp)
-			e.End(info)
-		}
-		places = append(places, i)
-		requests = append(requests, write(commandNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f.Original, &e))
-	}
-	for i, err := range c.writes.DoAll(requests) {
-		errs[places[i]] = failed("insert", &flows[places[i]].Original, err)
-	}
-	return errs
-}
-
 func write(command uint8, flags uint16, t Tuple, e *nfnl.Encoder) nfnl.Request {
 	return nfnl.Request{Subsystem: subsystem, Command: command, Flags: flags, Family: uint8(familyOf(t.Src)), Attributes: e.Bytes()}
 }
@@ -141,17 +96,22 @@ func (c *Conn) SetMarks(entries []Entry, mark func(Entry) uint32, mask uint32) [
 func (c *Conn) Delete(entries []Entry) []error {
 	requests := make([]nfnl.Request, len(entries))
 	for i, entry := range entries {
-		e := target(entry)
-		if entry.ID != 0 {
-			e.Uint32(attrID, entry.ID)
-		}
-		requests[i] = write(commandDelete, 0, entry.Original, e)
+		requests[i] = deletion(entry)
 	}
 	errs := c.writes.DoAll(requests)
 	for i := range errs {
 		errs[i] = failed("delete", &entries[i].Original, errs[i])
 	}
 	return errs
+}
+
+// deletion returns the request that removes an entry.
+func deletion(entry Entry) nfnl.Request {
+	e := target(entry)
+	if entry.ID != 0 {
+		e.Uint32(attrID, entry.ID)
+	}
+	return write(commandDelete, 0, entry.Original, e)
 }
 
 // Remark replaces the bits of mask in the marks of all entries that the filter chooses with those that decide returns; write false:

@@ -201,6 +201,38 @@ func TestInsertedConnectionsGoOnFromEitherEnd(t *testing.T) {
 	}
 }
 
+// TestAnEntryIsReplaced: by the same connection as if the other end had opened it. What stands in the way is reported.
+func TestAnEntryIsReplaced(t *testing.T) {
+	c := open(t)
+	for family, host := range families {
+		src, dst := netip.AddrPortFrom(netip.MustParseAddr(host), 1000), netip.AddrPortFrom(netip.MustParseAddr(host), 2000)
+		right := conntrack.Flow{Timeout: time.Hour, Mark: 0x20000, Original: conntrack.Tuple{Src: src.Addr(), Dst: dst.Addr(), SrcPort: src.Port(), DstPort: dst.Port(), Protocol: unix.IPPROTO_TCP}}
+		wrong := right
+		wrong.Original.SrcPort, wrong.Original.DstPort, wrong.Mark = right.Original.DstPort, right.Original.SrcPort, 0x10000
+		if errs := c.Insert([]conntrack.Flow{wrong}); errs[0] != nil {
+			t.Fatal(errs)
+		}
+		found := all(t, c, family, conntrack.Filter{Mark: 0x10000, Mask: 0xffff0000})
+		if len(found) != 1 {
+			t.Fatalf("%+v", found)
+		}
+		if errs := c.Replace([]conntrack.Entry{found[0], found[0]}, []conntrack.Flow{right, wrong}); errs[0] != nil || !errors.Is(errs[1], conntrack.ErrExists) {
+			t.Errorf("%v", errs)
+		}
+		now := all(t, c, family, conntrack.Filter{Mark: 0x20000, Mask: 0xffff0000})
+		if len(now) != 1 || now[0].Original != right.Original || now[0].TCPState != conntrack.TCPEstablished {
+			t.Errorf("%+v", now)
+		}
+		if _, err := c.DeleteAddress(src.Addr()); err != nil {
+			t.Error(err)
+		}
+		var bad conntrack.Flow
+		if errs := c.Replace(found, []conntrack.Flow{bad}); errs[0] == nil {
+			t.Error("a flow without ends was added")
+		}
+	}
+}
+
 // many inserts datagram flows from 10.a.b.c to one address.
 func many(t testing.TB, c *conntrack.Conn, n int) []conntrack.Flow {
 	t.Helper()

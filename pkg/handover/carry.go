@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/conntrack"
@@ -16,7 +15,7 @@ import (
 type Kernel interface {
 	Dump(conntrack.Family, conntrack.Filter, func(conntrack.Entry)) error
 	Insert([]conntrack.Flow) []error
-	Delete([]conntrack.Entry) []error
+	Replace([]conntrack.Entry, []conntrack.Flow) []error
 	SetMarks([]conntrack.Entry, func(conntrack.Entry) uint32, uint32) []error
 	Usage() (entries, limit uint32, err error)
 }
@@ -26,9 +25,9 @@ var families = [...]conntrack.Family{conntrack.IPv4, conntrack.IPv6}
 // Done counts the changes that ToKernel made.
 type Done struct {
 	Inserted int // flows added
-	Turned   int // entries removed because the other end had opened the flow
+	Turned   int // entries replaced because the other end had opened the flow
 	Marked   int // entries marked as allowed
-	Former   int // entries removed because a live flow has the ends of their connection, which has ended
+	Former   int // entries replaced because a live flow has the ends of their connection, which has ended
 	Left     int // flows left out because the table has no room for them
 }
 
@@ -75,50 +74,23 @@ func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeou
 
 // onePass compares the table with the flows that are wanted. again: it changed something.
 func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (again bool, err error) {
-	known := map[conntrack.Tuple]bool{}
-	var former, wrong, unmarked []conntrack.Entry
+	d := difference{known: map[conntrack.Tuple]bool{}}
 	for _, family := range families {
-		err := k.Dump(family, conntrack.Filter{}, func(e conntrack.Entry) {
-			before, after := e.Original, ofOpener(e)
-			known[before], known[after] = true, true
-			reverse, hasReverse := all[reversed(e.Original)]
-			_, hasOwn := all[before]
-			switch {
-			case e.Zone != 0:
-			case e.TCPState >= conntrack.TCPFinWait && (all[before].across || all[after].across):
-				former = append(former, e)
-			case hasReverse && !hasOwn && reverse.insert && !reverse.guessed && before == after:
-				wrong = append(wrong, e)
-			case m.Mask != 0 && e.Mark&m.Mask == 0 && m.allowed(all, before, after):
-				unmarked = append(unmarked, e)
-			}
-		})
-		if err != nil {
+		if err := k.Dump(family, conntrack.Filter{}, func(e conntrack.Entry) { d.note(all, m, e) }); err != nil {
 			return false, err
 		}
 	}
-	for i, err := range k.Delete(slices.Concat(wrong, former)) {
-		if err != nil && !errors.Is(err, conntrack.ErrNoEntry) {
-			return false, err
-		}
-		if i < len(wrong) {
-			delete(known, wrong[i].Original)
-			done.Turned++
-			continue
-		}
-		e := former[i-len(wrong)]
-		delete(known, e.Original)
-		delete(known, ofOpener(e))
-		done.Former++
+	if err := d.replace(all, k, m, done); err != nil {
+		return false, err
 	}
-	for _, err := range k.SetMarks(unmarked, func(conntrack.Entry) uint32 { return m.Value }, m.Mask) {
+	for _, err := range k.SetMarks(d.unmarked, func(conntrack.Entry) uint32 { return m.Value }, m.Mask) {
 		if err != nil && !errors.Is(err, conntrack.ErrNoEntry) {
 			return false, err
 		}
 		done.Marked++
 	}
-	inserted, err := insert(all, known, k, m, done)
-	return len(wrong)+len(former)+inserted > 0, err
+	inserted, err := insert(all, d.known, k, m, done)
+	return len(d.wrong)+inserted > 0, err
 }
 
 // ofOpener returns the tuple of the opener's packets after translation.
@@ -156,11 +128,7 @@ func insert(all map[conntrack.Tuple]wanted, known map[conntrack.Tuple]bool, k Ke
 		if !w.insert || known[t] || known[reversed(t)] {
 			continue
 		}
-		f := conntrack.Flow{Original: t, Timeout: w.timeout}
-		if m.allowed(all, t, t) {
-			f.Mark = m.Value
-		}
-		list = append(list, f)
+		list = append(list, w.flow(t, all, m))
 	}
 	room := int(limit) - int(limit)/8 - int(entries)
 	list, done.Left = fair(list, room)

@@ -53,6 +53,15 @@ func want(f *bpfmaps.Flow, t dataplane.Timeouts) (w wanted, ok bool) {
 	}, true
 }
 
+// flow returns the flow with a tuple as the kernel's table gets it.
+func (w wanted) flow(t conntrack.Tuple, all map[conntrack.Tuple]wanted, m Marks) conntrack.Flow {
+	f := conntrack.Flow{Original: t, Timeout: w.timeout}
+	if m.allowed(all, t, t) {
+		f.Mark = m.Value
+	}
+	return f
+}
+
 // timeoutOf returns the time after which a flow without packets expires.
 func timeoutOf(f *bpfmaps.Flow, t dataplane.Timeouts) time.Duration {
 	switch {

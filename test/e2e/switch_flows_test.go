@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 // Both ends may only do what the test does, so that each answer needs its flow.
 const (
-	mayOnlyAsk = `{podSelector: {matchLabels: {app: client}}, policyTypes: [Ingress, Egress],
+	mayOnlyAsk = `{podSelector: {matchExpressions: [{key: app, operator: In, values: [client, asker]}]}, policyTypes: [Ingress, Egress],
 		egress: [{to: [{podSelector: {matchLabels: {app: server}}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`
 	mayOnlyAnswer = `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress, Egress],
 		ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`
@@ -25,25 +26,28 @@ const (
 		ingress: [{from: [{podSelector: {matchLabels: {app: pinger}}}]}]}`
 )
 
+// firstPort is the first source port of connections whose port is chosen.
+const firstPort = 20000
+
 // switchScene is a node with flows of every kind that are carried over, and others that policy denies.
 type switchScene struct {
 	*cluster
-	client, server, pinger, quiet *lab.Pod
-	outside                       *lab.External
-	tcp, udp, denied              *lab.Server
-	services                      []netip.Addr
-	streams                       []*lab.Stream
-	flows                         []*lab.UDPFlow
-	prober                        *lab.Prober
-	crossing                      *lab.Crossing // what client and server send each other over TCP
-	idle                          []net.Conn
-	attempts                      *attempts
+	client, asker, server, pinger, quiet *lab.Pod
+	outside                              *lab.External
+	tcp, udp, denied                     *lab.Server
+	services                             []netip.Addr
+	streams                              []*lab.Stream
+	flows                                []*lab.UDPFlow
+	probers                              []*lab.Prober
+	crossing                             *lab.Crossing // what client and server send each other over TCP
+	idle                                 []net.Conn
+	attempts                             *attempts
 }
 
 func newSwitchScene(t *testing.T, flags ...string) *switchScene {
 	c := newCluster(t, oneNode, flags...)
 	n := c.Node(0)
-	s := &switchScene{cluster: c, client: c.Pod(n, "client"), server: c.Pod(n, "server"), pinger: c.Pod(n, "pinger"), quiet: c.Pod(n, "quiet"),
+	s := &switchScene{cluster: c, client: c.Pod(n, "client"), asker: c.Pod(n, "asker"), server: c.Pod(n, "server"), pinger: c.Pod(n, "pinger"), quiet: c.Pod(n, "quiet"),
 		outside: c.External("outside"), services: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd96::1")}}
 	c.Policy("client", mayOnlyAsk)
 	c.Policy("server", mayOnlyAnswer)
@@ -51,6 +55,7 @@ func newSwitchScene(t *testing.T, flags ...string) *switchScene {
 	c.Write("service.yaml", fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: server, namespace: default}\nspec: {clusterIP: %s, clusterIPs: [%s, \"%s\"], ports: [{port: 80}]}\n",
 		s.services[0], s.services[0], s.services[1]))
 	c.AwaitPolicies(s.client, 1, 1)
+	c.AwaitPolicies(s.asker, 1, 1)
 	c.AwaitPolicies(s.server, 1, 1)
 	c.AwaitPolicies(s.quiet, 1, 1)
 	s.tcp, s.udp = c.Serve(s.server.Host, 80)
@@ -71,7 +76,7 @@ func (s *switchScene) at(v6 bool) netip.AddrPort { return netip.AddrPortFrom(s.s
 func (s *switchScene) begin() {
 	s.T.Helper()
 	s.attempts = &attempts{failed: map[string]int{}, done: make(chan struct{})}
-	var targets []lab.Target
+	var direct, services []lab.Target
 	var err error
 	asked := []netip.AddrPort{s.at(false), s.at(true), netip.AddrPortFrom(s.services[0], 80), netip.AddrPortFrom(s.services[1], 80)}
 	if s.crossing, err = lab.OpenCrossing(s.client, s.server, 80, asked...); err != nil {
@@ -88,21 +93,39 @@ func (s *switchScene) begin() {
 	}
 	s.ports("30000 60999")
 	for i, v6 := range []bool{false, true} {
-		direct, service := s.at(v6), netip.AddrPortFrom(s.services[i], 80)
-		closed := netip.AddrPortFrom(s.server.Addr(v6), 81)
-		targets = append(targets, lab.Target{Addr: direct, Allowed: true, Timeout: soon}, lab.Target{Addr: service, Allowed: true, Timeout: soon}, lab.Target{Addr: closed})
+		at, service := s.at(v6), netip.AddrPortFrom(s.services[i], 80)
+		direct = append(direct, lab.Target{Addr: at, Allowed: true, Timeout: soon}, lab.Target{Addr: netip.AddrPortFrom(at.Addr(), 81)})
+		services = append(services, lab.Target{Addr: service, Allowed: true, Timeout: soon})
 		for name, from := range map[string]*lab.Host{"the client": s.client.Host, "the node": s.Node(0).Host, "outside": s.outside.Host} {
-			s.attempts.repeat(fmt.Sprintf("UDP from %s to %v", name, direct), func() lab.Attempt { return from.ExchangeUDP(direct, []byte("x"), soon) })
+			s.attempts.repeat(fmt.Sprintf("UDP from %s to %v", name, at), func() lab.Attempt { return from.ExchangeUDP(at, []byte("x"), soon) })
 		}
 		s.attempts.repeat(fmt.Sprintf("UDP to %v", service), func() lab.Attempt { return s.client.ExchangeUDP(service, []byte("x"), soon) })
 		to := s.quiet.Addr(v6)
 		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() lab.Attempt { return s.pinger.Ping(to, soon) })
 		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() lab.Attempt { return s.Node(0).Ping(to, soon) })
 	}
-	if s.prober, err = lab.StartProber(s.client.Host, lab.ProberOptions{Interval: 20 * time.Millisecond}, targets...); err != nil {
+	s.probe(s.client, direct)
+	s.probe(s.asker, services)
+	s.some("at first")
+}
+
+// probe opens new connections all the time. Those to pods and those to Services are of two pods: of one, two could get the same port
+// by chance, and so the same ends (docs/datapath.md, Shortcut).
+func (s *switchScene) probe(from *lab.Pod, targets []lab.Target) {
+	s.T.Helper()
+	p, err := lab.StartProber(from.Host, lab.ProberOptions{Interval: 20 * time.Millisecond}, targets...)
+	if err != nil {
 		s.T.Fatal(err)
 	}
-	s.some("at first")
+	s.probers = append(s.probers, p)
+}
+
+// results are those of all probers.
+func (s *switchScene) results(of func(*lab.Prober) []lab.ProbeResult) (list []lab.ProbeResult) {
+	for _, p := range s.probers {
+		list = append(list, of(p)...)
+	}
+	return list
 }
 
 // ports are those that new sockets of the client get. Connections that stay have ports of their own: a new one to a Service from a port
@@ -158,7 +181,7 @@ func (s *switchScene) some(what string) {
 		for i := range s.streams {
 			list = append(list, s.streams[i].Result().Received, s.flows[i].Result().Received)
 		}
-		for _, r := range s.prober.Results() {
+		for _, r := range s.results((*lab.Prober).Results) {
 			list = append(list, r.Attempts)
 		}
 		return list
@@ -189,7 +212,7 @@ func (s *switchScene) end() {
 			s.T.Errorf("UDP flow %d: %+v", i, r)
 		}
 	}
-	for _, r := range s.prober.Stop() {
+	for _, r := range s.results((*lab.Prober).Stop) {
 		if opened += r.Attempts; r.Wrong != 0 {
 			s.T.Errorf("%d of %d attempts at %s are wrong (allowed: %v): %v, first %+v", r.Wrong, r.Attempts, r.Target.Addr, r.Target.Allowed, r.Outcomes, r.FirstWrong)
 		}
@@ -219,12 +242,16 @@ type attempts struct {
 }
 
 func (a *attempts) repeat(what string, do func() lab.Attempt) {
+	a.repeatEvery(15*time.Millisecond, what, do)
+}
+
+func (a *attempts) repeatEvery(pause time.Duration, what string, do func() lab.Attempt) {
 	a.group.Go(func() {
 		for {
 			select {
 			case <-a.done:
 				return
-			case <-time.After(15 * time.Millisecond):
+			case <-time.After(pause):
 			}
 			r := do()
 			a.mu.Lock()
@@ -379,4 +406,47 @@ func TestAConnectionByTheShortcutOutlivesASwitchBesideAnOldEntry(t *testing.T) {
 			s.speak(c)
 		}
 	}
+}
+
+// TestNewConnectionsOutliveASwitchBesideOldEntries: a pod connects to a Service and then, from the same port, to the pod behind it. The
+// kernel remembers the first connection and knows nothing of the second, by the shortcut. One of these is open or about to open at
+// any moment of a switch.
+func TestNewConnectionsOutliveASwitchBesideOldEntries(t *testing.T) {
+	s := newSwitchScene(t)
+	s.attempts = &attempts{failed: map[string]int{}, done: make(chan struct{})}
+	var opened [2]atomic.Int64
+	for i, v6 := range []bool{false, true} {
+		src, service, direct := s.client.Addr(v6), netip.AddrPortFrom(s.services[i], 80), s.at(v6)
+		port := uint16(firstPort)
+		s.attempts.repeatEvery(0, fmt.Sprintf("to %v and then to %v", service, direct), func() lab.Attempt {
+			port = max(firstPort, port+1)
+			from := netip.AddrPortFrom(src, port)
+			if a := s.client.DialTCPFrom(from, service, soon); a.Outcome != lab.Connected {
+				return a
+			}
+			opened[i].Add(1)
+			return s.client.DialTCPFrom(from, direct, soon)
+		})
+	}
+	some := func(what string) {
+		before := [2]int64{opened[0].Load(), opened[1].Load()}
+		testutil.WaitFor(t, soon, "connections "+what, func() bool {
+			return opened[0].Load() >= before[0]+20 && opened[1].Load() >= before[1]+20
+		})
+	}
+	some("at first")
+	a := s.Agent(0)
+	flags := a.Flags
+	for i := range switches(t) {
+		mode := modes[i%len(modes)]
+		a.Kill()
+		a.Flags = slices.Concat(flags, mode)
+		a.Start()
+		some("in mode " + strings.Join(mode, " "))
+	}
+	n, failed := s.attempts.stop()
+	if len(failed) > 0 {
+		t.Errorf("of %d pairs of connections these failed: %v", n, failed)
+	}
+	t.Logf("%d pairs of connections", n)
 }

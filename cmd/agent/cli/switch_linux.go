@@ -132,14 +132,16 @@ type leaving struct {
 // endShortcut ends the shortcut of what is left. The kernel knows the flows before it sees their packets: it could take these for
 // packets of a former connection with the same ends, and translate or reject them.
 func (l *leaving) endShortcut(flows handover.Kernel) error {
-	if err := l.learn(flows, chains.Value{}, false); err != nil {
-		return err
-	}
-	if err := l.from.EndShortcut(); err != nil {
+	var notLearned error
+	err := l.from.EndShortcut(func() error {
+		notLearned = l.learn(flows, chains.Value{}, false)
+		return notLearned
+	})
+	if err != nil && notLearned == nil {
 		l.cannotCarry(errors.Join(err, l.from.Close()))
 		l.from = nil
 	}
-	return nil
+	return notLearned
 }
 
 func (l *leaving) cannotCarry(err error) {

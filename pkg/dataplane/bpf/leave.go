@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
@@ -26,8 +27,9 @@ func OpenPredecessor(c dataplane.Config) (*Predecessor, error) {
 		return nil, err
 	}
 	p := &Predecessor{maps: maps}
-	c.NoShortcut = true
-	if p.programs, err = maps.LoadPrograms(programConfig(c)); err == nil {
+	config := programConfig(c)
+	config.EndShortcut = 1
+	if p.programs, err = maps.LoadPrograms(config); err == nil {
 		p.endpoints, err = maps.OpenEndpoints()
 	}
 	if err != nil {
@@ -36,9 +38,31 @@ func OpenPredecessor(c dataplane.Config) (*Predecessor, error) {
 	return p, nil
 }
 
-// EndShortcut puts programs of this version in the place of those in force. They judge as those did, by the same maps, but no packet
-// takes a shortcut past the node's network stack any more, where the other dataplane sees it.
-func (p *Predecessor) EndShortcut() error {
+// EndShortcut sends all packets through the node's network stack, where the other dataplane sees them. It puts programs of this version
+// in the place of those in force, which judge as those did, by the same maps. With them no flow begins that takes the shortcut. So
+// when EndShortcut calls learn, Flows has every flow that does, and the kernel's table can get them before it sees their packets.
+// Then they take the shortcut no more. If learn fails, they go on.
+func (p *Predecessor) EndShortcut(learn func() error) error {
+	if err := p.replacePrograms(); err != nil {
+		return err
+	}
+	if err := p.maps.AwaitPackets(); err != nil {
+		return err
+	}
+	if err := learn(); err != nil {
+		return err
+	}
+	for _, e := range p.endpoints.List() {
+		e.PeerIfindex = 0
+		if err := p.endpoints.Set(e); err != nil {
+			return fmt.Errorf("end the shortcut: %w", err)
+		}
+	}
+	return nil
+}
+
+// replacePrograms puts programs of this version in the place of those in force.
+func (p *Predecessor) replacePrograms() error {
 	var programs attach.Programs
 	var errs [3]error
 	programs.FromPod, errs[0] = p.programs.Get(bpf.MargayProgFromPod)
