@@ -35,8 +35,10 @@ type Done struct {
 type Marks struct {
 	Value, Mask uint32 // Mask 0: no marks are written
 	// Keep: the mark is that of policy in force, so a flow gets it only if every end on this node has allowed the flow.
-	Keep  bool
-	Local func(netip.Addr) bool // whether an endpoint of this node has the address; used with Keep only
+	Keep bool
+	// Owner returns the ifindex of the endpoint of this node that has an address now; 0: none has. It may be another one than when
+	// policy allowed the flow. Used with Keep only.
+	Owner func(netip.Addr) uint32
 }
 
 // passes bounds how often ToKernel compares the table with the flows: packets change it meanwhile.
@@ -114,7 +116,13 @@ func (m Marks) allowed(all map[conntrack.Tuple]wanted, before, after conntrack.T
 	if !m.Keep {
 		return first || second
 	}
-	return (first || second) && (first || !m.Local(before.Src)) && (second || !m.Local(after.Dst))
+	return (first || second) && m.kept(first, all[before].ends[0], before.Src) && m.kept(second, all[after].ends[1], after.Dst)
+}
+
+// kept reports whether one end has nothing against a flow: its endpoint has allowed the flow and has the address still, or none has it.
+func (m Marks) kept(allowed bool, ifindex uint32, end netip.Addr) bool {
+	owner := m.Owner(end)
+	return allowed && owner == ifindex || !allowed && owner == 0
 }
 
 // insert adds the flows that the table does not have, as far as there is room: an eighth of the table stays free.

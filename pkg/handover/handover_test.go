@@ -202,6 +202,9 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 	front := bpf.CtEntry{State: replied | open, Flags: translated, Egress: 3, OpenerIf: 4}
 	cut := both
 	cut.State |= revoked
+	moved, far := both, both
+	moved.ResponderIf = 7
+	far.ResponderIf, far.Ingress = 0, 0
 	guess := both
 	guess.Flags |= midflow
 	across, crossed, ending := both, both, both
@@ -215,25 +218,27 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		marks Marks
 		want  string
 	}{
-		"unknown":                     {nil, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 1, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
-		"known, not marked":           {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 1, Mask: 3}, "mark protocol 6, 10.65.1.2:1000 to 10.65.1.3:80 0x1/0x3"},
-		"an answer was seen first":    {[]conntrack.Entry{established(swapped(plain))}, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 1, Mask: 3}, "delete protocol 6, 10.65.1.3:80 to 10.65.1.2:1000; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
-		"and the other is a guess":    {[]conntrack.Entry{established(swapped(plain))}, []bpfmaps.Flow{flow(plain, guess)}, Marks{Value: 1, Mask: 3}, ""},
-		"a Service is known":          {[]conntrack.Entry{established(toService, backend)}, []bpfmaps.Flow{flow(toService, front), flow(backend, half)}, Marks{}, ""},
-		"a Service cannot be added":   {nil, []bpfmaps.Flow{flow(toService, front)}, Marks{}, ""},
-		"past the kernel, known":      {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, across)}, Marks{}, ""},
-		"a former one has its ends":   {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, across)}, Marks{Value: 1, Mask: 3}, "delete protocol 6, 10.65.1.2:1000 to 10.65.1.3:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
-		"a former one by a Service":   {[]conntrack.Entry{over(established(toService, backend))}, []bpfmaps.Flow{flow(backend, across)}, Marks{}, "delete protocol 6, 10.65.1.2:1000 to 10.96.0.10:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:8080, 0x0, 1h0m0s"},
-		"a former one, seen":          {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, both)}, Marks{}, ""},
-		"both have ended":             {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, crossed)}, Marks{}, ""},
-		"both have ended, seen":       {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, ending)}, Marks{}, ""},
-		"kept":                        {nil, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x2, 1h0m0s"},
-		"not kept: one end has not":   {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 20s"},
-		"not kept: it was revoked":    {nil, []bpfmaps.Flow{flow(plain, cut)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 30s"},
-		"of a further endpoint, kept": {nil, []bpfmaps.Flow{flow(tcp(outside, 1, podB, 80), bpf.CtEntry{State: 3, Ingress: 1, ResponderIf: 5})}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 192.0.2.7:1 to 10.65.1.3:80, 0x2, 1h0m0s"},
+		"unknown":                             {nil, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 1, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
+		"known, not marked":                   {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 1, Mask: 3}, "mark protocol 6, 10.65.1.2:1000 to 10.65.1.3:80 0x1/0x3"},
+		"an answer was seen first":            {[]conntrack.Entry{established(swapped(plain))}, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 1, Mask: 3}, "delete protocol 6, 10.65.1.3:80 to 10.65.1.2:1000; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
+		"and the other is a guess":            {[]conntrack.Entry{established(swapped(plain))}, []bpfmaps.Flow{flow(plain, guess)}, Marks{Value: 1, Mask: 3}, ""},
+		"a Service is known":                  {[]conntrack.Entry{established(toService, backend)}, []bpfmaps.Flow{flow(toService, front), flow(backend, half)}, Marks{}, ""},
+		"a Service cannot be added":           {nil, []bpfmaps.Flow{flow(toService, front)}, Marks{}, ""},
+		"past the kernel, known":              {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, across)}, Marks{}, ""},
+		"a former one has its ends":           {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, across)}, Marks{Value: 1, Mask: 3}, "delete protocol 6, 10.65.1.2:1000 to 10.65.1.3:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
+		"a former one by a Service":           {[]conntrack.Entry{over(established(toService, backend))}, []bpfmaps.Flow{flow(backend, across)}, Marks{}, "delete protocol 6, 10.65.1.2:1000 to 10.96.0.10:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:8080, 0x0, 1h0m0s"},
+		"a former one, seen":                  {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, both)}, Marks{}, ""},
+		"both have ended":                     {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, crossed)}, Marks{}, ""},
+		"both have ended, seen":               {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, ending)}, Marks{}, ""},
+		"kept":                                {nil, []bpfmaps.Flow{flow(plain, both)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x2, 1h0m0s"},
+		"not kept: one end has not":           {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 20s"},
+		"not kept: it was revoked":            {nil, []bpfmaps.Flow{flow(plain, cut)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 30s"},
+		"not kept: another has the address":   {nil, []bpfmaps.Flow{flow(plain, moved)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 1h0m0s"},
+		"not kept: a pod has the address now": {nil, []bpfmaps.Flow{flow(plain, far)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 1h0m0s"},
+		"of a further endpoint, kept":         {nil, []bpfmaps.Flow{flow(tcp(outside, 1, podB, 80), bpf.CtEntry{State: 3, Ingress: 1, ResponderIf: 5})}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 192.0.2.7:1 to 10.65.1.3:80, 0x2, 1h0m0s"},
 	} {
 		k := &table{entries: c.there, limit: 1000}
-		c.marks.Local = func(a netip.Addr) bool { return place(a).Interface != 0 }
+		c.marks.Owner = func(a netip.Addr) uint32 { return place(a).Interface }
 		if _, err := ToKernel(all(c.flows...), k, times, c.marks); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

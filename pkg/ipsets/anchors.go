@@ -35,6 +35,9 @@ func (s Spec) anchorKey(bits int) Key {
 	return k
 }
 
+// IsAnchor reports whether the key of a set of prefixes and interfaces is that of an anchor: an entry that matches no packet, see docs/iptables.md.
+func (k Key) IsAnchor() bool { return k.Interface == anchorInterface }
+
 func (s *Set) isAnchor(k Key) bool {
 	return k == s.spec.anchorKey(k.Prefix.Bits()) && s.anchored[k.Prefix.Bits()]
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -319,6 +320,24 @@ func TestKeptFlowsAreNotInheritedWhileNoAgentRuns(t *testing.T) {
 		c.Agent(0).Start()
 		return heir
 	}, "--existing-connections", "keep")
+}
+
+// The same, and the next agent enforces in the other mode.
+func TestKeptFlowsAreNotInheritedInASwitch(t *testing.T) {
+	for i, first := range modes[:2] {
+		t.Run(first[1], func(t *testing.T) {
+			testAddressReused(t, func(c *cluster, old *lab.Pod) *lab.Pod {
+				a := c.Agent(0)
+				a.Kill()
+				c.Remove("pod-old")
+				heir := c.unplugged(old, "heir")
+				c.Declare(heir)
+				a.Flags = slices.Concat(a.Flags, modes[1-i])
+				a.Start()
+				return heir
+			}, slices.Concat([]string{"--existing-connections", "keep"}, first)...)
+		})
+	}
 }
 
 // A pod that is being deleted keeps its object for a while after its address went to another pod. Until it is gone, too,

@@ -3,12 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/conntrack"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
@@ -46,7 +47,9 @@ func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) 
 			},
 			Mark: func(e conntrack.Entry) handover.Mark {
 				c, _ := enforced.Read(e)
-				return handover.Mark{Judged: c.Judged, Allowed: c.Current && !c.Denied, Denied: c.Current && c.Denied, Turned: c.Turned}
+				// An address may have got another owner, while no agent ran. What policy of the former one allowed is not kept.
+				same := enforced.Locals[c.Opener.Src] == to.Names[c.Opener.Src] && enforced.Locals[c.Responder.Src] == to.Names[c.Responder.Src]
+				return handover.Mark{Judged: c.Judged, Allowed: c.Current && !c.Denied && same, Denied: c.Current && c.Denied, Turned: c.Turned}
 			}}
 		share := func(ifindex uint32) (uint32, bool) {
 			number, ok := to.Shares[ifindex]
@@ -61,12 +64,20 @@ func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) 
 }
 
 // learn adds the flows of the BPF dataplane to the kernel's conntrack.
-func (l *leaving) learn(kernel handover.Kernel, mark chains.Value, keep bool) error {
+func (l *leaving) learn(kernel handover.Kernel, as iptables.Learned) error {
 	if l.from == nil {
 		return nil
 	}
-	done, err := handover.ToKernel(l.from.Flows().All(), kernel, l.config.Timeouts,
-		handover.Marks{Value: mark.Value, Mask: mark.Mask, Keep: keep, Local: l.from.Local})
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list interfaces, to know whose flows are kept: %w", err)
+	}
+	numbers := map[string]uint32{}
+	for _, i := range interfaces {
+		numbers[i.Name] = uint32(i.Index)
+	}
+	done, err := handover.ToKernel(l.from.Flows().All(), kernel, l.config.Timeouts, handover.Marks{Value: as.Mark.Value, Mask: as.Mark.Mask,
+		Keep: as.Keep, Owner: func(a netip.Addr) uint32 { return numbers[as.Owners[a]] }})
 	if done.Left > 0 {
 		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
-	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
@@ -112,9 +111,9 @@ func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, l
 	if err := l.stepBack(kernel.Tools); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	kernel.Learn = func(mark chains.Value, keep bool) error { return l.learn(flows, mark, keep) }
+	kernel.Learn = func(as iptables.Learned) error { return l.learn(flows, as) }
 	// Once chains are written, the kernel tracks flows. Those that it has by then get the right direction.
-	if err := l.learn(flows, chains.Value{}, false); err != nil {
+	if err := l.learn(flows, iptables.Learned{}); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
@@ -134,7 +133,7 @@ type leaving struct {
 func (l *leaving) endShortcut(flows handover.Kernel) error {
 	var notLearned error
 	err := l.from.EndShortcut(func() error {
-		notLearned = l.learn(flows, chains.Value{}, false)
+		notLearned = l.learn(flows, iptables.Learned{})
 		return notLearned
 	})
 	if err != nil && notLearned == nil {

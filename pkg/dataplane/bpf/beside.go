@@ -20,8 +20,9 @@ type Carry func(to Successor) error
 // Successor is what flows are added to.
 type Successor struct {
 	Flows *bpfmaps.Flows
-	// Interfaces are those of this node's endpoints, by address, and Shares what their flows are charged to, by interface.
+	// Interfaces are the numbers of those of this node's endpoints, by address. Shares are what their flows are charged to, by interface.
 	Interfaces map[netip.Addr]uint32
+	Names      map[netip.Addr]string // of the same interfaces
 	Shares     map[uint32]uint32
 	Node       []netip.Addr // the node's own addresses
 	// Stamp is a generation that no policy is published under.
@@ -92,7 +93,7 @@ func (s *state) carry() error {
 	if err != nil {
 		return err
 	}
-	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Shares: map[uint32]uint32{},
+	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Names: map[netip.Addr]string{}, Shares: map[uint32]uint32{},
 		Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
 		Unused: s.kernel.maps.Flows.Lost() && !s.kernel.carried}
 	s.kernel.carried = true
@@ -110,7 +111,7 @@ func (s *state) carry() error {
 		}
 		to.Shares[ifindex] = ep.share - 1
 		for _, a := range ep.policy.Addrs {
-			to.Interfaces[a] = ifindex
+			to.Interfaces[a], to.Names[a] = ifindex, ep.policy.Iface
 		}
 	}
 	return s.kernel.carry(to)

@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
@@ -99,12 +98,6 @@ func (p *Predecessor) replacePrograms() error {
 
 // Flows are its flows.
 func (p *Predecessor) Flows() *bpfmaps.Flows { return p.maps.Flows }
-
-// Local reports whether an address is that of an endpoint of this node. One that cannot be looked up is taken for one.
-func (p *Predecessor) Local(a netip.Addr) bool {
-	info, ok, err := p.maps.Addresses.Lookup(a)
-	return err != nil || ok && info.Flags&bpf.AddrEndpoint != 0
-}
 
 // StepAside lets everything pass that policy seems to deny: another dataplane denies it from here on.
 func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }

@@ -40,7 +40,7 @@ func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kern
 			}
 			own := newSets(sets, map[uint8]chains.Names{family: names}).of[family].own
 			err := sets.List(own.Spec(), func(entry ipsets.Entry) {
-				if entry.Interface != "" { // an anchor has none
+				if !entry.IsAnchor() {
 					e.Locals[entry.Prefix.Addr()] = entry.Interface
 				}
 			})

@@ -57,6 +57,20 @@ func keys(p *model.EndpointPolicy) []ipsets.Key {
 	return list
 }
 
+// owners returns the interfaces of endpoints by their addresses.
+func (e *endpoints) owners() map[netip.Addr]string {
+	of := map[netip.Addr]string{}
+	for _, ep := range e.bound {
+		if ep.policy == nil {
+			continue
+		}
+		for _, a := range ep.policy.Addrs {
+			of[a] = ep.policy.Iface
+		}
+	}
+	return of
+}
+
 // addrs are the addresses of endpoints.
 func (e *endpoints) addrs(list []model.EndpointID) (all []netip.Addr) {
 	for _, id := range list {

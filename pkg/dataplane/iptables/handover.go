@@ -1,10 +1,23 @@
 package iptables
 
-import "github.com/margay-project/margay/pkg/compile/chains"
+import (
+	"net/netip"
 
-// Learn adds flows to the kernel's conntrack. Flows that policy has allowed get the mark. keep: existing connections stay allowed,
-// so the mark is that of the policy in force; otherwise it is that of flows to be judged again.
-type Learn func(mark chains.Value, keep bool) error
+	"github.com/margay-project/margay/pkg/compile/chains"
+)
+
+// Learned says how the kernel's conntrack is to know flows of the dataplane that judged until now.
+type Learned struct {
+	// Mark is what flows get that policy has allowed. Keep: existing connections stay allowed, so the mark is that of the policy in
+	// force; otherwise it is that of flows to be judged again.
+	Mark chains.Value
+	Keep bool
+	// Owners are the interfaces of the endpoints that have addresses by now.
+	Owners map[netip.Addr]string
+}
+
+// Learn adds flows to the kernel's conntrack.
+type Learn func(Learned) error
 
 // InForce reports whether packets of both IP versions are judged.
 func (e *Enforced) InForce() bool { return len(e.of) == len(families) }
@@ -23,5 +36,5 @@ func (s *state) learn() error {
 	if err != nil {
 		return err
 	}
-	return s.static.learning(mark, s.static.keep)
+	return s.static.learning(Learned{Mark: mark, Keep: s.static.keep, Owners: s.endpoints.owners()})
 }
