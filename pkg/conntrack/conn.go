@@ -38,7 +38,7 @@ func Open() (*Conn, error) {
 // Close releases the sockets.
 func (c *Conn) Close() error { return errors.Join(c.dumps.Close(), c.writes.Close()) }
 
-// Dump passes the entries of a family that the filter chooses to each, in no particular order. Entries that come or go
+// Dump passes the entries of a family, or of Both, that the filter chooses to each, in no particular order. Entries that come or go
 // meanwhile may be missing. each must not call Dump, Remark or DeleteAddresses; it may call Insert, SetMarks and Delete.
 func (c *Conn) Dump(f Family, filter Filter, each func(Entry)) error {
 	var e nfnl.Encoder
@@ -50,7 +50,7 @@ func (c *Conn) Dump(f Family, filter Filter, each func(Entry)) error {
 	err := c.dumps.Dump(request, func(m nfnl.Message) {
 		got := entry(m.Attributes)
 		// Old kernels ignore the filter, and dump all families if they know none of this number.
-		if m.Family == uint8(f) && got.Mark&filter.Mask == filter.Mark {
+		if (f == Both || m.Family == uint8(f)) && got.Mark&filter.Mask == filter.Mark {
 			each(got)
 		}
 	})
@@ -98,7 +98,7 @@ func (c *Conn) Delete(entries []Entry) []error {
 	for i, entry := range entries {
 		requests[i] = deletion(entry)
 	}
-	errs := c.writes.DoAll(requests)
+	errs := c.writes.DoMany(requests)
 	for i := range errs {
 		errs[i] = failed("delete", &entries[i].Original, errs[i])
 	}

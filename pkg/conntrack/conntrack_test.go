@@ -336,3 +336,37 @@ func BenchmarkDump(b *testing.B) {
 		}
 	}
 }
+
+// More entries than are acknowledged at once, of both families: each gets its own result.
+func TestDeleteReportsEachEntry(t *testing.T) {
+	c := open(t)
+	var flows []conntrack.Flow
+	for i := range uint16(150) {
+		for _, ends := range [][2]string{{"10.9.0.1", "10.9.0.2"}, {"fd09::1", "fd09::2"}} {
+			flows = append(flows, conntrack.Flow{Timeout: time.Hour, Original: conntrack.Tuple{Src: netip.MustParseAddr(ends[0]),
+				Dst: netip.MustParseAddr(ends[1]), Protocol: unix.IPPROTO_UDP, SrcPort: 1000 + i, DstPort: 53}})
+		}
+	}
+	if err := errors.Join(c.Insert(flows)...); err != nil {
+		t.Fatal(err)
+	}
+	entries := all(t, c, conntrack.Both, conntrack.Filter{})
+	if len(entries) != len(flows) {
+		t.Fatalf("%d entries of both families, want %d", len(entries), len(flows))
+	}
+	gone := map[int]bool{}
+	for i := 0; i < len(entries); i += 7 {
+		gone[i] = true
+		if err := errors.Join(c.Delete(entries[i : i+1])...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, err := range c.Delete(entries) {
+		if gone[i] != errors.Is(err, conntrack.ErrNoEntry) || !gone[i] && err != nil {
+			t.Errorf("entry %d, deleted before: %t: %v", i, gone[i], err)
+		}
+	}
+	if left := all(t, c, conntrack.Both, conntrack.Filter{}); len(left) > 0 {
+		t.Errorf("%d entries are left", len(left))
+	}
+}

@@ -16,8 +16,9 @@ import (
 // Family is an IP family, with the kernel's numbers.
 type Family uint8
 
-// The families: AF_INET and AF_INET6.
+// The families: AF_INET and AF_INET6, and AF_UNSPEC for a Dump of both.
 const (
+	Both Family = 0
 	IPv4 Family = 2
 	IPv6 Family = 10
 )

@@ -19,36 +19,47 @@ func (c *Conn) Do(r Request) error { return c.DoAll([]Request{r})[0] }
 // DoAll sends requests in batches, and returns the error of each, parallel to requests; nil: it succeeded. The kernel carries them
 // out in their order, and goes on after one that failed. After ErrOverrun or a deadline it is not known whether a request was
 // carried out.
-func (c *Conn) DoAll(requests []Request) []error {
+func (c *Conn) DoAll(requests []Request) []error { return c.doAll(requests, 1) }
+
+// DoMany is DoAll with fewer answers: the kernel acknowledges only the last request of each batch, and answers those that fail.
+func (c *Conn) DoMany(requests []Request) []error { return c.doAll(requests, batch) }
+
+// doAll carries out requests, of which every acknowledged-th one in a batch is acknowledged.
+func (c *Conn) doAll(requests []Request, acknowledged int) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	errs := make([]error, len(requests))
 	for at := 0; at < len(requests); at += batch {
-		c.doSome(requests[at:min(at+batch, len(requests))], errs[at:])
+		c.doSome(requests[at:min(at+batch, len(requests))], errs[at:], acknowledged)
 	}
 	return errs
 }
 
-func (c *Conn) doSome(requests []Request, errs []error) {
+// doSome sends a batch. Every acknowledged-th request, and the last one, has to be acknowledged. The kernel answers in the order of the
+// requests, so those without an answer before the last one's have succeeded.
+func (c *Conn) doSome(requests []Request, errs []error, acknowledged int) {
 	first := c.sequence + 1
 	var b []byte
-	for _, r := range requests {
+	for i, r := range requests {
 		c.sequence++
-		b = r.encode(b, unix.NLM_F_ACK, c.sequence)
+		flags := uint16(0)
+		if (i+1)%acknowledged == 0 || i == len(requests)-1 {
+			flags = unix.NLM_F_ACK
+		}
+		b = r.encode(b, flags, c.sequence)
 		for len(b)%4 != 0 {
 			b = append(b, 0)
 		}
 	}
-	answered := make([]bool, len(requests))
+	answered, last := make([]bool, len(requests)), len(requests)-1
 	failed := c.send(b)
-	for waiting := len(requests); waiting > 0 && failed == nil; {
+	for failed == nil && !answered[last] {
 		failed = c.messages(time.Now().Add(answerLimit), func(h header, body []byte) {
 			i := int(h.sequence - first)
 			if h.kind != unix.NLMSG_ERROR || i < 0 || i >= len(requests) || answered[i] {
 				return
 			}
 			answered[i], errs[i] = true, refusal(body)
-			waiting--
 		})
 	}
 	for i := range requests {
