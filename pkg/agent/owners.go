@@ -42,7 +42,7 @@ func (w *owners) Observe(o Outcome) {
 	w.reporter.Report(items, nodes)
 }
 
-// heldProblems are those of endpoints that are not enforced as desired while the others are.
+// heldProblems are those of endpoints that are not enforced as desired while the others are, or that have lost flows.
 func heldProblems(states []dataplane.EndpointStatus) []validate.Problem {
 	var list []validate.Problem
 	for _, e := range states {
@@ -55,6 +55,9 @@ func heldProblems(states []dataplane.EndpointStatus) []validate.Problem {
 		}
 		if e.Sources != "" {
 			list = append(list, validate.Problem{Ref: ref, Severity: validate.Warning, Reason: e.Sources})
+		}
+		if e.Flows != "" {
+			list = append(list, validate.Problem{Ref: ref, Severity: validate.Warning, Reason: e.Flows})
 		}
 	}
 	return list

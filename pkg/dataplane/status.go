@@ -55,6 +55,7 @@ type EndpointStatus struct {
 	Reason    string // why it is not as it should be; empty: it is, or is about to be
 	Staged    string // why its staged policies are not evaluated; empty: they are, or there are none
 	Sources   string // why packets from further sources that it lists are dropped; empty: they are not, or there are none
+	Flows     string // which of its flows were removed lately, and why; empty: none
 }
 
 // Stats count the objects of a dataplane, at one moment between two Applies.
@@ -94,7 +95,7 @@ type KernelCounts struct {
 	ByInterface  []InterfaceDrops // by ifindex; those of 0 packets are left out
 	Events       EventCounts
 	Expired      [2]uint64 // flows removed by sweeps: open, half
-	FlowsRefused uint64    // beyond their endpoint's share, since the reader was made; never falls
+	FlowsRefused uint64    // beyond their endpoint's share, since the reader was made, or removed for that; never falls
 	Maps         []MapUse  // of those that packets fill, by name; at most 30 s old
 }
 

@@ -69,5 +69,5 @@ var (
 	eventsRead       = total("verdict_events_read_total", "Verdict events that the agent has read.")
 	eventsSuppressed = gauge("verdict_events_suppressed", "Verdict events left out since the last one that was written.")
 	flowsExpired     = total("expired_flows_total", "Flows removed because they had expired, by kind of table.", "table")
-	flowsRefused     = total("refused_flows_total", "Open flows beyond their endpoint's share, which may be evicted while they are in use.")
+	flowsRefused     = total("refused_flows_total", "Open flows beyond their endpoint's share: they may be evicted while they are in use, and with iptables they were removed.")
 )

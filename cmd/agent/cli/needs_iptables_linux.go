@@ -18,6 +18,8 @@ type iptablesParts struct {
 	sets  *ipsets.Conn
 	lists *ipsets.Conn // reads large sets beside sets
 	flows *conntrack.Conn
+	// limited is the same table for the limiter of endpoints' connections, which reads it for longer than the loop can wait.
+	limited *conntrack.Conn
 }
 
 // close releases what is open.
@@ -31,6 +33,9 @@ func (p *iptablesParts) close() error {
 	}
 	if p.flows != nil {
 		errs = append(errs, p.flows.Close())
+	}
+	if p.limited != nil {
+		errs = append(errs, p.limited.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -67,6 +72,9 @@ func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []n
 	add("connection tracking", func() (string, error) {
 		var err error
 		if p.flows, err = conntrack.Open(); err != nil {
+			return "", err
+		}
+		if p.limited, err = conntrack.Open(); err != nil {
 			return "", err
 		}
 		entries, limit, err := p.flows.Usage()

@@ -63,6 +63,7 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 		return nil, errors.Join(err, d.Close(), after.close(), parts.close())
 	}
 	go resetReceivers(watching, log)
+	go d.Limiter(parts.limited).Run(watching)
 	next := &successor{Dataplane: d}
 	if after != nil {
 		next.remove, next.let = after.remove, after.close

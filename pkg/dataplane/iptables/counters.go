@@ -24,6 +24,7 @@ const (
 type Counters struct {
 	tools  *iptables.Tools
 	events func() dataplane.EventCounts
+	flows  *flowTable // only its limiter is used
 
 	mu      sync.Mutex // guards all below
 	reading bool
@@ -42,7 +43,7 @@ type counted struct {
 
 // Counters returns a reader of the counters of d's chains. events returns the numbers of copied packets.
 func (d *IPTables) Counters(events func() dataplane.EventCounts) *Counters {
-	return &Counters{tools: d.kernel.Tools, events: events, seen: map[counted]ruleset.Counter{}, totals: map[dropKind]ruleset.Counter{}}
+	return &Counters{tools: d.kernel.Tools, events: events, flows: &d.flows, seen: map[counted]ruleset.Counter{}, totals: map[dropKind]ruleset.Counter{}}
 }
 
 // Read returns the totals of the last reading, and starts another reading if one is due. So the totals are as old as the time
@@ -61,7 +62,7 @@ func (c *Counters) Read(context.Context) (dataplane.KernelCounts, error) {
 			k.Drops = append(k.Drops, dataplane.DropCount{Reason: bpf.Label(bpf.DropReason(reason)), Direction: direction, Packets: t.Packets, Bytes: t.Bytes})
 		}
 	}
-	k.Events = c.events()
+	k.Events, k.FlowsRefused = c.events(), c.flows.removed()
 	return k, c.err
 }
 

@@ -36,6 +36,8 @@ type endpoints struct {
 	// holder has the endpoint that each entry belongs to; open are the entries that are in own.
 	holder map[ipsets.Key]model.EndpointID
 	open   map[ipsets.Key]bool
+	// changes counts those of holder and open.
+	changes uint64
 }
 
 func newEndpoints(sets *sets, slots *slots) *endpoints {
@@ -124,6 +126,7 @@ func (e *endpoints) close(list []ipsets.Key) error {
 		}
 		e.journal().endpoint(e.holder[k], true)
 		delete(e.open, k)
+		e.changes++
 	}
 	return nil
 }
@@ -162,6 +165,7 @@ func (e *endpoints) bind(list []plan.Binding) error {
 func (e *endpoints) write(b plan.Binding) error {
 	for _, k := range keys(b.Endpoint) {
 		e.holder[k] = b.Endpoint.ID // also of what is written in part
+		e.changes++
 		of := e.sets.of[familyOf(k.Prefix.Addr())]
 		for direction, to := range [2]*ipsets.Set{of.ingress, of.egress} {
 			mark, err := e.slots.mark([2]table.ID{b.Ingress, b.Egress}[direction])
@@ -208,6 +212,7 @@ func (e *endpoints) remove(id model.EndpointID, list []ipsets.Key) error {
 			}
 		}
 		delete(e.holder, k)
+		e.changes++
 	}
 	return nil
 }

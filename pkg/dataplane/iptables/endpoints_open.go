@@ -43,6 +43,7 @@ func (e *endpoints) admitOne(id model.EndpointID, ep *endpoint) error {
 		}
 		e.journal().endpoint(id, true)
 		e.open[k] = true
+		e.changes++
 	}
 	return nil
 }

@@ -1,12 +1,18 @@
 package iptables
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"github.com/margay-project/margay/pkg/shares"
+)
 
 // flowTable has the use of the kernel's table of connections as last read. All pods and the node share the table. When it is full,
 // the kernel drops packets of new connections before policy judges them, those of every pod; existing connections go on.
 type flowTable struct {
 	entries, most uint32 // most 0: not read yet
 	full          bool
+	limiter       *shares.Limiter // nil: no endpoint's connections are limited
+	ends          ends
 }
 
 // Percentages of the table in use: from tooMuch on it is logged as full, below enough as having room again. The gap avoids a log
@@ -21,7 +27,7 @@ const (
 func (t *flowTable) look(flows Flows, log *slog.Logger) {
 	entries, most, err := flows.Usage()
 	if err != nil {
-		*t = flowTable{full: t.full}
+		t.entries, t.most = 0, 0
 		return
 	}
 	t.entries, t.most = entries, most

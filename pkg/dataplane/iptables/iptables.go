@@ -5,7 +5,7 @@
 //   - state.go: the steps that involve several parts; world.go: the chains and sets of one agent beside those of another
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
 //   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses; full.go: whether it has
-//     room for flows
+//     room for flows; ends.go: whose flows these are
 //   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables
 
@@ -72,7 +72,7 @@ type IPTables struct {
 	repairs  uint64 // of changes made by others, so far
 	looks    uint64 // at the tables, so far
 	locked   bool   // the last Apply could not write because somebody else had the lock
-	full     flowTable
+	flows    flowTable
 	events   events
 	state    *state // replaced whole when it is reopened
 	// there are the workload interfaces as the last Apply found them, by name.
@@ -98,6 +98,7 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 	if s.world.inForce {
 		names := s.world.names[4]
 		d.enforcing.Store(&names)
+		d.flows.ends.publish(s, d.kernel.Node.Addrs())
 	}
 	if d.unfinished() {
 		d.kernel.Node.Nudge(s.pace.Wait())
@@ -139,7 +140,7 @@ func (d *IPTables) Endpoints() []dataplane.EndpointStatus { return d.status().al
 
 func (d *IPTables) status() status {
 	return status{plans: d.state.plans, endpoints: d.state.endpoints, interfaces: d.there,
-		inForce: d.state.world.inForce}
+		inForce: d.state.world.inForce, lost: d.flows.findings()}
 }
 
 // Interfaces implements dataplane.Dataplane.
@@ -166,7 +167,7 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 		touched, err = d.state.sets.touched()
 	}
 	if d.looks%flowsEvery == 0 {
-		d.full.look(d.kernel.Flows, d.log)
+		d.flows.look(d.kernel.Flows, d.log)
 	}
 	if err != nil {
 		return lookEvery, err
@@ -213,8 +214,8 @@ func (d *IPTables) Stats(interfaces bool) dataplane.Stats {
 	for _, set := range s.sets.all() {
 		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: set.Spec().Name, Entries: uint64(set.Len()), Max: uint64(set.Spec().MaxEntries)})
 	}
-	if d.full.most > 0 {
-		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: "nf_conntrack", Entries: uint64(d.full.entries), Max: uint64(d.full.most)})
+	if d.flows.most > 0 {
+		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: "nf_conntrack", Entries: uint64(d.flows.entries), Max: uint64(d.flows.most)})
 	}
 	return stats
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // sourcesNot is the reason in a status why packets from further sources are dropped.
@@ -17,6 +18,7 @@ type status struct {
 	endpoints  *endpoints
 	interfaces map[string]uint32
 	inForce    bool
+	lost       map[model.EndpointID]string // why endpoints have lost connections lately
 }
 
 // all returns the status of each endpoint, by id.
@@ -26,6 +28,7 @@ func (v status) all() []dataplane.EndpointStatus {
 		if err := staged[s.ID]; err != nil {
 			s.Staged = err.Error()
 		}
+		s.Flows = v.lost[s.ID]
 		if ep := v.endpoints.bound[s.ID]; ep != nil && len(ep.policy.Sources) > 0 {
 			s.Sources = sourcesNot
 		}

@@ -1,0 +1,264 @@
+package shares
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// fakeTable is a table in memory.
+type fakeTable struct {
+	entries []conntrack.Entry
+	limit   uint32
+	fails   error // of Dump
+	refuses error // of Delete
+	dumps   int
+	last    uint32          // id
+	during  func(dumps int) // called before each Dump
+}
+
+func (f *fakeTable) Usage() (entries, limit uint32, err error) {
+	return uint32(len(f.entries)), f.limit, nil
+}
+
+func (f *fakeTable) Dump(_ conntrack.Family, _ conntrack.Filter, each func(conntrack.Entry)) error {
+	f.dumps++
+	if f.during != nil {
+		f.during(f.dumps)
+	}
+	for _, e := range slices.Clone(f.entries) {
+		each(e)
+	}
+	return f.fails
+}
+
+func (f *fakeTable) Delete(list []conntrack.Entry) []error {
+	errs := make([]error, len(list))
+	for i, gone := range list {
+		n := len(f.entries)
+		if errs[i] = f.refuses; errs[i] == nil {
+			f.entries = slices.DeleteFunc(f.entries, func(e conntrack.Entry) bool { return e.ID == gone.ID })
+		}
+		if errs[i] == nil && len(f.entries) == n {
+			errs[i] = conntrack.ErrNoEntry
+		}
+	}
+	return errs
+}
+
+// add adds n connections of an opener.
+func (f *fakeTable) add(n int, opener netip.Addr) {
+	for range n {
+		e := between(opener, outside, outside, judgedMark)
+		f.last++
+		e.Status, e.ID = conntrack.SeenReply|conntrack.Assured, f.last
+		f.entries = append(f.entries, e)
+	}
+}
+
+func (f *fakeTable) of(opener netip.Addr) (n int) {
+	for _, e := range f.entries {
+		if e.Original.Src == opener {
+			n++
+		}
+	}
+	return n
+}
+
+// newLimiter returns a limiter of the table, its log, and the number of its notices.
+func newLimiter(f *fakeTable) (l *Limiter, log *bytes.Buffer, notices *int) {
+	log, notices = &bytes.Buffer{}, new(int)
+	ends := testEnds()
+	return New(f, func() *Ends { return ends }, func() { *notices++ }, slog.New(slog.NewTextHandler(log, nil))), log, notices
+}
+
+// passes looks until there is nothing to do at once.
+func passes(l *Limiter) (wait time.Duration) {
+	for wait == 0 {
+		wait = l.Look()
+	}
+	return wait
+}
+
+func TestATableWithRoomIsNotRead(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	f.add(599, podA)
+	l, log, _ := newLimiter(f)
+	if wait := passes(l); f.dumps > 0 || wait != period || log.Len() > 0 {
+		t.Errorf("%d dumps, the next look after %v: %s", f.dumps, wait, log)
+	}
+}
+
+func TestTheOneWithMostLosesTheMost(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	f.add(500, podA)
+	f.add(60, podB)
+	f.add(60, node)
+	l, log, notices := newLimiter(f)
+	if wait := passes(l); wait != period {
+		t.Errorf("the next look is after %v", wait)
+	}
+	if a, b, n := f.of(podA), f.of(podB), f.of(node); a != 380 || b != 60 || n != 60 {
+		t.Errorf("left: %d of a, %d of b, %d of the node", a, b, n)
+	}
+	if f.dumps != 2 || l.Removed() != 120 || *notices != 1 {
+		t.Errorf("%d dumps, %d removed, %d notices", f.dumps, l.Removed(), *notices)
+	}
+	if text := log.String(); !strings.Contains(text, "shop/a had 500 and lost 120") || strings.Contains(text, "shop/b") {
+		t.Error(text)
+	}
+	if all := l.Findings(); len(all) != 1 || !strings.HasPrefix(all[idA], "120 of its connections were removed") {
+		t.Errorf("%v", all)
+	}
+}
+
+// During a flood each pass removes.
+func TestAFloodIsRemovedInEachPass(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	f.add(600, podA)
+	f.during = func(dumps int) {
+		if dumps < 10 {
+			f.add(100, podA)
+		}
+	}
+	l, _, _ := newLimiter(f)
+	for range 12 {
+		passes(l)
+		if len(f.entries) > 800 {
+			t.Fatalf("%d of 800 after pass %d", len(f.entries), f.dumps)
+		}
+	}
+	if n := f.of(podA); n >= 600 || f.dumps < 9 {
+		t.Errorf("%d are left after %d dumps", n, f.dumps)
+	}
+}
+
+// Connections of the node fill the table: those of endpoints keep their room, and the table is not read all the time.
+func TestWhatTheNodeOccupiesIsNotTheFaultOfEndpoints(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	f.add(640, node)
+	f.add(160, podA)
+	l, log, _ := newLimiter(f)
+	if wait := passes(l); wait == 0 || f.dumps != 1 || len(f.entries) != 800 || log.Len() > 0 {
+		t.Errorf("%d left after %d dumps, the next look after %v: %s", len(f.entries), f.dumps, wait, log)
+	}
+}
+
+func TestNothingIsRemovedBeforePolicyIsInForce(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	f.add(800, podA)
+	l := New(f, func() *Ends { return nil }, func() {}, slog.New(slog.DiscardHandler))
+	if passes(l); f.dumps > 0 {
+		t.Errorf("%d dumps", f.dumps)
+	}
+}
+
+func TestFailuresAreTriedAgainAndLoggedOnce(t *testing.T) {
+	for what, fail := range map[string]func(*fakeTable, error){
+		"dump":   func(f *fakeTable, err error) { f.fails = err },
+		"delete": func(f *fakeTable, err error) { f.refuses = err },
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := &fakeTable{limit: 800}
+			f.add(800, podA)
+			fail(f, errors.New("netlink is out of order"))
+			l, log, _ := newLimiter(f)
+			last := time.Duration(0)
+			for range 20 {
+				wait := passes(l)
+				if wait < last || wait > longest {
+					t.Fatalf("the next look is after %v, after %v before", wait, last)
+				}
+				last = wait
+			}
+			if last != longest || strings.Count(log.String(), "out of order") != 1 || l.Removed() != 0 {
+				t.Errorf("after %v, %d removed: %s", last, l.Removed(), log)
+			}
+			fail(f, nil)
+			if wait := passes(l); wait != period || len(f.entries) != 500 {
+				t.Errorf("%d left, the next look after %v", len(f.entries), wait)
+			}
+		})
+	}
+}
+
+// Connections that have ended since they were read, and a limit that changes.
+func TestATableThatChanges(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	f.add(700, podA)
+	f.during = func(dumps int) {
+		if dumps == 2 {
+			f.limit = 2000
+		}
+	}
+	l, _, _ := newLimiter(f)
+	if wait := passes(l); wait != period {
+		t.Errorf("the next look is after %v", wait)
+	}
+	dumps := f.dumps
+	f.limit = 0
+	if passes(l); f.dumps != dumps {
+		t.Error("a table without a limit is read")
+	}
+}
+
+func TestReportsEnd(t *testing.T) {
+	var p report
+	began := time.Now()
+	loss := round{entries: 700, limit: 800, share: 300, all: 10, losers: []loser{{idA, 400, 10}}}
+	lines := 0
+	for after := time.Duration(0); after < 5*time.Minute; after += time.Second {
+		r := round{}
+		if after < 2*time.Minute {
+			r = loss
+		}
+		p.add(r, began.Add(after))
+		if p.line(began.Add(after)) != nil {
+			lines++
+		}
+		if reported := len(p.findings) > 0; reported != (after < 3*time.Minute) {
+			t.Fatalf("after %v: reported %t", after, reported)
+		}
+	}
+	if lines != 5 || p.removed != 1200 {
+		t.Errorf("%d lines about %d connections", lines, p.removed)
+	}
+	many := round{all: 5}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		many.losers = append(many.losers, loser{model.WorkloadID("t", name), 9, 1})
+	}
+	p.add(many, began.Add(time.Hour))
+	if line := p.line(began.Add(time.Hour)); line == nil || line[1] != "t/a had 9 and lost 1; t/b had 9 and lost 1; t/c had 9 and lost 1; 2 more" {
+		t.Errorf("%v", line)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTable{limit: 800}
+		l, _, _ := newLimiter(f)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { l.Run(ctx); close(ended) }()
+		time.Sleep(time.Minute) // of the bubble's clock
+		synctest.Wait()
+		f.add(800, podA)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(f.entries) != 500 {
+			t.Errorf("%d are left", len(f.entries))
+		}
+		cancel()
+		<-ended
+	})
+}

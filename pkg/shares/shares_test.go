@@ -1,0 +1,182 @@
+package shares
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+var (
+	podA, podB     = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	podA6          = netip.MustParseAddr("fd00::1")
+	node           = netip.MustParseAddr("192.0.2.1")
+	outside        = netip.MustParseAddr("198.51.100.1")
+	service        = netip.MustParseAddr("10.96.0.1")
+	idA, idB       = model.WorkloadID("shop", "a"), model.WorkloadID("shop", "b")
+	leftOut        = model.WorkloadID("", "not charged")
+	judgedMark     = uint32(1)
+	turnedMark     = uint32(2)
+	establishedFor = 5 * 24 * time.Hour
+)
+
+func testEnds() *Ends {
+	return NewEnds(map[netip.Addr]model.EndpointID{podA: idA, podA6: idA, podB: idB}, []netip.Addr{node},
+		func(mark uint32) (judged, turned bool) { return mark&judgedMark != 0, mark&turnedMark != 0 })
+}
+
+// between is a connection that src has opened to dst, and that answers comes to from.
+func between(src, dst, from netip.Addr, mark uint32) conntrack.Entry {
+	return conntrack.Entry{Original: conntrack.Tuple{Src: src, Dst: dst, Protocol: unix.IPPROTO_TCP},
+		Reply: conntrack.Tuple{Src: from, Dst: src, Protocol: unix.IPPROTO_TCP}, Mark: mark}
+}
+
+func TestOwners(t *testing.T) {
+	ends := testEnds()
+	for _, c := range []struct {
+		what string
+		e    conntrack.Entry
+		want model.EndpointID
+	}{
+		{"between pods", between(podA, podB, podB, judgedMark), idA},
+		{"to the outside", between(podB, outside, outside, judgedMark), idB},
+		{"by a Service", between(podA, service, podB, judgedMark), idA},
+		{"IPv6", between(podA6, netip.MustParseAddr("fd00::9"), netip.MustParseAddr("fd00::9"), judgedMark), idA},
+		{"to the node", between(podA, node, node, 0), idA},
+		{"from the outside", between(outside, podB, podB, judgedMark), idB},
+		{"from the outside by a node port", between(outside, node, podB, judgedMark), idB},
+		{"from the node", between(node, podA, podA, 0), leftOut},
+		{"from the node, as an answer", between(node, podA, podA, turnedMark), idA},
+		{"of the node to itself", between(netip.MustParseAddr("127.0.0.1"), service, podA, 0), leftOut},
+		{"to the node from the outside", between(outside, node, node, 0), leftOut},
+		{"through the node", between(outside, node, netip.MustParseAddr("10.0.9.9"), 0), leftOut},
+		{"of a former pod", between(netip.MustParseAddr("10.0.0.9"), outside, outside, judgedMark), model.EndpointID{}},
+		{"of another program's zone", func() conntrack.Entry { e := between(podA, podB, podB, judgedMark); e.Zone = 3; return e }(), leftOut},
+	} {
+		got := leftOut
+		if n, ok := ends.owner(&c.e); ok {
+			got = ends.owners[n]
+		}
+		if got != c.want {
+			t.Errorf("%s: charged to %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+func TestFairShares(t *testing.T) {
+	for _, c := range []struct {
+		counts     []int
+		room, want int
+	}{
+		{nil, 10, 0},
+		{[]int{0, 0}, 10, 0},
+		{[]int{3, 4}, 10, 4},
+		{[]int{3, 7}, 10, 7},
+		{[]int{3, 8}, 10, 7},
+		{[]int{100, 1, 1}, 10, 8},
+		{[]int{100, 90, 1}, 10, 4},
+		{[]int{100, 100, 100}, 10, 3},
+		{[]int{5, 5}, 0, 0},
+	} {
+		got := fair(c.counts, c.room)
+		if got != c.want {
+			t.Errorf("fair(%v, %d) = %d, want %d", c.counts, c.room, got, c.want)
+		}
+		kept := 0
+		for _, n := range c.counts {
+			kept += min(n, got)
+		}
+		if kept > c.room {
+			t.Errorf("fair(%v, %d): %d are kept", c.counts, c.room, kept)
+		}
+	}
+	for _, c := range []struct {
+		others int
+		limit  uint32
+		want   int
+	}{{0, 800, 500}, {100, 800, 400}, {300, 800, 200}, {700, 800, 200}} {
+		if got := room(c.others, c.limit); got != c.want {
+			t.Errorf("with %d others of %d there is room for %d, want %d", c.others, c.limit, got, c.want)
+		}
+	}
+}
+
+// A table near its limit of 800: pod a has most of it, and of each kind some.
+func TestTheWorstConnectionsGoFirst(t *testing.T) {
+	ends := testEnds()
+	list := slices.Concat(
+		some(300, "opened lately", podA, conntrack.SeenReply|conntrack.Assured, establishedFor),
+		some(100, "idle for an hour", podA, conntrack.SeenReply|conntrack.Assured, establishedFor-time.Hour),
+		some(50, "sending", podA, conntrack.SeenReply|conntrack.Assured, inDoubt-time.Second), // another time-out, so not idle
+		some(20, "answered", podA, conntrack.SeenReply, time.Minute),
+		some(70, "not answered", podA, 0, time.Minute),
+		some(90, "of b", podB, 0, time.Minute),
+		some(40, "of the node", node, conntrack.SeenReply|conntrack.Assured, establishedFor))
+	for limit, want := range map[uint32]map[string]int{
+		2000: {},
+		// 500 may stay, b has 90 and the node 40: a keeps 370 of 540.
+		800: {"not answered": 70, "answered": 20, "idle for an hour": 80},
+		// 440: a keeps 310.
+		704: {"not answered": 70, "answered": 20, "idle for an hour": 100, "opened lately, sending": 40},
+	} {
+		tally := newTally(ends, nil)
+		for _, c := range list {
+			if n, ok := ends.owner(&c.Entry); ok {
+				tally.add(n, tally.rank(&c.Entry))
+			} else {
+				tally.others++
+			}
+		}
+		d, got := decide(tally, limit), map[string]int{}
+		for _, c := range list {
+			if n, ok := ends.owner(&c.Entry); ok && d.cuts[n].removes(tally.rank(&c.Entry)) {
+				if c.kind == "opened lately" || c.kind == "sending" { // of one rank
+					c.kind = "opened lately, sending"
+				}
+				got[c.kind]++
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("with room for %d, removed %v, want %v", limit, got, want)
+		}
+	}
+}
+
+// charged is a connection of a kind for a test.
+type charged struct {
+	conntrack.Entry
+	kind string
+}
+
+func some(n int, kind string, opener netip.Addr, s conntrack.Status, remaining time.Duration) (list []charged) {
+	for range n {
+		e := between(opener, outside, outside, judgedMark)
+		e.Status, e.Timeout = s, remaining
+		list = append(list, charged{e, kind})
+	}
+	return list
+}
+
+// Endpoints come and go between the pass that decides and the one that removes.
+func TestADecisionFollowsItsEndpoints(t *testing.T) {
+	before := testEnds()
+	tally := newTally(before, nil)
+	for range 700 {
+		e := between(podA, outside, outside, judgedMark)
+		n, _ := before.owner(&e)
+		tally.add(n, tally.rank(&e))
+	}
+	after := NewEnds(map[netip.Addr]model.EndpointID{podA: idB, podB: idA}, nil, before.read)
+	d := decide(tally, 800).of(after)
+	for addr, want := range map[netip.Addr]int{podA: 0, podB: 200} {
+		if got := d.cuts[after.pods[addr]].excess; got != want {
+			t.Errorf("of %v, %d are to be removed, want %d", addr, got, want)
+		}
+	}
+}
