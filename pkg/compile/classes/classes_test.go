@@ -105,7 +105,7 @@ func (m *members) edit(t *rapid.T, c *classes.Classes) {
 			delete(sets, set)
 		}
 	case 8:
-		c.Sweep()
+		c.Sweep(rapid.IntRange(0, 3).Draw(t, "swept"))
 	}
 }
 

@@ -59,8 +59,9 @@ func (c *Classes) Diff() []Move {
 	}
 	slices.SortStableFunc(gone, length)
 	if c.lists.full() {
-		c.sweep()
+		c.mark()
 	}
+	c.lists.sweep(sweptAtOnce)
 	return slices.Concat(fresh, same, gone)
 }
 
@@ -131,10 +132,10 @@ func (c *Classes) change(f int, p pending) AddrChange {
 	return a
 }
 
-// sweep drops the lists that neither a prefix nor a class has.
-func (c *Classes) sweep() {
+// mark finds the lists that neither a prefix nor a class has.
+func (c *Classes) mark() {
 	used := make([]bool, len(c.lists.lists))
 	c.members.markLists(used)
 	c.registry.markLists(used)
-	c.lists.sweep(func(l listID) bool { return used[l] })
+	c.lists.mark(used)
 }

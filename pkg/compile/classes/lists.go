@@ -9,13 +9,16 @@ import (
 type listID uint32
 
 // setLists holds every list of set numbers once, so that an address costs four bytes however many sets it is in.
-// Unused lists are dropped by sweep.
+// Unused lists are found by mark and dropped by sweep.
 type setLists struct {
-	lists [][]uint32
-	index map[string]listID // by the numbers, four bytes each
-	free  []listID
-	live  int // lists left by the last sweep
-	// Earlier results; emptied by sweep.
+	lists  [][]uint32
+	index  map[string]listID // by the numbers, four bytes each
+	free   []listID
+	live   int      // lists that the last mark has found in use
+	unused []listID // that the last mark has found and sweep has not looked at yet, descending
+	again  []bool   // by id: asked for again since then; shorter than lists
+	made   int      // since the last sweep
+	// Earlier results; emptied by mark.
 	unions map[[2]listID]listID
 	edits  map[edit]listID
 }
@@ -49,13 +52,14 @@ func (l *setLists) has(id listID, set uint32) bool {
 
 // intern returns the id of an ascending list, which it keeps a copy of.
 func (l *setLists) intern(sets []uint32) listID {
-	text := make([]byte, 0, 4*len(sets))
-	for _, s := range sets {
-		text = binary.LittleEndian.AppendUint32(text, s)
-	}
+	text := appendText(make([]byte, 0, 4*len(sets)), sets)
 	if id, ok := l.index[string(text)]; ok {
+		if int(id) < len(l.again) {
+			l.again[id] = true
+		}
 		return id
 	}
+	l.made++
 	id := listID(len(l.lists))
 	if n := len(l.free); n > 0 {
 		id, l.free = l.free[n-1], l.free[:n-1]
@@ -63,8 +67,19 @@ func (l *setLists) intern(sets []uint32) listID {
 	} else {
 		l.lists = append(l.lists, slices.Clone(sets))
 	}
+	if int(id) < len(l.again) {
+		l.again[id] = true
+	}
 	l.index[string(text)] = id
 	return id
+}
+
+// appendText appends what index has a list by.
+func appendText(text []byte, sets []uint32) []byte {
+	for _, s := range sets {
+		text = binary.LittleEndian.AppendUint32(text, s)
+	}
+	return text
 }
 
 // with returns the list plus the set.
@@ -122,19 +137,44 @@ func (l *setLists) union(a, b listID) listID {
 	return to
 }
 
-// full reports whether enough lists have been added since the last sweep to make another worth its time.
-func (l *setLists) full() bool { return len(l.index) > 2*l.live+1024 }
+// full reports whether enough lists have been added since the last mark to make another worth its time.
+func (l *setLists) full() bool { return len(l.unused) == 0 && len(l.index) > 2*l.live+1024 }
 
-// sweep drops every list that used does not say is in use. Ids of dropped lists are given to others later.
-func (l *setLists) sweep(used func(listID) bool) {
-	for text, id := range l.index {
-		if id != 0 && !used(id) {
-			delete(l.index, text)
-			l.lists[id] = nil
-			l.free = append(l.free, id)
+// mark has the next sweeps drop every list that is not in use by now, unless it is asked for until then. Nothing else may have a list
+// that is not in use, since it would not ask for it.
+func (l *setLists) mark(used []bool) {
+	l.live, l.unused = 1, nil // the empty list stays
+	for id := len(l.lists) - 1; id > 0; id-- {
+		switch {
+		case l.lists[id] == nil:
+		case used[id]:
+			l.live++
+		default:
+			l.unused = append(l.unused, listID(id))
 		}
 	}
-	slices.Sort(l.free) // map order must not decide who gets which id
-	l.live = len(l.index)
+	l.again = make([]bool, len(l.lists))
 	l.forget()
+}
+
+// sweptAtOnce is how many lists one sweep looks at, which takes less than half a millisecond, unless twice as many were made since the last.
+const sweptAtOnce = 1024
+
+// sweep drops some of the unused lists. Their ids are given to others later.
+func (l *setLists) sweep(most int) {
+	var text []byte
+	for n := max(most, 2*l.made); n > 0 && len(l.unused) > 0; n-- {
+		id := l.unused[len(l.unused)-1]
+		l.unused = l.unused[:len(l.unused)-1]
+		if l.again[id] {
+			continue
+		}
+		text = appendText(text[:0], l.lists[id])
+		delete(l.index, string(text))
+		l.lists[id] = nil
+		l.free = append(l.free, id)
+	}
+	if l.made = 0; len(l.unused) == 0 {
+		l.unused, l.again = nil, nil
+	}
 }
