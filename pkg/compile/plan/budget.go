@@ -62,14 +62,14 @@ func (b Budget) WithClasses(room int) Budget {
 // share is a fraction of a map's entries, but never so few that it would mean no limit, and never more than most.
 func share(most, entries, parts int) int { return min(most, max(1, entries/parts)) }
 
-// costOf is what a program takes.
-func costOf(p *match.Program) Cost {
-	c := Cost{Rules: len(p.Rules), Sets: len(p.Sets)}
+// costOf is what a program takes. Not ok: spend wants it to end.
+func costOf(p *match.Program, spend spender) (c Cost, ok bool) {
+	c = Cost{Rules: len(p.Rules), Sets: len(p.Sets)}
 	for _, nets := range p.NetSets {
 		c.Prefixes += len(nets)
 	}
-	c.Overlap, c.Classes = overlapOf(p.NetSets)
-	return c
+	c.Overlap, c.Classes, ok = overlapOf(p.NetSets, spend)
+	return c, ok
 }
 
 func (c Cost) plus(other Cost) Cost {

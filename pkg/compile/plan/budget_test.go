@@ -267,7 +267,7 @@ func TestOverlapAndCombinationsOfLists(t *testing.T) {
 				lists[model.SetID(fmt.Sprint(i))] = append(lists[model.SetID(fmt.Sprint(i))], netip.MustParsePrefix(p))
 			}
 		}
-		if most, combinations := overlapOf(lists); [2]int{most, combinations} != tc.want {
+		if most, combinations, ok := overlapOf(lists, func(int) bool { return true }); !ok || [2]int{most, combinations} != tc.want {
 			t.Errorf("%q: %d lists, %d combinations, want %d", tc.lists, most, combinations, tc.want)
 		}
 	}

@@ -36,3 +36,29 @@ func TestALargePolicyIsExpandedInParts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// So is what has to be known of the whole: its cost and its numbers. A plan with changes does not go on with that.
+func TestALargePolicyIsFinishedInParts(t *testing.T) {
+	const rules = 5000
+	w := parts(Options{Limits: table.Limits{Open: 256}})
+	small, large := pod("evil", "m", 1, 1), pod("evil", "m", 3, rules)
+	w.step(small)
+	before := w.Compiler.rules.Len()
+	finishing := 0
+	for p := w.step(large); p.More; p = w.step() {
+		if w.Compiler.rules.Len() < before+rules-1 || len(w.policies.making) == 0 { // the first rule has its number
+			continue
+		}
+		finishing++
+		other := pod("shop", "a", 4, finishing)
+		if p := w.step(other); w.Waiting()[other.ID] || len(p.Bind) != 1 || !w.Waiting()[large.ID] {
+			t.Errorf("beside a large policy that is finished, %d endpoints are bound; waiting: %v", len(p.Bind), w.Waiting())
+		}
+	}
+	if least := 3 * rules / itemCost / 256; finishing < least {
+		t.Errorf("a policy of %d rules was finished in %d plans once they were expanded, want %d at least", rules, finishing, least)
+	}
+	if n := w.sets(large); n != rules || len(w.Waiting()) > 0 {
+		t.Errorf("the policy of %d sets is not enforced: %d; waiting: %v", rules, n, w.Waiting())
+	}
+}

@@ -7,9 +7,12 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// expansion is an Expand that is taken some rules at a time. Numbers that it acquired are held until it ends.
+// expansion is an Expand that is taken some rules at a time, and what is worked out of its Program for a program. Numbers that it acquired
+// are held until it ends.
 type expansion struct {
 	x     *match.Expander
+	made  *program // once it is done; nil: err says why not
+	err   error
 	local *localAddrs
 	sets  *setNumbers
 	rules *ruleNumbers
@@ -18,8 +21,12 @@ type expansion struct {
 	next                func() (struct{}, bool)
 	stop                func()
 	plan                uint64 // the last in which an endpoint asked for it
+	whole               bool   // it makes no break once all rules are expanded
 	done                bool
 }
+
+// itemCost is how many prefixes or numbers are worked with at the cost of expanding one rule.
+const itemCost = 8
 
 // newExpansion begins to expand a policy for endpoints with the addresses of l, or such that make no difference.
 func newExpansion(p *model.DirectionPolicy, l *localAddrs, sets *setNumbers, rules *ruleNumbers) *expansion {
@@ -28,17 +35,45 @@ func newExpansion(p *model.DirectionPolicy, l *localAddrs, sets *setNumbers, rul
 	e.x = match.NewExpander(p, e.local, e)
 	e.next, e.stop = iter.Pull(func(yield func(struct{}) bool) {
 		e.x.Pause = func() bool { return yield(struct{}{}) }
-		e.x.Run(p)
+		if e.x.Run(p); !e.x.Stopped {
+			e.finish(p)
+		}
 		e.done = !e.x.Stopped
 	})
 	return e
 }
 
-// advance expands up to so many rules more, for an endpoint with the addresses of l, and returns how many are left of them.
-func (e *expansion) advance(l *localAddrs, asked map[question]bool, most int) (left int) {
+// finish works out what a program has besides the rules, which for a large one takes longer than a plan may.
+func (e *expansion) finish(p *model.DirectionPolicy) {
+	made, err := e.x.Result(p)
+	if err != nil {
+		e.err = err
+		return
+	}
+	cost, ok := costOf(made, e.spend)
+	if !ok {
+		return
+	}
+	e.made = newProgram(p.Direction, made)
+	e.made.cost = cost
+}
+
+// spend is a spender.
+func (e *expansion) spend(items int) bool {
+	if e.whole {
+		return true
+	}
+	e.x.Left -= items / itemCost
+	e.x.Stopped = e.x.Stopped || e.x.Left <= 0 && !e.x.Pause()
+	return !e.x.Stopped
+}
+
+// advance expands up to so many rules more, for an endpoint with the addresses of l, and returns how many are left of them. whole: once
+// all rules are expanded, it does not stop before it is done.
+func (e *expansion) advance(l *localAddrs, asked map[question]bool, most int, whole bool) (left int) {
 	*e.local = *l
 	e.local.asked = asked
-	e.x.Left = most
+	e.x.Left, e.whole = most, whole
 	e.next()
 	return max(e.x.Left, 0)
 }

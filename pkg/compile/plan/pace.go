@@ -107,5 +107,5 @@ func (p *pace) mayExpand(rules int) bool { return !p.whole || rules <= p.toExpan
 
 // expand continues an expansion as far as the present plan may.
 func (p *pace) expand(e *expansion, l *localAddrs, asked map[question]bool) {
-	p.toExpand = e.advance(l, asked, p.toExpand)
+	p.toExpand = e.advance(l, asked, p.toExpand, p.whole || p.first())
 }

@@ -132,26 +132,27 @@ func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, e
 			return nil, err
 		}
 	}
-	p, err := v.making.x.Result(f.policy)
+	made, err := v.making.made, v.making.err
 	defer func(made *expansion) { made.end() }(v.making)
 	v.making = nil
 	if err != nil {
 		v.err = err
 		return nil, err
 	}
-	v.cost = costOf(p)
+	v.cost = made.cost
 	if text := s.ledger.overDirection(v.cost); text != "" {
-		v.err = fmt.Errorf("%s policy: %w: %s", p.IDs[len(p.IDs)-1].Direction, match.ErrOverLimit, text)
+		v.err = fmt.Errorf("%s policy: %w: %s", made.direction, match.ErrOverLimit, text)
 		return nil, v.err
 	}
-	if v.program = s.programs.equal(f.policy.Direction, p); v.program != nil {
+	if v.program = s.programs.equal(made); v.program != nil {
 		return v.program, nil
 	}
 	if err := s.ledger.room(namespace, v.cost); err != nil {
 		return nil, err
 	}
-	v.program = s.programs.add(f.policy.Direction, p, v.cost)
-	return v.program, nil
+	s.programs.add(made)
+	v.program = made
+	return made, nil
 }
 
 // refuse gives a reason why no endpoint can have the program, instead of the program.

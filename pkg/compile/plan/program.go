@@ -28,6 +28,11 @@ type program struct {
 	making    *making // nil: it has not begun, or is done
 }
 
+// newProgram makes a program of p, which it keeps. Its cost is not known yet.
+func newProgram(d model.Direction, p *match.Program) *program {
+	return &program{Program: p, direction: d, hash: hashRules(d, p.Rules), sets: match.SetNumbers(p.Rules), rules: match.RuleNumbers(p.Rules)}
+}
+
 // seed makes hashes of programs. They only narrow the search for an equal one, so that nothing depends on it.
 var seed = maphash.MakeSeed()
 

@@ -39,16 +39,16 @@ func (s *programs) of(id table.ID) *program {
 	return s.list[i]
 }
 
-// equal returns the program equal to p; nil if there is none. It may keep p.
-func (s *programs) equal(d model.Direction, p *match.Program) *program {
-	for _, old := range s.byHash[hashRules(d, p.Rules)] {
-		if old.direction != d || !slices.Equal(old.Rules, p.Rules) {
+// equal returns the program equal to p; nil if there is none. It may keep p's Program.
+func (s *programs) equal(p *program) *program {
+	for _, old := range s.byHash[p.hash] {
+		if old.direction != p.direction || !slices.Equal(old.Rules, p.Rules) {
 			continue
 		}
 		if old.foreign && old.IDs[0].Point == 0 { // now it is known which rules these are
-			old.Program = p
-			old.table.Program = p
-			s.sets.load(p, true)
+			old.Program = p.Program
+			old.table.Program = p.Program
+			s.sets.load(p.Program, true)
 			return old
 		}
 		if slices.Equal(old.IDs, p.IDs) {
@@ -58,13 +58,10 @@ func (s *programs) equal(d model.Direction, p *match.Program) *program {
 	return nil
 }
 
-// add makes a program of p, which costs so much. No other program may be equal to p. The program keeps p.
-func (s *programs) add(d model.Direction, p *match.Program, cost Cost) *program {
-	prog := &program{Program: p, direction: d, hash: hashRules(d, p.Rules), cost: cost}
-	prog.sets, prog.rules = match.SetNumbers(p.Rules), match.RuleNumbers(p.Rules)
+// add adds a program. No other may be equal to it.
+func (s *programs) add(prog *program) {
 	s.register(prog)
-	s.sets.load(p, false)
-	return prog
+	s.sets.load(prog.Program, false)
 }
 
 // register holds the numbers that a program uses, and lists it.
@@ -184,9 +181,8 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 			s.rules.expect(text, t.Direction, num)
 		}
 	}
-	prog := &program{Program: p, direction: t.Direction, hash: hashRules(t.Direction, t.Rules)}
+	prog := newProgram(t.Direction, p)
 	prog.foreign = true
-	prog.sets, prog.rules = match.SetNumbers(t.Rules), match.RuleNumbers(t.Rules)
 	for _, num := range prog.sets {
 		p.Sets = append(p.Sets, s.sets.Key(num))
 	}
@@ -195,7 +191,7 @@ func (s *programs) adopt(t SnapshotTable, names map[uint32]string) *program {
 	}
 	prog.table.ID = t.ID
 	s.lastID = max(s.lastID, t.ID)
-	prog.cost = costOf(p)
+	prog.cost, _ = costOf(p, func(int) bool { return true })
 	s.register(prog)
 	return prog
 }
