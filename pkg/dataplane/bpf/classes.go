@@ -29,6 +29,9 @@ func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]) *classSets {
 // fewForgotten is how many classes are forgotten with a plan that has changes, so that those need not wait long for it.
 const fewForgotten = 64
 
+// someForgotten is how many are with another plan, which takes about a millisecond. It is more than such a plan drops.
+const someForgotten = 512
+
 // add writes the sets of new classes. A class that cannot be written has no address; see incomplete. There is room for them
 // once as many have been forgotten as may be.
 func (c *classSets) add(list []classes.Class, most int) error {
@@ -40,13 +43,15 @@ func (c *classSets) add(list []classes.Class, most int) error {
 			c.set(class.ID, chunk, bits)
 		}
 	}
-	if c.sets.Sync() != nil && c.quiet != nil { // writeLeft reports it; dropped classes may make room
+	if c.sets.Sync() == nil {
+		return nil
+	}
+	if c.quiet != nil { // writeLeft reports it; dropped classes may make room
 		if err := c.left(<-c.quiet); err != nil {
 			return err
 		}
-		return c.forget(len(c.leaving))
 	}
-	return nil
+	return c.forget(len(c.leaving))
 }
 
 func (c *classSets) set(class, chunk uint32, bits bpf.SetBits) {

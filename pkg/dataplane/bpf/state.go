@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/margay-project/margay/bpf"
@@ -169,7 +168,7 @@ func (s *state) mostForgotten() int {
 	if s.plans.Changed {
 		return fewForgotten
 	}
-	return math.MaxInt
+	return someForgotten
 }
 
 func (s *state) meetPeers() error {
