@@ -2,6 +2,7 @@ package plan
 
 import (
 	"iter"
+	"net/netip"
 
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/model"
@@ -11,7 +12,8 @@ import (
 // are held until it ends.
 type expansion struct {
 	x     *match.Expander
-	made  *program // once it is done; nil: err says why not
+	made  *program         // once it is done; nil: err says why not
+	lists [][]netip.Prefix // of made: see setNumbers.listsOf
 	err   error
 	local *localAddrs
 	sets  *setNumbers
@@ -54,8 +56,11 @@ func (e *expansion) finish(p *model.DirectionPolicy) {
 	if !ok {
 		return
 	}
-	e.made = newProgram(p.Direction, made)
-	e.made.cost = cost
+	prog := newProgram(p.Direction, made)
+	prog.cost = cost
+	if e.lists, ok = e.sets.listsOf(made, prog.sets, e.spend); ok {
+		e.made = prog
+	}
 }
 
 // spend is a spender.

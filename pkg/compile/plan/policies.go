@@ -132,7 +132,7 @@ func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, e
 			return nil, err
 		}
 	}
-	made, err := v.making.made, v.making.err
+	made, lists, err := v.making.made, v.making.lists, v.making.err
 	defer func(made *expansion) { made.end() }(v.making)
 	v.making = nil
 	if err != nil {
@@ -144,13 +144,13 @@ func (s *policies) expand(f *fold, l *localAddrs, namespace string) (*program, e
 		v.err = fmt.Errorf("%s policy: %w: %s", made.direction, match.ErrOverLimit, text)
 		return nil, v.err
 	}
-	if v.program = s.programs.equal(made); v.program != nil {
+	if v.program = s.programs.equal(made, lists); v.program != nil {
 		return v.program, nil
 	}
 	if err := s.ledger.room(namespace, v.cost); err != nil {
 		return nil, err
 	}
-	s.programs.add(made)
+	s.programs.add(made, lists)
 	v.program = made
 	return made, nil
 }

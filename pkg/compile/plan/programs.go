@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
@@ -39,8 +40,8 @@ func (s *programs) of(id table.ID) *program {
 	return s.list[i]
 }
 
-// equal returns the program equal to p; nil if there is none. It may keep p's Program.
-func (s *programs) equal(p *program) *program {
+// equal returns the program equal to p, whose sets have these lists; nil if there is none. It may keep p's Program.
+func (s *programs) equal(p *program, lists [][]netip.Prefix) *program {
 	for _, old := range s.byHash[p.hash] {
 		if old.direction != p.direction || !slices.Equal(old.Rules, p.Rules) {
 			continue
@@ -48,7 +49,7 @@ func (s *programs) equal(p *program) *program {
 		if old.foreign && old.IDs[0].Point == 0 { // now it is known which rules these are
 			old.Program = p.Program
 			old.table.Program = p.Program
-			s.sets.load(p.Program, true)
+			s.sets.load(p.sets, lists, true)
 			return old
 		}
 		if slices.Equal(old.IDs, p.IDs) {
@@ -58,10 +59,10 @@ func (s *programs) equal(p *program) *program {
 	return nil
 }
 
-// add adds a program. No other may be equal to it.
-func (s *programs) add(prog *program) {
+// add adds a program, whose sets have these lists. No other may be equal to it.
+func (s *programs) add(prog *program, lists [][]netip.Prefix) {
 	s.register(prog)
-	s.sets.load(prog.Program, false)
+	s.sets.load(prog.sets, lists, false)
 }
 
 // register holds the numbers that a program uses, and lists it.

@@ -16,8 +16,8 @@ import (
 type setNumbers struct {
 	*ids.Numbering[model.SetID]
 	classes *classes.Classes
-	uses    map[uint32]*setUse // by set number
-	inner   int                // see mostInside
+	uses    setUses
+	inner   int // see mostInside
 	// Sets that may have lost their last reference or definition, and are to be looked at. Each entry holds the number.
 	review []uint32
 }
@@ -35,7 +35,7 @@ type setUse struct {
 }
 
 func newSetNumbers(c *classes.Classes) *setNumbers {
-	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, uses: map[uint32]*setUse{}, inner: mostInside}
+	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, inner: mostInside}
 }
 
 // number returns the number of the set.
@@ -49,10 +49,10 @@ func (s *setNumbers) number(id model.SetID) uint32 {
 }
 
 func (s *setNumbers) use(num uint32) *setUse {
-	u := s.uses[num]
+	u := s.uses.get(num)
 	if u == nil {
 		u = &setUse{}
-		s.uses[num] = u
+		s.uses.put(num, u)
 	}
 	return u
 }
@@ -113,16 +113,19 @@ func (s *setNumbers) refer(nums []uint32) {
 // unrefer is for a program that is gone. Its sets are to be looked at; until then they keep their numbers.
 func (s *setNumbers) unrefer(nums []uint32) {
 	for _, num := range nums {
-		s.uses[num].refs--
+		s.uses.get(num).refs--
 	}
 	s.review = append(s.review, nums...)
 }
 
-// load notes which of a program's sets have their members from it. They become members when the set is opened, or
+// load notes which of a program's sets have their members from it: those that have lists. They become members when the set is opened, or
 // now: those of a table that is in the kernel are there already.
-func (s *setNumbers) load(p *match.Program, now bool) {
-	for id, nets := range p.NetSets {
-		num, _ := s.Find(id)
+func (s *setNumbers) load(sets []uint32, lists [][]netip.Prefix, now bool) {
+	for i, nets := range lists {
+		if nets == nil {
+			continue
+		}
+		num := sets[i]
 		u := s.use(num)
 		if u.loaded {
 			continue
@@ -139,6 +142,23 @@ func (s *setNumbers) load(p *match.Program, now bool) {
 	}
 }
 
+// listsOf returns the CIDR lists that define sets of a program, by the index of their number in sets, which ascend; nil: it defines others.
+// Not ok: spend wants it to end.
+func (s *setNumbers) listsOf(p *match.Program, sets []uint32, spend spender) (lists [][]netip.Prefix, ok bool) {
+	lists = make([][]netip.Prefix, len(sets))
+	n := 0
+	for id, nets := range p.NetSets {
+		num, _ := s.Find(id)
+		if at, ok := slices.BinarySearch(sets, num); ok {
+			lists[at] = nets
+		}
+		if n++; n%sortedAtOnce == 0 && !spend(sortedAtOnce) {
+			return nil, false
+		}
+	}
+	return lists, true
+}
+
 // join makes prefixes members of a set.
 func (s *setNumbers) join(num uint32, prefixes []netip.Prefix) {
 	for _, prefix := range prefixes {
@@ -149,7 +169,7 @@ func (s *setNumbers) join(num uint32, prefixes []netip.Prefix) {
 // orphans are the sets that are not defined any more and have members still.
 func (s *setNumbers) orphans() map[uint32]bool {
 	all := map[uint32]bool{}
-	for num, u := range s.uses {
+	for num, u := range s.uses.all() {
 		if u.orphan {
 			all[num] = true
 		}
@@ -168,7 +188,7 @@ func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
 	left = most
 	for left > 0 && len(s.review) > 0 {
 		num := s.review[0]
-		if u := s.uses[num]; u != nil && u.refs == 0 {
+		if u := s.uses.get(num); u != nil && u.refs == 0 {
 			if left = s.empty(num, u, left); !u.isEmpty() {
 				break
 			}
@@ -200,14 +220,14 @@ func (s *setNumbers) forget(num uint32, u *setUse) {
 	}
 	u.named, u.orphan, u.loaded, u.nets = false, false, false, nil
 	if !u.defined {
-		delete(s.uses, num)
+		s.uses.remove(num)
 	}
 }
 
 // named returns the names of the sets in the kernel by their numbers.
 func (s *setNumbers) named() map[uint32]model.SetID {
 	all := map[uint32]model.SetID{}
-	for num, u := range s.uses {
+	for num, u := range s.uses.all() {
 		if u.named {
 			all[num] = s.Key(num)
 		}
