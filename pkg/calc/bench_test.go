@@ -195,3 +195,29 @@ func BenchmarkFurtherSources(b *testing.B) {
 	}
 	b.ReportMetric(float64(members), "owned")
 }
+
+// BenchmarkLargePolicyChange replaces a policy of 8,000 rules by another, each rule a CIDR list and a port of its own.
+func BenchmarkLargePolicyChange(b *testing.B) {
+	large := func(turn int) []model.Update {
+		p := &model.Policy{Tier: "default", Selector: selector.All(), AppliesIngress: true}
+		for i := range 8000 {
+			port := uint16(1 + (i+turn)%65535)
+			r := model.Rule{Action: model.Allow, Index: i, Protocol: tcp()}
+			r.Source.Nets = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{172, byte(16 + i>>8), byte(i), 0}), 24)}
+			r.Destination.Ports = []model.PortRange{{Lo: port, Hi: port}}
+			p.Ingress = append(p.Ingress, r)
+		}
+		return []model.Update{model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "ns-0", Name: "large"}, Policy: p}}
+	}
+	turns := [][]model.Update{large(0), large(1)}
+	g := New(thisNode)
+	g.Apply([]model.Update{benchPod(0, benchLocal), model.InSync{}})
+	g.Flush()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		g.Apply(turns[i%2])
+		if ch := g.Flush(); len(ch.Endpoints) != 1 {
+			b.Fatalf("%d endpoints have other policies", len(ch.Endpoints))
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 // pastPorts are the pods of one side of a rule of whose numbers not all count, by what the rule says of their ports.
 type pastPorts struct{ ports, notPorts []pastSet }
 
+func (p pastPorts) isEmpty() bool { return len(p.ports)+len(p.notPorts) == 0 }
+
 // pastSet is the addresses that declare a port under a name, with numbers of a protocol that do not count.
 type pastSet struct {
 	protocol uint8
@@ -32,8 +34,11 @@ func (d *definition) past() []pastSet {
 // withPast appends the meaning of a rule with named ports whose numbers do not all count: the rule fails closed. On pods
 // that declare uncounted numbers an Allow, Pass or Log matches less than it says. A Deny matches all ports of these pods,
 // and a Pass denies the packets that it might have matched.
-func withPast(rules []model.MatchRule, m model.MatchRule, source, destination pastPorts) []model.MatchRule {
-	narrow := m
+func withPast(rules []model.MatchRule, m *model.MatchRule, source, destination pastPorts) []model.MatchRule {
+	if source.isEmpty() && destination.isEmpty() { // nearly always
+		return append(rules, *m)
+	}
+	narrow := *m
 	if m.Action != model.Deny {
 		without(&narrow.Source, source.notPorts)
 		without(&narrow.Destination, destination.notPorts)
@@ -49,7 +54,7 @@ func withPast(rules []model.MatchRule, m model.MatchRule, source, destination pa
 			if i+j == 0 || s.protocol != 0 && d.protocol != 0 && s.protocol != d.protocol {
 				continue
 			}
-			wide := m
+			wide := *m
 			wide.Action, wide.Source, wide.Destination = model.Deny, s.Side, d.Side
 			if protocol != 0 {
 				wide.Protocol = &protocol

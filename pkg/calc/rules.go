@@ -98,6 +98,7 @@ type builder struct {
 	spent int // by the namespace, these included
 	most  int // that it may have spent
 	over  bool
+	block []model.PortMatch // see newPorts
 }
 
 func newBuilder(x *setIndex, rs *ruleset) *builder {
@@ -180,7 +181,7 @@ func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule
 	if s := r.Destination.Service; s != nil {
 		m.Destination.Ports = &model.PortMatch{Named: b.ports(b.byService(kindServicePort, *s))}
 	}
-	return withPast(rules, m, source, destination)
+	return withPast(rules, &m, source, destination)
 }
 
 // side resolves one side of a rule, but for its Service. Validation does not let a side have both a Service and ports.
@@ -208,7 +209,8 @@ func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *
 	if len(ranges)+len(names) == 0 {
 		return nil, nil
 	}
-	m = &model.PortMatch{Ranges: orNil(ranges)}
+	m = b.newPorts()
+	m.Ranges = orNil(ranges)
 	if len(names) == 0 {
 		return m, nil
 	}
@@ -227,6 +229,18 @@ func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *
 	})
 	m.Named = slices.Compact(m.Named)
 	return m, past
+}
+
+// mostInBlock is how many port lists share memory at most.
+const mostInBlock = 64
+
+// newPorts returns an empty port list. Those of large policies share memory with their neighbours, with which they come and go.
+func (b *builder) newPorts() *model.PortMatch {
+	if len(b.block) == cap(b.block) {
+		b.block = make([]model.PortMatch, 0, min(2*cap(b.block)+1, mostInBlock))
+	}
+	b.block = b.block[:len(b.block)+1]
+	return &b.block[len(b.block)-1]
 }
 
 // set returns the id of the only set of a definition that is not by port; of nil, none.
