@@ -41,23 +41,32 @@ func fair(counts []int, room int) int {
 	return sorted[len(sorted)-1]
 }
 
-// cut is the part of an owner's connections that is to be removed: all of the ranks below rank, and some of that rank.
+// cut is the part of an owner's connections that is to be removed: all of the ranks below rank, and some of that rank. An owner that
+// opens more meanwhile loses these, too.
 type cut struct {
 	had    int // before
-	excess int // how many are to be removed in all
+	share  int // what the owner may keep, if it had more
+	excess int // how many are to be removed by rank
 	rank   int
 	some   int
+	kept   int
 }
 
-// removes reports whether a connection of a rank is to be removed, and counts it as removed.
+// removes reports whether a connection of a rank is to be removed, and counts it as removed or kept.
 func (c *cut) removes(rank int) bool {
 	switch {
-	case c.excess == 0, rank > c.rank, rank == c.rank && c.some == 0:
+	case c.had <= c.share:
 		return false
-	case rank == c.rank:
-		c.some--
+	case c.excess > 0 && rank < c.rank:
+		c.excess--
+		return true
+	case c.excess > 0 && rank == c.rank && c.some > 0:
+		c.excess, c.some = c.excess-1, c.some-1
+		return true
+	case c.kept < c.share:
+		c.kept++
+		return false
 	}
-	c.excess--
 	return true
 }
 
@@ -73,7 +82,7 @@ type decision struct {
 func decide(t *tally, limit uint32) *decision {
 	d := &decision{ends: t.ends, share: fair(t.counts, room(t.others, limit)), cuts: make([]cut, len(t.counts))}
 	for n, count := range t.counts {
-		d.cuts[n] = cut{had: count}
+		d.cuts[n] = cut{had: count, share: d.share}
 		excess := count - d.share
 		if excess <= 0 {
 			continue

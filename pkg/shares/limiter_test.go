@@ -122,24 +122,18 @@ func TestTheOneWithMostLosesTheMost(t *testing.T) {
 	}
 }
 
-// During a flood each pass removes.
+// An endpoint that opens connections while others of it are removed keeps no more than its share.
 func TestAFloodIsRemovedInEachPass(t *testing.T) {
 	f := &fakeTable{limit: 800}
-	f.add(600, podA)
-	f.during = func(dumps int) {
-		if dumps < 10 {
-			f.add(100, podA)
-		}
-	}
+	f.add(20, podB)
+	f.during = func(int) { f.add(100, podA) }
 	l, _, _ := newLimiter(f)
-	for range 12 {
+	for turn := range 12 {
+		f.add(700-len(f.entries), podA)
 		passes(l)
-		if len(f.entries) > 800 {
-			t.Fatalf("%d of 800 after pass %d", len(f.entries), f.dumps)
+		if a, b := f.of(podA), f.of(podB); a != 480 || b != 20 || f.dumps != 2*(turn+1) {
+			t.Fatalf("%d of a and %d of b after %d dumps", a, b, f.dumps)
 		}
-	}
-	if n := f.of(podA); n >= 600 || f.dumps < 9 {
-		t.Errorf("%d are left after %d dumps", n, f.dumps)
 	}
 }
 
