@@ -18,12 +18,12 @@ test: packages ## everything, privileged tests included when run as root
 
 test-iptables: packages ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_KILLS=40 MARGAY_E2E_CORPUS_EACH=3 \
-		$(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALargeSet|Corpus'
+		$(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALargeSet|FurtherSource|Corpus'
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 20m ./test/e2e/hostile -run '$(HOSTILE)'
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|Corpus'
 
 AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|TestAddress|TestServices|TestRevoked|TestKept|TestReplies|TestICMP|TestAgentKilledAndRestarted|TestPolicyChanges|TestMonitors|TestAStaged
-HOSTILE = TwoPodsCannot|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Fuzzing
+HOSTILE = TwoPodsCannot|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing
 
 test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...

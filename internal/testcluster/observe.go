@@ -1,6 +1,7 @@
 package testcluster
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -37,9 +38,12 @@ func (p *Process) Maps() *bpfmaps.Maps {
 }
 
 // Drops are the packets of a pod that were dropped so far, in either direction, by reason as
-// `margay show drops` and metrics call it.
+// `margay show drops` and metrics call it. With iptables they are those of all pods of the node.
 func (p *Process) Drops(of *lab.Pod) map[string]uint64 {
 	p.T.Helper()
+	if IPTables() {
+		return p.shownDrops()
+	}
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: p.BPFFS})
 	if err != nil {
 		p.T.Fatal(err)
@@ -54,6 +58,26 @@ func (p *Process) Drops(of *lab.Pod) map[string]uint64 {
 		if int(key.Ifindex) == of.IfIndex() {
 			drops[bpf.Label(bpf.DropReason(key.Reason))] += n.Packets
 		}
+	}
+	return drops
+}
+
+func (p *Process) shownDrops() map[string]uint64 {
+	p.T.Helper()
+	var rows []struct {
+		Reason  string
+		Packets uint64
+	}
+	out, err := p.Node.Run(p.T.Context(), "", Build(p.T), "show", "drops", "-o", "json", "--socket", p.Socket, "--bpffs", p.BPFFS)
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &rows)
+	}
+	if err != nil {
+		p.T.Fatalf("margay show drops: %v\n%s", err, out)
+	}
+	drops := map[string]uint64{}
+	for _, row := range rows {
+		drops[row.Reason] += row.Packets
 	}
 	return drops
 }

@@ -140,6 +140,11 @@ func (c *Conn) DeleteAddress(a netip.Addr) (deleted int, err error) {
 	return c.DeleteAddresses(familyOf(a), func(other netip.Addr) bool { return other == a })
 }
 
+// DeleteMarked removes the entries that the filter chooses. It returns the number of entries removed.
+func (c *Conn) DeleteMarked(f Family, filter Filter) (deleted int, err error) {
+	return c.edit(f, filter, func(e Entry) bool { return e.Mark&filter.Mask == filter.Mark }, c.Delete)
+}
+
 // edit changes entries in batches while the table is read, so that memory stays bounded.
 func (c *Conn) edit(f Family, filter Filter, chosen func(Entry) bool, change func([]Entry) []error) (n int, err error) {
 	batch := make([]Entry, 0, editBatch)

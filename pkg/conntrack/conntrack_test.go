@@ -289,6 +289,18 @@ func TestEntriesOfAnAddressAreDeleted(t *testing.T) {
 	}
 }
 
+func TestEntriesWithAMarkAreDeleted(t *testing.T) {
+	c := open(t)
+	many(t, c, 2000)
+	marked := conntrack.Filter{Mark: 1 << 16, Mask: 0xffff0000}
+	if n, err := c.DeleteMarked(conntrack.IPv4, marked); n != 500 || err != nil {
+		t.Errorf("%d are deleted, %v", n, err)
+	}
+	if left := len(all(t, c, conntrack.IPv4, conntrack.Filter{})); left != 1500 || len(all(t, c, conntrack.IPv4, marked)) != 0 {
+		t.Errorf("%d are left", left)
+	}
+}
+
 func TestALaterConnectionOfTheSameTupleStays(t *testing.T) {
 	c := open(t)
 	flows := many(t, c, 1)

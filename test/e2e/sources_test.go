@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
@@ -109,7 +108,6 @@ func (g *gateway) speaks(when string, want bool) {
 // A pod sends from the prefixes that it lists where the setting allows that, as long as it lists them, with or without an
 // agent; its egress policy binds it there as well.
 func TestFurtherSources(t *testing.T) {
-	testcluster.NeedsBPF(t, "further sources are not written")
 	g := newGateway(t, "--workload-source-spoofing", "Any")
 	g.speaks("nothing is listed", false)
 	g.list("203.0.113.0/24", "2001:db8:113::/48")
@@ -149,7 +147,6 @@ func TestFurtherSources(t *testing.T) {
 
 // A live connection from a further source ends when the source is listed no more.
 func TestALiveConnectionFromAFurtherSourceIsRevoked(t *testing.T) {
-	testcluster.NeedsBPF(t, "further sources are not written")
 	g := newGateway(t, "--workload-source-spoofing", "Any")
 	g.list("203.0.113.0/24", "2001:db8:113::/48")
 	drops := func() uint64 { return g.Agent(0).Drops(g.pod)["spoofed"] }

@@ -95,6 +95,10 @@ func (m Marks) Generation(g uint32) (Value, error) {
 	return Value{g<<m.shift | m.passed(), m.generation() | m.passed()}, nil
 }
 
+// Lone returns the mark of connections that a packet judged alone has begun: the packet says nothing about who opened the flow. No
+// policy has this generation, see MostGeneration.
+func (m Marks) Lone() Value { return Value{1 << m.shift, m.generation() | m.passed()} }
+
 // denies returns the mark of connections that policy denies, given that of those which the same policy allows.
 func (m Marks) denies(allowed Value) Value { return Value{allowed.Value &^ m.passed(), allowed.Mask} }
 

@@ -33,7 +33,7 @@ func (n Names) Chain(name string) string { return n.Prefix() + "-" + name }
 // Sets are the names of the sets of one family.
 type Sets struct {
 	Own     string // address and interface of each endpoint that is ready
-	Sources string // prefix and interface of further sources
+	Owned   string // address or prefix: belongs to an endpoint, a node or a Service, so it is no further source
 	Egress  string // address and interface: the slot of its egress
 	Ingress string // address and interface: the slot of its ingress
 	Class   string // address or prefix: its class
@@ -42,5 +42,19 @@ type Sets struct {
 // Sets returns the names for a family, 4 or 6.
 func (n Names) Sets(family uint8) Sets {
 	name := func(what string) string { return fmt.Sprintf("%s%d-%s", n.Prefix(), family, what) }
-	return Sets{Own: name("own"), Sources: name("src"), Egress: name("eg"), Ingress: name("in"), Class: name("class")}
+	return Sets{Own: name("own"), Owned: name("owned"), Egress: name("eg"), Ingress: name("in"), Class: name("class")}
+}
+
+// Source names what the chains need of a pod with further sources: its interface, and two sets of the prefixes. Their entries have the
+// slots of its egress and ingress. Each pod has sets of its own. In one set of prefixes and interfaces, a longer prefix of one pod would
+// hide a shorter one of another pod from the kernel's lookups.
+type Source struct {
+	Interface       string
+	Egress, Ingress string
+}
+
+// Source returns the names of the sets of a pod with further sources. The number distinguishes such pods.
+func (n Names) Source(family uint8, number int, iface string) Source {
+	name := func(what string) string { return fmt.Sprintf("%s%d-src%d-%s", n.Prefix(), family, number, what) }
+	return Source{Interface: iface, Egress: name("eg"), Ingress: name("in")}
 }

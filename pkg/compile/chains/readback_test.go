@@ -28,6 +28,10 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 			for _, name := range []string{sets.Own, sets.Egress, sets.Ingress} {
 				run(t, "", "ipset", "create", name, "hash:net,iface", "family", map[uint8]string{4: "inet", 6: "inet6"}[b.family], "skbinfo")
 			}
+			config.Further.Sources = []chains.Source{n.o.Names.Source(b.family, 1, "cali1"), n.o.Names.Source(b.family, 2, "cali2")}
+			for _, name := range []string{sets.Owned, config.Further.Sources[0].Egress, config.Further.Sources[0].Ingress, config.Further.Sources[1].Egress, config.Further.Sources[1].Ingress} {
+				run(t, "", "ipset", "create", name, "hash:net", "family", map[uint8]string{4: "inet", 6: "inet6"}[b.family], "skbinfo")
+			}
 			static := must(chains.NewStatic(&config))(t)
 			var text strings.Builder
 			mangle := book{}

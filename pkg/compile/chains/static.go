@@ -27,14 +27,21 @@ type Config struct {
 	// AllowEncap lets pods make tunnels. Otherwise packets to the UDP ports in Tunnels are dropped, and those of tunnel protocols.
 	AllowEncap bool
 	Tunnels    []uint16
-	// Sources: some pods may send from further sources, see Sets.
-	Sources bool
+	// Further are the pods that may send from further sources.
+	Further Further
 	// SCTPUntracked: the kernel's conntrack does not know ports of SCTP, so it cannot distinguish flows, and each packet is judged.
 	SCTPUntracked bool
 	Masquerade    Masquerade // zero: no packet will have the node's address as its source
 	// Resets is the NFLOG group of packets of flows that are reset; 0: none.
 	Resets uint16
 	Events Events
+}
+
+// Further are the pods that may send from further sources. Without any, no chain looks at them.
+type Further struct {
+	Sources []Source
+	// NoReversePath: the kernel has no match rpfilter. Then packets from further sources are always judged alone, see aloneChains.
+	NoReversePath bool
 }
 
 // Masquerade identifies the packets whose source will be replaced by the node's address. Ingress policy judges them by that address,
@@ -83,6 +90,7 @@ type static struct {
 //   - class-in, class-eg: look up the class of the other end, for slots of ingress and egress
 //   - node: gives a packet that will be masqueraded the class of the node
 //   - ok, deny: targets of slots; allow: both ends have allowed; revoked: ends flows that were allowed before
+//   - further, stray, listed, reaches, lone, lone-in, src-eg and others, see sourceChains: if pods have further sources
 //   - unjudged, in table filter: resets packets that revoked has marked, and drops packets that the chains of mangle have not judged
 func NewStatic(c *Config) (*Static, error) {
 	stamp, err := c.Marks.Generation(c.Generation)
@@ -106,6 +114,7 @@ func NewStatic(c *Config) (*Static, error) {
 	b.packets()
 	dropChains(b)
 	foreign(b)
+	sourceChains(b)
 	b.input()
 	b.output()
 	s := &Static{Mangle: b.list}
@@ -175,26 +184,21 @@ func (b *static) fast() string {
 	return rule
 }
 
-// spoofed drops packets that match and that a pod sends from an address that it does not own, and all packets of an interface that is
-// not ready.
+// spoofed drops packets that match and that a pod sends from an address that it may not send from, and all packets of an interface
+// that is not ready.
 func (b *static) spoofed(match string) string {
-	return both(match, notOwn(b)) + " -j " + b.name(DropsSpoofed)
+	return both(match, notOwn(b)) + " -j " + b.name(orSources(b, DropsSpoofed, "listed"))
 }
 
-// notOwn matches such packets.
+// notOwn matches packets from an address that the pod does not own, and all of an interface that is not ready.
 func notOwn(b *static) string {
-	return b.in + " -m set ! --match-set " + b.sets.Own + " src,src" + notSources(b, "src")
-}
-
-// notSources matches packets whose address at the given end is no further source of the interface.
-func notSources(b *static, end string) string {
-	return when(b.c.Sources, " -m set ! --match-set "+b.sets.Sources+" "+end+","+end)
+	return b.in + " -m set ! --match-set " + b.sets.Own + " src,src"
 }
 
 // stale drops packets to an address that the pod behind the interface does not own, and all packets to an interface that is not
 // ready: the flow may be that of the address's former owner.
 func (b *static) stale() string {
-	return b.out + " -m set ! --match-set " + b.sets.Own + " dst,dst" + notSources(b, "dst") + " -j " + b.name(DropsStale)
+	return b.out + " -m set ! --match-set " + b.sets.Own + " dst,dst -j " + b.name(orSources(b, DropsStale, "reaches"))
 }
 
 // routed drops packets whose IPv6 routing header leads them to another address than their destination.

@@ -16,6 +16,7 @@ func (b *static) forward() {
 		b.only(6, b.spoofed("-p ipv6-icmp")),
 		b.stale(),
 		when(!b.c.AllowEncap, b.in+" ! -p tcp -j "+b.name("encap")),
+		ifSources(b, b.in+isStray(b)+" -g "+b.name("lone")),
 		b.fast(),
 		// Most packets of pods match fast, so this rule comes after it. Of the rules before, packets of others match fast only, which returns, too.
 		b.only(4, others),
@@ -23,6 +24,7 @@ func (b *static) forward() {
 	rules = slices.Concat(rules, b.errors(), b.dubious(), []string{
 		b.icmp() + " -m conntrack --ctstate RELATED -g " + b.name("F"), // whatever the direction of the flow that it is about
 		b.revoked(),
+		ifSources(b, isLone(b)+" -g "+b.name("F")), // whichever end sends the first packet that is not alone is the opener
 		// The opener of the flow is that of conntrack, unless the first packet on record was an answer.
 		"-m connmark --mark " + turned + " -m conntrack --ctdir ORIGINAL -g " + b.name("R"),
 		"-m connmark ! --mark " + turned + " -m conntrack --ctdir REPLY -g " + b.name("R"),
@@ -39,6 +41,7 @@ func (b *static) forward() {
 func (b *static) judged(at, set, ends, tree string) []string {
 	return []string{
 		at + " -j SET --map-set " + set + " " + ends + "," + ends + " --map-mark",
+		ifSources(b, at+" -m mark --mark "+equals(0, b.number)+" -j "+b.name(ends+"-"+tree)),
 		at + " -j " + b.name(tree),
 		at + " -m mark --mark " + equals(0, b.allow) + " -j DROP",
 	}

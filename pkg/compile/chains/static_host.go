@@ -8,7 +8,7 @@ import (
 // input makes the chain that packets to the node enter.
 func (b *static) input() {
 	opened := "-m connmark ! --mark " + equals(b.c.Marks.turned(), b.c.Marks.turned()) + " -m conntrack --ctdir REPLY -j RETURN"
-	rules := slices.Concat([]string{"! " + b.in + " -j RETURN", "-j MARK --set-xmark " + equals(0, b.mask)}, b.discovery(),
+	rules := slices.Concat([]string{"! " + b.in + " -j RETURN", ifSources(b, isStray(b)[1:]+" -g "+b.name("lone-in")), "-j MARK --set-xmark " + equals(0, b.mask)}, b.discovery(),
 		[]string{b.routed(), b.spoofed(""), when(!b.c.AllowEncap, "! -p tcp -j "+b.name("encap"))})
 	if b.c.DropToHost {
 		// Flows that the node has opened pass. Flows whose first packet on record was an answer of the node do not; see output.
@@ -25,17 +25,17 @@ func (b *static) input() {
 // Listener and neighbour discovery may have a link-local or unspecified source; it is not forwarded.
 func foreign(b *static) {
 	if b.c.Family == 4 {
-		b.chain("foreign", "-j "+b.name(DropsSpoofed))
+		b.chain("foreign", exceptSources(b))
 		return
 	}
 	var rules []string
 	for _, typ := range discoveryTypes {
-		for _, to := range []string{"fe80::/10", "ff02::/16"} {
+		for _, to := range linkPrefixes {
 			rules = append(rules, fmt.Sprintf("-d %s -p ipv6-icmp -m icmp6 --icmpv6-type %d -j RETURN", to, typ))
 		}
 	}
 	b.chain("link", append(rules, "-j "+b.name(DropsSpoofed))...)
-	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"), "-j "+b.name(DropsSpoofed))
+	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"), exceptSources(b))
 }
 
 // bounced drops the errors that the node's kernel sends about packets which no rule has seen: IPv6 hop-by-hop options that it refuses,
@@ -49,6 +49,9 @@ func bounced(b *static) []string {
 		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 4 -m bpf --bytecode "+quoted(quotesHopByHop())+to),
 	}
 }
+
+// linkPrefixes are the destinations of listener and neighbour discovery.
+var linkPrefixes = []string{"fe80::/10", "ff02::/16"}
 
 // discoveryTypes are the ICMPv6 types of listener and neighbour discovery.
 var discoveryTypes = []int{130, 131, 132, 133, 135, 136, 143}
@@ -81,7 +84,7 @@ func (b *static) output() {
 		b.only(4, "-d 255.255.255.255/32 -j RETURN"),
 		b.only(6, "-d fe80::/10 -j RETURN"),
 		b.only(6, "-d ff00::/8 -j RETURN"),
-		b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst -j DROP",
+		b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst -j "+orSourcesDrop(b, "reached"),
 		// Only a SYN opens a TCP flow: for any other packet the pod is the opener, and this is an answer (D-20).
 		"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -j CONNMARK --set-xmark "+turned)...)
 }

@@ -13,14 +13,16 @@ func (b *static) verdicts() {
 		b.c.copied(EventAllowedAgain, "-m connmark ! --mark "+equals(0, b.generation)),
 		"-j MARK --set-xmark "+equals(0, b.mask),
 		b.icmp()+" -m conntrack --ctstate RELATED -j RETURN", // its flow is that of the packet it quotes
+		ifSources(b, isLone(b)+" -m conntrack --ctdir REPLY -j CONNMARK --set-xmark "+equals(b.c.Marks.turned(), b.c.Marks.turned())),
 		"-j CONNMARK --set-xmark "+b.stamp.String())
 	b.deny()
 	b.chain("revoked", b.end()...)
 	b.chain("leaving",
 		ended(b)+" -j DROP", // table filter has not reset it
 		// Packets of the node to a Service get to a pod's interface after OUTPUT. Those of other nodes and pods have passed FORWARD.
-		b.out+" -m conntrack --ctstate DNAT -m set ! --match-set "+b.sets.Own+" dst,dst"+notSources(b, "dst")+" -j "+b.name("translated"))
-	b.chain("translated", "-j DROP")
+		b.out+" -m conntrack --ctstate DNAT -m set ! --match-set "+b.sets.Own+" dst,dst -j "+b.name("translated"),
+		ifSources(b, "-m mark --mark "+equals(b.allow|b.midflow, b.mask)+" -j MARK --set-xmark "+equals(0, b.mask)))
+	b.chain("translated", append(reachable(b), "-j DROP")...)
 }
 
 // The chains by which slots of each direction find the class of the other end.
@@ -57,7 +59,10 @@ func unjudged(m Marks) string { return "-m connmark --mark " + equals(0, m.gener
 
 // deny makes the chain for packets that a slot denies.
 func (b *static) deny() {
+	alone := "-m mark --mark " + equals(b.midflow, b.midflow)
 	rules := []string{
+		ifSources(b, b.c.copied(EventDenied, alone)),
+		ifSources(b, alone+" -j DROP"), // and the flow with these ends goes on: it may be that of others
 		// A pod to itself (D-16).
 		b.in + " " + b.out + " -m set --match-set " + b.sets.Own + " src,src -m set --match-set " + b.sets.Own + " src,dst -j MARK --set-xmark " +
 			equals(b.allow, b.allow),
@@ -73,6 +78,7 @@ func (b *static) deny() {
 		b.c.copied(EventDenied, unjudged(b.c.Marks)),
 		b.icmp()+" -m conntrack --ctstate RELATED -j DROP", // and its flow goes on
 		unjudged(b.c.Marks)+" -j DROP",
+		ifSources(b, isLone(b)+" -j DROP"),
 		b.c.copied(EventRevoked, ""),
 		"-j CONNMARK --set-xmark "+b.c.Marks.denies(b.stamp).String())
 	b.chain("deny", append(rules, b.end()...)...)
@@ -96,6 +102,7 @@ func (b *static) end() []string {
 func filterChains(b *static) {
 	const flow = " -m conntrack --ctstate NEW,ESTABLISHED"
 	b.chain("unjudged",
+		ifSources(b, "-m mark --mark "+equals(b.allow|b.midflow, b.mask)+" -j RETURN"),
 		"-p tcp "+ended(b)+" -j REJECT --reject-with tcp-reset",
 		b.out+flow+" -j DROP",
 		b.in+" -m connmark ! --mark "+equals(b.c.Marks.turned(), b.c.Marks.turned())+" -m conntrack --ctdir REPLY -j RETURN",

@@ -1,9 +1,11 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
+	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
@@ -15,12 +17,13 @@ import (
 type addresses struct {
 	sets      *sets
 	marks     chains.Marks
-	unwritten plans.Unwritten // each has the class of the prefix around it
+	unwritten plans.Unwritten        // each has the class of the prefix around it
+	unowned   map[netip.Prefix]error // owned, and not in the set of owned addresses: the kernel refused the entry
 	journal   *journal
 }
 
 func newAddresses(sets *sets, marks chains.Marks, j *journal) *addresses {
-	return &addresses{sets: sets, marks: marks, unwritten: plans.Unwritten{}, journal: j}
+	return &addresses{sets: sets, marks: marks, unwritten: plans.Unwritten{}, unowned: map[netip.Prefix]error{}, journal: j}
 }
 
 // everything returns the prefix of all addresses of a family, and the class of addresses that are in no set.
@@ -62,6 +65,9 @@ func (a *addresses) change(c classes.AddrChange) (ipsets.Change, error) {
 // write makes changes, those of each family in their order. refused: the kernel refused some. They are in unwritten, and their old
 // entries are removed, since policy may allow the old class packets that it denies the new one.
 func (a *addresses) write(changes []classes.AddrChange) (refused bool) {
+	for _, c := range changes {
+		a.own(c.Prefix, isOwned(c))
+	}
 	defer func() {
 		for _, c := range changes {
 			a.journal.address(c.Prefix)
@@ -125,8 +131,51 @@ func (a *addresses) believed(p netip.Prefix) (class uint32, ok bool) {
 	return a.marks.ClassOf(e.Mark.Value), true
 }
 
+// isOwned reports whether the addresses of an entry are no further sources.
+func isOwned(c classes.AddrChange) bool {
+	return !c.Gone && uint32(c.Flags)&(bpf.AddrOwned|bpf.AddrHost) != 0
+}
+
+// own makes a prefix one whose addresses are owned, or not.
+func (a *addresses) own(p netip.Prefix, owned bool) {
+	set, key := a.sets.of[familyOf(p.Addr())].owned, ipsets.Key{Prefix: p}
+	if _, is := set.Get(key); is == owned {
+		delete(a.unowned, p)
+		return
+	}
+	err := write(set, ipsets.Change{Entry: ipsets.Entry{Key: key}, Remove: !owned})
+	if a.journal.owned = a.journal.clock.Add(1); err == nil || !owned {
+		delete(a.unowned, p) // an entry that cannot be removed denies, and the next comparison of the set removes it
+		return
+	}
+	a.unowned[p] = err
+}
+
+// ownAgain tries again to write owned addresses that were refused.
+func (a *addresses) ownAgain() {
+	for p := range a.unowned {
+		a.own(p, true)
+	}
+}
+
+// doubt returns why it is not known of each address whether it is owned; empty: it is known.
+func (a *addresses) doubt() string {
+	if len(a.unwritten)+len(a.unowned) == 0 {
+		return ""
+	}
+	return "further sources do not count while the address of some endpoint cannot be written to the kernel"
+}
+
 // err names addresses whose entries could not be written.
 func (a *addresses) err() error {
+	var errs []error
+	for p, why := range a.unowned {
+		errs = append(errs, fmt.Errorf("%s may not be a further source, and no further source counts until that is in the kernel: %w", p, why))
+	}
+	return errors.Join(append(errs, a.unwrittenErr())...)
+}
+
+func (a *addresses) unwrittenErr() error {
 	return a.unwritten.Err(func(p netip.Prefix, cause error) error {
 		return fmt.Errorf("%s belongs to no set of policy but those of the prefix around it: %w", p, cause)
 	})

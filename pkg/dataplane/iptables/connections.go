@@ -88,8 +88,9 @@ func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 	if judged.marks != (chains.Marks{}) {
 		g, turned, denied = judged.marks.GenerationOf(entry.Mark)
 	}
+	lone := g == toBeJudged && denied // begun by a packet from a further source that was judged alone
 	c = Connection{Opener: entry.Original, Responder: entry.Reply, Turned: turned,
-		Judged: g != neverJudged, Current: g != neverJudged && g == judged.generation}
+		Judged: g != neverJudged && !lone, Current: g != neverJudged && g == judged.generation}
 	c.Denied = c.Judged && denied
 	if turned {
 		c.Opener, c.Responder = c.Responder, c.Opener

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -30,9 +31,10 @@ type endpoint struct {
 // An entry belongs to one endpoint at a time, the latest that it was written for. So an endpoint that leaves does not remove the
 // entry of a successor with the same interface and address.
 type endpoints struct {
-	sets  *sets
-	slots *slots
-	bound map[model.EndpointID]*endpoint
+	sets    *sets
+	slots   *slots
+	sources *sources
+	bound   map[model.EndpointID]*endpoint
 	// holder has the endpoint that each entry belongs to; open are the entries that are in own.
 	holder map[ipsets.Key]model.EndpointID
 	open   map[ipsets.Key]bool
@@ -41,7 +43,7 @@ type endpoints struct {
 }
 
 func newEndpoints(sets *sets, slots *slots) *endpoints {
-	return &endpoints{sets: sets, slots: slots, bound: map[model.EndpointID]*endpoint{},
+	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots), bound: map[model.EndpointID]*endpoint{},
 		holder: map[ipsets.Key]model.EndpointID{}, open: map[ipsets.Key]bool{}}
 }
 
@@ -106,7 +108,7 @@ func (e *endpoints) shut(p plan.Plan) error {
 			}
 		}
 	}
-	return e.close(going)
+	return errors.Join(e.close(going), e.sources.narrow(p))
 }
 
 // without returns the keys of the first list that are not in the second.
@@ -153,7 +155,7 @@ func (e *endpoints) bind(list []plan.Binding) error {
 			ep.slots, ep.since = slots, time.Now()
 		}
 		ep.policy, ep.tables, ep.refused = b.Endpoint, [2]table.ID{b.Ingress, b.Egress}, err
-		if err := e.remove(b.Endpoint.ID, left); err != nil {
+		if err := errors.Join(e.remove(b.Endpoint.ID, left), e.sources.rebind(b.Endpoint.ID, ep)); err != nil {
 			return fmt.Errorf("endpoint %s: %w", b.Endpoint.ID, err)
 		}
 		e.journal().endpoint(b.Endpoint.ID, true)
@@ -230,7 +232,8 @@ func (e *endpoints) differs(b plan.Binding) bool {
 	if b.Endpoint.ID.Kind == model.ShadowEndpoint {
 		return false
 	}
-	return ep == nil || ep.slots != e.slots.numbersOf(b) || !slices.Equal(keys(ep.policy), keys(b.Endpoint))
+	return ep == nil || ep.slots != e.slots.numbersOf(b) || !slices.Equal(keys(ep.policy), keys(b.Endpoint)) ||
+		!slices.Equal(ep.policy.Sources, b.Endpoint.Sources)
 }
 
 // moves maps new tables to the table that each replaces entirely: every endpoint that the old table judges is in the list and gets

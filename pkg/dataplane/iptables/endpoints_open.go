@@ -25,6 +25,7 @@ func (e *endpoints) admit() error {
 		if ep.closed != "" || ep.refused != nil {
 			err = e.close(keys(ep.policy))
 		}
+		err = errors.Join(err, e.sources.write(id, ep, ep.closed == "" && ep.refused == nil))
 		if err != nil {
 			return fmt.Errorf("endpoint %s: %w", id, err)
 		}

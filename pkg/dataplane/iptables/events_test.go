@@ -100,16 +100,3 @@ func TestDecidingIsBounded(t *testing.T) {
 		t.Error("and once more")
 	}
 }
-
-// The status of a pod that lists further sources says that they do not count.
-func TestFurtherSourcesAreSaidNotToCount(t *testing.T) {
-	n := newFakeNode(t)
-	lists := endpointAt("a", "calia", "10.0.0.10", nil)
-	lists.Endpoint.Sources = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
-	n.mustApply(t, lists, endpointAt("b", "cali0", "10.0.0.11", nil), model.InSync{})
-	for _, s := range n.Endpoints() {
-		if (s.Sources != "") != (s.ID == lists.ID) {
-			t.Errorf("%s: %q", s.ID, s.Sources)
-		}
-	}
-}

@@ -211,7 +211,7 @@ func (d *IPTables) Stats(interfaces bool) dataplane.Stats {
 			}
 		}
 	}
-	for _, set := range s.sets.all() {
+	for _, set := range s.sets.fixed() {
 		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: set.Spec().Name, Entries: uint64(set.Len()), Max: uint64(set.Spec().MaxEntries)})
 	}
 	if d.flows.most > 0 {

@@ -18,6 +18,8 @@ type journal struct {
 	desired   map[uint32]bool             // slots with chains that wait for a commit
 	unbound   uint64                      // when entries of an endpoint that has left were removed last
 	chains    uint64                      // when any chain was written last
+	listed    uint64                      // when sets of further sources, or their entries, were written last
+	owned     uint64                      // when entries of the sets of owned addresses were written last
 	// addresses are noted while a verification runs. overrun is the time of the last one that had no room; 0: all had.
 	verifying atomic.Bool
 	addresses map[netip.Prefix]uint64
@@ -67,6 +69,9 @@ func (j *journal) endpoint(id model.EndpointID, done bool) {
 		j.endpoints[id] = j.clock.Add(1)
 	}
 }
+
+// sources notes that sets of further sources, or their entries, were written just now, or that this failed halfway.
+func (j *journal) sources() { j.listed = j.clock.Add(1) }
 
 // left notes that the entries of an endpoint that has left were removed.
 func (j *journal) left(id model.EndpointID) {

@@ -49,6 +49,14 @@ func (f *fakeFlows) Remark(family conntrack.Family, _ conntrack.Filter, mask uin
 	return n, nil
 }
 
+func (f *fakeFlows) DeleteMarked(family conntrack.Family, filter conntrack.Filter) (int, error) {
+	before := len(f.marks)
+	if family == conntrack.IPv4 {
+		f.marks = slices.DeleteFunc(f.marks, func(m uint32) bool { return m&filter.Mask == filter.Mark })
+	}
+	return before - len(f.marks), nil
+}
+
 func (f *fakeFlows) DeleteAddress(a netip.Addr) (int, error) {
 	f.deleted = append(f.deleted, a)
 	return 0, nil

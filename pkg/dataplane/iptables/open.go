@@ -52,6 +52,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
 	s.addresses = newAddresses(s.sets, marks, w.journal)
 	s.endpoints = newEndpoints(s.sets, s.slots)
+	s.endpoints.sources.barred = s.addresses.doubt
 	s.static = newStatic(c, w, marks, append(found, own), d.kernel)
 	s.refusals = &refusals{addresses: s.addresses, endpoints: s.endpoints, Refusals: plans.Refusals{
 		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believed}}

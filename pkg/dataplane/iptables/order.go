@@ -41,9 +41,11 @@ var order = []step{
 // the others.
 var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
+	{"write owned addresses that were refused", func(s *state) error { s.addresses.ownAgain(); return nil }},
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
 	{"open and close endpoints", func(s *state) error { return s.endpoints.admit() }},
+	{"destroy sets of further sources that no chain refers to", cleanSources},
 }
 
 // CarryOn implements plans.Writer.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/ipsets"
@@ -30,7 +31,7 @@ func familyOf(a netip.Addr) uint8 {
 // familySets are the sets of one IP version.
 type familySets struct {
 	own     *ipsets.Set // addresses and interfaces of endpoints that are open
-	sources *ipsets.Set // prefixes and interfaces of their further sources
+	owned   *ipsets.Set // addresses of endpoints, nodes and Services that pods list as further sources, and of all nodes
 	egress  *ipsets.Set // address and interface -> slot of the egress policy
 	ingress *ipsets.Set // address and interface -> slot of the ingress policy
 	class   *ipsets.Set // address or prefix -> class
@@ -40,6 +41,7 @@ type familySets struct {
 type sets struct {
 	kernel ipsets.Kernel
 	of     map[uint8]familySets
+	listed []*ipsets.Set // of further sources
 }
 
 func newSets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) *sets {
@@ -53,7 +55,8 @@ func newSets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) *sets {
 			return ipsets.NewSet(kernel, ipsets.Spec{Name: name, Type: ipsets.NetInterface, Family: number, MaxEntries: maxEndpoints})
 		}
 		s.of[family] = familySets{
-			own: pairs(names.Own), sources: pairs(names.Sources), egress: pairs(names.Egress), ingress: pairs(names.Ingress),
+			own: pairs(names.Own), egress: pairs(names.Egress), ingress: pairs(names.Ingress),
+			owned: ipsets.NewSet(kernel, ipsets.Spec{Name: names.Owned, Type: ipsets.Net, Family: number, MaxEntries: maxAddresses}),
 			class: ipsets.NewSet(kernel, ipsets.Spec{Name: names.Class, Type: ipsets.Net, Family: number, MaxEntries: maxAddresses}),
 		}
 	}
@@ -61,7 +64,10 @@ func newSets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) *sets {
 }
 
 // all are the sets of both versions.
-func (s *sets) all() []*ipsets.Set {
+func (s *sets) all() []*ipsets.Set { return slices.Concat(s.fixed(), s.listed) }
+
+// fixed are those that every world has.
+func (s *sets) fixed() []*ipsets.Set {
 	var list []*ipsets.Set
 	for _, family := range families {
 		list = append(list, s.of[family].all()...)
@@ -71,7 +77,7 @@ func (s *sets) all() []*ipsets.Set {
 
 // all are the sets of one version.
 func (f familySets) all() []*ipsets.Set {
-	return []*ipsets.Set{f.own, f.sources, f.egress, f.ingress, f.class}
+	return []*ipsets.Set{f.own, f.owned, f.egress, f.ingress, f.class}
 }
 
 // ensure creates the sets, or empties those left by an agent that stopped before it enforced anything.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -198,8 +199,10 @@ func (s *slots) need(t *table.Table, e *model.EndpointPolicy, known []classes.Cl
 		at = &slot{number: number, table: t, of: map[uint8]*chains.Slot{}}
 		s.list[t.ID] = at
 	}
-	for _, a := range e.Addrs {
-		family := familyOf(a)
+	for _, family := range families {
+		if !sends(e, family) {
+			continue
+		}
 		if at.of[family] != nil {
 			continue
 		}
@@ -222,6 +225,12 @@ func (s *slots) need(t *table.Table, e *model.EndpointPolicy, known []classes.Cl
 		}
 	}
 	return nil
+}
+
+// sends reports whether an endpoint may send packets of an IP version.
+func sends(e *model.EndpointPolicy, family uint8) bool {
+	return slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return familyOf(a) == family }) ||
+		slices.ContainsFunc(e.Sources, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
 }
 
 // drop removes the chains of tables that judge no endpoint any more, with the next commit.

@@ -11,6 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -64,6 +65,10 @@ func (s *state) publish() error {
 	s.names.add(p.Plan)
 	s.slots.know(p.Compiler.Classes())
 	s.refusals.Withhold(p.Compiler.TooLarge(p.Plan))
+	s.endpoints.sources.prepare(p.Plan.Bind)
+	if err := relist(s); err != nil {
+		return err
+	}
 	if err := s.replace(); err != nil {
 		return err
 	}
@@ -109,7 +114,18 @@ func (s *state) replace() error {
 func (s *state) commit() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
-	return s.world.commit(ctx)
+	err := s.world.commit(ctx)
+	if refused, ok := errors.AsType[*iptables.RefusedError](err); ok && s.static.listing.untried() {
+		s.static.listing.noReversePath = true
+		if again := errors.Join(s.static.rewrite(), s.world.commit(ctx)); again == nil {
+			return nil
+		}
+		return refused
+	}
+	if err == nil {
+		s.static.listing.tried()
+	}
+	return err
 }
 
 // waitToGrow waits before endpoints are bound to chains that were just written.
@@ -201,10 +217,15 @@ func (s *state) conclude() error {
 		s.static.stale = true
 	}
 	s.static.locate(s.nodeAddrs(), func(a netip.Addr) uint32 { return s.plans.Compiler.Address(a).Class.ID })
-	if err := errors.Join(s.slots.drop(p.DropTables), s.static.rejudge(s.slots.uses)); err != nil {
+	s.endpoints.sources.retireUnlisted(s.endpoints.bound)
+	if err := errors.Join(s.slots.drop(p.DropTables), s.static.rejudge(s.slots.uses), relist(s)); err != nil {
 		return err
 	}
-	return s.commit()
+	if err := s.commit(); err != nil {
+		return err
+	}
+	s.endpoints.sources.written()
+	return nil
 }
 
 // enforce sends packets to this world, and removes the other one.

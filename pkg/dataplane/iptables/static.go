@@ -18,6 +18,8 @@ type Flows interface {
 	Remark(f conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (mark uint32, write bool)) (written int, err error)
 	// DeleteAddress removes all entries with the address at one of their ends.
 	DeleteAddress(netip.Addr) (deleted int, err error)
+	// DeleteMarked removes the entries that the filter chooses.
+	DeleteMarked(conntrack.Family, conntrack.Filter) (deleted int, err error)
 	// Usage returns the number of entries and their limit.
 	Usage() (entries, limit uint32, err error)
 }
@@ -35,10 +37,14 @@ type static struct {
 	leaving    []netip.Addr      // addresses whose flows have to be forgotten; see left
 	learning   Learn             // nil: no other dataplane has judged until now
 	foreign    bool              // connections may have marks of other agents' generations
+	listing    listing
 }
 
 // content has the parameters that the chains of one IP version were written with.
-type content struct{ generation, node uint32 }
+type content struct {
+	generation, node uint32
+	sources          uint64 // version of the endpoints with further sources
+}
 
 // newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends.
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
@@ -60,6 +66,7 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		}
 	}
 	s.foreign = unknown || !known
+	s.listing = newListing(found)
 	if s.generation.next() && !s.foreign {
 		s.foreign = true // the numbers start again from the first
 	}
@@ -116,7 +123,10 @@ func (s *static) clean() error {
 // remark sets the given bits to a value in the marks of all connections that have any of them.
 func (s *static) remark(bits, value uint32) error {
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
-		_, err := s.flows.Remark(family, conntrack.Filter{}, bits, func(e conntrack.Entry) (uint32, bool) { return value, e.Mark&bits != 0 })
+		lone := s.base.Marks.Lone()
+		_, err := s.flows.Remark(family, conntrack.Filter{}, bits, func(e conntrack.Entry) (uint32, bool) {
+			return value, e.Mark&bits != 0 && (value == 0 || e.Mark&lone.Mask != lone.Value)
+		})
 		if err != nil {
 			return fmt.Errorf("replace marks of connections: %w", err)
 		}
@@ -127,22 +137,33 @@ func (s *static) remark(bits, value uint32) error {
 // write makes the chains of one IP version desired.
 func (s *static) write(family uint8) error {
 	c := s.base
-	now := content{s.generation.number, s.node[family]}
+	now := s.content(family)
+	c.Further = chains.Further{Sources: s.listing.of[family], NoReversePath: s.listing.noReversePath}
 	c.Family, c.Names, c.Generation, c.Masquerade.Class = family, s.world.names[family], now.generation, now.node
 	list, err := chains.NewStatic(&c)
 	if err != nil {
 		return err
 	}
 	s.world.journal.desire()
+	made := map[chainName]bool{}
 	for name, of := range map[string][]chains.Chain{"mangle": list.Mangle, "filter": list.Filter} {
 		for _, chain := range of {
 			if err := s.world.of(name, family).Set(ruleset.Chain{Name: chain.Name, Rules: chain.Rules}); err != nil {
 				return err
 			}
+			made[chainName{name, chain.Name}] = true
 		}
+	}
+	for _, gone := range s.listing.replace(family, made) {
+		s.world.of(gone.table, family).Remove(gone.chain)
 	}
 	s.world.jumps[family], s.written[family] = list.Jumps, now
 	return nil
+}
+
+// content returns what the chains of one IP version are to be written with.
+func (s *static) content(family uint8) content {
+	return content{s.generation.number, s.node[family], s.listing.version[family]}
 }
 
 // locate notes the class of the address by which kube-proxy replaces the source of packets: the node's first address of each IP
@@ -172,7 +193,7 @@ func (s *static) rejudge(used func(family uint8) bool) error {
 	}
 	s.stale = false
 	for _, family := range families {
-		if used(family) && s.written[family] != (content{s.generation.number, s.node[family]}) {
+		if used(family) && s.written[family] != s.content(family) {
 			if err := s.write(family); err != nil {
 				return err
 			}

@@ -9,9 +9,6 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// sourcesNot is the reason in a status why packets from further sources are dropped.
-const sourcesNot = "the iptables dataplane lets no pod send from further sources"
-
 // status computes the status of the endpoints from plans and endpoints. It changes neither.
 type status struct {
 	plans      *plans.Planner
@@ -29,9 +26,7 @@ func (v status) all() []dataplane.EndpointStatus {
 			s.Staged = err.Error()
 		}
 		s.Flows = v.lost[s.ID]
-		if ep := v.endpoints.bound[s.ID]; ep != nil && len(ep.policy.Sources) > 0 {
-			s.Sources = sourcesNot
-		}
+		s.Sources = v.endpoints.sources.notInForce(s.ID)
 	})
 }
 

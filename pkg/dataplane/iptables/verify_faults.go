@@ -40,11 +40,23 @@ func (v *Verifier) NodeFaults() (faults []string, err error) {
 			faults = append(faults, tableFaults(t, read)...)
 		}
 	}
-	if !state.endpoints.writtenSince(v.read.since) {
-		for _, family := range families {
-			f := state.sets.of[family]
-			for _, s := range []*ipsets.Set{f.own, f.sources, f.egress, f.ingress} {
-				faults = append(faults, setFaults(s, v.read.of[family].sets[s.Spec().Name])...)
+	journal := state.world.journal
+	for _, family := range families {
+		f, list := state.sets.of[family], []*ipsets.Set(nil)
+		if !state.endpoints.writtenSince(v.read.since) {
+			list = append(list, f.own, f.egress, f.ingress)
+		}
+		if journal.owned <= v.read.since {
+			list = append(list, f.owned)
+		}
+		for _, s := range list {
+			faults = append(faults, setFaults(s, v.read.of[family].sets[s.Spec().Name])...)
+		}
+	}
+	if journal.listed <= v.read.since {
+		for _, s := range state.sets.listed {
+			if read, ok := v.read.listed[s.Spec().Name]; ok { // otherwise it was made after the round began
+				faults = append(faults, setFaults(s, read)...)
 			}
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/ipsets"
+
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/verify"
 )
@@ -16,6 +18,7 @@ type Verifier struct {
 	pause     func() error
 	state     *state // of this round
 	read      *reading
+	listed    []ipsets.Spec // sets of further sources, as of the beginning of a round
 	classes   classSets
 	unusual   unusual
 	policies  numbering[policyKey] // numbers of policies, from 1
@@ -39,6 +42,10 @@ func (v *Verifier) Round() error {
 	v.state, v.read = v.dataplane.state, nil
 	v.state.world.journal.verify()
 	v.classes = newClassSets(v.state)
+	v.listed = nil
+	for _, set := range v.state.sets.listed {
+		v.listed = append(v.listed, set.Spec())
+	}
 	return nil
 }
 

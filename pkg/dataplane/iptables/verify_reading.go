@@ -24,6 +24,7 @@ const readPatience = time.Minute
 type reading struct {
 	since   uint64 // the journal's clock when it began
 	of      map[uint8]*familyRead
+	listed  map[string]*set // sets of further sources; nil: it is not there
 	entries []verify.Entry
 	classes map[netip.Prefix]uint32
 	config  readConfig
@@ -54,7 +55,7 @@ func (v *Verifier) readKernel() (*reading, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readPatience)
 	defer cancel()
 	s := v.state
-	r := &reading{since: s.world.journal.clock.Load(), of: map[uint8]*familyRead{}, classes: map[netip.Prefix]uint32{},
+	r := &reading{since: s.world.journal.clock.Load(), of: map[uint8]*familyRead{}, listed: map[string]*set{}, classes: map[netip.Prefix]uint32{},
 		config: readConfig{s.static.base.Marks, s.config.InterfacePrefix}}
 	for _, family := range families {
 		f := &familyRead{names: s.world.names[family], sets: map[string]*set{}}
@@ -78,6 +79,15 @@ func (v *Verifier) readKernel() (*reading, error) {
 			}
 		}
 		if err := v.addClasses(r, family); err != nil {
+			return nil, err
+		}
+	}
+	for _, spec := range v.listed {
+		var err error
+		if r.listed[spec.Name], err = readSet(v.lists(), spec); err != nil {
+			return nil, err
+		}
+		if err := v.pause(); err != nil {
 			return nil, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -37,7 +36,6 @@ func (s *scene) posing(what string, from *lab.Pod, src netip.Addr, to interface{
 // A tenant that lists every address can send from addresses outside of the cluster only: not as another pod of its node or of
 // another node, not as a node, not as a Service.
 func TestListedSourcesAreNobodysAddresses(t *testing.T) {
-	testcluster.NeedsBPF(t, "further sources are not written")
 	s := newScene(t, "--workload-source-spoofing", "Any")
 	services := []netip.Addr{netip.MustParseAddr("10.96.0.77"), netip.MustParseAddr("fd00:96::77")}
 	s.Write("service-s", fmt.Sprintf(`apiVersion: v1
@@ -90,7 +88,6 @@ spec: {clusterIP: %[1]q, clusterIPs: [%[1]q, %[2]q], ports: [{port: 80}]}
 // A pod that may send from the address of a machine outside is not the other end of the flows that others have with that
 // machine, and what it sends there past its own egress policy does not arrive.
 func TestAListedSourceIsNoAnswer(t *testing.T) {
-	testcluster.NeedsBPF(t, "further sources are not written")
 	s := newScene(t, "--workload-source-spoofing", "Any")
 	s.lists(s.m, "0.0.0.0/0", "::/0")
 	s.Policy("evil/m", `{podSelector: {}, policyTypes: [Egress]}`)

@@ -1,0 +1,102 @@
+package iptables
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/conntrack"
+)
+
+// listing is what the chains have of endpoints with further sources. Without such endpoints they have no rule about them.
+type listing struct {
+	of map[uint8][]chains.Source // by IP version
+	// noReversePath: the kernel has refused chains with the match rpfilter.
+	noReversePath bool
+	proven        bool                         // it has accepted them
+	version       map[uint8]uint64             // changes with of
+	made          map[uint8]map[chainName]bool // the chains that are desired
+	// lone: connections of the IP version may have the mark of those that were begun by packets judged alone.
+	lone map[uint8]bool
+}
+
+type chainName struct{ table, chain string }
+
+// newListing begins without such endpoints; found are the worlds in force.
+func newListing(found []*inForce) listing {
+	l := listing{of: map[uint8][]chains.Source{}, version: map[uint8]uint64{}, made: map[uint8]map[chainName]bool{}, lone: map[uint8]bool{}}
+	for _, f := range found {
+		for family, names := range f.names {
+			l.lone[family] = l.lone[family] || f.saved[family].Chain(names.Chain("lone")) != nil
+		}
+	}
+	return l
+}
+
+// replace notes the chains of one IP version that are desired from now on, and returns those that were and are not any more.
+func (l *listing) replace(family uint8, made map[chainName]bool) (gone []chainName) {
+	for name := range l.made[family] {
+		if !made[name] {
+			gone = append(gone, name)
+		}
+	}
+	l.made[family] = made
+	l.lone[family] = l.lone[family] || len(l.of[family]) > 0
+	return gone
+}
+
+// untried reports whether the desired chains have the match rpfilter, and the kernel has never accepted such chains.
+func (l *listing) untried() bool {
+	return len(l.of[4])+len(l.of[6]) > 0 && !l.proven && !l.noReversePath
+}
+
+// tried notes that the kernel has accepted the desired chains.
+func (l *listing) tried() {
+	l.proven = l.proven || len(l.of[4])+len(l.of[6]) > 0 && !l.noReversePath
+}
+
+// rewrite makes the chains of both IP versions desired again.
+func (s *static) rewrite() error {
+	var errs []error
+	for _, family := range families {
+		errs = append(errs, s.write(family))
+	}
+	return errors.Join(errs...)
+}
+
+// relist makes chains desired that know the present endpoints with further sources, with the next commit.
+func relist(s *state) error {
+	var errs []error
+	for _, family := range families {
+		now := s.endpoints.sources.chains(family)
+		if slices.Equal(now, s.static.listing.of[family]) {
+			continue
+		}
+		s.static.listing.of[family] = now
+		s.static.listing.version[family]++
+		errs = append(errs, s.static.write(family))
+	}
+	return errors.Join(errs...)
+}
+
+// cleanSources destroys the sets of endpoints that list no further sources any more. If no endpoint lists any, it removes the
+// connections that packets judged alone have begun: without the chains that know them, they would say who has opened a flow.
+func cleanSources(s *state) error {
+	if s.endpoints.sources.unusedLeft() {
+		if err := s.world.grace(unseen.ofChains); err != nil {
+			return err
+		}
+	}
+	errs := []error{s.endpoints.sources.clean()}
+	listing := &s.static.listing
+	for _, family := range families {
+		if !listing.lone[family] || len(listing.of[family]) > 0 || !s.world.inForce || !s.plans.Done() {
+			continue
+		}
+		mark, of := s.static.base.Marks.Lone(), map[uint8]conntrack.Family{4: conntrack.IPv4, 6: conntrack.IPv6}[family]
+		_, err := s.static.flows.DeleteMarked(of, conntrack.Filter{Mark: mark.Value, Mask: mark.Mask})
+		errs = append(errs, err)
+		listing.lone[family] = err != nil
+	}
+	return errors.Join(errs...)
+}
