@@ -70,9 +70,13 @@ func (w *world) services() {
 // untracked: each packet is judged by itself, as what opens a flow.
 func (w *world) untracked() {
 	for _, chain := range []string{"PREROUTING", "OUTPUT"} {
-		w.run("", w.command(""), "-t", "raw", "-A", chain, "-p", "udp", "-j", "CT", "--notrack")
+		for _, protocol := range []string{"udp", "tcp"} {
+			w.run("", w.command(""), "-t", "raw", "-A", chain, "-p", protocol, "-j", "CT", "--notrack")
+		}
 	}
 	w.change(func() {})
+	w.tcp("untracked TCP, allowed", w.a.Host, w.b.Host, 8080, lab.Connected)
+	w.tcp("untracked TCP, denied", w.x.Host, w.b.Host, 8080, lab.Timeout)
 	w.udp("untracked, the answer allowed", w.a.Host, w.b.Host, 8081, lab.Connected)
 	w.change(func() { w.egress[w.b] = closedEgress })
 	w.udp("untracked, the answer denied", w.a.Host, w.b.Host, 8081, lab.Timeout)

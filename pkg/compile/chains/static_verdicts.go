@@ -78,6 +78,7 @@ func (b *static) deny() {
 		b.c.copied(EventDenied, unjudged(b.c.Marks)),
 		b.icmp()+" -m conntrack --ctstate RELATED -j DROP", // and its flow goes on
 		unjudged(b.c.Marks)+" -j DROP",
+		"-m conntrack --ctstate UNTRACKED -j DROP", // it has no connection, whose mark would have table filter drop it
 		ifSources(b, isLone(b)+" -j DROP"),
 		b.c.copied(EventRevoked, ""),
 		"-j CONNMARK --set-xmark "+b.c.Marks.denies(b.stamp).String())
