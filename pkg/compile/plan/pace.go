@@ -50,7 +50,10 @@ func (p *pace) next(changed bool, toClean int) (toOpen, toClose int) {
 	p.work = Work{}
 	most := cmp.Or(p.limit, MaxOpen)
 	p.whole = (changed || p.resting) && !p.first()
-	p.toExpand = most * p.times()
+	p.toExpand = most
+	if !p.whole { // else so many are the most that a policy may have which is not left to a later plan
+		p.toExpand = max(most/2, 1) * p.times()
+	}
 	part := cmp.Or(p.limitPart, max(most/2, 1)) * p.times()
 	switch {
 	case p.first():
