@@ -120,7 +120,7 @@ func TestConnectionsAreRead(t *testing.T) {
 		}
 		if got.Reply.Src != want.Dst || got.Reply.SrcPort != want.DstPort || got.Reply.DstPort != want.SrcPort || got.TCPState != conntrack.TCPEstablished ||
 			got.Status&(conntrack.SeenReply|conntrack.Assured|conntrack.Confirmed) != conntrack.SeenReply|conntrack.Assured|conntrack.Confirmed ||
-			got.Mark != 0 || got.Timeout < time.Hour || got.ID == 0 {
+			got.Mark != 0 || got.Timeout < time.Hour || got.ID == 0 || got.PickedUp {
 			t.Errorf("%+v", got)
 		}
 		if n := len(all(t, c, family, conntrack.Filter{Mark: 1, Mask: 1})); n != 0 {
@@ -191,7 +191,7 @@ func TestInsertedConnectionsGoOnFromEitherEnd(t *testing.T) {
 				client, server = server, client
 			}
 			entries := all(t, c, family, conntrack.Filter{Mark: 0x10000, Mask: 0xffff0000})
-			if len(entries) != 1 || entries[0].Original != want || entries[0].TCPState != conntrack.TCPEstablished || entries[0].Status&conntrack.Assured == 0 {
+			if len(entries) != 1 || entries[0].Original != want || entries[0].TCPState != conntrack.TCPEstablished || entries[0].Status&conntrack.Assured == 0 || !entries[0].PickedUp {
 				t.Errorf("%s, %s first: %+v", host, first, entries)
 			}
 			if n, err := c.DeleteAddress(netip.MustParseAddr(host)); err != nil || n == 0 {

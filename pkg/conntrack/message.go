@@ -69,7 +69,13 @@ const (
 
 // pickedUp are the flags of TCP that the kernel sets for a connection whose beginning it has not seen: SACK is assumed, and sequence
 // numbers are not checked against windows, since their scale is unknown.
-const pickedUp = 0x02 | 0x08
+const (
+	pickedUp  = 0x02 | beLiberal
+	beLiberal = 0x08
+)
+
+// liberal reports whether flags of TCP, with their mask, say that windows are not checked.
+func liberal(flags []byte) bool { return len(flags) > 0 && flags[0]&beLiberal != 0 }
 
 func appendTuple(to *nfnl.Encoder, kind uint16, t Tuple) {
 	tuple := to.Nest(kind)
@@ -145,7 +151,9 @@ func entry(b []byte) Entry {
 		case attrStatus:
 			e.Status = Status(nfnl.Uint32(payload))
 		case attrProtocolInfo:
-			e.TCPState = nfnl.Uint8(nfnl.Find(payload, attrInfoTCP, attrTCPState))
+			tcp := nfnl.Find(payload, attrInfoTCP)
+			e.TCPState = nfnl.Uint8(nfnl.Find(tcp, attrTCPState))
+			e.PickedUp = liberal(nfnl.Find(tcp, attrTCPFlagsOriginal)) && liberal(nfnl.Find(tcp, attrTCPFlagsReply))
 		case attrTimeout:
 			e.Timeout = time.Duration(nfnl.Uint32(payload)) * time.Second
 		case attrMark:

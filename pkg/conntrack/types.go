@@ -78,6 +78,7 @@ type Entry struct {
 	Original, Reply Tuple
 	Status          Status
 	TCPState        uint8 // for TCP only: one of the states above
+	PickedUp        bool  // for TCP only: the kernel has not seen its beginning. So it is for connections that Insert has added
 	Mark            uint32
 	Timeout         time.Duration // until the kernel removes the entry, if no packet comes
 	Zone            uint16        // of both directions; 0 outside zones

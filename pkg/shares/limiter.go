@@ -66,6 +66,9 @@ func (l *Limiter) Run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
+		if ctx.Err() != nil { // both were ready
+			return
+		}
 		timer.Reset(l.Look())
 	}
 }
@@ -158,7 +161,7 @@ type round struct {
 
 // loser is an owner that has lost connections.
 type loser struct {
-	id      model.EndpointID // the zero id: all former endpoints
+	id      model.EndpointID // the zero id: endpoints that cannot be known
 	had     int
 	removed int
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // fakeTable is a table in memory.
 type fakeTable struct {
+	mu      sync.Mutex // of entries
 	entries []conntrack.Entry
 	limit   uint32
 	fails   error // of Dump
@@ -28,7 +30,13 @@ type fakeTable struct {
 }
 
 func (f *fakeTable) Usage() (entries, limit uint32, err error) {
-	return uint32(len(f.entries)), f.limit, nil
+	return uint32(f.count()), f.limit, nil
+}
+
+func (f *fakeTable) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.entries)
 }
 
 func (f *fakeTable) Dump(_ conntrack.Family, _ conntrack.Filter, each func(conntrack.Entry)) error {
@@ -36,13 +44,18 @@ func (f *fakeTable) Dump(_ conntrack.Family, _ conntrack.Filter, each func(connt
 	if f.during != nil {
 		f.during(f.dumps)
 	}
-	for _, e := range slices.Clone(f.entries) {
+	f.mu.Lock()
+	entries := slices.Clone(f.entries)
+	f.mu.Unlock()
+	for _, e := range entries {
 		each(e)
 	}
 	return f.fails
 }
 
 func (f *fakeTable) Delete(list []conntrack.Entry) []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	errs := make([]error, len(list))
 	for i, gone := range list {
 		n := len(f.entries)
@@ -58,6 +71,8 @@ func (f *fakeTable) Delete(list []conntrack.Entry) []error {
 
 // add adds n connections of an opener.
 func (f *fakeTable) add(n int, opener netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for range n {
 		e := between(opener, outside, outside, judgedMark)
 		f.last++
@@ -249,8 +264,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		f.add(800, podA)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(f.entries) != 500 {
-			t.Errorf("%d are left", len(f.entries))
+		if n := f.count(); n != 500 {
+			t.Errorf("%d are left", n)
 		}
 		cancel()
 		<-ended

@@ -49,7 +49,7 @@ func (p *report) add(r round, now time.Time) (changed bool) {
 	changed = len(p.losses) < before
 	for _, l := range r.losers {
 		p.pending[l.id] = loser{l.id, max(l.had, p.pending[l.id].had), p.pending[l.id].removed + l.removed}
-		if l.id == (model.EndpointID{}) { // former endpoints have no status
+		if l.id == (model.EndpointID{}) { // there is no status of it
 			continue
 		}
 		known, ok := p.losses[l.id]
@@ -89,7 +89,7 @@ func (p *report) line(now time.Time) []any {
 	for _, l := range most[:min(len(most), mostNamed)] {
 		name := l.id.String()
 		if l.id == (model.EndpointID{}) {
-			name = "pods that have left"
+			name = "pods that have left, and packets from further sources,"
 		}
 		names = append(names, fmt.Sprintf("%s had %d and lost %d", name, l.had, l.removed))
 	}

@@ -23,12 +23,16 @@ var (
 	leftOut        = model.WorkloadID("", "not charged")
 	judgedMark     = uint32(1)
 	turnedMark     = uint32(2)
+	aloneMark      = uint32(4)
 	establishedFor = 5 * 24 * time.Hour
 )
 
 func testEnds() *Ends {
-	return NewEnds(map[netip.Addr]model.EndpointID{podA: idA, podA6: idA, podB: idB}, []netip.Addr{node},
-		func(mark uint32) (judged, turned bool) { return mark&judgedMark != 0, mark&turnedMark != 0 })
+	return NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{podA: idA, podA6: idA, podB: idB}, Node: []netip.Addr{node},
+		Listed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8::/32")},
+		Read: func(mark uint32) Mark {
+			return Mark{Judged: mark&judgedMark != 0, Turned: mark&turnedMark != 0, Alone: mark&aloneMark != 0}
+		}})
 }
 
 // between is a connection that src has opened to dst, and that answers comes to from.
@@ -57,6 +61,12 @@ func TestOwners(t *testing.T) {
 		{"to the node from the outside", between(outside, node, node, 0), leftOut},
 		{"through the node", between(outside, node, netip.MustParseAddr("10.0.9.9"), 0), leftOut},
 		{"of a former pod", between(netip.MustParseAddr("10.0.0.9"), outside, outside, judgedMark), model.EndpointID{}},
+		{"from a further source", between(netip.MustParseAddr("203.0.113.7"), outside, outside, judgedMark), leftOut},
+		{"to a further source", between(outside, netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.7"), judgedMark), leftOut},
+		{"IPv6, to a further source", between(netip.MustParseAddr("fd00::9"), netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::7"), judgedMark), leftOut},
+		{"from a pod to a further source", between(podA, netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.7"), judgedMark), idA},
+		{"of a packet judged by itself, to a pod", between(netip.MustParseAddr("203.0.113.9"), podB, podB, aloneMark), model.EndpointID{}},
+		{"of a packet judged by itself, to the outside", between(netip.MustParseAddr("203.0.113.9"), outside, outside, aloneMark), model.EndpointID{}},
 		{"of another program's zone", func() conntrack.Entry { e := between(podA, podB, podB, judgedMark); e.Zone = 3; return e }(), leftOut},
 	} {
 		got := leftOut
@@ -172,11 +182,27 @@ func TestADecisionFollowsItsEndpoints(t *testing.T) {
 		n, _ := before.owner(&e)
 		tally.add(n, tally.rank(&e))
 	}
-	after := NewEnds(map[netip.Addr]model.EndpointID{podA: idB, podB: idA}, nil, before.read)
+	after := NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{podA: idB, podB: idA}, Read: before.read})
 	d := decide(tally, 800).of(after)
 	for addr, want := range map[netip.Addr]int{podA: 0, podB: 200} {
 		if got := d.cuts[after.pods[addr]].excess; got != want {
 			t.Errorf("of %v, %d are to be removed, want %d", addr, got, want)
 		}
+	}
+}
+
+// A connection that the kernel has picked up goes before all that it has seen begin, however busy it is: another endpoint may be its
+// opener.
+func TestAConnectionThatWasPickedUpGoesFirst(t *testing.T) {
+	tally := newTally(testEnds(), nil)
+	picked := between(podA, outside, outside, judgedMark)
+	picked.Status, picked.Timeout, picked.PickedUp, picked.TCPState = conntrack.SeenReply|conntrack.Assured, establishedFor, true, conntrack.TCPEstablished
+	seen := picked
+	seen.PickedUp = false
+	idle := seen
+	tally.rank(&seen)
+	idle.Timeout -= 24 * time.Hour
+	if p, i := tally.rank(&picked), tally.rank(&idle); p >= i {
+		t.Errorf("rank %d, and of an idle one %d", p, i)
 	}
 }

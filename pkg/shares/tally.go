@@ -59,6 +59,7 @@ func (t *tally) add(owner, rank int) {
 func (t *tally) rank(e *conntrack.Entry) int {
 	k := kind{stage: unreplied, protocol: e.Original.Protocol, state: e.TCPState}
 	switch {
+	case e.PickedUp: // perhaps it was removed before, and the other end has sent since: it is charged to that end by now
 	case e.Status&conntrack.Assured != 0:
 		k.stage = assured
 	case e.Status&conntrack.SeenReply != 0:

@@ -99,7 +99,7 @@ func (s *switchScene) begin() {
 		for name, from := range map[string]*lab.Host{"the client": s.client.Host, "the node": s.Node(0).Host, "outside": s.outside.Host} {
 			s.attempts.repeat(fmt.Sprintf("UDP from %s to %v", name, at), func() lab.Attempt { return from.ExchangeUDP(at, []byte("x"), soon) })
 		}
-		s.attempts.repeat(fmt.Sprintf("UDP to %v", service), func() lab.Attempt { return s.client.ExchangeUDP(service, []byte("x"), soon) })
+		s.attempts.repeat(fmt.Sprintf("UDP to %v", service), func() lab.Attempt { return s.asker.ExchangeUDP(service, []byte("x"), soon) })
 		to := s.quiet.Addr(v6)
 		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() lab.Attempt { return s.pinger.Ping(to, soon) })
 		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() lab.Attempt { return s.Node(0).Ping(to, soon) })

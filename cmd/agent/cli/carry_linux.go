@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -77,10 +78,20 @@ func (l *leaving) learn(kernel handover.Kernel, as iptables.Learned) error {
 		numbers[i.Name] = uint32(i.Index)
 	}
 	done, err := handover.ToKernel(l.from.Flows().All(), kernel, l.config.Timeouts, handover.Marks{Value: as.Mark.Value, Mask: as.Mark.Mask,
-		Keep: as.Keep, Owner: func(a netip.Addr) uint32 { return numbers[as.Owners[a]] }})
+		Keep: as.Keep, Owner: func(a netip.Addr) uint32 { return numberOf(numbers, as.Owners[a]) }})
 	if done.Left > 0 {
 		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)
 	}
 	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "of former connections", done.Former, "marked", done.Marked)
 	return err
+}
+
+// numberOf returns the ifindex of the interface with a name; 0: the name is empty. An interface that does not exist has a number that no
+// other has.
+func numberOf(numbers map[string]uint32, name string) uint32 {
+	number, ok := numbers[name]
+	if name != "" && !ok {
+		return math.MaxUint32
+	}
+	return number
 }

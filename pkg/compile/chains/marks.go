@@ -99,6 +99,9 @@ func (m Marks) Generation(g uint32) (Value, error) {
 // policy has this generation, see MostGeneration.
 func (m Marks) Lone() Value { return Value{1 << m.shift, m.generation() | m.passed()} }
 
+// IsLone reports whether the mark of a connection is that of Lone.
+func (m Marks) IsLone(mark uint32) bool { v := m.Lone(); return mark&v.Mask == v.Value }
+
 // denies returns the mark of connections that policy denies, given that of those which the same policy allows.
 func (m Marks) denies(allowed Value) Value { return Value{allowed.Value &^ m.passed(), allowed.Mask} }
 

@@ -18,6 +18,7 @@ type furtherWorld struct {
 	routed, stray netip.Addr
 	lists         map[*lab.Pod][]string
 	owned         []netip.Addr
+	payloads      int // so that each is another one
 }
 
 func newFurtherWorld(t *testing.T, b backend) *furtherWorld {
@@ -87,9 +88,7 @@ func (w *furtherWorld) datagram(from, to netip.Addr, source, port uint16) []byte
 	return testutil.Packet{Src: from, Dst: to, L4: testutil.UDP{SrcPort: source, DstPort: port}, Payload: []byte(fmt.Sprintf("%v %v %016d", from, to, w.next()))}.IP()
 }
 
-var payloads int
-
-func (w *furtherWorld) next() int { payloads++; return payloads }
+func (w *furtherWorld) next() int { w.payloads++; return w.payloads }
 
 func TestFurtherSourcesInTheKernel(t *testing.T) {
 	for _, b := range backends {
@@ -148,7 +147,7 @@ func (w *furtherWorld) sent() {
 func (w *furtherWorld) notAnswers() {
 	b, x := w.addr(w.b.Host), w.addr(w.x.Host)
 	must(w.x.ListenTCP(8080))(w.t)
-	stream := must(lab.StartStream(w.b.Host, netip.AddrPortFrom(x, 8080), lab.StreamOptions{Timeout: late / 2}))(w.t)
+	stream := must(lab.StartStream(w.b.Host, netip.AddrPortFrom(x, 8080), lab.StreamOptions{Timeout: late}))(w.t)
 	w.arrives("a flow of b", w.b, w.x.Host, w.datagram(b, x, 3000, 53), true)
 	w.arrives("its answer", w.a, w.b.Host, w.datagram(x, b, 53, 3000), false) // b's ingress denies it
 	w.change(func() { w.ingress[w.b] = openIngress })
@@ -239,8 +238,10 @@ func (w *furtherWorld) reachedAndRevoked() {
 	if got := w.a.DialTCPFrom(netip.AddrPortFrom(w.routed, 0), netip.AddrPortFrom(x, 8080), late); got.Outcome != lab.Connected {
 		w.t.Errorf("from a further source: %v", got)
 	}
-	live := must(lab.StartStream(w.x.Host, to, lab.StreamOptions{Timeout: late / 4}))(w.t)
+	live := must(lab.StartStream(w.x.Host, to, lab.StreamOptions{Timeout: late}))(w.t)
 	w.change(func() {})
+	before := live.Result().Received
+	testutil.WaitFor(w.t, 4*late, "a live connection with a further source to go on when it is judged again", func() bool { return live.Result().Received > before+1 })
 	if r := live.Result(); r.Errors != 0 {
 		w.t.Errorf("a live connection with a further source, judged again: %+v", r)
 	}

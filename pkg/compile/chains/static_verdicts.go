@@ -79,6 +79,7 @@ func (b *static) deny() {
 		b.icmp()+" -m conntrack --ctstate RELATED -j DROP", // and its flow goes on
 		unjudged(b.c.Marks)+" -j DROP",
 		"-m conntrack --ctstate UNTRACKED -j DROP", // it has no connection, whose mark would have table filter drop it
+		ifSources(b, b.c.copied(EventDenied, isLone(b))),
 		ifSources(b, isLone(b)+" -j DROP"),
 		b.c.copied(EventRevoked, ""),
 		"-j CONNMARK --set-xmark "+b.c.Marks.denies(b.stamp).String())

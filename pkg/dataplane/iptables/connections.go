@@ -88,7 +88,7 @@ func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 	if judged.marks != (chains.Marks{}) {
 		g, turned, denied = judged.marks.GenerationOf(entry.Mark)
 	}
-	lone := g == toBeJudged && denied // begun by a packet from a further source that was judged alone
+	lone := judged.marks != (chains.Marks{}) && judged.marks.IsLone(entry.Mark)
 	c = Connection{Opener: entry.Original, Responder: entry.Reply, Turned: turned,
 		Judged: g != neverJudged && !lone, Current: g != neverJudged && g == judged.generation}
 	c.Denied = c.Judged && denied

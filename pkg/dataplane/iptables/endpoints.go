@@ -61,15 +61,14 @@ func keys(p *model.EndpointPolicy) []ipsets.Key {
 	return list
 }
 
-// owners returns the interfaces of endpoints by their addresses.
+// owners returns the interfaces of endpoints by their addresses; of an address that several claim, that of the endpoint which is open.
 func (e *endpoints) owners() map[netip.Addr]string {
 	of := map[netip.Addr]string{}
-	for _, ep := range e.bound {
-		if ep.policy == nil {
-			continue
-		}
-		for _, a := range ep.policy.Addrs {
-			of[a] = ep.policy.Iface
+	for _, open := range []bool{false, true} {
+		for k := range e.holder {
+			if e.open[k] == open {
+				of[k.Prefix.Addr()] = k.Interface
+			}
 		}
 	}
 	return of

@@ -13,7 +13,7 @@ import (
 type ends struct {
 	published atomic.Pointer[shares.Ends]
 	of        *endpoints // those that were published
-	changes   uint64     // of the endpoints, as of then
+	changes   [2]uint64  // of the endpoints and of their further sources, as of then
 	node      []netip.Addr
 }
 
@@ -21,10 +21,11 @@ type ends struct {
 // endpoints claim is that of the endpoint that is open.
 func (x *ends) publish(s *state, node []netip.Addr) {
 	e := s.endpoints
-	if x.of == e && x.changes == e.changes && slices.Equal(x.node, node) {
+	changes := [2]uint64{e.changes, e.sources.changes}
+	if x.of == e && x.changes == changes && slices.Equal(x.node, node) {
 		return
 	}
-	x.of, x.changes, x.node = e, e.changes, slices.Clone(node)
+	x.of, x.changes, x.node = e, changes, slices.Clone(node)
 	pods := make(map[netip.Addr]model.EndpointID, len(e.holder))
 	for _, open := range []bool{false, true} {
 		for k, id := range e.holder {
@@ -34,10 +35,10 @@ func (x *ends) publish(s *state, node []netip.Addr) {
 		}
 	}
 	marks := s.static.base.Marks
-	x.published.Store(shares.NewEnds(pods, node, func(mark uint32) (judged, turned bool) {
+	x.published.Store(shares.NewEnds(shares.Known{Pods: pods, Node: x.node, Listed: e.sources.prefixes(), Read: func(mark uint32) shares.Mark {
 		g, turned, _ := marks.GenerationOf(mark)
-		return g != neverJudged, turned
-	}))
+		return shares.Mark{Judged: g != neverJudged, Turned: turned, Alone: marks.IsLone(mark)}
+	}}))
 }
 
 // Limiter returns the limiter of the endpoints' connections in a table; the caller runs it. Call it at most once, before the first

@@ -26,8 +26,8 @@ type chainName struct{ table, chain string }
 func newListing(found []*inForce) listing {
 	l := listing{of: map[uint8][]chains.Source{}, version: map[uint8]uint64{}, made: map[uint8]map[chainName]bool{}, lone: map[uint8]bool{}}
 	for _, f := range found {
-		for family, names := range f.names {
-			l.lone[family] = l.lone[family] || f.saved[family].Chain(names.Chain("lone")) != nil
+		for family := range f.names {
+			l.lone[family] = true // a killed agent may have removed the chains that know them, and not the connections
 		}
 	}
 	return l

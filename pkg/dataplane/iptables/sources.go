@@ -27,6 +27,7 @@ type sources struct {
 	slots   *slots
 	of      map[model.EndpointID]*lister
 	retired []*lister // of endpoints that list nothing any more
+	changes uint64    // counts those of the prefixes of all endpoints
 	// barred returns why no further source counts: it is not known of each address whether it is owned. Empty: they count.
 	barred func() string
 }
@@ -93,6 +94,7 @@ func (s *sources) prepare(list []plan.Binding) {
 			s.of[id] = l
 		}
 		l.listed, l.refused = b.Endpoint.Sources, nil
+		s.changes++
 		for _, p := range l.listed {
 			if family := familyOf(p.Addr()); l.sets[family] == nil {
 				l.refused = errors.Join(l.refused, s.makeSets(l, family))
@@ -146,6 +148,15 @@ func (s *sources) retireUnlisted(bound map[model.EndpointID]*endpoint) {
 func (s *sources) retire(id model.EndpointID) {
 	s.retired = append(s.retired, s.of[id])
 	delete(s.of, id)
+	s.changes++
+}
+
+// prefixes returns those of all endpoints, in no particular order.
+func (s *sources) prefixes() (list []netip.Prefix) {
+	for _, l := range s.of {
+		list = append(list, l.listed...)
+	}
+	return list
 }
 
 // chains returns what the chains of an IP version need of each endpoint, in a fixed order.

@@ -120,7 +120,8 @@ func (s *state) commit() error {
 		if again := errors.Join(s.static.rewrite(), s.world.commit(ctx)); again == nil {
 			return nil
 		}
-		return refused
+		s.static.listing.noReversePath = false // it was something else
+		return errors.Join(refused, s.static.rewrite())
 	}
 	if err == nil {
 		s.static.listing.tried()

@@ -109,7 +109,7 @@ func (s *scene) connections(t *testing.T, table *conntrack.Conn, of *lab.Pod) ma
 // reported demands that the agent of the first node names the pod evil/m and its loss, in its problems and its log.
 func (s *scene) reported(t *testing.T) {
 	t.Helper()
-	testutil.WaitFor(t, soon, "the agent to report the pod", func() bool {
+	testutil.WaitFor(t, 4*soon, "the agent to report the pod", func() bool {
 		answer, err := s.Agent(0).Ask("problems")
 		if err != nil {
 			return false
