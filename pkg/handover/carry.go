@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
 // Kernel is the kernel's table of connections; conntrack.Conn implements it, and has the contracts of the methods.
@@ -161,15 +164,7 @@ func fair(list []conntrack.Flow, room int) (kept []conntrack.Flow, left int) {
 	for _, f := range list {
 		of[f.Original.Src]++
 	}
-	most := 0
-	for fits := true; fits; most++ {
-		n := 0
-		for _, count := range of {
-			n += min(count, most+1)
-		}
-		fits = n <= room
-	}
-	most--
+	most := shares.Fair(slices.Collect(maps.Values(of)), room)
 	taken := map[netip.Addr]int{}
 	for _, f := range list {
 		if taken[f.Original.Src] < most {

@@ -24,9 +24,9 @@ func room(others int, limit uint32) int {
 	return max(int(uint64(limit)*enough/8)-others, int(uint64(limit)*assuredRoom/8))
 }
 
-// fair returns the most that each owner may keep so that all together keep at most room: those with fewer keep all of theirs, and the
-// others share the rest in equal parts.
-func fair(counts []int, room int) int {
+// Fair returns the most that each owner may keep so that all together keep at most room: those with fewer keep all of theirs, and the
+// others share the rest in equal parts. Without room it is 0 or less.
+func Fair(counts []int, room int) int {
 	sorted := slices.Sorted(slices.Values(counts))
 	for i, n := range sorted {
 		left := len(sorted) - i
@@ -80,7 +80,7 @@ type decision struct {
 
 // decide returns what is to be removed from a table with a limit.
 func decide(t *tally, limit uint32) *decision {
-	d := &decision{ends: t.ends, share: fair(t.counts, room(t.others, limit)), cuts: make([]cut, len(t.counts))}
+	d := &decision{ends: t.ends, share: Fair(t.counts, room(t.others, limit)), cuts: make([]cut, len(t.counts))}
 	for n, count := range t.counts {
 		d.cuts[n] = cut{had: count, share: d.share}
 		excess := count - d.share

@@ -94,16 +94,16 @@ func TestFairShares(t *testing.T) {
 		{[]int{100, 100, 100}, 10, 3},
 		{[]int{5, 5}, 0, 0},
 	} {
-		got := fair(c.counts, c.room)
+		got := Fair(c.counts, c.room)
 		if got != c.want {
-			t.Errorf("fair(%v, %d) = %d, want %d", c.counts, c.room, got, c.want)
+			t.Errorf("Fair(%v, %d) = %d, want %d", c.counts, c.room, got, c.want)
 		}
 		kept := 0
 		for _, n := range c.counts {
 			kept += min(n, got)
 		}
 		if kept > c.room {
-			t.Errorf("fair(%v, %d): %d are kept", c.counts, c.room, kept)
+			t.Errorf("Fair(%v, %d): %d are kept", c.counts, c.room, kept)
 		}
 	}
 	for _, c := range []struct {

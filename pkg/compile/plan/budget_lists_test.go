@@ -38,7 +38,7 @@ func TestAListSortedInPartsIsSorted(t *testing.T) {
 	})
 }
 
-// Whoever wants no more of it has it end at the next break.
+// The work ends at the next break after the caller has refused to go on.
 func TestTheOverlapOfListsEndsWhenItIsNotWanted(t *testing.T) {
 	lists := map[model.SetID][]netip.Prefix{}
 	for i := range 3000 {
