@@ -41,11 +41,19 @@ type routeWatch struct {
 	options WatchOptions
 	prefix  string
 	sub     *subscription
-	kernel  *routeReader
+	kernel  routeSource
 	links   map[int]Interface  // workload interfaces by number
 	seen    map[netip.Addr]int // interface by address that has, or had, a route of its own; 0: it has none now
+	again   questions
 	unread  bool
 	out     chan map[netip.Addr]string
+}
+
+// routeSource answers about the routes of the node as they are. *routeReader is the kernel's.
+type routeSource interface {
+	deliveredTo(a netip.Addr) (ifindex int, err error)
+	list(family int, yield func(hostRoute)) error
+	close()
 }
 
 func newRouteWatch(o WatchOptions, prefix string) *routeWatch {
@@ -64,7 +72,10 @@ func (w *routeWatch) open() error {
 	}
 	err = errors.Join(onlyHostRoutes(sub.socket.GetFd()), sub.socket.SetReceiveBufferSize(routeBuffer, true))
 	if err == nil && w.kernel == nil {
-		w.kernel, err = openRouteReader(w.options)
+		var reader *routeReader
+		if reader, err = openRouteReader(w.options); err == nil {
+			w.kernel = reader
+		}
 	}
 	if err == nil {
 		err = w.reread()
@@ -105,6 +116,7 @@ func (w *routeWatch) reread() error {
 		}
 	}
 	w.unread = w.unread || !maps.Equal(before, w.delivered())
+	w.again.add(time.Now(), addrs)
 	return nil
 }
 
@@ -155,6 +167,10 @@ func (w *routeWatch) follow(ctx context.Context) error {
 		if w.unread {
 			out, now = w.out, w.delivered()
 		}
+		var due <-chan time.Time
+		if at, ok := w.again.next(); ok {
+			due = time.After(time.Until(at))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -166,6 +182,10 @@ func (w *routeWatch) follow(ctx context.Context) error {
 				w.decode(m.Header.Type, unix.NlMsghdr(m.Header), m.Data, &changed)
 			}
 			if err := w.carryOut(changed); err != nil {
+				return err
+			}
+		case <-due:
+			if err := w.askAll(w.again.due(time.Now())); err != nil {
 				return err
 			}
 		case <-again.C:
@@ -185,16 +205,24 @@ type changes struct {
 	all   bool // everything
 }
 
+// carryOut has the kernel say what has changed, and notes what to ask it again. c must not change any more.
 func (w *routeWatch) carryOut(c changes) error {
 	if c.all {
-		return w.reread()
+		if err := w.reread(); err != nil {
+			return err
+		}
 	}
-	if c.known {
+	if c.known || c.all {
 		for a := range w.seen {
 			c.addrs[a] = true
 		}
 	}
-	for a := range c.addrs {
+	w.again.add(time.Now(), c.addrs)
+	return w.askAll(c.addrs)
+}
+
+func (w *routeWatch) askAll(addrs map[netip.Addr]bool) error {
+	for a := range addrs {
 		if err := w.ask(a); err != nil {
 			return err
 		}
