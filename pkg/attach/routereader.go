@@ -71,6 +71,15 @@ type hostRoute struct {
 
 // list yields the routes of single addresses, of all tables. A route that changes meanwhile may be missing; the kernel notifies of it.
 func (r *routeReader) list(family int, yield func(hostRoute)) error {
+	return r.dump(family, func(m []byte) {
+		if route, ok := parseHostRoute(m); ok {
+			yield(route)
+		}
+	})
+}
+
+// dump yields the messages of all routes; after an interruption once more. A route that changes meanwhile may be missing.
+func (r *routeReader) dump(family int, yield func([]byte)) error {
 	const tries = 10
 	var err error
 	for range tries {
@@ -78,9 +87,7 @@ func (r *routeReader) list(family int, yield func(hostRoute)) error {
 		request.Sockets = r.sockets
 		request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
 		err = request.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(m []byte) bool {
-			if route, ok := parseHostRoute(m); ok {
-				yield(route)
-			}
+			yield(m)
 			return true
 		})
 		if !errors.Is(err, nl.ErrDumpInterrupted) {
@@ -93,19 +100,40 @@ func (r *routeReader) list(family int, yield func(hostRoute)) error {
 	return nil
 }
 
-// parseHostRoute reads struct rtmsg and its attributes; not ok if the route is of more than one address.
+// parseHostRoute reads a route; not ok if it is of more than one address.
 func parseHostRoute(m []byte) (r hostRoute, ok bool) {
-	if len(m) < unix.SizeofRtMsg {
+	if len(m) < unix.SizeofRtMsg || int(m[1]) != 8*addressSize(m) {
 		return r, false
 	}
-	size := 4
-	if m[0] == unix.AF_INET6 {
-		size = 16
+	route, ok := parseRoute(m)
+	return route.hostRoute, ok && route.addr.IsValid()
+}
+
+// addressSize returns the size of the addresses of a struct rtmsg; 0: they are neither IPv4 nor IPv6.
+func addressSize(m []byte) int {
+	switch m[0] {
+	case unix.AF_INET:
+		return 4
+	case unix.AF_INET6:
+		return 16
 	}
-	if m[0] != unix.AF_INET && m[0] != unix.AF_INET6 || int(m[1]) != 8*size {
+	return 0
+}
+
+// anyRoute is what the kernel says of a route. The address of one without a destination is not valid.
+type anyRoute struct {
+	hostRoute
+	bits    int
+	unicast bool
+}
+
+// parseRoute reads struct rtmsg and its attributes.
+func parseRoute(m []byte) (r anyRoute, ok bool) {
+	if len(m) < unix.SizeofRtMsg || addressSize(m) == 0 {
 		return r, false
 	}
-	r.table = uint32(m[4])
+	size := addressSize(m)
+	r.bits, r.table, r.unicast = int(m[1]), uint32(m[4]), m[7] == unix.RTN_UNICAST
 	native := nl.NativeEndian()
 	for rest := m[unix.SizeofRtMsg:]; len(rest) >= unix.SizeofRtAttr; {
 		length, kind := int(native.Uint16(rest)), native.Uint16(rest[2:])
@@ -122,5 +150,5 @@ func parseHostRoute(m []byte) (r hostRoute, ok bool) {
 		}
 		rest = rest[min((length+3)&^3, len(rest)):]
 	}
-	return r, r.addr.IsValid()
+	return r, true
 }

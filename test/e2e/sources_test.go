@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
@@ -105,6 +107,35 @@ func (g *gateway) speaks(when string, want bool) {
 	}
 }
 
+// shown demands that `margay show flows` has the gateway's flows from the addresses behind it; with iptables by its name.
+func (g *gateway) shown() {
+	g.T.Helper()
+	agent, name := g.Agent(0), ""
+	if testcluster.IPTables() {
+		name = "shop/gateway"
+	}
+	for _, a := range g.behind {
+		from, to := netip.AddrPortFrom(a, 4100), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80)
+		testutil.WaitFor(g.T, soon, "the flow from "+a.String()+" to be shown", func() bool {
+			g.pod.ExchangeUDPFrom(from, to, []byte("x"), soon)
+			out, err := g.Node(0).Run(context.Background(), "", testcluster.Build(g.T), "show", "flows", "-o", "json", "--socket", agent.Socket, "--bpffs", agent.BPFFS)
+			var rows []struct{ Opener, OpenerName, Responder, Egress, Ingress string }
+			if err == nil {
+				err = json.Unmarshal([]byte(out), &rows)
+			}
+			if err != nil {
+				g.T.Fatalf("margay show flows: %v\n%s", err, out)
+			}
+			for _, r := range rows {
+				if r.Opener == from.String() && r.Responder == to.String() && r.OpenerName == name && r.Egress != "-" && r.Ingress == "-" {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
+
 // A pod sends from the prefixes that it lists where the setting allows that, as long as it lists them, with or without an
 // agent; its egress policy binds it there as well.
 func TestFurtherSources(t *testing.T) {
@@ -117,6 +148,8 @@ func TestFurtherSources(t *testing.T) {
 			t.Errorf("from outside to %s: %s, %v", a, got.Outcome, got.Err)
 		}
 	}
+
+	g.shown()
 
 	g.Agent(0).Kill()
 	g.speaks("without an agent", true)

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
 	"github.com/margay-project/margay/pkg/explain"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -48,6 +50,11 @@ func (f *instanceFlags) trackedRows(ctx context.Context) ([]flowRow, error) {
 	if err != nil {
 		return nil, err
 	}
+	routes, err := attach.RoutesOut(attach.WatchOptions{}, further.Interfaces(enforced.Listed))
+	if err != nil {
+		return nil, err
+	}
+	enforced.Routed = further.New(enforced.Listed, routes)
 	table, err := conntrack.Open()
 	if err != nil {
 		return nil, err
@@ -91,7 +98,7 @@ func (r *trackedReader) row(e conntrack.Entry) (flowRow, bool) {
 	proto := c.Opener.Protocol
 	row := flowRow{
 		Protocol: explain.ProtocolName(proto), Opener: endText(proto, netip.AddrPortFrom(c.Opener.Src, c.Opener.SrcPort)), Responder: endText(proto, to),
-		OpenerName: r.names.byAddr[c.Opener.Src], ResponderName: r.names.byAddr[backend.Addr()],
+		OpenerName: r.name(c, c.Opener.Src), ResponderName: r.name(c, backend.Addr()),
 		State: trackedState(c, e), Age: r.age(e), Flags: []string{},
 		Egress: r.stamp(c, c.Opener.Src), Ingress: r.stamp(c, backend.Addr()),
 	}
@@ -114,10 +121,18 @@ func (r *trackedReader) row(e conntrack.Entry) (flowRow, bool) {
 	return row, true
 }
 
+// name returns the name of the pod with an address, or of the one that the address belongs to as a further source.
+func (r *trackedReader) name(c iptables.Connection, a netip.Addr) string {
+	if name := r.names.byAddr[a]; name != "" || c.Lone {
+		return name
+	}
+	return r.names.behind(r.enforced.Interface(a))
+}
+
 // stamp is the word for whether the policy in force has judged the side of the pod with an address.
 func (r *trackedReader) stamp(c iptables.Connection, a netip.Addr) string {
 	switch {
-	case !c.Judged || !r.enforced.IsLocal(a):
+	case !c.Judged || r.enforced.Interface(a) == "":
 		return "-"
 	case c.Current:
 		return "current"

@@ -57,6 +57,16 @@ func (f *instanceFlags) names(ctx context.Context, m *bpfmaps.Maps) names {
 	return n
 }
 
+// behind returns the name of the pod behind an interface; empty: it is not known.
+func (n names) behind(iface string) string {
+	for ifindex, name := range n.ifaces {
+		if name == iface && iface != "" {
+			return n.byIndex[ifindex]
+		}
+	}
+	return ""
+}
+
 func (n names) iface(ifindex uint32) string {
 	if name, ok := n.ifaces[ifindex]; ok {
 		return name

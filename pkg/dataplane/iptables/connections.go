@@ -2,13 +2,16 @@ package iptables
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"net/netip"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/ruleset"
 )
 
 // Enforced is the part of the enforced policy that is needed to interpret the kernel's table of connections. Commands read it with
@@ -16,6 +19,10 @@ import (
 type Enforced struct {
 	// Locals are the addresses of the endpoints that are open, with their interfaces.
 	Locals map[netip.Addr]string
+	// Listed are their further sources.
+	Listed []further.Listed
+	// Routed are the further sources that the node routes to the endpoints. nil: Read finds no connections of further sources.
+	Routed *further.Routed
 	of     map[uint8]judgement
 }
 
@@ -47,9 +54,37 @@ func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kern
 			if err != nil {
 				return nil, err
 			}
+			listed, err := found.listed(family, sets)
+			if err != nil {
+				return nil, err
+			}
+			e.Listed = append(e.Listed, listed...)
 		}
 	}
 	return e, nil
+}
+
+// listed returns the further sources of one IP version that the chains in force know.
+func (f *inForce) listed(family uint8, kernel ipsets.Kernel) (list []further.Listed, err error) {
+	chain := f.saved[family].Chain(f.names[family].Chain("further"))
+	if chain == nil {
+		return nil, nil
+	}
+	for _, rule := range chain.Rules {
+		var iface, set string
+		if _, err := fmt.Sscanf(ruleset.Canonical(rule.Text), "-i %s -m set --match-set %s src", &iface, &set); err != nil {
+			continue // it is about addresses that are never further sources
+		}
+		err := kernel.List(sourceSpec(set, family), func(e ipsets.Entry) {
+			if !e.NoMatch {
+				list = append(list, further.Listed{Prefix: e.Prefix, Interface: iface})
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the further sources of %s: %w", iface, err)
+		}
+	}
+	return list, nil
 }
 
 // marks returns the layout of connection marks that the chains in force write; not ok: the chains do not show it. The bits of the
@@ -79,9 +114,12 @@ type Connection struct {
 	Judged, Current, Denied bool
 	// Turned: the first packet on record was an answer, so Opener is the end that received it.
 	Turned bool
+	// Lone: a packet that was judged by itself has begun it, so its ends do not show which endpoint has sent the packet.
+	Lone bool
 }
 
-// Read interprets an entry as a Connection; not ok: neither end is a local endpoint.
+// Read interprets an entry as a Connection; not ok: neither end is a local endpoint. A connection that a packet judged alone has begun is
+// no endpoint's by its further source.
 func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 	judged := e.of[familyOf(entry.Original.Src)]
 	g, turned, denied := uint32(0), false, false
@@ -89,14 +127,26 @@ func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 		g, turned, denied = judged.marks.GenerationOf(entry.Mark)
 	}
 	lone := judged.marks != (chains.Marks{}) && judged.marks.IsLone(entry.Mark)
-	c = Connection{Opener: entry.Original, Responder: entry.Reply, Turned: turned,
+	c = Connection{Opener: entry.Original, Responder: entry.Reply, Turned: turned, Lone: lone,
 		Judged: g != neverJudged && !lone, Current: g != neverJudged && g == judged.generation}
 	c.Denied = c.Judged && denied
 	if turned {
 		c.Opener, c.Responder = c.Responder, c.Opener
 	}
-	return c, e.IsLocal(c.Opener.Src) || e.IsLocal(c.Responder.Src)
+	if lone { // its packets do not show which endpoint has sent them
+		return c, e.IsLocal(c.Opener.Src) || e.IsLocal(c.Responder.Src)
+	}
+	return c, e.Interface(c.Opener.Src) != "" || e.Interface(c.Responder.Src) != ""
 }
 
 // IsLocal reports whether an endpoint of this node has the address.
 func (e *Enforced) IsLocal(a netip.Addr) bool { return e.Locals[a] != "" }
+
+// Interface returns the interface of the endpoint of this node that has the address, or to which it is routed as a further source; empty:
+// there is none.
+func (e *Enforced) Interface(a netip.Addr) string {
+	if iface := e.Locals[a]; iface != "" {
+		return iface
+	}
+	return e.Routed.Interface(a)
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -66,6 +67,49 @@ func TestConnectionsAreReadByWhatIsInForce(t *testing.T) {
 		}
 		if ok && (c.Opener == entry.Original) == c.Turned {
 			t.Errorf("%s: opened by %v", name, c.Opener)
+		}
+	}
+}
+
+// A connection with a further source is that of the endpoint which lists the source and which it is routed to, unless a packet that was
+// judged by itself has begun it.
+func TestConnectionsOfFurtherSourcesAreRead(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24", "2001:db8::/32"), listingAt("other", "cali2", "10.0.9.2", "0.0.0.0/0"))...)
+	e, err := ReadEnforced(t.Context(), []*iptables.Tools{n.tables.Tools(iptables.Legacy)}, n.sets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := func(prefix, iface string) further.Route {
+		return further.Route{Prefix: netip.MustParsePrefix(prefix), Interface: iface}
+	}
+	outside, outside6, marks := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1"), n.state.static.base.Marks
+	current, err := marks.Generation(n.state.static.generation.number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(src, dst netip.Addr, mark uint32) bool {
+		tuple := conntrack.Tuple{Src: src, Dst: dst, Protocol: model.ProtoUDP}
+		_, ok := e.Read(conntrack.Entry{Mark: mark, Original: tuple, Reply: conntrack.Tuple{Src: dst, Dst: src, Protocol: model.ProtoUDP}})
+		return ok
+	}
+	if read(netip.MustParseAddr("203.0.113.7"), outside, current.Value) {
+		t.Error("a connection of a further source is an endpoint's although routes are not known")
+	}
+	e.Routed = further.New(e.Listed, []further.Route{route("203.0.113.0/25", "cali1"), route("198.51.100.0/24", "cali1"), route("203.0.113.64/26", "cali2"), route("2001:db8:1::/48", "cali1")})
+	for addr, want := range map[string]string{"203.0.113.7": "cali1", "203.0.113.65": "cali2", "203.0.113.129": "", "198.51.100.7": "", "2001:db8:1::7": "cali1", "10.0.9.1": "cali1"} {
+		a, far := netip.MustParseAddr(addr), outside
+		if a.Is6() {
+			far = outside6
+		}
+		if got := e.Interface(a); got != want {
+			t.Errorf("%s is that of %q, want %q", addr, got, want)
+		}
+		if read(a, far, current.Value) != (want != "") || read(far, a, 0) != (want != "") {
+			t.Errorf("a connection of %s is not read as that of %q", addr, want)
+		}
+		if own := e.IsLocal(a); read(a, far, marks.Lone().Value) != own {
+			t.Errorf("a connection that a packet of %s judged by itself has begun is an endpoint's: %t, want %t", addr, !own, own)
 		}
 	}
 }

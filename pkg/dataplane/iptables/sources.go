@@ -118,13 +118,8 @@ func (s *sources) free() int {
 
 // makeSets makes the sets of one IP version.
 func (s *sources) makeSets(l *lister, family uint8) error {
-	names, number := s.slots.world.names[family].Source(family, l.number, l.iface), ipsets.IPv4
-	if family == 6 {
-		number = ipsets.IPv6
-	}
-	one := func(name string) *ipsets.Set {
-		return ipsets.NewSet(s.sets.kernel, ipsets.Spec{Name: name, Type: ipsets.Net, Family: number, MaxEntries: 2 * mostListed, HashSize: 64})
-	}
+	names := s.slots.world.names[family].Source(family, l.number, l.iface)
+	one := func(name string) *ipsets.Set { return ipsets.NewSet(s.sets.kernel, sourceSpec(name, family)) }
 	made := &listSets{egress: one(names.Egress), ingress: one(names.Ingress)}
 	err := errors.Join(made.egress.Ensure(), made.ingress.Ensure())
 	s.slots.world.journal.sources()
@@ -134,6 +129,15 @@ func (s *sources) makeSets(l *lister, family uint8) error {
 	l.sets[family] = made
 	s.sets.listed = append(s.sets.listed, made.all()...)
 	return nil
+}
+
+// sourceSpec describes a set of further sources.
+func sourceSpec(name string, family uint8) ipsets.Spec {
+	number := ipsets.IPv4
+	if family == 6 {
+		number = ipsets.IPv6
+	}
+	return ipsets.Spec{Name: name, Type: ipsets.Net, Family: number, MaxEntries: 2 * mostListed, HashSize: 64}
 }
 
 // retireUnlisted retires endpoints that list nothing, or that have left.
