@@ -14,10 +14,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
-
-	"github.com/margay-project/margay/test/kernels/job"
 )
 
 func main() {
@@ -26,11 +25,12 @@ func main() {
 	named := flag.String("task", "", "only the tasks whose names begin so")
 	command := flag.String("command", "", "run this command of the shell in the guests instead of their tasks")
 	quiet := flag.Bool("quiet", false, "show what jobs write only when they fail")
+	atOnce := flag.Int("at-once", 1, "how many guests may run at the same time; each needs a CPU")
 	excuse := flag.String("excuse", "", "write into this file what could not be had (emulators, Debian's packages), and end well without it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, guests(*short, *only, *named, *command), *quiet)
+	err := run(ctx, guests(*short, *only, *named, *command), *quiet, max(1, *atOnce))
 	if *excuse != "" && errors.As(err, &unavailable{}) {
 		fmt.Println("NOT RUN:", err)
 		err = os.WriteFile(*excuse, []byte(strings.ReplaceAll(err.Error(), "\n", " ")+"\n"), 0o644)
@@ -54,7 +54,7 @@ func guests(short bool, only, named, command string) []guest {
 	return slices.DeleteFunc(guests, func(g guest) bool { return len(g.tasks) == 0 })
 }
 
-func run(ctx context.Context, guests []guest, quiet bool) error {
+func run(ctx context.Context, guests []guest, quiet bool, atOnce int) error {
 	if len(guests) == 0 {
 		return errors.New("no guest or no task of that name")
 	}
@@ -78,22 +78,35 @@ func run(ctx context.Context, guests []guest, quiet bool) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	r := runner{archive: a, work: work, built: map[string]bool{}, quiet: quiet}
+	r := runner{archive: a, work: work, built: map[string]bool{}, quiet: quiet, summary: map[string][]string{}}
+	running, slots := sync.WaitGroup{}, make(chan struct{}, atOnce)
 	for _, g := range guests {
-		if err := r.guest(ctx, g, guests); errors.As(err, &unavailable{}) {
-			r.missing = append(r.missing, fmt.Sprintf("%s: %v", g.name, err))
-			fmt.Printf("NOT RUN %s: %v\n", g.name, err)
-		} else if err != nil {
-			r.failed = append(r.failed, fmt.Sprintf("%s: %v", g.name, err))
-			fmt.Printf("FAIL %s: %v\n", g.name, err)
-		}
+		slots <- struct{}{}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			break
 		}
+		started := time.Now()
+		b, err := r.prepare(ctx, g, guests)
+		if err != nil {
+			r.note(g, err)
+			<-slots
+			continue
+		}
+		prepared := time.Since(started)
+		running.Go(func() {
+			defer func() { <-slots }()
+			r.boot(ctx, g, b, prepared)
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	fmt.Println()
-	for _, line := range r.summary {
-		fmt.Println(line)
+	for _, g := range guests {
+		for _, line := range r.summary[g.name] {
+			fmt.Println(line)
+		}
 	}
 	if len(r.failed) > 0 {
 		return fmt.Errorf("failed:\n  %s", strings.Join(append(r.failed, r.missing...), "\n  "))
@@ -102,132 +115,4 @@ func run(ctx context.Context, guests []guest, quiet bool) error {
 		return unavailable{fmt.Errorf("not run:\n  %s", strings.Join(r.missing, "\n  "))}
 	}
 	return nil
-}
-
-// runner boots guests.
-type runner struct {
-	archive *archive
-	work    string          // a directory that is removed at the end
-	built   map[string]bool // the architectures whose binaries are there
-	quiet   bool
-	summary []string
-	failed  []string
-	missing []string // guests whose packages could not be had
-}
-
-// guest boots one guest and judges what it says. What the other guests of the architecture need is built on the way.
-func (r *runner) guest(ctx context.Context, g guest, all []guest) error {
-	started := time.Now()
-	name, err := r.archive.kernel(ctx, g.arch, g.series)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n-- %s: %s\n", g.name, name)
-	parts, err := r.archive.parts(ctx, g.arch, name)
-	if err != nil {
-		return err
-	}
-	kernel, err := r.archive.unpacked(ctx, name, g.arch, true, parts...)
-	if err != nil {
-		return err
-	}
-	if err := indexed(ctx, kernel); err != nil {
-		return err
-	}
-	root, err := r.archive.unpacked(ctx, rootName(g.arch), g.arch, false, programs...)
-	if err != nil {
-		return err
-	}
-	binDir := filepath.Join(r.work, g.arch)
-	if !r.built[g.arch] {
-		var tasks []task
-		for _, other := range all {
-			if other.arch == g.arch {
-				tasks = append(tasks, other.tasks...)
-			}
-		}
-		if err := os.Mkdir(binDir, 0o755); err != nil {
-			return err
-		}
-		if err := binaries(ctx, binDir, g.arch, tasks); err != nil {
-			return err
-		}
-		r.built[g.arch] = true
-	}
-	image := filepath.Join(r.work, "initrd")
-	if err := initrd(image, root, kernel, binDir, request(g)); err != nil {
-		return err
-	}
-	bootable, err := kernelFile(kernel)
-	if err != nil {
-		return err
-	}
-	prepared := time.Since(started)
-	b := boot{arch: g.arch, kernel: bootable, initrd: image, setting: g.setting, counted: g.counted, limit: g.limit}
-	o, err := b.run(ctx, func(line string) {
-		if !r.quiet {
-			fmt.Println("   " + line)
-		}
-	})
-	if o != nil {
-		r.judge(g, o, prepared, time.Since(started)-prepared)
-	}
-	return err
-}
-
-// judge compares what became of the jobs with what was to become of them.
-func (r *runner) judge(g guest, o *outcome, prepared, took time.Duration) {
-	fail := func(format string, args ...any) {
-		text := g.name + ": " + fmt.Sprintf(format, args...)
-		r.failed = append(r.failed, text)
-		fmt.Println("FAIL", text)
-	}
-	version := "unknown"
-	if o.report != nil {
-		version = o.report.Kernel
-		for _, fault := range o.report.Faults {
-			fail("the kernel says: %s", fault)
-		}
-	}
-	r.summary = append(r.summary, fmt.Sprintf("%-12s %-28s %4.0f s, and %.0f s to prepare", g.name, version, took.Seconds(), prepared.Seconds()))
-	for _, t := range g.tasks {
-		at := slices.IndexFunc(o.results, func(result job.Result) bool { return result.Job == t.name })
-		if at < 0 {
-			fail("%s: did not run", t.name)
-			continue
-		}
-		result, check := o.results[at], t.check
-		if check == nil {
-			check = succeeded
-		}
-		err := check(result.Status, o.output[t.name])
-		if result.Err != "" {
-			err = fmt.Errorf("%s", result.Err)
-		}
-		said := "ok"
-		if err != nil {
-			said = "FAIL"
-			if r.quiet {
-				fmt.Println(o.output[t.name])
-			}
-			fail("%s: %v", t.name, err)
-		}
-		r.summary = append(r.summary, fmt.Sprintf("  %-4s %-24s %6.1f s by its clock", said, t.name, result.Took))
-	}
-}
-
-// request is what a guest is handed.
-func request(g guest) job.Request {
-	request := job.Request{Modules: g.modules}
-	for _, t := range g.tasks {
-		j := job.Job{Name: t.name, Command: t.command, Limit: t.limit}
-		if t.pkg != "" {
-			j.Env = []string{"MARGAY_REQUIRE_PRIVILEGED=1", "MARGAY_REQUIRE_KERNEL=1", "MARGAY_E2E_BINARY=/t/margay"}
-			j.Command = append([]string{"/t/" + filepath.Base(t.pkg) + ".test"}, t.args...)
-			j.Dir = filepath.Join("/src", t.pkg)
-		}
-		j.Env = append(j.Env, t.env...)
-		request.Jobs = append(request.Jobs, j)
-	}
-	return request
 }

@@ -253,8 +253,9 @@ func plan(short bool) []guest {
 					check: refuses("margay: kernel 6.1.", "cannot run the BPF dataplane", "TCX links: missing (Linux 6.6)"),
 				},
 				{
-					name: "run", command: []string{"sh", "-c", strings.Join(runAgent, " ") + " & sleep 12; kill $!; wait $!"}, limit: time.Minute,
-					check: says(0, "policy is enforced by another dataplane than the preferred one", "iptables-legacy", "TCX links: missing (Linux 6.6)"),
+					name: "run", limit: 2 * time.Minute,
+					command: []string{"sh", "-c", strings.Join(runAgent, " ") + " & until margay show status; do sleep 1; kill -0 $! || break; done; kill $!; wait $!"},
+					check:   says(0, "policy is enforced by another dataplane than the preferred one", "iptables-legacy", "TCX links: missing (Linux 6.6)"),
 				},
 			}, netfilterTests...),
 		},
