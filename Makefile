@@ -40,7 +40,7 @@ kernels: ## Linux 6.1, 6.12, 6.12 on arm64 and the newest of Debian under QEMU; 
 
 kernels-short: # what of it CI runs; with EXCUSE=file what cannot be had (emulators, packages) is written there and is no failure
 	@scripts/packages $(QEMU) $(if $(EXCUSE),|| true)
-	$(GO) run ./test/kernels -short -quiet $(if $(EXCUSE),-excuse '$(EXCUSE)')
+	$(GO) run ./test/kernels -short -quiet -at-once 2 $(if $(EXCUSE),-excuse '$(EXCUSE)')
 
 QEMU = qemu-system-x86_64=qemu-system-x86 qemu-system-aarch64=qemu-system-arm depmod=kmod xz=xz-utils \
 	/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
