@@ -10,10 +10,14 @@ import (
 
 const corpusEachEnv = "MARGAY_E2E_CORPUS_EACH"
 
+// stages is how many stages of the corpus there are side by side. A stage waits most of the time: for denied packets not to arrive, and for
+// agents to believe that an object is missing.
+const stages = 2
+
 // TestCorpusOverSockets is the corpus' engine of real traffic: every case whose objects a folder of manifests may
 // hold is put before two agents, and each of its checks is tried from the real source to the real destination. A denial proves
 // something only if the same packet would get through without policy, so that is tried as well. With corpusEachEnv it is every n-th
-// case.
+// case. The cases are shared out between stages, which have nothing in common.
 func TestCorpusOverSockets(t *testing.T) {
 	testutil.Privileged(t)
 	testutil.RequireCommand(t, "iptables-restore")
@@ -22,21 +26,34 @@ func TestCorpusOverSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases = slices.DeleteFunc(cases, func(c corpus.Case) bool { return c.Unplayed(false) != "" })
-	s := newStage(t)
-	checks, all, n := 0, len(cases), uint64(0)
+	if len(cases) < 400 {
+		t.Errorf("%d cases, want at least 400", len(cases))
+	}
+	n := uint64(0)
 	cases = slices.DeleteFunc(cases, func(corpus.Case) bool { n++; return n%testutil.Number(t, corpusEachEnv, 1) != 0 })
+	alike := slices.Concat(corpus.SameButForPolicy(cases)...) // a stage keeps what several cases have in common
+	checks := 0
+	for _, c := range cases {
+		checks += len(c.Checks)
+	}
+	t.Logf("%d cases, %d checks", len(cases), checks)
+	for share := range slices.Chunk(alike, max(1, (len(alike)+stages-1)/stages)) {
+		t.Run("from "+share[0].Name, func(t *testing.T) {
+			t.Parallel()
+			newStage(t).play(t, share)
+		})
+	}
+}
+
+// play plays the cases one after the other, and what they deny without policy.
+func (s *stage) play(t *testing.T, cases []corpus.Case) {
 	for _, group := range corpus.SameButForPolicy(cases) {
 		var denied []corpus.Check
 		for _, c := range group {
 			t.Run(c.Name, func(t *testing.T) { s.run(t, c) })
-			checks += len(c.Checks)
 			denied = append(denied, corpus.Denied(c.Checks)...)
 		}
 		t.Run("without policy of "+group[0].Name, func(t *testing.T) { s.runWithoutPolicy(t, group[0], denied) })
-	}
-	t.Logf("%d cases, %d checks", len(cases), checks)
-	if all < 400 {
-		t.Errorf("%d cases, want at least 400", all)
 	}
 }
 
