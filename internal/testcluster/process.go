@@ -19,10 +19,14 @@ import (
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
 // binaryEnv names an agent to test instead of the one in this tree.
 const binaryEnv = "MARGAY_E2E_BINARY"
+
+// TablesLockEnv names the file that iptables-legacy and agents lock.
+const TablesLockEnv = "XTABLES_LOCKFILE"
 
 // stallEnv, if not empty, has every agent stopped for random moments.
 const stallEnv = "MARGAY_E2E_STALL"
@@ -34,9 +38,17 @@ var built struct {
 	err  error
 }
 
-// Main runs the tests of a package and removes the agent that was built for them; it is what TestMain calls.
+// Main runs the tests of a package and removes the agent that was built for them; it is what TestMain calls. The lock of
+// iptables-legacy is one for all network namespaces of a machine. Agents of this process, and the commands that its tests run, have one
+// of their own, so that they do not wait for those of another package.
 func Main(m *testing.M) {
+	lock := fmt.Sprintf("/run/%s%d-xtables.lock", ns.Prefix, os.Getpid())
+	if err := os.Setenv(TablesLockEnv, lock); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
+	_ = os.Remove(lock) // there is none where no test used it
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}
@@ -149,7 +161,7 @@ func (p *Process) Launch() {
 		close(ended)
 		exited <- err
 	}()
-	if os.Getenv(stallEnv) != "" {
+	if testutil.Getenv(stallEnv) != "" {
 		go stall.Until(ended, cmd.Process)
 	}
 	p.Cmd, p.Exited = cmd, exited

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -51,7 +52,7 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	c.Policy("server", onlyOpen)
 	c.AwaitPolicies(server, 1, 0)
 	tr := c.StartTraffic(client, server)
-	lock, err := os.Open(filepath.Join(run, "xtables.lock"))
+	lock, err := os.Open(filepath.Join(run, filepath.Base(os.Getenv(testcluster.TablesLockEnv))))
 	if err != nil {
 		t.Fatal(err)
 	}
