@@ -48,7 +48,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 	testutil.Privileged(t)
 	testutil.RequireCommand(t, "iptables-restore")
 	backend := backends[seed%2]
-	if forced := testutil.Getenv("MARGAY_IPTABLES_BACKEND"); forced != "" {
+	if forced := os.Getenv("MARGAY_IPTABLES_BACKEND"); forced != "" {
 		backend = forced
 	}
 	p := &pair{t: t, seed: seed, dir: t.TempDir(), rand: rand.New(rand.NewPCG(seed, 0)),
@@ -183,7 +183,7 @@ func (p *pair) fail(x *shot, wrong string) {
 		return
 	} else if n == 1 {
 		p.t.Logf("policy of round %d:\n%s", p.round, p.manifest)
-		if path := os.Getenv("MARGAY_E2E_PAIR_OUT"); path != "" {
+		if path := testutil.Getenv("MARGAY_E2E_PAIR_OUT"); path != "" {
 			must(p.t, os.WriteFile(path, []byte(p.manifest), 0o600))
 		}
 	}
