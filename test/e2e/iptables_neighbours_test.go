@@ -84,6 +84,7 @@ func TestAnotherAgentsJumpsStayBehindOurs(t *testing.T) {
 		c := newCluster(t, oneNode, flags...)
 		tool := "iptables-" + flags[len(flags)-1]
 		client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
+		after := c.Pod(c.Node(0), "after") // connects after repairs only
 		c.Policy("server", onlyOpen)
 		c.AwaitPolicies(server, 1, 0)
 		open, _ := c.Serve(server.Host, openPort)
@@ -128,13 +129,20 @@ func TestAnotherAgentsJumpsStayBehindOurs(t *testing.T) {
 			if took > 5*time.Second { // less than 0.5 s on a quiet machine
 				t.Errorf("first again after %v", took)
 			}
+			crossed, err := lab.OpenCrossing(after, server, openPort, open.Addr4())
+			if err != nil {
+				t.Fatal(err)
+			}
 			for range 4 { // some of the prober's began before the repair
 				if got := client.DialTCP(closed.Addr4(), never/4); got.Established {
 					t.Error("after the repair a denied connection passed")
 				}
-				if got := client.DialTCP(open.Addr4(), soon); got.Outcome != lab.Connected || got.Retransmits > 0 {
+				if got := after.DialTCP(open.Addr4(), soon); got.Outcome != lab.Connected {
 					t.Errorf("after the repair an allowed connection: %+v", got)
 				}
+			}
+			if r := crossed.Stop(soon); r.LostAll > 0 || r.Unseen > 0 || r.Begun < 4 {
+				t.Errorf("after the repair allowed connections: %+v", r)
 			}
 			r := p.Results()[1]
 			t.Logf("first again after %v; %d of %d denied connections passed so far", took, r.Wrong, r.Attempts)

@@ -24,7 +24,7 @@ func forBackends(t *testing.T, test func(t *testing.T, flags ...string)) {
 	}
 }
 
-// A connection that policy ends is reset at both ends as soon as one of them sends: the other need not send to learn of it.
+// A connection that policy ends is reset at both ends when one of them sends: the other need not send to learn of it.
 func TestIPTablesResetsBothEndsOfARevokedConnection(t *testing.T) {
 	forBackends(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
@@ -53,7 +53,7 @@ func TestIPTablesResetsBothEndsOfARevokedConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		for end, conn := range map[string]net.Conn{"which sends": server, "which does not send": client} {
-			if err := conn.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(soon)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
