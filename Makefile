@@ -12,14 +12,31 @@ build: ## bin/margay, one static binary
 demo: build packages ## real policy on real pods in network namespaces; needs root, no cluster
 	./bin/margay demo
 
-test: packages ## everything, privileged tests included when run as root
-	$(GO) test -timeout 30m ./...
-	@$(MAKE) --no-print-directory test-iptables
+test: build packages ## everything, privileged tests included when run as root; two jobs side by side
+	@MARGAY_E2E_BINARY=$(CURDIR)/bin/margay $(MAKE) --no-print-directory -k -j2 --output-sync=target \
+		test-agents test-attacks test-others test-legacy-agents test-legacy-attacks test-nft-agents
 
-test-iptables: packages ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft
+# The jobs of `make test`, each of one process of tests at a time. Tests of agents wait most of the time, so that two CPUs are enough for
+# two jobs; the long ones come first.
+test-agents: packages
+	$(GO) test -timeout 30m ./test/e2e
+
+test-attacks: packages
+	$(GO) test -timeout 30m ./test/e2e/hostile
+
+test-others: packages
+	$(GO) test -timeout 30m -p 1 $$($(GO) list ./... | grep -vE '/test/e2e(/hostile)?$$')
+
+test-iptables: test-legacy-agents test-legacy-attacks test-nft-agents ## tests of whole agents again, with the iptables dataplane: all with legacy, a part with nft
+
+test-legacy-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_KILLS=40 MARGAY_E2E_CORPUS_EACH=3 \
 		$(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALargeSet|FurtherSource|Corpus'
+
+test-legacy-attacks: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 20m ./test/e2e/hostile -run '$(HOSTILE)'
+
+test-nft-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|Corpus'
 
 AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|TestAddress|TestServices|TestRevoked|TestKept|TestReplies|TestICMP|TestAgentKilledAndRestarted|TestPolicyChanges|TestMonitors|TestAStaged
@@ -85,5 +102,5 @@ C = $(wildcard bpf/*.c bpf/lib/*.h)
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-iptables test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
+.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help
