@@ -45,8 +45,25 @@ HOSTILE = TwoPodsCannot|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAd
 test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-e2e: build packages ## the agent on a real cluster: etcd, Kubernetes and kube-proxy, nodes in namespaces; needs root (RUN=TestName)
-	@scripts/e2e $(if $(RUN),-run '$(RUN)' -v)
+e2e: build packages e2e-binaries ## the agent on a real cluster: etcd, Kubernetes and kube-proxy, nodes in namespaces; needs root (RUN=TestName)
+ifdef RUN
+	@scripts/e2e -run '$(RUN)' -v
+else
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target e2e-agents e2e-corpus e2e-datastore e2e-iptables
+endif
+
+# The jobs of `make e2e`, each with clusters of its own, one at a time.
+e2e-agents:
+	scripts/e2e -skip '^TestCorpus$$' . ./process
+
+e2e-corpus:
+	scripts/e2e -run '^TestCorpus$$' .
+
+e2e-datastore:
+	scripts/e2e ./datastore
+
+e2e-iptables:
+	MARGAY_DATAPLANE=iptables scripts/e2e -run 'TestPolicyTakesEffect|TestHosts|TestClusterNetworkPolicy' .
 
 e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 minutes cold
 	@scripts/e2e-binaries
@@ -102,5 +119,5 @@ C = $(wildcard bpf/*.c bpf/lib/*.h)
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
+.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-agents e2e-corpus e2e-datastore e2e-iptables e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help
