@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/margay-project/margay/pkg/attach"
@@ -45,7 +46,8 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 		all, _ := backends(ctx) // a backend that does not work here has no chains in force
 		return all
 	}
-	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, SCTPUntracked: noSCTP != nil, Resets: resetsGroup, Events: eventsGroup}
+	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, SCTPUntracked: noSCTP != nil,
+		SourceRoutes: followsSourceRoutes, Resets: resetsGroup, Events: eventsGroup}
 	after, err := afterBPF(c, &kernel, parts.flows, log)
 	if err != nil {
 		node.Close()
@@ -75,6 +77,12 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 
 // sctpSetting is there if the kernel's conntrack knows SCTP.
 const sctpSetting = "/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established"
+
+// followsSourceRoutes reports whether the kernel may follow source routes of IPv4 packets: on no interface if this is 0.
+func followsSourceRoutes() bool {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/accept_source_route")
+	return err != nil || strings.TrimSpace(string(text)) != "0"
+}
 
 // makeProofSets makes the sets that a proof of iptables refers to.
 func makeProofSets() error {

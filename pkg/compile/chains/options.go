@@ -15,8 +15,8 @@ const (
 )
 
 // routedByOptions matches IPv4 packets with a source route, with malformed options (Linux stops reading at the same byte), and with
-// more than mostOptions options. The kernel sends errors about a packet back along its source route, even if the node follows no
-// source routes (__ip_options_echo). Without this match the sender of a packet could choose the receiver of the node's errors.
+// more than mostOptions options. A kernel that follows source routes replaces the destination after PREROUTING, so policy would judge
+// another one than that of the connection, and it sends errors back along the route.
 func routedByOptions() []instruction {
 	const end = 0 // in the program's memory: where the header ends. X is where the option begins.
 	var w verdicts

@@ -28,10 +28,9 @@ type Config struct {
 	AllowEncap bool
 	Tunnels    []uint16
 	// Further are the pods that may send from further sources.
-	Further Further
-	// SCTPUntracked: the kernel's conntrack does not know ports of SCTP, so it cannot distinguish flows, and each packet is judged.
-	SCTPUntracked bool
-	Masquerade    Masquerade // zero: no packet will have the node's address as its source
+	Further    Further
+	Kernel     KernelTraits
+	Masquerade Masquerade // zero: no packet will have the node's address as its source
 	// Resets is the NFLOG group of packets of flows that are reset; 0: none.
 	Resets uint16
 	Events Events
@@ -42,6 +41,15 @@ type Further struct {
 	Sources []Source
 	// NoReversePath: the kernel has no match rpfilter. Then packets from further sources are always judged alone, see aloneChains.
 	NoReversePath bool
+}
+
+// KernelTraits are what the chains depend on of the node's kernel.
+type KernelTraits struct {
+	// SCTPUntracked: its conntrack does not know ports of SCTP, so it cannot distinguish flows, and each packet is judged.
+	SCTPUntracked bool
+	// SourceRoutes: it follows source routes of IPv4 packets, so each packet of a pod is searched for one. Otherwise it drops them, and no
+	// packet is searched.
+	SourceRoutes bool
 }
 
 // Masquerade identifies the packets whose source will be replaced by the node's address. Ingress policy judges them by that address,
@@ -118,7 +126,7 @@ func NewStatic(c *Config) (*Static, error) {
 	b.input()
 	b.output()
 	s := &Static{Mangle: b.list}
-	if c.Family == 4 {
+	if c.Family == 4 && c.Kernel.SourceRoutes {
 		s.Jumps = append(s.Jumps, Jump{"mangle", "PREROUTING", b.in + " -m bpf --bytecode " + quoted(routedByOptions()), b.name(DropsRouted)})
 	}
 	s.Jumps = append(s.Jumps, Jump{"mangle", "PREROUTING", notOwn(b), b.name("foreign")})
@@ -178,7 +186,7 @@ func (b *static) current() string { return "-m connmark --mark " + b.stamp.Strin
 // that announced it. So its first packet, which is RELATED, is judged.
 func (b *static) fast() string {
 	rule := "-m conntrack ! --ctstate RELATED " + b.current() + " -j RETURN"
-	if b.c.SCTPUntracked {
+	if b.c.Kernel.SCTPUntracked {
 		return "! -p sctp " + rule
 	}
 	return rule

@@ -40,11 +40,13 @@ func foreign(b *static) {
 
 // bounced drops the errors that the node's kernel sends about packets which no rule has seen: IPv6 hop-by-hop options that it refuses,
 // and datagrams that it could not reassemble in time. A pod may have sent such a packet with another's address as the source, so that
-// the error would carry its data to the owner.
+// the error would carry its data to the owner. It also drops errors about IPv4 options that the kernel cannot read: they go back along
+// the source route in the packet, if there is one, even if the node follows no source routes (__ip_options_echo).
 func bounced(b *static) []string {
 	to := " -j " + b.name(DropsBounced)
 	return []string{
 		b.only(4, "-p icmp -m icmp --icmp-type 11/1"+to),
+		b.only(4, "-p icmp -m icmp --icmp-type 12"+to),
 		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 3/1"+to),
 		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 4 -m bpf --bytecode "+quoted(quotesHopByHop())+to),
 	}

@@ -6,6 +6,7 @@
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
 //   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses; full.go: whether it has
 //     room for flows; ends.go: whose flows these are
+//   - routes.go: whether packets are searched for source routes
 //   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables
 
@@ -37,6 +38,9 @@ type Kernel struct {
 	Node  Node
 	// SCTPUntracked: the kernel's conntrack does not know SCTP.
 	SCTPUntracked bool
+	// SourceRoutes reports whether the node's kernel follows source routes of IPv4 packets (net.ipv4.conf.all.accept_source_route). It is
+	// called by Apply and Sweep. nil: it may.
+	SourceRoutes func() bool
 	// Resets is the NFLOG group that gets the packets of ended TCP connections; its listener resets their receivers. 0: there is no
 	// listener.
 	Resets uint16
@@ -94,6 +98,7 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 	d.there = d.kernel.Node.Interfaces()
 	s.plans.Compiler.HostAddrs(d.kernel.Node.Addrs())
 	s.refusals.RetryTables()
+	errs = append(errs, s.searchRoutes(d.kernel.followsRoutes()))
 	errs = append(errs, plans.CarryOut(s.plans, s.pace, s, d.observer), s.finish(), s.addresses.err())
 	if s.world.inForce {
 		names := s.world.names[4]
@@ -160,7 +165,7 @@ const (
 )
 
 // Sweep implements dataplane.Dataplane. The kernel removes expired flows itself; Sweep looks for changes that others have made to
-// tables and sets. If there are any, the next Apply repairs them.
+// tables and sets, and to the setting about source routes. If there are any, the next Apply repairs them, or follows.
 func (d *IPTables) Sweep() (time.Duration, error) {
 	touched, err := d.state.world.touched()
 	if d.looks++; err == nil && !touched && d.looks%setsEvery == 0 && d.state.world.inForce {
@@ -174,6 +179,9 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 	}
 	if touched && !d.resync {
 		d.resync = true
+		d.kernel.Node.Nudge(0)
+	}
+	if d.kernel.followsRoutes() != d.state.static.searching {
 		d.kernel.Node.Nudge(0)
 	}
 	if d.locked && !d.kernel.Tools.Locked() {

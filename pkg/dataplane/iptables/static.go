@@ -29,6 +29,7 @@ type static struct {
 	world      *world
 	flows      Flows
 	base       chains.Config // for either family, without names and generation
+	searching  bool          // base.Kernel.SourceRoutes as it was last written
 	keep       bool          // existing connections are left alone
 	generation generation
 	node       map[uint8]uint32  // the class of the node's own address
@@ -52,8 +53,9 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
 		node: map[uint8]uint32{4: classes.None4, 6: classes.None6},
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
-			Tunnels: c.AllTunnelPorts(), SCTPUntracked: kernel.SCTPUntracked, Masquerade: chains.Masquerade{Mark: c.MasqueradeMark},
-			Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
+			Tunnels: c.AllTunnelPorts(), Kernel: chains.KernelTraits{SCTPUntracked: kernel.SCTPUntracked, SourceRoutes: kernel.followsRoutes()},
+			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
+	s.searching = s.base.Kernel.SourceRoutes
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}

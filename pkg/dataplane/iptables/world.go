@@ -207,8 +207,30 @@ func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits boo
 	return errors.Join(w.grace(unseen.ofChains), destroySets(kernel, w.other))
 }
 
+// lead makes changed jumps desired if this world is in force, with the next commit.
+func (w *world) lead() error {
+	if !w.inForce {
+		return nil
+	}
+	var errs []error
+	for _, t := range w.tables {
+		errs = append(errs, w.desireJumps(t, true))
+	}
+	return errors.Join(errs...)
+}
+
 // enter makes the jumps of one table lead to this world; enter false: it removes them.
 func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
+	if err := w.desireJumps(t, enter); err != nil {
+		return err
+	}
+	done, err := t.Apply(ctx)
+	w.spent += done.Overhead()
+	return err
+}
+
+// desireJumps makes the jumps of one table desired, with its next transaction; enter false: their absence.
+func (w *world) desireJumps(t *tableOf, enter bool) error {
 	ways := map[string][]string{}
 	for _, j := range w.jumps[t.family] {
 		switch {
@@ -224,9 +246,7 @@ func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
 			return err
 		}
 	}
-	done, err := t.Apply(ctx)
-	w.spent += done.Overhead()
-	return err
+	return nil
 }
 
 // overhead is the time since its last call that went into chains which no transaction has changed.

@@ -1,8 +1,10 @@
 package hostile
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -20,11 +22,34 @@ func TestNodesFollowNoRouteThatAPodNames(t *testing.T) {
 		t.Run("accept_source_route="+accept, func(t *testing.T) {
 			for _, n := range []*lab.Node{s.n1, s.n2} {
 				sysctl(t, n.Host, "ipv4/conf/all/accept_source_route", accept)
+				awaitSearch(t, n, accept == "1")
 			}
 			s.play(t, s.sourceRouted(), at...)
 		})
 	}
 	s.Agent(0).Dropped(s.m, 1, "source_route")
+}
+
+// awaitSearch waits until the rules of a node search packets for source routes, or do not, as its kernel needs it. In BPF mode all are
+// searched always.
+func awaitSearch(t *testing.T, n *lab.Node, search bool) {
+	t.Helper()
+	if !testcluster.IPTables() {
+		return
+	}
+	testutil.WaitFor(t, soon, "the rules to follow the setting about source routes", func() bool {
+		found := false
+		for _, save := range []string{"iptables-legacy-save", "iptables-nft-save"} {
+			rules, err := n.Run(t.Context(), "", save, "-t", "mangle")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rule := range strings.Lines(rules) {
+				found = found || strings.HasPrefix(rule, "-A PREROUTING ") && strings.Contains(rule, "--bytecode")
+			}
+		}
+		return found == search
+	})
 }
 
 // sourceRouted are packets of m, for its node, that name others as hops.
