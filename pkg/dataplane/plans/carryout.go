@@ -20,8 +20,9 @@ type Writer interface {
 }
 
 // CarryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does as much of
-// large policies at a time as the pace allows, so that other changes come in between. The error is
-// dataplane.ErrStuck if changes wait for a plan that cannot be written.
+// large policies at a time as the pace allows, so that other changes come in between. After the plan of the last waiting change it
+// leaves them to the next call, unless the call before did so, too: so a change that has come in meanwhile waits for one plan, and
+// changes that come all the time do not keep large policies from being compiled. The error is dataplane.ErrStuck if changes wait for a plan that cannot be written.
 func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 	err, part := w.CarryOn(), true
 	for err == nil {
@@ -48,6 +49,9 @@ func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 		if changed {
 			o.Compiled(compiled.Sub(started))
 			o.Published(time.Since(compiled))
+		}
+		if changed && err == nil && p.Plan.More && len(p.Waiting) == 0 && pace.Yield() {
+			break // the next Apply goes on, with what has come in meanwhile
 		}
 	}
 	if err != nil && p.Stuck() {

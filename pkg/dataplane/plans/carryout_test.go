@@ -14,9 +14,17 @@ import (
 type writer struct {
 	*Planner
 	overhead time.Duration
+	plans    *int // written; nil: they are not counted
 }
 
-func (w writer) CarryOn() error          { w.Step = w.steps; return nil }
+func (w writer) CarryOn() error {
+	if w.plans != nil && !w.Done() {
+		*w.plans++
+	}
+	w.Step = w.steps
+	return nil
+}
+
 func (w writer) Busy() map[uint32]bool   { return nil }
 func (w writer) Overhead() time.Duration { return w.overhead }
 
@@ -43,7 +51,7 @@ func plansFor(t *testing.T, overhead time.Duration) (n int) {
 	t.Helper()
 	p := NewPlanner(plan.New(plan.Options{}, nil), 1)
 	defer p.Compiler.Close()
-	pace, w := NewPace(), writer{p, overhead}
+	pace, w := NewPace(), writer{p, overhead, nil}
 	carryOut := func() {
 		t.Helper()
 		if err := CarryOut(p, pace, w, unobserved{}); err != nil {
@@ -75,4 +83,71 @@ func TestLargePoliciesShareAnOverhead(t *testing.T) {
 	if without < 50 || with > 10 {
 		t.Errorf("%d plans, and %d with much overhead; want at least 50, and at most 10", without, with)
 	}
+}
+
+// changing is a node with a large policy to be compiled, and an endpoint whose small policy changes.
+type changing struct {
+	*Planner
+	pace    *Pace
+	now     time.Time
+	plans   int // written so far
+	changes int
+}
+
+func newChanging(t *testing.T) *changing {
+	c := &changing{Planner: NewPlanner(plan.New(plan.Options{}, nil), 1), pace: NewPace()}
+	t.Cleanup(c.Compiler.Close)
+	c.pace.now = func() time.Time { return c.now }
+	c.Enqueue(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{model.SetNodeAddrs: {}}})
+	c.pass(t)
+	large := largeEndpoint(0, 6000)
+	c.Enqueue(model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{large.ID: large}})
+	c.pass(t)
+	return c
+}
+
+// change has another small policy wait.
+func (c *changing) change() {
+	c.changes++
+	small := largeEndpoint(1, 1+c.changes%2)
+	c.Enqueue(model.Changes{InSync: true, Endpoints: map[model.EndpointID]*model.EndpointPolicy{small.ID: small}})
+}
+
+// pass returns how many plans a CarryOut makes, an hour after the one before, so that large policies rest no more.
+func (c *changing) pass(t *testing.T) (made int) {
+	t.Helper()
+	c.now = c.now.Add(time.Hour)
+	before := c.plans
+	if err := CarryOut(c.Planner, c.pace, writer{c.Planner, 0, &c.plans}, unobserved{}); err != nil {
+		t.Fatal(err)
+	}
+	return c.plans - before
+}
+
+// A change that comes in while another one is enforced waits for the plan of that one only, not for a part of a large policy.
+func TestAPassEndsAfterAChange(t *testing.T) {
+	c := newChanging(t)
+	c.pass(t) // a part
+	for range 3 {
+		c.change()
+		if made := c.pass(t); made != 1 || !c.Plan.More {
+			t.Fatalf("%d plans with a change, more to do: %v; want the plan of the change alone", made, c.Plan.More)
+		}
+		if made := c.pass(t); made != 1 {
+			t.Fatalf("%d plans in the next pass, want that of a part", made)
+		}
+	}
+}
+
+// Changes that come in all the time, each before the pass of the one before it has ended, do not keep a large policy waiting.
+func TestChangesAllTheTimeKeepNoLargePolicyWaiting(t *testing.T) {
+	c := newChanging(t)
+	for range 500 {
+		c.change()
+		c.pass(t)
+		if len(c.Compiler.Waiting()) == 0 {
+			return
+		}
+	}
+	t.Error("the large policy is not compiled after 500 changes")
 }

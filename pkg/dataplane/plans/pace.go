@@ -26,6 +26,8 @@ type Pace struct {
 	next  time.Time     // earliest start of a plan, until then
 	part  time.Duration // what a part costs; it is forgotten slowly, since not all parts cost the same
 	parts int           // of the next plan
+
+	yielded bool // see Yield
 }
 
 // NewPace returns a Pace by the wall clock.
@@ -34,9 +36,16 @@ func NewPace() *Pace { return &Pace{now: time.Now, part: firstPart, parts: 1} }
 // Interrupted records a change that came in while there was a part to be compiled.
 func (p *Pace) Interrupted() { p.until = p.now().Add(paceHold) }
 
+// Yield is asked after the plan of a change, when there is a part to be compiled. It reports whether that is left to a later call of
+// CarryOut: every second time, if no part was compiled in between.
+func (p *Pace) Yield() bool {
+	p.yielded = !p.yielded
+	return p.yielded
+}
+
 // Took records that a plan of Parts has taken so long, of which overhead would have been the same with fewer.
 func (p *Pace) Took(d, overhead time.Duration) {
-	p.next = p.now().Add(d * (paceShare - 1))
+	p.next, p.yielded = p.now().Add(d*(paceShare-1)), false
 	if overhead > 0 { // else nothing was written to which that applies
 		p.part = max((d-overhead)/time.Duration(p.parts), p.part*7/8, 1)
 		p.parts = int(max(roomFor(overhead)/p.part, 1))
