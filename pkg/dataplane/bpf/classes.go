@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -26,18 +27,12 @@ func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]) *classSets {
 	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}}
 }
 
-// fewForgotten is how many classes are forgotten with a plan that has changes, so that those need not wait long for it.
+// fewForgotten is how many classes more are forgotten with a plan than it drops, so that fewer and fewer are left: some 0.2 ms.
 const fewForgotten = 64
 
-// someForgotten is how many are with another plan, which takes about a millisecond. It is more than such a plan drops.
-const someForgotten = 512
-
-// add writes the sets of new classes. A class that cannot be written has no address; see incomplete. There is room for them
-// once as many have been forgotten as may be.
-func (c *classSets) add(list []classes.Class, most int) error {
-	if err := c.forget(most); err != nil {
-		return err
-	}
+// add writes the sets of new classes. A class that cannot be written has no address; see incomplete. If there is no room for
+// them, all classes are forgotten that may be.
+func (c *classSets) add(list []classes.Class) error {
 	for _, class := range list {
 		for chunk, bits := range chunksOf(class.Sets) {
 			c.set(class.ID, chunk, bits)
@@ -46,12 +41,15 @@ func (c *classSets) add(list []classes.Class, most int) error {
 	if c.sets.Sync() == nil {
 		return nil
 	}
+	if err := c.forget(math.MaxInt); err != nil || c.sets.Pending() == 0 {
+		return err
+	}
 	if c.quiet != nil { // writeLeft reports it; dropped classes may make room
 		if err := c.left(<-c.quiet); err != nil {
 			return err
 		}
 	}
-	return c.forget(len(c.leaving))
+	return c.forget(math.MaxInt)
 }
 
 func (c *classSets) set(class, chunk uint32, bits bpf.SetBits) {

@@ -21,7 +21,7 @@ type step struct {
 var order = []step{
 	{"name sets and rules", (*state).addNames},
 	{"remove further sources", func(s *state) error { return s.endpoints.narrow(s.plans.Plan) }},
-	{"add classes", func(s *state) error { return s.classes.add(s.plans.Plan.Classes, s.mostForgotten()) }},
+	{"add classes", func(s *state) error { return s.classes.add(s.plans.Plan.Classes) }},
 	{"publish policies", (*state).publish},
 	{"make room for new classes", (*state).enlarge},
 	{"add rows of new classes", (*state).addRows},

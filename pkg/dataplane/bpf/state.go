@@ -160,15 +160,7 @@ func (s *state) drop() error {
 	s.classes.retire(plan.DropClasses)
 	s.names.drop(plan.DropSets, plan.DropRules)
 	s.refusals.note(s.kernel.maps.RuleStats.Zero(plan.DropRules))
-	return s.classes.forget(s.mostForgotten())
-}
-
-// mostForgotten is how many classes a step of the plan may forget.
-func (s *state) mostForgotten() int {
-	if s.plans.Changed {
-		return fewForgotten
-	}
-	return someForgotten
+	return s.classes.forget(len(plan.DropClasses) + fewForgotten)
 }
 
 func (s *state) meetPeers() error {
