@@ -1,0 +1,90 @@
+package classes_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/margay-project/margay/pkg/compile/classes"
+)
+
+// allOf looks every class up by its id.
+func allOf(c *classes.Classes) (all []classes.Class) {
+	for id := range max(c.Highest(), classes.None6) + 1 {
+		if class, ok := c.Class(id); ok {
+			all = append(all, class)
+		}
+	}
+	return all
+}
+
+// All is made of what it was before and what has changed since. It is always what looking up each class gives, and a list that was
+// returned before stays as it was.
+func TestAllClassesAreListedAfterFewAndManyChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := classes.New()
+		const sets = 60
+		for s := range uint32(sets) {
+			c.Show(s + 1)
+		}
+		var before, kept []classes.Class
+		for range rapid.IntRange(1, 30).Draw(t, "rounds") {
+			for range rapid.SampledFrom([]int{0, 1, 2, 5, 40}).Draw(t, "changes") {
+				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, 50).Draw(t, "address"))}), 32)
+				set := uint32(rapid.IntRange(1, sets).Draw(t, "set"))
+				if rapid.Bool().Draw(t, "leaves") {
+					c.Remove(p, set)
+				} else {
+					c.Add(p, set)
+				}
+			}
+			c.Diff()
+			if rapid.Bool().Draw(t, "drop") {
+				c.Drop()
+				c.Reuse()
+			}
+			if rapid.Bool().Draw(t, "list") {
+				before = c.All()
+				kept = slices.Clone(before)
+				if d := cmp.Diff(allOf(c), before); d != "" {
+					t.Fatal(d)
+				}
+			}
+			if d := cmp.Diff(kept, before); d != "" {
+				t.Fatal("a list that was returned has changed:", d)
+			}
+		}
+	})
+}
+
+// BenchmarkAllAfterFewChanges lists 24,000 classes after one of them has left.
+func BenchmarkAllAfterFewChanges(b *testing.B) {
+	c := classes.New()
+	prefix := func(i int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+	}
+	for i := range 24_000 {
+		c.Show(uint32(i + 1))
+		c.Add(prefix(i), uint32(i+1))
+	}
+	c.Diff()
+	c.All()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%2 == 0 {
+			c.Remove(prefix(700), 701)
+		} else {
+			c.Add(prefix(700), 701)
+		}
+		c.Diff()
+		c.Drop()
+		c.Reuse()
+		if n := len(c.All()); n != 24_001+(i%2) {
+			b.Fatal(fmt.Sprint(n, " classes"))
+		}
+	}
+}
