@@ -8,8 +8,8 @@ import (
 	"github.com/margay-project/margay/pkg/compile/table"
 )
 
-// MaxMake is how much of tables one plan makes, in units of table.Making: some 2 ms.
-const MaxMake = 80_000
+// MaxMake is how much of tables one plan makes, in units of table.Making: some 1 ms.
+const MaxMake = 40_000
 
 // making is a table that takes several plans.
 type making struct {

@@ -83,7 +83,7 @@ func (p *pace) toMake() int {
 	case p.first():
 		return math.MaxInt
 	case p.whole:
-		return 4 * most
+		return 8 * most
 	}
 	return most * p.times()
 }

@@ -47,7 +47,7 @@ func TestAPlanDoesSeveralParts(t *testing.T) {
 	got = append(got, plan(false, 0))
 	p.spread(1 << 40)
 	got = append(got, plan(false, 0))
-	want := []does{{60, 60, 21, 60}, {40, 10, 28, 40}, {40, 1, 28, 40}, {20, 20, 7, 20}, {20 * mostParts, 20 * mostParts, 7 * mostParts, 20 * mostParts}}
+	want := []does{{60, 60, 21, 60}, {40, 10, 56, 40}, {40, 1, 56, 40}, {20, 20, 7, 20}, {20 * mostParts, 20 * mostParts, 7 * mostParts, 20 * mostParts}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
