@@ -158,7 +158,7 @@ func TestTablesAreEnlargedForNewClasses(t *testing.T) {
 	}
 }
 
-// A large policy enlarges few tables with each part, however many there are.
+// A large policy enlarges few tables with each part, however many there are, and fewer the larger they are.
 func TestTablesAreEnlargedAFewAtATime(t *testing.T) {
 	w := parts(Options{})
 	var others []*model.EndpointPolicy
@@ -173,6 +173,14 @@ func TestTablesAreEnlargedAFewAtATime(t *testing.T) {
 	for p := w.step(large); p.More; p = w.step() {
 		if len(p.Enlarged) > enlargedAhead {
 			t.Fatalf("one plan enlarges %d tables", len(p.Enlarged))
+		}
+		cost, last := 0, 0
+		for _, t := range p.Enlarged {
+			last = 1 + len(t.Rows)/enlargedRows
+			cost += last
+		}
+		if cost >= enlargedAhead+last && cost > last {
+			t.Fatalf("one plan enlarges %d tables at a cost of %d, the last of %d", len(p.Enlarged), cost, last)
 		}
 		enlarged += len(p.Enlarged)
 	}
