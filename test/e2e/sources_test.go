@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
@@ -34,9 +35,7 @@ func newGateway(t *testing.T, flags ...string) *gateway {
 		g.Serve(h, 80)
 	}
 	g.Serve(g.pod.Host, 80)
-	if _, err := g.pod.Run(context.Background(), "", "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2"); err != nil {
-		t.Fatal(err)
-	}
+	g.announceOwn()
 	for _, a := range g.behind {
 		p := netip.PrefixFrom(a, a.BitLen())
 		g.ip(g.pod.Host, "addr", "add", p.String(), "dev", "lo", "nodad")
@@ -46,6 +45,14 @@ func newGateway(t *testing.T, flags ...string) *gateway {
 		}
 	}
 	return g
+}
+
+// announceOwn makes the gateway ask for neighbours by its own address only.
+func (g *gateway) announceOwn() {
+	g.T.Helper()
+	if _, err := g.pod.Run(context.Background(), "", "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2"); err != nil {
+		g.T.Fatal(err)
+	}
 }
 
 func (g *gateway) ip(h *lab.Host, args ...string) {
@@ -61,12 +68,13 @@ func (g *gateway) list(prefixes ...string) {
 	for i, p := range prefixes {
 		prefixes[i] = fmt.Sprintf("%q", p)
 	}
-	g.Write("pod-gateway", fmt.Sprintf(`apiVersion: v1
+	name := strings.TrimPrefix(g.pod.Name(), "shop/")
+	g.Write("pod-"+name, fmt.Sprintf(`apiVersion: v1
 kind: Pod
-metadata: {name: gateway, namespace: shop, labels: {app: gateway}, annotations: {cni.projectcalico.org/allowedSourcePrefixes: '[%s]'}}
-spec: {nodeName: %s, containers: [{name: main}]}
-status: {podIPs: [{ip: %q}, {ip: %q}]}
-`, strings.Join(prefixes, ", "), g.Node(0).Name(), g.pod.Addr4(), g.pod.Addr6()))
+metadata: {name: %[1]s, namespace: shop, labels: {app: %[1]s}, annotations: {cni.projectcalico.org/allowedSourcePrefixes: '[%[2]s]'}}
+spec: {nodeName: %[3]s, containers: [{name: main}]}
+status: {podIPs: [{ip: %[4]q}, {ip: %[5]q}]}
+`, name, strings.Join(prefixes, ", "), g.Node(0).Name(), g.pod.Addr4(), g.pod.Addr6()))
 	g.await(prefixes...)
 }
 
@@ -193,6 +201,41 @@ func TestALiveConnectionFromAFurtherSourceIsRevoked(t *testing.T) {
 	g.list()
 	if sent(); drops() < before+2 {
 		t.Errorf("%d packets are dropped as spoofed, want 2 more than %d", drops(), before)
+	}
+}
+
+// Where existing connections are kept, that of a further source ends when its pod lists the source no more: another pod that lists it, and
+// that the node routes it to then, does not inherit the connection.
+func TestKeptFlowsOfAFurtherSourceAreNotInherited(t *testing.T) {
+	g := newGateway(t, "--workload-source-spoofing", "Any", "--existing-connections", "keep")
+	g.list("203.0.113.0/24", "2001:db8:113::/48")
+	speaks := func(p *lab.Pod, a netip.Addr, limit time.Duration) bool {
+		return p.ExchangeUDPFrom(netip.AddrPortFrom(a, 4000), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80), []byte("x"), limit).Outcome == lab.Connected
+	}
+	for _, a := range g.behind {
+		testutil.WaitFor(t, soon, "the connection from "+a.String(), func() bool { return speaks(g.pod, a, soon) })
+	}
+	g.Policy("peer", `{podSelector: {matchLabels: {app: peer}}, policyTypes: [Ingress, Egress]}`)
+	g.AwaitPolicies(g.peer, 1, 1)
+	for _, a := range g.behind {
+		if !speaks(g.pod, a, soon) {
+			t.Errorf("the connection from %s has ended before the change", a)
+		}
+	}
+	g.list()
+	heir := *g
+	heir.pod = g.peer
+	heir.announceOwn()
+	for _, a := range g.behind {
+		p := netip.PrefixFrom(a, a.BitLen())
+		g.ip(heir.pod.Host, "addr", "add", p.String(), "dev", "lo", "nodad")
+		g.ip(g.Node(0).Host, "route", "replace", p.String(), "via", heir.pod.Addr(a.Is6()).String(), "dev", heir.pod.Iface(), "onlink")
+	}
+	heir.list("203.0.113.0/24", "2001:db8:113::/48")
+	for _, a := range g.behind {
+		if speaks(heir.pod, a, never) {
+			t.Errorf("another pod continues the connection from %s", a)
+		}
 	}
 }
 

@@ -295,7 +295,7 @@ func TestNoFlowIsLostInASwitch(t *testing.T) {
 }
 
 // TestKeptFlowsOutliveSwitches: with existingConnections: keep, flows that policy denies by now go on in the other mode, past the
-// node's network stack or not, and after a restart in BPF mode, and new ones are denied.
+// node's network stack or not, and after restarts in either mode and with another backend, and new ones are denied.
 func TestKeptFlowsOutliveSwitches(t *testing.T) {
 	c := newCluster(t, oneNode, "--existing-connections", "keep", "--dataplane", "bpf")
 	db, bad, outside := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "bad"), c.External("outside")
@@ -312,7 +312,7 @@ func TestKeptFlowsOutliveSwitches(t *testing.T) {
 	c.Reach(bad.Host, db.Host, 80, false)
 	a := c.Agent(0)
 	flags := a.Flags
-	restarts := [][]string{modes[0], modes[1], modes[1], modes[2], modes[1]} // not of iptables mode: docs/iptables.md, differences
+	restarts := [][]string{modes[0], modes[0], modes[2], modes[1], modes[1], modes[2]}
 	for _, mode := range restarts {
 		a.Kill()
 		a.Flags = append(append([]string{}, flags...), mode...)

@@ -34,12 +34,21 @@ type judgement struct {
 
 // ReadEnforced reads what is enforced in this network namespace. tools are of all backends that an agent may have used.
 func ReadEnforced(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel) (*Enforced, error) {
-	e := &Enforced{Locals: map[netip.Addr]string{}, of: map[uint8]judgement{}}
+	var worlds []*inForce
 	for _, t := range tools {
 		_, found, err := newWorld(ctx, t, "")
 		if err != nil {
 			return nil, err
 		}
+		worlds = append(worlds, found)
+	}
+	return readWorlds(worlds, sets)
+}
+
+// readWorlds reads what worlds enforce.
+func readWorlds(worlds []*inForce, sets ipsets.Kernel) (*Enforced, error) {
+	e := &Enforced{Locals: map[netip.Addr]string{}, of: map[uint8]judgement{}}
+	for _, found := range worlds {
 		for family, names := range found.names {
 			if marks, ok := found.marks(family); ok {
 				number, _ := found.generation(family, marks)

@@ -36,6 +36,8 @@ type Kernel struct {
 	Lists ipsets.Kernel
 	Flows Flows
 	Node  Node
+	// Routes reads the node's routes to endpoints with further sources. nil: none are known.
+	Routes Routes
 	// SCTPUntracked: the kernel's conntrack does not know SCTP.
 	SCTPUntracked bool
 	// SourceRoutes reports whether the node's kernel follows source routes of IPv4 packets (net.ipv4.conf.all.accept_source_route). It is
@@ -157,7 +159,8 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 }
 
 // Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
-// includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the number of connections.
+// includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the number of connections and the
+// routes to further sources whose connections are kept.
 const (
 	lookEvery  = 250 * time.Millisecond
 	setsEvery  = 2
@@ -176,6 +179,15 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 	}
 	if err != nil {
 		return lookEvery, err
+	}
+	if k := d.state.static.kept; k != nil && d.looks%flowsEvery == 0 && !k.moved {
+		moved, err := k.look(time.Now)
+		if err != nil {
+			return lookEvery, err
+		}
+		if moved {
+			d.kernel.Node.Nudge(0)
+		}
 	}
 	if touched && !d.resync {
 		d.resync = true

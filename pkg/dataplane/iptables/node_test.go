@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
@@ -28,13 +29,17 @@ type fakeNode struct {
 	flows  *fakeFlows
 	graph  *calc.Graph
 	addrs  []netip.Addr // the node's own
+	keep   bool         // existing connections
+	routes []further.Route
 }
 
 // fakeFlows are connections' marks.
 type fakeFlows struct {
 	marks   []uint32
 	deleted []netip.Addr
-	used    [2]uint32 // entries, and how many there may be
+	ends    []netip.Addr // of further connections, one for each
+	ending  func()       // called by DeleteAddresses; may be nil
+	used    [2]uint32    // entries, and how many there may be
 }
 
 func (f *fakeFlows) Usage() (entries, limit uint32, err error) { return f.used[0], f.used[1], nil }
@@ -55,6 +60,15 @@ func (f *fakeFlows) DeleteMarked(family conntrack.Family, filter conntrack.Filte
 		f.marks = slices.DeleteFunc(f.marks, func(m uint32) bool { return m&filter.Mask == filter.Mark })
 	}
 	return before - len(f.marks), nil
+}
+
+func (f *fakeFlows) DeleteAddresses(family conntrack.Family, of func(netip.Addr) bool) (int, error) {
+	if f.ending != nil {
+		f.ending()
+	}
+	before := len(f.ends)
+	f.ends = slices.DeleteFunc(f.ends, func(a netip.Addr) bool { return a.Is4() == (family == conntrack.IPv4) && of(a) })
+	return before - len(f.ends), nil
 }
 
 func (f *fakeFlows) DeleteAddress(a netip.Addr) (int, error) {
@@ -88,7 +102,10 @@ func newFakeNode(t *testing.T) *fakeNode {
 func (n *fakeNode) open(t *testing.T) {
 	t.Helper()
 	tools := n.tables.Tools(iptables.Legacy)
-	d, err := Open(context.Background(), dataplane.Defaults(), Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}}, slog.New(slog.DiscardHandler))
+	config := dataplane.Defaults()
+	config.KeepExisting = n.keep
+	routes := func(map[string]bool) ([]further.Route, error) { return slices.Clone(n.routes), nil }
+	d, err := Open(context.Background(), config, Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}, Routes: routes}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,15 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.endpoints = newEndpoints(s.sets, s.slots)
 	s.endpoints.sources.barred = s.addresses.doubt
 	s.static = newStatic(c, w, marks, append(found, own), d.kernel)
+	if c.KeepExisting {
+		s.static.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes}
+	}
+	if s.static.resumed {
+		if err := s.static.kept.resume(append(found, own), d.kernel.Sets); err != nil {
+			s.static.judgeAgain()
+			d.log.Warn("live connections are judged again, although existing ones are to be kept", "err", err)
+		}
+	}
 	s.refusals = &refusals{addresses: s.addresses, endpoints: s.endpoints, Refusals: plans.Refusals{
 		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believed}}
 	return s, nil

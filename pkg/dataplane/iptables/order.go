@@ -45,6 +45,7 @@ var finishing = []step{
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
 	{"open and close endpoints", func(s *state) error { return s.endpoints.admit() }},
+	{"end connections of further sources that are routed elsewhere", rerouteSources},
 	{"destroy sets of further sources that no chain refers to", cleanSources},
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/compile/plan"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -159,6 +160,19 @@ func (s *sources) retire(id model.EndpointID) {
 func (s *sources) prefixes() (list []netip.Prefix) {
 	for _, l := range s.of {
 		list = append(list, l.listed...)
+	}
+	return list
+}
+
+// all returns the prefixes of all endpoints that are bound, with their interfaces, in a fixed order.
+func (s *sources) all(bound map[model.EndpointID]*endpoint) (list []further.Listed) {
+	for _, id := range slices.SortedFunc(maps.Keys(s.of), model.EndpointID.Compare) {
+		if bound[id] == nil {
+			continue // it leaves
+		}
+		for _, p := range s.of[id].listed {
+			list = append(list, further.Listed{Prefix: p, Interface: s.of[id].iface})
+		}
 	}
 	return list
 }

@@ -176,7 +176,7 @@ func (s *state) move(list []classes.AddrChange) error {
 // unbind removes the entries of endpoints that have left.
 func (s *state) unbind() error {
 	left := s.endpoints.addrs(s.plans.Plan.Unbind)
-	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left))
+	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left), followSources(s))
 }
 
 // bind binds endpoints to the plan's tables. Their live flows are to be judged again.
@@ -234,10 +234,18 @@ func (s *state) enforce() error {
 	if !s.begun || s.world.inForce {
 		return nil
 	}
+	if s.static.kept != nil {
+		if err := s.static.kept.inherit(s.endpoints.owners()); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	if err := s.world.enforce(ctx, s.sets.kernel, s.static.foreign && len(s.world.other) > 0); err != nil {
 		return err
+	}
+	if s.static.kept != nil {
+		s.static.kept.former = nil
 	}
 	if s.static.learning != nil {
 		return nil // learn has written all marks; no other iptables agent has judged

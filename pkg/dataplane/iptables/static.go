@@ -18,6 +18,8 @@ type Flows interface {
 	Remark(f conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (mark uint32, write bool)) (written int, err error)
 	// DeleteAddress removes all entries with the address at one of their ends.
 	DeleteAddress(netip.Addr) (deleted int, err error)
+	// DeleteAddresses removes all entries of a family with an end whose address of holds for.
+	DeleteAddresses(f conntrack.Family, of func(netip.Addr) bool) (deleted int, err error)
 	// DeleteMarked removes the entries that the filter chooses.
 	DeleteMarked(conntrack.Family, conntrack.Filter) (deleted int, err error)
 	// Usage returns the number of entries and their limit.
@@ -39,6 +41,9 @@ type static struct {
 	learning   Learn             // nil: no other dataplane has judged until now
 	foreign    bool              // connections may have marks of other agents' generations
 	listing    listing
+	kept       *kept // with keep: whose the connections are
+	// resumed: the generation is that of the worlds in force, so live flows are not judged again.
+	resumed bool
 }
 
 // content has the parameters that the chains of one IP version were written with.
@@ -47,7 +52,8 @@ type content struct {
 	sources          uint64 // version of the endpoints with further sources
 }
 
-// newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends.
+// newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends. Where existing
+// connections are kept it begins with the generation in force, if each IP version has a world whose marks are the same.
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
 	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn,
 		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
@@ -59,20 +65,30 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}
-	known, unknown := false, false
+	known, unknown := map[uint8]bool{}, false
 	for _, f := range found {
 		for family := range f.names {
 			g, ok := f.generation(family, marks)
 			s.generation.number = max(s.generation.number, g) // also of another layout: until its chains are removed, they write it
-			known, unknown = known || ok, unknown || !ok
+			known[family], unknown = known[family] || ok, unknown || !ok
 		}
 	}
-	s.foreign = unknown || !known
+	s.foreign = unknown || !known[4] && !known[6]
 	s.listing = newListing(found)
-	if s.generation.next() && !s.foreign {
+	s.resumed = s.keep && !unknown && known[4] && known[6] && s.generation.number >= firstInForce
+	if s.resumed {
+		return s
+	}
+	s.judgeAgain()
+	return s
+}
+
+// judgeAgain makes live flows be judged again once packets go to this world.
+func (s *static) judgeAgain() {
+	s.resumed = false
+	if s.generation.next() {
 		s.foreign = true // the numbers start again from the first
 	}
-	return s
 }
 
 // generation returns the generation in the chains of a world in force; not ok: there are none, or their marks have another layout. Then it

@@ -1,0 +1,165 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/further"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+func routeTo(iface string, prefixes ...string) (list []further.Route) {
+	for _, p := range prefixes {
+		list = append(list, further.Route{Prefix: netip.MustParsePrefix(p), Interface: iface})
+	}
+	return list
+}
+
+// connect makes connections with these ends those that there are.
+func (n *fakeNode) connect(ends ...string) {
+	n.flows.ends = nil
+	for _, a := range ends {
+		n.flows.ends = append(n.flows.ends, netip.MustParseAddr(a))
+	}
+}
+
+// wantGone demands that of connections with these ends those are gone, and adds them again.
+func (n *fakeNode) wantGone(t *testing.T, when string, all []string, gone ...string) {
+	t.Helper()
+	var missing []string
+	for _, a := range all {
+		if !slices.Contains(n.flows.ends, netip.MustParseAddr(a)) {
+			missing = append(missing, a)
+		}
+	}
+	if !slices.Equal(missing, gone) {
+		t.Errorf("%s: connections of %v are gone, want %v", when, missing, gone)
+	}
+	n.connect(all...)
+}
+
+// routed notes routes, has the dataplane look at them, and applies.
+func (n *fakeNode) routed(t *testing.T, routes ...[]further.Route) {
+	t.Helper()
+	n.routes = slices.Concat(routes...)
+	n.state.static.kept.cost = 0
+	for range flowsEvery {
+		if _, err := n.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.mustApply(t)
+}
+
+// Where live connections are kept, those of a further source go when it is listed no more, or routed elsewhere. Those of others with
+// addresses in the same prefix stay.
+func TestKeptConnectionsGoWithTheirFurtherSource(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	all := []string{"203.0.113.7", "203.0.113.200", "198.51.100.1", "8.8.8.8", "10.0.0.10", "2001:db8::7"}
+	n.routes = slices.Concat(routeTo("cali1", "203.0.113.0/24", "2001:db8::/64"), routeTo("", "203.0.113.192/26"))
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1"), listingAt("next", "cali2", "10.0.9.2"))...)
+	n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1", "0.0.0.0/0", "::/0"))
+	n.connect(all...)
+	n.mustApply(t)
+	n.Resync()
+	n.mustApply(t)
+	n.wantGone(t, "listed", all)
+	n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"))
+	n.wantGone(t, "a prefix is listed no more", all, "2001:db8::7")
+	n.mustApply(t, listingAt("next", "cali2", "10.0.9.2", "203.0.113.0/24"))
+	n.wantGone(t, "another lists it, too", all)
+	n.routed(t, routeTo("cali2", "203.0.113.0/24"), routeTo("", "203.0.113.192/26"))
+	n.wantGone(t, "routed to another", all, "203.0.113.7")
+	n.routed(t, routeTo("cali2", "203.0.113.0/24"), routeTo("", "203.0.113.192/26"))
+	n.wantGone(t, "as before", all)
+	n.routed(t)
+	n.wantGone(t, "the route is gone", all, "203.0.113.7")
+	n.routed(t, routeTo("cali2", "203.0.113.0/24"))
+	n.wantGone(t, "the route is there again", all) // the endpoint may have begun connections meanwhile
+	n.mustApply(t, model.Absent(listingAt("next", "cali2", "10.0.9.2")))
+	n.wantGone(t, "the endpoint is gone", all, "203.0.113.7", "203.0.113.200")
+	n.mustApply(t, listingAt("heir", "cali2", "10.0.9.3", "203.0.113.0/25"))
+	n.wantGone(t, "an heir lists it", all, "203.0.113.7")
+}
+
+// While routes cannot be read, plans go on, with the routes of before.
+func TestKeptConnectionsGoWithoutReadableRoutes(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	n.routes = routeTo("cali1", "203.0.113.0/24")
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"))...)
+	n.connect("203.0.113.7", "8.8.8.8")
+	n.state.static.kept.routes = func(map[string]bool) ([]further.Route, error) { return nil, errRefused }
+	if _, err := n.state.static.kept.look(time.Now); !errors.Is(err, errRefused) {
+		t.Errorf("a look: %v", err)
+	}
+	n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1"))
+	if fmt.Sprint(n.flows.ends) != "[8.8.8.8]" {
+		t.Errorf("connections of %v are left", n.flows.ends)
+	}
+}
+
+// An agent that starts where existing connections are kept goes on with the judgements in force. The connections of addresses and
+// further sources whose owner has changed while no agent ran end before packets go to its chains.
+func TestARestartKeepsConnections(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	n.routes = routeTo("cali1", "203.0.113.0/24")
+	before := append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"), endpointAt("old", "cali2", "10.0.9.2", nil), endpointAt("gone", "cali3", "10.0.9.3", nil))
+	n.mustApply(t, before...)
+	generation := n.state.static.generation.number
+	all := []string{"10.0.0.10", "10.0.9.1", "10.0.9.2", "10.0.9.3", "10.0.9.4", "203.0.113.7", "8.8.8.8"}
+	for _, what := range []string{"a restart", "another restart", "a new configuration"} {
+		n.connect(all...)
+		if what == "a new configuration" {
+			if err := n.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+			n.state.world.unseen.waiting = func(context.Context) error { return nil }
+			n.graph = calc.New("n")
+		} else {
+			n.open(t)
+		}
+		n.mustApply(t, before...)
+		n.wantGone(t, what, all)
+		if n.state.static.generation.number != generation {
+			t.Errorf("%s: generation %d, want %d", what, n.state.static.generation.number, generation)
+		}
+	}
+	mark, err := n.state.static.base.Marks.Generation(generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.flows.marks = []uint32{mark.Value}
+	n.open(t)
+	former, _ := n.worlds(t)
+	n.flows.ending = func() {
+		if inForce, _ := n.worlds(t); !slices.Equal(inForce, former) {
+			t.Errorf("connections end when packets go to %v, not %v", inForce, former)
+		}
+	}
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1"), endpointAt("heir", "cali4", "10.0.9.2", nil), endpointAt("new", "cali5", "10.0.9.4", nil))...)
+	n.wantGone(t, "after a change while no agent ran", all, "10.0.9.2", "10.0.9.3", "10.0.9.4", "203.0.113.7")
+	if n.flows.marks[0] != mark.Value {
+		t.Errorf("the mark of a connection that is kept became %#x", n.flows.marks[0])
+	}
+
+	n.flows.ending = nil
+	n.keep = false
+	n.open(t)
+	n.mustApply(t, before...)
+	if n.state.static.generation.number == generation {
+		t.Error("live connections are not judged again although they are not to be kept")
+	}
+	n.wantGone(t, "an agent that does not keep connections", all)
+}
