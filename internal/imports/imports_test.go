@@ -64,7 +64,7 @@ var layers = map[string][]string{
 	"pkg/nfnl":              {},
 	"pkg/ipsets":            {"pkg/nfnl"},
 	"pkg/conntrack":         {"pkg/nfnl"},
-	"pkg/shares":            {"pkg/conntrack", "pkg/model"},
+	"pkg/shares":            {"pkg/conntrack", "pkg/further", "pkg/model"},
 	"pkg/handover":          {"bpf", "pkg/bpfmaps", "pkg/conntrack", "pkg/dataplane", "pkg/shares"},
 	"pkg/nflog":             {"pkg/nfnl"},
 	"pkg/tcpreset":          {"pkg/ipheader", "pkg/nflog"},

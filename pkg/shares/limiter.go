@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -43,6 +44,7 @@ type Limiter struct {
 	log    *slog.Logger
 
 	failures int                    // in a row
+	unrouted bool                   // routes could not be read, as is logged
 	decided  *decision              // by the last pass; nil: the next one only counts
 	whole    map[kind]time.Duration // of the last pass's tally; nil while the table is not nearly full
 
@@ -175,9 +177,10 @@ func (l *Limiter) pass(ends *Ends, limit uint32, d *decision) (round, *decision,
 		d = &decision{cuts: make([]cut, len(ends.owners)), ends: ends}
 	}
 	d = d.of(ends)
+	routed := l.routed(ends)
 	x := removal{table: l.table, removed: make([]int, len(d.cuts))}
 	err := l.table.Dump(conntrack.Both, conntrack.Filter{}, func(e conntrack.Entry) {
-		owner, ok := ends.owner(&e)
+		owner, ok := ends.owner(&e, routed)
 		if !ok {
 			t.others++
 			return
@@ -200,6 +203,16 @@ func (l *Limiter) pass(ends *Ends, limit uint32, d *decision) (round, *decision,
 		return r, nil, fmt.Errorf("remove connections of endpoints beyond their share: %w", err)
 	}
 	return r, decide(t, limit), nil
+}
+
+// routed returns whose the further sources are; nil: that is not known. It logs the first error in a row.
+func (l *Limiter) routed(ends *Ends) *further.Routed {
+	routed, err := ends.routed()
+	if err != nil && !l.unrouted {
+		l.log.Warn("could not read the routes to endpoints with further sources: their connections are not limited; will try again", "err", err)
+	}
+	l.unrouted = err != nil
+	return routed
 }
 
 // removal removes connections in batches.

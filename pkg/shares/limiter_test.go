@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -270,4 +271,28 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// An endpoint that fills the table from a further source loses connections, others do not. While routes cannot be read, none of its are
+// removed, and the log has that once.
+func TestConnectionsOfFurtherSourcesAreLimited(t *testing.T) {
+	f := &fakeTable{limit: 800}
+	behind := netip.MustParseAddr("203.0.113.7")
+	f.add(600, behind)
+	f.add(60, podB)
+	l, log, _ := newLimiter(f)
+	ends := *l.ends()
+	routes := ends.routes
+	l.ends = func() *Ends { return &ends }
+	ends.routes = func(map[string]bool) ([]further.Route, error) { return nil, errors.New("no routes") }
+	passes(l)
+	passes(l)
+	if f.of(behind) != 600 || f.of(podB) != 60 || strings.Count(log.String(), "no routes") != 1 {
+		t.Errorf("without routes %d and %d are left: %s", f.of(behind), f.of(podB), log)
+	}
+	ends.routes = routes
+	passes(l)
+	if f.of(behind) != 440 || f.of(podB) != 60 || !strings.Contains(l.Findings()[idA], "were removed") {
+		t.Errorf("%d and %d are left: %v", f.of(behind), f.of(podB), l.Findings())
+	}
 }

@@ -8,8 +8,10 @@ package shares
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -18,7 +20,9 @@ type Ends struct {
 	owners []model.EndpointID // by number; the first one stands for all whose connections cannot be assigned
 	pods   map[netip.Addr]int
 	node   map[netip.Addr]bool
-	listed prefixes
+	behind map[string]int // the endpoints with further sources by interface
+	listed []further.Listed
+	routes func(interfaces map[string]bool) ([]further.Route, error)
 	read   func(mark uint32) Mark
 }
 
@@ -26,7 +30,10 @@ type Ends struct {
 type Known struct {
 	Pods   map[netip.Addr]model.EndpointID // the endpoints of this node by address
 	Node   []netip.Addr                    // the node's own addresses
-	Listed []netip.Prefix                  // the further sources of endpoints
+	Listed []further.Listed                // the further sources of endpoints
+	Behind map[string]model.EndpointID     // these endpoints by interface
+	// Routes reads the node's routes out of interfaces, and those inside of them that lead elsewhere. nil: there are none.
+	Routes func(interfaces map[string]bool) ([]further.Route, error)
 	Read   func(mark uint32) Mark
 }
 
@@ -44,15 +51,21 @@ const unknown = 0
 // NewEnds returns the Ends of a node.
 func NewEnds(k Known) *Ends {
 	x := &Ends{owners: make([]model.EndpointID, 1, 1+len(k.Pods)), pods: make(map[netip.Addr]int, len(k.Pods)),
-		node: make(map[netip.Addr]bool, len(k.Node)), listed: newPrefixes(k.Listed), read: k.Read}
+		behind: map[string]int{}, node: make(map[netip.Addr]bool, len(k.Node)), listed: k.Listed, routes: k.Routes, read: k.Read}
 	numbers := map[model.EndpointID]int{}
-	for a, id := range k.Pods {
+	number := func(id model.EndpointID) int {
 		n, known := numbers[id]
 		if !known {
 			n = len(x.owners)
 			numbers[id], x.owners = n, append(x.owners, id)
 		}
-		x.pods[a] = n
+		return n
+	}
+	for a, id := range k.Pods {
+		x.pods[a] = number(id)
+	}
+	for iface, id := range k.Behind {
+		x.behind[iface] = number(id)
 	}
 	for _, a := range k.Node {
 		x.node[a] = true
@@ -60,10 +73,22 @@ func NewEnds(k Known) *Ends {
 	return x
 }
 
+// routed reads which further sources the node routes to the endpoints that list them.
+func (x *Ends) routed() (*further.Routed, error) {
+	if len(x.listed) == 0 || x.routes == nil {
+		return further.New(nil, nil), nil
+	}
+	routes, err := x.routes(further.Interfaces(x.listed))
+	if err != nil {
+		return nil, err
+	}
+	return further.New(x.listed, routes), nil
+}
+
 // owner returns the number of the endpoint that a connection is charged to: its opener, or the responder if the opener is neither an
-// endpoint of this node nor the node. Not ok: it belongs to the node, passes through it, or has a further source, which several
-// endpoints may list. Then it is never removed.
-func (x *Ends) owner(e *conntrack.Entry) (n int, ok bool) {
+// endpoint of this node nor the node. A further source is that of the endpoint which it is routed to; routed nil: that is not known. Not ok:
+// the connection belongs to the node, passes through it, or has a further source whose endpoint is not known. Then it is never removed.
+func (x *Ends) owner(e *conntrack.Entry, routed *further.Routed) (n int, ok bool) {
 	if e.Zone != 0 { // of another program
 		return 0, false
 	}
@@ -82,29 +107,17 @@ func (x *Ends) owner(e *conntrack.Entry) (n int, ok bool) {
 		if x.node[end] || end.IsLoopback() {
 			return 0, false
 		}
-	}
-	return unknown, m.Judged && !x.listed.contain(opener) && !x.listed.contain(responder)
-}
-
-// prefixes finds an address among many prefixes.
-type prefixes struct {
-	of      map[netip.Prefix]bool
-	lengths map[int]bool
-}
-
-func newPrefixes(list []netip.Prefix) prefixes {
-	p := prefixes{of: make(map[netip.Prefix]bool, len(list)), lengths: map[int]bool{}}
-	for _, prefix := range list {
-		p.of[prefix.Masked()], p.lengths[prefix.Bits()] = true, true
-	}
-	return p
-}
-
-func (p prefixes) contain(a netip.Addr) bool {
-	for bits := range p.lengths {
-		if prefix, err := a.Prefix(bits); err == nil && p.of[prefix] {
-			return true
+		if !m.Judged { // it passes through the node, whatever its addresses
+			continue
+		}
+		if n, ok := x.behind[routed.Interface(end)]; ok {
+			return n, true
 		}
 	}
-	return false
+	return unknown, m.Judged && (routed != nil || !x.lists(opener) && !x.lists(responder))
+}
+
+// lists reports whether an endpoint lists an address as a further source.
+func (x *Ends) lists(a netip.Addr) bool {
+	return slices.ContainsFunc(x.listed, func(l further.Listed) bool { return l.Prefix.Contains(a) })
 }

@@ -1,6 +1,7 @@
 package shares
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -29,7 +31,16 @@ var (
 
 func testEnds() *Ends {
 	return NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{podA: idA, podA6: idA, podB: idB}, Node: []netip.Addr{node},
-		Listed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8::/32")},
+		Listed: []further.Listed{{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Interface: "calia"}, {Prefix: netip.MustParsePrefix("203.0.113.0/24"), Interface: "calib"},
+			{Prefix: netip.MustParsePrefix("2001:db8::/32"), Interface: "calia"}},
+		Behind: map[string]model.EndpointID{"calia": idA, "calib": idB},
+		Routes: func(interfaces map[string]bool) ([]further.Route, error) {
+			if !interfaces["calia"] || !interfaces["calib"] {
+				return nil, errors.New("not all interfaces are asked about")
+			}
+			return []further.Route{{Prefix: netip.MustParsePrefix("203.0.113.0/25"), Interface: "calia"}, {Prefix: netip.MustParsePrefix("203.0.113.64/26"), Interface: "calib"},
+				{Prefix: netip.MustParsePrefix("203.0.113.100/32")}}, nil
+		},
 		Read: func(mark uint32) Mark {
 			return Mark{Judged: mark&judgedMark != 0, Turned: mark&turnedMark != 0, Alone: mark&aloneMark != 0}
 		}})
@@ -43,6 +54,10 @@ func between(src, dst, from netip.Addr, mark uint32) conntrack.Entry {
 
 func TestOwners(t *testing.T) {
 	ends := testEnds()
+	routed, err := ends.routed()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		what string
 		e    conntrack.Entry
@@ -61,20 +76,32 @@ func TestOwners(t *testing.T) {
 		{"to the node from the outside", between(outside, node, node, 0), leftOut},
 		{"through the node", between(outside, node, netip.MustParseAddr("10.0.9.9"), 0), leftOut},
 		{"of a former pod", between(netip.MustParseAddr("10.0.0.9"), outside, outside, judgedMark), model.EndpointID{}},
-		{"from a further source", between(netip.MustParseAddr("203.0.113.7"), outside, outside, judgedMark), leftOut},
-		{"to a further source", between(outside, netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.7"), judgedMark), leftOut},
-		{"IPv6, to a further source", between(netip.MustParseAddr("fd00::9"), netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::7"), judgedMark), leftOut},
+		{"from a further source", between(netip.MustParseAddr("203.0.113.7"), outside, outside, judgedMark), idA},
+		{"from one that two list", between(netip.MustParseAddr("203.0.113.65"), outside, outside, judgedMark), idB},
+		{"from one to a pod", between(netip.MustParseAddr("203.0.113.65"), podA, podA, judgedMark), idB},
+		{"to a further source", between(outside, netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.7"), judgedMark), idA},
+		{"to one that the node routes elsewhere", between(outside, netip.MustParseAddr("203.0.113.100"), netip.MustParseAddr("203.0.113.100"), judgedMark), model.EndpointID{}},
+		{"with the address of one, past all pods", between(netip.MustParseAddr("203.0.113.7"), outside, outside, 0), leftOut},
+		{"from the node to a further source", between(node, netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.7"), 0), leftOut},
+		{"IPv6, without a route", between(netip.MustParseAddr("fd00::9"), netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::7"), judgedMark), model.EndpointID{}},
 		{"from a pod to a further source", between(podA, netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("203.0.113.7"), judgedMark), idA},
 		{"of a packet judged by itself, to a pod", between(netip.MustParseAddr("203.0.113.9"), podB, podB, aloneMark), model.EndpointID{}},
 		{"of a packet judged by itself, to the outside", between(netip.MustParseAddr("203.0.113.9"), outside, outside, aloneMark), model.EndpointID{}},
 		{"of another program's zone", func() conntrack.Entry { e := between(podA, podB, podB, judgedMark); e.Zone = 3; return e }(), leftOut},
 	} {
 		got := leftOut
-		if n, ok := ends.owner(&c.e); ok {
+		if n, ok := ends.owner(&c.e, routed); ok {
 			got = ends.owners[n]
 		}
 		if got != c.want {
 			t.Errorf("%s: charged to %q, want %q", c.what, got, c.want)
+		}
+	}
+	for _, c := range []conntrack.Entry{
+		between(netip.MustParseAddr("203.0.113.7"), outside, outside, judgedMark), between(outside, netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::7"), judgedMark),
+	} {
+		if n, ok := ends.owner(&c, nil); ok {
+			t.Errorf("%v is charged to %q while routes are not known", c.Original, ends.owners[n])
 		}
 	}
 }
@@ -137,7 +164,7 @@ func TestTheWorstConnectionsGoFirst(t *testing.T) {
 	} {
 		tally := newTally(ends, nil)
 		for _, c := range list {
-			if n, ok := ends.owner(&c.Entry); ok {
+			if n, ok := ends.owner(&c.Entry, nil); ok {
 				tally.add(n, tally.rank(&c.Entry))
 			} else {
 				tally.others++
@@ -145,7 +172,7 @@ func TestTheWorstConnectionsGoFirst(t *testing.T) {
 		}
 		d, got := decide(tally, limit), map[string]int{}
 		for _, c := range list {
-			if n, ok := ends.owner(&c.Entry); ok && d.cuts[n].removes(tally.rank(&c.Entry)) {
+			if n, ok := ends.owner(&c.Entry, nil); ok && d.cuts[n].removes(tally.rank(&c.Entry)) {
 				if c.kind == "opened lately" || c.kind == "sending" { // of one rank
 					c.kind = "opened lately, sending"
 				}
@@ -179,7 +206,7 @@ func TestADecisionFollowsItsEndpoints(t *testing.T) {
 	tally := newTally(before, nil)
 	for range 700 {
 		e := between(podA, outside, outside, judgedMark)
-		n, _ := before.owner(&e)
+		n, _ := before.owner(&e, nil)
 		tally.add(n, tally.rank(&e))
 	}
 	after := NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{podA: idB, podB: idA}, Read: before.read})

@@ -19,7 +19,7 @@ type ends struct {
 
 // publish publishes the endpoints of a state in force and the node's addresses, if either has changed. An address that several
 // endpoints claim is that of the endpoint that is open.
-func (x *ends) publish(s *state, node []netip.Addr) {
+func (x *ends) publish(s *state, node []netip.Addr, routes Routes) {
 	e := s.endpoints
 	changes := [2]uint64{e.changes, e.sources.changes}
 	if x.of == e && x.changes == changes && slices.Equal(x.node, node) {
@@ -34,8 +34,12 @@ func (x *ends) publish(s *state, node []netip.Addr) {
 			}
 		}
 	}
+	behind := map[string]model.EndpointID{}
+	for id, l := range e.sources.of {
+		behind[l.iface] = id
+	}
 	marks := s.static.base.Marks
-	x.published.Store(shares.NewEnds(shares.Known{Pods: pods, Node: x.node, Listed: e.sources.prefixes(), Read: func(mark uint32) shares.Mark {
+	x.published.Store(shares.NewEnds(shares.Known{Pods: pods, Node: x.node, Listed: e.sources.all(e.bound), Behind: behind, Routes: routes, Read: func(mark uint32) shares.Mark {
 		g, turned, _ := marks.GenerationOf(mark)
 		return shares.Mark{Judged: g != neverJudged, Turned: turned, Alone: marks.IsLone(mark)}
 	}}))

@@ -105,7 +105,7 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 	if s.world.inForce {
 		names := s.world.names[4]
 		d.enforcing.Store(&names)
-		d.flows.ends.publish(s, d.kernel.Node.Addrs())
+		d.flows.ends.publish(s, d.kernel.Node.Addrs(), d.kernel.Routes)
 	}
 	if d.unfinished() {
 		d.kernel.Node.Nudge(s.pace.Wait())

@@ -156,14 +156,6 @@ func (s *sources) retire(id model.EndpointID) {
 	s.changes++
 }
 
-// prefixes returns those of all endpoints, in no particular order.
-func (s *sources) prefixes() (list []netip.Prefix) {
-	for _, l := range s.of {
-		list = append(list, l.listed...)
-	}
-	return list
-}
-
 // all returns the prefixes of all endpoints that are bound, with their interfaces, in a fixed order.
 func (s *sources) all(bound map[model.EndpointID]*endpoint) (list []further.Listed) {
 	for _, id := range slices.SortedFunc(maps.Keys(s.of), model.EndpointID.Compare) {
