@@ -25,9 +25,14 @@ func collect(prefixes ...string) map[string]string {
 	return taken
 }
 
-// Getenv is os.Getenv for the variables that say how tests are to run, MARGAY_REQUIRE_PRIVILEGED, MARGAY_E2E_… and
-// MARGAY_CLUSTER_….
-func Getenv(name string) string { return given[name] }
+// Getenv is os.Getenv as the environment was when the process started: the variables that say how tests are to run,
+// MARGAY_REQUIRE_…, MARGAY_E2E_… and MARGAY_CLUSTER_…, are no longer there. Others it reads as they are.
+func Getenv(name string) string {
+	if value, ok := given[name]; ok {
+		return value
+	}
+	return os.Getenv(name)
+}
 
 // Number is Getenv of a number; otherwise if it is not set. What is none fails the test.
 func Number(t testing.TB, name string, otherwise uint64) uint64 {
