@@ -32,6 +32,7 @@ type Done struct {
 	Marked   int // entries marked as allowed
 	Former   int // entries replaced because a live flow has the ends of their connection, which has ended
 	Left     int // flows left out because the table has no room for them
+	Lone     int // entries of which the opener is not known
 }
 
 // Marks has the mark of connections that policy has allowed.
@@ -39,6 +40,11 @@ type Marks struct {
 	Value, Mask uint32 // Mask 0: no marks are written
 	// Keep: the mark is that of policy in force, so a flow gets it only if every end on this node has allowed the flow.
 	Keep bool
+	// Stray reports whether the endpoint of an interface sends from an address that the node routes elsewhere; nil: none does. Others may
+	// have a flow with the same ends. So such a flow counts only if the other end has allowed it, and otherwise a connection that is
+	// known gets the mark Lone, which says nothing about who opened it.
+	Stray func(ifindex uint32, a netip.Addr) bool
+	Lone  uint32
 	// Owner returns the ifindex of the endpoint of this node that has an address now; 0: none has. It may be another one than when
 	// policy allowed the flow. Used with Keep only.
 	Owner func(netip.Addr) uint32
@@ -52,7 +58,7 @@ const passes = 5
 // It marks flows that policy has allowed. It does not add translated flows: the kernel tracks them already.
 func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeouts, m Marks) (Done, error) {
 	var done Done
-	all := map[conntrack.Tuple]wanted{}
+	all, lone := map[conntrack.Tuple]wanted{}, map[conntrack.Tuple]bool{}
 	for f, err := range flows {
 		if err != nil {
 			return done, err
@@ -61,12 +67,17 @@ func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeou
 		if !ok {
 			continue
 		}
-		if w, ok := want(&f, t); ok {
+		w, ok := want(&f, t)
+		switch {
+		case !ok:
+		case m.Stray != nil && m.Stray(w.ends[0], tuple.Src) && !w.allowed[1]:
+			lone[tuple] = true
+		default:
 			all[tuple] = w
 		}
 	}
 	for pass := range passes {
-		again, err := onePass(all, k, m, &done)
+		again, err := onePass(all, lone, k, m, &done)
 		if err != nil {
 			return done, fmt.Errorf("carry flows over to the kernel's table of connections: %w", err)
 		}
@@ -78,8 +89,8 @@ func ToKernel(flows iter.Seq2[bpfmaps.Flow, error], k Kernel, t dataplane.Timeou
 }
 
 // onePass compares the table with the flows that are wanted. again: it changed something.
-func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (again bool, err error) {
-	d := difference{known: map[conntrack.Tuple]bool{}}
+func onePass(all map[conntrack.Tuple]wanted, lone map[conntrack.Tuple]bool, k Kernel, m Marks, done *Done) (again bool, err error) {
+	d := difference{known: map[conntrack.Tuple]bool{}, lone: lone}
 	for _, family := range families {
 		if err := k.Dump(family, conntrack.Filter{}, func(e conntrack.Entry) { d.note(all, m, e) }); err != nil {
 			return false, err
@@ -88,11 +99,17 @@ func onePass(all map[conntrack.Tuple]wanted, k Kernel, m Marks, done *Done) (aga
 	if err := d.replace(all, k, m, done); err != nil {
 		return false, err
 	}
-	for _, err := range k.SetMarks(d.unmarked, func(conntrack.Entry) uint32 { return m.Value }, m.Mask) {
-		if err != nil && !errors.Is(err, conntrack.ErrNoEntry) {
-			return false, err
+	for _, mark := range []struct {
+		entries []conntrack.Entry
+		value   uint32
+		count   *int
+	}{{d.unmarked, m.Value, &done.Marked}, {d.strays, m.Lone, &done.Lone}} {
+		for _, err := range k.SetMarks(mark.entries, func(conntrack.Entry) uint32 { return mark.value }, m.Mask) {
+			if err != nil && !errors.Is(err, conntrack.ErrNoEntry) {
+				return false, err
+			}
+			*mark.count++
 		}
-		done.Marked++
 	}
 	inserted, err := insert(all, d.known, k, m, done)
 	return len(d.wrong)+inserted > 0, err

@@ -11,6 +11,8 @@ type difference struct {
 	known    map[conntrack.Tuple]bool // flows that the table has, before and after translation
 	wrong    []standing
 	unmarked []conntrack.Entry
+	lone     map[conntrack.Tuple]bool // flows whose opener is not known
+	strays   []conntrack.Entry        // of those
 }
 
 // standing is an entry that stands in the way of a flow.
@@ -35,6 +37,8 @@ func (d *difference) note(all map[conntrack.Tuple]wanted, m Marks, e conntrack.E
 		d.wrong = append(d.wrong, standing{e, after, true})
 	case hasReverse && !hasOwn && reverse.insert && !reverse.guessed && before == after:
 		d.wrong = append(d.wrong, standing{e, turned, false})
+	case m.Mask != 0 && e.Mark&m.Mask == 0 && d.lone[before]:
+		d.strays = append(d.strays, e)
 	case m.Mask != 0 && e.Mark&m.Mask == 0 && m.allowed(all, before, after):
 		d.unmarked = append(d.unmarked, e)
 	}

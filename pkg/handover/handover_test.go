@@ -211,6 +211,10 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 	across.Flags |= shortcut
 	crossed.Flags, crossed.State = shortcut, crossed.State|fins
 	ending.State |= fins
+	// podA sends from the address of a host outside.
+	strange, denied := tcp(outside, 53, podB, 5300), both
+	denied.Ingress = 0
+	stray := func(ifindex uint32, a netip.Addr) bool { return ifindex == 4 && a == outside }
 	over := func(e conntrack.Entry) conntrack.Entry { e.TCPState = conntrack.TCPTimeWait; return e }
 	for name, c := range map[string]struct {
 		there []conntrack.Entry
@@ -236,6 +240,11 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		"not kept: another has the address":   {nil, []bpfmaps.Flow{flow(plain, moved)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 1h0m0s"},
 		"not kept: a pod has the address now": {nil, []bpfmaps.Flow{flow(plain, far)}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 1h0m0s"},
 		"of a further endpoint, kept":         {nil, []bpfmaps.Flow{flow(tcp(outside, 1, podB, 80), bpf.CtEntry{State: 3, Ingress: 1, ResponderIf: 5})}, Marks{Value: 2, Mask: 3, Keep: true}, "insert protocol 6, 192.0.2.7:1 to 10.65.1.3:80, 0x2, 1h0m0s"},
+		"sent elsewhere's, denied":            {[]conntrack.Entry{established(strange)}, []bpfmaps.Flow{flow(strange, denied)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "mark protocol 6, 192.0.2.7:53 to 10.65.1.3:5300 0x1/0x3"},
+		"sent elsewhere's, denied, unknown":   {nil, []bpfmaps.Flow{flow(strange, denied)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, ""},
+		"sent elsewhere's, no marks":          {[]conntrack.Entry{established(strange)}, []bpfmaps.Flow{flow(strange, denied)}, Marks{Stray: stray}, ""},
+		"sent elsewhere's, allowed":           {nil, []bpfmaps.Flow{flow(strange, both)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 192.0.2.7:53 to 10.65.1.3:5300, 0x2, 1h0m0s"},
+		"not sent elsewhere's":                {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x2, 20s"},
 	} {
 		k := &table{entries: c.there, limit: 1000}
 		c.marks.Owner = func(a netip.Addr) uint32 { return place(a).Interface }

@@ -16,6 +16,7 @@ import (
 type StreamOptions struct {
 	Interval time.Duration // from one request to the next; default 5 ms
 	Timeout  time.Duration // for one answer or one reconnection, before it counts as an error; default 5 s
+	From     netip.Addr    // the client's address; default: the kernel chooses it
 }
 
 // StreamResult is what a Stream has counted. On a connection nothing disturbs, Received equals Sent and Connects is 1.
@@ -96,7 +97,7 @@ func (s *Stream) Close() error {
 }
 
 func (s *Stream) connect() (net.Conn, error) {
-	c, err := dialTCP(s.ctx, s.host, netip.AddrPort{}, s.dst, s.opts.Timeout)
+	c, err := dialTCP(s.ctx, s.host, netip.AddrPortFrom(s.opts.From, 0), s.dst, s.opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -15,9 +15,10 @@ import (
 
 // UDPFlowOptions tune a UDPFlow; zero fields take the defaults.
 type UDPFlowOptions struct {
-	Interval time.Duration // from one datagram to the next; default 2 ms
-	Size     int           // bytes of a datagram, at least 8; default 64
-	Grace    time.Duration // how long Stop waits for answers that are missing; default 10 s
+	Interval time.Duration  // from one datagram to the next; default 2 ms
+	Size     int            // bytes of a datagram, at least 8; default 64
+	Grace    time.Duration  // how long Stop waits for answers that are missing; default 10 s
+	From     netip.AddrPort // the client's end; default: the kernel chooses it. With port 0 it chooses the port
 }
 
 // UDPFlowResult is what a UDPFlow has counted. Sent = Received + Lost holds after Stop.
@@ -62,7 +63,7 @@ func StartUDPFlow(h *Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, e
 	if opts.Grace <= 0 {
 		opts.Grace = 10 * time.Second
 	}
-	conn, err := dialUDP(h, netip.AddrPort{}, dst)
+	conn, err := dialUDP(h, opts.From, dst)
 	if err != nil {
 		return nil, fmt.Errorf("start UDP flow to %s: %w", dst, err)
 	}

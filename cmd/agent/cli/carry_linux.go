@@ -31,7 +31,7 @@ func readEnforced(ctx context.Context, tools []*xtables.Tools) (*iptables.Enforc
 }
 
 // carryToBPF returns the function that converts connections which the iptables dataplane has judged into flows of BPF maps.
-func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) bpfplane.Carry {
+func carryToBPF(enforced *iptables.Enforced, config config.Config, log *slog.Logger) bpfplane.Carry {
 	return func(to bpfplane.Successor) error {
 		now, _, err := bpfmaps.FlowClock()
 		if err != nil {
@@ -42,15 +42,28 @@ func carryToBPF(enforced *iptables.Enforced, c config.Config, log *slog.Logger) 
 			return err
 		}
 		defer kernel.Close()
-		flows := handover.Flows{Stamp: to.Stamp, Keep: c.KeepExisting, Now: now,
-			Place: func(a netip.Addr) handover.Place {
-				return handover.Place{Interface: to.Interfaces[a], Node: slices.Contains(to.Node, a)}
-			},
+		sources, err := newCarriedSources(to.Sources)
+		if err != nil {
+			return err
+		}
+		place := func(a netip.Addr) handover.Place {
+			p := handover.Place{Interface: to.Interfaces[a], Node: slices.Contains(to.Node, a)}
+			if p == (handover.Place{}) {
+				p.Interface = sources.owner(a)
+			}
+			return p
+		}
+		// same reports whether an address has the owner that it had when policy was enforced last: an agent may have been away. Of a
+		// further source that is not known. What policy of another owner allowed is not kept.
+		same := func(a netip.Addr) bool {
+			return enforced.Locals[a] == to.Names[a] && (to.Names[a] != "" || place(a).Interface == 0)
+		}
+		flows := handover.Flows{Stamp: to.Stamp, Keep: config.KeepExisting, Now: now,
+			Place: place,
 			Mark: func(e conntrack.Entry) handover.Mark {
 				c, _ := enforced.Read(e)
-				// An address may have got another owner, while no agent ran. What policy of the former one allowed is not kept.
-				same := enforced.Locals[c.Opener.Src] == to.Names[c.Opener.Src] && enforced.Locals[c.Responder.Src] == to.Names[c.Responder.Src]
-				return handover.Mark{Judged: c.Judged, Allowed: c.Current && !c.Denied && same, Denied: c.Current && c.Denied, Turned: c.Turned}
+				kept := !config.KeepExisting || same(c.Opener.Src) && same(c.Responder.Src)
+				return handover.Mark{Judged: c.Judged, Allowed: c.Current && !c.Denied && kept, Denied: c.Current && c.Denied, Turned: c.Turned}
 			}}
 		share := func(ifindex uint32) (uint32, bool) {
 			number, ok := to.Shares[ifindex]
@@ -77,12 +90,22 @@ func (l *leaving) learn(kernel handover.Kernel, as iptables.Learned) error {
 	for _, i := range interfaces {
 		numbers[i.Name] = uint32(i.Index)
 	}
+	listed, err := l.from.Sources()
+	if err != nil {
+		return fmt.Errorf("read the further sources of endpoints: %w", err)
+	}
+	sources, err := newCarriedSources(listed)
+	if err != nil {
+		return err
+	}
+	stray := func(ifindex uint32, a netip.Addr) bool { return as.Owners[a] == "" && sources.stray(ifindex, a) }
 	done, err := handover.ToKernel(l.from.Flows().All(), kernel, l.config.Timeouts, handover.Marks{Value: as.Mark.Value, Mask: as.Mark.Mask,
-		Keep: as.Keep, Owner: func(a netip.Addr) uint32 { return numberOf(numbers, as.Owners[a]) }})
+		Stray: stray, Lone: as.Lone.Value, Keep: as.Keep, Owner: func(a netip.Addr) uint32 { return numberOf(numbers, as.Owners[a]) }})
 	if done.Left > 0 {
 		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)
 	}
-	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "of former connections", done.Former, "marked", done.Marked)
+	l.log.Info("flows of the BPF dataplane are known", "added", done.Inserted, "turned round", done.Turned, "of former connections", done.Former,
+		"marked", done.Marked, "of unknown openers", done.Lone)
 	return err
 }
 

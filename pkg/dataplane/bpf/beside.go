@@ -22,7 +22,8 @@ type Successor struct {
 	Flows *bpfmaps.Flows
 	// Interfaces are the numbers of those of this node's endpoints, by address. Shares are what their flows are charged to, by interface.
 	Interfaces map[netip.Addr]uint32
-	Names      map[netip.Addr]string // of the same interfaces
+	Names      map[netip.Addr]string     // of the same interfaces
+	Sources    map[uint32][]netip.Prefix // further sources, by interface
 	Shares     map[uint32]uint32
 	Node       []netip.Addr // the node's own addresses
 	// Stamp is a generation that no policy is published under.
@@ -94,7 +95,7 @@ func (s *state) carry() error {
 		return err
 	}
 	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Names: map[netip.Addr]string{}, Shares: map[uint32]uint32{},
-		Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
+		Sources: map[uint32][]netip.Prefix{}, Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
 		Unused: s.kernel.maps.Flows.Lost() && !s.kernel.carried}
 	s.kernel.carried = true
 	bound := s.endpoints.roster.bound
@@ -110,6 +111,9 @@ func (s *state) carry() error {
 			return err
 		}
 		to.Shares[ifindex] = ep.share - 1
+		if len(ep.policy.Sources) > 0 {
+			to.Sources[ifindex] = ep.policy.Sources
+		}
 		for _, a := range ep.policy.Addrs {
 			to.Interfaces[a], to.Names[a] = ifindex, ep.policy.Iface
 		}

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
@@ -98,6 +99,9 @@ func (p *Predecessor) replacePrograms() error {
 
 // Flows are its flows.
 func (p *Predecessor) Flows() *bpfmaps.Flows { return p.maps.Flows }
+
+// Sources returns the further sources of its endpoints, by interface.
+func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinnedSources(p.maps) }
 
 // StepAside lets everything pass that policy seems to deny: another dataplane denies it from here on.
 func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }

@@ -12,6 +12,9 @@ type Learned struct {
 	// force; otherwise it is that of flows to be judged again.
 	Mark chains.Value
 	Keep bool
+	// Lone is what connections get of which the opener is not known: a pod has sent their first packet, from an address that its node
+	// routes elsewhere. It has the mask of Mark.
+	Lone chains.Value
 	// Owners are the interfaces of the endpoints that have addresses by now.
 	Owners map[netip.Addr]string
 }
@@ -36,5 +39,5 @@ func (s *state) learn() error {
 	if err != nil {
 		return err
 	}
-	return s.static.learning(Learned{Mark: mark, Keep: s.static.keep, Owners: s.endpoints.owners()})
+	return s.static.learning(Learned{Mark: mark, Lone: s.static.base.Marks.Lone(), Keep: s.static.keep, Owners: s.endpoints.owners()})
 }

@@ -158,3 +158,31 @@ func TestABackendThatChangesAfterASwitchIsJudged(t *testing.T) {
 		})
 	}
 }
+
+// TestASwitchBelievesNoFlowFromAListedSource: a pod sends in the name of a machine's server what policy of another pod denies, so the
+// kernel has a connection that the machine seems to have opened. After the switch, the other pod opens one with the same ends, and
+// gets an answer.
+func TestASwitchBelievesNoFlowFromAListedSource(t *testing.T) {
+	s := newScene(t, "--dataplane", "bpf", "--workload-source-spoofing", "Any")
+	s.followed()
+	s.Serve(s.ext.Host, 53)
+	s.Policy("a", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress]}`)
+	s.AwaitPolicies(s.a, 1, 0)
+	s.lists(s.m, "0.0.0.0/0", "::/0")
+	flags := s.Agent(0).Flags
+	at := s.watch(s.a.Host)
+	for i, mode := range switched {
+		port := 5300 + uint16(i)
+		families(t, func(t *testing.T, v6 bool) {
+			p := testutil.Packet{Src: s.ext.Addr(v6), Dst: s.a.Addr(v6), L4: testutil.UDP{SrcPort: 53, DstPort: port}}
+			s.play(t, []attack{{what: "a query in the machine's name", from: s.m, frames: bearing(s.m, p)}}, at)
+		})
+		s.switchTo(flags, mode)
+		families(t, func(t *testing.T, v6 bool) {
+			src, dst := netip.AddrPortFrom(s.a.Addr(v6), port), netip.AddrPortFrom(s.ext.Addr(v6), 53)
+			if got := s.a.ExchangeUDPFrom(src, dst, []byte("query"), 5*time.Second); got.Outcome != lab.Connected {
+				t.Errorf("a query from %v to %v, after a switch to %v: %v, %v", src, dst, mode, got.Outcome, got.Err)
+			}
+		})
+	}
+}
