@@ -123,6 +123,9 @@ func (p *pair) fire(shots []*shot, frames func(*shot, int) [][]byte) {
 		}
 	}
 	p.sent = append(p.sent, shots...)
+	for _, s := range p.sides {
+		s.fence(p.t)
+	}
 	p.settle(shots)
 	for _, x := range shots {
 		if wrong := p.wrong(x); wrong != "" {

@@ -40,6 +40,7 @@ type side struct {
 	hosts   [places]*lab.Host
 	senders [places]*lab.FrameSender
 	macs    [places][2]net.HardwareAddr // of the host, and of the node as the host sees it
+	taps    []*lab.Tap
 	agent   *testcluster.Process
 	board   *board
 }
@@ -148,6 +149,7 @@ func (s *side) watch(t *testing.T, at place) {
 		}
 	})
 	must(t, err)
+	s.taps = append(s.taps, tap)
 	t.Cleanup(func() {
 		if n := tap.Lost(); n > 0 {
 			t.Errorf("%s: %d frames at %s were not seen", s.name, n, at)
