@@ -193,7 +193,7 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 		d.resync = true
 		d.kernel.Node.Nudge(0)
 	}
-	if d.kernel.followsRoutes() != d.state.static.searching {
+	if d.kernel.followsRoutes() != d.state.world.searching {
 		d.kernel.Node.Nudge(0)
 	}
 	if d.locked && !d.kernel.Tools.Locked() {

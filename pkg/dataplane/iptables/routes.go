@@ -9,7 +9,7 @@ func (k *Kernel) followsRoutes() bool { return k.SourceRoutes == nil || k.Source
 // about a hundredth of a round trip, and a kernel that follows no source routes drops such packets itself.
 func (s *state) searchRoutes(search bool) error {
 	s.static.base.Kernel.SourceRoutes = search
-	if s.static.searching == search {
+	if s.world.searching == search {
 		return nil
 	}
 	if s.begun {
@@ -17,6 +17,6 @@ func (s *state) searchRoutes(search bool) error {
 			return err
 		}
 	}
-	s.static.searching = search
+	s.world.searching = search
 	return nil
 }

@@ -31,7 +31,6 @@ type static struct {
 	world      *world
 	flows      Flows
 	base       chains.Config // for either family, without names and generation
-	searching  bool          // base.Kernel.SourceRoutes as it was last written
 	keep       bool          // existing connections are left alone
 	generation generation
 	node       map[uint8]uint32  // the class of the node's own address
@@ -61,7 +60,7 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
 			Tunnels: c.AllTunnelPorts(), Kernel: chains.KernelTraits{SCTPUntracked: kernel.SCTPUntracked, SourceRoutes: kernel.followsRoutes()},
 			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
-	s.searching = s.base.Kernel.SourceRoutes
+	w.searching = s.base.Kernel.SourceRoutes
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}

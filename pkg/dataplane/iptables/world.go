@@ -29,9 +29,11 @@ type world struct {
 	other   map[uint8]chains.Names  // the world in force when this one was begun; none: no entry
 	former  []former                // left by agents that used the other backend
 	inForce bool
-	unseen  unseen
-	journal *journal
-	spent   time.Duration // see overhead
+	// searching: the chains as they were last written search packets for source routes.
+	searching bool
+	unseen    unseen
+	journal   *journal
+	spent     time.Duration // see overhead
 }
 
 // tableOf is one table of one IP version.
