@@ -48,14 +48,14 @@ func RoutesOut(o WatchOptions, interfaces map[string]bool) ([]further.Route, err
 // out returns the routes of one family. The table is read twice, so that memory is needed for routes to and inside of those only: a router
 // may have very many.
 func (r *routeReader) out(family int, names map[int]string) (list []further.Route, err error) {
-	wide := map[netip.Prefix]bool{} // routes of several addresses, which may have others inside
+	wide := map[netip.Prefix]bool{} // that lead out of the interfaces: others with the same prefix may come first, or be inside
 	var lengths []int
 	err = r.dump(family, func(m []byte) {
 		p, name, ok := mainRoute(m, names)
 		if !ok || name == "" {
 			return
 		}
-		if p.Bits() == p.Addr().BitLen() || wide[p] {
+		if wide[p] {
 			return
 		}
 		wide[p] = true

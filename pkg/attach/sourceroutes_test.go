@@ -37,6 +37,8 @@ func TestRoutesOutOfInterfacesAreRead(t *testing.T) {
 	add("203.0.113.128/25", two, nil)
 	add("203.0.113.200/32", other, nil)
 	add("203.0.113.0/24", other, func(r *netlink.Route) { r.Priority = 9 })
+	add("192.0.2.7/32", one, func(r *netlink.Route) { r.Priority = 9 })
+	add("192.0.2.7/32", other, nil)
 	add("203.0.113.240/28", 0, func(r *netlink.Route) { r.Type, r.Scope = unix.RTN_BLACKHOLE, netlink.SCOPE_UNIVERSE })
 	add("198.51.100.0/24", other, nil)
 	add("192.0.2.0/24", one, func(r *netlink.Route) { r.Table = 77 })
@@ -59,14 +61,16 @@ func TestRoutesOutOfInterfacesAreRead(t *testing.T) {
 		slices.Sort(texts)
 		return strings.Join(texts, ", ")
 	}
-	if got, want := read("calione", "caligone"), "2001:db8:1::/48 calione, 203.0.113.0/24 , 203.0.113.0/24 calione, 203.0.113.128/25 , 203.0.113.200/32 , 203.0.113.240/28 "; got != want {
+	if got, want := read("calione", "caligone"), "192.0.2.7/32 , 192.0.2.7/32 calione, 2001:db8:1::/48 calione, 203.0.113.0/24 , 203.0.113.0/24 calione, 203.0.113.128/25 , 203.0.113.200/32 , 203.0.113.240/28 "; got != want {
 		t.Errorf("one interface:\n%s, want\n%s", got, want)
 	}
 	list, err := RoutesOut(watchIn(ns), map[string]bool{"calione": true})
 	must(t, err)
-	first := slices.IndexFunc(list, func(r further.Route) bool { return r.Prefix == netip.MustParsePrefix("203.0.113.0/24") })
-	if list[first].Interface != "calione" {
-		t.Errorf("the route with the lower metric is not the first: %v", list)
+	for prefix, iface := range map[string]string{"203.0.113.0/24": "calione", "192.0.2.7/32": ""} {
+		first := slices.IndexFunc(list, func(r further.Route) bool { return r.Prefix == netip.MustParsePrefix(prefix) })
+		if first < 0 || list[first].Interface != iface {
+			t.Errorf("the route to %s with the lower metric is not the first: %v", prefix, list)
+		}
 	}
 	if got := read("calitwo"); !strings.Contains(got, "0.0.0.0/0 calitwo") || !strings.Contains(got, "198.51.100.0/24 ,") || strings.Contains(got, "192.0.2.0") {
 		t.Errorf("a default route:\n%s", got)

@@ -60,9 +60,9 @@ func (d *BPF) Unfinished() bool {
 	return d.state.plans.Done() && d.state.plans.Plan.More || d.state.names.unfinished()
 }
 
-// rest is the time until the next Apply has something to continue.
+// rest is the time until the next Apply has something to continue. A plan that cleans up does not wait for a part of a large policy.
 func (d *BPF) rest() time.Duration {
-	if d.state.names.unfinished() {
+	if d.state.names.unfinished() || d.state.plans.Pending() {
 		return 0
 	}
 	return d.state.pace.Wait()

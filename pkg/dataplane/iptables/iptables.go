@@ -108,7 +108,11 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 		d.flows.ends.publish(s, d.kernel.Node.Addrs(), d.kernel.Routes)
 	}
 	if d.unfinished() {
-		d.kernel.Node.Nudge(s.pace.Wait())
+		wait := s.pace.Wait()
+		if s.plans.Pending() { // a plan that cleans up does not wait for a part of a large policy
+			wait = 0
+		}
+		d.kernel.Node.Nudge(wait)
 	}
 	err := errors.Join(errs...)
 	_, d.locked = errors.AsType[*iptables.LockedError](err)
@@ -180,25 +184,23 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 	if err != nil {
 		return lookEvery, err
 	}
-	if k := d.state.static.kept; k != nil && d.looks%flowsEvery == 0 && !k.moved {
-		moved, err := k.look(time.Now)
-		if err != nil {
-			return lookEvery, err
-		}
-		if moved {
-			d.kernel.Node.Nudge(0)
-		}
-	}
 	if touched && !d.resync {
 		d.resync = true
 		d.kernel.Node.Nudge(0)
 	}
-	if d.kernel.followsRoutes() != d.state.world.searching {
+	if !d.locked && d.kernel.followsRoutes() != d.state.world.searching {
 		d.kernel.Node.Nudge(0)
 	}
 	if d.locked && !d.kernel.Tools.Locked() {
 		d.locked = false
 		d.kernel.Node.Nudge(0)
+	}
+	if k := d.state.static.kept; k != nil && d.looks%flowsEvery == 0 && !k.moved {
+		moved, err := k.look(time.Now)
+		if moved {
+			d.kernel.Node.Nudge(0)
+		}
+		return lookEvery, err
 	}
 	return lookEvery, nil
 }

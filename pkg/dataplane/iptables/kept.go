@@ -26,6 +26,8 @@ type kept struct {
 	listed []further.Listed
 	paths  []further.Route
 	moved  bool // routes are not paths any more
+	// fresh: all connections that there are will be judged when packets go to this world, so there is none to end until then.
+	fresh  bool
 	looked time.Time
 	cost   time.Duration // of the last look
 }
@@ -88,6 +90,10 @@ func (k *kept) follow(now []further.Listed) error {
 	if err != nil {
 		routes = k.paths
 	}
+	if k.fresh {
+		k.listed, k.paths = slices.Clone(now), routes
+		return nil
+	}
 	return k.move(now, routes)
 }
 
@@ -135,7 +141,9 @@ func (k *kept) reroute() error {
 	if err != nil {
 		return err
 	}
-	if err := k.move(k.listed, routes); err != nil {
+	if k.fresh {
+		k.paths = routes
+	} else if err := k.move(k.listed, routes); err != nil {
 		return err
 	}
 	k.moved = false

@@ -90,6 +90,21 @@ func TestKeptConnectionsGoWithTheirFurtherSource(t *testing.T) {
 	n.wantGone(t, "an heir lists it", all, "203.0.113.7")
 }
 
+// Where no judgement in force is continued, as in a switch from BPF, all live connections are judged as packets come to the chains. So none
+// ends before, also of a further source: entries that translate addresses are needed.
+func TestConnectionsThatWillBeJudgedAreKept(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	all := []string{"203.0.113.7", "8.8.8.8"}
+	n.connect(all...)
+	n.routes = routeTo("cali1", "203.0.113.0/24")
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"))...)
+	n.wantGone(t, "packets come to the chains", all)
+	n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1"))
+	n.wantGone(t, "listed no more", all, "203.0.113.7")
+}
+
 // While routes cannot be read, plans go on, with the routes of before.
 func TestKeptConnectionsGoWithoutReadableRoutes(t *testing.T) {
 	n := newFakeNode(t)

@@ -63,6 +63,9 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 			d.log.Warn("live connections are judged again, although existing ones are to be kept", "err", err)
 		}
 	}
+	if s.static.kept != nil {
+		s.static.kept.fresh = !s.static.resumed
+	}
 	s.refusals = &refusals{addresses: s.addresses, endpoints: s.endpoints, Refusals: plans.Refusals{
 		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believed}}
 	return s, nil

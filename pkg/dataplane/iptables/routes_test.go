@@ -78,6 +78,14 @@ func TestPacketsAreSearchedForRoutesWhereTheKernelFollowsThem(t *testing.T) {
 			t.Error("the chains were written once more")
 		}
 	}
+	follows = !follows
+	n.locked = true
+	n.tables.Lock(true)
+	look(0) // each pass would wait for the lock
+	n.tables.Lock(false)
+	look(1) // the lock is free
+	look(1) // for the setting
+	follows = !follows
 	n.open(t) // another agent, whose world comes beside this one
 	n.kernel.SourceRoutes = func() bool { return follows }
 	n.mustApply(t)

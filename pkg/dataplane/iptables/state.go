@@ -245,7 +245,7 @@ func (s *state) enforce() error {
 		return err
 	}
 	if s.static.kept != nil {
-		s.static.kept.former = nil
+		s.static.kept.former, s.static.kept.fresh = nil, false
 	}
 	if s.static.learning != nil {
 		return nil // learn has written all marks; no other iptables agent has judged

@@ -52,7 +52,7 @@ type content struct {
 }
 
 // newStatic begins with the generation after that of the worlds in force; found are those worlds, of both backends. Where existing
-// connections are kept it begins with the generation in force, if each IP version has a world whose marks are the same.
+// connections are kept it begins with the generation in force, if each IP version has a world whose marks and generation are the same.
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
 	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn,
 		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
@@ -64,17 +64,18 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}
-	known, unknown := map[uint8]bool{}, false
+	known, unknown, alike := map[uint8]bool{}, false, true
 	for _, f := range found {
 		for family := range f.names {
 			g, ok := f.generation(family, marks)
+			alike = alike && (s.generation.number == 0 || s.generation.number == g)
 			s.generation.number = max(s.generation.number, g) // also of another layout: until its chains are removed, they write it
 			known[family], unknown = known[family] || ok, unknown || !ok
 		}
 	}
 	s.foreign = unknown || !known[4] && !known[6]
 	s.listing = newListing(found)
-	s.resumed = s.keep && !unknown && known[4] && known[6] && s.generation.number >= firstInForce
+	s.resumed = s.keep && !unknown && alike && known[4] && known[6] && s.generation.number >= firstInForce
 	if s.resumed {
 		return s
 	}

@@ -22,7 +22,8 @@ type Writer interface {
 // CarryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does as much of
 // large policies at a time as the pace allows, so that other changes come in between. After the plan of the last waiting change it
 // leaves them to the next call, unless the call before did so, too: so a change that has come in meanwhile waits for one plan, and
-// changes that come all the time do not keep large policies from being compiled. The error is dataplane.ErrStuck if changes wait for a plan that cannot be written.
+// changes that come all the time do not keep large policies from being compiled. The error is dataplane.ErrStuck if changes wait for a
+// plan that cannot be written.
 func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 	err, part := w.CarryOn(), true
 	for err == nil {

@@ -36,7 +36,7 @@ func NewPace() *Pace { return &Pace{now: time.Now, part: firstPart, parts: 1} }
 // Interrupted records a change that came in while there was a part to be compiled.
 func (p *Pace) Interrupted() { p.until = p.now().Add(paceHold) }
 
-// Yield is asked after the plan of a change, when there is a part to be compiled. It reports whether that is left to a later call of
+// Yield is called after the plan of a change, when there is a part to be compiled. It reports whether that is left to a later call of
 // CarryOut: every second time, if no part was compiled in between.
 func (p *Pace) Yield() bool {
 	p.yielded = !p.yielded

@@ -180,7 +180,7 @@ func TestASwitchBelievesNoFlowFromAListedSource(t *testing.T) {
 		s.switchTo(flags, mode)
 		families(t, func(t *testing.T, v6 bool) {
 			src, dst := netip.AddrPortFrom(s.a.Addr(v6), port), netip.AddrPortFrom(s.ext.Addr(v6), 53)
-			if got := s.a.ExchangeUDPFrom(src, dst, []byte("query"), 5*time.Second); got.Outcome != lab.Connected {
+			if got := s.a.ExchangeUDPFrom(src, dst, []byte("query"), soon); got.Outcome != lab.Connected {
 				t.Errorf("a query from %v to %v, after a switch to %v: %v, %v", src, dst, mode, got.Outcome, got.Err)
 			}
 		})
