@@ -42,6 +42,14 @@ func (n *node) mustApply(t *testing.T, updates ...model.Update) {
 	}
 }
 
+// goOn applies until nothing is left for later: changes leave staged and large policies to the next Apply.
+func (n *node) goOn(t *testing.T) {
+	t.Helper()
+	for n.Unfinished() {
+		n.mustApply(t)
+	}
+}
+
 // startNode opens a node that enforces the stage.
 func startNode(t *testing.T, s stage) *node {
 	t.Helper()

@@ -66,6 +66,7 @@ func TestStagedPoliciesAreEvaluatedAndCountedAndEnforceNothing(t *testing.T) {
 	}
 	before, _ := n.kernel.endpoints.Get(1000)
 	n.mustApply(t, stagedDeny("draft", true))
+	n.goOn(t)
 	after, _ := n.kernel.endpoints.Get(1000)
 	if flags() != bpf.EPReady|bpf.EPStagedIngress || before.Ingress != after.Ingress || before.Egress != after.Egress {
 		t.Errorf("with a staged policy: flags %d, policy words %x %x, were %x %x", flags(), after.Ingress, after.Egress, before.Ingress, before.Egress)
@@ -84,6 +85,7 @@ func TestStagedPoliciesAreEvaluatedAndCountedAndEnforceNothing(t *testing.T) {
 		}
 	}
 	n.mustApply(t, model.PolicyUpdate{Key: stagedDeny("draft", true).Key})
+	n.goOn(t)
 	if flags() != bpf.EPReady || n.kernel.maps.Staged.Len() != 0 || len(n.counted(t)) != 0 {
 		t.Errorf("without staged policies again: flags %d, %d entries, counts %v", flags(), n.kernel.maps.Staged.Len(), n.counted(t))
 	}
@@ -96,6 +98,7 @@ func TestCountsOfStagedPoliciesSurviveARestart(t *testing.T) {
 	updates := append(s.updates(), stagedDeny("draft", true))
 	n := openNode(t, dir, nil)
 	n.mustApply(t, updates...)
+	n.goOn(t)
 	n.sendStaged(t, "10.0.0.1", 80, 4)
 	mustClose(t, n.BPF)
 	n = openNode(t, dir, nil)
@@ -104,6 +107,7 @@ func TestCountsOfStagedPoliciesSurviveARestart(t *testing.T) {
 		t.Errorf("flags %d before the first plan: slots of staged policies may be others' by now", entry.Flags)
 	}
 	n.mustApply(t, updates...)
+	n.goOn(t)
 	n.sendStaged(t, "10.0.0.1", 80, 1)
 	if got := n.counted(t); got[denied] != 5 {
 		t.Errorf("counted %v, want 5: 4 of them before the restart", got)
