@@ -63,6 +63,40 @@ func TestMakingATableTakesSeveralPlansAndOthersGoOn(t *testing.T) {
 	}
 }
 
+// The plan of a change opens no rest of a large policy, however small that is, and so does not begin its table.
+func TestAChangeDoesNotOpenTheRestOfALargePolicy(t *testing.T) {
+	w := parts(Options{Limits: table.Limits{Open: 40, Make: 2000}})
+	other, large := pod("shop", "a", 2, 1), spread("evil", "m", 1, 50)
+	other.Addrs, large.Addrs = policytest.Addrs("10.0.0.2"), policytest.Addrs("10.0.0.1")
+	w.step(other)
+	w.step(large)
+	rest := func() (sets int) {
+		for _, prog := range w.programs.unopened() {
+			sets += len(prog.sets) - prog.open
+		}
+		return sets
+	}
+	for n := rest(); n == 0 || n*2*memberCost > 40; n = rest() {
+		if p := w.step(); !p.More {
+			t.Fatal("there is never a rest that one plan could open")
+		}
+	}
+	before := rest()
+	for i := range 3 {
+		changed := pod("shop", "a", 3+i, 1)
+		changed.Addrs = other.Addrs
+		w.step(changed)
+		if w.k.bound[changed.ID].Endpoint != changed || rest() != before || w.inTheMaking() != nil {
+			t.Fatalf("change %d: %d sets of the large policy are left, were %d; in the making: %v", i, rest(), before, w.inTheMaking())
+		}
+	}
+	for w.step().More {
+	}
+	if w.sets(large) != 50 {
+		t.Errorf("%d sets in the end", w.sets(large))
+	}
+}
+
 // inTheMaking is the table that is being made.
 func (w *tenants) inTheMaking() *making {
 	for _, prog := range w.programs.all() {

@@ -21,12 +21,12 @@ var ErrTooComplex = errors.New("too complex")
 func (c *Compiler) Parts(n int) { c.pace.spread(n) }
 
 // openSets opens the programs that have no table yet, those with the fewest sets left first: the names of their rules, then
-// their sets.
+// their sets. A plan that postpones large policies opens no rest of one either, since it would go on to make its table.
 func (p *planner) openSets() {
 	c := p.c
 	var loads []part
 	for _, prog := range c.programs.unopened() {
-		if !c.pace.postpones() || p.fits(prog) {
+		if !c.pace.postpones() || prog.isUntouched() && p.fits(prog) {
 			p.nameRules(prog)
 			loads = p.openSetsOf(prog, loads)
 		}

@@ -45,6 +45,9 @@ func hashRules(d model.Direction, rules []bpf.Rule) uint64 {
 // isOpen reports whether a table of the program can be made.
 func (prog *program) isOpen() bool { return prog.named == len(prog.IDs) && prog.open == len(prog.sets) }
 
+// isUntouched reports whether nothing of the program was opened yet.
+func (prog *program) isUntouched() bool { return prog.named == 0 && prog.open == 0 }
+
 func tooComplex(prog *program) error {
 	return fmt.Errorf("compile %s policy of %d rules and %d sets of addresses: %w", prog.direction, len(prog.Rules), len(prog.sets),
 		ErrTooComplex)
