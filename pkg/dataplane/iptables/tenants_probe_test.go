@@ -7,13 +7,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -167,25 +167,10 @@ func (x *tenant) watch(frame []byte, _ bool) {
 // passBehind sends a datagram from each CPU and waits for its answer. The kernel processes the packets that one CPU has sent to pods of
 // its node in their order, so all earlier packets have come by then, or never will.
 func (x *tenant) passBehind() error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("read on which CPUs the test runs: %w", err)
-	}
-	defer func() { _ = unix.SchedSetaffinity(0, &all) }() // as before
-	for cpu := range 64 * len(all) {
-		if !all.IsSet(cpu) {
-			continue
-		}
-		var one unix.CPUSet
-		one.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			return fmt.Errorf("run on CPU %d: %w", cpu, err)
-		}
+	return testutil.OnEachCPU(func() error {
 		if a := x.peer.ExchangeUDP(netip.AddrPortFrom(x.pod.Addr4(), portOpen), []byte("behind"), patience); a.Outcome != lab.Connected {
-			return fmt.Errorf("send a datagram from CPU %d: %w", cpu, a.Err)
+			return fmt.Errorf("send a datagram: %w", a.Err)
 		}
-	}
-	return nil
+		return nil
+	})
 }

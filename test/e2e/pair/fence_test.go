@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margay-project/margay/internal/testcluster"
+	"github.com/margay-project/margay/internal/testutil"
 )
 
 // hops is at least how often a packet may be queued on its way from one place to another, the search for a neighbour included.
@@ -28,7 +26,7 @@ func (s *side) fence(t *testing.T) {
 		return err
 	}))
 	defer c.Close()
-	must(t, onEachCPU(func() error {
+	must(t, testutil.OnEachCPU(func() error {
 		for hop := range byte(hops) {
 			if err := roundTrip(c, hop); err != nil {
 				return err
@@ -64,29 +62,4 @@ func roundTrip(c *net.UDPConn, b byte) error {
 			}
 		}
 	}
-}
-
-// onEachCPU calls a function on each CPU that the process may use.
-func onEachCPU(do func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("read on which CPUs the test runs: %w", err)
-	}
-	defer func() { _ = unix.SchedSetaffinity(0, &all) }() // as before
-	for cpu := range 64 * len(all) {
-		if !all.IsSet(cpu) {
-			continue
-		}
-		var one unix.CPUSet
-		one.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			return fmt.Errorf("run on CPU %d: %w", cpu, err)
-		}
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
