@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long what must happen may take on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // tenant is a pod with policies of its own, and the pod that connects to it, which is the next tenant's.
 type tenant struct {
