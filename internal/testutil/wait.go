@@ -32,3 +32,17 @@ func WaitFor(t testing.TB, limit time.Duration, what string, done func() bool) {
 		}
 	}
 }
+
+// WaitForMore waits as WaitFor does until each count has grown by at least more. counts returns equally many each time.
+func WaitForMore(t testing.TB, limit time.Duration, what string, more uint64, counts func() []uint64) {
+	t.Helper()
+	before := counts()
+	WaitFor(t, limit, what, func() bool {
+		for i, n := range counts() {
+			if n < before[i]+more {
+				return false
+			}
+		}
+		return true
+	})
+}

@@ -176,8 +176,7 @@ func (s *switchScene) speak(c net.Conn) {
 // some waits until every flow has got on.
 func (s *switchScene) some(what string) {
 	s.T.Helper()
-	var before []uint64
-	counts := func() (list []uint64) {
+	testutil.WaitForMore(s.T, soon, "traffic "+what, 3, func() (list []uint64) {
 		for i := range s.streams {
 			list = append(list, s.streams[i].Result().Received, s.flows[i].Result().Received)
 		}
@@ -185,15 +184,6 @@ func (s *switchScene) some(what string) {
 			list = append(list, r.Attempts)
 		}
 		return list
-	}
-	before = counts()
-	testutil.WaitFor(s.T, soon, "traffic "+what, func() bool {
-		for i, n := range counts() {
-			if n < before[i]+3 {
-				return false
-			}
-		}
-		return true
 	})
 }
 
