@@ -37,6 +37,10 @@ func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (prob
 		rep.decodeError(err)
 		return rep.Done(), false, false
 	}
+	odd = slices.DeleteFunc(odd, func(err error) bool {
+		path, unknown := unknownField(err)
+		return unknown && inStatus(path)
+	})
 	rep.strictErrors(odd, reflect.TypeFor[P]().Elem())
 	obj.SetNamespace(ref.Namespace)
 	rep.Reject(checkMeta(obj, rules))
@@ -47,8 +51,8 @@ func Decode[P metav1.Object](obj P, rules TextRules, text []byte, ref Ref) (prob
 const maxStrictErrors = 100
 
 // DecodeStored is Decode for the text of an object that a datastore has checked and stored. A field that is not known here is
-// one of a newer version of the API: it is returned by its path and is no problem, but for fields of the metadata, which
-// mean nothing here. An empty path stands for fields that the decoder has left out.
+// one of a newer version of the API: it is returned by its path and is no problem, but for fields of the metadata and of the status,
+// which mean nothing here. An empty path stands for fields that the decoder has left out.
 func DecodeStored[T any, P interface {
 	*T
 	metav1.Object
@@ -75,18 +79,28 @@ func decodeStored[T any](obj *T, text []byte, ref Ref) (unknown []string, proble
 		unknown = append(unknown, "")
 	}
 	odd = slices.DeleteFunc(odd, func(err error) bool {
-		var at kjson.FieldError
-		if !errors.As(err, &at) || isDuplicate(err) {
-			return false
+		path, is := unknownField(err)
+		if is && !strings.HasPrefix(path, "metadata.") && !inStatus(path) {
+			unknown = append(unknown, path)
 		}
-		if !strings.HasPrefix(at.FieldPath(), "metadata.") {
-			unknown = append(unknown, at.FieldPath())
-		}
-		return true
+		return is
 	})
 	rep.strictErrors(odd, reflect.TypeFor[T]())
 	return unknown, rep.Done(), rep.OK()
 }
+
+// unknownField returns the path of the field that a strict error is about; not ok: the error is another one.
+func unknownField(err error) (path string, ok bool) {
+	var at kjson.FieldError
+	if !errors.As(err, &at) || isDuplicate(err) {
+		return "", false
+	}
+	return at.FieldPath(), true
+}
+
+// inStatus reports whether a field is the status of an object, or belongs to it. A status does not decide what policy says, in any
+// version of an API: servers of Kubernetes 1.24 to 1.27 write one into every NetworkPolicy, which later releases do not have.
+func inStatus(path string) bool { return path == "status" || strings.HasPrefix(path, "status.") }
 
 func isDuplicate(err error) bool { return strings.HasPrefix(err.Error(), "duplicate") }
 

@@ -334,6 +334,19 @@ func TestNetworkPolicyIsRejectedForTheRest(t *testing.T) {
 	}
 }
 
+// Servers of Kubernetes 1.24 to 1.27 write a status into every NetworkPolicy, so a file that was exported there has one.
+func TestStatusOfNetworkPolicyMeansNothing(t *testing.T) {
+	for _, status := range []string{"{}", "null", "{conditions: [{type: Accepted}]}"} {
+		d := parseOne(t, strings.TrimSuffix(policyText("podSelector: {}"), "}\n")+", status: "+status+"}\n")
+		if got := problemText(d); got != "" || !d.OK {
+			t.Errorf("status %s: ok %v, problems %s", status, d.OK, got)
+		}
+	}
+	if d := parseOne(t, strings.TrimSuffix(policyText("podSelector: {}"), "}\n")+", statuses: {}}\n"); d.OK {
+		t.Error("a field that only begins like the status is accepted")
+	}
+}
+
 // Whoever mends a policy sees at once all that is wrong with it: what rejects it, and what it would be used without.
 func TestRejectedNetworkPolicyReportsItsOtherProblems(t *testing.T) {
 	const waits = "; when nothing else is wrong, the rule is used without this peer"
