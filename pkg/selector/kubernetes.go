@@ -65,6 +65,8 @@ func (k *kubernetesText) add(n node) bool {
 		return false
 	case !ofNamespace:
 		k.pods = append(k.pods, text(label))
+	case n == node(hasNode{namespacePrefix + metadataName}): // every Namespace has it
+		return true
 	case inherited == metadataName && len(k.names) == 0 && len(namesOf(n)) > 0:
 		k.names = namesOf(n)
 	default:

@@ -15,6 +15,7 @@ func TestSelectorsOfKubernetesObjectsReadLikeKubectl(t *testing.T) {
 		k8s + `pcns.kubernetes.io/metadata.name == "ops" && pcns.team != "a"`:                        "all pods in namespace ops with team!=a",
 		k8s + `pcns.kubernetes.io/metadata.name != "ops"`:                                            "all pods in namespaces with kubernetes.io/metadata.name!=ops",
 		k8s + `has(projectcalico.org/namespace) && app == "x"`:                                       "pods app=x in all namespaces",
+		k8s + `has(pcns.kubernetes.io/metadata.name) && !has(pcns.team)`:                             "all pods in namespaces with !team",
 		`projectcalico.org/orchestrator == "k8s"`:                                                    "all pods in all namespaces",
 		// Its author wrote these so.
 		`app == "api"`:                              "",

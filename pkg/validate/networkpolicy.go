@@ -5,6 +5,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -154,8 +155,11 @@ func (c policyConversion) peerSelector(peer *networkingv1.NetworkPolicyPeer) *se
 		return c.podsInNamespace(pods)
 	}
 	namespaces := LabelSelector(peer.NamespaceSelector).Prefixed(PrefixNamespace)
-	if namespaces.IsAll() {
+	switch {
+	case namespaces.IsAll():
 		namespaces = selector.Has(LabelNamespace)
+	case namespaces.Matches(selector.Map(nil)): // the labels of a Namespace that is not known yet may be others
+		namespaces = selector.And(selector.Has(PrefixNamespace+corev1.LabelMetadataName), namespaces)
 	}
 	return selector.And(selector.Equal(LabelOrchestrator, OrchestratorK8s), namespaces, pods)
 }
