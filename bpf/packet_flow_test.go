@@ -243,6 +243,9 @@ func TestOtherICMPIsJudgedByTypeAndCode(t *testing.T) {
 		w.fromPod(t, w.podA, icmp(f.a, f.out, kind, 7).Bytes()).want(t, 0)
 		w.fromPod(t, w.podA, icmp(f.a, f.out, kind+2, 7).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
 		w.toPod(t, w.podA, outside, icmp(f.out, f.a, kind+1, 7).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+		// The other end's own message of the type is no answer.
+		w.toPod(t, w.podA, outside, icmp(f.out, f.a, kind, 7).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+		w.noFlow(t)
 	})
 }
 
@@ -312,15 +315,20 @@ func TestDatagramsOfAPodToItselfMayMove(t *testing.T) {
 		w.toPod(t, w.podA, w.podA, udp(f.node, f.a, 40000, 53).Bytes()).want(t, 0)
 		later(udp(f.a, f.node, 53, 40000), markJudge)
 		later(udp(f.a, f.a, 53, 40000), markSeen)
-		// What the judge leaves for a flow to a Service whose backend is the pod itself.
-		flags, end := uint8(bpf.MargayCtFlagsCT_SELF), netip.AddrPortFrom(f.service, 53)
-		if f.a.Is4() {
-			w.put(t, bpf.MargayMapCt4, bpf.Ct4Key{A: end.Addr().As4(), B: f.a.As4(), Pa: 53, Pb: 1000, Proto: 17}, bpf.CtEntry{Flags: flags, Egress: 1})
-		} else {
-			w.put(t, bpf.MargayMapCt6, bpf.Ct6Key{A: f.a.As16(), B: end.Addr().As16(), Pa: 1000, Pb: 53, Proto: 17}, bpf.CtEntry{Flags: flags, Egress: 1})
-		}
+		w.putServiceFlow(t, f, bpf.CtEntry{Flags: uint8(bpf.MargayCtFlagsCT_SELF), Egress: 1})
 		later(udp(f.a, f.service, 1000, 53), markJudge)
 	})
+}
+
+// putServiceFlow records what judge leaves for a flow of UDP from port 1000 of pod A to port 53 of the Service.
+func (w *world) putServiceFlow(t *testing.T, f family, e bpf.CtEntry) {
+	t.Helper()
+	if f.a.Is4() {
+		e.Flags |= uint8(bpf.MargayCtFlagsCT_OPENER_B)
+		w.put(t, bpf.MargayMapCt4, bpf.Ct4Key{A: f.service.As4(), B: f.a.As4(), Pa: 53, Pb: 1000, Proto: 17}, e)
+		return
+	}
+	w.put(t, bpf.MargayMapCt6, bpf.Ct6Key{A: f.a.As16(), B: f.service.As16(), Pa: 1000, Pb: 53, Proto: 17}, e)
 }
 
 // TestBothSidesOfALocalFlowAreJudged, with both hooks and no shortcut.

@@ -66,3 +66,22 @@ func TestICMPErrorsToAServiceAreJudgedAfterTranslation(t *testing.T) {
 		w.noFlow(t)
 	})
 }
+
+// TestICMPErrorsAboutAFlowToAServiceMayBeForSomebodyElse: kube-proxy translates an error only if the kernel's conntrack finds it to be
+// about the flow. One that it does not know goes to the Service's address itself, so it is judged there.
+func TestICMPErrorsAboutAFlowToAServiceMayBeForSomebodyElse(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.publish(t, w.a, word(slotDeny, 1), word(slotDeny, 1))
+		in := unreachable(f.service, f.a, testutil.Quoting(udp(f.a, f.service, 1000, 53)))
+		out := unreachable(f.a, f.service, testutil.Quoting(udp(f.service, f.a, 53, 1000)))
+		for _, kind := range []uint8{uint8(bpf.MargayCtFlagsCT_SELF), uint8(bpf.MargayCtFlagsCT_TRANSLATED)} {
+			w.putServiceFlow(t, f, bpf.CtEntry{Flags: kind, Egress: 1})
+			r := w.fromPod(t, w.podA, out.Bytes())
+			if r.want(t, 0); r.mark != markJudge {
+				t.Errorf("flow of kind %d: mark %#x of an error to the Service, want it judged unless conntrack knows it", kind, r.mark)
+			}
+			w.toPod(t, w.podA, outside, in.Bytes()).want(t, 0)
+		}
+	})
+}

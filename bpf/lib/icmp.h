@@ -33,7 +33,7 @@ __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 {
 	struct ct_entry *e;
 	struct tuple quoted;
-	bool orig, egress;
+	bool orig, egress, moves;
 	__u32 how;
 	int err;
 
@@ -54,13 +54,19 @@ __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	if (e && !(e->state & CT_REVOKED) && !(p->flags & PKT_FURTHER_SOURCE)) {
 		orig = from_opener(&quoted, e);
 		egress = (hook == TO_POD) == orig;
+		/* Behind a Service the error is for the backend only if the kernel's conntrack knows it as one about this flow,
+		 * and translates it. */
+		moves = hook == FROM_POD && (e->flags & (CT_SELF | CT_TRANSLATED));
 		if (e->flags & CT_SELF || (!egress && (e->flags & CT_FROM_HOST)))
-			return PASS;
+			return moves ? PASS_WATCHED : PASS;
 		how = (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0) | SIDE_QUIET;
 		if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 			p->peer_if = orig ? e->opener_if : e->responder_if;
-		if (still_allowed(ep, &quoted, e, how))
+		if (still_allowed(ep, &quoted, e, how)) {
+			if (moves)
+				return PASS_WATCHED;
 			return p->peer_if ? error_across(p, e, how) : PASS;
+		}
 		p->peer_if = 0;
 	}
 	return IS_MESSAGE;

@@ -3,12 +3,6 @@
 #pragma once
 #include "source.h"
 
-/* An echo reply without a request is judged like any other message, but it opens no flow. */
-static __always_inline bool opens_flow(const struct pkt *p)
-{
-	return !is_icmp(&p->t) || !icmp_is_echo_reply(p->t.family, p->l4 >> 8);
-}
-
 /* The first packet of a flow, from the pod. */
 __noinline int opened_from_pod(struct endpoint *ep, struct pkt *p, __u32 len)
 {

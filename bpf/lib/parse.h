@@ -67,6 +67,13 @@ static __always_inline bool icmp_is_echo_reply(__u8 family, __u8 type)
 	return type == (family == 4 ? 0 : 129);
 }
 
+/* Whether a packet can begin a flow. Of ICMP messages an echo request has answers of another type. In a flow that another one
+ * begins, the other end's own messages of its type would pass as answers; so each of them is judged for itself. */
+static __always_inline bool opens_flow(const struct pkt *p)
+{
+	return !is_icmp(&p->t) || icmp_is_echo_request(p->t.family, p->l4 >> 8);
+}
+
 /* The identifier stands at the requester's end, the next number at the other: no request of one side has the ends of a
  * request of the other, whatever their identifiers, nor those of a message that is no echo. */
 static __always_inline void set_icmp_ports(struct tuple *t, __u16 type_code, __u16 id)

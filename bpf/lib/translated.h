@@ -79,7 +79,7 @@ __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struc
 		if (!e.ingress)
 			return f.missing ? -DROP_NO_TABLE : -DROP_MIDFLOW;
 	}
-	if (!(p->tcp & TCP_RST))
+	if (!(p->tcp & TCP_RST) && (!is_icmp(&p->t) || icmp_is_echo_reply(p->t.family, p->l4 >> 8)))
 		ct_create(ends, &e);
 	return PASS;
 }
@@ -126,6 +126,7 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 		/* A live flow got another backend: keep its state. */
 		e.state = old->state & ~CT_REVOKED;
 	}
-	ct_create(orig, &e);
+	if (opens_flow(p))
+		ct_create(orig, &e);
 	return PASS;
 }

@@ -10,7 +10,7 @@ import (
 // The differences between the dataplanes that docs/iptables.md names. Each has a name, under which finish counts it.
 const (
 	differsInvalid    = "conntrack found it invalid: dropped with iptables"
-	differsUnfollowed = "UDP-Lite, ICMP that asks nothing: each packet is judged for itself with iptables"
+	differsUnfollowed = "UDP-Lite: each packet is judged for itself with iptables"
 	differsDirection  = "both ends have sent, policy allows one direction: that of the flow is that of the first packet that passed with iptables, of the first that was sent by BPF"
 	differsAgain      = "of a flow that policy denied meanwhile: conntrack keeps it, by BPF its opener has to begin again"
 	differsEnded      = "of a flow that a RST or ABORT has ended: conntrack may begin another one"

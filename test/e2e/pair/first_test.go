@@ -148,7 +148,7 @@ func (p *pair) judge(x *shot, q testutil.Packet, dst netip.AddrPort) {
 	}
 	known := p.opens(x, m, q)
 	allow := p.allows(m)
-	if x.unfollowed = known && !followed(q); x.unfollowed || x.askedOtherWay() && allow != x.turned {
+	if x.unfollowed = known && isLite(q); x.unfollowed || followed(q) && x.askedOtherWay() && allow != x.turned {
 		x.either = !x.unfollowed
 		return
 	}
@@ -187,8 +187,13 @@ func (p *pair) opens(x *shot, m model.Packet, q testutil.Packet) (known bool) {
 	return len(x.before) > 0
 }
 
-// followed reports whether both dataplanes follow flows of the packet's kind. Requests of other kinds than echo are
-// followed by conntrack alone.
+// isLite reports whether a packet is one of UDP-Lite, whose flows BPF alone follows.
+func isLite(q testutil.Packet) bool {
+	l4, ok := q.L4.(testutil.UDP)
+	return ok && l4.Lite
+}
+
+// followed reports whether both dataplanes follow flows of the packet's kind. Both judge each ICMP message that is no echo for itself.
 func followed(q testutil.Packet) bool {
 	switch l4 := q.L4.(type) {
 	case testutil.UDP:
