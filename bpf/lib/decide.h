@@ -23,6 +23,30 @@ static __always_inline bool encapsulates(const struct pkt *p)
 	return false;
 }
 
+#define CHECKSUM_PARTIAL 3 /* linux/skbuff.h */
+
+/* Whether a checksum that is still to be filled in would be written over what is judged here. The sender of a raw packet says
+ * where (PACKET_VNET_HDR), and that is done when the packet leaves the node, after all hooks. The checksum's own field is the
+ * usual place. A place behind the longest header that is judged belongs to the payload, as that of a packet inside a
+ * tunnel does; the payload of an ICMP error is judged. */
+static __always_inline bool checksum_elsewhere(struct __sk_buff *skb, const struct pkt *p)
+{
+	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);
+	__u32 l4, at;
+
+	if (BPF_CORE_READ_BITFIELD(kern, ip_summed) != CHECKSUM_PARTIAL)
+		return false;
+	l4 = (__u32)(kern->data - kern->head) + p->l4_off;
+	at = (__u32)kern->csum_start + kern->csum_offset;
+	if (p->t.proto == PROTO_TCP)
+		return at != l4 + 16 && at < l4 + 20;
+	if (p->t.proto == PROTO_UDP)
+		return at != l4 + 6 && at < l4 + 8;
+	if (p->t.proto == PROTO_SCTP)
+		return at != l4 + 8 && at < l4 + 16;
+	return is_icmp(&p->t) || at < l4;
+}
+
 /* Whether TCP flags neither open, continue nor end a connection. Receivers handle such packets differently, so
  * they are dropped. */
 static __always_inline bool absurd(const struct pkt *p)

@@ -9,6 +9,7 @@
 
 struct net_device {
 	int ifindex;
+	void *tcx_egress; /* NULL: no program is attached there */
 	char name[IFNAMSIZ];
 	const unsigned char *dev_addr;
 } __attribute__((preserve_access_index));
@@ -30,6 +31,9 @@ struct sk_buff {
 	int skb_iif;
 	struct net_device *dev;
 	__u8 ipvs_property : 1;
+	__u8 ip_summed : 2;
+	__u16 csum_start, csum_offset;
+	unsigned char *head, *data;
 	unsigned long _skb_refdst;
 	unsigned long _nfct;
 } __attribute__((preserve_access_index));
