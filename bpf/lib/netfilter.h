@@ -122,10 +122,11 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	return NF_ACCEPT;
 }
 
-/* Whether nothing may leave by an interface: it is a workload's, and no ready endpoint. */
+/* Whether nothing may leave by an interface: it is a workload's, and no ready endpoint. Nor may it if no program is attached
+ * there: while no agent runs, the number of an interface that has gone may come back with that of a new pod. */
 static __always_inline bool closed(const struct net_device *out)
 {
-	return out && is_workload(out) && !ready_endpoint(out->ifindex);
+	return out && is_workload(out) && (!out->tcx_egress || !ready_endpoint(out->ifindex));
 }
 
 /* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, and every packet

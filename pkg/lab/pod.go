@@ -41,6 +41,20 @@ func IfaceName(namespace, name string) string {
 // given. A pod, or an address, that is on the node already is an error; on error nothing is left. Addresses of another
 // node's prefix are reachable from this node only.
 func (n *Node) AddPod(namespace, name string, addrs ...netip.Addr) (*Pod, error) {
+	return n.addPod(namespace, name, 0, addrs)
+}
+
+// ReplacePod deletes a pod and adds another one, as DelPod and AddPod do. The number of its interface is that of the pod which has gone:
+// CNI plugins that make interfaces in the pod's network namespace have the numbers used again.
+func (n *Node) ReplacePod(gone *Pod, namespace, name string, addrs ...netip.Addr) (*Pod, error) {
+	if err := n.DelPod(gone); err != nil {
+		return nil, err
+	}
+	return n.addPod(namespace, name, gone.index, addrs)
+}
+
+// addPod adds a pod. index 0: the kernel chooses the number of its interface.
+func (n *Node) addPod(namespace, name string, index int, addrs []netip.Addr) (*Pod, error) {
 	n.plugging.RLock()
 	defer n.plugging.RUnlock()
 	key := namespace + "/" + name
@@ -48,7 +62,7 @@ func (n *Node) AddPod(namespace, name string, addrs ...netip.Addr) (*Pod, error)
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s on %s: %w", key, n.name, err)
 	}
-	p, err := n.plug(namespace, name, addrs)
+	p, err := n.plug(namespace, name, index, addrs)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
@@ -83,7 +97,7 @@ func (n *Node) reserve(key string, addrs []netip.Addr) ([]netip.Addr, error) {
 }
 
 // plug makes the pod. On error nothing is left.
-func (n *Node) plug(namespace, name string, addrs []netip.Addr) (*Pod, error) {
+func (n *Node) plug(namespace, name string, index int, addrs []netip.Addr) (*Pod, error) {
 	key := namespace + "/" + name
 	space, err := n.lab.podSpace()
 	if err != nil {
@@ -93,7 +107,7 @@ func (n *Node) plug(namespace, name string, addrs []netip.Addr) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pod{Host: host, node: n, iface: IfaceName(namespace, name)}
+	p := &Pod{Host: host, node: n, iface: IfaceName(namespace, name), index: index}
 	if err := p.connect(); err != nil {
 		return nil, errors.Join(err, p.sockets.close(), p.unplug(), p.remove())
 	}
@@ -112,7 +126,7 @@ func (l *Lab) podSpace() (string, error) {
 
 // connect makes the veth pair and the routes on both sides.
 func (p *Pod) connect() error {
-	pair := netlink.NewVeth(netlink.LinkAttrs{Name: p.iface, HardwareAddr: HostMAC})
+	pair := netlink.NewVeth(netlink.LinkAttrs{Name: p.iface, Index: p.index, HardwareAddr: HostMAC})
 	pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(p.space.Fd())
 	if err := p.node.links.handle.LinkAdd(pair); err != nil {
 		return fmt.Errorf("add veth pair %s of pod %s: %w", p.iface, p.name, err)
