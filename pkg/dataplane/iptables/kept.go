@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,14 +15,32 @@ import (
 // Routes returns the node's routes out of interfaces, and those inside of them that lead elsewhere.
 type Routes func(interfaces map[string]bool) ([]further.Route, error)
 
+// owners are those of connections that policy has allowed: endpoints, by their addresses and further sources.
+type owners struct {
+	addrs  map[netip.Addr]string // interfaces by address
+	listed []further.Listed
+	paths  []further.Route // the routes to listed
+}
+
+// reassigned reports whether a further source has another owner by the given lists and routes. A route alone does not reassign a source that had
+// no owner: the endpoint that owns it now may have begun the connection since the route changed.
+func (o *owners) reassigned(listed []further.Listed, routes []further.Route) func(netip.Addr) bool {
+	was, rerouted, now := further.New(o.listed, o.paths), further.New(o.listed, routes), further.New(listed, routes)
+	return func(a netip.Addr) bool {
+		before, between := was.Interface(a), rerouted.Interface(a)
+		return before != "" && before != between || between != now.Interface(a)
+	}
+}
+
 // kept ends live connections where existing ones are kept, if an address or a further source of theirs is another endpoint's by now, or
 // no endpoint's: policy has allowed them to the former owner (D-19). Marks of connections do not show the owner.
 type kept struct {
 	flows  Flows
 	routes Routes
-	// former are the addresses and interfaces of the endpoints that the worlds in force know, until packets go to this one. nil: there are
-	// none, or live flows are judged again.
-	former map[netip.Addr]string
+	// wait returns when no packet is left that has met former chains or entries of sets: such a packet may still begin a connection.
+	wait func() error
+	// former are the owners in the worlds in force, until packets go to this one. nil: there are none, or live flows are judged again.
+	former *owners
 	// listed are the further sources of endpoints, and paths the routes to these, both as of the connections that there are.
 	listed []further.Listed
 	paths  []further.Route
@@ -39,30 +58,44 @@ func (k *kept) resume(worlds []*inForce, sets ipsets.Kernel) error {
 	if err != nil {
 		return fmt.Errorf("read whose connections are kept: %w", err)
 	}
-	k.former, k.listed = e.Locals, e.Listed
+	k.listed = e.Listed
 	if routes, err := k.read(k.listed); err == nil {
 		k.paths = routes
 	}
+	k.former = &owners{e.Locals, k.listed, k.paths}
 	return nil
 }
 
 // inherit ends the connections of addresses that have other endpoints now than in the worlds in force: the owner has changed while no agent
 // ran. Call it before packets go to this world: until then a new endpoint has no connections.
 func (k *kept) inherit(now map[netip.Addr]string) error {
-	if k.former == nil {
+	if k.former == nil || maps.Equal(k.former.addrs, now) {
 		return nil
 	}
-	other := func(a netip.Addr) bool { return k.former[a] != now[a] }
-	for _, owners := range []map[netip.Addr]string{k.former, now} {
-		for a := range owners {
-			if other(a) {
-				if err := endConnections(k.flows, other); err != nil {
-					return fmt.Errorf("end connections of addresses that have other endpoints now: %w", err)
-				}
-				return nil
-			}
+	if err := endConnections(k.flows, func(a netip.Addr) bool { return k.former.addrs[a] != now[a] }); err != nil {
+		return fmt.Errorf("end connections of addresses that have other endpoints now: %w", err)
+	}
+	return nil
+}
+
+// succeed does that once more, also for further sources, when packets go to this world. Until then a former owner that still runs could
+// begin a connection again, since the former world allowed that. The present owner may lose a connection that it has begun since.
+func (k *kept) succeed(owners func() map[netip.Addr]string) error {
+	k.fresh = false
+	was := k.former
+	if was == nil {
+		return nil
+	}
+	if now := owners(); !maps.Equal(was.addrs, now) || !slices.Equal(was.listed, k.listed) || !slices.Equal(was.paths, k.paths) {
+		if err := k.wait(); err != nil {
+			return err
+		}
+		reassigned := was.reassigned(k.listed, k.paths)
+		if err := endConnections(k.flows, func(a netip.Addr) bool { return was.addrs[a] != now[a] || reassigned(a) }); err != nil {
+			return fmt.Errorf("end connections that former owners of addresses have begun until packets went to the new chains: %w", err)
 		}
 	}
+	k.former = nil
 	return nil
 }
 
@@ -150,15 +183,10 @@ func (k *kept) reroute() error {
 	return nil
 }
 
-// move makes the given lists and routes those of the connections that there are: it ends all others. A connection whose further source had no
-// owner by the routes of before stays: the endpoint that owns it now may have begun the connection since the routes changed.
+// move makes the given lists and routes those of the connections that there are: it ends all others.
 func (k *kept) move(listed []further.Listed, routes []further.Route) error {
-	was, rerouted, now := further.New(k.listed, k.paths), further.New(k.listed, routes), further.New(listed, routes)
-	err := endConnections(k.flows, func(a netip.Addr) bool {
-		before, between := was.Interface(a), rerouted.Interface(a)
-		return before != "" && before != between || between != now.Interface(a)
-	})
-	if err != nil {
+	was := owners{listed: k.listed, paths: k.paths}
+	if err := endConnections(k.flows, was.reassigned(listed, routes)); err != nil {
 		return fmt.Errorf("end connections of former further sources: %w", err)
 	}
 	k.listed, k.paths = slices.Clone(listed), routes

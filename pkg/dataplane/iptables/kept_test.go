@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,7 +125,7 @@ func TestKeptConnectionsGoWithoutReadableRoutes(t *testing.T) {
 }
 
 // An agent that starts where existing connections are kept goes on with the judgements in force. The connections of addresses and
-// further sources whose owner has changed while no agent ran end before packets go to its chains.
+// further sources whose owner has changed while no agent ran end before packets go to its chains, and once more after.
 func TestARestartKeepsConnections(t *testing.T) {
 	n := newFakeNode(t)
 	n.keep = true
@@ -158,13 +159,20 @@ func TestARestartKeepsConnections(t *testing.T) {
 	n.flows.marks = []uint32{mark.Value}
 	n.open(t)
 	former, _ := n.worlds(t)
-	n.flows.ending = func() {
-		if inForce, _ := n.worlds(t); !slices.Equal(inForce, former) {
-			t.Errorf("connections end when packets go to %v, not %v", inForce, former)
+	var ends []string // the worlds that packets go to when connections end
+	n.flows.ending = func() error {
+		inForce, _ := n.worlds(t)
+		if world := strings.Join(inForce, " "); !slices.Contains(ends, world) {
+			ends = append(ends, world)
+			n.connect(all...) // the former owners have begun connections again until now
 		}
+		return nil
 	}
 	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1"), endpointAt("heir", "cali4", "10.0.9.2", nil), endpointAt("new", "cali5", "10.0.9.4", nil))...)
 	n.wantGone(t, "after a change while no agent ran", all, "10.0.9.2", "10.0.9.3", "10.0.9.4", "203.0.113.7")
+	if now, _ := n.worlds(t); !slices.Equal(ends, []string{former[0], now[0]}) {
+		t.Errorf("connections end while packets go to %v, want %v and then %v", ends, former, now)
+	}
 	if n.flows.marks[0] != mark.Value {
 		t.Errorf("the mark of a connection that is kept became %#x", n.flows.marks[0])
 	}
@@ -177,4 +185,29 @@ func TestARestartKeepsConnections(t *testing.T) {
 		t.Error("live connections are not judged again although they are not to be kept")
 	}
 	n.wantGone(t, "an agent that does not keep connections", all)
+}
+
+// An agent that cannot end the connections of former owners once packets go to its chains does so with the next Apply.
+func TestConnectionsOfFormerOwnersEndWithTheNextAttempt(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	n.mustApply(t, append(stage{}.updates(), endpointAt("old", "cali2", "10.0.9.2", nil))...)
+	former, _ := n.worlds(t)
+	n.open(t)
+	n.flows.ending = func() error {
+		if inForce, _ := n.worlds(t); !slices.Equal(inForce, former) {
+			return errRefused
+		}
+		return nil
+	}
+	if err := n.apply(append(stage{}.updates(), endpointAt("heir", "cali4", "10.0.9.2", nil))...); !errors.Is(err, errRefused) {
+		t.Fatalf("Apply: %v", err)
+	}
+	n.connect("10.0.9.2", "8.8.8.8")
+	n.flows.ending = nil
+	n.mustApply(t)
+	n.wantGone(t, "after the next attempt", []string{"10.0.9.2", "8.8.8.8"}, "10.0.9.2")
+	n.mustApply(t)
+	n.wantGone(t, "after a third", []string{"10.0.9.2", "8.8.8.8"})
 }

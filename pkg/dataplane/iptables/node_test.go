@@ -38,7 +38,7 @@ type fakeFlows struct {
 	marks   []uint32
 	deleted []netip.Addr
 	ends    []netip.Addr // of further connections, one for each
-	ending  func()       // called by DeleteAddresses; may be nil
+	ending  func() error // called by DeleteAddresses, which returns its error; may be nil
 	used    [2]uint32    // entries, and how many there may be
 }
 
@@ -64,7 +64,9 @@ func (f *fakeFlows) DeleteMarked(family conntrack.Family, filter conntrack.Filte
 
 func (f *fakeFlows) DeleteAddresses(family conntrack.Family, of func(netip.Addr) bool) (int, error) {
 	if f.ending != nil {
-		f.ending()
+		if err := f.ending(); err != nil {
+			return 0, err
+		}
 	}
 	before := len(f.ends)
 	f.ends = slices.DeleteFunc(f.ends, func(a netip.Addr) bool { return a.Is4() == (family == conntrack.IPv4) && of(a) })

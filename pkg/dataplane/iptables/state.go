@@ -229,28 +229,36 @@ func (s *state) conclude() error {
 	return nil
 }
 
-// enforce sends packets to this world, and removes the other one.
+// enforce sends packets to this world, and removes the other one. If it fails after packets have gone there, it is repeated from that point.
 func (s *state) enforce() error {
-	if !s.begun || s.world.inForce {
+	if !s.begun {
 		return nil
 	}
-	if s.static.kept != nil {
-		if err := s.static.kept.inherit(s.endpoints.owners()); err != nil {
+	if !s.world.inForce {
+		if s.static.kept != nil {
+			if err := s.static.kept.inherit(s.endpoints.owners()); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+		defer cancel()
+		if err := s.world.enforce(ctx, s.sets.kernel, s.static.foreign && len(s.world.other) > 0); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
-	defer cancel()
-	if err := s.world.enforce(ctx, s.sets.kernel, s.static.foreign && len(s.world.other) > 0); err != nil {
-		return err
-	}
 	if s.static.kept != nil {
-		s.static.kept.former, s.static.kept.fresh = nil, false
+		if err := s.static.kept.succeed(s.endpoints.owners); err != nil {
+			return err
+		}
 	}
 	if s.static.learning != nil {
 		return nil // learn has written all marks; no other iptables agent has judged
 	}
-	return s.static.clean()
+	if err := s.static.clean(); err != nil {
+		return err
+	}
+	s.static.foreign = false
+	return nil
 }
 
 // leaveFormer removes the chains and sets in force of the other backend of iptables, now that this agent judges all packets.

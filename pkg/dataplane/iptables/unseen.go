@@ -27,6 +27,7 @@ func (u *unseen) forget() { u.chains, u.bound, u.classes = false, false, false }
 func (u unseen) ofChains() bool     { return u.chains }
 func (u unseen) ofLookups() bool    { return u.chains || u.bound }
 func (u unseen) ofEverything() bool { return u.chains || u.bound || u.classes }
+func (unseen) always() bool         { return true }
 
 // wait waits if of demands it, and returns when no packet is judged by a former state.
 func (u *unseen) wait(of func(unseen) bool) error {
