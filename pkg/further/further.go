@@ -13,6 +13,14 @@ type Listed struct {
 	Interface string
 }
 
+// Sorted returns the list in a fixed order, without repetitions. It may change the given list.
+func Sorted(list []Listed) []Listed {
+	slices.SortFunc(list, func(a, b Listed) int {
+		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+	})
+	return slices.Compact(list)
+}
+
 // Route is a route of the node. Interface is empty if it leads to none of the interfaces that are asked about.
 type Route struct {
 	Prefix    netip.Prefix

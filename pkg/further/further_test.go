@@ -1,7 +1,9 @@
 package further
 
 import (
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -27,5 +29,17 @@ func TestAFurtherSourceIsThePodsThatListsItAndHasTheRoute(t *testing.T) {
 	}
 	if got := r.Interface(netip.Addr{}); got != "" {
 		t.Errorf("of no address: %q", got)
+	}
+}
+
+func TestListsAreSortedWithoutRepetitions(t *testing.T) {
+	one := func(p, iface string) Listed { return Listed{netip.MustParsePrefix(p), iface} }
+	want := []Listed{one("0.0.0.0/0", "cali1"), one("203.0.113.0/24", "cali1"), one("203.0.113.0/25", "cali1"), one("::/0", "cali1"), one("10.0.0.0/8", "cali2")}
+	for range 20 {
+		list := append(slices.Clone(want), want[1], want[4])
+		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		if got := Sorted(slices.Clone(list)); !slices.Equal(got, want) {
+			t.Errorf("%v becomes %v, want %v", list, got, want)
+		}
 	}
 }

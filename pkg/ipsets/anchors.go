@@ -1,6 +1,9 @@
 package ipsets
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Places of anchors, in ranges that the IETF has reserved and assigned to no use. Prefixes of less than 4 bits (IPv6: 9) at these
 // places contain used addresses, too. So an anchor has the value that its place would have without the anchor.
@@ -119,4 +122,22 @@ func (s *Set) effective(k Key) (Entry, bool) {
 		}
 	}
 	return Entry{NoMatch: true}, true
+}
+
+// Prefixes returns the prefixes of a set of Net in the kernel, without anchors and exceptions. An entry at an anchor's place that a shorter
+// prefix contains counts as an anchor: it matches no more packets than that prefix.
+func Prefixes(k Kernel, s Spec) ([]netip.Prefix, error) {
+	var all, list []netip.Prefix
+	err := k.List(s, func(e Entry) {
+		if !e.NoMatch {
+			all = append(all, e.Prefix)
+		}
+	})
+	for _, p := range all {
+		covered := slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) })
+		if (Key{Prefix: p}) != s.anchorKey(p.Bits()) || !covered {
+			list = append(list, p)
+		}
+	}
+	return list, err
 }

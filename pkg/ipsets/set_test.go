@@ -57,6 +57,30 @@ func TestEveryPrefixLengthEverUsedKeepsAnEntryOfNoEffect(t *testing.T) {
 	})
 }
 
+func TestPrefixesAreReadWithoutAnchors(t *testing.T) {
+	eachKernel(t, func(t *testing.T, k ipsets.Kernel) {
+		s := ensure(t, k, class4)
+		for _, step := range []struct {
+			change ipsets.Change
+			want   string
+		}{
+			{put(key("10.0.0.0/8"), 2), "[10.0.0.0/8]"},
+			{put(key("0.0.0.0/0"), 1), "[0.0.0.0/0 10.0.0.0/8]"},
+			{put(key("240.0.0.0/8"), 3), "[0.0.0.0/0 10.0.0.0/8]"}, // 0.0.0.0/0 contains it
+			{remove(key("0.0.0.0/0")), "[10.0.0.0/8 240.0.0.0/8]"},
+			{put(key("128.0.0.0/1"), 4), "[10.0.0.0/8 128.0.0.0/1]"},
+			{remove(key("10.0.0.0/8")), "[128.0.0.0/1]"},
+		} {
+			apply(t, s, step.change)
+			got, err := ipsets.Prefixes(k, s.Spec())
+			slices.SortFunc(got, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+			if fmt.Sprint(got) != step.want || err != nil {
+				t.Errorf("after %v: %v, %v, want %s", step.change, got, err, step.want)
+			}
+		}
+	})
+}
+
 func TestDamageIsFoundAndRepaired(t *testing.T) {
 	eachKernel(t, func(t *testing.T, k ipsets.Kernel) {
 		s := ensure(t, k, class4)

@@ -19,7 +19,7 @@ import (
 type Enforced struct {
 	// Locals are the addresses of the endpoints that are open, with their interfaces.
 	Locals map[netip.Addr]string
-	// Listed are their further sources.
+	// Listed are their further sources, in the order of further.Sorted.
 	Listed []further.Listed
 	// Routed are the further sources that the node routes to the endpoints. nil: Read finds no connections of further sources.
 	Routed *further.Routed
@@ -70,6 +70,7 @@ func readWorlds(worlds []*inForce, sets ipsets.Kernel) (*Enforced, error) {
 			e.Listed = append(e.Listed, listed...)
 		}
 	}
+	e.Listed = further.Sorted(e.Listed)
 	return e, nil
 }
 
@@ -84,13 +85,12 @@ func (f *inForce) listed(family uint8, kernel ipsets.Kernel) (list []further.Lis
 		if _, err := fmt.Sscanf(ruleset.Canonical(rule.Text), "-i %s -m set --match-set %s src", &iface, &set); err != nil {
 			continue // it is about addresses that are never further sources
 		}
-		err := kernel.List(sourceSpec(set, family), func(e ipsets.Entry) {
-			if !e.NoMatch {
-				list = append(list, further.Listed{Prefix: e.Prefix, Interface: iface})
-			}
-		})
+		prefixes, err := ipsets.Prefixes(kernel, sourceSpec(set, family))
 		if err != nil {
 			return nil, fmt.Errorf("read the further sources of %s: %w", iface, err)
+		}
+		for _, p := range prefixes {
+			list = append(list, further.Listed{Prefix: p, Interface: iface})
 		}
 	}
 	return list, nil

@@ -211,3 +211,22 @@ func TestConnectionsOfFormerOwnersEndWithTheNextAttempt(t *testing.T) {
 	n.mustApply(t)
 	n.wantGone(t, "after a third", []string{"10.0.9.2", "8.8.8.8"})
 }
+
+// An agent that starts reads the further sources in force as its predecessor has listed them, so it searches no connections if none has changed.
+func TestARestartWithoutChangesSearchesNoConnections(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	n.routes = routeTo("cali1", "203.0.113.0/24")
+	updates := append(stage{}.updates(), listingAt("gw", "cali2", "10.0.9.1", "2001:db8::/32", "203.0.113.0/24", "198.51.100.0/24"),
+		listingAt("wide", "cali1", "10.0.9.2", "203.0.113.7/32", "::/0", "0.0.0.0/0"), listingAt("high", "cali3", "10.0.9.3", "128.0.0.0/1", "fe00::/9"))
+	n.mustApply(t, updates...)
+	want := n.state.endpoints.sources.all(n.state.endpoints.bound)
+	n.flows.ending = func() error { t.Error("connections are searched"); return nil }
+	n.open(t)
+	if got := n.state.static.kept.listed; !slices.Equal(got, want) {
+		t.Errorf("the further sources in force are %v, want %v", got, want)
+	}
+	n.mustApply(t, updates...)
+	n.mustApply(t)
+}

@@ -156,17 +156,17 @@ func (s *sources) retire(id model.EndpointID) {
 	s.changes++
 }
 
-// all returns the prefixes of all endpoints that are bound, with their interfaces, in a fixed order.
+// all returns the prefixes of all endpoints that are bound, with their interfaces, in the order of further.Sorted.
 func (s *sources) all(bound map[model.EndpointID]*endpoint) (list []further.Listed) {
-	for _, id := range slices.SortedFunc(maps.Keys(s.of), model.EndpointID.Compare) {
+	for id, l := range s.of {
 		if bound[id] == nil {
 			continue // it leaves
 		}
-		for _, p := range s.of[id].listed {
-			list = append(list, further.Listed{Prefix: p, Interface: s.of[id].iface})
+		for _, p := range l.listed {
+			list = append(list, further.Listed{Prefix: p, Interface: l.iface})
 		}
 	}
-	return list
+	return further.Sorted(list)
 }
 
 // chains returns what the chains of an IP version need of each endpoint, in a fixed order.
