@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
@@ -113,8 +114,8 @@ func (k *kept) read(lists ...[]further.Listed) ([]further.Route, error) {
 }
 
 // follow ends the connections of further sources that an endpoint lists no more, or that it lists from now on: those are of former owners, since
-// its own packets were dropped. Call it after the former and before the latter take effect. Without the routes of now, those of before
-// count: another plan does not have to wait for them.
+// its own packets were dropped. Call it after the former have ceased to count and before the latter count. Without the routes of now,
+// those of before count: another plan does not have to wait for them.
 func (k *kept) follow(now []further.Listed) error {
 	if slices.Equal(now, k.listed) {
 		return nil
@@ -127,15 +128,19 @@ func (k *kept) follow(now []further.Listed) error {
 		k.listed, k.paths = slices.Clone(now), routes
 		return nil
 	}
+	if err := k.wait(); err != nil {
+		return err
+	}
 	return k.move(now, routes)
 }
 
-// followSources ends the connections of further sources that are no endpoint's any more, or another's, where existing ones are kept.
-func followSources(s *state) error {
+// followSources ends the connections of further sources that are another endpoint's when the plan is carried out, or no endpoint's, where
+// existing ones are kept.
+func (s *state) followSources(p plan.Plan) error {
 	if s.static.kept == nil {
 		return nil
 	}
-	return s.static.kept.follow(s.endpoints.sources.all(s.endpoints.bound))
+	return s.static.kept.follow(s.endpoints.sources.planned(p, s.endpoints.bound))
 }
 
 // rerouteSources does that for those that the node routes elsewhere.

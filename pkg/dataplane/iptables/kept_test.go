@@ -124,6 +124,41 @@ func TestKeptConnectionsGoWithoutReadableRoutes(t *testing.T) {
 	}
 }
 
+// A prefix that a pod begins to list counts only when connections of its former owner have ended: otherwise the pod could continue them. An
+// attempt that fails changes nothing of that.
+func TestConnectionsEndBeforeAFurtherSourceCounts(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	n.routes = slices.Concat(routeTo("cali1", "198.51.100.0/24"), routeTo("cali2", "203.0.113.0/24"))
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "198.51.100.0/24"), listingAt("next", "cali2", "10.0.9.2", "192.0.2.0/24"))...)
+	all := []string{"203.0.113.7", "198.51.100.7", "8.8.8.8"}
+	n.connect(all...)
+	failing, waits := errRefused, 0
+	n.state.world.unseen.waiting = func(context.Context) error {
+		waits++
+		n.wantSources(t, "before the wait", "cali1")
+		return nil
+	}
+	n.flows.ending = func() error {
+		if waits == 0 {
+			t.Error("connections end while packets may be under way that found the former sources")
+		}
+		n.wantSources(t, "before connections end", "cali2", "192.0.2.0/24")
+		return failing
+	}
+	updates := []model.Update{listingAt("gw", "cali1", "10.0.9.1"), listingAt("next", "cali2", "10.0.9.2", "192.0.2.0/24", "203.0.113.0/24")}
+	if err := n.apply(updates...); !errors.Is(err, errRefused) {
+		t.Errorf("Apply: %v", err)
+	}
+	n.wantSources(t, "while connections cannot end", "cali2", "192.0.2.0/24")
+	failing = nil
+	n.mustApply(t)
+	n.wantSources(t, "when connections have ended", "cali2", "192.0.2.0/24", "203.0.113.0/24")
+	n.flows.ending = nil
+	n.wantGone(t, "listed", all, "203.0.113.7", "198.51.100.7")
+}
+
 // An agent that starts where existing connections are kept goes on with the judgements in force. The connections of addresses and
 // further sources whose owner has changed while no agent ran end before packets go to its chains, and once more after.
 func TestARestartKeepsConnections(t *testing.T) {

@@ -52,10 +52,11 @@ func newSources(sets *sets, slots *slots) *sources {
 	return &sources{sets: sets, slots: slots, of: map[model.EndpointID]*lister{}, barred: func() string { return "" }}
 }
 
-// narrow removes the prefixes that endpoints do not list any more. It comes before addresses lose the mark that they are owned.
+// narrow removes the prefixes that endpoints do not list any more. It comes before addresses lose the mark that they are owned. Only
+// the prefixes that are left count until prepare has noted the present ones, also if a step between fails.
 func (s *sources) narrow(p plan.Plan) error {
 	for _, id := range p.Unbind {
-		if err := s.keepOnly(id, nil); err != nil {
+		if err := s.narrowTo(id, nil); err != nil {
 			return err
 		}
 	}
@@ -68,11 +69,22 @@ func (s *sources) narrow(p plan.Plan) error {
 		if l.iface != b.Endpoint.Iface {
 			kept = nil
 		}
-		if err := s.keepOnly(b.Endpoint.ID, kept); err != nil {
+		if err := s.narrowTo(b.Endpoint.ID, kept); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// narrowTo removes the prefixes of an endpoint that are not in the list.
+func (s *sources) narrowTo(id model.EndpointID, kept []netip.Prefix) error {
+	l := s.of[id]
+	if l == nil {
+		return nil
+	}
+	l.listed = slices.DeleteFunc(slices.Clone(l.listed), func(p netip.Prefix) bool { return !slices.Contains(kept, p) })
+	s.changes++
+	return s.keepOnly(id, kept)
 }
 
 // prepare makes the empty sets of endpoints that begin to list prefixes of an IP version.
@@ -157,13 +169,30 @@ func (s *sources) retire(id model.EndpointID) {
 }
 
 // all returns the prefixes of all endpoints that are bound, with their interfaces, in the order of further.Sorted.
-func (s *sources) all(bound map[model.EndpointID]*endpoint) (list []further.Listed) {
-	for id, l := range s.of {
-		if bound[id] == nil {
-			continue // it leaves
+func (s *sources) all(bound map[model.EndpointID]*endpoint) []further.Listed {
+	return s.planned(plan.Plan{}, bound)
+}
+
+// planned returns what all returns when a plan is carried out.
+func (s *sources) planned(p plan.Plan, bound map[model.EndpointID]*endpoint) (list []further.Listed) {
+	add := func(iface string, prefixes []netip.Prefix) {
+		for _, p := range prefixes {
+			list = append(list, further.Listed{Prefix: p, Interface: iface})
 		}
-		for _, p := range l.listed {
-			list = append(list, further.Listed{Prefix: p, Interface: l.iface})
+	}
+	changed := map[model.EndpointID]bool{}
+	for _, b := range p.Bind {
+		changed[b.Endpoint.ID] = true
+		if b.Endpoint.ID.Kind != model.ShadowEndpoint {
+			add(b.Endpoint.Iface, b.Endpoint.Sources)
+		}
+	}
+	for _, id := range p.Unbind {
+		changed[id] = true
+	}
+	for id, l := range s.of {
+		if bound[id] != nil && !changed[id] {
+			add(l.iface, l.listed)
 		}
 	}
 	return further.Sorted(list)

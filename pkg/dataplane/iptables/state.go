@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
 	"github.com/margay-project/margay/pkg/iptables"
@@ -65,6 +66,9 @@ func (s *state) publish() error {
 	s.names.add(p.Plan)
 	s.slots.know(p.Compiler.Classes())
 	s.refusals.Withhold(p.Compiler.TooLarge(p.Plan))
+	if err := s.followSources(p.Plan); err != nil { // sources that are listed from now on may be written once they are prepared
+		return err
+	}
 	s.endpoints.sources.prepare(p.Plan.Bind)
 	if err := relist(s); err != nil {
 		return err
@@ -176,7 +180,7 @@ func (s *state) move(list []classes.AddrChange) error {
 // unbind removes the entries of endpoints that have left.
 func (s *state) unbind() error {
 	left := s.endpoints.addrs(s.plans.Plan.Unbind)
-	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left), followSources(s))
+	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left), s.followSources(plan.Plan{}))
 }
 
 // bind binds endpoints to the plan's tables. Their live flows are to be judged again.
