@@ -195,12 +195,8 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 		d.locked = false
 		d.kernel.Node.Nudge(0)
 	}
-	if k := d.state.static.kept; k != nil && d.looks%flowsEvery == 0 && !k.moved {
-		moved, err := k.look(time.Now)
-		if moved {
-			d.kernel.Node.Nudge(0)
-		}
-		return lookEvery, err
+	if k := d.state.static.kept; k != nil && d.looks%flowsEvery == 0 && !k.moved && k.look(time.Now) {
+		d.kernel.Node.Nudge(0)
 	}
 	return lookEvery, nil
 }

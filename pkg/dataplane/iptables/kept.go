@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -38,6 +39,7 @@ func (o *owners) reassigned(listed []further.Listed, routes []further.Route) fun
 type kept struct {
 	flows  Flows
 	routes Routes
+	log    *slog.Logger
 	// wait returns when no packet is left that has met former chains or entries of sets: such a packet may still begin a connection.
 	wait func() error
 	// former are the owners in the worlds in force, until packets go to this one. nil: there are none, or live flows are judged again.
@@ -45,7 +47,10 @@ type kept struct {
 	// listed are the further sources of endpoints, and paths the routes to these, both as of the connections that there are.
 	listed []further.Listed
 	paths  []further.Route
-	moved  bool // routes are not paths any more
+	// followed are the further sources as of the last follow. They are not listed if routes could not be read then.
+	followed []further.Listed
+	unread   bool // the last attempt to read routes failed
+	moved    bool // routes are not paths any more, or followed is not listed and routes can be read
 	// fresh: all connections that there are will be judged when packets go to this world, so there is none to end until then.
 	fresh  bool
 	looked time.Time
@@ -59,7 +64,7 @@ func (k *kept) resume(worlds []*inForce, sets ipsets.Kernel) error {
 	if err != nil {
 		return fmt.Errorf("read whose connections are kept: %w", err)
 	}
-	k.listed = e.Listed
+	k.listed, k.followed = e.Listed, e.Listed
 	if routes, err := k.read(k.listed); err == nil {
 		k.paths = routes
 	}
@@ -87,11 +92,11 @@ func (k *kept) succeed(owners func() map[netip.Addr]string) error {
 	if was == nil {
 		return nil
 	}
-	if now := owners(); !maps.Equal(was.addrs, now) || !slices.Equal(was.listed, k.listed) || !slices.Equal(was.paths, k.paths) {
+	if now := owners(); !maps.Equal(was.addrs, now) || !slices.Equal(was.listed, k.followed) || !slices.Equal(was.paths, k.paths) {
 		if err := k.wait(); err != nil {
 			return err
 		}
-		reassigned := was.reassigned(k.listed, k.paths)
+		reassigned := was.reassigned(k.followed, k.paths)
 		if err := endConnections(k.flows, func(a netip.Addr) bool { return was.addrs[a] != now[a] || reassigned(a) }); err != nil {
 			return fmt.Errorf("end connections that former owners of addresses have begun until packets went to the new chains: %w", err)
 		}
@@ -100,14 +105,21 @@ func (k *kept) succeed(owners func() map[netip.Addr]string) error {
 	return nil
 }
 
-// read returns the routes to endpoints that list further sources.
+// read returns the routes to endpoints that list further sources. It logs the first error in a row: not every caller waits for routes.
 func (k *kept) read(lists ...[]further.Listed) ([]further.Route, error) {
 	listed := slices.Concat(lists...)
 	if len(listed) == 0 || k.routes == nil {
 		return nil, nil
 	}
 	routes, err := k.routes(further.Interfaces(listed))
-	if err != nil {
+	switch {
+	case err != nil && !k.unread:
+		k.log.Warn("the node's routes cannot be read: until they can, connections of further sources go on although the node may route these to "+
+			"another pod; will try again each second", "err", err)
+	case err == nil && k.unread:
+		k.log.Info("the node's routes can be read again: connections of further sources that another pod has by now end")
+	}
+	if k.unread = err != nil; err != nil {
 		return nil, fmt.Errorf("read routes, to end connections of former further sources: %w", err)
 	}
 	return routes, nil
@@ -115,23 +127,30 @@ func (k *kept) read(lists ...[]further.Listed) ([]further.Route, error) {
 
 // follow ends the connections of further sources that an endpoint lists no more, or that it lists from now on: those are of former owners, since
 // its own packets were dropped. Call it after the former have ceased to count and before the latter count. Without the routes of now,
-// those of before count: another plan does not have to wait for them.
+// those of before count: another plan does not have to wait for them. Then reroute ends the others once a look has found routes.
 func (k *kept) follow(now []further.Listed) error {
-	if slices.Equal(now, k.listed) {
+	if slices.Equal(now, k.followed) {
 		return nil
 	}
 	routes, err := k.read(k.listed, now)
-	if err != nil {
-		routes = k.paths
-	}
 	if k.fresh {
-		k.listed, k.paths = slices.Clone(now), routes
+		k.listed, k.followed = slices.Clone(now), slices.Clone(now)
+		if err == nil {
+			k.paths = routes
+		}
 		return nil
 	}
 	if err := k.wait(); err != nil {
 		return err
 	}
-	return k.move(now, routes)
+	if err == nil {
+		return k.move(now, routes)
+	}
+	if err := k.end(now, k.paths); err != nil {
+		return err
+	}
+	k.followed = slices.Clone(now)
+	return nil
 }
 
 // followSources ends the connections of further sources that are another endpoint's when the plan is carried out, or no endpoint's, where
@@ -154,34 +173,35 @@ func rerouteSources(s *state) error {
 // lookPart is the part of the time that looking at routes may take: one in so many.
 const lookPart = 50
 
-// look reports whether the routes to further sources have changed.
-func (k *kept) look(now func() time.Time) (moved bool, err error) {
+// look reads the routes to further sources, and reports whether reroute has to end connections.
+func (k *kept) look(now func() time.Time) (moved bool) {
 	began := now()
-	if len(k.listed) == 0 || k.moved || began.Sub(k.looked) < lookPart*k.cost {
-		return k.moved, nil
+	if len(k.listed)+len(k.followed) == 0 || k.moved || began.Sub(k.looked) < lookPart*k.cost {
+		return k.moved
 	}
-	routes, err := k.read(k.listed)
+	routes, err := k.read(k.listed, k.followed)
 	if err != nil {
-		return false, err
+		return false // the next look tries again
 	}
 	k.looked = now()
 	k.cost = k.looked.Sub(began)
-	k.moved = !slices.Equal(routes, k.paths)
-	return k.moved, nil
+	k.moved = !slices.Equal(routes, k.paths) || !slices.Equal(k.followed, k.listed)
+	return k.moved
 }
 
-// reroute ends the connections of further sources that the node does not route any more to the endpoint that lists them.
+// reroute ends the connections of further sources that the node does not route any more to the endpoint that lists them, and those that follow
+// has left for want of routes.
 func (k *kept) reroute() error {
 	if !k.moved {
 		return nil
 	}
-	routes, err := k.read(k.listed)
+	routes, err := k.read(k.listed, k.followed)
 	if err != nil {
 		return err
 	}
 	if k.fresh {
 		k.paths = routes
-	} else if err := k.move(k.listed, routes); err != nil {
+	} else if err := k.move(k.followed, routes); err != nil {
 		return err
 	}
 	k.moved = false
@@ -190,11 +210,19 @@ func (k *kept) reroute() error {
 
 // move makes the given lists and routes those of the connections that there are: it ends all others.
 func (k *kept) move(listed []further.Listed, routes []further.Route) error {
+	if err := k.end(listed, routes); err != nil {
+		return err
+	}
+	k.listed, k.followed, k.paths = slices.Clone(listed), slices.Clone(listed), routes
+	return nil
+}
+
+// end ends the connections of further sources that have another owner by the given lists and routes.
+func (k *kept) end(listed []further.Listed, routes []further.Route) error {
 	was := owners{listed: k.listed, paths: k.paths}
 	if err := endConnections(k.flows, was.reassigned(listed, routes)); err != nil {
 		return fmt.Errorf("end connections of former further sources: %w", err)
 	}
-	k.listed, k.paths = slices.Clone(listed), routes
 	return nil
 }
 

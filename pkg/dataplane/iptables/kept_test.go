@@ -3,12 +3,11 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/further"
@@ -106,21 +105,47 @@ func TestConnectionsThatWillBeJudgedAreKept(t *testing.T) {
 	n.wantGone(t, "listed no more", all, "203.0.113.7")
 }
 
-// While routes cannot be read, plans go on, with the routes of before.
+// While routes cannot be read, plans go on, with the routes of before. That is logged once, and the next look that can read routes has the
+// other connections ended.
 func TestKeptConnectionsGoWithoutReadableRoutes(t *testing.T) {
 	n := newFakeNode(t)
 	n.keep = true
 	n.open(t)
-	n.routes = routeTo("cali1", "203.0.113.0/24")
-	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"))...)
-	n.connect("203.0.113.7", "8.8.8.8")
-	n.state.static.kept.routes = func(map[string]bool) ([]further.Route, error) { return nil, errRefused }
-	if _, err := n.state.static.kept.look(time.Now); !errors.Is(err, errRefused) {
-		t.Errorf("a look: %v", err)
+	n.routes = slices.Concat(routeTo("cali1", "203.0.113.0/24"), routeTo("cali2", "198.51.100.0/24"))
+	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"), listingAt("next", "cali2", "10.0.9.2"))...)
+	all := []string{"203.0.113.7", "198.51.100.7", "8.8.8.8"}
+	n.connect(all...)
+	k := n.state.static.kept
+	var logged strings.Builder
+	k.log = slog.New(slog.NewTextHandler(&logged, nil))
+	lines := func(want string) {
+		t.Helper()
+		var levels []string
+		for line := range strings.Lines(logged.String()) {
+			levels = append(levels, strings.Fields(line)[1])
+		}
+		if got := strings.Join(levels, " "); got != want {
+			t.Errorf("logged %q, want levels %q", logged.String(), want)
+		}
 	}
-	n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1"))
-	if fmt.Sprint(n.flows.ends) != "[8.8.8.8]" {
-		t.Errorf("connections of %v are left", n.flows.ends)
+	readable := k.routes
+	for _, want := range []string{"level=WARN", "level=WARN level=INFO level=WARN"} {
+		k.routes = func(map[string]bool) ([]further.Route, error) { return nil, errRefused }
+		n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1"), listingAt("next", "cali2", "10.0.9.2", "198.51.100.0/24"))
+		n.wantGone(t, "without routes", all, "203.0.113.7") // by the routes of before
+		n.routed(t, n.routes)
+		n.mustApply(t, listingAt("next", "cali2", "10.0.9.2", "198.51.100.0/24", "192.0.2.0/24"))
+		n.wantGone(t, "still without routes", all, "203.0.113.7")
+		lines(want)
+		k.routes = readable
+		n.routed(t, n.routes)
+		n.wantGone(t, "with routes", all, "203.0.113.7", "198.51.100.7")
+		n.routed(t, n.routes)
+		n.wantGone(t, "later", all)
+		lines(want + " level=INFO")
+		n.mustApply(t, listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"), listingAt("next", "cali2", "10.0.9.2"))
+		n.wantGone(t, "as at first", all, "203.0.113.7", "198.51.100.7")
+		n.routed(t, n.routes) // forgets those to cali2
 	}
 }
 

@@ -106,7 +106,15 @@ func (n *fakeNode) open(t *testing.T) {
 	tools := n.tables.Tools(iptables.Legacy)
 	config := dataplane.Defaults()
 	config.KeepExisting = n.keep
-	routes := func(map[string]bool) ([]further.Route, error) { return slices.Clone(n.routes), nil }
+	routes := func(interfaces map[string]bool) ([]further.Route, error) {
+		list := slices.Clone(n.routes)
+		for i := range list {
+			if !interfaces[list[i].Interface] {
+				list[i].Interface = ""
+			}
+		}
+		return list, nil
+	}
 	d, err := Open(context.Background(), config, Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}, Routes: routes}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.endpoints.sources.barred = s.addresses.doubt
 	s.static = newStatic(c, w, marks, append(found, own), d.kernel)
 	if c.KeepExisting {
-		s.static.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, wait: func() error { return w.grace(unseen.always) }}
+		s.static.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, log: d.log, wait: func() error { return w.grace(unseen.always) }}
 	}
 	if s.static.resumed {
 		if err := s.static.kept.resume(append(found, own), d.kernel.Sets); err != nil {
