@@ -66,7 +66,7 @@ func (s *state) publish() error {
 	s.names.add(p.Plan)
 	s.slots.know(p.Compiler.Classes())
 	s.refusals.Withhold(p.Compiler.TooLarge(p.Plan))
-	if err := s.followSources(p.Plan); err != nil { // sources that are listed from now on may be written once they are prepared
+	if err := followSources(s, p.Plan); err != nil { // sources that are listed from now on may be written once they are prepared
 		return err
 	}
 	s.endpoints.sources.prepare(p.Plan.Bind)
@@ -180,7 +180,7 @@ func (s *state) move(list []classes.AddrChange) error {
 // unbind removes the entries of endpoints that have left.
 func (s *state) unbind() error {
 	left := s.endpoints.addrs(s.plans.Plan.Unbind)
-	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left), s.followSources(plan.Plan{}))
+	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left), followSources(s, plan.Plan{}))
 }
 
 // bind binds endpoints to the plan's tables. Their live flows are to be judged again.
