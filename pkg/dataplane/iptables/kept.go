@@ -71,6 +71,21 @@ func (k *kept) resume(worlds []*inForce, sets ipsets.Kernel) error {
 	return nil
 }
 
+// adopt continues the lists and routes of a kept of this agent, whose world is in force or was begun and never came in force: they are those of the
+// connections that there are. resume has read routes that may have changed since, as the last look may have noticed.
+func (k *kept) adopt(of *kept) {
+	switch {
+	case of.former != nil:
+		k.listed, k.paths, k.moved = of.former.listed, of.former.paths, true
+	case !of.fresh:
+		k.listed, k.paths, k.moved = of.listed, of.paths, of.moved
+	default:
+		return
+	}
+	k.followed = k.listed
+	k.former.listed, k.former.paths = k.listed, k.paths
+}
+
 // inherit ends the connections of addresses that have other endpoints now than in the worlds in force: the owner has changed while no agent
 // ran. Call it before packets go to this world: until then a new endpoint has no connections.
 func (k *kept) inherit(now map[netip.Addr]string) error {

@@ -3,9 +3,11 @@ package iptables
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
 )
@@ -96,6 +98,39 @@ func TestConnectionsOfFormerOwnersEndWithTheNextAttempt(t *testing.T) {
 	n.wantGone(t, "after the next attempt", []string{"10.0.9.2", "8.8.8.8"}, "10.0.9.2")
 	n.mustApply(t)
 	n.wantGone(t, "after a third", []string{"10.0.9.2", "8.8.8.8"})
+}
+
+// A dataplane that is reopened, as for another configuration, ends the connections of a further source that the node has routed elsewhere before:
+// whether a look has noticed that or not, and also if the world begun first never comes in force.
+func TestAReopenedDataplaneKnowsTheRoutesOfBefore(t *testing.T) {
+	for _, noticed := range []bool{true, false} {
+		for _, worlds := range []int{1, 2} {
+			n := newFakeNode(t)
+			n.keep = true
+			n.open(t)
+			n.routes = routeTo("cali1", "203.0.113.0/24")
+			updates := append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"), listingAt("next", "cali2", "10.0.9.2", "203.0.113.0/24"))
+			n.mustApply(t, updates...)
+			all := []string{"203.0.113.7", "8.8.8.8"}
+			n.connect(all...)
+			n.routes = routeTo("cali2", "203.0.113.0/24")
+			if noticed && !n.state.static.kept.look(time.Now) {
+				t.Fatal("the change of the route is not noticed: the test tests nothing")
+			}
+			for range worlds {
+				if err := n.Reopen(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.state.world.unseen.waiting = func(context.Context) error { return nil }
+			n.graph = calc.New("n")
+			n.mustApply(t, updates...)
+			n.routed(t, n.routes)
+			n.wantGone(t, fmt.Sprintf("noticed: %t, %d worlds", noticed, worlds), all, "203.0.113.7")
+			n.routed(t, n.routes)
+			n.wantGone(t, "later", all)
+		}
+	}
 }
 
 // An agent that starts reads the further sources in force as its predecessor has listed them, so it searches no connections if none has changed.

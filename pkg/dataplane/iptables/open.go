@@ -92,6 +92,9 @@ func (d *IPTables) Reopen() error {
 	if err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
+	if was := d.state.static.kept; was != nil && next.static.resumed {
+		next.static.kept.adopt(was)
+	}
 	d.state.plans.Compiler.Close()
 	d.config, d.state = c, next
 	return nil
