@@ -2,6 +2,7 @@ package chains_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/compile/chains"
+	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -97,6 +99,7 @@ func TestFurtherSourcesInTheKernel(t *testing.T) {
 			w := newFurtherWorld(t, b)
 			w.sent()
 			w.notAnswers()
+			w.notBeginners()
 			w.noOpeners()
 			w.noNeighbours()
 			w.toTheNode()
@@ -164,6 +167,44 @@ func (w *furtherWorld) notAnswers() {
 		w.t.Errorf("a flow of b with x while a poses as x: %+v", r)
 	}
 	w.change(func() { w.egress[w.a], w.ingress[w.b] = openEgress, guarded })
+}
+
+// notBeginners: a poses as x in a connection that x has with b, and that has no judgement yet. b answers x still, although it may open
+// nothing: the connection is not one that a has begun.
+func (w *furtherWorld) notBeginners() {
+	b, x := w.addr(w.b.Host), w.addr(w.x.Host)
+	must(w.b.ListenUDP(5004))(w.t)
+	w.change(func() { w.ingress[w.b] = openIngress })
+	if got := w.x.ExchangeUDPFrom(netip.AddrPortFrom(x, 4004), netip.AddrPortFrom(b, 5004), []byte("x"), late); got.Outcome != lab.Connected {
+		w.t.Fatalf("b does not answer x: %v", got)
+	}
+	w.change(func() { w.egress[w.b] = closedEgress })
+	forgotten := must(w.forget(x))(w.t)
+	if forgotten == 0 {
+		w.t.Fatal("no connection with x has a judgement: the test tests nothing")
+	}
+	w.arrives("a as x, in a connection without a judgement", w.a, w.b.Host, w.datagram(x, b, 4004, 5004), true)
+	w.arrives("b's answer to x", w.b, w.x.Host, w.datagram(b, x, 5004, 4004), true)
+	w.change(func() { w.egress[w.b], w.ingress[w.b] = openEgress, guarded })
+}
+
+// forget clears the marks of connections that were opened from an address.
+func (w *furtherWorld) forget(opener netip.Addr) (cleared int, err error) {
+	family := conntrack.IPv4
+	if w.family == 6 {
+		family = conntrack.IPv6
+	}
+	err = w.node.Do(func() error {
+		c, err := conntrack.Open()
+		if err != nil {
+			return err
+		}
+		cleared, err = c.Remark(family, conntrack.Filter{}, w.o.Marks.Mask(), func(e conntrack.Entry) (uint32, bool) {
+			return 0, e.Original.Src == opener && e.Mark != 0
+		})
+		return errors.Join(err, c.Close())
+	})
+	return cleared, err
 }
 
 // noOpeners: b lists the address that is routed to a. Its packets from there open nothing for a.

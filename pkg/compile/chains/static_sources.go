@@ -127,6 +127,9 @@ func reachable(b *static) []string {
 // leave the mark of the connection alone, which may be that of others, unless they have begun it. An allowed packet leaves with a mark
 // by which table filter knows it.
 func aloneChains(b *static) {
+	// A connection that has been answered was begun by others even if it has no mark, such as one from before the agent, so the state
+	// has to be NEW. With the direction ORIGINAL instead, a pod that poses as the opener could have the answers judged as if the
+	// other end had opened the connection.
 	begin := "-m conntrack --ctstate NEW -m connmark --mark " + equals(0, b.mask) + " -j CONNMARK --set-xmark " + b.c.Marks.Lone().String()
 	first := append([]string{b.errors()[0]}, b.dubious()...)
 	first = append(first, begin, "-j MARK --set-xmark "+equals(b.midflow, b.mask))
