@@ -38,21 +38,29 @@ var built struct {
 	err  error
 }
 
-// Main runs the tests of a package and removes the agent that was built for them; it is what TestMain calls. The lock of
-// iptables-legacy is one for all network namespaces of a machine. Agents of this process, and the commands that its tests run, have one
-// of their own, so that they do not wait for those of another package.
+// Main runs the tests of a package and removes the agent that was built for them; it is what TestMain calls.
 func Main(m *testing.M) {
-	lock := fmt.Sprintf("/run/%s%d-xtables.lock", ns.Prefix, os.Getpid())
-	if err := os.Setenv(TablesLockEnv, lock); err != nil {
+	remove, err := OwnTablesLock()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.Remove(lock) // there is none where no test used it
+	remove()
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}
 	os.Exit(code)
+}
+
+// OwnTablesLock gives this process, its agents and the commands that its tests run a lock of iptables-legacy of their own, so that they do not
+// wait for those of another package: there is one for all network namespaces of a machine. Call remove at the end.
+func OwnTablesLock() (remove func(), err error) {
+	lock := fmt.Sprintf("/run/%s%d-xtables.lock", ns.Prefix, os.Getpid())
+	if err := os.Setenv(TablesLockEnv, lock); err != nil {
+		return nil, fmt.Errorf("give tests a lock of iptables of their own: %w", err)
+	}
+	return func() { _ = os.Remove(lock) }, nil // no file is there if no test used it
 }
 
 // Build returns the agent's binary, built on first use.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab/ns"
 	"github.com/margay-project/margay/test/e2e/cluster/controlplane"
@@ -28,6 +29,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int) {
+	remove, err := testcluster.OwnTablesLock() // also that of kube-proxy
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
 	clean := func() {
 		if _, err := process.RemoveLeftovers(); err != nil {
 			fmt.Fprintln(os.Stderr, "remove what earlier runs left:", err)
