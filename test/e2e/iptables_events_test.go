@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,25 +69,6 @@ func TestFlowsAreTheKernelsConnections(t *testing.T) {
 	})
 }
 
-// cpuOf is the CPU time that a process has used.
-func cpuOf(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	var ticks time.Duration
-	for _, f := range fields[11:13] { // user and system time, in 1/100 seconds
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += time.Duration(n)
-	}
-	return ticks * 10 * time.Millisecond
-}
-
 // listen reads the copies of packets on a node until it is stopped.
 func listen(t *testing.T, n *lab.Node) (stop func()) {
 	t.Helper()
@@ -147,11 +126,10 @@ func TestAFloodOfDeniedPacketsCostsTheAgentLittle(t *testing.T) {
 			bad.DialTCP(netip.AddrPortFrom(db.Addr4(), 1), never)
 			return len(watching.lines()) > 0
 		})
-		pid := c.Agent(0).Cmd.Process.Pid
-		before := cpuOf(t, pid)
+		before := c.Agent(0).CPUTime()
 		began := time.Now()
 		took := pour(packets)
-		used := cpuOf(t, pid) - before
+		used := c.Agent(0).CPUTime() - before
 		watching.find("a denied datagram", func(r *flows.Record) bool {
 			return r.Dst == netip.AddrPortFrom(db.Addr4(), 9) && r.Rule == "default/knp/shop/db#end-of-tier" && r.Endpoint == db.Name()
 		})

@@ -77,7 +77,7 @@ func say(t *testing.T, from, to net.Conn) {
 func TestEmptiedSetsAreRepairedSoon(t *testing.T) {
 	testutil.RequireCommand(t, "ipset")
 	forBackends(t, func(t *testing.T, flags ...string) {
-		c := newCluster(t, oneNode, flags...)
+		c := newCluster(t, oneNode, append(flags, noResync...)...)
 		db, good, bad := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "good"), c.Pod(c.Node(0), "bad")
 		c.Serve(db.Host, 80)
 		c.Policy("db", onlyGood)
@@ -86,15 +86,11 @@ func TestEmptiedSetsAreRepairedSoon(t *testing.T) {
 		if _, err := c.Node(0).Run(t.Context(), "", "ipset", "flush"); err != nil {
 			t.Fatal(err)
 		}
-		stalls, begun := testutil.WatchStalls(t), time.Now()
+		begun := time.Now()
 		testutil.WaitFor(t, soon, "the sets to be repaired", func() bool {
 			return good.ExchangeUDP(netip.AddrPortFrom(db.Addr4(), 80), []byte("x"), 50*time.Millisecond).Outcome == lab.Connected
 		})
-		took := stalls.Since(begun)
-		t.Logf("repaired after %v", took)
-		if took > 15*time.Second { // 1.5 s with ten busy processes on each CPU; the full comparison comes every 90 s
-			t.Errorf("repaired after %v", took)
-		}
+		t.Logf("repaired after %v", time.Since(begun)) // 1.5 s with ten busy processes on each CPU
 		c.Reach(bad.Host, db.Host, 80, false)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -177,35 +176,16 @@ func (t *tenant) state() string {
 	return b.String()
 }
 
-// agentCPU is the CPU time that the node's agent has used so far.
-func (n *neighbourhood) agentCPU() time.Duration {
-	n.T.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.Agent(0).Cmd.Process.Pid))
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name may have blanks
-	var ticks uint64                              // of 10 ms
-	for _, field := range strings.Fields(rest)[11:13] {
-		v, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			n.T.Fatal(err)
-		}
-		ticks += v
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
 // awaitIdle waits until the agent has done what changes have left to do, so that it is in no other node's way.
 func (n *neighbourhood) awaitIdle() {
 	n.T.Helper()
-	since, used := time.Now(), n.agentCPU()
+	since, used := time.Now(), n.Agent(0).CPUTime()
 	testutil.WaitFor(n.T, soon, "the agent to be idle", func() bool {
 		took := time.Since(since)
 		if took < idleFor {
 			return false
 		}
-		now := n.agentCPU()
+		now := n.Agent(0).CPUTime()
 		idle := now-used <= took*idleShare/100
 		since, used = time.Now(), now
 		return idle

@@ -127,7 +127,7 @@ func (n *neighbourhood) measure() (s sample) {
 	changes := n.prepareChanges()
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	before, started := n.agentCPU(), time.Now()
+	before, started := n.Agent(0).CPUTime(), time.Now()
 	latency := n.clocks.ask(n.pairs)
 	failed := n.clocks.changes.do(func() error {
 		for i := range changes {
@@ -140,7 +140,7 @@ func (n *neighbourhood) measure() (s sample) {
 		return nil
 	})
 	s.latency, s.late = latency()
-	s.agent = (n.agentCPU() - before).Seconds() / time.Since(started).Seconds()
+	s.agent = (n.Agent(0).CPUTime() - before).Seconds() / time.Since(started).Seconds()
 	for _, c := range changes {
 		c.pair.close()
 	}

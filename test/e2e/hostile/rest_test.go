@@ -23,8 +23,8 @@ const (
 	// restMost is how many sets the node may know by name: those of the policies in force, of those that come, and of some that
 	// have gone. All that the attack names are several times as many.
 	restMost = 3 * restBlocks
-	// honestMost is how long a small change of another tenant may take on a machine that does other things, too.
-	honestMost = 5 * time.Second
+	// honestMost is how much the agent may work until a small change of another tenant is enforced, whatever else the machine does.
+	honestMost = 3 * time.Second
 )
 
 // otherBlocks is the spec of a policy about addresses that no turn before has named.
@@ -73,10 +73,9 @@ func TestWhatChangingPoliciesLeaveStaysBounded(t *testing.T) {
 			turns++
 		}
 	})
-	stalls := testutil.WatchStalls(t)
-	most, took, had := 0, []time.Duration(nil), -1
+	most, took, worked, had := 0, []time.Duration(nil), time.Duration(0), -1
 	for rules := 1; ctx.Err() == nil; rules = 3 - rules {
-		start := time.Now()
+		start, before := time.Now(), c.Agent(0).CPUTime()
 		c.Policy("a", `{podSelector: {matchLabels: {app: a}}, ingress: [`+strings.Repeat(`{ports: [{port: 80}]},`, rules-1)+`{ports: [{port: 443}]}]}`)
 		testutil.WaitFor(t, soon, "a small change of somebody else", func() bool {
 			most = max(most, known())
@@ -87,16 +86,16 @@ func TestWhatChangingPoliciesLeaveStaysBounded(t *testing.T) {
 			had = row.Ingress.Rules
 			return true
 		})
-		took = append(took, stalls.Since(start))
+		took, worked = append(took, time.Since(start)), max(worked, c.Agent(0).CPUTime()-before)
 	}
 	attack.Wait()
 	slices.Sort(took)
-	t.Logf("%d changes of the tenant; at most %d sets; %d changes of others took %v (median) to %v", turns, most, len(took), took[len(took)/2], took[len(took)-1])
+	t.Logf("%d changes of the tenant; at most %d sets; %d changes of others took %v (median) to %v, and %v of the agent's CPU time at most", turns, most, len(took), took[len(took)/2], took[len(took)-1], worked)
 	if most > restMost {
 		t.Errorf("the node knew %d sets, want %d at most", most, restMost)
 	}
-	if longest := took[len(took)-1]; longest > honestMost {
-		t.Errorf("a small change of somebody else took %v", longest)
+	if worked > honestMost {
+		t.Errorf("the agent worked for %v until a small change of somebody else was enforced", worked)
 	}
 	for i := range evil {
 		c.Remove(fmt.Sprint("policy-evil.m", i))

