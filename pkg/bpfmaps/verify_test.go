@@ -2,6 +2,7 @@ package bpfmaps
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -120,5 +121,54 @@ func TestAnAlteredSlotIsUsedAgainWithNewArrays(t *testing.T) {
 	}
 	if altered, err := s.Altered(m); err != nil || len(altered) > 0 {
 		t.Errorf("found %v (%v)", altered, err)
+	}
+}
+
+// The sum of a table's rows shows each alteration of one row, and rows that two classes have exchanged. A class without a row adds nothing, so a
+// table has the same sum whatever its headroom is.
+func TestTheSumOfRowsShowsEveryAlteration(t *testing.T) {
+	classes := []uint32{0, 1, 2, 3, 31, 32, 33, 255, 256, 65535, 65536, 1 << 20}
+	rows := []uint16{0, 1, 2, 3, 255, 256, 257, 65535}
+	seen := map[uint64]string{}
+	for _, class := range classes {
+		for _, row := range rows {
+			sum := rowSum(class, row)
+			if row == 0 {
+				if sum != 0 {
+					t.Errorf("class %d without a row adds %#x", class, sum)
+				}
+				continue
+			}
+			if sum == 0 {
+				t.Errorf("row %d of class %d adds nothing", row, class)
+			}
+			what := fmt.Sprintf("row %d of class %d", row, class)
+			if other, ok := seen[sum]; ok {
+				t.Errorf("%s and %s add the same", other, what)
+			}
+			seen[sum] = what
+			for _, other := range classes {
+				for _, second := range rows {
+					if class != other && row != second && sum+rowSum(other, second) == rowSum(class, second)+rowSum(other, row) {
+						t.Errorf("%s and row %d of class %d may be exchanged", what, second, other)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Rows that are added one after the other make the sum that the table has when it is read back.
+func TestTheSumOfRowsIsThatOfItsChanges(t *testing.T) {
+	blocks := make([]bpf.CellBlock, 3)
+	sum := uint64(0)
+	for i, class := range []uint32{5, 0, classesPerValue, 2*classesPerValue + 1, 5, 0, 5} { // some are written again
+		cell := &blocks[class/classesPerValue].Cell[class%classesPerValue]
+		row := uint16((i + 1) % 6) // and one is removed
+		sum += rowSum(class, row) - rowSum(class, *cell)
+		*cell = row
+	}
+	if want := rowsSum(blocks); sum != want {
+		t.Errorf("the sum of changes is %#x, that of the table %#x", sum, want)
 	}
 }

@@ -118,6 +118,9 @@ func (c *classSets) busy() map[uint32]bool {
 	return all
 }
 
+// clean forgets classes after a plan that drops so many: some more, so that fewer and fewer are left, and not all, so that no plan takes long.
+func (c *classSets) clean(dropped int) error { return c.forget(dropped + fewForgotten) }
+
 // forget removes the sets of classes that packets have left, of so many of them.
 func (c *classSets) forget(most int) error {
 	select {

@@ -32,7 +32,7 @@ type state struct {
 
 // newState returns a state that starts from the enforced one.
 func newState(c dataplane.Config, k *kernel) (*state, error) {
-	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: plans.NewPace()}
+	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: plans.NewPace(time.Now)}
 	s.tables = newTables(k)
 	s.classes = newClassSets(k.maps.ClassSets)
 	s.addresses = newAddresses(k.maps.Addresses)
@@ -160,7 +160,7 @@ func (s *state) drop() error {
 	s.classes.retire(plan.DropClasses)
 	s.names.drop(plan.DropSets, plan.DropRules)
 	s.refusals.note(s.kernel.maps.RuleStats.Zero(plan.DropRules))
-	return s.classes.forget(len(plan.DropClasses) + fewForgotten)
+	return s.classes.clean(len(plan.DropClasses))
 }
 
 func (s *state) meetPeers() error {

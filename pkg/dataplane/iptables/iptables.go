@@ -108,11 +108,7 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 		d.flows.ends.publish(s, d.kernel.Node.Addrs(), d.kernel.Routes)
 	}
 	if d.unfinished() {
-		wait := s.pace.Wait()
-		if s.plans.Pending() { // a plan that cleans up does not wait for a part of a large policy
-			wait = 0
-		}
-		d.kernel.Node.Nudge(wait)
+		d.kernel.Node.Nudge(d.rest())
 	}
 	err := errors.Join(errs...)
 	_, d.locked = errors.AsType[*iptables.LockedError](err)
@@ -127,6 +123,14 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 
 // unfinished reports whether the next Apply, without changes, continues a large policy.
 func (d *IPTables) unfinished() bool { return d.state.plans.Done() && d.state.plans.Plan.More }
+
+// rest is the time until the next Apply has something to continue. A plan that cleans up does not wait for a part of a large policy.
+func (d *IPTables) rest() time.Duration {
+	if d.state.plans.Pending() {
+		return 0
+	}
+	return d.state.pace.Wait()
+}
 
 // repair reads chains and sets again, and writes what others have changed.
 func (d *IPTables) repair(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/iptables"
 )
 
 // An agent that starts where existing connections are kept goes on with the judgements in force. The connections of addresses and
@@ -98,6 +99,33 @@ func TestConnectionsOfFormerOwnersEndWithTheNextAttempt(t *testing.T) {
 	n.wantGone(t, "after the next attempt", []string{"10.0.9.2", "8.8.8.8"}, "10.0.9.2")
 	n.mustApply(t)
 	n.wantGone(t, "after a third", []string{"10.0.9.2", "8.8.8.8"})
+}
+
+// An agent goes on with the judgements in force only if both IP versions have the same generation: a killed agent may have moved one of them on. With
+// another number, marks of one version would have a verdict of the other's policy.
+func TestGenerationsThatDifferAreNotContinued(t *testing.T) {
+	for _, differ := range []uint32{0, 1} {
+		n := newFakeNode(t)
+		n.keep = true
+		n.open(t)
+		n.mustApply(t, stage{}.updates()...)
+		s := n.state
+		generation := s.static.generation.number
+		stamp, err := s.static.base.Marks.Generation(generation + differ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain := s.world.names[6].Chain("allow")
+		text := fmt.Sprintf("*mangle\n:%[1]s - [0:0]\n-A %[1]s -j CONNMARK --set-xmark %[2]v\nCOMMIT\n", chain, stamp)
+		if err := n.tables.Load(iptables.V6, text); err != nil {
+			t.Fatal(err)
+		}
+		n.open(t)
+		want := generation + 2*differ // the one after both
+		if got := n.state.static; got.resumed != (differ == 0) || got.generation.number != want {
+			t.Errorf("generations %d and %d: continued: %t, with %d, want %d", generation, generation+differ, got.resumed, got.generation.number, want)
+		}
+	}
 }
 
 // A dataplane that is reopened, as for another configuration, ends the connections of a further source that the node has routed elsewhere before:

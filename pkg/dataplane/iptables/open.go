@@ -42,7 +42,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 		w.former = formers
 		w.choose("")
 	}
-	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(), nodeAddrs: d.kernel.Node.Addrs}
+	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(time.Now), nodeAddrs: d.kernel.Node.Addrs}
 	budget := plan.DefaultBudget(maxAddresses, maxAddresses).WithClasses(int(marks.Most()))
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
 		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts are no faster: each costs a transaction or more

@@ -51,7 +51,7 @@ func plansFor(t *testing.T, overhead time.Duration) (n int) {
 	t.Helper()
 	p := NewPlanner(plan.New(plan.Options{}, nil), 1)
 	defer p.Compiler.Close()
-	pace, w := NewPace(), writer{p, overhead, nil}
+	pace, w := NewPace(time.Now), writer{p, overhead, nil}
 	carryOut := func() {
 		t.Helper()
 		if err := CarryOut(p, pace, w, unobserved{}); err != nil {
@@ -95,7 +95,7 @@ type changing struct {
 }
 
 func newChanging(t *testing.T) *changing {
-	c := &changing{Planner: NewPlanner(plan.New(plan.Options{}, nil), 1), pace: NewPace()}
+	c := &changing{Planner: NewPlanner(plan.New(plan.Options{}, nil), 1), pace: NewPace(time.Now)}
 	t.Cleanup(c.Compiler.Close)
 	c.pace.now = func() time.Time { return c.now }
 	c.Enqueue(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{model.SetNodeAddrs: {}}})

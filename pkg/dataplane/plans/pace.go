@@ -30,8 +30,8 @@ type Pace struct {
 	yielded bool // see Yield
 }
 
-// NewPace returns a Pace by the wall clock.
-func NewPace() *Pace { return &Pace{now: time.Now, part: firstPart, parts: 1} }
+// NewPace returns a Pace by a clock.
+func NewPace(now func() time.Time) *Pace { return &Pace{now: now, part: firstPart, parts: 1} }
 
 // Interrupted records a change that came in while there was a part to be compiled.
 func (p *Pace) Interrupted() { p.until = p.now().Add(paceHold) }

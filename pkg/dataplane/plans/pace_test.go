@@ -10,7 +10,7 @@ import (
 // the last such change.
 func TestPartsRestWhileOthersChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPace()
+		p := NewPace(time.Now)
 		part := func(d time.Duration) { time.Sleep(d); p.Took(d, 0) }
 		part(10 * time.Millisecond)
 		if w := p.Wait(); w != 0 {
@@ -68,7 +68,7 @@ func TestPlansDoAsMuchAsTheirOverhead(t *testing.T) {
 		{"commits of half a tenth of a second", cost{50 * time.Millisecond, 0, 5 * time.Millisecond}, 25, 100 * time.Millisecond},
 		{"commits of nearly that", cost{90 * time.Millisecond, 0, 5 * time.Millisecond}, parts, 100 * time.Millisecond},
 	} {
-		plans, sum, longest := c.cost.play(NewPace(), parts)
+		plans, sum, longest := c.cost.play(NewPace(time.Now), parts)
 		t.Logf("%s: %d plans, %v, the longest %v", c.name, plans, sum, longest)
 		if plans > c.plans || longest > c.longest {
 			t.Errorf("%s: %d plans, the longest of %v; want at most %d of at most %v", c.name, plans, longest, c.plans, c.longest)
@@ -78,7 +78,7 @@ func TestPlansDoAsMuchAsTheirOverhead(t *testing.T) {
 
 // Parts that turn out to cost more than those before make the next plan smaller at once.
 func TestAPlanThatTookLongIsFollowedByASmallerOne(t *testing.T) {
-	p := NewPace()
+	p := NewPace(time.Now)
 	for range 40 {
 		p.Took(time.Second+time.Duration(p.Parts())*time.Millisecond, time.Second)
 	}
