@@ -71,19 +71,16 @@ func (k *kept) resume(worlds []*inForce, sets ipsets.Kernel) error {
 	return nil
 }
 
-// adopt continues the lists and routes of a kept of this agent, whose world is in force or was begun and never came in force: they are those of the
-// connections that there are. resume has read routes that may have changed since, as the last look may have noticed.
+// adopt continues the owners of a kept of this agent, whose world is in force or was begun beside it: they are those of the connections that
+// there are. resume has read routes that may have changed since, as the last look may have noticed, and perhaps the world of which succeed failed.
 func (k *kept) adopt(of *kept) {
 	switch {
 	case of.former != nil:
-		k.listed, k.paths, k.moved = of.former.listed, of.former.paths, true
+		k.former, k.moved = of.former, true
 	case !of.fresh:
-		k.listed, k.paths, k.moved = of.listed, of.paths, of.moved
-	default:
-		return
+		k.former.listed, k.former.paths, k.moved = of.listed, of.paths, of.moved
 	}
-	k.followed = k.listed
-	k.former.listed, k.former.paths = k.listed, k.paths
+	k.listed, k.followed, k.paths = k.former.listed, k.former.listed, k.former.paths
 }
 
 // inherit ends the connections of addresses that have other endpoints now than in the worlds in force: the owner has changed while no agent

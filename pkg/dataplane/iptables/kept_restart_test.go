@@ -27,11 +27,7 @@ func TestARestartKeepsConnections(t *testing.T) {
 	for _, what := range []string{"a restart", "another restart", "a new configuration"} {
 		n.connect(all...)
 		if what == "a new configuration" {
-			if err := n.Reopen(); err != nil {
-				t.Fatal(err)
-			}
-			n.state.world.unseen.waiting = func(context.Context) error { return nil }
-			n.graph = calc.New("n")
+			n.reopen(t)
 		} else {
 			n.open(t)
 		}
@@ -76,29 +72,47 @@ func TestARestartKeepsConnections(t *testing.T) {
 	n.wantGone(t, "an agent that does not keep connections", all)
 }
 
-// An agent that cannot end the connections of former owners once packets go to its chains does so with the next Apply.
+// An agent that cannot end the connections of former owners once packets go to its chains does so with the next Apply, also if the dataplane
+// is reopened before, as after some failures.
 func TestConnectionsOfFormerOwnersEndWithTheNextAttempt(t *testing.T) {
-	n := newFakeNode(t)
-	n.keep = true
-	n.open(t)
-	n.mustApply(t, append(stage{}.updates(), endpointAt("old", "cali2", "10.0.9.2", nil))...)
-	former, _ := n.worlds(t)
-	n.open(t)
-	n.flows.ending = func() error {
-		if inForce, _ := n.worlds(t); !slices.Equal(inForce, former) {
-			return errRefused
+	for _, reopened := range []bool{false, true} {
+		n := newFakeNode(t)
+		n.keep = true
+		n.open(t)
+		n.mustApply(t, append(stage{}.updates(), endpointAt("old", "cali2", "10.0.9.2", nil))...)
+		former, _ := n.worlds(t)
+		n.open(t)
+		n.flows.ending = func() error {
+			if inForce, _ := n.worlds(t); !slices.Equal(inForce, former) {
+				return errRefused
+			}
+			return nil
 		}
-		return nil
+		updates := append(stage{}.updates(), endpointAt("heir", "cali4", "10.0.9.2", nil))
+		if err := n.apply(updates...); !errors.Is(err, errRefused) {
+			t.Fatalf("Apply: %v", err)
+		}
+		n.connect("10.0.9.2", "8.8.8.8")
+		n.flows.ending = nil
+		if reopened {
+			n.reopen(t)
+			n.mustApply(t, updates...)
+		}
+		n.mustApply(t)
+		n.wantGone(t, fmt.Sprintf("after the next attempt, reopened: %t", reopened), []string{"10.0.9.2", "8.8.8.8"}, "10.0.9.2")
+		n.mustApply(t)
+		n.wantGone(t, "after a third", []string{"10.0.9.2", "8.8.8.8"})
 	}
-	if err := n.apply(append(stage{}.updates(), endpointAt("heir", "cali4", "10.0.9.2", nil))...); !errors.Is(err, errRefused) {
-		t.Fatalf("Apply: %v", err)
+}
+
+// reopen has the dataplane begin another world, for everything that is desired.
+func (n *fakeNode) reopen(t *testing.T) {
+	t.Helper()
+	if err := n.Reopen(); err != nil {
+		t.Fatal(err)
 	}
-	n.connect("10.0.9.2", "8.8.8.8")
-	n.flows.ending = nil
-	n.mustApply(t)
-	n.wantGone(t, "after the next attempt", []string{"10.0.9.2", "8.8.8.8"}, "10.0.9.2")
-	n.mustApply(t)
-	n.wantGone(t, "after a third", []string{"10.0.9.2", "8.8.8.8"})
+	n.state.world.unseen.waiting = func(context.Context) error { return nil }
+	n.graph = calc.New("n")
 }
 
 // An agent goes on with the judgements in force only if both IP versions have the same generation: a killed agent may have moved one of them on. With
@@ -146,12 +160,8 @@ func TestAReopenedDataplaneKnowsTheRoutesOfBefore(t *testing.T) {
 				t.Fatal("the change of the route is not noticed: the test tests nothing")
 			}
 			for range worlds {
-				if err := n.Reopen(); err != nil {
-					t.Fatal(err)
-				}
+				n.reopen(t)
 			}
-			n.state.world.unseen.waiting = func(context.Context) error { return nil }
-			n.graph = calc.New("n")
 			n.mustApply(t, updates...)
 			n.routed(t, n.routes)
 			n.wantGone(t, fmt.Sprintf("noticed: %t, %d worlds", noticed, worlds), all, "203.0.113.7")
