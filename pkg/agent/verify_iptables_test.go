@@ -66,7 +66,6 @@ func (noFlows) Remark(conntrack.Family, conntrack.Filter, uint32, func(conntrack
 func (noFlows) DeleteAddress(netip.Addr) (int, error)                                { return 0, nil }
 func (noFlows) DeleteAddresses(conntrack.Family, func(netip.Addr) bool) (int, error) { return 0, nil }
 func (noFlows) DeleteMarked(conntrack.Family, conntrack.Filter) (int, error)         { return 0, nil }
-func (noFlows) Usage() (entries, limit uint32, err error)                            { return 0, 1 << 16, nil }
 
 // locked is a kernel of IP sets in memory for several goroutines.
 type locked struct {

@@ -49,7 +49,7 @@ func openTable(b *testing.B) (open func() *conntrack.Conn, limit uint32) {
 // newKernelLimiter returns a limiter of a table with one endpoint.
 func newKernelLimiter(table Table) (l *Limiter, pod netip.Addr) {
 	pod = netip.MustParseAddr("10.0.0.1")
-	ends := NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{pod: model.WorkloadID("evil", "m")}, Read: func(uint32) Mark { return Mark{} }})
+	ends := NewEnds(Known{Endpoints: []Endpoint{{ID: model.WorkloadID("evil", "m"), Addrs: []netip.Addr{pod}}}})
 	return New(table, func() *Ends { return ends }, func() {}, slog.New(slog.DiscardHandler)), pod
 }
 

@@ -27,13 +27,14 @@ const (
 
 // Table is the kernel's table of connections; conntrack.Conn is one, and has the contracts of the methods.
 type Table interface {
+	// Usage returns the number of connections and their limit; limit 0: there is no table, or it has no limit.
 	Usage() (entries, limit uint32, err error)
 	Dump(conntrack.Family, conntrack.Filter, func(conntrack.Entry)) error
 	Delete([]conntrack.Entry) []error
 }
 
-// Limiter removes connections of endpoints that have more than their share while the table is nearly full. Run is for one goroutine;
-// the other methods are safe for concurrent use.
+// Limiter removes connections of endpoints that have more than their share while the table is nearly full, and logs when the table is full.
+// Run is for one goroutine; the other methods are safe for concurrent use. A nil Limiter knows of no table and has removed nothing.
 //
 // The table is read in passes. A pass counts connections, from which follows what is to be removed, and removes what the pass before
 // has decided. So no more than the counts is kept in memory, and during a flood every pass removes.
@@ -48,8 +49,9 @@ type Limiter struct {
 	decided  *decision              // by the last pass; nil: the next one only counts
 	whole    map[kind]time.Duration // of the last pass's tally; nil while the table is not nearly full
 
-	mu     sync.Mutex // guards report
+	mu     sync.Mutex // guards report and use
 	report report
+	use    use
 }
 
 // New returns a Limiter of a table. ends returns the ends as of now; nil: no policy is in force yet, so nothing is removed. notify is
@@ -77,6 +79,9 @@ func (l *Limiter) Run(ctx context.Context) {
 
 // Removed returns the number of connections removed so far.
 func (l *Limiter) Removed() uint64 {
+	if l == nil {
+		return 0
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.report.removed
@@ -85,14 +90,39 @@ func (l *Limiter) Removed() uint64 {
 // Findings describes, for each endpoint that has lost connections in the last minute, what it has lost and why. The map must not be
 // changed.
 func (l *Limiter) Findings() map[model.EndpointID]string {
+	if l == nil {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.report.findings
 }
 
+// Use returns the number of connections and their limit, as last read; limit 0: they could not be read, or there is no table.
+func (l *Limiter) Use() (entries, limit uint32) {
+	if l == nil {
+		return 0, 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.use.entries, l.use.limit
+}
+
+// usage reads the number of connections and their limit, for Use and for the log.
+func (l *Limiter) usage() (entries, limit uint32, err error) {
+	entries, limit, err = l.table.Usage()
+	if err != nil {
+		entries, limit = 0, 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.use.note(entries, limit, l.log)
+	return entries, limit, err
+}
+
 // Look reads how many connections there are, and makes a pass if they are too many. Only Run and tests call it. It returns the time until the next look.
 func (l *Limiter) Look() time.Duration {
-	entries, limit, err := l.table.Usage()
+	entries, limit, err := l.usage()
 	ends := l.ends()
 	if err != nil || ends == nil || !isNearlyFull(entries, limit) && l.decided == nil {
 		l.decided, l.whole = nil, nil
@@ -106,7 +136,7 @@ func (l *Limiter) Look() time.Duration {
 	r.entries, r.limit = entries, limit
 	l.note(r, time.Now())
 	if err == nil && !first {
-		entries, limit, err = l.table.Usage()
+		entries, limit, err = l.usage()
 	}
 	if err != nil {
 		return l.failed(err)

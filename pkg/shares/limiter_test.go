@@ -157,9 +157,9 @@ func TestAFloodIsRemovedInEachPass(t *testing.T) {
 func TestWhatTheNodeOccupiesIsNotTheFaultOfEndpoints(t *testing.T) {
 	f := &fakeTable{limit: 800}
 	f.add(640, node)
-	f.add(160, podA)
+	f.add(150, podA)
 	l, log, _ := newLimiter(f)
-	if wait := passes(l); wait == 0 || f.dumps != 1 || len(f.entries) != 800 || log.Len() > 0 {
+	if wait := passes(l); wait == 0 || f.dumps != 1 || len(f.entries) != 790 || log.Len() > 0 {
 		t.Errorf("%d left after %d dumps, the next look after %v: %s", len(f.entries), f.dumps, wait, log)
 	}
 }
@@ -294,5 +294,34 @@ func TestConnectionsOfFurtherSourcesAreLimited(t *testing.T) {
 	passes(l)
 	if f.of(behind) != 440 || f.of(podB) != 60 || !strings.Contains(l.Findings()[idA], "were removed") {
 		t.Errorf("%d and %d are left: %v", f.of(behind), f.of(podB), l.Findings())
+	}
+}
+
+// A full table of connections is logged once, and that it has room again. The numbers are those of the last look.
+func TestAFullTableIsLogged(t *testing.T) {
+	f := &fakeTable{limit: 1000}
+	l, log, _ := newLimiter(f)
+	l.ends = func() *Ends { return nil } // before policy is in force, too
+	if entries, limit := l.Use(); entries != 0 || limit != 0 {
+		t.Errorf("%d of %d before the first look", entries, limit)
+	}
+	for _, step := range []struct {
+		entries, lines int
+		last           string
+	}{{100, 0, ""}, {989, 0, ""}, {1000, 1, "is full"}, {999, 1, "is full"}, {1000, 1, "is full"}, {899, 2, "has room again"}, {1001, 3, "is full"}} {
+		f.entries = nil
+		f.add(step.entries, podA)
+		l.Look()
+		if lines := strings.Count(log.String(), "\n"); lines != step.lines || !strings.Contains(log.String(), step.last) {
+			t.Errorf("with %d of 1000 there are %d lines: %s", step.entries, lines, log)
+		}
+		if entries, limit := l.Use(); entries != uint32(step.entries) || limit != 1000 {
+			t.Errorf("%d of %d, want %d of 1000", entries, limit, step.entries)
+		}
+	}
+	f.limit = 0 // the kernel does not track connections any more
+	l.Look()
+	if _, limit := l.Use(); limit != 0 || strings.Count(log.String(), "\n") != 3 {
+		t.Errorf("without a table: limit %d, log %s", limit, log)
 	}
 }

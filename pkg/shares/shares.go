@@ -3,7 +3,8 @@
 //
 //   - shares.go: the owner of a connection; tally.go: how many connections of which rank each owner has; decide.go: how many of whose
 //     are to go; all pure
-//   - limiter.go: looks at the table and carries the decision out; report.go: log lines and the status of endpoints
+//   - limiter.go: looks at the table and carries the decision out; report.go: log lines and the status of endpoints; use.go: how full
+//     the table is
 package shares
 
 import (
@@ -20,24 +21,38 @@ type Ends struct {
 	owners []model.EndpointID // by number; the first one stands for all whose connections cannot be assigned
 	pods   map[netip.Addr]int
 	node   map[netip.Addr]bool
+	left   map[netip.Addr]bool
 	behind map[string]int // the endpoints with further sources by interface
 	listed []further.Listed
-	routes func(interfaces map[string]bool) ([]further.Route, error)
+	routes Routes
 	read   func(mark uint32) Mark
 }
 
 // Known is what Ends are made from.
 type Known struct {
-	Pods   map[netip.Addr]model.EndpointID // the endpoints of this node by address
-	Node   []netip.Addr                    // the node's own addresses
-	Listed []further.Listed                // the further sources of endpoints
-	Behind map[string]model.EndpointID     // these endpoints by interface
-	// Routes reads the node's routes out of interfaces, and those inside of them that lead elsewhere. nil: there are none.
-	Routes func(interfaces map[string]bool) ([]further.Route, error)
-	Read   func(mark uint32) Mark
+	Endpoints []Endpoint
+	Node      []netip.Addr // the node's own addresses
+	Routes    Routes       // nil: there are none
+	// Read reads the mark of a connection. nil: marks carry nothing about connections.
+	Read func(mark uint32) Mark
+	// Left has addresses of endpoints that have left. It counts only without marks, which would show that policy has judged their
+	// connections.
+	Left []netip.Addr
 }
 
-// Mark is what the mark of a connection says.
+// Endpoint is one of this node.
+type Endpoint struct {
+	ID      model.EndpointID
+	Iface   string
+	Addrs   []netip.Addr
+	Sources []netip.Prefix // further ones, which it lists
+	Open    bool           // packets pass. Of endpoints that claim the same address, the open one has it
+}
+
+// Routes reads the node's routes out of interfaces, and those inside of them that lead elsewhere.
+type Routes func(interfaces map[string]bool) ([]further.Route, error)
+
+// Mark has what is known of a connection beside its ends.
 type Mark struct {
 	Judged bool // policy of this node has judged the connection
 	Turned bool // its first packet on record was an answer
@@ -50,27 +65,44 @@ const unknown = 0
 
 // NewEnds returns the Ends of a node.
 func NewEnds(k Known) *Ends {
-	x := &Ends{owners: make([]model.EndpointID, 1, 1+len(k.Pods)), pods: make(map[netip.Addr]int, len(k.Pods)),
-		behind: map[string]int{}, node: make(map[netip.Addr]bool, len(k.Node)), listed: k.Listed, routes: k.Routes, read: k.Read}
-	numbers := map[model.EndpointID]int{}
-	number := func(id model.EndpointID) int {
-		n, known := numbers[id]
-		if !known {
-			n = len(x.owners)
-			numbers[id], x.owners = n, append(x.owners, id)
+	x := &Ends{owners: make([]model.EndpointID, 1, 1+len(k.Endpoints)), pods: make(map[netip.Addr]int, 2*len(k.Endpoints)),
+		behind: map[string]int{}, node: setOf(k.Node), routes: k.Routes, read: k.Read}
+	if k.Read == nil {
+		x.left = setOf(k.Left)
+	}
+	numbers := make(map[model.EndpointID]int, len(k.Endpoints))
+	for _, open := range []bool{false, true} {
+		for _, e := range k.Endpoints {
+			if e.Open == open {
+				x.add(e, numbers)
+			}
 		}
-		return n
-	}
-	for a, id := range k.Pods {
-		x.pods[a] = number(id)
-	}
-	for iface, id := range k.Behind {
-		x.behind[iface] = number(id)
-	}
-	for _, a := range k.Node {
-		x.node[a] = true
 	}
 	return x
+}
+
+// add adds an endpoint, which replaces others that claim the same addresses. numbers has those of the endpoints that were added before.
+func (x *Ends) add(e Endpoint, numbers map[model.EndpointID]int) {
+	n, known := numbers[e.ID]
+	if !known {
+		n = len(x.owners)
+		numbers[e.ID], x.owners = n, append(x.owners, e.ID)
+	}
+	for _, a := range e.Addrs {
+		x.pods[a] = n
+	}
+	for _, p := range e.Sources {
+		x.behind[e.Iface] = n
+		x.listed = append(x.listed, further.Listed{Prefix: p, Interface: e.Iface})
+	}
+}
+
+func setOf(list []netip.Addr) map[netip.Addr]bool {
+	set := make(map[netip.Addr]bool, len(list))
+	for _, a := range list {
+		set[a] = true
+	}
+	return set
 }
 
 // routed reads which further sources the node routes to the endpoints that list them.
@@ -92,7 +124,7 @@ func (x *Ends) owner(e *conntrack.Entry, routed *further.Routed) (n int, ok bool
 	if e.Zone != 0 { // of another program
 		return 0, false
 	}
-	m := x.read(e.Mark)
+	m := x.mark(e)
 	if m.Alone {
 		return unknown, true
 	}
@@ -107,7 +139,7 @@ func (x *Ends) owner(e *conntrack.Entry, routed *further.Routed) (n int, ok bool
 		if x.node[end] || end.IsLoopback() {
 			return 0, false
 		}
-		if !m.Judged { // it passes through the node, whatever its addresses
+		if x.read != nil && !m.Judged { // it passes through the node, whatever its addresses
 			continue
 		}
 		if n, ok := x.behind[routed.Interface(end)]; ok {
@@ -115,6 +147,15 @@ func (x *Ends) owner(e *conntrack.Entry, routed *further.Routed) (n int, ok bool
 		}
 	}
 	return unknown, m.Judged && (routed != nil || !x.lists(opener) && !x.lists(responder))
+}
+
+// mark returns what is known of a connection beside its ends. Without marks, connections of endpoints that have left count as judged. An
+// endpoint of another node may have such an address by now: what this node forwards there in its own name, by a node port, is left out.
+func (x *Ends) mark(e *conntrack.Entry) Mark {
+	if x.read != nil {
+		return x.read(e.Mark)
+	}
+	return Mark{Judged: x.left[e.Original.Src] || x.left[e.Reply.Src] && !x.node[e.Reply.Dst]}
 }
 
 // lists reports whether an endpoint lists an address as a further source.

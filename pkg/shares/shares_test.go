@@ -22,6 +22,7 @@ var (
 	outside        = netip.MustParseAddr("198.51.100.1")
 	service        = netip.MustParseAddr("10.96.0.1")
 	idA, idB       = model.WorkloadID("shop", "a"), model.WorkloadID("shop", "b")
+	formerPod      = netip.MustParseAddr("10.0.0.9")
 	leftOut        = model.WorkloadID("", "not charged")
 	judgedMark     = uint32(1)
 	turnedMark     = uint32(2)
@@ -30,10 +31,19 @@ var (
 )
 
 func testEnds() *Ends {
-	return NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{podA: idA, podA6: idA, podB: idB}, Node: []netip.Addr{node},
-		Listed: []further.Listed{{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Interface: "calia"}, {Prefix: netip.MustParsePrefix("203.0.113.0/24"), Interface: "calib"},
-			{Prefix: netip.MustParsePrefix("2001:db8::/32"), Interface: "calia"}},
-		Behind: map[string]model.EndpointID{"calia": idA, "calib": idB},
+	return NewEnds(testKnown(func(mark uint32) Mark {
+		return Mark{Judged: mark&judgedMark != 0, Turned: mark&turnedMark != 0, Alone: mark&aloneMark != 0}
+	}))
+}
+
+func testKnown(read func(mark uint32) Mark) Known {
+	return Known{
+		Endpoints: []Endpoint{
+			{ID: idA, Iface: "calia", Addrs: []netip.Addr{podA, podA6}, Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8::/32")}},
+			{ID: idB, Iface: "calib", Addrs: []netip.Addr{podB}, Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+		},
+		Node: []netip.Addr{node},
+		Left: []netip.Addr{formerPod},
 		Routes: func(interfaces map[string]bool) ([]further.Route, error) {
 			if !interfaces["calia"] || !interfaces["calib"] {
 				return nil, errors.New("not all interfaces are asked about")
@@ -41,9 +51,8 @@ func testEnds() *Ends {
 			return []further.Route{{Prefix: netip.MustParsePrefix("203.0.113.0/25"), Interface: "calia"}, {Prefix: netip.MustParsePrefix("203.0.113.64/26"), Interface: "calib"},
 				{Prefix: netip.MustParsePrefix("203.0.113.100/32")}}, nil
 		},
-		Read: func(mark uint32) Mark {
-			return Mark{Judged: mark&judgedMark != 0, Turned: mark&turnedMark != 0, Alone: mark&aloneMark != 0}
-		}})
+		Read: read,
+	}
 }
 
 // between is a connection that src has opened to dst, and that answers comes to from.
@@ -75,7 +84,7 @@ func TestOwners(t *testing.T) {
 		{"of the node to itself", between(netip.MustParseAddr("127.0.0.1"), service, podA, 0), leftOut},
 		{"to the node from the outside", between(outside, node, node, 0), leftOut},
 		{"through the node", between(outside, node, netip.MustParseAddr("10.0.9.9"), 0), leftOut},
-		{"of a former pod", between(netip.MustParseAddr("10.0.0.9"), outside, outside, judgedMark), model.EndpointID{}},
+		{"of a former pod", between(formerPod, outside, outside, judgedMark), model.EndpointID{}},
 		{"from a further source", between(netip.MustParseAddr("203.0.113.7"), outside, outside, judgedMark), idA},
 		{"from one that two list", between(netip.MustParseAddr("203.0.113.65"), outside, outside, judgedMark), idB},
 		{"from one to a pod", between(netip.MustParseAddr("203.0.113.65"), podA, podA, judgedMark), idB},
@@ -102,6 +111,74 @@ func TestOwners(t *testing.T) {
 	} {
 		if n, ok := ends.owner(&c, nil); ok {
 			t.Errorf("%v is charged to %q while routes are not known", c.Original, ends.owners[n])
+		}
+	}
+}
+
+// A kernel whose marks carry nothing: what passes through the node is neither charged nor removed, but for connections of endpoints that
+// have left.
+func TestOwnersWithoutMarks(t *testing.T) {
+	ends := NewEnds(testKnown(nil))
+	routed, err := ends.routed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	masqueraded := func(e conntrack.Entry) conntrack.Entry {
+		e.Reply.Dst = node
+		return e
+	}
+	elsewhere, listed := netip.MustParseAddr("10.0.9.9"), netip.MustParseAddr("203.0.113.7")
+	for _, c := range []struct {
+		what string
+		e    conntrack.Entry
+		want model.EndpointID
+	}{
+		{"between pods", between(podA, podB, podB, 0), idA},
+		{"to the outside, with the node's address", masqueraded(between(podB, outside, outside, 0)), idB},
+		{"by a Service", between(podA, service, podB, 0), idA},
+		{"to the node", between(podA, node, node, 0), idA},
+		{"from the outside by a node port", masqueraded(between(outside, node, podB, 0)), idB},
+		{"from the node", between(node, podA, podA, 0), leftOut},
+		{"of the node by a Service", between(node, service, podA, 0), leftOut},
+		{"from the node, with any mark", between(node, podA, podA, turnedMark), leftOut},
+		{"with any mark", between(podA, podB, podB, aloneMark|turnedMark), idA},
+		{"to the node from the outside", between(outside, node, node, 0), leftOut},
+		{"by a node port to another node", masqueraded(between(outside, node, elsewhere, 0)), leftOut},
+		{"through the node", between(outside, elsewhere, elsewhere, 0), leftOut},
+		{"through the node, with a mark", between(outside, elsewhere, elsewhere, judgedMark), leftOut},
+		{"of a former pod", masqueraded(between(formerPod, outside, outside, 0)), model.EndpointID{}},
+		{"to a former pod", between(outside, formerPod, formerPod, 0), model.EndpointID{}},
+		{"from a former pod to a pod", between(formerPod, podA, podA, 0), idA},
+		{"from the node to a former pod", between(node, formerPod, formerPod, 0), leftOut},
+		{"by a node port to a pod elsewhere with the address of a former one", masqueraded(between(outside, node, formerPod, 0)), leftOut},
+		{"from a further source", between(listed, outside, outside, 0), idA},
+		{"to a further source", between(outside, listed, listed, 0), idA},
+		{"from a further source that the node routes elsewhere", between(netip.MustParseAddr("203.0.113.100"), outside, outside, 0), leftOut},
+		{"of another program's zone", func() conntrack.Entry { e := between(podA, podB, podB, 0); e.Zone = 3; return e }(), leftOut},
+	} {
+		got := leftOut
+		if n, ok := ends.owner(&c.e, routed); ok {
+			got = ends.owners[n]
+		}
+		if got != c.want {
+			t.Errorf("%s: charged to %q, want %q", c.what, got, c.want)
+		}
+	}
+	unrouted := between(listed, formerPod, formerPod, 0)
+	if n, ok := ends.owner(&unrouted, nil); ok {
+		t.Errorf("charged to %q while routes are not known", ends.owners[n])
+	}
+}
+
+// Of endpoints that claim the same address, the one that is open has it.
+func TestTheOpenEndpointHasTheAddress(t *testing.T) {
+	for _, openFirst := range []bool{true, false} {
+		list := []Endpoint{{ID: idA, Addrs: []netip.Addr{podA}, Open: openFirst}, {ID: idB, Addrs: []netip.Addr{podA}, Open: !openFirst}}
+		ends := NewEnds(Known{Endpoints: list})
+		e := between(podA, outside, outside, 0)
+		n, ok := ends.owner(&e, nil)
+		if want := map[bool]model.EndpointID{true: idA, false: idB}[openFirst]; !ok || ends.owners[n] != want {
+			t.Errorf("charged to %q, want %q", ends.owners[n], want)
 		}
 	}
 }
@@ -209,7 +286,7 @@ func TestADecisionFollowsItsEndpoints(t *testing.T) {
 		n, _ := before.owner(&e, nil)
 		tally.add(n, tally.rank(&e))
 	}
-	after := NewEnds(Known{Pods: map[netip.Addr]model.EndpointID{podA: idB, podB: idA}, Read: before.read})
+	after := NewEnds(Known{Endpoints: []Endpoint{{ID: idB, Addrs: []netip.Addr{podA}}, {ID: idA, Addrs: []netip.Addr{podB}}}, Read: before.read})
 	d := decide(tally, 800).of(after)
 	for addr, want := range map[netip.Addr]int{podA: 0, podB: 200} {
 		if got := d.cuts[after.pods[addr]].excess; got != want {

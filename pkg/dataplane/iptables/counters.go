@@ -62,7 +62,7 @@ func (c *Counters) Read(context.Context) (dataplane.KernelCounts, error) {
 			k.Drops = append(k.Drops, dataplane.DropCount{Reason: bpf.Label(bpf.DropReason(reason)), Direction: direction, Packets: t.Packets, Bytes: t.Bytes})
 		}
 	}
-	k.Events, k.FlowsRefused = c.events(), c.flows.removed()
+	k.Events, k.FlowsRefused = c.events(), c.flows.limiter.Removed()
 	return k, c.err
 }
 

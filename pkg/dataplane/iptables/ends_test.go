@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/dataplane"
 )
 
 // nearlyFullTable is a kernel's table in which one address has opened nearly all connections.
@@ -32,10 +33,14 @@ func (f *nearlyFullTable) Delete(list []conntrack.Entry) []error {
 	return make([]error, len(list))
 }
 
-// The limiter knows the endpoints as soon as policy is in force, and the status has its findings.
+// The limiter knows the endpoints as soon as policy is in force. The status has its findings, and the statistics the use of the table.
 func TestTheLimiterKnowsEndpoints(t *testing.T) {
 	n := newFakeNode(t)
 	n.addrs = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
+	use := func() dataplane.MapUse { maps := n.Stats(false).Maps; return maps[len(maps)-1] }
+	if use().Name == "nf_conntrack" {
+		t.Error("there are numbers before the table is read")
+	}
 	table := &nearlyFullTable{}
 	l := n.Limiter(table)
 	if n.IPTables.flows.ends.published.Load() != nil {
@@ -54,7 +59,10 @@ func TestTheLimiterKnowsEndpoints(t *testing.T) {
 	table.opener = status.Addrs[0]
 	l.Look()
 	l.Look()
-	if n.Endpoints()[0].Flows == "" || !strings.Contains(n.Endpoints()[0].Flows, "of its connections were removed") || n.IPTables.flows.removed() == 0 {
-		t.Errorf("status %+v, %d removed", n.Endpoints()[0], n.IPTables.flows.removed())
+	if n.Endpoints()[0].Flows == "" || !strings.Contains(n.Endpoints()[0].Flows, "of its connections were removed") || n.IPTables.flows.limiter.Removed() == 0 {
+		t.Errorf("status %+v, %d removed", n.Endpoints()[0], n.IPTables.flows.limiter.Removed())
+	}
+	if got := use(); got != (dataplane.MapUse{Name: "nf_conntrack", Entries: 900, Max: 1000}) {
+		t.Errorf("use %+v", got)
 	}
 }

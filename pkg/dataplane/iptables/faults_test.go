@@ -1,10 +1,8 @@
 package iptables
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -183,33 +181,6 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 type wokenNode struct {
 	quietNode
 	nudges int
-}
-
-// A full table of connections is logged once, and that it has room again; the numbers are metrics.
-func TestAFullTableOfConnectionsIsLogged(t *testing.T) {
-	n := newFakeNode(t)
-	n.mustApply(t, narrow.updates()...)
-	var out bytes.Buffer
-	n.log = slog.New(slog.NewTextHandler(&out, nil))
-	for _, step := range []struct {
-		entries uint32
-		lines   int
-		last    string
-	}{{100, 0, ""}, {989, 0, ""}, {1000, 1, "is full"}, {999, 1, "is full"}, {1000, 1, "is full"}, {899, 2, "has room again"}, {1001, 3, "is full"}} {
-		n.flows.used = [2]uint32{step.entries, 1000}
-		for range flowsEvery {
-			if _, err := n.Sweep(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if lines := strings.Count(out.String(), "\n"); lines != step.lines || !strings.Contains(out.String(), step.last) {
-			t.Errorf("with %d of 1000 there are %d lines: %s", step.entries, lines, out.String())
-		}
-		use := n.Stats(false).Maps
-		if last := use[len(use)-1]; last != (dataplane.MapUse{Name: "nf_conntrack", Entries: uint64(step.entries), Max: 1000}) {
-			t.Errorf("the metric is %+v", last)
-		}
-	}
 }
 
 func (n *wokenNode) Nudge(after time.Duration) {

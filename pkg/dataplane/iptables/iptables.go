@@ -4,8 +4,8 @@
 //   - iptables.go: the dataplane; open.go: a start; order.go: the order of kernel writes
 //   - state.go: the steps that involve several parts; world.go: the chains and sets of one agent beside those of another
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
-//   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses; full.go: whether it has
-//     room for flows; ends.go: whose flows these are
+//   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses;
+//     ends.go: whose flows those in its table are
 //   - routes.go: whether packets are searched for source routes
 //   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables
@@ -24,6 +24,7 @@ import (
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
 // Kernel groups the parts of the kernel that the dataplane writes to, and its view of the node.
@@ -37,7 +38,7 @@ type Kernel struct {
 	Flows Flows
 	Node  Node
 	// Routes reads the node's routes to endpoints with further sources. nil: none are known.
-	Routes Routes
+	Routes shares.Routes
 	// SCTPUntracked: the kernel's conntrack does not know SCTP.
 	SCTPUntracked bool
 	// SourceRoutes reports whether the node's kernel follows source routes of IPv4 packets (net.ipv4.conf.all.accept_source_route). It is
@@ -155,7 +156,7 @@ func (d *IPTables) Endpoints() []dataplane.EndpointStatus { return d.status().al
 
 func (d *IPTables) status() status {
 	return status{plans: d.state.plans, endpoints: d.state.endpoints, interfaces: d.there,
-		inForce: d.state.world.inForce, lost: d.flows.findings()}
+		inForce: d.state.world.inForce, lost: d.flows.limiter.Findings()}
 }
 
 // Interfaces implements dataplane.Dataplane.
@@ -167,8 +168,8 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 }
 
 // Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
-// includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the number of connections and the
-// routes to further sources whose connections are kept.
+// includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the routes to
+// further sources whose connections are kept.
 const (
 	lookEvery  = 250 * time.Millisecond
 	setsEvery  = 2
@@ -181,9 +182,6 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 	touched, err := d.state.world.touched()
 	if d.looks++; err == nil && !touched && d.looks%setsEvery == 0 && d.state.world.inForce {
 		touched, err = d.state.sets.touched()
-	}
-	if d.looks%flowsEvery == 0 {
-		d.flows.look(d.kernel.Flows, d.log)
 	}
 	if err != nil {
 		return lookEvery, err
@@ -236,8 +234,8 @@ func (d *IPTables) Stats(interfaces bool) dataplane.Stats {
 	for _, set := range s.sets.fixed() {
 		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: set.Spec().Name, Entries: uint64(set.Len()), Max: uint64(set.Spec().MaxEntries)})
 	}
-	if d.flows.most > 0 {
-		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: "nf_conntrack", Entries: uint64(d.flows.entries), Max: uint64(d.flows.most)})
+	if entries, limit := d.flows.limiter.Use(); limit > 0 {
+		stats.Maps = append(stats.Maps, dataplane.MapUse{Name: "nf_conntrack", Entries: uint64(entries), Max: uint64(limit)})
 	}
 	return stats
 }

@@ -11,10 +11,8 @@ import (
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
+	"github.com/margay-project/margay/pkg/shares"
 )
-
-// Routes returns the node's routes out of interfaces, and those inside of them that lead elsewhere.
-type Routes func(interfaces map[string]bool) ([]further.Route, error)
 
 // owners are those of connections that policy has allowed: endpoints, by their addresses and further sources.
 type owners struct {
@@ -37,7 +35,7 @@ func (o *owners) reassigned(listed []further.Listed, routes []further.Route) fun
 // no endpoint's: policy has allowed them to the former owner (D-19). Marks of connections do not show the owner.
 type kept struct {
 	flows  Flows
-	routes Routes
+	routes shares.Routes
 	log    *slog.Logger
 	// wait returns when no packet is left that has met former chains or entries of sets: such a packet may still begin a connection.
 	wait func() error

@@ -39,10 +39,7 @@ type fakeFlows struct {
 	deleted []netip.Addr
 	ends    []netip.Addr // of further connections, one for each
 	ending  func() error // called by DeleteAddresses, which returns its error; may be nil
-	used    [2]uint32    // entries, and how many there may be
 }
-
-func (f *fakeFlows) Usage() (entries, limit uint32, err error) { return f.used[0], f.used[1], nil }
 
 func (f *fakeFlows) Remark(family conntrack.Family, _ conntrack.Filter, mask uint32, decide func(conntrack.Entry) (uint32, bool)) (int, error) {
 	n := 0

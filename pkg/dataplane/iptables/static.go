@@ -22,8 +22,6 @@ type Flows interface {
 	DeleteAddresses(f conntrack.Family, of func(netip.Addr) bool) (deleted int, err error)
 	// DeleteMarked removes the entries that the filter chooses.
 	DeleteMarked(conntrack.Family, conntrack.Filter) (deleted int, err error)
-	// Usage returns the number of entries and their limit.
-	Usage() (entries, limit uint32, err error)
 }
 
 // static are the chains that do not depend on policy. They contain the generation that marks the flows which policy allows.
