@@ -13,7 +13,6 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
 	"github.com/margay-project/margay/pkg/dataplane/nodewatch"
-	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
@@ -47,10 +46,7 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 		all, _ := backends(ctx) // a backend that does not work here has no chains in force
 		return all
 	}
-	routesOut := func(interfaces map[string]bool) ([]further.Route, error) {
-		return attach.RoutesOut(attach.WatchOptions{Logger: log}, interfaces)
-	}
-	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, Routes: routesOut,
+	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, Routes: routesOut(log),
 		SCTPUntracked: noSCTP != nil, SourceRoutes: followsSourceRoutes, Resets: resetsGroup, Events: eventsGroup}
 	after, err := afterBPF(c, &kernel, parts.flows, log)
 	if err != nil {

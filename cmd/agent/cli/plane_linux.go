@@ -9,13 +9,16 @@ import (
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/dataplane/record"
 	"github.com/margay-project/margay/pkg/flows"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/packetlog"
+	"github.com/margay-project/margay/pkg/shares"
 	"github.com/margay-project/margay/pkg/verify"
 )
 
@@ -62,6 +65,13 @@ func openNamed(c config.Config, log *slog.Logger) (*plane, error) {
 	return openBPF(c, log)
 }
 
+// routesOut returns a reader of the node's routes to endpoints with further sources.
+func routesOut(log *slog.Logger) shares.Routes {
+	return func(interfaces map[string]bool) ([]further.Route, error) {
+		return attach.RoutesOut(attach.WatchOptions{Logger: log}, interfaces)
+	}
+}
+
 func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
 	memory, err := enoughMemory(c, log)
 	if err != nil {
@@ -85,6 +95,12 @@ func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
 		cancel()
 		return nil, errors.Join(err, d.Close())
 	}
+	table := conntrack.OpenLater()
+	limiter := bpfplane.Limiter(d, table, routesOut(log))
+	go func() {
+		defer table.Close()
+		limiter.Run(watching)
+	}()
 	return &plane{Dataplane: &successor{Dataplane: d, remove: remove}, inspect: d.Inspector(), verify: d.Verifier(), counters: d.Counters(), observe: d.Observe, routes: routes, maps: d.Maps(),
 		memory: memory, unwatch: cancel}, nil
 }

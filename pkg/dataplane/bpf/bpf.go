@@ -14,15 +14,16 @@ import (
 
 // BPF enforces with BPF programs on the endpoints' interfaces.
 type BPF struct {
-	config   dataplane.Config
-	next     *dataplane.Config // configuration for the next Reopen; nil: config
-	kernel   *kernel
-	programs *bpfmaps.Programs
-	sweeps   sweeps
-	observer dataplane.Observer
-	resync   bool
-	repairs  uint64 // of changes made by others, so far
-	state    *state // replaced whole when it is reopened
+	config    dataplane.Config
+	next      *dataplane.Config // configuration for the next Reopen; nil: config
+	kernel    *kernel
+	programs  *bpfmaps.Programs
+	sweeps    sweeps
+	observer  dataplane.Observer
+	resync    bool
+	repairs   uint64 // of changes made by others, so far
+	state     *state // replaced whole when it is reopened
+	flowTable flowTable
 }
 
 // Apply implements Dataplane. A failure of one endpoint or of the guard does not stop the plan.
@@ -39,6 +40,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s.refusals.RetryTables()
 	errs = append(errs, plans.CarryOut(s.plans, s.pace, s, d.observer), s.finish(), s.refusals.missing())
 	s.names.writeMore()
+	d.flowTable.publish(s.endpoints.roster.bound, d.kernel.host.Addrs())
 	if d.Unfinished() {
 		d.kernel.host.Nudge(d.rest())
 	}
@@ -81,7 +83,9 @@ func (d *BPF) Sweep() (time.Duration, error) { return d.sweeps.turn() }
 func (d *BPF) Wake() <-chan struct{} { return d.kernel.host.Wake() }
 
 // Endpoints implements Dataplane.
-func (d *BPF) Endpoints() []dataplane.EndpointStatus { return d.state.status.all() }
+func (d *BPF) Endpoints() []dataplane.EndpointStatus {
+	return d.state.status.all(d.flowTable.limiter.Findings())
+}
 
 // Interfaces implements Dataplane.
 func (d *BPF) Interfaces() map[string]uint32 { return d.state.interfaces.enforced() }

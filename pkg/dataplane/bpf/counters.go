@@ -21,8 +21,9 @@ const countEvery = 30 * time.Second
 // Counters reads what the programs write: drops, events, flows. It is not the loop's: it may be used beside Apply, by any
 // number of goroutines, until the dataplane is closed.
 type Counters struct {
-	maps *bpfmaps.Maps
-	now  func() time.Time
+	maps  *bpfmaps.Maps
+	table *flowTable // only its limiter is used
+	now   func() time.Time
 
 	mu      sync.Mutex                  // guards all below
 	drops   map[bpf.DropKey]bpf.Counter // as last read; nil: never
@@ -40,12 +41,16 @@ type dropKind struct {
 	toPod  uint16
 }
 
-// Counters returns a reader of the counters that d's programs write.
-func (d *BPF) Counters() *Counters { return newCounters(d.kernel.maps, time.Now) }
+// Counters returns a reader of the counters that d's programs write, and of what d's Limiter has removed.
+func (d *BPF) Counters() *Counters {
+	c := newCounters(d.kernel.maps, time.Now)
+	c.table = &d.flowTable
+	return c
+}
 
 // newCounters returns a reader whose totals begin now: counts from before this process are left out.
 func newCounters(m *bpfmaps.Maps, now func() time.Time) *Counters {
-	c := &Counters{maps: m, now: now, totals: map[dropKind]bpf.Counter{}}
+	c := &Counters{maps: m, table: &flowTable{}, now: now, totals: map[dropKind]bpf.Counter{}}
 	// A counter that cannot be read now begins with the first Read that succeeds.
 	_, _ = c.readDrops(), c.readRefused()
 	return c
@@ -64,7 +69,7 @@ func (c *Counters) Read(ctx context.Context) (dataplane.KernelCounts, error) {
 	filledErr := c.readFilled(ctx)
 
 	k.Drops, k.ByInterface = c.dropCounts(), c.byInterface()
-	k.Events, k.FlowsRefused = dataplane.EventCounts(events), c.total
+	k.Events, k.FlowsRefused = dataplane.EventCounts(events), c.total+c.table.limiter.Removed()
 	k.Expired = [2]uint64{open.Expired, half.Expired}
 	for name, use := range c.filled {
 		k.Maps = append(k.Maps, mapUse(name, uint64(use.Entries), uint64(use.Max)))

@@ -20,7 +20,7 @@ type endpoints struct {
 	interfaces *interfaces
 	staged     *stagedPolicies
 	sources    *sources
-	shares     shares
+	shares     flowShares
 	roster     *roster
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
 	closed     map[model.EndpointID]string // closed because addresses are missing, and why
@@ -28,7 +28,7 @@ type endpoints struct {
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
-	return &endpoints{kernel: k, tables: t, interfaces: i, staged: newStagedPolicies(k, t), sources: newSources(k), shares: shares{k.maps.Flows},
+	return &endpoints{kernel: k, tables: t, interfaces: i, staged: newStagedPolicies(k, t), sources: newSources(k), shares: flowShares{k.maps.Flows},
 		roster: newRoster(), dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
 		peerless: map[model.EndpointID]bool{}}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// shares are the endpoints' shares of the flow tables.
-type shares struct{ flows *bpfmaps.Flows }
+// flowShares are the endpoints' shares of the flow tables.
+type flowShares struct{ flows *bpfmaps.Flows }
 
 // report logs which endpoints wanted more open flows than their share since the last call.
-func (s shares) report(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
+func (s flowShares) report(bound map[model.EndpointID]*endpoint, log *slog.Logger) error {
 	list, err := s.flows.Shares()
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s shares) report(bound map[model.EndpointID]*endpoint, log *slog.Logger) e
 
 // give gives an endpoint a share of the flow tables, if it has none: one that no other endpoint has, and of those the one
 // with the fewest flows of endpoints that are gone. If there are more endpoints than shares some have one together.
-func (s shares) give(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
+func (s flowShares) give(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
 	if ep.share != 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // status computes the status of the endpoints from plans and endpoints. It changes neither.
@@ -14,11 +15,12 @@ type status struct {
 	endpoints *endpoints
 }
 
-// all is the status of each, by id.
-func (v status) all() []dataplane.EndpointStatus {
+// all is the status of each, by id. lost says why endpoints have lost connections lately.
+func (v status) all(lost map[model.EndpointID]string) []dataplane.EndpointStatus {
 	staged := plan.StagedFailed(v.plans.Compiler)
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
 		s.Staged = v.endpoints.staged.notEvaluated(s.ID, s.Ifindex, staged[s.ID])
+		s.Flows = lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.Ifindex)
 	})
 }

@@ -41,7 +41,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 			ep.policy, ep.ifindex, ep.ensured = policy, 7, 7
 			tt.change(ep, known.dirty, plans)
 			s := status{plans, known}
-			all := s.all()
+			all := s.all(nil)
 			if len(all) != 1 || all[0].Condition != tt.want || all[0].ID != policy.ID || all[0].Ifindex != ep.ifindex {
 				t.Errorf("got %+v, want condition %v", all, tt.want)
 			}
@@ -59,7 +59,7 @@ func TestAnEndpointOfAnEarlierAgentHasNoStatusYet(t *testing.T) {
 	known.roster.adopt("cali1", &endpoint{ifindex: 7, ensured: 7})
 	s := status{plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order)), known}
 	var count dataplane.Stats
-	if s.count(&count); len(s.all()) != 0 || count.Enforced+count.Waiting+count.Failed != 0 {
-		t.Errorf("%+v, counted as %+v", s.all(), count)
+	if s.count(&count); len(s.all(nil)) != 0 || count.Enforced+count.Waiting+count.Failed != 0 {
+		t.Errorf("%+v, counted as %+v", s.all(nil), count)
 	}
 }

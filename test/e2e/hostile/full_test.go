@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
@@ -31,9 +33,24 @@ func TestTwoPodsCannotFillTheTableOfConnections(t *testing.T) {
 		backend = "nft" // make test-iptables has the other one
 	}
 	s := newScene(t, "--dataplane", "iptables", "--iptables-backend", backend)
-	x := s.Pod(s.n1, "evil/x")
-	s.Policy("a", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress], ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`)
-	s.AwaitPolicies(s.a, 1, 0)
+	s.cannotFillTheTable(t, s.Pod(s.n1, "evil/x"), s.a)
+}
+
+// The same in BPF mode, where rules such as kube-proxy's have the kernel track connections. Those between pods of one node do not pass
+// its table, so the second pod is on another node. Marks that another program has left in the table mean nothing.
+func TestTwoPodsCannotFillTheTableOfConnectionsInBPFMode(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	testcluster.NeedsBPF(t, "the test above has that")
+	s := newScene(t)
+	s.prerouting(t, "-A PREROUTING -j CONNMARK --set-mark 0x8fff8000")
+	s.cannotFillTheTable(t, s.e, s.c)
+}
+
+// cannotFillTheTable has evil/m fill the first node's table with connections to x, while shop/b has connections to a server.
+func (s *scene) cannotFillTheTable(t *testing.T, x, server *lab.Pod) {
+	t.Helper()
+	s.Policy("served", fmt.Sprintf(`{podSelector: {matchLabels: {app: %s}}, policyTypes: [Ingress], ingress: [{ports: [{port: 80}, {port: 80, protocol: UDP}]}]}`, server.Name()[len("shop/"):]))
+	s.AwaitPolicies(server, 1, 0)
 	var table *conntrack.Conn
 	if err := s.n1.Do(func() (err error) { table, err = conntrack.Open(); return err }); err != nil {
 		t.Fatal(err)
@@ -43,7 +60,7 @@ func TestTwoPodsCannotFillTheTableOfConnections(t *testing.T) {
 	if err != nil || most == 0 || most > mostConnections {
 		t.Skipf("a table of %d connections is not one to be filled: %v", most, err)
 	}
-	tcp, udp := s.Serve(s.a.Host, 80)
+	tcp, udp := s.Serve(server.Host, 80)
 	live, err := lab.StartStream(s.b.Host, tcp.Addr4(), lab.StreamOptions{Timeout: soon})
 	if err != nil {
 		t.Fatal(err)
