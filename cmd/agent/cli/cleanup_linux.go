@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
 // cleanupOptions are the flags of cleanup.
@@ -103,8 +105,25 @@ func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
 	if err != nil {
 		return err
 	}
+	sole, err := reserveIPTables(o.instance)
+	if err != nil {
+		return errors.Join(err, unlock())
+	}
 	errs := []error{c.pinned(dir), c.iptables(cmd.Context(), o.instance), c.socket(o.socketPath(), o.instanceFlags.socket == "")}
-	return errors.Join(append(errs, unlock())...)
+	return errors.Join(append(errs, sole.Close(), unlock())...)
+}
+
+// reserveIPTables keeps an agent that enforces with iptables from starting meanwhile, and fails if one runs: such an agent has no
+// directory to lock, and does not answer while its socket is not there yet. With an instance's name nothing of iptables is removed.
+func reserveIPTables(instance string) (io.Closer, error) {
+	if instance != "" {
+		return io.NopCloser(nil), nil
+	}
+	sole, err := xtables.Sole()
+	if err != nil {
+		return nil, fmt.Errorf("cleanup: %w: stop it first", err)
+	}
+	return sole, nil
 }
 
 // lockInstance keeps an agent from starting meanwhile, by the lock that agents acquire at their start.

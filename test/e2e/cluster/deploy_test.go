@@ -157,7 +157,7 @@ extraVolumes: [{name: more, emptyDir: {}}]
 extraVolumeMounts: [{name: more, mountPath: /more}]
 `
 	all := map[string]objects{"chart": mustChart(t, ""), "chart, everything": mustChart(t, everything),
-		"chart, cleanup": mustChart(t, "cleanup: {enabled: true}")}
+		"chart, cleanup": mustChart(t, "cleanup: {enabled: true}"), "chart, iptables": mustChart(t, "iptables: true")}
 	for _, dir := range []string{"base", "overlays/standalone", "overlays/calico", "cleanup"} {
 		all[dir] = kustomized(t, dir)
 	}
@@ -199,6 +199,53 @@ func (all objects) settings(t *testing.T) []string {
 			environment = append(environment, name+"="+value)
 		}
 	}
+	for _, p := range all.containers(t) {
+		variables, _, err := unstructured.NestedSlice(p.container, "env")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range variables {
+			v := v.(map[string]any)
+			value, _ := v["value"].(string)
+			environment = append(environment, fmt.Sprintf("%s=%s", v["name"], cmp.Or(value, "of-the-pod")))
+		}
+	}
+	return environment
+}
+
+// TestWhatWritesIPTablesSharesItsLock: a container that may write iptables' tables has the node's lock of them, since its own root file
+// system is read-only and others on the node write, too. Agents exclude each other and cleanup by the same file.
+func TestWhatWritesIPTablesSharesItsLock(t *testing.T) {
+	found := map[string]int{}
+	for name, all := range renderings(t) {
+		for _, p := range all.containers(t) {
+			if !strings.Contains(fmt.Sprint(nested(p.container, "securityContext", "capabilities", "add")), "NET_RAW") {
+				continue
+			}
+			found[name]++
+			mount := named(nested(p.container, "volumeMounts"), "xtables-lock")
+			if mount["mountPath"] != "/run/xtables.lock" || mount["readOnly"] == true {
+				t.Errorf("%s: %s mounts %v", name, p.container["name"], mount)
+			}
+			volume := named(nested(p.set, "spec", "template", "spec", "volumes"), "xtables-lock")
+			if nested(volume, "hostPath", "path") != "/run/xtables.lock" || nested(volume, "hostPath", "type") != "FileOrCreate" {
+				t.Errorf("%s: the volume of %s is %v", name, p.container["name"], volume)
+			}
+		}
+	}
+	for _, name := range []string{"cleanup", "chart, cleanup", "components/iptables", "chart, iptables"} {
+		if found[name] != 1 {
+			t.Errorf("%s has %d containers with NET_RAW, want 1", name, found[name])
+		}
+	}
+}
+
+// placed is a container and the object with its pod.
+type placed struct{ container, set map[string]any }
+
+// containers are those of all pods, the first ones among them.
+func (all objects) containers(t *testing.T) (list []placed) {
+	t.Helper()
 	for _, o := range all {
 		for _, kind := range []string{"initContainers", "containers"} {
 			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", kind)
@@ -206,19 +253,28 @@ func (all objects) settings(t *testing.T) []string {
 				t.Fatal(err)
 			}
 			for _, c := range containers {
-				variables, _, err := unstructured.NestedSlice(c.(map[string]any), "env")
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, v := range variables {
-					v := v.(map[string]any)
-					value, _ := v["value"].(string)
-					environment = append(environment, fmt.Sprintf("%s=%s", v["name"], cmp.Or(value, "of-the-pod")))
-				}
+				list = append(list, placed{c.(map[string]any), o.Object})
 			}
 		}
 	}
-	return environment
+	return list
+}
+
+// nested is a value in an object, nil if it is not there.
+func nested(object map[string]any, path ...string) any {
+	value, _, _ := unstructured.NestedFieldNoCopy(object, path...)
+	return value
+}
+
+// named is the entry of a list that has a name, nil if there is none.
+func named(list any, name string) map[string]any {
+	entries, _ := list.([]any)
+	for _, e := range entries {
+		if e, ok := e.(map[string]any); ok && e["name"] == name {
+			return e
+		}
+	}
+	return nil
 }
 
 // probed are the addresses at which the agents' probes ask.
@@ -242,15 +298,9 @@ func (all objects) probed(t *testing.T) (addresses []string) {
 // agents are the containers with an agent.
 func (all objects) agents(t *testing.T) (agents []map[string]any) {
 	t.Helper()
-	for _, o := range all {
-		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range containers {
-			if c := c.(map[string]any); c["name"] == "agent" {
-				agents = append(agents, c)
-			}
+	for _, p := range all.containers(t) {
+		if p.container["name"] == "agent" {
+			agents = append(agents, p.container)
 		}
 	}
 	return agents
