@@ -111,10 +111,11 @@ func TestKustomizationsAndChartDescribeTheSameObjects(t *testing.T) {
 	}
 }
 
-// TestTheChartAndTheComponentForIPTablesAreTheSame: image, capabilities and lock.
+// TestTheChartAndTheComponentForIPTablesAreTheSame: capabilities and lock, and the image that the user's kustomization names.
 func TestTheChartAndTheComponentForIPTablesAreTheSame(t *testing.T) {
 	want, got := map[string]any{}, map[string]any{}
-	for key, o := range withComponent(t, "iptables") {
+	const image = "ghcr.io/margay-project/margay"
+	for key, o := range withComponent(t, "iptables", "{name: "+image+", newTag: v0.1.0-iptables}") {
 		want[key] = plain(o)
 	}
 	for key, o := range mustChart(t, "iptables: true") {
@@ -165,8 +166,29 @@ extraVolumeMounts: [{name: more, mountPath: /more}]
 	return all
 }
 
-// withComponent renders the base with a component, as a user's own kustomization does.
-func withComponent(t *testing.T, name string) objects {
+// TestComponentsLeaveTheImageToTheUser: an image that a component names is lost when the user's own kustomization names the registry, so
+// no component names one.
+func TestComponentsLeaveTheImageToTheUser(t *testing.T) {
+	dirs, err := os.ReadDir(filepath.Join(deployDir, "components"))
+	if err != nil || len(dirs) < 2 {
+		t.Fatalf("%d components: %v", len(dirs), err)
+	}
+	const name = "ghcr.io/margay-project/margay"
+	image := func(all objects) any { return all.agents(t)[0]["image"] }
+	base := image(kustomized(t, "base"))
+	for _, dir := range dirs {
+		if got := image(withComponent(t, dir.Name())); got != base {
+			t.Errorf("component %s: the image is %s, that of the base %s", dir.Name(), got, base)
+		}
+		own := fmt.Sprintf("{name: %s, newName: registry.example/margay, newTag: mine}", name)
+		if got := image(withComponent(t, dir.Name(), own)); got != "registry.example/margay:mine" {
+			t.Errorf("component %s: with %s the image is %s", dir.Name(), own, got)
+		}
+	}
+}
+
+// withComponent renders the base with a component and images, as a user's own kustomization does.
+func withComponent(t *testing.T, name string, images ...string) objects {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := filepath.Abs(deployDir)
@@ -176,7 +198,7 @@ func withComponent(t *testing.T, name string) objects {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/components/%[2]s]\n", root, name)
+	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/components/%[2]s]\nimages: [%[3]s]\n", root, name, strings.Join(images, ", "))
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
