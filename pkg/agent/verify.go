@@ -55,6 +55,7 @@ func (v *Verifier) Repeat(ctx context.Context) {
 		if v.loop.Query(ctx, func(view View) { every = view.Settings.Config().VerifyEvery }) != nil {
 			return
 		}
+		v.metrics.VerifyEvery(every)
 		if every == 0 || time.Since(last) < every || !v.loop.Status().InSync {
 			continue
 		}

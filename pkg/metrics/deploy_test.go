@@ -132,7 +132,7 @@ func TestAlertsAreOfMetricsThatExist(t *testing.T) {
 			}
 		}
 	}
-	for _, alert := range []string{"MargayNotReady", "MargayEnforcementFailing", "MargayKindFailing", "MargayMapNearlyFull",
+	for _, alert := range []string{"MargayAbsent", "MargayAgentGone", "MargayNodesWithoutAgent", "MargayRestarting", "MargayVerifyOld", "MargayFallback", "MargayNotReady", "MargayEnforcementFailing", "MargayKindFailing", "MargayMapNearlyFull",
 		"MargayObjectsRejected", "MargayPodsEnforcedLate"} {
 		if !seen[alert] {
 			t.Errorf("no alert %s", alert)
@@ -211,7 +211,7 @@ func TestTheDashboardIsOfMetricsThatExist(t *testing.T) {
 	}
 	// What is for alerts, or says little over time.
 	for _, name := range []string{"margay_start_time_seconds", "margay_in_sync", "margay_component_live", "margay_kind_required", "margay_kind_revision",
-		"margay_verify_duration_seconds", "margay_verify_last_success_timestamp_seconds", "margay_dataplane_info"} {
+		"margay_verify_duration_seconds", "margay_verify_interval_seconds", "margay_verify_last_success_timestamp_seconds", "margay_dataplane_info"} {
 		shown[name] = true
 	}
 	for name := range known {

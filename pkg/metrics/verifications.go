@@ -8,9 +8,9 @@ import (
 
 // verifications are the metrics of comparing all of the kernel with the objects.
 type verifications struct {
-	results                                     *prometheus.CounterVec
-	differences, notProven, duration, succeeded prometheus.Gauge
-	cpu                                         prometheus.Counter
+	results                                               *prometheus.CounterVec
+	differences, notProven, duration, succeeded, interval prometheus.Gauge
+	cpu                                                   prometheus.Counter
 }
 
 func newVerifications() verifications {
@@ -24,6 +24,7 @@ func newVerifications() verifications {
 		notProven:   gauge("verify_not_proven", "Endpoints that the last verification could not verify."),
 		duration:    gauge("verify_duration_seconds", "How long the last verification took."),
 		succeeded:   gauge("verify_last_success_timestamp_seconds", "When the last verification that proved everything ended, in seconds since 1970."),
+		interval:    gauge("verify_interval_seconds", "How often the agent is configured to verify all endpoints; 0: never."),
 		cpu:         counter("verify_cpu_seconds_total", "CPU that verifications have used."),
 	}
 	for _, result := range []string{"proven", "differs", "not_proven"} {
@@ -33,7 +34,7 @@ func newVerifications() verifications {
 }
 
 func (v *verifications) all() []prometheus.Collector {
-	return []prometheus.Collector{v.results, v.differences, v.notProven, v.duration, v.succeeded, v.cpu}
+	return []prometheus.Collector{v.results, v.differences, v.notProven, v.duration, v.succeeded, v.interval, v.cpu}
 }
 
 // Verification is what one verification of all endpoints has found.
@@ -42,6 +43,9 @@ type Verification struct {
 	Took, CPU              time.Duration
 	Ended                  time.Time
 }
+
+// VerifyEvery notes how often the agent is configured to verify all endpoints; 0 means never.
+func (v *verifications) VerifyEvery(every time.Duration) { v.interval.Set(every.Seconds()) }
 
 // Verified notes a verification.
 func (v *verifications) Verified(r Verification) {

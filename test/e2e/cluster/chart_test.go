@@ -83,6 +83,7 @@ func TestTheChartRefusesValues(t *testing.T) {
 		`extraVolumeMounts: [{name: a}]`:                                    "mountPath",
 		`metrics: {adress: "0.0.0.0:9097"}`:                                 "adress",
 		`metrics: {podMonitor: {enabled: true}}`:                            "metrics.podMonitor needs metrics.address",
+		`metrics: {prometheusRule: {enabled: true}}`:                        "metrics.prometheusRule needs metrics.address",
 		`metrics: {podMonitor: {interval: "1 minute"}}`:                     "interval",
 		`nodeSelector: {a: true}`:                                           "nodeSelector",
 		`resources: {request: {cpu: 1}}`:                                    "request",
