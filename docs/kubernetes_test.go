@@ -17,7 +17,7 @@ var (
 	selected  = regexp.MustCompile(` -l ([\w./-]+)=([\w-]+)`)
 	set       = regexp.MustCompile(`--set ([\w.-]+)=`)
 	kustomize = regexp.MustCompile(`kubectl \w+ -k (\S+)`)
-	raw       = regexp.MustCompile(`-f https://raw.githubusercontent.com/margay-project/margay/main/(\S+)`)
+	published = regexp.MustCompile(`raw\.githubusercontent\.com/margay-project/margay|helm (?:install|upgrade) \S+ (?:oci|https):`)
 	chart     = regexp.MustCompile(`helm (?:install|upgrade) \S+ (\S+)`)
 )
 
@@ -107,6 +107,27 @@ func isThere(path string) bool {
 	return err == nil
 }
 
+// ownKustomization reports whether a document has the reader write the kustomization of a directory: `kubectl -k` has no image to pull
+// with one of the repository, as long as no image is published.
+func ownKustomization(text, dir string) bool {
+	file := "# kustomization.yaml\n"
+	if dir != "." {
+		file = "# " + dir + "/kustomization.yaml\n"
+	}
+	return strings.Contains(text, file) || dir == "." && strings.Contains(text, "installation.md")
+}
+
+// keepsValues reports whether a helm upgrade has the values of the release, and the defaults of the chart that it is given: with
+// --reuse-values it has those of the chart before, so that is for changes of settings.
+func keepsValues(line string) bool {
+	for _, option := range []string{" --values ", " --reset-then-reuse-values"} {
+		if strings.Contains(line, option) {
+			return true
+		}
+	}
+	return strings.Contains(line, " --reuse-values ") && !strings.Contains(line, "cleanup") && !strings.Contains(line, "image")
+}
+
 // TestClusterCommandsReferToWhatIsThere: manifests, charts, values, DaemonSets and labels that documents name in lines of
 // kubectl and helm are those of deploy.
 func TestClusterCommandsReferToWhatIsThere(t *testing.T) {
@@ -120,11 +141,14 @@ func TestClusterCommandsReferToWhatIsThere(t *testing.T) {
 				}
 			}
 			for _, m := range kustomize.FindAllStringSubmatch(line, -1) {
-				dir := strings.TrimPrefix(m[1], "PATH/TO/margay/")
-				check(dir == "." || isThere(dir+"/kustomization.yaml"), dir)
+				check(ownKustomization(text, m[1]), "kustomization of the user's own in "+m[1])
 			}
-			for _, m := range raw.FindAllStringSubmatch(line, -1) {
-				check(isThere(m[1]), m[1])
+			check(!published.MatchString(line), "published image or chart")
+			if strings.HasPrefix(line, "helm install ") {
+				check(strings.Contains(line, " --set image.repository="), "image without --set image.repository")
+			}
+			if strings.HasPrefix(line, "helm upgrade ") {
+				check(keepsValues(line), "upgrade that keeps the values and has the new chart's defaults")
 			}
 			for _, m := range chart.FindAllStringSubmatch(line, -1) {
 				check(m[1] == "CHART" || isThere(m[1]+"/Chart.yaml"), "chart "+m[1])
