@@ -1,6 +1,6 @@
 # Two images, for any platform that Go builds for:
 #   docker build -t margay .                              one static binary and nothing else
-#   docker build -t margay:iptables --target iptables .   with iptables and nftables, to look around with
+#   docker build -t margay:iptables --target iptables .   with iptables and nftables, for the iptables dataplane
 ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
@@ -15,7 +15,7 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs
 FROM debian:13-slim AS iptables
 RUN apt-get update && apt-get install --yes --no-install-recommends iptables nftables && rm -rf /var/lib/apt/lists/*
 LABEL org.opencontainers.image.title="margay" \
-      org.opencontainers.image.description="Enforces Kubernetes network policy on a node, with iptables tools" \
+      org.opencontainers.image.description="Enforces Kubernetes network policy on a node, with eBPF or iptables" \
       org.opencontainers.image.source="https://github.com/margay-project/margay" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /margay /usr/local/bin/margay
