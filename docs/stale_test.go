@@ -21,6 +21,7 @@ var stale = []struct{ pattern, feature string }{
 	{`Your nodes have a kernel older than 6[.]6[.]`, "older kernels have the iptables dataplane"},
 	{`Linux \| 6[.]6 and newer`, "older kernels have the iptables dataplane"},
 	{`Is a new pod ever open\?\*\* No`, "after a boot pods are open until the agent is ready"},
+	{`mark bits of both do not overlap`, "those of the iptables dataplane are Calico's"},
 }
 
 // A document that denies a feature misleads as much as a missing one. Wording is compared without line breaks.

@@ -85,6 +85,8 @@ func TestTheChartRefusesValues(t *testing.T) {
 		`metrics: {podMonitor: {enabled: true}}`:                            "metrics.podMonitor needs metrics.address",
 		`metrics: {prometheusRule: {enabled: true}}`:                        "metrics.prometheusRule needs metrics.address",
 		`metrics: {podMonitor: {interval: "1 minute"}}`:                     "interval",
+		`{besideCalico: true, iptables: true}`:                              "besideCalico with iptables needs settings.iptables-mark-mask",
+		`{besideCalico: true, dataplane: iptables}`:                         "besideCalico with iptables needs settings.iptables-mark-mask",
 		`nodeSelector: {a: true}`:                                           "nodeSelector",
 		`resources: {request: {cpu: 1}}`:                                    "request",
 		`updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}`: "maxSurge",
@@ -114,6 +116,18 @@ func TestEverySettingCanBeGivenToTheChart(t *testing.T) {
 	}
 	if given < 40 {
 		t.Errorf("%d defaults were given to the chart, want at least 40", given)
+	}
+}
+
+// With mark bits of its own, or of BPF alone, the chart is content beside Calico.
+func TestTheChartBesideCalicoWithOtherMarkBits(t *testing.T) {
+	for _, values := range []string{"{besideCalico: true}", "{besideCalico: true, iptables: true, settings: {iptables-mark-mask: '0x0fff0000'}}",
+		"{besideCalico: true, dataplane: iptables, iptables: true, settings: {iptables-mark-mask: 268369920}}"} {
+		if environment := mustChart(t, values).settings(t); strings.Contains(values, "mask") && !slices.ContainsFunc(environment, func(v string) bool {
+			return strings.HasPrefix(v, "MARGAY_IPTABLES_MARK_MASK=")
+		}) {
+			t.Errorf("%s: %q", values, environment)
+		}
 	}
 }
 

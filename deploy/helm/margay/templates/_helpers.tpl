@@ -58,6 +58,9 @@ annotations: # the checksum has a change of settings replace the agents
 
 {{/* The agents' settings: what values ask for in words, then what they list. */}}
 {{- define "margay.settings" -}}
+{{- if and .Values.besideCalico (or .Values.iptables (eq .Values.dataplane "iptables")) (not (hasKey .Values.settings "iptables-mark-mask")) }}
+{{- fail "besideCalico with iptables needs settings.iptables-mark-mask: the default mark bits of the iptables dataplane, 0xffff0000, are those of Calico's agent Felix. Name 12 or more bits that are next to each other and that nothing else uses" }}
+{{- end }}
 MARGAY_DATAPLANE: {{ .Values.dataplane | quote }}
 {{- with .Values.healthAddress }}
 MARGAY_HEALTH_ADDRESS: {{ . | quote }}
