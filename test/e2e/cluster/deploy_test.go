@@ -2,11 +2,9 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -115,7 +113,7 @@ func TestKustomizationsAndChartDescribeTheSameObjects(t *testing.T) {
 func TestTheChartAndTheComponentForIPTablesAreTheSame(t *testing.T) {
 	want, got := map[string]any{}, map[string]any{}
 	const image = "ghcr.io/margay-project/margay"
-	for key, o := range withComponent(t, "iptables", "{name: "+image+", newTag: v0.1.0-iptables}") {
+	for key, o := range withComponent(t, "iptables", "images: [{name: "+image+", newTag: v0.1.0-iptables}]") {
 		want[key] = plain(o)
 	}
 	for key, o := range mustChart(t, "iptables: true") {
@@ -163,6 +161,7 @@ extraVolumeMounts: [{name: more, mountPath: /more}]
 		all[dir] = kustomized(t, dir)
 	}
 	all["components/metrics"], all["components/iptables"] = withComponent(t, "metrics"), withComponent(t, "iptables")
+	all["components/etcd"] = withComponent(t, "etcd", etcdServers)
 	return all
 }
 
@@ -180,15 +179,33 @@ func TestComponentsLeaveTheImageToTheUser(t *testing.T) {
 		if got := image(withComponent(t, dir.Name())); got != base {
 			t.Errorf("component %s: the image is %s, that of the base %s", dir.Name(), got, base)
 		}
-		own := fmt.Sprintf("{name: %s, newName: registry.example/margay, newTag: mine}", name)
+		own := fmt.Sprintf("images: [{name: %s, newName: registry.example/margay, newTag: mine}]", name)
 		if got := image(withComponent(t, dir.Name(), own)); got != "registry.example/margay:mine" {
 			t.Errorf("component %s: with %s the image is %s", dir.Name(), own, got)
 		}
 	}
 }
 
-// withComponent renders the base with a component and images, as a user's own kustomization does.
-func withComponent(t *testing.T, name string, images ...string) objects {
+// TestTheChartAndTheComponentForEtcdAreTheSame: with the servers that the user's kustomization names, as docs/installation.md has it.
+func TestTheChartAndTheComponentForEtcdAreTheSame(t *testing.T) {
+	want, got := map[string]any{}, map[string]any{}
+	for key, o := range withComponent(t, "etcd", etcdServers) {
+		want[key] = plain(o)
+	}
+	for key, o := range mustChart(t, `etcd: {endpoints: "https://a:2379,https://b:2379", secret: margay-etcd, clientCertificate: true}`) {
+		got[key] = plain(o)
+	}
+	if diff := gocmp.Diff(want, got, anyOrder); diff != "" {
+		t.Errorf("component (-), chart (+):\n%s", diff)
+	}
+}
+
+// etcdServers is what a user's kustomization adds to the component etcd.
+const etcdServers = `patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: margay, namespace: kube-system},
+  data: {MARGAY_ETCD_ENDPOINTS: "https://a:2379,https://b:2379"}}'}]`
+
+// withComponent renders the base with a component, as a user's own kustomization does; more is what else that one has.
+func withComponent(t *testing.T, name string, more ...string) objects {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := filepath.Abs(deployDir)
@@ -198,41 +215,11 @@ func withComponent(t *testing.T, name string, images ...string) objects {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/components/%[2]s]\nimages: [%[3]s]\n", root, name, strings.Join(images, ", "))
+	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/components/%[2]s]\n%[3]s\n", root, name, strings.Join(more, "\n"))
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return built(t, dir)
-}
-
-// settings is the environment an agent of these objects gets, but for what is taken from its pod.
-func (all objects) settings(t *testing.T) []string {
-	t.Helper()
-	var environment []string
-	for key, m := range all {
-		if !strings.HasPrefix(key, "ConfigMap ") || strings.HasSuffix(key, "-dashboard") {
-			continue
-		}
-		data, _, err := unstructured.NestedStringMap(m.Object, "data")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, value := range data {
-			environment = append(environment, name+"="+value)
-		}
-	}
-	for _, p := range all.containers(t) {
-		variables, _, err := unstructured.NestedSlice(p.container, "env")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range variables {
-			v := v.(map[string]any)
-			value, _ := v["value"].(string)
-			environment = append(environment, fmt.Sprintf("%s=%s", v["name"], cmp.Or(value, "of-the-pod")))
-		}
-	}
-	return environment
 }
 
 // TestWhatWritesIPTablesSharesItsLock: a container that may write iptables' tables has the node's lock of them, since its own root file
@@ -262,72 +249,6 @@ func TestWhatWritesIPTablesSharesItsLock(t *testing.T) {
 	}
 }
 
-// placed is a container and the object with its pod.
-type placed struct{ container, set map[string]any }
-
-// containers are those of all pods, the first ones among them.
-func (all objects) containers(t *testing.T) (list []placed) {
-	t.Helper()
-	for _, o := range all {
-		for _, kind := range []string{"initContainers", "containers"} {
-			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", kind)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range containers {
-				list = append(list, placed{c.(map[string]any), o.Object})
-			}
-		}
-	}
-	return list
-}
-
-// nested is a value in an object, nil if it is not there.
-func nested(object map[string]any, path ...string) any {
-	value, _, _ := unstructured.NestedFieldNoCopy(object, path...)
-	return value
-}
-
-// named is the entry of a list that has a name, nil if there is none.
-func named(list any, name string) map[string]any {
-	entries, _ := list.([]any)
-	for _, e := range entries {
-		if e, ok := e.(map[string]any); ok && e["name"] == name {
-			return e
-		}
-	}
-	return nil
-}
-
-// probed are the addresses at which the agents' probes ask.
-func (all objects) probed(t *testing.T) (addresses []string) {
-	t.Helper()
-	for _, container := range all.agents(t) {
-		for _, probe := range []string{"livenessProbe", "readinessProbe"} {
-			get, found, err := unstructured.NestedMap(container, probe, "httpGet")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if found {
-				host, _ := get["host"].(string)
-				addresses = append(addresses, net.JoinHostPort(host, fmt.Sprint(get["port"])))
-			}
-		}
-	}
-	return addresses
-}
-
-// agents are the containers with an agent.
-func (all objects) agents(t *testing.T) (agents []map[string]any) {
-	t.Helper()
-	for _, p := range all.containers(t) {
-		if p.container["name"] == "agent" {
-			agents = append(agents, p.container)
-		}
-	}
-	return agents
-}
-
 // TestWhatIsDeployedAreSettings: every variable is a setting of `margay run`, with a value that it takes.
 func TestWhatIsDeployedAreSettings(t *testing.T) {
 	for name, all := range renderings(t) {
@@ -338,7 +259,11 @@ func TestWhatIsDeployedAreSettings(t *testing.T) {
 			continue
 		}
 		c := layers.Config()
-		if !strings.Contains(name, "cleanup") && (c.Datastore != "kubernetes" || c.Node != "of-the-pod" || c.Dataplane != "auto") {
+		store := "kubernetes"
+		if strings.Contains(name, "etcd") {
+			store = "etcd"
+		}
+		if !strings.Contains(name, "cleanup") && (c.Datastore != store || c.Node != "of-the-pod" || c.Dataplane != "auto") {
 			t.Errorf("%s: datastore %q, node %q, dataplane %q", name, c.Datastore, c.Node, c.Dataplane)
 		}
 		for _, probed := range all.probed(t) {

@@ -62,6 +62,23 @@ annotations: # the checksum has a change of settings replace the agents
 {{- fail "besideCalico with iptables needs settings.iptables-mark-mask: the default mark bits of the iptables dataplane, 0xffff0000, are those of Calico's agent Felix. Name 12 or more bits that are next to each other and that nothing else uses" }}
 {{- end }}
 MARGAY_DATAPLANE: {{ .Values.dataplane | quote }}
+MARGAY_DATASTORE: {{ ternary "etcd" "kubernetes" (ne .Values.etcd.endpoints "") }}
+{{- with .Values.etcd }}
+{{- if .endpoints }}
+MARGAY_ETCD_ENDPOINTS: {{ .endpoints | quote }}
+{{- if .secret }}
+MARGAY_ETCD_CA_FILE: /etc/margay/etcd/ca.crt
+{{- end }}
+{{- if .clientCertificate }}
+MARGAY_ETCD_CERT_FILE: /etc/margay/etcd/tls.crt
+MARGAY_ETCD_KEY_FILE: /etc/margay/etcd/tls.key
+{{- end }}
+{{- if .user }}
+MARGAY_ETCD_USER: {{ .user | quote }}
+MARGAY_ETCD_PASSWORD_FILE: /etc/margay/etcd/password
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.healthAddress }}
 MARGAY_HEALTH_ADDRESS: {{ . | quote }}
 {{- end }}
