@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +129,19 @@ func keepsValues(line string) bool {
 	return strings.Contains(line, " --reuse-values ") && !strings.Contains(line, "cleanup") && !strings.Contains(line, "image")
 }
 
+// isDaemonSet reports whether a manifest has a DaemonSet of that name, but for a suffix that a kustomization adds.
+func isDaemonSet(deployed, name string) bool {
+	names := []string{name}
+	for _, m := range regexp.MustCompile(`(?m)^nameSuffix: (\S+)$`).FindAllStringSubmatch(deployed, -1) {
+		if short, ok := strings.CutSuffix(name, m[1]); ok {
+			names = append(names, short)
+		}
+	}
+	return slices.ContainsFunc(names, func(n string) bool {
+		return strings.Contains(deployed, "kind: DaemonSet\nmetadata:\n  name: "+n+"\n")
+	})
+}
+
 // TestClusterCommandsReferToWhatIsThere: manifests, charts, values, DaemonSets and labels that documents name in lines of
 // kubectl and helm are those of deploy.
 func TestClusterCommandsReferToWhatIsThere(t *testing.T) {
@@ -157,7 +171,7 @@ func TestClusterCommandsReferToWhatIsThere(t *testing.T) {
 				check(isValue(t, m[1]), "value "+m[1])
 			}
 			for _, m := range daemonset.FindAllStringSubmatch(line, -1) {
-				check(strings.Contains(deployed, "kind: DaemonSet\nmetadata:\n  name: "+m[1]+"\n"), "DaemonSet "+m[1])
+				check(isDaemonSet(deployed, m[1]), "DaemonSet "+m[1])
 			}
 			for _, m := range selected.FindAllStringSubmatch(line, -1) {
 				check(strings.Contains(deployed, m[1]+": "+m[2]+"\n"), "label "+m[1]+"="+m[2])

@@ -157,7 +157,7 @@ extraVolumeMounts: [{name: more, mountPath: /more}]
 `
 	all := map[string]objects{"chart": mustChart(t, ""), "chart, everything": mustChart(t, everything),
 		"chart, cleanup": mustChart(t, "cleanup: {enabled: true}"), "chart, iptables": mustChart(t, "iptables: true")}
-	for _, dir := range []string{"base", "overlays/standalone", "overlays/calico", "cleanup"} {
+	for _, dir := range []string{"base", "overlays/standalone", "overlays/calico", "cleanup", "cleanup-node"} {
 		all[dir] = kustomized(t, dir)
 	}
 	all["components/metrics"], all["components/iptables"] = withComponent(t, "metrics"), withComponent(t, "iptables")
@@ -220,6 +220,38 @@ func withComponent(t *testing.T, name string, more ...string) objects {
 		t.Fatal(err)
 	}
 	return built(t, dir)
+}
+
+// TestOneNodeCanBeCleaned: agents keep off nodes with a label, whatever affinity a user adds, and a cleanup is for those nodes only.
+func TestOneNodeCanBeCleaned(t *testing.T) {
+	const required = "requiredDuringSchedulingIgnoredDuringExecution"
+	terms := func(set *unstructured.Unstructured) []any {
+		list, _ := nested(set.Object, "spec", "template", "spec", "affinity", "nodeAffinity", required, "nodeSelectorTerms").([]any)
+		return list
+	}
+	user := "affinity: {podAffinity: {}, nodeAffinity: {" + required + ": {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}, {matchFields: []}]}}}"
+	for name, want := range map[string]int{"": 1, user: 2} {
+		list := terms(mustChart(t, name)["DaemonSet kube-system/margay"])
+		if len(list) != want {
+			t.Errorf("with %q the agents have the affinity %v, want %d terms", name, list, want)
+		}
+		for _, term := range list {
+			if !strings.Contains(fmt.Sprint(nested(term.(map[string]any), "matchExpressions")), "map[key:margay/off operator:DoesNotExist]") {
+				t.Errorf("with %q the agents run on nodes that are off: %v", name, term)
+			}
+		}
+	}
+	set := kustomized(t, "cleanup-node")["DaemonSet kube-system/margay-cleanup-node"]
+	if set == nil {
+		t.Fatal("no DaemonSet margay-cleanup-node")
+	}
+	if got := nested(set.Object, "spec", "template", "spec", "nodeSelector", "margay/off"); got != "true" {
+		t.Errorf("it cleans nodes with margay/off=%v", got)
+	}
+	label := "app.kubernetes.io/name"
+	if s, l := nested(set.Object, "spec", "selector", "matchLabels", label), nested(set.Object, "spec", "template", "metadata", "labels", label); s != l || s != "margay-cleanup-node" {
+		t.Errorf("it selects pods of %v, and its pods are of %v", s, l)
+	}
 }
 
 // TestWhatWritesIPTablesSharesItsLock: a container that may write iptables' tables has the node's lock of them, since its own root file

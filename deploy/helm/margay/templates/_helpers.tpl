@@ -94,3 +94,18 @@ MARGAY_METRICS_ADDRESS: {{ . | quote }}
 MARGAY_{{ $name | upper | replace "-" "_" }}: {{ $value | toString | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* The agents' affinity: that of the values, and no node with the label margay/off. */}}
+{{- define "margay.affinity" -}}
+{{- $off := dict "key" "margay/off" "operator" "DoesNotExist" -}}
+{{- $affinity := deepCopy .Values.affinity -}}
+{{- $node := $affinity.nodeAffinity | default dict -}}
+{{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict -}}
+{{- $terms := list -}}
+{{- range $required.nodeSelectorTerms | default (list dict) -}}
+{{- $terms = append $terms (set . "matchExpressions" (append (.matchExpressions | default list) $off)) -}}
+{{- end -}}
+{{- $required = set $required "nodeSelectorTerms" $terms -}}
+{{- $node = set $node "requiredDuringSchedulingIgnoredDuringExecution" $required -}}
+{{- set $affinity "nodeAffinity" $node | toYaml -}}
+{{- end -}}
