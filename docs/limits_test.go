@@ -67,6 +67,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
 		"external and load-balancer":   {calc.MaxExternal},
+		"backends of Services":         {calc.MaxBackends},
 		"MiB of tables in the kernel":  {table.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
 		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Overlap, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},

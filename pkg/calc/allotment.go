@@ -39,10 +39,16 @@ func (l *allotment) isOut(namespace, name string) bool {
 // set notes how much an object contributes, 0 if it is gone, and returns the others of its namespace that are left out from
 // now on, or are so no more.
 func (l *allotment) set(namespace, name string, size int) (changed []string) {
+	l.note(namespace, name, size)
+	return slices.DeleteFunc(l.decide(namespace), func(other string) bool { return other == name })
+}
+
+// note records how much an object contributes, 0 if it is gone. After all changes of a namespace, decide must follow.
+func (l *allotment) note(namespace, name string, size int) {
 	a := l.by[namespace]
 	switch {
 	case a == nil && size == 0:
-		return nil
+		return
 	case a == nil:
 		a = &allotted{sizes: map[string]int{}}
 		l.by[namespace] = a
@@ -54,13 +60,21 @@ func (l *allotment) set(namespace, name string, size int) (changed []string) {
 	if len(a.sizes) == 0 {
 		delete(l.by, namespace)
 	}
+}
+
+// decide works out which objects of a namespace count, and returns those that are left out from now on, or are so no more.
+func (l *allotment) decide(namespace string) (changed []string) {
+	a := l.by[namespace]
+	if a == nil {
+		return nil
+	}
 	if a.sum <= l.most && len(a.out) == 0 {
 		return nil
 	}
 	was := a.out
 	a.out = a.past(l.most)
 	for other := range a.sizes {
-		if other != name && was[other] != a.out[other] {
+		if was[other] != a.out[other] {
 			changed = append(changed, other)
 		}
 	}

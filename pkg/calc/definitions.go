@@ -40,7 +40,7 @@ type definitionKey struct {
 type portKey struct {
 	protocol uint8
 	port     uint16
-	past     bool // instead of a number: all of the protocol that are past the limit (MaxPortNumbers)
+	past     bool // instead of a number: all of the protocol that are past the limit (MaxPortNumbers, MaxBackends)
 }
 
 func (k portKey) compare(o portKey) int {
@@ -101,7 +101,13 @@ func (d *definition) text(p portKey) string {
 		}
 		return "nodes " + k.selector
 	case kindServicePort:
+		if p.past {
+			return fmt.Sprintf("service %s past %d backends of its namespace, %s", k.service, MaxBackends, protocolName(p.protocol))
+		}
 		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
+	}
+	if p.past {
+		return fmt.Sprintf("service %s past %d backends of its namespace", d.key.service, MaxBackends)
 	}
 	return fmt.Sprintf("service %s", d.key.service)
 }
@@ -158,9 +164,8 @@ func (x *setIndex) byNamedPort(key definitionKey, sel *selector.Selector) *defin
 // byService makes the definition of the backends of a Service: kindServicePort or kindServiceAddrs.
 func (x *setIndex) byService(key definitionKey) *definition {
 	d := x.define(key)
-	for id := range x.slicesOf[key.service] {
-		x.addSlice(d, x.slices[id], 1)
-		d.weight += len(x.slices[id].Addrs) * max(1, len(x.slices[id].Ports))
+	for _, s := range x.backends.of[key.service] {
+		addSlice(x, d, s, 1)
 	}
 	d.ports = d.livePorts()
 	return d
@@ -228,14 +233,14 @@ func (d *definition) livePorts() []portKey {
 	return live
 }
 
-// reconcilePorts drops the sets of definitions by port that have lost their last member, and returns the rulesets that
+// reconcilePorts drops the sets of definitions, by port or past a limit, that have lost their last member, and returns the rulesets that
 // must be built again because sets came or went.
 func (x *setIndex) reconcilePorts() []*ruleset {
 	var stale []*ruleset
 	for d := range x.repopulated {
 		live := d.livePorts()
 		for k, s := range d.sets {
-			if s.members.len() == 0 {
+			if s.members.len() == 0 && (d.key.kind.byPort() || k.past) {
 				delete(d.sets, k)
 				x.drop(s)
 			}

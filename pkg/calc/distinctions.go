@@ -34,7 +34,8 @@ func (g *Graph) distinctions() distinctions {
 	for _, ns := range g.networkSets {
 		d.nets(slices.Values(ns.Value.extra.nets))
 	}
-	for _, s := range g.sets.slices {
+	for _, s := range g.sets.backends.slices {
+		d.nets(slices.Values(s.cover))
 		for _, a := range s.Addrs {
 			if p, ok := hostPrefix(a); ok {
 				d.nets(slices.Values([]netip.Prefix{p}))

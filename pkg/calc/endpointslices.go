@@ -7,67 +7,86 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// updateSlice replaces one EndpointSlice; nil removes it.
-func (x *setIndex) updateSlice(id model.EndpointSliceID, now *model.EndpointSlice) {
-	was := x.slices[id]
-	if was == now || was != nil && now != nil && equalSlices(was, now) {
-		return
+// updateSlices replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.
+func (x *setIndex) updateSlices(changed map[model.EndpointSliceID]*model.EndpointSlice) {
+	namespaces := map[string]struct{}{}
+	for id, now := range changed {
+		x.backends.note(id, now)
+		namespaces[id.Namespace] = struct{}{}
 	}
-	if now != nil {
-		x.slices[id] = now
-		ids := x.slicesOf[now.Service]
-		if ids == nil {
-			ids = map[model.EndpointSliceID]struct{}{}
-			x.slicesOf[now.Service] = ids
+	for namespace := range namespaces {
+		for _, id := range x.backends.decide(namespace) {
+			if _, is := changed[id]; !is {
+				x.replaceSlice(id, x.backends.slices[id].EndpointSlice)
+			}
 		}
-		ids[id] = struct{}{}
-		x.countSlice(now, 1)
 	}
-	if was == nil {
+	for id, now := range changed {
+		x.replaceSlice(id, now)
+	}
+}
+
+// replaceSlice replaces one EndpointSlice, which counts as decided; nil removes it.
+func (x *setIndex) replaceSlice(id model.EndpointSliceID, value *model.EndpointSlice) {
+	was, now := x.backends.slices[id], x.backends.as(id, value)
+	if was == nil && now == nil || was != nil && now != nil && was.standing == now.standing && equalSlices(was.EndpointSlice, value) {
 		return
 	}
+	x.backends.put(id, now)
+	x.countSlice(now, 1)
 	x.countSlice(was, -1)
-	if now == nil {
-		delete(x.slices, id)
-	}
-	if now == nil || now.Service != was.Service {
-		delete(x.slicesOf[was.Service], id)
-		if len(x.slicesOf[was.Service]) == 0 {
-			delete(x.slicesOf, was.Service)
-		}
-	}
 }
 
 func equalSlices(a, b *model.EndpointSlice) bool {
-	return a.Service == b.Service && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports)
+	return a == b || a.Service == b.Service && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports)
 }
 
-func (x *setIndex) countSlice(slice *model.EndpointSlice, delta int32) {
+// countSlice counts a slice, which may be nil, into (or out of) the sets of the definitions by its Service.
+func (x *setIndex) countSlice(slice *backendSlice, delta int32) {
+	if slice == nil {
+		return
+	}
 	for _, k := range []kind{kindServicePort, kindServiceAddrs} {
 		if d := x.definitions[definitionKey{kind: k, service: slice.Service}]; d != nil {
-			x.addSlice(d, slice, delta)
+			addSlice(x, d, slice, delta)
 		}
 	}
 }
 
 // addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
-func (x *setIndex) addSlice(d *definition, slice *model.EndpointSlice, delta int32) {
-	ports := []portKey{{}}
-	if d.key.kind.byPort() {
-		ports = nil
-		for _, p := range slice.Ports {
-			if model.HasPorts(p.Protocol) {
-				ports = append(ports, keyOf(p))
-			}
+func addSlice(x *setIndex, d *definition, slice *backendSlice, delta int32) {
+	for _, port := range slice.portsFor(d.key.kind) {
+		for _, p := range slice.cover {
+			x.count(x.setOf(d, port), p, delta)
 		}
-	}
-	for _, port := range ports {
+		if slice.standing == covered {
+			continue
+		}
 		for _, a := range slice.Addrs {
 			if p, ok := hostPrefix(a); ok {
 				x.count(x.setOf(d, port), p, delta)
 			}
 		}
 	}
+}
+
+// portsFor are the ports of the sets of a definition that the slice's addresses are in.
+func (s *backendSlice) portsFor(k kind) []portKey {
+	if k == kindServiceAddrs {
+		return []portKey{{past: s.standing == covered}} // each address counts, as long as it is known
+	}
+	var ports []portKey
+	for _, p := range s.Ports {
+		if !model.HasPorts(p.Protocol) {
+			continue
+		}
+		if s.standing == inFull {
+			ports = append(ports, keyOf(p))
+		} else if k := (portKey{protocol: p.Protocol, past: true}); !slices.Contains(ports, k) {
+			ports = append(ports, k) // three at most
+		}
+	}
+	return ports
 }
 
 // replaceAddrs replaces one object's contribution to a reserved set.

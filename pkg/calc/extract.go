@@ -171,8 +171,8 @@ func (e *extract) rest() []model.Update {
 	for key, s := range g.services {
 		e.updates = append(e.updates, model.ServiceUpdate{Key: key, Service: s})
 	}
-	for id, s := range g.sets.slices {
-		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: s})
+	for id, s := range g.sets.backends.slices {
+		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: s.EndpointSlice})
 	}
 	return e.updates
 }

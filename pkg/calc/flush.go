@@ -29,9 +29,7 @@ func (g *Graph) Flush() model.Changes {
 		g.reconcileLocal(id, g.enforced(id))
 	}
 	g.coverSources()
-	for id, s := range in.slices {
-		g.sets.updateSlice(id, s)
-	}
+	g.sets.updateSlices(in.slices)
 	g.owners.shrink()
 	g.sets.labels.Shrink()
 	if !g.inSync {

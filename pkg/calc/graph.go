@@ -10,6 +10,7 @@
 //	services.go, networksets.go  the other objects that addresses belong to
 //	sets.go, definitions.go,   the address sets rules refer to and their members, counted
 //	endpointslices.go, members.go
+//	backends.go                how the EndpointSlices of one namespace count
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory

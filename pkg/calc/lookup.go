@@ -47,8 +47,8 @@ func (t *serviceTable) ServiceByAddr(addr netip.Addr) (model.ServiceKey, bool) {
 // Slices are the EndpointSlices of a Service, in no order.
 func (g *Graph) Slices(key model.ServiceKey) []*model.EndpointSlice {
 	var list []*model.EndpointSlice
-	for id := range g.sets.slicesOf[key] {
-		list = append(list, g.sets.slices[id])
+	for _, s := range g.sets.backends.of[key] {
+		list = append(list, s.EndpointSlice)
 	}
 	return list
 }

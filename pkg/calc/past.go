@@ -6,15 +6,18 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// pastPorts are the pods of one side of a rule of whose numbers not all count, by what the rule says of their ports.
+// pastPorts are the pods of one side of a rule of whose numbers not all count, by what the rule says of their ports. Those of a
+// Service are the backends that do not count.
 type pastPorts struct{ ports, notPorts []pastSet }
 
 func (p pastPorts) isEmpty() bool { return len(p.ports)+len(p.notPorts) == 0 }
 
-// pastSet is the addresses that declare a port under a name, with numbers of a protocol that do not count.
+// pastSet is the addresses that declare a port under a name, with numbers of a protocol that do not count; or backends of a
+// Service that do not count.
 type pastSet struct {
 	protocol uint8
 	id       model.SetID
+	other    model.SetID // a set of a side that this one stands for; empty: none
 }
 
 // past are the sets of a definition that stand for numbers past the limit; of nil, none.
@@ -23,17 +26,30 @@ func (d *definition) past() []pastSet {
 		return nil
 	}
 	var all []pastSet
+	var other model.SetID
+	if s := d.sets[portKey{}]; s != nil {
+		other = s.id
+	}
 	for _, k := range d.ports {
 		if k.past {
-			all = append(all, pastSet{k.protocol, d.sets[k].id})
+			all = append(all, pastSet{k.protocol, d.sets[k].id, other})
 		}
 	}
 	return all
 }
 
-// withPast appends the meaning of a rule with named ports whose numbers do not all count: the rule fails closed. On pods
-// that declare uncounted numbers an Allow, Pass or Log matches less than it says. A Deny matches all ports of these pods,
-// and a Pass denies the packets that it might have matched.
+// pastOf are those of a definition that a rule with the protocol may match; nil: with any.
+func pastOf(d *definition, protocol *uint8) []pastSet {
+	all := d.past()
+	if protocol == nil {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s pastSet) bool { return s.protocol != *protocol })
+}
+
+// withPast appends the meaning of a rule with named ports whose numbers, or a Service whose backends, do not all count: the rule
+// fails closed. On pods that declare uncounted numbers, and on such backends, an Allow, Pass or Log matches less than it says. A
+// Deny matches all ports of these pods and backends, and a Pass denies the packets that it might have matched.
 func withPast(rules []model.MatchRule, m *model.MatchRule, source, destination pastPorts) []model.MatchRule {
 	if source.isEmpty() && destination.isEmpty() { // nearly always
 		return append(rules, *m)
@@ -86,7 +102,8 @@ func (p pastPorts) sides(s model.Side, isPass bool) []pastSide {
 	all := []pastSide{{Side: s}}
 	for _, set := range p.ports {
 		of := s
-		of.In, of.Ports = append(slices.Clone(s.In), set.id), nil
+		in := slices.DeleteFunc(slices.Clone(s.In), func(id model.SetID) bool { return id == set.other })
+		of.In, of.Ports = append(in, set.id), nil
 		all = append(all, pastSide{of, set.protocol})
 	}
 	if !isPass {

@@ -73,6 +73,11 @@ func (g *Graph) Problems() []Problem {
 				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
 		}
 	}
+	for service := range g.sets.backends.leftOut() {
+		all = append(all, Problem{Kind: LeftOut, Namespace: service.Namespace, Object: "Service " + service.String(), Text: fmt.Sprintf(
+			"the EndpointSlices of its namespace have more than %d pairs of an address and a port, and not all of this Service count: "+
+				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.backends.pairs.most)})
+	}
 	for name, namespaces := range crowdedNames(g.sets.definitions) {
 		for namespace := range namespaces {
 			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "Namespace " + namespace, Text: fmt.Sprintf(

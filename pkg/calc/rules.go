@@ -148,7 +148,7 @@ func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Select
 
 func (b *builder) byService(k kind, service model.ServiceKey) *definition {
 	key := definitionKey{kind: k, service: service}
-	return b.definition(key, func() int { return 0 }, func() *definition { return b.sets.byService(key) })
+	return b.definition(key, func() int { return b.sets.backends.cost(k, service) }, func() *definition { return b.sets.byService(key) })
 }
 
 func (b *builder) byNodes(sel *selector.Selector) *definition {
@@ -156,7 +156,7 @@ func (b *builder) byNodes(sel *selector.Selector) *definition {
 	return b.definition(key, func() int { return len(b.sets.nodes) }, func() *definition { return b.sets.byNodes(key, sel) })
 }
 
-// rule appends a rule, resolved. It becomes several if it names ports whose numbers do not all count.
+// rule appends a rule, resolved. It becomes several if it names ports whose numbers, or a Service whose backends, do not all count.
 func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule {
 	m := model.MatchRule{
 		Action:      r.Action,
@@ -176,10 +176,12 @@ func (b *builder) rule(rules []model.MatchRule, r *model.Rule) []model.MatchRule
 	m.Source, source = b.side(&r.Source, r.Protocol)
 	m.Destination, destination = b.side(&r.Destination, r.Protocol)
 	if s := r.Source.Service; s != nil {
-		m.Source.In = append(m.Source.In, b.set(b.byService(kindServiceAddrs, *s)))
+		d := b.byService(kindServiceAddrs, *s)
+		m.Source.In, source.ports = append(m.Source.In, b.set(d)), append(source.ports, d.past()...)
 	}
 	if s := r.Destination.Service; s != nil {
-		m.Destination.Ports = &model.PortMatch{Named: b.ports(b.byService(kindServicePort, *s))}
+		d := b.byService(kindServicePort, *s)
+		m.Destination.Ports, destination.ports = &model.PortMatch{Named: b.ports(d)}, append(destination.ports, pastOf(d, r.Protocol)...)
 	}
 	return withPast(rules, &m, source, destination)
 }

@@ -23,13 +23,12 @@ type setIndex struct {
 	definitions map[definitionKey]*definition
 	setTable
 
-	slices   map[model.EndpointSliceID]*model.EndpointSlice
-	slicesOf map[model.ServiceKey]map[model.EndpointSliceID]struct{}
+	backends backends
 
 	nodes   map[string]*model.Node
 	ofNodes map[*definition]struct{} // of kindNodes
 
-	repopulated map[*definition]struct{} // by port, and a set got its first or lost its last member
+	repopulated map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
 	unused      map[*definition]struct{} // lost a user since the last flush
 	spending    spending
 	port        portLimit
@@ -59,8 +58,7 @@ func newSetIndex() *setIndex {
 		labels:      labelindex.New[contents, findings](nil),
 		definitions: map[definitionKey]*definition{},
 		setTable:    setTable{byID: map[model.SetID]*set{}, touched: map[*set]struct{}{}},
-		slices:      map[model.EndpointSliceID]*model.EndpointSlice{},
-		slicesOf:    map[model.ServiceKey]map[model.EndpointSliceID]struct{}{},
+		backends:    newBackends(MaxBackends),
 		nodes:       map[string]*model.Node{},
 		ofNodes:     map[*definition]struct{}{},
 		repopulated: map[*definition]struct{}{},
@@ -104,7 +102,7 @@ func (x *setIndex) count(s *set, p netip.Prefix, delta int32) {
 	if (was == 0) == (now == 0) {
 		return
 	}
-	if d := s.definition; d != nil && d.key.kind.byPort() {
+	if d := s.definition; d != nil && (d.key.kind.byPort() || s.port.past) {
 		x.repopulated[d] = struct{}{}
 	}
 	if !s.applied {
