@@ -136,10 +136,17 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 	return nil
 }
 
-// buildRules builds the rules that may have changed.
+// buildRules builds the rules that may have changed. Those that are refused are built once more if others have given up
+// something since: what is there in the end counts, and not what the others had before their turn.
 func (t *policyTable) buildRules() {
-	t.result.work.Rules = len(t.dirty.rulesets)
-	for _, rs := range inTurn(t.dirty.rulesets) {
+	t.result.work.Rules = 0
+	buildInTurn(t, t.dirty.rulesets)
+	buildInTurn(t, t.sets.spending.roomier())
+}
+
+func buildInTurn(t *policyTable, list map[*ruleset]struct{}) {
+	t.result.work.Rules += len(list)
+	for _, rs := range inTurn(list) {
 		if t.sets.build(rs, t.sourceOf(rs)) {
 			t.result.serial++
 			rs.serial = t.result.serial
@@ -176,8 +183,8 @@ func (t *policyTable) retryRefused(changed map[model.PolicyKey]*model.Policy) {
 }
 
 // inTurn are the rulesets to build: those of one namespace always in the same order, since there may not be room for all.
-func inTurn(dirty map[*ruleset]struct{}) []*ruleset {
-	return slices.SortedFunc(maps.Keys(dirty), func(a, b *ruleset) int {
+func inTurn(list map[*ruleset]struct{}) []*ruleset {
+	return slices.SortedFunc(maps.Keys(list), func(a, b *ruleset) int {
 		if c := a.key.Compare(b.key); c != 0 {
 			return c
 		}

@@ -44,7 +44,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
 		rules.Rules, rules.Refused = nil, x.spending.over(rs)
-		x.spending.refused[rs] = struct{}{}
+		x.spending.refused[rs] = x.spending.sumOf(rs.account())
 		for d := range b.uses {
 			x.unused[d] = struct{}{}
 		}

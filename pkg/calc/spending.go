@@ -18,7 +18,7 @@ type spending struct {
 	limit, perItem int
 	items          int // endpoints and network sets
 	by             map[string]*spent
-	refused        map[*ruleset]struct{}
+	refused        map[*ruleset]int // with the sum of its account at that time
 }
 
 // spent counts the use by one namespace's policies.
@@ -28,7 +28,7 @@ type spent struct {
 }
 
 func newSpending() spending {
-	return spending{limit: MaxFound, perItem: MaxFoundPerItem, by: map[string]*spent{}, refused: map[*ruleset]struct{}{}}
+	return spending{limit: MaxFound, perItem: MaxFoundPerItem, by: map[string]*spent{}, refused: map[*ruleset]int{}}
 }
 
 // most is what a namespace may have found; its staged policies have a quarter of that besides.
@@ -62,6 +62,25 @@ func (s *spending) release(namespace string, d *definition) {
 	if a.sum -= d.weight; len(a.users) == 0 {
 		delete(s.by, namespace)
 	}
+}
+
+// sumOf is what an account is charged.
+func (s *spending) sumOf(account string) int {
+	if a := s.by[account]; a != nil {
+		return a.sum
+	}
+	return 0
+}
+
+// roomier are the refused rulesets whose account is charged less than when they were refused.
+func (s *spending) roomier() map[*ruleset]struct{} {
+	list := map[*ruleset]struct{}{}
+	for rs, sum := range s.refused {
+		if s.sumOf(rs.account()) < sum {
+			list[rs] = struct{}{}
+		}
+	}
+	return list
 }
 
 // besides is the sum of a namespace without the definitions that only one given ruleset uses.

@@ -144,6 +144,29 @@ func TestPoliciesOfANamespaceShareWhatTheyFind(t *testing.T) {
 	wantRefused(t, g, "", "")
 }
 
+// A policy that was refused because of one that is built after it is tried again when that one gives up something: in its own
+// flush, also if both change at once, and also if the other one's last pod leaves the node.
+func TestARefusalEndsWithItsCause(t *testing.T) {
+	g, dp := market(t, 100, 600)
+	flushed(t, g, dp, selecting("evil", "c", 0, 4))
+	flushed(t, g, dp, selecting("evil", "a", 10, 3))
+	wantRefused(t, g, "a", "")
+	flushed(t, g, dp, selecting("evil", "c", 0, 1))
+	wantRefused(t, g, "", "")
+
+	flushed(t, g, dp, model.Absent(selecting("evil", "a", 0, 1)), selecting("evil", "c", 0, 4))
+	flushed(t, g, dp, selecting("evil", "a", 10, 3), selecting("evil", "c", 0, 1))
+	wantRefused(t, g, "", "")
+
+	leaving := selecting("evil", "c", 0, 4)
+	leaving.Policy.Selector = sel("projectcalico.org/namespace == 'evil' && app == 'c'")
+	flushed(t, g, dp, model.Absent(selecting("evil", "a", 0, 1)), leaving, pod("evil/c", "10.0.0.3", label("app", "c")))
+	flushed(t, g, dp, selecting("evil", "a", 10, 3))
+	wantRefused(t, g, "a", "")
+	flushed(t, g, dp, model.Absent(pod("evil/c", "10.0.0.3")))
+	wantRefused(t, g, "", "")
+}
+
 // A rule that names m ports of n peers means n x m combinations, all of which are looked at even where nobody has them.
 func TestNamedPortsOfManyPeersAreBounded(t *testing.T) {
 	var names []string
