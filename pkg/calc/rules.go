@@ -98,7 +98,8 @@ type builder struct {
 	spent int // by the namespace, these included
 	most  int // that it may have spent
 	over  bool
-	block []model.PortMatch // see newPorts
+	tried map[*selector.Selector]int // see candidates
+	block []model.PortMatch          // see newPorts
 }
 
 func newBuilder(x *setIndex, rs *ruleset) *builder {
@@ -112,13 +113,18 @@ func newBuilder(x *setIndex, rs *ruleset) *builder {
 // definition notes that a rule uses a definition and returns it. create makes it if it does not exist yet. tried returns its
 // cost without its members. Nil: there is no room for it.
 func (b *builder) definition(key definitionKey, tried func() int, create func() *definition) *definition {
-	b.spent++ // a rule may name one port of very many, and there may be very many rules
+	long := len(key.selector) / longSelector
+	b.spent += 1 + long // a rule may name one port of very many, and there may be very many rules
 	d := b.sets.definitions[key]
 	if d == nil && !b.over {
-		cost := 1 + tried()
+		cost := 1 + costToRead(key.selector)
 		if b.over = b.spent+cost > b.most; !b.over {
+			cost += tried() * (1 + long)
+			b.over = b.spent+cost > b.most
+		}
+		if !b.over {
 			d = create()
-			d.weight += cost
+			d.weight += cost + len(d.sets)*long
 		}
 	}
 	if b.over = b.over || b.spent > b.most; b.over {
@@ -134,15 +140,25 @@ func (b *builder) definition(key definitionKey, tried func() int, create func() 
 	return d
 }
 
+// candidates is how many groups a selector is tried with. A rule may refer to one by very many names of ports.
+func (b *builder) candidates(sel *selector.Selector) int {
+	n, known := b.tried[sel]
+	if !known {
+		n = b.sets.labels.Candidates(sel)
+		put(&b.tried, sel, n)
+	}
+	return n
+}
+
 func (b *builder) bySelector(sel *selector.Selector) *definition {
 	key := selectorKey(sel)
-	return b.definition(key, func() int { return b.sets.labels.Candidates(sel) },
+	return b.definition(key, func() int { return b.candidates(sel) },
 		func() *definition { return b.sets.bySelector(key, sel) })
 }
 
 func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
 	key := namedPortKey(name, protocol, sel)
-	return b.definition(key, func() int { return b.sets.labels.Candidates(sel) },
+	return b.definition(key, func() int { return b.candidates(sel) },
 		func() *definition { return b.sets.byNamedPort(key, sel) })
 }
 

@@ -1,6 +1,10 @@
 package calc
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/margay-project/margay/pkg/selector"
+)
 
 // Limits on the addresses that selectors and named ports of one namespace's policies match on a node, so that one tenant does
 // not use all time and memory for finding them: a selector that means every pod of a large cluster costs as much as ten
@@ -10,7 +14,13 @@ const (
 	MaxFound = 1 << 19
 	// MaxFoundPerItem is added for each pod of the cluster: some selectors that mean all of them are always possible.
 	MaxFoundPerItem = 16
+	// longSelector is the length of a selector, in bytes, up to which a group that is tried with it counts once: that of an
+	// object of Kubernetes may have 75,000 terms. One that is n times as long counts n times more.
+	longSelector = selector.MaxLength
 )
+
+// costToRead is what a selector costs that must be taken apart, whatever it is tried with: little beside a group, if it is short.
+func costToRead(text string) int { return max(0, len(text)-longSelector) / 16 }
 
 // spending counts the addresses that the policies of each namespace make the index find. A definition is charged its
 // cost at the time it is created. If its members grow with the cluster later, it is not removed.

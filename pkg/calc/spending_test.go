@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 // selecting is a policy of a namespace's pods with so many ingress rules, each about another selector that finds every
@@ -190,6 +191,68 @@ func TestSelectorsThatFindNothingAreBounded(t *testing.T) {
 	g, dp := market(t, 0, 150)
 	flushed(t, g, dp, p)
 	wantRefused(t, g, "p", "")
+}
+
+// having is a selector of what has a label app and none of so many others, or all of these.
+func having(n int, others bool) *selector.Selector {
+	all := []*selector.Selector{selector.Has("app")}
+	for i := range n {
+		other := selector.Has(fmt.Sprint("label-", i))
+		if !others {
+			other = selector.Not(other)
+		}
+		all = append(all, other)
+	}
+	return selector.And(all...)
+}
+
+// A selector is taken apart once for each name of ports that a rule combines it with, and looked up by its text.
+func TestLongSelectorsWithManyPortsAreBounded(t *testing.T) {
+	p, ordinary := selecting("evil", "p", 0, 1), selecting("shop", "p", 1000, 1)
+	p.Policy.Ingress[0].Source.Selector = nil
+	p.Policy.Ingress[0].Destination.Selector = having(2000, true)
+	for i := range 2000 {
+		name := fmt.Sprintf("port-%d", i)
+		p.Policy.Ingress[0].Destination.NamedPorts = append(p.Policy.Ingress[0].Destination.NamedPorts, name)
+		ordinary.Policy.Ingress[0].Destination.NamedPorts = append(ordinary.Policy.Ingress[0].Destination.NamedPorts, name)
+	}
+	g, dp := market(t, 0, 20_000)
+	flushed(t, g, dp, p, ordinary)
+	wantRefused(t, g, "p", "")
+	if n := len(g.sets.definitions); n != 2001 {
+		t.Errorf("%d definitions are left, want those of shop/p", n)
+	}
+}
+
+// A selector of many terms costs more with each group that it is tried with.
+func TestLongSelectorsThatAreTriedAreBounded(t *testing.T) {
+	g, dp := market(t, 0, 10_000)
+	var pods []model.Update
+	for i := range 100 {
+		pods = append(pods, pod(fmt.Sprint("other/p", i), fmt.Sprintf("10.1.0.%d", 1+i), on("node-2"), label("app", fmt.Sprint(i))))
+	}
+	long, short := selecting("evil", "p", 0, 1), selecting("shop", "p", 0, 1)
+	long.Policy.Ingress[0].Source.Selector = having(6000, false)
+	short.Policy.Ingress[0].Source.Selector = having(40, false)
+	flushed(t, g, dp, append(pods, long, short)...)
+	wantRefused(t, g, "p", "")
+}
+
+// The length of a selector costs nothing that is no longer than people write it.
+func TestOrdinarySelectorsCostNothingForTheirLength(t *testing.T) {
+	var weights []int
+	for _, terms := range []int{1, 50} {
+		g, dp := market(t, 20, 1000)
+		p := selecting("evil", "p", 0, 1)
+		flushed(t, g, dp, pod("other/app", "10.3.0.1", label("app", "x")))
+		p.Policy.Ingress[0].Source.Selector = having(terms, false)
+		flushed(t, g, dp, p)
+		wantRefused(t, g, "", "")
+		weights = append(weights, g.sets.spending.sumOf("evil"))
+	}
+	if want := 1 + 1 + 1; weights[0] != want || weights[1] != want { // a group is tried and a pod found
+		t.Errorf("charged %v, want %d", weights, want)
+	}
 }
 
 // Whoever may write policy for all namespaces is no tenant.
