@@ -108,7 +108,7 @@ func (n *numbers) decide(namespace string) (moved map[portKey]bool) {
 func newNumbers(d *definition, most int) *numbers {
 	n := &numbers{most: most, of: map[string]*portNumbers{}, changed: map[string]struct{}{}, crowded: map[string]struct{}{}}
 	for gr := range d.selection.Groups() {
-		for _, port := range gr.Ports() {
+		for port := range gr.PortsNamed(d.key.name) {
 			if !d.key.means(port) {
 				continue
 			}
@@ -124,7 +124,7 @@ func newNumbers(d *definition, most int) *numbers {
 func (d *definition) limitNumbers(most int) {
 	declared := map[portKey]bool{}
 	for gr := range d.selection.Groups() {
-		for _, port := range gr.Ports() {
+		for port := range gr.PortsNamed(d.key.name) {
 			if d.key.means(port) {
 				declared[keyOf(port)] = true
 			}
@@ -164,7 +164,7 @@ func moveNumbers(x *setIndex, d *definition, namespace string, moved map[portKey
 		if of, _ := namespaceOf(gr); of != namespace || !isSelected(gr, d.selection) {
 			continue
 		}
-		for _, port := range gr.Ports() {
+		for port := range gr.PortsNamed(d.key.name) {
 			k := keyOf(port)
 			if !d.key.means(port) || !moved[k] {
 				continue

@@ -153,20 +153,29 @@ func (x *setIndex) addToSelection(s *selection, it *item, delta int32) {
 	if len(s.Use.ports) == 0 {
 		return
 	}
-	for i, port := range it.Group().Ports() {
-		if slices.ContainsFunc(it.Group().Ports()[:i], func(p model.NamedPort) bool { return p.Name == port.Name }) {
-			continue // addItem sees to all ports of a name at once
+	// addItem sees to all ports of a name at once, and adds nothing for a name that the item has not. The shorter list is
+	// looked through: both may be very long.
+	if len(s.Use.ports) < len(it.Group().Ports()) {
+		for _, named := range s.Use.ports {
+			addItems(x, named, it, delta)
 		}
-		for _, d := range s.Use.ports[port.Name] {
-			x.addItem(d, it, delta)
-		}
+		return
+	}
+	for name := range it.Group().PortNames() {
+		addItems(x, s.Use.ports[name], it, delta)
+	}
+}
+
+func addItems(x *setIndex, named []*definition, it *item, delta int32) {
+	for _, d := range named {
+		x.addItem(d, it, delta)
 	}
 }
 
 // addItem counts the item into (or out of) the sets of a definition by selector that it is a member of.
 func (x *setIndex) addItem(d *definition, it *item, delta int32) {
 	if d.numbers != nil {
-		for _, port := range it.Group().Ports() {
+		for port := range it.Group().PortsNamed(d.key.name) {
 			if d.key.means(port) {
 				d.numbers.count(it.Group(), keyOf(port), delta*it.Value.count())
 			}
@@ -185,7 +194,7 @@ func addToSets(x *setIndex, d *definition, it *item, delta int32) {
 		}
 		return
 	}
-	for _, port := range it.Group().Ports() {
+	for port := range it.Group().PortsNamed(d.key.name) {
 		if d.key.means(port) {
 			countAddrs(x, d, it, d.numbers.setFor(it.Group(), keyOf(port)), delta)
 		}

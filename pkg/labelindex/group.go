@@ -41,6 +41,7 @@ type Group[V, U any] struct {
 type groupRest[V, U any] struct {
 	parents []*parent[V, U]   // after the first, in order
 	ports   []model.NamedPort // shared with the item that had them first
+	byName  []model.NamedPort // the same, sorted, if they are more than fewPorts
 }
 
 // more returns the group's rest, which it makes if there is none.
@@ -114,14 +115,6 @@ func (g *Group[V, U]) Selections() iter.Seq[*Selection[V, U]] {
 			}
 		}
 	}
-}
-
-// Ports are the named ports of each item. They must not be changed.
-func (g *Group[V, U]) Ports() []model.NamedPort {
-	if g.rest == nil {
-		return nil
-	}
-	return g.rest.ports
 }
 
 // Parents yields the names of the parents, in order.

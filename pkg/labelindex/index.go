@@ -82,7 +82,7 @@ func (x *Index[V, U]) Groups() iter.Seq[*Group[V, U]] { return x.groups.all() }
 func (x *Index[V, U]) newGroup(id Identity, hash uint64) *Group[V, U] {
 	g := &Group[V, U]{labels: x.interner.intern(id.Labels)}
 	if g.alone.who = g; len(id.Ports) > 0 {
-		g.more().ports = id.Ports // the group keeps no more of the identity
+		g.more().setPorts(id.Ports) // the group keeps no more of the identity
 	}
 	x.groups.add(g, hash)
 	for _, l := range g.labels {
