@@ -68,6 +68,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
 		"external and load-balancer":   {calc.MaxExternal},
 		"backends of Services":         {calc.MaxBackends},
+		"ports of a Service":           {calc.MaxServicePorts},
 		"MiB of tables in the kernel":  {table.MaxTableBytes / mib, space.Bytes / mib, node.Bytes / mib},
 		"of those rows, assured":       {assured.Rules, assured.Sets, assured.Overlap, assured.Prefixes, assured.Bytes / mib},
 		"open flows":                   {flows / 4 / shares, int(config.Defaults().FlowQuota), flows / 8 * 3},

@@ -12,12 +12,18 @@ import (
 // refers to the Service fails closed for these (withPast).
 const MaxBackends = 1 << 17
 
+// MaxServicePorts is the number of ports that the EndpointSlices of a Service have together; of a Service with more only the addresses
+// count. A rule that refers to it has a set for each port, and must not be refused for what the author of a Service has written.
+const MaxServicePorts = 1 << 12
+
 // backends has the EndpointSlices of the cluster, and how each counts. That depends on the present objects alone.
 type backends struct {
 	slices map[model.EndpointSliceID]*backendSlice
 	of     map[model.ServiceKey]map[model.EndpointSliceID]*backendSlice
 	pairs  allotment // of address and port
 	addrs  allotment
+	ports  map[model.ServiceKey]int // of all its objects
+	most   int                      // MaxServicePorts
 }
 
 // backendSlice is an EndpointSlice. It is replaced when it counts otherwise than before.
@@ -38,41 +44,72 @@ const (
 
 func newBackends(most int) backends {
 	return backends{slices: map[model.EndpointSliceID]*backendSlice{}, of: map[model.ServiceKey]map[model.EndpointSliceID]*backendSlice{},
-		pairs: newAllotment(most), addrs: newAllotment(most)}
+		pairs: newAllotment(most), addrs: newAllotment(most), ports: map[model.ServiceKey]int{}, most: MaxServicePorts}
 }
 
-// note records the size of an EndpointSlice, nil if it is gone.
+// note records the size of an EndpointSlice that put has not replaced yet, nil if it is gone.
 func (b *backends) note(id model.EndpointSliceID, now *model.EndpointSlice) {
 	pairs, addrs := 0, 0
 	if now != nil {
 		pairs, addrs = pairsOf(now), len(now.Addrs)
+		b.countPorts(now, 1)
+	}
+	if was := b.slices[id]; was != nil {
+		b.countPorts(was.EndpointSlice, -1)
 	}
 	b.pairs.note(id.Namespace, id.Name, pairs)
 	b.addrs.note(id.Namespace, id.Name, addrs)
 }
 
+func (b *backends) countPorts(s *model.EndpointSlice, delta int) {
+	if b.ports[s.Service] += delta * len(s.Ports); b.ports[s.Service] == 0 {
+		delete(b.ports, s.Service)
+	}
+}
+
 func pairsOf(s *model.EndpointSlice) int { return len(s.Addrs) * max(1, len(s.Ports)) }
 
-// decide works out how the EndpointSlices of a namespace count, and returns at least those that count otherwise than before.
-func (b *backends) decide(namespace string) []model.EndpointSliceID {
-	var ids []model.EndpointSliceID
-	for _, name := range append(b.pairs.decide(namespace), b.addrs.decide(namespace)...) {
-		ids = append(ids, model.EndpointSliceID{Namespace: namespace, Name: name})
+// decide works out how the EndpointSlices of a namespace count, of which those of some Services have changed, and returns the ones
+// that count otherwise than before.
+func (b *backends) decide(namespace string, services map[model.ServiceKey]struct{}) map[model.EndpointSliceID]*backendSlice {
+	changed := map[model.EndpointSliceID]*backendSlice{}
+	look := func(id model.EndpointSliceID) {
+		if s := b.slices[id]; s != nil && s.standing != b.standing(id, s.Service) {
+			changed[id] = s
+		}
 	}
-	return ids
+	for _, name := range append(b.pairs.decide(namespace), b.addrs.decide(namespace)...) {
+		look(model.EndpointSliceID{Namespace: namespace, Name: name})
+	}
+	for service := range services {
+		for id := range b.of[service] {
+			look(id)
+		}
+	}
+	return changed
+}
+
+// standing is how an EndpointSlice counts whose Service this is.
+func (b *backends) standing(id model.EndpointSliceID, service model.ServiceKey) standing {
+	switch {
+	case !b.pairs.isOut(id.Namespace, id.Name) && b.ports[service] <= b.most:
+		return inFull
+	case !b.addrs.isOut(id.Namespace, id.Name):
+		return byAddr
+	}
+	return covered
 }
 
 // as returns an EndpointSlice as it counts; of nil, nil.
 func (b *backends) as(id model.EndpointSliceID, now *model.EndpointSlice) *backendSlice {
-	switch {
-	case now == nil:
+	if now == nil {
 		return nil
-	case !b.pairs.isOut(id.Namespace, id.Name):
-		return &backendSlice{EndpointSlice: now}
-	case !b.addrs.isOut(id.Namespace, id.Name):
-		return &backendSlice{EndpointSlice: now, standing: byAddr}
 	}
-	return &backendSlice{EndpointSlice: now, standing: covered, cover: covering(now.Addrs)}
+	s := &backendSlice{EndpointSlice: now, standing: b.standing(id, now.Service)}
+	if s.standing == covered {
+		s.cover = covering(now.Addrs)
+	}
+	return s
 }
 
 // put replaces an EndpointSlice; nil removes it.
@@ -115,6 +152,11 @@ func (b *backends) cost(k kind, of model.ServiceKey) int {
 // leftOut are the Services of which an EndpointSlice does not count in full.
 func (b *backends) leftOut() map[model.ServiceKey]struct{} {
 	all := map[model.ServiceKey]struct{}{}
+	for service, ports := range b.ports {
+		if ports > b.most {
+			all[service] = struct{}{}
+		}
+	}
 	for namespace, a := range b.pairs.by {
 		for name := range a.out {
 			all[b.slices[model.EndpointSliceID{Namespace: namespace, Name: name}].Service] = struct{}{}

@@ -92,8 +92,8 @@ func TestBackendsOfOneNamespaceAreBounded(t *testing.T) {
 			t.Errorf("sets have %d members", n)
 		}
 		want := []string{
-			"Deny 2 ports",
-			"Deny in service evil/s past 131072 backends of its namespace, tcp (40000)",
+			"Deny 0 ports", // its ports are too many besides
+			"Deny in service evil/s past 131072 backends of its namespace or 4096 ports, tcp (40010)",
 			"Deny 3 ports",
 		}
 		if got := rulesOf(t, r.graph, "shop/a", model.Egress); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -118,8 +118,8 @@ func TestBackendsOfOneNamespaceAreBounded(t *testing.T) {
 // A rule that refers to a Service whose backends do not all count fails closed, and no other one does.
 func TestRulesOfServicesWithTooManyBackendsFailClosed(t *testing.T) {
 	const (
-		past   = "service evil/s past 131072 backends of its namespace, tcp (2)"
-		cover  = "service evil/s past 131072 backends of its namespace, tcp (1)"
+		past   = "service evil/s past 131072 backends of its namespace or 4096 ports, tcp (2)"
+		cover  = "service evil/s past 131072 backends of its namespace or 4096 ports, tcp (1)"
 		covers = "service evil/s past 131072 backends of its namespace (1)"
 	)
 	tests := []struct {
@@ -162,6 +162,29 @@ func TestBackendsThatDoNotCountKeepTheirProtocol(t *testing.T) {
 	}
 }
 
+// A rule has a set for each port of a Service. The author of a Service cannot make a rule of another too large, with one object or
+// with many.
+func TestPortsOfOneServiceAreBounded(t *testing.T) {
+	r := newRig(t, pod("shop/a", "10.0.0.1"), toService(model.Deny, "evil/s"), backendsOf("evil/s", "a", 1, 1, MaxServicePorts))
+	want := func(what, egress string, problems bool) {
+		t.Helper()
+		if got := fmt.Sprint(rulesOf(t, r.graph, "shop/a", model.Egress)); got != egress {
+			t.Errorf("%s: rules %s, want %s", what, got, egress)
+		}
+		if got := rulesOf(t, r.graph, "shop/a", model.Ingress); len(got) != 1 {
+			t.Errorf("%s: rules by address: %q", what, got)
+		}
+		if p := fmt.Sprint(r.graph.Problems()); strings.Contains(p, "Service evil/s") != problems {
+			t.Errorf("%s: problems %s", what, p)
+		}
+	}
+	want("as many as there is room for", "[Deny 4096 ports]", false)
+	r.apply(backendsOf("evil/s", "b", 2, 3, 1))
+	want("one more", "[Deny 0 ports Deny in service evil/s past 131072 backends of its namespace or 4096 ports, tcp (4)]", true)
+	r.apply(backendsOf("evil/t", "b", 2, 3, 1))
+	want("the same of another Service", "[Deny 4096 ports]", false)
+}
+
 // A namespaced policy pays for a Service before its sets are made.
 func TestAServiceIsChargedBeforeItsBackendsAreFound(t *testing.T) {
 	g, dp := market(t, 0, 1000)
@@ -180,6 +203,7 @@ func TestBackendsDependOnStateNotOnHistory(t *testing.T) {
 	limited := func() *Graph {
 		g := newGraph(thisNode)
 		g.sets.backends = newBackends(6)
+		g.sets.backends.most = 5
 		return g
 	}
 	rapid.Check(t, func(t *rapid.T) {

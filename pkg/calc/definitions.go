@@ -102,7 +102,7 @@ func (d *definition) text(p portKey) string {
 		return "nodes " + k.selector
 	case kindServicePort:
 		if p.past {
-			return fmt.Sprintf("service %s past %d backends of its namespace, %s", k.service, MaxBackends, protocolName(p.protocol))
+			return fmt.Sprintf("service %s past %d backends of its namespace or %d ports, %s", k.service, MaxBackends, MaxServicePorts, protocolName(p.protocol))
 		}
 		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
 	}

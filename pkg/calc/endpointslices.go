@@ -9,15 +9,23 @@ import (
 
 // updateSlices replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.
 func (x *setIndex) updateSlices(changed map[model.EndpointSliceID]*model.EndpointSlice) {
-	namespaces := map[string]struct{}{}
+	touched := map[string]map[model.ServiceKey]struct{}{} // by namespace of the objects
 	for id, now := range changed {
+		if touched[id.Namespace] == nil {
+			touched[id.Namespace] = map[model.ServiceKey]struct{}{}
+		}
+		if was := x.backends.slices[id]; was != nil {
+			touched[id.Namespace][was.Service] = struct{}{}
+		}
+		if now != nil {
+			touched[id.Namespace][now.Service] = struct{}{}
+		}
 		x.backends.note(id, now)
-		namespaces[id.Namespace] = struct{}{}
 	}
-	for namespace := range namespaces {
-		for _, id := range x.backends.decide(namespace) {
+	for namespace, services := range touched {
+		for id, s := range x.backends.decide(namespace, services) {
 			if _, is := changed[id]; !is {
-				x.replaceSlice(id, x.backends.slices[id].EndpointSlice)
+				x.replaceSlice(id, s.EndpointSlice)
 			}
 		}
 	}

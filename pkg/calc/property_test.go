@@ -82,7 +82,7 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n, m := g.sets.labels.Len(), g.local.labels.Len(); n+m != 0 {
 		t.Fatalf("the label indexes are not empty: %d and %d", n, m)
 	}
-	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.backends.slices) + len(g.sets.backends.of); n != 0 {
+	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.backends.slices) + len(g.sets.backends.of) + len(g.sets.backends.ports); n != 0 {
 		t.Fatalf("the set index is not empty: %+v", g.sets)
 	}
 	if n := len(g.sets.owned.within) + len(g.local.sources); n != 0 {
