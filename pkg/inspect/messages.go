@@ -124,13 +124,17 @@ type SetRow struct {
 	Namespaces []string `json:"namespaces"`
 }
 
-// SeverityLint is the severity of policy that is enforced as written, but most likely does not say what its author
-// meant.
-const SeverityLint = "lint"
+// The severities of problems that are no object's mistake, beside those of package validate.
+const (
+	// SeverityLint is that of policy that is enforced as written, but most likely does not say what its author meant.
+	SeverityLint = "lint"
+	// SeverityEndpoint is that of a local endpoint whose policy is not enforced, or not the newest. The row's object is the endpoint.
+	SeverityEndpoint = "endpoint"
+)
 
 // ProblemRow is something in the datastore that is not enforced as written.
 type ProblemRow struct {
-	Severity string `json:"severity"` // "warning", "rules left out" or "rejected"
+	Severity string `json:"severity"` // "warning", "rules left out" or "rejected" of an object, SeverityLint or SeverityEndpoint
 	Object   string `json:"object"`   // with file and line where there is one
 	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`

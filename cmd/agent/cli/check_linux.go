@@ -90,7 +90,7 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeChec
 		}
 		if text := endpointProblem(&answer.Endpoints[i]); text != "" {
 			report.Problems = append(report.Problems, inspect.ProblemRow{
-				Severity: "endpoint", Object: endpointName(&answer.Endpoints[i]), Reason: text,
+				Severity: inspect.SeverityEndpoint, Object: endpointName(&answer.Endpoints[i]), Reason: text,
 			})
 		}
 	}
