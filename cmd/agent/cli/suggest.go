@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/margay-project/margay/pkg/suggest"
 )
 
 // subcommandOnly is the Args function of a command that only has others below it: an unknown command is answered with
@@ -40,7 +42,7 @@ func flagError(cmd *cobra.Command, err error) error {
 func nearFlag(cmd *cobra.Command, name string) string {
 	best, least := "", 3
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		d := distance(name, f.Name)
+		d := suggest.Edits(name, f.Name)
 		if len(name) > 2 && strings.HasPrefix(f.Name, name) {
 			d = 1
 		}
@@ -49,25 +51,4 @@ func nearFlag(cmd *cobra.Command, name string) string {
 		}
 	})
 	return best
-}
-
-// distance is how many letters must be changed, added or removed to make one word the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
