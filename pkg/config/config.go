@@ -22,7 +22,7 @@ type Config struct {
 
 	ConfigFile  string
 	Node        string        // never empty once evaluated, unless the host's name is
-	Dataplane   string        // auto, bpf or record
+	Dataplane   string        // auto, bpf, iptables or record
 	ResyncEvery time.Duration // more than zero
 	VerifyEvery time.Duration // 0: never
 }
