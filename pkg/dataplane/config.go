@@ -3,6 +3,8 @@ package dataplane
 import (
 	"slices"
 	"time"
+
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // Config configures a dataplane. Fields are named as the settings are that set them, where there is one.
@@ -62,7 +64,7 @@ const MaxTunnelPorts = 7
 func Defaults() Config {
 	return Config{
 		BPFFS:           "/sys/fs/bpf",
-		InterfacePrefix: "cali",
+		InterfacePrefix: model.DefaultInterfacePrefix,
 		MarkMask:        0x00001c00, // no bit of kube-proxy's (0xc000) nor of Calico's (0xffff0000)
 		MapSizes:        map[string]uint32{},
 		EventRate:       1000,

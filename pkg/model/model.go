@@ -18,6 +18,9 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
+// DefaultInterfacePrefix begins the names of workload interfaces unless the CNI plugin is configured otherwise.
+const DefaultInterfacePrefix = "cali"
+
 // Direction of traffic from the endpoint's point of view.
 type Direction uint8
 

@@ -46,7 +46,7 @@ func (a Annotator) keys() []string {
 // Pods say how pods are read on one node. The zero value is by what the kubelet reports, with Calico's names of interfaces.
 type Pods struct {
 	Annotator Annotator // whose annotations count; empty: none do
-	Prefix    string    // begins the names of the pods' interfaces on their nodes; empty: DefaultInterfacePrefix
+	Prefix    string    // begins the names of the pods' interfaces on their nodes; empty: model.DefaultInterfacePrefix
 	// Node is the name of this node. If it is set, pods of other nodes get no name of an interface and no further sources.
 	Node string
 	// SourceSpoofing: what pods list as further sources counts.
@@ -96,7 +96,7 @@ func (c Pods) iface(p *corev1.Pod) string {
 	if c.isElsewhere(p) {
 		return ""
 	}
-	return PodInterface(cmp.Or(c.Prefix, DefaultInterfacePrefix), p.Namespace, p.Name)
+	return PodInterface(cmp.Or(c.Prefix, model.DefaultInterfacePrefix), p.Namespace, p.Name)
 }
 
 // Created is the time of creation of an object as endpoints have it, in Unix seconds, at most 4,294,967,295; 0: it has none.
@@ -117,9 +117,6 @@ func (a Annotator) isFinished(p *corev1.Pod) bool {
 	}
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
-
-// DefaultInterfacePrefix begins the names of workload interfaces unless the CNI plugin is configured otherwise.
-const DefaultInterfacePrefix = "cali"
 
 // PodInterface is the name of the host's end of the pod's veth pair, as Calico's CNI plugin chooses it.
 func PodInterface(prefix, namespace, name string) string {
