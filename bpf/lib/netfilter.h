@@ -123,10 +123,16 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 }
 
 /* Whether nothing may leave by an interface: it is a workload's, and no ready endpoint. Nor may it if no program is attached
- * there: while no agent runs, the number of an interface that has gone may come back with that of a new pod. */
+ * there: while no agent runs, the number of an interface that has gone may come back with that of a new pod. Only where another
+ * dataplane judges by now, or policy ends, programs are detached before this one. */
 static __always_inline bool closed(const struct net_device *out)
 {
-	return out && is_workload(out) && (!out->tcx_egress || !ready_endpoint(out->ifindex));
+	struct endpoint *ep;
+
+	if (!out || !is_workload(out))
+		return false;
+	ep = ready_endpoint(out->ifindex);
+	return !ep || (!out->tcx_egress && !(ep->flags & EP_BESIDE));
 }
 
 /* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, and every packet

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
@@ -109,7 +110,11 @@ func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
 	if err != nil {
 		return errors.Join(err, unlock())
 	}
+	aside := bpfplane.StepAsideForGood(o.bpffs, o.instance)
 	errs := []error{c.pinned(dir), c.iptables(cmd.Context(), o.instance), c.socket(o.socketPath(), o.instanceFlags.socket == "")}
+	if err := errors.Join(errs...); err != nil { // else all is removed, and packets may have been lost meanwhile
+		errs = append(errs, aside)
+	}
 	return errors.Join(append(errs, sole.Close(), unlock())...)
 }
 

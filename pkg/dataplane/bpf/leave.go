@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
@@ -105,6 +106,24 @@ func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinn
 
 // StepAside lets everything pass that policy seems to deny: another dataplane denies it from here on.
 func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }
+
+// StepAsideForGood lets everything pass that policy seems to deny, before the programs of an instance are detached: else those at the hooks
+// would drop packets to interfaces whose programs are detached already. Maps of another layout are left as they are; their programs do
+// not ask what is attached.
+func StepAsideForGood(bpffs, instance string) error {
+	maps, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: bpffs, Instance: instance})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	endpoints, err := maps.OpenEndpoints()
+	if err != nil {
+		return errors.Join(err, maps.Close())
+	}
+	return errors.Join(setBeside(endpoints, true), endpoints.Close(), maps.Close())
+}
 
 // StepBack is the reverse of StepAside: an agent may have ended after that, and no other dataplane judges.
 func (p *Predecessor) StepBack() error { return setBeside(p.endpoints, false) }
