@@ -137,7 +137,7 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 }
 
 // buildRules builds the rules that may have changed. Those that are refused are built once more if others have given up
-// something since: what is there in the end counts, and not what the others had before their turn.
+// something since, so a policy is judged by what the others use at the end, and not before their turn.
 func (t *policyTable) buildRules() {
 	t.result.work.Rules = 0
 	buildInTurn(t, t.dirty.rulesets)

@@ -7,9 +7,9 @@ import (
 )
 
 // MaxBackends is the number of backends that the EndpointSlices of a namespace have together: an object may have 40,000 addresses
-// and 20,000 ports, and each address is a backend with each port. The smaller objects count as they are. Of the others the
-// addresses count, those of the shorter lists, again so many in all; of the rest the prefixes that cover the lists. A rule that
-// refers to the Service fails closed for these (withPast).
+// and 20,000 ports, and each address is a backend with each port. The smaller objects count as they are. Of the larger
+// ones only the addresses count, up to the same number in all, the shortest lists first. The rest count as the prefixes that cover their
+// addresses. A rule that refers to the Service fails closed for these (withPast).
 const MaxBackends = 1 << 17
 
 // MaxServicePorts is the number of ports that the EndpointSlices of a Service have together; of a Service with more only the addresses

@@ -19,7 +19,7 @@ const (
 	longSelector = selector.MaxLength
 )
 
-// costToRead is what a selector costs that must be taken apart, whatever it is tried with: little beside a group, if it is short.
+// costToRead is the cost of parsing a selector, whatever it is tried with. It is small beside that of a group if the selector is short.
 func costToRead(text string) int { return max(0, len(text)-longSelector) / 16 }
 
 // spending counts the addresses that the policies of each namespace make the index find. A definition is charged its

@@ -206,7 +206,7 @@ func having(n int, others bool) *selector.Selector {
 	return selector.And(all...)
 }
 
-// A selector is taken apart once for each name of ports that a rule combines it with, and looked up by its text.
+// A selector is parsed once for each name of ports that a rule combines it with, and looked up by its text.
 func TestLongSelectorsWithManyPortsAreBounded(t *testing.T) {
 	p, ordinary := selecting("evil", "p", 0, 1), selecting("shop", "p", 1000, 1)
 	p.Policy.Ingress[0].Source.Selector = nil

@@ -27,7 +27,7 @@ func (g *Group[V, U]) Ports() []model.NamedPort {
 	return g.rest.ports
 }
 
-// PortsNamed yields the ports that have a name, in order. That takes hardly more time if the group has very many others.
+// PortsNamed yields the ports that have a name, in order. It needs hardly more time if the group has very many other ports.
 func (g *Group[V, U]) PortsNamed(name string) iter.Seq[model.NamedPort] {
 	return func(yield func(model.NamedPort) bool) {
 		if g.rest == nil {

@@ -98,7 +98,7 @@ MARGAY_{{ $name | upper | replace "-" "_" }}: {{ $value | toString | quote }}
 {{/* The agents' affinity: that of the values, and no node with the label margay/off. */}}
 {{- define "margay.affinity" -}}
 {{- $off := dict "key" "margay/off" "operator" "DoesNotExist" -}}
-{{- $affinity := deepCopy .Values.affinity -}}
+{{- $affinity := deepCopy (.Values.affinity | default dict) -}}
 {{- $node := $affinity.nodeAffinity | default dict -}}
 {{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict -}}
 {{- $terms := list -}}
