@@ -145,6 +145,9 @@ func (t *policyTable) buildRules() {
 }
 
 func buildInTurn(t *policyTable, list map[*ruleset]struct{}) {
+	if len(list) == 0 {
+		return
+	}
 	t.result.work.Rules += len(list)
 	for _, rs := range inTurn(list) {
 		if t.sets.build(rs, t.sourceOf(rs)) {

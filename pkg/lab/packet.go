@@ -155,7 +155,7 @@ func SendUnfinished(h *Host, iface string, frame []byte, start, offset uint16) e
 	})
 }
 
-// sendFrame sends what a socket takes for a frame once it is prepared.
+// sendFrame sends bytes through a packet socket once that is prepared.
 func sendFrame(h *Host, iface string, frame []byte, prepare func(fd int) error) error {
 	f, err := packetSocket(h, iface, 0)
 	if err != nil {

@@ -169,6 +169,8 @@ func (l *leaving) remove(context.Context) error {
 			return err
 		}
 		l.from = nil
+	} else if err := bpfplane.StepAsideForGood(l.config.BPFFS, l.config.Instance); err != nil {
+		l.log.Warn("packets to pods may be lost while programs are detached", "err", err)
 	}
 	var done cleanup
 	if err := done.pinned(l.dir); err != nil {
