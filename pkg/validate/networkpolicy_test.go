@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 	. "github.com/margay-project/margay/pkg/validate"
 )
 
@@ -331,6 +332,28 @@ func TestNetworkPolicyIsRejectedForTheRest(t *testing.T) {
 				t.Errorf("ok %v\ngot  %s\nwant %s", d.OK, got, tt.want)
 			}
 		})
+	}
+}
+
+// A pod whose Namespace is not known has no labels of one, which a negative requirement alone would match.
+func TestNegativeNamespaceSelectorsNeedAKnownNamespace(t *testing.T) {
+	const known = `has(pcns.kubernetes.io/metadata.name)`
+	for peer, wants := range map[string]bool{
+		"{namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}":                                               true,
+		"{namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [a]}]}, podSelector: {matchLabels: {app: web}}}": true,
+		"{namespaceSelector: {matchLabels: {team: b}, matchExpressions: [{key: team, operator: NotIn, values: [a]}]}}":                 false,
+		"{namespaceSelector: {matchExpressions: [{key: team, operator: Exists}]}}":                                                     false,
+		"{podSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}":                                                      false,
+	} {
+		p := policyOf(t, parseOne(t, policyText("podSelector: {}, ingress: [{from: ["+peer+"]}]")))
+		s := p.Ingress[0].Source.Selector
+		if got := strings.Contains(s.String(), known); got != wants {
+			t.Errorf("%s: selector %s; want it to ask for a known Namespace: %v", peer, s, wants)
+		}
+		unknown := selector.Map{LabelOrchestrator: OrchestratorK8s, LabelNamespace: "red", "app": "web"}
+		if wants && s.Matches(unknown) {
+			t.Errorf("%s matches a pod whose Namespace is not known", peer)
+		}
 	}
 }
 
