@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
@@ -76,6 +77,7 @@ func (v *verification) confirmClass(view View, p *verify.Pair, classes *verify.C
 	if !view.quiet() {
 		return nil
 	}
+	now := slices.DeleteFunc(v.kernel.Sets(), func(s verify.Set) bool { return s.Members == nil && !view.Graph.HasSet(s.ID) })
 	for _, a := range p.Some {
 		entry, err := v.kernel.Entry(a)
 		if err != nil {
@@ -85,7 +87,7 @@ func (v *verification) confirmClass(view View, p *verify.Pair, classes *verify.C
 		if err != nil {
 			return err
 		}
-		if id, differs := classes.Differs(a, sets, view.Graph.SetContains); differs {
+		if id, differs := classes.Differs(a, sets, now, view.Graph.SetContains); differs {
 			text, _ := view.Graph.SetText(id)
 			v.differs(inspect.DifferenceRow{Text: fmt.Sprintf("the class of address %s, %d, has not the sets that the address is in: %s (%s) differs", a, entry.Class, id, text)})
 			return nil

@@ -123,7 +123,7 @@ func (v *Verifier) Staged(model.EndpointID) (policies [2]verify.PolicyID, err er
 }
 
 // Sets implements verify.Kernel.
-func (v *Verifier) Sets() []verify.Set { return v.classes.sets }
+func (v *Verifier) Sets() []verify.Set { return newClassSets(v.dataplane.state).sets }
 
 // SetFault implements verify.Kernel: sets of policy have no names in the kernel.
 func (v *Verifier) SetFault(verify.Set) (string, error) { return "", nil }
