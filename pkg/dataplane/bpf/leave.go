@@ -108,8 +108,8 @@ func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinn
 func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }
 
 // StepAsideForGood lets everything pass that policy seems to deny, before the programs of an instance are detached: else those at the hooks
-// would drop packets to interfaces whose programs are detached already. Maps of another layout are left as they are; their programs do
-// not ask what is attached.
+// would drop packets to interfaces whose programs are detached already. Maps of another layout are left as they are: the programs of
+// layouts before this release do not ask what is attached.
 func StepAsideForGood(bpffs, instance string) error {
 	maps, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: bpffs, Instance: instance})
 	if errors.Is(err, os.ErrNotExist) {
