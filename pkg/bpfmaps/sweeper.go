@@ -31,18 +31,27 @@ type Sweeper struct {
 // NewSweeper returns a sweeper that runs p's programs. Close it before p and the maps.
 func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) {
 	s := &Sweeper{}
-	for i, table := range []*ebpf.Map{f.ct4, f.ct6} {
-		program, err := p.Get(sweepPrograms[i].program)
+	for i, of := range sweepPrograms {
+		program, err := p.Get(of.program)
+		if err == nil {
+			err = s.add(f, i, program)
+		}
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
-		walk, err := link.AttachIter(link.IterOptions{Program: program, Map: table})
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("make iterator %s over map %s: %w", sweepPrograms[i].program, sweepPrograms[i].table, err), s.Close())
-		}
-		s.walks = append(s.walks, walk)
 	}
 	return s, nil
+}
+
+// add has the sweeper run a program over its table, the i-th of sweepPrograms.
+func (s *Sweeper) add(f *Flows, i int, program *ebpf.Program) error {
+	table := [...]*ebpf.Map{f.ct4, f.ct6}[i]
+	walk, err := link.AttachIter(link.IterOptions{Program: program, Map: table})
+	if err != nil {
+		return fmt.Errorf("make iterator %s over map %s: %w", sweepPrograms[i].program, sweepPrograms[i].table, err)
+	}
+	s.walks = append(s.walks, walk)
+	return nil
 }
 
 // Slice looks at the next 1,024 flows or fewer. done: it was the last slice of a round over all tables, and the next

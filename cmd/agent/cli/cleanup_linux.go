@@ -239,6 +239,9 @@ func placeText(pin string, named bool) string {
 func (c *cleanup) layout(dir string) error {
 	maps := 0
 	err := filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == bpfmaps.SweepsName {
+			return filepath.SkipDir // programs
+		}
 		if err == nil && !entry.IsDir() {
 			maps++
 		}

@@ -29,6 +29,7 @@ type BPF struct {
 // Apply implements Dataplane. A failure of one endpoint or of the guard does not stop the plan.
 func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s := d.state
+	d.sweeps.confirm(d.programs)
 	s.plans.Enqueue(ch)
 	var errs []error
 	if d.resync {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
@@ -43,25 +42,11 @@ func (d *BPF) reconfigure() error {
 	if err != nil {
 		return fmt.Errorf("configuration stays what it was: %w", err)
 	}
-	if err := d.use(programs); err != nil {
+	if err := d.kernel.host.Use(programs, d.kernel.maps.LinkDir(), d.kernel.olderLinks()); err != nil {
 		return fmt.Errorf("configuration stays what it was: %w", errors.Join(err, programs.Close()))
 	}
-	d.config = next
-	return nil
-}
-
-// use makes programs those to attach and to run.
-func (d *BPF) use(programs *bpfmaps.Programs) error {
-	if err := d.sweeps.use(d.kernel.maps, programs); err != nil {
-		return err
-	}
-	if err := d.kernel.host.Use(programs, d.kernel.maps.LinkDir(), d.kernel.olderLinks()); err != nil {
-		return errors.Join(err, d.sweeps.use(d.kernel.maps, d.programs))
-	}
 	old := d.programs
-	d.programs = programs
-	if old == nil {
-		return nil
-	}
+	d.programs, d.config = programs, next
+	d.sweeps.replace(programs)
 	return old.Close()
 }

@@ -38,7 +38,7 @@ func (d *BPF) open() error {
 	if d.programs, err = k.maps.LoadPrograms(programConfig(d.config)); err != nil {
 		return err
 	}
-	if err := d.sweeps.use(k.maps, d.programs); err != nil {
+	if err := d.sweeps.open(k.maps, d.programs, k.log); err != nil {
 		return err
 	}
 	if err = k.expectAnswers(d.config.MidFlowGrace); err != nil {
