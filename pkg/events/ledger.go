@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"cmp"
+	"maps"
+	"time"
+)
 
 const (
 	// repeatAfter is when a problem that stays is reported again: the API server forgets an event after an hour.
@@ -65,10 +69,13 @@ type ledger struct {
 	shared  int // subjects present that all nodes know of
 	entries map[subject]*entry
 	overall bucket
+
+	attempts  int            // so far
+	attempted map[string]int // by namespace of an entry: the number of its last attempt
 }
 
 func newLedger(node string) *ledger {
-	return &ledger{node: node, nodes: assumedNodes, entries: map[subject]*entry{}}
+	return &ledger{node: node, nodes: assumedNodes, entries: map[subject]*entry{}, attempted: map[string]int{}}
 }
 
 // report replaces the messages to send, of at most maxSubjects. nodes is the number of nodes in the cluster; 0: not known.
@@ -106,6 +113,11 @@ func (l *ledger) report(messages map[subject]message, nodes int, now time.Time) 
 	}
 	for len(l.entries) > maxSubjects && l.forgetOne() {
 	}
+	namespaces := map[string]bool{}
+	for s := range l.entries {
+		namespaces[s.namespace] = true
+	}
+	maps.DeleteFunc(l.attempted, func(namespace string, _ int) bool { return !namespaces[namespace] })
 }
 
 // forgetOne makes room: of the subjects without problems, the one that was reported longest ago.
@@ -131,7 +143,7 @@ func (l *ledger) next(now time.Time) (s subject, at time.Time, ok bool) {
 			continue
 		}
 		due := l.due(candidate, e, now)
-		if !ok || due.Before(at) || due.Equal(at) && candidate.compare(s) < 0 {
+		if !ok || due.Before(at) || due.Equal(at) && l.before(candidate, s) {
 			s, at, ok = candidate, due, true
 		}
 	}
@@ -142,6 +154,13 @@ func (l *ledger) next(now time.Time) (s subject, at time.Time, ok bool) {
 		at = free
 	}
 	return s, at, true
+}
+
+// before decides which of two subjects is reported first if both may be now. Namespaces alternate, so that one whose objects change all
+// the time delays the others by one event each. Within a namespace what only this node knows goes first, then what was reported longest ago.
+func (l *ledger) before(a, b subject) bool {
+	return cmp.Or(cmp.Compare(l.attempted[a.namespace], l.attempted[b.namespace]), localFirst(a, b),
+		l.entries[a].sentAt.Compare(l.entries[b].sentAt), a.compare(b)) < 0
 }
 
 // due is when the entry's message may be reported, or has to be looked at again: now or later.
@@ -171,7 +190,7 @@ func latest(a, b time.Time) time.Time {
 
 // done notes that the subject's present message was reported, or needs no report.
 func (l *ledger) done(s subject, now time.Time) {
-	l.overall.spend()
+	l.attempt(s)
 	e := l.entries[s]
 	e.rate.spend()
 	e.sent, e.sentAt, e.retry, e.wait = e.message, now, time.Time{}, 0
@@ -179,10 +198,17 @@ func (l *ledger) done(s subject, now time.Time) {
 
 // failed notes that the subject's message could not be reported, and is to be tried again later.
 func (l *ledger) failed(s subject, now time.Time) {
-	l.overall.spend()
+	l.attempt(s)
 	e := l.entries[s]
 	e.wait = min(max(2*e.wait, firstRetry), lastRetry)
 	e.retry = now.Add(e.wait)
+}
+
+// attempt counts an attempt, successful or not.
+func (l *ledger) attempt(s subject) {
+	l.overall.spend()
+	l.attempts++
+	l.attempted[s.namespace] = l.attempts
 }
 
 // present is the number of subjects there is something to tell of.

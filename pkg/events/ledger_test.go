@@ -2,6 +2,8 @@ package events
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -87,6 +89,54 @@ func TestManyAreToldAtTheOverallRate(t *testing.T) {
 	}
 	if n := len(told(l, start.Add(time.Minute), start.Add(time.Hour))); n != maxSubjects-first {
 		t.Errorf("%d told in the end, want all that were left, %d", n, maxSubjects-first)
+	}
+}
+
+// TestNamespacesAlternate: one has 900 policies whose problems change faster than they may be reported, and new ones all the time; its
+// names come first. The others' wait for one event of each namespace.
+func TestNamespacesAlternate(t *testing.T) {
+	l := newLedger("a")
+	policy := func(namespace, name string) subject {
+		return subject{kind: "NetworkPolicy", namespace: namespace, name: name}
+	}
+	pod := subject{kind: "Pod", namespace: "zzz", name: "web", local: true}
+	all := map[subject]message{pod: {note: "n"}}
+	for _, name := range []string{"a", "b", "c"} {
+		all[policy("mmm", name)], all[policy("zzz", name)] = message{note: "n"}, message{note: "n"}
+	}
+	count, order := map[string]int{}, []string{}
+	now := start
+	for i := range 120 {
+		maps.DeleteFunc(all, func(s subject, _ message) bool { return s.namespace == "aaa" })
+		for k := range 900 {
+			all[policy("aaa", fmt.Sprintf("%03d-%d", k, i/10*(k%2)))] = message{note: fmt.Sprint(i)}
+		}
+		l.report(all, 1, now)
+		// All are overdue: reports were delayed by more than all spread their attempts over.
+		now = now.Add(spread(1, l.shared))
+		s, at, ok := l.next(now)
+		if !ok {
+			t.Fatal("nothing to report")
+		}
+		l.done(s, at)
+		now = at
+		count[s.namespace]++
+		order = append(order, s.namespace+" "+s.name)
+	}
+	if want := []string{"aaa", "mmm", "zzz"}; count["mmm"] != 3 || count["zzz"] != 4 || count["aaa"] != 113 {
+		t.Errorf("of %v: %v events, want 113, 3 and 4", want, count)
+	}
+	for _, name := range []string{"mmm a", "mmm b", "mmm c", "zzz a", "zzz b", "zzz c", "zzz web"} {
+		if i := slices.Index(order, name); i < 0 || i >= 11 {
+			t.Errorf("%s is reported as number %d: %v", name, i+1, order[:12])
+		}
+	}
+	if slices.Index(order, "zzz web") > slices.Index(order, "zzz a") {
+		t.Errorf("the pod, which only this node knows, comes after the policy: %v", order[:12])
+	}
+	l.report(nil, 1, now.Add(2*repeatAfter))
+	if len(l.attempted) != 0 {
+		t.Errorf("%d namespaces remembered without a subject", len(l.attempted))
 	}
 }
 

@@ -46,14 +46,7 @@ type subject struct {
 }
 
 func (s subject) compare(o subject) int {
-	here := 0
-	if s.local != o.local {
-		here = 1
-		if o.local {
-			here = -1
-		}
-	}
-	return cmp.Or(cmp.Compare(s.kind, o.kind), cmp.Compare(s.namespace, o.namespace), cmp.Compare(s.name, o.name), here)
+	return cmp.Or(cmp.Compare(s.kind, o.kind), cmp.Compare(s.namespace, o.namespace), cmp.Compare(s.name, o.name), localFirst(o, s))
 }
 
 // String is "NetworkPolicy shop/db".
@@ -83,12 +76,38 @@ func messages(items []Item) (all map[subject]message, leftOut int) {
 	}
 	subjects := slices.SortedFunc(maps.Keys(bySubject), subject.compare)
 	leftOut = max(0, len(subjects)-maxSubjects)
+	rank(subjects)
 	subjects = subjects[:len(subjects)-leftOut]
 	all = make(map[subject]message, len(subjects))
 	for _, s := range subjects {
 		all[s] = messageOf(s, bySubject[s])
 	}
 	return all, leftOut
+}
+
+// rank puts subjects first that no other node reports. Of those, and of the others, each namespace's first comes before the second of
+// any: one with very many subjects leaves out its own, and none of a namespace with few. The order within a namespace stays.
+func rank(subjects []subject) {
+	type group struct {
+		namespace string
+		local     bool
+	}
+	sizes, place := map[group]int{}, make(map[subject]int, len(subjects))
+	for _, s := range subjects {
+		g := group{s.namespace, s.local}
+		place[s], sizes[g] = sizes[g], sizes[g]+1
+	}
+	slices.SortStableFunc(subjects, func(a, b subject) int { return cmp.Or(localFirst(a, b), cmp.Compare(place[a], place[b])) })
+}
+
+func localFirst(a, b subject) int {
+	switch {
+	case a.local == b.local:
+		return 0
+	case a.local:
+		return -1
+	}
+	return 1
 }
 
 func messageOf(s subject, items []Item) message {

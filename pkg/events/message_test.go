@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -101,6 +102,42 @@ func TestMessagesAreBoundedInNumberAndLength(t *testing.T) {
 	p0 := subject{kind: "NetworkPolicy", namespace: "shop", name: "p0000"}
 	if note := all[p0].note; !strings.HasSuffix(note, "; and 20 more") {
 		t.Errorf("the note does not say how many problems are left out: ...%s", note[len(note)-40:])
+	}
+}
+
+// TestOneNamespaceDoesNotLeaveOutOthers: it has more policies with problems than are remembered, and comes first by name.
+func TestOneNamespaceDoesNotLeaveOutOthers(t *testing.T) {
+	in := func(namespace string, it Item) Item {
+		it.Problem.Ref.Namespace = namespace
+		return it
+	}
+	var items []Item
+	for i := range maxSubjects + 1 {
+		items = append(items, in("aaa", problem(fmt.Sprintf("p%04d", i), validate.Rejected, "", "wrong")))
+	}
+	for i := range 3 {
+		items = append(items, in("aaa", local(problem(fmt.Sprintf("Pod web-%d", i), validate.Rejected, "", "over a limit"))))
+	}
+	few := []Item{
+		in("zzz", problem("db", validate.Rejected, "", "wrong")),
+		in("zzz", local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))),
+		problem("GlobalNetworkPolicy.projectcalico.org zzz", validate.Rejected, "", "wrong"),
+		{Local: true, Note: true, Problem: problem("Node zzz", validate.Warning, "", "enforced with iptables").Problem},
+	}
+	all, leftOut := messages(slices.Concat(items, few))
+	if len(all) != maxSubjects || leftOut != 1+3+len(few) {
+		t.Errorf("%d messages and %d left out, want %d and %d", len(all), leftOut, maxSubjects, 1+3+len(few))
+	}
+	for _, it := range few {
+		ref := it.Problem.Ref
+		if s := (subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}); all[s] == (message{}) {
+			t.Errorf("no message about %s, local %v", s, s.local)
+		}
+	}
+	for i := range 3 {
+		if s := (subject{kind: "Pod", namespace: "aaa", name: fmt.Sprintf("web-%d", i), local: true}); all[s] == (message{}) {
+			t.Errorf("no message about %s, which only this node knows", s)
+		}
 	}
 }
 
