@@ -30,28 +30,30 @@ func Turns(old, now []validate.Problem) (all []Turn) {
 	return all
 }
 
-// problemLines are how many lines the log has in a minute about problems of one kind: a cluster can have thousands.
-const problemLines = 20
+// Lines that the log has in a minute about problems of one kind: a cluster can have thousands, and each tenant can make some.
+const (
+	problemLines   = 20
+	namespaceLines = 5 // of those, of one namespace
+)
 
 // ProblemLog writes problems with objects of one kind to the log. Not safe for concurrent use.
 type ProblemLog struct {
 	Log *slog.Logger
 
-	since time.Time // of the minute
-	lines int
+	since    time.Time // of the minute
+	lines    int
+	bySpace  map[string]int // of those; objects without a namespace are no tenant's, and not in it
+	withheld bool           // there were more, which is logged
 }
 
 // Write logs the changes, unless there are too many.
 func (l *ProblemLog) Write(all []Turn, now time.Time) {
 	if now.Sub(l.since) >= time.Minute {
-		l.since, l.lines = now, 0
+		l.since, l.lines, l.bySpace, l.withheld = now, 0, map[string]int{}, false
 	}
 	for _, t := range all {
-		if l.lines++; l.lines > problemLines {
-			if l.lines == problemLines+1 {
-				l.Log.Warn("there are more problems with objects of this kind than are logged; margay show problems has all")
-			}
-			return
+		if !l.admit(t.Problem.Ref.Namespace) {
+			continue
 		}
 		if t.Over {
 			l.Log.LogAttrs(context.Background(), slog.LevelInfo, "problem with an object is resolved", LogAttrs(t.Problem)...)
@@ -59,4 +61,20 @@ func (l *ProblemLog) Write(all []Turn, now time.Time) {
 			l.Log.LogAttrs(context.Background(), slog.LevelWarn, "problem with an object", LogAttrs(t.Problem)...)
 		}
 	}
+}
+
+// admit counts a line about an object of the namespace, or logs once a minute that there is no room for some.
+func (l *ProblemLog) admit(namespace string) bool {
+	if l.lines < problemLines && (namespace == "" || l.bySpace[namespace] < namespaceLines) {
+		l.lines++
+		if namespace != "" {
+			l.bySpace[namespace]++
+		}
+		return true
+	}
+	if !l.withheld {
+		l.withheld = true
+		l.Log.Warn("there are more problems with objects of this kind than are logged; margay show problems has all")
+	}
+	return false
 }
