@@ -40,7 +40,7 @@ func sizingTable(t *testing.T) map[string]float64 {
 // kernel is what the maps take with these sizes on this many CPUs.
 func kernel(t *testing.T, cpus int, sizes map[string]uint32) bpfmaps.Memory {
 	t.Helper()
-	memory, err := bpfmaps.MissingMemory(bpfmaps.Options{BPFFS: t.TempDir(), MaxEntries: sizes}, cpus)
+	memory, _, err := bpfmaps.NeededMemory(bpfmaps.Options{BPFFS: t.TempDir(), MaxEntries: sizes}, cpus)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,24 +15,27 @@ type Memory struct {
 	Full  uint64 // with all their entries; policies in slots are not in it
 }
 
-// MissingMemory is what the maps will take that Open with these options would make; maps that are pinned already are
-// not in it, those that cannot be looked at are. cpus is how many CPUs the kernel may have (ebpf.PossibleCPU). It opens and makes nothing.
-func MissingMemory(o Options, cpus int) (Memory, error) {
-	var sum Memory
+// NeededMemory is what maps of these options take: all of them, and those that Open would make because they are not pinned. Maps that
+// cannot be looked at count as missing. cpus is how many CPUs the kernel may have (ebpf.PossibleCPU). It opens and makes nothing.
+func NeededMemory(o Options, cpus int) (all, missing Memory, err error) {
 	spec, err := sized(o.MaxEntries)
 	if err != nil {
-		return sum, err
+		return all, missing, err
 	}
 	m := &Maps{dir: layoutDir(o.BPFFS, o.Instance), spec: spec}
 	for _, name := range m.names() {
-		if _, err := os.Lstat(filepath.Join(m.dir, name)); err == nil {
-			continue
-		}
 		need := mapMemory(spec.Maps[name], uint64(cpus))
-		sum.Empty += need.Empty
-		sum.Full += need.Full
+		all.add(need)
+		if _, err := os.Lstat(filepath.Join(m.dir, name)); err != nil {
+			missing.add(need)
+		}
 	}
-	return sum, nil
+	return all, missing, nil
+}
+
+func (m *Memory) add(n Memory) {
+	m.Empty += n.Empty
+	m.Full += n.Full
 }
 
 // Memory of the kernel beside keys and values, in bytes: kernel/bpf/hashtab.c, lpm_trie.c, ringbuf.c.

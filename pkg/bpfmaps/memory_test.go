@@ -14,9 +14,9 @@ import (
 func TestMemoryIsWhatTheKernelSays(t *testing.T) {
 	testutil.Privileged(t)
 	o := Options{BPFFS: testutil.BPFFS(t), MaxEntries: map[string]uint32{bpf.MargayMapCt6: 5000, bpf.MargayMapIp4Host: 3000}}
-	want, err := MissingMemory(o, ebpf.MustPossibleCPU())
-	if err != nil {
-		t.Fatal(err)
+	want, missing, err := NeededMemory(o, ebpf.MustPossibleCPU())
+	if err != nil || missing != want {
+		t.Fatalf("without pinned maps %+v are missing of %+v (%v)", missing, want, err)
 	}
 	m, err := Open(o)
 	if err != nil {
@@ -39,7 +39,8 @@ func TestMemoryIsWhatTheKernelSays(t *testing.T) {
 	if sum == 0 || want.Full < want.Empty {
 		t.Errorf("%+v", want)
 	}
-	if now, err := MissingMemory(o, 1); err != nil || now != (Memory{}) {
-		t.Errorf("with all maps pinned %+v are missing (%v)", now, err)
+	all, missing, err := NeededMemory(o, ebpf.MustPossibleCPU())
+	if err != nil || missing != (Memory{}) || all != want {
+		t.Errorf("with all maps pinned %+v are missing of %+v, want none of %+v (%v)", missing, all, want, err)
 	}
 }

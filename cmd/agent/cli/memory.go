@@ -12,8 +12,22 @@ const (
 	agentUsual = 64 << 20 // 100 pods on the node, 10,000 elsewhere
 )
 
-// judgeMemory compares what an agent is going to take with a limit, all in bytes: maps is what the maps take that it has
-// to make, empty; math.MaxUint64 means no limit, file names it. With err the agent would be killed while it starts. A
+// mapsMemory is what maps take, in bytes: bpfmaps.Memory, which is not there on other systems.
+type mapsMemory struct{ Empty, Full uint64 }
+
+// chargedMaps are the maps that count against a limit in bytes: all there are to be, those that are pinned already included. This process
+// may have made them before it restarted the agent, or a container of this pod that was killed, whose charges the pod keeps. The agent
+// sees the limits of its container only, and cannot find out. If the limit is too low for all maps, an agent under it has not made them:
+// it would not have started. Then only those count that are missing.
+func chargedMaps(all, missing mapsMemory, limit uint64) mapsMemory {
+	if limit < all.Empty+agentLeast {
+		return missing
+	}
+	return all
+}
+
+// judgeMemory compares what an agent is going to take with a limit, all in bytes: maps is what the maps take that
+// count, empty; math.MaxUint64 means no limit, file names it. With err the agent would be killed while it starts. A
 // warning means that it may be killed later. Both are one line.
 func judgeMemory(maps, limit uint64, file string) (warning string, err error) {
 	if limit == math.MaxUint64 {

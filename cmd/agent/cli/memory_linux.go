@@ -14,7 +14,7 @@ import (
 )
 
 // enoughMemory logs the memory that this agent will take and its limit, and refuses a limit that cannot suffice: above it
-// the kernel kills the agent without a message. Pinned maps are another agent's, and are not counted. Without a limit it
+// the kernel kills the agent without a message. Without a limit it
 // logs nothing, so that an agent that ends for another reason logs only that reason; it returns the attributes to log later.
 // Under a limit the Go runtime gets a limit too, unless GOMEMLIMIT sets one.
 func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
@@ -22,7 +22,7 @@ func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
-	missing, err := bpfmaps.MissingMemory(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapSizes}, cpus)
+	all, missing, err := bpfmaps.NeededMemory(bpfmaps.Options{BPFFS: c.BPFFS, Instance: c.Instance, MaxEntries: c.MapSizes}, cpus)
 	if err != nil {
 		return nil, err
 	}
@@ -31,14 +31,15 @@ func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 		log.Warn("memory limits cannot be read", "err", err)
 		return nil, nil
 	}
-	says := []any{"maps", mib(missing.Empty), "maps-full", mib(missing.Full), "agent", mib(agentLeast) + " to " + mib(agentUsual)}
+	maps := chargedMaps(mapsMemory(all), mapsMemory(missing), limit.Bytes)
+	says := []any{"maps", mib(maps.Empty), "maps-full", mib(maps.Full), "agent", mib(agentLeast) + " to " + mib(agentUsual)}
 	if limit.None() {
 		return append(says, "limit", "none"), nil
 	}
 	says = append(says, "limit", mib(limit.Bytes), "limit-file", "/"+limit.File)
-	warning, err := judgeMemory(missing.Empty, limit.Bytes, "/"+limit.File)
+	warning, err := judgeMemory(maps.Empty, limit.Bytes, "/"+limit.File)
 	if err == nil && os.Getenv("GOMEMLIMIT") == "" {
-		soft := softLimit(missing.Empty, missing.Full, limit.Bytes)
+		soft := softLimit(maps.Empty, maps.Full, limit.Bytes)
 		debug.SetMemoryLimit(int64(soft))
 		says = append(says, "go-limit", mib(soft))
 	}

@@ -36,6 +36,28 @@ func TestAMemoryLimitIsRefusedOrWarnedOf(t *testing.T) {
 	}
 }
 
+// TestARestartLeavesGoItsMemoryLimit: an agent gets the limit that the one got which made the maps, in the same process or in a
+// container before. Under a limit that is too low for that the maps are charged to another pod.
+func TestARestartLeavesGoItsMemoryLimit(t *testing.T) {
+	const mb = 1 << 20
+	all := mapsMemory{Empty: 105 * mb, Full: 700 * mb}
+	for _, limit := range []uint64{129 * mb, 170 * mb, 400 * mb, 2000 * mb, math.MaxUint64} {
+		first := chargedMaps(all, all, limit)
+		for what, missing := range map[string]mapsMemory{"none": {}, "some": {Empty: 1 * mb, Full: 50 * mb}} {
+			again := chargedMaps(all, missing, limit)
+			if now, before := softLimit(again.Empty, again.Full, limit), softLimit(first.Empty, first.Full, limit); again != first || now != before {
+				t.Errorf("limit %s, %s of the maps missing: Go may take %s, the agent that made them %s", mib(limit), what, mib(now), mib(before))
+			}
+			if _, err := judgeMemory(again.Empty, limit, "f"); err != nil {
+				t.Errorf("limit %s, %s of the maps missing: %v", mib(limit), what, err)
+			}
+		}
+	}
+	if maps := chargedMaps(all, mapsMemory{}, 128*mb); maps != (mapsMemory{}) {
+		t.Errorf("maps of %s count, which no agent has made under this limit", mib(maps.Empty))
+	}
+}
+
 func TestAnAgentThatMakesNoMapsNeedsLess(t *testing.T) {
 	if _, err := judgeMemory(0, 30<<20, "f"); err != nil {
 		t.Error(err)
