@@ -37,10 +37,10 @@ func newProbes(o Options, closed *closedInterfaces) *probes {
 
 // Observe implements observer.
 func (p *probes) Observe(o Outcome) {
+	p.loop.Report(health.Report{Live: true, Ready: true}) // each pass is one: long ones may follow each other without a look
 	if o.Facts == nil {
 		return
 	}
-	p.loop.Report(health.Report{Live: true, Ready: true})
 	datastore := datastoreHealth(o.Facts.Kinds)
 	if text := p.missing.check(o.Facts, o.Ended); text != "" {
 		datastore.Ready = false

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/health"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 )
@@ -30,6 +32,24 @@ func TestProbesKnowAtOnceWhetherPolicyIsEnforced(t *testing.T) {
 		r.put(pod(2))
 		want("while nothing can be written", false)
 	})
+}
+
+// TestEveryPassShowsThatTheLoopIsLive: many long passes may follow each other, none of which is the regular look.
+func TestEveryPassShowsThatTheLoopIsLive(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a := health.New(func() time.Time { return now })
+	p := newProbes(Options{Health: a}, newClosedInterfaces("n", slog.New(slog.DiscardHandler), nil))
+	for range 10 {
+		now = now.Add(loopTimeout)
+		if !a.Live() {
+			t.Fatalf("not live before a pass is over that may take so long: %+v", a.Components())
+		}
+		p.Observe(Outcome{Apply: &Attempt{}})
+	}
+	now = now.Add(loopTimeout + 1)
+	if a.Live() {
+		t.Errorf("live after a pass that takes too long: %+v", a.Components())
+	}
 }
 
 func TestTheDatastoresHealthNamesWhatIsMissing(t *testing.T) {
