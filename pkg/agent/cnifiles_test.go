@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -55,6 +56,50 @@ func TestTheCNIPluginIsToldOfWhatIsEnforcedAndNotUntoldWhileItIs(t *testing.T) {
 		want("afterwards", 1, 2)
 		r.put(model.EndpointUpdate{ID: podID(1)})
 		want("without the first pod", 2)
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFilesOfPodsThatAreMadeAgainGoBeforeTheFirstSnapshot: an agent waits for the datastore, and a pod is made again under its name. The
+// plugin must not find the file of before, since the new interface is closed.
+func TestFilesOfPodsThatAreMadeAgainGoBeforeTheFirstSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	file := func(i int) string { return filepath.Join(dir, endpointstatus.FileName(podID(i))) }
+	var files *endpointstatus.Writer
+	prepare := func(o *Options) {
+		for i := range 3 {
+			if err := os.WriteFile(file(i), []byte(`{"ifaceName":"`+pod(i).Endpoint.Iface+`"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files = endpointstatus.New(dir, o.Log)
+		o.Statuses = files
+		o.Dataplane.(*dataplane.Fake).Set(dataplane.FakeSettings{Ready: map[string]bool{pod(0).Endpoint.Iface: true, pod(1).Endpoint.Iface: true}})
+	}
+	runPrepared(t, itself, prepare, func(t *testing.T, r *rig) {
+		ctx, stop := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- files.Run(ctx) }()
+		want := func(when string, wanted ...bool) {
+			t.Helper()
+			synctest.Wait()
+			for i, want := range wanted {
+				if _, err := os.Stat(file(i)); (err == nil) != want {
+					t.Errorf("%s: the file of pod %d is there: %v", when, i, !want)
+				}
+			}
+		}
+		want("at the start, with one interface that is not ready", true, true, false)
+		r.dp.Set(dataplane.FakeSettings{Ready: map[string]bool{pod(0).Endpoint.Iface: true}})
+		r.dp.Awake()
+		want("one interface is another", true, false, false)
+		r.put(pod(0), pod(1))
+		want("before the first snapshot", true, false, false)
+		r.put(model.InSync{})
+		want("enforced", true, true, false)
 		stop()
 		if err := <-stopped; err != nil {
 			t.Error(err)

@@ -24,6 +24,8 @@ type Outcome struct {
 	Sweep  *Sweep         // expired flows were removed
 	Facts  *Facts         // the regular look, or whether the agent is ready has changed
 
+	Inherited map[string]bool // before the first snapshot is enforced: the dataplane's Ready
+
 	Status   Status                     // after the pass
 	States   []dataplane.EndpointStatus // as of the last Attempt
 	Complete bool                       // nothing is left to be tried again

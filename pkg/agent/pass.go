@@ -34,6 +34,9 @@ func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
+	if !l.progress.status.InSync {
+		out.Inherited = l.dataplane.Ready()
+	}
 	out.Config, out.Status, out.States = l.settings.drain(), l.progress.status, l.states
 	if t.look || ready != out.Status.Ready { // probes know that at once
 		out.Facts = l.facts()

@@ -40,6 +40,10 @@ type Dataplane interface {
 	// Interfaces are the workload interfaces of this node, ifindex by name, as of the last Apply; those of no endpoint are
 	// closed. Nil before anything is enforced. The map is the caller's.
 	Interfaces() map[string]uint32
+	// Ready are the names of the workload interfaces that have policy in the kernel now, whichever agent has put it there; all others are
+	// closed. It may be called before the first Apply. Nil: not known, since an interface that replaces another one of its name cannot be
+	// distinguished from that. The map is the caller's.
+	Ready() map[string]bool
 	// Stats counts the dataplane's objects. interfaces: the result also has the endpoints by interface. The result is
 	// the caller's.
 	Stats(interfaces bool) Stats

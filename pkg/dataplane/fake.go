@@ -48,6 +48,7 @@ type FakeSettings struct {
 	SweepErr, ReopenErr error         // the errors of Sweep and Reopen
 	ConfigureErr        error         // the error of Configure; then it does nothing
 	Interfaces          map[string]uint32
+	Ready               map[string]bool
 }
 
 // NewFake returns a dataplane that enforces nothing.
@@ -199,6 +200,13 @@ func (f *Fake) Interfaces() map[string]uint32 {
 		return nil
 	}
 	return maps.Clone(f.settings.Interfaces)
+}
+
+// Ready implements Dataplane.
+func (f *Fake) Ready() map[string]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.settings.Ready)
 }
 
 // Stats implements Dataplane.

@@ -18,11 +18,16 @@ const maxBody = 64 << 10
 // directory is the place of the files. Its methods name the file in their errors.
 type directory string
 
-// read makes the directory if there is none, and returns the files in it that are about pods, by name.
-func (d directory) read() (map[string]string, error) {
+// make makes the directory if there is none.
+func (d directory) make() error {
 	if err := os.MkdirAll(string(d), 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of endpoint status files: %w", err)
+		return fmt.Errorf("make the directory of endpoint status files: %w", err)
 	}
+	return nil
+}
+
+// read returns the files in the directory that are about pods, by name.
+func (d directory) read() (map[string]string, error) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return nil, fmt.Errorf("list endpoint status files: %w", err)

@@ -77,6 +77,15 @@ func files(endpoints []Endpoint) (map[string]string, error) {
 	return all, nil
 }
 
+// interfaceOf is the interface that a file names; empty if it names none.
+func interfaceOf(text string) string {
+	var b body
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return ""
+	}
+	return b.IfaceName
+}
+
 // difference returns the names to write and those to remove, each in order, to get from the present files to the wanted
 // ones.
 func difference(wanted, there map[string]string) (write, remove []string) {

@@ -6,6 +6,7 @@ package endpointstatus
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,7 +34,8 @@ type Writer struct {
 
 	mu           sync.Mutex // guards the fields below
 	wanted       []Endpoint
-	desiredKnown bool // Want has been called: files that are not wanted may be removed
+	desiredKnown bool            // Want has been called: files that are not wanted may be removed
+	kept         map[string]bool // before that: the interfaces whose files stay; nil: those of all
 	status       Status
 }
 
@@ -44,11 +46,23 @@ func New(dir string, log *slog.Logger) *Writer {
 }
 
 // Want sets the endpoints that are enforced now; others have no files from then on. The slice is the writer's. The
-// first call must come after the first full snapshot has been enforced: until then all files of an earlier agent stay,
-// because its policy is still enforced.
+// first call must come after the first full snapshot has been enforced: until then the files of an earlier agent stay,
+// because its policy is still enforced, but for those that Keep has removed.
 func (w *Writer) Want(enforced []Endpoint) {
 	w.mu.Lock()
 	w.wanted, w.desiredKnown = enforced, true
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Keep removes, until the first call of Want, the files of an earlier agent that name none of these interfaces. Their pods have gone, or
+// were made again under their names: then the plugin must not find the files, since the new interface is closed. The map is the writer's.
+func (w *Writer) Keep(interfaces map[string]bool) {
+	w.mu.Lock()
+	w.kept = interfaces
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -93,14 +107,16 @@ func (w *Writer) Run(ctx context.Context) error {
 // reconcile writes and removes the files that differ, as far as it can, and returns the files that exist now.
 func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 	w.mu.Lock()
-	endpoints, known := w.wanted, w.desiredKnown
+	endpoints, known, kept := w.wanted, w.desiredKnown, w.kept
 	w.mu.Unlock()
 	if !known {
-		return nil, nil
+		return nil, w.removeOthers(kept)
 	}
 	wanted, err := files(endpoints)
 	if err == nil && there == nil {
-		there, err = w.dir.read()
+		if err = w.dir.make(); err == nil {
+			there, err = w.dir.read()
+		}
 	}
 	if err != nil {
 		w.note(there, 0, err)
@@ -130,6 +146,24 @@ func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 		return nil, err // the directory itself may be gone: read again
 	}
 	return there, nil
+}
+
+// removeOthers removes the files of an earlier agent whose interfaces are not kept; nil: all are.
+func (w *Writer) removeOthers(kept map[string]bool) error {
+	if kept == nil {
+		return nil
+	}
+	there, err := w.dir.read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for name, text := range there {
+		if !kept[interfaceOf(text)] {
+			errs = append(errs, w.dir.remove(name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (w *Writer) note(there map[string]string, writes uint64, err error) {

@@ -148,6 +148,36 @@ func TestFilesOfAnEarlierAgentStayUntilItIsKnownWhatIsEnforced(t *testing.T) {
 	})
 }
 
+// TestFilesOfInterfacesThatAreNotReadyGo: an agent that waits for the datastore keeps those of the others.
+func TestFilesOfInterfacesThatAreNotReadyGo(t *testing.T) {
+	const other, noPod = "other pod eth0", `{"ifaceName":"cali9"}`
+	old := map[string]string{webFile: webBody, dbFile: `{"ifaceName":"cali1"}`, "k8s shop%2Fbroken eth0": "{", other: noPod}
+	run(t, old, func(b *bench) {
+		b.want(time.Minute, "not known which are ready", old)
+		b.Keep(map[string]bool{"cali0": true, "cali1": true})
+		b.want(0, "one that names no interface", map[string]string{webFile: webBody, dbFile: `{"ifaceName":"cali1"}`, other: noPod})
+		b.Keep(map[string]bool{"cali0": true})
+		b.want(0, "an interface that has gone", map[string]string{webFile: webBody, other: noPod})
+		b.put(dbFile, `{"ifaceName":"cali1"}`)
+		b.want(lookEvery, "put back by another program", map[string]string{webFile: webBody, other: noPod})
+		b.Keep(map[string]bool{})
+		b.want(0, "none is ready", map[string]string{other: noPod})
+		b.Want([]Endpoint{web})
+		b.want(0, "after the first snapshot", map[string]string{webFile: webBody, other: noPod})
+		b.Keep(map[string]bool{})
+		b.want(time.Minute, "a late call", map[string]string{webFile: webBody, other: noPod})
+		b.wantLines("level=ERROR", 0)
+	})
+	run(t, nil, func(b *bench) {
+		b.Keep(map[string]bool{})
+		b.want(0, "no directory", map[string]string{})
+		b.wantLines("level=ERROR", 0)
+		if _, err := os.Stat(b.path("")); !os.IsNotExist(err) {
+			t.Errorf("the directory was made before there is anything to put into it (%v)", err)
+		}
+	})
+}
+
 func TestWhatAnAgentLeftHalfWrittenIsNoObstacle(t *testing.T) {
 	run(t, map[string]string{temporary: "{\"ifa", webFile: ""}, func(b *bench) {
 		b.Want([]Endpoint{web})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
@@ -90,6 +91,17 @@ func (d *BPF) Endpoints() []dataplane.EndpointStatus {
 
 // Interfaces implements Dataplane.
 func (d *BPF) Interfaces() map[string]uint32 { return d.state.interfaces.enforced() }
+
+// Ready implements Dataplane.
+func (d *BPF) Ready() map[string]bool {
+	ready := map[string]bool{}
+	for name, ifindex := range d.kernel.host.Interfaces() {
+		if e, ok := d.kernel.endpoints.Get(ifindex); ok && e.Flags&bpf.EPReady != 0 {
+			ready[name] = true
+		}
+	}
+	return ready
+}
 
 // Observe reports every Apply to o from now on. Call it before the first.
 func (d *BPF) Observe(o dataplane.Observer) { d.observer = o }

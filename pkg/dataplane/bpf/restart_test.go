@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -245,4 +246,35 @@ func TestFullMapKeepsWhatIsEnforced(t *testing.T) {
 			t.Errorf("there is room again: %s passes: %v, want %v", src, got, want)
 		}
 	}
+}
+
+// TestWhichInterfacesAreReadyIsKnownBeforeTheFirstApply: those that an earlier agent has left so, and none that has come in place of one.
+func TestWhichInterfacesAreReadyIsKnownBeforeTheFirstApply(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	want := func(dp *BPF, when string, names ...string) {
+		t.Helper()
+		wanted := map[string]bool{}
+		for _, name := range names {
+			wanted[name] = true
+		}
+		if got := dp.Ready(); !maps.Equal(got, wanted) {
+			t.Errorf("%s: ready are %v, want %v", when, got, names)
+		}
+	}
+	first := openSmall(t, dir, nil)
+	want(first, "nothing enforced")
+	graph := calc.New("n")
+	graph.Apply(restartStages[1].updates())
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	want(first, "enforced", "calia", "cali0", "cali1")
+	mustClose(t, first)
+
+	second := openSmall(t, dir, nil)
+	want(second, "the next agent", "calia", "cali0", "cali1")
+	ifaces := second.kernel.host.(*FakeHost).Ifaces
+	ifaces["calia"] = 2000
+	delete(ifaces, "cali0")
+	want(second, "one is another interface, one has gone", "cali1")
+	mustClose(t, second)
 }

@@ -167,6 +167,9 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 	return d.kernel.Node.Interfaces()
 }
 
+// Ready implements dataplane.Dataplane: rules know interfaces by name only.
+func (d *IPTables) Ready() map[string]bool { return nil }
+
 // Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
 // includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the routes to
 // further sources whose connections are kept.

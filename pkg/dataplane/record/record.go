@@ -101,6 +101,9 @@ func (d *Dataplane) Interfaces() map[string]uint32 {
 	return map[string]uint32{}
 }
 
+// Ready implements dataplane.Dataplane: it knows none.
+func (d *Dataplane) Ready() map[string]bool { return nil }
+
 // Reopen implements dataplane.Dataplane.
 func (d *Dataplane) Reopen() error {
 	d.fresh = true
