@@ -13,10 +13,13 @@ import (
 
 // locate finds out which candidate the server serves. Of several it is the first that has objects: a CRD that has just been
 // made has none, and must not take the place of one whose policy is in force. It asks until it has an answer, or ctx ends.
-// That nothing is served is said only by a server whose lists of groups and resources could be read.
+// A kind is absent only if the lists of groups and resources could be read and name it in no version.
 func (k *kind) locate(ctx context.Context, apis []api) (candidate int, found bool) {
 	for {
 		served, err := k.ask(ctx, len(k.places))
+		if len(served) == 0 && err == nil {
+			err = k.otherVersion(ctx)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return 0, false
@@ -120,11 +123,53 @@ func (k *kind) ask(ctx context.Context, first int) (served []int, err error) {
 			failure = err
 			continue
 		}
-		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == c.Resource }) {
+		if hasResource(list, c.Resource) {
 			served = append(served, i)
 		}
 	}
 	return served, failure
+}
+
+// otherVersion returns an error if the server has the kind in a version that is not read. Its objects are there, and some may
+// deny: the kind is not absent.
+func (k *kind) otherVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	groups, err := k.source.discovery.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	for _, place := range k.places {
+		for _, gv := range versionsOf(groups, place.Group) {
+			if slices.Contains(k.Versions, gv) {
+				continue // it has other resources
+			}
+			list, err := k.source.discovery.Resources(ctx, gv)
+			switch {
+			case err != nil:
+				return err
+			case hasResource(list, k.Resource):
+				return fmt.Errorf("the API server serves %s as %s, which this agent does not read; serve %s, too, or run an agent that reads %s",
+					k.Resource, gv, place.GroupVersion(), gv)
+			}
+		}
+	}
+	return nil
+}
+
+func versionsOf(groups *metav1.APIGroupList, group string) (all []schema.GroupVersion) {
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			if gv := (schema.GroupVersion{Group: g.Name, Version: v.Version}); g.Name == group && !slices.Contains(all, gv) {
+				all = append(all, gv)
+			}
+		}
+	}
+	return all
+}
+
+func hasResource(list *metav1.APIResourceList, name string) bool {
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 }
 
 func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {

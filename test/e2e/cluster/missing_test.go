@@ -167,14 +167,15 @@ func (m *missing) conversionFails() {
 	from := a.logged()
 	m.apply(brokenCRD(false))
 	m.applySoon(configuration("v2", "default", "{defaultEndpointToHostAction: Drop}"))
+	for _, a := range m.agents {
+		m.contains("why the kind fails", a.awaitKind(felix, "failing").Error, "serves felixconfigurations as crd.projectcalico.org/v2")
+	}
+	m.once(a, from, "a kind of object cannot be followed", "crd.projectcalico.org/v2")
 	m.apply(brokenCRD(true))
 	for _, a := range m.agents {
-		k := a.awaitKind(felix, "failing")
-		m.contains("why the kind fails", k.Error, "500", "conversion webhook", "crd.projectcalico.org/v2", "converter")
-		a.awaitProbe(http.StatusOK, "FelixConfiguration: the API server answers 500", "conversion webhook")
+		a.awaitProbe(http.StatusOK, "FelixConfiguration: the API server answers 500", "conversion webhook", "crd.projectcalico.org/v2", "converter")
 	}
 	m.enforces()
-	m.once(a, from, "a kind of object cannot be followed", "conversion webhook")
 	a.kill()
 	from = a.logged()
 	a.start()
