@@ -147,7 +147,7 @@ func (f *follower) persist(ctx context.Context, o metav1.ListOptions, request fu
 		case expired(err), o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
 			return err
 		case f.kind.Optional && apierrors.IsNotFound(err):
-			f.cancel(errGone)
+			f.cancel(&goneError{err})
 			return err
 		}
 		if !f.ready(ctx, err) {

@@ -47,14 +47,41 @@ func newKind(spec kinds.Kind, source *Source, shared *sharing) *kind {
 	return k
 }
 
-// Why following a resource ends other than with its context.
-var (
-	errGone   = errors.New("the server does not know the resource any more")
-	errBetter = errors.New("the kind is served in a better place")
-)
+// Reasons why following a resource ends other than with its context.
+
+// errBetter: the kind is served in a better place.
+var errBetter = errors.New("the kind is served in a better place")
+
+// goneError is an answer that the server does not know the resource.
+type goneError struct{ answer error }
+
+// Error implements error.
+func (e *goneError) Error() string { return e.answer.Error() }
+
+// missed is a place where the resource is not found although discovery names it: one of several servers lacks it, or a server
+// behind the cluster's works in part.
+type missed struct {
+	place  int
+	times  int // in a row; 0: none
+	answer error
+}
+
+// note records how following the resource at a place has ended.
+func (m *missed) note(place int, cause error, listed bool) {
+	gone := (*goneError)(nil)
+	switch {
+	case !errors.As(cause, &gone):
+		m.times = 0
+		return
+	case listed || place != m.place:
+		m.times = 0
+	}
+	m.place, m.times, m.answer = place, m.times+1, gone.answer
+}
 
 // run follows the kind, wherever it is served, until ctx ends. apis belong to the candidates, by their positions.
 func (k *kind) run(ctx context.Context, apis []api) {
+	var missed missed
 	for ctx.Err() == nil {
 		i, found := 0, true
 		if k.Optional {
@@ -64,23 +91,32 @@ func (k *kind) run(ctx context.Context, apis []api) {
 			return
 		}
 		if !found {
+			missed.times = 0
 			k.store.forget()
 			k.heard.Write(k.store.drainTurns(), time.Now())
 			k.absentNow()
 			sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery))
 			continue
 		}
+		if missed.times > 0 && missed.place == i {
+			k.failed(missed.answer)
+			if missed.times > 1 { // once is usual: servers learn of a new CRD one after the other
+				k.complain()
+			}
+		}
 		lists := k.snapshot().Lists
-		k.follow(ctx, apis, i)
-		if k.snapshot().Lists > lists {
+		cause := k.follow(ctx, apis, i)
+		listed := k.snapshot().Lists > lists
+		if listed {
 			k.pause.reset()
 		}
+		missed.note(i, cause, listed)
 		sleep(ctx, k.pause.next(nil))
 	}
 }
 
-// follow lists and watches at one place until ctx ends, or the kind is to be looked for again.
-func (k *kind) follow(ctx context.Context, apis []api, candidate int) {
+// follow lists and watches at one place until ctx ends, or the kind is to be looked for again. It returns why.
+func (k *kind) follow(ctx context.Context, apis []api, candidate int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var looking sync.WaitGroup
@@ -95,6 +131,7 @@ func (k *kind) follow(ctx context.Context, apis []api, candidate int) {
 	cache.NewReflectorWithOptions(f, nil, k.store, cache.ReflectorOptions{
 		Name: "margay", TypeDescription: k.Ref, Backoff: pauses,
 	}).RunWithContext(ctx)
+	return context.Cause(ctx)
 }
 
 // converted returns the parts that are kept of an object that the server sent.

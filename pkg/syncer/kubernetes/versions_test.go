@@ -85,3 +85,37 @@ func TestKubernetesFindsAKindAbsentBesideOthersOfItsGroup(t *testing.T) {
 		c.logged()
 	})
 }
+
+// One of several API servers may not serve a CRD yet, or not any more, while discovery names it.
+func TestKubernetesReportsAKindThatIsNotFoundWhereDiscoveryNamesIt(t *testing.T) {
+	inCluster(t, few, func(c *cluster) {
+		c.got()
+		c.after(time.Minute)
+		c.set(clusterPath, func(k *servedKind) { k.status = 404 })
+		c.cut(clusterPath)
+		c.after(10 * time.Minute)
+		c.expect("not found")
+		if k := c.kind("ClusterNetworkPolicy"); k.State != syncer.KindFailing || k.Objects != 1 || !strings.Contains(k.Error, "404") || k.Failures < 10 {
+			t.Errorf("not found: %+v", k)
+		}
+		c.set(clusterPath, func(k *servedKind) { k.status = 0 })
+		c.after(time.Minute)
+		if k := c.kind("ClusterNetworkPolicy"); k.State != syncer.KindSynced || k.Error != "" {
+			t.Errorf("found: %+v", k)
+		}
+		c.logged("cannot be followed, will try again; its last known objects stay in force", "is followed again")
+	})
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.set(clusterPath, func(k *servedKind) { k.status = 404 })
+	}, func(c *cluster) {
+		c.after(10 * time.Minute)
+		if got := c.got(); slices.Contains(got, "in sync") {
+			t.Errorf("in sync without ClusterNetworkPolicies: %q", got)
+		}
+		if k := c.kind("ClusterNetworkPolicy"); k.State != syncer.KindListing || !strings.Contains(k.Error, "404") {
+			t.Errorf("at the start: %+v", k)
+		}
+		c.logged("nothing new is enforced before it has been listed")
+	})
+}
