@@ -146,7 +146,7 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 		case <-timers.sweep.C:
 			return task{sweep: true}, true
 		case <-timers.look.C:
-			return task{look: true, apply: l.settings.forget(l.reports.Kinds, l.inbox.empty())}, true
+			return task{look: true, apply: l.settings.forget(l.reports.Kinds, l.inbox.empty)}, true
 		}
 	}
 	return task{}, false

@@ -22,7 +22,7 @@ func (l *Loop) pass(ctx context.Context, t task) (Outcome, error) {
 		l.graph.Apply(t.batch.Updates)
 		l.settings.apply(t.batch)
 		if t.batch.InSync {
-			l.settings.forget(l.reports.Kinds, l.inbox.empty())
+			l.settings.forget(l.reports.Kinds, l.inbox.empty)
 		}
 	}
 	if t.sweep {

@@ -64,16 +64,20 @@ func (s *settings) apply(b Batch) {
 }
 
 // forget removes settings of the datastore that were kept over a restart and that the datastore does not contain any
-// more. A snapshot may be complete without kinds that cannot be listed: their settings stay. drained: no listed object
-// waits. It reports whether there is something to apply.
-func (s *settings) forget(kinds func() []syncer.KindStatus, drained bool) bool {
-	if !s.synced || s.complete || !drained {
+// more. A snapshot may be complete without kinds that cannot be listed: their settings stay. drained reports that no delivered
+// object waits. It is asked after kinds, because a source delivers the objects of a kind before it reports the kind as listed.
+// The result is whether there is something to apply.
+func (s *settings) forget(kinds func() []syncer.KindStatus, drained func() bool) bool {
+	if !s.synced || s.complete {
 		return false
 	}
 	for _, k := range kinds() {
 		if !k.Listed && (k.Kind == "FelixConfiguration" || isNode(k.Kind)) {
 			return false
 		}
+	}
+	if !drained() {
+		return false
 	}
 	s.complete = true
 	if s.layers.Apply([]model.Update{model.InSync{}}).Effect == config.Unchanged {

@@ -120,6 +120,32 @@ func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t
 	})
 }
 
+// A source delivers a kind's objects and then reports the kind as listed, at any moment of the look for what may be forgotten.
+func TestSettingsAreKeptWhileTheirObjectWaits(t *testing.T) {
+	layers, _, err := config.New(config.Local{Host: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := felix("interfacePrefix", "eni")
+	layers.Apply([]model.Update{object})
+	layers.SourceRestarted()
+	s := newSettings(layers, nil)
+	s.apply(Batch{InSync: true})
+	box, reports := newInbox("n"), syncer.NewReports()
+	kinds := func() []syncer.KindStatus { // the source delivers just now
+		box.put([]model.Update{object}, time.Now())
+		reports.Note(syncer.Batch{Kinds: []syncer.KindStatus{{Kind: "FelixConfiguration", State: syncer.KindSynced, Listed: true}}})
+		return reports.Kinds()
+	}
+	if s.forget(kinds, box.empty) || layers.Config().InterfacePrefix != "eni" {
+		t.Errorf("the prefix is %q while the object that sets it waits", layers.Config().InterfacePrefix)
+	}
+	s.apply(box.drain(1))
+	if s.forget(reports.Kinds, box.empty); layers.Config().InterfacePrefix != "eni" {
+		t.Errorf("the prefix is %q with the object that sets it", layers.Config().InterfacePrefix)
+	}
+}
+
 func TestAFileMayMendWhatKeepsTheDatastoreFromBeingRead(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.put(pod(1)) // and never more of it
