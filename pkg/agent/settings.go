@@ -64,7 +64,7 @@ func (s *settings) apply(b Batch) {
 }
 
 // forget removes settings of the datastore that were kept over a restart and that the datastore does not contain any
-// more. A snapshot may be complete without kinds that cannot be listed: their settings stay. drained reports that no delivered
+// more. A source may be in sync without a kind that cannot be listed: its settings stay. drained reports that no delivered
 // object waits. It is asked after kinds, because a source delivers the objects of a kind before it reports the kind as listed.
 // The result is whether there is something to apply.
 func (s *settings) forget(kinds func() []syncer.KindStatus, drained func() bool) bool {

@@ -94,7 +94,7 @@ func All(pods validate.Pods) []Kind {
 			careful(ofNetworkPolicies(validate.DNSSubdomain), &validate.StoredNetworkPolicy{}, &validate.StoredNetworkPolicyList{}),
 		clusterWide(clusterpolicy.Kind, "clusternetworkpolicies", clusterPolicy).policy().required().strict(
 			ofText(validate.DNSSubdomain, clusterpolicy.Convert, clusterpolicy.ConvertText, clusterpolicy.ConvertStored)),
-		clusterWide("FelixConfiguration", "felixconfigurations", calicoGroups).custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
+		clusterWide("FelixConfiguration", "felixconfigurations", calicoGroups).required().custom(of(validate.DNSSubdomain, validate.FelixConfiguration)),
 
 		clusterWide("Tier", "tiers", calicoGroups).policy().required().strict(ofStored(validate.DNSLabel, calico.ConvertTier)),
 		namespaced("NetworkSet", "networksets", calicoGroups).policy().required().strict(ofStored(validate.DNSSubdomain, calico.ConvertNetworkSet)),

@@ -78,6 +78,7 @@ const (
 	policiesPath   = "/apis/networking.k8s.io/v1/networkpolicies"
 	clusterPath    = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
 	felixV1Path    = "/apis/crd.projectcalico.org/v1/felixconfigurations"
+	stagedPath     = "/apis/crd.projectcalico.org/v1/stagednetworkpolicies"
 	felixV3Path    = "/apis/projectcalico.org/v3/felixconfigurations"
 )
 

@@ -299,7 +299,7 @@ func TestKubernetesNeedsNoNewListsForWatchesThatEnd(t *testing.T) {
 
 func TestKubernetesWaitsForRequiredKindsAndSaysForWhich(t *testing.T) {
 	for kind, path := range map[string]string{"Pod": podsPath, "Namespace": namespacesPath, "NetworkPolicy": policiesPath, "Node": nodesPath,
-		"ClusterNetworkPolicy": clusterPath, "Service": servicesPath, "ServiceAccount": accountsPath, "EndpointSlice": slicesPath} {
+		"ClusterNetworkPolicy": clusterPath, "FelixConfiguration": felixV1Path, "Service": servicesPath, "ServiceAccount": accountsPath, "EndpointSlice": slicesPath} {
 		t.Run(kind, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				few(c)
@@ -338,7 +338,7 @@ func TestKubernetesDoesNotWaitLongForOtherKinds(t *testing.T) {
 		{"failing", func(k *servedKind) { k.status = 500 }, 5 * time.Second, syncer.KindFailing},
 		{"slow", func(k *servedKind) { k.slow = true }, 30 * time.Second, syncer.KindListing},
 	} {
-		for kind, path := range map[string]string{"FelixConfiguration": felixV1Path} {
+		for kind, path := range map[string]string{"StagedNetworkPolicy": stagedPath} {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {
 				inCluster(t, func(c *cluster) {
 					few(c)
@@ -361,6 +361,26 @@ func TestKubernetesDoesNotWaitLongForOtherKinds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A FelixConfiguration may say Drop: without it the programs of an earlier agent would be replaced by more open ones.
+func TestKubernetesWaitsForConfigurationThroughAnOverload(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		few(c)
+		c.put(felixV1Path, `{"metadata":{"name":"default"},"spec":{"defaultEndpointToHostAction":"Drop"}}`)
+		c.set(felixV1Path, func(k *servedKind) { k.status, k.retryAfter = 429, "1" })
+	}, func(c *cluster) {
+		c.after(10 * time.Minute)
+		if got := c.got(); slices.Contains(got, "in sync") {
+			t.Errorf("in sync without the configuration: %q", got)
+		}
+		c.set(felixV1Path, func(k *servedKind) { k.status = 0 })
+		c.after(time.Minute)
+		want := []string{"+configuration default map[defaultEndpointToHostAction:Drop]", "in sync"}
+		if got := c.got(); !slices.Equal(got, want) {
+			t.Errorf("after the overload %q, want %q", got, want)
+		}
+	})
 }
 
 var _ syncer.Source = (*Source)(nil)

@@ -15,11 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 // felix is the kind that a cluster may lack.
 const felix = "FelixConfiguration"
+
+// staged is a kind that is not required.
+const staged = "StagedNetworkPolicy"
 
 // agentUser is whom the API server takes the agent for.
 const agentUser = "system:serviceaccount:" + agentNamespace + ":" + agentAccount
@@ -176,15 +180,18 @@ func (m *missing) conversionFails() {
 		a.awaitProbe(http.StatusOK, "FelixConfiguration: the API server answers 500", "conversion webhook", "crd.projectcalico.org/v2", "converter")
 	}
 	m.enforces()
-	a.kill()
-	from = a.logged()
-	a.start()
-	m.contains("margay show status", a.tool("show", "status"), "ready: policy of", "FelixConfiguration", "failing, 0 objects: the API server answers 500")
-	m.enforces()
 	_, metrics := a.get(metricsPort, "/metrics")
 	m.contains("/metrics", metrics, `margay_kind_state{kind="FelixConfiguration",state="failing"} 1`+"\n", `margay_kind_objects{kind="FelixConfiguration"} 0`+"\n")
-	m.once(a, from, "a kind of object cannot be followed", "conversion webhook")
+	a.kill()
+	from = a.logged()
+	m.must(a.launch())
+	m.once(a, from, "a kind of object cannot be followed", "nothing new is enforced before it has been listed", "conversion webhook")
+	a.awaitProbe(http.StatusServiceUnavailable, "FelixConfiguration: the API server answers 500", "conversion webhook")
+	m.contains("margay show status", a.tool("show", "status"),
+		"not ready: nothing has been enforced yet, waiting for the first list of FelixConfiguration: the API server answers 500")
 	m.deleteKind(brokenCRD(true))
+	a.awaitReady()
+	m.enforces()
 }
 
 // rights are the resources whose rights are taken away, by the kind that is read from them.
@@ -194,7 +201,8 @@ var rights = []struct {
 }{
 	{"ServiceAccount", "", "serviceaccounts", true},
 	{"EndpointSlice", "discovery.k8s.io", "endpointslices", true},
-	{felix, "crd.projectcalico.org", "felixconfigurations", false},
+	{felix, "crd.projectcalico.org", "felixconfigurations", true},
+	{staged, "crd.projectcalico.org", "stagednetworkpolicies", false},
 	{"Namespace", "", "namespaces", true},
 	{"Node", "", "nodes", true},
 	{"Pod", "", "pods", true},
@@ -204,6 +212,8 @@ var rights = []struct {
 
 func (m *missing) noRightToAKind() {
 	m.apply(felixCRD)
+	i := slices.IndexFunc(calicoKinds(), func(k kinds.Kind) bool { return k.Name == staged })
+	m.installCalicoKind(calicoKinds()[i], calicoCRD)
 	a := m.agents[0]
 	for _, r := range rights {
 		if r.required {
@@ -278,7 +288,7 @@ func (m *missing) rightsAreTakenAway() {
 	}
 	m.reach(m.client, m.web, 80, false)
 	for _, r := range rights {
-		m.once(a, from, "a kind of object cannot be followed", "its last known objects stay in force", agentUser, r.resource)
+		m.once(a, from, "a kind of object cannot be followed", "its last known objects stay in force", agentUser, " "+r.resource)
 	}
 	m.grantAllBut()
 	for _, r := range rights {
@@ -307,7 +317,7 @@ func forbidden(verb, group, resource string) string {
 
 // verbAtFirst is what an agent asks for first: for a list, which most kinds have streamed by a watch.
 func verbAtFirst(kind string) string {
-	if kind == felix {
+	if kind == felix || kind == staged {
 		return "list"
 	}
 	return "watch"
