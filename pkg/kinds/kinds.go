@@ -26,8 +26,8 @@ type Kind struct {
 	Name     string // in manifests
 	Ref      string // in validate.Ref and in states of kinds: the Name, with a group if another row has the same Name
 	Resource string // the plural in paths and in RBAC
-	// Versions are where the kind may be served, in order of preference among those that have objects. Its objects are the
-	// same in all of them.
+	// Versions are where the kind may be served: one, or the two of Calico's groups, in order of preference. Its objects are the same
+	// in both.
 	Versions   []schema.GroupVersion
 	Namespaced bool
 	Required   bool   // policy is not in sync before the first list; that of an Optional kind which is not served is empty
@@ -72,8 +72,8 @@ var (
 	core      = []schema.GroupVersion{corev1.SchemeGroupVersion}
 	discovery = []schema.GroupVersion{discoveryv1.SchemeGroupVersion}
 	network   = []schema.GroupVersion{networkingv1.SchemeGroupVersion}
-	// The groups of Calico's kinds: an API server behind the cluster's, and plain CRDs. Where both are served
-	// one is read: the first that has objects.
+	// The groups of Calico's kinds: an API server behind the cluster's or CRDs, and the CRDs of old. Where both are served, sources
+	// decide for all kinds together which is read.
 	calicoGroups = []schema.GroupVersion{
 		{Group: "projectcalico.org", Version: "v3"},
 		{Group: "crd.projectcalico.org", Version: "v1"},

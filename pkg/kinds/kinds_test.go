@@ -32,6 +32,9 @@ func TestRowsAreWhole(t *testing.T) {
 		if k.IsRead() != (k.Read != nil) || k.IsRead() != (k.ReadStored != nil) || k.IsRead() != (k.Absent != nil) {
 			t.Errorf("%s is read in part", k.Name)
 		}
+		if len(k.Versions) > 1 && !slices.Equal(k.Versions, calicoGroups) {
+			t.Errorf("%s: sources decide for all kinds that may be served in two places together", k.Name)
+		}
 		if k.Types != nil && (k.Optional || len(k.Versions) != 1) {
 			t.Errorf("%s: a kind with a Go type is served in one place, always", k.Name)
 		}

@@ -4,12 +4,14 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -275,6 +277,43 @@ func (c *Client) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1
 		return nil, err
 	}
 	return list, nil
+}
+
+// namesPage is how many objects Names asks for at once.
+const namesPage = 500
+
+// Names returns the names of all objects of a resource that is cluster-wide. It asks for metadata alone.
+func (c *Client) Names(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error) {
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	var names []string
+	for next := ""; ; {
+		request := c.plain.Get().AbsPath("/apis", gvr.Group, gvr.Version, gvr.Resource).SetHeader("Accept", accept).MaxRetries(0).
+			Param("limit", strconv.Itoa(namesPage))
+		if next != "" {
+			request = request.Param("continue", next)
+		}
+		answer := request.Do(ctx)
+		if err := answer.Error(); err != nil {
+			return nil, err
+		}
+		text, err := answer.Raw()
+		if err != nil {
+			return nil, err
+		}
+		var list metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(text, &list); err != nil {
+			return nil, fmt.Errorf("list the names of %s: %w", gvr.GroupResource(), err)
+		}
+		if list.ResourceVersion == "" {
+			return nil, fmt.Errorf("list the names of %s: the answer is no list: is this an API server?", gvr.GroupResource())
+		}
+		for _, o := range list.Items {
+			names = append(names, o.Name)
+		}
+		if next = list.Continue; next == "" {
+			return names, nil
+		}
+	}
 }
 
 // Explain is Explain as this client's identity.

@@ -21,6 +21,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,47 @@ func TestGroupsWantsAListOfGroups(t *testing.T) {
 	}
 	if _, err := c.Groups(t.Context()); err == nil {
 		t.Error("an answer that names no groups is taken for a list of none")
+	}
+}
+
+func TestNamesReadsEveryPageAndNothingButLists(t *testing.T) {
+	var accept string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		accept = r.Header.Get("Accept")
+		switch r.URL.Path {
+		case "/apis/g/v1/tiers":
+			page := map[string]string{
+				"":  `{"metadata":{"resourceVersion":"5","continue":"x"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`,
+				"x": `{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"c"}}]}`,
+			}
+			_, _ = io.WriteString(w, page[r.URL.Query().Get("continue")])
+		case "/apis/g/v1/proxies":
+			_, _ = io.WriteString(w, `{"hello":"proxy"}`)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",
+				"message":"x.g is forbidden: User \"u\" cannot list resource \"x\" in API group \"g\" at the cluster scope"}`)
+		}
+	}))
+	defer server.Close()
+	c, err := Open(Options{Kubeconfig: write(t, server.URL, nil, "{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gv := schema.GroupVersion{Group: "g", Version: "v1"}
+	names, err := c.Names(t.Context(), gv.WithResource("tiers"))
+	if err != nil || !slices.Equal(names, []string{"a", "b", "c"}) {
+		t.Errorf("names %q, %v", names, err)
+	}
+	if !strings.Contains(accept, "as=PartialObjectMetadataList") {
+		t.Errorf("Accept: %s", accept)
+	}
+	if names, err := c.Names(t.Context(), gv.WithResource("proxies")); err == nil {
+		t.Errorf("an answer that is no list is taken for %q", names)
+	}
+	if _, err := c.Names(t.Context(), gv.WithResource("x")); !strings.Contains(c.Explain(err), `may not list x.g at the cluster scope`) {
+		t.Errorf("forbidden: %s", c.Explain(err))
 	}
 }
 

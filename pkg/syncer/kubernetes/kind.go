@@ -85,7 +85,7 @@ func (k *kind) run(ctx context.Context, apis []api) {
 	for ctx.Err() == nil {
 		i, found := 0, true
 		if k.Optional {
-			i, found = k.locate(ctx, apis)
+			i, found = k.locate(ctx)
 		}
 		if ctx.Err() != nil {
 			return
@@ -122,7 +122,7 @@ func (k *kind) follow(ctx context.Context, apis []api, candidate int) error {
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	if candidate > 0 {
-		looking.Go(func() { k.lookForBetter(ctx, apis, candidate, cancel) })
+		looking.Go(func() { k.lookForBetter(ctx, cancel) })
 	}
 	f := &follower{kind: k, api: apis[candidate], cancel: cancel}
 	// The follower waits where waiting helps. This is for new lists after the server has forgotten

@@ -43,7 +43,9 @@ type Source struct {
 	gate   *gate
 	// discovery is what the kinds ask that a cluster may not serve.
 	discovery *discovery
-	kinds     []*kind
+	// groups decide where the kinds are read that a cluster may serve in two groups.
+	groups *groups
+	kinds  []*kind
 
 	// How long kinds that are not required may hold up InSync once the required ones are listed: while they fail, and
 	// while they are slow.
@@ -66,10 +68,13 @@ func New(client *kube.Client, pods validate.Pods, log *slog.Logger) *Source {
 		changed:    make(chan struct{}, 1),
 		reporting:  make(chan struct{}, 1),
 	}
+	s.groups = newGroups(client, s.discovery, log)
 	s.gate = newGate(client.Ready, client.Explain, s.noteReport, log)
 	strings := &recent{}
 	for _, k := range kinds.Served(pods) {
-		s.kinds = append(s.kinds, newKind(k, s, newSharing(strings)))
+		made := newKind(k, s, newSharing(strings))
+		s.kinds = append(s.kinds, made)
+		s.groups.add(made)
 	}
 	return s
 }

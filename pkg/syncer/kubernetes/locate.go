@@ -4,30 +4,23 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// locate finds out which candidate the server serves. Of several it is the first that has objects: a CRD that has just been
-// made has none, and must not take the place of one whose policy is in force. It asks until it has an answer, or ctx ends.
-// A kind is absent only if the lists of groups and resources could be read and name it in no version.
-func (k *kind) locate(ctx context.Context, apis []api) (candidate int, found bool) {
+// locate finds out which candidate is to be read: the one that is served, or of several the one that groups decides for all kinds.
+// It asks until it has an answer, or ctx ends. A kind is absent only if the lists of groups and resources could be read and
+// name it in no version.
+func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
 	for {
-		served, err := k.ask(ctx, len(k.places))
-		if len(served) == 0 && err == nil {
-			err = k.otherVersion(ctx)
-		}
+		candidate, found, err := k.look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return 0, false
-		case len(served) > 0:
-			return k.choose(ctx, apis, served), true
 		case err == nil:
-			k.reads("", nil)
-			return 0, false
+			return candidate, found
 		}
 		k.failed(err)
 		if concernsAll(err) && k.source.gate.wait(ctx, err) {
@@ -38,83 +31,64 @@ func (k *kind) locate(ctx context.Context, apis []api) (candidate int, found boo
 	}
 }
 
-// choose returns the first of the served candidates that has objects, or else the first. One that cannot be asked counts as
-// one that has: following it will report why.
-//
-// Counts are all that is compared. Where a server behind the cluster's serves the first group, both have the same objects; where
-// objects are being copied from one group to the other, it has fewer until they are there. Where people write to both, the status
-// names the group that is read.
-func (k *kind) choose(ctx context.Context, apis []api, served []int) int {
-	if len(served) < 2 {
-		k.reads("", nil)
-		return served[0]
-	}
-	counts := make([]int64, len(served))
-	chosen := -1
-	for i, candidate := range served {
-		count, err := k.count(ctx, apis[candidate])
-		if counts[i] = count; chosen < 0 && (err != nil || count > 0) {
-			chosen = i
+// look is one attempt of locate.
+func (k *kind) look(ctx context.Context) (candidate int, found bool, err error) {
+	served, err := k.ask(ctx)
+	switch {
+	case len(served) > 1:
+		candidate, lack, err := k.source.groups.place(ctx, 0)
+		if err == nil {
+			k.reads(candidate, lack)
 		}
+		return candidate, true, err
+	case err == nil && len(served) == 0:
+		err = k.otherVersion(ctx)
+	case len(served) == 1:
+		err = nil // of the other place, which fails
 	}
-	if chosen < 0 {
-		chosen = 0
+	if err != nil {
+		return 0, false, err
 	}
-	var others []string
-	for i, candidate := range served {
-		if i != chosen {
-			others = append(others, fmt.Sprintf("%s, %d objects", k.places[candidate].GroupVersion(), counts[i]))
-		}
+	k.readsAlone()
+	if len(served) == 0 {
+		return 0, false, nil
 	}
-	k.reads(k.places[served[chosen]].GroupVersion().String(), others)
-	for i := chosen + 1; i < len(served); i++ {
-		if counts[i] > counts[chosen] { // as many are most likely the same ones, by a server behind the cluster's
-			k.log.Warn("a kind of object is served in two groups; more objects are in the one that the agent does not read",
-				"read", k.places[served[chosen]].GroupVersion().String(), "objects", counts[chosen],
-				"notRead", k.places[served[i]].GroupVersion().String(), "itsObjects", counts[i])
-		}
-	}
-	return served[chosen]
+	return served[0], true, nil
 }
 
-// reads notes the group that is read, of several, and describes the others.
-func (k *kind) reads(group string, others []string) {
+// reads notes the place that is read of two, and what the first group lacks if it is the second.
+func (k *kind) reads(candidate int, lack string) {
+	other := k.places[1-candidate].GroupVersion().String()
+	if candidate == 1 && lack != "" {
+		other += ", which lacks " + lack
+	}
+	k.noteRead(k.places[candidate].GroupVersion().String(), other)
+}
+
+// readsAlone notes that there are no two places.
+func (k *kind) readsAlone() { k.noteRead("", "") }
+
+func (k *kind) noteRead(read, notRead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.status.Read, k.status.NotRead = group, strings.Join(others, "; ")
-	k.source.noteChange()
+	k.status.Read, k.status.NotRead = read, notRead
+	k.source.noteReport()
 }
 
-// count asks how many objects a candidate has.
-func (k *kind) count(ctx context.Context, a api) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer, err := a.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, err
-	}
-	m, err := meta.ListAccessor(answer)
-	if err != nil {
-		return 0, err
-	}
-	count := int64(meta.LenList(answer))
-	if more := m.GetRemainingItemCount(); more != nil {
-		count += *more
-	}
-	return count, nil
-}
-
-// ask looks for the first candidates once, and returns those that are served. The error is of a candidate whose server
-// fails, which is passed over for one that is there.
-func (k *kind) ask(ctx context.Context, first int) (served []int, err error) {
+// ask looks for the candidates once, and returns those that are served. The error is of a candidate whose server fails, which is
+// passed over for one that is there.
+func (k *kind) ask(ctx context.Context) (served []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	groups, err := k.source.discovery.Groups(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if len(k.places) > 1 {
+		k.source.groups.note(ctx, groups)
+	}
 	var failure error
-	for i, c := range k.places[:first] {
+	for i, c := range k.places {
 		if !serves(groups, c.GroupVersion()) {
 			continue
 		}
@@ -178,28 +152,23 @@ func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {
 	})
 }
 
-// lookForBetter stops following a candidate when an earlier one is served and has as many objects. So while objects are
-// copied from one group to the other, the originals stay in force until the copy is complete.
-func (k *kind) lookForBetter(ctx context.Context, apis []api, candidate int, cancel context.CancelCauseFunc) {
-	reported := int64(-1)
+// lookForBetter stops following the second place when the first is to be read. All kinds look at the same times, and one look is
+// for all of them.
+func (k *kind) lookForBetter(ctx context.Context, cancel context.CancelCauseFunc) {
+	age := max(k.source.ProbeEvery, time.Second) / 4 // less than any pause
 	for sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery)) {
-		served, err := k.ask(ctx, candidate)
-		if err != nil || len(served) == 0 {
+		served, err := k.ask(ctx)
+		if err != nil || len(served) < 2 {
 			continue
 		}
-		better := served[0]
-		count, err := k.count(ctx, apis[better])
-		known := int64(k.snapshot().Objects)
+		place, lack, err := k.source.groups.place(ctx, age)
 		switch {
 		case err != nil:
-		case count >= known:
+		case place == 0:
 			cancel(errBetter)
 			return
-		case count != reported:
-			reported = count
-			k.log.Warn("a kind of object is served in two groups; the agent reads the second until the first has as many objects",
-				"first", k.places[better].GroupVersion().String(), "objects", count,
-				"second", k.places[candidate].GroupVersion().String(), "itsObjects", known)
+		default:
+			k.reads(place, lack)
 		}
 	}
 }

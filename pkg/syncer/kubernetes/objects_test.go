@@ -142,7 +142,7 @@ func TestKubernetesFindsACustomKindThatComesAndGoes(t *testing.T) {
 
 		c.set(felixV3Path, func(k *servedKind) { k.absent = false })
 		c.put(felixV3Path, fmt.Sprintf(configuration, "v3"))
-		c.after(3 * time.Minute)
+		c.after(twoLooks)
 		c.expect("the better one", "+configuration default map[a:v3]")
 		c.put(felixV1Path, fmt.Sprintf(configuration, "v1 again"))
 		c.expect("a change in the other one")
@@ -160,48 +160,6 @@ func TestKubernetesFindsACustomKindThatComesAndGoes(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 	})
-}
-
-// A group that has just been installed is empty, and is filled object by object: until it has as many, those of the other
-// one stay in force. An agent that starts meanwhile reads the first group that has any.
-func TestKubernetesKeepsAGroupUntilTheOtherHasAsManyObjects(t *testing.T) {
-	const configuration = `{"metadata":{"name":"%s"},"spec":{"a":"%s"}}`
-	both := func(c *cluster) {
-		c.set(felixV1Path, func(k *servedKind) { k.absent = false })
-		c.put(felixV1Path, fmt.Sprintf(configuration, "default", "v1"))
-		c.put(felixV1Path, fmt.Sprintf(configuration, "node.n1", "v1"))
-		c.set(felixV3Path, func(k *servedKind) { k.absent = false })
-	}
-	inCluster(t, both, func(c *cluster) {
-		c.expect("at first", "+configuration default map[a:v1]", "+configuration node.n1 map[a:v1]", "in sync")
-		c.after(3 * time.Minute)
-		c.expect("the other group is empty")
-		c.put(felixV3Path, fmt.Sprintf(configuration, "default", "v3"))
-		c.after(3 * time.Minute)
-		c.expect("it has one of two objects")
-		wantRead(t, c, "crd.projectcalico.org/v1", "projectcalico.org/v3, 0 objects") // when it was decided
-		c.put(felixV3Path, fmt.Sprintf(configuration, "node.n2", "v3"))
-		c.after(3 * time.Minute)
-		c.expect("it has as many", "+configuration default map[a:v3]", "+configuration node.n2 map[a:v3]", "-configuration node.n1")
-		wantRead(t, c, "projectcalico.org/v3", "crd.projectcalico.org/v1, 2 objects")
-		for _, path := range []string{felixV1Path, felixV3Path} {
-			c.set(path, func(k *servedKind) { k.absent = true })
-			c.cut(path)
-		}
-		c.after(time.Second)
-		wantRead(t, c, "", "")
-	})
-	inCluster(t, func(c *cluster) {
-		both(c)
-		c.put(felixV3Path, fmt.Sprintf(configuration, "default", "v3"))
-	}, func(c *cluster) { c.expect("a start in between", "+configuration default map[a:v3]", "in sync") })
-}
-
-func wantRead(t *testing.T, c *cluster, read, notRead string) {
-	t.Helper()
-	if k := c.kind("FelixConfiguration"); k.Read != read || k.NotRead != notRead {
-		t.Errorf("reads %q, and does not read %q; want %q and %q", k.Read, k.NotRead, read, notRead)
-	}
 }
 
 func TestKubernetesDoesNotTakeAFailingServerForAnAbsentKind(t *testing.T) {
