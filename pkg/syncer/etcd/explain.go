@@ -63,9 +63,9 @@ func isUntrusted(err error) bool {
 	return errors.As(err, &certificate) || strings.Contains(err.Error(), "authentication handshake failed")
 }
 
-// expected reports whether an error is no fault of the datastore: it has to be listed again.
+// expected reports whether an error is no fault of the datastore that its users could mend: it has to be followed again.
 func expected(err error) bool {
-	return errors.Is(err, errCompacted) || errors.Is(err, errHistory) || errors.Is(err, errTooLarge)
+	return errors.Is(err, errCompacted) || errors.Is(err, errHistory) || errors.Is(err, errTooLarge) || errors.Is(err, errSilent)
 }
 
 // lastPause is the longest time from one attempt to the next after an error.

@@ -20,9 +20,11 @@ type fakeServer struct {
 	fail      error // of every request; nil: none
 	epoch     int   // connections made before it are dead
 	opened    int
-	lists     int // pages served
-	most      int // bytes of one answer; 0: any
-	cutAfter  int // pages; 0: never
+	lists     int  // pages served
+	most      int  // bytes of one answer; 0: any
+	cutAfter  int  // pages; 0: never
+	mute      bool // watches send no events
+	progress  int  // how often watches have reported their progress
 }
 
 func newFakeServer() *fakeServer {
@@ -80,6 +82,13 @@ func (f *fakeServer) open(context.Context) (connection, error) {
 	defer f.mu.Unlock()
 	f.opened++
 	return &fakeConnection{f, f.epoch}, f.fail
+}
+
+// connections is how many were made.
+func (f *fakeServer) connections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opened
 }
 
 type fakeConnection struct {
@@ -165,14 +174,15 @@ func sortedKeys(m map[string]entry) []string {
 func (c *fakeConnection) watch(ctx context.Context, from int64) (stream, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	return &fakeStream{c, ctx, from, false}, c.usable()
+	return &fakeStream{c, ctx, from, false, c.server.progress}, c.usable()
 }
 
 type fakeStream struct {
 	*fakeConnection
-	ctx   context.Context
-	from  int64 // revision
-	begun bool
+	ctx      context.Context
+	from     int64 // revision
+	begun    bool
+	progress int // reports that were sent, or made earlier
 }
 
 // next sends everything there is, so several revisions may be in one answer.
@@ -185,13 +195,15 @@ func (w *fakeStream) next() (answer, error) {
 		if err == nil && w.from <= f.compacted {
 			err = errCompacted
 		}
-		if err == nil && w.begun {
+		if err == nil && w.begun && !f.mute {
 			for _, e := range f.history {
 				if e.modified >= w.from {
 					a.events = append(a.events, e)
 				}
 			}
 		}
+		progressed := w.progress < f.progress
+		w.progress = f.progress
 		f.mu.Unlock()
 		if err != nil {
 			return answer{}, err
@@ -199,7 +211,7 @@ func (w *fakeStream) next() (answer, error) {
 		if n := len(a.events); n > 0 {
 			w.from = a.events[n-1].modified + 1
 		}
-		if !w.begun || len(a.events) > 0 {
+		if !w.begun || progressed || len(a.events) > 0 {
 			w.begun = true
 			return a, nil
 		}

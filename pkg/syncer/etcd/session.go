@@ -15,32 +15,47 @@ const (
 	requestTimeout = 30 * time.Second
 	// pageLimit is how many objects are asked for at once.
 	pageLimit = 1000
+	// maxSilence is how long a watch may send nothing before it is left. Servers report their progress every ten minutes, unless they
+	// are configured otherwise; then leaving it costs a connection and, if nothing has changed since the last list, another list.
+	maxSilence = 25 * time.Minute
 )
+
+// errSilent: a watch sends nothing, although the connection answers. A proxy may have lost it, or a server neglects it.
+var errSilent = errors.New("a watch has been silent for too long")
 
 // errAgain: the datastore is ready again, so it is to be listed.
 var errAgain = errors.New("the datastore is ready again")
 
 // session follows the datastore over one connection until that fails or ctx ends.
 func (s *Source) session(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	c, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
+	silence := time.AfterFunc(s.maxSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
 	for {
+		silence.Stop() // requests have limits of their own
 		w, err := s.begin(ctx, c)
 		if err != nil {
 			return err
 		}
 		for err == nil {
 			var a answer
-			if a, err = w.next(); err == nil {
+			silence.Reset(s.maxSilence)
+			a, err = w.next()
+			silence.Stop() // the consumer may be slow
+			if err == nil {
 				err = s.follow(a)
 			}
 		}
-		if !errors.Is(err, errAgain) {
+		switch {
+		case context.Cause(ctx) == errSilent:
+			return errSilent
+		case !errors.Is(err, errAgain):
 			return err
 		}
 	}

@@ -33,6 +33,8 @@ type Source struct {
 	sink    func(syncer.Batch)
 	// patience is how long a server that has the last change that is known has to send it again; a slow one has more.
 	patience time.Duration
+	// maxSilence is how long a watch may send nothing.
+	maxSilence time.Duration
 
 	at       position // newest that is known of the server
 	mark     mark     // last change that was seen; zero: none since the last list
@@ -51,7 +53,7 @@ func New(o Options, all []kinds.Kind, log *slog.Logger) *Source {
 func newSource(open func(context.Context) (connection, error), all []kinds.Kind, log *slog.Logger) *Source {
 	l := newLayout(all)
 	return &Source{open: open, log: log, explain: error.Error, objects: newObjects(l), status: newStatuses(l, log),
-		patience: 500 * time.Millisecond}
+		patience: 500 * time.Millisecond, maxSilence: maxSilence}
 }
 
 // Run implements syncer.Source. It never fails.

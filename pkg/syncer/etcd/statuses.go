@@ -34,7 +34,7 @@ func newStatuses(l *layout, log *slog.Logger) *statuses {
 // working reports whether the datastore was followed last.
 func (s *statuses) working() bool { return s.rows[0].State == syncer.KindSynced }
 
-// failed notes that the datastore cannot be followed. Expected: nothing is wrong with it, it has to be listed again.
+// failed notes that the datastore cannot be followed. Expected: nothing is wrong with it, it has to be followed again.
 func (s *statuses) failed(why string, expected bool) {
 	row := &s.rows[0]
 	row.Failures++
