@@ -104,7 +104,7 @@ func (c *closedInterfaces) describe() string {
 	if more := len(c.lasting) - most; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	text := fmt.Sprintf("%s closed (%s): ", counted(len(c.lasting), "interface of pods is", "interfaces of pods are"), strings.Join(names, ", "))
+	text := fmt.Sprintf("%s (%s): ", counted(len(c.lasting), "interface of pods is closed", "interfaces of pods are closed"), strings.Join(names, ", "))
 	if !c.none {
 		return text + fmt.Sprintf("no pod of node %q is known for them", c.node)
 	}
