@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -152,37 +150,4 @@ func pinNames(dir string) ([]string, error) {
 		names[i] = entry.Name()
 	}
 	return names, nil
-}
-
-// side is one of the two TCX hooks of an interface, by its name in pins.
-type side string
-
-const (
-	ingress side = "ingress"
-	egress  side = "egress"
-)
-
-// tcxKey is the place of one TCX link.
-type tcxKey struct {
-	ifindex uint32
-	side    side
-}
-
-func (k tcxKey) pin() string { return fmt.Sprintf("%d-%s", k.ifindex, k.side) }
-
-func (k tcxKey) attachType() ebpf.AttachType {
-	if k.side == ingress {
-		return ebpf.AttachTCXIngress
-	}
-	return ebpf.AttachTCXEgress
-}
-
-// parsePin is the reverse of pin; false: not the pin of a TCX link.
-func parsePin(name string) (tcxKey, bool) {
-	number, rest, ok := strings.Cut(name, "-")
-	ifindex, err := strconv.ParseUint(number, 10, 32)
-	if !ok || err != nil || rest != string(ingress) && rest != string(egress) {
-		return tcxKey{}, false
-	}
-	return tcxKey{uint32(ifindex), side(rest)}, true
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf/link"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	xtables "github.com/margay-project/margay/pkg/iptables"
@@ -183,7 +182,7 @@ func (c *cleanup) links(dir string) error {
 	}
 	errs := []error{err}
 	named := ownNumbers(dir) // known only while they are attached
-	slices.SortStableFunc(pins, func(a, b os.DirEntry) int { return cmp.Compare(detachOrder(a.Name()), detachOrder(b.Name())) })
+	slices.SortStableFunc(pins, func(a, b os.DirEntry) int { return attach.DetachOrder(a.Name(), b.Name()) })
 	for _, pin := range pins {
 		path := filepath.Join(dir, pin.Name())
 		if err := detach(path); err != nil {
@@ -193,19 +192,6 @@ func (c *cleanup) links(dir string) error {
 		c.note("program", "%s", placeText(pin.Name(), named))
 	}
 	return errors.Join(errs...)
-}
-
-// detachOrder is the place of a link by its pin's name. The programs that deliver packets to pods come first: they drop packets that
-// programs earlier on the way have not judged. Then come those at the hooks, which drop packets that no program on an interface has
-// seen. So no packet is lost that policy allows.
-func detachOrder(pin string) int {
-	switch {
-	case strings.HasSuffix(pin, "-egress"):
-		return 0
-	case strings.HasSuffix(pin, "-ingress"):
-		return 2
-	}
-	return 1
 }
 
 // detach detaches a program at once; if only the pin were removed, it would stay attached while another process has the link open. A
@@ -225,15 +211,14 @@ func detach(path string) error {
 // placeText says in words what a link's pin says by its name; the interface's name only if it is one of this network
 // namespace.
 func placeText(pin string, named bool) string {
-	number, side, _ := strings.Cut(pin, "-")
-	var ifindex int
-	if n, err := fmt.Sscanf(number, "%d", &ifindex); n != 1 || err != nil {
-		return "netfilter " + pin
+	place := attach.PlaceOf(pin)
+	if place.Ifindex == 0 {
+		return "netfilter " + place.Side
 	}
-	if name := interfaceNamed(ifindex); named && name != "" {
-		return fmt.Sprintf("tcx/%s of %s", side, name)
+	if name := interfaceNamed(int(place.Ifindex)); named && name != "" {
+		return fmt.Sprintf("tcx/%s of %s", place.Side, name)
 	}
-	return fmt.Sprintf("tcx/%s of interface %d", side, ifindex)
+	return fmt.Sprintf("tcx/%s of interface %d", place.Side, place.Ifindex)
 }
 
 func (c *cleanup) layout(dir string) error {
