@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
@@ -81,6 +82,9 @@ func TestOutputsInOperationsAreThoseOfTheCommands(t *testing.T) {
 			wantRecords(t, s.lines)
 		case of != nil:
 			wantTable(t, s, of)
+			if verb == "cleanup" {
+				wantDetachOrder(t, s.lines)
+			}
 		default:
 			if body := strings.Join(s.lines, "\n"); !strings.Contains(produced, "\n"+body+"\n") {
 				t.Errorf("margay %s: no transcript has\n%s", s.command, body)
@@ -111,6 +115,22 @@ func wantTable(t *testing.T, s shown, of *table) {
 		}
 	}
 	wantPrinted(t, s.command, lines, &again)
+}
+
+// wantDetachOrder: the programs are listed in the order in which they are detached.
+func wantDetachOrder(t *testing.T, lines []string) {
+	t.Helper()
+	var pins []string
+	for _, line := range lines {
+		if m := regexp.MustCompile(`^program +(?:tcx/(\w+) of|netfilter (\S+))`).FindStringSubmatch(line); m != nil && m[1] != "" {
+			pins = append(pins, "1-"+m[1])
+		} else if m != nil {
+			pins = append(pins, m[2])
+		}
+	}
+	if len(pins) < 3 || !slices.IsSortedFunc(pins, attach.DetachOrder) {
+		t.Errorf("margay cleanup: %q is not the order of detaching", pins)
+	}
 }
 
 var spaces = regexp.MustCompile(" {2,}")
