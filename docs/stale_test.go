@@ -20,6 +20,7 @@ var stale = []struct{ pattern, feature string }{
 	{`(look around with|look for faults)`, "the image with iptables is for the iptables dataplane"},
 	{`Your nodes have a kernel older than 6[.]6[.]`, "older kernels have the iptables dataplane"},
 	{`Linux \| 6[.]6 and newer`, "older kernels have the iptables dataplane"},
+	{`Linux 6[.]6 or newer, (root|and)`, "older kernels have the iptables dataplane"},
 	{`Is a new pod ever open\?\*\* No`, "after a boot pods are open until the agent is ready"},
 	{`mark bits of both do not overlap`, "those of the iptables dataplane are Calico's"},
 }
