@@ -67,10 +67,7 @@ func (c *cleanup) iptables(ctx context.Context, instance string) error {
 			c.note(r.kind, r.format, r.n)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("cleanup: %w", err)
-	}
-	return nil
+	return err
 }
 
 // removal is one thing that cleanup removed.
@@ -93,12 +90,20 @@ func (c *cleanup) rows() [][]string {
 	return rows
 }
 
+// run removes everything and names the command in its errors. The parts are also those of margay run, so their errors do not.
 func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
+	if err := o.removeAll(cmd, c); err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	return nil
+}
+
+func (o *cleanupOptions) removeAll(cmd *cobra.Command, c *cleanup) error {
 	if os.Geteuid() != 0 {
-		return errors.New("cleanup: taking programs off interfaces needs root")
+		return errors.New("detaching programs from interfaces needs root")
 	}
 	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err == nil {
-		return fmt.Errorf("cleanup: an agent answers on %s: it is running; stop it first", o.socketPath())
+		return fmt.Errorf("an agent answers on %s: it is running; stop it first", o.socketPath())
 	}
 	dir := bpfmaps.InstanceDir(o.bpffs, o.instance)
 	unlock, err := lockInstance(dir)
@@ -125,7 +130,7 @@ func reserveIPTables(instance string) (io.Closer, error) {
 	}
 	sole, err := xtables.Sole()
 	if err != nil {
-		return nil, fmt.Errorf("cleanup: %w: stop it first", err)
+		return nil, fmt.Errorf("%w: stop it first", err)
 	}
 	return sole, nil
 }
@@ -137,13 +142,13 @@ func lockInstance(dir string) (unlock func() error, err error) {
 		return func() error { return nil }, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cleanup: %w", err)
+		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = fmt.Errorf("%w: stop it first", bpfmaps.ErrLocked)
 		}
-		return nil, errors.Join(fmt.Errorf("cleanup %s: %w", dir, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 	}
 	return f.Close, nil
 }
@@ -156,7 +161,7 @@ func (c *cleanup) pinned(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("cleanup: %w", err)
+		return fmt.Errorf("remove %s: %w", dir, err)
 	}
 	var errs []error
 	for _, layout := range layouts {
@@ -169,7 +174,7 @@ func (c *cleanup) pinned(dir string) error {
 		errs = append(errs, c.layout(filepath.Join(dir, layout.Name())))
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return errors.Join(append(errs, fmt.Errorf("cleanup: %w", err))...)
+		return errors.Join(append(errs, err)...)
 	}
 	c.note("directory", "%s", dir)
 	return errors.Join(errs...)
@@ -186,7 +191,7 @@ func (c *cleanup) links(dir string) error {
 	for _, pin := range pins {
 		path := filepath.Join(dir, pin.Name())
 		if err := detach(path); err != nil {
-			errs = append(errs, fmt.Errorf("cleanup: take off %s: %w", path, err))
+			errs = append(errs, fmt.Errorf("detach %s: %w", path, err))
 			continue
 		}
 		c.note("program", "%s", placeText(pin.Name(), named))
@@ -233,7 +238,7 @@ func (c *cleanup) layout(dir string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("cleanup: %w", err)
+		return fmt.Errorf("remove %s: %w", dir, err)
 	}
 	if err := bpfmaps.Remove(dir); err != nil {
 		return err
@@ -250,7 +255,7 @@ func (c *cleanup) socket(path string, usual bool) error {
 	case err == nil:
 		c.note("socket", "%s", path)
 	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("cleanup: %w", err)
+		return err
 	}
 	if !usual {
 		return nil

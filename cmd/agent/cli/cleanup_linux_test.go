@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
@@ -53,6 +55,35 @@ func TestCleanupRefusesBesideAnAgentWithIPTables(t *testing.T) {
 		t.Fatalf("cleanup keeps its reservation: %v", err)
 	}
 	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The instance's lock and its directory are what margay run needs, too, when it changes to iptables: its errors name what was tried, not
+// another command. Those of cleanup begin with it, once.
+func TestErrorsOfALockedInstanceNameTheirOwnCommand(t *testing.T) {
+	testutil.Privileged(t)
+	testutil.NetNS(t).Enter(t) // cleanup would remove chains if the lock did not hold it back
+	c := config.Defaults()
+	c.BPFFS = t.TempDir()
+	dir := bpfmaps.InstanceDir(c.BPFFS, c.Instance)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := lockInstance(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "lock " + dir + ": another agent of this instance is running: stop it first"
+	if _, err := afterBPF(c, nil, nil, nil); err == nil || err.Error() != want {
+		t.Errorf("run with iptables: %v, want %s", err, want)
+	}
+	var out bytes.Buffer
+	status := execute(t.Context(), []string{"cleanup", "--bpffs", c.BPFFS, "--socket", filepath.Join(c.BPFFS, "none")}, &out, &out)
+	if status != 2 || out.String() != "margay: cleanup: "+want+"\n" {
+		t.Errorf("cleanup: status %d: %s", status, out.String())
+	}
+	if err := unlock(); err != nil {
 		t.Error(err)
 	}
 }
