@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -45,7 +44,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if report == nil {
-		return errors.New("the agent gave no answer")
+		return fmt.Errorf("verify: the agent on %s sent no report: is it of this version (margay show status, margay version)?", o.socketPath())
 	}
 	most := fewDifferences
 	if o.output == "wide" {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,5 +45,15 @@ not proven: shop/db: waiting for its interface
 	}
 	if got := written(100); strings.Contains(got, "more") || !strings.Contains(got, "text 4") {
 		t.Errorf("all: got\n%s", got)
+	}
+}
+
+// An agent that answers without a report is of another version: the error names the agent and what to compare.
+func TestVerifyNamesAnAgentWithoutAReport(t *testing.T) {
+	a := newAnswers(t)
+	var out bytes.Buffer
+	status := execute(t.Context(), []string{"verify", "--socket", a.socket}, &out, &out)
+	if text := out.String(); status != 2 || !strings.Contains(text, "verify: the agent on "+a.socket+" sent no report") || !strings.Contains(text, "margay version") {
+		t.Errorf("status %d: %s", status, text)
 	}
 }

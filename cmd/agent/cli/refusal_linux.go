@@ -21,7 +21,7 @@ func refusal(failed error, bpffs string) error {
 		return refused{lacks.Error() + "; margay check says more", failed}
 	}
 	failed = errors.Join(failed, err)
-	return refused{strings.ReplaceAll(failed.Error(), "\n", "; "), failed}
+	return refused{oneLine(failed), failed}
 }
 
 // refused is an error with a text of its own.

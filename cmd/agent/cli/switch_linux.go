@@ -64,7 +64,7 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 	}
 	tools, err := backends(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s; use the image with iptables", oneLine(err))
+		return nil, refused{oneLine(err) + "; use the image with iptables", err}
 	}
 	enforced, err := readEnforced(ctx, tools)
 	if err != nil {
