@@ -30,8 +30,9 @@ func cleanupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove every trace of an agent that has stopped: programs, maps, chains, socket",
-		Long: `Take all programs of this instance off their interfaces and hooks and remove its maps and socket. Remove the chains, IP sets and
-bits of connection marks that the iptables dataplane has left. Afterwards packets pass as if Margay had never run. Refuses while the agent runs. May be repeated; what is gone already is no error.`,
+		Long: `Removes what a stopped agent of this instance has left: BPF programs, maps and socket, and the chains, IP sets and
+connection marks of the iptables dataplane. Then packets pass as if Margay had never run. Refuses while an agent runs.
+It may be repeated: a part that is gone is skipped. Needs root.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := cleanup{}

@@ -82,13 +82,13 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE…]",
 		Short: "Find problems of this node and the objects its agent reads, or of manifests",
-		Long: `Without FILE, --dir and --datastore: can this kernel run Margay, which dataplane is chosen and why, is anything in the way of it, and what
-is wrong with the objects the running agent reads. Needs root.
+		Long: `Checks this node: whether its kernel can run Margay, which dataplane is chosen and why, what is in its way, and what
+is wrong with the objects that the running agent reads. Needs root.
 
-With --datastore: what is wrong with the objects of an API server or of etcd, which are read as an agent would read them. With
-FILE or --dir: what is wrong with manifests: objects that are rejected, rules that are left out, and policy that most likely
-means something else than its author thought. FILE is a file, a directory, or - for standard input. Needs neither root
-nor Linux.
+With --datastore: what is wrong with the objects of an API server or of etcd, which are read as an agent would read
+them. With FILE or --dir: what is wrong with manifests: objects that are rejected, rules that are left out, and policy
+that most likely means something else than its author thought. FILE is a file, a directory, or - for standard input.
+Needs neither root nor Linux.
 
 Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 		Example: `  margay check

@@ -32,9 +32,9 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show every setting's value and where it comes from",
-		Long: `The settings of the running agent, with what the datastore says. Without one, with --local, or with a setting among
-the flags: what an agent started with these flags, this environment and the file would have; objects of the datastore
-count if it is a directory.`,
+		Long: `Shows the settings of the running agent. With --local, or with the flag of a setting, it shows the settings that an
+agent would have if it were started with these flags, this environment and this file. It does the same if no agent
+runs. FelixConfigurations count then only if the datastore is a directory.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}

@@ -38,10 +38,10 @@ Service, by its name (svc/NAME), its address or its name in DNS: each of its bac
 PORT is a number or a name; without one every port is explained, or every port of the Service. PROTO is tcp (the
 default), udp, sctp, or without a port icmp, icmp:TYPE:CODE, icmpv6, udplite or a number.
 
-The running agent answers, from the policy in force. If no agent runs, the answer comes from the policy that the last one
-left in the kernel: then SRC and DST must be pods of this node or addresses. With --dir the answer comes from the manifests
-in a directory, and needs neither an agent nor root nor Linux. Exit status: 0 all is allowed, 1 all or a part is denied, 2
-error.`,
+The running agent answers, from the policy in force. If no agent runs, the answer comes from the policy that the last
+one left in the kernel: then SRC and DST must be pods of this node or addresses. With --dir the answer comes from the
+manifests in a directory, and needs neither an agent nor root nor Linux. Exit status: 0 all is allowed, 1 all or a
+part is denied, 2 error.`,
 		Example: `  margay explain shop/web shop/db:5432/tcp
   margay explain deploy/web svc/api:http -n shop
   margay explain shop/web shop/db

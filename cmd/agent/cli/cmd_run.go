@@ -21,7 +21,13 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent: watch the datastore and enforce its policy on this node",
-		Args:  cobra.NoArgs,
+		Long: `Reads policy from the datastore and enforces it on this node until it is stopped. Policy stays enforced after that;
+margay cleanup removes it. Enforcing needs root. Settings come from flags, MARGAY_* variables, a file and
+FelixConfigurations: margay config shows each with its source.`,
+		Example: `  margay run --dir /etc/margay/manifests
+  margay run --datastore kubernetes --kubeconfig FILE
+  margay run --dataplane record --dir manifests   # enforces nothing, logs what it would enforce`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			layers, warnings, err := settings.layers()
 			if err != nil {

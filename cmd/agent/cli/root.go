@@ -12,7 +12,7 @@ func root() *cobra.Command {
 	color := "auto"
 	cmd := &cobra.Command{
 		Use:           "margay",
-		Short:         "Network policy for Kubernetes nodes, enforced with eBPF",
+		Short:         "Network policy for Kubernetes nodes, enforced with eBPF, or with iptables on older kernels",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          subcommandOnly,

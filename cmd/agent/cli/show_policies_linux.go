@@ -26,9 +26,10 @@ func showPoliciesCommand() *cobra.Command {
 		Short: "Policies in their total order, or with --for what judges one pod, in order",
 		Long: `List all policies in the order in which they are evaluated, with the pods of this node that each applies to.
 
-With --for POD it lists what judges that pod: for each direction the tiers, the policies in them, staged ones too, the ends
-of tiers and the profiles, in the order in which they are asked, and why each stands where it stands. POD is a pod of any
-node, as SRC of margay explain. With --dir the manifests in a directory are read instead of asking the agent.`,
+With --for POD it lists what judges that pod: for each direction the tiers, the policies in them, staged ones too, the
+ends of tiers and the profiles, in the order in which they are asked, and why each stands where it stands. POD is a
+pod of any node, as SRC of margay explain. With --dir the manifests in a directory are read instead of asking the
+agent.`,
 		Example: `  margay show policies
   margay show policies --for shop/web
   margay show policies --for shop/web --dir manifests -o json`,

@@ -15,9 +15,9 @@ func showStagedCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
 		Use: "staged", Short: "What staged policies would have decided otherwise, with examples",
-		Long: `List the staged policies that apply to pods of this node, for each direction the new flows that they would have denied or
-allowed if all staged policies were enforced, and the last ten examples of each. Counts are exact; examples come from events,
-which are rate limited.`,
+		Long: `List the staged policies that apply to pods of this node, for each direction the new flows that they would have denied
+or allowed if all staged policies were enforced, and the last ten examples of each. Counts are exact; examples come
+from events, which are rate limited.`,
 		Args: cobra.NoArgs,
 	}
 	o.register(cmd.Flags(), "namespace")
