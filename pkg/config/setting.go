@@ -10,10 +10,23 @@ import (
 // EnvironmentPrefix starts the environment variable of every setting: log-level is MARGAY_LOG_LEVEL.
 const EnvironmentPrefix = "MARGAY_"
 
+// Group is what settings are about, as people read it.
+type Group string
+
+// The groups.
+const (
+	GroupObjects     Group = "Objects"
+	GroupAgent       Group = "Which agent"
+	GroupEnforcement Group = "Enforcement"
+	GroupLimits      Group = "Limits and timeouts"
+	GroupReporting   Group = "Reporting"
+)
+
 // Setting is one value that configures an agent.
 type Setting struct {
 	Name   string // as the flag has it: log-level
 	Usage  string // one line
+	Group  Group
 	Effect Effect // of a changed value
 	// Felix are the fields of a FelixConfiguration that set it; nil: never from the datastore.
 	Felix []string
@@ -33,6 +46,11 @@ type Setting struct {
 	// Max is the largest value of a number, 0 for other types.
 	Max uint64
 
+	conversions
+}
+
+// conversions are how a setting's value is read.
+type conversions struct {
 	parse func(text string) (parsed, error) // its errors describe a valid value
 	of    func(c *Config) parsed            // as c has it
 	felix func(f felixValues) (felixText, error)
@@ -68,9 +86,21 @@ func (s Setting) Default() string {
 // Print returns the setting's value in c as text. The text is a valid value of the setting.
 func (s Setting) Print(c Config) string { return s.of(&c).text }
 
-// settings is the table in the order of names.
+// settings is the table in the order of names. A setting has the group of the list that it stands in.
 var settings = func() []*Setting {
-	all := slices.Concat(agentSettings, etcdSettings, enforcementSettings)
+	var all []*Setting
+	for group, list := range map[Group][]*Setting{
+		GroupObjects:     slices.Concat(objectSettings, etcdSettings),
+		GroupAgent:       agentSettings,
+		GroupEnforcement: enforcementSettings,
+		GroupLimits:      limitSettings,
+		GroupReporting:   reportingSettings,
+	} {
+		for _, s := range list {
+			s.Group = group
+			all = append(all, s)
+		}
+	}
 	slices.SortFunc(all, func(a, b *Setting) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }()
@@ -109,14 +139,16 @@ func newSettingOf[T any](name string, e Effect, at func(*Config) *T, parse func(
 	}
 	return &Setting{
 		Name: name, Usage: usage, Effect: e, Type: typeText,
-		parse: func(text string) (parsed, error) {
-			v, err := parse(text)
-			if err != nil {
-				return parsed{}, err
-			}
-			return typed(v), nil
+		conversions: conversions{
+			parse: func(text string) (parsed, error) {
+				v, err := parse(text)
+				if err != nil {
+					return parsed{}, err
+				}
+				return typed(v), nil
+			},
+			of: func(c *Config) parsed { return typed(*at(c)) },
 		},
-		of: func(c *Config) parsed { return typed(*at(c)) },
 	}
 }
 

@@ -23,7 +23,7 @@ func (f *settingFlags) register(fs *pflag.FlagSet, names ...string) {
 			continue
 		}
 		flag := fs.VarPF(&settingFlag{all: f, setting: s, last: s.Default()}, s.Name, "", s.Usage)
-		grouped(fs, settingGroup(s.Name), s.Name)
+		grouped(fs, string(s.Group), s.Name)
 		if s.Type == "bool" {
 			flag.NoOptDefVal = "true"
 		}

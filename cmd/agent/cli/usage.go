@@ -7,17 +7,19 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/margay-project/margay/pkg/config"
 )
 
 // Groups of flags, in the order of --help. Flags in none of them are the command's own.
 const (
 	groupSelection   = "Selection"
 	groupOutput      = "Output"
-	groupAgent       = "Which agent"
-	groupSource      = "Objects"
-	groupEnforcement = "Enforcement"
-	groupLimits      = "Limits and timeouts"
-	groupReporting   = "Reporting"
+	groupAgent       = string(config.GroupAgent)
+	groupSource      = string(config.GroupObjects)
+	groupEnforcement = string(config.GroupEnforcement)
+	groupLimits      = string(config.GroupLimits)
+	groupReporting   = string(config.GroupReporting)
 	groupOther       = "Other"
 )
 
@@ -104,23 +106,4 @@ func writeCommands(b *strings.Builder, cmd *cobra.Command) {
 			fmt.Fprintf(b, "  %-*s  %s\n", cmd.NamePadding(), c.Name(), c.Short)
 		}
 	}
-}
-
-// settingGroup is the group of a setting's flag.
-func settingGroup(name string) string {
-	if strings.HasPrefix(name, "timeout-") {
-		return groupLimits
-	}
-	switch name {
-	case "etcd-endpoints", "etcd-ca-file", "etcd-cert-file", "etcd-key-file", "etcd-user", "etcd-password-file", "etcd-dial-timeout",
-		"etcd-keep-alive", "config-file", "node", "datastore", "dir", "kubeconfig", "pod-ips-from-annotations", "discovery-every", "interface-prefix":
-		return groupSource
-	case "instance", "bpffs", "socket":
-		return groupAgent
-	case "map-size", "flow-quota", "mid-flow-grace", "resync-every", "verify-every":
-		return groupLimits
-	case "log-level", "health-address", "metrics-address", "endpoint-drop-metrics", "endpoint-status-dir", "events", "event-rate", "pprof":
-		return groupReporting
-	}
-	return groupEnforcement
 }
