@@ -115,7 +115,8 @@ type Kernel interface {
 	Entry(a netip.Addr) (Entry, error)
 	// HostAddrs returns the node's own addresses as the dataplane found them.
 	HostAddrs() []netip.Addr
-	// Sets returns the sets that classes are combinations of, by number, with the members of those that the objects do not have.
+	// Sets returns the sets that classes are combinations of, by number, with the members of those that the objects do not have. The slice
+	// is the caller's.
 	Sets() []Set
 	// SetsOf returns the numbers of the sets that the kernel has one class in, ascending.
 	SetsOf(class uint32) ([]uint32, error)

@@ -170,19 +170,14 @@ func tableFaults[K, V comparable](t *bpfmaps.Table[K, V]) (faults []string, err 
 
 // Sets implements verify.Kernel.
 func (v *Verifier) Sets() []verify.Set {
-	cidrs := map[model.SetID][]netip.Prefix{}
-	for _, p := range v.dataplane.state.tables.list {
-		if p.program != nil {
-			for id, members := range p.program.NetSets {
-				cidrs[id] = members
+	s := v.dataplane.state
+	return verify.NumberedSets(s.names.sets, func(yield func(map[model.SetID][]netip.Prefix) bool) {
+		for _, p := range s.tables.list {
+			if p.program != nil && !yield(p.program.NetSets) {
+				return
 			}
 		}
-	}
-	var list []verify.Set
-	for n, id := range v.dataplane.state.names.sets {
-		list = append(list, verify.Set{Number: n, ID: id, Members: cidrs[id]})
-	}
-	return list
+	})
 }
 
 // SetFault implements verify.Kernel.

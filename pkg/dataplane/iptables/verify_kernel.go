@@ -2,10 +2,8 @@ package iptables
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/margay-project/margay/pkg/ipsets"
-
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/verify"
 )
@@ -18,8 +16,8 @@ type Verifier struct {
 	pause     func() error
 	state     *state // of this round
 	read      *reading
-	listed    []ipsets.Spec // sets of further sources, as of the beginning of a round
-	classes   classSets
+	listed    []ipsets.Spec       // sets of further sources, as of the beginning of a round
+	classes   map[uint32][]uint32 // the sets that the compiler has in each class, as of the beginning of a round
 	unusual   unusual
 	policies  numbering[policyKey] // numbers of policies, from 1
 	residues  numbering[string]
@@ -41,8 +39,10 @@ func (v *Verifier) Begin(pause func() error) error {
 func (v *Verifier) Round() error {
 	v.state, v.read = v.dataplane.state, nil
 	v.state.world.journal.verify()
-	v.classes = newClassSets(v.state)
-	v.listed = nil
+	v.classes, v.listed = map[uint32][]uint32{}, nil
+	for _, class := range v.state.plans.Compiler.Classes() {
+		v.classes[class.ID] = class.Sets
+	}
 	for _, set := range v.state.sets.listed {
 		v.listed = append(v.listed, set.Spec())
 	}
@@ -123,13 +123,22 @@ func (v *Verifier) Staged(model.EndpointID) (policies [2]verify.PolicyID, err er
 }
 
 // Sets implements verify.Kernel.
-func (v *Verifier) Sets() []verify.Set { return newClassSets(v.dataplane.state).sets }
+func (v *Verifier) Sets() []verify.Set {
+	s := v.dataplane.state
+	return verify.NumberedSets(s.names.sets, func(yield func(map[model.SetID][]netip.Prefix) bool) {
+		for _, at := range s.slots.list {
+			if at.table.Program != nil && !yield(at.table.Program.NetSets) {
+				return
+			}
+		}
+	})
+}
 
 // SetFault implements verify.Kernel: sets of policy have no names in the kernel.
 func (v *Verifier) SetFault(verify.Set) (string, error) { return "", nil }
 
 // ClassSets implements verify.Kernel. The kernel does not store the sets of a class, so they come from the compiler.
-func (v *Verifier) ClassSets() (map[uint32][]uint32, error) { return v.classes.of, nil }
+func (v *Verifier) ClassSets() (map[uint32][]uint32, error) { return v.classes, nil }
 
 // SetsOf implements verify.Kernel.
 func (v *Verifier) SetsOf(class uint32) ([]uint32, error) {
@@ -139,32 +148,6 @@ func (v *Verifier) SetsOf(class uint32) ([]uint32, error) {
 		}
 	}
 	return nil, nil
-}
-
-// classSets are the sets that the compiler has in each class, as of the beginning of a round.
-type classSets struct {
-	sets []verify.Set
-	of   map[uint32][]uint32
-}
-
-func newClassSets(s *state) classSets {
-	c := classSets{of: map[uint32][]uint32{}}
-	for _, class := range s.plans.Compiler.Classes() {
-		c.of[class.ID] = class.Sets
-	}
-	cidrs := map[model.SetID][]netip.Prefix{}
-	for _, at := range s.slots.list {
-		if at.table.Program != nil {
-			for id, members := range at.table.Program.NetSets {
-				cidrs[id] = members
-			}
-		}
-	}
-	for n, id := range s.names.sets {
-		c.sets = append(c.sets, verify.Set{Number: n, ID: id, Members: cidrs[id]})
-	}
-	slices.SortFunc(c.sets, func(a, b verify.Set) int { return int(a.Number) - int(b.Number) })
-	return c
 }
 
 // numbering assigns numbers from 1, the same number to equal keys.
