@@ -27,12 +27,6 @@ func NewFake(interfaces ...uint32) *Fake {
 	return f
 }
 
-// Vanish removes an interface, and with it the attached programs.
-func (f *Fake) Vanish(ifindex uint32) {
-	delete(f.Interfaces, ifindex)
-	delete(f.Attached, ifindex)
-}
-
 // Ensure implements Attacher.
 func (f *Fake) Ensure(ifindex uint32) (Change, error) {
 	f.Calls = append(f.Calls, fmt.Sprintf("ensure %d", ifindex))

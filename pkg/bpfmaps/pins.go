@@ -10,10 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// SlotDir is where the arrays of a slot are pinned, one file a part (rules, l4, rows, …): an array of maps dumps only
-// the ids of its inner maps, so people look here.
-func (m *Maps) SlotDir(slot uint32) string { return slotDir(m.dir, slot) }
-
+// slotDir is where the arrays of a slot are pinned, one file a part (rules, l4, rows, …): an array of maps dumps only the
+// ids of its inner maps, so people look here.
 func slotDir(dir string, slot uint32) string {
 	return filepath.Join(dir, "slot", strconv.FormatUint(uint64(slot), 10))
 }

@@ -50,15 +50,15 @@ func TestBpftoolPrintsNamedFields(t *testing.T) {
 		}
 	}
 	for path, fields := range map[string][]string{
-		filepath.Join(m.SlotDir(slot), bpf.MargayMapRules):    {"id", "action", "proto", "jump", "in", "dport"},
-		filepath.Join(m.SlotDir(slot), bpf.MargayMapOutcomes): {"id", "rule", "action", "pass"},
-		filepath.Join(m.SlotDir(slot), bpf.MargayMapCells):    {"cell"},
-		filepath.Join(m.Dir(), bpf.MargayMapSlots):            {"rules", "rows", "columns", "generation"},
-		filepath.Join(m.Dir(), bpf.MargayMapEndpoints):        {"ifindex", "flags", "ingress", "egress", "mac", "addr4"},
-		filepath.Join(m.Dir(), bpf.MargayMapIp4Host):          {"class", "flags", "ifindex"},
-		filepath.Join(m.Dir(), bpf.MargayMapClassSets):        {"bits"},
-		filepath.Join(m.Dir(), bpf.MargayMapSetNames):         {"text"},
-		filepath.Join(m.Dir(), bpf.MargayMapCt4):              {"seen", "state", "flags", "egress", "ingress", "backend"},
+		filepath.Join(slotDir(m.dir, slot), bpf.MargayMapRules):    {"id", "action", "proto", "jump", "in", "dport"},
+		filepath.Join(slotDir(m.dir, slot), bpf.MargayMapOutcomes): {"id", "rule", "action", "pass"},
+		filepath.Join(slotDir(m.dir, slot), bpf.MargayMapCells):    {"cell"},
+		filepath.Join(m.Dir(), bpf.MargayMapSlots):                 {"rules", "rows", "columns", "generation"},
+		filepath.Join(m.Dir(), bpf.MargayMapEndpoints):             {"ifindex", "flags", "ingress", "egress", "mac", "addr4"},
+		filepath.Join(m.Dir(), bpf.MargayMapIp4Host):               {"class", "flags", "ifindex"},
+		filepath.Join(m.Dir(), bpf.MargayMapClassSets):             {"bits"},
+		filepath.Join(m.Dir(), bpf.MargayMapSetNames):              {"text"},
+		filepath.Join(m.Dir(), bpf.MargayMapCt4):                   {"seen", "state", "flags", "egress", "ingress", "backend"},
 	} {
 		entries := dump(t, path)
 		if len(entries) == 0 {
@@ -79,7 +79,7 @@ func TestPinsFollowTheArrays(t *testing.T) {
 	m, o := openMaps(t)
 	s := mustSlots(t, m)
 	small := mustPublish(t, s, policyContent(1, 10))[0]
-	pin := filepath.Join(m.SlotDir(small), bpf.MargayMapRules)
+	pin := filepath.Join(slotDir(m.dir, small), bpf.MargayMapRules)
 	samePin(t, m, small)
 	if err := os.Remove(pin); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestPinsFollowTheArrays(t *testing.T) {
 	if err := s.Trim(0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(m.SlotDir(small)); !os.IsNotExist(err) {
+	if _, err := os.Stat(slotDir(m.dir, small)); !os.IsNotExist(err) {
 		t.Errorf("the pins of a slot without arrays are still there: %v", err)
 	}
 }
@@ -118,7 +118,7 @@ func samePin(t *testing.T, m *Maps, slot uint32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := dump(t, filepath.Join(m.SlotDir(slot), bpf.MargayMapRules))
+	entries := dump(t, filepath.Join(slotDir(m.dir, slot), bpf.MargayMapRules))
 	if len(entries) < len(rules) || len(rules) == 0 {
 		t.Errorf("slot %d has %d rules, its pin %d", slot, len(rules), len(entries))
 	}

@@ -41,7 +41,6 @@ const (
 const (
 	attrTupleIP    = 1
 	attrTupleProto = 2
-	attrTupleZone  = 3
 
 	attrSrc4 = 1
 	attrDst4 = 2

@@ -47,15 +47,6 @@ func (t *Tracker[K, V]) Delete(key K) {
 	t.pending[key] = change[V]{remove: true}
 }
 
-// DeleteAll records that nothing is wanted: whatever is not Set afterwards is removed.
-func (t *Tracker[K, V]) DeleteAll() {
-	t.pending = make(map[K]change[V], len(t.actual))
-	for key := range t.actual {
-		t.pending[key] = change[V]{remove: true}
-	}
-	t.desired = 0
-}
-
 // Desired is the value that key shall have; false: none.
 func (t *Tracker[K, V]) Desired(key K) (V, bool) {
 	if c, ok := t.pending[key]; ok {

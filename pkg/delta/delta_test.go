@@ -118,7 +118,6 @@ func TestTrackerConverges(t *testing.T) {
 				tr.Adopt(maps.Clone(kernel))
 				want = maps.Clone(kernel)
 			},
-			"delete all": func(*rapid.T) { tr.DeleteAll(); clear(want) },
 			"apply in part": func(t *rapid.T) {
 				bad := key.Draw(t, "refused")
 				apply(tr, kernel, func(k int) bool { return k >= bad })

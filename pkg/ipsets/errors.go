@@ -52,7 +52,6 @@ const (
 	codeMaxSets      = 4099
 	codeBusy         = 4100
 	codeTypeMismatch = 4102
-	codeExist        = 4103
 	codeInvalidCIDR  = 4104
 	codeFamily       = 4106
 	codeReferenced   = 4108

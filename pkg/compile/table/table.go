@@ -103,12 +103,6 @@ func (t *Table) Bytes() int {
 // Refers returns the set numbers the table tells apart, ascending. The caller must not change it.
 func (t *Table) Refers() []uint32 { return t.refers }
 
-// SameOutcomes reports whether every packet has the same outcome in both rows: deciding rule, passes and logs. Of an
-// interpreted table that is not known: false.
-func (t *Table) SameOutcomes(rowA, rowB uint16) bool {
-	return rowA == rowB && !t.Interpreted() // equal rows are one row
-}
-
 // Narrower reports whether some packet is allowed in row from and denied in row to. Of an interpreted table that is not
 // known: true. Of a wide table it may be true although exceptions of both rows hide the difference of their bases.
 func (t *Table) Narrower(from, to uint16) bool {
