@@ -50,7 +50,7 @@ func (k definitionKey) means(p model.NamedPort) bool {
 	return p.Name == k.name && model.HasPorts(p.Protocol) && (k.protocol == 0 || k.protocol == p.Protocol)
 }
 
-// setFor is the port of the set that the addresses of a group belong to which declares a port.
+// setFor returns the key of the set that holds a group's addresses for a declared port.
 func (n *numbers) setFor(gr *group, k portKey) portKey {
 	if n == nil {
 		return k

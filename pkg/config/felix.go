@@ -107,8 +107,8 @@ func felixTimeout(key string) func(felixValues) (felixText, error) {
 	}
 }
 
-// unsupported are fields that ask for something which is not built, unless they have one of the values that do not.
-// Such a value is reported: its author relies on a feature that is not enforced.
+// unsupported are Felix fields for features that Margay lacks, with the values that turn the feature off. Any other value
+// is reported, because its author relies on the feature.
 var unsupported = map[string]struct {
 	fine []string
 	why  string

@@ -18,7 +18,7 @@ type lookup struct {
 
 func (l lookup) source() (found, error) {
 	if addr, ok := parseAddr(l.r.Src); ok {
-		if why := model.NotOfAPod(addr); why != "" && !addr.IsLinkLocalUnicast() {
+		if why := model.UnownableReason(addr); why != "" && !addr.IsLinkLocalUnicast() {
 			return found{}, fmt.Errorf("%s is %s: no packet that policy judges comes from there", addr, why)
 		}
 		if key, ok := l.graph.ServiceByAddr(addr); ok {
@@ -40,7 +40,7 @@ func (l lookup) source() (found, error) {
 func (l lookup) destination() (found, error) {
 	if addr, ok := parseAddr(l.r.Dst); ok {
 		if addr.IsLoopback() || addr.IsUnspecified() {
-			return found{}, fmt.Errorf("%s is %s: what is sent there never leaves the sender, so no policy judges it", addr, model.NotOfAPod(addr))
+			return found{}, fmt.Errorf("%s is %s: what is sent there never leaves the sender, so no policy judges it", addr, model.UnownableReason(addr))
 		}
 		if key, ok := l.graph.ServiceByAddr(addr); ok {
 			return l.backends(key, addr)

@@ -86,8 +86,9 @@ type TierPolicy struct {
 type PolicyRules struct {
 	Key    PolicyKey // Kind is KindProfile for a profile
 	Staged bool
-	// StagedAction is that of the Policy. With StagedDelete it has no rules and stands right behind the enforced policy that
-	// PolicyKey.Enforced names, which would not apply here: by a staged policy that deletes, or that does not apply here itself.
+	// StagedAction is that of the Policy. A StagedDelete has no rules. It stands directly behind the enforced policy that
+	// PolicyKey.Enforced names, and marks that policy as absent in the shadow: a staged policy deletes it, or replaces it
+	// and does not apply here.
 	StagedAction StagedAction
 	Rules        []MatchRule
 	// Refused says why its rules were not resolved: that would take resources that others need. Unless the policy is

@@ -82,9 +82,8 @@ type Endpoint struct {
 	Unconfirmed bool
 }
 
-// NotOfAPod says what an address is that no endpoint can own, whatever it says (D-19): "a loopback address". Empty: one
-// may own it.
-func NotOfAPod(a netip.Addr) string {
+// UnownableReason returns why no endpoint can own an address (D-19), such as "a loopback address"; empty if one can.
+func UnownableReason(a netip.Addr) string {
 	switch {
 	case a.IsUnspecified():
 		return "the unspecified address"

@@ -34,7 +34,7 @@ const maxPodAddrs = 64
 // left out.
 func (r *Report) addPodAddr(addrs *distinct[netip.Addr], path, text string) {
 	if a, ok := ParseAddr(text); ok {
-		if what := model.NotOfAPod(a); what != "" {
+		if what := model.UnownableReason(a); what != "" {
 			r.Add(Warning, path, "%s is %s, which no pod can own; ignored", a, what)
 			return
 		}

@@ -14,7 +14,7 @@ type wideRows struct {
 	plan    *widePlan
 	index   *addressIndex
 	now     bitmap    // entries that hold for the row in hand
-	changed []int32   // those of them, or not of them, that it is not so with for the base
+	changed []int32   // entries that hold for exactly one of this row and the base
 	generic [][]int32 // by group: entries that hold for the base
 	spare   bitmap
 	columns []int

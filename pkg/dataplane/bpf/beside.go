@@ -107,7 +107,7 @@ func (s *state) carry() error {
 		if ifindex == 0 {
 			continue
 		}
-		if err := s.endpoints.shares.give(ep, bound); err != nil {
+		if err := s.endpoints.shares.assign(ep, bound); err != nil {
 			return err
 		}
 		to.Shares[ifindex] = ep.share - 1

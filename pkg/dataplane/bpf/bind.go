@@ -41,8 +41,8 @@ func (e *endpoints) bind(list []plan.Binding) error {
 	return e.update()
 }
 
-// narrow removes the further sources of endpoints that they are not to have, or that leave: before addresses move, since
-// those may be owned no more that no other endpoint could send from.
+// narrow removes further sources that endpoints lose. It runs before addresses move: an address may lose its owner in the
+// move, and a source still listed could then send from it.
 func (e *endpoints) narrow(p plan.Plan) error {
 	var errs []error
 	for _, b := range p.Bind {

@@ -136,7 +136,7 @@ func (e *endpoints) programmed(id model.EndpointID, err error) error {
 
 // write brings the kernel's entry of an endpoint to its desired value.
 func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
-	if err := e.shares.give(ep, e.roster.bound); err != nil {
+	if err := e.shares.assign(ep, e.roster.bound); err != nil {
 		return err
 	}
 	e.staged.write(ep.policy.ID, ifindex)

@@ -60,8 +60,8 @@ func (r *refusals) writeAddrs(changes []classes.AddrChange) error {
 	return nil
 }
 
-// closeWide closes the endpoints that would take a missing address for one that they allow more than that address, and
-// opens those that need not be closed for that any more.
+// closeWide closes endpoints whose policy would allow a missing address more than it should, because the address is judged
+// as the prefix around it. It opens endpoints that no longer do.
 func (r *refusals) closeWide() error {
 	if err := r.endpoints.bar(len(r.Unwritten) > 0); err != nil {
 		return err

@@ -32,9 +32,9 @@ func (s flowShares) report(bound map[model.EndpointID]*endpoint, log *slog.Logge
 	return nil
 }
 
-// give gives an endpoint a share of the flow tables, if it has none: one that no other endpoint has, and of those the one
-// with the fewest flows of endpoints that are gone. If there are more endpoints than shares some have one together.
-func (s flowShares) give(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
+// assign gives an endpoint without a share of the flow tables a free one; of several, the one whose former endpoints have
+// the fewest flows left. If no share is free, endpoints share one.
+func (s flowShares) assign(ep *endpoint, bound map[model.EndpointID]*endpoint) error {
 	if ep.share != 0 {
 		return nil
 	}

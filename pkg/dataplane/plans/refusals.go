@@ -86,8 +86,8 @@ func (r *Refusals) Withhold(tables map[table.ID]error) {
 	r.Retry.Failed()
 }
 
-// Wider are the endpoints that would take an address without its entry for one that they allow more, and why each is to be closed, as
-// text puts it for the first such address.
+// Wider returns the endpoints whose policy would allow a missing address more than it should, because the address is judged as the prefix
+// around it. Each has the reason why it is to be closed, as text puts it for the first such address.
 func (r *Refusals) Wider(text func(p netip.Prefix, cause error) string) map[model.EndpointID]string {
 	type pair struct{ taken, is uint32 }
 	now, known := map[model.EndpointID]string{}, map[pair]bool{}

@@ -71,8 +71,8 @@ func workloadAddrs(rep *validate.Report, texts []string) []netip.Addr {
 			rep.Add(validate.Rejected, at, "%q %s", text, wrong)
 		case !n.IsSingleIP():
 			rep.Add(validate.Rejected, at, "%q must be a single address", text)
-		case model.NotOfAPod(n.Addr()) != "":
-			rep.Add(validate.Warning, at, "%s is %s, which no workload can own; ignored", n.Addr(), model.NotOfAPod(n.Addr()))
+		case model.UnownableReason(n.Addr()) != "":
+			rep.Add(validate.Warning, at, "%s is %s, which no workload can own; ignored", n.Addr(), model.UnownableReason(n.Addr()))
 		case !slices.Contains(addrs, n.Addr()):
 			addrs = append(addrs, n.Addr())
 		}
