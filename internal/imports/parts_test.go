@@ -16,8 +16,8 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 		parts []string // files that must not have anything of these types
 	}{
 		{"pkg/dataplane/bpf", []string{"state", "BPF"}, []string{"addresses.go", "adopt.go",
-			"bind.go", "classes.go", "endpoints.go", "interfaces.go", "kernel.go", "names.go",
-			"refused.go", "repair.go", "roster.go", "shares.go", "status.go", "sweeps.go", "tables.go"}},
+			"bind.go", "classes.go", "endpoints.go", "interfaces.go", "kernel.go", "midflow.go", "names.go",
+			"refused.go", "repair.go", "roster.go", "shares.go", "sources.go", "staged.go", "status.go", "sweeps.go", "tables.go"}},
 		{"pkg/calc", []string{"policy", "profile", "policyTable", "tiers", "localIndex", "localGroup", "resolver", "dirty"}, []string{
 			"definitions.go", "endpointslices.go", "rules.go", "sets.go", "spending.go", "members.go", "contents.go"}},
 	}
