@@ -58,7 +58,7 @@ func margay(t *testing.T, args ...string) (status int, output string) {
 
 var verdictRow = regexp.MustCompile(`(?m)^\| ([a-z]+/[a-z]+|[\d.]+) \| ([a-z]+/[a-z]+:\S+|[\d.:/a-z]+) \| (allowed|denied) \|$`)
 
-// judged compares each row of a text's tables, from, to and verdict, with what explain says of the folder.
+// judged compares each row of a text's tables, from, to and verdict, with what explain says of the directory.
 func judged(t *testing.T, dir, text string) (rows int) {
 	t.Helper()
 	for _, row := range verdictRow.FindAllStringSubmatch(text, -1) {

@@ -44,7 +44,7 @@ type Document struct {
 	Stored                            bool // as a datastore has it, which may be more than a manifest may have
 }
 
-// Load reads every *.txtar file of the directory, in order of name. Shared resources are in its folder cluster. The
+// Load reads every *.txtar file of the directory, in order of name. Shared resources are in its directory cluster. The
 // error joins what is wrong with each file.
 func Load(dir string) ([]Case, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))

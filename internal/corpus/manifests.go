@@ -53,8 +53,8 @@ const (
 	UnplayedModel    = "has kinds of margay.test/v1, which no datastore holds"
 	UnplayedEndpoint = "has a WorkloadEndpoint, whose interface has a name that no pod of a lab has"
 	UnplayedSource   = "has a packet from a further source, which is no address that a socket of the pod can have"
-	// Of folders alone.
-	UnplayedStored = "has a field that is not known: with it a folder's object is rejected"
+	// Of directories alone.
+	UnplayedStored = "has a field that is not known: with it a directory's object is rejected"
 	// Of clusters alone.
 	UnplayedUnknown = "has a field that is not known: with it a cluster's object is in force in part, or refused"
 	UnplayedReply   = "has an echo reply to no request, which kube-proxy's rules drop"
@@ -62,7 +62,7 @@ const (
 	UnplayedSlice   = "has an EndpointSlice of a Service that the cluster has with others"
 )
 
-// Unplayed says why the case cannot be played with real packets, from a folder or, if cluster says so, on a cluster;
+// Unplayed says why the case cannot be played with real packets, from a directory or, if cluster says so, on a cluster;
 // empty: it can.
 func (c Case) Unplayed(cluster bool) string {
 	has := func(is func(Document) bool) bool { return slices.ContainsFunc(c.Documents, is) }

@@ -19,16 +19,16 @@ func TestUnplayedCasesAreListed(t *testing.T) {
 	}
 	var rows strings.Builder
 	played := len(cases)
-	for _, where := range []string{"anywhere", "from a folder", "on a cluster"} {
+	for _, where := range []string{"anywhere", "from a directory", "on a cluster"} {
 		for _, why := range []string{UnplayedModel, UnplayedEndpoint, UnplayedSource, UnplayedStored, UnplayedUnknown, UnplayedReply, UnplayedProfile, UnplayedSlice} {
 			var names []string
 			for _, c := range cases {
-				folder, cluster := c.Unplayed(false), c.Unplayed(true)
-				at, reason := "anywhere", folder
+				directory, cluster := c.Unplayed(false), c.Unplayed(true)
+				at, reason := "anywhere", directory
 				switch {
 				case cluster == "":
-					at = "from a folder"
-				case folder == "":
+					at = "from a directory"
+				case directory == "":
 					at, reason = "on a cluster", cluster
 				}
 				if at == where && reason == why {

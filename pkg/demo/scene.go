@@ -140,7 +140,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// writeManifests fills the folder the agent reads: the policies of demo/, and the pods with the addresses they got.
+// writeManifests fills the directory the agent reads: the policies of demo/, and the pods with the addresses they got.
 func (s *scene) writeManifests(dir string) error {
 	var b strings.Builder
 	for _, p := range pods {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// In a folder an object may say any time, and what says a later one must not come first.
+// In a directory an object may say any time, and what says a later one must not come first.
 func TestTimesOfCreationStayInTheirRange(t *testing.T) {
 	for text, want := range map[string]uint32{
 		"2026-01-02T03:04:05Z": 1767323045,

@@ -44,7 +44,7 @@ func Service(s *corev1.Service) (model.ServiceUpdate, []Problem, bool) {
 	return model.ServiceUpdate{Key: key, Service: svc}, rep.Done(), true
 }
 
-// isHeadless reports whether the Service says that it has no cluster address. One that says nothing of it, in a folder of
+// isHeadless reports whether the Service says that it has no cluster address. One that says nothing of it, in a directory of
 // manifests, may have one.
 func isHeadless(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone ||

@@ -102,7 +102,7 @@ func TestStampedVariablesExist(t *testing.T) {
 	}
 }
 
-// `go install` names a program by its folder.
+// `go install` names a program by its directory.
 func TestInstalledCommandIsMargay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links the program")
