@@ -69,7 +69,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		EndpointDrops: c.EndpointDropMetrics,
 	})
 	if err != nil {
-		p.plane.unwatch()
+		p.plane.stop()
 		return nil, errors.Join(err, p.plane.Close())
 	}
 	p.plane.observe(p.metrics)
@@ -181,7 +181,7 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.events.Run(ctx) })
 	}
 	err := g.Wait()
-	p.plane.unwatch()
+	p.plane.stop()
 	for _, e := range p.plane.Endpoints() {
 		if e.Condition == dataplane.Enforced {
 			p.left++

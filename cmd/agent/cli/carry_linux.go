@@ -78,7 +78,7 @@ func carryToBPF(enforced *iptables.Enforced, config config.Config, log *slog.Log
 }
 
 // learn adds the flows of the BPF dataplane to the kernel's conntrack.
-func (l *leaving) learn(kernel handover.Kernel, as iptables.Learned) error {
+func (l *replacedBPF) learn(kernel handover.Kernel, as iptables.Learned) error {
 	if l.from == nil {
 		return nil
 	}

@@ -57,7 +57,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	stopped := logStop(ctx, log)
 	defer func() { stopped(left) }()
 	files := followFile(ctx, layers.Config().ConfigFile, log)
-	before := surfaceOf(layers.Config())
+	before := startStateOf(layers.Config())
 	for {
 		p, err := assemble(layers, files, level, log)
 		if err != nil {

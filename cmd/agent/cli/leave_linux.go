@@ -15,20 +15,20 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// surface is what there was of an instance before an agent of it started.
-type surface struct {
+// startState is what there was of an instance before an agent of it started.
+type startState struct {
 	config   config.Config
 	pinned   bool // its directory of maps
 	mounted  bool // the BPF file system
 	mountDir bool // where that is, or was to be
 }
 
-func surfaceOf(c config.Config) surface {
+func startStateOf(c config.Config) startState {
 	exists := func(path string) bool {
 		_, err := os.Lstat(path)
 		return err == nil
 	}
-	return surface{config: c, pinned: exists(bpfmaps.InstanceDir(c.BPFFS, c.Instance)), mounted: isBPFFS(c.BPFFS), mountDir: exists(c.BPFFS)}
+	return startState{config: c, pinned: exists(bpfmaps.InstanceDir(c.BPFFS, c.Instance)), mounted: isBPFFS(c.BPFFS), mountDir: exists(c.BPFFS)}
 }
 
 func isBPFFS(path string) bool {
@@ -38,13 +38,13 @@ func isBPFFS(path string) bool {
 
 // restore removes the maps, the socket and the mount that a failed agent has made since. State that it found stays, and
 // so does everything once any program is attached: policy is enforced with it. Failures to remove something are logged.
-func (s surface) restore(log *slog.Logger) {
+func (s startState) restore(log *slog.Logger) {
 	if err := s.remove(); err != nil {
 		log.Warn("the failed start has left state behind; margay cleanup removes it", "err", err)
 	}
 }
 
-func (s surface) remove() error {
+func (s startState) remove() error {
 	if s.pinned {
 		return nil
 	}

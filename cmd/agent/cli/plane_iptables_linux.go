@@ -68,11 +68,11 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 	go d.Limiter(parts.limited).Run(watching)
 	next := &successor{Dataplane: d}
 	if after != nil {
-		next.remove, next.let = after.remove, after.close
+		next.remove, next.release = after.remove, after.close
 	}
 	copies := &copyCounts{}
 	return &plane{Dataplane: next, inspect: d.Inspector(), verify: d.Verifier(), observe: d.Observe, decide: d.Decide, copies: copies, counters: d.Counters(copies.counts), routes: routes,
-		unwatch: func() { unwatch(); sole.Close() }}, nil
+		stop: func() { unwatch(); sole.Close() }}, nil
 }
 
 // sctpSetting is there if the kernel's conntrack knows SCTP.

@@ -35,7 +35,7 @@ type plane struct {
 	decide   decide                       // makes records of copies of packets; nil: no rule copies any
 	copies   *copyCounts                  // of them; nil: as decide
 	memory   []any                        // what the log says of memory needed; may be nil
-	unwatch  context.CancelFunc           // ends what routes come from
+	stop     func()                       // ends what routes come from, and releases locks
 }
 
 // decide is what a dataplane makes of copies of packets that its rules have judged. It is for the loop's goroutine.
@@ -58,7 +58,7 @@ func openNamed(c config.Config, log *slog.Logger) (*plane, error) {
 	case "record":
 		log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
 		d := record.New(c.Config, log)
-		return &plane{Dataplane: d, inspect: d.Inspector(), observe: func(dataplane.Observer) {}, unwatch: func() {}}, nil
+		return &plane{Dataplane: d, inspect: d.Inspector(), observe: func(dataplane.Observer) {}, stop: func() {}}, nil
 	case "iptables":
 		return openIPTables(c, log)
 	}
@@ -102,5 +102,5 @@ func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
 		limiter.Run(watching)
 	}()
 	return &plane{Dataplane: &successor{Dataplane: d, remove: remove}, inspect: d.Inspector(), verify: d.Verifier(), counters: d.Counters(), observe: d.Observe, routes: routes, maps: d.Maps(),
-		memory: memory, unwatch: cancel}, nil
+		memory: memory, stop: cancel}, nil
 }

@@ -22,15 +22,15 @@ import (
 // that has enforced everything: until then a packet has to pass both. Then it is removed.
 type successor struct {
 	dataplane.Dataplane
-	remove func(context.Context) error // nil: it is done
-	let    func() error                // releases the other dataplane's parts that are not removed; may be nil
+	remove  func(context.Context) error // nil: it is done
+	release func() error                // releases the other dataplane's parts that are not removed; may be nil
 }
 
 // Close implements dataplane.Dataplane.
 func (s *successor) Close() error {
 	err := s.Dataplane.Close()
-	if s.let != nil {
-		err = errors.Join(err, s.let())
+	if s.release != nil {
+		err = errors.Join(err, s.release())
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 
 // afterBPF makes an iptables dataplane add the flows of the BPF dataplane, and then detach its programs and remove their maps. Maps of
 // another layout cannot be read: then flows are not carried over.
-func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, log *slog.Logger) (*leaving, error) {
+func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, log *slog.Logger) (*replacedBPF, error) {
 	dir := bpfmaps.InstanceDir(c.BPFFS, c.Instance)
 	if _, err := os.Stat(dir); err != nil {
 		return nil, nil
@@ -102,7 +102,7 @@ func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, l
 	if err != nil {
 		return nil, err
 	}
-	l := &leaving{dir: dir, config: c, log: log, unlock: unlock}
+	l := &replacedBPF{dir: dir, config: c, log: log, unlock: unlock}
 	if l.from, err = bpfplane.OpenPredecessor(c.Config); err != nil {
 		l.cannotCarry(err)
 	} else if err := l.endShortcut(flows); err != nil {
@@ -119,8 +119,8 @@ func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, l
 	return l, nil
 }
 
-// leaving is a BPF dataplane that an iptables dataplane replaces.
-type leaving struct {
+// replacedBPF is a BPF dataplane that an iptables dataplane replaces.
+type replacedBPF struct {
 	dir    string
 	config config.Config
 	log    *slog.Logger
@@ -130,7 +130,7 @@ type leaving struct {
 
 // endShortcut ends the shortcut of what is left. The kernel knows the flows before it sees their packets: it could take these for
 // packets of a former connection with the same ends, and translate or reject them.
-func (l *leaving) endShortcut(flows handover.Kernel) error {
+func (l *replacedBPF) endShortcut(flows handover.Kernel) error {
 	var notLearned error
 	err := l.from.EndShortcut(func() error {
 		notLearned = l.learn(flows, iptables.Learned{})
@@ -143,12 +143,12 @@ func (l *leaving) endShortcut(flows handover.Kernel) error {
 	return notLearned
 }
 
-func (l *leaving) cannotCarry(err error) {
+func (l *replacedBPF) cannotCarry(err error) {
 	l.log.Warn("flows of the BPF dataplane cannot be carried over: each is judged as if it began", "why", err)
 }
 
 // stepBack makes the programs deny again, unless chains do: an agent may have stopped during a switch.
-func (l *leaving) stepBack(tools *xtables.Tools) error {
+func (l *replacedBPF) stepBack(tools *xtables.Tools) error {
 	if l.from == nil {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (l *leaving) stepBack(tools *xtables.Tools) error {
 }
 
 // remove detaches its programs and removes its maps, once the iptables dataplane judges all packets.
-func (l *leaving) remove(context.Context) error {
+func (l *replacedBPF) remove(context.Context) error {
 	begun := time.Now()
 	if l.from != nil {
 		if err := errors.Join(l.from.StepAside(), l.from.Close()); err != nil {
@@ -181,7 +181,7 @@ func (l *leaving) remove(context.Context) error {
 }
 
 // close releases it. Programs that are not detached stay in force.
-func (l *leaving) close() error {
+func (l *replacedBPF) close() error {
 	if l == nil || l.unlock == nil {
 		return nil
 	}
