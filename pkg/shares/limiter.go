@@ -175,7 +175,7 @@ func (l *Limiter) note(r round, now time.Time) {
 	line := l.report.line(now)
 	l.mu.Unlock()
 	if line != nil {
-		l.log.Warn("connections of endpoints beyond their share were removed, since the kernel's table of connections was nearly full; "+
+		l.log.LogAttrs(context.Background(), slog.LevelWarn, "connections of endpoints beyond their share were removed, since the kernel's table of connections was nearly full; "+
 			"raise the sysctl net.netfilter.nf_conntrack_max if these endpoints need as many", line...)
 	}
 	if changed {

@@ -248,7 +248,7 @@ func TestReportsEnd(t *testing.T) {
 		many.losers = append(many.losers, loser{model.WorkloadID("t", name), 9, 1})
 	}
 	p.add(many, began.Add(time.Hour))
-	if line := p.line(began.Add(time.Hour)); line == nil || line[1] != "t/a had 9 and lost 1; t/b had 9 and lost 1; t/c had 9 and lost 1; 2 more" {
+	if line := p.line(began.Add(time.Hour)); line == nil || line[0].Value.String() != "t/a had 9 and lost 1; t/b had 9 and lost 1; t/c had 9 and lost 1; 2 more" {
 		t.Errorf("%v", line)
 	}
 }

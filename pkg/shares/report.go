@@ -3,6 +3,7 @@ package shares
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ func (p *report) texts() map[model.EndpointID]string {
 }
 
 // line returns the attributes of a log line about the passes since the last one; nil: it is not due, or there is nothing to log.
-func (p *report) line(now time.Time) []any {
+func (p *report) line(now time.Time) []slog.Attr {
 	if p.unlogged.all == 0 || !p.logged.IsZero() && now.Sub(p.logged) < lineEvery {
 		return nil
 	}
@@ -99,5 +100,6 @@ func (p *report) line(now time.Time) []any {
 	r := p.unlogged
 	p.unlogged, p.logged = round{}, now
 	clear(p.pending)
-	return []any{"endpoints", strings.Join(names, "; "), "share", r.share, "removed", r.all, "connections", r.entries, "most", r.limit}
+	return []slog.Attr{slog.String("endpoints", strings.Join(names, "; ")), slog.Any("share", r.share), slog.Any("removed", r.all),
+		slog.Any("connections", r.entries), slog.Any("most", r.limit)}
 }
