@@ -36,7 +36,7 @@ type Request struct {
 
 // ParseRequest reads SRC and DST[:PORT][/PROTO].
 func ParseRequest(src, dst string) (Request, error) {
-	r, err := ParseDestination(dst)
+	r, err := parseDestination(dst)
 	if err == nil && (src == "" || r.Dst == "") {
 		err = errors.New("source and destination are pods, namespace/name, or addresses; one is empty")
 	}
@@ -44,9 +44,9 @@ func ParseRequest(src, dst string) (Request, error) {
 	return r, err
 }
 
-// ParseDestination reads DST[:PORT][/PROTO]: "shop/db:5432/tcp", "shop/db:http", "shop/db", "[fd00::1]:53/udp",
+// parseDestination reads DST[:PORT][/PROTO]: "shop/db:5432/tcp", "shop/db:http", "shop/db", "[fd00::1]:53/udp",
 // "10.0.0.1/icmp:8:0" or "10.0.0.1/icmp", "shop/db/47". Protocols without ports take no port.
-func ParseDestination(text string) (Request, error) {
+func parseDestination(text string) (Request, error) {
 	r := Request{SourcePort: DefaultSourcePort}
 	rest := text
 	if i := protoAt(rest); i >= 0 {

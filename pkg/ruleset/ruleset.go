@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// MaxName is the most bytes that the name of a chain may have; iptables refuses longer ones.
-const MaxName = 28
+// maxName is the most bytes that the name of a chain may have; iptables refuses longer ones.
+const maxName = 28
 
 // Chain is a user-defined chain: its name, and its rules in order, each without "-A NAME". A rule should have each match once:
 // iptables-nft-save prints two of tcp as one, and then the rule seems to be another one.
@@ -60,8 +60,8 @@ func (c Chain) Check() error {
 
 // CheckName returns an error if name cannot be the name of a user-defined chain.
 func CheckName(name string) error {
-	if name == "" || len(name) > MaxName {
-		return fmt.Errorf("chain name %q has %d bytes; it may have 1 to %d", name, len(name), MaxName)
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("chain name %q has %d bytes; it may have 1 to %d", name, len(name), maxName)
 	}
 	for i := range len(name) {
 		c := name[i]

@@ -12,9 +12,9 @@ import (
 // rules of built-in chains that go to it. A reader without the desired chains can prove by the seal that no rule was changed, added,
 // removed or moved since they were written. The seal protects against accidents, not against an attacker, who can write a seal, too.
 
-// AnyAgent is the prefix of the names of all chains of agents, of this one and of others on the same machine. Rules that go to
+// anyAgent is the prefix of the names of all chains of agents, of this one and of others on the same machine. Rules that go to
 // chains of several agents stand before all other rules, in any order: a packet passes only if every agent allows it.
-const AnyAgent = "mgy"
+const anyAgent = "mgy"
 
 // SealChain is the last part of the name of a seal's chain.
 const SealChain = "seal"
@@ -107,7 +107,7 @@ func (c *SavedChain) Entrance(own func(chain string) bool) (rules []string, firs
 		case own(target):
 			first = first && !others
 			rules = append(rules, rule.Text)
-		case !strings.HasPrefix(target, AnyAgent):
+		case !strings.HasPrefix(target, anyAgent):
 			others = true
 		}
 	}
