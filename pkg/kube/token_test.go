@@ -25,7 +25,7 @@ func statusOf(err error) int32 {
 	return 0
 }
 
-func TestARefusedTokenIsReadAnewFromTheKubeconfig(t *testing.T) {
+func TestARefusedTokenIsReadAgainFromTheKubeconfig(t *testing.T) {
 	var shown, bodies []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown = append(shown, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
@@ -90,7 +90,7 @@ func TestARefusedTokenIsReadAnewFromTheKubeconfig(t *testing.T) {
 	}
 }
 
-func TestARefusedTokenIsReadAnewFromItsFile(t *testing.T) {
+func TestARefusedTokenIsReadAgainFromItsFile(t *testing.T) {
 	var shown []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown = append(shown, r.Header.Get("Authorization"))

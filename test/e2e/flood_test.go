@@ -244,7 +244,7 @@ func TestFloodOverTheWireLosesNoFlow(t *testing.T) {
 		f.send(fromPod, 0)
 	}
 	if n := f.judged() - before; n > 0 {
-		t.Errorf("%d packets of established flows were judged anew", n)
+		t.Errorf("%d packets of established flows were judged again", n)
 	}
 	if n := f.drops() - dropped; n > 0 {
 		t.Errorf("%d packets of established flows were dropped", n)
