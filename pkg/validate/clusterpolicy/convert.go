@@ -53,7 +53,7 @@ func (c conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Polic
 		AppliesEgress:  len(spec.Egress) > 0,
 	}
 	subject := peer{namespaces: spec.Subject.Namespaces, pods: spec.Subject.Pods}
-	pods, failure := subject.selector(path.Child("subject"))
+	pods, failure := subject.selector(path.Child("subject"), false)
 	if failure != nil {
 		c.Add(validate.Rejected, failure.Field, "%s", failure.ErrorBody())
 		return nil

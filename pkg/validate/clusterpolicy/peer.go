@@ -3,6 +3,7 @@ package clusterpolicy
 import (
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -24,8 +25,8 @@ type peer struct {
 // hasNamedPorts reports whether the peer is of pods.
 func (p peer) hasNamedPorts() bool { return p.namespaces != nil || p.pods != nil }
 
-// entity returns the side of a rule that the peer means.
-func (p peer) entity(path *field.Path) (model.Entity, *field.Error) {
+// entity returns the side of a rule that the peer means. known: see selector.
+func (p peer) entity(path *field.Path, known bool) (model.Entity, *field.Error) {
 	switch {
 	case p.networks != nil:
 		return p.nets(path.Child("networks"))
@@ -38,36 +39,41 @@ func (p peer) entity(path *field.Path) (model.Entity, *field.Error) {
 		}
 		return model.Entity{Nodes: validate.LabelSelector(p.nodes)}, nil
 	}
-	s, failure := p.selector(path)
+	s, failure := p.selector(path, known)
 	return model.Entity{Selector: s}, failure
 }
 
-// selector returns what selects the pods of a peer or subject that has namespaces or pods.
-func (p peer) selector(path *field.Path) (*selector.Selector, *field.Error) {
+// selector returns what selects the pods of a peer or subject that has namespaces or pods. The CRD does not check label selectors, so
+// an API server accepts those that cannot be used. With known, a requirement on the labels of a Namespace matches no pod whose
+// Namespace is not known.
+func (p peer) selector(path *field.Path, known bool) (*selector.Selector, *field.Error) {
+	namespaces, pods := p.namespaces, &metav1.LabelSelector{}
+	namespacesPath, podsPath := path.Child("namespaces"), path
 	switch {
-	case p.namespaces != nil:
-		return podsOf(p.namespaces, path.Child("namespaces"), &metav1.LabelSelector{}, path)
 	case p.pods != nil:
-		at := path.Child("pods")
-		return podsOf(&p.pods.NamespaceSelector, at.Child("namespaceSelector"), &p.pods.PodSelector, at.Child("podSelector"))
+		namespaces, pods = &p.pods.NamespaceSelector, &p.pods.PodSelector
+		namespacesPath, podsPath = path.Child("pods", "namespaceSelector"), path.Child("pods", "podSelector")
+	case namespaces == nil:
+		return nil, field.Required(path, "none of the fields known here is set")
 	}
-	return nil, field.Required(path, "none of the fields known here is set")
-}
-
-// podsOf selects pods by their namespace and by their own labels. The CRD does not check label selectors, so an API
-// server accepts those that cannot be used.
-func podsOf(namespaces *metav1.LabelSelector, namespacesPath *field.Path,
-	pods *metav1.LabelSelector, podsPath *field.Path) (*selector.Selector, *field.Error) {
 	errs := append(validate.CheckLabelSelector(namespaces, namespacesPath), validate.CheckLabelSelector(pods, podsPath)...)
 	if len(errs) > 0 {
 		return nil, errs[0]
 	}
-	inNamespaces := validate.LabelSelector(namespaces).Prefixed(validate.PrefixNamespace)
-	if inNamespaces.IsAll() {
-		inNamespaces = selector.Has(validate.LabelNamespace)
-	}
 	return selector.And(selector.Equal(validate.LabelOrchestrator, validate.OrchestratorK8s),
-		inNamespaces, validate.LabelSelector(pods)), nil
+		inNamespaces(namespaces, known), validate.LabelSelector(pods)), nil
+}
+
+// inNamespaces selects pods by the labels of their Namespace.
+func inNamespaces(labels *metav1.LabelSelector, known bool) *selector.Selector {
+	s := validate.LabelSelector(labels).Prefixed(validate.PrefixNamespace)
+	switch {
+	case s.IsAll():
+		return selector.Has(validate.LabelNamespace)
+	case known && s.Matches(selector.Map(nil)):
+		return selector.And(selector.Has(validate.PrefixNamespace+corev1.LabelMetadataName), s)
+	}
+	return s
 }
 
 func (p peer) nets(path *field.Path) (model.Entity, *field.Error) {

@@ -66,15 +66,17 @@ func (r rule) modelRule(action model.Action) model.Rule {
 	return model.Rule{Action: action, Index: r.index, Name: validate.RuleName(r.name)}
 }
 
-// remotes returns one entity for each peer.
+// remotes returns one entity for each peer. The labels of a Namespace that is not known yet may be others: Deny rules alone match its
+// pods by a label that it lacks.
 func (r rule) remotes() ([]model.Entity, *field.Error) {
 	if len(r.peers) == 0 {
 		return nil, field.Required(r.peersPath, "a rule must have a peer")
 	}
 	remotes := make([]model.Entity, 0, len(r.peers))
+	known := r.action != v1alpha2.ClusterNetworkPolicyRuleActionDeny
 	for i, p := range r.peers {
 		at := r.peersPath.Index(i)
-		e, failure := p.entity(at)
+		e, failure := p.entity(at, known)
 		if failure == nil && !p.hasNamedPorts() && r.hasNamedPort() {
 			failure = field.Forbidden(r.path.Child("protocols"), noNamedPorts)
 		}
