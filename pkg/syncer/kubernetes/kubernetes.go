@@ -35,7 +35,8 @@ import (
 type Source struct {
 	// ProbeEvery is how often, on average, absent kinds are asked for. Each agent chooses a time between half and one
 	// and a half of it again every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
-	// agents ask 42 times in a second. To be set before Run.
+	// agents ask 42 times in a second. An agent that reads the second of Calico's groups looks at the same times whether it
+	// is to change to the first. To be set before Run.
 	ProbeEvery time.Duration
 
 	client *kube.Client
