@@ -15,8 +15,8 @@ import (
 type interfaces struct {
 	kernel   *kernel
 	byName   map[string]uint32 // as last observed
-	leaving  map[uint32]bool   // that are no endpoint's any more, with programs on them still
-	prepared map[uint32]bool   // that are no endpoint's (yet): whether they have programs; false: they are to have none
+	leaving  map[uint32]bool   // that are no endpoint's any more, until detach
+	prepared map[uint32]bool   // that are no ready endpoint's, once attaching was tried: whether they have programs
 	ready    bool              // the first plan has got as far as the guard
 	guarded  bool
 }
@@ -45,18 +45,14 @@ func (i *interfaces) observe() (touched []uint32) {
 	for _, ifindex := range i.byName {
 		there[ifindex] = true
 	}
-	for ifindex, attached := range i.prepared {
+	for ifindex := range i.prepared {
 		if !there[ifindex] {
 			delete(i.prepared, ifindex)
-			if attached {
-				i.leaving[ifindex] = true
-			}
+			i.leaving[ifindex] = true
 		}
 	}
 	for _, ifindex := range touched {
-		if i.prepared[ifindex] {
-			delete(i.prepared, ifindex)
-		}
+		delete(i.prepared, ifindex)
 	}
 	return touched
 }
@@ -77,16 +73,27 @@ func (i *interfaces) ensure(name string, ifindex uint32) error {
 }
 
 // leave is called for the interface of an endpoint that is withdrawn.
-func (i *interfaces) leave(ifindex uint32) {
-	i.leaving[ifindex] = true
-	i.prepared[ifindex] = false // if it is there still, it is about to go
-}
+func (i *interfaces) leave(ifindex uint32) { i.leaving[ifindex] = true }
 
-// detach takes the programs off interfaces that are no endpoint's any more.
+// detach forgets interfaces that were left. One that is there still keeps its programs: its pod may be running, and only
+// they limit its ARP.
 func (i *interfaces) detach() error {
+	if len(i.leaving) == 0 {
+		return nil
+	}
+	names := make(map[uint32]string, len(i.byName))
+	for name, ifindex := range i.byName {
+		names[ifindex] = name
+	}
 	var errs []error
 	for ifindex := range i.leaving {
-		if err := errors.Join(i.kernel.host.Detach(ifindex), i.kernel.maps.Drops.Forget(ifindex)); err != nil {
+		err := i.kernel.maps.Drops.Forget(ifindex)
+		if name, there := names[ifindex]; there {
+			i.prepared[ifindex] = i.kernel.host.Ensure(name, ifindex) == nil
+		} else {
+			err = errors.Join(err, i.kernel.host.Detach(ifindex))
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("leave interface %d: %w", ifindex, err))
 			continue
 		}
@@ -105,17 +112,17 @@ func (i *interfaces) guard() error {
 	return err
 }
 
-// attachAhead attaches programs to one interface that is no endpoint's yet, and wakes the loop if there may be more:
-// changes wait for one interface at most. A failure is reported by the endpoint, if one appears. taken are the interfaces
-// of endpoints.
-func (i *interfaces) attachAhead(taken map[string]bool) {
+// attachAhead attaches programs to one interface that has none yet, and wakes the loop if there may be more: changes wait
+// for one interface at most. A failure is reported by the endpoint, if one appears. open are the interfaces of endpoints
+// that are programmed. Those of closed endpoints get programs, too: ARP passes by the guard.
+func (i *interfaces) attachAhead(open map[uint32]bool) {
 	if !i.guarded || len(i.kernel.older) > 0 {
 		return // the guard and a change of layout come first
 	}
 	next := ""
 	for name, ifindex := range i.byName {
 		_, done := i.prepared[ifindex]
-		if !done && !taken[name] && !i.leaving[ifindex] && (next == "" || name < next) {
+		if !done && !open[ifindex] && !i.leaving[ifindex] && (next == "" || name < next) {
 			next = name
 		}
 	}

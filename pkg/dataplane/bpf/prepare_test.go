@@ -1,10 +1,12 @@
 package bpf
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/attach"
 )
 
@@ -54,17 +56,46 @@ func TestInterfacesGetProgramsBeforeTheyAreAnEndpoints(t *testing.T) {
 	n.wantAttached(t, "in the end", 1000, 1001)
 }
 
-func TestAnInterfaceThatHasLostItsEndpointGetsNoPrograms(t *testing.T) {
+// The pod's object is gone and its processes run on: without programs its ARP would be unlimited.
+func TestAnInterfaceThatHasLostItsEndpointKeepsItsPrograms(t *testing.T) {
 	n := startNode(t, stage{})
 	n.host.Ifaces = map[string]uint32{"calia": 1000, "cali1": 1001}
 	b := endpoint4("b", "cali1", "10.0.0.11", nil)
 	n.mustApply(t, b)
 	b.Endpoint = nil
 	n.mustApply(t, b)
+	n.wantAttached(t, "without its endpoint", 1000, 1001)
+	if _, ok := n.kernel.endpoints.Get(1001); ok {
+		t.Error("the endpoint is in the kernel still")
+	}
 	n.host.News = []uint32{1001} // it is set down
 	n.mustApply(t)
 	n.prepare(t)
-	n.wantAttached(t, "afterwards", 1000)
+	n.wantAttached(t, "set down", 1000, 1001)
+	delete(n.host.Ifaces, "cali1")
+	n.mustApply(t)
+	n.wantAttached(t, "gone", 1000)
+}
+
+func TestTheInterfaceOfAClosedEndpointHasPrograms(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), smallMaps)
+	defer mustClose(t, n.BPF)
+	n.host.Ifaces = map[string]uint32{"calia": 1000, "cali1": 1001, "cali2": 1002}
+	n.graph.Apply(tenant(300)) // the policy is over a limit, so its endpoint on cali2 is closed
+	b := endpoint4("b", "cali1", "10.0.0.11", nil)
+	held(t, n.apply(append(stage{}.updates(), b)...), "evil/m")
+	n.Prepare()
+	n.wantAttached(t, "closed from the beginning", 1000, 1001, 1002)
+
+	s := n.state
+	if err := s.endpoints.shut(s.endpoints.roster.bound[b.ID], errors.New("its table is lost")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.interfaces.detach(); err != nil {
+		t.Fatal(err)
+	}
+	n.wantAttached(t, "closed later", 1000, 1001, 1002)
 }
 
 func TestAPreparedInterfaceThatMayBeAnotherGetsProgramsAgain(t *testing.T) {

@@ -89,13 +89,13 @@ func (r *roster) interfaceOf(id model.EndpointID, bindings []plan.Binding) uint3
 	return 0
 }
 
-// places are the interfaces that are endpoints', whether or not they are there.
-func (r *roster) places() map[string]bool {
-	places := map[string]bool{}
+// open are the interfaces, by ifindex, that endpoints are programmed on.
+func (r *roster) open() map[uint32]bool {
+	open := make(map[uint32]bool, len(r.bound))
 	for _, ep := range r.bound {
-		if ep.policy != nil {
-			places[ep.policy.Iface] = true
+		if ep.ifindex != 0 {
+			open[ep.ifindex] = true
 		}
 	}
-	return places
+	return open
 }

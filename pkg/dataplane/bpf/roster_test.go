@@ -48,11 +48,11 @@ func TestNumbersOfEndpointsGoOnAfterThoseOfAnEarlierAgent(t *testing.T) {
 	}
 }
 
-func TestPlacesAreThoseOfEndpointsThatPlansName(t *testing.T) {
+func TestOpenAreTheInterfacesThatEndpointsAreProgrammedOn(t *testing.T) {
 	r := newRoster()
 	r.adopt("cali1", &endpoint{ifindex: 7})
 	r.record(policyOf("db", "cali3")).policy = policyOf("db", "cali3")
-	if got := r.places(); !got["cali3"] || len(got) != 1 {
+	if got := r.open(); !got[7] || len(got) != 1 {
 		t.Errorf("%v", got)
 	}
 }

@@ -169,6 +169,6 @@ func (s *state) meetPeers() error {
 }
 
 func (s *state) attachAhead() error {
-	s.interfaces.attachAhead(s.endpoints.roster.places())
+	s.interfaces.attachAhead(s.endpoints.roster.open())
 	return nil
 }

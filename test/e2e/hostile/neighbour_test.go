@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,29 @@ func (s *scene) neighbours(p *lab.Pod, family int) int {
 		s.T.Fatal(err)
 	}
 	return len(list)
+}
+
+// TestAPodWhoseObjectIsGoneFillsNothing: its processes run on, and nothing is known of its addresses any more. Only its rate bounds the entries.
+func TestAPodWhoseObjectIsGoneFillsNothing(t *testing.T) {
+	testcluster.NeedsBPF(t, "ARP is not judged")
+	s := newScene(t)
+	s.AwaitPolicies(s.m, 0, 0)
+	s.Remove("pod-evil.m")
+	testutil.WaitFor(t, soon, "the agent to forget the pod", func() bool {
+		a, err := s.Agents[s.n1].Ask("status")
+		return err == nil && a.Status.Ready && s.Row(s.m) == nil
+	})
+	const forged = 300
+	begin := time.Now()
+	for i := range uint32(forged) {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 10<<24|78<<16|i+1)
+		send(t, s.m, arpRequest(s.m, netip.AddrFrom4(a)))
+	}
+	got := s.neighbours(s.m, unix.AF_INET)
+	if most := 20 + 10*int(time.Since(begin)/time.Second+1); got > most {
+		t.Errorf("the node has %d neighbours behind the pod's interface, want %d at most", got, most)
+	}
 }
 
 // TestForgedNeighboursFillNothing: a pod speaks for 300 addresses that are not its own, by ARP and by neighbour discovery.
