@@ -180,6 +180,22 @@ func TestARevokedTCPFlowIsReset(t *testing.T) {
 	}
 }
 
+// TestAResetIsNotJudgedByTheMarkOfItsPacket: the sender's egress has marked the packet of a Service's flow. The RST that goes back on the
+// node would be judged by its own end of that flow, and dropped.
+func TestAResetIsNotJudgedByTheMarkOfItsPacket(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.toPod(t, w.podB, w.podA, tcp(f.out, f.b, 1000, 80, syn).Bytes()).want(t, 0)
+		w.fromPod(t, w.podB, tcp(f.b, f.out, 80, 1000, synack).Bytes()).want(t, 0)
+		w.publish(t, w.b, word(slotDeny, 2), word(slotDeny, 2))
+		at := skb{Ifindex: w.podB, IngressIfindex: outside, Mark: markSeen | markJudge | markForeign}
+		r := w.run(t, bpf.MargayProgToPod, at, tcp(f.out, f.b, 1000, 80, ack).Bytes())
+		if want := uint32(markOwn | markSeen | markForeign); r.reason() != bpf.MargayDropReasonDROP_REVOKED || r.mark != want {
+			t.Errorf("reason %s, mark %#x, want it revoked and %#x", bpf.Label(r.reason()), r.mark, want)
+		}
+	})
+}
+
 // TestNoRSTForARST: nor for fragments; they are dropped.
 func TestNoRSTForARST(t *testing.T) {
 	w := newWorld(t, bpf.Config{})

@@ -124,7 +124,8 @@ __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 	ends = !!(p->tcp & TCP_SYN) + !!(p->tcp & TCP_FIN);
 	if (bpf_skb_change_tail(skb, p->l4_off + sizeof(in), 0) || set_length(skb, p))
 		return -1;
-	skb->mark |= cfg.mark_own | cfg.mark_seen;
+	/* Without the judge bit: a RST that is sent back on the node would be judged as a packet of its new sender. */
+	skb->mark = (skb->mark & ~cfg.mark_judge) | cfg.mark_own | cfg.mark_seen;
 
 	out.sport_be = in.dport_be;
 	out.dport_be = in.sport_be;
