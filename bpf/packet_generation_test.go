@@ -128,6 +128,46 @@ func TestKeptFlowsAreNotInheritedWithAnAddress(t *testing.T) {
 	})
 }
 
+// TestKeptFlowsAreNotInheritedWithAnInterfaceNumber: the heir has its number, too, as CNI plugins that move interfaces make it.
+func TestKeptFlowsAreNotInheritedWithAnInterfaceNumber(t *testing.T) {
+	w := newWorld(t, bpf.Config{KeepExisting: 1})
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		there, back := udp(f.a, f.b, 1000, 53).Bytes(), udp(f.b, f.a, 53, 1000).Bytes()
+		heir := func(first uint32, policy uint32) {
+			w.a.Id = first
+			w.publish(t, w.a, word(policy, first), word(policy, first+1))
+		}
+		defer func() { w.a.Id = 1 }()
+		w.fromPod(t, w.podA, there).want(t, 0)
+		w.toPod(t, w.podB, w.podA, there).want(t, 0)
+		w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, syn).Bytes()).want(t, 0)
+		heir(2, slotDeny)
+		w.fromPod(t, w.podA, there).want(t, bpf.MargayDropReasonDROP_REVOKED)
+		if r := w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, ack).Bytes()); r.reason() != bpf.MargayDropReasonDROP_REVOKED {
+			t.Errorf("TCP of the heir is dropped as %q, want revoked", bpf.Label(r.reason()))
+		}
+		w.reset(t)
+
+		// The heir allows it; the other end has not allowed it with the heir.
+		w.a.Id = 1
+		w.reset(t)
+		w.fromPod(t, w.podA, there).want(t, 0)
+		w.toPod(t, w.podB, w.podA, there).want(t, 0)
+		heir(2, slotAllow)
+		w.publish(t, w.b, word(slotDeny, 5), word(slotDeny, 5))
+		w.fromPod(t, w.podA, there).want(t, 0)
+		w.toPod(t, w.podB, w.podA, there).want(t, bpf.MargayDropReasonDROP_POLICY)
+
+		// A flow of the heir is kept.
+		w.publish(t, w.b, word(slotAllow, 6), word(slotAllow, 6))
+		w.fromPod(t, w.podA, there).want(t, 0)
+		w.toPod(t, w.podB, w.podA, there).want(t, 0)
+		w.publish(t, w.a, word(slotDeny, 7), word(slotDeny, 8))
+		w.fromPod(t, w.podA, there).want(t, 0)
+		w.toPod(t, w.podA, w.podB, back).want(t, 0)
+	})
+}
+
 // TestTheOtherSideOfAnInheritedFlowIsJudgedAnew: the pod at the other end allowed its flow with the former owner of the
 // address, and not with the heir, however often its own policy has changed since.
 func TestTheOtherSideOfAnInheritedFlowIsJudgedAnew(t *testing.T) {

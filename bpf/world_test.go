@@ -92,7 +92,7 @@ func newWorld(t testing.TB, cfg bpf.Config) *world {
 	w.policy(t, slotNoICMP, rule(bpf.RuleDeny, 1, 0), rule(bpf.RuleDeny, 58, 0), rule(bpf.RuleAllow, 0, 0))
 	w.a = &bpf.Endpoint{Ifindex: w.podA, Flags: bpf.EPReady, Id: 1, Share: 1, Addr4: v4.a.As4(), Addr6: v6.a.As16(),
 		PeerIfindex: 2, Mac: [6]byte{2, 0, 0, 0, 0, 0xa}, Mtu: 1500}
-	w.b = &bpf.Endpoint{Ifindex: w.podB, Flags: bpf.EPReady, Id: 2, Share: 2, Addr4: v4.b.As4(), Addr6: v6.b.As16(),
+	w.b = &bpf.Endpoint{Ifindex: w.podB, Flags: bpf.EPReady, Id: 1, Share: 2, Addr4: v4.b.As4(), Addr6: v6.b.As16(),
 		PeerIfindex: 3, Mac: [6]byte{2, 0, 0, 0, 0, 0xb}, Mtu: 1500}
 	w.reset(t)
 	return w

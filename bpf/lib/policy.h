@@ -117,8 +117,9 @@ __noinline int check_side(struct endpoint *ep, const struct tuple *t, struct ct_
 		return STAMP_DENIED;
 	stamp = egress ? e->egress : e->ingress;
 	judged_if = egress ? e->opener_if : e->responder_if;
-	if (cfg.keep_existing && judged_if && judged_if != ep->ifindex) {
-		/* This end is another pod now than the one that the other side allowed: it has allowed nothing yet. */
+	if (cfg.keep_existing && judged_if && (judged_if != ep->ifindex || (stamp && stamp < ep->id))) {
+		/* This end is another pod now than the one that the other side allowed: it has allowed nothing yet. The
+		 * numbers of interfaces are used again, those of endpoints are not. */
 		if (egress)
 			e->ingress = 0;
 		else

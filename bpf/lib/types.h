@@ -181,7 +181,7 @@ struct endpoint {
 	__u32 flags; /* enum endpoint_flags */
 	__u64 ingress;
 	__u64 egress;
-	__u32 id;           /* agent's number of the endpoint, for people and events */
+	__u32 id;           /* agent's number of the endpoint: the first generation it was published under */
 	__u32 peer_ifindex; /* the pod's side of the veth, in its namespace; 0: unknown, no shortcut */
 	__u8 mac[6];        /* the pod's MAC; zero: unknown, no shortcut */
 	__u16 mtu;

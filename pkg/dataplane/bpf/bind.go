@@ -34,6 +34,9 @@ func (e *endpoints) bind(list []plan.Binding) error {
 				return err
 			}
 			ep.tables[dir], ep.gens[dir] = id, gen
+			if ep.number == 0 {
+				ep.number = gen
+			}
 		}
 		ep.unasked = false
 		e.dirty[b.Endpoint.ID] = true

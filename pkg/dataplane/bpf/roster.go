@@ -13,7 +13,6 @@ import (
 type roster struct {
 	bound   map[model.EndpointID]*endpoint
 	adopted map[string]model.EndpointID // stand-ins, by interface
-	numbers uint32                      // last endpoint number given
 }
 
 // endpoint is the desired and the applied state of one local endpoint.
@@ -25,7 +24,7 @@ type endpoint struct {
 	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
 	peer    Peer
 	failure string // why it could not be programmed; empty: it was
-	number  uint32 // for people and events
+	number  uint32 // the first of its generations: older stamps are of other endpoints; 0: it has none yet
 	refused uint64 // open flows beyond its share, as last reported
 	share   uint32 // of the flow tables, plus one; 0: none yet
 	unasked bool   // an earlier agent may have died before it had its flows judged again
@@ -38,7 +37,6 @@ func newRoster() *roster {
 // adopt records an endpoint that an earlier agent programmed on an interface, and returns its stand-in.
 func (r *roster) adopt(iface string, ep *endpoint) model.EndpointID {
 	id := model.WorkloadID("", "ifindex-"+fmt.Sprint(ep.ifindex))
-	r.numbers = max(r.numbers, ep.number)
 	r.bound[id] = ep
 	r.adopted[iface] = id
 	return id
@@ -64,8 +62,7 @@ func (r *roster) record(p *model.EndpointPolicy) *endpoint {
 	if ok && ep != nil {
 		delete(r.bound, old)
 	} else {
-		r.numbers++
-		ep = &endpoint{number: r.numbers}
+		ep = &endpoint{}
 	}
 	delete(r.adopted, p.Iface)
 	r.bound[p.ID] = ep

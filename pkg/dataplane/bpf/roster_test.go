@@ -3,6 +3,7 @@ package bpf
 import (
 	"testing"
 
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -34,25 +35,38 @@ func TestAnEndpointGoesOnWithTheRecordOfItsInterface(t *testing.T) {
 	}
 }
 
-func TestNumbersOfEndpointsGoOnAfterThoseOfAnEarlierAgent(t *testing.T) {
-	r := newRoster()
-	r.adopt("cali1", &endpoint{ifindex: 7, number: 40})
-	r.adopt("cali2", &endpoint{ifindex: 8, number: 12})
-	db := policyOf("db", "cali3")
-	first := r.record(db)
-	if first.number != 41 {
-		t.Errorf("number %d, want the one after the highest", first.number)
-	}
-	if again := r.record(db); again != first || r.numbers != 41 {
-		t.Error("an endpoint got another record the second time")
-	}
-}
-
 func TestOpenAreTheInterfacesThatEndpointsAreProgrammedOn(t *testing.T) {
 	r := newRoster()
 	r.adopt("cali1", &endpoint{ifindex: 7})
 	r.record(policyOf("db", "cali3")).policy = policyOf("db", "cali3")
 	if got := r.open(); !got[7] || len(got) != 1 {
 		t.Errorf("%v", got)
+	}
+}
+
+// A stamp older than an endpoint's number is of another endpoint, so the number never changes, and is no later than its generations.
+func TestTheNumberOfAnEndpointIsItsFirstGeneration(t *testing.T) {
+	n := startNode(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}})
+	born := func() uint32 {
+		t.Helper()
+		e, ok := n.kernel.endpoints.Get(1000)
+		_, ingress := bpfmaps.SplitPolicyWord(e.Ingress)
+		_, egress := bpfmaps.SplitPolicyWord(e.Egress)
+		if !ok || e.Id == 0 || e.Id > ingress || e.Id > egress {
+			t.Fatalf("the endpoint has number %d, and generations %d and %d", e.Id, ingress, egress)
+		}
+		return e.Id
+	}
+	first := born()
+	n.mustApply(t, stage{role: "friend", allow: []string{"friend"}, ports: []uint16{81}}.updates()...)
+	if got := born(); got != first {
+		t.Errorf("another policy makes number %d of %d", got, first)
+	}
+	gone := endpoint4("a", "calia", "10.0.0.10", nil)
+	gone.Endpoint = nil
+	n.mustApply(t, gone)
+	n.mustApply(t, endpoint4("heir", "calia", "10.0.0.10", nil))
+	if got := born(); got <= first+1 {
+		t.Errorf("another endpoint has number %d after %d", got, first)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -59,5 +60,34 @@ func TestARevokedConnectionToAServiceIsReset(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestKeptFlowsAreNotInherited: a pod with the interface number and address of one that has gone denies what that one had open. Only for
+// the former one live flows keep their permission.
+func TestKeptFlowsAreNotInherited(t *testing.T) {
+	s := newScene(t, "--existing-connections", "keep")
+	at := s.watch(s.ext.Host)
+	former := s.Pod(s.n1, "evil/former")
+	udp := func(v6 bool, port uint16) testutil.Packet {
+		return testutil.Packet{Src: former.Addr(v6), Dst: s.ext.Addr(v6), L4: testutil.UDP{SrcPort: port, DstPort: 99}}
+	}
+	for _, v6 := range []bool{false, true} {
+		s.expect(t, "of the former pod", s.shoot(t, former.Host, udp(v6, 1000)), true, at)
+	}
+	s.Policy("evil/heir", `{podSelector: {matchLabels: {app: heir}}, policyTypes: [Egress]}`)
+	number := former.IfIndex()
+	s.Remove("pod-evil.former")
+	heir, err := s.n1.ReplacePod(former, "evil", "heir", former.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if heir.IfIndex() != number {
+		t.Fatalf("the interface has number %d, want %d again", heir.IfIndex(), number)
+	}
+	s.Declare(heir)
+	s.AwaitPolicies(heir, 0, 1)
+	for _, v6 := range []bool{false, true} {
+		s.expect(t, "of the heir, with the ports of a live flow", s.shoot(t, heir.Host, udp(v6, 1000)), false, at)
 	}
 }
