@@ -82,7 +82,7 @@ static __always_inline int handle(struct __sk_buff *skb, enum hook hook)
 	}
 	ep = ready_endpoint(skb->ifindex);
 	if (!ep) {
-		r = -DROP_NO_ENDPOINT;
+		r = hook == TO_POD && !r && from_the_link(&p) ? PASS : -DROP_NO_ENDPOINT;
 		goto out;
 	}
 	if ((skb->mark & cfg.mark_own) && !r && own_reset(skb, &p)) {

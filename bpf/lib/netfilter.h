@@ -169,6 +169,23 @@ static __always_inline struct net_device *ipvs_in(const struct sk_buff *skb)
 	return dev && skb->skb_iif && dev->ifindex == skb->skb_iif ? dev : NULL;
 }
 
+/* Whether a packet is neighbour discovery between the node and a pod that is not ready, which passes (D-18): to the node, after from_pod
+ * has limited it, or the node's own. Asked about packets that are dropped otherwise, and not inline, to save stack. */
+__noinline int early_nd(struct bpf_nf_ctx *ctx)
+{
+	bool own = ctx->state->hook == NF_INET_LOCAL_OUT;
+	struct pkt p;
+
+	if (!own && ctx->state->hook != NF_INET_LOCAL_IN)
+		return 0;
+	if (ctx->state->pf != NFPROTO_IPV6 || parse_nf(ctx, &p))
+		return 0;
+	if (own && from_the_link(&p))
+		return 1;
+	mark_nd(&p);
+	return !!(p.flags & PKT_LINK_LOCAL_ND);
+}
+
 /* Decides about a packet without reading it, as far as possible: at FORWARD, at LOCAL_IN after IPVS, and at
  * LOCAL_OUT, where packets of IPVS and of this node itself leave. Returns NF_ACCEPT, NF_DROP, or the packet's
  * workload and the checks to do. A global function, to save stack, and so that the verifier walks the code after
@@ -194,7 +211,7 @@ __noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 	if (in && !mark && is_workload(in))
 		return nf_drop(in->ifindex, -DROP_UNSEEN, FROM_POD, skb->len);
 	if (!to_host && closed(out))
-		return nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
+		return !in && early_nd(ctx) ? NF_ACCEPT : nf_drop(out->ifindex, -DROP_NO_ENDPOINT, TO_POD, skb->len);
 	if (!in)
 		return NF_ACCEPT;
 	if (cfg.host_drop && to_host && is_workload(in)) {
@@ -242,6 +259,6 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 	/* The mark alone is no proof: rules of others may set it. */
 	ep = ready_endpoint(ifindex);
 	if (!ep)
-		return nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, ctx->skb->len);
+		return early_nd(ctx) ? NF_ACCEPT : nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, ctx->skb->len);
 	return r & (NF_JUDGE | NF_ASK) ? judge_present(ctx, ep, r) : NF_ACCEPT;
 }

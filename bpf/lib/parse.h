@@ -264,6 +264,15 @@ static __always_inline void mark_nd(struct pkt *p)
 		p->flags |= PKT_LINK_LOCAL_ND;
 }
 
+/* A solicitation or an advertisement that no router has forwarded, so the node's own if it is on its way to a pod. The answer to a pod's
+ * solicitation goes to the pod's own address. */
+static __always_inline bool from_the_link(const struct pkt *p)
+{
+	__u8 type = p->l4 >> 8;
+
+	return p->t.proto == PROTO_ICMPV6 && !p->flags && p->ttl == 255 && (type == 135 || type == 136);
+}
+
 /* The result of the general parser for a frame: 0, or a drop reason. ARP is for the caller. */
 __noinline int parse_slow(struct __sk_buff *skb, struct pkt *p)
 {

@@ -2,10 +2,14 @@ package hostile
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/testcluster"
@@ -58,6 +62,38 @@ func TestAPodWhoseObjectIsGoneFillsNothing(t *testing.T) {
 	got := s.neighbours(s.m, unix.AF_INET)
 	if most := 20 + 10*int(time.Since(begin)/time.Second+1); got > most {
 		t.Errorf("the node has %d neighbours behind the pod's interface, want %d at most", got, most)
+	}
+}
+
+// TestAPodThatIsNotReadyResolvesItsGateway (D-18), and gets nothing else through.
+func TestAPodThatIsNotReadyResolvesItsGateway(t *testing.T) {
+	testcluster.NeedsBPF(t, "IPv6 neighbour discovery waits for the pod's policy")
+	s := newScene(t)
+	at := s.watch(s.ext.Host)
+	p := s.Plug(s.n1, "evil/early")
+	for _, family := range []struct {
+		number  int
+		gateway netip.Addr
+	}{{unix.AF_INET, netip.MustParseAddr("169.254.1.1")}, {unix.AF_INET6, netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")}} {
+		packet := s.from(p, s.ext, family.gateway.Is6(), testutil.UDP{SrcPort: 1000, DstPort: 99})
+		conn, err := p.OpenUDP(netip.AddrPortFrom(packet.Dst, 99))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testutil.WaitFor(t, soon, fmt.Sprint("the gateway ", family.gateway, " to answer"), func() bool {
+			if _, err := conn.Write([]byte("x")); err != nil && !errors.Is(err, unix.EHOSTUNREACH) {
+				t.Fatal(err)
+			}
+			list, err := p.Netlink().NeighList(0, family.number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(list, func(n netlink.Neigh) bool {
+				return n.IP.Equal(family.gateway.AsSlice()) && n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0
+			})
+		})
+		conn.Close()
+		s.expect(t, "a datagram of a pod that is not ready", s.shoot(t, p.Host, packet), false, at)
 	}
 }
 
