@@ -34,6 +34,8 @@ type Endpoints struct {
 	taken  map[uint32]uint32       // place -> ifindex
 	more   map[uint32]bpf.Endpoint // content of endpoints_more
 	hash   *ebpf.Map
+
+	neighbours *ebpf.Map
 }
 
 // OpenEndpoints maps the array and reads its entries. Close it before m.
@@ -49,6 +51,8 @@ func (m *Maps) OpenEndpoints() (*Endpoints, error) {
 		memory: memory,
 		places: unsafe.Slice((*bpf.Endpoint)(unsafe.Pointer(&memory[0])), array.MaxEntries()),
 		hash:   m.maps[bpf.MargayMapEndpointsMore],
+
+		neighbours: m.maps[bpf.MargayMapNeighbours],
 	}
 	if err := e.Reload(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -105,10 +109,37 @@ func (e *Endpoints) place(ifindex uint32) *bpf.Endpoint {
 // Set creates or changes the endpoint ep.Ifindex. While it is created nothing passes; EP_READY comes last, and goes
 // first. A change is made word by word in an order in which programs see a state that is at most more narrow than the
 // old and the new one: no packet that both allow is lost.
+//
+// The link-local address that an interface has claimed is forgotten before its endpoint is created, since it was another pod's, and when
+// the pod's MAC becomes known, since it may be that of the MAC.
 func (e *Endpoints) Set(ep bpf.Endpoint) error {
 	if ep.Ifindex == 0 {
 		return errors.New("endpoint with ifindex 0")
 	}
+	was, ok := e.Get(ep.Ifindex)
+	if !ok {
+		if err := e.forgetNeighbour(ep.Ifindex); err != nil {
+			return err
+		}
+	}
+	if err := e.set(ep); err != nil {
+		return err
+	}
+	if none := [6]byte{}; ok && was.Mac == none && ep.Mac != none {
+		return e.forgetNeighbour(ep.Ifindex)
+	}
+	return nil
+}
+
+func (e *Endpoints) forgetNeighbour(ifindex uint32) error {
+	place := ifindex % uint32(len(e.places))
+	if err := e.neighbours.Update(&place, &bpf.MargayNeighbour{}, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapNeighbours, place, err)
+	}
+	return nil
+}
+
+func (e *Endpoints) set(ep bpf.Endpoint) error {
 	if p := e.place(ep.Ifindex); p != nil {
 		carryOut(p, alteration(load(p), ep))
 		return nil

@@ -243,3 +243,41 @@ func TestAnEndpointHasTheSizeOfItsPlace(t *testing.T) {
 		t.Errorf("an endpoint has %d bytes: the map's entries would not be where the array's are", endpointSize)
 	}
 }
+
+// Another pod's link-local address under the number, and one that was noted while the MAC was not known.
+func TestTheLinkLocalAddressOfAnInterfaceIsForgotten(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	place, claimed := uint32(7), bpf.MargayNeighbour{LinkLocal: 5}
+	nameless := endpoint(7)
+	nameless.Mac = [6]uint8{}
+	other := endpoint(7)
+	other.Mtu = 9000
+	for _, step := range []struct {
+		what string
+		do   func() error
+		kept bool
+	}{
+		{"created", func() error { return e.Set(nameless) }, false},
+		{"written again", func() error { return e.Set(nameless) }, true},
+		{"given a MAC", func() error { return e.Set(endpoint(7)) }, false},
+		{"changed", func() error { return e.Set(other) }, true},
+		{"removed", func() error { return e.Remove(7) }, true},
+		{"created under the number", func() error { return e.Set(endpoint(7)) }, false},
+		{"created at the place", func() error { return e.Set(endpoint(7 + 1<<16)) }, false},
+	} {
+		if err := m.Map(bpf.MargayMapNeighbours).Put(place, &claimed); err != nil {
+			t.Fatal(err)
+		}
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		var n bpf.MargayNeighbour
+		if err := m.Map(bpf.MargayMapNeighbours).Lookup(&place, &n); err != nil {
+			t.Fatal(err)
+		}
+		if kept := n.LinkLocal == claimed.LinkLocal; kept != step.kept {
+			t.Errorf("%s: the address is kept: %v, want %v", step.what, kept, step.kept)
+		}
+	}
+}
