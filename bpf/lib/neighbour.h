@@ -7,11 +7,12 @@
 #include "kernel.h"
 
 /* At most this many messages at once, and afterwards one each interval. While an endpoint is not ready its addresses
- * are not known, and the rate alone bounds the entries. */
+ * are not known, and the rate alone bounds the entries. The node may drop the oldest when they are 5 s old: 110 such pods
+ * have 990 by then. Of messages that leave no entry such a pod may send ten times as many. */
 #define NEIGHBOUR_BURST 200
 #define NEIGHBOUR_INTERVAL_NS 10000000ULL /* 100 a second */
-#define UNREADY_BURST 20
-#define UNREADY_INTERVAL_NS 100000000ULL /* 10 a second */
+#define UNREADY_BURST 4
+#define UNREADY_INTERVAL_NS 1000000000ULL /* 1 a second */
 
 struct arp_frame {
 	__u8 to[6], from[6];
@@ -30,21 +31,24 @@ static __always_inline struct neighbour *neighbour_at(__u32 ifindex)
 }
 
 /* Whether the interface may send one more message now. CPUs that ask at the same time may both get the last one. */
-static __always_inline bool within_rate(struct neighbour *n, bool ready)
+static __always_inline bool within_rate(struct neighbour *n, bool ready, bool leaves_entry)
 {
 	__u64 interval = ready ? NEIGHBOUR_INTERVAL_NS : UNREADY_INTERVAL_NS;
 	__u64 burst = ready ? NEIGHBOUR_BURST : UNREADY_BURST;
 	__u64 now = bpf_ktime_get_ns(), next = n->next > now ? n->next : now;
 
+	/* What it sent before it was ready does not make it wait longer than what it may send now. */
+	if (ready && next - now > burst * interval)
+		next = now + (burst - 1) * interval;
 	if (next - now > (burst - 1) * interval)
 		return false;
-	n->next = next + interval;
+	n->next = next + (ready || leaves_entry ? interval : interval / 10);
 	return true;
 }
 
-static __always_inline int neighbour_verdict(struct neighbour *n, bool ready)
+static __always_inline int neighbour_verdict(struct neighbour *n, bool ready, bool leaves_entry)
 {
-	return within_rate(n, ready) ? 0 : -DROP_NEIGHBOUR_RATE;
+	return within_rate(n, ready, leaves_entry) ? 0 : -DROP_NEIGHBOUR_RATE;
 }
 
 /* An ARP message of a pod: 0, or a drop reason. */
@@ -66,7 +70,7 @@ __noinline int arp_from_pod(struct __sk_buff *skb)
 	__builtin_memcpy(t.src, a.sender_ip, 4);
 	if (ep && t.src[0] && !owns(ep, &t, false))
 		return -DROP_NEIGHBOUR;
-	return neighbour_verdict(n, ep);
+	return neighbour_verdict(n, ep, t.src[0]);
 }
 
 /* The link-local address of a MAC: fe80::/64 and its EUI-64. */
@@ -107,11 +111,13 @@ __noinline int nd_from_pod(struct __sk_buff *skb, struct pkt *p)
 {
 	struct endpoint *ep = ready_endpoint(skb->ifindex);
 	struct neighbour *n = neighbour_at(skb->ifindex);
+	bool sender;
 
 	if (!p || !n)
 		return -DROP_TRUNCATED;
-	if (ep && (p->t.src[0] | p->t.src[1] | p->t.src[2] | p->t.src[3]) && !own_link_local(skb, n, ep, &p->t) &&
-	    !owns(ep, &p->t, false))
+	sender = p->t.src[0] | p->t.src[1] | p->t.src[2] | p->t.src[3];
+	if (ep && sender && !own_link_local(skb, n, ep, &p->t) && !owns(ep, &p->t, false))
 		return -DROP_NEIGHBOUR;
-	return neighbour_verdict(n, ep);
+	/* Listener discovery makes no entry. */
+	return neighbour_verdict(n, ep, sender && p->l4 >> 8 >= 133 && p->l4 >> 8 <= 136);
 }
