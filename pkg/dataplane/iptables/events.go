@@ -159,7 +159,7 @@ func (x *decider) end(ifindex uint32, a netip.Addr) (id model.EndpointID, ok boo
 	return id, ok && e.bound[id] != nil
 }
 
-// nodeAddr returns the address that masquerading gives packets of the family, chosen as in static.locate.
+// nodeAddr returns the address that masquerading gives packets of the family, chosen as by locate.
 func (x *decider) nodeAddr(of netip.Addr) netip.Addr {
 	for _, a := range x.state.nodeAddrs() {
 		if a.Is4() == of.Is4() && a.IsGlobalUnicast() {

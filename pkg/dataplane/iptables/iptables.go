@@ -6,6 +6,7 @@
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
 //   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses;
 //     ends.go: whose flows those in its table are
+//   - masquerade.go: the class of packets that get the node's address
 //   - routes.go: whether packets are searched for source routes
 //   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables

@@ -30,6 +30,7 @@ type fakeNode struct {
 	graph  *calc.Graph
 	addrs  []netip.Addr // the node's own
 	keep   bool         // existing connections
+	mask   uint32       // of marks; 0: the default
 	routes []further.Route
 }
 
@@ -103,6 +104,9 @@ func (n *fakeNode) open(t *testing.T) {
 	tools := n.tables.Tools(iptables.Legacy)
 	config := dataplane.Defaults()
 	config.KeepExisting = n.keep
+	if n.mask != 0 {
+		config.IptablesMarkMask = n.mask
+	}
 	routes := func(interfaces map[string]bool) ([]further.Route, error) {
 		list := slices.Clone(n.routes)
 		for i := range list {

@@ -221,7 +221,7 @@ func (s *state) conclude() error {
 	if len(p.Rejudge) > 0 || slices.ContainsFunc(p.Unbind, leaves) {
 		s.static.stale = true
 	}
-	s.static.locate(s.nodeAddrs(), func(a netip.Addr) uint32 { return s.plans.Compiler.Address(a).Class.ID })
+	locate(s)
 	s.endpoints.sources.retireUnlisted(s.endpoints.bound)
 	if err := errors.Join(s.slots.drop(p.DropTables), s.static.rejudge(s.slots.uses), relist(s)); err != nil {
 		return err

@@ -31,7 +31,7 @@ type static struct {
 	base       chains.Config // for either family, without names and generation
 	keep       bool          // existing connections are left alone
 	generation generation
-	node       map[uint8]uint32  // the class of the node's own address
+	node       nodeClass
 	written    map[uint8]content // by IP version
 	stale      bool              // something that was allowed may be denied now: live flows have to be judged again
 	leaving    []netip.Addr      // addresses whose flows have to be forgotten; see left
@@ -54,7 +54,7 @@ type content struct {
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
 	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn,
 		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
-		node: map[uint8]uint32{4: classes.None4, 6: classes.None6},
+		node: nodeClass{of: map[uint8]uint32{4: classes.None4, 6: classes.None6}},
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
 			Tunnels: c.AllTunnelPorts(), Kernel: chains.KernelTraits{SCTPUntracked: kernel.SCTPUntracked, SourceRoutes: kernel.followsRoutes()},
 			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
@@ -179,18 +179,12 @@ func (s *static) write(family uint8) error {
 
 // content returns what the chains of one IP version are to be written with.
 func (s *static) content(family uint8) content {
-	return content{s.generation.number, s.node[family], s.listing.version[family]}
+	return content{s.generation.number, s.node.of[family], s.listing.version[family]}
 }
 
-// locate notes the class of the address by which kube-proxy replaces the source of packets: the node's first address of each IP
-// version. It is in force with the next rejudge.
-func (s *static) locate(addrs []netip.Addr, class func(netip.Addr) uint32) {
-	for _, family := range families {
-		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return familyOf(a) == family && a.IsGlobalUnicast() })
-		if i >= 0 {
-			s.node[family] = class(addrs[i])
-		}
-	}
+// differs reports whether the chains of an IP version that is used were written with other parameters than the present ones.
+func (s *static) differs(used func(family uint8) bool) bool {
+	return slices.ContainsFunc(families[:], func(family uint8) bool { return used(family) && s.written[family] != s.content(family) })
 }
 
 // rejudge makes live flows be judged again, if that is due, with the next commit. used reports whether endpoints have addresses of
