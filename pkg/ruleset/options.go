@@ -43,7 +43,7 @@ var matches = map[string]options{
 	"mark":  {"--mark": masked("--mark")}, "connmark": {"--mark": masked("--mark")},
 	"conntrack": {
 		"--ctstate": list("--ctstate"), "--ctdir": word("--ctdir"), "--ctproto": protocolOption("--ctproto"),
-		"--ctstatus": list("--ctstatus"),
+		"--ctstatus": list("--ctstatus"), "--ctrepldst": addressed("--ctrepldst"),
 	},
 	"set":     {"--match-set": setAndPlaces("--match-set"), "--return-nomatch": flag("--return-nomatch")},
 	"comment": {"--comment": word("--comment")},

@@ -33,6 +33,7 @@ var sameRules = [][]string{
 	{"-j MARK --set-xmark 0x3/0x0", "-j MARK --xor-mark 0x3"},
 	{"-m conntrack --ctstate RELATED,NEW", "-m conntrack --ctstate NEW,RELATED"},
 	{"-m conntrack ! --ctstate RELATED,NEW"},
+	{"-m conntrack --ctrepldst 192.0.2.1", "-m conntrack --ctrepldst 192.0.2.1/32", "-m conntrack --ctrepldst 192.0.2.1/255.255.255.255"},
 	{"-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "-p tcp --syn", "-p tcp -m tcp --tcp-flags ACK,SYN,FIN,RST SYN"},
 	{"-p tcp ! --syn", "-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN"},
 	{"-p icmp -m icmp --icmp-type 3/4", "-p icmp --icmp-type 3/4"},

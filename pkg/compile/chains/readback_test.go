@@ -1,6 +1,7 @@
 package chains_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -23,7 +24,7 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 			n.load(all, nil)
 			compare(t, all, run(t, "", b.command("-save"), "-t", "mangle"))
 			config := chains.Config{Marks: n.o.Marks, Names: n.o.Names, Family: b.family, Interfaces: "cali", Generation: 77,
-				Tunnels: []uint16{4789, 8472}, Resets: 3, Events: chains.Events{Group: 4, Rate: 1000}, Masquerade: chains.Masquerade{Mark: 0x4000}, Kernel: chains.KernelTraits{SCTPUntracked: true, SourceRoutes: true}, MidFlow: chains.MidFlowAnswer}
+				Tunnels: []uint16{4789, 8472}, Resets: 3, Events: chains.Events{Group: 4, Rate: 1000}, Masquerade: chains.Masquerade{Mark: 0x4000, Addrs: nodeAddrs(b.family)}, Kernel: chains.KernelTraits{SCTPUntracked: true, SourceRoutes: true}, MidFlow: chains.MidFlowAnswer}
 			sets := n.o.Names.Sets(b.family)
 			for _, name := range []string{sets.Own, sets.Egress, sets.Ingress} {
 				run(t, "", "ipset", "create", name, "hash:net,iface", "family", map[uint8]string{4: "inet", 6: "inet6"}[b.family], "skbinfo")
@@ -53,6 +54,13 @@ func TestChainsAreReadBackAsTheyWereWritten(t *testing.T) {
 			compare(t, mangle, run(t, "", b.command("-save"), "-t", "mangle"))
 		})
 	}
+}
+
+func nodeAddrs(family uint8) []netip.Addr {
+	if family == 4 {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.7")}
+	}
+	return []netip.Addr{netip.MustParseAddr("2001:db8::1")}
 }
 
 func compare(t *testing.T, want book, saved string) {

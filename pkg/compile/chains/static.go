@@ -1,6 +1,9 @@
 package chains
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // MidFlow is the treatment of TCP packets other than SYNs of flows that the kernel does not know (D-20).
 type MidFlow uint8
@@ -55,8 +58,9 @@ type KernelTraits struct {
 // Masquerade identifies the packets whose source will be replaced by the node's address. Ingress policy judges them by that address,
 // which they have when they arrive at the pod.
 type Masquerade struct {
-	Mark  uint32 // the bits of packet marks that such packets have; 0: there are no such packets
-	Class uint32 // of the node's address
+	Mark  uint32       // the bits of packet marks that such packets have; 0: there are no such packets
+	Class uint32       // of the node's address
+	Addrs []netip.Addr // of the node, each of which may be such a source; of the family of the chains
 }
 
 // Jump is a rule that leads from a built-in chain to one of ours. The Jumps of a chain must be its first rules, in the order of their
@@ -96,6 +100,7 @@ type static struct {
 //   - F and R: both ends judge a packet that goes as its flow was opened, or an answer
 //   - encap, error, unread, odd, nd, clean: drop packets, or let them pass, by the packet alone
 //   - class-in, class-eg: look up the class of the other end, for slots of ingress and egress
+//   - masqueraded: packets whose source conntrack replaces; those that get an address of the node go to node
 //   - node: gives a packet that will be masqueraded the class of the node
 //   - ok, deny: targets of slots; allow: both ends have allowed; revoked: ends flows that were allowed before
 //   - further, stray, listed, reaches, lone, lone-in, src-eg and others, see sourceChains: if pods have further sources

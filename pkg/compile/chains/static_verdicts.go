@@ -46,9 +46,16 @@ func (b *static) classes() error {
 		b.chain(classIngress, ingress...)
 		return nil
 	}
-	// The first packet of a flow has kube-proxy's mark; of later ones conntrack has the translated source.
-	masquerade, node := equals(b.c.Masquerade.Mark, b.c.Masquerade.Mark), " -j "+b.name("node")
-	b.chain(classIngress, append(ingress, "-m mark --mark "+masquerade+node, "-m conntrack --ctstate SNAT"+node)...)
+	// The first packet of a flow has kube-proxy's mark; of later ones conntrack has the address that answers go to. The state SNAT alone
+	// does not say that the address was replaced: conntrack may have replaced only the port, if another flow has the same ends.
+	b.chain(classIngress, append(ingress,
+		"-m mark --mark "+equals(b.c.Masquerade.Mark, b.c.Masquerade.Mark)+" -j "+b.name("node"),
+		"-m conntrack --ctstate SNAT -j "+b.name("masqueraded"))...)
+	var masqueraded []string
+	for _, a := range b.c.Masquerade.Addrs {
+		masqueraded = append(masqueraded, fmt.Sprintf("-m conntrack --ctrepldst %v -g %s", a, b.name("node")))
+	}
+	b.chain("masqueraded", masqueraded...)
 	class, err := b.c.Marks.Class(b.c.Masquerade.Class)
 	b.chain("node", "-j MARK --set-xmark "+class.String())
 	return err

@@ -7,21 +7,32 @@ import (
 	"github.com/margay-project/margay/pkg/ipsets"
 )
 
-// nodeClass is the class of the node's own address, by IP version: that of packets which kube-proxy will give this address as their
-// source.
-type nodeClass struct {
-	of      map[uint8]uint32
+// masquerade is what packets get that kube-proxy masquerades, by IP version: an address of the node as their source, and its class.
+type masquerade struct {
+	of      map[uint8]masqueradeOf
 	pending bool // it has changed since the last plan, and the chains with it are not written yet
 }
 
-// locate notes the class of the node's first address of each IP version. It is in force with the next rejudge.
+// masqueradeOf is that of one IP version.
+type masqueradeOf struct {
+	class   uint32 // of the first address
+	addrs   []netip.Addr
+	version uint64 // of addrs
+}
+
+// locate notes the node's addresses of each IP version, and the class of the first. They are in force with the next rejudge.
 func locate(s *state) {
 	addrs := s.nodeAddrs()
 	for _, family := range families {
-		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return familyOf(a) == family && a.IsGlobalUnicast() })
-		if i >= 0 {
-			s.static.node.of[family] = classFound(s, addrs[i])
+		of := s.static.node.of[family]
+		now := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return familyOf(a) != family || !a.IsGlobalUnicast() })
+		if len(now) > 0 {
+			of.class = classFound(s, now[0])
 		}
+		if !slices.Equal(now, of.addrs) {
+			of.addrs, of.version = now, of.version+1
+		}
+		s.static.node.of[family] = of
 	}
 }
 

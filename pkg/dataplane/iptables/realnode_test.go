@@ -91,7 +91,7 @@ func newRealNode(t testing.TB, backend iptables.Backend) *realNode {
 			return err
 		}
 		flows, err := conntrack.Open()
-		n.kernel.Sets, n.kernel.Flows, n.kernel.Node = sets, flows, labNode{pods: []*lab.Pod{n.client, n.server, n.member}}
+		n.kernel.Sets, n.kernel.Flows, n.kernel.Node = sets, flows, labNode{quietNode{[]netip.Addr{n.Addr(false), n.Addr(true)}}, []*lab.Pod{n.client, n.server, n.member}}
 		t.Cleanup(func() { _, _ = sets.Close(), flows.Close() })
 		return err
 	})

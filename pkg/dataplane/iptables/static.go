@@ -31,7 +31,7 @@ type static struct {
 	base       chains.Config // for either family, without names and generation
 	keep       bool          // existing connections are left alone
 	generation generation
-	node       nodeClass
+	node       masquerade
 	written    map[uint8]content // by IP version
 	stale      bool              // something that was allowed may be denied now: live flows have to be judged again
 	leaving    []netip.Addr      // addresses whose flows have to be forgotten; see left
@@ -46,6 +46,7 @@ type static struct {
 // content has the parameters that the chains of one IP version were written with.
 type content struct {
 	generation, node uint32
+	addrs            uint64 // version of the node's addresses
 	sources          uint64 // version of the endpoints with further sources
 }
 
@@ -54,7 +55,7 @@ type content struct {
 func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForce, kernel Kernel) *static {
 	s := &static{world: w, flows: kernel.Flows, keep: c.KeepExisting, learning: kernel.Learn,
 		generation: generation{most: marks.MostGeneration()}, written: map[uint8]content{},
-		node: nodeClass{of: map[uint8]uint32{4: classes.None4, 6: classes.None6}},
+		node: masquerade{of: map[uint8]masqueradeOf{4: {class: classes.None4}, 6: {class: classes.None6}}},
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
 			Tunnels: c.AllTunnelPorts(), Kernel: chains.KernelTraits{SCTPUntracked: kernel.SCTPUntracked, SourceRoutes: kernel.followsRoutes()},
 			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
@@ -155,7 +156,8 @@ func (s *static) write(family uint8) error {
 	c := s.base
 	now := s.content(family)
 	c.Further = chains.Further{Sources: s.listing.of[family], NoReversePath: s.listing.noReversePath}
-	c.Family, c.Names, c.Generation, c.Masquerade.Class = family, s.world.names[family], now.generation, now.node
+	c.Family, c.Names, c.Generation = family, s.world.names[family], now.generation
+	c.Masquerade.Class, c.Masquerade.Addrs = now.node, s.node.of[family].addrs
 	list, err := chains.NewStatic(&c)
 	if err != nil {
 		return err
@@ -179,7 +181,8 @@ func (s *static) write(family uint8) error {
 
 // content returns what the chains of one IP version are to be written with.
 func (s *static) content(family uint8) content {
-	return content{s.generation.number, s.node.of[family], s.listing.version[family]}
+	node := s.node.of[family]
+	return content{s.generation.number, node.class, node.version, s.listing.version[family]}
 }
 
 // differs reports whether the chains of an IP version that is used were written with other parameters than the present ones.

@@ -2,6 +2,7 @@ package walk
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -40,11 +41,12 @@ func conntrack(part ruleset.Part) (match, error) {
 	states, byState := part.Option("--ctstate")
 	direction, byDirection := part.Option("--ctdir")
 	protocol, byProtocol := part.Option("--ctproto")
-	number := uint64(0)
+	replies, byReplies := part.Option("--ctrepldst")
+	number, answered := uint64(0), netip.Prefix{}
 	if byDirection && (direction.Negated || direction.Values[0] != "ORIGINAL" && direction.Values[0] != "REPLY") {
 		return nil, fmt.Errorf("--ctdir %v is not known here", direction.Values)
 	}
-	seen := map[string]bool{"--ctstate": false, "--ctdir": false, "--ctproto": false}
+	seen := map[string]bool{"--ctstate": false, "--ctdir": false, "--ctproto": false, "--ctrepldst": false}
 	for _, o := range part.Options {
 		if twice, known := seen[o.Name]; twice || !known {
 			return nil, fmt.Errorf("option %s is not known here, or stands twice", o.Name)
@@ -66,6 +68,12 @@ func conntrack(part ruleset.Part) (match, error) {
 			return nil, err
 		}
 	}
+	if byReplies {
+		var err error
+		if answered, err = netip.ParsePrefix(replies.Values[0]); err != nil {
+			return nil, err
+		}
+	}
 	return func(s *state) (bool, error) {
 		c := s.packet.Connection
 		switch {
@@ -74,6 +82,8 @@ func conntrack(part ruleset.Part) (match, error) {
 		case c == nil:
 			return byState, nil
 		case byDirection && c.Reply != (direction.Values[0] == "REPLY"):
+			return false, nil
+		case byReplies && answered.Contains(c.ReplyDst) == replies.Negated:
 			return false, nil
 		}
 		return !byProtocol || (uint64(c.Protocol) == number) != protocol.Negated, nil

@@ -52,7 +52,9 @@ type Connection struct {
 	Reply      bool // the packet goes against the direction of the first one
 	Mark       uint32
 	Protocol   uint8
-	SNAT, DNAT bool // source or destination is translated
+	SNAT, DNAT bool // source or destination is translated, the address or only the port
+	// ReplyDst is where answers go. Zero: it is none of the addresses that rules name.
+	ReplyDst netip.Addr
 }
 
 // Routing is the routing header of an IPv6 packet.

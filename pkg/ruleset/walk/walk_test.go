@@ -169,7 +169,7 @@ func TestMatches(t *testing.T) {
 	others := packet()
 	others.Others = walk.Others{SrcType: "UNICAST", DstType: "LOCAL", LinkType: "unicast", BPF: func(code string) bool { return code == "1,6 0 0 1" }}
 	translated := packet()
-	translated.Connection = &walk.Connection{State: walk.Established, DNAT: true}
+	translated.Connection = &walk.Connection{State: walk.Established, DNAT: true, ReplyDst: netip.MustParseAddr("192.0.2.1")}
 	for _, tc := range []struct {
 		rule string
 		p    walk.Packet
@@ -191,6 +191,11 @@ func TestMatches(t *testing.T) {
 		{`-m bpf --bytecode "1,6 0 0 1"`, others, true},
 		{"-m conntrack --ctstate DNAT", translated, true},
 		{"-m conntrack --ctstate SNAT", translated, false},
+		{"-m conntrack --ctrepldst 192.0.2.1", translated, true},
+		{"-m conntrack --ctstate DNAT --ctrepldst 192.0.2.0/24", translated, true},
+		{"-m conntrack ! --ctrepldst 192.0.2.1", translated, false},
+		{"-m conntrack --ctrepldst 192.0.2.2", translated, false},
+		{"-m conntrack --ctrepldst 192.0.2.1", packet(), false},
 		{"-p tcp -m multiport --dports 1,79:81", packet(), true},
 		{"-p tcp -m multiport ! --ports 40000", packet(), false},
 		{"-m mark --mark 0x11/0x10", packet(), false}, // a bit outside of the mask
