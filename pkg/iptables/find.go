@@ -43,14 +43,14 @@ func Find(ctx context.Context, backend Backend) (*Tools, error) {
 	return &Tools{Backend: backend, Version: version, kernel: m}, nil
 }
 
-// findCommand looks for one function of iptables, "ip6tables-save", under the names that distributions give it.
+// findCommand looks for one function of iptables, "ip6tables-save" or "ip6tables", under the names that distributions give it.
 func findCommand(ctx context.Context, backend Backend, name string) (command, string, error) {
 	protocol, verb, _ := strings.Cut(name, "-")
 	candidates := []struct {
 		name string
 		args []string
 	}{
-		{protocol + "-" + string(backend) + "-" + verb, nil},
+		{strings.TrimSuffix(protocol+"-"+string(backend)+"-"+verb, "-"), nil},
 		{"xtables-" + string(backend) + "-multi", []string{name}},
 		{name, nil},
 	}

@@ -4,7 +4,7 @@
 //   - iptables.go: families, backends, errors; find.go: the commands of a backend, and whether they work here
 //   - table.go: Table, one table of the kernel; desired.go: the chains that it is to have; difference.go: the writes of a
 //     transaction; apply.go: Apply
-//   - check.go, reading.go: reading back, and alterations by others
+//   - check.go, reading.go: reading back, and alterations by others; piecewise.go: beside rules that iptables cannot print
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything

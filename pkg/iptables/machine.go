@@ -36,7 +36,16 @@ func (m *machine) save(ctx context.Context, family Family, table string, counter
 	if counters {
 		args = append(args, "-c")
 	}
-	return m.work(ctx, save, "", args...)
+	output, err := m.work(ctx, save, "", args...)
+	var exit *exited
+	if m.backend == Legacy || whole(output, err) || err != nil && !errors.As(err, &exit) {
+		return output, err
+	}
+	pieces, failed := m.savePieces(ctx, family, table, counters)
+	if failed != nil && err != nil {
+		failed = fmt.Errorf("%w; one chain after the other: %w", err, failed)
+	}
+	return pieces, failed
 }
 
 // restore waits for the lock before it starts the command, so that it can measure the wait and end it with ctx. Another process may

@@ -139,6 +139,16 @@ func canonical(texts ...string) []string {
 // example is a world of three chains, with a jump from FORWARD.
 func example(t *testing.T, k kernel) *iptables.Table {
 	t.Helper()
+	table := unwritten(t, k)
+	if commit := apply(t, table); commit.Chains != 4 || commit.Jumps != 1 {
+		t.Fatalf("the first commit: %+v", commit)
+	}
+	return table
+}
+
+// unwritten is the example before it is applied.
+func unwritten(t *testing.T, k kernel) *iptables.Table {
+	t.Helper()
 	table := k.table("mangle")
 	set(t, table,
 		ruleset.Chain{Name: "mgyA-FORWARD", Rules: []string{"-i cali+ -m mark --mark 0x0/0x10000 -j mgyA-judge", "-p tcp -m tcp --dport 80:90 -g mgyA-ok"}},
@@ -147,9 +157,6 @@ func example(t *testing.T, k kernel) *iptables.Table {
 		ruleset.Chain{Name: "mgyA-ok", Rules: []string{"-j MARK --set-xmark 0x20000/0x20000", "-m connmark ! --mark 0x1/0xff -j CONNMARK --set-mark 0x1/0xff"}},
 	)
 	jumps(t, table, "FORWARD", "-j mgyA-FORWARD")
-	if commit := apply(t, table); commit.Chains != 4 || commit.Jumps != 1 {
-		t.Fatalf("the first commit: %+v", commit)
-	}
 	return table
 }
 

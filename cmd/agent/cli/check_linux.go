@@ -48,6 +48,9 @@ func nodeChecks(ctx context.Context, bpffs string, bits, iptablesBits uint32) (*
 	ctx, cancel := context.WithTimeout(ctx, iptablesPatience)
 	defer cancel()
 	parts, checks := openIPTablesParts(ctx, "auto")
+	if parts.tools != nil {
+		checks = append(checks, tablesCheck(parts.tools.Readable(ctx, "mangle", "filter")))
+	}
 	for _, c := range checks {
 		c.Dataplane = "iptables"
 		node.Checks = append(node.Checks, c)
@@ -62,6 +65,15 @@ func nodeChecks(ctx context.Context, bpffs string, bits, iptablesBits uint32) (*
 		node.Checks = append(node.Checks, ipvsCheck())
 	}
 	return node, parts.close()
+}
+
+// tablesCheck says whether the tables that the iptables dataplane writes into can be read, which a start needs.
+func tablesCheck(err error) nodeCheck {
+	check := nodeCheck{Name: "tables", OK: err == nil}
+	if err != nil {
+		check.Detail = oneLine(err)
+	}
+	return check
 }
 
 // agent asks the running agent for its status and the problems of its objects.
