@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -174,6 +175,30 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	n.mustApply(t)
 	if got, reason := n.condition("new"); got != dataplane.Enforced || !strings.Contains(n.tables.Save(iptables.V4, "mangle"), "--dport 443") {
 		t.Errorf("afterwards the new endpoint is %v (%s)", got, reason)
+	}
+}
+
+// A repair waits no longer for the lock than a change of policy does: the context of Apply has no end.
+func TestARepairDoesNotWaitUntilTheLockIsFree(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	n.Resync() // so that the chains are known
+	n.mustApply(t)
+	if err := n.tables.Load(iptables.V4, "*mangle\n-F mgyA-deny\nCOMMIT\n"); err != nil {
+		t.Fatal(err)
+	}
+	n.tables.Lock(true)
+	n.Resync()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of a test that fails
+	defer cancel()
+	err := n.Apply(ctx, n.graph.Flush())
+	if _, locked := errors.AsType[*iptables.LockedError](err); !locked || ctx.Err() != nil {
+		t.Fatalf("while the lock is held Apply says %v; its context: %v", err, ctx.Err())
+	}
+	n.tables.Lock(false)
+	n.mustApply(t)
+	if !strings.Contains(n.tables.Save(iptables.V4, "mangle"), "-A mgyA-deny ") {
+		t.Error("the chain is not repaired once the lock is free")
 	}
 }
 

@@ -300,5 +300,7 @@ func (s *state) repair(ctx context.Context, log *slog.Logger) (repaired int, err
 		}
 		repaired += len(findings)
 	}
+	ctx, cancel := context.WithTimeout(ctx, lockPatience) // the reading needs no lock
+	defer cancel()
 	return repaired + entries, errors.Join(append(errs, s.world.commit(ctx))...)
 }
