@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -40,13 +41,13 @@ func Found(sets ipsets.Kernel) (bool, error) {
 // those of all backends that an agent may have used. Remove may be repeated.
 func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, flows Flows) (Removed, error) {
 	var done Removed
-	var bits uint32
+	var used uint32
 	for _, t := range tools {
 		w, found, err := newWorld(ctx, t, "")
 		if err != nil {
 			return done, err
 		}
-		bits |= found.markBits()
+		used |= found.markBits()
 		for _, table := range slices.Backward(w.tables) { // filter before mangle: it drops flows that have not been judged
 			table.Keep()
 			commit, err := table.Apply(ctx)
@@ -69,33 +70,39 @@ func Remove(ctx context.Context, tools []*iptables.Tools, sets ipsets.Kernel, fl
 		done.Sets += len(names) - len(left)
 	}
 	var err error
-	done.Connections, err = clearMarks(flows, bits)
+	done.Connections, err = clearMarks(flows, used)
 	return done, errors.Join(append(errs, err)...)
 }
 
 // markBits returns the bits of marks that the world in force uses; 0: its chains do not show them. The chains show the bits of the
-// generation; the two bits above belong to the mark, too.
+// generation and, one bit above them, a flag. In the layout of before 2026-11-23 they show the generation alone, and the two bits above it belong
+// to the mark. Others may use all bits beyond.
 func (f *inForce) markBits() uint32 {
 	for family, names := range f.names {
 		allow := f.saved[family].Chain(names.Chain("allow"))
 		if allow == nil || len(allow.Rules) == 0 {
 			continue
 		}
-		if _, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text); ok {
-			return mask | mask<<1 | mask<<2
+		_, mask, ok := stampOf(allow.Rules[len(allow.Rules)-1].Text)
+		if !ok || mask == 0 {
+			continue
 		}
+		if turned := uint32(1) << (bits.Len32(mask) - 2); mask&turned == 0 {
+			return mask | turned
+		}
+		return mask | mask<<1 | mask<<2
 	}
 	return 0
 }
 
-// clearMarks clears the bits in the marks of all connections.
-func clearMarks(flows Flows, bits uint32) (written int, err error) {
-	if bits == 0 {
+// clearMarks clears the bits of mask in the marks of all connections.
+func clearMarks(flows Flows, mask uint32) (written int, err error) {
+	if mask == 0 {
 		return 0, nil
 	}
 	var errs []error
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
-		n, err := flows.Remark(family, conntrack.Filter{}, bits, func(e conntrack.Entry) (uint32, bool) { return 0, e.Mark&bits != 0 })
+		n, err := flows.Remark(family, conntrack.Filter{}, mask, func(e conntrack.Entry) (uint32, bool) { return 0, e.Mark&mask != 0 })
 		written += n
 		errs = append(errs, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 )
 
@@ -48,5 +49,21 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 	if done := remove(); done != (Removed{}) {
 		t.Errorf("the second time it removes %+v", done)
+	}
+}
+
+// Bits on either side of the mask belong to others.
+func TestRemoveLeavesTheBitsOfOthers(t *testing.T) {
+	n := &fakeNode{tables: iptables.NewFake(), sets: ipsets.NewFake(), flows: &fakeFlows{}, mask: 0x0fff0000}
+	n.open(t)
+	n.mustApply(t, narrow.updates()...)
+	n.flows.marks = []uint32{0x30000001, 0xc0000000, 0xffffffff}
+	if _, err := Remove(t.Context(), []*iptables.Tools{n.tables.Tools(iptables.Legacy)}, n.sets, n.flows); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint32{0x30000001, 0xc0000000, 0xf000ffff} {
+		if got := n.flows.marks[i]; got != want {
+			t.Errorf("connection %d has the mark %#x, want %#x", i, got, want)
+		}
 	}
 }
