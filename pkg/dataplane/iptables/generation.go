@@ -4,6 +4,10 @@ package iptables
 // change that may deny traffic allowed before moves it to the next number, and then each live flow is judged again.
 type generation struct {
 	number, most uint32
+	// unreplaced is how often the marks of connections are to be replaced, since the numbers have started again from the first: before the
+	// chains have the first number, since each mark may be that of an earlier policy, and after that, since until then chains have written
+	// the last number.
+	unreplaced int
 }
 
 // Generations begin at firstInForce. neverJudged marks connections without a judgement, toBeJudged those to be judged again.
@@ -13,12 +17,34 @@ const (
 	firstInForce = 2
 )
 
-// next moves to the next number. wrapped: the numbers start again from the first, so marks of connections may have any of them.
-func (g *generation) next() (wrapped bool) {
+// next moves to the next number.
+func (g *generation) next() {
 	g.number++
 	if g.number > g.most || g.number < firstInForce {
-		g.number = firstInForce
-		return true
+		g.number, g.unreplaced = firstInForce, 2
 	}
-	return false
+}
+
+// replaceMarks makes all connections that have a number ones that are to be judged again.
+func (s *static) replaceMarks() error {
+	again, err := s.base.Marks.Generation(toBeJudged)
+	if err != nil {
+		return err
+	}
+	if err := s.remark(again.Mask, again.Value); err != nil {
+		return err
+	}
+	s.generation.unreplaced--
+	return nil
+}
+
+// replaceLate replaces the marks that chains have written with the last number after replaceMarks.
+func replaceLate(s *state) error {
+	if s.static.generation.unreplaced != 1 || !s.plans.Done() {
+		return nil
+	}
+	if err := s.world.grace(unseen.ofChains); err != nil {
+		return err
+	}
+	return s.static.replaceMarks()
 }

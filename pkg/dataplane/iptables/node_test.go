@@ -40,9 +40,15 @@ type fakeFlows struct {
 	deleted []netip.Addr
 	ends    []netip.Addr // of further connections, one for each
 	ending  func() error // called by DeleteAddresses, which returns its error; may be nil
+	marking func() error // called by Remark before it changes anything, which returns its error; may be nil
 }
 
 func (f *fakeFlows) Remark(family conntrack.Family, _ conntrack.Filter, mask uint32, decide func(conntrack.Entry) (uint32, bool)) (int, error) {
+	if f.marking != nil {
+		if err := f.marking(); err != nil {
+			return 0, err
+		}
+	}
 	n := 0
 	for i, m := range f.marks {
 		if to, write := decide(conntrack.Entry{Mark: m}); write && family == conntrack.IPv4 {

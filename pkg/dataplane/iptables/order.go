@@ -44,6 +44,7 @@ var finishing = []step{
 	{"write owned addresses that were refused", func(s *state) error { s.addresses.ownAgain(); return nil }},
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
 	{"follow the class of the node's address", followNode},
+	{"have flows judged again that have the last generation", replaceLate},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
 	{"open and close endpoints", func(s *state) error { return s.endpoints.admit() }},
 	{"end connections of further sources that are routed elsewhere", rerouteSources},

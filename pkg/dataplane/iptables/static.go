@@ -85,8 +85,8 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 // judgeAgain makes live flows be judged again once packets go to this world.
 func (s *static) judgeAgain() {
 	s.resumed = false
-	if s.generation.next() {
-		s.foreign = true // the numbers start again from the first
+	if s.generation.next(); s.generation.unreplaced > 0 {
+		s.foreign, s.generation.unreplaced = true, 0 // clean replaces the marks
 	}
 }
 
@@ -194,14 +194,11 @@ func (s *static) differs(used func(family uint8) bool) bool {
 // an IP version: others have no flows.
 func (s *static) rejudge(used func(family uint8) bool) error {
 	if s.stale && !s.keep {
-		if s.generation.next() {
-			again, err := s.base.Marks.Generation(toBeJudged)
-			if err == nil {
-				err = s.remark(again.Mask, again.Value)
-			}
-			if err != nil {
-				return err
-			}
+		s.generation.next()
+	}
+	if s.generation.unreplaced == 2 {
+		if err := s.replaceMarks(); err != nil {
+			return err
 		}
 	}
 	s.stale = false
