@@ -23,6 +23,7 @@ type place struct {
 	capacity [parts]uint32 // entries of the inner arrays; 0: none
 	sizes    [parts]uint32 // entries that were published
 	sum      checksum
+	rowSums  []uint64 // of each value of the rows, as in sum
 	// foreign: somebody has altered the slot. Its arrays may be another slot's, or missing, so they are not used again.
 	foreign [parts]bool
 }

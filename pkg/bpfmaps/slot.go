@@ -3,6 +3,7 @@ package bpfmaps
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -18,9 +19,79 @@ type Row struct {
 	Row   uint16
 }
 
-// PatchRows gives classes, which no address has yet, their rows in a live slot. Those of neighbouring classes, when they
-// are neighbours in the list, are written together. ErrNoRoom: the slot is too small for some classes, see EnlargeRows; the
-// others have their rows.
+// WriteRows gives classes, which no address has yet, their rows in a live slot. rows are all rows that the slot is to have now: it reads
+// nothing back, and writes each value with one of the classes once, all of them with one call. ErrNoRoom: the slot is too small for
+// some classes, see EnlargeRows; the others have their rows. To write rows twice changes nothing.
+func (s *Slots) WriteRows(slot uint32, classes []uint32, rows []bpf.CellBlock) error {
+	if !s.pool.isLive(slot) {
+		return fmt.Errorf("add rows of %d classes: slot %d is not in use", len(classes), slot)
+	}
+	at := &s.pool.places[slot]
+	keys := make([]uint32, 0, len(classes))
+	var noRoom error
+	for _, class := range classes {
+		index := class / classesPerValue
+		if index >= at.capacity[partRows] || int(index) >= len(rows) {
+			noRoom = s.noRoom(slot, class)
+			continue
+		}
+		keys = append(keys, index)
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	values := make([]bpf.CellBlock, len(keys))
+	for i, index := range keys {
+		values[i] = rows[index]
+	}
+	if err := s.writeValues(slot, keys, values); err != nil {
+		return err
+	}
+	for i, index := range keys {
+		at.setRowSum(index, valueSum(index, &values[i]))
+	}
+	return noRoom
+}
+
+// writeValues writes values of a slot's rows. The kernel copies each value in 8-byte words, and a program reads one aligned cell of it:
+// it sees the new row or none, and the other cells unchanged.
+func (s *Slots) writeValues(slot uint32, keys []uint32, values []bpf.CellBlock) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	inner, err := s.openRows(slot)
+	if err != nil {
+		return err
+	}
+	if len(keys) == 1 {
+		err = inner.Update(&keys[0], &values[0], ebpf.UpdateExist)
+	} else {
+		_, err = inner.BatchUpdate(keys, values, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("write the array of map %s key %d, %d values from index %d on: %w", bpf.MargayMapRows, slot, len(keys), keys[0], err)
+	}
+	return nil
+}
+
+// openRows returns the array of a slot's rows, which stays open while the slot is live.
+func (s *Slots) openRows(slot uint32) (*ebpf.Map, error) {
+	if rows := s.rows[slot]; rows != nil {
+		return rows, nil
+	}
+	rows, err := s.arrays.open(partRows, slot)
+	if err != nil {
+		return nil, err
+	}
+	s.rows[slot] = rows
+	return rows, nil
+}
+
+func (s *Slots) noRoom(slot, class uint32) error {
+	return fmt.Errorf("add row of class %d to slot %d, which has room for %d: %w", class, slot, s.Classes(slot), ErrNoRoom)
+}
+
+// PatchRows is WriteRows for a slot whose other rows are not known, such as one that an earlier agent has published: it reads each value
+// before it writes it. Rows of neighbouring classes, when they are neighbours in the list, are written together.
 func (s *Slots) PatchRows(slot uint32, list []Row) error {
 	var noRoom error
 	for len(list) > 0 {
@@ -47,33 +118,29 @@ func (s *Slots) patchValue(slot uint32, list []Row) error {
 	}
 	index := class / classesPerValue
 	if index >= s.pool.places[slot].capacity[partRows] {
-		return fmt.Errorf("add row of class %d to slot %d, which has room for %d: %w",
-			class, slot, s.Classes(slot), ErrNoRoom)
+		return s.noRoom(slot, class)
 	}
-	rows := s.rows[slot]
-	if rows == nil {
-		var err error
-		if rows, err = s.arrays.open(partRows, slot); err != nil {
-			return err
-		}
-		s.rows[slot] = rows
+	rows, err := s.openRows(slot)
+	if err != nil {
+		return err
 	}
-	// The kernel copies the value in 8-byte words, and a program reads one aligned cell of it: it sees the new row or
-	// none, and the other cells unchanged.
 	var value bpf.CellBlock
 	if err := rows.Lookup(&index, &value); err != nil {
 		return fmt.Errorf("read the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
 	}
-	change := uint64(0)
+	sum := uint64(0)
+	if at := &s.pool.places[slot]; int(index) < len(at.rowSums) {
+		sum = at.rowSums[index]
+	}
 	for _, r := range list {
 		cell := &value.Cell[r.Class%classesPerValue]
-		change += rowSum(r.Class, r.Row) - rowSum(r.Class, *cell)
+		sum += rowSum(r.Class, r.Row) - rowSum(r.Class, *cell)
 		*cell = r.Row
 	}
-	if err := rows.Update(&index, &value, ebpf.UpdateExist); err != nil {
-		return fmt.Errorf("write the array of map %s key %d, index %d: %w", bpf.MargayMapRows, slot, index, err)
+	if err := s.writeValues(slot, []uint32{index}, []bpf.CellBlock{value}); err != nil {
+		return err
 	}
-	s.pool.places[slot].sum.parts[partRows] += change
+	s.pool.places[slot].setRowSum(index, sum)
 	return nil
 }
 
@@ -105,7 +172,7 @@ func (s *Slots) EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error {
 			errs[i] = fmt.Errorf("make room for classes in slot %d: %w", slot, errs[i])
 			continue
 		}
-		s.pool.places[slot].sum.parts[partRows] = rowsSum(rows[i])
+		s.pool.places[slot].setRows(rows[i])
 		if old := s.rows[slot]; old != nil {
 			delete(s.rows, slot)
 			errs[i] = old.Close()

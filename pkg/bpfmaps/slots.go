@@ -123,8 +123,8 @@ func (s *Slots) Publish(contents []SlotContent) ([]uint32, error) {
 		}
 		if errs[i] == nil {
 			at := &s.pool.places[chosen[i]]
-			at.shape, at.sizes = contents[i].Shape, contents[i].sizes()
-			at.sum = sumOf(&contents[i], at.sizes)
+			at.shape = contents[i].Shape
+			at.setSum(&contents[i])
 			continue
 		}
 		if chosen[i] != 0 {

@@ -242,6 +242,45 @@ func TestPatchRowsAddsAClassInPlace(t *testing.T) {
 	}
 }
 
+// WriteRows writes the values that have one of the classes, and no others, and may be repeated.
+func TestWriteRowsAddsClassesInPlace(t *testing.T) {
+	m, _ := openMaps(t)
+	s := mustSlots(t, m)
+	c := policyContent(4, 9)
+	slot := mustPublish(t, s, c)[0]
+	want := policyContent(4, 9)
+	want.Rows[1].Cell[4], want.Rows[3].Cell[5], want.Rows[3].Cell[6] = 2, 1, 3
+	rows := slices.Clone(want.Rows)
+	rows[2].Cell[0] = 77 // of a class that is not among those
+	for range 2 {
+		if err := s.WriteRows(slot, []uint32{3*32 + 5, 32 + 4, 3*32 + 6}, rows); err != nil {
+			t.Fatal(err)
+		}
+		if diff, err := differs(m, slot, want); err != nil || diff != "" {
+			t.Errorf("%s (%v)", diff, err)
+		}
+		if altered, err := s.Altered(m); len(altered) != 0 || err != nil {
+			t.Errorf("altered %v (%v)", altered, err)
+		}
+	}
+	most := s.Classes(slot)
+	rows = append(rows, make([]bpf.CellBlock, int(most)/32+1-len(rows))...)
+	rows[most/32-1].Cell[31], rows[2] = 4, want.Rows[2]
+	if err := s.WriteRows(slot, []uint32{most, most - 1}, rows); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("beyond the room: %v, want ErrNoRoom", err)
+	}
+	want.Rows = rows[:most/32]
+	if diff, err := differs(m, slot, want); err != nil || diff != "" {
+		t.Errorf("the others: %s (%v)", diff, err)
+	}
+	if altered, err := s.Altered(m); len(altered) != 0 || err != nil {
+		t.Errorf("altered %v (%v)", altered, err)
+	}
+	if err := s.WriteRows(slot+1, []uint32{1}, rows); err == nil {
+		t.Error("a slot that is not live was written to")
+	}
+}
+
 func TestAFailedPublishNamesMapAndSlotAndLosesNothing(t *testing.T) {
 	m, o := openMaps(t)
 	s := mustSlots(t, m)

@@ -109,10 +109,16 @@ func (w *slotWalk) patch(t *testing.T) {
 	t.Helper()
 	slot := w.pick()
 	class := w.rand.IntN(len(w.live[slot].Rows) * 32)
-	if err := w.s.PatchRows(slot, []Row{{uint32(class), 1}}); err != nil {
+	w.live[slot].Rows[class/32].Cell[class%32] = 1
+	err := error(nil)
+	if w.rand.IntN(2) == 0 {
+		err = w.s.PatchRows(slot, []Row{{uint32(class), 1}})
+	} else {
+		err = w.s.WriteRows(slot, []uint32{uint32(class)}, w.live[slot].Rows)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.live[slot].Rows[class/32].Cell[class%32] = 1
 }
 
 func (w *slotWalk) release(t *testing.T) {

@@ -23,26 +23,56 @@ type checksum struct {
 	parts [parts]uint64
 }
 
-// sumOf returns the checksum of a content, as published or as read back. Of each array it sums the first n entries,
-// without the headroom. Rows are summed cell by cell, so that a row can be added to the sum.
-func sumOf(c *SlotContent, n [parts]uint32) checksum {
+// sumOf returns the checksum of a content, as published or as read back, whose rows have the sum rows. Of each array it sums the
+// first n entries, without the headroom. Rows are summed cell by cell, so that a row can be added to the sum.
+func sumOf(c *SlotContent, n [parts]uint32, rows uint64) checksum {
 	s := checksum{known: true, shape: c.Shape}
 	s.parts[partRules] = hashOf(c.Rules, n[partRules])
 	s.parts[partL4] = hashOf(c.L4, n[partL4])
 	s.parts[partRowBlk] = hashOf(c.RowBlk, n[partRowBlk])
 	s.parts[partCells] = hashOf(c.Cells, n[partCells])
 	s.parts[partOutcomes] = hashOf(c.Outcomes, n[partOutcomes])
-	s.parts[partRows] = rowsSum(c.Rows)
+	s.parts[partRows] = rows
 	return s
 }
 
 func rowsSum(rows []bpf.CellBlock) (sum uint64) {
 	for i := range rows {
-		for j, row := range rows[i].Cell {
-			sum += rowSum(uint32(i)*classesPerValue+uint32(j), row)
-		}
+		sum += valueSum(uint32(i), &rows[i])
 	}
 	return sum
+}
+
+// valueSum is the sum of the rows in one value of the array.
+func valueSum(index uint32, value *bpf.CellBlock) (sum uint64) {
+	for i, row := range value.Cell {
+		sum += rowSum(index*classesPerValue+uint32(i), row)
+	}
+	return sum
+}
+
+// setSum records the content that a slot has from now on.
+func (at *place) setSum(c *SlotContent) {
+	at.sizes = c.sizes()
+	at.sum = sumOf(c, at.sizes, 0)
+	at.setRows(c.Rows)
+}
+
+// setRows records the rows that a slot has from now on.
+func (at *place) setRows(rows []bpf.CellBlock) {
+	at.rowSums, at.sum.parts[partRows] = make([]uint64, len(rows)), 0
+	for i := range rows {
+		at.setRowSum(uint32(i), valueSum(uint32(i), &rows[i]))
+	}
+}
+
+// setRowSum records the sum that one value of the rows has from now on. To record it twice changes nothing.
+func (at *place) setRowSum(index uint32, sum uint64) {
+	if missing := int(index) + 1 - len(at.rowSums); missing > 0 {
+		at.rowSums = append(at.rowSums, make([]uint64, missing)...)
+	}
+	at.sum.parts[partRows] += sum - at.rowSums[index]
+	at.rowSums[index] = sum
 }
 
 // hashOf hashes the first n values; fewer are another value.
@@ -69,9 +99,7 @@ func rowSum(class uint32, row uint16) uint64 {
 // known.
 func (s *Slots) recordSum(m *Maps, slot uint32) {
 	if c, err := m.ReadSlot(slot); err == nil {
-		at := &s.pool.places[slot]
-		at.sizes = c.sizes()
-		at.sum = sumOf(&c, at.sizes)
+		s.pool.places[slot].setSum(&c)
 	}
 }
 
@@ -90,7 +118,7 @@ func (s *Slots) Altered(m *Maps) ([]uint32, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if err != nil || sumOf(&got, s.pool.places[slot].sizes) != want {
+		if err != nil || sumOf(&got, s.pool.places[slot].sizes, rowsSum(got.Rows)) != want {
 			altered = append(altered, slot)
 			for p := range parts {
 				s.pool.places[slot].foreign[p] = true
@@ -117,7 +145,7 @@ func (s *Slots) Sum(slot uint32) (sum Sum, known bool) {
 
 // Altered names the maps whose part of a content that was read back is not what it should be.
 func (s Sum) Altered(c *SlotContent) (names []string) {
-	got := sumOf(c, s.sizes)
+	got := sumOf(c, s.sizes, rowsSum(c.Rows))
 	shape := got.shape
 	if shape != s.sum.shape {
 		names = append(names, bpf.MargayMapSlots)

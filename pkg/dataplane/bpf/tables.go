@@ -28,11 +28,13 @@ type tables struct {
 type published struct {
 	slot    uint32
 	program *match.Program // nil: an earlier agent's
+	table   *table.Table   // with the rows that it has in the kernel, but for those that addRows is about to write; nil: an earlier agent's
 }
 
 // slots is the part of bpfmaps.Slots that is used here.
 type slots interface {
 	Publish(contents []bpfmaps.SlotContent) ([]uint32, error)
+	WriteRows(slot uint32, classes []uint32, rows []bpf.CellBlock) error
 	PatchRows(slot uint32, list []bpfmaps.Row) error
 	EnlargeRows(slots []uint32, rows [][]bpf.CellBlock) error
 	Classes(slot uint32) uint32
@@ -92,7 +94,7 @@ func (t *tables) publish(list []*table.Table) (refused map[table.ID]error, rest,
 	slots, err := t.slots.Publish(contents)
 	for i, slot := range slots {
 		if slot != 0 {
-			t.list[missing[i].ID] = published{slot: slot, program: missing[i].Program}
+			t.list[missing[i].ID] = published{slot: slot, program: missing[i].Program, table: missing[i]}
 		}
 	}
 	var failed *bpfmaps.Unpublished
@@ -150,11 +152,18 @@ func byTable(changes []plan.RowChange) iter.Seq2[table.ID, []bpfmaps.Row] {
 // addRows adds rows to a table, if it is in the kernel: it may have been refused, or lost. bpfmaps.ErrNoRoom: it is as it
 // was.
 func (t *tables) addRows(id table.ID, rows []bpfmaps.Row) error {
-	slot := t.slot(id)
-	if slot == 0 {
+	p := t.list[id]
+	switch {
+	case p.slot == 0:
 		return nil
+	case p.table == nil:
+		return t.slots.PatchRows(p.slot, rows)
 	}
-	return t.slots.PatchRows(slot, rows)
+	classes := make([]uint32, len(rows))
+	for i, r := range rows {
+		classes[i] = r.Class
+	}
+	return t.slots.WriteRows(p.slot, classes, p.table.Rows)
 }
 
 // lose forgets a table that is not as it should be. Its slot is released once no endpoint refers to it.

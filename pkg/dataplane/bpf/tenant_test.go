@@ -120,6 +120,13 @@ func (s *refusingSlots) Publish(contents []bpfmaps.SlotContent) ([]uint32, error
 	return slots, err
 }
 
+func (s *refusingSlots) WriteRows(slot uint32, classes []uint32, rows []bpf.CellBlock) error {
+	if err := s.refuses(slot); err != nil {
+		return err
+	}
+	return s.slots.WriteRows(slot, classes, rows)
+}
+
 func (s *refusingSlots) PatchRows(slot uint32, list []bpfmaps.Row) error {
 	if err := s.refuses(slot); err != nil {
 		return err
