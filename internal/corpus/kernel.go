@@ -105,18 +105,21 @@ func (k *Kernel) Load(updates []model.Update) error {
 	return k.apply(ch)
 }
 
-// apply has the dataplane apply changes and finish what it leaves for later, staged policies among it. A busy machine makes it
-// rest in between.
+// finishWithin bounds how long the dataplane may go on with what it leaves for later.
+const finishWithin = time.Minute
+
+// apply has the dataplane apply changes and finish what it leaves for later, staged policies among it. Nothing makes it rest in between:
+// it rests for changes that come in meanwhile, and there are none.
 func (k *Kernel) apply(ch model.Changes) error {
 	err := k.dp.Apply(context.Background(), ch)
-	for range 1000 {
-		if err != nil || !k.dp.Unfinished() {
-			return err
+	for began := time.Now(); err == nil && k.dp.Unfinished(); {
+		if time.Since(began) > finishWithin {
+			return fmt.Errorf("apply changes of %d endpoints and %d sets: a large or staged policy, or the names of rules, are not written after %v",
+				len(ch.Endpoints), len(ch.Sets), finishWithin)
 		}
-		time.Sleep(5 * time.Millisecond)
 		err = k.dp.Apply(context.Background(), model.Changes{InSync: true})
 	}
-	return errors.New("the dataplane does not finish")
+	return err
 }
 
 // place remembers which addresses are nodes', and which endpoints run there.

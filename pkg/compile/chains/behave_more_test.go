@@ -3,7 +3,6 @@ package chains_test
 import (
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
@@ -56,7 +55,7 @@ func (w *world) services() {
 	s = must(lab.StartStream(w.x.Host, b, lab.StreamOptions{Timeout: late}))(w.t)
 	for range 3 {
 		w.change(func() {})
-		time.Sleep(30 * time.Millisecond)
+		w.exchanges(s)
 	}
 	if r := s.Stop(); r.Errors != 0 || r.Connects != 1 {
 		w.t.Errorf("a masqueraded flow that is judged again: %+v", r)

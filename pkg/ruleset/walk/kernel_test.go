@@ -185,12 +185,16 @@ func (k *router) compare(t *testing.T, text string) {
 	}
 	got := map[walk.Step]uint64{}
 	agree := func() bool { got = k.counters(t); return maps.Equal(got, want) }
-	for deadline := time.Now().Add(time.Second); !agree() && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond) // the last packet may be on its way
+	for deadline := time.Now().Add(20 * time.Second); !agree(); { // the last packet may be on its way
+		if time.Now().After(deadline) {
+			k.disagree(t, text, got, want)
+		}
 	}
-	if maps.Equal(got, want) {
-		return
-	}
+}
+
+// disagree fails the test with the rules whose counts differ.
+func (k *router) disagree(t *testing.T, text string, got, want map[walk.Step]uint64) {
+	t.Helper()
 	for step := range got {
 		want[step] += 0
 	}
