@@ -2,8 +2,6 @@ package calc
 
 import (
 	"fmt"
-	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -140,10 +138,7 @@ func TestPodsWithVeryManyPortsCostInProportion(t *testing.T) {
 		policy := byName(model.Allow)
 		policy.Policy.Egress[0].Destination.NamedPorts = names
 		flushed(t, g, dp, pod("shop/a", "10.0.0.2"), policy, model.InSync{})
-		least := time.Duration(math.MaxInt64)
-		for range 3 { // a collection of garbage may be part of one of them
-			runtime.GC()
-			began := testutil.CPUTime(t)
+		return testutil.LeastCPUTime(t, func() {
 			u := manyNames("evil/p", "10.1.0.1", ports)
 			flushed(t, g, dp, u)
 			if len(names) > 0 {
@@ -152,9 +147,7 @@ func TestPodsWithVeryManyPortsCostInProportion(t *testing.T) {
 				}
 			}
 			flushed(t, g, dp, model.Absent(u))
-			least = min(least, testutil.CPUTime(t)-began)
-		}
-		return least
+		})
 	}
 	var names []string
 	for i := range named {
