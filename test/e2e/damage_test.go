@@ -28,6 +28,7 @@ type pinned struct {
 
 func openPinned(t *testing.T, p *testcluster.Process) *pinned {
 	t.Helper()
+	testcluster.NeedsBPF(t, "the test reads BPF maps")
 	dir := p.Flags[slices.Index(p.Flags, "--bpffs")+1]
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: dir})
 	if err != nil {

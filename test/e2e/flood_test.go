@@ -27,6 +27,7 @@ const (
 // Quality P12 as the benchmarks have it, by test-run: half of the established flows go on during the flood, the others
 // idle.
 func TestFloodOfProgramsLosesNoFlow(t *testing.T) {
+	testcluster.NeedsBPF(t, "it floods the BPF programs, without an agent")
 	testutil.Privileged(t)
 	results, err := kernel.Flood(kernel.Options{Work: t.TempDir(), Flood: floodSYNs, Flows: floodFlows, Log: t.Logf})
 	if err != nil {

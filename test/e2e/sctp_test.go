@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
@@ -52,6 +53,7 @@ func sctpState(t *testing.T, m *bpfmaps.Maps, to netip.Addr) (state bpf.MargayCt
 // Real SCTP: policy admits by port; what a change denies is dropped without a word, so the association goes on if it is
 // allowed again; one that ends expires soon.
 func TestSCTPAssociationsFollowPolicy(t *testing.T) {
+	testcluster.NeedsBPF(t, "it reads the states of flows in BPF maps")
 	testutil.RequireKernel(t, "SCTP", lab.SCTPMissing())
 	for _, v6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {

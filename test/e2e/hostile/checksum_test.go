@@ -28,9 +28,7 @@ type unfinished struct {
 // A pod with a raw socket says where the checksum of its packet is to be filled in. At the checksum's own place that is what every
 // stack does. Elsewhere the packet that is judged is not the one that leaves the node.
 func TestAChecksumIsWrittenOverNothingThatIsJudged(t *testing.T) {
-	if testcluster.IPTables() {
-		t.Skip("the iptables dataplane does not see where a checksum goes: docs/security.md says so")
-	}
+	testcluster.NeedsBPF(t, "the iptables dataplane does not see where a checksum goes: docs/security.md says so")
 	s := newScene(t)
 	s.Policy("evil/m", `{podSelector: {matchLabels: {app: m}}, policyTypes: [Egress], 
   egress: [{ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}, {port: 53, protocol: SCTP}]}]}`)

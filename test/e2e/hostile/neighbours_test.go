@@ -26,6 +26,7 @@ const (
 // packets and writes as many manifests, and is at no limit. The nodes are measured in turn, each time in another order, and
 // the tenants rest while another node is. Run by make bench-tenant.
 func TestTenantAtEveryLimitDisturbsNobody(t *testing.T) {
+	testcluster.NeedsBPF(t, "the limits that it reports are of BPF maps")
 	out := testutil.Getenv(tenantOut)
 	if out == "" {
 		t.Skipf("runs for minutes, with %s=FILE only", tenantOut)
