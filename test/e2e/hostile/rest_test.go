@@ -23,8 +23,9 @@ const (
 	// restMost is how many sets the node may know by name: those of the policies in force, of those that come, and of some that
 	// have gone. All that the attack names are several times as many.
 	restMost = 3 * restBlocks
-	// honestMost is how much the agent may work until a small change of another tenant is enforced, whatever else the machine does.
-	honestMost = 3 * time.Second
+	// honestMost is how much the agent may work until a small change of another tenant is enforced, as a multiple of what the largest
+	// policy costs it alone in the same run, so that it does not depend on the machine.
+	honestMost = 4
 )
 
 // otherBlocks is the spec of a policy about addresses that no turn before has named.
@@ -51,6 +52,10 @@ func TestWhatChangingPoliciesLeaveStaysBounded(t *testing.T) {
 	for i := range restPods {
 		evil = append(evil, c.Pod(n, fmt.Sprint("evil/m", i)))
 	}
+	alone := c.Agent(0).CPUTime()
+	c.Policy("evil/m0", otherBlocks("m0", 0, restBlocks))
+	c.AwaitPolicies(evil[0], 1, 0)
+	alone = max(c.Agent(0).CPUTime()-alone, 20*time.Millisecond) // it comes in steps of 10 ms
 	names := c.Agent(0).Maps().Names.Sets
 	known := func() int {
 		all, err := names.Load()
@@ -62,11 +67,11 @@ func TestWhatChangingPoliciesLeaveStaysBounded(t *testing.T) {
 	ctx, stop := context.WithTimeout(context.Background(), restFor)
 	defer stop()
 	var attack sync.WaitGroup
-	turns := 0
+	turns := 1 // the first was alone
 	attack.Go(func() {
 		for tick := time.Tick(restEvery); ctx.Err() == nil; <-tick {
 			i, blocks := turns%restPods, restFew
-			if turns%(20*restPods) == 0 {
+			if turns%(20*restPods) == 1 {
 				blocks = restBlocks
 			}
 			c.Policy(fmt.Sprint("evil/m", i), otherBlocks(fmt.Sprint("m", i), turns, blocks))
@@ -90,12 +95,12 @@ func TestWhatChangingPoliciesLeaveStaysBounded(t *testing.T) {
 	}
 	attack.Wait()
 	slices.Sort(took)
-	t.Logf("%d changes of the tenant; at most %d sets; %d changes of others took %v (median) to %v, and %v of the agent's CPU time at most", turns, most, len(took), took[len(took)/2], took[len(took)-1], worked)
+	t.Logf("%d changes of the tenant; at most %d sets; %d changes of others took %v (median) to %v, and %v of the agent's CPU time at most; the largest policy alone %v", turns, most, len(took), took[len(took)/2], took[len(took)-1], worked, alone)
 	if most > restMost {
 		t.Errorf("the node knew %d sets, want %d at most", most, restMost)
 	}
-	if worked > honestMost {
-		t.Errorf("the agent worked for %v until a small change of somebody else was enforced", worked)
+	if worked > honestMost*alone {
+		t.Errorf("the agent worked for %v until a small change of somebody else was enforced, and for %v on the largest policy alone", worked, alone)
 	}
 	for i := range evil {
 		c.Remove(fmt.Sprint("policy-evil.m", i))
