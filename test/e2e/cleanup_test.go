@@ -11,9 +11,8 @@ import (
 )
 
 // TestCleanupLosesNoPacket: programs are detached one after the other, while a pod and an outside host send over old connections to a pod
-// that policy opens to them. Policy is in force until then, and none afterwards.
+// that policy opens to them. With iptables the chains are removed so. Policy is in force until then, and none afterwards.
 func TestCleanupLosesNoPacket(t *testing.T) {
-	testcluster.NeedsBPF(t, "packets pass whole chains until the jumps to them are removed, by one write")
 	forModes(t, func(t *testing.T, flags ...string) {
 		c := newCluster(t, oneNode, flags...)
 		client, server, outside := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server"), c.External("outside")
