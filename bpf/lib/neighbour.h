@@ -37,7 +37,7 @@ static __always_inline bool within_rate(struct neighbour *n, bool ready, bool le
 	__u64 burst = ready ? NEIGHBOUR_BURST : UNREADY_BURST;
 	__u64 now = bpf_ktime_get_ns(), next = n->next > now ? n->next : now;
 
-	/* What it sent before it was ready does not make it wait longer than what it may send now. */
+	/* Messages from before it was ready do not make it wait longer than those of a ready one. */
 	if (ready && next - now > burst * interval)
 		next = now + (burst - 1) * interval;
 	if (next - now > (burst - 1) * interval)

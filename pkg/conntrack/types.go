@@ -56,6 +56,7 @@ const (
 	SeenReply Status = 1 << 1 // packets of both directions were seen
 	Assured   Status = 1 << 2 // the entry is kept when the table is full
 	Confirmed Status = 1 << 3 // the entry is in the table
+	SrcNAT    Status = 1 << 4 // the source of the original direction is translated
 	DstNAT    Status = 1 << 5 // the destination of the original direction is translated
 )
 
