@@ -152,6 +152,9 @@ func (c *compiled) outcome(p *readPolicy, pkt model.Packet) bpf.Outcome {
 	if c.policy.Direction == model.Egress {
 		remote = pkt.Dst
 	}
+	if pkt.Protocol == model.ProtoICMP && remote.Is6() || pkt.Protocol == model.ProtoICMPv6 && remote.Is4() {
+		pkt.ICMPCode = pkt.Protocol // the key of programs for the ICMP of the other family, see verify.Question
+	}
 	class := c.classOf(remote)
 	o := p.table.Eval(class, pkt)
 	if p.table.Interpreted() {
