@@ -244,9 +244,15 @@ func (s *state) enforce() error {
 				return err
 			}
 		}
+		if s.world.breached { // begin has left the marks alone
+			if err := s.static.clean(); err != nil {
+				return err
+			}
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 		defer cancel()
-		if err := s.world.enforce(ctx, s.sets.kernel, s.static.foreign && len(s.world.other) > 0); err != nil {
+		otherBits := s.static.foreign && len(s.world.other) > 0 && !s.world.breached // filter goes on dropping while mangle does not
+		if err := s.world.enforce(ctx, s.sets.kernel, otherBits); err != nil {
 			return err
 		}
 	}

@@ -118,8 +118,10 @@ func stampOf(rule string) (value, mask uint32, ok bool) {
 
 // begin makes the chains of both IP versions desired, with the next commit.
 func (s *static) begin() error {
-	if err := s.clean(); err != nil {
-		return err
+	if !s.world.breached { // else what is left of the world in force would drop live flows until this one is
+		if err := s.clean(); err != nil {
+			return err
+		}
 	}
 	for _, family := range families {
 		if err := s.write(family); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
@@ -29,6 +30,9 @@ type world struct {
 	other   map[uint8]chains.Names  // the world in force when this one was begun; none: no entry
 	former  []former                // left by agents that used the other backend
 	inForce bool
+	// breached: somebody has removed the way from mangle FORWARD into the world in force. Its chains in filter still drop flows that no
+	// chain has judged.
+	breached bool
 	// searching: the chains as they were last written search packets for source routes.
 	searching bool
 	unseen    unseen
@@ -55,7 +59,7 @@ func newWorld(ctx context.Context, tools *iptables.Tools, instance string) (*wor
 	if err != nil {
 		return nil, nil, err
 	}
-	w.other = found.names
+	w.other, w.breached = found.names, found.breached
 	w.choose(instance)
 	for _, t := range w.tables {
 		if other, ok := w.other[t.family]; ok {
@@ -84,39 +88,45 @@ func (w *world) choose(instance string) {
 // inForce is the world that packets go to at present, by IP version: its names, and the chains of table mangle, which contain the
 // generation of its judgements. An IP version without such a world has no entry in names.
 type inForce struct {
-	names map[uint8]chains.Names
-	saved map[uint8]*ruleset.Saved
+	names    map[uint8]chains.Names
+	saved    map[uint8]*ruleset.Saved
+	breached bool // see world
 }
 
-// find returns the worlds in force, which the first jumps of FORWARD lead to.
+// find returns the worlds in force: those that mangle FORWARD leads to, or else any other way, since what is left of a world still
+// drops packets.
 func (w *world) find(ctx context.Context, instance string) (*inForce, error) {
 	found := &inForce{names: map[uint8]chains.Names{}, saved: map[uint8]*ruleset.Saved{}}
-	for _, t := range w.tables {
-		if t.name != "mangle" {
-			continue
-		}
+	for _, t := range w.tables { // of each IP version mangle comes first
 		saved, err := t.Read(ctx)
 		if err != nil {
 			return nil, err
 		}
-		found.saved[t.family] = saved
-		if names, ok := leadingTo(saved.Chain("FORWARD"), instance); ok {
+		if t.name == "mangle" {
+			found.saved[t.family] = saved
+		}
+		for _, chain := range [...]string{"FORWARD", "INPUT", "OUTPUT", "PREROUTING", "POSTROUTING"} {
+			names, ok := leadingTo(saved.Chain(chain), instance)
+			if _, known := found.names[t.family]; !ok || known {
+				continue
+			}
 			found.names[t.family] = names
+			found.breached = found.breached || t.name != "mangle" || chain != "FORWARD"
 		}
 	}
 	return found, nil
 }
 
-// leadingTo returns the world of an instance that the first such jump of FORWARD leads to; not ok: there is no such jump.
-func leadingTo(forward *ruleset.SavedChain, instance string) (names chains.Names, ok bool) {
-	if forward == nil {
+// leadingTo returns the world of an instance that the first jump of a built-in chain into any leads to; not ok: there is no such jump.
+func leadingTo(builtIn *ruleset.SavedChain, instance string) (names chains.Names, ok bool) {
+	if builtIn == nil {
 		return names, false
 	}
-	for _, rule := range forward.Rules {
+	for _, rule := range builtIn.Rules {
 		target, _ := ruleset.Target(rule.Text)
 		for _, which := range chains.Worlds {
 			names := chains.Names{Instance: instance, World: which}
-			if target == names.Chain("FORWARD") {
+			if strings.HasPrefix(target, names.Chain("")) {
 				return names, true
 			}
 		}
