@@ -73,7 +73,8 @@ func listAll[T any](list func() ([]T, error)) ([]T, error) {
 
 // WatchInterfaces reports the interfaces whose names begin with prefix: first those that exist, then every change,
 // until ctx ends, which closes the channel. A reader who is slow gets the newest state of each interface, in the order of
-// their first unread change. An interface that comes under the number of one that went may be reported without its going.
+// their first unread change. An interface that comes under the number of one that went may be reported without its going. After
+// changes were lost, all interfaces are reported again.
 func WatchInterfaces(ctx context.Context, o WatchOptions, prefix string) (<-chan Interface, error) {
 	w := &interfaceWatch{options: o, prefix: prefix, known: map[uint32]Interface{}, out: make(chan Interface)}
 	if err := w.open(); err != nil {
@@ -111,6 +112,7 @@ func (w *interfaceWatch) open() error {
 	for _, i := range now {
 		exists[i.Ifindex] = true
 		w.see(i)
+		w.queue(i.Ifindex) // it may have gone and come again under its name and number, and have no programs
 	}
 	for ifindex := range w.known {
 		if !exists[ifindex] {
@@ -177,8 +179,13 @@ func (w *interfaceWatch) see(i Interface) {
 		w.known[i.Ifindex] = i
 		delete(w.gone, i.Ifindex)
 	}
-	if !slices.Contains(w.unread, i.Ifindex) {
-		w.unread = append(w.unread, i.Ifindex)
+	w.queue(i.Ifindex)
+}
+
+// queue has an interface's state reported.
+func (w *interfaceWatch) queue(ifindex uint32) {
+	if !slices.Contains(w.unread, ifindex) {
+		w.unread = append(w.unread, ifindex)
 	}
 }
 

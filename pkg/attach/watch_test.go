@@ -139,6 +139,23 @@ func TestAWatchThatStartsOverReportsWhatItMissed(t *testing.T) {
 	}
 }
 
+// An interface may have gone and come again under its name and number while notifications were lost.
+func TestAWatchThatStartsOverReportsWhatLooksTheSame(t *testing.T) {
+	ns, _ := room(t)
+	ifindex := veth(t, "calione")
+	w := &interfaceWatch{options: watchIn(ns), prefix: "cali", known: map[uint32]Interface{}, out: make(chan Interface)}
+	for _, when := range []string{"at first", "once more"} {
+		if err := w.open(); err != nil {
+			t.Fatal(err)
+		}
+		w.sub.close()
+		if !slices.Equal(w.unread, []uint32{ifindex}) {
+			t.Errorf("%s: %v are to be reported, want %d", when, w.unread, ifindex)
+		}
+		w.unread = nil // read
+	}
+}
+
 func TestAddressesAreReportedWhenTheyChange(t *testing.T) {
 	ns, _ := room(t)
 	ifindex := veth(t, "calione")
