@@ -99,6 +99,7 @@ func TestDiscoveryPassesOnTheLink(t *testing.T) {
 			w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
 			frame := icmp(v6.a, tc.dst, tc.kind, 0).Bytes()
 			w.fromPod(t, w.podA, frame).want(t, tc.ready)
+			w.put(t, bpf.MargayMapNeighbours, uint32(1), bpf.MargayNeighbour{}) // none counts against its rate
 			w.fromPod(t, 1, frame).want(t, tc.notReady)
 			w.toPod(t, 1, outside, frame).want(t, tc.notReady)
 			if tc.ready == 0 {
