@@ -63,8 +63,8 @@ func crowd() (list []model.Update) {
 	return append(list, model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "crowd"}, Policy: policy})
 }
 
-// Whoever gives the node's own address a class beyond those that marks have room for does not stop the changes of others: masqueraded
-// packets have the class of the prefix around the address, as in the set.
+// A policy may give the node's own address a class that marks have no room for. Changes of others are enforced all the same. Masqueraded
+// packets then have the class of the prefix around the address, as in the set.
 func TestTheNodesAddressWithoutRoomInMarksHoldsUpNothing(t *testing.T) {
 	n := newSmallNode(t)
 	_ = n.drain(t, crowd()...)

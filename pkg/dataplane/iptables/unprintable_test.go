@@ -24,7 +24,7 @@ func TestRulesOfNftInOurTablesAreNoAlteration(t *testing.T) {
 		n.apply(-1)
 	}
 	if n.agent.repairs != 0 {
-		t.Errorf("%d repairs, although nobody has altered anything", n.agent.repairs)
+		t.Errorf("%d repairs of chains that nobody has altered", n.agent.repairs)
 	}
 	n.wantOneWorld("after three comparisons", "mgyA")
 	n.start()
