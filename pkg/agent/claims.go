@@ -32,14 +32,14 @@ func claimEvents(lost []calc.LostClaim, services []calc.ServiceClaim) []events.I
 	var items []events.Item
 	for _, l := range lost {
 		if l.Local && !l.Terminating {
-			items = append(items, events.Item{Local: true, Problem: validate.Problem{
+			items = append(items, events.Item{Local: true, Claim: true, Problem: validate.Problem{
 				Ref:      validate.Ref{Kind: "Pod", Namespace: l.Endpoint.Namespace, Name: l.Endpoint.Name},
 				Severity: validate.Warning, Reason: l.Text(),
 			}})
 		}
 	}
 	for _, c := range services {
-		items = append(items, events.Item{Problem: validate.Problem{
+		items = append(items, events.Item{Claim: true, Problem: validate.Problem{
 			Ref:      validate.Ref{Kind: "Service", Namespace: c.Service.Namespace, Name: c.Service.Name},
 			Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.Text(),
 		}})

@@ -13,7 +13,7 @@ import (
 
 // Item is a problem that is to be reported to the owner of its object.
 type Item struct {
-	Problem validate.Problem // Ref names an object of the cluster; mere Warnings are reported of policies and configuration only
+	Problem validate.Problem // Ref names an object of the cluster; mere Warnings are reported of policies and configuration only, unless Claim is set
 	// Local: this node cannot enforce the object (a pod of its own), which only this node knows. Otherwise every node
 	// has the same problem with the object, and a few of them tell.
 	Local bool
@@ -21,6 +21,8 @@ type Item struct {
 	Version string
 	// Note: the text is no problem of the object but something to know about it.
 	Note bool
+	// Claim: the object claims an address that is not its own. It is reported of objects of every kind.
+	Claim bool
 }
 
 // Reasons of events.
@@ -30,6 +32,7 @@ const (
 	ReasonRulesLeftOut   = "RulesLeftOut"    // a policy that is used without some of its rules
 	ReasonPartlyIgnored  = "PartlyIgnored"   // an object that is used, though part of it means nothing
 	ReasonNotEnforced    = "NotEnforced"     // a pod whose policy its node cannot enforce
+	ReasonNotOwned       = "AddressNotOwned" // a pod or Service that claims an address of another
 	ReasonDataplane      = "DataplaneChosen" // a node that does not have the preferred dataplane
 )
 
@@ -68,7 +71,7 @@ func messages(items []Item) (all map[subject]message, leftOut int) {
 	bySubject := map[subject][]Item{}
 	for _, it := range items {
 		ref := it.Problem.Ref
-		if ref.Kind == "" || ref.Name == "" || !it.Note && it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
+		if ref.Kind == "" || ref.Name == "" || !it.Note && !it.Claim && it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
 			continue
 		}
 		s := subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}
@@ -125,6 +128,8 @@ func messageOf(s subject, items []Item) message {
 	switch {
 	case !slices.ContainsFunc(items, func(it Item) bool { return !it.Note }):
 		m.reason, m.action = ReasonDataplane, "Start"
+	case !slices.ContainsFunc(items, func(it Item) bool { return !it.Claim }):
+		m.reason, m.action = ReasonNotOwned, "Enforce"
 	case s.local:
 		m.reason, m.action, begin = ReasonNotEnforced, "Enforce", "policy is not fully enforced: "
 	case worst < validate.RulesLeftOut:

@@ -53,6 +53,13 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 			ReasonPolicyRejected, "not used: b: 2; c: 3; a: 1"},
 		{"of this node alone", []Item{local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))},
 			ReasonNotEnforced, "policy is not fully enforced: keeps its last policy"},
+		{"an address of another's", []Item{{Local: true, Claim: true, Problem: problem("Pod web", validate.Warning, "", "10.0.0.1 is not its own").Problem}},
+			ReasonNotOwned, "10.0.0.1 is not its own"},
+		{"an address of another's, and no policy", []Item{{Local: true, Claim: true, Problem: problem("Pod web", validate.Warning, "", "10.0.0.1 is not its own").Problem},
+			local(problem("Pod web", validate.Rejected, "", "keeps its last policy"))},
+			ReasonNotEnforced, "policy is not fully enforced: keeps its last policy; 10.0.0.1 is not its own"},
+		{"an external address of another's", []Item{{Claim: true, Problem: problem("Service web", validate.Warning, "spec.externalIPs", "10.0.0.1 is a pod's").Problem}},
+			ReasonNotOwned, "spec.externalIPs: 10.0.0.1 is a pod's"},
 		{"to know about the node", []Item{{Local: true, Note: true, Problem: problem("Node n1", validate.Warning, "", "enforced with iptables").Problem}},
 			ReasonDataplane, "enforced with iptables"},
 	} {
