@@ -68,33 +68,3 @@ func TestAMistakeIsNoReasonForTheOtherDataplane(t *testing.T) {
 		}
 	}
 }
-
-func TestCheckSaysWhichDataplaneAutoTakes(t *testing.T) {
-	fails := errors.New("fails")
-	checks := []nodeCheck{{Name: "TCX links", Dataplane: "bpf"}, {Name: "iptables", Dataplane: "iptables"}, {Name: "marks"}}
-	for name, c := range map[string]struct {
-		bpf, kernel, iptables error
-		want                  string
-		problems              int
-	}{
-		"all":      {nil, nil, nil, "bpf", 2},
-		"bpf":      {nil, nil, fails, "bpf", 2},
-		"iptables": {fails, fails, nil, "iptables", 2},
-		"mistake":  {fails, nil, nil, "", 3},
-		"neither":  {fails, fails, fails, "", 3},
-	} {
-		n := nodeReport{Checks: checks}
-		if n.choose(c.bpf, c.kernel, c.iptables); n.Dataplane != c.want || n.Reason == "" || n.problems() != c.problems {
-			t.Errorf("%s: %q because of %q with %d problems, want %q with %d", name, n.Dataplane, n.Reason, n.problems(), c.want, c.problems)
-		}
-	}
-}
-
-// TestTheFallbackIsShown: in the status for people.
-func TestTheFallbackIsShown(t *testing.T) {
-	s := &inspect.StatusReport{Agent: inspect.Agent{Dataplane: "iptables", Chosen: inspect.Choice{How: inspect.ChoiceFallback, Reason: "kernel 5.14 lacks"}}}
-	var out strings.Builder
-	if err := writeStatus(&out, s); err != nil || !strings.Contains(out.String(), "iptables: kernel 5.14 lacks") {
-		t.Errorf("status, %v:\n%s", err, out.String())
-	}
-}

@@ -10,46 +10,14 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/link"
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
-
-// cleanupOptions are the flags of cleanup.
-type cleanupOptions struct {
-	instanceFlags
-	output outputFlag
-}
-
-func cleanupCommand() *cobra.Command {
-	var o cleanupOptions
-	cmd := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Remove every trace of an agent that has stopped: programs, maps, chains, socket",
-		Long: `Removes what a stopped agent of this instance has left: BPF programs, maps and socket, and the chains, IP sets and
-connection marks of the iptables dataplane. Then packets pass as if Margay had never run. Refuses while an agent runs.
-It may be repeated: a part that is gone is skipped. Needs root.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := cleanup{}
-			err := o.run(cmd, &c)
-			if err != nil && len(c.removed) == 0 {
-				return err
-			}
-			writeErr := o.output.writeTable(cmd.OutOrStdout(), orEmpty(c.removed), &table{
-				header: []string{"REMOVED", "WHAT"}, rows: c.rows(), none: "nothing to remove",
-			})
-			return errors.Join(err, writeErr)
-		},
-	}
-	o.output.register(cmd.Flags())
-	o.instanceFlags.register(cmd.Flags())
-	return cmd
-}
 
 // iptables removes the chains, sets and marks of the iptables dataplane. They belong to no instance, so with an instance's name it does
 // nothing.
@@ -65,7 +33,7 @@ func (c *cleanup) iptables(ctx context.Context, instance string) error {
 		n            int
 	}{{"chains", "%d of iptables", removed.Chains}, {"sets", "%d IP sets", removed.Sets}, {"marks", "of %d connections", removed.Connections}} {
 		if r.n > 0 {
-			c.note(r.kind, r.format, r.n)
+			c.note(r.kind, fmt.Sprintf(r.format, r.n))
 		}
 	}
 	return err
@@ -79,48 +47,27 @@ type removal struct {
 
 type cleanup struct{ removed []removal }
 
-func (c *cleanup) note(kind, format string, args ...any) {
-	c.removed = append(c.removed, removal{kind, fmt.Sprintf(format, args...)})
-}
+func (c *cleanup) note(kind, what string) { c.removed = append(c.removed, removal{kind, what}) }
 
-func (c *cleanup) rows() [][]string {
-	var rows [][]string
-	for _, r := range c.removed {
-		rows = append(rows, []string{r.Kind, r.What})
-	}
-	return rows
-}
-
-// run removes everything and names the command in its errors. The parts are also those of margay run, so their errors do not.
-func (o *cleanupOptions) run(cmd *cobra.Command, c *cleanup) error {
-	if err := o.removeAll(cmd, c); err != nil {
-		return fmt.Errorf("cleanup: %w", err)
-	}
-	return nil
-}
-
-func (o *cleanupOptions) removeAll(cmd *cobra.Command, c *cleanup) error {
-	if os.Geteuid() != 0 {
-		return errors.New("detaching programs from interfaces needs root")
-	}
-	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err == nil {
-		return fmt.Errorf("an agent answers on %s: it is running; stop it first", o.socketPath())
-	}
-	dir := bpfmaps.InstanceDir(o.bpffs, o.instance)
+// removeAll removes everything that agents of an instance have left on this node, unless one of them runs. It returns what it removed,
+// with an error, too.
+func removeAll(ctx context.Context, of config.Config) ([]removal, error) {
+	dir := bpfmaps.InstanceDir(of.BPFFS, of.Instance)
 	unlock, err := lockInstance(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	sole, err := reserveIPTables(o.instance)
+	sole, err := reserveIPTables(of.Instance)
 	if err != nil {
-		return errors.Join(err, unlock())
+		return nil, errors.Join(err, unlock())
 	}
-	aside := bpfplane.StepAsideForGood(o.bpffs, o.instance)
-	errs := []error{c.pinned(dir), c.iptables(cmd.Context(), o.instance), c.socket(o.socketPath(), o.instanceFlags.socket == "")}
+	aside := bpfplane.StepAsideForGood(of.BPFFS, of.Instance)
+	var c cleanup
+	errs := []error{c.pinned(dir), c.iptables(ctx, of.Instance), c.socket(of)}
 	if err := errors.Join(errs...); err != nil { // else all is removed, and packets may have been lost meanwhile
 		errs = append(errs, aside)
 	}
-	return errors.Join(append(errs, sole.Close(), unlock())...)
+	return c.removed, errors.Join(append(errs, sole.Close(), unlock())...)
 }
 
 // reserveIPTables keeps an agent that enforces with iptables from starting meanwhile, and fails if one runs: such an agent has no
@@ -177,7 +124,7 @@ func (c *cleanup) pinned(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return errors.Join(append(errs, err)...)
 	}
-	c.note("directory", "%s", dir)
+	c.note("directory", dir)
 	return errors.Join(errs...)
 }
 
@@ -195,7 +142,7 @@ func (c *cleanup) links(dir string) error {
 			errs = append(errs, fmt.Errorf("detach %s: %w", path, err))
 			continue
 		}
-		c.note("program", "%s", placeText(pin.Name(), named))
+		c.note("program", placeText(pin.Name(), named))
 	}
 	return errors.Join(errs...)
 }
@@ -245,24 +192,25 @@ func (c *cleanup) layout(dir string) error {
 		return err
 	}
 	if maps > 0 {
-		c.note("maps", "%d below %s", maps, dir)
+		c.note("maps", fmt.Sprintf("%d below %s", maps, dir))
 	}
 	return nil
 }
 
 // socket removes the agent's socket, and its directory if that is the usual one and empty.
-func (c *cleanup) socket(path string, usual bool) error {
+func (c *cleanup) socket(of config.Config) error {
+	path := socketOf(of)
 	switch err := os.Remove(path); {
 	case err == nil:
-		c.note("socket", "%s", path)
+		c.note("socket", path)
 	case !errors.Is(err, os.ErrNotExist):
 		return err
 	}
-	if !usual {
+	if of.Socket != "" {
 		return nil
 	}
 	if err := os.Remove(filepath.Dir(path)); err == nil {
-		c.note("directory", "%s", filepath.Dir(path))
+		c.note("directory", filepath.Dir(path))
 	}
 	return nil
 }

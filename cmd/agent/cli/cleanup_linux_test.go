@@ -1,71 +1,23 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
-	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
-// An agent that enforces with iptables has no directory of maps, and does not answer before its socket is there: cleanup refuses by
-// what such an agent reserves, and removes nothing. An instance's name leaves iptables alone.
-func TestCleanupRefusesBesideAnAgentWithIPTables(t *testing.T) {
-	testutil.Privileged(t)
-	testutil.NetNS(t).Enter(t)
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "margay.sock")
-	flags := []string{"cleanup", "--bpffs", filepath.Join(dir, "bpf"), "--socket", socket}
-	clean := func(more ...string) (status int, out string) {
-		if err := os.WriteFile(socket, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var both bytes.Buffer
-		status = execute(t.Context(), append(flags, more...), &both, &both)
-		return status, both.String()
-	}
-	there := func() bool {
-		_, err := os.Stat(socket)
-		return err == nil
-	}
-
-	agent, err := xtables.Sole()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status, out := clean(); status != 2 || !strings.Contains(out, xtables.ErrNotSole.Error()) || !strings.Contains(out, "stop it first") || !there() {
-		t.Errorf("beside the agent: status %d, socket is there: %t\n%s", status, there(), out)
-	}
-	if status, out := clean("--instance", "blue"); status != 0 || there() {
-		t.Errorf("of an instance: status %d, socket is there: %t\n%s", status, there(), out)
-	}
-	if err := agent.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if status, out := clean(); status != 0 || there() {
-		t.Errorf("after the agent: status %d, socket is there: %t\n%s", status, there(), out)
-	}
-	again, err := xtables.Sole()
-	if err != nil {
-		t.Fatalf("cleanup keeps its reservation: %v", err)
-	}
-	if err := again.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 // The instance's lock and its directory are what margay run needs, too, when it changes to iptables: its errors name what was tried, not
-// another command. Those of cleanup begin with it, once.
-func TestErrorsOfALockedInstanceNameTheirOwnCommand(t *testing.T) {
+// a command.
+func TestErrorsOfALockedInstanceNameWhatWasTried(t *testing.T) {
 	testutil.Privileged(t)
-	testutil.NetNS(t).Enter(t) // cleanup would remove chains if the lock did not hold it back
+	testutil.NetNS(t).Enter(t) // chains would be removed if the lock did not hold that back
 	c := config.Defaults()
 	c.BPFFS = t.TempDir()
+	c.Socket = filepath.Join(c.BPFFS, "none")
 	dir := bpfmaps.InstanceDir(c.BPFFS, c.Instance)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -78,10 +30,8 @@ func TestErrorsOfALockedInstanceNameTheirOwnCommand(t *testing.T) {
 	if _, err := afterBPF(c, nil, nil, nil); err == nil || err.Error() != want {
 		t.Errorf("run with iptables: %v, want %s", err, want)
 	}
-	var out bytes.Buffer
-	status := execute(t.Context(), []string{"cleanup", "--bpffs", c.BPFFS, "--socket", filepath.Join(c.BPFFS, "none")}, &out, &out)
-	if status != 2 || out.String() != "margay: cleanup: "+want+"\n" {
-		t.Errorf("cleanup: status %d: %s", status, out.String())
+	if removed, err := removeAll(t.Context(), c); err == nil || err.Error() != want || len(removed) > 0 {
+		t.Errorf("remove all: %v, %v, want %s", removed, err, want)
 	}
 	if err := unlock(); err != nil {
 		t.Error(err)

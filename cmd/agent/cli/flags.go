@@ -48,6 +48,13 @@ func (f *instanceFlags) socketPath() string {
 	return filepath.Join("/run", dir, "agent.sock")
 }
 
+// config returns the defaults with what the flags say of the agent.
+func (f *instanceFlags) config() config.Config {
+	c := config.Defaults()
+	c.Instance, c.BPFFS, c.Socket = f.instance, f.bpffs, f.socket
+	return c
+}
+
 // ask asks this agent.
 func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
 	answer, err := inspect.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)

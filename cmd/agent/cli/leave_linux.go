@@ -61,7 +61,7 @@ func (s startState) remove() error {
 		return err
 	}
 	var c cleanup
-	errs := []error{c.pinned(dir), c.socket(socketOf(s.config), s.config.Socket == ""), unlock()}
+	errs := []error{c.pinned(dir), c.socket(s.config), unlock()}
 	if s.mounted || !isBPFFS(s.config.BPFFS) {
 		return errors.Join(errs...)
 	}

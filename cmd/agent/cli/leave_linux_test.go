@@ -33,7 +33,8 @@ func TestARunThatFailsLeavesNothing(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(n.bpffs, "margay*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the BPF file system that was there: %v, %v", left, err)
 	}
-	if !isBPFFS(n.bpffs) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(n.bpffs, &st); err != nil || uint32(st.Type) != unix.BPF_FS_MAGIC {
 		t.Errorf("%s was mounted before, and is not any more", n.bpffs)
 	}
 

@@ -13,17 +13,16 @@ import (
 // looks returns the regular checks of an agent on its node; byIPTables: iptables enforces. Some nodes have many rules, and listing them
 // holds locks that their owners need.
 func looks(c config.Config, byIPTables bool) []agent.Look {
-	seen, judge, own := c.Marks()
-	bits, setting := seen|judge|own, "--mark-mask"
+	ours := bpfMarks(c)
 	if byIPTables {
-		bits, setting = c.IptablesMarkMask, "--iptables-mark-mask"
+		ours = iptablesMarks(c)
 	}
 	return []agent.Look{
 		{What: "IPVS", Every: 30 * time.Second, Find: func() ([]string, error) {
 			found, err := attach.FindIPVS()
 			return ipvsFindings(found), err
 		}},
-		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(bits, setting) }},
+		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(ours) }},
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/margay-project/margay/pkg/attach"
 )
 
@@ -32,18 +30,4 @@ func TestWherePolicyCannotFollowIPVSIsSaidInOneLineEach(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestIPVSByItselfIsNoProblem has an interface that is named as kube-proxy's; the kernel need not have ip_vs.
-func TestIPVSByItselfIsNoProblem(t *testing.T) {
-	n := newNode(t)
-	err := n.machine.Do(func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "kube-ipvs0"
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "kube-peer"})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.want(0, []string{"translated by IPVS (the interface kube-ipvs0), judged on the backend"}, "check")
 }

@@ -6,19 +6,23 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/config"
-	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
 	"github.com/margay-project/margay/pkg/marks"
 )
 
-// markBits are the bits of --mark-mask that an agent uses.
-func markBits(text string) (uint32, error) {
-	mask, err := config.ParseMarkMask(text)
-	if err != nil {
-		return 0, fmt.Errorf("--mark-mask %q: %w", text, err)
-	}
-	seen, judge, own := dataplane.Config{MarkMask: mask}.Marks()
-	return seen | judge | own, nil
+// ownMarks are the packet mark bits that a dataplane uses, and the setting that chooses them.
+type ownMarks struct {
+	bits    uint32
+	setting string
+}
+
+func bpfMarks(c config.Config) ownMarks {
+	seen, judge, own := c.Marks()
+	return ownMarks{seen | judge | own, "--mark-mask"}
+}
+
+func iptablesMarks(c config.Config) ownMarks {
+	return ownMarks{c.IptablesMarkMask, "--iptables-mark-mask"}
 }
 
 // findMarks finds the rules of others that use some of the bits: nftables, iptables and routing rules of this network namespace.
@@ -28,14 +32,14 @@ func findMarks(bits uint32) ([]marks.User, error) {
 	return marks.Of(users, bits), err
 }
 
-// markCheck looks for rules of others that use our mark bits, which the named setting chooses.
-func markCheck(ours uint32, setting string) nodeCheck {
-	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours), OK: true, Detail: "no rule of the node uses them"}
-	users, err := findMarks(ours)
+// markCheck looks for rules of others that use our mark bits.
+func markCheck(ours ownMarks) nodeCheck {
+	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours.bits), OK: true, Detail: "no rule of the node uses them"}
+	users, err := findMarks(ours.bits)
 	switch {
 	case len(users) > 0:
 		check.OK = false
-		check.Detail = markText(users, setting)
+		check.Detail = markText(users, ours.setting)
 	case err != nil:
 		check.Detail = "some could not be read: " + oneLine(err)
 	}
@@ -59,8 +63,8 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 
 // markFindings are the rules that change our mark bits: they can keep policy from being enforced, or drop what it allows.
 // margay check reports rules that only read them.
-func markFindings(ours uint32, setting string) ([]string, error) {
-	users, err := findMarks(ours)
+func markFindings(ours ownMarks) ([]string, error) {
+	users, err := findMarks(ours.bits)
 	var changing []marks.User
 	for _, u := range users {
 		if u.Reads = 0; u.Changes != 0 {
@@ -70,5 +74,5 @@ func markFindings(ours uint32, setting string) ([]string, error) {
 	if len(changing) == 0 {
 		return nil, err
 	}
-	return []string{markText(changing, setting) + "; until then policy may not be enforced"}, nil
+	return []string{markText(changing, ours.setting) + "; until then policy may not be enforced"}, nil
 }

@@ -19,33 +19,6 @@ func TestUsersOfOurMarkBitsAreSaidInOneLine(t *testing.T) {
 	}
 }
 
-// TestARuleThatSetsOurMarkBitsIsSaid: such a bit can take packets past policy.
-func TestARuleThatSetsOurMarkBitsIsSaid(t *testing.T) {
-	for backend, where := range map[string]string{
-		"iptables": "nftables ip mangle PREROUTING rule", "iptables-legacy": "iptables-legacy mangle PREROUTING rule 1",
-	} {
-		t.Run(backend, func(t *testing.T) {
-			n := newNode(t)
-			err := n.machine.Do(func() error {
-				return exec.Command(backend, "-t", "mangle", "-A", "PREROUTING", "-i", "eth0", "-j", "MARK", "--or-mark", "0x1000").Run()
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			words := []string{"other programs use packet mark bits of Margay", where, "changes bits 0x00001000", "--mark-mask"}
-			n.want(1, append(words, "PROBLEM"), "check")
-			n.want(0, []string{"no rule of the node uses them"}, "check", "--mark-mask", "0x00700000")
-			n.launch()
-			n.ready(func() bool {
-				out, code := n.cli("show", "problems")
-				return code == 0 && strings.Contains(out, where)
-			}, "the agent to say that somebody uses its bits")
-			n.want(0, words, "show", "problems")
-			n.unready("node")
-		})
-	}
-}
-
 // Where iptables enforces, its own chains use its bits: only rules of others are a finding.
 func TestRulesOfOthersThatUseTheBitsOfIPTablesAreFound(t *testing.T) {
 	testutil.Privileged(t)
@@ -65,7 +38,7 @@ func TestRulesOfOthersThatUseTheBitsOfIPTablesAreFound(t *testing.T) {
 	if len(users) != 2 || users[0].Changes != 0x20000 || users[1].Changes != 0x20000 {
 		t.Errorf("found %v, want the rule with 0x20000 of each backend", users)
 	}
-	if check := markCheck(0xffff0000, "--iptables-mark-mask"); check.OK || !strings.Contains(check.Detail, "--iptables-mark-mask") {
+	if check := markCheck(ownMarks{0xffff0000, "--iptables-mark-mask"}); check.OK || !strings.Contains(check.Detail, "--iptables-mark-mask") {
 		t.Errorf("%+v", check)
 	}
 }

@@ -51,30 +51,22 @@ func interfaceNamed(ifindex int) string {
 	return ""
 }
 
-// orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an
-// earlier one left enforced is cut off from every change.
-func (o *checkOptions) orphanCheck() (nodeCheck, error) {
-	check := nodeCheck{Name: "agent", OK: true, Detail: "not running"}
-	dirs, err := linkDirs(o.bpffs, o.instance)
+// orphaned returns on how many interfaces of this network namespace an agent of the instance that has ended enforces policy. found: it
+// has left programs at all.
+func orphaned(bpffs, instance string) (interfaces int, found bool, err error) {
+	dirs, err := linkDirs(bpffs, instance)
 	if err != nil || len(dirs) == 0 {
-		return check, err
+		return 0, false, err
 	}
-	interfaces := map[uint32]bool{}
+	attached := map[uint32]bool{}
 	for _, dir := range dirs {
 		// Of a link that cannot be read nothing is counted; that there are some is what matters.
 		list, _ := attach.ListPinned(dir)
 		for _, a := range list {
-			interfaces[a.Ifindex] = interfaces[a.Ifindex] || a.Ingress.Attached || a.Egress.Attached
+			if a.Ingress.Attached || a.Egress.Attached {
+				attached[a.Ifindex] = true
+			}
 		}
 	}
-	attached := 0
-	for _, is := range interfaces {
-		if is {
-			attached++
-		}
-	}
-	check.OK = false
-	check.Detail = "no agent answers on " + o.socketPath() + ", and policy of an earlier one is enforced on " + count(attached, "interface") +
-		": changes are not followed, and new pods get no network; start margay run, or remove it with margay cleanup"
-	return check, nil
+	return len(attached), true, nil
 }

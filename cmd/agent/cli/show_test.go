@@ -260,3 +260,12 @@ func TestKindTextNamesTheGroupThatIsRead(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestTheFallbackIsShown: in the status for people.
+func TestTheFallbackIsShown(t *testing.T) {
+	s := &inspect.StatusReport{Agent: inspect.Agent{Dataplane: "iptables", Chosen: inspect.Choice{How: inspect.ChoiceFallback, Reason: "kernel 5.14 lacks"}}}
+	var out strings.Builder
+	if err := writeStatus(&out, s); err != nil || !strings.Contains(out.String(), "iptables: kernel 5.14 lacks") {
+		t.Errorf("status, %v:\n%s", err, out.String())
+	}
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+// node checks this node, and what its agent reads if one runs.
+func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
+	if os.Geteuid() != 0 {
+		return errors.New("check this node: this needs root; margay check --dir checks manifests without root")
+	}
+	c := o.config()
+	var err error
+	if c.MarkMask, err = config.ParseMarkMask(o.markMask); err != nil {
+		return fmt.Errorf("--mark-mask %q: %w", o.markMask, err)
+	}
+	if c.IptablesMarkMask, err = config.ParseIptablesMarkMask(o.iptablesMask); err != nil {
+		return fmt.Errorf("--iptables-mark-mask %q: %w", o.iptablesMask, err)
+	}
+	node, err := nodeChecks(ctx, c)
+	if err != nil {
+		return err
+	}
+	report.Node = node
+	agent, err := o.agent(ctx, report)
+	if err != nil {
+		return err
+	}
+	node.Checks = append(node.Checks, agent)
+	report.OK = report.OK && node.problems() == 0
+	return nil
+}
+
+// agent asks the running agent for its status and the problems of its objects.
+func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeCheck, error) {
+	answer, err := o.ask(ctx, "/v1/status", nil)
+	if errors.Is(err, inspect.ErrNotRunning) {
+		report.Notes = append(report.Notes, "no agent answers on "+o.socketPath()+": the objects it reads were not checked")
+		return o.orphanCheck()
+	}
+	if err != nil {
+		return nodeCheck{}, err
+	}
+	check := nodeCheck{Name: "agent", OK: answer.Status.Ready, Detail: statusText(answer.Status)}
+	for _, path := range []string{"/v1/problems", "/v1/lint"} {
+		if answer, err = o.ask(ctx, path, nil); err != nil {
+			return check, err
+		}
+		report.Problems = append(report.Problems, answer.Problems...)
+	}
+	if answer, err = o.ask(ctx, "/v1/endpoints", nil); err != nil {
+		return check, err
+	}
+	for i := range answer.Endpoints {
+		if answer.Endpoints[i].Condition == inspect.ConditionClosed {
+			continue // among the problems, if it lasts
+		}
+		if text := endpointProblem(&answer.Endpoints[i]); text != "" {
+			report.Problems = append(report.Problems, inspect.ProblemRow{
+				Severity: inspect.SeverityEndpoint, Object: endpointName(&answer.Endpoints[i]), Reason: text,
+			})
+		}
+	}
+	return check, nil
+}
+
+// orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an
+// earlier one left enforced is cut off from every change.
+func (o *checkOptions) orphanCheck() (nodeCheck, error) {
+	check := nodeCheck{Name: "agent", OK: true, Detail: "not running"}
+	attached, found, err := orphaned(o.bpffs, o.instance)
+	if err != nil || !found {
+		return check, err
+	}
+	check.OK = false
+	check.Detail = "no agent answers on " + o.socketPath() + ", and policy of an earlier one is enforced on " + count(attached, "interface") +
+		": changes are not followed, and new pods get no network; start margay run, or remove it with margay cleanup"
+	return check, nil
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// cleanupOptions are the flags of cleanup.
+type cleanupOptions struct {
+	instanceFlags
+	output outputFlag
+}
+
+func cleanupCommand() *cobra.Command {
+	var o cleanupOptions
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove every trace of an agent that has stopped: programs, maps, chains, socket",
+		Long: `Removes what a stopped agent of this instance has left: BPF programs, maps and socket, and the chains, IP sets and
+connection marks of the iptables dataplane. Then packets pass as if Margay had never run. Refuses while an agent runs.
+It may be repeated: a part that is gone is skipped. Needs root.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := o.run(cmd)
+			if err != nil {
+				err = fmt.Errorf("cleanup: %w", err)
+			}
+			if err != nil && len(list) == 0 {
+				return err
+			}
+			t := &table{header: []string{"REMOVED", "WHAT"}, none: "nothing to remove"}
+			for _, r := range list {
+				t.add(r.Kind, r.What)
+			}
+			return errors.Join(err, o.output.writeTable(cmd.OutOrStdout(), orEmpty(list), t))
+		},
+	}
+	o.output.register(cmd.Flags())
+	o.instanceFlags.register(cmd.Flags())
+	return cmd
+}
+
+// run removes everything unless an agent runs. The parts are also those of margay run, so their errors do not name the command.
+func (o *cleanupOptions) run(cmd *cobra.Command) ([]removal, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("detaching programs from interfaces needs root")
+	}
+	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err == nil {
+		return nil, fmt.Errorf("an agent answers on %s: it is running; stop it first", o.socketPath())
+	}
+	return removeAll(cmd.Context(), o.config())
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
+	xtables "github.com/margay-project/margay/pkg/iptables"
+)
+
+// An agent that enforces with iptables has no directory of maps, and does not answer before its socket is there: cleanup refuses by
+// what such an agent reserves, and removes nothing. An instance's name leaves iptables alone.
+func TestCleanupRefusesBesideAnAgentWithIPTables(t *testing.T) {
+	testutil.Privileged(t)
+	testutil.NetNS(t).Enter(t)
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "margay.sock")
+	flags := []string{"cleanup", "--bpffs", filepath.Join(dir, "bpf"), "--socket", socket}
+	clean := func(more ...string) (status int, out string) {
+		if err := os.WriteFile(socket, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var both bytes.Buffer
+		status = execute(t.Context(), append(flags, more...), &both, &both)
+		return status, both.String()
+	}
+	there := func() bool {
+		_, err := os.Stat(socket)
+		return err == nil
+	}
+
+	agent, err := xtables.Sole()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, out := clean(); status != 2 || !strings.Contains(out, xtables.ErrNotSole.Error()) || !strings.Contains(out, "stop it first") || !there() {
+		t.Errorf("beside the agent: status %d, socket is there: %t\n%s", status, there(), out)
+	}
+	if status, out := clean("--instance", "blue"); status != 0 || there() {
+		t.Errorf("of an instance: status %d, socket is there: %t\n%s", status, there(), out)
+	}
+	if err := agent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status, out := clean(); status != 0 || there() {
+		t.Errorf("after the agent: status %d, socket is there: %t\n%s", status, there(), out)
+	}
+	again, err := xtables.Sole()
+	if err != nil {
+		t.Fatalf("cleanup keeps its reservation: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another agent's lock keeps cleanup from removing anything; the error names the command once.
+func TestCleanupOfALockedInstanceNamesItself(t *testing.T) {
+	testutil.Privileged(t)
+	testutil.NetNS(t).Enter(t) // cleanup would remove chains if the lock did not hold it back
+	bpffs := t.TempDir()
+	dir := bpfmaps.InstanceDir(bpffs, "")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	status := execute(t.Context(), []string{"cleanup", "--bpffs", bpffs, "--socket", filepath.Join(bpffs, "none")}, &out, &out)
+	want := "margay: cleanup: lock " + dir + ": another agent of this instance is running: stop it first\n"
+	if status != 2 || out.String() != want {
+		t.Errorf("status %d: %s, want %s", status, out.String(), want)
+	}
+}
