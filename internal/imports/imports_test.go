@@ -96,6 +96,9 @@ var layers = map[string][]string{
 	"pkg/agent": {"pkg/inspect", "pkg/inspect/rows", "pkg/calc", "pkg/dataplane",
 		"pkg/config", "pkg/endpointstatus", "pkg/events", "pkg/explain", "pkg/flows", "pkg/health", "pkg/lint", "pkg/metrics",
 		"pkg/model", "pkg/staged", "pkg/syncer", "pkg/validate", "pkg/verify"},
+	"pkg/node": {"pkg/agent", "pkg/attach", "pkg/bpfmaps", "pkg/cgroup", "pkg/config", "pkg/conntrack", "pkg/dataplane", "pkg/dataplane/bpf",
+		"pkg/dataplane/iptables", "pkg/dataplane/nodewatch", "pkg/dataplane/record", "pkg/flowring", "pkg/flows", "pkg/further", "pkg/handover", "pkg/inspect",
+		"pkg/ipsets", "pkg/iptables", "pkg/marks", "pkg/metrics", "pkg/model", "pkg/packetlog", "pkg/shares", "pkg/tcpreset", "pkg/verify"},
 	"pkg/validate/clusterpolicy": {"pkg/model", "pkg/selector", "pkg/validate"},
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/kube"
 	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/node"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/syncer/directory"
 	"github.com/margay-project/margay/pkg/syncer/kubernetes"
@@ -36,7 +37,7 @@ import (
 type process struct {
 	config   config.Config
 	log      *slog.Logger
-	plane    *plane
+	plane    *node.Dataplane
 	loop     *agent.Loop
 	api      *agent.API
 	health   *health.Aggregate
@@ -56,44 +57,44 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	if err != nil {
 		return nil, err
 	}
-	if p.plane, err = openPlane(c, log); err != nil {
+	if p.plane, err = node.Open(c, log); err != nil {
 		return nil, err
 	}
-	name := p.plane.inspect.Name()
+	name := p.plane.Inspect.Name()
 	started := time.Now()
 	p.metrics, err = metrics.New(metrics.Options{
 		Read: func(ctx context.Context) (metrics.Snapshot, error) {
 			return p.api.Snapshot(ctx, c.EndpointDropMetrics)
 		},
-		Counters: p.plane.counters, Log: log, Version: version(), Dataplane: name, Chosen: string(p.plane.chosen.How), Node: c.Node, Started: started,
+		Counters: p.plane.Counters, Log: log, Version: version(), Dataplane: name, Chosen: string(p.plane.Chosen.How), Node: c.Node, Started: started,
 		EndpointDrops: c.EndpointDropMetrics,
 	})
 	if err != nil {
-		p.plane.stop()
+		p.plane.Stop()
 		return nil, errors.Join(err, p.plane.Close())
 	}
-	p.plane.observe(p.metrics)
+	p.plane.Observe(p.metrics)
 	if c.EndpointStatusDir != "" {
 		p.statuses = endpointstatus.New(c.EndpointStatusDir, log)
 	}
 	p.loop = agent.New(agent.Options{
 		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
-		Looks: looks(c, strings.HasPrefix(name, "iptables")), Routes: p.plane.routes,
+		Looks: node.Looks(c, strings.HasPrefix(name, "iptables")), Routes: p.plane.Routes,
 	})
-	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.inspect, Chosen: p.plane.chosen, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started,
-		Verifier: agent.NewVerifier(p.loop, p.plane.verify, p.metrics, log)}
+	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.Inspect, Chosen: p.plane.Chosen, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started,
+		Verifier: agent.NewVerifier(p.loop, p.plane.Verify, p.metrics, log)}
 	p.reportChoice(name)
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", name)
-	if p.plane.memory != nil {
-		log.Info("memory needed", p.plane.memory...)
+	if p.plane.Memory != nil {
+		log.Info("memory needed", p.plane.Memory...)
 	}
 	return p, nil
 }
 
 // reportChoice reports if the dataplane is not the preferred one, where people look: log, readiness, and an Event on the Node.
 func (p *process) reportChoice(name string) {
-	chosen := p.plane.chosen
+	chosen := p.plane.Chosen
 	if chosen.How != inspect.ChoiceFallback {
 		return
 	}
@@ -154,7 +155,9 @@ func (p *process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.loop.Run(ctx) })
 	g.Go(func() error { return p.serveTools(ctx) })
-	g.Go(func() error { return p.readFlows(ctx) })
+	g.Go(func() error {
+		return (&node.Records{Dataplane: p.plane, Loop: p.loop, Flows: p.flows, Log: p.log}).Run(ctx)
+	})
 	g.Go(func() error {
 		p.api.Verifier.Repeat(ctx)
 		return nil
@@ -181,7 +184,7 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.events.Run(ctx) })
 	}
 	err := g.Wait()
-	p.plane.stop()
+	p.plane.Stop()
 	for _, e := range p.plane.Endpoints() {
 		if e.Condition == dataplane.Enforced {
 			p.left++
@@ -199,7 +202,7 @@ func (p *process) serveTools(ctx context.Context) error {
 	said := ""
 	for {
 		tools.Report(health.Report{Live: true, Ready: true})
-		err := p.api.Serve(ctx, socketOf(p.config))
+		err := p.api.Serve(ctx, filepath.Clean(node.Socket(p.config)))
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
@@ -213,10 +216,4 @@ func (p *process) serveTools(ctx context.Context) error {
 		case <-time.After(toolsAgain):
 		}
 	}
-}
-
-// socketOf is where the agent of c answers its tools.
-func socketOf(c config.Config) string {
-	flags := instanceFlags{instance: c.Instance, socket: c.Socket}
-	return filepath.Clean(flags.socketPath())
 }

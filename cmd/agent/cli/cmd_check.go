@@ -11,6 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/inspect/rows"
 	"github.com/margay-project/margay/pkg/lint"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/node"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -26,7 +27,7 @@ type checkOptions struct {
 // checkReport is the answer of check.
 type checkReport struct {
 	OK       bool                 `json:"ok"`
-	Node     *nodeReport          `json:"node,omitempty"`
+	Node     *node.Report         `json:"node,omitempty"`
 	Notes    []string             `json:"notes,omitempty"`
 	Problems []inspect.ProblemRow `json:"problems"`
 }
@@ -150,7 +151,7 @@ func writeCheck(w io.Writer, r *checkReport) error {
 	if !r.OK {
 		failed := 0
 		if r.Node != nil {
-			failed = r.Node.problems()
+			failed = r.Node.Problems()
 		}
 		verdict = "check: " + screenOf(w).alarm(count(failed+len(r.Problems), "problem"))
 	}
@@ -158,7 +159,7 @@ func writeCheck(w io.Writer, r *checkReport) error {
 	return err
 }
 
-func writeNode(w io.Writer, n *nodeReport) error {
+func writeNode(w io.Writer, n *node.Report) error {
 	fmt.Fprintf(w, "kernel     %s\n", n.Kernel)
 	dataplane := n.Dataplane
 	if dataplane == "" {
@@ -169,7 +170,7 @@ func writeNode(w io.Writer, n *nodeReport) error {
 	for _, c := range n.Checks {
 		result := "ok"
 		switch {
-		case n.counts(c):
+		case n.Counts(c):
 			result = "PROBLEM"
 		case !c.OK:
 			result = "missing"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // node checks this node, and what its agent reads if one runs.
@@ -23,31 +24,31 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if c.IptablesMarkMask, err = config.ParseIptablesMarkMask(o.iptablesMask); err != nil {
 		return fmt.Errorf("--iptables-mark-mask %q: %w", o.iptablesMask, err)
 	}
-	node, err := nodeChecks(ctx, c)
+	found, err := node.Check(ctx, c)
 	if err != nil {
 		return err
 	}
-	report.Node = node
+	report.Node = found
 	agent, err := o.agent(ctx, report)
 	if err != nil {
 		return err
 	}
-	node.Checks = append(node.Checks, agent)
-	report.OK = report.OK && node.problems() == 0
+	found.Checks = append(found.Checks, agent)
+	report.OK = report.OK && found.Problems() == 0
 	return nil
 }
 
 // agent asks the running agent for its status and the problems of its objects.
-func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeCheck, error) {
+func (o *checkOptions) agent(ctx context.Context, report *checkReport) (node.Result, error) {
 	answer, err := o.ask(ctx, "/v1/status", nil)
 	if errors.Is(err, inspect.ErrNotRunning) {
 		report.Notes = append(report.Notes, "no agent answers on "+o.socketPath()+": the objects it reads were not checked")
 		return o.orphanCheck()
 	}
 	if err != nil {
-		return nodeCheck{}, err
+		return node.Result{}, err
 	}
-	check := nodeCheck{Name: "agent", OK: answer.Status.Ready, Detail: statusText(answer.Status)}
+	check := node.Result{Name: "agent", OK: answer.Status.Ready, Detail: statusText(answer.Status)}
 	for _, path := range []string{"/v1/problems", "/v1/lint"} {
 		if answer, err = o.ask(ctx, path, nil); err != nil {
 			return check, err
@@ -72,9 +73,9 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport) (nodeChec
 
 // orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an
 // earlier one left enforced is cut off from every change.
-func (o *checkOptions) orphanCheck() (nodeCheck, error) {
-	check := nodeCheck{Name: "agent", OK: true, Detail: "not running"}
-	attached, found, err := orphaned(o.bpffs, o.instance)
+func (o *checkOptions) orphanCheck() (node.Result, error) {
+	check := node.Result{Name: "agent", OK: true, Detail: "not running"}
+	attached, found, err := node.Orphaned(o.config())
 	if err != nil || !found {
 		return check, err
 	}

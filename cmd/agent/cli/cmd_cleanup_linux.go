@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // cleanupOptions are the flags of cleanup.
@@ -44,12 +46,12 @@ It may be repeated: a part that is gone is skipped. Needs root.`,
 }
 
 // run removes everything unless an agent runs. The parts are also those of margay run, so their errors do not name the command.
-func (o *cleanupOptions) run(cmd *cobra.Command) ([]removal, error) {
+func (o *cleanupOptions) run(cmd *cobra.Command) ([]node.Removed, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("detaching programs from interfaces needs root")
 	}
 	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err == nil {
 		return nil, fmt.Errorf("an agent answers on %s: it is running; stop it first", o.socketPath())
 	}
-	return removeAll(cmd.Context(), o.config())
+	return node.Cleanup(cmd.Context(), o.config())
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // wantSetting waits until the running agent has a value from a source.
-func (n *node) wantSetting(name, value, source string) {
+func (n *liveNode) wantSetting(name, value, source string) {
 	n.t.Helper()
 	var last inspect.ConfigRow
 	testutil.WaitFor(n.t, time.Minute, name+" to be "+value+" from "+source, func() bool {
@@ -33,7 +33,7 @@ func (n *node) wantSetting(name, value, source string) {
 	})
 }
 
-func (n *node) write(path, text string) {
+func (n *liveNode) write(path, text string) {
 	n.t.Helper()
 	next := path + ".next"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {

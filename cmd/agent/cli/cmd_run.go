@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/kube"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 func runCommand() *cobra.Command {
@@ -57,18 +58,18 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	stopped := logStop(ctx, log)
 	defer func() { stopped(left) }()
 	files := followFile(ctx, layers.Config().ConfigFile, log)
-	before := startStateOf(layers.Config())
+	before := node.FindStartState(layers.Config())
 	for {
 		p, err := assemble(layers, files, level, log)
 		if err != nil {
-			before.restore(log)
+			before.Restore(log)
 			return err
 		}
 		err = p.run(ctx)
 		if !errors.Is(err, agent.ErrRestart) {
 			left = p.left
 			if err != nil {
-				before.restore(log)
+				before.Restore(log)
 			}
 			return err
 		}

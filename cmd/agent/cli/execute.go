@@ -1,4 +1,5 @@
-// Package cli is the command margay: one file for each verb, and the composition root in assemble.go.
+// Package cli is the command margay: one file for each verb, and the composition root in assemble.go. What an agent does on its node is
+// package node's.
 package cli
 
 import (

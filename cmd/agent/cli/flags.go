@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // defaultMarkMask is the one of mark-mask, and defaultIptablesMarkMask that of iptables-mark-mask.
@@ -37,16 +37,7 @@ func (f *instanceFlags) register(flags *pflag.FlagSet) {
 	meanSettings(flags, "instance", "bpffs", "socket")
 }
 
-func (f *instanceFlags) socketPath() string {
-	if f.socket != "" {
-		return f.socket
-	}
-	dir := "margay"
-	if f.instance != "" {
-		dir += "-" + f.instance
-	}
-	return filepath.Join("/run", dir, "agent.sock")
-}
+func (f *instanceFlags) socketPath() string { return node.Socket(f.config()) }
 
 // config returns the defaults with what the flags say of the agent.
 func (f *instanceFlags) config() config.Config {

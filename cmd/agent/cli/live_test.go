@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// node is a lab node with an agent on it, two pods of namespace shop, and a policy: web may open db's port 80.
-type node struct {
+// liveNode is a lab node with an agent on it, two pods of namespace shop, and a policy: web may open db's port 80.
+type liveNode struct {
 	t                  *testing.T
 	machine            *lab.Node
 	web, db            *lab.Pod
@@ -46,7 +46,7 @@ type node struct {
 	log                string // of all agents so far
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T) *liveNode {
 	t.Helper()
 	testutil.Privileged(t)
 	l, err := lab.New()
@@ -58,7 +58,7 @@ func newNode(t *testing.T) *node {
 			t.Error(err)
 		}
 	})
-	n := &node{t: t, dir: t.TempDir(), bpffs: testutil.BPFFS(t), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	n := &liveNode{t: t, dir: t.TempDir(), bpffs: testutil.BPFFS(t), socket: filepath.Join(t.TempDir(), "agent.sock")}
 	n.log = filepath.Join(t.TempDir(), "log")
 	if n.machine, err = l.AddNode("node"); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ status: {podIPs: [{ip: %q}, {ip: %q}]}
 	return n
 }
 
-func (n *node) pod(name string) *lab.Pod {
+func (n *liveNode) pod(name string) *lab.Pod {
 	n.t.Helper()
 	p, err := n.machine.AddPod("shop", name)
 	if err != nil {
@@ -107,7 +107,7 @@ func (n *node) pod(name string) *lab.Pod {
 }
 
 // cli runs a command line about this node's agent in the node's namespace.
-func (n *node) cli(args ...string) (out string, code int) {
+func (n *liveNode) cli(args ...string) (out string, code int) {
 	n.t.Helper()
 	var stdout, stderr bytes.Buffer
 	args = append(args, "--bpffs", n.bpffs, "--socket", n.socket, "--instance", "live")
@@ -122,7 +122,7 @@ func (n *node) cli(args ...string) (out string, code int) {
 }
 
 // want runs a command line that must end with the code and say all of the words.
-func (n *node) want(code int, words []string, args ...string) string {
+func (n *liveNode) want(code int, words []string, args ...string) string {
 	n.t.Helper()
 	out, got := n.cli(args...)
 	if got != code {
@@ -145,7 +145,7 @@ func decode[T any](t *testing.T, text string) T {
 	return v
 }
 
-func (n *node) start() {
+func (n *liveNode) start() {
 	n.t.Helper()
 	n.launch()
 	n.ready(func() bool {
@@ -158,7 +158,7 @@ func (n *node) start() {
 	}, "the agent to enforce the policy of two pods")
 }
 
-func (n *node) logged() string {
+func (n *liveNode) logged() string {
 	n.t.Helper()
 	text, err := os.ReadFile(n.log)
 	if err != nil {
@@ -168,13 +168,13 @@ func (n *node) logged() string {
 }
 
 // ready waits until the agent that runs is as it should be.
-func (n *node) ready(is func() bool, what string) {
+func (n *liveNode) ready(is func() bool, what string) {
 	n.t.Helper()
 	testutil.WaitFor(n.t, time.Minute, what, is)
 }
 
 // launch starts the agent and does not wait. Flags come after, and so in the place of, the usual ones.
-func (n *node) launch(flags ...string) {
+func (n *liveNode) launch(flags ...string) {
 	n.t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
@@ -203,7 +203,7 @@ func (n *node) launch(flags ...string) {
 }
 
 // probe asks the agent's /readyz, from the node.
-func (n *node) probe() (body string, ok bool, err error) {
+func (n *liveNode) probe() (body string, ok bool, err error) {
 	n.t.Helper()
 	err = n.machine.Do(func() error {
 		conn, err := (&net.Dialer{Timeout: answered}).DialContext(n.t.Context(), "tcp", "127.0.0.1:9096")
@@ -227,7 +227,7 @@ func (n *node) probe() (body string, ok bool, err error) {
 
 // unready asserts that the agent, once it answers, says it is not ready for the want of the component, and returns all it
 // says.
-func (n *node) unready(component string) string {
+func (n *liveNode) unready(component string) string {
 	n.t.Helper()
 	var body string
 	var ok bool
@@ -245,7 +245,7 @@ func (n *node) unready(component string) string {
 // answered is ample time for an answer that is expected.
 const answered = 20 * time.Second
 
-func (n *node) stop(signal syscall.Signal) {
+func (n *liveNode) stop(signal syscall.Signal) {
 	n.t.Helper()
 	if err := n.agent.Process.Signal(signal); err != nil {
 		n.t.Error(err)
@@ -257,7 +257,7 @@ func (n *node) stop(signal syscall.Signal) {
 }
 
 // reach tries web to db and reports whether there was an answer.
-func (n *node) reach(port uint16) bool {
+func (n *liveNode) reach(port uint16) bool {
 	timeout := answered
 	if port != 80 {
 		timeout = 300 * time.Millisecond
@@ -265,7 +265,7 @@ func (n *node) reach(port uint16) bool {
 	return n.web.DialTCP(netip.AddrPortFrom(n.db.Addr4(), port), timeout).Outcome == lab.Connected
 }
 
-func (n *node) wantReach(port uint16, want bool) {
+func (n *liveNode) wantReach(port uint16, want bool) {
 	n.t.Helper()
 	if got := n.reach(port); got != want {
 		n.t.Errorf("web reaches db's port %d: %v, want %v", port, got, want)
@@ -303,7 +303,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	t.Run("cleanup", n.testCleanup)
 }
 
-func (n *node) testShow(t *testing.T) {
+func (n *liveNode) testShow(t *testing.T) {
 	n.want(0, []string{"shop/web", "shop/db", n.db.Iface(), "tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
 	rows := decode[[]inspect.EndpointRow](t, n.want(0, nil, "show", "endpoints", "-o", "json"))
 	if len(rows) != 2 || len(rows[0].Attached) != 2 || !rows[0].Attached[0].Attached || rows[0].Attached[0].Before != 0 {
@@ -344,7 +344,7 @@ func (n *node) testShow(t *testing.T) {
 	}
 }
 
-func (n *node) testExplain(t *testing.T) {
+func (n *liveNode) testExplain(t *testing.T) {
 	n.want(0, []string{"allow: shop/web", "ingress  allow by NetworkPolicy shop/db ingress[0]"}, "explain", "shop/web", "shop/db:80")
 	n.want(1, []string{"deny: shop/web", "NetworkPolicy shop/db selects shop/db, and none of its ingress rules matches", "destination port 81 is not among 80"}, "explain", "shop/web", "shop/db:81/tcp")
 	n.want(2, []string{"no pod shop/nope"}, "explain", "shop/nope", "shop/db:81/tcp")
@@ -354,7 +354,7 @@ func (n *node) testExplain(t *testing.T) {
 	}
 }
 
-func (n *node) testCleanup(t *testing.T) {
+func (n *liveNode) testCleanup(t *testing.T) {
 	out := n.want(0, []string{"tcx/ingress of " + n.db.Iface(), "netfilter judge-forward-ip4", "maps", "directory"}, "cleanup")
 	if left, err := filepath.Glob(filepath.Join(n.bpffs, "margay*")); err != nil || len(left) != 0 {
 		t.Errorf("left in bpffs: %v, %v", left, err)

@@ -35,7 +35,7 @@ func (l *lines) String() string {
 }
 
 // monitor runs `margay monitor` beside the test.
-func (n *node) monitor(t *testing.T, flags ...string) (out, errs *lines) {
+func (n *liveNode) monitor(t *testing.T, flags ...string) (out, errs *lines) {
 	t.Helper()
 	out, errs = &lines{}, &lines{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,7 +72,7 @@ func await(t *testing.T, l *lines, words ...string) {
 }
 
 // testMonitor: what is tried shows up, with the rule that decided, in every monitor that wants it.
-func (n *node) testMonitor(t *testing.T) {
+func (n *liveNode) testMonitor(t *testing.T) {
 	out, errs := n.monitor(t)
 	again, _ := n.monitor(t)
 	denied, _ := n.monitor(t, "--verdict", "deny", "--pod", "shop/d", "--port", "81", "--peer", "web", "-o", "json")
@@ -156,7 +156,7 @@ func TestMonitorOutlivesAgents(t *testing.T) {
 }
 
 // attempt tries db's port until the monitor shows it.
-func (n *node) attempt(t *testing.T, out *lines, port uint16) {
+func (n *liveNode) attempt(t *testing.T, out *lines, port uint16) {
 	t.Helper()
 	seen := strings.Count(out.String(), `"shop/db"`)
 	testutil.WaitFor(t, answered, "an attempt to be shown", func() bool {

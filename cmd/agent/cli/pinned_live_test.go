@@ -12,7 +12,7 @@ import (
 )
 
 // testShowPinned: what is enforced can be seen when its agent is gone.
-func (n *node) testShowPinned(t *testing.T) {
+func (n *liveNode) testShowPinned(t *testing.T) {
 	n.want(0, []string{"no agent runs: this is the policy that the last agent left", "shop/web", "shop/db", n.db.Iface(), n.db.Addr4().String(),
 		"tcx/ingress,tcx/egress", "1 policy, 2 rules", "no policy"}, "show", "endpoints")
 	n.want(0, []string{"no agent runs", "Allow", "port 80", "NetworkPolicy shop/db ingress[0]", "no rule matches",
@@ -31,7 +31,7 @@ func (n *node) testShowPinned(t *testing.T) {
 }
 
 // questions are what explain is asked with an agent and without.
-func (n *node) questions() [][]string {
+func (n *liveNode) questions() [][]string {
 	return [][]string{
 		{"shop/web", "shop/db:80"}, {"shop/web", "shop/db:81"}, {"shop/web", "shop/db:80/udp"}, {"shop/web", "shop/db:80", "-6"},
 		{"shop/db", "shop/web:80"}, {"shop/web", "shop/db"}, {"shop/web", "shop/db/icmp"}, {"shop/web", "shop/db/47"}, {"web", "db:80", "-n", "shop"},
@@ -42,7 +42,7 @@ func (n *node) questions() [][]string {
 }
 
 // explainAll answers the questions, each as it is printed with -o json.
-func (n *node) explainAll() map[string]explain.Explanation {
+func (n *liveNode) explainAll() map[string]explain.Explanation {
 	answers := map[string]explain.Explanation{}
 	for _, q := range n.questions() {
 		out, code := n.cli(append([]string{"explain", "-o", "json"}, q...)...)
@@ -58,7 +58,7 @@ func (n *node) explainAll() map[string]explain.Explanation {
 }
 
 // testExplainPinned: the maps answer as the agent did.
-func (n *node) testExplainPinned(t *testing.T, asked map[string]explain.Explanation) {
+func (n *liveNode) testExplainPinned(t *testing.T, asked map[string]explain.Explanation) {
 	decided := func(e explain.Explanation) string {
 		text := fmt.Sprintf("%s %s -> %s %s", e.Verdict, e.Src, e.Dst, e.Packet)
 		for _, s := range []*explain.Side{e.Egress, e.Ingress} {

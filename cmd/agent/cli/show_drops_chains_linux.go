@@ -5,13 +5,14 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // chainDrops returns the counts of packets that the chains of the iptables dataplane have dropped, of all endpoints together.
 func chainDrops(ctx context.Context) ([]dropRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, conntrackPatience)
 	defer cancel()
-	tools, err := backends(ctx)
+	tools, err := node.IPTablesTools(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // conntrackPatience bounds the time for reading the policy that iptables enforces, the wait for the lock included.
@@ -29,7 +30,7 @@ func (f *instanceFlags) byIPTables() bool {
 	if _, err := os.Stat(bpfmaps.InstanceDir(f.bpffs, f.instance)); err == nil || f.instance != "" {
 		return false
 	}
-	left, err := iptablesLeft()
+	left, err := node.IPTablesLeft()
 	return left && err == nil
 }
 
@@ -42,7 +43,7 @@ func (f *instanceFlags) trackedRows(ctx context.Context) ([]flowRow, error) {
 	defer sets.Close()
 	limited, cancel := context.WithTimeout(ctx, conntrackPatience)
 	defer cancel()
-	tools, err := backends(limited)
+	tools, err := node.IPTablesTools(limited)
 	if err != nil {
 		return nil, err
 	}

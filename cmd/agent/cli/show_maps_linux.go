@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // openMaps opens the pinned maps to look at; they are there as long as anything is enforced, agent or not.
@@ -74,7 +75,7 @@ func (n names) iface(ifindex uint32) string {
 	if !n.own {
 		return ""
 	}
-	return interfaceNamed(int(ifindex))
+	return node.InterfaceNamed(int(ifindex))
 }
 
 // dropRow is the packets of one endpoint dropped for one reason.
@@ -111,7 +112,7 @@ func showDropsCommand() *cobra.Command {
 				return nil, err
 			}
 			n := o.names(cmd.Context(), m)
-			n.own = ownNumbers(m.LinkDir())
+			n.own = node.OwnNumbers(m.LinkDir())
 			return dropRows(counts, n), nil
 		},
 		keep:  func(r *dropRow) bool { return o.selectsName(r.Endpoint) },

@@ -12,6 +12,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/node"
 )
 
 // pinnedMaps are the maps that an agent has left, opened to answer in its place.
@@ -99,12 +100,12 @@ func (o *showOptions) showLeft(w io.Writer, asked error) error {
 
 // endpointRows are the endpoints that are enforced.
 func (m *pinnedMaps) endpointRows() ([]inspect.EndpointRow, error) {
-	own := ownNumbers(m.LinkDir())
+	own := node.OwnNumbers(m.LinkDir())
 	return m.state.EndpointRows(func(ifindex uint32) string {
 		if !own {
 			return ""
 		}
-		return interfaceNamed(int(ifindex))
+		return node.InterfaceNamed(int(ifindex))
 	})
 }
 

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 const iptablesPatience = 30 * time.Second
 
 // openIPTables opens the iptables dataplane.
-func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
+func openIPTables(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), iptablesPatience)
 	defer cancel()
 	parts, checks := openIPTablesParts(ctx, c.IptablesBackend)
@@ -43,7 +43,7 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 	}
 	_, noSCTP := os.Stat(sctpSetting)
 	others := func(ctx context.Context) []*xtables.Tools {
-		all, _ := backends(ctx) // a backend that does not work here has no chains in force
+		all, _ := IPTablesTools(ctx) // a backend that does not work here has no chains in force
 		return all
 	}
 	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, Routes: routesOut(log),
@@ -71,8 +71,8 @@ func openIPTables(c config.Config, log *slog.Logger) (*plane, error) {
 		next.remove, next.release = after.remove, after.close
 	}
 	copies := &copyCounts{}
-	return &plane{Dataplane: next, inspect: d.Inspector(), verify: d.Verifier(), observe: d.Observe, decide: d.Decide, copies: copies, counters: d.Counters(copies.counts), routes: routes,
-		stop: func() { unwatch(); sole.Close() }}, nil
+	return &Dataplane{Dataplane: next, Inspect: d.Inspector(), Verify: d.Verifier(), Observe: d.Observe, decide: d.Decide, copies: copies, Counters: d.Counters(copies.counts), Routes: routes,
+		Stop: func() { unwatch(); sole.Close() }}, nil
 }
 
 // sctpSetting is there if the kernel's conntrack knows SCTP.

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"errors"
@@ -15,20 +15,21 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// startState is what there was of an instance before an agent of it started.
-type startState struct {
+// StartState is what there was of an instance before an agent of it started.
+type StartState struct {
 	config   config.Config
 	pinned   bool // its directory of maps
 	mounted  bool // the BPF file system
 	mountDir bool // where that is, or was to be
 }
 
-func startStateOf(c config.Config) startState {
+// FindStartState looks for what there is of the instance of c. It is called before anything of it is made.
+func FindStartState(c config.Config) StartState {
 	exists := func(path string) bool {
 		_, err := os.Lstat(path)
 		return err == nil
 	}
-	return startState{config: c, pinned: exists(bpfmaps.InstanceDir(c.BPFFS, c.Instance)), mounted: isBPFFS(c.BPFFS), mountDir: exists(c.BPFFS)}
+	return StartState{config: c, pinned: exists(bpfmaps.InstanceDir(c.BPFFS, c.Instance)), mounted: isBPFFS(c.BPFFS), mountDir: exists(c.BPFFS)}
 }
 
 func isBPFFS(path string) bool {
@@ -36,19 +37,19 @@ func isBPFFS(path string) bool {
 	return unix.Statfs(path, &st) == nil && uint32(st.Type) == unix.BPF_FS_MAGIC
 }
 
-// restore removes the maps, the socket and the mount that a failed agent has made since. State that it found stays, and
+// Restore removes the maps, the socket and the mount that a failed agent has made since. State that it found stays, and
 // so does everything once any program is attached: policy is enforced with it. Failures to remove something are logged.
-func (s startState) restore(log *slog.Logger) {
+func (s StartState) Restore(log *slog.Logger) {
 	if err := s.remove(); err != nil {
 		log.Warn("the failed start has left state behind; margay cleanup removes it", "err", err)
 	}
 }
 
-func (s startState) remove() error {
+func (s StartState) remove() error {
 	if s.pinned {
 		return nil
 	}
-	links, err := linkDirs(s.config.BPFFS, s.config.Instance)
+	links, err := linkDirs(s.config)
 	if err != nil || len(links) > 0 {
 		return err
 	}

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -55,14 +55,14 @@ func (s *successor) Apply(ctx context.Context, ch model.Changes) error {
 func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *slog.Logger) (remove func(context.Context) error, err error) {
 	found := false
 	if c.Instance == "" { // the iptables dataplane has no instances
-		if found, err = iptablesLeft(); err != nil {
+		if found, err = IPTablesLeft(); err != nil {
 			return nil, err
 		}
 	}
 	if !found {
 		return nil, bpfplane.JudgeAlone(d)
 	}
-	tools, err := backends(ctx)
+	tools, err := IPTablesTools(ctx)
 	if err != nil {
 		return nil, refused{oneLine(err) + "; use the image with iptables", err}
 	}

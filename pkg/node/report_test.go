@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 
 func TestCheckSaysWhichDataplaneAutoTakes(t *testing.T) {
 	fails := errors.New("fails")
-	checks := []nodeCheck{{Name: "TCX links", Dataplane: "bpf"}, {Name: "iptables", Dataplane: "iptables"}, {Name: "marks"}}
+	checks := []Result{{Name: "TCX links", Dataplane: "bpf"}, {Name: "iptables", Dataplane: "iptables"}, {Name: "marks"}}
 	for name, c := range map[string]struct {
 		bpf, kernel, iptables error
 		want                  string
@@ -19,9 +19,9 @@ func TestCheckSaysWhichDataplaneAutoTakes(t *testing.T) {
 		"mistake":  {fails, nil, nil, "", 3},
 		"neither":  {fails, fails, fails, "", 3},
 	} {
-		n := nodeReport{Checks: checks}
-		if n.choose(c.bpf, c.kernel, c.iptables); n.Dataplane != c.want || n.Reason == "" || n.problems() != c.problems {
-			t.Errorf("%s: %q because of %q with %d problems, want %q with %d", name, n.Dataplane, n.Reason, n.problems(), c.want, c.problems)
+		n := Report{Checks: checks}
+		if n.choose(c.bpf, c.kernel, c.iptables); n.Dataplane != c.want || n.Reason == "" || n.Problems() != c.problems {
+			t.Errorf("%s: %q because of %q with %d problems, want %q with %d", name, n.Dataplane, n.Reason, n.Problems(), c.want, c.problems)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 
 func TestAutoTakesIPTablesWhereTheKernelLacksSomething(t *testing.T) {
 	lacks, fails := errors.New("kernel 5.14 cannot run the BPF dataplane: TCX links: missing (Linux 6.6)"), errors.New("fails")
-	works := func() (*plane, error) { return &plane{}, nil }
-	broken := func() (*plane, error) { return nil, fails }
+	works := func() (*Dataplane, error) { return &Dataplane{}, nil }
+	broken := func() (*Dataplane, error) { return nil, fails }
 	for name, c := range map[string]struct {
 		auto auto
 		how  inspect.ChoiceKind
@@ -34,7 +34,7 @@ func TestAutoTakesIPTablesWhereTheKernelLacksSomething(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || opened.chosen.How != c.how || (opened.chosen.Reason != "") != (c.how == inspect.ChoiceFallback) {
+			if err != nil || opened.Chosen.How != c.how || (opened.Chosen.Reason != "") != (c.how == inspect.ChoiceFallback) {
 				t.Errorf("chose %+v, %v; want %s", opened, err, c.how)
 			}
 		})

@@ -1,15 +1,17 @@
-package cli
+// Package node is what one agent does on its node: it chooses and opens the dataplane, hands over from the one that enforced before,
+// removes what agents have left, and checks what enforcement needs.
+package node
 
-// nodeReport says whether this node can enforce, and how.
-type nodeReport struct {
-	Kernel    string      `json:"kernel"`
-	Dataplane string      `json:"dataplane"` // what would be chosen; empty: none can run
-	Reason    string      `json:"reason"`
-	Checks    []nodeCheck `json:"checks"`
+// Report says whether this node can enforce, and how.
+type Report struct {
+	Kernel    string   `json:"kernel"`
+	Dataplane string   `json:"dataplane"` // what would be chosen; empty: none can run
+	Reason    string   `json:"reason"`
+	Checks    []Result `json:"checks"`
 }
 
-// nodeCheck is one thing looked at on this node.
-type nodeCheck struct {
+// Result is one thing looked at on this node.
+type Result struct {
 	Name      string `json:"name"`
 	Dataplane string `json:"dataplane,omitempty"` // the one that needs it; empty: all
 	OK        bool   `json:"ok"`
@@ -17,7 +19,7 @@ type nodeCheck struct {
 }
 
 // choose notes the dataplane that auto takes, given what each lacks; kernel is what BPF lacks for want of another kernel.
-func (n *nodeReport) choose(bpf, kernel, iptables error) {
+func (n *Report) choose(bpf, kernel, iptables error) {
 	switch {
 	case bpf == nil:
 		n.Dataplane, n.Reason = "bpf", "this kernel has everything it needs"
@@ -30,16 +32,16 @@ func (n *nodeReport) choose(bpf, kernel, iptables error) {
 	}
 }
 
-// counts reports whether a failed check is a problem: what only the other dataplane needs is none.
-func (n *nodeReport) counts(c nodeCheck) bool {
+// Counts reports whether a failed check is a problem: what only the other dataplane needs is none.
+func (n *Report) Counts(c Result) bool {
 	return !c.OK && (c.Dataplane == "" || n.Dataplane == "" || c.Dataplane == n.Dataplane)
 }
 
-// problems counts the failed checks that matter.
-func (n *nodeReport) problems() int {
+// Problems counts the failed checks that matter.
+func (n *Report) Problems() int {
 	failed := 0
 	for _, c := range n.Checks {
-		if n.counts(c) {
+		if n.Counts(c) {
 			failed++
 		}
 	}

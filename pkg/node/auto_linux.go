@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"fmt"
@@ -18,27 +18,27 @@ import (
 // openAuto opens the BPF dataplane if the kernel has the features that it needs, and otherwise the iptables dataplane. Faults that can
 // be repaired without another kernel do not lead to the iptables dataplane but to an error: a container without CAP_BPF, or a BPF file
 // system that is not mounted.
-func openAuto(c config.Config, log *slog.Logger) (*plane, error) {
+func openAuto(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	return auto{
 		kernel:   func() error { return kernelLacks(attach.ProbeKernel(c.BPFFS)) },
 		programs: func() error { return kernelLacks(attach.Probe(c.BPFFS)) },
-		bpf:      func() (*plane, error) { return openBPF(c, log) },
-		iptables: func() (*plane, error) { return openIPTables(c, log) },
+		bpf:      func() (*Dataplane, error) { return openBPF(c, log) },
+		iptables: func() (*Dataplane, error) { return openIPTables(c, log) },
 	}.open()
 }
 
 // auto is the choice of a dataplane.
 type auto struct {
 	kernel, programs func() error // what BPF lacks for want of another kernel; programs takes time and tries more
-	bpf, iptables    func() (*plane, error)
+	bpf, iptables    func() (*Dataplane, error)
 }
 
-func (a auto) open() (*plane, error) {
+func (a auto) open() (*Dataplane, error) {
 	lacks := a.kernel()
 	if lacks == nil {
 		opened, err := a.bpf()
 		if err == nil {
-			opened.chosen.How = inspect.ChoicePreferred
+			opened.Chosen.How = inspect.ChoicePreferred
 			return opened, nil
 		}
 		if lacks = a.programs(); lacks == nil { // else the kernel has everything and refuses the programs
@@ -49,7 +49,7 @@ func (a auto) open() (*plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("neither dataplane can run here: %s; %s; margay check says more", oneLine(lacks), oneLine(err))
 	}
-	opened.chosen = inspect.Choice{How: inspect.ChoiceFallback, Reason: oneLine(lacks)}
+	opened.Chosen = inspect.Choice{How: inspect.ChoiceFallback, Reason: oneLine(lacks)}
 	return opened, nil
 }
 

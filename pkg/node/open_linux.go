@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -22,43 +22,43 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// plane is a dataplane with what the rest of the agent asks of it.
-type plane struct {
+// Dataplane is a dataplane with what the rest of the agent asks of it.
+type Dataplane struct {
 	dataplane.Dataplane
-	inspect  inspect.Dataplane
-	chosen   inspect.Choice
-	verify   verify.Kernel                // nil: there is nothing to verify
-	counters metrics.Counters             // nil: nothing counts
-	observe  func(dataplane.Observer)     // called once, before the first Apply
-	routes   <-chan map[netip.Addr]string // of the node; nil: not known
+	Inspect  inspect.Dataplane
+	Chosen   inspect.Choice
+	Verify   verify.Kernel                // nil: there is nothing to verify
+	Counters metrics.Counters             // nil: nothing counts
+	Observe  func(dataplane.Observer)     // called once, before the first Apply
+	Routes   <-chan map[netip.Addr]string // of the node; nil: not known
+	Memory   []any                        // what the log says of memory needed; may be nil
+	Stop     func()                       // ends what routes come from, and releases locks
 	maps     *bpfmaps.Maps                // with the events that programs write; nil: there are none
 	decide   decide                       // makes records of copies of packets; nil: no rule copies any
 	copies   *copyCounts                  // of them; nil: as decide
-	memory   []any                        // what the log says of memory needed; may be nil
-	stop     func()                       // ends what routes come from, and releases locks
 }
 
 // decide is what a dataplane makes of copies of packets that its rules have judged. It is for the loop's goroutine.
 type decide func([]packetlog.Copy) []flows.Unnamed
 
-// openPlane opens the dataplane that is configured, or that this node can have.
-func openPlane(c config.Config, log *slog.Logger) (*plane, error) {
+// Open opens the dataplane that is configured, or that this node can have.
+func Open(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	if c.Dataplane == "auto" {
 		return openAuto(c, log)
 	}
 	opened, err := openNamed(c, log)
 	if err == nil {
-		opened.chosen.How = inspect.ChoiceConfigured
+		opened.Chosen.How = inspect.ChoiceConfigured
 	}
 	return opened, err
 }
 
-func openNamed(c config.Config, log *slog.Logger) (*plane, error) {
+func openNamed(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	switch c.Dataplane {
 	case "record":
 		log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
 		d := record.New(c.Config, log)
-		return &plane{Dataplane: d, inspect: d.Inspector(), observe: func(dataplane.Observer) {}, stop: func() {}}, nil
+		return &Dataplane{Dataplane: d, Inspect: d.Inspector(), Observe: func(dataplane.Observer) {}, Stop: func() {}}, nil
 	case "iptables":
 		return openIPTables(c, log)
 	}
@@ -72,7 +72,7 @@ func routesOut(log *slog.Logger) shares.Routes {
 	}
 }
 
-func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
+func openBPF(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	memory, err := enoughMemory(c, log)
 	if err != nil {
 		return nil, err
@@ -101,6 +101,6 @@ func openBPF(c config.Config, log *slog.Logger) (*plane, error) {
 		defer table.Close()
 		limiter.Run(watching)
 	}()
-	return &plane{Dataplane: &successor{Dataplane: d, remove: remove}, inspect: d.Inspector(), verify: d.Verifier(), counters: d.Counters(), observe: d.Observe, routes: routes, maps: d.Maps(),
-		memory: memory, stop: cancel}, nil
+	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(), Observe: d.Observe, Routes: routes, maps: d.Maps(),
+		Memory: memory, Stop: cancel}, nil
 }

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// looks returns the regular checks of an agent on its node; byIPTables: iptables enforces. Some nodes have many rules, and listing them
+// Looks returns the regular checks of an agent on its node; byIPTables: iptables enforces. Some nodes have many rules, and listing them
 // holds locks that their owners need.
-func looks(c config.Config, byIPTables bool) []agent.Look {
+func Looks(c config.Config, byIPTables bool) []agent.Look {
 	ours := bpfMarks(c)
 	if byIPTables {
 		ours = iptablesMarks(c)
@@ -41,9 +41,9 @@ func ipvsFindings(v attach.IPVS) []string {
 }
 
 // ipvsCheck is the same for margay check.
-func ipvsCheck() nodeCheck {
+func ipvsCheck() Result {
 	found, err := attach.FindIPVS()
-	check := nodeCheck{Name: "Services", OK: true, Detail: "not translated by IPVS"}
+	check := Result{Name: "Services", OK: true, Detail: "not translated by IPVS"}
 	if found.Translates() {
 		check.Detail = "translated by IPVS (" + found.String() + "), judged on the backend"
 	}

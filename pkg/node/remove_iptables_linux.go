@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 // ipsetModule exists once the kernel has IP sets, loaded as a module or built in.
 const ipsetModule = "/sys/module/ip_set"
 
-// iptablesLeft reports whether the iptables dataplane has left anything in this network namespace. It loads no module.
-func iptablesLeft() (bool, error) {
+// IPTablesLeft reports whether the iptables dataplane has left anything in this network namespace. It loads no module.
+func IPTablesLeft() (bool, error) {
 	if _, err := os.Stat(ipsetModule); err != nil {
 		return false, nil // without the module no set was ever made
 	}
@@ -31,10 +31,10 @@ func iptablesLeft() (bool, error) {
 // removeIPTables removes the chains, sets and marks of the iptables dataplane in this network namespace, with the commands of each
 // backend that works here.
 func removeIPTables(ctx context.Context) (iptables.Removed, error) {
-	if found, err := iptablesLeft(); !found || err != nil {
+	if found, err := IPTablesLeft(); !found || err != nil {
 		return iptables.Removed{}, err
 	}
-	tools, err := backends(ctx)
+	tools, err := IPTablesTools(ctx)
 	if err != nil {
 		return iptables.Removed{}, err
 	}
@@ -50,8 +50,8 @@ func removeIPTables(ctx context.Context) (iptables.Removed, error) {
 	return removed, errors.Join(err, flows.Close(), sets.Close())
 }
 
-// backends returns the commands of each backend that is installed here.
-func backends(ctx context.Context) ([]*xtables.Tools, error) {
+// IPTablesTools returns the commands of each backend that is installed here.
+func IPTablesTools(ctx context.Context) ([]*xtables.Tools, error) {
 	var all []*xtables.Tools
 	var errs []error
 	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {

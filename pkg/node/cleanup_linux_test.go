@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func TestErrorsOfALockedInstanceNameWhatWasTried(t *testing.T) {
 	if _, err := afterBPF(c, nil, nil, nil); err == nil || err.Error() != want {
 		t.Errorf("run with iptables: %v, want %s", err, want)
 	}
-	if removed, err := removeAll(t.Context(), c); err == nil || err.Error() != want || len(removed) > 0 {
+	if removed, err := Cleanup(t.Context(), c); err == nil || err.Error() != want || len(removed) > 0 {
 		t.Errorf("remove all: %v, %v, want %s", removed, err, want)
 	}
 	if err := unlock(); err != nil {

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"fmt"
@@ -33,8 +33,8 @@ func findMarks(bits uint32) ([]marks.User, error) {
 }
 
 // markCheck looks for rules of others that use our mark bits.
-func markCheck(ours ownMarks) nodeCheck {
-	check := nodeCheck{Name: fmt.Sprintf("mark bits %#08x", ours.bits), OK: true, Detail: "no rule of the node uses them"}
+func markCheck(ours ownMarks) Result {
+	check := Result{Name: fmt.Sprintf("mark bits %#08x", ours.bits), OK: true, Detail: "no rule of the node uses them"}
 	users, err := findMarks(ours.bits)
 	switch {
 	case len(users) > 0:

@@ -1,8 +1,9 @@
-package cli
+package node
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -22,42 +23,50 @@ const (
 	eventsGroup = 29818
 )
 
+// Records publishes the flow records that a dataplane makes of packets it has judged.
+type Records struct {
+	Dataplane *Dataplane
+	Loop      *agent.Loop
+	Flows     *flows.Hub
+	Log       *slog.Logger
+}
+
 // readAgain is how long reading waits after it failed. Copies that no agent reads are lost, and an agent that is being replaced may still
 // read them.
-func (p *process) readAgain() time.Duration {
-	if p.plane.decide != nil {
+func (r *Records) readAgain() time.Duration {
+	if r.Dataplane.decide != nil {
 		return listenAgain
 	}
 	return readAgain
 }
 
-// readFlows publishes the kernel's verdict events. Policy is enforced without that, so nothing ends if it fails.
-func (p *process) readFlows(ctx context.Context) error {
-	once := p.readFlowsOnce
+// Run publishes the kernel's verdict events until ctx ends. Policy is enforced without that, so nothing ends if it fails.
+func (r *Records) Run(ctx context.Context) error {
+	once := r.readFlowsOnce
 	switch {
-	case p.plane.decide != nil:
-		once = p.readCopiesOnce
-	case p.plane.maps == nil:
+	case r.Dataplane.decide != nil:
+		once = r.readCopiesOnce
+	case r.Dataplane.maps == nil:
 		return nil // nothing writes events
 	}
 	timer := time.NewTimer(namesComeWithin)
 	defer timer.Stop()
 	select {
-	case <-p.loop.InSync():
+	case <-r.Loop.InSync():
 	case <-timer.C:
 	case <-ctx.Done():
 		return nil
 	}
-	names := agent.FlowNames{Loop: p.loop}
+	names := agent.FlowNames{Loop: r.Loop}
 	for failing := false; ; failing = true {
 		err := once(ctx, &names)
 		if ctx.Err() != nil {
 			return err
 		}
 		if !failing {
-			p.log.Error("verdict events cannot be read, will try again; policy is enforced all the same", "err", err)
+			r.Log.Error("verdict events cannot be read, will try again; policy is enforced all the same", "err", err)
 		}
-		timer.Reset(p.readAgain())
+		timer.Reset(r.readAgain())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -67,14 +76,14 @@ func (p *process) readFlows(ctx context.Context) error {
 }
 
 // readFlowsOnce reads until ctx ends or reading fails.
-func (p *process) readFlowsOnce(ctx context.Context, names *agent.FlowNames) error {
-	events, err := p.plane.maps.Events.Open()
+func (r *Records) readFlowsOnce(ctx context.Context, names *agent.FlowNames) error {
+	events, err := r.Dataplane.maps.Events.Open()
 	if err != nil {
 		return err
 	}
 	err = flowring.New(flowring.Options{
-		Events: events, Names: p.plane.maps.Names, Rules: p.plane.maps, Name: names.Name, Publish: p.flows.Publish,
-		Awaited: func() bool { return p.flows.Subscribers() > 0 },
+		Events: events, Names: r.Dataplane.maps.Names, Rules: r.Dataplane.maps, Name: names.Name, Publish: r.Flows.Publish,
+		Awaited: func() bool { return r.Flows.Subscribers() > 0 },
 	}).Run(ctx)
 	if err == nil && ctx.Err() == nil {
 		err = errors.New("the ring buffer was closed")
@@ -83,19 +92,19 @@ func (p *process) readFlowsOnce(ctx context.Context, names *agent.FlowNames) err
 }
 
 // readCopiesOnce reads copies of packets that rules have judged, until ctx ends or reading fails.
-func (p *process) readCopiesOnce(ctx context.Context, names *agent.FlowNames) error {
+func (r *Records) readCopiesOnce(ctx context.Context, names *agent.FlowNames) error {
 	reader, err := packetlog.Open(packetlog.Options{
-		Group: eventsGroup, Name: names.Name, Publish: p.flows.Publish,
+		Group: eventsGroup, Name: names.Name, Publish: r.Flows.Publish,
 		Decide: func(ctx context.Context, copies []packetlog.Copy) (records []flows.Unnamed) {
 			// The error is that of ctx: then no records are wanted.
-			_ = p.loop.Query(ctx, func(agent.View) { records = p.plane.decide(copies) })
+			_ = r.Loop.Query(ctx, func(agent.View) { records = r.Dataplane.decide(copies) })
 			return records
 		},
 	})
 	if err != nil {
 		return err
 	}
-	p.plane.copies.begin(reader)
+	r.Dataplane.copies.begin(reader)
 	return errors.Join(reader.Run(ctx), reader.Close())
 }
 

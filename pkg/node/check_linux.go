@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// nodeChecks looks at what each dataplane needs with c, and which one auto chooses. It alters nothing.
-func nodeChecks(ctx context.Context, c config.Config) (*nodeReport, error) {
+// Check looks at what each dataplane needs with c, and which one auto chooses. It alters nothing.
+func Check(ctx context.Context, c config.Config) (*Report, error) {
 	probe := attach.Probe(c.BPFFS)
-	node := &nodeReport{Kernel: probe.Kernel}
+	node := &Report{Kernel: probe.Kernel}
 	for _, c := range probe.Checks {
-		node.Checks = append(node.Checks, nodeCheck{Name: c.Name, Dataplane: "bpf", OK: c.OK(), Detail: c.Detail()})
+		node.Checks = append(node.Checks, Result{Name: c.Name, Dataplane: "bpf", OK: c.OK(), Detail: c.Detail()})
 	}
 	ctx, cancel := context.WithTimeout(ctx, iptablesPatience)
 	defer cancel()
@@ -37,8 +37,8 @@ func nodeChecks(ctx context.Context, c config.Config) (*nodeReport, error) {
 }
 
 // tablesCheck says whether the tables that the iptables dataplane writes into can be read, which a start needs.
-func tablesCheck(err error) nodeCheck {
-	check := nodeCheck{Name: "tables", OK: err == nil}
+func tablesCheck(err error) Result {
+	check := Result{Name: "tables", OK: err == nil}
 	if err != nil {
 		check.Detail = oneLine(err)
 	}

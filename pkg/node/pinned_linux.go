@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"errors"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/config"
 )
 
 // linkDirs are where links of the instance are pinned, one directory for each map layout that has any.
-func linkDirs(bpffs, instance string) ([]string, error) {
-	dirs, err := filepath.Glob(filepath.Join(bpfmaps.InstanceDir(bpffs, instance), "v*", bpfmaps.LinksName))
+func linkDirs(of config.Config) ([]string, error) {
+	dirs, err := filepath.Glob(filepath.Join(bpfmaps.InstanceDir(of.BPFFS, of.Instance), "v*", bpfmaps.LinksName))
 	if err != nil {
 		return nil, err
 	}
@@ -28,9 +29,9 @@ func linkDirs(bpffs, instance string) ([]string, error) {
 	return filled, errors.Join(errs...)
 }
 
-// ownNumbers reports whether interface numbers of the instance are those of this network namespace: its programs run on an
+// OwnNumbers reports whether interface numbers of the instance are those of this network namespace: its programs run on an
 // interface here. In another namespace the same numbers are other interfaces'.
-func ownNumbers(linkDirs ...string) bool {
+func OwnNumbers(linkDirs ...string) bool {
 	for _, dir := range linkDirs {
 		// A link that cannot be read says nothing.
 		list, _ := attach.ListPinned(dir)
@@ -43,18 +44,18 @@ func ownNumbers(linkDirs ...string) bool {
 	return false
 }
 
-// interfaceNamed is the name of an interface of this network namespace; empty: there is none of that number.
-func interfaceNamed(ifindex int) string {
+// InterfaceNamed is the name of an interface of this network namespace; empty: there is none of that number.
+func InterfaceNamed(ifindex int) string {
 	if i, err := net.InterfaceByIndex(ifindex); err == nil {
 		return i.Name
 	}
 	return ""
 }
 
-// orphaned returns on how many interfaces of this network namespace an agent of the instance that has ended enforces policy. found: it
+// Orphaned returns on how many interfaces of this network namespace an agent of the instance that has ended enforces policy. found: it
 // has left programs at all.
-func orphaned(bpffs, instance string) (interfaces int, found bool, err error) {
-	dirs, err := linkDirs(bpffs, instance)
+func Orphaned(of config.Config) (interfaces int, found bool, err error) {
+	dirs, err := linkDirs(of)
 	if err != nil || len(dirs) == 0 {
 		return 0, false, err
 	}

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -39,19 +39,19 @@ func (c *cleanup) iptables(ctx context.Context, instance string) error {
 	return err
 }
 
-// removal is one thing that cleanup removed.
-type removal struct {
+// Removed is one thing that cleanup removed.
+type Removed struct {
 	Kind string `json:"kind"` // program, maps, chains, sets, marks, directory or socket
 	What string `json:"what"`
 }
 
-type cleanup struct{ removed []removal }
+type cleanup struct{ removed []Removed }
 
-func (c *cleanup) note(kind, what string) { c.removed = append(c.removed, removal{kind, what}) }
+func (c *cleanup) note(kind, what string) { c.removed = append(c.removed, Removed{kind, what}) }
 
-// removeAll removes everything that agents of an instance have left on this node, unless one of them runs. It returns what it removed,
+// Cleanup removes everything that agents of an instance have left on this node, unless one of them runs. It returns what it removed,
 // with an error, too.
-func removeAll(ctx context.Context, of config.Config) ([]removal, error) {
+func Cleanup(ctx context.Context, of config.Config) ([]Removed, error) {
 	dir := bpfmaps.InstanceDir(of.BPFFS, of.Instance)
 	unlock, err := lockInstance(dir)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *cleanup) links(dir string) error {
 		return nil
 	}
 	errs := []error{err}
-	named := ownNumbers(dir) // known only while they are attached
+	named := OwnNumbers(dir) // known only while they are attached
 	slices.SortStableFunc(pins, func(a, b os.DirEntry) int { return attach.DetachOrder(a.Name(), b.Name()) })
 	for _, pin := range pins {
 		path := filepath.Join(dir, pin.Name())
@@ -168,7 +168,7 @@ func placeText(pin string, named bool) string {
 	if place.Ifindex == 0 {
 		return "netfilter " + place.Side
 	}
-	if name := interfaceNamed(int(place.Ifindex)); named && name != "" {
+	if name := InterfaceNamed(int(place.Ifindex)); named && name != "" {
 		return fmt.Sprintf("tcx/%s of %s", place.Side, name)
 	}
 	return fmt.Sprintf("tcx/%s of interface %d", place.Side, place.Ifindex)
@@ -199,7 +199,7 @@ func (c *cleanup) layout(dir string) error {
 
 // socket removes the agent's socket, and its directory if that is the usual one and empty.
 func (c *cleanup) socket(of config.Config) error {
-	path := socketOf(of)
+	path := Socket(of)
 	switch err := os.Remove(path); {
 	case err == nil:
 		c.note("socket", path)

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -41,15 +41,15 @@ func (p *iptablesParts) close() error {
 }
 
 // openIPTablesParts opens them and checks each requirement of the iptables dataplane on this node. It alters nothing.
-func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []nodeCheck) {
+func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []Result) {
 	p := &iptablesParts{}
-	var checks []nodeCheck
+	var checks []Result
 	add := func(name string, try func() (detail string, err error)) {
 		detail, err := try()
 		if err != nil {
 			detail = oneLine(err)
 		}
-		checks = append(checks, nodeCheck{Name: name, OK: err == nil, Detail: detail})
+		checks = append(checks, Result{Name: name, OK: err == nil, Detail: detail})
 	}
 	add("capabilities", iptablesCapabilities)
 	add("iptables", func() (string, error) {
@@ -116,7 +116,7 @@ func noIPVS() (string, error) {
 }
 
 // missing names the failed checks, in one line; nil: there are none.
-func missing(checks []nodeCheck) error {
+func missing(checks []Result) error {
 	var lacks []string
 	for _, c := range checks {
 		if !c.OK {
