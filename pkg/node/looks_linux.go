@@ -20,10 +20,24 @@ func Looks(c config.Config, byIPTables bool) []agent.Look {
 	return []agent.Look{
 		{What: "IPVS", Every: 30 * time.Second, Find: func() ([]string, error) {
 			found, err := attach.FindIPVS()
+			if byIPTables {
+				return ipvsBesideIPTables(found), err
+			}
 			return ipvsFindings(found), err
 		}},
 		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(ours) }},
 	}
+}
+
+// ipvsBesideIPTables returns that there is IPVS: its packets do not pass the chains in which packets are judged (D-17). An agent does
+// not start beside kube-proxy's, but kube-proxy can be given this mode later.
+func ipvsBesideIPTables(v attach.IPVS) []string {
+	if !v.Translates() {
+		return nil
+	}
+	return []string{"IPVS translates Service addresses here (" + v.String() + "), and its packets pass the chains in which iptables judges: " +
+		"policy is not enforced for what reaches pods by a Service, and egress to Services is judged on the Service's address; run kube-proxy in another mode, " +
+		"or use --dataplane bpf"}
 }
 
 // ipvsFindings returns the uses of IPVS that policy cannot follow. kube-proxy configures IPVS without them.

@@ -31,3 +31,20 @@ func TestWherePolicyCannotFollowIPVSIsSaidInOneLineEach(t *testing.T) {
 		}
 	}
 }
+
+// TestIPVSBesideIPTablesIsReported: kube-proxy may be given this mode after the agent has started.
+func TestIPVSBesideIPTablesIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		ipvs attach.IPVS
+		want string
+	}{
+		"no IPVS":      {attach.IPVS{Conntrack: true}, ""},
+		"kube-proxy's": {attach.IPVS{KubeProxy: true, Services: 12, Conntrack: true}, "kube-ipvs0 and 12 virtual services"},
+		"another's":    {attach.IPVS{Services: 1, Conntrack: true}, "(1 virtual service)"},
+	} {
+		got := strings.Join(ipvsBesideIPTables(c.ipvs), "\n")
+		if strings.Contains(got, "\n") || (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want one line with %q", name, got, c.want)
+		}
+	}
+}
