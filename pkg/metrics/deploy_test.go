@@ -49,7 +49,9 @@ func wrong(known map[string]family, query string) []string {
 	}
 	var used []string
 	for _, g := range grouping.FindAllStringSubmatch(query, -1) {
-		used = append(used, strings.Split(g[1], ", ")...)
+		if g[1] != "" { // on (): no label is compared
+			used = append(used, strings.Split(g[1], ", ")...)
+		}
 	}
 	for _, m := range matcher.FindAllStringSubmatch(query, -1) {
 		used = append(used, m[1])
@@ -71,6 +73,7 @@ func TestWrongQueriesAreFound(t *testing.T) {
 		`max by (kind) (margay_kind_objects{instance=~"x"})`:                                    true,
 		`histogram_quantile(0.9, sum by (le) (rate(margay_flush_duration_seconds_bucket[5m])))`: true,
 		`sum(rate(margay_updates_total[5m]))`:                                                   true,
+		`max by (kind) (margay_kind_objects) unless on () (count(margay_build_info))`:           true,
 		`margay_kind_objekts`:                                                                   false,
 		`margay_kind_objects_count`:                                                             false,
 		`margay_flush_duration_seconds`:                                                         false,
@@ -109,9 +112,10 @@ func TestAlertsAreOfMetricsThatExist(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	known, seen := own(t, newFull(t)), map[string]bool{}
+	known, seen, seenExpr := own(t, newFull(t)), map[string]bool{}, map[string]string{}
 	for _, group := range file.Groups {
 		for _, r := range group.Rules {
+			seenExpr[r.Alert] = r.Expr
 			for _, w := range wrong(known, r.Expr) {
 				t.Errorf("%s: %s", r.Alert, w)
 			}
@@ -131,6 +135,10 @@ func TestAlertsAreOfMetricsThatExist(t *testing.T) {
 				}
 			}
 		}
+	}
+	// /readyz is what its components are; margay_ready is only the loop's part of it.
+	if expr := seenExpr["MargayNotReady"]; expr != "margay_component_ready == 0" {
+		t.Errorf("MargayNotReady is %q: it misses components", expr)
 	}
 	for _, alert := range []string{"MargayAbsent", "MargayAgentGone", "MargayNodesWithoutAgent", "MargayRestarting", "MargayVerifyOld", "MargayFallback", "MargayNotReady", "MargayEnforcementFailing", "MargayKindFailing", "MargayMapNearlyFull",
 		"MargayObjectsRejected", "MargayPodsEnforcedLate"} {
