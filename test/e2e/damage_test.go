@@ -309,4 +309,13 @@ func TestHandMadeDamageIsRepaired(t *testing.T) {
 			}
 		})
 	}
+	var repairs float64
+	for line := range strings.Lines(scrape(t, c.Node(0))) {
+		if _, err := fmt.Sscanf(line, "margay_repairs_total %g", &repairs); err == nil {
+			break
+		}
+	}
+	if repairs < float64(len(damages)) {
+		t.Errorf("%v repairs are counted after %d kinds of damage", repairs, len(damages))
+	}
 }

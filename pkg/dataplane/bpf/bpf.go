@@ -22,7 +22,7 @@ type BPF struct {
 	sweeps    sweeps
 	observer  dataplane.Observer
 	resync    bool
-	repairs   uint64 // of changes made by others, so far
+	repairs   uint64 // of maps that others have changed, so far; the host counts programs
 	state     *state // replaced whole when it is reopened
 	flowTable flowTable
 }

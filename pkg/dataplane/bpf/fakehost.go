@@ -18,6 +18,7 @@ type FakeHost struct {
 	News     []uint32         // what the next Touched returns
 	Fail     map[uint32]error // the error of Ensure of an interface, which then does nothing; 0: of Guard
 	Ensured  int              // calls of Ensure
+	Repaired uint64           // what Repairs returns
 
 	wake chan struct{}
 }
@@ -73,6 +74,9 @@ func (h *FakeHost) Guard() error {
 	h.Guarded = h.Fail[0] == nil
 	return h.Fail[0]
 }
+
+// Repairs implements Host.
+func (h *FakeHost) Repairs() uint64 { return h.Repaired }
 
 // Wake implements Host.
 func (h *FakeHost) Wake() <-chan struct{} { return h.wake }

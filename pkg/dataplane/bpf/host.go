@@ -30,6 +30,8 @@ type Host interface {
 	Detach(ifindex uint32) error
 	// Guard attaches the netfilter programs, without a gap. Programs that are attached already are left alone.
 	Guard() error
+	// Repairs is how often Ensure and Guard have attached again what somebody else had detached.
+	Repairs() uint64
 	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
 	Wake() <-chan struct{}
 	// Nudge has Wake deliver once more: soon, or after so long, counted from the last call that says how long.

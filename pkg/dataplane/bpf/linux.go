@@ -14,8 +14,9 @@ import (
 // Linux is the Host that this process runs on, in its own network namespace.
 type Linux struct {
 	*nodewatch.Watch
-	log   *slog.Logger
-	links *attach.Links // nil until Use
+	log     *slog.Logger
+	links   *attach.Links // nil until Use
+	repairs uint64
 }
 
 // OpenLinux watches the interfaces whose names begin with prefix, and the node's addresses.
@@ -58,6 +59,7 @@ func (h *Linux) Use(p *bpfmaps.Programs, linkDir string, older []string) error {
 func (h *Linux) Ensure(name string, ifindex uint32) error {
 	change, err := h.links.Ensure(ifindex)
 	if err == nil && change == attach.Repaired {
+		h.repairs++
 		h.log.Warn("programs had been detached by somebody else, attached again", "iface", name)
 	}
 	return err
@@ -72,11 +74,15 @@ func (h *Linux) Detach(ifindex uint32) error {
 func (h *Linux) Guard() error {
 	change, err := h.links.EnsureHooks()
 	if err == nil && change == attach.Repaired {
+		h.repairs++
 		h.log.Warn("netfilter programs had been detached by somebody else, attached again")
 	}
 	_, staleErr := h.links.RemoveStale()
 	return errors.Join(err, staleErr)
 }
+
+// Repairs implements Host.
+func (h *Linux) Repairs() uint64 { return h.repairs }
 
 // faults are what is not attached as it should be: to an interface, or, without one, to netfilter's hooks.
 func (h *Linux) faults(ifindex uint32) []string {

@@ -14,7 +14,7 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 	sizes, usage := s.plans.Compiler.Sizes(), s.tables.slots.Usage()
 	stats := dataplane.Stats{
 		Classes: sizes.Classes, Tables: len(s.tables.list), LiveBytes: usage.LiveBytes, IdleBytes: usage.IdleBytes,
-		Rules: m.Names.Rules.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.Waiting), Repairs: d.repairs,
+		Rules: m.Names.Rules.Len(), Sets: len(s.names.sets), Unwritten: len(s.plans.Waiting), Repairs: d.repairs + d.kernel.host.Repairs(),
 	}
 	if !s.plans.Done() {
 		stats.Unwritten++

@@ -85,6 +85,10 @@ func TestRepairsAreCounted(t *testing.T) {
 	if got := n.Stats(false).Repairs; got != 1 {
 		t.Errorf("%d repairs, want 1", got)
 	}
+	n.host.Repaired = 2
+	if got := n.Stats(false).Repairs; got != 3 {
+		t.Errorf("%d repairs with 2 of attached programs, want 3", got)
+	}
 }
 
 func TestObserversAreToldOfEachPlan(t *testing.T) {
