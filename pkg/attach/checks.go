@@ -36,6 +36,9 @@ const howToMount = "mount -t bpf bpf /sys/fs/bpf"
 func probeBPFFS(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err == nil && uint32(st.Type) == unix.BPF_FS_MAGIC {
+		if st.Flags&unix.ST_RDONLY != 0 {
+			return fmt.Errorf("BPF file system on %s is mounted read-only: remount it (mount -o remount,rw %s), and mount it without readOnly into a container", dir, dir)
+		}
 		return nil
 	}
 	temporary, err := os.MkdirTemp("", "margay-probe-")

@@ -34,6 +34,23 @@ func TestProbeFindsEverythingOnASupportedKernel(t *testing.T) {
 	}
 }
 
+// TestAReadOnlyBPFFileSystemIsMissing: nothing can be pinned there.
+func TestAReadOnlyBPFFileSystemIsMissing(t *testing.T) {
+	testutil.Privileged(t)
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := probeBPFFS(dir); err == nil || !strings.Contains(err.Error(), "mounted read-only") || !strings.Contains(err.Error(), "remount,rw "+dir) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestProbeSeesWhatIsMissing(t *testing.T) {
 	testutil.Privileged(t)
 	for name, try := range map[string]func() error{
