@@ -19,6 +19,14 @@ func (f *Flows) Shares() ([]bpf.Share, error) {
 	return counts, nil
 }
 
+// Common is how full the room is that all shares have in common for open flows, by what Shares has returned.
+func (f *Flows) Common(shares []bpf.Share) MapUse {
+	var limits bpf.Config
+	divide(&limits, min(f.ct4.MaxEntries(), f.ct6.MaxEntries()))
+	taken := int32(shares[bpf.Shares].Open) // programs lower it before they raise it, so it may be below 0 for a moment
+	return MapUse{Entries: min(uint32(max(0, taken)), limits.OpenCommon), Max: limits.OpenCommon}
+}
+
 // divide fills in how flow tables of so many entries are divided: a quarter to the open flows of shares, a quarter to
 // their half-open ones, three eighths to further open flows and an eighth to further half-open ones. Both families
 // together have at most what fits into the table of one, so no table is ever full.

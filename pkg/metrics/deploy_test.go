@@ -74,14 +74,14 @@ func TestWrongQueriesAreFound(t *testing.T) {
 		`histogram_quantile(0.9, sum by (le) (rate(margay_flush_duration_seconds_bucket[5m])))`: true,
 		`sum(rate(margay_updates_total[5m]))`:                                                   true,
 		`max by (kind) (margay_kind_objects) unless on () (count(margay_build_info))`:           true,
-		`margay_kind_objekts`:                                                                   false,
-		`margay_kind_objects_count`:                                                             false,
-		`margay_flush_duration_seconds`:                                                         false,
-		`sum by (map) (margay_kind_objects)`:                                                    false,
-		`margay_kind_objects{map="x"}`:                                                          false,
-		`margay_updates_total`:                                                                  false,
-		`sum(margay_ready`:                                                                      false,
-		`up`:                                                                                    false,
+		`margay_kind_objekts`:                false,
+		`margay_kind_objects_count`:          false,
+		`margay_flush_duration_seconds`:      false,
+		`sum by (map) (margay_kind_objects)`: false,
+		`margay_kind_objects{map="x"}`:       false,
+		`margay_updates_total`:               false,
+		`sum(margay_ready`:                   false,
+		`up`:                                 false,
 	} {
 		if got := wrong(known, query); (len(got) == 0) != ok {
 			t.Errorf("%s: %v", query, got)

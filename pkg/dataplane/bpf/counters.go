@@ -31,6 +31,7 @@ type Counters struct {
 	refused uint64                      // as drops
 	total   uint64                      // as totals
 	begun   bool                        // refused has been read
+	common  bpfmaps.MapUse              // of open flows, as last read
 	filled  map[string]bpfmaps.MapUse
 	counted time.Time
 }
@@ -74,6 +75,7 @@ func (c *Counters) Read(ctx context.Context) (dataplane.KernelCounts, error) {
 	for name, use := range c.filled {
 		k.Maps = append(k.Maps, mapUse(name, uint64(use.Entries), uint64(use.Max)))
 	}
+	k.Maps = append(k.Maps, mapUse("open_flows_in_common", uint64(c.common.Entries), uint64(c.common.Max)))
 	k.Maps = append(k.Maps, mapUse(bpf.MargayMapDrops, uint64(len(c.drops)), uint64(c.maps.MaxEntries(bpf.MargayMapDrops))))
 	slices.SortFunc(k.Maps, func(a, b dataplane.MapUse) int { return cmp.Compare(a.Name, b.Name) })
 	return k, errors.Join(dropsErr, refusedErr, sweptErr, eventsErr, filledErr)
@@ -130,7 +132,7 @@ func (c *Counters) readRefused() error {
 	if c.begun {
 		c.total += now - c.refused
 	}
-	c.refused, c.begun = now, true
+	c.refused, c.begun, c.common = now, true, c.maps.Flows.Common(shares)
 	return nil
 }
 

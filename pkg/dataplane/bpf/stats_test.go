@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -220,6 +221,29 @@ func TestRefusedFlowsAreAddedUp(t *testing.T) {
 		}
 		if k, err := c.Read(t.Context()); err != nil || k.FlowsRefused != step.want {
 			t.Errorf("%d refused, want %d (%v)", k.FlowsRefused, step.want, err)
+		}
+	}
+}
+
+// TestTheRoomInCommonIsCounted: no flow table is ever full. The room that endpoints have in common for open flows may be.
+func TestTheRoomInCommonIsCounted(t *testing.T) {
+	n := startNode(t, restartStages[0])
+	c := newCounters(n.kernel.maps, time.Now)
+	shares := n.kernel.maps.Map(bpf.MargayMapShares)
+	for _, step := range []struct {
+		open int32
+		want uint64
+	}{{0, 0}, {700, 700}, {-1, 0}, {1 << 20, 2048 / 8 * 3}} {
+		if err := shares.Put(uint32(bpf.Shares), &bpf.Share{Open: uint32(step.open)}); err != nil {
+			t.Fatal(err)
+		}
+		k, err := c.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(k.Maps, func(m dataplane.MapUse) bool { return m.Name == "open_flows_in_common" })
+		if i < 0 || k.Maps[i].Entries != step.want || k.Maps[i].Max != 2048/8*3 {
+			t.Errorf("%d open flows in common: %+v, want %d of %d", step.open, k.Maps, step.want, 2048/8*3)
 		}
 	}
 }
