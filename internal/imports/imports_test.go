@@ -52,7 +52,7 @@ var layers = map[string][]string{
 	"pkg/health":            {},
 	"pkg/metrics":           {"pkg/dataplane", "pkg/health", "pkg/model", "pkg/syncer", "pkg/validate"},
 	"pkg/events":            {"pkg/kinds", "pkg/validate"},
-	"pkg/endpointstatus":    {"pkg/model"},
+	"pkg/endpointstatus":    {"pkg/health", "pkg/model"},
 	"pkg/explain":           {"pkg/model", "pkg/calc", "pkg/staged", "pkg/suggest"},
 	"pkg/staged":            {"pkg/model"},
 	"pkg/lint":              {"pkg/model", "pkg/calc", "pkg/compile/plan"},

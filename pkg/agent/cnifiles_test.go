@@ -19,7 +19,7 @@ func TestTheCNIPluginIsToldOfWhatIsEnforcedAndNotUntoldWhileItIs(t *testing.T) {
 	dir := t.TempDir()
 	var files *endpointstatus.Writer
 	prepare := func(o *Options) {
-		files = endpointstatus.New(dir, o.Log)
+		files = endpointstatus.New(dir, o.Health.Add("cni-files", 0), o.Log)
 		o.Statuses = files
 	}
 	runPrepared(t, itself, prepare, func(t *testing.T, r *rig) {
@@ -75,7 +75,7 @@ func TestFilesOfPodsThatAreMadeAgainGoBeforeTheFirstSnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		files = endpointstatus.New(dir, o.Log)
+		files = endpointstatus.New(dir, o.Health.Add("cni-files", 0), o.Log)
 		o.Statuses = files
 		o.Dataplane.(*dataplane.Fake).Set(dataplane.FakeSettings{Ready: map[string]bool{pod(0).Endpoint.Iface: true, pod(1).Endpoint.Iface: true}})
 	}

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/margay-project/margay/pkg/health"
 )
 
 const (
@@ -28,9 +30,10 @@ type Status struct {
 
 // Writer keeps the files as they are wanted. Want and Status may be called from any goroutine, and never wait for a disk.
 type Writer struct {
-	dir  directory
-	log  *slog.Logger
-	wake chan struct{}
+	dir       directory
+	log       *slog.Logger
+	component *health.Component
+	wake      chan struct{}
 
 	mu           sync.Mutex // guards the fields below
 	wanted       []Endpoint
@@ -40,9 +43,11 @@ type Writer struct {
 }
 
 // New makes a writer of files in dir, which it creates; nothing happens before Run. Calico's plugin looks in
-// /var/run/calico/endpoint-status unless it is configured otherwise.
-func New(dir string, log *slog.Logger) *Writer {
-	return &Writer{dir: directory(dir), log: log, wake: make(chan struct{}, 1)}
+// /var/run/calico/endpoint-status unless it is configured otherwise. The component has the failure of the last attempt as its
+// detail, and is always ready.
+func New(dir string, component *health.Component, log *slog.Logger) *Writer {
+	component.Report(health.Report{Live: true, Ready: true})
+	return &Writer{dir: directory(dir), log: log, component: component, wake: make(chan struct{}, 1)}
 }
 
 // Want sets the endpoints that are enforced now; others have no files from then on. The slice is the writer's. The
@@ -171,9 +176,12 @@ func (w *Writer) note(there map[string]string, writes uint64, err error) {
 	defer w.mu.Unlock()
 	w.status.Files, w.status.Error = len(there), ""
 	w.status.Writes += writes
+	report := health.Report{Live: true, Ready: true} // policy is enforced; and a tenant can choose a name that no file can have
 	if err != nil {
 		w.status.Error = err.Error()
+		report.Detail = "files for CNI plugins cannot be written, so pods may wait for their policy although it is enforced: " + list(err)[0].Error()
 	}
+	w.component.Report(report)
 }
 
 // mostLines bounds how many failures of one attempt are logged: a full disk fails for every file.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/margay-project/margay/pkg/health"
 )
 
 const subdirectory = "endpoint-status"
@@ -29,6 +31,7 @@ type bench struct {
 	t      *testing.T
 	prefix string
 	log    *lines
+	health *health.Aggregate
 }
 
 // lines is a log that may be read while it is written.
@@ -53,12 +56,12 @@ func (l *lines) String() string {
 func run(t *testing.T, files map[string]string, do func(b *bench)) {
 	t.Helper()
 	prefix := t.TempDir()
-	b := &bench{t: t, prefix: prefix, log: &lines{}}
+	b := &bench{t: t, prefix: prefix, log: &lines{}, health: health.New(time.Now)}
 	for name, text := range files {
 		b.put(name, text)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b.Writer = New(filepath.Join(prefix, subdirectory), slog.New(slog.NewTextHandler(b.log, nil)))
+		b.Writer = New(filepath.Join(prefix, subdirectory), b.health.Add("cni-files", 0), slog.New(slog.NewTextHandler(b.log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.Run(ctx) }()
@@ -99,6 +102,14 @@ func (b *bench) want(after time.Duration, what string, files map[string]string) 
 	}
 	if diff := cmp.Diff(files, got); diff != "" {
 		b.t.Errorf("%s: %s", what, diff)
+	}
+}
+
+// wantDetail demands that the component is ready all the same, and whether it has a failure as its detail.
+func (b *bench) wantDetail(failure bool) {
+	b.t.Helper()
+	if c := b.health.Components()[0]; !c.Ready || !c.Live || strings.Contains(c.Detail, "cannot be written") != failure {
+		b.t.Errorf("%+v, want a failure: %v", c, failure)
 	}
 }
 
@@ -205,12 +216,14 @@ func TestAFailureIsLoggedOnceHoldsNobodyUpAndIsTriedAgain(t *testing.T) {
 		b.Want([]Endpoint{long, web})
 		b.want(time.Minute, "beside one that fails", map[string]string{webFile: webBody})
 		b.wantLines("put endpoint status file", 1)
+		b.wantDetail(true)
 		if s := b.Status(); s.Error == "" || s.Files != 1 {
 			t.Errorf("status %+v, want one file and an error", s)
 		}
 		b.Want([]Endpoint{web})
 		b.want(0, "without it", map[string]string{webFile: webBody})
 		b.wantLines("up to date again", 1)
+		b.wantDetail(false)
 		if s := b.Status(); s.Error != "" {
 			t.Errorf("status %+v, want no error", s)
 		}
@@ -249,7 +262,7 @@ func TestAWaitingPluginSeesOnlyWholeFiles(t *testing.T) {
 	if err := watcher.Add(dir); err != nil {
 		t.Fatal(err)
 	}
-	w := New(filepath.Join(prefix, subdirectory), slog.New(slog.DiscardHandler))
+	w := New(filepath.Join(prefix, subdirectory), health.New(time.Now).Add("cni-files", 0), slog.New(slog.DiscardHandler))
 	go w.Run(t.Context())
 	w.Want([]Endpoint{web})
 	for {

@@ -75,7 +75,7 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	}
 	p.plane.Observe(p.metrics)
 	if c.EndpointStatusDir != "" {
-		p.statuses = endpointstatus.New(c.EndpointStatusDir, log)
+		p.statuses = endpointstatus.New(c.EndpointStatusDir, p.health.Add("cni-files", 0), log)
 	}
 	p.loop = agent.New(agent.Options{
 		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
