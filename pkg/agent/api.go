@@ -102,34 +102,59 @@ func rootOnly(_, _ string, socket syscall.RawConn) error {
 
 func (a *API) routes() http.Handler {
 	mux := http.NewServeMux()
-	for path, answer := range map[string]func(*http.Request) (inspect.Answer, error){
-		"status":    a.status,
-		"problems":  a.problems,
+	handle := func(path string, answer question) {
+		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
+			v, err := answer(r)
+			write(w, v, err)
+		})
+	}
+	for path, answer := range map[string]question{"status": a.status, "problems": a.problems, "config": a.config} {
+		handle(path, answer)
+	}
+	for path, answer := range map[string]question{
 		"endpoints": a.endpoints,
 		"policies":  a.policies,
 		"order":     a.order,
 		"staged":    a.staged,
 		"rules":     a.rules,
 		"sets":      a.sets,
-		"config":    a.config,
 		"explain":   a.explain,
 		"lint":      a.lint,
 		"verify":    a.verify,
 	} {
-		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
-			v, err := answer(r)
-			write(w, v, err)
-		})
+		handle(path, a.ofObjects(answer))
 	}
 	mux.HandleFunc("GET /v1/flows", a.flows)
 	return mux
+}
+
+// question answers one request.
+type question func(*http.Request) (inspect.Answer, error)
+
+// ofObjects is a question that is answered from the objects of the datastore. Before the first snapshot the agent has none, and the answer
+// would deny what is enforced.
+func (a *API) ofObjects(answer question) question {
+	return func(r *http.Request) (inspect.Answer, error) {
+		synced := false
+		if err := a.Loop.Query(r.Context(), func(v View) { synced = v.synced }); err != nil {
+			return inspect.Answer{}, err
+		}
+		if !synced {
+			return inspect.Answer{}, inspect.ErrNoSnapshot
+		}
+		return answer(r)
+	}
 }
 
 func write(w http.ResponseWriter, answer inspect.Answer, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
 		answer = inspect.Answer{Error: err.Error()}
-		w.WriteHeader(http.StatusUnprocessableEntity)
+		status := http.StatusUnprocessableEntity
+		if errors.Is(err, inspect.ErrNoSnapshot) {
+			status = http.StatusServiceUnavailable
+		}
+		w.WriteHeader(status)
 	}
 	// If this fails, the client has gone and cannot be answered.
 	_ = json.NewEncoder(w).Encode(answer)
@@ -145,6 +170,9 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	err := a.Loop.Query(r.Context(), func(v View) {
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
 		report.Problems = len(problemRows(a.objectProblems(v), v.Graph.Problems()))
+		if !s.InSync {
+			report.Inherited = len(v.dataplane.Ready())
+		}
 	})
 	for _, c := range a.Health.Components() {
 		if !c.Ready {

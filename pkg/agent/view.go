@@ -20,10 +20,12 @@ type View struct {
 	states    []dataplane.EndpointStatus // as of the last attempt
 	closed    []closedInterface
 	node      []validate.Problem // problems of this node
+	synced    bool               // the graph has the first snapshot
 }
 
 func (l *Loop) view() View {
-	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: l.states, closed: l.closed.list, node: l.nodeProblems()}
+	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: l.states, closed: l.closed.list, node: l.nodeProblems(),
+		synced: l.settings.synced}
 }
 
 // quiet reports whether all that is desired has been enforced as far as it can be.

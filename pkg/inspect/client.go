@@ -18,6 +18,10 @@ import (
 // ErrNotRunning says that no agent answers on the socket.
 var ErrNotRunning = errors.New("no agent runs there")
 
+// ErrNoSnapshot says that the agent cannot answer from objects, since it has none before the first snapshot of the datastore.
+var ErrNoSnapshot = errors.New("the agent has not read the datastore yet, so it knows no objects; what was enforced before stays enforced " +
+	"(margay show status says what it waits for)")
+
 // patience is how long an answer may take; explaining in a large cluster is the slowest.
 const patience = time.Minute
 
@@ -25,7 +29,7 @@ const patience = time.Minute
 type Client struct{ Socket string }
 
 // Ask asks one question: path is one of the API's, such as "/v1/endpoints", and parameters may be nil. An answer
-// with Error becomes an error. Without an agent the error is ErrNotRunning.
+// with Error becomes an error. Without an agent the error is ErrNotRunning, and of an agent without objects ErrNoSnapshot.
 func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*Answer, error) {
 	return c.askWithin(ctx, patience, path, parameters)
 }
@@ -43,6 +47,9 @@ func (c Client) askWithin(ctx context.Context, limit time.Duration, path string,
 	var answer Answer
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("ask the agent on %s for %s: status %s: %w", c.Socket, path, response.Status, err)
+	}
+	if response.StatusCode == http.StatusServiceUnavailable {
+		return nil, ErrNoSnapshot
 	}
 	if answer.Error != "" {
 		return nil, errors.New(answer.Error)

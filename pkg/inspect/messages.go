@@ -166,8 +166,10 @@ type StatusReport struct {
 	Attempts
 	Agent
 	EndpointCounts
-	Problems int       `json:"problems"`
-	Kinds    []KindRow `json:"kinds"`
+	// Inherited is, before the first full snapshot, on how many interfaces policy of an earlier agent is enforced.
+	Inherited int       `json:"inherited,omitempty"`
+	Problems  int       `json:"problems"`
+	Kinds     []KindRow `json:"kinds"`
 }
 
 // Attempts counts the agent's attempts to enforce the desired state.

@@ -50,7 +50,12 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport) (node.Res
 	}
 	check := node.Result{Name: "agent", OK: answer.Status.Ready, Detail: statusText(answer.Status)}
 	for _, path := range []string{"/v1/problems", "/v1/lint"} {
-		if answer, err = o.ask(ctx, path, nil); err != nil {
+		answer, err = o.ask(ctx, path, nil)
+		if errors.Is(err, inspect.ErrNoSnapshot) {
+			report.Notes = append(report.Notes, "the agent has not read the datastore yet: the objects were not checked")
+			return check, nil
+		}
+		if err != nil {
 			return check, err
 		}
 		report.Problems = append(report.Problems, answer.Problems...)

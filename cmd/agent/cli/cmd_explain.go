@@ -82,7 +82,7 @@ func (o *explainOptions) run(cmd *cobra.Command, src, dst string) error {
 		explanation, err = o.offline(cmd, request)
 	} else {
 		explanation, err = o.live(cmd.Context(), request)
-		if errors.Is(err, inspect.ErrNotRunning) {
+		if notAnswering(err) {
 			explanation, err = o.pinned(cmd, request, err)
 		}
 	}

@@ -172,7 +172,7 @@ func cells(first string, header []string, line string) []string {
 func wantStatus(t *testing.T, lines []string) {
 	t.Helper()
 	var out bytes.Buffer
-	report := &inspect.StatusReport{Ready: true, Attempts: inspect.Attempts{Applied: time.Unix(1, 0)}, Kinds: []inspect.KindRow{{Kind: "manifests"}}}
+	report := &inspect.StatusReport{InSync: true, Ready: true, Attempts: inspect.Attempts{Applied: time.Unix(1, 0)}, Kinds: []inspect.KindRow{{Kind: "manifests"}}}
 	if err := writeStatus(&out, report); err != nil {
 		t.Fatal(err)
 	}

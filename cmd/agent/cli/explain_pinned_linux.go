@@ -26,9 +26,9 @@ func (o *explainOptions) pinned(cmd *cobra.Command, r explain.Request, asked err
 	defer m.Close()
 	explanation, err := explainPinned(m.state, r)
 	if err != nil {
-		return nil, fmt.Errorf("no agent runs, and the kernel's maps know only pods of this node and addresses: %w", err)
+		return nil, fmt.Errorf("no agent can answer, and the kernel's maps know only pods of this node and addresses: %w", err)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), leftBehind)
+	fmt.Fprintln(cmd.ErrOrStderr(), leftBehind(asked))
 	return explanation, nil
 }
 

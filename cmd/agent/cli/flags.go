@@ -63,6 +63,11 @@ func (f *instanceFlags) explain(err error) error {
 	return err
 }
 
+// notAnswering reports whether what is enforced has to be read from the maps: no agent runs, or the one that runs has no objects yet.
+func notAnswering(err error) bool {
+	return errors.Is(err, inspect.ErrNotRunning) || errors.Is(err, inspect.ErrNoSnapshot)
+}
+
 // settingAnnotation marks the flag of a tool that means a setting of the agent it is used beside.
 const settingAnnotation = "margay-setting"
 

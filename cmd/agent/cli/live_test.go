@@ -298,6 +298,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	n.wantReach(81, false)
 	t.Run("show without an agent", n.testShowPinned)
 	t.Run("explain without an agent", func(t *testing.T) { n.testExplainPinned(t, asked) })
+	t.Run("before the first snapshot", func(t *testing.T) { n.testBeforeTheFirstSnapshot(t, asked) })
 	n.want(0, []string{"tcp", n.db.Addr4().String() + ":80"}, "show", "flows")
 	n.want(0, []string{"shop/db", n.db.Iface(), "policy"}, "show", "drops")
 	t.Run("cleanup", n.testCleanup)

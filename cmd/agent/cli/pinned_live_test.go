@@ -5,6 +5,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/margay-project/margay/pkg/explain"
@@ -52,13 +53,36 @@ func (n *liveNode) explainAll() map[string]explain.Explanation {
 		}
 		_, out, _ = strings.Cut("\n"+out, "\n{") // what is said before on standard error is behind it here
 		out, _, _ = strings.Cut("{"+out, "no agent runs")
+		out, _, _ = strings.Cut(out, "the agent has not read")
 		answers[strings.Join(q, " ")] = decode[explain.Explanation](n.t, out)
 	}
 	return answers
 }
 
-// testExplainPinned: the maps answer as the agent did.
-func (n *liveNode) testExplainPinned(t *testing.T, asked map[string]explain.Explanation) {
+// testBeforeTheFirstSnapshot: an agent that waits for its datastore has no objects, and what the last one left stays enforced. So the
+// maps answer in its place, and nothing is compared with objects that are not there.
+func (n *liveNode) testBeforeTheFirstSnapshot(t *testing.T, asked map[string]explain.Explanation) {
+	n.launch("--datastore", "etcd", "--etcd-endpoints", "http://127.0.0.1:1")
+	n.ready(func() bool {
+		out, _ := n.cli("show", "status", "-o", "json")
+		return decode[inspect.StatusReport](t, out).Inherited == 2
+	}, "the agent to find the policy of two interfaces")
+	const waits = "the agent has not read the datastore yet"
+	n.want(0, []string{"not ready: policy of the last agent is enforced on 2 interfaces, and no change is followed yet"}, "show", "status")
+	n.want(0, []string{waits, "shop/web", "shop/db", n.db.Addr4().String(), "1 policy, 2 rules"}, "show", "endpoints")
+	n.want(0, []string{waits, "NetworkPolicy shop/db ingress[0]"}, "show", "rules", "shop/db")
+	n.want(0, []string{waits, "NetworkPolicy", "db"}, "show", "policies")
+	n.want(0, []string{waits, n.web.Addr4().String()}, "show", "sets", "--namespace", "shop")
+	n.want(0, []string{"shop/web", "shop/db"}, "show", "flows")
+	n.want(2, []string{waits}, "verify")
+	n.want(1, []string{waits + ": the objects were not checked", "policy of the last agent is enforced on 2 interfaces"}, "check")
+	n.explainsAs(t, asked)
+	n.stop(syscall.SIGTERM)
+}
+
+// explainsAs: the answers are those of an agent that has its objects.
+func (n *liveNode) explainsAs(t *testing.T, asked map[string]explain.Explanation) {
+	t.Helper()
 	decided := func(e explain.Explanation) string {
 		text := fmt.Sprintf("%s %s -> %s %s", e.Verdict, e.Src, e.Dst, e.Packet)
 		for _, s := range []*explain.Side{e.Egress, e.Ingress} {
@@ -71,9 +95,6 @@ func (n *liveNode) testExplainPinned(t *testing.T, asked map[string]explain.Expl
 		}
 		return strings.ReplaceAll(text, "node this-node (", "node node (")
 	}
-	node4 := n.machine.Addr4().String()
-	n.want(0, []string{"a node may always talk to its own pods"}, "explain", node4, "shop/db:81")
-	n.want(0, []string{"the destination is the pod's own node"}, "explain", "shop/web", node4+":81")
 	answers := n.explainAll()
 	if len(answers) < 16 {
 		t.Errorf("%d answers", len(answers))
@@ -83,9 +104,17 @@ func (n *liveNode) testExplainPinned(t *testing.T, asked map[string]explain.Expl
 			t.Errorf("explain %s without an agent:\n%s\nwith one:\n%s", q, got, want)
 		}
 	}
+}
+
+// testExplainPinned: the maps answer as the agent did.
+func (n *liveNode) testExplainPinned(t *testing.T, asked map[string]explain.Explanation) {
+	node4 := n.machine.Addr4().String()
+	n.want(0, []string{"a node may always talk to its own pods"}, "explain", node4, "shop/db:81")
+	n.want(0, []string{"the destination is the pod's own node"}, "explain", "shop/web", node4+":81")
+	n.explainsAs(t, asked)
 	n.want(0, []string{"no agent runs: this is the policy that the last agent left", "by NetworkPolicy shop/db ingress[0]",
 		"egress   allow: no policy selects shop/web for egress"}, "explain", "shop/web", "shop/db:80")
 	n.want(1, []string{"no ingress rule of the policies that select shop/db matches (NetworkPolicy shop/db)"}, "explain", "shop/web", "shop/db:81")
-	n.want(2, []string{"no agent runs, and the kernel's maps know only pods of this node", "no pod shop/wob", "is shop/web meant?"}, "explain", "shop/wob", "shop/db:81")
+	n.want(2, []string{"no agent can answer, and the kernel's maps know only pods of this node", "no pod shop/wob", "is shop/web meant?"}, "explain", "shop/wob", "shop/db:81")
 	n.want(2, []string{"neither 192.0.2.1 nor 192.0.2.2 is a pod of this node"}, "explain", "192.0.2.1", "192.0.2.2")
 }

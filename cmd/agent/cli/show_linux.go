@@ -149,8 +149,10 @@ func writeStatus(w io.Writer, s *inspect.StatusReport) error {
 		t.add("last applied", fmt.Sprintf("%s, took %s", s.Applied.Format(time.RFC3339), brief(time.Duration(s.TookSeconds*float64(time.Second)))))
 	}
 	t.add("applied", fmt.Sprintf("%d times, %d of them failed", s.Applies, s.Failed))
-	t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", s.Endpoints, s.Enforced))
-	t.add("closed interfaces", strconv.Itoa(s.Closed))
+	if s.InSync {
+		t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", s.Endpoints, s.Enforced))
+		t.add("closed interfaces", strconv.Itoa(s.Closed))
+	}
 	problems := strconv.Itoa(s.Problems)
 	if s.Problems > 0 {
 		problems += "; see margay show problems"
@@ -181,17 +183,28 @@ func statusText(s *inspect.StatusReport) string {
 	case s.Error != "" && s.InSync:
 		return "not ready: policy is not fully enforced, the agent tries again: " + s.Error
 	case s.Error != "":
-		return "not ready: nothing has been enforced yet, the agent tries again: " + s.Error
+		return "not ready: " + inheritedText(s) + ", the agent tries again: " + s.Error
 	}
 	for _, k := range s.Kinds {
 		if k.Required && !k.Listed && k.Error != "" {
-			return "not ready: nothing has been enforced yet, waiting for the first list of " + k.Kind + ": " + k.Error
+			return "not ready: " + inheritedText(s) + ", waiting for the first list of " + k.Kind + ": " + k.Error
 		}
 	}
 	if s.InSync && len(s.NotReady) > 0 {
 		return "not ready: " + strings.Join(s.NotReady, "; ")
 	}
+	if s.Inherited > 0 {
+		return "not ready: " + inheritedText(s) + ", waiting for the first full snapshot of the datastore"
+	}
 	return "not ready: waiting for the first full snapshot of the datastore"
+}
+
+// inheritedText says what is enforced before the agent has enforced anything itself.
+func inheritedText(s *inspect.StatusReport) string {
+	if s.Inherited == 0 {
+		return "nothing has been enforced yet"
+	}
+	return "policy of the last agent is enforced on " + count(s.Inherited, "interface") + ", and no change is followed yet"
 }
 
 // enforcedText says of how many endpoints policy is enforced.

@@ -40,17 +40,22 @@ func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 	return &pinnedMaps{m, state}, nil
 }
 
-// leftBehind is said on standard error before an answer that does not come from an agent.
-const leftBehind = "no agent runs: this is the policy that the last agent left in the kernel's maps; no change is followed"
+// leftBehind is said on standard error before an answer that does not come from an agent; asked is its error.
+func leftBehind(asked error) string {
+	if errors.Is(asked, inspect.ErrNoSnapshot) {
+		return "the agent has not read the datastore yet: this is the policy that the last agent left in the kernel's maps; margay show status says what it waits for"
+	}
+	return "no agent runs: this is the policy that the last agent left in the kernel's maps; no change is followed"
+}
 
-// orPinned answers from the pinned maps if no agent runs to ask, and says so once. If no map is pinned it fails as ask
+// orPinned answers from the pinned maps if no agent can answer, and says so once. If no map is pinned it fails as ask
 // did.
 func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, error),
 	read func(m *pinnedMaps, args []string) ([]T, error)) func(*cobra.Command, []string) ([]T, error) {
 	said := false
 	return func(cmd *cobra.Command, args []string) ([]T, error) {
 		list, asked := ask(cmd, args)
-		if !errors.Is(asked, inspect.ErrNotRunning) {
+		if !notAnswering(asked) {
 			return list, asked
 		}
 		m, err := o.openPinned(asked)
@@ -60,7 +65,7 @@ func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, er
 		defer m.Close()
 		if list, err = read(m, args); err == nil && !said {
 			said = true
-			fmt.Fprintln(cmd.ErrOrStderr(), leftBehind)
+			fmt.Fprintln(cmd.ErrOrStderr(), leftBehind(asked))
 		}
 		return list, err
 	}

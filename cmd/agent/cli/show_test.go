@@ -113,10 +113,11 @@ func TestStatusText(t *testing.T) {
 		"ready: policy of 2 endpoints is enforced": {InSync: true, Ready: true, EndpointCounts: inspect.EndpointCounts{Endpoints: 2, Enforced: 2}},
 		"ready: policy of 3 of 5 endpoints is enforced, 2 are not yet, 1 interface without a pod closed": {InSync: true, Ready: true,
 			EndpointCounts: inspect.EndpointCounts{Endpoints: 5, Enforced: 3, Closed: 1}},
-		"not ready: policy: 2 interfaces of pods are closed":                       {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
-		"not ready: policy is not fully enforced, the agent tries again: no room":  {InSync: true, Attempts: inspect.Attempts{Error: "no room"}},
-		"not ready: nothing has been enforced yet, the agent tries again: no room": {Attempts: inspect.Attempts{Error: "no room"}},
-		"not ready: waiting for the first full snapshot of the datastore":          {},
+		"not ready: policy: 2 interfaces of pods are closed":                                                                                                   {InSync: true, NotReady: []string{"policy: 2 interfaces of pods are closed"}},
+		"not ready: policy is not fully enforced, the agent tries again: no room":                                                                              {InSync: true, Attempts: inspect.Attempts{Error: "no room"}},
+		"not ready: nothing has been enforced yet, the agent tries again: no room":                                                                             {Attempts: inspect.Attempts{Error: "no room"}},
+		"not ready: waiting for the first full snapshot of the datastore":                                                                                      {},
+		"not ready: policy of the last agent is enforced on 4 interfaces, and no change is followed yet, waiting for the first full snapshot of the datastore": {Inherited: 4},
 	} {
 		if got := statusText(&s); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -136,7 +136,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 			continue
 		}
 		c.contains("margay show status on "+tr.node, a.tool("show", "status"), append(tr.want,
-			"not ready: nothing has been enforced yet, waiting for the first list of Namespace: "+tr.want[0])...)
+			"waiting for the first list of Namespace: "+tr.want[0])...)
 		a.awaitProbe(503, tr.want...)
 	}
 	c.must(c.plane.Rejoin(c.nodes[1].Node))

@@ -188,7 +188,7 @@ func (m *missing) conversionFails() {
 	m.once(a, from, "a kind of object cannot be followed", "nothing new is enforced before it has been listed", "conversion webhook")
 	a.awaitProbe(http.StatusServiceUnavailable, "FelixConfiguration: the API server answers 500", "conversion webhook")
 	m.contains("margay show status", a.tool("show", "status"),
-		"not ready: nothing has been enforced yet, waiting for the first list of FelixConfiguration: the API server answers 500")
+		"waiting for the first list of FelixConfiguration: the API server answers 500")
 	m.deleteKind(brokenCRD(true))
 	a.awaitReady()
 	m.enforces()
@@ -259,7 +259,7 @@ func (m *missing) noRightToARequiredKind() {
 			m.t.Errorf("ready without %s: %+v, %v", r.resource, answer, err)
 		}
 		m.contains("margay show status", a.tool("show", "status"),
-			"not ready: nothing has been enforced yet, waiting for the first list of "+r.kind+": "+why)
+			"waiting for the first list of "+r.kind+": "+why)
 		m.reach(m.client, m.web, 80, false)
 	}
 	a.awaitProbe(http.StatusServiceUnavailable, "NetworkPolicy: "+forbidden("watch", "networking.k8s.io", "networkpolicies"))
