@@ -22,8 +22,8 @@ func openAuto(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	return auto{
 		kernel:   func() error { return kernelLacks(attach.ProbeKernel(c.BPFFS)) },
 		programs: func() error { return kernelLacks(attach.Probe(c.BPFFS)) },
-		bpf:      func() (*Dataplane, error) { return openBPF(c, log) },
-		iptables: func() (*Dataplane, error) { return openIPTables(c, log) },
+		bpf:      func() (*Dataplane, error) { return open(composeBPF, c, log) },
+		iptables: func() (*Dataplane, error) { return open(composeIPTables, c, log) },
 	}.open()
 }
 

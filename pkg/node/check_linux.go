@@ -16,7 +16,8 @@ func Check(ctx context.Context, c config.Config) (*Report, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, iptablesPatience)
 	defer cancel()
-	parts, checks := openIPTablesParts(ctx, c.IptablesBackend)
+	var h held
+	parts, checks := openIPTablesParts(ctx, c.IptablesBackend, &h)
 	if parts.tools != nil {
 		checks = append(checks, tablesCheck(parts.tools.Readable(ctx, "mangle", "filter")))
 	}
@@ -33,7 +34,7 @@ func Check(ctx context.Context, c config.Config) (*Report, error) {
 	if node.Dataplane != "iptables" {
 		node.Checks = append(node.Checks, ipvsCheck())
 	}
-	return node, parts.close()
+	return node, h.release()
 }
 
 // tablesCheck says whether the tables that the iptables dataplane writes into can be read, which a start needs.

@@ -27,7 +27,7 @@ func TestErrorsOfALockedInstanceNameWhatWasTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "lock " + dir + ": another agent of this instance is running: stop it first"
-	if _, err := afterBPF(c, nil, nil, nil); err == nil || err.Error() != want {
+	if _, err := afterBPF(c, &held{}, nil, nil, nil); err == nil || err.Error() != want {
 		t.Errorf("run with iptables: %v, want %s", err, want)
 	}
 	if removed, err := Cleanup(t.Context(), c); err == nil || err.Error() != want || len(removed) > 0 {

@@ -18,30 +18,10 @@ type iptablesParts struct {
 	sets  *ipsets.Conn
 	lists *ipsets.Conn // reads large sets beside sets
 	flows *conntrack.Conn
-	// limited is the same table for the limiter of endpoints' connections, which reads it for longer than the loop can wait.
-	limited *conntrack.Conn
-}
-
-// close releases what is open.
-func (p *iptablesParts) close() error {
-	var errs []error
-	if p.sets != nil {
-		errs = append(errs, p.sets.Close())
-	}
-	if p.lists != nil {
-		errs = append(errs, p.lists.Close())
-	}
-	if p.flows != nil {
-		errs = append(errs, p.flows.Close())
-	}
-	if p.limited != nil {
-		errs = append(errs, p.limited.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // openIPTablesParts opens them and checks each requirement of the iptables dataplane on this node. It alters nothing.
-func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []Result) {
+func openIPTablesParts(ctx context.Context, backend string, h *held) (*iptablesParts, []Result) {
 	p := &iptablesParts{}
 	var checks []Result
 	add := func(name string, try func() (detail string, err error)) {
@@ -64,9 +44,11 @@ func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []R
 		if p.sets, err = ipsets.Open(); err != nil {
 			return "", err
 		}
+		h.add(p.sets.Close)
 		if p.lists, err = ipsets.Open(); err != nil {
 			return "", err
 		}
+		h.add(p.lists.Close)
 		return "", supportsSets(p.sets)
 	})
 	add("connection tracking", func() (string, error) {
@@ -74,9 +56,7 @@ func openIPTablesParts(ctx context.Context, backend string) (*iptablesParts, []R
 		if p.flows, err = conntrack.Open(); err != nil {
 			return "", err
 		}
-		if p.limited, err = conntrack.Open(); err != nil {
-			return "", err
-		}
+		h.add(p.flows.Close)
 		entries, limit, err := p.flows.Usage()
 		return fmt.Sprintf("%d of at most %d connections", entries, limit), err
 	})

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane/iptables"
 	"github.com/margay-project/margay/pkg/dataplane/nodewatch"
 	"github.com/margay-project/margay/pkg/ipsets"
@@ -20,59 +20,58 @@ import (
 // iptablesPatience bounds the time for finding and trying iptables, the wait for the lock included.
 const iptablesPatience = 30 * time.Second
 
-// openIPTables opens the iptables dataplane.
-func openIPTables(c config.Config, log *slog.Logger) (*Dataplane, error) {
+// composeIPTables opens the iptables dataplane.
+func composeIPTables(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), iptablesPatience)
 	defer cancel()
-	parts, checks := openIPTablesParts(ctx, c.IptablesBackend)
+	parts, checks := openIPTablesParts(ctx, c.IptablesBackend, h)
 	if err := missing(checks); err != nil {
-		return nil, errors.Join(err, parts.close())
+		return nil, err
 	}
 	sole, err := xtables.Sole()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w; --instance is for agents of several namespaces", err), parts.close())
+		return nil, fmt.Errorf("%w; --instance is for agents of several namespaces", err)
 	}
-	defer func() {
-		if err != nil {
-			sole.Close()
-		}
-	}()
-	node, err := nodewatch.Open(c.InterfacePrefix, log)
+	h.add(sole.Close)
+	watch, err := nodewatch.Open(c.InterfacePrefix, log)
 	if err != nil {
-		return nil, errors.Join(err, parts.close())
+		return nil, err
 	}
+	h.add(func() error {
+		watch.Close()
+		return nil
+	})
+	kernel := parts.kernel(watch, log)
+	remove, err := afterBPF(c, h, &kernel, parts.flows, log)
+	if err != nil {
+		return nil, err
+	}
+	d, err := iptables.Open(ctx, c.Config, kernel, log)
+	if err != nil {
+		return nil, err
+	}
+	h.add(d.Close)
+	watching, routes, err := watchRoutes(c, h, log)
+	if err != nil {
+		return nil, err
+	}
+	go resetReceivers(watching, log)
+	table := conntrack.OpenLater()
+	go limit(watching, d.Limiter(table), table)
+	copies := &copyCounts{}
+	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Observe: d.Observe,
+		decide: d.Decide, copies: copies, Counters: d.Counters(copies.counts), Routes: routes}, nil
+}
+
+// kernel returns the kernel as the iptables dataplane needs it.
+func (p *iptablesParts) kernel(watch *nodewatch.Watch, log *slog.Logger) iptables.Kernel {
 	_, noSCTP := os.Stat(sctpSetting)
 	others := func(ctx context.Context) []*xtables.Tools {
 		all, _ := IPTablesTools(ctx) // a backend that does not work here has no chains in force
 		return all
 	}
-	kernel := iptables.Kernel{Tools: parts.tools, Others: others, Sets: parts.sets, Lists: parts.lists, Flows: parts.flows, Node: node, Routes: routesOut(log),
+	return iptables.Kernel{Tools: p.tools, Others: others, Sets: p.sets, Lists: p.lists, Flows: p.flows, Node: watch, Routes: routesOut(log),
 		SCTPUntracked: noSCTP != nil, SourceRoutes: followsSourceRoutes, Resets: resetsGroup, Events: eventsGroup}
-	after, err := afterBPF(c, &kernel, parts.flows, log)
-	if err != nil {
-		node.Close()
-		return nil, errors.Join(err, parts.close())
-	}
-	d, err := iptables.Open(ctx, c.Config, kernel, log)
-	if err != nil {
-		node.Close()
-		return nil, errors.Join(err, after.close(), parts.close())
-	}
-	watching, unwatch := context.WithCancel(context.Background())
-	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
-	if err != nil {
-		unwatch()
-		return nil, errors.Join(err, d.Close(), after.close(), parts.close())
-	}
-	go resetReceivers(watching, log)
-	go d.Limiter(parts.limited).Run(watching)
-	next := &successor{Dataplane: d}
-	if after != nil {
-		next.remove, next.release = after.remove, after.close
-	}
-	copies := &copyCounts{}
-	return &Dataplane{Dataplane: next, Inspect: d.Inspector(), Verify: d.Verifier(), Observe: d.Observe, decide: d.Decide, copies: copies, Counters: d.Counters(copies.counts), Routes: routes,
-		Stop: func() { unwatch(); sole.Close() }}, nil
 }
 
 // sctpSetting is there if the kernel's conntrack knows SCTP.

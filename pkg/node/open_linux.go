@@ -32,11 +32,14 @@ type Dataplane struct {
 	Observe  func(dataplane.Observer)     // called once, before the first Apply
 	Routes   <-chan map[netip.Addr]string // of the node; nil: not known
 	Memory   []any                        // what the log says of memory needed; may be nil
-	Stop     func()                       // ends what routes come from, and releases locks
-	maps     *bpfmaps.Maps                // with the events that programs write; nil: there are none
-	decide   decide                       // makes records of copies of packets; nil: no rule copies any
-	copies   *copyCounts                  // of them; nil: as decide
+	held     *held
+	maps     *bpfmaps.Maps // with the events that programs write; nil: there are none
+	decide   decide        // makes records of copies of packets; nil: no rule copies any
+	copies   *copyCounts   // of them; nil: as decide
 }
+
+// Close releases the dataplane with all that was acquired for it. Enforced policy stays in force.
+func (d *Dataplane) Close() error { return d.held.release() }
 
 // decide is what a dataplane makes of copies of packets that its rules have judged. It is for the loop's goroutine.
 type decide func([]packetlog.Copy) []flows.Unnamed
@@ -56,13 +59,31 @@ func Open(c config.Config, log *slog.Logger) (*Dataplane, error) {
 func openNamed(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	switch c.Dataplane {
 	case "record":
-		log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
-		d := record.New(c.Config, log)
-		return &Dataplane{Dataplane: d, Inspect: d.Inspector(), Observe: func(dataplane.Observer) {}, Stop: func() {}}, nil
+		return open(composeRecord, c, log)
 	case "iptables":
-		return openIPTables(c, log)
+		return open(composeIPTables, c, log)
 	}
-	return openBPF(c, log)
+	return open(composeBPF, c, log)
+}
+
+// composition opens one dataplane and adds what it acquires to held, also before it fails.
+type composition func(c config.Config, h *held, log *slog.Logger) (*Dataplane, error)
+
+// open opens a dataplane, or releases what its composition acquired before it failed.
+func open(compose composition, c config.Config, log *slog.Logger) (*Dataplane, error) {
+	h := &held{}
+	d, err := compose(c, h, log)
+	if err != nil {
+		return nil, errors.Join(err, h.release())
+	}
+	d.held = h
+	return d, nil
+}
+
+func composeRecord(c config.Config, _ *held, log *slog.Logger) (*Dataplane, error) {
+	log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
+	d := record.New(c.Config, log)
+	return &Dataplane{Dataplane: d, Inspect: d.Inspector(), Observe: func(dataplane.Observer) {}}, nil
 }
 
 // routesOut returns a reader of the node's routes to endpoints with further sources.
@@ -72,7 +93,25 @@ func routesOut(log *slog.Logger) shares.Routes {
 	}
 }
 
-func openBPF(c config.Config, log *slog.Logger) (*Dataplane, error) {
+// watchRoutes reports the node's routes to workload interfaces until watching ends, which it does at the release.
+func watchRoutes(c config.Config, h *held, log *slog.Logger) (watching context.Context, routes <-chan map[netip.Addr]string, err error) {
+	watching, cancel := context.WithCancel(context.Background())
+	h.add(func() error {
+		cancel()
+		return nil
+	})
+	routes, err = attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
+	return watching, routes, err
+}
+
+// limit removes connections beyond the shares of endpoints until ctx ends. It reads the table for longer than the loop can wait, so the
+// connection to the table is its own.
+func limit(ctx context.Context, limiter *shares.Limiter, table *conntrack.Later) {
+	defer table.Close()
+	limiter.Run(ctx)
+}
+
+func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) {
 	memory, err := enoughMemory(c, log)
 	if err != nil {
 		return nil, err
@@ -85,22 +124,17 @@ func openBPF(c config.Config, log *slog.Logger) (*Dataplane, error) {
 	if err != nil {
 		return nil, errors.Join(refusal(err, c.BPFFS), host.Close())
 	}
+	h.add(d.Close) // closes the host, too
 	remove, err := afterIPTables(context.Background(), d, c, log)
 	if err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
-	watching, cancel := context.WithCancel(context.Background())
-	routes, err := attach.WatchRoutes(watching, attach.WatchOptions{Logger: log}, c.InterfacePrefix)
+	watching, routes, err := watchRoutes(c, h, log)
 	if err != nil {
-		cancel()
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
 	table := conntrack.OpenLater()
-	limiter := bpfplane.Limiter(d, table, routesOut(log))
-	go func() {
-		defer table.Close()
-		limiter.Run(watching)
-	}()
-	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(), Observe: d.Observe, Routes: routes, maps: d.Maps(),
-		Memory: memory, Stop: cancel}, nil
+	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
+	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
+		Observe: d.Observe, Routes: routes, maps: d.Maps(), Memory: memory}, nil
 }

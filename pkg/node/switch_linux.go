@@ -22,17 +22,7 @@ import (
 // that has enforced everything: until then a packet has to pass both. Then it is removed.
 type successor struct {
 	dataplane.Dataplane
-	remove  func(context.Context) error // nil: it is done
-	release func() error                // releases the other dataplane's parts that are not removed; may be nil
-}
-
-// Close implements dataplane.Dataplane.
-func (s *successor) Close() error {
-	err := s.Dataplane.Close()
-	if s.release != nil {
-		err = errors.Join(err, s.release())
-	}
-	return err
+	remove func(context.Context) error // nil: it is done
 }
 
 // Apply implements dataplane.Dataplane.
@@ -92,8 +82,9 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 }
 
 // afterBPF makes an iptables dataplane add the flows of the BPF dataplane, and then detach its programs and remove their maps. Maps of
-// another layout cannot be read: then flows are not carried over.
-func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, log *slog.Logger) (*replacedBPF, error) {
+// another layout cannot be read: then flows are not carried over. The programs that are not detached stay in force at the release.
+func afterBPF(c config.Config, h *held, kernel *iptables.Kernel, flows handover.Kernel, log *slog.Logger) (remove func(context.Context) error,
+	err error) {
 	dir := bpfmaps.InstanceDir(c.BPFFS, c.Instance)
 	if _, err := os.Stat(dir); err != nil {
 		return nil, nil
@@ -103,20 +94,21 @@ func afterBPF(c config.Config, kernel *iptables.Kernel, flows handover.Kernel, l
 		return nil, err
 	}
 	l := &replacedBPF{dir: dir, config: c, log: log, unlock: unlock}
+	h.add(l.close)
 	if l.from, err = bpfplane.OpenPredecessor(c.Config); err != nil {
 		l.cannotCarry(err)
 	} else if err := l.endShortcut(flows); err != nil {
-		return nil, errors.Join(err, l.close())
+		return nil, err
 	}
 	if err := l.stepBack(kernel.Tools); err != nil {
-		return nil, errors.Join(err, l.close())
+		return nil, err
 	}
 	kernel.Learn = func(as iptables.Learned) error { return l.learn(flows, as) }
 	// Once chains are written, the kernel tracks flows. Those that it has by then get the right direction.
 	if err := l.learn(flows, iptables.Learned{}); err != nil {
-		return nil, errors.Join(err, l.close())
+		return nil, err
 	}
-	return l, nil
+	return l.remove, nil
 }
 
 // replacedBPF is a BPF dataplane that an iptables dataplane replaces.
@@ -182,7 +174,7 @@ func (l *replacedBPF) remove(context.Context) error {
 
 // close releases it. Programs that are not detached stay in force.
 func (l *replacedBPF) close() error {
-	if l == nil || l.unlock == nil {
+	if l.unlock == nil {
 		return nil
 	}
 	var errs []error

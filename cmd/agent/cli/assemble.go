@@ -70,7 +70,6 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 		EndpointDrops: c.EndpointDropMetrics,
 	})
 	if err != nil {
-		p.plane.Stop()
 		return nil, errors.Join(err, p.plane.Close())
 	}
 	p.plane.Observe(p.metrics)
@@ -184,7 +183,6 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.events.Run(ctx) })
 	}
 	err := g.Wait()
-	p.plane.Stop()
 	for _, e := range p.plane.Endpoints() {
 		if e.Condition == dataplane.Enforced {
 			p.left++
