@@ -60,7 +60,7 @@ func composeIPTables(c config.Config, h *held, log *slog.Logger) (*Dataplane, er
 	go limit(watching, d.Limiter(table), table)
 	copies := &copyCounts{}
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Observe: d.Observe,
-		decide: d.Decide, copies: copies, Counters: d.Counters(copies.counts), Routes: routes}, nil
+		Counters: d.Counters(copies.counts), Routes: routes, records: recordsOfCopies(d.Decide, copies)}, nil
 }
 
 // kernel returns the kernel as the iptables dataplane needs it.

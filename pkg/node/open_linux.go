@@ -7,17 +7,14 @@ import (
 	"net/netip"
 
 	"github.com/margay-project/margay/pkg/attach"
-	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
 	"github.com/margay-project/margay/pkg/dataplane/record"
-	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/metrics"
-	"github.com/margay-project/margay/pkg/packetlog"
 	"github.com/margay-project/margay/pkg/shares"
 	"github.com/margay-project/margay/pkg/verify"
 )
@@ -33,16 +30,11 @@ type Dataplane struct {
 	Routes   <-chan map[netip.Addr]string // of the node; nil: not known
 	Memory   []any                        // what the log says of memory needed; may be nil
 	held     *held
-	maps     *bpfmaps.Maps // with the events that programs write; nil: there are none
-	decide   decide        // makes records of copies of packets; nil: no rule copies any
-	copies   *copyCounts   // of them; nil: as decide
+	records  records
 }
 
 // Close releases the dataplane with all that was acquired for it. Enforced policy stays in force.
 func (d *Dataplane) Close() error { return d.held.release() }
-
-// decide is what a dataplane makes of copies of packets that its rules have judged. It is for the loop's goroutine.
-type decide func([]packetlog.Copy) []flows.Unnamed
 
 // Open opens the dataplane that is configured, or that this node can have.
 func Open(c config.Config, log *slog.Logger) (*Dataplane, error) {
@@ -136,5 +128,5 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	table := conntrack.OpenLater()
 	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
-		Observe: d.Observe, Routes: routes, maps: d.Maps(), Memory: memory}, nil
+		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Memory: memory}, nil
 }

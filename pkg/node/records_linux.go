@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/agent"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/flowring"
 	"github.com/margay-project/margay/pkg/flows"
@@ -17,56 +18,49 @@ import (
 const (
 	// namesComeWithin is how long events wait for the names of endpoints and peers after the start. The kernel keeps them.
 	namesComeWithin = 10 * time.Second
-	// readAgain is how often reading events is tried again.
+	// readAgain is the time from a failure to read events to the next attempt.
 	readAgain = 10 * time.Second
 	// eventsGroup is the NFLOG group to which chains copy packets that policy has judged.
 	eventsGroup = 29818
 )
 
-// Records publishes the flow records that a dataplane makes of packets it has judged.
-type Records struct {
-	Dataplane *Dataplane
-	Loop      *agent.Loop
-	Flows     *flows.Hub
-	Log       *slog.Logger
+// records are how the packets that a dataplane has judged become flow records.
+type records struct {
+	read  func(ctx context.Context, to *publisher) error // until ctx ends or reading fails; nil: there are none to read
+	again time.Duration                                  // from a failure to the next attempt
 }
 
-// readAgain is how long reading waits after it failed. Copies that no agent reads are lost, and an agent that is being replaced may still
-// read them.
-func (r *Records) readAgain() time.Duration {
-	if r.Dataplane.decide != nil {
-		return listenAgain
-	}
-	return readAgain
+// publisher is where flow records go. The loop knows the names of their ends.
+type publisher struct {
+	loop  *agent.Loop
+	hub   *flows.Hub
+	names agent.FlowNames
 }
 
-// Run publishes the kernel's verdict events until ctx ends. Policy is enforced without that, so nothing ends if it fails.
-func (r *Records) Run(ctx context.Context) error {
-	once := r.readFlowsOnce
-	switch {
-	case r.Dataplane.decide != nil:
-		once = r.readCopiesOnce
-	case r.Dataplane.maps == nil:
-		return nil // nothing writes events
+// PublishRecords gives the hub the flow records of the packets that the dataplane judges, until ctx ends. Policy is enforced without
+// that, so nothing ends if reading fails: it is tried again.
+func (d *Dataplane) PublishRecords(ctx context.Context, loop *agent.Loop, hub *flows.Hub, log *slog.Logger) error {
+	if d.records.read == nil {
+		return nil
 	}
 	timer := time.NewTimer(namesComeWithin)
 	defer timer.Stop()
 	select {
-	case <-r.Loop.InSync():
+	case <-loop.InSync():
 	case <-timer.C:
 	case <-ctx.Done():
 		return nil
 	}
-	names := agent.FlowNames{Loop: r.Loop}
+	to := &publisher{loop: loop, hub: hub, names: agent.FlowNames{Loop: loop}}
 	for failing := false; ; failing = true {
-		err := once(ctx, &names)
+		err := d.records.read(ctx, to)
 		if ctx.Err() != nil {
 			return err
 		}
 		if !failing {
-			r.Log.Error("verdict events cannot be read, will try again; policy is enforced all the same", "err", err)
+			log.Error("verdict events cannot be read, will try again; policy is enforced all the same", "err", err)
 		}
-		timer.Reset(r.readAgain())
+		timer.Reset(d.records.again)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -75,37 +69,42 @@ func (r *Records) Run(ctx context.Context) error {
 	}
 }
 
-// readFlowsOnce reads until ctx ends or reading fails.
-func (r *Records) readFlowsOnce(ctx context.Context, names *agent.FlowNames) error {
-	events, err := r.Dataplane.maps.Events.Open()
-	if err != nil {
+// recordsOfEvents are those of the events that programs write.
+func recordsOfEvents(maps *bpfmaps.Maps) records {
+	return records{again: readAgain, read: func(ctx context.Context, to *publisher) error {
+		events, err := maps.Events.Open()
+		if err != nil {
+			return err
+		}
+		err = flowring.New(flowring.Options{
+			Events: events, Names: maps.Names, Rules: maps, Name: to.names.Name, Publish: to.hub.Publish,
+			Awaited: func() bool { return to.hub.Subscribers() > 0 },
+		}).Run(ctx)
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the ring buffer was closed")
+		}
 		return err
-	}
-	err = flowring.New(flowring.Options{
-		Events: events, Names: r.Dataplane.maps.Names, Rules: r.Dataplane.maps, Name: names.Name, Publish: r.Flows.Publish,
-		Awaited: func() bool { return r.Flows.Subscribers() > 0 },
-	}).Run(ctx)
-	if err == nil && ctx.Err() == nil {
-		err = errors.New("the ring buffer was closed")
-	}
-	return err
+	}}
 }
 
-// readCopiesOnce reads copies of packets that rules have judged, until ctx ends or reading fails.
-func (r *Records) readCopiesOnce(ctx context.Context, names *agent.FlowNames) error {
-	reader, err := packetlog.Open(packetlog.Options{
-		Group: eventsGroup, Name: names.Name, Publish: r.Flows.Publish,
-		Decide: func(ctx context.Context, copies []packetlog.Copy) (records []flows.Unnamed) {
-			// The error is that of ctx: then no records are wanted.
-			_ = r.Loop.Query(ctx, func(agent.View) { records = r.Dataplane.decide(copies) })
-			return records
-		},
-	})
-	if err != nil {
-		return err
-	}
-	r.Dataplane.copies.begin(reader)
-	return errors.Join(reader.Run(ctx), reader.Close())
+// recordsOfCopies are those of copies of packets that rules have judged. decide makes records of copies; it is for the loop's goroutine.
+// Copies that no agent reads are lost, and an agent that is being replaced may still read them: so attempts follow soon.
+func recordsOfCopies(decide func([]packetlog.Copy) []flows.Unnamed, counts *copyCounts) records {
+	return records{again: listenAgain, read: func(ctx context.Context, to *publisher) error {
+		reader, err := packetlog.Open(packetlog.Options{
+			Group: eventsGroup, Name: to.names.Name, Publish: to.hub.Publish,
+			Decide: func(ctx context.Context, copies []packetlog.Copy) (made []flows.Unnamed) {
+				// The error is that of ctx: then no records are wanted.
+				_ = to.loop.Query(ctx, func(agent.View) { made = decide(copies) })
+				return made
+			},
+		})
+		if err != nil {
+			return err
+		}
+		counts.begin(reader)
+		return errors.Join(reader.Run(ctx), reader.Close())
+	}}
 }
 
 // copyCounts counts the copies of packets that were read and lost.

@@ -154,9 +154,7 @@ func (p *process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.loop.Run(ctx) })
 	g.Go(func() error { return p.serveTools(ctx) })
-	g.Go(func() error {
-		return (&node.Records{Dataplane: p.plane, Loop: p.loop, Flows: p.flows, Log: p.log}).Run(ctx)
-	})
+	g.Go(func() error { return p.plane.PublishRecords(ctx, p.loop, p.flows, p.log) })
 	g.Go(func() error {
 		p.api.Verifier.Repeat(ctx)
 		return nil
