@@ -7,23 +7,15 @@ import (
 
 	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/attach"
-	"github.com/margay-project/margay/pkg/config"
 )
 
-// Looks returns the regular checks of an agent on its node; byIPTables: iptables enforces. Some nodes have many rules, and listing them
-// holds locks that their owners need.
-func Looks(c config.Config, byIPTables bool) []agent.Look {
-	ours := bpfMarks(c)
-	if byIPTables {
-		ours = iptablesMarks(c)
-	}
+// looks returns the regular checks of an agent on its node. Some nodes have many rules, and listing them holds locks that their owners
+// need. ipvs returns the findings about what there is of IPVS.
+func looks(ours ownMarks, ipvs func(attach.IPVS) []string) []agent.Look {
 	return []agent.Look{
 		{What: "IPVS", Every: 30 * time.Second, Find: func() ([]string, error) {
 			found, err := attach.FindIPVS()
-			if byIPTables {
-				return ipvsBesideIPTables(found), err
-			}
-			return ipvsFindings(found), err
+			return ipvs(found), err
 		}},
 		{What: "use of our packet mark bits", Every: 5 * time.Minute, Find: func() ([]string, error) { return markFindings(ours) }},
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,10 +15,9 @@ import (
 )
 
 // enoughMemory logs the memory that this agent will take and its limit, and refuses a limit that cannot suffice: above it
-// the kernel kills the agent without a message. Without a limit it
-// logs nothing, so that an agent that ends for another reason logs only that reason; it returns the attributes to log later.
-// Under a limit the Go runtime gets a limit too, unless GOMEMLIMIT sets one.
-func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
+// the kernel kills the agent without a message. Without a limit it logs nothing, so that an agent that ends for another reason logs only
+// that reason; it returns the attributes to log later. Under a limit the Go runtime gets a limit too, unless GOMEMLIMIT sets one.
+func enoughMemory(c config.Config, log *slog.Logger) (later []slog.Attr, err error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
@@ -32,18 +32,19 @@ func enoughMemory(c config.Config, log *slog.Logger) (later []any, err error) {
 		return nil, nil
 	}
 	maps := chargedMaps(mapsMemory(all), mapsMemory(missing), limit.Bytes)
-	says := []any{"maps", mib(maps.Empty), "maps-full", mib(maps.Full), "agent", mib(agentLeast) + " to " + mib(agentUsual)}
+	attrs := []slog.Attr{slog.String("maps", mib(maps.Empty)), slog.String("maps-full", mib(maps.Full)),
+		slog.String("agent", mib(agentLeast)+" to "+mib(agentUsual))}
 	if limit.None() {
-		return append(says, "limit", "none"), nil
+		return append(attrs, slog.String("limit", "none")), nil
 	}
-	says = append(says, "limit", mib(limit.Bytes), "limit-file", "/"+limit.File)
+	attrs = append(attrs, slog.String("limit", mib(limit.Bytes)), slog.String("limit-file", "/"+limit.File))
 	warning, err := judgeMemory(maps.Empty, limit.Bytes, "/"+limit.File)
 	if err == nil && os.Getenv("GOMEMLIMIT") == "" {
 		soft := softLimit(maps.Empty, maps.Full, limit.Bytes)
 		debug.SetMemoryLimit(int64(soft))
-		says = append(says, "go-limit", mib(soft))
+		attrs = append(attrs, slog.String("go-limit", mib(soft)))
 	}
-	log.Info("memory needed", says...)
+	log.LogAttrs(context.Background(), slog.LevelInfo, "memory needed", attrs...)
 	if warning != "" {
 		log.Warn(warning)
 	}

@@ -60,7 +60,8 @@ func composeIPTables(c config.Config, h *held, log *slog.Logger) (*Dataplane, er
 	go limit(watching, d.Limiter(table), table)
 	copies := &copyCounts{}
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Observe: d.Observe,
-		Counters: d.Counters(copies.counts), Routes: routes, records: recordsOfCopies(d.Decide, copies)}, nil
+		Counters: d.Counters(copies.counts), Routes: routes, Looks: looks(iptablesMarks(c), ipvsBesideIPTables),
+		records: recordsOfCopies(d.Decide, copies)}, nil
 }
 
 // kernel returns the kernel as the iptables dataplane needs it.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"github.com/margay-project/margay/pkg/agent"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/conntrack"
@@ -28,7 +29,8 @@ type Dataplane struct {
 	Counters metrics.Counters             // nil: nothing counts
 	Observe  func(dataplane.Observer)     // called once, before the first Apply
 	Routes   <-chan map[netip.Addr]string // of the node; nil: not known
-	Memory   []any                        // what the log says of memory needed; may be nil
+	Looks    []agent.Look                 // what may keep this dataplane from enforcing policy as it is written
+	Memory   []slog.Attr                  // memory needed, to be logged; nil: not, or it is logged
 	held     *held
 	records  records
 }
@@ -75,7 +77,7 @@ func open(compose composition, c config.Config, log *slog.Logger) (*Dataplane, e
 func composeRecord(c config.Config, _ *held, log *slog.Logger) (*Dataplane, error) {
 	log.Warn("the dataplane records and enforces nothing: pods are as open as they were", "dataplane", c.Dataplane)
 	d := record.New(c.Config, log)
-	return &Dataplane{Dataplane: d, Inspect: d.Inspector(), Observe: func(dataplane.Observer) {}}, nil
+	return &Dataplane{Dataplane: d, Inspect: d.Inspector(), Observe: func(dataplane.Observer) {}, Looks: looks(bpfMarks(c), ipvsFindings)}, nil
 }
 
 // routesOut returns a reader of the node's routes to endpoints with further sources.
@@ -128,5 +130,5 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	table := conntrack.OpenLater()
 	go limit(watching, bpfplane.Limiter(d, table, routesOut(log)), table)
 	return &Dataplane{Dataplane: &successor{Dataplane: d, remove: remove}, Inspect: d.Inspector(), Verify: d.Verifier(), Counters: d.Counters(),
-		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Memory: memory}, nil
+		Observe: d.Observe, Routes: routes, records: recordsOfEvents(d.Maps()), Looks: looks(bpfMarks(c), ipvsFindings), Memory: memory}, nil
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -79,14 +78,14 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	p.loop = agent.New(agent.Options{
 		Node: c.Node, Source: source, Graph: calc.New(c.Node), Dataplane: p.plane, Log: log, Settings: layers, Files: files,
 		Level: level, Metrics: p.metrics, Health: p.health, Statuses: p.statuses, Events: p.events,
-		Looks: node.Looks(c, strings.HasPrefix(name, "iptables")), Routes: p.plane.Routes,
+		Looks: p.plane.Looks, Routes: p.plane.Routes,
 	})
 	p.api = &agent.API{Loop: p.loop, Health: p.health, Plane: p.plane.Inspect, Chosen: p.plane.Chosen, Flows: p.flows, Reports: p.loop.Reports(), Node: c.Node, Version: version(), Started: started,
 		Verifier: agent.NewVerifier(p.loop, p.plane.Verify, p.metrics, log)}
 	p.reportChoice(name)
 	log.Info("margay", "version", version(), "node", c.Node, "datastore", c.Datastore, "dir", c.Dir, "dataplane", name)
 	if p.plane.Memory != nil {
-		log.Info("memory needed", p.plane.Memory...)
+		log.LogAttrs(context.Background(), slog.LevelInfo, "memory needed", p.plane.Memory...)
 	}
 	return p, nil
 }
