@@ -19,7 +19,10 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 			"bind.go", "classes.go", "endpoints.go", "interfaces.go", "kernel.go", "midflow.go", "names.go",
 			"refused.go", "repair.go", "roster.go", "shares.go", "sources.go", "staged.go", "status.go", "sweeps.go", "tables.go"}},
 		{"pkg/calc", []string{"policy", "profile", "policyTable", "tiers", "localIndex", "localGroup", "resolver", "dirty"}, []string{
-			"definitions.go", "endpointslices.go", "rules.go", "sets.go", "spending.go", "members.go", "contents.go"}},
+			"definitions.go", "rules.go", "setindex.go", "spending.go", "contents.go"}},
+		{"pkg/calc", []string{"setIndex", "Graph", "builder", "policyTable"}, []string{
+			"backends.go", "endpointslices.go", "members.go", "nodes.go", "numbers.go", "owned.go", "selected.go", "sets.go"}},
+		{"pkg/calc", []string{"selectedSets", "serviceSets", "nodeSets", "ownedAddrs", "numberLimit"}, []string{"sets.go", "members.go"}},
 	}
 	for _, tt := range tests {
 		for _, name := range tt.parts {

@@ -32,7 +32,7 @@ func (t *policyTable) packSources() {
 	intern := func(s *selector.Selector) *selector.Selector {
 		same, found := t.local.labels.Same(s)
 		if !found {
-			same, _ = t.sets.labels.Same(s)
+			same, _ = t.sets.selected.labels.Same(s)
 		}
 		return same
 	}

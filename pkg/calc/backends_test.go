@@ -139,7 +139,7 @@ func TestRulesOfServicesWithTooManyBackendsFailClosed(t *testing.T) {
 	for _, test := range tests {
 		t.Run(fmt.Sprint(test.action, " with ", test.addrs), func(t *testing.T) {
 			g, dp := New(thisNode), newDataplane()
-			g.sets.backends = newBackends(3)
+			g.sets.services.backends = newBackends(3)
 			flushed(t, g, dp, pod("shop/a", "10.0.0.1"), toService(test.action, "evil/s"), model.InSync{},
 				backendsOf("evil/s", "a", 1, 1, 1), backendsOf("evil/s", "b", 2, test.addrs, 2))
 			egress, ingress := rulesOf(t, g, "shop/a", model.Egress), rulesOf(t, g, "shop/a", model.Ingress)
@@ -153,7 +153,7 @@ func TestRulesOfServicesWithTooManyBackendsFailClosed(t *testing.T) {
 // A rule of another protocol than the ports of the backends that do not count denies nothing.
 func TestBackendsThatDoNotCountKeepTheirProtocol(t *testing.T) {
 	g, dp := New(thisNode), newDataplane()
-	g.sets.backends = newBackends(3)
+	g.sets.services.backends = newBackends(3)
 	p, udp := toService(model.Deny, "evil/s"), model.ProtoUDP
 	p.Policy.Egress[0].Protocol = &udp
 	flushed(t, g, dp, pod("shop/a", "10.0.0.1"), p, backendsOf("evil/s", "a", 1, 2, 2), model.InSync{})
@@ -202,8 +202,8 @@ func TestAServiceIsChargedBeforeItsBackendsAreFound(t *testing.T) {
 func TestBackendsDependOnStateNotOnHistory(t *testing.T) {
 	limited := func() *Graph {
 		g := newGraph(thisNode)
-		g.sets.backends = newBackends(6)
-		g.sets.backends.most = 5
+		g.sets.services.backends = newBackends(6)
+		g.sets.services.backends.most = 5
 		return g
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -236,7 +236,7 @@ func TestBackendsDependOnStateNotOnHistory(t *testing.T) {
 			}
 			requireSame(t, alone, dp)
 			checkSpending(t, g)
-			for service, ids := range g.sets.backends.of {
+			for service, ids := range g.sets.services.backends.of {
 				if len(ids) == 0 {
 					t.Fatalf("%s is kept without an object", service)
 				}

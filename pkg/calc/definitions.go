@@ -61,6 +61,18 @@ type findings struct {
 
 func (f *findings) isEmpty() bool { return f.addrs == nil && len(f.ports) == 0 }
 
+func (f *findings) remove(d *definition) {
+	if f.addrs == d {
+		f.addrs = nil
+		return
+	}
+	name := d.key.name
+	f.ports[name] = slices.DeleteFunc(f.ports[name], func(other *definition) bool { return other == d })
+	if len(f.ports[name]) == 0 {
+		delete(f.ports, name)
+	}
+}
+
 // definition is something rules refer to and the sets it stands for at the moment. It exists while a rule uses it.
 type definition struct {
 	key       definitionKey
@@ -129,15 +141,6 @@ func selectorKey(sel *selector.Selector) definitionKey {
 	return definitionKey{kind: kindSelector, selector: sel.String()}
 }
 
-// bySelector makes the definition of everything the selector selects.
-func (x *setIndex) bySelector(key definitionKey, sel *selector.Selector) *definition {
-	d := x.define(key)
-	d.selection = x.labels.Add(sel)
-	d.selection.Use.addrs = d
-	x.fill(d)
-	return d
-}
-
 // namedPortKey is the key of the endpoints the selector selects that expose the port under that name, with that protocol
 // unless it is nil.
 func namedPortKey(name string, protocol *uint8, sel *selector.Selector) definitionKey {
@@ -146,79 +149,6 @@ func namedPortKey(name string, protocol *uint8, sel *selector.Selector) definiti
 		key.protocol = *protocol
 	}
 	return key
-}
-
-// byNamedPort makes the definition of the endpoints the selector selects that expose the port.
-func (x *setIndex) byNamedPort(key definitionKey, sel *selector.Selector) *definition {
-	name := key.name
-	d := x.define(key)
-	d.selection = x.labels.Add(sel)
-	if d.selection.Use.ports == nil {
-		d.selection.Use.ports = map[string][]*definition{}
-	}
-	d.selection.Use.ports[name] = append(d.selection.Use.ports[name], d)
-	x.fill(d)
-	return d
-}
-
-// byService makes the definition of the backends of a Service: kindServicePort or kindServiceAddrs.
-func (x *setIndex) byService(key definitionKey) *definition {
-	d := x.define(key)
-	for _, s := range x.backends.of[key.service] {
-		addSlice(x, d, s, 1)
-	}
-	d.ports = d.livePorts()
-	return d
-}
-
-func (x *setIndex) define(key definitionKey) *definition {
-	d := &definition{key: key, sets: map[portKey]*set{}, users: map[*ruleset]struct{}{}}
-	x.definitions[key] = d
-	if !key.kind.byPort() {
-		x.setOf(d, portKey{})
-	}
-	return d
-}
-
-// fill counts in the members of a new definition.
-func (x *setIndex) fill(d *definition) {
-	if d.key.kind == kindNamedPort {
-		d.limitNumbers(x.port.most)
-	}
-	for gr := range d.selection.Groups() {
-		for it := range gr.Items() {
-			addToSets(x, d, it, 1)
-			if d.weight++; it.Value.extra != nil {
-				d.weight += len(it.Value.extra.nets)
-			}
-		}
-	}
-	d.ports = d.livePorts()
-}
-
-// undefine drops a definition no rule uses, and its sets.
-func (x *setIndex) undefine(d *definition) {
-	delete(x.definitions, d.key)
-	delete(x.ofNodes, d)
-	delete(x.port.recounted, d)
-	for _, s := range d.sets {
-		x.drop(s)
-	}
-	s := d.selection
-	if s == nil {
-		return
-	}
-	if d.key.kind == kindSelector {
-		s.Use.addrs = nil
-	} else {
-		s.Use.ports[d.key.name] = slices.DeleteFunc(s.Use.ports[d.key.name], func(o *definition) bool { return o == d })
-		if len(s.Use.ports[d.key.name]) == 0 {
-			delete(s.Use.ports, d.key.name)
-		}
-	}
-	if s.Use.isEmpty() {
-		x.labels.Remove(s)
-	}
 }
 
 // livePorts returns the ports of the sets that have members.
@@ -231,30 +161,4 @@ func (d *definition) livePorts() []portKey {
 	}
 	slices.SortFunc(live, portKey.compare)
 	return live
-}
-
-// reconcilePorts drops the sets of definitions, by port or past a limit, that have lost their last member, and returns the rulesets that
-// must be built again because sets came or went.
-func (x *setIndex) reconcilePorts() []*ruleset {
-	var stale []*ruleset
-	for d := range x.repopulated {
-		live := d.livePorts()
-		for k, s := range d.sets {
-			if s.members.len() == 0 && (d.key.kind.byPort() || k.past) {
-				delete(d.sets, k)
-				x.drop(s)
-			}
-		}
-		if d.numbers != nil && len(live) <= x.port.most/2 && len(d.numbers.crowded) == 0 {
-			d.numbers = nil
-		}
-		if !slices.Equal(live, d.ports) {
-			d.ports = live
-			for rs := range d.users {
-				stale = append(stale, rs)
-			}
-		}
-	}
-	empty(&x.repopulated)
-	return stale
 }

@@ -34,7 +34,7 @@ func (g *Graph) distinctions() distinctions {
 	for _, ns := range g.networkSets {
 		d.nets(slices.Values(ns.Value.extra.nets))
 	}
-	for _, s := range g.sets.backends.slices {
+	for _, s := range g.sets.services.backends.slices {
 		d.nets(slices.Values(s.cover))
 		for _, a := range s.Addrs {
 			if p, ok := hostPrefix(a); ok {

@@ -60,7 +60,7 @@ func (t *endpointTable) newEndpoint(id model.EndpointID, now *model.Endpoint) *e
 		x := ep.Value.more()
 		x.iface, x.source = now.Iface, now.Sources
 	}
-	t.sets.labels.Join(&ep.item, identityOf(now))
+	t.sets.selected.labels.Join(&ep.item, identityOf(now))
 	t.sets.enter(&ep.item)
 	return ep
 }

@@ -150,7 +150,7 @@ func (t *endpointTable) replaceEndpoint(id model.EndpointID, now *model.Endpoint
 			affected[id] = struct{}{}
 		}
 		t.sets.exit(&was.item)
-		t.sets.labels.Leave(&was.item)
+		t.sets.selected.labels.Leave(&was.item)
 		t.nodeNames.drop(was.node)
 	}
 }

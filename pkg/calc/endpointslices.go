@@ -1,14 +1,35 @@
 package calc
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// updateSlices replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.
-func (x *setIndex) updateSlices(changed map[model.EndpointSliceID]*model.EndpointSlice) {
+// serviceSets fills the sets of definitions by Service from the EndpointSlices of the cluster.
+type serviceSets struct {
+	backends backends
+	defined  map[definitionKey]*definition
+	sets     *setTable
+}
+
+func newServiceSets(sets *setTable) *serviceSets {
+	return &serviceSets{backends: newBackends(MaxBackends), defined: map[definitionKey]*definition{}, sets: sets}
+}
+
+// define finds the members of a new definition.
+func (x *serviceSets) define(d *definition) {
+	x.defined[d.key] = d
+	for _, s := range x.backends.of[d.key.service] {
+		x.addSlice(d, s, 1)
+	}
+	d.ports = d.livePorts()
+}
+
+func (x *serviceSets) undefine(d *definition) { delete(x.defined, d.key) }
+
+// update replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.
+func (x *serviceSets) update(changed map[model.EndpointSliceID]*model.EndpointSlice) {
 	touched := map[string]map[model.ServiceKey]struct{}{} // by namespace of the objects
 	for id, now := range changed {
 		if touched[id.Namespace] == nil {
@@ -25,17 +46,17 @@ func (x *setIndex) updateSlices(changed map[model.EndpointSliceID]*model.Endpoin
 	for namespace, services := range touched {
 		for id, s := range x.backends.decide(namespace, services) {
 			if _, is := changed[id]; !is {
-				x.replaceSlice(id, s.EndpointSlice)
+				x.replace(id, s.EndpointSlice)
 			}
 		}
 	}
 	for id, now := range changed {
-		x.replaceSlice(id, now)
+		x.replace(id, now)
 	}
 }
 
-// replaceSlice replaces one EndpointSlice, which counts as decided; nil removes it.
-func (x *setIndex) replaceSlice(id model.EndpointSliceID, value *model.EndpointSlice) {
+// replace replaces one EndpointSlice, which counts as decided; nil removes it.
+func (x *serviceSets) replace(id model.EndpointSliceID, value *model.EndpointSlice) {
 	was, now := x.backends.slices[id], x.backends.as(id, value)
 	if was == nil && now == nil || was != nil && now != nil && was.standing == now.standing && equalSlices(was.EndpointSlice, value) {
 		return
@@ -50,29 +71,29 @@ func equalSlices(a, b *model.EndpointSlice) bool {
 }
 
 // countSlice counts a slice, which may be nil, into (or out of) the sets of the definitions by its Service.
-func (x *setIndex) countSlice(slice *backendSlice, delta int32) {
+func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
 	if slice == nil {
 		return
 	}
 	for _, k := range []kind{kindServicePort, kindServiceAddrs} {
-		if d := x.definitions[definitionKey{kind: k, service: slice.Service}]; d != nil {
-			addSlice(x, d, slice, delta)
+		if d := x.defined[definitionKey{kind: k, service: slice.Service}]; d != nil {
+			x.addSlice(d, slice, delta)
 		}
 	}
 }
 
 // addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
-func addSlice(x *setIndex, d *definition, slice *backendSlice, delta int32) {
+func (x *serviceSets) addSlice(d *definition, slice *backendSlice, delta int32) {
 	for _, port := range slice.portsFor(d.key.kind) {
 		for _, p := range slice.cover {
-			x.count(x.setOf(d, port), p, delta)
+			x.sets.count(x.sets.setOf(d, port), p, delta)
 		}
 		if slice.standing == covered {
 			continue
 		}
 		for _, a := range slice.Addrs {
 			if p, ok := hostPrefix(a); ok {
-				x.count(x.setOf(d, port), p, delta)
+				x.sets.count(x.sets.setOf(d, port), p, delta)
 			}
 		}
 	}
@@ -95,18 +116,4 @@ func (s *backendSlice) portsFor(k kind) []portKey {
 		}
 	}
 	return ports
-}
-
-// replaceAddrs replaces one object's contribution to a reserved set.
-func (x *setIndex) replaceAddrs(id model.SetID, was, now []netip.Addr) {
-	for _, a := range now {
-		if p, ok := hostPrefix(a); ok {
-			x.count(x.byID[id], p, 1)
-		}
-	}
-	for _, a := range was {
-		if p, ok := hostPrefix(a); ok {
-			x.count(x.byID[id], p, -1)
-		}
-	}
 }

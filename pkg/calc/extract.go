@@ -158,20 +158,20 @@ func (e *extract) rest() []model.Update {
 	for name := range e.profiles {
 		if p := g.profiles.Get(name); p != nil {
 			rules := g.dirty.profileRules(p)
-			value := &model.Profile{Labels: g.sets.labels.ParentLabels(name), Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
+			value := &model.Profile{Labels: g.sets.selected.labels.ParentLabels(name), Ingress: rules[model.Ingress], Egress: rules[model.Egress]}
 			e.updates = append(e.updates, model.ProfileUpdate{Name: name, Profile: value})
 		}
 	}
 	for name, t := range g.tiers {
 		e.updates = append(e.updates, model.TierUpdate{Name: name, Tier: &t})
 	}
-	for name, n := range g.sets.nodes {
+	for name, n := range g.sets.nodes.nodes {
 		e.updates = append(e.updates, model.NodeUpdate{Name: name, Node: n})
 	}
 	for key, s := range g.services {
 		e.updates = append(e.updates, model.ServiceUpdate{Key: key, Service: s})
 	}
-	for id, s := range g.sets.backends.slices {
+	for id, s := range g.sets.services.backends.slices {
 		e.updates = append(e.updates, model.EndpointSliceUpdate{ID: id, Slice: s.EndpointSlice})
 	}
 	return e.updates

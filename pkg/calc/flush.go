@@ -1,6 +1,9 @@
 package calc
 
 import (
+	"maps"
+	"net/netip"
+
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -29,9 +32,9 @@ func (g *Graph) Flush() model.Changes {
 		g.reconcileLocal(id, g.enforced(id))
 	}
 	g.coverSources()
-	g.sets.updateSlices(in.slices)
+	g.sets.services.update(in.slices)
 	g.owners.shrink()
-	g.sets.labels.Shrink()
+	g.sets.selected.labels.Shrink()
 	if !g.inSync {
 		g.pending.policies = in.policies // for when all that they may select is known
 		return model.Changes{}
@@ -44,7 +47,6 @@ func (g *Graph) Flush() model.Changes {
 	}
 	g.activate()
 	g.retryRefused(in.policies)
-	reconcileNumbers(g.sets)
 	for _, rs := range g.sets.reconcilePorts() {
 		g.dirty.rulesets[rs] = struct{}{}
 	}
@@ -56,4 +58,28 @@ func (g *Graph) Flush() model.Changes {
 	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
 	g.dirty.reset()
 	return out
+}
+
+// coverSources has model.SetOwnedAddrs follow the further sources of local endpoints.
+func (g *Graph) coverSources() {
+	resourced := g.local.resourced
+	g.local.resourced = false
+	now, ok := g.sets.owned.follow(resourced, maps.Values(g.local.sources))
+	if !ok {
+		return
+	}
+	g.sets.owned.cover(now, func(yield func(netip.Addr) bool) {
+		for ep := range g.endpoints.All() {
+			for a := range ep.Value.spokenFor() {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+		for p := range g.owners.reserved.all() {
+			if !yield(p.Addr()) {
+				return
+			}
+		}
+	})
 }

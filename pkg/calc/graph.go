@@ -8,8 +8,10 @@
 //	                           be very many. Indexes of package labelindex know which selectors match them
 //	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
 //	services.go, networksets.go  the other objects that addresses belong to
-//	sets.go, definitions.go,   the address sets rules refer to and their members, counted
-//	endpointslices.go, members.go
+//	setindex.go, definitions.go  what rules refer to; its parts find the members of the sets:
+//	selected.go, nodes.go,     by selector and named port, of nodes, of Services, and of addresses that are no further
+//	endpointslices.go, owned.go  source of a pod
+//	sets.go, members.go        the address sets and their members, counted
 //	backends.go                how the EndpointSlices of one namespace count
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go
@@ -65,10 +67,7 @@ func (g *Graph) Restate() {
 		ep.applied = false
 		g.dirty.endpoints[ep.Value] = struct{}{}
 	}
-	for _, s := range g.sets.byID {
-		s.applied, s.earlier = false, nil
-		g.sets.touched[s] = struct{}{}
-	}
+	g.sets.restate()
 }
 
 // Apply notes the updates, which are shared with the caller and must not change any more. Of several updates of one

@@ -47,7 +47,7 @@ func (t *serviceTable) ServiceByAddr(addr netip.Addr) (model.ServiceKey, bool) {
 // Slices are the EndpointSlices of a Service, in no order.
 func (g *Graph) Slices(key model.ServiceKey) []*model.EndpointSlice {
 	var list []*model.EndpointSlice
-	for _, s := range g.sets.backends.of[key] {
+	for _, s := range g.sets.services.backends.of[key] {
 		list = append(list, s.EndpointSlice)
 	}
 	return list

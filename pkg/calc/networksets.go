@@ -49,18 +49,18 @@ func (t *networkSetTable) replaceOne(id model.NetworkSetID, now *model.NetworkSe
 		if ns.Value.more(); !t.prefixes.isOut(id.Namespace, id.Name) {
 			ns.Value.extra.nets = now.Nets
 		}
-		t.sets.labels.Join(&ns.item, labelindex.Identity{Labels: now.Labels, Parents: now.Profiles})
+		t.sets.selected.labels.Join(&ns.item, labelindex.Identity{Labels: now.Labels, Parents: now.Profiles})
 		t.networkSets[id] = ns
 		if was != nil && was.Group() == ns.Group() {
 			t.exchange(&was.item, &ns.item)
-			t.sets.labels.Leave(&was.item)
+			t.sets.selected.labels.Leave(&was.item)
 			return
 		}
 		t.sets.enter(&ns.item)
 	}
 	if was != nil {
 		t.sets.exit(&was.item)
-		t.sets.labels.Leave(&was.item)
+		t.sets.selected.labels.Leave(&was.item)
 	}
 }
 

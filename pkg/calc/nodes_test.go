@@ -40,7 +40,7 @@ func TestNodesOfARule(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{`selector zone == "a"`: "[10.0.0.1/32]"}, r.sets()); diff != "" {
 		t.Error(diff)
 	}
-	if len(r.graph.sets.ofNodes) > 0 {
+	if len(r.graph.sets.nodes.defined) > 0 {
 		t.Error("a definition that no rule uses is kept")
 	}
 	everywhere := rule

@@ -21,12 +21,6 @@ type numbers struct {
 	crowded map[string]struct{}     // namespaces with numbers past the limit
 }
 
-// portLimit is the limit of all definitions by named port.
-type portLimit struct {
-	most      int                      // MaxPortNumbers
-	recounted map[*definition]struct{} // have numbers that may have changed since the last flush
-}
-
 // portNumbers are those of one namespace.
 type portNumbers struct {
 	declared map[portKey]int32 // by how many addresses
@@ -120,8 +114,19 @@ func newNumbers(d *definition, most int) *numbers {
 	return n
 }
 
-// limitNumbers decides which numbers of a new definition have sets, before its sets have members.
-func (d *definition) limitNumbers(most int) {
+// numberLimit bounds the numbers of all definitions by named port.
+type numberLimit struct {
+	most      int                      // MaxPortNumbers
+	recounted map[*definition]struct{} // have numbers that may have changed since the last flush
+	sets      *setTable
+}
+
+func newNumberLimit(sets *setTable) *numberLimit {
+	return &numberLimit{most: MaxPortNumbers, recounted: map[*definition]struct{}{}, sets: sets}
+}
+
+// define decides which numbers of a new definition have sets, before its sets have members.
+func (l *numberLimit) define(d *definition) {
 	declared := map[portKey]bool{}
 	for gr := range d.selection.Groups() {
 		for port := range gr.PortsNamed(d.key.name) {
@@ -130,37 +135,60 @@ func (d *definition) limitNumbers(most int) {
 			}
 		}
 	}
-	if len(declared) <= most {
+	if len(declared) <= l.most {
 		return
 	}
-	d.numbers = newNumbers(d, most)
+	d.numbers = newNumbers(d, l.most)
 	for namespace := range d.numbers.of {
 		d.numbers.decide(namespace)
 	}
 }
 
-// reconcileNumbers moves the addresses of pods whose numbers have got past the limit of their namespace, or are so no more.
-func reconcileNumbers(x *setIndex) {
-	for d := range x.repopulated {
-		if d.key.kind == kindNamedPort && d.numbers == nil && len(d.sets) > x.port.most {
-			d.numbers = newNumbers(d, x.port.most)
-			x.port.recounted[d] = struct{}{}
+func (l *numberLimit) undefine(d *definition) { delete(l.recounted, d) }
+
+// count counts the numbers that an item declares for a definition in (or out), if they are counted.
+func (l *numberLimit) count(d *definition, it *item, delta int32) {
+	if d.numbers == nil {
+		return
+	}
+	for port := range it.Group().PortsNamed(d.key.name) {
+		if d.key.means(port) {
+			d.numbers.count(it.Group(), keyOf(port), delta*it.Value.count())
 		}
 	}
-	for d := range x.port.recounted {
-		for namespace := range d.numbers.changed {
-			moveNumbers(x, d, namespace, d.numbers.decide(namespace))
-		}
-	}
-	empty(&x.port.recounted)
+	l.recounted[d] = struct{}{}
 }
 
-// moveNumbers moves the addresses of a namespace's pods that declare one of the numbers to the set where they belong now.
-func moveNumbers(x *setIndex, d *definition, namespace string, moved map[portKey]bool) {
+// reconcile moves the addresses of pods whose numbers have got past the limit of their namespace, or are so no more. Only
+// repopulated definitions may have got too many numbers.
+func (l *numberLimit) reconcile(repopulated map[*definition]struct{}, labels *clusterIndex) {
+	for d := range repopulated {
+		if d.key.kind == kindNamedPort && d.numbers == nil && len(d.sets) > l.most {
+			d.numbers = newNumbers(d, l.most)
+			l.recounted[d] = struct{}{}
+		}
+	}
+	for d := range l.recounted {
+		for namespace := range d.numbers.changed {
+			l.move(labels, d, namespace, d.numbers.decide(namespace))
+		}
+	}
+	empty(&l.recounted)
+}
+
+// relax stops counting the numbers of a definition that has few, given how many sets it has.
+func (l *numberLimit) relax(d *definition, sets int) {
+	if d.numbers != nil && sets <= l.most/2 && len(d.numbers.crowded) == 0 {
+		d.numbers = nil
+	}
+}
+
+// move moves the addresses of a namespace's pods that declare one of the numbers to the set where they belong now.
+func (l *numberLimit) move(labels *clusterIndex, d *definition, namespace string, moved map[portKey]bool) {
 	if len(moved) == 0 {
 		return
 	}
-	for gr := range x.labels.Children(model.NamespaceProfile(namespace)) {
+	for gr := range labels.Children(model.NamespaceProfile(namespace)) {
 		if of, _ := namespaceOf(gr); of != namespace || !isSelected(gr, d.selection) {
 			continue
 		}
@@ -174,8 +202,8 @@ func moveNumbers(x *setIndex, d *definition, namespace string, moved map[portKey
 				from = portKey{protocol: k.protocol, past: true}
 			}
 			for it := range gr.Items() {
-				countAddrs(x, d, it, from, -1)
-				countAddrs(x, d, it, to, 1)
+				l.sets.countAddrs(d, it, from, -1)
+				l.sets.countAddrs(d, it, to, 1)
 			}
 		}
 	}
@@ -188,15 +216,6 @@ func isSelected(gr *group, by *selection) bool {
 		}
 	}
 	return false
-}
-
-// countAddrs counts the addresses of an item into (or out of) the set of a port.
-func countAddrs(x *setIndex, d *definition, it *item, k portKey, delta int32) {
-	for a := range it.Value.addrs() {
-		if p, ok := hostPrefix(a); ok {
-			x.count(x.setOf(d, k), p, delta)
-		}
-	}
 }
 
 // crowdedNames are the names of ports that rules of this node refer to, with the namespaces that give them too many numbers.

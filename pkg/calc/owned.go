@@ -3,7 +3,6 @@ package calc
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -22,6 +21,8 @@ type ownedAddrs struct {
 	listed   []netip.Prefix // that must be covered
 	quiet    int            // flushes since the lists have changed
 	patience int            // flushes without a change after which no more is covered than must be
+	sets     *setTable
+	set      *set // model.SetOwnedAddrs; nil: nothing is covered
 }
 
 const (
@@ -31,9 +32,9 @@ const (
 	mostKept = 64
 )
 
-func (o ownedAddrs) isEmpty() bool { return len(o.within) == 0 }
+func (o *ownedAddrs) isEmpty() bool { return len(o.within) == 0 }
 
-func (o ownedAddrs) covers(a netip.Addr) bool {
+func (o *ownedAddrs) covers(a netip.Addr) bool {
 	i := sort.Search(len(o.within), func(i int) bool { return a.Less(o.within[i].Addr()) })
 	return i > 0 && o.within[i-1].Contains(a)
 }
@@ -69,66 +70,59 @@ func (o *ownedAddrs) wanted() []netip.Prefix {
 	return both
 }
 
-// coverSources has model.SetOwnedAddrs follow the further sources of local endpoints.
-func (g *Graph) coverSources() {
-	owned := &g.sets.owned
+// follow notes the prefixes that must be covered, if they have changed since the last flush, and returns what is to be covered
+// from this flush on. Not ok: as before.
+func (o *ownedAddrs) follow(changed bool, lists iter.Seq[[]netip.Prefix]) (now []netip.Prefix, ok bool) {
 	switch {
-	case g.local.resourced:
-		g.local.resourced = false
-		owned.listed, owned.quiet = outermost(maps.Values(g.local.sources)), 0
-	case owned.quiet < owned.patience:
-		owned.quiet++
+	case changed:
+		o.listed, o.quiet = outermost(lists), 0
+	case o.quiet < o.patience:
+		o.quiet++
 	default:
-		return
+		return nil, false
 	}
-	now := owned.wanted()
-	if slices.Equal(now, owned.within) {
-		return
-	}
-	g.sets.owned.cover(g.sets, now, func(yield func(netip.Addr) bool) {
-		for ep := range g.endpoints.All() {
-			for a := range ep.Value.spokenFor() {
-				if !yield(a) {
-					return
-				}
-			}
-		}
-		for p := range g.owners.reserved.all() {
-			if !yield(p.Addr()) {
-				return
-			}
-		}
-	})
+	now = o.wanted()
+	return now, !slices.Equal(now, o.within)
 }
 
 // cover replaces what the set covers. everyone yields each address once for each that contributes it.
-func (o *ownedAddrs) cover(x *setIndex, now []netip.Prefix, everyone iter.Seq[netip.Addr]) {
+func (o *ownedAddrs) cover(now []netip.Prefix, everyone iter.Seq[netip.Addr]) {
 	was := *o
 	o.within = now
-	set := x.byID[model.SetOwnedAddrs]
 	switch {
 	case o.isEmpty():
-		x.drop(set)
+		o.sets.drop(o.set)
+		o.set = nil
 		return
-	case set == nil:
-		set = x.newSet(model.SetOwnedAddrs)
+	case o.set == nil:
+		o.set = o.sets.newSet(model.SetOwnedAddrs)
 	}
 	for a := range everyone {
 		p, ok := hostPrefix(a)
 		switch before, after := was.covers(a), o.covers(a); {
 		case !ok || before == after:
 		case after:
-			x.count(set, p, 1)
+			o.sets.count(o.set, p, 1)
 		default:
-			x.count(set, p, -1)
+			o.sets.count(o.set, p, -1)
 		}
 	}
 }
 
 // count counts an address that is owned into or out of the set, if it is covered.
-func (o *ownedAddrs) count(x *setIndex, a netip.Addr, delta int32) {
+func (o *ownedAddrs) count(a netip.Addr, delta int32) {
 	if p, ok := hostPrefix(a); ok && o.covers(a) {
-		x.count(x.byID[model.SetOwnedAddrs], p, delta)
+		o.sets.count(o.set, p, delta)
+	}
+}
+
+// countItem counts the addresses of an item in (or out).
+func (o *ownedAddrs) countItem(it *item, delta int32) {
+	if o.isEmpty() {
+		return
+	}
+	for a := range it.Value.spokenFor() {
+		o.count(a, delta)
 	}
 }
 

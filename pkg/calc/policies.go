@@ -22,7 +22,7 @@ type policyTable struct {
 
 func newPolicyTable(sets *setIndex) *policyTable {
 	t := &policyTable{policies: keyset.New((*policy).id), profiles: keyset.New((*profile).id), tiers: builtinTiers(),
-		local: newLocalIndex(sets.labels), result: newResolver(), dirty: newDirty(), sets: sets, texts: newRuleTexts()}
+		local: newLocalIndex(sets.selected.labels), result: newResolver(), dirty: newDirty(), sets: sets, texts: newRuleTexts()}
 	allow := []model.Rule{{Action: model.Allow}}
 	t.profiles.Put(&profile{name: model.ProfileDefaultAllow, source: boxed(pack([2][]model.Rule{allow, allow}, nil, &t.texts))})
 	return t
@@ -133,7 +133,7 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) {
 	if t.dirty.profiles[name] = arrived; now != nil {
 		labels, arrived.rules = now.Labels, [2][]model.Rule{now.Ingress, now.Egress}
 	}
-	t.sets.propagate(t.sets.labels.SetParent(name, labels))
+	t.sets.selected.propagate(t.sets.selected.labels.SetParent(name, labels))
 	for _, m := range t.local.labels.SetParent(name, labels) {
 		t.dirty.groups[m.Group] = struct{}{}
 		t.dirty.selections[m.Selection] = struct{}{}

@@ -73,16 +73,16 @@ func (g *Graph) Problems() []Problem {
 				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
 		}
 	}
-	for service := range g.sets.backends.leftOut() {
+	for service := range g.sets.services.backends.leftOut() {
 		all = append(all, Problem{Kind: LeftOut, Namespace: service.Namespace, Object: "Service " + service.String(), Text: fmt.Sprintf(
 			"the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service more than %d ports, and not all count: "+
-				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.backends.pairs.most, g.sets.backends.most)})
+				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.services.backends.pairs.most, g.sets.services.backends.most)})
 	}
 	for name, namespaces := range crowdedNames(g.sets.definitions) {
 		for namespace := range namespaces {
 			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "Namespace " + namespace, Text: fmt.Sprintf(
 				"its pods give the port name %s more than %d numbers, and only the lowest count: rules that allow by this name do not match "+
-					"the others, rules that deny by it match all ports of their pods", name, g.sets.port.most)})
+					"the others, rules that deny by it match all ports of their pods", name, g.sets.selected.numbers.most)})
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int {

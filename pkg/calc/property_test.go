@@ -79,16 +79,16 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if err := dp.apply(g.Flush()); err != nil {
 		t.Fatalf("emptying: %v", err)
 	}
-	if n, m := g.sets.labels.Len(), g.local.labels.Len(); n+m != 0 {
+	if n, m := g.sets.selected.labels.Len(), g.local.labels.Len(); n+m != 0 {
 		t.Fatalf("the label indexes are not empty: %d and %d", n, m)
 	}
-	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.backends.slices) + len(g.sets.backends.of) + len(g.sets.backends.ports); n != 0 {
+	if n := len(g.sets.definitions) + len(g.sets.byID) - 2 + len(g.sets.services.backends.slices) + len(g.sets.services.backends.of) + len(g.sets.services.backends.ports); n != 0 {
 		t.Fatalf("the set index is not empty: %+v", g.sets)
 	}
 	if n := len(g.sets.owned.within) + len(g.local.sources); n != 0 {
 		t.Fatalf("addresses are no further sources still: %+v, %+v", g.sets.owned, g.local.sources)
 	}
-	if n := len(g.external.by) + len(g.prefixes.by) + len(g.sets.backends.pairs.by) + len(g.sets.backends.addrs.by); n != 0 {
+	if n := len(g.external.by) + len(g.prefixes.by) + len(g.sets.services.backends.pairs.by) + len(g.sets.services.backends.addrs.by); n != 0 {
 		t.Fatalf("something is allotted still: %+v %+v", g.external, g.prefixes)
 	}
 	if s := g.sets.spending; s.items+len(s.by)+len(s.refused) != 0 {

@@ -60,36 +60,6 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	return true
 }
 
-// use replaces the definitions a ruleset uses.
-func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
-	for d := range now {
-		if _, ok := rs.uses[d]; !ok {
-			d.users[rs] = struct{}{}
-			x.spending.hold(rs.account(), d)
-		}
-	}
-	for d := range rs.uses {
-		if _, ok := now[d]; ok {
-			continue
-		}
-		x.spending.release(rs.account(), d)
-		if delete(d.users, rs); len(d.users) == 0 {
-			x.unused[d] = struct{}{}
-		}
-	}
-	rs.uses = now
-}
-
-// dropUnused drops the definitions that have lost their last user.
-func (x *setIndex) dropUnused() {
-	for d := range x.unused {
-		if len(d.users) == 0 {
-			x.undefine(d)
-		}
-	}
-	empty(&x.unused)
-}
-
 // builder turns Rules into MatchRules and collects the definitions they refer to.
 type builder struct {
 	sets  *setIndex
@@ -110,9 +80,9 @@ func newBuilder(x *setIndex, rs *ruleset) *builder {
 	return b
 }
 
-// definition notes that a rule uses a definition and returns it. create makes it if it does not exist yet. tried returns its
-// cost without its members. Nil: there is no room for it.
-func (b *builder) definition(key definitionKey, tried func() int, create func() *definition) *definition {
+// definition notes that a rule uses a definition and returns it. fill finds its members if it does not exist yet. tried
+// returns its cost without them. Nil: there is no room for it.
+func (b *builder) definition(key definitionKey, tried func() int, fill func(*definition)) *definition {
 	long := len(key.selector) / longSelector
 	b.spent += 1 + long // a rule may name one port of very many, and there may be very many rules
 	d := b.sets.definitions[key]
@@ -123,7 +93,8 @@ func (b *builder) definition(key definitionKey, tried func() int, create func() 
 			b.over = b.spent+cost > b.most
 		}
 		if !b.over {
-			d = create()
+			d = b.sets.define(key)
+			fill(d)
 			d.weight += cost + len(d.sets)*long
 		}
 	}
@@ -144,7 +115,7 @@ func (b *builder) definition(key definitionKey, tried func() int, create func() 
 func (b *builder) candidates(sel *selector.Selector) int {
 	n, known := b.tried[sel]
 	if !known {
-		n = b.sets.labels.Candidates(sel)
+		n = b.sets.selected.labels.Candidates(sel)
 		put(&b.tried, sel, n)
 	}
 	return n
@@ -153,23 +124,24 @@ func (b *builder) candidates(sel *selector.Selector) int {
 func (b *builder) bySelector(sel *selector.Selector) *definition {
 	key := selectorKey(sel)
 	return b.definition(key, func() int { return b.candidates(sel) },
-		func() *definition { return b.sets.bySelector(key, sel) })
+		func(d *definition) { b.sets.selected.define(d, sel) })
 }
 
 func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
 	key := namedPortKey(name, protocol, sel)
 	return b.definition(key, func() int { return b.candidates(sel) },
-		func() *definition { return b.sets.byNamedPort(key, sel) })
+		func(d *definition) { b.sets.selected.defineNamedPort(d, sel) })
 }
 
 func (b *builder) byService(k kind, service model.ServiceKey) *definition {
 	key := definitionKey{kind: k, service: service}
-	return b.definition(key, func() int { return b.sets.backends.cost(k, service) }, func() *definition { return b.sets.byService(key) })
+	return b.definition(key, func() int { return b.sets.services.backends.cost(k, service) }, b.sets.services.define)
 }
 
 func (b *builder) byNodes(sel *selector.Selector) *definition {
 	key := definitionKey{kind: kindNodes, selector: sel.String()}
-	return b.definition(key, func() int { return len(b.sets.nodes) }, func() *definition { return b.sets.byNodes(key, sel) })
+	return b.definition(key, func() int { return len(b.sets.nodes.nodes) },
+		func(d *definition) { b.sets.nodes.define(d, sel) })
 }
 
 // rule appends a rule, resolved. It becomes several if it names ports whose numbers, or a Service whose backends, do not all count.

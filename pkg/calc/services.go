@@ -75,7 +75,7 @@ func (t *serviceTable) updateReserved(services map[model.ServiceKey]*model.Servi
 		if now != nil {
 			t.nodes[name] = now.Addrs
 		}
-		t.sets.updateNode(name, now)
+		t.sets.nodes.update(name, now)
 		t.replaceReserved(before, t.nodes[name])
 		if name == t.here {
 			t.sets.replaceAddrs(model.SetNodeAddrs, before, t.nodes[name])
@@ -97,6 +97,6 @@ func (t *serviceTable) reserve(a netip.Addr, delta int32) {
 	was := t.addrs.isReserved(a)
 	t.addrs.reserve(a, delta)
 	if now := t.addrs.isReserved(a); now != was {
-		t.sets.owned.count(t.sets, a, delta)
+		t.sets.owned.count(a, delta)
 	}
 }

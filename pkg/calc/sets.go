@@ -4,41 +4,15 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// The index of the cluster has every endpoint and network set, and the selectors that rules refer to.
-type (
-	clusterIndex = labelindex.Index[contents, findings]
-	item         = labelindex.Item[contents, findings]
-	group        = labelindex.Group[contents, findings]
-	selection    = labelindex.Selection[contents, findings]
-)
-
-// setIndex holds the definitions rules refer to and the members of their sets, counted: a prefix is a member as long
-// as one item contributes it.
-type setIndex struct {
-	labels      *clusterIndex // every endpoint and network set of the cluster
-	definitions map[definitionKey]*definition
-	setTable
-
-	backends backends
-
-	nodes   map[string]*model.Node
-	ofNodes map[*definition]struct{} // of kindNodes
-
-	repopulated map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
-	unused      map[*definition]struct{} // lost a user since the last flush
-	spending    spending
-	port        portLimit
-	owned       ownedAddrs
-}
-
-// setTable holds the address sets and which of them have changed. It knows nothing of who defines them.
+// setTable holds the address sets and their members, counted: a prefix is a member as long as one item contributes it. It
+// knows which sets have changed, and nothing of why an item is a member.
 type setTable struct {
-	byID    map[model.SetID]*set
-	touched map[*set]struct{} // new, gone or changed since the last flush
+	byID        map[model.SetID]*set
+	touched     map[*set]struct{}        // new, gone or changed since the last flush
+	repopulated map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
 }
 
 // set is one address set.
@@ -53,23 +27,8 @@ type set struct {
 	earlier map[netip.Prefix]bool // of an applied set: whether prefixes that have changed since the last flush were members
 }
 
-func newSetIndex() *setIndex {
-	x := &setIndex{
-		labels:      labelindex.New[contents, findings](nil),
-		definitions: map[definitionKey]*definition{},
-		setTable:    setTable{byID: map[model.SetID]*set{}, touched: map[*set]struct{}{}},
-		backends:    newBackends(MaxBackends),
-		nodes:       map[string]*model.Node{},
-		ofNodes:     map[*definition]struct{}{},
-		repopulated: map[*definition]struct{}{},
-		unused:      map[*definition]struct{}{},
-		spending:    newSpending(),
-		port:        portLimit{MaxPortNumbers, map[*definition]struct{}{}},
-		owned:       ownedAddrs{patience: ownedPatience},
-	}
-	x.newSet(model.SetServiceAddrs)
-	x.newSet(model.SetNodeAddrs)
-	return x
+func newSetTable() *setTable {
+	return &setTable{byID: map[model.SetID]*set{}, touched: map[*set]struct{}{}, repopulated: map[*definition]struct{}{}}
 }
 
 func (x *setTable) newSet(id model.SetID) *set {
@@ -80,7 +39,7 @@ func (x *setTable) newSet(id model.SetID) *set {
 }
 
 // setOf returns the definition's set for the port, which it creates if there is none.
-func (x *setIndex) setOf(d *definition, port portKey) *set {
+func (x *setTable) setOf(d *definition, port portKey) *set {
 	s := d.sets[port]
 	if s == nil {
 		s = x.newSet(d.key.id(port))
@@ -97,7 +56,7 @@ func (x *setTable) drop(s *set) {
 }
 
 // count adds delta to the number of contributors of a member.
-func (x *setIndex) count(s *set, p netip.Prefix, delta int32) {
+func (x *setTable) count(s *set, p netip.Prefix, delta int32) {
 	was, now := s.members.add(p, delta)
 	if (was == 0) == (now == 0) {
 		return
@@ -117,88 +76,40 @@ func (x *setIndex) count(s *set, p netip.Prefix, delta int32) {
 	}
 }
 
-// enter counts the item into the sets its group matches; exit counts it out, before it leaves the group.
-func (x *setIndex) enter(it *item) { x.countItem(it, 1) }
-func (x *setIndex) exit(it *item)  { x.countItem(it, -1) }
-
-func (x *setIndex) countItem(it *item, delta int32) {
-	x.spending.items += int(delta)
-	for s := range it.Group().Selections() {
-		x.addToSelection(s, it, delta)
-	}
-	if !x.owned.isEmpty() {
-		for a := range it.Value.spokenFor() {
-			x.owned.count(x, a, delta)
+// countAddrs counts the addresses of an item into (or out of) the set of a definition for a port.
+func (x *setTable) countAddrs(d *definition, it *item, port portKey, delta int32) {
+	for a := range it.Value.addrs() {
+		if p, ok := hostPrefix(a); ok {
+			x.count(x.setOf(d, port), p, delta)
 		}
 	}
 }
 
-// propagate counts the items of groups whose matches have changed in or out.
-func (x *setIndex) propagate(changed []labelindex.Match[contents, findings]) {
-	for _, m := range changed {
-		delta := int32(1)
-		if !m.Now {
-			delta = -1
+// replaceAddrs replaces one object's contribution to a reserved set.
+func (x *setTable) replaceAddrs(id model.SetID, was, now []netip.Addr) {
+	for _, a := range now {
+		if p, ok := hostPrefix(a); ok {
+			x.count(x.byID[id], p, 1)
 		}
-		for it := range m.Group.Items() {
-			x.addToSelection(m.Selection, it, delta)
+	}
+	for _, a := range was {
+		if p, ok := hostPrefix(a); ok {
+			x.count(x.byID[id], p, -1)
 		}
 	}
 }
 
-func (x *setIndex) addToSelection(s *selection, it *item, delta int32) {
-	if s.Use.addrs != nil {
-		x.addItem(s.Use.addrs, it, delta)
-	}
-	if len(s.Use.ports) == 0 {
-		return
-	}
-	// addItem sees to all ports of a name at once, and adds nothing for a name that the item has not. The shorter list is
-	// looked through: both may be very long.
-	if len(s.Use.ports) < len(it.Group().Ports()) {
-		for _, named := range s.Use.ports {
-			addItems(x, named, it, delta)
-		}
-		return
-	}
-	for name := range it.Group().PortNames() {
-		addItems(x, s.Use.ports[name], it, delta)
-	}
-}
-
-func addItems(x *setIndex, named []*definition, it *item, delta int32) {
-	for _, d := range named {
-		x.addItem(d, it, delta)
-	}
-}
-
-// addItem counts the item into (or out of) the sets of a definition by selector that it is a member of.
-func (x *setIndex) addItem(d *definition, it *item, delta int32) {
-	if d.numbers != nil {
-		for port := range it.Group().PortsNamed(d.key.name) {
-			if d.key.means(port) {
-				d.numbers.count(it.Group(), keyOf(port), delta*it.Value.count())
-			}
-		}
-		x.port.recounted[d] = struct{}{}
-	}
-	addToSets(x, d, it, delta)
-}
-
-// addToSets is addItem, but for the numbers of a definition that has very many, which know the item already.
-func addToSets(x *setIndex, d *definition, it *item, delta int32) {
-	if d.key.kind == kindSelector {
-		s := d.sets[portKey{}]
-		for p := range it.Value.prefixes() {
-			x.count(s, p, delta)
-		}
-		return
-	}
-	for port := range it.Group().PortsNamed(d.key.name) {
-		if d.key.means(port) {
-			countAddrs(x, d, it, d.numbers.setFor(it.Group(), keyOf(port)), delta)
+// dropEmpty drops the sets of a definition, by port or past a limit, that have no members, and returns the ports of the
+// others, ascending.
+func (x *setTable) dropEmpty(d *definition) (live []portKey) {
+	live = d.livePorts()
+	for k, s := range d.sets {
+		if s.members.len() == 0 && (d.key.kind.byPort() || k.past) {
+			delete(d.sets, k)
+			x.drop(s)
 		}
 	}
+	return live
 }
 
 // changes returns what happened to the sets since the last flush, and starts over.
@@ -230,6 +141,14 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	}
 	empty(&x.touched)
 	return out
+}
+
+// restate has changes return every set with all its members, as if no flush had returned it.
+func (x *setTable) restate() {
+	for _, s := range x.byID {
+		s.applied, s.earlier = false, nil
+		x.touched[s] = struct{}{}
+	}
 }
 
 // difference is how the members have changed since the last flush.

@@ -1,0 +1,130 @@
+package calc
+
+import (
+	"github.com/margay-project/margay/pkg/labelindex"
+	"github.com/margay-project/margay/pkg/selector"
+)
+
+// The index of the cluster has every endpoint and network set, and the selectors that rules refer to.
+type (
+	clusterIndex = labelindex.Index[contents, findings]
+	item         = labelindex.Item[contents, findings]
+	group        = labelindex.Group[contents, findings]
+	selection    = labelindex.Selection[contents, findings]
+)
+
+// selectedSets fills the sets of definitions by selector, named ports included: which items are members of which.
+type selectedSets struct {
+	labels  *clusterIndex // every endpoint and network set of the cluster
+	sets    *setTable
+	numbers *numberLimit
+}
+
+func newSelectedSets(sets *setTable) *selectedSets {
+	return &selectedSets{labels: labelindex.New[contents, findings](nil), sets: sets, numbers: newNumberLimit(sets)}
+}
+
+// define finds the members of a new definition of everything that the selector selects.
+func (x *selectedSets) define(d *definition, sel *selector.Selector) {
+	d.selection = x.labels.Add(sel)
+	d.selection.Use.addrs = d
+	x.fill(d)
+}
+
+// defineNamedPort finds the members of a new definition of the endpoints that the selector selects and that expose the port.
+func (x *selectedSets) defineNamedPort(d *definition, sel *selector.Selector) {
+	d.selection = x.labels.Add(sel)
+	use := &d.selection.Use
+	put(&use.ports, d.key.name, append(use.ports[d.key.name], d))
+	x.numbers.define(d)
+	x.fill(d)
+}
+
+// fill counts in the members of a new definition.
+func (x *selectedSets) fill(d *definition) {
+	for gr := range d.selection.Groups() {
+		for it := range gr.Items() {
+			x.addToSets(d, it, 1)
+			if d.weight++; it.Value.extra != nil {
+				d.weight += len(it.Value.extra.nets)
+			}
+		}
+	}
+	d.ports = d.livePorts()
+}
+
+// undefine forgets a definition, and its selector if no other definition has it.
+func (x *selectedSets) undefine(d *definition) {
+	s := d.selection
+	if s == nil {
+		return
+	}
+	x.numbers.undefine(d)
+	if s.Use.remove(d); s.Use.isEmpty() {
+		x.labels.Remove(s)
+	}
+}
+
+// countItem counts the item into (or out of) the sets that its group matches.
+func (x *selectedSets) countItem(it *item, delta int32) {
+	for s := range it.Group().Selections() {
+		x.addToSelection(s, it, delta)
+	}
+}
+
+// propagate counts the items of groups whose matches have changed in or out.
+func (x *selectedSets) propagate(changed []labelindex.Match[contents, findings]) {
+	for _, m := range changed {
+		delta := int32(1)
+		if !m.Now {
+			delta = -1
+		}
+		for it := range m.Group.Items() {
+			x.addToSelection(m.Selection, it, delta)
+		}
+	}
+}
+
+func (x *selectedSets) addToSelection(s *selection, it *item, delta int32) {
+	if s.Use.addrs != nil {
+		x.addToSets(s.Use.addrs, it, delta)
+	}
+	if len(s.Use.ports) == 0 {
+		return
+	}
+	// addNamed sees to all ports of a name at once, and adds nothing for a name that the item has not. The shorter list is
+	// looked through: both may be very long.
+	if len(s.Use.ports) < len(it.Group().Ports()) {
+		for _, named := range s.Use.ports {
+			x.addNamed(named, it, delta)
+		}
+		return
+	}
+	for name := range it.Group().PortNames() {
+		x.addNamed(s.Use.ports[name], it, delta)
+	}
+}
+
+// addNamed counts the item into (or out of) the sets of definitions by named port, and among those who declare their numbers.
+func (x *selectedSets) addNamed(named []*definition, it *item, delta int32) {
+	for _, d := range named {
+		x.numbers.count(d, it, delta)
+		x.addToSets(d, it, delta)
+	}
+}
+
+// addToSets counts the item into (or out of) the sets of a definition that it is a member of.
+func (x *selectedSets) addToSets(d *definition, it *item, delta int32) {
+	if d.key.kind == kindSelector {
+		s := d.sets[portKey{}]
+		for p := range it.Value.prefixes() {
+			x.sets.count(s, p, delta)
+		}
+		return
+	}
+	for port := range it.Group().PortsNamed(d.key.name) {
+		if d.key.means(port) {
+			x.sets.countAddrs(d, it, d.numbers.setFor(it.Group(), keyOf(port)), delta)
+		}
+	}
+}
