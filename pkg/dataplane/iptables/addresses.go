@@ -131,6 +131,21 @@ func (a *addresses) believed(p netip.Prefix) (class uint32, ok bool) {
 	return a.marks.ClassOf(e.Mark.Value), true
 }
 
+// found returns the class that packets find for an address at present.
+func (a *addresses) found(addr netip.Addr) (class uint32) {
+	if e, ok := a.sets.of[familyOf(addr)].class.Lookup(ipsets.Key{Prefix: single(addr)}); ok {
+		return a.marks.ClassOf(e.Mark.Value)
+	}
+	_, class = everything(familyOf(addr))
+	return class
+}
+
+// hasRoom reports whether marks have room for a class.
+func (a *addresses) hasRoom(class uint32) bool {
+	_, err := a.marks.Class(class)
+	return err == nil
+}
+
 // isOwned reports whether the addresses of an entry are no further sources.
 func isOwned(c classes.AddrChange) bool {
 	return !c.Gone && uint32(c.Flags)&(bpf.AddrOwned|bpf.AddrHost) != 0
@@ -144,7 +159,7 @@ func (a *addresses) own(p netip.Prefix, owned bool) {
 		return
 	}
 	err := write(set, ipsets.Change{Entry: ipsets.Entry{Key: key}, Remove: !owned})
-	if a.journal.owned = a.journal.clock.Add(1); err == nil || !owned {
+	if a.journal.ownedAddrs(); err == nil || !owned {
 		delete(a.unowned, p) // an entry that cannot be removed denies, and the next comparison of the set removes it
 		return
 	}

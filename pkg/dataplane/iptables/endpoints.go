@@ -9,6 +9,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -42,8 +43,9 @@ type endpoints struct {
 	changes uint64
 }
 
-func newEndpoints(sets *sets, slots *slots) *endpoints {
-	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots), bound: map[model.EndpointID]*endpoint{},
+// newEndpoints has none. barred returns why no further source counts; see sources.
+func newEndpoints(sets *sets, slots *slots, barred func() string) *endpoints {
+	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots, barred), bound: map[model.EndpointID]*endpoint{},
 		holder: map[ipsets.Key]model.EndpointID{}, open: map[ipsets.Key]bool{}}
 }
 
@@ -83,6 +85,28 @@ func (e *endpoints) addrs(list []model.EndpointID) (all []netip.Addr) {
 	}
 	return all
 }
+
+// reassigned returns the addresses that an endpoint loses, and with gains those that it gets.
+func (e *endpoints) reassigned(now *model.EndpointPolicy, gains bool) (list []netip.Addr) {
+	had := e.addrs([]model.EndpointID{now.ID})
+	for _, a := range had {
+		if !slices.Contains(now.Addrs, a) {
+			list = append(list, a)
+		}
+	}
+	for _, a := range now.Addrs {
+		if gains && !slices.Contains(had, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// planned returns the further sources of all endpoints when a plan is carried out.
+func (e *endpoints) planned(p plan.Plan) []further.Listed { return e.sources.planned(p, e.bound) }
+
+// judged reports whether an endpoint is bound, so that packets of it may be in chains.
+func (e *endpoints) judged(id model.EndpointID) bool { return e.bound[id] != nil }
 
 // shut closes the endpoints that leave, and the addresses that endpoints lose or that move to another endpoint. It comes before
 // any other change.

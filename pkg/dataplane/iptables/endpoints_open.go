@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
 // admit opens the addresses of the endpoints that are to be open, and closes those of the others.
@@ -49,6 +51,17 @@ func (e *endpoints) admitOne(id model.EndpointID, ep *endpoint) error {
 	return nil
 }
 
+// closeFor closes the endpoints for which there is a reason, and forgets the reasons of the others; admit opens those.
+func (e *endpoints) closeFor(reasons map[model.EndpointID]string) error {
+	var errs []error
+	for id, ep := range e.bound {
+		if ep.closed = reasons[id]; ep.closed != "" {
+			errs = append(errs, e.close(keys(ep.policy)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // noRoom reports whether the kernel has no room for one entry in a set: too many, or too many interfaces with one address.
 func noRoom(err error) bool {
 	return errors.Is(err, ipsets.ErrFull) || errors.Is(err, ipsets.ErrCrowded)
@@ -85,3 +98,16 @@ func (e *endpoints) err() error {
 func (e *endpoints) isOpen(ep *endpoint) bool {
 	return !slices.ContainsFunc(keys(ep.policy), func(k ipsets.Key) bool { return !e.open[k] })
 }
+
+// ends returns the endpoints as the limiter of connections knows them. An address that several endpoints claim is in the list for each of
+// them; the one that is open has it.
+func (e *endpoints) ends() []shares.Endpoint {
+	list := make([]shares.Endpoint, 0, len(e.holder))
+	for k, id := range e.holder {
+		list = append(list, shares.Endpoint{ID: id, Iface: k.Interface, Addrs: []netip.Addr{k.Prefix.Addr()}, Open: e.open[k]})
+	}
+	return append(list, e.sources.ends(e.bound)...)
+}
+
+// version changes with what ends returns.
+func (e *endpoints) version() [2]uint64 { return [2]uint64{e.changes, e.sources.changes} }

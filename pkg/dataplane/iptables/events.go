@@ -41,21 +41,21 @@ type events struct {
 // each only if that end is an endpoint of this node. Like Apply, only the loop's goroutine may call it.
 func (d *IPTables) Decide(copies []packetlog.Copy) []flows.Unnamed {
 	x := decider{d: d, state: d.state, names: map[uint32]string{}, until: time.Now().Add(decideFor)}
-	before := d.events.leftOut
 	for name, ifindex := range d.kernel.Node.Interfaces() {
 		x.names[ifindex] = name
 	}
 	for i := range copies {
 		if i > 0 && time.Now().After(x.until) {
-			d.events.leftOut += uint64(len(copies) - i)
+			x.leftOut += uint64(len(copies) - i)
 			break
 		}
 		x.decide(&copies[i])
 	}
 	if len(x.list) > 0 {
-		x.list[0].Record.Suppressed = uint16(min(before, math.MaxUint16))
-		d.events.leftOut -= before
+		x.list[0].Record.Suppressed = uint16(min(d.events.leftOut, math.MaxUint16))
+		d.events.leftOut = 0
 	}
+	d.events.leftOut += x.leftOut
 	return x.list
 }
 
@@ -66,6 +66,8 @@ type decider struct {
 	names map[uint32]string // of interfaces
 	until time.Time
 	list  []flows.Unnamed
+	// leftOut counts the copies that no record was made of.
+	leftOut uint64
 }
 
 // side is one direction of an endpoint of this node that has judged a packet.
@@ -100,7 +102,7 @@ func (x *decider) decide(c *packetlog.Copy) {
 			r.Rule = ruleNotKnown
 			if !allowed && len(sides) > 1 { // nor whose it is
 				x.list = x.list[:begun]
-				x.d.events.leftOut++
+				x.leftOut++
 				return
 			}
 		default:

@@ -39,12 +39,12 @@ func (s *static) replaceMarks() error {
 }
 
 // replaceLate replaces the marks that chains have written with the last number after replaceMarks.
-func replaceLate(s *state) error {
-	if s.static.generation.unreplaced != 1 || !s.plans.Done() {
+func (s *static) replaceLate() error {
+	if s.generation.unreplaced != 1 {
 		return nil
 	}
 	if err := s.world.grace(unseen.ofChains); err != nil {
 		return err
 	}
-	return s.static.replaceMarks()
+	return s.replaceMarks()
 }

@@ -27,17 +27,17 @@ func (e *Enforced) InForce() bool { return len(e.of) == len(families) }
 
 // learn adds the flows of another dataplane to the kernel's conntrack. Flows that begin meanwhile are tracked already, because
 // chains that need conntrack are written.
-func (s *state) learn() error {
-	if s.world.inForce || s.static.learning == nil {
+func (s *static) learn(owners func() map[netip.Addr]string) error {
+	if s.world.inForce || s.learning == nil {
 		return nil
 	}
 	number := uint32(toBeJudged)
-	if s.static.keep {
-		number = s.static.generation.number
+	if s.keep {
+		number = s.generation.number
 	}
-	mark, err := s.static.base.Marks.Generation(number)
+	mark, err := s.base.Marks.Generation(number)
 	if err != nil {
 		return err
 	}
-	return s.static.learning(Learned{Mark: mark, Lone: s.static.base.Marks.Lone(), Keep: s.static.keep, Owners: s.endpoints.owners()})
+	return s.learning(Learned{Mark: mark, Lone: s.base.Marks.Lone(), Keep: s.keep, Owners: owners()})
 }

@@ -107,7 +107,7 @@ func (d *IPTables) Apply(ctx context.Context, ch model.Changes) error {
 	if s.world.inForce {
 		names := s.world.names[4]
 		d.enforcing.Store(&names)
-		d.flows.ends.publish(s, d.kernel.Node.Addrs(), d.kernel.Routes)
+		d.flows.ends.publish(s.endpoints, s.slots.marks, d.kernel.Node.Addrs(), d.kernel.Routes)
 	}
 	if d.unfinished() {
 		d.kernel.Node.Nudge(d.rest())
@@ -194,14 +194,14 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 		d.resync = true
 		d.kernel.Node.Nudge(0)
 	}
-	if !d.locked && d.kernel.followsRoutes() != d.state.world.searching {
+	if !d.locked && d.kernel.followsRoutes() != d.state.static.searching {
 		d.kernel.Node.Nudge(0)
 	}
 	if d.locked && !d.kernel.Tools.Locked() {
 		d.locked = false
 		d.kernel.Node.Nudge(0)
 	}
-	if k := d.state.static.kept; k != nil && d.looks%flowsEvery == 0 && !k.moved && k.look(time.Now) {
+	if d.looks%flowsEvery == 0 && d.state.kept.moves() {
 		d.kernel.Node.Nudge(0)
 	}
 	return lookEvery, nil

@@ -73,6 +73,9 @@ func (j *journal) endpoint(id model.EndpointID, done bool) {
 // sources notes that sets of further sources, or their entries, were written just now, or that this failed halfway.
 func (j *journal) sources() { j.listed = j.clock.Add(1) }
 
+// ownedAddrs notes that entries of the sets of owned addresses were written just now.
+func (j *journal) ownedAddrs() { j.owned = j.clock.Add(1) }
+
 // left notes that the entries of an endpoint that has left were removed.
 func (j *journal) left(id model.EndpointID) {
 	delete(j.endpoints, id)

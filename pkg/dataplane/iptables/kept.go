@@ -32,7 +32,8 @@ func (o *owners) reassigned(listed []further.Listed, routes []further.Route) fun
 }
 
 // kept ends live connections where existing ones are kept, if an address or a further source of theirs is another endpoint's by now, or
-// no endpoint's: policy has allowed them to the former owner (D-19). Marks of connections do not show the owner.
+// no endpoint's: policy has allowed them to the former owner (D-19). Marks of connections do not show the owner. nil: existing connections
+// are judged again, so none has to be ended.
 type kept struct {
 	flows  Flows
 	routes shares.Routes
@@ -49,9 +50,10 @@ type kept struct {
 	unread   bool // the last attempt to read routes failed
 	moved    bool // routes are not paths any more, or followed is not listed and routes can be read
 	// fresh: all connections that there are will be judged when packets go to this world, so there is none to end until then.
-	fresh  bool
-	looked time.Time
-	cost   time.Duration // of the last look
+	fresh   bool
+	leaving []netip.Addr // addresses whose connections have to be ended; see left
+	looked  time.Time
+	cost    time.Duration // of the last look
 }
 
 // resume notes whose the connections are that the worlds in force have allowed. Without readable routes it knows none of further sources:
@@ -69,6 +71,13 @@ func (k *kept) resume(worlds []*inForce, sets ipsets.Kernel) error {
 	return nil
 }
 
+// begin notes whether the connections that there are go on, or will all be judged when packets go to this world.
+func (k *kept) begin(resumed bool) {
+	if k != nil {
+		k.fresh = !resumed
+	}
+}
+
 // adopt continues the owners of a kept of this agent, whose world is in force or was begun beside it: they are those of the connections that
 // there are. resume has read routes that may have changed since, as the last look may have noticed, and perhaps the world of which succeed failed.
 func (k *kept) adopt(of *kept) {
@@ -76,15 +85,19 @@ func (k *kept) adopt(of *kept) {
 	case of.former != nil:
 		k.former, k.moved = of.former, true
 	case !of.fresh:
-		k.former.listed, k.former.paths, k.moved = of.listed, of.paths, of.moved
+		k.former, k.moved = &owners{k.former.addrs, of.listed, of.paths}, of.moved
 	}
 	k.listed, k.followed, k.paths = k.former.listed, k.former.listed, k.former.paths
 }
 
 // inherit ends the connections of addresses that have other endpoints now than in the worlds in force: the owner has changed while no agent
 // ran. Call it before packets go to this world: until then a new endpoint has no connections.
-func (k *kept) inherit(now map[netip.Addr]string) error {
-	if k.former == nil || maps.Equal(k.former.addrs, now) {
+func (k *kept) inherit(owners func() map[netip.Addr]string) error {
+	if k == nil || k.former == nil {
+		return nil
+	}
+	now := owners()
+	if maps.Equal(k.former.addrs, now) {
 		return nil
 	}
 	if err := endConnections(k.flows, func(a netip.Addr) bool { return k.former.addrs[a] != now[a] }); err != nil {
@@ -96,6 +109,9 @@ func (k *kept) inherit(now map[netip.Addr]string) error {
 // succeed does that once more, also for further sources, when packets go to this world. Until then a former owner that still runs could
 // begin a connection again, since the former world allowed that. The present owner may lose a connection that it has begun since.
 func (k *kept) succeed(owners func() map[netip.Addr]string) error {
+	if k == nil {
+		return nil
+	}
 	k.fresh = false
 	was := k.former
 	if was == nil {
@@ -111,6 +127,21 @@ func (k *kept) succeed(owners func() map[netip.Addr]string) error {
 		}
 	}
 	k.former = nil
+	return nil
+}
+
+// left ends the connections of addresses that endpoints have left: the next endpoint with such an address must not inherit them.
+func (k *kept) left(list []netip.Addr) error {
+	if k == nil {
+		return nil
+	}
+	k.leaving = append(k.leaving, list...)
+	for len(k.leaving) > 0 {
+		if _, err := k.flows.DeleteAddress(k.leaving[0]); err != nil {
+			return err
+		}
+		k.leaving = k.leaving[1:]
+	}
 	return nil
 }
 

@@ -156,7 +156,7 @@ func TestAReopenedDataplaneKnowsTheRoutesOfBefore(t *testing.T) {
 			all := []string{"203.0.113.7", "8.8.8.8"}
 			n.connect(all...)
 			n.routes = routeTo("cali2", "203.0.113.0/24")
-			if noticed && !n.state.static.kept.look(time.Now) {
+			if noticed && !n.state.kept.look(time.Now) {
 				t.Fatal("the change of the route is not noticed: the test tests nothing")
 			}
 			for range worlds {
@@ -183,7 +183,7 @@ func TestARestartWithoutChangesSearchesNoConnections(t *testing.T) {
 	want := n.state.endpoints.sources.all(n.state.endpoints.bound)
 	n.flows.ending = func() error { t.Error("connections are searched"); return nil }
 	n.open(t)
-	if got := n.state.static.kept.listed; !slices.Equal(got, want) {
+	if got := n.state.kept.listed; !slices.Equal(got, want) {
 		t.Errorf("the further sources in force are %v, want %v", got, want)
 	}
 	n.mustApply(t, updates...)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/further"
 )
 
@@ -33,7 +32,7 @@ func (k *kept) read(lists ...[]further.Listed) ([]further.Route, error) {
 // its own packets were dropped. Call it after the former have ceased to count and before the latter count. Without the routes of now,
 // those of before count: another plan does not have to wait for them. Then reroute ends the others once a look has found routes.
 func (k *kept) follow(now []further.Listed) error {
-	if slices.Equal(now, k.followed) {
+	if k == nil || slices.Equal(now, k.followed) {
 		return nil
 	}
 	routes, err := k.read(k.listed, now)
@@ -57,23 +56,6 @@ func (k *kept) follow(now []further.Listed) error {
 	return nil
 }
 
-// followSources ends the connections of further sources that are another endpoint's when the plan is carried out, or no endpoint's, where
-// existing ones are kept.
-func followSources(s *state, p plan.Plan) error {
-	if s.static.kept == nil {
-		return nil
-	}
-	return s.static.kept.follow(s.endpoints.sources.planned(p, s.endpoints.bound))
-}
-
-// rerouteSources does that for those that the node routes elsewhere.
-func rerouteSources(s *state) error {
-	if s.static.kept == nil {
-		return nil
-	}
-	return s.static.kept.reroute()
-}
-
 // lookPart is the part of the time that looking at routes may take: one in so many.
 const lookPart = 50
 
@@ -93,10 +75,13 @@ func (k *kept) look(now func() time.Time) (moved bool) {
 	return k.moved
 }
 
+// moves reports whether reroute has to end connections from now on, by a look; false also if an earlier one has found that.
+func (k *kept) moves() bool { return k != nil && !k.moved && k.look(time.Now) }
+
 // reroute ends the connections of further sources that the node does not route any more to the endpoint that lists them, and those that follow
 // has left for want of routes.
 func (k *kept) reroute() error {
-	if !k.moved {
+	if k == nil || !k.moved {
 		return nil
 	}
 	routes, err := k.read(k.listed, k.followed)

@@ -47,7 +47,7 @@ func (n *fakeNode) wantGone(t *testing.T, when string, all []string, gone ...str
 func (n *fakeNode) routed(t *testing.T, routes ...[]further.Route) {
 	t.Helper()
 	n.routes = slices.Concat(routes...)
-	n.state.static.kept.cost = 0
+	n.state.kept.cost = 0
 	for range flowsEvery {
 		if _, err := n.Sweep(); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestKeptConnectionsGoWithoutReadableRoutes(t *testing.T) {
 	n.mustApply(t, append(stage{}.updates(), listingAt("gw", "cali1", "10.0.9.1", "203.0.113.0/24"), listingAt("next", "cali2", "10.0.9.2"))...)
 	all := []string{"203.0.113.7", "198.51.100.7", "8.8.8.8"}
 	n.connect(all...)
-	k := n.state.static.kept
+	k := n.state.kept
 	var logged strings.Builder
 	k.log = slog.New(slog.NewTextHandler(&logged, nil))
 	lines := func(want string) {

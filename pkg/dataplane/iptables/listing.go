@@ -1,11 +1,13 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/conntrack"
+	"github.com/margay-project/margay/pkg/iptables"
 )
 
 // listing is what the chains have of endpoints with further sources. Without such endpoints they have no rule about them.
@@ -31,6 +33,16 @@ func newListing(found []*inForce) listing {
 		}
 	}
 	return l
+}
+
+// desire replaces the endpoints of one IP version, and reports whether they are others than before.
+func (l *listing) desire(family uint8, now []chains.Source) (changed bool) {
+	if slices.Equal(now, l.of[family]) {
+		return false
+	}
+	l.of[family] = now
+	l.version[family]++
+	return true
 }
 
 // replace notes the chains of one IP version that are desired from now on, and returns those that were and are not any more.
@@ -65,38 +77,48 @@ func (s *static) rewrite() error {
 }
 
 // relist makes chains desired that know the present endpoints with further sources, with the next commit.
-func relist(s *state) error {
+func (s *static) relist(present func(family uint8) []chains.Source) error {
 	var errs []error
 	for _, family := range families {
-		now := s.endpoints.sources.chains(family)
-		if slices.Equal(now, s.static.listing.of[family]) {
-			continue
+		if s.listing.desire(family, present(family)) {
+			errs = append(errs, s.write(family))
 		}
-		s.static.listing.of[family] = now
-		s.static.listing.version[family]++
-		errs = append(errs, s.static.write(family))
 	}
 	return errors.Join(errs...)
 }
 
-// cleanSources destroys the sets of endpoints that list no further sources any more. If no endpoint lists any, it removes the
-// connections that packets judged alone have begun: without the chains that know them, they would say who has opened a flow.
-func cleanSources(s *state) error {
-	if s.endpoints.sources.unusedLeft() {
-		if err := s.world.grace(unseen.ofChains); err != nil {
-			return err
-		}
+// commit writes the chains of this world as they are desired, in one transaction for each table. If the kernel refuses those with
+// the match rpfilter, it writes them without.
+func (s *static) commit(ctx context.Context) error {
+	err := s.world.commit(ctx)
+	refused, ok := errors.AsType[*iptables.RefusedError](err)
+	switch {
+	case err == nil:
+		s.listing.tried()
+		return nil
+	case !ok || !s.listing.untried():
+		return err
 	}
-	errs := []error{s.endpoints.sources.clean()}
-	listing := &s.static.listing
+	s.listing.noReversePath = true
+	if again := errors.Join(s.rewrite(), s.world.commit(ctx)); again == nil {
+		return nil
+	}
+	s.listing.noReversePath = false // it was something else
+	return errors.Join(refused, s.rewrite())
+}
+
+// forgetLone removes the connections that packets judged alone have begun, if no endpoint lists further sources any more: without the
+// chains that know them, they would say who has opened a flow.
+func (s *static) forgetLone() error {
+	var errs []error
 	for _, family := range families {
-		if !listing.lone[family] || len(listing.of[family]) > 0 || !s.world.inForce || !s.plans.Done() {
+		if !s.listing.lone[family] || len(s.listing.of[family]) > 0 {
 			continue
 		}
-		mark, of := s.static.base.Marks.Lone(), map[uint8]conntrack.Family{4: conntrack.IPv4, 6: conntrack.IPv6}[family]
-		_, err := s.static.flows.DeleteMarked(of, conntrack.Filter{Mark: mark.Value, Mask: mark.Mask})
+		mark, of := s.base.Marks.Lone(), map[uint8]conntrack.Family{4: conntrack.IPv4, 6: conntrack.IPv6}[family]
+		_, err := s.flows.DeleteMarked(of, conntrack.Filter{Mark: mark.Value, Mask: mark.Mask})
 		errs = append(errs, err)
-		listing.lone[family] = err != nil
+		s.listing.lone[family] = err != nil
 	}
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
 // Open opens the iptables dataplane. Policy that an earlier agent left in force stays in force until the first Apply has written
@@ -38,10 +39,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	if err != nil {
 		return nil, err
 	}
-	if len(formers) > 0 {
-		w.former = formers
-		w.choose("")
-	}
+	w.beside(formers)
 	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(time.Now), nodeAddrs: d.kernel.Node.Addrs}
 	budget := plan.DefaultBudget(maxAddresses, maxAddresses).WithClasses(int(marks.Most()))
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
@@ -51,21 +49,18 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.sets = newSets(d.kernel.Sets, w.names)
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
 	s.addresses = newAddresses(s.sets, marks, w.journal)
-	s.endpoints = newEndpoints(s.sets, s.slots)
-	s.endpoints.sources.barred = s.addresses.doubt
+	s.endpoints = newEndpoints(s.sets, s.slots, s.addresses.doubt)
 	s.static = newStatic(c, w, marks, append(found, own), d.kernel)
 	if c.KeepExisting {
-		s.static.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, log: d.log, wait: func() error { return w.grace(unseen.always) }}
+		s.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, log: d.log, wait: func() error { return w.grace(unseen.always) }}
 	}
 	if s.static.resumed {
-		if err := s.static.kept.resume(append(found, own), d.kernel.Sets); err != nil {
+		if err := s.kept.resume(append(found, own), d.kernel.Sets); err != nil {
 			s.static.judgeAgain()
 			d.log.Warn("live connections are judged again, although existing ones are to be kept", "err", err)
 		}
 	}
-	if s.static.kept != nil {
-		s.static.kept.fresh = !s.static.resumed
-	}
+	s.kept.begin(s.static.resumed)
 	s.refusals = &refusals{addresses: s.addresses, endpoints: s.endpoints, Refusals: plans.Refusals{
 		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believed}}
 	return s, nil
@@ -92,12 +87,19 @@ func (d *IPTables) Reopen() error {
 	if err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
-	if was := d.state.static.kept; was != nil && next.static.resumed {
-		next.static.kept.adopt(was)
+	if was := d.state.kept; was != nil && next.static.resumed {
+		next.kept.adopt(was)
 	}
 	d.state.plans.Compiler.Close()
 	d.config, d.state = c, next
 	return nil
+}
+
+// Limiter returns the limiter of the endpoints' connections in a table; the caller runs it. Call it at most once, before the first
+// Apply. It limits nothing before policy is in force. The status of endpoints has its
+// findings, and Stats the use of the table.
+func (d *IPTables) Limiter(table shares.Table) *shares.Limiter {
+	return d.flows.limit(table, func() { d.kernel.Node.Nudge(0) }, d.log)
 }
 
 // unobserved is the observer of a dataplane without one.

@@ -30,7 +30,7 @@ var order = []step{
 	{"unbind endpoints", (*state).unbind},
 	{"have live flows judged again, and remove chains of old policies", (*state).conclude},
 	{"open endpoints", func(s *state) error { return s.endpoints.admit() }},
-	{"know the flows of another dataplane", (*state).learn},
+	{"know the flows of another dataplane", func(s *state) error { return s.static.learn(s.endpoints.owners) }},
 	{"judge packets in this world", (*state).enforce},
 	{"remove the chains of the other backend", (*state).leaveFormer},
 	{"clean up addresses", func(s *state) error { return s.move(s.plans.Plan.LateAddrs) }},
@@ -43,12 +43,12 @@ var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"write owned addresses that were refused", func(s *state) error { s.addresses.ownAgain(); return nil }},
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
-	{"follow the class of the node's address", followNode},
-	{"have flows judged again that have the last generation", replaceLate},
+	{"follow the class of the node's address", (*state).followNode},
+	{"have flows judged again that have the last generation", (*state).replaceLate},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
 	{"open and close endpoints", func(s *state) error { return s.endpoints.admit() }},
-	{"end connections of further sources that are routed elsewhere", rerouteSources},
-	{"destroy sets of further sources that no chain refers to", cleanSources},
+	{"end connections of further sources that are routed elsewhere", func(s *state) error { return s.kept.reroute() }},
+	{"destroy sets of further sources that no chain refers to", (*state).cleanSources},
 }
 
 // CarryOn implements plans.Writer.

@@ -350,7 +350,8 @@ func TestAClassComesAgain(t *testing.T) {
 // restart forgets nothing.
 func TestKeptFlowsGoWithTheirEndpoint(t *testing.T) {
 	n := newFakeNode(t)
-	n.state.static.keep = true
+	n.keep = true
+	n.open(t)
 	n.mustApply(t, narrow.updates()...)
 	if len(n.flows.deleted) > 0 {
 		t.Errorf("flows of %v are forgotten at a start", n.flows.deleted)

@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -37,19 +36,28 @@ func (r *refusals) writeAddrs(changes []classes.AddrChange) error {
 }
 
 // closeWide closes the endpoints that would allow an address without an entry more than policy allows it, because they judge it by
-// the class of the prefix around it. It clears the mark of endpoints for which that no longer holds; admit opens those.
+// the class of the prefix around it. Endpoints for which that no longer holds are opened by admit.
 func (r *refusals) closeWide() error {
 	now := r.Wider(func(p netip.Prefix, cause error) string {
 		return fmt.Sprintf("closed, because without the entry of %s in the set of classes it would allow traffic that policy denies: %v", p, cause)
 	})
-	var errs []error
-	for id, ep := range r.endpoints.bound {
-		ep.closed = now[id]
-		if ep.closed != "" {
-			errs = append(errs, r.endpoints.close(keys(ep.policy)))
-		}
+	return r.endpoints.closeFor(now)
+}
+
+// classFound returns the class that packets find for an address once the plan is complete. An entry that could not be written, for
+// want of room in marks for example, has the class of the prefix around it: the author of a policy can make so many classes, and the
+// chains must not fail on the id of one that no mark can have.
+func (r *refusals) classFound(a netip.Addr) uint32 {
+	entry := r.Planner.Compiler.Address(a).Entry
+	class := entry.Class
+	if entry.Prefix.IsValid() && r.Unwritten.Missing(entry.Prefix) {
+		class = r.TakenFor(entry.Prefix)
 	}
-	return errors.Join(errs...)
+	if r.addresses.hasRoom(class) {
+		return class
+	}
+	// The plan has not come to this entry yet. It will be refused, and followNode runs after that.
+	return r.addresses.found(a)
 }
 
 // cramp keeps tables that have no room for new classes, which they deny: a policy that is too large affects only the endpoints it

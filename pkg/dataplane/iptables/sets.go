@@ -66,6 +66,13 @@ func newSets(kernel ipsets.Kernel, worlds map[uint8]chains.Names) *sets {
 // all are the sets of both versions.
 func (s *sets) all() []*ipsets.Set { return slices.Concat(s.fixed(), s.listed) }
 
+// list adds sets of further sources to those that repair compares; unlist removes them.
+func (s *sets) list(added ...*ipsets.Set) { s.listed = append(s.listed, added...) }
+
+func (s *sets) unlist(gone ...*ipsets.Set) {
+	s.listed = slices.DeleteFunc(s.listed, func(set *ipsets.Set) bool { return slices.Contains(gone, set) })
+}
+
 // fixed are those that every world has.
 func (s *sets) fixed() []*ipsets.Set {
 	var list []*ipsets.Set

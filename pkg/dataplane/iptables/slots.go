@@ -41,6 +41,8 @@ type slots struct {
 	list     map[table.ID]*slot
 	// known are the classes that addresses may have: those of the compiler, and those that it has dropped while entries still have them.
 	known map[uint32]classes.Class
+	// dropped are classes that chains know and no address has any more.
+	dropped []uint32
 }
 
 // shapeOf is the shape of trees for a backend.

@@ -62,8 +62,16 @@ func (s *slots) learn(list []classes.Class) (cramped map[table.ID]error, err err
 	return cramped, nil
 }
 
-// forgetClasses has all tables forget classes that no address has any more.
-func (s *slots) forgetClasses(list []uint32) error {
+// dropClasses notes classes that no address has any more, for forgetClasses.
+func (s *slots) dropClasses(list []uint32) { s.dropped = append(s.dropped, list...) }
+
+// forgetClasses removes the dropped classes from the chains of all tables, with the next commit.
+func (s *slots) forgetClasses() error {
+	list := s.dropped
+	if len(list) == 0 {
+		return nil
+	}
+	s.dropped = nil
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for _, class := range list {

@@ -12,6 +12,7 @@ import (
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
 // mostListed is the limit of a set of further sources. Validation lets a pod list 16; while a list changes, none is there twice.
@@ -48,8 +49,8 @@ type listSets struct{ egress, ingress *ipsets.Set }
 
 func (l *listSets) all() []*ipsets.Set { return []*ipsets.Set{l.egress, l.ingress} }
 
-func newSources(sets *sets, slots *slots) *sources {
-	return &sources{sets: sets, slots: slots, of: map[model.EndpointID]*lister{}, barred: func() string { return "" }}
+func newSources(sets *sets, slots *slots, barred func() string) *sources {
+	return &sources{sets: sets, slots: slots, of: map[model.EndpointID]*lister{}, barred: barred}
 }
 
 // narrow removes the prefixes that endpoints do not list any more. It comes before addresses lose the mark that they are owned. Only
@@ -140,7 +141,7 @@ func (s *sources) makeSets(l *lister, family uint8) error {
 		return errors.Join(err, s.destroy(made))
 	}
 	l.sets[family] = made
-	s.sets.listed = append(s.sets.listed, made.all()...)
+	s.sets.list(made.all()...)
 	return nil
 }
 
@@ -198,6 +199,16 @@ func (s *sources) planned(p plan.Plan, bound map[model.EndpointID]*endpoint) (li
 	return further.Sorted(list)
 }
 
+// ends returns the endpoints that are bound with their further sources. Others leave.
+func (s *sources) ends(bound map[model.EndpointID]*endpoint) (list []shares.Endpoint) {
+	for id, l := range s.of {
+		if bound[id] != nil {
+			list = append(list, shares.Endpoint{ID: id, Iface: l.iface, Sources: l.listed})
+		}
+	}
+	return list
+}
+
 // chains returns what the chains of an IP version need of each endpoint, in a fixed order.
 func (s *sources) chains(family uint8) (list []chains.Source) {
 	for _, id := range slices.SortedFunc(maps.Keys(s.of), model.EndpointID.Compare) {
@@ -230,7 +241,7 @@ func (s *sources) clean() error {
 				errs = append(errs, err)
 			default:
 				delete(l.sets, family)
-				s.sets.listed = slices.DeleteFunc(s.sets.listed, func(set *ipsets.Set) bool { return set == of.egress || set == of.ingress })
+				s.sets.unlist(of.all()...)
 			}
 		}
 		if len(l.sets) > 0 || !l.unused {

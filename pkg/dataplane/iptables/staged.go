@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/inspect"
@@ -21,8 +22,8 @@ type staging struct {
 
 // shadowTable returns the table of a direction of an endpoint as if its staged policies were enforced; nil: the endpoint has no
 // shadow.
-func (s *state) shadowTable(id model.EndpointID, d model.Direction) *table.Table {
-	view, ok := s.plans.Compiler.Endpoint(id.Shadow())
+func shadowTable(c *plan.Compiler, id model.EndpointID, d model.Direction) *table.Table {
+	view, ok := c.Endpoint(id.Shadow())
 	if !ok {
 		return nil
 	}
@@ -39,7 +40,7 @@ func (s *state) shadowTable(id model.EndpointID, d model.Direction) *table.Table
 // staged returns the verdict of staged policies if it differs from the enforced one; nil: it is the same. first: the packet is the
 // first of its flow, and is counted.
 func (x *decider) staged(s *side, p model.Packet, allowed, first bool) *flows.Staged {
-	at := x.state.shadowTable(s.id, s.direction)
+	at := shadowTable(x.state.plans.Compiler, s.id, s.direction)
 	if at == nil {
 		return nil
 	}
@@ -72,7 +73,7 @@ func (i Inspector) Staged(inspect.Counts) []inspect.StagedCount {
 	there := map[staging]bool{}
 	for id := range s.endpoints.bound {
 		for _, direction := range []model.Direction{model.Ingress, model.Egress} {
-			if at := s.shadowTable(id, direction); at != nil {
+			if at := shadowTable(s.plans.Compiler, id, direction); at != nil {
 				addStaged(there, at)
 			}
 		}

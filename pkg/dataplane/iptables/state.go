@@ -12,7 +12,6 @@ import (
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
-	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -35,8 +34,8 @@ type state struct {
 	endpoints *endpoints
 	refusals  *refusals
 	nodeAddrs func() []netip.Addr
-	begun     bool     // sets and chains are there
-	dropped   []uint32 // classes that chains know and no address has any more
+	kept      *kept // nil: existing connections are judged again
+	begun     bool  // sets and chains are there
 }
 
 // begin makes the sets and the chains that do not depend on policy. No packet enters them before enforce.
@@ -60,17 +59,17 @@ func (s *state) begin() error {
 // written are removed from the plan.
 func (s *state) publish() error {
 	p := s.plans
-	if err := s.forgetClasses(); err != nil {
+	if err := s.slots.forgetClasses(); err != nil {
 		return err
 	}
 	s.names.add(p.Plan)
 	s.slots.know(p.Compiler.Classes())
 	s.refusals.Withhold(p.Compiler.TooLarge(p.Plan))
-	if err := followSources(s, p.Plan); err != nil { // sources that are listed from now on may be written once they are prepared
+	if err := s.kept.follow(s.endpoints.planned(p.Plan)); err != nil { // sources that are listed from now on may be written once they are prepared
 		return err
 	}
 	s.endpoints.sources.prepare(p.Plan.Bind)
-	if err := relist(s); err != nil {
+	if err := s.static.relist(s.endpoints.sources.chains); err != nil {
 		return err
 	}
 	if err := s.replace(); err != nil {
@@ -89,16 +88,6 @@ func (s *state) publish() error {
 	return s.commit()
 }
 
-// forgetClasses removes the classes that earlier plans have dropped from the chains, with the next commit. No address has them.
-func (s *state) forgetClasses() error {
-	if len(s.dropped) == 0 {
-		return nil
-	}
-	err := s.slots.forgetClasses(s.dropped)
-	s.dropped = nil
-	return err
-}
-
 // replace puts the plan's new tables in place of those that they succeed, if no address moves. Then one transaction changes the
 // policy of all endpoints concerned and makes their flows be judged again.
 func (s *state) replace() error {
@@ -108,7 +97,7 @@ func (s *state) replace() error {
 	}
 	done, err := s.slots.replace(p.Tables, s.endpoints.moves(p.Bind))
 	if done {
-		s.static.stale = true
+		s.static.markStale()
 		err = errors.Join(err, s.static.rejudge(s.slots.uses))
 	}
 	return err
@@ -118,19 +107,7 @@ func (s *state) replace() error {
 func (s *state) commit() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
-	err := s.world.commit(ctx)
-	if refused, ok := errors.AsType[*iptables.RefusedError](err); ok && s.static.listing.untried() {
-		s.static.listing.noReversePath = true
-		if again := errors.Join(s.static.rewrite(), s.world.commit(ctx)); again == nil {
-			return nil
-		}
-		s.static.listing.noReversePath = false // it was something else
-		return errors.Join(refused, s.static.rewrite())
-	}
-	if err == nil {
-		s.static.listing.tried()
-	}
-	return err
+	return s.static.commit(ctx)
 }
 
 // waitToGrow waits before endpoints are bound to chains that were just written.
@@ -156,7 +133,7 @@ func (s *state) waitToBind() error {
 	for _, b := range s.plans.Plan.Bind {
 		switch {
 		case !s.endpoints.differs(b):
-		case s.endpoints.bound[b.Endpoint.ID] != nil:
+		case s.endpoints.judged(b.Endpoint.ID):
 			return s.world.grace(unseen.ofEverything)
 		default:
 			of = unseen.ofChains
@@ -167,50 +144,34 @@ func (s *state) waitToBind() error {
 
 // grow binds endpoints to chains of the same policy that have more classes.
 func (s *state) grow() error {
-	s.world.unseen.bound = s.world.unseen.bound || len(s.plans.Plan.Grow) > 0
+	s.world.unseen.noteBound(len(s.plans.Plan.Grow) > 0)
 	return s.endpoints.bind(s.plans.Plan.Grow)
 }
 
 // move writes the entries of addresses.
 func (s *state) move(list []classes.AddrChange) error {
-	s.world.unseen.classes = s.world.unseen.classes || len(list) > 0
+	s.world.unseen.noteClasses(len(list) > 0)
 	return s.refusals.writeAddrs(list)
 }
 
 // unbind removes the entries of endpoints that have left.
 func (s *state) unbind() error {
 	left := s.endpoints.addrs(s.plans.Plan.Unbind)
-	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.static.left(left), followSources(s, plan.Plan{}))
+	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.kept.left(left), s.kept.follow(s.endpoints.planned(plan.Plan{})))
 }
 
-// bind binds endpoints to the plan's tables. Their live flows are to be judged again.
+// bind binds endpoints to the plan's tables. Their live flows are to be judged again. Conntrack may have flows of the former owner of an
+// address that an endpoint gets while packets are judged. Before this world is in force all flows may be the endpoint's own.
 func (s *state) bind() error {
 	var left []netip.Addr
 	for _, b := range s.plans.Plan.Bind {
 		if s.endpoints.differs(b) {
-			s.world.unseen.bound = s.world.unseen.bound || s.endpoints.bound[b.Endpoint.ID] != nil
-			s.static.stale = true
+			s.world.unseen.noteBound(s.endpoints.judged(b.Endpoint.ID))
+			s.static.markStale()
 		}
-		left = append(left, s.changed(b.Endpoint)...)
+		left = append(left, s.endpoints.reassigned(b.Endpoint, s.world.inForce)...)
 	}
-	return errors.Join(s.endpoints.bind(s.plans.Plan.Bind), s.static.left(left))
-}
-
-// changed returns the addresses that an endpoint loses, and those that it gets while packets are judged: conntrack may have flows
-// of the former owner. Before this world is in force all flows may be the endpoint's own, so addresses that it gets are left out.
-func (s *state) changed(e *model.EndpointPolicy) (list []netip.Addr) {
-	had := s.endpoints.addrs([]model.EndpointID{e.ID})
-	for _, a := range had {
-		if !slices.Contains(e.Addrs, a) {
-			list = append(list, a)
-		}
-	}
-	for _, a := range e.Addrs {
-		if s.world.inForce && !slices.Contains(had, a) {
-			list = append(list, a)
-		}
-	}
-	return list
+	return errors.Join(s.endpoints.bind(s.plans.Plan.Bind), s.kept.left(left))
 }
 
 // conclude makes live flows be judged again if the plan may deny some that were allowed, and removes the chains of tables that no
@@ -219,11 +180,11 @@ func (s *state) conclude() error {
 	p := s.plans.Plan
 	leaves := func(id model.EndpointID) bool { return id.Kind != model.ShadowEndpoint }
 	if len(p.Rejudge) > 0 || slices.ContainsFunc(p.Unbind, leaves) {
-		s.static.stale = true
+		s.static.markStale()
 	}
-	locate(s)
+	s.static.locate(s.nodeAddrs(), s.refusals.classFound)
 	s.endpoints.sources.retireUnlisted(s.endpoints.bound)
-	if err := errors.Join(s.slots.drop(p.DropTables), s.static.rejudge(s.slots.uses), relist(s)); err != nil {
+	if err := errors.Join(s.slots.drop(p.DropTables), s.static.rejudge(s.slots.uses), s.static.relist(s.endpoints.sources.chains)); err != nil {
 		return err
 	}
 	if err := s.commit(); err != nil {
@@ -239,10 +200,8 @@ func (s *state) enforce() error {
 		return nil
 	}
 	if !s.world.inForce {
-		if s.static.kept != nil {
-			if err := s.static.kept.inherit(s.endpoints.owners()); err != nil {
-				return err
-			}
+		if err := s.kept.inherit(s.endpoints.owners); err != nil {
+			return err
 		}
 		if s.world.breached { // begin has left the marks alone
 			if err := s.static.clean(); err != nil {
@@ -256,19 +215,10 @@ func (s *state) enforce() error {
 			return err
 		}
 	}
-	if s.static.kept != nil {
-		if err := s.static.kept.succeed(s.endpoints.owners); err != nil {
-			return err
-		}
-	}
-	if s.static.learning != nil {
-		return nil // learn has written all marks; no other iptables agent has judged
-	}
-	if err := s.static.clean(); err != nil {
+	if err := s.kept.succeed(s.endpoints.owners); err != nil {
 		return err
 	}
-	s.static.foreign = false
-	return nil
+	return s.static.succeed()
 }
 
 // leaveFormer removes the chains and sets in force of the other backend of iptables, now that this agent judges all packets.
@@ -278,11 +228,69 @@ func (s *state) leaveFormer() error {
 	return s.world.removeFormer(ctx, s.sets.kernel)
 }
 
-// forget removes the names of sets and rules that nothing refers to, and notes the dropped classes for forgetClasses.
+// forget removes the names of sets and rules that nothing refers to. The chains lose the dropped classes with the next plan.
 func (s *state) forget() error {
-	s.dropped = append(s.dropped, s.plans.Plan.DropClasses...)
+	s.slots.dropClasses(s.plans.Plan.DropClasses)
 	s.names.drop(s.plans.Plan)
 	return nil
+}
+
+// followNode writes the chains again if the node's address has another class than they have: an entry was refused, or written at last,
+// after the plan had concluded.
+func (s *state) followNode() error {
+	if !s.plans.Done() {
+		return nil // the plan concludes with the class
+	}
+	s.static.locate(s.nodeAddrs(), s.refusals.classFound)
+	if !s.static.isMisplaced(s.slots.uses) {
+		return nil
+	}
+	if err := s.static.rejudge(s.slots.uses); err != nil {
+		return err
+	}
+	if err := s.commit(); err != nil {
+		return err
+	}
+	s.static.located()
+	return nil
+}
+
+// searchRoutes makes chains search the packets of pods for source routes, or stop that. The program that finds them costs each packet
+// about a hundredth of a round trip, and a kernel that follows no source routes drops such packets itself.
+func (s *state) searchRoutes(search bool) error {
+	if !s.static.search(search) {
+		return nil
+	}
+	if s.begun {
+		if err := errors.Join(s.static.rewrite(), s.world.lead(), s.commit()); err != nil {
+			return err
+		}
+	}
+	s.static.searched()
+	return nil
+}
+
+// replaceLate replaces the marks of connections that chains have written with the last generation.
+func (s *state) replaceLate() error {
+	if !s.plans.Done() {
+		return nil
+	}
+	return s.static.replaceLate()
+}
+
+// cleanSources destroys the sets of endpoints that list no further sources any more. If no endpoint lists any, it removes the
+// connections that packets judged alone have begun.
+func (s *state) cleanSources() error {
+	if s.endpoints.sources.unusedLeft() {
+		if err := s.world.grace(unseen.ofChains); err != nil {
+			return err
+		}
+	}
+	err := s.endpoints.sources.clean()
+	if !s.world.inForce || !s.plans.Done() {
+		return err
+	}
+	return errors.Join(err, s.static.forgetLone())
 }
 
 // Busy implements plans.Writer.

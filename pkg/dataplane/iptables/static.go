@@ -34,11 +34,10 @@ type static struct {
 	node       masquerade
 	written    map[uint8]content // by IP version
 	stale      bool              // something that was allowed may be denied now: live flows have to be judged again
-	leaving    []netip.Addr      // addresses whose flows have to be forgotten; see left
 	learning   Learn             // nil: no other dataplane has judged until now
 	foreign    bool              // connections may have marks of other agents' generations
 	listing    listing
-	kept       *kept // with keep: whose the connections are
+	searching  bool // the chains as they were last written search packets for source routes
 	// resumed: the generation is that of the worlds in force, so live flows are not judged again.
 	resumed bool
 }
@@ -59,7 +58,7 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		base: chains.Config{Marks: marks, Interfaces: c.InterfacePrefix, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap,
 			Tunnels: c.AllTunnelPorts(), Kernel: chains.KernelTraits{SCTPUntracked: kernel.SCTPUntracked, SourceRoutes: kernel.followsRoutes()},
 			Masquerade: chains.Masquerade{Mark: c.MasqueradeMark}, Resets: kernel.Resets, Events: chains.Events{Group: kernel.Events, Rate: c.EventRate}}}
-	w.searching = s.base.Kernel.SourceRoutes
+	s.searching = s.base.Kernel.SourceRoutes
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}
@@ -139,6 +138,18 @@ func (s *static) clean() error {
 	return s.remark(s.base.Marks.Mask(), 0)
 }
 
+// succeed clears such marks for the last time, once packets go to this world: the chains of other agents write none any more.
+func (s *static) succeed() error {
+	if s.learning != nil {
+		return nil // learn has written all marks; no other iptables agent has judged
+	}
+	if err := s.clean(); err != nil {
+		return err
+	}
+	s.foreign = false
+	return nil
+}
+
 // remark sets the given bits to a value in the marks of all connections that have any of them.
 func (s *static) remark(bits, value uint32) error {
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
@@ -177,7 +188,8 @@ func (s *static) write(family uint8) error {
 	for _, gone := range s.listing.replace(family, made) {
 		s.world.of(gone.table, family).Remove(gone.chain)
 	}
-	s.world.jumps[family], s.written[family] = list.Jumps, now
+	s.world.setJumps(family, list.Jumps)
+	s.written[family] = now
 	return nil
 }
 
@@ -191,6 +203,9 @@ func (s *static) content(family uint8) content {
 func (s *static) differs(used func(family uint8) bool) bool {
 	return slices.ContainsFunc(families[:], func(family uint8) bool { return used(family) && s.written[family] != s.content(family) })
 }
+
+// markStale has the next rejudge make live flows be judged again: something that was allowed may be denied now.
+func (s *static) markStale() { s.stale = true }
 
 // rejudge makes live flows be judged again, if that is due, with the next commit. used reports whether endpoints have addresses of
 // an IP version: others have no flows.
@@ -210,22 +225,6 @@ func (s *static) rejudge(used func(family uint8) bool) error {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// left deletes the flows of addresses that endpoints have left, if existing flows are kept: the next endpoint with such an address
-// must not inherit them.
-func (s *static) left(list []netip.Addr) error {
-	if !s.keep {
-		return nil
-	}
-	s.leaving = append(s.leaving, list...)
-	for len(s.leaving) > 0 {
-		if _, err := s.flows.DeleteAddress(s.leaving[0]); err != nil {
-			return err
-		}
-		s.leaving = s.leaving[1:]
 	}
 	return nil
 }

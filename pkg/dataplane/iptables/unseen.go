@@ -20,6 +20,12 @@ type unseen struct {
 // committed notes a transaction.
 func (u *unseen) committed() { u.chains = u.chains || !u.awaited }
 
+// noteBound notes that slots of open endpoints were written, if so.
+func (u *unseen) noteBound(written bool) { u.bound = u.bound || written }
+
+// noteClasses notes that classes of addresses were written, if so.
+func (u *unseen) noteClasses(written bool) { u.classes = u.classes || written }
+
 // forget notes that no packet can find a former state.
 func (u *unseen) forget() { u.chains, u.bound, u.classes = false, false, false }
 

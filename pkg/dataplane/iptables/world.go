@@ -33,11 +33,9 @@ type world struct {
 	// breached: somebody has removed the way from mangle FORWARD into the world in force. Its chains in filter still drop flows that no
 	// chain has judged.
 	breached bool
-	// searching: the chains as they were last written search packets for source routes.
-	searching bool
-	unseen    unseen
-	journal   *journal
-	spent     time.Duration // see overhead
+	unseen   unseen
+	journal  *journal
+	spent    time.Duration // see overhead
 }
 
 // tableOf is one table of one IP version.
@@ -84,6 +82,16 @@ func (w *world) choose(instance string) {
 		}
 	}
 }
+
+// beside notes the chains of the other backend, which stay until removeFormer, and chooses names that they do not have.
+func (w *world) beside(list []former) {
+	if w.former = list; len(list) > 0 {
+		w.choose("")
+	}
+}
+
+// setJumps replaces the ways in of an IP version. They are desired when packets go to this world, and with lead.
+func (w *world) setJumps(family uint8, jumps []chains.Jump) { w.jumps[family] = jumps }
 
 // inForce is the world that packets go to at present, by IP version: its names, and the chains of table mangle, which contain the
 // generation of its judgements. An IP version without such a world has no entry in names.
