@@ -15,6 +15,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
 var (
@@ -114,33 +115,29 @@ func TestPingsAndOtherProtocolsBecomeFlows(t *testing.T) {
 	}
 }
 
-// table is a fake of the kernel's.
+// table is a fake of the kernel's that notes what is written.
 type table struct {
-	entries []conntrack.Entry
-	limit   uint32
+	shares.Fake
 	writes  []string
 	between func() // what packets do while an entry is replaced
 }
 
-func (k *table) Dump(f conntrack.Family, _ conntrack.Filter, each func(conntrack.Entry)) error {
-	if f == conntrack.IPv4 {
-		for _, e := range slices.Clone(k.entries) {
-			each(e)
-		}
-	}
-	return nil
+func newTable(limit uint32, entries ...conntrack.Entry) *table {
+	k := &table{Fake: shares.Fake{Limit: limit}}
+	k.Add(entries...)
+	return k
 }
 
 func (k *table) Insert(flows []conntrack.Flow) []error {
 	errs := make([]error, len(flows))
 	for i, f := range flows {
-		if slices.ContainsFunc(k.entries, func(e conntrack.Entry) bool {
+		if slices.ContainsFunc(k.Entries(), func(e conntrack.Entry) bool {
 			return e.Original == f.Original || e.Original == swapped(f.Original) || e.Reply == swapped(f.Original)
 		}) {
 			errs[i] = conntrack.ErrExists
 			continue
 		}
-		k.entries = append(k.entries, conntrack.Entry{Original: f.Original, Reply: swapped(f.Original), Mark: f.Mark})
+		k.Add(conntrack.Entry{Original: f.Original, Reply: swapped(f.Original), Mark: f.Mark})
 		k.writes = append(k.writes, fmt.Sprintf("insert %v, %#x, %v", f.Original, f.Mark, f.Timeout))
 	}
 	return errs
@@ -148,10 +145,9 @@ func (k *table) Insert(flows []conntrack.Flow) []error {
 
 func (k *table) Delete(list []conntrack.Entry) []error {
 	for _, gone := range list {
-		k.entries = slices.DeleteFunc(k.entries, func(e conntrack.Entry) bool { return e.Original == gone.Original })
 		k.writes = append(k.writes, fmt.Sprintf("delete %v", gone.Original))
 	}
-	return make([]error, len(list))
+	return k.Fake.Delete(list)
 }
 
 // Replace is Delete and Insert of each pair.
@@ -172,10 +168,6 @@ func (k *table) SetMarks(list []conntrack.Entry, mark func(conntrack.Entry) uint
 		k.writes = append(k.writes, fmt.Sprintf("mark %v %#x/%#x", e.Original, mark(e), mask))
 	}
 	return make([]error, len(list))
-}
-
-func (k *table) Usage() (entries, limit uint32, err error) {
-	return uint32(len(k.entries)), k.limit, nil
 }
 
 func all(list ...bpfmaps.Flow) iter.Seq2[bpfmaps.Flow, error] {
@@ -246,7 +238,7 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		"sent elsewhere's, allowed":           {nil, []bpfmaps.Flow{flow(strange, both)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 192.0.2.7:53 to 10.65.1.3:5300, 0x2, 1h0m0s"},
 		"not sent elsewhere's":                {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x2, 20s"},
 	} {
-		k := &table{entries: c.there, limit: 1000}
+		k := newTable(1000, c.there...)
 		c.marks.Owner = func(a netip.Addr) uint32 { return place(a).Interface }
 		if _, err := ToKernel(all(c.flows...), k, times, c.marks); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -262,18 +254,18 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 // the kernel makes the wrong one again. The next pass replaces it.
 func TestAPacketThatComesBetweenIsNotBelieved(t *testing.T) {
 	plain := tcp(podA, 1000, podB, 80)
-	k := &table{entries: []conntrack.Entry{established(swapped(plain))}, limit: 1000}
+	k := newTable(1000, established(swapped(plain)))
 	packets := 2
 	k.between = func() {
 		if packets > 0 {
 			packets--
-			k.entries = append(k.entries, established(swapped(plain)))
+			k.Add(established(swapped(plain)))
 		}
 	}
 	e := bpf.CtEntry{State: replied | open, Egress: 3, Ingress: 3, OpenerIf: 4, ResponderIf: 5}
 	done, err := ToKernel(all(flow(plain, e)), k, dataplane.Defaults().Timeouts, Marks{Value: 1, Mask: 3})
-	if err != nil || len(k.entries) != 1 || k.entries[0].Original != plain || k.entries[0].Mark != 1 || done.Turned != 1 {
-		t.Errorf("%v, %+v, %v", k.entries, done, err)
+	if left := k.Entries(); err != nil || len(left) != 1 || left[0].Original != plain || left[0].Mark != 1 || done.Turned != 1 {
+		t.Errorf("%v, %+v, %v", left, done, err)
 	}
 }
 
@@ -286,13 +278,13 @@ func TestAFloodOfOnePodLeavesRoomForFlowsOfOthers(t *testing.T) {
 	for i := range uint16(20) {
 		flows = append(flows, flow(tcp(podB, 1000+i, outside, 80), bpf.CtEntry{Egress: 1, OpenerIf: 5}))
 	}
-	k := &table{limit: 160}
+	k := newTable(160)
 	done, err := ToKernel(all(flows...), k, dataplane.Timeouts{TCPSyn: time.Second}, Marks{})
 	of := map[netip.Addr]int{}
-	for _, e := range k.entries {
+	for _, e := range k.Entries() {
 		of[e.Original.Src]++
 	}
-	if err != nil || of[podB] != 20 || of[podA] < 100 || len(k.entries) > 140 || done.Left != 520-len(k.entries) {
+	if err != nil || of[podB] != 20 || of[podA] < 100 || len(k.Entries()) > 140 || done.Left != 520-len(k.Entries()) {
 		t.Errorf("%v, %+v, %v", of, done, err)
 	}
 }

@@ -6,93 +6,17 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// fakeTable is a table in memory.
-type fakeTable struct {
-	mu      sync.Mutex // of entries
-	entries []conntrack.Entry
-	limit   uint32
-	fails   error // of Dump
-	refuses error // of Delete
-	dumps   int
-	last    uint32          // id
-	during  func(dumps int) // called before each Dump
-}
-
-func (f *fakeTable) Usage() (entries, limit uint32, err error) {
-	return uint32(f.count()), f.limit, nil
-}
-
-func (f *fakeTable) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.entries)
-}
-
-func (f *fakeTable) Dump(_ conntrack.Family, _ conntrack.Filter, each func(conntrack.Entry)) error {
-	f.dumps++
-	if f.during != nil {
-		f.during(f.dumps)
-	}
-	f.mu.Lock()
-	entries := slices.Clone(f.entries)
-	f.mu.Unlock()
-	for _, e := range entries {
-		each(e)
-	}
-	return f.fails
-}
-
-func (f *fakeTable) Delete(list []conntrack.Entry) []error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	errs := make([]error, len(list))
-	for i, gone := range list {
-		n := len(f.entries)
-		if errs[i] = f.refuses; errs[i] == nil {
-			f.entries = slices.DeleteFunc(f.entries, func(e conntrack.Entry) bool { return e.ID == gone.ID })
-		}
-		if errs[i] == nil && len(f.entries) == n {
-			errs[i] = conntrack.ErrNoEntry
-		}
-	}
-	return errs
-}
-
-// add adds n connections of an opener.
-func (f *fakeTable) add(n int, opener netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for range n {
-		e := between(opener, outside, outside, judgedMark)
-		f.last++
-		e.Status, e.ID = conntrack.SeenReply|conntrack.Assured, f.last
-		f.entries = append(f.entries, e)
-	}
-}
-
-func (f *fakeTable) of(opener netip.Addr) (n int) {
-	for _, e := range f.entries {
-		if e.Original.Src == opener {
-			n++
-		}
-	}
-	return n
-}
-
 // newLimiter returns a limiter of the table, its log, and the number of its notices.
-func newLimiter(f *fakeTable) (l *Limiter, log *bytes.Buffer, notices *int) {
+func newLimiter(f *Fake) (l *Limiter, log *bytes.Buffer, notices *int) {
 	log, notices = &bytes.Buffer{}, new(int)
 	ends := testEnds()
 	return New(f, func() *Ends { return ends }, func() { *notices++ }, slog.New(slog.NewTextHandler(log, nil))), log, notices
@@ -107,28 +31,28 @@ func passes(l *Limiter) (wait time.Duration) {
 }
 
 func TestATableWithRoomIsNotRead(t *testing.T) {
-	f := &fakeTable{limit: 800}
-	f.add(599, podA)
+	f := &Fake{Limit: 800}
+	f.Open(599, podA, outside, judgedMark)
 	l, log, _ := newLimiter(f)
-	if wait := passes(l); f.dumps > 0 || wait != period || log.Len() > 0 {
-		t.Errorf("%d dumps, the next look after %v: %s", f.dumps, wait, log)
+	if wait := passes(l); f.Dumps() > 0 || wait != period || log.Len() > 0 {
+		t.Errorf("%d dumps, the next look after %v: %s", f.Dumps(), wait, log)
 	}
 }
 
 func TestTheOneWithMostLosesTheMost(t *testing.T) {
-	f := &fakeTable{limit: 800}
-	f.add(500, podA)
-	f.add(60, podB)
-	f.add(60, node)
+	f := &Fake{Limit: 800}
+	f.Open(500, podA, outside, judgedMark)
+	f.Open(60, podB, outside, judgedMark)
+	f.Open(60, node, outside, judgedMark)
 	l, log, notices := newLimiter(f)
 	if wait := passes(l); wait != period {
 		t.Errorf("the next look is after %v", wait)
 	}
-	if a, b, n := f.of(podA), f.of(podB), f.of(node); a != 380 || b != 60 || n != 60 {
+	if a, b, n := f.OpenedBy(podA), f.OpenedBy(podB), f.OpenedBy(node); a != 380 || b != 60 || n != 60 {
 		t.Errorf("left: %d of a, %d of b, %d of the node", a, b, n)
 	}
-	if f.dumps != 2 || l.Removed() != 120 || *notices != 1 {
-		t.Errorf("%d dumps, %d removed, %d notices", f.dumps, l.Removed(), *notices)
+	if f.Dumps() != 2 || l.Removed() != 120 || *notices != 1 {
+		t.Errorf("%d dumps, %d removed, %d notices", f.Dumps(), l.Removed(), *notices)
 	}
 	if text := log.String(); !strings.Contains(text, "shop/a had 500 and lost 120") || strings.Contains(text, "shop/b") {
 		t.Error(text)
@@ -140,47 +64,47 @@ func TestTheOneWithMostLosesTheMost(t *testing.T) {
 
 // An endpoint that opens connections while others of it are removed keeps no more than its share.
 func TestAFloodIsRemovedInEachPass(t *testing.T) {
-	f := &fakeTable{limit: 800}
-	f.add(20, podB)
-	f.during = func(int) { f.add(100, podA) }
+	f := &Fake{Limit: 800}
+	f.Open(20, podB, outside, judgedMark)
+	f.During = func(int) { f.Open(100, podA, outside, judgedMark) }
 	l, _, _ := newLimiter(f)
 	for turn := range 12 {
-		f.add(700-len(f.entries), podA)
+		f.Open(700-len(f.Entries()), podA, outside, judgedMark)
 		passes(l)
-		if a, b := f.of(podA), f.of(podB); a != 480 || b != 20 || f.dumps != 2*(turn+1) {
-			t.Fatalf("%d of a and %d of b after %d dumps", a, b, f.dumps)
+		if a, b := f.OpenedBy(podA), f.OpenedBy(podB); a != 480 || b != 20 || f.Dumps() != 2*(turn+1) {
+			t.Fatalf("%d of a and %d of b after %d dumps", a, b, f.Dumps())
 		}
 	}
 }
 
 // Connections of the node fill the table: those of endpoints keep their room, and the table is not read all the time.
 func TestWhatTheNodeOccupiesIsNotTheFaultOfEndpoints(t *testing.T) {
-	f := &fakeTable{limit: 800}
-	f.add(640, node)
-	f.add(150, podA)
+	f := &Fake{Limit: 800}
+	f.Open(640, node, outside, judgedMark)
+	f.Open(150, podA, outside, judgedMark)
 	l, log, _ := newLimiter(f)
-	if wait := passes(l); wait == 0 || f.dumps != 1 || len(f.entries) != 790 || log.Len() > 0 {
-		t.Errorf("%d left after %d dumps, the next look after %v: %s", len(f.entries), f.dumps, wait, log)
+	if wait := passes(l); wait == 0 || f.Dumps() != 1 || len(f.Entries()) != 790 || log.Len() > 0 {
+		t.Errorf("%d left after %d dumps, the next look after %v: %s", len(f.Entries()), f.Dumps(), wait, log)
 	}
 }
 
 func TestNothingIsRemovedBeforePolicyIsInForce(t *testing.T) {
-	f := &fakeTable{limit: 800}
-	f.add(800, podA)
+	f := &Fake{Limit: 800}
+	f.Open(800, podA, outside, judgedMark)
 	l := New(f, func() *Ends { return nil }, func() {}, slog.New(slog.DiscardHandler))
-	if passes(l); f.dumps > 0 {
-		t.Errorf("%d dumps", f.dumps)
+	if passes(l); f.Dumps() > 0 {
+		t.Errorf("%d dumps", f.Dumps())
 	}
 }
 
 func TestFailuresAreTriedAgainAndLoggedOnce(t *testing.T) {
-	for what, fail := range map[string]func(*fakeTable, error){
-		"dump":   func(f *fakeTable, err error) { f.fails = err },
-		"delete": func(f *fakeTable, err error) { f.refuses = err },
+	for what, fail := range map[string]func(*Fake, error){
+		"dump":   func(f *Fake, err error) { f.Fails = err },
+		"delete": func(f *Fake, err error) { f.Refuses = err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			f := &fakeTable{limit: 800}
-			f.add(800, podA)
+			f := &Fake{Limit: 800}
+			f.Open(800, podA, outside, judgedMark)
 			fail(f, errors.New("netlink is out of order"))
 			l, log, _ := newLimiter(f)
 			last := time.Duration(0)
@@ -195,8 +119,8 @@ func TestFailuresAreTriedAgainAndLoggedOnce(t *testing.T) {
 				t.Errorf("after %v, %d removed: %s", last, l.Removed(), log)
 			}
 			fail(f, nil)
-			if wait := passes(l); wait != period || len(f.entries) != 500 {
-				t.Errorf("%d left, the next look after %v", len(f.entries), wait)
+			if wait := passes(l); wait != period || len(f.Entries()) != 500 {
+				t.Errorf("%d left, the next look after %v", len(f.Entries()), wait)
 			}
 		})
 	}
@@ -204,20 +128,20 @@ func TestFailuresAreTriedAgainAndLoggedOnce(t *testing.T) {
 
 // Connections that have ended since they were read, and a limit that changes.
 func TestATableThatChanges(t *testing.T) {
-	f := &fakeTable{limit: 800}
-	f.add(700, podA)
-	f.during = func(dumps int) {
+	f := &Fake{Limit: 800}
+	f.Open(700, podA, outside, judgedMark)
+	f.During = func(dumps int) {
 		if dumps == 2 {
-			f.limit = 2000
+			f.Limit = 2000
 		}
 	}
 	l, _, _ := newLimiter(f)
 	if wait := passes(l); wait != period {
 		t.Errorf("the next look is after %v", wait)
 	}
-	dumps := f.dumps
-	f.limit = 0
-	if passes(l); f.dumps != dumps {
+	dumps := f.Dumps()
+	f.Limit = 0
+	if passes(l); f.Dumps() != dumps {
 		t.Error("a table without a limit is read")
 	}
 }
@@ -255,17 +179,17 @@ func TestReportsEnd(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTable{limit: 800}
+		f := &Fake{Limit: 800}
 		l, _, _ := newLimiter(f)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { l.Run(ctx); close(ended) }()
 		time.Sleep(time.Minute) // of the bubble's clock
 		synctest.Wait()
-		f.add(800, podA)
+		f.Open(800, podA, outside, judgedMark)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := f.count(); n != 500 {
+		if n := len(f.Entries()); n != 500 {
 			t.Errorf("%d are left", n)
 		}
 		cancel()
@@ -276,10 +200,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 // An endpoint that fills the table from a further source loses connections, others do not. While routes cannot be read, none of its are
 // removed, and the log has that once.
 func TestConnectionsOfFurtherSourcesAreLimited(t *testing.T) {
-	f := &fakeTable{limit: 800}
+	f := &Fake{Limit: 800}
 	behind := netip.MustParseAddr("203.0.113.7")
-	f.add(600, behind)
-	f.add(60, podB)
+	f.Open(600, behind, outside, judgedMark)
+	f.Open(60, podB, outside, judgedMark)
 	l, log, _ := newLimiter(f)
 	ends := *l.ends()
 	routes := ends.routes
@@ -287,19 +211,19 @@ func TestConnectionsOfFurtherSourcesAreLimited(t *testing.T) {
 	ends.routes = func(map[string]bool) ([]further.Route, error) { return nil, errors.New("no routes") }
 	passes(l)
 	passes(l)
-	if f.of(behind) != 600 || f.of(podB) != 60 || strings.Count(log.String(), "no routes") != 1 {
-		t.Errorf("without routes %d and %d are left: %s", f.of(behind), f.of(podB), log)
+	if f.OpenedBy(behind) != 600 || f.OpenedBy(podB) != 60 || strings.Count(log.String(), "no routes") != 1 {
+		t.Errorf("without routes %d and %d are left: %s", f.OpenedBy(behind), f.OpenedBy(podB), log)
 	}
 	ends.routes = routes
 	passes(l)
-	if f.of(behind) != 440 || f.of(podB) != 60 || !strings.Contains(l.Findings()[idA], "were removed") {
-		t.Errorf("%d and %d are left: %v", f.of(behind), f.of(podB), l.Findings())
+	if f.OpenedBy(behind) != 440 || f.OpenedBy(podB) != 60 || !strings.Contains(l.Findings()[idA], "were removed") {
+		t.Errorf("%d and %d are left: %v", f.OpenedBy(behind), f.OpenedBy(podB), l.Findings())
 	}
 }
 
 // A full table of connections is logged once, and that it has room again. The numbers are those of the last look.
 func TestAFullTableIsLogged(t *testing.T) {
-	f := &fakeTable{limit: 1000}
+	f := &Fake{Limit: 1000}
 	l, log, _ := newLimiter(f)
 	l.ends = func() *Ends { return nil } // before policy is in force, too
 	if entries, limit := l.Use(); entries != 0 || limit != 0 {
@@ -309,8 +233,8 @@ func TestAFullTableIsLogged(t *testing.T) {
 		entries, lines int
 		last           string
 	}{{100, 0, ""}, {989, 0, ""}, {1000, 1, "is full"}, {999, 1, "is full"}, {1000, 1, "is full"}, {899, 2, "has room again"}, {1001, 3, "is full"}} {
-		f.entries = nil
-		f.add(step.entries, podA)
+		f.Clear()
+		f.Open(step.entries, podA, outside, judgedMark)
 		l.Look()
 		if lines := strings.Count(log.String(), "\n"); lines != step.lines || !strings.Contains(log.String(), step.last) {
 			t.Errorf("with %d of 1000 there are %d lines: %s", step.entries, lines, log)
@@ -319,7 +243,7 @@ func TestAFullTableIsLogged(t *testing.T) {
 			t.Errorf("%d of %d, want %d of 1000", entries, limit, step.entries)
 		}
 	}
-	f.limit = 0 // the kernel does not track connections any more
+	f.Limit = 0 // the kernel does not track connections any more
 	l.Look()
 	if _, limit := l.Use(); limit != 0 || strings.Count(log.String(), "\n") != 3 {
 		t.Errorf("without a table: limit %d, log %s", limit, log)

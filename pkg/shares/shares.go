@@ -5,6 +5,7 @@
 //     are to go; all pure
 //   - limiter.go: looks at the table and carries the decision out; report.go: log lines and the status of endpoints; use.go: how full
 //     the table is
+//   - publish.go: what the loop of a dataplane publishes for the limiter; fake.go: a table in memory
 package shares
 
 import (

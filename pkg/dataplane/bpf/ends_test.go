@@ -2,48 +2,30 @@ package bpf
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/further"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/shares"
 )
 
-// filledTable is a kernel's table that connections of one address nearly fill. Their marks are those of another program.
-type filledTable struct {
-	opener  netip.Addr
-	deleted int
-}
-
-func (*filledTable) Usage() (entries, limit uint32, err error) { return 900, 1000, nil }
-
-func (f *filledTable) Dump(_ conntrack.Family, _ conntrack.Filter, each func(conntrack.Entry)) error {
-	outside := netip.MustParseAddr("192.0.2.1")
-	for i := range uint16(900 - f.deleted) {
-		each(conntrack.Entry{Original: conntrack.Tuple{Src: f.opener, Dst: outside, Protocol: unix.IPPROTO_TCP, SrcPort: i},
-			Reply: conntrack.Tuple{Src: outside, Dst: f.opener, Protocol: unix.IPPROTO_TCP, DstPort: i}, Mark: 0xffffffff})
-	}
-	return nil
-}
-
-func (f *filledTable) Delete(list []conntrack.Entry) []error {
-	f.deleted += len(list)
-	return make([]error, len(list))
+// filledTable is a table that connections of one address nearly fill. Their marks are those of another program.
+func filledTable(opener string) *shares.Fake {
+	f := &shares.Fake{Limit: 1000}
+	f.Open(900, netip.MustParseAddr(opener), netip.MustParseAddr("192.0.2.1"), 0xffffffff)
+	return f
 }
 
 // loses reports how many of a table's connections the limiter removes if one address has opened all of them.
 func (n *node) loses(opener string) int {
-	f := &filledTable{opener: netip.MustParseAddr(opener)}
-	limiter := Limiter(n.BPF, f, n.flowTable.ends.routes)
+	f := filledTable(opener)
+	limiter := Limiter(n.BPF, f, n.flowTable.routes)
 	limiter.Look()
 	limiter.Look()
-	return f.deleted
+	return 900 - len(f.Entries())
 }
 
 // The limiter knows the endpoints from the first policy in force on, and follows them. Status, statistics and counters have what it does.
@@ -55,26 +37,27 @@ func TestTheLimiterKnowsEndpoints(t *testing.T) {
 	read := func(interfaces map[string]bool) ([]further.Route, error) {
 		return []further.Route{{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Interface: "cali2"}}, nil
 	}
-	table := &filledTable{opener: netip.MustParseAddr("10.0.0.11")}
+	table := filledTable("10.0.0.11")
 	limiter := Limiter(n.BPF, table, read)
 	ends := &n.flowTable.ends
-	if ends.published.Load() != nil {
+	if ends.Ends() != nil {
 		t.Fatal("ends are published before policy is in force")
 	}
 	n.mustApply(t, endpoint4("b", "cali1", "10.0.0.11", nil), listing("198.51.100.0/24"), model.InSync{})
-	first := ends.published.Load()
+	first := ends.Ends()
 	if first == nil {
 		t.Fatal("no ends are published")
 	}
 	n.mustApply(t)
-	if ends.published.Load() != first {
+	if ends.Ends() != first {
 		t.Error("ends are published again although nothing has changed")
 	}
 	limiter.Look()
 	limiter.Look()
 	k, err := n.Counters().Read(t.Context())
-	if err != nil || table.deleted == 0 || k.FlowsRefused != uint64(table.deleted) {
-		t.Errorf("%d removed, %d counted: %v", table.deleted, k.FlowsRefused, err)
+	left := uint64(len(table.Entries()))
+	if err != nil || left == 900 || k.FlowsRefused != 900-left {
+		t.Errorf("%d are left of 900, %d counted: %v", left, k.FlowsRefused, err)
 	}
 	var flows string
 	for _, s := range n.Endpoints() {
@@ -87,7 +70,7 @@ func TestTheLimiterKnowsEndpoints(t *testing.T) {
 	if !strings.Contains(flows, "of its connections were removed") {
 		t.Errorf("the status of the endpoint has %q", flows)
 	}
-	if use := n.Stats(false).Maps; use[len(use)-1] != (dataplane.MapUse{Name: "nf_conntrack", Entries: 900, Max: 1000}) {
+	if use := n.Stats(false).Maps; use[len(use)-1] != (dataplane.MapUse{Name: "nf_conntrack", Entries: left, Max: 1000}) {
 		t.Errorf("use %+v", use[len(use)-1])
 	}
 	if n.loses("198.51.100.7") == 0 || n.loses("198.51.101.7") > 0 || n.loses("10.0.0.1") > 0 || n.loses("10.0.0.12") > 0 {
@@ -112,62 +95,39 @@ func ends4(addrs ...string) (list []netip.Addr) {
 	return list
 }
 
-// Addresses of endpoints that have left are remembered until an endpoint or the node has them, the latest ones.
-func TestAddressesThatWereLeftAreRemembered(t *testing.T) {
-	x, node := &ends{}, ends4("10.0.0.1")
-	bound := map[model.EndpointID]*endpoint{}
-	add := func(name, iface string, addrs ...string) {
-		policy := policyOf(name, iface)
-		policy.Addrs = ends4(addrs...)
-		bound[policy.ID] = &endpoint{policy: policy, ifindex: 7}
+// While an endpoint that an earlier agent has left is not known, nothing is published.
+func TestEndsWaitForEndpointsOfAnEarlierAgent(t *testing.T) {
+	x := &flowTable{limiter: &shares.Limiter{}}
+	policy := policyOf("a", "cali1")
+	policy.Addrs = ends4("10.0.0.2")
+	bound := map[model.EndpointID]*endpoint{policy.ID: {policy: policy, ifindex: 7}, model.WorkloadID("", "ifindex-8"): {ifindex: 8}}
+	if x.publish(bound, nil); x.ends.Ends() != nil {
+		t.Error("ends are published although an endpoint is not known")
 	}
-	want := func(when string, addrs ...string) {
-		t.Helper()
-		x.publish(bound, node)
-		if !slices.Equal(x.left, ends4(addrs...)) {
-			t.Errorf("%s: %v, want %v", when, x.left, addrs)
-		}
-	}
-	add("a", "cali1", "10.0.0.2", "10.0.0.3")
-	add("b", "cali2", "10.0.0.4")
-	want("nothing has left")
-	add("a", "cali1", "10.0.0.2")
-	want("an address less", "10.0.0.3")
-	delete(bound, model.WorkloadID("shop", "b"))
-	want("an endpoint less", "10.0.0.3", "10.0.0.4")
-	add("c", "cali3", "10.0.0.3")
-	want("another endpoint has an address", "10.0.0.4")
-	node = ends4("10.0.0.1", "10.0.0.4")
-	want("the node has it")
-	bound[model.WorkloadID("", "ifindex-8")] = &endpoint{ifindex: 8}
-	delete(bound, model.WorkloadID("shop", "c"))
-	want("an endpoint of an earlier agent is not known")
 	delete(bound, model.WorkloadID("", "ifindex-8"))
-	want("it is gone", "10.0.0.3")
-	policy := policyOf("many", "cali4")
-	for i := range mostLeft + 1 {
-		policy.Addrs = append(policy.Addrs, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))
+	x.publish(bound, nil)
+	first := x.ends.Ends()
+	if first == nil {
+		t.Error("no ends are published")
 	}
-	bound[policy.ID] = &endpoint{policy: policy}
-	want("more than are remembered are there", "10.0.0.3")
 	delete(bound, policy.ID)
-	x.publish(bound, node)
-	if len(x.left) != mostLeft || slices.Contains(x.left, netip.MustParseAddr("10.0.0.3")) {
-		t.Errorf("%d addresses are remembered", len(x.left))
+	bound[model.WorkloadID("", "ifindex-9")] = &endpoint{ifindex: 9}
+	if x.publish(bound, nil); x.ends.Ends() != first {
+		t.Error("ends are published again although an endpoint is not known")
 	}
 }
 
 // A look at endpoints that have not changed publishes nothing; one that opens or closes is published.
 func TestEndsFollowEndpointsThatOpen(t *testing.T) {
-	x := &ends{}
+	x := &flowTable{limiter: &shares.Limiter{}}
 	policy := policyOf("a", "cali1")
 	policy.Addrs = ends4("10.0.0.2")
 	ep := &endpoint{policy: policy}
 	bound := map[model.EndpointID]*endpoint{policy.ID: ep}
 	published := func() bool {
-		before := x.published.Load()
+		before := x.ends.Ends()
 		x.publish(bound, nil)
-		return x.published.Load() != before
+		return x.ends.Ends() != before
 	}
 	if !published() || published() {
 		t.Error("the first look is to publish, the second is not")

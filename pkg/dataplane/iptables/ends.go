@@ -3,8 +3,6 @@ package iptables
 import (
 	"log/slog"
 	"net/netip"
-	"slices"
-	"sync/atomic"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/shares"
@@ -18,26 +16,25 @@ type flowTable struct {
 
 // limit makes the limiter of a table. It calls notify when its findings have changed.
 func (t *flowTable) limit(table shares.Table, notify func(), log *slog.Logger) *shares.Limiter {
-	t.limiter = shares.New(table, t.ends.published.Load, notify, log)
+	t.limiter = shares.New(table, t.ends.Ends, notify, log)
 	return t.limiter
 }
 
-// ends has the ends of connections for the limiter, which runs beside the loop. The loop publishes them.
+// ends publishes endpoints for the limiter.
 type ends struct {
-	published atomic.Pointer[shares.Ends]
-	of        *endpoints // those that were published
-	changes   [2]uint64  // of the endpoints and of their further sources, as of then
-	node      []netip.Addr
+	shares.Publisher
+	of      *endpoints // those that were published
+	version [2]uint64  // of them
 }
 
 // publish publishes endpoints in force and the node's addresses, if either has changed. marks are those of connections.
 func (x *ends) publish(e *endpoints, marks chains.Marks, node []netip.Addr, routes shares.Routes) {
-	changes := e.version()
-	if x.of == e && x.changes == changes && slices.Equal(x.node, node) {
+	version := e.version()
+	if x.of == e && x.version == version && x.IsNode(node) {
 		return
 	}
-	x.of, x.changes, x.node = e, changes, slices.Clone(node)
-	x.published.Store(shares.NewEnds(shares.Known{Endpoints: e.ends(), Node: x.node, Routes: routes, Read: readMark(marks)}))
+	x.of, x.version = e, version
+	x.Publish(shares.Known{Endpoints: e.ends(), Node: node, Routes: routes, Read: readMark(marks)})
 }
 
 // readMark returns what reads the marks of connections.
