@@ -49,7 +49,7 @@ func (t *policyTable) packSources() {
 }
 
 func (t *policyTable) activatePolicy(p *policy) {
-	touchReplaced(t, p.key)
+	t.touchReplaced(p.key)
 	if p.selection == nil || p.selection.IsEmpty() {
 		t.retire(p.active.ruleset(model.Ingress))
 		t.retire(p.active.ruleset(model.Egress))
@@ -140,11 +140,11 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 // something since, so a policy is judged by what the others use at the end, and not before their turn.
 func (t *policyTable) buildRules() {
 	t.result.work.Rules = 0
-	buildInTurn(t, t.dirty.rulesets)
-	buildInTurn(t, t.sets.spending.roomier())
+	t.buildInTurn(t.dirty.rulesets)
+	t.buildInTurn(t.sets.spending.roomier())
 }
 
-func buildInTurn(t *policyTable, list map[*ruleset]struct{}) {
+func (t *policyTable) buildInTurn(list map[*ruleset]struct{}) {
 	if len(list) == 0 {
 		return
 	}
@@ -154,7 +154,7 @@ func buildInTurn(t *policyTable, list map[*ruleset]struct{}) {
 			t.result.serial++
 			rs.serial = t.result.serial
 			t.dirty.touch(t.appliesTo(rs))
-			touchReplaced(t, rs.key)
+			t.touchReplaced(rs.key)
 		}
 	}
 }

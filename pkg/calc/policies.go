@@ -12,12 +12,12 @@ import (
 type policyTable struct {
 	policies keyset.Set[model.PolicyKey, policy]
 	profiles keyset.Set[string, profile]
-	tiers    tiers
 	local    *localIndex
 	result   *resolver
 	dirty    dirty
 	sets     *setIndex // that rules refer to
 	texts    ruleTexts
+	tiers
 }
 
 func newPolicyTable(sets *setIndex) *policyTable {

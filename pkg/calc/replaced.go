@@ -41,7 +41,7 @@ func stagedAmong(policies []*policy) map[*policy]bool {
 
 // touchReplaced has the groups looked at again that the policy selects for which a staged one stands. Of another policy it does
 // nothing.
-func touchReplaced(t *policyTable, staged model.PolicyKey) {
+func (t *policyTable) touchReplaced(staged model.PolicyKey) {
 	key := staged.Enforced()
 	if key == staged {
 		return

@@ -144,10 +144,10 @@ func (t *policyTable) PlaceOf(key model.PolicyKey) (PolicyPlace, bool) {
 func (p *policy) place() PolicyPlace { return PolicyPlace{p.tier, p.order, p.staged} }
 
 // FindTier returns a tier, built-in ones included; not ok if it does not exist (D-2).
-func (t *policyTable) FindTier(name string) (model.Tier, bool) {
-	tier, ok := t.tiers[name]
+func (t tiers) FindTier(name string) (model.Tier, bool) {
+	tier, ok := t[name]
 	return tier, ok
 }
 
 // CompareTiers is the order in which two tiers are evaluated, whether or not they exist.
-func (t *policyTable) CompareTiers(a, b string) int { return t.tiers.compare(a, b) }
+func (t tiers) CompareTiers(a, b string) int { return t.compare(a, b) }
