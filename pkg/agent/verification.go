@@ -26,6 +26,7 @@ type verification struct {
 	report  *inspect.Verification
 	found   map[inspect.DifferenceRow]bool
 	proven  map[model.EndpointID]bool
+	parts   map[string]bool // parts that belong to no endpoint and were compared in some round
 }
 
 // target is an endpoint to be verified, as of the beginning of a round.
@@ -46,8 +47,8 @@ type policyRead struct {
 
 func newVerification(ctx context.Context, v *Verifier, only model.EndpointID) *verification {
 	return &verification{ctx: ctx, loop: v.loop, kernel: v.kernel, only: only, since: time.Now(), found: map[inspect.DifferenceRow]bool{},
-		shadows: map[*model.DirectionPolicy]*model.DirectionPolicy{},
-		report:  &inspect.Verification{Started: time.Now(), Differences: []inspect.DifferenceRow{}, NotProven: []inspect.NotProvenRow{}}}
+		shadows: map[*model.DirectionPolicy]*model.DirectionPolicy{}, parts: map[string]bool{},
+		report: &inspect.Verification{Started: time.Now(), Differences: []inspect.DifferenceRow{}, NotProven: []inspect.NotProvenRow{}}}
 }
 
 func (v *verification) run() (*inspect.Verification, error) {
@@ -73,7 +74,7 @@ func (v *verification) run() (*inspect.Verification, error) {
 	return r, nil
 }
 
-// round compares everything once that was not compared before. changed: an endpoint has changed meanwhile.
+// round compares everything once. changed: an endpoint has changed meanwhile, or some other part could not be compared.
 func (v *verification) round() (changed bool, err error) {
 	v.report.NotProven, v.proven = v.report.NotProven[:0], map[model.EndpointID]bool{}
 	targets, err := v.targets()
@@ -87,6 +88,7 @@ func (v *verification) round() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	changed = len(v.report.NotProven) > 0
 	read := map[policyRead]verify.Policy{}
 	for i := range targets {
 		t := &targets[i]

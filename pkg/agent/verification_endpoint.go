@@ -50,7 +50,7 @@ func (v *verification) endpoint(c *verify.Comparison, t *target, read map[policy
 	if same, err := v.same(t); err != nil || !same {
 		return hasChanged, err
 	}
-	return "", v.faults(t)
+	return v.faults(t)
 }
 
 const hasChanged = "its policy changes all the time"

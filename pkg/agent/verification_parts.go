@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,33 +51,47 @@ func (v *verification) classes(c *verify.Comparison, sets []verify.Set) error {
 	if err != nil {
 		return err
 	}
-	classes, asked := verify.NewClasses(c.Atoms, sets), 0
+	classes, asked, doubtful := verify.NewClasses(c.Atoms, sets), 0, 0
 	for i, p := range c.Pairs {
 		if i%1024 == 0 {
 			if err := v.pause(); err != nil {
 				return err
 			}
 		}
-		if asked == mostConfirmed || !classes.Wrong(p, inKernel[p.Class]) {
+		if !classes.Wrong(p, inKernel[p.Class]) {
+			continue
+		}
+		if doubtful++; asked == mostConfirmed {
 			continue
 		}
 		asked++
 		var failed error
-		if err := v.ask(func(view View) { failed = v.confirmClass(view, p, classes) }); err != nil {
+		if err := v.ask(func(view View) {
+			if view.quiet() {
+				doubtful--
+				failed = v.confirmClass(view, p, classes)
+			}
+		}); err != nil {
 			return err
 		}
 		if failed != nil {
 			return failed
 		}
 	}
+	v.doubt("classes of addresses", doubtful)
 	return nil
 }
 
-// confirmClass reports the class of a pair if it is still wrong.
-func (v *verification) confirmClass(view View, p *verify.Pair, classes *verify.Classes) error {
-	if !view.quiet() {
-		return nil
+// doubt notes that differences of a part were found and not confirmed, since changes were pending, or since there were too many.
+func (v *verification) doubt(part string, differences int) {
+	if differences > 0 {
+		v.report.NotProven = append(v.report.NotProven, inspect.NotProvenRow{Part: part,
+			Reason: fmt.Sprintf("%d of them seemed to differ, and could not be compared again while nothing changed", differences)})
 	}
+}
+
+// confirmClass reports the class of a pair if it is still wrong. Nothing that is desired is pending.
+func (v *verification) confirmClass(view View, p *verify.Pair, classes *verify.Classes) error {
 	now := slices.DeleteFunc(v.kernel.Sets(), func(s verify.Set) bool { return s.Members == nil && !view.Graph.HasSet(s.ID) })
 	for _, a := range p.Some {
 		entry, err := v.kernel.Entry(a)
@@ -118,23 +133,27 @@ func (v *verification) marks(targets []target, entries []verify.Entry) error {
 	if err != nil {
 		return err
 	}
+	doubtful := len(wrong)
 	for _, a := range wrong[:min(len(wrong), mostConfirmed)] {
 		var failed error
-		if err := v.ask(func(view View) { failed = v.confirmMarks(view, a) }); err != nil {
+		if err := v.ask(func(view View) {
+			if view.quiet() {
+				doubtful--
+				failed = v.confirmMarks(view, a)
+			}
+		}); err != nil {
 			return err
 		}
 		if failed != nil {
 			return failed
 		}
 	}
+	v.doubt("marks of addresses", doubtful)
 	return nil
 }
 
-// confirmMarks reports the marks of an address if they are still wrong.
+// confirmMarks reports the marks of an address if they are still wrong. Nothing that is desired is pending.
 func (v *verification) confirmMarks(view View, a netip.Addr) error {
-	if !view.quiet() {
-		return nil
-	}
 	members := map[model.SetID][]netip.Prefix{}
 	for _, id := range verify.MarkSets() {
 		if view.Graph.SetContains(id, a) {
@@ -162,38 +181,50 @@ func (v *verification) confirmMarks(view View, a netip.Addr) error {
 	return err
 }
 
-// nodeFaults reports the faults of parts that belong to no endpoint.
+// nodeFaults compares parts that belong to no endpoint.
 func (v *verification) nodeFaults() error {
-	var faults []string
+	var parts []verify.Part
 	var failed error
-	err := v.ask(func(view View) {
-		if view.quiet() {
-			faults, failed = v.kernel.NodeFaults()
+	err := v.ask(func(View) { parts, failed = v.kernel.NodeFaults() })
+	if err = cmp.Or(err, failed); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		for _, text := range p.Faults {
+			v.differs(inspect.DifferenceRow{Text: text})
 		}
-	})
-	if err == nil {
-		err = failed
+		v.part(p.Name, p.Skipped)
 	}
-	for _, text := range faults {
-		v.differs(inspect.DifferenceRow{Text: text})
-	}
-	return err
+	return nil
 }
 
-// faults reports the faults of an endpoint's parts other than its policies.
-func (v *verification) faults(t *target) error {
-	var faults []string
+// part notes whether a part that belongs to no endpoint was compared in this round. A part that one round has compared is proven.
+func (v *verification) part(name, skipped string) {
+	if skipped == "" {
+		v.parts[name] = true
+	} else if !v.parts[name] {
+		v.report.NotProven = append(v.report.NotProven, inspect.NotProvenRow{Part: name, Reason: skipped})
+	}
+}
+
+// faults compares an endpoint's parts other than its policies. why: the reason why they could not be compared; empty: they were.
+func (v *verification) faults(t *target) (why string, err error) {
+	var part verify.Part
+	same := false
 	var failed error
-	err := v.ask(func(view View) {
-		if same, err := v.unchanged(view, t); same && err == nil {
-			faults, failed = v.kernel.Faults(t.policy.ID)
+	err = v.ask(func(view View) {
+		if same, failed = v.unchanged(view, t); same && failed == nil {
+			part, failed = v.kernel.Faults(t.policy.ID)
 		}
 	})
-	if err == nil {
-		err = failed
+	if err = cmp.Or(err, failed); err != nil {
+		return "", err
 	}
-	for _, text := range faults {
+	if !same {
+		return hasChanged, nil
+	}
+	for _, text := range part.Faults {
 		v.differs(inspect.DifferenceRow{Namespace: t.policy.ID.Namespace, Name: t.policy.ID.Name, Text: t.policy.ID.String() + ": " + text})
 	}
-	return err
+	return part.Skipped, nil
 }

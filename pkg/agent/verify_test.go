@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/verify"
@@ -20,11 +21,13 @@ import (
 type emptyKernel struct {
 	begun, ended int
 	faults       []string
+	skipped      []string // why the first part could not be compared, by round
+	rounds       int
 	err          error // of all reads
 }
 
 func (k *emptyKernel) Begin(func() error) error { k.begun++; return nil }
-func (k *emptyKernel) Round() error             { return nil }
+func (k *emptyKernel) Round() error             { k.rounds++; return nil }
 func (k *emptyKernel) HasMarks() bool           { return true }
 func (k *emptyKernel) End() error               { k.ended++; return nil }
 func (k *emptyKernel) Entries() ([]verify.Entry, error) {
@@ -41,12 +44,18 @@ func (k *emptyKernel) Entry(netip.Addr) (verify.Entry, error) { return verify.En
 func (k *emptyKernel) Staged(model.EndpointID) (p [2]verify.PolicyID, err error) {
 	return p, k.err
 }
-func (k *emptyKernel) HostAddrs() []netip.Addr                   { return nil }
-func (k *emptyKernel) Sets() []verify.Set                        { return nil }
-func (k *emptyKernel) SetsOf(uint32) ([]uint32, error)           { return nil, k.err }
-func (k *emptyKernel) SetFault(verify.Set) (string, error)       { return "", k.err }
-func (k *emptyKernel) Faults(model.EndpointID) ([]string, error) { return nil, k.err }
-func (k *emptyKernel) NodeFaults() ([]string, error)             { return k.faults, k.err }
+func (k *emptyKernel) HostAddrs() []netip.Addr                      { return nil }
+func (k *emptyKernel) Sets() []verify.Set                           { return nil }
+func (k *emptyKernel) SetsOf(uint32) ([]uint32, error)              { return nil, k.err }
+func (k *emptyKernel) SetFault(verify.Set) (string, error)          { return "", k.err }
+func (k *emptyKernel) Faults(model.EndpointID) (verify.Part, error) { return verify.Part{}, k.err }
+func (k *emptyKernel) NodeFaults() ([]verify.Part, error) {
+	first := verify.Part{Name: "first"}
+	if k.rounds <= len(k.skipped) {
+		first.Skipped = k.skipped[k.rounds-1]
+	}
+	return []verify.Part{first, {Name: "second", Faults: k.faults}}, k.err
+}
 
 // runVerifier calls do with a loop in sync and a Verifier of a kernel without endpoints, verified as often as configured.
 func runVerifier(t *testing.T, every string, do func(t *testing.T, r *rig, v *Verifier, k *emptyKernel)) {
@@ -142,6 +151,29 @@ func TestAnEndpointThatIsNotInTheKernelIsADifference(t *testing.T) {
 		report, err := v.Run(t.Context(), model.EndpointID{})
 		if err != nil || len(report.Differences) == 0 || !strings.Contains(report.Differences[len(report.Differences)-1].Text, "t/p1: the kernel has no endpoint") {
 			t.Errorf("%+v, %v", report, err)
+		}
+	})
+}
+
+// TestAPartThatNoRoundComparesIsNotProven: one round that compares it is enough, and further rounds are made for it.
+func TestAPartThatNoRoundComparesIsNotProven(t *testing.T) {
+	runVerifier(t, "0s", func(t *testing.T, _ *rig, v *Verifier, k *emptyKernel) {
+		for _, test := range []struct {
+			skipped []string
+			rounds  int
+			proven  bool
+		}{
+			{nil, 1, true}, {[]string{"written"}, 2, true}, {[]string{"", "written"}, 1, true},
+			{[]string{"a", "b", "c", "d"}, mostRounds, false},
+		} {
+			k.skipped, k.rounds = test.skipped, 0
+			report, err := v.Run(t.Context(), model.EndpointID{})
+			if err != nil || report.Proven != test.proven || report.Took.Rounds != test.rounds {
+				t.Errorf("skipped %q: %+v, %v", test.skipped, report, err)
+			}
+			if want := (inspect.NotProvenRow{Part: "first", Reason: "d"}); !test.proven && (len(report.NotProven) != 1 || report.NotProven[0] != want) {
+				t.Errorf("skipped %q: not proven are %+v, want %+v", test.skipped, report.NotProven, want)
+			}
 		}
 	})
 }

@@ -12,7 +12,7 @@ type Verification struct {
 	Endpoints   int              `json:"endpoints"` // those that were compared to the end
 	Questions   int              `json:"questions"` // packets judged by both sides
 	Differences []DifferenceRow  `json:"differences"`
-	NotProven   []NotProvenRow   `json:"notProven"` // endpoints of which nothing can be said
+	NotProven   []NotProvenRow   `json:"notProven"` // endpoints and other parts that were not compared to the end
 	Started     time.Time        `json:"started"`
 	Took        VerificationCost `json:"cost"`
 }
@@ -38,10 +38,11 @@ type DifferenceRow struct {
 	Text      string `json:"text"` // all of it in words
 }
 
-// NotProvenRow is an endpoint that could not be verified.
+// NotProvenRow is an endpoint, or a part that belongs to none, that could not be verified.
 type NotProvenRow struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"` // of the endpoint, as Name
+	Name      string `json:"name,omitempty"`
+	Part      string `json:"part,omitempty"` // empty: it is an endpoint
 	Reason    string `json:"reason"`
 }
 

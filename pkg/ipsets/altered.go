@@ -23,14 +23,48 @@ func ListAll(kernel Kernel, spec Spec) ([]Entry, error) {
 	return list, err
 }
 
-// Altered returns how entries that were listed differ from those that the Set has written, in words, sorted. It changes nothing.
-func (s *Set) Altered(listed []Entry) []string {
-	var found []string
+// Observation is what a Set has written since Observe.
+type Observation struct {
+	set     *Set
+	wanted  func() bool
+	written map[packed]bool
+	overrun bool // there was no room for all, or they are not wanted any more
+}
+
+// mostNoted bounds the keys that are noted.
+const mostNoted = 1 << 16
+
+// Observe returns an Observation of the keys that the Set writes from now on, as long as wanted returns true. It ends the one before.
+func (s *Set) Observe(wanted func() bool) *Observation {
+	s.observed = &Observation{set: s, wanted: wanted, written: map[packed]bool{}}
+	return s.observed
+}
+
+func (o *Observation) add(key packed) {
+	switch {
+	case o == nil || o.overrun || o.written[key]:
+	case len(o.written) < mostNoted && o.wanted():
+		o.written[key] = true
+	default:
+		o.written, o.overrun = nil, true
+	}
+}
+
+// Altered returns how entries that were listed after Observe differ from those that the Set has written, in words, sorted. It changes
+// nothing. A key that the Set has written since Observe is left out: the kernel has acknowledged the write since. Not ok: the entries
+// cannot be compared, since the Set has written too many keys, or does not know how a write has ended.
+func (o *Observation) Altered(listed []Entry) (found []string, ok bool) {
+	s := o.set
+	if o.overrun || s.observed != o || s.unsure {
+		return nil, false
+	}
 	there := map[packed]bool{}
 	for _, e := range listed {
 		split(s.spec.Type, Change{Entry: e}, func(part Change) {
 			key := pack(part.Key)
-			there[key] = true
+			if there[key] = true; o.written[key] {
+				return
+			}
 			switch want, ok := s.held[key]; {
 			case !ok:
 				found = append(found, fmt.Sprintf("has the entry %s, should not have it", name(part.Key)))
@@ -40,12 +74,12 @@ func (s *Set) Altered(listed []Entry) []string {
 		})
 	}
 	for key := range s.held {
-		if !there[key] {
+		if !there[key] && !o.written[key] {
 			found = append(found, "lacks the entry "+name(key.key(s.spec.Family)))
 		}
 	}
 	slices.SortFunc(found, cmp.Compare[string])
-	return found
+	return found, true
 }
 
 // name returns a key as text, with its flags if it has any: only others set flags.

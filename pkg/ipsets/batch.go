@@ -24,6 +24,7 @@ func (b *batch) add(owner int, c Change) {
 		return
 	}
 	b.writes, b.owners, b.undo = append(b.writes, c), append(b.owners, owner), append(b.undo, undo{key, old, had})
+	s.observed.add(key)
 	if c.Remove {
 		delete(s.held, key)
 	} else {

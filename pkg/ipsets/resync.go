@@ -75,6 +75,9 @@ func (s *Set) Resync() (Repairs, error) {
 		_, anchored := s.held[pack(w.Key)] // a foreign entry at the place of a new anchor: the anchor has overwritten it
 		return w.Remove && anchored
 	})
+	for _, w := range writes {
+		s.observed.add(pack(w.Key))
+	}
 	s.unsure = s.unsure || len(writes) > 0
 	if _, err := s.kernel.Write(s.spec, writes); err != nil {
 		return repairs, err

@@ -30,6 +30,7 @@ type Set struct {
 	anchored [129]bool        // by prefix length
 	round    bool             // flips with each reading; see value.seen
 	unsure   bool             // a write ended in an unknown way: read back before the next
+	observed *Observation     // nil: Observe was not called
 }
 
 // NewSet returns a Set that is to be empty. Ensure makes it so.

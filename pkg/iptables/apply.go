@@ -67,7 +67,7 @@ func (t *Table) Apply(ctx context.Context) (Commit, error) {
 func (t *Table) write(ctx context.Context) (Commit, error) {
 	d := t.difference()
 	if d.none() {
-		clear(t.desired.changed)
+		t.desired.written()
 		return Commit{}, nil
 	}
 	text := t.transaction(d)
@@ -81,6 +81,7 @@ func (t *Table) write(ctx context.Context) (Commit, error) {
 		return Commit{Waited: waited}, err
 	}
 	grows := t.entries(d)
+	t.former.keep(t.have, d)
 	t.wrote(d)
 	commit := Commit{Chains: len(d.write), Removed: len(d.remove), Jumps: len(d.jumps), Bytes: len(text), Waited: waited}
 	for _, c := range d.write {

@@ -114,7 +114,7 @@ func (t *Table) read(ctx context.Context) (*ruleset.Saved, error) {
 		chain := &saved.Chains[i]
 		switch {
 		case chain.BuiltIn():
-			if e := t.entrance(chain); len(e.rules) > 0 {
+			if e := entranceOf(chain, t.owns); len(e.rules) > 0 {
 				have.jumps[chain.Name] = e
 			}
 		case !t.owns(chain.Name):
@@ -139,9 +139,9 @@ func (t *Table) read(ctx context.Context) (*ruleset.Saved, error) {
 	return saved, nil
 }
 
-// entrance finds the rules of a built-in chain that go to our chains.
-func (t *Table) entrance(chain *ruleset.SavedChain) entrance {
-	rules, first := chain.Entrance(t.owns)
+// entranceOf finds the rules of a built-in chain that go to own chains.
+func entranceOf(chain *ruleset.SavedChain, owns func(string) bool) entrance {
+	rules, first := chain.Entrance(owns)
 	return entrance{rules, first}
 }
 

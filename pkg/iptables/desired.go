@@ -16,6 +16,7 @@ type desired struct {
 	checked bool                    // the present graph has passed check
 	sums    map[string]*ruleset.Sum // of worlds, for their seals
 	changed map[string]bool         // chains, built-in ones too, whose desired rules changed since the last transaction
+	before  map[string]version      // what the last transaction has left of those that Set, Remove and seals have changed
 }
 
 // wanted is a desired chain.
@@ -25,16 +26,17 @@ type wanted struct {
 }
 
 func newDesired() desired {
-	return desired{chains: map[string]wanted{}, jumps: map[string][]string{}, sums: map[string]*ruleset.Sum{}, changed: map[string]bool{}}
+	return desired{chains: map[string]wanted{}, jumps: map[string][]string{}, sums: map[string]*ruleset.Sum{}, changed: map[string]bool{},
+		before: map[string]version{}}
 }
 
 func isSeal(name string) bool { return strings.HasSuffix(name, "-"+ruleset.SealChain) }
 
 func (d *desired) set(chain ruleset.Chain) {
 	d.subtract(chain.Name)
+	d.change(chain.Name)
 	want := wanted{chain, chain.Digest()}
 	d.chains[chain.Name] = want
-	d.changed[chain.Name] = true
 	if d.graph.Set(chain) {
 		d.checked = false
 	}
@@ -48,10 +50,24 @@ func (d *desired) remove(name string) {
 		return
 	}
 	d.subtract(name)
+	d.change(name)
 	delete(d.chains, name)
 	d.graph.Remove(name)
 	d.checked = false
-	d.changed[name] = true
+}
+
+// change notes that the desired rules of a chain are about to change.
+func (d *desired) change(name string) {
+	if !d.changed[name] {
+		want, is := d.chains[name]
+		d.changed[name], d.before[name] = true, version{want.digest, is}
+	}
+}
+
+// written notes that the last transaction has left everything as desired.
+func (d *desired) written() {
+	clear(d.changed)
+	clear(d.before)
 }
 
 // subtract removes the chain, if it is desired, from the sum of its world.

@@ -162,7 +162,7 @@ func (t *Table) wrote(d difference) {
 			delete(t.have.jumps, name)
 		}
 	}
-	clear(t.desired.changed)
+	t.desired.written()
 }
 
 // entries returns the number of entries by which the difference makes a legacy table larger: rules count one each, and each

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -34,10 +35,13 @@ func ReadAll(ctx context.Context, t *Table, pause func() error) (*Reading, error
 	return r, nil
 }
 
-// Altered returns how a reading of a table differs from the desired chains of t. It ignores the record of earlier readings and
-// writes, and changes nothing. t must not have changed, and nothing may have been written, since the reading began.
-func (r *Reading) Altered(t *Table) []Finding {
-	var findings []Finding
+// Altered returns how a reading of a table, which began after Observe, differs from the desired chains of t and from those that its
+// transactions have replaced since. It changes nothing. skipped is why not all chains were compared; empty: all were.
+func (r *Reading) Altered(t *Table) (findings []Finding, skipped string) {
+	if t.former == nil || t.former.overrun {
+		return nil, "the agent has written too many chains during the reading"
+	}
+	waiting := ""
 	names := map[string]bool{}
 	for name := range r.digests {
 		names[name] = !t.isKept(name)
@@ -50,32 +54,45 @@ func (r *Reading) Altered(t *Table) []Finding {
 		digest, exists := r.digests[name]
 		switch {
 		case !names[name]:
+		case exists == desired && digest == want.digest, t.former.had(name, version{digest, exists}):
+		case t.desired.changed[name] && t.desired.left(name, version{digest, exists}):
+		case t.desired.changed[name] || !t.have.known:
+			waiting = cmp.Or(waiting, name)
 		case !exists:
 			findings = append(findings, Finding{name, "it is not there"})
 		case !desired:
 			findings = append(findings, Finding{name, "it was added"})
-		case digest != want.digest:
+		default:
 			findings = append(findings, Finding{name, altered(r.Saved.Chain(name), want.chain.Rules)})
 		}
 	}
 	for i := range r.Saved.Chains {
-		if c := &r.Saved.Chains[i]; c.BuiltIn() {
+		switch c := &r.Saved.Chains[i]; {
+		case !c.BuiltIn():
+		case t.desired.changed[c.Name] || !t.have.known:
+			if len(alteredEntrance(t, c)) > 0 {
+				waiting = cmp.Or(waiting, c.Name)
+			}
+		default:
 			findings = append(findings, alteredEntrance(t, c)...)
 		}
 	}
-	return findings
+	if waiting != "" {
+		skipped = fmt.Sprintf("chain %s was to be written during the reading", waiting)
+	}
+	return findings, skipped
 }
 
 // alteredEntrance returns the differences in a built-in chain's rules that go to our chains.
 func alteredEntrance(t *Table, c *ruleset.SavedChain) (findings []Finding) {
 	want, desired := t.desired.jumps[c.Name]
-	is := t.entrance(c)
+	is := entranceOf(c, t.owns)
 	others := slices.DeleteFunc(slices.Clone(is.rules), func(rule string) bool {
 		target, _ := ruleset.Target(rule)
 		return t.isKept(target)
 	})
 	switch {
-	case !desired && len(others) == 0, is.is(want):
+	case !desired && len(others) == 0, is.is(want), slices.ContainsFunc(t.former.jumps[c.Name], is.is):
 	case len(is.rules) == 0:
 		findings = append(findings, Finding{c.Name, fmt.Sprintf("it lacks the rule %q", strings.Join(want, `", "`))})
 	case !is.first:

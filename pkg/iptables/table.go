@@ -25,6 +25,7 @@ type Table struct {
 	desired desired
 	have    applied
 	watch   watch
+	former  *versions // nil: Observe was not called
 }
 
 // Table returns the table of that name with no chain desired. Nothing is read before the first Apply or Check. An agent with

@@ -122,11 +122,18 @@ type Kernel interface {
 	SetsOf(class uint32) ([]uint32, error)
 	// SetFault describes how the kernel's record of a set, apart from its members, differs from the one written; empty: it does not.
 	SetFault(s Set) (string, error)
-	// Faults describes the parts of an endpoint in the kernel that differ from those written: entries other than those of addresses,
-	// names, attached programs, and alterations that Policy has found and that have no effect on packets.
-	Faults(id model.EndpointID) ([]string, error)
-	// NodeFaults describes such parts that belong to no endpoint.
-	NodeFaults() ([]string, error)
+	// Faults compares what an endpoint has in the kernel with what was written: entries other than those of addresses, names, attached
+	// programs, and alterations that Policy has found and that have no effect on packets.
+	Faults(id model.EndpointID) (Part, error)
+	// NodeFaults compares such parts that belong to no endpoint, the same ones in each round unless they come or go.
+	NodeFaults() ([]Part, error)
+}
+
+// Part is a part of the kernel's state that was compared with what was written.
+type Part struct {
+	Name    string   // such as "IP set mgyA4-own"; empty for that of an endpoint
+	Faults  []string // how it differs
+	Skipped string   // why it was not compared, or not to the end; empty: it was
 }
 
 // Set is a set that classes are combinations of.

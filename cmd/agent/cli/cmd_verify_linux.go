@@ -92,7 +92,11 @@ func writeVerification(w io.Writer, r *inspect.Verification, most int) error {
 		}
 	}
 	for _, n := range r.NotProven {
-		if _, err := fmt.Fprintf(w, "not proven: %s/%s: %s\n", n.Namespace, n.Name, n.Reason); err != nil {
+		what := n.Part
+		if what == "" {
+			what = n.Namespace + "/" + n.Name
+		}
+		if _, err := fmt.Fprintf(w, "not proven: %s: %s\n", what, n.Reason); err != nil {
 			return err
 		}
 	}

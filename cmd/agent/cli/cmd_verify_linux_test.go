@@ -27,6 +27,10 @@ func TestVerificationIsPrinted(t *testing.T) {
 	if got, want := written(3), "not proven: shop/db: waiting for its interface\nnot proven: 1 endpoint verified"; !strings.HasPrefix(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	r.NotProven = append(r.NotProven, inspect.NotProvenRow{Part: "IP set mgyA4-own", Reason: "it was made during the reading"})
+	if got, want := written(3), "not proven: IP set mgyA4-own: it was made during the reading\nnot proven: 1 endpoint verified"; !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	for i := range 5 {
 		r.Differences = append(r.Differences, inspect.DifferenceRow{Namespace: "shop", Name: "web", Direction: "ingress", Packet: "p", Evaluator: "decision table",
 			Text: fmt.Sprint("text ", i)})
@@ -38,6 +42,7 @@ differs: text 2
 differs: slot 1 is altered
 differs: shop/web ingress: the decision table judges 2 packets more otherwise; -o wide prints all
 not proven: shop/db: waiting for its interface
+not proven: IP set mgyA4-own: it was made during the reading
 6 differences: 1 endpoint verified with 7 packets in 2ms, 1ms of CPU
 `
 	if got := written(3); got != want {

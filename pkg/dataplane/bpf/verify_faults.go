@@ -1,10 +1,10 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -18,11 +18,12 @@ import (
 
 // slotRead is a slot as Policy has read it, with what it should hold as InForce has found that before.
 type slotRead struct {
-	sum     bpfmaps.Sum
-	known   bool
-	altered []string // maps
-	rules   []bpf.Rule
-	texts   []string // names of rules, parallel to rules
+	sum      bpfmaps.Sum
+	known    bool
+	compared bool     // Policy has read it, and altered, rules and texts hold
+	altered  []string // maps
+	rules    []bpf.Rule
+	texts    []string // names of rules, parallel to rules
 }
 
 // expect notes what a slot should hold.
@@ -34,15 +35,16 @@ func (v *Verifier) expect(slot uint32) {
 }
 
 // Faults implements verify.Kernel.
-func (v *Verifier) Faults(id model.EndpointID) ([]string, error) {
+func (v *Verifier) Faults(id model.EndpointID) (part verify.Part, err error) {
 	known := v.dataplane.state.endpoints
 	ep := known.roster.bound[id]
 	if ep == nil || ep.policy == nil || ep.ifindex == 0 {
-		return nil, nil
+		part.Skipped = "it has no interface any more"
+		return part, nil
 	}
 	got, err := v.endpoint(ep.ifindex)
 	if err != nil {
-		return nil, err
+		return part, err
 	}
 	var faults []string
 	if want, ok := known.entry(ep, ep.ifindex); ok {
@@ -50,6 +52,9 @@ func (v *Verifier) Faults(id model.EndpointID) ([]string, error) {
 	}
 	stagedFault, err := mapFault(v.kernel.maps.Staged, v.kernel.maps.Map(bpf.MargayMapStaged), ep.ifindex)
 	faults = append(faults, stagedFault...)
+	if v.kernel.maps.Staged.IsUnwritten(ep.ifindex) {
+		part.Skipped = "its staged policies are still to be written"
+	}
 	if !v.kernel.maps.Names.Endpoints.IsUnwritten(ep.ifindex) {
 		text, _, err2 := v.kernel.maps.Names.Endpoint(ep.ifindex)
 		if want := plan.NameText(id.String()); err2 == nil && text != want {
@@ -60,12 +65,14 @@ func (v *Verifier) Faults(id model.EndpointID) ([]string, error) {
 	staged, _ := v.kernel.maps.Staged.Get(ep.ifindex)
 	for _, word := range [4]uint64{got.Ingress, got.Egress, staged.Ingress, staged.Egress} {
 		slot, _ := bpfmaps.SplitPolicyWord(word)
-		faults = append(faults, v.slotFaults(slot)...)
+		of, skipped := v.slotFaults(slot)
+		faults, part.Skipped = append(faults, of...), cmp.Or(part.Skipped, skipped)
 	}
 	if host, ok := v.kernel.host.(*Linux); ok {
 		faults = append(faults, host.faults(ep.ifindex)...)
 	}
-	return faults, err
+	part.Faults = faults
+	return part, err
 }
 
 // entryFaults are the fields of an endpoint's entry that are not as they should be.
@@ -114,10 +121,24 @@ func mapFault[K, V comparable](t *bpfmaps.Table[K, V], m *ebpf.Map, key K) ([]st
 // long. Those of rules that decide about packets are compared in any case.
 const mostNames = 8192
 
-// slotFaults are what is altered in a slot that was read, though no packet may be judged otherwise, and in the names of its rules.
-func (v *Verifier) slotFaults(slot uint32) (faults []string) {
+// slotFaults are what is altered in a slot, though no packet may be judged otherwise, and in the names of its rules. skipped is why its
+// content was not compared; empty: it was.
+func (v *Verifier) slotFaults(slot uint32) (faults []string, skipped string) {
+	if slot == 0 {
+		return nil, "" // no policy
+	}
+	sum, known := v.dataplane.state.tables.slots.Sum(slot)
+	if seen := v.read[slot]; !seen.compared || sum != seen.sum { // the agent has added rows to it since it was read
+		v.read[slot] = slotRead{sum: sum, known: known}
+		if _, err := v.readSlot(slot); err != nil {
+			return nil, fmt.Sprintf("its policy in slot %d cannot be read: %v", slot, err)
+		}
+	}
 	seen := v.read[slot]
-	if sum, known := v.dataplane.state.tables.slots.Sum(slot); known && sum == seen.sum && len(seen.altered) > 0 {
+	if !known {
+		skipped = fmt.Sprintf("it is not known what slot %d was written with", slot)
+	}
+	if len(seen.altered) > 0 {
 		faults = append(faults, fmt.Sprintf("slot %d is altered in %s", slot, strings.Join(seen.altered, ", ")))
 	}
 	names := v.kernel.maps.Names.Rules
@@ -127,11 +148,11 @@ func (v *Verifier) slotFaults(slot uint32) (faults []string) {
 			faults = append(faults, fmt.Sprintf("map %s calls rule %d %q, should call it %q", bpf.MargayMapRuleNames, n, text, bpfmaps.NameText(want)))
 		}
 	}
-	return faults
+	return faults, skipped
 }
 
 // NodeFaults implements verify.Kernel.
-func (v *Verifier) NodeFaults() ([]string, error) {
+func (v *Verifier) NodeFaults() ([]verify.Part, error) {
 	faults := v.kernel.maps.PinFaults()
 	foreign, err1 := v.kernel.endpoints.Foreign()
 	for _, ifindex := range foreign {
@@ -141,31 +162,48 @@ func (v *Verifier) NodeFaults() ([]string, error) {
 	if generations != "" {
 		faults = append(faults, generations)
 	}
-	sources, err3 := tableFaults(v.kernel.maps.Addresses.Sources)
-	staged, err4 := tableFaults(v.kernel.maps.Staged)
-	faults = slices.Concat(faults, sources, staged)
-	if host, ok := v.kernel.host.(*Linux); ok && v.dataplane.state.interfaces.guarded {
-		faults = append(faults, host.faults(0)...)
+	sources, err3 := tablePart(v.kernel.maps.Addresses.Sources)
+	staged, err4 := tablePart(v.kernel.maps.Staged)
+	parts := []verify.Part{{Name: "pins, endpoints and generations", Faults: faults}, sources, staged}
+	if host, ok := v.kernel.host.(*Linux); ok {
+		hooks := verify.Part{Name: "programs at netfilter's hooks"}
+		if v.dataplane.state.interfaces.guarded {
+			hooks.Faults = host.faults(0)
+		} else {
+			hooks.Skipped = "the agent has not attached all of them yet"
+		}
+		parts = append(parts, hooks)
 	}
-	return faults, errors.Join(err1, err2, err3, err4)
+	return parts, errors.Join(err1, err2, err3, err4)
 }
 
-// tableFaults compares all entries of a small map with the desired ones.
-func tableFaults[K, V comparable](t *bpfmaps.Table[K, V]) (faults []string, err error) {
+// tablePart compares all entries of a small map with the desired ones.
+func tablePart[K, V comparable](t *bpfmaps.Table[K, V]) (verify.Part, error) {
+	part := verify.Part{Name: "map " + t.Name()}
 	got, err := t.Load()
-	if err != nil || t.Pending() > 0 {
-		return nil, err
+	if n := len(t.Unwritten()); n > 0 {
+		part.Skipped = fmt.Sprintf("entries of it are still to be written, %d of them", n)
 	}
+	faults := []string{}
 	for k, want := range t.All() {
+		if t.IsUnwritten(k) {
+			delete(got, k)
+			continue
+		}
 		if is, ok := got[k]; !ok || is != want {
 			faults = append(faults, fmt.Sprintf("map %s key %+v has %+v, should have %+v", t.Name(), k, is, want))
 		}
 		delete(got, k)
 	}
 	for k, is := range got {
-		faults = append(faults, fmt.Sprintf("map %s has %+v for key %+v, should have no such entry", t.Name(), is, k))
+		if !t.IsUnwritten(k) {
+			faults = append(faults, fmt.Sprintf("map %s has %+v for key %+v, should have no such entry", t.Name(), is, k))
+		}
 	}
-	return faults, nil
+	if err == nil {
+		part.Faults = faults
+	}
+	return part, err
 }
 
 // Sets implements verify.Kernel.

@@ -180,6 +180,16 @@ func (v *Verifier) endpoint(ifindex uint32) (entry bpf.Endpoint, err error) {
 // Policy implements verify.Kernel.
 func (v *Verifier) Policy(id verify.PolicyID, d model.Direction) (verify.Policy, error) {
 	slot, _ := bpfmaps.SplitPolicyWord(uint64(id))
+	read, err := v.readSlot(slot)
+	if err != nil {
+		return nil, err
+	}
+	read.word, read.egress, read.ask = uint64(id), d == model.Egress, v.asker.Ask
+	return read, nil
+}
+
+// readSlot reads the content of a slot, and compares it with what was written when expect was called.
+func (v *Verifier) readSlot(slot uint32) (*readPolicy, error) {
 	content, err := v.kernel.maps.ReadSlot(slot)
 	if err != nil {
 		return nil, err
@@ -196,8 +206,7 @@ func (v *Verifier) Policy(id verify.PolicyID, d model.Direction) (verify.Policy,
 	if err != nil {
 		return nil, err
 	}
-	seen.texts = read.texts
+	seen.texts, seen.compared = read.texts, true
 	v.read[slot] = seen
-	read.word, read.egress, read.ask = uint64(id), d == model.Egress, v.asker.Ask
 	return read, nil
 }

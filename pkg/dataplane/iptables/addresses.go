@@ -159,7 +159,7 @@ func (a *addresses) own(p netip.Prefix, owned bool) {
 		return
 	}
 	err := write(set, ipsets.Change{Entry: ipsets.Entry{Key: key}, Remove: !owned})
-	if a.journal.ownedAddrs(); err == nil || !owned {
+	if err == nil || !owned {
 		delete(a.unowned, p) // an entry that cannot be removed denies, and the next comparison of the set removes it
 		return
 	}

@@ -16,10 +16,6 @@ type journal struct {
 	slots     map[uint32]uint64           // when chains of a slot were written last; never: they wait for a commit
 	endpoints map[model.EndpointID]uint64 // the same for entries of endpoints
 	desired   map[uint32]bool             // slots with chains that wait for a commit
-	unbound   uint64                      // when entries of an endpoint that has left were removed last
-	chains    uint64                      // when any chain was written last
-	listed    uint64                      // when sets of further sources, or their entries, were written last
-	owned     uint64                      // when entries of the sets of owned addresses were written last
 	// addresses are noted while a verification runs. overrun is the time of the last one that had no room; 0: all had.
 	verifying atomic.Bool
 	addresses map[netip.Prefix]uint64
@@ -35,29 +31,16 @@ func newJournal() *journal {
 	return &journal{slots: map[uint32]uint64{}, endpoints: map[model.EndpointID]uint64{}, desired: map[uint32]bool{}, addresses: map[netip.Prefix]uint64{}}
 }
 
-// desire notes that chains are to be written by the next commit.
-func (j *journal) desire() { j.chains = never }
-
 // slot notes that chains of a slot are to be written by the next commit.
 func (j *journal) slot(number uint32) {
 	j.slots[number], j.desired[number] = never, true
 }
 
-// begin notes that chains are about to be written, and returns the time of their last write.
-func (j *journal) begin() (before uint64) {
-	before, j.chains = j.chains, never
-	return before
-}
-
-// commit notes that all desired chains are in the kernel. written: the commit changed some of them.
-func (j *journal) commit(before uint64, written bool) {
-	if !written && len(j.desired) == 0 && before != never {
-		j.chains = before
-		return
-	}
-	j.chains = j.clock.Add(1)
+// commit notes that all desired chains are in the kernel.
+func (j *journal) commit() {
+	now := j.clock.Add(1)
 	for number := range j.desired {
-		j.slots[number] = j.chains
+		j.slots[number] = now
 	}
 	clear(j.desired)
 }
@@ -70,17 +53,8 @@ func (j *journal) endpoint(id model.EndpointID, done bool) {
 	}
 }
 
-// sources notes that sets of further sources, or their entries, were written just now, or that this failed halfway.
-func (j *journal) sources() { j.listed = j.clock.Add(1) }
-
-// ownedAddrs notes that entries of the sets of owned addresses were written just now.
-func (j *journal) ownedAddrs() { j.owned = j.clock.Add(1) }
-
 // left notes that the entries of an endpoint that has left were removed.
-func (j *journal) left(id model.EndpointID) {
-	delete(j.endpoints, id)
-	j.unbound = j.clock.Add(1)
-}
+func (j *journal) left(id model.EndpointID) { delete(j.endpoints, id) }
 
 // verify starts noting addresses.
 func (j *journal) verify() {

@@ -276,9 +276,6 @@ func (s *slots) changed(at *slot, d chains.Delta) {
 // set adds the chains of a delta to the desired ones and removes those that are gone.
 func (s *slots) set(family uint8, d chains.Delta) error {
 	to := s.world.of("mangle", family)
-	if len(d.Set)+len(d.Gone) > 0 {
-		s.world.journal.desire()
-	}
 	for _, c := range d.Set {
 		if err := to.Set(ruleset.Chain{Name: c.Name, Rules: c.Rules}); err != nil {
 			return err

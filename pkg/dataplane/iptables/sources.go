@@ -136,7 +136,6 @@ func (s *sources) makeSets(l *lister, family uint8) error {
 	one := func(name string) *ipsets.Set { return ipsets.NewSet(s.sets.kernel, sourceSpec(name, family)) }
 	made := &listSets{egress: one(names.Egress), ingress: one(names.Ingress)}
 	err := errors.Join(made.egress.Ensure(), made.ingress.Ensure())
-	s.slots.world.journal.sources()
 	if err != nil {
 		return errors.Join(err, s.destroy(made))
 	}

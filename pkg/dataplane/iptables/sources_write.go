@@ -28,7 +28,6 @@ func (s *sources) keepOnly(id model.EndpointID, kept []netip.Prefix) error {
 				continue
 			}
 			_, err := set.Apply(gone)
-			s.slots.world.journal.sources()
 			if err != nil {
 				return fmt.Errorf("remove further sources of endpoint %s: %w", id, err)
 			}
@@ -74,7 +73,6 @@ func (s *sources) write(id model.EndpointID, ep *endpoint, open bool) error {
 				}
 				refused = err
 			}
-			s.slots.world.journal.sources()
 		}
 	}
 	if refused != nil || s.complete(l) {

@@ -175,7 +175,6 @@ func (s *static) write(family uint8) error {
 	if err != nil {
 		return err
 	}
-	s.world.journal.desire()
 	made := map[chainName]bool{}
 	for name, of := range map[string][]chains.Chain{"mangle": list.Mangle, "filter": list.Filter} {
 		for _, chain := range of {

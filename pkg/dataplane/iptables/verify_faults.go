@@ -6,19 +6,21 @@ import (
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/verify"
 )
 
 // Faults implements verify.Kernel.
-func (v *Verifier) Faults(id model.EndpointID) (faults []string, err error) {
+func (v *Verifier) Faults(id model.EndpointID) (part verify.Part, err error) {
 	state := v.dataplane.state
 	ep := state.endpoints.bound[id]
 	if ep == nil || ep.policy == nil || !v.fresh() || state.world.journal.endpoints[id] > v.read.since {
-		return nil, nil
+		part.Skipped = "its entries were written during the reading"
+		return part, nil
 	}
 	for _, d := range []model.Direction{model.Ingress, model.Egress} {
-		faults = append(faults, v.read.enter(ep.policy, d).faults(d)...)
+		part.Faults = append(part.Faults, v.read.enter(ep.policy, d).faults(d)...)
 	}
-	return faults, nil
+	return part, nil
 }
 
 // mostFaults bounds the faults of one kind that are reported, since they usually have one cause.
@@ -26,61 +28,67 @@ const mostFaults = 100
 
 // NodeFaults implements verify.Kernel: it compares chains and sets with those that were written. So it finds altered rules that no
 // question about policy reaches: those for flows under way, for packets to the node, for tunnels and for errors.
-func (v *Verifier) NodeFaults() (faults []string, err error) {
+func (v *Verifier) NodeFaults() (parts []verify.Part, err error) {
 	state := v.dataplane.state
-	if !v.fresh() || !state.world.inForce {
-		return nil, nil
+	switch {
+	case !v.fresh():
+		return []verify.Part{{Name: "chains and IP sets", Skipped: "the agent has begun to replace all of them during the reading"}}, nil
+	case !state.world.inForce:
+		return []verify.Part{{Name: "chains and IP sets", Skipped: "those of this agent are not in force yet"}}, nil
 	}
-	if state.world.journal.chains <= v.read.since {
-		for _, t := range state.world.tables {
-			read := v.read.of[t.family].mangle
-			if t.name == "filter" {
-				read = v.read.of[t.family].filter
-			}
-			faults = append(faults, tableFaults(t, read)...)
+	for _, t := range state.world.tables {
+		read := v.read.of[t.family].mangle
+		if t.name == "filter" {
+			read = v.read.of[t.family].filter
 		}
+		parts = append(parts, tablePart(t, read))
 	}
-	journal := state.world.journal
 	for _, family := range families {
-		f, list := state.sets.of[family], []*ipsets.Set(nil)
-		if !state.endpoints.writtenSince(v.read.since) {
-			list = append(list, f.own, f.egress, f.ingress)
-		}
-		if journal.owned <= v.read.since {
-			list = append(list, f.owned)
-		}
-		for _, s := range list {
-			faults = append(faults, setFaults(s, v.read.of[family].sets[s.Spec().Name])...)
+		f := state.sets.of[family]
+		for _, s := range []*ipsets.Set{f.own, f.egress, f.ingress, f.owned} {
+			parts = append(parts, v.setPart(s, v.read.of[family].sets[s.Spec().Name]))
 		}
 	}
-	if journal.listed <= v.read.since {
-		for _, s := range state.sets.listed {
-			if read, ok := v.read.listed[s.Spec().Name]; ok { // otherwise it was made after the round began
-				faults = append(faults, setFaults(s, read)...)
-			}
-		}
+	for _, s := range state.sets.listed {
+		parts = append(parts, v.setPart(s, v.read.listed[s.Spec().Name]))
 	}
-	return append(faults, v.read.uncovered()...), nil
+	return append(parts, verify.Part{Name: "IP sets of classes", Faults: v.read.uncovered()}), nil
 }
 
-func tableFaults(t *tableOf, read *iptables.Reading) (faults []string) {
-	for _, f := range read.Altered(t.Table) {
-		if faults = append(faults, fmt.Sprintf("%v, %v", t, f)); len(faults) == mostFaults {
-			break
-		}
+func tablePart(t *tableOf, read *iptables.Reading) verify.Part {
+	findings, skipped := read.Altered(t.Table)
+	part := verify.Part{Name: "chains of " + t.String(), Skipped: skipped}
+	for _, f := range findings[:min(len(findings), mostFaults)] {
+		part.Faults = append(part.Faults, fmt.Sprintf("%v, %v", t, f))
 	}
-	return faults
+	return part
 }
 
-func setFaults(s *ipsets.Set, read *set) (faults []string) {
-	if read == nil {
-		return []string{fmt.Sprintf("there is no IP set %s", s.Spec().Name)}
+// setPart compares a set; read is nil if it was not there.
+func (v *Verifier) setPart(s *ipsets.Set, read *set) verify.Part {
+	name := s.Spec().Name
+	part := verify.Part{Name: "IP set " + name}
+	var list []ipsets.Entry
+	if read != nil {
+		list = read.list
 	}
-	all := s.Altered(read.list)
+	written := v.sets[s]
+	if written == nil {
+		part.Skipped = "it was made during the reading"
+		return part
+	}
+	all, ok := written.Altered(list)
+	switch {
+	case !ok:
+		part.Skipped = "too many of its entries were written during the reading, or a write has ended in an unknown way"
+	case read == nil:
+		all = nil
+		part.Faults = []string{fmt.Sprintf("there is no IP set %s", name)}
+	}
 	for _, text := range all[:min(len(all), mostFaults)] {
-		faults = append(faults, fmt.Sprintf("IP set %s %s", s.Spec().Name, text))
+		part.Faults = append(part.Faults, fmt.Sprintf("IP set %s %s", name, text))
 	}
-	return faults
+	return part
 }
 
 // uncovered describes the sets of classes that have no class for some addresses.
@@ -108,14 +116,4 @@ func (f *familyRead) halves() bool {
 		}
 	}
 	return n == 2
-}
-
-// writtenSince reports whether entries of endpoints were written since a time.
-func (e *endpoints) writtenSince(time uint64) bool {
-	for _, at := range e.journal().endpoints {
-		if at > time {
-			return true
-		}
-	}
-	return e.journal().unbound > time
 }

@@ -16,8 +16,9 @@ type Verifier struct {
 	pause     func() error
 	state     *state // of this round
 	read      *reading
-	listed    []ipsets.Spec       // sets of further sources, as of the beginning of a round
-	classes   map[uint32][]uint32 // the sets that the compiler has in each class, as of the beginning of a round
+	listed    []ipsets.Spec                       // sets of further sources, as of the beginning of a round
+	sets      map[*ipsets.Set]*ipsets.Observation // of all sets since then
+	classes   map[uint32][]uint32                 // the sets that the compiler has in each class, as of the beginning of a round
 	unusual   unusual
 	policies  numbering[policyKey] // numbers of policies, from 1
 	residues  numbering[string]
@@ -38,7 +39,15 @@ func (v *Verifier) Begin(pause func() error) error {
 // Round implements verify.Kernel. The dataplane may have begun another world since the last one.
 func (v *Verifier) Round() error {
 	v.state, v.read = v.dataplane.state, nil
-	v.state.world.journal.verify()
+	journal := v.state.world.journal
+	journal.verify()
+	v.sets = map[*ipsets.Set]*ipsets.Observation{}
+	for _, t := range v.state.world.tables {
+		t.Observe(journal.verifying.Load)
+	}
+	for _, set := range v.state.sets.all() {
+		v.sets[set] = set.Observe(journal.verifying.Load)
+	}
 	v.classes, v.listed = map[uint32][]uint32{}, nil
 	for _, class := range v.state.plans.Compiler.Classes() {
 		v.classes[class.ID] = class.Sets

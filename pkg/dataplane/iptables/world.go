@@ -164,7 +164,6 @@ func (w *world) clear(ctx context.Context, kernel ipsets.Kernel) error {
 
 // commit writes the chains as they are desired, in one transaction for each table that differs.
 func (w *world) commit(ctx context.Context) error {
-	before, written := w.journal.begin(), false
 	for _, t := range w.tables {
 		if t.Changed() {
 			// A packet may find the chains of two transactions, but not those of three: nftables keeps one former state.
@@ -182,10 +181,9 @@ func (w *world) commit(ctx context.Context) error {
 		w.spent += done.Overhead()
 		if done.Chains+done.Removed+done.Jumps > 0 {
 			w.unseen.committed()
-			written = true
 		}
 	}
-	w.journal.commit(before, written)
+	w.journal.commit()
 	return nil
 }
 
@@ -202,7 +200,6 @@ func (w *world) grace(of func(unseen) bool) error {
 // comes after mangle: it drops flows that have not been judged. otherBits: the marks of the other world are in other bits, so its
 // jumps in filter are removed first.
 func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits bool) error {
-	before := w.journal.begin()
 	for _, t := range w.tables {
 		if otherBits && t.name == "filter" {
 			if err := w.enter(ctx, t, false); err != nil {
@@ -218,7 +215,7 @@ func (w *world) enforce(ctx context.Context, kernel ipsets.Kernel, otherBits boo
 			return err
 		}
 	}
-	w.journal.commit(before, true)
+	w.journal.commit()
 	w.inForce = true
 	w.unseen.committed()
 	if len(w.other) == 0 {
