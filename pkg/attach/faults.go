@@ -21,6 +21,8 @@ func (l *Links) Faults(ifindex uint32) (faults []string) {
 			faults = append(faults, fmt.Sprintf("tcx/%s: the program is not attached", s))
 		case state.Program != programs[s]:
 			faults = append(faults, fmt.Sprintf("tcx/%s: the link runs program %d instead of %d", s, state.Program, programs[s]))
+		case state.Before > 0:
+			faults = append(faults, fmt.Sprintf("tcx/%s: programs of other software run before ours (%d of them), which sees no packet that they accept", s, state.Before))
 		}
 	}
 	return faults

@@ -59,26 +59,52 @@ func linkState(path string, key tcxKey) (LinkState, error) {
 		return s, nil
 	}
 	s.Attached = true
+	s.Here, s.Before, s.After, err = around(info.ID, key)
+	return s, err
+}
+
+// around counts the programs of others that run before and after a link's. Not here: no program of the link is attached there.
+func around(id link.ID, key tcxKey) (here bool, before, after int, err error) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: int(key.ifindex), Attach: key.attachType()})
 	if errors.Is(err, unix.ENODEV) {
-		return s, nil
+		return false, 0, 0, nil
 	}
 	if err != nil {
-		return s, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
+		return false, 0, 0, fmt.Errorf("programs on interface %d %s: %w", key.ifindex, key.side, err)
 	}
-	before, after := 0, 0
 	for _, program := range all.Programs {
-		switch id, _ := program.LinkID(); {
-		case id == info.ID:
-			s.Here = true
-		case s.Here:
+		switch of, _ := program.LinkID(); {
+		case of == id:
+			here = true
+		case here:
 			after++
 		default:
 			before++
 		}
 	}
-	if s.Here {
-		s.Before, s.After = before, after
+	if !here {
+		return false, 0, 0, nil
 	}
-	return s, nil
+	return here, before, after, nil
+}
+
+// Before returns how many programs of others run before from_pod and before to_pod at an interface. They can keep packets from ours, or
+// pass them on unseen.
+func (l *Links) Before(ifindex uint32) (fromPod, toPod int, err error) {
+	var n [2]int
+	for i, s := range []side{ingress, egress} {
+		key := tcxKey{ifindex, s}
+		opened := l.tcx[key]
+		if opened == nil {
+			continue
+		}
+		info, err := opened.Info()
+		if err != nil {
+			return 0, 0, fmt.Errorf("link %s: %w", key.pin(), err)
+		}
+		if _, n[i], _, err = around(info.ID, key); err != nil {
+			return 0, 0, err
+		}
+	}
+	return n[0], n[1], nil
 }

@@ -126,8 +126,13 @@ func (l *Links) RemoveStale() ([]uint32, error) {
 		errs = append(errs, err)
 		for _, name := range names {
 			key, ok := parsePin(name)
-			if !ok || l.tcx[key] != nil && !l.dead(key) {
+			if !ok {
 				continue
+			}
+			if opened := l.tcx[key]; opened != nil {
+				if _, alive, err := state(opened, key); alive || err != nil {
+					continue
+				}
 			}
 			stale, err := l.isStale(key)
 			if errs = append(errs, err); !stale {
@@ -141,11 +146,6 @@ func (l *Links) RemoveStale() ([]uint32, error) {
 	}
 	slices.Sort(gone)
 	return slices.Compact(gone), errors.Join(errs...)
-}
-
-func (l *Links) dead(key tcxKey) bool {
-	_, alive, err := state(l.tcx[key], key)
-	return err == nil && !alive
 }
 
 func (l *Links) isStale(key tcxKey) (bool, error) {

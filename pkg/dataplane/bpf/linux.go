@@ -17,6 +17,8 @@ type Linux struct {
 	log     *slog.Logger
 	links   *attach.Links // nil until Use
 	repairs uint64
+	// overtaken are the interfaces where programs of others were seen before ours, with the line that was logged last.
+	overtaken map[uint32]string
 }
 
 // OpenLinux watches the interfaces whose names begin with prefix, and the node's addresses.
@@ -25,7 +27,7 @@ func OpenLinux(prefix string, log *slog.Logger) (*Linux, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Linux{Watch: w, log: log}, nil
+	return &Linux{Watch: w, log: log, overtaken: map[uint32]string{}}, nil
 }
 
 // Peer implements Host.
@@ -62,11 +64,32 @@ func (h *Linux) Ensure(name string, ifindex uint32) error {
 		h.repairs++
 		h.log.Warn("programs had been detached by somebody else, attached again", "iface", name)
 	}
+	if err == nil && change != attach.Attached {
+		h.warnOfOthers(name, ifindex)
+	}
 	return err
+}
+
+// warnOfOthers logs once that programs of others run before ours at an interface: a packet that one of them accepts is not judged here. It
+// is the decision of an administrator, so nothing is repaired.
+func (h *Linux) warnOfOthers(name string, ifindex uint32) {
+	fromPod, toPod, err := h.links.Before(ifindex)
+	if err != nil || fromPod+toPod == 0 {
+		delete(h.overtaken, ifindex)
+		return
+	}
+	line := fmt.Sprint(name, fromPod, toPod)
+	if h.overtaken[ifindex] == line {
+		return
+	}
+	h.overtaken[ifindex] = line
+	h.log.Warn("programs of other software run before Margay's on a workload interface; Margay does not see the packets that they accept",
+		"iface", name, "beforeFromPod", fromPod, "beforeToPod", toPod)
 }
 
 // Detach implements Host.
 func (h *Linux) Detach(ifindex uint32) error {
+	delete(h.overtaken, ifindex)
 	return h.links.Detach(ifindex)
 }
 

@@ -69,7 +69,9 @@ func (v *Verifier) Faults(id model.EndpointID) (part verify.Part, err error) {
 		faults, part.Skipped = append(faults, of...), cmp.Or(part.Skipped, skipped)
 	}
 	if host, ok := v.kernel.host.(*Linux); ok {
-		faults = append(faults, host.faults(ep.ifindex)...)
+		for _, text := range host.faults(ep.ifindex) {
+			faults = append(faults, "interface "+ep.policy.Iface+", "+text)
+		}
 	}
 	part.Faults = faults
 	return part, err
