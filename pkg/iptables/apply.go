@@ -70,6 +70,9 @@ func (t *Table) write(ctx context.Context) (Commit, error) {
 		t.desired.written()
 		return Commit{}, nil
 	}
+	if err := unknownJump(t, d); err != nil {
+		return Commit{}, err
+	}
 	text := t.transaction(d)
 	before, stampErr := t.kernel.stamp(t.family, t.name)
 	waited, err := t.kernel.restore(ctx, t.family, text)

@@ -93,7 +93,10 @@ func (t *Table) saved(ctx context.Context, counters bool) (*ruleset.Saved, error
 	}
 	for i := range tables {
 		if tables[i].Name == t.name {
-			return &tables[i], nil
+			if known := t.jumps.Load(); known != nil {
+				err = recall(ctx, t, &tables[i], *known)
+			}
+			return &tables[i], err
 		}
 	}
 	return &ruleset.Saved{Name: t.name}, nil

@@ -253,6 +253,10 @@ func (f fakeKernel) restore(ctx context.Context, family Family, transaction stri
 	return waited, nil
 }
 
+func (f fakeKernel) has(context.Context, Family, string, string, string) (bool, error) {
+	return false, nil // it prints all rules
+}
+
 func (f fakeKernel) locked() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,7 +4,8 @@
 //   - iptables.go: families, backends, errors; find.go: the commands of a backend, and whether they work here
 //   - table.go: Table, one table of the kernel; desired.go: the chains that it is to have; difference.go: the writes of a
 //     transaction; apply.go: Apply
-//   - check.go, reading.go: reading back, and alterations by others; piecewise.go: beside rules that iptables cannot print
+//   - check.go, reading.go: reading back, and alterations by others; piecewise.go, opaque.go: beside rules that iptables cannot
+//     print; versions.go: what transactions replace during a verification
 //   - command.go, machine.go: running the commands; lock.go: the lock that all users of iptables-legacy share; sole.go: one agent for
 //     each network namespace
 //   - stamp.go, stamp_legacy.go, stamp_nft.go: whether anything has changed, without reading everything
@@ -70,6 +71,8 @@ type kernel interface {
 	save(ctx context.Context, family Family, table string, counters bool) (string, error)
 	// restore carries out one transaction. It returns how long it waited for others.
 	restore(ctx context.Context, family Family, transaction string) (waited time.Duration, err error)
+	// has reports whether a chain has a rule, as far as iptables finds it beside rules that it does not know.
+	has(ctx context.Context, family Family, table, chain, rule string) (bool, error)
 	// locked reports whether another process holds the lock now.
 	locked() bool
 	stamp(family Family, table string) (Stamp, error)

@@ -13,8 +13,8 @@ import (
 	"github.com/margay-project/margay/pkg/nfnl"
 )
 
-// UnreadableError reports that a built-in chain has a rule that iptables-nft cannot print: somebody has added it with another program,
-// for example nft. So the chain cannot be compared, and nothing is written.
+// UnreadableError reports that a built-in chain has a rule that iptables-nft cannot print, added with another program such as nft, and
+// that the text of one of our jumps there cannot be found out. So the chain cannot be compared, and nothing is written.
 type UnreadableError struct {
 	Family       Family
 	Table, Chain string
@@ -52,7 +52,7 @@ func whole(output string, err error) bool {
 const unprintable = `-m comment --comment "iptables cannot print the rules of this chain"`
 
 // savePieces prints a table of nftables like iptables-nft-save, but one chain after the other: a rule that iptables does not know costs
-// its own chain only. A built-in chain that cannot be printed is an error. Chains of others that cannot be printed are left out: rules
+// its own chain only. Of a built-in chain that cannot be printed, only the chains that its rules go to are known. Chains of others that cannot be printed are left out: rules
 // that go to them are there, so a walk that reaches one of them ends with an error.
 func (m *machine) savePieces(ctx context.Context, family Family, table string, counters bool) (string, error) {
 	list, err := m.list(ctx, family)
@@ -68,14 +68,17 @@ func (m *machine) savePieces(ctx context.Context, family Family, table string, c
 		args = []string{"-t", table, "-v", "-S"}
 	}
 	var heads, rules strings.Builder
-	for _, name := range chains {
+	for _, chain := range chains {
+		name := chain.name
 		output, err := m.work(ctx, list, "", append(args, name)...)
 		var exit *exited
 		switch {
 		case err != nil && !errors.As(err, &exit):
 			return "", err
 		case err != nil && slices.Contains(builtIn, name):
-			return "", &UnreadableError{family, table, name, err}
+			if output, err = opaqueChain(family, table, chain); err != nil {
+				return "", err
+			}
 		case err != nil && !strings.HasPrefix(name, ownChains):
 			continue
 		case err != nil:
@@ -130,31 +133,23 @@ func (m *machine) list(ctx context.Context, family Family) (command, error) {
 	return list, nil
 }
 
-// chainsOf returns the names of a table's chains in nftables.
-func chainsOf(family Family, table string) (names []string, err error) {
-	conn, err := nfnl.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	request := nfnl.Request{Subsystem: unix.NFNL_SUBSYS_NFTABLES, Command: unix.NFT_MSG_GETCHAIN, Family: unix.NFPROTO_IPV4}
-	if family == V6 {
-		request.Family = unix.NFPROTO_IPV6
-	}
-	const patience = 5 // dumps that changes by others interrupt
-	for range patience {
-		names = nil
-		err = conn.Dump(request, func(m nfnl.Message) {
-			if m.Family == request.Family && nfnl.String(nfnl.Find(m.Attributes, unix.NFTA_CHAIN_TABLE)) == table {
-				names = append(names, nfnl.String(nfnl.Find(m.Attributes, unix.NFTA_CHAIN_NAME)))
-			}
-		})
-		if !errors.Is(err, nfnl.ErrInterrupted) {
-			break
+// nftChain is a chain of nftables. A chain that packets enter has a policy.
+type nftChain struct{ name, policy string }
+
+// chainsOf returns a table's chains in nftables.
+func chainsOf(family Family, table string) (chains []nftChain, err error) {
+	err = dump(family, unix.NFT_MSG_GETCHAIN, nil, func() { chains = nil }, func(chain []byte) {
+		if nfnl.String(nfnl.Find(chain, unix.NFTA_CHAIN_TABLE)) != table {
+			return
 		}
-	}
+		policy := "ACCEPT"
+		if p := nfnl.Find(chain, unix.NFTA_CHAIN_POLICY); p != nil && nfnl.Uint32(p) == 0 { // NF_DROP
+			policy = "DROP"
+		}
+		chains = append(chains, nftChain{nfnl.String(nfnl.Find(chain, unix.NFTA_CHAIN_NAME)), policy})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the chains of %v table %s: %w", family, table, err)
 	}
-	return names, nil
+	return chains, nil
 }

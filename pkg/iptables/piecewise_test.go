@@ -3,12 +3,12 @@ package iptables_test
 import (
 	"errors"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/ruleset"
 )
 
 // unprintable are rules that nft adds and iptables-nft-save cannot print: beside the first it prints no chain and succeeds, beside
@@ -91,36 +91,84 @@ func TestBesideARuleThatIptablesCannotPrint(t *testing.T) {
 	})
 }
 
-// In the chain with our jumps such a rule is reported, and nothing is written, until it has gone.
-func TestARuleThatIptablesCannotPrintBesideOurJump(t *testing.T) {
+// In the chain with our jumps such a rule costs nothing, either: a running agent finds its jump beside it, and so does the next one.
+func TestARuleThatIptablesCannotPrintBehindOurJump(t *testing.T) {
 	nftKernels(t, func(t *testing.T, k kernel, rule string) {
 		table := example(t, k)
 		findings(t, table)
 		nft(t, k, "add rule", "FORWARD", rule)
 		for range 2 {
-			_, err := table.Check(t.Context())
-			unreadable, ok := errors.AsType[*iptables.UnreadableError](err)
-			if !ok || unreadable.Chain != "FORWARD" || !strings.Contains(err.Error(), "mangle FORWARD`") {
-				t.Fatalf("the rule is in FORWARD: %v", err)
+			if found := findings(t, table); len(found) > 0 {
+				t.Errorf("beside the rule of others: %v", found)
 			}
 		}
-		if done := apply(t, table); done.Chains+done.Jumps > 0 {
-			t.Errorf("written: %+v", done)
+		if done := apply(t, table); done.Chains+done.Jumps+done.Removed > 0 {
+			t.Errorf("written, although nothing has changed: %+v", done)
 		}
-		if _, err := unwritten(t, k).Apply(t.Context()); err == nil {
-			t.Error("the next agent writes although it does not know the chain")
+		if err := k.tools.Readable(t.Context(), "filter", "mangle"); err != nil {
+			t.Errorf("not readable: %v", err)
 		}
-		if err := k.tools.Readable(t.Context(), "filter", "mangle"); err == nil || !strings.Contains(err.Error(), "chain FORWARD has a rule") {
-			t.Errorf("readable: %v", err)
+		if done := apply(t, unwritten(t, k)); done.Chains+done.Jumps+done.Removed > 0 {
+			t.Errorf("the next agent has written what was there: %+v", done)
 		}
 		nft(t, k, "flush chain", "FORWARD", "")
-		found := findings(t, table)
-		if !slices.ContainsFunc(found, func(f iptables.Finding) bool { return f.Chain == "FORWARD" }) {
-			t.Errorf("the jump has gone with the rule: %v", found)
+		nft(t, k, "add rule", "FORWARD", rule)
+		if found := findings(t, table); len(found) != 1 || found[0].Chain != "FORWARD" {
+			t.Errorf("the jump is gone, and the rule is there: %v", found)
 		}
 		apply(t, table)
 		if found := findings(t, table); len(found) > 0 {
 			t.Errorf("after the repair: %v", found)
+		}
+		if saved, err := table.Read(t.Context()); err != nil || len(saved.Chain("FORWARD").Rules) != 2 || saved.Chain("FORWARD").Policy != "ACCEPT" {
+			t.Errorf("chain FORWARD is read as %+v, %v", saved, err)
+		}
+	})
+}
+
+// The jumps of the world before are found by the names of its chains, and replaced by those of the next one.
+func TestAJumpIsReplacedBesideARuleThatIptablesCannotPrint(t *testing.T) {
+	nftKernels(t, func(t *testing.T, k kernel, rule string) {
+		before := k.table("mangle")
+		set(t, before, ruleset.Chain{Name: "mgyA-F", Rules: []string{"-j RETURN"}}, ruleset.Chain{Name: "mgyA-first", Rules: []string{"-j RETURN"}})
+		jumps(t, before, "FORWARD", "-i cali+ -m connmark --mark 0x5/0xff -j mgyA-first", "-j mgyA-F")
+		apply(t, before)
+		nft(t, k, "add rule", "FORWARD", rule)
+		next := k.table("mangle")
+		next.Keep("mgyA-")
+		set(t, next, ruleset.Chain{Name: "mgyB-F", Rules: []string{"-j RETURN"}}, ruleset.Chain{Name: "mgyB-first", Rules: []string{"-j RETURN"}})
+		if done := apply(t, next); done.Chains != 3 || done.Jumps != 0 {
+			t.Errorf("its chains: %+v", done)
+		}
+		next.Keep()
+		jumps(t, next, "FORWARD", "-i cali+ -m connmark --mark 0x5/0xff -j mgyB-first", "-j mgyB-F")
+		if done := apply(t, next); done.Jumps != 1 || done.Removed != 3 {
+			t.Errorf("its jumps: %+v", done)
+		}
+		saved, err := next.Read(t.Context())
+		if err != nil || len(saved.Chain("FORWARD").Rules) != 3 || saved.Chain("mgyA-F") != nil {
+			t.Errorf("%+v, %v", saved, err)
+		}
+		if found := findings(t, next); len(found) > 0 {
+			t.Errorf("then: %v", found)
+		}
+	})
+}
+
+// A jump to a chain of ours that this agent would not write has matches that are not known, so nothing is written.
+func TestAnUnknownJumpBesideARuleThatIptablesCannotPrint(t *testing.T) {
+	nftKernels(t, func(t *testing.T, k kernel, rule string) {
+		table := example(t, k)
+		findings(t, table)
+		nft(t, k, "add rule", "FORWARD", "meta l4proto tcp jump mgyA-ok")
+		nft(t, k, "add rule", "FORWARD", rule)
+		_, err := table.Check(t.Context())
+		unreadable, ok := errors.AsType[*iptables.UnreadableError](err)
+		if !ok || unreadable.Chain != "FORWARD" || !strings.Contains(err.Error(), "mangle FORWARD`") || !strings.Contains(err.Error(), "the jump to mgyA-ok") {
+			t.Fatalf("%v", err)
+		}
+		if _, err := unwritten(t, k).Apply(t.Context()); err == nil {
+			t.Error("the next agent writes although it does not know the chain")
 		}
 	})
 }

@@ -2,8 +2,10 @@ package iptables
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/margay-project/margay/pkg/ruleset"
 )
@@ -25,7 +27,8 @@ type Table struct {
 	desired desired
 	have    applied
 	watch   watch
-	former  *versions // nil: Observe was not called
+	former  *versions                           // nil: Observe was not called
+	jumps   atomic.Pointer[map[string][]string] // desired.jumps, for readings by other goroutines
 }
 
 // Table returns the table of that name with no chain desired. Nothing is read before the first Apply or Check. An agent with
@@ -103,6 +106,8 @@ func (t *Table) SetJumps(builtIn string, rules ...string) error {
 	}
 	if before, known := t.desired.jumps[builtIn]; !known || !slices.Equal(before, rules) {
 		t.desired.setJumps(builtIn, slices.Clone(rules))
+		known := maps.Clone(t.desired.jumps)
+		t.jumps.Store(&known)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -33,6 +34,80 @@ func TestRulesOfNftInOurTablesAreNoAlteration(t *testing.T) {
 	n.start()
 	n.apply(-1)
 	n.wantOneWorld("with the next but one", "mgyA")
+}
+
+// The same in the chains with its jumps: what it needs of them is where its jumps are.
+func TestRulesOfNftBehindOurJumpsAreNoAlteration(t *testing.T) {
+	n := newRealNode(t, iptables.NFT)
+	testutil.RequireCommand(t, "nft")
+	n.start()
+	n.apply(-1)
+	for table, chains := range map[string][]string{"mangle": {"PREROUTING", "FORWARD", "POSTROUTING"}, "filter": {"FORWARD"}} {
+		for _, chain := range chains {
+			n.nft("add", "rule", "ip", table, chain, "ct", "mark", "set", "meta", "mark", "and", "0xff00ffff")
+		}
+	}
+	n.agent.Resync()
+	n.next()
+	n.apply(-1)
+	if n.agent.repairs != 0 {
+		t.Errorf("%d repairs of chains that nobody has altered", n.agent.repairs)
+	}
+	if faults := n.faults(); len(faults) > 0 {
+		t.Errorf("verification finds %q", faults)
+	}
+	n.nft("delete", "rule", "ip", "mangle", "FORWARD", "handle", n.handle("jump mgyA-FORWARD"))
+	if faults := strings.Join(n.faults(), "\n"); !strings.Contains(faults, "chain FORWARD: it lacks the rule") {
+		t.Errorf("the jump was deleted, and verification finds %q", faults)
+	}
+	n.agent.Resync()
+	n.next()
+	n.apply(-1)
+	if n.agent.repairs != 1 {
+		t.Errorf("%d repairs of the jump that was deleted", n.agent.repairs)
+	}
+	n.wantOneWorld("after the repair", "mgyA")
+	n.start()
+	n.apply(-1)
+	n.wantOneWorld("with the next agent", "mgyB")
+	n.start()
+	n.apply(-1)
+	n.wantOneWorld("with the next but one", "mgyA")
+}
+
+// faults are those of the parts that verification compares.
+func (n *realNode) faults() (list []string) {
+	n.t.Helper()
+	n.do(func() error {
+		v := n.agent.Verifier()
+		if err := v.Begin(func() error { return nil }); err != nil {
+			return err
+		}
+		if _, err := v.Entries(); err != nil {
+			return err
+		}
+		parts, err := v.NodeFaults()
+		for _, p := range parts {
+			list = append(list, p.Faults...)
+			if p.Skipped != "" {
+				list = append(list, p.Name+" was not compared: "+p.Skipped)
+			}
+		}
+		return errors.Join(err, v.End())
+	})
+	return list
+}
+
+// handle is that of the rule of mangle with a text.
+func (n *realNode) handle(text string) string {
+	n.t.Helper()
+	for line := range strings.Lines(n.nft("-a", "list", "table", "ip", "mangle")) {
+		if rule, handle, ok := strings.Cut(strings.TrimSpace(line), " # handle "); ok && strings.Contains(rule, text) {
+			return handle
+		}
+	}
+	n.t.Fatalf("no rule with %q", text)
+	return ""
 }
 
 func (n *realNode) nft(words ...string) string {
