@@ -70,8 +70,9 @@ func (t *Table) write(ctx context.Context) (Commit, error) {
 		t.desired.written()
 		return Commit{}, nil
 	}
-	if err := unknownJump(t, d); err != nil {
-		return Commit{}, err
+	if name := d.unknownJump(t.have); name != "" {
+		why := errors.New("a jump to a chain of an agent is to be deleted, and its matches are not known")
+		return Commit{}, &UnreadableError{t.family, t.name, name, why}
 	}
 	text := t.transaction(d)
 	before, stampErr := t.kernel.stamp(t.family, t.name)

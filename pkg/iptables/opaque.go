@@ -158,15 +158,13 @@ func recalled(ctx context.Context, t *Table, chain *ruleset.SavedChain, unknown 
 	return "", &UnreadableError{t.family, t.name, chain.Name, fmt.Errorf("the jump to %s is not one that this agent would write, or is behind that rule", target)}
 }
 
-// unknownJump refuses a difference that deletes a jump whose text is not known.
-func unknownJump(t *Table, d difference) error {
+// unknownJump returns the built-in chain in which the difference deletes a jump whose text is not known; empty: there is none.
+func (d difference) unknownJump(have applied) string {
 	names := slices.Concat(d.jumps, slices.Collect(maps.Keys(d.stale)))
 	for _, name := range names {
-		for _, rule := range t.have.jumps[name].rules {
-			if strings.HasPrefix(rule, matches) {
-				return &UnreadableError{t.family, t.name, name, errors.New("a jump to a chain of an agent is to be deleted, and its matches are not known")}
-			}
+		if slices.ContainsFunc(have.jumps[name].rules, func(rule string) bool { return strings.HasPrefix(rule, matches) }) {
+			return name
 		}
 	}
-	return nil
+	return ""
 }
