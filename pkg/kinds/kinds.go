@@ -34,6 +34,7 @@ type Kind struct {
 	Optional   bool   // may be served nowhere (a CRD that is not installed); that is an empty list
 	Types      *Types // what every API server serves it as, and Convert expects; nil: *unstructured.Unstructured
 	Policy     bool   // its objects are policy
+	Tiered     bool   // Calico's API server lists its objects for those who may list TierResource, too
 	NotServed  bool   // no cluster is asked for it: a directory and etcd hold its objects
 
 	// The functions below are nil for a kind whose objects are not read. Their updates are the caller's.
@@ -68,6 +69,12 @@ func (k Kind) GroupVersionResources() []schema.GroupVersionResource {
 	return all
 }
 
+// TierResource is what Calico's API server asks the rights to a Tiered kind for, besides those to the Resource: a name that no server
+// has a resource of.
+func (k Kind) TierResource() schema.GroupResource {
+	return schema.GroupResource{Group: "projectcalico.org", Resource: "tier." + k.Resource}
+}
+
 var (
 	core      = []schema.GroupVersion{corev1.SchemeGroupVersion}
 	discovery = []schema.GroupVersion{discoveryv1.SchemeGroupVersion}
@@ -100,13 +107,13 @@ func All(pods validate.Pods) []Kind {
 		namespaced("NetworkSet", "networksets", calicoGroups).policy().required().strict(ofStored(validate.DNSSubdomain, calico.ConvertNetworkSet)),
 		clusterWide("GlobalNetworkSet", "globalnetworksets", calicoGroups).policy().required().
 			strict(ofStored(validate.DNSSubdomain, calico.ConvertGlobalNetworkSet)),
-		namespaced("NetworkPolicy", "networkpolicies", calicoGroups).policy().required().beside("projectcalico.org").
+		namespaced("NetworkPolicy", "networkpolicies", calicoGroups).policy().tiered().required().beside("projectcalico.org").
 			strict(ofStored(calico.PolicyName, calico.ConvertNetworkPolicy)),
-		clusterWide("GlobalNetworkPolicy", "globalnetworkpolicies", calicoGroups).policy().required().
+		clusterWide("GlobalNetworkPolicy", "globalnetworkpolicies", calicoGroups).policy().tiered().required().
 			strict(ofStored(calico.PolicyName, calico.ConvertGlobalNetworkPolicy)),
-		namespaced("StagedNetworkPolicy", "stagednetworkpolicies", calicoGroups).policy().
+		namespaced("StagedNetworkPolicy", "stagednetworkpolicies", calicoGroups).policy().tiered().
 			strict(ofStored(calico.PolicyName, calico.ConvertStagedNetworkPolicy)),
-		clusterWide("StagedGlobalNetworkPolicy", "stagedglobalnetworkpolicies", calicoGroups).policy().
+		clusterWide("StagedGlobalNetworkPolicy", "stagedglobalnetworkpolicies", calicoGroups).policy().tiered().
 			strict(ofStored(calico.PolicyName, calico.ConvertStagedGlobalNetworkPolicy)),
 		namespaced("StagedKubernetesNetworkPolicy", "stagedkubernetesnetworkpolicies", calicoGroups).policy().
 			strict(ofStored(validate.DNSSubdomain, calico.ConvertStagedKubernetesNetworkPolicy)),
@@ -154,6 +161,11 @@ func (k Kind) notServed() Kind {
 
 func (k Kind) required() Kind {
 	k.Required = true
+	return k
+}
+
+func (k Kind) tiered() Kind {
+	k.Tiered = true
 	return k
 }
 

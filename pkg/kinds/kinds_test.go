@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -76,29 +77,69 @@ func TestAnotherTypeIsAProblem(t *testing.T) {
 	}
 }
 
-// The agent's ClusterRole grants what the sources and Events ask for.
-func TestTheClusterRoleGrantsEveryKind(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "base", "clusterrole.yaml"))
+// rulesOf are the rules of a ClusterRole. The manifest may be a template of Helm in all other places.
+func rulesOf(t *testing.T, path ...string) []rbacv1.PolicyRule {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "deploy"}, path...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, rules, _ := strings.Cut(string(text), "\nrules:\n")
+	rules, _, _ = strings.Cut(rules, "\n---\n")
 	role := rbacv1.ClusterRole{}
-	first, _, _ := strings.Cut(string(text), "\n---\n")
-	if err := yaml.UnmarshalStrict([]byte(first), &role); err != nil {
-		t.Fatal(err)
+	if err := yaml.UnmarshalStrict([]byte("rules:\n"+rules), &role); err != nil || len(role.Rules) == 0 {
+		t.Fatalf("%v: %d rules, %v", path, len(role.Rules), err)
 	}
+	return role.Rules
+}
+
+// The agent's ClusterRole grants what the sources and Events ask for.
+func TestTheClusterRoleGrantsEveryKind(t *testing.T) {
+	rules := rulesOf(t, "base", "clusterrole.yaml")
 	granted := func(group, resource, verb string) bool {
-		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
 			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
 		})
 	}
 	for _, k := range Served(validate.Pods{}) {
-		for _, gv := range k.Versions {
+		resources := k.GroupVersionResources()
+		if k.Tiered {
+			resources = append(resources, k.TierResource().WithVersion(""))
+		}
+		for _, r := range resources {
 			for _, verb := range []string{"get", "list", "watch"} {
-				if !granted(gv.Group, k.Resource, verb) {
-					t.Errorf("deploy/base/clusterrole.yaml does not grant %s of %s in group %q", verb, k.Resource, gv.Group)
+				if !granted(r.Group, r.Resource, verb) {
+					t.Errorf("deploy/base/clusterrole.yaml does not grant %s of %s in group %q", verb, r.Resource, r.Group)
 				}
 			}
 		}
+	}
+	for _, r := range rules {
+		if len(r.ResourceNames) > 0 {
+			t.Errorf("deploy/base/clusterrole.yaml: %v with resourceNames: what they leave out is not reported by every server", r.Resources)
+		}
+	}
+}
+
+func TestTheChartGrantsWhatTheBaseGrants(t *testing.T) {
+	base, chart := rulesOf(t, "base", "clusterrole.yaml"), rulesOf(t, "helm", "margay", "templates", "clusterrole.yaml")
+	if diff := cmp.Diff(base, chart); diff != "" {
+		t.Errorf("rules of deploy/base (-) and of the chart (+):\n%s", diff)
+	}
+}
+
+// Calico's API server checks tiers for four kinds: its isTieredPolicy names them.
+func TestTieredKindsAreThoseOfCalicosAPIServer(t *testing.T) {
+	var tiered []string
+	for _, k := range All(validate.Pods{}) {
+		if k.Tiered {
+			tiered = append(tiered, k.TierResource().String())
+		}
+	}
+	slices.Sort(tiered)
+	want := []string{"tier.globalnetworkpolicies.projectcalico.org", "tier.networkpolicies.projectcalico.org",
+		"tier.stagedglobalnetworkpolicies.projectcalico.org", "tier.stagednetworkpolicies.projectcalico.org"}
+	if !slices.Equal(tiered, want) {
+		t.Errorf("tiered: %v, want %v", tiered, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Identity says which server is asked and as whom, for messages.
@@ -62,6 +63,23 @@ func Explain(err error, as Identity) string {
 	return oneLine(err.Error())
 }
 
+// tierRefused matches what Calico's API server says to those who have no right to the policies of any tier.
+var tierRefused = regexp.MustCompile(`^([a-z]+)\.([a-z.]+) is forbidden: Operation on Calico tiered policy is forbidden`)
+
+// TierRight reports whether err is the answer of Calico's API server to a reader who has the right to the resource and to no tier's part
+// of it, and which resource stands for that right: "tier.networkpolicies" of its group.
+func TierRight(err error) (right schema.GroupResource, refused bool) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusForbidden {
+		return schema.GroupResource{}, false
+	}
+	m := tierRefused.FindStringSubmatch(status.Status().Message)
+	if m == nil {
+		return schema.GroupResource{}, false
+	}
+	return schema.GroupResource{Group: m[2], Resource: "tier." + m[1]}, true
+}
+
 // refused matches what an API server says of a request that its authorizer did not allow.
 var refused = regexp.MustCompile(`User "([^"]*)" cannot (\S+) (?:resource|path) "([^"]*)"(?: in API group "([^"]*)")?( at the cluster scope| in the namespace "[^"]*")?`)
 
@@ -80,6 +98,10 @@ func explainStatus(err error, as Identity) string {
 		}
 		return fmt.Sprintf("the API server at %s rejects our credentials (401): %s%s", as.Server, what, origin(as))
 	case http.StatusForbidden:
+		if resource, ok := TierRight(err); ok {
+			return fmt.Sprintf("forbidden by Calico's API server: it lists policies of tiers for which the user has the right to get, list and watch "+
+				"%s in API group %s, and there is none; grant that without resourceNames, with a ClusterRole%s", resource.Resource, resource.Group, origin(as))
+		}
 		m := refused.FindStringSubmatch(s.Message)
 		if m == nil {
 			return fmt.Sprintf("forbidden by the API server: %s%s", s.Message, origin(as))
