@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,6 +49,8 @@ type servedKind struct {
 
 	absent      bool   // not served
 	status      int    // of every answer; 0: works
+	tierRight   bool   // lists and watches are refused as Calico's API server does without a right to any tier
+	tiers       string // policies of other tiers are left out, as for readers with a right to this one; empty: all are served
 	retryAfter  string // with it
 	slow        bool   // no answer
 	mute        bool   // watches without an event or an end
@@ -287,11 +290,11 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del("timeoutSeconds")
 	a.mu.Lock()
-	path := r.URL.Path
+	request := r.URL.Path
 	if r.URL.RawQuery != "" {
-		path += "?" + q.Encode()
+		request += "?" + q.Encode()
 	}
-	a.requests = append(a.requests, path)
+	a.requests = append(a.requests, request)
 	k, ready := a.kinds[r.URL.Path], a.ready
 	a.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
@@ -354,6 +357,9 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request, k *servedKind,
 		reason := map[int]string{403: "Forbidden", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}[now.status]
 		seconds, _ := strconv.Atoi(now.retryAfter)
 		refuse(w, now.status, reason, seconds, `pods is forbidden: User "margay" cannot list resource "pods" in API group "" at the cluster scope`)
+	case now.tierRight:
+		group, _, _ := strings.Cut(now.apiVersion, "/")
+		refuse(w, 403, "Forbidden", 0, path.Base(r.URL.Path)+"."+group+" is forbidden: Operation on Calico tiered policy is forbidden")
 	case streamed && now.noStreams:
 		refuse(w, 422, "Invalid", 0, "sendInitialEvents: Forbidden")
 	case q.Get("watch") != "" && !streamed && now.goneEarly && q.Get("resourceVersion") < strconv.Itoa(now.floor):
@@ -389,9 +395,19 @@ func reply(w http.ResponseWriter, object manifestMap) {
 func (k *servedKind) all() []manifestMap {
 	items := []manifestMap{}
 	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
-		items = append(items, k.objects[name])
+		if o := k.objects[name]; k.tiers == "" || tierOf(o) == k.tiers {
+			items = append(items, o)
+		}
 	}
 	return items
+}
+
+// tierOf is the tier of a policy.
+func tierOf(o manifestMap) any {
+	if spec, ok := o["spec"].(manifestMap); ok && spec["tier"] != nil {
+		return spec["tier"]
+	}
+	return "default"
 }
 
 func (a *apiServer) list(w http.ResponseWriter, k *servedKind) {

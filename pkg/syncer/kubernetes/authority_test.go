@@ -34,6 +34,28 @@ func TestTheFirstGroupIsReadWhenItHasWhatTheSecondHas(t *testing.T) {
 	}
 }
 
+func TestARefusalDecidesOnlyIfAllElseIsTheSame(t *testing.T) {
+	var none []string
+	one, two := []string{"a"}, []string{"b", "a"}
+	for name, tt := range map[string]struct {
+		first, second []string
+		decides       bool
+	}{
+		"neither has any":     {none, none, false},
+		"the same":            {two, two, true},
+		"the first has more":  {two, one, false},
+		"the second has more": {one, two, false},
+		"only the first":      {one, none, false},
+	} {
+		e := looked(none, none, tt.first, tt.second)
+		if got := e.refused("tier.x"); got != tt.decides {
+			t.Errorf("%s: decides %t", name, got)
+		} else if got && (undecided.after(e) != readsSecond || e.against() != "needs the right to get, list and watch tier.x") {
+			t.Errorf("%s: authority %d, %s", name, undecided.after(e), e.against())
+		}
+	}
+}
+
 func TestTheAuthorityChangesAtTheSecondLookAndStays(t *testing.T) {
 	complete, partial := evidence{any: true}, evidence{any: true, missing: "Tier a"}
 	a := undecided

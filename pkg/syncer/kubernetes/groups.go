@@ -24,7 +24,7 @@ type groups struct {
 	asking chan struct{} // holds a token while the fields below are in use
 
 	authority authority
-	lack      string    // of the first group, at the last look; empty: nothing
+	against   string    // why the first is not read, by the last look: evidence.against
 	looked    time.Time // the last look
 	logged    bool      // the log knows that the second is read while both are served
 }
@@ -61,9 +61,9 @@ func (g *groups) note(ctx context.Context, answer *metav1.APIGroupList) {
 	}
 }
 
-// place returns which of the two places of a kind is read while both are served, and what the first group lacks. It looks only
+// place returns which of the two places of a kind is read while both are served, and why not the first. It looks only
 // if nothing has been decided yet, or if the last look is older than age and could change something.
-func (g *groups) place(ctx context.Context, age time.Duration) (place int, lack string, err error) {
+func (g *groups) place(ctx context.Context, age time.Duration) (place int, against string, err error) {
 	if !g.begin(ctx) {
 		return 0, "", ctx.Err()
 	}
@@ -71,7 +71,7 @@ func (g *groups) place(ctx context.Context, age time.Duration) (place int, lack 
 	if g.authority == undecided || g.authority != readsFirst && age > 0 && time.Since(g.looked) >= age {
 		err = g.look(ctx)
 	}
-	return g.authority.place(), g.lack, err
+	return g.authority.place(), g.against, err
 }
 
 // look decides by what there is now. If it fails, what was decided stays.
@@ -85,6 +85,9 @@ func (g *groups) look(ctx context.Context) error {
 			return err
 		}
 		first, err := g.names(ctx, k.places[0])
+		if right, refused := kube.TierRight(err); refused && e.refused(right.Resource) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -92,19 +95,30 @@ func (g *groups) look(ctx context.Context) error {
 			break
 		}
 	}
+	g.decide(e)
+	return nil
+}
+
+// decide acts on the evidence of a look.
+func (g *groups) decide(e evidence) {
 	was := g.authority
-	g.authority, g.lack, g.looked = was.after(e), e.lack(), time.Now()
+	g.authority, g.against, g.looked = was.after(e), e.against(), time.Now()
 	switch {
-	case g.lack != "" && g.authority != readsFirst && !g.logged:
+	case g.authority == readsFirst && was == undecided, g.logged && g.authority != readsFirst:
+	case e.lack() != "" && g.authority != readsFirst:
 		g.logged = true
 		g.log.Warn("Calico's kinds are served in two groups; the agent reads the second, because the first lacks a cluster-wide object",
-			"first", g.version(0).String(), "lacks", g.lack, "second", g.version(1).String())
+			"first", g.version(0).String(), "lacks", e.lack(), "second", g.version(1).String())
+	case e.right != "" && g.authority != readsFirst:
+		g.logged = true
+		g.log.Warn("Calico's kinds are served in two groups; the agent reads the second, because Calico's API server does not let it read the policies "+
+			"of any tier of the first; grant it the right to get, list and watch, without resourceNames",
+			"first", g.version(0).String(), "right", e.right+"."+g.version(0).Group, "second", g.version(1).String())
 	case was != undecided && g.authority == readsFirst:
 		g.logged = false
 		g.log.Info("the first of Calico's groups has every cluster-wide object of the second; the agent reads the first from now on",
 			"first", g.version(0).String(), "second", g.version(1).String())
 	}
-	return nil
 }
 
 // names are those of the objects of a resource; none if it is not served.

@@ -36,9 +36,9 @@ func (k *kind) look(ctx context.Context) (candidate int, found bool, err error) 
 	served, err := k.ask(ctx)
 	switch {
 	case len(served) > 1:
-		candidate, lack, err := k.source.groups.place(ctx, 0)
+		candidate, against, err := k.source.groups.place(ctx, 0)
 		if err == nil {
-			k.reads(candidate, lack)
+			k.reads(candidate, against)
 		}
 		return candidate, true, err
 	case err == nil && len(served) == 0:
@@ -56,11 +56,11 @@ func (k *kind) look(ctx context.Context) (candidate int, found bool, err error) 
 	return served[0], true, nil
 }
 
-// reads notes the place that is read of two, and what the first group lacks if it is the second.
-func (k *kind) reads(candidate int, lack string) {
+// reads notes the place that is read of two, and why the first group is not, if it is the second.
+func (k *kind) reads(candidate int, against string) {
 	other := k.places[1-candidate].GroupVersion().String()
-	if candidate == 1 && lack != "" {
-		other += ", which lacks " + lack
+	if candidate == 1 && against != "" {
+		other += ", which " + against
 	}
 	k.noteRead(k.places[candidate].GroupVersion().String(), other)
 }
@@ -161,14 +161,14 @@ func (k *kind) lookForBetter(ctx context.Context, cancel context.CancelCauseFunc
 		if err != nil || len(served) < 2 {
 			continue
 		}
-		place, lack, err := k.source.groups.place(ctx, age)
+		place, against, err := k.source.groups.place(ctx, age)
 		switch {
 		case err != nil:
 		case place == 0:
 			cancel(errBetter)
 			return
 		default:
-			k.reads(place, lack)
+			k.reads(place, against)
 		}
 	}
 }
