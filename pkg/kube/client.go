@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -284,11 +286,25 @@ const namesPage = 500
 
 // Names returns the names of all objects of a resource that is cluster-wide. It asks for metadata alone.
 func (c *Client) Names(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error) {
+	all, err := c.FirstNames(ctx, gvr, namesPage, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(all))
+	for _, n := range all {
+		names = append(names, n.Name)
+	}
+	return names, nil
+}
+
+// FirstNames returns the names of objects of a resource, of all namespaces, in the order of the server: of all, or of at least most.
+// It asks for the metadata of so many as page at once.
+func (c *Client) FirstNames(ctx context.Context, gvr schema.GroupVersionResource, page, most int) ([]types.NamespacedName, error) {
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	var names []string
+	var names []types.NamespacedName
 	for next := ""; ; {
 		request := c.plain.Get().AbsPath("/apis", gvr.Group, gvr.Version, gvr.Resource).SetHeader("Accept", accept).MaxRetries(0).
-			Param("limit", strconv.Itoa(namesPage))
+			Param("limit", strconv.Itoa(page))
 		if next != "" {
 			request = request.Param("continue", next)
 		}
@@ -308,9 +324,9 @@ func (c *Client) Names(ctx context.Context, gvr schema.GroupVersionResource) ([]
 			return nil, fmt.Errorf("list the names of %s: the answer is no list: is this an API server?", gvr.GroupResource())
 		}
 		for _, o := range list.Items {
-			names = append(names, o.Name)
+			names = append(names, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		}
-		if next = list.Continue; next == "" {
+		if next = list.Continue; next == "" || len(names) >= most {
 			return names, nil
 		}
 	}

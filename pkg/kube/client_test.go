@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -198,7 +199,7 @@ func TestNamesReadsEveryPageAndNothingButLists(t *testing.T) {
 		switch r.URL.Path {
 		case "/apis/g/v1/tiers":
 			page := map[string]string{
-				"":  `{"metadata":{"resourceVersion":"5","continue":"x"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`,
+				"":  `{"metadata":{"resourceVersion":"5","continue":"x"},"items":[{"metadata":{"name":"a"}},{"metadata":{"namespace":"n","name":"b"}}]}`,
 				"x": `{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"c"}}]}`,
 			}
 			_, _ = io.WriteString(w, page[r.URL.Query().Get("continue")])
@@ -222,6 +223,10 @@ func TestNamesReadsEveryPageAndNothingButLists(t *testing.T) {
 	}
 	if !strings.Contains(accept, "as=PartialObjectMetadataList") {
 		t.Errorf("Accept: %s", accept)
+	}
+	some, err := c.FirstNames(t.Context(), gv.WithResource("tiers"), 2, 2)
+	if err != nil || !slices.Equal(some, []types.NamespacedName{{Name: "a"}, {Namespace: "n", Name: "b"}}) {
+		t.Errorf("the first names are %v, %v", some, err)
 	}
 	if names, err := c.Names(t.Context(), gv.WithResource("proxies")); err == nil {
 		t.Errorf("an answer that is no list is taken for %q", names)

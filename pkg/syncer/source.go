@@ -89,7 +89,8 @@ type KindStatus struct {
 	Events   uint64    // changes seen by watching
 	Revision int64     // of the datastore, as far as it is known; 0: it has none
 	// Read is the API group and version that is read, if the kind was served in several when that was decided, and NotRead
-	// describes the other: "projectcalico.org/v3, which lacks Tier secure". Empty otherwise.
+	// describes the other: "projectcalico.org/v3, which lacks Tier secure",
+	// "crd.projectcalico.org/v1, which has one more: shop/db". Empty otherwise.
 	Read, NotRead string
 }
 

@@ -123,15 +123,20 @@ func (g *groups) decide(e evidence) {
 
 // names are those of the objects of a resource; none if it is not served.
 func (g *groups) names(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error) {
-	answer, err := g.discovery.Groups(ctx)
-	if err != nil || !serves(answer, gvr.GroupVersion()) {
-		return nil, err
-	}
-	list, err := g.discovery.Resources(ctx, gvr.GroupVersion())
-	if err != nil || !hasResource(list, gvr.Resource) {
+	if served, err := g.serves(ctx, gvr); err != nil || !served {
 		return nil, err
 	}
 	return g.client.Names(ctx, gvr)
+}
+
+// serves reports whether the server has a resource.
+func (g *groups) serves(ctx context.Context, gvr schema.GroupVersionResource) (bool, error) {
+	answer, err := g.discovery.Groups(ctx)
+	if err != nil || !serves(answer, gvr.GroupVersion()) {
+		return false, err
+	}
+	list, err := g.discovery.Resources(ctx, gvr.GroupVersion())
+	return err == nil && hasResource(list, gvr.Resource), err
 }
 
 // version is the first or the second group, with its version.

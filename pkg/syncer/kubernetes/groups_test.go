@@ -273,9 +273,9 @@ func TestKubernetesLooksAtTheGroupsForAllKindsAtOnce(t *testing.T) {
 			t.Errorf("%d looks in an hour", looks)
 		}
 		c.put(tiersV3, tier("secure"))
-		c.after(twoLooks)
+		c.after(twoLooks + firstComparison + 10*time.Minute)
 		c.seen("", true)
-		c.after(time.Hour)
+		c.after(compareEvery - time.Hour)
 		for _, r := range c.seen("", false) {
 			if strings.Contains(r, "limit=") || r == "/apis" {
 				t.Fatalf("%s while the first group is read", r)

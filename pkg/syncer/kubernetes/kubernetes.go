@@ -36,7 +36,8 @@ type Source struct {
 	// ProbeEvery is how often, on average, absent kinds are asked for. Each agent chooses a time between half and one
 	// and a half of it again every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
 	// agents ask 42 times in a second. An agent that reads the second of Calico's groups looks at the same times whether it
-	// is to change to the first. To be set before Run.
+	// is to change to the first. One that reads the first asks for the names of policies of the second every six to nine hours
+	// (comparison). To be set before Run.
 	ProbeEvery time.Duration
 
 	client *kube.Client
@@ -103,6 +104,7 @@ func (s *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 		running.Go(func() { k.run(ctx, apis[i]) })
 	}
 	running.Go(func() { s.awaitLists(ctx) })
+	running.Go(func() { s.compareGroups(ctx) })
 	running.Go(func() { s.report(ctx) })
 	<-ctx.Done()
 	return nil

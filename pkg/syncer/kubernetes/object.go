@@ -30,6 +30,14 @@ type object struct {
 // objectKey names an object of one kind.
 type objectKey struct{ namespace, name string }
 
+// String is the name as messages have it, with the namespace if there is one.
+func (k objectKey) String() string {
+	if k.namespace == "" {
+		return k.name
+	}
+	return k.namespace + "/" + k.name
+}
+
 // without is behind the methods of objects that are never called.
 var without metav1.Object = &metav1.ObjectMeta{}
 
