@@ -6,10 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of selectors that Parse accepts. The API enforces the first, the grammar the second.
+// Limits of selectors. The newest API enforces the first, the grammar the second. The others bound what a selector of ParseLong costs.
 const (
-	MaxLength      = 1024 // characters of a selector
-	MaxLabelLength = 512  // characters of a label name
+	MaxLength      = 1024     // characters of a selector, for Parse
+	MaxLabelLength = 512      // characters of a label name
+	MaxLongLength  = 64 << 10 // bytes of a selector, for ParseLong
+	MaxLongDepth   = 100      // of '(' and '!' within each other, in a selector longer than MaxLength
 )
 
 // SyntaxError says where a selector's text is wrong.
@@ -40,7 +42,24 @@ func Parse(text string) (*Selector, error) {
 	if n := utf8.RuneCountInString(text); n > MaxLength {
 		return nil, fmt.Errorf("%d characters long, the limit is %d", n, MaxLength)
 	}
-	p := parser{text: text}
+	return parse(text, MaxLength)
+}
+
+// ParseLong is Parse for a selector that was written where no limit of MaxLength is in force. Every text that Parse accepts means the
+// same to both. A longer one has at most MaxLongLength bytes and nests at most MaxLongDepth deep.
+func ParseLong(text string) (*Selector, error) {
+	if n := len(text); n > MaxLongLength {
+		return nil, fmt.Errorf("%d bytes long, the limit is %d", n, MaxLongLength)
+	}
+	depth := MaxLength
+	if utf8.RuneCountInString(text) > MaxLength {
+		depth = MaxLongDepth
+	}
+	return parse(text, depth)
+}
+
+func parse(text string, depth int) (*Selector, error) {
+	p := parser{text: text, deeper: depth}
 	p.skipSpace()
 	if p.atEnd() {
 		return All(), nil
@@ -56,10 +75,10 @@ func Parse(text string) (*Selector, error) {
 }
 
 // parser is a recursive descent over the text. Every method that consumes a token consumes the space after it too.
-// The depth of the recursion is bounded by MaxLength.
 type parser struct {
-	text string
-	pos  int
+	text   string
+	pos    int
+	deeper int // how many more '(' and '!' may be within each other: the bound of the recursion
 }
 
 func (p *parser) or() (node, error)  { return p.chain("||", p.and, joinOr) }
@@ -81,6 +100,13 @@ func (p *parser) chain(operator string, term func() (node, error), join func([]n
 }
 
 func (p *parser) unary() (node, error) {
+	if p.at("!") || p.at("(") {
+		if p.deeper == 0 {
+			return nil, p.unexpected(fmt.Sprintf("at most %d '(' and '!' within each other", MaxLongDepth))
+		}
+		p.deeper--
+		defer func() { p.deeper++ }()
+	}
 	switch {
 	case p.accept("!"):
 		n, err := p.unary()

@@ -143,3 +143,31 @@ func mustParse(t testing.TB, text string) *Selector {
 	}
 	return s
 }
+
+// A text that no API has limited costs no more than in proportion to its length, which is bounded.
+func TestParseLongLimits(t *testing.T) {
+	values := func(n int) string { return "a in {" + strings.Repeat("'abcdefghij',", n) + "}" }
+	for name, text := range map[string]string{
+		"3,000 bytes":                   values(230),
+		"the longest":                   "a == '" + strings.Repeat("x", MaxLongLength-len("a == ''")) + "'",
+		"deep and long":                 strings.Repeat("(", MaxLongDepth) + values(200) + strings.Repeat(")", MaxLongDepth),
+		"many, none within the other":   strings.Repeat("!has(a) && (has(b)) && ", 1000) + "all()",
+		"what Parse accepts":            strings.Repeat("!", MaxLength-5) + "all()",
+		"parentheses that Parse closes": strings.Repeat("(", 500) + "all()" + strings.Repeat(")", 500),
+	} {
+		if _, err := ParseLong(text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, test := range map[string]struct{ text, want string }{
+		"too long": {"a == '" + strings.Repeat("é", MaxLongLength/2) + "'", "65543 bytes long, the limit is 65536"},
+		"too deep": {strings.Repeat("(", 10_000) + "all()" + strings.Repeat(")", 10_000),
+			"position 101: expected at most 100 '(' and '!' within each other, found \"((((((((((((((((((((\""},
+		"negations":  {strings.Repeat("!", 10_000) + "all()", "position 101: expected at most 100"},
+		"both kinds": {strings.Repeat("!(", 5_000) + "all()" + strings.Repeat(")", 5_000), "position 101: expected at most 100"},
+	} {
+		if _, err := ParseLong(test.text); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}

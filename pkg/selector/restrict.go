@@ -80,12 +80,16 @@ func (n orNode) restrict(negated bool) requirement {
 	return anyOf(n, negated)
 }
 
-// allOf is the requirement of terms that must all match: every label any of them restricts, values intersected.
+// allOf is the requirement of terms that must all match: every label any of them restricts, values intersected. The smaller map is
+// added to the larger one, so that many labels are not copied for each parenthesis around them.
 func allOf(terms []node, negated bool) requirement {
 	all := requirement{labels: map[string]Restriction{}}
 	for _, t := range terms {
 		r := t.restrict(negated)
 		all.never = all.never || r.never
+		if len(r.labels) > len(all.labels) {
+			all.labels, r.labels = r.labels, all.labels
+		}
 		for label, b := range r.labels {
 			a, seen := all.labels[label]
 			if seen && a.Values != nil {
@@ -114,13 +118,17 @@ func anyOf(terms []node, negated bool) requirement {
 	return some
 }
 
+// maxUnited bounds the values of a union. A label that may have more may have any: so the cost of a long chain of "||" is in
+// proportion to its length.
+const maxUnited = 256
+
 func uniteInto(into, other map[string]Restriction) {
 	for label, a := range into {
 		b, both := other[label]
 		switch {
 		case !both:
 			delete(into, label)
-		case a.Values == nil || b.Values == nil:
+		case a.Values == nil || b.Values == nil || len(a.Values)+len(b.Values) > maxUnited:
 			into[label] = Restriction{}
 		default:
 			into[label] = Restriction{Values: canonicalSet(slices.Concat(a.Values, b.Values))}

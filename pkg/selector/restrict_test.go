@@ -1,6 +1,9 @@
 package selector
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,7 +54,53 @@ func TestRestrictions(t *testing.T) {
 			}
 		})
 	}
+	// A union of very many values is cut, so that a long chain does not cost the square of its length.
+	for n, want := range map[int]bool{maxUnited: true, maxUnited + 1: false} {
+		var chain []string
+		for i := range n {
+			chain = append(chain, fmt.Sprintf("a == '%d'", i))
+		}
+		s, err := ParseLong(strings.Join(chain, " || "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.Restrictions(); len(r) != 1 || (len(r["a"].Values) == n) != want || !want && r["a"].Values != nil {
+			t.Errorf("a chain of %d values: %d labels, %d values", n, len(r), len(r["a"].Values))
+		}
+	}
 	if r := Not(mustParse(t, "global()")).Restrictions(); !cmp.Equal(r, restrictions{NamespaceLabel: present}) {
 		t.Errorf("restrictions of not global: %v", r)
+	}
+}
+
+// Many labels within many parentheses cost as much memory as without the parentheses, or a tenant's selector costs the square of its
+// length.
+func TestRestrictionsCopyNoLabelsForParentheses(t *testing.T) {
+	labels := "has(l)"
+	for i := range 4000 {
+		labels += fmt.Sprintf(" && has(l%d)", i)
+	}
+	bytes := func(text string) uint64 {
+		s, err := ParseLong(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := s.Restrictions()
+		runtime.ReadMemStats(&after)
+		if len(r) < 4000 {
+			t.Fatalf("%d labels", len(r))
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	flat := bytes(labels)
+	for name, text := range map[string]string{
+		"before": strings.Repeat("(", 90) + labels + strings.Repeat(" || !all()) && has(z)", 90),
+		"behind": strings.Repeat("has(z) && (!all() || ", 90) + labels + strings.Repeat(")", 90),
+	} {
+		if nested := bytes(text); nested > 3*flat {
+			t.Errorf("parentheses %s them: %d bytes, %d without", name, nested, flat)
+		}
 	}
 }
