@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -204,10 +205,7 @@ func inherit(labels map[string]string, prefix string, from map[string]string) {
 }
 
 func accountName(pod *corev1.Pod) string {
-	if pod.Spec.ServiceAccountName == "" {
-		return "default"
-	}
-	return pod.Spec.ServiceAccountName
+	return cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount, "default")
 }
 
 // namespaceLabels are none of a namespace that is not known, and of "".

@@ -65,10 +65,7 @@ func (c Pods) Pod(p *corev1.Pod) (model.EndpointUpdate, []Problem, bool) {
 	if len(addrs) == 0 {
 		return update, rep.Done(), true
 	}
-	account := p.Spec.ServiceAccountName
-	if account == "" {
-		account = "default"
-	}
+	account := cmp.Or(p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount, "default") // API servers fill in both fields
 	labels := OwnLabels(p.Labels, 3)
 	labels[LabelNamespace] = p.Namespace
 	labels[LabelOrchestrator] = OrchestratorK8s

@@ -74,6 +74,19 @@ func TestPodWithoutServiceAccountRunsAsDefault(t *testing.T) {
 	}
 }
 
+// An API server fills in both fields; a manifest may have the old one alone.
+func TestPodWithTheOldFieldOfItsServiceAccount(t *testing.T) {
+	for now, want := range map[string]string{
+		"  serviceAccount: old\n":                               "old",
+		"  serviceAccount: old\n  serviceAccountName: runner\n": "runner",
+	} {
+		e := parseUpdate(t, strings.Replace(podText, "  serviceAccountName: runner\n", now, 1)).(model.EndpointUpdate).Endpoint
+		if e.Profiles[1] != "ksa.shop."+want || e.Labels["projectcalico.org/serviceaccount"] != want {
+			t.Errorf("profiles %v, labels %v", e.Profiles, e.Labels)
+		}
+	}
+}
+
 func TestPodThatIsNoEndpoint(t *testing.T) {
 	tests := map[string]struct{ old, new string }{
 		"not scheduled":         {"nodeName: n1", "nodeName: ''"},
