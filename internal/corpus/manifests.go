@@ -54,7 +54,7 @@ const (
 	UnplayedEndpoint = "has a WorkloadEndpoint, whose interface has a name that no pod of a lab has"
 	UnplayedSource   = "has a packet from a further source, which is no address that a socket of the pod can have"
 	// Of directories alone.
-	UnplayedStored = "has a field that is not known: with it a directory's object is rejected"
+	UnplayedStored = "is as a datastore has it: a directory's object of this kind is rejected"
 	// Of clusters alone.
 	UnplayedUnknown = "has a field that is not known: with it a cluster's object is in force in part, or refused"
 	UnplayedReply   = "has an echo reply to no request, which kube-proxy's rules drop"

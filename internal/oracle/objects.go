@@ -274,7 +274,7 @@ func (o *Objects) calicoJudge(p *PolicyObject, dir model.Direction) func(model.P
 			return "Deny", true
 		}
 		for i := range rules {
-			action := rules[i].Action
+			action := inCase(rules[i].Action, "Allow", "Deny", "Pass", "Log")
 			switch {
 			case !slices.Contains([]string{"Allow", "Deny", "Pass", "Log"}, action):
 				return "Deny", true
@@ -301,7 +301,20 @@ func isKnownProtocol(p *intstr.IntOrString) bool {
 
 // hasNewType reports whether the policy has a type that is not known, which may mean either direction.
 func (p *PolicyObject) hasNewType() bool {
-	return slices.ContainsFunc(p.Spec.Types, func(t string) bool { return t != "Ingress" && t != "Egress" })
+	return slices.ContainsFunc(p.Spec.Types, func(t string) bool {
+		t = inCase(t, "Ingress", "Egress")
+		return t != "Ingress" && t != "Egress"
+	})
+}
+
+// inCase is the name that the text is but for the case of its letters, or the text.
+func inCase(text string, names ...string) string {
+	for _, name := range names {
+		if strings.EqualFold(name, text) {
+			return name
+		}
+	}
+	return text
 }
 
 // isClosed reports whether a field or a type that is not known belongs to no rule.
@@ -337,11 +350,10 @@ func (p *PolicyObject) types() (dirs []model.Direction) {
 	if p.hasNewType() {
 		return []model.Direction{model.Ingress, model.Egress}
 	}
-	if slices.Contains(s.Types, "Ingress") {
-		dirs = append(dirs, model.Ingress)
-	}
-	if slices.Contains(s.Types, "Egress") {
-		dirs = append(dirs, model.Egress)
+	for i, name := range []string{"Ingress", "Egress"} {
+		if slices.ContainsFunc(s.Types, func(t string) bool { return strings.EqualFold(t, name) }) {
+			dirs = append(dirs, []model.Direction{model.Ingress, model.Egress}[i])
+		}
 	}
 	return dirs
 }

@@ -22,6 +22,8 @@ type conversion struct {
 	stored func(validate.TextRules, []byte, validate.Ref) ([]model.Update, []validate.Problem, bool) // nil: as read
 	absent func(namespace, name string) []model.Update
 	check  func(string) []string // the API server's rule for names
+	// checkStored is the rule for names of objects that a datastore has checked; nil: check.
+	checkStored func(string) []string
 }
 
 // of makes the conversion of objects of type T.
@@ -85,13 +87,15 @@ func ofText[T any, P interface {
 	return c
 }
 
-// ofStored is of, for a kind whose objects may have fields of a newer version of their API. MarkStored says which ones.
+// ofStored is of, for a kind whose objects may have fields of a newer version of their API. MarkStored says which ones. The CRDs of these
+// kinds check no names, so objects have all names that an API server stores.
 func ofStored[T any, P interface {
 	*T
 	metav1.Object
 	MarkStored(unknown []string)
 }, U model.Update](checkName func(string) []string, convert func(P) (U, []validate.Problem, bool)) conversion {
 	c := of(checkName, convert)
+	c.checkStored = validate.DNSSubdomain
 	c.stored = storedBy(func() P { return new(T) }, func(obj P, unknown []string) (U, []validate.Problem, bool) {
 		obj.MarkStored(unknown)
 		return convert(obj)
@@ -179,7 +183,7 @@ func (k Kind) custom(c conversion) Kind {
 // field may be a condition, without which the policy would be wider.
 func (k Kind) strict(c conversion) Kind {
 	k.Optional = true
-	ref, rules := k.Ref, k.textRules(c)
+	ref, rules := k.Ref, k.storedRules(c)
 	return k.with(c, func(_ string, o runtime.Object) ([]model.Update, []validate.Problem, bool) {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
@@ -205,14 +209,22 @@ func (k Kind) textRules(c conversion) validate.TextRules {
 	return validate.TextRules{Namespaced: k.Namespaced, RejectUnknown: k.Policy, CheckName: c.check}
 }
 
+func (k Kind) storedRules(c conversion) validate.TextRules {
+	rules := k.textRules(c)
+	if c.checkStored != nil {
+		rules.CheckName = c.checkStored
+	}
+	return rules
+}
+
 func (k Kind) with(c conversion, convert func(string, runtime.Object) ([]model.Update, []validate.Problem, bool)) Kind {
-	name, rules := k.Ref, k.textRules(c)
+	name, rules, storedRules := k.Ref, k.textRules(c), k.storedRules(c)
 	k.Convert = func(o runtime.Object) ([]model.Update, []validate.Problem, bool) { return convert(name, o) }
 	k.Read = func(text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
 		return c.read(rules, text, ref)
 	}
 	k.ReadStored = func(text []byte, ref validate.Ref) ([]model.Update, []validate.Problem, bool) {
-		return c.readStored(rules, text, ref)
+		return c.readStored(storedRules, text, ref)
 	}
 	k.Absent = c.absent
 	return k

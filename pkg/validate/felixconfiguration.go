@@ -76,7 +76,7 @@ func (r *Report) nodeSelector(o *FelixConfigurationObject) *selector.Selector {
 		r.Add(Warning, path, "without a nodeSelector, only objects named default or node.NODE apply to any node")
 		return nil
 	}
-	s, err := selector.Parse(text)
+	s, err := selector.ParseLong(text)
 	if err != nil {
 		r.Add(Rejected, path, "%v", err)
 		return nil

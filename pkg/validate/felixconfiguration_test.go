@@ -1,6 +1,7 @@
 package validate_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,6 +57,7 @@ func TestFelixConfigurationProblems(t *testing.T) {
 		"nothing in it":          {"default", "{}", true, ""},
 		"no spec":                {"default", "null", true, ""},
 		"selector is none":       {"x", "{nodeSelector: 'a =='}", false, "a.yaml:5: FelixConfiguration x: rejected: spec.nodeSelector: "},
+		"a long selector":        {"x", "{nodeSelector: \"rack in {" + strings.Repeat("'a-long-name', ", 200) + "}\"}", true, ""},
 		"selector of wrong type": {"x", "{nodeSelector: 5}", false, "a.yaml:5: FelixConfiguration x: rejected: spec.nodeSelector: want a selector, in quotes"},
 		"for nobody":             {"x", "{logSeverityScreen: Info}", true, "a.yaml:5: FelixConfiguration x: warning: spec.nodeSelector: without a nodeSelector, only objects named default or node.NODE apply to any node"},
 		"selector and a name":    {"node.n1", "{nodeSelector: all()}", true, "a.yaml:5: FelixConfiguration node.n1: warning: spec.nodeSelector: ignored: the name node.n1 says which nodes the object is for"},

@@ -51,9 +51,9 @@ func (c sideAt) selectors(e *Entity) (positive, negative *selector.Selector) {
 			parts = append(parts, s)
 		}
 	}
-	namespaces := c.selector("namespaceSelector", e.NamespaceSelector, parseNamespaces)
-	own := c.selector("selector", e.Selector, parseSelector)
-	negative = c.selector("notSelector", e.NotSelector, parseSelector)
+	namespaces := c.selector("namespaceSelector", e.NamespaceSelector, c.parseNamespaces)
+	own := c.selector("selector", e.Selector, c.parseSelector)
+	negative = c.selector("notSelector", e.NotSelector, c.parseSelector)
 	accounts, byAccount := c.serviceAccounts(e.ServiceAccounts)
 	switch {
 	case namespaces != nil:
@@ -96,7 +96,7 @@ func (c sideAt) serviceAccounts(a *ServiceAccounts) (s *selector.Selector, const
 	default:
 		names = selector.In(validate.LabelServiceAccount, a.Names...)
 	}
-	selected := c.selector("serviceAccounts.selector", a.Selector, parseSelector)
+	selected := c.selector("serviceAccounts.selector", a.Selector, c.parseSelector)
 	if selected != nil {
 		selected = ofServiceAccounts(selected)
 	}
@@ -138,19 +138,26 @@ func (c sideAt) service(e *Entity, own bool) *model.ServiceKey {
 }
 
 // nets reads CIDRs. An address without a mask is a prefix of full length. Bits beyond the mask are cut off, as those of a
-// Kubernetes NetworkPolicy: not every cluster that stores such objects refuses them.
+// Kubernetes NetworkPolicy: not every cluster that stores such objects refuses them. A prefix that is there twice counts once.
 func (c sideAt) nets(field string, texts []string) []netip.Prefix {
 	if c.counted && len(texts) > maxNets {
 		c.reject(c.path(field), "has %d entries; the limit is %d", len(texts), maxNets)
 		return nil
 	}
+	if len(texts) == 0 {
+		return nil
+	}
 	var nets []netip.Prefix
+	seen := make(map[netip.Prefix]string, len(texts)) // nothing bounds the list but the size of an object
 	for i, text := range texts {
 		n, wrong := network(text)
+		before, twice := seen[n]
 		switch {
 		case wrong != "":
-		case c.counted && slices.Contains(nets, n):
+		case twice && before == text && c.counted:
 			wrong = "is there twice"
+		case twice && !c.stored:
+			c.Add(validate.Warning, element(c.path(field), i), "%q is there twice: as %q, too", text, before)
 		case strings.Contains(text, "/") && n.Addr() != netip.MustParsePrefix(text).Addr():
 			c.Add(validate.Warning, element(c.path(field), i), "%q has bits beyond its mask; it is used as %s", text, n)
 		}
@@ -158,7 +165,10 @@ func (c sideAt) nets(field string, texts []string) []netip.Prefix {
 			c.reject(element(c.path(field), i), "%q %s", text, wrong)
 			continue
 		}
-		nets = append(nets, n)
+		if !twice {
+			seen[n] = text
+			nets = append(nets, n)
+		}
 	}
 	return nets
 }

@@ -20,7 +20,7 @@ const (
 // ConvertNetworkPolicy returns a NetworkPolicy (semantics §2 to §8).
 func ConvertNetworkPolicy(o *NetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
 	c := newConversion(&o.Object, refNetworkPolicy)
-	c.namespaced, c.mixedFamilies = true, strings.HasPrefix(o.Name, convertedPolicy)
+	c.namespaced, c.converted = true, strings.HasPrefix(o.Name, convertedPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: o.Namespace, Name: o.Name}}
 	p := c.policy(o.Name, required(c.Report, o.Spec))
 	p.Selector = selector.And(inNamespace(o.Namespace), p.Selector)
@@ -44,19 +44,20 @@ type conversion struct {
 	*validate.Report
 	namespace  string
 	namespaced bool // the policy is for one namespace
-	// counted: the object is held to the limits on numbers of entries. The CRDs of crd.projectcalico.org have none.
-	counted       bool
-	mixedFamilies bool     // a rule may have CIDRs of both families
-	stored        bool     // a datastore has checked the object
-	unknown       []string // its fields that are not known here
-	newerType     newer    // a type of the policy that is not known here
+	// counted: the object is a manifest for which the newest CRDs of projectcalico.org limit the numbers of entries, and refuse
+	// entries that are there twice. What a datastore has may be older than they are, and crd.projectcalico.org has no such limits.
+	counted   bool
+	converted bool     // Calico's controllers made the policy: its rules may have CIDRs of both families
+	stored    bool     // a datastore has checked the object; only what is needed to understand it is checked again
+	unknown   []string // its fields that are not known here
+	newerType newer    // a type of the policy that is not known here
 }
 
 func newConversion(o *Object, kind string) *conversion {
 	ref := validate.Ref{Kind: kind, Namespace: o.Namespace, Name: o.Name}
 	group, _, _ := strings.Cut(o.APIVersion, "/")
-	return &conversion{Report: validate.NewReport(ref), namespace: o.Namespace, counted: group != "crd.projectcalico.org",
-		stored: o.stored, unknown: o.unknown}
+	return &conversion{Report: validate.NewReport(ref), namespace: o.Namespace,
+		counted: !o.stored && group != "crd.projectcalico.org", stored: o.stored, unknown: o.unknown}
 }
 
 // finish makes the answer of a conversion. Without p, and nothing wrong, the object is no policy.
@@ -122,7 +123,11 @@ func (c *conversion) policy(name string, spec *PolicySpec) *model.Policy {
 	p := &model.Policy{Tier: model.TierDefault, Order: model.NoOrder, Selector: selector.All()}
 	if spec.Tier != "" {
 		p.Tier = spec.Tier
-		for _, wrong := range validate.DNSLabel(spec.Tier) {
+		isName := validate.DNSLabel
+		if c.stored {
+			isName = validate.DNSSubdomain
+		}
+		for _, wrong := range isName(spec.Tier) {
 			c.reject("spec.tier", "%q is no name of a tier: %s", spec.Tier, wrong)
 		}
 	}
@@ -171,17 +176,26 @@ func (c *conversion) types(spec *PolicySpec) (ingress, egress bool) {
 	}
 	for i, t := range spec.Types {
 		at := element("spec.types", i)
+		if c.stored {
+			t = oneOf(t, typeIngress, typeEgress)
+		}
+		switch t {
+		case typeIngress:
+			ingress = true
+		case typeEgress:
+			egress = true
+		}
 		switch {
 		case t != typeIngress && t != typeEgress && t != "" && c.stored:
 			c.newerType = cmp.Or(c.newerType, newer{at, fmt.Sprintf("the type %q is not known, and may mean either direction", t)})
 		case t != typeIngress && t != typeEgress:
 			c.reject(at, "%q must be Ingress or Egress", t)
-		case slices.Contains(spec.Types[:i], t):
+		case !c.stored && slices.Contains(spec.Types[:i], t):
 			c.reject(at, "%q is there twice", t)
 		}
 	}
 	either := c.newerType != newer{}
-	return either || slices.Contains(spec.Types, typeIngress), either || slices.Contains(spec.Types, typeEgress)
+	return either || ingress, either || egress
 }
 
 func (c *conversion) hints(hints []string) {
@@ -189,7 +203,7 @@ func (c *conversion) hints(hints []string) {
 	for i, h := range hints {
 		at := element("spec.performanceHints", i)
 		switch {
-		case h != known && c.stored: // of a newer version: it changes no verdict
+		case c.stored: // it changes no verdict, in no version
 		case h != known:
 			c.reject(at, "%q must be %s", h, known)
 		case i > 0:

@@ -65,7 +65,9 @@ func (c ruleAt) convert(r *Rule) model.Rule {
 	var has newer
 	m.Action, has = c.action(r.Action)
 	if r.Metadata != nil {
-		c.annotations(r.Metadata.Annotations)
+		if !c.stored { // annotations decide nothing
+			c.annotations(r.Metadata.Annotations)
+		}
 		m.Name = validate.RuleName(r.Metadata.Annotations[annotationName])
 	}
 	if v := r.IPVersion; v != nil {
@@ -88,7 +90,7 @@ func (c ruleAt) convert(r *Rule) model.Rule {
 	c.checkPorts(r, m.Protocol)
 	c.checkFamilies(r, &m)
 	if r.HTTP != nil {
-		c.checkHTTP(r, m.Protocol)
+		c.checkHTTP(r, &m)
 		m.Unmatchable = "it is about HTTP requests, which are not looked into"
 		if c.OK() {
 			c.Add(validate.RulesLeftOut, c.path("http"), "HTTP requests are not looked into: the rule never matches")
@@ -117,6 +119,7 @@ func (c ruleAt) protocol(field string, s *Scalar, version uint8) *uint8 {
 	case wrong != "":
 		c.reject(c.path(field), "%q %s", s.text, wrong)
 		return nil
+	case c.stored: // either may be of the other family, and then it matches no packet
 	case number == model.ProtoICMP && version == 6:
 		c.reject(c.path(field), "ICMP is a protocol of IPv4, and ipVersion is 6")
 	case number == model.ProtoICMPv6 && version == 4:

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 const (
@@ -33,7 +34,8 @@ func (c ruleAt) annotations(annotations map[string]string) {
 	}
 }
 
-// checkFamilies: the CIDRs of a rule are of one family, and of that of ipVersion.
+// checkFamilies: the CIDRs of a rule are of one family, and of that of ipVersion. A stored rule with others is understood: each list
+// is for packets of the families that it has (semantics D-9).
 func (c ruleAt) checkFamilies(r *Rule, m *model.Rule) {
 	seen := uint8(0)
 	for _, l := range []struct {
@@ -49,10 +51,17 @@ func (c ruleAt) checkFamilies(r *Rule, m *model.Rule) {
 				family = 4
 			}
 			switch {
+			case c.stored && r.IPVersion != nil && m.IPVersion != family:
+				c.Add(validate.Warning, c.path(l.field), "%s is of IPv%d, and ipVersion is %d: it matches no packet", n, family, *r.IPVersion)
+				return
+			case c.stored && seen != 0 && seen != family && !c.converted:
+				c.Add(validate.Warning, c.path(l.field), "%s is of IPv%d, and the rule has CIDRs of IPv%d: each list is for packets of the families that it has", n, family, seen)
+				return
+			case c.stored:
 			case r.IPVersion != nil && m.IPVersion != family:
 				c.reject(c.path(l.field), "%s is of IPv%d, and ipVersion is %d", n, family, *r.IPVersion)
 				return
-			case seen != 0 && seen != family && !c.mixedFamilies:
+			case seen != 0 && seen != family && !c.converted:
 				c.reject(c.path(l.field), "%s is of IPv%d, and the rule has CIDRs of IPv%d: write two rules", n, family, seen)
 				return
 			}
@@ -61,15 +70,17 @@ func (c ruleAt) checkFamilies(r *Rule, m *model.Rule) {
 	}
 }
 
-func (c ruleAt) checkHTTP(r *Rule, protocol *uint8) {
+func (c ruleAt) checkHTTP(r *Rule, m *model.Rule) {
 	h := r.HTTP
 	switch {
 	case !c.list.ingress:
 		c.reject(c.path("http"), "must not be in an egress rule")
-	case r.Action != "Allow":
+	case m.Action != model.Allow:
 		c.reject(c.path("http"), "needs action Allow")
-	case protocol != nil && *protocol != model.ProtoTCP:
+	case m.Protocol != nil && *m.Protocol != model.ProtoTCP:
 		c.reject(c.path("http"), "needs protocol TCP, or none")
+	case c.stored: // whatever it asks for, the rule never matches
+		return
 	case len(h.Methods) > maxHTTPEntries:
 		c.reject(c.path("http.methods"), "has %d entries; the limit is %d", len(h.Methods), maxHTTPEntries)
 		return

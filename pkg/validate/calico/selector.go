@@ -10,7 +10,7 @@ import (
 
 // selector reads a selector of the spec. Nil: it is absent, or wrong.
 func (c *conversion) selector(path, text string) *selector.Selector {
-	s, err := parseSelector(text)
+	s, err := c.parseSelector(text)
 	if err != nil {
 		c.reject(path, "%v", err)
 	}
@@ -29,18 +29,21 @@ func (c sideAt) selector(field, text string, parse func(string) (*selector.Selec
 var errGlobal = errors.New("global() may stand in the namespaceSelector of a rule only")
 
 // parseSelector reads a selector in which global() means nothing. Nil: it is absent.
-func parseSelector(text string) (*selector.Selector, error) {
-	s, err := parseNamespaces(text)
+func (c *conversion) parseSelector(text string) (*selector.Selector, error) {
+	s, err := c.parseNamespaces(text)
 	if s != nil && s.IsGlobal() {
 		return nil, errGlobal
 	}
 	return s, err
 }
 
-// parseNamespaces reads the namespaceSelector of a rule. Nil: it is absent.
-func parseNamespaces(text string) (*selector.Selector, error) {
-	if strings.Trim(text, " \t") == "" {
+// parseNamespaces reads the namespaceSelector of a rule. Nil: it is absent. A stored one may be long: only the newest CRDs limit it.
+func (c *conversion) parseNamespaces(text string) (*selector.Selector, error) {
+	switch {
+	case strings.Trim(text, " \t") == "":
 		return nil, nil
+	case c.stored:
+		return selector.ParseLong(text)
 	}
 	return selector.Parse(text)
 }

@@ -20,7 +20,7 @@ const (
 // ConvertStagedNetworkPolicy returns a StagedNetworkPolicy.
 func ConvertStagedNetworkPolicy(o *StagedNetworkPolicy) (model.PolicyUpdate, []validate.Problem, bool) {
 	c := newConversion(&o.Object, refStagedNetworkPolicy)
-	c.namespaced, c.mixedFamilies = true, strings.HasPrefix(o.Name, convertedPolicy)
+	c.namespaced, c.converted = true, strings.HasPrefix(o.Name, convertedPolicy)
 	update := model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindStagedNetworkPolicy, Namespace: o.Namespace, Name: o.Name}}
 	spec := required(c.Report, o.Spec)
 	action := c.stagedAction(spec.StagedAction)

@@ -49,8 +49,19 @@ func (c ruleAt) unknownField() (newer, bool) {
 	return newer{c.unknown[i], unknownField}, true
 }
 
+// oneOf is the name that a text of a stored object means. The CRDs of old did not check the case of its letters, and Felix ignores it.
+func oneOf(text string, names ...string) string {
+	if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, text) }); i >= 0 {
+		return names[i]
+	}
+	return text
+}
+
 // action reads the action of a rule. One that is not known may be one that denies.
 func (c ruleAt) action(text string) (a model.Action, wrong newer) {
+	if c.stored {
+		text = oneOf(text, "Allow", "Deny", "Pass", "Log")
+	}
 	switch a = actions[text]; {
 	case a != 0:
 		return a, newer{}
