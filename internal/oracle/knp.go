@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -257,8 +256,26 @@ func protocolNumber(p corev1.Protocol) uint8 {
 	return 0
 }
 
-// selects: an empty label selector matches everything, a nil one nothing.
+// selects: an empty label selector matches everything, a nil one nothing. A value that no label can have is compared like any other.
 func selects(ls *metav1.LabelSelector, set map[string]string) bool {
-	s, err := metav1.LabelSelectorAsSelector(ls)
-	return err == nil && s.Matches(labels.Set(set))
+	if ls == nil {
+		return false
+	}
+	for key, want := range ls.MatchLabels {
+		if value, has := set[key]; !has || value != want {
+			return false
+		}
+	}
+	for _, e := range ls.MatchExpressions {
+		value, has := set[e.Key]
+		among := has && slices.Contains(e.Values, value)
+		holds := map[metav1.LabelSelectorOperator]bool{
+			metav1.LabelSelectorOpIn: among, metav1.LabelSelectorOpNotIn: !among,
+			metav1.LabelSelectorOpExists: has, metav1.LabelSelectorOpDoesNotExist: !has,
+		}
+		if !holds[e.Operator] { // one that is not known holds of nothing
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ type closures struct {
 	rules          map[string]*field.Error // by the path of the rule: why
 	policy         *field.Error            // why all of it; nil: not all of it
 	bothDirections bool                    // it has a policy type that may mean either
+	value          *field.Error            // the first value in a label selector that no label can have; nil: there is none
 }
 
 // closuresOf are those of fields that are not known. An empty path stands for fields anywhere.
@@ -46,7 +48,8 @@ func ruleOf(path string) (rule string, ok bool) {
 	return path[:strings.IndexByte(path, ']')+1], true
 }
 
-// values adds the closures of values that are not known, and returns the other errors. In a rule that is closed anyway none
+// values adds the closures of values that are not known, and returns the other errors. A value of a label selector that no label can
+// have is understood, and only warned of. In a rule that is closed anyway none
 // counts: without the field that is not known, a peer may say nothing.
 func (c *closures) values(errs field.ErrorList, spec *networkingv1.NetworkPolicySpec) field.ErrorList {
 	for i, t := range spec.PolicyTypes {
@@ -63,6 +66,10 @@ func (c *closures) values(errs field.ErrorList, spec *networkingv1.NetworkPolicy
 	}
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
 		rule, ok := ruleOf(err.Field)
+		if closed := ok && c.rules[rule] != nil; !closed && IsLabelValue(err) {
+			c.value = cmp.Or(c.value, err)
+			return true
+		}
 		return ok && c.rules[rule] != nil || !ok && strings.HasPrefix(err.Field, "spec.policyTypes") && c.bothDirections
 	})
 }

@@ -34,6 +34,9 @@ func convertNetworkPolicy(np *networkingv1.NetworkPolicy, wrong field.ErrorList,
 	update := model.PolicyUpdate{Key: networkPolicyKey(np)}
 	rep := Report{ref: Ref{Kind: "NetworkPolicy", Namespace: np.Namespace, Name: np.Name}}
 	rep.Reject(wrong)
+	if closed.value != nil && rep.OK() {
+		rep.WarnOfLabelValue(closed.value)
+	}
 	c := policyConversion{Report: &rep, namespace: np.Namespace, closed: closed}
 	if !rep.OK() {
 		c.reportBlocks(&np.Spec)

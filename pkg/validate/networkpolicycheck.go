@@ -2,6 +2,7 @@ package validate
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -104,4 +105,16 @@ func checkPort(p networkingv1.NetworkPolicyPort, at *field.Path) field.ErrorList
 // CheckLabelSelector finds the errors for which the API server refuses a label selector; a nil one is valid.
 func CheckLabelSelector(ls *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(ls, metavalidation.LabelSelectorValidationOptions{}, path)
+}
+
+// IsLabelValue reports whether an error of CheckLabelSelector is one of a value in matchExpressions that no label can have. Such a
+// selector can be evaluated all the same: older API servers did not check these values, and today's keep the objects.
+func IsLabelValue(err *field.Error) bool {
+	i := strings.LastIndexByte(err.Field, '[')
+	return i >= 0 && strings.HasSuffix(err.Field[:i], ".values")
+}
+
+// WarnOfLabelValue adds an error for which IsLabelValue is true, of an object that is used all the same.
+func (r *Report) WarnOfLabelValue(err *field.Error) {
+	r.Add(Warning, err.Field, "%s; no label has this value", err.ErrorBody())
 }

@@ -38,7 +38,7 @@ func ConvertText(text []byte, o *v1alpha2.ClusterNetworkPolicy) (model.PolicyUpd
 	if !rep.OK() {
 		return model.PolicyUpdate{Key: key(o)}, rep.Done(), false
 	}
-	return Convert(o)
+	return convert(o, nil, false)
 }
 
 // checkSpec finds values that the schema rejects. checkShape checks which fields there are.

@@ -1,8 +1,10 @@
 package clusterpolicy
 
 import (
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
@@ -23,9 +25,14 @@ func Convert(o *v1alpha2.ClusterNetworkPolicy) (model.PolicyUpdate, []validate.P
 // ConvertStored is Convert for an object that has fields which are not known here, at these paths; an empty path stands for
 // fields anywhere in it. A rule with such a field fails closed. If it belongs to no rule, every rule of the policy does.
 func ConvertStored(o *v1alpha2.ClusterNetworkPolicy, unknown []string) (model.PolicyUpdate, []validate.Problem, bool) {
+	return convert(o, unknown, true)
+}
+
+// convert converts an object, a manifest or one that an API server has stored.
+func convert(o *v1alpha2.ClusterNetworkPolicy, unknown []string, stored bool) (model.PolicyUpdate, []validate.Problem, bool) {
 	update := model.PolicyUpdate{Key: key(o)}
 	rep := validate.NewReport(validate.Ref{Kind: Kind, Name: o.Name})
-	c := conversion{rep, unknown}
+	c := &conversion{Report: rep, unknown: unknown, stored: stored}
 	policy := c.policy(&o.Spec)
 	if !rep.OK() {
 		return update, rep.Done(), false
@@ -42,9 +49,31 @@ func key(o *v1alpha2.ClusterNetworkPolicy) model.PolicyKey {
 type conversion struct {
 	*validate.Report
 	unknown []string // fields that are not known, by their paths
+	stored  bool     // the object is no manifest
+	warned  bool     // of a value in a label selector
 }
 
-func (c conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Policy {
+// checkSelector is validate.CheckLabelSelector. A stored selector may have values that no label can have: the CRD does not check them,
+// and it is known what they select. The first one in an object is reported.
+func (c *conversion) checkSelector(ls *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	errs := validate.CheckLabelSelector(ls, path)
+	if !c.stored {
+		return errs
+	}
+	return slices.DeleteFunc(errs, func(err *field.Error) bool {
+		isValue := validate.IsLabelValue(err)
+		if isValue && !c.warned {
+			c.warned = true
+			c.WarnOfLabelValue(err)
+		}
+		return isValue
+	})
+}
+
+// checkSelectors returns the errors for which label selectors cannot be used.
+type checkSelectors func(*metav1.LabelSelector, *field.Path) field.ErrorList
+
+func (c *conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Policy {
 	path := field.NewPath("spec")
 	p := &model.Policy{
 		Tier:           c.tier(spec.Tier, path.Child("tier")),
@@ -53,7 +82,7 @@ func (c conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Polic
 		AppliesEgress:  len(spec.Egress) > 0,
 	}
 	subject := peer{namespaces: spec.Subject.Namespaces, pods: spec.Subject.Pods}
-	pods, failure := subject.selector(path.Child("subject"), false)
+	pods, failure := subject.selector(path.Child("subject"), false, c.checkSelector)
 	if failure != nil {
 		c.Add(validate.Rejected, failure.Field, "%s", failure.ErrorBody())
 		return nil
@@ -68,7 +97,7 @@ func (c conversion) policy(spec *v1alpha2.ClusterNetworkPolicySpec) *model.Polic
 	return p
 }
 
-func (c conversion) tier(t v1alpha2.Tier, path *field.Path) string {
+func (c *conversion) tier(t v1alpha2.Tier, path *field.Path) string {
 	switch t {
 	case v1alpha2.AdminTier:
 		return model.TierKubeAdmin
@@ -81,7 +110,7 @@ func (c conversion) tier(t v1alpha2.Tier, path *field.Path) string {
 }
 
 // rules returns the model's rules for one rule of the API: one for each peer and group of protocols.
-func (c conversion) rules(r rule) []model.Rule {
+func (c *conversion) rules(r rule) []model.Rule {
 	action, ok := r.modelAction()
 	if !ok {
 		// It may be one that denies.
@@ -89,7 +118,7 @@ func (c conversion) rules(r rule) []model.Rule {
 		c.Add(validate.RulesLeftOut, err.Field, "%s; the rule denies all %s", err.ErrorBody(), r.dir)
 		return []model.Rule{r.modelRule(model.Deny)}
 	}
-	remotes, failure := r.remotes()
+	remotes, failure := r.remotes(c.checkSelector)
 	var groups []portGroup
 	if failure == nil {
 		groups, failure = r.groups()
@@ -119,7 +148,7 @@ func (c conversion) rules(r rule) []model.Rule {
 
 // unknownField is the failure of a rule that has a field which is not known, or whose policy has one outside of its rules.
 // Nil: it has none.
-func (c conversion) unknownField(r rule) *field.Error {
+func (c *conversion) unknownField(r rule) *field.Error {
 	for _, path := range c.unknown {
 		inRule := strings.HasPrefix(path, "spec.ingress[") || strings.HasPrefix(path, "spec.egress[")
 		if !inRule || strings.HasPrefix(path, r.path.String()+".") {
@@ -131,7 +160,7 @@ func (c conversion) unknownField(r rule) *field.Error {
 
 // failClosed returns the rules that replace a rule which cannot be converted. The API requires this: such a rule may be
 // of a newer version of the API, and the traffic that it is meant to deny must not pass.
-func (c conversion) failClosed(r rule, action model.Action, failure *field.Error) []model.Rule {
+func (c *conversion) failClosed(r rule, action model.Action, failure *field.Error) []model.Rule {
 	m := r.modelRule(action)
 	if action == model.Allow {
 		c.Add(validate.RulesLeftOut, failure.Field, "%s; the rule accepts nothing", failure.ErrorBody())

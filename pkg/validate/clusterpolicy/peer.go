@@ -26,7 +26,7 @@ type peer struct {
 func (p peer) hasNamedPorts() bool { return p.namespaces != nil || p.pods != nil }
 
 // entity returns the side of a rule that the peer means. known: see selector.
-func (p peer) entity(path *field.Path, known bool) (model.Entity, *field.Error) {
+func (p peer) entity(path *field.Path, known bool, check checkSelectors) (model.Entity, *field.Error) {
 	switch {
 	case p.networks != nil:
 		return p.nets(path.Child("networks"))
@@ -34,19 +34,19 @@ func (p peer) entity(path *field.Path, known bool) (model.Entity, *field.Error) 
 		return model.Entity{}, field.Forbidden(path.Child("domainNames"), "names of domains are not enforced here")
 	case p.nodes != nil:
 		at := path.Child("nodes")
-		if errs := validate.CheckLabelSelector(p.nodes, at); len(errs) > 0 {
+		if errs := check(p.nodes, at); len(errs) > 0 {
 			return model.Entity{}, errs[0]
 		}
 		return model.Entity{Nodes: validate.LabelSelector(p.nodes)}, nil
 	}
-	s, failure := p.selector(path, known)
+	s, failure := p.selector(path, known, check)
 	return model.Entity{Selector: s}, failure
 }
 
 // selector returns what selects the pods of a peer or subject that has namespaces or pods. The CRD does not check label selectors, so
 // an API server accepts those that cannot be used. With known, a requirement on the labels of a Namespace matches no pod whose
 // Namespace is not known.
-func (p peer) selector(path *field.Path, known bool) (*selector.Selector, *field.Error) {
+func (p peer) selector(path *field.Path, known bool, check checkSelectors) (*selector.Selector, *field.Error) {
 	namespaces, pods := p.namespaces, &metav1.LabelSelector{}
 	namespacesPath, podsPath := path.Child("namespaces"), path
 	switch {
@@ -56,7 +56,7 @@ func (p peer) selector(path *field.Path, known bool) (*selector.Selector, *field
 	case namespaces == nil:
 		return nil, field.Required(path, "none of the fields known here is set")
 	}
-	errs := append(validate.CheckLabelSelector(namespaces, namespacesPath), validate.CheckLabelSelector(pods, podsPath)...)
+	errs := append(check(namespaces, namespacesPath), check(pods, podsPath)...)
 	if len(errs) > 0 {
 		return nil, errs[0]
 	}

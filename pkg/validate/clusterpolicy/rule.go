@@ -68,7 +68,7 @@ func (r rule) modelRule(action model.Action) model.Rule {
 
 // remotes returns one entity for each peer. The labels of a Namespace that is not known yet may be others: Deny rules alone match its
 // pods by a label that it lacks.
-func (r rule) remotes() ([]model.Entity, *field.Error) {
+func (r rule) remotes(check checkSelectors) ([]model.Entity, *field.Error) {
 	if len(r.peers) == 0 {
 		return nil, field.Required(r.peersPath, "a rule must have a peer")
 	}
@@ -76,7 +76,7 @@ func (r rule) remotes() ([]model.Entity, *field.Error) {
 	known := r.action != v1alpha2.ClusterNetworkPolicyRuleActionDeny
 	for i, p := range r.peers {
 		at := r.peersPath.Index(i)
-		e, failure := p.entity(at, known)
+		e, failure := p.entity(at, known, check)
 		if failure == nil && !p.hasNamedPorts() && r.hasNamedPort() {
 			failure = field.Forbidden(r.path.Child("protocols"), noNamedPorts)
 		}
