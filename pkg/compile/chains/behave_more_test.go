@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -105,8 +107,44 @@ func (w *world) untracked() {
 	w.change(func() { w.egress[w.b] = closedEgress })
 	w.udp("untracked, the answer denied", w.a.Host, w.b.Host, 8081, lab.Timeout)
 	w.udp("untracked, denied", w.x.Host, w.b.Host, 8081, lab.Timeout)
+	w.untrackedEvents()
 	w.run("", w.command(""), "-t", "raw", "-F")
-	w.change(func() { w.egress[w.b] = openEgress })
+	w.change(func() { w.egress[w.b], w.config.Events = openEgress, chains.Events{} })
+}
+
+// untrackedEvents: a denied packet that has no connection is copied as denied, whether conntrack does not track it or finds it invalid.
+func (w *world) untrackedEvents() {
+	a, b := w.addr(w.a.Host), w.addr(w.b.Host)
+	for what, packet := range map[string][]byte{
+		"untracked datagram":         w.packet(a, b, testutil.UDP{SrcPort: 1, DstPort: 9}),
+		"untracked TCP":              w.packet(a, b, testutil.TCP{SrcPort: 1, DstPort: 9, Flags: testutil.SYN}),
+		"echo reply without request": w.packet(a, b, w.echoReply()),
+	} {
+		w.change(func() { w.config.Events = chains.Events{Group: 7, Rate: 100} }) // counters begin with 0
+		if err := w.a.SendIP(packet); err != nil {
+			w.t.Fatal(err)
+		}
+		testutil.WaitFor(w.t, late, what+" to be copied", func() bool { return w.copies(chains.EventDenied)+w.copies(chains.EventRevoked) > 0 })
+		if n := w.copies(chains.EventRevoked); n > 0 {
+			w.t.Errorf("%s: %d copies say that an earlier policy has allowed it", what, n)
+		}
+	}
+}
+
+// copies is the number of packets that the chain which denies has copied as events of a kind.
+func (w *world) copies(kind chains.EventKind) (n int) {
+	w.t.Helper()
+	for line := range strings.Lines(w.run("", w.command("-save"), "-c", "-t", "mangle")) {
+		var packets, bytes int
+		if !strings.Contains(line, "-A "+w.o.Names.Chain("deny")+" ") || !strings.Contains(line, string(kind)+"-") {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "[%d:%d]", &packets, &bytes); err != nil {
+			w.t.Fatalf("counters of %q: %v", line, err)
+		}
+		n += packets
+	}
+	return n
 }
 
 // oddPackets: headers that no honest packet has.

@@ -61,7 +61,11 @@ func (b *static) classes() error {
 	return err
 }
 
-// unjudged matches packets of flows that policy has not allowed before, and packets without a flow.
+// withoutConnection matches packets that conntrack does not track and those that it finds invalid. No match of connection marks matches
+// them, whether it is negated or not.
+const withoutConnection = "-m conntrack --ctstate INVALID,UNTRACKED"
+
+// unjudged matches packets of flows that policy has not allowed before.
 func unjudged(m Marks) string { return "-m connmark --mark " + equals(0, m.generation()) }
 
 // deny makes the chain for packets that a slot denies.
@@ -85,7 +89,9 @@ func (b *static) deny() {
 		b.c.copied(EventDenied, unjudged(b.c.Marks)),
 		b.icmp()+" -m conntrack --ctstate RELATED -j DROP", // and its flow goes on
 		unjudged(b.c.Marks)+" -j DROP",
-		"-m conntrack --ctstate UNTRACKED -j DROP", // it has no connection, whose mark would have table filter drop it
+		// These have no connection: no mark says that they were allowed before, and none would have table filter drop them.
+		b.c.copied(EventDenied, withoutConnection),
+		withoutConnection+" -j DROP",
 		ifSources(b, b.c.copied(EventDenied, isLone(b))),
 		ifSources(b, isLone(b)+" -j DROP"),
 		b.c.copied(EventRevoked, ""),
