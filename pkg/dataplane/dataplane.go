@@ -41,8 +41,8 @@ type Dataplane interface {
 	// closed. Nil before anything is enforced. The map is the caller's.
 	Interfaces() map[string]uint32
 	// Ready are the names of the workload interfaces that have policy in the kernel now, whichever agent has put it there; all others are
-	// closed. It may be called before the first Apply. Nil: not known, since an interface that replaces another one of its name cannot be
-	// distinguished from that. The map is the caller's.
+	// closed. It may be called before the first Apply. Nil: not known, for example while it cannot be read. An interface
+	// that replaces another one of its name is not ready because of that one. The map is the caller's.
 	Ready() map[string]bool
 	// Stats counts the dataplane's objects. interfaces: the result also has the endpoints by interface. The result is
 	// the caller's.

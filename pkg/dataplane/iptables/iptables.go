@@ -8,6 +8,7 @@
 //     ends.go: whose flows those in its table are
 //   - masquerade.go: the class of packets that get the node's address
 //   - routes.go: whether packets are searched for source routes
+//   - inherited.go: which interfaces an earlier agent has left open
 //   - status.go, inspect.go, events.go, staged.go, connections.go: reports
 package iptables
 
@@ -167,9 +168,6 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 	}
 	return d.kernel.Node.Interfaces()
 }
-
-// Ready implements dataplane.Dataplane: rules know interfaces by name only.
-func (d *IPTables) Ready() map[string]bool { return nil }
 
 // Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
 // includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the routes to

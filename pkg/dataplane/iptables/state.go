@@ -35,7 +35,8 @@ type state struct {
 	refusals  *refusals
 	nodeAddrs func() []netip.Addr
 	kept      *kept // nil: existing connections are judged again
-	begun     bool  // sets and chains are there
+	inherited inherited
+	begun     bool // sets and chains are there
 }
 
 // begin makes the sets and the chains that do not depend on policy. No packet enters them before enforce.
