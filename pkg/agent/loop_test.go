@@ -381,6 +381,7 @@ func TestQueriesSeeTheStateBetweenBatches(t *testing.T) {
 func TestRunEndsWithItsContextOrWithTheSource(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.store.Sync()
+		synctest.Wait() // the application that the cancel is to meet is that of the pod
 		r.dp.Set(dataplane.FakeSettings{Delay: time.Minute})
 		r.put(pod(1))
 		r.cancel()
