@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,8 +67,7 @@ func TestKubeProxyReplacesItsChainsWhileOursChange(t *testing.T) {
 		c.AwaitPolicies(server, 2, 0)
 		tr.Some("after all rounds")
 		tr.Stop()
-		time.Sleep(time.Second) // looks at the tables come every 250 ms
-		if lines, _ := c.Agent(0).Warnings(t, logged); len(lines) > 0 {
+		if lines := otherWarnings(t, c, tool, logged); len(lines) > 0 {
 			t.Errorf("the agent says of kube-proxy's chains:\n%s", strings.Join(lines, "\n"))
 		}
 		nat, filter := run("", tool+"-save", "-t", "nat"), run("", tool+"-save", "-t", "filter")
@@ -75,6 +75,22 @@ func TestKubeProxyReplacesItsChainsWhileOursChange(t *testing.T) {
 			t.Errorf("kube-proxy's chains are others than it wrote:\n%s%s", nat, filter)
 		}
 	})
+}
+
+// otherWarnings flushes a chain of the agent in the last table that it compares, waits until the agent has noticed, and returns what
+// it has warned of beside that. By then it has compared all tables with what others have done before.
+func otherWarnings(t *testing.T, c *cluster, tool string, from int) (lines []string) {
+	t.Helper()
+	const chain = "mgyA-unjudged"
+	if _, err := c.Node(0).Run(t.Context(), "", "ip6"+strings.TrimPrefix(tool, "ip"), "-w", "5", "-t", "filter", "-F", chain); err != nil {
+		t.Fatal(err)
+	}
+	own := func(line string) bool { return strings.Contains(line, chain) && strings.Contains(line, "IPv6") }
+	testutil.WaitFor(t, soon, "the agent to notice that "+chain+" is empty", func() bool {
+		lines, _ = c.Agent(0).Warnings(t, from)
+		return slices.ContainsFunc(lines, own)
+	})
+	return slices.DeleteFunc(lines, own)
 }
 
 // Another agent puts a jump to a chain that accepts before ours, in both tables, again and again. Ours is first again soon, and its chain
