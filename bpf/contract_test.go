@@ -110,6 +110,7 @@ func TestProgramsExist(t *testing.T) {
 	for name, kind := range map[string]ebpf.ProgramType{
 		MargayProgFromPod: ebpf.SchedCLS, MargayProgToPod: ebpf.SchedCLS, MargayProgJudge: ebpf.Netfilter,
 		MargayProgSweep4: ebpf.Tracing, MargayProgSweep6: ebpf.Tracing, MargayProgAsk: ebpf.SchedCLS,
+		MargayProgRestamp4: ebpf.Tracing, MargayProgRestamp6: ebpf.Tracing,
 	} {
 		p := progs[name]
 		if p == nil || p.Type != kind {

@@ -13,6 +13,7 @@
 #include "lib/neighbour.h"
 #include "lib/netfilter.h"
 #include "lib/sweep.h"
+#include "lib/restamp.h"
 #include "lib/ask.h"
 #include "lib/export.h"
 

@@ -372,6 +372,12 @@ type MargayNet6 struct {
 	Addr      [16]uint8
 }
 
+type MargayOtherStamps uint32
+
+const (
+	MargayOtherStampsSTAMP_OF_ANOTHER MargayOtherStamps = 1
+)
+
 type MargayOutcome struct {
 	_       structs.HostLayout
 	Id      uint32
@@ -526,6 +532,8 @@ const (
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
 	MargayProgJudge              = "judge"
+	MargayProgRestamp4           = "restamp4"
+	MargayProgRestamp6           = "restamp6"
 	MargayProgSweep4             = "sweep4"
 	MargayProgSweep6             = "sweep6"
 	MargayProgToPod              = "to_pod"
@@ -542,6 +550,7 @@ const (
 	MargayVarExportFlowLimits    = "export_flow_limits"
 	MargayVarExportL4Index       = "export_l4_index"
 	MargayVarExportL4Page        = "export_l4_page"
+	MargayVarExportOtherStamps   = "export_other_stamps"
 	MargayVarExportOutcome       = "export_outcome"
 	MargayVarExportRule          = "export_rule"
 	MargayVarExportRuleAction    = "export_rule_action"
@@ -591,13 +600,15 @@ type MargaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayProgramSpecs struct {
-	Ask     *ebpf.ProgramSpec `ebpf:"ask"`
-	Empty   *ebpf.ProgramSpec `ebpf:"empty"`
-	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
-	Judge   *ebpf.ProgramSpec `ebpf:"judge"`
-	Sweep4  *ebpf.ProgramSpec `ebpf:"sweep4"`
-	Sweep6  *ebpf.ProgramSpec `ebpf:"sweep6"`
-	ToPod   *ebpf.ProgramSpec `ebpf:"to_pod"`
+	Ask      *ebpf.ProgramSpec `ebpf:"ask"`
+	Empty    *ebpf.ProgramSpec `ebpf:"empty"`
+	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
+	Judge    *ebpf.ProgramSpec `ebpf:"judge"`
+	Restamp4 *ebpf.ProgramSpec `ebpf:"restamp4"`
+	Restamp6 *ebpf.ProgramSpec `ebpf:"restamp6"`
+	Sweep4   *ebpf.ProgramSpec `ebpf:"sweep4"`
+	Sweep6   *ebpf.ProgramSpec `ebpf:"sweep6"`
+	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
 // MargayMapSpecs contains maps before they are loaded into the kernel.
@@ -655,6 +666,7 @@ type MargayVariableSpecs struct {
 	ExportFlowLimits    *ebpf.VariableSpec `ebpf:"export_flow_limits"`
 	ExportL4Index       *ebpf.VariableSpec `ebpf:"export_l4_index"`
 	ExportL4Page        *ebpf.VariableSpec `ebpf:"export_l4_page"`
+	ExportOtherStamps   *ebpf.VariableSpec `ebpf:"export_other_stamps"`
 	ExportOutcome       *ebpf.VariableSpec `ebpf:"export_outcome"`
 	ExportRule          *ebpf.VariableSpec `ebpf:"export_rule"`
 	ExportRuleAction    *ebpf.VariableSpec `ebpf:"export_rule_action"`
@@ -770,6 +782,7 @@ type MargayVariables struct {
 	ExportFlowLimits    *ebpf.Variable `ebpf:"export_flow_limits"`
 	ExportL4Index       *ebpf.Variable `ebpf:"export_l4_index"`
 	ExportL4Page        *ebpf.Variable `ebpf:"export_l4_page"`
+	ExportOtherStamps   *ebpf.Variable `ebpf:"export_other_stamps"`
 	ExportOutcome       *ebpf.Variable `ebpf:"export_outcome"`
 	ExportRule          *ebpf.Variable `ebpf:"export_rule"`
 	ExportRuleAction    *ebpf.Variable `ebpf:"export_rule_action"`
@@ -781,13 +794,15 @@ type MargayVariables struct {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayPrograms struct {
-	Ask     *ebpf.Program `ebpf:"ask"`
-	Empty   *ebpf.Program `ebpf:"empty"`
-	FromPod *ebpf.Program `ebpf:"from_pod"`
-	Judge   *ebpf.Program `ebpf:"judge"`
-	Sweep4  *ebpf.Program `ebpf:"sweep4"`
-	Sweep6  *ebpf.Program `ebpf:"sweep6"`
-	ToPod   *ebpf.Program `ebpf:"to_pod"`
+	Ask      *ebpf.Program `ebpf:"ask"`
+	Empty    *ebpf.Program `ebpf:"empty"`
+	FromPod  *ebpf.Program `ebpf:"from_pod"`
+	Judge    *ebpf.Program `ebpf:"judge"`
+	Restamp4 *ebpf.Program `ebpf:"restamp4"`
+	Restamp6 *ebpf.Program `ebpf:"restamp6"`
+	Sweep4   *ebpf.Program `ebpf:"sweep4"`
+	Sweep6   *ebpf.Program `ebpf:"sweep6"`
+	ToPod    *ebpf.Program `ebpf:"to_pod"`
 }
 
 func (p *MargayPrograms) Close() error {
@@ -796,6 +811,8 @@ func (p *MargayPrograms) Close() error {
 		p.Empty,
 		p.FromPod,
 		p.Judge,
+		p.Restamp4,
+		p.Restamp6,
 		p.Sweep4,
 		p.Sweep6,
 		p.ToPod,

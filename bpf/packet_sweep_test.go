@@ -120,7 +120,13 @@ var sweeps = map[string]string{
 // walk sweeps a table and returns how many reads it took.
 func (m *machine) walk(t testing.TB, table string) int {
 	t.Helper()
-	iter, err := link.AttachIter(link.IterOptions{Program: m.Programs[sweeps[table]], Map: m.Maps[table]})
+	return m.walkBy(t, sweeps[table], table)
+}
+
+// walkBy has a program walk over a table and returns how many reads it took.
+func (m *machine) walkBy(t testing.TB, program, table string) int {
+	t.Helper()
+	iter, err := link.AttachIter(link.IterOptions{Program: m.Programs[program], Map: m.Maps[table]})
 	if err != nil {
 		t.Fatal(err)
 	}

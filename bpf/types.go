@@ -72,6 +72,9 @@ const (
 	FragOwnBytes    = uint32(MargayFlowLimitsFRAG_OWN_BYTES)
 	FragCommonBytes = uint32(MargayFlowLimitsFRAG_COMMON_BYTES)
 
+	// StampOfAnother is the greatest number that is no generation.
+	StampOfAnother = uint32(MargayOtherStampsSTAMP_OF_ANOTHER)
+
 	EPReady         = uint32(MargayEndpointFlagsEP_READY)
 	EPMoreAddrs     = uint32(MargayEndpointFlagsEP_MORE_ADDRS)
 	EPStagedIngress = uint32(MargayEndpointFlagsEP_STAGED_INGRESS)

@@ -17,13 +17,15 @@ import (
 // budget is how many instructions the verifier may walk through, per program: 10 % over what Linux 6.18 needs today.
 // Growth past it wants a reason and a new number here. Other kernels follow by allowances.
 var budget = map[string]int{
-	bpf.MargayProgFromPod: 60500,
-	bpf.MargayProgToPod:   48500,
-	bpf.MargayProgJudge:   41000,
-	bpf.MargayProgSweep4:  560,
-	bpf.MargayProgSweep6:  560,
-	bpf.MargayProgAsk:     17500,
-	bpf.MargayProgEmpty:   10,
+	bpf.MargayProgFromPod:  60500,
+	bpf.MargayProgToPod:    48500,
+	bpf.MargayProgJudge:    41000,
+	bpf.MargayProgSweep4:   560,
+	bpf.MargayProgSweep6:   560,
+	bpf.MargayProgRestamp4: 200,
+	bpf.MargayProgRestamp6: 200,
+	bpf.MargayProgAsk:      17500,
+	bpf.MargayProgEmpty:    10,
 }
 
 // allowances are what the verifiers of other kernels may need, in percent of budget: of each series the last one that

@@ -23,3 +23,4 @@ EXPORT_TYPE(enum, ct_flags);
 EXPORT_TYPE(enum, event_flags);
 EXPORT_TYPE(enum, drop_reason);
 EXPORT_TYPE(enum, flow_limits);
+EXPORT_TYPE(enum, other_stamps);

@@ -87,7 +87,7 @@ struct slot {
 	__u32 blocks;     /* blocks of 32 columns in a row */
 	__u32 sports;     /* source port classes, at least 1 */
 	__u32 classifier; /* who uses the slot, for people */
-	__u32 generation; /* when it was published: all generations it is bound with are later */
+	__u32 generation; /* when it was published; no endpoint is bound with it */
 	__u32 flags;      /* enum slot_flags */
 	__u32 heads;      /* SLOT_WIDE: the value of rowblk at which the heads of rows begin */
 	__u32 exceptions; /* SLOT_WIDE: the value of cells at which the exceptions begin */
@@ -181,7 +181,7 @@ struct endpoint {
 	__u32 flags; /* enum endpoint_flags */
 	__u64 ingress;
 	__u64 egress;
-	__u32 id;           /* agent's number of the endpoint: the first generation it was published under */
+	__u32 id;           /* agent's number of the endpoint: no generation that it was published under is lower */
 	__u32 peer_ifindex; /* the pod's side of the veth, in its namespace; 0: unknown, no shortcut */
 	__u8 mac[6];        /* the pod's MAC; zero: unknown, no shortcut */
 	__u16 mtu;

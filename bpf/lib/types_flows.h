@@ -40,6 +40,11 @@ enum ct_flags {
 	CT_MIDFLOW = 32,   /* picked up in mid-flow; the opener is a guess */
 };
 
+/* Stamps that are no generation. Generations are greater. */
+enum other_stamps {
+	STAMP_OF_ANOTHER = 1, /* not the present endpoint of that interface has allowed the flow: see restamp.h */
+};
+
 /* The stamps are the generations under which each side was judged and allowed; 0: that side is not ours. */
 struct ct_entry {
 	__u32 seen;         /* coarse clock of the last packet: jiffies >> 4 */
