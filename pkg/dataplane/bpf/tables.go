@@ -76,20 +76,17 @@ func (t *tables) someOf(list []*table.Table) bool {
 // publish publishes those of the tables that are not in the kernel. refused are those that the kernel did not take, rest
 // has the errors of writes on which nothing depends. After an error none was tried.
 func (t *tables) publish(list []*table.Table) (refused map[table.ID]error, rest, err error) {
-	var missing []*table.Table
-	var contents []bpfmaps.SlotContent
-	for _, table := range list {
-		if t.slot(table.ID) != 0 {
-			continue
-		}
-		gen, err := t.kernel.gens.Next() // every flow judged by it has a later one
-		if err != nil {
-			return nil, nil, err
-		}
-		missing, contents = append(missing, table), append(contents, content(table, gen))
-	}
+	missing := slices.DeleteFunc(slices.Clone(list), func(table *table.Table) bool { return t.slot(table.ID) != 0 })
 	if len(missing) == 0 {
 		return nil, nil, nil
+	}
+	gen, err := t.kernel.gens.Next() // no flow is stamped with it, and each table has a slot of its own: all may have the same
+	if err != nil {
+		return nil, nil, err
+	}
+	var contents []bpfmaps.SlotContent
+	for _, table := range missing {
+		contents = append(contents, content(table, gen))
 	}
 	slots, err := t.slots.Publish(contents)
 	for i, slot := range slots {
