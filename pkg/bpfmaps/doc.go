@@ -6,7 +6,8 @@
 //   - table.go: Table, over hashes, tries and arrays; read.go: reading whole maps
 //   - slots.go, slot.go, inner.go: compiled policies; grace.go: when their place may be used again; trim.go: giving
 //     memory back; verify.go: whether somebody else has changed them
-//   - generations.go: policy generations that are never used twice
+//   - generations.go: policy generations, of which no flow has one that is handed out again; restamp.go: flows without those
+//     that are not in force
 //   - endpoints.go: the mapped array of endpoints; stores.go: the order in which words of an entry are written
 //   - flows.go, counters.go, events.go: what the programs write
 package bpfmaps

@@ -92,8 +92,8 @@ func removal(old bpf.Endpoint) []store {
 	return append(stores, store{word: wordIfindex})
 }
 
-// details writes what differs from Id on. The peer's ifindex switches the shortcut on, so it is 0 while anything else
-// changes.
+// details writes what differs from Id on. The peer's ifindex switches the shortcut on, so it is 0 while anything changes that the
+// shortcut depends on: all but Id.
 func details(old, ep bpf.Endpoint) []store {
 	from, to := wordsOf(&old), wordsOf(&ep)
 	var stores []store
@@ -102,7 +102,8 @@ func details(old, ep bpf.Endpoint) []store {
 			stores = append(stores, store{word: i, value: uint64(to[i])})
 		}
 	}
-	off := from[wordPeer] != 0 && (len(stores) > 0 || from[wordPeer] != to[wordPeer])
+	idOnly := len(stores) == 1 && stores[0].word == wordID
+	off := from[wordPeer] != 0 && (len(stores) > 0 && !idOnly || from[wordPeer] != to[wordPeer])
 	if off {
 		stores = append([]store{{word: wordPeer}}, stores...)
 	}

@@ -12,8 +12,11 @@ import (
 	"github.com/margay-project/margay/bpf"
 )
 
-// sweepPrograms are the programs that remove expired flows, each with the table it walks.
-var sweepPrograms = []struct{ program, table string }{
+// walkProgram is a program that walks over a flow table.
+type walkProgram struct{ program, table string }
+
+// sweepPrograms are the programs that remove expired flows.
+var sweepPrograms = []walkProgram{
 	{bpf.MargayProgSweep4, bpf.MargayMapCt4},
 	{bpf.MargayProgSweep6, bpf.MargayMapCt6},
 }
@@ -23,15 +26,18 @@ var sweepPrograms = []struct{ program, table string }{
 //
 // Not safe for concurrent use; of one instance's maps there must be one at a time.
 type Sweeper struct {
-	walks []*link.Iter  // in the order of sweepPrograms
+	of    []walkProgram
+	walks []*link.Iter  // in the order of them
 	at    int           // of the walk that is next or under way
 	file  io.ReadCloser // of the walk under way; nil: none is
 }
 
 // NewSweeper returns a sweeper that runs p's programs. Close it before p and the maps.
-func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) {
-	s := &Sweeper{}
-	for i, of := range sweepPrograms {
+func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) { return f.newWalks(p, sweepPrograms) }
+
+func (f *Flows) newWalks(p *Programs, list []walkProgram) (*Sweeper, error) {
+	s := &Sweeper{of: list}
+	for i, of := range list {
 		program, err := p.Get(of.program)
 		if err == nil {
 			err = s.add(f, i, program)
@@ -43,12 +49,12 @@ func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) {
 	return s, nil
 }
 
-// add has the sweeper run a program over its table, the i-th of sweepPrograms.
+// add has the sweeper run a program over its table, the i-th of its programs.
 func (s *Sweeper) add(f *Flows, i int, program *ebpf.Program) error {
 	table := [...]*ebpf.Map{f.ct4, f.ct6}[i]
 	walk, err := link.AttachIter(link.IterOptions{Program: program, Map: table})
 	if err != nil {
-		return fmt.Errorf("make iterator %s over map %s: %w", sweepPrograms[i].program, sweepPrograms[i].table, err)
+		return fmt.Errorf("make iterator %s over map %s: %w", s.of[i].program, s.of[i].table, err)
 	}
 	s.walks = append(s.walks, walk)
 	return nil
@@ -58,7 +64,7 @@ func (s *Sweeper) add(f *Flows, i int, program *ebpf.Program) error {
 // call begins another one. After an error the walk over that table is given up, and the next call begins with the
 // following one.
 func (s *Sweeper) Slice() (done bool, err error) {
-	name := sweepPrograms[s.at].program
+	name := s.of[s.at].program
 	if s.file == nil {
 		if s.file, err = s.walks[s.at].Open(); err != nil {
 			return s.next(), fmt.Errorf("begin a walk of program %s: %w", name, err)

@@ -53,7 +53,7 @@ func replacePin(program *ebpf.Program, path string) error {
 // PinnedSweeper returns a sweeper that runs the pinned programs, by the timeouts that were in force when they were pinned. If
 // they are not all there, the error is os.ErrNotExist. Close it before the maps.
 func (m *Maps) PinnedSweeper() (*Sweeper, error) {
-	s := &Sweeper{}
+	s := &Sweeper{of: sweepPrograms}
 	for i, of := range sweepPrograms {
 		if err := m.addPinned(s, i, filepath.Join(m.dir, SweepsName, of.program)); err != nil {
 			return nil, errors.Join(err, s.Close())

@@ -32,6 +32,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s := d.state
 	d.sweeps.confirm(d.programs)
 	s.plans.Enqueue(ch)
+	s.renewal.run(d.programs, s.tables.slots)
 	var errs []error
 	if d.resync {
 		repairs, err := s.resync().run()

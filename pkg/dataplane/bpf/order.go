@@ -13,7 +13,7 @@ type step struct {
 }
 
 // The three lists below are the complete order of kernel writes, the one place where it is laid down. Writes that repair
-// changes made by others (resync) come before them. The state of another map layout is removed after them (leaveOlder),
+// changes made by others (resync), and new numbers for the policies in force (renewal), come before them. The state of another map layout is removed after them (leaveOlder),
 // once everything is enforced.
 
 // order is that of a plan. A step that leaves something undone stops the later ones, so a packet is always judged

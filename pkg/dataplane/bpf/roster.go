@@ -24,7 +24,7 @@ type endpoint struct {
 	ensured uint32 // interface that programs are attached to, as far as is known; 0: to be made sure
 	peer    Peer
 	failure string // why it could not be programmed; empty: it was
-	number  uint32 // the first of its generations: older stamps are of other endpoints; 0: it has none yet
+	number  uint32 // not greater than any of its generations: older stamps are of other endpoints; 0: it has none yet
 	refused uint64 // open flows beyond its share, as last reported
 	share   uint32 // of the flow tables, plus one; 0: none yet
 	unasked bool   // an earlier agent may have died before it had its flows judged again

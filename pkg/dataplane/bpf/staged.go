@@ -61,7 +61,7 @@ func (s *stagedPolicies) write(workload model.EndpointID, ifindex uint32) {
 	tables := s.bound[workload]
 	for d, word := range [2]*uint64{&entry.Ingress, &entry.Egress} {
 		if slot := s.slots.slot(tables[d]); tables[d] != 0 && slot != 0 {
-			*word = bpfmaps.PolicyWord(slot, 1) // no flow is stamped with it
+			*word = bpfmaps.PolicyWord(slot, 1) // no stamp is compared with it
 		}
 	}
 	if entry == (bpf.Staged{}) {

@@ -28,6 +28,7 @@ type state struct {
 	refusals   *refusals
 	status     status
 	pace       *plans.Pace // of large policies
+	renewal    renewal
 }
 
 // newState returns a state that starts from the enforced one.
@@ -38,6 +39,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s.addresses = newAddresses(k.maps.Addresses)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	s.tables.holders = s.endpoints.staged
+	s.renewal = renewal{kernel: k, roster: s.endpoints.roster, retry: plans.NewBackoff(time.Now)}
 	snapshot, err := s.adopt()
 	if err != nil {
 		return nil, fmt.Errorf("read back what is enforced: %w", err)

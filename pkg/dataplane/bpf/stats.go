@@ -39,6 +39,8 @@ func (d *BPF) Stats(interfaces bool) dataplane.Stats {
 	stats.Maps = append(stats.Maps,
 		mapUse(bpf.MargayMapEndpoints, uint64(d.kernel.endpoints.Len()), uint64(m.MaxEntries(bpf.MargayMapEndpoints))),
 		mapUse(bpf.MargayMapSlots, uint64(usage.Live), uint64(m.MaxEntries(bpf.MargayMapSlots))))
+	handedOut, most := d.kernel.gens.Use()
+	stats.Maps = append(stats.Maps, mapUse("generations", uint64(handedOut), uint64(most)))
 	if entries, limit := d.flowTable.limiter.Use(); limit > 0 {
 		stats.Maps = append(stats.Maps, mapUse("nf_conntrack", uint64(entries), uint64(limit)))
 	}
