@@ -10,8 +10,8 @@ const (
 	solicitation, advertisement = 135, 136
 )
 
-// solicits matches solicitations and advertisements of neighbours to link-local multicast addresses. They reach the node and nobody
-// else, whatever their source is: the kernel sends no errors about such packets and answers on their own link. A message to a unicast
+// solicits matches solicitations and advertisements of neighbours to link-local multicast addresses. They reach the node and no
+// other machine, whatever their source is: the kernel sends no errors about such packets and answers on their own link. A message to a unicast
 // address of the link does not match: the kernel could send a redirect about it to its source.
 func solicits() []instruction {
 	var p program
