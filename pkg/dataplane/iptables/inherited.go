@@ -14,25 +14,34 @@ type inherited struct {
 	failed bool              // the last attempt; the log has it
 }
 
+// inherit notes the worlds in force when this one was begun.
+func (w *world) inherit(worlds []*inForce) { w.inherited.worlds = worlds }
+
+// note notes an answer, or that there is none. It reports whether the failure is a new one.
+func (i *inherited) note(there map[string]uint32, ready map[string]bool, err error) (fails bool) {
+	fails = err != nil && !i.failed
+	i.failed = err != nil
+	if i.failed {
+		there, ready = nil, nil
+	}
+	i.there, i.ready = there, ready
+	return fails
+}
+
 // Ready implements dataplane.Dataplane. Sets know interfaces by name only, so an interface is ready if it is there and the node routes each
 // address that it has in the sets to it: a pod that was made again under its name has other addresses, or no routes yet. As long as
 // interfaces do not change, the answer does not, until packets go to the world of this agent.
 func (d *IPTables) Ready() map[string]bool {
-	i, there := &d.state.inherited, d.kernel.Node.Interfaces()
+	i, there := &d.state.world.inherited, d.kernel.Node.Interfaces()
 	own := d.state.world.inForce
 	if !own && i.there != nil && maps.Equal(i.there, there) {
 		return maps.Clone(i.ready)
 	}
 	ready, err := d.readyOf(own, there)
-	if err != nil {
-		if !i.failed {
-			d.log.Warn("which interfaces an earlier agent has left open is not known: files for the CNI plugin stay until policy is enforced", "err", err)
-		}
-		i.failed, i.there = true, nil
-		return nil
+	if i.note(there, ready, err) {
+		d.log.Warn("which interfaces an earlier agent has left open is not known: files for the CNI plugin stay until policy is enforced", "err", err)
 	}
-	i.failed, i.there, i.ready = false, there, ready
-	return maps.Clone(ready)
+	return maps.Clone(i.ready)
 }
 
 // readyOf returns the interfaces that are ready by the world of this agent, or else by those in force.
@@ -47,7 +56,7 @@ func (d *IPTables) readyOf(own bool, there map[string]uint32) (map[string]bool, 
 		}
 	}
 	if !own {
-		e, err := readWorlds(d.state.inherited.worlds, d.kernel.Sets)
+		e, err := readWorlds(d.state.world.inherited.worlds, d.kernel.Sets)
 		if err != nil {
 			return nil, err
 		}

@@ -40,8 +40,8 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 		return nil, err
 	}
 	w.beside(formers)
-	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(time.Now), nodeAddrs: d.kernel.Node.Addrs,
-		inherited: inherited{worlds: append(found, own)}}
+	w.inherit(append(found, own))
+	s := &state{config: c, world: w, names: newNames(), pace: plans.NewPace(time.Now), nodeAddrs: d.kernel.Node.Addrs}
 	budget := plan.DefaultBudget(maxAddresses, maxAddresses).WithClasses(int(marks.Most()))
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
 		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts are no faster: each costs a transaction or more
@@ -51,12 +51,12 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
 	s.addresses = newAddresses(s.sets, marks, w.journal)
 	s.endpoints = newEndpoints(s.sets, s.slots, s.addresses.doubt)
-	s.static = newStatic(c, w, marks, s.inherited.worlds, d.kernel)
+	s.static = newStatic(c, w, marks, w.inherited.worlds, d.kernel)
 	if c.KeepExisting {
 		s.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, log: d.log, wait: func() error { return w.grace(unseen.always) }}
 	}
 	if s.static.resumed {
-		if err := s.kept.resume(s.inherited.worlds, d.kernel.Sets); err != nil {
+		if err := s.kept.resume(w.inherited.worlds, d.kernel.Sets); err != nil {
 			s.static.judgeAgain()
 			d.log.Warn("live connections are judged again, although existing ones are to be kept", "err", err)
 		}

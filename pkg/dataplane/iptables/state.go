@@ -35,8 +35,7 @@ type state struct {
 	refusals  *refusals
 	nodeAddrs func() []netip.Addr
 	kept      *kept // nil: existing connections are judged again
-	inherited inherited
-	begun     bool // sets and chains are there
+	begun     bool  // sets and chains are there
 }
 
 // begin makes the sets and the chains that do not depend on policy. No packet enters them before enforce.

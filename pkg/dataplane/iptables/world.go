@@ -32,10 +32,11 @@ type world struct {
 	inForce bool
 	// breached: somebody has removed the way from mangle FORWARD into the world in force. Its chains in filter still drop flows that no
 	// chain has judged.
-	breached bool
-	unseen   unseen
-	journal  *journal
-	spent    time.Duration // see overhead
+	breached  bool
+	unseen    unseen
+	journal   *journal
+	inherited inherited
+	spent     time.Duration // see overhead
 }
 
 // tableOf is one table of one IP version.
