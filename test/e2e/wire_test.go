@@ -8,7 +8,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -30,7 +29,6 @@ func badWire(n *lab.Node) error {
 // On a wire that loses, delays, reorders and repeats packets, while policy changes: allowed connections come about and
 // carry everything, denied ones never do.
 func TestNothingIsMisjudgedOnABadWire(t *testing.T) {
-	testcluster.NeedsBPF(t, "the guests of make kernels that have netem run it with BPF, and no other machine is known to have it")
 	c := newCluster(t, []string{"n1", "n2"})
 	for i := range 2 {
 		testutil.RequireKernel(t, "netem", badWire(c.Node(i)))

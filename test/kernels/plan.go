@@ -148,7 +148,7 @@ var (
 		},
 		{
 			name: "agents", pkg: "./test/e2e", agent: true, limit: 15 * time.Minute, check: ran, long: true,
-			env: []string{"MARGAY_DATAPLANE=iptables"}, args: []string{"-test.v", "-test.run=TestRevokedFlows|TestServicesAreJudged|TestSpoofedSources"},
+			env: []string{"MARGAY_DATAPLANE=iptables"}, args: []string{"-test.v", "-test.run=TestRevokedFlows|TestServicesAreJudged|TestSpoofedSources|BadWire"},
 		},
 		{
 			name: "attackers", pkg: "./test/e2e/hostile", agent: true, limit: 15 * time.Minute, check: ran, long: true,
