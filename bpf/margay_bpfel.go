@@ -141,6 +141,7 @@ const (
 	MargayCtFlagsCT_TRANSLATED MargayCtFlags = 8
 	MargayCtFlagsCT_SHORTCUT   MargayCtFlags = 16
 	MargayCtFlagsCT_MIDFLOW    MargayCtFlags = 32
+	MargayCtFlagsCT_CONFIRMED  MargayCtFlags = 64
 )
 
 type MargayCtState uint32

@@ -313,9 +313,11 @@ func TestDatagramsOfAPodToItselfMayMove(t *testing.T) {
 			}
 		}
 		w.toPod(t, w.podA, w.podA, udp(f.node, f.a, 40000, 53).Bytes()).want(t, 0)
-		later(udp(f.a, f.node, 53, 40000), markJudge)
+		later(udp(f.a, f.node, 53, 40000), markSeen|markJudge)
 		later(udp(f.a, f.a, 53, 40000), markSeen)
 		w.putServiceFlow(t, f, bpf.CtEntry{Flags: uint8(bpf.MargayCtFlagsCT_SELF), Egress: 1})
+		later(udp(f.a, f.service, 1000, 53), markSeen|markJudge)
+		w.putServiceFlow(t, f, bpf.CtEntry{Flags: uint8(bpf.MargayCtFlagsCT_SELF | bpf.MargayCtFlagsCT_CONFIRMED), Egress: 1})
 		later(udp(f.a, f.service, 1000, 53), markJudge)
 	})
 }

@@ -129,13 +129,32 @@ static __always_inline void ct_init(struct ct_entry *e, const struct tuple *t, _
 		e->flags = CT_OPENER_B;
 }
 
-/* Overwrites an entry by a new flow with the same ends. Fails if the entry was deleted meanwhile. If another flow
- * got its memory during the copy, that flow is marked as revoked. */
+#define CT_CONFIRMED_BIT ((__u32)CT_CONFIRMED << 24) /* of the word that ends with the flags */
+
+/* Sets or clears CT_CONFIRMED. Fetching operations are full barriers, which others are not on every machine. */
+static __always_inline void set_confirmed(struct ct_entry *e)
+{
+	_Static_assert(offsetof(struct ct_entry, flags) == offsetof(struct ct_entry, l4) + 3, "flags end the word");
+	__u32 before = __sync_fetch_and_or((__u32 *)&e->l4, CT_CONFIRMED_BIT);
+
+	asm volatile("" : : "r"(before));
+}
+
+static __always_inline void clear_confirmed(struct ct_entry *e)
+{
+	__u32 before = __sync_fetch_and_and((__u32 *)&e->l4, ~CT_CONFIRMED_BIT);
+
+	asm volatile("" : : "r"(before));
+}
+
+/* Overwrites an entry by a new flow with the same ends, which is not confirmed. Fails if the entry was deleted meanwhile. If
+ * another flow got its memory during the copy, that flow is marked as revoked. */
 __noinline int ct_rewrite(const struct tuple *t, struct ct_entry *old, const struct ct_entry *e)
 {
 	if (!t || !old || !e || !ct_is(t, old))
 		return -1;
 	__builtin_memcpy(old, e, offsetof(struct ct_entry, place));
+	clear_confirmed(old); /* after the backend is there: see confirm */
 	if (ct_is(t, old))
 		return 0;
 	old->state |= CT_REVOKED;

@@ -118,7 +118,8 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;
+	/* Until it is confirmed, the backend on record may be another one than the kernel's: each packet is compared. */
 	if (may_move(ep, p, e, fwd))
-		return PASS_WATCHED;
+		return e->flags & CT_CONFIRMED ? PASS_WATCHED : PASS_PENDING;
 	return p->peer_if ? across(ep, p, e, fwd, skb->len) : PASS;
 }

@@ -79,6 +79,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
 /* The low bits of sk_buff._nfct are an enum ip_conntrack_info, the others the entry. */
 #define NFCT_INFO 7UL
+#define IP_CT_ESTABLISHED 0 /* answered, and the packet travels as the connection was opened */
 #define IP_CT_NEW 2
 #define IP_CT_IS_REPLY 3
 #define IPS_SRC_NAT 16

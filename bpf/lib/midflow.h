@@ -97,7 +97,7 @@ __noinline int turn_guess(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	if (orig && !in_grace() && (hook == FROM_POD || kernel_ct(nfct_at_tc(skb)) != KERNEL_CT_REPLY))
 		return STAMP_DENIED;
 	turned = *e;
-	turned.flags ^= CT_OPENER_B | CT_MIDFLOW;
+	turned.flags = (turned.flags ^ (CT_OPENER_B | CT_MIDFLOW)) & ~CT_CONFIRMED;
 	turned.state |= CT_REPLIED;
 	turned.l4 = orig ? p->t.sport : p->t.dport;
 	turned.egress = turned.ingress = 0;

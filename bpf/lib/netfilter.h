@@ -103,17 +103,23 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	if (p.flags & PKT_LATER_FRAGMENT) {
 		r = later_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION);
 	} else {
-		bool again = kernel_ct(nfct) == KERNEL_CT_ORIGINAL && by_ipvs(skb);
+		enum kernel_ct word = kernel_ct(nfct);
+		__u32 how = word == KERNEL_CT_NONE ? UNFOLLOWED : 0;
+
+		if (word == KERNEL_CT_ORIGINAL && by_ipvs(skb))
+			how = AGAIN;
+		else if (word == KERNEL_CT_ORIGINAL && (nfct & NFCT_INFO) == IP_CT_ESTABLISHED)
+			how = ANSWERED;
 
 		original_ends(nfct, &p, &ends);
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
 		else if (p.flags & PKT_ICMP_ERROR)
 			r = judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
-		else if (kernel_ct(nfct) == KERNEL_CT_REPLY)
+		else if (word == KERNEL_CT_REPLY)
 			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else
-			r = judge_translated(ep, &p, &ends, skb->len, again);
+			r = judge_translated(ep, &p, &ends, skb->len, how);
 		r = beside(ep, r);
 		if (p.flags & PKT_FIRST_FRAGMENT)
 			first_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION, r);
@@ -141,16 +147,27 @@ static __always_inline bool closed(const struct net_device *out)
 	return !ep || !(out->tcx_egress || (ep->flags & EP_BESIDE));
 }
 
-/* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, and every packet
- * with which an entry of the kernel's conntrack begins, if it has been translated. Whatever our own entry says, the
- * backend is a new one (D-21). */
-static __always_inline bool to_be_judged(__u32 mark, enum kernel_ct word, unsigned long nfct)
+/* Whether from_pod has judged a packet by its destination then, and an answered entry of the kernel has translated it since. A
+ * reset of our own has this form, too: it goes where the connection went that it ends. */
+static __always_inline bool translated_unexpectedly(const struct sk_buff *skb, unsigned long nfct)
+{
+	if ((skb->mark & (cfg.mark_seen | cfg.mark_judge | cfg.mark_own)) != cfg.mark_seen)
+		return false;
+	return nfct > NFCT_INFO && (nfct & NFCT_INFO) < IP_CT_NEW && (kernel_entry(nfct)->status & IPS_DST_NAT);
+}
+
+/* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, what it did not expect
+ * to be translated, and every packet with which an entry of the kernel's conntrack begins, if it has been translated. Whatever our own
+ * entry says, the backend is a new one (D-21). */
+static __always_inline bool to_be_judged(const struct sk_buff *skb, __u32 mark, enum kernel_ct word, unsigned long nfct)
 {
 	if (mark == (cfg.mark_seen | cfg.mark_judge))
 		return true;
 	if (mark == cfg.mark_judge)
 		return word == KERNEL_CT_NONE || word == KERNEL_CT_NEW;
-	return word == KERNEL_CT_NEW && (kernel_entry(nfct)->status & IPS_DST_NAT);
+	if (word == KERNEL_CT_NEW)
+		return kernel_entry(nfct)->status & IPS_DST_NAT;
+	return translated_unexpectedly(skb, nfct);
 }
 
 /* LOCAL_OUT: by what interface the packet leaves. Its own route is the one after translation; that of the hook's state is
@@ -226,7 +243,7 @@ __noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 		else if (word != KERNEL_CT_REPLY)
 			return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 	}
-	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(mark, word, nfct);
+	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct);
 	if (!judge && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
@@ -253,6 +270,8 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 	if (!followed && mark == cfg.mark_judge)
 		return false;
 	if (mark ? !followed && !ready_endpoint(in->ifindex) : is_workload(in))
+		return false;
+	if (translated_unexpectedly(skb, nfct))
 		return false;
 	return !closed(out);
 }

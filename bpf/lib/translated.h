@@ -29,6 +29,35 @@ static __always_inline void original_ends(unsigned long nfct, const struct pkt *
 		t->dport = bpf_ntohs(ct->tuplehash[0].tuple.dst.u.all);
 }
 
+/* The state of the packet that judge_translated is asked about. */
+enum translated_how {
+	AGAIN = 1,      /* IPVS has sent it on, and conntrack has seen an answer of this connection */
+	UNFOLLOWED = 2, /* conntrack does not follow it, so it is not translated */
+	ANSWERED = 4,   /* conntrack has an answered entry, which has translated it */
+};
+
+/* Whether the backend on record is the destination that a packet has after translation. */
+static __always_inline bool leads_to(struct endpoint *ep, const struct pkt *p, const struct ct_entry *e)
+{
+	if (e->flags & CT_SELF)
+		return owns(ep, &p->t, true);
+	if (!(e->flags & CT_TRANSLATED))
+		return false;
+	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
+}
+
+/* Notes that the kernel's entry leads to the backend on record. Another CPU may write another backend at the same time (it clears
+ * the bit after that), or give the memory to another flow, so both are looked at again afterwards. */
+__noinline int confirm(struct endpoint *ep, const struct pkt *p, const struct tuple *ends, struct ct_entry *e)
+{
+	if (!ep || !p || !ends || !e || (e->flags & CT_CONFIRMED))
+		return 0;
+	set_confirmed(e);
+	if (!ct_is(ends, e) || !leads_to(ep, p, e))
+		clear_confirmed(e);
+	return 0;
+}
+
 /* Whether the flow was judged and allowed for this backend, and the connection to it goes on. again: the kernel's
  * conntrack has seen an answer of this connection, so the FINs and RSTs on record are its own, and the reset of a
  * revoked flow goes to the backend that the flow had. */
@@ -47,11 +76,7 @@ static __always_inline bool judged_before(struct endpoint *ep, const struct pkt 
 		return false;
 	if (is_syn(p))
 		return false;
-	if (e->flags & CT_SELF)
-		return owns(ep, &p->t, true);
-	if (!(e->flags & CT_TRANSLATED))
-		return false;
-	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == p->l4;
+	return leads_to(ep, p, e);
 }
 
 /* Judges a packet of a flow that is not on record and that the kernel's conntrack finds an answer: the pod is the responder.
@@ -64,8 +89,13 @@ __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struc
 
 	if (!ep || !p || !ends)
 		return -DROP_POLICY;
-	if (owns(ep, &p->t, true))
-		return PASS; /* to itself behind a Service */
+	if (owns(ep, &p->t, true)) { /* to itself behind a Service */
+		struct ct_entry *known = ct_find(ends);
+
+		if (known && (known->flags & CT_SELF))
+			confirm(ep, p, ends, known);
+		return PASS;
+	}
 	ct_init(&e, ends, p->l4, false);
 	e.flags |= CT_MIDFLOW;
 	e.state = CT_REPLIED;
@@ -85,9 +115,9 @@ __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struc
 }
 
 /* Egress of a packet whose destination may have been translated. The verdict is kept under the original ends, the ones
- * both TC hooks see. again: see judged_before. */
+ * both TC hooks see. how: enum translated_how. */
 __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const struct tuple *orig, __u32 len,
-				bool again)
+				__u32 how)
 {
 	struct ct_entry e, *old;
 	struct flow f;
@@ -95,9 +125,19 @@ __noinline int judge_translated(struct endpoint *ep, const struct pkt *p, const 
 	if (!ep || !p || !orig)
 		return -DROP_POLICY;
 	old = ct_find(orig);
-	if (judged_before(ep, p, old, again))
+	if (judged_before(ep, p, old, how & AGAIN)) {
+		/* An entry that has just begun may lose against another one that leads elsewhere. */
+		if (how & ANSWERED)
+			confirm(ep, p, orig, old);
+		else if (!(how & AGAIN) && (old->flags & CT_CONFIRMED))
+			clear_confirmed(old);
 		return PASS;
+	}
 	flow_of_ends(&f, &p->t, p->l4, true, len);
+	/* It goes where it is addressed, and says nothing about the backend of the flow whose ends it has. */
+	if ((how & UNFOLLOWED) && old && (old->flags & (CT_TRANSLATED | CT_SELF)) &&
+	    !same_addr((const __u32 *)old->backend, p->t.dst))
+		return judge_side(ep, &f, 1, 0) ? PASS : denied(&f);
 	ct_init(&e, orig, p->l4, true);
 	e.opener_if = ep->ifindex;
 	e.l4 = p->l4;

@@ -38,6 +38,9 @@ enum ct_flags {
 	CT_TRANSLATED = 8, /* judged after translation: backend and l4 are the real destination */
 	CT_SHORTCUT = 16,  /* both sides local, opened past the host stack */
 	CT_MIDFLOW = 32,   /* picked up in mid-flow; the opener is a guess */
+	/* CT_TRANSLATED, CT_SELF: the kernel's conntrack has an answered entry, which leads where policy was asked about. A flag and
+	 * no state, since several CPUs change the state at once; this bit changes by atomic operations: see confirm. */
+	CT_CONFIRMED = 64,
 };
 
 /* Stamps that are no generation. Generations are greater. */
