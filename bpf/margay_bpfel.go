@@ -144,6 +144,12 @@ const (
 	MargayCtFlagsCT_CONFIRMED  MargayCtFlags = 64
 )
 
+type MargayCtStamp uint32
+
+const (
+	MargayCtStampRESET_AT MargayCtStamp = 2147483648
+)
+
 type MargayCtState uint32
 
 const (
@@ -543,6 +549,7 @@ const (
 	MargayVarExportAsked         = "export_asked"
 	MargayVarExportCellBlock     = "export_cell_block"
 	MargayVarExportCtFlags       = "export_ct_flags"
+	MargayVarExportCtStamp       = "export_ct_stamp"
 	MargayVarExportCtState       = "export_ct_state"
 	MargayVarExportDropReason    = "export_drop_reason"
 	MargayVarExportEndpointFlags = "export_endpoint_flags"
@@ -659,6 +666,7 @@ type MargayVariableSpecs struct {
 	ExportAsked         *ebpf.VariableSpec `ebpf:"export_asked"`
 	ExportCellBlock     *ebpf.VariableSpec `ebpf:"export_cell_block"`
 	ExportCtFlags       *ebpf.VariableSpec `ebpf:"export_ct_flags"`
+	ExportCtStamp       *ebpf.VariableSpec `ebpf:"export_ct_stamp"`
 	ExportCtState       *ebpf.VariableSpec `ebpf:"export_ct_state"`
 	ExportDropReason    *ebpf.VariableSpec `ebpf:"export_drop_reason"`
 	ExportEndpointFlags *ebpf.VariableSpec `ebpf:"export_endpoint_flags"`
@@ -775,6 +783,7 @@ type MargayVariables struct {
 	ExportAsked         *ebpf.Variable `ebpf:"export_asked"`
 	ExportCellBlock     *ebpf.Variable `ebpf:"export_cell_block"`
 	ExportCtFlags       *ebpf.Variable `ebpf:"export_ct_flags"`
+	ExportCtStamp       *ebpf.Variable `ebpf:"export_ct_stamp"`
 	ExportCtState       *ebpf.Variable `ebpf:"export_ct_state"`
 	ExportDropReason    *ebpf.Variable `ebpf:"export_drop_reason"`
 	ExportEndpointFlags *ebpf.Variable `ebpf:"export_endpoint_flags"`

@@ -180,6 +180,35 @@ func TestARevokedTCPFlowIsReset(t *testing.T) {
 	}
 }
 
+// TestResetsOfAFlowAreFew: the numbers in a reset are the sender's, so one packet in a second of each direction becomes one.
+func TestResetsOfAFlowAreFew(t *testing.T) {
+	w := newWorld(t, bpf.Config{Hz: 1 << 30}) // a second is longer than any test
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, syn).Bytes()).want(t, 0)
+		w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, synack).Bytes()).want(t, 0)
+		w.publish(t, w.a, word(slotDeny, 2), word(slotDeny, 2))
+		from := func() result { return w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, ack).Bytes()) }
+		to := func() result { return w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, ack).Bytes()) }
+		expect := func(what string, r result, action int) {
+			t.Helper()
+			if r.action != action || r.reason() != bpf.MargayDropReasonDROP_REVOKED {
+				t.Errorf("%s: action %d, reason %s, want action %d", what, r.action, bpf.Label(r.reason()), action)
+			}
+		}
+		expect("the first packet from the pod", from(), next)
+		for range 3 {
+			expect("another one from the pod", from(), drop)
+		}
+		expect("the first packet to the pod", to(), next)
+		expect("another one to the pod", to(), drop)
+		expect("one more from the pod", from(), drop)
+		fl := w.flow(t)
+		if !fl.has(revoked) || fl.entry.Egress&uint32(bpf.MargayCtStampRESET_AT) == 0 || fl.entry.Ingress&uint32(bpf.MargayCtStampRESET_AT) == 0 {
+			t.Fatalf("flow %+v, want it revoked, with the times of two resets", fl)
+		}
+	})
+}
+
 // TestAResetIsNotJudgedByTheMarkOfItsPacket: the sender's egress has marked the packet of a Service's flow. The RST that goes back on the
 // node would be judged by its own end of that flow, and dropped.
 func TestAResetIsNotJudgedByTheMarkOfItsPacket(t *testing.T) {

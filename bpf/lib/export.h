@@ -20,6 +20,7 @@ EXPORT_TYPE(enum, l4_index);
 EXPORT_TYPE(enum, endpoint_flags);
 EXPORT_TYPE(enum, ct_state);
 EXPORT_TYPE(enum, ct_flags);
+EXPORT_TYPE(enum, ct_stamp);
 EXPORT_TYPE(enum, event_flags);
 EXPORT_TYPE(enum, drop_reason);
 EXPORT_TYPE(enum, flow_limits);

@@ -107,6 +107,30 @@ static __always_inline int set_length(struct __sk_buff *skb, const struct pkt *p
 	return bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + 2, &len, 2, 0);
 }
 
+/* Whether a packet of a revoked flow may become a reset: one in a second of each direction. The numbers in a reset are the sender's, so
+ * more of them would be a way to talk. One is enough if its number is the one that the receiver expects; otherwise the receiver
+ * says in a challenge acknowledgement which one that is, and that becomes a reset with this number (RFC 5961). The time is in
+ * the stamp of the end that has sent the packet, which is not read while the flow is revoked. */
+static __always_inline bool reset_is_due(const struct tuple *t)
+{
+	__u32 now = clock_now() | RESET_AT, second = (cfg.hz ? cfg.hz : 250) >> 4, before, *at;
+	struct ct_entry *e = ct_find(t);
+
+	if (!e || !(e->state & CT_REVOKED))
+		return false;
+	at = from_opener(t, e) ? &e->egress : &e->ingress;
+	before = *(volatile __u32 *)at;
+	if ((before & RESET_AT) && ((now - before + 1) & ~RESET_AT) <= second + 1)
+		return false;
+	if (__sync_val_compare_and_swap(at, before, now) != before)
+		return false; /* another CPU makes it */
+	if (ct_is(t, e))
+		return true;
+	/* Another flow has got the memory. It gets its stamp back, or its next packet is judged again. */
+	__sync_val_compare_and_swap(at, now, before);
+	return false;
+}
+
 /* Returns 0 if the packet is now a RST to be passed on to its receiver. */
 __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 {
@@ -117,7 +141,7 @@ __noinline int reset_flow(struct __sk_buff *skb, struct pkt *p, __u32 hook)
 
 	if (!p || (p->tcp & TCP_RST) || (p->flags & ~PKT_FURTHER_SOURCE))
 		return -1;
-	if (bpf_skb_load_bytes(skb, p->l4_off, &in, sizeof(in)))
+	if (!reset_is_due(&p->t) || bpf_skb_load_bytes(skb, p->l4_off, &in, sizeof(in)))
 		return -1;
 	partial = csum_is_partial(skb, p->l4_off + offsetof(struct tcp_hdr, csum_be));
 	payload = payload_len(skb, p);

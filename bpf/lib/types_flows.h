@@ -64,6 +64,11 @@ struct ct_entry {
 	__u32 kept;  /* the share that is charged with it as an open flow, plus one; 0: half-open, may be evicted */
 };
 
+/* Of the stamps of a revoked flow. No generation is so large. */
+enum ct_stamp {
+	RESET_AT = 0x80000000, /* the other bits are the coarse clock of the last reset for a packet of that end */
+};
+
 #define CT_GONE 0xffffffff /* in ct_entry.kept: about to be deleted */
 
 enum flow_limits {

@@ -150,6 +150,9 @@ func (r *flowReader) stamp(stamp uint32, addr netip.Addr, d model.Direction) str
 	if stamp == 0 {
 		return "-"
 	}
+	if stamp&uint32(bpf.MargayCtStampRESET_AT) != 0 {
+		return "reset"
+	}
 	e, ok := r.endpoints[addr]
 	if !ok {
 		if e, ok = r.other(addr); !ok {

@@ -163,6 +163,12 @@ func TestFlowsAreReadFromTheOpenersSide(t *testing.T) {
 				Egress: "current", Ingress: "stale", Flags: []string{"shortcut", "mid-flow"}},
 		},
 		{
+			"revoked and reset", bpfmaps.Flow{A: a, B: b, Proto: 6, Entry: bpf.CtEntry{Seen: 1000, State: uint8(bpf.MargayCtStateCT_REVOKED),
+				Egress: uint32(bpf.MargayCtStampRESET_AT) | 70, Ingress: 79}},
+			flowRow{Protocol: "tcp", Opener: "10.0.0.1:40000", OpenerName: "shop/web", Responder: "10.0.0.2:80", State: "revoked", Age: 0,
+				Egress: "reset", Ingress: "stale", Flags: []string{}},
+		},
+		{
 			"opened by the higher end", bpfmaps.Flow{A: a, B: b, Proto: 17, Entry: bpf.CtEntry{Seen: 1001, Egress: 80, Flags: openerB}},
 			flowRow{Protocol: "udp", Opener: "10.0.0.2:80", Responder: "10.0.0.1:40000", ResponderName: "shop/web", State: "new", Age: 0,
 				Egress: "stale", Ingress: "-", Flags: []string{}},

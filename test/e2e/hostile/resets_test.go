@@ -1,0 +1,68 @@
+package hostile
+
+import (
+	"encoding/binary"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+)
+
+// The numbers in the resets of a revoked connection are the sender's, so resets could carry data to a pod that policy denies. One packet
+// in a second becomes one, which comes to 8 bytes.
+func TestResetsCarryLittle(t *testing.T) {
+	s := newScene(t)
+	muteStack(t, s.m)
+	for _, to := range []*lab.Pod{s.b, s.c} {
+		t.Run(to.Name(), func(t *testing.T) { s.resetsCarryLittle(t, to) })
+	}
+}
+
+func (s *scene) resetsCarryLittle(t *testing.T, to *lab.Pod) {
+	muteStack(t, to)
+	at, atM := s.watch(to.Host), s.watch(s.m.Host)
+	segment := func(from, to *lab.Pod, sport, dport uint16, flags uint8, seq, ack uint32) testutil.Packet {
+		return testutil.Packet{Src: from.Addr4(), Dst: to.Addr4(), L4: testutil.TCP{SrcPort: sport, DstPort: dport, Flags: flags, Seq: seq, Ack: ack}}
+	}
+	allowed := func(what string, from *lab.Pod, p testutil.Packet, w *witness) {
+		s.play(t, []attack{{what: what, from: from, frames: bearing(from, p), want: true}}, w)
+	}
+	allowed("SYN", s.m, segment(s.m, to, 1000, 80, testutil.SYN, 0, 0), at)
+	allowed("SYN-ACK", to, segment(to, s.m, 80, 1000, testutil.SYN|testutil.ACK, 0, 1), atM)
+	allowed("ACK", s.m, segment(s.m, to, 1000, 80, testutil.ACK, 1, 1), at)
+	s.Policy("evil/m", `{podSelector: {matchLabels: {app: m}}, policyTypes: [Egress]}`)
+	s.AwaitPolicies(s.m, 0, 1)
+
+	const secret = 0x5ec0_0000 // in the numbers of segments, and so in those of resets
+	var mu sync.Mutex
+	got := map[uint32]bool{}
+	tap, err := lab.OpenTap(to.Host, "eth0", func(f []byte, _ bool) {
+		if len(f) < 54 || f[12] != 8 || f[23] != 6 || f[47]&testutil.RST == 0 {
+			return
+		}
+		if n := binary.BigEndian.Uint32(f[38:]); n&0xffff_0000 == secret {
+			mu.Lock()
+			defer mu.Unlock()
+			got[n] = true
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for i := range uint32(1000) {
+		send(t, s.m, frame(s.m, segment(s.m, to, 1000, 80, testutil.ACK, secret|i, secret|i)))
+	}
+	pause(never)
+	tap.Close()
+	mu.Lock()
+	defer mu.Unlock()
+	// The clock of resets has steps of 16 jiffies, so a second may be a bit shorter. However slow this machine is, no more may arrive.
+	if most := int(time.Since(begin)/(900*time.Millisecond)) + 1; len(got) > most {
+		t.Errorf("%d numbers arrived, want at most %d", len(got), most)
+	}
+	s.Remove("policy-evil.m")
+	s.AwaitPolicies(s.m, 0, 0)
+}
