@@ -54,6 +54,8 @@ func (p *probes) Observe(o Outcome) {
 func datastoreHealth(kinds []syncer.KindStatus) health.Report {
 	r := health.Report{Live: true, Ready: true}
 	var details, absent []string
+	failing := map[string][]string{} // kinds by error: in an outage all have the same
+	var errs []string
 	for _, k := range kinds {
 		if k.Required && !k.Listed {
 			r.Ready = false
@@ -62,11 +64,18 @@ func datastoreHealth(kinds []syncer.KindStatus) health.Report {
 		case k.State == syncer.KindAbsent:
 			absent = append(absent, k.Kind)
 		case k.State == syncer.KindFailing, k.Error != "" && !k.Listed:
-			details = append(details, fmt.Sprintf("%s: %s", k.Kind, k.Error))
+			if failing[k.Error] == nil {
+				errs = append(errs, k.Error)
+			}
+			failing[k.Error] = append(failing[k.Error], k.Kind)
 		case k.Required && !k.Listed:
 			details = append(details, k.Kind+": waiting for the first list")
 		}
 	}
+	for i, err := range errs {
+		errs[i] = strings.Join(failing[err], ", ") + ": " + err
+	}
+	details = append(errs, details...)
 	switch n := len(absent); {
 	case n > mostAbsent:
 		details = append(details, fmt.Sprintf("%d optional kinds: absent", n))

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -27,6 +28,33 @@ func linkDirs(of config.Config) ([]string, error) {
 		}
 	}
 	return filled, errors.Join(errs...)
+}
+
+// OtherInstances returns the names of the instances beside this one that have links below the same BPF file system, sorted; the one
+// without a name is "".
+func OtherInstances(of config.Config) ([]string, error) {
+	own := bpfmaps.InstanceDir(of.BPFFS, of.Instance)
+	unnamed := bpfmaps.InstanceDir(of.BPFFS, "")
+	dirs, err := filepath.Glob(unnamed + "*")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, dir := range dirs {
+		name, dash := strings.CutPrefix(strings.TrimPrefix(dir, unnamed), "-")
+		if dir == own || dir != unnamed && !dash {
+			continue
+		}
+		of.Instance = name
+		filled, err := linkDirs(of)
+		if err != nil {
+			return nil, err
+		}
+		if len(filled) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // OwnNumbers reports whether interface numbers of the instance are those of this network namespace: its programs run on an

@@ -85,7 +85,11 @@ func (o *checkOptions) orphanCheck() (node.Result, error) {
 		return check, err
 	}
 	check.OK = false
-	check.Detail = "no agent answers on " + o.socketPath() + ", and policy of an earlier one is enforced on " + count(attached, "interface") +
+	on := "interfaces that cannot be read"
+	if attached > 0 {
+		on = count(attached, "interface")
+	}
+	check.Detail = "no agent answers on " + o.socketPath() + ", and policy of an earlier one is enforced on " + on +
 		": changes are not followed, and new pods get no network; start margay run, or remove it with margay cleanup"
 	return check, nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ It may be repeated: a part that is gone is skipped. Needs root.`,
 			for _, r := range list {
 				t.add(r.Kind, r.What)
 			}
-			return errors.Join(err, o.output.writeTable(cmd.OutOrStdout(), orEmpty(list), t))
+			return errors.Join(err, o.output.writeTable(cmd.OutOrStdout(), orEmpty(list), t), o.noteOthers(cmd.ErrOrStderr()))
 		},
 	}
 	o.output.register(cmd.Flags())
@@ -54,4 +55,16 @@ func (o *cleanupOptions) run(cmd *cobra.Command) ([]node.Removed, error) {
 		return nil, fmt.Errorf("an agent answers on %s: it is running; stop it first", o.socketPath())
 	}
 	return node.Cleanup(cmd.Context(), o.config())
+}
+
+// noteOthers names the instances that this one is not, since they may still enforce.
+func (o *cleanupOptions) noteOthers(w io.Writer) error {
+	others, err := node.OtherInstances(o.config())
+	if err != nil {
+		return fmt.Errorf("cleanup: look for other instances: %w", err)
+	}
+	for _, name := range others {
+		fmt.Fprintf(w, "another instance is left: margay cleanup --instance %q\n", name)
+	}
+	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -49,7 +48,7 @@ type monitorOptions struct {
 	instanceFlags
 	output                        outputFlag
 	namespaces, pods, peers       []string
-	ports                         []uint
+	ports                         []string
 	verdict, direction, sinceText string
 }
 
@@ -59,7 +58,7 @@ func (o *monitorOptions) register(flags *pflag.FlagSet) {
 	flags.Var(&choice{&o.verdict, []string{flows.Allow, flows.Deny}, "verdict"}, "verdict", "only this verdict: allow or deny")
 	flags.Var(&choice{&o.direction, []string{flows.Ingress, flows.Egress}, "direction"}, "direction", "only this direction of the pod: ingress or egress")
 	flags.StringSliceVar(&o.peers, "peer", nil, "only flows whose other end has this `address`, CIDR, or beginning of a name (repeatable)")
-	flags.UintSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
+	flags.StringSliceVar(&o.ports, "port", nil, "only flows to this `port` (repeatable)")
 	flags.StringVar(&o.sinceText, "since", "", "include kept verdicts since this time: a `duration` as in 5m, or a time as in 2006-01-02T15:04:05Z")
 	grouped(flags, groupSelection, "namespace", "pod", "verdict", "direction", "peer", "port", "since")
 	// The environment of an agent beside it must not choose the records that a monitor shows.
@@ -69,10 +68,7 @@ func (o *monitorOptions) register(flags *pflag.FlagSet) {
 
 // open makes the monitor that the flags ask for.
 func (o *monitorOptions) open(out, errs io.Writer, now time.Time) (*flowMonitor, error) {
-	query := url.Values{"namespace": o.namespaces, "pod": o.pods, "peer": o.peers}
-	for _, port := range o.ports {
-		query.Add("port", strconv.FormatUint(uint64(port), 10))
-	}
+	query := url.Values{"namespace": o.namespaces, "pod": o.pods, "peer": o.peers, "port": o.ports}
 	if o.verdict != "" {
 		query.Set("verdict", o.verdict)
 	}
