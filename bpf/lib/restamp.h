@@ -13,7 +13,7 @@ static __always_inline void restamp(__u32 *at, __u32 ifindex, bool egress)
 	__u32 stamp = *(volatile __u32 *)at, to = STAMP_OF_ANOTHER, now;
 	struct endpoint *ep;
 
-	if (!stamp)
+	if (!stamp || (stamp & RESET_AT)) /* the clock of a revoked flow: no generation */
 		return;
 	ep = endpoint_by_ifindex(ifindex);
 	if (ep) {

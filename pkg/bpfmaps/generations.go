@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 
 	"github.com/cilium/ebpf"
 
@@ -14,8 +13,11 @@ import (
 // reserved is how many generations are reserved by one write; as many at most are lost when an agent ends.
 const reserved = 1 << 12
 
+// lastGeneration is below every stamp that has the bit of a clock.
+const lastGeneration = uint32(bpf.MargayCtStampRESET_AT) - 1
+
 // beginAgainAfter is when generations are to begin again from the first one: half of them are left to try it until it works.
-const beginAgainAfter = math.MaxUint32 / 2
+const beginAgainAfter = lastGeneration / 2
 
 // Bits of slots[0].flags.
 const (
@@ -71,7 +73,7 @@ func (g *Generations) Announced() bool { return g.flags&flagAnnounced != 0 }
 func (g *Generations) Exhausted() bool { return g.next > g.most || g.flags&flagBeginAgain != 0 }
 
 // Use is how many generations have been handed out since they began, and how many there are.
-func (g *Generations) Use() (handedOut, most uint32) { return g.next, math.MaxUint32 }
+func (g *Generations) Use() (handedOut, most uint32) { return g.next, lastGeneration }
 
 // BeginAgain makes generations begin again from the first one. Those in held are left out until BegunAgain: no flow may have any other
 // one.
@@ -111,7 +113,7 @@ func (g *Generations) Next() (uint32, error) {
 	}
 	for {
 		if g.next == g.reserved {
-			if g.reserved > math.MaxUint32-reserved {
+			if g.reserved > lastGeneration-reserved {
 				return 0, ErrGenerations
 			}
 			// Reserve before use: an agent that dies now has handed out none of these.

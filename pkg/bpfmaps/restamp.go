@@ -41,14 +41,14 @@ func (f *Flows) Restamp(p *Programs, inUse map[uint32]bool) (err error) {
 	return fmt.Errorf("replace stamps of flows: %d are neither in force nor replaced after %d walks over the flow tables", left, mostWalks)
 }
 
-// othersThan is the number of stamps that are not in use.
+// othersThan is the number of stamps that are not in use. The clock of a revoked flow's reset is none, and packets write it at any time.
 func (f *Flows) othersThan(inUse map[uint32]bool) (n int, err error) {
 	for flow, err := range f.All() {
 		if err != nil {
 			return n, err
 		}
 		for _, stamp := range [2]uint32{flow.Entry.Ingress, flow.Entry.Egress} {
-			if stamp > bpf.StampOfAnother && !inUse[stamp] {
+			if stamp > bpf.StampOfAnother && stamp <= lastGeneration && !inUse[stamp] {
 				n++
 			}
 		}
