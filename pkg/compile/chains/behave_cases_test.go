@@ -134,7 +134,6 @@ func (w *world) notReady() {
 	w.change(func() { w.egress[w.a] = openEgress; w.ready[w.a] = false })
 	w.tcp("not ready", w.a.Host, w.b.Host, 8080, lab.Timeout)
 	w.tcp("node to a pod that is not ready", w.node.Host, w.a.Host, 8080, lab.Timeout)
-	w.solicited()
 	w.change(func() { w.ready[w.a] = true })
 	w.tcp("ready again", w.a.Host, w.b.Host, 8080, lab.Connected)
 	w.run("", "ipset", "flush", w.o.Names.Sets(w.family).Class)

@@ -1,7 +1,6 @@
 package chains_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -67,30 +66,6 @@ func (w *world) services() {
 	s = must(lab.StartStream(w.x.Host, b, lab.StreamOptions{Timeout: late}))(w.t)
 	w.change(func() { w.config.Masquerade.Class = classOfX })
 	w.reset("a masqueraded flow that is revoked", s)
-}
-
-// solicited: a pod that is not ready asks for its gateway by an address that the node does not know, and is answered.
-func (w *world) solicited() {
-	w.t.Helper()
-	if w.family == 4 {
-		return
-	}
-	const ethernet, header, advertisement = 14, 40, 136
-	from, gateway := netip.MustParseAddr("fd00:5::7"), netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")
-	solicitation := testutil.Packet{Src: from, Dst: netip.MustParseAddr("ff02::1:ffee:eeee"), TTL: 255, L4: testutil.ICMP{Type: 135},
-		Payload: append(gateway.AsSlice(), append([]byte{1, 1}, w.a.MAC()...)...)}
-	c := must(lab.OpenCapture(w.a.Host, "eth0"))(w.t)
-	defer c.Close()
-	if err := w.a.SendIP(solicitation.IP()); err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), late)
-	defer cancel()
-	if _, err := c.Wait(ctx, func(frame []byte) bool {
-		return len(frame) > ethernet+header && frame[ethernet+header] == advertisement && netip.AddrFrom16([16]byte(frame[ethernet+24:])) == from
-	}); err != nil {
-		w.t.Errorf("the node does not answer the solicitation of a pod that is not ready: %v", err)
-	}
 }
 
 // untracked: each packet is judged by itself, as what opens a flow.

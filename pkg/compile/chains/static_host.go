@@ -22,8 +22,7 @@ func (b *static) input() {
 
 // foreign makes the chain for packets from a pod whose source is not an address of the pod. They are dropped before routing: the node
 // would send errors about them (hops used up, no such address, redirects), with data of the pod, to the owner of the source address.
-// Listener and neighbour discovery may have a link-local or unspecified source; it is not forwarded. While a pod is not ready its other
-// addresses are not known, so solicits finds its gateway from any source (D-18).
+// Listener and neighbour discovery may have a link-local or unspecified source; it is not forwarded.
 func foreign(b *static) {
 	if b.c.Family == 4 {
 		b.chain("foreign", exceptSources(b))
@@ -36,8 +35,7 @@ func foreign(b *static) {
 		}
 	}
 	b.chain("link", append(rules, "-j "+b.name(DropsSpoofed))...)
-	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"),
-		"-p ipv6-icmp -m bpf --bytecode "+quoted(solicits())+" -j RETURN", exceptSources(b))
+	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"), exceptSources(b))
 }
 
 // bounced drops the errors that the node's kernel sends about packets which no rule has seen: IPv6 hop-by-hop options that it refuses,
@@ -79,21 +77,16 @@ func (b *static) discovery() []string {
 	}
 }
 
-// output makes the chain that packets of the node enter: they may reach every pod that is ready. Neighbour discovery of the node reaches
-// the others, too (D-18). The program for it is asked only about packets that are dropped otherwise.
+// output makes the chain that packets of the node enter: they may reach every pod that is ready.
 func (b *static) output() {
 	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
-	unready := b.out + " -m set ! --match-set " + b.sets.Own + " dst,dst"
-	if b.c.Family == 6 {
-		unready += " -m bpf --bytecode " + quoted(exceptDiscovery())
-	}
 	b.chain("OUTPUT", append(bounced(b),
 		"! "+b.out+" -j RETURN",
 		b.only(4, "-d 224.0.0.0/4 -j RETURN"),
 		b.only(4, "-d 255.255.255.255/32 -j RETURN"),
 		b.only(6, "-d fe80::/10 -j RETURN"),
 		b.only(6, "-d ff00::/8 -j RETURN"),
-		unready+" -j "+orSourcesDrop(b, "reached"),
+		b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst -j "+orSourcesDrop(b, "reached"),
 		// Only a SYN opens a TCP flow: for any other packet the pod is the opener, and this is an answer (D-20).
 		"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -j CONNMARK --set-xmark "+turned)...)
 }

@@ -67,6 +67,7 @@ func TestAPodWhoseObjectIsGoneFillsNothing(t *testing.T) {
 
 // TestAPodThatIsNotReadyResolvesItsGateway (D-18), and gets nothing else through.
 func TestAPodThatIsNotReadyResolvesItsGateway(t *testing.T) {
+	testcluster.NeedsBPF(t, "IPv6 neighbour discovery waits for the pod's policy")
 	s := newScene(t)
 	at := s.watch(s.ext.Host)
 	p := s.Plug(s.n1, "evil/early")
