@@ -134,8 +134,18 @@ func (n *NS) Enter() (leave func() error, err error) {
 // Close removes the name and the descriptor. The kernel frees the namespace, and interfaces in it, once no socket,
 // process or descriptor holds it any more. Further calls return the result of the first.
 func (n *NS) Close() error {
-	n.once.Do(func() { n.err = errors.Join(n.file.Close(), Remove(n.name)) })
+	n.once.Do(func() { n.err = errors.Join(n.uncover(), n.file.Close(), Remove(n.name)) })
 	return n.err
+}
+
+// uncover removes the mount that Create made if it is covered. The first "ip netns add" on a machine binds Dir to itself with
+// everything below: the name then leads to a copy of the mount, and cannot be removed while the mount below is there.
+func (n *NS) uncover() error {
+	err := unix.Unmount(fmt.Sprintf("/proc/self/fd/%d", n.Fd()), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: not mounted any more
+		return fmt.Errorf("unmount network namespace %q by its descriptor: %w", n.name, err)
+	}
+	return nil
 }
 
 // Remove takes away the name of a namespace, also one that another process left. A name that is not there is no error.
@@ -145,7 +155,12 @@ func Remove(name string) error {
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: not a mount point
 		return fmt.Errorf("unmount network namespace %q: %w", name, err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err = os.Remove(path)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("remove network namespace %q: a later mount of %s covers the one of this name; umount --lazy %s uncovers it, "+
+			"and hides names that were added since: %w", name, Dir, Dir, err)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("remove network namespace %q: %w", name, err)
 	}
 	return nil
