@@ -268,6 +268,7 @@ const (
 type MargayFlowLimits uint32
 
 const (
+	MargayFlowLimitsWALK_KEYS         MargayFlowLimits = 1024
 	MargayFlowLimitsSHARES            MargayFlowLimits = 256
 	MargayFlowLimitsHALF_SHARE        MargayFlowLimits = 1024
 	MargayFlowLimitsHALF_COMMON       MargayFlowLimits = 131072
@@ -496,7 +497,13 @@ type MargaySweep struct {
 	Entries uint64
 	Expired uint64
 	Runs    uint64
-	Slice   uint64
+	Pad     uint64
+}
+
+type MargayWalkPart struct {
+	_    structs.HostLayout
+	Keys uint32
+	Last uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -535,6 +542,8 @@ const (
 	MargayMapSources             = "sources"
 	MargayMapStaged              = "staged"
 	MargayMapSwept               = "swept"
+	MargayMapWalk4               = "walk4"
+	MargayMapWalk6               = "walk6"
 	MargayProgAsk                = "ask"
 	MargayProgEmpty              = "empty"
 	MargayProgFromPod            = "from_pod"
@@ -564,6 +573,7 @@ const (
 	MargayVarExportRuleAction    = "export_rule_action"
 	MargayVarExportRuleFlags     = "export_rule_flags"
 	MargayVarExportSlotFlags     = "export_slot_flags"
+	MargayVarExportWalkPart      = "export_walk_part"
 )
 
 // LoadMargay returns the embedded CollectionSpec for Margay.
@@ -655,6 +665,8 @@ type MargayMapSpecs struct {
 	Sources       *ebpf.MapSpec `ebpf:"sources"`
 	Staged        *ebpf.MapSpec `ebpf:"staged"`
 	Swept         *ebpf.MapSpec `ebpf:"swept"`
+	Walk4         *ebpf.MapSpec `ebpf:"walk4"`
+	Walk6         *ebpf.MapSpec `ebpf:"walk6"`
 }
 
 // MargayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -681,6 +693,7 @@ type MargayVariableSpecs struct {
 	ExportRuleAction    *ebpf.VariableSpec `ebpf:"export_rule_action"`
 	ExportRuleFlags     *ebpf.VariableSpec `ebpf:"export_rule_flags"`
 	ExportSlotFlags     *ebpf.VariableSpec `ebpf:"export_slot_flags"`
+	ExportWalkPart      *ebpf.VariableSpec `ebpf:"export_walk_part"`
 }
 
 // MargayObjects contains all objects after they have been loaded into the kernel.
@@ -735,6 +748,8 @@ type MargayMaps struct {
 	Sources       *ebpf.Map `ebpf:"sources"`
 	Staged        *ebpf.Map `ebpf:"staged"`
 	Swept         *ebpf.Map `ebpf:"swept"`
+	Walk4         *ebpf.Map `ebpf:"walk4"`
+	Walk6         *ebpf.Map `ebpf:"walk6"`
 }
 
 func (m *MargayMaps) Close() error {
@@ -771,6 +786,8 @@ func (m *MargayMaps) Close() error {
 		m.Sources,
 		m.Staged,
 		m.Swept,
+		m.Walk4,
+		m.Walk6,
 	)
 }
 
@@ -798,6 +815,7 @@ type MargayVariables struct {
 	ExportRuleAction    *ebpf.Variable `ebpf:"export_rule_action"`
 	ExportRuleFlags     *ebpf.Variable `ebpf:"export_rule_flags"`
 	ExportSlotFlags     *ebpf.Variable `ebpf:"export_slot_flags"`
+	ExportWalkPart      *ebpf.Variable `ebpf:"export_walk_part"`
 }
 
 // MargayPrograms contains all programs after they have been loaded into the kernel.

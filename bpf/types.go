@@ -30,6 +30,7 @@ type (
 	Slot       = MargaySlot
 	SourceKey  = MargaySourceKey
 	Staged     = MargayStaged
+	WalkPart   = MargayWalkPart
 )
 
 // Flags and small enumerations, typed as the fields that hold them.

@@ -12,6 +12,7 @@ EXPORT_TYPE(struct, l4_page);
 EXPORT_TYPE(struct, cell_block);
 EXPORT_TYPE(struct, outcome);
 EXPORT_TYPE(struct, asked);
+EXPORT_TYPE(struct, walk_part);
 EXPORT_TYPE(enum, addr_flags);
 EXPORT_TYPE(enum, slot_flags);
 EXPORT_TYPE(enum, rule_action);

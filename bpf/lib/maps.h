@@ -261,3 +261,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sweep);
 } swept SEC(".maps");
+
+/* Keys of flows that a run of a sweep or restamp program is to look at; written by the agent, which has them in its memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WALK_KEYS);
+	__type(key, __u32);
+	__type(value, struct ct4_key);
+} walk4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WALK_KEYS);
+	__type(key, __u32);
+	__type(value, struct ct6_key);
+} walk6 SEC(".maps");

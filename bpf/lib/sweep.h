@@ -1,22 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Expiry of flows: iterator programs that the agent runs over a flow map by reading a file. Packets are handled
- * between any two entries. A read ends after SWEEP_SLICE entries, and the next one continues from there. */
+/* Expiry of flows: programs that walk over the flow maps and remove what has expired. */
 #pragma once
-#include <bpf/bpf_core_read.h>
-#include "conntrack.h"
-
-/* Entries looked at by one read: about 0.1 ms. */
-#define SWEEP_SLICE 1024
-
-struct bpf_map;
-
-struct bpf_iter__bpf_map_elem {
-	struct bpf_map *map;
-	void *key; /* NULL: the walk is over */
-	void *value;
-} __attribute__((preserve_access_index));
-
-enum { SWEEP_GO_ON = 0, SWEEP_PAUSE = 1 }; /* PAUSE: the same entry comes again with the next read */
+#include "walk.h"
 
 static __always_inline __u32 timeout_of(__u8 proto, __u8 family, const struct ct_entry *e)
 {
@@ -47,59 +32,30 @@ static __always_inline bool expired(__u8 proto, __u8 family, const struct ct_ent
 	return (__s32)(now - e->seen) >= 0 && age >= (__u64)timeout_of(proto, family, e) * hz;
 }
 
-/* Counts one entry, or the end of a walk. */
-static __always_inline int sweep_step(const struct ct_entry *e)
-{
-	__u32 kind = e && !e->kept, first = 0;
-	struct sweep *walk = bpf_map_lookup_elem(&swept, &first), *w = bpf_map_lookup_elem(&swept, &kind);
-
-	if (!walk || !w)
-		return SWEEP_GO_ON;
-	if (!e) {
-		walk->runs++;
-		walk->slice = 0;
-		return SWEEP_GO_ON;
-	}
-	if (walk->slice >= SWEEP_SLICE) {
-		walk->slice = 0;
-		return SWEEP_PAUSE;
-	}
-	walk->slice++;
-	w->entries++;
-	return SWEEP_GO_ON;
-}
-
-static __always_inline void sweep_out(struct ct_entry *e)
+/* Counts a flow, and says whether it has expired. If so it is taken out of the count of its share, and is to be removed. */
+static __always_inline bool sweep_out(__u8 proto, __u8 family, struct ct_entry *e)
 {
 	__u32 kind = !e->kept;
 	struct sweep *w = bpf_map_lookup_elem(&swept, &kind);
+	bool out = expired(proto, family, e);
 
 	if (w)
+		w->entries++;
+	if (w && out)
 		w->expired++;
-	let_go(e);
+	if (out)
+		let_go(e);
+	return out;
 }
 
-/* The entry is looked up again: what an iterator hands out is not a map value to the verifier. */
-#define SWEEP_PROGRAM(name_, map_, key_type_, family_)                   \
-	SEC("iter/bpf_map_elem")                                         \
-	int name_(struct bpf_iter__bpf_map_elem *ctx)                    \
-	{                                                                \
-		const key_type_ *key = ctx->key;                         \
-		struct ct_entry *e = ctx->value;                         \
-		key_type_ k;                                             \
-		int r;                                                   \
-                                                                         \
-		r = sweep_step(key ? e : NULL);                          \
-		if (r || !key || !e || !expired(key->proto, family_, e)) \
-			return r;                                        \
-		k = *key;                                                \
-		e = bpf_map_lookup_elem(&map_, &k);                      \
-		if (!e || !expired(k.proto, family_, e))                 \
-			return SWEEP_GO_ON;                              \
-		sweep_out(e);                                            \
-		bpf_map_delete_elem(&map_, &k);                          \
-		return SWEEP_GO_ON;                                      \
-	}
+static __always_inline void sweep_end(void)
+{
+	__u32 first = 0;
+	struct sweep *w = bpf_map_lookup_elem(&swept, &first);
 
-SWEEP_PROGRAM(sweep4, ct4, struct ct4_key, 4)
-SWEEP_PROGRAM(sweep6, ct6, struct ct6_key, 6)
+	if (w)
+		w->runs++;
+}
+
+WALK_PROGRAM(sweep4, 4, sweep_out, sweep_end)
+WALK_PROGRAM(sweep6, 6, sweep_out, sweep_end)

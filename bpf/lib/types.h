@@ -227,7 +227,7 @@ struct sweep {
 	__u64 entries; /* looked at */
 	__u64 expired; /* removed */
 	__u64 runs;    /* walks over a whole table, of one family each */
-	__u64 slice;   /* entries looked at since the last pause */
+	__u64 pad;
 };
 
 struct counter {

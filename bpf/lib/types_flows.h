@@ -71,7 +71,14 @@ enum ct_stamp {
 
 #define CT_GONE 0xffffffff /* in ct_entry.kept: about to be deleted */
 
+/* The context of a program that looks at flows whose keys are in walk4 or walk6. */
+struct walk_part {
+	__u32 keys; /* so many of them, from the first on; at most WALK_KEYS */
+	__u32 last; /* not 0: the walk over the table ends with them */
+};
+
 enum flow_limits {
+	WALK_KEYS = 1024, /* most keys in one run: about 0.1 ms */
 	SHARES = 256,
 	HALF_SHARE = 1024,    /* most half-open flows of a share */
 	HALF_COMMON = 131072, /* most half-open flows beyond their shares */

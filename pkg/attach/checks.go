@@ -123,6 +123,20 @@ func probeKernelFunction(name string) func() error {
 	}
 }
 
+// probeSyscall runs a program of the type by which the agent walks over flows.
+func probeSyscall() error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "margay_probe", Type: ebpf.Syscall, Flags: unix.BPF_F_SLEEPABLE, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	_, err = program.Run(&ebpf.RunOptions{Context: uint64(0)})
+	return err
+}
+
 // probeTCX attaches to an interface that cannot exist: a kernel that knows these links complains about that.
 func probeTCX() error {
 	program, err := probeProgram(ebpf.SchedCLS, ebpf.AttachNone)

@@ -119,6 +119,7 @@ func ProbeKernel(bpffs string) Report {
 	add("arrays mapped into memory", "5.5", probeMapped)
 	add("inner arrays of any size", "5.10", probeInner)
 	add("writing many entries at once", "5.6", probeBatch)
+	add("programs of type syscall", "5.14", probeSyscall)
 	add("helper bpf_loop", "5.17", probeHelper("bpf_loop"))
 	add("helper bpf_jiffies64", "5.6", probeHelper("bpf_jiffies64"))
 	add("kernel function bpf_rdonly_cast", "6.2", probeKernelFunction("bpf_rdonly_cast"))

@@ -26,7 +26,7 @@ func TestProbeFindsEverythingOnASupportedKernel(t *testing.T) {
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
-	if report.Kernel == "unknown" || len(report.Checks) < 17 {
+	if report.Kernel == "unknown" || len(report.Checks) < 18 {
 		t.Errorf("%+v", report)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {

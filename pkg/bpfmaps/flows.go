@@ -23,12 +23,13 @@ type Flow struct {
 // maps are open.
 type Flows struct {
 	ct4, ct6, swept, shares, grace *ebpf.Map
-	isNew                          bool // one of the tables was not pinned
+	walk4, walk6                   *ebpf.Map // see walk
+	isNew                          bool      // one of the tables was not pinned
 }
 
 func newFlows(maps map[string]*ebpf.Map, made []string) *Flows {
 	return &Flows{
-		ct4: maps[bpf.MargayMapCt4], ct6: maps[bpf.MargayMapCt6],
+		ct4: maps[bpf.MargayMapCt4], ct6: maps[bpf.MargayMapCt6], walk4: maps[bpf.MargayMapWalk4], walk6: maps[bpf.MargayMapWalk6],
 		swept: maps[bpf.MargayMapSwept], shares: maps[bpf.MargayMapShares], grace: maps[bpf.MargayMapMidflowGrace],
 		isNew: slices.Contains(made, bpf.MargayMapCt4) || slices.Contains(made, bpf.MargayMapCt6),
 	}

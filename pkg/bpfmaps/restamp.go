@@ -8,12 +8,12 @@ import (
 )
 
 // restampPrograms are the programs that replace stamps of flows.
-var restampPrograms = []walkProgram{
-	{bpf.MargayProgRestamp4, bpf.MargayMapCt4},
-	{bpf.MargayProgRestamp6, bpf.MargayMapCt6},
+var restampPrograms = [2]walkProgram{
+	{bpf.MargayProgRestamp4, bpf.MargayMapCt4, bpf.MargayMapWalk4},
+	{bpf.MargayProgRestamp6, bpf.MargayMapCt6, bpf.MargayMapWalk6},
 }
 
-// mostWalks bounds how often Restamp walks over the flow tables. A walk may miss an entry if one beside it is deleted in that moment.
+// mostWalks bounds how often Restamp walks over the flow tables. A walk misses a flow that gets to a bucket which it has read.
 const mostWalks = 10
 
 // Restamp replaces all stamps of flows that are not in force. When it returns without an error, no flow has a stamp that is not in
@@ -22,7 +22,7 @@ const mostWalks = 10
 //
 // It takes about 1 s for a million flows. No packet waits for it.
 func (f *Flows) Restamp(p *Programs, inUse map[uint32]bool) (err error) {
-	w, err := f.newWalks(p, restampPrograms)
+	w, err := f.newWalks(restampPrograms, p.Get)
 	if err != nil {
 		return err
 	}

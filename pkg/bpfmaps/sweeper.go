@@ -2,101 +2,63 @@ package bpfmaps
 
 import (
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
 )
 
-// walkProgram is a program that walks over a flow table.
-type walkProgram struct{ program, table string }
-
 // sweepPrograms are the programs that remove expired flows.
-var sweepPrograms = []walkProgram{
-	{bpf.MargayProgSweep4, bpf.MargayMapCt4},
-	{bpf.MargayProgSweep6, bpf.MargayMapCt6},
+var sweepPrograms = [2]walkProgram{
+	{bpf.MargayProgSweep4, bpf.MargayMapCt4, bpf.MargayMapWalk4},
+	{bpf.MargayProgSweep6, bpf.MargayMapCt6, bpf.MargayMapWalk6},
 }
 
-// Sweeper removes expired flows: it has the kernel walk over the flow tables, a slice at a time. The CPU goes on handling
-// packets meanwhile.
+// Sweeper removes expired flows: it has programs look at those of all flow tables, a slice at a time. The CPU goes on handling packets
+// meanwhile.
 //
 // Not safe for concurrent use; of one instance's maps there must be one at a time.
 type Sweeper struct {
-	of    []walkProgram
-	walks []*link.Iter  // in the order of them
-	at    int           // of the walk that is next or under way
-	file  io.ReadCloser // of the walk under way; nil: none is
+	walks [2]walker
+	at    int // of the walk that is next or under way
 }
 
-// NewSweeper returns a sweeper that runs p's programs. Close it before p and the maps.
-func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) { return f.newWalks(p, sweepPrograms) }
+// NewSweeper returns a sweeper that runs p's programs. Close it before the maps.
+func (f *Flows) NewSweeper(p *Programs) (*Sweeper, error) { return f.newWalks(sweepPrograms, p.Get) }
 
-func (f *Flows) newWalks(p *Programs, list []walkProgram) (*Sweeper, error) {
-	s := &Sweeper{of: list}
+// newWalks returns a sweeper that runs the programs of a list, which get returns. They may be closed afterwards.
+func (f *Flows) newWalks(list [2]walkProgram, get func(name string) (*ebpf.Program, error)) (*Sweeper, error) {
+	var programs [2]*ebpf.Program
 	for i, of := range list {
-		program, err := p.Get(of.program)
-		if err == nil {
-			err = s.add(f, i, program)
-		}
+		program, err := get(of.program)
 		if err != nil {
-			return nil, errors.Join(err, s.Close())
+			return nil, err
 		}
+		programs[i] = program
 	}
-	return s, nil
-}
-
-// add has the sweeper run a program over its table, the i-th of its programs.
-func (s *Sweeper) add(f *Flows, i int, program *ebpf.Program) error {
-	table := [...]*ebpf.Map{f.ct4, f.ct6}[i]
-	walk, err := link.AttachIter(link.IterOptions{Program: program, Map: table})
+	walk4, err := newWalk[bpf.Ct4Key](list[0], programs[0], f.ct4, f.walk4)
 	if err != nil {
-		return fmt.Errorf("make iterator %s over map %s: %w", s.of[i].program, s.of[i].table, err)
+		return nil, err
 	}
-	s.walks = append(s.walks, walk)
-	return nil
+	walk6, err := newWalk[bpf.Ct6Key](list[1], programs[1], f.ct6, f.walk6)
+	if err != nil {
+		return nil, errors.Join(err, walk4.close())
+	}
+	return &Sweeper{walks: [2]walker{walk4, walk6}}, nil
 }
 
 // Slice looks at the next 1,024 flows or fewer. done: it was the last slice of a round over all tables, and the next
 // call begins another one. After an error the walk over that table is given up, and the next call begins with the
 // following one.
 func (s *Sweeper) Slice() (done bool, err error) {
-	name := s.of[s.at].program
-	if s.file == nil {
-		if s.file, err = s.walks[s.at].Open(); err != nil {
-			return s.next(), fmt.Errorf("begin a walk of program %s: %w", name, err)
-		}
+	over, err := s.walks[s.at].part()
+	if over {
+		s.at = (s.at + 1) % len(s.walks)
 	}
-	_, err = s.file.Read(make([]byte, 1)) // the programs write nothing
-	switch {
-	case errors.Is(err, unix.EAGAIN): // the slice is over
-		return false, nil
-	case errors.Is(err, io.EOF):
-		err = s.file.Close()
-	default:
-		err = errors.Join(fmt.Errorf("run program %s: %w", name, err), s.file.Close())
-	}
-	s.file = nil
-	return s.next(), err
+	return over && s.at == 0, err
 }
 
-// next goes on to the following table; it says whether that is the first one again.
-func (s *Sweeper) next() bool {
-	s.at = (s.at + 1) % len(s.walks)
-	return s.at == 0
-}
-
-// Close lets go of the iterators.
+// Close lets go of the programs.
 func (s *Sweeper) Close() error {
-	var errs []error
-	if s.file != nil {
-		errs = append(errs, s.file.Close())
-	}
-	for _, walk := range s.walks {
-		errs = append(errs, walk.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(s.walks[0].close(), s.walks[1].close())
 }

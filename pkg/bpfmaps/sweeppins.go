@@ -52,20 +52,20 @@ func replacePin(program *ebpf.Program, path string) error {
 
 // PinnedSweeper returns a sweeper that runs the pinned programs, by the timeouts that were in force when they were pinned. If
 // they are not all there, the error is os.ErrNotExist. Close it before the maps.
-func (m *Maps) PinnedSweeper() (*Sweeper, error) {
-	s := &Sweeper{of: sweepPrograms}
-	for i, of := range sweepPrograms {
-		if err := m.addPinned(s, i, filepath.Join(m.dir, SweepsName, of.program)); err != nil {
-			return nil, errors.Join(err, s.Close())
+func (m *Maps) PinnedSweeper() (s *Sweeper, err error) {
+	var opened []*ebpf.Program
+	defer func() {
+		for _, program := range opened {
+			err = errors.Join(err, program.Close())
 		}
-	}
-	return s, nil
-}
-
-func (m *Maps) addPinned(s *Sweeper, i int, path string) error {
-	program, err := ebpf.LoadPinnedProgram(path, nil)
-	if err != nil {
-		return fmt.Errorf("open program %s: %w", path, err)
-	}
-	return errors.Join(s.add(m.Flows, i, program), program.Close())
+	}()
+	return m.Flows.newWalks(sweepPrograms, func(name string) (*ebpf.Program, error) {
+		path := filepath.Join(m.dir, SweepsName, name)
+		program, err := ebpf.LoadPinnedProgram(path, nil)
+		if err != nil {
+			return nil, fmt.Errorf("open program %s: %w", path, err)
+		}
+		opened = append(opened, program)
+		return program, nil
+	})
 }
