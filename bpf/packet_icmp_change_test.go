@@ -78,6 +78,12 @@ func TestICMPErrorsAboutAFlowToAServiceMayBeForSomebodyElse(t *testing.T) {
 		for _, kind := range []uint8{uint8(bpf.MargayCtFlagsCT_SELF), uint8(bpf.MargayCtFlagsCT_TRANSLATED)} {
 			w.putServiceFlow(t, f, bpf.CtEntry{Flags: kind, Egress: 1})
 			r := w.fromPod(t, w.podA, out.Bytes())
+			if r.want(t, 0); r.mark != markSeen|markJudge {
+				t.Errorf("flow of kind %d, not confirmed: mark %#x of an error to the Service, want its backend compared", kind, r.mark)
+			}
+			w.toPod(t, w.podA, outside, in.Bytes()).want(t, 0)
+			w.putServiceFlow(t, f, bpf.CtEntry{Flags: kind | uint8(bpf.MargayCtFlagsCT_CONFIRMED), Egress: 1})
+			r = w.fromPod(t, w.podA, out.Bytes())
 			if r.want(t, 0); r.mark != markJudge {
 				t.Errorf("flow of kind %d: mark %#x of an error to the Service, want it judged unless conntrack knows it", kind, r.mark)
 			}

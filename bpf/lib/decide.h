@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The decision about a packet at the pod's two hooks, by the steps of the other files. */
 #pragma once
+#include "answer.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "open.h"
@@ -79,9 +80,9 @@ static __always_inline int opened(struct __sk_buff *skb, struct endpoint *ep, st
 /* The kernel does not know of flows by the shortcut, so it may give a flow that it translates the ends of one: a pod has sent to
  * another pod, and then sends from the same port to a Service that leads to it. Answers of the later flow have to be
  * translated back, so they go by the node's stack from here on. If the former flow goes on, its packets go there, too. */
-static __always_inline void leave_shortcut(struct __sk_buff *skb, struct ct_entry *e, enum hook hook)
+static __always_inline void leave_shortcut(struct __sk_buff *skb, struct ct_entry *e)
 {
-	if (hook == TO_POD && unlikely(e->flags & CT_SHORTCUT) && translated_at_tc(skb))
+	if ((e->flags & CT_SHORTCUT) && translated_at_tc(skb))
 		e->flags &= ~CT_SHORTCUT;
 }
 
@@ -110,7 +111,14 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 			p->flags |= PKT_ENDS_IN_STACK;
 		return opened(skb, ep, p, hook);
 	}
-	leave_shortcut(skb, e, hook);
+	if (hook == TO_POD && unlikely(e->flags & (CT_SHORTCUT | CT_TRANSLATED))) {
+		leave_shortcut(skb, e);
+		if (is_unconfirmed(e) && !fwd_from_opener(fwd, e)) {
+			r = answered(skb, ep, p, e);
+			if (r != IS_ON_RECORD)
+				return r;
+		}
+	}
 	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = fwd_from_opener(fwd, e) ? e->responder_if : e->opener_if;
 	r = tracked(skb, ep, p, e, fwd, hook);
@@ -120,6 +128,6 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 		return r;
 	/* Until it is confirmed, the backend on record may be another one than the kernel's: each packet is compared. */
 	if (may_move(ep, p, e, fwd))
-		return e->flags & CT_CONFIRMED ? PASS_WATCHED : PASS_PENDING;
+		return put_off(e);
 	return p->peer_if ? across(ep, p, e, fwd, skb->len) : PASS;
 }

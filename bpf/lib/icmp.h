@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* ICMP errors: they belong to the flow of the packet they quote. */
 #pragma once
+#include "answer.h"
 #include "open.h"
 #include "quoted.h"
 
@@ -26,6 +27,12 @@ static __always_inline bool still_allowed(struct endpoint *ep, const struct tupl
 	if (!stamp)
 		return false;
 	return stamp == (__u32)policy_word(ep, how & SIDE_EGRESS) || check_side(ep, quoted, e, how, 0) == STAMP_OK;
+}
+
+/* What becomes of an error from a pod that is translated with its flow: as of the flow's own packets, see decide. */
+static __always_inline int put_off(const struct ct_entry *e)
+{
+	return e->flags & CT_CONFIRMED ? PASS_WATCHED : PASS_PENDING;
 }
 
 /* Whether an ICMP error is about a flow that policy allows: a decision, or IS_MESSAGE. */
@@ -55,16 +62,16 @@ __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 		orig = from_opener(&quoted, e);
 		egress = (hook == TO_POD) == orig;
 		/* Behind a Service the error is for the backend only if the kernel's conntrack knows it as one about this flow,
-		 * and translates it. */
+		 * and translates it. Until the record is confirmed, that may be another backend. */
 		moves = hook == FROM_POD && (e->flags & (CT_SELF | CT_TRANSLATED));
 		if (e->flags & CT_SELF || (!egress && (e->flags & CT_FROM_HOST)))
-			return moves ? PASS_WATCHED : PASS;
+			return moves ? put_off(e) : PASS;
 		how = (orig ? SIDE_ORIG : 0) | (egress ? SIDE_EGRESS : 0) | SIDE_QUIET;
 		if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 			p->peer_if = orig ? e->opener_if : e->responder_if;
 		if (still_allowed(ep, &quoted, e, how)) {
 			if (moves)
-				return PASS_WATCHED;
+				return put_off(e);
 			return p->peer_if ? error_across(p, e, how) : PASS;
 		}
 		p->peer_if = 0;
@@ -97,5 +104,9 @@ static __always_inline int icmp_error(struct __sk_buff *skb, struct endpoint *ep
 {
 	int r = about_flow(skb, ep, p, hook);
 
+	/* The node's own errors, and those of the pod itself (D-16), say nothing about backends. */
+	if (hook == TO_POD && r == PASS && !made_here(skb, p) && skb->ingress_ifindex != ep->ifindex &&
+	    error_from_another(skb, p))
+		r = IS_MESSAGE;
 	return r == IS_MESSAGE ? judge_error(ep, p, hook, skb->len) : r;
 }

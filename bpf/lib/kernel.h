@@ -107,7 +107,13 @@ static __always_inline struct nf_conn *kernel_entry(unsigned long nfct)
 	return bpf_rdonly_cast((void *)(nfct & ~NFCT_INFO), bpf_core_type_id_kernel(struct nf_conn));
 }
 
-/* The same at a TC hook. A packet from a pod has none: the kernel takes it away when a packet changes its namespace. */
+/* Whether the packet is one that IPVS has translated, or translated back. A kernel without ip_vs has no such bit. */
+static __always_inline bool by_ipvs(const struct sk_buff *skb)
+{
+	return bpf_core_field_exists(skb->ipvs_property) && BPF_CORE_READ_BITFIELD(skb, ipvs_property);
+}
+
+/* The entry at a TC hook. A packet from a pod has none: the kernel takes it away when a packet changes its namespace. */
 static __always_inline unsigned long nfct_at_tc(struct __sk_buff *skb)
 {
 	struct sk_buff *kern = bpf_cast_to_kern_ctx(skb);

@@ -49,12 +49,6 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 	return NF_DROP;
 }
 
-/* Whether the packet is one that IPVS has translated, or translated back. A kernel without ip_vs has no such bit. */
-static __always_inline bool by_ipvs(const struct sk_buff *skb)
-{
-	return bpf_core_field_exists(skb->ipvs_property) && BPF_CORE_READ_BITFIELD(skb, ipvs_property);
-}
-
 /* What precheck returns for a packet from a workload: these bits, and above them the index of its interface. */
 #define NF_JUDGE 1 /* egress is to be judged */
 #define NF_ASK 2   /* it must be one that the node wants */
@@ -115,7 +109,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
 		else if (p.flags & PKT_ICMP_ERROR)
-			r = judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
+			r = error_leads(ep, &p, nfct) ? PASS : judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
 		else if (word == KERNEL_CT_REPLY)
 			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else

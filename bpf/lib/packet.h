@@ -51,6 +51,7 @@ enum decision {
 	PASS_SHORTCUT = 2, /* both sides allow: straight to the peer */
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
 	IS_MESSAGE = 5,    /* an ICMP error about no flow that policy allows: see judge_error() */
+	IS_ON_RECORD = 6,  /* an answer to which the record of its flow applies: see answered() */
 	PASS_WATCHED = 4,  /* pass; marked for judgement if the kernel's conntrack begins an entry with it */
 };
 

@@ -2,6 +2,7 @@
 /* The packets of a flow that is known. fwd is what the look-up of the flow gave: see ct_find_fwd. */
 #pragma once
 #include "midflow.h"
+#include "source.h"
 
 /* Revokes the permission of a flow that is not TCP. Its entry stays until it expires, so that an answer that is still
  * on its way does not open the flow again from the other end. */

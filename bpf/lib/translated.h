@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Judgements after kube-proxy's translation: egress on the backend, and answers of flows that are not known. */
 #pragma once
+#include "answer.h"
 #include "track.h"
 
 /* The packet's ends as the pod's TC hooks see them: with the destination that the pod used, and for an answer with the
@@ -56,6 +57,25 @@ __noinline int confirm(struct endpoint *ep, const struct pkt *p, const struct tu
 	if (!ct_is(ends, e) || !leads_to(ep, p, e))
 		clear_confirmed(e);
 	return 0;
+}
+
+/* Whether an ICMP error goes to the backend on record of the flow that it is about, and policy allows that flow. The kernel's entry is
+ * the flow's, and has translated the error, too. */
+__noinline int error_leads(struct endpoint *ep, const struct pkt *p, unsigned long nfct)
+{
+	const struct nf_conn *ct;
+	struct ct_entry *e;
+	struct tuple ends;
+
+	if (!ep || !p || kernel_ct(nfct) == KERNEL_CT_NONE)
+		return 0;
+	ct = kernel_entry(nfct);
+	e = record_of(ct, p->t.family, &ends);
+	if (!e || !owns(ep, &ends, false) || !(e->flags & CT_TRANSLATED) || (e->state & CT_REVOKED))
+		return 0;
+	if (!e->egress || e->egress != (__u32)policy_word(ep, true))
+		return 0;
+	return same_addr((const __u32 *)e->backend, p->t.dst) && e->l4 == bpf_ntohs(ct->tuplehash[1].tuple.src.u.all);
 }
 
 /* Whether the flow was judged and allowed for this backend, and the connection to it goes on. again: the kernel's

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -77,6 +78,10 @@ func (s *scene) record(t *testing.T, k talk, backend netip.Addr) {
 		n := len(k.a.Addr().AsSlice())
 		ends := [][]byte{key[:n], key[n : 2*n]}
 		if !slices.ContainsFunc(ends, func(b []byte) bool { return string(b) == string(k.front.Addr().AsSlice()) }) {
+			continue
+		}
+		ports := []uint16{binary.NativeEndian.Uint16(key[2*n:]), binary.NativeEndian.Uint16(key[2*n+2:])}
+		if !slices.Contains(ports, k.a.Port()) || !slices.Contains(ports, k.front.Port()) {
 			continue
 		}
 		var e bpf.CtEntry
