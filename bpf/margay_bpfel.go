@@ -265,6 +265,12 @@ const (
 	MargayEventFlagsEVENT_STAGED     MargayEventFlags = 32
 )
 
+type MargayEventShare struct {
+	_      structs.HostLayout
+	Second uint32
+	Used   uint32
+}
+
 type MargayFlowLimits uint32
 
 const (
@@ -519,6 +525,7 @@ const (
 	MargayMapEndpoints           = "endpoints"
 	MargayMapEndpointsMore       = "endpoints_more"
 	MargayMapEventBudgets        = "event_budgets"
+	MargayMapEventShares         = "event_shares"
 	MargayMapEvents              = "events"
 	MargayMapFragMemory          = "frag_memory"
 	MargayMapFrags               = "frags"
@@ -642,6 +649,7 @@ type MargayMapSpecs struct {
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.MapSpec `ebpf:"event_budgets"`
+	EventShares   *ebpf.MapSpec `ebpf:"event_shares"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
 	FragMemory    *ebpf.MapSpec `ebpf:"frag_memory"`
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
@@ -725,6 +733,7 @@ type MargayMaps struct {
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
 	EventBudgets  *ebpf.Map `ebpf:"event_budgets"`
+	EventShares   *ebpf.Map `ebpf:"event_shares"`
 	Events        *ebpf.Map `ebpf:"events"`
 	FragMemory    *ebpf.Map `ebpf:"frag_memory"`
 	Frags         *ebpf.Map `ebpf:"frags"`
@@ -763,6 +772,7 @@ func (m *MargayMaps) Close() error {
 		m.Endpoints,
 		m.EndpointsMore,
 		m.EventBudgets,
+		m.EventShares,
 		m.Events,
 		m.FragMemory,
 		m.Frags,

@@ -62,9 +62,37 @@ func TestEventsOfMessagesTellTypeAndCode(t *testing.T) {
 	})
 }
 
-// TestEventsAreLimited: what is left out is counted in the next one.
+// TestAPodDoesNotHideTheEventsOfOthers: a pod that is denied all the time leaves half of each second's events to them.
+func TestAPodDoesNotHideTheEventsOfOthers(t *testing.T) {
+	const rate = 10
+	w := newWorld(t, bpf.Config{EventRate: rate})
+	w.a.Share = 1
+	w.publish(t, w.a, word(slotDeny, 1), word(slotDeny, 1))
+	w.events(t)
+	reported := map[uint32]int{}
+	// All may happen within a second: then each of these pods is one more that the first one leaves room for.
+	for share := range uint32(rate/2 - 1) {
+		w.b.Share = 2 + share
+		w.publish(t, w.b, word(slotDeny, 1), word(slotDeny, 1))
+		for range 50 * rate {
+			w.fromPod(t, w.podA, udp(v4.a, v4.out, 1000, 53).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+		}
+		w.fromPod(t, w.podB, udp(v4.b, v4.out, 1000, 53).Bytes()).want(t, bpf.MargayDropReasonDROP_POLICY)
+		for _, e := range w.events(t) {
+			reported[e.Ifindex]++
+		}
+		if n := reported[w.podB]; n != int(share+1) {
+			t.Fatalf("%d events of %d other pods", n, share+1)
+		}
+	}
+	if reported[w.podA] == 0 {
+		t.Error("no event of the pod that was denied all the time")
+	}
+}
+
+// TestEventsAreLimited: what is left out is counted in the next one. A pod has half of what is left by the others.
 func TestEventsAreLimited(t *testing.T) {
-	const rate, packets = 5, 2000
+	const rate, alone, packets = 5, 3, 2000
 	w := newWorld(t, bpf.Config{EventRate: rate})
 	w.publish(t, w.a, word(slotDeny, 1), word(slotDeny, 1))
 	frame := udp(v4.a, v4.out, 1000, 53).Bytes()
@@ -73,7 +101,7 @@ func TestEventsAreLimited(t *testing.T) {
 	}
 	told := w.events(t)
 	// One CPU may do all; more than a second may pass, but not many.
-	if len(told) < rate || len(told) >= packets/4 {
+	if len(told) < alone || len(told) >= packets/4 {
 		t.Errorf("%d events of %d verdicts at %d a second", len(told), packets, rate)
 	}
 	// On until some events have come in a second that follows one with too many.
@@ -84,7 +112,7 @@ func TestEventsAreLimited(t *testing.T) {
 				after++
 			}
 		}
-		if after >= rate-1 || verdicts > 50*packets {
+		if after >= alone-1 || verdicts > 50*packets {
 			break
 		}
 		w.fromPod(t, w.podA, frame)

@@ -254,6 +254,19 @@ struct {
 	__type(value, struct event_budget);
 } event_budgets SEC(".maps");
 
+/* What each share has written of that in a second; written by the programs. */
+struct event_share {
+	__u32 second;
+	__u32 used;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SHARES);
+	__type(key, __u32);
+	__type(value, struct event_share);
+} event_shares SEC(".maps");
+
 /* What sweeps found, by kind of flow table: 0 open, 1 half; written by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -67,7 +67,7 @@ __noinline __u32 judge_side(struct endpoint *ep, struct flow *f, __u32 egress, _
 		how = (how & ~EVENT_REJUDGED) | EVENT_REVOKED;
 	if (!egress)
 		how |= EVENT_INGRESS;
-	emit_event(&q, &f->t, ep->ifindex, how, q.allow ? DROP_NONE : q.missing ? DROP_NO_TABLE : DROP_POLICY);
+	emit_event(&q, &f->t, ep, how, q.allow ? DROP_NONE : q.missing ? DROP_NO_TABLE : DROP_POLICY);
 	return q.allow ? (__u32)q.word : 0;
 }
 

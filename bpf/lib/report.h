@@ -38,45 +38,55 @@ static __always_inline bool events_full(void)
 	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) + record >= bpf_ringbuf_query(&events, BPF_RB_RING_SIZE);
 }
 
-/* Whether one more event has a place, and fits this second's budget of this CPU; suppressed is how many were left out
- * before it. */
-static __always_inline bool event_allowed(__u16 *suppressed)
+/* Whether one more event of a share has a place, and fits this second's budget of this CPU; suppressed is how many were left
+ * out before it. A share has at most as many as it leaves to the others, as of open flows: alone half of the budget, so a
+ * pod that is denied all the time does not hide the events of others. */
+static __always_inline bool event_allowed(__u32 share, __u16 *suppressed)
 {
+	struct event_budget *all;
+	struct event_share *own;
 	__u32 zero = 0, second;
-	struct event_budget *b = bpf_map_lookup_elem(&event_budgets, &zero);
 
-	if (!b || !cfg.event_rate)
+	all = bpf_map_lookup_elem(&event_budgets, &zero);
+	own = bpf_map_lookup_elem(&event_shares, &share);
+	if (!all || !own || !cfg.event_rate)
 		return false;
 	second = bpf_jiffies64() / (cfg.hz ? cfg.hz : 250);
-	if (b->second != second) {
-		b->second = second;
-		b->used = 0;
+	if (all->second != second) {
+		all->second = second;
+		all->used = 0;
 	}
-	if (b->used >= cfg.event_rate || events_full()) {
-		b->suppressed++;
+	if (own->second != second) {
+		own->second = second;
+		own->used = 0;
+	}
+	if (own->used + all->used >= cfg.event_rate || events_full()) {
+		all->suppressed++;
 		return false;
 	}
-	b->used++;
-	*suppressed = b->suppressed > 65535 ? 65535 : b->suppressed;
-	b->suppressed = 0;
+	own->used++;
+	all->used++;
+	*suppressed = all->suppressed > 65535 ? 65535 : all->suppressed;
+	all->suppressed = 0;
 	return true;
 }
 
-/* One new verdict. t has the ends as policy judged them, opener first. flags: enum event_flags, with EVENT_STAGED also
- * staged_id << 16. */
-__noinline int emit_event(const struct query *q, const struct tuple *t, __u32 ifindex, __u32 flags, __u32 reason)
+/* One new verdict of ep's policy. t has the ends as policy judged them, opener first. flags: enum event_flags, with
+ * EVENT_STAGED also staged_id << 16. */
+__noinline int emit_event(const struct query *q, const struct tuple *t, const struct endpoint *ep, __u32 flags,
+			  __u32 reason)
 {
 	__u16 suppressed = 0;
 	struct event *e;
 
-	if (!q || !t || !event_allowed(&suppressed))
+	if (!q || !t || !ep || !event_allowed(ep->share & (SHARES - 1), &suppressed))
 		return 0;
 	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e)
 		return 0;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->time_ns = bpf_ktime_get_ns();
-	e->ifindex = ifindex;
+	e->ifindex = ep->ifindex;
 	e->slot = q->word >> 32;
 	e->generation = (__u32)q->word;
 	e->rule_id = q->rule_id;
