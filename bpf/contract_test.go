@@ -109,8 +109,8 @@ func TestProgramsExist(t *testing.T) {
 	progs := spec(t).Programs
 	for name, kind := range map[string]ebpf.ProgramType{
 		MargayProgFromPod: ebpf.SchedCLS, MargayProgToPod: ebpf.SchedCLS, MargayProgJudge: ebpf.Netfilter,
-		MargayProgSweep4: ebpf.Tracing, MargayProgSweep6: ebpf.Tracing, MargayProgAsk: ebpf.SchedCLS,
-		MargayProgRestamp4: ebpf.Tracing, MargayProgRestamp6: ebpf.Tracing,
+		MargayProgSweep4: ebpf.Syscall, MargayProgSweep6: ebpf.Syscall, MargayProgAsk: ebpf.SchedCLS,
+		MargayProgRestamp4: ebpf.Syscall, MargayProgRestamp6: ebpf.Syscall,
 	} {
 		p := progs[name]
 		if p == nil || p.Type != kind {
