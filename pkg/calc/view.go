@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 // The views below describe the state as of the last Flush, for explain, status and tests. They change nothing. The
@@ -78,7 +79,7 @@ func (g *Graph) SetText(id model.SetID) (string, bool) {
 	case id == model.SetOwnedAddrs:
 		return "addresses that are no further source of a pod", true
 	}
-	return s.definition.text(s.port), true
+	return selector.Printable(s.definition.text(s.port)), true
 }
 
 // SetMembers returns the members of a set, sorted. Not ok if there is no such set.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -84,5 +85,5 @@ func (c policyConversion) closedRule(index int, path place) (model.Rule, bool) {
 		return model.Rule{}, false
 	}
 	c.Add(RulesLeftOut, err.Field, "%s; the rule allows nothing", err.Detail)
-	return model.Rule{Action: model.Allow, Index: index, Unmatchable: clip(oneLine(err.Field + ": " + err.Detail))}, true
+	return model.Rule{Action: model.Allow, Index: index, Unmatchable: clip(selector.Printable(err.Field + ": " + err.Detail))}, true
 }

@@ -1,6 +1,10 @@
 package validate
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/margay-project/margay/pkg/selector"
+)
 
 // Labels that endpoints and profiles carry besides those users gave to their objects (semantics §10).
 const (
@@ -24,7 +28,7 @@ func RuleName(text string) string {
 	if len(text) > maxRuleName {
 		text = strings.ToValidUTF8(text[:maxRuleName], "") + "..."
 	}
-	return oneLine(text)
+	return selector.Printable(text)
 }
 
 // OwnLabels copies labels without those that look inherited, leaving room for more.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -36,7 +37,7 @@ func (r Ref) String() string {
 		b.WriteString(": ")
 	}
 	b.WriteString(object)
-	return oneLine(b.String())
+	return selector.Printable(b.String())
 }
 
 // Severity says what a Problem does to its object. A higher value is worse.
@@ -79,7 +80,7 @@ func (p Problem) String() string {
 	if ref := p.Ref.String(); ref != "" {
 		parts = append([]string{ref}, parts...)
 	}
-	return oneLine(strings.Join(without(parts, ""), ": "))
+	return selector.Printable(strings.Join(without(parts, ""), ": "))
 }
 
 // Document is one object of a file, or the place where one should be.
@@ -118,7 +119,7 @@ func (r *Report) Add(s Severity, path, format string, args ...any) {
 		r.dropped++
 		return
 	}
-	reason := clip(oneLine(fmt.Sprintf(format, args...)))
+	reason := clip(selector.Printable(fmt.Sprintf(format, args...)))
 	r.problems = append(r.problems, Problem{Ref: r.ref, Severity: s, Field: clip(path), Reason: reason})
 }
 
@@ -147,23 +148,6 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxTextLen], "") + "..."
-}
-
-// oneLine escapes control characters, so that no input can write a second line or steer a terminal.
-func oneLine(s string) string {
-	isControl := func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' }
-	if strings.IndexFunc(s, isControl) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, c := range s {
-		if isControl(c) {
-			b.WriteString(strings.Trim(strconv.QuoteRune(c), "'"))
-		} else {
-			b.WriteRune(c)
-		}
-	}
-	return b.String()
 }
 
 func without(list []string, unwanted string) []string {
