@@ -258,19 +258,33 @@ func (j *judge) weighError(d dissected) string {
 	if wrong == "" || !d.fragment || !testcluster.IPTables() {
 		return wrong
 	}
-	if j.completed(d, d.payload) {
-		return ""
+	for key, pieces := range j.pieces {
+		// The node gives the fragments that it cuts of a reassembled IPv6 datagram another identification.
+		same := key.src == d.Src && key.dst == d.Dst && (key.id == d.id || d.Src.Is6())
+		if same && begins(pieces, d.payload) && j.completed(d, d.payload, pieces) {
+			return ""
+		}
 	}
 	return wrong
 }
 
+// begins reports whether one of the fragments that were sent is the first one that has arrived, which the node may have cut elsewhere.
+func begins(pieces []dissected, payload []byte) bool {
+	return slices.ContainsFunc(pieces, func(p dissected) bool {
+		return p.offset == 0 && len(p.payload) > 0 && (bytes.HasPrefix(p.payload, payload) || bytes.HasPrefix(payload, p.payload))
+	})
+}
+
 // completed reports whether fragments that were sent complete an error to one that may be.
-func (j *judge) completed(d dissected, payload []byte) bool {
+func (j *judge) completed(d dissected, payload []byte, pieces []dissected) bool {
 	if len(payload) >= errorAtMost {
 		return j.weighQuote(d, payload[8:]) == ""
 	}
-	for _, p := range j.pieces[fragmentKey{d.Src, d.Dst, d.id}] {
-		if p.offset == len(payload) && len(p.payload) > 0 && j.completed(d, slices.Concat(payload, p.payload)) {
+	for _, p := range pieces {
+		if p.offset > len(payload) || p.offset+len(p.payload) <= len(payload) {
+			continue
+		}
+		if j.completed(d, slices.Concat(payload, p.payload[len(payload)-p.offset:]), pieces) {
 			return true
 		}
 	}
