@@ -20,3 +20,24 @@ func TestAbsurdTCPFlagsAreDropped(t *testing.T) {
 		w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, syn).Bytes()).want(t, 0)
 	})
 }
+
+// TestFINsThatSegmentsLoseDoNotCount: of a packet that is still to be segmented the last segment alone keeps the FIN, and the others
+// would have no flag.
+func TestFINsThatSegmentsLoseDoNotCount(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	const alone, psh = 1, 8
+	w.eachFamily(t, "", func(t *testing.T, f family) {
+		for _, c := range []struct {
+			flags  uint8
+			size   uint32
+			absurd bool
+		}{{alone, 8, true}, {alone | psh, 8, true}, {alone, 0, false}, {alone | ack, 8, false}, {rst, 8, false}} {
+			p := tcp(f.a, f.out, 1000, 80, c.flags)
+			p.Payload = make([]byte, 32)
+			r := w.run(t, bpf.MargayProgFromPod, skb{Ifindex: w.podA, GsoSize: c.size}, p.Bytes())
+			if got := r.reason() == bpf.MargayDropReasonDROP_CT_INVALID; got != c.absurd {
+				t.Errorf("flags %#x in segments of %d bytes: dropped as absurd: %v, want %v", c.flags, c.size, got, c.absurd)
+			}
+		}
+	})
+}

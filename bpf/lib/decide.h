@@ -49,14 +49,14 @@ static __always_inline bool checksum_elsewhere(struct __sk_buff *skb, const stru
 }
 
 /* Whether TCP flags neither open, continue nor end a connection. Receivers handle such packets differently, so
- * they are dropped. */
-static __always_inline bool absurd(const struct pkt *p)
+ * they are dropped. Of a packet that is still to be segmented only the last segment keeps the FIN. */
+static __always_inline bool absurd(const struct __sk_buff *skb, const struct pkt *p)
 {
 	__u8 f = p->tcp & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK);
 
 	if (p->t.proto != PROTO_TCP || (p->flags & PKT_LATER_FRAGMENT))
 		return false;
-	return !f || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
+	return !f || (f == TCP_FIN && skb->gso_size) || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
 }
 
 /* The reasons of drops that follow from policy, as far as flows are known here. */
@@ -94,7 +94,7 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 
 	if (hook == FROM_POD && encapsulates(p))
 		return -DROP_ENCAP;
-	if (absurd(p))
+	if (absurd(skb, p))
 		return -DROP_CT_INVALID;
 	if (unlikely(p->flags & (PKT_LATER_FRAGMENT | PKT_ICMP_ERROR | PKT_FURTHER_SOURCE))) {
 		if (p->flags & PKT_LATER_FRAGMENT)

@@ -83,3 +83,14 @@ func sendSome(fd uintptr, frames [][]byte) (int, error) {
 	}
 	return int(n), nil
 }
+
+// Offload has every frame begin with a struct virtio_net_hdr, which asks the devices on its way to complete and to segment it.
+func (s *FrameSender) Offload() error {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1) })
+	return errors.Join(err, os.NewSyscallError("setsockopt PACKET_VNET_HDR", set))
+}
