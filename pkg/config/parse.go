@@ -27,6 +27,9 @@ func oneWord(text string, words ...string) (string, error) {
 // dataplanes are those that there are.
 var dataplanes = []string{"auto", "bpf", "iptables", "record"}
 
+// ParseDataplane is the value of the setting dataplane.
+func ParseDataplane(text string) (string, error) { return oneWord(text, dataplanes...) }
+
 func parseBool(text string) (bool, error) {
 	v, err := strconv.ParseBool(text)
 	if err != nil {

@@ -41,7 +41,7 @@ var agentSettings = []*Setting{
 
 // enforcementSettings are how policy is enforced.
 var enforcementSettings = []*Setting{
-	named(newSetting("dataplane", Restart, func(c *Config) *string { return &c.Dataplane }, func(text string) (string, error) { return oneWord(text, dataplanes...) }, itself,
+	named(newSetting("dataplane", Restart, func(c *Config) *string { return &c.Dataplane }, ParseDataplane, itself,
 		"bpf or iptables: what enforces policy; auto: bpf, or iptables where the kernel is too old; record: enforce nothing and log what would be enforced"), dataplanes),
 	either("workload-source-spoofing", Restart, func(c *Config) *bool { return &c.SourceSpoofing },
 		"Disabled: pods send from their own addresses only; Any: also from the prefixes that they list in an annotation",

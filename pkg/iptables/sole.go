@@ -35,3 +35,24 @@ func Sole() (io.Closer, error) {
 	}
 	return f, nil
 }
+
+// Reserved reports whether a process has reserved the calling thread's network namespace with Sole. It reserves nothing.
+func Reserved() (bool, error) {
+	var here unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
+		return false, fmt.Errorf("find the network namespace: %w", err)
+	}
+	f, err := os.OpenFile(commonLock, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	whole := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(here.Ino), Len: 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &whole); err != nil {
+		return false, fmt.Errorf("read the locks of %s: %w", commonLock, err)
+	}
+	return whole.Type != unix.F_UNLCK, nil
+}

@@ -19,7 +19,15 @@ func TestOneAgentForEachNetworkNamespace(t *testing.T) {
 	if _, err := iptables.Sole(); !errors.Is(err, iptables.ErrNotSole) {
 		t.Errorf("a second one: %v", err)
 	}
+	reserved := func(want bool) {
+		t.Helper()
+		if got, err := iptables.Reserved(); err != nil || got != want {
+			t.Errorf("reserved: %t, %v, want %t", got, err, want)
+		}
+	}
+	reserved(true)
 	testutil.NetNS(t).Do(t, func() {
+		reserved(false)
 		other, err := iptables.Sole()
 		if err != nil {
 			t.Fatalf("in another namespace: %v", err)
@@ -31,6 +39,7 @@ func TestOneAgentForEachNetworkNamespace(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
+	reserved(false)
 	again, err := iptables.Sole()
 	if err != nil {
 		t.Fatalf("after the first has ended: %v", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/margay-project/margay/pkg/config"
 )
 
-// Check looks at what each dataplane needs with c, and which one auto chooses. It alters nothing.
+// Check looks at what each dataplane needs with c, and which one an agent with c enforces with. It alters nothing.
 func Check(ctx context.Context, c config.Config) (*Report, error) {
 	probe := attach.Probe(c.BPFFS)
 	node := &Report{Kernel: probe.Kernel}
@@ -25,14 +25,13 @@ func Check(ctx context.Context, c config.Config) (*Report, error) {
 		c.Dataplane = "iptables"
 		node.Checks = append(node.Checks, c)
 	}
-	node.choose(probe.Err(), kernelLacks(probe), missing(checks))
-	if node.Dataplane == "iptables" {
+	node.choose(c.Dataplane, probe.Err(), kernelLacks(probe), missing(checks))
+	switch node.Dataplane {
+	case "iptables":
 		node.Checks = append(node.Checks, markCheck(iptablesMarks(c)))
-	} else {
-		node.Checks = append(node.Checks, markCheck(bpfMarks(c)))
-	}
-	if node.Dataplane != "iptables" {
-		node.Checks = append(node.Checks, ipvsCheck())
+	case "record":
+	default:
+		node.Checks = append(node.Checks, markCheck(bpfMarks(c)), ipvsCheck())
 	}
 	return node, h.release()
 }

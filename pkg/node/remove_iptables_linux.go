@@ -28,6 +28,15 @@ func IPTablesLeft() (bool, error) {
 	return found, errors.Join(err, sets.Close())
 }
 
+// IPTablesPolicy reports whether policy is enforced with iptables in this network namespace, and whether the agent that enforces it runs,
+// whatever its instance and socket.
+func IPTablesPolicy() (enforced, running bool, err error) {
+	if enforced, err = IPTablesLeft(); err == nil {
+		running, err = xtables.Reserved()
+	}
+	return enforced, running, err
+}
+
 // removeIPTables removes the chains, sets and marks of the iptables dataplane in this network namespace, with the commands of each
 // backend that works here.
 func removeIPTables(ctx context.Context) (iptables.Removed, error) {

@@ -5,7 +5,7 @@ package node
 // Report says whether this node can enforce, and how.
 type Report struct {
 	Kernel    string   `json:"kernel"`
-	Dataplane string   `json:"dataplane"` // what would be chosen; empty: none can run
+	Dataplane string   `json:"dataplane"` // what enforces or would; empty: none can run
 	Reason    string   `json:"reason"`
 	Checks    []Result `json:"checks"`
 }
@@ -18,13 +18,21 @@ type Result struct {
 	Detail    string `json:"detail,omitempty"`
 }
 
-// choose notes the dataplane that auto takes, given what each lacks; kernel is what BPF lacks for want of another kernel.
-func (n *Report) choose(bpf, kernel, iptables error) {
+// choose notes the dataplane that an agent would enforce with, given the configured one and what each lacks; kernel is what BPF lacks for
+// want of another kernel.
+func (n *Report) choose(configured string, bpf, kernel, iptables error) {
 	switch {
+	case configured == "bpf", configured == "iptables":
+		n.Dataplane, n.Reason = configured, "it is configured"
+		if configured == "bpf" && bpf != nil || configured == "iptables" && iptables != nil {
+			n.Reason = "it is configured and cannot run here, see below; margay run refuses to start"
+		}
+	case configured == "record":
+		n.Dataplane, n.Reason = configured, "it is configured, enforces nothing, and needs nothing of the kernel"
 	case bpf == nil:
 		n.Dataplane, n.Reason = "bpf", "this kernel has everything it needs"
 	case kernel == nil:
-		n.Reason = "the BPF dataplane could run on this kernel, but not as things are, see below; margay run refuses to start"
+		n.Reason = "the BPF dataplane could run on this kernel, but not as things are, see below; margay run refuses to start unless --dataplane iptables is given"
 	case iptables == nil:
 		n.Dataplane, n.Reason = "iptables", kernel.Error()
 	default:

@@ -20,7 +20,7 @@ type checkOptions struct {
 	instanceFlags
 	settings               settingFlags
 	output                 outputFlag
-	dir                    string
+	dir, dataplane         string
 	markMask, iptablesMask string
 }
 
@@ -66,9 +66,10 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
+	flags.StringVar(&o.dataplane, "dataplane", "auto", "bpf, iptables, auto or record: what the agent is to enforce with; one that runs knows it")
 	flags.StringVar(&o.markMask, "mark-mask", defaultMarkMask, "packet mark bits the agent is to use")
 	flags.StringVar(&o.iptablesMask, "iptables-mark-mask", defaultIptablesMarkMask, "mark bits it is to use where iptables enforces")
-	meanSettings(flags, "mark-mask", "iptables-mark-mask")
+	meanSettings(flags, "dataplane", "mark-mask", "iptables-mark-mask")
 	o.settings.register(flags, datastoreSettings...)
 	o.output.register(flags)
 	o.instanceFlags.register(flags)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
@@ -24,12 +25,25 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	if c.IptablesMarkMask, err = config.ParseIptablesMarkMask(o.iptablesMask); err != nil {
 		return fmt.Errorf("--iptables-mark-mask %q: %w", o.iptablesMask, err)
 	}
+	if c.Dataplane, err = config.ParseDataplane(o.dataplane); err != nil {
+		return fmt.Errorf("--dataplane %q: %w", o.dataplane, err)
+	}
+	answer, asked := o.ask(ctx, "/v1/status", nil)
+	if asked == nil { // what it enforces with is not a matter of this command's flags
+		c.Dataplane, _, _ = strings.Cut(answer.Status.Dataplane, "-")
+	}
 	found, err := node.Check(ctx, c)
 	if err != nil {
 		return err
 	}
 	report.Node = found
-	agent, err := o.agent(ctx, report)
+	if asked == nil {
+		found.Reason = "the running agent enforces with " + answer.Status.Dataplane
+		if why := answer.Status.Chosen.Reason; why != "" {
+			found.Reason += ": " + why
+		}
+	}
+	agent, err := o.agent(ctx, report, answer, asked)
 	if err != nil {
 		return err
 	}
@@ -38,9 +52,8 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	return nil
 }
 
-// agent asks the running agent for its status and the problems of its objects.
-func (o *checkOptions) agent(ctx context.Context, report *checkReport) (node.Result, error) {
-	answer, err := o.ask(ctx, "/v1/status", nil)
+// agent asks the running agent for the problems of its objects. answer and err are what it has answered about its status.
+func (o *checkOptions) agent(ctx context.Context, report *checkReport, answer *inspect.Answer, err error) (node.Result, error) {
 	if errors.Is(err, inspect.ErrNotRunning) {
 		report.Notes = append(report.Notes, "no agent answers on "+o.socketPath()+": the objects it reads were not checked")
 		return o.orphanCheck()
@@ -77,19 +90,24 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport) (node.Res
 }
 
 // orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an
-// earlier one left enforced is cut off from every change.
+// earlier one left enforced is cut off from every change, and one that runs and cannot be asked was not checked.
 func (o *checkOptions) orphanCheck() (node.Result, error) {
-	check := node.Result{Name: "agent", OK: true, Detail: "not running"}
+	check := node.Result{Name: "agent"}
 	attached, found, err := node.Orphaned(o.config())
-	if err != nil || !found {
+	if err != nil {
 		return check, err
 	}
-	check.OK = false
-	on := "interfaces that cannot be read"
-	if attached > 0 {
-		on = count(attached, "interface")
+	if found {
+		on := "interfaces that cannot be read"
+		if attached > 0 {
+			on = count(attached, "interface")
+		}
+		check.Detail = "policy of an earlier one is enforced on " + on +
+			": changes are not followed, and new pods get no network; start margay run, or remove it with margay cleanup"
+	} else if check.Detail = iptablesWithout(); check.Detail == "" {
+		check.OK, check.Detail = true, "not running"
+		return check, nil
 	}
-	check.Detail = "no agent answers on " + o.socketPath() + ", and policy of an earlier one is enforced on " + on +
-		": changes are not followed, and new pods get no network; start margay run, or remove it with margay cleanup"
+	check.Detail = "no agent answers on " + o.socketPath() + ", and " + check.Detail
 	return check, nil
 }

@@ -55,6 +55,9 @@ func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Val
 // explain says what to do about an agent that cannot be asked.
 func (f *instanceFlags) explain(err error) error {
 	if errors.Is(err, inspect.ErrNotRunning) {
+		if how := iptablesWithout(); how != "" {
+			return fmt.Errorf("%w, and %s", err, how)
+		}
 		return fmt.Errorf("%w: start it with margay run, or say which one with --instance or --socket", err)
 	}
 	if errors.Is(err, fs.ErrPermission) {

@@ -11,6 +11,9 @@ import (
 // linuxCommands are the verbs that need the kernel or a running agent: there are none here.
 func linuxCommands() []*cobra.Command { return nil }
 
+// iptablesWithout has nothing to say: nothing enforces on this platform.
+func iptablesWithout() string { return "" }
+
 // mapLayout is the version of the pinned state: there is none on this platform.
 func mapLayout() string { return "none" }
 

@@ -1,0 +1,44 @@
+//go:build linux
+
+package cli
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/inspect"
+)
+
+// Tools speak of what enforces, not of what a kernel as this one would enforce with; and an agent that is gone has left policy, though no
+// map is pinned.
+func TestToolsBesideAnAgentThatEnforcesWithIptables(t *testing.T) {
+	n := newNode(t)
+	n.want(0, []string{"dataplane  iptables: it is configured", "not running", "all is well"}, "check", "--dataplane", "iptables")
+	n.launch("--dataplane", "iptables")
+	n.ready(func() bool {
+		out, code := n.cli("show", "status", "-o", "json")
+		return code == 0 && decode[inspect.StatusReport](t, out).Ready
+	}, "the agent to enforce")
+	n.want(0, []string{"dataplane  iptables: the running agent enforces with iptables-", "mark bits 0xffff0000", "all is well"}, "check")
+	socket := n.socket
+	n.socket += "-not"
+	other := []string{"no agent", "runs in this network namespace and does not answer there", "--instance"}
+	n.want(1, other, "check")
+	n.want(2, other, "show", "status")
+	n.socket = socket
+
+	n.stop(syscall.SIGHUP)
+	for _, line := range []string{`"msg":"stopping","why":"hangup`, `"msg":"stopped; enforced policy stays in force`} {
+		if !strings.Contains(n.logged(), line) {
+			t.Errorf("the agent that was sent SIGHUP has not logged %s", line)
+		}
+	}
+	n.wantReach(80, true)
+	n.wantReach(81, false)
+	left := []string{"no agent", "is enforced with iptables", "changes are not followed", "margay run"}
+	n.want(1, append(left, "PROBLEM"), "check")
+	for _, verb := range [][]string{{"show", "status"}, {"show", "endpoints"}, {"explain", "shop/web", "shop/db:80"}, {"verify"}} {
+		n.want(2, left, verb...)
+	}
+}
