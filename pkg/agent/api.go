@@ -52,6 +52,14 @@ const answerWithin = 2 * time.Second
 // Serve listens on the socket, which only root may open, until ctx ends. A socket that an agent which is gone has left
 // is replaced; one that answers is not.
 func (a *API) Serve(ctx context.Context, path string) error {
+	return a.serve(ctx, path, lookAtSocketEvery)
+}
+
+// lookAtSocketEvery is how often Serve looks whether tools still find the socket.
+const lookAtSocketEvery = 10 * time.Second
+
+// serve is Serve, which ends with an error if somebody has removed or replaced the file of the socket: no tool finds it any more.
+func (a *API) serve(ctx context.Context, path string, every time.Duration) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("listen for tools: %w", err)
 	}
@@ -75,8 +83,18 @@ func (a *API) Serve(ctx context.Context, path string) error {
 				routes.ServeHTTP(w, r)
 			}
 		})}
+	lost := make(chan error, 1)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	go func() {
+		if err := lostSocket(watched, path, every); err != nil {
+			lost <- err
+			listener.(*net.UnixListener).SetUnlinkOnClose(false) // the path may be another agent's by now
+			server.Close()
+		}
+	}()
 	stopped := make(chan struct{})
-	context.AfterFunc(ctx, func() {
+	stay := context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
@@ -84,14 +102,38 @@ func (a *API) Serve(ctx context.Context, path string) error {
 			server.Close()
 		}
 	})
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err = server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve tools: %w", err)
 	}
-	<-stopped
+	err = nil
+	select {
+	case err = <-lost:
+		stay()
+	case <-stopped:
+	}
 	// Answers in the making use what the caller closes next. No one else waits for a query or a client any more, since their
 	// contexts and connections have ended; only answers that read the kernel's maps can still be under way.
 	answering.Lock() // never unlocked: no further answer begins
-	return nil
+	return err
+}
+
+// lostSocket waits until the file at path is not the one that is there now, and returns an error then; nil when ctx ends.
+func lostSocket(ctx context.Context, path string, every time.Duration) error {
+	own, err := os.Lstat(path)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		var now os.FileInfo
+		if now, err = os.Lstat(path); err == nil && (now.Mode().Type() != os.ModeSocket || !os.SameFile(own, now) || !own.ModTime().Equal(now.ModTime())) {
+			err = errors.New("another file is in its place")
+		}
+	}
+	return fmt.Errorf("the socket %s is not there any more: %w", path, err)
 }
 
 // rootOnly sets the mode of a socket that is about to be bound: it has no moment at which others may open it.

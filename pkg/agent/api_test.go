@@ -241,6 +241,33 @@ func TestSocketOfARunningAgentIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestASocketThatWasRemovedIsNoticed: tools do not find the agent any more, so its owner has to serve again.
+func TestASocketThatWasRemovedIsNoticed(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"removed":  os.Remove,
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.sock")
+			served := make(chan error, 1)
+			go func() { served <- (&API{}).serve(t.Context(), path, time.Millisecond) }()
+			testutil.WaitFor(t, time.Minute, "the socket", func() bool {
+				_, err := os.Lstat(path)
+				return err == nil
+			})
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-served; err == nil || !strings.Contains(err.Error(), "not there any more") {
+				t.Errorf("serving ended with %v", err)
+			}
+			if _, err := os.Lstat(path); (err == nil) != (name == "replaced") {
+				t.Errorf("the file of another process: %v", err)
+			}
+		})
+	}
+}
+
 // slowReports say what is wrong when they are released.
 type slowReports struct {
 	*syncer.Reports
