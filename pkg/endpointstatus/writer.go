@@ -24,6 +24,7 @@ const (
 // Status is how it stands with the files.
 type Status struct {
 	Files  int    // that are there, as far as known
+	Failed int    // that the last attempt could not write or remove; all that are wanted if it could not use the directory
 	Writes uint64 // of files, since the start
 	Error  string // of the last attempt; empty: all that is wanted is there, and nothing else
 }
@@ -115,7 +116,10 @@ func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 	endpoints, known, kept := w.wanted, w.desiredKnown, w.kept
 	w.mu.Unlock()
 	if !known {
-		return nil, w.removeOthers(kept)
+		errs := w.removeOthers(kept)
+		err := errors.Join(errs...)
+		w.note(nil, 0, len(errs), err)
+		return nil, err
 	}
 	wanted, err := files(endpoints)
 	if err == nil && there == nil {
@@ -124,7 +128,7 @@ func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 		}
 	}
 	if err != nil {
-		w.note(there, 0, err)
+		w.note(there, 0, max(len(endpoints), 1), err)
 		return nil, err
 	}
 	var errs []error
@@ -146,7 +150,7 @@ func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 		delete(there, name)
 	}
 	err = errors.Join(errs...)
-	w.note(there, writes, err)
+	w.note(there, writes, len(errs), err)
 	if err != nil {
 		return nil, err // the directory itself may be gone: read again
 	}
@@ -154,7 +158,7 @@ func (w *Writer) reconcile(there map[string]string) (map[string]string, error) {
 }
 
 // removeOthers removes the files of an earlier agent whose interfaces are not kept; nil: all are.
-func (w *Writer) removeOthers(kept map[string]bool) error {
+func (w *Writer) removeOthers(kept map[string]bool) (errs []error) {
 	if kept == nil {
 		return nil
 	}
@@ -162,24 +166,29 @@ func (w *Writer) removeOthers(kept map[string]bool) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	errs := []error{err}
+	if err != nil {
+		return []error{err}
+	}
 	for name, text := range there {
-		if !kept[interfaceOf(text)] {
-			errs = append(errs, w.dir.remove(name))
+		if kept[interfaceOf(text)] {
+			continue
+		}
+		if err := w.dir.remove(name); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
-func (w *Writer) note(there map[string]string, writes uint64, err error) {
+func (w *Writer) note(there map[string]string, writes uint64, failed int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.status.Files, w.status.Error = len(there), ""
+	w.status.Files, w.status.Failed, w.status.Error = len(there), failed, ""
 	w.status.Writes += writes
 	report := health.Report{Live: true, Ready: true} // policy is enforced; and a tenant can choose a name that no file can have
 	if err != nil {
 		w.status.Error = err.Error()
-		report.Detail = "files for CNI plugins cannot be written, so pods may wait for their policy although it is enforced: " + list(err)[0].Error()
+		report.Detail = "files for CNI plugins cannot be written or removed, so pods may wait although their policy is enforced, or not wait although it is not: " + list(err)[0].Error()
 	}
 	w.component.Report(report)
 }
@@ -195,7 +204,7 @@ func (w *Writer) logChange(logged map[string]bool, err error) {
 		text := err.Error()
 		now[text] = true
 		if !logged[text] && lines < mostLines {
-			w.log.Error("endpoint status files are not up to date, CNI plugins may wait for them; will try again", "err", text)
+			w.log.Error("endpoint status files are not up to date, so CNI plugins may wait for policy that is enforced, or not wait for policy that is not; will try again", "err", text)
 			lines++
 		}
 	}

@@ -217,16 +217,36 @@ func TestAFailureIsLoggedOnceHoldsNobodyUpAndIsTriedAgain(t *testing.T) {
 		b.want(time.Minute, "beside one that fails", map[string]string{webFile: webBody})
 		b.wantLines("put endpoint status file", 1)
 		b.wantDetail(true)
-		if s := b.Status(); s.Error == "" || s.Files != 1 {
-			t.Errorf("status %+v, want one file and an error", s)
+		if s := b.Status(); s.Error == "" || s.Files != 1 || s.Failed != 1 {
+			t.Errorf("status %+v, want one file, one that failed and an error", s)
 		}
 		b.Want([]Endpoint{web})
 		b.want(0, "without it", map[string]string{webFile: webBody})
 		b.wantLines("up to date again", 1)
 		b.wantDetail(false)
-		if s := b.Status(); s.Error != "" {
+		if s := b.Status(); s.Error != "" || s.Failed != 0 {
 			t.Errorf("status %+v, want no error", s)
 		}
+	})
+}
+
+// TestAFileThatCannotBeRemovedIsReportedAtOnce, also before the first snapshot: a plugin does not wait where an old file lies.
+func TestAFileThatCannotBeRemovedIsReportedAtOnce(t *testing.T) {
+	run(t, nil, func(b *bench) {
+		if err := os.MkdirAll(filepath.Join(b.path(dbFile), "in the way"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		b.Keep(map[string]bool{})
+		b.want(0, "before the first snapshot", map[string]string{})
+		b.wantDetail(true)
+		if s := b.Status(); s.Failed != 1 {
+			t.Errorf("status %+v, want one that failed", s)
+		}
+		if err := os.RemoveAll(b.path(dbFile)); err != nil {
+			t.Fatal(err)
+		}
+		b.want(lastRetry, "once it is gone", map[string]string{})
+		b.wantDetail(false)
 	})
 }
 
@@ -240,6 +260,9 @@ func TestADirectoryThatCannotBeMadeIsMadeLater(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		b.wantLines("make the directory", 1)
+		if s := b.Status(); s.Failed != 1 {
+			t.Errorf("status %+v, want the one that is wanted to have failed", s)
+		}
 		if err := os.Remove(inTheWay); err != nil {
 			t.Fatal(err)
 		}

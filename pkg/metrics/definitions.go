@@ -46,6 +46,7 @@ var (
 	tableBytes      = gauge("table_bytes", "Size of compiled policies in the kernel, by whether they are in use.", "state")
 	unwritten       = gauge("unwritten_changes", "Batches of changes that are not completely in the kernel.")
 	repairs         = total("repairs_total", "State in the kernel that another program had changed and the agent repaired.")
+	cniFiles        = gauge("cni_files", "Files by which CNI plugins wait for the policy of pods, by whether the last attempt could write or remove them.", "state")
 
 	mapEntries    = gauge("map_entries", "Entries of a map in the kernel.", "map")
 	mapMaxEntries = gauge("map_max_entries", "Entries that a map in the kernel has room for.", "map")

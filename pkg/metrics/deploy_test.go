@@ -141,7 +141,7 @@ func TestAlertsAreOfMetricsThatExist(t *testing.T) {
 		t.Errorf("MargayNotReady is %q: it misses components", expr)
 	}
 	for _, alert := range []string{"MargayAbsent", "MargayAgentGone", "MargayNodesWithoutAgent", "MargayRestarting", "MargayVerifyOld", "MargayFallback", "MargayNotReady", "MargayEnforcementFailing", "MargayKindFailing", "MargayMapNearlyFull",
-		"MargayObjectsRejected", "MargayPodsEnforcedLate"} {
+		"MargayObjectsRejected", "MargayPodsEnforcedLate", "MargayCNIFilesFailing"} {
 		if !seen[alert] {
 			t.Errorf("no alert %s", alert)
 		}
@@ -219,7 +219,8 @@ func TestTheDashboardIsOfMetricsThatExist(t *testing.T) {
 	}
 	// What is for alerts, or says little over time.
 	for _, name := range []string{"margay_start_time_seconds", "margay_in_sync", "margay_component_live", "margay_kind_required", "margay_kind_revision",
-		"margay_verify_duration_seconds", "margay_verify_interval_seconds", "margay_verify_last_success_timestamp_seconds", "margay_dataplane_info"} {
+		"margay_verify_duration_seconds", "margay_verify_interval_seconds", "margay_verify_last_success_timestamp_seconds", "margay_dataplane_info",
+		"margay_cni_files"} {
 		shown[name] = true
 	}
 	for name := range known {

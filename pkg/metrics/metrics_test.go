@@ -46,6 +46,7 @@ func full() Snapshot {
 			{Ref: policy, Severity: validate.RulesLeftOut}, {Ref: again, Severity: validate.Warning},
 		},
 		Components: []health.State{{Name: "loop", Live: true}},
+		CNIFiles:   &CNIFiles{Written: 4, Failed: 1},
 	}
 }
 
@@ -103,6 +104,8 @@ func TestScrapesShowWhatTheAgentSays(t *testing.T) {
 	const want = `
 margay_build_info{dataplane="bpf",node="n1",version="1"} 1
 margay_classes 11
+margay_cni_files{state="failed"} 1
+margay_cni_files{state="written"} 4
 margay_component_live{component="loop"} 1
 margay_component_ready{component="loop"} 0
 margay_dataplane_info{chosen="preferred",dataplane="bpf"} 1

@@ -120,6 +120,10 @@ func (out sink) agent(s *Snapshot) {
 		out.put(componentLive, one(c.Live), c.Name)
 		out.put(componentReady, one(c.Ready), c.Name)
 	}
+	if s.CNIFiles != nil {
+		out.put(cniFiles, float64(s.CNIFiles.Written), "written")
+		out.put(cniFiles, float64(s.CNIFiles.Failed), "failed")
+	}
 }
 
 func (out sink) loop(s *Snapshot) {

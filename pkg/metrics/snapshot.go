@@ -18,6 +18,13 @@ type Snapshot struct {
 	Kinds      []syncer.KindStatus
 	Problems   []validate.Problem // of the source
 	Components []health.State
+	CNIFiles   *CNIFiles // nil: none are written
+}
+
+// CNIFiles counts the files by which CNI plugins wait for policy.
+type CNIFiles struct {
+	Written int // that are there
+	Failed  int // that could not be written or removed in the last attempt
 }
 
 // Graph is what calc.Graph.Sizes says.

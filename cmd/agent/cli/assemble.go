@@ -63,7 +63,12 @@ func assemble(layers *config.Layers, files <-chan *config.File, level *slog.Leve
 	started := time.Now()
 	p.metrics, err = metrics.New(metrics.Options{
 		Read: func(ctx context.Context) (metrics.Snapshot, error) {
-			return p.api.Snapshot(ctx, c.EndpointDropMetrics)
+			snapshot, err := p.api.Snapshot(ctx, c.EndpointDropMetrics)
+			if p.statuses != nil {
+				files := p.statuses.Status()
+				snapshot.CNIFiles = &metrics.CNIFiles{Written: files.Files, Failed: files.Failed}
+			}
+			return snapshot, err
 		},
 		Counters: p.plane.Counters, Log: log, Version: version(), Dataplane: name, Chosen: string(p.plane.Chosen.How), Node: c.Node, Started: started,
 		EndpointDrops: c.EndpointDropMetrics,
