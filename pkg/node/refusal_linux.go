@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/margay-project/margay/pkg/attach"
 )
 
@@ -18,6 +20,10 @@ func refusal(failed error, bpffs string) error {
 			"missing to securityContext.capabilities of its container (%s)", strings.Join(lacking, " and "), first)
 	}
 	if lacks := attach.Probe(bpffs).Err(); lacks != nil {
+		if errors.Is(failed, unix.EPERM) {
+			return refused{lacks.Error() + " though this process has the capabilities: look for a seccomp profile, a security module " +
+				"(/sys/kernel/security/lsm) or kernel lockdown that refuses it, or enforce with --dataplane iptables; margay check says more", failed}
+		}
 		return refused{lacks.Error() + "; margay check says more", failed}
 	}
 	failed = errors.Join(failed, err)
