@@ -20,9 +20,14 @@ func ConfigRows(values []config.Value) []inspect.ConfigRow {
 	return rows
 }
 
-// configProblems returns the errors of the datastore's configuration as problems of objects.
+// configProblems returns the errors of the datastore's configuration as problems of objects, and that of the file as one of the node.
 func configProblems(s *config.Layers) []validate.Problem {
 	var all []validate.Problem
+	if err := s.FileErr(); err != nil {
+		all = append(all, validate.Problem{Ref: validate.Ref{Kind: "Node", Name: s.Config().Node}, Severity: validate.Rejected,
+			Reason: "the configuration file is not valid: " + err.Error() + "; its last valid version stays in force until the agent " +
+				"starts again, and then it ends at once: correct the file"})
+	}
 	for _, p := range s.Problems() {
 		all = append(all, validate.Problem{Ref: validate.Ref{Kind: "FelixConfiguration", Name: p.Object},
 			Severity: validate.Warning, Field: "spec." + p.Field, Reason: p.Reason})

@@ -60,7 +60,7 @@ func newObservers(o Options, status *statusBox, closed *closedInterfaces) []obse
 	}
 	list = append(list, closed, newProbes(o, closed)) // probes ask which interfaces are closed
 	if o.Events != nil {
-		list = append(list, &owners{reporter: o.Events, metrics: o.Metrics})
+		list = append(list, &owners{reporter: o.Events, metrics: o.Metrics, node: o.Node})
 	}
 	return list
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/metrics"
@@ -11,6 +13,7 @@ import (
 type owners struct {
 	reporter *events.Reporter
 	metrics  *metrics.Metrics
+	node     string
 	counted  events.Status // as counted by metrics
 }
 
@@ -23,10 +26,7 @@ func (w *owners) Observe(o Outcome) {
 	w.metrics.ObjectEvents(metrics.EventSent, int(now.Sent-w.counted.Sent))
 	w.metrics.ObjectEvents(metrics.EventFailed, int(now.Failed-w.counted.Failed))
 	w.counted = now
-	var items []events.Item
-	for _, p := range o.Facts.Problems {
-		items = append(items, events.Item{Problem: p})
-	}
+	items := problemEvents(o.Facts.Problems, w.node)
 	for _, e := range o.States {
 		if e.Reason != "" && (e.Condition == dataplane.Held || e.Ifindex != 0) { // one without an interface is still being made
 			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
@@ -40,6 +40,15 @@ func (w *owners) Observe(o Outcome) {
 		}
 	}
 	w.reporter.Report(items, nodes)
+}
+
+// problemEvents are Events for the owners of objects. Only this agent knows what is wrong with its own node.
+func problemEvents(problems []validate.Problem, node string) []events.Item {
+	var items []events.Item
+	for _, p := range problems {
+		items = append(items, events.Item{Local: p.Ref.Kind == "Node" && p.Ref.Name == node, Problem: p})
+	}
+	return slices.Clip(items)
 }
 
 // heldProblems are those of endpoints that are not enforced as desired while the others are, or that have lost flows.

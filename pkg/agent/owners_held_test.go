@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // TestEveryReasonOfAnEndpointIsAProblem: held policy, staged policies and further sources that are not in force.
@@ -23,5 +24,19 @@ func TestEveryReasonOfAnEndpointIsAProblem(t *testing.T) {
 		name + ": warning: packets from P are dropped"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAnEventAboutTheOwnNodeIsLeftToNoOtherAgent: of what all agents know, a few send the Event.
+func TestAnEventAboutTheOwnNodeIsLeftToNoOtherAgent(t *testing.T) {
+	var local []string
+	for _, item := range problemEvents([]validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: "n1"}}, {Ref: validate.Ref{Kind: "Node", Name: "n2"}},
+		{Ref: validate.Ref{Kind: "Pod", Namespace: "t", Name: "n1"}}}, "n1") {
+		if item.Local {
+			local = append(local, item.Problem.Ref.Kind+" "+item.Problem.Ref.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"Node n1"}, local); diff != "" {
+		t.Errorf("local (-want +got):\n%s", diff)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/pkg/metrics"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
+	"github.com/margay-project/margay/pkg/validate"
 )
 
 // felix is the FelixConfiguration default with one field.
@@ -227,6 +228,16 @@ func TestAConfigurationFileAppliesLive(t *testing.T) {
 		synctest.Wait()
 		if r.level.Level() != slog.LevelDebug || !strings.Contains(r.log.String(), "margay.yaml line 1") {
 			t.Errorf("level %v after an invalid file:\n%s", r.level.Level(), &r.log)
+		}
+		// An agent that starts with this file ends at once, so one line of the log is not enough.
+		ps := configProblems(r.config)
+		if len(ps) != 1 || ps[0].Ref.Kind != "Node" || ps[0].Severity != validate.Rejected || !strings.Contains(ps[0].Reason, "margay.yaml line 1") {
+			t.Errorf("problems %v, want the file as one of the node", ps)
+		}
+		r.files <- &config.File{Path: "margay.yaml", Text: []byte("log-level: warn\n")}
+		synctest.Wait()
+		if ps := configProblems(r.config); r.level.Level() != slog.LevelWarn || len(ps) != 0 {
+			t.Errorf("level %v, problems %v after the file was corrected", r.level.Level(), ps)
 		}
 	})
 }

@@ -22,6 +22,8 @@ type Layers struct {
 	nodeName         string
 	// unseen are deletions of objects that a restarted source has not delivered again yet.
 	unseen map[model.Key]model.Update
+	// fileErr is why the present file is not used; nil: it is.
+	fileErr error
 }
 
 // keptKey is one setting of one object.
@@ -65,12 +67,16 @@ func New(local Local) (l *Layers, warnings []string, err error) {
 // node's name stays as it was when the process started.
 func (l *Layers) SetFile(f *File) (Change, error) {
 	values, err := f.read()
+	l.fileErr = err
 	if err != nil {
 		return Change{}, err
 	}
 	l.file = values
 	return l.evaluate(), nil
 }
+
+// FileErr is why the present file is not used, so that values of an earlier one apply; nil: it is used.
+func (l *Layers) FileErr() error { return l.fileErr }
 
 // Apply adds updates of a datastore; it skips objects that are neither configuration nor this node.
 func (l *Layers) Apply(updates []model.Update) Change {
