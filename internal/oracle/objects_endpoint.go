@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"slices"
@@ -132,12 +133,14 @@ func profilesOf(p *corev1.Pod) []string {
 }
 
 func (o *Objects) setThing(s *SetObject) thing {
-	t := thing{labels: maps.Clone(s.Labels), namespace: s.Namespace}
+	t := thing{labels: map[string]string{}, namespace: s.Namespace}
+	maps.Copy(t.labels, s.Labels)
+	var kept struct{ Labels map[string]string } // the metadata that Calico keeps in an annotation; not JSON: the object is not valid
+	if s.APIVersion == "crd.projectcalico.org/v1" && json.Unmarshal([]byte(s.Annotations["projectcalico.org/metadata"]), &kept) == nil {
+		maps.Copy(t.labels, kept.Labels)
+	}
 	if s.Namespace != "" {
 		t.namespaceLabels = o.namespaceLabels(s.Namespace)
-		if t.labels == nil {
-			t.labels = map[string]string{}
-		}
 		t.labels["projectcalico.org/namespace"] = s.Namespace
 		inherit(t.labels, "pcns.", t.namespaceLabels)
 	}

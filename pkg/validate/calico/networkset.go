@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,7 +30,7 @@ func ConvertGlobalNetworkSet(o *NetworkSet) (model.NetworkSetUpdate, []validate.
 }
 
 func networkSet(rep *validate.Report, o *NetworkSet) *model.NetworkSet {
-	set := &model.NetworkSet{Labels: ownLabels(rep, o.Labels, 1)}
+	set := &model.NetworkSet{Labels: ownLabels(rep, labelsOf(rep, &o.Object), 1)}
 	for i, text := range o.Spec.Nets {
 		n, wrong := network(text)
 		if wrong != "" {
@@ -42,6 +43,35 @@ func networkSet(rep *validate.Report, o *NetworkSet) *model.NetworkSet {
 	set.Nets = slices.Compact(set.Nets)
 	usedWithout(rep, &o.Object, "set")
 	return set
+}
+
+// annotationMetadata is where Calico keeps the metadata of its API in objects of crd.projectcalico.org/v1: newer releases the labels,
+// too, which then are not labels of the object.
+const annotationMetadata = "projectcalico.org/metadata"
+
+// labelsOf returns the labels that an object has, wherever they are written. Those of the annotation win.
+func labelsOf(rep *validate.Report, o *Object) map[string]string {
+	text, kept := o.Annotations[annotationMetadata]
+	if !kept || !isOfOldGroup(o) {
+		return o.Labels
+	}
+	var metadata struct {
+		Labels map[string]string `json:"labels"`
+	}
+	if err := json.Unmarshal([]byte(text), &metadata); err != nil {
+		rep.Add(validate.Rejected, "metadata.annotations["+annotationMetadata+"]", "the labels that Calico keeps there cannot be read: %v", err)
+		return o.Labels
+	}
+	labels := make(map[string]string, len(o.Labels)+len(metadata.Labels))
+	maps.Copy(labels, o.Labels)
+	maps.Copy(labels, metadata.Labels)
+	return labels
+}
+
+// isOfOldGroup reports whether an object is of crd.projectcalico.org.
+func isOfOldGroup(o *Object) bool {
+	group, _, _ := strings.Cut(o.APIVersion, "/")
+	return group == "crd.projectcalico.org"
 }
 
 // ownLabels returns the labels that an object may give itself, with room for more. Those that say to which namespace,

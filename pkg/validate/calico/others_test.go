@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"net/netip"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -49,6 +50,25 @@ func TestNetworkSets(t *testing.T) {
 	want = model.NetworkSetUpdate{ID: model.NetworkSetID{Name: "partners"}, Set: &model.NetworkSet{Nets: nets, Labels: map[string]string{"role": "partner"}}}
 	if diff := cmp.Diff([]model.Update{want}, d.Updates, prefixes); diff != "" || len(d.Problems) > 0 {
 		t.Errorf("(-want +got):\n%s%s", diff, problemText(d))
+	}
+}
+
+// Newer releases of Calico keep the labels of sets of the old group in an annotation.
+func TestLabelsInAnAnnotation(t *testing.T) {
+	const metadata = `name: a, labels: {role: former, team: a}, annotations: {projectcalico.org/metadata: '{"labels":{"role":"feed","pcns.team":"ops"}}'}`
+	for kind, want := range map[string]map[string]string{
+		"crd.projectcalico.org/v1 GlobalNetworkSet": {"role": "feed", "team": "a"},
+		"GlobalNetworkSet":                          {"role": "former", "team": "a"},
+	} {
+		d := parse(t, kind, metadata, "")
+		u, _ := d.Updates[0].(model.NetworkSetUpdate)
+		if diff := cmp.Diff(want, u.Set.Labels); diff != "" {
+			t.Errorf("%s (-want +got):\n%s%s", kind, diff, problemText(d))
+		}
+	}
+	d := parse(t, "crd.projectcalico.org/v1 GlobalNetworkSet", `name: a, annotations: {projectcalico.org/metadata: '{"labels":1}'}`, "")
+	if d.OK || len(d.Problems) != 1 || !strings.Contains(d.Problems[0].String(), "the labels that Calico keeps there cannot be read: ") {
+		t.Errorf("an annotation that cannot be read: %v", d.Problems)
 	}
 }
 

@@ -55,9 +55,8 @@ type conversion struct {
 
 func newConversion(o *Object, kind string) *conversion {
 	ref := validate.Ref{Kind: kind, Namespace: o.Namespace, Name: o.Name}
-	group, _, _ := strings.Cut(o.APIVersion, "/")
 	return &conversion{Report: validate.NewReport(ref), namespace: o.Namespace,
-		counted: !o.stored && group != "crd.projectcalico.org", stored: o.stored, unknown: o.unknown}
+		counted: !o.stored && !isOfOldGroup(o), stored: o.stored, unknown: o.unknown}
 }
 
 // finish makes the answer of a conversion. Without p, and nothing wrong, the object is no policy.
