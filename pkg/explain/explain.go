@@ -115,10 +115,18 @@ func caveat(p model.Packet) string {
 	return ""
 }
 
-// isTunnel reports whether the packet is IP-in-IP, or VXLAN at its usual port.
+// isTunnel reports whether the packet is one of a tunnel, by the ports that nodes have unless they are configured otherwise
+// (semantics §15).
 func isTunnel(p model.Packet) bool {
-	const ipInIP, vxlan = 4, 4789
-	return p.Protocol == ipInIP || p.Protocol == model.ProtoUDP && p.DstPort == vxlan
+	const ipInIP, ipv6InIP, gre = 4, 41, 47
+	const vxlan, geneve, linuxVXLAN = 4789, 6081, 8472
+	switch p.Protocol {
+	case ipInIP, ipv6InIP, gre:
+		return true
+	case model.ProtoUDP:
+		return p.DstPort == vxlan || p.DstPort == geneve || p.DstPort == linuxVXLAN
+	}
+	return false
 }
 
 func (s *State) walk(id model.EndpointID, d model.Direction, p model.Packet) (*Trace, error) {

@@ -154,6 +154,7 @@ func TestTunnelsFromPodsComeWithACaveat(t *testing.T) {
 	}{
 		{"shop/web", "shop/db/4", true}, {"shop/web", "203.0.113.1:4789/udp", true}, {"shop/web", "shop/db:4789/tcp", false},
 		{"shop/web", "shop/db:4790/udp", false}, {"203.0.113.1", "shop/db/4", false}, {"shop/db", "shop/db/4", false},
+		{"shop/web", "shop/db/41", true}, {"shop/web", "shop/db/47", true}, {"shop/web", "203.0.113.1:6081/udp", true}, {"shop/web", "203.0.113.1:8472/udp", true},
 	} {
 		r, err := explain.ParseRequest(test.src, test.dst)
 		if err != nil {

@@ -149,7 +149,7 @@ func portsMismatch(name string, s *model.Side, p model.Packet, addr netip.Addr, 
 		m.Rule = portTexts(s.Ports, sets)
 		switch {
 		case len(s.Ports.Ranges)+len(s.Ports.Named) == 0:
-			return m.describe("the %s port is given by name, and no pod it could mean has a port of that name", name)
+			return m.describe("the %s is given by the name of a port or Service, and no pod or backend that it could mean has such a port", name)
 		case !model.HasPorts(p.Protocol):
 			return m.describe("%s has no ports, and the rule wants %s port %s", ProtocolName(p.Protocol), name, shortened(m.Rule))
 		case len(s.Ports.Named) > 0:

@@ -96,7 +96,7 @@ func TestMismatchNamesTheFirstClauseThatDoesNotFit(t *testing.T) {
 			"destination 10.0.0.3 port 5432/tcp is not among 5432/tcp of {selector web}"},
 		{"named port with another number", to(model.Side{Ports: &model.PortMatch{Named: []model.PortSet{{Protocol: 6, Port: 80, Set: "pg"}}}}), v4,
 			"destination 10.0.0.3 port 5432/tcp is not among 80/tcp of {selector pg}"},
-		{"named port nobody has", to(model.Side{Ports: &model.PortMatch{}}), v4, "the destination port is given by name, and no pod it could mean has a port of that name"},
+		{"named port nobody has", to(model.Side{Ports: &model.PortMatch{}}), v4, "the destination is given by the name of a port or Service, and no pod or backend that it could mean has such a port"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := mismatch(&test.rule, test.pkt, sets); got.String() != test.want || (got == nil) != (test.want == "") {
