@@ -80,6 +80,22 @@ func TestFindings(t *testing.T) {
 			[]string{"knp/shop/p#egress[0]: the destination is any IPv4 address, so the rule matches no IPv6 packet"},
 		},
 		{"any IPv4 address for a pod of that family", knp("p", `{podSelector: {matchLabels: {app: db}}, egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}], policyTypes: [Egress]}`), nil},
+		{
+			"no rules", "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: c}\nspec: {tier: Admin, priority: 1, subject: {namespaces: {}}}\n---\n",
+			[]string{"kcnp/c: has no rules, so it decides nothing"},
+		},
+		{
+			"a deletion of nothing", "apiVersion: projectcalico.org/v3\nkind: StagedNetworkPolicy\nmetadata: {name: a, namespace: shop}\nspec: {stagedAction: Delete}\n---\n",
+			[]string{"snp/shop/a: there is no enforced policy of its name that selects a pod, so it would take nothing away"},
+		},
+		{
+			"a deletion", "apiVersion: projectcalico.org/v3\nkind: StagedKubernetesNetworkPolicy\nmetadata: {name: a, namespace: shop}\nspec: {stagedAction: Delete}\n---\n" +
+				knp("a", `{podSelector: {}, ingress: [{}]}`), nil,
+		},
+		{
+			"Services without backends", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: shop}\nspec: {ingress: [{action: Allow, source: {services: {name: db}}}], egress: [{action: Allow, destination: {services: {name: db}}}]}\n---\n",
+			[]string{"np/shop/a#ingress[0]: the source selects nothing: service shop/db", "np/shop/a#egress[0]: the destination Service shop/db has no backends"},
+		},
 		{"some IPv4 network", knp("p", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]}], policyTypes: [Egress]}`), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

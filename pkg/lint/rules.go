@@ -10,12 +10,21 @@ import (
 
 // policy looks at a policy as written.
 func (l *linter) policy(key model.PolicyKey, p *model.Policy) {
-	if !l.applies[key] {
+	switch {
+	case l.applies[key]:
+	case p.StagedAction == model.StagedDelete:
+		l.add(key, model.Ingress, -1, "there is no enforced policy of its name that selects a pod, so it would take nothing away")
+	case !p.AppliesIngress && !p.AppliesEgress:
+		l.add(key, model.Ingress, -1, "has no rules, so it decides nothing")
+	default:
 		l.add(key, model.Ingress, -1, "selects no pod")
 	}
 	for d, rules := range map[model.Direction][]model.Rule{model.Ingress: p.Ingress, model.Egress: p.Egress} {
 		for i := range rules {
 			r := &rules[i]
+			if s := r.Destination.Service; s != nil && !l.hasBackends(*s) {
+				l.add(key, d, r.Index, "the destination Service %s has no backends", s)
+			}
 			for _, side := range []*model.Entity{&r.Source, &r.Destination} {
 				for _, name := range slices.Concat(side.NamedPorts, side.NotNamedPorts) {
 					of := port{name: name}
@@ -29,6 +38,11 @@ func (l *linter) policy(key model.PolicyKey, p *model.Policy) {
 			}
 		}
 	}
+}
+
+// hasBackends reports whether a rule by the Service as a destination may match anything.
+func (l *linter) hasBackends(key model.ServiceKey) bool {
+	return slices.ContainsFunc(l.graph.Slices(key), func(s *model.EndpointSlice) bool { return len(s.Addrs) > 0 && len(s.Ports) > 0 })
 }
 
 func ofProtocol(p uint8) string {
