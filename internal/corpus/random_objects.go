@@ -1,6 +1,7 @@
 package corpus
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -120,6 +121,13 @@ func drawSetObject(t *rapid.T, i int) *oracle.SetObject {
 		s.Kind, s.Namespace = "NetworkSet", one(t, namespaces, "namespace")
 	}
 	s.Labels = drawKubernetesLabels(t)
+	if chance(t, 2, "labels in the annotation") {
+		kept, err := json.Marshal(metav1.ObjectMeta{Labels: drawKubernetesLabels(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Annotations = map[string]string{"projectcalico.org/metadata": string(kept)}
+	}
 	for _, p := range some(t, prefixes, 4, "nets") {
 		s.Spec.Nets = append(s.Spec.Nets, p.String())
 	}
