@@ -51,6 +51,7 @@ type servedKind struct {
 	status      int    // of every answer; 0: works
 	tierRight   bool   // lists and watches are refused as Calico's API server does without a right to any tier
 	tiers       string // policies of other tiers are left out, as for readers with a right to this one; empty: all are served
+	tiersAt     string // path of the tiers; policies are left out of tiers that are made after a list or watch has begun; empty: none are
 	retryAfter  string // with it
 	slow        bool   // no answer
 	mute        bool   // watches without an event or an end
@@ -371,6 +372,17 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request, k *servedKind,
 	}
 }
 
+// served is what of a kind is in a list or watch that begins now.
+func (a *apiServer) served(k *servedKind) func(manifestMap) bool {
+	tiers, all := map[string]bool{"default": true}, k.tiersAt == ""
+	if !all {
+		for _, o := range a.kinds[k.tiersAt].objects {
+			tiers[fmt.Sprint(o["metadata"].(manifestMap)["name"])] = true
+		}
+	}
+	return func(o manifestMap) bool { return all || tiers[fmt.Sprint(tierOf(o))] }
+}
+
 func refuse(w http.ResponseWriter, status int, reason string, retryAfter int, message string) {
 	w.WriteHeader(status)
 	answer := failureStatus(status, reason, message)
@@ -414,7 +426,7 @@ func (a *apiServer) list(w http.ResponseWriter, k *servedKind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	reply(w, manifestMap{"apiVersion": k.apiVersion, "kind": k.kind + "List",
-		"metadata": manifestMap{"resourceVersion": strconv.Itoa(a.version)}, "items": k.all()})
+		"metadata": manifestMap{"resourceVersion": strconv.Itoa(a.version)}, "items": slices.DeleteFunc(k.all(), func(o manifestMap) bool { return !a.served(k)(o) })})
 }
 
 // watch follows the history from the version asked for until the client, its time limit or cut ends it.
@@ -426,6 +438,7 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, k *servedKind,
 	a.mu.Lock()
 	first, floor, cut, code, end := k.all(), k.floor, k.cut, k.failEvent, a.version
 	closeAtOnce, mute := k.closeAtOnce, k.mute
+	served := a.served(k)
 	a.mu.Unlock()
 	w.WriteHeader(200)
 	w.(http.Flusher).Flush()
@@ -442,7 +455,7 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, k *servedKind,
 		reply(w, manifestMap{"type": "ERROR", "object": failureStatus(410, "Expired", "too old resource version")})
 		return
 	case at == 0 || streamed:
-		for _, o := range first {
+		for _, o := range slices.DeleteFunc(first, func(o manifestMap) bool { return !served(o) }) {
 			reply(w, manifestMap{"type": "ADDED", "object": o})
 		}
 		at = end
@@ -457,8 +470,9 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, k *servedKind,
 		a.mu.Unlock()
 		for _, e := range history {
 			if e.version > at {
-				at = e.version
-				reply(w, manifestMap{"type": e.typ, "object": e.object})
+				if at = e.version; served(e.object) {
+					reply(w, manifestMap{"type": e.typ, "object": e.object})
+				}
 			}
 		}
 		select {

@@ -21,6 +21,8 @@ type groups struct {
 	// them that would not wait for them anyway.
 	kinds []*kind
 
+	relisting *relisting
+
 	asking chan struct{} // holds a token while the fields below are in use
 
 	authority authority
@@ -30,7 +32,7 @@ type groups struct {
 }
 
 func newGroups(client *kube.Client, discovery *discovery, log *slog.Logger) *groups {
-	return &groups{client: client, discovery: discovery, log: log, asking: make(chan struct{}, 1)}
+	return &groups{client: client, discovery: discovery, log: log, relisting: newRelisting(), asking: make(chan struct{}, 1)}
 }
 
 // add makes the objects of a kind count, if no tenant can write them.

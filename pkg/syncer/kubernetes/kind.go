@@ -44,6 +44,9 @@ func newKind(spec kinds.Kind, source *Source, shared *sharing) *kind {
 	}
 	k.heard.Log = k.log
 	k.store = newStore(shared, spec.Absent, source.deliver, k.noted)
+	if spec.Name == "Tier" {
+		k.store.came = source.groups.relisting.noteTier
+	}
 	return k
 }
 
@@ -123,6 +126,8 @@ func (k *kind) follow(ctx context.Context, apis []api, candidate int) error {
 	defer looking.Wait()
 	if candidate > 0 {
 		looking.Go(func() { k.lookForBetter(ctx, cancel) })
+	} else {
+		defer k.source.groups.relisting.follows(k, cancel)()
 	}
 	f := &follower{kind: k, api: apis[candidate], cancel: cancel}
 	// The follower waits where waiting helps. This is for new lists after the server has forgotten

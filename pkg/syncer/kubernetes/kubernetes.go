@@ -31,7 +31,8 @@ import (
 //
 // An agent has a watch for each kind that is served, all on one connection, and restarts each every five to ten minutes. While the
 // server is away, it tries to connect two or three times in a second. For a kind that fails it sends one request every 15 to 30 s
-// in the long run. For absent kinds see ProbeEvery.
+// in the long run. For absent kinds see ProbeEvery. When a tier is made where Calico's first group is read, it lists the four kinds of
+// policy that have tiers once again, at some time of the next 6 to 12 s.
 type Source struct {
 	// ProbeEvery is how often, on average, absent kinds are asked for. Each agent chooses a time between half and one
 	// and a half of it again every time, for all of them. It costs one GET of /apis: at the default of two minutes, 5,000
@@ -105,6 +106,7 @@ func (s *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 	}
 	running.Go(func() { s.awaitLists(ctx) })
 	running.Go(func() { s.compareGroups(ctx) })
+	running.Go(func() { s.groups.relisting.run(ctx) })
 	running.Go(func() { s.report(ctx) })
 	<-ctx.Done()
 	return nil

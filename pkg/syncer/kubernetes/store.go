@@ -18,6 +18,7 @@ type store struct {
 	absent  func(namespace, name string) []model.Update
 	deliver func([]model.Update)
 	noted   func(event storeEvent, objects int) // what happened, after it was delivered
+	came    func()                              // an object came after the first list that was not known; may be nil
 
 	version uint64 // of the last list; 0: none
 
@@ -55,11 +56,20 @@ func (s *store) Update(obj any) error {
 		return err
 	}
 	s.mu.Lock()
+	_, known := s.objects.Get(o.name)
 	us := s.put(nil, o)
 	s.mu.Unlock()
 	s.deliver(us)
 	s.noted(changeSeen, s.len())
+	s.noteCame(!known)
 	return nil
+}
+
+// noteCame calls came for an object that was not known.
+func (s *store) noteCame(came bool) {
+	if came && s.came != nil {
+		s.came()
+	}
 }
 
 // Delete implements cache.ReflectorStore.
@@ -91,6 +101,7 @@ func (s *store) Replace(list []any, version string) error {
 	s.mu.Lock()
 	v := number(version)
 	trusted := v != 0 && v >= s.version
+	later, came := s.version != 0, false
 	s.version = v
 	var us []model.Update
 	for name := range s.objects.All() {
@@ -100,7 +111,9 @@ func (s *store) Replace(list []any, version string) error {
 	}
 	s.objects.Shrink()
 	for name, o := range listed {
-		if was, ok := s.objects.Get(name); !ok || !trusted || was.version == 0 || was.version != number(o.version) {
+		was, ok := s.objects.Get(name)
+		came = came || later && !ok
+		if !ok || !trusted || was.version == 0 || was.version != number(o.version) {
 			us = s.put(us, o)
 		}
 	}
@@ -108,6 +121,7 @@ func (s *store) Replace(list []any, version string) error {
 	s.shared.sweep()
 	s.deliver(us)
 	s.noted(listSeen, s.len())
+	s.noteCame(came)
 	return nil
 }
 

@@ -108,3 +108,33 @@ func TestKubernetesKeepsWhatItHasWhenARightToTiersIsAskedFor(t *testing.T) {
 		c.expect("with the right", "+policy np/bank/more 1")
 	})
 }
+
+// A list or watch of Calico's API server has the policies of the tiers that there were when it began, and some releases leave a watch
+// open when a tier is made.
+func TestKubernetesSeesPoliciesOfATierThatIsMade(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		behindCalicosServer(c)
+		for _, path := range []string{calicoV3, globalV3, stagedV3, stagedGlobalV3} {
+			c.set(path, func(k *servedKind) { k.tiersAt = tiersV3 })
+		}
+	}, func(c *cluster) {
+		c.expect("at first", append(slices.Clone(behindCalicosServerUpdates), "in sync")...)
+		c.put(tiersV3, tier("late"))
+		c.put(calicoV3, ofTier("shop", "late.lock", "late"))
+		c.put(calicoV3, calicoPolicy("bank", "more", 1)) // takes the watch past the policy that it leaves out
+		c.after(tierPause + time.Second)
+		c.expect("with the tier", "+policy np/bank/more 1", "+policy np/shop/late.lock 0", "+tier late")
+		c.put(calicoV3, ofTier("shop", "late.other", "late"))
+		c.after(time.Second)
+		c.expect("followed", "+policy np/shop/late.other 0")
+		c.remove(tiersV3, "<nil>/late")
+		c.seen("", true)
+		c.put(tiersV3, tier("secure"))
+		c.after(time.Hour)
+		for _, r := range c.seen(calicoV3, true) {
+			if !strings.Contains(r, "watch=") {
+				t.Errorf("listed again without a new tier: %s", r)
+			}
+		}
+	})
+}
