@@ -52,7 +52,8 @@ const maxStrictErrors = 100
 
 // DecodeStored is Decode for the text of an object that a datastore has checked and stored. A field that is not known here is
 // one of a newer version of the API: it is returned by its path and is no problem, but for fields of the metadata and of the status,
-// which mean nothing here. An empty path stands for fields that the decoder has left out.
+// which mean nothing here. An empty path stands for fields that the decoder has left out. The object is called as in ref, by which the
+// datastore knows it.
 func DecodeStored[T any, P interface {
 	*T
 	metav1.Object
@@ -63,6 +64,9 @@ func DecodeStored[T any, P interface {
 	}
 	rep := Report{ref: ref}
 	obj.SetNamespace(ref.Namespace)
+	if obj.GetName() != "" {
+		obj.SetName(ref.Name)
+	}
 	rep.Reject(checkMeta(obj, rules))
 	return unknown, rep.Done(), rep.OK()
 }

@@ -110,13 +110,22 @@ func mismatch(kind kinds.Kind, k objectKey, value []byte) string {
 	}
 	for _, c := range []struct{ field, has, want string }{
 		{"apiVersion", header.APIVersion, stored.String()}, {"kind", header.Kind, kind.Name},
-		{"metadata.name", header.Metadata.Name, k.name}, {"metadata.namespace", header.Metadata.Namespace, k.namespace},
+		{"metadata.name", header.Metadata.Name, nameOf(kind, k, header.Metadata.Name)}, {"metadata.namespace", header.Metadata.Namespace, k.namespace},
 	} {
 		if c.has != c.want && c.has != "" {
 			return fmt.Sprintf("%s is %.100q, and the key says %q", c.field, c.has, c.want)
 		}
 	}
 	return ""
+}
+
+// nameOf is the name that the object of a key must have; has is the one in its metadata. Calico 3.29.4 to 3.31 keep a policy of the
+// tier default that is called lock under the name default.lock.
+func nameOf(kind kinds.Kind, k objectKey, has string) string {
+	if kind.Tiered && k.name == "default."+has {
+		return has
+	}
+	return k.name
 }
 
 func (o *objects) hash(e entry) uint64 {

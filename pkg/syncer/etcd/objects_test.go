@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
@@ -105,6 +106,37 @@ func TestStatusNamesEveryKind(t *testing.T) {
 	for _, k := range w.reports.Kinds() {
 		if k.State != syncer.KindSynced || !k.Listed || !k.Required || k.Kind == "FelixConfiguration" && k.Objects != 2 {
 			t.Errorf("%+v", k)
+		}
+	}
+}
+
+// Some releases of Calico keep a policy of the tier default under a key that names the tier, while the object has the name that its author
+// gave it. It is known by its key, under which it is deleted.
+func TestAPolicyWhoseKeyNamesItsTier(t *testing.T) {
+	const value = `{"apiVersion": "projectcalico.org/v3", "kind": "NetworkPolicy", "metadata": {"name": "lock", "namespace": "shop"}, "spec": {"types": ["Ingress"]}}`
+	o := newObjects(newLayout(kinds.All(validate.Pods{})))
+	name := func(us []model.Update) (name string, present bool) {
+		t.Helper()
+		if len(us) != 1 {
+			t.Fatalf("%d updates, problems %v", len(us), o.drainFindings())
+		}
+		u := us[0].(model.PolicyUpdate)
+		return u.Key.Name, u.Policy != nil
+	}
+	us, tiered, _ := o.put(nil, entry{key: root + "networkpolicies/shop/default.lock", value: []byte(value)})
+	if n, present := name(us); n != "default.lock" || !present {
+		t.Errorf("%s, present %t", n, present)
+	}
+	us, _, _ = o.put(nil, entry{key: root + "networkpolicies/shop/lock", value: []byte(value)})
+	if n, _ := name(us); n != "lock" {
+		t.Errorf("its copy is %s", n)
+	}
+	if n, present := name(o.remove(nil, tiered)); n != "default.lock" || present {
+		t.Errorf("%s is gone, present %t", n, present)
+	}
+	for _, key := range []string{"networkpolicies/shop/default.key", "networkpolicies/shop/secure.lock", "networksets/shop/default.lock"} {
+		if us, _, _ := o.put(nil, entry{key: root + key, value: []byte(value)}); len(us) > 0 {
+			t.Errorf("%s is used", key)
 		}
 	}
 }
