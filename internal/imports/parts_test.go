@@ -26,6 +26,9 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 			"slots.go", "slots_classes.go", "sources.go", "sources_write.go", "static.go", "status.go", "unseen.go", "world.go"}},
 		{"pkg/dataplane/iptables", []string{"static", "slots", "addresses", "endpoints", "sources", "kept", "refusals"}, []string{
 			"journal.go", "names.go", "sets.go", "unseen.go", "world.go"}},
+		{"pkg/compile/chains", []string{"Config", "Static", "forwarding", "host"}, []string{"static_addresses.go", "static_checks.go",
+			"static_flows.go", "static_judgement.go", "static_remotes.go", "static_strays.go", "static_terms.go", "static_verdicts.go"}},
+		{"pkg/compile/chains", []string{"checks", "judgement", "strays", "verdicts"}, []string{"static_addresses.go", "static_flows.go"}},
 		{"pkg/calc", []string{"policy", "profile", "policyTable", "tiers", "localIndex", "localGroup", "resolver", "dirty"}, []string{
 			"definitions.go", "rules.go", "setindex.go", "spending.go", "contents.go"}},
 		{"pkg/calc", []string{"setIndex", "Graph", "builder", "policyTable"}, []string{

@@ -6,7 +6,11 @@
 //   - tree.go: a tree of chains over the bits of a number
 //   - rows.go, rows_table.go, rows_program.go: the rows of a table as spans of ports
 //   - leaf.go, leaf_icmp.go, ports.go: a row as chains, for packets of a flow's opener and for answers
-//   - static.go and below: chains that do not depend on policy; quote.go: which ICMP errors pass
+//   - static.go: the chains that do not depend on policy, of parts which own their rules and chains each:
+//     static_forward.go and static_host.go the ways into them; static_addresses.go whose address a packet has; static_checks.go the
+//     packet alone; static_judgement.go the policies of both ends; static_remotes.go classes; static_strays.go packets judged alone;
+//     static_verdicts.go the consequences. static_flows.go and static_terms.go: what all of them match
+//   - quote.go, routed.go: programs of the match bpf: which ICMP errors pass, and which packets have source routes
 //
 // A packet is denied unless a chain marks it as allowed: one that falls off the end of a chain, or meets a flushed chain, is dropped
 // by the chain that it returns to.

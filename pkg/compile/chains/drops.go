@@ -12,14 +12,11 @@ const (
 	DropsBounced = "bounced" // an error of the node about a packet that no rule has seen
 )
 
-// dropChains makes the chains that drop.
-func dropChains(b *static) {
+// drops makes the chains that drop.
+func (c *checks) drops() (list []Chain) {
+	t := c.t
 	for _, name := range []string{DropsSpoofed, DropsStale, DropsInvalid, DropsLoose, DropsBounced} {
-		b.chain(name, "-j DROP")
+		list = append(list, t.chain(name, "-j DROP"))
 	}
-	if b.c.Family == 4 {
-		b.chain(DropsRouted, "-j DROP")
-		return
-	}
-	b.chain(DropsRouted, "-m bpf --bytecode "+quoted(routedByHeaders())+" -j DROP")
+	return append(list, t.chain(DropsRouted, when(t.family == 6, "-m bpf --bytecode "+bytecode(routedByHeaders())+" ")+"-j DROP"))
 }

@@ -29,16 +29,22 @@ const (
 	mostBurst = 10_000
 )
 
-// copied returns the rule that copies the packets that match, with the kind and the generation of policy as the prefix. The limit
-// comes before the copy, so a packet beyond it costs one comparison. If no process listens to the group, the kernel makes no copy.
-func (c *Config) copied(kind EventKind, match string) string {
-	e := c.Events
+// copies are the rules that copy packets, with the kind and the generation of policy as the prefix.
+type copies struct {
+	events     Events
+	generation uint32
+}
+
+// of returns the rule for packets that match. The limit comes before the copy, so a packet beyond it costs one comparison. If no
+// process listens to the group, the kernel makes no copy.
+func (c copies) of(kind EventKind, match string) string {
+	e := c.events
 	if e.Group == 0 || e.Rate == 0 {
 		return ""
 	}
 	rate := min(e.Rate, mostRate)
 	return both(match, fmt.Sprintf("-m limit --limit %d/second --limit-burst %d -j NFLOG --nflog-prefix %s-%d --nflog-group %d --nflog-size %d",
-		rate, min(rate, mostBurst), kind, c.Generation, e.Group, copiedBytes))
+		rate, min(rate, mostBurst), kind, c.generation, e.Group, copiedBytes))
 }
 
 // copiedBytes is the number of bytes copied of each packet: its headers, some of them IPv6 extensions.

@@ -1,92 +1,83 @@
 package chains
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
-// input makes the chain that packets to the node enter.
-func (b *static) input() {
-	opened := "-m connmark ! --mark " + equals(b.c.Marks.turned(), b.c.Marks.turned()) + " -m conntrack --ctdir REPLY -j RETURN"
-	rules := slices.Concat([]string{"! " + b.in + " -j RETURN", ifSources(b, isStray(b)[1:]+" -g "+b.name("lone-in")), "-j MARK --set-xmark " + equals(0, b.mask)}, b.discovery(),
-		[]string{b.routed(), b.spoofed(""), when(!b.c.AllowEncap, "! -p tcp -j "+b.name("encap"))})
-	if b.c.DropToHost {
-		// Flows that the node has opened pass. Flows whose first packet on record was an answer of the node do not; see output.
-		b.chain("INPUT", append(rules, b.errors()[0], opened, "-j DROP")...)
-		return
-	}
-	rules = slices.Concat(rules, []string{b.fast()}, b.errors(), []string{opened}, b.dubious(), []string{b.revoked()},
-		b.judged(b.in, b.sets.Egress, "src", "eg"))
-	b.chain("INPUT", append(rules, "-g "+b.name("allow"))...)
+// host are the chains that packets to the node and of the node enter.
+type host struct {
+	t         *terms
+	flows     *flows
+	addresses *addresses
+	checks    *checks
+	judgement *judgement
+	strays    *strays
+	drop      bool // packets of pods, see Config.DropToHost
 }
 
-// foreign makes the chain for packets from a pod whose source is not an address of the pod. They are dropped before routing: the node
-// would send errors about them (hops used up, no such address, redirects), with data of the pod, to the owner of the source address.
-// Listener and neighbour discovery may have a link-local or unspecified source; it is not forwarded.
-func foreign(b *static) {
-	if b.c.Family == 4 {
-		b.chain("foreign", exceptSources(b))
-		return
+// chains makes them, and those that they lead to.
+func (h *host) chains() []Chain {
+	return slices.Concat(h.discoveryChains(), []Chain{h.input(), h.output()})
+}
+
+// input makes the chain that packets to the node enter.
+func (h *host) input() Chain {
+	t := h.t
+	rules := slices.Concat([]string{"! " + t.in + " -j RETURN", h.strays.judged("", "lone-in"), t.clear()}, h.discovery(),
+		[]string{h.checks.routed(), h.addresses.spoofed(""), h.checks.encap("")})
+	if h.drop {
+		return t.chain("INPUT", append(rules, h.checks.quotes(), h.flows.answered(), "-j DROP")...)
 	}
-	var rules []string
+	return t.chain("INPUT", slices.Concat(rules, []string{h.flows.fast()}, h.checks.errors(), []string{h.flows.answered()}, h.checks.dubious(),
+		[]string{h.flows.revoked() + " -g " + t.name("revoked")}, h.judgement.by(EgressSlots, t.in, "src"), []string{"-g " + t.name("allow")})...)
+}
+
+// discovery lets listener and neighbour discovery pass from any source, the unspecified address included. The chain marks such
+// messages and returns, so that the depth of chains between the hook and a slot does not grow.
+func (h *host) discovery() (rules []string) {
+	if h.t.family == 4 {
+		return nil
+	}
+	for _, to := range linkPrefixes {
+		rules = append(rules, "-p ipv6-icmp -d "+to+" -j "+h.t.name("nd"))
+	}
+	return append(rules, "-p ipv6-icmp "+h.t.marked(h.t.marks.allow(), h.t.marks.mask)+" -g "+h.t.name("clean"))
+}
+
+// discoveryChains makes the chains that discovery leads to.
+func (h *host) discoveryChains() []Chain {
+	if h.t.family == 4 {
+		return nil
+	}
+	var types []string
 	for _, typ := range discoveryTypes {
-		for _, to := range linkPrefixes {
-			rules = append(rules, fmt.Sprintf("-d %s -p ipv6-icmp -m icmp6 --icmpv6-type %d -j RETURN", to, typ))
-		}
+		types = append(types, discovery(typ)+" "+h.t.mark(h.t.marks.allow(), h.t.marks.mask))
 	}
-	b.chain("link", append(rules, "-j "+b.name(DropsSpoofed))...)
-	b.chain("foreign", "-s fe80::/10 -g "+b.name("link"), "-s ::/128 -g "+b.name("link"), exceptSources(b))
+	return []Chain{h.t.chain("nd", types...), h.t.chain("clean", h.t.clear())}
+}
+
+// output makes the chain that packets of the node enter: they may reach every pod that is ready.
+func (h *host) output() Chain {
+	t := h.t
+	return t.chain("OUTPUT", append(h.bounced(),
+		"! "+t.out+" -j RETURN",
+		t.only(4, "-d 224.0.0.0/4 -j RETURN"),
+		t.only(4, "-d 255.255.255.255/32 -j RETURN"),
+		t.only(6, "-d fe80::/10 -j RETURN"),
+		t.only(6, "-d ff00::/8 -j RETURN"),
+		h.addresses.unreachable(),
+		// Only a SYN opens a TCP flow: for any other packet the pod is the opener, and this is an answer (D-20).
+		"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW "+setConnmark(h.flows.turn()))...)
 }
 
 // bounced drops the errors that the node's kernel sends about packets which no rule has seen: IPv6 hop-by-hop options that it refuses,
 // and datagrams that it could not reassemble in time. A pod may have sent such a packet with another's address as the source, so that
 // the error would carry its data to the owner. It also drops errors about IPv4 options that the kernel cannot read: they go back along
 // the source route in the packet, if there is one, even if the node follows no source routes (__ip_options_echo).
-func bounced(b *static) []string {
-	to := " -j " + b.name(DropsBounced)
+func (h *host) bounced() []string {
+	to := " -j " + h.t.name(DropsBounced)
 	return []string{
-		b.only(4, "-p icmp -m icmp --icmp-type 11/1"+to),
-		b.only(4, "-p icmp -m icmp --icmp-type 12"+to),
-		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 3/1"+to),
-		b.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 4 -m bpf --bytecode "+quoted(quotesHopByHop())+to),
+		h.t.only(4, "-p icmp -m icmp --icmp-type 11/1"+to),
+		h.t.only(4, "-p icmp -m icmp --icmp-type 12"+to),
+		h.t.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 3/1"+to),
+		h.t.only(6, "-p ipv6-icmp -m icmp6 --icmpv6-type 4 -m bpf --bytecode "+bytecode(quotesHopByHop())+to),
 	}
-}
-
-// linkPrefixes are the destinations of listener and neighbour discovery.
-var linkPrefixes = []string{"fe80::/10", "ff02::/16"}
-
-// discoveryTypes are the ICMPv6 types of listener and neighbour discovery.
-var discoveryTypes = []int{130, 131, 132, 133, 135, 136, 143}
-
-// discovery lets listener and neighbour discovery pass from any source, the unspecified address included. The chain marks such
-// messages and returns, so that the depth of chains between the hook and a slot does not grow.
-func (b *static) discovery() []string {
-	if b.c.Family == 4 {
-		return nil
-	}
-	var types []string
-	for _, typ := range discoveryTypes {
-		types = append(types, fmt.Sprintf("-p ipv6-icmp -m icmp6 --icmpv6-type %d -j MARK --set-xmark %s", typ, equals(b.allow, b.mask)))
-	}
-	b.chain("nd", types...)
-	b.chain("clean", "-j MARK --set-xmark "+equals(0, b.mask))
-	return []string{
-		"-p ipv6-icmp -d fe80::/10 -j " + b.name("nd"),
-		"-p ipv6-icmp -d ff02::/16 -j " + b.name("nd"),
-		"-p ipv6-icmp -m mark --mark " + equals(b.allow, b.mask) + " -g " + b.name("clean"),
-	}
-}
-
-// output makes the chain that packets of the node enter: they may reach every pod that is ready.
-func (b *static) output() {
-	turned := equals(b.c.Marks.turned(), b.c.Marks.turned())
-	b.chain("OUTPUT", append(bounced(b),
-		"! "+b.out+" -j RETURN",
-		b.only(4, "-d 224.0.0.0/4 -j RETURN"),
-		b.only(4, "-d 255.255.255.255/32 -j RETURN"),
-		b.only(6, "-d fe80::/10 -j RETURN"),
-		b.only(6, "-d ff00::/8 -j RETURN"),
-		b.out+" -m set ! --match-set "+b.sets.Own+" dst,dst -j "+orSourcesDrop(b, "reached"),
-		// Only a SYN opens a TCP flow: for any other packet the pod is the opener, and this is an answer (D-20).
-		"-p tcp -m tcp ! --syn -m conntrack --ctstate NEW -j CONNMARK --set-xmark "+turned)...)
 }

@@ -19,7 +19,7 @@ const (
 // another one than that of the connection, and it sends errors back along the route.
 func routedByOptions() []instruction {
 	const end = 0 // in the program's memory: where the header ends. X is where the option begins.
-	var w verdicts
+	var w dropMatch
 	w.add(instruction{code: loadByte}, instruction{code: andWith, k: 0xf}, instruction{code: shiftLeft, k: 2},
 		instruction{code: store, k: end}, instruction{code: loadX, k: shortestHeader})
 	w.ifSo(passes, instruction{code: ifEqualX})
@@ -38,34 +38,34 @@ func routedByOptions() []instruction {
 	return w.done()
 }
 
-// verdicts is a program that matches packets to be dropped. A packet that comes to its end matches.
-type verdicts struct {
+// dropMatch is a program that matches packets to be dropped. A packet that comes to its end matches.
+type dropMatch struct {
 	list  []instruction
-	jumps []decision
+	jumps []jump
 }
 
-// decision is one jump, with its targets if its condition holds and if it does not.
-type decision struct {
+// jump is a condition, with its targets if its condition holds and if it does not.
+type jump struct {
 	at       int
 	drop, so bool
 }
 
 const passes, drops = false, true
 
-func (w *verdicts) add(i ...instruction) { w.list = append(w.list, i...) }
+func (w *dropMatch) add(i ...instruction) { w.list = append(w.list, i...) }
 
-func (w *verdicts) ifSo(drop bool, i instruction) {
-	w.jumps = append(w.jumps, decision{len(w.list), drop, true})
+func (w *dropMatch) ifSo(drop bool, i instruction) {
+	w.jumps = append(w.jumps, jump{len(w.list), drop, true})
 	w.add(i)
 }
 
-func (w *verdicts) ifNot(drop bool, i instruction) {
-	w.jumps = append(w.jumps, decision{len(w.list), drop, false})
+func (w *dropMatch) ifNot(drop bool, i instruction) {
+	w.jumps = append(w.jumps, jump{len(w.list), drop, false})
 	w.add(i)
 }
 
 // done ends the program.
-func (w *verdicts) done() []instruction {
+func (w *dropMatch) done() []instruction {
 	end := len(w.list)
 	w.add(instruction{code: giveBack, k: 1}, instruction{code: giveBack})
 	for _, j := range w.jumps {
@@ -100,7 +100,7 @@ func routedByHeaders() []instruction {
 		header, nextHeader = 40, 6
 		next               = 0 // in the program's memory; X is where the header begins that A names
 	)
-	var w verdicts
+	var w dropMatch
 	w.add(instruction{code: loadX, k: header}, instruction{code: loadByte, k: nextHeader})
 	for range mostHeaders {
 		w.add(instruction{code: ifEqual, yes: 5, k: routing}, instruction{code: ifEqual, yes: 6, k: destination}, instruction{code: ifEqual, yes: 5, k: hopByHop})
