@@ -28,6 +28,7 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 			"journal.go", "names.go", "sets.go", "unseen.go", "world.go"}},
 		{"pkg/compile/chains", []string{"Config", "Static", "forwarding", "host"}, []string{"static_addresses.go", "static_checks.go",
 			"static_flows.go", "static_judgement.go", "static_remotes.go", "static_strays.go", "static_terms.go", "static_verdicts.go"}},
+		{"pkg/compile/chains", []string{"Slot", "layout"}, []string{"slot_plain.go", "slot_rows.go", "tree.go"}},
 		{"pkg/compile/chains", []string{"checks", "judgement", "strays", "verdicts"}, []string{"static_addresses.go", "static_flows.go"}},
 		{"pkg/calc", []string{"policy", "profile", "policyTable", "tiers", "localIndex", "localGroup", "resolver", "dirty"}, []string{
 			"definitions.go", "rules.go", "setindex.go", "spending.go", "contents.go"}},
@@ -87,7 +88,7 @@ func typesIn(f *ast.File) (names []string) {
 
 // A part's fields are written by its own methods: not by way of a pointer to it that another struct has.
 func TestPartsWriteTheirOwnFields(t *testing.T) {
-	for _, dir := range []string{"pkg/dataplane/iptables"} {
+	for _, dir := range []string{"pkg/compile/chains", "pkg/dataplane/iptables"} {
 		fset := token.NewFileSet()
 		for _, written := range foreignWrites(productFiles(t, fset, dir)) {
 			t.Errorf("%s writes %s: give the owner of the field a method", fset.Position(written.pos), written.what)

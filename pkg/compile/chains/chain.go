@@ -1,7 +1,10 @@
 package chains
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/match"
@@ -75,3 +78,5 @@ func (m Marks) made(name string, lines []line) Chain {
 	}
 	return c
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -2,7 +2,8 @@
 // Dispatch that leads packets to slots, and the Static chains around both. It is pure: it makes texts and runs no command.
 //
 //   - marks.go: the bits of packet and connection marks; names.go: names of chains and sets
-//   - slot.go: a Slot, which follows the classes of addresses; slot_plain.go: the row that most of them have; dispatch.go: the tree of slots
+//   - slot.go, slot_change.go: a Slot, which follows the classes of addresses; slot_layout.go: which of them are in its tree;
+//     slot_plain.go: the row that most of them have; slot_rows.go: the chains of rows; dispatch.go: the tree of slots
 //   - tree.go: a tree of chains over the bits of a number
 //   - rows.go, rows_table.go, rows_program.go: the rows of a table as spans of ports
 //   - leaf.go, leaf_icmp.go, ports.go: a row as chains, for packets of a flow's opener and for answers

@@ -55,7 +55,7 @@ func TestRowsThatCannotBeReadDeny(t *testing.T) {
 		if !allows() || s.Err() != nil {
 			t.Fatalf("interpreted: %v: a sound slot allows nothing, or says %v: %v", interpreted, s.Err(), s.Chains())
 		}
-		s.rows = brittle{s.rows}
+		s.rows.rows = brittle{s.rows.rows}
 		if allows() || !errors.Is(s.Err(), errBrittle) {
 			t.Errorf("interpreted: %v: a slot whose rows cannot be read allows, or says %v", interpreted, s.Err())
 		}

@@ -30,6 +30,9 @@ func (n Names) Prefix() string { return "mgy" + n.Instance + string(n.World) }
 // Chain returns the full name of a chain.
 func (n Names) Chain(name string) string { return n.Prefix() + "-" + name }
 
+// slot returns the name of the first chain of a slot; those of its other chains begin with it.
+func (n Names) slot(number uint32) string { return n.Chain(fmt.Sprintf("s%d", number)) }
+
 // Sets are the names of the sets of one family.
 type Sets struct {
 	Own     string // address and interface of each endpoint that is ready

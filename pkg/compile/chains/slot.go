@@ -2,9 +2,7 @@ package chains
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
@@ -38,25 +36,15 @@ func (e *TooLargeError) Error() string {
 // Slot is the policy of one direction as chains of one family. It follows the classes of addresses: Set and Forget return the chains
 // that change. It does not keep texts. Not safe for concurrent use.
 type Slot struct {
-	w    writer
-	rows rows
-	dir  model.Direction
-	tree tree
-	used map[uint16]*rowInfo // rows that have been computed
-	// plain is the row of classes that are not in the tree: mostly that of addresses in no set. If it allows something, the tree has
-	// number 0, which is no class's, and denies it.
-	plain    uint16
-	known    classSet
-	size     int          // of the rows in use, in rules
-	bases    map[int]bool // by number of a shared part: its chains have been returned
-	baseSize int          // in rules
-	profiles int          // the number of profiles whose chains have been returned
-	fault    error        // see Err
+	o      *Options
+	top    []line // the first of the slot, if it has a tree
+	rows   *rowChains
+	layout *layout
 }
 
 // Err returns the error of a row that was readable when the slot was made and is not any more; nil: there is none. Such a row denies.
 // The error stays; a new slot is needed.
-func (s *Slot) Err() error { return s.fault }
+func (s *Slot) Err() error { return s.rows.fault }
 
 // Delta are the chains that differ after a change. Chains that are gone are referred to by none that is left.
 type Delta struct {
@@ -72,19 +60,75 @@ func NewSlot(number uint32, t *table.Table, known []classes.Class, o *Options) (
 	if err := o.Shape.check(o.Marks); err != nil {
 		return nil, err
 	}
-	s := &Slot{dir: t.Direction, used: map[uint16]*rowInfo{}, known: classSet{}, bases: map[int]bool{}}
-	pro := &profiles{}
-	s.w = writer{o: o, name: o.Names.Chain(fmt.Sprintf("s%d", number)), effects: newEffects(t.Program), pro: pro}
-	if t.Interpreted() {
-		s.w.source = slices.ContainsFunc(t.Program.Rules, func(r bpf.Rule) bool { return r.Nsports > 0 })
-		s.rows = newProgramRows(t.Program, o.Family, s.w.effects, pro)
-	} else {
-		s.w.source = t.Slot.Flags&bpf.SlotSourcePorts != 0
-		s.rows = newTableRows(t, o.Family, s.w.effects, pro)
+	r := newRowChains(o.Names.slot(number), t, o)
+	s := &Slot{o: o, top: lookup(t.Direction, o), rows: r,
+		layout: &layout{rows: r, tree: tree{name: r.name(), marks: o.Marks, bits: o.Shape.Bits}}}
+	return s, s.fill(known)
+}
+
+// lookup returns the rules that replace the slot's number in the mark by the class of the other end. The number is cleared first: so
+// it is 0 if the address has no entry, or if the chain with the lookup was flushed.
+func lookup(d model.Direction, o *Options) []line {
+	name := classIngress
+	if d == model.Egress {
+		name = classEgress
 	}
-	s.tree = tree{name: s.w.name, marks: o.Marks, bits: o.Shape.Bits, lead: s.lead}
-	return s, fill(s, known)
+	return []line{{verdict: fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", o.Marks.number())}, {verdict: "-j " + o.Names.Chain(name)}}
+}
+
+// fill gives each class of the family its row.
+func (s *Slot) fill(known []classes.Class) error {
+	count := map[uint16]int{}
+	var leafs []leafOf
+	var none uint16 // the row of addresses without a class of their own
+	for _, c := range known {
+		if c.Family != s.o.Family {
+			continue
+		}
+		if _, err := s.o.Marks.Class(c.ID); err != nil {
+			return err
+		}
+		row := s.rows.of(c)
+		if count[row]++; c.ID == classes.None4 || c.ID == classes.None6 {
+			none = row
+		}
+		leafs = append(leafs, leafOf{numberOf(c.ID), row})
+	}
+	if err := s.rows.check(); err != nil {
+		return err
+	}
+	for _, row := range sortedKeys(count) {
+		if _, err := s.rows.info(row); err != nil {
+			return err
+		}
+	}
+	s.layout.fill(leafs, mostFrequent(count, none))
+	return s.check(0)
 }
 
 // Name returns the name of the slot's first chain.
-func (s *Slot) Name() string { return s.w.name }
+func (s *Slot) Name() string { return s.rows.name() }
+
+// Rules returns an upper bound for the rules of the slot.
+func (s *Slot) Rules() int { return s.layout.rules() + s.rows.shared() + 8 }
+
+// check returns an error if the slot with some rules more is too large.
+func (s *Slot) check(more int) error {
+	most := s.o.MaxRules
+	if most == 0 {
+		most = MaxRules
+	}
+	if n := s.Rules() + more; n > most {
+		return &TooLargeError{"rules", n, most}
+	}
+	return nil
+}
+
+// first returns the slot's first chain.
+func (s *Slot) first() Chain { return s.layout.first(s.top) }
+
+// Chains returns all chains of the slot. Packets enter the first one.
+func (s *Slot) Chains() []Chain {
+	s.rows.repeat()
+	return append(append([]Chain{s.first()}, s.layout.chains()...), s.rows.common()...)
+}

@@ -13,10 +13,14 @@ type tree struct {
 	marks Marks
 	bits  int // tested in one chain
 	leafs []leafOf
-	// lead returns the lines for the number of a leaf.
-	lead func(to uint16) []line
 	// end are the lines for numbers without a leaf.
 	end []line
+}
+
+// targets know where leafs lead.
+type targets interface {
+	// lead returns the last lines of a chain for packets of a leaf.
+	lead(to uint16) []line
 }
 
 // leafOf is the leaf of a number.
@@ -113,31 +117,44 @@ func (t *tree) under(number uint16, low int, lines []line) []line {
 	return out
 }
 
-// lines returns the rules of a node's chain, and the nodes that it leads to.
-func (t *tree) lines(n node) (out []line, more []node) {
+// leads reports whether a child of a node needs no chain of its own: all its numbers have one leaf.
+func (c node) leads() bool { return len(c.leafs) == 1 || c.whole() }
+
+// below returns the children of a node that have chains of their own.
+func (t *tree) below(n node) []node { return slices.DeleteFunc(t.children(n), node.leads) }
+
+// lines returns the rules of a node's chain.
+func (t *tree) lines(n node, to targets) (out []line) {
 	for _, c := range t.children(n) {
 		switch first := c.leafs[0]; {
 		case len(c.leafs) == 1:
-			out = append(out, t.under(first.number, 0, t.lead(first.to))...)
+			out = append(out, t.under(first.number, 0, to.lead(first.to))...)
 		case c.whole():
-			out = append(out, t.under(first.number, c.low, t.lead(first.to))...)
+			out = append(out, t.under(first.number, c.low, to.lead(first.to))...)
 		default:
 			out = append(out, line{match: t.test(first.number, c.low, bothWays), verdict: "-g " + t.chainOf(c)})
-			more = append(more, c)
 		}
 	}
-	return append(out, t.end...), more
+	return append(out, t.end...)
 }
 
-// chains returns the chains of n and of the nodes below it.
-func (t *tree) chains(n node, first []line) []Chain {
-	body, more := t.lines(n)
-	out := []Chain{t.marks.made(t.chainOf(n), slices.Concat(first, body))}
-	for _, c := range more {
-		out = append(out, t.chains(c, nil)...)
+// first returns the first chain, which begins with the given lines.
+func (t *tree) first(top []line, to targets) Chain {
+	return t.marks.made(t.name, slices.Concat(top, t.lines(t.root(), to)))
+}
+
+// others returns all chains but the first.
+func (t *tree) others(to targets) []Chain { return t.chainsBelow(t.root(), to) }
+
+func (t *tree) chainsBelow(n node, to targets) (out []Chain) {
+	for _, c := range t.below(n) {
+		out = append(append(out, t.made(c, to)), t.chainsBelow(c, to)...)
 	}
 	return out
 }
+
+// made makes the chain of a node.
+func (t *tree) made(n node, to targets) Chain { return t.marks.made(t.chainOf(n), t.lines(n, to)) }
 
 // way has the parts of a tree that a change of one number may alter: the chains on the way to it, and the nodes they lead to.
 type way struct {
@@ -150,9 +167,8 @@ func (t *tree) way(number uint16) way {
 	n, ok := t.root(), true
 	for ok {
 		w.passed = append(w.passed, n)
-		_, more := t.lines(n)
 		ok = false
-		for _, c := range more {
+		for _, c := range t.below(n) {
 			w.refers[t.chainOf(c)] = c
 			if c.leafs[0].number>>c.low == number>>c.low {
 				n, ok = c, true
@@ -162,24 +178,32 @@ func (t *tree) way(number uint16) way {
 	return w
 }
 
-// change calls do, which alters one number. It returns the chains below the first one that may differ, and the names of those that no
-// longer exist. The first chain may differ in any case.
-func (t *tree) change(number uint16, do func()) (set []Chain, gone []string) {
-	before := t.way(number)
-	names := map[string]bool{}
-	for name := range before.refers {
-		names[name] = true
+// past has what must be known of a tree from before a change of one number.
+type past struct {
+	number uint16
+	names  map[string]bool // of the chains that the change may alter
+}
+
+// now is asked before a change.
+func (t *tree) now(number uint16) past {
+	p := past{number, map[string]bool{}}
+	for name := range t.way(number).refers {
+		p.names[name] = true
 	}
-	do()
-	after := t.way(number)
+	return p
+}
+
+// since is asked after a change. It returns the chains below the first one that may differ, and the names of those that no longer
+// exist. The first chain may differ in any case.
+func (t *tree) since(before past, to targets) (set []Chain, gone []string) {
+	after := t.way(before.number)
 	kept := map[string]bool{}
 	var fresh func(n node)
 	fresh = func(n node) { // a chain that was not there, or is on the way
-		body, more := t.lines(n)
-		set = append(set, t.marks.made(t.chainOf(n), body))
-		for _, c := range more {
+		set = append(set, t.made(n, to))
+		for _, c := range t.below(n) {
 			name := t.chainOf(c)
-			if !kept[name] && !names[name] {
+			if !kept[name] && !before.names[name] {
 				fresh(c)
 			}
 			kept[name] = true
@@ -190,12 +214,12 @@ func (t *tree) change(number uint16, do func()) (set []Chain, gone []string) {
 		fresh(n)
 	}
 	for name, n := range after.refers {
-		if !kept[name] && !names[name] {
+		if !kept[name] && !before.names[name] {
 			fresh(n)
 		}
 		kept[name] = true
 	}
-	for name := range names {
+	for name := range before.names {
 		if !kept[name] {
 			gone = append(gone, name)
 		}
