@@ -40,7 +40,7 @@ func ofPorts(index int, lo, hi uint16, source bool) string {
 	return fmt.Sprintf("-p %s -m %s %s %d:%d", name, name, option, lo, hi)
 }
 
-// writer makes chains of leafs, for one slot.
+// writer makes chains of leaves, for one slot.
 type writer struct {
 	o       *Options
 	name    string // of the slot
@@ -53,9 +53,9 @@ type writer struct {
 func (w *writer) send(match string, to target, s side) []line {
 	switch {
 	case to.isBase():
-		return []line{{match: match, verdict: "-g " + w.baseName(int(firstBase-to), s)}}
+		return []line{{match: match, verdict: "-g " + w.baseName(to.base(), s)}}
 	case !to.isEffect():
-		return []line{{match: match, verdict: "-g " + w.profileName(int(-1-to), s)}}
+		return []line{{match: match, verdict: "-g " + w.profileName(to.profile(), s)}}
 	}
 	decision := w.effects.list[to]
 	verdict := "deny"
@@ -97,19 +97,16 @@ func (w *writer) leaf(name string, l *leaf, s side) part {
 func (w *writer) ports(p *part, name string, index int, l *leaf, s side) {
 	k := l[index]
 	protocol := ofProtocol(match.L4Protocols[index])
-	switch {
-	case len(k.spans) > fewSpans:
+	if len(k.spans) > fewSpans {
 		below := name + portLetters[index:index+1]
 		p.lines = append(p.lines, line{match: protocol, verdict: "-g " + below})
-		search := portSearch{w: w, index: index, source: s == answerer, side: s, name: below, rest: k.rest}
-		search.arity = w.o.Shape.arity(len(k.spans), w.levels())
+		search := portSearch{w: w, index: index, source: s == answerer, side: s, name: below, rest: k.rest, arity: w.o.Shape.arity(len(k.spans), w.levels())}
 		search.chain(below, k.spans)
 		p.chains = append(p.chains, search.chains...)
 		return
-	default:
-		for _, x := range k.spans {
-			p.add(ofPorts(index, x.lo, x.hi, s == answerer), x.to, s, w)
-		}
+	}
+	for _, x := range k.spans {
+		p.add(ofPorts(index, x.lo, x.hi, s == answerer), x.to, s, w)
 	}
 	if k.rest != l.rest() {
 		p.add(protocol, k.rest, s, w)
@@ -207,8 +204,7 @@ const mostShort = 2
 // profile makes the chain of a profile for one side: source ports of the opener.
 func (w *writer) profile(k int, s side) []Chain {
 	of, name := w.pro.list[k], w.profileName(k, s)
-	search := portSearch{w: w, index: of.index, source: s == opener, side: s, name: name, rest: of.keys.rest}
-	search.arity = w.o.Shape.arity(len(of.keys.spans), 1)
+	search := portSearch{w: w, index: of.index, source: s == opener, side: s, name: name, rest: of.keys.rest, arity: w.o.Shape.arity(len(of.keys.spans), 1)}
 	search.chain(name, of.keys.spans)
 	return search.chains
 }

@@ -15,18 +15,27 @@ var icmpPairs = map[uint8][]icmpPair{
 	6: {{128, 129}, {139, 140}},
 }
 
-// icmpOf returns the index of ICMP in a family and that of the other family's ICMP, both protocol numbers, and the match of types.
-func icmpOf(family uint8) (index, other int, proto, otherProto uint8, option string) {
+// icmpFamily is ICMP of one family: its index, its protocol number, and the match of its types.
+type icmpFamily struct {
+	index int
+	proto uint8
+	types string
+}
+
+// icmpOf returns the ICMP of a family and that of the other one.
+func icmpOf(family uint8) (own, other icmpFamily) {
+	v4 := icmpFamily{bpf.L4ICMP, model.ProtoICMP, "-m icmp --icmp-type"}
+	v6 := icmpFamily{bpf.L4ICMPv6, model.ProtoICMPv6, "-m icmp6 --icmpv6-type"}
 	if family == 4 {
-		return bpf.L4ICMP, bpf.L4ICMPv6, model.ProtoICMP, model.ProtoICMPv6, "-m icmp --icmp-type"
+		return v4, v6
 	}
-	return bpf.L4ICMPv6, bpf.L4ICMP, model.ProtoICMPv6, model.ProtoICMP, "-m icmp6 --icmpv6-type"
+	return v6, v4
 }
 
 // icmp adds the lines of ICMP of both families. ICMP of the other family has no types.
 func (w *writer) icmp(p *part, l *leaf, s side) {
-	index, other, proto, otherProto, _ := icmpOf(w.o.Family)
-	k := l[index]
+	own, other := icmpOf(w.o.Family)
+	k := l[own.index]
 	rest := k.rest
 	switch {
 	case len(k.spans) == 0:
@@ -36,23 +45,23 @@ func (w *writer) icmp(p *part, l *leaf, s side) {
 		}
 	default: // only answers go against a flow
 		for _, pair := range icmpPairs[w.o.Family] {
-			w.icmpType(p, keys{k.spans, k.rest}, pair.request, pair.reply, s)
+			w.icmpType(p, k, pair.request, pair.reply, s)
 		}
 		rest = noEffect
 	}
 	if rest != l.rest() || s == answerer && len(k.spans) > 0 {
-		p.add(ofProtocol(proto), rest, s, w)
+		p.add(ofProtocol(own.proto), rest, s, w)
 	}
-	if l[other].rest != l.rest() {
-		p.add(ofProtocol(otherProto), l[other].rest, s, w)
+	if l[other.index].rest != l.rest() {
+		p.add(ofProtocol(other.proto), l[other.index].rest, s, w)
 	}
 }
 
 // icmpType adds the lines for packets of the type seen, which are judged as packets of the type judged.
 func (w *writer) icmpType(p *part, k keys, judged, seen uint8, s side) {
-	_, _, proto, _, option := icmpOf(w.o.Family)
-	first, lastKey := uint16(judged)<<8, uint16(judged)<<8|0xff
-	spans := cut(k, first, lastKey)
+	own, _ := icmpOf(w.o.Family)
+	protocol := ofProtocol(own.proto) + " " + own.types
+	spans := cut(k, uint16(judged)<<8, uint16(judged)<<8|0xff)
 	most, count := spans[0].to, 0
 	for _, x := range spans {
 		if n := int(x.hi) - int(x.lo) + 1; n > count {
@@ -61,11 +70,11 @@ func (w *writer) icmpType(p *part, k keys, judged, seen uint8, s side) {
 	}
 	for _, x := range spans {
 		for key := int(x.lo); key <= int(x.hi) && x.to != most; key++ {
-			p.add(fmt.Sprintf("%s %s %d/%d", ofProtocol(proto), option, seen, key&0xff), x.to, s, w)
+			p.add(fmt.Sprintf("%s %d/%d", protocol, seen, key&0xff), x.to, s, w)
 		}
 	}
 	if most != k.rest || s == answerer {
-		p.add(fmt.Sprintf("%s %s %d", ofProtocol(proto), option, seen), most, s, w)
+		p.add(fmt.Sprintf("%s %d", protocol, seen), most, s, w)
 	}
 }
 

@@ -15,8 +15,8 @@ const (
 // Worlds are all of them.
 var Worlds = [...]World{WorldA, WorldB, WorldC}
 
-// MaxInstance is the greatest length of Names.Instance in bytes, so that names of chains are shorter than 28 bytes.
-const MaxInstance = 4
+// maxInstance is the greatest length of Names.Instance in bytes, so that names of chains are shorter than 28 bytes.
+const maxInstance = 4
 
 // Names makes the names of the chains and sets of one world. Instance distinguishes agents on one machine.
 type Names struct {

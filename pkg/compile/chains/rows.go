@@ -25,6 +25,8 @@ func base(b int) target    { return firstBase - target(b) }
 
 func (t target) isEffect() bool { return t >= 0 }
 func (t target) isBase() bool   { return t <= firstBase }
+func (t target) profile() int   { return int(-1 - t) }
+func (t target) base() int      { return int(firstBase - t) }
 
 // span is a range of keys (ports, ICMP type << 8 | code, protocol numbers) with one target, both ends included.
 type span struct {

@@ -83,7 +83,7 @@ func (r *programRows) protocol(index int, holding []int32) (out []span) {
 	if index == bpf.L4Other {
 		for number := range 256 {
 			fits := r.fitting(uint8(number), holding)
-			out = join(out, span{uint16(number), uint16(number), r.of16(index, uint16(number), fits)})
+			out = join(out, span{uint16(number), uint16(number), r.portless(index, uint16(number), fits)})
 		}
 		return out
 	}
@@ -144,7 +144,7 @@ func starts(entries []int32, ranges [][]model.PortRange) []uint16 {
 // sources returns the target of packets that match the entries except for their source ports.
 func (r *programRows) sources(index int, entries []int32) target {
 	if index > bpf.L4SCTP {
-		return r.of16(index, 0, entries)
+		return r.portless(index, 0, entries)
 	}
 	var spans []span
 	begin := starts(entries, r.sports)
@@ -161,7 +161,7 @@ func (r *programRows) sources(index int, entries []int32) target {
 }
 
 // of16 returns the effect of packets that match the entries, of protocols without source ports.
-func (r *programRows) of16(index int, key uint16, entries []int32) target {
+func (r *programRows) portless(index int, key uint16, entries []int32) target {
 	return r.walk(func(e int32) bool {
 		return r.sports[e] == nil && (index != bpf.L4Other || r.dports[e] == nil || inside(r.dports[e], key))
 	}, entries)

@@ -79,7 +79,7 @@ func lookup(d model.Direction, o *Options) []line {
 // fill gives each class of the family its row.
 func (s *Slot) fill(known []classes.Class) error {
 	count := map[uint16]int{}
-	var leafs []leafOf
+	var leaves []leafOf
 	var none uint16 // the row of addresses without a class of their own
 	for _, c := range known {
 		if c.Family != s.o.Family {
@@ -92,7 +92,7 @@ func (s *Slot) fill(known []classes.Class) error {
 		if count[row]++; c.ID == classes.None4 || c.ID == classes.None6 {
 			none = row
 		}
-		leafs = append(leafs, leafOf{numberOf(c.ID), row})
+		leaves = append(leaves, leafOf{numberOf(c.ID), row})
 	}
 	if err := s.rows.check(); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (s *Slot) fill(known []classes.Class) error {
 			return err
 		}
 	}
-	s.layout.fill(leafs, mostFrequent(count, none))
+	s.layout.fill(leaves, mostFrequent(count, none))
 	return s.check(0)
 }
 

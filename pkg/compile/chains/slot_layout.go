@@ -84,15 +84,15 @@ func (l *layout) arrange(classes []leafOf, plain uint16) {
 	l.plain, l.size = plain, 0
 	clear(l.refs)
 	l.refer(plain)
-	leafs := slices.DeleteFunc(classes, func(c leafOf) bool { return c.to == plain })
+	leaves := slices.DeleteFunc(classes, func(c leafOf) bool { return c.to == plain })
 	if !l.denies(plain) {
-		leafs = append(leafs, leafOf{0, 0})
+		leaves = append(leaves, leafOf{0, 0})
 	}
-	slices.SortFunc(leafs, func(a, b leafOf) int { return cmp.Compare(a.number, b.number) })
-	for _, c := range leafs {
+	slices.SortFunc(leaves, func(a, b leafOf) int { return cmp.Compare(a.number, b.number) })
+	for _, c := range leaves {
 		l.refer(c.to)
 	}
-	l.tree.leafs, l.tree.end = leafs, l.end()
+	l.tree.leaves, l.tree.end = leaves, l.end()
 }
 
 // put gives a number another row. It returns the chains that differ, except the first one and those that rows share, and the names of
@@ -160,9 +160,9 @@ func (l *layout) denies(row uint16) bool { return l.rows.known(row).denies }
 // distinguished returns the number of classes in the tree.
 func (l *layout) distinguished() int {
 	if l.denies(l.plain) {
-		return len(l.tree.leafs)
+		return len(l.tree.leaves)
 	}
-	return len(l.tree.leafs) - 1
+	return len(l.tree.leaves) - 1
 }
 
 // lead returns the last lines of chains for classes with a row.
@@ -207,7 +207,7 @@ func (l *layout) chains() (out []Chain) {
 }
 
 // rules returns an upper bound for the rules of these chains.
-func (l *layout) rules() int { return l.size + l.perLeaf()*(len(l.tree.leafs)+1) }
+func (l *layout) rules() int { return l.size + l.perLeaf()*(len(l.tree.leaves)+1) }
 
 // perLeaf returns an upper bound for the rules of a class in the tree, beside those of its row: the jump there, and a chain's end.
 func (l *layout) perLeaf() int { return 1 + len(l.tree.end) }

@@ -83,7 +83,7 @@ func (r *rowChains) info(row uint16) (*rowInfo, error) {
 	}
 	for index := range l {
 		if rest := l[index].rest; rest.isBase() {
-			if err := r.countBase(int(firstBase - rest)); err != nil {
+			if err := r.countBase(rest.base()); err != nil {
 				return nil, err
 			}
 		}

@@ -100,8 +100,8 @@ func NewStatic(c *Config) (*Static, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Names.Instance) > MaxInstance {
-		return nil, fmt.Errorf("instance %q is longer than %d bytes", c.Names.Instance, MaxInstance)
+	if len(c.Names.Instance) > maxInstance {
+		return nil, fmt.Errorf("instance %q is longer than %d bytes", c.Names.Instance, maxInstance)
 	}
 	t := &terms{names: c.Names, sets: c.Names.Sets(c.Family), marks: c.Marks, family: c.Family,
 		in: "-i " + c.Interfaces + "+", out: "-o " + c.Interfaces + "+"}

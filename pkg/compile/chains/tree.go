@@ -9,15 +9,15 @@ import (
 // tree leads from the number in a packet's mark to the leaf of that number. Each chain tests a few bits, after all bits above. A chain
 // is named after the bits that are known in it, so that a change of one number leaves the names of all other chains alone.
 type tree struct {
-	name  string // of the first chain
-	marks Marks
-	bits  int // tested in one chain
-	leafs []leafOf
+	name   string // of the first chain
+	marks  Marks
+	bits   int // tested in one chain
+	leaves []leafOf
 	// end are the lines for numbers without a leaf.
 	end []line
 }
 
-// targets know where leafs lead.
+// targets know where leaves lead.
 type targets interface {
 	// lead returns the last lines of a chain for packets of a leaf.
 	lead(to uint16) []line
@@ -27,7 +27,7 @@ type targets interface {
 type leafOf struct{ number, to uint16 }
 
 func (t *tree) find(number uint16) (int, bool) {
-	return slices.BinarySearchFunc(t.leafs, number, func(l leafOf, n uint16) int { return cmp.Compare(l.number, n) })
+	return slices.BinarySearchFunc(t.leaves, number, func(l leafOf, n uint16) int { return cmp.Compare(l.number, n) })
 }
 
 // get returns the leaf of a number; not ok: it has none.
@@ -36,31 +36,31 @@ func (t *tree) get(number uint16) (to uint16, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	return t.leafs[at].to, true
+	return t.leaves[at].to, true
 }
 
 func (t *tree) set(number, to uint16) {
 	at, ok := t.find(number)
 	if ok {
-		t.leafs[at].to = to
+		t.leaves[at].to = to
 		return
 	}
-	t.leafs = slices.Insert(t.leafs, at, leafOf{number, to})
+	t.leaves = slices.Insert(t.leaves, at, leafOf{number, to})
 }
 
 func (t *tree) remove(number uint16) {
 	if at, ok := t.find(number); ok {
-		t.leafs = slices.Delete(t.leafs, at, at+1)
+		t.leaves = slices.Delete(t.leaves, at, at+1)
 	}
 }
 
 // node is the part of a tree whose numbers have the same bits from low upwards.
 type node struct {
-	leafs []leafOf
-	low   int // the lowest of the bits that all have in common; those below differ
+	leaves []leafOf
+	low    int // the lowest of the bits that all have in common; those below differ
 }
 
-func (t *tree) root() node { return node{t.leafs, t.levels() * t.bits} }
+func (t *tree) root() node { return node{t.leaves, t.levels() * t.bits} }
 
 // levels returns the greatest number of chains that a packet passes, the first included.
 func (t *tree) levels() int { return levels(t.marks.width, t.bits) }
@@ -72,7 +72,7 @@ func (t *tree) chainOf(n node) string {
 	if n.low >= t.levels()*t.bits {
 		return t.name
 	}
-	return fmt.Sprintf("%s-c%d.%x", t.name, n.low, n.leafs[0].number>>n.low)
+	return fmt.Sprintf("%s-c%d.%x", t.name, n.low, n.leaves[0].number>>n.low)
 }
 
 // children returns the parts of a node, by ascending number. If there is only one part, it returns the parts of that instead.
@@ -80,7 +80,7 @@ func (t *tree) children(n node) []node {
 	for {
 		var out []node
 		low := n.low - t.bits
-		for rest := n.leafs; len(rest) > 0; {
+		for rest := n.leaves; len(rest) > 0; {
 			end := 1
 			for end < len(rest) && rest[end].number>>low == rest[0].number>>low {
 				end++
@@ -97,7 +97,7 @@ func (t *tree) children(n node) []node {
 
 // whole reports whether all possible numbers of a node have the same leaf.
 func (n node) whole() bool {
-	return len(n.leafs) == 1<<n.low && !slices.ContainsFunc(n.leafs, func(l leafOf) bool { return l.to != n.leafs[0].to })
+	return len(n.leaves) == 1<<n.low && !slices.ContainsFunc(n.leaves, func(l leafOf) bool { return l.to != n.leaves[0].to })
 }
 
 // test returns the match for the numbers of a node, or for one number with low 0.
@@ -118,7 +118,7 @@ func (t *tree) under(number uint16, low int, lines []line) []line {
 }
 
 // leads reports whether a child of a node needs no chain of its own: all its numbers have one leaf.
-func (c node) leads() bool { return len(c.leafs) == 1 || c.whole() }
+func (c node) leads() bool { return len(c.leaves) == 1 || c.whole() }
 
 // below returns the children of a node that have chains of their own.
 func (t *tree) below(n node) []node { return slices.DeleteFunc(t.children(n), node.leads) }
@@ -126,8 +126,8 @@ func (t *tree) below(n node) []node { return slices.DeleteFunc(t.children(n), no
 // lines returns the rules of a node's chain.
 func (t *tree) lines(n node, to targets) (out []line) {
 	for _, c := range t.children(n) {
-		switch first := c.leafs[0]; {
-		case len(c.leafs) == 1:
+		switch first := c.leaves[0]; {
+		case len(c.leaves) == 1:
 			out = append(out, t.under(first.number, 0, to.lead(first.to))...)
 		case c.whole():
 			out = append(out, t.under(first.number, c.low, to.lead(first.to))...)
@@ -170,7 +170,7 @@ func (t *tree) way(number uint16) way {
 		ok = false
 		for _, c := range t.below(n) {
 			w.refers[t.chainOf(c)] = c
-			if c.leafs[0].number>>c.low == number>>c.low {
+			if c.leaves[0].number>>c.low == number>>c.low {
 				n, ok = c, true
 			}
 		}
