@@ -18,8 +18,10 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 		parts []string // files that must not have anything of these types
 	}{
 		{"pkg/dataplane/bpf", []string{"state", "BPF"}, []string{"addresses.go", "adopt.go",
-			"bind.go", "classes.go", "endpoints.go", "interfaces.go", "kernel.go", "midflow.go", "names.go",
+			"bind.go", "classes.go", "endpoints.go", "entries.go", "interfaces.go", "kernel.go", "midflow.go", "names.go",
 			"refused.go", "repair.go", "roster.go", "shares.go", "sources.go", "staged.go", "status.go", "sweeps.go", "tables.go"}},
+		{"pkg/dataplane/bpf", []string{"endpoints"}, []string{"addresses.go", "adopt.go", "classes.go", "entries.go", "interfaces.go", "kernel.go",
+			"midflow.go", "names.go", "renewal.go", "roster.go", "shares.go", "sources.go", "staged.go", "sweeps.go", "tables.go"}},
 		{"pkg/dataplane/iptables", []string{"state", "IPTables", "Inspector", "Verifier", "decider"}, []string{"addresses.go", "backend.go",
 			"connections.go", "drops.go", "endpoints.go", "endpoints_open.go", "ends.go", "generation.go", "handover.go", "journal.go", "kept.go",
 			"kept_sources.go", "listing.go", "masquerade.go", "names.go", "records.go", "refused.go", "remove.go", "routes.go", "sets.go",
@@ -88,7 +90,7 @@ func typesIn(f *ast.File) (names []string) {
 
 // A part's fields are written by its own methods: not by way of a pointer to it that another struct has.
 func TestPartsWriteTheirOwnFields(t *testing.T) {
-	for _, dir := range []string{"pkg/compile/chains", "pkg/dataplane/iptables"} {
+	for _, dir := range []string{"pkg/compile/chains", "pkg/dataplane/bpf", "pkg/dataplane/iptables"} {
 		fset := token.NewFileSet()
 		for _, written := range foreignWrites(productFiles(t, fset, dir)) {
 			t.Errorf("%s writes %s: give the owner of the field a method", fset.Position(written.pos), written.what)

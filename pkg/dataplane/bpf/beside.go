@@ -33,9 +33,41 @@ type Successor struct {
 	Unused bool
 }
 
+// other is the other dataplane, while there is one. It stays when the state of the kernel is read again.
+type other struct {
+	carry     Carry // adds its flows; nil: there is none
+	attempted bool  // see attempt
+}
+
+// enter notes that it judges all packets.
+func (o *other) enter(carry Carry) { o.carry = carry }
+
+// leave notes that it is not needed any more, and returns what enter takes should it be after all.
+func (o *other) leave() (carry Carry) {
+	carry, o.carry = o.carry, nil
+	return carry
+}
+
+func (o *other) judges() bool { return o.carry != nil }
+
+// flags are those of endpoints while it judges.
+func (o *other) flags() uint32 {
+	if !o.judges() {
+		return 0
+	}
+	return bpf.EPBeside
+}
+
+// attempt notes that its flows are about to be added, and reports whether that is for the first time. A failed attempt counts: programs may
+// be attached after it.
+func (o *other) attempt() (first bool) {
+	first, o.attempted = !o.attempted, true
+	return first
+}
+
 // JudgeBeside says, before the first Apply of d, that another dataplane judges all packets, whose flows carry adds. It does so until JudgeAlone.
 func JudgeBeside(d *BPF, carry Carry) error {
-	d.kernel.carry = carry
+	d.kernel.other.enter(carry)
 	// Flows are not lost, so no packet in mid-flow is believed to be an answer for that.
 	if err := d.kernel.maps.Flows.SetMidFlowGrace(0); err != nil {
 		return err
@@ -60,7 +92,7 @@ func setBeside(endpoints *bpfmaps.Endpoints, now bool) error {
 // JudgeAlone has the programs deny what policy denies: after JudgeBeside, once an Apply has attached them, or at once where no other
 // dataplane judges. When it returns, no other one is needed. It can be called again if it fails.
 func JudgeAlone(d *BPF) error {
-	if d.kernel.carry == nil { // an agent may have ended before it came here
+	if !d.kernel.other.judges() { // an agent may have ended before it came here
 		return setBeside(d.kernel.endpoints, false)
 	}
 	// Connections of packets that no program has seen are in the other one's table once these packets are through.
@@ -70,16 +102,9 @@ func JudgeAlone(d *BPF) error {
 	if err := d.state.carry(); err != nil {
 		return err
 	}
-	carry := d.kernel.carry
-	d.kernel.carry = nil
-	e := d.state.endpoints
-	for id, ep := range e.roster.bound {
-		if ep.policy != nil && ep.ifindex != 0 {
-			e.dirty[id] = true
-		}
-	}
-	if err := e.update(); err != nil {
-		d.kernel.carry = carry
+	carry := d.kernel.other.leave()
+	if err := d.state.endpoints.rewrite(); err != nil {
+		d.kernel.other.enter(carry)
 		return fmt.Errorf("judge without another dataplane: %w", err)
 	}
 	return nil
@@ -87,7 +112,7 @@ func JudgeAlone(d *BPF) error {
 
 // carry adds the flows of another dataplane, if there is one.
 func (s *state) carry() error {
-	if s.kernel.carry == nil {
+	if !s.kernel.other.judges() {
 		return nil
 	}
 	stamp, err := s.kernel.gens.Next()
@@ -96,8 +121,7 @@ func (s *state) carry() error {
 	}
 	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Names: map[netip.Addr]string{}, Shares: map[uint32]uint32{},
 		Sources: map[uint32][]netip.Prefix{}, Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
-		Unused: s.kernel.maps.Flows.Lost() && !s.kernel.carried}
-	s.kernel.carried = true
+		Unused: s.kernel.other.attempt() && s.kernel.maps.Flows.Lost()}
 	bound := s.endpoints.roster.bound
 	for _, ep := range bound {
 		if ep.policy == nil {
@@ -107,7 +131,7 @@ func (s *state) carry() error {
 		if ifindex == 0 {
 			continue
 		}
-		if err := s.endpoints.shares.assign(ep, bound); err != nil {
+		if err := s.endpoints.entries.shares.assign(ep, bound); err != nil {
 			return err
 		}
 		to.Shares[ifindex] = ep.share - 1
@@ -118,5 +142,5 @@ func (s *state) carry() error {
 			to.Interfaces[a], to.Names[a] = ifindex, ep.policy.Iface
 		}
 	}
-	return s.kernel.carry(to)
+	return s.kernel.other.carry(to)
 }

@@ -3,9 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
@@ -23,7 +21,7 @@ func (e *endpoints) bind(list []plan.Binding) error {
 			continue
 		}
 		ep := e.roster.record(b.Endpoint)
-		moved := e.readdressed(ep, b.Endpoint)
+		moved := e.entries.readdressed(ep, b.Endpoint)
 		ep.policy = b.Endpoint
 		for dir, id := range [2]table.ID{b.Ingress, b.Egress} {
 			if ep.tables[dir] == id && ep.gens[dir] != 0 && !ep.unasked && !moved {
@@ -63,10 +61,9 @@ func (e *endpoints) narrow(p plan.Plan) error {
 
 // bar closes all further sources, or opens them again.
 func (e *endpoints) bar(now bool) error {
-	if e.sources.barred == now {
+	if changed := e.sources.bar(now); !changed {
 		return nil
 	}
-	e.sources.barred = now
 	for id, ep := range e.roster.bound {
 		if ep.policy != nil && len(ep.policy.Sources) > 0 {
 			e.dirty[id] = true
@@ -85,25 +82,21 @@ func (e *endpoints) update() error {
 		if ep == nil || ep.policy == nil || ep.ifindex == 0 {
 			continue
 		}
-		if err := e.write(ep, ep.ifindex); err != nil {
+		if err := e.entries.write(ep, ep.ifindex); err != nil {
 			errs = append(errs, e.shut(ep, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// readdressed reports whether an endpoint that is in the kernel is about to get other addresses than it has there.
-func (e *endpoints) readdressed(ep *endpoint, now *model.EndpointPolicy) bool {
-	was, ok := e.kernel.endpoints.Get(ep.ifindex)
-	if !ok || ep.ifindex == 0 {
-		return false
+// rewrite writes all endpoints that are in the kernel again.
+func (e *endpoints) rewrite() error {
+	for id, ep := range e.roster.bound {
+		if ep.policy != nil && ep.ifindex != 0 {
+			e.dirty[id] = true
+		}
 	}
-	if ep.policy != nil && !slices.Equal(ep.policy.Addrs, now.Addrs) {
-		return true
-	}
-	var want bpf.Endpoint
-	addrsOf(now, &want)
-	return was.Addr4 != want.Addr4 || was.Addr6 != want.Addr6
+	return e.update()
 }
 
 // grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
@@ -193,7 +186,7 @@ func (e *endpoints) unbind(list []model.EndpointID) error {
 			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
 			continue
 		}
-		delete(e.roster.bound, id)
+		e.roster.remove(id)
 		delete(e.dirty, id)
 	}
 	return errors.Join(errs...)

@@ -16,7 +16,7 @@ import (
 type classSets struct {
 	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
 	chunks  map[uint32][]uint32 // of each class in sets, so that forgetting a few does not walk through all
-	slots   slots               // knows when packets have left
+	slots   quiescer            // knows when packets have left
 	dropped map[uint32]bool     // still in sets, dropped while quiet is waited for
 	retired map[uint32]bool     // still in sets, dropped before
 	leaving []uint32            // still in sets, and packets have left them
@@ -26,6 +26,9 @@ type classSets struct {
 func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]) *classSets {
 	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}}
 }
+
+// open is called once the slots are open.
+func (c *classSets) open(slots quiescer) { c.slots = slots }
 
 // fewForgotten is how many classes more are forgotten with a plan than it drops, so that fewer and fewer are left: some 0.2 ms.
 const fewForgotten = 64

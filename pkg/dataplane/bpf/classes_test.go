@@ -9,7 +9,7 @@ import (
 )
 
 // leftSlots are slots that packets leave at once.
-type leftSlots struct{ slots }
+type leftSlots struct{}
 
 func (leftSlots) Quiesce() <-chan error {
 	left := make(chan error, 1)
@@ -22,7 +22,7 @@ func (leftSlots) Quiesce() <-chan error {
 func TestAPlanForgetsFewClasses(t *testing.T) {
 	kernel := bpfmaps.NewFake[bpf.ClassChunk, bpf.SetBits]("class_sets", 0)
 	c := newClassSets(bpfmaps.NewTable(kernel))
-	c.slots = leftSlots{}
+	c.open(leftSlots{})
 	const many = 5 * fewForgotten
 	var list []classes.Class
 	var ids []uint32

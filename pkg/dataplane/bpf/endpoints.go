@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
-	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -16,21 +14,21 @@ import (
 // kernel. They follow interfaces that come, go, and come again under another number.
 type endpoints struct {
 	kernel     *kernel
-	tables     *tables
 	interfaces *interfaces
 	staged     *stagedPolicies
 	sources    *sources
-	shares     flowShares
 	roster     *roster
+	entries    *entries
 	dirty      map[model.EndpointID]bool   // whose programming is to be tried (again)
 	closed     map[model.EndpointID]string // closed because addresses are missing, and why
 	peerless   map[model.EndpointID]bool   // programmed before the pod's side of their interface was looked up
 }
 
 func newEndpoints(k *kernel, t *tables, i *interfaces) *endpoints {
-	return &endpoints{kernel: k, tables: t, interfaces: i, staged: newStagedPolicies(k, t), sources: newSources(k), shares: flowShares{k.maps.Flows},
-		roster: newRoster(), dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{},
-		peerless: map[model.EndpointID]bool{}}
+	e := &endpoints{kernel: k, interfaces: i, staged: newStagedPolicies(k, t), sources: newSources(k), roster: newRoster(),
+		dirty: map[model.EndpointID]bool{}, closed: map[model.EndpointID]string{}, peerless: map[model.EndpointID]bool{}}
+	e.entries = &entries{kernel: k, tables: t, staged: e.staged, sources: e.sources, shares: flowShares{k.maps.Flows}, roster: e.roster}
+	return e
 }
 
 // observe records interfaces that changed. touched may be others under their numbers, without programs.
@@ -46,6 +44,13 @@ func (e *endpoints) observe(touched []uint32) {
 	}
 }
 
+// recheck has all endpoints programmed again, whatever is known of programs on their interfaces.
+func (e *endpoints) recheck() {
+	for id, ep := range e.roster.bound {
+		e.dirty[id], ep.ensured = true, 0
+	}
+}
+
 // due are the endpoints to be programmed whose tables are in the kernel, by id. The compiler knows of the others, or the
 // plan has not got that far.
 func (e *endpoints) due() []model.EndpointID {
@@ -55,7 +60,7 @@ func (e *endpoints) due() []model.EndpointID {
 			delete(e.dirty, id)
 			return true
 		}
-		_, published := e.words(ep)
+		_, published := e.entries.words(ep)
 		return !published
 	})
 }
@@ -97,8 +102,8 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 	if why := e.closed[id]; why != "" {
 		return false, errors.New(why)
 	}
-	if ep.ifindex == ifindex || len(e.kernel.older) > 0 || e.kernel.beside() != 0 {
-		if err := e.write(ep, ifindex); err != nil {
+	if ep.ifindex == ifindex || len(e.kernel.older) > 0 || e.kernel.other.judges() {
+		if err := e.entries.write(ep, ifindex); err != nil {
 			return false, err
 		}
 	}
@@ -116,7 +121,7 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 			ep.peer = Peer{}
 		}
 	}
-	if err := e.write(ep, ifindex); err != nil || ep.ifindex == ifindex {
+	if err := e.entries.write(ep, ifindex); err != nil || ep.ifindex == ifindex {
 		return false, err
 	}
 	ep.ifindex = ifindex
@@ -134,77 +139,12 @@ func (e *endpoints) programmed(id model.EndpointID, err error) error {
 	return nil
 }
 
-// write brings the kernel's entry of an endpoint to its desired value.
-func (e *endpoints) write(ep *endpoint, ifindex uint32) error {
-	if err := e.shares.assign(ep, e.roster.bound); err != nil {
-		return err
-	}
-	e.staged.write(ep.policy.ID, ifindex)
-	if err := e.sources.write(ifindex, ep.policy.Sources); err != nil {
-		return err
-	}
-	entry, ok := e.entry(ep, ifindex)
-	if !ok {
-		return errors.New("its policy is not in the kernel yet")
-	}
-	return e.kernel.endpoints.Set(entry)
-}
-
-// entry is what the kernel shall have of an endpoint; not ok while one of its tables is not in the kernel.
-func (e *endpoints) entry(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
-	words, ok := e.words(ep)
-	entry = bpf.Endpoint{
-		Ifindex: ifindex, Flags: bpf.EPReady | e.kernel.beside() | e.staged.flags(ep.policy.ID, ifindex) | e.sources.flags(ifindex), Ingress: words[model.Ingress], Egress: words[model.Egress], Id: ep.number,
-		PeerIfindex: ep.peer.Ifindex, Mac: ep.peer.MAC, Mtu: ep.peer.MTU,
-		Share: max(ep.share, 1) - 1,
-	}
-	if e.kernel.beside() != 0 {
-		entry.PeerIfindex = 0 // the other dataplane is to see all packets
-	}
-	addrsOf(ep.policy, &entry)
-	return entry, ok
-}
-
-// addrsOf fills in the endpoint's own addresses: the first of each family directly, further ones by flag.
-func addrsOf(policy *model.EndpointPolicy, entry *bpf.Endpoint) {
-	seen4, seen6 := false, false
-	for _, a := range policy.Addrs {
-		switch {
-		case a.Is4() && !seen4:
-			entry.Addr4, seen4 = a.As4(), true
-		case a.Is6() && !seen6:
-			entry.Addr6, seen6 = a.As16(), true
-		default:
-			entry.Flags |= bpf.EPMoreAddrs
-		}
-	}
-}
-
-// words are the endpoint's two policy words; not ok while one of its tables is not in the kernel.
-func (e *endpoints) words(ep *endpoint) (words [2]uint64, ok bool) {
-	for dir := range words {
-		slot := e.tables.slot(ep.tables[dir])
-		if slot == 0 || ep.gens[dir] == 0 {
-			return words, false
-		}
-		words[dir] = bpfmaps.PolicyWord(slot, ep.gens[dir])
-	}
-	return words, true
-}
-
-// flip publishes an endpoint's tables and generations, if it is in the kernel, and changes nothing else there: an
-// earlier agent may have written it, and this one's record of it may not be complete yet. If that fails it is closed.
+// flip publishes an endpoint's tables and generations, if it is in the kernel. If that fails it is closed.
 func (e *endpoints) flip(ep *endpoint) error {
 	if ep.ifindex == 0 {
 		return nil
 	}
-	entry, ok := e.kernel.endpoints.Get(ep.ifindex)
-	words, published := e.words(ep)
-	if !ok || !published {
-		return e.shut(ep, fmt.Errorf("interface %d: its endpoint or policy is not in the kernel", ep.ifindex))
-	}
-	entry.Ingress, entry.Egress = words[model.Ingress], words[model.Egress]
-	if err := e.kernel.endpoints.Set(entry); err != nil {
+	if err := e.entries.flip(ep); err != nil {
 		return e.shut(ep, err)
 	}
 	return nil
@@ -216,11 +156,7 @@ func (e *endpoints) withdraw(ep *endpoint) error {
 	if ep.ifindex == 0 {
 		return nil
 	}
-	if err := e.kernel.endpoints.Remove(ep.ifindex); err != nil {
-		return err
-	}
-	e.staged.remove(ep.ifindex)
-	if err := e.sources.narrow(ep.ifindex, nil); err != nil {
+	if err := e.entries.remove(ep.ifindex); err != nil {
 		return err
 	}
 	e.interfaces.leave(ep.ifindex)
@@ -281,7 +217,7 @@ func (e *endpoints) meetPeers() {
 		}
 		if peer, _ := e.kernel.host.Peer(ep.ifindex); peer != ep.peer {
 			ep.peer = peer
-			if e.write(ep, ep.ifindex) != nil { // Apply tries again and tells
+			if e.entries.write(ep, ep.ifindex) != nil { // Apply tries again and tells
 				e.dirty[id] = true
 				e.kernel.host.Nudge(0)
 			}

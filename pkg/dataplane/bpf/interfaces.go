@@ -33,6 +33,12 @@ func (i *interfaces) enforced() map[string]uint32 {
 	return maps.Clone(i.byName)
 }
 
+// begin notes that the first plan has got as far as the guard, or has failed: interfaces that could not be programmed are closed.
+func (i *interfaces) begin() { i.ready = true }
+
+// recheck has the guard put in place again, should others have detached its programs.
+func (i *interfaces) recheck() { i.guarded = false }
+
 // observe records which there are. It returns those that something has happened to, which may be others by now,
 // without programs. The links of prepared ones that have vanished are to be removed.
 func (i *interfaces) observe() (touched []uint32) {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path/filepath"
 
-	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
@@ -18,9 +17,7 @@ type kernel struct {
 	endpoints *bpfmaps.Endpoints
 	limited   bool     // the grace period has its end; see limitGrace
 	older     []string // directories of other map layouts, whose links are still to be taken over
-	// carry adds the flows of another dataplane that judges, too, see JudgeBeside; nil: there is none.
-	carry   Carry
-	carried bool // carry was called before
+	other     other
 }
 
 // olderLinks are the directories of links that may have to be taken over.
@@ -30,14 +27,6 @@ func (k *kernel) olderLinks() []string {
 		dirs = append(dirs, filepath.Join(dir, bpfmaps.LinksName))
 	}
 	return dirs
-}
-
-// beside are the flags of endpoints while another dataplane judges, too.
-func (k *kernel) beside() uint32 {
-	if k.carry == nil {
-		return 0
-	}
-	return bpf.EPBeside
 }
 
 // keep makes the entries of a table's map its desired ones, and returns them.

@@ -34,7 +34,7 @@ var order = []step{
 	{"know the flows of another dataplane", (*state).carry},
 	{"attach", (*state).attach},
 	{"guard the node", (*state).firstGuard},
-	{"release policies", func(s *state) error { return s.tables.release(s.plans.Plan.DropTables) }},
+	{"release policies", func(s *state) error { return s.tables.release(s.plans.Plan.DropTables, s.endpoints.entries) }},
 	{"clean up addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.Plan.LateAddrs) }},
 	{"drop classes, sets and rules", (*state).drop},
 }
@@ -63,7 +63,7 @@ func (s *state) CarryOn() error {
 	if p.Done() {
 		return nil
 	}
-	defer func() { s.interfaces.ready = true }() // interfaces that could not be programmed are closed
+	defer s.interfaces.begin()
 	for ; p.Step < len(order); p.Step++ {
 		if err := order[p.Step].do(s); err != nil {
 			return fmt.Errorf("%s: %w", order[p.Step].what, err)

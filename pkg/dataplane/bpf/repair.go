@@ -36,11 +36,9 @@ func (r resync) run() (repairs uint64, err error) {
 	errs = append(errs, r.kernel.endpoints.Reload())
 	repairs = uint64(entries) + r.countAltered()
 	republished, err := r.republish()
-	errs = append(errs, err, r.endpoints.shares.report(r.endpoints.roster.bound, r.kernel.log))
-	for id, ep := range r.endpoints.roster.bound {
-		r.endpoints.dirty[id], ep.ensured = true, 0
-	}
-	r.interfaces.guarded = false
+	errs = append(errs, err, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
+	r.endpoints.recheck()
+	r.interfaces.recheck()
 	return repairs + republished, errors.Join(errs...)
 }
 
@@ -54,7 +52,7 @@ func (r resync) countAltered() (altered uint64) {
 		if ep.policy == nil || ep.ifindex == 0 || r.endpoints.dirty[id] {
 			continue
 		}
-		want, ok := r.endpoints.entry(ep, ep.ifindex)
+		want, ok := r.endpoints.entries.desired(ep, ep.ifindex)
 		if got, there := r.kernel.endpoints.Get(ep.ifindex); ok && (!there || got != want) {
 			r.kernel.log.Warn("an endpoint had been changed by somebody else, repaired", "iface", ep.policy.Iface)
 			altered++
@@ -79,7 +77,7 @@ func (r resync) republish() (repairs uint64, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, r.endpoints.update(), r.tables.releaseUnused())
+		errs = append(errs, r.endpoints.update(), r.tables.releaseUnused(r.endpoints.entries))
 	}
 	return repairs, errors.Join(errs...)
 }

@@ -69,6 +69,9 @@ func (r *roster) record(p *model.EndpointPolicy) *endpoint {
 	return ep
 }
 
+// remove removes an endpoint.
+func (r *roster) remove(id model.EndpointID) { delete(r.bound, id) }
+
 // interfaceOf is the interface an endpoint is programmed on, also if an earlier agent did it and this one is about to take
 // the endpoint over by one of the bindings; 0: none.
 func (r *roster) interfaceOf(id model.EndpointID, bindings []plan.Binding) uint32 {

@@ -81,6 +81,13 @@ func (s *sources) write(ifindex uint32, list []netip.Prefix) error {
 	return nil
 }
 
+// bar has no further source count from the next writes of endpoints on, or has them count again. It reports whether that is a change.
+func (s *sources) bar(now bool) (changed bool) {
+	changed = s.barred != now
+	s.barred = now
+	return changed
+}
+
 // reread looks for what others have changed, repairs it, and returns how many entries that were.
 func (s *sources) reread() int {
 	repairs, err := s.table.Resync()

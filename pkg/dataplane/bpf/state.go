@@ -38,7 +38,6 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s.classes = newClassSets(k.maps.ClassSets)
 	s.addresses = newAddresses(k.maps.Addresses)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
-	s.tables.holders = s.endpoints.staged
 	s.renewal = renewal{kernel: k, roster: s.endpoints.roster, retry: plans.NewBackoff(time.Now)}
 	snapshot, err := s.adopt()
 	if err != nil {
@@ -47,7 +46,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 	if err := s.tables.open(snapshot); err != nil {
 		return nil, err
 	}
-	s.classes.slots = s.tables.slots
+	s.classes.open(s.tables.slots)
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
 		Limits:  table.Limits{Interpret: c.Interpret, Wide: c.Wide},
 		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
@@ -151,7 +150,7 @@ func (s *state) program() error {
 // firstGuard closes workload interfaces that are no endpoint, from the moment the first plan has opened those that are.
 // Like attach, it does not keep later steps from being taken.
 func (s *state) firstGuard() error {
-	s.interfaces.ready = true
+	s.interfaces.begin()
 	_ = s.interfaces.guard()
 	return s.kernel.limitGrace(s.config.MidFlowGrace)
 }

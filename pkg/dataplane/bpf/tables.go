@@ -19,9 +19,7 @@ type tables struct {
 	kernel *kernel
 	slots  slots
 	list   map[table.ID]published
-	unused []uint32 // slots to be released, once no endpoint in the kernel refers to them
-	// holders refer to slots besides endpoints; nil: there are none.
-	holders interface{ hold(held map[uint32]bool) }
+	unused []uint32 // slots to be released, once no entry in the kernel refers to them
 }
 
 // published is a table in the kernel.
@@ -171,30 +169,25 @@ func (t *tables) lose(id table.ID) {
 	delete(t.list, id)
 }
 
+// holders have entries in the kernel that refer to slots.
+type holders interface{ hold(held map[uint32]bool) }
+
 // release gives the slots of dropped tables back.
-func (t *tables) release(dropped []table.ID) error {
+func (t *tables) release(dropped []table.ID, h holders) error {
 	for _, id := range dropped {
 		t.lose(id)
 	}
-	return t.releaseUnused()
+	return t.releaseUnused(h)
 }
 
 // releaseUnused gives slots back, except those that an entry in the kernel still refers to, because its endpoint could
 // not be written: these have another chance with the next plan.
-func (t *tables) releaseUnused() error {
+func (t *tables) releaseUnused(h holders) error {
 	if len(t.unused) == 0 {
 		return nil
 	}
 	held := map[uint32]bool{}
-	for _, e := range t.kernel.endpoints.List() {
-		for _, word := range []uint64{e.Ingress, e.Egress} {
-			slot, _ := bpfmaps.SplitPolicyWord(word)
-			held[slot] = true
-		}
-	}
-	if t.holders != nil {
-		t.holders.hold(held)
-	}
+	h.hold(held)
 	var errs []error
 	t.unused = slices.DeleteFunc(t.unused, func(slot uint32) bool {
 		if held[slot] {

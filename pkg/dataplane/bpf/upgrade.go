@@ -15,8 +15,14 @@ import (
 
 // leaveOlder removes the pinned maps and links of other layouts once this one enforces everything.
 func (s *state) leaveOlder() error {
-	k := s.kernel
-	if len(k.older) == 0 || !s.interfaces.guarded || !s.plans.Done() {
+	if !s.interfaces.guarded || !s.plans.Done() {
+		return nil
+	}
+	return s.kernel.removeOlder()
+}
+
+func (k *kernel) removeOlder() error {
+	if len(k.older) == 0 {
 		return nil
 	}
 	var errs []error

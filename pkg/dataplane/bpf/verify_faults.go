@@ -47,7 +47,7 @@ func (v *Verifier) Faults(id model.EndpointID) (part verify.Part, err error) {
 		return part, err
 	}
 	var faults []string
-	if want, ok := known.entry(ep, ep.ifindex); ok {
+	if want, ok := known.entries.desired(ep, ep.ifindex); ok {
 		faults = entryFaults(want, got)
 	}
 	stagedFault, err := mapFault(v.kernel.maps.Staged, v.kernel.maps.Map(bpf.MargayMapStaged), ep.ifindex)
