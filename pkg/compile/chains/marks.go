@@ -50,7 +50,16 @@ func (m Marks) Mask() uint32 { return m.mask }
 // Most returns the greatest number, which bounds the slots and the classes of addresses. Numbers begin at 1.
 func (m Marks) Most() uint32 { return 1<<m.width - 1 }
 
-// MostGeneration returns the greatest generation. 0 is that of connections that were never judged.
+// Generations in the marks of connections. Those of policies begin at FirstGeneration.
+const (
+	NeverJudged uint32 = 0
+	// ToBeJudged is that of connections that some policy has allowed, and which the policy in force is to judge again. Without the flag
+	// passed it is the mark Lone, so a policy that denied a flow under this number would seem to have left it alone.
+	ToBeJudged      uint32 = 1
+	FirstGeneration uint32 = 2
+)
+
+// MostGeneration returns the greatest generation.
 func (m Marks) MostGeneration() uint32 { return 1<<(m.width+1) - 1 }
 
 // RangeError reports that a number does not fit its bits.
@@ -89,15 +98,15 @@ func (m Marks) Class(id uint32) (Value, error) {
 
 // Generation returns the mark of connections that policy of the generation has allowed. The error is a *RangeError.
 func (m Marks) Generation(g uint32) (Value, error) {
-	if g == 0 || g > m.MostGeneration() {
+	if g == NeverJudged || g > m.MostGeneration() {
 		return Value{}, &RangeError{"generation", g, m.MostGeneration()}
 	}
 	return Value{g<<m.shift | m.passed(), m.generation() | m.passed()}, nil
 }
 
 // Lone returns the mark of connections that a packet judged alone has begun: the packet says nothing about who opened the flow. No
-// policy has this generation, see MostGeneration.
-func (m Marks) Lone() Value { return Value{1 << m.shift, m.generation() | m.passed()} }
+// policy has this generation.
+func (m Marks) Lone() Value { return Value{ToBeJudged << m.shift, m.generation() | m.passed()} }
 
 // IsLone reports whether the mark of a connection is that of Lone.
 func (m Marks) IsLone(mark uint32) bool { v := m.Lone(); return mark&v.Mask == v.Value }

@@ -67,3 +67,19 @@ func TestMarksRefuseNumbersTooLarge(t *testing.T) {
 		}
 	}
 }
+
+// Policy has no generation whose mark means something else: a connection that policy denied under generation 1 would seem to be one that a
+// packet judged alone has begun.
+func TestChainsHaveNoGenerationWithAMeaningOfItsOwn(t *testing.T) {
+	m, err := chains.NewMarks(chains.DefaultMask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for g, refused := range map[uint32]bool{chains.NeverJudged: true, chains.ToBeJudged: true, chains.FirstGeneration: false, m.MostGeneration(): false,
+		m.MostGeneration() + 1: true} {
+		_, err := chains.NewStatic(&chains.Config{Marks: m, Names: chains.Names{World: chains.WorldA}, Family: 4, Interfaces: "cali", Generation: g})
+		if (err != nil) != refused {
+			t.Errorf("generation %d: %v, and it should be refused: %v", g, err, refused)
+		}
+	}
+}

@@ -24,7 +24,7 @@ type Config struct {
 	Names      Names
 	Family     uint8  // 4 or 6
 	Interfaces string // the prefix of names of workload interfaces
-	Generation uint32 // of policy: flows with another one in their mark are judged again
+	Generation uint32 // of policy, from FirstGeneration on: flows with another one in their mark are judged again
 	MidFlow    MidFlow
 	// DropToHost drops packets from pods to their node, except answers (D-24).
 	DropToHost bool
@@ -99,6 +99,9 @@ func NewStatic(c *Config) (*Static, error) {
 	allowed, err := c.Marks.Generation(c.Generation)
 	if err != nil {
 		return nil, err
+	}
+	if c.Generation < FirstGeneration {
+		return nil, fmt.Errorf("generation %d of policy: those below %d have a meaning of their own in marks of connections", c.Generation, FirstGeneration)
 	}
 	if len(c.Names.Instance) > maxInstance {
 		return nil, fmt.Errorf("instance %q is longer than %d bytes", c.Names.Instance, maxInstance)

@@ -55,7 +55,7 @@ func tableOf(t testing.TB, all book, o *chains.Options) *walk.Table {
 
 // lookups are the chains by which slots find classes.
 func lookups(t testing.TB, o *chains.Options) []chains.Chain {
-	static := must(chains.NewStatic(&chains.Config{Marks: o.Marks, Names: o.Names, Family: o.Family, Interfaces: "cali", Generation: 1}))(t)
+	static := must(chains.NewStatic(&chains.Config{Marks: o.Marks, Names: o.Names, Family: o.Family, Interfaces: "cali", Generation: chains.FirstGeneration}))(t)
 	return slices.DeleteFunc(static.Mangle, func(c chains.Chain) bool {
 		return c.Name != o.Names.Chain("class-in") && c.Name != o.Names.Chain("class-eg")
 	})

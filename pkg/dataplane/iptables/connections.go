@@ -137,7 +137,7 @@ func (e *Enforced) Read(entry conntrack.Entry) (c Connection, ok bool) {
 	}
 	lone := judged.marks != (chains.Marks{}) && judged.marks.IsLone(entry.Mark)
 	c = Connection{Opener: entry.Original, Responder: entry.Reply, Turned: turned, Lone: lone,
-		Judged: g != neverJudged && !lone, Current: g != neverJudged && g == judged.generation}
+		Judged: g != chains.NeverJudged && !lone, Current: g != chains.NeverJudged && g == judged.generation}
 	c.Denied = c.Judged && denied
 	if turned {
 		c.Opener, c.Responder = c.Responder, c.Opener

@@ -41,6 +41,6 @@ func (x *ends) publish(e *endpoints, marks chains.Marks, node []netip.Addr, rout
 func readMark(marks chains.Marks) func(uint32) shares.Mark {
 	return func(mark uint32) shares.Mark {
 		g, turned, _ := marks.GenerationOf(mark)
-		return shares.Mark{Judged: g != neverJudged, Turned: turned, Alone: marks.IsLone(mark)}
+		return shares.Mark{Judged: g != chains.NeverJudged, Turned: turned, Alone: marks.IsLone(mark)}
 	}
 }

@@ -1,5 +1,7 @@
 package iptables
 
+import "github.com/margay-project/margay/pkg/compile/chains"
+
 // generation is the number in the mark of each connection that the policy in force has allowed. The whole node has one number. A
 // change that may deny traffic allowed before moves it to the next number, and then each live flow is judged again.
 type generation struct {
@@ -10,24 +12,17 @@ type generation struct {
 	unreplaced int
 }
 
-// Generations begin at firstInForce. neverJudged marks connections without a judgement, toBeJudged those to be judged again.
-const (
-	neverJudged  = 0
-	toBeJudged   = 1
-	firstInForce = 2
-)
-
 // next moves to the next number.
 func (g *generation) next() {
 	g.number++
-	if g.number > g.most || g.number < firstInForce {
-		g.number, g.unreplaced = firstInForce, 2
+	if g.number > g.most || g.number < chains.FirstGeneration {
+		g.number, g.unreplaced = chains.FirstGeneration, 2
 	}
 }
 
 // replaceMarks makes all connections that have a number ones that are to be judged again.
 func (s *static) replaceMarks() error {
-	again, err := s.base.Marks.Generation(toBeJudged)
+	again, err := s.base.Marks.Generation(chains.ToBeJudged)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
@@ -14,7 +15,7 @@ func TestNoMarkOutlivesTheLastGeneration(t *testing.T) {
 	n.mustApply(t, narrow.updates()...)
 	g := &n.state.static.generation
 	g.number = g.most
-	old, err := n.state.static.base.Marks.Generation(firstInForce + 1)
+	old, err := n.state.static.base.Marks.Generation(chains.FirstGeneration + 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestNoMarkOutlivesTheLastGeneration(t *testing.T) {
 	}
 	n.mustApply(t)
 	n.mustApply(t)
-	if g.number > firstInForce+1 || g.unreplaced != 0 { // the attempt that failed may have had the first number
+	if g.number > chains.FirstGeneration+1 || g.unreplaced != 0 { // the attempt that failed may have had the first number
 		t.Errorf("the generation is %d, marks are to be replaced %d times", g.number, g.unreplaced)
 	}
 	for _, mark := range n.flows.marks {

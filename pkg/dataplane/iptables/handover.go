@@ -31,7 +31,7 @@ func (s *static) learn(owners func() map[netip.Addr]string) error {
 	if s.world.inForce || s.learning == nil {
 		return nil
 	}
-	number := uint32(toBeJudged)
+	number := chains.ToBeJudged
 	if s.keep {
 		number = s.generation.number
 	}

@@ -19,7 +19,7 @@ import (
 const mostListed = 16
 
 // sources are the prefixes from which endpoints may send beside their own addresses. Each endpoint that lists some has two sets for
-// each IP version, and rules in the chains of sourceChains. An entry opens. So a prefix that cannot be written is left out, and one
+// each IP version, and rules in chains (chains.Further). An entry opens. So a prefix that cannot be written is left out, and one
 // that cannot be removed is an error, which stops the plan.
 //
 // Sets are made before the chains that refer to them, filled after, and destroyed when no chain refers to them. An endpoint that is

@@ -73,7 +73,7 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 	}
 	s.foreign = unknown || !known[4] && !known[6]
 	s.listing = newListing(found)
-	s.resumed = s.keep && !unknown && alike && known[4] && known[6] && s.generation.number >= firstInForce
+	s.resumed = s.keep && !unknown && alike && known[4] && known[6] && s.generation.number >= chains.FirstGeneration
 	if s.resumed {
 		return s
 	}
