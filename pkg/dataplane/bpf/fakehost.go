@@ -78,6 +78,12 @@ func (h *FakeHost) Guard() error {
 // Repairs implements Host.
 func (h *FakeHost) Repairs() uint64 { return h.Repaired }
 
+// Faults implements Host: there are none.
+func (h *FakeHost) Faults(uint32) []string { return nil }
+
+// HookFaults implements Host: there are none.
+func (h *FakeHost) HookFaults() []string { return nil }
+
 // Wake implements Host.
 func (h *FakeHost) Wake() <-chan struct{} { return h.wake }
 

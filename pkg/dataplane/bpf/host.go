@@ -32,6 +32,9 @@ type Host interface {
 	Guard() error
 	// Repairs is how often Ensure and Guard have attached again what somebody else had detached.
 	Repairs() uint64
+	// Faults are what is not as Ensure has left it at an interface, and HookFaults what is not as Guard has left it. They repair nothing.
+	Faults(ifindex uint32) []string
+	HookFaults() []string
 	// Wake delivers when Interfaces or Addrs may have changed, and after Nudge.
 	Wake() <-chan struct{}
 	// Nudge has Wake deliver once more: soon, or after so long, counted from the last call that says how long.

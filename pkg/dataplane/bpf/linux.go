@@ -107,13 +107,11 @@ func (h *Linux) Guard() error {
 // Repairs implements Host.
 func (h *Linux) Repairs() uint64 { return h.repairs }
 
-// faults are what is not attached as it should be: to an interface, or, without one, to netfilter's hooks.
-func (h *Linux) faults(ifindex uint32) []string {
-	if ifindex == 0 {
-		return h.links.HookFaults()
-	}
-	return h.links.Faults(ifindex)
-}
+// Faults implements Host.
+func (h *Linux) Faults(ifindex uint32) []string { return h.links.Faults(ifindex) }
+
+// HookFaults implements Host.
+func (h *Linux) HookFaults() []string { return h.links.HookFaults() }
 
 // Close implements Host.
 func (h *Linux) Close() error {

@@ -99,14 +99,14 @@ func TestProgramsOfOthersBeforeOursAreReportedOnce(t *testing.T) {
 	if !strings.Contains(log.String(), "iface=cali1 beforeFromPod=0 beforeToPod=1") {
 		t.Errorf("log:\n%s", log.String())
 	}
-	if faults := host.faults(77); len(faults) != 1 || !strings.Contains(faults[0], "tcx/egress: programs of other software run before ours (1 of them)") {
+	if faults := host.Faults(77); len(faults) != 1 || !strings.Contains(faults[0], "tcx/egress: programs of other software run before ours (1 of them)") {
 		t.Errorf("faults: %q", faults)
 	}
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
 	ensure(1)
-	if faults := host.faults(77); len(faults) != 0 {
+	if faults := host.Faults(77); len(faults) != 0 {
 		t.Errorf("faults once it has gone: %q", faults)
 	}
 }

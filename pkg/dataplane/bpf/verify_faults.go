@@ -68,10 +68,8 @@ func (v *Verifier) Faults(id model.EndpointID) (part verify.Part, err error) {
 		of, skipped := v.slotFaults(slot)
 		faults, part.Skipped = append(faults, of...), cmp.Or(part.Skipped, skipped)
 	}
-	if host, ok := v.kernel.host.(*Linux); ok {
-		for _, text := range host.faults(ep.ifindex) {
-			faults = append(faults, "interface "+ep.policy.Iface+", "+text)
-		}
+	for _, text := range v.kernel.host.Faults(ep.ifindex) {
+		faults = append(faults, "interface "+ep.policy.Iface+", "+text)
 	}
 	part.Faults = faults
 	return part, err
@@ -166,16 +164,13 @@ func (v *Verifier) NodeFaults() ([]verify.Part, error) {
 	}
 	sources, err3 := tablePart(v.kernel.maps.Addresses.Sources)
 	staged, err4 := tablePart(v.kernel.maps.Staged)
-	parts := []verify.Part{{Name: "pins, endpoints and generations", Faults: faults}, sources, staged}
-	if host, ok := v.kernel.host.(*Linux); ok {
-		hooks := verify.Part{Name: "programs at netfilter's hooks"}
-		if v.dataplane.state.interfaces.guarded {
-			hooks.Faults = host.faults(0)
-		} else {
-			hooks.Skipped = "the agent has not attached all of them yet"
-		}
-		parts = append(parts, hooks)
+	hooks := verify.Part{Name: "programs at netfilter's hooks"}
+	if v.dataplane.state.interfaces.guarded {
+		hooks.Faults = v.kernel.host.HookFaults()
+	} else {
+		hooks.Skipped = "the agent has not attached all of them yet"
 	}
+	parts := []verify.Part{{Name: "pins, endpoints and generations", Faults: faults}, sources, staged, hooks}
 	return parts, errors.Join(err1, err2, err3, err4)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/calc"
 )
 
 // TestWhatIsStillToBeWrittenIsNotCompared: entries that the kernel has refused are not as desired, and the part has a reason instead of a
@@ -29,6 +30,10 @@ func TestWhatIsStillToBeWrittenIsNotCompared(t *testing.T) {
 		}
 		return skipped, faults
 	}
+	if skipped, faults := faults(); skipped != "programs at netfilter's hooks: the agent has not attached all of them yet\n" || faults != "" {
+		t.Errorf("before the first plan: skipped %q, faults %q", skipped, faults)
+	}
+	(&node{BPF: dp, graph: calc.New("n")}).mustApply(t, stage{}.updates()...)
 	if skipped, faults := faults(); skipped+faults != "" {
 		t.Errorf("at first: skipped %q, faults %q", skipped, faults)
 	}
