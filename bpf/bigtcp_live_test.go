@@ -15,6 +15,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -102,7 +103,7 @@ func transfer(t *testing.T, from, to *lab.Pod, dst netip.Addr) int {
 		n, _ := io.Copy(io.Discard, c)
 		got <- n
 	}()
-	seen, err := lab.OpenCapture(from.Host, "eth0")
+	seen, err := traffic.OpenCapture(from.Host, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}

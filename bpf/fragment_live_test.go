@@ -11,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -57,7 +58,7 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 				for i := range fragments {
 					fragments[i] = fragments[i][14:]
 				}
-				if err := from.SendIP(fragments...); err != nil {
+				if err := traffic.SendIP(from, fragments...); err != nil {
 					t.Fatal(err)
 				}
 			}

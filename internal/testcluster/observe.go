@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Capture records the frames that pass a pod's eth0.
-func (c *Cluster) Capture(p *lab.Pod) *lab.Capture {
+func (c *Cluster) Capture(p *lab.Pod) *traffic.Capture {
 	c.T.Helper()
-	seen, err := lab.OpenCapture(p.Host, "eth0")
+	seen, err := traffic.OpenCapture(p.Host, "eth0")
 	if err != nil {
 		c.T.Fatal(err)
 	}

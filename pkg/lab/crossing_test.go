@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 // crossing is a client and a server between which segments are counted, directly and by a Service, over both families.
-func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *lab.Server, asked []netip.AddrPort, c *lab.Crossing) {
+func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *lab.Server, asked []netip.AddrPort, c *traffic.Crossing) {
 	n = addNode(t, newLab(t), "a")
 	client, serving = addPod(t, n, "client"), addPod(t, n, "server")
 	server = listenTCP(t, serving.Host, 80)
@@ -25,7 +26,7 @@ func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *lab.
 			t.Fatal(err)
 		}
 	}
-	return n, client, serving, server, asked, must[*lab.Crossing](t)(lab.OpenCrossing(client, serving, server.Port(), asked...))
+	return n, client, serving, server, asked, must[*traffic.Crossing](t)(traffic.OpenCrossing(client, serving, server.Port(), asked...))
 }
 
 func TestCrossingCountsWhatLeavesAndArrives(t *testing.T) {
@@ -71,7 +72,7 @@ func dropping(t *testing.T, n *lab.Node, command string, match ...string) (done 
 }
 
 // lists reports whether a lost segment of that kind is among those that are listed.
-func lists(r lab.CrossingResult, what string) bool {
+func lists(r traffic.CrossingResult, what string) bool {
 	return slices.ContainsFunc(r.Lost, func(s string) bool { return strings.HasPrefix(s, what) })
 }
 
@@ -157,7 +158,7 @@ func TestCrossingSeesLostSegmentsWithoutData(t *testing.T) {
 func TestCrossingForgivesARetransmissionOfWhatArrived(t *testing.T) {
 	_, client, serving, _, asked, c := crossing(t)
 	syn := testutil.Packet{Src: client.Addr4(), Dst: serving.Addr4(), L4: testutil.TCP{SrcPort: 5000, DstPort: asked[0].Port(), Seq: 7, Flags: testutil.SYN}}.IP()
-	if err := client.SendIP(syn, syn); err != nil {
+	if err := traffic.SendIP(client, syn, syn); err != nil {
 		t.Fatal(err)
 	}
 	testutil.WaitFor(t, soon, "both", func() bool { return c.Result().Begun == 2 })

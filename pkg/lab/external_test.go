@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -64,10 +65,10 @@ func TestRawPacketsGoFromHostToHost(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	from, to := addPod(t, n, "from"), addPod(t, n, "to")
 	for _, v6 := range []bool{false, true} {
-		receiver := must[*lab.RawReceiver](t)(lab.ReceiveRaw(to.Host, testutil.ProtoSCTP, v6))
-		other := must[*lab.RawReceiver](t)(lab.ReceiveRaw(n.Host, testutil.ProtoSCTP, v6))
+		receiver := must[*traffic.RawReceiver](t)(traffic.ReceiveRaw(to.Host, testutil.ProtoSCTP, v6))
+		other := must[*traffic.RawReceiver](t)(traffic.ReceiveRaw(n.Host, testutil.ProtoSCTP, v6))
 		p := testutil.Packet{Src: from.Addr(v6), Dst: to.Addr(v6), L4: testutil.SCTP{SrcPort: 1, DstPort: 2}, Payload: []byte("token")}
-		if err := lab.SendRaw(from.Host, p.IP(), p.Dst); err != nil {
+		if err := traffic.SendRaw(from.Host, p.IP(), p.Dst); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -87,7 +88,7 @@ func TestManyFramesAtOnceAllArrive(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	pod := addPod(t, n, "pod")
 	udp := listenUDP(t, n.Host, 53)
-	sender := must[*lab.FrameSender](t)(lab.OpenFrameSender(pod.Host, "eth0"))
+	sender := must[*traffic.FrameSender](t)(traffic.OpenFrameSender(pod.Host, "eth0"))
 	frames := make([][]byte, 150) // several system calls, less than a queue
 	for i := range frames {
 		frames[i] = testutil.Packet{

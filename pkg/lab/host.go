@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -18,8 +19,8 @@ import (
 )
 
 // Host is a network namespace with addresses, links and the sockets opened in it: the base of Node, Pod and External. Its
-// methods run commands and make connections as any program there would; functions that take a Host send and receive raw
-// packets (SendRaw, OpenCapture), or run for a while (StartStream).
+// methods run commands and make connections as any program there would. Traffic that tests and benchmarks alone send is in
+// internal/traffic.
 type Host struct {
 	name    string
 	addrs   []netip.Addr
@@ -124,6 +125,12 @@ func (h *Host) Run(ctx context.Context, input, command string, args ...string) (
 	}
 	return out.String(), nil
 }
+
+// Adopt makes Lab.Close, and the removal of the host, close c, too. If the host is closed by now, Adopt closes c and fails.
+func (h *Host) Adopt(c io.Closer) error { return h.sockets.add(c) }
+
+// Release leaves c to its owner, who closes it.
+func (h *Host) Release(c io.Closer) { h.sockets.forget(c) }
 
 // sysctl sets "path/below/proc/sys=value" inside the namespace.
 func (h *Host) sysctl(assignments ...string) error {

@@ -10,22 +10,23 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
-func openCapture(t *testing.T, h *lab.Host, iface string) *lab.Capture {
+func openCapture(t *testing.T, h *lab.Host, iface string) *traffic.Capture {
 	t.Helper()
-	return must[*lab.Capture](t)(lab.OpenCapture(h, iface))
+	return must[*traffic.Capture](t)(traffic.OpenCapture(h, iface))
 }
 
 func sendIP(t *testing.T, p *lab.Pod, packets ...[]byte) {
 	t.Helper()
-	if err := p.SendIP(packets...); err != nil {
+	if err := traffic.SendIP(p, packets...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wantFrame(t *testing.T, c *lab.Capture, what string, match func([]byte) bool) []byte {
+func wantFrame(t *testing.T, c *traffic.Capture, what string, match func([]byte) bool) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
@@ -181,7 +182,7 @@ func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
 	must[*lab.Stream](t)(lab.StartStream(client.Host, tcp.Addr4(), lab.StreamOptions{}))
 	must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, udp.Addr4(), lab.UDPFlowOptions{}))
 	must[*lab.Prober](t)(lab.StartProber(client.Host, lab.ProberOptions{}, lab.Target{Addr: tcp.Addr4(), Allowed: true}))
-	must[*lab.Capture](t)(lab.OpenCapture(b.Host, serving.Iface()))
+	must[*traffic.Capture](t)(traffic.OpenCapture(b.Host, serving.Iface()))
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testcluster"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -22,7 +23,7 @@ func TestCleanupLosesNoPacket(t *testing.T) {
 		c.Serve(server.Host, closedPort)
 		c.Reach(client.Host, server.Host, closedPort, false)
 		asked := []netip.AddrPort{netip.AddrPortFrom(server.Addr(false), openPort), netip.AddrPortFrom(server.Addr(true), openPort)}
-		crossing, err := lab.OpenCrossing(client, server, openPort, asked...)
+		crossing, err := traffic.OpenCrossing(client, server, openPort, asked...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/bench/report"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -45,7 +46,7 @@ type flood struct {
 	agent   *testcluster.Process
 	pod     *lab.Pod
 	pinned  *pinned
-	in, out *lab.FrameSender
+	in, out *traffic.FrameSender
 	toNode  net.HardwareAddr
 	from    net.HardwareAddr
 }
@@ -62,10 +63,10 @@ func newFlood(t *testing.T) *flood {
 	out := c.External("out")
 	f.from, f.toNode = mac(t, out.Host), mac(t, c.Node(0).Host)
 	var err error
-	if f.in, err = lab.OpenFrameSender(out.Host, "eth0"); err != nil {
+	if f.in, err = traffic.OpenFrameSender(out.Host, "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	if f.out, err = lab.OpenFrameSender(f.pod.Host, "eth0"); err != nil {
+	if f.out, err = traffic.OpenFrameSender(f.pod.Host, "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -123,7 +124,7 @@ func (f *flood) frame(i int, fromPod bool, flags uint8) []byte {
 func (f *flood) send(fromPod bool, flags uint8) {
 	f.t.Helper()
 	const some = 100 // what fits the queues on the way
-	seen, err := lab.OpenCapture(f.pod.Host, "eth0")
+	seen, err := traffic.OpenCapture(f.pod.Host, "eth0")
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -47,7 +48,7 @@ func TestICMPErrorsFollowTheFlowTheyQuote(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
 			sendLie(t, peer, client, v6)
 			short := testutil.Packet{Src: client.Addr(v6), Dst: out.Addr(v6), TTL: 1, L4: testutil.UDP{SrcPort: 5, DstPort: 6}}
-			if err := client.SendIP(short.IP()); err != nil {
+			if err := traffic.SendIP(client, short.IP()); err != nil {
 				t.Fatal(err)
 			}
 			exceeded := isICMP(false, 11, 0)
@@ -79,7 +80,7 @@ func sendLie(t *testing.T, from, to *lab.Pod, v6 bool) {
 	if v6 {
 		lie.Type, lie.Code = 1, 3
 	}
-	if err := from.SendIP(testutil.Packet{Src: from.Addr(v6), Dst: to.Addr(v6), L4: lie}.IP()); err != nil {
+	if err := traffic.SendIP(from, testutil.Packet{Src: from.Addr(v6), Dst: to.Addr(v6), L4: lie}.IP()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -92,7 +93,7 @@ func isLie(v6 bool) func([]byte) bool {
 }
 
 // wantFrame demands that a frame was captured or comes soon.
-func wantFrame(t *testing.T, seen *lab.Capture, what string, match func([]byte) bool) {
+func wantFrame(t *testing.T, seen *traffic.Capture, what string, match func([]byte) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
@@ -190,7 +191,7 @@ func TestTransfersBetweenPods(t *testing.T) {
 				Src: client.Addr(v6), Dst: server.Addr(v6), DontFragment: true, L4: testutil.UDP{SrcPort: 1, DstPort: 80},
 				Payload: make([]byte, 1400),
 			}
-			if err := client.SendIP(p.IP()); err != nil {
+			if err := traffic.SendIP(client, p.IP()); err != nil {
 				t.Fatal(err)
 			}
 			tooBig := isICMP(false, 3, 4)
@@ -213,7 +214,7 @@ func TestSCTPPorts(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
 			for _, port := range []uint16{81, 80} {
 				p := testutil.Packet{Src: from.Addr(v6), Dst: to.Addr(v6), L4: testutil.SCTP{SrcPort: 1, DstPort: port}}
-				if err := from.SendIP(p.IP()); err != nil {
+				if err := traffic.SendIP(from, p.IP()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/nflog"
@@ -102,7 +103,7 @@ func TestAFloodOfDeniedPacketsCostsTheAgentLittle(t *testing.T) {
 		c.Policy("db", onlyGood)
 		c.AwaitPolicies(db, 1, 0)
 		honest := startLive(t, good, tcp, udp)
-		sender, err := lab.OpenFrameSender(bad.Host, "eth0")
+		sender, err := traffic.OpenFrameSender(bad.Host, "eth0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +174,7 @@ func TestChainsCountWhatTheyDrop(t *testing.T) {
 		send := func(src netip.Addr, l4 testutil.Layer4, protocol uint8) {
 			t.Helper()
 			for range each {
-				if err := bad.SendIP(testutil.Packet{Src: src, Dst: db.Addr4(), L4: l4, Protocol: protocol}.IP()); err != nil {
+				if err := traffic.SendIP(bad, testutil.Packet{Src: src, Dst: db.Addr4(), L4: l4, Protocol: protocol}.IP()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -141,7 +142,7 @@ func TestAnotherAgentsJumpsStayBehindOurs(t *testing.T) {
 				return order("mangle") == "mgyA-FORWARD"+behind && order("filter") == "mgyA-unjudged"+behind
 			})
 			took := time.Since(begun) // less than 0.5 s on a quiet machine
-			crossed, err := lab.OpenCrossing(after, server, openPort, open.Addr4())
+			crossed, err := traffic.OpenCrossing(after, server, openPort, open.Addr4())
 			if err != nil {
 				t.Fatal(err)
 			}

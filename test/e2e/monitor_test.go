@@ -13,6 +13,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -116,7 +117,7 @@ func TestMonitorsSeeEverythingByName(t *testing.T) {
 	c.Serve(late.Host, 80)
 	c.Reach(far.Host, late.Host, 80, true)
 	for i := range uint16(50) {
-		if err := web.SendIP(testutil.Packet{Src: web.Addr4(), Dst: db.Addr4(), L4: testutil.UDP{SrcPort: 1000 + i, DstPort: 9}}.IP()); err != nil {
+		if err := traffic.SendIP(web, testutil.Packet{Src: web.Addr4(), Dst: db.Addr4(), L4: testutil.UDP{SrcPort: 1000 + i, DstPort: 9}}.IP()); err != nil {
 			t.Fatal(err)
 		}
 	}

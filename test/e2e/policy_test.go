@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -103,7 +104,7 @@ func TestSpoofedSourcesAreDropped(t *testing.T) {
 		}
 		honest := p
 		honest.Src = liar.Addr(v6)
-		if err := liar.SendIP(p.IP(), honest.IP()); err != nil {
+		if err := traffic.SendIP(liar, p.IP(), honest.IP()); err != nil {
 			t.Fatal(err)
 		}
 		testutil.WaitFor(t, soon, "the honest datagram", func() bool { return udp.Received() > before })
@@ -121,7 +122,7 @@ func TestFragmentsFollowTheirFirst(t *testing.T) {
 	c.AwaitPolicies(to, 1, 0)
 	_, admitted := c.Serve(to.Host, 53)
 	_, denied := c.Serve(to.Host, 54)
-	seen, err := lab.OpenCapture(to.Host, "eth0")
+	seen, err := traffic.OpenCapture(to.Host, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestFragmentsFollowTheirFirst(t *testing.T) {
 				Payload: make([]byte, 1200),
 			}
 			for _, frame := range p.Fragments(400) {
-				if err := from.SendIP(frame[14:]); err != nil {
+				if err := traffic.SendIP(from, frame[14:]); err != nil {
 					t.Fatal(err)
 				}
 			}

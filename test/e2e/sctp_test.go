@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // association is one of real sockets between two pods.
-type association struct{ client, server *lab.SCTP }
+type association struct{ client, server *traffic.SCTP }
 
 // carries sends one message from the client and says whether it arrived.
 func (a association) carries(t *testing.T, text string, within time.Duration) bool {
@@ -54,22 +55,22 @@ func sctpState(t *testing.T, m *bpfmaps.Maps, to netip.Addr) (state bpf.MargayCt
 // allowed again; one that ends expires soon.
 func TestSCTPAssociationsFollowPolicy(t *testing.T) {
 	testcluster.NeedsBPF(t, "it reads the states of flows in BPF maps")
-	testutil.RequireKernel(t, "SCTP", lab.SCTPMissing())
+	testutil.RequireKernel(t, "SCTP", traffic.SCTPMissing())
 	for _, v6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
 			c := newCluster(t, oneNode, "--timeout-tcp-fin", "1s")
 			client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
 			c.Policy("server", sctpOpen)
 			c.AwaitPolicies(server, 1, 0)
-			listeners := map[uint16]*lab.SCTP{}
+			listeners := map[uint16]*traffic.SCTP{}
 			for _, port := range []uint16{80, 81} {
-				l, err := lab.ListenSCTP(server.Host, netip.AddrPortFrom(server.Addr(v6), port))
+				l, err := traffic.ListenSCTP(server.Host, netip.AddrPortFrom(server.Addr(v6), port))
 				if err != nil {
 					t.Fatal(err)
 				}
 				listeners[port] = l
 			}
-			if _, err := lab.DialSCTP(client.Host, netip.AddrPortFrom(server.Addr(v6), 81), never); !errors.Is(err, os.ErrDeadlineExceeded) {
+			if _, err := traffic.DialSCTP(client.Host, netip.AddrPortFrom(server.Addr(v6), 81), never); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("an association that policy denies: %v", err)
 			}
 			a := associate(t, client, listeners[80], netip.AddrPortFrom(server.Addr(v6), 80))
@@ -89,9 +90,9 @@ func TestSCTPAssociationsFollowPolicy(t *testing.T) {
 	}
 }
 
-func associate(t *testing.T, client *lab.Pod, listener *lab.SCTP, to netip.AddrPort) association {
+func associate(t *testing.T, client *lab.Pod, listener *traffic.SCTP, to netip.AddrPort) association {
 	t.Helper()
-	near, err := lab.DialSCTP(client.Host, to, soon)
+	near, err := traffic.DialSCTP(client.Host, to, soon)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -39,7 +40,7 @@ type switchScene struct {
 	streams                              []*lab.Stream
 	flows                                []*lab.UDPFlow
 	probers                              []*lab.Prober
-	crossing                             *lab.Crossing // what client and server send each other over TCP
+	crossing                             *traffic.Crossing // what client and server send each other over TCP
 	idle                                 []net.Conn
 	attempts                             *attempts
 }
@@ -79,7 +80,7 @@ func (s *switchScene) begin() {
 	var direct, services []lab.Target
 	var err error
 	asked := []netip.AddrPort{s.at(false), s.at(true), netip.AddrPortFrom(s.services[0], 80), netip.AddrPortFrom(s.services[1], 80)}
-	if s.crossing, err = lab.OpenCrossing(s.client, s.server, 80, asked...); err != nil {
+	if s.crossing, err = traffic.OpenCrossing(s.client, s.server, 80, asked...); err != nil {
 		s.T.Fatal(err)
 	}
 	for i, v6 := range []bool{false, true} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -22,11 +23,11 @@ func (t *Traffic) raw(from, to *lab.Host, p model.Packet) (func(time.Duration) (
 	r := t.receivers[k]
 	if r == nil {
 		var err error
-		if r, err = lab.ReceiveRaw(to, k.protocol, k.v6); err != nil {
+		if r, err = traffic.ReceiveRaw(to, k.protocol, k.v6); err != nil {
 			return nil, err
 		}
 		if t.receivers == nil {
-			t.receivers = map[receiverKey]*lab.RawReceiver{}
+			t.receivers = map[receiverKey]*traffic.RawReceiver{}
 		}
 		t.receivers[k] = r
 	}
@@ -48,7 +49,7 @@ func (t *Traffic) raw(from, to *lab.Host, p model.Packet) (func(time.Duration) (
 		packet.L4 = testutil.Raw(p.Protocol)
 	}
 	return func(timeout time.Duration) (bool, error) {
-		if err := lab.SendRaw(from, packet.IP(), p.Dst); err != nil {
+		if err := traffic.SendRaw(from, packet.IP(), p.Dst); err != nil {
 			return true, err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/corpus"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -39,7 +40,7 @@ type Traffic struct {
 	Service func(corpus.Check) (at netip.AddrPort, ok bool, err error)
 
 	servers   map[serverKey]io.Closer // nil: another one listens there
-	receivers map[receiverKey]*lab.RawReceiver
+	receivers map[receiverKey]*traffic.RawReceiver
 	tokens    uint64
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -96,7 +97,7 @@ func (w *world) untrackedEvents() {
 		"echo reply without request": w.packet(a, b, w.echoReply()),
 	} {
 		w.change(func() { w.config.Events = chains.Events{Group: 7, Rate: 100} }) // counters begin with 0
-		if err := w.a.SendIP(packet); err != nil {
+		if err := traffic.SendIP(w.a, packet); err != nil {
 			w.t.Fatal(err)
 		}
 		testutil.WaitFor(w.t, late, what+" to be copied", func() bool { return w.copies(chains.EventDenied)+w.copies(chains.EventRevoked) > 0 })

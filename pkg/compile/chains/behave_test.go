@@ -11,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/internal/policytest"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/compile/match"
@@ -246,12 +247,12 @@ func (w *world) udp(what string, from *lab.Host, to *lab.Host, port uint16, want
 // arrives sends a packet, or one in fragments, from a pod and checks whether it is seen at the host's interface.
 func (w *world) arrives(what string, from *lab.Pod, at *lab.Host, packet []byte, want bool, fragments ...[]byte) {
 	w.t.Helper()
-	c := must(lab.OpenCapture(at, "eth0"))(w.t)
+	c := must(traffic.OpenCapture(at, "eth0"))(w.t)
 	defer c.Close()
 	if len(fragments) == 0 {
 		fragments = [][]byte{packet}
 	}
-	if err := from.SendIP(fragments...); err != nil {
+	if err := traffic.SendIP(from, fragments...); err != nil {
 		w.t.Fatal(err)
 	}
 	tail := string(packet[len(packet)-16:])

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
@@ -215,7 +216,7 @@ func (w *furtherWorld) noOpeners() {
 		w.ingress[w.a] = shutIngress
 	})
 	w.arrives("b as the address of a", w.b, w.x.Host, w.datagram(w.routed, x, 8080, 5002), true)
-	c := must(lab.OpenCapture(w.a.Host, "eth0"))(w.t)
+	c := must(traffic.OpenCapture(w.a.Host, "eth0"))(w.t)
 	defer c.Close()
 	got := w.x.ExchangeUDPFrom(netip.AddrPortFrom(x, 5002), netip.AddrPortFrom(w.routed, 8080), []byte("no answer, since a has asked nothing"), soon)
 	if seen, err := c.Wait(soonContext(w.t), func(f []byte) bool { return strings.Contains(string(f), "since a has asked") }); err == nil {
@@ -231,7 +232,7 @@ func (w *furtherWorld) noNeighbours() {
 	}
 	before := w.dropped(chains.DropsSpoofed)
 	solicitation := testutil.Packet{Src: w.stray, Dst: netip.MustParseAddr("ff02::1"), L4: testutil.ICMP{Type: 135}, Payload: make([]byte, 16)}.IP()
-	if err := w.a.SendIP(solicitation); err != nil {
+	if err := traffic.SendIP(w.a, solicitation); err != nil {
 		w.t.Fatal(err)
 	}
 	testutil.WaitFor(w.t, late, "a solicitation from a further source to be dropped as spoofed", func() bool { return w.dropped(chains.DropsSpoofed) > before })
@@ -247,7 +248,7 @@ func (w *furtherWorld) toTheNode() {
 		w.t.Fatalf("the node has no answer: %v", got)
 	}
 	before := w.dropped("deny")
-	if err := w.a.SendIP(w.datagram(x, n, 8081, 5301)); err != nil {
+	if err := traffic.SendIP(w.a, w.datagram(x, n, 8081, 5301)); err != nil {
 		w.t.Fatal(err)
 	}
 	testutil.WaitFor(w.t, late, "an answer to the node in the name of x to be denied", func() bool { return w.dropped("deny") > before })

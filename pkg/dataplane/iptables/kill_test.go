@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -15,7 +16,7 @@ type nodeTraffic struct {
 	t        testing.TB
 	prober   *lab.Prober
 	live     *lab.Stream
-	crossing *lab.Crossing // to the port that is always open
+	crossing *traffic.Crossing // to the port that is always open
 }
 
 // startTraffic starts the first agent, and then the traffic.
@@ -34,7 +35,7 @@ func (n *realNode) startTraffic() *nodeTraffic {
 	closed := lab.Target{Addr: netip.AddrPortFrom(n.server.Addr4(), portClosed)}
 	tr := &nodeTraffic{t: n.t}
 	var err error
-	if tr.crossing, err = lab.OpenCrossing(n.client, n.server, portOpen, open.Addr); err != nil {
+	if tr.crossing, err = traffic.OpenCrossing(n.client, n.server, portOpen, open.Addr); err != nil {
 		n.t.Fatal(err)
 	}
 	if tr.prober, err = lab.StartProber(n.client.Host, lab.ProberOptions{Interval: 2 * time.Millisecond}, open, closed); err != nil {

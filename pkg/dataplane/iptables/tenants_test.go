@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/oracle"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
@@ -27,7 +28,7 @@ type tenant struct {
 	live      net.Conn // one of those, open since they are allowed
 	probed    *lab.Server
 	denied    uint16 // the source port of the last attempt that policy denied
-	witness   *lab.Tap
+	witness   *traffic.Tap
 	intruders atomic.Uint64 // SYNs of such attempts that have come to the pod
 	flows     tenantFlows
 }

@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 // tenantFlows are always allowed, or never, whatever changes.
 type tenantFlows struct {
-	crossing *lab.Crossing
+	crossing *traffic.Crossing
 	streams  []*lab.Stream
 	flows    []*lab.UDPFlow
 	prober   *lab.Prober
@@ -30,7 +31,7 @@ func (x *tenant) start() (err error) {
 	if _, err := x.pod.ListenUDP(portOpen); err != nil {
 		return err
 	}
-	if x.witness, err = lab.OpenTap(x.pod.Host, "eth0", x.watch); err != nil {
+	if x.witness, err = traffic.OpenTap(x.pod.Host, "eth0", x.watch); err != nil {
 		return err
 	}
 	var targets []lab.Target
@@ -40,7 +41,7 @@ func (x *tenant) start() (err error) {
 		targets = append(targets, lab.Target{Addr: netip.AddrPortFrom(a, portOpen), Allowed: true, Timeout: patience}, lab.Target{Addr: netip.AddrPortFrom(a, portClosed)})
 	}
 	f := &x.flows
-	if f.crossing, err = lab.OpenCrossing(x.peer, x.pod, portOpen, open...); err != nil {
+	if f.crossing, err = traffic.OpenCrossing(x.peer, x.pod, portOpen, open...); err != nil {
 		return err
 	}
 	for _, a := range open {
@@ -58,11 +59,11 @@ func (x *tenant) start() (err error) {
 	return err
 }
 
-// traffic is what tenantFlows have counted.
-type traffic struct{ datagrams, attempts, segments, bare uint64 }
+// tenantTraffic is what tenantFlows have counted.
+type tenantTraffic struct{ datagrams, attempts, segments, bare uint64 }
 
 // stop demands that no packet was lost or misjudged.
-func (f *tenantFlows) stop(t testing.TB, sum *traffic) {
+func (f *tenantFlows) stop(t testing.TB, sum *tenantTraffic) {
 	t.Helper()
 	for i, s := range f.streams {
 		if r := s.Stop(); r.Errors > 0 || r.Connects != 1 {
@@ -85,10 +86,10 @@ func (f *tenantFlows) stop(t testing.TB, sum *traffic) {
 }
 
 // stop stops all traffic and returns its counts.
-func (n *tenants) stop() (sum traffic) {
+func (n *tenants) stop() (sum tenantTraffic) {
 	n.t.Helper()
 	var group sync.WaitGroup
-	each := make([]traffic, len(n.list))
+	each := make([]tenantTraffic, len(n.list))
 	for i, x := range n.list {
 		group.Go(func() { x.flows.stop(n.t, &each[i]) })
 	}

@@ -16,7 +16,7 @@ import (
 // scene is what talks during outages: traffic that nothing may disturb, and flows that are judged anew.
 type scene struct {
 	c            *cluster
-	traffic      *traffic
+	traffic      *steadyTraffic
 	probe, guest *lab.Pod
 	toggled      [2]*lab.Pod         // on both nodes, opened and closed by toggle
 	to, from     map[string]*lab.Pod // by what changes

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -17,23 +18,23 @@ const (
 	onlyBase = `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {tier: base}}}]}]}`
 )
 
-// traffic runs while something is done to the cluster: old flows and new ones that policy allows, and new ones that it
+// steadyTraffic runs while something is done to the cluster: old flows and new ones that policy allows, and new ones that it
 // denies, all of it over both families. Nothing that is done may disturb it.
-type traffic struct {
+type steadyTraffic struct {
 	t       testing.TB
 	from    *lab.Pod
 	streams []*lab.Stream
 	flows   []*lab.UDPFlow
 	probers [2]*lab.Prober // of what is allowed, and of what is denied
 	denied  []*lab.Server
-	crossed []*lab.Crossing // of the TCP segments between from and each of the others
+	crossed []*traffic.Crossing // of the TCP segments between from and each of the others
 }
 
 // startTraffic starts it from one pod to others, and to the addresses, which are those of a Service of the last one. What is denied comes
 // from the other pod. A SYN that the kernel of a busy machine sends twice is not a lost one, so the segments are compared at both ends.
-func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*lab.Pod) *traffic {
+func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*lab.Pod) *steadyTraffic {
 	c.t.Helper()
-	tr := &traffic{t: c.t, from: from}
+	tr := &steadyTraffic{t: c.t, from: from}
 	for i, p := range to {
 		var asked []netip.AddrPort
 		for _, a := range p.Addrs() {
@@ -44,7 +45,7 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 				asked = append(asked, netip.AddrPortFrom(a, openPort))
 			}
 		}
-		crossed, err := lab.OpenCrossing(from, p, openPort, asked...)
+		crossed, err := traffic.OpenCrossing(from, p, openPort, asked...)
 		c.must(err)
 		tr.crossed = append(tr.crossed, crossed)
 	}
@@ -79,7 +80,7 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 }
 
 // some waits until every part of it has got on.
-func (tr *traffic) some(what string) {
+func (tr *steadyTraffic) some(what string) {
 	tr.t.Helper()
 	var attempts [2][]uint64
 	for i, p := range tr.probers {
@@ -109,7 +110,7 @@ func (tr *traffic) some(what string) {
 }
 
 // stop demands that nothing was lost, cut or misjudged.
-func (tr *traffic) stop() {
+func (tr *steadyTraffic) stop() {
 	tr.t.Helper()
 	var exchanges, datagrams, connections, refused uint64
 	for i, s := range tr.streams {

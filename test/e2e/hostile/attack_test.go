@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -61,7 +62,7 @@ func tagged(frame []byte, tags ...uint32) []byte {
 func send(t *testing.T, p *lab.Pod, frames ...[]byte) {
 	t.Helper()
 	for _, f := range frames {
-		if err := lab.SendFrame(p.Host, "eth0", f); err != nil {
+		if err := traffic.SendFrame(p.Host, "eth0", f); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/internal/traffic"
 )
 
 // Where fields are in a frame without VLAN tags, IP options and extension headers.
@@ -61,7 +61,7 @@ func TestAChecksumIsWrittenOverNothingThatIsJudged(t *testing.T) {
 		for i, u := range list {
 			tokens[i] = s.tokens.next()
 			u.packet.Payload = append(tokens[i].bytes(), make([]byte, 16)...)
-			if err := lab.SendUnfinished(s.m.Host, "eth0", frame(s.m, u.packet), u.start, u.offset); err != nil {
+			if err := traffic.SendUnfinished(s.m.Host, "eth0", frame(s.m, u.packet), u.start, u.offset); err != nil {
 				t.Fatal(u.what, err)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -43,9 +44,11 @@ func TestAFloodOfFirstFragmentsLosesNoDatagramOfOthers(t *testing.T) {
 		from, to *lab.Host
 		send     func(packet []byte, to *lab.Host, v6 bool) error
 	}{
-		{"from a pod to the outside", s.a.Host, s.ext.Host, func(packet []byte, _ *lab.Host, _ bool) error { return s.a.SendIP(packet) }},
-		{"from a pod to another of its node", s.a.Host, s.b.Host, func(packet []byte, _ *lab.Host, _ bool) error { return s.a.SendIP(packet) }},
-		{"from the outside to a pod", s.ext.Host, s.a.Host, func(packet []byte, to *lab.Host, v6 bool) error { return lab.SendRaw(s.ext.Host, packet, to.Addr(v6)) }},
+		{"from a pod to the outside", s.a.Host, s.ext.Host, func(packet []byte, _ *lab.Host, _ bool) error { return traffic.SendIP(s.a, packet) }},
+		{"from a pod to another of its node", s.a.Host, s.b.Host, func(packet []byte, _ *lab.Host, _ bool) error { return traffic.SendIP(s.a, packet) }},
+		{"from the outside to a pod", s.ext.Host, s.a.Host, func(packet []byte, to *lab.Host, v6 bool) error {
+			return traffic.SendRaw(s.ext.Host, packet, to.Addr(v6))
+		}},
 	}
 	var servers []*lab.Server
 	for _, w := range ways {

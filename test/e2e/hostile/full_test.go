@@ -12,6 +12,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -175,12 +176,12 @@ func muteStack(t *testing.T, p *lab.Pod) {
 
 // complete makes n TCP connections of both families from one pod to the other by the frames of both ends.
 func complete(t *testing.T, from, to *lab.Pod, n int) {
-	opener, err := lab.OpenFrameSender(from.Host, "eth0")
+	opener, err := traffic.OpenFrameSender(from.Host, "eth0")
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	responder, err := lab.OpenFrameSender(to.Host, "eth0")
+	responder, err := traffic.OpenFrameSender(to.Host, "eth0")
 	if err != nil {
 		t.Error(err)
 		return
@@ -201,7 +202,7 @@ func complete(t *testing.T, from, to *lab.Pod, n int) {
 				L4: testutil.TCP{SrcPort: at, DstPort: port, Ack: 1, Flags: testutil.SYN | testutil.ACK}}))
 			frames[2] = append(frames[2], out(testutil.TCP{Seq: 1, Ack: 1, Flags: testutil.ACK}))
 		}
-		for step, sender := range []*lab.FrameSender{opener, responder, opener} {
+		for step, sender := range []*traffic.FrameSender{opener, responder, opener} {
 			if err := sender.Send(frames[step]); err != nil {
 				t.Error(err)
 				return

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -197,7 +198,7 @@ func (f *fuzzing) watchAll() {
 			pod := id(f.podOf(h))
 			at.pod = &pod
 		}
-		tap, err := lab.OpenTap(h, "eth0", func(frame []byte, forHost bool) { f.frame(at, frame, forHost) })
+		tap, err := traffic.OpenTap(h, "eth0", func(frame []byte, forHost bool) { f.frame(at, frame, forHost) })
 		if err != nil {
 			f.T.Fatal(err)
 		}
@@ -255,7 +256,7 @@ func (f *fuzzing) run(d time.Duration) {
 	defer cancel()
 	var sending sync.WaitGroup
 	for _, r := range f.crafters {
-		sender, err := lab.OpenFrameSender(r.pod.Host, "eth0")
+		sender, err := traffic.OpenFrameSender(r.pod.Host, "eth0")
 		if err != nil {
 			f.T.Fatal(err)
 		}
@@ -273,7 +274,7 @@ func (f *fuzzing) run(d time.Duration) {
 }
 
 // attackUntil sends bursts until ctx ends, and calls before with each frame.
-func attackUntil(ctx context.Context, r *crafter, sender *lab.FrameSender, before func(frame []byte)) error {
+func attackUntil(ctx context.Context, r *crafter, sender *traffic.FrameSender, before func(frame []byte)) error {
 	tick := time.NewTicker(fuzzPause)
 	defer tick.Stop()
 	for {

@@ -5,13 +5,14 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 // pour sends the n frames that make returns, as fast as the pod can.
 func pour(t *testing.T, p *lab.Pod, n int, make func(i int) []byte) {
 	t.Helper()
-	sender, err := lab.OpenFrameSender(p.Host, "eth0")
+	sender, err := traffic.OpenFrameSender(p.Host, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestAFloodLosesNoAnswerOfOthers(t *testing.T) {
 		for i := range uint16(queries) {
 			k := s.tokens.next()
 			answer := testutil.Packet{Src: s.ext.Addr(v6), Dst: s.b.Addr(v6), L4: testutil.UDP{SrcPort: 53, DstPort: 2000 + i}, Payload: k.bytes()}
-			if err := lab.SendRaw(s.ext.Host, answer.IP(), s.b.Addr(v6)); err != nil {
+			if err := traffic.SendRaw(s.ext.Host, answer.IP(), s.b.Addr(v6)); err != nil {
 				t.Fatal(err)
 			}
 			if s.arrives(k, never, []*witness{at}) == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -149,7 +150,7 @@ func (t *tenant) fill() {
 
 func (t *tenant) flood(p *lab.Pod, frames [][]byte) {
 	t.T.Helper()
-	sender, err := lab.OpenFrameSender(p.Host, "eth0")
+	sender, err := traffic.OpenFrameSender(p.Host, "eth0")
 	if err != nil {
 		t.T.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -95,7 +96,7 @@ func (r *crafter) offloaded() []byte {
 
 // offload sends n such frames, and returns how many of them the pod's kernel did not refuse.
 func (f *fuzzing) offload(r *crafter, n int) (taken int, err error) {
-	sender, err := lab.OpenFrameSender(r.pod.Host, "eth0")
+	sender, err := traffic.OpenFrameSender(r.pod.Host, "eth0")
 	if err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -38,7 +39,7 @@ func (s *scene) resetsCarryLittle(t *testing.T, to *lab.Pod) {
 	const secret = 0x5ec0_0000 // in the numbers of segments, and so in those of resets
 	var mu sync.Mutex
 	got := map[uint32]bool{}
-	tap, err := lab.OpenTap(to.Host, "eth0", func(f []byte, _ bool) {
+	tap, err := traffic.OpenTap(to.Host, "eth0", func(f []byte, _ bool) {
 		if len(f) < 54 || f[12] != 8 || f[23] != 6 || f[47]&testutil.RST == 0 {
 			return
 		}

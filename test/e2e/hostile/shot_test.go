@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
@@ -24,7 +25,7 @@ func (s *scene) shoot(t *testing.T, from *lab.Host, p testutil.Packet) token {
 	t.Helper()
 	k := s.tokens.next()
 	p.Payload = append(k.bytes(), p.Payload...)
-	if err := lab.SendRaw(from, p.IP(), p.Dst); err != nil {
+	if err := traffic.SendRaw(from, p.IP(), p.Dst); err != nil {
 		t.Fatal(err)
 	}
 	return k

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -43,7 +44,7 @@ func (s *scene) forge(from *lab.Host, what string, packets ...testutil.Packet) *
 				f.mu.Lock()
 				f.sent[k] = fmt.Sprintf("%s, %v to %v, %#v", what, p.Src, p.Dst, p.L4)
 				f.mu.Unlock()
-				if err := lab.SendRaw(from, p.IP(), p.Dst); err != nil {
+				if err := traffic.SendRaw(from, p.IP(), p.Dst); err != nil {
 					s.T.Errorf("%s: %v", what, err)
 					return
 				}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -96,7 +97,7 @@ func (s *scene) watch(h *lab.Host) *witness {
 	s.T.Helper()
 	w := s.newWitness(h.Name())
 	inPod := h != s.ext.Host && h != s.n1.Host && h != s.n2.Host
-	tap, err := lab.OpenTap(h, "eth0", func(frame []byte, forHost bool) {
+	tap, err := traffic.OpenTap(h, "eth0", func(frame []byte, forHost bool) {
 		if forHost || inPod {
 			w.note(frame)
 		}

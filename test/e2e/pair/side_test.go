@@ -12,6 +12,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/nflog"
 )
@@ -38,9 +39,9 @@ type side struct {
 	name    string
 	node    *lab.Node
 	hosts   [places]*lab.Host
-	senders [places]*lab.FrameSender
+	senders [places]*traffic.FrameSender
 	macs    [places][2]net.HardwareAddr // of the host, and of the node as the host sees it
-	taps    []*lab.Tap
+	taps    []*traffic.Tap
 	agent   *testcluster.Process
 	board   *board
 }
@@ -88,7 +89,7 @@ func newSide(t *testing.T, name, manifests string, b *board, flags ...string) *s
 	s.silence(t)
 	must(t, s.run(s.node.Host, nodeRules(false), nodeRules(true)))
 	for i, h := range s.hosts {
-		s.senders[i], err = lab.OpenFrameSender(h, "eth0")
+		s.senders[i], err = traffic.OpenFrameSender(h, "eth0")
 		must(t, err)
 		s.watch(t, place(i))
 	}
@@ -143,7 +144,7 @@ func (s *side) run(h *lab.Host, rules4, rules6 string) error {
 // watch notes what arrives at a place.
 func (s *side) watch(t *testing.T, at place) {
 	t.Helper()
-	tap, err := lab.OpenTap(s.hosts[at], "eth0", func(frame []byte, forHost bool) {
+	tap, err := traffic.OpenTap(s.hosts[at], "eth0", func(frame []byte, forHost bool) {
 		if forHost {
 			s.board.arrived(at, frame[14:])
 		}

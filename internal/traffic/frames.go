@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // framesAtOnce is how many frames one system call takes.
@@ -15,18 +17,18 @@ const framesAtOnce = 64
 
 // FrameSender sends Ethernet frames out of one interface, many with one system call: for floods.
 type FrameSender struct {
-	host *Host
+	host *lab.Host
 	file *os.File
 }
 
 // OpenFrameSender opens an interface of the host for sending. The caller closes it.
-func OpenFrameSender(h *Host, iface string) (*FrameSender, error) {
+func OpenFrameSender(h *lab.Host, iface string) (*FrameSender, error) {
 	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return nil, err
 	}
 	s := &FrameSender{h, f}
-	if err := h.sockets.add(s); err != nil {
+	if err := h.Adopt(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -34,7 +36,7 @@ func OpenFrameSender(h *Host, iface string) (*FrameSender, error) {
 
 // Close implements io.Closer.
 func (s *FrameSender) Close() error {
-	s.host.sockets.forget(s)
+	s.host.Release(s)
 	return s.file.Close()
 }
 
@@ -49,7 +51,7 @@ type mmsghdr struct {
 func (s *FrameSender) Send(frames [][]byte) error {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("send frames from %s: %w", s.host.name, err)
+		return fmt.Errorf("send frames from %s: %w", s.host.Name(), err)
 	}
 	for len(frames) > 0 {
 		n := 0
@@ -59,7 +61,7 @@ func (s *FrameSender) Send(frames [][]byte) error {
 			return !errors.Is(sendErr, unix.EAGAIN) && !errors.Is(sendErr, unix.ENOBUFS)
 		})
 		if err = errors.Join(err, sendErr); err != nil {
-			return fmt.Errorf("send frames from %s: %w", s.host.name, err)
+			return fmt.Errorf("send frames from %s: %w", s.host.Name(), err)
 		}
 		frames = frames[n:]
 	}

@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"errors"
@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // SCTP is a one-to-one SCTP socket of a host, as listener or as one end of an association. The net package knows none. It
 // is not safe for concurrent use.
 type SCTP struct {
-	host *Host
+	host *lab.Host
 	fd   int
 }
 
@@ -27,7 +29,7 @@ func SCTPMissing() error {
 }
 
 // ListenSCTP listens on an address of the host.
-func ListenSCTP(h *Host, at netip.AddrPort) (*SCTP, error) {
+func ListenSCTP(h *lab.Host, at netip.AddrPort) (*SCTP, error) {
 	s, err := newSCTP(h, at)
 	if err != nil {
 		return nil, err
@@ -39,7 +41,7 @@ func ListenSCTP(h *Host, at netip.AddrPort) (*SCTP, error) {
 }
 
 // DialSCTP makes an association with dst. An error that is os.ErrDeadlineExceeded: there was no answer in time.
-func DialSCTP(h *Host, dst netip.AddrPort, timeout time.Duration) (*SCTP, error) {
+func DialSCTP(h *lab.Host, dst netip.AddrPort, timeout time.Duration) (*SCTP, error) {
 	s, err := newSCTP(h, dst)
 	if err != nil {
 		return nil, err
@@ -51,12 +53,12 @@ func DialSCTP(h *Host, dst netip.AddrPort, timeout time.Duration) (*SCTP, error)
 		if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EAGAIN) {
 			err = os.ErrDeadlineExceeded
 		}
-		return nil, errors.Join(fmt.Errorf("associate with %s from %s: %w", dst, h.name, err), s.Abort())
+		return nil, errors.Join(fmt.Errorf("associate with %s from %s: %w", dst, h.Name(), err), s.Abort())
 	}
 	return s, nil
 }
 
-func newSCTP(h *Host, a netip.AddrPort) (*SCTP, error) {
+func newSCTP(h *lab.Host, a netip.AddrPort) (*SCTP, error) {
 	family := unix.AF_INET
 	if a.Addr().Is6() {
 		family = unix.AF_INET6
@@ -67,9 +69,9 @@ func newSCTP(h *Host, a netip.AddrPort) (*SCTP, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open an SCTP socket in %s: %w", h.name, err)
+		return nil, fmt.Errorf("open an SCTP socket in %s: %w", h.Name(), err)
 	}
-	return s, h.sockets.add(s)
+	return s, h.Adopt(s)
 }
 
 func sctpAddr(a netip.AddrPort) unix.Sockaddr {
@@ -94,16 +96,16 @@ func (s *SCTP) Accept(timeout time.Duration) (*SCTP, error) {
 	}
 	fd, _, err := unix.Accept4(s.fd, unix.SOCK_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("accept in %s: %w", s.host.name, late(err))
+		return nil, fmt.Errorf("accept in %s: %w", s.host.Name(), late(err))
 	}
 	accepted := &SCTP{host: s.host, fd: fd}
-	return accepted, s.host.sockets.add(accepted)
+	return accepted, s.host.Adopt(accepted)
 }
 
 // Send queues one message.
 func (s *SCTP) Send(text string) error {
 	if err := unix.Sendto(s.fd, []byte(text), unix.MSG_NOSIGNAL, nil); err != nil {
-		return fmt.Errorf("send from %s: %w", s.host.name, err)
+		return fmt.Errorf("send from %s: %w", s.host.Name(), err)
 	}
 	return nil
 }
@@ -116,7 +118,7 @@ func (s *SCTP) Receive(timeout time.Duration) (string, error) {
 	b := make([]byte, 4096)
 	n, _, err := unix.Recvfrom(s.fd, b, 0)
 	if err != nil {
-		return "", fmt.Errorf("receive in %s: %w", s.host.name, late(err))
+		return "", fmt.Errorf("receive in %s: %w", s.host.Name(), late(err))
 	}
 	return string(b[:n]), nil
 }
@@ -141,6 +143,6 @@ func (s *SCTP) Close() error {
 	}
 	fd := s.fd
 	s.fd = -1
-	s.host.sockets.forget(s)
+	s.host.Release(s)
 	return unix.Close(fd)
 }

@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Crossing compares the TCP segments that leave each of two pods with those that arrive at the other one. Where a retransmission makes
@@ -46,11 +48,11 @@ type passage struct {
 // OpenCrossing begins to compare what the client and the server's port send each other on connections that the client opens to one of
 // the asked addresses: the server's own, or those of Services that lead there. These have to be all that the client connects to with that
 // port behind them, and the comparison has to begin before the connections. The caller stops it.
-func OpenCrossing(client, server *Pod, port uint16, asked ...netip.AddrPort) (*Crossing, error) {
+func OpenCrossing(client, server *lab.Pod, port uint16, asked ...netip.AddrPort) (*Crossing, error) {
 	c := &Crossing{under: map[segment]passage{}, changed: make(chan struct{})}
 	asked = slices.Clone(asked)
 	clients := client.Addrs()
-	watched := map[*Pod]func(local, remote netip.AddrPort) bool{
+	watched := map[*lab.Pod]func(local, remote netip.AddrPort) bool{
 		client: func(_, remote netip.AddrPort) bool { return slices.Contains(asked, remote) },
 		server: func(local, remote netip.AddrPort) bool {
 			return local.Port() == port && slices.Contains(clients, remote.Addr())

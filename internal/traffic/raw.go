@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"bytes"
@@ -10,12 +10,14 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // RawReceiver receives the locally delivered packets of one IP protocol, whether the kernel knows the protocol or not.
 // It does not see packets that are dropped on the way in, by a filter of the host for example.
 type RawReceiver struct {
-	host *Host
+	host *lab.Host
 	file *os.File
 	done chan struct{}
 
@@ -25,20 +27,20 @@ type RawReceiver struct {
 }
 
 // ReceiveRaw begins to receive packets of the protocol. The caller closes it.
-func ReceiveRaw(h *Host, protocol uint8, v6 bool) (*RawReceiver, error) {
+func ReceiveRaw(h *lab.Host, protocol uint8, v6 bool) (*RawReceiver, error) {
 	f, err := rawSocket(h, int(protocol), v6)
 	if err != nil {
 		return nil, err
 	}
 	r := &RawReceiver{host: h, file: f, done: make(chan struct{}), changed: make(chan struct{})}
 	go r.receive()
-	if err := h.sockets.add(r); err != nil {
+	if err := h.Adopt(r); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-func rawSocket(h *Host, protocol int, v6 bool) (*os.File, error) {
+func rawSocket(h *lab.Host, protocol int, v6 bool) (*os.File, error) {
 	family := unix.AF_INET
 	if v6 {
 		family = unix.AF_INET6
@@ -49,7 +51,7 @@ func rawSocket(h *Host, protocol int, v6 bool) (*os.File, error) {
 		return os.NewSyscallError("socket", err)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open raw socket of protocol %d in %s: %w", protocol, h.name, err)
+		return nil, fmt.Errorf("open raw socket of protocol %d in %s: %w", protocol, h.Name(), err)
 	}
 	return os.NewFile(uintptr(fd), "raw"), nil
 }
@@ -87,23 +89,23 @@ func (r *RawReceiver) Wait(ctx context.Context, token []byte) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("no such packet among %d received by %s: %w", len(received), r.host.name, ctx.Err())
+			return fmt.Errorf("no such packet among %d received by %s: %w", len(received), r.host.Name(), ctx.Err())
 		case <-r.done:
-			return fmt.Errorf("no such packet received by %s: %w", r.host.name, os.ErrClosed)
+			return fmt.Errorf("no such packet received by %s: %w", r.host.Name(), os.ErrClosed)
 		}
 	}
 }
 
 // Close ends the receiving.
 func (r *RawReceiver) Close() error {
-	r.host.sockets.forget(r)
+	r.host.Release(r)
 	err := r.file.Close()
 	<-r.done
 	return err
 }
 
 // SendRaw sends a packet, from the IP header on, the way the host routes its destination.
-func SendRaw(h *Host, packet []byte, dst netip.Addr) error {
+func SendRaw(h *lab.Host, packet []byte, dst netip.Addr) error {
 	f, err := rawSocket(h, unix.IPPROTO_RAW, dst.Is6())
 	if err != nil {
 		return err
@@ -115,7 +117,7 @@ func SendRaw(h *Host, packet []byte, dst netip.Addr) error {
 		err = errors.Join(err, os.NewSyscallError("sendto", sendErr))
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("send a packet of %d bytes from %s to %s: %w", len(packet), h.name, dst, err)
+		return fmt.Errorf("send a packet of %d bytes from %s to %s: %w", len(packet), h.Name(), dst, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 const maxFrames = 4096 // a capture keeps the latest so many
@@ -21,7 +22,7 @@ const maxFrames = 4096 // a capture keeps the latest so many
 // before TC and XDP-generic programs drop it, and what leaves only after TC egress let it go. Checksums of frames that
 // local sockets sent may be unfinished.
 type Capture struct {
-	host *Host
+	host *lab.Host
 	file *os.File
 	done chan struct{}
 
@@ -32,24 +33,24 @@ type Capture struct {
 }
 
 // OpenCapture starts recording on an interface of the host. The caller closes it.
-func OpenCapture(h *Host, iface string) (*Capture, error) {
+func OpenCapture(h *lab.Host, iface string) (*Capture, error) {
 	f, err := packetSocket(h, iface, unix.ETH_P_ALL)
 	if err != nil {
 		return nil, err
 	}
 	c := &Capture{host: h, file: f, done: make(chan struct{}), changed: make(chan struct{})}
 	go c.record()
-	if err := h.sockets.add(c); err != nil {
+	if err := h.Adopt(c); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // packetSocket makes a socket that is bound to the interface and receives the given EtherType, or nothing if it is 0.
-func packetSocket(h *Host, iface string, etherType uint16) (*os.File, error) {
-	link, err := h.links.handle.LinkByName(iface)
+func packetSocket(h *lab.Host, iface string, etherType uint16) (*os.File, error) {
+	link, err := h.Netlink().LinkByName(iface)
 	if err != nil {
-		return nil, fmt.Errorf("find interface %s of %s: %w", iface, h.name, err)
+		return nil, fmt.Errorf("find interface %s of %s: %w", iface, h.Name(), err)
 	}
 	var fd int
 	err = h.Do(func() (err error) {
@@ -58,12 +59,12 @@ func packetSocket(h *Host, iface string, etherType uint16) (*os.File, error) {
 		return os.NewSyscallError("socket", err)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open packet socket on %s of %s: %w", iface, h.name, err)
+		return nil, fmt.Errorf("open packet socket on %s of %s: %w", iface, h.Name(), err)
 	}
 	f := os.NewFile(uintptr(fd), "packet "+iface)
 	to := &unix.SockaddrLinklayer{Protocol: bigEndian(etherType), Ifindex: link.Attrs().Index}
 	if err := unix.Bind(fd, to); err != nil {
-		return nil, errors.Join(fmt.Errorf("bind packet socket to %s of %s: %w", iface, h.name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("bind packet socket to %s of %s: %w", iface, h.Name(), err), f.Close())
 	}
 	return f, nil
 }
@@ -124,29 +125,29 @@ func (c *Capture) Wait(ctx context.Context, match func(frame []byte) bool) ([]by
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no such frame among %d captured in %s: %w", len(frames), c.host.name, ctx.Err())
+			return nil, fmt.Errorf("no such frame among %d captured in %s: %w", len(frames), c.host.Name(), ctx.Err())
 		case <-c.done:
-			return nil, fmt.Errorf("no such frame captured in %s: %w", c.host.name, os.ErrClosed)
+			return nil, fmt.Errorf("no such frame captured in %s: %w", c.host.Name(), os.ErrClosed)
 		}
 	}
 }
 
 // Close ends the recording; recorded packets can still be read.
 func (c *Capture) Close() error {
-	c.host.sockets.forget(c)
+	c.host.Release(c)
 	err := c.file.Close()
 	<-c.done
 	return err
 }
 
 // SendFrame sends an Ethernet frame, as it is, out of an interface of the host.
-func SendFrame(h *Host, iface string, frame []byte) error {
+func SendFrame(h *lab.Host, iface string, frame []byte) error {
 	return sendFrame(h, iface, frame, func(int) error { return nil })
 }
 
 // SendUnfinished is SendFrame for a frame whose checksum the last device on its way is to fill in: the sum of the bytes from start on,
 // offset bytes behind that, both from the beginning of the frame (PACKET_VNET_HDR, packet(7); virtio 1.2, 5.1.6).
-func SendUnfinished(h *Host, iface string, frame []byte, start, offset uint16) error {
+func SendUnfinished(h *lab.Host, iface string, frame []byte, start, offset uint16) error {
 	const needsChecksum, noSegments = 1, 0
 	header := []byte{needsChecksum, noSegments, 0, 0, 0, 0}
 	header = binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(header, start), offset)
@@ -156,7 +157,7 @@ func SendUnfinished(h *Host, iface string, frame []byte, start, offset uint16) e
 }
 
 // sendFrame sends bytes through a packet socket once that is prepared.
-func sendFrame(h *Host, iface string, frame []byte, prepare func(fd int) error) error {
+func sendFrame(h *lab.Host, iface string, frame []byte, prepare func(fd int) error) error {
 	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return err
@@ -164,22 +165,22 @@ func sendFrame(h *Host, iface string, frame []byte, prepare func(fd int) error) 
 	defer f.Close()
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.name, err)
+		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
 	}
 	var prepared error
 	err = raw.Control(func(fd uintptr) { prepared = prepare(int(fd)) })
 	if err = errors.Join(err, prepared, f.SetWriteDeadline(time.Now().Add(time.Second))); err != nil {
-		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.name, err)
+		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
 	}
 	if _, err := f.Write(frame); err != nil {
-		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.name, err)
+		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
 	}
 	return nil
 }
 
 // SendIP sends packets, each from the IP header on, out of the pod's eth0 to its gateway, whatever their addresses:
 // for spoofed, fragmented, malformed packets and protocols without sockets.
-func (p *Pod) SendIP(packets ...[]byte) error {
+func SendIP(p *lab.Pod, packets ...[]byte) error {
 	for _, packet := range packets {
 		if len(packet) == 0 {
 			return errors.New("send an empty packet")
@@ -188,7 +189,7 @@ func (p *Pod) SendIP(packets ...[]byte) error {
 		if packet[0]>>4 == 6 {
 			etherType = unix.ETH_P_IPV6
 		}
-		frame := slices.Concat(HostMAC, net.HardwareAddr(p.mac), binary.BigEndian.AppendUint16(nil, etherType), packet)
+		frame := slices.Concat(lab.HostMAC, p.MAC(), binary.BigEndian.AppendUint16(nil, etherType), packet)
 		if err := SendFrame(p.Host, "eth0", frame); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // tapBuffer is how many bytes of frames wait for a tap that is slow.
@@ -17,7 +19,7 @@ const tapBuffer = 32 << 20
 // Tap hands over every frame that arrives at an interface, before anything in that host may drop it, and none that the
 // host sends. Unlike a Capture it keeps nothing, so it is for floods.
 type Tap struct {
-	host *Host
+	host *lab.Host
 	file *os.File
 	done chan struct{}
 
@@ -31,24 +33,24 @@ type Tap struct {
 // OpenTap begins to call arrived, from one goroutine, for each frame; forHost tells whether it is addressed to the host, to
 // all hosts or to a group, rather than to another host on the segment. The frame is the callee's until it returns. The
 // caller closes the tap.
-func OpenTap(h *Host, iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
+func OpenTap(h *lab.Host, iface string, arrived func(frame []byte, forHost bool)) (*Tap, error) {
 	ignoreOutgoing := func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) }
 	return openTap(h, iface, ignoreOutgoing, func(frame []byte, kind uint8) { arrived(frame, kind != unix.PACKET_OTHERHOST) })
 }
 
 // openTap is OpenTap with the kernel's kind of each frame. The tap begins after setup, which may exclude frames.
-func openTap(h *Host, iface string, setup func(fd int) error, seen func(frame []byte, kind uint8)) (*Tap, error) {
+func openTap(h *lab.Host, iface string, setup func(fd int) error, seen func(frame []byte, kind uint8)) (*Tap, error) {
 	f, err := packetSocket(h, iface, 0)
 	if err != nil {
 		return nil, err
 	}
-	link, err := h.links.handle.LinkByName(iface)
+	link, err := h.Netlink().LinkByName(iface)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("find interface %s of %s: %w", iface, h.name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("find interface %s of %s: %w", iface, h.Name(), err), f.Close())
 	}
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.Name(), err), f.Close())
 	}
 	var errs [3]error
 	err = raw.Control(func(fd uintptr) {
@@ -57,11 +59,11 @@ func openTap(h *Host, iface string, setup func(fd int) error, seen func(frame []
 		errs[2] = unix.Bind(int(fd), &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: link.Attrs().Index})
 	})
 	if err = errors.Join(err, errs[0], errs[1], errs[2]); err != nil {
-		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("tap %s of %s: %w", iface, h.Name(), err), f.Close())
 	}
 	t := &Tap{host: h, file: f, done: make(chan struct{})}
 	go t.run(raw, seen)
-	if err := h.sockets.add(t); err != nil {
+	if err := h.Adopt(t); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -142,7 +144,7 @@ func (t *Tap) Lost() uint64 {
 
 // Close ends it; arrived is not called again.
 func (t *Tap) Close() error {
-	t.host.sockets.forget(t)
+	t.host.Release(t)
 	err := t.file.Close()
 	<-t.done
 	return err

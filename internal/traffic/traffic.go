@@ -1,0 +1,17 @@
+// Package traffic is what tests and benchmarks send between the hosts of a lab, and how they watch it: raw packets, floods, SCTP,
+// captures, and what runs for a while and counts.
+package traffic
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockaddr is an address for the raw calls.
+func sockaddr(a netip.Addr) unix.Sockaddr {
+	if a.Is6() {
+		return &unix.SockaddrInet6{Addr: a.As16()}
+	}
+	return &unix.SockaddrInet4{Addr: a.As4()}
+}
