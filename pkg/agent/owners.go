@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"slices"
-
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/metrics"
@@ -43,12 +41,11 @@ func (w *owners) Observe(o Outcome) {
 }
 
 // problemEvents are Events for the owners of objects. Only this agent knows what is wrong with its own node.
-func problemEvents(problems []validate.Problem, node string) []events.Item {
-	var items []events.Item
+func problemEvents(problems []validate.Problem, node string) (items []events.Item) {
 	for _, p := range problems {
 		items = append(items, events.Item{Local: p.Ref.Kind == "Node" && p.Ref.Name == node, Problem: p})
 	}
-	return slices.Clip(items)
+	return items
 }
 
 // heldProblems are those of endpoints that are not enforced as desired while the others are, or that have lost flows.
