@@ -119,7 +119,7 @@ func mismatch(kind kinds.Kind, k objectKey, value []byte) string {
 	return ""
 }
 
-// nameOf is the name that the object of a key must have; has is the one in its metadata. Calico 3.29.4 to 3.31 keep a policy of the
+// nameOf is the name that the object of a key must have; has is the one in its metadata. Some releases of Calico keep a policy of the
 // tier default that is called lock under the name default.lock.
 func nameOf(kind kinds.Kind, k objectKey, has string) string {
 	if kind.Tiered && k.name == "default."+has {
