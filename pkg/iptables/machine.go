@@ -81,9 +81,14 @@ func (m *machine) restore(ctx context.Context, family Family, transaction string
 
 // work runs a command to its end.
 func (m *machine) work(ctx context.Context, c command, input string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandPatience)
+	ctx, cancel := patient(ctx)
 	defer cancel()
 	return c.run(ctx, input, args...)
+}
+
+// patient returns the context of work that goes on when ctx ends.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), commandPatience)
 }
 
 func (m *machine) locked() bool { return m.backend == Legacy && m.lock.held() }

@@ -126,6 +126,8 @@ func savedLine(heads, rules *strings.Builder, line string) {
 // list returns the command that prints one chain. It is that of which save is another name.
 func (m *machine) list(ctx context.Context, family Family) (command, error) {
 	name := map[Family]string{V4: "iptables", V6: "ip6tables"}[family]
+	ctx, cancel := patient(ctx)
+	defer cancel()
 	list, _, err := findCommand(ctx, m.backend, name)
 	if err != nil {
 		return command{}, fmt.Errorf("another program has added a rule that iptables-nft-save cannot print: %w", err)

@@ -1,6 +1,7 @@
 package iptables_test
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"strings"
@@ -47,6 +48,20 @@ func findings(t *testing.T, table *iptables.Table) []iptables.Finding {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// A context bounds the wait for others. The chains of a table are many, so reading them one by one may take longer.
+func TestReadingChainByChainGoesOnWhenPatienceEnds(t *testing.T) {
+	nftKernels(t, func(t *testing.T, k kernel, rule string) {
+		table := example(t, k)
+		nft(t, k, "add chain", "other", "")
+		nft(t, k, "add rule", "other", rule)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if saved, err := table.Read(ended); err != nil || saved.Chain("mgyA-judge") == nil {
+			t.Errorf("read: %v, %v", saved, err)
+		}
+	})
 }
 
 // A rule of nft in a chain of somebody else costs nothing: our chains and jumps are compared, repaired, and known to the next agent.
