@@ -37,7 +37,7 @@ func (e *entries) write(ep *endpoint, ifindex uint32) error {
 	return e.kernel.endpoints.Set(entry)
 }
 
-// desired is what the kernel shall have of an endpoint; not ok while one of its tables is not in the kernel.
+// desired is what the kernel is to have of an endpoint; not ok while one of its tables is not in the kernel.
 func (e *entries) desired(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok bool) {
 	words, ok := e.words(ep)
 	entry = bpf.Endpoint{
