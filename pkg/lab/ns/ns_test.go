@@ -13,8 +13,8 @@ import (
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
-// privately runs the calling test in a process with mounts of its own, where nobody else's names are in ns.Dir. It reports whether
-// this is that process.
+// privately runs the calling test in another process, which has mounts of its own and an empty ns.Dir. It reports whether the caller is
+// that process.
 func privately(t *testing.T) bool {
 	t.Helper()
 	testutil.Privileged(t)
