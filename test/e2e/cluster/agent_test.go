@@ -46,7 +46,7 @@ func (c *cluster) newAgent(n *node, kubeconfig string) *agent {
 	c.t.Cleanup(func() {
 		a.kill()
 		if c.t.Failed() {
-			c.t.Logf("agent on %s:\n%s", n.Name(), c.log("margay-"+n.Name(), 40))
+			c.t.Logf("agent on %s:\n%s\n%s", n.Name(), a.drops(), c.log("margay-"+n.Name(), 40))
 		}
 	})
 	return a
@@ -107,6 +107,15 @@ func (a *agent) ask(what string) (*inspect.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return inspect.Client{Socket: a.socket()}.Ask(ctx, "/v1/"+what, nil)
+}
+
+// drops are the packets that the node has dropped so far, by endpoint and reason. They are read from what is pinned, so no agent is needed.
+func (a *agent) drops() string {
+	out, err := a.node.Run(context.Background(), "", a.binary, "show", "drops", "--bpffs", a.bpffs(), "--socket", a.socket())
+	if err != nil {
+		return err.Error()
+	}
+	return out
 }
 
 // row is what the agent says of a pod of its node, "namespace/name"; nil if it does not know it.

@@ -333,6 +333,11 @@ func (h *hostStage) play(t *testing.T, p phase) {
 	}
 	h.settle()
 	h.all(p.allowed, true)
+	if t.Failed() {
+		for _, n := range h.nodes {
+			t.Logf("dropped on %s:\n%s", n.Name(), n.agent.drops())
+		}
+	}
 	h.all(p.denied, false)
 	for name := range p.policies {
 		h.deletePolicy("shop", name)
