@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -228,25 +228,6 @@ func (h *hostStage) all(ways []way, want bool) {
 	tries.Wait()
 }
 
-// evidence logs who may have dropped a packet: the nodes' agents, their kernels' conntrack, or the kernel of an end.
-func (h *hostStage) evidence() {
-	for _, n := range h.nodes {
-		h.t.Logf("dropped on %s so far:\n%s", n.Name(), n.agent.drops())
-	}
-	for _, host := range []*lab.Host{h.n1, h.n2, h.client.Host, h.near.Host, h.far.Host} {
-		for _, file := range []string{"stat/nf_conntrack", "netstat"} {
-			err := host.Do(func() error {
-				text, err := os.ReadFile("/proc/thread-self/net/" + file)
-				h.t.Logf("%s of %s:\n%s", file, host.Name(), text)
-				return err
-			})
-			if err != nil {
-				h.t.Logf("read %s of %s: %v", file, host.Name(), err)
-			}
-		}
-	}
-}
-
 // way is a way to somewhere: TCP and UDP, over both families.
 type way struct {
 	from *lab.Host
@@ -354,7 +335,7 @@ func (h *hostStage) play(t *testing.T, p phase) {
 	h.settle()
 	h.all(p.allowed, true)
 	if t.Failed() {
-		h.evidence()
+		h.evidence(slices.Concat(h.toNear, h.toFar, h.toHost), h.near.Host, h.far.Host)
 	}
 	h.all(p.denied, false)
 	for name := range p.policies {
