@@ -81,6 +81,7 @@ func (s *corpusStage) awaitTranslated(n *node) {
 		at netip.AddrPort
 	}
 	var left []target
+	var early []netip.Addr // to which an attempt came before kube-proxy's rules
 	for id, service := range s.services {
 		pod := s.pods[id].network
 		for _, p := range service.ports {
@@ -118,9 +119,10 @@ func (s *corpusStage) awaitTranslated(n *node) {
 		close(failed)
 		left = nil
 		for to := range failed {
-			left = append(left, to)
+			left, early = append(left, to), append(early, to.at.Addr())
 		}
 	}
+	s.forgetUntranslated(early)
 }
 
 // clusterIP is where pods and nodes reach the check's destination by way of its Service.
