@@ -130,19 +130,22 @@ func reversed(t conntrack.Tuple) conntrack.Tuple {
 	return swapped(t)
 }
 
-// allowed reports whether policy has allowed the flows of a connection, before and after translation.
+// allowed reports whether policy has allowed the flows of a connection, before and after translation. A flow that one end alone has
+// allowed was never let through: with the mark it would count as one that policy has come to deny, and the other end would get resets with
+// numbers of the first one's choice.
 func (m Marks) allowed(all map[conntrack.Tuple]wanted, before, after conntrack.Tuple) bool {
 	first, second := all[before].allowed[0], all[after].allowed[1]
-	if !m.Keep {
-		return first || second
-	}
-	return (first || second) && m.kept(first, all[before].ends[0], before.Src) && m.kept(second, all[after].ends[1], after.Dst)
+	return m.Mask != 0 && (first || second) && m.agrees(first, all[before].ends[0], before.Src) && m.agrees(second, all[after].ends[1], after.Dst)
 }
 
-// kept reports whether one end has nothing against a flow: its endpoint has allowed the flow and has the address still, or none has it.
-func (m Marks) kept(allowed bool, ifindex uint32, end netip.Addr) bool {
+// agrees reports whether one end has nothing against a flow: its endpoint has allowed the flow, and with Keep has the address still, or no
+// endpoint of this node has it.
+func (m Marks) agrees(allowed bool, ifindex uint32, end netip.Addr) bool {
 	owner := m.Owner(end)
-	return allowed && owner == ifindex || !allowed && owner == 0
+	if !allowed {
+		return owner == 0
+	}
+	return !m.Keep || owner == ifindex
 }
 
 // insert adds the flows that the table does not have, as far as there is room: an eighth of the table stays free.

@@ -236,10 +236,13 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		"sent elsewhere's, denied, unknown":   {nil, []bpfmaps.Flow{flow(strange, denied)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, ""},
 		"sent elsewhere's, no marks":          {[]conntrack.Entry{established(strange)}, []bpfmaps.Flow{flow(strange, denied)}, Marks{Stray: stray}, ""},
 		"sent elsewhere's, allowed":           {nil, []bpfmaps.Flow{flow(strange, both)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 192.0.2.7:53 to 10.65.1.3:5300, 0x2, 1h0m0s"},
-		"not sent elsewhere's":                {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x2, 20s"},
+		"not sent elsewhere's":                {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 20s"},
+		"to a pod that has not allowed it":    {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3}, ""},
+		"of a pod that has not allowed it":    {nil, []bpfmaps.Flow{flow(plain, bpf.CtEntry{State: 3, Ingress: 1, ResponderIf: 5})}, Marks{Value: 2, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 1h0m0s"},
+		"to a machine outside":                {nil, []bpfmaps.Flow{flow(tcp(podA, 1000, outside, 80), half)}, Marks{Value: 2, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 192.0.2.7:80, 0x2, 20s"},
 	} {
 		k := newTable(1000, c.there...)
-		c.marks.Owner = func(a netip.Addr) uint32 { return place(a).Interface }
+		c.marks.Owner = owner
 		if _, err := ToKernel(all(c.flows...), k, times, c.marks); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -249,6 +252,8 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		}
 	}
 }
+
+func owner(a netip.Addr) uint32 { return place(a).Interface }
 
 // TestAPacketThatComesBetweenIsNotBelieved: an answer comes after the wrong entry is removed and before the right one is added, so
 // the kernel makes the wrong one again. The next pass replaces it.
@@ -263,7 +268,7 @@ func TestAPacketThatComesBetweenIsNotBelieved(t *testing.T) {
 		}
 	}
 	e := bpf.CtEntry{State: replied | open, Egress: 3, Ingress: 3, OpenerIf: 4, ResponderIf: 5}
-	done, err := ToKernel(all(flow(plain, e)), k, dataplane.Defaults().Timeouts, Marks{Value: 1, Mask: 3})
+	done, err := ToKernel(all(flow(plain, e)), k, dataplane.Defaults().Timeouts, Marks{Value: 1, Mask: 3, Owner: owner})
 	if left := k.Entries(); err != nil || len(left) != 1 || left[0].Original != plain || left[0].Mark != 1 || done.Turned != 1 {
 		t.Errorf("%v, %+v, %v", left, done, err)
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/margay-project/margay/pkg/lab"
 )
 
+// secret is in the numbers of segments, and so in those of resets.
+const secret = 0x5ec0_0000
+
 // The numbers in the resets of a revoked connection are the sender's, so resets could carry data to a pod that policy denies. One packet
 // in a second becomes one, which comes to 8 bytes.
 func TestResetsCarryLittle(t *testing.T) {
@@ -36,34 +39,42 @@ func (s *scene) resetsCarryLittle(t *testing.T, to *lab.Pod) {
 	s.Policy("evil/m", `{podSelector: {matchLabels: {app: m}}, policyTypes: [Egress]}`)
 	s.AwaitPolicies(s.m, 0, 1)
 
-	const secret = 0x5ec0_0000 // in the numbers of segments, and so in those of resets
+	got := s.resetsAt(t, to.Host)
+	begin := time.Now()
+	for i := range uint32(1000) {
+		send(t, s.m, frame(s.m, segment(s.m, to, 1000, 80, testutil.ACK, secret|i, secret|i)))
+	}
+	pause(never)
+	n := got()
+	// The clock of resets has steps of 16 jiffies, so a second may be a bit shorter. However slow this machine is, no more may arrive.
+	if most := int(time.Since(begin)/(900*time.Millisecond)) + 1; n > most {
+		t.Errorf("%d numbers arrived, want at most %d", n, most)
+	}
+	s.Remove("policy-evil.m")
+	s.AwaitPolicies(s.m, 0, 0)
+}
+
+// resetsAt counts the different secret numbers in resets that arrive at a host.
+func (s *scene) resetsAt(t *testing.T, h *lab.Host) (got func() int) {
+	t.Helper()
 	var mu sync.Mutex
-	got := map[uint32]bool{}
-	tap, err := traffic.OpenTap(to.Host, "eth0", func(f []byte, _ bool) {
+	numbers := map[uint32]bool{}
+	_, err := traffic.OpenTap(h, "eth0", func(f []byte, _ bool) {
 		if len(f) < 54 || f[12] != 8 || f[23] != 6 || f[47]&testutil.RST == 0 {
 			return
 		}
 		if n := binary.BigEndian.Uint32(f[38:]); n&0xffff_0000 == secret {
 			mu.Lock()
 			defer mu.Unlock()
-			got[n] = true
+			numbers[n] = true
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
-	for i := range uint32(1000) {
-		send(t, s.m, frame(s.m, segment(s.m, to, 1000, 80, testutil.ACK, secret|i, secret|i)))
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(numbers)
 	}
-	pause(never)
-	tap.Close()
-	mu.Lock()
-	defer mu.Unlock()
-	// The clock of resets has steps of 16 jiffies, so a second may be a bit shorter. However slow this machine is, no more may arrive.
-	if most := int(time.Since(begin)/(900*time.Millisecond)) + 1; len(got) > most {
-		t.Errorf("%d numbers arrived, want at most %d", len(got), most)
-	}
-	s.Remove("policy-evil.m")
-	s.AwaitPolicies(s.m, 0, 0)
 }

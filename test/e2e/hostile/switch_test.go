@@ -187,3 +187,58 @@ func TestASwitchBelievesNoFlowFromAListedSource(t *testing.T) {
 		})
 	}
 }
+
+// TestASwitchResetsNothingThatPolicyHasNeverAllowed: the numbers in a reset are the sender's, so a reset of a connection that the other end
+// has never allowed would carry something to it that policy denies. Which end allowed a flow goes along with the switch.
+func TestASwitchResetsNothingThatPolicyHasNeverAllowed(t *testing.T) {
+	s := newScene(t, append(fuzzFlags, "--dataplane", "bpf")...)
+	muteStack(t, s.m)
+	muteStack(t, s.b)
+	s.Policy("b", `{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: a}}}]}]}`)
+	s.AwaitPolicies(s.b, 1, 0)
+	got := s.resetsAt(t, s.b.Host)
+	at := s.watch(s.b.Host)
+	flags := s.Agent(0).Flags
+	var packets []testutil.Packet
+	for i, f := range []uint8{testutil.ACK, testutil.SYN | testutil.ACK} {
+		packets = append(packets, testutil.Packet{Src: s.m.Addr4(), Dst: s.b.Addr4(),
+			L4: testutil.TCP{SrcPort: 1000 + uint16(i), DstPort: 80, Flags: f, Seq: secret, Ack: secret}})
+	}
+	for _, mode := range switched {
+		done := s.repeat(t, s.m, packets...)
+		s.switchTo(flags, mode)
+		s.play(t, []attack{{what: fmt.Sprintf("what policy allows, after a switch to %v", mode), from: s.a, want: true,
+			frames: bearing(s.a, s.from(s.a, s.b, false, testutil.UDP{SrcPort: 1, DstPort: 1}))}}, at)
+		pause(never)
+		done()
+		if n := got(); n > 0 {
+			t.Errorf("%d resets with numbers of evil/m have arrived by the end of a switch to %v", n, mode)
+		}
+	}
+}
+
+// repeat sends packets again and again until the returned function is called.
+func (s *scene) repeat(t *testing.T, from *lab.Pod, packets ...testutil.Packet) (end func()) {
+	t.Helper()
+	var frames [][]byte
+	for _, p := range packets {
+		frames = append(frames, frame(from, p))
+	}
+	done, group := make(chan struct{}), sync.WaitGroup{}
+	group.Go(func() {
+		for tick := time.Tick(5 * time.Millisecond); ; {
+			for _, f := range frames {
+				if err := traffic.SendFrame(from.Host, "eth0", f); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			select {
+			case <-done:
+				return
+			case <-tick:
+			}
+		}
+	})
+	return func() { close(done); group.Wait() }
+}
