@@ -79,7 +79,7 @@ func (r *crafter) offloaded() []byte {
 		p.Options = bytes.Repeat([]byte{1}, 4*(1+r.IntN(10)))
 	}
 	frame := p.Bytes()
-	offset := map[byte]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6}[frame[next]]
+	offset := map[byte]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6, unix.IPPROTO_SCTP: 8}[frame[next]]
 	length := pick(r, 0, start, start+8, start+20)
 	if r.oneIn(3) {
 		start = r.IntN(start + 30)
