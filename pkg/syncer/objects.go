@@ -46,6 +46,9 @@ func (o *Objects[K, V]) Reject(k K, v V, problems []validate.Problem) {
 	o.known[k] = v
 }
 
+// Keep replaces the remembered value of a known object, and changes nothing else.
+func (o *Objects[K, V]) Keep(k K, v V) { o.known[k] = v }
+
 // Remove forgets an object that is gone.
 func (o *Objects[K, V]) Remove(k K) {
 	delete(o.known, k)
@@ -84,7 +87,7 @@ func (o *Objects[K, V]) LenInForce() int {
 }
 
 // All ranges over the objects, valid or not, and their remembered values, in no order. The current object may be
-// removed.
+// removed, or its value replaced.
 func (o *Objects[K, V]) All() iter.Seq2[K, V] { return maps.All(o.known) }
 
 // Shrink gives memory back that objects had that are gone: maps never do so themselves.

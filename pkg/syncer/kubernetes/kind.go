@@ -85,6 +85,7 @@ func (m *missed) note(place int, cause error, listed bool) {
 // run follows the kind, wherever it is served, until ctx ends. apis belong to the candidates, by their positions.
 func (k *kind) run(ctx context.Context, apis []api) {
 	var missed missed
+	place := 0
 	for ctx.Err() == nil {
 		i, found := 0, true
 		if k.Optional {
@@ -106,6 +107,10 @@ func (k *kind) run(ctx context.Context, apis []api) {
 			if missed.times > 1 { // once is usual: servers learn of a new CRD one after the other
 				k.complain()
 			}
+		}
+		if i != place {
+			place = i
+			k.store.moved()
 		}
 		lists := k.snapshot().Lists
 		cause := k.follow(ctx, apis, i)

@@ -1,12 +1,14 @@
 package kubernetes
 
 import (
+	"hash/fnv"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/validate"
@@ -19,6 +21,7 @@ type object struct {
 
 	name    objectKey
 	version string // resourceVersion
+	uid     uint32 // hashOf
 	endOf   bool   // a bookmark that ends the initial events of a streamed list
 
 	updates  []model.Update // none for what only names an object
@@ -29,6 +32,16 @@ type object struct {
 
 // objectKey names an object of one kind.
 type objectKey struct{ namespace, name string }
+
+// hashOf is a hash of an object's UID; 0: it has none.
+func hashOf(uid types.UID) uint32 {
+	if uid == "" {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(uid)) // it cannot fail
+	return max(h.Sum32(), 1)
+}
 
 // String is the name as messages have it, with the namespace if there is one.
 func (k objectKey) String() string {
@@ -51,6 +64,7 @@ func named(o runtime.Object) (*object, error) {
 		Object:  without,
 		name:    objectKey{m.GetNamespace(), m.GetName()},
 		version: m.GetResourceVersion(),
+		uid:     hashOf(m.GetUID()),
 		endOf:   m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true",
 	}, nil
 }

@@ -55,6 +55,77 @@ func TestKubernetesKeepsTheLastGoodVersion(t *testing.T) {
 	})
 }
 
+// TestKubernetesTakesNoGoodVersionFromAPredecessor: an object that is deleted and made again under its name, invalid, is a problem
+// without a version in force. It does not depend on whether the watch was up in between.
+func TestKubernetesTakesNoGoodVersionFromAPredecessor(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deletion missed %v", missed), func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				few(c)
+				c.put(policiesPath, withUID("again", "1", networkPolicy("again", 1, "Ingress")))
+				c.put(policiesPath, withUID("same", "2", networkPolicy("same", 1, "Ingress")))
+			}, func(c *cluster) {
+				c.got()
+				if missed {
+					c.stop()
+					c.after(time.Minute)
+				}
+				c.remove(policiesPath, "shop/again")
+				if !missed {
+					c.after(time.Second)
+				}
+				c.put(policiesPath, withUID("again", "3", unusable("again", 1)))
+				c.put(policiesPath, withUID("same", "2", unusable("same", 1)))
+				if missed {
+					c.compact(policiesPath)
+					c.start()
+				}
+				c.after(time.Second)
+				c.expect("made again, and invalid", "-policy knp/shop/again")
+				if got := c.reports.Problems(); len(got) != 2 || got[0].Ref.Name != "again" || got[0].Severity != validate.Rejected ||
+					strings.Contains(got[0].Reason, "stays in force") || !strings.HasSuffix(got[1].Reason, "; the last good version stays in force") {
+					t.Errorf("problems %v", got)
+				}
+				c.put(policiesPath, withUID("again", "3", networkPolicy("again", 2, "Ingress")))
+				c.expect("corrected", "+policy knp/shop/again 2")
+			})
+		})
+	}
+}
+
+// TestKubernetesKeepsTheLastGoodVersionFromTheOtherGroup: Calico's API server gives an object another UID than its custom resource has.
+func TestKubernetesKeepsTheLastGoodVersionFromTheOtherGroup(t *testing.T) {
+	broken := strings.Replace(calicoPolicy("shop", "db", 1), "all()", "has(", 1)
+	inCluster(t, func(c *cluster) {
+		c.serveCalico(1, true)
+		c.put(tiersV1, tier("secure"))
+		c.put(calicoV1, withUID("db", "1", calicoPolicy("shop", "db", 1)))
+	}, func(c *cluster) {
+		c.put(calicoV1, withUID("db", "1", broken))
+		c.got()
+		c.serveCalico(0, true)
+		c.put(tiersV3, tier("secure"))
+		c.put(calicoV3, withUID("db", "2", broken))
+		c.after(twoLooks)
+		for _, u := range c.got() {
+			if strings.Contains(u, "-policy") {
+				t.Errorf("the other group: %s", u)
+			}
+		}
+		c.wantRead("NetworkPolicy.projectcalico.org", "projectcalico.org/v3", "crd.projectcalico.org/v1")
+		if p := c.reports.Problems(); len(p) != 1 || !strings.HasSuffix(p[0].Reason, "; the last good version stays in force") {
+			t.Errorf("problems %v", p)
+		}
+		c.put(calicoV3, withUID("db", "3", broken))
+		c.expect("another object", "-policy np/shop/db")
+	})
+}
+
+// withUID gives an object of a name a UID.
+func withUID(name, uid, object string) string {
+	return strings.Replace(object, fmt.Sprintf(`"name":%q`, name), fmt.Sprintf(`"name":%q,"uid":%q`, name, uid), 1)
+}
+
 // unusable is a NetworkPolicy whose selector cannot be read, with so many rules.
 func unusable(name string, rules int) string {
 	return strings.Replace(networkPolicy(name, rules, "Ingress"), `"podSelector":{}`, `"podSelector":{"matchExpressions":[{"key":"a","operator":"Near"}]}`, 1)

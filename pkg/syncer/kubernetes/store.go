@@ -37,9 +37,13 @@ const (
 
 // record is kept for each object, so it is to be small.
 type record struct {
-	version uint64 // 0: not known
+	version uint32 // the low bits of the number; 0: not known
+	uid     uint32 // hashOf; 0: not known
 	shape   *shape // of the version that is in force
 }
+
+// replacedBy reports whether another object is known to have the name now: the one on record was deleted.
+func (r record) replacedBy(o *object) bool { return r.uid != 0 && o.uid != 0 && r.uid != o.uid }
 
 func newStore(shared *sharing, absent func(namespace, name string) []model.Update, deliver func([]model.Update), noted func(storeEvent, int)) *store {
 	return &store{shared: shared, absent: absent, deliver: deliver, noted: noted,
@@ -113,9 +117,12 @@ func (s *store) Replace(list []any, version string) error {
 	for name, o := range listed {
 		was, ok := s.objects.Get(name)
 		came = came || later && !ok
-		if !ok || !trusted || was.version == 0 || was.version != number(o.version) {
+		if !ok || !trusted || was.version == 0 || was.version != uint32(number(o.version)) {
 			us = s.put(us, o)
+			continue
 		}
+		was.uid = o.uid
+		s.objects.Keep(name, was)
 	}
 	s.mu.Unlock()
 	s.shared.sweep()
@@ -127,6 +134,17 @@ func (s *store) Replace(list []any, version string) error {
 
 // Resync implements cache.ReflectorStore.
 func (s *store) Resync() error { return nil }
+
+// moved notes that the kind is read in another place from now on, where the same objects may have other UIDs: Calico's API server
+// gives them its own.
+func (s *store) moved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, r := range s.objects.All() {
+		r.uid = 0
+		s.objects.Keep(name, r)
+	}
+}
 
 // forget removes every object: the kind is gone.
 func (s *store) forget() {
@@ -147,11 +165,15 @@ func objectOf(obj any) (*object, error) {
 	return nil, fmt.Errorf("%T among converted objects", obj)
 }
 
-// put records the newest version of an object, and appends the updates to send.
+// put records the newest version of an object, and appends the updates to send. An object that takes the place of another one
+// never had that one's good versions (semantics D-1). Its predecessor is gone, whether or not the watch was up to see that.
 func (s *store) put(us []model.Update, o *object) []model.Update {
 	was, _ := s.objects.Get(o.name)
+	now := record{version: uint32(number(o.version)), uid: o.uid, shape: o.shape}
+	if !o.ok && was.replacedBy(o) {
+		us, was = s.remove(us, o.name), record{}
+	}
 	s.turn(o.name, o.problems)
-	now := record{version: number(o.version), shape: o.shape}
 	if !o.ok {
 		now.shape = was.shape
 		s.objects.Reject(o.name, now, o.problems)
