@@ -132,7 +132,7 @@ func (c client) list(ctx context.Context, from string, limit int64, revision int
 }
 
 func entryOf(kv *mvccpb.KeyValue) entry {
-	return entry{key: string(kv.Key), value: kv.Value, modified: kv.ModRevision}
+	return entry{key: string(kv.Key), value: kv.Value, created: kv.CreateRevision, modified: kv.ModRevision}
 }
 
 // watch asks for events by the call itself rather than by clientv3's Watcher, for two reasons. That one goes on over another

@@ -30,6 +30,7 @@ type position struct {
 type entry struct {
 	key      string
 	value    []byte
+	created  int64 // revision of the key's first version since it was absent; 0: not known
 	modified int64 // revision
 	tooLarge bool  // there is a value that has not been read
 }

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,14 @@ func (f *fakeServer) write(pairs ...string) int64 {
 	f.revision++
 	for i := 0; i+1 < len(pairs); i += 2 {
 		e := event{entry: entry{key: pairs[i], value: []byte(pairs[i+1]), modified: f.revision}, deleted: pairs[i+1] == ""}
+		e.created = f.revision
+		for _, old := range f.history {
+			if old.key == e.key {
+				e.created = cmp.Or(old.created, f.revision)
+			}
+		}
 		if e.deleted {
-			e.value = nil
+			e.value, e.created = nil, 0
 		}
 		f.history = append(f.history, e)
 	}
@@ -126,11 +133,11 @@ func (c *fakeConnection) list(_ context.Context, from string, limit, revision in
 	}
 	now := map[string]entry{}
 	for _, e := range f.history {
-		if e.modified <= at {
-			now[e.key] = e.entry
-			if e.deleted {
-				delete(now, e.key)
-			}
+		if e.modified > at {
+			continue
+		}
+		if now[e.key] = e.entry; e.deleted {
+			delete(now, e.key)
 		}
 	}
 	f.lists++

@@ -18,27 +18,40 @@ import (
 type objects struct {
 	layout  *layout
 	seed    maphash.Seed
-	known   *syncer.Objects[objectKey, uint64]
+	known   *syncer.Objects[objectKey, record]
 	counts  []int // known, by kind
 	turned  [][]syncer.Turn
 	changed map[objectKey]struct{} // objects whose problems have changed since drainFindings
 }
 
+// record is kept for each object.
+type record struct {
+	hash    uint64
+	created int64 // as an entry has it
+}
+
+// replacedBy reports whether another object is known to have the key now: the one on record was deleted.
+func (r record) replacedBy(e entry) bool {
+	return r.created != 0 && e.created != 0 && r.created != e.created
+}
+
 func newObjects(l *layout) *objects {
-	return &objects{layout: l, seed: maphash.MakeSeed(), known: syncer.NewObjects[objectKey, uint64](),
+	return &objects{layout: l, seed: maphash.MakeSeed(), known: syncer.NewObjects[objectKey, record](),
 		counts: make([]int, len(l.kinds)), turned: make([][]syncer.Turn, len(l.kinds)), changed: map[objectKey]struct{}{}}
 }
 
 // put records the newest version of the object of an entry, and appends the updates to send. Not ours: the entry is of
-// no object that is read.
+// no object that is read. An object that takes the place of another one never had that one's good versions (semantics D-1).
 func (o *objects) put(us []model.Update, e entry) (updates []model.Update, k objectKey, ours bool) {
 	k, ours, reason := o.layout.object(e.key)
 	if !ours {
 		return us, k, false
 	}
-	hash := o.hash(e)
+	now := record{hash: o.hash(e), created: e.created}
 	was, known := o.known.Get(k)
-	if known && was == hash {
+	another := known && was.replacedBy(e)
+	if known && was.hash == now.hash && !another {
+		o.known.Keep(k, now)
 		return us, k, true
 	}
 	if !known {
@@ -50,12 +63,16 @@ func (o *objects) put(us []model.Update, e entry) (updates []model.Update, k obj
 	} else {
 		problems = o.rejected(k, "%s", reason)
 	}
+	if another && !ok {
+		us = o.remove(us, k)
+		o.counts[k.kind]++
+	}
 	o.turn(k, problems)
 	if !ok {
-		o.known.Reject(k, hash, problems)
+		o.known.Reject(k, now, problems)
 		return us, k, true
 	}
-	o.known.Accept(k, hash, problems)
+	o.known.Accept(k, now, problems)
 	return append(us, updates...), k, true
 }
 
@@ -72,6 +89,14 @@ func (o *objects) remove(us []model.Update, k objectKey) []model.Update {
 		return us
 	}
 	return append(us, o.layout.kinds[k.kind].Absent(k.namespace, k.name)...)
+}
+
+// moved notes that the datastore has another history of writes from now on: revisions before and after cannot be compared.
+func (o *objects) moved() {
+	for k, r := range o.known.All() {
+		r.created = 0
+		o.known.Keep(k, r)
+	}
 }
 
 // read converts a value.

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,6 +75,71 @@ func TestTheLastGoodVersionStays(t *testing.T) {
 	f.write(key, "")
 	w.awaits("b=Info")
 	w.until("no problem", func() bool { return len(w.reports.Problems()) == 0 })
+}
+
+// Another history has other revisions of the same objects.
+func TestTheLastGoodVersionStaysInAnotherHistory(t *testing.T) {
+	f := newReady()
+	w := follow(t, f)
+	w.awaits("a=Info b=Info")
+	key, _ := felix("a", "")
+	f.write(key, "{")
+	f.set(true, func() {
+		f.cluster++
+		for i := range f.history {
+			f.history[i].created += 100
+		}
+	})
+	w.until("another list", func() bool { return w.row().Lists == 2 })
+	w.awaits("a=Info b=Info")
+	if p := w.reports.Problems(); len(p) != 1 || !strings.HasSuffix(p[0].Reason, "the last good version stays in force") {
+		t.Errorf("%v", p)
+	}
+}
+
+// An object that is deleted and made again under its name, invalid, has no version in force, whether or not its deletion was seen.
+// The text may be one that was invalid before.
+func TestNoGoodVersionComesFromAPredecessor(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		f := newReady()
+		w := follow(t, f)
+		w.awaits("a=Info b=Info")
+		a, _ := felix("a", "")
+		b, _ := felix("b", "")
+		f.write(a, "{")
+		problems := func(stay, gone int) func() bool {
+			return func() bool {
+				for _, p := range w.reports.Problems() {
+					if strings.Contains(p.Reason, "the last good version stays in force") {
+						stay--
+					} else {
+						gone--
+					}
+				}
+				return stay == 0 && gone == 0
+			}
+		}
+		w.until("problem", problems(1, 0))
+		f.set(missed, func() {
+			if missed {
+				f.fail = errors.New("away")
+			}
+		})
+		f.write(a, "", b, "{")
+		f.write(a, "{")
+		if missed {
+			f.compact()
+			f.set(true, func() { f.fail = nil })
+		}
+		w.awaits("b=Info")
+		w.until("problems", problems(1, 1))
+		putFelix(f, "a", "Debug")
+		w.awaits("a=Debug b=Info")
+		w.until("problem", problems(1, 0))
+		if k := w.row(); k.Objects != 2 {
+			t.Errorf("%+v", k)
+		}
+	}
 }
 
 // The kinds come from the registry: all that Calico keeps in etcd and that are read, each with its scope.

@@ -74,6 +74,7 @@ func (s *Source) begin(ctx context.Context, c connection) (stream, error) {
 		s.log.Warn("etcd has another history of writes than before, as when it is restored from a snapshot; listing it again",
 			"revision", at.revision, "revision-before", s.at.revision)
 		s.complete = false
+		s.objects.moved()
 	}
 	s.at = at
 	if s.noteReady(ready); !s.ready {
@@ -131,6 +132,9 @@ func (s *Source) resume(ctx context.Context, c connection, patience time.Duratio
 	}
 	if again != s.mark || !intime {
 		cancel()
+		if intime {
+			s.objects.moved()
+		}
 		s.log.Warn("etcd does not have the last change that was seen; listing it again", "revision", s.mark.revision)
 		return nil, nil
 	}
