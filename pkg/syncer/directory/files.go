@@ -50,10 +50,13 @@ func readNamed(c *catalog, table validate.Table, input io.Reader, name string) e
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return err
+		return unreadable(name, err)
 	}
 	if !info.IsDir() {
-		return readInto(c, table, name)
+		if err := readInto(c, table, name); err != nil {
+			return unreadable(name, err)
+		}
+		return nil
 	}
 	t := tree{root: filepath.Clean(name), watch: func(string) error { return nil }, seen: map[string]fingerprint{}}
 	found := t.walk()
@@ -68,10 +71,15 @@ func readNamed(c *catalog, table validate.Table, input io.Reader, name string) e
 	return nil
 }
 
+// unreadable is the error of a name that was given and cannot be read.
+func unreadable(name string, err error) error {
+	return fmt.Errorf("read manifests from %s: %w; %s", name, reasonOf(err), remedyOf(err, "want a file or directory that exists, or - for standard input"))
+}
+
 func readInto(c *catalog, table validate.Table, path string) error {
 	text, err := readFile(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
 	if isBlank(text) {
 		c.empty(path, fileProblem(path, validate.Warning, errEmpty))

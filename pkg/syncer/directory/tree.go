@@ -195,17 +195,35 @@ func under(path string, dirs map[string]error) bool {
 	}
 }
 
+var errNotDirectory = errors.New("not a directory")
+
 // checkRoot returns an error if the directory cannot be read at all.
 func checkRoot(dir string) error {
 	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = errNotDirectory
+	}
+	if err == nil {
+		_, err = os.ReadDir(dir)
+	}
 	if err != nil {
-		return fmt.Errorf("directory datastore: %w", err)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("directory datastore: %s is not a directory", dir)
-	}
-	if _, err := os.ReadDir(dir); err != nil {
-		return fmt.Errorf("directory datastore: %w", err)
+		return fmt.Errorf("read the directory of manifests %s: %w; %s", dir, reasonOf(err), remedyOf(err, "--dir (the setting dir) must name a directory that exists"))
 	}
 	return nil
+}
+
+// reasonOf is err without the system call and the path, which messages name in their own words.
+func reasonOf(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// remedyOf says what to do about err. otherwise is for what lack of rights does not explain.
+func remedyOf(err error, otherwise string) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "give this user the right to read it, or read it as root"
+	}
+	return otherwise
 }
