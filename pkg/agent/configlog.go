@@ -31,7 +31,10 @@ func (c *configLog) Observe(o Outcome) {
 		c.level.Set(level)
 	}
 	if o.Config.FileErr != nil {
-		c.log.Error("the configuration file is not valid, its last valid version stays in force", "err", o.Config.FileErr)
+		c.log.Error("the configuration file cannot be used, its last valid version stays in force", "err", o.Config.FileErr)
+	}
+	if o.Config.FileBack {
+		c.log.Info("the configuration file can be used again and is in force")
 	}
 	var errs []error
 	for _, p := range o.Config.Problems {

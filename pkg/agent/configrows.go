@@ -25,7 +25,7 @@ func configProblems(s *config.Layers) []validate.Problem {
 	var all []validate.Problem
 	if err := s.FileErr(); err != nil {
 		all = append(all, validate.Problem{Ref: validate.Ref{Kind: "Node", Name: s.Config().Node}, Severity: validate.Rejected,
-			Reason: "the configuration file is not valid: " + err.Error() + "; its last valid version stays in force until the agent " +
+			Reason: "the configuration file cannot be used: " + err.Error() + "; its last valid version stays in force until the agent " +
 				"starts again, and then it ends at once: correct the file"})
 	}
 	for _, p := range s.Problems() {

@@ -70,7 +70,8 @@ type Sweep struct {
 type ConfigOutcome struct {
 	Desired  config.Config    // the present configuration
 	Problems []config.Problem // of the datastore's configuration, all there are
-	FileErr  error            // a version of the file is not valid and was not used
+	FileErr  error            // a version of the file is not valid, or cannot be read, and was not used
+	FileBack bool             // it can be used again
 
 	Applied config.Change // the change that was applied
 	Refused config.Change // what the dataplane could not be reopened with

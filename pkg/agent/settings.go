@@ -87,15 +87,17 @@ func (s *settings) forget(kinds func() []syncer.KindStatus, drained func() bool)
 	return true
 }
 
-// readFile reads a new version of the configuration file; a version that is not valid changes nothing. A change that
+// readFile reads a new version of the configuration file; a version that is not valid or cannot be read changes nothing. A change that
 // takes a restart does not wait for the first snapshot: it may correct the setting that keeps the datastore from being
 // read.
 func (s *settings) readFile(f *config.File) {
+	back := s.layers.FileErr() != nil
 	change, err := s.layers.SetFile(f)
 	if err != nil {
 		s.pending().FileErr = err
 		return
 	}
+	s.pending().FileBack = back
 	if change.Effect == config.Restart {
 		s.rollout.begin()
 	}

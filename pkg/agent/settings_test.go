@@ -242,6 +242,34 @@ func TestAConfigurationFileAppliesLive(t *testing.T) {
 	})
 }
 
+func TestAConfigurationFileThatCannotBeReadIsAProblemUntilItCan(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), model.InSync{})
+		good := &config.File{Path: "margay.yaml", Text: []byte("event-rate: 500\n")}
+		bad := &config.File{Path: "margay.yaml", Err: errors.New("open margay.yaml: permission denied")}
+		r.files <- good
+		synctest.Wait()
+		for range 2 {
+			r.files <- bad
+			synctest.Wait()
+			ps := configProblems(r.config)
+			if rate := r.config.Config().EventRate; rate != 500 || len(ps) != 1 || ps[0].Ref.Kind != "Node" || !strings.Contains(ps[0].Reason, bad.Err.Error()) {
+				t.Errorf("rate %d, problems %v, want the file as one of the node", rate, ps)
+			}
+			r.files <- good
+			synctest.Wait()
+			if ps := configProblems(r.config); len(ps) != 0 {
+				t.Errorf("problems %v after the file was corrected", ps)
+			}
+		}
+		r.files <- good
+		synctest.Wait()
+		if n := strings.Count(r.log.String(), "the configuration file can be used again and is in force"); n != 2 {
+			t.Errorf("logged %d times for 2 corrections:\n%s", n, &r.log)
+		}
+	})
+}
+
 func TestSnapshotsCountWhatThereIs(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		far := pod(2)

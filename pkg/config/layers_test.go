@@ -137,11 +137,11 @@ func TestTheNodeIsTheOneThatIsNamed(t *testing.T) {
 }
 
 func TestTheFileChanges(t *testing.T) {
-	l := mustNew(t, Local{File: &File{"/m.yaml", []byte("event-rate: 5")}})
-	if change, err := l.SetFile(&File{"/m.yaml", []byte("event-rate: 6\nevent-rats: 7")}); err == nil || change.Effect != Unchanged || l.Config().EventRate != 5 {
+	l := mustNew(t, Local{File: &File{Path: "/m.yaml", Text: []byte("event-rate: 5")}})
+	if change, err := l.SetFile(&File{Path: "/m.yaml", Text: []byte("event-rate: 6\nevent-rats: 7")}); err == nil || change.Effect != Unchanged || l.Config().EventRate != 5 {
 		t.Errorf("a file that is not valid: %v, %v, event-rate %d", err, change, l.Config().EventRate)
 	}
-	change, err := l.SetFile(&File{"/m.yaml", []byte("event-rate: 6\npprof: true")})
+	change, err := l.SetFile(&File{Path: "/m.yaml", Text: []byte("event-rate: 6\npprof: true")})
 	if diff := cmp.Diff(Change{[]string{"event-rate", "pprof"}, Restart}, change); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}

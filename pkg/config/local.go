@@ -22,6 +22,7 @@ type Local struct {
 type File struct {
 	Path string
 	Text []byte
+	Err  error // why it cannot be read; nil: it can
 }
 
 // Flag is one flag that was given.
@@ -165,6 +166,9 @@ func (f *File) read() (map[string]given, error) {
 	all := map[string]given{}
 	if f == nil {
 		return all, nil
+	}
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(f.Text, &doc); err != nil {

@@ -53,7 +53,7 @@ func TestWhatIsNotValidStopsTheStartAndSaysWhereItIs(t *testing.T) {
 				local.Flags = []Flag{{flag, value}}
 			}
 			if test.file != "" {
-				local.File = &File{"/etc/m.yaml", []byte(test.file)}
+				local.File = &File{Path: "/etc/m.yaml", Text: []byte(test.file)}
 			}
 			_, _, err := New(local)
 			if err == nil {
@@ -107,7 +107,7 @@ func TestShapesOfAFile(t *testing.T) {
 		"duration of an hour":  {"timeout-other: 60m", "timeout-other", "1h"},
 		"duration of a minute": {"timeout-other: 60s", "timeout-other", "1m"},
 	} {
-		l, _, err := New(Local{Host: "n", File: &File{"/etc/m.yaml", []byte(test.file)}})
+		l, _, err := New(Local{Host: "n", File: &File{Path: "/etc/m.yaml", Text: []byte(test.file)}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -151,7 +151,7 @@ func FuzzFile(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, _, err := New(Local{Host: "n", File: &File{"/etc/m.yaml", []byte(text)}})
+		l, _, err := New(Local{Host: "n", File: &File{Path: "/etc/m.yaml", Text: []byte(text)}})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "/etc/m.yaml") {
 				t.Errorf("%q: %v", text, err)

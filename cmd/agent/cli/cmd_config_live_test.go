@@ -95,6 +95,19 @@ func TestConfigurationOfALiveAgent(t *testing.T) {
 	n.wantSetting("pprof", "false", "built-in default")
 	n.wantReach(81, false)
 
+	// An agent that started without the file, which was named, would end at once.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	reported := func() bool {
+		out, _ := n.cli("show", "problems")
+		return strings.Contains(out, "the configuration file cannot be used: open "+file+": no such file or directory")
+	}
+	testutil.WaitFor(t, time.Minute, "the missing file to be reported", reported)
+	n.wantSetting("log-level", "debug", file+" line 1")
+	n.write(file, "log-level: debug\n")
+	testutil.WaitFor(t, time.Minute, "the file to be in force again", func() bool { return !reported() })
+
 	if r := stream.Stop(); r.Received != r.Sent || r.Connects != 1 || r.Errors > 0 || r.Sent < 100 {
 		t.Errorf("a connection that was open all the time: %+v", r)
 	}

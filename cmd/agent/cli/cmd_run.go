@@ -34,7 +34,7 @@ FelixConfigurations: margay config shows each with its source.`,
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), layers, warnings)
+			return run(cmd.Context(), layers, settings.fileRequired(), warnings)
 		},
 	}
 	settings.register(cmd.Flags())
@@ -42,8 +42,8 @@ FelixConfigurations: margay config shows each with its source.`,
 }
 
 // run runs the agent until ctx ends; from the beginning, but in this process, whenever its configuration takes that.
-// Enforced policy stays in force meanwhile: links and maps are pinned.
-func run(ctx context.Context, layers *config.Layers, warnings []string) error {
+// Enforced policy stays in force meanwhile: links and maps are pinned. fileRequired: an agent does not start without the file.
+func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings []string) error {
 	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(layers.Config().LogLevel)); err != nil {
 		return err
@@ -57,7 +57,7 @@ func run(ctx context.Context, layers *config.Layers, warnings []string) error {
 	left := 0
 	stopped := logStop(ctx, log)
 	defer func() { stopped(left) }()
-	files := followFile(ctx, layers.Config().ConfigFile, log)
+	files := followFile(ctx, layers.Config().ConfigFile, fileRequired)
 	before := node.FindStartState(layers.Config())
 	for {
 		p, err := assemble(layers, files, level, log)

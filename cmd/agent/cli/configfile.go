@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
 	"time"
 
@@ -20,15 +19,18 @@ const lookAgain = 5 * time.Second
 // every agent restart with built-in values.
 const quietFor = 500 * time.Millisecond
 
-// followFile delivers the file of settings whenever its text has changed since the start; nil when it is gone. It ends
-// with ctx.
-func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *config.File {
+// followFile delivers the file of settings whenever its text has changed since the start, or it cannot be read; nil when it is gone.
+// A required file that is gone cannot be read: an agent that started now would end at once. It ends with ctx.
+func followFile(ctx context.Context, path string, required bool) <-chan *config.File {
 	files := make(chan *config.File)
-	known, _ := os.ReadFile(path) // that it cannot be read was, or will be, said
+	known := lookAt(path, required)
+	if known.failed() {
+		known = fileState{} // the file has been read before
+	}
 	go func() {
 		look := time.NewTimer(lookAgain)
 		defer look.Stop()
-		said, last := "", known
+		last := known
 		for {
 			select {
 			case <-ctx.Done():
@@ -36,31 +38,18 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 			case <-look.C:
 			}
 			look.Reset(lookAgain)
-			text, err := os.ReadFile(path)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				if said != err.Error() {
-					log.Error("the file of settings cannot be read, its last valid version stays in force", "err", err)
-					said = err.Error()
-				}
-				continue
-			}
-			said = ""
-			before := last
-			last = text
+			now, before := lookAt(path, required), last
+			last = now
 			switch {
-			case same(text, known):
+			case now.same(known):
 				continue
-			case !same(text, before):
+			case !now.same(before):
 				look.Reset(quietFor)
 				continue
 			}
-			known = text
-			var file *config.File
-			if err == nil {
-				file = &config.File{Path: path, Text: text}
-			}
+			known = now
 			select {
-			case files <- file:
+			case files <- now.File:
 			case <-ctx.Done():
 				return
 			}
@@ -69,5 +58,29 @@ func followFile(ctx context.Context, path string, log *slog.Logger) <-chan *conf
 	return files
 }
 
-// same reports whether two texts of the file are the same; nil: there is no file.
-func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
+// fileState is what a look at the file of settings found. Without a file there is none.
+type fileState struct{ *config.File }
+
+func lookAt(path string, required bool) fileState {
+	text, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		return fileState{&config.File{Path: path, Text: text}}
+	case errors.Is(err, fs.ErrNotExist) && !required:
+		return fileState{}
+	}
+	return fileState{&config.File{Path: path, Err: err}}
+}
+
+func (s fileState) failed() bool { return s.File != nil && s.Err != nil }
+
+// same reports whether two looks have found the same.
+func (s fileState) same(o fileState) bool {
+	if s.File == nil || o.File == nil {
+		return s.File == o.File
+	}
+	if s.Err != nil || o.Err != nil {
+		return s.Err != nil && o.Err != nil && s.Err.Error() == o.Err.Error()
+	}
+	return bytes.Equal(s.Text, o.Text)
+}

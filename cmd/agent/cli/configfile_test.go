@@ -2,9 +2,10 @@ package cli
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		files := followFile(ctx, path, slog.New(slog.DiscardHandler))
+		files := followFile(ctx, path, false)
 		want := func(when, text string) {
 			t.Helper()
 			select {
@@ -54,4 +55,47 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 			t.Error("gone: nothing")
 		}
 	})
+}
+
+// TestAFileThatCannotBeReadIsDelivered: an agent that started with it would end at once, so it is a problem and not only a line of log.
+func TestAFileThatCannotBeReadIsDelivered(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		required bool
+		breakIt  func(path string) error
+		want     string // empty: the file is gone, and that is allowed
+	}{
+		{true, os.Remove, "no such file or directory"},
+		{false, os.Remove, ""},
+		{false, func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, "is a directory"},
+		{false, func(path string) error { return errors.Join(os.Remove(path), os.Symlink(path, path)) }, "too many levels"},
+	} {
+		path := filepath.Join(dir, "margay.yaml")
+		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte("log-level: warn\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			files := followFile(ctx, path, tt.required)
+			if err := tt.breakIt(path); err != nil {
+				t.Fatal(err)
+			}
+			f := <-files
+			if tt.want == "" && f != nil || tt.want != "" && (f == nil || f.Err == nil || !strings.Contains(f.Err.Error(), path+": "+tt.want)) {
+				t.Errorf("required %t: %+v, want %q", tt.required, f, tt.want)
+			}
+			select {
+			case f := <-files:
+				t.Errorf("again: %+v", f)
+			case <-time.After(time.Minute):
+			}
+			if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte("log-level: warn\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if f := <-files; f == nil || f.Err != nil || string(f.Text) != "log-level: warn\n" {
+				t.Errorf("corrected: %+v", f)
+			}
+		})
+	}
 }

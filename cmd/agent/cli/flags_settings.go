@@ -69,3 +69,9 @@ func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error)
 	}
 	return l, warnings, err
 }
+
+// fileRequired reports whether the file of settings must exist: a user has named it.
+func (f *settingFlags) fileRequired() bool {
+	_, asked := config.Local{Environment: os.Environ(), Flags: f.given}.ConfigFile()
+	return asked
+}
