@@ -93,6 +93,8 @@ func (s *store) Delete(obj any) error {
 // Replace implements cache.ReflectorStore. Objects that the list does not contain are gone, and objects with the known
 // version have not changed. A list that is older than the last one comes from a server that lost its history: then
 // versions are not compared.
+//
+// Deletions go last: the consumer may flush after a part of many updates, and a policy that was renamed must not be missing then.
 func (s *store) Replace(list []any, version string) error {
 	listed := make(map[objectKey]*object, len(list))
 	for _, obj := range list {
@@ -108,12 +110,6 @@ func (s *store) Replace(list []any, version string) error {
 	later, came := s.version != 0, false
 	s.version = v
 	var us []model.Update
-	for name := range s.objects.All() {
-		if listed[name] == nil {
-			us = s.remove(us, name)
-		}
-	}
-	s.objects.Shrink()
 	for name, o := range listed {
 		was, ok := s.objects.Get(name)
 		came = came || later && !ok
@@ -124,6 +120,12 @@ func (s *store) Replace(list []any, version string) error {
 		was.uid = o.uid
 		s.objects.Keep(name, was)
 	}
+	for name := range s.objects.All() {
+		if listed[name] == nil {
+			us = s.remove(us, name)
+		}
+	}
+	s.objects.Shrink()
 	s.mu.Unlock()
 	s.shared.sweep()
 	s.deliver(us)

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -74,10 +75,10 @@ func TestPodsOfAWorkloadShareWhatTheyHaveInCommon(t *testing.T) {
 	}
 	_ = k.store.Add(o)
 	list(t, k, 2, false)
-	if len(got) != 4 { // a deletion among them
+	if len(got) != 4 { // the last is a deletion
 		t.Fatalf("%d updates", len(got))
 	}
-	odd, a, b := got[0], got[2], got[3]
+	odd, a, b := got[0], got[1], got[2]
 	if unsafe.SliceData(a.Profiles) != unsafe.SliceData(b.Profiles) || unsafe.SliceData(a.Ports) != unsafe.SliceData(b.Ports) {
 		t.Error("profiles and ports are not shared")
 	}
@@ -146,6 +147,35 @@ func TestRecentStringsAreOneAndBounded(t *testing.T) {
 	}
 	if n := len(r.now) + len(r.before); n > 2*maxRecent {
 		t.Errorf("%d strings kept", n)
+	}
+}
+
+// The consumer drains a long queue in parts, and flushes after each.
+func TestAListDeletesLast(t *testing.T) {
+	var sent []string
+	k := podKind(t, func(us []model.Update) {
+		for _, u := range us {
+			sent = append(sent, short(u)[:1])
+		}
+	})
+	replace := func(from, to int) {
+		var all []any
+		for i := from; i < to; i++ {
+			o, err := k.converted(podAt(t, i, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, o)
+		}
+		if err := k.store.Replace(all, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(0, 10)
+	sent = nil
+	replace(10, 20)
+	if got := strings.Join(sent, ""); got != strings.Repeat("+", 10)+strings.Repeat("-", 10) {
+		t.Errorf("sent %s", got)
 	}
 }
 
