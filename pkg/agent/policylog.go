@@ -15,7 +15,7 @@ const (
 	policyWindow    = time.Minute
 	policyLines     = 60   // in one window
 	namespaceLines  = 10   // of them of one namespace
-	mostNotedPolicy = 4096 // updates between two flushes that are looked at one by one
+	mostNotedPolicy = 4096 // updates between two flushes that are looked at one by one, and changes that wait to be enforced
 )
 
 // policyLog logs at level info the policies that have changed this node's enforcement, once the change is enforced. These
@@ -25,7 +25,7 @@ type policyLog struct {
 
 	noted   map[model.PolicyKey]bool                   // updated since the last flush
 	local   map[model.EndpointID]*model.EndpointPolicy // as of the last flush
-	pending map[model.PolicyKey]*policyChange          // flushed and not enforced
+	pending map[model.PolicyKey]*policyChange          // flushed and not enforced; bounded, since nothing may be enforced for long
 	since   time.Time                                  // of the oldest of pending
 
 	window   time.Time // when it began
@@ -102,6 +102,10 @@ func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy) 
 
 func (p *policyLog) change(key model.PolicyKey, id model.EndpointID, before, after bool) {
 	c := p.pending[key]
+	if c == nil && len(p.pending) >= mostNotedPolicy {
+		p.withheld++
+		return
+	}
 	if c == nil {
 		c = &policyChange{endpoints: map[model.EndpointID]bool{}}
 		p.pending[key] = c

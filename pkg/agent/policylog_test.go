@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -115,4 +116,23 @@ func TestPoliciesDoNotFloodTheLog(t *testing.T) {
 		r.put(isolating(t, "t", "noisy", 5))
 		r.wantPolicyLogged(t, `policy changed" policy="NetworkPolicy t/noisy" endpoints=1`)
 	})
+}
+
+// While nothing can be enforced, a tenant may make policies with ever new names.
+func TestChangesThatWaitAreBounded(t *testing.T) {
+	var out strings.Builder
+	p := newPolicyLog(slog.New(slog.NewTextHandler(&out, nil)))
+	const all = mostNotedPolicy + 100
+	for i := range all {
+		p.change(isolating(t, "t", fmt.Sprint("made-", i), 1).Key, model.EndpointID{Namespace: "t", Name: "pod"}, false, true)
+	}
+	if n := len(p.pending); n != mostNotedPolicy {
+		t.Errorf("%d changes wait, want %d", n, mostNotedPolicy)
+	}
+	began := time.Now()
+	p.enforced(began)
+	p.tick(began.Add(policyWindow))
+	if want := fmt.Sprint("more=", all-namespaceLines); !strings.Contains(out.String(), want) {
+		t.Errorf("logged\n%s\nwant %s", out.String(), want)
+	}
 }
