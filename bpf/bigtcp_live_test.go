@@ -108,7 +108,7 @@ func transfer(t *testing.T, from, to *lab.Pod, dst netip.Addr) int {
 		t.Fatal(err)
 	}
 	defer seen.Close()
-	c, err := from.OpenTCP(netip.MustParseAddrPort(listener.Addr().String()), 5*time.Second)
+	c, err := traffic.OpenTCP(from.Host, netip.MustParseAddrPort(listener.Addr().String()), 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

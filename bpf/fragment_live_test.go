@@ -74,9 +74,9 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 				return w.drops(t)[bpf.DropKey{Ifindex: ep.Ifindex, Reason: uint16(bpf.MargayDropReasonDROP_POLICY), ToPod: 1}].Packets > 0
 			})
 			// The node's own large datagram passes whatever the policy is.
-			own, err := node.OpenUDP(server.Addr4())
+			own, err := traffic.OpenUDP(node.Host, server.Addr4())
 			if v6 {
-				own, err = node.OpenUDP(server.Addr6())
+				own, err = traffic.OpenUDP(node.Host, server.Addr6())
 			}
 			if err != nil {
 				t.Fatal(err)

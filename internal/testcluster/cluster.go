@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -289,7 +290,7 @@ func (c *Cluster) Reach(from, to *lab.Host, port uint16, want bool) {
 	for _, a := range to.Addrs() {
 		dst := netip.AddrPortFrom(a, port)
 		if port == 0 {
-			try("ping "+a.String(), func() lab.Attempt { return from.Ping(a, timeout) })
+			try("ping "+a.String(), func() lab.Attempt { return traffic.Ping(from, a, timeout) })
 			continue
 		}
 		try("tcp "+dst.String(), func() lab.Attempt { return from.DialTCP(dst, timeout) })

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -14,8 +15,8 @@ import (
 type Traffic struct {
 	T       *testing.T
 	Streams []*lab.Stream
-	Flows   []*lab.UDPFlow
-	Prober  *lab.Prober
+	Flows   []*traffic.UDPFlow
+	Prober  *traffic.Prober
 	Denied  *lab.Server
 }
 
@@ -47,21 +48,21 @@ func (c *Cluster) StartTraffic(client, server *lab.Pod, vips ...netip.Addr) *Tra
 		}
 		return backend
 	}
-	var targets []lab.Target
+	var targets []traffic.Target
 	for _, v6 := range []bool{false, true} {
 		open, closed, datagrams := to(tcp, "tcp", v6), to(denied, "tcp", v6), to(udp, "udp", v6)
 		s, err := lab.StartStream(client.Host, open, lab.StreamOptions{Interval: 2 * time.Millisecond})
 		if err != nil {
 			c.T.Fatal(err)
 		}
-		f, err := lab.StartUDPFlow(client.Host, datagrams, lab.UDPFlowOptions{})
+		f, err := traffic.StartUDPFlow(client.Host, datagrams, traffic.UDPFlowOptions{})
 		if err != nil {
 			c.T.Fatal(err)
 		}
 		tr.Streams, tr.Flows = append(tr.Streams, s), append(tr.Flows, f)
-		targets = append(targets, lab.Target{Addr: open, Allowed: true}, lab.Target{Addr: closed})
+		targets = append(targets, traffic.Target{Addr: open, Allowed: true}, traffic.Target{Addr: closed})
 	}
-	p, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
+	p, err := traffic.StartProber(client.Host, traffic.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
 	if err != nil {
 		c.T.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package traffic is what tests and benchmarks send between the hosts of a lab, and how they watch it: raw packets, floods, SCTP,
-// captures, and what runs for a while and counts.
+// Package traffic is what tests and benchmarks send between the hosts of a lab, and how they watch it: raw packets, pings, floods, SCTP,
+// connections of their own, captures, and what runs for a while and counts. All of it closes with its host.
 package traffic
 
 import (

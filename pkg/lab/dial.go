@@ -14,25 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
-// not. To learn only how an attempt ends, use DialTCP.
-func (h *Host) OpenTCP(dst netip.AddrPort, timeout time.Duration) (net.Conn, error) {
-	c, err := dialTCP(context.Background(), h, netip.AddrPort{}, dst, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return owned(h, c)
-}
-
-// OpenUDP connects a UDP socket of the host to dst, so that ICMP errors reach it. Ownership as with OpenTCP.
-func (h *Host) OpenUDP(dst netip.AddrPort) (net.Conn, error) {
-	c, err := dialUDP(h, netip.AddrPort{}, dst)
-	if err != nil {
-		return nil, err
-	}
-	return owned(h, c)
-}
-
 // dialTCP connects from src, whose address and port may be zero: any.
 func dialTCP(ctx context.Context, h *Host, src, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: timeout}
@@ -64,25 +45,6 @@ func dialUDP(h *Host, src, dst netip.AddrPort) (c net.Conn, err error) {
 	return c, nil
 }
 
-// ownedConn leaves its host's books when it is closed.
-type ownedConn struct {
-	net.Conn
-	host *Host
-}
-
-func owned(h *Host, c net.Conn) (net.Conn, error) {
-	o := &ownedConn{c, h}
-	if err := h.sockets.add(o); err != nil {
-		return nil, err
-	}
-	return o, nil
-}
-
-func (c *ownedConn) Close() error {
-	c.host.sockets.forget(c)
-	return c.Conn.Close()
-}
-
 // DialTCP makes one TCP connection to a server of the lab (Host.ListenTCP), reads its banner and closes. The outcome is
 // Connected only if the banner came, all within the timeout. A timeout under one second means that a lost SYN shows as
 // Timeout, since the kernel has not sent it again yet.
@@ -96,14 +58,14 @@ func (h *Host) DialTCPFrom(src, dst netip.AddrPort, timeout time.Duration) Attem
 	c, err := dialTCP(context.Background(), h, src, dst, timeout)
 	if err != nil {
 		// A reset that comes before connect has returned is still one after the handshake: one to the SYN is a refusal.
-		o := classify(err)
+		o := OutcomeOf(err)
 		return Attempt{Outcome: o, Established: o == Reset, Took: time.Since(start), Err: err}
 	}
 	defer c.Close()
 	a := Attempt{Established: true}
 	a.Server, err = readBanner(c, start.Add(timeout))
 	a.Retransmits = retransmits(c)
-	a.Outcome, a.Took = classify(err), time.Since(start)
+	a.Outcome, a.Took = OutcomeOf(err), time.Since(start)
 	if err != nil {
 		a.Err = fmt.Errorf("read banner of %s from %s: %w", dst, h.name, err)
 	}
@@ -117,7 +79,7 @@ func readBanner(c net.Conn, deadline time.Time) (string, error) {
 	}
 	var line []byte
 	b := make([]byte, 1)
-	for len(line) < maxBanner {
+	for len(line) < MaxBanner {
 		if _, err := c.Read(b); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
@@ -142,7 +104,7 @@ func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Dura
 func (h *Host) ExchangeUDPFrom(src, dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
 	start := time.Now()
 	server, err := exchangeUDP(h, src, dst, payload, start.Add(timeout))
-	a := Attempt{Outcome: classify(err), Server: server, Took: time.Since(start)}
+	a := Attempt{Outcome: OutcomeOf(err), Server: server, Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.name, dst, err)
 	}
@@ -161,7 +123,7 @@ func exchangeUDP(h *Host, src, dst netip.AddrPort, payload []byte, deadline time
 	if _, err := c.Write(payload); err != nil {
 		return "", err
 	}
-	b := make([]byte, len(payload)+maxBanner)
+	b := make([]byte, len(payload)+MaxBanner)
 	n, err := c.Read(b)
 	if err != nil {
 		return "", err

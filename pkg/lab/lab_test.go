@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
@@ -97,7 +98,7 @@ func TestAllReachAll(t *testing.T) {
 				if got.Server != udp.Name() {
 					t.Errorf("%s: answered by %q, want %q", what, got.Server, udp.Name())
 				}
-				wantOutcome(t, what+" ping", from.Ping(dst, soon), lab.Connected)
+				wantOutcome(t, what+" ping", traffic.Ping(from, dst, soon), lab.Connected)
 			}
 		}
 		if got, want := tcp.Accepted(), uint64(2*len(hosts)); got != want {

@@ -41,8 +41,8 @@ type Attempt struct {
 	Err         error         // what the outcome was made of; nil when Connected
 }
 
-// classify tells the outcome of an attempt from its error.
-func classify(err error) Outcome {
+// OutcomeOf is the outcome of an attempt that ended with err; nil: an answer came.
+func OutcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return Connected

@@ -70,8 +70,8 @@ func TestPodIsDeletedAndMadeAgain(t *testing.T) {
 			t.Errorf("interface %d in %s is that of the pod before", p.IfIndex(), p.Namespace())
 		}
 		for _, a := range addrs {
-			wantOutcome(t, "ping from the new pod", p.Ping(peer.Addr(a.Is6()), first), lab.Connected)
-			wantOutcome(t, "ping to the new pod", peer.Ping(a, first), lab.Connected)
+			wantOutcome(t, "ping from the new pod", traffic.Ping(p.Host, peer.Addr(a.Is6()), first), lab.Connected)
+			wantOutcome(t, "ping to the new pod", traffic.Ping(peer.Host, a, first), lab.Connected)
 		}
 		listenTCP(t, p.Host, 80)
 		if _, err := n.AddPod("shop", name); err == nil {
@@ -108,8 +108,8 @@ func TestPodOfOneFamily(t *testing.T) {
 	dual := addPod(t, n, "dual")
 	for _, a := range []netip.Addr{netip.MustParseAddr("10.65.1.9"), netip.MustParseAddr("fd65:0:0:1::9")} {
 		p := addPod(t, n, a.String(), a)
-		wantOutcome(t, "ping from a pod of one family", p.Ping(dual.Addr(a.Is6()), soon), lab.Connected)
-		wantOutcome(t, "ping in the family it lacks", p.Ping(dual.Addr(!a.Is6()), never), lab.Unreachable)
+		wantOutcome(t, "ping from a pod of one family", traffic.Ping(p.Host, dual.Addr(a.Is6()), soon), lab.Connected)
+		wantOutcome(t, "ping in the family it lacks", traffic.Ping(p.Host, dual.Addr(!a.Is6()), never), lab.Unreachable)
 	}
 }
 
@@ -180,8 +180,8 @@ func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
 	client, serving := addPod(t, a, "client"), addPod(t, b, "server")
 	tcp, udp := listenTCP(t, serving.Host, 80), listenUDP(t, serving.Host, 53)
 	must[*lab.Stream](t)(lab.StartStream(client.Host, tcp.Addr4(), lab.StreamOptions{}))
-	must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, udp.Addr4(), lab.UDPFlowOptions{}))
-	must[*lab.Prober](t)(lab.StartProber(client.Host, lab.ProberOptions{}, lab.Target{Addr: tcp.Addr4(), Allowed: true}))
+	must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, udp.Addr4(), traffic.UDPFlowOptions{}))
+	must[*traffic.Prober](t)(traffic.StartProber(client.Host, traffic.ProberOptions{}, traffic.Target{Addr: tcp.Addr4(), Allowed: true}))
 	must[*traffic.Capture](t)(traffic.OpenCapture(b.Host, serving.Iface()))
 	if err := l.Close(); err != nil {
 		t.Error(err)

@@ -2,7 +2,7 @@ package lab
 
 import "context"
 
-// probe is the life of the goroutines of a Stream, UDPFlow or Prober, which run until they are stopped.
+// probe is the life of the goroutines of a Stream, which run until it is stopped.
 type probe struct {
 	ctx    context.Context // ends when it is stopped
 	cancel context.CancelFunc

@@ -11,7 +11,8 @@ import (
 	"sync/atomic"
 )
 
-const maxBanner = 256 // bytes of a server's name with its line end
+// MaxBanner is how many bytes the name of a server has at most, with its line end.
+const MaxBanner = 256
 
 // Server is an echo server in a host, on all its addresses of both families. Over TCP it first sends a line with its
 // name and then echoes; over UDP it answers each datagram with its name, a line end and the datagram.
@@ -75,12 +76,6 @@ func (h *Host) ListenUDPAt(a netip.Addr, port uint16) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// ListenPackets opens a UDP socket on all addresses of the host, for a server of the caller's own; port 0 takes a free
-// one. The caller closes it.
-func ListenPackets(h *Host, port uint16) (c *net.UDPConn, err error) {
-	return listenPackets(h, netip.Addr{}, port)
 }
 
 func listenPackets(h *Host, a netip.Addr, port uint16) (c *net.UDPConn, err error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/tcpreset"
@@ -113,7 +114,7 @@ func (s *scene) connect(listener net.Listener, to netip.AddrPort) (client, serve
 		}
 		accepted <- c
 	}()
-	client = must[net.Conn](s.t)(s.client.OpenTCP(to, 5*time.Second))
+	client = must[net.Conn](s.t)(traffic.OpenTCP(s.client.Host, to, 5*time.Second))
 	server = <-accepted
 	s.t.Cleanup(func() { _ = client.Close(); _ = server.Close() }) // they are reset
 	exchange(s.t, client, server)

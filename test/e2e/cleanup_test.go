@@ -34,7 +34,7 @@ func TestCleanupLosesNoPacket(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				flow, err := lab.StartUDPFlow(from, netip.AddrPortFrom(server.Addr(v6), udp.Port()), lab.UDPFlowOptions{Interval: time.Millisecond})
+				flow, err := traffic.StartUDPFlow(from, netip.AddrPortFrom(server.Addr(v6), udp.Port()), traffic.UDPFlowOptions{Interval: time.Millisecond})
 				if err != nil {
 					t.Fatal(err)
 				}

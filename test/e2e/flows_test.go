@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -17,7 +18,7 @@ const onlyGood = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{pod
 type live struct {
 	t      *testing.T
 	stream *lab.Stream
-	flow   *lab.UDPFlow
+	flow   *traffic.UDPFlow
 }
 
 // startLive starts both once the pod may connect: the agent at the other end learns of a new pod on its own.
@@ -36,7 +37,7 @@ func startLiveUntil(t *testing.T, p *lab.Pod, tcp, udp *lab.Server, patience tim
 	if err != nil {
 		t.Fatal(err)
 	}
-	flow, err := lab.StartUDPFlow(p.Host, udp.Addr6(), lab.UDPFlowOptions{Interval: time.Millisecond})
+	flow, err := traffic.StartUDPFlow(p.Host, udp.Addr6(), traffic.UDPFlowOptions{Interval: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func TestPathMTUIsDiscovered(t *testing.T) {
 
 // transfer sends random bytes to an echo server and compares what comes back.
 func transfer(from *lab.Host, dst netip.AddrPort, size int) error {
-	conn, err := from.OpenTCP(dst, soon)
+	conn, err := traffic.OpenTCP(from, dst, soon)
 	if err != nil {
 		return err
 	}

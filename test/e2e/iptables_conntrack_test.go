@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -32,7 +33,7 @@ func TestTheTableOfConnectionsIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flow, err := lab.StartUDPFlow(client.Host, datagrams.Addr4(), lab.UDPFlowOptions{})
+	flow, err := traffic.StartUDPFlow(client.Host, datagrams.Addr4(), traffic.UDPFlowOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -58,8 +59,8 @@ func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
 // testMeddling has somebody meddle under traffic. backstop: table filter stays as it is.
 func testMeddling(t *testing.T, c *cluster, servers [2]*lab.Server, client *lab.Pod, backstop bool, meddle func() error) {
 	_, logged := c.Agent(0).Warnings(t, 0)
-	targets := []lab.Target{{Addr: servers[0].Addr4(), Allowed: true}, {Addr: servers[1].Addr4()}}
-	p, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
+	targets := []traffic.Target{{Addr: servers[0].Addr4(), Allowed: true}, {Addr: servers[1].Addr4()}}
+	p, err := traffic.StartProber(client.Host, traffic.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
 	if err != nil {
 		t.Fatal(err)
 	}

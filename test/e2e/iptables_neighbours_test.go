@@ -127,7 +127,7 @@ func TestAnotherAgentsJumpsStayBehindOurs(t *testing.T) {
 			}
 			return strings.Join(targets, " ")
 		}
-		p, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 5 * time.Millisecond}, lab.Target{Addr: open.Addr4(), Allowed: true}, lab.Target{Addr: closed.Addr4()})
+		p, err := traffic.StartProber(client.Host, traffic.ProberOptions{Interval: 5 * time.Millisecond}, traffic.Target{Addr: open.Addr4(), Allowed: true}, traffic.Target{Addr: closed.Addr4()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -35,7 +36,7 @@ func TestIPTablesResetsBothEndsOfARevokedConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer listener.Close()
-		client, err := bad.OpenTCP(at, soon)
+		client, err := traffic.OpenTCP(bad.Host, at, soon)
 		if err != nil {
 			t.Fatal(err)
 		}

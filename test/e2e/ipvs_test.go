@@ -7,6 +7,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -86,7 +87,7 @@ func (v *virtual) live(t *testing.T, port uint16) []live {
 		if err != nil {
 			t.Fatal(err)
 		}
-		flow, err := lab.StartUDPFlow(v.client.Host, dst, lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
+		flow, err := traffic.StartUDPFlow(v.client.Host, dst, traffic.UDPFlowOptions{Interval: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

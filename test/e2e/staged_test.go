@@ -13,6 +13,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -111,7 +112,7 @@ spec: {order: 10, selector: app == 'db', types: [Ingress], ingress: [{action: De
 func scrape(t *testing.T, n *lab.Node) string {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return n.OpenTCP(netip.MustParseAddrPort("127.0.0.1:9097"), time.Second)
+		return traffic.OpenTCP(n.Host, netip.MustParseAddrPort("127.0.0.1:9097"), time.Second)
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent/metrics", nil)
 	if err != nil {

@@ -38,8 +38,8 @@ type switchScene struct {
 	tcp, udp, denied                     *lab.Server
 	services                             []netip.Addr
 	streams                              []*lab.Stream
-	flows                                []*lab.UDPFlow
-	probers                              []*lab.Prober
+	flows                                []*traffic.UDPFlow
+	probers                              []*traffic.Prober
 	crossing                             *traffic.Crossing // what client and server send each other over TCP
 	idle                                 []net.Conn
 	attempts                             *attempts
@@ -77,7 +77,7 @@ func (s *switchScene) at(v6 bool) netip.AddrPort { return netip.AddrPortFrom(s.s
 func (s *switchScene) begin() {
 	s.T.Helper()
 	s.attempts = &attempts{failed: map[string]int{}, done: make(chan struct{})}
-	var direct, services []lab.Target
+	var direct, services []traffic.Target
 	var err error
 	asked := []netip.AddrPort{s.at(false), s.at(true), netip.AddrPortFrom(s.services[0], 80), netip.AddrPortFrom(s.services[1], 80)}
 	if s.crossing, err = traffic.OpenCrossing(s.client, s.server, 80, asked...); err != nil {
@@ -95,15 +95,15 @@ func (s *switchScene) begin() {
 	s.ports("30000 60999")
 	for i, v6 := range []bool{false, true} {
 		at, service := s.at(v6), netip.AddrPortFrom(s.services[i], 80)
-		direct = append(direct, lab.Target{Addr: at, Allowed: true, Timeout: soon}, lab.Target{Addr: netip.AddrPortFrom(at.Addr(), 81)})
-		services = append(services, lab.Target{Addr: service, Allowed: true, Timeout: soon})
+		direct = append(direct, traffic.Target{Addr: at, Allowed: true, Timeout: soon}, traffic.Target{Addr: netip.AddrPortFrom(at.Addr(), 81)})
+		services = append(services, traffic.Target{Addr: service, Allowed: true, Timeout: soon})
 		for name, from := range map[string]*lab.Host{"the client": s.client.Host, "the node": s.Node(0).Host, "outside": s.outside.Host} {
 			s.attempts.repeat(fmt.Sprintf("UDP from %s to %v", name, at), func() lab.Attempt { return from.ExchangeUDP(at, []byte("x"), soon) })
 		}
 		s.attempts.repeat(fmt.Sprintf("UDP to %v", service), func() lab.Attempt { return s.asker.ExchangeUDP(service, []byte("x"), soon) })
 		to := s.quiet.Addr(v6)
-		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() lab.Attempt { return s.pinger.Ping(to, soon) })
-		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() lab.Attempt { return s.Node(0).Ping(to, soon) })
+		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() lab.Attempt { return traffic.Ping(s.pinger.Host, to, soon) })
+		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() lab.Attempt { return traffic.Ping(s.Node(0).Host, to, soon) })
 	}
 	s.probe(s.client, direct)
 	s.probe(s.asker, services)
@@ -112,9 +112,9 @@ func (s *switchScene) begin() {
 
 // probe opens new connections all the time. Those to pods and those to Services are of two pods: of one, two could get the same port
 // by chance, and so the same ends (docs/datapath.md, Shortcut).
-func (s *switchScene) probe(from *lab.Pod, targets []lab.Target) {
+func (s *switchScene) probe(from *lab.Pod, targets []traffic.Target) {
 	s.T.Helper()
-	p, err := lab.StartProber(from.Host, lab.ProberOptions{Interval: 20 * time.Millisecond}, targets...)
+	p, err := traffic.StartProber(from.Host, traffic.ProberOptions{Interval: 20 * time.Millisecond}, targets...)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (s *switchScene) probe(from *lab.Pod, targets []lab.Target) {
 }
 
 // results are those of all probers.
-func (s *switchScene) results(of func(*lab.Prober) []lab.ProbeResult) (list []lab.ProbeResult) {
+func (s *switchScene) results(of func(*traffic.Prober) []traffic.ProbeResult) (list []traffic.ProbeResult) {
 	for _, p := range s.probers {
 		list = append(list, of(p)...)
 	}
@@ -142,8 +142,8 @@ func (s *switchScene) ports(fromTo string) {
 func (s *switchScene) keep(from *lab.Host, to netip.AddrPort) {
 	s.T.Helper()
 	stream, err1 := lab.StartStream(from, to, lab.StreamOptions{})
-	flow, err2 := lab.StartUDPFlow(from, to, lab.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
-	idle, err3 := from.OpenTCP(to, 5*time.Second)
+	flow, err2 := traffic.StartUDPFlow(from, to, traffic.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
+	idle, err3 := traffic.OpenTCP(from, to, 5*time.Second)
 	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			s.T.Fatal(err)
@@ -181,7 +181,7 @@ func (s *switchScene) some(what string) {
 		for i := range s.streams {
 			list = append(list, s.streams[i].Result().Received, s.flows[i].Result().Received)
 		}
-		for _, r := range s.results((*lab.Prober).Results) {
+		for _, r := range s.results((*traffic.Prober).Results) {
 			list = append(list, r.Attempts)
 		}
 		return list
@@ -203,7 +203,7 @@ func (s *switchScene) end() {
 			s.T.Errorf("UDP flow %d: %+v", i, r)
 		}
 	}
-	for _, r := range s.results((*lab.Prober).Stop) {
+	for _, r := range s.results((*traffic.Prober).Stop) {
 		if opened += r.Attempts; r.Wrong != 0 {
 			s.T.Errorf("%d of %d attempts at %s are wrong (allowed: %v): %v, first %+v", r.Wrong, r.Attempts, r.Target.Addr, r.Target.Allowed, r.Outcomes, r.FirstWrong)
 		}
@@ -292,7 +292,7 @@ func TestKeptFlowsOutliveSwitches(t *testing.T) {
 	db, bad, outside := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "bad"), c.External("outside")
 	tcp, udp := c.Serve(db.Host, 80)
 	old := startLive(t, bad, tcp, udp)
-	far, err := outside.OpenTCP(tcp.Addr4(), 5*time.Second)
+	far, err := traffic.OpenTCP(outside.Host, tcp.Addr4(), 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +384,7 @@ func TestAConnectionByTheShortcutOutlivesASwitchBesideAnOldEntry(t *testing.T) {
 			var c net.Conn
 			testutil.WaitFor(t, soon, "the port to be free again", func() (ok bool) {
 				var err error
-				c, err = s.client.OpenTCP(s.at(v6), soon)
+				c, err = traffic.OpenTCP(s.client.Host, s.at(v6), soon)
 				return err == nil
 			})
 			s.speak(c)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -34,10 +35,10 @@ type sourceSwitch struct {
 	elsewhere []netip.Addr // listed by the gateway, routed to the machine outside
 	pairs     []talk
 	streams   []*lab.Stream
-	flows     []*lab.UDPFlow // that get an answer to each datagram
-	oneWay    []*lab.UDPFlow // from the gateway, at addresses elsewhere
-	arrived   *lab.Server    // where those go
-	forged    []*lab.UDPFlow // from the gateway, with the ends of answers to others
+	flows     []*traffic.UDPFlow // that get an answer to each datagram
+	oneWay    []*traffic.UDPFlow // from the gateway, at addresses elsewhere
+	arrived   *lab.Server        // where those go
+	forged    []*traffic.UDPFlow // from the gateway, with the ends of answers to others
 }
 
 // talk is a flow that is quiet while the mode is switched.
@@ -105,13 +106,13 @@ func (s *sourceSwitch) begin() {
 }
 
 // flow starts a flow of datagrams. Its end waits for missing answers only if it is to get answers.
-func (s *sourceSwitch) flow(list *[]*lab.UDPFlow, h *lab.Host, from, to netip.AddrPort) {
+func (s *sourceSwitch) flow(list *[]*traffic.UDPFlow, h *lab.Host, from, to netip.AddrPort) {
 	s.T.Helper()
 	grace := soon
 	if list != &s.flows {
 		grace = time.Millisecond
 	}
-	f, err := lab.StartUDPFlow(h, to, lab.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: grace, From: from})
+	f, err := traffic.StartUDPFlow(h, to, traffic.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: grace, From: from})
 	if err != nil {
 		s.T.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -38,19 +39,19 @@ func TestNothingIsMisjudgedOnABadWire(t *testing.T) {
 	c.AwaitPolicies(server, 1, 0)
 	open, _ := c.Serve(server.Host, 80)
 	denied, _ := c.Serve(server.Host, 81)
-	var targets []lab.Target
+	var targets []traffic.Target
 	var streams []*lab.Stream
 	for _, v6 := range []bool{false, true} {
 		targets = append(targets,
-			lab.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 80), Allowed: true, Timeout: 15 * time.Second},
-			lab.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 81), Timeout: time.Second})
+			traffic.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 80), Allowed: true, Timeout: 15 * time.Second},
+			traffic.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 81), Timeout: time.Second})
 		s, err := lab.StartStream(client.Host, netip.AddrPortFrom(server.Addr(v6), 80), lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 15 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		streams = append(streams, s)
 	}
-	prober, err := lab.StartProber(client.Host, lab.ProberOptions{Interval: 50 * time.Millisecond}, targets...)
+	prober, err := traffic.StartProber(client.Host, traffic.ProberOptions{Interval: 50 * time.Millisecond}, targets...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func (t *Traffic) prepare(c corpus.Check) ([]attempt, error) {
 	case p.Protocol == model.ProtoTCP || p.Protocol == model.ProtoUDP:
 		return t.bySocket(c, from, to)
 	case p.ICMPCode == 0 && (p.Protocol == model.ProtoICMP && p.ICMPType == 8 || p.Protocol == model.ProtoICMPv6 && p.ICMPType == 128):
-		return []attempt{{check: c, do: result(func(d time.Duration) lab.Attempt { return from.PingFrom(p.Src, p.Dst, d) }, true)}}, nil
+		return []attempt{{check: c, do: result(func(d time.Duration) lab.Attempt { return traffic.PingFrom(from, p.Src, p.Dst, d) }, true)}}, nil
 	}
 	do, err := t.raw(from, to, p)
 	return []attempt{{check: c, do: do}}, err

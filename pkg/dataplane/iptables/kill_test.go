@@ -14,7 +14,7 @@ import (
 // nodeTraffic is what runs while agents are killed: attempts at ports that are always open, and never, and a live connection.
 type nodeTraffic struct {
 	t        testing.TB
-	prober   *lab.Prober
+	prober   *traffic.Prober
 	live     *lab.Stream
 	crossing *traffic.Crossing // to the port that is always open
 }
@@ -31,14 +31,14 @@ func (n *realNode) startTraffic() *nodeTraffic {
 	n.apply(-1)
 	n.check("at first")
 	// A busy machine may take a second for a connection that is allowed.
-	open := lab.Target{Addr: netip.AddrPortFrom(n.server.Addr4(), portOpen), Allowed: true, Timeout: 20 * time.Second}
-	closed := lab.Target{Addr: netip.AddrPortFrom(n.server.Addr4(), portClosed)}
+	open := traffic.Target{Addr: netip.AddrPortFrom(n.server.Addr4(), portOpen), Allowed: true, Timeout: 20 * time.Second}
+	closed := traffic.Target{Addr: netip.AddrPortFrom(n.server.Addr4(), portClosed)}
 	tr := &nodeTraffic{t: n.t}
 	var err error
 	if tr.crossing, err = traffic.OpenCrossing(n.client, n.server, portOpen, open.Addr); err != nil {
 		n.t.Fatal(err)
 	}
-	if tr.prober, err = lab.StartProber(n.client.Host, lab.ProberOptions{Interval: 2 * time.Millisecond}, open, closed); err != nil {
+	if tr.prober, err = traffic.StartProber(n.client.Host, traffic.ProberOptions{Interval: 2 * time.Millisecond}, open, closed); err != nil {
 		n.t.Fatal(err)
 	}
 	if tr.live, err = lab.StartStream(n.client.Host, netip.AddrPortFrom(n.server.Addr4(), portOpen), lab.StreamOptions{Interval: time.Millisecond}); err != nil {

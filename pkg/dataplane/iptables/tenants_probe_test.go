@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/oracle"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -59,7 +60,7 @@ func (n *tenants) mustOpen(x *tenant, v6 bool) {
 	dst := netip.AddrPortFrom(x.pod.Addr(v6), portProbed)
 	n.opened.Add(1)
 	if x.live == nil {
-		c, err := x.peer.OpenTCP(dst, patience)
+		c, err := traffic.OpenTCP(x.peer.Host, dst, patience)
 		if err == nil {
 			x.live, err = c, expect(c, "", x.probed.Name()+"\n")
 		}

@@ -14,8 +14,8 @@ import (
 type tenantFlows struct {
 	crossing *traffic.Crossing
 	streams  []*lab.Stream
-	flows    []*lab.UDPFlow
-	prober   *lab.Prober
+	flows    []*traffic.UDPFlow
+	prober   *traffic.Prober
 }
 
 // start starts the servers of the pod, and then all traffic of the peer but for the probes.
@@ -34,11 +34,11 @@ func (x *tenant) start() (err error) {
 	if x.witness, err = traffic.OpenTap(x.pod.Host, "eth0", x.watch); err != nil {
 		return err
 	}
-	var targets []lab.Target
+	var targets []traffic.Target
 	var open []netip.AddrPort
 	for _, a := range x.pod.Addrs() {
 		open = append(open, netip.AddrPortFrom(a, portOpen))
-		targets = append(targets, lab.Target{Addr: netip.AddrPortFrom(a, portOpen), Allowed: true, Timeout: patience}, lab.Target{Addr: netip.AddrPortFrom(a, portClosed)})
+		targets = append(targets, traffic.Target{Addr: netip.AddrPortFrom(a, portOpen), Allowed: true, Timeout: patience}, traffic.Target{Addr: netip.AddrPortFrom(a, portClosed)})
 	}
 	f := &x.flows
 	if f.crossing, err = traffic.OpenCrossing(x.peer, x.pod, portOpen, open...); err != nil {
@@ -49,13 +49,13 @@ func (x *tenant) start() (err error) {
 		if err != nil {
 			return err
 		}
-		flow, err := lab.StartUDPFlow(x.peer.Host, a, lab.UDPFlowOptions{Interval: 20 * time.Millisecond, Grace: patience})
+		flow, err := traffic.StartUDPFlow(x.peer.Host, a, traffic.UDPFlowOptions{Interval: 20 * time.Millisecond, Grace: patience})
 		if err != nil {
 			return err
 		}
 		f.streams, f.flows = append(f.streams, stream), append(f.flows, flow)
 	}
-	f.prober, err = lab.StartProber(x.peer.Host, lab.ProberOptions{Interval: 200 * time.Millisecond}, targets...)
+	f.prober, err = traffic.StartProber(x.peer.Host, traffic.ProberOptions{Interval: 200 * time.Millisecond}, targets...)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -94,7 +95,7 @@ var (
 func (g *gates) changes(before, after answers, do func()) {
 	g.t.Helper()
 	var turns []*turn
-	var allowed, denied []*lab.UDPFlow
+	var allowed, denied []*traffic.UDPFlow
 	for i, from := range g.from {
 		for j, to := range g.to {
 			u := g.startTurn(visitors[i], !before[i], from, to, (i+j)%2 == 1)

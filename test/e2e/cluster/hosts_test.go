@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -147,7 +148,7 @@ func tellSource(c *cluster, host *lab.Host, port uint16) {
 	c.t.Helper()
 	var listener net.Listener
 	c.must(host.Do(func() (err error) { listener, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }))
-	packets, err := lab.ListenPackets(host, port)
+	packets, err := traffic.ListenPackets(host, port)
 	c.must(err)
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -18,7 +19,7 @@ func TestFaultsOfTheControlPlane(t *testing.T) {
 	p := c.pod("shop", "a", "n1")
 	api := netip.AddrPortFrom(c.control.Addr4(), 6443)
 	reached := func(n *lab.Node) lab.Outcome {
-		conn, err := n.OpenTCP(api, never)
+		conn, err := traffic.OpenTCP(n.Host, api, never)
 		if err == nil {
 			conn.Close()
 			return lab.Connected

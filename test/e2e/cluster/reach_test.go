@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -114,7 +115,7 @@ func attempts(from *lab.Host, at []netip.Addr, port uint16, timeout time.Duratio
 	for _, a := range at {
 		dst := netip.AddrPortFrom(a, port)
 		if port == 0 {
-			try("ping "+a.String(), func() lab.Attempt { return from.Ping(a, timeout) })
+			try("ping "+a.String(), func() lab.Attempt { return traffic.Ping(from, a, timeout) })
 			continue
 		}
 		try("tcp "+dst.String(), func() lab.Attempt { return from.DialTCP(dst, timeout) })

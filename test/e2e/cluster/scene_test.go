@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -108,7 +109,7 @@ func (s *scene) turns() []*turn {
 
 // change makes all changes, and returns two flows more, of a pod that has inherited the address of a deleted one: it is
 // closed until its agent knows it, and is never what the other one was.
-func (s *scene) change() (opens *turn, never *lab.UDPFlow) {
+func (s *scene) change() (opens *turn, never *traffic.UDPFlow) {
 	s.c.t.Helper()
 	s.policyOf("created", `{podSelector: {matchLabels: {app: nobody}}}`)
 	s.policyOf("changed", `{podSelector: {matchLabels: {app: guest}}}`)
@@ -127,7 +128,7 @@ func (s *scene) change() (opens *turn, never *lab.UDPFlow) {
 	s.c.apply(podSpec{annotations: []string{address}, extra: []string{"nodeName: n1"}}.manifest("shop", "heir"))
 	heir := s.c.awaitRunning("shop", "heir")
 	s.from["address"] = heir
-	never, err := lab.StartUDPFlow(heir.Host, netip.AddrPortFrom(s.to["address"].Addr4(), openPort), lab.UDPFlowOptions{})
+	never, err := traffic.StartUDPFlow(heir.Host, netip.AddrPortFrom(s.to["address"].Addr4(), openPort), traffic.UDPFlowOptions{})
 	s.c.must(err)
 	return s.c.startTurn("pod made", true, heir, s.to["deleted"], true), never
 }
@@ -151,7 +152,7 @@ func (s *scene) settled() {
 type turn struct {
 	what  string
 	opens bool
-	flow  *lab.UDPFlow
+	flow  *traffic.UDPFlow
 	seen  uint64    // answers when it was looked at last
 	at    time.Time // when an answer was seen last, of a flow that closes; the first one, of a flow that opens
 }
@@ -160,7 +161,7 @@ type turn struct {
 func (c *cluster) startTurn(what string, opens bool, from, to *lab.Pod, v6 bool) *turn {
 	c.t.Helper()
 	at := netip.AddrPortFrom(to.Addr(v6), openPort)
-	f, err := lab.StartUDPFlow(from.Host, at, lab.UDPFlowOptions{Interval: 10 * time.Millisecond})
+	f, err := traffic.StartUDPFlow(from.Host, at, traffic.UDPFlowOptions{Interval: 10 * time.Millisecond})
 	c.must(err)
 	if !opens {
 		testutil.WaitFor(c.t, soon, "traffic before: "+what, func() bool { return f.Result().Received > 5 })

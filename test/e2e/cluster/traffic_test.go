@@ -24,8 +24,8 @@ type steadyTraffic struct {
 	t       testing.TB
 	from    *lab.Pod
 	streams []*lab.Stream
-	flows   []*lab.UDPFlow
-	probers [2]*lab.Prober // of what is allowed, and of what is denied
+	flows   []*traffic.UDPFlow
+	probers [2]*traffic.Prober // of what is allowed, and of what is denied
 	denied  []*lab.Server
 	crossed []*traffic.Crossing // of the TCP segments between from and each of the others
 }
@@ -49,14 +49,14 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 		c.must(err)
 		tr.crossed = append(tr.crossed, crossed)
 	}
-	var targets [2][]lab.Target
+	var targets [2][]traffic.Target
 	open := func(at netip.Addr) {
 		s, err := lab.StartStream(from.Host, netip.AddrPortFrom(at, openPort), lab.StreamOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
-		f, err := lab.StartUDPFlow(from.Host, netip.AddrPortFrom(at, openPort), lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
+		f, err := traffic.StartUDPFlow(from.Host, netip.AddrPortFrom(at, openPort), traffic.UDPFlowOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
 		tr.streams, tr.flows = append(tr.streams, s), append(tr.flows, f)
-		targets[0] = append(targets[0], lab.Target{Addr: netip.AddrPortFrom(at, openPort), Allowed: true, Timeout: 5 * time.Second})
+		targets[0] = append(targets[0], traffic.Target{Addr: netip.AddrPortFrom(at, openPort), Allowed: true, Timeout: 5 * time.Second})
 	}
 	for _, a := range vips {
 		open(a)
@@ -67,12 +67,12 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 		tr.denied = append(tr.denied, s)
 		for _, a := range p.Addrs() {
 			open(a)
-			targets[1] = append(targets[1], lab.Target{Addr: netip.AddrPortFrom(a, closedPort)})
+			targets[1] = append(targets[1], traffic.Target{Addr: netip.AddrPortFrom(a, closedPort)})
 		}
 	}
 	for i, p := range []*lab.Pod{from, denied} {
 		var err error
-		tr.probers[i], err = lab.StartProber(p.Host, lab.ProberOptions{Interval: 25 * time.Millisecond}, targets[i]...)
+		tr.probers[i], err = traffic.StartProber(p.Host, traffic.ProberOptions{Interval: 25 * time.Millisecond}, targets[i]...)
 		c.must(err)
 	}
 	tr.some("at first")

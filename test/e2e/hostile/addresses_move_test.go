@@ -9,6 +9,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -23,7 +24,7 @@ func TestAnAddressThatStaysLosesNothing(t *testing.T) {
 		if v6 {
 			to = udp.Addr6()
 		}
-		flow, err := lab.StartUDPFlow(s.a.Host, to, lab.UDPFlowOptions{Interval: time.Millisecond})
+		flow, err := traffic.StartUDPFlow(s.a.Host, to, traffic.UDPFlowOptions{Interval: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -131,7 +132,7 @@ func TestANewPodIsClosedForTheNodeThroughAService(t *testing.T) {
 		front := netip.AddrPortFrom(vip, 80)
 		s.translate(front, "udp", netip.AddrPortFrom(p.Addr(v6), 80))
 		k := s.tokens.next()
-		conn, err := s.n1.OpenUDP(front)
+		conn, err := traffic.OpenUDP(s.n1.Host, front)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestANewPodIsClosedForTheNodeThroughAService(t *testing.T) {
 			s.expect(t, "from the node through a Service", k, false, at)
 		}
 		k = s.tokens.next()
-		direct, err := s.n1.OpenUDP(netip.AddrPortFrom(p.Addr(v6), 80))
+		direct, err := traffic.OpenUDP(s.n1.Host, netip.AddrPortFrom(p.Addr(v6), 80))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 )
 
 // Where the node wants nothing from pods but answers, a pod cannot reach it by ICMP messages about flows of the node with
@@ -18,7 +19,7 @@ func TestErrorsAboutOthersFlowsDoNotReachTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	families(t, func(t *testing.T, v6 bool) {
-		conn, err := s.n1.OpenUDP(netip.AddrPortFrom(s.a.Addr(v6), 7))
+		conn, err := traffic.OpenUDP(s.n1.Host, netip.AddrPortFrom(s.a.Addr(v6), 7))
 		if err != nil {
 			t.Fatal(err)
 		}

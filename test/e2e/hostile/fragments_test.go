@@ -122,7 +122,7 @@ func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
 					if v6 {
 						to = server.Addr6()
 					}
-					conn, err := from.OpenUDP(to)
+					conn, err := traffic.OpenUDP(from.Host, to)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -271,7 +271,7 @@ func TestLargeDatagramsAreNeverRefused(t *testing.T) {
 		if v6 {
 			to = server.Addr6()
 		}
-		conn, err := s.a.OpenUDP(to)
+		conn, err := traffic.OpenUDP(s.a.Host, to)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func (s *scene) cannotFillTheTable(t *testing.T, x, server *lab.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lab.StartUDPFlow(s.b.Host, udp.Addr4(), lab.UDPFlowOptions{}); err != nil {
+	if _, err := traffic.StartUDPFlow(s.b.Host, udp.Addr4(), traffic.UDPFlowOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var before map[uint32]conntrack.Tuple
@@ -87,7 +87,7 @@ func (s *scene) cannotFillTheTable(t *testing.T, x, server *lab.Pod) {
 	// The honest pod keeps its connections: where it closed some, the kernel would give up those for its next ones.
 	open := func(n int) {
 		for range n {
-			if _, err := s.b.OpenTCP(tcp.Addr4(), soon); err != nil {
+			if _, err := traffic.OpenTCP(s.b.Host, tcp.Addr4(), soon); err != nil {
 				t.Errorf("a new connection of the honest pod: %v", err)
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testcluster"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 )
@@ -14,7 +15,7 @@ import (
 // honest are flows of shop/a with shop/b and the outside, which no attack may disturb.
 type honest struct {
 	streams []*lab.Stream
-	flows   []*lab.UDPFlow
+	flows   []*traffic.UDPFlow
 }
 
 func (f *fuzzing) startHonest() (h honest) {
@@ -26,7 +27,7 @@ func (f *fuzzing) startHonest() (h honest) {
 			if err != nil {
 				f.T.Fatal(err)
 			}
-			u, err := lab.StartUDPFlow(f.a.Host, at, lab.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
+			u, err := traffic.StartUDPFlow(f.a.Host, at, traffic.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
 			if err != nil {
 				f.T.Fatal(err)
 			}

@@ -163,9 +163,9 @@ func (f *fuzzing) openFlow(from *lab.Host, to netip.AddrPort, udp bool) testutil
 	var conn net.Conn
 	var err error
 	if udp {
-		conn, err = from.OpenUDP(to)
+		conn, err = traffic.OpenUDP(from, to)
 	} else {
-		conn, err = from.OpenTCP(to, soon)
+		conn, err = traffic.OpenTCP(from, to, soon)
 	}
 	if err != nil {
 		f.T.Fatal(err)

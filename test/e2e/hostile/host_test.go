@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 )
 
 // D-24: a node that wants nothing from pods gets nothing from them: not by broadcast or multicast, nor in connections that
@@ -52,7 +53,7 @@ func (s *scene) hostWantsNothing(t *testing.T) {
 			}
 		}
 		conn.Close()
-		if got := s.n1.Ping(s.b.Addr(v6), soon); got.Err != nil {
+		if got := traffic.Ping(s.n1.Host, s.b.Addr(v6), soon); got.Err != nil {
 			t.Errorf("the node pings a pod: %v", got.Err)
 		}
 	})

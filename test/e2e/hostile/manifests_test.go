@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/inspect"
-	"github.com/margay-project/margay/pkg/lab"
 )
 
 // TestManifestsUnderWayOpenNothing writes the manifest of a policy as editors, scripts and full disks do, while a pod that
@@ -52,7 +52,7 @@ func TestManifestsUnderWayOpenNothing(t *testing.T) {
 			s.Write("policies", text)
 			s.AwaitPolicies(s.b, 1, 0)
 			_, udp := s.Serve(s.b.Host, 80)
-			flow, err := lab.StartUDPFlow(s.m.Host, netip.AddrPortFrom(s.b.Addr4(), 80), lab.UDPFlowOptions{Interval: time.Millisecond})
+			flow, err := traffic.StartUDPFlow(s.m.Host, netip.AddrPortFrom(s.b.Addr4(), 80), traffic.UDPFlowOptions{Interval: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -76,7 +77,7 @@ func TestAPodThatIsNotReadyResolvesItsGateway(t *testing.T) {
 		gateway netip.Addr
 	}{{unix.AF_INET, netip.MustParseAddr("169.254.1.1")}, {unix.AF_INET6, netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")}} {
 		packet := s.from(p, s.ext, family.gateway.Is6(), testutil.UDP{SrcPort: 1000, DstPort: 99})
-		conn, err := p.OpenUDP(netip.AddrPortFrom(packet.Dst, 99))
+		conn, err := traffic.OpenUDP(p.Host, netip.AddrPortFrom(packet.Dst, 99))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -72,7 +73,7 @@ func TestStagedPoliciesOfOneTenantDisturbNobody(t *testing.T) {
 		s.Serve(s.b.Host, port)
 		s.Serve(s.m.Host, port)
 	}
-	flow, err := lab.StartUDPFlow(s.a.Host, netip.AddrPortFrom(s.b.Addr4(), 80), lab.UDPFlowOptions{Interval: 5 * time.Millisecond})
+	flow, err := traffic.StartUDPFlow(s.a.Host, netip.AddrPortFrom(s.b.Addr4(), 80), traffic.UDPFlowOptions{Interval: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func (s *side) meet(t *testing.T) {
 	for _, h := range s.hosts {
 		for _, a := range nodeAddrs {
 			meeting.Go(func() {
-				if got := h.Ping(a, testcluster.Soon); got.Outcome != lab.Connected {
+				if got := traffic.Ping(h, a, testcluster.Soon); got.Outcome != lab.Connected {
 					t.Errorf("%s: %s does not reach its node at %s: %v", s.name, h.Name(), a, got.Err)
 				}
 			})

@@ -1,4 +1,4 @@
-package lab_test
+package traffic_test
 
 import (
 	"errors"
@@ -123,7 +123,7 @@ func TestCrossingSeesLostSegmentsWithoutData(t *testing.T) {
 	n, client, _, _, asked, c := crossing(t)
 	whole := func(dst netip.AddrPort) error { return client.DialTCP(dst, soon).Err }
 	aborted := func(dst netip.AddrPort) error {
-		conn, err := client.OpenTCP(dst, soon)
+		conn, err := traffic.OpenTCP(client.Host, dst, soon)
 		if err != nil {
 			return err
 		}

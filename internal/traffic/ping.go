@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"encoding/binary"
@@ -10,26 +10,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
-// Ping sends one ICMP or ICMPv6 echo request and waits for its reply. It uses an ICMP datagram socket, whose identifier
+// Ping sends one ICMP or ICMPv6 echo request from the host and waits for its reply. It uses an ICMP datagram socket, whose identifier
 // and checksum the kernel fills in and to which it gives only the replies that belong to it.
-func (h *Host) Ping(dst netip.Addr, timeout time.Duration) Attempt {
-	return h.PingFrom(netip.Addr{}, dst, timeout)
+func Ping(h *lab.Host, dst netip.Addr, timeout time.Duration) lab.Attempt {
+	return PingFrom(h, netip.Addr{}, dst, timeout)
 }
 
 // PingFrom is Ping from one of the host's addresses.
-func (h *Host) PingFrom(src, dst netip.Addr, timeout time.Duration) Attempt {
+func PingFrom(h *lab.Host, src, dst netip.Addr, timeout time.Duration) lab.Attempt {
 	start := time.Now()
 	err := ping(h, src, dst, start.Add(timeout))
-	a := Attempt{Outcome: classify(err), Took: time.Since(start)}
+	a := lab.Attempt{Outcome: lab.OutcomeOf(err), Took: time.Since(start)}
 	if err != nil {
-		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.name, err)
+		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.Name(), err)
 	}
 	return a
 }
 
-func ping(h *Host, src, dst netip.Addr, deadline time.Time) error {
+func ping(h *lab.Host, src, dst netip.Addr, deadline time.Time) error {
 	c, err := echoSocket(h, src, dst)
 	if err != nil {
 		return err
@@ -59,15 +61,7 @@ func ping(h *Host, src, dst netip.Addr, deadline time.Time) error {
 	return nil
 }
 
-// sockaddr is an address for the raw calls.
-func sockaddr(a netip.Addr) unix.Sockaddr {
-	if a.Is6() {
-		return &unix.SockaddrInet6{Addr: a.As16()}
-	}
-	return &unix.SockaddrInet4{Addr: a.As4()}
-}
-
-func echoSocket(h *Host, src, dst netip.Addr) (net.Conn, error) {
+func echoSocket(h *lab.Host, src, dst netip.Addr) (net.Conn, error) {
 	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
 	if dst.Is6() {
 		family, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6

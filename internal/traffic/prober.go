@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // Target is an address to which a Prober connects, and the expected result.
@@ -27,18 +29,18 @@ type ProberOptions struct {
 // ProbeResult is what a Prober has counted for one target.
 type ProbeResult struct {
 	Target     Target
-	Attempts   uint64             // finished
-	Outcomes   map[Outcome]uint64 // how they ended
-	Wrong      uint64             // allowed and not Connected, or denied and established
-	FirstWrong Attempt
+	Attempts   uint64                 // finished
+	Outcomes   map[lab.Outcome]uint64 // how they ended
+	Wrong      uint64                 // allowed and not Connected, or denied and established
+	FirstWrong lab.Attempt
 	Skipped    uint64 // turns left out since MaxInFlight attempts were under way
 }
 
-// Prober makes new TCP connections to servers of the lab (Host.ListenTCP) over and over and counts those that end
+// Prober makes new TCP connections to servers of the lab (lab.Host.ListenTCP) over and over and counts those that end
 // otherwise than they ought to. A server's own Accepted count tells about a denied target even what a client that gave
 // up early does not. It is safe for concurrent use.
 type Prober struct {
-	host *Host
+	host *lab.Host
 	opts ProberOptions
 	probe
 	running sync.WaitGroup // a pacer per target, and attempts
@@ -49,7 +51,7 @@ type Prober struct {
 }
 
 // StartProber begins to connect to all targets side by side.
-func StartProber(h *Host, opts ProberOptions, targets ...Target) (*Prober, error) {
+func StartProber(h *lab.Host, opts ProberOptions, targets ...Target) (*Prober, error) {
 	if len(targets) == 0 {
 		return nil, errors.New("start prober: no targets")
 	}
@@ -64,7 +66,7 @@ func StartProber(h *Host, opts ProberOptions, targets ...Target) (*Prober, error
 	for i, t := range targets {
 		strict[i] = t.Allowed && t.Timeout <= 0
 		if !t.Addr.IsValid() {
-			return nil, fmt.Errorf("start prober from %s: target without address", h.name)
+			return nil, fmt.Errorf("start prober from %s: target without address", h.Name())
 		}
 		if t.Timeout <= 0 {
 			t.Timeout = 150 * time.Millisecond
@@ -72,7 +74,7 @@ func StartProber(h *Host, opts ProberOptions, targets ...Target) (*Prober, error
 				t.Timeout = 10 * time.Second
 			}
 		}
-		p.results = append(p.results, ProbeResult{Target: t, Outcomes: map[Outcome]uint64{}})
+		p.results = append(p.results, ProbeResult{Target: t, Outcomes: map[lab.Outcome]uint64{}})
 	}
 	p.strict = strict
 	p.running.Add(len(targets))
@@ -83,7 +85,7 @@ func StartProber(h *Host, opts ProberOptions, targets ...Target) (*Prober, error
 		p.running.Wait()
 		close(p.done)
 	}()
-	if err := h.sockets.add(p); err != nil {
+	if err := h.Adopt(p); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -118,18 +120,18 @@ func (p *Prober) pace(i int, t Target) {
 	}
 }
 
-func (p *Prober) count(i int, a Attempt) {
+func (p *Prober) count(i int, a lab.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &p.results[i]
-	if p.strict[i] && a.Outcome == Connected && a.Retransmits > 0 {
-		a.Outcome = Timeout
+	if p.strict[i] && a.Outcome == lab.Connected && a.Retransmits > 0 {
+		a.Outcome = lab.Timeout
 	}
 	r.Attempts++
 	r.Outcomes[a.Outcome]++
 	wrong := a.Established
 	if r.Target.Allowed {
-		wrong = a.Outcome != Connected
+		wrong = a.Outcome != lab.Connected
 	}
 	if wrong {
 		if r.Wrong == 0 {
@@ -145,7 +147,7 @@ func (p *Prober) Results() []ProbeResult {
 	defer p.mu.Unlock()
 	out := slices.Clone(p.results)
 	for i, r := range out {
-		out[i].Outcomes = make(map[Outcome]uint64, len(r.Outcomes))
+		out[i].Outcomes = make(map[lab.Outcome]uint64, len(r.Outcomes))
 		for o, n := range r.Outcomes {
 			out[i].Outcomes[o] = n
 		}
@@ -156,7 +158,7 @@ func (p *Prober) Results() []ProbeResult {
 // Stop waits for the attempts under way and returns the final counts, also when called again.
 func (p *Prober) Stop() []ProbeResult {
 	p.end()
-	p.host.sockets.forget(p)
+	p.host.Release(p)
 	return p.Results()
 }
 

@@ -1,4 +1,4 @@
-package lab_test
+package traffic_test
 
 import (
 	"bytes"
@@ -101,9 +101,9 @@ func TestICMPErrorsReachTheSocketTheyQuote(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	for _, v6 := range []bool{false, true} {
-		packets := must[*net.UDPConn](t)(lab.ListenPackets(serving.Host, 53)) // takes datagrams, answers none
+		packets := must[*net.UDPConn](t)(traffic.ListenPackets(serving.Host, 53)) // takes datagrams, answers none
 		sent := openCapture(t, serving.Host, "eth0")
-		f := must[*lab.UDPFlow](t)(lab.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr(v6), 53), lab.UDPFlowOptions{Grace: 1}))
+		f := must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr(v6), 53), traffic.UDPFlowOptions{Grace: 1}))
 		at := 14 + 20
 		if v6 {
 			at = 14 + 40

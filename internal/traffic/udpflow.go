@@ -1,4 +1,4 @@
-package lab
+package traffic
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // UDPFlowOptions tune a UDPFlow; zero fields take the defaults.
@@ -36,7 +38,7 @@ type UDPFlowResult struct {
 // UDPFlow sends numbered datagrams at a fixed rate from one port to a server of the lab and accounts for every answer.
 // It is safe for concurrent use.
 type UDPFlow struct {
-	host *Host
+	host *lab.Host
 	conn net.Conn
 	opts UDPFlowOptions
 	probe
@@ -49,8 +51,8 @@ type UDPFlow struct {
 	final    bool
 }
 
-// StartUDPFlow begins a flow to a server of Host.ListenUDP.
-func StartUDPFlow(h *Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, error) {
+// StartUDPFlow begins a flow to a server of lab.Host.ListenUDP.
+func StartUDPFlow(h *lab.Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = 2 * time.Millisecond
 	}
@@ -58,12 +60,16 @@ func StartUDPFlow(h *Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, e
 		opts.Size = 64
 	}
 	if opts.Size < 8 {
-		return nil, fmt.Errorf("start UDP flow from %s: a datagram of %d bytes has no room for its number", h.name, opts.Size)
+		return nil, fmt.Errorf("start UDP flow from %s: a datagram of %d bytes has no room for its number", h.Name(), opts.Size)
 	}
 	if opts.Grace <= 0 {
 		opts.Grace = 10 * time.Second
 	}
-	conn, err := dialUDP(h, opts.From, dst)
+	var d net.Dialer
+	if opts.From.Addr().IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(opts.From)
+	}
+	conn, err := open(h, d, "udp", dst)
 	if err != nil {
 		return nil, fmt.Errorf("start UDP flow to %s: %w", dst, err)
 	}
@@ -73,7 +79,7 @@ func StartUDPFlow(h *Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, e
 	}
 	go f.send()
 	go f.receive()
-	if err := h.sockets.add(f); err != nil {
+	if err := h.Adopt(f); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -121,7 +127,7 @@ func (f *UDPFlow) count(n *uint64) {
 
 func (f *UDPFlow) receive() {
 	defer close(f.received)
-	b := make([]byte, maxBanner+f.opts.Size)
+	b := make([]byte, lab.MaxBanner+f.opts.Size)
 	for {
 		n, err := f.conn.Read(b)
 		switch {
@@ -181,7 +187,7 @@ func (f *UDPFlow) StopCut() UDPFlowResult { return f.stop(min(f.opts.Grace, 500*
 
 func (f *UDPFlow) stop(within time.Duration) UDPFlowResult {
 	f.end()
-	f.host.sockets.forget(f)
+	f.host.Release(f)
 	f.mu.Lock()
 	if !f.final {
 		f.final = true
