@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // TestFragmentsMadeOnTheWayAreNotTheNodesOwn: a node with connection tracking puts datagrams together and cuts them
@@ -43,7 +44,7 @@ func TestFragmentsMadeOnTheWayAreNotTheNodesOwn(t *testing.T) {
 	ep := bpf.Endpoint{Ifindex: uint32(to.IfIndex()), Flags: bpf.EPReady, Addr4: to.Addr4().As4(), Addr6: to.Addr6().As16()}
 	w.publish(t, &ep, word(slotDeny, 1), word(slotAllow, 1))
 	attachTo(t, node, to.IfIndex(), w.Programs[bpf.MargayProgToPod], ebpf.AttachTCXEgress)
-	server, err := to.ListenUDP(53)
+	server, err := echo.ListenUDP(to.Host, 53)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Options of a run.
@@ -99,7 +100,7 @@ func (s *site) build(ctx context.Context, l *lab.Lab, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := server.ListenTCP(deniedPort); err != nil {
+	if _, err := echo.ListenTCP(server.Host, deniedPort); err != nil {
 		return err
 	}
 	s.pair = &pair{client: client, server: server}
@@ -147,11 +148,11 @@ func (s *site) addNodes(l *lab.Lab, name string) error {
 
 // checkDenied tries a port that no rule speaks of.
 func (s *site) checkDenied() error {
-	want, limit := lab.Connected, 2*time.Second
+	want, limit := echo.Connected, 2*time.Second
 	if s.denies {
-		want, limit = lab.Timeout, 100*time.Millisecond
+		want, limit = echo.Timeout, 100*time.Millisecond
 	}
-	attempt := s.client.DialTCP(netip.AddrPortFrom(s.server.Addr4(), deniedPort), limit)
+	attempt := echo.DialTCP(s.client.Host, netip.AddrPortFrom(s.server.Addr4(), deniedPort), limit)
 	if attempt.Outcome != want {
 		return fmt.Errorf("port %d, which no rule allows: %s, want %s (%v)", deniedPort, attempt.Outcome, want, attempt.Err)
 	}

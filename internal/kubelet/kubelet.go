@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -78,7 +79,7 @@ type sandbox struct {
 	network *lab.Pod // nil: of the host's network
 
 	addrs    []string
-	servers  []*lab.Server // only those in the host's network; others end with their pod
+	servers  []*echo.Server // only those in the host's network; others end with their pod
 	since    time.Time
 	until    time.Time // when it was deleted and lingers
 	reported bool      // its status has been written

@@ -17,6 +17,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const limit = 20 * time.Second
@@ -87,10 +88,10 @@ func (s *site) serves(addrs []netip.Addr) {
 	s.t.Helper()
 	for _, a := range addrs {
 		at := netip.AddrPortFrom(a, 80)
-		if got := s.outside.DialTCP(at, limit); got.Outcome != lab.Connected {
+		if got := echo.DialTCP(s.outside.Host, at, limit); got.Outcome != echo.Connected {
 			s.t.Errorf("tcp %v: %v", at, got.Err)
 		}
-		if got := s.outside.ExchangeUDP(at, []byte("x"), limit); got.Outcome != lab.Connected {
+		if got := echo.ExchangeUDP(s.outside.Host, at, []byte("x"), limit); got.Outcome != echo.Connected {
 			s.t.Errorf("udp %v: %v", at, got.Err)
 		}
 	}
@@ -192,7 +193,7 @@ func TestPodWaitsForItsStatusFile(t *testing.T) {
 	s.create("a", "1", nil)
 	p := s.await("a", "to say its addresses", func(p *corev1.Pod) bool { return p.Annotations["cni.projectcalico.org/podIPs"] != "" })
 	addr := s.node.Pod("shop", "a").Addr4()
-	if got := s.outside.DialTCP(netip.AddrPortFrom(addr, 80), limit); got.Outcome != lab.Refused || running(p) {
+	if got := echo.DialTCP(s.outside.Host, netip.AddrPortFrom(addr, 80), limit); got.Outcome != echo.Refused || running(p) {
 		t.Errorf("before the file: %v, %s", got.Outcome, p.Status.Phase)
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "k8s shop%2Fa eth0"), nil, 0o600))

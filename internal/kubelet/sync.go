@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // sync brings the pod of that name to the state the API server wants, and says when to look again; 0: when it changes.
@@ -160,17 +161,17 @@ func (s *sandbox) serve(n *lab.Node, p *corev1.Pod) error {
 	if s.network != nil {
 		host = s.network.Host
 	}
-	servers := []*lab.Server{}
+	servers := []*echo.Server{}
 	for _, c := range p.Spec.Containers {
 		for _, port := range c.Ports {
-			listen := host.ListenTCP
+			listen := echo.ListenTCP
 			switch port.Protocol {
 			case corev1.ProtocolUDP:
-				listen = host.ListenUDP
+				listen = echo.ListenUDP
 			case corev1.ProtocolSCTP:
 				continue // many kernels lack it
 			}
-			server, err := listen(uint16(port.ContainerPort))
+			server, err := listen(host, uint16(port.ContainerPort))
 			if err != nil {
 				return errors.Join(fmt.Errorf("serve port %d of %s: %w", port.ContainerPort, p.Name, err), closeAll(servers))
 			}
@@ -181,7 +182,7 @@ func (s *sandbox) serve(n *lab.Node, p *corev1.Pod) error {
 	return nil
 }
 
-func closeAll(servers []*lab.Server) error {
+func closeAll(servers []*echo.Server) error {
 	var errs []error
 	for _, s := range servers {
 		errs = append(errs, s.Close())

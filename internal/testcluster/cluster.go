@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -257,13 +258,13 @@ spec: %s
 }
 
 // Serve starts echo servers of both protocols.
-func (c *Cluster) Serve(h *lab.Host, port uint16) (tcp, udp *lab.Server) {
+func (c *Cluster) Serve(h *lab.Host, port uint16) (tcp, udp *echo.Server) {
 	c.T.Helper()
-	tcp, err := h.ListenTCP(port)
+	tcp, err := echo.ListenTCP(h, port)
 	if err != nil {
 		c.T.Fatal(err)
 	}
-	if udp, err = h.ListenUDP(port); err != nil {
+	if udp, err = echo.ListenUDP(h, port); err != nil {
 		c.T.Fatal(err)
 	}
 	return tcp, udp
@@ -273,28 +274,28 @@ func (c *Cluster) Serve(h *lab.Host, port uint16) (tcp, udp *lab.Server) {
 // of them does. All are tried at the same time.
 func (c *Cluster) Reach(from, to *lab.Host, port uint16, want bool) {
 	c.T.Helper()
-	timeout, outcome := Never, lab.Timeout
+	timeout, outcome := Never, echo.Timeout
 	if want {
-		timeout, outcome = Soon, lab.Connected
+		timeout, outcome = Soon, echo.Connected
 	}
 	type attempt struct {
 		what string
-		got  lab.Attempt
+		got  echo.Attempt
 	}
 	done := make(chan attempt)
 	tries := 0
-	try := func(what string, do func() lab.Attempt) {
+	try := func(what string, do func() echo.Attempt) {
 		tries++
 		go func() { done <- attempt{what, do()} }()
 	}
 	for _, a := range to.Addrs() {
 		dst := netip.AddrPortFrom(a, port)
 		if port == 0 {
-			try("ping "+a.String(), func() lab.Attempt { return traffic.Ping(from, a, timeout) })
+			try("ping "+a.String(), func() echo.Attempt { return traffic.Ping(from, a, timeout) })
 			continue
 		}
-		try("tcp "+dst.String(), func() lab.Attempt { return from.DialTCP(dst, timeout) })
-		try("udp "+dst.String(), func() lab.Attempt { return from.ExchangeUDP(dst, []byte("hello"), timeout) })
+		try("tcp "+dst.String(), func() echo.Attempt { return echo.DialTCP(from, dst, timeout) })
+		try("udp "+dst.String(), func() echo.Attempt { return echo.ExchangeUDP(from, dst, []byte("hello"), timeout) })
 	}
 	for range tries {
 		if a := <-done; a.got.Outcome != outcome || a.got.Established && !want {

@@ -8,16 +8,17 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Traffic runs while something is done to the agent: old flows and new ones that policy allows, and new ones that it
 // denies. From one client to one server, over both families.
 type Traffic struct {
 	T       *testing.T
-	Streams []*lab.Stream
+	Streams []*echo.Stream
 	Flows   []*traffic.UDPFlow
 	Prober  *traffic.Prober
-	Denied  *lab.Server
+	Denied  *echo.Server
 }
 
 const (
@@ -33,7 +34,7 @@ func (c *Cluster) StartTraffic(client, server *lab.Pod, vips ...netip.Addr) *Tra
 	tcp, udp := c.Serve(server.Host, OpenPort)
 	denied, _ := c.Serve(server.Host, ClosedPort)
 	tr := &Traffic{T: c.T, Denied: denied}
-	to := func(s *lab.Server, protocol string, v6 bool) netip.AddrPort {
+	to := func(s *echo.Server, protocol string, v6 bool) netip.AddrPort {
 		backend := netip.AddrPortFrom(server.Addr(v6), s.Port())
 		for _, vip := range vips {
 			if vip.Is6() != v6 {
@@ -51,7 +52,7 @@ func (c *Cluster) StartTraffic(client, server *lab.Pod, vips ...netip.Addr) *Tra
 	var targets []traffic.Target
 	for _, v6 := range []bool{false, true} {
 		open, closed, datagrams := to(tcp, "tcp", v6), to(denied, "tcp", v6), to(udp, "udp", v6)
-		s, err := lab.StartStream(client.Host, open, lab.StreamOptions{Interval: 2 * time.Millisecond})
+		s, err := echo.StartStream(client.Host, open, echo.StreamOptions{Interval: 2 * time.Millisecond})
 		if err != nil {
 			c.T.Fatal(err)
 		}

@@ -13,10 +13,11 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // crossing is a client and a server between which segments are counted, directly and by a Service, over both families.
-func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *lab.Server, asked []netip.AddrPort, c *traffic.Crossing) {
+func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *echo.Server, asked []netip.AddrPort, c *traffic.Crossing) {
 	n = addNode(t, newLab(t), "a")
 	client, serving = addPod(t, n, "client"), addPod(t, n, "server")
 	server = listenTCP(t, serving.Host, 80)
@@ -33,13 +34,13 @@ func TestCrossingCountsWhatLeavesAndArrives(t *testing.T) {
 	_, client, _, _, asked, c := crossing(t)
 	for _, dst := range asked {
 		for range 5 {
-			if got := client.DialTCP(dst, soon); got.Outcome != lab.Connected {
+			if got := echo.DialTCP(client.Host, dst, soon); got.Outcome != echo.Connected {
 				t.Fatalf("%v: %+v", dst, got)
 			}
 		}
 	}
 	other := listenTCP(t, client.Host, 80) // what is no connection of the client does not count
-	if got := client.DialTCP(other.Addr4(), soon); got.Outcome != lab.Connected {
+	if got := echo.DialTCP(client.Host, other.Addr4(), soon); got.Outcome != echo.Connected {
 		t.Fatalf("%+v", got)
 	}
 	// Of each a SYN, its answer and the banner, and an ACK of the answer and a FIN.
@@ -82,10 +83,10 @@ func TestCrossingSeesALostSYN(t *testing.T) {
 	for _, dst := range []netip.AddrPort{asked[0], asked[2]} {
 		before := c.Result().LostAll
 		dropped := dropping(t, n, "iptables", "--dport", "80", "--syn")
-		done := make(chan lab.Attempt, 1)
-		go func() { done <- client.DialTCP(dst, soon) }()
+		done := make(chan echo.Attempt, 1)
+		go func() { done <- echo.DialTCP(client.Host, dst, soon) }()
 		want := before + dropped()
-		if got := <-done; got.Outcome != lab.Connected || got.Retransmits == 0 {
+		if got := <-done; got.Outcome != echo.Connected || got.Retransmits == 0 {
 			t.Fatalf("%v: %+v", dst, got)
 		}
 		if r := c.Result(); r.LostAll < want || r.LostAll >= r.Begun || !lists(r, "SYN with") {
@@ -97,17 +98,17 @@ func TestCrossingSeesALostSYN(t *testing.T) {
 // Lost data of a connection that stands, and the lost answer to a SYN.
 func TestCrossingSeesLostDataAndAnswers(t *testing.T) {
 	n, client, _, _, asked, c := crossing(t)
-	stream := must[*lab.Stream](t)(lab.StartStream(client.Host, asked[1], lab.StreamOptions{Interval: time.Millisecond}))
+	stream := must[*echo.Stream](t)(echo.StartStream(client.Host, asked[1], echo.StreamOptions{Interval: time.Millisecond}))
 	dropping(t, n, "ip6tables", "--dport", "80")()
 	got := stream.Result().Received
 	testutil.WaitFor(t, soon, "the stream to go on", func() bool { return stream.Result().Received > got })
 	stream.Stop()
 
 	dropped := dropping(t, n, "iptables", "--sport", "80", "--tcp-flags", "SYN,ACK", "SYN,ACK")
-	done := make(chan lab.Attempt, 1)
-	go func() { done <- client.DialTCP(asked[0], soon) }()
+	done := make(chan echo.Attempt, 1)
+	go func() { done <- echo.DialTCP(client.Host, asked[0], soon) }()
 	dropped()
-	if got := <-done; got.Outcome != lab.Connected {
+	if got := <-done; got.Outcome != echo.Connected {
 		t.Fatalf("%+v", got)
 	}
 	r := c.Stop(time.Millisecond)
@@ -121,7 +122,7 @@ func TestCrossingSeesLostDataAndAnswers(t *testing.T) {
 // A connection begins although an ACK was lost, and ends although a FIN or a reset was.
 func TestCrossingSeesLostSegmentsWithoutData(t *testing.T) {
 	n, client, _, _, asked, c := crossing(t)
-	whole := func(dst netip.AddrPort) error { return client.DialTCP(dst, soon).Err }
+	whole := func(dst netip.AddrPort) error { return echo.DialTCP(client.Host, dst, soon).Err }
 	aborted := func(dst netip.AddrPort) error {
 		conn, err := traffic.OpenTCP(client.Host, dst, soon)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // OpenTCP connects from the host to dst within the timeout. The caller closes the connection; the lab does if it does
-// not. To learn only how an attempt ends, use lab.Host.DialTCP.
+// not. To learn only how an attempt ends, use echo.DialTCP.
 func OpenTCP(h *lab.Host, dst netip.AddrPort, timeout time.Duration) (net.Conn, error) {
 	c, err := open(h, net.Dialer{Timeout: timeout}, "tcp", dst)
 	if err != nil {

@@ -12,19 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Ping sends one ICMP or ICMPv6 echo request from the host and waits for its reply. It uses an ICMP datagram socket, whose identifier
 // and checksum the kernel fills in and to which it gives only the replies that belong to it.
-func Ping(h *lab.Host, dst netip.Addr, timeout time.Duration) lab.Attempt {
+func Ping(h *lab.Host, dst netip.Addr, timeout time.Duration) echo.Attempt {
 	return PingFrom(h, netip.Addr{}, dst, timeout)
 }
 
 // PingFrom is Ping from one of the host's addresses.
-func PingFrom(h *lab.Host, src, dst netip.Addr, timeout time.Duration) lab.Attempt {
+func PingFrom(h *lab.Host, src, dst netip.Addr, timeout time.Duration) echo.Attempt {
 	start := time.Now()
 	err := ping(h, src, dst, start.Add(timeout))
-	a := lab.Attempt{Outcome: lab.OutcomeOf(err), Took: time.Since(start)}
+	a := echo.Attempt{Outcome: echo.OutcomeOf(err), Took: time.Since(start)}
 	if err != nil {
 		a.Err = fmt.Errorf("ping %s from %s: %w", dst, h.Name(), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Target is an address to which a Prober connects, and the expected result.
@@ -29,14 +30,14 @@ type ProberOptions struct {
 // ProbeResult is what a Prober has counted for one target.
 type ProbeResult struct {
 	Target     Target
-	Attempts   uint64                 // finished
-	Outcomes   map[lab.Outcome]uint64 // how they ended
-	Wrong      uint64                 // allowed and not Connected, or denied and established
-	FirstWrong lab.Attempt
+	Attempts   uint64                  // finished
+	Outcomes   map[echo.Outcome]uint64 // how they ended
+	Wrong      uint64                  // allowed and not Connected, or denied and established
+	FirstWrong echo.Attempt
 	Skipped    uint64 // turns left out since MaxInFlight attempts were under way
 }
 
-// Prober makes new TCP connections to servers of the lab (lab.Host.ListenTCP) over and over and counts those that end
+// Prober makes new TCP connections to servers of the lab (echo.ListenTCP) over and over and counts those that end
 // otherwise than they ought to. A server's own Accepted count tells about a denied target even what a client that gave
 // up early does not. It is safe for concurrent use.
 type Prober struct {
@@ -74,7 +75,7 @@ func StartProber(h *lab.Host, opts ProberOptions, targets ...Target) (*Prober, e
 				t.Timeout = 10 * time.Second
 			}
 		}
-		p.results = append(p.results, ProbeResult{Target: t, Outcomes: map[lab.Outcome]uint64{}})
+		p.results = append(p.results, ProbeResult{Target: t, Outcomes: map[echo.Outcome]uint64{}})
 	}
 	p.strict = strict
 	p.running.Add(len(targets))
@@ -114,24 +115,24 @@ func (p *Prober) pace(i int, t Target) {
 		p.running.Add(1)
 		go func() {
 			defer p.running.Done()
-			p.count(i, p.host.DialTCP(t.Addr, t.Timeout))
+			p.count(i, echo.DialTCP(p.host, t.Addr, t.Timeout))
 			<-places
 		}()
 	}
 }
 
-func (p *Prober) count(i int, a lab.Attempt) {
+func (p *Prober) count(i int, a echo.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &p.results[i]
-	if p.strict[i] && a.Outcome == lab.Connected && a.Retransmits > 0 {
-		a.Outcome = lab.Timeout
+	if p.strict[i] && a.Outcome == echo.Connected && a.Retransmits > 0 {
+		a.Outcome = echo.Timeout
 	}
 	r.Attempts++
 	r.Outcomes[a.Outcome]++
 	wrong := a.Established
 	if r.Target.Allowed {
-		wrong = a.Outcome != lab.Connected
+		wrong = a.Outcome != echo.Connected
 	}
 	if wrong {
 		if r.Wrong == 0 {
@@ -147,7 +148,7 @@ func (p *Prober) Results() []ProbeResult {
 	defer p.mu.Unlock()
 	out := slices.Clone(p.results)
 	for i, r := range out {
-		out[i].Outcomes = make(map[lab.Outcome]uint64, len(r.Outcomes))
+		out[i].Outcomes = make(map[echo.Outcome]uint64, len(r.Outcomes))
 		for o, n := range r.Outcomes {
 			out[i].Outcomes[o] = n
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func TestProberTellsRightFromWrong(t *testing.T) {
@@ -34,10 +34,10 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 	r := p.Stop()
 	var accepted uint64
 	for i, want := range []struct {
-		outcome lab.Outcome
+		outcome echo.Outcome
 		wrong   bool
-	}{{lab.Connected, false}, {lab.Connected, true}, {lab.Timeout, true}, {lab.Timeout, false}} {
-		if d := cmp.Diff(map[lab.Outcome]uint64{want.outcome: r[i].Attempts}, r[i].Outcomes); d != "" {
+	}{{echo.Connected, false}, {echo.Connected, true}, {echo.Timeout, true}, {echo.Timeout, false}} {
+		if d := cmp.Diff(map[echo.Outcome]uint64{want.outcome: r[i].Attempts}, r[i].Outcomes); d != "" {
 			t.Errorf("target %d: %s", i, d)
 		}
 		wantWrong := uint64(0)
@@ -47,7 +47,7 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 		if r[i].Wrong != wantWrong || (r[i].FirstWrong.Took > 0) != want.wrong {
 			t.Errorf("target %d: %d wrong of %d, want %d; first %+v", i, r[i].Wrong, r[i].Attempts, wantWrong, r[i].FirstWrong)
 		}
-		accepted += r[i].Outcomes[lab.Connected]
+		accepted += r[i].Outcomes[echo.Connected]
 	}
 	if got := open.Accepted(); got != accepted {
 		t.Errorf("server accepted %d connections, the prober counts %d", got, accepted)
@@ -70,9 +70,9 @@ func TestProberCountsALostSYN(t *testing.T) {
 		traffic.Target{Addr: open.Addr4(), Allowed: true}))
 	testutil.WaitFor(t, soon, "attempts whose SYN is lost", func() bool { return p.Results()[0].Skipped > 100 })
 	stop()
-	testutil.WaitFor(t, soon, "attempts that are answered", func() bool { return p.Results()[0].Outcomes[lab.Connected] > 10 })
+	testutil.WaitFor(t, soon, "attempts that are answered", func() bool { return p.Results()[0].Outcomes[echo.Connected] > 10 })
 	r := p.Stop()[0]
-	if lost := r.Outcomes[lab.Timeout]; lost == 0 || lost > 2 || r.Wrong != lost || r.FirstWrong.Retransmits == 0 {
+	if lost := r.Outcomes[echo.Timeout]; lost == 0 || lost > 2 || r.Wrong != lost || r.FirstWrong.Retransmits == 0 {
 		t.Errorf("%+v", r)
 	}
 }

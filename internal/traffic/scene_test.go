@@ -7,6 +7,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -47,14 +48,14 @@ func addPod(t *testing.T, n *lab.Node, name string) *lab.Pod {
 	return must[*lab.Pod](t)(n.AddPod("shop", name))
 }
 
-func listenTCP(t *testing.T, h *lab.Host, port uint16) *lab.Server {
+func listenTCP(t *testing.T, h *lab.Host, port uint16) *echo.Server {
 	t.Helper()
-	return must[*lab.Server](t)(h.ListenTCP(port))
+	return must[*echo.Server](t)(echo.ListenTCP(h, port))
 }
 
-func listenUDP(t *testing.T, h *lab.Host, port uint16) *lab.Server {
+func listenUDP(t *testing.T, h *lab.Host, port uint16) *echo.Server {
 	t.Helper()
-	return must[*lab.Server](t)(h.ListenUDP(port))
+	return must[*echo.Server](t)(echo.ListenUDP(h, port))
 }
 
 // dropTo makes the node drop what it forwards to a port, and allow again.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // UDPFlowOptions tune a UDPFlow; zero fields take the defaults.
@@ -51,7 +52,7 @@ type UDPFlow struct {
 	final    bool
 }
 
-// StartUDPFlow begins a flow to a server of lab.Host.ListenUDP.
+// StartUDPFlow begins a flow to a server of echo.ListenUDP.
 func StartUDPFlow(h *lab.Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlow, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = 2 * time.Millisecond
@@ -127,7 +128,7 @@ func (f *UDPFlow) count(n *uint64) {
 
 func (f *UDPFlow) receive() {
 	defer close(f.received)
-	b := make([]byte, lab.MaxBanner+f.opts.Size)
+	b := make([]byte, echo.MaxBanner+f.opts.Size)
 	for {
 		n, err := f.conn.Read(b)
 		switch {

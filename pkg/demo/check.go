@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // check is one attempt to connect, its expected result and its result.
@@ -17,10 +17,10 @@ type check struct {
 	addr     netip.AddrPort
 	port     port
 	want     bool
-	got      lab.Attempt
+	got      echo.Attempt
 }
 
-func (c *check) allowed() bool { return c.got.Outcome == lab.Connected }
+func (c *check) allowed() bool { return c.got.Outcome == echo.Connected }
 func (c *check) wrong() bool   { return c.allowed() != c.want }
 
 // matrix are all checks: every pair, port and family.
@@ -67,9 +67,9 @@ func (s *scene) try(list []*check) {
 			defer func() { <-slots }()
 			from := s.hosts[c.src]
 			if c.port.protocol == "udp" {
-				c.got = from.ExchangeUDP(c.addr, []byte("demo"), patience)
+				c.got = echo.ExchangeUDP(from, c.addr, []byte("demo"), patience)
 			} else {
-				c.got = from.DialTCP(c.addr, patience)
+				c.got = echo.DialTCP(from, c.addr, patience)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Options of a demonstration.
@@ -142,11 +142,11 @@ func (r *runner) expect(what string, ok bool) {
 func (r *runner) revoke(ctx context.Context) error {
 	r.print("\n== A policy changes under live connections")
 	db := netip.AddrPortFrom(r.hosts["shop/db"].Addr4(), 5432)
-	admin, err := lab.StartStream(r.hosts["ops/admin"], db, lab.StreamOptions{Timeout: 2 * time.Second})
+	admin, err := echo.StartStream(r.hosts["ops/admin"], db, echo.StreamOptions{Timeout: 2 * time.Second})
 	if err != nil {
 		return err
 	}
-	api, err := lab.StartStream(r.hosts["shop/api"], db, lab.StreamOptions{Timeout: 2 * time.Second})
+	api, err := echo.StartStream(r.hosts["shop/api"], db, echo.StreamOptions{Timeout: 2 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (r *runner) revoke(ctx context.Context) error {
 }
 
 // awaitError waits until the stream's connection has failed.
-func (r *runner) awaitError(ctx context.Context, s *lab.Stream) bool {
+func (r *runner) awaitError(ctx context.Context, s *echo.Stream) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margay-project/margay/demo"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // port is something every pod serves.
@@ -111,11 +112,11 @@ func (s *scene) serve(name string, h *lab.Host) error {
 	s.hosts[name] = h
 	s.order = append(s.order, name)
 	for _, p := range ports {
-		listen := h.ListenTCP
+		listen := echo.ListenTCP
 		if p.protocol == "udp" {
-			listen = h.ListenUDP
+			listen = echo.ListenUDP
 		}
-		if _, err := listen(p.number); err != nil {
+		if _, err := listen(h, p.number); err != nil {
 			return err
 		}
 	}

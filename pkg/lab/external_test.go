@@ -6,6 +6,7 @@ import (
 
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // A cluster of any addresses: nodes, pods and the outside host have those they are told to have.
@@ -24,7 +25,7 @@ func TestAddressesOfOnesOwnChoice(t *testing.T) {
 			}
 		}
 	}
-	wantOutcome(t, "without a route", b.DialTCP(server.Addr4(), never), lab.Timeout)
+	wantOutcome(t, "without a route", echo.DialTCP(b.Host, server.Addr4(), never), echo.Timeout)
 	everywhere(b.RouteVia)
 	everywhere(out.RouteVia)
 	for _, v6 := range []bool{false, true} {
@@ -33,20 +34,20 @@ func TestAddressesOfOnesOwnChoice(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := netip.AddrPortFrom(pod.Addr(v6), 80)
-		wantOutcome(t, "from the other node", b.DialTCPFrom(netip.AddrPortFrom(b.Addr(v6), 0), to, soon), lab.Connected)
-		wantOutcome(t, "from a further address", out.DialTCPFrom(netip.AddrPortFrom(further, 4321), to, soon), lab.Connected)
-		wantOutcome(t, "ping from it", traffic.PingFrom(out.Host, further, pod.Addr(v6), soon), lab.Connected)
-		must[*lab.Server](t)(out.ListenUDPAt(further, 53))
-		answer := pod.ExchangeUDPFrom(netip.AddrPortFrom(pod.Addr(v6), 0), netip.AddrPortFrom(further, 53), []byte("x"), soon)
-		wantOutcome(t, "datagrams to it", answer, lab.Connected)
+		wantOutcome(t, "from the other node", echo.DialTCPFrom(b.Host, netip.AddrPortFrom(b.Addr(v6), 0), to, soon), echo.Connected)
+		wantOutcome(t, "from a further address", echo.DialTCPFrom(out.Host, netip.AddrPortFrom(further, 4321), to, soon), echo.Connected)
+		wantOutcome(t, "ping from it", traffic.PingFrom(out.Host, further, pod.Addr(v6), soon), echo.Connected)
+		must[*echo.Server](t)(echo.ListenUDPAt(out.Host, further, 53))
+		answer := echo.ExchangeUDPFrom(pod.Host, netip.AddrPortFrom(pod.Addr(v6), 0), netip.AddrPortFrom(further, 53), []byte("x"), soon)
+		wantOutcome(t, "datagrams to it", answer, echo.Connected)
 		if err := out.RemoveAddr(further); err != nil {
 			t.Fatal(err)
 		}
-		wantOutcome(t, "to an address taken back", traffic.Ping(pod.Host, further, never), lab.Timeout)
+		wantOutcome(t, "to an address taken back", traffic.Ping(pod.Host, further, never), echo.Timeout)
 	}
 	everywhere(b.UnrouteVia)
 	everywhere(b.UnrouteVia) // again: no error
-	wantOutcome(t, "without a route again", b.DialTCP(server.Addr4(), never), lab.Timeout)
+	wantOutcome(t, "without a route again", echo.DialTCP(b.Host, server.Addr4(), never), echo.Timeout)
 }
 
 func btoi(b bool) int {

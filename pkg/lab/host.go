@@ -18,9 +18,9 @@ import (
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
-// Host is a network namespace with addresses, links and the sockets opened in it: the base of Node, Pod and External. Its
-// methods run commands and make connections as any program there would. Traffic that tests and benchmarks alone send is in
-// internal/traffic.
+// Host is a network namespace with addresses, links and what was opened in it: the base of Node, Pod and External. It runs
+// commands and functions as any program there would. Servers and their clients are package echo's, what tests and
+// benchmarks alone send is in internal/traffic.
 type Host struct {
 	name    string
 	addrs   []netip.Addr

@@ -1,6 +1,6 @@
 // Package lab builds a small cluster out of network namespaces: nodes that route as Calico's do, pods behind real cali*
-// veth pairs, hosts outside the cluster, and one Ethernet segment that joins nodes and outside hosts. Servers, clients
-// and probes in it use real sockets and run in this process. Nothing is touched outside of namespaces named mgy-*.
+// veth pairs, hosts outside the cluster, and one Ethernet segment that joins nodes and outside hosts. Servers and clients
+// in it are package echo's. Nothing is touched outside of namespaces named mgy-*.
 //
 // Addresses: node i is 10.66.0.i and fd66::i, its pods come from 10.65.i.0/24 and fd65:0:0:i::/64, outside hosts from
 // 192.0.2.0/24 and 2001:db8::/64. Labs are independent of one another and may exist side by side with the same addresses.
@@ -137,7 +137,7 @@ func (m *machine) routeTo(o *machine) error {
 	return nil
 }
 
-// Close stops every probe, server and capture, closes every socket and removes all namespaces, going on when a step
+// Close closes what the hosts have adopted (servers, streams, captures) and removes all namespaces, going on when a step
 // fails; it returns all that failed. Further calls do nothing.
 func (l *Lab) Close() error {
 	l.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
@@ -57,17 +58,17 @@ func addPod(t *testing.T, n *lab.Node, name string, addrs ...netip.Addr) *lab.Po
 	return must[*lab.Pod](t)(n.AddPod("shop", name, addrs...))
 }
 
-func listenTCP(t *testing.T, h *lab.Host, port uint16) *lab.Server {
+func listenTCP(t *testing.T, h *lab.Host, port uint16) *echo.Server {
 	t.Helper()
-	return must[*lab.Server](t)(h.ListenTCP(port))
+	return must[*echo.Server](t)(echo.ListenTCP(h, port))
 }
 
-func listenUDP(t *testing.T, h *lab.Host, port uint16) *lab.Server {
+func listenUDP(t *testing.T, h *lab.Host, port uint16) *echo.Server {
 	t.Helper()
-	return must[*lab.Server](t)(h.ListenUDP(port))
+	return must[*echo.Server](t)(echo.ListenUDP(h, port))
 }
 
-func wantOutcome(t *testing.T, what string, got lab.Attempt, want lab.Outcome) {
+func wantOutcome(t *testing.T, what string, got echo.Attempt, want echo.Outcome) {
 	t.Helper()
 	if got.Outcome != want {
 		t.Errorf("%s: %v (%v), want %v", what, got.Outcome, got.Err, want)
@@ -88,17 +89,17 @@ func TestAllReachAll(t *testing.T) {
 			for _, v6 := range []bool{false, true} {
 				dst := to.Addr(v6)
 				what := fmt.Sprintf("%s to %s %v", from.Name(), to.Name(), dst)
-				got := from.DialTCP(netip.AddrPortFrom(dst, 80), soon)
-				wantOutcome(t, what+" tcp", got, lab.Connected)
+				got := echo.DialTCP(from, netip.AddrPortFrom(dst, 80), soon)
+				wantOutcome(t, what+" tcp", got, echo.Connected)
 				if got.Server != tcp.Name() {
 					t.Errorf("%s: answered by %q, want %q", what, got.Server, tcp.Name())
 				}
-				got = from.ExchangeUDP(netip.AddrPortFrom(dst, 53), []byte("hello"), soon)
-				wantOutcome(t, what+" udp", got, lab.Connected)
+				got = echo.ExchangeUDP(from, netip.AddrPortFrom(dst, 53), []byte("hello"), soon)
+				wantOutcome(t, what+" udp", got, echo.Connected)
 				if got.Server != udp.Name() {
 					t.Errorf("%s: answered by %q, want %q", what, got.Server, udp.Name())
 				}
-				wantOutcome(t, what+" ping", traffic.Ping(from, dst, soon), lab.Connected)
+				wantOutcome(t, what+" ping", traffic.Ping(from, dst, soon), echo.Connected)
 			}
 		}
 		if got, want := tcp.Accepted(), uint64(2*len(hosts)); got != want {

@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/lab/ns"
 )
 
@@ -70,8 +70,8 @@ func TestPodIsDeletedAndMadeAgain(t *testing.T) {
 			t.Errorf("interface %d in %s is that of the pod before", p.IfIndex(), p.Namespace())
 		}
 		for _, a := range addrs {
-			wantOutcome(t, "ping from the new pod", traffic.Ping(p.Host, peer.Addr(a.Is6()), first), lab.Connected)
-			wantOutcome(t, "ping to the new pod", traffic.Ping(peer.Host, a, first), lab.Connected)
+			wantOutcome(t, "ping from the new pod", traffic.Ping(p.Host, peer.Addr(a.Is6()), first), echo.Connected)
+			wantOutcome(t, "ping to the new pod", traffic.Ping(peer.Host, a, first), echo.Connected)
 		}
 		listenTCP(t, p.Host, 80)
 		if _, err := n.AddPod("shop", name); err == nil {
@@ -108,55 +108,8 @@ func TestPodOfOneFamily(t *testing.T) {
 	dual := addPod(t, n, "dual")
 	for _, a := range []netip.Addr{netip.MustParseAddr("10.65.1.9"), netip.MustParseAddr("fd65:0:0:1::9")} {
 		p := addPod(t, n, a.String(), a)
-		wantOutcome(t, "ping from a pod of one family", traffic.Ping(p.Host, dual.Addr(a.Is6()), soon), lab.Connected)
-		wantOutcome(t, "ping in the family it lacks", traffic.Ping(p.Host, dual.Addr(!a.Is6()), never), lab.Unreachable)
-	}
-}
-
-func TestOutcomesAreToldApart(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	nobody := netip.MustParseAddrPort("203.0.113.1:80")
-	for _, a := range serving.Addrs() {
-		closed := netip.AddrPortFrom(a, 9)
-		wantOutcome(t, "tcp to a closed port", client.DialTCP(closed, soon), lab.Refused)
-		wantOutcome(t, "udp to a closed port", client.ExchangeUDP(closed, []byte("x"), soon), lab.Refused)
-	}
-	wantOutcome(t, "tcp to an address nobody has", client.DialTCP(nobody, never), lab.Timeout)
-	wantOutcome(t, "udp to an address nobody has", client.ExchangeUDP(nobody, []byte("x"), never), lab.Timeout)
-
-	var resetting net.Listener
-	if err := serving.Do(func() (err error) {
-		resetting, err = net.Listen("tcp", ":81")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer resetting.Close()
-	go func() {
-		if c, err := resetting.Accept(); err == nil {
-			c.(*net.TCPConn).SetLinger(0) // close by reset
-			c.Close()
-		}
-	}()
-	got := client.DialTCP(netip.AddrPortFrom(serving.Addr4(), 81), soon)
-	if got.Outcome != lab.Reset || !got.Established {
-		t.Errorf("tcp to a server that resets: %+v", got)
-	}
-
-	testutil.RequireCommand(t, "iptables")
-	listenTCP(t, serving.Host, 80)
-	dst := netip.AddrPortFrom(serving.Addr4(), 80)
-	rule := []string{"FORWARD", "-p", "tcp", "--dport", "80", "-j", "REJECT", "--reject-with", "icmp-admin-prohibited"}
-	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-A"}, rule...)...))
-	wantOutcome(t, "tcp, administratively prohibited", client.DialTCP(dst, soon), lab.Unreachable)
-	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-D"}, rule...)...))
-
-	rule = []string{"FORWARD", "-p", "tcp", "--sport", "80", "--tcp-flags", "PSH", "PSH", "-j", "DROP"}
-	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-A"}, rule...)...))
-	got = client.DialTCP(dst, never)
-	if got.Outcome != lab.Timeout || !got.Established {
-		t.Errorf("handshake without banner: %+v", got)
+		wantOutcome(t, "ping from a pod of one family", traffic.Ping(p.Host, dual.Addr(a.Is6()), soon), echo.Connected)
+		wantOutcome(t, "ping in the family it lacks", traffic.Ping(p.Host, dual.Addr(!a.Is6()), never), echo.Unreachable)
 	}
 }
 
@@ -179,7 +132,7 @@ func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
 	a, b := addNode(t, l, "a"), addNode(t, l, "b")
 	client, serving := addPod(t, a, "client"), addPod(t, b, "server")
 	tcp, udp := listenTCP(t, serving.Host, 80), listenUDP(t, serving.Host, 53)
-	must[*lab.Stream](t)(lab.StartStream(client.Host, tcp.Addr4(), lab.StreamOptions{}))
+	must[*echo.Stream](t)(echo.StartStream(client.Host, tcp.Addr4(), echo.StreamOptions{}))
 	must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, udp.Addr4(), traffic.UDPFlowOptions{}))
 	must[*traffic.Prober](t)(traffic.StartProber(client.Host, traffic.ProberOptions{}, traffic.Target{Addr: tcp.Addr4(), Allowed: true}))
 	must[*traffic.Capture](t)(traffic.OpenCapture(b.Host, serving.Iface()))
@@ -189,7 +142,7 @@ func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	if _, err := client.ListenTCP(80); err == nil {
+	if _, err := echo.ListenTCP(client.Host, 80); err == nil {
 		t.Error("a closed pod listens")
 	}
 	if _, err := a.AddPod("shop", "late"); err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 var vips = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd96::10")}
@@ -31,7 +32,7 @@ func TestServiceReachesItsBackendsFromEverywhere(t *testing.T) {
 	n, other := addNode(t, l, "a"), addNode(t, l, "b")
 	out := must[*lab.External](t)(l.AddExternal("out"))
 	client, near, far := addPod(t, n, "client"), addPod(t, n, "near"), addPod(t, other, "far")
-	tcp := []*lab.Server{listenTCP(t, near.Host, 8080), listenTCP(t, far.Host, 8080)}
+	tcp := []*echo.Server{listenTCP(t, near.Host, 8080), listenTCP(t, far.Host, 8080)}
 	listenUDP(t, near.Host, 5353)
 	for _, vip := range vips {
 		addr := netip.AddrPortFrom(vip, 80)
@@ -43,15 +44,15 @@ func TestServiceReachesItsBackendsFromEverywhere(t *testing.T) {
 		for _, from := range []*lab.Host{client.Host, n.Host, out.Host} {
 			answered := map[string]bool{}
 			for range 40 { // misses one of the two once in 10^12 runs
-				got := from.DialTCP(addr, soon)
-				wantOutcome(t, from.Name()+" to the service over tcp", got, lab.Connected)
+				got := echo.DialTCP(from, addr, soon)
+				wantOutcome(t, from.Name()+" to the service over tcp", got, echo.Connected)
 				answered[got.Server] = true
 			}
 			if d := cmp.Diff(map[string]bool{tcp[0].Name(): true, tcp[1].Name(): true}, answered); d != "" {
 				t.Errorf("backends that answered %s at %s: %s", from.Name(), vip, d)
 			}
-			got := from.ExchangeUDP(addr, []byte("x"), soon)
-			wantOutcome(t, from.Name()+" to the service over udp", got, lab.Connected)
+			got := echo.ExchangeUDP(from, addr, []byte("x"), soon)
+			wantOutcome(t, from.Name()+" to the service over udp", got, echo.Connected)
 		}
 	}
 }
@@ -64,8 +65,8 @@ func TestServiceHairpin(t *testing.T) {
 	for _, vip := range vips {
 		addr := netip.AddrPortFrom(vip, 80)
 		setService(t, n, lab.Service{Addr: addr, Protocol: "tcp", Backends: []netip.AddrPort{at(p.Host, vip, 8080)}})
-		got := p.DialTCP(addr, soon)
-		wantOutcome(t, "pod to itself through "+vip.String(), got, lab.Connected)
+		got := echo.DialTCP(p.Host, addr, soon)
+		wantOutcome(t, "pod to itself through "+vip.String(), got, echo.Connected)
 		if got.Server != server.Name() {
 			t.Errorf("answered by %q, want %q", got.Server, server.Name())
 		}
@@ -84,14 +85,14 @@ func TestServiceChangesAndGoes(t *testing.T) {
 	s.Backends = []netip.AddrPort{at(two.Host, vip, 8080)}
 	setService(t, n, s)
 	for range 10 {
-		if got := client.DialTCP(s.Addr, soon); got.Server != second.Name() {
+		if got := echo.DialTCP(client.Host, s.Addr, soon); got.Server != second.Name() {
 			t.Fatalf("answered by %q, %v, want %q", got.Server, got.Err, second.Name())
 		}
 	}
 	if err := n.DeleteService(s.Addr, s.Protocol); err != nil {
 		t.Fatal(err)
 	}
-	wantOutcome(t, "to a deleted service", client.DialTCP(s.Addr, never), lab.Timeout)
+	wantOutcome(t, "to a deleted service", echo.DialTCP(client.Host, s.Addr, never), echo.Timeout)
 	rules := must[string](t)(n.Run(context.Background(), "", "iptables-save", "-t", "nat"))
 	for _, line := range strings.Split(rules, "\n") {
 		if strings.Contains(line, "10.96.0.10") || strings.HasPrefix(line, ":LAB-") && !strings.HasPrefix(line, ":LAB-SERVICES ") && !strings.HasPrefix(line, ":LAB-MASQUERADE ") {

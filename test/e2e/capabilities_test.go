@@ -19,6 +19,7 @@ import (
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -119,7 +120,7 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 	c.Reach(other.Host, api.Host, 80, false)
 	c.Policy("api", "{podSelector: {matchLabels: {app: api}}, ingress: [{from: [{podSelector: {matchLabels: {app: other}}}]}]}")
 	testutil.WaitFor(t, soon, "the change to be enforced", func() bool {
-		return other.DialTCP(addrPort(api.Host, 80), never).Outcome == lab.Connected
+		return echo.DialTCP(other.Host, addrPort(api.Host, 80), never).Outcome == echo.Connected
 	})
 	c.Reach(other.Host, api.Host, 80, true)
 	c.Reach(web.Host, api.Host, 80, false)

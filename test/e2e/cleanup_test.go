@@ -9,6 +9,7 @@ import (
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // TestCleanupLosesNoPacket: programs are detached one after the other, while a pod and an outside host send over old connections to a pod
@@ -30,7 +31,7 @@ func TestCleanupLosesNoPacket(t *testing.T) {
 		var flows []live
 		for _, from := range []*lab.Host{client.Host, outside.Host} {
 			for i, v6 := range []bool{false, true} {
-				stream, err := lab.StartStream(from, asked[i], lab.StreamOptions{Interval: time.Millisecond, Timeout: soon})
+				stream, err := echo.StartStream(from, asked[i], echo.StreamOptions{Interval: time.Millisecond, Timeout: soon})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // pinned is what an agent has pinned, opened by somebody who has no business there.
@@ -286,7 +287,7 @@ func TestHandMadeDamageIsRepaired(t *testing.T) {
 			testutil.WaitFor(t, soon, "a warning", func() bool {
 				lines, _ = c.Agent(0).Warnings(t, length)
 				if !calm && !d.opens {
-					client.DialTCP(tr.Denied.Addr4(), never/4)
+					echo.DialTCP(client.Host, tr.Denied.Addr4(), never/4)
 				}
 				return len(lines) > 0 && whole()
 			})
@@ -304,7 +305,7 @@ func TestHandMadeDamageIsRepaired(t *testing.T) {
 			c.T = t
 			defer func() { c.T = outer }()
 			c.Reach(client.Host, server.Host, openPort, true)
-			if got := client.DialTCP(tr.Denied.Addr4(), never); got.Outcome != lab.Timeout || got.Established {
+			if got := echo.DialTCP(client.Host, tr.Denied.Addr4(), never); got.Outcome != echo.Timeout || got.Established {
 				t.Errorf("denied after repair: %+v", got)
 			}
 		})

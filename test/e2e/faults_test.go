@@ -18,6 +18,7 @@ import (
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // The two modes of forModes differ where they ought to: only without the shortcut does the node forward.
@@ -37,7 +38,7 @@ func TestShortcutPassesTheStackBy(t *testing.T) {
 			return out
 		}
 		run("-A", "FORWARD", "-p", "tcp")
-		if got := client.DialTCP(tcp.Addr4(), soon); got.Outcome != lab.Connected {
+		if got := echo.DialTCP(client.Host, tcp.Addr4(), soon); got.Outcome != echo.Connected {
 			t.Fatalf("%v (%v)", got.Outcome, got.Err)
 		}
 		fields := strings.Fields(strings.Split(run("-nvxL", "FORWARD"), "\n")[2])
@@ -115,7 +116,7 @@ func TestOtherProgramsRunBesideOurs(t *testing.T) {
 		c.Policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
 		c.AwaitPolicies(server, 1, 0)
 		b, a = before(), after()
-		if got := client.DialTCP(tcp.Addr4(), never); got.Outcome != lab.Timeout {
+		if got := echo.DialTCP(client.Host, tcp.Addr4(), never); got.Outcome != echo.Timeout {
 			t.Errorf("denied: %v", got.Outcome)
 		}
 		if before() == b || after() != a {
@@ -175,6 +176,6 @@ func TestDatastoreGoneAndBack(t *testing.T) {
 	c.Policy("server", `{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress]}`)
 	// The agent notices by looking again, every 10 s: the watch went with the old directory.
 	testutil.WaitFor(t, time.Minute, "the new policy to be enforced", func() bool {
-		return client.DialTCP(netip.AddrPortFrom(server.Addr4(), openPort), never).Outcome == lab.Timeout
+		return echo.DialTCP(client.Host, netip.AddrPortFrom(server.Addr4(), openPort), never).Outcome == echo.Timeout
 	})
 }

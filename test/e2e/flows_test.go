@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const onlyGood = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: good}}}]}]}`
@@ -17,23 +18,23 @@ const onlyGood = `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{pod
 // live is a TCP connection and a UDP flow of one pod that are under way.
 type live struct {
 	t      *testing.T
-	stream *lab.Stream
+	stream *echo.Stream
 	flow   *traffic.UDPFlow
 }
 
 // startLive starts both once the pod may connect: the agent at the other end learns of a new pod on its own.
-func startLive(t *testing.T, p *lab.Pod, tcp, udp *lab.Server) live {
+func startLive(t *testing.T, p *lab.Pod, tcp, udp *echo.Server) live {
 	t.Helper()
 	return startLiveUntil(t, p, tcp, udp, soon/2)
 }
 
 // startLiveUntil is startLive with a connection that ends when an answer takes so long.
-func startLiveUntil(t *testing.T, p *lab.Pod, tcp, udp *lab.Server, patience time.Duration) live {
+func startLiveUntil(t *testing.T, p *lab.Pod, tcp, udp *echo.Server, patience time.Duration) live {
 	t.Helper()
 	testutil.WaitFor(t, soon, p.Name()+" to be admitted at the other end", func() bool {
-		return p.Host.DialTCP(tcp.Addr4(), never).Outcome == lab.Connected
+		return echo.DialTCP(p.Host, tcp.Addr4(), never).Outcome == echo.Connected
 	})
-	stream, err := lab.StartStream(p.Host, tcp.Addr4(), lab.StreamOptions{Interval: time.Millisecond, Timeout: patience})
+	stream, err := echo.StartStream(p.Host, tcp.Addr4(), echo.StreamOptions{Interval: time.Millisecond, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func (l live) stopUndisturbed() {
 const aGap = 200
 
 // wasReset reports whether the last connection that ended was reset, and did not wait until the end of its time.
-func wasReset(r lab.StreamResult) bool {
+func wasReset(r echo.StreamResult) bool {
 	return errors.Is(r.LastErr, unix.ECONNRESET) || errors.Is(r.LastErr, unix.EPIPE)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // isolated isolates the pod client in ingress.
@@ -39,7 +40,7 @@ func TestICMPErrorsFollowTheFlowTheyQuote(t *testing.T) {
 		seen := c.Capture(client)
 		for _, h := range []*lab.Host{out.Host, peer.Host, c.Node(0).Host} {
 			for _, a := range h.Addrs() {
-				if got := client.ExchangeUDP(netip.AddrPortFrom(a, 9), []byte("x"), soon); got.Outcome != lab.Refused {
+				if got := echo.ExchangeUDP(client.Host, netip.AddrPortFrom(a, 9), []byte("x"), soon); got.Outcome != echo.Refused {
 					t.Errorf("udp to a closed port of %s %s: %v (%v), want refused", h.Name(), a, got.Outcome, got.Err)
 				}
 			}
@@ -107,7 +108,7 @@ func TestPathMTUIsDiscovered(t *testing.T) {
 	testutil.RequireCommand(t, "ip")
 	c := newCluster(t, oneNode)
 	out := c.External("out")
-	server, err := out.ListenTCP(80)
+	server, err := echo.ListenTCP(out.Host, 80)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // mostFilled is how many connections a test makes at most: some 100 MB of the kernel's memory.
@@ -29,7 +29,7 @@ func TestTheTableOfConnectionsIsFull(t *testing.T) {
 	c.AwaitPolicies(server, 1, 0)
 	open, datagrams := c.Serve(server.Host, openPort)
 	closed, _ := c.Serve(server.Host, closedPort)
-	live, err := lab.StartStream(client.Host, open.Addr4(), lab.StreamOptions{Interval: 2 * time.Millisecond})
+	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +53,10 @@ func TestTheTableOfConnectionsIsFull(t *testing.T) {
 	said("is full")
 	before := live.Result().Received
 	for range 5 {
-		if got := client.DialTCP(open.Addr4(), never/4); got.Established {
+		if got := echo.DialTCP(client.Host, open.Addr4(), never/4); got.Established {
 			t.Errorf("a new connection although the table is full: %v", got.Outcome)
 		}
-		if got := client.DialTCP(closed.Addr4(), never/4); got.Established {
+		if got := echo.DialTCP(client.Host, closed.Addr4(), never/4); got.Established {
 			t.Errorf("denied: %v", got.Outcome)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/nflog"
 )
 
@@ -124,7 +125,7 @@ func TestAFloodOfDeniedPacketsCostsTheAgentLittle(t *testing.T) {
 		}
 		watching := startMonitor(t, c.Agent(0), "--verdict", "deny")
 		testutil.WaitFor(t, soon, "the monitor", func() bool {
-			bad.DialTCP(netip.AddrPortFrom(db.Addr4(), 1), never)
+			echo.DialTCP(bad.Host, netip.AddrPortFrom(db.Addr4(), 1), never)
 			return len(watching.lines()) > 0
 		})
 		before := c.Agent(0).CPUTime()

@@ -9,6 +9,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // meddling is what somebody does to the rules of a node, as text for iptables-restore of the agent's backend. Table filter is as it was,
@@ -46,7 +47,7 @@ func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
 				if text == "" {
 					text, args = string(older), nil
 				}
-				testMeddling(t, c, [2]*lab.Server{open, closed}, client, true, func() error {
+				testMeddling(t, c, [2]*echo.Server{open, closed}, client, true, func() error {
 					_, err := c.Node(0).Run(t.Context(), text, restore, args...)
 					return err
 				})
@@ -57,7 +58,7 @@ func TestMeddledRulesAreRepairedUnderTraffic(t *testing.T) {
 }
 
 // testMeddling has somebody meddle under traffic. backstop: table filter stays as it is.
-func testMeddling(t *testing.T, c *cluster, servers [2]*lab.Server, client *lab.Pod, backstop bool, meddle func() error) {
+func testMeddling(t *testing.T, c *cluster, servers [2]*echo.Server, client *lab.Pod, backstop bool, meddle func() error) {
 	_, logged := c.Agent(0).Warnings(t, 0)
 	targets := []traffic.Target{{Addr: servers[0].Addr4(), Allowed: true}, {Addr: servers[1].Addr4()}}
 	p, err := traffic.StartProber(client.Host, traffic.ProberOptions{Interval: 5 * time.Millisecond}, targets...)
@@ -80,7 +81,7 @@ func testMeddling(t *testing.T, c *cluster, servers [2]*lab.Server, client *lab.
 	passed := p.Results()[1].Wrong
 	p2 := netip.AddrPortFrom(servers[1].Addr4().Addr(), closedPort)
 	for range 20 {
-		if got := client.DialTCP(p2, never/4); got.Established {
+		if got := echo.DialTCP(client.Host, p2, never/4); got.Established {
 			t.Errorf("after the repair a denied connection was established")
 			break
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // lockEnv is for how many seconds somebody holds the lock of iptables.
@@ -46,7 +46,7 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	agent.Kill()
 	agent.Start()
 	client, server := c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
-	if _, err := server.ListenTCP(togglePort); err != nil {
+	if _, err := echo.ListenTCP(server.Host, togglePort); err != nil {
 		t.Fatal(err)
 	}
 	c.Policy("server", onlyOpen)
@@ -72,10 +72,10 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	})
 	toggle := netip.AddrPortFrom(server.Addr4(), togglePort)
 	for {
-		if got := client.DialTCP(toggle, never); got.Established {
+		if got := echo.DialTCP(client.Host, toggle, never); got.Established {
 			t.Error("a change was applied while the lock was held")
 		}
-		if got := client.DialTCP(netip.AddrPortFrom(late.Addr4(), 80), never); got.Established {
+		if got := echo.DialTCP(client.Host, netip.AddrPortFrom(late.Addr4(), 80), never); got.Established {
 			t.Error("a new pod is open before its policy is there")
 		}
 		if a, err := agent.Ask("status"); err != nil || a.Status == nil {
@@ -90,7 +90,7 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := time.Now()
-	testutil.WaitFor(t, soon, "the change to be applied", func() bool { return client.DialTCP(toggle, never/4).Outcome == lab.Connected })
+	testutil.WaitFor(t, soon, "the change to be applied", func() bool { return echo.DialTCP(client.Host, toggle, never/4).Outcome == echo.Connected })
 	took := time.Since(free) // less than 0.5 s on a quiet machine
 	c.AwaitEndpoint(late)
 	c.Reach(client.Host, late.Host, 80, true)

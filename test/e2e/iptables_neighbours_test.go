@@ -10,7 +10,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // proxyRules are what kube-proxy does at each of its runs, in few lines: chains are made or emptied, filled, and old ones deleted, with
@@ -147,10 +147,10 @@ func TestAnotherAgentsJumpsStayBehindOurs(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 4 { // some of the prober's began before the repair
-				if got := client.DialTCP(closed.Addr4(), never/4); got.Established {
+				if got := echo.DialTCP(client.Host, closed.Addr4(), never/4); got.Established {
 					t.Error("after the repair a denied connection passed")
 				}
-				if got := after.DialTCP(open.Addr4(), soon); got.Outcome != lab.Connected {
+				if got := echo.DialTCP(after.Host, open.Addr4(), soon); got.Outcome != echo.Connected {
 					t.Errorf("after the repair an allowed connection: %+v", got)
 				}
 			}
@@ -177,12 +177,12 @@ func TestAFlushedRulesetIsWrittenAgain(t *testing.T) {
 	c.AwaitPolicies(server, 1, 0)
 	open, _ := c.Serve(server.Host, openPort)
 	closed, _ := c.Serve(server.Host, closedPort)
-	live, err := lab.StartStream(client.Host, open.Addr4(), lab.StreamOptions{Interval: 2 * time.Millisecond})
+	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		testMeddling(t, c, [2]*lab.Server{open, closed}, client, false, func() error {
+		testMeddling(t, c, [2]*echo.Server{open, closed}, client, false, func() error {
 			_, err := c.Node(0).Run(t.Context(), "", "nft", "flush", "ruleset")
 			return err
 		})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // forBackends runs a test with agents whose dataplane is iptables, with each backend.
@@ -89,7 +89,7 @@ func TestEmptiedSetsAreRepairedSoon(t *testing.T) {
 		}
 		begun := time.Now()
 		testutil.WaitFor(t, soon, "the sets to be repaired", func() bool {
-			return good.ExchangeUDP(netip.AddrPortFrom(db.Addr4(), 80), []byte("x"), 50*time.Millisecond).Outcome == lab.Connected
+			return echo.ExchangeUDP(good.Host, netip.AddrPortFrom(db.Addr4(), 80), []byte("x"), 50*time.Millisecond).Outcome == echo.Connected
 		})
 		t.Logf("repaired after %v", time.Since(begun)) // 1.5 s with ten busy processes on each CPU
 		c.Reach(bad.Host, db.Host, 80, false)

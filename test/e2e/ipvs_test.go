@@ -9,6 +9,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // virtual is a cluster whose node 0 translates Services by IPVS: to three pods here and one elsewhere, to the node itself,
@@ -63,15 +64,15 @@ func (v *virtual) set(t *testing.T, port uint16, backend *lab.Host) {
 func (v *virtual) through(t *testing.T, h *lab.Host, want bool) {
 	t.Helper()
 	for _, vip := range v.vips {
-		timeout, outcome := never, lab.Timeout
+		timeout, outcome := never, echo.Timeout
 		if want {
-			timeout, outcome = soon, lab.Connected
+			timeout, outcome = soon, echo.Connected
 		}
 		dst := netip.AddrPortFrom(vip, v.ports[h])
-		if got := v.client.DialTCP(dst, timeout); got.Outcome != outcome || got.Established != want {
+		if got := echo.DialTCP(v.client.Host, dst, timeout); got.Outcome != outcome || got.Established != want {
 			t.Errorf("tcp to %s for %s: %v (%v), want %v", dst, h.Name(), got.Outcome, got.Err, outcome)
 		}
-		if got := v.client.ExchangeUDP(dst, []byte("x"), timeout); got.Outcome != outcome {
+		if got := echo.ExchangeUDP(v.client.Host, dst, []byte("x"), timeout); got.Outcome != outcome {
 			t.Errorf("udp to %s for %s: %v (%v), want %v", dst, h.Name(), got.Outcome, got.Err, outcome)
 		}
 	}
@@ -83,7 +84,7 @@ func (v *virtual) live(t *testing.T, port uint16) []live {
 	var all []live
 	for _, vip := range v.vips {
 		dst := netip.AddrPortFrom(vip, port)
-		stream, err := lab.StartStream(v.client.Host, dst, lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: soon / 2})
+		stream, err := echo.StartStream(v.client.Host, dst, echo.StreamOptions{Interval: 5 * time.Millisecond, Timeout: soon / 2})
 		if err != nil {
 			t.Fatal(err)
 		}

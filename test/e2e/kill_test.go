@@ -12,6 +12,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // What may be set: how often the agent is killed, and the seed that repeats a run's choices.
@@ -30,7 +31,7 @@ func TestAgentKilledAtRandomMoments(t *testing.T) {
 	m := &mayhem{cluster: c, random: rand.New(rand.NewPCG(seed, 0))}
 	m.client, m.server = c.Pod(c.Node(0), "client"), c.Pod(c.Node(0), "server")
 	m.member = c.Pod(c.Node(0), "member")
-	if _, err := m.server.ListenTCP(togglePort); err != nil {
+	if _, err := echo.ListenTCP(m.server.Host, togglePort); err != nil {
 		t.Fatal(err)
 	}
 	c.Policy("server", onlyOpen)
@@ -169,11 +170,11 @@ func (m *mayhem) awaitToggle() {
 		return toggles == 1 && err == nil && a.Status.Ready
 	})
 	to := netip.AddrPortFrom(m.server.Addr(m.random.IntN(2) == 0), togglePort)
-	timeout, want := never/2, lab.Timeout
+	timeout, want := never/2, echo.Timeout
 	if m.toggles%2 == 1 {
-		timeout, want = soon, lab.Connected
+		timeout, want = soon, echo.Connected
 	}
-	if got := m.client.DialTCP(to, timeout); got.Outcome != want {
+	if got := echo.DialTCP(m.client.Host, to, timeout); got.Outcome != want {
 		m.T.Errorf("%s under %s: %v (%v), want %v", to, m.name, got.Outcome, got.Err, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // lifeStage is where a pod is in its life, as its object says.
@@ -149,16 +150,16 @@ type flow struct {
 	fromPort, toPort uint16
 }
 
-func (f flow) exchange(v6 bool, timeout time.Duration) lab.Attempt {
-	return f.from.ExchangeUDPFrom(netip.AddrPortFrom(f.from.Addr(v6), f.fromPort), netip.AddrPortFrom(f.to.Addr(v6), f.toPort),
+func (f flow) exchange(v6 bool, timeout time.Duration) echo.Attempt {
+	return echo.ExchangeUDPFrom(f.from, netip.AddrPortFrom(f.from.Addr(v6), f.fromPort), netip.AddrPortFrom(f.to.Addr(v6), f.toPort),
 		[]byte("hello"), timeout)
 }
 
 // want demands an outcome of the exchange over both families.
-func (f flow) want(t *testing.T, what string, outcome lab.Outcome) {
+func (f flow) want(t *testing.T, what string, outcome echo.Outcome) {
 	t.Helper()
 	timeout := never
-	if outcome == lab.Connected {
+	if outcome == echo.Connected {
 		timeout = soon
 	}
 	for _, v6 := range []bool{false, true} {
@@ -218,7 +219,7 @@ func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.P
 	}
 	denied, allowed := flows(old)
 	for _, f := range append(denied, allowed...) {
-		f.want(t, "the former owner", lab.Connected)
+		f.want(t, "the former owner", echo.Connected)
 	}
 
 	heir := order(c, old)
@@ -232,10 +233,10 @@ func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.P
 	}
 	denied, allowed = flows(heir)
 	for _, f := range denied {
-		f.want(t, "in a flow of the former owner", lab.Timeout)
+		f.want(t, "in a flow of the former owner", echo.Timeout)
 	}
 	for _, f := range allowed {
-		f.want(t, "as the new owner may", lab.Connected)
+		f.want(t, "as the new owner may", echo.Connected)
 	}
 	if n, m := nothing.Accepted(), datagrams.Received(); n != 0 || m != 0 {
 		t.Errorf("the new owner got %d connections and %d datagrams that its policy denies", n, m)
@@ -274,7 +275,7 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 				c.Serve(again.Host, 80)
 				c.Serve(again.Host, 81)
 				testutil.WaitFor(t, soon, "the node of db to hear of the pod", func() bool {
-					return again.Host.DialTCP(netip.AddrPortFrom(db.Host.Addr(false), 80), never).Outcome == lab.Connected
+					return echo.DialTCP(again.Host, netip.AddrPortFrom(db.Host.Addr(false), 80), never).Outcome == echo.Connected
 				})
 				c.Reach(again.Host, db.Host, 80, true)
 				c.Reach(near.Host, again.Host, 80, true)

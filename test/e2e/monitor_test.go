@@ -16,6 +16,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // monitor is a `margay monitor -o json` that runs beside the test.
@@ -101,14 +102,14 @@ func TestMonitorsSeeEverythingByName(t *testing.T) {
 	web := c.Pod(c.Node(0), "web")
 	ready := func(m *monitor) func() bool {
 		return func() bool {
-			web.DialTCP(netip.AddrPortFrom(db.Addr4(), 1), never)
+			echo.DialTCP(web.Host, netip.AddrPortFrom(db.Addr4(), 1), never)
 			return len(m.lines()) > 0
 		}
 	}
 	testutil.WaitFor(t, soon, "the first monitor", ready(first))
 	testutil.WaitFor(t, soon, "the second monitor", ready(second))
 	const marker = 2 // from here on both see everything
-	web.DialTCP(netip.AddrPortFrom(db.Addr4(), marker), never)
+	echo.DialTCP(web.Host, netip.AddrPortFrom(db.Addr4(), marker), never)
 
 	late, far := c.Pod(c.Node(0), "late"), c.Pod(c.Node(1), "far")
 	c.Serve(db.Host, 80)
@@ -132,7 +133,7 @@ func TestMonitorsSeeEverythingByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	const end = 3
-	web.DialTCP(netip.AddrPortFrom(db.Addr4(), end), never)
+	echo.DialTCP(web.Host, netip.AddrPortFrom(db.Addr4(), end), never)
 
 	for _, m := range []*monitor{first, second} {
 		m.find("the last attempt", to(db, end))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // D-16 and D-17: traffic to a Service is judged on the backend, in both directions of policy, and a pod always reaches
@@ -39,15 +40,15 @@ spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, "fd96::1"], ports: [{port: 
 	through := func(p *lab.Pod, want bool) {
 		t.Helper()
 		for _, vip := range vips {
-			timeout, outcome := never, lab.Timeout
+			timeout, outcome := never, echo.Timeout
 			if want {
-				timeout, outcome = soon, lab.Connected
+				timeout, outcome = soon, echo.Connected
 			}
 			dst := netip.AddrPortFrom(vip, services[p])
-			if got := client.DialTCP(dst, timeout); got.Outcome != outcome || got.Established != want {
+			if got := echo.DialTCP(client.Host, dst, timeout); got.Outcome != outcome || got.Established != want {
 				t.Errorf("tcp to %s for %s: %v (%v), want %v", dst, p.Name(), got.Outcome, got.Err, outcome)
 			}
-			if got := client.ExchangeUDP(dst, []byte("x"), timeout); got.Outcome != outcome {
+			if got := echo.ExchangeUDP(client.Host, dst, []byte("x"), timeout); got.Outcome != outcome {
 				t.Errorf("udp to %s for %s: %v (%v), want %v", dst, p.Name(), got.Outcome, got.Err, outcome)
 			}
 		}
@@ -85,7 +86,7 @@ func TestOnePortToAPodAndToItsService(t *testing.T) {
 		}
 		from := netip.AddrPortFrom(client.Addr(v6), 40001)
 		for _, to := range []netip.AddrPort{direct, service, direct, service} {
-			if got := client.ExchangeUDPFrom(from, to, []byte("x"), soon); got.Outcome != lab.Connected {
+			if got := echo.ExchangeUDPFrom(client.Host, from, to, []byte("x"), soon); got.Outcome != echo.Connected {
 				t.Errorf("from %v to %v: %v (%v)", from, to, got.Outcome, got.Err)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // gateway is a pod that also has addresses that are not the network's to give, on its loopback, which its node and the host
@@ -100,16 +101,16 @@ func (g *gateway) speaks(when string, want bool) {
 			if !want {
 				limit = never
 			}
-			if got := g.pod.DialTCPFrom(from, dst, limit); (got.Outcome == lab.Connected) != want {
+			if got := echo.DialTCPFrom(g.pod.Host, from, dst, limit); (got.Outcome == echo.Connected) != want {
 				g.T.Errorf("%s: TCP from %s to %s: %s, %v", when, a, to.Name(), got.Outcome, got.Err)
 			}
-			if got := g.pod.ExchangeUDPFrom(from, dst, []byte("from behind"), limit); (got.Outcome == lab.Connected) != want {
+			if got := echo.ExchangeUDPFrom(g.pod.Host, from, dst, []byte("from behind"), limit); (got.Outcome == echo.Connected) != want {
 				g.T.Errorf("%s: UDP from %s to %s: %s, %v", when, a, to.Name(), got.Outcome, got.Err)
 			}
 		}
 	}
 	for _, v6 := range []bool{false, true} {
-		if got := g.pod.DialTCP(netip.AddrPortFrom(g.ext.Addr(v6), 80), soon); got.Outcome != lab.Connected {
+		if got := echo.DialTCP(g.pod.Host, netip.AddrPortFrom(g.ext.Addr(v6), 80), soon); got.Outcome != echo.Connected {
 			g.T.Errorf("%s: from its own address: %s", when, got.Outcome)
 		}
 	}
@@ -125,7 +126,7 @@ func (g *gateway) shown() {
 	for _, a := range g.behind {
 		from, to := netip.AddrPortFrom(a, 4100), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80)
 		testutil.WaitFor(g.T, soon, "the flow from "+a.String()+" to be shown", func() bool {
-			g.pod.ExchangeUDPFrom(from, to, []byte("x"), soon)
+			echo.ExchangeUDPFrom(g.pod.Host, from, to, []byte("x"), soon)
 			out, err := g.Node(0).Run(context.Background(), "", testcluster.Build(g.T), "show", "flows", "-o", "json", "--socket", agent.Socket, "--bpffs", agent.BPFFS)
 			var rows []struct{ Opener, OpenerName, Responder, Egress, Ingress string }
 			if err == nil {
@@ -152,7 +153,7 @@ func TestFurtherSources(t *testing.T) {
 	g.list("203.0.113.0/24", "2001:db8:113::/48")
 	g.speaks("listed", true)
 	for _, a := range g.behind { // and what is opened to them arrives
-		if got := g.ext.DialTCP(netip.AddrPortFrom(a, 80), soon); got.Outcome != lab.Connected {
+		if got := echo.DialTCP(g.ext.Host, netip.AddrPortFrom(a, 80), soon); got.Outcome != echo.Connected {
 			t.Errorf("from outside to %s: %s, %v", a, got.Outcome, got.Err)
 		}
 	}
@@ -169,7 +170,7 @@ func TestFurtherSources(t *testing.T) {
 		g.ext.Addr4().String()+`/32}}, {ipBlock: {cidr: `+g.ext.Addr6().String()+`/128}}], ports: [{port: 81}]}]}`)
 	g.AwaitPolicies(g.pod, 0, 1)
 	for _, a := range g.behind {
-		if got := g.pod.DialTCPFrom(netip.AddrPortFrom(a, 0), netip.AddrPortFrom(g.peer.Addr(a.Is6()), 80), never); got.Outcome == lab.Connected {
+		if got := echo.DialTCPFrom(g.pod.Host, netip.AddrPortFrom(a, 0), netip.AddrPortFrom(g.peer.Addr(a.Is6()), 80), never); got.Outcome == echo.Connected {
 			t.Errorf("egress policy does not bind what is sent from %s", a)
 		}
 	}
@@ -193,7 +194,7 @@ func TestALiveConnectionFromAFurtherSourceIsRevoked(t *testing.T) {
 	drops := func() uint64 { return g.Agent(0).Drops(g.pod)["spoofed"] }
 	sent := func() { // a datagram of a flow that stands
 		for _, a := range g.behind {
-			g.pod.ExchangeUDPFrom(netip.AddrPortFrom(a, 4000), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80), []byte("x"), never)
+			echo.ExchangeUDPFrom(g.pod.Host, netip.AddrPortFrom(a, 4000), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80), []byte("x"), never)
 		}
 	}
 	sent()
@@ -210,7 +211,7 @@ func TestKeptFlowsOfAFurtherSourceAreNotInherited(t *testing.T) {
 	g := newGateway(t, "--workload-source-spoofing", "Any", "--existing-connections", "keep")
 	g.list("203.0.113.0/24", "2001:db8:113::/48")
 	speaks := func(p *lab.Pod, a netip.Addr, limit time.Duration) bool {
-		return p.ExchangeUDPFrom(netip.AddrPortFrom(a, 4000), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80), []byte("x"), limit).Outcome == lab.Connected
+		return echo.ExchangeUDPFrom(p.Host, netip.AddrPortFrom(a, 4000), netip.AddrPortFrom(g.ext.Addr(a.Is6()), 80), []byte("x"), limit).Outcome == echo.Connected
 	}
 	for _, a := range g.behind {
 		testutil.WaitFor(t, soon, "the connection from "+a.String(), func() bool { return speaks(g.pod, a, soon) })

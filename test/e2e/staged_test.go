@@ -16,6 +16,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // TestAStagedPolicyIsFoundOutOnLiveTraffic: one that would deny everything, on real veths. Nothing is denied, each new
@@ -94,7 +95,7 @@ spec: {order: 10, selector: app == 'db', types: [Ingress], ingress: [{action: De
 	made := uint64(0)
 	more := func(than uint64) bool {
 		dst := netip.AddrPortFrom(to.Addr(false), 80)
-		if got := from.ExchangeUDP(dst, []byte("x"), soon); got.Outcome != lab.Connected {
+		if got := echo.ExchangeUDP(from.Host, dst, []byte("x"), soon); got.Outcome != echo.Connected {
 			t.Errorf("udp from %s to %s: %v (%v)", from.Name(), dst, got.Outcome, got.Err)
 		}
 		made++

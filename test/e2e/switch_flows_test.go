@@ -15,6 +15,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Both ends may only do what the test does, so that each answer needs its flow.
@@ -35,9 +36,9 @@ type switchScene struct {
 	*cluster
 	client, asker, server, pinger, quiet *lab.Pod
 	outside                              *lab.External
-	tcp, udp, denied                     *lab.Server
+	tcp, udp, denied                     *echo.Server
 	services                             []netip.Addr
-	streams                              []*lab.Stream
+	streams                              []*echo.Stream
 	flows                                []*traffic.UDPFlow
 	probers                              []*traffic.Prober
 	crossing                             *traffic.Crossing // what client and server send each other over TCP
@@ -98,12 +99,12 @@ func (s *switchScene) begin() {
 		direct = append(direct, traffic.Target{Addr: at, Allowed: true, Timeout: soon}, traffic.Target{Addr: netip.AddrPortFrom(at.Addr(), 81)})
 		services = append(services, traffic.Target{Addr: service, Allowed: true, Timeout: soon})
 		for name, from := range map[string]*lab.Host{"the client": s.client.Host, "the node": s.Node(0).Host, "outside": s.outside.Host} {
-			s.attempts.repeat(fmt.Sprintf("UDP from %s to %v", name, at), func() lab.Attempt { return from.ExchangeUDP(at, []byte("x"), soon) })
+			s.attempts.repeat(fmt.Sprintf("UDP from %s to %v", name, at), func() echo.Attempt { return echo.ExchangeUDP(from, at, []byte("x"), soon) })
 		}
-		s.attempts.repeat(fmt.Sprintf("UDP to %v", service), func() lab.Attempt { return s.asker.ExchangeUDP(service, []byte("x"), soon) })
+		s.attempts.repeat(fmt.Sprintf("UDP to %v", service), func() echo.Attempt { return echo.ExchangeUDP(s.asker.Host, service, []byte("x"), soon) })
 		to := s.quiet.Addr(v6)
-		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() lab.Attempt { return traffic.Ping(s.pinger.Host, to, soon) })
-		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() lab.Attempt { return traffic.Ping(s.Node(0).Host, to, soon) })
+		s.attempts.repeat(fmt.Sprintf("ping %v", to), func() echo.Attempt { return traffic.Ping(s.pinger.Host, to, soon) })
+		s.attempts.repeat(fmt.Sprintf("ping %v from the node", to), func() echo.Attempt { return traffic.Ping(s.Node(0).Host, to, soon) })
 	}
 	s.probe(s.client, direct)
 	s.probe(s.asker, services)
@@ -141,7 +142,7 @@ func (s *switchScene) ports(fromTo string) {
 // keep starts a stream, a flow of datagrams and a connection that is idle.
 func (s *switchScene) keep(from *lab.Host, to netip.AddrPort) {
 	s.T.Helper()
-	stream, err1 := lab.StartStream(from, to, lab.StreamOptions{})
+	stream, err1 := echo.StartStream(from, to, echo.StreamOptions{})
 	flow, err2 := traffic.StartUDPFlow(from, to, traffic.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
 	idle, err3 := traffic.OpenTCP(from, to, 5*time.Second)
 	for _, err := range []error{err1, err2, err3} {
@@ -232,11 +233,11 @@ type attempts struct {
 	failed map[string]int // by what it was, and its outcome
 }
 
-func (a *attempts) repeat(what string, do func() lab.Attempt) {
+func (a *attempts) repeat(what string, do func() echo.Attempt) {
 	a.repeatEvery(15*time.Millisecond, what, do)
 }
 
-func (a *attempts) repeatEvery(pause time.Duration, what string, do func() lab.Attempt) {
+func (a *attempts) repeatEvery(pause time.Duration, what string, do func() echo.Attempt) {
 	a.group.Go(func() {
 		for {
 			select {
@@ -246,7 +247,7 @@ func (a *attempts) repeatEvery(pause time.Duration, what string, do func() lab.A
 			}
 			r := do()
 			a.mu.Lock()
-			if a.n++; r.Outcome != lab.Connected {
+			if a.n++; r.Outcome != echo.Connected {
 				a.failed[fmt.Sprintf("%s: %v", what, r.Outcome)]++
 			}
 			a.mu.Unlock()
@@ -372,7 +373,7 @@ func TestAConnectionByTheShortcutOutlivesASwitchBesideAnOldEntry(t *testing.T) {
 	for i, v6 := range []bool{false, true} {
 		for k, e := range []ended{{netip.AddrPortFrom(s.services[i], 80), "40000 40000"}, {s.at(v6), "40001 40001"}} {
 			s.ports(e.port)
-			if got := s.client.DialTCP(e.at, soon); got.Outcome != lab.Connected {
+			if got := echo.DialTCP(s.client.Host, e.at, soon); got.Outcome != echo.Connected {
 				t.Fatalf("%d: %v: %+v", k, e.at, got)
 			}
 		}
@@ -409,14 +410,14 @@ func TestNewConnectionsOutliveASwitchBesideOldEntries(t *testing.T) {
 	for i, v6 := range []bool{false, true} {
 		src, service, direct := s.client.Addr(v6), netip.AddrPortFrom(s.services[i], 80), s.at(v6)
 		port := uint16(firstPort)
-		s.attempts.repeatEvery(0, fmt.Sprintf("to %v and then to %v", service, direct), func() lab.Attempt {
+		s.attempts.repeatEvery(0, fmt.Sprintf("to %v and then to %v", service, direct), func() echo.Attempt {
 			port = max(firstPort, port+1)
 			from := netip.AddrPortFrom(src, port)
-			if a := s.client.DialTCPFrom(from, service, soon); a.Outcome != lab.Connected {
+			if a := echo.DialTCPFrom(s.client.Host, from, service, soon); a.Outcome != echo.Connected {
 				return a
 			}
 			opened[i].Add(1)
-			return s.client.DialTCPFrom(from, direct, soon)
+			return echo.DialTCPFrom(s.client.Host, from, direct, soon)
 		})
 	}
 	some := func(what string) {

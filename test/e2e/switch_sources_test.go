@@ -15,6 +15,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // onlyServed is the spec of a policy by which the pods may ask, and be asked, on these ports only. So each answer needs its flow.
@@ -34,10 +35,10 @@ type sourceSwitch struct {
 	*gateway
 	elsewhere []netip.Addr // listed by the gateway, routed to the machine outside
 	pairs     []talk
-	streams   []*lab.Stream
+	streams   []*echo.Stream
 	flows     []*traffic.UDPFlow // that get an answer to each datagram
 	oneWay    []*traffic.UDPFlow // from the gateway, at addresses elsewhere
-	arrived   *lab.Server        // where those go
+	arrived   *echo.Server       // where those go
 	forged    []*traffic.UDPFlow // from the gateway, with the ends of answers to others
 }
 
@@ -69,9 +70,9 @@ func newSourceSwitch(t *testing.T) *sourceSwitch {
 }
 
 // at starts a server of datagrams.
-func (s *sourceSwitch) at(h *lab.Host, a netip.Addr, port uint16) *lab.Server {
+func (s *sourceSwitch) at(h *lab.Host, a netip.Addr, port uint16) *echo.Server {
 	s.T.Helper()
-	server, err := h.ListenUDPAt(a, port)
+	server, err := echo.ListenUDPAt(h, a, port)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func (s *sourceSwitch) begin() {
 			s.quiet("the gateway to "+h.Name(), s.pod.Host, behind, h, h.Addr(v6))
 			s.quiet(h.Name()+" to the gateway", h, h.Addr(v6), s.pod.Host, behind)
 			at := netip.AddrPortFrom(h.Addr(v6), 80)
-			stream, err := lab.StartStream(s.pod.Host, at, lab.StreamOptions{From: behind, Timeout: soon})
+			stream, err := echo.StartStream(s.pod.Host, at, echo.StreamOptions{From: behind, Timeout: soon})
 			if err != nil {
 				s.T.Fatal(err)
 			}

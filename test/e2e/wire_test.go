@@ -11,6 +11,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // badWire makes what the node sends onto the segment late, out of order, twice or lost.
@@ -40,12 +41,12 @@ func TestNothingIsMisjudgedOnABadWire(t *testing.T) {
 	open, _ := c.Serve(server.Host, 80)
 	denied, _ := c.Serve(server.Host, 81)
 	var targets []traffic.Target
-	var streams []*lab.Stream
+	var streams []*echo.Stream
 	for _, v6 := range []bool{false, true} {
 		targets = append(targets,
 			traffic.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 80), Allowed: true, Timeout: 15 * time.Second},
 			traffic.Target{Addr: netip.AddrPortFrom(server.Addr(v6), 81), Timeout: time.Second})
-		s, err := lab.StartStream(client.Host, netip.AddrPortFrom(server.Addr(v6), 80), lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 15 * time.Second})
+		s, err := echo.StartStream(client.Host, netip.AddrPortFrom(server.Addr(v6), 80), echo.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 15 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // wantSetting waits until the running agent has a value from a source.
@@ -59,7 +59,7 @@ func TestConfigurationOfALiveAgent(t *testing.T) {
 	n.wantSetting("log-level", "warn", "FelixConfiguration default, field logSeverityScreen")
 	n.want(0, []string{"environment variable MARGAY_CONFIG_FILE", "--instance"}, "config")
 	process := n.agent.Process.Pid
-	stream, err := lab.StartStream(n.web.Host, netip.AddrPortFrom(n.db.Addr4(), 80), lab.StreamOptions{})
+	stream, err := echo.StartStream(n.web.Host, netip.AddrPortFrom(n.db.Addr4(), 80), echo.StreamOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

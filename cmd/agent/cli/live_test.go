@@ -23,6 +23,7 @@ import (
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // asAgent makes this test binary the margay command, so that an agent can be a process in a node's namespace.
@@ -65,7 +66,7 @@ func newNode(t *testing.T) *liveNode {
 	}
 	n.web, n.db = n.pod("web"), n.pod("db")
 	for _, port := range []uint16{80, 81} {
-		if _, err := n.db.ListenTCP(port); err != nil {
+		if _, err := echo.ListenTCP(n.db.Host, port); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,7 +263,7 @@ func (n *liveNode) reach(port uint16) bool {
 	if port != 80 {
 		timeout = 300 * time.Millisecond
 	}
-	return n.web.DialTCP(netip.AddrPortFrom(n.db.Addr4(), port), timeout).Outcome == lab.Connected
+	return echo.DialTCP(n.web.Host, netip.AddrPortFrom(n.db.Addr4(), port), timeout).Outcome == echo.Connected
 }
 
 func (n *liveNode) wantReach(port uint16, want bool) {

@@ -15,6 +15,7 @@ import (
 	"github.com/margay-project/margay/internal/corpus"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -119,7 +120,7 @@ func (t *Traffic) prepare(c corpus.Check) ([]attempt, error) {
 	case p.Protocol == model.ProtoTCP || p.Protocol == model.ProtoUDP:
 		return t.bySocket(c, from, to)
 	case p.ICMPCode == 0 && (p.Protocol == model.ProtoICMP && p.ICMPType == 8 || p.Protocol == model.ProtoICMPv6 && p.ICMPType == 128):
-		return []attempt{{check: c, do: result(func(d time.Duration) lab.Attempt { return traffic.PingFrom(from, p.Src, p.Dst, d) }, true)}}, nil
+		return []attempt{{check: c, do: result(func(d time.Duration) echo.Attempt { return traffic.PingFrom(from, p.Src, p.Dst, d) }, true)}}, nil
 	}
 	do, err := t.raw(from, to, p)
 	return []attempt{{check: c, do: do}}, err
@@ -157,19 +158,19 @@ func bySocket(from *lab.Host, p model.Packet, dst netip.AddrPort, answered bool)
 		src = netip.AddrPortFrom(p.Src, 0)
 	}
 	if p.Protocol == model.ProtoTCP {
-		return result(func(d time.Duration) lab.Attempt { return from.DialTCPFrom(src, dst, d) }, answered)
+		return result(func(d time.Duration) echo.Attempt { return echo.DialTCPFrom(from, src, dst, d) }, answered)
 	}
-	return result(func(d time.Duration) lab.Attempt { return from.ExchangeUDPFrom(src, dst, []byte("hello"), d) }, answered)
+	return result(func(d time.Duration) echo.Attempt { return echo.ExchangeUDPFrom(from, src, dst, []byte("hello"), d) }, answered)
 }
 
 // result of an attempt by a socket. A handshake is enough to have got through.
-func result(do func(time.Duration) lab.Attempt, answered bool) func(time.Duration) (bool, error) {
+func result(do func(time.Duration) echo.Attempt, answered bool) func(time.Duration) (bool, error) {
 	return func(timeout time.Duration) (bool, error) {
 		a := do(timeout)
 		switch a.Outcome {
-		case lab.Connected:
+		case echo.Connected:
 			return true, nil
-		case lab.Timeout:
+		case echo.Timeout:
 			return a.Established, a.Err
 		}
 		return answered, fmt.Errorf("neither an answer nor silence: %v: %w", a.Outcome, a.Err)
@@ -187,9 +188,9 @@ func (t *Traffic) Serve(host *lab.Host, protocol uint8, a netip.Addr, port uint1
 	}
 	var server io.Closer
 	if k.udp {
-		server, err = host.ListenUDPAt(k.addr, port)
+		server, err = echo.ListenUDPAt(host, k.addr, port)
 	} else {
-		server, err = host.ListenTCP(port)
+		server, err = echo.ListenTCP(host, port)
 	}
 	if err != nil {
 		server = nil

@@ -12,6 +12,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func TestStaticChainsInTheKernel(t *testing.T) {
@@ -21,9 +22,9 @@ func TestStaticChainsInTheKernel(t *testing.T) {
 			w := newWorld(t, b)
 			for _, h := range []*lab.Host{w.a.Host, w.b.Host, w.x.Host, w.node.Host} {
 				for _, port := range []uint16{8080, 8082} {
-					must(h.ListenTCP(port))(t)
+					must(echo.ListenTCP(h, port))(t)
 				}
-				must(h.ListenUDPAt(w.addr(h), 8081))(t)
+				must(echo.ListenUDPAt(h, w.addr(h), 8081))(t)
 			}
 			w.newFlows()
 			w.liveFlows()
@@ -43,7 +44,7 @@ func TestStaticChainsInTheKernel(t *testing.T) {
 func isReset(err error) bool { return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) }
 
 // broken waits for the first error of a live flow. An exchange that begins now may wait for its answer as long as late.
-func (w *world) broken(s *lab.Stream) error {
+func (w *world) broken(s *echo.Stream) error {
 	defer s.Close()
 	for end := time.Now().Add(2 * late); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if r := s.Result(); r.Errors > 0 {
@@ -54,12 +55,12 @@ func (w *world) broken(s *lab.Stream) error {
 }
 
 // exchanges waits until an answer has come that was asked for under the chains as they are now: the first one may be of a request before.
-func (w *world) exchanges(s *lab.Stream) {
+func (w *world) exchanges(s *echo.Stream) {
 	w.t.Helper()
 	testutil.WaitForMore(w.t, late, "an answer on a live flow", 2, func() []uint64 { return []uint64{s.Result().Received} })
 }
 
-func (w *world) reset(what string, s *lab.Stream) {
+func (w *world) reset(what string, s *echo.Stream) {
 	w.t.Helper()
 	err := w.broken(s)
 	if isReset(err) {
@@ -84,20 +85,20 @@ func (w *world) rejected() string {
 }
 
 func (w *world) newFlows() {
-	w.tcp("allowed port", w.a.Host, w.b.Host, 8080, lab.Connected)
-	w.tcp("other port", w.a.Host, w.b.Host, 8082, lab.Timeout)
-	w.tcp("from elsewhere", w.x.Host, w.b.Host, 8080, lab.Timeout)
-	w.udp("allowed port, UDP", w.a.Host, w.b.Host, 8081, lab.Connected)
-	w.tcp("pod to elsewhere", w.b.Host, w.x.Host, 8080, lab.Connected)
-	w.tcp("from elsewhere to an open pod", w.x.Host, w.a.Host, 8080, lab.Connected)
+	w.tcp("allowed port", w.a.Host, w.b.Host, 8080, echo.Connected)
+	w.tcp("other port", w.a.Host, w.b.Host, 8082, echo.Timeout)
+	w.tcp("from elsewhere", w.x.Host, w.b.Host, 8080, echo.Timeout)
+	w.udp("allowed port, UDP", w.a.Host, w.b.Host, 8081, echo.Connected)
+	w.tcp("pod to elsewhere", w.b.Host, w.x.Host, 8080, echo.Connected)
+	w.tcp("from elsewhere to an open pod", w.x.Host, w.a.Host, 8080, echo.Connected)
 	w.change(func() { w.egress[w.a] = closedEgress })
-	w.tcp("egress denied", w.a.Host, w.b.Host, 8080, lab.Timeout)
+	w.tcp("egress denied", w.a.Host, w.b.Host, 8080, echo.Timeout)
 	w.change(func() { w.egress[w.a] = openEgress })
 }
 
 func (w *world) liveFlows() {
-	start := func() *lab.Stream {
-		return must(lab.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.b.Host), 8080), lab.StreamOptions{Timeout: late / 2}))(w.t)
+	start := func() *echo.Stream {
+		return must(echo.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.b.Host), 8080), echo.StreamOptions{Timeout: late / 2}))(w.t)
 	}
 	s := start()
 	for range 3 {
@@ -120,32 +121,32 @@ func (w *world) liveFlows() {
 	if err := w.broken(s); err == nil || isReset(err) {
 		w.t.Errorf("a live flow that is revoked while nothing resets it: %v", err)
 	}
-	w.udp("revoked, UDP", w.a.Host, w.b.Host, 8081, lab.Timeout)
+	w.udp("revoked, UDP", w.a.Host, w.b.Host, 8081, echo.Timeout)
 	w.change(func() { w.ingress[w.b] = guarded })
-	w.udp("allowed again, UDP", w.a.Host, w.b.Host, 8081, lab.Connected)
+	w.udp("allowed again, UDP", w.a.Host, w.b.Host, 8081, echo.Connected)
 }
 
 func (w *world) notReady() {
 	w.change(func() { delete(w.ingress, w.b) })
-	w.tcp("no ingress slot", w.a.Host, w.b.Host, 8080, lab.Timeout)
-	w.tcp("no ingress slot, from elsewhere", w.x.Host, w.b.Host, 8080, lab.Timeout)
+	w.tcp("no ingress slot", w.a.Host, w.b.Host, 8080, echo.Timeout)
+	w.tcp("no ingress slot, from elsewhere", w.x.Host, w.b.Host, 8080, echo.Timeout)
 	w.change(func() { w.ingress[w.b] = guarded; delete(w.egress, w.a) })
-	w.tcp("no egress slot", w.a.Host, w.b.Host, 8080, lab.Timeout)
+	w.tcp("no egress slot", w.a.Host, w.b.Host, 8080, echo.Timeout)
 	w.change(func() { w.egress[w.a] = openEgress; w.ready[w.a] = false })
-	w.tcp("not ready", w.a.Host, w.b.Host, 8080, lab.Timeout)
-	w.tcp("node to a pod that is not ready", w.node.Host, w.a.Host, 8080, lab.Timeout)
+	w.tcp("not ready", w.a.Host, w.b.Host, 8080, echo.Timeout)
+	w.tcp("node to a pod that is not ready", w.node.Host, w.a.Host, 8080, echo.Timeout)
 	w.change(func() { w.ready[w.a] = true })
-	w.tcp("ready again", w.a.Host, w.b.Host, 8080, lab.Connected)
+	w.tcp("ready again", w.a.Host, w.b.Host, 8080, echo.Connected)
 	w.run("", "ipset", "flush", w.o.Names.Sets(w.family).Class)
-	w.tcp("somebody has flushed the classes", w.a.Host, w.b.Host, 8080, lab.Timeout)
+	w.tcp("somebody has flushed the classes", w.a.Host, w.b.Host, 8080, echo.Timeout)
 	w.fillSets()
 	for _, name := range []string{w.slots[2].Name(), w.o.Names.Chain("ok"), w.o.Names.Chain("in"), w.o.Names.Chain("class-in")} {
 		w.run("", w.command(""), "-t", "mangle", "-F", name)
-		w.tcp("somebody has flushed "+name, w.a.Host, w.b.Host, 8080, lab.Timeout)
+		w.tcp("somebody has flushed "+name, w.a.Host, w.b.Host, 8080, echo.Timeout)
 		w.load()
 	}
 	w.run("", w.command(""), "-t", "mangle", "-F", w.o.Names.Chain("deny"))
-	w.tcp("somebody has flushed the chain that denies", w.x.Host, w.b.Host, 8080, lab.Timeout)
+	w.tcp("somebody has flushed the chain that denies", w.x.Host, w.b.Host, 8080, echo.Timeout)
 	w.load()
 }
 
@@ -202,21 +203,21 @@ func (w *world) midFlow() {
 }
 
 func (w *world) host() {
-	w.tcp("pod to node", w.a.Host, w.node.Host, 8080, lab.Connected)
-	w.tcp("node to pod", w.node.Host, w.b.Host, 8082, lab.Connected)
+	w.tcp("pod to node", w.a.Host, w.node.Host, 8080, echo.Connected)
+	w.tcp("node to pod", w.node.Host, w.b.Host, 8082, echo.Connected)
 	w.change(func() { w.egress[w.a] = closedEgress })
-	w.tcp("pod to node, denied", w.a.Host, w.node.Host, 8080, lab.Timeout)
-	w.tcp("node to pod whose egress is denied", w.node.Host, w.a.Host, 8080, lab.Connected)
+	w.tcp("pod to node, denied", w.a.Host, w.node.Host, 8080, echo.Timeout)
+	w.tcp("node to pod whose egress is denied", w.node.Host, w.a.Host, 8080, echo.Connected)
 	w.change(func() { w.egress[w.a] = openEgress })
-	s := must(lab.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.node.Host), 8080), lab.StreamOptions{Timeout: late / 2}))(w.t)
+	s := must(echo.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.node.Host), 8080), echo.StreamOptions{Timeout: late / 2}))(w.t)
 	w.change(func() { w.config.DropToHost = true })
 	if err := w.broken(s); err == nil || isReset(err) {
 		w.t.Errorf("a live flow to a node that is closed: %v", err)
 	}
-	w.tcp("pod to node, host action Drop", w.a.Host, w.node.Host, 8080, lab.Timeout)
-	w.tcp("node to pod, host action Drop", w.node.Host, w.b.Host, 8082, lab.Connected)
+	w.tcp("pod to node, host action Drop", w.a.Host, w.node.Host, 8080, echo.Timeout)
+	w.tcp("node to pod, host action Drop", w.node.Host, w.b.Host, 8082, echo.Connected)
 	w.change(func() { w.config.DropToHost = false })
-	s = must(lab.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.node.Host), 8080), lab.StreamOptions{Timeout: late / 2}))(w.t)
+	s = must(echo.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.node.Host), 8080), echo.StreamOptions{Timeout: late / 2}))(w.t)
 	w.change(func() { w.egress[w.a] = closedEgress })
 	w.reset("a live flow to the node that is revoked", s)
 	w.change(func() { w.egress[w.a] = openEgress })
@@ -237,7 +238,7 @@ func (w *world) icmpErrors() {
 	forged := testutil.Packet{Src: x, Dst: b, L4: testutil.UDP{SrcPort: 3000, DstPort: 1}}
 	w.arrives("error to who has not sent it", w.b, w.a.Host, w.packet(b, a, about(forged)), false)
 	// The end of a flow speaks of it, though policy allows it nothing.
-	w.udp("a flow", w.a.Host, w.b.Host, 8081, lab.Connected)
+	w.udp("a flow", w.a.Host, w.b.Host, 8081, echo.Connected)
 	flow := testutil.Packet{Src: a, Dst: b, L4: testutil.UDP{SrcPort: 3001, DstPort: 8081}, Payload: make([]byte, 16)}
 	w.arrives("datagram", w.a, w.b.Host, flow.IP(), true)
 	w.arrives("error by the end of the flow", w.b, w.a.Host, w.packet(b, a, about(flow)), true)

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // flushed: where somebody has packets pass by the chains in which they are judged, table filter drops those of flows that have not been
@@ -21,13 +21,13 @@ func (w *world) flushed() {
 		"the chain of both ends is flushed": "-F " + chain("F"),
 	} {
 		w.change(func() {})
-		live := must(lab.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.b.Host), 8080), lab.StreamOptions{Timeout: late}))(w.t)
-		w.udp(what+": before", w.a.Host, w.b.Host, 8081, lab.Connected)
+		live := must(echo.StartStream(w.a.Host, netip.AddrPortFrom(w.addr(w.b.Host), 8080), echo.StreamOptions{Timeout: late}))(w.t)
+		w.udp(what+": before", w.a.Host, w.b.Host, 8081, echo.Connected)
 		w.run("*mangle\n"+rules+"\nCOMMIT\n", w.command("-restore"), "--noflush")
-		w.tcp(what+": from elsewhere, denied", w.x.Host, w.b.Host, 8080, lab.Timeout)
-		w.tcp(what+": on the node, denied", w.a.Host, w.b.Host, 8082, lab.Timeout)
-		w.udp(what+": datagram, denied", w.x.Host, w.b.Host, 8081, lab.Timeout)
-		w.tcp(what+": node to pod", w.node.Host, w.b.Host, 8082, lab.Connected)
+		w.tcp(what+": from elsewhere, denied", w.x.Host, w.b.Host, 8080, echo.Timeout)
+		w.tcp(what+": on the node, denied", w.a.Host, w.b.Host, 8082, echo.Timeout)
+		w.udp(what+": datagram, denied", w.x.Host, w.b.Host, 8081, echo.Timeout)
+		w.tcp(what+": node to pod", w.node.Host, w.b.Host, 8082, echo.Connected)
 		b, x := w.addr(w.b.Host), w.addr(w.x.Host)
 		w.arrives(what+": mid-flow", w.b, w.x.Host, w.packet(b, x, testutil.TCP{SrcPort: 1, DstPort: 5000, Flags: testutil.ACK, Seq: 1, Ack: 1}), strings.Contains(rules, "deny"))
 		w.load()
@@ -37,11 +37,11 @@ func (w *world) flushed() {
 	}
 	w.change(func() { w.egress[w.a] = closedEgress })
 	w.run("*mangle\n-F INPUT\nCOMMIT\n", w.command("-restore"), "--noflush")
-	w.tcp("INPUT is flushed: pod to node, denied", w.a.Host, w.node.Host, 8080, lab.Timeout)
-	w.tcp("INPUT is flushed: node to pod", w.node.Host, w.a.Host, 8080, lab.Connected)
+	w.tcp("INPUT is flushed: pod to node, denied", w.a.Host, w.node.Host, 8080, echo.Timeout)
+	w.tcp("INPUT is flushed: node to pod", w.node.Host, w.a.Host, 8080, echo.Connected)
 	w.change(func() { w.egress[w.a], w.config.DropToHost = openEgress, true })
 	w.run("*mangle\n-F INPUT\nCOMMIT\n", w.command("-restore"), "--noflush")
-	w.tcp("INPUT is flushed, host action Drop: pod to node", w.a.Host, w.node.Host, 8080, lab.Timeout)
-	w.tcp("INPUT is flushed, host action Drop: node to pod", w.node.Host, w.b.Host, 8082, lab.Connected)
+	w.tcp("INPUT is flushed, host action Drop: pod to node", w.a.Host, w.node.Host, 8080, echo.Timeout)
+	w.tcp("INPUT is flushed, host action Drop: node to pod", w.node.Host, w.b.Host, 8082, echo.Connected)
 	w.change(func() { w.config.DropToHost = false })
 }

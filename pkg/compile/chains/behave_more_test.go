@@ -9,6 +9,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func (w *world) service(address string, port uint16, to *lab.Host) netip.AddrPort {
@@ -20,9 +21,9 @@ func (w *world) service(address string, port uint16, to *lab.Host) netip.AddrPor
 	return at
 }
 
-func (w *world) dial(what string, from *lab.Host, to netip.AddrPort, want lab.Outcome) {
+func (w *world) dial(what string, from *lab.Host, to netip.AddrPort, want echo.Outcome) {
 	w.t.Helper()
-	if got := from.DialTCP(to, within(want)); got.Outcome != want {
+	if got := echo.DialTCP(from, to, within(want)); got.Outcome != want {
 		w.t.Errorf("%s: %v, want %v (%v)", what, got.Outcome, want, got.Err)
 	}
 }
@@ -35,16 +36,16 @@ func (w *world) services() {
 		toB, toX = "fd96::1", "fd96::2"
 	}
 	b, x := w.service(toB, 80, w.b.Host), w.service(toX, 80, w.x.Host)
-	w.dial("service", w.a.Host, b, lab.Connected)
-	w.dial("service beyond the node", w.b.Host, x, lab.Connected)
+	w.dial("service", w.a.Host, b, echo.Connected)
+	w.dial("service beyond the node", w.b.Host, x, echo.Connected)
 	w.change(func() { w.ingress[w.b] = shutIngress })
-	w.dial("service, denied at its backend", w.a.Host, b, lab.Timeout)
-	w.dial("to itself, ingress denied", w.b.Host, b, lab.Connected)
+	w.dial("service, denied at its backend", w.a.Host, b, echo.Timeout)
+	w.dial("to itself, ingress denied", w.b.Host, b, echo.Connected)
 	w.change(func() { w.egress[w.b] = closedEgress })
-	w.dial("to itself, all denied", w.b.Host, b, lab.Connected)
-	w.dial("service beyond the node, denied", w.b.Host, x, lab.Timeout)
+	w.dial("to itself, all denied", w.b.Host, b, echo.Connected)
+	w.dial("service beyond the node, denied", w.b.Host, x, echo.Timeout)
 	w.change(func() { w.ingress[w.b], w.egress[w.b] = guarded, openEgress })
-	s := must(lab.StartStream(w.a.Host, b, lab.StreamOptions{Timeout: late}))(w.t)
+	s := must(echo.StartStream(w.a.Host, b, echo.StreamOptions{Timeout: late}))(w.t)
 	w.change(func() { w.ingress[w.b] = shutIngress })
 	w.reset("a live flow by a service that is revoked", s)
 	w.change(func() { w.ingress[w.b] = guarded })
@@ -52,10 +53,10 @@ func (w *world) services() {
 	if err := w.x.RouteVia(netip.PrefixFrom(b.Addr(), b.Addr().BitLen()), w.node); err != nil {
 		w.t.Fatal(err)
 	}
-	w.dial("masqueraded, and the node is denied", w.x.Host, b, lab.Timeout)
+	w.dial("masqueraded, and the node is denied", w.x.Host, b, echo.Timeout)
 	w.change(func() { w.config.Masquerade.Class = classOfA })
-	w.dial("masqueraded, and the node is allowed", w.x.Host, b, lab.Connected)
-	s = must(lab.StartStream(w.x.Host, b, lab.StreamOptions{Timeout: late}))(w.t)
+	w.dial("masqueraded, and the node is allowed", w.x.Host, b, echo.Connected)
+	s = must(echo.StartStream(w.x.Host, b, echo.StreamOptions{Timeout: late}))(w.t)
 	for range 3 {
 		w.change(func() {})
 		w.exchanges(s)
@@ -63,8 +64,8 @@ func (w *world) services() {
 	if r := s.Stop(); r.Errors != 0 || r.Connects != 1 {
 		w.t.Errorf("a masqueraded flow that is judged again: %+v", r)
 	}
-	w.tcp("not masqueraded", w.x.Host, w.b.Host, 8080, lab.Timeout)
-	s = must(lab.StartStream(w.x.Host, b, lab.StreamOptions{Timeout: late}))(w.t)
+	w.tcp("not masqueraded", w.x.Host, w.b.Host, 8080, echo.Timeout)
+	s = must(echo.StartStream(w.x.Host, b, echo.StreamOptions{Timeout: late}))(w.t)
 	w.change(func() { w.config.Masquerade.Class = classOfX })
 	w.reset("a masqueraded flow that is revoked", s)
 }
@@ -77,12 +78,12 @@ func (w *world) untracked() {
 		}
 	}
 	w.change(func() {})
-	w.tcp("untracked TCP, allowed", w.a.Host, w.b.Host, 8080, lab.Connected)
-	w.tcp("untracked TCP, denied", w.x.Host, w.b.Host, 8080, lab.Timeout)
-	w.udp("untracked, the answer allowed", w.a.Host, w.b.Host, 8081, lab.Connected)
+	w.tcp("untracked TCP, allowed", w.a.Host, w.b.Host, 8080, echo.Connected)
+	w.tcp("untracked TCP, denied", w.x.Host, w.b.Host, 8080, echo.Timeout)
+	w.udp("untracked, the answer allowed", w.a.Host, w.b.Host, 8081, echo.Connected)
 	w.change(func() { w.egress[w.b] = closedEgress })
-	w.udp("untracked, the answer denied", w.a.Host, w.b.Host, 8081, lab.Timeout)
-	w.udp("untracked, denied", w.x.Host, w.b.Host, 8081, lab.Timeout)
+	w.udp("untracked, the answer denied", w.a.Host, w.b.Host, 8081, echo.Timeout)
+	w.udp("untracked, denied", w.x.Host, w.b.Host, 8081, echo.Timeout)
 	w.untrackedEvents()
 	w.run("", w.command(""), "-t", "raw", "-F")
 	w.change(func() { w.egress[w.b], w.config.Events = openEgress, chains.Events{} })

@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -223,23 +224,23 @@ func (w *world) change(do func()) {
 // soon is how long a packet that is dropped is waited for, and late one that is not.
 const soon, late = 200 * time.Millisecond, 6 * time.Second
 
-func within(want lab.Outcome) time.Duration {
-	if want == lab.Timeout {
+func within(want echo.Outcome) time.Duration {
+	if want == echo.Timeout {
 		return soon
 	}
 	return late
 }
 
-func (w *world) tcp(what string, from *lab.Host, to *lab.Host, port uint16, want lab.Outcome) {
+func (w *world) tcp(what string, from *lab.Host, to *lab.Host, port uint16, want echo.Outcome) {
 	w.t.Helper()
-	if got := from.DialTCP(netip.AddrPortFrom(w.addr(to), port), within(want)); got.Outcome != want {
+	if got := echo.DialTCP(from, netip.AddrPortFrom(w.addr(to), port), within(want)); got.Outcome != want {
 		w.t.Errorf("%s: %v, want %v (%v)", what, got.Outcome, want, got.Err)
 	}
 }
 
-func (w *world) udp(what string, from *lab.Host, to *lab.Host, port uint16, want lab.Outcome) {
+func (w *world) udp(what string, from *lab.Host, to *lab.Host, port uint16, want echo.Outcome) {
 	w.t.Helper()
-	if got := from.ExchangeUDP(netip.AddrPortFrom(w.addr(to), port), []byte("x"), within(want)); got.Outcome != want {
+	if got := echo.ExchangeUDP(from, netip.AddrPortFrom(w.addr(to), port), []byte("x"), within(want)); got.Outcome != want {
 		w.t.Errorf("%s: %v, want %v (%v)", what, got.Outcome, want, got.Err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // furtherWorld is a world in which pods list further sources. The node routes the address routed to a, and stray to no pod.
@@ -150,8 +151,8 @@ func (w *furtherWorld) sent() {
 // notAnswers: a pod that poses as x is no part of the flow that b has with x, and does not end it.
 func (w *furtherWorld) notAnswers() {
 	b, x := w.addr(w.b.Host), w.addr(w.x.Host)
-	must(w.x.ListenTCP(8080))(w.t)
-	stream := must(lab.StartStream(w.b.Host, netip.AddrPortFrom(x, 8080), lab.StreamOptions{Timeout: late}))(w.t)
+	must(echo.ListenTCP(w.x.Host, 8080))(w.t)
+	stream := must(echo.StartStream(w.b.Host, netip.AddrPortFrom(x, 8080), echo.StreamOptions{Timeout: late}))(w.t)
 	w.arrives("a flow of b", w.b, w.x.Host, w.datagram(b, x, 3000, 53), true)
 	w.arrives("its answer", w.a, w.b.Host, w.datagram(x, b, 53, 3000), false) // b's ingress denies it
 	w.change(func() { w.ingress[w.b] = openIngress })
@@ -174,9 +175,9 @@ func (w *furtherWorld) notAnswers() {
 // nothing: the connection is not one that a has begun.
 func (w *furtherWorld) notBeginners() {
 	b, x := w.addr(w.b.Host), w.addr(w.x.Host)
-	must(w.b.ListenUDP(5004))(w.t)
+	must(echo.ListenUDP(w.b.Host, 5004))(w.t)
 	w.change(func() { w.ingress[w.b] = openIngress })
-	if got := w.x.ExchangeUDPFrom(netip.AddrPortFrom(x, 4004), netip.AddrPortFrom(b, 5004), []byte("x"), late); got.Outcome != lab.Connected {
+	if got := echo.ExchangeUDPFrom(w.x.Host, netip.AddrPortFrom(x, 4004), netip.AddrPortFrom(b, 5004), []byte("x"), late); got.Outcome != echo.Connected {
 		w.t.Fatalf("b does not answer x: %v", got)
 	}
 	w.change(func() { w.egress[w.b] = closedEgress })
@@ -218,7 +219,7 @@ func (w *furtherWorld) noOpeners() {
 	w.arrives("b as the address of a", w.b, w.x.Host, w.datagram(w.routed, x, 8080, 5002), true)
 	c := must(traffic.OpenCapture(w.a.Host, "eth0"))(w.t)
 	defer c.Close()
-	got := w.x.ExchangeUDPFrom(netip.AddrPortFrom(x, 5002), netip.AddrPortFrom(w.routed, 8080), []byte("no answer, since a has asked nothing"), soon)
+	got := echo.ExchangeUDPFrom(w.x.Host, netip.AddrPortFrom(x, 5002), netip.AddrPortFrom(w.routed, 8080), []byte("no answer, since a has asked nothing"), soon)
 	if seen, err := c.Wait(soonContext(w.t), func(f []byte) bool { return strings.Contains(string(f), "since a has asked") }); err == nil {
 		w.t.Errorf("x reaches a, whose ingress is shut, after b has sent from an address of a: %v, %d bytes", got, len(seen))
 	}
@@ -241,10 +242,10 @@ func (w *furtherWorld) noNeighbours() {
 // toTheNode: a is no answer to what the node has asked of x.
 func (w *furtherWorld) toTheNode() {
 	n, x := w.addr(w.node.Host), w.addr(w.x.Host)
-	w.x.ListenUDPAt(x, 8081)
-	must(w.node.ListenTCP(8085))(w.t)
+	echo.ListenUDPAt(w.x.Host, x, 8081)
+	must(echo.ListenTCP(w.node.Host, 8085))(w.t)
 	w.change(func() { w.egress[w.a] = closedEgress })
-	if got := w.node.ExchangeUDPFrom(netip.AddrPortFrom(n, 5301), netip.AddrPortFrom(x, 8081), []byte("x"), late); got.Outcome != lab.Connected {
+	if got := echo.ExchangeUDPFrom(w.node.Host, netip.AddrPortFrom(n, 5301), netip.AddrPortFrom(x, 8081), []byte("x"), late); got.Outcome != echo.Connected {
 		w.t.Fatalf("the node has no answer: %v", got)
 	}
 	before := w.dropped("deny")
@@ -253,34 +254,34 @@ func (w *furtherWorld) toTheNode() {
 	}
 	testutil.WaitFor(w.t, late, "an answer to the node in the name of x to be denied", func() bool { return w.dropped("deny") > before })
 	w.change(func() { w.egress[w.a] = openEgress })
-	dial := func(what string, want lab.Outcome) {
+	dial := func(what string, want echo.Outcome) {
 		w.t.Helper()
-		if got := w.a.DialTCPFrom(netip.AddrPortFrom(w.routed, 0), netip.AddrPortFrom(n, 8085), within(want)); got.Outcome != want {
+		if got := echo.DialTCPFrom(w.a.Host, netip.AddrPortFrom(w.routed, 0), netip.AddrPortFrom(n, 8085), within(want)); got.Outcome != want {
 			w.t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	dial("from a further source to the node", lab.Connected)
+	dial("from a further source to the node", echo.Connected)
 	w.change(func() { w.config.DropToHost = true })
-	dial("with host action Drop", lab.Timeout)
+	dial("with host action Drop", echo.Timeout)
 	w.change(func() { w.config.DropToHost = false })
 }
 
 // reachedAndRevoked: connections from and to the address that is routed to a, until it is listed no more.
 func (w *furtherWorld) reachedAndRevoked() {
 	x := w.addr(w.x.Host)
-	must(w.a.ListenTCP(8086))(w.t)
+	must(echo.ListenTCP(w.a.Host, 8086))(w.t)
 	to := netip.AddrPortFrom(w.routed, 8086)
-	w.dial("to a further source", w.x.Host, to, lab.Connected)
-	w.dial("of the node to a further source", w.node.Host, to, lab.Connected)
+	w.dial("to a further source", w.x.Host, to, echo.Connected)
+	w.dial("of the node to a further source", w.node.Host, to, echo.Connected)
 	w.change(func() { w.egress[w.a] = closedEgress })
-	w.dial("which answers, and may not send by itself", w.x.Host, to, lab.Connected)
+	w.dial("which answers, and may not send by itself", w.x.Host, to, echo.Connected)
 	w.change(func() { w.egress[w.a], w.ingress[w.a] = openEgress, shutIngress })
-	w.dial("ingress denied", w.x.Host, to, lab.Timeout)
+	w.dial("ingress denied", w.x.Host, to, echo.Timeout)
 	w.change(func() { w.ingress[w.a] = openIngress })
-	if got := w.a.DialTCPFrom(netip.AddrPortFrom(w.routed, 0), netip.AddrPortFrom(x, 8080), late); got.Outcome != lab.Connected {
+	if got := echo.DialTCPFrom(w.a.Host, netip.AddrPortFrom(w.routed, 0), netip.AddrPortFrom(x, 8080), late); got.Outcome != echo.Connected {
 		w.t.Errorf("from a further source: %v", got)
 	}
-	live := must(lab.StartStream(w.x.Host, to, lab.StreamOptions{Timeout: late}))(w.t)
+	live := must(echo.StartStream(w.x.Host, to, echo.StreamOptions{Timeout: late}))(w.t)
 	w.change(func() {})
 	before := live.Result().Received
 	testutil.WaitFor(w.t, 4*late, "a live connection with a further source to go on when it is judged again", func() bool { return live.Result().Received > before+1 })
@@ -291,8 +292,8 @@ func (w *furtherWorld) reachedAndRevoked() {
 	if err := w.broken(live); err == nil {
 		w.t.Error("a live connection with an address that is listed no more goes on")
 	}
-	w.dial("listed no more", w.x.Host, to, lab.Timeout)
-	w.dial("of the node, listed no more", w.node.Host, to, lab.Timeout)
+	w.dial("listed no more", w.x.Host, to, echo.Timeout)
+	w.dial("of the node, listed no more", w.node.Host, to, echo.Timeout)
 }
 
 // dropped is the number of packets that rules of a chain with the target DROP have counted.

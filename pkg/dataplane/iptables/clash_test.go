@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // A client that uses one source port for a Service and for its backend gets another port for one of the connections by conntrack, which
@@ -29,7 +30,7 @@ func TestAConnectionWithAnotherSourcePortKeepsItsAddress(t *testing.T) {
 			n.rounds = 1 // the client is a friend
 			n.graph.Apply(n.desired())
 			n.apply(-1)
-			server, err := n.server.ListenTCP(portFriends)
+			server, err := echo.ListenTCP(n.server.Host, portFriends)
 			if err != nil {
 				t.Fatal(err)
 			}

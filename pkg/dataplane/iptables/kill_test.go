@@ -8,14 +8,14 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/iptables"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // nodeTraffic is what runs while agents are killed: attempts at ports that are always open, and never, and a live connection.
 type nodeTraffic struct {
 	t        testing.TB
 	prober   *traffic.Prober
-	live     *lab.Stream
+	live     *echo.Stream
 	crossing *traffic.Crossing // to the port that is always open
 }
 
@@ -23,7 +23,7 @@ type nodeTraffic struct {
 func (n *realNode) startTraffic() *nodeTraffic {
 	n.t.Helper()
 	for _, port := range []uint16{portOpen, portClosed, portFriends} {
-		if _, err := n.server.ListenTCP(port); err != nil {
+		if _, err := echo.ListenTCP(n.server.Host, port); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func (n *realNode) startTraffic() *nodeTraffic {
 	if tr.prober, err = traffic.StartProber(n.client.Host, traffic.ProberOptions{Interval: 2 * time.Millisecond}, open, closed); err != nil {
 		n.t.Fatal(err)
 	}
-	if tr.live, err = lab.StartStream(n.client.Host, netip.AddrPortFrom(n.server.Addr4(), portOpen), lab.StreamOptions{Interval: time.Millisecond}); err != nil {
+	if tr.live, err = echo.StartStream(n.client.Host, netip.AddrPortFrom(n.server.Addr4(), portOpen), echo.StreamOptions{Interval: time.Millisecond}); err != nil {
 		n.t.Fatal(err)
 	}
 	return tr

@@ -18,6 +18,7 @@ import (
 	"github.com/margay-project/margay/pkg/ipsets"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -186,9 +187,9 @@ func (n *realNode) apply(step int) (killed bool) {
 // check demands that what is desired is enforced, by chains and sets of one world.
 func (n *realNode) check(when string) {
 	n.t.Helper()
-	want := map[bool]lab.Outcome{true: lab.Connected, false: lab.Timeout}[n.rounds%2 == 1]
-	timeout := map[lab.Outcome]time.Duration{lab.Connected: 20 * time.Second, lab.Timeout: 100 * time.Millisecond}[want]
-	if got := n.client.DialTCP(netip.AddrPortFrom(n.server.Addr4(), portFriends), timeout); got.Outcome != want {
+	want := map[bool]echo.Outcome{true: echo.Connected, false: echo.Timeout}[n.rounds%2 == 1]
+	timeout := map[echo.Outcome]time.Duration{echo.Connected: 20 * time.Second, echo.Timeout: 100 * time.Millisecond}[want]
+	if got := echo.DialTCP(n.client.Host, netip.AddrPortFrom(n.server.Addr4(), portFriends), timeout); got.Outcome != want {
 		n.t.Errorf("%s: port %d is %v, want %v", when, portFriends, got.Outcome, want)
 	}
 	names, err := n.kernel.Sets.Names("mgy")

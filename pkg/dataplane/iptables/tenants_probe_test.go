@@ -16,6 +16,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -69,7 +70,7 @@ func (n *tenants) mustOpen(x *tenant, v6 bool) {
 		}
 		return
 	}
-	if a := x.peer.DialTCP(dst, patience); a.Outcome != lab.Connected {
+	if a := echo.DialTCP(x.peer.Host, dst, patience); a.Outcome != echo.Connected {
 		n.t.Errorf("tenant %d, flush %d: a connection to %v that policy allows, by %+v: %v", x.i, n.flushes, dst, x.policy, a.Err)
 	}
 	n.continued.Add(1)
@@ -169,7 +170,7 @@ func (x *tenant) watch(frame []byte, _ bool) {
 // its node in their order, so all earlier packets have come by then, or never will.
 func (x *tenant) passBehind() error {
 	return testutil.OnEachCPU(func() error {
-		if a := x.peer.ExchangeUDP(netip.AddrPortFrom(x.pod.Addr4(), portOpen), []byte("behind"), patience); a.Outcome != lab.Connected {
+		if a := echo.ExchangeUDP(x.peer.Host, netip.AddrPortFrom(x.pod.Addr4(), portOpen), []byte("behind"), patience); a.Outcome != echo.Connected {
 			return fmt.Errorf("send a datagram: %w", a.Err)
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -26,7 +27,7 @@ type tenant struct {
 	policy    tenantPolicy
 	allowed   bool     // the peer's connections to portProbed, by policy
 	live      net.Conn // one of those, open since they are allowed
-	probed    *lab.Server
+	probed    *echo.Server
 	denied    uint16 // the source port of the last attempt that policy denied
 	witness   *traffic.Tap
 	intruders atomic.Uint64 // SYNs of such attempts that have come to the pod
@@ -67,7 +68,7 @@ func newTenants(t testing.TB, backend iptables.Backend, count int, seed uint64) 
 	n.start()
 	n.graph.Apply(n.objects())
 	n.apply(-1)
-	if _, err := n.server.ListenTCP(portFriends); err != nil {
+	if _, err := echo.ListenTCP(n.server.Host, portFriends); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range n.list {

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/internal/traffic"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // tenantFlows are always allowed, or never, whatever changes.
 type tenantFlows struct {
 	crossing *traffic.Crossing
-	streams  []*lab.Stream
+	streams  []*echo.Stream
 	flows    []*traffic.UDPFlow
 	prober   *traffic.Prober
 }
@@ -21,14 +21,14 @@ type tenantFlows struct {
 // start starts the servers of the pod, and then all traffic of the peer but for the probes.
 func (x *tenant) start() (err error) {
 	for _, port := range []uint16{portOpen, portClosed} {
-		if _, err := x.pod.ListenTCP(port); err != nil {
+		if _, err := echo.ListenTCP(x.pod.Host, port); err != nil {
 			return err
 		}
 	}
-	if x.probed, err = x.pod.ListenTCP(portProbed); err != nil {
+	if x.probed, err = echo.ListenTCP(x.pod.Host, portProbed); err != nil {
 		return err
 	}
-	if _, err := x.pod.ListenUDP(portOpen); err != nil {
+	if _, err := echo.ListenUDP(x.pod.Host, portOpen); err != nil {
 		return err
 	}
 	if x.witness, err = traffic.OpenTap(x.pod.Host, "eth0", x.watch); err != nil {
@@ -45,7 +45,7 @@ func (x *tenant) start() (err error) {
 		return err
 	}
 	for _, a := range open {
-		stream, err := lab.StartStream(x.peer.Host, a, lab.StreamOptions{Interval: 50 * time.Millisecond, Timeout: patience})
+		stream, err := echo.StartStream(x.peer.Host, a, echo.StreamOptions{Interval: 50 * time.Millisecond, Timeout: patience})
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/margay-project/margay/internal/corpus"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -101,13 +101,13 @@ func (s *corpusStage) awaitTranslated(n *node) {
 		answered := make(chan bool)
 		for _, to := range left {
 			go func() {
-				var a lab.Attempt
+				var a echo.Attempt
 				if to.protocol == model.ProtoUDP {
-					a = n.ExchangeUDP(to.at, []byte("ready?"), never)
+					a = echo.ExchangeUDP(n.Host, to.at, []byte("ready?"), never)
 				} else {
-					a = n.DialTCP(to.at, never)
+					a = echo.DialTCP(n.Host, to.at, never)
 				}
-				if a.Outcome != lab.Connected {
+				if a.Outcome != echo.Connected {
 					failed <- to
 				}
 				answered <- true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -110,9 +111,11 @@ func newHostStage(c *cluster) *hostStage {
 	c.namespace("shop")
 	h.client, h.near, h.far = c.pod("shop", "client", "n1"), c.pod("shop", "near", "n1"), c.pod("shop", "far", "n2")
 	c.podOf("shop", "host", podSpec{node: "n2", ports: []uint16{hostPort}, hostNetwork: true})
-	for _, listen := range []func(uint16) (*lab.Server, error){h.n1.ListenTCP, h.n1.ListenUDP, h.out.ListenTCP, h.out.ListenUDP} {
-		_, err := listen(hostPort)
-		c.must(err)
+	for _, host := range []*lab.Host{h.n1, h.out.Host} {
+		for _, listen := range []func(*lab.Host, uint16) (*echo.Server, error){echo.ListenTCP, echo.ListenUDP} {
+			_, err := listen(host, hostPort)
+			c.must(err)
+		}
 	}
 	tellSource(c, h.near.Host, 90)
 	tellSource(c, h.far.Host, 90)
@@ -204,8 +207,8 @@ func (h *hostStage) open(t *testing.T) {
 	} {
 		for _, a := range w.at {
 			dst, want := netip.AddrPortFrom(a, w.port), w.source.Addr(a.Is6()).String()
-			for what, got := range map[string]lab.Attempt{
-				"tcp": w.from.DialTCP(dst, soon), "udp": w.from.ExchangeUDP(dst, []byte("hello"), soon),
+			for what, got := range map[string]echo.Attempt{
+				"tcp": echo.DialTCP(w.from, dst, soon), "udp": echo.ExchangeUDP(w.from, dst, []byte("hello"), soon),
 			} {
 				if got.Server != want {
 					t.Errorf("%s from %s to %s: %v (%v), from %q, want from %s", what, w.from.Name(), dst, got.Outcome, got.Err, got.Server, want)

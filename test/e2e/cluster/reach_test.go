@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // reach demands that TCP and UDP to the port, or echo requests if it is 0, get through to all the host's addresses, or
@@ -104,26 +105,26 @@ func (c *cluster) awaitService(from *lab.Host, s *corev1.Service, port uint16) {
 func attempts(from *lab.Host, at []netip.Addr, port uint16, timeout time.Duration, want bool) (wrong []string) {
 	type attempt struct {
 		what string
-		got  lab.Attempt
+		got  echo.Attempt
 	}
 	done := make(chan attempt)
 	tries := 0
-	try := func(what string, do func() lab.Attempt) {
+	try := func(what string, do func() echo.Attempt) {
 		tries++
 		go func() { done <- attempt{what, do()} }()
 	}
 	for _, a := range at {
 		dst := netip.AddrPortFrom(a, port)
 		if port == 0 {
-			try("ping "+a.String(), func() lab.Attempt { return traffic.Ping(from, a, timeout) })
+			try("ping "+a.String(), func() echo.Attempt { return traffic.Ping(from, a, timeout) })
 			continue
 		}
-		try("tcp "+dst.String(), func() lab.Attempt { return from.DialTCP(dst, timeout) })
-		try("udp "+dst.String(), func() lab.Attempt { return from.ExchangeUDP(dst, []byte("hello"), timeout) })
+		try("tcp "+dst.String(), func() echo.Attempt { return echo.DialTCP(from, dst, timeout) })
+		try("udp "+dst.String(), func() echo.Attempt { return echo.ExchangeUDP(from, dst, []byte("hello"), timeout) })
 	}
-	outcome := lab.Timeout
+	outcome := echo.Timeout
 	if want {
-		outcome = lab.Connected
+		outcome = echo.Connected
 	}
 	for range tries {
 		if a := <-done; a.got.Outcome != outcome || a.got.Established && !want {

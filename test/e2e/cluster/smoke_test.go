@@ -11,7 +11,7 @@ import (
 
 	"github.com/margay-project/margay/internal/kubelet"
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Without an agent, the cluster itself is what a cluster is: pods are scheduled, run, and reach one another directly and
@@ -105,7 +105,7 @@ spec:
 	for _, port := range web.Spec.Ports {
 		if port.Protocol == corev1.ProtocolTCP {
 			at := netip.AddrPortFrom(c.nodes[0].Addr4(), uint16(port.NodePort))
-			if got := outside.DialTCP(at, soon); got.Outcome != lab.Connected {
+			if got := echo.DialTCP(outside.Host, at, soon); got.Outcome != echo.Connected {
 				t.Errorf("node port %v from outside: %v", at, got.Err)
 			}
 		}

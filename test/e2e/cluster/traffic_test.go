@@ -8,6 +8,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -23,10 +24,10 @@ const (
 type steadyTraffic struct {
 	t       testing.TB
 	from    *lab.Pod
-	streams []*lab.Stream
+	streams []*echo.Stream
 	flows   []*traffic.UDPFlow
 	probers [2]*traffic.Prober // of what is allowed, and of what is denied
-	denied  []*lab.Server
+	denied  []*echo.Server
 	crossed []*traffic.Crossing // of the TCP segments between from and each of the others
 }
 
@@ -51,7 +52,7 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 	}
 	var targets [2][]traffic.Target
 	open := func(at netip.Addr) {
-		s, err := lab.StartStream(from.Host, netip.AddrPortFrom(at, openPort), lab.StreamOptions{Interval: 5 * time.Millisecond})
+		s, err := echo.StartStream(from.Host, netip.AddrPortFrom(at, openPort), echo.StreamOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
 		f, err := traffic.StartUDPFlow(from.Host, netip.AddrPortFrom(at, openPort), traffic.UDPFlowOptions{Interval: 5 * time.Millisecond})
 		c.must(err)
@@ -62,7 +63,7 @@ func (c *cluster) startTraffic(from, denied *lab.Pod, vips []netip.Addr, to ...*
 		open(a)
 	}
 	for _, p := range to {
-		s, err := p.ListenTCP(closedPort)
+		s, err := echo.ListenTCP(p.Host, closedPort)
 		c.must(err)
 		tr.denied = append(tr.denied, s)
 		for _, a := range p.Addrs() {

@@ -11,6 +11,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const onlyFromB = `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress],
@@ -265,7 +266,7 @@ status: {phase: Pending}
 	})
 	s.play(t, []attack{{what: "the friend", from: friend, want: true, frames: bearing(friend, s.from(friend, s.b, false, dns))},
 		{what: "a pod that a ghost claims to be", from: s.e, frames: bearing(s.e, s.from(s.e, s.b, false, dns))}}, at)
-	if s.ext.ExchangeUDP(netip.AddrPortFrom(s.b.Addr4(), 53), []byte("x"), never).Err == nil {
+	if echo.ExchangeUDP(s.ext.Host, netip.AddrPortFrom(s.b.Addr4(), 53), []byte("x"), never).Err == nil {
 		t.Error("an outside host that a ghost claims to be gets in")
 	}
 }

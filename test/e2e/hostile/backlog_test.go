@@ -12,6 +12,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // opens writes an ingress policy that opens one UDP port to all, and another port to each of so many addresses of its own.
@@ -27,7 +28,7 @@ func (s *scene) opens(policy string, port uint16, addresses int) {
 
 // answers reports whether the UDP port of the pod is open to shop/a.
 func (s *scene) answers(p *lab.Pod, port uint16) bool {
-	return s.a.ExchangeUDP(netip.AddrPortFrom(p.Addr4(), port), []byte("open?"), 50*time.Millisecond).Outcome == lab.Connected
+	return echo.ExchangeUDP(s.a.Host, netip.AddrPortFrom(p.Addr4(), port), []byte("open?"), 50*time.Millisecond).Outcome == echo.Connected
 }
 
 // setNames is how many sets the kernel has a name of.
@@ -54,7 +55,7 @@ func TestSetsThatATenantLeavesAreCleanedUpBesideOthersChanges(t *testing.T) {
 	const rules, turns, first = 2000, 3, 1000
 	for i := range uint16(turns) {
 		for _, p := range []*lab.Pod{s.m, s.b} {
-			if _, err := p.ListenUDP(first + i); err != nil {
+			if _, err := echo.ListenUDP(p.Host, first+i); err != nil {
 				t.Fatal(err)
 			}
 		}

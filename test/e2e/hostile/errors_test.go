@@ -7,6 +7,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // Where the node wants nothing from pods but answers, a pod cannot reach it by ICMP messages about flows of the node with
@@ -15,7 +16,7 @@ func TestErrorsAboutOthersFlowsDoNotReachTheNode(t *testing.T) {
 	s := newScene(t, "--default-endpoint-to-host-action", "Drop")
 	s.followed()
 	at := s.watchLocal(s.n1)
-	if _, err := s.a.ListenUDP(7); err != nil {
+	if _, err := echo.ListenUDP(s.a.Host, 7); err != nil {
 		t.Fatal(err)
 	}
 	families(t, func(t *testing.T, v6 bool) {

@@ -17,6 +17,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // halves are the first and the last fragment of a datagram to port 53.
@@ -50,9 +51,9 @@ func TestAFloodOfFirstFragmentsLosesNoDatagramOfOthers(t *testing.T) {
 			return traffic.SendRaw(s.ext.Host, packet, to.Addr(v6))
 		}},
 	}
-	var servers []*lab.Server
+	var servers []*echo.Server
 	for _, w := range ways {
-		server, err := w.to.ListenUDP(53)
+		server, err := echo.ListenUDP(w.to, 53)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +93,7 @@ func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
 	testcluster.NeedsBPF(t, "what a pod holds of the kernel's memory for reassembly is not bounded")
 	s := newScene(t)
 	s.followed()
-	server, err := s.ext.ListenUDP(53)
+	server, err := echo.ListenUDP(s.ext.Host, 53)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +263,7 @@ func TestLargeDatagramsAreNeverRefused(t *testing.T) {
 	testcluster.NeedsBPF(t, "the kernel reassembles, and nothing is charged")
 	s := newScene(t)
 	s.followed()
-	server, err := s.ext.ListenUDP(53)
+	server, err := echo.ListenUDP(s.ext.Host, 53)
 	if err != nil {
 		t.Fatal(err)
 	}

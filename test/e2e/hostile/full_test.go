@@ -15,6 +15,7 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 const (
@@ -62,7 +63,7 @@ func (s *scene) cannotFillTheTable(t *testing.T, x, server *lab.Pod) {
 		t.Skipf("a table of %d connections is not one to be filled: %v", most, err)
 	}
 	tcp, udp := s.Serve(server.Host, 80)
-	live, err := lab.StartStream(s.b.Host, tcp.Addr4(), lab.StreamOptions{Timeout: soon})
+	live, err := echo.StartStream(s.b.Host, tcp.Addr4(), echo.StreamOptions{Timeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}

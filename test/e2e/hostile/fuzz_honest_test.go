@@ -10,11 +10,12 @@ import (
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // honest are flows of shop/a with shop/b and the outside, which no attack may disturb.
 type honest struct {
-	streams []*lab.Stream
+	streams []*echo.Stream
 	flows   []*traffic.UDPFlow
 }
 
@@ -23,7 +24,7 @@ func (f *fuzzing) startHonest() (h honest) {
 	for _, to := range []*lab.Host{f.b.Host, f.ext.Host} {
 		for _, v6 := range []bool{false, true} {
 			at := netip.AddrPortFrom(to.Addr(v6), 80)
-			s, err := lab.StartStream(f.a.Host, at, lab.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 10 * time.Second})
+			s, err := echo.StartStream(f.a.Host, at, echo.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 10 * time.Second})
 			if err != nil {
 				f.T.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -131,7 +132,7 @@ func (f *fuzzing) newCrafter(p *lab.Pod, tag token, seed uint64, live []testutil
 func (f *fuzzing) openFlows() (live []testutil.Packet) {
 	f.T.Helper()
 	for _, p := range []*lab.Pod{f.m, f.o} { // no echo of datagrams: two echo servers would go on for ever
-		if _, err := p.ListenTCP(8000); err != nil {
+		if _, err := echo.ListenTCP(p.Host, 8000); err != nil {
 			f.T.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // numbered is the manifest of pods of another node that give the name http so many numbers, from 20000 on.
@@ -30,7 +31,7 @@ func TestManyNumbersOfAPortNameRefuseNobodysPolicy(t *testing.T) {
 	s := newScene(t)
 	for _, p := range []*lab.Pod{s.b, s.m} {
 		for _, port := range []uint16{80, 81} {
-			if _, err := p.Host.ListenTCP(port); err != nil {
+			if _, err := echo.ListenTCP(p.Host, port); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,12 +41,12 @@ func TestManyNumbersOfAPortNameRefuseNobodysPolicy(t *testing.T) {
 	s.AwaitPolicies(s.a, 0, 1)
 	s.awaitProblem("the port name http")
 	for _, to := range []*lab.Pod{s.b, s.m} {
-		for port, want := range map[uint16]lab.Outcome{80: lab.Connected, 81: lab.Timeout} {
+		for port, want := range map[uint16]echo.Outcome{80: echo.Connected, 81: echo.Timeout} {
 			timeout := testcluster.Never
-			if want == lab.Connected {
+			if want == echo.Connected {
 				timeout = testcluster.Soon
 			}
-			if got := s.a.DialTCP(netip.AddrPortFrom(to.Addr(false), port), timeout); got.Outcome != want {
+			if got := echo.DialTCP(s.a.Host, netip.AddrPortFrom(to.Addr(false), port), timeout); got.Outcome != want {
 				t.Errorf("a to %s:%d: %v, want %v", to.Name(), port, got.Outcome, want)
 			}
 		}

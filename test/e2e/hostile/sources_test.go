@@ -8,6 +8,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // lists writes the manifest of a pod that lists further sources.
@@ -99,12 +100,12 @@ func TestAListedSourceIsNoAnswer(t *testing.T) {
 	families(t, func(t *testing.T, v6 bool) {
 		// a has a flow with the machine; m answers in its name.
 		query := netip.AddrPortFrom(s.a.Addr(v6), 5300)
-		if got := s.a.ExchangeUDPFrom(query, netip.AddrPortFrom(s.ext.Addr(v6), 53), []byte("query"), soon); got.Outcome != lab.Connected {
+		if got := echo.ExchangeUDPFrom(s.a.Host, query, netip.AddrPortFrom(s.ext.Addr(v6), 53), []byte("query"), soon); got.Outcome != echo.Connected {
 			t.Fatalf("a has no answer itself: %s, %v", got.Outcome, got.Err)
 		}
 		answer := testutil.Packet{Src: s.ext.Addr(v6), Dst: s.a.Addr(v6), L4: testutil.UDP{SrcPort: 53, DstPort: 5300}}
 		s.play(t, []attack{{what: "an answer in the machine's name", from: s.m, frames: bearing(s.m, answer)}}, atA)
-		if got := s.n1.ExchangeUDPFrom(netip.AddrPortFrom(s.n1.Addr(v6), 5301), netip.AddrPortFrom(s.ext.Addr(v6), 53), []byte("query"), soon); got.Outcome != lab.Connected {
+		if got := echo.ExchangeUDPFrom(s.n1.Host, netip.AddrPortFrom(s.n1.Addr(v6), 5301), netip.AddrPortFrom(s.ext.Addr(v6), 53), []byte("query"), soon); got.Outcome != echo.Connected {
 			t.Fatalf("the node has no answer: %s, %v", got.Outcome, got.Err)
 		}
 		answer.Dst, answer.L4 = s.n1.Addr(v6), testutil.UDP{SrcPort: 53, DstPort: 5301}

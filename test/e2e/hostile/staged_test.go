@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // stage writes staged policies for the pod evil/m, each about an address of its own, that would deny TCP. The round makes them
@@ -115,6 +116,6 @@ func TestStagedPoliciesOfOneTenantDisturbNobody(t *testing.T) {
 func awaitOpen(t *testing.T, from *lab.Pod, to netip.AddrPort) {
 	t.Helper()
 	testutil.WaitFor(t, soon, to.String()+" to answer", func() bool {
-		return from.ExchangeUDP(to, []byte("open?"), 20*time.Millisecond).Outcome == lab.Connected
+		return echo.ExchangeUDP(from.Host, to, []byte("open?"), 20*time.Millisecond).Outcome == echo.Connected
 	})
 }

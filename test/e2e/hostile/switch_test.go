@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 // switched are the modes that the agent of the first node is switched to in turn.
@@ -181,7 +182,7 @@ func TestASwitchBelievesNoFlowFromAListedSource(t *testing.T) {
 		s.switchTo(flags, mode)
 		families(t, func(t *testing.T, v6 bool) {
 			src, dst := netip.AddrPortFrom(s.a.Addr(v6), port), netip.AddrPortFrom(s.ext.Addr(v6), 53)
-			if got := s.a.ExchangeUDPFrom(src, dst, []byte("query"), soon); got.Outcome != lab.Connected {
+			if got := echo.ExchangeUDPFrom(s.a.Host, src, dst, []byte("query"), soon); got.Outcome != echo.Connected {
 				t.Errorf("a query from %v to %v, after a switch to %v: %v, %v", src, dst, mode, got.Outcome, got.Err)
 			}
 		})

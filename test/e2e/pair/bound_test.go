@@ -46,13 +46,13 @@ func (f *flow) first(end int) model.Packet {
 		m.Src, m.Dst, m.SrcPort, m.DstPort = m.Dst, m.Src, m.DstPort, m.SrcPort
 	}
 	if f.protocol == model.ProtoICMP || f.protocol == model.ProtoICMPv6 {
-		m.ICMPType = echo(f.v6)[end]
+		m.ICMPType = echoTypes(f.v6)[end]
 	}
 	return m
 }
 
-// echo are the types of a request and an answer.
-func echo(v6 bool) [2]uint8 {
+// echoTypes are the types of a request and an answer.
+func echoTypes(v6 bool) [2]uint8 {
 	if v6 {
 		return [2]uint8{128, 129}
 	}

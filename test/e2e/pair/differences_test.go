@@ -51,7 +51,7 @@ func (x *shot) opens() bool {
 	case testutil.TCP:
 		return l4.Flags&testutil.SYN != 0 && l4.Flags&testutil.ACK == 0
 	case testutil.ICMP:
-		return l4.Type != echo(x.flow.v6)[server]
+		return l4.Type != echoTypes(x.flow.v6)[server]
 	}
 	return true
 }

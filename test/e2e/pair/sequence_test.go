@@ -130,7 +130,7 @@ func (p *pair) datagram(f *flow, odd bool) *shot {
 	case model.ProtoUDP:
 		x.packet.L4 = testutil.UDP{}
 	case model.ProtoICMP, model.ProtoICMPv6:
-		x.packet.L4, x.what = testutil.ICMP{Type: echo(f.v6)[end], ID: f.src.Port(), Seq: uint16(len(f.shots))}, "ICMP echo"
+		x.packet.L4, x.what = testutil.ICMP{Type: echoTypes(f.v6)[end], ID: f.src.Port(), Seq: uint16(len(f.shots))}, "ICMP echo"
 	default:
 		x.packet.L4 = testutil.Raw(f.protocol)
 	}

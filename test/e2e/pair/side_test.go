@@ -14,6 +14,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 	"github.com/margay-project/margay/pkg/nflog"
 )
 
@@ -112,7 +113,7 @@ func (s *side) meet(t *testing.T) {
 	for _, h := range s.hosts {
 		for _, a := range nodeAddrs {
 			meeting.Go(func() {
-				if got := traffic.Ping(h, a, testcluster.Soon); got.Outcome != lab.Connected {
+				if got := traffic.Ping(h, a, testcluster.Soon); got.Outcome != echo.Connected {
 					t.Errorf("%s: %s does not reach its node at %s: %v", s.name, h.Name(), a, got.Err)
 				}
 			})

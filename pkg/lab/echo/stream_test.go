@@ -1,16 +1,14 @@
-package lab_test
+package echo_test
 
 import (
-	"context"
 	"net/netip"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/internal/testutil"
-	"github.com/margay-project/margay/pkg/lab"
+	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func TestStreamCountsEveryAnswer(t *testing.T) {
@@ -18,7 +16,7 @@ func TestStreamCountsEveryAnswer(t *testing.T) {
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	server := listenTCP(t, serving.Host, 80)
 	for _, dst := range []netip.AddrPort{server.Addr4(), server.Addr6()} {
-		s := must[*lab.Stream](t)(lab.StartStream(client.Host, dst, lab.StreamOptions{Interval: time.Millisecond}))
+		s := must[*echo.Stream](t)(echo.StartStream(client.Host, dst, echo.StreamOptions{Interval: time.Millisecond}))
 		testutil.WaitFor(t, soon, "100 answers", func() bool { return s.Result().Received >= 100 })
 		r := s.Stop()
 		if r.Sent != r.Received || r.Connects != 1 || r.Errors != 0 || r.LastErr != nil {
@@ -37,8 +35,8 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	n := addNode(t, newLab(t), "a")
 	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
 	server := listenTCP(t, serving.Host, 80)
-	s := must[*lab.Stream](t)(lab.StartStream(client.Host, server.Addr4(), lab.StreamOptions{Interval: time.Millisecond}))
-	allow := dropTo(t, n, "tcp", 80)
+	s := must[*echo.Stream](t)(echo.StartStream(client.Host, server.Addr4(), echo.StreamOptions{Interval: time.Millisecond}))
+	allow := dropTo(t, n, 80)
 	testutil.WaitFor(t, soon, "a retransmission", func() bool { return s.Result().Retransmits > 0 })
 	lost := s.Result().Retransmits
 	if r := s.Result(); r.Received != r.Sent-1 {
@@ -61,18 +59,5 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	testutil.WaitFor(t, soon, "answers over it", func() bool { return s.Result().Received > before })
 	if r := s.Stop(); r.LastErr == nil || r.Sent > r.Received+1 || r.Retransmits < lost {
 		t.Errorf("after a broken connection: %+v", r)
-	}
-}
-
-// dropTo makes the node drop what it forwards to a port, and allow again.
-func dropTo(t *testing.T, n *lab.Node, protocol string, port uint16, match ...string) (allow func()) {
-	t.Helper()
-	testutil.RequireCommand(t, "iptables")
-	rule := append([]string{"FORWARD", "-p", protocol, "--dport", strconv.Itoa(int(port))}, match...)
-	rule = append(rule, "-j", "DROP")
-	must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-A"}, rule...)...))
-	return func() {
-		t.Helper()
-		must[string](t)(n.Run(context.Background(), "", "iptables", append([]string{"-D"}, rule...)...))
 	}
 }

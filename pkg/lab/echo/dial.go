@@ -1,4 +1,4 @@
-package lab
+package echo
 
 import (
 	"bytes"
@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // dialTCP connects from src, whose address and port may be zero: any.
-func dialTCP(ctx context.Context, h *Host, src, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
+func dialTCP(ctx context.Context, h *lab.Host, src, dst netip.AddrPort, timeout time.Duration) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: timeout}
 	if src.Addr().IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(src)
@@ -23,7 +25,7 @@ func dialTCP(ctx context.Context, h *Host, src, dst netip.AddrPort, timeout time
 	}
 	err = h.Do(func() error { c, err = d.DialContext(ctx, "tcp", dst.String()); return err })
 	if err != nil {
-		return nil, fmt.Errorf("connect from %s: %w", h.name, err)
+		return nil, fmt.Errorf("connect from %s: %w", h.Name(), err)
 	}
 	return c, nil
 }
@@ -33,27 +35,27 @@ func reuseAddress(_, _ string, c syscall.RawConn) (err error) {
 	return errors.Join(failed, err)
 }
 
-func dialUDP(h *Host, src, dst netip.AddrPort) (c net.Conn, err error) {
+func dialUDP(h *lab.Host, src, dst netip.AddrPort) (c net.Conn, err error) {
 	var d net.Dialer
 	if src.Addr().IsValid() {
 		d.LocalAddr = net.UDPAddrFromAddrPort(src)
 	}
 	err = h.Do(func() error { c, err = d.Dial("udp", dst.String()); return err })
 	if err != nil {
-		return nil, fmt.Errorf("open a UDP socket in %s: %w", h.name, err)
+		return nil, fmt.Errorf("open a UDP socket in %s: %w", h.Name(), err)
 	}
 	return c, nil
 }
 
-// DialTCP makes one TCP connection to a server of the lab (Host.ListenTCP), reads its banner and closes. The outcome is
+// DialTCP makes one TCP connection from the host to a server (ListenTCP), reads its banner and closes. The outcome is
 // Connected only if the banner came, all within the timeout. A timeout under one second means that a lost SYN shows as
 // Timeout, since the kernel has not sent it again yet.
-func (h *Host) DialTCP(dst netip.AddrPort, timeout time.Duration) Attempt {
-	return h.DialTCPFrom(netip.AddrPort{}, dst, timeout)
+func DialTCP(h *lab.Host, dst netip.AddrPort, timeout time.Duration) Attempt {
+	return DialTCPFrom(h, netip.AddrPort{}, dst, timeout)
 }
 
 // DialTCPFrom is DialTCP from one of the host's addresses; port 0 takes a free one.
-func (h *Host) DialTCPFrom(src, dst netip.AddrPort, timeout time.Duration) Attempt {
+func DialTCPFrom(h *lab.Host, src, dst netip.AddrPort, timeout time.Duration) Attempt {
 	start := time.Now()
 	c, err := dialTCP(context.Background(), h, src, dst, timeout)
 	if err != nil {
@@ -67,7 +69,7 @@ func (h *Host) DialTCPFrom(src, dst netip.AddrPort, timeout time.Duration) Attem
 	a.Retransmits = retransmits(c)
 	a.Outcome, a.Took = OutcomeOf(err), time.Since(start)
 	if err != nil {
-		a.Err = fmt.Errorf("read banner of %s from %s: %w", dst, h.name, err)
+		a.Err = fmt.Errorf("read banner of %s from %s: %w", dst, h.Name(), err)
 	}
 	return a
 }
@@ -94,24 +96,24 @@ func readBanner(c net.Conn, deadline time.Time) (string, error) {
 	return "", errors.New("no line end in banner")
 }
 
-// ExchangeUDP sends one datagram to a server of the lab (Host.ListenUDP) and waits for its answer. Nothing is sent
+// ExchangeUDP sends one datagram from the host to a server (ListenUDP) and waits for its answer. Nothing is sent
 // again: the outcome is that of the one datagram and its one answer.
-func (h *Host) ExchangeUDP(dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
-	return h.ExchangeUDPFrom(netip.AddrPort{}, dst, payload, timeout)
+func ExchangeUDP(h *lab.Host, dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
+	return ExchangeUDPFrom(h, netip.AddrPort{}, dst, payload, timeout)
 }
 
 // ExchangeUDPFrom is ExchangeUDP from one of the host's addresses; port 0 takes a free one.
-func (h *Host) ExchangeUDPFrom(src, dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
+func ExchangeUDPFrom(h *lab.Host, src, dst netip.AddrPort, payload []byte, timeout time.Duration) Attempt {
 	start := time.Now()
 	server, err := exchangeUDP(h, src, dst, payload, start.Add(timeout))
 	a := Attempt{Outcome: OutcomeOf(err), Server: server, Took: time.Since(start)}
 	if err != nil {
-		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.name, dst, err)
+		a.Err = fmt.Errorf("exchange datagrams between %s and %s: %w", h.Name(), dst, err)
 	}
 	return a
 }
 
-func exchangeUDP(h *Host, src, dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
+func exchangeUDP(h *lab.Host, src, dst netip.AddrPort, payload []byte, deadline time.Time) (string, error) {
 	c, err := dialUDP(h, src, dst)
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package lab
+package echo
 
 import (
 	"errors"
@@ -35,7 +35,7 @@ func (o Outcome) String() string {
 type Attempt struct {
 	Outcome     Outcome
 	Established bool          // TCP: the handshake completed, whatever came later
-	Server      string        // what the lab's server that answered calls itself: host name:port/protocol
+	Server      string        // what the server that answered calls itself: host name:port/protocol
 	Retransmits uint64        // TCP: how often the kernel sent a segment again
 	Took        time.Duration // from the first packet to the outcome
 	Err         error         // what the outcome was made of; nil when Connected

@@ -1,4 +1,7 @@
-package lab
+// Package echo has servers in the hosts of a lab that echo what they get, and clients of them, which report how each attempt
+// ends: single connections and datagrams, and a Stream. It is what margay demo and tests have in common; what tests alone
+// send is in internal/traffic. Servers and streams close with their host.
+package echo
 
 import (
 	"context"
@@ -9,6 +12,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // MaxBanner is how many bytes the name of a server has at most, with its line end.
@@ -18,7 +23,7 @@ const MaxBanner = 256
 // name and then echoes; over UDP it answers each datagram with its name, a line end and the datagram.
 type Server struct {
 	name string
-	host *Host
+	host *lab.Host
 	port uint16
 
 	accepted atomic.Uint64
@@ -33,8 +38,8 @@ type Server struct {
 	closed error
 }
 
-// ListenTCP starts a TCP echo server; port 0 takes a free one.
-func (h *Host) ListenTCP(port uint16) (*Server, error) {
+// ListenTCP starts a TCP echo server in the host; port 0 takes a free one.
+func ListenTCP(h *lab.Host, port uint16) (*Server, error) {
 	// Go's listeners speak MPTCP by default; plain TCP is what pods speak.
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
@@ -44,47 +49,40 @@ func (h *Host) ListenTCP(port uint16) (*Server, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen in %s: %w", h.name, err)
+		return nil, fmt.Errorf("listen in %s: %w", h.Name(), err)
 	}
 	s.port = netip.MustParseAddrPort(s.listener.Addr().String()).Port()
-	s.name = fmt.Sprintf("%s:%d/tcp", h.name, s.port)
+	s.name = fmt.Sprintf("%s:%d/tcp", h.Name(), s.port)
 	s.running.Add(1)
 	go s.accept()
-	if err := h.sockets.add(s); err != nil {
+	if err := h.Adopt(s); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// ListenUDP starts a UDP echo server; port 0 takes a free one. On a host with several addresses of a family it may
+// ListenUDP starts a UDP echo server in the host; port 0 takes a free one. On a host with several addresses of a family it may
 // answer from another than was asked: see ListenUDPAt.
-func (h *Host) ListenUDP(port uint16) (*Server, error) { return h.ListenUDPAt(netip.Addr{}, port) }
+func ListenUDP(h *lab.Host, port uint16) (*Server, error) {
+	return ListenUDPAt(h, netip.Addr{}, port)
+}
 
 // ListenUDPAt is ListenUDP on one address of the host only.
-func (h *Host) ListenUDPAt(a netip.Addr, port uint16) (*Server, error) {
+func ListenUDPAt(h *lab.Host, a netip.Addr, port uint16) (*Server, error) {
 	s := &Server{host: h, conns: map[net.Conn]struct{}{}}
-	packets, err := listenPackets(h, a, port)
+	at := &net.UDPAddr{IP: a.AsSlice(), Port: int(port)}
+	err := h.Do(func() (err error) { s.packets, err = net.ListenUDP("udp", at); return err })
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listen in %s: %w", h.Name(), err)
 	}
-	s.packets = packets
-	s.port = netip.MustParseAddrPort(packets.LocalAddr().String()).Port()
-	s.name = fmt.Sprintf("%s:%d/udp", h.name, s.port)
+	s.port = netip.MustParseAddrPort(s.packets.LocalAddr().String()).Port()
+	s.name = fmt.Sprintf("%s:%d/udp", h.Name(), s.port)
 	s.running.Add(1)
 	go s.answer()
-	if err := h.sockets.add(s); err != nil {
+	if err := h.Adopt(s); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-func listenPackets(h *Host, a netip.Addr, port uint16) (c *net.UDPConn, err error) {
-	at := &net.UDPAddr{IP: a.AsSlice(), Port: int(port)}
-	err = h.Do(func() error { c, err = net.ListenUDP("udp", at); return err })
-	if err != nil {
-		return nil, fmt.Errorf("listen in %s: %w", h.name, err)
-	}
-	return c, nil
 }
 
 // Name is what the server calls itself: host name:port/protocol.
@@ -114,7 +112,7 @@ func (s *Server) Received() uint64 { return s.received.Load() }
 
 // Close closes the socket and all connections and waits until the server's goroutines are done.
 func (s *Server) Close() error {
-	s.host.sockets.forget(s)
+	s.host.Release(s)
 	s.mu.Lock()
 	conns := s.conns
 	s.conns = nil

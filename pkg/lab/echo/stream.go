@@ -1,6 +1,7 @@
-package lab
+package echo
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/lab"
 )
 
 // StreamOptions tune a Stream; zero fields take the defaults.
@@ -31,35 +34,39 @@ type StreamResult struct {
 	MaxWait     time.Duration // the longest wait for an answer
 }
 
-// Stream sends requests one after the other over one TCP connection to a server of the lab and checks the answers. If
+// Stream sends requests one after the other over one TCP connection to a server and checks the answers. If
 // the connection fails it makes another at the same pace. It is safe for concurrent use.
 type Stream struct {
-	host *Host
+	host *lab.Host
 	dst  netip.AddrPort
 	opts StreamOptions
-	probe
+
+	ctx    context.Context // ends when it is stopped
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the goroutine has ended
 
 	mu     sync.Mutex
 	conn   net.Conn // nil between connections
 	result StreamResult
 }
 
-// StartStream connects to a server of Host.ListenTCP and begins. It fails if the first connection does.
-func StartStream(h *Host, dst netip.AddrPort, opts StreamOptions) (*Stream, error) {
+// StartStream connects to a server of ListenTCP and begins. It fails if the first connection does.
+func StartStream(h *lab.Host, dst netip.AddrPort, opts StreamOptions) (*Stream, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = 5 * time.Millisecond
 	}
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	s := &Stream{host: h, dst: dst, opts: opts, probe: newProbe()}
+	s := &Stream{host: h, dst: dst, opts: opts, done: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	conn, err := s.connect()
 	if err != nil {
-		return nil, fmt.Errorf("start stream from %s to %s: %w", h.name, dst, err)
+		return nil, fmt.Errorf("start stream from %s to %s: %w", h.Name(), dst, err)
 	}
 	s.conn, s.result.Connects = conn, 1
 	go s.run()
-	if err := h.sockets.add(s); err != nil {
+	if err := h.Adopt(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -76,8 +83,9 @@ func (s *Stream) Result() StreamResult {
 
 // Stop ends the stream after the answer it waits for, and returns the final counts, also when called again.
 func (s *Stream) Stop() StreamResult {
-	s.end()
-	s.host.sockets.forget(s)
+	s.cancel()
+	<-s.done
+	s.host.Release(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop()
