@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,5 +49,52 @@ func TestARuleThatSetsOurMarkBitsIsSaid(t *testing.T) {
 			n.want(0, words, "show", "problems")
 			n.unready("node")
 		})
+	}
+}
+
+// TestCheckReadsTheFileOfSettings: without an agent its verdict is about the agent that margay run would start.
+func TestCheckReadsTheFileOfSettings(t *testing.T) {
+	n := newNode(t)
+	file := filepath.Join(t.TempDir(), "margay.yaml")
+	t.Setenv("MARGAY_CONFIG_FILE", file)
+	n.write(file, "dataplane: iptables\niptables-mark-mask: 0xfff00000\n")
+	n.want(0, []string{"dataplane  iptables: it is configured", "mark bits 0xfff00000", "all is well"}, "check")
+	n.want(0, []string{"dataplane  bpf: it is configured", "mark bits 0x00001c00"}, "check", "--dataplane", "bpf")
+	n.write(file, "socket: "+n.socket+"-of-file\n")
+	n.want(0, []string{"no agent answers on " + n.socket + ":"}, "check") // the flag wins
+
+	n.write(file, "dataplane: ebpf\nlog-level: loud\n")
+	wrong := []string{file + " line 1", `"ebpf"`, file + " line 2", `"loud"`}
+	n.want(1, append(wrong, "configuration", "PROBLEM"), "check")
+	n.want(2, wrong, "run")
+	n.want(2, []string{`--mark-mask "0x3": three bits are needed`}, "check", "--mark-mask", "0x3")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	n.want(1, []string{"configuration", "PROBLEM", file + ": no such file or directory"}, "check")
+
+	n.write(file, "log-level: warn\n")
+	n.start()
+	n.write(file, "log-level: loud\n")
+	out, _ := n.cli("check")
+	if strings.Contains(out, "\nconfiguration ") {
+		t.Errorf("check beside an agent judges the file by itself:\n%s", out)
+	}
+}
+
+// TestCheckAsksTheAgentOfTheFile: an agent answers where its file says, and so it is found.
+func TestCheckAsksTheAgentOfTheFile(t *testing.T) {
+	n := newNode(t)
+	file := filepath.Join(t.TempDir(), "margay.yaml")
+	n.write(file, "socket: "+n.socket+"\nbpffs: "+n.bpffs+"\ninstance: live\n")
+	n.start()
+	var out bytes.Buffer
+	code := 0
+	err := n.machine.Do(func() error {
+		code = execute(t.Context(), []string{"check", "--config-file", file}, &out, &out)
+		return nil
+	})
+	if err != nil || code != 0 || !strings.Contains(out.String(), "ready: policy of 2 endpoints is enforced") {
+		t.Errorf("exit status %d, %v:\n%s", code, err, &out)
 	}
 }

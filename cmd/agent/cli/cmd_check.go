@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,12 +18,13 @@ import (
 
 // checkOptions are the flags of check.
 type checkOptions struct {
-	instanceFlags
-	settings               settingFlags
-	output                 outputFlag
-	dir, dataplane         string
-	markMask, iptablesMask string
+	settings settingFlags
+	output   outputFlag
+	dir      string
 }
+
+// nodeSettings are those that a check of this node depends on, besides those of the datastore.
+var nodeSettings = []string{"instance", "bpffs", "socket", "dataplane", "mark-mask", "iptables-mark-mask", "iptables-backend"}
 
 // checkReport is the answer of check.
 type checkReport struct {
@@ -38,7 +40,8 @@ func checkCommand() *cobra.Command {
 		Use:   "check [FILE…]",
 		Short: "Find problems of this node and the objects its agent reads, or of manifests",
 		Long: `Checks this node: whether its kernel can run Margay, which dataplane is chosen and why, what is in its way, and what
-is wrong with the objects that the running agent reads. Needs root.
+is wrong with the objects that the running agent reads. Settings are those that margay run would have with these flags,
+this environment and this file. Needs root.
 
 With --datastore: what is wrong with the objects of an API server or of etcd, which are read as an agent would read
 them. With FILE or --dir: what is wrong with manifests: objects that are rejected, rules that are left out, and policy
@@ -66,13 +69,8 @@ Exit status: 0 all is well, 1 something is not, 2 it could not be checked.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "dir", "", "check the manifests in this directory instead of this node")
-	flags.StringVar(&o.dataplane, "dataplane", "auto", "bpf, iptables, auto or record: what the agent is to enforce with; one that runs knows it")
-	flags.StringVar(&o.markMask, "mark-mask", defaultMarkMask, "packet mark bits the agent is to use")
-	flags.StringVar(&o.iptablesMask, "iptables-mark-mask", defaultIptablesMarkMask, "mark bits it is to use where iptables enforces")
-	meanSettings(flags, "dataplane", "mark-mask", "iptables-mark-mask")
-	o.settings.register(flags, datastoreSettings...)
+	o.settings.register(flags, slices.Concat(datastoreSettings, nodeSettings)...)
 	o.output.register(flags)
-	o.instanceFlags.register(flags)
 	return cmd
 }
 
@@ -87,7 +85,7 @@ func (o *checkOptions) run(cmd *cobra.Command, files []string) error {
 	case cmd.Flags().Changed("datastore"):
 		err = o.datastore(cmd.Context(), cmd.ErrOrStderr(), report)
 	default:
-		err = o.node(cmd.Context(), report)
+		err = o.node(cmd, report)
 	}
 	if err != nil {
 		return err

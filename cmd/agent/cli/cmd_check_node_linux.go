@@ -7,28 +7,25 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/node"
 )
 
 // node checks this node, and what its agent reads if one runs.
-func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
+func (o *checkOptions) node(cmd *cobra.Command, report *checkReport) error {
 	if os.Geteuid() != 0 {
 		return errors.New("check this node: this needs root; margay check --dir checks manifests without root")
 	}
-	c := o.config()
-	var err error
-	if c.MarkMask, err = config.ParseMarkMask(o.markMask); err != nil {
-		return fmt.Errorf("--mark-mask %q: %w", o.markMask, err)
+	ctx := cmd.Context()
+	c, unusable, err := o.config(cmd)
+	if err != nil {
+		return err
 	}
-	if c.IptablesMarkMask, err = config.ParseIptablesMarkMask(o.iptablesMask); err != nil {
-		return fmt.Errorf("--iptables-mark-mask %q: %w", o.iptablesMask, err)
-	}
-	if c.Dataplane, err = config.ParseDataplane(o.dataplane); err != nil {
-		return fmt.Errorf("--dataplane %q: %w", o.dataplane, err)
-	}
-	answer, asked := o.ask(ctx, "/v1/status", nil)
+	of := &instanceFlags{instance: c.Instance, bpffs: c.BPFFS, socket: c.Socket}
+	answer, asked := of.ask(ctx, "/v1/status", nil)
 	if asked == nil { // what it enforces with is not a matter of this command's flags
 		c.Dataplane, _, _ = strings.Cut(answer.Status.Dataplane, "-")
 	}
@@ -43,7 +40,10 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 			found.Reason += ": " + why
 		}
 	}
-	agent, err := o.agent(ctx, report, answer, asked)
+	if unusable != nil && errors.Is(asked, inspect.ErrNotRunning) { // an agent that runs reports it by itself
+		found.Checks = append(found.Checks, node.Result{Name: "configuration", Detail: strings.ReplaceAll(unusable.Error(), "\n", "; ")})
+	}
+	agent, err := of.agent(ctx, report, answer, asked)
 	if err != nil {
 		return err
 	}
@@ -52,18 +52,35 @@ func (o *checkOptions) node(ctx context.Context, report *checkReport) error {
 	return nil
 }
 
+// config returns the settings that an agent started now would have. unusable is why its file or directory cannot be read: then they are
+// those of the rest. Without valid flags and variables there is nothing to check.
+func (o *checkOptions) config(cmd *cobra.Command) (c config.Config, unusable, err error) {
+	layers, warnings, unusable := o.settings.layers()
+	if unusable != nil {
+		if layers, err = o.settings.layersWithoutFile(); err != nil {
+			return c, nil, err
+		}
+		return layers.Config(), unusable, nil
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "margay: warning:", w)
+	}
+	unusable = withDirectory(cmd.Context(), cmd.ErrOrStderr(), layers)
+	return layers.Config(), unusable, nil
+}
+
 // agent asks the running agent for the problems of its objects. answer and err are what it has answered about its status.
-func (o *checkOptions) agent(ctx context.Context, report *checkReport, answer *inspect.Answer, err error) (node.Result, error) {
+func (f *instanceFlags) agent(ctx context.Context, report *checkReport, answer *inspect.Answer, err error) (node.Result, error) {
 	if errors.Is(err, inspect.ErrNotRunning) {
-		report.Notes = append(report.Notes, "no agent answers on "+o.socketPath()+": the objects it reads were not checked")
-		return o.orphanCheck()
+		report.Notes = append(report.Notes, "no agent answers on "+f.socketPath()+": the objects it reads were not checked")
+		return f.orphanCheck()
 	}
 	if err != nil {
 		return node.Result{}, err
 	}
 	check := node.Result{Name: "agent", OK: answer.Status.Ready, Detail: statusText(answer.Status)}
 	for _, path := range []string{"/v1/problems", "/v1/lint"} {
-		answer, err = o.ask(ctx, path, nil)
+		answer, err = f.ask(ctx, path, nil)
 		if errors.Is(err, inspect.ErrNoSnapshot) {
 			report.Notes = append(report.Notes, "the agent has not read the datastore yet: the objects were not checked")
 			return check, nil
@@ -73,7 +90,7 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport, answer *i
 		}
 		report.Problems = append(report.Problems, answer.Problems...)
 	}
-	if answer, err = o.ask(ctx, "/v1/endpoints", nil); err != nil {
+	if answer, err = f.ask(ctx, "/v1/endpoints", nil); err != nil {
 		return check, err
 	}
 	for i := range answer.Endpoints {
@@ -91,9 +108,9 @@ func (o *checkOptions) agent(ctx context.Context, report *checkReport, answer *i
 
 // orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an
 // earlier one left enforced is cut off from every change, and one that runs and cannot be asked was not checked.
-func (o *checkOptions) orphanCheck() (node.Result, error) {
+func (f *instanceFlags) orphanCheck() (node.Result, error) {
 	check := node.Result{Name: "agent"}
-	attached, found, err := node.Orphaned(o.config())
+	attached, found, err := node.Orphaned(f.config())
 	if err != nil {
 		return check, err
 	}
@@ -108,6 +125,6 @@ func (o *checkOptions) orphanCheck() (node.Result, error) {
 		check.OK, check.Detail = true, "not running"
 		return check, nil
 	}
-	check.Detail = "no agent answers on " + o.socketPath() + ", and " + check.Detail
+	check.Detail = "no agent answers on " + f.socketPath() + ", and " + check.Detail
 	return check, nil
 }

@@ -16,12 +16,6 @@ import (
 	"github.com/margay-project/margay/pkg/node"
 )
 
-// defaultMarkMask is the one of mark-mask, and defaultIptablesMarkMask that of iptables-mark-mask.
-var (
-	defaultMarkMask         = fmt.Sprintf("%#08x", config.Defaults().MarkMask)
-	defaultIptablesMarkMask = fmt.Sprintf("%#08x", config.Defaults().IptablesMarkMask)
-)
-
 // instanceFlags tell which agent of this machine a command is about.
 type instanceFlags struct {
 	instance string

@@ -49,10 +49,9 @@ func (f *settingFlag) Set(text string) error {
 // Type is the word of the help for a value.
 func (f *settingFlag) Type() string { return f.setting.Type }
 
-// layers evaluates the flags, the environment and the file. Values that are not valid are the error; warnings are about
-// variables that belong to no setting.
-func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error) {
-	host, hostErr := os.Hostname()
+// local collects the flags, the environment and the file. The error is why the file cannot be read; without it the rest is complete.
+func (f *settingFlags) local() (config.Local, error) {
+	host, _ := os.Hostname()
 	// As a kubelet names its node.
 	local := config.Local{Host: strings.ToLower(host), Environment: os.Environ(), Flags: f.given}
 	path, asked := local.ConfigFile()
@@ -61,13 +60,32 @@ func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error)
 	case err == nil:
 		local.File = &config.File{Path: path, Text: text}
 	case asked || !errors.Is(err, fs.ErrNotExist):
-		return nil, nil, fmt.Errorf("file of settings: %w", err)
+		return local, fmt.Errorf("file of settings: %w", err)
+	}
+	return local, nil
+}
+
+// layers evaluates the flags, the environment and the file. Values that are not valid are the error; warnings are about
+// variables that belong to no setting.
+func (f *settingFlags) layers() (l *config.Layers, warnings []string, err error) {
+	local, err := f.local()
+	if err != nil {
+		return nil, nil, err
 	}
 	l, warnings, err = config.New(local)
 	if err == nil && l.Config().Node == "" {
+		_, hostErr := os.Hostname()
 		err = errors.Join(errors.New("the host has no name: give this node's with --node"), hostErr)
 	}
 	return l, warnings, err
+}
+
+// layersWithoutFile evaluates the flags and the environment.
+func (f *settingFlags) layersWithoutFile() (*config.Layers, error) {
+	local, _ := f.local() // the file does not count
+	local.File = nil
+	l, _, err := config.New(local)
+	return l, err
 }
 
 // fileRequired reports whether the file of settings must exist: a user has named it.
