@@ -84,17 +84,10 @@ func (l legacyLayout) info(socket int, table string) (Stamp, error) {
 }
 
 func (l legacyLayout) contents(socket int, table string) (digest [16]byte, err error) {
-	stamp, err := l.info(socket, table)
+	entries, err := l.entries(socket, table)
 	if err != nil {
 		return digest, err
 	}
-	entries := make([]byte, entriesHeader+int(stamp.Size))
-	copy(entries[:tableNameSize-1], table)
-	binary.NativeEndian.PutUint32(entries[tableNameSize:], stamp.Size)
-	if err := l.getsockopt(socket, getEntries, entries); err != nil {
-		return digest, fmt.Errorf("IPT_SO_GET_ENTRIES: %w", err)
-	}
-	entries = entries[entriesHeader:]
 	for at := 0; at+l.countersAt+16 <= len(entries); {
 		clear(entries[at+l.countersAt : at+l.countersAt+16])
 		next := int(binary.NativeEndian.Uint16(entries[at+l.nextAt:]))
@@ -106,6 +99,21 @@ func (l legacyLayout) contents(socket int, table string) (digest [16]byte, err e
 	sum := sha256.Sum256(entries)
 	copy(digest[:], sum[:])
 	return digest, nil
+}
+
+// entries reads the rules of a table as the kernel has them.
+func (l legacyLayout) entries(socket int, table string) ([]byte, error) {
+	stamp, err := l.info(socket, table)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]byte, entriesHeader+int(stamp.Size))
+	copy(entries[:tableNameSize-1], table)
+	binary.NativeEndian.PutUint32(entries[tableNameSize:], stamp.Size)
+	if err := l.getsockopt(socket, getEntries, entries); err != nil {
+		return nil, fmt.Errorf("IPT_SO_GET_ENTRIES: %w", err)
+	}
+	return entries[entriesHeader:], nil
 }
 
 func (l legacyLayout) getsockopt(socket, option int, buffer []byte) error {

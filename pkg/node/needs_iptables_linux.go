@@ -14,10 +14,11 @@ import (
 
 // iptablesParts are the parts of the kernel that the iptables dataplane writes to.
 type iptablesParts struct {
-	tools *xtables.Tools
-	sets  *ipsets.Conn
-	lists *ipsets.Conn // reads large sets beside sets
-	flows *conntrack.Conn
+	tools  *xtables.Tools
+	unused error // why the backend that is preferred is not used; nil: it is, or is not installed
+	sets   *ipsets.Conn
+	lists  *ipsets.Conn // reads large sets beside sets
+	flows  *conntrack.Conn
 }
 
 // openIPTablesParts opens them and checks each requirement of the iptables dataplane on this node. It alters nothing.
@@ -34,8 +35,11 @@ func openIPTablesParts(ctx context.Context, backend string, h *held) (*iptablesP
 	add("capabilities", iptablesCapabilities)
 	add("iptables", func() (string, error) {
 		var err error
-		if p.tools, err = findIPTables(ctx, backend); err != nil {
+		if p.tools, p.unused, err = findIPTables(ctx, backend); err != nil {
 			return "", err
+		}
+		if p.unused != nil {
+			return p.tools.Version + ", since the backend legacy does not work: " + oneLine(p.unused), nil
 		}
 		return p.tools.Version, nil
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ func composeIPTables(c config.Config, h *held, log *slog.Logger) (*Dataplane, er
 	parts, checks := openIPTablesParts(ctx, c.IptablesBackend, h)
 	if err := missing(checks); err != nil {
 		return nil, err
+	}
+	if parts.unused != nil {
+		log.Warn("the backend legacy of iptables is installed and does not work: chains are written with nft", "why", oneLine(parts.unused))
 	}
 	sole, err := xtables.Sole()
 	if err != nil {
@@ -94,23 +98,43 @@ func makeProofSets() error {
 		sets.Create(ipsets.Spec{Name: xtables.ProofSet(xtables.V6), Type: ipsets.NetInterface, Family: ipsets.IPv6}), sets.Close())
 }
 
-// findIPTables finds the commands of a backend that works here. auto: of the first one that works, legacy before nft. The backend of the
-// node's other rules does not matter, since policy has chains of its own.
-func findIPTables(ctx context.Context, backend string) (*xtables.Tools, error) {
-	backends := []xtables.Backend{xtables.Legacy, xtables.NFT}
+// findIPTables finds the commands of a backend that works here. auto: legacy, or nft if legacy does not work and no chains of an earlier
+// agent are in its tables. unused is why an installed legacy is not used. The backend of the node's other rules does not matter, since policy
+// has chains of its own.
+func findIPTables(ctx context.Context, backend string) (tools *xtables.Tools, unused, err error) {
 	if backend != "auto" {
-		backends = []xtables.Backend{xtables.Backend(backend)}
+		tools, err = proveIPTables(ctx, xtables.Backend(backend))
+		return tools, nil, err
 	}
-	var errs []error
-	for _, b := range backends {
-		tools, err := xtables.Find(ctx, b)
-		if err == nil {
-			err = tools.Prove(ctx, makeProofSets)
-		}
-		if err == nil {
-			return tools, nil
-		}
-		errs = append(errs, err)
+	tools, unused = proveIPTables(ctx, xtables.Legacy)
+	if unused == nil {
+		return tools, nil, nil
 	}
-	return nil, errors.Join(errs...)
+	left, err := iptables.LegacyLeft()
+	if err != nil {
+		return nil, nil, errors.Join(unused, err)
+	}
+	if left {
+		return nil, nil, fmt.Errorf("chains of an earlier agent are in force in tables of the backend legacy, which does not work now: make it work, "+
+			"or enforce beside them with --iptables-backend nft: %w", unused)
+	}
+	if tools, err = proveIPTables(ctx, xtables.NFT); err != nil {
+		return nil, nil, errors.Join(unused, err)
+	}
+	if errors.Is(unused, exec.ErrNotFound) { // not installed: nft was meant
+		unused = nil
+	}
+	return tools, unused, nil
+}
+
+// proveIPTables finds the commands of one backend and proves that it works here.
+func proveIPTables(ctx context.Context, backend xtables.Backend) (*xtables.Tools, error) {
+	tools, err := xtables.Find(ctx, backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := tools.Prove(ctx, makeProofSets); err != nil {
+		return nil, err
+	}
+	return tools, nil
 }

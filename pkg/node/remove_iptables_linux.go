@@ -64,7 +64,7 @@ func IPTablesTools(ctx context.Context) ([]*xtables.Tools, error) {
 	var all []*xtables.Tools
 	var errs []error
 	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {
-		tools, err := findIPTables(ctx, string(b))
+		tools, err := proveIPTables(ctx, b)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -17,6 +17,17 @@ type former struct {
 	names  map[uint8]chains.Names // the worlds in force, by IP version
 }
 
+// LegacyLeft reports whether an agent has left chains in tables of the legacy backend. It needs no tools of that backend.
+func LegacyLeft() (bool, error) {
+	for _, world := range chains.Worlds {
+		found, err := iptables.LegacyChains(chains.Names{World: world}.Prefix())
+		if found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
 // findFormer finds such chains. It looks for the tools of the other backends only if there are sets that do not belong to the
 // present backend's world in force, which is rare.
 func findFormer(ctx context.Context, kernel Kernel, own *inForce) (list []former, found []*inForce, err error) {
