@@ -16,7 +16,7 @@ func TestARunThatFailsLeavesNothing(t *testing.T) {
 	fail := func(flags ...string) {
 		t.Helper()
 		n.launch(append([]string{"--dir", filepath.Join(n.dir, "missing")}, flags...)...)
-		if err := n.agent.Wait(); err == nil || !strings.Contains(n.logged(), "directory datastore: stat") {
+		if err := n.agent.Wait(); err == nil || !strings.Contains(n.logged(), "read the directory of manifests "+filepath.Join(n.dir, "missing")+": no such file or directory") {
 			t.Errorf("run without its directory ended with %v", err)
 		}
 		n.agent = nil
