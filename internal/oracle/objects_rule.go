@@ -104,12 +104,12 @@ func (s *SideObject) isPositive(namespace string) bool {
 
 // means reports whether the side's positive conditions hold of something.
 func (s *SideObject) means(namespace string, t *thing) bool {
-	switch strings.TrimSpace(s.NamespaceSelector) {
-	case "":
+	switch {
+	case s.NamespaceSelector == "":
 		if namespace != "" && t.namespace != namespace {
 			return false
 		}
-	case "global()":
+	case strings.TrimSpace(s.NamespaceSelector) == "global()":
 		if t.namespace != "" {
 			return false
 		}

@@ -7,10 +7,13 @@ import "strings"
 func holds(text string, labels map[string]string) bool { return holdsOf(text, labels, true) }
 
 // holdsOf is holds where all() is not true of everything: in a selector of namespaces it is true of what has a namespace, in
-// one of service accounts of what has one (semantics §8).
+// one of service accounts of what has one (semantics §8). Spaces alone are all(), and a text of no characters is no condition.
 func holdsOf(text string, labels map[string]string, all bool) bool {
-	if strings.TrimSpace(text) == "" {
+	switch {
+	case text == "":
 		return true
+	case strings.TrimSpace(text) == "":
+		return all
 	}
 	r := &selectorReader{rest: text, labels: labels, all: all}
 	return r.or()

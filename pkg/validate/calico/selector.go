@@ -2,7 +2,6 @@ package calico
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/margay-project/margay/pkg/selector"
 	"github.com/margay-project/margay/pkg/validate"
@@ -37,10 +36,11 @@ func (c *conversion) parseSelector(text string) (*selector.Selector, error) {
 	return s, err
 }
 
-// parseNamespaces reads the namespaceSelector of a rule. Nil: it is absent. A stored one may be long: only the newest CRDs limit it.
+// parseNamespaces reads the namespaceSelector of a rule. Nil: it is absent, which spaces alone are not: they are all(). A stored one
+// may be long: only the newest CRDs limit it.
 func (c *conversion) parseNamespaces(text string) (*selector.Selector, error) {
 	switch {
-	case strings.Trim(text, " \t") == "":
+	case text == "":
 		return nil, nil
 	case c.stored:
 		return selector.ParseLong(text)
