@@ -178,7 +178,7 @@ var rules = []rule{
 	{
 		why: "testing is for tests, their tools and the corpus runner",
 		of: func(path string) bool {
-			return path != "internal/testutil" && path != "internal/policytest" && path != "internal/testcluster" && path != "internal/corpus"
+			return path != "internal/testutil" && path != "internal/policytest" && path != "internal/testcluster" && path != "internal/corpus" && path != "internal/labtest"
 		},
 		never: []string{"testing", "testing/", "pgregory.net/rapid", "github.com/google/go-cmp/"},
 	},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
@@ -18,33 +19,33 @@ import (
 
 // crossing is a client and a server between which segments are counted, directly and by a Service, over both families.
 func crossing(t *testing.T) (n *lab.Node, client, serving *lab.Pod, server *echo.Server, asked []netip.AddrPort, c *traffic.Crossing) {
-	n = addNode(t, newLab(t), "a")
-	client, serving = addPod(t, n, "client"), addPod(t, n, "server")
-	server = listenTCP(t, serving.Host, 80)
+	n = labtest.Node(t, labtest.New(t), "a")
+	client, serving = labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	server = labtest.ListenTCP(t, serving.Host, 80)
 	asked = []netip.AddrPort{server.Addr4(), server.Addr6(), netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("[fd96::1]:8080")}
 	for i := range 2 {
 		if err := n.SetService(lab.Service{Addr: asked[2+i], Protocol: "tcp", Backends: []netip.AddrPort{asked[i]}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return n, client, serving, server, asked, must[*traffic.Crossing](t)(traffic.OpenCrossing(client, serving, server.Port(), asked...))
+	return n, client, serving, server, asked, labtest.Must[*traffic.Crossing](t)(traffic.OpenCrossing(client, serving, server.Port(), asked...))
 }
 
 func TestCrossingCountsWhatLeavesAndArrives(t *testing.T) {
 	_, client, _, _, asked, c := crossing(t)
 	for _, dst := range asked {
 		for range 5 {
-			if got := echo.DialTCP(client.Host, dst, soon); got.Outcome != echo.Connected {
+			if got := echo.DialTCP(client.Host, dst, labtest.Soon); got.Outcome != echo.Connected {
 				t.Fatalf("%v: %+v", dst, got)
 			}
 		}
 	}
-	other := listenTCP(t, client.Host, 80) // what is no connection of the client does not count
-	if got := echo.DialTCP(client.Host, other.Addr4(), soon); got.Outcome != echo.Connected {
+	other := labtest.ListenTCP(t, client.Host, 80) // what is no connection of the client does not count
+	if got := echo.DialTCP(client.Host, other.Addr4(), labtest.Soon); got.Outcome != echo.Connected {
 		t.Fatalf("%+v", got)
 	}
 	// Of each a SYN, its answer and the banner, and an ACK of the answer and a FIN.
-	if r := c.Stop(soon); r.LostAll != 0 || r.LostBare != 0 || len(r.Lost) != 0 || r.Unseen != 0 || r.Begun < 20 || r.Left < 3*20 || r.Bare < 2*20 {
+	if r := c.Stop(labtest.Soon); r.LostAll != 0 || r.LostBare != 0 || len(r.Lost) != 0 || r.Unseen != 0 || r.Begun < 20 || r.Left < 3*20 || r.Bare < 2*20 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -54,12 +55,12 @@ func TestCrossingCountsWhatLeavesAndArrives(t *testing.T) {
 func dropping(t *testing.T, n *lab.Node, command string, match ...string) (done func() uint64) {
 	t.Helper()
 	rule := append(append([]string{"FORWARD", "-p", "tcp"}, match...), "-j", "DROP")
-	must[string](t)(n.Run(t.Context(), "", command, append([]string{"-A"}, rule...)...))
+	labtest.Must[string](t)(n.Run(t.Context(), "", command, append([]string{"-A"}, rule...)...))
 	counter := regexp.MustCompile(` -c (\d+) `)
 	return func() (dropped uint64) {
 		t.Helper()
-		testutil.WaitFor(t, soon, "a packet to be dropped", func() bool {
-			saved := must[string](t)(n.Run(t.Context(), "", command, "-S", "FORWARD", "-v"))
+		testutil.WaitFor(t, labtest.Soon, "a packet to be dropped", func() bool {
+			saved := labtest.Must[string](t)(n.Run(t.Context(), "", command, "-S", "FORWARD", "-v"))
 			for _, line := range strings.Split(saved, "\n") {
 				if m := counter.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, "-A") {
 					dropped, _ = strconv.ParseUint(m[1], 10, 64)
@@ -67,7 +68,7 @@ func dropping(t *testing.T, n *lab.Node, command string, match ...string) (done 
 			}
 			return dropped > 0
 		})
-		must[string](t)(n.Run(t.Context(), "", command, append([]string{"-D"}, rule...)...))
+		labtest.Must[string](t)(n.Run(t.Context(), "", command, append([]string{"-D"}, rule...)...))
 		return dropped
 	}
 }
@@ -84,7 +85,7 @@ func TestCrossingSeesALostSYN(t *testing.T) {
 		before := c.Result().LostAll
 		dropped := dropping(t, n, "iptables", "--dport", "80", "--syn")
 		done := make(chan echo.Attempt, 1)
-		go func() { done <- echo.DialTCP(client.Host, dst, soon) }()
+		go func() { done <- echo.DialTCP(client.Host, dst, labtest.Soon) }()
 		want := before + dropped()
 		if got := <-done; got.Outcome != echo.Connected || got.Retransmits == 0 {
 			t.Fatalf("%v: %+v", dst, got)
@@ -98,15 +99,15 @@ func TestCrossingSeesALostSYN(t *testing.T) {
 // Lost data of a connection that stands, and the lost answer to a SYN.
 func TestCrossingSeesLostDataAndAnswers(t *testing.T) {
 	n, client, _, _, asked, c := crossing(t)
-	stream := must[*echo.Stream](t)(echo.StartStream(client.Host, asked[1], echo.StreamOptions{Interval: time.Millisecond}))
+	stream := labtest.Must[*echo.Stream](t)(echo.StartStream(client.Host, asked[1], echo.StreamOptions{Interval: time.Millisecond}))
 	dropping(t, n, "ip6tables", "--dport", "80")()
 	got := stream.Result().Received
-	testutil.WaitFor(t, soon, "the stream to go on", func() bool { return stream.Result().Received > got })
+	testutil.WaitFor(t, labtest.Soon, "the stream to go on", func() bool { return stream.Result().Received > got })
 	stream.Stop()
 
 	dropped := dropping(t, n, "iptables", "--sport", "80", "--tcp-flags", "SYN,ACK", "SYN,ACK")
 	done := make(chan echo.Attempt, 1)
-	go func() { done <- echo.DialTCP(client.Host, asked[0], soon) }()
+	go func() { done <- echo.DialTCP(client.Host, asked[0], labtest.Soon) }()
 	dropped()
 	if got := <-done; got.Outcome != echo.Connected {
 		t.Fatalf("%+v", got)
@@ -122,9 +123,9 @@ func TestCrossingSeesLostDataAndAnswers(t *testing.T) {
 // A connection begins although an ACK was lost, and ends although a FIN or a reset was.
 func TestCrossingSeesLostSegmentsWithoutData(t *testing.T) {
 	n, client, _, _, asked, c := crossing(t)
-	whole := func(dst netip.AddrPort) error { return echo.DialTCP(client.Host, dst, soon).Err }
+	whole := func(dst netip.AddrPort) error { return echo.DialTCP(client.Host, dst, labtest.Soon).Err }
 	aborted := func(dst netip.AddrPort) error {
-		conn, err := traffic.OpenTCP(client.Host, dst, soon)
+		conn, err := traffic.OpenTCP(client.Host, dst, labtest.Soon)
 		if err != nil {
 			return err
 		}
@@ -162,8 +163,8 @@ func TestCrossingForgivesARetransmissionOfWhatArrived(t *testing.T) {
 	if err := traffic.SendIP(client, syn, syn); err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, soon, "both", func() bool { return c.Result().Begun == 2 })
-	if r := c.Stop(soon); r.LostAll != 0 || r.Begun != 2 {
+	testutil.WaitFor(t, labtest.Soon, "both", func() bool { return c.Result().Begun == 2 })
+	if r := c.Stop(labtest.Soon); r.LostAll != 0 || r.Begun != 2 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -4,16 +4,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
 func TestManyFramesAtOnceAllArrive(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	pod := addPod(t, n, "pod")
-	udp := listenUDP(t, n.Host, 53)
-	sender := must[*traffic.FrameSender](t)(traffic.OpenFrameSender(pod.Host, "eth0"))
+	n := labtest.Node(t, labtest.New(t), "a")
+	pod := labtest.Pod(t, n, "pod")
+	udp := labtest.ListenUDP(t, n.Host, 53)
+	sender := labtest.Must[*traffic.FrameSender](t)(traffic.OpenFrameSender(pod.Host, "eth0"))
 	frames := make([][]byte, 150) // several system calls, less than a queue
 	for i := range frames {
 		frames[i] = testutil.Packet{

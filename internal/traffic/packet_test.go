@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
@@ -16,7 +17,7 @@ import (
 
 func openCapture(t *testing.T, h *lab.Host, iface string) *traffic.Capture {
 	t.Helper()
-	return must[*traffic.Capture](t)(traffic.OpenCapture(h, iface))
+	return labtest.Must[*traffic.Capture](t)(traffic.OpenCapture(h, iface))
 }
 
 func sendIP(t *testing.T, p *lab.Pod, packets ...[]byte) {
@@ -28,7 +29,7 @@ func sendIP(t *testing.T, p *lab.Pod, packets ...[]byte) {
 
 func wantFrame(t *testing.T, c *traffic.Capture, what string, match func([]byte) bool) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	ctx, cancel := context.WithTimeout(context.Background(), labtest.Soon)
 	defer cancel()
 	frame, err := c.Wait(ctx, match)
 	if err != nil {
@@ -50,17 +51,17 @@ func isTCP(port uint16, flags byte) func([]byte) bool {
 
 // The kernel at the other end is the judge of the packets testutil builds: it checks lengths and checksums.
 func TestRawPacketsAreTakenForReal(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	from, to := addPod(t, n, "from"), addPod(t, n, "to")
-	listenTCP(t, to.Host, 80)
-	udp := listenUDP(t, to.Host, 53)
+	n := labtest.Node(t, labtest.New(t), "a")
+	from, to := labtest.Pod(t, n, "from"), labtest.Pod(t, n, "to")
+	labtest.ListenTCP(t, to.Host, 80)
+	udp := labtest.ListenUDP(t, to.Host, 53)
 	answers := openCapture(t, from.Host, "eth0")
 	want := uint64(0)
 	datagrams := func(what string, packets ...[]byte) {
 		t.Helper()
 		want++
 		sendIP(t, from, packets...)
-		testutil.WaitFor(t, soon, what, func() bool { return udp.Received() == want })
+		testutil.WaitFor(t, labtest.Soon, what, func() bool { return udp.Received() == want })
 	}
 	for _, v6 := range []bool{false, true} {
 		p := testutil.Packet{Src: from.Addr(v6), Dst: to.Addr(v6)}
@@ -98,12 +99,12 @@ func TestRawPacketsAreTakenForReal(t *testing.T) {
 }
 
 func TestICMPErrorsReachTheSocketTheyQuote(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
 	for _, v6 := range []bool{false, true} {
-		packets := must[*net.UDPConn](t)(traffic.ListenPackets(serving.Host, 53)) // takes datagrams, answers none
+		packets := labtest.Must[*net.UDPConn](t)(traffic.ListenPackets(serving.Host, 53)) // takes datagrams, answers none
 		sent := openCapture(t, serving.Host, "eth0")
-		f := must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr(v6), 53), traffic.UDPFlowOptions{Grace: 1}))
+		f := labtest.Must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr(v6), 53), traffic.UDPFlowOptions{Grace: 1}))
 		at := 14 + 20
 		if v6 {
 			at = 14 + 40
@@ -123,7 +124,7 @@ func TestICMPErrorsReachTheSocketTheyQuote(t *testing.T) {
 			unreachable.Type, unreachable.Code = 1, 4
 		}
 		sendIP(t, serving, testutil.Packet{Src: serving.Addr(v6), Dst: client.Addr(v6), L4: unreachable}.IP())
-		testutil.WaitFor(t, soon, "the flow to see the error", func() bool { return f.Result().Refused == 1 })
+		testutil.WaitFor(t, labtest.Soon, "the flow to see the error", func() bool { return f.Result().Refused == 1 })
 		f.Stop()
 		packets.Close()
 	}
@@ -131,12 +132,12 @@ func TestICMPErrorsReachTheSocketTheyQuote(t *testing.T) {
 
 // Nothing in the lab filters by itself: what no socket would send arrives too, and a capture can tell that nothing else does.
 func TestSpoofedAndOtherProtocolsArrive(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	from, to := addPod(t, n, "from"), addPod(t, n, "to")
+	n := labtest.Node(t, labtest.New(t), "a")
+	from, to := labtest.Pod(t, n, "from"), labtest.Pod(t, n, "to")
 	seen := openCapture(t, to.Host, "eth0")
 	testutil.RequireCommand(t, "iptables")
 	for _, command := range []string{"iptables", "ip6tables"} { // INVALID: a wrong checksum, or no INIT at the start
-		must[string](t)(n.Run(context.Background(), "", command, "-A", "FORWARD", "-p", "sctp", "-m", "conntrack",
+		labtest.Must[string](t)(n.Run(context.Background(), "", command, "-A", "FORWARD", "-p", "sctp", "-m", "conntrack",
 			"--ctstate", "INVALID", "-j", "DROP"))
 	}
 	for _, tc := range []struct {

@@ -6,24 +6,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func TestProberTellsRightFromWrong(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	open, denied := listenTCP(t, serving.Host, 80), listenTCP(t, serving.Host, 81)
-	dropTo(t, n, 81)
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	open, denied := labtest.ListenTCP(t, serving.Host, 80), labtest.ListenTCP(t, serving.Host, 81)
+	labtest.DropTo(t, n, 81)
 	fast := traffic.ProberOptions{Interval: time.Millisecond, MaxInFlight: 4}
-	p := must[*traffic.Prober](t)(traffic.StartProber(client.Host, fast,
-		traffic.Target{Addr: open.Addr4(), Allowed: true, Timeout: soon},
-		traffic.Target{Addr: open.Addr4(), Allowed: false, Timeout: soon}, // a wrong one, so it must connect
+	p := labtest.Must[*traffic.Prober](t)(traffic.StartProber(client.Host, fast,
+		traffic.Target{Addr: open.Addr4(), Allowed: true, Timeout: labtest.Soon},
+		traffic.Target{Addr: open.Addr4(), Allowed: false, Timeout: labtest.Soon}, // a wrong one, so it must connect
 		traffic.Target{Addr: denied.Addr4(), Allowed: true, Timeout: 50 * time.Millisecond},
 		traffic.Target{Addr: denied.Addr4(), Allowed: false, Timeout: 50 * time.Millisecond},
 	))
-	testutil.WaitFor(t, soon, "20 attempts on each", func() bool {
+	testutil.WaitFor(t, labtest.Soon, "20 attempts on each", func() bool {
 		for _, r := range p.Results() {
 			if r.Attempts < 20 {
 				return false
@@ -62,15 +63,15 @@ func TestProberTellsRightFromWrong(t *testing.T) {
 
 // The kernel sends a lost SYN again after a second: a connection that stood because of that was not allowed at first.
 func TestProberCountsALostSYN(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	open := listenTCP(t, serving.Host, 80)
-	stop := dropTo(t, n, 80)
-	p := must[*traffic.Prober](t)(traffic.StartProber(client.Host, traffic.ProberOptions{Interval: time.Millisecond, MaxInFlight: 2},
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	open := labtest.ListenTCP(t, serving.Host, 80)
+	stop := labtest.DropTo(t, n, 80)
+	p := labtest.Must[*traffic.Prober](t)(traffic.StartProber(client.Host, traffic.ProberOptions{Interval: time.Millisecond, MaxInFlight: 2},
 		traffic.Target{Addr: open.Addr4(), Allowed: true}))
-	testutil.WaitFor(t, soon, "attempts whose SYN is lost", func() bool { return p.Results()[0].Skipped > 100 })
+	testutil.WaitFor(t, labtest.Soon, "attempts whose SYN is lost", func() bool { return p.Results()[0].Skipped > 100 })
 	stop()
-	testutil.WaitFor(t, soon, "attempts that are answered", func() bool { return p.Results()[0].Outcomes[echo.Connected] > 10 })
+	testutil.WaitFor(t, labtest.Soon, "attempts that are answered", func() bool { return p.Results()[0].Outcomes[echo.Connected] > 10 })
 	r := p.Stop()[0]
 	if lost := r.Outcomes[echo.Timeout]; lost == 0 || lost > 2 || r.Wrong != lost || r.FirstWrong.Retransmits == 0 {
 		t.Errorf("%+v", r)

@@ -8,14 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 )
 
 // An answering server that drops every fifth datagram and answers every seventh other one twice.
 func TestUDPFlowCountsExactly(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
 	packets, err := traffic.ListenPackets(serving.Host, 53)
 	if err != nil {
 		t.Fatal(err)
@@ -44,9 +45,9 @@ func TestUDPFlowCountsExactly(t *testing.T) {
 			packets.WriteToUDPAddrPort(answer, from)
 		}
 	}()
-	f := must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
+	f := labtest.Must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
 		traffic.UDPFlowOptions{Interval: time.Millisecond, Size: 100, Grace: 100 * time.Millisecond}))
-	testutil.WaitFor(t, soon, "150 answers", func() bool { return f.Result().Received >= 150 })
+	testutil.WaitFor(t, labtest.Soon, "150 answers", func() bool { return f.Result().Received >= 150 })
 	r := f.Stop()
 	packets.Close()
 	<-done
@@ -60,13 +61,13 @@ func TestUDPFlowCountsExactly(t *testing.T) {
 }
 
 func TestUDPFlowOverBothFamiliesLosesNothing(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	server := listenUDP(t, serving.Host, 53)
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	server := labtest.ListenUDP(t, serving.Host, 53)
 	var sent uint64
 	for _, dst := range []netip.AddrPort{server.Addr4(), server.Addr6()} {
-		f := must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, dst, traffic.UDPFlowOptions{Interval: time.Millisecond}))
-		testutil.WaitFor(t, soon, "50 answers", func() bool { return f.Result().Received >= 50 })
+		f := labtest.Must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, dst, traffic.UDPFlowOptions{Interval: time.Millisecond}))
+		testutil.WaitFor(t, labtest.Soon, "50 answers", func() bool { return f.Result().Received >= 50 })
 		r := f.Stop()
 		if d := cmp.Diff(traffic.UDPFlowResult{Sent: r.Sent, Received: r.Sent}, r); d != "" {
 			t.Errorf("%s: %s", dst, d)
@@ -79,11 +80,11 @@ func TestUDPFlowOverBothFamiliesLosesNothing(t *testing.T) {
 }
 
 func TestUDPFlowSeesRefusal(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	f := must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	f := labtest.Must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
 		traffic.UDPFlowOptions{Interval: time.Millisecond, Grace: time.Millisecond}))
-	testutil.WaitFor(t, soon, "ICMP errors", func() bool { return f.Result().Refused > 0 })
+	testutil.WaitFor(t, labtest.Soon, "ICMP errors", func() bool { return f.Result().Refused > 0 })
 	if r := f.Stop(); r.Received != 0 || r.Lost != r.Sent || r.LongestGap != r.Sent {
 		t.Errorf("to a closed port: %+v", r)
 	}

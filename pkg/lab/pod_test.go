@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
@@ -20,19 +21,19 @@ import (
 )
 
 func TestPodIsWiredAsCalicoDoes(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	p := addPod(t, n, "web")
+	n := labtest.Node(t, labtest.New(t), "a")
+	p := labtest.Pod(t, n, "web")
 	if want := "cali551b05c3e54"; p.Iface() != want { // printf shop.web | sha1sum
 		t.Errorf("interface %s, want %s", p.Iface(), want)
 	}
-	link := must[netlink.Link](t)(n.Netlink().LinkByName(p.Iface()))
+	link := labtest.Must[netlink.Link](t)(n.Netlink().LinkByName(p.Iface()))
 	if got := link.Attrs().HardwareAddr.String(); got != "ee:ee:ee:ee:ee:ee" {
 		t.Errorf("host side has address %s", got)
 	}
 	if link.Attrs().Index != p.IfIndex() {
 		t.Errorf("IfIndex is %d, want %d", p.IfIndex(), link.Attrs().Index)
 	}
-	if addrs := must[[]netlink.Addr](t)(n.Netlink().AddrList(link, netlink.FAMILY_V4)); len(addrs) != 0 {
+	if addrs := labtest.Must[[]netlink.Addr](t)(n.Netlink().AddrList(link, netlink.FAMILY_V4)); len(addrs) != 0 {
 		t.Errorf("host side has IPv4 addresses %v, want none", addrs)
 	}
 	ctx := context.Background()
@@ -46,7 +47,7 @@ func TestPodIsWiredAsCalicoDoes(t *testing.T) {
 		{p.Host, "-4 route show default", `^default via 169\.254\.1\.1 dev eth0`},
 		{p.Host, "-6 route show default", `^default via fe80::ecee:eeff:feee:eeee dev eth0`},
 	} {
-		out := must[string](t)(tc.host.Run(ctx, "", "ip", strings.Fields(tc.args)...))
+		out := labtest.Must[string](t)(tc.host.Run(ctx, "", "ip", strings.Fields(tc.args)...))
 		if !regexp.MustCompile(tc.want).MatchString(out) {
 			t.Errorf("ip %s in %s: %q, want %s", tc.args, tc.host.Name(), out, tc.want)
 		}
@@ -56,8 +57,8 @@ func TestPodIsWiredAsCalicoDoes(t *testing.T) {
 // Also the first packet of a new pod arrives: one echo request each way, over both families, before anything could be
 // sent a second time.
 func TestPodIsDeletedAndMadeAgain(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	peer := addPod(t, n, "peer")
+	n := labtest.Node(t, labtest.New(t), "a")
+	peer := labtest.Pod(t, n, "peer")
 	addrs := []netip.Addr{netip.MustParseAddr("10.65.1.77"), netip.MustParseAddr("fd65:0:0:1::77")}
 	var before *lab.Pod
 	for i := range 15 {
@@ -65,15 +66,15 @@ func TestPodIsDeletedAndMadeAgain(t *testing.T) {
 		if i%2 == 1 {
 			name = "other" // the same addresses on another interface
 		}
-		p := addPod(t, n, name, addrs...)
+		p := labtest.Pod(t, n, name, addrs...)
 		if before != nil && (p.IfIndex() == before.IfIndex() || p.Namespace() == before.Namespace()) {
 			t.Errorf("interface %d in %s is that of the pod before", p.IfIndex(), p.Namespace())
 		}
 		for _, a := range addrs {
-			wantOutcome(t, "ping from the new pod", traffic.Ping(p.Host, peer.Addr(a.Is6()), first), echo.Connected)
-			wantOutcome(t, "ping to the new pod", traffic.Ping(peer.Host, a, first), echo.Connected)
+			labtest.WantOutcome(t, "ping from the new pod", traffic.Ping(p.Host, peer.Addr(a.Is6()), labtest.First), echo.Connected)
+			labtest.WantOutcome(t, "ping to the new pod", traffic.Ping(peer.Host, a, labtest.First), echo.Connected)
 		}
-		listenTCP(t, p.Host, 80)
+		labtest.ListenTCP(t, p.Host, 80)
 		if _, err := n.AddPod("shop", name); err == nil {
 			t.Error("a pod was added twice")
 		}
@@ -91,7 +92,7 @@ func TestPodIsDeletedAndMadeAgain(t *testing.T) {
 		}
 		before = p
 	}
-	links := must[[]netlink.Link](t)(n.Netlink().LinkList())
+	links := labtest.Must[[]netlink.Link](t)(n.Netlink().LinkList())
 	var calis []string
 	for _, l := range links {
 		if strings.HasPrefix(l.Attrs().Name, "cali") {
@@ -104,20 +105,20 @@ func TestPodIsDeletedAndMadeAgain(t *testing.T) {
 }
 
 func TestPodOfOneFamily(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	dual := addPod(t, n, "dual")
+	n := labtest.Node(t, labtest.New(t), "a")
+	dual := labtest.Pod(t, n, "dual")
 	for _, a := range []netip.Addr{netip.MustParseAddr("10.65.1.9"), netip.MustParseAddr("fd65:0:0:1::9")} {
-		p := addPod(t, n, a.String(), a)
-		wantOutcome(t, "ping from a pod of one family", traffic.Ping(p.Host, dual.Addr(a.Is6()), soon), echo.Connected)
-		wantOutcome(t, "ping in the family it lacks", traffic.Ping(p.Host, dual.Addr(!a.Is6()), never), echo.Unreachable)
+		p := labtest.Pod(t, n, a.String(), a)
+		labtest.WantOutcome(t, "ping from a pod of one family", traffic.Ping(p.Host, dual.Addr(a.Is6()), labtest.Soon), echo.Connected)
+		labtest.WantOutcome(t, "ping in the family it lacks", traffic.Ping(p.Host, dual.Addr(!a.Is6()), labtest.Never), echo.Unreachable)
 	}
 }
 
 func TestCommandsRunInsideTheHost(t *testing.T) {
 	testutil.RequireCommand(t, "ip")
-	n := addNode(t, newLab(t), "a")
-	p := addPod(t, n, "web")
-	out := must[string](t)(p.Run(context.Background(), "", "ip", "-o", "link", "show"))
+	n := labtest.Node(t, labtest.New(t), "a")
+	p := labtest.Pod(t, n, "web")
+	out := labtest.Must[string](t)(p.Run(context.Background(), "", "ip", "-o", "link", "show"))
 	if !strings.Contains(out, "eth0@") || strings.Contains(out, "cali") {
 		t.Errorf("links seen from the pod: %s", out)
 	}
@@ -128,14 +129,14 @@ func TestCommandsRunInsideTheHost(t *testing.T) {
 }
 
 func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
-	l := newLab(t)
-	a, b := addNode(t, l, "a"), addNode(t, l, "b")
-	client, serving := addPod(t, a, "client"), addPod(t, b, "server")
-	tcp, udp := listenTCP(t, serving.Host, 80), listenUDP(t, serving.Host, 53)
-	must[*echo.Stream](t)(echo.StartStream(client.Host, tcp.Addr4(), echo.StreamOptions{}))
-	must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, udp.Addr4(), traffic.UDPFlowOptions{}))
-	must[*traffic.Prober](t)(traffic.StartProber(client.Host, traffic.ProberOptions{}, traffic.Target{Addr: tcp.Addr4(), Allowed: true}))
-	must[*traffic.Capture](t)(traffic.OpenCapture(b.Host, serving.Iface()))
+	l := labtest.New(t)
+	a, b := labtest.Node(t, l, "a"), labtest.Node(t, l, "b")
+	client, serving := labtest.Pod(t, a, "client"), labtest.Pod(t, b, "server")
+	tcp, udp := labtest.ListenTCP(t, serving.Host, 80), labtest.ListenUDP(t, serving.Host, 53)
+	labtest.Must[*echo.Stream](t)(echo.StartStream(client.Host, tcp.Addr4(), echo.StreamOptions{}))
+	labtest.Must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, udp.Addr4(), traffic.UDPFlowOptions{}))
+	labtest.Must[*traffic.Prober](t)(traffic.StartProber(client.Host, traffic.ProberOptions{}, traffic.Target{Addr: tcp.Addr4(), Allowed: true}))
+	labtest.Must[*traffic.Capture](t)(traffic.OpenCapture(b.Host, serving.Iface()))
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -151,17 +152,17 @@ func TestCloseEndsProbesAndRemovesEverything(t *testing.T) {
 	if _, err := l.AddNode("late"); err == nil {
 		t.Error("a closed lab has a new node")
 	}
-	left := must[[]string](t)(filepath.Glob(filepath.Join(ns.Dir, "mgy-"+l.ID()+"-*")))
+	left := labtest.Must[[]string](t)(filepath.Glob(filepath.Join(ns.Dir, "mgy-"+l.ID()+"-*")))
 	if len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 }
 
 func TestFailureHalfWayLeavesNothing(t *testing.T) {
-	l := newLab(t)
-	n := addNode(t, l, "a")
-	before := must[[]string](t)(ns.List())
-	web := addPod(t, n, "web")
+	l := labtest.New(t)
+	n := labtest.Node(t, l, "a")
+	before := labtest.Must[[]string](t)(ns.List())
+	web := labtest.Pod(t, n, "web")
 	if _, err := l.AddNode("a"); err == nil {
 		t.Error("two nodes of one name")
 	}
@@ -182,7 +183,7 @@ func TestFailureHalfWayLeavesNothing(t *testing.T) {
 		}
 		return c
 	}
-	if after := must[[]string](t)(ns.List()); own(after) != own(before) {
+	if after := labtest.Must[[]string](t)(ns.List()); own(after) != own(before) {
 		t.Errorf("namespaces before: %v, after: %v", before, after)
 	}
 }
@@ -197,15 +198,15 @@ func TestRemoveLeftoversTakesOnlyThoseOfDeadProcesses(t *testing.T) {
 	alive := ns.OwnPrefix() + "alive"
 	other := "mgy-someone-" + ns.NewID()
 	for _, name := range []string{dead + "1", dead + "node", alive, other} {
-		space := must[*ns.NS](t)(ns.Create(name))
+		space := labtest.Must[*ns.NS](t)(ns.Create(name))
 		t.Cleanup(func() { space.Close() })
 	}
-	removed := must[[]string](t)(lab.RemoveLeftovers(dead))
+	removed := labtest.Must[[]string](t)(lab.RemoveLeftovers(dead))
 	if got, want := strings.Join(removed, " "), dead+"1 "+dead+"node"; got != want {
 		t.Errorf("removed %q, want %q", got, want)
 	}
 	for _, prefix := range []string{alive, other} {
-		if removed := must[[]string](t)(lab.RemoveLeftovers(prefix)); len(removed) != 0 {
+		if removed := labtest.Must[[]string](t)(lab.RemoveLeftovers(prefix)); len(removed) != 0 {
 			t.Errorf("removed %v", removed)
 		}
 	}

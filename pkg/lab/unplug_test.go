@@ -6,15 +6,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 )
 
 // Pods made and removed at the same time do not get into each other's way, and names are free again at once.
 func TestManyPodsComeAndGoAtOnce(t *testing.T) {
 	testutil.Privileged(t)
-	l := newLab(t)
-	n := addNode(t, l, "n")
-	bystander := addPod(t, n, "stays")
+	l := labtest.New(t)
+	n := labtest.Node(t, l, "n")
+	bystander := labtest.Pod(t, n, "stays")
 	for range 2 {
 		var g errgroup.Group
 		for i := range 40 {

@@ -5,21 +5,22 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func TestOutcomesAreToldApart(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
 	nobody := netip.MustParseAddrPort("203.0.113.1:80")
 	for _, a := range serving.Addrs() {
 		closed := netip.AddrPortFrom(a, 9)
-		wantOutcome(t, "tcp to a closed port", echo.DialTCP(client.Host, closed, soon), echo.Refused)
-		wantOutcome(t, "udp to a closed port", echo.ExchangeUDP(client.Host, closed, []byte("x"), soon), echo.Refused)
+		labtest.WantOutcome(t, "tcp to a closed port", echo.DialTCP(client.Host, closed, labtest.Soon), echo.Refused)
+		labtest.WantOutcome(t, "udp to a closed port", echo.ExchangeUDP(client.Host, closed, []byte("x"), labtest.Soon), echo.Refused)
 	}
-	wantOutcome(t, "tcp to an address nobody has", echo.DialTCP(client.Host, nobody, never), echo.Timeout)
-	wantOutcome(t, "udp to an address nobody has", echo.ExchangeUDP(client.Host, nobody, []byte("x"), never), echo.Timeout)
+	labtest.WantOutcome(t, "tcp to an address nobody has", echo.DialTCP(client.Host, nobody, labtest.Never), echo.Timeout)
+	labtest.WantOutcome(t, "udp to an address nobody has", echo.ExchangeUDP(client.Host, nobody, []byte("x"), labtest.Never), echo.Timeout)
 
 	var resetting net.Listener
 	if err := serving.Do(func() (err error) {
@@ -35,22 +36,22 @@ func TestOutcomesAreToldApart(t *testing.T) {
 			c.Close()
 		}
 	}()
-	got := echo.DialTCP(client.Host, netip.AddrPortFrom(serving.Addr4(), 81), soon)
+	got := echo.DialTCP(client.Host, netip.AddrPortFrom(serving.Addr4(), 81), labtest.Soon)
 	if got.Outcome != echo.Reset || !got.Established {
 		t.Errorf("tcp to a server that resets: %+v", got)
 	}
 
 	testutil.RequireCommand(t, "iptables")
-	listenTCP(t, serving.Host, 80)
+	labtest.ListenTCP(t, serving.Host, 80)
 	dst := netip.AddrPortFrom(serving.Addr4(), 80)
 	rule := []string{"FORWARD", "-p", "tcp", "--dport", "80", "-j", "REJECT", "--reject-with", "icmp-admin-prohibited"}
-	must[string](t)(n.Run(t.Context(), "", "iptables", append([]string{"-A"}, rule...)...))
-	wantOutcome(t, "tcp, administratively prohibited", echo.DialTCP(client.Host, dst, soon), echo.Unreachable)
-	must[string](t)(n.Run(t.Context(), "", "iptables", append([]string{"-D"}, rule...)...))
+	labtest.Must[string](t)(n.Run(t.Context(), "", "iptables", append([]string{"-A"}, rule...)...))
+	labtest.WantOutcome(t, "tcp, administratively prohibited", echo.DialTCP(client.Host, dst, labtest.Soon), echo.Unreachable)
+	labtest.Must[string](t)(n.Run(t.Context(), "", "iptables", append([]string{"-D"}, rule...)...))
 
 	rule = []string{"FORWARD", "-p", "tcp", "--sport", "80", "--tcp-flags", "PSH", "PSH", "-j", "DROP"}
-	must[string](t)(n.Run(t.Context(), "", "iptables", append([]string{"-A"}, rule...)...))
-	got = echo.DialTCP(client.Host, dst, never)
+	labtest.Must[string](t)(n.Run(t.Context(), "", "iptables", append([]string{"-A"}, rule...)...))
+	got = echo.DialTCP(client.Host, dst, labtest.Never)
 	if got.Outcome != echo.Timeout || !got.Established {
 		t.Errorf("handshake without banner: %+v", got)
 	}

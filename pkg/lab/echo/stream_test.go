@@ -7,17 +7,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/internal/labtest"
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
 func TestStreamCountsEveryAnswer(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	server := listenTCP(t, serving.Host, 80)
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	server := labtest.ListenTCP(t, serving.Host, 80)
 	for _, dst := range []netip.AddrPort{server.Addr4(), server.Addr6()} {
-		s := must[*echo.Stream](t)(echo.StartStream(client.Host, dst, echo.StreamOptions{Interval: time.Millisecond}))
-		testutil.WaitFor(t, soon, "100 answers", func() bool { return s.Result().Received >= 100 })
+		s := labtest.Must[*echo.Stream](t)(echo.StartStream(client.Host, dst, echo.StreamOptions{Interval: time.Millisecond}))
+		testutil.WaitFor(t, labtest.Soon, "100 answers", func() bool { return s.Result().Received >= 100 })
 		r := s.Stop()
 		if r.Sent != r.Received || r.Connects != 1 || r.Errors != 0 || r.LastErr != nil {
 			t.Errorf("over an undisturbed connection to %s: %+v", dst, r)
@@ -32,19 +33,19 @@ func TestStreamCountsEveryAnswer(t *testing.T) {
 }
 
 func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
-	n := addNode(t, newLab(t), "a")
-	client, serving := addPod(t, n, "client"), addPod(t, n, "server")
-	server := listenTCP(t, serving.Host, 80)
-	s := must[*echo.Stream](t)(echo.StartStream(client.Host, server.Addr4(), echo.StreamOptions{Interval: time.Millisecond}))
-	allow := dropTo(t, n, 80)
-	testutil.WaitFor(t, soon, "a retransmission", func() bool { return s.Result().Retransmits > 0 })
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	server := labtest.ListenTCP(t, serving.Host, 80)
+	s := labtest.Must[*echo.Stream](t)(echo.StartStream(client.Host, server.Addr4(), echo.StreamOptions{Interval: time.Millisecond}))
+	allow := labtest.DropTo(t, n, 80)
+	testutil.WaitFor(t, labtest.Soon, "a retransmission", func() bool { return s.Result().Retransmits > 0 })
 	lost := s.Result().Retransmits
 	if r := s.Result(); r.Received != r.Sent-1 {
 		t.Errorf("while packets are lost: %+v", r)
 	}
 	allow()
 	before := s.Result().Received
-	testutil.WaitFor(t, soon, "the connection to go on", func() bool { return s.Result().Received > before+10 })
+	testutil.WaitFor(t, labtest.Soon, "the connection to go on", func() bool { return s.Result().Received > before+10 })
 	if r := s.Result(); r.Connects != 1 || r.Errors != 0 {
 		t.Errorf("after a short loss: %+v", r)
 	}
@@ -52,11 +53,11 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	testutil.WaitFor(t, soon, "an error", func() bool { return s.Result().Errors > 0 })
-	listenTCP(t, serving.Host, 80)
-	testutil.WaitFor(t, soon, "another connection", func() bool { return s.Result().Connects == 2 })
+	testutil.WaitFor(t, labtest.Soon, "an error", func() bool { return s.Result().Errors > 0 })
+	labtest.ListenTCP(t, serving.Host, 80)
+	testutil.WaitFor(t, labtest.Soon, "another connection", func() bool { return s.Result().Connects == 2 })
 	before = s.Result().Received
-	testutil.WaitFor(t, soon, "answers over it", func() bool { return s.Result().Received > before })
+	testutil.WaitFor(t, labtest.Soon, "answers over it", func() bool { return s.Result().Received > before })
 	if r := s.Stop(); r.LastErr == nil || r.Sent > r.Received+1 || r.Retransmits < lost {
 		t.Errorf("after a broken connection: %+v", r)
 	}
