@@ -72,7 +72,7 @@ func composeIPTables(c config.Config, h *held, log *slog.Logger) (*Dataplane, er
 func (p *iptablesParts) kernel(watch *nodewatch.Watch, log *slog.Logger) iptables.Kernel {
 	_, noSCTP := os.Stat(sctpSetting)
 	others := func(ctx context.Context) []*xtables.Tools {
-		all, _ := IPTablesTools(ctx) // a backend that does not work here has no chains in force
+		all, _ := IPTablesTools(ctx) // chains of a backend that does not work stay, as was configured
 		return all
 	}
 	return iptables.Kernel{Tools: p.tools, Others: others, Sets: p.sets, Lists: p.lists, Flows: p.flows, Node: watch, Routes: routesOut(log),
@@ -115,8 +115,7 @@ func findIPTables(ctx context.Context, backend string) (tools *xtables.Tools, un
 		return nil, nil, errors.Join(unused, err)
 	}
 	if left {
-		return nil, nil, fmt.Errorf("chains of an earlier agent are in force in tables of the backend legacy, which does not work now: make it work, "+
-			"or enforce beside them with --iptables-backend nft: %w", unused)
+		return nil, nil, fmt.Errorf("%w, which does not work now: make it work, or enforce beside them with --iptables-backend nft: %w", errLegacyLeft, unused)
 	}
 	if tools, err = proveIPTables(ctx, xtables.NFT); err != nil {
 		return nil, nil, errors.Join(unused, err)
@@ -126,6 +125,8 @@ func findIPTables(ctx context.Context, backend string) (tools *xtables.Tools, un
 	}
 	return tools, unused, nil
 }
+
+var errLegacyLeft = errors.New("chains of an earlier agent are in force in tables of the backend legacy")
 
 // proveIPTables finds the commands of one backend and proves that it works here.
 func proveIPTables(ctx context.Context, backend xtables.Backend) (*xtables.Tools, error) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,9 @@ func TestNFTIsNotTakenBesideLegacyChainsInForce(t *testing.T) {
 				if refused.ok || !strings.Contains(refused.detail, want) || strings.Contains(refused.detail, "\n") {
 					t.Errorf("beside chains in force: %+v, want one line with %q", refused, want)
 				}
+			}
+			if tools, err := IPTablesTools(t.Context()); !errors.Is(err, errLegacyLeft) || len(tools) != 0 {
+				t.Errorf("tools to remove chains: %v, %v, want none, since those of legacy do not work", tools, err)
 			}
 			if named := lookForIPTables(t, "nft"); !named.ok || named.tools.Backend != xtables.NFT || named.unused != nil {
 				t.Errorf("named in the configuration: %+v", named)

@@ -59,14 +59,20 @@ func removeIPTables(ctx context.Context) (iptables.Removed, error) {
 	return removed, errors.Join(err, flows.Close(), sets.Close())
 }
 
-// IPTablesTools returns the commands of each backend that is installed here.
+// IPTablesTools returns the commands of each backend that works here. It fails if none does, and if legacy does not while its tables have chains
+// of an agent, which these commands could not read or remove.
 func IPTablesTools(ctx context.Context) ([]*xtables.Tools, error) {
 	var all []*xtables.Tools
 	var errs []error
 	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {
 		tools, err := proveIPTables(ctx, b)
 		if err != nil {
-			errs = append(errs, err)
+			if errs = append(errs, err); b == xtables.Legacy {
+				left, unknown := iptables.LegacyLeft()
+				if left || unknown != nil {
+					return nil, errors.Join(unknown, fmt.Errorf("%w, which does not work now: %w", errLegacyLeft, err))
+				}
+			}
 			continue
 		}
 		all = append(all, tools)

@@ -54,7 +54,11 @@ func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *s
 	}
 	tools, err := IPTablesTools(ctx)
 	if err != nil {
-		return nil, refused{oneLine(err) + "; use the image with iptables", err}
+		hint := "; use the image with iptables"
+		if errors.Is(err, errLegacyLeft) {
+			hint = "; make it work"
+		}
+		return nil, refused{oneLine(err) + hint, err}
 	}
 	enforced, err := readEnforced(ctx, tools)
 	if err != nil {
