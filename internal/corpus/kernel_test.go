@@ -1,6 +1,8 @@
 package corpus_test
 
 import (
+	"flag"
+	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/internal/corpus"
@@ -34,6 +36,9 @@ func TestCorpusInKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	corpus.Run(t, cases, engines...)
+	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
+		return // a few cases were named, which may have no staged policies
+	}
 	for _, e := range engines {
 		k, ok := e.(*corpus.Kernel)
 		if !ok {
