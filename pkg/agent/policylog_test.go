@@ -124,7 +124,7 @@ func TestChangesThatWaitAreBounded(t *testing.T) {
 	p := newPolicyLog(slog.New(slog.NewTextHandler(&out, nil)))
 	const all = mostNotedPolicy + 100
 	for i := range all {
-		p.change(isolating(t, "t", fmt.Sprint("made-", i), 1).Key, model.EndpointID{Namespace: "t", Name: "pod"}, false, true)
+		p.change(isolating(t, "t", fmt.Sprint("made-", i), 1).Key, model.WorkloadID("t", "pod"), false, true)
 	}
 	if n := len(p.pending); n != mostNotedPolicy {
 		t.Errorf("%d changes wait, want %d", n, mostNotedPolicy)
