@@ -162,7 +162,7 @@ func TestSpoofedAndOtherProtocolsArrive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	if f, err := seen.Wait(ctx, isTCP(80, testutil.SYN)); err == nil {
-		t.Errorf("captured a frame nobody sent: %x", f)
+		t.Errorf("captured a frame that was not sent: %x", f)
 	}
 	if int(seen.Total()) != len(seen.Frames()) || seen.Total() < 5 {
 		t.Errorf("total %d, kept %d", seen.Total(), len(seen.Frames()))

@@ -26,6 +26,7 @@ type policyLog struct {
 	noted   map[model.PolicyKey]bool                   // updated since the last flush
 	local   map[model.EndpointID]*model.EndpointPolicy // as of the last flush
 	pending map[model.PolicyKey]*policyChange          // flushed and not enforced; bounded, since nothing may be enforced for long
+	crowded bool                                       // there were more than pending has room for
 	since   time.Time                                  // of the oldest of pending
 
 	window   time.Time // when it began
@@ -103,7 +104,7 @@ func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy) 
 func (p *policyLog) change(key model.PolicyKey, id model.EndpointID, before, after bool) {
 	c := p.pending[key]
 	if c == nil && len(p.pending) >= mostNotedPolicy {
-		p.withheld++
+		p.crowded = true
 		return
 	}
 	if c == nil {
@@ -142,8 +143,11 @@ func (p *policyLog) enforced(now time.Time) {
 	for _, key := range slices.SortedFunc(maps.Keys(p.pending), order) {
 		p.write(key, p.pending[key], took, now)
 	}
+	if p.crowded {
+		p.log.Info("more policies have changed since policy was last enforced than the log can name", "named", len(p.pending))
+	}
 	clear(p.pending)
-	p.since = time.Time{}
+	p.crowded, p.since = false, time.Time{}
 }
 
 func (p *policyLog) write(key model.PolicyKey, c *policyChange, took time.Duration, now time.Time) {

@@ -132,7 +132,15 @@ func TestChangesThatWaitAreBounded(t *testing.T) {
 	began := time.Now()
 	p.enforced(began)
 	p.tick(began.Add(policyWindow))
-	if want := fmt.Sprint("more=", all-namespaceLines); !strings.Contains(out.String(), want) {
-		t.Errorf("logged\n%s\nwant %s", out.String(), want)
+	for _, want := range []string{fmt.Sprint("more=", mostNotedPolicy-namespaceLines), "than the log can name"} {
+		if n := strings.Count(out.String(), want); n != 1 {
+			t.Errorf("logged\n%s\nwant %q once", out.String(), want)
+		}
+	}
+	out.Reset()
+	p.change(isolating(t, "t", "later", 1).Key, model.WorkloadID("t", "pod"), false, true)
+	p.enforced(began.Add(policyWindow))
+	if strings.Contains(out.String(), "than the log can name") {
+		t.Errorf("logged again:\n%s", out.String())
 	}
 }

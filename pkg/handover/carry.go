@@ -46,7 +46,7 @@ type Marks struct {
 	Stray func(ifindex uint32, a netip.Addr) bool
 	Lone  uint32
 	// Owner returns the ifindex of the endpoint of this node that has an address now; 0: none has. It may be another one than when
-	// policy allowed the flow. Used with Keep only.
+	// policy allowed the flow. Not nil if marks are written.
 	Owner func(netip.Addr) uint32
 }
 

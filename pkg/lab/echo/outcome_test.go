@@ -13,14 +13,14 @@ import (
 func TestOutcomesAreToldApart(t *testing.T) {
 	n := labtest.Node(t, labtest.New(t), "a")
 	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
-	nobody := netip.MustParseAddrPort("203.0.113.1:80")
+	unused := netip.MustParseAddrPort("203.0.113.1:80")
 	for _, a := range serving.Addrs() {
 		closed := netip.AddrPortFrom(a, 9)
 		labtest.WantOutcome(t, "tcp to a closed port", echo.DialTCP(client.Host, closed, labtest.Soon), echo.Refused)
 		labtest.WantOutcome(t, "udp to a closed port", echo.ExchangeUDP(client.Host, closed, []byte("x"), labtest.Soon), echo.Refused)
 	}
-	labtest.WantOutcome(t, "tcp to an address nobody has", echo.DialTCP(client.Host, nobody, labtest.Never), echo.Timeout)
-	labtest.WantOutcome(t, "udp to an address nobody has", echo.ExchangeUDP(client.Host, nobody, []byte("x"), labtest.Never), echo.Timeout)
+	labtest.WantOutcome(t, "tcp to an unused address", echo.DialTCP(client.Host, unused, labtest.Never), echo.Timeout)
+	labtest.WantOutcome(t, "udp to an unused address", echo.ExchangeUDP(client.Host, unused, []byte("x"), labtest.Never), echo.Timeout)
 
 	var resetting net.Listener
 	if err := serving.Do(func() (err error) {

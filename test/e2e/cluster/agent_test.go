@@ -111,7 +111,9 @@ func (a *agent) ask(what string) (*inspect.Answer, error) {
 
 // drops are the packets that the node has dropped so far, by endpoint and reason. They are read from what is pinned, so no agent is needed.
 func (a *agent) drops() string {
-	out, err := a.node.Run(context.Background(), "", a.binary, "show", "drops", "--bpffs", a.bpffs(), "--socket", a.socket())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the test's own context may have ended
+	defer cancel()
+	out, err := a.node.Run(ctx, "", a.binary, "show", "drops", "--bpffs", a.bpffs(), "--socket", a.socket())
 	if err != nil {
 		return err.Error()
 	}

@@ -25,7 +25,7 @@ func TestFaultsOfTheControlPlane(t *testing.T) {
 			conn.Close()
 			return echo.Connected
 		}
-		return echo.DialTCP(n.Host, api, never).Outcome // only to have the error told apart
+		return echo.DialTCP(n.Host, api, never).Outcome // the outcome distinguishes a refused connection from a timeout
 	}
 	if got := reached(c.nodes[0].Node); got != echo.Connected {
 		t.Fatalf("API server from n1: %v", got)
