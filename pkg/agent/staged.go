@@ -40,7 +40,9 @@ type stagedRows map[stagedKey]*inspect.StagedRow
 func stagedOf(g *calc.Graph, states []dataplane.EndpointStatus, counts []inspect.StagedCount) stagedRows {
 	why := map[model.EndpointID]string{}
 	for _, s := range states {
-		why[s.ID] = s.Staged
+		if why[s.ID] = s.Staged; s.Staged == "" && s.StagedPending {
+			why[s.ID] = "they are being compiled"
+		}
 	}
 	all := stagedRows{}
 	for _, ep := range g.LocalEndpoints() {

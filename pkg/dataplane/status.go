@@ -54,8 +54,10 @@ type EndpointStatus struct {
 	Condition Condition
 	Reason    string // why it is not as it should be; empty: it is, or is about to be
 	Staged    string // why its staged policies are not evaluated; empty: they are, or there are none
-	Sources   string // why packets from further sources that it lists are dropped; empty: they are not, or there are none
-	Flows     string // which of its flows were removed lately, and why; empty: none
+	// StagedPending: its staged policies, as they are now, are still to be compiled. The dataplane does that behind all other changes.
+	StagedPending bool
+	Sources       string // why packets from further sources that it lists are dropped; empty: they are not, or there are none
+	Flows         string // which of its flows were removed lately, and why; empty: none
 }
 
 // Stats count the objects of a dataplane, at one moment between two Applies.

@@ -84,7 +84,7 @@ type StagedRow struct {
 	Endpoints  int    `json:"endpoints"`  // local ones that it applies to
 	WouldDeny  uint64 `json:"wouldDeny"`  // first packets of flows that are allowed
 	WouldAllow uint64 `json:"wouldAllow"` // packets that are denied, each of which is the first one of a flow
-	// NotEvaluated is why staged policies of a pod that it applies to are not evaluated: "shop/db: …"; empty: they are.
+	// NotEvaluated is why staged policies of a pod that it applies to, as they are now, are not evaluated: "shop/db: …"; empty: they are.
 	NotEvaluated string          `json:"notEvaluated,omitempty"`
 	Examples     []*flows.Record `json:"examples"` // the latest ones, the oldest first; events are rate limited
 }

@@ -119,19 +119,35 @@ func accountOf(id model.EndpointID) string {
 // stagedAccount begins the accounts of shadows. It is in no namespace's name.
 const stagedAccount = "staged/"
 
-// StagedFailed returns the workloads whose staged policies a compiler does not evaluate, and why.
-func StagedFailed(c *Compiler) map[model.EndpointID]error {
-	failed := map[model.EndpointID]error{}
-	all := c.failures.all()
-	c.endpoints.addShort(all)
-	for at, err := range all {
+// Unstaged is why a workload's staged policies are not evaluated as they are now.
+type Unstaged struct {
+	Failed  error // why they cannot be; nil: they can
+	Pending bool  // they are still to be made; until then those from before are evaluated, or none
+}
+
+// StagedNotEvaluated returns the workloads whose staged policies, as they are now, a compiler does not evaluate.
+func StagedNotEvaluated(c *Compiler) map[model.EndpointID]Unstaged {
+	all := map[model.EndpointID]Unstaged{}
+	for id := range c.endpoints.shadows.pending {
+		all[id] = Unstaged{Pending: true}
+	}
+	for id := range c.assigned.allWaiting() {
+		if isShadow(id) {
+			all[model.WorkloadID(id.Namespace, id.Name)] = Unstaged{Pending: true}
+		}
+	}
+	failed := c.failures.all()
+	c.endpoints.addShort(failed)
+	for at, err := range failed {
 		if !isShadow(at.Endpoint) {
 			continue
 		}
 		id := model.WorkloadID(at.Endpoint.Namespace, at.Endpoint.Name)
-		if old := failed[id]; old == nil || old.Error() < err.Error() { // of both directions always the same
-			failed[id] = err
+		why := all[id]
+		if why.Failed == nil || why.Failed.Error() < err.Error() { // of both directions always the same
+			why.Failed = err
 		}
+		all[id] = why
 	}
-	return failed
+	return all
 }

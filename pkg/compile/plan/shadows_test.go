@@ -30,7 +30,7 @@ func (w *tenants) wantStaged(id string, sets int, failure string) {
 	if got != sets {
 		w.t.Errorf("staged %s: %d sets, want %d", id, got, sets)
 	}
-	if text := fmt.Sprint(StagedFailed(w.Compiler)[ep]); (failure == "") != (text == "<nil>") || !strings.Contains(text, failure) {
+	if text := fmt.Sprint(StagedNotEvaluated(w.Compiler)[ep].Failed); (failure == "") != (text == "<nil>") || !strings.Contains(text, failure) {
 		w.t.Errorf("staged %s: error %s, want one about %q", id, text, failure)
 	}
 }
@@ -66,7 +66,13 @@ func TestChangesDoNotWaitForStagedPolicies(t *testing.T) {
 	if len(p.Bind) != 1 || p.Bind[0].Endpoint.ID != e.ID || !p.More {
 		t.Errorf("the plan with the change binds %v, more %t", p.Bind, p.More)
 	}
+	if !StagedNotEvaluated(w.Compiler)[e.ID].Pending {
+		t.Error("staged policies that no plan has made yet are not pending")
+	}
 	if p = w.Update(model.Changes{InSync: true}); len(p.Bind) != 1 || p.Bind[0].Endpoint.ID != e.ID.Shadow() {
 		t.Errorf("the plan behind it binds %v", p.Bind)
+	}
+	if StagedNotEvaluated(w.Compiler)[e.ID].Pending {
+		t.Error("staged policies that a plan has made are still pending")
 	}
 }

@@ -17,9 +17,10 @@ type status struct {
 
 // all is the status of each, by id. lost says why endpoints have lost connections lately.
 func (v status) all(lost map[model.EndpointID]string) []dataplane.EndpointStatus {
-	staged := plan.StagedFailed(v.plans.Compiler)
+	staged := plan.StagedNotEvaluated(v.plans.Compiler)
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
-		s.Staged = v.endpoints.staged.notEvaluated(s.ID, s.Ifindex, staged[s.ID])
+		s.Staged = v.endpoints.staged.notEvaluated(s.ID, s.Ifindex, staged[s.ID].Failed)
+		s.StagedPending = staged[s.ID].Pending
 		s.Flows = lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.Ifindex)
 	})

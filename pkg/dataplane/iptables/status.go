@@ -20,11 +20,12 @@ type status struct {
 
 // all returns the status of each endpoint, by id.
 func (v status) all() []dataplane.EndpointStatus {
-	staged := plan.StagedFailed(v.plans.Compiler)
+	staged := plan.StagedNotEvaluated(v.plans.Compiler)
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
-		if err := staged[s.ID]; err != nil {
+		if err := staged[s.ID].Failed; err != nil {
 			s.Staged = err.Error()
 		}
+		s.StagedPending = staged[s.ID].Pending
 		s.Flows = v.lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.ID)
 	})
