@@ -221,3 +221,33 @@ func BenchmarkLargePolicyChange(b *testing.B) {
 		}
 	}
 }
+
+// Backends of one namespace up to the limit, whose author changes one EndpointSlice of them: an address, or all ports.
+func BenchmarkBackendsChange(b *testing.B) {
+	const addrs, ports = 1000, 100
+	whole := backendsOf("shop/web", "a", 10, addrs, ports)
+	fewer, others := backendsOf("shop/web", "a", 10, addrs-1, ports), backendsOf("shop/web", "a", 10, addrs, ports)
+	for i := range others.Slice.Ports {
+		others.Slice.Ports[i].Port += ports
+	}
+	for name, other := range map[string]model.Update{"address": fewer, "ports": others} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			g := New(thisNode)
+			g.Apply([]model.Update{namespace("shop", "env", "x"), benchLocalPod(), toService(model.Allow, "shop/web"), whole, model.InSync{}})
+			g.Flush()
+			for i := 0; b.Loop(); i++ {
+				g.Apply([]model.Update{[]model.Update{other, whole}[i%2]})
+				g.Flush()
+			}
+		})
+	}
+}
+
+// benchLocalPod is a pod of this node in the namespace shop.
+func benchLocalPod() model.EndpointUpdate {
+	u := benchPod(0, 100)
+	u.ID.Namespace, u.Endpoint.Node = "shop", thisNode
+	u.Endpoint.Labels[selector.NamespaceLabel] = "shop"
+	return u
+}

@@ -1,6 +1,8 @@
 package calc
 
 import (
+	"iter"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -85,15 +87,25 @@ func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
 // addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
 func (x *serviceSets) addSlice(d *definition, slice *backendSlice, delta int32) {
 	for _, port := range slice.portsFor(d.key.kind) {
-		for _, p := range slice.cover {
-			x.sets.count(x.sets.setOf(d, port), p, delta)
+		var s *set // made for the first member
+		for p := range slice.prefixes() {
+			if s == nil {
+				s = x.sets.setOf(d, port)
+			}
+			x.sets.count(s, p, delta)
 		}
-		if slice.standing == covered {
-			continue
-		}
-		for _, a := range slice.Addrs {
-			if p, ok := hostPrefix(a); ok {
-				x.sets.count(x.sets.setOf(d, port), p, delta)
+	}
+}
+
+// prefixes yields what a slice contributes to sets.
+func (s *backendSlice) prefixes() iter.Seq[netip.Prefix] {
+	if s.standing == covered {
+		return slices.Values(s.cover)
+	}
+	return func(yield func(netip.Prefix) bool) {
+		for _, a := range s.Addrs {
+			if p, ok := hostPrefix(a); ok && !yield(p) {
+				return
 			}
 		}
 	}
@@ -104,14 +116,15 @@ func (s *backendSlice) portsFor(k kind) []portKey {
 	if k == kindServiceAddrs {
 		return []portKey{{past: s.standing == covered}} // each address counts, as long as it is known
 	}
+	if s.standing == inFull {
+		if s.list == "" {
+			return nil
+		}
+		return []portKey{{list: s.list}}
+	}
 	var ports []portKey
 	for _, p := range s.Ports {
-		if !model.HasPorts(p.Protocol) {
-			continue
-		}
-		if s.standing == inFull {
-			ports = append(ports, keyOf(p))
-		} else if k := (portKey{protocol: p.Protocol, past: true}); !slices.Contains(ports, k) {
+		if k := (portKey{protocol: p.Protocol, past: true}); model.HasPorts(p.Protocol) && !slices.Contains(ports, k) {
 			ports = append(ports, k) // three at most
 		}
 	}

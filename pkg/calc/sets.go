@@ -163,8 +163,8 @@ func (s *set) difference() *model.SetChange {
 			c.Removed = append(c.Removed, p)
 		}
 	}
-	slices.SortFunc(c.Added, netip.Prefix.Compare)
-	slices.SortFunc(c.Removed, netip.Prefix.Compare)
+	slices.SortFunc(c.Added, comparePrefixes)
+	slices.SortFunc(c.Removed, comparePrefixes)
 	return c
 }
 
@@ -173,6 +173,14 @@ func (s *set) sorted() []netip.Prefix {
 		return nil
 	}
 	all := slices.AppendSeq(make([]netip.Prefix, 0, s.members.len()), s.members.all())
-	slices.SortFunc(all, netip.Prefix.Compare)
+	slices.SortFunc(all, comparePrefixes)
 	return all
+}
+
+// comparePrefixes orders as netip.Prefix.Compare does. Members are single addresses nearly always, and those need no masks.
+func comparePrefixes(a, b netip.Prefix) int {
+	if a.IsSingleIP() && b.IsSingleIP() {
+		return a.Addr().Compare(b.Addr())
+	}
+	return a.Compare(b)
 }
