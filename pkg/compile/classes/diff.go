@@ -27,42 +27,72 @@ type pending struct {
 // its new one: new entries come first, innermost first, and entries that go come last, outermost first. Neighbours of
 // the same length that are both Gone or both not may be written in any order, so in one batch.
 func (c *Classes) Diff() []Move {
-	var fresh, same, gone []Move
-	for f, t := range c.trees {
-		var todo []pending
-		c.visit(f, 0, 0, 0, false, &todo)
-		for k := range todo {
-			todo[k].from = c.found(f, todo[k].node)
+	var todo [2][]pending
+	for f := range c.trees {
+		todo[f] = c.differing(f)
+	}
+	// Very many addresses may move at once, and a Move is large: each has its place in one list from the start.
+	var ends [numTurns]int
+	for _, list := range todo {
+		for _, p := range list {
+			ends[p.turn()]++
 		}
-		for _, p := range todo {
-			c.commit(f, p)
-		}
-		for _, p := range todo {
-			m := Move{AddrChange: c.change(f, p), From: p.from, To: c.found(f, p.node)}
-			switch {
-			case !p.was:
-				fresh = append(fresh, m)
-			case p.present:
-				same = append(same, m)
-			default:
-				gone = append(gone, m)
-			}
+	}
+	for turn := 1; turn < numTurns; turn++ {
+		ends[turn] += ends[turn-1]
+	}
+	moves := make([]Move, ends[numTurns-1])
+	next := [numTurns]int{fresh: 0, same: ends[fresh], gone: ends[same]}
+	for f, list := range todo {
+		for _, p := range list {
+			at := &next[p.turn()]
+			moves[*at] = Move{AddrChange: c.change(f, p), From: p.from, To: c.found(f, p.node)}
+			*at++
 		}
 		for _, i := range c.hollow[f] {
-			t.prune(i)
+			c.trees[f].prune(i)
 		}
 		c.hollow[f] = nil
 	}
 	length := func(a, b Move) int { return cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()) }
-	for _, list := range [][]Move{fresh, same} {
-		slices.SortStableFunc(list, func(a, b Move) int { return length(b, a) })
-	}
-	slices.SortStableFunc(gone, length)
+	slices.SortStableFunc(moves[:ends[fresh]], func(a, b Move) int { return length(b, a) })
+	slices.SortStableFunc(moves[ends[fresh]:ends[same]], func(a, b Move) int { return length(b, a) })
+	slices.SortStableFunc(moves[ends[same]:], length)
 	if c.lists.full() {
 		c.mark()
 	}
 	c.lists.sweep(sweptAtOnce)
-	return slices.Concat(fresh, same, gone)
+	return moves
+}
+
+// The turns of entries in the order of writes.
+const (
+	fresh = iota // new
+	same         // with another value
+	gone
+	numTurns
+)
+
+func (p pending) turn() int {
+	switch {
+	case !p.was:
+		return fresh
+	case p.present:
+		return same
+	}
+	return gone
+}
+
+// differing returns the entries of a tree that differ from their desired value, which they have from then on.
+func (c *Classes) differing(f int) (todo []pending) {
+	c.visit(f, 0, 0, 0, false, &todo)
+	for k := range todo {
+		todo[k].from = c.found(f, todo[k].node)
+	}
+	for _, p := range todo {
+		c.commit(f, p)
+	}
+	return todo
 }
 
 // visit collects the entries that differ from their desired value, in the dirty part of the tree below the node. The

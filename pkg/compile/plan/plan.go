@@ -63,6 +63,7 @@ func (p *planner) remember() {
 func (p *planner) moveAddrs() {
 	if moves := p.c.classes.Diff(); len(moves) > 0 {
 		pairs := map[[2]uint32]bool{}
+		p.Addrs = slices.Grow(p.Addrs, len(moves))
 		for _, m := range moves {
 			p.Addrs = append(p.Addrs, m.AddrChange)
 			if m.From != m.To {
