@@ -31,13 +31,13 @@ test-iptables: test-legacy-agents test-legacy-attacks test-nft-agents ## tests o
 
 test-legacy-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_KILLS=40 MARGAY_E2E_CORPUS_EACH=3 \
-		$(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALargeSet|FurtherSource|Corpus|DatastoreGone|BadInput|Transfers|Rearranged|OnePort|CleanupLoses|ABadWire'
+		$(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|TestAgent|Terminating|Finished|Reused|Recreated|Churn|Path|SCTPPorts|Invalid|ALargeSet|FurtherSource|Corpus|DatastoreGone|BadInput|Transfers|Rearranged|OnePort|CleanupLoses|ABadWire'
 
 test-legacy-attacks: packages
-	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 20m ./test/e2e/hostile -run '$(HOSTILE)'
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=legacy MARGAY_E2E_FUZZ_SECONDS=6 MARGAY_E2E_FUZZ_SEED=1 $(GO) test -timeout 30m ./test/e2e/hostile -run '$(HOSTILE)'
 
 test-nft-agents: packages
-	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 20m ./test/e2e -run '$(AGENTS)|Corpus'
+	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|Corpus'
 
 AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|TestAddress|TestServices|TestRevoked|TestKept|TestReplies|TestICMP|TestAgentKilledAndRestarted|TestPolicyChanges|TestMonitors|TestAStaged
 HOSTILE = TwoPodsCannot|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing|TheRoute|AnotherBackend|KeptFlows|ARevoked|APacketThatIsNotTranslated|ResetsCarry|AFlowByAnUnknown
