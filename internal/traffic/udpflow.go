@@ -74,6 +74,9 @@ func StartUDPFlow(h *lab.Host, dst netip.AddrPort, opts UDPFlowOptions) (*UDPFlo
 	if err != nil {
 		return nil, fmt.Errorf("start UDP flow to %s: %w", dst, err)
 	}
+	if err := lab.MakeRoom(conn.(*net.UDPConn)); err != nil {
+		return nil, errors.Join(fmt.Errorf("start UDP flow to %s: %w", dst, err), conn.Close())
+	}
 	f := &UDPFlow{
 		host: h, conn: conn, opts: opts, probe: newProbe(),
 		received: make(chan struct{}), complete: make(chan struct{}),

@@ -75,6 +75,9 @@ func ListenUDPAt(h *lab.Host, a netip.Addr, port uint16) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen in %s: %w", h.Name(), err)
 	}
+	if err := lab.MakeRoom(s.packets); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen in %s: %w", h.Name(), err), s.packets.Close())
+	}
 	s.port = netip.MustParseAddrPort(s.packets.LocalAddr().String()).Port()
 	s.name = fmt.Sprintf("%s:%d/udp", h.Name(), s.port)
 	s.running.Add(1)

@@ -1,0 +1,28 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// datagramRoom is how many bytes of datagrams wait at a socket, with what the kernel adds to each: several seconds of a flow with one in a
+// millisecond. The kernel's default is a quarter of a second of it.
+const datagramRoom = 8 << 20
+
+// MakeRoom has a datagram socket keep what arrives while its process gets no CPU, so that what the kernel drops for want of room is not
+// taken for a loss on the way.
+func MakeRoom(c syscall.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("make room for datagrams: %w", err)
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, datagramRoom)
+	})
+	return errors.Join(err, os.NewSyscallError("setsockopt SO_RCVBUFFORCE", set))
+}
