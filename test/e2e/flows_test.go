@@ -25,16 +25,10 @@ type live struct {
 // startLive starts both once the pod may connect: the agent at the other end learns of a new pod on its own.
 func startLive(t *testing.T, p *lab.Pod, tcp, udp *echo.Server) live {
 	t.Helper()
-	return startLiveUntil(t, p, tcp, udp, soon/2)
-}
-
-// startLiveUntil is startLive with a connection that ends when an answer takes so long.
-func startLiveUntil(t *testing.T, p *lab.Pod, tcp, udp *echo.Server, patience time.Duration) live {
-	t.Helper()
 	testutil.WaitFor(t, soon, p.Name()+" to be admitted at the other end", func() bool {
 		return echo.DialTCP(p.Host, tcp.Addr4(), never).Outcome == echo.Connected
 	})
-	stream, err := echo.StartStream(p.Host, tcp.Addr4(), echo.StreamOptions{Interval: time.Millisecond, Timeout: patience})
+	stream, err := echo.StartStream(p.Host, tcp.Addr4(), echo.StreamOptions{Interval: time.Millisecond, Timeout: soon / 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,9 +59,10 @@ func (c *cluster) awaitGone(p *lab.Pod) {
 // untilCut is how long answers take until a connection of which packets are dropped without a reset counts as cut.
 const untilCut = 3 * time.Second
 
-// awaitCut waits until nothing of the live traffic gets through any more.
+// awaitCut waits until nothing of the live traffic gets through any more. What cuts it is in force.
 func (l live) awaitCut(what string) {
 	l.t.Helper()
+	l.stream.Within(untilCut) // from now on: an answer that the machine holds up before is none that does not come
 	testutil.WaitFor(l.t, soon, "the connection "+what+" to end", func() bool { return l.stream.Result().Errors > 0 })
 	testutil.WaitFor(l.t, soon, "the UDP flow "+what+" to end", func() bool { return l.flow.Result().LongestGap > aGap })
 	if r := l.flow.StopCut(); r.LongestGap != r.Lost {
@@ -89,7 +90,7 @@ func TestFinishedPodLosesItsAddress(t *testing.T) {
 			c.AwaitPolicies(db, 1, 0)
 			tcp, udp := c.Serve(db.Host, 80)
 			c.Serve(job.Host, 80)
-			l := startLiveUntil(t, job, tcp, udp, untilCut)
+			l := startLive(t, job, tcp, udp)
 			c.declareAt(job, end, "role: api")
 			c.awaitGone(job)
 			l.awaitCut("of the pod that has ended")
@@ -212,7 +213,7 @@ func testAddressReused(t *testing.T, order func(c *cluster, old *lab.Pod) *lab.P
 	c.Serve(db.Host, 80)
 	tcp, udp := c.Serve(old.Host, 80)
 	c.Serve(old.Host, 81)
-	streams := []live{startLiveUntil(t, near, tcp, udp, untilCut), startLiveUntil(t, far, tcp, udp, untilCut)}
+	streams := []live{startLive(t, near, tcp, udp), startLive(t, far, tcp, udp)}
 	flows := func(owner *lab.Pod) (denied, allowed []flow) {
 		return []flow{{near.Host, owner.Host, 5000, 80}, {far.Host, owner.Host, 5000, 80}, {owner.Host, db.Host, 5001, 80}},
 			[]flow{{near.Host, owner.Host, 5002, 81}, {far.Host, owner.Host, 5002, 81}}
@@ -259,7 +260,7 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 			c.AwaitEndpoint(before)
 			c.AwaitKnown(before)
 			for i := range 3 {
-				l := startLiveUntil(t, before, tcp, udp, untilCut)
+				l := startLive(t, before, tcp, udp)
 				addrs := before.Addrs()
 				if deleted {
 					c.Remove("pod-api-0")
@@ -274,9 +275,7 @@ func TestPodRecreatedUnderItsName(t *testing.T) {
 				c.AwaitEndpoint(again)
 				c.Serve(again.Host, 80)
 				c.Serve(again.Host, 81)
-				testutil.WaitFor(t, soon, "the node of db to hear of the pod", func() bool {
-					return echo.DialTCP(again.Host, netip.AddrPortFrom(db.Host.Addr(false), 80), never).Outcome == echo.Connected
-				})
+				c.AwaitKnown(again) // at the node of db, and of both IP versions, which are written one after the other
 				c.Reach(again.Host, db.Host, 80, true)
 				c.Reach(near.Host, again.Host, 80, true)
 				c.Reach(near.Host, again.Host, 81, false)
@@ -348,6 +347,7 @@ func TestAddressIsNotSharedWithATerminatingPod(t *testing.T) {
 	old := c.Plug(c.Node(0), "old")
 	c.Declare(old, "role: api")
 	c.AwaitEndpoint(old)
+	c.AwaitKnown(old)
 	db := map[string]*lab.Pod{"near": c.Pod(c.Node(0), "near", "app: db"), "far": c.Pod(c.Node(1), "far", "app: db")}
 	c.Policy("db", onlyAPI)
 	for _, p := range db {

@@ -46,7 +46,8 @@ type Stream struct {
 	done   chan struct{} // closed when the goroutine has ended
 
 	mu     sync.Mutex
-	conn   net.Conn // nil between connections
+	within time.Duration // opts.Timeout, or what Within has set
+	conn   net.Conn      // nil between connections
 	result StreamResult
 }
 
@@ -58,7 +59,7 @@ func StartStream(h *lab.Host, dst netip.AddrPort, opts StreamOptions) (*Stream, 
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	s := &Stream{host: h, dst: dst, opts: opts, done: make(chan struct{})}
+	s := &Stream{host: h, dst: dst, opts: opts, within: opts.Timeout, done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	conn, err := s.connect()
 	if err != nil {
@@ -79,6 +80,23 @@ func (s *Stream) Result() StreamResult {
 	r := s.result
 	r.Retransmits += retransmits(s.conn)
 	return r
+}
+
+// Within changes the timeout: of the answer that the stream waits for, counted from now, and of everything after it.
+func (s *Stream) Within(timeout time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.within = timeout
+	if s.conn != nil {
+		_ = s.conn.SetDeadline(time.Now().Add(timeout)) // fails only on a closed connection
+	}
+}
+
+// timeout is the present one.
+func (s *Stream) timeout() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.within
 }
 
 // Stop ends the stream after the answer it waits for, and returns the final counts, also when called again.
@@ -105,11 +123,12 @@ func (s *Stream) Close() error {
 }
 
 func (s *Stream) connect() (net.Conn, error) {
-	c, err := dialTCP(s.ctx, s.host, netip.AddrPortFrom(s.opts.From, 0), s.dst, s.opts.Timeout)
+	timeout := s.timeout()
+	c, err := dialTCP(s.ctx, s.host, netip.AddrPortFrom(s.opts.From, 0), s.dst, timeout)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := readBanner(c, time.Now().Add(s.opts.Timeout)); err != nil {
+	if _, err := readBanner(c, time.Now().Add(timeout)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("read banner: %w", err)
 	}
@@ -134,7 +153,7 @@ func (s *Stream) run() {
 			continue
 		}
 		start := time.Now()
-		err := s.exchange(conn, seq, start.Add(s.opts.Timeout))
+		err := s.exchange(conn, seq)
 		s.count(err, time.Since(start))
 	}
 }
@@ -155,14 +174,15 @@ func (s *Stream) reconnect() {
 	s.result.Connects++
 }
 
-func (s *Stream) exchange(conn net.Conn, seq uint64, deadline time.Time) error {
-	if err := conn.SetDeadline(deadline); err != nil {
-		return err
-	}
+func (s *Stream) exchange(conn net.Conn, seq uint64) error {
 	message := binary.BigEndian.AppendUint64(make([]byte, 0, 64), seq)[:64]
 	s.mu.Lock()
 	s.result.Sent++
+	err := conn.SetDeadline(time.Now().Add(s.within)) // with the mutex held: Within changes both
 	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if _, err := conn.Write(message); err != nil {
 		return err
 	}
