@@ -140,10 +140,12 @@ func (s *scene) reported(t *testing.T) {
 		}
 		return false
 	})
-	log, err := os.ReadFile(s.Agent(0).Log)
-	if err != nil || !strings.Contains(string(log), "evil/m had ") {
-		t.Errorf("the log does not name the pod (%v)", err)
-	}
+	var log []byte
+	testutil.WaitFor(t, soon, "the log to name the pod", func() (named bool) {
+		var err error
+		log, err = os.ReadFile(s.Agent(0).Log)
+		return err == nil && strings.Contains(string(log), "evil/m had ")
+	})
 	for line := range strings.Lines(string(log)) {
 		if strings.Contains(line, "beyond their share") {
 			t.Log(strings.TrimSpace(line))
