@@ -169,7 +169,7 @@ func sendFrame(h *lab.Host, iface string, frame []byte, prepare func(fd int) err
 	}
 	var prepared error
 	err = raw.Control(func(fd uintptr) { prepared = prepare(int(fd)) })
-	if err = errors.Join(err, prepared, f.SetWriteDeadline(time.Now().Add(time.Second))); err != nil {
+	if err = errors.Join(err, prepared, f.SetWriteDeadline(time.Now().Add(time.Minute))); err != nil {
 		return fmt.Errorf("send a frame of %d bytes from %s: %w", len(frame), h.Name(), err)
 	}
 	if _, err := f.Write(frame); err != nil {

@@ -197,7 +197,7 @@ func refused(t *testing.T, agent *testcluster.Process) string {
 		if err == nil {
 			t.Error("the agent ended well")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(soon):
 		t.Fatal("the agent runs")
 	}
 	log, err := os.ReadFile(agent.Log)

@@ -188,16 +188,21 @@ func TestChainsCountWhatTheyDrop(t *testing.T) {
 			Packets           uint64
 		}
 		want := map[string]uint64{"ingress policy": each, "egress spoofed": each, "egress encap": each}
-		check := func(when string) {
+		check := func(when string) { // the kernel may still be busy with what was sent
 			t.Helper()
-			for _, d := range shown[[]drop](t, c.Agent(0), "drops") {
-				if n, ok := want[d.Direction+" "+d.Reason]; ok && d.Packets < n {
-					t.Errorf("%s: %+v, want %d", when, d, n)
+			var list []drop
+			defer func() {
+				if t.Failed() {
+					t.Logf("%s: %+v, want %v", when, list, want)
 				}
-			}
-			if list := shown[[]drop](t, c.Agent(0), "drops"); len(list) < len(want) {
-				t.Errorf("%s: %+v", when, list)
-			}
+			}()
+			testutil.WaitFor(t, soon, "all drops to be counted "+when, func() bool {
+				list = shown[[]drop](t, c.Agent(0), "drops")
+				return len(list) >= len(want) && !slices.ContainsFunc(list, func(d drop) bool {
+					n, ok := want[d.Direction+" "+d.Reason]
+					return ok && d.Packets < n
+				})
+			})
 		}
 		check("at first")
 		metric := func(direction, reason string) func() bool {

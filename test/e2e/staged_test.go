@@ -113,7 +113,7 @@ spec: {order: 10, selector: app == 'db', types: [Ingress], ingress: [{action: De
 func scrape(t *testing.T, n *lab.Node) string {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return traffic.OpenTCP(n.Host, netip.MustParseAddrPort("127.0.0.1:9097"), time.Second)
+		return traffic.OpenTCP(n.Host, netip.MustParseAddrPort("127.0.0.1:9097"), soon)
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent/metrics", nil)
 	if err != nil {
