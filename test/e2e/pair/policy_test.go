@@ -152,9 +152,15 @@ func edgesOf(updates []model.Update) []uint16 {
 	return edges
 }
 
-// inForce reports whether the policy of the round is, for all pods.
+// inForce reports whether the policy of the round is, for all pods. The set shows that the agent has taken in the whole round, so it is
+// asked for first: what it says of the pods after that is about this round's policy, which may be so large that it is still being compiled.
 func (s *side) inForce(round int) bool {
-	answer, err := s.agent.Ask("endpoints")
+	text := fmt.Sprintf("round=%d in ", round)
+	answer, err := s.agent.Ask("sets")
+	if err != nil || !slices.ContainsFunc(answer.Sets, func(row inspect.SetRow) bool { return row.Number != 0 && strings.Contains(row.Text, text) }) {
+		return false
+	}
+	answer, err = s.agent.Ask("endpoints")
 	if err != nil || len(answer.Endpoints) != localPods+1 {
 		return false
 	}
@@ -163,7 +169,5 @@ func (s *side) inForce(round int) bool {
 			return false
 		}
 	}
-	text := fmt.Sprintf("round=%d in ", round)
-	answer, err = s.agent.Ask("sets")
-	return err == nil && slices.ContainsFunc(answer.Sets, func(row inspect.SetRow) bool { return row.Number != 0 && strings.Contains(row.Text, text) })
+	return true
 }
