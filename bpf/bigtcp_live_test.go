@@ -108,11 +108,11 @@ func transfer(t *testing.T, from, to *lab.Pod, dst netip.Addr) int {
 		t.Fatal(err)
 	}
 	defer seen.Close()
-	c, err := traffic.OpenTCP(from.Host, netip.MustParseAddrPort(listener.Addr().String()), 5*time.Second)
+	c, err := traffic.OpenTCP(from.Host, netip.MustParseAddrPort(listener.Addr().String()), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Write(make([]byte, size)); err != nil {
@@ -126,7 +126,7 @@ func transfer(t *testing.T, from, to *lab.Pod, dst netip.Addr) int {
 		if n != size {
 			t.Errorf("%d of %d bytes arrived", n, size)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the transfer does not end")
 	}
 	largest := 0

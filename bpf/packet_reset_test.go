@@ -83,7 +83,7 @@ func (m *machine) sniff(t *testing.T, name string) (read func() []byte) {
 	t.Cleanup(func() { file.Close() })
 	return func() []byte {
 		t.Helper()
-		if err := file.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := file.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		for {

@@ -46,7 +46,7 @@ func TestUDPFlowCountsExactly(t *testing.T) {
 		}
 	}()
 	f := labtest.Must[*traffic.UDPFlow](t)(traffic.StartUDPFlow(client.Host, netip.AddrPortFrom(serving.Addr4(), 53),
-		traffic.UDPFlowOptions{Interval: time.Millisecond, Size: 100, Grace: 100 * time.Millisecond}))
+		traffic.UDPFlowOptions{Interval: time.Millisecond, Size: 100, Grace: 3 * time.Second}))
 	testutil.WaitFor(t, labtest.Soon, "150 answers", func() bool { return f.Result().Received >= 150 })
 	r := f.Stop()
 	packets.Close()

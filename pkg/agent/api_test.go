@@ -122,7 +122,7 @@ func serve(t *testing.T, socket string) inspect.Client {
 	})
 	select {
 	case <-dp.applied:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing was applied")
 	}
 	client := inspect.Client{Socket: socket}

@@ -44,7 +44,7 @@ func awaitRoutes(t *testing.T, watch <-chan map[netip.Addr]string, want map[stri
 		wanted[netip.MustParseAddr(a)] = iface
 	}
 	var got map[netip.Addr]string
-	for deadline := time.After(10 * time.Second); ; {
+	for deadline := time.After(time.Minute); ; {
 		select {
 		case got = <-watch:
 			if maps.Equal(got, wanted) {

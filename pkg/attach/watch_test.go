@@ -25,7 +25,7 @@ func await[T any](t *testing.T, from <-chan T) T {
 			t.Fatal("the watch ended")
 		}
 		return v
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the watch reports nothing")
 	}
 	panic("unreachable")

@@ -37,8 +37,8 @@ func TestAFloodOfRevokedPacketsIsAnsweredAtABoundedRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seconds := time.Since(begun).Seconds()
 	c := s.watcher.Counts()
+	seconds := time.Since(begun).Seconds() // after the counts: until they are read, time allows more
 	t.Logf("%d packets in %.1f s: %+v", sent, seconds, c)
 	if c.Lost == 0 {
 		t.Skipf("the machine is too busy for a flood: %d packets", sent)

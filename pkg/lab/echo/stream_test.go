@@ -38,11 +38,12 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 	server := labtest.ListenTCP(t, serving.Host, 80)
 	s := labtest.Must[*echo.Stream](t)(echo.StartStream(client.Host, server.Addr4(), echo.StreamOptions{Interval: time.Millisecond}))
 	allow := labtest.DropTo(t, n, 80)
-	testutil.WaitFor(t, labtest.Soon, "a retransmission", func() bool { return s.Result().Retransmits > 0 })
+	resent := s.Result().Retransmits // a busy machine may send again what was not lost
+	testutil.WaitFor(t, labtest.Soon, "a retransmission of what is not answered", func() bool {
+		r := s.Result()
+		return r.Retransmits > resent && r.Received == r.Sent-1
+	})
 	lost := s.Result().Retransmits
-	if r := s.Result(); r.Received != r.Sent-1 {
-		t.Errorf("while packets are lost: %+v", r)
-	}
 	allow()
 	before := s.Result().Received
 	testutil.WaitFor(t, labtest.Soon, "the connection to go on", func() bool { return s.Result().Received > before+10 })
