@@ -96,7 +96,7 @@ func (a *agent) kill() {
 // terminate ends it by SIGTERM and fails the test unless it exits well.
 func (a *agent) terminate() {
 	a.c.t.Helper()
-	if err := a.running.Terminate(10 * time.Second); err != nil {
+	if err := a.running.Terminate(soon); err != nil {
 		a.c.t.Error(err)
 	}
 	a.running = nil

@@ -211,7 +211,7 @@ func (c *cluster) populate() {
 func (c *cluster) startNode(n *node) (err error) {
 	o := kubelet.Options{Client: c.client, Node: n.Node, Prefixes: n.pods, Log: slog.New(slog.DiscardHandler)}
 	if c.options.waitForPolicy {
-		o.StatusDir = n.agent.statusDir()
+		o.StatusDir, o.StatusTimeout = n.agent.statusDir(), soon
 	}
 	if n.kubelet, err = kubelet.Start(c.t.Context(), o); err != nil {
 		return err

@@ -19,27 +19,27 @@ func TestFaultsOfTheControlPlane(t *testing.T) {
 	c.namespace("shop")
 	p := c.pod("shop", "a", "n1")
 	api := netip.AddrPortFrom(c.control.Addr4(), 6443)
-	reached := func(n *lab.Node) echo.Outcome {
-		conn, err := traffic.OpenTCP(n.Host, api, never)
+	reached := func(n *lab.Node, within time.Duration) echo.Outcome {
+		conn, err := traffic.OpenTCP(n.Host, api, within)
 		if err == nil {
 			conn.Close()
 			return echo.Connected
 		}
-		return echo.DialTCP(n.Host, api, never).Outcome // the outcome distinguishes a refused connection from a timeout
+		return echo.DialTCP(n.Host, api, within).Outcome // the outcome distinguishes a refused connection from a timeout
 	}
-	if got := reached(c.nodes[0].Node); got != echo.Connected {
+	if got := reached(c.nodes[0].Node, soon); got != echo.Connected {
 		t.Fatalf("API server from n1: %v", got)
 	}
 
 	c.must(c.plane.Isolate(c.nodes[0].Node))
-	if got := reached(c.nodes[0].Node); got != echo.Timeout {
+	if got := reached(c.nodes[0].Node, never); got != echo.Timeout {
 		t.Errorf("API server from the isolated n1: %v, want timeout", got)
 	}
-	if got := reached(c.nodes[1].Node); got != echo.Connected {
+	if got := reached(c.nodes[1].Node, soon); got != echo.Connected {
 		t.Errorf("API server from n2: %v, want connected", got)
 	}
 	c.must(c.plane.Rejoin(c.nodes[0].Node))
-	if got := reached(c.nodes[0].Node); got != echo.Connected {
+	if got := reached(c.nodes[0].Node, soon); got != echo.Connected {
 		t.Errorf("API server from n1 afterwards: %v, want connected", got)
 	}
 
@@ -47,7 +47,7 @@ func TestFaultsOfTheControlPlane(t *testing.T) {
 	before, err := c.client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	c.must(err)
 	c.plane.StopAPIServer()
-	if got := reached(c.nodes[0].Node); got != echo.Refused {
+	if got := reached(c.nodes[0].Node, soon); got != echo.Refused {
 		t.Errorf("stopped API server: %v, want refused", got)
 	}
 	c.reach(c.nodes[1].Host, p.Host, 80, true)

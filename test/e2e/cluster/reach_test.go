@@ -43,21 +43,28 @@ func (c *cluster) reachAt(from *lab.Host, at []netip.Addr, port uint16, want boo
 	c.t.Helper()
 	timeout := never
 	if want {
-		timeout = 5 * time.Second
+		timeout = soon
 	}
 	for _, wrong := range attempts(from, at, port, timeout, want) {
 		c.t.Error(wrong)
 	}
 }
 
-// awaitReach tries again and again until reach would find things as wanted. What holds afterwards is for reach to say.
+// awaitReach tries again and again until reach would find things as wanted. What holds afterwards is for reach to say. That nothing
+// gets through counts when it was so twice in succession: an attempt during which the machine stands still fails as if it was denied.
 func (c *cluster) awaitReach(from *lab.Host, at []netip.Addr, port uint16, want bool) {
 	c.t.Helper()
-	over := time.Now().Add(soon)
-	for tries := 1; ; tries++ {
+	over, left := time.Now().Add(soon), 1
+	if !want {
+		left = 2
+	}
+	for tries, succeeded := 1, 0; ; tries++ {
 		wrong := attempts(from, at, port, never, want)
-		if len(wrong) == 0 {
-			if tries > 1 {
+		if succeeded++; len(wrong) > 0 {
+			succeeded = 0
+		}
+		if succeeded == left {
+			if want && tries > 1 {
 				c.forgetUntranslated(at)
 			}
 			return

@@ -154,14 +154,20 @@ type turn struct {
 	opens bool
 	flow  *traffic.UDPFlow
 	seen  uint64    // answers when it was looked at last
+	sent  uint64    // datagrams sent when an answer was seen last, of a flow that closes
 	at    time.Time // when an answer was seen last, of a flow that closes; the first one, of a flow that opens
 }
+
+const (
+	turnInterval = 10 * time.Millisecond            // from one datagram of a turn to the next
+	unanswered   = uint64(2 * never / turnInterval) // as many without an answer, one after the other, are denied
+)
 
 // startTurn starts a flow to the port 80 of the pod, with one of its addresses.
 func (c *cluster) startTurn(what string, opens bool, from, to *lab.Pod, v6 bool) *turn {
 	c.t.Helper()
 	at := netip.AddrPortFrom(to.Addr(v6), openPort)
-	f, err := traffic.StartUDPFlow(from.Host, at, traffic.UDPFlowOptions{Interval: 10 * time.Millisecond})
+	f, err := traffic.StartUDPFlow(from.Host, at, traffic.UDPFlowOptions{Interval: turnInterval})
 	c.must(err)
 	if !opens {
 		testutil.WaitFor(c.t, soon, "traffic before: "+what, func() bool { return f.Result().Received > 5 })
@@ -181,27 +187,29 @@ func (u *turn) unturned(t testing.TB) {
 }
 
 // awaitTurns waits until all the flows have turned for good, and returns how long after the moment each had, without
-// stalls of the machine.
+// stalls of the machine. A flow has closed when many datagrams in succession have got no answer: while the machine stands still,
+// time passes without answers, too, but nothing is sent.
 func awaitTurns(t testing.TB, since time.Time, turns ...*turn) (took []time.Duration) {
 	t.Helper()
 	stalls := testutil.WatchStalls(t)
 	for _, u := range turns {
-		u.seen, u.at = u.flow.Result().Received, since
+		r := u.flow.Result()
+		u.seen, u.sent, u.at = r.Received, r.Sent, since
 	}
 	testutil.WaitFor(t, soon, "the flows to be judged by new policy", func() bool {
 		turned := true
 		for _, u := range turns {
-			received, now := u.flow.Result().Received, time.Now()
+			r, now := u.flow.Result(), time.Now()
 			switch {
-			case !u.opens && received > u.seen:
-				u.seen, u.at = received, now
+			case !u.opens && r.Received > u.seen:
+				u.seen, u.sent, u.at = r.Received, r.Sent, now
 				turned = false
 			case !u.opens:
-				turned = turned && now.Sub(u.at) > 2*never
-			case received == 0:
+				turned = turned && r.Sent-u.sent > unanswered
+			case r.Received == 0:
 				turned = false
 			case u.seen == 0:
-				u.seen, u.at = received, now
+				u.seen, u.at = r.Received, now
 			}
 		}
 		return turned

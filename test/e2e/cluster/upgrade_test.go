@@ -124,6 +124,7 @@ func (m *upheaval) round(i int, releases []release) {
 	m.c.t.Helper()
 	at := m.random.IntN(len(m.c.nodes))
 	a, judged := m.c.nodes[at].agent, m.toggled[at]
+	m.c.awaitReach(m.probe.Host, judged.Addrs(), openPort, m.open) // the round before was about the other node, perhaps
 	m.changeFor(m.upTo(200 * time.Millisecond))
 	how := "killed"
 	if m.random.IntN(2) == 0 {

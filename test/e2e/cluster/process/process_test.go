@@ -72,7 +72,7 @@ func TestTerminateKillsWhatDoesNotListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.WaitFor(t, time.Minute, "the process to listen", func() bool { return polite.Tail(1) == "ready" })
-	if err := polite.Terminate(5 * time.Second); err != nil {
+	if err := polite.Terminate(time.Minute); err != nil {
 		t.Error(err)
 	}
 }
