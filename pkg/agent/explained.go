@@ -29,7 +29,7 @@ func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID) []s
 // are about to be made. While the loop answers, such writes are those that a failed attempt has left: the status says why it failed.
 func differs(s dataplane.EndpointStatus) string {
 	if s.Reason == "" && s.Condition == dataplane.Pending {
-		return "not all of its policy is written yet, see margay show status"
+		return "its policy is still to be written to the kernel; until then the former one is in force"
 	}
 	return s.Reason
 }

@@ -26,7 +26,7 @@ func TestAnEndpointWithWritesToBeMadeIsNotSaidToBeAsItShould(t *testing.T) {
 		want      string
 	}{
 		{dataplane.Enforced, "", ""},
-		{dataplane.Pending, "", "not all of its policy is written yet"},
+		{dataplane.Pending, "", "is still to be written to the kernel"},
 		{dataplane.Pending, "large", "large"},
 		{dataplane.Failed, "no memory", "no memory"},
 	} {

@@ -29,11 +29,8 @@ func endpointRows(g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Da
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []inspect.Attachment{},
 			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: differs(s), Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
 		}
-		switch {
-		case !ok:
+		if !ok {
 			row.Error = "not programmed yet"
-		case s.Condition == dataplane.Pending && s.Reason == "": // the policies of the row are those that are desired
-			row.Error = "its policy is still to be written to the kernel; until then the former one is in force"
 		}
 		rows = append(rows, row)
 	}
