@@ -65,6 +65,10 @@ func TestSwitchingTheDataplaneUnderTraffic(t *testing.T) {
 		if answer, err := s.agent.Ask("status"); err != nil || !strings.HasPrefix(answer.Status.Dataplane, mode) || answer.Status.Chosen.How != "configured" {
 			t.Errorf("status in mode %s: %+v, %v", mode, answer.Status, err)
 		}
+		testutil.WaitFor(t, soon, "all endpoints to be said to be enforced in mode "+mode, func() bool {
+			answer, err := s.agent.Ask("status")
+			return err == nil && answer.Status.Endpoints > 0 && answer.Status.Enforced == answer.Status.Endpoints
+		})
 		chains, sets := leftOfIPTables(t, s.c)
 		_, err := os.Stat(filepath.Join(s.agent.BPFFS, "margay"))
 		if bpf := err == nil; bpf != (mode == "bpf") || chains != (mode == "iptables") || sets != (mode == "iptables") {

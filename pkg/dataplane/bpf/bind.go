@@ -89,14 +89,22 @@ func (e *endpoints) update() error {
 	return errors.Join(errs...)
 }
 
-// rewrite writes all endpoints that are in the kernel again.
+// rewrite writes all endpoints that are in the kernel again. Nothing is left to do then for those that had nothing left before.
 func (e *endpoints) rewrite() error {
+	var clean []model.EndpointID
 	for id, ep := range e.roster.bound {
-		if ep.policy != nil && ep.ifindex != 0 {
+		if ep.policy != nil && ep.ifindex != 0 && !e.dirty[id] {
 			e.dirty[id] = true
+			clean = append(clean, id)
 		}
 	}
-	return e.update()
+	if err := e.update(); err != nil {
+		return err
+	}
+	for _, id := range clean {
+		delete(e.dirty, id)
+	}
+	return nil
 }
 
 // grow binds endpoints to tables with the same policy and more rows. Their flows need no new judgement.
