@@ -6,19 +6,21 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// MaxBackends is the number of addresses that the EndpointSlices of a namespace have together, each as often as objects have it: an
-// object may have 40,000. The objects with fewer addresses count first. The rest count as the prefixes that cover their addresses. A
-// rule that refers to the Service fails closed for these (withPast).
-const MaxBackends = 1 << 16
+// MaxBackends is the number of backends that the EndpointSlices of a namespace have together: an object may have 40,000 addresses
+// and 20,000 ports, and each address is a backend with each port. The smaller objects count as they are. Of the larger
+// ones only the addresses count, up to the same number in all, the shortest lists first. The rest count as the prefixes that cover their
+// addresses. A rule that refers to the Service fails closed for these (withPast).
+const MaxBackends = 1 << 17
 
 // MaxServicePorts is the number of ports that the EndpointSlices of a Service have together; of a Service with more only the addresses
-// count. A rule that refers to it has an entry for each port, and must not be refused for what the author of a Service has written.
+// count. A rule that refers to it has a set for each port, and must not be refused for what the author of a Service has written.
 const MaxServicePorts = 1 << 12
 
 // backends has the EndpointSlices of the cluster, and how each counts. That depends on the present objects alone.
 type backends struct {
 	slices map[model.EndpointSliceID]*backendSlice
 	of     map[model.ServiceKey]map[model.EndpointSliceID]*backendSlice
+	pairs  allotment // of address and port
 	addrs  allotment
 	ports  map[model.ServiceKey]int // of all its objects
 	most   int                      // MaxServicePorts
@@ -28,7 +30,6 @@ type backends struct {
 type backendSlice struct {
 	*model.EndpointSlice
 	standing standing
-	list     portList       // if it counts in full
 	cover    []netip.Prefix // if it is covered
 }
 
@@ -37,25 +38,26 @@ type standing uint8
 
 const (
 	inFull  standing = iota // each address with each port
-	byAddr                  // its addresses alone: its Service has too many ports
+	byAddr                  // its addresses alone
 	covered                 // the smallest prefixes that have its addresses in them
 )
 
 func newBackends(most int) backends {
 	return backends{slices: map[model.EndpointSliceID]*backendSlice{}, of: map[model.ServiceKey]map[model.EndpointSliceID]*backendSlice{},
-		addrs: newAllotment(most), ports: map[model.ServiceKey]int{}, most: MaxServicePorts}
+		pairs: newAllotment(most), addrs: newAllotment(most), ports: map[model.ServiceKey]int{}, most: MaxServicePorts}
 }
 
 // note records the size of an EndpointSlice that put has not replaced yet, nil if it is gone.
 func (b *backends) note(id model.EndpointSliceID, now *model.EndpointSlice) {
-	addrs := 0
+	pairs, addrs := 0, 0
 	if now != nil {
-		addrs = len(now.Addrs)
+		pairs, addrs = pairsOf(now), len(now.Addrs)
 		b.countPorts(now, 1)
 	}
 	if was := b.slices[id]; was != nil {
 		b.countPorts(was.EndpointSlice, -1)
 	}
+	b.pairs.note(id.Namespace, id.Name, pairs)
 	b.addrs.note(id.Namespace, id.Name, addrs)
 }
 
@@ -64,6 +66,8 @@ func (b *backends) countPorts(s *model.EndpointSlice, delta int) {
 		delete(b.ports, s.Service)
 	}
 }
+
+func pairsOf(s *model.EndpointSlice) int { return len(s.Addrs) * max(1, len(s.Ports)) }
 
 // decide works out how the EndpointSlices of a namespace count, of which those of some Services have changed, and returns the ones
 // that count otherwise than before.
@@ -74,7 +78,7 @@ func (b *backends) decide(namespace string, services map[model.ServiceKey]struct
 			changed[id] = s
 		}
 	}
-	for _, name := range b.addrs.decide(namespace) {
+	for _, name := range append(b.pairs.decide(namespace), b.addrs.decide(namespace)...) {
 		look(model.EndpointSliceID{Namespace: namespace, Name: name})
 	}
 	for service := range services {
@@ -88,12 +92,12 @@ func (b *backends) decide(namespace string, services map[model.ServiceKey]struct
 // standing is how an EndpointSlice counts whose Service this is.
 func (b *backends) standing(id model.EndpointSliceID, service model.ServiceKey) standing {
 	switch {
-	case b.addrs.isOut(id.Namespace, id.Name):
-		return covered
-	case b.ports[service] > b.most:
+	case !b.pairs.isOut(id.Namespace, id.Name) && b.ports[service] <= b.most:
+		return inFull
+	case !b.addrs.isOut(id.Namespace, id.Name):
 		return byAddr
 	}
-	return inFull
+	return covered
 }
 
 // as returns an EndpointSlice as it counts; of nil, nil.
@@ -102,11 +106,8 @@ func (b *backends) as(id model.EndpointSliceID, now *model.EndpointSlice) *backe
 		return nil
 	}
 	s := &backendSlice{EndpointSlice: now, standing: b.standing(id, now.Service)}
-	switch s.standing {
-	case covered:
+	if s.standing == covered {
 		s.cover = covering(now.Addrs)
-	case inFull:
-		s.list = portListOf(now.Ports)
 	}
 	return s
 }
@@ -136,12 +137,13 @@ func (b *backends) put(id model.EndpointSliceID, now *backendSlice) {
 func (b *backends) cost(k kind, of model.ServiceKey) int {
 	n := 0
 	for _, s := range b.of[of] {
-		n += len(s.Addrs)
 		switch {
 		case s.standing == covered:
-			n += len(s.cover) - len(s.Addrs)
-		case k == kindServicePort:
-			n += s.list.len()
+			n += len(s.cover)
+		case s.standing == inFull && k == kindServicePort:
+			n += pairsOf(s.EndpointSlice)
+		default:
+			n += len(s.Addrs)
 		}
 	}
 	return n
@@ -155,7 +157,7 @@ func (b *backends) leftOut() map[model.ServiceKey]struct{} {
 			all[service] = struct{}{}
 		}
 	}
-	for namespace, a := range b.addrs.by {
+	for namespace, a := range b.pairs.by {
 		for name := range a.out {
 			all[b.slices[model.EndpointSliceID{Namespace: namespace, Name: name}].Service] = struct{}{}
 		}

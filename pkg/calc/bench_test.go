@@ -222,7 +222,7 @@ func BenchmarkLargePolicyChange(b *testing.B) {
 	}
 }
 
-// Backends of one namespace up to the limit, whose author changes one EndpointSlice of them: an address, or all ports.
+// An EndpointSlice of 1,000 addresses and 100 ports, whose author changes an address, or all ports.
 func BenchmarkBackendsChange(b *testing.B) {
 	const addrs, ports = 1000, 100
 	whole := backendsOf("shop/web", "a", 10, addrs, ports)

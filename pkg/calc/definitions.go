@@ -19,13 +19,12 @@ type kind string
 const (
 	kindSelector     kind = "s"    // what a selector selects
 	kindNamedPort    kind = "n"    // endpoints a selector selects, by the port they expose under a name
-	kindServicePort  kind = "svc"  // backends of a Service, by the ports of their EndpointSlice
+	kindServicePort  kind = "svc"  // backends of a Service, by port
 	kindServiceAddrs kind = "svca" // backends of a Service
 	kindNodes        kind = "node" // nodes that a selector selects by their own labels
 )
 
-// byPort reports whether a definition of the kind has a set for every protocol and port, or every list of them, rather than exactly
-// one set.
+// byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
 func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort }
 
 // definitionKey says what a rule refers to, in canonical form.
@@ -37,13 +36,11 @@ type definitionKey struct {
 	service  model.ServiceKey // kindServicePort, kindServiceAddrs
 }
 
-// portKey is the protocol and port number of one set of a definition, or of kindServicePort the list of them; zero for a kind that is not
-// by port.
+// portKey is the protocol and port number of one set of a definition; zero for a kind that is not by port.
 type portKey struct {
 	protocol uint8
 	port     uint16
 	past     bool // instead of a number: all of the protocol that are past the limit (MaxPortNumbers, MaxBackends)
-	list     portList
 }
 
 func (k portKey) compare(o portKey) int {
@@ -53,7 +50,7 @@ func (k portKey) compare(o portKey) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.port, o.port), cmp.Compare(k.list, o.list))
+	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.port, o.port))
 }
 
 // findings are the definitions that rules use of one selector's endpoints in the cluster.
@@ -95,9 +92,6 @@ func (k definitionKey) id(p portKey) model.SetID {
 	if p.past {
 		text = "past\x00" + text // of no kind
 	}
-	if p.list != "" {
-		text += "\x00" + string(p.list) // of a kind that has no selector
-	}
 	sum := sha256.Sum256([]byte(text))
 	return model.SetID(string(k.kind) + ":" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
@@ -122,7 +116,7 @@ func (d *definition) text(p portKey) string {
 		if p.past {
 			return fmt.Sprintf("service %s past %d backends of its namespace or %d ports, %s", k.service, MaxBackends, MaxServicePorts, protocolName(p.protocol))
 		}
-		return fmt.Sprintf("service %s %s", k.service, p.list)
+		return fmt.Sprintf("service %s port %d/%s", k.service, p.port, protocolName(p.protocol))
 	}
 	if p.past {
 		return fmt.Sprintf("service %s past %d backends of its namespace", d.key.service, MaxBackends)

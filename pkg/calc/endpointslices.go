@@ -1,7 +1,6 @@
 package calc
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -64,8 +63,34 @@ func (x *serviceSets) replace(id model.EndpointSliceID, value *model.EndpointSli
 		return
 	}
 	x.backends.put(id, now)
-	x.countSlice(now, 1)
-	x.countSlice(was, -1)
+	more, less := differing(was, now)
+	x.countSlice(more, 1)
+	x.countSlice(less, -1)
+}
+
+// differing returns what is to be counted in, and what out, when one EndpointSlice replaces another; nil: nothing. Each address counts
+// once for each port, so where only some addresses differ, only those are returned.
+func differing(was, now *backendSlice) (more, less *backendSlice) {
+	if was == nil || now == nil || was.standing != now.standing || now.standing == covered || was.Service != now.Service || !slices.Equal(was.Ports, now.Ports) {
+		return now, was
+	}
+	surplus := make(map[netip.Addr]int, len(now.Addrs))
+	for _, a := range now.Addrs {
+		surplus[a]++
+	}
+	for _, a := range was.Addrs {
+		surplus[a]--
+	}
+	part := func(sign int) *backendSlice {
+		s := &model.EndpointSlice{Service: now.Service, Ports: now.Ports}
+		for a, n := range surplus {
+			for range sign * n {
+				s.Addrs = append(s.Addrs, a)
+			}
+		}
+		return &backendSlice{EndpointSlice: s, standing: now.standing}
+	}
+	return part(1), part(-1)
 }
 
 func equalSlices(a, b *model.EndpointSlice) bool {
@@ -87,25 +112,15 @@ func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
 // addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
 func (x *serviceSets) addSlice(d *definition, slice *backendSlice, delta int32) {
 	for _, port := range slice.portsFor(d.key.kind) {
-		var s *set // made for the first member
-		for p := range slice.prefixes() {
-			if s == nil {
-				s = x.sets.setOf(d, port)
-			}
-			x.sets.count(s, p, delta)
+		for _, p := range slice.cover {
+			x.sets.count(x.sets.setOf(d, port), p, delta)
 		}
-	}
-}
-
-// prefixes yields what a slice contributes to sets.
-func (s *backendSlice) prefixes() iter.Seq[netip.Prefix] {
-	if s.standing == covered {
-		return slices.Values(s.cover)
-	}
-	return func(yield func(netip.Prefix) bool) {
-		for _, a := range s.Addrs {
-			if p, ok := hostPrefix(a); ok && !yield(p) {
-				return
+		if slice.standing == covered {
+			continue
+		}
+		for _, a := range slice.Addrs {
+			if p, ok := hostPrefix(a); ok {
+				x.sets.count(x.sets.setOf(d, port), p, delta)
 			}
 		}
 	}
@@ -116,15 +131,14 @@ func (s *backendSlice) portsFor(k kind) []portKey {
 	if k == kindServiceAddrs {
 		return []portKey{{past: s.standing == covered}} // each address counts, as long as it is known
 	}
-	if s.standing == inFull {
-		if s.list == "" {
-			return nil
-		}
-		return []portKey{{list: s.list}}
-	}
 	var ports []portKey
 	for _, p := range s.Ports {
-		if k := (portKey{protocol: p.Protocol, past: true}); model.HasPorts(p.Protocol) && !slices.Contains(ports, k) {
+		if !model.HasPorts(p.Protocol) {
+			continue
+		}
+		if s.standing == inFull {
+			ports = append(ports, keyOf(p))
+		} else if k := (portKey{protocol: p.Protocol, past: true}); !slices.Contains(ports, k) {
 			ports = append(ports, k) // three at most
 		}
 	}

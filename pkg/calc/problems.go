@@ -75,8 +75,8 @@ func (g *Graph) Problems() []Problem {
 	}
 	for service := range g.sets.services.backends.leftOut() {
 		all = append(all, Problem{Kind: LeftOut, Namespace: service.Namespace, Object: "Service " + service.String(), Text: fmt.Sprintf(
-			"the EndpointSlices of its namespace have more than %d addresses, or those of this Service more than %d ports, and not all count: "+
-				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.services.backends.addrs.most, g.sets.services.backends.most)})
+			"the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service more than %d ports, and not all count: "+
+				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.services.backends.pairs.most, g.sets.services.backends.most)})
 	}
 	for name, namespaces := range crowdedNames(g.sets.definitions) {
 		for namespace := range namespaces {

@@ -88,7 +88,7 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.sets.owned.within) + len(g.local.sources); n != 0 {
 		t.Fatalf("addresses are no further sources still: %+v, %+v", g.sets.owned, g.local.sources)
 	}
-	if n := len(g.external.by) + len(g.prefixes.by) + len(g.sets.services.backends.addrs.by); n != 0 {
+	if n := len(g.external.by) + len(g.prefixes.by) + len(g.sets.services.backends.pairs.by) + len(g.sets.services.backends.addrs.by); n != 0 {
 		t.Fatalf("something is allotted still: %+v %+v", g.external, g.prefixes)
 	}
 	if s := g.sets.spending; s.items+len(s.by)+len(s.refused) != 0 {

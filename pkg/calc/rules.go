@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -213,7 +214,9 @@ func (b *builder) portMatch(ranges []model.PortRange, names []string, protocol *
 		d := b.byNamedPort(name, protocol, sel)
 		m.Named, past = append(m.Named, b.ports(d)...), append(past, d.past()...)
 	}
-	slices.SortFunc(m.Named, comparePorts)
+	slices.SortFunc(m.Named, func(a, b model.PortSet) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Set, b.Set))
+	})
 	m.Named = slices.Compact(m.Named)
 	return m, past
 }
@@ -238,7 +241,7 @@ func (b *builder) set(d *definition) model.SetID {
 	return d.sets[portKey{}].id
 }
 
-// ports returns the sets of a definition by port, sorted; of nil, none.
+// ports returns the sets of a definition by port, by protocol and port; of nil, none.
 func (b *builder) ports(d *definition) []model.PortSet {
 	if d == nil {
 		return nil
@@ -249,17 +252,8 @@ func (b *builder) ports(d *definition) []model.PortSet {
 		if k.past {
 			continue
 		}
-		set := d.sets[k].id
-		if k.list == "" {
-			list = append(list, model.PortSet{Protocol: k.protocol, Port: k.port, Set: set})
-			continue
-		}
-		b.spent += k.list.len()
-		for protocol, port := range k.list.all() {
-			list = append(list, model.PortSet{Protocol: protocol, Port: port, Set: set})
-		}
+		list = append(list, model.PortSet{Protocol: k.protocol, Port: k.port, Set: d.sets[k].id})
 	}
-	slices.SortFunc(list, comparePorts)
 	return list
 }
 
