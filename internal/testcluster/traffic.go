@@ -52,7 +52,7 @@ func (c *Cluster) StartTraffic(client, server *lab.Pod, vips ...netip.Addr) *Tra
 	var targets []traffic.Target
 	for _, v6 := range []bool{false, true} {
 		open, closed, datagrams := to(tcp, "tcp", v6), to(denied, "tcp", v6), to(udp, "udp", v6)
-		s, err := echo.StartStream(client.Host, open, echo.StreamOptions{Interval: 2 * time.Millisecond, Timeout: Soon})
+		s, err := echo.StartStream(client.Host, open, echo.StreamOptions{Interval: 2 * time.Millisecond})
 		if err != nil {
 			c.T.Fatal(err)
 		}

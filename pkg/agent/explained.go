@@ -18,18 +18,9 @@ func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID) []s
 		default:
 			continue
 		}
-		if why := differs(s); slices.Contains(pods, s.ID) && why != "" {
-			texts = append(texts, fmt.Sprintf("%s: %s", s.ID, why))
+		if slices.Contains(pods, s.ID) && s.Reason != "" {
+			texts = append(texts, fmt.Sprintf("%s: %s", s.ID, s.Reason))
 		}
 	}
 	return texts
-}
-
-// differs returns why the kernel does not have of an endpoint what is desired; empty: it has. The dataplane gives no reason for writes that
-// are about to be made. While the loop answers, such writes are those that a failed attempt has left: the status says why it failed.
-func differs(s dataplane.EndpointStatus) string {
-	if s.Reason == "" && s.Condition == dataplane.Pending {
-		return "its policy is still to be written to the kernel; until then the former one is in force"
-	}
-	return s.Reason
 }

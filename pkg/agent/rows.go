@@ -27,7 +27,7 @@ func endpointRows(g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Da
 		s, ok := byID[ep.ID]
 		row := inspect.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []inspect.Attachment{},
-			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: differs(s), Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
+			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: s.Reason, Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
 		}
 		if !ok {
 			row.Error = "not programmed yet"

@@ -177,7 +177,7 @@ func TestAFlushedRulesetIsWrittenAgain(t *testing.T) {
 	c.AwaitPolicies(server, 1, 0)
 	open, _ := c.Serve(server.Host, openPort)
 	closed, _ := c.Serve(server.Host, closedPort)
-	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond, Timeout: soon})
+	live, err := echo.StartStream(client.Host, open.Addr4(), echo.StreamOptions{Interval: 2 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

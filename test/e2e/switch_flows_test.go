@@ -142,9 +142,9 @@ func (s *switchScene) ports(fromTo string) {
 // keep starts a stream, a flow of datagrams and a connection that is idle.
 func (s *switchScene) keep(from *lab.Host, to netip.AddrPort) {
 	s.T.Helper()
-	stream, err1 := echo.StartStream(from, to, echo.StreamOptions{Timeout: soon})
+	stream, err1 := echo.StartStream(from, to, echo.StreamOptions{})
 	flow, err2 := traffic.StartUDPFlow(from, to, traffic.UDPFlowOptions{Interval: 5 * time.Millisecond, Grace: soon})
-	idle, err3 := traffic.OpenTCP(from, to, soon)
+	idle, err3 := traffic.OpenTCP(from, to, 5*time.Second)
 	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			s.T.Fatal(err)
@@ -158,7 +158,7 @@ func (s *switchScene) keep(from *lab.Host, to netip.AddrPort) {
 func (s *switchScene) speak(c net.Conn) {
 	s.T.Helper()
 	text := "still here"
-	if err := c.SetDeadline(time.Now().Add(soon)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		s.T.Fatal(err)
 	}
 	if _, err := c.Write([]byte(text)); err != nil {
@@ -293,7 +293,7 @@ func TestKeptFlowsOutliveSwitches(t *testing.T) {
 	db, bad, outside := c.Pod(c.Node(0), "db"), c.Pod(c.Node(0), "bad"), c.External("outside")
 	tcp, udp := c.Serve(db.Host, 80)
 	old := startLive(t, bad, tcp, udp)
-	far, err := traffic.OpenTCP(outside.Host, tcp.Addr4(), soon)
+	far, err := traffic.OpenTCP(outside.Host, tcp.Addr4(), 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (f *fuzzing) startHonest() (h honest) {
 	for _, to := range []*lab.Host{f.b.Host, f.ext.Host} {
 		for _, v6 := range []bool{false, true} {
 			at := netip.AddrPortFrom(to.Addr(v6), 80)
-			s, err := echo.StartStream(f.a.Host, at, echo.StreamOptions{Interval: 5 * time.Millisecond, Timeout: soon})
+			s, err := echo.StartStream(f.a.Host, at, echo.StreamOptions{Interval: 5 * time.Millisecond, Timeout: 10 * time.Second})
 			if err != nil {
 				f.T.Fatal(err)
 			}
