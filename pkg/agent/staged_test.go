@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// A staged policy counts as evaluated only when it has been compiled as it is now, so that whoever sees it so can count on the next flow.
+// A staged policy is shown as evaluated only after its present rules have been compiled: the next flow is counted by them.
 func TestStagedPoliciesThatAreNotCompiledYetAreNotEvaluated(t *testing.T) {
 	g := calc.New("n1")
 	for _, doc := range kinds.Parse("shop.yaml", []byte(shop+`---

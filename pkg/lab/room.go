@@ -13,8 +13,8 @@ import (
 // millisecond. The kernel's default is a quarter of a second of it.
 const datagramRoom = 8 << 20
 
-// MakeRoom has a datagram socket keep what arrives while its process gets no CPU, so that what the kernel drops for want of room is not
-// taken for a loss on the way.
+// MakeRoom enlarges the receive buffer of a datagram socket. The kernel drops datagrams when the buffer is full, for example while the
+// process gets no CPU, and tests would count those as lost on the way. It needs CAP_NET_ADMIN, as a lab does.
 func MakeRoom(c syscall.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

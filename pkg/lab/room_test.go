@@ -9,7 +9,7 @@ import (
 	"github.com/margay-project/margay/pkg/lab"
 )
 
-// A socket keeps what comes while nobody reads it for two seconds, of a flow with one datagram in a millisecond.
+// A socket keeps 2,000 datagrams that arrive before its process reads the first one.
 func TestDatagramsWaitForAProcessWithoutCPU(t *testing.T) {
 	const datagrams = 2000
 	n := labtest.Node(t, labtest.New(t), "a")

@@ -59,10 +59,10 @@ func (c *cluster) awaitGone(p *lab.Pod) {
 // untilCut is how long answers take until a connection of which packets are dropped without a reset counts as cut.
 const untilCut = 3 * time.Second
 
-// awaitCut waits until nothing of the live traffic gets through any more. What cuts it is in force.
+// awaitCut waits until nothing of the live traffic gets through any more. Call it after the policy that cuts the traffic is in force.
 func (l live) awaitCut(what string) {
 	l.t.Helper()
-	l.stream.Within(untilCut) // from now on: an answer that the machine holds up before is none that does not come
+	l.stream.Within(untilCut) // counted from now: a late answer before the cut must not end the stream
 	testutil.WaitFor(l.t, soon, "the connection "+what+" to end", func() bool { return l.stream.Result().Errors > 0 })
 	testutil.WaitFor(l.t, soon, "the UDP flow "+what+" to end", func() bool { return l.flow.Result().LongestGap > aGap })
 	if r := l.flow.StopCut(); r.LongestGap != r.Lost {

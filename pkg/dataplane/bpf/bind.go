@@ -89,7 +89,7 @@ func (e *endpoints) update() error {
 	return errors.Join(errs...)
 }
 
-// rewrite writes all endpoints that are in the kernel again. Nothing is left to do then for those that had nothing left before.
+// rewrite writes all endpoints that are in the kernel again. An endpoint that needed no write before needs none afterwards.
 func (e *endpoints) rewrite() error {
 	var clean []model.EndpointID
 	for id, ep := range e.roster.bound {

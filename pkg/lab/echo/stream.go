@@ -82,7 +82,7 @@ func (s *Stream) Result() StreamResult {
 	return r
 }
 
-// Within changes the timeout: of the answer that the stream waits for, counted from now, and of everything after it.
+// Within changes the timeout. It applies to the answer that the stream is waiting for, counted from now, and to all later answers.
 func (s *Stream) Within(timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,3 +63,15 @@ func TestStreamSeesRetransmissionsAndBrokenConnections(t *testing.T) {
 		t.Errorf("after a broken connection: %+v", r)
 	}
 }
+
+// A stream whose own timeout is far away ends by the one that Within sets.
+func TestStreamEndsWithinAShorterTimeout(t *testing.T) {
+	n := labtest.Node(t, labtest.New(t), "a")
+	client, serving := labtest.Pod(t, n, "client"), labtest.Pod(t, n, "server")
+	server := labtest.ListenTCP(t, serving.Host, 80)
+	s := labtest.Must[*echo.Stream](t)(echo.StartStream(client.Host, server.Addr4(), echo.StreamOptions{Interval: time.Millisecond, Timeout: time.Hour}))
+	defer s.Close()
+	labtest.DropTo(t, n, 80)
+	s.Within(100 * time.Millisecond)
+	testutil.WaitFor(t, labtest.Soon, "the stream to end", func() bool { return s.Result().Errors > 0 })
+}

@@ -50,8 +50,8 @@ func (c *cluster) reachAt(from *lab.Host, at []netip.Addr, port uint16, want boo
 	}
 }
 
-// awaitReach tries again and again until reach would find things as wanted. What holds afterwards is for reach to say. That nothing
-// gets through counts when it was so twice in succession: an attempt during which the machine stands still fails as if it was denied.
+// awaitReach tries again and again until reach would find things as wanted. What holds afterwards is for reach to say. Two
+// attempts in succession have to show that nothing gets through: while the machine stands still, one attempt fails as if it was denied.
 func (c *cluster) awaitReach(from *lab.Host, at []netip.Addr, port uint16, want bool) {
 	c.t.Helper()
 	over, left := time.Now().Add(soon), 1

@@ -29,7 +29,7 @@ func TestManifestsUnderWayOpenNothing(t *testing.T) {
 			write(t, path, text)
 			return 0
 		},
-		"removed and made anew": func(t *testing.T, s *scene, path, text string) (missing time.Duration) {
+		"removed and written again": func(t *testing.T, s *scene, path, text string) (missing time.Duration) {
 			since := time.Now()
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
