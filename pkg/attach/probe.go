@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/bpfroom"
 )
 
 // Check is one thing BPF mode needs of the kernel, tried out.
@@ -54,6 +56,8 @@ func (c Check) brief() string {
 	switch {
 	case errors.Is(c.Err, unix.EPERM):
 		return c.Name + ": not permitted"
+	case bpfroom.Short(c.Err):
+		return c.Name + ": " + c.Detail()
 	case c.Since == "":
 		return c.Detail()
 	}
@@ -77,6 +81,9 @@ func (r Report) Err() error {
 	if len(lacks) == 0 {
 		return nil
 	}
+	if !r.KernelLacks() {
+		return fmt.Errorf("the BPF dataplane cannot run here (kernel %s): %s", r.Kernel, strings.Join(lacks, "; "))
+	}
 	return fmt.Errorf("kernel %s cannot run the BPF dataplane: %s", r.Kernel, strings.Join(lacks, "; "))
 }
 
@@ -94,7 +101,11 @@ func (r Report) KernelLacks() bool {
 func Probe(bpffs string) Report {
 	r := ProbeKernel(bpffs)
 	if r.Err() == nil { // otherwise it is known why they do not load
-		r.Checks = append(r.Checks, Check{Name: "programs of the dataplane", Needed: true, Err: probePrograms()})
+		err := probePrograms()
+		r.Checks = append(r.Checks, Check{Name: "programs of the dataplane", Needed: true, Setup: err != nil && !refusesProgram(err), Err: err})
+		if err != nil {
+			r.doubt(bpfroom.Lacks())
+		}
 	}
 	return r
 }
@@ -129,7 +140,30 @@ func ProbeKernel(bpffs string) Report {
 	r.Checks = append(r.Checks, Check{
 		Name: "helper bpf_redirect_peer", Since: "5.10", For: "same-node shortcut", Err: probeHelper("bpf_redirect_peer")(),
 	})
+	if r.Err() != nil {
+		r.doubt(bpfroom.Lacks())
+	}
 	return r
+}
+
+// doubt takes back what failed checks say of the kernel if this process is out of something (nil: of nothing): another kernel would not mend
+// it.
+func (r *Report) doubt(lacks error) {
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		switch {
+		case c.OK() || !c.Needed || c.Setup:
+		case bpfroom.Short(c.Err):
+			c.undecided(c.Err)
+		case lacks != nil:
+			c.undecided(lacks)
+		}
+	}
+}
+
+// undecided notes that a check could not be tried for want of something.
+func (c *Check) undecided(lacks error) {
+	c.Setup, c.Since, c.Err = true, "", fmt.Errorf("cannot be tried: %w", lacks)
 }
 
 func release() string {

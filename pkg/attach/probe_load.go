@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/bpfroom"
 )
 
 // jitSetting exists in the first network namespace only, and only where the kernel has a JIT compiler that can be off.
@@ -52,10 +53,37 @@ func probePrograms() error {
 	if err := spec.Variables[bpf.MargayVarCfg].Set(config); err != nil {
 		return fmt.Errorf("set configuration: %w", err)
 	}
-	collection, err := ebpf.NewCollection(spec)
+	maps := map[string]*ebpf.Map{}
+	defer func() {
+		for _, m := range maps {
+			m.Close()
+		}
+	}()
+	for name, m := range spec.Maps {
+		if strings.HasPrefix(name, ".") {
+			continue // a section of the object, which is made with the programs
+		}
+		if maps[name], err = ebpf.NewMap(m); err != nil {
+			return fmt.Errorf("make map %s of %d entries: %w", name, m.MaxEntries, bpfroom.Explain(err))
+		}
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	if err != nil {
-		return fmt.Errorf("load the programs of the dataplane: %w", err)
+		return refusal{fmt.Errorf("load the programs of the dataplane: %w", err)}
 	}
 	collection.Close()
 	return nil
+}
+
+// refusal is an error of loading programs whose maps could be made.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// refusesProgram reports whether an error of probePrograms is the kernel's answer to a program, and not one of making maps or of something
+// that has run out.
+func refusesProgram(err error) bool {
+	var r refusal
+	var verifier *ebpf.VerifierError
+	return errors.As(err, &r) && !bpfroom.Short(err) && (errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported))
 }

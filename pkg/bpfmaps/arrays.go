@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/bpfroom"
 )
 
 // arrays makes, finds and places the arrays of slots. They are the inner maps of six arrays of maps, one for each part.
@@ -75,7 +77,7 @@ func (a *arrays) create(p part, capacity uint32) (*ebpf.Map, error) {
 	spec.MaxEntries = capacity
 	inner, err := ebpf.NewMap(&spec)
 	if err != nil {
-		return nil, fmt.Errorf("create map for %s of %d entries: %w", partNames[p], capacity, err)
+		return nil, fmt.Errorf("create map for %s of %d entries: %w", partNames[p], capacity, bpfroom.Explain(err))
 	}
 	return inner, nil
 }

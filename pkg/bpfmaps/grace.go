@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/pkg/bpfroom"
 )
 
 // grace keeps slots back until no packet can be in them any more. A program that has read an endpoint's policy word
@@ -107,7 +109,7 @@ func rcuWait(outer *ebpf.Map, template *ebpf.MapSpec) error {
 	}
 	inner, err := ebpf.NewMap(template)
 	if err != nil {
-		return err
+		return fmt.Errorf("create map to wait for a grace period: %w", bpfroom.Explain(err))
 	}
 	// Slot 0 is never a policy, so whatever is in it is not read.
 	return errors.Join(outer.Update(uint32(0), uint32(inner.FD()), ebpf.UpdateAny), inner.Close())
