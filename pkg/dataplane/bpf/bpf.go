@@ -35,6 +35,9 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s.renewal.run(d.programs, s.tables.slots)
 	var errs []error
 	if d.resync {
+		if !d.kernel.maps.Pinned() {
+			d.sweeps.replace(d.programs) // their pins are gone, too
+		}
 		repairs, err := s.resync().run()
 		d.repairs += repairs
 		errs, d.resync = append(errs, err), err != nil
@@ -48,6 +51,7 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		d.kernel.host.Nudge(d.rest())
 	}
 	if err := errors.Join(errs...); err != nil {
+		d.resync = d.resync || !d.kernel.maps.Pinned() // links and policies cannot be pinned where the directory is gone
 		return errors.Join(err, s.plans.Failures())
 	}
 	if err := s.leaveOlder(); err != nil {

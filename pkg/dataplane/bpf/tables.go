@@ -38,6 +38,7 @@ type slots interface {
 	Classes(slot uint32) uint32
 	Release(slot uint32) error
 	Altered(m *bpfmaps.Maps) ([]uint32, error)
+	Repin() error
 	Sum(slot uint32) (sum bpfmaps.Sum, known bool)
 	Quiesce() <-chan error
 	Usage() bpfmaps.SlotUsage
