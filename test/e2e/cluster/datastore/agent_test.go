@@ -205,14 +205,21 @@ func TestTrafficThroughEverythingThatBefallsEtcd(t *testing.T) {
 	e.policy("extra", extraPort)
 	e.is(true, 2*time.Second)
 
-	t.Log("a policy that is not valid, and one that is no JSON")
-	for _, value := range []string{"{", `{"metadata": {"name": "extra", "namespace": "shop"}, "spec": {"selector": "has("}}`} {
-		if _, err := e.store.c.Put(t.Context(), root+"networkpolicies/shop/extra", value); err != nil {
+	t.Log("a policy that is no JSON, and one that is not valid")
+	for _, bad := range []struct{ value, says string }{
+		{"{", "unexpected"},
+		{`{"metadata": {"name": "extra", "namespace": "shop"}, "spec": {"selector": "has("}}`, "selector"},
+	} {
+		if _, err := e.store.c.Put(t.Context(), root+"networkpolicies/shop/extra", bad.value); err != nil {
 			t.Fatal(err)
 		}
-		testutil.WaitFor(t, testcluster.Soon, "a problem", func() bool {
+		testutil.WaitFor(t, testcluster.Soon, "a problem that says "+bad.says, func() bool {
 			a, err := e.agent.Ask("problems")
-			return err == nil && len(a.Problems) == 1 && strings.Contains(a.Problems[0].Reason, "the last good version stays in force")
+			if err != nil || len(a.Problems) != 1 {
+				return false
+			}
+			reason := a.Problems[0].Reason
+			return strings.Contains(reason, bad.says) && strings.Contains(reason, "the last good version stays in force")
 		})
 		e.is(true, time.Second)
 	}
