@@ -20,6 +20,7 @@ type registry struct {
 	created []uint32 // since the last call of Created
 	changed []uint32 // that came or went since all was made
 	idle    []uint32 // may have no entries any more
+	gone    []uint32 // since the last call of Reuse; until then Differ knows their sets
 }
 
 type classState struct {
@@ -103,7 +104,7 @@ func (r *registry) Highest() uint32 {
 	return r.top
 }
 
-// Differ reports whether the classes differ in their family or in one of the sets.
+// Differ reports whether the classes differ in their family or in one of the sets. One that was dropped counts as it was, until Reuse.
 func (r *registry) Differ(a, b uint32, sets []uint32) bool {
 	x, y := r.byID[a], r.byID[b]
 	return x.family != y.family || slices.ContainsFunc(sets, func(s uint32) bool {
@@ -202,17 +203,26 @@ func (r *registry) Drop() []uint32 {
 		if r.byList[s.family][s.list] == id {
 			delete(r.byList[s.family], s.list)
 		}
-		r.byID[id] = classState{}
+		r.byID[id].used = false
 		r.change(id)
 		r.ids.Release(id)
 		gone = append(gone, id)
 	}
 	r.idle = nil
+	r.gone = append(r.gone, gone...)
 	return gone
 }
 
 // Reuse makes the ids of dropped classes available for new ones, but for those that are held.
-func (r *registry) Reuse() { r.ids.ReuseBut(r.held) }
+func (r *registry) Reuse() {
+	for _, id := range r.gone {
+		if !r.byID[id].used {
+			r.byID[id] = classState{}
+		}
+	}
+	r.gone = nil
+	r.ids.ReuseBut(r.held)
+}
 
 // Hold keeps the ids of classes from being used again, until the next call. The map must not be changed meanwhile.
 func (r *registry) Hold(classes map[uint32]bool) { r.held = classes }

@@ -41,6 +41,12 @@ func (e *endpoint) isAsDesired() bool {
 		slices.Equal(is.Sources, want.Sources)
 }
 
+// isJudgedOtherwise reports whether other packets than in the kernel are to be the endpoint's, or others judge them.
+func (e *endpoint) isJudgedOtherwise() bool {
+	is := e.applied.policy
+	return is == nil || e.applied.programs != e.desired.programs || is.Iface != e.desired.policy.Iface || !e.sameAddrs()
+}
+
 // sameAddrs reports whether the endpoint still has the addresses that its applied programs were compiled for. For an
 // endpoint found in the kernel that is not known.
 func (e *endpoint) sameAddrs() bool {

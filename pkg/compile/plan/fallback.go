@@ -1,13 +1,20 @@
 package plan
 
-import "slices"
+import (
+	"slices"
 
-// fallback is the state a Compiler needs to return to the tables that were in the kernel before the last plan.
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// fallback is the state a Compiler needs to return to the tables that were in the kernel before the last plan, and to say what that plan
+// changes.
 type fallback struct {
 	confirm bool
-	rebound []*endpoint // that have a prior
-	grown   []*program  // that have a before
-	retry   bool        // the next plan tries tables again that could not be published
+	changed []model.EndpointID // endpoints that the last plan has judged otherwise, but for what moved
+	moved   [][2]uint32        // the classes that addresses had before the last plan, and have now
+	rebound []*endpoint        // that have a prior
+	grown   []*program         // that have a before
+	retry   bool               // the next plan tries tables again that could not be published
 }
 
 // remember keeps what an endpoint is judged by until the next plan.
@@ -32,6 +39,22 @@ func (f *fallback) allGrown() []*program { return f.grown }
 // hasGrown reports whether the program has a larger table since the last plan.
 func (f *fallback) hasGrown(prog *program) bool { return slices.Contains(f.grown, prog) }
 
+// noteChanged notes an endpoint that the plan has judged by other tables, on another interface or with other addresses.
+func (f *fallback) noteChanged(id model.EndpointID) { f.changed = append(f.changed, id) }
+
+// addChanged adds the endpoints that noteChanged was called for since the plan before the last.
+func (f *fallback) addChanged(to map[model.EndpointID]bool) {
+	for _, id := range f.changed {
+		to[id] = true
+	}
+}
+
+// noteMoved keeps the pairs of classes between which the plan moves addresses.
+func (f *fallback) noteMoved(pairs [][2]uint32) { f.moved = pairs }
+
+// allMoved returns the pairs of classes between which the last plan moves addresses.
+func (f *fallback) allMoved() [][2]uint32 { return f.moved }
+
 // confirmed is called when the last plan is in the kernel. The state before it is then no longer needed.
 func (f *fallback) confirmed() {
 	for _, e := range f.rebound {
@@ -43,7 +66,7 @@ func (f *fallback) confirmed() {
 	for _, prog := range f.grown {
 		prog.before = nil
 	}
-	f.rebound, f.grown = nil, nil
+	f.rebound, f.grown, f.changed, f.moved = nil, nil, nil, nil
 }
 
 // retryTables says whether the next plan is to try tables again that could not be published.

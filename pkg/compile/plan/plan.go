@@ -71,6 +71,7 @@ func (p *planner) moveAddrs() {
 			}
 		}
 		p.pairs = slices.Collect(maps.Keys(pairs)) // their order does not show
+		p.c.back.noteMoved(p.pairs)
 	}
 	p.created = p.c.classes.Created()
 	p.early = len(p.created)
@@ -240,10 +241,14 @@ func (p *planner) bind() {
 		case e.desired.programs[0] == nil:
 			if e.applied.policy != nil {
 				p.Unbind = append(p.Unbind, e.id)
+				p.c.back.noteChanged(e.id)
 			}
 			e.applied = applied{}
 		case !e.isAsDesired():
 			p.Bind = append(p.Bind, binding(e.desired.policy, e.desired.programs))
+			if e.isJudgedOtherwise() {
+				p.c.back.noteChanged(e.id)
+			}
 			fallthrough
 		default:
 			e.applied = applied{e.desired.policy, e.desired.programs}

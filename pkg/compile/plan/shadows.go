@@ -30,11 +30,16 @@ func newShadows() *shadows {
 
 // note is called with each change of an endpoint. Its shadow is planned later: see due.
 func (s *shadows) note(id model.EndpointID, policy *model.EndpointPolicy) {
-	_, had := s.has[id]
-	_, pending := s.pending[id]
-	if id.Kind == model.WorkloadEndpoint && (had || pending || policy != nil && (hasStaged(policy.Ingress) || hasStaged(policy.Egress))) {
+	if s.concerns(id, policy) {
 		s.pending[id] = policy
 	}
+}
+
+// concerns reports whether a change of an endpoint may change its shadow.
+func (s *shadows) concerns(id model.EndpointID, policy *model.EndpointPolicy) bool {
+	_, had := s.has[id]
+	_, pending := s.pending[id]
+	return id.Kind == model.WorkloadEndpoint && (had || pending || policy != nil && (hasStaged(policy.Ingress) || hasStaged(policy.Egress)))
 }
 
 func hasStaged(p *model.DirectionPolicy) bool {
