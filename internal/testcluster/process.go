@@ -247,6 +247,23 @@ func (p *Process) ask(what string, parameters url.Values) (*inspect.Answer, erro
 	return inspect.Client{Socket: p.Socket}.Ask(ctx, "/v1/"+what, parameters)
 }
 
+// Explain asks the agent for the verdict on what one end sends to another, as text has them.
+func (p *Process) Explain(src, dst string) (*explain.Explanation, error) {
+	request, err := explain.ParseRequest(src, dst)
+	if err != nil {
+		return nil, err
+	}
+	parameters, err := inspect.ExplainParameters(request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := p.ask("explain", parameters)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Explanation, nil
+}
+
 // awaitOwner waits until the agent knows the pod as the owner of each of its addresses. The agent answers between two changes
 // of the dataplane, so what it knows it enforces.
 func (p *Process) awaitOwner(of *lab.Pod) {

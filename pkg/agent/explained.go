@@ -9,18 +9,27 @@ import (
 )
 
 // notEnforced says of which pods the kernel does not enforce the policy that the objects mean, and why: explain evaluates
-// objects, and a policy over a limit is refused. Pods of other nodes have no status here.
+// objects, a policy over a limit is refused, and one whose write failed is still to be written. Pods of other nodes have no status here.
 func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID) []string {
 	var texts []string
 	for _, s := range states {
+		why := s
 		switch s.Condition {
 		case dataplane.Held, dataplane.Failed, dataplane.Pending:
 		default:
-			continue
+			why.Reason = "" // it is no doubt about policy
 		}
-		if slices.Contains(pods, s.ID) && s.Reason != "" {
-			texts = append(texts, fmt.Sprintf("%s: %s", s.ID, s.Reason))
+		if text := shortfall(why); slices.Contains(pods, s.ID) && text != "" {
+			texts = append(texts, fmt.Sprintf("%s: %s", s.ID, text))
 		}
 	}
 	return texts
+}
+
+// shortfall is all that is to be said of an endpoint that is not as it should be; empty: it is.
+func shortfall(s dataplane.EndpointStatus) string {
+	if s.Reason != "" && s.NotInForce != "" {
+		return s.Reason + "; " + s.NotInForce
+	}
+	return s.Reason + s.NotInForce
 }

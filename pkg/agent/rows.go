@@ -27,10 +27,13 @@ func endpointRows(g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Da
 		s, ok := byID[ep.ID]
 		row := inspect.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []inspect.Attachment{},
-			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: s.Reason, Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
+			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: shortfall(s), Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
 		}
-		if !ok {
+		switch {
+		case !ok:
 			row.Error = "not programmed yet"
+		case s.NotInForce != "" || s.Condition == dataplane.Pending && s.Reason != "":
+			row.Condition = inspect.ConditionPending
 		}
 		rows = append(rows, row)
 	}

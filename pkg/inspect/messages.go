@@ -13,6 +13,10 @@ import (
 // ConditionClosed says that a workload interface has no pod of this node: nothing but ARP and neighbour discovery passes.
 const ConditionClosed = "closed"
 
+// ConditionPending says that the newest policy of the endpoint is not in force yet: its write failed and is tried again, or it is large and
+// still being compiled. Error says which. Until then the endpoint is judged by an earlier policy, or is closed.
+const ConditionPending = "pending"
+
 // EndpointRow is one local endpoint, or, with ConditionClosed, a workload interface without one.
 type EndpointRow struct {
 	Namespace string       `json:"namespace"` // empty, as Name: no pod is known for the interface
@@ -25,10 +29,10 @@ type EndpointRow struct {
 	SourcesError string         `json:"sourcesError,omitempty"` // why packets from some of them are dropped
 	Ingress      Direction      `json:"ingress"`
 	Egress       Direction      `json:"egress"`
-	Attached     []Attachment   `json:"attached"`       // our programs on the interface
-	Lost         []LostAddr     `json:"lost,omitempty"` // addresses that the pod claims and does not own
-	Condition    string         `json:"condition,omitempty"`
-	Error        string         `json:"error,omitempty"` // why it is not as it should be
+	Attached     []Attachment   `json:"attached"`            // our programs on the interface
+	Lost         []LostAddr     `json:"lost,omitempty"`      // addresses that the pod claims and does not own
+	Condition    string         `json:"condition,omitempty"` // ConditionPending or ConditionClosed; empty: neither
+	Error        string         `json:"error,omitempty"`     // why it is not as it should be
 }
 
 // LostAddr is an address that a pod claims and does not own: packets that it sends from the address are dropped as
@@ -51,7 +55,8 @@ type Attachment struct {
 	After    int    `json:"after"`
 }
 
-// Direction describes the policy in force for one direction of an endpoint.
+// Direction describes one direction of an endpoint: the newest policies, which with ConditionPending are not in force yet, and what is in
+// force.
 type Direction struct {
 	Policies   []string `json:"policies"` // tier/kind/namespace/name in order of evaluation; empty: only profiles
 	Slot       uint32   `json:"slot"`     // key in the maps slots, rules, cells, …

@@ -14,6 +14,8 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
 
@@ -35,8 +37,34 @@ func ownRun(t *testing.T, c *cluster) string {
 	return dir
 }
 
+// checkWaits checks whether the row of a pod, and an explanation of what client sends it, say that its policy waits for somebody.
+func checkWaits(t *testing.T, c *cluster, pod, client *lab.Pod, waits bool, who string) {
+	t.Helper()
+	const text = "its newest policy is not in force yet"
+	row := c.Row(pod)
+	if row == nil {
+		t.Errorf("%s is not listed", pod.Name())
+		return
+	}
+	said := strings.Contains(row.Error, text) && strings.Contains(row.Error, who) && row.Condition == inspect.ConditionPending
+	if said != waits || !waits && row.Error+row.Condition != "" {
+		t.Errorf("of %s the list says %q, %q; want that its policy waits: %t", pod.Name(), row.Condition, row.Error, waits)
+	}
+	if pod == client {
+		return
+	}
+	e, err := c.Agents[pod.Node()].Explain(client.Name(), pod.Name()+":82/tcp")
+	if err != nil {
+		t.Errorf("explain: %v", err)
+		return
+	}
+	if note := strings.Join(e.NotEnforced, "\n"); strings.Contains(note, pod.Name()+": "+text) != waits || strings.Contains(note, client.Name()+":") {
+		t.Errorf("of %s an explanation says %q; want that its policy waits: %t", pod.Name(), note, waits)
+	}
+}
+
 // Somebody holds the lock of iptables: what is in force stays, changes wait, new pods stay closed, the agent answers and names who it
-// is. Once the lock is free everything is applied. That a free lock wakes the agent is tested in pkg/dataplane/iptables.
+// is, and of each pod whether it waits. Once the lock is free everything is applied. That a free lock wakes the agent is tested in pkg/dataplane/iptables.
 func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	testutil.RequireCommand(t, "iptables-legacy-restore")
 	hold := time.Duration(testutil.Number(t, lockEnv, 3)) * time.Second
@@ -62,6 +90,11 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 	}
 	held := time.Now()
 	c.Policy("toggle", `{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{port: 82}]}]}`)
+	c.Write("draft", `apiVersion: projectcalico.org/v3
+kind: StagedNetworkPolicy
+metadata: {name: draft, namespace: shop}
+spec: {order: 1, selector: app == 'server', types: [Ingress]}
+`)
 	late := c.Plug(c.Node(0), "late")
 	c.Serve(late.Host, 80)
 	c.Declare(late)
@@ -70,8 +103,12 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 		lines, _ := agent.Warnings(t, 0)
 		return strings.Contains(strings.Join(lines, ""), who)
 	})
+	testutil.WaitFor(t, soon, "the new pod to be known", func() bool { return c.Row(late) != nil })
 	toggle := netip.AddrPortFrom(server.Addr4(), togglePort)
 	for {
+		for pod, waits := range map[*lab.Pod]bool{server: true, late: true, client: false} {
+			checkWaits(t, c, pod, client, waits, who)
+		}
 		if got := echo.DialTCP(client.Host, toggle, never); got.Established {
 			t.Error("a change was applied while the lock was held")
 		}
@@ -85,14 +122,24 @@ func TestTheLockOfIPTablesIsHeld(t *testing.T) {
 			break
 		}
 	}
+	testutil.WaitFor(t, soon, "the staged policy to be said to wait", func() bool {
+		return strings.Contains(stagedRow(agent, "draft").NotEvaluated, "shop/server: they are being compiled")
+	})
 	tr.Some("while the lock is held")
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
 	free := time.Now()
-	testutil.WaitFor(t, soon, "the change to be applied", func() bool { return echo.DialTCP(client.Host, toggle, never/4).Outcome == echo.Connected })
+	c.AwaitPolicies(server, 3, 0) // with the staged one
+	if got := echo.DialTCP(client.Host, toggle, soon); got.Outcome != echo.Connected {
+		t.Errorf("a change is said to be in force, and a connection that it allows ends with %v", got)
+	}
 	took := time.Since(free) // less than 0.5 s on a quiet machine
 	c.AwaitEndpoint(late)
+	for _, pod := range []*lab.Pod{server, late, client} {
+		checkWaits(t, c, pod, client, false, "")
+	}
+	testutil.WaitFor(t, soon, "the staged policy to be evaluated", func() bool { row := stagedRow(agent, "draft"); return row.Endpoints == 1 && row.NotEvaluated == "" })
 	c.Reach(client.Host, late.Host, 80, true)
 	tr.Stop()
 	lines, _ := agent.Warnings(t, 0)

@@ -3,7 +3,10 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
 // step is one kind of kernel write.
@@ -37,6 +40,15 @@ var order = []step{
 	{"release policies", func(s *state) error { return s.tables.release(s.plans.Plan.DropTables, s.endpoints.entries) }},
 	{"clean up addresses", func(s *state) error { return s.refusals.writeAddrs(s.plans.Plan.LateAddrs) }},
 	{"drop classes, sets and rules", (*state).drop},
+}
+
+// steps are those of order in which a plan comes into force.
+var steps = plans.Steps{All: len(order), Moved: through("move addresses"), Bound: through("bind endpoints"),
+	Rejudged: through("have live flows judged again")}
+
+// through is the number of steps of order up to a step, with it.
+func through(what string) int {
+	return 1 + slices.IndexFunc(order, func(s step) bool { return s.what == what })
 }
 
 // finishing lists the steps of every Apply after its plans, also if a plan could not be written: single endpoints,
@@ -74,6 +86,9 @@ func (s *state) CarryOn() error {
 
 // Busy implements plans.Writer.
 func (s *state) Busy() map[uint32]bool { return s.refusals.busyClasses() }
+
+// Fault implements plans.Writer: no other program keeps this dataplane from writing.
+func (s *state) Fault(error) bool { return true }
 
 // Overhead implements plans.Writer: maps are written entry by entry.
 func (s *state) Overhead() time.Duration { return 0 }

@@ -15,7 +15,7 @@ func TestOnlyPartsOfLargePoliciesRest(t *testing.T) {
 	pace := plans.NewPace(func() time.Time { return now })
 	pace.Interrupted()
 	pace.Took(time.Second, 0)
-	planner := plans.NewPlanner(plan.New(plan.Options{}, nil), 1)
+	planner := plans.NewPlanner(plan.New(plan.Options{}, nil), plans.Steps{All: 1})
 	t.Cleanup(planner.Compiler.Close)
 	d := &BPF{state: &state{pace: pace, plans: planner, names: &names{missing: true}}}
 	planner.Plan.More = true

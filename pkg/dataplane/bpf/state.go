@@ -51,10 +51,10 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 		Limits:  table.Limits{Interpret: c.Interpret, Wide: c.Wide},
 		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
-	}, snapshot), len(order))
+	}, snapshot), steps)
 	s.refusals = &refusals{addresses: s.addresses, classes: s.classes, endpoints: s.endpoints, Refusals: plans.Refusals{
 		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believedClass}}
-	s.status = status{s.plans, s.endpoints}
+	s.status = status{s.plans, s.endpoints, s.refusals}
 	if len(snapshot.Endpoints) > 0 {
 		k.log.Info("took over what is enforced already", "endpoints", len(snapshot.Endpoints),
 			"policies", len(snapshot.Tables), "addresses", len(snapshot.Addrs))

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"iter"
 
 	"github.com/margay-project/margay/pkg/compile/plan"
@@ -13,14 +14,18 @@ import (
 type status struct {
 	plans     *plans.Planner
 	endpoints *endpoints
+	refusals  *refusals
 }
 
 // all is the status of each, by id. lost says why endpoints have lost connections lately.
 func (v status) all(lost map[model.EndpointID]string) []dataplane.EndpointStatus {
-	staged := plan.StagedNotEvaluated(v.plans.Compiler)
+	staged, refused := plan.StagedNotEvaluated(v.plans.Compiler), v.refusals.NotInForce()
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
 		s.Staged = v.endpoints.staged.notEvaluated(s.ID, s.Ifindex, staged[s.ID].Failed)
-		s.StagedPending = staged[s.ID].Pending
+		s.StagedPending = s.StagedPending || staged[s.ID].Pending
+		if s.Condition != dataplane.Failed { // then it is closed, and Reason says why
+			s.NotInForce = cmp.Or(s.NotInForce, refused[s.ID])
+		}
 		s.Flows = lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.Ifindex)
 	})
@@ -32,13 +37,28 @@ func (v status) count(stats *dataplane.Stats) { v.plans.Count(v.bound(), stats) 
 // bound are the endpoints whose policy is known: an earlier agent's may not be yet.
 func (v status) bound() iter.Seq[plans.Bound] {
 	return func(yield func(plans.Bound) bool) {
-		for id, ep := range v.endpoints.roster.bound {
+		roster := v.endpoints.roster
+		for id, ep := range roster.bound {
 			if ep.policy == nil {
 				continue
 			}
 			ok := yield(plans.Bound{ID: id, Policy: ep.policy, Ifindex: ep.ifindex, Failure: ep.failure,
 				Enforced: ep.ensured == ep.ifindex && !v.endpoints.dirty[id]})
 			if !ok {
+				return
+			}
+		}
+		if v.plans.Done() || len(roster.adopted) == 0 {
+			return
+		}
+		// A plan has named the endpoints of these interfaces, and has not got as far as their bindings.
+		for _, id := range v.plans.Compiler.Endpoints() {
+			view, _ := v.plans.Compiler.Endpoint(id)
+			if view.Policy == nil || roster.bound[id] != nil {
+				continue
+			}
+			ep := roster.bound[roster.adopted[view.Policy.Iface]]
+			if ep != nil && ep.policy == nil && !yield(plans.Bound{ID: id, Policy: view.Policy, Ifindex: ep.ifindex, Enforced: true}) {
 				return
 			}
 		}

@@ -34,13 +34,13 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
 			known := &endpoints{staged: &stagedPolicies{}, sources: &sources{}, roster: newRoster(), dirty: map[model.EndpointID]bool{}}
-			plans := plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order))
+			plans := plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), steps)
 			policy := policyOf("web", "cali1")
 			policy.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
 			ep := known.roster.record(policy)
 			ep.policy, ep.ifindex, ep.ensured = policy, 7, 7
 			tt.change(ep, known.dirty, plans)
-			s := status{plans, known}
+			s := status{plans, known, &refusals{}}
 			all := s.all(nil)
 			if len(all) != 1 || all[0].Condition != tt.want || all[0].ID != policy.ID || all[0].Ifindex != ep.ifindex {
 				t.Errorf("got %+v, want condition %v", all, tt.want)
@@ -57,7 +57,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 func TestAnEndpointOfAnEarlierAgentHasNoStatusYet(t *testing.T) {
 	known := &endpoints{staged: &stagedPolicies{}, roster: newRoster()}
 	known.roster.adopt("cali1", &endpoint{ifindex: 7, ensured: 7})
-	s := status{plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), len(order)), known}
+	s := status{plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), steps), known, &refusals{}}
 	var count dataplane.Stats
 	if s.count(&count); len(s.all(nil)) != 0 || count.Enforced+count.Waiting+count.Failed != 0 {
 		t.Errorf("%+v, counted as %+v", s.all(nil), count)

@@ -157,7 +157,7 @@ func (d *IPTables) Wake() <-chan struct{} { return d.kernel.Node.Wake() }
 func (d *IPTables) Endpoints() []dataplane.EndpointStatus { return d.status().all() }
 
 func (d *IPTables) status() status {
-	return status{plans: d.state.plans, endpoints: d.state.endpoints, interfaces: d.there,
+	return status{plans: d.state.plans, endpoints: d.state.endpoints, refusals: d.state.refusals, interfaces: d.there,
 		inForce: d.state.world.inForce, lost: d.flows.limiter.Findings()}
 }
 

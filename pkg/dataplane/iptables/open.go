@@ -46,7 +46,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.plans = plans.NewPlanner(plan.New(plan.Options{
 		Limits: table.Limits{Part: plan.MaxOpen}, // smaller parts are no faster: each costs a transaction or more
 		Budget: budget, Confirm: true,
-	}, nil), len(order))
+	}, nil), steps)
 	s.sets = newSets(d.kernel.Sets, w.names)
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
 	s.addresses = newAddresses(s.sets, marks, w.journal)

@@ -3,6 +3,9 @@ package iptables
 import (
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
 // step is one kind of kernel write.
@@ -28,13 +31,25 @@ var order = []step{
 	{"wait before endpoints are bound to chains that know no others", (*state).waitToBind},
 	{"bind endpoints", (*state).bind},
 	{"unbind endpoints", (*state).unbind},
-	{"have live flows judged again, and remove chains of old policies", (*state).conclude},
+	{judgedAgain, (*state).conclude},
 	{"open endpoints", func(s *state) error { return s.endpoints.admit() }},
 	{"know the flows of another dataplane", func(s *state) error { return s.static.learn(s.endpoints.owners) }},
 	{"judge packets in this world", (*state).enforce},
 	{"remove the chains of the other backend", (*state).leaveFormer},
 	{"clean up addresses", func(s *state) error { return s.move(s.plans.Plan.LateAddrs) }},
 	{"forget numbers of sets and rules", (*state).forget},
+}
+
+// steps are those of order in which a plan comes into force. A policy in a new slot or in the place of another one does so for live
+// flows, too, with the last transaction.
+var steps = plans.Steps{All: len(order), Moved: through("move addresses"), Bound: through(judgedAgain), Rejudged: through(judgedAgain)}
+
+// judgedAgain is the step with the last transaction of a plan.
+const judgedAgain = "have live flows judged again, and remove chains of old policies"
+
+// through is the number of steps of order up to a step, with it.
+func through(what string) int {
+	return 1 + slices.IndexFunc(order, func(s step) bool { return s.what == what })
 }
 
 // finishing lists the steps of every Apply after its plans, also if a plan could not be written. A step that fails does not stop

@@ -12,6 +12,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
+	"github.com/margay-project/margay/pkg/iptables"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -298,6 +299,13 @@ func (s *state) Busy() map[uint32]bool { return s.refusals.Busy() }
 
 // Overhead implements plans.Writer: a transaction of iptables-legacy costs as much as its whole table.
 func (s *state) Overhead() time.Duration { return s.world.overhead() }
+
+// Fault implements plans.Writer. Nothing can be written while somebody else has the lock, so another world would wait for it, too, and the
+// dataplane would not know any more which endpoints the changes concern.
+func (s *state) Fault(err error) bool {
+	_, locked := errors.AsType[*iptables.LockedError](err)
+	return !locked
+}
 
 // repair reads chains and sets again and writes what others have changed. It returns the number of repaired changes.
 func (s *state) repair(ctx context.Context, log *slog.Logger) (repaired int, err error) {

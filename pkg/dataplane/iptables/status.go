@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"iter"
 
 	"github.com/margay-project/margay/pkg/compile/plan"
@@ -13,6 +14,7 @@ import (
 type status struct {
 	plans      *plans.Planner
 	endpoints  *endpoints
+	refusals   *refusals
 	interfaces map[string]uint32
 	inForce    bool
 	lost       map[model.EndpointID]string // why endpoints have lost connections lately
@@ -20,12 +22,15 @@ type status struct {
 
 // all returns the status of each endpoint, by id.
 func (v status) all() []dataplane.EndpointStatus {
-	staged := plan.StagedNotEvaluated(v.plans.Compiler)
+	staged, refused := plan.StagedNotEvaluated(v.plans.Compiler), v.refusals.NotInForce()
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
 		if err := staged[s.ID].Failed; err != nil {
 			s.Staged = err.Error()
 		}
-		s.StagedPending = staged[s.ID].Pending
+		s.StagedPending = s.StagedPending || staged[s.ID].Pending
+		if s.Condition != dataplane.Failed { // then it is closed, and Reason says why
+			s.NotInForce = cmp.Or(s.NotInForce, refused[s.ID])
+		}
 		s.Flows = v.lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.ID)
 	})

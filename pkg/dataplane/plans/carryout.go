@@ -17,13 +17,16 @@ type Writer interface {
 	// Overhead is the time since its last call that CarryOn has spent on what the plan leaves as it was, and would spend with a
 	// smaller plan, too; 0 if writes cost what they write.
 	Overhead() time.Duration
+	// Fault reports whether what is in the plan may be the cause of an error of CarryOn. Otherwise others keep the dataplane from writing,
+	// and would keep it from writing any other plan.
+	Fault(err error) bool
 }
 
 // CarryOut carries out the remaining steps of the plan, and the plans for waiting changes and for cleaning up. It does as much of
 // large policies at a time as the pace allows, so that other changes come in between. After the plan of the last waiting change it
 // leaves them to the next call, unless the call before did so, too: so a change that has come in meanwhile waits for one plan, and
 // changes that come all the time do not keep large policies from being compiled. The error is dataplane.ErrStuck if changes wait for a
-// plan that cannot be written.
+// plan that cannot be written, and that may be the plan's fault.
 func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 	err, part := w.CarryOn(), true
 	for err == nil {
@@ -55,7 +58,8 @@ func CarryOut(p *Planner, pace *Pace, w Writer, o dataplane.Observer) error {
 			break // the next Apply goes on, with what has come in meanwhile
 		}
 	}
-	if err != nil && p.Stuck() {
+	p.err = err
+	if err != nil && p.Stuck() && w.Fault(err) {
 		err = fmt.Errorf("%w: %w", dataplane.ErrStuck, err)
 	}
 	return err

@@ -21,11 +21,12 @@ func (w writer) CarryOn() error {
 	if w.plans != nil && !w.Done() {
 		*w.plans++
 	}
-	w.Step = w.steps
+	w.Step = w.steps.All
 	return nil
 }
 
 func (w writer) Busy() map[uint32]bool   { return nil }
+func (w writer) Fault(error) bool        { return true }
 func (w writer) Overhead() time.Duration { return w.overhead }
 
 type unobserved struct{}
@@ -49,7 +50,7 @@ func largeEndpoint(i, rules int) *model.EndpointPolicy {
 // plansFor are how many plans it takes until six large policies are compiled that come to a node.
 func plansFor(t *testing.T, overhead time.Duration) (n int) {
 	t.Helper()
-	p := NewPlanner(plan.New(plan.Options{}, nil), 1)
+	p := NewPlanner(plan.New(plan.Options{}, nil), Steps{All: 1})
 	defer p.Compiler.Close()
 	pace, w := NewPace(time.Now), writer{p, overhead, nil}
 	carryOut := func() {
@@ -95,7 +96,7 @@ type changing struct {
 }
 
 func newChanging(t *testing.T) *changing {
-	c := &changing{Planner: NewPlanner(plan.New(plan.Options{}, nil), 1), pace: NewPace(time.Now)}
+	c := &changing{Planner: NewPlanner(plan.New(plan.Options{}, nil), Steps{All: 1}), pace: NewPace(time.Now)}
 	t.Cleanup(c.Compiler.Close)
 	c.pace.now = func() time.Time { return c.now }
 	c.Enqueue(model.Changes{InSync: true, Sets: map[model.SetID]*model.SetChange{model.SetNodeAddrs: {}}})

@@ -24,16 +24,25 @@ type Planner struct {
 	Failing  bool // the compiler goes without a table that the kernel has refused
 
 	again bool // it is to plan once more, though nothing has changed
-	steps int
+	steps Steps
+	err   error // of the last attempt to write the plan
 }
 
-// NewPlanner returns a Planner for a dataplane that writes a plan in so many steps.
-func NewPlanner(c *plan.Compiler, steps int) *Planner {
-	return &Planner{Compiler: c, steps: steps, Step: steps}
+// Steps says how a dataplane writes a plan.
+type Steps struct {
+	All int // so many steps there are
+	// After so many of them, addresses have the classes that the plan moves them to; endpoints are judged by the tables that it binds
+	// them to, live flows included; and live flows of other endpoints are judged again.
+	Moved, Bound, Rejudged int
+}
+
+// NewPlanner returns a Planner for a dataplane that writes a plan in these steps.
+func NewPlanner(c *plan.Compiler, steps Steps) *Planner {
+	return &Planner{Compiler: c, steps: steps, Step: steps.All}
 }
 
 // Done reports whether the plan is written completely.
-func (p *Planner) Done() bool { return p.Step == p.steps }
+func (p *Planner) Done() bool { return p.Step == p.steps.All }
 
 // Enqueue adds changes to those that wait.
 func (p *Planner) Enqueue(ch model.Changes) { p.Waiting = dataplane.Enqueue(p.Waiting, ch) }

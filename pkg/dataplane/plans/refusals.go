@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -89,24 +90,56 @@ func (r *Refusals) Withhold(tables map[table.ID]error) {
 // Wider returns the endpoints whose policy would allow a missing address more than it should, because the address is judged as the prefix
 // around it. Each has the reason why it is to be closed, as text puts it for the first such address.
 func (r *Refusals) Wider(text func(p netip.Prefix, cause error) string) map[model.EndpointID]string {
-	type pair struct{ taken, is uint32 }
-	now, known := map[model.EndpointID]string{}, map[pair]bool{}
+	now, known := map[model.EndpointID]string{}, map[plan.ClassPair]bool{}
 	for _, p := range slices.SortedFunc(maps.Keys(r.Unwritten), netip.Prefix.Compare) {
-		c := pair{r.TakenFor(p), r.Unwritten[p].Change.Class}
-		if r.Unwritten[p].Change.Gone {
-			c.is = r.Planner.Compiler.Around(p, r.Unwritten.Missing)
-		}
+		c := r.pair(p)
 		if known[c] {
 			continue
 		}
 		known[c] = true
-		for _, id := range r.Planner.Compiler.Wider(c.taken, c.is) {
+		for _, id := range r.Planner.Compiler.Wider(c[0], c[1]) {
 			if now[id] == "" {
 				now[id] = text(p, r.Unwritten[p].Cause)
 			}
 		}
 	}
 	return now
+}
+
+// NotInForce returns why the newest policy of endpoints is not in force for single addresses: these are judged by another class, because
+// their entries could not be written, and rules of the endpoint tell the two classes apart. The reason is about the first such address.
+func (r *Refusals) NotInForce() map[model.EndpointID]string {
+	now, known := map[model.EndpointID]string{}, map[plan.ClassPair]bool{}
+	for _, p := range slices.SortedFunc(maps.Keys(r.Unwritten), netip.Prefix.Compare) {
+		c := r.pair(p)
+		if known[c] {
+			continue
+		}
+		known[c] = true
+		for id := range c.Endpoints(r.Planner.Compiler) {
+			if now[id] == "" {
+				now[id] = fmt.Sprintf("its newest policy is not in force yet for %s: %v", addrText(p), r.Unwritten[p].Cause)
+			}
+		}
+	}
+	return now
+}
+
+// addrText is an address, or a prefix that is more than one.
+func addrText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// pair returns the class that packets find for an address whose entry could not be written or removed, and the one it is to have.
+func (r *Refusals) pair(p netip.Prefix) plan.ClassPair {
+	c := plan.ClassPair{r.TakenFor(p), r.Unwritten[p].Change.Class}
+	if r.Unwritten[p].Change.Gone {
+		c[1] = r.Planner.Compiler.Around(p, r.Unwritten.Missing)
+	}
+	return c
 }
 
 // TakenFor is the class that packets find for an address without an entry, or with one that could not be removed.

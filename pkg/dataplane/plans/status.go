@@ -3,13 +3,18 @@ package plans
 import (
 	"iter"
 	"slices"
+	"strings"
 
+	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
 
 // beingMade is the status text of endpoints whose policy is so large that it takes several plans.
 const beingMade = "the new policy is large and still being compiled"
+
+// behindText is the status text of endpoints whose policy is compiled or about to be, but not written.
+const behindText = "its newest policy is not in force yet"
 
 // Bound is an endpoint that a dataplane has got from plans.
 type Bound struct {
@@ -20,22 +25,32 @@ type Bound struct {
 	Enforced bool   // the dataplane has nothing left to do for it
 }
 
-// Statuses are the statuses of all endpoints, by id: of those that are bound, and of those whose first policy cannot be compiled or
-// takes several plans. more adds what only the dataplane knows of one that is bound.
+// Statuses are the statuses of all endpoints, by id: of those that are bound, and of those whose first policy cannot be compiled,
+// takes several plans or is not written. more adds what only the dataplane knows of one that is bound.
 func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointStatus)) []dataplane.EndpointStatus {
 	var list []dataplane.EndpointStatus
-	making, failed := p.Compiler.Waiting(), p.failed()
+	making, failed, behind := p.Compiler.Waiting(), p.failed(), p.behind()
 	for b := range bound {
 		s := dataplane.EndpointStatus{ID: b.ID, Iface: b.Policy.Iface, Addrs: b.Policy.Addrs, Ifindex: b.Ifindex}
 		s.Condition, s.Reason = p.condition(b, failed[b.ID], making[b.ID])
+		if behind[b.ID] || s.Condition == dataplane.Pending && s.Reason == "" && !b.Enforced {
+			s.NotInForce = p.notInForce()
+		}
+		s.StagedPending = behind[b.ID.Shadow()]
 		more(&s)
 		list = append(list, s)
 		delete(failed, b.ID)
 		delete(making, b.ID)
+		delete(behind, b.ID)
 	}
 	for id := range making {
 		if failed[id] == "" {
 			list = append(list, dataplane.EndpointStatus{ID: id, Condition: dataplane.Pending, Reason: "closed: " + beingMade})
+		}
+	}
+	for id := range behind {
+		if failed[id] == "" && !making[id] && id.Kind == model.WorkloadEndpoint {
+			list = append(list, dataplane.EndpointStatus{ID: id, Condition: dataplane.Pending, NotInForce: p.notInForce()})
 		}
 	}
 	for id, text := range failed {
@@ -43,6 +58,24 @@ func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointS
 	}
 	slices.SortFunc(list, func(a, b dataplane.EndpointStatus) int { return a.ID.Compare(b.ID) })
 	return list
+}
+
+// behind are the endpoints, shadows among them, whose newest policy waits for what a failed attempt has left to be written. Without such an
+// attempt there are none, and the question costs nothing.
+func (p *Planner) behind() map[model.EndpointID]bool {
+	if p.Done() && len(p.Waiting) == 0 {
+		return nil
+	}
+	return plan.Remainder{Plan: p.Plan, Moved: p.Step >= p.steps.Moved, Bound: p.Step >= p.steps.Bound, Rejudged: p.Step >= p.steps.Rejudged,
+		Waiting: p.Waiting}.Endpoints(p.Compiler)
+}
+
+// notInForce is the status text of endpoints that are behind, with the error of the last attempt.
+func (p *Planner) notInForce() string {
+	if p.err == nil {
+		return behindText
+	}
+	return behindText + ": " + strings.ReplaceAll(p.err.Error(), "\n", "; ")
 }
 
 // failed are the reasons why policies cannot be compiled, by endpoint.

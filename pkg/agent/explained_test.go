@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/inspect"
+	"github.com/margay-project/margay/pkg/kinds"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// Whoever sees the newest policies of a pod, in a list or in an explanation, is told if they are not in force; of the others, and while
+// another pod waits, nothing is said.
+func TestAPodWhosePolicyIsNotInForceIsSaidToBeSo(t *testing.T) {
+	g := calc.New("n1")
+	for _, doc := range kinds.Parse("shop.yaml", []byte(shop)) {
+		g.Apply(doc.Updates)
+	}
+	g.Apply([]model.Update{model.InSync{}})
+	g.Flush()
+	id, other := g.LocalEndpoints()[0].ID, g.LocalEndpoints()[1].ID
+	const locked = "its newest policy is not in force yet: another process holds the lock"
+	for _, test := range []struct {
+		what      string
+		status    dataplane.EndpointStatus
+		condition string
+		error     string // of the row
+		note      string // of an explanation
+	}{
+		{"enforced", dataplane.EndpointStatus{Condition: dataplane.Enforced}, "", "", ""},
+		{"another pod's plan fails", dataplane.EndpointStatus{Condition: dataplane.Pending}, "", "", ""},
+		{"its plan fails", dataplane.EndpointStatus{Condition: dataplane.Pending, NotInForce: locked}, inspect.ConditionPending, locked, locked},
+		{"an address is refused", dataplane.EndpointStatus{Condition: dataplane.Enforced, NotInForce: locked}, inspect.ConditionPending, locked, locked},
+		{"large", dataplane.EndpointStatus{Condition: dataplane.Pending, Reason: "large"}, inspect.ConditionPending, "large", "large"},
+		{"over a limit", dataplane.EndpointStatus{Condition: dataplane.Held, Reason: "limit"}, "", "limit", "limit"},
+		{"over a limit, and newer changes wait", dataplane.EndpointStatus{Condition: dataplane.Held, Reason: "limit", NotInForce: locked},
+			inspect.ConditionPending, "limit; " + locked, "limit; " + locked},
+		{"without an interface", dataplane.EndpointStatus{Condition: dataplane.NoInterface, Reason: "waits"}, "", "waits", ""},
+		{"without an interface, and its plan fails", dataplane.EndpointStatus{Condition: dataplane.NoInterface, Reason: "waits", NotInForce: locked},
+			inspect.ConditionPending, "waits; " + locked, locked},
+	} {
+		test.status.ID = id
+		states := []dataplane.EndpointStatus{test.status, {ID: other, Condition: dataplane.Enforced}}
+		rows := endpointRows(g, states, plane{})
+		if rows[0].Condition != test.condition || rows[0].Error != test.error {
+			t.Errorf("%s: condition %q, error %q; want %q, %q", test.what, rows[0].Condition, rows[0].Error, test.condition, test.error)
+		}
+		if rows[1].Condition != "" || rows[1].Error != "" {
+			t.Errorf("%s: of the other pod is said %q, %q", test.what, rows[1].Condition, rows[1].Error)
+		}
+		note, want := strings.Join(notEnforced(states, []model.EndpointID{id, other}), "\n"), ""
+		if test.note != "" {
+			want = id.String() + ": " + test.note
+		}
+		if note != want {
+			t.Errorf("%s: an explanation has the note %q, want %q", test.what, note, want)
+		}
+	}
+}
