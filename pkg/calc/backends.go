@@ -2,6 +2,7 @@ package calc
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -29,8 +30,23 @@ type backends struct {
 // backendSlice is an EndpointSlice. It is replaced when it counts otherwise than before.
 type backendSlice struct {
 	*model.EndpointSlice
-	standing standing
-	cover    []netip.Prefix // if it is covered
+	standing    standing
+	cover       []netip.Prefix // if it is covered
+	contributed *contribution  // nil until a rule refers to the Service
+}
+
+// prefixes are what the addresses count as.
+func (s *backendSlice) prefixes() []netip.Prefix {
+	if s.standing == covered {
+		return slices.Clone(s.cover)
+	}
+	all := make([]netip.Prefix, 0, len(s.Addrs))
+	for _, a := range s.Addrs {
+		if p, ok := hostPrefix(a); ok {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // standing is how an EndpointSlice counts.

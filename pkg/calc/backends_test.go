@@ -40,7 +40,7 @@ func toService(action model.Action, services ...string) model.PolicyUpdate {
 func membersOf(g *Graph) (n int) {
 	for id, s := range g.sets.byID {
 		if !strings.HasPrefix(string(id), "@") {
-			n += s.members.len()
+			n += s.len()
 		}
 	}
 	return n

@@ -221,33 +221,3 @@ func BenchmarkLargePolicyChange(b *testing.B) {
 		}
 	}
 }
-
-// An EndpointSlice of 1,000 addresses and 100 ports, whose author changes an address, or all ports.
-func BenchmarkBackendsChange(b *testing.B) {
-	const addrs, ports = 1000, 100
-	whole := backendsOf("shop/web", "a", 10, addrs, ports)
-	fewer, others := backendsOf("shop/web", "a", 10, addrs-1, ports), backendsOf("shop/web", "a", 10, addrs, ports)
-	for i := range others.Slice.Ports {
-		others.Slice.Ports[i].Port += ports
-	}
-	for name, other := range map[string]model.Update{"address": fewer, "ports": others} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			g := New(thisNode)
-			g.Apply([]model.Update{namespace("shop", "env", "x"), benchLocalPod(), toService(model.Allow, "shop/web"), whole, model.InSync{}})
-			g.Flush()
-			for i := 0; b.Loop(); i++ {
-				g.Apply([]model.Update{[]model.Update{other, whole}[i%2]})
-				g.Flush()
-			}
-		})
-	}
-}
-
-// benchLocalPod is a pod of this node in the namespace shop.
-func benchLocalPod() model.EndpointUpdate {
-	u := benchPod(0, 100)
-	u.ID.Namespace, u.Endpoint.Node = "shop", thisNode
-	u.Endpoint.Labels[selector.NamespaceLabel] = "shop"
-	return u
-}

@@ -27,6 +27,11 @@ const (
 // byPort reports whether a definition of the kind has a set for every protocol and port, rather than exactly one set.
 func (k kind) byPort() bool { return k == kindNamedPort || k == kindServicePort }
 
+var kindsByService = []kind{kindServicePort, kindServiceAddrs}
+
+// isListed reports whether sets of the kind have whole contributions in place of counted members.
+func (k kind) isListed() bool { return slices.Contains(kindsByService, k) }
+
 // definitionKey says what a rule refers to, in canonical form.
 type definitionKey struct {
 	kind     kind
@@ -155,7 +160,7 @@ func namedPortKey(name string, protocol *uint8, sel *selector.Selector) definiti
 func (d *definition) livePorts() []portKey {
 	var live []portKey
 	for k, s := range d.sets {
-		if s.members.len() > 0 {
+		if !s.isEmpty() {
 			live = append(live, k)
 		}
 	}

@@ -1,7 +1,6 @@
 package calc
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -27,7 +26,18 @@ func (x *serviceSets) define(d *definition) {
 	d.ports = d.livePorts()
 }
 
-func (x *serviceSets) undefine(d *definition) { delete(x.defined, d.key) }
+// undefine forgets a definition, and the lists of the EndpointSlices of its Service if no other needs them.
+func (x *serviceSets) undefine(d *definition) {
+	delete(x.defined, d.key)
+	for _, k := range kindsByService {
+		if x.defined[definitionKey{kind: k, service: d.key.service}] != nil {
+			return
+		}
+	}
+	for _, s := range x.backends.of[d.key.service] {
+		s.contributed = nil
+	}
+}
 
 // update replaces EndpointSlices; nil removes one. It replaces those, too, for which there is room now, or none any more.
 func (x *serviceSets) update(changed map[model.EndpointSliceID]*model.EndpointSlice) {
@@ -62,35 +72,12 @@ func (x *serviceSets) replace(id model.EndpointSliceID, value *model.EndpointSli
 	if was == nil && now == nil || was != nil && now != nil && was.standing == now.standing && equalSlices(was.EndpointSlice, value) {
 		return
 	}
+	if was != nil && now != nil && was.standing == now.standing && slices.Equal(was.Addrs, now.Addrs) {
+		now.contributed = was.contributed
+	}
 	x.backends.put(id, now)
-	more, less := differing(was, now)
-	x.countSlice(more, 1)
-	x.countSlice(less, -1)
-}
-
-// differing returns what is to be counted in, and what out, when one EndpointSlice replaces another; nil: nothing. Each address counts
-// once for each port, so where only some addresses differ, only those are returned.
-func differing(was, now *backendSlice) (more, less *backendSlice) {
-	if was == nil || now == nil || was.standing != now.standing || now.standing == covered || was.Service != now.Service || !slices.Equal(was.Ports, now.Ports) {
-		return now, was
-	}
-	surplus := make(map[netip.Addr]int, len(now.Addrs))
-	for _, a := range now.Addrs {
-		surplus[a]++
-	}
-	for _, a := range was.Addrs {
-		surplus[a]--
-	}
-	part := func(sign int) *backendSlice {
-		s := &model.EndpointSlice{Service: now.Service, Ports: now.Ports}
-		for a, n := range surplus {
-			for range sign * n {
-				s.Addrs = append(s.Addrs, a)
-			}
-		}
-		return &backendSlice{EndpointSlice: s, standing: now.standing}
-	}
-	return part(1), part(-1)
+	x.countSlice(now, 1)
+	x.countSlice(was, -1)
 }
 
 func equalSlices(a, b *model.EndpointSlice) bool {
@@ -102,7 +89,7 @@ func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
 	if slice == nil {
 		return
 	}
-	for _, k := range []kind{kindServicePort, kindServiceAddrs} {
+	for _, k := range kindsByService {
 		if d := x.defined[definitionKey{kind: k, service: slice.Service}]; d != nil {
 			x.addSlice(d, slice, delta)
 		}
@@ -111,18 +98,14 @@ func (x *serviceSets) countSlice(slice *backendSlice, delta int32) {
 
 // addSlice counts the slice's addresses into (or out of) the sets of a definition by Service.
 func (x *serviceSets) addSlice(d *definition, slice *backendSlice, delta int32) {
+	if slice.contributed == nil {
+		slice.contributed = x.sets.contribution(slice.prefixes())
+	}
+	if len(slice.contributed.prefixes) == 0 {
+		return
+	}
 	for _, port := range slice.portsFor(d.key.kind) {
-		for _, p := range slice.cover {
-			x.sets.count(x.sets.setOf(d, port), p, delta)
-		}
-		if slice.standing == covered {
-			continue
-		}
-		for _, a := range slice.Addrs {
-			if p, ok := hostPrefix(a); ok {
-				x.sets.count(x.sets.setOf(d, port), p, delta)
-			}
-		}
+		x.sets.contribute(x.sets.setOf(d, port), slice.contributed, delta)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestSampleHasALikeOfEveryEndpoint(t *testing.T) {
 			}
 		}
 		for id, s := range whole.sets.byID {
-			if of := part.sets.byID[id]; of == nil || (of.members.len() == 0) != (s.members.len() == 0) {
+			if of := part.sets.byID[id]; of == nil || of.isEmpty() != s.isEmpty() {
 				t.Fatalf("set %s: %v, want %v", id, of, s)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 
 // Flush computes the consequences of the applied updates and returns them as changes. Until the first InSync has been applied
 // it only reads the updates, policies apart, and returns a Changes with InSync false. The first Flush afterwards returns
-// everything, the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; endpoint policies
-// are shared and immutable.
+// everything, the reserved sets included. Lists are sorted. The caller owns the maps and the SetChanges; the lists of these and
+// endpoint policies are shared and immutable.
 func (g *Graph) Flush() model.Changes {
 	in := g.pending
 	g.pending = pending{}

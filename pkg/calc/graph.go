@@ -11,7 +11,8 @@
 //	setindex.go, definitions.go  what rules refer to; its parts find the members of the sets:
 //	selected.go, nodes.go,     by selector and named port, of nodes, of Services, and of addresses that are no further
 //	endpointslices.go, owned.go  source of a pod
-//	sets.go, members.go        the address sets and their members, counted
+//	sets.go, members.go        the address sets and their members, counted;
+//	listed.go, ascending.go    those of Services, in whole lists
 //	backends.go                how the EndpointSlices of one namespace count
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
 //	rules.go

@@ -7,12 +7,13 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// setTable holds the address sets and their members, counted: a prefix is a member as long as one item contributes it. It
+// setTable holds the address sets and their members: a prefix is a member as long as one item contributes it. It
 // knows which sets have changed, and nothing of why an item is a member.
 type setTable struct {
-	byID        map[model.SetID]*set
-	touched     map[*set]struct{}        // new, gone or changed since the last flush
-	repopulated map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
+	byID          map[model.SetID]*set
+	touched       map[*set]struct{}        // new, gone or changed since the last flush
+	repopulated   map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
+	contributions uint64                   // made so far
 }
 
 // set is one address set.
@@ -20,7 +21,8 @@ type set struct {
 	id         model.SetID
 	definition *definition // nil for reserved sets
 	port       portKey
-	members    members
+	members    members // counted
+	listed     *listed // in place of members, of a set of a Service; nil for others
 
 	applied bool                  // a flush has returned it
 	dropped bool                  // it does not exist any more
@@ -44,6 +46,9 @@ func (x *setTable) setOf(d *definition, port portKey) *set {
 	if s == nil {
 		s = x.newSet(d.key.id(port))
 		s.definition, s.port = d, port
+		if d.key.kind.isListed() {
+			s.listed = &listed{}
+		}
 		d.sets[port] = s
 	}
 	return s
@@ -61,9 +66,7 @@ func (x *setTable) count(s *set, p netip.Prefix, delta int32) {
 	if (was == 0) == (now == 0) {
 		return
 	}
-	if d := s.definition; d != nil && (d.key.kind.byPort() || s.port.past) {
-		x.repopulated[d] = struct{}{}
-	}
+	x.repopulate(s)
 	if !s.applied {
 		return
 	}
@@ -73,6 +76,13 @@ func (x *setTable) count(s *set, p netip.Prefix, delta int32) {
 	}
 	if _, ok := s.earlier[p]; !ok {
 		s.earlier[p] = was != 0
+	}
+}
+
+// repopulate has the ports looked at again that have a set with members.
+func (x *setTable) repopulate(s *set) {
+	if d := s.definition; d != nil && (d.key.kind.byPort() || s.port.past) {
+		x.repopulated[d] = struct{}{}
 	}
 }
 
@@ -104,7 +114,7 @@ func (x *setTable) replaceAddrs(id model.SetID, was, now []netip.Addr) {
 func (x *setTable) dropEmpty(d *definition) (live []portKey) {
 	live = d.livePorts()
 	for k, s := range d.sets {
-		if s.members.len() == 0 && (d.key.kind.byPort() || k.past) {
+		if s.isEmpty() && (d.key.kind.byPort() || k.past) {
 			delete(d.sets, k)
 			x.drop(s)
 		}
@@ -115,6 +125,7 @@ func (x *setTable) dropEmpty(d *definition) (live []portKey) {
 // changes returns what happened to the sets since the last flush, and starts over.
 func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	var out map[model.SetID]*model.SetChange
+	of := newTurnovers()
 	put := func(id model.SetID, c *model.SetChange) {
 		if out == nil {
 			out = map[model.SetID]*model.SetChange{}
@@ -124,19 +135,19 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 	for s := range x.touched {
 		switch {
 		case s.dropped && s.applied:
-			c := s.difference()
+			c := s.difference(of)
 			c.Gone = true
 			put(s.id, c)
 		case s.dropped: // came and went unseen
 		case !s.applied:
+			put(s.id, s.difference(of))
 			s.applied = true
-			put(s.id, &model.SetChange{Added: s.sorted()})
 		default:
-			if c := s.difference(); len(c.Added)+len(c.Removed) > 0 {
+			if c := s.difference(of); len(c.Added)+len(c.Removed) > 0 {
 				put(s.id, c)
 			}
 		}
-		s.earlier = nil
+		s.forget()
 		s.members.shrink()
 	}
 	empty(&x.touched)
@@ -146,13 +157,27 @@ func (x *setTable) changes() map[model.SetID]*model.SetChange {
 // restate has changes return every set with all its members, as if no flush had returned it.
 func (x *setTable) restate() {
 	for _, s := range x.byID {
-		s.applied, s.earlier = false, nil
+		s.applied = false
+		s.forget()
 		x.touched[s] = struct{}{}
 	}
 }
 
-// difference is how the members have changed since the last flush.
-func (s *set) difference() *model.SetChange {
+// forget is for a set whose changes need not be known any more.
+func (s *set) forget() {
+	if s.earlier = nil; s.listed != nil {
+		s.listed.earlier = nil
+	}
+}
+
+// difference is how the members have changed since the last flush; all are new if that did not return the set.
+func (s *set) difference(of *turnovers) *model.SetChange {
+	if s.listed != nil {
+		return of.difference(s)
+	}
+	if !s.applied {
+		return &model.SetChange{Added: s.sorted()}
+	}
 	c := &model.SetChange{}
 	for p, was := range s.earlier {
 		now := s.members.has(p)
@@ -168,13 +193,45 @@ func (s *set) difference() *model.SetChange {
 	return c
 }
 
+func (s *set) isEmpty() bool {
+	if s.listed != nil {
+		return len(s.listed.from) == 0
+	}
+	return s.members.len() == 0
+}
+
+// len is how many members the set has; of a listed set, as of the last flush.
+func (s *set) len() int {
+	if s.listed != nil {
+		return s.listed.size
+	}
+	return s.members.len()
+}
+
+// all returns the members, in no order.
+func (s *set) all() []netip.Prefix {
+	if s.listed != nil {
+		return slices.Clone(s.listed.members())
+	}
+	return slices.AppendSeq(make([]netip.Prefix, 0, s.members.len()), s.members.all())
+}
+
 func (s *set) sorted() []netip.Prefix {
-	if s.members.len() == 0 {
+	if s.isEmpty() {
 		return nil
 	}
-	all := slices.AppendSeq(make([]netip.Prefix, 0, s.members.len()), s.members.all())
-	slices.SortFunc(all, comparePrefixes)
+	all := s.all()
+	if s.listed == nil {
+		slices.SortFunc(all, comparePrefixes)
+	}
 	return all
+}
+
+func (s *set) contains(addr netip.Addr) bool {
+	if s.listed != nil {
+		return s.listed.contains(addr)
+	}
+	return s.members.contains(addr)
 }
 
 // comparePrefixes orders as netip.Prefix.Compare does. Members are single addresses nearly always, and those need no masks.

@@ -31,7 +31,7 @@ func (g *Graph) Sizes() Sizes {
 		Sets:            len(g.sets.byID),
 	}
 	for _, set := range g.sets.byID {
-		s.Members += set.members.len()
+		s.Members += set.len()
 	}
 	return s
 }

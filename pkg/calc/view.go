@@ -103,7 +103,7 @@ func (g *Graph) Members(id model.SetID) []netip.Prefix {
 	if !ok {
 		return nil
 	}
-	return slices.AppendSeq(make([]netip.Prefix, 0, s.members.len()), s.members.all())
+	return s.all()
 }
 
 // SetContains reports whether the address is in a member of the set. A set that does not exist contains nothing.
@@ -112,7 +112,7 @@ func (g *Graph) SetContains(id model.SetID, addr netip.Addr) bool {
 	if !ok {
 		return false
 	}
-	return s.members.contains(addr)
+	return s.contains(addr)
 }
 
 // PolicyPlace is where a policy stands in the total order (D-15).

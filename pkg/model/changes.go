@@ -28,7 +28,8 @@ type Changes struct {
 // set without members is announced by an empty change. Prefixes are masked; a prefix is never in both lists.
 //
 // Gone: no rule refers to the set any more, nor did one before it was refused. Added and Removed are what has changed until then: policies
-// in force may refer to the set until those of the same Changes are.
+// in force may refer to the set until those of the same Changes are. The lists are shared with other changes and with the graph, and
+// must not be changed.
 type SetChange struct {
 	Added, Removed []netip.Prefix
 	Gone           bool
