@@ -115,6 +115,32 @@ func TestBackendsOfOneNamespaceAreBounded(t *testing.T) {
 	}
 }
 
+// The limit of a graph is MaxBackends, for pairs of an address and a port as for addresses.
+func TestAGraphHasRoomForMaxBackends(t *testing.T) {
+	g, dp := New(thisNode), newDataplane()
+	last := backendsOf("evil/s", "last", 2, 1, 1)
+	flushed(t, g, dp, pod("shop/a", "10.0.0.1"), toService(model.Deny, "evil/s"), model.InSync{})
+	past := func(members int) string {
+		return fmt.Sprintf("Deny in service evil/s past 131072 backends of its namespace or 4096 ports, tcp (%d)", members)
+	}
+	for _, test := range []struct {
+		what    string
+		updates []model.Update
+		egress  string
+	}{
+		{"all pairs", []model.Update{backendsOf("evil/s", "a", 1, MaxBackends/128, 128)}, "[Deny 128 ports]"},
+		{"one pair more", []model.Update{last}, "[Deny 1 ports " + past(MaxBackends/128) + "]"},
+		{"without it", []model.Update{model.Absent(last)}, "[Deny 128 ports]"},
+		{"many addresses", []model.Update{backendsOf("evil/s", "a", 1, MaxBackends-1, 2), last}, "[Deny 1 ports " + past(MaxBackends-1) + "]"},
+		{"one address more", []model.Update{backendsOf("evil/s", "a", 1, MaxBackends, 2)}, "[Deny 1 ports " + past(1) + "]"},
+	} {
+		flushed(t, g, dp, test.updates...)
+		if got := fmt.Sprint(rulesOf(t, g, "shop/a", model.Egress)); got != test.egress {
+			t.Errorf("%s: rules %s, want %s", test.what, got, test.egress)
+		}
+	}
+}
+
 // A rule that refers to a Service whose backends do not all count fails closed, and no other one does.
 func TestRulesOfServicesWithTooManyBackendsFailClosed(t *testing.T) {
 	const (
