@@ -74,7 +74,7 @@ func inside(t *rapid.T, all []netip.Prefix) netip.Addr {
 // edit makes one random change to both accounts.
 func (m *members) edit(t *rapid.T, c *classes.Classes) {
 	p, set := nested(t, "prefix"), uint32(rapid.IntRange(1, 5).Draw(t, "set"))
-	switch rapid.IntRange(0, 8).Draw(t, "edit") {
+	switch rapid.IntRange(0, 9).Draw(t, "edit") {
 	case 0, 1, 2:
 		c.Add(p, set)
 		if m.in[p] == nil {
@@ -106,6 +106,8 @@ func (m *members) edit(t *rapid.T, c *classes.Classes) {
 		}
 	case 8:
 		c.Sweep(rapid.IntRange(0, 3).Draw(t, "swept"))
+	case 9:
+		m.change(t, c)
 	}
 }
 

@@ -6,3 +6,11 @@ func (c *Classes) Sweep(some int) {
 	c.lists.made = 0
 	c.lists.sweep(some)
 }
+
+// Nodes is how many prefixes the trees have, joints included.
+func (c *Classes) Nodes() (n int) {
+	for _, t := range c.trees {
+		n += len(t.nodes) - len(t.free)
+	}
+	return n
+}

@@ -73,7 +73,7 @@ func (ms *members) Add(p netip.Prefix, set uint32) {
 	if own := ms.lists.with(t.nodes[i].own, set); own != t.nodes[i].own {
 		t.nodes[i].own = own
 		ms.set(set).members++
-		ms.changed(f, i, set)
+		ms.changed(f, i, ms.isShown(set))
 	}
 }
 
@@ -87,13 +87,13 @@ func (ms *members) Remove(p netip.Prefix, set uint32) {
 	t.nodes[i].own = ms.lists.without(t.nodes[i].own, set)
 	ms.set(set).members--
 	ms.hollow[f] = append(ms.hollow[f], i)
-	ms.changed(f, i, set)
+	ms.changed(f, i, ms.isShown(set))
 }
 
-// changed notes that a node joined or left a set.
-func (ms *members) changed(f int, i, set uint32) {
+// changed notes that a node joined or left sets, some of them shown or none.
+func (ms *members) changed(f int, i uint32, shown bool) {
 	t := ms.trees[f]
-	if ms.set(set).shown {
+	if shown {
 		t.dirty(i)
 	}
 	switch n := &t.nodes[i]; {

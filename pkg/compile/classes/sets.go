@@ -67,16 +67,20 @@ func (ms *members) scan(sets []uint32, forget bool) {
 	}
 	slices.Sort(sets)
 	left := map[listID]listID{} // a list -> without the sets
+	var own, to listID          // the last ones
 	for f, t := range ms.trees {
 		for i := range t.nodes {
 			n := &t.nodes[i]
 			if n.own == 0 {
 				continue
 			}
-			to, ok := left[n.own]
-			if !ok {
-				to = ms.lists.minus(n.own, sets)
-				left[n.own] = to
+			if n.own != own { // neighbours are mostly in the same sets
+				known, ok := left[n.own]
+				if !ok {
+					known = ms.lists.minus(n.own, sets)
+					left[n.own] = known
+				}
+				own, to = n.own, known
 			}
 			if to == n.own {
 				continue

@@ -76,6 +76,7 @@ func (c *Compiler) Update(ch model.Changes) Plan {
 	for _, id := range slices.Sorted(maps.Keys(ch.Sets)) {
 		c.updateSet(id, ch.Sets[id])
 	}
+	c.sets.changeMembers()
 	for _, id := range slices.SortedFunc(maps.Keys(ch.Endpoints), model.EndpointID.Compare) {
 		c.endpoints.update(id, ch.Endpoints[id])
 		c.endpoints.shadows.note(id, ch.Endpoints[id])

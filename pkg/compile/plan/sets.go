@@ -19,7 +19,8 @@ type setNumbers struct {
 	uses    setUses
 	inner   int // see mostInside
 	// Sets that may have lost their last reference or definition, and are to be looked at. Each entry holds the number.
-	review []uint32
+	review  []uint32
+	changed changedSets
 }
 
 // setUse says who needs a set.
@@ -73,8 +74,8 @@ func (s *setNumbers) adopt(names map[uint32]model.SetID) {
 	}
 }
 
-// update applies a change of a set. One that is gone has its last members until no program refers to it. It reports whether a set
-// that was gone is defined again, so that it has lost the members which it had before.
+// update takes in a change of a set, whose members follow with changeMembers. One that is gone has its last members until no program refers to
+// it. It reports whether a set that was gone is defined again, so that it has lost the members which it had before.
 func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool) {
 	num := s.number(id)
 	u := s.use(num)
@@ -88,12 +89,7 @@ func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool
 		u.defined = true
 		s.Hold(num)
 	}
-	for _, p := range change.Removed {
-		s.classes.Remove(p, num)
-	}
-	for _, p := range change.Added {
-		s.classes.Add(p, num)
-	}
+	s.changed.note(num, change)
 	if change.Gone {
 		u.defined, u.orphan = false, true
 		s.Hold(num)
