@@ -20,10 +20,11 @@ func Enqueue(queue []model.Changes, ch model.Changes) []model.Changes {
 	}
 	last := queue[len(queue)-1]
 	maps.Copy(last.Endpoints, ch.Endpoints)
+	known := sums{}
 	for id, change := range ch.Sets {
 		before, had := last.Sets[id]
 		if had {
-			change = addUp(before, change)
+			change = known.of(before, change)
 		}
 		last.Sets[id] = change
 	}
@@ -46,8 +47,36 @@ func returns(before, after map[model.SetID]*model.SetChange) bool {
 	return false
 }
 
-// addUp is one change that has the effect of before and then after.
-func addUp(before, after *model.SetChange) *model.SetChange {
+// sums are changes added up, by the lists of both: Added and Removed. The sets of a Service share theirs, and what they add up to.
+type sums map[[4]list]sum
+
+type sum struct{ added, removed []netip.Prefix }
+
+// list distinguishes lists that are not the same piece of memory.
+type list struct {
+	first *netip.Prefix
+	len   int
+}
+
+func listOf(prefixes []netip.Prefix) list {
+	if len(prefixes) == 0 {
+		return list{}
+	}
+	return list{&prefixes[0], len(prefixes)}
+}
+
+// of is one change that has the effect of before and then after.
+func (s sums) of(before, after *model.SetChange) *model.SetChange {
+	key := [4]list{listOf(before.Added), listOf(before.Removed), listOf(after.Added), listOf(after.Removed)}
+	total, ok := s[key]
+	if !ok {
+		total = addUp(before, after)
+		s[key] = total
+	}
+	return &model.SetChange{Added: total.added, Removed: total.removed, Gone: after.Gone}
+}
+
+func addUp(before, after *model.SetChange) sum {
 	added, removed := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}
 	for _, p := range before.Added {
 		added[p] = true
@@ -69,7 +98,7 @@ func addUp(before, after *model.SetChange) *model.SetChange {
 			added[p] = true
 		}
 	}
-	return &model.SetChange{Added: keys(added), Removed: keys(removed), Gone: after.Gone}
+	return sum{keys(added), keys(removed)}
 }
 
 func keys(m map[netip.Prefix]bool) []netip.Prefix {
