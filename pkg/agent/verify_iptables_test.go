@@ -63,7 +63,6 @@ type noFlows struct{}
 func (noFlows) Remark(conntrack.Family, conntrack.Filter, uint32, func(conntrack.Entry) (uint32, bool)) (int, error) {
 	return 0, nil
 }
-func (noFlows) DeleteAddress(netip.Addr) (int, error)                                { return 0, nil }
 func (noFlows) DeleteAddresses(conntrack.Family, func(netip.Addr) bool) (int, error) { return 0, nil }
 func (noFlows) DeleteMarked(conntrack.Family, conntrack.Filter) (int, error)         { return 0, nil }
 

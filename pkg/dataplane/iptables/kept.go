@@ -130,17 +130,27 @@ func (k *kept) succeed(owners func() map[netip.Addr]string) error {
 	return nil
 }
 
-// left ends the connections of addresses that endpoints have left: the next endpoint with such an address must not inherit them.
+// left ends the connections of addresses that endpoints have left: the next endpoint with such an address must not inherit them. It reads the
+// table once for each IP version, however many addresses there are.
 func (k *kept) left(list []netip.Addr) error {
 	if k == nil {
 		return nil
 	}
 	k.leaving = append(k.leaving, list...)
-	for len(k.leaving) > 0 {
-		if _, err := k.flows.DeleteAddress(k.leaving[0]); err != nil {
-			return err
+	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+		leaving := map[netip.Addr]bool{}
+		for _, a := range k.leaving {
+			if a.Is4() == (family == conntrack.IPv4) {
+				leaving[a] = true
+			}
 		}
-		k.leaving = k.leaving[1:]
+		if len(leaving) == 0 {
+			continue
+		}
+		if _, err := k.flows.DeleteAddresses(family, func(a netip.Addr) bool { return leaving[a] }); err != nil {
+			return fmt.Errorf("end connections of %d addresses that endpoints have left: %w", len(leaving), err)
+		}
+		k.leaving = slices.DeleteFunc(k.leaving, func(a netip.Addr) bool { return leaving[a] })
 	}
 	return nil
 }

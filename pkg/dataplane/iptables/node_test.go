@@ -37,7 +37,6 @@ type fakeNode struct {
 // fakeFlows are connections' marks.
 type fakeFlows struct {
 	marks   []uint32
-	deleted []netip.Addr
 	ends    []netip.Addr // of further connections, one for each
 	ending  func() error // called by DeleteAddresses, which returns its error; may be nil
 	marking func() error // called by Remark before it changes anything, which returns its error; may be nil
@@ -75,11 +74,6 @@ func (f *fakeFlows) DeleteAddresses(family conntrack.Family, of func(netip.Addr)
 	before := len(f.ends)
 	f.ends = slices.DeleteFunc(f.ends, func(a netip.Addr) bool { return a.Is4() == (family == conntrack.IPv4) && of(a) })
 	return before - len(f.ends), nil
-}
-
-func (f *fakeFlows) DeleteAddress(a netip.Addr) (int, error) {
-	f.deleted = append(f.deleted, a)
-	return 0, nil
 }
 
 // quietNode has interfaces for every endpoint of the tests, and never wakes anybody.

@@ -352,22 +352,49 @@ func TestKeptFlowsGoWithTheirEndpoint(t *testing.T) {
 	n := newFakeNode(t)
 	n.keep = true
 	n.open(t)
+	all := []string{"10.0.0.10", "10.0.2.1", "8.8.8.8", "2001:db8::7"}
+	n.connect(all...)
 	n.mustApply(t, narrow.updates()...)
-	if len(n.flows.deleted) > 0 {
-		t.Errorf("flows of %v are forgotten at a start", n.flows.deleted)
-	}
+	n.wantGone(t, "at a start", all)
 	without := endpointAt("a", "calia", "10.0.0.10", map[string]string{"app": "a"})
 	without.Endpoint.Addrs = nil
 	n.mustApply(t, without, model.EndpointUpdate{ID: model.WorkloadID("t", "a0")})
-	slices.SortFunc(n.flows.deleted, netip.Addr.Compare)
-	if want := []netip.Addr{netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.2.1")}; !slices.Equal(n.flows.deleted, want) {
-		t.Errorf("flows of %v are forgotten, want those of %v", n.flows.deleted, want)
-	}
-	n.flows.deleted = nil
+	n.wantGone(t, "an endpoint has no address any more, another is gone", all, "10.0.0.10", "10.0.2.1")
 	n.mustApply(t, endpointAt("heir", "cali5", "10.0.0.10", map[string]string{"app": "a"}))
-	if want := []netip.Addr{netip.MustParseAddr("10.0.0.10")}; !slices.Equal(n.flows.deleted, want) {
-		t.Errorf("flows of %v are forgotten, want those of %v", n.flows.deleted, want)
+	n.wantGone(t, "another has the address", all, "10.0.0.10")
+}
+
+// The kernel's table of connections is read once for each IP version, however many endpoints leave at once: reading a large one takes half
+// a second, in which no other change is enforced.
+func TestTheTableIsReadOnceForAllThatLeave(t *testing.T) {
+	n := newFakeNode(t)
+	n.keep = true
+	n.open(t)
+	n.mustApply(t, narrow.updates()...)
+	const many = 5
+	var come, gone []model.Update
+	for i := range many {
+		name := fmt.Sprint("job", i)
+		come = append(come, endpointAt(name, fmt.Sprint("cali", 4+i), fmt.Sprint("10.0.7.", 1+i), map[string]string{"app": name}))
+		gone = append(gone, model.EndpointUpdate{ID: model.WorkloadID("t", name)})
 	}
+	n.mustApply(t, come...)
+	n.connect("10.0.7.1", "10.0.7.5", "8.8.8.8")
+	readings := 0
+	n.flows.ending = func() error {
+		if readings++; readings == 1 {
+			return errors.New("no buffer")
+		}
+		return nil
+	}
+	if n.apply(gone...) == nil {
+		t.Fatal("the kernel's refusal is not reported")
+	}
+	n.mustApply(t)
+	if readings != 2 {
+		t.Errorf("the table was read %d times for %d endpoints of one IP version, with one failure", readings, many)
+	}
+	n.wantGone(t, "all but one connection", []string{"10.0.7.1", "10.0.7.5", "8.8.8.8"}, "10.0.7.1", "10.0.7.5")
 }
 
 // A class beyond those that marks have room for costs its address, not the change of others.

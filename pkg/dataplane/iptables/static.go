@@ -16,8 +16,6 @@ import (
 type Flows interface {
 	// Remark replaces the bits of mask in the marks of entries with those that decide returns; write false: the entry stays as it is.
 	Remark(f conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (mark uint32, write bool)) (written int, err error)
-	// DeleteAddress removes all entries with the address at one of their ends.
-	DeleteAddress(netip.Addr) (deleted int, err error)
 	// DeleteAddresses removes all entries of a family with an end whose address of holds for.
 	DeleteAddresses(f conntrack.Family, of func(netip.Addr) bool) (deleted int, err error)
 	// DeleteMarked removes the entries that the filter chooses.
