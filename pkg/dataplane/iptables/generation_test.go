@@ -3,53 +3,173 @@ package iptables
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/dataplane"
 )
 
-// When the numbers of generations start again, no connection keeps the mark of an earlier policy: neither if the kernel refuses at first
-// to replace marks, nor one that chains have marked with the last number after that.
-func TestNoMarkOutlivesTheLastGeneration(t *testing.T) {
+// mark is that of a connection that policy of a generation has allowed.
+func (n *fakeNode) mark(t *testing.T, generation uint32) uint32 {
+	t.Helper()
+	v, err := n.state.static.base.Marks.Generation(generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Value
+}
+
+// changed applies another policy than before.
+func (n *fakeNode) changed(port uint16) error {
+	next := narrow
+	next.ports = []uint16{port}
+	return n.apply(next.updates()...)
+}
+
+// wantMarks demands that connections have these marks.
+func (n *fakeNode) wantMarks(t *testing.T, when string, want ...uint32) {
+	t.Helper()
+	if len(n.flows.marks) != len(want) {
+		t.Fatalf("%s: %d connections, want %d", when, len(n.flows.marks), len(want))
+	}
+	for i, mark := range n.flows.marks {
+		if mark != want[i] {
+			t.Errorf("%s: connection %d has the mark %#x, want %#x", when, i, mark, want[i])
+		}
+	}
+}
+
+// When generations go on in the other half of the numbers, no connection keeps a mark of the half that they leave: neither if the kernel
+// refuses at first to replace marks, nor one that a packet gets in the last moment. Marks of the half that they come to stay.
+func TestNoMarkOutlivesItsHalfOfTheGenerations(t *testing.T) {
 	n := newFakeNode(t)
 	n.mustApply(t, narrow.updates()...)
 	g := &n.state.static.generation
-	g.number = g.most
-	old, err := n.state.static.base.Marks.Generation(chains.FirstGeneration + 1)
-	if err != nil {
-		t.Fatal(err)
+	half := g.most / 2
+	again, lone := n.mark(t, chains.ToBeJudged), n.state.static.base.Marks.Lone().Value
+	for _, leaves := range []uint32{half, g.most} {
+		next := half + 1
+		if leaves == g.most {
+			next = chains.FirstGeneration
+		}
+		g.number = leaves
+		old, denied := n.mark(t, leaves-5), n.mark(t, leaves-6)&^(1<<31) // without the flag passed
+		last, fresh := n.mark(t, leaves), n.mark(t, next)
+		n.flows.marks = []uint32{old, denied, 0, lone, fresh}
+		calls := 0
+		n.flows.marking = func() error {
+			if calls++; calls == 1 {
+				n.flows.marks = append(n.flows.marks, last) // by chains that packets are in until they were waited for
+				return errors.New("no buffer")
+			}
+			return nil
+		}
+		if err := n.changed(uint16(leaves)); err != nil {
+			t.Fatal(err) // the change is enforced all the same
+		}
+		if g.number != next || !g.former {
+			t.Fatalf("after %d comes %d, and marks are to be replaced: %t", leaves, g.number, g.former)
+		}
+		n.mustApply(t)
+		if g.former || calls < 4 { // IPv4 and IPv6, twice
+			t.Errorf("marks are still to be replaced, after %d attempts", calls)
+		}
+		n.wantMarks(t, "after the first half", again, again, 0, lone, fresh, again)
+		if c, why := n.condition("a"); c != dataplane.Enforced {
+			t.Errorf("%v: %s", c, why)
+		}
 	}
-	last, err := n.state.static.base.Marks.Generation(g.most)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.flows.marks = []uint32{old.Value}
-	calls := 0
+}
+
+// No change waits while marks are replaced in a large table, which takes seconds, until the numbers of a half are used up.
+func TestChangesDoNotWaitForMarks(t *testing.T) {
+	n := newFakeNode(t)
+	n.beside = true
+	n.mustApply(t, narrow.updates()...)
+	g := &n.state.static.generation
+	half := g.most / 2
+	g.number = half
+	replacing, goOn, calls := make(chan struct{}), make(chan struct{}), 0
 	n.flows.marking = func() error {
-		switch calls++; calls {
-		case 1:
-			return errors.New("no buffer")
-		case 4: // IPv4 and IPv6 are done once
-			n.flows.marks = append(n.flows.marks, last.Value)
+		if calls++; calls > 2 { // IPv4 and IPv6 of the first replacement
+			return nil
+		}
+		late := time.After(patience)
+		select {
+		case replacing <- struct{}{}:
+		case <-late:
+			return errors.New("a change waits for the replacement")
+		}
+		select {
+		case <-goOn:
+		case <-late:
 		}
 		return nil
 	}
-	next := narrow
-	next.ports = []uint16{443}
-	if n.apply(next.updates()...) == nil {
-		t.Fatal("the kernel's refusal is not reported")
-	}
-	n.mustApply(t)
-	n.mustApply(t)
-	if g.number > chains.FirstGeneration+1 || g.unreplaced != 0 { // the attempt that failed may have had the first number
-		t.Errorf("the generation is %d, marks are to be replaced %d times", g.number, g.unreplaced)
-	}
-	for _, mark := range n.flows.marks {
-		if mark == old.Value || mark == last.Value {
-			t.Errorf("a connection still has the mark %#x", mark)
+	for port := range uint16(5) {
+		if err := n.changed(1000 + port); err != nil {
+			t.Fatal(err)
+		}
+		if port == 0 {
+			select {
+			case <-replacing:
+			case <-time.After(patience):
+				t.Fatal("no marks are replaced")
+			}
 		}
 	}
-	if c, why := n.condition("a"); c != dataplane.Enforced {
-		t.Errorf("%v: %s", c, why)
+	if g.number != half+5 || g.replacing == nil || !g.former {
+		t.Errorf("generation %d after 5 changes beside a replacement, want %d; %+v", g.number, half+5, g)
+	}
+	go func() {
+		goOn <- struct{}{}
+		<-replacing
+		goOn <- struct{}{}
+	}()
+	g.number = g.most
+	if err := n.changed(2000); err != nil { // waits
+		t.Fatal(err)
+	}
+	if g.number != chains.FirstGeneration {
+		t.Errorf("generation %d after the last one", g.number)
+	}
+	g.wait()
+}
+
+// Without a replacement that has succeeded, the numbers of the other half are not used: the change waits, and says why.
+func TestNoGenerationIsUsedThatConnectionsMayHave(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	g := &n.state.static.generation
+	g.number, g.former = g.most, true
+	refused := errors.New("no buffer")
+	n.flows.marking = func() error { return refused }
+	if err := n.changed(2000); !errors.Is(err, refused) {
+		t.Fatalf("%v, want %v", err, refused)
+	}
+	if g.number != g.most {
+		t.Errorf("generation %d is used", g.number)
+	}
+	stale := n.mark(t, chains.FirstGeneration)
+	n.flows.marks, n.flows.marking = []uint32{stale}, nil
+	n.mustApply(t)
+	if g.number != chains.FirstGeneration {
+		t.Errorf("generation %d, want the first", g.number)
+	}
+	n.wantMarks(t, "before the first number is used", n.mark(t, chains.ToBeJudged))
+}
+
+// A successor replaces the marks of the half that is not in use: its predecessor may have been killed before it had.
+func TestASuccessorReplacesMarksOfTheOtherHalf(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	g := &n.state.static.generation
+	stale, current := n.mark(t, g.most-1), n.mark(t, g.number)
+	n.flows.marks = []uint32{stale, current}
+	n.open(t)
+	n.mustApply(t, narrow.updates()...)
+	n.wantMarks(t, "after a restart", n.mark(t, chains.ToBeJudged), current)
+	if n.state.static.generation.former {
+		t.Error("marks are still to be replaced")
 	}
 }

@@ -211,6 +211,7 @@ func (d *IPTables) Observe(o dataplane.Observer) { d.observer = o }
 // Close implements dataplane.Dataplane.
 func (d *IPTables) Close() error {
 	d.state.plans.Compiler.Close()
+	d.state.static.generation.wait()
 	d.kernel.Node.Close()
 	return nil
 }

@@ -32,6 +32,7 @@ type fakeNode struct {
 	keep   bool         // existing connections
 	mask   uint32       // of marks; 0: the default
 	routes []further.Route
+	beside bool // marks are replaced while the test goes on; else apply waits for that
 }
 
 // fakeFlows are connections' marks.
@@ -42,7 +43,7 @@ type fakeFlows struct {
 	marking func() error // called by Remark before it changes anything, which returns its error; may be nil
 }
 
-func (f *fakeFlows) Remark(family conntrack.Family, _ conntrack.Filter, mask uint32, decide func(conntrack.Entry) (uint32, bool)) (int, error) {
+func (f *fakeFlows) Remark(family conntrack.Family, filter conntrack.Filter, mask uint32, decide func(conntrack.Entry) (uint32, bool)) (int, error) {
 	if f.marking != nil {
 		if err := f.marking(); err != nil {
 			return 0, err
@@ -50,6 +51,9 @@ func (f *fakeFlows) Remark(family conntrack.Family, _ conntrack.Filter, mask uin
 	}
 	n := 0
 	for i, m := range f.marks {
+		if m&filter.Mask != filter.Mark {
+			continue
+		}
 		if to, write := decide(conntrack.Entry{Mark: m}); write && family == conntrack.IPv4 {
 			f.marks[i], n = m&^mask|to&mask, n+1
 		}
@@ -129,7 +133,11 @@ func (n *fakeNode) open(t *testing.T) {
 
 func (n *fakeNode) apply(updates ...model.Update) error {
 	n.graph.Apply(updates)
-	return n.Apply(context.Background(), n.graph.Flush())
+	err := n.Apply(context.Background(), n.graph.Flush())
+	if !n.beside {
+		n.state.static.generation.wait() // it uses the fakes
+	}
+	return err
 }
 
 func (n *fakeNode) mustApply(t *testing.T, updates ...model.Update) {

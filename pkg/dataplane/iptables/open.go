@@ -82,6 +82,7 @@ func (d *IPTables) Reopen() error {
 	if d.next != nil {
 		c, d.next = *d.next, nil
 	}
+	d.state.static.generation.wait() // marks of the next world may have other bits
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	next, err := d.newState(ctx, c)

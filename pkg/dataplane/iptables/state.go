@@ -271,12 +271,12 @@ func (s *state) searchRoutes(search bool) error {
 	return nil
 }
 
-// replaceLate replaces the marks of connections that chains have written with the last generation.
-func (s *state) replaceLate() error {
-	if !s.plans.Done() {
+// replaceFormer has marks with generations of the half that is not in use replaced, once the chains in force write none of these.
+func (s *state) replaceFormer() error {
+	if !s.plans.Done() || !s.world.inForce {
 		return nil
 	}
-	return s.static.replaceLate()
+	return s.static.replaceFormer()
 }
 
 // cleanSources destroys the sets of endpoints that list no further sources any more. If no endpoint lists any, it removes the

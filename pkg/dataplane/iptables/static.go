@@ -70,6 +70,7 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 		}
 	}
 	s.foreign = unknown || !known[4] && !known[6]
+	s.generation.former = len(known) > 0 // an agent may have been killed before it had replaced them
 	s.listing = newListing(found)
 	s.resumed = s.keep && !unknown && alike && known[4] && known[6] && s.generation.number >= chains.FirstGeneration
 	if s.resumed {
@@ -82,9 +83,8 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 // judgeAgain makes live flows be judged again once packets go to this world.
 func (s *static) judgeAgain() {
 	s.resumed = false
-	if s.generation.next(); s.generation.unreplaced > 0 {
-		s.foreign, s.generation.unreplaced = true, 0 // clean replaces the marks
-	}
+	next, crosses := s.generation.following()
+	s.generation.number, s.foreign = next, s.foreign || crosses // else clean replaces the marks
 }
 
 // generation returns the generation in the chains of a world in force; not ok: there are none, or their marks have another layout. Then it
@@ -204,20 +204,23 @@ func (s *static) differs(used func(family uint8) bool) bool {
 // markStale has the next rejudge make live flows be judged again: something that was allowed may be denied now.
 func (s *static) markStale() { s.stale = true }
 
+// ofOtherHalf reports whether the chains of an IP version write a number of the half that is not in use. They must not while those are replaced,
+// although no endpoint has addresses of that version.
+func (s *static) ofOtherHalf(family uint8) bool {
+	return s.generation.isUpper(s.written[family].generation) != s.generation.isUpper(s.generation.number)
+}
+
 // rejudge makes live flows be judged again, if that is due, with the next commit. used reports whether endpoints have addresses of
 // an IP version: others have no flows.
 func (s *static) rejudge(used func(family uint8) bool) error {
 	if s.stale && !s.keep {
-		s.generation.next()
-	}
-	if s.generation.unreplaced == 2 {
-		if err := s.replaceMarks(); err != nil {
+		if err := s.nextGeneration(); err != nil {
 			return err
 		}
 	}
 	s.stale = false
 	for _, family := range families {
-		if used(family) && s.written[family] != s.content(family) {
+		if (used(family) || s.ofOtherHalf(family)) && s.written[family] != s.content(family) {
 			if err := s.write(family); err != nil {
 				return err
 			}
