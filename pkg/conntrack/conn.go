@@ -134,12 +134,6 @@ func (c *Conn) DeleteAddresses(f Family, of func(netip.Addr) bool) (deleted int,
 	}, c.Delete)
 }
 
-// DeleteAddress is DeleteAddresses for one address.
-func (c *Conn) DeleteAddress(a netip.Addr) (deleted int, err error) {
-	a = a.Unmap()
-	return c.DeleteAddresses(familyOf(a), func(other netip.Addr) bool { return other == a })
-}
-
 // DeleteMarked removes the entries that the filter chooses. It returns the number of entries removed.
 func (c *Conn) DeleteMarked(f Family, filter Filter) (deleted int, err error) {
 	return c.edit(f, filter, func(e Entry) bool { return e.Mark&filter.Mask == filter.Mark }, c.Delete)

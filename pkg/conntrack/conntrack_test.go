@@ -171,7 +171,7 @@ func TestInsertedConnectionsGoOnFromEitherEnd(t *testing.T) {
 			want := tupleOf(client)
 			flow := conntrack.Flow{Original: want, Mark: 0x10000, Timeout: time.Hour}
 			testutil.WaitFor(t, time.Minute, "insertion between two late acknowledgements", func() bool {
-				if _, err := c.DeleteAddress(netip.MustParseAddr(host)); err != nil {
+				if _, err := deleteAddress(c, netip.MustParseAddr(host)); err != nil {
 					t.Fatal(err)
 				}
 				errs := c.Insert([]conntrack.Flow{flow, flow})
@@ -194,7 +194,7 @@ func TestInsertedConnectionsGoOnFromEitherEnd(t *testing.T) {
 			if len(entries) != 1 || entries[0].Original != want || entries[0].TCPState != conntrack.TCPEstablished || entries[0].Status&conntrack.Assured == 0 || !entries[0].PickedUp {
 				t.Errorf("%s, %s first: %+v", host, first, entries)
 			}
-			if n, err := c.DeleteAddress(netip.MustParseAddr(host)); err != nil || n == 0 {
+			if n, err := deleteAddress(c, netip.MustParseAddr(host)); err != nil || n == 0 {
 				t.Errorf("deleted %d, %v", n, err)
 			}
 		}
@@ -223,7 +223,7 @@ func TestAnEntryIsReplaced(t *testing.T) {
 		if len(now) != 1 || now[0].Original != right.Original || now[0].TCPState != conntrack.TCPEstablished {
 			t.Errorf("%+v", now)
 		}
-		if _, err := c.DeleteAddress(src.Addr()); err != nil {
+		if _, err := deleteAddress(c, src.Addr()); err != nil {
 			t.Error(err)
 		}
 		var bad conntrack.Flow
@@ -274,7 +274,7 @@ func TestMarksAreWrittenUnderTheirMask(t *testing.T) {
 func TestEntriesOfAnAddressAreDeleted(t *testing.T) {
 	c := open(t)
 	flows := many(t, c, 1000)
-	if n, err := c.DeleteAddress(flows[5].Original.Src); n != 1 || err != nil {
+	if n, err := deleteAddress(c, flows[5].Original.Src); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	if used, limit, err := c.Usage(); err != nil || used != 999 || limit < 999 {
@@ -284,7 +284,7 @@ func TestEntriesOfAnAddressAreDeleted(t *testing.T) {
 	if n, err := c.DeleteAddresses(conntrack.IPv4, func(a netip.Addr) bool { return removed[a] }); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if n, err := c.DeleteAddress(flows[5].Original.Dst); n != 997 || err != nil {
+	if n, err := deleteAddress(c, flows[5].Original.Dst); n != 997 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
@@ -381,4 +381,13 @@ func TestDeleteReportsEachEntry(t *testing.T) {
 	if left := all(t, c, conntrack.Both, conntrack.Filter{}); len(left) > 0 {
 		t.Errorf("%d entries are left", len(left))
 	}
+}
+
+// deleteAddress removes the entries of an address.
+func deleteAddress(c *conntrack.Conn, a netip.Addr) (deleted int, err error) {
+	family := conntrack.IPv6
+	if a.Is4() {
+		family = conntrack.IPv4
+	}
+	return c.DeleteAddresses(family, func(other netip.Addr) bool { return other == a })
 }
