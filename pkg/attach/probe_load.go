@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfroom"
@@ -85,5 +86,6 @@ func (r refusal) Unwrap() error { return r.error }
 func refusesProgram(err error) bool {
 	var r refusal
 	var verifier *ebpf.VerifierError
-	return errors.As(err, &r) && !bpfroom.Short(err) && (errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported))
+	return errors.As(err, &r) && !bpfroom.Short(err) &&
+		(errors.As(err, &verifier) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EFAULT)) // EFAULT: a mistake of the verifier
 }

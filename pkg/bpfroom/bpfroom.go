@@ -52,7 +52,7 @@ func Short(err error) bool {
 }
 
 // Explain returns the reason for which a map could not be made that the kernel supports: err, unless the library says in it that the kernel
-// lacks a feature, then what the process is out of, or was out of.
+// lacks a feature, then what the process is out of. If there is room again, the text says both.
 func Explain(err error) error {
 	if !errors.Is(err, ebpf.ErrNotSupported) {
 		return err
@@ -60,5 +60,5 @@ func Explain(err error) error {
 	if lacks := Lacks(); lacks != nil {
 		return lacks
 	}
-	return fmt.Errorf("out of file descriptors or memory a moment ago (%s)", err)
+	return fmt.Errorf("out of file descriptors or memory a moment ago, or the kernel lacks it: %w", err)
 }

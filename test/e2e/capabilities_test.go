@@ -18,6 +18,7 @@ import (
 
 	"github.com/margay-project/margay/internal/testcluster"
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/lab"
 	"github.com/margay-project/margay/pkg/lab/echo"
 )
@@ -112,7 +113,7 @@ func TestTheDaemonSetsCapabilitiesAreEnough(t *testing.T) {
 
 	// Without their pins policies are out of reach of the next agent, which may not open maps by number.
 	agent.Kill()
-	if err := os.RemoveAll(filepath.Join(agent.BPFFS, "margay", "v1", "slot")); err != nil {
+	if err := os.RemoveAll(filepath.Join(bpfmaps.InstanceDir(agent.BPFFS, ""), fmt.Sprint("v", bpfmaps.Layout), "slot")); err != nil {
 		t.Fatal(err)
 	}
 	agent.Start()

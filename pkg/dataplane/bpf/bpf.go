@@ -19,6 +19,7 @@ type BPF struct {
 	next      *dataplane.Config // configuration for the next Reopen; nil: config
 	kernel    *kernel
 	programs  *bpfmaps.Programs
+	pins      pins
 	sweeps    sweeps
 	observer  dataplane.Observer
 	resync    bool
@@ -34,10 +35,14 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 	s.plans.Enqueue(ch)
 	s.renewal.run(d.programs, s.tables.slots)
 	var errs []error
+	if n := d.pins.keep(d.resync); n > 0 {
+		d.repairs += n
+		d.resync = true
+		d.sweeps.replace(d.programs)
+		errs = append(errs, s.tables.slots.Repin())
+	}
+	errs = append(errs, d.pins.err)
 	if d.resync {
-		if !d.kernel.maps.Pinned() {
-			d.sweeps.replace(d.programs) // their pins are gone, too
-		}
 		repairs, err := s.resync().run()
 		d.repairs += repairs
 		errs, d.resync = append(errs, err), err != nil
@@ -51,7 +56,6 @@ func (d *BPF) Apply(_ context.Context, ch model.Changes) error {
 		d.kernel.host.Nudge(d.rest())
 	}
 	if err := errors.Join(errs...); err != nil {
-		d.resync = d.resync || !d.kernel.maps.Pinned() // links and policies cannot be pinned where the directory is gone
 		return errors.Join(err, s.plans.Failures())
 	}
 	if err := s.leaveOlder(); err != nil {

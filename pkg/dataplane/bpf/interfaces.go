@@ -36,8 +36,15 @@ func (i *interfaces) enforced() map[string]uint32 {
 // begin notes that the first plan has got as far as the guard, or has failed: interfaces that could not be programmed are closed.
 func (i *interfaces) begin() { i.ready = true }
 
-// recheck has the guard put in place again, should others have detached its programs.
-func (i *interfaces) recheck() { i.guarded = false }
+// recheck puts programs on prepared interfaces again that others have detached or unpinned, and has the same done with the guard.
+func (i *interfaces) recheck() {
+	i.guarded = false
+	for name, ifindex := range i.byName {
+		if _, tried := i.prepared[ifindex]; tried {
+			i.prepared[ifindex] = i.kernel.host.Ensure(name, ifindex) == nil
+		}
+	}
+}
 
 // observe records which there are. It returns those that something has happened to, which may be others by now,
 // without programs. The links of prepared ones that have vanished are to be removed.

@@ -12,6 +12,7 @@ import (
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
 // OpenBPF opens the BPF dataplane on a host: the pinned maps of this instance, made if they are missing, and programs
@@ -23,6 +24,7 @@ func OpenBPF(c dataplane.Config, host Host, log *slog.Logger) (*BPF, error) {
 		return nil, err
 	}
 	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m}, observer: unobserved{}}
+	d.pins = pins{kernel: d.kernel, retry: plans.NewBackoff(time.Now)}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)
 	}

@@ -19,11 +19,10 @@ type resync struct {
 	endpoints  *endpoints
 }
 
-// run makes every table read its map again and looks for changes made by others: to pins, entries, published policies,
+// run makes every table read its map again and looks for changes made by others: to entries, published policies,
 // attached programs. Each difference is logged, and repaired by the rest of Apply. repairs is their number.
 func (r resync) run() (repairs uint64, err error) {
-	pins, err := r.repin()
-	errs := []error{err}
+	var errs []error
 	entries := r.names.reread() + r.endpoints.sources.reread()
 	for _, t := range verdictTables(r.kernel.maps) {
 		n, err := t.Resync()
@@ -35,23 +34,12 @@ func (r resync) run() (repairs uint64, err error) {
 	}
 	r.endpoints.staged.reread()
 	errs = append(errs, r.kernel.endpoints.Reload())
-	repairs = pins + uint64(entries) + r.countAltered()
+	repairs = uint64(entries) + r.countAltered()
 	republished, err := r.republish()
 	errs = append(errs, err, r.endpoints.entries.shares.report(r.endpoints.roster.bound, r.kernel.log))
 	r.endpoints.recheck()
 	r.interfaces.recheck()
 	return repairs + republished, errors.Join(errs...)
-}
-
-// repin pins maps and policies again whose pins somebody has removed. The host does that of links. Maps that cannot be pinned are still in use,
-// so everything else goes on.
-func (r resync) repin() (repairs uint64, err error) {
-	n, err := r.kernel.maps.Repin()
-	if n > 0 {
-		r.kernel.log.Warn("the pins of maps had been removed by somebody else, pinned again", "maps", n)
-		err = errors.Join(err, r.tables.slots.Repin())
-	}
-	return uint64(n), err
 }
 
 // countAltered logs and counts endpoints whose entries are not as they were written. All endpoints are about to be written

@@ -1,0 +1,30 @@
+package bpf
+
+import (
+	"github.com/margay-project/margay/pkg/dataplane/plans"
+)
+
+// pins keeps what is in the kernel pinned: without that the kernel frees it when this process ends. Links are pinned by the host.
+type pins struct {
+	kernel *kernel
+	retry  *plans.Backoff
+	err    error // why maps cannot be pinned; nil: they are
+}
+
+// keep pins maps again whose pins somebody has removed, and returns how many those are. If it has to, everything else that is pinned is to be
+// looked at, too. It looks for single pins if look is set, and otherwise only if some are missing.
+func (p *pins) keep(look bool) (repaired uint64) {
+	if !look && p.err == nil && p.kernel.maps.Pinned() || !p.retry.Due() {
+		return 0
+	}
+	n, err := p.kernel.maps.Repin()
+	if p.err = err; err != nil {
+		p.retry.Failed() // everything else goes on: the maps are in use all the same
+	} else {
+		p.retry.Reset()
+	}
+	if n > 0 {
+		p.kernel.log.Warn("the pins of maps had been removed by somebody else, pinned again", "maps", n)
+	}
+	return uint64(n)
+}
