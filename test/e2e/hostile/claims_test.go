@@ -38,7 +38,7 @@ func TestClaimsInALoopDisturbNobody(t *testing.T) {
 	s.AwaitPolicies(s.m, 1, 0)
 	s.AwaitPolicies(x, 1, 0)
 	honest := s.StartTraffic(s.a, server)
-	end := during(func(i int) {
+	turns, end := during(t, func(i int) {
 		metadata := []string{"", `, creationTimestamp: "2001-01-01T00:00:00Z"`, `, deletionTimestamp: "2026-01-01T00:00:00Z"`}[i/3%3]
 		s.claim(t, fmt.Sprint("claim", i%claimants), []string{"n1", "n2", "nowhere"}[i%3], metadata, server.Addrs())
 		if i%16 == 0 {
@@ -50,13 +50,11 @@ func TestClaimsInALoopDisturbNobody(t *testing.T) {
 			s.claim(t, "x", "n1", "", n.Addrs())
 		}
 	})
-	for begun := time.Now(); time.Since(begun) < claimFor; {
+	for begun := time.Now(); time.Since(begun) < claimFor || turns.Load() < 3*claimants; {
 		honest.Some("while its address is claimed")
 	}
-	turns := end()
-	for i := range claimants {
-		s.Remove(fmt.Sprint("pod-evil.claim", i))
-	}
+	end()
+	s.removeAll(t, "pod-evil.claim")
 	s.Declare(s.m)
 	s.Declare(x)
 	s.AwaitEndpoint(s.m)
@@ -70,5 +68,5 @@ func TestClaimsInALoopDisturbNobody(t *testing.T) {
 		return err == nil && len(a.Problems) == 0
 	}
 	testutil.WaitFor(t, soon, "no problem", problem)
-	t.Logf("%d claims", turns)
+	t.Logf("%d claims", turns.Load())
 }
