@@ -13,14 +13,21 @@ import (
 // BenchmarkBackendsChange replaces all ports of an EndpointSlice of a Service that a rule of this node names. The longest time that the
 // compiler takes without a pause is a metric, since changes of others wait for it.
 func BenchmarkBackendsChange(b *testing.B) {
-	for _, c := range []struct{ addrs, ports int }{{1000, 100}, {32, 2000}, {40_000, 1}, {128 << 10, 1}} {
-		b.Run(fmt.Sprintf("%dx%d", c.addrs, c.ports), func(b *testing.B) {
+	for _, c := range []struct{ objects, addrs, ports int }{{1, 1000, 100}, {1, 32, 2000}, {1, 40_000, 1}, {1, 128 << 10, 1}, {4096, 32, 1}} {
+		b.Run(fmt.Sprintf("%dx%dx%d", c.objects, c.addrs, c.ports), func(b *testing.B) {
 			to := model.Entity{Service: &model.ServiceKey{Namespace: "shop", Name: "web"}}
 			n := newNode()
 			n.apply(model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "to-service"}, Policy: &model.Policy{
-				Tier: model.TierDefault, Selector: selector.All(), AppliesEgress: true, Egress: []model.Rule{{Action: model.Allow, Destination: to}}}},
-				backends(c.addrs, c.ports, 1))
-			turns := [2][]model.Update{{backends(c.addrs, c.ports, 1)}, {backends(c.addrs, c.ports, 1+c.ports)}}
+				Tier: model.TierDefault, Selector: selector.All(), AppliesEgress: true, Egress: []model.Rule{{Action: model.Allow, Destination: to}}}})
+			turns := [2][]model.Update{}
+			for i := range c.objects { // with ports of their own, and the same addresses
+				for turn := range turns {
+					u := backends(c.addrs, c.ports, 1+(i+turn*c.objects)*c.ports)
+					u.ID.Name = fmt.Sprint("web", i)
+					turns[turn] = append(turns[turn], u)
+				}
+			}
+			n.apply(turns[0]...)
 			b.ReportAllocs()
 			var graph, longest time.Duration
 			for i := 1; b.Loop(); i++ {

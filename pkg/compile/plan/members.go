@@ -54,7 +54,11 @@ func (c *changedSets) part(list []netip.Prefix) *changedPart {
 
 // changeMembers changes the members of the sets that an Update has changed.
 func (s *setNumbers) changeMembers() {
-	for _, p := range s.changed.parts {
+	parts := s.changed.parts
+	if len(parts) > fewParts {
+		parts = regroup(parts)
+	}
+	for _, p := range parts {
 		slices.Sort(p.join)
 		slices.Sort(p.leave)
 		s.classes.Change(p.prefixes, p.join, p.leave)
