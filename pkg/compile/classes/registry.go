@@ -20,7 +20,7 @@ type registry struct {
 	created []uint32 // since the last call of Created
 	changed []uint32 // that came or went since all was made
 	idle    []uint32 // may have no entries any more
-	gone    []uint32 // since the last call of Reuse; until then Differ knows their sets
+	gone    []uint32 // since the last call of Reuse; until then, and while they are held, Differ knows their sets
 }
 
 type classState struct {
@@ -104,8 +104,12 @@ func (r *registry) Highest() uint32 {
 	return r.top
 }
 
-// Differ reports whether the classes differ in their family or in one of the sets. One that was dropped counts as it was, until Reuse.
+// Differ reports whether the classes differ in their family or in one of the sets. One that was dropped counts as it was, until Reuse, and
+// while it is held. An entry of the kernel that somebody has damaged may have a number that no class ever had: it is unlike all others.
 func (r *registry) Differ(a, b uint32, sets []uint32) bool {
+	if n := uint32(len(r.byID)); a >= n || b >= n {
+		return a != b
+	}
 	x, y := r.byID[a], r.byID[b]
 	return x.family != y.family || slices.ContainsFunc(sets, func(s uint32) bool {
 		return r.lists.has(x.list, s) != r.lists.has(y.list, s)
@@ -215,12 +219,16 @@ func (r *registry) Drop() []uint32 {
 
 // Reuse makes the ids of dropped classes available for new ones, but for those that are held.
 func (r *registry) Reuse() {
+	held := r.gone[:0]
 	for _, id := range r.gone {
-		if !r.byID[id].used {
+		switch {
+		case r.held[id]: // an entry in the kernel still has it
+			held = append(held, id)
+		case !r.byID[id].used:
 			r.byID[id] = classState{}
 		}
 	}
-	r.gone = nil
+	r.gone = held
 	r.ids.ReuseBut(r.held)
 }
 

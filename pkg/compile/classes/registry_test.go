@@ -61,6 +61,54 @@ func TestAllClassesAreListedAfterFewAndManyChanges(t *testing.T) {
 	})
 }
 
+// An entry that the kernel does not remove keeps its class: until it is gone that is told from others by its sets, and no other class gets
+// its number.
+func TestAHeldClassIsToldFromOthersUntilItIsReleased(t *testing.T) {
+	c := classes.New()
+	p, q := netip.MustParsePrefix("fd00::1/128"), netip.MustParsePrefix("fd00::2/128")
+	for _, set := range []uint32{1, 2} {
+		c.Show(set)
+	}
+	add := func(p netip.Prefix, set uint32) uint32 {
+		c.Add(p, set)
+		c.Diff()
+		return c.Lookup(p.Addr()).Class
+	}
+	id := add(p, 1)
+	c.Remove(p, 1)
+	c.Diff()
+	if gone := c.Drop(); !slices.Equal(gone, []uint32{id}) {
+		t.Fatalf("classes %v are dropped, want %d", gone, id)
+	}
+	c.Hold(map[uint32]bool{id: true})
+	for range 3 {
+		c.Reuse()
+		if !c.Differ(id, classes.None6, []uint32{1}) || c.Differ(id, classes.None6, []uint32{2}) || !c.Differ(id, classes.None4, nil) {
+			t.Error("a held class is not told from others by its sets and its family")
+		}
+	}
+	if other := add(q, 2); other == id {
+		t.Error("a held class has got other sets")
+	}
+	c.Hold(nil)
+	c.Reuse()
+	if c.Differ(id, classes.None4, []uint32{1}) {
+		t.Error("the sets of a class that is held no more are not forgotten")
+	}
+	c.Remove(q, 2)
+	c.Show(3)
+	if again := add(q, 3); again != id {
+		t.Errorf("the class has the number %d; %d is free", again, id)
+	}
+}
+
+func TestAClassThatThereNeverWasIsUnlikeOthers(t *testing.T) {
+	c := classes.New()
+	if !c.Differ(1<<20, classes.None4, nil) || !c.Differ(classes.None6, 1<<20, nil) || c.Differ(1<<20, 1<<20, nil) {
+		t.Error("a number that no class had counts as one of the others")
+	}
+}
+
 // BenchmarkAllAfterFewChanges lists 24,000 classes after one of them has left.
 func BenchmarkAllAfterFewChanges(b *testing.B) {
 	c := classes.New()
