@@ -43,8 +43,9 @@ func (e *endpoint) isAsDesired() bool {
 
 // isJudgedOtherwise reports whether other packets than in the kernel are to be the endpoint's, or others judge them.
 func (e *endpoint) isJudgedOtherwise() bool {
-	is := e.applied.policy
-	return is == nil || e.applied.programs != e.desired.programs || is.Iface != e.desired.policy.Iface || !e.sameAddrs()
+	is, want := e.applied.policy, e.desired.policy
+	return is == nil || e.applied.programs != e.desired.programs || is.Iface != want.Iface || !e.sameAddrs() ||
+		is.Addrs != nil && !slices.Equal(is.Sources, want.Sources) // of an endpoint found in the kernel they are not known
 }
 
 // sameAddrs reports whether the endpoint still has the addresses that its applied programs were compiled for. For an

@@ -39,7 +39,7 @@ func (f *fallback) allGrown() []*program { return f.grown }
 // hasGrown reports whether the program has a larger table since the last plan.
 func (f *fallback) hasGrown(prog *program) bool { return slices.Contains(f.grown, prog) }
 
-// noteChanged notes an endpoint that the plan has judged by other tables, on another interface or with other addresses.
+// noteChanged notes an endpoint that the plan has judged by other tables, on another interface, or with other addresses or further sources.
 func (f *fallback) noteChanged(id model.EndpointID) { f.changed = append(f.changed, id) }
 
 // addChanged adds the endpoints that noteChanged was called for since the plan before the last.

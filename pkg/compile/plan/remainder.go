@@ -19,8 +19,8 @@ type Remainder struct {
 }
 
 // Endpoints returns the endpoints, shadows among them, that are not judged by their newest policy before the remainder is written: those
-// that get other tables, another interface or other addresses; those whose rules tell apart the classes that an address has and is to
-// have; and those whose policy, or a set that it refers to, a waiting change alters. Of a part that is written halfway all count.
+// that get other tables, another interface, other addresses or further sources; those whose rules tell apart the classes that an address has
+// and is to have; and those whose policy, or a set that it refers to, a waiting change alters. Of a part that is written halfway all count.
 //
 // It works that out from what the Compiler keeps anyway, so that plans which are written cost nothing for it.
 func (r Remainder) Endpoints(c *Compiler) map[model.EndpointID]bool {

@@ -86,6 +86,21 @@ func TestOnlyTheEndpointsOfAPlanAreBehind(t *testing.T) {
 	wantBehind(t, c, "all is written", written)
 }
 
+// Packets from further sources are judged otherwise when the list changes, and nothing else does.
+func TestAnEndpointThatGetsFurtherSourcesIsBehind(t *testing.T) {
+	c, now := newBehind(t)
+	next := now.clone()
+	web := *next.endpoints[model.WorkloadID("ns", "web")]
+	web.Sources = policytest.Prefixes("10.0.8.0/24")
+	next.endpoints[web.ID] = &web
+	p := c.Update(next.changes(now))
+	if len(p.Bind) != 1 || len(p.Tables) != 0 {
+		t.Fatalf("the plan binds %v and has tables %v: the test tests nothing", p.Bind, p.Tables)
+	}
+	wantBehind(t, c, "nothing is written", Remainder{Plan: p}, "web")
+	wantBehind(t, c, "endpoints are bound", Remainder{Plan: p, Moved: true, Bound: true, Rejudged: true})
+}
+
 // A class that leaves the kernel with the plan is told from others by its sets all the same.
 func TestClassesThatAPlanDropsAreKnownUntilTheNext(t *testing.T) {
 	c, now := newBehind(t)
