@@ -319,7 +319,7 @@ func (a *API) explain(r *http.Request) (inspect.Answer, error) {
 		request.Node, request.NodeAddrs = a.Node, a.Plane.NodeAddrs()
 		if question, unknown = explain.Resolve(v.Graph, request); unknown == nil {
 			pods, addrs := question.Ends()
-			updates, differs = v.Graph.Around(pods, addrs), notEnforced(v.states, pods)
+			updates, differs = v.Graph.Around(pods, addrs), notEnforced(v.states, pods, addrs)
 		}
 	})
 	if err = errors.Join(err, unknown); err != nil {

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/dataplane"
@@ -9,17 +11,20 @@ import (
 )
 
 // notEnforced says of which pods the kernel does not enforce the policy that the objects mean, and why: explain evaluates
-// objects, a policy over a limit is refused, and one whose write failed is still to be written. Pods of other nodes have no status here.
-func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID) []string {
+// objects, a policy over a limit is refused, and one whose write failed is still to be written. An address whose entry the kernel has refused
+// is of concern if it is one of addrs, the ends of the flows in question. Pods of other nodes have no status here.
+func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID, addrs []netip.Addr) []string {
 	var texts []string
 	for _, s := range states {
-		why := s
-		switch s.Condition {
-		case dataplane.Held, dataplane.Failed, dataplane.Pending:
-		default:
-			why.Reason = "" // it is no doubt about policy
+		if !slices.Contains(pods, s.ID) {
+			continue
 		}
-		if text := shortfall(why); slices.Contains(pods, s.ID) && text != "" {
+		reason := ""
+		switch s.Condition {
+		case dataplane.Held, dataplane.Failed, dataplane.Pending: // of others it is no doubt about policy
+			reason = s.Reason
+		}
+		if text := both(reason, cmp.Or(s.NotInForce, s.Misjudged.TextOf(addrs))); text != "" {
 			texts = append(texts, fmt.Sprintf("%s: %s", s.ID, text))
 		}
 	}
@@ -28,8 +33,13 @@ func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID) []s
 
 // shortfall is all that is to be said of an endpoint that is not as it should be; empty: it is.
 func shortfall(s dataplane.EndpointStatus) string {
-	if s.Reason != "" && s.NotInForce != "" {
-		return s.Reason + "; " + s.NotInForce
+	return both(s.Reason, cmp.Or(s.NotInForce, s.Misjudged.Text()))
+}
+
+// both joins two texts, of which either may be empty.
+func both(a, b string) string {
+	if a != "" && b != "" {
+		return a + "; " + b
 	}
-	return s.Reason + s.NotInForce
+	return a + b
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,6 +12,15 @@ import (
 	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 )
+
+// misjudged are refused addresses that the rules of an endpoint tell apart.
+func misjudged(prefixes ...string) dataplane.Misjudged {
+	m := dataplane.Misjudged{Kinds: []bool{true}}
+	for _, p := range prefixes {
+		m.Refused = append(m.Refused, dataplane.RefusedAddr{Prefix: netip.MustParsePrefix(p), Cause: errors.New("full")})
+	}
+	return m
+}
 
 // Whoever sees the newest policies of a pod, in a list or in an explanation, is told if they are not in force; of the others, and while
 // another pod waits, nothing is said.
@@ -21,6 +32,7 @@ func TestAPodWhosePolicyIsNotInForceIsSaidToBeSo(t *testing.T) {
 	g.Apply([]model.Update{model.InSync{}})
 	g.Flush()
 	id, other := g.LocalEndpoints()[0].ID, g.LocalEndpoints()[1].ID
+	ends := []netip.Addr{netip.MustParseAddr("10.0.9.8"), netip.MustParseAddr("10.0.9.9")}
 	const locked = "its newest policy is not in force yet: another process holds the lock"
 	for _, test := range []struct {
 		what      string
@@ -32,7 +44,12 @@ func TestAPodWhosePolicyIsNotInForceIsSaidToBeSo(t *testing.T) {
 		{"enforced", dataplane.EndpointStatus{Condition: dataplane.Enforced}, "", "", ""},
 		{"another pod's plan fails", dataplane.EndpointStatus{Condition: dataplane.Pending}, "", "", ""},
 		{"its plan fails", dataplane.EndpointStatus{Condition: dataplane.Pending, NotInForce: locked}, inspect.ConditionPending, locked, locked},
-		{"an address is refused", dataplane.EndpointStatus{Condition: dataplane.Enforced, NotInForce: locked}, inspect.ConditionPending, locked, locked},
+		{"an address is refused", dataplane.EndpointStatus{Condition: dataplane.Enforced, Misjudged: misjudged("10.0.0.7/32")}, inspect.ConditionPending,
+			"its newest policy is not in force yet for 10.0.0.7: full", ""},
+		{"an address of the question is refused", dataplane.EndpointStatus{Condition: dataplane.Enforced, Misjudged: misjudged("10.0.0.7/32", "10.0.9.9/32")},
+			inspect.ConditionPending, "its newest policy is not in force yet for 10.0.0.7: full", "its newest policy is not in force yet for 10.0.9.9: full"},
+		{"an address is refused, and its plan fails", dataplane.EndpointStatus{Condition: dataplane.Pending, NotInForce: locked,
+			Misjudged: misjudged("10.0.9.9/32")}, inspect.ConditionPending, locked, locked},
 		{"large", dataplane.EndpointStatus{Condition: dataplane.Pending, Reason: "large"}, inspect.ConditionPending, "large", "large"},
 		{"over a limit", dataplane.EndpointStatus{Condition: dataplane.Held, Reason: "limit"}, "", "limit", "limit"},
 		{"over a limit, and newer changes wait", dataplane.EndpointStatus{Condition: dataplane.Held, Reason: "limit", NotInForce: locked},
@@ -50,7 +67,7 @@ func TestAPodWhosePolicyIsNotInForceIsSaidToBeSo(t *testing.T) {
 		if rows[1].Condition != "" || rows[1].Error != "" {
 			t.Errorf("%s: of the other pod is said %q, %q", test.what, rows[1].Condition, rows[1].Error)
 		}
-		note, want := strings.Join(notEnforced(states, []model.EndpointID{id, other}), "\n"), ""
+		note, want := strings.Join(notEnforced(states, []model.EndpointID{id, other}, ends), "\n"), ""
 		if test.note != "" {
 			want = id.String() + ": " + test.note
 		}

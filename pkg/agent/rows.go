@@ -32,7 +32,7 @@ func endpointRows(g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Da
 		switch {
 		case !ok:
 			row.Error = "not programmed yet"
-		case s.NotInForce != "" || s.Condition == dataplane.Pending && s.Reason != "":
+		case s.NotInForce != "" || s.Misjudged.Text() != "" || s.Condition == dataplane.Pending && s.Reason != "":
 			row.Condition = inspect.ConditionPending
 		}
 		rows = append(rows, row)

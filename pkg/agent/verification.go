@@ -139,7 +139,7 @@ func (v *verification) targets() (targets []target, err error) {
 		case dataplane.NoInterface:
 			t.why = s.Reason
 		default:
-			t.why = cmp.Or(s.Reason, s.NotInForce, "it is about to be programmed")
+			t.why = cmp.Or(s.Reason, s.NotInForce, s.Misjudged.Text(), "it is about to be programmed")
 		}
 	}
 	return targets, err

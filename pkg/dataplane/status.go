@@ -53,9 +53,10 @@ type EndpointStatus struct {
 	Ifindex   uint32       // on which it is programmed; 0: on none (yet)
 	Condition Condition
 	Reason    string // why it is not as it should be; empty: it is, or is about to be
-	// NotInForce is why its newest policy is not in force yet, although it can be: the write of a plan or of an address failed, and is tried
-	// again. Empty: it is in force, or Reason says why not.
+	// NotInForce is why its newest policy is not in force yet, although it can be: the write of a plan failed, and is tried again. Empty: it
+	// is in force but for Misjudged, or Reason says why not.
 	NotInForce string
+	Misjudged  Misjudged
 	Staged     string // why its staged policies are not evaluated; empty: they are, or there are none
 	// StagedPending: its staged policies, as they are now, are still to be compiled. The dataplane does that behind all other changes.
 	StagedPending bool

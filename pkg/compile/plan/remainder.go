@@ -45,17 +45,69 @@ func (r Remainder) Endpoints(c *Compiler) map[model.EndpointID]bool {
 // ClassPair is the class by which the kernel judges an address, and the one that the address is to have.
 type ClassPair [2]uint32
 
-// Endpoints returns the endpoints whose rules tell the two classes apart, shadows among them.
-func (p ClassPair) Endpoints(c *Compiler) map[model.EndpointID]bool {
-	apart := map[model.EndpointID]bool{}
-	c.endpoints.addApart([][2]uint32{p}, c.classes, apart)
+// ClassPairs are several, with an index each.
+type ClassPairs []ClassPair
+
+// Apart returns for the endpoints whose rules tell the classes of some pairs apart which pairs these are. Endpoints with the same
+// programs share a slice. Shadows are left out.
+func (pairs ClassPairs) Apart(c *Compiler) map[model.EndpointID][]bool {
+	all := map[model.EndpointID][]bool{}
+	known, both := map[*program][]bool{nil: nil}, map[[2]*program][]bool{}
+	for id, e := range c.endpoints.list {
+		if isShadow(id) {
+			continue
+		}
+		programs := e.applied.programs
+		apart, ok := both[programs]
+		if !ok {
+			for _, prog := range programs {
+				if _, ok := known[prog]; !ok {
+					known[prog] = prog.distinguishes(pairs, c.classes)
+				}
+			}
+			apart = either(known[programs[0]], known[programs[1]])
+			both[programs] = apart
+		}
+		if apart != nil {
+			all[id] = apart
+		}
+	}
+	return all
+}
+
+// distinguishes returns which pairs of classes the program's rules tell apart; nil: none.
+func (p *program) distinguishes(pairs ClassPairs, all *classes.Classes) (apart []bool) {
+	for i, c := range pairs {
+		if !all.Differ(c[0], c[1], p.sets) {
+			continue
+		}
+		if apart == nil {
+			apart = make([]bool, len(pairs))
+		}
+		apart[i] = true
+	}
 	return apart
+}
+
+// either returns what is set in one of two slices, each of which may be nil for none.
+func either(a, b []bool) []bool {
+	if a == nil || b == nil {
+		return slices.Concat(a, b)
+	}
+	all := slices.Clone(a)
+	for i, is := range b {
+		all[i] = all[i] || is
+	}
+	return all
 }
 
 // addApart adds the endpoints with a program to whose rules the two classes of a pair are not the same.
 func (s *endpoints) addApart(pairs [][2]uint32, all *classes.Classes, to map[model.EndpointID]bool) {
 	known := map[*program]bool{}
 	for id, e := range s.list {
+		if to[id] {
+			continue
+		}
 		for _, prog := range e.applied.programs {
 			if prog == nil || len(pairs) == 0 {
 				continue

@@ -101,6 +101,31 @@ func TestAnEndpointThatGetsFurtherSourcesIsBehind(t *testing.T) {
 	wantBehind(t, c, "endpoints are bound", Remainder{Plan: p, Moved: true, Bound: true, Rejudged: true})
 }
 
+// Of each endpoint those pairs of classes are known that its rules tell apart, in either direction, and no others.
+func TestRulesTellThoseClassesApartThatDifferInTheirSets(t *testing.T) {
+	c, now := newBehind(t)
+	next := now.clone()
+	for name, policies := range map[string][2]*model.DirectionPolicy{
+		"both": {policyOfRules(model.Ingress, allowFrom("a")), policyOfRules(model.Egress, model.MatchRule{Action: model.Allow, Destination: model.Side{In: []model.SetID{"b"}}})},
+		"open": {{Direction: model.Ingress}, openEgress},
+	} {
+		e := endpointPolicy(name, policies[0], policies[1], map[string]string{"both": "10.0.0.21", "open": "10.0.0.22"}[name])
+		next.endpoints[e.ID] = e
+	}
+	next.sets["a"] = policytest.Prefixes("10.0.1.1/32", "10.0.1.3/32")
+	c.Update(next.changes(now))
+	class := func(addr string) uint32 { return ClassOf(c, netip.MustParseAddr(addr)).ID }
+	none, a, b, ab := class("10.0.7.7"), class("10.0.1.3"), class("10.0.1.2"), class("10.0.1.1")
+	got := map[string]string{}
+	for id, apart := range (ClassPairs{{a, a}, {none, a}, {b, none}, {a, ab}, {b, ab}}).Apart(c) {
+		got[id.Name] = fmt.Sprint(apart)
+	}
+	want := map[string]string{"web": "[false true false false true]", "db": "[false false true true false]", "both": "[false true true true true]"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
 // A class that leaves the kernel with the plan is told from others by its sets all the same.
 func TestClassesThatAPlanDropsAreKnownUntilTheNext(t *testing.T) {
 	c, now := newBehind(t)

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func (n *node) wantBehind(t *testing.T, when, names, why string) {
 		said, there := "", false
 		for _, e := range n.Endpoints() {
 			if e.ID == model.WorkloadID("t", name) {
-				said, there = e.NotInForce, true
+				said, there = cmp.Or(e.NotInForce, e.Misjudged.Text()), true
 			}
 		}
 		behind := strings.Contains(names, name)

@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"cmp"
 	"iter"
 
 	"github.com/margay-project/margay/pkg/compile/plan"
@@ -19,12 +18,12 @@ type status struct {
 
 // all is the status of each, by id. lost says why endpoints have lost connections lately.
 func (v status) all(lost map[model.EndpointID]string) []dataplane.EndpointStatus {
-	staged, refused := plan.StagedNotEvaluated(v.plans.Compiler), v.refusals.NotInForce()
+	staged, refused := plan.StagedNotEvaluated(v.plans.Compiler), v.refusals.Misjudged()
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
 		s.Staged = v.endpoints.staged.notEvaluated(s.ID, s.Ifindex, staged[s.ID].Failed)
 		s.StagedPending = s.StagedPending || staged[s.ID].Pending
 		if s.Condition != dataplane.Failed { // then it is closed, and Reason says why
-			s.NotInForce = cmp.Or(s.NotInForce, refused[s.ID])
+			s.Misjudged = refused[s.ID]
 		}
 		s.Flows = lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.Ifindex)

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -30,9 +31,9 @@ func (n *fakeNode) statusOf(t *testing.T, name string) dataplane.EndpointStatus 
 func (n *fakeNode) wantBehind(t *testing.T, when, names, why string) {
 	t.Helper()
 	for _, e := range n.Endpoints() {
-		behind := strings.Contains(" "+names+" ", " "+e.ID.Name+" ")
-		if behind != strings.Contains(e.NotInForce, "its newest policy is not in force yet") || behind != strings.Contains(e.NotInForce, why) {
-			t.Errorf("%s: of %s is said %q, behind are to be: %q", when, e.ID.Name, e.NotInForce, names)
+		said, behind := cmp.Or(e.NotInForce, e.Misjudged.Text()), strings.Contains(" "+names+" ", " "+e.ID.Name+" ")
+		if behind != strings.Contains(said, "its newest policy is not in force yet") || behind != strings.Contains(said, why) {
+			t.Errorf("%s: of %s is said %q, behind are to be: %q", when, e.ID.Name, said, names)
 		}
 	}
 }

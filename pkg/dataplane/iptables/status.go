@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"cmp"
 	"iter"
 
 	"github.com/margay-project/margay/pkg/compile/plan"
@@ -22,14 +21,14 @@ type status struct {
 
 // all returns the status of each endpoint, by id.
 func (v status) all() []dataplane.EndpointStatus {
-	staged, refused := plan.StagedNotEvaluated(v.plans.Compiler), v.refusals.NotInForce()
+	staged, refused := plan.StagedNotEvaluated(v.plans.Compiler), v.refusals.Misjudged()
 	return v.plans.Statuses(v.bound(), func(s *dataplane.EndpointStatus) {
 		if err := staged[s.ID].Failed; err != nil {
 			s.Staged = err.Error()
 		}
 		s.StagedPending = s.StagedPending || staged[s.ID].Pending
 		if s.Condition != dataplane.Failed { // then it is closed, and Reason says why
-			s.NotInForce = cmp.Or(s.NotInForce, refused[s.ID])
+			s.Misjudged = refused[s.ID]
 		}
 		s.Flows = v.lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.ID)

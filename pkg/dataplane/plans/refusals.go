@@ -10,6 +10,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/classes"
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
+	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -106,31 +107,29 @@ func (r *Refusals) Wider(text func(p netip.Prefix, cause error) string) map[mode
 	return now
 }
 
-// NotInForce returns why the newest policy of endpoints is not in force for single addresses: these are judged by another class, because
-// their entries could not be written, and rules of the endpoint tell the two classes apart. The reason is about the first such address.
-func (r *Refusals) NotInForce() map[model.EndpointID]string {
-	now, known := map[model.EndpointID]string{}, map[plan.ClassPair]bool{}
+// Misjudged returns the endpoints whose rules tell apart the class by which a refused address is judged, and the one that it is to have,
+// each with these addresses.
+func (r *Refusals) Misjudged() map[model.EndpointID]dataplane.Misjudged {
+	if len(r.Unwritten) == 0 {
+		return nil
+	}
+	var pairs plan.ClassPairs
+	var refused []dataplane.RefusedAddr
+	kinds := map[plan.ClassPair]int{}
 	for _, p := range slices.SortedFunc(maps.Keys(r.Unwritten), netip.Prefix.Compare) {
 		c := r.pair(p)
-		if known[c] {
-			continue
+		kind, known := kinds[c]
+		if !known {
+			kind, pairs = len(pairs), append(pairs, c)
+			kinds[c] = kind
 		}
-		known[c] = true
-		for id := range c.Endpoints(r.Planner.Compiler) {
-			if now[id] == "" {
-				now[id] = fmt.Sprintf("its newest policy is not in force yet for %s: %v", addrText(p), r.Unwritten[p].Cause)
-			}
-		}
+		refused = append(refused, dataplane.RefusedAddr{Prefix: p, Cause: r.Unwritten[p].Cause, Kind: kind})
+	}
+	now := map[model.EndpointID]dataplane.Misjudged{}
+	for id, apart := range pairs.Apart(r.Planner.Compiler) {
+		now[id] = dataplane.Misjudged{Refused: refused, Kinds: apart}
 	}
 	return now
-}
-
-// addrText is an address, or a prefix that is more than one.
-func addrText(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.String()
 }
 
 // pair returns the class that packets find for an address whose entry could not be written or removed, and the one it is to have.
