@@ -63,17 +63,21 @@ func TestOnlyEndpointsOfAPlanThatFailsAreSaidToWait(t *testing.T) {
 	broken := errors.New("broken")
 	for at, s := range order {
 		for what, test := range map[string]struct {
-			next    stage
-			through int // so many steps
-		}{"another policy": {ports, steps.Bound}, "a member leaves": {role, steps.Rejudged}} {
-			n := startNode(t, first)
+			was, next stage
+			last      string // step that brings it into force
+		}{
+			"another policy":  {first, ports, "bind endpoints"},
+			"a member joins":  {role, first, "move addresses"},
+			"a member leaves": {first, role, "have live flows judged again"},
+		} {
+			n := startNode(t, test.was)
 			n.mustApply(t, beside(80)...)
 			repair := failAt(t, at, broken)
 			if err := n.apply(test.next.updates()...); !errors.Is(err, broken) {
 				t.Fatalf("%s fails: Apply says %v", s.what, err)
 			}
 			names := ""
-			if at < test.through {
+			if at < through(test.last) {
 				names = "a"
 			}
 			n.wantBehind(t, s.what+" fails, "+what, names, "broken")
@@ -84,6 +88,17 @@ func TestOnlyEndpointsOfAPlanThatFailsAreSaidToWait(t *testing.T) {
 			repair()
 			n.mustApply(t)
 			n.wantBehind(t, s.what+" succeeds", "", "its newest policy")
+		}
+	}
+}
+
+func TestTheStepsInWhichAPlanComesIntoForceAreInOrder(t *testing.T) {
+	if steps.Moved < 1 || steps.Bound <= steps.Moved || steps.Rejudged <= steps.Bound || steps.All <= steps.Rejudged {
+		t.Errorf("%+v", steps)
+	}
+	for _, what := range []string{"move addresses", "bind endpoints", "have live flows judged again"} {
+		if through(what) < 1 {
+			t.Errorf("there is no step %q", what)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package iptables
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,11 +31,16 @@ func (n *fakeNode) statusOf(t *testing.T, name string) dataplane.EndpointStatus 
 // wantBehind checks of which endpoints it is said that their newest policy is not in force, and why; empty: of none.
 func (n *fakeNode) wantBehind(t *testing.T, when, names, why string) {
 	t.Helper()
+	missing := strings.Fields(names)
 	for _, e := range n.Endpoints() {
 		said, behind := cmp.Or(e.NotInForce, e.Misjudged.Text()), strings.Contains(" "+names+" ", " "+e.ID.Name+" ")
 		if behind != strings.Contains(said, "its newest policy is not in force yet") || behind != strings.Contains(said, why) {
 			t.Errorf("%s: of %s is said %q, behind are to be: %q", when, e.ID.Name, said, names)
 		}
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == e.ID.Name })
+	}
+	if len(missing) > 0 {
+		t.Errorf("%s: %q are not listed, behind are to be: %q", when, missing, names)
 	}
 }
 
