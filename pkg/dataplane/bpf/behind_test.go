@@ -110,7 +110,7 @@ func TestEndpointsOfAnEarlierAgentAreKnownWhileThePlanFails(t *testing.T) {
 	dir := testutil.BPFFS(t)
 	s := stage{role: "friend", allow: []string{"friend"}, ports: []uint16{80}}
 	first := openNode(t, dir, nil)
-	first.mustApply(t, append(s.updates(), beside(80)...)...)
+	first.mustApply(t, append(append(s.updates(), beside(80)...), endpoint4("left", "cali2", "10.0.0.12", nil))...)
 	mustClose(t, first.BPF)
 	second := openNode(t, dir, nil)
 	defer mustClose(t, second.BPF)
@@ -122,9 +122,12 @@ func TestEndpointsOfAnEarlierAgentAreKnownWhileThePlanFails(t *testing.T) {
 	}
 	second.wantBehind(t, "the plan fails", "a", "broken")
 	for _, e := range second.Endpoints() {
-		if e.Ifindex == 0 {
-			t.Errorf("%+v has no interface", e)
+		if e.Ifindex == 0 || e.ID.Namespace == "" {
+			t.Errorf("%+v has no interface, or is no pod", e)
 		}
+	}
+	if s := second.Stats(false); s.Waiting != 2 || s.Enforced+s.Failed != 0 {
+		t.Errorf("%d endpoints wait for writes; want a and b, since the policy of neither is known to be in force: %+v", s.Waiting, s)
 	}
 	repair()
 	second.mustApply(t)

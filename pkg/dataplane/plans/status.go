@@ -49,7 +49,8 @@ func (p *Planner) Statuses(bound iter.Seq[Bound], more func(*dataplane.EndpointS
 		}
 	}
 	for id := range behind {
-		if failed[id] == "" && !making[id] && id.Kind == model.WorkloadEndpoint {
+		named := id.Namespace != "" // it is no stand-in for what an earlier agent has programmed
+		if failed[id] == "" && !making[id] && named && id.Kind == model.WorkloadEndpoint {
 			list = append(list, dataplane.EndpointStatus{ID: id, Condition: dataplane.Pending, NotInForce: p.notInForce()})
 		}
 	}
