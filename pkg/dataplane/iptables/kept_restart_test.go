@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
-	"github.com/margay-project/margay/pkg/iptables"
 )
 
 // An agent that starts where existing connections are kept goes on with the judgements in force. The connections of addresses and
@@ -123,17 +122,8 @@ func TestGenerationsThatDifferAreNotContinued(t *testing.T) {
 		n.keep = true
 		n.open(t)
 		n.mustApply(t, stage{}.updates()...)
-		s := n.state
-		generation := s.static.generation.number
-		stamp, err := s.static.base.Marks.Generation(generation + differ)
-		if err != nil {
-			t.Fatal(err)
-		}
-		chain := s.world.names[6].Chain("allow")
-		text := fmt.Sprintf("*mangle\n:%[1]s - [0:0]\n-A %[1]s -j CONNMARK --set-xmark %[2]v\nCOMMIT\n", chain, stamp)
-		if err := n.tables.Load(iptables.V6, text); err != nil {
-			t.Fatal(err)
-		}
+		generation := n.state.static.generation.number
+		n.stamp(t, 6, generation+differ)
 		n.open(t)
 		want := generation + 2*differ // the one after both
 		if got := n.state.static; got.resumed != (differ == 0) || got.generation.number != want {

@@ -60,24 +60,37 @@ func newStatic(c dataplane.Config, w *world, marks chains.Marks, found []*inForc
 	if c.StrictMidFlow {
 		s.base.MidFlow = chains.MidFlowStrict
 	}
-	known, unknown, alike := map[uint8]bool{}, false, true
+	s.follow(found)
+	return s
+}
+
+// follow chooses the first generation, by those of the worlds in force. Each agent makes chains of both IP versions. If those of one are
+// gone, the others may have a number of long ago: no endpoint has addresses of that version, so they were not written again.
+func (s *static) follow(found []*inForce) {
+	known, unknown, numbers := map[uint8]bool{}, false, []uint32{}
 	for _, f := range found {
 		for family := range f.names {
-			g, ok := f.generation(family, marks)
-			alike = alike && (s.generation.number == 0 || s.generation.number == g)
-			s.generation.number = max(s.generation.number, g) // also of another layout: until its chains are removed, they write it
+			number, ok := f.generation(family, s.base.Marks)
+			numbers = append(numbers, number) // also of another layout: until its chains are removed, they write it
 			known[family], unknown = known[family] || ok, unknown || !ok
 		}
 	}
-	s.foreign = unknown || !known[4] && !known[6]
-	s.generation.former = len(known) > 0 // an agent may have been killed before it had replaced them
+	g, complete := &s.generation, known[4] && known[6] && !unknown
+	s.foreign = !complete
 	s.listing = newListing(found)
-	s.resumed = s.keep && !unknown && alike && known[4] && known[6] && s.generation.number >= chains.FirstGeneration
-	if s.resumed {
-		return s
+	if len(numbers) > 0 {
+		g.former = true // an agent may have been killed before it had replaced them
+		g.number = slices.Max(numbers)
+		lowest := slices.Min(numbers)
+		s.foreign = s.foreign || g.isUpper(lowest) != g.isUpper(g.number) // which half the last agent has left is not known
+		s.resumed = s.keep && complete && lowest == g.number && g.number >= chains.FirstGeneration
 	}
-	s.judgeAgain()
-	return s
+	if s.resumed {
+		return
+	}
+	for s.judgeAgain(); slices.Contains(numbers, g.number); { // packets still get marks of the worlds in force
+		s.judgeAgain()
+	}
 }
 
 // judgeAgain makes live flows be judged again once packets go to this world.
