@@ -117,3 +117,18 @@ func TestASuccessorBeginsWithANumberOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// A successor replaces the marks of the half that is not in use: its predecessor may have been killed before it had.
+func TestASuccessorReplacesMarksOfTheOtherHalf(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	g := &n.state.static.generation
+	stale, current := n.mark(t, g.most-1), n.mark(t, g.number)
+	n.flows.marks = []uint32{stale, current}
+	n.open(t)
+	n.mustApply(t, narrow.updates()...)
+	n.wantMarks(t, "after a restart", n.mark(t, chains.ToBeJudged), current)
+	if n.state.static.generation.former {
+		t.Error("marks are still to be replaced")
+	}
+}

@@ -159,17 +159,26 @@ func TestNoGenerationIsUsedThatConnectionsMayHave(t *testing.T) {
 	n.wantMarks(t, "before the first number is used", n.mark(t, chains.ToBeJudged))
 }
 
-// A successor replaces the marks of the half that is not in use: its predecessor may have been killed before it had.
-func TestASuccessorReplacesMarksOfTheOtherHalf(t *testing.T) {
-	n := newFakeNode(t)
-	n.mustApply(t, narrow.updates()...)
+// The transaction that goes to the other half fails, as while somebody else has the lock. The chains in force still write the last number of
+// their half then, so marks with numbers of that are replaced only after it.
+func TestMarksStayWhileTheChainsInForceWriteThem(t *testing.T) {
+	n := nodeWithALateClass(t)
 	g := &n.state.static.generation
-	stale, current := n.mark(t, g.most-1), n.mark(t, g.number)
-	n.flows.marks = []uint32{stale, current}
-	n.open(t)
-	n.mustApply(t, narrow.updates()...)
-	n.wantMarks(t, "after a restart", n.mark(t, chains.ToBeJudged), current)
-	if n.state.static.generation.former {
-		t.Error("marks are still to be replaced")
+	g.number = g.most / 2
+	if err := errors.Join(n.state.static.rewrite(), n.state.commit()); err != nil {
+		t.Fatal(err)
 	}
+	late := n.mark(t, g.number)
+	n.tables.Lock(true)
+	if err := n.apply(); err == nil || g.number != g.most/2+1 {
+		t.Fatalf("the class of the node's address is followed with generation %d, and the lock of others: %v", g.number, err)
+	}
+	if !g.former {
+		t.Error("marks have been replaced before the chains in force are others")
+	}
+	n.flows.marks = []uint32{late}
+	n.tables.Lock(false)
+	n.mustApply(t)
+	n.mustApply(t)
+	n.wantMarks(t, "after the lock", n.mark(t, chains.ToBeJudged))
 }

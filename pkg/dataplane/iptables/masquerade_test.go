@@ -81,8 +81,9 @@ func TestTheNodesAddressWithoutRoomInMarksHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// An entry that is refused, and written at last, changes the class of masqueraded packets without a plan.
-func TestTheClassOfTheNodesAddressIsFollowedWhenItIsWrittenLater(t *testing.T) {
+// nodeWithALateClass is a node whose address has a class that its chains do not have yet: the entry was refused. The next Apply writes both.
+func nodeWithALateClass(t *testing.T) *fakeNode {
+	t.Helper()
 	n := &fakeNode{tables: iptables.NewFake(), sets: ipsets.NewFake(), flows: &fakeFlows{}, addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	n.open(t)
 	n.mustApply(t, narrow.updates()...)
@@ -95,12 +96,18 @@ func TestTheClassOfTheNodesAddressIsFollowedWhenItIsWrittenLater(t *testing.T) {
 	if err := n.drain(t, allowFrom("192.0.2.1/32")); err == nil {
 		t.Error("the refusal is not reported")
 	}
+	n.sets.Refuse = nil
+	n.state.refusals.Retry.Room()
+	return n
+}
+
+// An entry that is refused, and written at last, changes the class of masqueraded packets without a plan.
+func TestTheClassOfTheNodesAddressIsFollowedWhenItIsWrittenLater(t *testing.T) {
+	n := nodeWithALateClass(t)
 	without := n.nodeRule(t)
 	if saved := n.tables.Save(iptables.V4, "mangle"); !strings.Contains(saved, without) {
 		t.Errorf("the entry is refused: no rule %s", without)
 	}
-	n.sets.Refuse = nil
-	n.state.refusals.Retry.Room()
 	generation := n.state.static.generation.number
 	n.mustApply(t)
 	want := n.nodeRule(t)

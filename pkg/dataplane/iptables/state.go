@@ -272,8 +272,9 @@ func (s *state) searchRoutes(search bool) error {
 }
 
 // replaceFormer has marks with generations of the half that is not in use replaced, once the chains in force write none of these.
+// Without the transaction that goes to the other half they still do.
 func (s *state) replaceFormer() error {
-	if !s.plans.Done() || !s.world.inForce {
+	if !s.plans.Done() || !s.world.inForce || s.world.changed() || slices.ContainsFunc(families[:], s.static.ofOtherHalf) {
 		return nil
 	}
 	return s.static.replaceFormer()

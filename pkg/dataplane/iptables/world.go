@@ -163,15 +163,17 @@ func (w *world) clear(ctx context.Context, kernel ipsets.Kernel) error {
 	return destroySets(kernel, w.names)
 }
 
+// changed reports whether chains are desired that are not written yet.
+func (w *world) changed() bool {
+	return slices.ContainsFunc(w.tables, func(t *tableOf) bool { return t.Changed() })
+}
+
 // commit writes the chains as they are desired, in one transaction for each table that differs.
 func (w *world) commit(ctx context.Context) error {
-	for _, t := range w.tables {
-		if t.Changed() {
-			// A packet may find the chains of two transactions, but not those of three: nftables keeps one former state.
-			if err := w.grace(unseen.ofChains); err != nil {
-				return err
-			}
-			break
+	if w.changed() {
+		// A packet may find the chains of two transactions, but not those of three: nftables keeps one former state.
+		if err := w.grace(unseen.ofChains); err != nil {
+			return err
 		}
 	}
 	for _, t := range w.tables {
