@@ -19,6 +19,8 @@ type generation struct {
 	// former: connections may have marks with numbers of the half that is not in use.
 	former    bool
 	replacing chan error // delivers how the replacement of those ends; nil: none is under way
+	// failed is why a replacement has failed that is repeated. Apply returns it until one has succeeded.
+	failed error
 }
 
 // isUpper reports which half a number is in.
@@ -53,6 +55,9 @@ func (g *generation) following() (number uint32, crosses bool) {
 // ended notes how the replacement under way has ended.
 func (g *generation) ended(err error) error {
 	g.replacing, g.former = nil, err != nil
+	if err == nil {
+		g.failed = nil
+	}
 	return err
 }
 
@@ -73,14 +78,15 @@ func (s *static) nextGeneration() error {
 				return err
 			}
 		}
-		g.former = true // of the half that is left now
+		g.former, g.failed = true, nil // of the half that is left now
 	}
 	g.number = next
 	return nil
 }
 
 // replaceFormer begins to replace the marks with numbers of the half that is not in use, once no packet can get one any more, or says how
-// that has ended.
+// that has ended. It waits also where each transaction has waited for packets in the former chains: the connection of a packet that has left
+// these may not be in the kernel's table yet.
 func (s *static) replaceFormer() error {
 	g := &s.generation
 	if !g.former {
@@ -89,18 +95,18 @@ func (s *static) replaceFormer() error {
 	if g.replacing != nil {
 		select {
 		case err := <-g.replacing:
-			return g.ended(err)
+			g.failed = g.ended(err)
 		default:
-			return nil
 		}
+		return g.failed
 	}
-	if err := s.world.grace(unseen.ofChains); err != nil {
+	if err := s.world.grace(unseen.always); err != nil {
 		return err
 	}
 	replace, ends := s.replacement(!g.isUpper(g.number)), make(chan error, 1)
 	g.replacing = ends
 	go func() { ends <- replace() }()
-	return nil
+	return g.failed
 }
 
 // replacement returns what makes all connections with a number of one half ones that are to be judged again. It uses nothing that changes.

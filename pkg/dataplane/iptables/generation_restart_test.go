@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -131,4 +132,22 @@ func TestASuccessorReplacesMarksOfTheOtherHalf(t *testing.T) {
 	if n.state.static.generation.former {
 		t.Error("marks are still to be replaced")
 	}
+}
+
+// Marks of other agents are cleared for the last time when no packet is left on its way from their chains to the kernel's table.
+func TestAPacketBehindTheChainsKeepsNoForeignMark(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	n.stamp(t, 4, n.state.static.generation.most)
+	n.open(t)
+	foreign := n.mark(t, n.state.static.generation.most)
+	n.state.world.unseen.awaited = true
+	n.state.world.unseen.waiting = func(context.Context) error {
+		if n.state.world.inForce && n.flows.marks == nil {
+			n.flows.marks = []uint32{foreign}
+		}
+		return nil
+	}
+	n.mustApply(t, narrow.updates()...)
+	n.wantMarks(t, "after a start", 0)
 }

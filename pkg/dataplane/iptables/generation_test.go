@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -181,4 +182,60 @@ func TestMarksStayWhileTheChainsInForceWriteThem(t *testing.T) {
 	n.mustApply(t)
 	n.mustApply(t)
 	n.wantMarks(t, "after the lock", n.mark(t, chains.ToBeJudged))
+}
+
+// A packet may have left the chains with a mark of the half that is left, while its connection is not in the kernel's table yet. It is waited
+// for although no packet is left in the former chains.
+func TestAPacketBehindTheChainsKeepsNoFormerMark(t *testing.T) {
+	n := newFakeNode(t)
+	n.mustApply(t, narrow.updates()...)
+	g := &n.state.static.generation
+	g.number = g.most / 2
+	last := n.mark(t, g.number)
+	n.state.world.unseen.awaited = true // transactions have waited
+	n.state.world.unseen.waiting = func(context.Context) error {
+		n.flows.marks = []uint32{last}
+		return nil
+	}
+	if err := n.changed(1000); err != nil {
+		t.Fatal(err)
+	}
+	n.wantMarks(t, "after the first half", n.mark(t, chains.ToBeJudged))
+}
+
+// While marks cannot be replaced, each Apply says so, also when the next attempt has begun: else the agent would report by turns that policy
+// is enforced and that it is not.
+func TestAFailingReplacementIsReportedUntilItSucceeds(t *testing.T) {
+	n := newFakeNode(t)
+	n.beside = true
+	n.mustApply(t, narrow.updates()...)
+	g := &n.state.static.generation
+	g.number = g.most / 2
+	ended := func() {
+		if g.replacing != nil {
+			err := <-g.replacing
+			g.replacing <- err
+		}
+	}
+	refused := errors.New("no buffer")
+	n.flows.marking = func() error { return refused }
+	if err := n.changed(1000); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		ended()
+		if err := n.apply(); !errors.Is(err, refused) {
+			t.Errorf("Apply %d: %v, want %v", i, err, refused)
+		}
+	}
+	ended()
+	n.flows.marking = nil
+	for range 3 { // the end of an attempt that has failed, another attempt, its end
+		_ = n.apply()
+		ended()
+	}
+	n.mustApply(t)
+	if g.former {
+		t.Error("marks are still to be replaced")
+	}
 }

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -149,12 +150,16 @@ func (s *static) clean() error {
 	return s.remark(s.base.Marks.Mask(), 0)
 }
 
-// succeed clears such marks for the last time, once packets go to this world: the chains of other agents write none any more.
+// succeed clears such marks for the last time, once packets go to this world: the chains of other agents write none any more. The connection
+// of a packet that has left these chains may not be in the kernel's table yet.
 func (s *static) succeed() error {
 	if s.learning != nil {
 		return nil // learn has written all marks; no other iptables agent has judged
 	}
-	if err := s.clean(); err != nil {
+	if !s.foreign {
+		return nil
+	}
+	if err := errors.Join(s.world.grace(unseen.always), s.clean()); err != nil {
 		return err
 	}
 	s.foreign = false
