@@ -21,6 +21,7 @@ type generation struct {
 	replacing chan error // delivers how the replacement of those ends; nil: none is under way
 	// failed is why a replacement has failed that is repeated. Apply returns it until one has succeeded.
 	failed error
+	since  uint64 // transactions before the present number, as the world counts them
 }
 
 // isUpper reports which half a number is in.
@@ -68,9 +69,13 @@ func (g *generation) wait() {
 	}
 }
 
-// nextGeneration moves to the next number. Before it uses the other half no connection has a number of that any more.
+// nextGeneration moves to the next number. Before it uses the other half no connection has a number of that any more. A number that no chain
+// has been written with can be used for a further change, so attempts that fail while somebody else has the lock do not use up a half.
 func (s *static) nextGeneration() error {
 	g := &s.generation
+	if g.since == s.world.written {
+		return nil
+	}
 	next, crosses := g.following()
 	if crosses {
 		if g.wait(); g.former {
@@ -80,7 +85,7 @@ func (s *static) nextGeneration() error {
 		}
 		g.former, g.failed = true, nil // of the half that is left now
 	}
-	g.number = next
+	g.number, g.since = next, s.world.written
 	return nil
 }
 

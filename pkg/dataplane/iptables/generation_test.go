@@ -3,11 +3,15 @@ package iptables
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/iptables"
+	"github.com/margay-project/margay/pkg/model"
 )
 
 // mark is that of a connection that policy of a generation has allowed.
@@ -201,6 +205,38 @@ func TestAPacketBehindTheChainsKeepsNoFormerMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wantMarks(t, "after the first half", n.mark(t, chains.ToBeJudged))
+}
+
+// However often a change is tried while somebody else has the lock, it uses one number. Else attempts could use up a half, while the chains in
+// force still write a number of the other one.
+func TestAttemptsUseNoGenerations(t *testing.T) {
+	held, killed := &iptables.LockedError{Path: "fake"}, errors.New("killed")
+	for unclear := range uint32(2) { // attempts that the kernel may have carried out: their number is used
+		n := newFakeNode(t)
+		n.mustApply(t, narrow.updates()...)
+		g := &n.state.static.generation
+		before := g.number
+		fails := []error{killed, held, held, held, held, held}[1-unclear:]
+		n.tables.Fail(fails...)
+		updates := []model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "a1")}}
+		for i, want := range fails {
+			if err := n.apply(updates...); !errors.Is(err, want) {
+				t.Fatalf("attempt %d: %v, want %v", i, err, want)
+			}
+			updates = nil
+		}
+		n.mustApply(t)
+		if used := g.number - before; used != 1+unclear {
+			t.Errorf("%d generations are used, with %d attempts that may have been carried out", used, unclear)
+		}
+		if stamp := fmt.Sprintf("--set-xmark %#x/", n.mark(t, g.number)); !strings.Contains(n.tables.Save(iptables.V4, "mangle"), stamp) {
+			t.Errorf("the chains do not write generation %d", g.number)
+		}
+		before = g.number
+		if err := n.changed(2000); err != nil || g.number != before+1 {
+			t.Errorf("the next change has generation %d after %d: %v", g.number, before, err)
+		}
+	}
 }
 
 // While marks cannot be replaced, each Apply says so, also when the next attempt has begun: else the agent would report by turns that policy

@@ -37,6 +37,7 @@ type world struct {
 	journal   *journal
 	inherited inherited
 	spent     time.Duration // see overhead
+	written   uint64        // transactions that may have changed chains, so far
 }
 
 // tableOf is one table of one IP version.
@@ -177,18 +178,29 @@ func (w *world) commit(ctx context.Context) error {
 		}
 	}
 	for _, t := range w.tables {
-		done, err := t.Apply(ctx)
+		done, err := w.apply(ctx, t)
 		if err != nil {
 			return err
 		}
 		w.spent += done.Overhead()
-		if done.Chains+done.Removed+done.Jumps > 0 {
+		if hasChanged(done) {
 			w.unseen.committed()
 		}
 	}
 	w.journal.commit()
 	return nil
 }
+
+// apply writes one table and counts that. If it fails, only a lock of others is sure to have kept it from the kernel.
+func (w *world) apply(ctx context.Context, t *tableOf) (iptables.Commit, error) {
+	done, err := t.Apply(ctx)
+	if _, locked := errors.AsType[*iptables.LockedError](err); hasChanged(done) || err != nil && !locked {
+		w.written++
+	}
+	return done, err
+}
+
+func hasChanged(done iptables.Commit) bool { return done.Chains+done.Removed+done.Jumps > 0 }
 
 // grace returns when no packet is left that may find the state before the writes that of selects. Before this world or another is in
 // force there are no such packets.
@@ -244,7 +256,7 @@ func (w *world) enter(ctx context.Context, t *tableOf, enter bool) error {
 	if err := w.desireJumps(t, enter); err != nil {
 		return err
 	}
-	done, err := t.Apply(ctx)
+	done, err := w.apply(ctx, t)
 	w.spent += done.Overhead()
 	return err
 }
