@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/pkg/compile/chains"
@@ -40,11 +41,14 @@ func (n *fakeNode) wantJudgedAgain(t *testing.T, when string) {
 	}
 }
 
+// flushed are transactions that take all jumps away.
+var flushed = []string{"*mangle\n-F FORWARD\n-F INPUT\n-F OUTPUT\n-F PREROUTING\n-F POSTROUTING\nCOMMIT\n", "*filter\n-F FORWARD\n-F INPUT\nCOMMIT\n"}
+
 // The chains of one IP version are flushed while no agent runs. Those of the other, which no endpoint uses, have a number of long ago. The
 // successor uses no number again that connections have got since.
 func TestNoGenerationIsUsedAgainAfterAFlush(t *testing.T) {
-	for _, flushed := range families {
-		t.Run(fmt.Sprintf("IPv%d", flushed), func(t *testing.T) {
+	for _, family := range families {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
 			n := newFakeNode(t)
 			n.mustApply(t, narrow.updates()...)
 			first := n.state.static.generation.number
@@ -53,15 +57,15 @@ func TestNoGenerationIsUsedAgainAfterAFlush(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if flushed == 6 { // as if only endpoints with IPv6 addresses had been there
+			if family == 6 { // as if only endpoints with IPv6 addresses had been there
 				n.stamp(t, 4, first)
 			}
 			n.flows.marks = nil
 			for number := first; number <= n.state.static.generation.number; number++ {
 				n.flows.marks = append(n.flows.marks, n.mark(t, number))
 			}
-			for _, transaction := range []string{"*mangle\n-F FORWARD\n-F INPUT\n-F OUTPUT\n-F PREROUTING\n-F POSTROUTING\nCOMMIT\n", "*filter\n-F FORWARD\n-F INPUT\nCOMMIT\n"} {
-				if err := n.tables.Load(iptables.Family(flushed), transaction); err != nil {
+			for _, transaction := range flushed {
+				if err := n.tables.Load(iptables.Family(family), transaction); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -69,6 +73,35 @@ func TestNoGenerationIsUsedAgainAfterAFlush(t *testing.T) {
 			n.mustApply(t, narrow.updates()...)
 			n.wantJudgedAgain(t, "after a start")
 		})
+	}
+}
+
+// A successor whose marks have the same bits goes from world to world with the jumps of table filter in place, wherever it is
+// stopped: what is not judged is dropped there.
+func TestFilterKeepsItsJumpsAfterAFlush(t *testing.T) {
+	for stop := 0; ; stop++ {
+		n := newFakeNode(t)
+		n.mustApply(t, narrow.updates()...)
+		for _, transaction := range flushed {
+			if err := n.tables.Load(iptables.V4, transaction); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.open(t)
+		if !n.state.static.foreign {
+			t.Fatal("marks of IPv4 are taken for those of the generation in force")
+		}
+		n.tables.Fail(append(make([]error, stop), errors.New("killed"))...)
+		err := n.apply(narrow.updates()...)
+		if saved := n.tables.Save(iptables.V6, "filter"); !strings.Contains(saved, "-A FORWARD") {
+			t.Errorf("stopped at transaction %d (%v): IPv6 has no jump in table filter\n%s", stop, err, saved)
+		}
+		if err == nil {
+			if stop < 4 {
+				t.Errorf("a start has %d transactions", stop)
+			}
+			return
+		}
 	}
 }
 

@@ -211,13 +211,18 @@ func TestAPacketBehindTheChainsKeepsNoFormerMark(t *testing.T) {
 // force still write a number of the other one.
 func TestAttemptsUseNoGenerations(t *testing.T) {
 	held, killed := &iptables.LockedError{Path: "fake"}, errors.New("killed")
+	refused := &iptables.RefusedError{}
 	for unclear := range uint32(2) { // attempts that the kernel may have carried out: their number is used
 		n := newFakeNode(t)
 		n.mustApply(t, narrow.updates()...)
 		g := &n.state.static.generation
 		before := g.number
-		fails := []error{killed, held, held, held, held, held}[1-unclear:]
-		n.tables.Fail(fails...)
+		fails := []error{killed, held, held, refused, held, refused}[1-unclear:]
+		for _, err := range fails {
+			if n.tables.Fail(err); err == refused {
+				n.tables.Fail(err) // a table that was refused is read and tried once more
+			}
+		}
 		updates := []model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "a1")}}
 		for i, want := range fails {
 			if err := n.apply(updates...); !errors.Is(err, want) {

@@ -211,7 +211,7 @@ func (s *state) enforce() error {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 		defer cancel()
-		otherBits := s.static.foreign && len(s.world.other) > 0 && !s.world.breached // filter goes on dropping while mangle does not
+		otherBits := s.static.otherBits && len(s.world.other) > 0 && !s.world.breached // filter goes on dropping while mangle does not
 		if err := s.world.enforce(ctx, s.sets.kernel, otherBits); err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ type static struct {
 	stale      bool              // something that was allowed may be denied now: live flows have to be judged again
 	learning   Learn             // nil: no other dataplane has judged until now
 	foreign    bool              // connections may have marks of other agents' generations
+	otherBits  bool              // a world in force writes marks in other bits, or none that can be read
 	listing    listing
 	searching  bool // the chains as they were last written search packets for source routes
 	// resumed: the generation is that of the worlds in force, so live flows are not judged again.
@@ -77,7 +78,7 @@ func (s *static) follow(found []*inForce) {
 		}
 	}
 	g, complete := &s.generation, known[4] && known[6] && !unknown
-	s.foreign = !complete
+	s.foreign, s.otherBits = !complete, unknown
 	s.listing = newListing(found)
 	if len(numbers) > 0 {
 		g.former = true // an agent may have been killed before it had replaced them

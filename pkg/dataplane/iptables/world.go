@@ -191,10 +191,12 @@ func (w *world) commit(ctx context.Context) error {
 	return nil
 }
 
-// apply writes one table and counts that. If it fails, only a lock of others is sure to have kept it from the kernel.
+// apply writes one table and counts that. If it fails, only a lock of others and a refusal are sure to have kept it from the kernel.
 func (w *world) apply(ctx context.Context, t *tableOf) (iptables.Commit, error) {
 	done, err := t.Apply(ctx)
-	if _, locked := errors.AsType[*iptables.LockedError](err); hasChanged(done) || err != nil && !locked {
+	_, locked := errors.AsType[*iptables.LockedError](err)
+	_, refused := errors.AsType[*iptables.RefusedError](err)
+	if hasChanged(done) || err != nil && !locked && !refused {
 		w.written++
 	}
 	return done, err
