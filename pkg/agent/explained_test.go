@@ -22,8 +22,8 @@ func misjudged(prefixes ...string) dataplane.Misjudged {
 	return m
 }
 
-// Whoever sees the newest policies of a pod, in a list or in an explanation, is told if they are not in force; of the others, and while
-// another pod waits, nothing is said.
+// The list of endpoints and an explanation say so if the newest policies of a pod are not in force. They say nothing of other pods, nor of a
+// pod while only another one waits.
 func TestAPodWhosePolicyIsNotInForceIsSaidToBeSo(t *testing.T) {
 	g := calc.New("n1")
 	for _, doc := range kinds.Parse("shop.yaml", []byte(shop)) {

@@ -48,26 +48,13 @@ func returns(before, after map[model.SetID]*model.SetChange) bool {
 }
 
 // sums are changes added up, by the lists of both: Added and Removed. The sets of a Service share theirs, and what they add up to.
-type sums map[[4]list]sum
+type sums map[[4]model.ListKey]sum
 
 type sum struct{ added, removed []netip.Prefix }
 
-// list distinguishes lists that are not the same piece of memory.
-type list struct {
-	first *netip.Prefix
-	len   int
-}
-
-func listOf(prefixes []netip.Prefix) list {
-	if len(prefixes) == 0 {
-		return list{}
-	}
-	return list{&prefixes[0], len(prefixes)}
-}
-
 // of is one change that has the effect of before and then after.
 func (s sums) of(before, after *model.SetChange) *model.SetChange {
-	key := [4]list{listOf(before.Added), listOf(before.Removed), listOf(after.Added), listOf(after.Removed)}
+	key := [4]model.ListKey{model.ListKeyOf(before.Added), model.ListKeyOf(before.Removed), model.ListKeyOf(after.Added), model.ListKeyOf(after.Removed)}
 	total, ok := s[key]
 	if !ok {
 		total = addUp(before, after)

@@ -147,3 +147,18 @@ type PortSet struct {
 	Port     uint16
 	Set      SetID
 }
+
+// ListKey identifies a list of prefixes by its memory. Changes share lists, so equal keys mean equal lists as long as both are in use; equal
+// lists may have different keys. The zero value is that of every empty list. Comparable.
+type ListKey struct {
+	first *netip.Prefix
+	len   int
+}
+
+// ListKeyOf returns the key of a list.
+func ListKeyOf(list []netip.Prefix) ListKey {
+	if len(list) == 0 {
+		return ListKey{}
+	}
+	return ListKey{&list[0], len(list)}
+}

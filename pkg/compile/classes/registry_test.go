@@ -61,8 +61,7 @@ func TestAllClassesAreListedAfterFewAndManyChanges(t *testing.T) {
 	})
 }
 
-// An entry that the kernel does not remove keeps its class: until it is gone that is told from others by its sets, and no other class gets
-// its number.
+// A class keeps its number and its sets as long as the kernel has an entry of it that could not be removed. No other class gets the number.
 func TestAHeldClassIsToldFromOthersUntilItIsReleased(t *testing.T) {
 	c := classes.New()
 	p, q := netip.MustParsePrefix("fd00::1/128"), netip.MustParsePrefix("fd00::2/128")
@@ -84,7 +83,7 @@ func TestAHeldClassIsToldFromOthersUntilItIsReleased(t *testing.T) {
 	for range 3 {
 		c.Reuse()
 		if !c.Differ(id, classes.None6, []uint32{1}) || c.Differ(id, classes.None6, []uint32{2}) || !c.Differ(id, classes.None4, nil) {
-			t.Error("a held class is not told from others by its sets and its family")
+			t.Error("a held class does not differ from others by its sets and its family")
 		}
 	}
 	if other := add(q, 2); other == id {

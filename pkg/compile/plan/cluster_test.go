@@ -24,6 +24,15 @@ func newCluster() *cluster {
 	return &cluster{sets: map[model.SetID][]netip.Prefix{}, endpoints: map[model.EndpointID]*model.EndpointPolicy{}}
 }
 
+// ifaces are the endpoints by their interfaces.
+func (c *cluster) ifaces() map[string]model.EndpointID {
+	all := map[string]model.EndpointID{}
+	for id, e := range c.endpoints {
+		all[e.Iface] = id
+	}
+	return all
+}
+
 func (c *cluster) clone() *cluster {
 	return &cluster{maps.Clone(c.sets), maps.Clone(c.endpoints), slices.Clone(c.services), slices.Clone(c.nodes)}
 }

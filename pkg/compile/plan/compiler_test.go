@@ -297,11 +297,7 @@ func testHistory(t *rapid.T, restarts int) {
 			now.mutate(t, pool)
 		}
 		plan := c.Update(now.changes(old))
-		ifaces := map[string]model.EndpointID{}
-		for id, e := range now.endpoints {
-			ifaces[e.Iface] = id
-		}
-		k.takeOver(ifaces)
+		k.takeOver(now.ifaces())
 		restart := restarts > 0 && rapid.IntRange(1, restarts).Draw(t, "restart") == 1
 		h.known = old
 		probes := drawProbes(t, k, h, now)

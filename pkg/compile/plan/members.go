@@ -10,14 +10,8 @@ import (
 // changedSets are the sets of one Update whose members change, by the lists of those. The sets of all ports of an EndpointSlice share
 // theirs, and there may be very many.
 type changedSets struct {
-	lists map[listKey]int // index in parts
+	lists map[model.ListKey]int // index in parts
 	parts []changedPart
-}
-
-// listKey distinguishes lists that are not the same piece of memory.
-type listKey struct {
-	first *netip.Prefix
-	len   int
 }
 
 type changedPart struct {
@@ -39,11 +33,11 @@ func (c *changedSets) part(list []netip.Prefix) *changedPart {
 	if len(list) == 0 {
 		return nil
 	}
-	key := listKey{&list[0], len(list)}
+	key := model.ListKeyOf(list)
 	at, known := c.lists[key]
 	if !known {
 		if c.lists == nil {
-			c.lists = map[listKey]int{}
+			c.lists = map[model.ListKey]int{}
 		}
 		at = len(c.parts)
 		c.lists[key] = at

@@ -86,7 +86,7 @@ func TestOnlyTheEndpointsOfAPlanAreBehind(t *testing.T) {
 	wantBehind(t, c, "all is written", written)
 }
 
-// Packets from further sources are judged otherwise when the list changes, and nothing else does.
+// An endpoint whose list of further sources changes, and nothing else, waits for the plan.
 func TestAnEndpointThatGetsFurtherSourcesIsBehind(t *testing.T) {
 	c, now := newBehind(t)
 	next := now.clone()
@@ -126,7 +126,7 @@ func TestRulesTellThoseClassesApartThatDifferInTheirSets(t *testing.T) {
 	}
 }
 
-// A class that leaves the kernel with the plan is told from others by its sets all the same.
+// A class that leaves the kernel with the plan still differs from others by its sets.
 func TestClassesThatAPlanDropsAreKnownUntilTheNext(t *testing.T) {
 	c, now := newBehind(t)
 	next := now.clone()
@@ -211,11 +211,7 @@ func TestWhoIsNotBehindIsJudgedByTheNewestPolicy(t *testing.T) {
 			now = now.clone()
 			now.mutate(t, pool)
 			plan := c.Update(now.changes(old))
-			ifaces := map[string]model.EndpointID{}
-			for id, e := range now.endpoints {
-				ifaces[e.Iface] = id
-			}
-			k.takeOver(ifaces)
+			k.takeOver(now.ifaces())
 			later := now.clone()
 			var waiting []model.Changes
 			if rapid.Bool().Draw(t, "more waits") {
