@@ -50,7 +50,7 @@ type API struct {
 const answerWithin = 2 * time.Second
 
 // Serve listens on the socket, which only root may open, until ctx ends. A socket that an agent which is gone has left
-// is replaced; one that answers is not.
+// is replaced; one that may still have an owner is not, and no other file.
 func (a *API) Serve(ctx context.Context, path string) error {
 	return a.serve(ctx, path, lookAtSocketEvery)
 }
@@ -63,10 +63,7 @@ func (a *API) serve(ctx context.Context, path string, every time.Duration) error
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("listen for tools: %w", err)
 	}
-	if conn, err := net.Dial("unix", path); err == nil {
-		return errors.Join(fmt.Errorf("listen for tools: %s is another agent's; use --instance or --socket", path), conn.Close())
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if _, err := inspect.RemoveLeftSocket(path); err != nil {
 		return fmt.Errorf("listen for tools: %w", err)
 	}
 	listener, err := (&net.ListenConfig{Control: rootOnly}).Listen(ctx, "unix", path)

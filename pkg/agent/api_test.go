@@ -241,6 +241,19 @@ func TestSocketOfARunningAgentIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsNoSocketIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(path, []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&API{}).Serve(t.Context(), path); err == nil || !strings.Contains(err.Error(), path+" is no socket") {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadFile(path); err != nil || string(left) != shop {
+		t.Errorf("the file afterwards: %q, %v", left, err)
+	}
+}
+
 // TestASocketThatWasRemovedIsNoticed: tools do not find the agent any more, so its owner has to serve again.
 func TestASocketThatWasRemovedIsNoticed(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{

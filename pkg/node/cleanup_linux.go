@@ -16,6 +16,7 @@ import (
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
 	bpfplane "github.com/margay-project/margay/pkg/dataplane/bpf"
+	"github.com/margay-project/margay/pkg/inspect"
 	xtables "github.com/margay-project/margay/pkg/iptables"
 )
 
@@ -200,11 +201,12 @@ func (c *cleanup) layout(dir string) error {
 // socket removes the agent's socket, and its directory if that is the usual one and empty.
 func (c *cleanup) socket(of config.Config) error {
 	path := Socket(of)
-	switch err := os.Remove(path); {
-	case err == nil:
-		c.note("socket", path)
-	case !errors.Is(err, os.ErrNotExist):
+	removed, err := inspect.RemoveLeftSocket(path)
+	if err != nil {
 		return err
+	}
+	if removed {
+		c.note("socket", path)
 	}
 	if of.Socket != "" {
 		return nil

@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
@@ -35,5 +36,22 @@ func TestErrorsOfALockedInstanceNameWhatWasTried(t *testing.T) {
 	}
 	if err := unlock(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestCleanupLeavesAFileThatIsNoSocketAlone(t *testing.T) {
+	testutil.Privileged(t)
+	testutil.NetNS(t).Enter(t)
+	c := config.Defaults()
+	c.BPFFS = t.TempDir()
+	c.Socket = filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(c.Socket, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := Cleanup(t.Context(), c); err == nil || !strings.Contains(err.Error(), c.Socket+" is no socket") {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	if left, err := os.ReadFile(c.Socket); err != nil || string(left) != "precious" {
+		t.Errorf("the file afterwards: %q, %v", left, err)
 	}
 }

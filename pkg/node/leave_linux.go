@@ -13,6 +13,7 @@ import (
 
 	"github.com/margay-project/margay/pkg/bpfmaps"
 	"github.com/margay-project/margay/pkg/config"
+	"github.com/margay-project/margay/pkg/inspect"
 )
 
 // StartState is what there was of an instance before an agent of it started.
@@ -62,7 +63,10 @@ func (s StartState) remove() error {
 		return err
 	}
 	var c cleanup
-	errs := []error{c.pinned(dir), c.socket(s.config), unlock()}
+	errs := []error{c.pinned(dir), unlock()}
+	if err := c.socket(s.config); !errors.Is(err, inspect.ErrNotLeft) { // else the start found it, and has failed for it perhaps
+		errs = append(errs, err)
+	}
 	if s.mounted || !isBPFFS(s.config.BPFFS) {
 		return errors.Join(errs...)
 	}
