@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,10 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// emptyKernel is a kernel without endpoints, with what somebody has altered in it.
+// emptyKernel is a kernel without endpoints, with what somebody has altered in it. A test that looks at it or changes it beside
+// Repeat does so between verifications, by between.
 type emptyKernel struct {
+	mu           sync.Mutex
 	begun, ended int
 	faults       []string
 	skipped      []string // why the first part could not be compared, by round
@@ -26,10 +29,23 @@ type emptyKernel struct {
 	err          error // of all reads
 }
 
-func (k *emptyKernel) Begin(func() error) error { k.begun++; return nil }
+// between calls do while no verification is under way.
+func (k *emptyKernel) between(do func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	do()
+}
+
+// verifications is how many have begun.
+func (k *emptyKernel) verifications() (n int) {
+	k.between(func() { n = k.begun })
+	return n
+}
+
+func (k *emptyKernel) Begin(func() error) error { k.between(func() { k.begun++ }); return nil }
 func (k *emptyKernel) Round() error             { k.rounds++; return nil }
 func (k *emptyKernel) HasMarks() bool           { return true }
-func (k *emptyKernel) End() error               { k.ended++; return nil }
+func (k *emptyKernel) End() error               { k.between(func() { k.ended++ }); return nil }
 func (k *emptyKernel) Entries() ([]verify.Entry, error) {
 	return []verify.Entry{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("::/0"), Class: 1}}, k.err
 }
@@ -88,21 +104,24 @@ func runVerifier(t *testing.T, every string, do func(t *testing.T, r *rig, v *Ve
 func TestTheAgentVerifiesAsOftenAsConfigured(t *testing.T) {
 	runVerifier(t, "1h", func(t *testing.T, r *rig, v *Verifier, k *emptyKernel) {
 		time.Sleep(59 * time.Minute)
-		if synctest.Wait(); k.begun != 0 {
-			t.Errorf("%d verifications before an hour was over", k.begun)
+		synctest.Wait()
+		if n := k.verifications(); n != 0 {
+			t.Errorf("%d verifications before an hour was over", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if synctest.Wait(); k.begun != 1 || !strings.Contains(r.log.String(), "verified what is enforced") {
-			t.Errorf("%d verifications in an hour, log:\n%s", k.begun, r.log.String())
+		synctest.Wait()
+		if n := k.verifications(); n != 1 || !strings.Contains(r.log.String(), "verified what is enforced") {
+			t.Errorf("%d verifications in an hour, log:\n%s", n, r.log.String())
 		}
 		r.log.Reset()
-		k.faults = []string{"slot 7 is altered"}
+		k.between(func() { k.faults = []string{"slot 7 is altered"} })
 		time.Sleep(time.Hour)
-		if synctest.Wait(); k.begun != 2 || !strings.Contains(r.log.String(), "slot 7 is altered") {
-			t.Errorf("%d verifications in two hours, log:\n%s", k.begun, r.log.String())
+		synctest.Wait()
+		if n := k.verifications(); n != 2 || !strings.Contains(r.log.String(), "slot 7 is altered") {
+			t.Errorf("%d verifications in two hours, log:\n%s", n, r.log.String())
 		}
 		r.log.Reset()
-		k.faults, k.err = nil, errors.New("no maps")
+		k.between(func() { k.faults, k.err = nil, errors.New("no maps") })
 		time.Sleep(time.Hour)
 		if synctest.Wait(); !strings.Contains(r.log.String(), "could not verify") || !strings.Contains(r.log.String(), "no maps") {
 			t.Errorf("log of a failure:\n%s", r.log.String())

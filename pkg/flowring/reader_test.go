@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -61,6 +62,7 @@ type run struct {
 	t       *testing.T
 	ring    *ring
 	began   time.Time
+	mu      sync.Mutex    // of all that follows: the reader has a goroutine of its own
 	set     time.Duration // by how much the time of day has been set
 	awaited bool
 	got     []*flows.Record
@@ -77,9 +79,21 @@ func start(t *testing.T) *run {
 				u.Record.Endpoint = string(rune('a' + u.Ifindex))
 			}
 		},
-		Publish: func(list []*flows.Record) { r.got, r.batches = append(r.got, list...), r.batches+1 },
-		Awaited: func() bool { return r.awaited },
-		Clock:   func() (uint64, time.Time) { return uint64(time.Since(r.began)), time.Now().Add(r.set) },
+		Publish: func(list []*flows.Record) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.got, r.batches = append(r.got, list...), r.batches+1
+		},
+		Awaited: func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.awaited
+		},
+		Clock: func() (uint64, time.Time) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return uint64(time.Since(r.began)), time.Now().Add(r.set)
+		},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { r.done <- reader.Run(ctx) }()
@@ -97,9 +111,24 @@ func (r *run) write(ifindex uint32, ago time.Duration) {
 	r.ring.events <- bpf.Event{Ifindex: ifindex, TimeNs: uint64(time.Since(r.began) - ago)}
 }
 
+// alter calls do, which changes how the reader's environment answers.
+func (r *run) alter(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do()
+}
+
+// published is what the reader has published, and in how many batches.
+func (r *run) published() ([]*flows.Record, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got), r.batches
+}
+
 func (r *run) names() string {
 	names := ""
-	for _, rec := range r.got {
+	got, _ := r.published()
+	for _, rec := range got {
 		names += rec.Endpoint
 	}
 	return names
@@ -123,9 +152,10 @@ func TestRecordsComeInTheOrderOfTheirTimes(t *testing.T) {
 		if got := r.names(); got != "abdef" {
 			t.Errorf("%q, want abdef", got)
 		}
-		for i, rec := range r.got[1:] {
-			if rec.Time.Before(r.got[i].Time) {
-				t.Errorf("%v after %v", rec.Time, r.got[i].Time)
+		got, _ := r.published()
+		for i, rec := range got[1:] {
+			if rec.Time.Before(got[i].Time) {
+				t.Errorf("%v after %v", rec.Time, got[i].Time)
 			}
 		}
 	})
@@ -139,12 +169,13 @@ func TestTimesAreThoseOfTheVerdicts(t *testing.T) {
 		r.write(0, 0)
 		r.write(0, 300*time.Millisecond)
 		time.Sleep(time.Second)
-		r.set = time.Hour // a clock that was wrong is set
+		r.alter(func() { r.set = time.Hour }) // a clock that was wrong is set
 		r.write(0, 0)
 		time.Sleep(time.Second)
 		want := []time.Time{now.Add(-300 * time.Millisecond), now, now.Add(time.Second + time.Hour)}
+		records, _ := r.published()
 		for i := range want {
-			if got := r.got[i].Time; !got.Equal(want[i]) || got.Location() != time.UTC {
+			if got := records[i].Time; !got.Equal(want[i]) || got.Location() != time.UTC {
 				t.Errorf("event %d at %v, want %v in UTC", i, got, want[i])
 			}
 		}
@@ -156,14 +187,14 @@ func TestEventsAreDrainedAtLeisureWhileNobodyWaits(t *testing.T) {
 	for awaited, most := range map[bool]int{false: 6, true: 51} {
 		synctest.Test(t, func(t *testing.T) {
 			r := start(t)
-			r.awaited = awaited
+			r.alter(func() { r.awaited = awaited })
 			for range 1000 {
 				r.write(0, 0)
 				time.Sleep(time.Millisecond)
 			}
 			time.Sleep(time.Second)
-			if len(r.got) != 1000 || r.batches > most || r.batches < most-6 {
-				t.Errorf("awaited %v: %d records in %d batches, want 1000 in at most %d", awaited, len(r.got), r.batches, most)
+			if got, batches := r.published(); len(got) != 1000 || batches > most || batches < most-6 {
+				t.Errorf("awaited %v: %d records in %d batches, want 1000 in at most %d", awaited, len(got), batches, most)
 			}
 		})
 	}
