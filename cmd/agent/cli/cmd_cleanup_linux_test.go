@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,9 +25,7 @@ func TestCleanupRefusesBesideAnAgentWithIPTables(t *testing.T) {
 	socket := filepath.Join(dir, "margay.sock")
 	flags := []string{"cleanup", "--bpffs", filepath.Join(dir, "bpf"), "--socket", socket}
 	clean := func(more ...string) (status int, out string) {
-		if err := os.WriteFile(socket, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		leaveSocket(t, socket)
 		var both bytes.Buffer
 		status = execute(t.Context(), append(flags, more...), &both, &both)
 		return status, both.String()
@@ -57,6 +57,22 @@ func TestCleanupRefusesBesideAnAgentWithIPTables(t *testing.T) {
 	}
 	if err := again.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// leaveSocket has a socket at path whose owner is gone.
+func leaveSocket(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
