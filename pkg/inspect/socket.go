@@ -13,7 +13,7 @@ import (
 var ErrNotLeft = errors.New("left alone")
 
 // RemoveLeftSocket removes the socket that an agent which is gone has left at path, and says whether there was one. A file that is no
-// socket, and one that somebody may still listen on, are left alone: then there is an error. Only a refused connection proves that nobody
+// socket, and one that a process may still listen on, are left alone: then there is an error. Only a refused connection proves that no process
 // listens: a stopped agent whose queue of connections is full does not answer either.
 func RemoveLeftSocket(path string) (removed bool, err error) {
 	info, err := os.Lstat(path)
