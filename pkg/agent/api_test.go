@@ -246,7 +246,9 @@ func TestAFileThatIsNoSocketIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte(shop), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&API{}).Serve(t.Context(), path); err == nil || !strings.Contains(err.Error(), path+" is no socket") {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without the guard it would serve for ever
+	defer cancel()
+	if err := (&API{}).Serve(ctx, path); err == nil || !strings.Contains(err.Error(), path+" is no socket") {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadFile(path); err != nil || string(left) != shop {
