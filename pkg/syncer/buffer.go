@@ -12,6 +12,10 @@ import (
 // was not taken yet, in its place in the queue, and the deletion of an object the consumer never got vanishes with
 // its slot. A slow consumer so sees fewer, newer updates, and memory is bounded by the size of the datastore.
 //
+// A deletion waits behind everything that was put before it: the consumer may take a part of the queue, and must not
+// lose an object before it has the one that replaces it. A newer version that allows less still goes to the place of the
+// older one. If all newer versions went to the end, an object that changes all the time could wait without end.
+//
 // InSync is taken only after everything that was put before it.
 //
 // One goroutine may call Put while another calls Take; the consumer's loop selects on Ready.
@@ -77,11 +81,21 @@ func (b *Buffer) put(u model.Update) {
 		b.empty(at) // it must not overtake updates that came since the first one
 		b.push(slot{k, u})
 		b.compact()
+	case waiting && !present && !b.inSyncWaits():
+		b.empty(at)
+		b.push(slot{k, u})
+		b.compact()
 	case waiting:
 		b.queue[at].update = u
 	default:
 		b.push(slot{k, u})
 	}
+}
+
+// inSyncWaits reports whether InSync waits. Updates that were put before it must not go behind it.
+func (b *Buffer) inSyncWaits() bool {
+	_, waits := b.pending[b.keyHash(model.InSyncKey)]
+	return waits
 }
 
 func (b *Buffer) push(s slot) {

@@ -228,8 +228,7 @@ func (c *catalog) winner(n objectName) *claim {
 	return nil
 }
 
-// flush returns the changes since the last flush: deletions first, so that a value which moved from one object to
-// another is not lost.
+// flush returns the changes since the last flush, deletions last.
 func (c *catalog) flush() []model.Update {
 	var gone, changed []model.Update
 	names := slices.SortedFunc(maps.Keys(c.dirty), func(a, b objectName) int {
@@ -252,7 +251,7 @@ func (c *catalog) flush() []model.Update {
 		}
 	}
 	clear(c.dirty)
-	return append(gone, changed...)
+	return syncer.DeletionsLast(changed, gone)
 }
 
 // difference returns what to send when one version of an object takes the place of another; nil is no version.

@@ -143,7 +143,7 @@ func TestCatalog(t *testing.T) {
 		{name: "a document nobody can read keeps what the file gave",
 			before:   []func(*catalog){put("a", good("x", 1), good("y", 1), good("z", 1)), put("b", good("w", 1))},
 			step:     []func(*catalog){put("a", unnamed(), good("z", 2)), put("b")},
-			want:     updates{noTier("w"), tier("z", 2)},
+			want:     updates{tier("z", 2), noTier("w")},
 			problems: []string{"rejected: not YAML; the last valid objects of the file stay in force (objects: 2)"}},
 		{name: "what was kept goes when the file can be read",
 			before: []func(*catalog){put("a", good("x", 1), good("y", 1)), put("a", unnamed()), put("a", unnamed())},
@@ -156,7 +156,7 @@ func TestCatalog(t *testing.T) {
 		{name: "unreadable file becomes readable",
 			before: []func(*catalog){put("a", good("x", 1), good("y", 1)), fail("a")},
 			step:   []func(*catalog){put("a", good("y", 2))},
-			want:   updates{noTier("x"), tier("y", 2)}},
+			want:   updates{tier("y", 2), noTier("x")}},
 		{name: "first path wins",
 			before:   []func(*catalog){put("b", good("x", 2))},
 			step:     []func(*catalog){put("a", good("x", 1))},
@@ -213,7 +213,23 @@ func TestCatalogWithdrawsKeysThatTheNewVersionLacks(t *testing.T) {
 	c.put("a", version(tier("one", 1), tier("two", 1)), true)
 	c.flush()
 	c.put("a", version(tier("two", 1), tier("three", 1)), true)
-	if diff := cmp.Diff([]model.Update{noTier("one"), tier("three", 1)}, c.flush()); diff != "" {
+	if diff := cmp.Diff([]model.Update{tier("three", 1), noTier("one")}, c.flush()); diff != "" {
+		t.Errorf("updates (-want +got):\n%s", diff)
+	}
+}
+
+// The consumer may flush after a part of the updates. A policy that moves to another name must not be missing then, and a key
+// that another object gives now must not be lost.
+func TestCatalogDeletesLast(t *testing.T) {
+	object := func(name string, updates ...model.Update) []validate.Document {
+		return []validate.Document{{Ref: ref(name), Updates: updates, OK: true}}
+	}
+	c := newCatalog()
+	c.put("a", object("x", tier("old", 1), tier("shared", 1)), true)
+	c.flush()
+	c.put("b", object("y", tier("new", 1), tier("shared", 2)), true)
+	c.remove("a")
+	if diff := cmp.Diff([]model.Update{tier("new", 1), tier("shared", 2), noTier("old")}, c.flush()); diff != "" {
 		t.Errorf("updates (-want +got):\n%s", diff)
 	}
 }

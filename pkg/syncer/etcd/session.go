@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/syncer"
 )
 
 const (
@@ -148,8 +149,7 @@ func (s *Source) resume(ctx context.Context, c connection, patience time.Duratio
 	return w, nil
 }
 
-// list reads everything as of a revision and delivers the differences from the known state. Deletions go first, so that
-// a value which moved from one object to another is not lost.
+// list reads everything as of a revision and delivers the differences from the known state, deletions last.
 func (s *Source) list(ctx context.Context, c connection, revision int64) (err error) {
 	var changed []model.Update
 	defer func() {
@@ -185,7 +185,7 @@ func (s *Source) list(ctx context.Context, c connection, revision int64) (err er
 		}
 	}
 	s.objects.known.Shrink()
-	updates := append(gone, changed...)
+	updates := syncer.DeletionsLast(changed, gone)
 	changed = nil
 	if !s.inSync {
 		s.inSync = true

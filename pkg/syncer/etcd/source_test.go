@@ -223,8 +223,8 @@ func TestCompactedMeanwhile(t *testing.T) {
 	if w.updates-before != 2 || w.row().Lists != 2 {
 		t.Errorf("%d updates, %+v", w.updates-before, w.row())
 	}
-	if last := w.batches[len(w.batches)-1]; len(last) != 2 || last[0].(model.ConfigurationUpdate).Configuration != nil {
-		t.Errorf("not one change, deletions first: %v", last)
+	if last := w.batches[len(w.batches)-1]; len(last) != 2 || last[1].(model.ConfigurationUpdate).Configuration != nil {
+		t.Errorf("not one change, deletions last: %v", last)
 	}
 }
 
