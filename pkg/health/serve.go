@@ -19,6 +19,8 @@ const (
 	lastRetry  = 10 * time.Second
 	// stopWithin is how long an answer may take once the agent stops.
 	stopWithin = 2 * time.Second
+	// mostConnections is how many clients a server has at once. Probes and scrapers are a handful.
+	mostConnections = 256
 )
 
 // Address completes the address of a server: "9099" and ":9099" are on loopback, and so never reachable from other
@@ -61,7 +63,7 @@ func Serve(ctx context.Context, what, address string, handler http.Handler, log 
 				log.Info("serves now")
 			}
 			said, wait = "", firstRetry
-			err = serve(ctx, listener, handler, log)
+			err = serve(ctx, limit(listener, mostConnections), handler, log)
 		}
 		if ctx.Err() != nil {
 			return nil

@@ -71,12 +71,23 @@ func New(o Options) (*Metrics, error) {
 
 // Handler answers scrapes. A few at a time, so that no client keeps the agent busy by asking.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	scrapes := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 3,
 		EnableOpenMetrics:   true,
 	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { scrapes.ServeHTTP(answer{w}, r) })
+}
+
+// answer hides that a client does not read it to its end: promhttp logs each metric family that cannot be written, and a
+// client could so fill the log.
+type answer struct{ http.ResponseWriter }
+
+// Write implements io.Writer.
+func (a answer) Write(p []byte) (int, error) {
+	_, _ = a.ResponseWriter.Write(p)
+	return len(p), nil
 }
 
 // Routes adds /metrics to mux.

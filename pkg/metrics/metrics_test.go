@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -335,5 +336,23 @@ func TestDocumentedMetricsAreTheRegisteredOnes(t *testing.T) {
 	}
 	if diff := cmp.Diff(registered, documented); diff != "" {
 		t.Errorf("registered (-), documented in docs/metrics.md (+):\n%s", diff)
+	}
+}
+
+// leaves is an answer to a client that has gone.
+type leaves struct{ *httptest.ResponseRecorder }
+
+func (leaves) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestAClientThatLeavesEarlyDoesNotFillTheLog(t *testing.T) {
+	var log strings.Builder
+	m, err := New(Options{Counters: kernel{}, Read: func(context.Context) (Snapshot, error) { return full(), nil },
+		Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Handler().ServeHTTP(leaves{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if log.Len() > 0 {
+		t.Errorf("log:\n%s", log.String())
 	}
 }
