@@ -5,12 +5,19 @@ import "log/slog"
 // applyLog logs how attempts to enforce end: each problem once, and that it is over.
 type applyLog struct {
 	log                         *slog.Logger
+	inSync                      string // what is logged of the first attempt that succeeds
 	applying, holding, sweeping *problems
 }
 
-func newApplyLog(log *slog.Logger) *applyLog {
+// newApplyLog returns the log of a dataplane that enforces what it is given, or only records it.
+func newApplyLog(log *slog.Logger, enforces bool) *applyLog {
+	inSync := "in sync: policy is enforced"
+	if !enforces {
+		inSync = "in sync: policy is recorded and not enforced"
+	}
 	return &applyLog{
-		log: log,
+		log:    log,
+		inSync: inSync,
 		applying: newProblems(log, "policy is not fully enforced, the previous policy stays in force; will try again",
 			"policy is fully enforced again"),
 		holding:  newProblems(log, "the policy of an endpoint cannot be enforced, all other policy is", "every endpoint's policy is enforced again"),
@@ -37,6 +44,6 @@ func (l *applyLog) Observe(o Outcome) {
 		l.holding.report(nil)
 	}
 	if o.Apply.First {
-		l.log.Info("in sync: policy is enforced", "endpoints", len(o.Facts.Local), "took", o.Apply.Took)
+		l.log.Info(l.inSync, "endpoints", len(o.Facts.Local), "took", o.Apply.Took)
 	}
 }

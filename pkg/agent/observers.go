@@ -51,7 +51,7 @@ func newObservers(o Options, status *statusBox, closed *closedInterfaces) []obse
 		status,
 		newConfigLog(o.Log, o.Level),
 		&counters{o.Metrics},
-		newApplyLog(o.Log),
+		newApplyLog(o.Log, o.Settings.Config().Enforces()),
 		newPolicyLog(o.Log),
 		newLatency(o.Metrics),
 	}

@@ -27,7 +27,7 @@ const maxStuckRetries = 5
 type progress struct {
 	status Status
 	retry  bool // held-back endpoints are to be tried again
-	stuck  int  // retries in a row that ended with ErrStuck
+	stuck  int  // retries that ended with ErrStuck since the last attempt without an error
 	reopen bool // the dataplane is to be reopened
 }
 
@@ -45,9 +45,9 @@ func (p *progress) attempted(a *Attempt, err error) {
 	s.Applies++
 	switch {
 	case a.Reopen:
-	case !errors.Is(err, dataplane.ErrStuck):
+	case err == nil:
 		p.stuck = 0
-	case a.Retry:
+	case a.Retry && errors.Is(err, dataplane.ErrStuck): // another error may say only that this attempt did not come to the changes
 		p.stuck++
 		p.reopen = p.stuck >= maxStuckRetries
 	}

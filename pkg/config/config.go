@@ -27,6 +27,9 @@ type Config struct {
 	VerifyEvery time.Duration // 0: never
 }
 
+// Enforces reports whether the configured dataplane enforces policy, in place of only recording it.
+func (c Config) Enforces() bool { return c.Dataplane != "record" }
+
 // Objects configures the source of objects, and how they are read.
 type Objects struct {
 	Datastore      string // directory, kubernetes or etcd

@@ -56,7 +56,7 @@ func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings
 	}
 	left := 0
 	stopped := logStop(ctx, log)
-	defer func() { stopped(left) }()
+	defer func() { stopped(left, layers.Config().Enforces()) }()
 	files := followFile(ctx, layers.Config().ConfigFile, fileRequired)
 	before := node.FindStartState(layers.Config())
 	for {
@@ -79,15 +79,19 @@ func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings
 }
 
 // logStop logs when ctx ends that the agent stops, and why. The function it returns logs that it has stopped, with how many
-// endpoints stay enforced; it does nothing if ctx has not ended.
-func logStop(ctx context.Context, log *slog.Logger) (stopped func(endpoints int)) {
+// endpoints stay enforced if its dataplane enforces; it does nothing if ctx has not ended.
+func logStop(ctx context.Context, log *slog.Logger) (stopped func(endpoints int, enforces bool)) {
 	began := make(chan time.Time, 1)
 	notYet := context.AfterFunc(ctx, func() {
 		log.Info("stopping", "why", context.Cause(ctx).Error())
 		began <- time.Now()
 	})
-	return func(endpoints int) {
-		if notYet() {
+	return func(endpoints int, enforces bool) {
+		switch {
+		case notYet():
+			return
+		case !enforces:
+			log.Info("stopped; nothing was enforced", "took", time.Since(<-began))
 			return
 		}
 		log.Info("stopped; enforced policy stays in force without following changes, until an agent starts or margay cleanup removes it",

@@ -28,9 +28,15 @@ func TestADataplaneThatRecordsIsEnoughForTools(t *testing.T) {
 		t.Errorf("in the BPF file system: %v (%v), want nothing of ours", ours, err)
 	}
 	n.stop(syscall.SIGTERM)
-	for _, line := range []string{`"msg":"recorded: the policy of an endpoint","endpoint":"shop/db"`, "enforces nothing"} {
+	for _, line := range []string{`"msg":"recorded: the policy of an endpoint","endpoint":"shop/db"`, "enforces nothing",
+		`"msg":"in sync: policy is recorded and not enforced","endpoints":2`, `"msg":"stopped; nothing was enforced"`} {
 		if !strings.Contains(n.logged(), line) {
 			t.Errorf("no %s in the log", line)
+		}
+	}
+	for _, text := range []string{"policy is enforced", "stays in force"} {
+		if strings.Contains(n.logged(), text) {
+			t.Errorf("%q in the log of a dataplane that enforces nothing", text)
 		}
 	}
 }

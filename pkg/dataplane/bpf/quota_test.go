@@ -43,6 +43,27 @@ func TestRefusedFlowsAreToldOnce(t *testing.T) {
 	resync(2)
 }
 
+// A tenant with many pods does not fill the log, and other namespaces' pods are named all the same.
+func TestFewEndpointsOfANamespaceAreNamed(t *testing.T) {
+	var over []full
+	for i := range 9 {
+		over = append(over, full{id: model.WorkloadID("many", string(rune('a'+i))), refused: uint64(i + 1)})
+	}
+	over = append(over, full{id: model.WorkloadID("one", "x"), open: 5, refused: 1})
+	var log bytes.Buffer
+	logFull(over, slog.New(slog.NewTextHandler(&log, nil)))
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != mostReported+2 {
+		t.Fatalf("%d lines:\n%s", len(lines), &log)
+	}
+	for i, want := range []string{"endpoint=many/i", "endpoint=many/h", "endpoint=many/g", "endpoint=many/f", "endpoint=many/e",
+		"namespace=many endpoints=4", "endpoint=one/x open=5 refused=1"} {
+		if !strings.HasSuffix(lines[i], want) && !strings.Contains(lines[i], want+" ") {
+			t.Errorf("line %d: %s, want %s", i, lines[i], want)
+		}
+	}
+}
+
 // Every endpoint has a share of its own, and keeps it when the dataplane is reopened.
 func TestEndpointsHaveSharesOfTheirOwn(t *testing.T) {
 	s := restartStages[0]
