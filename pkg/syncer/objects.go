@@ -102,14 +102,16 @@ func (o *Objects[K, V]) Problems(compare func(a, b K) int) []validate.Problem {
 	return all
 }
 
-// ProblemsOf returns everything that is wrong now with one object.
+// ProblemsOf returns everything that is wrong now with one object. The slice may be the one that Accept or Reject was given,
+// and must not be changed: tenants can make very many problems, and these need no second copy.
 func (o *Objects[K, V]) ProblemsOf(k K) []validate.Problem {
 	f := o.faulted[k]
+	if !f.invalid || !f.inForce {
+		return f.problems
+	}
 	all := slices.Clone(f.problems)
-	if f.invalid && f.inForce {
-		for i, p := range all {
-			all[i] = StaysInForce(p)
-		}
+	for i, p := range all {
+		all[i] = StaysInForce(p)
 	}
 	return all
 }

@@ -42,7 +42,7 @@ type Batch struct {
 // Findings are the problems of one subject: an object, or a file.
 type Findings struct {
 	Subject  string             // names it in this stream; problems are shown in the order of subjects
-	Problems []validate.Problem // none: it is well, or gone
+	Problems []validate.Problem // none: it is well, or gone. Not to be changed by anyone.
 }
 
 // KindState is the state of one kind of object of a source.

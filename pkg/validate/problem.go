@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -140,6 +141,7 @@ func (r *Report) Done() []Problem {
 		r.dropped = 0
 		r.problems = append(r.problems, Problem{Ref: r.ref, Severity: r.worst, Reason: fmt.Sprintf("%d more problems like these", n)})
 	}
+	r.problems = slices.Clone(r.problems) // as large as they need: sources keep the problems of every object
 	return r.problems
 }
 

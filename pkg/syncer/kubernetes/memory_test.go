@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/margay-project/margay/pkg/kube"
@@ -61,6 +62,15 @@ func podAt(t testing.TB, i int, dualStack bool) *corev1.Pod {
 
 // podKind is the Pod kind of a source that is not connected to anything but keep.
 func podKind(t testing.TB, keep func([]model.Update)) *kind {
+	return kindOf(t, "Pod", func(b syncer.Batch) {
+		if len(b.Updates) > 0 {
+			keep(b.Updates)
+		}
+	})
+}
+
+// kindOf is a kind of a source that is not connected to anything but sink.
+func kindOf(t testing.TB, ref string, sink func(syncer.Batch)) *kind {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := "clusters: [{name: c, cluster: {server: 'http://api'}}]\ncontexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -71,17 +81,13 @@ func podKind(t testing.TB, keep func([]model.Update)) *kind {
 		t.Fatal(err)
 	}
 	source := New(client, validate.Pods{Node: "this-one"}, slog.New(slog.DiscardHandler))
-	source.sink = func(b syncer.Batch) {
-		if len(b.Updates) > 0 {
-			keep(b.Updates)
-		}
-	}
+	source.sink = sink
 	for _, k := range source.kinds {
-		if k.Name == "Pod" {
+		if k.Ref == ref {
 			return k
 		}
 	}
-	t.Fatal("no kind Pod")
+	t.Fatalf("no kind %s", ref)
 	return nil
 }
 
@@ -120,6 +126,40 @@ func bytesPerPod(t testing.TB, n int, dualStack bool) (source, total float64) {
 	without := heap()
 	runtime.KeepAlive(k)
 	return float64(without-before) / float64(n), float64(with-before) / float64(n)
+}
+
+// A tenant can store very many policies that are not valid, and each has as many problems as are reported of one object.
+func TestInvalidPoliciesCostLittle(t *testing.T) {
+	const (
+		policies = 2000
+		most     = 6000 // bytes for each
+	)
+	reports := syncer.NewReports()
+	k := kindOf(t, "NetworkPolicy", reports.Note)
+	before := heap()
+	for i := range policies {
+		p := &validate.StoredNetworkPolicy{NetworkPolicy: networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "tenant", Name: fmt.Sprintf("policy-%d", i), ResourceVersion: strconv.Itoa(i + 1), UID: "0f9a7bd2"}}}
+		for j := range 100 {
+			peer := networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("10.0.0.%d/99", j)}}
+			p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{peer}})
+		}
+		o, err := k.converted(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.store.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each := (heap() - before) / policies
+	if n := len(reports.Problems()); n < 20*policies {
+		t.Fatalf("%d problems of %d policies", n, policies)
+	}
+	if each > most {
+		t.Errorf("%d bytes for each policy, want at most %d", each, most)
+	}
+	runtime.KeepAlive(k)
 }
 
 func BenchmarkKubernetesBytesPerPod(b *testing.B) {
