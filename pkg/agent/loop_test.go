@@ -300,6 +300,13 @@ func TestTheDataplaneIsReopenedWhenChangesStayStuck(t *testing.T) {
 		if r.dp.State().Reopens == 0 || !strings.Contains(r.Status().Error, "cannot read") {
 			t.Fatalf("%d attempts to reopen, status %+v", r.dp.State().Reopens, r.Status())
 		}
+		var notes []string
+		if err := r.Query(t.Context(), func(v View) { notes = notEnforced(v.states, []model.EndpointID{podID(2)}, nil) }); err != nil {
+			t.Fatal(err)
+		}
+		if len(notes) != 1 || !strings.Contains(notes[0], "its newest policy may not be in force yet: the dataplane cannot be reopened: cannot read") {
+			t.Errorf("explain notes %q", notes)
+		}
 		applies := r.dp.State().Applies
 		r.put(pod(5))
 		if r.dp.State().Applies != applies {

@@ -26,9 +26,10 @@ const maxStuckRetries = 5
 // progress is how far enforcement has come. Pure.
 type progress struct {
 	status Status
-	retry  bool // held-back endpoints are to be tried again
-	stuck  int  // retries that ended with ErrStuck since the last attempt without an error
-	reopen bool // the dataplane is to be reopened
+	retry  bool  // held-back endpoints are to be tried again
+	stuck  int   // retries that ended with ErrStuck since the last attempt without an error
+	reopen bool  // the dataplane is to be reopened
+	closed error // why the last attempt to do so failed; nil: it did not
 }
 
 // complete reports whether everything is enforced that is desired, or could be without a change.
@@ -45,6 +46,7 @@ func (p *progress) attempted(a *Attempt, err error) {
 	s.Applies++
 	switch {
 	case a.Reopen:
+		p.closed = err
 	case err == nil:
 		p.stuck = 0
 	case a.Retry && errors.Is(err, dataplane.ErrStuck): // another error may say only that this attempt did not come to the changes
@@ -65,5 +67,13 @@ func (p *progress) attempted(a *Attempt, err error) {
 	s.Applied, s.Took = a.Started, a.Took
 }
 
+// waiting says why changes do not come to the dataplane; empty: they do.
+func (p *progress) waiting() string {
+	if p.closed == nil {
+		return ""
+	}
+	return "the dataplane cannot be reopened: " + p.closed.Error()
+}
+
 // reopened records that the dataplane was reopened.
-func (p *progress) reopened() { p.reopen, p.stuck = false, 0 }
+func (p *progress) reopened() { p.reopen, p.stuck, p.closed = false, 0, nil }

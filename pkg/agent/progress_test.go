@@ -24,7 +24,14 @@ func TestErrorsThatDoNotComeToStuckChangesLeaveTheirCount(t *testing.T) {
 	if !p.reopen {
 		t.Error("not reopened though the changes stay stuck")
 	}
+	p.attempted(&Attempt{Reopen: true}, errors.New("no memory"))
+	if got, want := p.waiting(), "the dataplane cannot be reopened: no memory"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	p.reopened()
+	if got := p.waiting(); got != "" {
+		t.Errorf("%q though it was reopened", got)
+	}
 	for range 2 * maxStuckRetries {
 		p.attempted(&Attempt{Retry: true}, stuck)
 		p.attempted(&Attempt{Retry: true}, nil)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,8 +25,21 @@ type View struct {
 }
 
 func (l *Loop) view() View {
-	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: l.states, closed: l.closed.list, node: l.nodeProblems(),
+	return View{Graph: l.graph, Settings: l.settings.layers, dataplane: l.dataplane, states: waitingStates(l.states, l.progress.waiting()), closed: l.closed.list, node: l.nodeProblems(),
 		synced: l.settings.synced}
+}
+
+// waitingStates are the states of endpoints while changes do not come to the dataplane for a reason, if there is one: it is
+// not known then which endpoints the changes concern.
+func waitingStates(states []dataplane.EndpointStatus, reason string) []dataplane.EndpointStatus {
+	if reason == "" {
+		return states
+	}
+	waiting := slices.Clone(states)
+	for i, s := range waiting {
+		waiting[i].NotInForce = cmp.Or(s.NotInForce, "its newest policy may not be in force yet: "+reason)
+	}
+	return waiting
 }
 
 // quiet reports whether all that is desired has been enforced as far as it can be.
