@@ -83,7 +83,9 @@ func (s *state) finish() error {
 	}
 	var errs []error
 	for _, step := range finishing {
-		errs = append(errs, step.do(s))
+		if err := step.do(s); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", step.what, err))
+		}
 	}
 	return errors.Join(errs...)
 }
