@@ -22,6 +22,10 @@ var ErrNotRunning = errors.New("no agent runs there")
 var ErrNoSnapshot = errors.New("the agent has not read the datastore yet, so it knows no objects; what was enforced before stays enforced " +
 	"(margay show status says what it waits for)")
 
+// errSilent says that an agent has accepted a question and not answered it in time.
+var errSilent = errors.New("no answer in time: the agent is busy, or its process is stopped or has no CPU; policy stays enforced. Try again, " +
+	"and look at its log and the state of its process")
+
 // patience is how long an answer may take; explaining in a large cluster is the slowest.
 const patience = time.Minute
 
@@ -35,7 +39,7 @@ func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*A
 }
 
 func (c Client) askWithin(ctx context.Context, limit time.Duration, path string, parameters url.Values) (*Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
 	defer cancel()
 	transport := c.transport()
 	defer transport.CloseIdleConnections()
@@ -46,6 +50,9 @@ func (c Client) askWithin(ctx context.Context, limit time.Duration, path string,
 	defer response.Body.Close()
 	var answer Answer
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		if errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
 		return nil, fmt.Errorf("ask the agent on %s for %s: status %s: %w", c.Socket, path, response.Status, err)
 	}
 	if response.StatusCode == http.StatusServiceUnavailable {
@@ -73,6 +80,9 @@ func (c Client) get(ctx context.Context, transport *http.Transport, path string,
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, ErrNotRunning)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errSilent)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errors.Unwrap(err))
