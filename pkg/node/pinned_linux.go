@@ -2,10 +2,11 @@ package node
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -72,12 +73,14 @@ func OwnNumbers(linkDirs ...string) bool {
 	return false
 }
 
-// InterfaceNamed is the name of an interface of this network namespace; empty: there is none of that number.
+// InterfaceNamed is the name of an interface of this network namespace; empty: there is none of that number. It asks for that
+// interface alone: net.InterfaceByIndex lists all, which takes tools seconds on a node with hundreds of pods.
 func InterfaceNamed(ifindex int) string {
-	if i, err := net.InterfaceByIndex(ifindex); err == nil {
-		return i.Name
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return ""
 	}
-	return ""
+	return l.Attrs().Name
 }
 
 // Orphaned returns on how many interfaces of this network namespace an agent of the instance that has ended enforces policy. found: it
