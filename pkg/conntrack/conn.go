@@ -139,8 +139,19 @@ func (c *Conn) DeleteMarked(f Family, filter Filter) (deleted int, err error) {
 	return c.edit(f, filter, func(e Entry) bool { return e.Mark&filter.Mask == filter.Mark }, c.Delete)
 }
 
-// edit changes entries in batches while the table is read, so that memory stays bounded.
+// edit changes the chosen entries. It begins again if the kernel has resized the table meanwhile: the kernel reads the table
+// bucket by bucket, and a resize moves entries to buckets that were read already (ctnetlink_dump_table, Linux 6.18).
 func (c *Conn) edit(f Family, filter Filter, chosen func(Entry) bool, change func([]Entry) []error) (n int, err error) {
+	err = unlessResized(func() (uint32, error) { return readLimit(bucketsFile) }, func() error {
+		changed, err := c.editOnce(f, filter, chosen, change)
+		n += changed
+		return err
+	})
+	return n, err
+}
+
+// editOnce changes entries in batches while the table is read, so that memory stays bounded.
+func (c *Conn) editOnce(f Family, filter Filter, chosen func(Entry) bool, change func([]Entry) []error) (n int, err error) {
 	batch := make([]Entry, 0, editBatch)
 	var failure error
 	flush := func() {
