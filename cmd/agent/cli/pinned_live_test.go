@@ -23,7 +23,7 @@ func (n *liveNode) testShowPinned(t *testing.T) {
 	n.want(0, []string{"no agent runs", "NetworkPolicy", "shop", "db", "default"}, "show", "policies")
 	n.want(0, []string{"no agent runs", n.web.Addr4().String(), n.web.Addr6().String()}, "show", "sets", "--namespace", "shop")
 	n.want(0, []string{"from {set 1: " + n.web.Addr4().String() + ", " + n.web.Addr6().String() + "}"}, "show", "rules", "shop/db")
-	n.want(1, []string{"not running: policy of 2 endpoints is enforced as the last agent left it", "margay run", "margay cleanup"}, "show", "status")
+	n.want(1, []string{"not running: policy of 2 endpoints is enforced, as the last agent left it; no change is followed", "margay run", "margay cleanup"}, "show", "status")
 	s := decode[inspect.StatusReport](t, n.want(1, nil, "show", "status", "-o", "json"))
 	if !s.NoAgent || s.Ready || s.Endpoints != 2 || s.Enforced != 2 {
 		t.Errorf("status without an agent: %+v", s)

@@ -90,7 +90,7 @@ func (o *showOptions) showLeft(w io.Writer, asked error) error {
 		}
 	}
 	err = o.output.write(w, report, func(w io.Writer) error {
-		t := table{header: []string{"agent", "not running: " + enforcedText(report) + " as the last agent left it, and no change is followed"}}
+		t := table{header: []string{"agent", "not running: " + enforcedText(report) + ", as the last agent left it; no change is followed"}}
 		t.add("dataplane", report.Dataplane)
 		t.add("maps", m.Dir())
 		t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", report.Endpoints, report.Enforced))
