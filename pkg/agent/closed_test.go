@@ -36,7 +36,7 @@ func (r *rig) wantClosed(t *testing.T, when string, closed int, ready bool, said
 
 func TestAnAgentWithoutPodsOfItsOwnIsNotReadyBesideClosedInterfaces(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.report(syncer.KindStatus{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true})
 		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 11, "cali2": 12}})
 		for i, node := range []string{"x", "x", "y"} {
 			other := pod(i + 1)
@@ -64,7 +64,7 @@ func TestAnAgentWithoutPodsOfItsOwnIsNotReadyBesideClosedInterfaces(t *testing.T
 
 func TestAnInterfaceThatAStartingAgentFindsBesideItsPodsHasTime(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.report(syncer.KindStatus{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true})
 		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{"cali1": 11, "cali2": 12}})
 		r.put(pod(1))
 		r.put(model.InSync{})
@@ -76,7 +76,7 @@ func TestAnInterfaceThatAStartingAgentFindsBesideItsPodsHasTime(t *testing.T) {
 
 func TestAnInterfaceMayBeThereBeforeItsPod(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.report(syncer.KindStatus{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true})
 		r.dp.Set(dataplane.FakeSettings{Interfaces: map[string]uint32{}})
 		r.put(model.InSync{})
 		r.wantClosed(t, "an empty node", 0, true, "")

@@ -15,7 +15,7 @@ import (
 // What a tenant's policy can bring about is said, and tried again if that may help, but takes no agent out of service.
 func TestAnEndpointHeldBackLeavesTheAgentReady(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.report(syncer.KindStatus{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true})
 		held := &dataplane.HeldBack{Err: errors.New("ingress of endpoint evil/m is closed: over the limit")}
 		r.dp.Set(dataplane.FakeSettings{Held: held})
 		r.put(pod(1), model.InSync{})

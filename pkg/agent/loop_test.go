@@ -155,6 +155,13 @@ func (r *rig) put(updates ...model.Update) {
 	synctest.Wait()
 }
 
+// report has the datastore say how it stands with a kind, and waits until the loop has noted that: the state of a kind is noted
+// after the updates that come with it, and a pass may come between.
+func (r *rig) report(kind syncer.KindStatus) {
+	r.store.Report(nil, []syncer.KindStatus{kind})
+	synctest.Wait()
+}
+
 func pod(i int) model.EndpointUpdate {
 	return model.EndpointUpdate{ID: podID(i), Endpoint: &model.Endpoint{Node: "n", Iface: fmt.Sprintf("cali%d", i),
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}}}

@@ -23,7 +23,7 @@ func TestProbesKnowAtOnceWhetherPolicyIsEnforced(t *testing.T) {
 				t.Errorf("%s: ready %t: %+v", when, !ready, r.health.Components())
 			}
 		}
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true}})
+		r.report(syncer.KindStatus{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true})
 		r.put(pod(1))
 		want("before the first snapshot", false)
 		r.put(model.InSync{})
@@ -95,7 +95,7 @@ func TestANameThatNoNodeHasIsSaid(t *testing.T) {
 				t.Errorf("%s: %d lines in the log, want %d", when, n, lines)
 			}
 		}
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Node", State: syncer.KindSynced, Listed: true, Objects: 1}})
+		r.report(syncer.KindStatus{Kind: "Node", State: syncer.KindSynced, Listed: true, Objects: 1})
 		r.put(model.NodeUpdate{Name: "other", Node: &model.Node{}})
 		want("before the first snapshot", true, 0)
 		r.put(model.InSync{})
@@ -107,7 +107,7 @@ func TestANameThatNoNodeHasIsSaid(t *testing.T) {
 		r.put(model.NodeUpdate{Name: "n", Node: &model.Node{}})
 		want("this node", true, 1)
 		r.put(model.NodeUpdate{Name: "n"})
-		r.store.Report(nil, []syncer.KindStatus{{Kind: "Node", State: syncer.KindFailing}})
+		r.report(syncer.KindStatus{Kind: "Node", State: syncer.KindFailing})
 		want("nodes cannot be listed", true, 1)
 	})
 }

@@ -106,14 +106,14 @@ func TestAKindThatCannotBeListedConfiguresWhatItDidBeforeEverythingStartedAnew(t
 	}
 	runPrepared(t, itself, before, func(t *testing.T, r *rig) {
 		status := syncer.KindStatus{Kind: "FelixConfiguration", State: syncer.KindFailing}
-		r.store.Report(nil, []syncer.KindStatus{status})
+		r.report(status)
 		r.put(pod(1), model.InSync{})
 		time.Sleep(time.Minute)
 		if s := r.dp.State(); !s.Config.HostDrop || len(s.Endpoints) != 1 {
 			t.Errorf("while it fails: drop to the host %t, %d endpoints", s.Config.HostDrop, len(s.Endpoints))
 		}
 		status.State, status.Listed = syncer.KindSynced, true
-		r.store.Report(nil, []syncer.KindStatus{status})
+		r.report(status)
 		time.Sleep(3 * time.Second)
 		if s := r.dp.State(); s.Config.HostDrop || len(s.Endpoints) != 1 {
 			t.Errorf("when it is listed and empty: drop to the host %t, %d endpoints", s.Config.HostDrop, len(s.Endpoints))
