@@ -200,13 +200,13 @@ func write(w http.ResponseWriter, answer inspect.Answer, err error) {
 }
 
 func (a *API) status(r *http.Request) (inspect.Answer, error) {
-	s := a.Loop.Status()
 	report := &inspect.StatusReport{
-		InSync: s.InSync, Ready: s.Ready, Kinds: kindRows(a.Reports.Kinds()),
-		Attempts: inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed},
-		Agent:    inspect.Agent{Node: a.Node, Dataplane: a.Plane.Name(), Chosen: a.Chosen, Version: a.Version, Started: a.Started},
+		Agent: inspect.Agent{Node: a.Node, Dataplane: a.Plane.Name(), Chosen: a.Chosen, Version: a.Version, Started: a.Started},
 	}
-	err := a.Loop.Query(r.Context(), func(v View) {
+	err := a.Loop.Query(r.Context(), func(v View) { // everything as of one moment: a pass may take seconds
+		s := a.Loop.Status()
+		report.InSync, report.Ready, report.Kinds = s.InSync, s.Ready, kindRows(a.Reports.Kinds())
+		report.Attempts = inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed}
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
 		report.Problems = len(problemRows(a.objectProblems(v), v.Graph.Problems()))
 		if !s.InSync {
