@@ -30,7 +30,7 @@ func TestEnvironmentSetsFlagsThatAreNotGiven(t *testing.T) {
 		t.Errorf("the environment was preferred to the flag: %s", got)
 	}
 	t.Setenv("MARGAY_SOCKET", "") // the same as none
-	if got := run("explain", "a", "b:1"); !strings.Contains(got, "/run/margay/agent.sock") {
+	if got := run("explain", "a", "b:1", "--instance", "none-of-this-name"); !strings.Contains(got, "/run/margay-none-of-this-name/agent.sock") {
 		t.Errorf("an empty variable is a value: %s", got)
 	}
 }
