@@ -55,6 +55,9 @@ func (s StartState) remove() error {
 		return err
 	}
 	dir := bpfmaps.InstanceDir(s.config.BPFFS, s.config.Instance)
+	if _, err := os.Lstat(dir); err != nil {
+		dir = "" // the start has not come so far, or could not make it
+	}
 	unlock, err := lockInstance(dir)
 	if errors.Is(err, bpfmaps.ErrLocked) {
 		return nil // another agent's by now
