@@ -41,10 +41,14 @@ func (s *successor) Apply(ctx context.Context, ch model.Changes) error {
 }
 
 // afterIPTables makes a BPF dataplane add the flows of the iptables dataplane, and then remove its chains and sets. If there are no
-// iptables commands they could not be removed, and would drop traffic that a later policy allows; so that is an error.
+// iptables commands they could not be removed, and would drop traffic that a later policy allows; so that is an error. Another is an
+// agent that runs and enforces with iptables here: it would repair its chains as often as they are removed.
 func afterIPTables(ctx context.Context, d *bpfplane.BPF, c config.Config, log *slog.Logger) (remove func(context.Context) error, err error) {
 	found := false
 	if c.Instance == "" { // the iptables dataplane has no instances
+		if running, err := xtables.Reserved(); err == nil && running { // a lock that this process may not read is no reason not to start
+			return nil, fmt.Errorf("%w: stop it first", xtables.ErrNotSole)
+		}
 		if found, err = IPTablesLeft(); err != nil {
 			return nil, err
 		}

@@ -15,6 +15,14 @@ func TestOneAgentEnforcesWithIPTablesInANamespace(t *testing.T) {
 		if line := refused(t, second); !strings.Contains(line, "another agent enforces with iptables in this network namespace") {
 			t.Error(line)
 		}
+		// One with BPF would remove the first one's chains, which that one would write again.
+		for _, dataplane := range []string{"bpf", "auto"} {
+			successor := testcluster.NewProcess(t, c.Node(0), c.Dir, append(flags, "--dataplane", dataplane)...)
+			line := refused(t, successor)
+			if !strings.Contains(line, "another agent enforces with iptables in this network namespace: stop it first") {
+				t.Errorf("%s: %s", dataplane, line)
+			}
+		}
 		if a, err := c.Agent(0).Ask("status"); err != nil || !a.Status.Ready {
 			t.Errorf("the first one: %+v, %v", a, err)
 		}
