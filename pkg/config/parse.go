@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +112,17 @@ const maxPrefix = 8
 func parsePrefix(text string) (string, error) {
 	if text == "" || len(text) > maxPrefix {
 		return "", fmt.Errorf("want 1 to %d characters", maxPrefix)
+	}
+	return text, nil
+}
+
+var instances = regexp.MustCompile(instancePattern)
+
+// ParseInstance reads the name of an agent. It becomes the name of a directory of the BPF file system, which takes none with a dot, and of
+// one with a socket, whose path must not be long.
+func ParseInstance(text string) (string, error) {
+	if !instances.MatchString(text) {
+		return "", errors.New("want at most 64 letters, digits, - and _")
 	}
 	return text, nil
 }

@@ -169,6 +169,7 @@ const (
 	sizesPattern    = `^ *[^=, ]+=[0-9]+ *(, *([^=, ]+=[0-9]+ *)?)*$`
 	portsPattern    = `^([oO][fF][fF]| *[0-9]+ *(, *[0-9]+ *)*)$`
 	prefixPattern   = `^.{1,8}$`
+	instancePattern = `^[0-9A-Za-z_-]{0,64}$`
 )
 
 // like says what valid values look like.

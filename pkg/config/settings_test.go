@@ -280,9 +280,23 @@ func TestWhatASettingSaysOfItsValuesIsTrue(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]string{"resync-every": "1 minute", "mark-mask": "0xg", "map-size": "a", "tunnel-ports": "a",
-		"interface-prefix": "toolongaprefix", "health-address": "localhost", "flow-quota": "many"} {
+		"interface-prefix": "toolongaprefix", "instance": "v1.2", "health-address": "localhost", "flow-quota": "many"} {
 		if s := find(name); regexp.MustCompile(s.Pattern).MatchString(bad) {
 			t.Errorf("%s: %q is like %q", name, bad, s.Pattern)
+		}
+	}
+}
+
+// The name of an agent becomes a name in a BPF file system, which takes none with a dot, and a directory of the socket.
+func TestTheNameOfAnAgentFitsItsPaths(t *testing.T) {
+	for _, good := range []string{"", "blue", "Blue-2_x", strings.Repeat("a", 64)} {
+		if got, err := ParseInstance(good); err != nil || got != good {
+			t.Errorf("%q: %q, %v", good, got, err)
+		}
+	}
+	for _, bad := range []string{"v1.2", "a/b", "../x", "a b", "é", "a\n", strings.Repeat("a", 65)} {
+		if _, err := find("instance").parse(bad); err == nil {
+			t.Errorf("%q is taken", bad)
 		}
 	}
 }

@@ -31,8 +31,8 @@ var objectSettings = []*Setting{
 
 // agentSettings distinguish agents of one machine.
 var agentSettings = []*Setting{
-	textSetting("instance", Restart, func(c *Config) *string { return &c.Instance },
-		"name of the agent, if several run on this machine"),
+	newSetting("instance", Restart, func(c *Config) *string { return &c.Instance }, ParseInstance, itself,
+		"name of the agent, if several run on this machine").like(instancePattern),
 	textSetting("bpffs", Restart, func(c *Config) *string { return &c.BPFFS },
 		"mount point of the BPF file system"),
 	textSetting("socket", Restart, func(c *Config) *string { return &c.Socket },

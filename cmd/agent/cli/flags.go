@@ -23,8 +23,26 @@ type instanceFlags struct {
 	socket   string
 }
 
+// instanceFlag is a flag with the name of an agent.
+type instanceFlag string
+
+// Set implements pflag.Value.
+func (f *instanceFlag) Set(text string) error {
+	name, err := config.ParseInstance(text)
+	if err == nil {
+		*f = instanceFlag(name)
+	}
+	return err
+}
+
+// String implements pflag.Value.
+func (f *instanceFlag) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *instanceFlag) Type() string { return "string" }
+
 func (f *instanceFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.instance, "instance", "", "name of the agent, if several run on this machine")
+	flags.Var((*instanceFlag)(&f.instance), "instance", "name of the agent, if several run on this machine")
 	flags.StringVar(&f.bpffs, "bpffs", config.Defaults().BPFFS, "mount point of the BPF file system")
 	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
 	grouped(flags, groupAgent, "instance", "bpffs", "socket")
