@@ -33,7 +33,8 @@ type place struct {
 type judge struct {
 	cluster   *oracle.Kubernetes
 	attackers map[netip.Addr]*lab.Pod
-	hostDrop  bool // the agents run with --default-endpoint-to-host-action Drop
+	nodes     []netip.Addr // the addresses of the nodes
+	hostDrop  bool         // the agents run with --default-endpoint-to-host-action Drop
 
 	mu     sync.Mutex
 	opened map[model.Packet]bool       // the packets of flows that others opened to attackers
@@ -55,6 +56,7 @@ func (s *scene) newJudge(attackers ...*lab.Pod) *judge {
 		cluster: s.objects(), attackers: map[netip.Addr]*lab.Pod{}, opened: map[model.Packet]bool{},
 		firsts: map[fragmentKey]bool{}, pieces: map[fragmentKey][]dissected{}, chosen: map[token]netip.Addr{}, fair: map[string]int{},
 	}
+	j.nodes = slices.Concat(s.n1.Addrs(), s.n2.Addrs())
 	for _, p := range attackers {
 		for _, a := range p.Addrs() {
 			j.attackers[a] = p
@@ -169,6 +171,9 @@ func (j *judge) arrived(at *place, packet []byte) string {
 		if at.node != nil && d.isNeighbour() {
 			return j.discovery(packet, d.Src)
 		}
+		if err == nil && j.isNodesError(at, d) {
+			return ""
+		}
 		return fmt.Sprintf("it is an attacker's, and its source %s is not", d.Src)
 	}
 	if err != nil {
@@ -247,64 +252,7 @@ func (j *judge) keep(d dissected) {
 	j.pieces[key] = list[max(0, len(list)-keptPieces):]
 }
 
-const (
-	keptPieces  = 256
-	errorAtMost = 8 + 40 + 8 // what is looked at of an error, from its own header on
-)
-
-// weighError judges an error by its quote, of which a first fragment may have a part only: then by one that was sent in fragments.
-func (j *judge) weighError(d dissected) string {
-	wrong := j.weighQuote(d, d.body)
-	if wrong == "" || !d.fragment || !testcluster.IPTables() {
-		return wrong
-	}
-	for key, pieces := range j.pieces {
-		// The node gives the fragments that it cuts of a reassembled IPv6 datagram another identification.
-		same := key.src == d.Src && key.dst == d.Dst && (key.id == d.id || d.Src.Is6())
-		if same && begins(pieces, d.payload) && j.completed(d, d.payload, pieces) {
-			return ""
-		}
-	}
-	return wrong
-}
-
-// begins reports whether one of the fragments that were sent is the first one that has arrived, which the node may have cut elsewhere.
-func begins(pieces []dissected, payload []byte) bool {
-	return slices.ContainsFunc(pieces, func(p dissected) bool {
-		return p.offset == 0 && len(p.payload) > 0 && (bytes.HasPrefix(p.payload, payload) || bytes.HasPrefix(payload, p.payload))
-	})
-}
-
-// completed reports whether fragments that were sent complete an error to one that may be.
-func (j *judge) completed(d dissected, payload []byte, pieces []dissected) bool {
-	if len(payload) >= errorAtMost {
-		return j.weighQuote(d, payload[8:]) == ""
-	}
-	for _, p := range pieces {
-		if p.offset > len(payload) || p.offset+len(p.payload) <= len(payload) {
-			continue
-		}
-		if j.completed(d, slices.Concat(payload, p.payload[len(payload)-p.offset:]), pieces) {
-			return true
-		}
-	}
-	return len(payload) > 8 && j.weighQuote(d, payload[8:]) == ""
-}
-
-// weighQuote demands that an error is about a packet that its receiver sent to the attacker, of a flow that may be.
-func (j *judge) weighQuote(d dissected, quote []byte) string {
-	about, err := dissectQuoted(quote)
-	if about.Src != d.Dst || about.Dst != d.Src {
-		return fmt.Sprintf("it is an error about a packet from %s to %s", about.Src, about.Dst)
-	}
-	if err != nil || about.later {
-		return "it is an error about a packet that cannot be known"
-	}
-	if j.opened[about.Packet] || j.allowed(turned(about.Packet)) {
-		return ""
-	}
-	return fmt.Sprintf("it is an error about a flow that is none: %+v", about.Packet)
-}
+const keptPieces = 256
 
 func (j *judge) policy(at *place, attacker *lab.Pod, p model.Packet) string {
 	if !j.cluster.Allows(id(attacker), model.Egress, p) {
