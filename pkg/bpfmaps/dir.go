@@ -52,21 +52,6 @@ func isBPFFS(dir string) (bool, error) {
 	return uint32(st.Type) == unix.BPF_FS_MAGIC, nil
 }
 
-// lock takes the instance's lock: a flock of its directory, which the kernel lets go when the process ends.
-func lock(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrLocked
-		}
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
-	}
-	return f, nil
-}
-
 // OtherLayouts lists the directories of other layout versions of the instance, which an upgrade leaves to be removed
 // once no link uses their programs.
 func OtherLayouts(bpffs, instance string) ([]string, error) {

@@ -63,7 +63,9 @@ func Open(o Options) (*Maps, error) {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open maps: %w", err)
 	}
-	if m.lock, err = lock(InstanceDir(o.BPFFS, o.Instance)); err != nil {
+	if m.lock, err = lock(InstanceDir(o.BPFFS, o.Instance)); errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("%w: stop it first, or give this one a name of its own with --instance", err)
+	} else if err != nil {
 		return nil, err
 	}
 	return m.open(true)
@@ -90,15 +92,28 @@ func sized(entries map[string]uint32) (*ebpf.CollectionSpec, error) {
 		ms := spec.Maps[name]
 		switch {
 		case ms == nil:
-			return nil, fmt.Errorf("size of map %q: no such map", name)
+			return nil, fmt.Errorf("--map-size %s=%d: no map has this name; want one of %s", name, size, strings.Join(resizable(spec), ", "))
 		case fixedSize(ms.Type):
-			return nil, fmt.Errorf("size of map %q: an array has its size built in", name)
+			return nil, fmt.Errorf("--map-size %s=%d: this map is an array, whose size cannot be set; want one of %s",
+				name, size, strings.Join(resizable(spec), ", "))
 		case size == 0:
-			return nil, fmt.Errorf("size of map %q: must not be 0", name)
+			return nil, fmt.Errorf("--map-size %s=0: want at least 1", name)
 		}
 		ms.MaxEntries = size
 	}
 	return spec, nil
+}
+
+// resizable are the names of the maps whose sizes can be set, in order.
+func resizable(spec *ebpf.CollectionSpec) []string {
+	var names []string
+	for name, m := range spec.Maps {
+		if !fixedSize(m.Type) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // fixedSize says whether programs rely on the size of a map of this type.

@@ -42,11 +42,9 @@ func ParseFilter(v url.Values) (Filter, error) {
 		}
 	}
 	for _, text := range v["peer"] {
-		peer := peerFilter{name: text}
-		if a, err := netip.ParseAddr(text); err == nil {
-			peer.prefix = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
-		} else if p, err := netip.ParsePrefix(text); err == nil {
-			peer.prefix = p.Masked()
+		peer, err := parsePeer(text)
+		if err != nil {
+			return f, err
 		}
 		f.peers = append(f.peers, peer)
 	}
@@ -58,6 +56,22 @@ func ParseFilter(v url.Values) (Filter, error) {
 		f.ports = append(f.ports, uint16(port))
 	}
 	return f, nil
+}
+
+// parsePeer reads an address, a CIDR or the beginning of a name. No name begins with an address and a slash: a
+// namespace has no dot and no colon.
+func parsePeer(text string) (peerFilter, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return peerFilter{prefix: netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())}, nil
+	}
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return peerFilter{prefix: p.Masked()}, nil
+	}
+	before, _, slash := strings.Cut(text, "/")
+	if _, err := netip.ParseAddr(before); slash && err == nil {
+		return peerFilter{}, fmt.Errorf("peer %q: want an address, a CIDR as in 10.0.0.0/8, or the beginning of a name", text)
+	}
+	return peerFilter{name: text}, nil
 }
 
 // Matches reports whether r is wanted.

@@ -76,7 +76,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("a record without names and %q: %v", query, !want)
 		}
 	}
-	for _, query := range []string{"verdict=denied", "direction=in", "port=http", "port=0", "port=65536", "pod=", "namespace=", "peer=", "port="} {
+	for _, query := range []string{"verdict=denied", "direction=in", "port=http", "port=0", "port=65536", "pod=", "namespace=", "peer=", "port=", "peer=1.2.3.4/99", "peer=1.2.3.4/", "peer=fd65::1/129"} {
 		v, err := url.ParseQuery(query)
 		if err != nil {
 			t.Fatal(err)

@@ -164,7 +164,7 @@ type ConfigValue struct {
 
 // StatusReport is the answer to "how are you".
 type StatusReport struct {
-	NoAgent  bool     `json:"noAgent,omitempty"`  // no agent runs: the report is from the kernel's maps
+	NoAgent  bool     `json:"noAgent,omitempty"`  // no agent answers: the report is from the kernel's maps
 	InSync   bool     `json:"inSync"`             // the first full snapshot has been enforced
 	Ready    bool     `json:"ready"`              // in sync, the last attempt enforced all that can be, and nothing else is in the way
 	NotReady []string `json:"notReady,omitempty"` // the components that are not ready, each with why, as /readyz has them

@@ -114,6 +114,10 @@ func (f *instanceFlags) orphanCheck() (node.Result, error) {
 	if err != nil {
 		return check, err
 	}
+	if says := f.unanswered(); says != "" {
+		check.Detail = says + ": it was not checked"
+		return check, nil
+	}
 	if found {
 		on := "interfaces that cannot be read"
 		if attached > 0 {

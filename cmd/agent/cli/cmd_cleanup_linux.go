@@ -25,7 +25,7 @@ func cleanupCommand() *cobra.Command {
 		Long: `Removes what a stopped agent of this instance has left: BPF programs, maps and socket, and the chains, IP sets and
 connection marks of the iptables dataplane. Then packets pass as if Margay had never run. Refuses while an agent runs.
 It may be repeated: a part that is gone is skipped. Needs root.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := o.run(cmd)
 			if err != nil {

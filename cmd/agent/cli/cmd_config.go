@@ -35,7 +35,7 @@ func configCommand() *cobra.Command {
 		Long: `Shows the settings of the running agent. With --local, or with the flag of a setting, it shows the settings that an
 agent would have if it were started with these flags, this environment and this file. It does the same if no agent
 runs. FelixConfigurations count then only if the datastore is a directory.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	fs := cmd.Flags()

@@ -20,7 +20,7 @@ func demoCommand() *cobra.Command {
 		Short: "Show policy being enforced on pods in network namespaces; needs root, no cluster",
 		Long: `Makes six pods in network namespaces (mgy-…), runs an agent and compares what the policy means with what happens.
 Removes everything afterwards and changes nothing else of this machine.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return fmt.Errorf("demo: network namespaces and BPF need root; run: sudo %s demo", os.Args[0])

@@ -28,7 +28,7 @@ FelixConfigurations: margay config shows each with its source.`,
 		Example: `  margay run --dir /etc/margay/manifests
   margay run --datastore kubernetes --kubeconfig FILE
   margay run --dataplane record --dir manifests   # enforces nothing, logs what it would enforce`,
-		Args: cobra.NoArgs,
+		Args: noArguments("dir"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			layers, warnings, err := settings.layers()
 			if err != nil {

@@ -26,7 +26,7 @@ func verifyCommand() *cobra.Command {
 nothing with the compiler: for every local pod and direction, one packet for each kind of remote address and each kind
 of port that either side distinguishes. That takes half of a CPU at most, at the lowest priority, and changes nothing.
 The exit status is 0 if everything is proven, 1 if something differs, and 2 if something could not be verified.`,
-		Args: cobra.NoArgs,
+		Args: noArguments("endpoint"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	fs := cmd.Flags()

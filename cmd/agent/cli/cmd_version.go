@@ -32,7 +32,7 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, commit, Go version and map layout",
-		Args:  cobra.NoArgs,
+		Args:  noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := thisBuild()
 			return output.write(cmd.OutOrStdout(), b, func(w io.Writer) error {

@@ -28,7 +28,7 @@ func (o *explainOptions) pinned(cmd *cobra.Command, r explain.Request, asked err
 	if err != nil {
 		return nil, fmt.Errorf("no agent can answer, and the kernel's maps know only pods of this node and addresses: %w", err)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), leftBehind(asked))
+	fmt.Fprintln(cmd.ErrOrStderr(), o.leftBehind(asked))
 	return explanation, nil
 }
 

@@ -287,6 +287,7 @@ func TestToolsOnALiveAgent(t *testing.T) {
 	t.Run("monitor", n.testMonitor)
 	n.want(0, []string{"ready: policy of 2 endpoints is enforced", "TCX links", "all is well"}, "check")
 	n.want(2, []string{"is running", "stop it first"}, "cleanup")
+	t.Run("another socket", n.testAnotherSocket)
 
 	asked := n.explainAll()
 	n.stop(syscall.SIGTERM)

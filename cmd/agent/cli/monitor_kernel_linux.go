@@ -30,7 +30,11 @@ func (m *flowMonitor) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.notice("no agent runs: reading events from the kernel itself; another reader at the same time would take some of them, " +
+	why := "no agent runs"
+	if says := m.instance.unanswered(); says != "" {
+		why = says
+	}
+	m.notice(why + ": reading events from the kernel itself; another reader at the same time would take some of them, " +
 		"and of the other ends only pods of this node have names")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -30,7 +30,7 @@ revoked ones, each with the rule that decided. Packets of judged flows reach no 
 
 Any number of monitors see all verdicts; the agent sends them. Without an agent, monitor reads them from the kernel
 itself. Filters of different kinds must all fit; of one that is given several times, one value must.`,
-		Args: exactly(0, "no arguments"),
+		Args: noArguments("pod"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := o.open(cmd.OutOrStdout(), cmd.ErrOrStderr(), time.Now())
 			if err != nil {

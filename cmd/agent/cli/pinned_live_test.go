@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,18 @@ func (n *liveNode) testShowPinned(t *testing.T) {
 		t.Errorf("status without an agent: %+v", s)
 	}
 	n.want(2, []string{"no agent answers on", "only an agent knows the problems of objects", "margay check --dir DIR"}, "show", "problems")
+}
+
+// testAnotherSocket: an agent that runs and is asked in the wrong place is not said to have ended.
+func (n *liveNode) testAnotherSocket(t *testing.T) {
+	right := n.socket
+	defer func() { n.socket = right }()
+	n.socket = filepath.Join(t.TempDir(), "agent.sock")
+	says := fmt.Sprintf("the agent (process %d) does not answer on %s, since it starts or has another --socket", n.agent.Process.Pid, n.socket)
+	n.want(1, []string{says + ": policy of 2 endpoints is enforced"}, "show", "status")
+	n.want(0, []string{says, "shop/web", "shop/db"}, "show", "endpoints")
+	n.want(0, []string{says, "allow"}, "explain", "shop/web", "shop/db:80")
+	n.want(1, []string{says + ": it was not checked"}, "check")
 }
 
 // questions are what explain is asked with an agent and without.

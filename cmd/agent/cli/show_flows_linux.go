@@ -35,7 +35,7 @@ type flowRow struct {
 func showFlowsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "flows", Aliases: []string{"flow", "connections", "ct"}, Short: "Tracked flows, from the kernel", Args: cobra.NoArgs,
+		Use: "flows", Aliases: []string{"flow", "connections", "ct"}, Short: "Tracked flows, from the kernel", Args: noArguments("pod"),
 		Long: `Tracked flows, the ones with the latest packets first.
 
 EGRESS is the opener's and INGRESS the responder's side: current means that it was judged under the policy in force,

@@ -36,7 +36,7 @@ func orEmpty[T any](list []T) []T {
 
 func showStatusCommand() *cobra.Command {
 	var o showOptions
-	cmd := &cobra.Command{Use: "status", Aliases: []string{"state", "agent"}, Short: "The agent's state", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "status", Aliases: []string{"state", "agent"}, Short: "The agent's state", Args: noArguments("")}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.show(cmd, func(w io.Writer) error {
 			answer, err := o.ask(cmd.Context(), "/v1/status", nil)
@@ -68,7 +68,7 @@ func showEndpointsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
 		Use: "endpoints", Aliases: []string{"endpoint", "ep", "eps", "pods", "pod", "po"},
-		Short: "Local pods: interface, policies, programs", Args: cobra.NoArgs,
+		Short: "Local pods: interface, policies, programs", Args: noArguments("pod"),
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
 	return showList(&o, cmd, listing[inspect.EndpointRow]{
@@ -81,7 +81,7 @@ func showEndpointsCommand() *cobra.Command {
 
 func showSetsCommand() *cobra.Command {
 	var o showOptions
-	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: noArguments("")}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.SetRow]{
 		read: orPinned(&o, fromAgent(&o, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }),
@@ -94,7 +94,7 @@ func showSetsCommand() *cobra.Command {
 func showProblemsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "problems", Aliases: []string{"problem"}, Short: "Objects that are not enforced as written", Args: cobra.NoArgs,
+		Use: "problems", Aliases: []string{"problem"}, Short: "Objects that are not enforced as written", Args: noArguments(""),
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.ProblemRow]{

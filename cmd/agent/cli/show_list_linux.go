@@ -19,7 +19,7 @@ type showOptions struct {
 	watch     bool
 	sortBy    string
 	namespace string
-	pod       string // prefix of its name
+	pod       string // how its name, or namespace/name, begins
 	verdict   string
 }
 
@@ -32,7 +32,7 @@ func (o *showOptions) register(fs *pflag.FlagSet, selections ...string) {
 		case "namespace":
 			fs.StringVarP(&o.namespace, name, "n", "", "only rows of this namespace")
 		case "pod":
-			fs.StringVar(&o.pod, name, "", "only rows of pods whose name begins with this")
+			fs.StringVar(&o.pod, name, "", "only rows of pods whose `name`, or namespace/name, begins with this")
 		case "verdict":
 			fs.Var(&choice{&o.verdict, []string{"allow", "deny", "pass", "log"}, "verdict"}, name, "only rules with this action: allow, deny, pass or log")
 		case "sort-by":
@@ -46,6 +46,9 @@ func (o *showOptions) register(fs *pflag.FlagSet, selections ...string) {
 
 // selects reports whether the options mean this pod.
 func (o *showOptions) selects(namespace, name string) bool {
+	if strings.Contains(o.pod, "/") {
+		name = namespace + "/" + name
+	}
 	return (o.namespace == "" || namespace == o.namespace) && strings.HasPrefix(name, o.pod)
 }
 

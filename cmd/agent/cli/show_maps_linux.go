@@ -93,7 +93,7 @@ type dropRow struct {
 func showDropsCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use: "drops", Aliases: []string{"drop"}, Short: "Dropped packets by endpoint and reason, from the kernel", Args: cobra.NoArgs,
+		Use: "drops", Aliases: []string{"drop"}, Short: "Dropped packets by endpoint and reason, from the kernel", Args: noArguments("pod"),
 		Long: "Dropped packets by endpoint and reason.\n\nWith iptables, chains count for all endpoints together, and since each was last written.",
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")

@@ -40,10 +40,23 @@ func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 	return &pinnedMaps{m, state}, nil
 }
 
+// unanswered says that an agent of this instance runs all the same, as its lock shows, and does not answer: another socket
+// was asked, or the file of its socket was removed. Empty: no such process is known.
+func (f *instanceFlags) unanswered() string {
+	pid, found, err := bpfmaps.LockHolder(f.bpffs, f.instance)
+	if err != nil || !found {
+		return "" // the other answer is given, as without this one
+	}
+	return fmt.Sprintf("the agent (process %d) does not answer on %s, since it starts or has another --socket", pid, f.socketPath())
+}
+
 // leftBehind is said on standard error before an answer that does not come from an agent; asked is its error.
-func leftBehind(asked error) string {
+func (f *instanceFlags) leftBehind(asked error) string {
 	if errors.Is(asked, inspect.ErrNoSnapshot) {
 		return "the agent has not read the datastore yet: this is the policy that the last agent left in the kernel's maps; margay show status says what it waits for"
+	}
+	if says := f.unanswered(); says != "" {
+		return says + ": this is the policy in the kernel's maps"
 	}
 	return "no agent runs: this is the policy that the last agent left in the kernel's maps; no change is followed"
 }
@@ -65,13 +78,13 @@ func orPinned[T any](o *showOptions, ask func(*cobra.Command, []string) ([]T, er
 		defer m.Close()
 		if list, err = read(m, args); err == nil && !said {
 			said = true
-			fmt.Fprintln(cmd.ErrOrStderr(), leftBehind(asked))
+			fmt.Fprintln(cmd.ErrOrStderr(), o.leftBehind(asked))
 		}
 		return list, err
 	}
 }
 
-// showLeft shows the policy that an agent has left enforced. The exit status is that of a problem.
+// showLeft shows the policy in the maps of an agent that has ended, or does not answer. The exit status is that of a problem.
 func (o *showOptions) showLeft(w io.Writer, asked error) error {
 	m, err := o.openPinned(asked)
 	if err != nil {
@@ -90,11 +103,17 @@ func (o *showOptions) showLeft(w io.Writer, asked error) error {
 		}
 	}
 	err = o.output.write(w, report, func(w io.Writer) error {
-		t := table{header: []string{"agent", "not running: " + enforcedText(report) + ", as the last agent left it; no change is followed"}}
+		state := "not running: " + enforcedText(report) + ", as the last agent left it; no change is followed"
+		todo := "start margay run; it goes on from here. Or remove what is enforced with margay cleanup"
+		if says := o.unanswered(); says != "" {
+			state = says + ": " + enforcedText(report)
+			todo = "ask again, or say which socket it has with --socket; it makes a socket again whose file was removed"
+		}
+		t := table{header: []string{"agent", state}}
 		t.add("dataplane", report.Dataplane)
 		t.add("maps", m.Dir())
 		t.add("endpoints", fmt.Sprintf("%d, %d of them enforced", report.Endpoints, report.Enforced))
-		t.add("to do", "start margay run; it goes on from here. Or remove what is enforced with margay cleanup")
+		t.add("to do", todo)
 		return t.write(w)
 	})
 	if err == nil && !o.watch {

@@ -33,7 +33,7 @@ agent.`,
 		Example: `  margay show policies
   margay show policies --for shop/web
   margay show policies --for shop/web --dir manifests -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments("for"),
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	cmd.Flags().StringVar(&o.pod, "for", "", "the pod, NAMESPACE/NAME, whose order is listed")

@@ -18,7 +18,7 @@ func showStagedCommand() *cobra.Command {
 		Long: `List the staged policies that apply to pods of this node, for each direction the new flows that they would have denied
 or allowed if all staged policies were enforced, and the last ten examples of each. Counts are exact; examples come
 from events, which are rate limited.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 	}
 	o.register(cmd.Flags(), "namespace")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

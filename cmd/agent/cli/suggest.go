@@ -25,6 +25,21 @@ func subcommandOnly(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s; see %s --help", text, cmd.CommandPath())
 }
 
+// noArguments is the Args function of a command that has none. meant is the flag that people look for who give one; empty: there
+// is no such flag.
+func noArguments(meant string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		text := fmt.Sprintf("%s: unexpected argument %q", strings.TrimPrefix(cmd.CommandPath(), "margay "), args[0])
+		if meant != "" {
+			return fmt.Errorf("%s; did you mean --%s %s?", text, meant, args[0])
+		}
+		return fmt.Errorf("%s; see %s --help", text, cmd.CommandPath())
+	}
+}
+
 // help runs a command that only has others below it.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
