@@ -91,8 +91,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	if (!(what & NF_JUDGE))
 		return NF_ACCEPT;
 	/* from_pod has judged it by the flow that it quotes. IPVS sends an error on only if it is about a connection of its own. */
-	if ((p.flags & PKT_ICMP_ERROR) &&
-	    (!(skb->mark & cfg.mark_judge) || (by_ipvs(skb) && !(skb->mark & cfg.mark_seen))))
+	if ((p.flags & PKT_ICMP_ERROR) && by_ipvs(skb) && (~skb->mark & (cfg.mark_seen | cfg.mark_judge)))
 		return NF_ACCEPT;
 	if (p.flags & PKT_LATER_FRAGMENT) {
 		r = later_fragment(&p, ep->share & (SHARES - 1), AFTER_TRANSLATION);

@@ -10,7 +10,7 @@ import (
 )
 
 // A connection by an address that the node translates and the agent does not know to be a Service's is judged by where it goes, too, also
-// once it is not on record any more while the kernel still knows it.
+// once it is not on record any more while the kernel still knows it. So is an ICMP error about it.
 func TestAFlowByAnUnknownAddressStaysRevoked(t *testing.T) {
 	s := newScene(t)
 	muteStack(t, s.m)
@@ -53,6 +53,7 @@ func TestAFlowByAnUnknownAddressStaysRevoked(t *testing.T) {
 			token = s.tokens.next()
 			send(t, s.m, bearing(s.m, fresh.packet(fresh.a, fresh.front, testutil.SYN))(token)...)
 			s.expect(t, k.what+", a new one, "+when, token, false, atC)
+			s.play(t, []attack{s.about(k.talk, s.m, k.what+", "+when+", ", false)}, atC)
 		}
 	}
 }
