@@ -19,7 +19,7 @@ import (
 var budget = map[string]int{
 	bpf.MargayProgFromPod: 60500,
 	bpf.MargayProgToPod:   48500,
-	bpf.MargayProgJudge:   41000,
+	bpf.MargayProgJudge:   47000,
 	// 7.3.4 walks the function of a bpf_loop about twice as often as 6.18: 1,013 and 321 instructions, 421 and 186 there.
 	bpf.MargayProgSweep4:   850,
 	bpf.MargayProgSweep6:   850,

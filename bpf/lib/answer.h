@@ -42,20 +42,26 @@ __noinline int from_another(struct __sk_buff *skb, const struct pkt *p, const st
 	return !same_addr((const __u32 *)e->backend, f->t.dst) || f->l4 != e->l4;
 }
 
-/* The flow on record that an ICMP error is about, by the kernel's entry; NULL: there is none with ports. The opener is at the ends that
- * both TC hooks see. */
-static __always_inline struct ct_entry *record_of(const struct nf_conn *ct, __u8 family, struct tuple *ends)
+/* The flow on record that an ICMP error is about, by one direction of the kernel's entry: that of the pod's packets, whose ends are those
+ * that both TC hooks see. NULL: there is none with ports. */
+static __always_inline struct ct_entry *record_at(const struct nf_conntrack_tuple *of, __u8 family, struct tuple *ends)
 {
 	__builtin_memset(ends, 0, sizeof(*ends));
 	ends->family = family;
-	ends->proto = ct->tuplehash[0].tuple.dst.protonum;
+	ends->proto = of->dst.protonum;
 	if (!has_ports(ends->proto))
 		return NULL;
-	KERNEL_ADDR(ends->src, ct->tuplehash[0].tuple.src, family);
-	KERNEL_ADDR(ends->dst, ct->tuplehash[0].tuple.dst, family);
-	ends->sport = bpf_ntohs(ct->tuplehash[0].tuple.src.u.all);
-	ends->dport = bpf_ntohs(ct->tuplehash[0].tuple.dst.u.all);
+	KERNEL_ADDR(ends->src, of->src, family);
+	KERNEL_ADDR(ends->dst, of->dst, family);
+	ends->sport = bpf_ntohs(of->src.u.all);
+	ends->dport = bpf_ntohs(of->dst.u.all);
 	return ct_find(ends);
+}
+
+/* The same for a flow that the pod has opened. */
+static __always_inline struct ct_entry *record_of(const struct nf_conn *ct, __u8 family, struct tuple *ends)
+{
+	return record_at(&ct->tuplehash[0].tuple, family, ends);
 }
 
 /* Whether an ICMP error to the pod is about a flow that is not confirmed and that the kernel sends to another backend than the one on

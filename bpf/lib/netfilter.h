@@ -108,7 +108,7 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 		if (encapsulates(&p))
 			r = -DROP_ENCAP;
 		else if (p.flags & PKT_ICMP_ERROR)
-			r = error_leads(ep, &p, nfct) ? PASS : judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
+			r = error_follows(ep, &p, nfct) ? PASS : judge_error(ep, &p, AFTER_TRANSLATION, skb->len);
 		else if (word == KERNEL_CT_REPLY)
 			r = owns(ep, &ends, false) ? judge_reply(ep, &p, &ends, skb->len, to_host) : -DROP_MIDFLOW;
 		else
@@ -147,6 +147,14 @@ static __always_inline bool translated_unexpectedly(const struct sk_buff *skb, u
 	if ((skb->mark & (cfg.mark_seen | cfg.mark_judge | cfg.mark_own)) != cfg.mark_seen)
 		return false;
 	return nfct > NFCT_INFO && (nfct & NFCT_INFO) < IP_CT_NEW && (kernel_entry(nfct)->status & IPS_DST_NAT);
+}
+
+/* Whether a forwarded packet is an answer to somebody whose address the node has replaced by its own. from_pod has seen the node's
+ * address, and so did the flow that it has judged the packet by; that may be another one with the same port. */
+static __always_inline bool translated_back(const struct nf_hook_state *state, unsigned long nfct)
+{
+	return state->hook == NF_INET_FORWARD && kernel_ct(nfct) == KERNEL_CT_REPLY &&
+	       (kernel_entry(nfct)->status & IPS_SRC_NAT);
 }
 
 /* Whether a packet of a workload is to be judged on its present destination: what from_pod has put off, what it did not expect
@@ -236,7 +244,8 @@ __noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 		else if (word != KERNEL_CT_REPLY)
 			return nf_drop(in->ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 	}
-	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct);
+	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct) ||
+		translated_back(state, nfct);
 	if (!judge && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
@@ -264,7 +273,7 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 		return false;
 	if (mark ? !followed && !ready_endpoint(in->ifindex) : is_workload(in))
 		return false;
-	if (translated_unexpectedly(skb, nfct))
+	if (translated_unexpectedly(skb, nfct) || (mark && translated_back(state, nfct)))
 		return false;
 	return !closed(out);
 }

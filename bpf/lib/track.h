@@ -66,9 +66,20 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	return refused(p, e, r);
 }
 
+/* Whether a packet to a pod is of a connection that somebody has opened to it, by the kernel's conntrack, and has got the node's address
+ * on the way. */
+static __always_inline bool masqueraded(struct __sk_buff *skb)
+{
+	unsigned long nfct = nfct_at_tc(skb);
+	enum kernel_ct word = kernel_ct(nfct);
+
+	return (word == KERNEL_CT_NEW || word == KERNEL_CT_ORIGINAL) && (kernel_entry(nfct)->status & IPS_SRC_NAT);
+}
+
 /* Whether a packet to a pod has the ends of a flow that is another one: one of the two is the node's, or the pod's own that came
- * back by a Service (D-16), the other is somebody else's. A node that masquerades may give them the same port, one after the other. */
-static __always_inline bool ends_of_another(const struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p,
+ * back by a Service (D-16), or one that the pod has opened to its node; the other is somebody else's. A node that masquerades may give
+ * them the same port, one after the other. */
+static __always_inline bool ends_of_another(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p,
 					    const struct ct_entry *e, __u32 fwd)
 {
 	bool own = skb->ingress_ifindex == ep->ifindex;
@@ -79,7 +90,7 @@ static __always_inline bool ends_of_another(const struct __sk_buff *skb, const s
 	if (e->flags & CT_FROM_HOST)
 		return fwd_from_opener(fwd, e);
 	if (own == !!(e->flags & CT_SELF))
-		return false;
+		return (e->flags & CT_TRANSLATED) && !fwd_from_opener(fwd, e) && masqueraded(skb);
 	return !own || !has_further_source(ep, &p->t);
 }
 

@@ -59,10 +59,23 @@ __noinline int confirm(struct endpoint *ep, const struct pkt *p, const struct tu
 	return 0;
 }
 
-/* Whether an ICMP error goes to the backend on record of the flow that it is about, and policy allows that flow. The kernel's entry is
- * the flow's, and has translated the error, too. */
-__noinline int error_leads(struct endpoint *ep, const struct pkt *p, unsigned long nfct)
+/* Whether an answer of the pod is of a flow on record that somebody else has opened to it and that policy allows. Of a flow that is
+ * revoked from_pod passes the reset alone. ends: as both TC hooks see them. */
+static __always_inline bool let_in(struct endpoint *ep, const struct pkt *p, const struct tuple *ends,
+				   const struct ct_entry *e)
 {
+	if ((e->flags & (CT_FROM_HOST | CT_SELF)) || from_opener(ends, e))
+		return false;
+	if (e->state & CT_REVOKED)
+		return p->tcp == (TCP_RST | TCP_ACK);
+	return e->ingress && (cfg.keep_existing || e->ingress == (__u32)policy_word(ep, false));
+}
+
+/* Whether an ICMP error of the pod is about a flow that policy allows: one that was let in, or one of the pod's own to whose backend on
+ * record it goes. The kernel's entry is the flow's, and has translated the error, too. */
+__noinline int error_follows(struct endpoint *ep, const struct pkt *p, unsigned long nfct)
+{
+	bool answers = kernel_ct(nfct) == KERNEL_CT_REPLY;
 	const struct nf_conn *ct;
 	struct ct_entry *e;
 	struct tuple ends;
@@ -70,8 +83,12 @@ __noinline int error_leads(struct endpoint *ep, const struct pkt *p, unsigned lo
 	if (!ep || !p || kernel_ct(nfct) == KERNEL_CT_NONE)
 		return 0;
 	ct = kernel_entry(nfct);
-	e = record_of(ct, p->t.family, &ends);
-	if (!e || !owns(ep, &ends, false) || !(e->flags & CT_TRANSLATED) || (e->state & CT_REVOKED))
+	e = answers ? record_at(&ct->tuplehash[1].tuple, p->t.family, &ends) : record_of(ct, p->t.family, &ends);
+	if (!e || !owns(ep, &ends, false))
+		return 0;
+	if (answers)
+		return let_in(ep, p, &ends, e);
+	if (!(e->flags & CT_TRANSLATED) || (e->state & CT_REVOKED))
 		return 0;
 	if (!e->egress || e->egress != (__u32)policy_word(ep, true))
 		return 0;
@@ -99,23 +116,24 @@ static __always_inline bool judged_before(struct endpoint *ep, const struct pkt 
 	return leads_to(ep, p, e);
 }
 
-/* Judges a packet of a flow that is not on record and that the kernel's conntrack finds an answer: the pod is the responder.
- * A flow that this node has opened needs no policy. For other flows the ingress policy must still allow the opener. ends: as
- * both TC hooks see them. */
+/* Judges a packet that the kernel's conntrack finds an answer, of a flow that is not on record, or goes to somebody whose address was
+ * translated: the pod is the responder. A flow that this node has opened needs no policy. For other flows the ingress policy must still
+ * allow the opener. ends: as both TC hooks see them. */
 __noinline int judge_reply(struct endpoint *ep, const struct pkt *p, const struct tuple *ends, __u32 len, __u32 to_host)
 {
-	struct ct_entry e;
+	struct ct_entry e, *known;
 	struct flow f;
 
 	if (!ep || !p || !ends)
 		return -DROP_POLICY;
+	known = ct_find(ends);
 	if (owns(ep, &p->t, true)) { /* to itself behind a Service */
-		struct ct_entry *known = ct_find(ends);
-
 		if (known && (known->flags & CT_SELF))
 			confirm(ep, p, ends, known);
 		return PASS;
 	}
+	if (known && !to_host && let_in(ep, p, ends, known))
+		return PASS;
 	ct_init(&e, ends, p->l4, false);
 	e.flags |= CT_MIDFLOW;
 	e.state = CT_REPLIED;

@@ -1,0 +1,187 @@
+package hostile
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/lab"
+)
+
+// A node that masquerades what comes by a NodePort may give it the port of a flow that it had with the pod before, once the kernel's
+// conntrack has forgotten that one. What the pod sends there then goes to whoever came by the NodePort, and what comes from there is
+// theirs. The record of the former flow counts for neither.
+func TestTheRecordOfAFormerFlowLetsNothingThroughANodePort(t *testing.T) {
+	s := newScene(t)
+	muteStack(t, s.m)
+	s.followed()
+	s.keepPorts(t)
+	s.Policy("evil/m", fmt.Sprintf(`{podSelector: {matchLabels: {app: m}}, policyTypes: [Ingress, Egress], egress: [{
+	  to: [{ipBlock: {cidr: %s/32}}, {ipBlock: {cidr: %s/128}}], ports: [{port: 5353, protocol: UDP}]}]}`, s.n1.Addr4(), s.n1.Addr6()))
+	s.AwaitPolicies(s.m, 1, 1)
+	m := masquerade{scene: s, atM: s.watch(s.m.Host), atExt: s.watch(s.ext.Host)}
+	var all []talk
+	families(t, func(t *testing.T, v6 bool) {
+		for i, protocol := range []string{"udp", "tcp"} {
+			front := netip.AddrPortFrom(s.n1.Addr(v6), 30080)
+			if err := s.n1.SetService(lab.Service{Addr: front, Protocol: protocol, Backends: []netip.AddrPort{netip.AddrPortFrom(s.m.Addr(v6), 80)}}); err != nil {
+				t.Fatal(err)
+			}
+			k := talk{protocol: protocol, a: netip.AddrPortFrom(s.ext.Addr(v6), 5000+uint16(i)), c: netip.AddrPortFrom(s.m.Addr(v6), 80), front: front}
+			t.Run(protocol+", opened by the node", func(t *testing.T) { m.openedByTheNode(t, k) })
+			all = append(all, k)
+			k.a = netip.AddrPortFrom(k.a.Addr(), 6000+uint16(i))
+			t.Run(protocol+", of the pod with itself", func(t *testing.T) { m.openedByItself(t, k, uint16(8000+i)) })
+			if protocol == "udp" {
+				k.a = netip.AddrPortFrom(k.a.Addr(), 5353)
+				t.Run(protocol+", opened to the node", func(t *testing.T) { m.openedToTheNode(t, k) })
+			}
+		}
+	})
+	s.Policy("evil/m", `{podSelector: {matchLabels: {app: m}}, policyTypes: [Ingress, Egress], ingress: [{}]}`)
+	testutil.WaitFor(t, soon, "the other policy of evil/m", func() bool {
+		return s.arrives(s.shoot(t, s.ext.Host, testutil.Packet{Src: s.ext.Addr4(), Dst: s.m.Addr4(), L4: dns}), never, []*witness{m.atM}) != nil
+	})
+	s.forgetConnections(0)
+	for _, k := range all {
+		m.admitted(t, k)
+	}
+}
+
+// A connection that came by a NodePort and that policy ends is reset at both ends, whoever sends first (D-11).
+func TestARevokedConnectionByANodePortIsReset(t *testing.T) {
+	s := newScene(t)
+	for _, first := range []string{"client", "server"} {
+		families(t, func(t *testing.T, v6 bool) {
+			server, front := netip.AddrPortFrom(s.a.Addr(v6), 80), netip.AddrPortFrom(s.n1.Addr(v6), 30081)
+			if err := s.n1.SetService(lab.Service{Addr: front, Protocol: "tcp", Backends: []netip.AddrPort{server}}); err != nil {
+				t.Fatal(err)
+			}
+			accepted := listen(t, s.a.Host, server)
+			from, to := dial(t, s.ext.Host, 0, front), <-accepted
+			if err := errors.Join(says(t, from, to, "hello", soon), says(t, to, from, "and back", soon)); err != nil {
+				t.Fatal(err)
+			}
+			if first == "server" {
+				from, to = to, from
+			}
+			s.Policy("a", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress]}`)
+			s.AwaitPolicies(s.a, 1, 0)
+			for _, end := range []error{says(t, from, to, "secret", soon), says(t, to, from, "answer", soon)} {
+				if !errors.Is(end, unix.ECONNRESET) && !errors.Is(end, unix.EPIPE) {
+					t.Errorf("the %s first: an end has seen %v", first, end)
+				}
+			}
+			s.Remove("policy-a")
+			s.AwaitPolicies(s.a, 0, 0)
+			from.Close()
+			to.Close()
+		})
+	}
+}
+
+// masquerade is evil/m behind a NodePort of its node, and the outside host before it. In a talk, a is the outside host's end.
+type masquerade struct {
+	*scene
+	atM, atExt *witness
+}
+
+// keepPorts makes the first node keep the port of what it masquerades. kube-proxy has it choose one at random; who sends often enough gets
+// any.
+func (s *scene) keepPorts(t *testing.T) {
+	t.Helper()
+	for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
+		if _, err := s.n1.Run(t.Context(), "*nat\n-I POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE\nCOMMIT\n", command, "--noflush", "--wait"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// node is the end of the outside host as the pod sees it.
+func (m *masquerade) node(k talk) netip.AddrPort {
+	return netip.AddrPortFrom(m.n1.Addr(k.a.Addr().Is6()), k.a.Port())
+}
+
+func (m *masquerade) openedByTheNode(t *testing.T, k talk) {
+	m.expect(t, "from the node", m.shoot(t, m.n1.Host, k.packet(m.node(k), k.c, testutil.SYN)), true, m.atM)
+	m.others(t, k)
+}
+
+func (m *masquerade) openedByItself(t *testing.T, k talk, port uint16) {
+	vip := map[bool]netip.Addr{false: netip.MustParseAddr("10.96.0.71"), true: netip.MustParseAddr("fd96::71")}[k.a.Addr().Is6()]
+	own := k
+	own.a, own.front = netip.AddrPortFrom(k.c.Addr(), k.a.Port()), netip.AddrPortFrom(vip, port)
+	m.service(fmt.Sprintf("own-%s-%t", k.protocol, vip.Is6()), own.front, k.protocol, k.c)
+	testutil.WaitFor(t, soon, "the Service to be known", func() bool {
+		token := m.tokens.next()
+		send(t, m.m, bearing(m.m, own.packet(netip.AddrPortFrom(own.a.Addr(), 7000), own.front, testutil.SYN))(token)...)
+		return m.arrives(token, never, []*witness{m.atM}) != nil
+	})
+	for _, one := range []struct {
+		what     string
+		from, to netip.AddrPort
+		flags    uint8
+	}{
+		{"the first packet", own.a, own.front, testutil.SYN}, {"its answer", k.c, m.node(k), testutil.SYN | testutil.ACK},
+		{"the packet after that", own.a, own.front, testutil.ACK}, {"the next answer", k.c, m.node(k), testutil.PSH | testutil.ACK},
+	} {
+		m.play(t, []attack{{what: "to itself, " + one.what, from: m.m, frames: bearing(m.m, own.packet(one.from, one.to, one.flags)), want: true}}, m.atM)
+	}
+	m.others(t, k)
+}
+
+func (m *masquerade) openedToTheNode(t *testing.T, k talk) {
+	at := m.watchLocal(m.n1)
+	m.play(t, []attack{{what: "to the node", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), 0)), want: true}}, at)
+	m.expect(t, "the node's answer", m.shoot(t, m.n1.Host, k.packet(m.node(k), k.c, 0)), true, m.atM)
+	m.play(t, []attack{{what: "to the node again", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), 0)), want: true}}, at)
+	m.others(t, k)
+}
+
+// others demands that nothing passes between the outside host and the pod by the NodePort.
+func (m *masquerade) others(t *testing.T, k talk) {
+	t.Helper()
+	m.forgetConnections(0)
+	for _, flags := range []uint8{testutil.SYN, testutil.PSH | testutil.ACK} {
+		m.expect(t, "from outside", m.shoot(t, m.ext.Host, k.packet(k.a, k.front, flags)), false, m.atM)
+		m.play(t, []attack{
+			{what: "to outside", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.SYN|testutil.ACK))},
+			{what: "to outside, data", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.PSH|testutil.ACK))},
+			m.aboutNode(k),
+		}, m.atExt)
+	}
+}
+
+// admitted demands that what ingress policy allows passes by the NodePort, whosever record has its ends, and answers and errors with it.
+func (m *masquerade) admitted(t *testing.T, k talk) {
+	t.Helper()
+	what := fmt.Sprintf("%s to %s, admitted: ", k.protocol, k.front)
+	m.expect(t, what+"from outside", m.shoot(t, m.ext.Host, k.packet(k.a, k.front, testutil.SYN)), true, m.atM)
+	for _, a := range []attack{
+		{what: what + "the answer", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.SYN|testutil.ACK)), want: true},
+		m.aboutNode(k),
+	} {
+		a.want = true
+		m.play(t, []attack{a}, m.atExt)
+	}
+	m.expect(t, what+"data from outside", m.shoot(t, m.ext.Host, k.packet(k.a, k.front, testutil.PSH|testutil.ACK)), true, m.atM)
+	m.play(t, []attack{{what: what + "data", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.PSH|testutil.ACK)), want: true}}, m.atExt)
+}
+
+// aboutNode is an ICMP error of the pod about a packet that seems to be its node's.
+func (m *masquerade) aboutNode(k talk) attack {
+	p, quoted := testutil.Packet{Src: k.c.Addr(), Dst: m.node(k).Addr()}, k.packet(m.node(k), k.c, testutil.ACK)
+	quoted.TTL = 64
+	p.L4 = testutil.ICMP{Type: 3, Code: 1, Quote: quoted.IP()}
+	if p.Src.Is6() {
+		p.L4 = testutil.ICMP{Type: 1, Quote: quoted.IP()}
+	}
+	return attack{what: "to outside, an ICMP error", from: m.m, frames: func(token token) [][]byte {
+		p.Payload = token.bytes()
+		return [][]byte{frame(m.m, p)}
+	}}
+}
