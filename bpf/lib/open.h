@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The first packet of a flow: judged, and recorded if it is allowed. */
 #pragma once
+#include "kernel.h"
 #include "source.h"
 
 /* The first packet of a flow, from the pod. */
@@ -61,6 +62,32 @@ static __always_inline bool made_here(struct __sk_buff *skb, const struct pkt *p
 	return !(p->flags & (PKT_FIRST_FRAGMENT | PKT_LATER_FRAGMENT)) || skb->sk;
 }
 
+/* Whether a fragment that the node has cut, and that therefore has come by no interface, is of a packet that the pod has sent to itself:
+ * the kernel's conntrack knows who has sent it. A further source is no address of the pod. */
+__noinline int cut_from_itself(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p)
+{
+	struct tuple from = {};
+	unsigned long nfct;
+
+	if (!ep || !p)
+		return 0;
+	nfct = nfct_at_tc(skb);
+	if (kernel_ct(nfct) == KERNEL_CT_NONE)
+		return 0;
+	from.family = p->t.family;
+	if (kernel_ct(nfct) == KERNEL_CT_REPLY)
+		KERNEL_ADDR(from.src, kernel_entry(nfct)->tuplehash[1].tuple.src, from.family);
+	else
+		KERNEL_ADDR(from.src, kernel_entry(nfct)->tuplehash[0].tuple.src, from.family);
+	return owns(ep, &from, false);
+}
+
+/* Whether a packet to a pod that the node has not made is the pod's own, back from a Service (D-16). */
+static __always_inline bool from_itself(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p)
+{
+	return skb->ingress_ifindex ? skb->ingress_ifindex == ep->ifindex : cut_from_itself(skb, ep, p);
+}
+
 /* The first packet of a flow, to the pod. Addresses are final. */
 __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p)
 {
@@ -81,7 +108,7 @@ __noinline int opened_to_pod(struct __sk_buff *skb, struct endpoint *ep, struct 
 		if (is_icmp(&p->t) && !icmp_is_echo_request(p->t.family, p->l4 >> 8))
 			return PASS;
 		e.flags |= CT_FROM_HOST;
-	} else if (skb->ingress_ifindex == ep->ifindex && !has_further_source(ep, &p->t)) {
+	} else if (from_itself(skb, ep, p) && !has_further_source(ep, &p->t)) {
 		e.flags |= CT_SELF;
 	} else {
 		if (is_tcp_midway(p))

@@ -2,7 +2,7 @@
 /* The packets of a flow that is known. fwd is what the look-up of the flow gave: see ct_find_fwd. */
 #pragma once
 #include "midflow.h"
-#include "source.h"
+#include "open.h"
 
 /* Revokes the permission of a flow that is not TCP. Its entry stays until it expires, so that an answer that is still
  * on its way does not open the flow again from the other end. */
@@ -82,11 +82,11 @@ static __always_inline bool masqueraded(struct __sk_buff *skb)
 static __always_inline bool ends_of_another(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p,
 					    const struct ct_entry *e, __u32 fwd)
 {
-	bool own = skb->ingress_ifindex == ep->ifindex;
+	bool own;
 
-	/* The node's own packets have come in by no interface, and neither have fragments that it cuts. */
-	if (!skb->ingress_ifindex)
+	if (made_here(skb, p))
 		return false;
+	own = from_itself(skb, ep, p);
 	if (e->flags & CT_FROM_HOST)
 		return fwd_from_opener(fwd, e);
 	if (own == !!(e->flags & CT_SELF))

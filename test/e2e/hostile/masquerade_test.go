@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
 	"github.com/margay-project/margay/pkg/lab"
 )
 
@@ -131,6 +133,9 @@ func (m *masquerade) openedByItself(t *testing.T, k talk, port uint16) {
 	} {
 		m.play(t, []attack{{what: "to itself, " + one.what, from: m.m, frames: bearing(m.m, own.packet(one.from, one.to, one.flags)), want: true}}, m.atM)
 	}
+	large := own.packet(own.a, own.front, testutil.PSH|testutil.ACK)
+	large.SrcMAC, large.DstMAC = m.m.MAC(), lab.HostMAC
+	m.play(t, []attack{{what: "to itself, in fragments", from: m.m, frames: func(k token) [][]byte { return pieces(large, k) }, want: true}}, m.atM)
 	m.others(t, k)
 }
 
@@ -153,7 +158,34 @@ func (m *masquerade) others(t *testing.T, k talk) {
 			{what: "to outside, data", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.PSH|testutil.ACK))},
 			m.aboutNode(k),
 		}, m.atExt)
+		if flags != testutil.SYN {
+			m.expect(t, "from outside, in fragments", m.fragments(t, k, flags), false, m.atM)
+		}
 	}
+}
+
+// fragments sends a packet of the outside host in pieces.
+func (m *masquerade) fragments(t *testing.T, k talk, flags uint8) token {
+	t.Helper()
+	token := m.tokens.next()
+	for _, f := range pieces(k.packet(k.a, k.front, flags), token) {
+		if err := traffic.SendRaw(m.ext.Host, f[14:], k.front.Addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return token
+}
+
+// pieces are the frames of a packet's fragments, which the node puts together. Over IPv6 the first one has a header that does not fit into
+// the others, so the node makes new fragments, which have come by no interface.
+func pieces(p testutil.Packet, bears token) [][]byte {
+	p.Payload, p.ID = bytes.Repeat(bears.bytes(), 100), uint32(bears)
+	frames := p.Fragments(400)
+	if p.Src.Is6() {
+		p.Extensions = []testutil.Extension{{Header: unix.IPPROTO_DSTOPTS, Body: append([]byte{1, 28}, make([]byte, 28)...)}}
+		frames[0] = p.Fragments(400)[0]
+	}
+	return frames
 }
 
 // admitted demands that what ingress policy allows passes by the NodePort, whosever record has its ends, and answers and errors with it.
@@ -170,6 +202,7 @@ func (m *masquerade) admitted(t *testing.T, k talk) {
 	}
 	m.expect(t, what+"data from outside", m.shoot(t, m.ext.Host, k.packet(k.a, k.front, testutil.PSH|testutil.ACK)), true, m.atM)
 	m.play(t, []attack{{what: what + "data", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.PSH|testutil.ACK)), want: true}}, m.atExt)
+	m.expect(t, what+"fragments", m.fragments(t, k, testutil.PSH|testutil.ACK), true, m.atM)
 }
 
 // aboutNode is an ICMP error of the pod about a packet that seems to be its node's.
