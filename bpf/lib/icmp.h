@@ -35,6 +35,13 @@ static __always_inline int put_off(const struct ct_entry *e)
 	return e->flags & CT_CONFIRMED ? PASS_WATCHED : PASS_PENDING;
 }
 
+/* Whether an ICMP error to the pod, about a packet with these ends, is about another flow than the one on record: by the kernel's conntrack
+ * it comes from somebody who has opened a connection to the pod and whom the node masquerades. */
+static __always_inline bool quotes_another(struct __sk_buff *skb, const struct tuple *quoted, const struct ct_entry *e)
+{
+	return ((e->flags & (CT_FROM_HOST | CT_SELF)) || from_opener(quoted, e)) && masqueraded(skb);
+}
+
 /* Whether an ICMP error is about a flow that policy allows: a decision, or IS_MESSAGE. */
 __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt *p, __u32 hook)
 {
@@ -58,6 +65,8 @@ __noinline int about_flow(struct __sk_buff *skb, struct endpoint *ep, struct pkt
 	if (hook == FROM_POD && !(p->flags & PKT_FURTHER_SOURCE) && owns(ep, &p->t, true))
 		return PASS;
 	e = ct_find(&quoted);
+	if (e && hook == TO_POD && quotes_another(skb, &quoted, e))
+		return IS_MESSAGE;
 	if (e && !(e->state & CT_REVOKED) && !(p->flags & PKT_FURTHER_SOURCE)) {
 		orig = from_opener(&quoted, e);
 		egress = (hook == TO_POD) == orig;

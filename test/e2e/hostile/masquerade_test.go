@@ -158,6 +158,7 @@ func (m *masquerade) others(t *testing.T, k talk) {
 			{what: "to outside, data", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.PSH|testutil.ACK))},
 			m.aboutNode(k),
 		}, m.atExt)
+		m.expect(t, "from outside, an ICMP error", m.shoot(t, m.ext.Host, failure(k.a, k.packet(k.front, k.a, testutil.ACK))), false, m.atM)
 		if flags != testutil.SYN {
 			m.expect(t, "from outside, in fragments", m.fragments(t, k, flags), false, m.atM)
 		}
@@ -202,19 +203,25 @@ func (m *masquerade) admitted(t *testing.T, k talk) {
 	}
 	m.expect(t, what+"data from outside", m.shoot(t, m.ext.Host, k.packet(k.a, k.front, testutil.PSH|testutil.ACK)), true, m.atM)
 	m.play(t, []attack{{what: what + "data", from: m.m, frames: bearing(m.m, k.packet(k.c, m.node(k), testutil.PSH|testutil.ACK)), want: true}}, m.atExt)
+	m.expect(t, what+"an ICMP error from outside", m.shoot(t, m.ext.Host, failure(k.a, k.packet(k.front, k.a, testutil.ACK))), true, m.atM)
 	m.expect(t, what+"fragments", m.fragments(t, k, testutil.PSH|testutil.ACK), true, m.atM)
 }
 
 // aboutNode is an ICMP error of the pod about a packet that seems to be its node's.
 func (m *masquerade) aboutNode(k talk) attack {
-	p, quoted := testutil.Packet{Src: k.c.Addr(), Dst: m.node(k).Addr()}, k.packet(m.node(k), k.c, testutil.ACK)
-	quoted.TTL = 64
-	p.L4 = testutil.ICMP{Type: 3, Code: 1, Quote: quoted.IP()}
-	if p.Src.Is6() {
-		p.L4 = testutil.ICMP{Type: 1, Quote: quoted.IP()}
-	}
+	p := failure(k.c, k.packet(m.node(k), k.c, testutil.ACK))
 	return attack{what: "to outside, an ICMP error", from: m.m, frames: func(token token) [][]byte {
 		p.Payload = token.bytes()
 		return [][]byte{frame(m.m, p)}
 	}}
+}
+
+// failure is an ICMP error of the end that a packet was for.
+func failure(of netip.AddrPort, quoted testutil.Packet) testutil.Packet {
+	quoted.TTL = 64
+	p := testutil.Packet{Src: of.Addr(), Dst: quoted.Src, L4: testutil.ICMP{Type: 3, Code: 1, Quote: quoted.IP()}}
+	if p.Src.Is6() {
+		p.L4 = testutil.ICMP{Type: 1, Quote: quoted.IP()}
+	}
+	return p
 }
