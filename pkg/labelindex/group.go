@@ -152,24 +152,6 @@ func (g *Group[V, U]) Get(name string) (string, bool) {
 	return "", false
 }
 
-// effective yields every label the group has, with the value Get returns.
-func (g *Group[V, U]) effective() iter.Seq[*label[V, U]] {
-	return func(yield func(*label[V, U]) bool) {
-		for _, l := range g.labels {
-			if !yield(l) {
-				return
-			}
-		}
-		for i, p := range g.parents() {
-			for _, l := range p.labels {
-				if !g.overrides(l.of.name, i) && !yield(l) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // overrides reports whether the label comes from the group itself or one of its first n parents.
 func (g *Group[V, U]) overrides(name string, n int) bool {
 	if findLabel(g.labels, name) != nil {

@@ -36,14 +36,66 @@ func TestLabelsAreInheritedFromTheFirstParentThatHasThem(t *testing.T) {
 			t.Errorf("%s is %q, %v", label, got, ok)
 		}
 	}
-	n := 0
-	for l := range it.group.effective() {
-		if n++; want[l.of.name] != l.value {
-			t.Errorf("effective %s is %q", l.of.name, l.value)
+	for _, text := range []string{"own == 'p1'", "own == 'p2'", "first == 'p2'", "own == 'x'", "first == 'p1'", "second == 'p2'"} {
+		x.Add(sel(text))
+	}
+	var tried []string
+	for s := range x.selections.candidates(it.group) {
+		tried = append(tried, s.Selector().String())
+	}
+	slices.Sort(tried)
+	if want := []string{`first == "p1"`, `own == "x"`, `second == "p2"`}; !slices.Equal(tried, want) {
+		t.Errorf("tried with %v, want %v", tried, want)
+	}
+}
+
+// Of very many labels that a parent gives to its groups only those are looked at again and again that a selection is filed under.
+func TestLabelsOfAParentAreLookedThroughOnce(t *testing.T) {
+	x := newIndex()
+	labels := func(flip string) map[string]string {
+		m := map[string]string{"flip": flip}
+		for i := range 1000 {
+			m[fmt.Sprint("label-", i)] = "1"
+		}
+		return m
+	}
+	x.SetParent("p", labels("1"))
+	first := &testItem{}
+	x.Join(first, Identity{Parents: []string{"p"}})
+	p := x.parents.parents.Get("p")
+	filed := func(want ...string) {
+		t.Helper()
+		x.Join(&testItem{}, Identity{Labels: map[string]string{"item": fmt.Sprint(len(x.groups.groups))}, Parents: []string{"p"}})
+		var got []string
+		for _, l := range p.filed {
+			got = append(got, l.of.name+"="+l.value)
+		}
+		if p.filings != x.selections.filings || !slices.Equal(got, want) {
+			t.Errorf("labels looked at: %v, want %v", got, want)
 		}
 	}
-	if n != len(want) {
-		t.Errorf("%d effective labels", n)
+	filed()
+	two := x.Add(sel("flip == '2'"))
+	filed()
+	one, named := x.Add(sel("label-7 == '1'")), x.Add(sel("has(label-8)"))
+	filed("label-7=1", "label-8=1")
+	x.Remove(one)
+	x.Remove(named)
+	filed()
+	if changed := x.SetParent("p", labels("2")); len(changed) != len(x.groups.groups) || two.IsEmpty() {
+		t.Errorf("%d matches have changed", len(changed))
+	}
+	filed("flip=2")
+}
+
+// A bound of how many groups a selector is tried with is found in few steps, whatever values only selectors have.
+func TestValuesThatOnlySelectionsHaveAreCounted(t *testing.T) {
+	x := newIndex()
+	for i := range 100 {
+		x.Add(sel(fmt.Sprintf("a == 'v%d'", i)))
+	}
+	if n := x.selections.cost("a", selector.Restriction{}, 10); n != 11 {
+		t.Errorf("counted up to %d", n)
 	}
 }
 

@@ -13,6 +13,9 @@ type parent[V, U any] struct {
 	labels []*label[V, U] // by name
 	groups groupList[V, U]
 	alone  users[V, U] // the parent
+
+	filed   []*label[V, U] // those of labels that selections are filed under, as of
+	filings uint64         // of the selectionIndex; 0: not known
 }
 
 // inheritance has the parents, their labels, and the groups that inherit them.
@@ -122,6 +125,7 @@ func (h *inheritance[V, U]) drop(p *parent[V, U]) {
 func (h *inheritance[V, U]) relabel(p *parent[V, U], labels map[string]string) {
 	was := p.labels
 	p.labels = h.interner.intern(labels)
+	p.filed, p.filings = nil, 0
 	for _, l := range p.labels {
 		l.addParent(p)
 	}

@@ -13,10 +13,11 @@ type selectionIndex[V, U any] struct {
 	interner *interner[V, U]
 	byText   keyset.Set[string, Selection[V, U]]
 	others   map[*Selection[V, U]]struct{} // no condition is known
+	filings  uint64                        // another number after each selection that came or went
 }
 
 func newSelectionIndex[V, U any](n *interner[V, U]) *selectionIndex[V, U] {
-	return &selectionIndex[V, U]{interner: n, byText: keyset.New(selectionText[V, U]), others: map[*Selection[V, U]]struct{}{}}
+	return &selectionIndex[V, U]{interner: n, byText: keyset.New(selectionText[V, U]), others: map[*Selection[V, U]]struct{}{}, filings: 1}
 }
 
 func selectionText[V, U any](s *Selection[V, U]) string { return s.selector.String() }
@@ -76,7 +77,7 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 		n = len(of.selections)
 		for l := range of.values.All() {
 			groups, _ := l.count()
-			if n += groups; n > most {
+			if n += max(1, groups); n > most { // a value costs something even if only selections have it
 				break
 			}
 		}
@@ -127,14 +128,14 @@ func (x *selectionIndex[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V,
 				return
 			}
 		}
-		for l := range g.effective() {
-			for s := range l.of.selections {
-				if !yield(s) {
-					return
-				}
+		for _, l := range g.labels {
+			if !l.candidates(yield) {
+				return
 			}
-			for s := range l.selections {
-				if !yield(s) {
+		}
+		for i, p := range g.parents() {
+			for _, l := range x.filedOf(p) {
+				if !g.overrides(l.of.name, i) && !l.candidates(yield) {
 					return
 				}
 			}
@@ -142,8 +143,24 @@ func (x *selectionIndex[V, U]) candidates(g *Group[V, U]) iter.Seq[*Selection[V,
 	}
 }
 
+// filedOf are the labels of a parent that selections are filed under. They are found once for all of its groups: a tenant may give a
+// parent tens of thousands of labels, and have a thousand groups inherit them.
+func (x *selectionIndex[V, U]) filedOf(p *parent[V, U]) []*label[V, U] {
+	if p.filings == x.filings {
+		return p.filed
+	}
+	p.filed, p.filings = p.filed[:0], x.filings
+	for _, l := range p.labels {
+		if l.isFiled() {
+			p.filed = append(p.filed, l)
+		}
+	}
+	return p.filed
+}
+
 // file files the selection under its condition, so that candidates finds it.
 func (x *selectionIndex[V, U]) file(s *Selection[V, U], must selector.Restriction) {
+	x.filings++
 	switch {
 	case s.filed == nil:
 		x.others[s] = struct{}{}
@@ -160,6 +177,7 @@ func (x *selectionIndex[V, U]) file(s *Selection[V, U], must selector.Restrictio
 }
 
 func (x *selectionIndex[V, U]) unfile(s *Selection[V, U]) {
+	x.filings++
 	if s.filed == nil {
 		delete(x.others, s)
 		return

@@ -107,6 +107,26 @@ func (l *label[V, U]) dropSelection(sel *Selection[V, U]) {
 	s.selections = without(s.selections, sel)
 }
 
+// candidates yields the selections that are filed under the label or its name, and reports whether all were wanted.
+func (l *label[V, U]) candidates(yield func(*Selection[V, U]) bool) (all bool) {
+	for s := range l.of.selections {
+		if !yield(s) {
+			return false
+		}
+	}
+	for s := range l.selections {
+		if !yield(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// isFiled reports whether there are candidates.
+func (l *label[V, U]) isFiled() bool {
+	return !l.candidates(func(*Selection[V, U]) bool { return false })
+}
+
 // selections yields those filed under the label.
 func (l *label[V, U]) selections(yield func(*Selection[V, U]) bool) {
 	if l.users == nil {
