@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -285,15 +286,18 @@ func (a *API) rules(r *http.Request) (answer inspect.Answer, err error) {
 	return answer, err
 }
 
-// sets asks for one set at a time, so that enforcement never waits for more than the members of one.
+// sets asks for one set at a time, so that enforcement never waits for more than the members of one. Whose the addresses are is as of
+// the beginning.
 func (a *API) sets(r *http.Request) (answer inspect.Answer, err error) {
 	var numbered []numberedSet
-	if err := a.Loop.Query(r.Context(), func(View) { numbered = setNumbers(a.Plane) }); err != nil {
+	var namespaces map[netip.Addr]string
+	ask := func(v View) { numbered, namespaces = setNumbers(a.Plane), v.Graph.NamespacesByAddr() }
+	if err := a.Loop.Query(r.Context(), ask); err != nil {
 		return answer, err
 	}
 	answer.Sets = []inspect.SetRow{}
 	for _, s := range numbered {
-		err := a.Loop.Query(r.Context(), func(v View) { answer.Sets = append(answer.Sets, setRow(v.Graph, a.Plane, s)) })
+		err := a.Loop.Query(r.Context(), func(v View) { answer.Sets = append(answer.Sets, setRow(v.Graph, a.Plane, s, namespaces)) })
 		if err != nil {
 			return answer, err
 		}

@@ -85,7 +85,8 @@ func setNumbers(d inspect.Dataplane) []numberedSet {
 	return list
 }
 
-func setRow(g *calc.Graph, d inspect.Dataplane, s numberedSet) inspect.SetRow {
+// setRow describes a set. of has the namespace of each address that a pod owns: a set may have very many members.
+func setRow(g *calc.Graph, d inspect.Dataplane, s numberedSet, of map[netip.Addr]string) inspect.SetRow {
 	const some = 5
 	row := inspect.SetRow{Number: s.number, ID: string(s.id), Some: []string{}, Namespaces: []string{}}
 	members, ok := g.SetMembers(s.id)
@@ -100,8 +101,8 @@ func setRow(g *calc.Graph, d inspect.Dataplane, s numberedSet) inspect.SetRow {
 	}
 	namespaces := map[string]struct{}{}
 	for _, m := range members {
-		if id, ok := g.EndpointByAddr(m.Addr()); ok && m.IsSingleIP() {
-			namespaces[id.Namespace] = struct{}{}
+		if namespace, ok := of[m.Addr()]; ok && m.IsSingleIP() {
+			namespaces[namespace] = struct{}{}
 		}
 	}
 	row.Namespaces = slices.AppendSeq(row.Namespaces, maps.Keys(namespaces))

@@ -55,6 +55,21 @@ func (t *endpointTable) EndpointByAddr(addr netip.Addr) (model.EndpointID, bool)
 	return model.EndpointID{}, false
 }
 
+// NamespacesByAddr returns the namespaces of the endpoints of all nodes that have one, by the addresses that they own. It looks at every
+// endpoint, once for all addresses.
+func (t *endpointTable) NamespacesByAddr() map[netip.Addr]string {
+	of := make(map[netip.Addr]string, t.endpoints.Len())
+	for ep := range t.endpoints.All() {
+		if ep.id().Namespace == "" {
+			continue
+		}
+		for a := range ep.Value.addrs() {
+			of[a] = ep.id().Namespace
+		}
+	}
+	return of
+}
+
 // Nodes counts the endpoints by the node they are on. It looks at every endpoint.
 func (t *endpointTable) Nodes() map[string]int {
 	count := map[string]int{}
