@@ -50,6 +50,7 @@ func (t *policyTable) packSources() {
 
 func (t *policyTable) activatePolicy(p *policy) {
 	t.touchReplaced(p.key)
+	t.evaluation.stale = true
 	if p.selection == nil || p.selection.IsEmpty() {
 		t.retire(p.active.ruleset(model.Ingress))
 		t.retire(p.active.ruleset(model.Egress))
@@ -58,6 +59,7 @@ func (t *policyTable) activatePolicy(p *policy) {
 	}
 	if p.active == nil {
 		p.active = &active{sortKey: p.key.SortKey()}
+		t.evaluation.came = append(t.evaluation.came, p)
 	}
 	rules := &p.active.rules
 	for d, applies := range p.applies {
@@ -157,16 +159,6 @@ func (t *policyTable) buildInTurn(list map[*ruleset]struct{}) {
 			t.touchReplaced(rs.key)
 		}
 	}
-}
-
-// policiesOf returns the policies that apply to a group of the local index, in evaluation order.
-func (t *policyTable) policiesOf(gr *localGroup) []*policy {
-	var all []*policy
-	for s := range gr.Selections() {
-		all = slices.AppendSeq(all, s.Use.policies())
-	}
-	sortPolicies(all, t.tiers)
-	return all
 }
 
 // retryRefused has the rules of policies worked out again that were refused, because others of their namespace changed.

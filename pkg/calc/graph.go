@@ -21,7 +21,7 @@
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
 //	spending.go                what the selectors of one namespace may find
 //	local.go, tiers.go,        the ordered policy of every local endpoint
-//	resolve.go
+//	order.go, resolve.go
 //	extract.go                 parts of the datastore, returned to explain and lint
 //
 // The graph consists of tables that each own their data. Their exported methods are the graph's.

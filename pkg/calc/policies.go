@@ -16,7 +16,9 @@ type policyTable struct {
 	result   *resolver
 	dirty    dirty
 	sets     *setIndex // that rules refer to
-	texts    ruleTexts
+
+	evaluation evaluation
+	texts      ruleTexts
 	tiers
 }
 
@@ -44,6 +46,7 @@ type policy struct {
 // active is what a policy or profile has that applies on this node.
 type active struct {
 	sortKey string      // of a policy
+	place   int         // of a policy, in the order of evaluation
 	rules   [2]*ruleset // by direction; nil where it has none
 }
 
@@ -142,5 +145,8 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) {
 
 // comparePolicies orders active policies of one tier (D-15).
 func comparePolicies(a, b *policy) int {
-	return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.active.sortKey, b.active.sortKey))
+	if c := cmp.Compare(a.order, b.order); c != 0 {
+		return c
+	}
+	return strings.Compare(a.active.sortKey, b.active.sortKey)
 }

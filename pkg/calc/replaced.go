@@ -7,36 +7,17 @@ func (p *policy) deletes() bool { return p.staged && p.action == model.StagedDel
 
 // deletion is the mark of the staged policy that stands for this one, where it takes this one away and does not apply itself:
 // it selects less, is about fewer directions, or deletes. Nil: there is no such policy, or it applies. The mark is a staged policy
-// without rules that deletes. Its author can mark only what the enforced policy of the same name selects. selecting are the staged
-// policies that select the endpoint.
-func (p *policy) deletion(t *policyTable, selecting map[*policy]bool, d model.Direction) *model.PolicyRules {
-	key, ok := p.key.Staging()
-	if !ok || p.staged {
-		return nil
-	}
-	by := t.policies.Get(key)
+// without rules that deletes. Its author can mark only what the enforced policy of the same name selects. The endpoint is of the group in
+// hand.
+func (e *evaluation) deletion(p *policy, d model.Direction) *model.PolicyRules {
+	by := e.stands[p.active.place]
 	if by == nil || !by.staged || by.action == model.StagedIgnore {
 		return nil
 	}
-	if rs := by.active.ruleset(d); rs != nil && (rs.rules.Refused != "" || selecting[by]) {
+	if rs := by.active.ruleset(d); rs != nil && (rs.rules.Refused != "" || e.selects(by)) {
 		return nil // a refused one is evaluated nowhere
 	}
-	return &model.PolicyRules{Key: key, Staged: true, StagedAction: model.StagedDelete}
-}
-
-// stagedAmong are the staged policies of a list. A list may be as long as a tenant likes, so it is looked through once.
-func stagedAmong(policies []*policy) map[*policy]bool {
-	var among map[*policy]bool
-	for _, p := range policies {
-		if !p.staged {
-			continue
-		}
-		if among == nil {
-			among = map[*policy]bool{}
-		}
-		among[p] = true
-	}
-	return among
+	return &model.PolicyRules{Key: by.key, Staged: true, StagedAction: model.StagedDelete}
 }
 
 // touchReplaced has the groups looked at again that the policy selects for which a staged one stands. Of another policy it does

@@ -1,8 +1,6 @@
 package calc
 
 import (
-	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -60,6 +58,7 @@ func equalEndpointPolicies(a, b *model.EndpointPolicy) bool {
 // is released before everything has been acquired, so that a policy that only changes hands keeps its pointer.
 func (t *policyTable) resolveGroups() {
 	t.result.work.Groups = len(t.dirty.groups)
+	t.evaluation.reorder(t.tiers, t.policies.Get)
 	var released []*sharedPolicy
 	for gr := range t.dirty.groups {
 		was, existed := t.result.groups[gr]
@@ -70,9 +69,8 @@ func (t *policyTable) resolveGroups() {
 			delete(t.result.groups, gr)
 			continue
 		}
-		policies := t.policiesOf(gr)
-		staged := stagedAmong(policies)
-		now := [2]*sharedPolicy{t.direction(gr, policies, staged, model.Ingress), t.direction(gr, policies, staged, model.Egress)}
+		t.evaluation.turnTo(gr)
+		now := [2]*sharedPolicy{t.direction(gr, model.Ingress), t.direction(gr, model.Egress)}
 		if now == was {
 			continue
 		}
@@ -88,53 +86,20 @@ func (t *policyTable) resolveGroups() {
 	}
 }
 
-// direction returns the policy of a group for one direction, made of its policies in evaluation order, and counts the
-// group in. staged are those of them that are staged.
-func (t *policyTable) direction(gr *localGroup, policies []*policy, staged map[*policy]bool, d model.Direction) *sharedPolicy {
-	key := []byte{byte(d)}
-	dp := &model.DirectionPolicy{Direction: d}
-	for _, p := range policies {
-		rs := p.active.ruleset(d)
-		if rs == nil {
-			continue
-		}
-		if n := len(dp.Tiers); n == 0 || dp.Tiers[n-1].Name != p.tier {
-			tier := model.TierPolicy{Name: p.tier, Default: t.tiers.defaultAction(p.tier)}
-			dp.Tiers = append(dp.Tiers, tier)
-			key = append(key, 't', byte(tier.Default))
-			key = binary.AppendUvarint(key, uint64(len(tier.Name)))
-			key = append(key, tier.Name...)
-		}
-		tier := &dp.Tiers[len(dp.Tiers)-1]
-		tier.Policies = append(tier.Policies, rs.rules)
-		key = binary.AppendUvarint(append(key, 'p'), rs.serial)
-		if mark := p.deletion(t, staged, d); mark != nil {
-			tier.Policies = append(tier.Policies, mark)
-			key = append(key, 'd')
-		}
-	}
+// direction returns the policy of a group, the one in hand, for one direction, and counts the group in.
+func (t *policyTable) direction(gr *localGroup, d model.Direction) *sharedPolicy {
+	var profiles []*ruleset
 	for name := range gr.Parents() {
-		p := t.profiles.Get(name)
-		if p == nil {
-			continue
-		}
-		if rs := p.active.ruleset(d); rs != nil {
-			dp.Profiles = append(dp.Profiles, rs.rules)
-			key = binary.AppendUvarint(append(key, 'r'), rs.serial)
+		if p := t.profiles.Get(name); p != nil && p.active.ruleset(d) != nil {
+			profiles = append(profiles, p.active.ruleset(d))
 		}
 	}
+	key, n := t.evaluation.keyOf(t.tiers, profiles, d)
 	s := t.result.shared[string(key)]
 	if s == nil {
-		s = &sharedPolicy{key: string(key), policy: dp}
+		s = &sharedPolicy{key: string(key), policy: t.evaluation.policyOf(t.tiers, profiles, d, n)}
 		t.result.shared[s.key] = s
 	}
 	s.groups++
 	return s
-}
-
-// sortPolicies sorts into evaluation order.
-func sortPolicies(all []*policy, t tiers) {
-	slices.SortFunc(all, func(a, b *policy) int {
-		return cmp.Or(t.compare(a.tier, b.tier), comparePolicies(a, b))
-	})
 }

@@ -76,6 +76,7 @@ func (t *policyTable) updateTiers(updates map[string]*model.Tier) {
 	if len(changed) == 0 {
 		return
 	}
+	t.evaluation.stale = true
 	for gr := range t.local.labels.Groups() {
 		for s := range gr.Selections() {
 			for p := range s.Use.policies() {

@@ -11,6 +11,7 @@ import (
 // distinguishes.
 type fold struct {
 	policy   *model.DirectionPolicy
+	rules    int // how many entries it needs, about
 	users    int
 	nets     []netip.Prefix // its rules compare the endpoint's own address with these
 	variants []*variant

@@ -27,7 +27,7 @@ func newPolicies(sets *setNumbers, rules *ruleNumbers, programs *programs, l *le
 func (s *policies) use(p *model.DirectionPolicy) *fold {
 	f := s.folds[p]
 	if f == nil {
-		f = &fold{policy: p, nets: localNets(p)}
+		f = &fold{policy: p, rules: match.EntriesOf(p), nets: localNets(p)}
 		s.folds[p] = f
 	}
 	f.users++
@@ -68,7 +68,7 @@ func (s *policies) prepareFor(f *fold, l *localAddrs, namespace string) (ready b
 		s.making[v] = true
 	}
 	v.making.plan = s.pace.plan()
-	if !v.making.done && s.pace.mayExpand(match.EntriesOf(f.policy)) {
+	if !v.making.done && s.pace.mayExpand(f.rules) {
 		s.pace.expand(v.making, l, v.answers)
 	}
 	return v.making.done
