@@ -66,6 +66,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"CIDR lists that one":          {one.Overlap, space.Overlap, node.Overlap},
 		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
+		"different selectors":          {calc.MaxReferences},
 		"external and load-balancer":   {calc.MaxExternal},
 		"backends of Services":         {calc.MaxBackends},
 		"ports of a Service":           {calc.MaxServicePorts},

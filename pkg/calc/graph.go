@@ -15,7 +15,7 @@
 //	listed.go, ascending.go    those of Services, in whole lists
 //	backends.go                how the EndpointSlices of one namespace count
 //	policies.go, activate.go,  which policies and profiles apply on this node, their rules with sets resolved
-//	rules.go
+//	rules.go, references.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
 //	allotment.go               what Services and network sets of one namespace may contribute
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports

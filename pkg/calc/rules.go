@@ -43,7 +43,7 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	}
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
-		rules.Rules, rules.Refused = nil, x.spending.over(rs)
+		rules.Rules, rules.Refused = nil, x.spending.over(rs, b.tooMany)
 		x.spending.refused[rs] = x.spending.sumOf(rs.account())
 		for d := range b.uses {
 			x.unused[d] = struct{}{}
@@ -68,80 +68,22 @@ type builder struct {
 	spent int // by the namespace, these included
 	most  int // that it may have spent
 	over  bool
+
+	references     int  // definitions of the namespace, these included
+	mostReferences int  // that it may have
+	tooMany        bool // it would have more, and is over for that
+
 	tried map[*selector.Selector]int // see candidates
 	block []model.PortMatch          // see newPorts
 }
 
 func newBuilder(x *setIndex, rs *ruleset) *builder {
-	b := &builder{sets: x, rs: rs, uses: map[*definition]struct{}{}, spent: x.spending.besides(rs), most: x.spending.most(rs)}
+	b := &builder{sets: x, rs: rs, uses: map[*definition]struct{}{}, most: x.spending.most(rs), mostReferences: x.spending.mostReferences(rs)}
+	b.spent, b.references = x.spending.besides(rs)
 	if rs.key.Namespace == "" {
-		b.most = math.MaxInt // of those who may write policy for all
+		b.most, b.mostReferences = math.MaxInt, math.MaxInt // of those who may write policy for all
 	}
 	return b
-}
-
-// definition notes that a rule uses a definition and returns it. fill finds its members if it does not exist yet. tried
-// returns its cost without them. Nil: there is no room for it.
-func (b *builder) definition(key definitionKey, tried func() int, fill func(*definition)) *definition {
-	long := len(key.selector) / longSelector
-	b.spent += 1 + long // a rule may name one port of very many, and there may be very many rules
-	d := b.sets.definitions[key]
-	if d == nil && !b.over {
-		cost := 1 + costToRead(key.selector)
-		if b.over = b.spent+cost > b.most; !b.over {
-			cost += tried() * (1 + long)
-			b.over = b.spent+cost > b.most
-		}
-		if !b.over {
-			d = b.sets.define(key)
-			fill(d)
-			d.weight += cost + len(d.sets)*long
-		}
-	}
-	if b.over = b.over || b.spent > b.most; b.over {
-		return nil
-	}
-	if _, known := b.uses[d]; known {
-		return d
-	}
-	b.uses[d] = struct{}{}
-	if !b.sets.spending.isHeld(b.rs, d) {
-		b.spent += d.weight
-	}
-	return d
-}
-
-// candidates is how many groups a selector is tried with. A rule may refer to one by very many names of ports.
-func (b *builder) candidates(sel *selector.Selector) int {
-	n, known := b.tried[sel]
-	if !known {
-		n = b.sets.selected.labels.Candidates(sel)
-		put(&b.tried, sel, n)
-	}
-	return n
-}
-
-func (b *builder) bySelector(sel *selector.Selector) *definition {
-	key := selectorKey(sel)
-	return b.definition(key, func() int { return b.candidates(sel) },
-		func(d *definition) { b.sets.selected.define(d, sel) })
-}
-
-func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
-	key := namedPortKey(name, protocol, sel)
-	return b.definition(key, func() int { return b.candidates(sel) },
-		func(d *definition) { b.sets.selected.defineNamedPort(d, sel) })
-}
-
-func (b *builder) byService(k kind, service model.ServiceKey) *definition {
-	key := definitionKey{kind: k, service: service}
-	return b.definition(key, func() int { return b.sets.services.backends.cost(k, service) }, b.sets.services.define)
-}
-
-func (b *builder) byNodes(sel *selector.Selector) *definition {
-	key := definitionKey{kind: kindNodes, selector: sel.String()}
-	return b.definition(key, func() int { return len(b.sets.nodes.nodes) },
-		func(d *definition) { b.sets.nodes.define(d, sel) })
 }
 
 // rule appends a rule, resolved. It becomes several if it names ports whose numbers, or a Service whose backends, do not all count.

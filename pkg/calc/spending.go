@@ -14,6 +14,9 @@ const (
 	MaxFound = 1 << 19
 	// MaxFoundPerItem is added for each pod of the cluster: some selectors that mean all of them are always possible.
 	MaxFoundPerItem = 16
+	// MaxReferences is how many different selectors, names of ports with a selector, and Services the policies of a namespace refer to.
+	// Each may find any pod that comes later, or that changes its labels, and this is all that bounds what such a pod costs.
+	MaxReferences = 1 << 13
 	// longSelector is the length of a selector, in bytes, up to which a group that is tried with it counts once: that of an
 	// object of Kubernetes may have 75,000 terms. One that is n times as long counts n times more.
 	longSelector = selector.MaxLength
@@ -26,6 +29,7 @@ func costToRead(text string) int { return max(0, len(text)-longSelector) / 16 }
 // cost at the time it is created. If its members grow with the cluster later, it is not removed.
 type spending struct {
 	limit, perItem int
+	references     int // MaxReferences
 	items          int // endpoints and network sets
 	by             map[string]*spent
 	refused        map[*ruleset]int // with the sum of its account at that time
@@ -38,7 +42,7 @@ type spent struct {
 }
 
 func newSpending() spending {
-	return spending{limit: MaxFound, perItem: MaxFoundPerItem, by: map[string]*spent{}, refused: map[*ruleset]int{}}
+	return spending{limit: MaxFound, perItem: MaxFoundPerItem, references: MaxReferences, by: map[string]*spent{}, refused: map[*ruleset]int{}}
 }
 
 // most is what a namespace may have found; its staged policies have a quarter of that besides.
@@ -48,6 +52,14 @@ func (s *spending) most(rs *ruleset) int {
 		most /= 4
 	}
 	return most
+}
+
+// mostReferences is likewise how many definitions a namespace may have.
+func (s *spending) mostReferences(rs *ruleset) int {
+	if rs.staged {
+		return s.references / 4
+	}
+	return s.references
 }
 
 // hold charges a namespace for a ruleset that uses a definition.
@@ -93,19 +105,20 @@ func (s *spending) roomier() map[*ruleset]struct{} {
 	return list
 }
 
-// besides is the sum of a namespace without the definitions that only one given ruleset uses.
-func (s *spending) besides(rs *ruleset) int {
+// besides is the sum of a namespace, and how many definitions it has, without those that only one given ruleset uses.
+func (s *spending) besides(rs *ruleset) (sum, references int) {
 	a := s.by[rs.account()]
 	if a == nil {
-		return 0
+		return 0, 0
 	}
-	sum := a.sum
+	sum, references = a.sum, len(a.users)
 	for d := range rs.uses {
 		if a.users[d] == 1 {
 			sum -= d.weight
+			references--
 		}
 	}
-	return sum
+	return sum, references
 }
 
 // isHeld reports whether another ruleset of the namespace uses a definition, so that it costs this one nothing.
@@ -121,12 +134,16 @@ func (s *spending) isHeld(rs *ruleset, d *definition) bool {
 	return users > 0
 }
 
-// over says why a ruleset is refused. It is the same text as long as it is.
-func (s *spending) over(rs *ruleset) string {
+// over says why a ruleset is refused: it would find too much, or refers to too many. It is the same text as long as it is.
+func (s *spending) over(rs *ruleset, tooMany bool) string {
+	of, part := "policies", 1
 	if rs.staged {
-		return fmt.Sprintf("the selectors and named ports of namespace %s's staged policies match too many addresses: limit %d addresses, and %d for each pod of the cluster",
-			rs.key.Namespace, s.limit/4, s.perItem/4)
+		of, part = "staged policies", 4
 	}
-	return fmt.Sprintf("the selectors and named ports of namespace %s's policies match too many addresses: limit %d addresses, and %d for each pod of the cluster",
-		rs.key.Namespace, s.limit, s.perItem)
+	if tooMany {
+		return fmt.Sprintf("namespace %s's %s refer to too many different selectors, named ports and Services: limit %d",
+			rs.key.Namespace, of, s.mostReferences(rs))
+	}
+	return fmt.Sprintf("the selectors and named ports of namespace %s's %s match too many addresses: limit %d addresses, and %d for each pod of the cluster",
+		rs.key.Namespace, of, s.limit/part, s.perItem/part)
 }

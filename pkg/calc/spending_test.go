@@ -168,6 +168,29 @@ func TestARefusalEndsWithItsCause(t *testing.T) {
 	wantRefused(t, g, "", "")
 }
 
+// Each selector may find any pod that comes later, so policies of a namespace have a number of them, whatever they find now. What they have
+// in common counts once.
+func TestPoliciesOfANamespaceReferToSoManySelectors(t *testing.T) {
+	g, dp := market(t, 0, 1_000_000)
+	g.sets.spending.references = 10
+	many := selecting("", "all", 200, 20)
+	many.Key.Kind, many.Policy.Selector = model.KindGlobalNetworkPolicy, selector.All()
+	flushed(t, g, dp, many, selecting("shop", "p", 0, 10), selecting("evil", "a", 0, 6), selecting("evil", "b", 5, 5), selecting("evil", "c", 0, 10))
+	wantRefused(t, g, "", "")
+	flushed(t, g, dp, selecting("evil", "b", 5, 6), selecting("shop", "p", 0, 11))
+	wantRefused(t, g, "b", "p")
+	ep, _ := g.LocalEndpoint(id("evil/m"))
+	for _, rules := range allRules(ep.Ingress) {
+		if rules.Refused != "" && !strings.Contains(rules.Refused, "too many different selectors, named ports and Services: limit 10") {
+			t.Error(rules.Refused)
+		}
+	}
+	flushed(t, g, dp, selecting("evil", "a", 1, 1), selecting("evil", "c", 0, 7), selecting("shop", "p", 0, 10))
+	wantRefused(t, g, "b", "") // 0 to 6, and 5 to 10
+	flushed(t, g, dp, selecting("evil", "c", 1, 9))
+	wantRefused(t, g, "", "")
+}
+
 // A rule that names m ports of n peers means n x m combinations, all of which are looked at even where nobody has them.
 func TestNamedPortsOfManyPeersAreBounded(t *testing.T) {
 	var names []string
