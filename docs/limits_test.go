@@ -67,6 +67,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		"prefixes in CIDR lists":       {one.Prefixes, space.Prefixes, node.Prefixes},
 		"addresses that the selectors": {calc.MaxFound, calc.MaxFoundPerItem},
 		"different selectors":          {calc.MaxReferences},
+		"prefixes that the selectors":  {calc.MaxNetsFound},
 		"external and load-balancer":   {calc.MaxExternal},
 		"backends of Services":         {calc.MaxBackends},
 		"ports of a Service":           {calc.MaxServicePorts},

@@ -86,8 +86,10 @@ type definition struct {
 	sets      map[portKey]*set
 	ports     []portKey // of the sets, ascending, as the rules that use it know them
 	users     map[*ruleset]struct{}
-	numbers   *numbers // kindNamedPort, with very many of them
-	weight    int      // the cost of finding its members when it was created, see spending
+	numbers   *numbers            // kindNamedPort, with very many of them
+	taken     map[string]*taken   // kindSelector: network sets, by namespace
+	accounts  map[string]struct{} // that pay for it
+	weight    int                 // the cost of finding its members when it was created, see spending
 }
 
 // id hashes the definition and port. The selector is last because it is the only part that can hold any byte.

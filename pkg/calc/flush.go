@@ -53,6 +53,7 @@ func (g *Graph) Flush() model.Changes {
 	g.buildRules()
 	g.packSources()
 	g.sets.dropUnused()
+	g.sets.selected.admit()
 
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}
 	empty(&g.sets.repopulated) // new definitions were built with the ports that they have

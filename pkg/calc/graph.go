@@ -18,6 +18,7 @@
 //	rules.go, references.go
 //	pack.go, unpack.go         the rules of all policies as they came, in little memory
 //	allotment.go               what Services and network sets of one namespace may contribute
+//	networks.go                how many prefixes of network sets the selectors of one namespace may find
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
 //	spending.go                what the selectors of one namespace may find
 //	local.go, tiers.go,        the ordered policy of every local endpoint

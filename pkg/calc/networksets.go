@@ -75,15 +75,8 @@ func (t *networkSetTable) exchange(was, now *item) {
 		out, in = out[:len(out)-1], in[:len(in)-1]
 	}
 	for s := range now.Group().Selections() {
-		d := s.Use.addrs
-		if d == nil {
-			continue
-		}
-		for p := range masked(in) {
-			t.sets.count(d.sets[portKey{}], p, 1)
-		}
-		for p := range masked(out) {
-			t.sets.count(d.sets[portKey{}], p, -1)
+		if d := s.Use.addrs; d != nil {
+			t.sets.selected.exchange(d, was, now, out, in)
 		}
 	}
 }

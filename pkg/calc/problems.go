@@ -78,6 +78,9 @@ func (g *Graph) Problems() []Problem {
 			"the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service more than %d ports, and not all count: "+
 				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.services.backends.pairs.most, g.sets.services.backends.most)})
 	}
+	for p := range g.sets.selected.found.crowded() {
+		all = append(all, p.problem(g.sets.selected.found.most))
+	}
 	for name, namespaces := range crowdedNames(g.sets.definitions) {
 		for namespace := range namespaces {
 			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "Namespace " + namespace, Text: fmt.Sprintf(

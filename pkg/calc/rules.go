@@ -21,11 +21,13 @@ type ruleset struct {
 	uses   map[*definition]struct{}
 }
 
+const stagedAccount = "staged/" // and a namespace: in no namespace's name
+
 // account is whom a ruleset's definitions are charged to: its namespace. That of staged policies is another than that of the
 // enforced ones, so that they take nothing from those.
 func (rs *ruleset) account() string {
 	if rs.staged {
-		return "staged/" + rs.key.Namespace // in no namespace's name
+		return stagedAccount + rs.key.Namespace
 	}
 	return rs.key.Namespace
 }

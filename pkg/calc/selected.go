@@ -1,6 +1,8 @@
 package calc
 
 import (
+	"net/netip"
+
 	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -18,10 +20,11 @@ type selectedSets struct {
 	labels  *clusterIndex // every endpoint and network set of the cluster
 	sets    *setTable
 	numbers *numberLimit
+	found   *netsFound
 }
 
 func newSelectedSets(sets *setTable) *selectedSets {
-	return &selectedSets{labels: labelindex.New[contents, findings](nil), sets: sets, numbers: newNumberLimit(sets)}
+	return &selectedSets{labels: labelindex.New[contents, findings](nil), sets: sets, numbers: newNumberLimit(sets), found: newNetsFound()}
 }
 
 // define finds the members of a new definition of everything that the selector selects.
@@ -60,6 +63,7 @@ func (x *selectedSets) undefine(d *definition) {
 		return
 	}
 	x.numbers.undefine(d)
+	delete(x.found.short, d)
 	if s.Use.remove(d); s.Use.isEmpty() {
 		x.labels.Remove(s)
 	}
@@ -116,6 +120,9 @@ func (x *selectedSets) addNamed(named []*definition, it *item, delta int32) {
 // addToSets counts the item into (or out of) the sets of a definition that it is a member of.
 func (x *selectedSets) addToSets(d *definition, it *item, delta int32) {
 	if d.key.kind == kindSelector {
+		if !x.found.note(d, it, delta) {
+			return
+		}
 		s := d.sets[portKey{}]
 		for p := range it.Value.prefixes() {
 			x.sets.count(s, p, delta)
@@ -127,4 +134,53 @@ func (x *selectedSets) addToSets(d *definition, it *item, delta int32) {
 			x.sets.countAddrs(d, it, d.numbers.setFor(it.Group(), keyOf(port)), delta)
 		}
 	}
+}
+
+// exchange counts one network set in a definition for another of the same group. out and in are where their lists differ.
+func (x *selectedSets) exchange(d *definition, was, now *item, out, in []netip.Prefix) {
+	namespace, _ := namespaceOf(now.Group())
+	if n := len(in) - len(out); d.isLeft(namespace, was) || now.Value.nets() == 0 || !x.found.isRoom(d, namespace, n) {
+		x.addToSets(d, was, -1)
+		x.addToSets(d, now, 1)
+		return
+	}
+	of := d.of(namespace)
+	delete(of.items, was)
+	of.items[now] = struct{}{}
+	x.found.add(d, namespace, len(in)-len(out))
+	for p := range masked(in) {
+		x.sets.count(d.sets[portKey{}], p, 1)
+	}
+	for p := range masked(out) {
+		x.sets.count(d.sets[portKey{}], p, -1)
+	}
+}
+
+// mostTried is how many network sets are tried in one flush, of those that may be left out.
+const mostTried = 1 << 14
+
+// admit counts network sets in that were left out of definitions, where there is room now. The rest is for later flushes.
+func (x *selectedSets) admit() {
+	if !x.found.freed {
+		return
+	}
+	tried := 0
+	for d := range x.found.short {
+		for gr := range d.selection.Groups() {
+			namespace, _ := namespaceOf(gr)
+			for it := range gr.Items() {
+				if tried++; tried > mostTried {
+					return
+				}
+				if n := it.Value.nets(); n > 0 && d.isLeft(namespace, it) && x.found.isRoom(d, namespace, n) {
+					d.of(namespace).left--
+					x.addToSets(d, it, 1)
+				}
+			}
+		}
+		if !d.isShort() {
+			delete(x.found.short, d)
+		}
+	}
+	x.found.freed = false
 }

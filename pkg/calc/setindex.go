@@ -72,14 +72,18 @@ func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
 	for d := range now {
 		if _, ok := rs.uses[d]; !ok {
 			d.users[rs] = struct{}{}
-			x.spending.hold(rs.account(), d)
+			if x.spending.hold(rs.account(), d) {
+				x.selected.found.join(rs.account(), d)
+			}
 		}
 	}
 	for d := range rs.uses {
 		if _, ok := now[d]; ok {
 			continue
 		}
-		x.spending.release(rs.account(), d)
+		if x.spending.release(rs.account(), d) {
+			x.selected.found.leave(rs.account(), d)
+		}
 		if delete(d.users, rs); len(d.users) == 0 {
 			x.unused[d] = struct{}{}
 		}

@@ -62,28 +62,31 @@ func (s *spending) mostReferences(rs *ruleset) int {
 	return s.references
 }
 
-// hold charges a namespace for a ruleset that uses a definition.
-func (s *spending) hold(namespace string, d *definition) {
+// hold charges a namespace for a ruleset that uses a definition, and reports whether none has done so before.
+func (s *spending) hold(namespace string, d *definition) (first bool) {
 	a := s.by[namespace]
 	if a == nil {
 		a = &spent{users: map[*definition]int{}}
 		s.by[namespace] = a
 	}
-	if a.users[d]++; a.users[d] == 1 {
-		a.sum += d.weight
+	if a.users[d]++; a.users[d] > 1 {
+		return false
 	}
+	a.sum += d.weight
+	return true
 }
 
-// release takes one such charge back.
-func (s *spending) release(namespace string, d *definition) {
+// release takes one such charge back, and reports whether it was the last.
+func (s *spending) release(namespace string, d *definition) (last bool) {
 	a := s.by[namespace]
 	if a.users[d]--; a.users[d] > 0 {
-		return
+		return false
 	}
 	delete(a.users, d)
 	if a.sum -= d.weight; len(a.users) == 0 {
 		delete(s.by, namespace)
 	}
+	return true
 }
 
 // sumOf is what an account is charged.
