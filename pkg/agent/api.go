@@ -240,17 +240,23 @@ func (a *API) problems(r *http.Request) (answer inspect.Answer, err error) {
 }
 
 func (a *API) endpoints(r *http.Request) (answer inspect.Answer, err error) {
+	var local []*model.EndpointPolicy
 	err = a.Loop.Query(r.Context(), func(v View) {
-		answer.Endpoints = append(endpointRows(v.Graph, v.states, a.Plane), closedRows(v.closed, v.Graph.LocalEndpoints(), a.Node)...)
+		local = v.Graph.LocalEndpoints()
+		answer.Endpoints = append(endpointRows(local, v.Graph, v.states, a.Plane), closedRows(v.closed, local, a.Node)...)
 	})
 	if err != nil {
 		return answer, err
 	}
+	namePolicies(answer.Endpoints, local)
 	return answer, a.Plane.Attachments(answer.Endpoints)
 }
 
 func (a *API) policies(r *http.Request) (answer inspect.Answer, err error) {
-	err = a.Loop.Query(r.Context(), func(v View) { answer.Policies = rows.Policies(v.Graph) })
+	var list *rows.PolicyList
+	if err = a.Loop.Query(r.Context(), func(v View) { list = rows.ListPolicies(v.Graph) }); err == nil {
+		answer.Policies = list.Rows()
+	}
 	return answer, err
 }
 

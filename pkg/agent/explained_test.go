@@ -60,7 +60,7 @@ func TestAPodWhosePolicyIsNotInForceIsSaidToBeSo(t *testing.T) {
 	} {
 		test.status.ID = id
 		states := []dataplane.EndpointStatus{test.status, {ID: other, Condition: dataplane.Enforced}}
-		rows := endpointRows(g, states, plane{})
+		rows := endpointRows(g.LocalEndpoints(), g, states, plane{})
 		if rows[0].Condition != test.condition || rows[0].Error != test.error {
 			t.Errorf("%s: condition %q, error %q; want %q, %q", test.what, rows[0].Condition, rows[0].Error, test.condition, test.error)
 		}

@@ -16,18 +16,18 @@ import (
 	"github.com/margay-project/margay/pkg/validate"
 )
 
-// endpointRows joins what the graph wants with what the dataplane has.
-func endpointRows(g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Dataplane) []inspect.EndpointRow {
+// endpointRows joins what the graph wants, which is local, with what the dataplane has. The names of policies are left to namePolicies.
+func endpointRows(local []*model.EndpointPolicy, g *calc.Graph, states []dataplane.EndpointStatus, d inspect.Dataplane) []inspect.EndpointRow {
 	byID := map[model.EndpointID]dataplane.EndpointStatus{}
 	for _, s := range states {
 		byID[s.ID] = s
 	}
 	rows, lost := []inspect.EndpointRow{}, g.LostClaims()
-	for _, ep := range g.LocalEndpoints() {
+	for _, ep := range local {
 		s, ok := byID[ep.ID]
 		row := inspect.EndpointRow{
 			Namespace: ep.ID.Namespace, Name: ep.ID.Name, Interface: ep.Iface, Ifindex: s.Ifindex, Addrs: ep.Addrs, Attached: []inspect.Attachment{},
-			Ingress: direction(ep.ID, ep.Ingress, d), Egress: direction(ep.ID, ep.Egress, d), Error: shortfall(s), Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
+			Ingress: d.Direction(ep.ID, model.Ingress), Egress: d.Direction(ep.ID, model.Egress), Error: shortfall(s), Lost: lostAddrs(ep.ID, lost), Sources: ep.Sources, SourcesError: s.Sources,
 		}
 		switch {
 		case !ok:
@@ -56,15 +56,22 @@ func closedRows(closed []closedInterface, local []*model.EndpointPolicy, node st
 	return rows
 }
 
-func direction(id model.EndpointID, p *model.DirectionPolicy, d inspect.Dataplane) inspect.Direction {
-	row := d.Direction(id, p.Direction)
-	row.Policies = []string{}
+// namePolicies names the policies in the rows of endpoints, which begin with those of local. There may be a hundred endpoints with thousands
+// of policies each, so the loop is not kept for it.
+func namePolicies(rows []inspect.EndpointRow, local []*model.EndpointPolicy) {
+	for i, ep := range local {
+		rows[i].Ingress.Policies, rows[i].Egress.Policies = policyNames(ep.Ingress), policyNames(ep.Egress)
+	}
+}
+
+func policyNames(p *model.DirectionPolicy) []string {
+	names := []string{}
 	for _, t := range p.Tiers {
 		for _, policy := range t.Policies {
-			row.Policies = append(row.Policies, t.Name+"/"+policy.Key.String())
+			names = append(names, t.Name+"/"+policy.Key.String())
 		}
 	}
-	return row
+	return names
 }
 
 // numberedSet is a set and its number in the kernel; 0: no rule there uses it.

@@ -12,34 +12,65 @@ import (
 
 // Policies are all policies that a graph has, in their total order (D-15), with how many of its local endpoints each applies
 // to.
-func Policies(g *calc.Graph) []inspect.PolicyRow {
-	byKey := map[model.PolicyKey]*inspect.PolicyRow{}
+func Policies(g *calc.Graph) []inspect.PolicyRow { return ListPolicies(g).Rows() }
+
+// PolicyList is what Policies needs of a graph. The graph may change meanwhile.
+type PolicyList struct {
+	policies  []listedPolicy
+	tiers     map[string]int // the place of each
+	endpoints []*model.EndpointPolicy
+}
+
+type listedPolicy struct {
+	key     model.PolicyKey
+	sortKey string
+	row     inspect.PolicyRow
+}
+
+// ListPolicies reads a graph, which takes little of the time of Policies.
+func ListPolicies(g *calc.Graph) *PolicyList {
+	l := &PolicyList{tiers: map[string]int{}, endpoints: g.LocalEndpoints()}
+	var tiers []string
 	for key, place := range g.PolicyPlaces() {
 		_, kind := key.Kind.API()
-		row := &inspect.PolicyRow{Tier: place.Tier, Order: finite(place.Order), Kind: kind, Namespace: key.Namespace, Name: key.Name, Staged: place.Staged}
-		if tier, ok := g.FindTier(place.Tier); ok {
-			row.TierOrder = finite(tier.Order)
+		p := listedPolicy{key: key, row: inspect.PolicyRow{Tier: place.Tier, Order: finite(place.Order), Kind: kind, Namespace: key.Namespace, Name: key.Name, Staged: place.Staged}}
+		tier, ok := g.FindTier(place.Tier)
+		if ok {
+			p.row.TierOrder = finite(tier.Order)
 		}
-		byKey[key] = row
+		if _, known := l.tiers[place.Tier]; !known {
+			l.tiers[place.Tier], tiers = 0, append(tiers, place.Tier)
+		}
+		l.policies = append(l.policies, p)
 	}
-	for _, ep := range g.LocalEndpoints() {
+	slices.SortFunc(tiers, g.CompareTiers)
+	for i, name := range tiers {
+		l.tiers[name] = i
+	}
+	return l
+}
+
+// Rows are the policies of the list.
+func (l *PolicyList) Rows() []inspect.PolicyRow {
+	for i := range l.policies {
+		l.policies[i].sortKey = l.policies[i].key.SortKey()
+	}
+	slices.SortFunc(l.policies, func(a, b listedPolicy) int {
+		return cmp.Or(l.tiers[a.row.Tier]-l.tiers[b.row.Tier], cmp.Compare(number(a.row.Order), number(b.row.Order)), cmp.Compare(a.sortKey, b.sortKey))
+	})
+	rows, byKey := make([]inspect.PolicyRow, 0, len(l.policies)), map[model.PolicyKey]int{}
+	for i, p := range l.policies {
+		rows, byKey[p.key] = append(rows, p.row), i
+	}
+	for _, ep := range l.endpoints {
 		for key := range keysOf(ep.Ingress) {
-			byKey[key].Ingress++
+			rows[byKey[key]].Ingress++
 		}
 		for key := range keysOf(ep.Egress) {
-			byKey[key].Egress++
+			rows[byKey[key]].Egress++
 		}
 	}
-	keys := make([]model.PolicyKey, 0, len(byKey))
-	for key := range byKey {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b model.PolicyKey) int { return compare(g, byKey[a], byKey[b], a, b) })
-	list := make([]inspect.PolicyRow, 0, len(keys))
-	for _, key := range keys {
-		list = append(list, *byKey[key])
-	}
-	return list
+	return rows
 }
 
 // keysOf are the policies of a direction.
@@ -51,11 +82,6 @@ func keysOf(p *model.DirectionPolicy) map[model.PolicyKey]struct{} {
 		}
 	}
 	return keys
-}
-
-// compare is the total order of two policies.
-func compare(g *calc.Graph, a, b *inspect.PolicyRow, keyA, keyB model.PolicyKey) int {
-	return cmp.Or(g.CompareTiers(a.Tier, b.Tier), cmp.Compare(number(a.Order), number(b.Order)), cmp.Compare(keyA.SortKey(), keyB.SortKey()))
 }
 
 func number(order *float64) float64 {
