@@ -7,8 +7,9 @@ import (
 
 // MaxNetsFound is how many prefixes of the network sets of one namespace the selectors of another one's policies, or of its own, find
 // together. The set of each selector has its own copy of them, so that 8,192 selectors, which find nothing when they come, would find
-// a thousand million prefixes when the labels of a network set change.
-const MaxNetsFound = 2 * MaxNetworkSetNets
+// a thousand million prefixes when the labels of a network set change. It is as much as they may find when they come: a network set that
+// policies were admitted with stays in their sets when it changes a little.
+const MaxNetsFound = MaxFound
 
 // netsFound counts the prefixes of network sets that definitions have in their sets. A network set for which there is no room is left
 // out of a definition until there is.
