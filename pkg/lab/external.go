@@ -81,6 +81,9 @@ func (e *External) AddAddr(a netip.Addr) error {
 	if err := e.links.addAddr(own, host); err != nil {
 		return err
 	}
+	if err := e.links.ready("eth0", a); err != nil { // else the first packets to it are lost
+		return err
+	}
 	for _, n := range e.lab.Nodes() {
 		eth0, err := n.links.handle.LinkByName("eth0")
 		if err != nil {
