@@ -35,6 +35,7 @@ type endpoints struct {
 	sets    *sets
 	slots   *slots
 	sources *sources
+	routes  *rerouted // to the further sources
 	bound   map[model.EndpointID]*endpoint
 	// holder has the endpoint that each entry belongs to; open are the entries that are in own.
 	holder map[ipsets.Key]model.EndpointID
@@ -44,8 +45,8 @@ type endpoints struct {
 }
 
 // newEndpoints has none. barred returns why no further source counts; see sources.
-func newEndpoints(sets *sets, slots *slots, barred func() string) *endpoints {
-	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots, barred), bound: map[model.EndpointID]*endpoint{},
+func newEndpoints(sets *sets, slots *slots, routes *rerouted, barred func() string) *endpoints {
+	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots, barred), routes: routes, bound: map[model.EndpointID]*endpoint{},
 		holder: map[ipsets.Key]model.EndpointID{}, open: map[ipsets.Key]bool{}}
 }
 
@@ -104,6 +105,9 @@ func (e *endpoints) reassigned(now *model.EndpointPolicy, gains bool) (list []ne
 
 // planned returns the further sources of all endpoints when a plan is carried out.
 func (e *endpoints) planned(p plan.Plan) []further.Listed { return e.sources.planned(p, e.bound) }
+
+// reroutes reports whether further sources are routed elsewhere since the last look, so that the next Apply has to follow.
+func (e *endpoints) reroutes() bool { return e.routes.look(e.sources.all(e.bound), time.Now) }
 
 // judged reports whether an endpoint is bound, so that packets of it may be in chains.
 func (e *endpoints) judged(id model.EndpointID) bool { return e.bound[id] != nil }

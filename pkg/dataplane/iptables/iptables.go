@@ -6,6 +6,7 @@
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
 //   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses;
 //     ends.go: whose flows those in its table are
+//   - rerouted.go: live flows of further sources that the node routes elsewhere
 //   - masquerade.go: the class of packets that get the node's address
 //   - routes.go: whether packets are searched for source routes
 //   - inherited.go: which interfaces an earlier agent has left open
@@ -171,7 +172,7 @@ func (d *IPTables) Interfaces() map[string]uint32 {
 
 // Sweep checks every lookEvery whether others have written to the tables; one check costs microseconds. Every setsEvery-th check
 // includes the sets, which costs some 2 ms with 100,000 addresses, and every flowsEvery-th the routes to
-// further sources whose connections are kept.
+// further sources.
 const (
 	lookEvery  = 250 * time.Millisecond
 	setsEvery  = 2
@@ -199,7 +200,7 @@ func (d *IPTables) Sweep() (time.Duration, error) {
 		d.locked = false
 		d.kernel.Node.Nudge(0)
 	}
-	if d.looks%flowsEvery == 0 && d.state.kept.moves() {
+	if d.looks%flowsEvery == 0 && (d.state.kept.moves() || d.state.endpoints.reroutes()) {
 		d.kernel.Node.Nudge(0)
 	}
 	return lookEvery, nil

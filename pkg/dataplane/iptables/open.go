@@ -50,7 +50,8 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.sets = newSets(d.kernel.Sets, w.names)
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
 	s.addresses = newAddresses(s.sets, marks, w.journal)
-	s.endpoints = newEndpoints(s.sets, s.slots, s.addresses.doubt)
+	paths := &rerouted{routes: d.kernel.Routes, log: d.log, kept: c.KeepExisting}
+	s.endpoints = newEndpoints(s.sets, s.slots, paths, s.addresses.doubt)
 	s.static = newStatic(c, w, marks, w.inherited.worlds, d.kernel)
 	if c.KeepExisting {
 		s.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, log: d.log, wait: func() error { return w.grace(unseen.always) }}

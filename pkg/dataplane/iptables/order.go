@@ -58,7 +58,7 @@ var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"write owned addresses that were refused", func(s *state) error { s.addresses.ownAgain(); return nil }},
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
-	{"follow the class of the node's address", (*state).followNode},
+	{"follow the class of the node's address, and routes to further sources", (*state).followNode},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
 	{"open and close endpoints", func(s *state) error { return s.endpoints.admit() }},
 	{"end connections of further sources that are routed elsewhere", func(s *state) error { return s.kept.reroute() }},

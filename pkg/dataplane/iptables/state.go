@@ -237,14 +237,18 @@ func (s *state) forget() error {
 }
 
 // followNode writes the chains again if the node's address has another class than they have: an entry was refused, or written at last,
-// after the plan had concluded.
+// after the plan had concluded. It also has live flows judged again if the node routes further sources elsewhere.
 func (s *state) followNode() error {
 	if !s.plans.Done() {
 		return nil // the plan concludes with the class
 	}
 	s.static.locate(s.nodeAddrs(), s.refusals.classFound)
-	if !s.static.isMisplaced(s.slots.uses) {
+	moved := s.endpoints.routes.moved
+	if !s.static.isMisplaced(s.slots.uses) && !moved {
 		return nil
+	}
+	if moved {
+		s.static.markStale()
 	}
 	if err := s.static.rejudge(s.slots.uses); err != nil {
 		return err
@@ -253,6 +257,7 @@ func (s *state) followNode() error {
 		return err
 	}
 	s.static.located()
+	s.endpoints.routes.followed()
 	return nil
 }
 
