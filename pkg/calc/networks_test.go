@@ -96,3 +96,24 @@ func TestSelectorsFindSoManyPrefixesThatComeLater(t *testing.T) {
 		t.Error("something is left")
 	}
 }
+
+// What is left out of a selector that one tenant has filled is there for another who comes to have the same selector.
+func TestATenantWithTheSameSelectorFindsWhatAnotherHasNoRoomFor(t *testing.T) {
+	g, dp := market(t, 0, 1_000_000)
+	g.sets.selected.found.most = 25
+	flushed(t, g, dp, finder("evil", 0, 8), found("evil", "a", "no", 10, 1))
+	flushed(t, g, dp, found("evil", "a", "yes", 10, 1))
+	wantFound(t, g, 2*10, "Namespace evil")
+	of := func(i int) int {
+		key := selectorKey(sel(fmt.Sprintf("found == 'yes' && no != 'n%d'", i)))
+		return g.sets.definitions[key].sets[portKey{}].len()
+	}
+	full := 0
+	for of(full) > 0 {
+		full++
+	}
+	flushed(t, g, dp, finder("shop", full, 1))
+	if of(full) != 10 {
+		t.Errorf("the selector of shop finds %d prefixes, want 10", of(full))
+	}
+}

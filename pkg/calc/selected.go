@@ -164,23 +164,31 @@ func (x *selectedSets) admit() {
 	if !x.found.freed {
 		return
 	}
-	tried := 0
+	tries := mostTried
 	for d := range x.found.short {
-		for gr := range d.selection.Groups() {
-			namespace, _ := namespaceOf(gr)
-			for it := range gr.Items() {
-				if tried++; tried > mostTried {
-					return
-				}
-				if n := it.Value.nets(); n > 0 && d.isLeft(namespace, it) && x.found.isRoom(d, namespace, n) {
-					d.of(namespace).left--
-					x.addToSets(d, it, 1)
-				}
-			}
-		}
-		if !d.isShort() {
-			delete(x.found.short, d)
+		if tries = x.admitTo(d, tries); tries == 0 {
+			return
 		}
 	}
 	x.found.freed = false
+}
+
+// admitTo does that for one definition. It tries so many items at most, and returns how many of the tries remain.
+func (x *selectedSets) admitTo(d *definition, tries int) (remaining int) {
+	for gr := range d.selection.Groups() {
+		namespace, _ := namespaceOf(gr)
+		for it := range gr.Items() {
+			if tries--; tries <= 0 {
+				return 0
+			}
+			if n := it.Value.nets(); n > 0 && d.isLeft(namespace, it) && x.found.isRoom(d, namespace, n) {
+				d.of(namespace).left--
+				x.addToSets(d, it, 1)
+			}
+		}
+	}
+	if !d.isShort() {
+		delete(x.found.short, d)
+	}
+	return tries
 }

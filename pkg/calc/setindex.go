@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"math"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/model"
@@ -74,6 +75,9 @@ func (x *setIndex) use(rs *ruleset, now map[*definition]struct{}) {
 			d.users[rs] = struct{}{}
 			if x.spending.hold(rs.account(), d) {
 				x.selected.found.join(rs.account(), d)
+				if d.isShort() { // of others who pay for it; this one has room of its own
+					x.selected.admitTo(d, math.MaxInt)
+				}
 			}
 		}
 	}

@@ -107,8 +107,8 @@ func isAnswerOf(host string, d dissected) bool {
 	return false
 }
 
-// A node that does not reach an attacker says so to whoever answered it. The judge of the fuzzing attack knows such an
-// error from one that was changed.
+// A node that cannot reach an attacker sends an ICMP error to the host that answered the attacker. The judge of the fuzzing
+// attack admits such an error, and none that was changed.
 func TestTheJudgeKnowsErrorsOfANode(t *testing.T) {
 	s := newScene(t)
 	s.Policy("b", fuzzPolicies["b"])

@@ -15,9 +15,9 @@ import (
 	"github.com/margay-project/margay/pkg/lab"
 )
 
-// A node that masquerades what comes by a NodePort may give it the port of a flow that it had with the pod before, once the kernel's
-// conntrack has forgotten that one. What the pod sends there then goes to whoever came by the NodePort, and what comes from there is
-// theirs. The record of the former flow counts for neither.
+// A node masquerades a client of a NodePort, and may give it the port of a flow that the node had with the pod before, once the kernel's
+// conntrack has no entry of that flow. Packets that the pod sends to this port then go to the client, and packets from this port are the
+// client's. The record of the former flow counts for neither direction.
 func TestTheRecordOfAFormerFlowLetsNothingThroughANodePort(t *testing.T) {
 	s := newScene(t)
 	muteStack(t, s.m)
@@ -55,7 +55,7 @@ func TestTheRecordOfAFormerFlowLetsNothingThroughANodePort(t *testing.T) {
 	}
 }
 
-// A connection that came by a NodePort and that policy ends is reset at both ends, whoever sends first (D-11).
+// Policy ends a connection by a NodePort: both ends are reset, and it does not matter which of them sends first (D-11).
 func TestARevokedConnectionByANodePortIsReset(t *testing.T) {
 	s := newScene(t)
 	for _, first := range []string{"client", "server"} {
