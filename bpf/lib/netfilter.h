@@ -253,6 +253,18 @@ __noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 	return in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0);
 }
 
+/* Whether the kernel's conntrack has translated a packet that it follows so that it is to be judged: an answered packet that from_pod did
+ * not expect to be translated, or an answer that goes to another address than from_pod has seen. The same as
+ * translated_unexpectedly and translated_back, with one look at the entry. */
+static __always_inline bool moved(const struct sk_buff *skb, unsigned long nfct)
+{
+	unsigned long status = kernel_entry(nfct)->status;
+
+	if ((nfct & NFCT_INFO) >= IP_CT_IS_REPLY)
+		return status & IPS_SRC_NAT;
+	return (status & IPS_DST_NAT) && !(skb->mark & (cfg.mark_judge | cfg.mark_own));
+}
+
 /* Whether a forwarded packet is accepted as nearly all are: it is not put off, IPVS has not touched it, and no interface is
  * closed. The kernel's conntrack has seen its connection before, or does not follow it; then the interface by which it came must
  * be a ready endpoint's, too. precheck comes to the same result by four times as many instructions. */
@@ -262,19 +274,20 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 	struct net_device *in = state->in, *out = state->out;
 	struct sk_buff *skb = ctx->skb;
 	unsigned long nfct = skb->_nfct;
-	bool followed = nfct > NFCT_INFO;
 	__u32 mark = skb->mark & (cfg.mark_seen | cfg.mark_judge);
 
 	if (state->hook != NF_INET_FORWARD || !in || !out || by_ipvs(skb))
 		return false;
-	if (mark == (cfg.mark_seen | cfg.mark_judge) || (followed && (nfct & NFCT_INFO) == IP_CT_NEW))
+	if (mark == (cfg.mark_seen | cfg.mark_judge))
 		return false;
-	if (!followed && mark == cfg.mark_judge)
+	if (!mark)
+		return (nfct & NFCT_INFO) != IP_CT_NEW && !is_workload(in) && !closed(out);
+	if (nfct > NFCT_INFO) {
+		if ((nfct & NFCT_INFO) == IP_CT_NEW || moved(skb, nfct))
+			return false;
+	} else if (mark == cfg.mark_judge || !ready_endpoint(in->ifindex)) {
 		return false;
-	if (mark ? !followed && !ready_endpoint(in->ifindex) : is_workload(in))
-		return false;
-	if (translated_unexpectedly(skb, nfct) || (mark && translated_back(state, nfct)))
-		return false;
+	}
 	return !closed(out);
 }
 
