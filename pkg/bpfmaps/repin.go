@@ -5,9 +5,26 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 )
+
+// PinDir is what one look at the directory of the maps' pins shows. Two values are equal if no pin was made, removed or renamed there
+// in between, as far as the clock of the file system can say: a few milliseconds. The zero value equals none that PinDir returns.
+type PinDir struct {
+	device, inode uint64
+	changed       syscall.Timespec
+}
+
+// PinDir looks at the directory, by one system call. It is the zero value if the directory is not there.
+func (m *Maps) PinDir() PinDir {
+	var s syscall.Stat_t
+	if err := syscall.Stat(m.dir, &s); err != nil {
+		return PinDir{}
+	}
+	return PinDir{device: uint64(s.Dev), inode: s.Ino, changed: s.Mtim}
+}
 
 // Pinned reports whether something is pinned in every place where these maps were pinned. It costs a system call for each map.
 func (m *Maps) Pinned() bool {

@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
 )
 
 // mapIDs are the ids of all maps that are pinned.
@@ -54,8 +56,15 @@ func TestPinsThatSomebodyRemovesAreMadeAgain(t *testing.T) {
 			defer s.Close()
 			slots := mustPublish(t, s, policyContent(5, 1))
 			before := mapIDs(t, o)
+			seen := m.PinDir()
+			testutil.WaitFor(t, time.Minute, "the file system's clock to go on", func() bool {
+				return time.Since(time.Unix(seen.changed.Unix())) > 20*time.Millisecond
+			})
 			c.damage(t, o, m)
 			want := c.repins(len(before))
+			if (m.PinDir() == seen) != (want == 0) {
+				t.Errorf("the directory was %v and is %v", seen, m.PinDir())
+			}
 			if m.Pinned() != (want == 0) {
 				t.Errorf("all maps are pinned: %t", m.Pinned())
 			}
