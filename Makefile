@@ -75,6 +75,10 @@ e2e-iptables:
 e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 minutes cold
 	@scripts/e2e-binaries
 
+kubelet: build packages ## the DaemonSet on a node with a real kubelet, containerd and runc; 4 minutes, cold 12; needs root
+	@scripts/packages runc=runc pkill=procps
+	@MARGAY_REQUIRE_PRIVILEGED=1 scripts/kubelet -v
+
 kernels: ## Linux 6.1, 6.12, 6.12 on arm64 and the newest of Debian under QEMU; needs root on Debian (GUEST=name)
 	@scripts/packages $(QEMU)
 	$(GO) run ./test/kernels $(if $(GUEST),-only $(GUEST))
@@ -106,13 +110,14 @@ generate: ## compile the BPF programs (clang 14, libbpf-dev) and their Go types
 verify: generate clang-format ## generated files and formatting are as committed
 	test -z "$$(gofmt -l .)"
 	clang-format-14 --dry-run -Werror $(C)
-	git diff --exit-code -- bpf go.mod go.sum test/e2e/cluster/go.mod test/e2e/cluster/go.sum
+	git diff --exit-code -- bpf go.mod go.sum test/e2e/cluster/go.mod test/e2e/cluster/go.sum test/kubelet/go.mod test/kubelet/go.sum
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	cd test/e2e/cluster && $(GO) vet ./... && ../../../bin/staticcheck ./...
+	cd test/kubelet && $(GO) vet ./... && ../../bin/staticcheck ./...
 
 fmt: clang-format ## format the Go and C code
 	gofmt -w .
@@ -126,5 +131,5 @@ C = $(wildcard bpf/*.c bpf/lib/*.h)
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-agents e2e-timed e2e-corpus e2e-datastore e2e-iptables e2e-binaries kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
+.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-agents e2e-timed e2e-corpus e2e-datastore e2e-iptables e2e-binaries kubelet kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help

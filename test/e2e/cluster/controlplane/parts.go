@@ -54,6 +54,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--allow-privileged=true", "--profiling=false",
 		// The stand-in for the kubelet says in its first words that the node is ready.
 		"--disable-admission-plugins=TaintNodesByCondition",
+		"--kubelet-preferred-address-types=InternalIP", // no name of a node is resolved
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 	)
 	if err != nil {
