@@ -79,6 +79,7 @@ struct pkt {
 	__u16 l4_off; /* of the transport header, from the start of the packet as the hook sees it */
 	__u8 flags;   /* enum pkt_flags */
 	__u8 tcp;     /* TCP flags */
+	__u16 l4_len; /* bytes from l4_off to the end of the IP packet; of what parse_slow has read */
 	__u32 frag_id;
 	__u32 peer_if; /* shortcut: host side of the other pod's veth */
 	__u8 ttl;

@@ -132,6 +132,7 @@ static __always_inline int parse_l4(const struct loader *l, struct pkt *p, __u32
 	__u32 min = l4_min(p);
 
 	p->l4_off = off;
+	p->l4_len = room > 65535 ? 65535 : room;
 	if (p->flags & PKT_LATER_FRAGMENT)
 		return 0;
 	if (room < min)

@@ -53,7 +53,8 @@ __noinline int parse_quoted(struct __sk_buff *skb, const struct pkt *outer, stru
 			t->proto = e[0];
 		}
 	}
-	if (bpf_skb_load_bytes(skb, l4, &h, 8))
+	/* The kernel cuts off what is behind the packet. Of an error in fragments the quote would then be what the later ones have there. */
+	if (l4 + 8 > outer->l4_off + outer->l4_len || bpf_skb_load_bytes(skb, l4, &h, 8))
 		return -DROP_TRUNCATED;
 	if (has_ports(t->proto)) {
 		t->sport = bpf_ntohs(h.a_be);
