@@ -84,6 +84,15 @@ func TestWholeDatagramsCostNothing(t *testing.T) {
 	})
 }
 
+// TestPacketsOfOneFragmentCostNothing: the kernel holds nothing of those either (RFC 6946).
+func TestPacketsOfOneFragmentCostNothing(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	for i := range uint32(1000) {
+		w.fromPod(t, w.podA, w.whole(t, v6, w.podA, i, make([]byte, 100))).want(t, 0)
+	}
+	w.wantNoCharge(t, true, 1, 1)
+}
+
 // TestIncompleteDatagramsAreBounded: one pod has at most its own share and half of what all have in common, and the next
 // one still has enough for a datagram. What was refused is followed by nothing.
 func TestIncompleteDatagramsAreBounded(t *testing.T) {
@@ -225,6 +234,11 @@ func TestOnlyWhatIsSurelyCompleteIsForgotten(t *testing.T) {
 				sent(a[2])(t)
 			}
 		}
+		if f == v6 {
+			atomic := w.whole(t, f, w.podA, 1, make([]byte, 100))
+			cases["a whole one in a fragment header between"] = sent(a[0], a[1], atomic, a[2])
+			cases["a first one without transport"] = sent(w.withoutTransport(t, f, w.podA, 1)...)
+		}
 		for name, send := range cases {
 			t.Run(name, func(t *testing.T) {
 				w.forget(t)
@@ -251,4 +265,22 @@ func TestOnlyWhatIsSurelyCompleteIsForgotten(t *testing.T) {
 			w.publish(t, w.a, word(slotAllow, 1), word(slotAllow, 3))
 		})
 	})
+}
+
+// whole is a packet of pod A that is not in fragments and has a fragment header all the same: an atomic fragment (RFC 6946). The kernel
+// puts it together with fragments of the same number.
+func (w *world) whole(t testing.TB, f family, veth, id uint32, payload []byte) []byte {
+	p := udp(f.a, f.out, 1000, 53)
+	p.DstMAC, p.ID, p.Fragmented, p.Payload = w.hardwareAddr(t, veth), id, true, payload
+	return p.Bytes()
+}
+
+// withoutTransport are two fragments of pod A, the first of which has destination options behind its fragment header and ends there. The
+// kernel does not put such a fragment together with others (RFC 8200, 4.5).
+func (w *world) withoutTransport(t testing.TB, f family, veth, id uint32) [][]byte {
+	p := testutil.Packet{Src: f.a, Dst: f.out, DstMAC: w.hardwareAddr(t, veth), ID: id, Protocol: 60}
+	first, last := p, p
+	first.MoreFragments, first.Payload = true, []byte{253, 0, 1, 4, 0, 0, 0, 0}
+	last.FragmentOffset, last.Payload = 8, make([]byte, 40)
+	return [][]byte{first.Bytes(), last.Bytes()}
 }

@@ -224,10 +224,8 @@ static __always_inline int parse_ipv6(const struct loader *l, struct pkt *p, __u
 				return -DROP_BAD_HEADER;
 			fragmented = true;
 			p->frag_id = bpf_ntohl(*(__u32 *)&h[4]);
-			if (frag & 0xfff8)
-				p->flags |= PKT_LATER_FRAGMENT;
-			else if (frag & 1)
-				p->flags |= PKT_FIRST_FRAGMENT;
+			/* A packet of one fragment (RFC 6946), too: the kernel puts it together with others of its number. */
+			p->flags |= frag & 0xfff8 ? PKT_LATER_FRAGMENT : PKT_FIRST_FRAGMENT;
 			at += 8;
 			next = h[0];
 			if (p->flags & PKT_LATER_FRAGMENT)

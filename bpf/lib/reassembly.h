@@ -26,8 +26,17 @@ struct span {
 	bool plain; /* nothing but its place and its time decides what the kernel does with it */
 };
 
+/* The only headers that a plain IPv6 fragment has in front of its transport. */
+struct plain6 {
+	struct ipv6_hdr ip;
+	__u8 next, reserved;
+	__be16 frag_be;
+	__be32 id_be;
+};
+
 /* Reads a fragment's place in its datagram. Before reassembly the kernel drops packets for another MAC address, IPv4
- * packets with a wrong checksum, and IPv6 packets with some addresses or extension headers. */
+ * packets with a wrong checksum, and IPv6 packets with some addresses or extension headers. A first IPv6 fragment that ends with
+ * extension headers it does not collect (RFC 8200, 4.5). */
 __noinline int fragment_span(struct __sk_buff *skb, const struct pkt *p, struct span *s)
 {
 	__u32 bytes = 0;
@@ -49,16 +58,12 @@ __noinline int fragment_span(struct __sk_buff *skb, const struct pkt *p, struct 
 		s->more = bpf_ntohs(ip.frag_be) & 0x2000;
 		bytes = bpf_ntohs(ip.len_be) - sizeof(ip);
 	} else {
-		struct {
-			struct ipv6_hdr ip;
-			__u8 next, reserved;
-			__be16 frag_be;
-			__be32 id_be;
-		} h;
+		struct plain6 h;
 
 		if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &h, sizeof(h)))
 			return 0;
-		s->plain = h.ip.next == PROTO_FRAGMENT && h.ip.dst[0] && (h.ip.dst[0] & 0xff) != 0xff;
+		s->plain = h.ip.next == PROTO_FRAGMENT && p->l4_off == sizeof(struct ethhdr) + sizeof(h) &&
+			   h.ip.dst[0] && (h.ip.dst[0] & 0xff) != 0xff;
 		s->from = bpf_ntohs(h.frag_be) >> 3;
 		s->more = bpf_ntohs(h.frag_be) & 1;
 		bytes = bpf_ntohs(h.ip.len_be) - 8;
@@ -99,7 +104,9 @@ static __always_inline __u8 state_after_first(const struct fragment *old, const 
 		return FRAGMENT_OUT_OF_ORDER;
 	if (f->verdict == FRAGMENT_DENIED)
 		return FRAGMENT_NONE;
-	return s->plain && s->more ? FRAGMENT_IN_ORDER : FRAGMENT_OUT_OF_ORDER;
+	if (!s->plain)
+		return FRAGMENT_OUT_OF_ORDER;
+	return s->more ? FRAGMENT_IN_ORDER : FRAGMENT_COMPLETE;
 }
 
 static __always_inline __u8 state_after_later(const struct fragment *old, const struct fragment *f,

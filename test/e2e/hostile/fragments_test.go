@@ -98,7 +98,7 @@ func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	attackers := map[string]*lab.Pod{}
-	for _, name := range []string{"evil/one", "evil/two", "evil/three", "evil/four", "evil/five"} {
+	for _, name := range []string{"evil/one", "evil/two", "evil/three", "evil/four", "evil/five", "evil/six", "evil/seven"} {
 		attackers[name] = s.Pod(s.n1, name)
 		s.AwaitPolicies(attackers[name], 0, 0)
 	}
@@ -112,6 +112,8 @@ func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
 			{"large first fragments", "evil/three", func(p *piecer, i int) []byte { return p.piece(i, 0, 1400) }},
 			{"all but the last", "evil/four", func(p *piecer, i int) []byte { return p.piece(i/20, i%20, 1400) }},
 			{"with a last one that the kernel drops", "evil/five", (*piecer).feigned},
+			{"with a whole one between", "evil/six", (*piecer).interrupted},
+			{"with a first one that the kernel drops", "evil/seven", (*piecer).headless},
 		} {
 			t.Run(flood.what, func(t *testing.T) {
 				p := &piecer{from: attackers[flood.from], to: s.c, v6: v6, r: rand.New(rand.NewPCG(1, 2))}
@@ -186,6 +188,28 @@ func (s *piecer) feigned(i int) []byte {
 	b := p.Bytes()
 	b[14+10] ^= 1
 	return b
+}
+
+// interrupted are datagrams of two fragments with a packet between them that is no fragment, and has over IPv6 a fragment header with the
+// number of the datagram: the kernel then drops the first fragment.
+func (s *piecer) interrupted(i int) []byte {
+	switch i % 3 {
+	case 0:
+		return s.piece(i/3, 0, 8)
+	case 1:
+		return s.packet(i/3, 0, make([]byte, 1400), false).Bytes()
+	}
+	return s.packet(i/3, 8, make([]byte, 1400), false).Bytes()
+}
+
+// headless are datagrams of two fragments, of which the first one ends behind its destination options: the kernel does not keep it.
+func (s *piecer) headless(i int) []byte {
+	p := s.packet(i/2, 0, []byte{253, 0, 1, 4, 0, 0, 0, 0}, true)
+	if i%2 == 1 {
+		p = s.packet(i/2, 8, make([]byte, 1400), false)
+	}
+	p.Protocol = 60
+	return p.Bytes()
 }
 
 // random are fragments of datagrams of three or more, most of them in order and complete. Now and then one is left out,
