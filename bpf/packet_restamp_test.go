@@ -114,7 +114,7 @@ func TestAFlowWhoseStampWasReplacedIsJudgedAgain(t *testing.T) {
 			w.fromPod(t, w.podA, out).want(t, denied)
 			w.forget(t)
 			begin(slotDeny, 150)
-			w.fromPod(t, w.podA, out).want(t, bpf.MargayDropReasonDROP_REVOKED)
+			w.fromPod(t, w.podA, out).want(t, bpf.MargayDropReasonDROP_POLICY)
 			w.a.Id = 1
 		})
 	}

@@ -122,7 +122,7 @@ static __always_inline int decide(struct __sk_buff *skb, struct endpoint *ep, st
 	if (!cfg.no_shortcut && hook == FROM_POD && (e->flags & CT_SHORTCUT))
 		p->peer_if = fwd_from_opener(fwd, e) ? e->responder_if : e->opener_if;
 	r = tracked(skb, ep, p, e, fwd, hook);
-	if (r == -DROP_POLICY && opens_other_way(p, e, fwd))
+	if (r == IS_OF_FORMER || (r == -DROP_POLICY && opens_other_way(p, e, fwd)))
 		return opened(skb, ep, p, hook);
 	if (r != PASS || hook != FROM_POD)
 		return r;

@@ -52,6 +52,7 @@ enum decision {
 	IS_MIDFLOW = 3,    /* a TCP packet that opens nothing, and no flow: see midflow() */
 	IS_MESSAGE = 5,    /* an ICMP error about no flow that policy allows: see judge_error() */
 	IS_ON_RECORD = 6,  /* an answer to which the record of its flow applies: see answered() */
+	IS_OF_FORMER = 7,  /* the record is that of a pod which had the address before */
 	PASS_WATCHED = 4,  /* pass; marked for judgement if the kernel's conntrack begins an entry with it */
 };
 

@@ -77,8 +77,9 @@ static __always_inline int denied(const struct flow *f)
 	return f->missing ? -DROP_NO_TABLE : -DROP_POLICY;
 }
 
-/* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. */
-enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED };
+/* STAMP_MISSING is STAMP_DENIED because a part of the policy is not there. STAMP_OTHERS: the flow is that of a pod which had the
+ * address before. */
+enum stamp { STAMP_OK, STAMP_DENIED, STAMP_MISSING, STAMP_REVOKED, STAMP_OTHERS };
 
 /* Writes the answer of policy into the flow: the generation that allows it, or 0. */
 __noinline int put_stamp(const struct endpoint *ep, const struct tuple *t, struct ct_entry *e, __u32 how, __u32 gen)
@@ -117,14 +118,16 @@ __noinline int check_side(struct endpoint *ep, const struct tuple *t, struct ct_
 		return STAMP_DENIED;
 	stamp = egress ? e->egress : e->ingress;
 	judged_if = egress ? e->opener_if : e->responder_if;
-	if (cfg.keep_existing && judged_if && (judged_if != ep->ifindex || (stamp && stamp < ep->id))) {
+	if (judged_if && (judged_if != ep->ifindex || (stamp && stamp < ep->id))) {
 		/* This end is another pod now than the one that the other side allowed: it has allowed nothing yet. The
 		 * numbers of interfaces are used again, those of endpoints are not. */
-		if (egress)
+		if (cfg.keep_existing && egress)
 			e->ingress = 0;
-		else
+		else if (cfg.keep_existing)
 			e->egress = 0;
-	} else if (cfg.keep_existing && stamp && judged_if) {
+		return STAMP_OTHERS;
+	}
+	if (cfg.keep_existing && stamp && judged_if) {
 		gen = (__u32)policy_word(ep, egress);
 		if (gen)
 			goto allowed;

@@ -62,6 +62,8 @@ static __always_inline int across(struct endpoint *ep, struct pkt *p, struct ct_
 	r = side_allowed(peer, p, e, orig, !orig, len);
 	if (r == STAMP_OK)
 		return PASS_SHORTCUT;
+	if (r == STAMP_OTHERS)
+		return PASS; /* to_pod judges it as the first packet of a flow */
 	p->peer_denied = 1;
 	return refused(p, e, r);
 }
@@ -128,5 +130,5 @@ static __always_inline int tracked(struct __sk_buff *skb, struct endpoint *ep, s
 		ct_update(p, e, orig);
 		return PASS;
 	}
-	return refused(p, e, r);
+	return r == STAMP_OTHERS ? IS_OF_FORMER : refused(p, e, r);
 }
