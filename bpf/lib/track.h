@@ -25,10 +25,13 @@ static __always_inline int refused(const struct pkt *p, struct ct_entry *e, int 
 	return -DROP_REVOKED;
 }
 
-/* A SYN on a known flow opens a new connection, unless it is a retransmission. */
+/* A SYN on a known flow opens a new connection, unless it is a retransmission. An echo request of another code than the one that was judged
+ * does, too: policy is about the code, and the ends are the same. */
 static __always_inline bool reopens(const struct pkt *p, const struct ct_entry *e, __u32 fwd)
 {
-	if (p->t.proto != PROTO_TCP || !is_syn(p))
+	if (p->t.proto != PROTO_TCP)
+		return is_icmp(&p->t) && p->l4 != e->l4 && fwd_from_opener(fwd, e);
+	if (!is_syn(p))
 		return false;
 	return e->state || (e->flags & (CT_TRANSLATED | CT_MIDFLOW)) || !fwd_from_opener(fwd, e);
 }
