@@ -67,6 +67,10 @@ func parse(b []byte) (segment, error) {
 	return s, nil
 }
 
+func (s segment) direction() direction {
+	return direction{netip.AddrPortFrom(s.src, s.srcPort), netip.AddrPortFrom(s.dst, s.dstPort)}
+}
+
 // reset is a packet from the segment's sender to its receiver.
 func (s segment) reset(sequence uint32) []byte {
 	tcp := make([]byte, tcpHeaderLen)

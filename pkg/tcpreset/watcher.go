@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/margay-project/margay/pkg/nflog"
 )
@@ -20,13 +21,16 @@ const (
 type Watcher struct {
 	reader       *nflog.Reader
 	sender       *Sender
+	limit        limit
 	sent, failed atomic.Uint64
+	held         atomic.Uint64
 }
 
 // Counts are counts since a Watcher was opened.
 type Counts struct {
 	Sent   uint64 // packets whose receivers were reset
 	Failed uint64 // packets for which no reset could be sent
+	Held   uint64 // packets that became no resets: another one of their direction of the connection had, just before
 	Lost   uint64 // copies that the kernel dropped: their receivers notice the end when they send a packet themselves
 }
 
@@ -47,6 +51,11 @@ func Watch(group uint16) (*Watcher, error) {
 // Run sends resets until the context ends, which is no error. It counts packets that cannot be answered and goes on.
 func (w *Watcher) Run(ctx context.Context) error {
 	return w.reader.Run(ctx, func(p nflog.Packet) {
+		s, err := parse(p.Payload)
+		if err == nil && !w.limit.due(s.direction(), time.Now()) {
+			w.held.Add(1)
+			return
+		}
 		if err := w.sender.Reset(p.Payload); err != nil {
 			w.failed.Add(1)
 		} else {
@@ -57,7 +66,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // Counts returns the counts so far. Any goroutine may call it.
 func (w *Watcher) Counts() Counts {
-	return Counts{Sent: w.sent.Load(), Failed: w.failed.Load(), Lost: w.reader.Stats().Lost}
+	return Counts{Sent: w.sent.Load(), Failed: w.failed.Load(), Held: w.held.Load(), Lost: w.reader.Stats().Lost}
 }
 
 // Close releases the group and the sockets, after Run.
