@@ -113,5 +113,9 @@ func routedByHeaders() []instruction {
 			instruction{code: addTo, k: 1}, instruction{code: shiftLeft, k: 3}, instruction{code: addX}, instruction{code: copyToX},
 			instruction{code: loadStored, k: next})
 	}
+	for _, further := range []uint32{hopByHop, routing, fragment, authentication} {
+		w.ifSo(drops, instruction{code: ifEqual, k: further})
+	}
+	w.ifNot(passes, instruction{code: ifEqual, k: destination})
 	return w.done()
 }

@@ -147,6 +147,8 @@ func TestRoutingHeadersAreFound(t *testing.T) {
 		"one left behind a long header":      {60, [][]byte{append([]byte{43, 1, 0, 0}, make([]byte, 12)...), header(17, 255)}, true},
 		"behind an authentication header":    {51, [][]byte{header(43, 0), header(17, 1)}, true},
 		"an authentication header behind it": {43, [][]byte{header(51, 0), header(17, 0)}, true},
+		"as many headers as are looked at":   {0, [][]byte{header(60, 0), header(43, 0), header(17, 0)}, false},
+		"one left in the last of these":      {0, [][]byte{header(60, 0), header(43, 0), header(17, 1)}, true},
 		"more headers than are looked at":    {0, [][]byte{header(60, 0), header(60, 0), header(43, 0), header(17, 0)}, true},
 	} {
 		packet := make([]byte, 40)
