@@ -68,7 +68,7 @@ var layers = map[string][]string{
 	"pkg/shares":            {"pkg/conntrack", "pkg/further", "pkg/model"},
 	"pkg/handover":          {"bpf", "pkg/bpfmaps", "pkg/conntrack", "pkg/dataplane", "pkg/shares"},
 	"pkg/nflog":             {"pkg/nfnl"},
-	"pkg/tcpreset":          {"pkg/ipheader", "pkg/nflog"},
+	"pkg/tcpreset":          {"pkg/conntrack", "pkg/ipheader", "pkg/nflog"},
 	"pkg/ipheader":          {},
 	"pkg/packetlog":         {"pkg/flows", "pkg/ipheader", "pkg/model", "pkg/nflog"},
 	"pkg/lab":               {"pkg/lab/ns"},

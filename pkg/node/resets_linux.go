@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/margay-project/margay/pkg/dataplane/iptables"
 	"github.com/margay-project/margay/pkg/tcpreset"
 )
 
@@ -23,7 +24,7 @@ func resetReceivers(ctx context.Context, log *slog.Logger) {
 	defer timer.Stop()
 	<-timer.C
 	for failing := false; ctx.Err() == nil; failing = true {
-		w, err := tcpreset.Watch(resetsGroup)
+		w, err := tcpreset.Watch(resetsGroup, iptables.ResetsMasqueraded)
 		if err == nil {
 			failing = false
 			err = errors.Join(w.Run(ctx), w.Close())

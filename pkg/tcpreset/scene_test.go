@@ -70,7 +70,7 @@ func newScene(t *testing.T, backend string, resetting bool) *scene {
 	var watcher *tcpreset.Watcher
 	err := s.node.Do(func() (err error) {
 		if s.table, err = conntrack.Open(); err == nil && resetting {
-			watcher, err = tcpreset.Watch(7)
+			watcher, err = tcpreset.Watch(7, "masqueraded")
 		}
 		return err
 	})

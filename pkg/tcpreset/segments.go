@@ -39,11 +39,21 @@ func Resets(packet []byte) (dst netip.Addr, resets [][]byte, err error) {
 	if err != nil {
 		return dst, nil, err
 	}
-	resets = append(resets, s.reset(s.sequence))
+	return s.dst, s.resets(), nil
+}
+
+func (s segment) resets() [][]byte {
+	list := [][]byte{s.reset(s.sequence)}
 	if s.length <= 1 {
-		resets = append(resets, s.reset(s.sequence+1))
+		list = append(list, s.reset(s.sequence+1))
 	}
-	return s.dst, resets, nil
+	return list
+}
+
+// between is the segment with other ends.
+func (s segment) between(src, dst netip.AddrPort) segment {
+	s.src, s.srcPort, s.dst, s.dstPort = src.Addr(), src.Port(), dst.Addr(), dst.Port()
+	return s
 }
 
 func parse(b []byte) (segment, error) {

@@ -38,10 +38,16 @@ func (s *Sender) Close() error {
 
 // Reset ends the connection of a packet at its receiver. packet is a copy from the IP header on, and may be cut as for Resets.
 func (s *Sender) Reset(packet []byte) error {
-	dst, resets, err := Resets(packet)
+	of, err := parse(packet)
 	if err != nil {
 		return err
 	}
+	return s.send(of)
+}
+
+// send ends the connection of a segment at its receiver.
+func (s *Sender) send(of segment) error {
+	dst := of.dst
 	fd, to := s.v4, unix.Sockaddr(nil)
 	if dst.Is4() {
 		to = &unix.SockaddrInet4{Addr: dst.As4()}
@@ -51,7 +57,7 @@ func (s *Sender) Reset(packet []byte) error {
 	if fd < 0 {
 		return fmt.Errorf("reset a connection at %v: the node has no IPv6", dst)
 	}
-	for _, r := range resets {
+	for _, r := range of.resets() {
 		if err := unix.Sendto(fd, r, 0, to); err != nil {
 			return fmt.Errorf("reset a connection at %v: %w", dst, err)
 		}

@@ -3,9 +3,11 @@ package tcpreset
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/nflog"
 )
 
@@ -21,6 +23,9 @@ const (
 type Watcher struct {
 	reader       *nflog.Reader
 	sender       *Sender
+	table        *conntrack.Conn
+	masqueraded  string // prefix of copies for the finder
+	finder       finder
 	limit        limit
 	sent, failed atomic.Uint64
 	held         atomic.Uint64
@@ -36,32 +41,55 @@ type Counts struct {
 
 // Watch begins to collect the copies of a group, in the calling thread's network namespace. It needs the capabilities NET_ADMIN
 // and NET_RAW.
-func Watch(group uint16) (*Watcher, error) {
+//
+// Copies with the prefix masqueraded are of connections of which the node replaces both the source and the destination, so that the
+// receiver does not know one of the packet's ends. A further copy of the packet may follow without the prefix.
+func Watch(group uint16, masqueraded string) (*Watcher, error) {
 	sender, err := Open()
 	if err != nil {
 		return nil, err
 	}
-	reader, err := nflog.Open(nflog.Options{Group: group, CopyRange: copiedBytes, Rate: copiesRate, Buffer: copiesBuffered})
+	table, err := conntrack.Open()
 	if err != nil {
 		return nil, errors.Join(err, sender.Close())
 	}
-	return &Watcher{reader: reader, sender: sender}, nil
+	reader, err := nflog.Open(nflog.Options{Group: group, CopyRange: copiedBytes, Rate: copiesRate, Buffer: copiesBuffered})
+	if err != nil {
+		return nil, errors.Join(err, table.Close(), sender.Close())
+	}
+	return &Watcher{reader: reader, sender: sender, table: table, masqueraded: masqueraded, finder: finder{table, sender.send, make(chan segment, mostWanted)}}, nil
 }
 
 // Run sends resets until the context ends, which is no error. It counts packets that cannot be answered and goes on.
 func (w *Watcher) Run(ctx context.Context) error {
-	return w.reader.Run(ctx, func(p nflog.Packet) {
-		s, err := parse(p.Payload)
-		if err == nil && !w.limit.due(s.direction(), time.Now()) {
-			w.held.Add(1)
-			return
-		}
-		if err := w.sender.Reset(p.Payload); err != nil {
-			w.failed.Add(1)
-		} else {
-			w.sent.Add(1)
-		}
-	})
+	ctx, cancel := context.WithCancel(ctx)
+	var finding sync.WaitGroup
+	finding.Go(func() { w.finder.run(ctx, w.count) })
+	defer finding.Wait()
+	defer cancel()
+	return w.reader.Run(ctx, w.answer)
+}
+
+func (w *Watcher) answer(p nflog.Packet) {
+	s, err := parse(p.Payload)
+	switch {
+	case err != nil:
+		w.count(err)
+	case !w.limit.due(s.direction(), time.Now()):
+		w.held.Add(1)
+	case p.Prefix == "" || p.Prefix != w.masqueraded:
+		w.count(w.sender.send(s))
+	case !w.finder.want(s):
+		w.held.Add(1)
+	}
+}
+
+func (w *Watcher) count(err error) {
+	if err != nil {
+		w.failed.Add(1)
+	} else {
+		w.sent.Add(1)
+	}
 }
 
 // Counts returns the counts so far. Any goroutine may call it.
@@ -70,4 +98,6 @@ func (w *Watcher) Counts() Counts {
 }
 
 // Close releases the group and the sockets, after Run.
-func (w *Watcher) Close() error { return errors.Join(w.reader.Close(), w.sender.Close()) }
+func (w *Watcher) Close() error {
+	return errors.Join(w.reader.Close(), w.table.Close(), w.sender.Close())
+}

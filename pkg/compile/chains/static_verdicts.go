@@ -72,11 +72,17 @@ func (v *verdicts) deny() Chain {
 	}, v.end())...)
 }
 
+// ResetsMasqueraded is the prefix of copies for resets, if the node replaces both the source and the destination of the connection: then the
+// packet has an end that its receiver does not know. The copy without the prefix follows.
+const ResetsMasqueraded = "masqueraded"
+
 // end returns the rules that end flows which were allowed before: TCP is reset, by table filter towards the sender, and by the
 // listener of the NFLOG group towards the other end.
 func (v *verdicts) end() []string {
+	copied := fmt.Sprintf("--nflog-group %d --nflog-size %d", v.resets, copiedBytes)
 	return []string{
-		when(v.resets != 0, fmt.Sprintf("-p tcp -j NFLOG --nflog-group %d --nflog-size %d", v.resets, copiedBytes)),
+		when(v.resets != 0, "-p tcp -m conntrack --ctstate SNAT -m conntrack --ctstate DNAT -j NFLOG --nflog-prefix "+ResetsMasqueraded+" "+copied),
+		when(v.resets != 0, "-p tcp -j NFLOG "+copied),
 		"-p tcp " + v.t.mark(v.t.marks.midflow(), v.t.marks.mask),
 		"-p tcp -j ACCEPT",
 		"-j DROP",

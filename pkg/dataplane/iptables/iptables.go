@@ -30,6 +30,9 @@ import (
 	"github.com/margay-project/margay/pkg/shares"
 )
 
+// ResetsMasqueraded is the prefix of copies of packets to the group Resets whose connection has both ends replaced by the node.
+const ResetsMasqueraded = chains.ResetsMasqueraded
+
 // Kernel groups the parts of the kernel that the dataplane writes to, and its view of the node.
 type Kernel struct {
 	Tools *iptables.Tools
