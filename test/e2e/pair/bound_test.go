@@ -30,7 +30,7 @@ func (p *pair) within(x *shot) bool {
 			if m.Dst != f.first(end).Src {
 				leg = verdicts.Egress
 			}
-			legs[end] = legs[end] || place == outside || leg == nil || leg.Allow
+			legs[end] = legs[end] || place >= outside || leg == nil || leg.Allow || f.places[1-end] == theNode && f.sent[1-end]
 		}
 	}
 	return legs[client] && legs[server]

@@ -2,6 +2,7 @@ package pair
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/margay-project/margay/internal/testutil"
@@ -9,15 +10,20 @@ import (
 
 // The differences between the dataplanes that docs/iptables.md names. Each has a name, under which finish counts it.
 const (
-	differsInvalid    = "conntrack found it invalid: dropped with iptables"
-	differsUnfollowed = "UDP-Lite: each packet is judged for itself with iptables"
-	differsDirection  = "both ends have sent, policy allows one direction: that of the flow is that of the first packet that passed with iptables, of the first that was sent by BPF"
-	differsAgain      = "of a flow that policy denied meanwhile: conntrack keeps it, by BPF its opener has to begin again"
-	differsEnded      = "of a flow that a RST or ABORT has ended: conntrack may begin another one"
-	differsSYN        = "both ends have sent a SYN: part of one connection with iptables, by BPF the later one opens another"
-	differsStale      = "error about a flow that was not judged since policy changed: by BPF it passes if policy allows the flow"
-	differsAttempt    = "the other end has begun the flow before, in vain: by BPF TCP in mid-flow and echo replies may be answers to it"
-	differsOrder      = "last fragment first: reassembled with iptables, dropped by BPF (D-12)"
+	differsInvalid       = "conntrack found it invalid: dropped with iptables"
+	differsUnfollowed    = "UDP-Lite: each packet is judged for itself with iptables"
+	differsDirection     = "both ends have sent, policy allows one direction: that of the flow is that of the first packet that passed with iptables, of the first that was sent by BPF"
+	differsAgain         = "of a flow that policy denied meanwhile: conntrack keeps it, by BPF its opener has to begin again"
+	differsEnded         = "of a flow that a RST or ABORT has ended: conntrack may begin another one"
+	differsSYN           = "both ends have sent a SYN: part of one connection with iptables, by BPF the later one opens another"
+	differsStale         = "error about a flow that was not judged since policy changed: by BPF it passes if policy allows the flow"
+	differsAttempt       = "the other end has begun the flow before, in vain: by BPF TCP in mid-flow and echo replies may be answers to it"
+	differsAuthenticated = "IPv6 with an authentication header begins no flow with iptables-nft, and has no routing header with iptables"
+	differsExtended      = "ICMPv6 that conntrack finds invalid, behind an extension header: dropped with iptables"
+	differsQuoted        = "error that quotes an authentication header: BPF finds no flow behind it"
+	differsNodeTCP       = "TCP of the node with a pod in mid-flow: with iptables the first packet on record says who has opened it, by BPF a SYN or the kernel does"
+	differsNode          = "the node's packet in a flow that a pod has opened and policy denies, or one that quotes nothing: BPF drops it"
+	differsOrder         = "last fragment first: reassembled with iptables, dropped by BPF (D-12)"
 )
 
 // difference names the rule by which the sides may differ about a shot; empty: they may not.
@@ -29,8 +35,18 @@ func (p *pair) difference(x *shot, bpf, ipt arrival) string {
 		return differsUnfollowed
 	case x.swapped && bpf.places == 0:
 		return differsOrder
-	case x.flow != nil && x.flow.denied:
+	case ipt.invalid && ipt.places == 0 && len(x.packet.Extensions) > 0:
+		return differsExtended
+	case x.authenticated && ipt.places == 0 && (p.sides[byIPTables].name == "iptables-nft" || x.routed):
+		return differsAuthenticated
+	case x.from == theNode && bpf.places == 0:
+		return differsNode
+	case x.flow != nil && x.flow.outOfOrder() && slices.Contains(x.flow.places[:], theNode):
+		return differsNodeTCP
+	case x.flow != nil && (x.flow.denied || x.flow.vain[x.end] && !x.opens()):
 		return differsAgain
+	case x.quotes && x.flow.last[1-x.end].authenticated && bpf.places == 0:
+		return differsQuoted
 	case x.flow != nil && x.flow.ended:
 		return differsEnded
 	case x.flow != nil && x.flow.syns == [2]bool{true, true}:
@@ -43,6 +59,11 @@ func (p *pair) difference(x *shot, bpf, ipt arrival) string {
 		return differsDirection
 	}
 	return ""
+}
+
+// outOfOrder reports whether TCP of the flow was sent out of order.
+func (f *flow) outOfOrder() bool {
+	return slices.ContainsFunc(f.shots, func(x *shot) bool { return strings.HasPrefix(x.what, "TCP out of order") })
 }
 
 // opens reports whether a packet of its kind begins a flow, in whichever state the flow is.

@@ -52,7 +52,7 @@ func (p *pair) first() *shot {
 	}
 	x := &shot{what: "first packet", from: from, place: to, k: p.token(), round: p.round}
 	src := pick(p, addrsOf(from, v6)...)
-	if from != outside && p.oneIn(40) {
+	if from < outside && p.oneIn(40) {
 		src, x.what = pick(p, addrsOf(place(p.rand.IntN(places)), v6)...), "first packet from a foreign address"
 	}
 	dst := pick(p, addrsOf(to, v6)...)
@@ -63,7 +63,7 @@ func (p *pair) first() *shot {
 		sport = pick(p, portNumbers...)
 	}
 	switch f := pick(p, fronts...); {
-	case p.oneIn(6) && (f.node || from != outside):
+	case p.oneIn(6) && (f.node || from != outside) && from != theNode:
 		q.Dst, dport, x.place = f.at(v6).Addr(), f.port, f.to
 		sport = p.port() // one that no other flow to the backend has, so that the node need not change it
 		protocol = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}[f.protocol]
@@ -166,7 +166,10 @@ func (o *opening) askedOtherWay() bool {
 // allows is the oracle's word on a packet, of the policies of node0's pods: another node's agent judges its own.
 func (p *pair) allows(m model.Packet) bool {
 	f := p.oracle.Flow(m)
-	return (placeOf(m.Src) == outside || f.Egress == nil || f.Egress.Allow) && (placeOf(m.Dst) == outside || f.Ingress == nil || f.Ingress.Allow)
+	if placeOf(m.Src) == theNode { // its own pods
+		return true
+	}
+	return (placeOf(m.Src) == outside || f.Egress == nil || f.Egress.Allow) && (placeOf(m.Dst) >= outside || f.Ingress == nil || f.Ingress.Allow)
 }
 
 // opens notes the ends of a flow and reports whether they were used before.

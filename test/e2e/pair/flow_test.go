@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/ipheader"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -59,7 +60,7 @@ func (p *pair) newFlow() *flow {
 	f.src = netip.AddrPortFrom(pick(p, addrsOf(from, v6)...), p.port())
 	f.dst = netip.AddrPortFrom(pick(p, addrsOf(to, v6)...), p.destination())
 	f.backend = f.dst
-	if x := pick(p, fronts...); p.oneIn(4) && x.to != from && (from != outside || x.node && x.to != outside) {
+	if x := pick(p, fronts...); p.oneIn(4) && from != theNode && x.to != from && (from != outside || x.node && x.to != outside) {
 		f.protocol = protocolOf(x.protocol)
 		f.dst, f.backend, f.places[server], f.masquerade = x.at(v6), x.leadsTo(v6), x.to, x.masquerade
 	}
@@ -189,15 +190,11 @@ func (f *flow) openerOr(end int) int {
 
 // senderOf is the source of an arrived packet, and its port where it has one.
 func senderOf(packet []byte) (netip.AddrPort, bool) {
-	at, protocol, src := 40, packet[6], packet[8:24]
-	if packet[0]>>4 == 4 {
-		at, protocol, src = int(packet[0]&15)*4, packet[9], packet[12:16]
-	}
-	a, ok := netip.AddrFromSlice(src)
-	if !ok || !model.HasPorts(protocol) || len(packet) < at+2 {
+	ip, err := ipheader.Parse(packet)
+	if err != nil || !model.HasPorts(ip.Protocol) || len(ip.Transport) < 2 {
 		return netip.AddrPort{}, false
 	}
-	return netip.AddrPortFrom(a, uint16(packet[at])<<8|uint16(packet[at+1])), true
+	return netip.AddrPortFrom(ip.Src, uint16(ip.Transport[0])<<8|uint16(ip.Transport[1])), true
 }
 
 // history is what was sent of the flow.

@@ -42,7 +42,10 @@ func farAddrs() []netip.Addr {
 // addrsOf are the addresses of a place, of one family.
 func addrsOf(p place, v6 bool) (list []netip.Addr) {
 	all := farAddrs()
-	if p != outside {
+	switch {
+	case p == theNode:
+		all = nodeAddrs
+	case p != outside:
 		all = podAddrs(int(p))
 	}
 	for _, a := range all {

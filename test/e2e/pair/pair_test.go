@@ -85,6 +85,8 @@ type inFlow struct {
 	end            int  // that sends it
 	ends           bool // RST or ABORT
 	quotes, forged bool // it is an ICMP error; about something that was not sent
+	authenticated  bool // it has an authentication header
+	routed         bool // it has a routing header
 }
 
 // opening is what is known of a first packet of which policy alone decides.
@@ -234,6 +236,9 @@ func describe(q testutil.Packet) string {
 	l4 := fmt.Sprintf("%T%+v", q.L4, q.L4)
 	if len(l4) > 160 {
 		l4 = l4[:160] + "…"
+	}
+	if len(q.Extensions) > 0 {
+		l4 = fmt.Sprint(q.Extensions, " ", l4)
 	}
 	return fmt.Sprintf("%s -> %s %s", q.Src, q.Dst, l4)
 }

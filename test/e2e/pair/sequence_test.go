@@ -3,6 +3,8 @@ package pair
 import (
 	"bytes"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -75,10 +77,39 @@ func (p *pair) step(f *flow) *shot {
 	default:
 		x = p.datagram(f, odd)
 	}
-	if len(x.packet.Payload) == tokenSize && p.oneIn(8) && f.protocol != model.ProtoSCTP {
+	if len(x.packet.Payload) == tokenSize && p.oneIn(8) && f.protocol != model.ProtoSCTP && x.from != theNode { // which sends no fragments of its own
 		p.fragment(x)
 	}
+	if p.oneIn(6) {
+		p.extend(x)
+	}
 	return x
+}
+
+// extend gives a shot options of IPv4, or extension headers of IPv6.
+func (p *pair) extend(x *shot) {
+	if !x.flow.v6 {
+		x.what += ", with options"
+		x.packet.Options = pick(p, bytes.Repeat([]byte{1}, 40), []byte{7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}, []byte{148, 4, 0, 0}, []byte{1, 0, 255, 255})
+		return
+	}
+	padding := []byte{1, 4, 0, 0, 0, 0}
+	headers := []testutil.Extension{
+		{Header: unix.IPPROTO_DSTOPTS, Body: padding}, {Header: unix.IPPROTO_ROUTING, Body: []byte{4, 0, 0, 0, 0, 0}},
+		{Header: unix.IPPROTO_DSTOPTS, Body: append([]byte{1, 12}, make([]byte, 12)...)},
+	}
+	if x.flow.dst == x.flow.backend { // the node's rules for Services, of nft, do not find the ports behind an authentication header
+		headers = append(headers, testutil.Extension{Header: unix.IPPROTO_AH, Body: make([]byte, 14)})
+	}
+	if p.oneIn(3) {
+		x.packet.Extensions = append(x.packet.Extensions, testutil.Extension{Header: unix.IPPROTO_HOPOPTS, Body: padding})
+	}
+	for range 1 + p.rand.IntN(2) {
+		next := pick(p, headers...)
+		x.authenticated, x.routed = x.authenticated || next.Header == unix.IPPROTO_AH, x.routed || next.Header == unix.IPPROTO_ROUTING
+		x.packet.Extensions = append(x.packet.Extensions, next)
+	}
+	x.what += ", with extension headers"
 }
 
 // fragment makes a shot one of three fragments, each with a token or a part of the filling between.

@@ -18,19 +18,23 @@ import (
 	"github.com/margay-project/margay/pkg/nflog"
 )
 
-// place is a host that sends and receives: one of the pods of node0, or the outside host.
+// place is a host that sends and receives: one of the pods of node0, the outside host, or node0 itself.
 type place int
 
 const (
 	localPods       = 4
 	outside   place = localPods
-	places          = localPods + 1
+	theNode   place = localPods + 1
+	places          = localPods + 2
 	nowhere   place = -1
 )
 
 func (p place) String() string {
-	if p == outside {
+	switch p {
+	case outside:
 		return "outside"
+	case theNode:
+		return "node0"
 	}
 	return fmt.Sprintf("pod p%d", int(p))
 }
@@ -40,7 +44,7 @@ type side struct {
 	name    string
 	node    *lab.Node
 	hosts   [places]*lab.Host
-	senders [places]*traffic.FrameSender
+	senders [theNode]*traffic.FrameSender
 	macs    [places][2]net.HardwareAddr // of the host, and of the node as the host sees it
 	taps    []*traffic.Tap
 	agent   *testcluster.Process
@@ -80,7 +84,7 @@ func newSide(t *testing.T, name, manifests string, b *board, flags ...string) *s
 	}
 	_, err = s.node.AddPod(markNamespace, "mark")
 	must(t, err)
-	s.hosts[outside] = ext.Host
+	s.hosts[outside], s.hosts[theNode] = ext.Host, s.node.Host
 	for i, h := range []*lab.Host{ext.Host, s.node.Host} {
 		link, err := h.Netlink().LinkByName("eth0")
 		must(t, err)
@@ -89,12 +93,14 @@ func newSide(t *testing.T, name, manifests string, b *board, flags ...string) *s
 	s.meet(t)
 	s.silence(t)
 	must(t, s.run(s.node.Host, nodeRules(false), nodeRules(true)))
-	for i, h := range s.hosts {
+	for i, h := range s.hosts[:theNode] {
 		s.senders[i], err = traffic.OpenFrameSender(h, "eth0")
 		must(t, err)
 		s.watch(t, place(i))
 	}
-	s.readInvalid(t)
+	must(t, s.muteNode())
+	s.read(t, invalidGroup, s.board.invalid)
+	s.read(t, deliveredGroup, func(packet []byte) { s.board.arrived(theNode, packet) })
 	s.agent = testcluster.NewProcess(t, s.node, manifests, flags...)
 	return s
 }
@@ -110,7 +116,7 @@ func must(t *testing.T, errs ...error) {
 func (s *side) meet(t *testing.T) {
 	t.Helper()
 	var meeting sync.WaitGroup
-	for _, h := range s.hosts {
+	for _, h := range s.hosts[:theNode] {
 		for _, a := range nodeAddrs {
 			meeting.Go(func() {
 				if got := traffic.Ping(h, a, testcluster.Soon); got.Outcome != echo.Connected {
@@ -130,7 +136,7 @@ func (s *side) silence(t *testing.T) {
 	for kind := 133; kind <= 137; kind++ {
 		fmt.Fprintf(&discovery, "-A PREROUTING -p icmpv6 --icmpv6-type %d -j ACCEPT\n", kind)
 	}
-	for _, h := range s.hosts {
+	for _, h := range s.hosts[:theNode] {
 		must(t, s.run(h, drop, strings.Replace(drop, "\n", "\n"+discovery.String(), 1)))
 	}
 }
@@ -160,19 +166,17 @@ func (s *side) watch(t *testing.T, at place) {
 	})
 }
 
-// invalidGroup is where the node's rules copy packets to that conntrack finds invalid.
-const invalidGroup = 77
-
-func (s *side) readInvalid(t *testing.T) {
+// read passes the copies of a group to each.
+func (s *side) read(t *testing.T, group uint16, each func(packet []byte)) {
 	t.Helper()
 	var r *nflog.Reader
 	must(t, s.node.Do(func() (err error) {
-		r, err = nflog.Open(nflog.Options{Group: invalidGroup, CopyRange: 2048, Buffer: 4 << 20})
+		r, err = nflog.Open(nflog.Options{Group: group, CopyRange: 2048, Buffer: 4 << 20})
 		return err
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, func(p nflog.Packet) { s.board.invalid(p.Payload) }) }()
+	go func() { done <- r.Run(ctx, func(p nflog.Packet) { each(p.Payload) }) }()
 	t.Cleanup(func() {
 		cancel()
 		<-done
@@ -180,7 +184,7 @@ func (s *side) readInvalid(t *testing.T) {
 			t.Error(err)
 		}
 		if lost := r.Stats().Lost; lost > 0 {
-			t.Errorf("%s: %d copies of invalid packets were lost", s.name, lost)
+			t.Errorf("%s: %d copies of group %d were lost", s.name, lost, group)
 		}
 	})
 }
@@ -188,11 +192,19 @@ func (s *side) readInvalid(t *testing.T) {
 // send sends frames from a place, in order.
 func (s *side) send(t *testing.T, from place, frames [][]byte) {
 	t.Helper()
-	must(t, s.senders[from].Send(frames))
+	if from != theNode {
+		must(t, s.senders[from].Send(frames))
+		return
+	}
+	for _, f := range frames {
+		must(t, s.sendFromNode(f[14:]))
+	}
 }
 
 // frame sets the MAC addresses of a packet from a place.
 func (s *side) frame(from place, p testutil.Packet) testutil.Packet {
-	p.SrcMAC, p.DstMAC = s.macs[from][0], s.macs[from][1]
+	if from != theNode {
+		p.SrcMAC, p.DstMAC = s.macs[from][0], s.macs[from][1]
+	}
 	return p
 }
