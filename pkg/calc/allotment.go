@@ -2,7 +2,9 @@ package calc
 
 import (
 	"cmp"
+	"iter"
 	"slices"
+	"strings"
 )
 
 // Limits on what the objects of one namespace add to the address maps of every node, whichever policies refer to them. Objects past it,
@@ -25,22 +27,33 @@ type allotment struct {
 type allotted struct {
 	sizes map[string]int // by name
 	sum   int
-	out   map[string]bool // objects that do not count
+	first portion // the first one that does not count, as of the last decision; zero: all count
 }
+
+// portion is what an object contributes. Smaller ones come first, and of equal ones the one with the lower name.
+type portion struct {
+	size int
+	name string
+}
+
+func (p portion) compare(o portion) int {
+	return cmp.Or(cmp.Compare(p.size, o.size), strings.Compare(p.name, o.name))
+}
+
+// isPast reports whether an object does not count if first is the first that does not.
+func (p portion) isPast(first portion) bool { return first != portion{} && p.compare(first) >= 0 }
 
 func newAllotment(most int) allotment { return allotment{most: most, by: map[string]*allotted{}} }
 
-// isOut reports whether an object is left out.
+// isOut reports whether an object is left out. It must have been so large when that was decided.
 func (l *allotment) isOut(namespace, name string) bool {
 	a := l.by[namespace]
-	return a != nil && a.out[name]
+	return a != nil && a.isOut(name)
 }
 
-// set notes how much an object contributes, 0 if it is gone, and returns the others of its namespace that are left out from
-// now on, or are so no more.
-func (l *allotment) set(namespace, name string, size int) (changed []string) {
-	l.note(namespace, name, size)
-	return slices.DeleteFunc(l.decide(namespace), func(other string) bool { return other == name })
+func (a *allotted) isOut(name string) bool {
+	size, known := a.sizes[name]
+	return known && portion{size, name}.isPast(a.first)
 }
 
 // note records how much an object contributes, 0 if it is gone. After all changes of a namespace, decide must follow.
@@ -62,37 +75,55 @@ func (l *allotment) note(namespace, name string, size int) {
 	}
 }
 
-// decide works out which objects of a namespace count, and returns those that are left out from now on, or are so no more.
+// decide works out which objects of a namespace count, and returns those that are left out from now on, or are so no more. Objects that
+// were noted since the last decision may be missing among them. It looks at every object of the namespace, of which there may be very
+// many, so it is to be called once for all that have changed.
 func (l *allotment) decide(namespace string) (changed []string) {
 	a := l.by[namespace]
-	if a == nil {
+	if a == nil || a.sum <= l.most && a.first == (portion{}) {
 		return nil
 	}
-	if a.sum <= l.most && len(a.out) == 0 {
-		return nil
-	}
-	was := a.out
-	a.out = a.past(l.most)
-	for other := range a.sizes {
-		if was[other] != a.out[other] {
-			changed = append(changed, other)
+	was := a.first
+	a.first = a.firstPast(l.most)
+	for name, size := range a.sizes {
+		if p := (portion{size, name}); p.isPast(was) != p.isPast(a.first) {
+			changed = append(changed, name)
 		}
 	}
 	return changed
 }
 
-// past are the objects for which there is no room after the smaller ones.
-func (a *allotted) past(most int) map[string]bool {
-	names := make([]string, 0, len(a.sizes))
-	for name := range a.sizes {
-		names = append(names, name)
+// firstPast is the first object for which there is no room after the smaller ones; zero: there is for all.
+func (a *allotted) firstPast(most int) portion {
+	if a.sum <= most {
+		return portion{}
 	}
-	slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(a.sizes[x], a.sizes[y]), cmp.Compare(x, y)) })
-	out, sum := map[string]bool{}, 0
-	for _, name := range names {
-		if sum += a.sizes[name]; sum > most {
-			out[name] = true
+	all := make([]portion, 0, len(a.sizes))
+	for name, size := range a.sizes {
+		all = append(all, portion{size, name})
+	}
+	slices.SortFunc(all, portion.compare)
+	sum := 0
+	for _, p := range all {
+		if sum += p.size; sum > most {
+			return p
 		}
 	}
-	return out
+	return portion{}
+}
+
+// leftOut yields the namespaces and names of the objects that do not count.
+func (l *allotment) leftOut() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for namespace, a := range l.by {
+			if a.first == (portion{}) {
+				continue
+			}
+			for name := range a.sizes {
+				if a.isOut(name) && !yield(namespace, name) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -173,10 +173,8 @@ func (b *backends) leftOut() map[model.ServiceKey]struct{} {
 			all[service] = struct{}{}
 		}
 	}
-	for namespace, a := range b.pairs.by {
-		for name := range a.out {
-			all[b.slices[model.EndpointSliceID{Namespace: namespace, Name: name}].Service] = struct{}{}
-		}
+	for namespace, name := range b.pairs.leftOut() {
+		all[b.slices[model.EndpointSliceID{Namespace: namespace, Name: name}].Service] = struct{}{}
 	}
 	return all
 }

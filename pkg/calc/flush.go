@@ -21,9 +21,7 @@ func (g *Graph) Flush() model.Changes {
 	for name, p := range in.profiles {
 		g.updateProfile(name, p)
 	}
-	for id, ns := range in.networkSets {
-		g.networkSetTable.replace(id, ns)
-	}
+	g.networkSetTable.update(in.networkSets)
 	g.updateReserved(in.services, in.nodes)
 	if in.routes != nil {
 		g.owners.follow(in.routes.Routes)

@@ -22,22 +22,35 @@ type networkSet struct {
 	value *model.NetworkSet
 }
 
-// replace replaces one network set, nil removes it, and with it those of its namespace for which there is room now,
-// or none any more. Global ones are not bounded.
-func (t *networkSetTable) replace(id model.NetworkSetID, now *model.NetworkSet) {
-	if id.Namespace != "" {
+// update replaces network sets; nil removes one. It replaces those, too, of their namespaces for which there is room now, or none any
+// more. Global ones are not bounded.
+func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSet) {
+	touched := map[string]struct{}{}
+	for id, now := range changed {
+		if id.Namespace == "" {
+			continue
+		}
 		size := 0
 		if now != nil {
 			size = len(now.Nets)
 		}
-		for _, name := range t.prefixes.set(id.Namespace, id.Name, size) {
-			other := model.NetworkSetID{Namespace: id.Namespace, Name: name}
+		t.prefixes.note(id.Namespace, id.Name, size)
+		touched[id.Namespace] = struct{}{}
+	}
+	for namespace := range touched {
+		for _, name := range t.prefixes.decide(namespace) {
+			other := model.NetworkSetID{Namespace: namespace, Name: name}
+			if _, is := changed[other]; is {
+				continue
+			}
 			if ns := t.networkSets[other]; ns != nil {
 				t.replaceOne(other, ns.value)
 			}
 		}
 	}
-	t.replaceOne(id, now)
+	for id, now := range changed {
+		t.replaceOne(id, now)
+	}
 }
 
 // replaceOne replaces one network set; nil removes it. One that is left out has no prefixes.

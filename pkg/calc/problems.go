@@ -67,11 +67,9 @@ func (g *Graph) Problems() []Problem {
 		}
 		all = append(all, Problem{Kind: kind, Namespace: c.Service.Namespace, Object: "Service " + c.Service.String(), Text: c.Text()})
 	}
-	for namespace, a := range g.prefixes.by {
-		for name := range a.out {
-			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
-				"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
-		}
+	for namespace, name := range g.prefixes.leftOut() {
+		all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
+			"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
 	}
 	for service := range g.sets.services.backends.leftOut() {
 		all = append(all, Problem{Kind: LeftOut, Namespace: service.Namespace, Object: "Service " + service.String(), Text: fmt.Sprintf(

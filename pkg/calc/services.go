@@ -21,27 +21,41 @@ func newServiceTable(here string, addrs *owners, sets *setIndex) *serviceTable {
 		nodes: map[string][]netip.Addr{}, addrs: addrs, sets: sets}
 }
 
-// updateService replaces one Service; nil removes it.
-func (t *serviceTable) updateService(key model.ServiceKey, now *model.Service) {
-	was, before := t.services[key], t.translated(key)
-	delete(t.services, key)
-	if now != nil {
-		t.services[key] = now
+// updateServices replaces Services; nil removes one. It has those, too, counted in or out for whose external addresses there is room now,
+// or none any more.
+func (t *serviceTable) updateServices(changed map[model.ServiceKey]*model.Service) {
+	before, touched := make(map[model.ServiceKey][]netip.Addr, len(changed)), map[string]struct{}{}
+	for key, now := range changed {
+		before[key] = t.translated(key)
+		external := 0
+		if now != nil {
+			external = len(now.External)
+		}
+		t.external.note(key.Namespace, key.Name, external)
+		touched[key.Namespace] = struct{}{}
 	}
-	external := 0
-	if now != nil {
-		external = len(now.External)
-	}
-	for _, name := range t.external.set(key.Namespace, key.Name, external) {
-		other := model.ServiceKey{Namespace: key.Namespace, Name: name}
-		if all := t.services[other].External; t.external.isOut(key.Namespace, name) {
-			t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
-		} else {
-			t.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
+	for namespace := range touched {
+		for _, name := range t.external.decide(namespace) {
+			other := model.ServiceKey{Namespace: namespace, Name: name}
+			if _, is := changed[other]; is {
+				continue
+			}
+			if all := t.services[other].External; t.external.isOut(namespace, name) {
+				t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
+			} else {
+				t.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
+			}
 		}
 	}
-	t.sets.replaceAddrs(model.SetServiceAddrs, before, t.translated(key))
-	t.replaceReserved(clusterOf(was), clusterOf(now))
+	for key, now := range changed {
+		was := t.services[key]
+		delete(t.services, key)
+		if now != nil {
+			t.services[key] = now
+		}
+		t.sets.replaceAddrs(model.SetServiceAddrs, before[key], t.translated(key))
+		t.replaceReserved(clusterOf(was), clusterOf(now))
+	}
 }
 
 // translated are the addresses of a Service that egress is not judged by before kube-proxy has translated it. An external
@@ -66,9 +80,7 @@ func clusterOf(s *model.Service) []netip.Addr {
 
 // updateReserved keeps the sets that no rule refers to.
 func (t *serviceTable) updateReserved(services map[model.ServiceKey]*model.Service, nodes map[string]*model.Node) {
-	for key, now := range services {
-		t.updateService(key, now)
-	}
+	t.updateServices(services)
 	for name, now := range nodes {
 		before := t.nodes[name]
 		delete(t.nodes, name)
