@@ -18,11 +18,13 @@ type discovery struct {
 	asking chan struct{} // holds a token while one asks
 
 	at        time.Time // of groups
+	confirmed bool      // the server was ready just before
 	groups    *metav1.APIGroupList
 	resources map[schema.GroupVersion]*metav1.APIResourceList
 
-	mu   sync.Mutex
-	next time.Time // time of the next look for absent kinds
+	mu    sync.Mutex
+	next  time.Time // time of the next look for absent kinds
+	ready time.Time // when the server said last that it is ready, or that it does not say
 }
 
 // moment is for how long an answer is for those that ask, too.
@@ -41,11 +43,12 @@ func (d *discovery) Groups(ctx context.Context) (*metav1.APIGroupList, error) {
 	if d.groups != nil && time.Since(d.at) < moment {
 		return d.groups, nil
 	}
+	confirmed := d.wasReady()
 	groups, err := d.client.Groups(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.at, d.groups, d.resources = time.Now(), groups, map[schema.GroupVersion]*metav1.APIResourceList{}
+	d.at, d.confirmed, d.groups, d.resources = time.Now(), confirmed, groups, map[schema.GroupVersion]*metav1.APIResourceList{}
 	return groups, nil
 }
 
@@ -63,6 +66,44 @@ func (d *discovery) Resources(ctx context.Context, gv schema.GroupVersion) (*met
 		d.resources[gv] = list
 	}
 	return list, err
+}
+
+// confirm has the next answers be of a server that was ready before it gave them. An error says that it is not ready.
+func (d *discovery) confirm(ctx context.Context) error {
+	if !d.begin(ctx) {
+		return ctx.Err()
+	}
+	defer d.end()
+	if d.groups != nil && d.confirmed && time.Since(d.at) < moment {
+		return nil
+	}
+	if !d.wasReady() {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		if err := d.askReady(ctx); err != nil && patienceWith(err) != silentPatience {
+			return err
+		}
+	}
+	d.groups = nil
+	return nil
+}
+
+// askReady asks the server whether it is ready.
+func (d *discovery) askReady(ctx context.Context) error {
+	err := d.client.Ready(ctx)
+	if err == nil || patienceWith(err) == silentPatience {
+		d.mu.Lock()
+		d.ready = time.Now()
+		d.mu.Unlock()
+	}
+	return err
+}
+
+// wasReady reports whether it was a moment ago.
+func (d *discovery) wasReady() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.ready.IsZero() && time.Since(d.ready) < moment
 }
 
 // begin reports false if ctx ended before it was this one's turn.

@@ -72,7 +72,7 @@ func New(client *kube.Client, pods validate.Pods, log *slog.Logger) *Source {
 		reporting:  make(chan struct{}, 1),
 	}
 	s.groups = newGroups(client, s.discovery, log)
-	s.gate = newGate(client.Ready, client.Explain, s.noteReport, log)
+	s.gate = newGate(s.discovery.askReady, client.Explain, s.noteReport, log)
 	strings := &recent{}
 	for _, k := range kinds.Served(pods) {
 		made := newKind(k, s, newSharing(strings))

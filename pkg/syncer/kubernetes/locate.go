@@ -12,13 +12,20 @@ import (
 
 // locate finds out which candidate is to be read: the one that is served, or of several the one that groups decides for all kinds.
 // It asks until it has an answer, or ctx ends. A kind is absent only if the lists of groups and resources could be read and
-// name it in no version.
+// name it in no version, and if the server was ready before it was asked for them: while it starts it may not know yet what it serves.
 func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
+	believed := !k.matters()
 	for {
 		candidate, found, err := k.look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return 0, false
+		case err == nil && !found && !believed:
+			believed = true // a server that is never ready is not waited for without end
+			if err := k.source.discovery.confirm(ctx); err != nil {
+				k.source.gate.wait(ctx, err)
+			}
+			continue
 		case err == nil:
 			return candidate, found
 		}
@@ -30,6 +37,9 @@ func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
 		k.source.gate.sleep(ctx, k.pause.next(err))
 	}
 }
+
+// matters reports whether it would change anything that the kind is absent.
+func (k *kind) matters() bool { return k.store.len() > 0 || !k.snapshot().Listed }
 
 // look is one attempt of locate.
 func (k *kind) look(ctx context.Context) (candidate int, found bool, err error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margay-project/margay/pkg/kinds"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
@@ -249,5 +250,64 @@ func TestKubernetesDoesNotTakeAFailingServerForAnAbsentKind(t *testing.T) {
 		if k := c.kind("FelixConfiguration"); k.State != syncer.KindFailing || !strings.Contains(k.Error, "503") {
 			t.Errorf("%+v", k)
 		}
+	})
+}
+
+// While an API server starts, its list of groups lacks those of CRDs that it has not read yet.
+func TestKubernetesDoesNotTakeAStartingServersWordForAnAbsentKind(t *testing.T) {
+	custom := func(c *cluster, absent bool) {
+		for _, k := range kinds.Served(validate.Pods{}) {
+			if k.Optional {
+				gvr := k.GroupVersionResources()[len(k.Versions)-1]
+				path := "/apis/" + gvr.GroupVersion().String() + "/" + gvr.Resource
+				c.set(path, func(k *servedKind) { k.absent = absent })
+				c.cut(path)
+			}
+		}
+	}
+	t.Run("when the agent starts", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			few(c)
+			custom(c, true)
+			c.readiness(500)
+		}, func(c *cluster) {
+			c.after(3 * time.Second)
+			if got := c.got(); slices.Contains(got, "in sync") {
+				t.Errorf("in sync with what a starting server has: %q", got)
+			}
+			custom(c, false)
+			c.readiness(200)
+			c.after(2 * time.Second)
+			if got := c.got(); len(got) == 0 || got[len(got)-1] != "in sync" || !slices.Contains(got, "+policy gnp/one 0") {
+				t.Errorf("the server has started: %q", got)
+			}
+			c.logged("the API server cannot be reached or is not ready", "the API server is reached again")
+		})
+	})
+	t.Run("when the server is not found for a moment", func(t *testing.T) {
+		inCluster(t, few, func(c *cluster) {
+			c.after(time.Minute)
+			c.got()
+			c.readiness(500)
+			custom(c, true)
+			c.after(3 * time.Second)
+			c.expect("starting")
+			custom(c, false)
+			c.readiness(200)
+			c.after(5 * time.Minute)
+			c.expect("started")
+		})
+	})
+	t.Run("it never is ready", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			few(c)
+			custom(c, true)
+			c.readiness(500)
+		}, func(c *cluster) {
+			c.after(15 * time.Second)
+			if got := c.got(); !slices.Contains(got, "in sync") {
+				t.Errorf("not in sync: %q", got)
+			}
+		})
 	})
 }
