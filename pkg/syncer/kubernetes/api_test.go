@@ -220,6 +220,21 @@ func (a *apiServer) compact(path string) {
 	k.floor, k.history = a.version, nil
 }
 
+// restore makes the server's version a lower one, and forgets all history.
+func (a *apiServer) restore(version int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version = version
+	for _, k := range a.kinds {
+		k.floor, k.history = 1, nil
+	}
+}
+
+// lose has an object gone without a trace.
+func (a *apiServer) lose(path, name string) {
+	a.set(path, func(k *servedKind) { delete(k.objects, name) })
+}
+
 // put creates or changes an object; its metadata names it.
 func (a *apiServer) put(path, object string) {
 	a.t.Helper()

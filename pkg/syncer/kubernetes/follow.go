@@ -22,6 +22,7 @@ type follower struct {
 	cancel context.CancelCauseFunc // ends the Reflector
 	pause  backoff
 	stuck  bool // the last watch ended with an error before anything came
+	outage int  // after which the server had the version that a watch had come to, see history
 }
 
 const (
@@ -81,6 +82,9 @@ func (f *follower) convertList(answer runtime.Object) (*internalversion.List, er
 func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 	var conversion *conversion
 	err := f.persist(ctx, o, func() error {
+		if err := f.checkHistory(ctx, o); err != nil {
+			return err
+		}
 		w, err := f.begin(ctx, o)
 		if err != nil {
 			return err

@@ -21,14 +21,16 @@ type gate struct {
 	explain func(error) string
 	changed func() // is called when the outage begins or ends, or has another reason
 	log     *slog.Logger
+	history *history
 
 	ctx     context.Context // of the source's Run
 	running *sync.WaitGroup
 
-	mu   sync.Mutex
-	look *look         // nil unless one is going on
-	back chan struct{} // closed, and replaced, when the server is back
-	why  string        // the server cannot be used now; empty: it can, or it has not been tried
+	mu      sync.Mutex
+	look    *look         // nil unless one is going on
+	back    chan struct{} // closed, and replaced, when the server is back
+	outages int           // that are over
+	why     string        // the server cannot be used now; empty: it can, or it has not been tried
 }
 
 // look is one time of finding out whether the server is there, and of waiting until it is.
@@ -54,7 +56,7 @@ const (
 )
 
 func newGate(ready func(context.Context) error, explain func(error) string, changed func(), log *slog.Logger) *gate {
-	return &gate{ready: ready, explain: explain, changed: changed, log: log, back: make(chan struct{})}
+	return &gate{ready: ready, explain: explain, changed: changed, log: log, history: newHistory(log), back: make(chan struct{})}
 }
 
 // start lets the gate look for the server until ctx ends.
@@ -107,6 +109,7 @@ func (g *gate) search(l *look, suspicion error) {
 		if l.outage {
 			close(g.back)
 			g.back = make(chan struct{})
+			g.outages++
 		}
 	}()
 	began, logged := time.Now(), false
@@ -159,6 +162,13 @@ func (g *gate) outage() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.why
+}
+
+// past is how many outages are over.
+func (g *gate) past() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.outages
 }
 
 func (g *gate) ask() error {

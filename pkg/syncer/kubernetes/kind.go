@@ -134,7 +134,7 @@ func (k *kind) follow(ctx context.Context, apis []api, candidate int) error {
 	} else {
 		defer k.source.groups.relisting.follows(k, cancel)()
 	}
-	f := &follower{kind: k, api: apis[candidate], cancel: cancel}
+	f := &follower{kind: k, api: apis[candidate], cancel: cancel, outage: k.source.gate.past()}
 	// The follower waits where waiting helps. This is for new lists after the server has forgotten
 	// where we were.
 	pauses := &wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: lastPause}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 //
 // While the server cannot be reached no object is withdrawn. One gate for all kinds probes it every 0.3 to 0.6 s. When
 // it is back, all kinds resume their watches where they ended, or list again if the server does not have the changes
-// since then any more. A list that replaces another finds the objects that were deleted meanwhile.
+// since then any more, or not yet (history). A list that replaces another finds the objects that were deleted meanwhile.
 //
 // An agent has a watch for each kind that is served, all on one connection, and restarts each every five to ten minutes. While the
 // server is away, it tries to connect two or three times in a second. For a kind that fails it sends one request every 15 to 30 s
@@ -96,6 +97,7 @@ func (s *Source) Run(ctx context.Context, sink func(syncer.Batch)) error {
 			apis[i] = append(apis[i], a)
 		}
 	}
+	s.gate.history.api = apis[slices.IndexFunc(s.kinds, func(k *kind) bool { return k.Name == "Namespace" })][0]
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
