@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/flows"
 	"github.com/margay-project/margay/pkg/health"
@@ -30,6 +32,7 @@ import (
 // Reports describe the datastore besides its objects. For a Loop, pass its Reports.
 type Reports interface {
 	Problems() []validate.Problem
+	All() iter.Seq[validate.Problem]
 	Kinds() []syncer.KindStatus
 }
 
@@ -204,12 +207,15 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	report := &inspect.StatusReport{
 		Agent: inspect.Agent{Node: a.Node, Dataplane: a.Plane.Name(), Chosen: a.Chosen, Version: a.Version, Started: a.Started},
 	}
-	err := a.Loop.Query(r.Context(), func(v View) { // everything as of one moment: a pass may take seconds
+	for range a.Reports.All() {
+		report.Problems++
+	}
+	err := a.Loop.Query(r.Context(), func(v View) { // everything else as of one moment: a pass may take seconds
 		s := a.Loop.Status()
 		report.InSync, report.Ready, report.Kinds = s.InSync, s.Ready, kindRows(a.Reports.Kinds())
 		report.Attempts = inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed}
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
-		report.Problems = len(problemRows(a.objectProblems(v), v.Graph.Problems()))
+		report.Problems += len(agentProblems(v)) + len(v.Graph.Problems())
 		if !s.InSync {
 			report.Inherited = len(v.dataplane.Ready())
 		}
@@ -223,9 +229,9 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	return inspect.Answer{Status: report}, err
 }
 
-// objectProblems are those of the source, of the configuration in it, of endpoints that are held back, and of the node.
-func (a *API) objectProblems(v View) []validate.Problem {
-	return slices.Concat(a.Reports.Problems(), configProblems(v.Settings), heldProblems(v.states), v.node)
+// agentProblems are those of the configuration, of endpoints that are held back, and of the node.
+func agentProblems(v View) []validate.Problem {
+	return slices.Concat(configProblems(v.Settings), heldProblems(v.states), v.node)
 }
 
 // config answers with the configuration and the source of each value.
@@ -235,7 +241,12 @@ func (a *API) config(r *http.Request) (answer inspect.Answer, err error) {
 }
 
 func (a *API) problems(r *http.Request) (answer inspect.Answer, err error) {
-	err = a.Loop.Query(r.Context(), func(v View) { answer.Problems = problemRows(a.objectProblems(v), v.Graph.Problems()) })
+	var own []validate.Problem
+	var graph []calc.Problem
+	err = a.Loop.Query(r.Context(), func(v View) { own, graph = agentProblems(v), v.Graph.Problems() })
+	if err == nil { // the loop does not wait for it: tenants may have made very many
+		answer.Problems = problemRows(append(a.Reports.Problems(), own...), graph)
+	}
 	return answer, err
 }
 

@@ -51,7 +51,7 @@ func New(o Options) *Loop {
 	l := &Loop{source: o.Source, reports: syncer.NewReports(), inbox: newInbox(o.Node), graph: o.Graph, dataplane: o.Dataplane,
 		settings: newSettings(o.Settings, o.Files), routes: routes{next: o.Routes, awaited: o.Routes != nil},
 		queries: make(chan query), status: newStatusBox(), closed: newClosedInterfaces(o.Node, o.Log, o.Graph.Nodes)}
-	l.observers = newObservers(o, l.status, l.closed)
+	l.observers = newObservers(o, l.reports, l.status, l.closed)
 	l.node = newSurroundings(o.Looks, o.Health.Add("node", 0), o.Log)
 	return l
 }

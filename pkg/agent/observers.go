@@ -46,7 +46,7 @@ type observer interface {
 }
 
 // newObservers are all of them, in the order in which they observe a pass.
-func newObservers(o Options, status *statusBox, closed *closedInterfaces) []observer {
+func newObservers(o Options, reports *syncer.Reports, status *statusBox, closed *closedInterfaces) []observer {
 	list := []observer{
 		status,
 		newConfigLog(o.Log, o.Level),
@@ -60,7 +60,7 @@ func newObservers(o Options, status *statusBox, closed *closedInterfaces) []obse
 	}
 	list = append(list, closed, newProbes(o, closed)) // probes ask which interfaces are closed
 	if o.Events != nil {
-		list = append(list, &owners{reporter: o.Events, metrics: o.Metrics, node: o.Node})
+		list = append(list, &owners{reporter: o.Events, reports: reports, metrics: o.Metrics, node: o.Node})
 	}
 	return list
 }

@@ -83,7 +83,7 @@ type Facts struct {
 	Synced        bool // the first snapshot has been drained
 	NodeSeen      bool // the datastore has this node
 	Kinds         []syncer.KindStatus
-	Problems      []validate.Problem // of objects, and of the configuration among them
+	Settings      []validate.Problem // of the configuration among the objects
 	Interfaces    map[string]uint32  // workload interfaces, ifindex by name; nil: nothing is enforced yet
 	Local         []*model.EndpointPolicy
 	LostClaims    []calc.LostClaim

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/events"
 	"github.com/margay-project/margay/pkg/metrics"
+	"github.com/margay-project/margay/pkg/syncer"
 	"github.com/margay-project/margay/pkg/validate"
 )
 
@@ -11,6 +14,7 @@ import (
 type owners struct {
 	reporter *events.Reporter
 	metrics  *metrics.Metrics
+	reports  *syncer.Reports // whose problems are read by the reporter: there may be very many, and enforcement waits for the loop
 	node     string
 	counted  events.Status // as counted by metrics
 }
@@ -24,7 +28,10 @@ func (w *owners) Observe(o Outcome) {
 	w.metrics.ObjectEvents(metrics.EventSent, int(now.Sent-w.counted.Sent))
 	w.metrics.ObjectEvents(metrics.EventFailed, int(now.Failed-w.counted.Failed))
 	w.counted = now
-	items := problemEvents(o.Facts.Problems, w.node)
+	var items []events.Item
+	for _, p := range o.Facts.Settings {
+		items = append(items, problemEvent(p, w.node))
+	}
 	for _, e := range o.States {
 		if e.Reason != "" && (e.Condition == dataplane.Held || e.Ifindex != 0) { // one without an interface is still being made
 			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
@@ -37,15 +44,21 @@ func (w *owners) Observe(o Outcome) {
 			nodes = k.Objects
 		}
 	}
-	w.reporter.Report(items, nodes)
+	w.reporter.Report(joint(slices.Values(items), w.problems), nodes)
 }
 
-// problemEvents are Events for the owners of objects. Only this agent knows what is wrong with its own node.
-func problemEvents(problems []validate.Problem, node string) (items []events.Item) {
-	for _, p := range problems {
-		items = append(items, events.Item{Local: p.Ref.Kind == "Node" && p.Ref.Name == node, Problem: p})
+// problems yields Events about the problems of objects.
+func (w *owners) problems(yield func(events.Item) bool) {
+	for p := range w.reports.All() {
+		if !yield(problemEvent(p, w.node)) {
+			return
+		}
 	}
-	return items
+}
+
+// problemEvent is an Event for the owner of an object. Only this agent knows what is wrong with its own node.
+func problemEvent(p validate.Problem, node string) events.Item {
+	return events.Item{Local: p.Ref.Kind == "Node" && p.Ref.Name == node, Problem: p}
 }
 
 // heldProblems are those of endpoints that are not enforced as desired while the others are, or that have lost flows.

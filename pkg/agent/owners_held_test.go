@@ -30,9 +30,9 @@ func TestEveryReasonOfAnEndpointIsAProblem(t *testing.T) {
 // TestAnEventAboutTheOwnNodeIsLeftToNoOtherAgent: of what all agents know, a few send the Event.
 func TestAnEventAboutTheOwnNodeIsLeftToNoOtherAgent(t *testing.T) {
 	var local []string
-	for _, item := range problemEvents([]validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: "n1"}}, {Ref: validate.Ref{Kind: "Node", Name: "n2"}},
-		{Ref: validate.Ref{Kind: "Pod", Namespace: "t", Name: "n1"}}}, "n1") {
-		if item.Local {
+	for _, p := range []validate.Problem{{Ref: validate.Ref{Kind: "Node", Name: "n1"}}, {Ref: validate.Ref{Kind: "Node", Name: "n2"}},
+		{Ref: validate.Ref{Kind: "Pod", Namespace: "t", Name: "n1"}}} {
+		if item := problemEvent(p, "n1"); item.Local {
 			local = append(local, item.Problem.Ref.Kind+" "+item.Problem.Ref.Name)
 		}
 	}

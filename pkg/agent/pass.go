@@ -114,7 +114,7 @@ func (l *Loop) sweep() *Sweep {
 func (l *Loop) facts() *Facts {
 	return &Facts{
 		Synced: l.settings.synced, NodeSeen: l.settings.layers.NodeSeen(), Kinds: l.reports.Kinds(),
-		Problems:   append(l.reports.Problems(), configProblems(l.settings.layers)...),
+		Settings:   configProblems(l.settings.layers),
 		Interfaces: l.dataplane.Interfaces(), Local: l.graph.LocalEndpoints(),
 		LostClaims: l.graph.LostClaims(), ServiceClaims: l.graph.ServiceClaims(),
 	}

@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -66,26 +67,53 @@ type message struct {
 }
 
 // messages makes one message for each object, of all of its problems. leftOut is the number of objects beyond
-// maxSubjects.
-func messages(items []Item) (all map[subject]message, leftOut int) {
-	bySubject := map[subject][]Item{}
-	for _, it := range items {
-		ref := it.Problem.Ref
-		if ref.Kind == "" || ref.Name == "" || !it.Note && !it.Claim && it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
-			continue
+// maxSubjects. There may be a million items, so only those of the other objects are kept.
+func messages(items iter.Seq[Item]) (all map[subject]message, leftOut int) {
+	found, last := map[subject][]Item{}, subject{} // those of one object follow each other mostly
+	for s := range subjectsOf(items) {
+		if s != last {
+			found[s], last = nil, s
 		}
-		s := subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}
-		bySubject[s] = append(bySubject[s], it)
 	}
-	subjects := slices.SortedFunc(maps.Keys(bySubject), subject.compare)
+	subjects := slices.SortedFunc(maps.Keys(found), subject.compare)
 	leftOut = max(0, len(subjects)-maxSubjects)
 	rank(subjects)
-	subjects = subjects[:len(subjects)-leftOut]
-	all = make(map[subject]message, len(subjects))
-	for _, s := range subjects {
-		all[s] = messageOf(s, bySubject[s])
+	for _, s := range subjects[len(subjects)-leftOut:] {
+		delete(found, s)
+	}
+	without := subject{}
+	for s, it := range subjectsOf(items) {
+		if s == without {
+			continue
+		}
+		if list, kept := found[s]; kept {
+			found[s] = append(list, it)
+		} else {
+			without = s
+		}
+	}
+	all = make(map[subject]message, len(found))
+	for s, list := range found {
+		if len(list) > 0 { // else its problems are over meanwhile
+			all[s] = messageOf(s, list)
+		}
 	}
 	return all, leftOut
+}
+
+// subjectsOf yields the items that are to be reported, and whom they are about.
+func subjectsOf(items iter.Seq[Item]) iter.Seq2[subject, Item] {
+	return func(yield func(subject, Item) bool) {
+		for it := range items {
+			ref := it.Problem.Ref
+			if ref.Kind == "" || ref.Name == "" || !it.Note && !it.Claim && it.Problem.Severity < validate.RulesLeftOut && !isWrittenByHand(ref.Kind) {
+				continue
+			}
+			if !yield(subject{kind: ref.Kind, namespace: ref.Namespace, name: ref.Name, local: it.Local}, it) {
+				return
+			}
+		}
+	}
 }
 
 // rank puts subjects first that no other node reports. Of those, and of the others, each namespace's first comes before the second of

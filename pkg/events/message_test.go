@@ -64,7 +64,7 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 			ReasonDataplane, "enforced with iptables"},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
-			all, _ := messages(tc.items)
+			all, _ := messages(slices.Values(tc.items))
 			if len(all) != 1 {
 				t.Fatalf("%d messages, want 1", len(all))
 			}
@@ -78,11 +78,11 @@ func TestAnObjectsProblemsBecomeOneMessage(t *testing.T) {
 }
 
 func TestNothingIsSaidOfOddPodsAndUnnamedObjects(t *testing.T) {
-	all, leftOut := messages([]Item{
+	all, leftOut := messages(slices.Values([]Item{
 		problem("Pod web", validate.Warning, "", "odd"),
 		problem("Service web", validate.Warning, "", "odd"),
 		{Problem: validate.Problem{Severity: validate.Rejected, Reason: "not YAML"}},
-	})
+	}))
 	if len(all) != 0 || leftOut != 0 {
 		t.Errorf("messages %v, left out %d; want none", all, leftOut)
 	}
@@ -97,7 +97,7 @@ func TestMessagesAreBoundedInNumberAndLength(t *testing.T) {
 		items = append(items, problem("p0000", validate.Rejected, fmt.Sprintf("spec.ingress[%d]", i), strings.Repeat("é", 250)))
 	}
 	items = append(items, problem("p0001", validate.Rejected, "", strings.Repeat("é", maxNote)))
-	all, leftOut := messages(items)
+	all, leftOut := messages(slices.Values(items))
 	if len(all) != maxSubjects || leftOut != 7 {
 		t.Errorf("%d messages and %d left out, want %d and 7", len(all), leftOut, maxSubjects)
 	}
@@ -131,7 +131,7 @@ func TestOneNamespaceDoesNotLeaveOutOthers(t *testing.T) {
 		problem("GlobalNetworkPolicy.projectcalico.org zzz", validate.Rejected, "", "wrong"),
 		{Local: true, Note: true, Problem: problem("Node zzz", validate.Warning, "", "enforced with iptables").Problem},
 	}
-	all, leftOut := messages(slices.Concat(items, few))
+	all, leftOut := messages(slices.Values(slices.Concat(items, few)))
 	if len(all) != maxSubjects || leftOut != 1+3+len(few) {
 		t.Errorf("%d messages and %d left out, want %d and %d", len(all), leftOut, maxSubjects, 1+3+len(few))
 	}

@@ -4,6 +4,7 @@ package events
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -49,9 +50,8 @@ type Reporter struct {
 	denied  time.Time         // when to try a forbidden request again
 	failing map[string]string // the last attempt at what failed, and how
 
-	mu     sync.Mutex // guards the fields below
-	items  []Item
-	fresh  bool // items are not in the ledger yet
+	mu     sync.Mutex     // guards the fields below
+	items  iter.Seq[Item] // nil: they are in the ledger
 	nodes  int
 	status Status
 }
@@ -68,11 +68,11 @@ func New(o Options) *Reporter {
 }
 
 // Report sets the complete list of present problems. Earlier problems that are not in it are over. nodes is the number of
-// nodes in the cluster, from which agents compute how many of them report; 0: not known. The slice is the reporter's from
-// then on.
-func (r *Reporter) Report(items []Item, nodes int) {
+// nodes in the cluster, from which agents compute how many of them report; 0: not known. Run reads the list, twice: the second time it may
+// differ.
+func (r *Reporter) Report(items iter.Seq[Item], nodes int) {
 	r.mu.Lock()
-	r.items, r.fresh, r.nodes = items, true, nodes
+	r.items, r.nodes = items, nodes
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -128,13 +128,20 @@ func (r *Reporter) step(ctx context.Context) time.Time {
 // drain passes reported items to the ledger.
 func (r *Reporter) drain(now time.Time) {
 	r.mu.Lock()
-	items, fresh, nodes := r.items, r.fresh, r.nodes
-	r.items, r.fresh = nil, false
+	items, nodes := r.items, r.nodes
+	r.items = nil
 	r.mu.Unlock()
-	if !fresh {
+	if items == nil {
 		return
 	}
-	all, leftOut := messages(slices.Concat(r.always, items))
+	all, leftOut := messages(func(yield func(Item) bool) {
+		for _, it := range r.always {
+			if !yield(it) {
+				return
+			}
+		}
+		items(yield)
+	})
 	r.ledger.report(all, nodes, now)
 	r.mu.Lock()
 	defer r.mu.Unlock()

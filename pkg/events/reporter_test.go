@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -154,7 +155,7 @@ func TestARejectedObjectsOwnerIsTold(t *testing.T) {
 		r := s.start("a")
 		defer r.stop()
 		began := time.Now()
-		r.Report([]Item{rejected, problem("Node a", validate.Rejected, "", "odd")}, 1)
+		r.Report(slices.Values([]Item{rejected, problem("Node a", validate.Rejected, "", "odd")}), 1)
 		after(spread(1, 2))
 		got := s.events()
 		if len(got) != 2 {
@@ -201,7 +202,7 @@ func TestTheServerKeepsTheFirstOfEqualEvents(t *testing.T) {
 		var all []*reporter
 		for _, node := range []string{"a", "b", "c"} {
 			r := s.start(node)
-			r.Report([]Item{rejected}, 3)
+			r.Report(slices.Values([]Item{rejected}), 3)
 			all = append(all, r)
 		}
 		after(time.Minute)
@@ -215,8 +216,8 @@ func TestTheServerKeepsTheFirstOfEqualEvents(t *testing.T) {
 			r.log.want(t, 0)
 		}
 		all[0].stop()
-		all[1].Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong too")}, 3)
-		all[2].Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong too")}, 3)
+		all[1].Report(slices.Values([]Item{rejected, problem("web", validate.Rejected, "", "wrong too")}), 3)
+		all[2].Report(slices.Values([]Item{rejected, problem("web", validate.Rejected, "", "wrong too")}), 3)
 		after(time.Minute)
 		if got := s.events(); len(got) != 2 {
 			t.Errorf("%d events without one of the nodes, want 2", len(got))
@@ -232,9 +233,9 @@ func TestNothingIsAskedWithNothingToTell(t *testing.T) {
 		r := s.start("a")
 		defer r.stop()
 		after(time.Hour)
-		r.Report([]Item{rejected}, 1)
+		r.Report(slices.Values([]Item{rejected}), 1)
 		after(10 * time.Minute)
-		r.Report(nil, 1)
+		r.Report(slices.Values([]Item(nil)), 1)
 		after(24 * time.Hour)
 		if n := len(s.client.Actions()); n != 1 {
 			t.Errorf("%d calls, want the one that writes the event", n)
@@ -247,7 +248,7 @@ func TestEachNodeTellsOfItsOwn(t *testing.T) {
 		s := newServer(t)
 		r := s.start("a")
 		defer r.stop()
-		r.Report([]Item{local(problem("Pod web", validate.Rejected, "", "table too large"))}, 5000)
+		r.Report(slices.Values([]Item{local(problem("Pod web", validate.Rejected, "", "table too large"))}), 5000)
 		after(localAfter)
 		got := s.events()
 		if len(got) != 1 || got[0].Reason != ReasonNotEnforced || got[0].Action != "Enforce" || got[0].Regarding.UID != "uid-of-web" {
@@ -261,7 +262,7 @@ func TestObjectsAreFoundInTheGroupTheClusterHas(t *testing.T) {
 		s := newServer(t)
 		r := s.start("a")
 		defer r.stop()
-		r.Report([]Item{problem("FelixConfiguration default", validate.Rejected, "spec", "wrong")}, 1)
+		r.Report(slices.Values([]Item{problem("FelixConfiguration default", validate.Rejected, "spec", "wrong")}), 1)
 		after(time.Minute)
 		got := s.events()
 		if len(got) != 1 || got[0].Regarding.APIVersion != "projectcalico.org/v3" || got[0].Regarding.UID != "uid-of-default" {
@@ -275,7 +276,7 @@ func TestASecondAgentAddsNothingToWhatWasSaid(t *testing.T) {
 		s := newServer(t)
 		for range 3 { // restarts
 			r := s.start("a")
-			r.Report([]Item{rejected}, 1)
+			r.Report(slices.Values([]Item{rejected}), 1)
 			after(time.Minute)
 			if st := r.Status(); st.Sent != 1 || st.Failed != 0 {
 				t.Errorf("status %+v", st)
@@ -305,7 +306,7 @@ func TestWhatIsForbiddenIsLoggedOnceAndLeftAlone(t *testing.T) {
 				r := s.start("a")
 				defer r.stop()
 				for range 24 * 60 {
-					r.Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}, 1)
+					r.Report(slices.Values([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}), 1)
 					after(time.Minute)
 				}
 				r.log.want(t, 1)
@@ -331,7 +332,7 @@ func TestWithoutLeaveToReadObjectsEventsLackTheirUID(t *testing.T) {
 		s.fail("get", "networkpolicies", forbidden)
 		r := s.start("a")
 		defer r.stop()
-		r.Report([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}, 1)
+		r.Report(slices.Values([]Item{rejected, problem("web", validate.Rejected, "", "wrong")}), 1)
 		after(time.Hour)
 		got := s.events()
 		if len(got) != 2 || got[0].Regarding.UID != "" || got[0].Regarding.APIVersion != "networking.k8s.io/v1" {
@@ -341,7 +342,7 @@ func TestWithoutLeaveToReadObjectsEventsLackTheirUID(t *testing.T) {
 		if r.Status().Error == "" {
 			t.Error("the status does not tell")
 		}
-		r.Report(nil, 1)
+		r.Report(slices.Values([]Item(nil)), 1)
 		after(0)
 		if st := r.Status(); st.Error != "" {
 			t.Errorf("with nothing to tell any more: status %+v", st)
@@ -362,7 +363,7 @@ func TestNothingIsSaidOfObjectsThatAreGoneOrGo(t *testing.T) {
 		})
 		r := s.start("a")
 		defer r.stop()
-		r.Report([]Item{problem("never", validate.Rejected, "", "wrong"), rejected, problem("Node a", validate.Rejected, "", "odd")}, 1)
+		r.Report(slices.Values([]Item{problem("never", validate.Rejected, "", "wrong"), rejected, problem("Node a", validate.Rejected, "", "odd")}), 1)
 		after(time.Minute)
 		if got := s.events(); len(got) != 1 || got[0].Regarding.Kind != "Node" {
 			t.Errorf("events %v, want the node's", got)
@@ -386,7 +387,7 @@ func TestAnOutageIsSurvived(t *testing.T) {
 		})
 		r := s.start("a")
 		defer r.stop()
-		r.Report([]Item{rejected, local(problem("Pod web", validate.Rejected, "", "wrong"))}, 1)
+		r.Report(slices.Values([]Item{rejected, local(problem("Pod web", validate.Rejected, "", "wrong"))}), 1)
 		after(repeatAfter - 2*lastRetry)
 		r.log.want(t, 2) // of the policy and of the pod
 		up.Store(true)

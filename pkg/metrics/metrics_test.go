@@ -42,10 +42,10 @@ func full() Snapshot {
 		Staged: []StagedCount{stagedCount("t", "draft", 4)},
 		Kinds: []syncer.KindStatus{{Kind: "Pod", State: syncer.KindSynced, Required: true, Listed: true,
 			Since: time.Now().Add(-time.Hour), Objects: 105, Lists: 1, Failures: 2, Events: 40, Revision: 77}},
-		Problems: []validate.Problem{
+		Problems: slices.Values([]validate.Problem{
 			{Ref: pod, Severity: validate.Warning},
 			{Ref: policy, Severity: validate.RulesLeftOut}, {Ref: again, Severity: validate.Warning},
-		},
+		}),
 		Components: []health.State{{Name: "loop", Live: true}},
 		CNIFiles:   &CNIFiles{Written: 4, Failed: 1},
 	}

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +49,9 @@ func (s *scrape) Collect(to chan<- prometheus.Metric) {
 	out.put(readFailures, s.failed[1], "kernel")
 	out.agent(&s.last)
 	out.kinds(s.last.Kinds, now)
-	out.problems(s.last.Problems)
+	if s.last.Problems != nil {
+		out.problems(s.last.Problems)
+	}
 	if !s.at.IsZero() {
 		out.put(snapshotAge, now.Sub(s.at).Seconds())
 		out.loop(&s.last)
@@ -173,9 +176,9 @@ func (out sink) kinds(list []syncer.KindStatus, now time.Time) {
 }
 
 // problems counts objects, each by its worst problem.
-func (out sink) problems(list []validate.Problem) {
+func (out sink) problems(list iter.Seq[validate.Problem]) {
 	worst := map[validate.Ref]validate.Severity{}
-	for _, p := range list {
+	for p := range list {
 		ref := p.Ref
 		ref.Line = 0 // that of the field
 		worst[ref] = max(worst[ref], p.Severity)

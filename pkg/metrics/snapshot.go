@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"iter"
+
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/health"
 	"github.com/margay-project/margay/pkg/syncer"
@@ -16,7 +18,7 @@ type Snapshot struct {
 	Dataplane  dataplane.Stats
 	Staged     []StagedCount // by rule; counts only grow, but rules come and go
 	Kinds      []syncer.KindStatus
-	Problems   []validate.Problem // of the source
+	Problems   iter.Seq[validate.Problem] // of objects, in no order; nil: none
 	Components []health.State
 	CNIFiles   *CNIFiles // nil: none are written
 }

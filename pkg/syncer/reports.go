@@ -1,8 +1,9 @@
 package syncer
 
 import (
-	"maps"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/margay-project/margay/pkg/validate"
@@ -40,13 +41,37 @@ func (r *Reports) Note(b Batch) {
 	}
 }
 
-// Problems returns the present problems of objects. The slice is the caller's.
+// Problems returns the present problems of objects, in the order of subjects. The slice is the caller's. Tenants may have made a million
+// of them, which takes seconds: not for a loop that others wait for.
 func (r *Reports) Problems() []validate.Problem {
+	var all []validate.Problem
+	findings := r.findings()
+	slices.SortFunc(findings, func(a, b Findings) int { return strings.Compare(a.Subject, b.Subject) })
+	for _, f := range findings {
+		all = append(all, f.Problems...)
+	}
+	return all
+}
+
+// All yields the present problems of objects, those of a subject together, in no order. It copies none.
+func (r *Reports) All() iter.Seq[validate.Problem] {
+	return func(yield func(validate.Problem) bool) {
+		for _, f := range r.findings() {
+			for _, p := range f.Problems {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *Reports) findings() []Findings {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []validate.Problem
-	for _, subject := range slices.Sorted(maps.Keys(r.problems)) {
-		all = append(all, r.problems[subject]...)
+	all := make([]Findings, 0, len(r.problems))
+	for subject, problems := range r.problems {
+		all = append(all, Findings{subject, problems})
 	}
 	return all
 }
