@@ -39,6 +39,13 @@ func (ms *members) Join(p netip.Prefix, set uint32) {
 	ms.local, ms.wide = some, all
 }
 
+// JoinAll is Join for many prefixes.
+func (ms *members) JoinAll(prefixes []netip.Prefix, set uint32) {
+	some, all := ms.local, ms.wide
+	ms.Change(prefixes, []uint32{set}, nil)
+	ms.local, ms.wide = some, all
+}
+
 // Leave takes a prefix out of a set that no local side is judged by.
 func (ms *members) Leave(p netip.Prefix, set uint32) {
 	some, all := ms.local, ms.wide
@@ -56,6 +63,52 @@ func (ms *members) Empty(sets ...uint32) {
 			delete(ms.sets, n)
 		}
 	}
+}
+
+// Size is how many members a set has.
+func (ms *members) Size(set uint32) int {
+	if s := ms.sets[set]; s != nil {
+		return s.members
+	}
+	return 0
+}
+
+// Place is a place among the prefixes, the first one at zero.
+type Place struct {
+	family int
+	node   int
+}
+
+// Thin takes so many of its members, or all, out of a set that has gone, those after a place. It returns the place that it has got to. Meanwhile
+// the set has got no members.
+func (ms *members) Thin(set uint32, from Place, most int) Place {
+	left := map[listID]listID{} // a list -> without the set
+	for ; from.family < len(ms.trees); from = (Place{family: from.family + 1}) {
+		t := ms.trees[from.family]
+		for ; from.node < len(t.nodes); from.node++ {
+			n := &t.nodes[from.node]
+			if n.own == 0 {
+				continue
+			}
+			to, known := left[n.own]
+			if !known {
+				to = ms.lists.minus(n.own, []uint32{set})
+				left[n.own] = to
+			}
+			if to == n.own {
+				continue
+			}
+			if most == 0 {
+				return from
+			}
+			most--
+			n.own = to
+			ms.set(set).members--
+			t.dirty(uint32(from.node))
+			ms.hollow[from.family] = append(ms.hollow[from.family], uint32(from.node))
+		}
+	}
+	return from
 }
 
 // scan marks the members of the sets as dirty, and takes them out if forget. It looks at every node, once for all of

@@ -1,6 +1,7 @@
 package classes_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -73,5 +74,31 @@ func TestLocalAddressesThatChangeAtOnceAreNoted(t *testing.T) {
 		if some, all := c.Local(); (len(some) > 0) != test.some || all != test.all {
 			t.Errorf("%s: %v, %v", test.what, some, all)
 		}
+	}
+}
+
+// Thin takes as many members out of a set as it may, wherever they are, and leaves those of other sets alone.
+func TestThinTakesMembersOutInParts(t *testing.T) {
+	c := classes.New()
+	for i := range 100 {
+		for _, text := range []string{"10.0.0.%d/32", "fd00::%x/128"} {
+			p := netip.MustParsePrefix(fmt.Sprintf(text, i))
+			c.Add(p, 7)
+			c.Add(p, 8)
+		}
+	}
+	var at classes.Place
+	for left := 200; left > 0; {
+		at = c.Thin(7, at, 30)
+		left = max(0, left-30)
+		if n := c.Size(7); n != left {
+			t.Fatalf("%d members, want %d", n, left)
+		}
+	}
+	if n := c.Size(8); n != 200 {
+		t.Errorf("%d members of the other set", n)
+	}
+	if sets := c.Members(netip.MustParseAddr("10.0.0.7")); len(sets) != 1 || sets[0] != 8 {
+		t.Errorf("10.0.0.7 is in %v", sets)
 	}
 }

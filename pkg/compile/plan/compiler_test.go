@@ -283,8 +283,9 @@ func testHistory(t *rapid.T, restarts int) {
 		Make:      rapid.SampledFrom([]int{0, 1, 100, 3000}).Draw(t, "make"),
 	}}
 	inside := rapid.SampledFrom([]int{mostInside, 0, 1}).Draw(t, "inside")
+	atOnce := rapid.SampledFrom([]int{mostAtOnce, 0, 1}).Draw(t, "at once")
 	pool, k, c := drawPool(t), newKernel(), New(o, nil)
-	c.sets.inner = inside
+	c.sets.inner, c.sets.atOnce = inside, atOnce
 	var old *cluster // the state of the changes before
 	now := newCluster()
 	for i := range 6 {
@@ -324,7 +325,7 @@ func testHistory(t *rapid.T, restarts int) {
 			old = nil
 			c.Close()
 			c = New(o, k.snapshot(rapid.Bool().Draw(t, "stand-ins")))
-			c.sets.inner = inside
+			c.sets.inner, c.sets.atOnce = inside, atOnce
 		}
 	}
 }

@@ -29,17 +29,20 @@ type part struct {
 	set      uint32
 	prefixes []netip.Prefix
 	leave    bool
+	many     bool // they join together: they are not of a list
 }
 
 // isOpen reports whether all prefixes of a set are members, and nothing else.
-func (u *setUse) isOpen() bool { return u.joined == len(u.nets) && u.cover == nil }
+func (u *setUse) isOpen() bool {
+	return u.joined == len(u.nets) && u.cover == nil && len(u.coming) == 0
+}
 
 // isEmpty reports whether no prefix of it is.
 func (u *setUse) isEmpty() bool { return u.joined == 0 && u.cover == nil }
 
 // costs returns the cost of opening the rest of a set. It stops counting above most.
 func (s *setNumbers) costs(u *setUse, most int) int {
-	sum := 0
+	sum := unitsOf(len(u.coming))
 	if !u.named {
 		sum += memberCost
 	}
@@ -73,6 +76,10 @@ func (s *setNumbers) open(num uint32, u *setUse, most int, whole bool) (left int
 	for most > 0 && !u.isOpen() {
 		c := u.cover
 		switch {
+		case len(u.coming) > 0:
+			var members part
+			most, members = s.welcome(num, u, most)
+			do = append(do, members)
 		case c == nil:
 			var cost int
 			if u.cover, cost = s.coverOf(u.nets[u.joined], false, whole); u.cover == nil {
@@ -91,7 +98,7 @@ func (s *setNumbers) open(num uint32, u *setUse, most int, whole bool) (left int
 			most -= memberCost
 		case c.joined > 0:
 			some := c.leave(most * noEffect / memberCost)
-			do = append(do, part{num, some, true})
+			do = append(do, part{set: num, prefixes: some, leave: true})
 			most -= 1 + len(some)*memberCost/noEffect
 		default:
 			u.cover = nil
@@ -109,7 +116,7 @@ func (s *setNumbers) empty(num uint32, u *setUse, most int) (left int) {
 			var cost int
 			if u.cover, cost = s.coverOf(u.nets[u.joined-1], true, most > 1<<30); u.cover == nil {
 				u.joined--
-				s.apply(part{num, u.nets[u.joined : u.joined+1], true})
+				s.apply(part{set: num, prefixes: u.nets[u.joined : u.joined+1], leave: true})
 			}
 			most -= cost
 		case c.in && c.joined < len(c.inner):
@@ -118,12 +125,12 @@ func (s *setNumbers) empty(num uint32, u *setUse, most int) (left int) {
 			most -= 1 + len(some)*memberCost/noEffect
 		case c.in:
 			u.joined--
-			s.apply(part{num, u.nets[u.joined : u.joined+1], true})
+			s.apply(part{set: num, prefixes: u.nets[u.joined : u.joined+1], leave: true})
 			c.in = false
 			most -= memberCost
 		case c.joined > 0:
 			some := c.leave(most/memberCost + 1)
-			s.apply(part{num, some, true})
+			s.apply(part{set: num, prefixes: some, leave: true})
 			most -= len(some) * memberCost
 		default:
 			u.cover = nil
@@ -134,6 +141,10 @@ func (s *setNumbers) empty(num uint32, u *setUse, most int) (left int) {
 
 // apply carries out one part that open or empty decided on.
 func (s *setNumbers) apply(p part) {
+	if p.many {
+		s.classes.JoinAll(p.prefixes, p.set)
+		return
+	}
 	for _, prefix := range p.prefixes {
 		if p.leave {
 			s.classes.Leave(prefix, p.set)

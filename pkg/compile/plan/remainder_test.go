@@ -202,6 +202,7 @@ func TestWhoIsNotBehindIsJudgedByTheNewestPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Confirm: true}
 		pool, k, c := drawPool(t), newKernel(), New(o, nil)
+		c.sets.atOnce = rapid.SampledFrom([]int{mostAtOnce, 0, 1}).Draw(t, "at once")
 		now := newCluster()
 		for i := range 6 {
 			now.sets[model.SetID(fmt.Sprint("s", i))] = drawMembers(t)

@@ -18,9 +18,11 @@ type setNumbers struct {
 	classes *classes.Classes
 	uses    setUses
 	inner   int // see mostInside
+	atOnce  int // see mostAtOnce
 	// Sets that may have lost their last reference or definition, and are to be looked at. Each entry holds the number.
 	review  []uint32
 	changed changedSets
+	coming  comings
 }
 
 // setUse says who needs a set.
@@ -31,12 +33,15 @@ type setUse struct {
 	nets    []netip.Prefix // those
 	joined  int            // so many of nets are members
 	cover   *cover         // of the one that is coming or going
+	coming  []netip.Prefix // members that have not joined yet, ascending: they do when it is opened
+	wide    bool           // some of these are not single addresses
+	thinned classes.Place  // up to which its members have left
 	named   bool           // the kernel has its name, and classes tell its members apart
 	refs    int            // programs
 }
 
 func newSetNumbers(c *classes.Classes) *setNumbers {
-	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, inner: mostInside}
+	return &setNumbers{Numbering: ids.New[model.SetID](1<<31 - 1), classes: c, inner: mostInside, atOnce: mostAtOnce, coming: comings{}}
 }
 
 // number returns the number of the set.
@@ -57,9 +62,6 @@ func (s *setNumbers) use(num uint32) *setUse {
 	}
 	return u
 }
-
-// of returns the numbers of the sets that an address is a member of, ascending.
-func (s *setNumbers) of(a netip.Addr) []uint32 { return s.classes.Members(a) }
 
 // adopt makes the sets found in the kernel orphans: they keep their numbers until policies refer to them, or are dropped.
 func (s *setNumbers) adopt(names map[uint32]model.SetID) {
@@ -84,10 +86,17 @@ func (s *setNumbers) update(id model.SetID, change *model.SetChange) (again bool
 		return false
 	case u.orphan: // defined again: all of its members are to come
 		u.defined, u.orphan, again = true, false, true
+		s.coming.await(num, u, nil)
 		s.classes.Empty(num)
 	case !u.defined:
 		u.defined = true
 		s.Hold(num)
+		if u.refs == 0 && len(change.Added) > s.atOnce {
+			s.coming.await(num, u, change.Added)
+			return false
+		}
+	case len(u.coming) > 0:
+		s.outrun(num, u, change.Removed)
 	}
 	s.changed.note(num, change)
 	if change.Gone {
@@ -188,6 +197,12 @@ func (s *setNumbers) clean(most int) (left int, dropped []uint32) {
 			if left = s.empty(num, u, left); !u.isEmpty() {
 				break
 			}
+			if u.orphan {
+				var done bool
+				if left, done = s.thin(num, u, left); !done {
+					break
+				}
+			}
 			left -= memberCost
 			if u.named {
 				dropped = append(dropped, num)
@@ -215,7 +230,8 @@ func (s *setNumbers) forget(num uint32, u *setUse) {
 		s.Drop(num)
 	}
 	u.named, u.orphan, u.loaded, u.nets = false, false, false, nil
-	if !u.defined {
+	if !u.defined { // else members may wait for the next program
+		s.coming.await(num, u, nil)
 		s.uses.remove(num)
 	}
 }

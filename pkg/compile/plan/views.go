@@ -69,7 +69,7 @@ type AddressView struct {
 func (c *Compiler) Address(a netip.Addr) AddressView {
 	v := AddressView{Entry: c.classes.Lookup(a)}
 	v.Class, _ = c.classes.Class(v.Entry.Class)
-	for _, num := range c.classes.Members(a) {
+	for _, num := range c.sets.of(a) {
 		v.Sets = append(v.Sets, c.sets.Key(num))
 	}
 	slices.Sort(v.Sets)

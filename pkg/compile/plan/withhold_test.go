@@ -51,6 +51,7 @@ func refusing(t *rapid.T, c *Compiler, k *kernel, plan Plan, probes []probe, ref
 func TestWhatAKernelRefusesOpensNothingAndComesAfterwards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool, k, c := drawPool(t), newKernel(), New(Options{Confirm: true}, nil)
+		c.sets.atOnce = rapid.SampledFrom([]int{mostAtOnce, 0, 1}).Draw(t, "at once")
 		k.refuses = true
 		var old *cluster
 		now := newCluster()
