@@ -18,6 +18,9 @@ import (
 //
 // InSync is taken only after everything that was put before it.
 //
+// After that, the objects of one namespace with very many addresses wait for one another, some of them in each Drain, while other objects pass
+// them: each address is work for the consumer, and the author of such objects must not delay changes of others. Deletions do not pass them.
+//
 // One goroutine may call Put while another calls Take; the consumer's loop selects on Ready.
 type Buffer struct {
 	ready chan struct{} // holds a token whenever the queue is not empty, unless the consumer has just received it
@@ -29,7 +32,8 @@ type Buffer struct {
 	waiting int             // slots that are not
 	pending map[keyHash]int // their indexes, by key
 	present map[keyHash]struct{}
-	most    int // present, see mapsize
+	most    int  // present, see mapsize
+	inSync  bool // the consumer has InSync
 }
 
 // slot holds an update that waits. Without one it is empty.
@@ -137,7 +141,8 @@ func (b *Buffer) compact() {
 func (b *Buffer) Ready() <-chan struct{} { return b.ready }
 
 // Drain removes and returns the oldest updates, at most limit of them (all if limit is not positive). It never blocks;
-// without updates it returns nil. The slice is the caller's.
+// without updates it returns nil. The slice is the caller's. With a limit it leaves, of the objects of a namespace with addresses, those for which
+// there is no room in mostAddresses.
 func (b *Buffer) Drain(limit int) []model.Update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,24 +153,45 @@ func (b *Buffer) Drain(limit int) []model.Update {
 	if limit > 0 {
 		n = min(n, limit)
 	}
-	out := make([]model.Update, 0, n)
-	for ; len(out) < n; b.head++ {
-		s := b.queue[b.head]
-		if s.update == nil {
-			continue
-		}
-		b.empty(b.head)
-		switch key, present := model.KeyOf(s.update); {
-		case !present:
-			delete(b.present, s.key)
-		case key != model.InSyncKey:
-			b.present[s.key] = struct{}{}
-		}
-		out = append(out, s.update)
+	out := b.next(make([]model.Update, 0, n), n, limit > 0 && b.inSync)
+	for b.head < len(b.queue) && b.queue[b.head].update == nil {
+		b.head++
 	}
 	b.compact()
 	mapsize.Shrink(&b.present, &b.most)
 	b.signal()
+	return out
+}
+
+// next appends up to n updates to out; if bounded, those that have room. Once it has left one, it leaves deletions, too, and looks no farther
+// than n that are left, or InSync.
+func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
+	var addresses room
+	left := 0
+	for at := b.head; len(out) < n && left < n && at < len(b.queue); at++ {
+		s := b.queue[at]
+		if s.update == nil {
+			continue
+		}
+		key, present := model.KeyOf(s.update)
+		if left > 0 && key == model.InSyncKey {
+			break
+		}
+		if left > 0 && !present || bounded && !addresses.has(s.update) {
+			left++
+			continue
+		}
+		b.empty(at)
+		switch {
+		case !present:
+			delete(b.present, s.key)
+		case key == model.InSyncKey:
+			b.inSync = true
+		default:
+			b.present[s.key] = struct{}{}
+		}
+		out = append(out, s.update)
+	}
 	return out
 }
 

@@ -3,9 +3,11 @@ package syncer
 import (
 	"maps"
 	"math"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/margay-project/margay/pkg/model"
 	"pgregory.net/rapid"
 )
@@ -204,6 +206,105 @@ func TestBufferDeliversTheStateOfTheSource(t *testing.T) {
 		take(math.MaxInt)
 		if diff := cmp.Diff(source, consumer); diff != "" {
 			t.Fatalf("the consumer ends elsewhere (-source +consumer):\n%s", diff)
+		}
+	})
+}
+
+// slice is an EndpointSlice with so many addresses.
+func slice(namespace, name string, addresses int) model.Update {
+	u := model.EndpointSliceUpdate{ID: model.EndpointSliceID{Namespace: namespace, Name: name}, Slice: &model.EndpointSlice{}}
+	for i := range addresses {
+		u.Slice.Addrs = append(u.Slice.Addrs, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+	}
+	return u
+}
+
+func noSlice(namespace, name string) model.Update {
+	return model.EndpointSliceUpdate{ID: model.EndpointSliceID{Namespace: namespace, Name: name}}
+}
+
+func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
+	b := NewBuffer()
+	b.Put([]model.Update{slice("a", "1", mostAddresses), slice("a", "2", mostAddresses), tier("gone", 1)})
+	if got := b.Drain(100); len(got) != 3 {
+		t.Fatalf("before InSync none passes: %d", len(got))
+	}
+	b.Put([]model.Update{model.InSync{}})
+	b.Drain(100)
+	large := mostAddresses + 1
+	b.Put([]model.Update{
+		slice("a", "1", large), slice("a", "2", 1), slice("a", "3", mostAddresses-1), slice("a", "4", 1),
+		slice("b", "1", 1), noTier("gone"), tier("new", 1), slice("a", "5", 0),
+	})
+	for i, want := range [][]model.Update{
+		{slice("a", "1", large), slice("b", "1", 1), tier("new", 1), slice("a", "5", 0)},
+		{slice("a", "2", 1), slice("a", "3", mostAddresses-1)},
+		{slice("a", "4", 1), noTier("gone")},
+		nil,
+	} {
+		if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("Drain %d:\n%s", i+1, diff)
+		}
+	}
+}
+
+func TestInSyncPassesNothing(t *testing.T) {
+	b := NewBuffer()
+	b.Put([]model.Update{model.InSync{}})
+	b.Drain(1)
+	b.Put([]model.Update{slice("a", "1", mostAddresses), slice("a", "2", 1), model.InSync{}, tier("later", 1)})
+	for i, want := range []int{1, 3} {
+		if got := b.Drain(100); len(got) != want {
+			t.Errorf("Drain %d has %d updates, want %d", i+1, len(got), want)
+		}
+	}
+}
+
+// Whatever is left behind, a deletion comes after everything that was put before it, and in the end nothing is lost.
+func TestADeletionPassesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBuffer()
+		b.Put([]model.Update{model.InSync{}})
+		b.Drain(1)
+		version, due := 0, map[string]int{} // of what was put: when, by name
+		behind := map[string]int{}          // of deletions: after which version they are to come
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			version++
+			name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0, 1, 2:
+				b.Put([]model.Update{slice("n", name, rapid.SampledFrom([]int{0, 1, mostAddresses / 2, mostAddresses}).Draw(t, "size"))})
+				due[name] = version
+				delete(behind, name)
+			case 3, 4:
+				b.Put([]model.Update{noSlice("n", name)})
+				delete(due, name)
+				behind[name] = version
+			default:
+				for _, u := range b.Drain(rapid.IntRange(1, 5).Draw(t, "limit")) {
+					u, is := u.(model.EndpointSliceUpdate)
+					if !is {
+						t.Fatalf("%v was not put", u)
+					}
+					if u.Slice != nil {
+						delete(due, u.ID.Name)
+						continue
+					}
+					for other, put := range due {
+						// A newer version goes to the place of the older one, so it may be put later than the deletion.
+						if put < behind[u.ID.Name] {
+							t.Fatalf("the deletion of %s, put as %d, passes %s, put as %d", u.ID.Name, behind[u.ID.Name], other, put)
+						}
+					}
+				}
+			}
+		}
+		for last := b.Len() + 1; b.Len() > 0; {
+			b.Drain(100)
+			if b.Len() >= last {
+				t.Fatalf("%d updates wait, and are not drained", b.Len())
+			}
+			last = b.Len()
 		}
 	})
 }
