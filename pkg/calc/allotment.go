@@ -56,6 +56,27 @@ func (a *allotted) isOut(name string) bool {
 	return known && portion{size, name}.isPast(a.first)
 }
 
+// named is an object of a namespace.
+type named struct{ namespace, name string }
+
+// change notes how much some objects contribute, 0 if one is gone, and returns the others that are left out from now on, or are so no more.
+func (l *allotment) change(sizes map[named]int) (others []named) {
+	touched := map[string]struct{}{}
+	for o, size := range sizes {
+		l.note(o.namespace, o.name, size)
+		touched[o.namespace] = struct{}{}
+	}
+	for namespace := range touched {
+		for _, name := range l.decide(namespace) {
+			other := named{namespace, name}
+			if _, is := sizes[other]; !is {
+				others = append(others, other)
+			}
+		}
+	}
+	return others
+}
+
 // note records how much an object contributes, 0 if it is gone. After all changes of a namespace, decide must follow.
 func (l *allotment) note(namespace, name string, size int) {
 	a := l.by[namespace]

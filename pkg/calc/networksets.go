@@ -25,27 +25,20 @@ type networkSet struct {
 // update replaces network sets; nil removes one. It replaces those, too, of their namespaces for which there is room now, or none any
 // more. Global ones are not bounded.
 func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSet) {
-	touched := map[string]struct{}{}
+	sizes := map[named]int{}
 	for id, now := range changed {
-		if id.Namespace == "" {
-			continue
+		switch o := (named{id.Namespace, id.Name}); {
+		case id.Namespace == "":
+		case now == nil:
+			sizes[o] = 0
+		default:
+			sizes[o] = len(now.Nets)
 		}
-		size := 0
-		if now != nil {
-			size = len(now.Nets)
-		}
-		t.prefixes.note(id.Namespace, id.Name, size)
-		touched[id.Namespace] = struct{}{}
 	}
-	for namespace := range touched {
-		for _, name := range t.prefixes.decide(namespace) {
-			other := model.NetworkSetID{Namespace: namespace, Name: name}
-			if _, is := changed[other]; is {
-				continue
-			}
-			if ns := t.networkSets[other]; ns != nil {
-				t.replaceOne(other, ns.value)
-			}
+	for _, o := range t.prefixes.change(sizes) {
+		other := model.NetworkSetID{Namespace: o.namespace, Name: o.name}
+		if ns := t.networkSets[other]; ns != nil {
+			t.replaceOne(other, ns.value)
 		}
 	}
 	for id, now := range changed {

@@ -24,27 +24,19 @@ func newServiceTable(here string, addrs *owners, sets *setIndex) *serviceTable {
 // updateServices replaces Services; nil removes one. It has those, too, counted in or out for whose external addresses there is room now,
 // or none any more.
 func (t *serviceTable) updateServices(changed map[model.ServiceKey]*model.Service) {
-	before, touched := make(map[model.ServiceKey][]netip.Addr, len(changed)), map[string]struct{}{}
+	before, sizes := make(map[model.ServiceKey][]netip.Addr, len(changed)), make(map[named]int, len(changed))
 	for key, now := range changed {
 		before[key] = t.translated(key)
-		external := 0
+		sizes[named{key.Namespace, key.Name}] = 0
 		if now != nil {
-			external = len(now.External)
+			sizes[named{key.Namespace, key.Name}] = len(now.External)
 		}
-		t.external.note(key.Namespace, key.Name, external)
-		touched[key.Namespace] = struct{}{}
 	}
-	for namespace := range touched {
-		for _, name := range t.external.decide(namespace) {
-			other := model.ServiceKey{Namespace: namespace, Name: name}
-			if _, is := changed[other]; is {
-				continue
-			}
-			if all := t.services[other].External; t.external.isOut(namespace, name) {
-				t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
-			} else {
-				t.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
-			}
+	for _, o := range t.external.change(sizes) {
+		if all := t.services[model.ServiceKey{Namespace: o.namespace, Name: o.name}].External; t.external.isOut(o.namespace, o.name) {
+			t.sets.replaceAddrs(model.SetServiceAddrs, all, nil)
+		} else {
+			t.sets.replaceAddrs(model.SetServiceAddrs, nil, all)
 		}
 	}
 	for key, now := range changed {
