@@ -40,7 +40,7 @@ test-nft-agents: packages
 	MARGAY_DATAPLANE=iptables MARGAY_IPTABLES_BACKEND=nft MARGAY_E2E_CORPUS_EACH=9 $(GO) test -timeout 30m ./test/e2e -run '$(AGENTS)|Corpus'
 
 AGENTS = TestNetworkPolicy|TestEgress|TestUnknown|TestSpoofed|TestFragments|TestAddress|TestServices|TestRevoked|TestKept|TestReplies|TestICMP|TestAgentKilledAndRestarted|TestPolicyChanges|TestMonitors|TestAStaged
-HOSTILE = TwoPodsCannot|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing|TheRoute|AnotherBackend|KeptFlows|ARevoked|APacketThatIsNotTranslated|ResetsCarry|AFlowByAnUnknown|AStormOf|ClaimsInALoop
+HOSTILE = TwoPodsCannot|AHelper|AnError|EchoRequests|Redirects|ForgedErrors|AForeignMark|AServiceAddress|AnAddress|ALostClaim|Fragments|PodsSend|ConnectionsToTheNode|ManyNumbers|ATunnel|ANewPod|Disguises|ErrorsAbout|ANode|TheNode|AnExternal|ClosedEgress|Annotations|Manifests|AnAnswer|PoliciesOfOneTenant|ErrorsOfTheNode|HalfADatagram|NodesFollow|AnAuthentication|Listed|Fuzzing|TheRoute|AnotherBackend|KeptFlows|ARevoked|APacketThatIsNotTranslated|ResetsCarry|AFlowByAnUnknown|AStormOf|ClaimsInALoop
 
 test-race: ## the same under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race ./...
