@@ -1,10 +1,7 @@
 package kubelet
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,26 +16,14 @@ spec:
   ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}]
 `
 
-// overlays are what a user's own kustomization has, by dataplane.
-var overlays = map[string]string{
-	"bpf": `resources: [%[1]s/overlays/standalone]
-`,
-	"iptables": `resources: [%[1]s/overlays/standalone]
-components: [%[1]s/components/iptables]
-images: [{name: ghcr.io/margay-project/margay, newTag: v0.1.0-iptables}]
-patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: margay, namespace: kube-system}, data: {MARGAY_DATAPLANE: iptables}}'}]
-`,
-}
-
 // TestTheDaemonSetOnARealNode follows docs/installation.md on a node of real parts: install, enforce, ask, restart, kill and uninstall.
 func TestTheDaemonSetOnARealNode(t *testing.T) {
-	for dataplane, overlay := range overlays {
-		t.Run(dataplane, func(t *testing.T) {
+	for name, w := range map[string]way{"bpf": kustomizedBPF, "iptables": kustomizedIPTables, "helm": charted} {
+		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			mine := c.kustomization("mine", overlay)
 			c.write("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
-			c.kubectl("apply", "-k", mine)
-			c.kubectl("-n", "kube-system", "rollout", "status", "ds/margay")
+			w.install(c)
+			c.rolledOut("margay")
 			for _, name := range []string{"web", "db", "other"} {
 				c.pod(name)
 			}
@@ -46,32 +31,23 @@ func TestTheDaemonSetOnARealNode(t *testing.T) {
 			c.reach("other", "db", 8080, true)
 			c.write(policy)
 			c.enforced()
-			c.answers(dataplane)
+			c.answers(w.dataplane)
 			c.underTraffic(func() {
-				c.kubectl("-n", "kube-system", "rollout", "restart", "ds/margay")
-				c.kubectl("-n", "kube-system", "rollout", "status", "ds/margay")
+				w.restart(c)
+				c.rolledOut("margay")
 			})
 			c.killed()
 			c.withoutAgent()
-			c.kubectl("delete", "-k", mine)
-			c.gone()
-			c.enforced()
-			c.cleanup(dataplane)
+			w.uninstall(c)
+			c.clean()
 		})
 	}
 }
 
-// kustomization writes one and returns its directory. deploy/ is at %[1]s of its text; kustomize wants a relative path.
-func (c *cluster) kustomization(name, text string) string {
+// rolledOut waits until the pods of a DaemonSet are new, and ready.
+func (c *cluster) rolledOut(name string) {
 	c.t.Helper()
-	dir := c.node.file(name)
-	deploy, err := filepath.Abs("../../deploy")
-	c.must(err)
-	deploy, err = filepath.Rel(dir, deploy)
-	c.must(err)
-	c.must(os.Mkdir(dir, 0o755))
-	c.must(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, text, deploy), 0o600))
-	return dir
+	c.kubectl("-n", "kube-system", "rollout", "status", "ds/"+name)
 }
 
 // enforced demands what the policy says. The kubelet's probe of db comes from the node, to a port that no pod may use.
@@ -141,7 +117,7 @@ func (c *cluster) killed() {
 	c.must(c.node.nsenter("pkill", "-KILL", "-x", "margay").Run())
 	c.enforced()
 	testutil.WaitFor(c.t, soon, "the kubelet to start the agent again", func() bool { return restarts() != before })
-	c.kubectl("-n", "kube-system", "rollout", "status", "ds/margay")
+	c.rolledOut("margay")
 	c.enforced()
 }
 
@@ -170,17 +146,9 @@ func (c *cluster) gone() {
 	c.kubectl("-n", "kube-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=margay", "--timeout=60s")
 }
 
-// cleanup removes from the node what deleted agents have left there.
-func (c *cluster) cleanup(dataplane string) {
+// clean demands that nothing is left on the node and nothing enforced.
+func (c *cluster) clean() {
 	c.t.Helper()
-	text := "resources: [%[1]s/cleanup]\n"
-	if dataplane == "iptables" {
-		text += "images: [{name: ghcr.io/margay-project/margay, newTag: v0.1.0-iptables}]\n"
-	}
-	cleanup := c.kustomization("cleanup", text)
-	c.kubectl("apply", "-k", cleanup)
-	c.kubectl("-n", "kube-system", "rollout", "status", "ds/margay-cleanup")
-	c.kubectl("delete", "-k", cleanup)
 	c.reach("other", "db", 8080, true)
 	c.reach("web", "db", 80, true)
 	for _, command := range [][]string{
