@@ -23,8 +23,8 @@ func TestPartsDoNotReferToWhatIsMadeOfThem(t *testing.T) {
 		{"pkg/dataplane/bpf", []string{"endpoints"}, []string{"addresses.go", "adopt.go", "classes.go", "entries.go", "interfaces.go", "kernel.go",
 			"midflow.go", "names.go", "renewal.go", "roster.go", "shares.go", "sources.go", "staged.go", "sweeps.go", "tables.go"}},
 		{"pkg/dataplane/iptables", []string{"state", "IPTables", "Inspector", "Verifier", "decider"}, []string{"addresses.go", "backend.go",
-			"connections.go", "drops.go", "endpoints.go", "endpoints_open.go", "ends.go", "generation.go", "handover.go", "journal.go", "kept.go",
-			"kept_sources.go", "listing.go", "masquerade.go", "names.go", "records.go", "refused.go", "remove.go", "routes.go", "sets.go",
+			"connections.go", "drops.go", "endpoints.go", "endpoints_open.go", "ends.go", "generation.go", "handover.go", "heirs.go", "journal.go",
+			"kept.go", "kept_sources.go", "listing.go", "masquerade.go", "names.go", "records.go", "refused.go", "remove.go", "routes.go", "sets.go",
 			"slots.go", "slots_classes.go", "sources.go", "sources_write.go", "static.go", "status.go", "unseen.go", "world.go"}},
 		{"pkg/dataplane/iptables", []string{"static", "slots", "addresses", "endpoints", "sources", "kept", "refusals"}, []string{
 			"journal.go", "names.go", "sets.go", "unseen.go", "world.go"}},

@@ -53,8 +53,8 @@ type EndpointStatus struct {
 	Ifindex   uint32       // on which it is programmed; 0: on none (yet)
 	Condition Condition
 	Reason    string // why it is not as it should be; empty: it is, or is about to be
-	// NotInForce is why its newest policy is not in force yet, although it can be: the write of a plan failed, and is tried again. Empty: it
-	// is in force but for Misjudged, or Reason says why not.
+	// NotInForce is why its newest policy is not in force yet, although it can be: the write of a plan failed, and is tried again, or an address
+	// is closed until nothing of its former owner is left. Empty: it is in force but for Misjudged, or Reason says why not.
 	NotInForce string
 	Misjudged  Misjudged
 	Staged     string // why its staged policies are not evaluated; empty: they are, or there are none

@@ -42,7 +42,7 @@ func TestTheTableOfConnectionsIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	filled := fill(t, table)
+	filled := fill(t, table, 100)
 	said := func(what string) {
 		t.Helper()
 		testutil.WaitFor(t, soon, "the agent to say that the table "+what, func() bool {
@@ -78,8 +78,8 @@ func TestTheTableOfConnectionsIsFull(t *testing.T) {
 // filling has the addresses of connections that fill the table.
 var filling = netip.MustParsePrefix("100.64.0.0/10")
 
-// fill fills the table with connections that the kernel does not give up for others.
-func fill(t *testing.T, table *conntrack.Conn) (made int) {
+// fill fills so many percent of the table with connections that the kernel does not give up for others.
+func fill(t *testing.T, table *conntrack.Conn, percent uint32) (made int) {
 	t.Helper()
 	_, most, err := table.Usage()
 	if err != nil {
@@ -88,6 +88,7 @@ func fill(t *testing.T, table *conntrack.Conn) (made int) {
 	if most > mostFilled {
 		t.Skipf("a table of %d connections is too large to be filled", most)
 	}
+	most = most * percent / 100
 	base := binary.BigEndian.Uint32(filling.Addr().AsSlice())
 	for n := uint32(0); n < most+1000; {
 		var batch []conntrack.Flow

@@ -36,6 +36,7 @@ type endpoints struct {
 	slots   *slots
 	sources *sources
 	routes  *rerouted // to the further sources
+	heirs   *heirs
 	bound   map[model.EndpointID]*endpoint
 	// holder has the endpoint that each entry belongs to; open are the entries that are in own.
 	holder map[ipsets.Key]model.EndpointID
@@ -45,8 +46,8 @@ type endpoints struct {
 }
 
 // newEndpoints has none. barred returns why no further source counts; see sources.
-func newEndpoints(sets *sets, slots *slots, routes *rerouted, barred func() string) *endpoints {
-	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots, barred), routes: routes, bound: map[model.EndpointID]*endpoint{},
+func newEndpoints(sets *sets, slots *slots, routes *rerouted, heirs *heirs, barred func() string) *endpoints {
+	return &endpoints{sets: sets, slots: slots, sources: newSources(sets, slots, barred), routes: routes, heirs: heirs, bound: map[model.EndpointID]*endpoint{},
 		holder: map[ipsets.Key]model.EndpointID{}, open: map[ipsets.Key]bool{}}
 }
 
@@ -87,20 +88,22 @@ func (e *endpoints) addrs(list []model.EndpointID) (all []netip.Addr) {
 	return all
 }
 
-// reassigned returns the addresses that an endpoint loses, and with gains those that it gets.
-func (e *endpoints) reassigned(now *model.EndpointPolicy, gains bool) (list []netip.Addr) {
-	had := e.addrs([]model.EndpointID{now.ID})
-	for _, a := range had {
-		if !slices.Contains(now.Addrs, a) {
-			list = append(list, a)
-		}
+// reassigned returns the addresses that an endpoint loses, and those that it gets.
+func (e *endpoints) reassigned(now *model.EndpointPolicy) (lost, got []netip.Addr) {
+	if now.ID.Kind == model.ShadowEndpoint {
+		return nil, nil // it has the addresses of its endpoint
 	}
-	for _, a := range now.Addrs {
-		if gains && !slices.Contains(had, a) {
-			list = append(list, a)
-		}
+	var had []ipsets.Key
+	if ep := e.bound[now.ID]; ep != nil {
+		had = keys(ep.policy)
 	}
-	return list
+	for _, k := range without(had, keys(now)) {
+		lost = append(lost, k.Prefix.Addr())
+	}
+	for _, k := range without(keys(now), had) {
+		got = append(got, k.Prefix.Addr())
+	}
+	return lost, got
 }
 
 // planned returns the further sources of all endpoints when a plan is carried out.

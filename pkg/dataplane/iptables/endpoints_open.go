@@ -35,10 +35,10 @@ func (e *endpoints) admit() error {
 	return nil
 }
 
-// admitOne opens the addresses of an endpoint whose entries belong to it.
+// admitOne opens the addresses of an endpoint whose entries belong to it, and which have no connections of former owners any more.
 func (e *endpoints) admitOne(id model.EndpointID, ep *endpoint) error {
 	for _, k := range keys(ep.policy) {
-		if e.open[k] || e.holder[k] != id {
+		if e.open[k] || e.holder[k] != id || e.heirs.has(k.Prefix.Addr()) {
 			continue
 		}
 		if err := write(e.sets.of[familyOf(k.Prefix.Addr())].own, ipsets.Change{Entry: ipsets.Entry{Key: k}}); err != nil {
@@ -97,6 +97,11 @@ func (e *endpoints) err() error {
 // isOpen reports whether all addresses of an endpoint are open.
 func (e *endpoints) isOpen(ep *endpoint) bool {
 	return !slices.ContainsFunc(keys(ep.policy), func(k ipsets.Key) bool { return !e.open[k] })
+}
+
+// inherits reports whether addresses of an endpoint are not open yet because of connections of their former owners.
+func (e *endpoints) inherits(ep *endpoint) bool {
+	return slices.ContainsFunc(keys(ep.policy), func(k ipsets.Key) bool { return !e.open[k] && e.heirs.has(k.Prefix.Addr()) })
 }
 
 // ends returns the endpoints as the limiter of connections knows them. An address that several endpoints claim is in the list for each of

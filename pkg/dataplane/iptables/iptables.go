@@ -6,6 +6,7 @@
 //   - sets.go, addresses.go, endpoints.go, endpoints_open.go, slots.go, slots_classes.go: the parts that own what they write
 //   - generation.go: which judgements of live flows still hold; refused.go: writes that the kernel refuses;
 //     ends.go: whose flows those in its table are
+//   - heirs.go: connections of former owners of addresses
 //   - rerouted.go: live flows of further sources that the node routes elsewhere
 //   - masquerade.go: the class of packets that get the node's address
 //   - routes.go: whether packets are searched for source routes
@@ -216,6 +217,7 @@ func (d *IPTables) Observe(o dataplane.Observer) { d.observer = o }
 func (d *IPTables) Close() error {
 	d.state.plans.Compiler.Close()
 	d.state.static.generation.wait()
+	d.state.endpoints.heirs.wait()
 	d.kernel.Node.Close()
 	return nil
 }

@@ -3,7 +3,6 @@ package iptables
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,9 +13,8 @@ import (
 	"github.com/margay-project/margay/pkg/shares"
 )
 
-// owners are those of connections that policy has allowed: endpoints, by their addresses and further sources.
+// owners are those of connections that policy has allowed, by their further sources.
 type owners struct {
-	addrs  map[netip.Addr]string // interfaces by address
 	listed []further.Listed
 	paths  []further.Route // the routes to listed
 }
@@ -31,9 +29,9 @@ func (o *owners) reassigned(listed []further.Listed, routes []further.Route) fun
 	}
 }
 
-// kept ends live connections where existing ones are kept, if an address or a further source of theirs is another endpoint's by now, or
-// no endpoint's: policy has allowed them to the former owner (D-19). Marks of connections do not show the owner. nil: existing connections
-// are judged again, so none has to be ended.
+// kept ends live connections where existing ones are kept, if a further source of theirs is another endpoint's by now, or no endpoint's: policy
+// has allowed them to the former owner (D-19). Marks of connections do not show the owner. nil: existing connections are judged again, so none
+// has to be ended. Those of other addresses are ended by heirs.
 type kept struct {
 	flows  Flows
 	routes shares.Routes
@@ -50,10 +48,9 @@ type kept struct {
 	unread   bool // the last attempt to read routes failed
 	moved    bool // routes are not paths any more, or followed is not listed and routes can be read
 	// fresh: all connections that there are will be judged when packets go to this world, so there is none to end until then.
-	fresh   bool
-	leaving []netip.Addr // addresses whose connections have to be ended; see left
-	looked  time.Time
-	cost    time.Duration // of the last look
+	fresh  bool
+	looked time.Time
+	cost   time.Duration // of the last look
 }
 
 // resume notes whose the connections are that the worlds in force have allowed. Without readable routes it knows none of further sources:
@@ -67,7 +64,7 @@ func (k *kept) resume(worlds []*inForce, sets ipsets.Kernel) error {
 	if routes, err := k.read(k.listed); err == nil {
 		k.paths = routes
 	}
-	k.former = &owners{e.Locals, k.listed, k.paths}
+	k.former = &owners{k.listed, k.paths}
 	return nil
 }
 
@@ -85,30 +82,14 @@ func (k *kept) adopt(of *kept) {
 	case of.former != nil:
 		k.former, k.moved = of.former, true
 	case !of.fresh:
-		k.former, k.moved = &owners{k.former.addrs, of.listed, of.paths}, of.moved
+		k.former, k.moved = &owners{of.listed, of.paths}, of.moved
 	}
 	k.listed, k.followed, k.paths = k.former.listed, k.former.listed, k.former.paths
 }
 
-// inherit ends the connections of addresses that have other endpoints now than in the worlds in force: the owner has changed while no agent
-// ran. Call it before packets go to this world: until then a new endpoint has no connections.
-func (k *kept) inherit(owners func() map[netip.Addr]string) error {
-	if k == nil || k.former == nil {
-		return nil
-	}
-	now := owners()
-	if maps.Equal(k.former.addrs, now) {
-		return nil
-	}
-	if err := endConnections(k.flows, func(a netip.Addr) bool { return k.former.addrs[a] != now[a] }); err != nil {
-		return fmt.Errorf("end connections of addresses that have other endpoints now: %w", err)
-	}
-	return nil
-}
-
-// succeed does that once more, also for further sources, when packets go to this world. Until then a former owner that still runs could
-// begin a connection again, since the former world allowed that. The present owner may lose a connection that it has begun since.
-func (k *kept) succeed(owners func() map[netip.Addr]string) error {
+// succeed ends the connections of further sources that have another owner now than in the worlds in force, when packets go to this world. Until
+// then a former owner that still runs could begin a connection again, since the former world allowed that.
+func (k *kept) succeed() error {
 	if k == nil {
 		return nil
 	}
@@ -117,41 +98,15 @@ func (k *kept) succeed(owners func() map[netip.Addr]string) error {
 	if was == nil {
 		return nil
 	}
-	if now := owners(); !maps.Equal(was.addrs, now) || !slices.Equal(was.listed, k.followed) || !slices.Equal(was.paths, k.paths) {
+	if !slices.Equal(was.listed, k.followed) || !slices.Equal(was.paths, k.paths) {
 		if err := k.wait(); err != nil {
 			return err
 		}
-		reassigned := was.reassigned(k.followed, k.paths)
-		if err := endConnections(k.flows, func(a netip.Addr) bool { return was.addrs[a] != now[a] || reassigned(a) }); err != nil {
-			return fmt.Errorf("end connections that former owners of addresses have begun until packets went to the new chains: %w", err)
+		if err := endConnections(k.flows, was.reassigned(k.followed, k.paths)); err != nil {
+			return fmt.Errorf("end connections that former owners of further sources have begun until packets went to the new chains: %w", err)
 		}
 	}
 	k.former = nil
-	return nil
-}
-
-// left ends the connections of addresses that endpoints have left: the next endpoint with such an address must not inherit them. It reads the
-// table once for each IP version, however many addresses there are.
-func (k *kept) left(list []netip.Addr) error {
-	if k == nil {
-		return nil
-	}
-	k.leaving = append(k.leaving, list...)
-	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
-		leaving := map[netip.Addr]bool{}
-		for _, a := range k.leaving {
-			if a.Is4() == (family == conntrack.IPv4) {
-				leaving[a] = true
-			}
-		}
-		if len(leaving) == 0 {
-			continue
-		}
-		if _, err := k.flows.DeleteAddresses(family, func(a netip.Addr) bool { return leaving[a] }); err != nil {
-			return fmt.Errorf("end connections of %d addresses that endpoints have left: %w", len(leaving), err)
-		}
-		k.leaving = slices.DeleteFunc(k.leaving, func(a netip.Addr) bool { return leaving[a] })
-	}
 	return nil
 }
 

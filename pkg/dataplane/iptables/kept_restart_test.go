@@ -68,7 +68,7 @@ func TestARestartKeepsConnections(t *testing.T) {
 	if n.state.static.generation.number == generation {
 		t.Error("live connections are not judged again although they are not to be kept")
 	}
-	n.wantGone(t, "an agent that does not keep connections", all)
+	n.wantGone(t, "an agent that does not keep connections", all, "10.0.9.2", "10.0.9.3", "10.0.9.4")
 }
 
 // An agent that cannot end the connections of former owners once packets go to its chains does so with the next Apply, also if the dataplane
@@ -111,6 +111,7 @@ func (n *fakeNode) reopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.state.world.unseen.waiting = func(context.Context) error { return nil }
+	n.state.endpoints.heirs.patience = time.Minute
 	n.graph = calc.New("n")
 }
 

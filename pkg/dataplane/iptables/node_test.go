@@ -125,6 +125,7 @@ func (n *fakeNode) open(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.state.world.unseen.waiting = func(context.Context) error { return nil }
+	d.state.endpoints.heirs.patience = time.Minute
 	// A retry is due only after Room: by the wall clock it could be due within the Apply whose write was refused.
 	opened := time.Now()
 	d.state.refusals.Retry = plans.NewBackoff(func() time.Time { return opened })

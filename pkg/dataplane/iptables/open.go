@@ -51,7 +51,9 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.slots = newSlots(w, shapeOf(d.kernel.Tools.Backend), marks)
 	s.addresses = newAddresses(s.sets, marks, w.journal)
 	paths := &rerouted{routes: d.kernel.Routes, log: d.log, kept: c.KeepExisting}
-	s.endpoints = newEndpoints(s.sets, s.slots, paths, s.addresses.doubt)
+	heirs := newHeirs(d.kernel, w)
+	heirs.resume(w.inherited.worlds, d.kernel.Sets, d.log)
+	s.endpoints = newEndpoints(s.sets, s.slots, paths, heirs, s.addresses.doubt)
 	s.static = newStatic(c, w, marks, w.inherited.worlds, d.kernel)
 	if c.KeepExisting {
 		s.kept = &kept{flows: d.kernel.Flows, routes: d.kernel.Routes, log: d.log, wait: func() error { return w.grace(unseen.always) }}
@@ -90,6 +92,7 @@ func (d *IPTables) Reopen() error {
 	if err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
+	next.endpoints.heirs.adopt(d.state.endpoints.heirs)
 	if was := d.state.kept; was != nil && next.static.resumed {
 		next.kept.adopt(was)
 	}

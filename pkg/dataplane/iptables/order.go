@@ -53,13 +53,14 @@ func through(what string) int {
 }
 
 // finishing lists the steps of every Apply after its plans, also if a plan could not be written. A step that fails does not stop
-// the others. The last one begins to read the table of connections beside the loop; a step that reads it, too, would wait for that.
+// the others. Two begin to read the table of connections beside the loop; a step that reads it, too, waits for that.
 var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"write owned addresses that were refused", func(s *state) error { s.addresses.ownAgain(); return nil }},
 	{"write entries of endpoints that were refused", func(s *state) error { return s.endpoints.retry() }},
 	{"follow the class of the node's address, and routes to further sources", (*state).followNode},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
+	{"end connections of former owners of addresses", func(s *state) error { return s.endpoints.heirs.end() }},
 	{"open and close endpoints", func(s *state) error { return s.endpoints.admit() }},
 	{"end connections of further sources that are routed elsewhere", func(s *state) error { return s.kept.reroute() }},
 	{"destroy sets of further sources that no chain refers to", (*state).cleanSources},

@@ -364,8 +364,7 @@ func TestKeptFlowsGoWithTheirEndpoint(t *testing.T) {
 	n.wantGone(t, "another has the address", all, "10.0.0.10")
 }
 
-// The kernel's table of connections is read once for each IP version, however many endpoints leave at once: reading a large one takes half
-// a second, in which no other change is enforced.
+// The kernel's table of connections is read once for each IP version, however many endpoints leave at once.
 func TestTheTableIsReadOnceForAllThatLeave(t *testing.T) {
 	n := newFakeNode(t)
 	n.keep = true

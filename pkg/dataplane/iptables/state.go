@@ -157,22 +157,25 @@ func (s *state) move(list []classes.AddrChange) error {
 
 // unbind removes the entries of endpoints that have left.
 func (s *state) unbind() error {
-	left := s.endpoints.addrs(s.plans.Plan.Unbind)
-	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.kept.left(left), s.kept.follow(s.endpoints.planned(plan.Plan{})))
+	if s.world.inForce {
+		s.endpoints.heirs.note(s.endpoints.addrs(s.plans.Plan.Unbind), nil)
+	}
+	return errors.Join(s.endpoints.unbind(s.plans.Plan.Unbind), s.kept.follow(s.endpoints.planned(plan.Plan{})))
 }
 
 // bind binds endpoints to the plan's tables. Their live flows are to be judged again. Conntrack may have flows of the former owner of an
-// address that an endpoint gets while packets are judged. Before this world is in force all flows may be the endpoint's own.
+// address that an endpoint gets while packets are judged. Before this world is in force the owners in the former one count.
 func (s *state) bind() error {
-	var left []netip.Addr
 	for _, b := range s.plans.Plan.Bind {
 		if s.endpoints.differs(b) {
 			s.world.unseen.noteBound(s.endpoints.judged(b.Endpoint.ID))
 			s.static.markStale()
 		}
-		left = append(left, s.endpoints.reassigned(b.Endpoint, s.world.inForce)...)
+		if s.world.inForce {
+			s.endpoints.heirs.note(s.endpoints.reassigned(b.Endpoint))
+		}
 	}
-	return errors.Join(s.endpoints.bind(s.plans.Plan.Bind), s.kept.left(left))
+	return s.endpoints.bind(s.plans.Plan.Bind)
 }
 
 // conclude makes live flows be judged again if the plan may deny some that were allowed, and removes the chains of tables that no
@@ -201,7 +204,7 @@ func (s *state) enforce() error {
 		return nil
 	}
 	if !s.world.inForce {
-		if err := s.kept.inherit(s.endpoints.owners); err != nil {
+		if err := s.endpoints.heirs.inherit(s.endpoints.owners); err != nil {
 			return err
 		}
 		if s.world.breached { // begin has left the marks alone
@@ -216,7 +219,7 @@ func (s *state) enforce() error {
 			return err
 		}
 	}
-	if err := s.kept.succeed(s.endpoints.owners); err != nil {
+	if err := errors.Join(s.endpoints.heirs.succeed(s.endpoints.owners), s.kept.succeed()); err != nil {
 		return err
 	}
 	return s.static.succeed()

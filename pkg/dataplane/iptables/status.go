@@ -30,6 +30,9 @@ func (v status) all() []dataplane.EndpointStatus {
 		if s.Condition != dataplane.Failed { // then it is closed, and Reason says why
 			s.Misjudged = refused[s.ID]
 		}
+		if ep := v.endpoints.bound[s.ID]; s.Condition == dataplane.Pending && ep != nil && v.endpoints.inherits(ep) {
+			s.NotInForce = "closed until connections of former pods with its addresses are removed from the kernel's table"
+		}
 		s.Flows = v.lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.ID)
 	})

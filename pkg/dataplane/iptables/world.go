@@ -19,7 +19,7 @@ var tableNames = [...]string{"mangle", "filter"}
 
 // world is all chains and sets of one agent. An agent that starts makes its world beside the one in force, and then sends packets
 // to its own in one transaction for each table. So the only state that it reads back of an earlier agent is the generation of its
-// judgements and, if these are to be kept, the owners of addresses.
+// judgements and the owners of addresses.
 //
 // The IP versions change from one world to the next one after the other, and an agent may be killed in between. So each IP version
 // has names of its own.

@@ -140,6 +140,15 @@ func (s *scene) awaitLost(p *lab.Pod, a netip.Addr, condition, owner string) {
 	})
 }
 
+// awaitOwned waits until a pod has the address, and its packets pass: with iptables, connections of the former owner are removed before.
+func (s *scene) awaitOwned(p *lab.Pod, a netip.Addr) {
+	s.T.Helper()
+	testutil.WaitFor(s.T, soon, fmt.Sprintf("%s to have %s", p.Name(), a), func() bool {
+		row := s.Row(p)
+		return row != nil && row.Error == "" && slices.Contains(row.Addrs, a)
+	})
+}
+
 // Of several pods that are reported to have an address the node's route decides, also while the owner is being deleted and
 // after a restart; the claims that lost are problems.
 func TestTheRouteDecidesBetweenClaims(t *testing.T) {
@@ -213,6 +222,7 @@ func TestAnAddressMovesWithItsRoute(t *testing.T) {
 		}
 		for _, a := range floating {
 			s.awaitLost(other, a, "Taken", owner.Name())
+			s.awaitOwned(owner, a)
 		}
 		if round == 2 {
 			s.Agent(0).Kill()
