@@ -29,6 +29,10 @@ type options struct {
 
 // run measures, prints and writes the results. It returns how many miss what is required.
 func run(ctx context.Context, o options, out io.Writer) (missed int, err error) {
+	groups, err := chosen(o.only, o.group)
+	if err != nil {
+		return 0, err
+	}
 	work, err := os.MkdirTemp("", "margay-bench-")
 	if err != nil {
 		return 0, err
@@ -39,10 +43,6 @@ func run(ctx context.Context, o options, out io.Writer) (missed int, err error) 
 		}
 	}()
 	if err := goFirst(); err != nil {
-		return 0, err
-	}
-	groups, err := chosen(o.only, o.group)
-	if err != nil {
 		return 0, err
 	}
 	for _, g := range groups {
