@@ -31,17 +31,8 @@ type segment struct {
 	length           int // of its sequence space: payload, SYN and FIN
 }
 
-// Resets returns the packets that end the connection of a packet at its receiver, which is dst. A receiver accepts a reset only with
-// exactly the sequence number that it expects next. That is the packet's own, or the one after it for keep-alives, which repeat the
-// last byte. packet begins with its IP header and may be cut after the first 14 bytes of the TCP header. It is not kept.
-func Resets(packet []byte) (dst netip.Addr, resets [][]byte, err error) {
-	s, err := parse(packet)
-	if err != nil {
-		return dst, nil, err
-	}
-	return s.dst, s.resets(), nil
-}
-
+// resets are the packets that end the connection of a segment at its receiver. A receiver accepts a reset only with exactly the
+// sequence number that it expects next. That is the segment's own, or the one after it for keep-alives, which repeat the last byte.
 func (s segment) resets() [][]byte {
 	list := [][]byte{s.reset(s.sequence)}
 	if s.length <= 1 {
@@ -56,6 +47,7 @@ func (s segment) between(src, dst netip.AddrPort) segment {
 	return s
 }
 
+// parse reads a packet, which begins with its IP header and may be cut after the first 14 bytes of the TCP header. It is not kept.
 func parse(b []byte) (segment, error) {
 	p, err := ipheader.Parse(b)
 	if err != nil {

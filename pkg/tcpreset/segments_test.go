@@ -2,10 +2,20 @@ package tcpreset
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
 )
+
+// resetsFor are the resets for the receiver of a packet, which is dst.
+func resetsFor(packet []byte) (dst netip.Addr, resets [][]byte, err error) {
+	s, err := parse(packet)
+	if err != nil {
+		return dst, nil, err
+	}
+	return s.dst, s.resets(), nil
+}
 
 func TestAResetHasTheSequenceNumberThatItsReceiverExpects(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -26,7 +36,7 @@ func TestAResetHasTheSequenceNumberThatItsReceiverExpects(t *testing.T) {
 		p.Payload = []byte(c.payload)
 		packet := p.IP()
 		for _, copied := range [][]byte{packet, packet[:min(len(packet), 60)]} {
-			dst, resets, err := Resets(copied)
+			dst, resets, err := resetsFor(copied)
 			if err != nil || dst.String() != c.dst || len(resets) != len(c.want) {
 				t.Fatalf("%s: %v, %d resets, %v", name, dst, len(resets), err)
 			}
@@ -61,7 +71,7 @@ func TestExtensionHeadersOfIPv6ArePassed(t *testing.T) {
 	p := testutil.FromTo("fd00::1", "fd00::2", testutil.TCP{SrcPort: 1, DstPort: 2, Seq: 7, Flags: testutil.ACK})
 	p.Extensions = []testutil.Extension{{Header: 0, Body: make([]byte, 6)}, {Header: 60, Body: make([]byte, 14)}, {Header: 51, Body: make([]byte, 10)}}
 	p.Payload = []byte("data of the packet")
-	if _, resets, err := Resets(p.IP()); err != nil || len(resets) != 1 {
+	if _, resets, err := resetsFor(p.IP()); err != nil || len(resets) != 1 {
 		t.Errorf("%d, %v", len(resets), err)
 	}
 }
@@ -77,14 +87,14 @@ func TestWhatIsNoBeginningOfATCPPacketIsRefused(t *testing.T) {
 		"a later fragment": later.IP(), "a later fragment of IPv6": later6.IP(), "cut off in TCP's header": tcp.IP()[:30],
 		"a short header": append([]byte{0x41}, tcp.IP()[1:]...), "IPv6 cut off": later6.IP()[:39],
 	} {
-		if _, _, err := Resets(b); err == nil {
+		if _, _, err := resetsFor(b); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
 	whole := testutil.FromTo("fd00::1", "fd00::2", testutil.TCP{Flags: testutil.ACK}).IP()
 	for i := range whole { // no length makes it panic
-		_, _, _ = Resets(whole[:i])
-		_, _, _ = Resets(tcp.IP()[:min(i, 40)])
+		_, _, _ = resetsFor(whole[:i])
+		_, _, _ = resetsFor(tcp.IP()[:min(i, 40)])
 	}
 }
 
@@ -92,7 +102,7 @@ func FuzzResets(f *testing.F) {
 	f.Add(testutil.FromTo("10.0.0.1", "10.0.0.2", testutil.TCP{Flags: testutil.ACK}).IP())
 	f.Add(testutil.FromTo("fd00::1", "fd00::2", testutil.TCP{Flags: testutil.ACK}).IP())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, resets, err := Resets(b); err == nil && len(resets) == 0 {
+		if _, resets, err := resetsFor(b); err == nil && len(resets) == 0 {
 			t.Error("no reset and no error")
 		}
 	})

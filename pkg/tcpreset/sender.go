@@ -36,15 +36,6 @@ func (s *Sender) Close() error {
 	return err
 }
 
-// Reset ends the connection of a packet at its receiver. packet is a copy from the IP header on, and may be cut as for Resets.
-func (s *Sender) Reset(packet []byte) error {
-	of, err := parse(packet)
-	if err != nil {
-		return err
-	}
-	return s.send(of)
-}
-
 // send ends the connection of a segment at its receiver.
 func (s *Sender) send(of segment) error {
 	dst := of.dst

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testcluster"
@@ -21,7 +22,7 @@ func TestWhatAHelperExpectsIsJudged(t *testing.T) {
 	for _, command := range []string{"iptables-restore", "ip6tables-restore"} {
 		rules := "*raw\n-A PREROUTING -p udp --dport 69 -j CT --helper tftp\nCOMMIT\n"
 		if out, err := s.n1.Run(t.Context(), rules, command, "--noflush", "--wait"); err != nil {
-			t.Skipf("the kernel has no helper for TFTP: %v: %s", err, out)
+			testutil.Missing(t, fmt.Sprintf("the kernel has no helper for TFTP: %v: %s", err, out))
 		}
 	}
 	atB, atM := s.watch(s.b.Host), s.watch(s.m.Host)
