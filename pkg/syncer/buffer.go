@@ -27,13 +27,13 @@ type Buffer struct {
 	seeds [2]maphash.Seed
 
 	mu      sync.Mutex
-	queue   []slot          // oldest first; some are empty
-	head    int             // all slots before it are
-	waiting int             // slots that are not
-	pending map[keyHash]int // their indexes, by key
-	present map[keyHash]struct{}
-	most    int  // present, see mapsize
-	inSync  bool // the consumer has InSync
+	queue   []slot             // oldest first; some are empty
+	head    int                // all slots before it are
+	waiting int                // slots that are not
+	pending map[keyHash]int    // their indexes, by key
+	present map[keyHash]uint32 // objects that the consumer has, with how many addresses
+	most    int                // present, see mapsize
+	inSync  bool               // the consumer has InSync
 }
 
 // slot holds an update that waits. Without one it is empty.
@@ -53,7 +53,7 @@ func NewBuffer() *Buffer {
 		ready:   make(chan struct{}, 1),
 		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		pending: map[keyHash]int{},
-		present: map[keyHash]struct{}{},
+		present: map[keyHash]uint32{},
 	}
 }
 
@@ -177,7 +177,7 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 		if left > 0 && key == model.InSyncKey {
 			break
 		}
-		if left > 0 && !present || bounded && !addresses.has(s.update) {
+		if left > 0 && !present || bounded && !addresses.has(s.update, b.present[s.key]) {
 			left++
 			continue
 		}
@@ -188,7 +188,7 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 		case key == model.InSyncKey:
 			b.inSync = true
 		default:
-			b.present[s.key] = struct{}{}
+			_, b.present[s.key] = addressesOf(s.update)
 		}
 		out = append(out, s.update)
 	}

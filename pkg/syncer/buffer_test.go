@@ -233,17 +233,34 @@ func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
 	b.Drain(100)
 	large := mostAddresses + 1
 	b.Put([]model.Update{
-		slice("a", "1", large), slice("a", "2", 1), slice("a", "3", mostAddresses-1), slice("a", "4", 1),
+		slice("a", "1", large), slice("a", "6", 1), slice("a", "3", mostAddresses-1), slice("a", "4", 1),
 		slice("b", "1", 1), noTier("gone"), tier("new", 1), slice("a", "5", 0),
 	})
 	for i, want := range [][]model.Update{
 		{slice("a", "1", large), slice("b", "1", 1), tier("new", 1), slice("a", "5", 0)},
-		{slice("a", "2", 1), slice("a", "3", mostAddresses-1)},
+		{slice("a", "6", 1), slice("a", "3", mostAddresses-1)},
 		{slice("a", "4", 1), noTier("gone")},
 		nil,
 	} {
 		if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("Drain %d:\n%s", i+1, diff)
+		}
+	}
+}
+
+// Addresses that go are work, too: those of deleted objects, and of objects that have fewer.
+func TestObjectsThatLoseManyAddressesLetOthersPass(t *testing.T) {
+	for what, less := range map[string]func(namespace, name string) model.Update{
+		"deleted": noSlice, "emptied": func(namespace, name string) model.Update { return slice(namespace, name, 0) },
+	} {
+		b := NewBuffer()
+		b.Put([]model.Update{slice("a", "1", mostAddresses), slice("a", "2", mostAddresses), model.InSync{}})
+		b.Drain(100)
+		b.Put([]model.Update{less("a", "1"), less("a", "2"), tier("new", 1)})
+		for i, want := range [][]model.Update{{less("a", "1"), tier("new", 1)}, {less("a", "2")}, nil} {
+			if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Errorf("%s, Drain %d:\n%s", what, i+1, diff)
+			}
 		}
 	}
 }

@@ -9,11 +9,13 @@ import (
 const mostAddresses = 4096
 
 // room is what the namespaces have used of mostAddresses in one Drain.
-type room map[string]int
+type room map[string]uint32
 
-// has reports whether there is room for an update, and uses it.
-func (r *room) has(u model.Update) bool {
-	namespace, size := addressesOf(u)
+// has reports whether there is room for an update of an object, of which the consumer has so many addresses, and uses it. Those that go are
+// as much work as those that come.
+func (r *room) has(u model.Update, before uint32) bool {
+	namespace, now := addressesOf(u)
+	size := max(now, before)
 	if size == 0 {
 		return true
 	}
@@ -29,16 +31,18 @@ func (r *room) has(u model.Update) bool {
 }
 
 // addressesOf is how many addresses or prefixes an object has that may have very many, and its namespace.
-func addressesOf(u model.Update) (namespace string, size int) {
+func addressesOf(u model.Update) (namespace string, size uint32) {
 	switch u := u.(type) {
 	case model.EndpointSliceUpdate:
 		if u.Slice != nil {
-			return u.ID.Namespace, len(u.Slice.Addrs)
+			size = uint32(len(u.Slice.Addrs))
 		}
+		return u.ID.Namespace, size
 	case model.NetworkSetUpdate:
 		if u.Set != nil {
-			return u.ID.Namespace, len(u.Set.Nets)
+			size = uint32(len(u.Set.Nets))
 		}
+		return u.ID.Namespace, size
 	}
 	return "", 0
 }
