@@ -64,10 +64,11 @@ func (c *cluster) answers(dataplane string) {
 	c.t.Helper()
 	for command, want := range map[string]string{
 		"show status":                   "policy of 3 endpoints is enforced",
+		"show status -o json":           `"dataplane": "` + dataplane,
 		"show endpoints":                "shop/db",
 		"explain shop/web shop/db:8080": "NetworkPolicy shop/db",
-		"config":                        dataplane,
-		"verify":                        "",
+		"config":                        "MARGAY_INTERFACE_PREFIX",
+		"verify":                        "proven: 3 endpoints",
 	} {
 		if got := c.agent(strings.Fields(command)...); !strings.Contains(got, want) {
 			c.t.Errorf("margay %s has no %q:\n%s", command, want, got)
