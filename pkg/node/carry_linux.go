@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -46,6 +47,9 @@ func carryToBPF(enforced *iptables.Enforced, config config.Config, log *slog.Log
 		if err != nil {
 			return err
 		}
+		if err := endOfFormer(kernel, enforced, to); err != nil {
+			return err
+		}
 		place := func(a netip.Addr) handover.Place {
 			p := handover.Place{Interface: to.Interfaces[a], Node: slices.Contains(to.Node, a)}
 			if p == (handover.Place{}) {
@@ -75,6 +79,24 @@ func carryToBPF(enforced *iptables.Enforced, config config.Config, log *slog.Log
 		}
 		return err
 	}
+}
+
+// endOfFormer removes connections of addresses that have another endpoint than by the chains in force: a pod was replaced while no agent ran.
+// The kernel's table knows addresses, not pods, so the new one would be reached by answers to what the former one has asked. The chains let
+// the new endpoint begin none so far.
+func endOfFormer(kernel *conntrack.Conn, enforced *iptables.Enforced, to bpfplane.Successor) error {
+	reassigned := func(a netip.Addr) bool {
+		return enforced.Locals[a] != to.Names[a] && (to.Names[a] != "" || to.Complete)
+	}
+	if maps.Equal(enforced.Locals, to.Names) {
+		return nil
+	}
+	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+		if _, err := kernel.DeleteAddresses(family, reassigned); err != nil {
+			return fmt.Errorf("end connections of addresses that have other endpoints now: %w", err)
+		}
+	}
+	return nil
 }
 
 // learn adds the flows of the BPF dataplane to the kernel's conntrack.

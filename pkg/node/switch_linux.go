@@ -1,10 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -105,13 +108,14 @@ func afterBPF(c config.Config, h *held, kernel *iptables.Kernel, flows handover.
 	h.add(l.close)
 	if l.from, err = bpfplane.OpenPredecessor(c.Config); err != nil {
 		l.cannotCarry(err)
-	} else if err := l.endShortcut(flows); err != nil {
+	} else if err := errors.Join(l.readOwners(), l.endShortcut(flows)); err != nil {
 		return nil, err
 	}
 	if err := l.stepBack(kernel.Tools); err != nil {
 		return nil, err
 	}
 	kernel.Learn = func(as iptables.Learned) error { return l.learn(flows, as) }
+	kernel.Former = func() map[netip.Addr]string { return l.owners }
 	// Once chains are written, the kernel tracks flows. Those that it has by then get the right direction.
 	if err := l.learn(flows, iptables.Learned{}); err != nil {
 		return nil, err
@@ -125,6 +129,7 @@ type replacedBPF struct {
 	config config.Config
 	log    *slog.Logger
 	from   *bpfplane.Predecessor // nil: it cannot be read
+	owners map[netip.Addr]string // the interfaces of its endpoints, by address; nil: they cannot be read, or it is removed
 	unlock func() error          // nil: everything is removed
 }
 
@@ -141,6 +146,30 @@ func (l *replacedBPF) endShortcut(flows handover.Kernel) error {
 		l.from = nil
 	}
 	return notLearned
+}
+
+// gone is the name of an interface that has gone. No interface has it.
+const gone = "gone interface"
+
+// readOwners notes whose addresses are.
+func (l *replacedBPF) readOwners() error {
+	numbers, err := l.from.Owners()
+	if err != nil {
+		return fmt.Errorf("read whose addresses are by the BPF dataplane: %w", err)
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list interfaces, to know whose addresses are: %w", err)
+	}
+	names := map[uint32]string{}
+	for _, i := range interfaces {
+		names[uint32(i.Index)] = i.Name
+	}
+	l.owners = map[netip.Addr]string{}
+	for a, number := range numbers {
+		l.owners[a] = cmp.Or(names[number], gone)
+	}
+	return nil
 }
 
 func (l *replacedBPF) cannotCarry(err error) {
@@ -176,6 +205,7 @@ func (l *replacedBPF) remove(context.Context) error {
 	if err := done.pinned(l.dir); err != nil {
 		return err
 	}
+	l.owners = nil
 	l.log.Info("removed what the BPF dataplane had left", "things", len(done.removed), "took", time.Since(begun))
 	return l.close()
 }

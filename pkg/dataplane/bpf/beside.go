@@ -31,6 +31,8 @@ type Successor struct {
 	Quota uint32 // most open flows of a share
 	// Unused: the maps are new, and no program uses them yet.
 	Unused bool
+	// Complete: no other endpoint of this node is to be open. Before that some are not programmed yet.
+	Complete bool
 }
 
 // other is the other dataplane, while there is one. It stays when the state of the kernel is read again.
@@ -99,7 +101,7 @@ func JudgeAlone(d *BPF) error {
 	if err := <-d.state.tables.slots.Quiesce(); err != nil {
 		return err
 	}
-	if err := d.state.carry(); err != nil {
+	if err := d.state.carryAll(true); err != nil {
 		return err
 	}
 	carry := d.kernel.other.leave()
@@ -111,7 +113,10 @@ func JudgeAlone(d *BPF) error {
 }
 
 // carry adds the flows of another dataplane, if there is one.
-func (s *state) carry() error {
+func (s *state) carry() error { return s.carryAll(false) }
+
+// carryAll does so. complete: everything is enforced.
+func (s *state) carryAll(complete bool) error {
 	if !s.kernel.other.judges() {
 		return nil
 	}
@@ -121,7 +126,7 @@ func (s *state) carry() error {
 	}
 	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Names: map[netip.Addr]string{}, Shares: map[uint32]uint32{},
 		Sources: map[uint32][]netip.Prefix{}, Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
-		Unused: s.kernel.other.attempt() && s.kernel.maps.Flows.Lost()}
+		Unused: s.kernel.other.attempt() && s.kernel.maps.Flows.Lost(), Complete: complete}
 	bound := s.endpoints.roster.bound
 	for _, ep := range bound {
 		if ep.policy == nil {

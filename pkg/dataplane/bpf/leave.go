@@ -104,6 +104,32 @@ func (p *Predecessor) Flows() *bpfmaps.Flows { return p.maps.Flows }
 // Sources returns the further sources of its endpoints, by interface.
 func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinnedSources(p.maps) }
 
+// Owners returns the numbers of the interfaces that have the addresses of endpoints in force; 0: that interface has gone, and a pod which
+// has the address now is another one. Call it before EndShortcut: a number can be that of a new interface, which has no program yet.
+func (p *Predecessor) Owners() (map[netip.Addr]uint32, error) {
+	pinned, err := ReadPinned(p.maps)
+	if err != nil {
+		return nil, err
+	}
+	attached, err := attach.ListPinned(p.maps.LinkDir())
+	if err != nil {
+		return nil, err
+	}
+	there := map[uint32]bool{}
+	for _, a := range attached {
+		there[a.Ifindex] = a.Ingress.Attached || a.Egress.Attached
+	}
+	owners := map[netip.Addr]uint32{}
+	for _, e := range pinned.Endpoints() {
+		for _, a := range e.Addrs {
+			if owners[a] = 0; there[e.Ifindex] {
+				owners[a] = e.Ifindex
+			}
+		}
+	}
+	return owners, nil
+}
+
 // StepAside lets everything pass that policy seems to deny: another dataplane denies it from here on.
 func (p *Predecessor) StepAside() error { return setBeside(p.endpoints, true) }
 

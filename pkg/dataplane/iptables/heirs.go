@@ -47,13 +47,16 @@ func newHeirs(kernel Kernel, w *world) *heirs {
 		wake: func() { kernel.Node.Nudge(0) }, patience: removalPatience, known: map[uint8]bool{}, due: map[netip.Addr]bool{}}
 }
 
-// resume notes the owners of addresses in the worlds in force. If they cannot be read, the connections of all endpoints are removed: any of
-// them may be a former owner's.
-func (h *heirs) resume(worlds []*inForce, sets ipsets.Kernel, log *slog.Logger) {
+// resume notes the owners of addresses in the worlds in force, and by another dataplane that judges beside them. If those of the worlds cannot
+// be read, the connections of all endpoints are removed: any of them may be a former owner's.
+func (h *heirs) resume(worlds []*inForce, sets ipsets.Kernel, former map[netip.Addr]string, log *slog.Logger) {
 	for _, w := range worlds {
 		for family := range w.names {
 			h.known[family] = true
 		}
+	}
+	if former != nil {
+		h.known = map[uint8]bool{4: true, 6: true}
 	}
 	if len(h.known) == 0 {
 		return
@@ -64,6 +67,20 @@ func (h *heirs) resume(worlds []*inForce, sets ipsets.Kernel, log *slog.Logger) 
 		e = &Enforced{Locals: map[netip.Addr]string{}}
 	}
 	h.owners = e.Locals
+	for a, name := range former {
+		if was := h.owners[a]; was != "" && was != name {
+			name = "" // an agent was killed in a switch, and the owner has changed
+		}
+		h.owners[a] = name
+	}
+}
+
+// formerOwners returns the owners of addresses by another dataplane; nil: there is none.
+func formerOwners(kernel Kernel) map[netip.Addr]string {
+	if kernel.Former == nil {
+		return nil
+	}
+	return kernel.Former()
 }
 
 // adopt continues the owners of heirs of this agent, if their connections are not removed although packets may go to its world.

@@ -231,3 +231,32 @@ func TestARestartRemovesConnectionsOfFormerOwners(t *testing.T) {
 	n.mustApply(t, updates...)
 	n.mustApply(t)
 }
+
+// An agent that comes after another dataplane removes the connections of addresses that have another endpoint than there: before packets go to its
+// chains, and once more after. That also holds if an agent was killed in a switch, and chains are in force, too.
+func TestASwitchRemovesConnectionsOfFormerOwners(t *testing.T) {
+	for name, chains := range map[string]bool{"of the other dataplane": false, "of either one": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newFakeNode(t)
+			if chains {
+				n.mustApply(t, append(narrow.updates(), endpointAt("former", "cali5", "10.0.7.1", nil))...)
+			}
+			all := []string{"10.0.0.10", "10.0.7.1", "10.0.7.2", "8.8.8.8"}
+			n.connect(all...)
+			n.former = map[netip.Addr]string{netip.MustParseAddr("10.0.0.10"): "calia", netip.MustParseAddr("10.0.7.1"): "cali4",
+				netip.MustParseAddr("10.0.7.2"): "cali9"}
+			n.open(t)
+			times := 0
+			n.flows.ending = func() error {
+				if times++; times <= 2 {
+					n.connect(all...)
+				}
+				return nil
+			}
+			n.mustApply(t, append(narrow.updates(), endpointAt("heir", "cali5", "10.0.7.1", nil))...)
+			n.wantGone(t, "after a pod was replaced while no agent ran", all, "10.0.7.1", "10.0.7.2")
+			n.flows.ending = func() error { t.Error("connections are searched once more"); return nil }
+			n.mustApply(t)
+		})
+	}
+}

@@ -60,6 +60,9 @@ type Kernel struct {
 	// Learn is called before this dataplane judges its first packet. It adds the flows of the dataplane that judged until now to the
 	// kernel's conntrack. nil: no other dataplane judged until now.
 	Learn Learn
+	// Former returns the interfaces of the endpoints that have addresses by the dataplane which judges until packets go to this one; nil:
+	// there is none, or it is not known. May be nil.
+	Former func() map[netip.Addr]string
 }
 
 // Node is the machine as the dataplane needs it; nodewatch.Watch is one.

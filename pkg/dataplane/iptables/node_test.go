@@ -32,7 +32,8 @@ type fakeNode struct {
 	keep   bool         // existing connections
 	mask   uint32       // of marks; 0: the default
 	routes []further.Route
-	beside bool // marks are replaced while the test goes on; else apply waits for that
+	beside bool                  // marks are replaced while the test goes on; else apply waits for that
+	former map[netip.Addr]string // owners by another dataplane; nil: there is none
 }
 
 // fakeFlows are connections' marks.
@@ -120,7 +121,8 @@ func (n *fakeNode) open(t *testing.T) {
 		}
 		return list, nil
 	}
-	d, err := Open(context.Background(), config, Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}, Routes: routes}, slog.New(slog.DiscardHandler))
+	d, err := Open(context.Background(), config, Kernel{Tools: tools, Sets: n.sets, Flows: n.flows, Node: quietNode{n.addrs}, Routes: routes,
+		Former: func() map[netip.Addr]string { return n.former }}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func (d *IPTables) newState(ctx context.Context, c dataplane.Config) (*state, er
 	s.addresses = newAddresses(s.sets, marks, w.journal)
 	paths := &rerouted{routes: d.kernel.Routes, log: d.log, kept: c.KeepExisting}
 	heirs := newHeirs(d.kernel, w)
-	heirs.resume(w.inherited.worlds, d.kernel.Sets, d.log)
+	heirs.resume(w.inherited.worlds, d.kernel.Sets, formerOwners(d.kernel), d.log)
 	s.endpoints = newEndpoints(s.sets, s.slots, paths, heirs, s.addresses.doubt)
 	s.static = newStatic(c, w, marks, w.inherited.worlds, d.kernel)
 	if c.KeepExisting {

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -16,12 +17,25 @@ import (
 // not answer what was asked of it. That also holds if no agent runs when it comes.
 func TestAnAddressBringsNoFlows(t *testing.T) {
 	for name, running := range map[string]bool{"the agent runs": true, "no agent runs": false} {
-		t.Run(name, func(t *testing.T) { testInherit(t, running) })
+		t.Run(name, func(t *testing.T) { testInherit(t, running, nil) })
 	}
 }
 
-func testInherit(t *testing.T, running bool) {
-	s := newScene(t)
+// TestAnAddressBringsNoFlowsInASwitch: the same if the pod comes while no agent runs, and the next agent enforces with the other dataplane.
+func TestAnAddressBringsNoFlowsInASwitch(t *testing.T) {
+	for i, from := range switched {
+		to := switched[1-i]
+		t.Run("from "+from[1]+" to "+to[1], func(t *testing.T) { testInherit(t, false, from, to...) })
+		t.Run("from "+from[1]+" to "+to[1]+", existing connections kept", func(t *testing.T) {
+			testInherit(t, false, append(slices.Clone(from), "--existing-connections", "keep"), to...)
+		})
+	}
+}
+
+// testInherit has a pod replaced, while the agent runs or not. flags are those of all agents, and next those of the agent that comes next.
+func testInherit(t *testing.T, running bool, flags []string, next ...string) {
+	s := newScene(t, append(slices.Clone(flags), "--mid-flow-grace", "0s")...)
+	s.followed()
 	outside := s.watch(s.ext.Host)
 	former := s.Pod(s.n1, "evil/former")
 	inside := s.watch(former.Host)
@@ -41,9 +55,17 @@ func testInherit(t *testing.T, running bool) {
 		s.expect(t, "a question to the former pod", s.shoot(t, s.ext.Host, to(v6, asks)), true, inside)
 		s.expect(t, "the former pod's answer", s.shoot(t, former.Host, from(v6, answers)), true, outside)
 	}
-	heir := s.inherit(t, former, running)
+	if len(next) > 0 {
+		s.connect(t, former, inside, outside)
+	}
+	heir := s.inherit(t, former, running, next...)
 	inside = s.watch(heir.Host)
 	for _, v6 := range []bool{false, true} {
+		data := func(src, dst uint16) testutil.TCP {
+			return testutil.TCP{SrcPort: src, DstPort: dst, Flags: testutil.PSH | testutil.ACK, Seq: uint32(101 + tokenSize), Ack: uint32(101 + 2*tokenSize)}
+		}
+		s.expect(t, "TCP that the former pod waits for", s.shoot(t, s.ext.Host, to(v6, data(99, 1001))), false, inside)
+		s.expect(t, "TCP of a connection to the former pod", s.shoot(t, heir.Host, from(v6, data(2000, 97))), false, outside)
 		s.expect(t, "an answer that the former pod waits for", s.shoot(t, s.ext.Host, to(v6, answer)), false, inside)
 		s.expect(t, "one without ports", s.shoot(t, s.ext.Host, to(v6, other)), false, inside)
 		s.expect(t, "an answer to what was asked of the former pod", s.shoot(t, heir.Host, from(v6, answers)), false, outside)
@@ -52,19 +74,52 @@ func testInherit(t *testing.T, running bool) {
 	}
 }
 
+// connect has a pod and the host outside open a connection to each other, by packets alone.
+func (s *scene) connect(t *testing.T, pod *lab.Pod, inside, outside *witness) {
+	t.Helper()
+	s.sendNoResets(t, pod.Host)
+	s.sendNoResets(t, s.ext.Host)
+	at := map[*lab.Host]*witness{pod.Host: inside, s.ext.Host: outside}
+	for _, v6 := range []bool{false, true} {
+		for _, c := range []struct {
+			from, to     *lab.Host
+			sport, dport uint16
+		}{{pod.Host, s.ext.Host, 1001, 99}, {s.ext.Host, pod.Host, 97, 2000}} {
+			send := func(src, dst *lab.Host, l4 testutil.TCP) {
+				s.expect(t, fmt.Sprintf("%+v", l4), s.shoot(t, src, testutil.Packet{Src: src.Addr(v6), Dst: dst.Addr(v6), L4: l4}), true, at[dst])
+			}
+			send(c.from, c.to, testutil.TCP{SrcPort: c.sport, DstPort: c.dport, Flags: testutil.SYN, Seq: 100})
+			send(c.to, c.from, testutil.TCP{SrcPort: c.dport, DstPort: c.sport, Flags: testutil.SYN | testutil.ACK, Seq: 100, Ack: 101})
+			next := uint32(101 + tokenSize)
+			send(c.from, c.to, testutil.TCP{SrcPort: c.sport, DstPort: c.dport, Flags: testutil.ACK, Seq: next, Ack: next})
+		}
+	}
+}
+
+// sendNoResets keeps the kernel of a host from resetting connections that it does not know.
+func (s *scene) sendNoResets(t *testing.T, h *lab.Host) {
+	t.Helper()
+	for _, iptables := range []string{"iptables", "ip6tables"} {
+		if _, err := h.Run(context.Background(), "", iptables, "-A", "OUTPUT", "-p", "tcp", "--tcp-flags", "RST", "RST", "-j", "DROP"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // inherit replaces a pod by another one with its addresses, which does not get answers from port 99 and does not send from port 2000.
-func (s *scene) inherit(t *testing.T, former *lab.Pod, running bool) *lab.Pod {
+func (s *scene) inherit(t *testing.T, former *lab.Pod, running bool, next ...string) *lab.Pod {
 	t.Helper()
 	s.Write("heirs", `apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
 metadata: {name: heirs, namespace: evil}
 spec:
   selector: app == 'heir'
-  ingress: [{action: Deny, protocol: UDP, source: {ports: [99]}}, {action: Deny, protocol: UDPLite}, {action: Allow}]
-  egress: [{action: Deny, protocol: UDP, source: {ports: [2000]}}, {action: Allow}]
+  ingress: [{action: Deny, protocol: UDP, source: {ports: [99]}}, {action: Deny, protocol: TCP, source: {ports: [99]}}, {action: Deny, protocol: UDPLite}, {action: Allow}]
+  egress: [{action: Deny, protocol: UDP, source: {ports: [2000]}}, {action: Deny, protocol: TCP, source: {ports: [2000]}}, {action: Allow}]
 `)
 	if !running {
 		s.Agent(0).Kill()
+		s.Agent(0).Flags = append(slices.Clone(s.Agent(0).Flags), next...)
 	}
 	s.Remove("pod-evil.former")
 	if err := s.n1.DelPod(former); err != nil {
@@ -74,8 +129,14 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.sendNoResets(t, heir.Host)
 	s.Declare(heir)
-	if !running {
+	if running {
+		s.AwaitPolicies(heir, 1, 1)
+	}
+	if running && len(next) > 0 {
+		s.switchTo(s.Agent(0).Flags, next)
+	} else if !running {
 		s.Agent(0).Start()
 	}
 	s.AwaitPolicies(heir, 1, 1)
