@@ -165,6 +165,11 @@ func TestAVanishedInterfaceIsReportedAndItsPinsRemoved(t *testing.T) {
 	if _, err := l.Ensure(gone); !errors.Is(err, ErrGone) {
 		t.Errorf("Ensure of a vanished interface: %v, want ErrGone", err)
 	}
+	for ifindex, want := range map[uint32]bool{kept: false, gone: true, gone + 1000: false} {
+		if is, err := l.IsGone(ifindex); is != want || err != nil {
+			t.Errorf("interface %d is gone: %v (%v), want %v", ifindex, is, err, want)
+		}
+	}
 	mustEnsure(t, l, veth(t, "calitest2"), Attached) // the same name again
 	third := veth(t, "calitest3")
 	mustEnsure(t, l, third, Attached)

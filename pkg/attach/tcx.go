@@ -148,6 +148,28 @@ func (l *Links) RemoveStale() ([]uint32, error) {
 	return slices.Compact(gone), errors.Join(errs...)
 }
 
+// IsGone reports whether the interface of a number that our programs were attached to has gone: their links are pinned, and attached nowhere. An
+// interface of that number is another one. It is not known where nothing is pinned.
+func (l *Links) IsGone(ifindex uint32) (bool, error) {
+	gone := false
+	for _, s := range []side{ingress, egress} {
+		key := tcxKey{ifindex, s}
+		opened, err := l.loadPinned(key.pin())
+		if err != nil {
+			return false, err
+		}
+		if opened == nil {
+			continue
+		}
+		_, alive, err := state(opened, key)
+		if err := errors.Join(err, opened.Close()); alive || err != nil {
+			return false, err
+		}
+		gone = true
+	}
+	return gone, nil
+}
+
 func (l *Links) isStale(key tcxKey) (bool, error) {
 	opened, err := l.loadPinned(key.pin())
 	if err != nil || opened == nil {

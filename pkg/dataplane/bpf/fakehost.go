@@ -14,6 +14,7 @@ type FakeHost struct {
 	Own      []netip.Addr
 	Peers    map[uint32]Peer
 	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
+	Gone     map[uint32]bool   // what IsGone returns
 	Guarded  bool
 	News     []uint32         // what the next Touched returns
 	Fail     map[uint32]error // the error of Ensure of an interface, which then does nothing; 0: of Guard
@@ -62,6 +63,9 @@ func (h *FakeHost) Ensure(name string, ifindex uint32) error {
 	h.Attached[ifindex] = name
 	return nil
 }
+
+// IsGone implements Host.
+func (h *FakeHost) IsGone(ifindex uint32) (bool, error) { return h.Gone[ifindex], nil }
 
 // Detach implements Host.
 func (h *FakeHost) Detach(ifindex uint32) error {

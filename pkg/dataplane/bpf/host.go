@@ -26,6 +26,9 @@ type Host interface {
 	// Ensure attaches from_pod and to_pod to the interface, in place of those of an earlier agent, without a gap. A program
 	// that is attached already is left alone. attach.ErrGone: there is no such interface (any more).
 	Ensure(name string, ifindex uint32) error
+	// IsGone reports whether the interface that an earlier agent has attached programs to has gone: one that is there under its number by now is
+	// another pod's. Call it before Ensure.
+	IsGone(ifindex uint32) (bool, error)
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error
 	// Guard attaches the netfilter programs, without a gap. Programs that are attached already are left alone.

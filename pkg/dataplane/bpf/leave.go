@@ -81,6 +81,9 @@ func (p *Predecessor) replacePrograms() error {
 		return err
 	}
 	for _, a := range attached {
+		if !a.Ingress.Attached && !a.Egress.Attached {
+			continue // the interface has gone, and one with its number is another pod's
+		}
 		if _, err := p.links.Ensure(a.Ifindex); err != nil && !errors.Is(err, attach.ErrGone) {
 			return err
 		}

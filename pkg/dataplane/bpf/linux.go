@@ -87,6 +87,9 @@ func (h *Linux) warnOfOthers(name string, ifindex uint32) {
 		"iface", name, "beforeFromPod", fromPod, "beforeToPod", toPod)
 }
 
+// IsGone implements Host.
+func (h *Linux) IsGone(ifindex uint32) (bool, error) { return h.links.IsGone(ifindex) }
+
 // Detach implements Host.
 func (h *Linux) Detach(ifindex uint32) error {
 	delete(h.overtaken, ifindex)

@@ -38,8 +38,11 @@ func (s *state) adoptEndpoints(found *plan.Snapshot) error {
 	errs := []error{s.endpoints.sources.adopt()}
 	for _, e := range s.kernel.endpoints.List() {
 		name := interfaces[e.Ifindex]
-		if name == "" || e.Flags&bpf.EPReady == 0 {
-			// Its interface is gone, or it was being made or removed: nothing can pass there, it can go.
+		gone, err := s.kernel.host.IsGone(e.Ifindex)
+		errs = append(errs, err)
+		if name == "" || gone || e.Flags&bpf.EPReady == 0 {
+			// Its interface is gone, though a pod that has come since may have its number, or it was being made or removed: nothing can
+			// pass there, it can go. The new pod would have its flows.
 			errs = append(errs, s.kernel.endpoints.Remove(e.Ifindex))
 			continue
 		}

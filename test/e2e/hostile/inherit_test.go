@@ -13,11 +13,20 @@ import (
 	"github.com/margay-project/margay/pkg/lab"
 )
 
+// replacement is how a pod is replaced by another one with its addresses.
+type replacement struct {
+	running bool     // the agent runs; otherwise another one starts afterwards
+	number  bool     // the new pod's interface has the number of the former one's
+	flags   []string // of all agents
+	next    []string // of the agent that comes afterwards, beside them
+}
+
 // TestAnAddressBringsNoFlows: a pod that gets the address of one that has gone is not reached by answers to what that one has asked, and does
 // not answer what was asked of it. That also holds if no agent runs when it comes.
 func TestAnAddressBringsNoFlows(t *testing.T) {
-	for name, running := range map[string]bool{"the agent runs": true, "no agent runs": false} {
-		t.Run(name, func(t *testing.T) { testInherit(t, running, nil) })
+	for name, r := range map[string]replacement{"the agent runs": {running: true}, "no agent runs": {},
+		"the agent runs, the same interface number": {running: true, number: true}, "no agent runs, the same interface number": {number: true}} {
+		t.Run(name, func(t *testing.T) { testInherit(t, r) })
 	}
 }
 
@@ -25,16 +34,16 @@ func TestAnAddressBringsNoFlows(t *testing.T) {
 func TestAnAddressBringsNoFlowsInASwitch(t *testing.T) {
 	for i, from := range switched {
 		to := switched[1-i]
-		t.Run("from "+from[1]+" to "+to[1], func(t *testing.T) { testInherit(t, false, from, to...) })
-		t.Run("from "+from[1]+" to "+to[1]+", existing connections kept", func(t *testing.T) {
-			testInherit(t, false, append(slices.Clone(from), "--existing-connections", "keep"), to...)
-		})
+		for name, r := range map[string]replacement{"": {}, ", the same interface number": {number: true},
+			", existing connections kept": {flags: []string{"--existing-connections", "keep"}}} {
+			r.flags, r.next = append(r.flags, from...), to
+			t.Run("from "+from[1]+" to "+to[1]+name, func(t *testing.T) { testInherit(t, r) })
+		}
 	}
 }
 
-// testInherit has a pod replaced, while the agent runs or not. flags are those of all agents, and next those of the agent that comes next.
-func testInherit(t *testing.T, running bool, flags []string, next ...string) {
-	s := newScene(t, append(slices.Clone(flags), "--mid-flow-grace", "0s")...)
+func testInherit(t *testing.T, r replacement) {
+	s := newScene(t, append(slices.Clone(r.flags), "--mid-flow-grace", "0s")...)
 	s.followed()
 	outside := s.watch(s.ext.Host)
 	former := s.Pod(s.n1, "evil/former")
@@ -55,10 +64,10 @@ func testInherit(t *testing.T, running bool, flags []string, next ...string) {
 		s.expect(t, "a question to the former pod", s.shoot(t, s.ext.Host, to(v6, asks)), true, inside)
 		s.expect(t, "the former pod's answer", s.shoot(t, former.Host, from(v6, answers)), true, outside)
 	}
-	if len(next) > 0 {
+	if len(r.next) > 0 {
 		s.connect(t, former, inside, outside)
 	}
-	heir := s.inherit(t, former, running, next...)
+	heir := s.inherit(t, former, r)
 	inside = s.watch(heir.Host)
 	for _, v6 := range []bool{false, true} {
 		data := func(src, dst uint16) testutil.TCP {
@@ -107,7 +116,7 @@ func (s *scene) sendNoResets(t *testing.T, h *lab.Host) {
 }
 
 // inherit replaces a pod by another one with its addresses, which does not get answers from port 99 and does not send from port 2000.
-func (s *scene) inherit(t *testing.T, former *lab.Pod, running bool, next ...string) *lab.Pod {
+func (s *scene) inherit(t *testing.T, former *lab.Pod, r replacement) *lab.Pod {
 	t.Helper()
 	s.Write("heirs", `apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
@@ -117,30 +126,33 @@ spec:
   ingress: [{action: Deny, protocol: UDP, source: {ports: [99]}}, {action: Deny, protocol: TCP, source: {ports: [99]}}, {action: Deny, protocol: UDPLite}, {action: Allow}]
   egress: [{action: Deny, protocol: UDP, source: {ports: [2000]}}, {action: Deny, protocol: TCP, source: {ports: [2000]}}, {action: Allow}]
 `)
-	if !running {
+	if !r.running {
 		s.Agent(0).Kill()
-		s.Agent(0).Flags = append(slices.Clone(s.Agent(0).Flags), next...)
+		s.Agent(0).Flags = append(slices.Clone(s.Agent(0).Flags), r.next...)
 	}
 	s.Remove("pod-evil.former")
-	if err := s.n1.DelPod(former); err != nil {
-		t.Fatal(err)
-	}
-	heir, err := s.n1.AddPod("evil", "heir", former.Addrs()...)
+	heir, err := s.replace(former, r.number)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.sendNoResets(t, heir.Host)
 	s.Declare(heir)
-	if running {
-		s.AwaitPolicies(heir, 1, 1)
-	}
-	if running && len(next) > 0 {
-		s.switchTo(s.Agent(0).Flags, next)
-	} else if !running {
+	if !r.running {
 		s.Agent(0).Start()
 	}
 	s.AwaitPolicies(heir, 1, 1)
 	return heir
+}
+
+// replace makes the pod evil/heir with the addresses of one that goes.
+func (s *scene) replace(former *lab.Pod, number bool) (*lab.Pod, error) {
+	if number {
+		return s.n1.ReplacePod(former, "evil", "heir", former.Addrs()...)
+	}
+	if err := s.n1.DelPod(former); err != nil {
+		return nil, err
+	}
+	return s.n1.AddPod("evil", "heir", former.Addrs()...)
 }
 
 // TestAnAddressBringsNoTranslatedFlows: the same of flows whose other end knows the former pod by the node's address.
@@ -174,7 +186,7 @@ func TestAnAddressBringsNoTranslatedFlows(t *testing.T) {
 		}
 	}
 	play(former, true)
-	heir := s.inherit(t, former, true)
+	heir := s.inherit(t, former, replacement{running: true})
 	inside = s.watch(heir.Host)
 	play(heir, false)
 }
