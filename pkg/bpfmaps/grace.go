@@ -21,9 +21,9 @@ type grace struct {
 	done    chan error // of the running period; nil: none runs
 }
 
-// add keeps slot, which no endpoint refers to any more.
-func (g *grace) add(slot uint32) {
-	g.next = append(g.next, slot)
+// add keeps slots, which no endpoint refers to any more.
+func (g *grace) add(slots ...uint32) {
+	g.next = append(g.next, slots...)
 	g.begin()
 }
 

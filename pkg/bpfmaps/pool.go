@@ -37,12 +37,18 @@ const (
 )
 
 // choose takes a free slot for a content of these sizes: the one with the least room to spare among those with enough
-// of it. If there is none, it takes one whose arrays have to be created: an unused one, unless many lie idle already. It waits
-// only if all slots are in use, and some have been released.
+// of it. If there is none, it takes one whose arrays have to be created: an unused one, unless many lie idle already, or are about to. It
+// waits for packets to leave released slots if these are many, or if all others are in use.
 func (o *pool) choose(need [parts]uint32) (uint32, error) {
 	freed, err := o.grace.passed()
 	o.free(freed)
 	best := o.bestFit(need)
+	// After a start all idle slots wait. With unused ones in their place, each start would add to the arrays that lie idle for good.
+	for best == 0 && err == nil && o.grace.len() > o.mostIdle() {
+		freed, err = o.grace.awaitPassed()
+		o.free(freed)
+		best = o.bestFit(need)
+	}
 	if best == 0 {
 		best = o.anyIdle()
 	}
@@ -93,13 +99,23 @@ func (at *place) holds(need [parts]uint32) bool {
 	return true
 }
 
-// anyIdle is an idle slot: an empty one, or one with arrays if there are none, or if a quarter of all arrays lie idle.
+// mostIdle is how many slots with arrays may lie idle when another one gets arrays: a quarter of those in use, and a few.
+func (o *pool) mostIdle() int {
+	inUse := 0
+	for _, slot := range o.touched {
+		if o.places[slot].state == live {
+			inUse++
+		}
+	}
+	return 8 + inUse/4
+}
+
+// anyIdle is an idle slot: an empty one, or one with arrays if there are none, or if many lie idle.
 func (o *pool) anyIdle() uint32 {
-	empty, filled, idleFilled, inUse := uint32(0), uint32(0), 0, 0
+	empty, filled, idleFilled := uint32(0), uint32(0), 0
 	for _, slot := range o.touched {
 		switch at := &o.places[slot]; {
 		case at.state != idle:
-			inUse++
 		case at.capacity == [parts]uint32{}:
 			empty = slot
 		default:
@@ -109,7 +125,7 @@ func (o *pool) anyIdle() uint32 {
 	}
 	last := len(o.fresh) - 1
 	switch {
-	case filled != 0 && (empty == 0 && last < 0 || idleFilled > 8+inUse/4):
+	case filled != 0 && (empty == 0 && last < 0 || idleFilled > o.mostIdle()):
 		return filled
 	case empty == 0 && last >= 0:
 		empty = o.fresh[last]

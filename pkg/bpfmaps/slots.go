@@ -73,6 +73,7 @@ func (m *Maps) OpenSlots(inUse []uint32) (*Slots, error) {
 // it; arrays it may have are replaced when it is used, as are those out of reach.
 func (s *Slots) adopt() error {
 	o := &s.pool
+	var former []uint32
 	for slot := uint32(len(o.places)) - 1; slot > 0; slot-- {
 		at := &o.places[slot]
 		if at.shape == (bpf.Slot{}) && at.state == idle {
@@ -95,9 +96,10 @@ func (s *Slots) adopt() error {
 		}
 		if at.state == idle {
 			at.state = waiting
-			o.grace.add(slot)
+			former = append(former, slot)
 		}
 	}
+	o.grace.add(former...)
 	return nil
 }
 

@@ -172,6 +172,35 @@ func TestASlotIsKeptBackUntilTheGracePeriodHasPassed(t *testing.T) {
 	}
 }
 
+// An agent that starts does not know when packets have left the slots that nothing refers to. It uses them all the same, whatever it publishes
+// first: their arrays stay in the kernel's memory.
+func TestStartsDoNotAddToTheSlotsThatLieIdle(t *testing.T) {
+	const policies, starts = 12, 20
+	m, o := openMaps(t)
+	var live []uint32
+	for start := range starts {
+		s := mustSlots(t, m, live...)
+		var contents []SlotContent
+		for i := range policies {
+			contents = append(contents, policyContent(10, uint32(1000*start+i)))
+		}
+		now := mustPublish(t, s, contents...)
+		for _, slot := range live {
+			if err := s.Release(slot); err != nil {
+				t.Fatal(err)
+			}
+		}
+		live = now
+		if u := s.Usage(); u.Live != policies || u.Idle > 3*policies {
+			t.Fatalf("start %d: %+v, want %d live and at most %d idle", start, u, policies, 3*policies)
+		}
+		if err := errors.Join(s.Close(), m.Close()); err != nil {
+			t.Fatal(err)
+		}
+		m = mustOpen(t, o)
+	}
+}
+
 func TestRCUWaitWithoutMembarrier(t *testing.T) {
 	m, _ := openMaps(t)
 	s := mustSlots(t, m)
