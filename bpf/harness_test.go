@@ -102,7 +102,10 @@ func newMachineOf(t testing.TB, cfg bpf.Config, entries uint32) *machine {
 }
 
 // veth makes a pair of interfaces that are up and returns the ifindex of the one called name; the other one is "pod"+name.
-func (m *machine) veth(t testing.TB, name string) uint32 {
+func (m *machine) veth(t testing.TB, name string) uint32 { return m.vethAt(t, name, 0) }
+
+// vethAt makes one whose host side has the given ifindex; 0: the kernel chooses.
+func (m *machine) vethAt(t testing.TB, name string, ifindex uint32) uint32 {
 	t.Helper()
 	h, err := netlink.NewHandleAt(netns.NsHandle(m.ns.Fd()))
 	if err != nil {
@@ -110,7 +113,7 @@ func (m *machine) veth(t testing.TB, name string) uint32 {
 	}
 	defer h.Close()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
+	attrs.Name, attrs.Index = name, int(ifindex)
 	if err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "pod" + name}); err != nil {
 		t.Fatal(err)
 	}

@@ -537,6 +537,7 @@ const (
 	MargayMapL4                  = "l4"
 	MargayMapMidflowGrace        = "midflow_grace"
 	MargayMapNeighbours          = "neighbours"
+	MargayMapNeighboursMore      = "neighbours_more"
 	MargayMapOutcomes            = "outcomes"
 	MargayMapRowblk              = "rowblk"
 	MargayMapRows                = "rows"
@@ -640,41 +641,42 @@ type MargayProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MargayMapSpecs struct {
-	Cells         *ebpf.MapSpec `ebpf:"cells"`
-	ClassSets     *ebpf.MapSpec `ebpf:"class_sets"`
-	Ct4           *ebpf.MapSpec `ebpf:"ct4"`
-	Ct6           *ebpf.MapSpec `ebpf:"ct6"`
-	Drops         *ebpf.MapSpec `ebpf:"drops"`
-	EndpointNames *ebpf.MapSpec `ebpf:"endpoint_names"`
-	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
-	EndpointsMore *ebpf.MapSpec `ebpf:"endpoints_more"`
-	EventBudgets  *ebpf.MapSpec `ebpf:"event_budgets"`
-	EventShares   *ebpf.MapSpec `ebpf:"event_shares"`
-	Events        *ebpf.MapSpec `ebpf:"events"`
-	FragMemory    *ebpf.MapSpec `ebpf:"frag_memory"`
-	Frags         *ebpf.MapSpec `ebpf:"frags"`
-	HalfKeys      *ebpf.MapSpec `ebpf:"half_keys"`
-	Ip4Host       *ebpf.MapSpec `ebpf:"ip4_host"`
-	Ip4Net        *ebpf.MapSpec `ebpf:"ip4_net"`
-	Ip6Host       *ebpf.MapSpec `ebpf:"ip6_host"`
-	Ip6Net        *ebpf.MapSpec `ebpf:"ip6_net"`
-	L4            *ebpf.MapSpec `ebpf:"l4"`
-	MidflowGrace  *ebpf.MapSpec `ebpf:"midflow_grace"`
-	Neighbours    *ebpf.MapSpec `ebpf:"neighbours"`
-	Outcomes      *ebpf.MapSpec `ebpf:"outcomes"`
-	Rowblk        *ebpf.MapSpec `ebpf:"rowblk"`
-	Rows          *ebpf.MapSpec `ebpf:"rows"`
-	RuleNames     *ebpf.MapSpec `ebpf:"rule_names"`
-	RuleStats     *ebpf.MapSpec `ebpf:"rule_stats"`
-	Rules         *ebpf.MapSpec `ebpf:"rules"`
-	SetNames      *ebpf.MapSpec `ebpf:"set_names"`
-	Shares        *ebpf.MapSpec `ebpf:"shares"`
-	Slots         *ebpf.MapSpec `ebpf:"slots"`
-	Sources       *ebpf.MapSpec `ebpf:"sources"`
-	Staged        *ebpf.MapSpec `ebpf:"staged"`
-	Swept         *ebpf.MapSpec `ebpf:"swept"`
-	Walk4         *ebpf.MapSpec `ebpf:"walk4"`
-	Walk6         *ebpf.MapSpec `ebpf:"walk6"`
+	Cells          *ebpf.MapSpec `ebpf:"cells"`
+	ClassSets      *ebpf.MapSpec `ebpf:"class_sets"`
+	Ct4            *ebpf.MapSpec `ebpf:"ct4"`
+	Ct6            *ebpf.MapSpec `ebpf:"ct6"`
+	Drops          *ebpf.MapSpec `ebpf:"drops"`
+	EndpointNames  *ebpf.MapSpec `ebpf:"endpoint_names"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	EndpointsMore  *ebpf.MapSpec `ebpf:"endpoints_more"`
+	EventBudgets   *ebpf.MapSpec `ebpf:"event_budgets"`
+	EventShares    *ebpf.MapSpec `ebpf:"event_shares"`
+	Events         *ebpf.MapSpec `ebpf:"events"`
+	FragMemory     *ebpf.MapSpec `ebpf:"frag_memory"`
+	Frags          *ebpf.MapSpec `ebpf:"frags"`
+	HalfKeys       *ebpf.MapSpec `ebpf:"half_keys"`
+	Ip4Host        *ebpf.MapSpec `ebpf:"ip4_host"`
+	Ip4Net         *ebpf.MapSpec `ebpf:"ip4_net"`
+	Ip6Host        *ebpf.MapSpec `ebpf:"ip6_host"`
+	Ip6Net         *ebpf.MapSpec `ebpf:"ip6_net"`
+	L4             *ebpf.MapSpec `ebpf:"l4"`
+	MidflowGrace   *ebpf.MapSpec `ebpf:"midflow_grace"`
+	Neighbours     *ebpf.MapSpec `ebpf:"neighbours"`
+	NeighboursMore *ebpf.MapSpec `ebpf:"neighbours_more"`
+	Outcomes       *ebpf.MapSpec `ebpf:"outcomes"`
+	Rowblk         *ebpf.MapSpec `ebpf:"rowblk"`
+	Rows           *ebpf.MapSpec `ebpf:"rows"`
+	RuleNames      *ebpf.MapSpec `ebpf:"rule_names"`
+	RuleStats      *ebpf.MapSpec `ebpf:"rule_stats"`
+	Rules          *ebpf.MapSpec `ebpf:"rules"`
+	SetNames       *ebpf.MapSpec `ebpf:"set_names"`
+	Shares         *ebpf.MapSpec `ebpf:"shares"`
+	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	Sources        *ebpf.MapSpec `ebpf:"sources"`
+	Staged         *ebpf.MapSpec `ebpf:"staged"`
+	Swept          *ebpf.MapSpec `ebpf:"swept"`
+	Walk4          *ebpf.MapSpec `ebpf:"walk4"`
+	Walk6          *ebpf.MapSpec `ebpf:"walk6"`
 }
 
 // MargayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -724,41 +726,42 @@ func (o *MargayObjects) Close() error {
 //
 // It can be passed to LoadMargayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MargayMaps struct {
-	Cells         *ebpf.Map `ebpf:"cells"`
-	ClassSets     *ebpf.Map `ebpf:"class_sets"`
-	Ct4           *ebpf.Map `ebpf:"ct4"`
-	Ct6           *ebpf.Map `ebpf:"ct6"`
-	Drops         *ebpf.Map `ebpf:"drops"`
-	EndpointNames *ebpf.Map `ebpf:"endpoint_names"`
-	Endpoints     *ebpf.Map `ebpf:"endpoints"`
-	EndpointsMore *ebpf.Map `ebpf:"endpoints_more"`
-	EventBudgets  *ebpf.Map `ebpf:"event_budgets"`
-	EventShares   *ebpf.Map `ebpf:"event_shares"`
-	Events        *ebpf.Map `ebpf:"events"`
-	FragMemory    *ebpf.Map `ebpf:"frag_memory"`
-	Frags         *ebpf.Map `ebpf:"frags"`
-	HalfKeys      *ebpf.Map `ebpf:"half_keys"`
-	Ip4Host       *ebpf.Map `ebpf:"ip4_host"`
-	Ip4Net        *ebpf.Map `ebpf:"ip4_net"`
-	Ip6Host       *ebpf.Map `ebpf:"ip6_host"`
-	Ip6Net        *ebpf.Map `ebpf:"ip6_net"`
-	L4            *ebpf.Map `ebpf:"l4"`
-	MidflowGrace  *ebpf.Map `ebpf:"midflow_grace"`
-	Neighbours    *ebpf.Map `ebpf:"neighbours"`
-	Outcomes      *ebpf.Map `ebpf:"outcomes"`
-	Rowblk        *ebpf.Map `ebpf:"rowblk"`
-	Rows          *ebpf.Map `ebpf:"rows"`
-	RuleNames     *ebpf.Map `ebpf:"rule_names"`
-	RuleStats     *ebpf.Map `ebpf:"rule_stats"`
-	Rules         *ebpf.Map `ebpf:"rules"`
-	SetNames      *ebpf.Map `ebpf:"set_names"`
-	Shares        *ebpf.Map `ebpf:"shares"`
-	Slots         *ebpf.Map `ebpf:"slots"`
-	Sources       *ebpf.Map `ebpf:"sources"`
-	Staged        *ebpf.Map `ebpf:"staged"`
-	Swept         *ebpf.Map `ebpf:"swept"`
-	Walk4         *ebpf.Map `ebpf:"walk4"`
-	Walk6         *ebpf.Map `ebpf:"walk6"`
+	Cells          *ebpf.Map `ebpf:"cells"`
+	ClassSets      *ebpf.Map `ebpf:"class_sets"`
+	Ct4            *ebpf.Map `ebpf:"ct4"`
+	Ct6            *ebpf.Map `ebpf:"ct6"`
+	Drops          *ebpf.Map `ebpf:"drops"`
+	EndpointNames  *ebpf.Map `ebpf:"endpoint_names"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	EndpointsMore  *ebpf.Map `ebpf:"endpoints_more"`
+	EventBudgets   *ebpf.Map `ebpf:"event_budgets"`
+	EventShares    *ebpf.Map `ebpf:"event_shares"`
+	Events         *ebpf.Map `ebpf:"events"`
+	FragMemory     *ebpf.Map `ebpf:"frag_memory"`
+	Frags          *ebpf.Map `ebpf:"frags"`
+	HalfKeys       *ebpf.Map `ebpf:"half_keys"`
+	Ip4Host        *ebpf.Map `ebpf:"ip4_host"`
+	Ip4Net         *ebpf.Map `ebpf:"ip4_net"`
+	Ip6Host        *ebpf.Map `ebpf:"ip6_host"`
+	Ip6Net         *ebpf.Map `ebpf:"ip6_net"`
+	L4             *ebpf.Map `ebpf:"l4"`
+	MidflowGrace   *ebpf.Map `ebpf:"midflow_grace"`
+	Neighbours     *ebpf.Map `ebpf:"neighbours"`
+	NeighboursMore *ebpf.Map `ebpf:"neighbours_more"`
+	Outcomes       *ebpf.Map `ebpf:"outcomes"`
+	Rowblk         *ebpf.Map `ebpf:"rowblk"`
+	Rows           *ebpf.Map `ebpf:"rows"`
+	RuleNames      *ebpf.Map `ebpf:"rule_names"`
+	RuleStats      *ebpf.Map `ebpf:"rule_stats"`
+	Rules          *ebpf.Map `ebpf:"rules"`
+	SetNames       *ebpf.Map `ebpf:"set_names"`
+	Shares         *ebpf.Map `ebpf:"shares"`
+	Slots          *ebpf.Map `ebpf:"slots"`
+	Sources        *ebpf.Map `ebpf:"sources"`
+	Staged         *ebpf.Map `ebpf:"staged"`
+	Swept          *ebpf.Map `ebpf:"swept"`
+	Walk4          *ebpf.Map `ebpf:"walk4"`
+	Walk6          *ebpf.Map `ebpf:"walk6"`
 }
 
 func (m *MargayMaps) Close() error {
@@ -784,6 +787,7 @@ func (m *MargayMaps) Close() error {
 		m.L4,
 		m.MidflowGrace,
 		m.Neighbours,
+		m.NeighboursMore,
 		m.Outcomes,
 		m.Rowblk,
 		m.Rows,

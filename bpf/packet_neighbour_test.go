@@ -70,6 +70,26 @@ func TestPodsSpeakForTheirOwnAddresses(t *testing.T) {
 	ask(solicit(netip.MustParseAddr("fe80:0:0:1::1234")), no)
 }
 
+// TestPodsOfOnePlaceDoNotShareARate: interfaces whose numbers have the same low 16 bits have one place in arrays.
+func TestPodsOfOnePlaceDoNotShareARate(t *testing.T) {
+	w := newWorld(t, bpf.Config{})
+	far := w.vethAt(t, "caliFar", w.podA+1<<16)
+	other := *w.b
+	other.Ifindex, other.Mac = far, [6]byte{}
+	w.put(t, bpf.MargayMapEndpointsMore, far, other)
+	w.put(t, bpf.MargayMapNeighboursMore, far, bpf.MargayNeighbour{})
+	w.fromPod(t, far, solicit(netip.MustParseAddr("fe80::1234"))).want(t, 0)
+	w.fromPod(t, w.podA, solicit(netip.MustParseAddr("fe80::1235"))).want(t, 0)
+	limited := false
+	for range 1000 {
+		limited = limited || w.fromPod(t, far, arp(podMAC, v4.b)).action != next
+	}
+	if !limited {
+		t.Fatal("the far pod has no rate")
+	}
+	w.fromPod(t, w.podA, arp(podMAC, v4.a)).want(t, 0)
+}
+
 // TestNeighbourMessagesHaveARate, a lower one while nothing is known of the pod.
 func TestNeighbourMessagesHaveARate(t *testing.T) {
 	w := newWorld(t, bpf.Config{})

@@ -190,13 +190,22 @@ struct {
 	__type(value, struct grace);
 } midflow_grace SEC(".maps");
 
-/* ARP and neighbour discovery from pods, by ifindex & 0xffff; written by the programs. */
+/* ARP and neighbour discovery from pods, by ifindex & 0xffff; written by the programs. neighbours_more has those of the interfaces in
+ * endpoints_more: the agent makes and removes them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ENDPOINTS);
 	__type(key, __u32);
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct neighbour);
+} neighbours_more SEC(".maps");
 
 /* First fragments: of each share FRAG_SETS sets for datagrams to its pods, and as many for those from them; written by the
  * programs. */

@@ -25,9 +25,10 @@ struct arp_frame {
 
 static __always_inline struct neighbour *neighbour_at(__u32 ifindex)
 {
+	struct neighbour *n = bpf_map_lookup_elem(&neighbours_more, &ifindex);
 	__u32 i = ifindex & (ENDPOINTS - 1);
 
-	return bpf_map_lookup_elem(&neighbours, &i);
+	return n ? n : bpf_map_lookup_elem(&neighbours, &i);
 }
 
 /* Whether the interface may send one more message now. CPUs that ask at the same time may both get the last one. */

@@ -35,7 +35,7 @@ type Endpoints struct {
 	more   map[uint32]bpf.Endpoint // content of endpoints_more
 	hash   *ebpf.Map
 
-	neighbours *ebpf.Map
+	neighbours, neighboursMore *ebpf.Map
 }
 
 // OpenEndpoints maps the array and reads its entries. Close it before m.
@@ -52,7 +52,7 @@ func (m *Maps) OpenEndpoints() (*Endpoints, error) {
 		places: unsafe.Slice((*bpf.Endpoint)(unsafe.Pointer(&memory[0])), array.MaxEntries()),
 		hash:   m.maps[bpf.MargayMapEndpointsMore],
 
-		neighbours: m.maps[bpf.MargayMapNeighbours],
+		neighbours: m.maps[bpf.MargayMapNeighbours], neighboursMore: m.maps[bpf.MargayMapNeighboursMore],
 	}
 	if err := e.Reload(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -131,12 +131,26 @@ func (e *Endpoints) Set(ep bpf.Endpoint) error {
 	return nil
 }
 
+// forgetNeighbour empties what is known of an interface's neighbour discovery. An endpoint of the hash gets an entry of its own for that: the one of
+// its place is another interface's.
 func (e *Endpoints) forgetNeighbour(ifindex uint32) error {
 	place := ifindex % uint32(len(e.places))
+	if _, inMore := e.more[ifindex]; inMore || e.isOthers(place, ifindex) {
+		if err := e.neighboursMore.Update(&ifindex, &bpf.MargayNeighbour{}, ebpf.UpdateAny); err != nil {
+			return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapNeighboursMore, ifindex, err)
+		}
+		return nil
+	}
 	if err := e.neighbours.Update(&place, &bpf.MargayNeighbour{}, ebpf.UpdateAny); err != nil {
 		return fmt.Errorf("write map %s key %d: %w", bpf.MargayMapNeighbours, place, err)
 	}
 	return nil
+}
+
+// isOthers reports whether a place in the array is taken by another interface.
+func (e *Endpoints) isOthers(place, ifindex uint32) bool {
+	owner, taken := e.taken[place]
+	return taken && owner != ifindex
 }
 
 func (e *Endpoints) set(ep bpf.Endpoint) error {
@@ -146,7 +160,7 @@ func (e *Endpoints) set(ep bpf.Endpoint) error {
 	}
 	_, inMore := e.more[ep.Ifindex]
 	i := ep.Ifindex % uint32(len(e.places))
-	if _, occupied := e.taken[i]; occupied || inMore {
+	if e.isOthers(i, ep.Ifindex) || inMore {
 		return e.setMore(ep)
 	}
 	carryOut(&e.places[i], creation(load(&e.places[i]), ep))
@@ -176,6 +190,9 @@ func (e *Endpoints) Remove(ifindex uint32) error {
 		return fmt.Errorf("delete map %s key %d: %w", bpf.MargayMapEndpointsMore, ifindex, err)
 	}
 	delete(e.more, ifindex)
+	if err := e.neighboursMore.Delete(&ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete map %s key %d: %w", bpf.MargayMapNeighboursMore, ifindex, err)
+	}
 	return nil
 }
 

@@ -264,7 +264,7 @@ func TestTheLinkLocalAddressOfAnInterfaceIsForgotten(t *testing.T) {
 		{"changed", func() error { return e.Set(other) }, true},
 		{"removed", func() error { return e.Remove(7) }, true},
 		{"created under the number", func() error { return e.Set(endpoint(7)) }, false},
-		{"created at the place", func() error { return e.Set(endpoint(7 + 1<<16)) }, false},
+		{"created at the place", func() error { return e.Set(endpoint(7 + 1<<16)) }, true},
 	} {
 		if err := m.Map(bpf.MargayMapNeighbours).Put(place, &claimed); err != nil {
 			t.Fatal(err)
@@ -279,5 +279,47 @@ func TestTheLinkLocalAddressOfAnInterfaceIsForgotten(t *testing.T) {
 		if kept := n.LinkLocal == claimed.LinkLocal; kept != step.kept {
 			t.Errorf("%s: the address is kept: %v, want %v", step.what, kept, step.kept)
 		}
+	}
+}
+
+// An endpoint whose place in the arrays is another's has a record of neighbour discovery of its own, as long as it is there.
+func TestAnEndpointWhosePlaceIsTakenHasItsOwnNeighbour(t *testing.T) {
+	m, _ := openMaps(t)
+	e := mustEndpoints(t, m)
+	record := func(ifindex uint32) (n bpf.MargayNeighbour, ok bool) {
+		err := m.Map(bpf.MargayMapNeighboursMore).Lookup(&ifindex, &n)
+		return n, err == nil
+	}
+	near, far := uint32(7), uint32(7+1<<16)
+	nameless := endpoint(far)
+	nameless.Mac = [6]uint8{}
+	for _, ep := range []bpf.Endpoint{endpoint(near), nameless} {
+		if err := e.Set(ep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := record(near); ok {
+		t.Error("the endpoint at the place has one, too")
+	}
+	if err := m.Map(bpf.MargayMapNeighboursMore).Put(far, &bpf.MargayNeighbour{LinkLocal: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Remove(near); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := record(far); n.LinkLocal != 5 {
+		t.Error("it is forgotten when the other endpoint goes")
+	}
+	if err := e.Set(endpoint(far)); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := record(far); !ok || n.LinkLocal != 0 {
+		t.Errorf("%+v (%v) after the MAC became known, want an empty one", n, ok)
+	}
+	if err := e.Remove(far); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := record(far); ok {
+		t.Error("it stays when its endpoint goes")
 	}
 }
