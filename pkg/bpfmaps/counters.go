@@ -29,13 +29,22 @@ func (d *Drops) All() (map[bpf.DropKey]bpf.Counter, error) {
 
 // Forget removes the counts of an interface that is gone; its number may come again.
 func (d *Drops) Forget(ifindex uint32) error {
+	return d.forget(func(i uint32) bool { return i == ifindex })
+}
+
+// Keep removes the counts of all interfaces but those that are there.
+func (d *Drops) Keep(there map[uint32]bool) error {
+	return d.forget(func(i uint32) bool { return !there[i] })
+}
+
+func (d *Drops) forget(gone func(ifindex uint32) bool) error {
 	drops, err := d.All()
 	if err != nil {
 		return err
 	}
 	errs := []error{}
 	for key := range drops {
-		if key.Ifindex != ifindex {
+		if !gone(key.Ifindex) {
 			continue
 		}
 		if err := d.counts.Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

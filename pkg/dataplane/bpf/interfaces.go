@@ -19,6 +19,7 @@ type interfaces struct {
 	prepared map[uint32]bool   // that are no ready endpoint's, once attaching was tried: whether they have programs
 	ready    bool              // the first plan has got as far as the guard
 	guarded  bool
+	counted  bool // the counts of drops were compared with byName
 }
 
 func newInterfaces(k *kernel) *interfaces {
@@ -36,9 +37,10 @@ func (i *interfaces) enforced() map[string]uint32 {
 // begin notes that the first plan has got as far as the guard, or has failed: interfaces that could not be programmed are closed.
 func (i *interfaces) begin() { i.ready = true }
 
-// recheck puts programs on prepared interfaces again that others have detached or unpinned, and has the same done with the guard.
+// recheck puts programs on prepared interfaces again that others have detached or unpinned, and has the same done with the guard. It has
+// detach compare counts of drops again, too.
 func (i *interfaces) recheck() {
-	i.guarded = false
+	i.guarded, i.counted = false, false
 	for name, ifindex := range i.byName {
 		if _, tried := i.prepared[ifindex]; tried {
 			i.prepared[ifindex] = i.kernel.host.Ensure(name, ifindex) == nil
@@ -91,14 +93,14 @@ func (i *interfaces) leave(ifindex uint32) { i.leaving[ifindex] = true }
 // detach forgets interfaces that were left. One that is there still keeps its programs: its pod may be running, and only
 // they limit its ARP.
 func (i *interfaces) detach() error {
-	if len(i.leaving) == 0 {
+	if len(i.leaving) == 0 && i.counted {
 		return nil
 	}
 	names := make(map[uint32]string, len(i.byName))
 	for name, ifindex := range i.byName {
 		names[ifindex] = name
 	}
-	var errs []error
+	errs := []error{i.forgetCounts(names)}
 	for ifindex := range i.leaving {
 		err := i.kernel.maps.Drops.Forget(ifindex)
 		if name, there := names[ifindex]; there {
@@ -113,6 +115,21 @@ func (i *interfaces) detach() error {
 		delete(i.leaving, ifindex)
 	}
 	return errors.Join(errs...)
+}
+
+// forgetCounts removes the counts of drops at interfaces that are not there. The programs of the guard count drops also at an interface that
+// comes and goes before this agent attaches programs, or while no agent runs.
+func (i *interfaces) forgetCounts(names map[uint32]string) error {
+	if i.counted {
+		return nil
+	}
+	there := make(map[uint32]bool, len(names))
+	for ifindex := range names {
+		there[ifindex] = true
+	}
+	err := i.kernel.maps.Drops.Keep(there)
+	i.counted = err == nil
+	return err
 }
 
 // guard closes workload interfaces that are no endpoint, once those that are have been opened.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -174,6 +175,30 @@ func TestCountsOfDropsNeverFall(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, k.ByInterface); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
+	}
+}
+
+// Pods come and go while no agent runs, or before it attaches programs to their interfaces: the guard drops what they send, and counts it.
+func TestDropsAtInterfacesThatAreGoneAreForgotten(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first := openNode(t, dir, nil)
+	first.mustApply(t, restartStages[0].updates()...)
+	mustClose(t, first.BPF)
+	n := openNode(t, dir, nil)
+	defer mustClose(t, n.BPF)
+	there, gone := bpf.DropKey{Ifindex: n.host.Ifaces["calia"], Reason: 1}, bpf.DropKey{Ifindex: 4711, Reason: 13}
+	for _, when := range []string{"a start", "a resync"} {
+		putDrops(t, n, there, 5)
+		putDrops(t, n, gone, 1)
+		if when == "a resync" {
+			n.Resync()
+		}
+		n.mustApply(t, restartStages[0].updates()...)
+		drops, err := n.kernel.maps.Drops.All()
+		if len(drops) != 1 || drops[there].Packets != 5 || err != nil {
+			t.Errorf("after %s: %v (%v), want those of the interface that is there", when, drops, err)
+		}
 	}
 }
 
