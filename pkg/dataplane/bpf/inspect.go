@@ -79,9 +79,8 @@ func (i Inspector) Detail(id model.EndpointID) Detail {
 	return detail
 }
 
-// Program is the ordered match table of a table in the kernel; nil if there is none, or if it is an earlier agent's. It
-// must not be changed.
-func (i Inspector) Program(id table.ID) *match.Program { return i.state().tables.list[id].program }
+// Program is the ordered match table of a table in the kernel; nil if there is none. It must not be changed.
+func (i Inspector) Program(id table.ID) *match.Program { return i.state().tables.program(id) }
 
 // RuleCounts implements inspect.Dataplane.
 func (i Inspector) RuleCounts() (inspect.Counts, error) {

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/calc"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -277,4 +280,56 @@ func TestWhichInterfacesAreReadyIsKnownBeforeTheFirstApply(t *testing.T) {
 	delete(ifaces, "cali0")
 	want(second, "one is another interface, one has gone", "cali1")
 	mustClose(t, second)
+}
+
+// TestAfterARestartToolsSeeWhatTheEarlierAgentHasPublished: policy that does not change stays in the tables of the earlier agent.
+func TestAfterARestartToolsSeeWhatTheEarlierAgentHasPublished(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	nets := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
+	ofNets := &model.Policy{Tier: model.TierDefault, Order: 2, Selector: selector.Equal("app", "a"), AppliesIngress: true,
+		Ingress: []model.Rule{{Action: model.Allow, Source: model.Entity{Nets: nets}}}}
+	updates := append(restartStages[0].updates(), model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "nets"}, Policy: ofNets})
+	type seen struct {
+		rows  []inspect.RuleRow
+		rules int
+		sets  map[uint32]string
+	}
+	see := func(n *node) seen {
+		i := n.Inspector()
+		counts, err := i.RuleCounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, _ := i.Rules(tortureA, counts, func(model.SetID) (string, bool) { return "", false })
+		s := seen{rows: rows, rules: i.Direction(tortureA, model.Ingress).Rules, sets: map[uint32]string{}}
+		for num, id := range i.Sets() {
+			s.sets[num], _ = i.CIDRs(id)
+		}
+		return s
+	}
+	first := openNode(t, dir, nil)
+	first.mustApply(t, updates...)
+	if !passes(t, first.BPF, "10.0.0.1", 80) || !passes(t, first.BPF, "192.0.2.7", 22) {
+		t.Fatal("the policy is not enforced")
+	}
+	before := see(first)
+	mustClose(t, first.BPF)
+	second := openNode(t, dir, nil)
+	defer mustClose(t, second.BPF)
+	var names []string
+	for id := range second.state.tables.list { // an endpoint whose new policy is refused keeps such a table
+		for _, rule := range second.Inspector().Program(id).IDs {
+			names = append(names, rule.String())
+		}
+	}
+	for _, row := range before.rows {
+		if !slices.Contains(names, row.Rule) {
+			t.Errorf("before the first plan tools see the rules %q, without %s", names, row.Rule)
+		}
+	}
+	second.mustApply(t, updates...)
+	if after := see(second); before.rules < 3 || !reflect.DeepEqual(after, before) {
+		t.Errorf("after the restart tools see\n%+v\nbefore it\n%+v", after, before)
+	}
 }

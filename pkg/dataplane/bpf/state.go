@@ -52,6 +52,7 @@ func newState(c dataplane.Config, k *kernel) (*state, error) {
 		Budget:  plan.DefaultBudget(int(k.maps.MaxEntries(bpf.MargayMapClassSets)), int(k.maps.MaxEntries(bpf.MargayMapIp4Net))),
 		Confirm: true,
 	}, snapshot), steps)
+	s.tables.adopted(s.plans.Compiler.Tables())
 	s.refusals = &refusals{addresses: s.addresses, classes: s.classes, endpoints: s.endpoints, Refusals: plans.Refusals{
 		Planner: s.plans, Unwritten: s.addresses.unwritten, Retry: plans.NewBackoff(time.Now), Believed: s.addresses.believedClass}}
 	s.status = status{s.plans, s.endpoints, s.refusals}

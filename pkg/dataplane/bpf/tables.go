@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"iter"
-	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -11,7 +10,6 @@ import (
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/plan"
 	"github.com/margay-project/margay/pkg/compile/table"
-	"github.com/margay-project/margay/pkg/model"
 )
 
 // tables are the decision tables that are published in slots of the kernel.
@@ -27,6 +25,7 @@ type published struct {
 	slot    uint32
 	program *match.Program // nil: an earlier agent's
 	table   *table.Table   // with the rows that it has in the kernel, but for those that addRows is about to write; nil: an earlier agent's
+	earlier *table.Table   // an earlier agent's as the compiler knows it, which learns what its rules are called from the policies; otherwise nil
 }
 
 // slots is the part of bpfmaps.Slots that is used here.
@@ -226,18 +225,5 @@ func (t *tables) republish(table *table.Table) error {
 	t.unused = append(t.unused, entry.slot)
 	entry.slot = slots[0]
 	t.list[table.ID] = entry
-	return nil
-}
-
-// netMembers are the members of a set that stands for a CIDR list of rules; nil for other sets.
-func (t *tables) netMembers(id model.SetID) []netip.Prefix {
-	for _, p := range t.list {
-		if p.program == nil {
-			continue
-		}
-		if members, ok := p.program.NetSets[id]; ok {
-			return members
-		}
-	}
 	return nil
 }

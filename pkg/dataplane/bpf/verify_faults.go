@@ -207,8 +207,8 @@ func tablePart[K, V comparable](t *bpfmaps.Table[K, V]) (verify.Part, error) {
 func (v *Verifier) Sets() []verify.Set {
 	s := v.dataplane.state
 	return verify.NumberedSets(s.names.sets, func(yield func(map[model.SetID][]netip.Prefix) bool) {
-		for _, p := range s.tables.list {
-			if p.program != nil && !yield(p.program.NetSets) {
+		for id := range s.tables.list {
+			if p := s.tables.program(id); p != nil && !yield(p.NetSets) {
 				return
 			}
 		}

@@ -3,6 +3,7 @@
 package ruletext
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -19,7 +20,7 @@ func Rows(p *match.Program, d model.Direction, names func(uint32) string, counts
 	for i, r := range p.Rules {
 		id, count := p.IDs[i], counts[r.Id]
 		row := inspect.RuleRow{
-			Direction: d.String(), Index: i, Rule: id.String(), Reason: reasonText(id), Action: actionText(r.Action),
+			Direction: d.String(), Index: i, Rule: nameOf(id), Reason: reasonText(id), Action: actionText(r.Action),
 			Tier: id.Tier, Object: inspect.Object{Namespace: id.Policy.Namespace, Name: id.Policy.Name},
 			Match: ruleText(r, d == model.Ingress, names), ID: r.Id, NeverReached: !reached[i],
 			Packets: count.Packets, Bytes: count.Bytes,
@@ -28,6 +29,14 @@ func Rows(p *match.Program, d model.Direction, names func(uint32) string, counts
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// nameOf is the name of a rule in traces. Of one that an earlier agent has made it may be all that is known.
+func nameOf(id model.RuleID) string {
+	if id.Point == 0 {
+		return cmp.Or(id.Tier, "a rule without a name")
+	}
+	return id.String()
 }
 
 // reasonText is the users' name of the rule, or of the place in policy, behind an entry.
@@ -46,7 +55,7 @@ func reasonText(id model.RuleID) string {
 		}
 		return fmt.Sprintf("%s %s[%d]", id.Policy.ObjectText(), id.Direction, id.Index)
 	}
-	return id.String()
+	return nameOf(id)
 }
 
 // Reached is the number of entries of a match table that packets can reach.
