@@ -48,6 +48,9 @@ func (w *world) check(t *rapid.T) {
 	for text, s := range w.selections {
 		got := map[int]bool{}
 		for g := range s.Groups() {
+			if g.IsEmpty() {
+				t.Fatalf("%s matches a group whose last item has left", text)
+			}
 			for it := range g.Items() {
 				got[it.Value] = true
 			}
@@ -65,6 +68,7 @@ func (w *world) check(t *rapid.T) {
 			t.Fatalf("%s: changes say it matches %v, want %v", text, w.matches[text], want)
 		}
 	}
+	w.checkGroups(t)
 	for number, it := range w.items {
 		var got, want []string
 		for s := range it.Group().Selections() {
@@ -79,6 +83,22 @@ func (w *world) check(t *rapid.T) {
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Fatalf("item %d is matched by %v, want %v", number, got, want)
+		}
+	}
+}
+
+// checkGroups compares the groups with the identities of all items: one for each. More of them would cost a match with every selector.
+func (w *world) checkGroups(t *rapid.T) {
+	groups := map[string]*Group[int, int]{}
+	for number, it := range w.items {
+		id := w.identities[number]
+		key := fmt.Sprint(id.Labels, id.Parents, id.Ports)
+		if g := groups[key]; g != nil && g != it.Group() {
+			t.Fatalf("item %d is in another group than one like it: %s", number, key)
+		}
+		groups[key] = it.Group()
+		if got := it.Group().Identity(); fmt.Sprint(got.Labels, got.Parents, got.Ports) != key {
+			t.Fatalf("item %d is in the group of %v, it has %s", number, got, key)
 		}
 	}
 }
