@@ -71,9 +71,12 @@ func inside(t *rapid.T, all []netip.Prefix) netip.Addr {
 	return p.Addr()
 }
 
-// edit makes one random change to both accounts.
+// edit makes one random change to both accounts, often of a prefix that they have.
 func (m *members) edit(t *rapid.T, c *classes.Classes) {
 	p, set := nested(t, "prefix"), uint32(rapid.IntRange(1, 5).Draw(t, "set"))
+	if known := m.known(nil); len(known) > 0 && rapid.Bool().Draw(t, "again") {
+		p = rapid.SampledFrom(known).Draw(t, "known prefix")
+	}
 	switch rapid.IntRange(0, 9).Draw(t, "edit") {
 	case 0, 1, 2:
 		c.Add(p, set)
