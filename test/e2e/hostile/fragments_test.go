@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	attackers := map[string]*lab.Pod{}
-	for _, name := range []string{"evil/one", "evil/two", "evil/three", "evil/four", "evil/five", "evil/six", "evil/seven"} {
+	for _, name := range []string{"evil/one", "evil/two", "evil/three", "evil/four", "evil/five", "evil/six", "evil/seven", "evil/eight"} {
 		attackers[name] = s.Pod(s.n1, name)
 		s.AwaitPolicies(attackers[name], 0, 0)
 	}
@@ -106,18 +107,20 @@ func TestIncompleteDatagramsLoseNoneOfOthers(t *testing.T) {
 		for _, flood := range []struct {
 			what, from string
 			make       func(s *piecer, i int) []byte
+			pour       func(t *testing.T, from *lab.Pod, n int, make func(i int) []byte)
 		}{
-			{"at random", "evil/one", (*piecer).random},
-			{"first fragments", "evil/two", func(p *piecer, i int) []byte { return p.piece(i, 0, 40) }},
-			{"large first fragments", "evil/three", func(p *piecer, i int) []byte { return p.piece(i, 0, 1400) }},
-			{"all but the last", "evil/four", func(p *piecer, i int) []byte { return p.piece(i/20, i%20, 1400) }},
-			{"with a last one that the kernel drops", "evil/five", (*piecer).feigned},
-			{"with a whole one between", "evil/six", (*piecer).interrupted},
-			{"with a first one that the kernel drops", "evil/seven", (*piecer).headless},
+			{"at random", "evil/one", (*piecer).random, pour},
+			{"first fragments", "evil/two", func(p *piecer, i int) []byte { return p.piece(i, 0, 40) }, pour},
+			{"large first fragments", "evil/three", func(p *piecer, i int) []byte { return p.piece(i, 0, 1400) }, pour},
+			{"all but the last", "evil/four", func(p *piecer, i int) []byte { return p.piece(i/20, i%20, 1400) }, pour},
+			{"with a last one that the kernel drops", "evil/five", (*piecer).feigned, pour},
+			{"with a whole one between", "evil/six", (*piecer).interrupted, pour},
+			{"with a first one that the kernel drops", "evil/seven", (*piecer).headless, pour},
+			{"with a checksum to be filled in behind the end", "evil/eight", (*piecer).unfinished, pourOffloaded},
 		} {
 			t.Run(flood.what, func(t *testing.T) {
 				p := &piecer{from: attackers[flood.from], to: s.c, v6: v6, r: rand.New(rand.NewPCG(1, 2))}
-				pour(t, p.from, 40_000, func(i int) []byte { return flood.make(p, i) })
+				flood.pour(t, p.from, 40_000, func(i int) []byte { return flood.make(p, i) })
 				const each = 100
 				before := server.Received()
 				for _, from := range []*lab.Pod{s.a, s.b} {
@@ -200,6 +203,19 @@ func (s *piecer) interrupted(i int) []byte {
 		return s.packet(i/3, 0, make([]byte, 1400), false).Bytes()
 	}
 	return s.packet(i/3, 8, make([]byte, 1400), false).Bytes()
+}
+
+// unfinished are datagrams of two fragments, of which the last one has a checksum to be filled in behind the end of its packet: the node's
+// kernel drops it.
+func (s *piecer) unfinished(i int) []byte {
+	if i%2 == 0 {
+		return append(make([]byte, offloadHeader), s.piece(i/2, 0, 1400)...)
+	}
+	last := s.packet(i/2, 1400, make([]byte, 8), false).Bytes()
+	header := []byte{needsChecksum, 0, 0, 0, 0, 0}
+	header = binary.NativeEndian.AppendUint16(header, uint16(len(last)))
+	header = binary.NativeEndian.AppendUint16(header, 20)
+	return slices.Concat(header, last, make([]byte, 40))
 }
 
 // headless are datagrams of two fragments, of which the first one ends behind its destination options: the kernel does not keep it.

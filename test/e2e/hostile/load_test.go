@@ -12,10 +12,30 @@ import (
 // pour sends the n frames that make returns, as fast as the pod can.
 func pour(t *testing.T, p *lab.Pod, n int, make func(i int) []byte) {
 	t.Helper()
+	pourBy(t, openSender(t, p), n, make)
+}
+
+// pourOffloaded is pour for frames behind a header of PACKET_VNET_HDR.
+func pourOffloaded(t *testing.T, p *lab.Pod, n int, make func(i int) []byte) {
+	t.Helper()
+	sender := openSender(t, p)
+	if err := sender.Offload(); err != nil {
+		t.Fatal(err)
+	}
+	pourBy(t, sender, n, make)
+}
+
+func openSender(t *testing.T, p *lab.Pod) *traffic.FrameSender {
+	t.Helper()
 	sender, err := traffic.OpenFrameSender(p.Host, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sender
+}
+
+func pourBy(t *testing.T, sender *traffic.FrameSender, n int, make func(i int) []byte) {
+	t.Helper()
 	const some = 512 // what fits the queues on the way
 	for from := 0; from < n; from += some {
 		var frames [][]byte
