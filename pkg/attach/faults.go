@@ -13,7 +13,7 @@ func (l *Links) Faults(ifindex uint32) (faults []string) {
 	programs := map[side]uint32{ingress: uint32(l.ids[l.programs.FromPod]), egress: uint32(l.ids[l.programs.ToPod])}
 	for _, s := range []side{ingress, egress} {
 		key := tcxKey{ifindex: ifindex, side: s}
-		state, err := linkState(filepath.Join(l.dir, key.pin()), key)
+		state, err := linkState(filepath.Join(l.pins.dir, key.pin()), key)
 		switch {
 		case err != nil:
 			faults = append(faults, fmt.Sprintf("tcx/%s: the link cannot be read: %v", s, err))
@@ -45,7 +45,7 @@ func (l *Links) hookFault(h hook) string {
 		return err.Error()
 	}
 	for _, name := range names {
-		opened, err := l.loadPinned(name)
+		opened, err := l.pins.load(name)
 		if err != nil {
 			return err.Error()
 		}

@@ -113,7 +113,7 @@ func (l *Links) ensureHook(h hook) (Change, error) {
 	var errs []error
 	for _, name := range names {
 		if name != current {
-			errs = append(errs, l.drop(l.hooks[name], name))
+			errs = append(errs, l.pins.drop(l.hooks[name], name))
 			delete(l.hooks, name)
 		}
 	}
@@ -128,7 +128,7 @@ func (l *Links) hookPins(h hook) ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	for _, dir := range append([]string{l.dir}, l.older...) {
+	for _, dir := range l.pins.dirs() {
 		pins, err := pinNames(dir)
 		if err != nil {
 			return nil, err
@@ -148,7 +148,7 @@ func (l *Links) hookPins(h hook) ([]string, error) {
 func (l *Links) check(h hook, name string) (Change, bool, error) {
 	held := l.hooks[name] != nil
 	if !held {
-		opened, err := l.loadPinned(name)
+		opened, err := l.pins.load(name)
 		if err != nil || opened == nil {
 			return Unchanged, false, err
 		}
@@ -166,7 +166,7 @@ func (l *Links) check(h hook, name string) (Change, bool, error) {
 	again, err := h.attach(priority)
 	switch {
 	case err == nil: // it was detached: this is its successor
-		if err := l.drop(l.hooks[name], name); err != nil {
+		if err := l.pins.drop(l.hooks[name], name); err != nil {
 			return Unchanged, false, errors.Join(err, again.Close())
 		}
 		l.hooks[name] = again
@@ -174,7 +174,7 @@ func (l *Links) check(h hook, name string) (Change, bool, error) {
 	case !errors.Is(err, unix.EBUSY):
 		return Unchanged, false, err
 	}
-	pinned, err := l.ensurePinned(l.hooks[name], name)
+	pinned, err := l.pins.ensure(l.hooks[name], name)
 	if pinned && held {
 		change = Repaired
 	}
@@ -207,11 +207,11 @@ func (l *Links) attachHook(h hook) (string, error) {
 		}
 		name := h.pin(priority)
 		// Another pin there is of a dead link, or its place would not have been free.
-		if err := l.drop(l.hooks[name], name); err != nil {
+		if err := l.pins.drop(l.hooks[name], name); err != nil {
 			return "", errors.Join(err, opened.Close())
 		}
 		l.hooks[name] = opened
-		_, err = l.ensurePinned(opened, name)
+		_, err = l.pins.ensure(opened, name)
 		return name, err
 	}
 	return "", fmt.Errorf("attach %s: priority %d and the %d after it are in use", h.name, h.first, places-1)
@@ -220,12 +220,12 @@ func (l *Links) attachHook(h hook) (string, error) {
 // DetachHooks implements Attacher.
 func (l *Links) DetachHooks() error {
 	var errs []error
-	for _, dir := range append([]string{l.dir}, l.older...) {
+	for _, dir := range l.pins.dirs() {
 		names, err := pinNames(dir)
 		errs = append(errs, err)
 		for _, name := range names {
 			if _, isTCX := parsePin(name); !isTCX {
-				errs = append(errs, l.drop(l.hooks[name], name))
+				errs = append(errs, l.pins.drop(l.hooks[name], name))
 				delete(l.hooks, name)
 			}
 		}

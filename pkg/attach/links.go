@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -18,8 +17,7 @@ type Programs struct {
 
 // Links attaches programs by links pinned in a directory of the BPF file system, so that they stay when the agent ends.
 type Links struct {
-	dir      string
-	older    []string
+	pins     pins
 	programs Programs
 	ids      map[*ebpf.Program]ebpf.ProgramID // of programs
 	tcx      map[tcxKey]link.Link
@@ -36,7 +34,7 @@ func NewLinks(dir string, older []string, programs Programs) (*Links, error) {
 		return nil, fmt.Errorf("directory for links: %w", err)
 	}
 	l := &Links{
-		dir: dir, older: older, tcx: map[tcxKey]link.Link{}, hooks: map[string]link.Link{}, ours: map[tcxKey]bool{},
+		pins: pins{dir, older}, tcx: map[tcxKey]link.Link{}, hooks: map[string]link.Link{}, ours: map[tcxKey]bool{},
 	}
 	if err := l.SetPrograms(programs); err != nil {
 		return nil, err
@@ -77,77 +75,4 @@ func (l *Links) Close() error {
 	clear(l.tcx)
 	clear(l.hooks)
 	return errors.Join(errs...)
-}
-
-// loadPinned opens the link of that name in dir or one of the older directories; nil: there is none.
-func (l *Links) loadPinned(name string) (link.Link, error) {
-	for _, dir := range append([]string{l.dir}, l.older...) {
-		path := filepath.Join(dir, name)
-		opened, err := link.LoadPinnedLink(path, nil)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open link %s: %w", path, err)
-		}
-		return opened, nil
-	}
-	return nil, nil
-}
-
-// ensurePinned pins the link in l.dir unless it is pinned there, and reports whether it had to. A pin in an older
-// directory is moved.
-func (l *Links) ensurePinned(opened link.Link, name string) (bool, error) {
-	path := filepath.Join(l.dir, name)
-	if _, err := os.Lstat(path); err == nil {
-		return false, nil
-	}
-	for _, dir := range l.older {
-		if err := os.Rename(filepath.Join(dir, name), path); err == nil {
-			return false, nil
-		}
-	}
-	// The link may believe that it is pinned still, where no file is any more.
-	if err := opened.Unpin(); err != nil {
-		return false, fmt.Errorf("pin link %s: %w", path, err)
-	}
-	if err := opened.Pin(path); err != nil {
-		return false, fmt.Errorf("pin link %s: %w", path, err)
-	}
-	return true, nil
-}
-
-// drop takes a link off where it is attached: its pins and its handle are gone.
-func (l *Links) drop(opened link.Link, name string) error {
-	errs := []error{l.unpin(name)}
-	if opened != nil {
-		errs = append(errs, opened.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func (l *Links) unpin(name string) error {
-	var errs []error
-	for _, dir := range append([]string{l.dir}, l.older...) {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("unpin link: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// pinNames are the names of all pins in dir, or nothing if there is no such directory.
-func pinNames(dir string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
-	names := make([]string, len(list))
-	for i, entry := range list {
-		names[i] = entry.Name()
-	}
-	return names, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // List implements Attacher.
-func (l *Links) List() ([]Attachment, error) { return ListPinned(l.dir) }
+func (l *Links) List() ([]Attachment, error) { return ListPinned(l.pins.dir) }
 
 // ListPinned says what the links pinned in dir are attached to, by ifindex, without an Attacher.
 func ListPinned(dir string) ([]Attachment, error) {

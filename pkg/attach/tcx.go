@@ -27,7 +27,7 @@ func (l *Links) ensure(key tcxKey, program *ebpf.Program) (Change, error) {
 	opened := l.tcx[key]
 	if opened == nil {
 		var err error
-		if opened, err = l.loadPinned(key.pin()); err != nil {
+		if opened, err = l.pins.load(key.pin()); err != nil {
 			return Unchanged, err
 		}
 	}
@@ -53,7 +53,7 @@ func (l *Links) ensure(key tcxKey, program *ebpf.Program) (Change, error) {
 	if err := l.keep(key, opened); err != nil {
 		return change, err
 	}
-	pinned, err := l.ensurePinned(opened, key.pin())
+	pinned, err := l.pins.ensure(opened, key.pin())
 	if pinned && change < Attached {
 		change = Repaired
 	}
@@ -90,7 +90,7 @@ func state(opened link.Link, key tcxKey) (runs ebpf.ProgramID, alive bool, err e
 func (l *Links) attach(dead link.Link, key tcxKey, program *ebpf.Program) (link.Link, error) {
 	if dead != nil {
 		delete(l.tcx, key)
-		if err := l.drop(dead, key.pin()); err != nil {
+		if err := l.pins.drop(dead, key.pin()); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +110,7 @@ func (l *Links) attach(dead link.Link, key tcxKey, program *ebpf.Program) (link.
 func (l *Links) Detach(ifindex uint32) error {
 	var errs []error
 	for _, key := range []tcxKey{{ifindex, ingress}, {ifindex, egress}} {
-		errs = append(errs, l.drop(l.tcx[key], key.pin()))
+		errs = append(errs, l.pins.drop(l.tcx[key], key.pin()))
 		delete(l.tcx, key)
 		delete(l.ours, key)
 	}
@@ -121,7 +121,7 @@ func (l *Links) Detach(ifindex uint32) error {
 func (l *Links) RemoveStale() ([]uint32, error) {
 	var gone []uint32
 	var errs []error
-	for _, dir := range append([]string{l.dir}, l.older...) {
+	for _, dir := range l.pins.dirs() {
 		names, err := pinNames(dir)
 		errs = append(errs, err)
 		for _, name := range names {
@@ -134,11 +134,11 @@ func (l *Links) RemoveStale() ([]uint32, error) {
 					continue
 				}
 			}
-			stale, err := l.isStale(key)
-			if errs = append(errs, err); !stale {
+			_, dead, err := l.pins.isDead(key)
+			if errs = append(errs, err); !dead {
 				continue
 			}
-			errs = append(errs, l.drop(l.tcx[key], name))
+			errs = append(errs, l.pins.drop(l.tcx[key], name))
 			delete(l.tcx, key)
 			delete(l.ours, key)
 			gone = append(gone, key.ifindex)
@@ -153,28 +153,11 @@ func (l *Links) RemoveStale() ([]uint32, error) {
 func (l *Links) IsGone(ifindex uint32) (bool, error) {
 	gone := false
 	for _, s := range []side{ingress, egress} {
-		key := tcxKey{ifindex, s}
-		opened, err := l.loadPinned(key.pin())
-		if err != nil {
+		pinned, dead, err := l.pins.isDead(tcxKey{ifindex, s})
+		if err != nil || pinned && !dead {
 			return false, err
 		}
-		if opened == nil {
-			continue
-		}
-		_, alive, err := state(opened, key)
-		if err := errors.Join(err, opened.Close()); alive || err != nil {
-			return false, err
-		}
-		gone = true
+		gone = gone || dead
 	}
 	return gone, nil
-}
-
-func (l *Links) isStale(key tcxKey) (bool, error) {
-	opened, err := l.loadPinned(key.pin())
-	if err != nil || opened == nil {
-		return false, err
-	}
-	_, alive, err := state(opened, key)
-	return err == nil && !alive, errors.Join(err, opened.Close())
 }
