@@ -69,6 +69,9 @@ func (i *inbox) ready() <-chan struct{} { return i.buffer.Ready() }
 // empty reports whether everything that was delivered has been drained.
 func (i *inbox) empty() bool { return i.buffer.Len() == 0 }
 
+// hold says in which namespaces network sets are being changed in parts.
+func (i *inbox) hold(namespaces map[string]bool) { i.buffer.Hold(namespaces) }
+
 // drain returns the oldest updates, at most limit of them.
 func (i *inbox) drain(limit int) Batch {
 	i.mu.Lock()

@@ -51,6 +51,7 @@ func New(o Options) *Loop {
 	l := &Loop{source: o.Source, reports: syncer.NewReports(), inbox: newInbox(o.Node), graph: o.Graph, dataplane: o.Dataplane,
 		settings: newSettings(o.Settings, o.Files), routes: routes{next: o.Routes, awaited: o.Routes != nil},
 		queries: make(chan query), status: newStatusBox(), closed: newClosedInterfaces(o.Node, o.Log, o.Graph.Nodes)}
+	o.Graph.InParts(syncer.MostAddresses)
 	l.observers = newObservers(o, l.reports, l.status, l.closed)
 	l.node = newSurroundings(o.Looks, o.Health.Add("node", 0), o.Log)
 	return l
@@ -136,6 +137,8 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 			return task{apply: true}, true
 		case <-l.dataplane.Wake():
 			return task{batch: l.waiting(), apply: true}, true
+		case <-l.next():
+			return task{batch: l.waiting(), apply: true, flushOnly: true}, true
 		case <-timers.retry.timer.C:
 			timers.retry.fired()
 			return task{apply: true, retry: true}, true
@@ -151,6 +154,21 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 	}
 	return task{}, false
 }
+
+// next gives a value if the graph has more without anything new. What else there is to do has its turn in between. While changes cannot be
+// enforced, only attempts that are made anyway go on.
+func (l *Loop) next() <-chan struct{} {
+	if l.progress.turning && l.progress.status.Ready {
+		return closedChannel
+	}
+	return nil
+}
+
+var closedChannel = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // waiting drains the inbox if there is something in it: changes come before what the dataplane has left to do.
 func (l *Loop) waiting() Batch {

@@ -69,6 +69,9 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 		}
 	}
 	changes := l.graph.Flush()
+	turning := l.graph.Turning()
+	l.progress.turning = len(turning) > 0
+	l.inbox.hold(turning)
 	if !changes.InSync {
 		return nil
 	}

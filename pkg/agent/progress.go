@@ -30,10 +30,12 @@ type progress struct {
 	stuck  int   // retries that ended with ErrStuck since the last attempt without an error
 	reopen bool  // the dataplane is to be reopened
 	closed error // why the last attempt to do so failed; nil: it did not
+
+	turning bool // the graph changes network sets in parts, and the next flush has more of it
 }
 
 // complete reports whether everything is enforced that is desired, or could be without a change.
-func (p *progress) complete() bool { return p.status.Ready && !p.retry }
+func (p *progress) complete() bool { return p.status.Ready && !p.retry && !p.turning }
 
 // attempted records how an attempt ended; its error is the dataplane's. That single endpoints are held back is no
 // failure.

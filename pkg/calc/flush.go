@@ -22,6 +22,7 @@ func (g *Graph) Flush() model.Changes {
 		g.updateProfile(name, p)
 	}
 	g.networkSetTable.update(in.networkSets)
+	g.networkSetTable.advance()
 	g.updateReserved(in.services, in.nodes)
 	if in.routes != nil {
 		g.owners.follow(in.routes.Routes)
@@ -53,6 +54,7 @@ func (g *Graph) Flush() model.Changes {
 	g.sets.dropUnused()
 	g.sets.selected.admit()
 
+	g.networkSetTable.inSync = true
 	out := model.Changes{Endpoints: g.resolve(), Sets: g.sets.changes(), InSync: true}
 	empty(&g.sets.repopulated) // new definitions were built with the ports that they have
 	g.dirty.reset()

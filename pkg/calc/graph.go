@@ -7,7 +7,7 @@
 //	endpoints.go, endpoint.go  the endpoints of the cluster; contents.go and addrs.go: what is kept of each, of which there may
 //	                           be very many. Indexes of package labelindex know which selectors match them
 //	owners.go, interfaces.go   which endpoint each address and interface is, of those that claim it
-//	services.go, networksets.go  the other objects that addresses belong to
+//	services.go, networksets.go  the other objects that addresses belong to; turning.go: large network sets change in parts
 //	setindex.go, definitions.go  what rules refer to; its parts find the members of the sets:
 //	selected.go, nodes.go,     by selector and named port, of nodes, of Services, and of addresses that are no further
 //	endpointslices.go, owned.go  source of a pod

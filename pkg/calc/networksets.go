@@ -1,6 +1,8 @@
 package calc
 
 import (
+	"net/netip"
+
 	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -10,6 +12,10 @@ type networkSetTable struct {
 	networkSets map[model.NetworkSetID]*networkSet
 	prefixes    allotment // the limit for those of one namespace
 	sets        *setIndex // which their prefixes join
+
+	most    int        // InParts
+	inSync  bool       // there is something in force
+	turning []*turning // those that change in parts, the one whose turn it is first
 }
 
 func newNetworkSetTable(sets *setIndex) *networkSetTable {
@@ -47,15 +53,25 @@ func (t *networkSetTable) update(changed map[model.NetworkSetID]*model.NetworkSe
 }
 
 // replaceOne replaces one network set; nil removes it. One that is left out has no prefixes.
-func (t *networkSetTable) replaceOne(id model.NetworkSetID, now *model.NetworkSet) {
+func (t *networkSetTable) replaceOne(id model.NetworkSetID, value *model.NetworkSet) {
+	t.finish(id)
+	now := value
+	if now != nil && t.prefixes.isOut(id.Namespace, id.Name) {
+		now = &model.NetworkSet{Labels: now.Labels, Profiles: now.Profiles}
+	}
+	if !t.begin(id, now, value) {
+		t.put(id, value, netsOf(now))
+	}
+}
+
+// put has one network set count with these prefixes; without a value it removes it.
+func (t *networkSetTable) put(id model.NetworkSetID, value *model.NetworkSet, nets []netip.Prefix) {
 	was := t.networkSets[id]
 	delete(t.networkSets, id)
-	if now != nil {
-		ns := &networkSet{value: now}
-		if ns.Value.more(); !t.prefixes.isOut(id.Namespace, id.Name) {
-			ns.Value.extra.nets = now.Nets
-		}
-		t.sets.selected.labels.Join(&ns.item, labelindex.Identity{Labels: now.Labels, Parents: now.Profiles})
+	if value != nil {
+		ns := &networkSet{value: value}
+		ns.Value.more().nets = nets
+		t.sets.selected.labels.Join(&ns.item, labelindex.Identity{Labels: value.Labels, Parents: value.Profiles})
 		t.networkSets[id] = ns
 		if was != nil && was.Group() == ns.Group() {
 			t.exchange(&was.item, &ns.item)

@@ -20,6 +20,7 @@ import (
 //
 // After that, the objects of one namespace with very many addresses wait for one another, some of them in each Drain, while other objects pass
 // them: each address is work for the consumer, and the author of such objects must not delay changes of others. Deletions do not pass them.
+// Nor do they pass a large network set that the consumer changes in parts, which is what Hold is for.
 //
 // One goroutine may call Put while another calls Take; the consumer's loop selects on Ready.
 type Buffer struct {
@@ -34,6 +35,7 @@ type Buffer struct {
 	present map[keyHash]uint32 // objects that the consumer has, with how many addresses
 	most    int                // present, see mapsize
 	inSync  bool               // the consumer has InSync
+	held    holds
 }
 
 // slot holds an update that waits. Without one it is empty.
@@ -142,7 +144,7 @@ func (b *Buffer) Ready() <-chan struct{} { return b.ready }
 
 // Drain removes and returns the oldest updates, at most limit of them (all if limit is not positive). It never blocks;
 // without updates it returns nil. The slice is the caller's. With a limit it leaves, of the objects of a namespace with addresses, those for which
-// there is no room in mostAddresses.
+// there is no room in MostAddresses.
 func (b *Buffer) Drain(limit int) []model.Update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,15 +161,32 @@ func (b *Buffer) Drain(limit int) []model.Update {
 	}
 	b.compact()
 	mapsize.Shrink(&b.present, &b.most)
-	b.signal()
+	if len(out) > 0 { // what is held is announced when that ends
+		b.signal()
+	}
 	return out
+}
+
+// Hold says in which namespaces the consumer is changing network sets in parts. Until it says that it has ended there, Drain leaves the network
+// sets, EndpointSlices and policies of these namespaces, and all deletions.
+func (b *Buffer) Hold(namespaces map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.held
+	b.held = namespaces
+	for namespace := range was {
+		if !namespaces[namespace] {
+			b.signal()
+			return
+		}
+	}
 }
 
 // next appends up to n updates to out; if bounded, those that have room. Once it has left one, it leaves deletions, too, and looks no farther
 // than n that are left, or InSync.
 func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 	var addresses room
-	left := 0
+	left, held := 0, b.held
 	for at := b.head; len(out) < n && left < n && at < len(b.queue); at++ {
 		s := b.queue[at]
 		if s.update == nil {
@@ -177,9 +196,13 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 		if left > 0 && key == model.InSyncKey {
 			break
 		}
-		if left > 0 && !present || bounded && !addresses.has(s.update, b.present[s.key]) {
+		before := b.present[s.key]
+		if left > 0 && !present || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
 			left++
 			continue
+		}
+		if bounded {
+			held = held.begin(s.update, before)
 		}
 		b.empty(at)
 		switch {

@@ -225,20 +225,20 @@ func noSlice(namespace, name string) model.Update {
 
 func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
 	b := NewBuffer()
-	b.Put([]model.Update{slice("a", "1", mostAddresses), slice("a", "2", mostAddresses), tier("gone", 1)})
+	b.Put([]model.Update{slice("a", "1", MostAddresses), slice("a", "2", MostAddresses), tier("gone", 1)})
 	if got := b.Drain(100); len(got) != 3 {
 		t.Fatalf("before InSync none passes: %d", len(got))
 	}
 	b.Put([]model.Update{model.InSync{}})
 	b.Drain(100)
-	large := mostAddresses + 1
+	large := MostAddresses + 1
 	b.Put([]model.Update{
-		slice("a", "1", large), slice("a", "6", 1), slice("a", "3", mostAddresses-1), slice("a", "4", 1),
+		slice("a", "1", large), slice("a", "6", 1), slice("a", "3", MostAddresses-1), slice("a", "4", 1),
 		slice("b", "1", 1), noTier("gone"), tier("new", 1), slice("a", "5", 0),
 	})
 	for i, want := range [][]model.Update{
 		{slice("a", "1", large), slice("b", "1", 1), tier("new", 1), slice("a", "5", 0)},
-		{slice("a", "6", 1), slice("a", "3", mostAddresses-1)},
+		{slice("a", "6", 1), slice("a", "3", MostAddresses-1)},
 		{slice("a", "4", 1), noTier("gone")},
 		nil,
 	} {
@@ -254,7 +254,7 @@ func TestObjectsThatLoseManyAddressesLetOthersPass(t *testing.T) {
 		"deleted": noSlice, "emptied": func(namespace, name string) model.Update { return slice(namespace, name, 0) },
 	} {
 		b := NewBuffer()
-		b.Put([]model.Update{slice("a", "1", mostAddresses), slice("a", "2", mostAddresses), model.InSync{}})
+		b.Put([]model.Update{slice("a", "1", MostAddresses), slice("a", "2", MostAddresses), model.InSync{}})
 		b.Drain(100)
 		b.Put([]model.Update{less("a", "1"), less("a", "2"), tier("new", 1)})
 		for i, want := range [][]model.Update{{less("a", "1"), tier("new", 1)}, {less("a", "2")}, nil} {
@@ -269,7 +269,7 @@ func TestInSyncPassesNothing(t *testing.T) {
 	b := NewBuffer()
 	b.Put([]model.Update{model.InSync{}})
 	b.Drain(1)
-	b.Put([]model.Update{slice("a", "1", mostAddresses), slice("a", "2", 1), model.InSync{}, tier("later", 1)})
+	b.Put([]model.Update{slice("a", "1", MostAddresses), slice("a", "2", 1), model.InSync{}, tier("later", 1)})
 	for i, want := range []int{1, 3} {
 		if got := b.Drain(100); len(got) != want {
 			t.Errorf("Drain %d has %d updates, want %d", i+1, len(got), want)
@@ -290,7 +290,7 @@ func TestADeletionPassesNothing(t *testing.T) {
 			name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")
 			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0, 1, 2:
-				b.Put([]model.Update{slice("n", name, rapid.SampledFrom([]int{0, 1, mostAddresses / 2, mostAddresses}).Draw(t, "size"))})
+				b.Put([]model.Update{slice("n", name, rapid.SampledFrom([]int{0, 1, MostAddresses / 2, MostAddresses}).Draw(t, "size"))})
 				due[name] = version
 				delete(behind, name)
 			case 3, 4:
@@ -324,4 +324,63 @@ func TestADeletionPassesNothing(t *testing.T) {
 			last = b.Len()
 		}
 	})
+}
+
+func networkSet(namespace, name string, prefixes int) model.NetworkSetUpdate {
+	u := model.NetworkSetUpdate{ID: model.NetworkSetID{Namespace: namespace, Name: name}}
+	if prefixes > 0 {
+		u.Set = &model.NetworkSet{Nets: make([]netip.Prefix, prefixes)}
+	}
+	return u
+}
+
+func policyOf(namespace string) model.PolicyUpdate {
+	return model.PolicyUpdate{Key: model.PolicyKey{Namespace: namespace, Name: "p"}, Policy: &model.Policy{}}
+}
+
+// What is put after a network set that is changed in parts waits in its namespace, as all deletions do, and nothing else does. A newer version
+// of the set comes after the deletions that wait.
+func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
+	type update = model.Update
+	const large = MostAddresses + 1
+	for what, gone := range map[string]bool{"comes": false, "goes": true} {
+		b := NewBuffer()
+		b.Put([]update{tier("gone", 1), networkSet("a", "small", 1), networkSet("a", "large", large), model.InSync{}})
+		b.Drain(100)
+		first := networkSet("a", "large", large)
+		if gone {
+			first = networkSet("a", "large", 0)
+		}
+		drains := func(step string, want ...update) {
+			t.Helper()
+			if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+				t.Errorf("%s, %s:\n%s", what, step, diff)
+			}
+		}
+		b.Put([]update{first, networkSet("a", "small", 2), policyOf("a"), noTier("gone"), policyOf("b"), tier("new", 1), networkSet("b", "other", 1)})
+		drains("at first", first, policyOf("b"), tier("new", 1), networkSet("b", "other", 1))
+		b.Hold(map[string]bool{"a": true})
+		b.Put([]update{networkSet("a", "large", large+1), policyOf("")})
+		drains("while it changes", policyOf(""))
+		select {
+		case <-b.Ready():
+			if got := b.Drain(100); len(got) > 0 {
+				t.Errorf("%s: %v", what, got)
+			}
+		default:
+		}
+		select {
+		case <-b.Ready():
+			t.Errorf("%s: what is held is announced", what)
+		default:
+		}
+		b.Hold(nil)
+		select {
+		case <-b.Ready():
+		default:
+			t.Errorf("%s: what was held is not announced", what)
+		}
+		drains("then", networkSet("a", "small", 2), policyOf("a"), noTier("gone"))
+		drains("at last", networkSet("a", "large", large+1))
+	}
 }

@@ -1,14 +1,16 @@
 package syncer
 
 import (
+	"maps"
+
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// mostAddresses bounds how many addresses of the objects of one namespace one Drain returns. One that a rule refers to costs an agent
+// MostAddresses bounds how many addresses of the objects of one namespace one Drain returns. One that a rule refers to costs an agent
 // some 8 µs, so that is about 35 ms of work. An object with more comes alone.
-const mostAddresses = 4096
+const MostAddresses = 4096
 
-// room is what the namespaces have used of mostAddresses in one Drain.
+// room is what the namespaces have used of MostAddresses in one Drain.
 type room map[string]uint32
 
 // has reports whether there is room for an update of an object, of which the consumer has so many addresses, and uses it. Those that go are
@@ -20,7 +22,7 @@ func (r *room) has(u model.Update, before uint32) bool {
 		return true
 	}
 	used := (*r)[namespace]
-	if used > 0 && used+size > mostAddresses {
+	if used > 0 && used+size > MostAddresses {
 		return false
 	}
 	if *r == nil {
@@ -45,4 +47,35 @@ func addressesOf(u model.Update) (namespace string, size uint32) {
 		return u.ID.Namespace, size
 	}
 	return "", 0
+}
+
+// holds are the namespaces of network sets that the consumer is changing in parts.
+type holds map[string]bool
+
+// begin returns them with that of an update of a network set that may be changed in parts. before is as in room.has.
+func (h holds) begin(u model.Update, before uint32) holds {
+	set, is := u.(model.NetworkSetUpdate)
+	if _, now := addressesOf(u); !is || max(now, before) <= MostAddresses {
+		return h
+	}
+	more := maps.Clone(h)
+	if more == nil {
+		more = holds{}
+	}
+	more[set.ID.Namespace] = true
+	return more
+}
+
+// keep reports whether an update waits for the end of such a change: what follows in the same namespace and may be meant for the set as it will
+// be, and every deletion, since the set may replace what is deleted.
+func (h holds) keep(u model.Update, present bool) bool {
+	switch u := u.(type) {
+	case model.NetworkSetUpdate:
+		return h[u.ID.Namespace] || len(h) > 0 && !present
+	case model.EndpointSliceUpdate:
+		return h[u.ID.Namespace] || len(h) > 0 && !present
+	case model.PolicyUpdate:
+		return h[u.Key.Namespace] || len(h) > 0 && !present
+	}
+	return len(h) > 0 && !present
 }

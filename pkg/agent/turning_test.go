@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
+	"github.com/margay-project/margay/pkg/syncer"
+)
+
+// largeSet is a network set of a tenant with so many addresses from one on.
+func largeSet(first, n int) model.NetworkSetUpdate {
+	s := &model.NetworkSet{Labels: map[string]string{"set": "large"}}
+	for i := first; i < first+n; i++ {
+		s.Nets = append(s.Nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+	}
+	return model.NetworkSetUpdate{ID: model.NetworkSetID{Namespace: "t", Name: "large"}, Set: s}
+}
+
+func policyFrom(namespace, of string) model.PolicyUpdate {
+	return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: namespace, Name: "p"}, Policy: &model.Policy{Tier: model.TierDefault,
+		Selector: selector.All(), AppliesIngress: true, Ingress: []model.Rule{{Action: model.Allow, Source: model.Entity{Selector: selector.Equal("set", of)}}}}}
+}
+
+// A network set of very many addresses changes in parts if rules refer to it. Others' changes come between, and what it may replace goes when
+// it is there.
+func TestOthersPassANetworkSetThatChangesInParts(t *testing.T) {
+	const size = 20_000
+	run(t, func(t *testing.T, r *rig) {
+		old := largeSet(size, 1)
+		old.ID.Name = "old"
+		r.put(pod(1), policyFrom("t", "large"), largeSet(0, size), old)
+		r.store.Sync()
+		synctest.Wait()
+		r.passes.take()
+		r.put(largeSet(size, size), policyFrom("u", "other"), model.Absent(old), policyFrom("t", "other"))
+		deleted, other, own, complete := -1, -1, -1, -1
+		passes := r.passes.take()
+		for i, out := range passes {
+			for _, u := range out.Batch.Updates {
+				switch u := u.(type) {
+				case model.NetworkSetUpdate:
+					if u.Set == nil {
+						deleted = i
+					}
+				case model.PolicyUpdate:
+					if u.Key.Namespace == "u" {
+						other = i
+					} else {
+						own = i
+					}
+				}
+			}
+			if out.Flush == nil {
+				continue
+			}
+			for _, s := range out.Flush.Changes.Sets {
+				if n := len(s.Added) + len(s.Removed); n > 2*syncer.MostAddresses && !s.Gone {
+					t.Errorf("pass %d changes %d members at once", i, n)
+				}
+			}
+			if out.Complete && complete < 0 {
+				complete = i
+			}
+		}
+		if parts := 2 * size / syncer.MostAddresses; other != 0 || deleted < parts || own < parts || complete < parts {
+			t.Errorf("of %d passes, those of another's policy %d, the deletion %d, the namespace's policy %d, and the first that is complete %d; parts %d",
+				len(passes), other, deleted, own, complete, parts)
+		}
+	})
+}
+
+// While the dataplane fails, changes in parts do not keep the loop busy, and then they go on.
+func TestANetworkSetThatChangesInPartsWaitsForTheDataplane(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.put(pod(1), policyFrom("t", "large"))
+		r.store.Sync()
+		synctest.Wait()
+		r.dp.Set(dataplane.FakeSettings{ApplyErr: errors.New("the kernel is away"), Failures: 1 << 20})
+		r.put(largeSet(0, 100_000), policyFrom("t", "large"))
+		r.passes.take()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := len(r.passes.take()); n > 100 {
+			t.Errorf("%d passes while nothing can be enforced", n)
+		}
+		r.dp.Set(dataplane.FakeSettings{})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, members := range r.dp.State().Sets {
+			if len(members) == 100_000 {
+				return
+			}
+		}
+		t.Error("the set is not complete")
+	})
+}
