@@ -143,6 +143,13 @@ func TestPoliciesOfANamespaceShareWhatTheyFind(t *testing.T) {
 	wantRefused(t, g, "b", "")
 	flushed(t, g, dp, model.Absent(selecting("evil", "c", 0, 1)))
 	wantRefused(t, g, "", "")
+
+	// A policy may come to cost less while the others are charged as much as before: one of them means what it does.
+	flushed(t, g, dp, model.Absent(selecting("evil", "b", 0, 1)))
+	flushed(t, g, dp, selecting("evil", "d", 20, 5))
+	wantRefused(t, g, "d", "")
+	flushed(t, g, dp, selecting("evil", "a", 20, 1))
+	wantRefused(t, g, "", "")
 }
 
 // A policy that was refused because of one that is built after it is tried again when that one gives up something: in its own
