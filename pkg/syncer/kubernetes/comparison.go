@@ -58,7 +58,7 @@ func (c *comparison) step(ctx context.Context, now time.Time) {
 	case c.due.IsZero():
 		c.due = now.Add(jitter(firstComparison))
 	case now.Before(c.due):
-	case !c.kind.synced():
+	case c.kind.snapshot().State != syncer.KindSynced:
 		return
 	default:
 		only, err := c.onlyInSecond(ctx)
@@ -147,9 +147,6 @@ func (s *store) lacks(keys []objectKey) (lacking []objectKey) {
 
 // readsFirst reports whether the first of two groups is read while both are served.
 func (k *kind) readsFirst() bool { return k.snapshot().Read == k.places[0].GroupVersion().String() }
-
-// synced reports whether the store has what the place that is read lists.
-func (k *kind) synced() bool { return k.snapshot().State == syncer.KindSynced }
 
 // noteHidden notes the objects that only the group that is not read has, unless the first is not read any more.
 func (k *kind) noteHidden(hidden []objectKey) {

@@ -42,8 +42,9 @@ func (g *groups) add(k *kind) {
 	}
 }
 
-// note learns from an answer of discovery which of the groups are served. One without any of the kinds that count is not.
-func (g *groups) note(ctx context.Context, answer *metav1.APIGroupList) {
+// note learns from an answer of discovery which of the groups are served. One without any of the kinds that count is not. That a group is
+// not served is believed of a server that was ready before, see locate: another one may not know all groups yet.
+func (g *groups) note(ctx context.Context, answer *metav1.APIGroupList, ready bool) {
 	var served [2]bool
 	for i := range served {
 		gv := g.version(i)
@@ -57,7 +58,12 @@ func (g *groups) note(ctx context.Context, answer *metav1.APIGroupList) {
 		served[i] = slices.ContainsFunc(g.kinds, func(k *kind) bool { return hasResource(list, k.Resource) })
 	}
 	if g.begin(ctx) {
-		g.authority = g.authority.served(served[0], served[1])
+		switch {
+		case ready:
+			g.authority = g.authority.served(served[0], served[1])
+		case g.authority == firstIsNext && !served[0]:
+			g.authority = readsSecond
+		}
 		g.logged = g.logged && served[0] && served[1]
 		g.end()
 	}

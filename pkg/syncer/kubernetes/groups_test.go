@@ -283,3 +283,53 @@ func TestKubernetesLooksAtTheGroupsForAllKindsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// While an API server starts it may list one of the groups and not yet the other. That does not decide which of them is read.
+func TestKubernetesDoesNotDecideBetweenGroupsByAStartingServersWord(t *testing.T) {
+	for in, use := range [][2]string{{tiersV3, calicoV3}, {tiersV1, calicoV1}} {
+		other := []string{calicoV3, calicoV1}[1-in]
+		cluster2 := func(c *cluster) {
+			bothServed(c)
+			c.put(use[0], tier("secure"))
+			c.put(use[1], calicoPolicy("bank", "deny", 1))
+			c.put(other, calicoPolicy("bank", "deny", 2)) // of before a migration, or of one that has begun
+		}
+		lists := func(c *cluster, both bool) {
+			c.serveCalico(in, both)
+			c.readiness(map[bool]int{true: 200, false: 500}[both])
+		}
+		want := []string{"+policy np/bank/deny 1", "+tier secure", "in sync"}
+		t.Run(use[0]+" when the agent starts", func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				cluster2(c)
+				lists(c, false)
+			}, func(c *cluster) {
+				c.after(3 * time.Second)
+				c.expect("starting")
+				lists(c, true)
+				c.after(5 * time.Minute)
+				c.expect("started", want...)
+			})
+		})
+		t.Run(use[0]+" when the server starts again", func(t *testing.T) {
+			inCluster(t, cluster2, func(c *cluster) {
+				c.expect("at first", want...)
+				lists(c, false)
+				c.after(3 * time.Second)
+				c.expect("starting")
+				lists(c, true)
+				c.after(5 * time.Minute)
+				c.expect("started")
+			})
+		})
+		t.Run(use[0]+" when the server never is ready", func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				cluster2(c)
+				lists(c, false)
+			}, func(c *cluster) {
+				c.after(15 * time.Second)
+				c.expect("the group that is there", "+policy np/bank/deny 2", "in sync")
+			})
+		})
+	}
+}

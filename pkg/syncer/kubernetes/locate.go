@@ -13,15 +13,16 @@ import (
 // locate finds out which candidate is to be read: the one that is served, or of several the one that groups decides for all kinds.
 // It asks until it has an answer, or ctx ends. A kind is absent only if the lists of groups and resources could be read and
 // name it in no version, and if the server was ready before it was asked for them: while it starts it may not know yet what it serves.
+// Likewise one of two candidates is served alone only then.
 func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
-	believed := !k.matters()
+	asked := false // whether the server is ready
 	for {
-		candidate, found, err := k.look(ctx)
+		candidate, found, err := k.look(ctx, asked)
 		switch {
 		case ctx.Err() != nil:
 			return 0, false
-		case err == nil && !found && !believed:
-			believed = true // a server that is never ready is not waited for without end
+		case err == nil && !asked && (found && k.isAlone() || !found && k.matters()):
+			asked = true // a server that is never ready is not waited for without end
 			if err := k.source.discovery.confirm(ctx); err != nil {
 				k.source.gate.wait(ctx, err)
 			}
@@ -41,9 +42,12 @@ func (k *kind) locate(ctx context.Context) (candidate int, found bool) {
 // matters reports whether it would change anything that the kind is absent.
 func (k *kind) matters() bool { return k.store.len() > 0 || !k.snapshot().Listed }
 
+// isAlone reports whether the last look found one of two candidates alone.
+func (k *kind) isAlone() bool { return len(k.places) > 1 && k.snapshot().Read == "" }
+
 // look is one attempt of locate.
-func (k *kind) look(ctx context.Context) (candidate int, found bool, err error) {
-	served, err := k.ask(ctx)
+func (k *kind) look(ctx context.Context, ready bool) (candidate int, found bool, err error) {
+	served, err := k.ask(ctx, ready)
 	switch {
 	case len(served) > 1:
 		candidate, against, err := k.source.groups.place(ctx, 0)
@@ -59,7 +63,7 @@ func (k *kind) look(ctx context.Context) (candidate int, found bool, err error) 
 	if err != nil {
 		return 0, false, err
 	}
-	k.readsAlone()
+	k.noteRead("", "") // there are no two places
 	if len(served) == 0 {
 		return 0, false, nil
 	}
@@ -75,9 +79,6 @@ func (k *kind) reads(candidate int, against string) {
 	k.noteRead(k.places[candidate].GroupVersion().String(), other)
 }
 
-// readsAlone notes that there are no two places.
-func (k *kind) readsAlone() { k.noteRead("", "") }
-
 func (k *kind) noteRead(read, notRead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -86,8 +87,8 @@ func (k *kind) noteRead(read, notRead string) {
 }
 
 // ask looks for the candidates once, and returns those that are served. The error is of a candidate whose server fails, which is
-// passed over for one that is there.
-func (k *kind) ask(ctx context.Context) (served []int, err error) {
+// passed over for one that is there. Ready says that the server was ready before, or will not be.
+func (k *kind) ask(ctx context.Context, ready bool) (served []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	groups, err := k.source.discovery.Groups(ctx)
@@ -95,7 +96,7 @@ func (k *kind) ask(ctx context.Context) (served []int, err error) {
 		return nil, err
 	}
 	if len(k.places) > 1 {
-		k.source.groups.note(ctx, groups)
+		k.source.groups.note(ctx, groups, ready)
 	}
 	var failure error
 	for i, c := range k.places {
@@ -167,7 +168,7 @@ func serves(groups *metav1.APIGroupList, gv schema.GroupVersion) bool {
 func (k *kind) lookForBetter(ctx context.Context, cancel context.CancelCauseFunc) {
 	age := max(k.source.ProbeEvery, time.Second) / 4 // less than any pause
 	for sleep(ctx, k.source.discovery.pause(k.source.ProbeEvery)) {
-		served, err := k.ask(ctx)
+		served, err := k.ask(ctx, false)
 		if err != nil || len(served) < 2 {
 			continue
 		}

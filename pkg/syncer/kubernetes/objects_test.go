@@ -239,6 +239,7 @@ func TestKubernetesDoesNotTakeAFailingServerForAnAbsentKind(t *testing.T) {
 		few(c)
 		c.set(felixV3Path, func(k *servedKind) { k.absent, k.discovery = false, 503 })
 	}, func(c *cluster) {
+		c.after(time.Second)
 		got := c.got()
 		if !slices.ContainsFunc(got, func(u string) bool { return strings.HasPrefix(u, "+configuration") }) {
 			t.Errorf("the group that is there was not read: %q", got)
