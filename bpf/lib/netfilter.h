@@ -49,11 +49,11 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 	return NF_DROP;
 }
 
-/* What precheck returns for a packet from a workload: these bits, and above them the index of its interface. */
+/* What precheck returns for a packet from a workload: these bits, and above them the index of its interface, which may have 31 bits. */
 #define NF_JUDGE 1 /* egress is to be judged */
 #define NF_ASK 2   /* it must be one that the node wants */
 #define NF_WORKLOAD 4
-#define NF_INDEX 3 /* bits to shift */
+#define NF_INDEX 32 /* bits to shift */
 
 /* Whether a packet to the node passes in spite of host_drop (D-24), where the kernel's conntrack does not follow it:
  * an answer in a flow that the node has opened, by our own entry, and neighbour discovery. A later fragment passes,
@@ -213,7 +213,7 @@ __noinline int early_nd(struct bpf_nf_ctx *ctx)
  * LOCAL_OUT, where packets of IPVS and of this node itself leave. Returns NF_ACCEPT, NF_DROP, or the packet's
  * workload and the checks to do. A global function, to save stack, and so that the verifier walks the code after
  * it once and not for each way through it. */
-__noinline __u32 precheck(struct bpf_nf_ctx *ctx)
+__noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;
 	struct net_device *in = state->in, *out = state->out;
@@ -250,7 +250,7 @@ __noinline __u32 precheck(struct bpf_nf_ctx *ctx)
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
-	return in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0);
+	return (__u64)(__u32)in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0);
 }
 
 /* Whether the kernel's conntrack has translated a packet that it follows so that it is to be judged: an answered packet that from_pod did
@@ -293,7 +293,8 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 
 static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 {
-	__u32 r = precheck(ctx), ifindex = r >> NF_INDEX;
+	__u64 r = precheck(ctx);
+	__u32 ifindex = r >> NF_INDEX;
 	struct endpoint *ep;
 
 	if (!(r & NF_WORKLOAD))

@@ -53,6 +53,11 @@ func (n *Node) ReplacePod(gone *Pod, namespace, name string, addrs ...netip.Addr
 	return n.addPod(namespace, name, gone.index, addrs)
 }
 
+// AddNumberedPod adds a pod as AddPod does, with a certain number of its interface on the node. One that is in use is an error.
+func (n *Node) AddNumberedPod(namespace, name string, index int, addrs ...netip.Addr) (*Pod, error) {
+	return n.addPod(namespace, name, index, addrs)
+}
+
 // addPod adds a pod. index 0: the kernel chooses the number of its interface.
 func (n *Node) addPod(namespace, name string, index int, addrs []netip.Addr) (*Pod, error) {
 	n.plugging.RLock()

@@ -92,3 +92,37 @@ func TestOnePortToAPodAndToItsService(t *testing.T) {
 		}
 	}
 }
+
+// The kernel numbers interfaces up to 2^31. A pod with a large number is judged by its own policy behind the translation, too, and not by that of
+// the pod whose number has the same low bits.
+func TestAPodWithALargeInterfaceNumberIsJudgedByItsOwnPolicy(t *testing.T) {
+	testutil.RequireCommand(t, "iptables-restore")
+	c := newCluster(t, oneNode)
+	n := c.Node(0)
+	c.Write("service", `apiVersion: v1
+kind: Service
+metadata: {name: server, namespace: shop}
+spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ports: [{port: 80}]}
+`)
+	server, free := c.Pod(n, "server"), c.Pod(n, "free")
+	client, err := n.AddNumberedPod("shop", "client", free.IfIndex()+1<<29)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Declare(client)
+	c.Policy("client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress]}`)
+	c.AwaitEndpoint(client)
+	c.AwaitPolicies(client, 0, 1)
+	_, udp := c.Serve(server.Host, 80)
+	front := netip.MustParseAddrPort("10.96.0.1:80")
+	if err := n.SetService(lab.Service{Addr: front, Protocol: "udp", Backends: []netip.AddrPort{udp.Addr4()}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := echo.ExchangeUDP(free.Host, front, []byte("x"), soon); got.Outcome != echo.Connected {
+		t.Fatalf("from a pod without policy: %v (%v)", got.Outcome, got.Err)
+	}
+	before := udp.Received()
+	if got := echo.ExchangeUDP(client.Host, front, []byte("x"), never); got.Outcome != echo.Timeout || udp.Received() != before {
+		t.Errorf("from a pod that may send nothing: %v (%v), and the backend got %d datagrams", got.Outcome, got.Err, udp.Received()-before)
+	}
+}
