@@ -53,7 +53,15 @@ static __always_inline int nf_drop(__u32 ifindex, int reason, enum hook hook, __
 #define NF_JUDGE 1 /* egress is to be judged */
 #define NF_ASK 2   /* it must be one that the node wants */
 #define NF_WORKLOAD 4
+#define NF_BACK 8   /* it goes back to the interface that it came from */
 #define NF_INDEX 32 /* bits to shift */
+
+/* Whether a packet goes to a link-local address of IPv6. The pod is alone on its link, so a packet that goes back there finds nothing. The
+ * node would make a neighbour entry for each address, and has room for 1,024 for all pods (D-23). */
+static __always_inline bool to_link_local(const struct tuple *t)
+{
+	return t->family == 6 && (t->dst[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
 
 /* Whether a packet to the node passes in spite of host_drop (D-24), where the kernel's conntrack does not follow it:
  * an answer in a flow that the node has opened, by our own entry, and neighbour discovery. A later fragment passes,
@@ -86,6 +94,8 @@ static __always_inline int judge_present(struct bpf_nf_ctx *ctx, struct endpoint
 	r = parse_nf(ctx, &p);
 	if (r)
 		return nf_drop(ifindex, r, FROM_POD, skb->len);
+	if ((what & NF_BACK) && to_link_local(&p.t))
+		return nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, skb->len);
 	if (cfg.host_drop && (what & NF_ASK) && !wanted_unfollowed(&p))
 		return nf_drop(ifindex, -DROP_HOST_ACTION, FROM_POD, skb->len);
 	if (!(what & NF_JUDGE))
@@ -246,11 +256,12 @@ __noinline __u64 precheck(struct bpf_nf_ctx *ctx)
 	}
 	judge = (ipvs && word != KERNEL_CT_REPLY) || to_be_judged(skb, mark, word, nfct) ||
 		translated_back(state, nfct);
-	if (!judge && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
+	if (!judge && in != out && word != KERNEL_CT_NEW && word != KERNEL_CT_NONE) /* the usual case */
 		return NF_ACCEPT;
 	if (!is_workload(in))
 		return NF_ACCEPT;
-	return (__u64)(__u32)in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0);
+	return (__u64)(__u32)in->ifindex << NF_INDEX | NF_WORKLOAD | ask | (judge ? NF_JUDGE : 0) |
+	       (in == out ? NF_BACK : 0);
 }
 
 /* Whether the kernel's conntrack has translated a packet that it follows so that it is to be judged: an answered packet that from_pod did
@@ -265,9 +276,10 @@ static __always_inline bool moved(const struct sk_buff *skb, unsigned long nfct)
 	return (status & IPS_DST_NAT) && !(skb->mark & (cfg.mark_judge | cfg.mark_own));
 }
 
-/* Whether a forwarded packet is accepted as nearly all are: it is not put off, IPVS has not touched it, and no interface is
- * closed. The kernel's conntrack has seen its connection before, or does not follow it; then the interface by which it came must
- * be a ready endpoint's, too. precheck comes to the same result by four times as many instructions. */
+/* Whether a forwarded packet is accepted as nearly all are: it is not put off, IPVS has not touched it, it does not go back to its
+ * pod, and no interface is closed. The kernel's conntrack has seen its connection before, or does not follow it;
+ * then the interface by which it came must be a ready endpoint's, too. precheck comes to the same result by four times as many
+ * instructions. */
 static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 {
 	const struct nf_hook_state *state = ctx->state;
@@ -282,6 +294,9 @@ static __always_inline bool usual(struct bpf_nf_ctx *ctx)
 		return false;
 	if (!mark)
 		return (nfct & NFCT_INFO) != IP_CT_NEW && !is_workload(in) && !closed(out);
+	/* After !mark: of what the node forwards for others, much leaves by the interface that it came by. */
+	if (in == out)
+		return false;
 	if (nfct > NFCT_INFO) {
 		if ((nfct & NFCT_INFO) == IP_CT_NEW || moved(skb, nfct))
 			return false;
@@ -303,5 +318,5 @@ static __always_inline int judge_packet(struct bpf_nf_ctx *ctx)
 	ep = ready_endpoint(ifindex);
 	if (!ep)
 		return early_nd(ctx) ? NF_ACCEPT : nf_drop(ifindex, -DROP_NO_ENDPOINT, FROM_POD, ctx->skb->len);
-	return r & (NF_JUDGE | NF_ASK) ? judge_present(ctx, ep, r) : NF_ACCEPT;
+	return r & (NF_JUDGE | NF_ASK | NF_BACK) ? judge_present(ctx, ep, r) : NF_ACCEPT;
 }

@@ -137,3 +137,30 @@ func TestForgedNeighboursFillNothing(t *testing.T) {
 		s.Reach(p.Host, s.ext.Host, 0, true)
 	}
 }
+
+// TestAnAddressOfThePodsLinkMakesNoNeighbour: a pod sends to link-local addresses that no machine has, whatever its policy. The node is a router,
+// and the pod's link is the only one where they can be. It made an entry for each of them.
+func TestAnAddressOfThePodsLinkMakesNoNeighbour(t *testing.T) {
+	s := newScene(t)
+	s.AwaitPolicies(s.m, 0, 0)
+	datagram := testutil.Packet{L4: testutil.UDP{SrcPort: 1000, DstPort: 53}}
+	report := testutil.Packet{L4: testutil.ICMP{Type: 132}, TTL: 255, Payload: make([]byte, 16)}
+	for i, plain := range []testutil.Packet{datagram, report} {
+		if i == 1 {
+			s.Policy("evil/m", `{podSelector: {matchLabels: {app: m}}, policyTypes: [Egress]}`)
+			s.AwaitPolicies(s.m, 0, 1)
+		}
+		before := s.neighbours(s.m, unix.AF_INET6)
+		for k := range uint16(150) {
+			a := netip.MustParseAddr("fe80::7777:0:0").As16()
+			a[13] = byte(i)
+			binary.BigEndian.PutUint16(a[14:], k)
+			plain.Src, plain.Dst = s.m.Addr6(), netip.AddrFrom16(a)
+			send(t, s.m, frame(s.m, plain))
+		}
+		// The node looks up the neighbour for some redirects that it sends to the pod, at a rate of its own.
+		if n := s.neighbours(s.m, unix.AF_INET6) - before; n > 30 {
+			t.Errorf("%T: 150 packets have made %d neighbours", plain.L4, n)
+		}
+	}
+}
