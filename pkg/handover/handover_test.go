@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -59,6 +60,8 @@ func text(f bpfmaps.Flow) string {
 func TestConnectionsBecomeFlowsOfBothEnds(t *testing.T) {
 	allowed := Mark{Judged: true, Allowed: true}
 	plain := tcp(podA, 1000, podB, 80)
+	udp := established(plain)
+	udp.Original.Protocol, udp.Reply.Protocol, udp.TCPState = unix.IPPROTO_UDP, unix.IPPROTO_UDP, 0
 	toService, backend := tcp(podA, 1000, service, 80), tcp(podA, 1000, podB, 8080)
 	for name, c := range map[string]struct {
 		entry conntrack.Entry
@@ -71,6 +74,8 @@ func TestConnectionsBecomeFlowsOfBothEnds(t *testing.T) {
 		"never judged":                     {established(plain), Mark{}, false, []string{"10.65.1.2:1000>10.65.1.3:80 l4 80 state 3 flags 0 stamps 0 0 of 4 5 invalid IP"}},
 		"kept, of an old generation":       {established(plain), Mark{Judged: true}, true, []string{"10.65.1.2:1000>10.65.1.3:80 l4 80 state 3 flags 0 stamps 0 0 of 4 5 invalid IP"}},
 		"revoked":                          {established(plain), Mark{Judged: true, Denied: true}, false, []string{"10.65.1.2:1000>10.65.1.3:80 l4 80 state 35 flags 0 stamps 9 9 of 4 5 invalid IP"}},
+		"UDP":                              {udp, allowed, false, []string{"10.65.1.2:1000>10.65.1.3:80 l4 80 state 3 flags 0 stamps 9 9 of 4 5 invalid IP"}},
+		"UDP, revoked":                     {udp, Mark{Judged: true, Denied: true}, false, []string{"10.65.1.2:1000>10.65.1.3:80 l4 80 state 65 flags 0 stamps 0 0 of 4 5 invalid IP"}},
 		"from elsewhere":                   {established(tcp(outside, 1, podB, 80)), allowed, false, []string{"192.0.2.7:1>10.65.1.3:80 l4 80 state 3 flags 0 stamps 0 9 of 0 5 invalid IP"}},
 		"from the node":                    {established(tcp(node, 1, podB, 80)), Mark{}, false, []string{"10.66.0.1:1>10.65.1.3:80 l4 80 state 3 flags 2 stamps 0 0 of 0 5 invalid IP"}},
 		"to the node":                      {established(tcp(podA, 1, node, 80)), allowed, false, []string{"10.65.1.2:1>10.66.0.1:80 l4 80 state 3 flags 8 stamps 9 0 of 4 0 10.66.0.1"}},
@@ -94,13 +99,21 @@ func TestConnectionsBecomeFlowsOfBothEnds(t *testing.T) {
 func TestPingsAndOtherProtocolsBecomeFlows(t *testing.T) {
 	ping := conntrack.Tuple{Src: podA, Dst: podB, Protocol: 1, ICMPType: 8, ICMPID: 77}
 	pong := conntrack.Tuple{Src: podB, Dst: podA, Protocol: 1, ICMPType: 0, ICMPID: 77}
+	ping6 := conntrack.Tuple{Src: netip.MustParseAddr("fd00::2"), Dst: netip.MustParseAddr("fd00::3"), Protocol: 58, ICMPType: 128, ICMPID: 77}
 	other := conntrack.Tuple{Src: podA, Dst: podB, Protocol: 253}
-	f := Flows{Place: place, Mark: func(conntrack.Entry) Mark { return Mark{Judged: true} }, Stamp: 9}
+	f := Flows{Mark: func(conntrack.Entry) Mark { return Mark{Judged: true} }, Stamp: 9,
+		Place: func(a netip.Addr) Place {
+			if a.Is6() {
+				return Place{Interface: 2 + uint32(a.As16()[15])}
+			}
+			return place(a)
+		}}
 	for _, c := range []struct {
 		entry conntrack.Entry
 		want  string
 	}{
 		{conntrack.Entry{Original: ping, Reply: pong, Status: conntrack.SeenReply}, "10.65.1.2:77>10.65.1.3:78 l4 2048 state 1 flags 0 stamps 9 9 of 4 5 invalid IP"},
+		{conntrack.Entry{Original: ping6, Reply: swapped(ping6)}, "[fd00::2]:77>[fd00::3]:78 l4 32768 state 0 flags 0 stamps 9 9 of 4 5 invalid IP"},
 		{conntrack.Entry{Original: other, Reply: swapped(other)}, "10.65.1.2:0>10.65.1.3:0 l4 253 state 0 flags 0 stamps 9 9 of 4 5 invalid IP"},
 	} {
 		got := f.Of(c.entry)
@@ -111,6 +124,13 @@ func TestPingsAndOtherProtocolsBecomeFlows(t *testing.T) {
 		back, ok := tupleOf(&got[0])
 		if !ok || back != c.entry.Original {
 			t.Errorf("and back: %v, %v", back, ok)
+		}
+	}
+	// The kernel tracks some more kinds of questions by ICMP. For BPF they are no flows.
+	for _, question := range []conntrack.Tuple{ping, ping6} {
+		question.ICMPType = map[uint8]uint8{1: 13, 58: 139}[question.Protocol]
+		if got := f.Of(conntrack.Entry{Original: question, Reply: swapped(question)}); len(got) > 0 {
+			t.Errorf("%v became %v", question, text(got[0]))
 		}
 	}
 }
@@ -192,6 +212,9 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 	half := both
 	half.Ingress, half.State = 0, 0
 	front := bpf.CtEntry{State: replied | open, Flags: translated, Egress: 3, OpenerIf: 4}
+	gone := half
+	gone.State |= revoked
+	ping := bpfmaps.NewFlow(netip.AddrPortFrom(podA, 7), netip.AddrPortFrom(outside, 8), 1, bpf.CtEntry{L4: 8 << 8, Egress: 3, OpenerIf: 4})
 	cut := both
 	cut.State |= revoked
 	moved, far := both, both
@@ -239,6 +262,8 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		"not sent elsewhere's":                {nil, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3, Stray: stray, Lone: 1}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 20s"},
 		"to a pod that has not allowed it":    {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, half)}, Marks{Value: 2, Mask: 3}, ""},
 		"of a pod that has not allowed it":    {nil, []bpfmaps.Flow{flow(plain, bpf.CtEntry{State: 3, Ingress: 1, ResponderIf: 5})}, Marks{Value: 2, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x0, 1h0m0s"},
+		"to a machine outside, revoked":       {nil, []bpfmaps.Flow{flow(tcp(podA, 1000, outside, 80), gone)}, Marks{Value: 2, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 192.0.2.7:80, 0x0, 30s"},
+		"a ping":                              {nil, []bpfmaps.Flow{ping}, Marks{Value: 2, Mask: 3}, "insert protocol 1, 10.65.1.2 to 192.0.2.7, type 8, id 7, 0x2, 5s"},
 		"to a machine outside":                {nil, []bpfmaps.Flow{flow(tcp(podA, 1000, outside, 80), half)}, Marks{Value: 2, Mask: 3}, "insert protocol 6, 10.65.1.2:1000 to 192.0.2.7:80, 0x2, 20s"},
 	} {
 		k := newTable(1000, c.there...)
