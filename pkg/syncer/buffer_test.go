@@ -248,6 +248,30 @@ func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
 	}
 }
 
+// Network sets and EndpointSlices of a namespace have one bound together.
+func TestNetworkSetsOfManyPrefixesLetOthersPass(t *testing.T) {
+	set := func(namespace, name string, prefixes int) model.Update {
+		u := model.NetworkSetUpdate{ID: model.NetworkSetID{Namespace: namespace, Name: name}, Set: &model.NetworkSet{}}
+		for i := range prefixes {
+			u.Set.Nets = append(u.Set.Nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32))
+		}
+		return u
+	}
+	b := NewBuffer()
+	b.Put([]model.Update{model.InSync{}})
+	b.Drain(100)
+	b.Put([]model.Update{set("a", "1", MostAddresses), slice("a", "2", 1), set("a", "3", 1), set("", "1", MostAddresses), tier("new", 1)})
+	for i, want := range [][]model.Update{
+		{set("a", "1", MostAddresses), set("", "1", MostAddresses), tier("new", 1)},
+		{slice("a", "2", 1), set("a", "3", 1)},
+		nil,
+	} {
+		if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+			t.Errorf("Drain %d:\n%s", i+1, diff)
+		}
+	}
+}
+
 // Addresses that go are work, too: those of deleted objects, and of objects that have fewer.
 func TestObjectsThatLoseManyAddressesLetOthersPass(t *testing.T) {
 	for what, less := range map[string]func(namespace, name string) model.Update{
