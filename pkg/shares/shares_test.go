@@ -113,6 +113,10 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%v is charged to %q while routes are not known", c.Original, ends.owners[n])
 		}
 	}
+	former := between(formerPod, outside, outside, judgedMark)
+	if n, ok := ends.owner(&former, nil); !ok || n != unknown {
+		t.Errorf("%v is charged to %d, %v: no route matters to it", former.Original, n, ok)
+	}
 }
 
 // A kernel whose marks carry nothing: what passes through the node is neither charged nor removed, but for connections of endpoints that
