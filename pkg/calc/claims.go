@@ -116,30 +116,44 @@ func (g *Graph) ServiceClaims() []ServiceClaim {
 			}
 		}
 	}
-	claimed := false
-	for a := range claimants {
-		claimed = claimed || g.owners.known[g.owners.key(a)] > 0
-	}
-	if claimed {
-		for ep := range g.endpoints.All() {
-			for a := range ep.Value.addrs() {
-				add(a, "endpoint "+ep.id().String(), model.ServiceKey{})
-			}
-		}
-	}
-	for name, addrs := range g.nodes {
-		for _, a := range addrs {
-			add(a, "node "+name, model.ServiceKey{})
-		}
-	}
-	for key, s := range g.services {
-		for _, a := range s.Cluster {
-			add(a, "Service "+key.String(), key)
-		}
-	}
+	g.eachClaimed(claimants, add)
 	slices.SortFunc(all, func(a, b ServiceClaim) int {
 		return cmp.Or(cmp.Compare(a.Service.Namespace, b.Service.Namespace), cmp.Compare(a.Service.Name, b.Service.Name),
 			a.Addr.Compare(b.Addr), cmp.Compare(a.Of, b.Of))
 	})
 	return all
+}
+
+// eachClaimed yields what has one of the addresses, with it. There may be a hundred thousand endpoints that have none of them, so nothing is
+// made of those.
+func (g *Graph) eachClaimed(claimants map[netip.Addr][]model.ServiceKey, yield func(a netip.Addr, of string, except model.ServiceKey)) {
+	ofEndpoints := map[netip.Addr]struct{}{}
+	for a := range claimants {
+		if g.owners.known[g.owners.key(a)] > 0 {
+			ofEndpoints[a] = struct{}{}
+		}
+	}
+	if len(ofEndpoints) > 0 {
+		for ep := range g.endpoints.All() {
+			for a := range ep.Value.addrs() {
+				if _, claimed := ofEndpoints[a]; claimed {
+					yield(a, "endpoint "+ep.id().String(), model.ServiceKey{})
+				}
+			}
+		}
+	}
+	for name, addrs := range g.nodes {
+		for _, a := range addrs {
+			if len(claimants[a]) > 0 {
+				yield(a, "node "+name, model.ServiceKey{})
+			}
+		}
+	}
+	for key, s := range g.services {
+		for _, a := range s.Cluster {
+			if len(claimants[a]) > 0 {
+				yield(a, "Service "+key.String(), key)
+			}
+		}
+	}
 }

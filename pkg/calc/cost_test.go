@@ -82,3 +82,19 @@ func TestManyPoliciesOfManyPodsAreSortedOnce(t *testing.T) {
 		t.Errorf("a change of a policy costs %s with %d pods and %s with one", all, many, one)
 	}
 }
+
+// Agents ask for the claims of Services every two seconds, whose authors may write the address of any pod.
+func TestAClaimOfAServiceCostsNothingForEachPod(t *testing.T) {
+	const pods = 10_000
+	g := New(thisNode)
+	g.Apply(benchCluster(pods))
+	g.Apply([]model.Update{model.ServiceUpdate{Key: model.ServiceKey{Namespace: "evil", Name: "s"},
+		Service: &model.Service{External: benchPod(5, pods).Endpoint.Addrs[:1]}}})
+	g.Flush()
+	if claims := g.ServiceClaims(); len(claims) != 1 {
+		t.Fatalf("claims: %v", claims)
+	}
+	if n := testing.AllocsPerRun(3, func() { g.ServiceClaims() }); n > 100 {
+		t.Errorf("%.0f allocations", n)
+	}
+}
