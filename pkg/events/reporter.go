@@ -47,6 +47,7 @@ type Reporter struct {
 
 	always []Item // beside what is reported
 
+	rest    time.Time         // before which no list is read
 	denied  time.Time         // when to try a forbidden request again
 	failing map[string]string // the last attempt at what failed, and how
 
@@ -66,6 +67,13 @@ func New(o Options) *Reporter {
 		failing: map[string]string{},
 	}
 }
+
+// A list may have a million items, and is reported every two seconds. So that reading it uses no more than one part in restFor of a CPU, the
+// reporter rests for so long after it has read one, but not longer than maxRest.
+const (
+	restFor = 50
+	maxRest = time.Minute
+)
 
 // Report sets the complete list of present problems. Earlier problems that are not in it are over. nodes is the number of
 // nodes in the cluster, from which agents compute how many of them report; 0: not known. Run reads the list, twice: the second time it may
@@ -108,11 +116,10 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// step sends the event that is due first, if it is due now, and returns when the next one is due; zero: not before
-// something changes.
+// step sends the event that is due first, if it is due now, and returns when there is more to do; zero: not before something changes.
 func (r *Reporter) step(ctx context.Context) time.Time {
 	now := time.Now()
-	r.drain(now)
+	waits := r.drain(now)
 	about, due, ok := r.ledger.next(now)
 	if ok {
 		if due = latest(due, r.denied); !due.After(now) {
@@ -122,17 +129,22 @@ func (r *Reporter) step(ctx context.Context) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Subjects = r.ledger.present()
+	if waits && (!ok || r.rest.Before(due)) {
+		return r.rest
+	}
 	return due
 }
 
-// drain passes reported items to the ledger.
-func (r *Reporter) drain(now time.Time) {
+// drain passes reported items to the ledger. It reports whether some wait until it is time to read them.
+func (r *Reporter) drain(now time.Time) (waits bool) {
 	r.mu.Lock()
 	items, nodes := r.items, r.nodes
-	r.items = nil
+	if waits = items != nil && now.Before(r.rest); !waits {
+		r.items = nil
+	}
 	r.mu.Unlock()
-	if items == nil {
-		return
+	if items == nil || waits {
+		return waits
 	}
 	all, leftOut := messages(func(yield func(Item) bool) {
 		for _, it := range r.always {
@@ -143,6 +155,7 @@ func (r *Reporter) drain(now time.Time) {
 		items(yield)
 	})
 	r.ledger.report(all, nodes, now)
+	r.rest = time.Now().Add(min(restFor*time.Since(now), maxRest))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.LeftOut = leftOut
@@ -150,6 +163,7 @@ func (r *Reporter) drain(now time.Time) {
 		clear(r.failing)
 		r.status.Error = ""
 	}
+	return false
 }
 
 // report sends one event.

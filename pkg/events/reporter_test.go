@@ -400,3 +400,33 @@ func TestAnOutageIsSurvived(t *testing.T) {
 		}
 	})
 }
+
+// A list that takes long to read is read rarely, and the last one is read in the end.
+func TestAListThatTakesLongIsReadRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		r := s.start("a")
+		defer r.stop()
+		var reads atomic.Int32
+		slow := func(items ...Item) func(func(Item) bool) {
+			return func(yield func(Item) bool) {
+				reads.Add(1)
+				time.Sleep(300 * time.Millisecond) // of the two times
+				slices.Values(items)(yield)
+			}
+		}
+		rejected := validate.Problem{Ref: validate.Ref{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}, Severity: validate.Rejected, Reason: "bad"}
+		for range 300 {
+			r.Report(slow(), 1)
+			after(2 * time.Second)
+		}
+		r.Report(slow(Item{Problem: rejected}), 1)
+		if n := reads.Load() / 2; n < 10 || n > 25 {
+			t.Errorf("%d lists were read in ten minutes", n)
+		}
+		after(2 * time.Minute)
+		if got := s.events(); len(got) != 1 {
+			t.Errorf("events %v", got)
+		}
+	})
+}
