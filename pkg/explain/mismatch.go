@@ -29,6 +29,26 @@ const (
 	ClausePorts     = "ports"
 )
 
+// nearness is the order of the clauses of a rule: those that are compared first are the farthest. Of two peers that an address is not
+// in, neither is nearer.
+var nearness = map[string]int{ClauseNone: 0, ClauseIPVersion: 1, ClauseProtocol: 2, ClauseICMP: 3, ClauseMembers: 4, ClauseNetworks: 4, ClausePorts: 6}
+
+// Nearness is the larger the more of the rule the packet fits. The nearest is nil, that of a rule that matches.
+func (m *Mismatch) Nearness() int {
+	const ofDestination, matches = 7, 14
+	if m == nil {
+		return matches
+	}
+	n := nearness[m.Clause]
+	if m.Excluded {
+		n++
+	}
+	if m.Side == "destination" {
+		n += ofDestination
+	}
+	return n
+}
+
 // String is one line for people; empty for nil.
 func (m *Mismatch) String() string {
 	if m == nil {

@@ -9,9 +9,6 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-// mostRules is how many rules of one policy are shown that did not match; JSON has them all.
-const mostRules = 6
-
 // writeExplanation writes an explanation for people: what decides first, then how each side came to its verdict.
 func writeExplanation(w io.Writer, e *explain.Explanation) error {
 	b := &page{screen: screenOf(w)}
@@ -215,57 +212,4 @@ func isPlain(s *explain.Side) bool {
 		}
 	}
 	return true
-}
-
-func writePolicy(b *page, p *explain.PolicyAnswer) {
-	note := ""
-	switch {
-	case p.Staged:
-		note = "   staged, not enforced"
-	case len(p.Rules) == 0:
-		note = "   no rules in this direction"
-	}
-	fmt.Fprintf(b, "     %s%s\n", objectText(p.Kind, p.Namespace, p.Name), note)
-	shown, hidden := 0, 0
-	for _, r := range foldRules(p.Rules) {
-		switch {
-		case r.Matched:
-			fmt.Fprintf(b, "->     %s %s\n", ruleText(r), b.screen.paint(r.Action))
-		case shown < mostRules:
-			shown++
-			fmt.Fprintf(b, "       %s %s   %s\n", ruleText(r), r.Action, readable(r.Why))
-		default:
-			hidden++
-		}
-	}
-	if hidden > 0 {
-		fmt.Fprintf(b, "       %s more that do not match\n", count(hidden, "rule"))
-	}
-}
-
-// ruleText is the place of a rule, and the name it has.
-func ruleText(r explain.RuleAnswer) string {
-	if r.Name == "" {
-		return r.Rule
-	}
-	return fmt.Sprintf("%s %q", r.Rule, r.Name)
-}
-
-// foldRules makes one of the combinations of peer and port that one rule of the API object stands for.
-func foldRules(rules []explain.RuleAnswer) []explain.RuleAnswer {
-	var folded []explain.RuleAnswer
-	for i := 0; i < len(rules); {
-		r, n := rules[i], 1
-		for ; i+n < len(rules) && rules[i+n].Rule == r.Rule && rules[i+n].Action == r.Action; n++ {
-			if rules[i+n].Matched {
-				r.Matched = true
-			}
-		}
-		if n > 1 && !r.Matched {
-			r.Why += fmt.Sprintf(" (the first of %d combinations of peer and port)", n)
-		}
-		folded = append(folded, r)
-		i += n
-	}
-	return folded
 }
