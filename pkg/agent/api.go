@@ -334,7 +334,7 @@ func (a *API) explain(r *http.Request) (inspect.Answer, error) {
 	var differs []string
 	var unknown error
 	err := a.Loop.Query(r.Context(), func(v View) {
-		request.Node, request.NodeAddrs = a.Node, a.Plane.NodeAddrs()
+		request.Rules, request.NodeAddrs = nodeRules(a.Node, v.Settings.Config()), a.Plane.NodeAddrs()
 		if question, unknown = explain.Resolve(v.Graph, request); unknown == nil {
 			pods, addrs := question.Ends()
 			updates, differs = v.Graph.Around(pods, addrs), notEnforced(v.states, pods, addrs)

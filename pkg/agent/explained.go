@@ -6,7 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/config"
 	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/explain"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -29,6 +31,11 @@ func notEnforced(states []dataplane.EndpointStatus, pods []model.EndpointID, add
 		}
 	}
 	return texts
+}
+
+// nodeRules are what the node does to packets of its pods besides policy.
+func nodeRules(node string, c config.Config) explain.NodeRules {
+	return explain.NodeRules{Node: node, DropToHost: c.HostDrop, AllowEncap: c.AllowEncap, TunnelPorts: c.AllTunnelPorts()}
 }
 
 // shortfall is all that is to be said of an endpoint that is not as it should be; empty: it is.

@@ -22,7 +22,7 @@ type Explanation struct {
 	Ports       []PortVerdict  `json:"ports,omitempty"`
 	Answers     []*Explanation `json:"answers,omitempty"`
 	Note        string         `json:"note,omitempty"`   // why a side is not judged
-	Caveat      string         `json:"caveat,omitempty"` // what else than policy may stop the flow
+	Caveat      string         `json:"caveat,omitempty"` // what else than policy may stop the flow, or, where no side denies it, what does
 	// NotEnforced are the pods whose policy in the kernel is not the one that is explained, each with why: "shop/db: keeps
 	// its last policy: …". An agent fills it in, of the pods of its node.
 	NotEnforced []string `json:"notEnforced,omitempty"`
@@ -141,7 +141,7 @@ func answer(f flow, j Judge) (*Explanation, error) {
 		return survey(f, j)
 	}
 	packet := f.packet()
-	res, err := judgeBy(j, f.src, f.dst, packet)
+	res, err := judgeBy(j, f, packet)
 	if err != nil {
 		return nil, err
 	}

@@ -86,13 +86,13 @@ func (s *State) Packet(p model.Packet) (*Result, error) {
 }
 
 func (s *State) judge(src, dst End, p model.Packet) (*Result, error) {
-	sides, err := sidesOf(src, dst, s.Pod())
+	sides, err := sidesOf(src, dst, p, s.Pod(), NodeRules{})
 	if err != nil {
 		return nil, err
 	}
 	res := &Result{Src: src, Dst: dst, Packet: p, Allow: true, Note: sides.note}
 	if sides.egress {
-		res.Caveat = caveat(p)
+		res.Caveat, _ = NodeRules{}.beside(src, dst, p)
 		if res.Egress, err = s.walk(src.Endpoint, model.Egress, p); err != nil {
 			return nil, err
 		}
@@ -105,28 +105,6 @@ func (s *State) judge(src, dst End, p model.Packet) (*Result, error) {
 		res.Allow = res.Allow && res.Ingress.Verdict.Allow
 	}
 	return res, nil
-}
-
-// caveat says what else than policy may stop a packet of a pod; empty: nothing.
-func caveat(p model.Packet) string {
-	if isTunnel(p) {
-		return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads"
-	}
-	return ""
-}
-
-// isTunnel reports whether the packet is one of a tunnel, by the ports that nodes have unless they are configured otherwise
-// (semantics §15).
-func isTunnel(p model.Packet) bool {
-	const ipInIP, ipv6InIP, gre = 4, 41, 47
-	const vxlan, geneve, linuxVXLAN = 4789, 6081, 8472
-	switch p.Protocol {
-	case ipInIP, ipv6InIP, gre:
-		return true
-	case model.ProtoUDP:
-		return p.DstPort == vxlan || p.DstPort == geneve || p.DstPort == linuxVXLAN
-	}
-	return false
 }
 
 func (s *State) walk(id model.EndpointID, d model.Direction, p model.Packet) (*Trace, error) {

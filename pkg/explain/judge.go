@@ -77,7 +77,7 @@ type sides struct {
 }
 
 // sidesOf says which sides of a flow between two ends are judged. pod is what ends with a policy are called.
-func sidesOf(src, dst End, pod string) (sides, error) {
+func sidesOf(src, dst End, p model.Packet, pod string, rules NodeRules) (sides, error) {
 	if !src.IsPod() && !dst.IsPod() {
 		return sides{}, fmt.Errorf("neither %s nor %s is a %s: %w", src, dst, pod, errNoPod)
 	}
@@ -85,8 +85,10 @@ func sidesOf(src, dst End, pod string) (sides, error) {
 	switch {
 	case src.IsPod() && src.Endpoint == dst.Endpoint && !src.own.IsValid():
 		return sides{note: "a pod may always talk to itself"}, nil
+	case src.IsPod() && isDiscovery(p):
+		return sides{note: "a pod may always speak neighbour and listener discovery on its link"}, nil
 	case src.IsPod() && !dst.IsPod() && dst.Node != "" && dst.Node == src.Node:
-		s.note = "the destination is the pod's own node: after egress policy only --default-endpoint-to-host-action decides"
+		s.note = rules.toOwnNode(src)
 	case src.IsPod() && !dst.IsPod():
 		s.note = "the destination is no " + pod + ": only the source's egress is judged"
 	case !src.IsPod() && src.Node != "" && src.Node == dst.Node:
@@ -105,15 +107,17 @@ type judged struct {
 	caveat          string
 }
 
-// judgeBy judges a packet between two ends.
-func judgeBy(j Judge, src, dst End, p model.Packet) (judged, error) {
-	which, err := sidesOf(src, dst, j.Pod())
+// judgeBy judges a packet of a flow.
+func judgeBy(j Judge, f flow, p model.Packet) (judged, error) {
+	src, dst := f.src, f.dst
+	which, err := sidesOf(src, dst, p, j.Pod(), f.rules)
 	if err != nil {
 		return judged{}, err
 	}
 	result := judged{egress: notJudged(which.note), ingress: notJudged(which.note), note: which.note}
+	dropped := false
 	if which.egress {
-		result.caveat = caveat(p)
+		result.caveat, dropped = f.rules.beside(src, dst, p)
 		if result.egress, err = j.Side(src, model.Egress, egressPacket(src, p)); err != nil {
 			return judged{}, err
 		}
@@ -126,7 +130,7 @@ func judgeBy(j Judge, src, dst End, p model.Packet) (judged, error) {
 	if src.own.IsValid() {
 		result.caveat = strings.TrimPrefix(result.caveat+"; the source is a further one of the pod: an answer goes where its node routes "+src.Addr.String(), "; ")
 	}
-	result.allow = result.egress.Verdict == VerdictAllow && result.ingress.Verdict == VerdictAllow
+	result.allow = !dropped && result.egress.Verdict == VerdictAllow && result.ingress.Verdict == VerdictAllow
 	return result, nil
 }
 

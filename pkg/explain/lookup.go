@@ -151,7 +151,7 @@ func (l lookup) pods(text string, ids ...model.EndpointID) (found, error) {
 func (l lookup) address(addr netip.Addr) party {
 	end := End{Addr: addr, Node: l.graph.NodeByAddr(addr)}
 	if end.Node == "" && slices.Contains(l.r.NodeAddrs, addr) {
-		end.Node = l.r.Node
+		end.Node = l.r.Rules.Node
 	}
 	if id, ok := l.graph.EndpointByAddr(addr); ok {
 		ep, _ := l.graph.FindEndpoint(id)

@@ -28,9 +28,9 @@ type Request struct {
 	ICMPCode   uint8      `json:"icmpCode,omitempty"`
 	IPv6       bool       `json:"ipv6,omitempty"` // over IPv6; else IPv4 is preferred
 
-	// Node and NodeAddrs are the node of the agent that answers, and addresses that are its own although no object says so.
+	// Rules are those of the node of the agent that answers, and NodeAddrs addresses that are its own although no object says so.
 	// Who asks leaves them out.
-	Node      string       `json:"-"`
+	Rules     NodeRules    `json:"-"`
 	NodeAddrs []netip.Addr `json:"-"`
 }
 

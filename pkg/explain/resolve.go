@@ -26,6 +26,7 @@ type flow struct {
 	sourcePort   uint16
 	anyPort      bool // every port
 	icmpT, icmpC uint8
+	rules        NodeRules
 }
 
 // mostFlows is how many pairs of pods one request is answered for.
@@ -61,7 +62,7 @@ func Resolve(g *calc.Graph, r Request) (*Question, error) {
 				failed = errors.Join(failed, err)
 				continue
 			}
-			f := flow{src: src, dst: dst, protocol: d.protocol, port: d.port, sourcePort: r.SourcePort, icmpT: r.ICMPType, icmpC: r.ICMPCode}
+			f := flow{src: src, dst: dst, protocol: d.protocol, port: d.port, sourcePort: r.SourcePort, icmpT: r.ICMPType, icmpC: r.ICMPCode, rules: r.Rules}
 			f.anyPort = d.port == 0 && (d.protocol == 0 || model.HasPorts(d.protocol))
 			q.flows = append(q.flows, f)
 		}

@@ -15,6 +15,7 @@ type PortVerdict struct {
 	Verdict  string  `json:"verdict"`        // allow or deny
 	Egress   Decided `json:"egress"`
 	Ingress  Decided `json:"ingress"`
+	Caveat   string  `json:"caveat,omitempty"` // what denies the ports if no side does
 }
 
 // Decided is what decides on one side.
@@ -39,6 +40,8 @@ func (d Decided) String() string {
 // asked for. Ports that policy does not tell apart are judged once.
 func survey(f flow, j Judge) (*Explanation, error) {
 	e := f.explanation()
+	rules := f.rules
+	f.rules.TunnelPorts = nil // ports that policy does not tell apart are judged once, by the first of them
 	protocols := []uint8{f.protocol}
 	if f.protocol == 0 {
 		protocols = []uint8{model.ProtoTCP, model.ProtoUDP, model.ProtoSCTP, model.ProtoICMP}
@@ -72,6 +75,7 @@ func survey(f flow, j Judge) (*Explanation, error) {
 	for _, p := range e.Ports {
 		e.Verdict = both(e.Verdict, p.Verdict)
 	}
+	e.Caveat = rules.besidePorts(f.src, e.Ports)
 	return e, nil
 }
 
@@ -86,7 +90,7 @@ func echo(protocol uint8) uint8 {
 // note judges the first of some ports and notes the verdict for all of them.
 func note(e *Explanation, f flow, j Judge, from, to uint16) error {
 	f.port = from
-	res, err := judgeBy(j, f.src, f.dst, f.packet())
+	res, err := judgeBy(j, f, f.packet())
 	if err != nil {
 		return err
 	}
@@ -94,6 +98,9 @@ func note(e *Explanation, f flow, j Judge, from, to uint16) error {
 	v := PortVerdict{
 		Protocol: ProtocolName(f.protocol), From: from, To: to, Verdict: verdict(res.allow),
 		Egress: res.egress.decided(), Ingress: res.ingress.decided(),
+	}
+	if !res.allow && res.egress.Verdict == VerdictAllow && res.ingress.Verdict == VerdictAllow {
+		v.Caveat = res.caveat
 	}
 	if n := len(e.Ports); n > 0 {
 		last := &e.Ports[n-1]
@@ -111,6 +118,7 @@ func note(e *Explanation, f flow, j Judge, from, to uint16) error {
 // starts are the ports from which on policy may judge differently than just below them, ascending from 1.
 func starts(f flow, j Judge) ([]uint16, error) {
 	starts := []uint16{1}
+	var all []uint32
 	for d, end := range map[model.Direction]End{model.Egress: f.src, model.Ingress: f.dst} {
 		if !end.IsPod() {
 			continue
@@ -119,10 +127,11 @@ func starts(f flow, j Judge) ([]uint16, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, port := range bounds {
-			if port >= 1 && port <= math.MaxUint16 {
-				starts = append(starts, uint16(port))
-			}
+		all = append(all, bounds...)
+	}
+	for _, port := range all {
+		if port >= 1 && port <= math.MaxUint16 {
+			starts = append(starts, uint16(port))
 		}
 	}
 	slices.Sort(starts)

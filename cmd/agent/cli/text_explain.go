@@ -136,6 +136,9 @@ func writePorts(b *page, e *explain.Explanation) {
 			fmt.Fprintf(b, "  %s  %s\n             %s\n", b.verdict(verdict), strings.Join(groups[because], ", "), because)
 		}
 	}
+	if e.Caveat != "" {
+		fmt.Fprintf(b, "  but      %s\n", e.Caveat)
+	}
 }
 
 // decisive is what decides: of a denial the side that denies, otherwise both.
@@ -146,6 +149,8 @@ func decisive(p *explain.PortVerdict) string {
 		return egress
 	case p.Ingress.Verdict == explain.VerdictDeny:
 		return ingress
+	case p.Verdict == explain.VerdictDeny:
+		return p.Caveat
 	}
 	return egress + "; " + ingress
 }

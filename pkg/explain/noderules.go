@@ -1,0 +1,93 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// NodeRules are what a node does to packets of its pods besides policy (semantics §15), as it is configured.
+type NodeRules struct {
+	Node        string   // whose rules these are; those of other nodes are not known
+	DropToHost  bool     // packets of pods that reach the node's own input
+	AllowEncap  bool     // tunnels are judged as other traffic
+	TunnelPorts []uint16 // UDP ports of tunnels
+}
+
+// defaultTunnelPorts are the UDP ports of tunnels on nodes that are not configured otherwise.
+var defaultTunnelPorts = []uint16{4789, 6081, 8472}
+
+// of are the rules for packets of an end; not known, and then the defaults, if it is no pod of the node.
+func (r NodeRules) of(src End) (rules NodeRules, known bool) {
+	if r.Node != "" && src.IsPod() && src.Node == r.Node {
+		return r, true
+	}
+	return NodeRules{TunnelPorts: defaultTunnelPorts}, false
+}
+
+// beside says what the node of a pod does to a packet of the pod besides policy. dropped: it certainly drops the packet, for the reason
+// in text. Otherwise text is what may stop it; empty: nothing.
+func (r NodeRules) beside(src, dst End, p model.Packet) (text string, dropped bool) {
+	rules, known := r.of(src)
+	toHost := dst.Node != "" && dst.Node == src.Node || dst.Addr.IsMulticast() || dst.Addr == broadcast || dst.Addr.Is6() && dst.Addr.IsLinkLocalUnicast()
+	switch tunnel := rules.tunnel(p); {
+	case tunnel != "" && known:
+		return "the node drops tunnels from pods before policy (drop reason encap), and " + tunnel + "; with --allow-encap-from-workloads policy judges it", true
+	case tunnel != "":
+		return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads", false
+	case known && rules.DropToHost && toHost && !dst.IsPod():
+		return "the node drops what its pods send to it (drop reason host_action): --default-endpoint-to-host-action is Drop", true
+	}
+	return "", false
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// tunnel says in which way the packet is one of a tunnel that the node drops; empty: it is none.
+func (r NodeRules) tunnel(p model.Packet) string {
+	const ipInIP, ipv6InIP, gre = 4, 41, 47
+	switch {
+	case r.AllowEncap:
+	case p.Protocol == ipInIP, p.Protocol == ipv6InIP, p.Protocol == gre:
+		return fmt.Sprintf("protocol %d is one", p.Protocol)
+	case p.Protocol == model.ProtoUDP && slices.Contains(r.TunnelPorts, p.DstPort):
+		return fmt.Sprintf("UDP port %d is one's", p.DstPort)
+	}
+	return ""
+}
+
+// besidePorts is what beside says of some ports between two ends at once; empty: nothing.
+func (r NodeRules) besidePorts(src End, list []PortVerdict) string {
+	rules, known := r.of(src)
+	open := slices.ContainsFunc(list, func(p PortVerdict) bool { return p.Protocol == "udp" && p.Verdict == VerdictAllow })
+	if !known || rules.AllowEncap || !open {
+		return ""
+	}
+	var ports []string
+	for _, p := range rules.TunnelPorts {
+		ports = append(ports, fmt.Sprint(p))
+	}
+	return "the node drops tunnels from pods before policy: UDP to port " + strings.Join(ports, ", ")
+}
+
+// toOwnNode is the note on a packet of a pod to its own node, which no ingress policy judges.
+func (r NodeRules) toOwnNode(src End) string {
+	const what = "the destination is the pod's own node: "
+	switch rules, known := r.of(src); {
+	case !known:
+		return what + "after egress policy only --default-endpoint-to-host-action decides"
+	case rules.DropToHost:
+		return what + "no ingress policy is asked"
+	}
+	return what + "after egress policy only the node's own firewall decides"
+}
+
+// isDiscovery reports whether a packet of a pod is listener or neighbour discovery, or a router solicitation, on its link: a pod
+// may always send those (semantics §15).
+func isDiscovery(p model.Packet) bool {
+	discovery := p.ICMPType >= 130 && p.ICMPType <= 133 || p.ICMPType == 135 || p.ICMPType == 136 || p.ICMPType == 143
+	return p.Protocol == model.ProtoICMPv6 && discovery && (p.Dst.IsLinkLocalUnicast() || p.Dst.IsLinkLocalMulticast())
+}

@@ -1,0 +1,75 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/margay-project/margay/pkg/explain"
+)
+
+// TestWhatTheNodeDropsBesidesPolicyIsDenied: pod shop/web is on the node n1, whose rules are known, and shop/db on n2.
+func TestWhatTheNodeDropsBesidesPolicyIsDenied(t *testing.T) {
+	s := state(t)
+	drops := explain.NodeRules{Node: "n1", DropToHost: true, TunnelPorts: []uint16{4790}}
+	accepts := explain.NodeRules{Node: "n1", AllowEncap: true, TunnelPorts: []uint16{4790}}
+	for _, test := range []struct {
+		rules                  explain.NodeRules
+		src, dst, verdict, why string
+	}{
+		{drops, "shop/web", "192.168.0.1:22", explain.VerdictDeny, "host_action"},
+		{drops, "shop/web", "[fd00:192::1]:22", explain.VerdictDeny, "host_action"},
+		{drops, "shop/web", "node/n1", explain.VerdictDeny, "host_action"},
+		{drops, "shop/web", "224.0.0.1:5353/udp", explain.VerdictDeny, "host_action"},
+		{drops, "shop/web", "192.168.0.2:22", explain.VerdictAllow, ""},
+		{drops, "shop/web", "169.254.169.254:80", explain.VerdictAllow, ""},
+		{drops, "192.168.0.1", "shop/web:22", explain.VerdictAllow, ""},
+		{accepts, "shop/web", "192.168.0.1:22", explain.VerdictAllow, ""},
+		{drops, "shop/web", "203.0.113.1:4790/udp", explain.VerdictDeny, "encap"},
+		{drops, "shop/web", "203.0.113.1/47", explain.VerdictDeny, "encap"},
+		{drops, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, "UDP to port 4790"},
+		{drops, "shop/web", "203.0.113.1:4789/udp", explain.VerdictAllow, ""},
+		{accepts, "shop/web", "203.0.113.1:4790/udp", explain.VerdictAllow, ""},
+		{accepts, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, ""},
+		{drops, "shop/db", "203.0.113.1:4789/udp", explain.VerdictAllow, "unless"}, // the node of another agent
+	} {
+		r, err := explain.ParseRequest(test.src, test.dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Rules = test.rules
+		e, err := s.Explain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		caveat := e.Caveat
+		for _, p := range e.Ports {
+			caveat += p.Caveat
+		}
+		if e.Verdict != test.verdict || !strings.Contains(caveat, test.why) || test.why == "" && e.Caveat != "" {
+			t.Errorf("%s -> %s with %+v: %s, %q, want %s by %q", test.src, test.dst, test.rules, e.Verdict, caveat, test.verdict, test.why)
+		}
+	}
+}
+
+func TestDiscoveryOfAPodOnItsLinkAlwaysPasses(t *testing.T) {
+	s := stateOf(t, shop+`
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: closed, namespace: shop}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+`)
+	for dst, verdict := range map[string]string{
+		"fe80::1/icmpv6:135": explain.VerdictAllow, "ff02::2/icmpv6:133": explain.VerdictAllow, "ff02::16/icmpv6:143": explain.VerdictAllow,
+		"fe80::1/icmpv6:128": explain.VerdictDeny, "ff05::2/icmpv6:133": explain.VerdictDeny, "fd00::2/icmpv6:135": explain.VerdictDeny,
+		"ff02::1/icmpv6:134": explain.VerdictDeny,
+	} {
+		r, err := explain.ParseRequest("shop/web", dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := s.Explain(r); err != nil || e.Verdict != verdict {
+			t.Errorf("to %s: %v, %v, want %s", dst, e, err, verdict)
+		}
+	}
+}
