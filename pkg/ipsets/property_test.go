@@ -1,6 +1,7 @@
 package ipsets_test
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"testing"
@@ -87,7 +88,46 @@ func checkSteps(t *testing.T, spec ipsets.Spec, prefixes []string) {
 		if r := resync(t, s); r.Len() != 0 {
 			rt.Fatalf("%+v", r)
 		}
+		checkRepair(rt, k, s, wanted, prefixes)
 	})
+}
+
+// checkRepair damages a set. While it is repaired, each address has the value that the damage gave it, or the right one.
+func checkRepair(rt *rapid.T, k *ipsets.Fake, s *ipsets.Set, wanted map[ipsets.Key]uint32, prefixes []string) {
+	k.Refuse = nil
+	for range rapid.IntRange(1, 6).Draw(rt, "damages") {
+		c := put(key(rapid.SampledFrom(prefixes).Draw(rt, "damaged")), rapid.Uint32Range(6, 9).Draw(rt, "foreign mark"))
+		c.Remove = rapid.Bool().Draw(rt, "missing")
+		if _, err := k.Write(s.Spec(), []ipsets.Change{c}); err != nil && !errors.Is(err, ipsets.ErrEntry) {
+			rt.Fatal(err)
+		}
+	}
+	damaged := map[string]ipsets.Mark{}
+	for _, text := range probes[s.Spec().Family] {
+		if m, found := k.Lookup(s.Spec().Name, hostKey(text)); found {
+			damaged[text] = m
+		}
+	}
+	check := func(repaired bool) {
+		for _, text := range probes[s.Spec().Family] {
+			mark, found := k.Lookup(s.Spec().Name, hostKey(text))
+			now, is := longest(wanted, netip.MustParseAddr(text))
+			old, was := damaged[text]
+			if (mark.Value>>16 != now || found != is) && (repaired || mark != old || found != was) {
+				rt.Fatalf("%s has %d (%t), want %d (%t), or from the damage %d (%t); repaired: %t", text, mark.Value>>16, found, now, is, old.Value>>16, was, repaired)
+			}
+		}
+	}
+	k.Refuse = func(string, ipsets.Change) error { check(false); return nil }
+	if _, err := s.Resync(); err != nil {
+		rt.Fatal(err)
+	}
+	check(true)
+}
+
+func hostKey(text string) ipsets.Key {
+	a := netip.MustParseAddr(text)
+	return ipsets.Key{Prefix: netip.PrefixFrom(a, a.BitLen())}
 }
 
 func checkLookups(rt *rapid.T, k *ipsets.Fake, spec ipsets.Spec, before, after map[ipsets.Key]uint32) {

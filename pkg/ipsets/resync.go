@@ -41,8 +41,8 @@ func (s *Set) Compare() (Repairs, error) {
 	return repairs, err
 }
 
-// Resync reads the set back and repairs what others changed. A set that is not there any more is created. The repair adds
-// longer prefixes first, so that no address gets the value of a shorter prefix for a moment, and removes foreign entries last.
+// Resync reads the set back and repairs what others changed. A set that is not there any more is created. Meanwhile each address has the
+// value that it had or the right one: the repair adds longer prefixes first, and then removes foreign entries, shorter prefixes first.
 func (s *Set) Resync() (Repairs, error) {
 	repairs, writes, err := s.compare()
 	if errors.Is(err, ErrNoSet) {
@@ -55,31 +55,30 @@ func (s *Set) Resync() (Repairs, error) {
 	if err != nil {
 		return repairs, err
 	}
-	slices.SortFunc(writes, func(a, b Change) int {
-		if a.Remove != b.Remove {
-			if a.Remove {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits())
-	})
-	for _, w := range writes {
-		if w.Remove { // its length may have had no other entry
-			if err := s.anchor(&batch{set: s}, w.Prefix.Bits()); err != nil {
-				return repairs, err
-			}
-		}
-	}
-	writes = slices.DeleteFunc(writes, func(w Change) bool {
-		_, anchored := s.held[pack(w.Key)] // a foreign entry at the place of a new anchor: the anchor has overwritten it
-		return w.Remove && anchored
-	})
+	removals := slices.DeleteFunc(slices.Clone(writes), func(w Change) bool { return !w.Remove })
+	slices.SortFunc(removals, func(a, b Change) int { return cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()) })
+	writes = slices.DeleteFunc(writes, func(w Change) bool { return w.Remove })
+	slices.SortFunc(writes, func(a, b Change) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })
+	s.unsure = s.unsure || len(writes)+len(removals) > 0
 	for _, w := range writes {
 		s.observed.add(pack(w.Key))
 	}
-	s.unsure = s.unsure || len(writes) > 0
 	if _, err := s.kernel.Write(s.spec, writes); err != nil {
+		return repairs, err
+	}
+	for _, w := range removals { // its length may have had no other entry
+		if err := s.anchor(&batch{set: s}, w.Prefix.Bits()); err != nil {
+			return repairs, err
+		}
+	}
+	removals = slices.DeleteFunc(removals, func(w Change) bool {
+		_, anchored := s.held[pack(w.Key)] // a foreign entry at the place of a new anchor: the anchor has overwritten it
+		return anchored
+	})
+	for _, w := range removals {
+		s.observed.add(pack(w.Key))
+	}
+	if _, err := s.kernel.Write(s.spec, removals); err != nil {
 		return repairs, err
 	}
 	s.unsure = false
