@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -16,6 +17,7 @@ import (
 	"github.com/margay-project/margay/pkg/compile/match"
 	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/ruleset"
 )
 
 // probe is one packet for one slot: as the flow is opened, or the answer to that.
@@ -147,6 +149,9 @@ func rendered(t testing.TB, p *policy, o *chains.Options) book {
 			b.apply(t, s.Forget(c.ID))
 		}
 	}
+	if unused := b.unreached(s.Name()); len(unused) > 0 {
+		t.Errorf("no rule leads to the chains %v after classes were forgotten", unused)
+	}
 	for _, c := range p.known {
 		if !set(c) {
 			return nil
@@ -166,6 +171,24 @@ func rendered(t testing.TB, p *policy, o *chains.Options) book {
 		t.Errorf("%d rules, and at most %d were announced", n, s.Rules())
 	}
 	return b
+}
+
+// unreached returns the chains of rows to which no rule leads, from the first one on. In a kernel they would stay. Chains that rows share
+// stay as long as the slot.
+func (b book) unreached(first string) []string {
+	rest := maps.Clone(b)
+	for todo := []string{first}; len(todo) > 0; todo = todo[1:] {
+		for _, r := range rest[todo[0]].Rules {
+			if to, _ := ruleset.Target(r); to != "" {
+				todo = append(todo, to)
+			}
+		}
+		delete(rest, todo[0])
+	}
+	maps.DeleteFunc(rest, func(name string, _ chains.Chain) bool {
+		return !strings.HasPrefix(strings.ToLower(name), strings.ToLower(first)+"-r")
+	})
+	return slices.Sorted(maps.Keys(rest))
 }
 
 func total(b book) (n int) {
