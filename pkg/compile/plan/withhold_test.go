@@ -141,6 +141,14 @@ func TestATableThatCannotGrowDeniesWhatIsNewToIt(t *testing.T) {
 	carryOut(k, c.Update(model.Changes{InSync: true}))
 	want("other members", "10.0.0.2", false)
 	want("other members", "10.0.0.3", true)
+	none := state(map[model.SetID][]netip.Prefix{}, web)
+	carryOut(k, c.Update(none.changes(third)))
+	carryOut(k, c.Update(model.Changes{InSync: true}))
+	denied := state(map[model.SetID][]netip.Prefix{"b": policytest.Prefixes("10.0.0.2/32")}, web)
+	carryOut(k, c.Update(denied.changes(none)))
+	want("a class with the number of one that was allowed", "10.0.0.2", false)
+	carryOut(k, c.Update(third.changes(denied)))
+	carryOut(k, c.Update(model.Changes{InSync: true}))
 	if again, _ := c.Retry(); !again {
 		t.Error("nothing is to be tried again")
 	}
