@@ -120,7 +120,7 @@ func oraclesOf(t *rapid.T, updates []model.Update) map[string]*corpus.Oracle {
 		}
 	}
 	load := func(name string, chosen func(model.PolicyKey) bool) {
-		as, gone := slices.Clone(updates), []model.Update(nil)
+		as, later := slices.Clone(updates), []model.Update(nil)
 		for i, u := range as {
 			p, ok := u.(model.PolicyUpdate)
 			if !ok || p.Policy == nil || !p.Policy.Staged || !chosen(p.Key) || last[p.Key] != i {
@@ -131,15 +131,14 @@ func oraclesOf(t *rapid.T, updates []model.Update) map[string]*corpus.Oracle {
 			}
 			enforced := *p.Policy
 			enforced.Staged = false
-			as[i] = model.PolicyUpdate{Key: p.Key, Policy: &enforced}
+			as[i] = model.PolicyUpdate{Key: p.Key}
+			then := model.PolicyUpdate{Key: p.Key.Enforced(), Policy: &enforced}
 			if p.Policy.StagedAction == model.StagedDelete {
-				as[i] = model.PolicyUpdate{Key: p.Key}
+				then.Policy = nil
 			}
-			if of := p.Key.Enforced(); of != p.Key {
-				gone = append(gone, model.PolicyUpdate{Key: of})
-			}
+			later = append(later, then)
 		}
-		as = append(as, gone...)
+		as = append(as, later...)
 		oracles[name] = &corpus.Oracle{}
 		if err := oracles[name].Load(as); err != nil {
 			t.Fatal(err)
@@ -152,4 +151,40 @@ func oraclesOf(t *rapid.T, updates []model.Update) map[string]*corpus.Oracle {
 		}
 	}
 	return oracles
+}
+
+// Of two policies with equal order, name and namespace the kind decides which comes first: that of a staged one is the kind that it stands for.
+func TestAStagedPolicyComesWhereTheEnforcedOneWould(t *testing.T) {
+	policy := func(kind model.PolicyKind, namespace, tier string, staged bool, action model.Action) model.Update {
+		return model.PolicyUpdate{Key: model.PolicyKey{Kind: kind, Namespace: namespace, Name: "db"}, Policy: &model.Policy{Tier: tier, Order: 1000,
+			Selector: mustSelector(t, "all()"), AppliesIngress: true, Staged: staged, Ingress: []model.Rule{{Action: action}}}}
+	}
+	for _, test := range []struct {
+		staged, enforced    model.PolicyKind
+		namespace, tier, as string
+	}{
+		{model.KindStagedKubernetesNetworkPolicy, model.KindNetworkPolicy, "shop", model.TierDefault, "allow"},
+		{model.KindStagedNetworkPolicy, model.KindKubernetesNetworkPolicy, "shop", model.TierDefault, ""},
+		{model.KindStagedGlobalNetworkPolicy, model.KindKubernetesClusterNetworkPolicy, "", model.TierKubeAdmin, "allow"},
+	} {
+		state := explain.NewState([]model.Update{
+			model.EndpointUpdate{ID: model.WorkloadID("shop", "a"), Endpoint: &model.Endpoint{Node: "n", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}},
+			policy(test.staged, test.namespace, test.tier, true, model.Allow), policy(test.enforced, test.namespace, test.tier, false, model.Deny),
+		})
+		r, err := explain.ParseRequest("192.0.2.7", "shop/a:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := state.Explain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if len(e.Ingress.Staged) > 0 {
+			got = e.Ingress.Staged[0].Verdict
+		}
+		if e.Verdict != "deny" || got != test.as {
+			t.Errorf("%s beside %s: %s, and as if staged policies were enforced %q, want %q", test.staged, test.enforced, e.Verdict, got, test.as)
+		}
+	}
 }

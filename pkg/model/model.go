@@ -185,8 +185,16 @@ type PolicyKey struct {
 	Name      string
 }
 
-// SortKey is the string policies of equal order are sorted by, in byte order: "name/namespace/kind".
-func (k PolicyKey) SortKey() string { return k.Name + "/" + k.Namespace + "/" + string(k.Kind) }
+// SortKey is the string policies of equal order are sorted by, in byte order: "name/namespace/kind". A staged policy is where the one that it
+// stands for would be, right behind it if both are there.
+func (k PolicyKey) SortKey() string {
+	of := k.Enforced()
+	text := k.Name + "/" + k.Namespace + "/" + string(of.Kind)
+	if of != k {
+		text += " (staged)"
+	}
+	return text
+}
 
 // Compare orders by namespace, then kind, then name.
 func (k PolicyKey) Compare(o PolicyKey) int {
