@@ -84,7 +84,7 @@ var layers = map[string][]string{
 	"pkg/dataplane":         {"pkg/model"},
 	"pkg/dataplane/record":  {"pkg/dataplane", "pkg/inspect", "pkg/model"},
 	"pkg/dataplane/bpf": {"bpf", "pkg/attach", "pkg/bpfmaps", "pkg/compile/classes", "pkg/compile/match",
-		"pkg/compile/plan", "pkg/compile/table", "pkg/dataplane", "pkg/dataplane/nodewatch", "pkg/dataplane/plans", "pkg/inspect",
+		"pkg/compile/plan", "pkg/compile/table", "pkg/conntrack", "pkg/dataplane", "pkg/dataplane/nodewatch", "pkg/dataplane/plans", "pkg/inspect",
 		"pkg/inspect/ruletext", "pkg/model", "pkg/shares", "pkg/staged", "pkg/verify"},
 	"pkg/verify": {"pkg/model"},
 	"pkg/dataplane/iptables": {"bpf", "pkg/compile/chains", "pkg/compile/classes", "pkg/compile/ids", "pkg/compile/match", "pkg/compile/plan",

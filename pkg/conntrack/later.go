@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 )
 
@@ -18,10 +19,10 @@ type Later struct {
 }
 
 // OpenLater returns the table of the calling process's network namespace. It opens nothing yet.
-func OpenLater() *Later { return &Later{there: isThere, open: Open} }
+func OpenLater() *Later { return &Later{there: IsThere, open: Open} }
 
-// isThere reports whether the kernel has a table of connections.
-func isThere() (bool, error) {
+// IsThere reports whether the kernel has a table of connections.
+func IsThere() (bool, error) {
 	_, err := os.Stat(limitFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -77,6 +78,15 @@ func (l *Later) Delete(entries []Entry) []error {
 		errs[i] = failed("delete", &entries[i].Original, err)
 	}
 	return errs
+}
+
+// DeleteAddresses is that of Conn. Without a table there are no entries.
+func (l *Later) DeleteAddresses(f Family, of func(netip.Addr) bool) (deleted int, err error) {
+	c, err := l.connect()
+	if c == nil {
+		return 0, err
+	}
+	return c.DeleteAddresses(f, of)
 }
 
 // Close releases the sockets.

@@ -47,7 +47,7 @@ var errOpen = errors.New("not now")
 // From the moment on in which the kernel has the table, it is read.
 func TestATableThatAppearsIsOpened(t *testing.T) {
 	testutil.Privileged(t)
-	if there, err := isThere(); err != nil || !there {
+	if there, err := IsThere(); err != nil || !there {
 		t.Skipf("this kernel tracks no connections: %v", err)
 	}
 	testutil.NetNS(t).Enter(t)

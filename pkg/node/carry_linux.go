@@ -121,7 +121,7 @@ func (l *replacedBPF) learn(kernel handover.Kernel, as iptables.Learned) error {
 		return err
 	}
 	stray := func(ifindex uint32, a netip.Addr) bool { return as.Owners[a] == "" && sources.stray(ifindex, a) }
-	done, err := handover.ToKernel(l.from.Flows().All(), kernel, l.config.Timeouts, handover.Marks{Value: as.Mark.Value, Mask: as.Mark.Mask,
+	done, err := handover.ToKernel(l.from.Flows(), kernel, l.config.Timeouts, handover.Marks{Value: as.Mark.Value, Mask: as.Mark.Mask,
 		Stray: stray, Lone: as.Lone.Value, Keep: as.Keep, Owner: func(a netip.Addr) uint32 { return numberOf(numbers, as.Owners[a]) }})
 	if done.Left > 0 {
 		l.log.Warn("there is no room for some flows of the BPF dataplane: each is judged as if it began", "flows", done.Left)

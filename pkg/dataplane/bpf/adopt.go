@@ -12,14 +12,18 @@ import (
 	"github.com/margay-project/margay/pkg/model"
 )
 
-func (a *addresses) adopt() ([]classes.AddrChange, error) {
-	var list []classes.AddrChange
+// adopt makes the entries in the kernel the desired ones. owners are the interfaces by the addresses of endpoints.
+func (a *addresses) adopt() (list []classes.AddrChange, owners map[netip.Addr]uint32, err error) {
+	owners = map[netip.Addr]uint32{}
 	ip4, err1 := keep(a.maps.IP4Host)
 	ip6, err2 := keep(a.maps.IP6Host)
 	net4, err3 := keep(a.maps.IP4Net)
 	net6, err4 := keep(a.maps.IP6Net)
 	add := func(p netip.Prefix, info bpf.AddrInfo) {
 		list = append(list, classes.AddrChange{Prefix: p, Class: info.Class, Flags: classes.AddrFlags(info.Flags)})
+		if info.Flags&bpf.AddrEndpoint != 0 && info.Ifindex != 0 && p.IsSingleIP() {
+			owners[p.Addr()] = info.Ifindex
+		}
 	}
 	for k, info := range ip4 {
 		add(netip.PrefixFrom(netip.AddrFrom4(k.Addr), 32), info)
@@ -39,7 +43,7 @@ func (a *addresses) adopt() ([]classes.AddrChange, error) {
 		}
 		return a.Prefix.Bits() - b.Prefix.Bits()
 	})
-	return list, errors.Join(err1, err2, err3, err4)
+	return list, owners, errors.Join(err1, err2, err3, err4)
 }
 
 // adopt makes a slot in use a table of its own, unless it is one already. iface is an interface that it judges.

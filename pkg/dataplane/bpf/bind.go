@@ -22,6 +22,9 @@ func (e *endpoints) bind(list []plan.Binding) error {
 		}
 		ep := e.roster.record(b.Endpoint)
 		moved := e.entries.readdressed(ep, b.Endpoint)
+		if moved {
+			e.kernel.heirs.claim(ep.ifindex, b.Endpoint.Addrs)
+		}
 		ep.policy = b.Endpoint
 		for dir, id := range [2]table.ID{b.Ingress, b.Egress} {
 			if ep.tables[dir] == id && ep.gens[dir] != 0 && !ep.unasked && !moved {
@@ -190,9 +193,16 @@ func (e *endpoints) unbind(list []model.EndpointID) error {
 		if ep == nil {
 			continue
 		}
+		number := ep.ifindex
 		if err := e.withdraw(ep); err != nil {
 			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
 			continue
+		}
+		if number != 0 {
+			e.kernel.heirs.lost(number)
+		}
+		if ep.policy != nil {
+			e.kernel.heirs.left(ep.policy.Addrs)
 		}
 		e.roster.remove(id)
 		delete(e.dirty, id)

@@ -118,6 +118,7 @@ func (d *BPF) Observe(o dataplane.Observer) { d.observer = o }
 // Close implements Dataplane.
 func (d *BPF) Close() error {
 	var errs []error
+	d.kernel.heirs.close()
 	if d.state != nil {
 		errs = append(errs, d.state.close())
 	}

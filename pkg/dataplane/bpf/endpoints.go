@@ -82,9 +82,12 @@ func (e *endpoints) leave() error {
 		if ep == nil || ep.policy == nil || ep.ifindex == 0 || ep.ifindex == e.interfaces.byName[ep.policy.Iface] {
 			continue
 		}
+		number := ep.ifindex
 		if err := e.withdraw(ep); err != nil {
 			errs = append(errs, fmt.Errorf("endpoint %s: %w", id, err))
+			continue
 		}
+		e.kernel.heirs.lost(number) // another interface can have the number at once
 	}
 	return errors.Join(errs...)
 }
@@ -121,11 +124,25 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 			ep.peer = Peer{}
 		}
 	}
-	if err := e.entries.write(ep, ifindex); err != nil || ep.ifindex == ifindex {
+	if err := e.entries.write(ep, ifindex); err != nil {
 		return false, err
 	}
-	ep.ifindex = ifindex
-	return true, nil
+	e.kernel.heirs.got(ifindex, ep.policy.Addrs)
+	moved, ep.ifindex = ep.ifindex != ifindex, ifindex
+	return moved, nil
+}
+
+// waits reports whether an endpoint is not opened yet because of connections of former owners of its addresses.
+func (e *endpoints) waits(ep *endpoint) bool {
+	ifindex := e.interfaces.byName[ep.policy.Iface]
+	return ifindex != 0 && ep.ifindex != ifindex && e.kernel.heirs.wait(ep.policy.Addrs)
+}
+
+// claim notes that an endpoint is about to be opened on its interface, if it is there.
+func (e *endpoints) claim(ep *endpoint) {
+	if ifindex := e.interfaces.byName[ep.policy.Iface]; ifindex != 0 {
+		e.kernel.heirs.claim(ifindex, ep.policy.Addrs)
+	}
 }
 
 // programmed says how programming an endpoint and its addresses ended. The error names it.
@@ -135,7 +152,9 @@ func (e *endpoints) programmed(id model.EndpointID, err error) error {
 		ep.failure = err.Error()
 		return fmt.Errorf("endpoint %s on %s: %w", id, ep.policy.Iface, err)
 	}
-	delete(e.dirty, id)
+	if ep := e.roster.bound[id]; !e.kernel.heirs.wait(ep.policy.Addrs) { // else it is open, and gets an address later
+		delete(e.dirty, id)
+	}
 	return nil
 }
 

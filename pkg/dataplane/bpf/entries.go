@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-project/margay/bpf"
@@ -50,14 +51,17 @@ func (e *entries) desired(ep *endpoint, ifindex uint32) (entry bpf.Endpoint, ok 
 	if e.kernel.other.judges() {
 		entry.PeerIfindex = 0 // the other dataplane is to see all packets
 	}
-	addrsOf(ep.policy, &entry)
+	addrsOf(e.kernel.heirs.without(ep.policy.Addrs), &entry)
+	if e.kernel.heirs.wait(ep.policy.Addrs) {
+		entry.Flags &^= bpf.EPMoreAddrs // by that flag it would have all that the maps say are its own
+	}
 	return entry, ok
 }
 
 // addrsOf fills in the endpoint's own addresses: the first of each family directly, further ones by flag.
-func addrsOf(policy *model.EndpointPolicy, entry *bpf.Endpoint) {
+func addrsOf(addrs []netip.Addr, entry *bpf.Endpoint) {
 	seen4, seen6 := false, false
-	for _, a := range policy.Addrs {
+	for _, a := range addrs {
 		switch {
 		case a.Is4() && !seen4:
 			entry.Addr4, seen4 = a.As4(), true
@@ -79,6 +83,12 @@ func (e *entries) words(ep *endpoint) (words [2]uint64, ok bool) {
 		words[dir] = bpfmaps.PolicyWord(slot, ep.gens[dir])
 	}
 	return words, true
+}
+
+// hasAddr reports whether an endpoint in the kernel has one of the addresses that the maps say are its own. It has not while connections of a
+// former owner are removed.
+func hasAddr(e bpf.Endpoint, a netip.Addr) bool {
+	return e.Flags&bpf.EPMoreAddrs != 0 || a.Is4() && a.As4() == e.Addr4 || a.Is6() && a.As16() == e.Addr6
 }
 
 // flip publishes the tables and generations of an endpoint that is in the kernel, and changes nothing else there: an earlier agent may
@@ -112,7 +122,7 @@ func (e *entries) readdressed(ep *endpoint, now *model.EndpointPolicy) bool {
 		return true
 	}
 	var want bpf.Endpoint
-	addrsOf(now, &want)
+	addrsOf(now.Addrs, &want)
 	return was.Addr4 != want.Addr4 || was.Addr6 != want.Addr6
 }
 

@@ -16,10 +16,11 @@ type FakeHost struct {
 	Attached map[uint32]string // interface names by ifindex, of those Ensure was called for
 	Gone     map[uint32]bool   // what IsGone returns
 	Guarded  bool
-	News     []uint32         // what the next Touched returns
-	Fail     map[uint32]error // the error of Ensure of an interface, which then does nothing; 0: of Guard
-	Ensured  int              // calls of Ensure
-	Repaired uint64           // what Repairs returns
+	News     []uint32                           // what the next Touched returns
+	Fail     map[uint32]error                   // the error of Ensure of an interface, which then does nothing; 0: of Guard
+	Ensured  int                                // calls of Ensure
+	Repaired uint64                             // what Repairs returns
+	Ending   func(of map[netip.Addr]bool) error // called by EndConnections, which returns its error; nil: the kernel has no table of connections
 
 	wake chan struct{}
 }
@@ -66,6 +67,12 @@ func (h *FakeHost) Ensure(name string, ifindex uint32) error {
 
 // IsGone implements Host.
 func (h *FakeHost) IsGone(ifindex uint32) (bool, error) { return h.Gone[ifindex], nil }
+
+// Tracks implements Host.
+func (h *FakeHost) Tracks() bool { return h.Ending != nil }
+
+// EndConnections implements Host.
+func (h *FakeHost) EndConnections(of map[netip.Addr]bool) error { return h.Ending(of) }
 
 // Detach implements Host.
 func (h *FakeHost) Detach(ifindex uint32) error {

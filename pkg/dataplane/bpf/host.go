@@ -29,6 +29,11 @@ type Host interface {
 	// IsGone reports whether the interface that an earlier agent has attached programs to has gone: one that is there under its number by now is
 	// another pod's. Call it before Ensure.
 	IsGone(ifindex uint32) (bool, error)
+	// Tracks reports whether the kernel has a table of connections.
+	Tracks() bool
+	// EndConnections removes all connections with an end among these addresses from the kernel's own table. It is called beside other methods, but
+	// not beside itself. The map must not change meanwhile.
+	EndConnections(of map[netip.Addr]bool) error
 	// Detach takes our programs off an interface; that it is gone is no error.
 	Detach(ifindex uint32) error
 	// Guard attaches the netfilter programs, without a gap. Programs that are attached already are left alone.

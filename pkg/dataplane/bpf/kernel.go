@@ -18,6 +18,7 @@ type kernel struct {
 	limited   bool     // the grace period has its end; see limitGrace
 	older     []string // directories of other map layouts, whose links are still to be taken over
 	other     other
+	heirs     *heirs
 }
 
 // olderLinks are the directories of links that may have to be taken over.

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 
@@ -19,6 +20,7 @@ type Predecessor struct {
 	programs  *bpfmaps.Programs
 	links     *attach.Links
 	endpoints *bpfmaps.Endpoints
+	owners    map[netip.Addr]uint32 // what Owners has returned
 }
 
 // OpenPredecessor opens it, and loads programs of this version for EndShortcut. The programs in force stay as they are.
@@ -101,8 +103,40 @@ func (p *Predecessor) replacePrograms() error {
 	return nil
 }
 
-// Flows are its flows.
-func (p *Predecessor) Flows() *bpfmaps.Flows { return p.maps.Flows }
+// Flows are its flows. Once Owners has returned, those are left out that another endpoint had with an address of an endpoint in force: the
+// programs judge their packets as if there were no such flow.
+func (p *Predecessor) Flows() iter.Seq2[bpfmaps.Flow, error] {
+	return func(yield func(bpfmaps.Flow, error) bool) {
+		for f, err := range p.maps.Flows.All() {
+			if err == nil && p.isOfFormer(&f) {
+				continue
+			}
+			if !yield(f, err) {
+				return
+			}
+		}
+	}
+}
+
+// isOfFormer reports whether one end of a flow is a former owner of the address, as check_side in policy.h has it.
+func (p *Predecessor) isOfFormer(f *bpfmaps.Flow) bool {
+	opener, responder := f.Ends()
+	stamped := f.Entry.State&uint8(bpf.MargayCtStateCT_REVOKED) == 0 // otherwise there is a clock in the place of stamps
+	for _, end := range [...]struct {
+		addr          netip.Addr
+		judged, stamp uint32
+	}{{opener.Addr(), f.Entry.OpenerIf, f.Entry.Egress}, {responder.Addr(), f.Entry.ResponderIf, f.Entry.Ingress}} {
+		owner, known := p.owners[end.addr]
+		if !known || end.judged == 0 {
+			continue
+		}
+		entry, _ := p.endpoints.Get(owner)
+		if end.judged != owner || stamped && end.stamp != 0 && end.stamp < entry.Id {
+			return true
+		}
+	}
+	return false
+}
 
 // Sources returns the further sources of its endpoints, by interface.
 func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinnedSources(p.maps) }
@@ -123,8 +157,12 @@ func (p *Predecessor) Owners() (map[netip.Addr]uint32, error) {
 		there[a.Ifindex] = a.Ingress.Attached || a.Egress.Attached
 	}
 	owners := map[netip.Addr]uint32{}
+	p.owners = owners
 	for _, e := range pinned.Endpoints() {
 		for _, a := range e.Addrs {
+			if entry, ok := p.endpoints.Get(e.Ifindex); !ok || !hasAddr(entry, a) {
+				continue
+			}
 			if owners[a] = 0; there[e.Ifindex] {
 				owners[a] = e.Ifindex
 			}

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
+	"github.com/margay-project/margay/pkg/conntrack"
 	"github.com/margay-project/margay/pkg/dataplane/nodewatch"
 )
 
@@ -16,6 +18,7 @@ type Linux struct {
 	*nodewatch.Watch
 	log     *slog.Logger
 	links   *attach.Links // nil until Use
+	table   *conntrack.Later
 	repairs uint64
 	// overtaken are the interfaces where programs of others were seen before ours, with the line that was logged last.
 	overtaken map[uint32]string
@@ -27,7 +30,7 @@ func OpenLinux(prefix string, log *slog.Logger) (*Linux, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Linux{Watch: w, log: log, overtaken: map[uint32]string{}}, nil
+	return &Linux{Watch: w, log: log, table: conntrack.OpenLater(), overtaken: map[uint32]string{}}, nil
 }
 
 // Peer implements Host.
@@ -90,6 +93,22 @@ func (h *Linux) warnOfOthers(name string, ifindex uint32) {
 // IsGone implements Host.
 func (h *Linux) IsGone(ifindex uint32) (bool, error) { return h.links.IsGone(ifindex) }
 
+// Tracks implements Host. If that is not known the kernel may have the table, and EndConnections says why.
+func (h *Linux) Tracks() bool {
+	there, err := conntrack.IsThere()
+	return there || err != nil
+}
+
+// EndConnections implements Host.
+func (h *Linux) EndConnections(of map[netip.Addr]bool) error {
+	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+		if _, err := h.table.DeleteAddresses(family, func(a netip.Addr) bool { return of[a] }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Detach implements Host.
 func (h *Linux) Detach(ifindex uint32) error {
 	delete(h.overtaken, ifindex)
@@ -119,11 +138,12 @@ func (h *Linux) HookFaults() []string { return h.links.HookFaults() }
 // Close implements Host.
 func (h *Linux) Close() error {
 	h.Watch.Close()
+	err := h.table.Close()
 	if h.links == nil {
-		return nil
+		return err
 	}
-	if err := h.links.Close(); err != nil {
-		return fmt.Errorf("close links: %w", err)
+	if closeErr := h.links.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close links: %w", closeErr))
 	}
-	return nil
+	return err
 }

@@ -23,7 +23,7 @@ func OpenBPF(c dataplane.Config, host Host, log *slog.Logger) (*BPF, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m}, observer: unobserved{}}
+	d := &BPF{config: c, kernel: &kernel{log: log, host: host, maps: m, heirs: newHeirs(host.Tracks)}, observer: unobserved{}}
 	d.pins = pins{kernel: d.kernel, retry: plans.NewBackoff(time.Now)}
 	for _, kept := range m.Kept {
 		log.Warn("map size", "kept", kept)

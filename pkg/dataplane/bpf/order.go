@@ -56,6 +56,7 @@ func through(what string) int {
 var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
+	{"end connections of former owners of addresses", (*state).endFormer},
 	{"program endpoints", (*state).program},
 	{"detach from interfaces that were left", func(s *state) error { return s.interfaces.detach() }},
 	{"guard the node", func(s *state) error { return s.interfaces.guard() }},

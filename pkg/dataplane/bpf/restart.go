@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
 	"github.com/margay-project/margay/pkg/bpfmaps"
@@ -22,10 +23,23 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 	if found.Classes, err = s.classes.adopt(); err != nil {
 		return nil, err
 	}
-	if found.Addrs, err = s.addresses.adopt(); err != nil {
+	var owners map[netip.Addr]uint32
+	if found.Addrs, owners, err = s.addresses.adopt(); err != nil {
 		return nil, err
 	}
-	return found, s.adoptEndpoints(found)
+	err = s.adoptEndpoints(found)
+	for _, e := range s.kernel.endpoints.List() { // an address that the maps had no room for is still its endpoint's
+		for _, a := range []netip.Addr{netip.AddrFrom4(e.Addr4), netip.AddrFrom16(e.Addr6)} {
+			if e.Flags&bpf.EPReady != 0 && !a.IsUnspecified() {
+				owners[a] = e.Ifindex
+			}
+		}
+	}
+	s.kernel.heirs.resume(owners, func(ifindex uint32, a netip.Addr) bool {
+		e, ok := s.kernel.endpoints.Get(ifindex)
+		return ok && e.Flags&bpf.EPReady != 0 && hasAddr(e, a)
+	})
+	return found, err
 }
 
 // adoptEndpoints makes what the kernel has of endpoints theirs, with their tables.

@@ -134,14 +134,23 @@ func (s *state) attach() error {
 	return nil
 }
 
+// endFormer has connections of former owners of addresses removed, beside all other work.
+func (s *state) endFormer() error {
+	return s.kernel.heirs.end(s.kernel.host, s.tables.slots.Quiesce, s.plans.Done())
+}
+
 // program programs every endpoint that needs it, each with its addresses.
 func (s *state) program() error {
 	// First those that leave an interface: it may be another endpoint's by now.
 	errs := []error{s.endpoints.leave()}
 	for _, id := range s.endpoints.due() {
+		ep := s.endpoints.roster.bound[id]
+		if s.endpoints.claim(ep); s.endpoints.waits(ep) {
+			continue // connections of former owners are removed, and then Apply is called again
+		}
 		moved, err := s.endpoints.program(id)
 		if moved && err == nil {
-			err = s.refusals.writeAddrs(s.addresses.of(s.endpoints.roster.bound[id].policy))
+			err = s.refusals.writeAddrs(s.addresses.of(ep.policy))
 		}
 		errs = append(errs, s.endpoints.programmed(id, err))
 	}

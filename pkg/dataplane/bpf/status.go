@@ -25,6 +25,10 @@ func (v status) all(lost map[model.EndpointID]string) []dataplane.EndpointStatus
 		if s.Condition != dataplane.Failed { // then it is closed, and Reason says why
 			s.Misjudged = refused[s.ID]
 		}
+		if ep := v.endpoints.roster.bound[s.ID]; ep != nil && waiting(s.Condition) && v.endpoints.kernel.heirs.wait(ep.policy.Addrs) {
+			s.Condition, s.Reason = dataplane.Pending, ""
+			s.NotInForce = "closed until connections of former pods with its addresses are removed from the kernel's table"
+		}
 		s.Flows = lost[s.ID]
 		s.Sources = v.endpoints.sources.notInForce(s.Ifindex)
 	})
@@ -63,3 +67,6 @@ func (v status) bound() iter.Seq[plans.Bound] {
 		}
 	}
 }
+
+// waiting reports whether an endpoint with a condition may wait for the connections of former owners of its addresses to be removed.
+func waiting(c dataplane.Condition) bool { return c == dataplane.Pending || c == dataplane.NoInterface }

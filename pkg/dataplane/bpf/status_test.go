@@ -33,7 +33,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
-			known := &endpoints{staged: &stagedPolicies{}, sources: &sources{}, roster: newRoster(), dirty: map[model.EndpointID]bool{}}
+			known := &endpoints{kernel: &kernel{heirs: newHeirs(nil)}, staged: &stagedPolicies{}, sources: &sources{}, roster: newRoster(), dirty: map[model.EndpointID]bool{}}
 			plans := plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), steps)
 			policy := policyOf("web", "cali1")
 			policy.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
@@ -55,7 +55,7 @@ func TestEachEndpointIsCountedByItsCondition(t *testing.T) {
 }
 
 func TestAnEndpointOfAnEarlierAgentHasNoStatusYet(t *testing.T) {
-	known := &endpoints{staged: &stagedPolicies{}, roster: newRoster()}
+	known := &endpoints{kernel: &kernel{heirs: newHeirs(nil)}, staged: &stagedPolicies{}, roster: newRoster()}
 	known.roster.adopt("cali1", &endpoint{ifindex: 7, ensured: 7})
 	s := status{plans.NewPlanner(plan.New(plan.Options{}, &plan.Snapshot{}), steps), known, &refusals{}}
 	var count dataplane.Stats

@@ -35,7 +35,7 @@ func TestAnAddressBringsNoFlowsInASwitch(t *testing.T) {
 	for i, from := range switched {
 		to := switched[1-i]
 		for name, r := range map[string]replacement{"": {}, ", the same interface number": {number: true},
-			", existing connections kept": {flags: []string{"--existing-connections", "keep"}}} {
+			", before it": {running: true}, ", existing connections kept": {flags: []string{"--existing-connections", "keep"}}} {
 			r.flags, r.next = append(r.flags, from...), to
 			t.Run("from "+from[1]+" to "+to[1]+name, func(t *testing.T) { testInherit(t, r) })
 		}
@@ -64,10 +64,12 @@ func testInherit(t *testing.T, r replacement) {
 		s.expect(t, "a question to the former pod", s.shoot(t, s.ext.Host, to(v6, asks)), true, inside)
 		s.expect(t, "the former pod's answer", s.shoot(t, former.Host, from(v6, answers)), true, outside)
 	}
-	if len(r.next) > 0 {
-		s.connect(t, former, inside, outside)
-	}
+	s.connect(t, former, inside, outside)
 	heir := s.inherit(t, former, r)
+	if r.running && r.next != nil {
+		s.switchTo(s.Agent(0).Flags, r.next)
+		s.AwaitPolicies(heir, 1, 1)
+	}
 	inside = s.watch(heir.Host)
 	for _, v6 := range []bool{false, true} {
 		data := func(src, dst uint16) testutil.TCP {

@@ -1,0 +1,157 @@
+package bpf
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// heirs has connections of former owners of addresses removed from the kernel's own table. Programs know whose a flow is. But for TCP in mid-flow,
+// and for packets to Services and to the node, they ask that table, which knows addresses and not pods: the next pod with an address could answer
+// what was asked of the former one, and be reached by answers to what that one has asked. So an endpoint is not opened on an interface before
+// connections of the former owners of its addresses are removed, and if it is open already does not have the address before.
+//
+// The table is read beside all other work, once for all addresses that have come by then, in half of the time at most.
+type heirs struct {
+	tracks func() bool // the kernel has a table of connections
+	// owners are the interfaces that have addresses, or have had them last: an address that comes back brings its flows.
+	owners map[netip.Addr]uint32
+	// resumed: an earlier agent has left owners, and may have had no time to remove connections of others. Until the first plan is in force
+	// an address without an owner counts as one that has changed it.
+	resumed bool
+	asked   map[netip.Addr]bool // those addresses, while resumed
+	due     map[netip.Addr]bool // addresses that wait for the next reading
+	under   map[netip.Addr]bool // those of the reading under way
+	ends    chan error          // delivers how that has ended; nil: none is under way
+	began   time.Time
+	rests   time.Time // until then no reading begins
+}
+
+func newHeirs(tracks func() bool) *heirs {
+	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, asked: map[netip.Addr]bool{}}
+}
+
+// resume notes the owners that an earlier agent has left. has reports whether the endpoint of an interface is in force and has an address.
+func (h *heirs) resume(owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
+	for a, ifindex := range owners {
+		if has(ifindex, a) {
+			h.owners[a], h.resumed = ifindex, true
+		} else {
+			h.change(a)
+		}
+	}
+}
+
+// change notes that an address has another owner from here on, or none. If the kernel tracks no connections there are none of the former one.
+func (h *heirs) change(a netip.Addr) {
+	delete(h.owners, a)
+	if h.tracks() {
+		h.due[a] = true
+	}
+}
+
+// lost notes that an endpoint has left an interface.
+func (h *heirs) lost(ifindex uint32) {
+	for a, owner := range h.owners {
+		if owner == ifindex {
+			h.release(a)
+		}
+	}
+}
+
+// left notes that an endpoint with these addresses has left.
+func (h *heirs) left(addrs []netip.Addr) {
+	for _, a := range addrs {
+		h.release(a)
+	}
+}
+
+// release notes that an address has no owner any more.
+func (h *heirs) release(a netip.Addr) {
+	if h.owners[a] != 0 {
+		h.change(a)
+	}
+}
+
+// claim notes that an endpoint is to be opened on an interface: its addresses may have connections of former owners.
+func (h *heirs) claim(ifindex uint32, addrs []netip.Addr) {
+	for _, a := range addrs {
+		owner := h.owners[a]
+		if owner == ifindex || owner == 0 && (!h.resumed || h.asked[a]) {
+			continue
+		}
+		h.change(a)
+		if h.resumed {
+			h.asked[a] = true
+		}
+	}
+}
+
+// wait reports whether some of the addresses of an endpoint may have such connections.
+func (h *heirs) wait(addrs []netip.Addr) bool {
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return h.due[a] || h.under[a] })
+}
+
+// without returns the addresses that have none.
+func (h *heirs) without(addrs []netip.Addr) []netip.Addr {
+	if !h.wait(addrs) {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return h.wait([]netip.Addr{a}) })
+}
+
+// got notes that an endpoint has addresses on an interface.
+func (h *heirs) got(ifindex uint32, addrs []netip.Addr) {
+	for _, a := range h.without(addrs) {
+		h.owners[a] = ifindex
+	}
+}
+
+// end begins to remove the connections of addresses that are due, or notes how that has ended. It repeats what has failed. quiesce delivers when no
+// packet is left that programs have let pass for a former owner. complete: the first plan is in force.
+func (h *heirs) end(host Host, quiesce func() <-chan error, complete bool) error {
+	if complete && h.resumed {
+		h.resumed, h.asked = false, map[netip.Addr]bool{}
+	}
+	select {
+	case err := <-h.ends: // nil: never
+		took := time.Since(h.began)
+		h.rests = time.Now().Add(took)
+		time.AfterFunc(took, func() { host.Nudge(0) })
+		if err != nil {
+			maps.Copy(h.due, h.under)
+		}
+		h.ends, h.under = nil, nil
+		if err != nil {
+			return err
+		}
+	default:
+	}
+	if h.ends != nil || len(h.due) == 0 || time.Now().Before(h.rests) {
+		return nil
+	}
+	of, passed, ends := h.due, quiesce(), make(chan error, 1)
+	h.under, h.due, h.ends, h.began = of, map[netip.Addr]bool{}, ends, time.Now()
+	go func() {
+		err := <-passed
+		if err == nil {
+			err = host.EndConnections(of)
+		}
+		if err != nil {
+			err = fmt.Errorf("end connections of former owners of %d addresses: %w", len(of), err)
+		}
+		ends <- err
+		host.Nudge(0)
+	}()
+	return nil
+}
+
+// close waits for the reading under way.
+func (h *heirs) close() {
+	if h.ends != nil {
+		<-h.ends
+		h.ends = nil
+	}
+}

@@ -1,0 +1,140 @@
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/dataplane"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// heirsPatience bounds how long tests wait for what happens beside Apply.
+const heirsPatience = 30 * time.Second
+
+// slowTable makes readings of the kernel's table of connections last until the test lets them end. Each is delivered when it begins, with its
+// addresses; what is sent for it ends it.
+type slowTable struct {
+	begun chan []netip.Addr
+	end   chan error
+}
+
+func (h *FakeHost) slowTable() slowTable {
+	s := slowTable{make(chan []netip.Addr), make(chan error)}
+	h.Ending = func(of map[netip.Addr]bool) error {
+		s.begun <- slices.SortedFunc(maps.Keys(of), netip.Addr.Compare)
+		return <-s.end
+	}
+	return s
+}
+
+// begins waits until a reading for these addresses begins.
+func (s slowTable) begins(t *testing.T, addrs ...string) {
+	t.Helper()
+	var want []netip.Addr
+	for _, a := range addrs {
+		want = append(want, netip.MustParseAddr(a))
+	}
+	select {
+	case got := <-s.begun:
+		if !slices.Equal(got, want) {
+			t.Errorf("connections of %v are ended, want %v", got, want)
+		}
+	case <-time.After(heirsPatience):
+		t.Fatal("the table is not read")
+	}
+}
+
+// applyUntil calls Apply as often as the host wakes, until what holds.
+func applyUntil(t *testing.T, dp *BPF, what string, holds func(err error) bool) {
+	t.Helper()
+	for end := time.After(heirsPatience); ; {
+		if holds(dp.Apply(t.Context(), model.Changes{})) {
+			return
+		}
+		select {
+		case <-dp.Wake():
+		case <-end:
+			t.Fatalf("%s: not after %v", what, heirsPatience)
+		}
+	}
+}
+
+func (d *BPF) has(ifindex uint32) bool {
+	_, ok := d.kernel.endpoints.Get(ifindex)
+	return ok
+}
+
+// An endpoint with an address of one that has gone is closed until that one's connections are removed from the kernel's table, and no other
+// endpoint waits for that. An attempt that fails opens nothing.
+func TestAnEndpointIsClosedWhileItsAddressHasConnectionsOfAnother(t *testing.T) {
+	testutil.Privileged(t)
+	dp := openSmall(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, dp)
+	s := dp.kernel.host.(*FakeHost).slowTable()
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("former", "cali0", "10.0.2.1", nil)))
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "former")}, endpoint4("heir", "cali1", "10.0.2.1", nil),
+		endpoint4("late", "cali2", "10.0.2.9", nil)})
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	s.begins(t, "10.0.2.1")
+	if dp.has(1002) || !dp.has(1003) {
+		t.Errorf("while the table is read the heir is open: %v, another endpoint is: %v", dp.has(1002), dp.has(1003))
+	}
+	of := func(s dataplane.EndpointStatus) bool { return s.ID == model.WorkloadID("t", "heir") }
+	if all := dp.Endpoints(); !strings.Contains(all[slices.IndexFunc(all, of)].NotInForce, "former pods") {
+		t.Errorf("the status of the heir is %+v", all[slices.IndexFunc(all, of)])
+	}
+	refused := errors.New("refused")
+	s.end <- refused
+	applyUntil(t, dp, "the failure to be reported", func(err error) bool { return errors.Is(err, refused) })
+	if dp.has(1002) {
+		t.Error("the heir is open after a failure")
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.begins(t, "10.0.2.1")
+		s.end <- nil
+	}()
+	applyUntil(t, dp, "the heir to be open", func(error) bool { return dp.has(1002) })
+	<-ended
+}
+
+// An agent that starts ends the connections of addresses that have another interface than by the maps, or had none. Where no agent has been it
+// ends none, and later none of an address that nobody had.
+func TestAStartEndsConnectionsOfFormerOwners(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first := openSmall(t, dir, nil)
+	first.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		t.Errorf("the first agent ends connections of %v", of)
+		return nil
+	}
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("former", "cali0", "10.0.2.1", nil)))
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{endpoint4("more", "cali1", "10.0.2.2", nil)})
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first)
+
+	second := openSmall(t, dir, nil)
+	defer mustClose(t, second)
+	s := second.kernel.host.(*FakeHost).slowTable()
+	graph = calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("heir", "cali1", "10.0.2.1", nil), endpoint4("late", "cali2", "10.0.2.9", nil)))
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	s.begins(t, "10.0.2.1", "10.0.2.9")
+	if !second.has(1000) || second.has(1003) {
+		t.Errorf("an endpoint as before is open: %v, one that has come since: %v", second.has(1000), second.has(1003))
+	}
+	s.end <- nil
+	applyUntil(t, second, "all to be open", func(error) bool { return second.has(1002) && second.has(1003) })
+}
