@@ -25,7 +25,7 @@ struct nf_hook_state {
 } __attribute__((preserve_access_index));
 
 struct sk_buff {
-	__u32 len;
+	__u32 len, data_len;
 	__u32 mark;
 	__u32 truesize;
 	int skb_iif;

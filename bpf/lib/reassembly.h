@@ -15,6 +15,9 @@
 /* The kernel counts a queue besides the packets in it: less than this. */
 #define QUEUE_SIZE 256
 
+/* It also counts a larger head, if it has to copy headers from pages into it: less than twice as much as the headers and this. */
+#define HEAD_SIZE 2048
+
 /* The kernel drops the fragments that it holds of an IPv4 datagram if more than 64 fragments of the same source came
  * between two of them (net.ipv4.ipfrag_max_dist). Less than that, because CPUs may count in another order. */
 #define MAX_DISTANCE 48
@@ -172,6 +175,15 @@ __noinline int note_fragment(struct fragment *f, const struct span *span, __u32 
 	return first ? -DROP_FRAG_LIMIT : -DROP_FRAG_NO_FIRST;
 }
 
+/* The most that the kernel counts for a fragment while it holds it. A pod that sends by a ring (PACKET_TX_RING) has all but the
+ * Ethernet header in pages. */
+static __always_inline __u32 size_held(const struct sk_buff *kern, const struct pkt *p)
+{
+	__u32 size = kern->truesize + QUEUE_SIZE;
+
+	return kern->len - kern->data_len < p->l4_off ? size + 2 * p->l4_off + HEAD_SIZE : size;
+}
+
 /* Notes the place of a fragment from a pod, and returns the decision about it; a drop if the pod has too many bytes
  * under way. */
 __noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *ep, const struct pkt *p, int decision)
@@ -195,7 +207,7 @@ __noinline int fragment_from_pod(struct __sk_buff *skb, const struct endpoint *e
 	a = frag_account(c.family, c.share);
 	if (!a)
 		return -DROP_FRAG_LIMIT;
-	if (decision >= 0 && !charge(&c, kern->truesize + QUEUE_SIZE))
+	if (decision >= 0 && !charge(&c, size_held(kern, p)))
 		decision = -DROP_FRAG_LIMIT;
 	fragment_span(skb, p, &span);
 	frag_init(&f, p, FROM_POD);
