@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
@@ -34,6 +33,12 @@ var wholeObjects = map[string]string{
 	"StagedKubernetesNetworkPolicy": "stagedAction: Set, policyTypes: [Ingress, Egress], podSelector: {matchLabels: {app: db}, matchExpressions: [{key: a, operator: In, values: [b]}]}, " +
 		"ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {podSelector: {}, namespaceSelector: {}}], ports: [{port: 80, endPort: 90, protocol: TCP}]}], " +
 		"egress: [{to: [{podSelector: {matchExpressions: [{key: a, operator: Exists}]}}], ports: [{port: http, protocol: UDP}]}]",
+	"networking.k8s.io/v1 NetworkPolicy": "policyTypes: [Ingress, Egress], podSelector: {matchLabels: {app: db}, matchExpressions: [{key: a, operator: In, values: [b]}]}, " +
+		"ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {podSelector: {}, namespaceSelector: {matchLabels: {x: y}}}], ports: [{port: 80, endPort: 90, protocol: TCP}]}, {}], " +
+		"egress: [{to: [{podSelector: {matchExpressions: [{key: a, operator: Exists}]}}], ports: [{port: http, protocol: UDP}]}]",
+	"policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy": "tier: Admin, priority: 5, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {a: b}}}}, " +
+		"ingress: [{name: one, action: Accept, from: [{namespaces: {matchLabels: {a: b}}}], protocols: [{tcp: {destinationPort: {number: 80}}}, {destinationNamedPort: web}]}], " +
+		"egress: [{action: Deny, to: [{networks: [10.0.0.0/8, 'fd00::/8']}], protocols: [{udp: {destinationPort: {range: {start: 1, end: 2}}}}]}, {action: Pass, to: [{nodes: {}}]}]",
 	"Profile": "labelsToApply: {a: b}, " + wholeRules,
 }
 
@@ -113,13 +118,15 @@ func readingOf(us []model.Update, problems []validate.Problem, ok bool) reading 
 func TestAnObjectMeansTheSameFromEverySource(t *testing.T) {
 	all := kinds.Read(validate.Pods{})
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.SampledFrom(slices.Sorted(maps.Keys(wholeObjects))).Draw(t, "kind")
-		k := all[slices.IndexFunc(all, func(k kinds.Kind) bool {
-			return k.Name == name && k.Versions[0] == schema.GroupVersion{Group: "projectcalico.org", Version: "v3"}
-		})]
+		whole := rapid.SampledFrom(slices.Sorted(maps.Keys(wholeObjects))).Draw(t, "kind")
+		version, name, ok := strings.Cut(whole, " ")
+		if !ok {
+			version, name = "projectcalico.org/v3", whole
+		}
+		k := all[slices.IndexFunc(all, func(k kinds.Kind) bool { return k.Name == name && k.Versions[0].String() == version })]
 		namespace := map[bool]string{true: "shop"}[k.Namespaced]
 		var o map[string]any
-		text := fmt.Sprintf("{kind: %s, metadata: {name: a, labels: {l: v}, annotations: {x: y}}, spec: {%s}}", name, wholeObjects[name])
+		text := fmt.Sprintf("{kind: %s, metadata: {name: a, labels: {l: v}, annotations: {x: y}}, spec: {%s}}", name, wholeObjects[whole])
 		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
 			t.Fatal(err)
 		}
@@ -149,11 +156,14 @@ func TestAnObjectMeansTheSameFromEverySource(t *testing.T) {
 				t.Fatal(err)
 			}
 			stored = append(stored, readingOf(k.ReadStored(js, validate.Ref{Kind: k.Ref, Namespace: namespace, Name: "a"})))
-			u := &unstructured.Unstructured{}
-			if err := u.UnmarshalJSON(js); err != nil {
+			u := runtime.Object(&unstructured.Unstructured{})
+			if k.Types != nil {
+				u = k.Types.Object.DeepCopyObject()
+			}
+			if err := json.Unmarshal(js, u); err != nil {
 				t.Skip(err)
 			}
-			stored = append(stored, readingOf(k.Convert(runtime.Object(u))))
+			stored = append(stored, readingOf(k.Convert(u)))
 			ym, err := yaml.JSONToYAML(js)
 			if err != nil {
 				t.Fatal(err)
