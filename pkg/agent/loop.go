@@ -120,12 +120,16 @@ func (l *Loop) consume(ctx context.Context) error {
 // wait blocks until there is something to do and returns it as the task of the next pass; not ok: ctx has ended. Queries
 // are answered meanwhile.
 func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
+	select {
+	case q := <-l.queries: // one after each pass, however much else there is to do
+		l.answer(q)
+	default:
+	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case q := <-l.queries:
-			q.do(l.view())
-			close(q.done)
+			l.answer(q)
 		case <-l.inbox.ready():
 			return task{batch: l.inbox.drain(batchSize), apply: true, flushOnly: true}, true
 		case list, ok := <-l.routes.next:
@@ -153,6 +157,11 @@ func (l *Loop) wait(ctx context.Context, timers *timers) (next task, ok bool) {
 		}
 	}
 	return task{}, false
+}
+
+func (l *Loop) answer(q query) {
+	q.do(l.view())
+	close(q.done)
 }
 
 // next gives a value if the graph has more without anything new. What else there is to do has its turn in between. While changes cannot be

@@ -100,3 +100,25 @@ func TestANetworkSetThatChangesInPartsWaitsForTheDataplane(t *testing.T) {
 		t.Error("the set is not complete")
 	})
 }
+
+// A question is answered after the pass that is under way, however many parts there are.
+func TestQuestionsPassANetworkSetThatChangesInParts(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		const each = 50 * time.Millisecond
+		r.put(pod(1), policyFrom("t", "large"))
+		r.store.Sync()
+		synctest.Wait()
+		r.dp.Set(dataplane.FakeSettings{Delay: each})
+		r.store.Put(largeSet(0, 131_072))
+		for i := range 20 {
+			began := time.Now()
+			if err := r.Query(t.Context(), func(View) {}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > each {
+				t.Errorf("question %d was answered after %v", i, took)
+			}
+			time.Sleep(each / 2)
+		}
+	})
+}
