@@ -54,9 +54,9 @@ func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w)
 	}
-	left := 0
+	left, ends := 0, false
 	stopped := logStop(ctx, log)
-	defer func() { stopped(left, layers.Config().Enforces()) }()
+	defer func() { stopped(left, layers.Config().Enforces(), ends) }()
 	files := followFile(ctx, layers.Config().ConfigFile, fileRequired)
 	before := node.FindStartState(layers.Config())
 	for {
@@ -64,6 +64,12 @@ func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings
 		if err != nil {
 			before.Restore(log)
 			return err
+		}
+		if !ends && before.EndsWithProcess() {
+			ends = true
+			log.Warn("no BPF file system was mounted here, and this process has a mount namespace of its own (ip netns exec, a container): policy ends "+
+				"with the process, and other processes find no maps. Have the node mount one where this process sees it, or enter the network "+
+				"namespace alone (nsenter --net=FILE)", "bpffs", layers.Config().BPFFS)
 		}
 		err = p.run(ctx)
 		if !errors.Is(err, agent.ErrRestart) {
@@ -79,19 +85,23 @@ func run(ctx context.Context, layers *config.Layers, fileRequired bool, warnings
 }
 
 // logStop logs when ctx ends that the agent stops, and why. The function it returns logs that it has stopped, with how many
-// endpoints stay enforced if its dataplane enforces; it does nothing if ctx has not ended.
-func logStop(ctx context.Context, log *slog.Logger) (stopped func(endpoints int, enforces bool)) {
+// endpoints stay enforced if its dataplane enforces and what is pinned does not end with the process; it does nothing if ctx has not ended.
+func logStop(ctx context.Context, log *slog.Logger) (stopped func(endpoints int, enforces, ends bool)) {
 	began := make(chan time.Time, 1)
 	notYet := context.AfterFunc(ctx, func() {
 		log.Info("stopping", "why", context.Cause(ctx).Error())
 		began <- time.Now()
 	})
-	return func(endpoints int, enforces bool) {
+	return func(endpoints int, enforces, ends bool) {
 		switch {
 		case notYet():
 			return
 		case !enforces:
 			log.Info("stopped; nothing was enforced", "took", time.Since(<-began))
+			return
+		case ends:
+			log.Warn("stopped; nothing stays enforced: the BPF file system was mounted in a mount namespace that ends with this process",
+				"endpoints", endpoints, "took", time.Since(<-began))
 			return
 		}
 		log.Info("stopped; enforced policy stays in force without following changes, until an agent starts or margay cleanup removes it",
