@@ -57,7 +57,8 @@ func (o *cleanupOptions) run(cmd *cobra.Command) ([]node.Removed, error) {
 	return node.Cleanup(cmd.Context(), o.config())
 }
 
-// noteOthers names the instances that this one is not, since they may still enforce.
+// noteOthers names what may still enforce: the instances that this one is not, and chains, which belong to no instance and which the
+// cleanup of one leaves alone.
 func (o *cleanupOptions) noteOthers(w io.Writer) error {
 	others, err := node.OtherInstances(o.config())
 	if err != nil {
@@ -65,6 +66,16 @@ func (o *cleanupOptions) noteOthers(w io.Writer) error {
 	}
 	for _, name := range others {
 		fmt.Fprintf(w, "another instance is left: margay cleanup --instance %q\n", name)
+	}
+	if o.instance == "" {
+		return nil
+	}
+	enforced, running, err := node.IPTablesPolicy()
+	if err != nil {
+		return fmt.Errorf("cleanup: look for chains of iptables: %w", err)
+	}
+	if enforced && !running {
+		fmt.Fprintf(w, "policy is still enforced with iptables in this network namespace, by chains that belong to no instance: margay cleanup --instance %q\n", "")
 	}
 	return nil
 }

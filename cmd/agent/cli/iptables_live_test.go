@@ -36,9 +36,22 @@ func TestToolsBesideAnAgentThatEnforcesWithIptables(t *testing.T) {
 	}
 	n.wantReach(80, true)
 	n.wantReach(81, false)
-	left := []string{"no agent", "is enforced with iptables", "changes are not followed", "margay run"}
+	left := []string{"no agent", "is enforced with iptables", "changes are not followed", "margay run", `margay cleanup --instance ""`}
 	n.want(1, append(left, "PROBLEM"), "check")
 	for _, verb := range [][]string{{"show", "status"}, {"show", "endpoints"}, {"explain", "shop/web", "shop/db:80"}, {"verify"}} {
 		n.want(2, left, verb...)
 	}
+	n.want(0, []string{"still enforced with iptables", `margay cleanup --instance ""`}, "cleanup")
+	n.wantReach(81, false)
+	t.Setenv("MARGAY_INSTANCE", "live")
+	var out strings.Builder
+	code := -1
+	err := n.machine.Do(func() error {
+		code = execute(t.Context(), []string{"cleanup", "--instance", "", "--bpffs", n.bpffs, "--socket", n.socket}, &out, &out)
+		return nil
+	})
+	if err != nil || code != 0 || !strings.Contains(out.String(), "IP sets") {
+		t.Errorf("cleanup without an instance: %v, exit status %d\n%s", err, code, out.String())
+	}
+	n.wantReach(81, true)
 }

@@ -25,7 +25,7 @@ func iptablesWithout() string {
 		return "an agent that enforces with iptables runs in this network namespace and does not answer there: say which one with --instance or --socket"
 	case enforced:
 		return "policy that an earlier one left is enforced with iptables, which only an agent can show: changes are not followed, and new pods " +
-			"get no network; start margay run, or remove it with margay cleanup"
+			"get no network; start margay run, or remove it with margay cleanup --instance \"\""
 	}
 	return ""
 }
