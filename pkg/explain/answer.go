@@ -150,6 +150,11 @@ func answer(f flow, j Judge) (*Explanation, error) {
 			return nil, err
 		}
 	}
+	if res.caveat == "" && f.byNode.IsValid() {
+		if res.caveat, err = byNode(f, j, packet, res.ingress); err != nil {
+			return nil, err
+		}
+	}
 	e := f.explanation()
 	e.Verdict, e.Packet, e.Note, e.Caveat = verdict(res.allow), packetText(packet), res.note, res.caveat
 	e.Flow = flowOf(packet)

@@ -79,7 +79,11 @@ type sides struct {
 // sidesOf says which sides of a flow between two ends are judged. pod is what ends with a policy are called.
 func sidesOf(src, dst End, p model.Packet, pod string, rules NodeRules) (sides, error) {
 	if !src.IsPod() && !dst.IsPod() {
-		return sides{}, fmt.Errorf("neither %s nor %s is a %s: %w", src, dst, pod, errNoPod)
+		hint := ""
+		if dst.Node != "" && isNodePort(p) {
+			hint = fmt.Sprintf(", unless %d is the NodePort of a Service: then ask about svc/NAME", p.DstPort)
+		}
+		return sides{}, fmt.Errorf("neither %s nor %s is a %s: %w%s", src, dst, pod, errNoPod, hint)
 	}
 	s := sides{egress: src.IsPod(), ingress: dst.IsPod()}
 	switch {

@@ -38,10 +38,21 @@ func (r NodeRules) beside(src, dst End, p model.Packet) (text string, dropped bo
 		return "the node drops tunnels from pods before policy (drop reason encap), and " + tunnel + "; with --allow-encap-from-workloads policy judges it", true
 	case tunnel != "":
 		return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads", false
+	case dst.Node != "" && !dst.IsPod() && isNodePort(p):
+		return rules.nodePort(p), false
 	case known && rules.DropToHost && toHost && !dst.IsPod():
 		return "the node drops what its pods send to it (drop reason host_action): --default-endpoint-to-host-action is Drop", true
 	}
 	return "", false
+}
+
+// nodePort says what becomes of a packet to a port of a node that may be a Service's.
+func (r NodeRules) nodePort(p model.Packet) string {
+	text := fmt.Sprintf("if %d is the NodePort of a Service, policy judges the backend, mostly with the node's address as the source: ask about svc/NAME", p.DstPort)
+	if r.DropToHost {
+		text += "; otherwise the node drops it (drop reason host_action)"
+	}
+	return text
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

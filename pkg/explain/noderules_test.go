@@ -18,6 +18,8 @@ func TestWhatTheNodeDropsBesidesPolicyIsDenied(t *testing.T) {
 	}{
 		{drops, "shop/web", "192.168.0.1:22", explain.VerdictDeny, "host_action"},
 		{drops, "shop/web", "[fd00:192::1]:22", explain.VerdictDeny, "host_action"},
+		{drops, "shop/web", "192.168.0.1:30080", explain.VerdictAllow, "otherwise the node drops it"},
+		{accepts, "shop/web", "192.168.0.1:30080", explain.VerdictAllow, "NodePort"},
 		{drops, "shop/web", "node/n1", explain.VerdictDeny, "host_action"},
 		{drops, "shop/web", "224.0.0.1:5353/udp", explain.VerdictDeny, "host_action"},
 		{drops, "shop/web", "192.168.0.2:22", explain.VerdictAllow, ""},

@@ -27,6 +27,7 @@ type flow struct {
 	anyPort      bool // every port
 	icmpT, icmpC uint8
 	rules        NodeRules
+	byNode       netip.Addr // of the destination's node, if kube-proxy there may put it in the place of the source; else zero
 }
 
 // mostFlows is how many pairs of pods one request is answered for.
@@ -63,6 +64,7 @@ func Resolve(g *calc.Graph, r Request) (*Question, error) {
 				continue
 			}
 			f := flow{src: src, dst: dst, protocol: d.protocol, port: d.port, sourcePort: r.SourcePort, icmpT: r.ICMPType, icmpC: r.ICMPCode, rules: r.Rules}
+			f.byNode = l.nodeInPlaceOf(src, dst, to.translated)
 			f.anyPort = d.port == 0 && (d.protocol == 0 || model.HasPorts(d.protocol))
 			q.flows = append(q.flows, f)
 		}
@@ -88,6 +90,9 @@ func first(err error) error {
 // Ends are the pods and addresses the question is about: what a State must know all about to answer it.
 func (q *Question) Ends() (pods []model.EndpointID, addrs []netip.Addr) {
 	for _, f := range q.flows {
+		if f.byNode.IsValid() && !slices.Contains(addrs, f.byNode) {
+			addrs = append(addrs, f.byNode)
+		}
 		for _, e := range []End{f.src, f.dst} {
 			if e.IsPod() && !slices.Contains(pods, e.Endpoint) {
 				pods = append(pods, e.Endpoint)
@@ -105,6 +110,8 @@ type found struct {
 	text    string
 	parties []party
 	note    string
+
+	translated bool // they are backends of a Service
 }
 
 // party is one pod, node or outside address, by all of its addresses. As a destination it has a port.

@@ -65,7 +65,7 @@ func (l lookup) backends(key model.ServiceKey, vip netip.Addr) (found, error) {
 		n := name{kind: "Service", namespace: key.Namespace, name: key.Name}
 		return found{}, fmt.Errorf("no Service %s%s", key, meant(l.graph, n, true))
 	}
-	f := found{text: "Service " + key.String(), note: "kube-proxy picks one of the backends of Service " + key.String() + ", and policy judges the backend"}
+	f := found{text: "Service " + key.String(), translated: true, note: "kube-proxy picks one of the backends of Service " + key.String() + ", and policy judges the backend"}
 	if l.r.Protocol != 0 && !model.HasPorts(l.r.Protocol) {
 		return f, fmt.Errorf("the Service %s does not forward %s: ask about a pod", key, ProtocolName(l.r.Protocol))
 	}
@@ -128,6 +128,9 @@ func (l lookup) servicePorts(key model.ServiceKey, s *model.Service) ([]model.Na
 	}
 	if len(ports) > 0 {
 		return ports, nil
+	}
+	if len(s.Ports) == 0 && l.r.Port == 0 && l.r.PortName == "" {
+		return nil, fmt.Errorf("the Service %s has neither ports nor backends (of the type ExternalName?), so no policy can be evaluated: ask about an address", key)
 	}
 	asked := fmt.Sprint(l.r.Port)
 	if l.r.PortName != "" {
