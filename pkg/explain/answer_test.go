@@ -74,3 +74,33 @@ func TestSidesNameTheDecidingObject(t *testing.T) {
 		}
 	}
 }
+
+// The type and code of a question about ICMP are those of the packet that rules judge.
+func TestQuestionsAboutICMPAreAskedWithTypeAndCode(t *testing.T) {
+	unreachable, code := model.ICMPMatch{Type: 3}, uint8(1) // of a host
+	host, answer := model.ICMPMatch{Type: 3, Code: &code}, model.ICMPMatch{Type: 129}
+	icmp, icmp6 := uint8(model.ProtoICMP), uint8(model.ProtoICMPv6)
+	updates := []model.Update{
+		model.EndpointUpdate{ID: model.WorkloadID("shop", "a"), Endpoint: &model.Endpoint{
+			Node: "n", Iface: "calia", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, Labels: map[string]string{"app": "a"},
+		}},
+		model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "p"}, Policy: &model.Policy{
+			Tier: model.TierDefault, Selector: mustSelector(t, "all()"), AppliesIngress: true, Ingress: []model.Rule{
+				{Action: model.Deny, Protocol: &icmp, ICMP: &host}, {Action: model.Allow, Index: 1, Protocol: &icmp, ICMP: &unreachable},
+				{Action: model.Allow, Index: 2, Protocol: &icmp6, ICMP: &answer},
+			},
+		}},
+	}
+	for _, test := range []struct{ src, dst, want string }{
+		{"192.0.2.1", "shop/a/icmp", "deny"}, {"192.0.2.1", "shop/a/icmp:3", "allow"}, {"192.0.2.1", "shop/a/icmp:3:1", "deny"}, {"192.0.2.1", "shop/a/icmp:3:2", "allow"},
+		{"2001:db8::1", "shop/a/icmpv6", "deny"}, {"2001:db8::1", "shop/a/icmpv6:129", "allow"},
+	} {
+		r, err := explain.ParseRequest(test.src, test.dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := explain.NewState(updates).Explain(r); err != nil || e.Verdict != test.want {
+			t.Errorf("%s to %s: %+v, %v; want %s", test.src, test.dst, e, err, test.want)
+		}
+	}
+}
