@@ -40,12 +40,17 @@ func Crowd(t *rapid.T, updates []model.Update) []model.Update {
 		for i := range upTo(t, 1, 3, "rules of the crowd") {
 			r := drawRule(t, model.Direction(dir))
 			r.Index, r.Unmatchable = i, ""
-			side := one(t, []*model.Entity{&r.Source, &r.Destination}, "side")
-			if side.Service == nil && side.Nodes == nil && (r.Protocol == nil || model.HasPorts(*r.Protocol)) {
-				if chance(t, 3, "negated") {
-					side.NotNamedPorts = []string{crowdName}
-				} else {
-					side.NamedPorts = []string{crowdName}
+			sides := []*model.Entity{&r.Source, &r.Destination}
+			if !chance(t, 3, "both sides") {
+				sides = []*model.Entity{one(t, sides, "side")}
+			}
+			for _, side := range sides {
+				if side.Service == nil && side.Nodes == nil && (r.Protocol == nil || model.HasPorts(*r.Protocol)) {
+					if chance(t, 3, "negated") {
+						side.NotNamedPorts = []string{crowdName}
+					} else {
+						side.NamedPorts = []string{crowdName}
+					}
 				}
 			}
 			*list = append(*list, r)
