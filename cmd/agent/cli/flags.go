@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -58,8 +60,20 @@ func (f *instanceFlags) config() config.Config {
 	return c
 }
 
+// silence is how long an agent may be silent before a tool reports that it still waits.
+const silence = 5 * time.Second
+
 // ask asks this agent.
 func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
+	return f.askAloud(ctx, path, parameters, os.Stderr, silence)
+}
+
+// askAloud is ask, which says on w that it still waits once that has been so for a time.
+func (f *instanceFlags) askAloud(ctx context.Context, path string, parameters url.Values, w io.Writer, after time.Duration) (*inspect.Answer, error) {
+	waiting := time.AfterFunc(after, func() {
+		fmt.Fprintf(w, "margay: the agent on %s has not answered yet, still waiting; policy stays enforced meanwhile\n", f.socketPath())
+	})
+	defer waiting.Stop()
 	answer, err := inspect.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)
 	return answer, f.explain(err)
 }
