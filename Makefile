@@ -77,7 +77,14 @@ e2e-binaries: ## etcd and Kubernetes for e2e, built once per machine; 6 to 9 min
 
 kubelet: build packages ## the DaemonSet on a node with a real kubelet, containerd and runc; 4 minutes, cold 12; needs root
 	@scripts/packages runc=runc pkill=procps
-	@MARGAY_REQUIRE_PRIVILEGED=1 scripts/kubelet -v
+	@MARGAY_REQUIRE_PRIVILEGED=1 scripts/kubelet -v -skip TestSuitesOfOthers
+
+conformance: build packages ## the suites of Kubernetes and SIG Network for NetworkPolicy and ClusterNetworkPolicy, on two such nodes; an hour; needs root
+	@scripts/packages runc=runc pkill=procps
+	@MARGAY_REQUIRE_PRIVILEGED=1 scripts/kubelet --suites -v -run TestSuitesOfOthers$(if $(RUN),/$(RUN))
+
+# The packages of test/kubelet without the suites of others, which are large: `make conformance` looks at those itself.
+KUBELET = . ./cni ./pod ./sctp
 
 kernels: ## Linux 6.1, 6.12, 6.12 on arm64 and the newest of Debian under QEMU; needs root on Debian (GUEST=name)
 	@scripts/packages $(QEMU)
@@ -117,7 +124,7 @@ lint: ## vet and staticcheck
 	$(GO) tool staticcheck ./...
 	$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	cd test/e2e/cluster && $(GO) vet ./... && ../../../bin/staticcheck ./...
-	cd test/kubelet && $(GO) vet ./... && ../../bin/staticcheck ./...
+	cd test/kubelet && $(GO) vet $(KUBELET) && ../../bin/staticcheck $(KUBELET)
 
 fmt: clang-format ## format the Go and C code
 	gofmt -w .
@@ -131,5 +138,5 @@ C = $(wildcard bpf/*.c bpf/lib/*.h)
 clean: ## remove what was built
 	rm -rf bin
 
-.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-agents e2e-timed e2e-corpus e2e-datastore e2e-iptables e2e-binaries kubelet kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
+.PHONY: help build demo packages test test-agents test-attacks test-others test-iptables test-legacy-agents test-legacy-attacks test-nft-agents test-race e2e e2e-agents e2e-timed e2e-corpus e2e-datastore e2e-iptables e2e-binaries kubelet conformance kernels kernels-short bench bench-cluster bench-tenant generate verify lint fmt clang-format clean
 .DEFAULT_GOAL := help

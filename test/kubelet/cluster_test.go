@@ -29,17 +29,18 @@ const (
 	podImage   = "margay.test/pod:1"
 )
 
-// cluster is a control plane and one node of real parts.
+// cluster is a control plane and nodes of real parts.
 type cluster struct {
 	t          *testing.T
-	node       *node
+	node       *node   // the first one
+	nodes      []*node // all
 	plane      *controlplane.ControlPlane
 	kubeconfig string
 	bin        string // of the control plane
 	client     *http.Client
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	testutil.Privileged(t)
 	planeBin, nodeBin, agent := testutil.Getenv(planeEnv), testutil.Getenv(nodeEnv), testutil.Getenv(agentEnv)
@@ -55,24 +56,37 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() { c.must(l.Close()) })
 	control, err := l.AddExternal("control")
 	c.must(err)
-	n, err := l.AddNode("n1")
-	c.must(err)
 	c.plane, err = controlplane.Start(t.Context(), controlplane.Options{Bin: planeBin, Host: control, Dir: dir})
 	c.must(err)
 	t.Cleanup(func() { c.must(c.plane.Stop()) })
 	c.kubeconfig, err = c.plane.AdminKubeconfig()
 	c.must(err)
-	proxy, err := c.plane.StartKubeProxy(n, "iptables", n.PodPrefixes()...)
-	c.must(err)
-	t.Cleanup(proxy.Kill)
-	c.node = startNode(t, n, c.plane, nodeBin, dir)
+	for i := range nodes {
+		c.addNode(l, fmt.Sprintf("n%d", i+1), nodeBin, dir)
+	}
+	c.node = c.nodes[0]
 	c.client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: c.fromNode}}
-	c.load(agent)
 	t.Cleanup(c.dump)
+	c.load(agent)
+	testutil.WaitFor(t, soon, "the nodes to register", func() bool {
+		return len(strings.Fields(c.kubectl("get", "nodes", "-o", "name"))) == nodes
+	})
 	return c
 }
 
-// load gives the runtime the images that the cluster needs: those that a registry would have.
+func (c *cluster) addNode(l *lab.Lab, name, bin, dir string) {
+	c.t.Helper()
+	n, err := l.AddNode(name)
+	c.must(err)
+	proxy, err := c.plane.StartKubeProxy(n, "iptables", n.PodPrefixes()...)
+	c.must(err)
+	c.t.Cleanup(proxy.Kill)
+	dir = filepath.Join(dir, name)
+	c.must(os.Mkdir(dir, 0o755))
+	c.nodes = append(c.nodes, startNode(c.t, n, c.plane, bin, dir))
+}
+
+// load gives the runtimes the images that the cluster needs: those that a registry would have.
 func (c *cluster) load(agent string) {
 	c.t.Helper()
 	pod, tools := filepath.Join(c.node.bin, "pod"), c.node.file("tools")
@@ -85,7 +99,16 @@ func (c *cluster) load(agent string) {
 		{Name: "registry.k8s.io/pause:3.10", Files: []string{pod}, Entrypoint: []string{"/usr/local/bin/pod"}},
 		margay, withTools,
 	} {
-		c.node.load(i)
+		c.loadImage(i)
+	}
+}
+
+func (c *cluster) loadImage(i image) {
+	c.t.Helper()
+	path := c.node.file("image.tar")
+	c.must(i.write(path))
+	for _, n := range c.nodes {
+		n.load(i.Name, path)
 	}
 }
 

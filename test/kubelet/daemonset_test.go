@@ -20,7 +20,7 @@ spec:
 func TestTheDaemonSetOnARealNode(t *testing.T) {
 	for name, w := range map[string]way{"bpf": kustomizedBPF, "iptables": kustomizedIPTables, "helm": charted} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t)
+			c := newCluster(t, 1)
 			c.write("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
 			w.install(c)
 			c.rolledOut("margay")

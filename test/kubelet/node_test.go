@@ -26,7 +26,7 @@ type node struct {
 	*lab.Node
 	t      *testing.T
 	bin    string // directory of the commands
-	dir    string // for everything that is written
+	dir    string // for everything that is written, in that of the control plane
 	cgroup string // below the root of every hierarchy
 	inside int    // process whose namespaces are the node's
 }
@@ -55,7 +55,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 // The feature gate has the kubelet go on where the machine does not let it change the kernel's settings.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-authentication: {x509: {clientCAFile: %[1]s/ca.crt}, webhook: {enabled: false}, anonymous: {enabled: true}}
+authentication: {x509: {clientCAFile: %[3]s}, webhook: {enabled: false}, anonymous: {enabled: true}}
 authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
 cgroupRoot: /%[2]s
@@ -77,7 +77,7 @@ const networkConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"typ
 // startNode starts containerd and the kubelet.
 func startNode(t *testing.T, n *lab.Node, plane *controlplane.ControlPlane, bin, dir string) *node {
 	t.Helper()
-	k := &node{Node: n, t: t, bin: bin, dir: dir, cgroup: filepath.Base(dir)}
+	k := &node{Node: n, t: t, bin: bin, dir: dir, cgroup: filepath.Base(filepath.Dir(dir)) + "-" + n.Name()}
 	k.prepare()
 	script := `set -e
 mount --make-rshared /
@@ -115,7 +115,7 @@ func (k *node) prepare() {
 	}
 	for name, text := range map[string]string{
 		"containerd.toml":   fmt.Sprintf(containerdConfig, k.dir, k.bin),
-		"kubelet.yaml":      fmt.Sprintf(kubeletConfig, k.dir, k.cgroup),
+		"kubelet.yaml":      fmt.Sprintf(kubeletConfig, k.dir, k.cgroup, filepath.Join(filepath.Dir(k.dir), "ca.crt")),
 		"net.d/10.conflist": fmt.Sprintf(networkConfig, strings.Join(prefixes, ", "), k.file("addresses")),
 	} {
 		k.must(os.WriteFile(k.file(name), []byte(text), 0o600))
@@ -203,12 +203,10 @@ func (k *node) nsenter(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// load gives the image to the runtime.
-func (k *node) load(i image) {
+// load gives the runtime the image in a file.
+func (k *node) load(name, path string) {
 	k.t.Helper()
-	path := k.file("image.tar")
-	k.must(i.write(path))
 	if out, err := k.command("ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", path).CombinedOutput(); err != nil {
-		k.t.Fatalf("import image %s: %v: %s", i.Name, err, out)
+		k.t.Fatalf("import image %s: %v: %s", name, err, out)
 	}
 }
