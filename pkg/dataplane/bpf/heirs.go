@@ -29,6 +29,9 @@ type heirs struct {
 	rests   time.Time // until then no reading begins
 }
 
+// failureRest is how long no reading begins after one that has failed, at least.
+const failureRest = time.Second
+
 func newHeirs(tracks func() bool) *heirs {
 	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, asked: map[netip.Addr]bool{}}
 }
@@ -109,28 +112,33 @@ func (h *heirs) got(ifindex uint32, addrs []netip.Addr) {
 	}
 }
 
-// end begins to remove the connections of addresses that are due, or notes how that has ended. It repeats what has failed. quiesce delivers when no
-// packet is left that programs have let pass for a former owner. complete: the first plan is in force.
-func (h *heirs) end(host Host, quiesce func() <-chan error, complete bool) error {
+// ended notes how the reading under way has ended, if it has. Its addresses are due again if it has failed. complete: the first plan is in
+// force.
+func (h *heirs) ended(host Host, complete bool) error {
 	if complete && h.resumed {
 		h.resumed, h.asked = false, map[netip.Addr]bool{}
 	}
 	select {
 	case err := <-h.ends: // nil: never
-		took := time.Since(h.began)
-		h.rests = time.Now().Add(took)
-		time.AfterFunc(took, func() { host.Nudge(0) })
+		rest := time.Since(h.began)
 		if err != nil {
 			maps.Copy(h.due, h.under)
+			rest = max(rest, failureRest)
 		}
+		h.rests = time.Now().Add(rest)
+		time.AfterFunc(rest, func() { host.Nudge(0) })
 		h.ends, h.under = nil, nil
-		if err != nil {
-			return err
-		}
+		return err
 	default:
-	}
-	if h.ends != nil || len(h.due) == 0 || time.Now().Before(h.rests) {
 		return nil
+	}
+}
+
+// begin begins to remove the connections of addresses that are due. quiesce delivers when no packet is left that programs have let pass for a
+// former owner.
+func (h *heirs) begin(host Host, quiesce func() <-chan error) {
+	if h.ends != nil || len(h.due) == 0 || time.Now().Before(h.rests) {
+		return
 	}
 	of, passed, ends := h.due, quiesce(), make(chan error, 1)
 	h.under, h.due, h.ends, h.began = of, map[netip.Addr]bool{}, ends, time.Now()
@@ -145,7 +153,6 @@ func (h *heirs) end(host Host, quiesce func() <-chan error, complete bool) error
 		ends <- err
 		host.Nudge(0)
 	}()
-	return nil
 }
 
 // close waits for the reading under way.

@@ -109,7 +109,7 @@ func TestAnEndpointIsClosedWhileItsAddressHasConnectionsOfAnother(t *testing.T) 
 }
 
 // An agent that starts ends the connections of addresses that have another interface than by the maps, or had none. Where no agent has been it
-// ends none, and later none of an address that nobody had.
+// ends none, nor does an agent later end those of an address that had no owner.
 func TestAStartEndsConnectionsOfFormerOwners(t *testing.T) {
 	testutil.Privileged(t)
 	dir := testutil.BPFFS(t)
@@ -137,4 +137,20 @@ func TestAStartEndsConnectionsOfFormerOwners(t *testing.T) {
 	}
 	s.end <- nil
 	applyUntil(t, second, "all to be open", func(error) bool { return second.has(1002) && second.has(1003) })
+}
+
+// A pod's interface is made again, and the agent sees the old one go and the new one come at once. No plan follows, and nothing else calls Apply.
+func TestAnInterfaceThatIsMadeAgainIsOpenedWithoutAnotherChange(t *testing.T) {
+	testutil.Privileged(t)
+	dp := openSmall(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, dp)
+	host := dp.kernel.host.(*FakeHost)
+	host.Ending = func(map[netip.Addr]bool) error { return nil }
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("pod", "cali0", "10.0.2.1", nil)))
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	const again = 2001
+	host.Ifaces["cali0"] = again
+	host.News = append(host.News, again)
+	applyUntil(t, dp, "the new interface to be open", func(err error) bool { return err == nil && dp.has(again) })
 }

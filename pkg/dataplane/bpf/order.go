@@ -56,8 +56,9 @@ func through(what string) int {
 var finishing = []step{
 	{"write addresses that were refused", func(s *state) error { return s.refusals.retryAddrs() }},
 	{"close endpoints for want of addresses", func(s *state) error { return s.refusals.closeWide() }},
-	{"end connections of former owners of addresses", (*state).endFormer},
+	{"note that connections of former owners of addresses have ended", func(s *state) error { return s.kernel.heirs.ended(s.kernel.host, s.plans.Done()) }},
 	{"program endpoints", (*state).program},
+	{"end connections of former owners of addresses", (*state).endFormer},
 	{"detach from interfaces that were left", func(s *state) error { return s.interfaces.detach() }},
 	{"guard the node", func(s *state) error { return s.interfaces.guard() }},
 	{"write what failed attempts have left", func(s *state) error { return writeLeft(s.kernel.maps) }},

@@ -134,9 +134,11 @@ func (s *state) attach() error {
 	return nil
 }
 
-// endFormer has connections of former owners of addresses removed, beside all other work.
+// endFormer has connections of former owners of addresses removed, beside all other work: after endpoints are programmed, which may come to
+// wait for it.
 func (s *state) endFormer() error {
-	return s.kernel.heirs.end(s.kernel.host, s.tables.slots.Quiesce, s.plans.Done())
+	s.kernel.heirs.begin(s.kernel.host, s.tables.slots.Quiesce)
+	return nil
 }
 
 // program programs every endpoint that needs it, each with its addresses.
