@@ -90,7 +90,7 @@ func sidesOf(src, dst End, p model.Packet, pod string, rules NodeRules) (sides, 
 	case src.IsPod() && src.Endpoint == dst.Endpoint && !src.own.IsValid():
 		return sides{note: "a pod may always talk to itself"}, nil
 	case src.IsPod() && isDiscovery(p):
-		return sides{note: "a pod may always speak neighbour and listener discovery on its link"}, nil
+		return sides{note: "a pod may always speak neighbour and listener discovery with its node"}, nil
 	case src.IsPod() && !dst.IsPod() && dst.Node != "" && dst.Node == src.Node:
 		s.note = rules.toOwnNode(src)
 	case src.IsPod() && !dst.IsPod():

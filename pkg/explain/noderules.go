@@ -42,6 +42,8 @@ func (r NodeRules) beside(src, dst End, p model.Packet) (text string, dropped bo
 		return rules.nodePort(p), false
 	case known && rules.DropToHost && toHost && !dst.IsPod():
 		return "the node drops what its pods send to it (drop reason host_action): --default-endpoint-to-host-action is Drop", true
+	case dst.Addr.Is6() && dst.Addr.IsLinkLocalUnicast() && dst.Node == "" && !dst.IsPod():
+		return "a pod is alone on its link: its node drops packets to link-local addresses that are not the node's (drop reason no_endpoint)", false
 	}
 	return "", false
 }

@@ -32,6 +32,7 @@ func TestWhatTheNodeDropsBesidesPolicyIsDenied(t *testing.T) {
 		{drops, "shop/web", "203.0.113.1:4789/udp", explain.VerdictAllow, ""},
 		{accepts, "shop/web", "203.0.113.1:4790/udp", explain.VerdictAllow, ""},
 		{accepts, "shop/web", "203.0.113.1/udp", explain.VerdictAllow, ""},
+		{accepts, "shop/web", "[fe80::7]:53/udp", explain.VerdictAllow, "alone on its link"},
 		{drops, "shop/db", "203.0.113.1:4789/udp", explain.VerdictAllow, "unless"}, // the node of another agent
 	} {
 		r, err := explain.ParseRequest(test.src, test.dst)
