@@ -20,6 +20,12 @@ func (c *checks) encap(match string) string {
 	return when(!c.allowEncap, both(match, "! -p tcp")+" -j "+c.t.name("encap"))
 }
 
+// encapBefore drops packets that match and went to a port of tunnels before translation. That is the same for all packets of a flow, so flows that
+// policy has allowed are not looked at. A packet that is not translated takes one match of conntrack's data, not one for each port.
+func (c *checks) encapBefore(match string) string {
+	return when(!c.allowEncap && len(c.tunnels) > 0, both(match, "-p udp")+" -m conntrack --ctstate DNAT -j "+c.t.name("encap-nat"))
+}
+
 // routed drops packets whose IPv6 routing header leads them to another address than their destination.
 func (c *checks) routed() string {
 	return c.t.only(6, "-m rt --rt-segsleft 0:255 -j "+c.t.name(DropsRouted))
@@ -88,8 +94,6 @@ func (c *checks) tunnelChains() []Chain {
 	if len(before) == 0 {
 		return []Chain{c.t.chain("encap", rules...)}
 	}
-	// A packet that is not translated takes one match of conntrack's data, not one for each port.
-	rules = append(rules, "-p udp -m conntrack --ctstate DNAT -j "+c.t.name("encap-nat"))
 	return []Chain{c.t.chain("encap-nat", before...), c.t.chain("encap", rules...)}
 }
 

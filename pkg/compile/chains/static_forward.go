@@ -28,6 +28,7 @@ func (f *forwarding) chain() Chain {
 		f.flows.fast(),
 		// Most packets of pods match fast, so this rule comes after it. Of the rules before, packets of others match fast only, which returns, too.
 		t.only(4, others),
+		f.checks.encapBefore(t.in),
 	}, f.checks.errors(), f.checks.dubious(), []string{
 		t.icmp() + " -m conntrack --ctstate RELATED -g " + t.name("F"), // whatever the direction of the flow that it is about
 		f.flows.revoked() + " -g " + t.name("revoked"),

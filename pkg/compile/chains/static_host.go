@@ -24,9 +24,9 @@ func (h *host) input() Chain {
 	rules := slices.Concat([]string{"! " + t.in + " -j RETURN", h.strays.judged("", "lone-in"), t.clear()}, h.discovery(),
 		[]string{h.checks.routed(), h.addresses.spoofed(""), h.checks.encap("")})
 	if h.drop {
-		return t.chain("INPUT", append(rules, h.checks.quotes(), h.flows.answered(), "-j DROP")...)
+		return t.chain("INPUT", append(rules, h.checks.encapBefore(""), h.checks.quotes(), h.flows.answered(), "-j DROP")...)
 	}
-	return t.chain("INPUT", slices.Concat(rules, []string{h.flows.fast()}, h.checks.errors(), []string{h.flows.answered()}, h.checks.dubious(),
+	return t.chain("INPUT", slices.Concat(rules, []string{h.flows.fast(), h.checks.encapBefore("")}, h.checks.errors(), []string{h.flows.answered()}, h.checks.dubious(),
 		[]string{h.flows.revoked() + " -g " + t.name("revoked")}, h.judgement.by(EgressSlots, t.in, "src"), []string{"-g " + t.name("allow")})...)
 }
 

@@ -65,7 +65,7 @@ func (s *strays) chains() []Chain {
 	// has to be NEW. With the direction ORIGINAL instead, a pod that poses as the opener could have the answers judged as if the
 	// other end had opened the connection.
 	begin := "-m conntrack --ctstate NEW " + connmark("", Value{0, m.mask}) + " " + setConnmark(m.Lone())
-	first := slices.Concat([]string{s.checks.quotes()}, s.checks.dubious(), []string{begin, t.mark(m.midflow(), m.mask)},
+	first := slices.Concat([]string{s.checks.encapBefore(""), s.checks.quotes()}, s.checks.dubious(), []string{begin, t.mark(m.midflow(), m.mask)},
 		s.judgement.by(EgressSlots, t.in, "src"))
 	last := []string{s.copies.of(EventAllowed, "-m conntrack --ctstate NEW"), t.mark(alone(m))}
 	lone := t.chain("lone", slices.Concat(first, []string{s.judgement.again(t.out)}, s.judgement.by(IngressSlots, t.out, "dst"), last)...)
