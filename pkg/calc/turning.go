@@ -66,6 +66,9 @@ func (t *networkSetTable) begin(id model.NetworkSetID, now, value *model.Network
 		t.put(before(id), nil, nil)
 		return false
 	}
+	if s.alike {
+		item.value = value // its prefixes follow in parts
+	}
 	t.turning = append(t.turning, s)
 	return true
 }

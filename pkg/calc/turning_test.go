@@ -121,3 +121,41 @@ func TestNetworkSetsTurnInPartsAndNoAddressIsBetween(t *testing.T) {
 		checkEmptied(t, g, dp, w)
 	})
 }
+
+// A change in parts ends with the new version of the set: when others of its namespace have left no room for it, and then leave some again, it
+// is that version that comes back.
+func TestANetworkSetThatHasTurnedComesBackAsItIs(t *testing.T) {
+	const room = 20
+	g, dp, w := newGraph(thisNode), newDataplane(), world{}
+	g.InParts(2)
+	g.networkSetTable.prefixes.most = room
+	apply := func(updates ...model.Update) {
+		t.Helper()
+		for _, u := range updates {
+			w.set(u)
+		}
+		g.Apply(updates)
+		for parts := 0; parts == 0 || len(g.Turning()) > 0; parts++ {
+			if err := dp.apply(g.Flush()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	set := func(name string, net byte, n int) model.NetworkSetUpdate {
+		u := model.NetworkSetUpdate{ID: model.NetworkSetID{Namespace: "shop", Name: name}, Set: &model.NetworkSet{Labels: map[string]string{"a": "1"}}}
+		for i := range n {
+			u.Set.Nets = append(u.Set.Nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, 0, net, byte(i)}), 32))
+		}
+		return u
+	}
+	from := []model.Rule{{Action: model.Allow, Source: model.Entity{Selector: sel("a == '1'")}}}
+	g.Apply([]model.Update{model.InSync{}})
+	apply(pod("shop/a", "10.9.0.2"), set("large", 0, room/2), model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "p"},
+		Policy: &model.Policy{Tier: model.TierDefault, Selector: sel("all()"), AppliesIngress: true, Ingress: from}})
+	apply(set("large", 1, room/2))
+	requireSame(t, fresh(t, thisNode, w), dp)
+	others := []model.NetworkSetUpdate{set("other", 2, room/2-2), set("another", 3, room/2-2)}
+	apply(others[0], others[1])
+	apply(model.Absent(others[0]), model.Absent(others[1]))
+	requireSame(t, fresh(t, thisNode, w), dp)
+}
