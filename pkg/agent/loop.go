@@ -165,9 +165,9 @@ func (l *Loop) answer(q query) {
 }
 
 // next gives a value if the graph has more without anything new. What else there is to do has its turn in between. While changes cannot be
-// enforced, only attempts that are made anyway go on.
+// written, only attempts that are made anyway go on. That some endpoint fails is no such case: deletions wait for the end of a change in parts.
 func (l *Loop) next() <-chan struct{} {
-	if l.progress.turning && l.progress.status.Ready {
+	if l.progress.turning && !l.progress.behind {
 		return closedChannel
 	}
 	return nil

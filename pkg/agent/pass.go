@@ -88,6 +88,7 @@ func (l *Loop) apply(ctx context.Context, t task, out *Outcome) error {
 func (l *Loop) attempted(out *Outcome, a Attempt, err error) {
 	a.Took = time.Since(a.Started)
 	l.progress.attempted(&a, err)
+	l.progress.behind = a.Err != nil && (a.Reopen || l.dataplane.Stats(false).Unwritten > 0)
 	l.states = l.dataplane.Endpoints()
 	out.Apply, out.Complete = &a, l.progress.complete()
 }

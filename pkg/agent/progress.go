@@ -32,6 +32,7 @@ type progress struct {
 	closed error // why the last attempt to do so failed; nil: it did not
 
 	turning bool // the graph changes network sets in parts, and the next flush has more of it
+	behind  bool // the last attempt has left changes unwritten
 }
 
 // complete reports whether everything is enforced that is desired, or could be without a change.

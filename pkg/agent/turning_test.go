@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,5 +122,45 @@ func TestQuestionsPassANetworkSetThatChangesInParts(t *testing.T) {
 			}
 			time.Sleep(each / 2)
 		}
+	})
+}
+
+// partial is a dataplane with an interface that cannot be programmed. All else is enforced.
+type partial struct {
+	*dataplane.Fake
+	fails *atomic.Bool
+}
+
+func (p partial) Apply(ctx context.Context, ch model.Changes) error {
+	if err := p.Fake.Apply(ctx, ch); err != nil || !p.fails.Load() {
+		return err
+	}
+	return errors.New("endpoint t/x on calix: attach programs: refused")
+}
+
+// While one endpoint fails and everything else is enforced, changes in parts go on as otherwise: deletions of others wait for them.
+func TestANetworkSetThatChangesInPartsDoesNotWaitForOneEndpoint(t *testing.T) {
+	var fails atomic.Bool
+	runWith(t, func(dp *dataplane.Fake) dataplane.Dataplane { return partial{dp, &fails} }, func(t *testing.T, r *rig) {
+		r.put(pod(1), policyFrom("t", "large"), policyFrom("u", "other"))
+		r.store.Sync()
+		synctest.Wait()
+		fails.Store(true)
+		r.passes.take()
+		began := time.Now()
+		r.put(largeSet(0, 100_000), model.Absent(policyFrom("u", "other")))
+		time.Sleep(time.Hour)
+		for _, out := range r.passes.take() {
+			for _, u := range out.Batch.Updates {
+				if p, is := u.(model.PolicyUpdate); !is || p.Policy != nil {
+					continue
+				}
+				if took := out.Started.Sub(began); took > 10*time.Second {
+					t.Errorf("the deletion of another's policy waits for %v", took)
+				}
+				return
+			}
+		}
+		t.Error("the policy is not deleted")
 	})
 }
