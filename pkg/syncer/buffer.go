@@ -19,8 +19,9 @@ import (
 // InSync is taken only after everything that was put before it.
 //
 // After that, the objects of one namespace with very many addresses wait for one another, some of them in each Drain, while other objects pass
-// them: each address is work for the consumer, and the author of such objects must not delay changes of others. Deletions do not pass them.
-// Nor do they pass a large network set that the consumer changes in parts, which is what Hold is for.
+// them: each address is work for the consumer, and the author of such objects must not delay changes of others. Deletions in that namespace do
+// not pass them. Nor do they pass a large network set of it that the consumer changes in parts, which is what Hold is for. No deletion passes
+// cluster-wide sets.
 //
 // One goroutine may call Put while another calls Take; the consumer's loop selects on Ready.
 type Buffer struct {
@@ -168,7 +169,7 @@ func (b *Buffer) Drain(limit int) []model.Update {
 }
 
 // Hold says in which namespaces the consumer is changing network sets in parts. Until it says that it has ended there, Drain leaves the network
-// sets, EndpointSlices and policies of these namespaces, and all deletions.
+// sets, EndpointSlices and policies of these namespaces, and deletions there; if one of them is "", all deletions.
 func (b *Buffer) Hold(namespaces map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,10 +183,11 @@ func (b *Buffer) Hold(namespaces map[string]bool) {
 	}
 }
 
-// next appends up to n updates to out; if bounded, those that have room. Once it has left one, it leaves deletions, too, and looks no farther
-// than n that are left, or InSync.
+// next appends up to n updates to out; if bounded, those that have room. Once it has left one, it leaves deletions of the same namespace, too,
+// and looks no farther than n that are left, or InSync.
 func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 	var addresses room
+	var behind scopes // of those that are left
 	left, held := 0, b.held
 	for at := b.head; len(out) < n && left < n && at < len(b.queue); at++ {
 		s := b.queue[at]
@@ -196,9 +198,9 @@ func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 		if left > 0 && key == model.InSyncKey {
 			break
 		}
-		before := b.present[s.key]
-		if left > 0 && !present || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
-			left++
+		before, scope := b.present[s.key], scopeOf(s.update)
+		if !present && behind.concern(scope) || held.keep(s.update, present) || bounded && !addresses.has(s.update, before) {
+			left, behind = left+1, behind.with(scope)
 			continue
 		}
 		if bounded {

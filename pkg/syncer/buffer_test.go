@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -225,8 +226,8 @@ func noSlice(namespace, name string) model.Update {
 
 func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
 	b := NewBuffer()
-	b.Put([]model.Update{slice("a", "1", MostAddresses), slice("a", "2", MostAddresses), tier("gone", 1)})
-	if got := b.Drain(100); len(got) != 3 {
+	b.Put([]model.Update{slice("a", "1", MostAddresses), slice("a", "2", MostAddresses), tier("gone", 1), policyOf("a"), policyOf("b")})
+	if got := b.Drain(100); len(got) != 5 {
 		t.Fatalf("before InSync none passes: %d", len(got))
 	}
 	b.Put([]model.Update{model.InSync{}})
@@ -234,12 +235,12 @@ func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
 	large := MostAddresses + 1
 	b.Put([]model.Update{
 		slice("a", "1", large), slice("a", "6", 1), slice("a", "3", MostAddresses-1), slice("a", "4", 1),
-		slice("b", "1", 1), noTier("gone"), tier("new", 1), slice("a", "5", 0),
+		slice("b", "1", 1), noTier("gone"), noPolicyOf("a"), noPolicyOf("b"), tier("new", 1), slice("a", "5", 0),
 	})
 	for i, want := range [][]model.Update{
-		{slice("a", "1", large), slice("b", "1", 1), tier("new", 1), slice("a", "5", 0)},
+		{slice("a", "1", large), slice("b", "1", 1), noTier("gone"), noPolicyOf("b"), tier("new", 1), slice("a", "5", 0)},
 		{slice("a", "6", 1), slice("a", "3", MostAddresses-1)},
-		{slice("a", "4", 1), noTier("gone")},
+		{slice("a", "4", 1), noPolicyOf("a")},
 		nil,
 	} {
 		if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
@@ -362,14 +363,16 @@ func policyOf(namespace string) model.PolicyUpdate {
 	return model.PolicyUpdate{Key: model.PolicyKey{Namespace: namespace, Name: "p"}, Policy: &model.Policy{}}
 }
 
-// What is put after a network set that is changed in parts waits in its namespace, as all deletions do, and nothing else does. A newer version
+func noPolicyOf(namespace string) model.Update { return model.Absent(policyOf(namespace)) }
+
+// What is put after a network set that is changed in parts waits in its namespace, deletions included, and nothing else does. A newer version
 // of the set comes after the deletions that wait.
 func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 	type update = model.Update
 	const large = MostAddresses + 1
 	for what, gone := range map[string]bool{"comes": false, "goes": true} {
 		b := NewBuffer()
-		b.Put([]update{tier("gone", 1), networkSet("a", "small", 1), networkSet("a", "large", large), model.InSync{}})
+		b.Put([]update{tier("gone", 1), policyOf("gone"), pod("a"), networkSet("a", "small", 1), networkSet("a", "large", large), model.InSync{}})
 		b.Drain(100)
 		first := networkSet("a", "large", large)
 		if gone {
@@ -381,8 +384,9 @@ func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 				t.Errorf("%s, %s:\n%s", what, step, diff)
 			}
 		}
-		b.Put([]update{first, networkSet("a", "small", 2), policyOf("a"), noTier("gone"), policyOf("b"), tier("new", 1), networkSet("b", "other", 1)})
-		drains("at first", first, policyOf("b"), tier("new", 1), networkSet("b", "other", 1))
+		b.Put([]update{first, networkSet("a", "small", 2), policyOf("a"), model.Absent(pod("a")), noTier("gone"), noPolicyOf("gone"), policyOf("b"), tier("new", 1),
+			networkSet("b", "other", 1)})
+		drains("at first", first, noTier("gone"), noPolicyOf("gone"), policyOf("b"), tier("new", 1), networkSet("b", "other", 1))
 		b.Hold(map[string]bool{"a": true})
 		b.Put([]update{networkSet("a", "large", large+1), policyOf("")})
 		drains("while it changes", policyOf(""))
@@ -404,7 +408,52 @@ func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 		default:
 			t.Errorf("%s: what was held is not announced", what)
 		}
-		drains("then", networkSet("a", "small", 2), policyOf("a"), noTier("gone"))
+		drains("then", networkSet("a", "small", 2), policyOf("a"), model.Absent(pod("a")))
 		drains("at last", networkSet("a", "large", large+1))
+	}
+}
+
+func pod(namespace string) model.Update {
+	return model.EndpointUpdate{ID: model.WorkloadID(namespace, "x"), Endpoint: &model.Endpoint{}}
+}
+
+// An author of two namespaces has a large network set change in one of them at any time. Before, deletions waited for as long: of policies and
+// pods of others, too, whose addresses stayed theirs meanwhile.
+func TestLargeNetworkSetsInTurnKeepNoDeletionOfOthers(t *testing.T) {
+	gone := []model.Update{model.Absent(pod("shop")), noPolicyOf("shop"), noPolicyOf(""), noTier("t")}
+	b := NewBuffer()
+	b.Put([]model.Update{pod("shop"), policyOf("shop"), policyOf(""), tier("t", 1), networkSet("a", "s", 1), networkSet("b", "s", 1), model.InSync{}})
+	b.Drain(100)
+	turn := func(i int) string { return []string{"a", "b"}[i%2] }
+	b.Put([]model.Update{networkSet(turn(0), "s", MostAddresses+1)})
+	b.Drain(100)
+	b.Hold(map[string]bool{turn(0): true})
+	b.Put(gone)
+	for i := 1; i < 100; i++ {
+		b.Put([]model.Update{networkSet(turn(i), "s", MostAddresses+1)})
+		for _, u := range b.Drain(100) {
+			if _, present := model.KeyOf(u); !present {
+				gone = slices.DeleteFunc(gone, func(g model.Update) bool { return cmp.Equal(g, u) })
+			}
+		}
+		if len(gone) == 0 {
+			return
+		}
+		b.Hold(map[string]bool{turn(i): true}) // that of the other namespace is whole
+	}
+	t.Errorf("these wait without end: %v", gone)
+}
+
+// A cluster-wide network set may replace what any author deletes.
+func TestDeletionsWaitForAClusterWideNetworkSet(t *testing.T) {
+	b := NewBuffer()
+	b.Put([]model.Update{policyOf("a"), tier("gone", 1), model.InSync{}})
+	b.Drain(100)
+	b.Put([]model.Update{networkSet("", "s", MostAddresses+1), noPolicyOf("a"), noTier("gone"), policyOf("b")})
+	for i, want := range []int{2, 0, 2} {
+		if got := b.Drain(100); len(got) != want {
+			t.Errorf("Drain %d: %v, want %d", i+1, got, want)
+		}
+		b.Hold(map[string]bool{"": i == 0})
 	}
 }

@@ -67,15 +67,14 @@ func (h holds) begin(u model.Update, before uint32) holds {
 }
 
 // keep reports whether an update waits for the end of such a change: what follows in the same namespace and may be meant for the set as it will
-// be, and every deletion, since the set may replace what is deleted.
+// be, and deletions that the set concerns, since it may replace what is deleted.
 func (h holds) keep(u model.Update, present bool) bool {
-	switch u := u.(type) {
-	case model.NetworkSetUpdate:
-		return h[u.ID.Namespace] || len(h) > 0 && !present
-	case model.EndpointSliceUpdate:
-		return h[u.ID.Namespace] || len(h) > 0 && !present
-	case model.PolicyUpdate:
-		return h[u.Key.Namespace] || len(h) > 0 && !present
+	if !present {
+		return scopes(h).concern(scopeOf(u))
 	}
-	return len(h) > 0 && !present
+	switch u.(type) {
+	case model.NetworkSetUpdate, model.EndpointSliceUpdate, model.PolicyUpdate:
+		return h[scopeOf(u)]
+	}
+	return false
 }
