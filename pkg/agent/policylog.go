@@ -13,9 +13,10 @@ import (
 // Bounds of the lines about policies: a tenant can change its policies as often as it likes.
 const (
 	policyWindow    = time.Minute
-	policyLines     = 60   // in one window
-	namespaceLines  = 10   // of them of one namespace
-	mostNotedPolicy = 4096 // updates between two flushes that are looked at one by one, and changes that wait to be enforced
+	policyLines     = 60      // in one window
+	namespaceLines  = 10      // of them of one namespace
+	mostNotedPolicy = 4096    // updates between two flushes that are looked at one by one, and changes that wait to be enforced
+	mostCompared    = 1 << 16 // policies of endpoints that are compared after a flush: 3 ms
 )
 
 // policyLog logs at level info the policies that have changed this node's enforcement, once the change is enforced. These
@@ -72,8 +73,9 @@ func (p *policyLog) note(keys []model.PolicyKey) {
 // flushed records what the updates came to. With silent, as for the first snapshot, nothing is said of it.
 func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
 	if len(p.noted) > 0 && !silent {
+		left := mostCompared
 		for id, after := range changes.Endpoints {
-			p.compare(id, p.local[id], after)
+			left -= p.compare(id, p.local[id], after, left)
 		}
 	}
 	if len(p.pending) > 0 && p.since.IsZero() {
@@ -89,16 +91,32 @@ func (p *policyLog) flushed(changes model.Changes, silent bool, now time.Time) {
 	clear(p.noted)
 }
 
-// compare records noted policies that one endpoint has in another form than before. Equal rules are one pointer.
-func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy) {
+// compare records noted policies that one endpoint has in another form than before, and returns how many policies that has made it look at;
+// it looks at none if these are more than most. Equal rules are one pointer.
+func (p *policyLog) compare(id model.EndpointID, was, is *model.EndpointPolicy, most int) (looks int) {
 	for _, d := range []model.Direction{model.Ingress, model.Egress} {
-		before, after := rulesOf(was, d), rulesOf(is, d)
-		for key := range p.noted {
-			if before[key] != after[key] {
-				p.change(key, id, before[key] != nil, after[key] != nil)
+		before, after := differing(tiersOf(was, d), tiersOf(is, d))
+		if looks += len(before) + len(after); looks > most {
+			p.crowded = true
+			return most
+		}
+		noted := map[model.PolicyKey][2]*model.PolicyRules{}
+		for i, list := range [][]*model.PolicyRules{before, after} {
+			for _, r := range list {
+				if p.noted[r.Key] {
+					both := noted[r.Key]
+					both[i] = r
+					noted[r.Key] = both
+				}
+			}
+		}
+		for key, both := range noted {
+			if both[0] != both[1] {
+				p.change(key, id, both[0] != nil, both[1] != nil)
 			}
 		}
 	}
+	return looks
 }
 
 func (p *policyLog) change(key model.PolicyKey, id model.EndpointID, before, after bool) {
@@ -115,27 +133,42 @@ func (p *policyLog) change(key model.PolicyKey, id model.EndpointID, before, aft
 	c.endpoints[id] = true
 }
 
-// rulesOf are the policies of one direction of an endpoint, which may be nil.
-func rulesOf(ep *model.EndpointPolicy, d model.Direction) map[model.PolicyKey]*model.PolicyRules {
-	rules := map[model.PolicyKey]*model.PolicyRules{}
-	if ep == nil {
-		return rules
+// tiersOf are the tiers of one direction of an endpoint, which may be nil.
+func tiersOf(ep *model.EndpointPolicy, d model.Direction) []model.TierPolicy {
+	switch {
+	case ep == nil:
+		return nil
+	case d == model.Egress:
+		return ep.Egress.Tiers
 	}
-	direction := ep.Ingress
-	if d == model.Egress {
-		direction = ep.Egress
-	}
-	for _, t := range direction.Tiers {
-		for _, r := range t.Policies {
-			rules[r.Key] = r
+	return ep.Ingress.Tiers
+}
+
+// differing are the policies of two lists of tiers, without the first and the last ones of each tier that are the same in both. A tenant may
+// have thousands that apply to each of a hundred pods, and change one of them all the time; enforcement waits for this.
+func differing(was, is []model.TierPolicy) (before, after []*model.PolicyRules) {
+	for i := range max(len(was), len(is)) {
+		var a, b []*model.PolicyRules
+		if i < len(was) {
+			a = was[i].Policies
 		}
+		if i < len(is) {
+			b = is[i].Policies
+		}
+		for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+			a, b = a[1:], b[1:]
+		}
+		for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		before, after = append(before, a...), append(after, b...)
 	}
-	return rules
+	return before, after
 }
 
 // enforced logs the pending changes that are enforced now.
 func (p *policyLog) enforced(now time.Time) {
-	if len(p.pending) == 0 {
+	if len(p.pending) == 0 && !p.crowded {
 		return
 	}
 	took := now.Sub(p.since)

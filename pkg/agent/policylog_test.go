@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/dataplane"
 	"github.com/margay-project/margay/pkg/model"
 	"github.com/margay-project/margay/pkg/selector"
@@ -142,5 +144,65 @@ func TestChangesThatWaitAreBounded(t *testing.T) {
 	p.enforced(began.Add(policyWindow))
 	if strings.Contains(out.String(), "than the log can name") {
 		t.Errorf("logged again:\n%s", out.String())
+	}
+}
+
+// A tenant has thousands of policies for each of its pods, which differ from one another, and changes one all the time. Before, the log
+// compared all policies of all pods, and each change kept the loop for 1 s longer.
+func TestThePoliciesThatStayCostTheLogNothing(t *testing.T) {
+	const pods, few, many, most = 120, 30, 3000, 20
+	changed := isolating(t, "t", "changed", 1).Key
+	cost := func(policies int) time.Duration {
+		p := newPolicyLog(slog.New(slog.DiscardHandler))
+		stay := make([]*model.PolicyRules, policies)
+		for i := range stay {
+			stay[i] = &model.PolicyRules{Key: isolating(t, "t", fmt.Sprint("p-", i), 1).Key}
+		}
+		changes := func() model.Changes {
+			all := map[model.EndpointID]*model.EndpointPolicy{}
+			now := &model.PolicyRules{Key: changed}
+			for i := range pods {
+				list := slices.Concat(stay[:i%few], []*model.PolicyRules{now}, stay[i%few+1:])
+				d := &model.DirectionPolicy{Tiers: []model.TierPolicy{{Name: "default", Policies: list}}}
+				all[podID(i)] = &model.EndpointPolicy{ID: podID(i), Ingress: d, Egress: d}
+			}
+			return model.Changes{Endpoints: all}
+		}
+		p.flushed(changes(), true, time.Now())
+		next := []model.Changes{changes(), changes(), changes()}
+		return testutil.LeastCPUTime(t, func() {
+			p.note([]model.PolicyKey{changed})
+			p.flushed(next[0], false, time.Now())
+			if next = next[1:]; len(p.pending[changed].endpoints) != pods {
+				t.Errorf("a change of %d pods counts as one of %d", pods, len(p.pending[changed].endpoints))
+			}
+			clear(p.pending)
+		})
+	}
+	least, all := cost(few), cost(many)
+	t.Logf("with %d policies: %s, with %d: %s", few, least, many, all)
+	if all > most*least {
+		t.Errorf("a change costs the log %s with %d policies, and %s with %d", least, few, all, many)
+	}
+}
+
+// However much changes at once, the log looks at so much and says that there is more.
+func TestTheLogComparesSoManyPolicies(t *testing.T) {
+	var out strings.Builder
+	p := newPolicyLog(slog.New(slog.NewTextHandler(&out, nil)))
+	changes := model.Changes{Endpoints: map[model.EndpointID]*model.EndpointPolicy{}}
+	list := slices.Repeat([]*model.PolicyRules{{Key: isolating(t, "t", "p", 1).Key}}, mostCompared/2)
+	for i := range 3 {
+		d := &model.DirectionPolicy{Tiers: []model.TierPolicy{{Name: "default", Policies: list}}}
+		changes.Endpoints[podID(i)] = &model.EndpointPolicy{ID: podID(i), Ingress: d, Egress: d}
+	}
+	p.note([]model.PolicyKey{list[0].Key})
+	p.flushed(changes, false, time.Now())
+	if n := len(p.pending[list[0].Key].endpoints); n != 1 {
+		t.Errorf("%d endpoints, want 1", n)
+	}
+	p.enforced(time.Now())
+	if n := strings.Count(out.String(), "than the log can name"); n != 1 {
+		t.Errorf("logged\n%s", out.String())
 	}
 }
