@@ -5,25 +5,29 @@ import (
 	"github.com/margay-project/margay/pkg/selector"
 )
 
-// definition notes that a rule uses a definition and returns it. fill finds its members if it does not exist yet. tried
-// returns its cost without them. Nil: there is no room for it.
-func (b *builder) definition(key definitionKey, tried func() int, fill func(*definition)) *definition {
+// lookup is how to find the members of a definition that does not exist yet.
+type lookup struct {
+	tried func() int         // what that costs without the members
+	finds func(most int) int // how many members it has, or more than most
+	fill  func(*definition)
+}
+
+// definition notes that a rule uses a definition and returns it. It makes it if it does not exist yet. Nil: there is no room for it, or this
+// is an estimate.
+func (b *builder) definition(key definitionKey, by lookup) *definition {
 	long := len(key.selector) / longSelector
 	b.spent += 1 + long // a rule may name one port of very many, and there may be very many rules
+	if _, planned := b.planned[key]; planned {
+		b.over = b.over || b.spent > b.most
+		return nil
+	}
 	d := b.sets.definitions[key]
 	if b.tooMany = b.tooMany || b.references >= b.mostReferences && !b.has(d); b.tooMany {
 		b.over = true
 	}
 	if d == nil && !b.over {
-		cost := 1 + costToRead(key.selector)
-		if b.over = b.spent+cost > b.most; !b.over {
-			cost += tried() * (1 + long)
-			b.over = b.spent+cost > b.most
-		}
-		if !b.over {
-			d = b.sets.define(key)
-			fill(d)
-			d.weight += cost + len(d.sets)*long
+		if d = b.define(key, by, long); d == nil {
+			return nil
 		}
 	}
 	if b.over = b.over || b.spent > b.most; b.over {
@@ -38,6 +42,41 @@ func (b *builder) definition(key definitionKey, tried func() int, fill func(*def
 	}
 	b.uses[d] = struct{}{}
 	return d
+}
+
+// define makes a definition, if there is room for all that its policy needs: what is found for a policy that is refused in the end is work and
+// memory for nothing, and a tenant may have very many of these. Nil: there is none, or this is an estimate.
+func (b *builder) define(key definitionKey, by lookup, long int) *definition {
+	cost := 1 + costToRead(key.selector)
+	if b.over = b.spent+cost > b.most; !b.over {
+		cost += by.tried() * (1 + long)
+		b.over = b.spent+cost > b.most
+	}
+	switch {
+	case b.over:
+		return nil
+	case b.planned != nil:
+		b.planned[key] = struct{}{}
+		b.references++
+		b.spent += cost + long + by.finds(b.most-b.spent-cost)
+		return nil
+	case !b.estimated:
+		if b.estimate(); b.over {
+			return nil
+		}
+	}
+	d := b.sets.define(key)
+	by.fill(d)
+	d.weight += cost + len(d.sets)*long
+	return d
+}
+
+// estimate works out whether there is room for all rules, without making anything.
+func (b *builder) estimate() {
+	e := newBuilder(b.sets, b.rs, b.source)
+	e.planned = map[definitionKey]struct{}{}
+	e.all()
+	b.estimated, b.over, b.tooMany = true, e.over, e.tooMany
 }
 
 // has reports whether the namespace has a definition already.
@@ -59,25 +98,47 @@ func (b *builder) candidates(sel *selector.Selector) int {
 	return n
 }
 
+// foundBy is how many items a selector finds, and prefixes in those that are network sets; or more than most.
+func (b *builder) foundBy(sel *selector.Selector, most int) (n int) {
+	for gr := range b.sets.selected.labels.Matching(sel) {
+		for it := range gr.Items() {
+			if n += 1 + it.Value.nets(); n > most {
+				return n
+			}
+		}
+	}
+	return n
+}
+
 func (b *builder) bySelector(sel *selector.Selector) *definition {
-	key := selectorKey(sel)
-	return b.definition(key, func() int { return b.candidates(sel) },
-		func(d *definition) { b.sets.selected.define(d, sel) })
+	return b.definition(selectorKey(sel), lookup{
+		tried: func() int { return b.candidates(sel) },
+		finds: func(most int) int { return b.foundBy(sel, most) },
+		fill:  func(d *definition) { b.sets.selected.define(d, sel) },
+	})
 }
 
 func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
-	key := namedPortKey(name, protocol, sel)
-	return b.definition(key, func() int { return b.candidates(sel) },
-		func(d *definition) { b.sets.selected.defineNamedPort(d, sel) })
+	return b.definition(namedPortKey(name, protocol, sel), lookup{
+		tried: func() int { return b.candidates(sel) },
+		finds: func(most int) int { return b.foundBy(sel, most) },
+		fill:  func(d *definition) { b.sets.selected.defineNamedPort(d, sel) },
+	})
 }
 
+// none is for definitions of which the members are in what it costs to find them.
+func none(int) int { return 0 }
+
 func (b *builder) byService(k kind, service model.ServiceKey) *definition {
-	key := definitionKey{kind: k, service: service}
-	return b.definition(key, func() int { return b.sets.services.backends.cost(k, service) }, b.sets.services.define)
+	return b.definition(definitionKey{kind: k, service: service}, lookup{
+		tried: func() int { return b.sets.services.backends.cost(k, service) },
+		finds: none, fill: b.sets.services.define,
+	})
 }
 
 func (b *builder) byNodes(sel *selector.Selector) *definition {
-	key := definitionKey{kind: kindNodes, selector: sel.String()}
-	return b.definition(key, func() int { return len(b.sets.nodes.nodes) },
-		func(d *definition) { b.sets.nodes.define(d, sel) })
+	return b.definition(definitionKey{kind: kindNodes, selector: sel.String()}, lookup{
+		tried: func() int { return len(b.sets.nodes.nodes) },
+		finds: none, fill: func(d *definition) { b.sets.nodes.define(d, sel) },
+	})
 }

@@ -35,14 +35,8 @@ func (rs *ruleset) account() string {
 // build works out the rules of a ruleset from those of its policy or profile and reports whether they differ from before. Rules that are
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
-	b := newBuilder(x, rs)
-	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action,
-		Rules: make([]model.MatchRule, 0, len(source))}
-	for i := range source {
-		if rules.Rules = b.rule(rules.Rules, &source[i]); b.over {
-			break
-		}
-	}
+	b := newBuilder(x, rs, source)
+	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action, Rules: b.all()}
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
 		rules.Rules, rules.Refused = nil, x.spending.over(rs, b.tooMany)
@@ -64,12 +58,13 @@ func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 
 // builder turns Rules into MatchRules and collects the definitions they refer to.
 type builder struct {
-	sets  *setIndex
-	rs    *ruleset
-	uses  map[*definition]struct{}
-	spent int // by the namespace, these included
-	most  int // that it may have spent
-	over  bool
+	sets   *setIndex
+	rs     *ruleset
+	source []model.Rule
+	uses   map[*definition]struct{}
+	spent  int // by the namespace, these included
+	most   int // that it may have spent
+	over   bool
 
 	references     int  // definitions of the namespace, these included
 	mostReferences int  // that it may have
@@ -77,15 +72,29 @@ type builder struct {
 
 	tried map[*selector.Selector]int // see candidates
 	block []model.PortMatch          // see newPorts
+
+	estimated bool                       // it is known that there is room for all
+	planned   map[definitionKey]struct{} // by one that only estimates; nil: it makes definitions
 }
 
-func newBuilder(x *setIndex, rs *ruleset) *builder {
-	b := &builder{sets: x, rs: rs, uses: map[*definition]struct{}{}, most: x.spending.most(rs), mostReferences: x.spending.mostReferences(rs)}
+func newBuilder(x *setIndex, rs *ruleset, source []model.Rule) *builder {
+	b := &builder{sets: x, rs: rs, source: source, uses: map[*definition]struct{}{}, most: x.spending.most(rs), mostReferences: x.spending.mostReferences(rs)}
 	b.spent, b.references = x.spending.besides(rs)
 	if rs.key.Namespace == "" {
-		b.most, b.mostReferences = math.MaxInt, math.MaxInt // of those who may write policy for all
+		b.most, b.mostReferences, b.estimated = math.MaxInt, math.MaxInt, true // of those who may write policy for all
 	}
 	return b
+}
+
+// all resolves all rules, unless they are over.
+func (b *builder) all() []model.MatchRule {
+	rules := make([]model.MatchRule, 0, len(b.source))
+	for i := range b.source {
+		if rules = b.rule(rules, &b.source[i]); b.over {
+			break
+		}
+	}
+	return rules
 }
 
 // rule appends a rule, resolved. It becomes several if it names ports whose numbers, or a Service whose backends, do not all count.

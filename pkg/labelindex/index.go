@@ -139,6 +139,32 @@ func (x *Index[V, U]) Candidates(sel *selector.Selector) int {
 	return len(x.groups.groups)
 }
 
+// Matching yields the groups that a selector matches, for which the index need not have a selection, and gets none.
+func (x *Index[V, U]) Matching(sel *selector.Selector) iter.Seq[*Group[V, U]] {
+	if s := x.selections.byText.Get(sel.String()); s != nil {
+		return s.Groups()
+	}
+	candidates := x.groups.all()
+	if name, must, _, ok := x.selections.cheapest(sel); ok {
+		of := x.interner.names[name]
+		if of == nil {
+			return func(func(*Group[V, U]) bool) {}
+		}
+		candidates = x.selections.groups(of, must)
+	}
+	return func(yield func(*Group[V, U]) bool) {
+		seen := map[*Group[V, U]]struct{}{}
+		for g := range candidates {
+			if _, again := seen[g]; again || !sel.Matches(g) {
+				continue
+			}
+			if seen[g] = struct{}{}; !yield(g) {
+				return
+			}
+		}
+	}
+}
+
 // Add returns the selection of the selector, matched against every group. Equal selectors have one selection.
 func (x *Index[V, U]) Add(sel *selector.Selector) *Selection[V, U] {
 	if s := x.selections.byText.Get(sel.String()); s != nil {
@@ -147,7 +173,7 @@ func (x *Index[V, U]) Add(sel *selector.Selector) *Selection[V, U] {
 	s, must := x.selections.add(sel)
 	candidates := x.groups.all()
 	if s.filed != nil {
-		candidates = x.selections.groups(s, must)
+		candidates = x.selections.groups(s.filed, must)
 	}
 	for g := range candidates {
 		// A group that has come up before was matched last.

@@ -114,7 +114,7 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 	x.Join(inProd, Identity{Parents: []string{"kns.a"}})
 	groupsTried := func(text string) int {
 		s := x.Add(sel(text))
-		return len(slices.Collect(x.selections.groups(s, s.must())))
+		return len(slices.Collect(x.selections.groups(s.filed, s.must())))
 	}
 	for i := range 200 {
 		if n := groupsTried(fmt.Sprintf("orchestrator == 'k8s' && app == 'app-%d' && has(tier)", i)); n != 1 {

@@ -122,8 +122,20 @@ func (w *world) join(number int, id Identity) {
 	}
 }
 
-func (w *world) add(text string) {
+func (w *world) add(t *rapid.T, text string) {
+	found := map[*Group[int, int]]int{}
+	for g := range w.index.Matching(sel(text)) {
+		found[g]++
+	}
 	s := w.index.Add(sel(text))
+	for g := range s.Groups() {
+		found[g]--
+	}
+	for g, n := range found {
+		if n != 0 {
+			t.Fatalf("of %v %s matches %d more without a selection than with one", g.Identity(), text, n)
+		}
+	}
 	text = s.Selector().String()
 	w.selections[text], w.matches[text] = s, map[int]bool{}
 	for g := range s.Groups() {
@@ -190,7 +202,7 @@ func TestIndexAgreesWithEachPairAlone(t *testing.T) {
 			},
 			"add": func(t *rapid.T) {
 				if text := drawText.Draw(t, "selector"); w.selections[sel(text).String()] == nil {
-					w.add(text)
+					w.add(t, text)
 				}
 			},
 			"remove": func(t *rapid.T) {

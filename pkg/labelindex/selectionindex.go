@@ -92,10 +92,9 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 	return n
 }
 
-// groups yields at least those of all groups that a selection with a condition matches; some more than once.
-func (x *selectionIndex[V, U]) groups(s *Selection[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
+// groups yields at least those of all groups that a selector with a condition on a label matches; some more than once.
+func (x *selectionIndex[V, U]) groups(of *labelName[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
 	return func(yield func(*Group[V, U]) bool) {
-		of := s.filed
 		each := func(l *label[V, U]) bool {
 			for g := range l.all {
 				if !yield(g) {
