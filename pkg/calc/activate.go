@@ -134,6 +134,7 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 		t.sets.use(rs, nil)
 		delete(t.sets.spending.refused, rs)
 		delete(t.dirty.rulesets, rs)
+		t.sets.relief.forget(rs)
 	}
 	return nil
 }
@@ -142,7 +143,9 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 // something since, so a policy is judged by what the others use at the end, and not before their turn.
 func (t *policyTable) buildRules() {
 	t.result.work.Rules = 0
+	maps.Copy(t.dirty.rulesets, t.sets.relief.rebuilt())
 	t.buildInTurn(t.dirty.rulesets)
+	empty(&t.sets.relief.refused)
 	t.buildInTurn(t.sets.spending.roomier())
 }
 

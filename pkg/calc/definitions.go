@@ -90,6 +90,7 @@ type definition struct {
 	taken     map[string]*taken   // kindSelector: network sets, by namespace
 	accounts  map[string]struct{} // that pay for it
 	weight    int                 // the cost of finding its members when it was created, see spending
+	closed    bool                // see relief
 }
 
 // id hashes the definition and port. The selector is last because it is the only part that can hold any byte.

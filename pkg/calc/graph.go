@@ -20,7 +20,7 @@
 //	allotment.go               what Services and network sets of one namespace may contribute
 //	networks.go                how many prefixes of network sets the selectors of one namespace may find
 //	numbers.go, past.go        how many numbers the pods of one namespace may give a name of ports
-//	spending.go                what the selectors of one namespace may find
+//	spending.go, relief.go     what the selectors of one namespace may find, when its policies come and later
 //	local.go, tiers.go,        the ordered policy of every local endpoint
 //	order.go, resolve.go
 //	extract.go                 parts of the datastore, returned to explain and lint

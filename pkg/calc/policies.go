@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/margay-project/margay/pkg/keyset"
+	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -136,11 +137,13 @@ func (t *policyTable) updateProfile(name string, now *model.Profile) {
 	if t.dirty.profiles[name] = arrived; now != nil {
 		labels, arrived.rules = now.Labels, [2][]model.Rule{now.Ingress, now.Egress}
 	}
-	t.sets.selected.propagate(t.sets.selected.labels.SetParent(name, labels))
-	for _, m := range t.local.labels.SetParent(name, labels) {
-		t.dirty.groups[m.Group] = struct{}{}
-		t.dirty.selections[m.Selection] = struct{}{}
-	}
+	t.sets.selected.labels.SetParent(name, labels, t.sets.propagate)
+	t.local.labels.SetParent(name, labels, func(changed []labelindex.Match[model.EndpointID, subjects]) {
+		for _, m := range changed {
+			t.dirty.groups[m.Group] = struct{}{}
+			t.dirty.selections[m.Selection] = struct{}{}
+		}
+	})
 }
 
 // comparePolicies orders active policies of one tier (D-15).

@@ -22,6 +22,9 @@ func (b *builder) definition(key definitionKey, by lookup) *definition {
 		return nil
 	}
 	d := b.sets.definitions[key]
+	if d != nil && d.closed {
+		b.sets.relief.later[b.rs], b.over = struct{}{}, true
+	}
 	if b.tooMany = b.tooMany || b.references >= b.mostReferences && !b.has(d); b.tooMany {
 		b.over = true
 	}

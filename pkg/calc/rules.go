@@ -36,6 +36,9 @@ func (rs *ruleset) account() string {
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	b := newBuilder(x, rs, source)
+	if _, b.over = x.relief.refused[rs]; b.over {
+		x.relief.later[rs] = struct{}{}
+	}
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action, Rules: b.all()}
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
@@ -89,10 +92,8 @@ func newBuilder(x *setIndex, rs *ruleset, source []model.Rule) *builder {
 // all resolves all rules, unless they are over.
 func (b *builder) all() []model.MatchRule {
 	rules := make([]model.MatchRule, 0, len(b.source))
-	for i := range b.source {
-		if rules = b.rule(rules, &b.source[i]); b.over {
-			break
-		}
+	for i := 0; i < len(b.source) && !b.over; i++ {
+		rules = b.rule(rules, &b.source[i])
 	}
 	return rules
 }

@@ -76,16 +76,14 @@ func (x *selectedSets) countItem(it *item, delta int32) {
 	}
 }
 
-// propagate counts the items of groups whose matches have changed in or out.
-func (x *selectedSets) propagate(changed []labelindex.Match[contents, findings]) {
-	for _, m := range changed {
-		delta := int32(1)
-		if !m.Now {
-			delta = -1
-		}
-		for it := range m.Group.Items() {
-			x.addToSelection(m.Selection, it, delta)
-		}
+// propagate counts the items of a group of which a match has changed in or out.
+func (x *selectedSets) propagate(m labelindex.Match[contents, findings]) {
+	delta := int32(1)
+	if !m.Now {
+		delta = -1
+	}
+	for it := range m.Group.Items() {
+		x.addToSelection(m.Selection, it, delta)
 	}
 }
 

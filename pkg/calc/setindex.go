@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/margay-project/margay/pkg/labelindex"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -13,6 +14,7 @@ type setIndex struct {
 	definitions map[definitionKey]*definition
 	unused      map[*definition]struct{} // lost a user since the last flush
 	spending    spending
+	relief      relief
 
 	*setTable
 	selected *selectedSets
@@ -29,6 +31,7 @@ func newSetIndex() *setIndex {
 		definitions: map[definitionKey]*definition{},
 		unused:      map[*definition]struct{}{},
 		spending:    newSpending(),
+		relief:      newRelief(),
 		setTable:    sets,
 		selected:    newSelectedSets(sets),
 		services:    newServiceSets(sets),
@@ -45,6 +48,15 @@ func (x *setIndex) countItem(it *item, delta int32) {
 	x.spending.items += int(delta)
 	x.selected.countItem(it, delta)
 	x.owned.countItem(it, delta)
+	x.relieve()
+}
+
+// propagate counts the items of groups whose matches have changed in or out.
+func (x *setIndex) propagate(changed []labelindex.Match[contents, findings]) {
+	for _, m := range changed {
+		x.selected.propagate(m)
+		x.relieve()
+	}
 }
 
 // define makes a definition. Its part has to find its members.

@@ -14,6 +14,7 @@ type setTable struct {
 	touched       map[*set]struct{}        // new, gone or changed since the last flush
 	repopulated   map[*definition]struct{} // by port, or past a limit, and a set got its first or lost its last member
 	contributions uint64                   // made so far
+	joined        int                      // members of sets since relief was last considered
 }
 
 // set is one address set.
@@ -66,7 +67,9 @@ func (x *setTable) count(s *set, p netip.Prefix, delta int32) {
 	if (was == 0) == (now == 0) {
 		return
 	}
-	x.repopulate(s)
+	if x.repopulate(s); now != 0 {
+		x.joined++
+	}
 	if !s.applied {
 		return
 	}

@@ -2,6 +2,7 @@ package calc
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/selector"
 )
@@ -26,7 +27,7 @@ const (
 func costToRead(text string) int { return max(0, len(text)-longSelector) / 16 }
 
 // spending counts the addresses that the policies of each namespace make the index find. A definition is charged its
-// cost at the time it is created. If its members grow with the cluster later, it is not removed.
+// cost at the time it is created. The addresses that it finds later are bounded in relief.go.
 type spending struct {
 	limit, perItem int
 	references     int // MaxReferences
@@ -46,9 +47,12 @@ func newSpending() spending {
 }
 
 // most is what a namespace may have found; its staged policies have a quarter of that besides.
-func (s *spending) most(rs *ruleset) int {
+func (s *spending) most(rs *ruleset) int { return s.mostOf(rs.account()) }
+
+// mostOf is that of an account.
+func (s *spending) mostOf(account string) int {
 	most := s.limit + s.perItem*s.items
-	if rs.staged {
+	if strings.HasPrefix(account, stagedAccount) {
 		most /= 4
 	}
 	return most

@@ -34,12 +34,16 @@ func before(id model.NetworkSetID) model.NetworkSetID {
 // first: at once. The caller asks Turning after each Flush, and flushes again.
 func (g *Graph) InParts(most int) { g.networkSetTable.most = most }
 
-// Turning are the namespaces of the network sets that are being changed in parts, "" for global ones; none: all of the datastore's state that
+// Turning are the namespaces of the network sets that are being changed in parts, "" for global ones, and of policies that wait for the next
+// Flush (relief.go); none: all of the datastore's state that
 // was applied is in force with the last Flush. Until then the graph is to get nothing newer of these sets, or it makes the rest at once.
 func (g *Graph) Turning() map[string]bool {
 	namespaces := map[string]bool{}
 	for _, s := range g.turning {
 		namespaces[s.id.Namespace] = true
+	}
+	for rs := range g.sets.relief.later {
+		namespaces[rs.key.Namespace] = true
 	}
 	return namespaces
 }

@@ -105,13 +105,14 @@ func (x *Index[V, U]) dropGroup(g *Group[V, U]) {
 	}
 }
 
-// SetParent gives a parent its labels, nil if it is gone, and returns the matches that started or stopped.
-func (x *Index[V, U]) SetParent(name string, labels map[string]string) []Match[V, U] {
-	var changed []Match[V, U]
+// SetParent gives a parent its labels, nil if it is gone. It calls changed with the matches that started or stopped, group by group;
+// selections may be removed then.
+func (x *Index[V, U]) SetParent(name string, labels map[string]string, changed func([]Match[V, U])) {
 	for g := range x.parents.set(name, labels) {
-		changed = append(changed, x.rematch(g)...)
+		if all := x.rematch(g); len(all) > 0 {
+			changed(all)
+		}
 	}
-	return changed
 }
 
 // ParentLabels returns the labels of a parent; nil if it has none. The map is the caller's.

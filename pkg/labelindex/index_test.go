@@ -26,8 +26,8 @@ func sel(text string) *selector.Selector {
 
 func TestLabelsAreInheritedFromTheFirstParentThatHasThem(t *testing.T) {
 	x := newIndex()
-	x.SetParent("p1", map[string]string{"own": "p1", "first": "p1"})
-	x.SetParent("p2", map[string]string{"own": "p2", "first": "p2", "second": "p2"})
+	x.relabel("p1", map[string]string{"own": "p1", "first": "p1"})
+	x.relabel("p2", map[string]string{"own": "p2", "first": "p2", "second": "p2"})
 	it := &testItem{}
 	x.Join(it, Identity{Labels: map[string]string{"own": "x"}, Parents: []string{"p1", "absent", "p2"}})
 	want := map[string]string{"own": "x", "first": "p1", "second": "p2"}
@@ -59,7 +59,7 @@ func TestLabelsOfAParentAreLookedThroughOnce(t *testing.T) {
 		}
 		return m
 	}
-	x.SetParent("p", labels("1"))
+	x.relabel("p", labels("1"))
 	first := &testItem{}
 	x.Join(first, Identity{Parents: []string{"p"}})
 	p := x.parents.parents.Get("p")
@@ -82,7 +82,7 @@ func TestLabelsOfAParentAreLookedThroughOnce(t *testing.T) {
 	x.Remove(one)
 	x.Remove(named)
 	filed()
-	if changed := x.SetParent("p", labels("2")); len(changed) != len(x.groups.groups) || two.IsEmpty() {
+	if changed := x.relabel("p", labels("2")); len(changed) != len(x.groups.groups) || two.IsEmpty() {
 		t.Errorf("%d matches have changed", len(changed))
 	}
 	filed("flip=2")
@@ -109,7 +109,7 @@ func TestOnlyCandidatesAreMatched(t *testing.T) {
 			"orchestrator": "k8s", "app": fmt.Sprintf("app-%d", i), "tier": fmt.Sprint(i % 2)}})
 		items = append(items, it)
 	}
-	x.SetParent("kns.a", map[string]string{"pcns.env": "prod"})
+	x.relabel("kns.a", map[string]string{"pcns.env": "prod"})
 	inProd := &testItem{}
 	x.Join(inProd, Identity{Parents: []string{"kns.a"}})
 	groupsTried := func(text string) int {
@@ -156,7 +156,7 @@ func TestLabelsAreFoundAmongAnyNumber(t *testing.T) {
 			labels[fmt.Sprintf("label-%06d", i)] = fmt.Sprint(i)
 		}
 		x, it := newIndex(), &testItem{}
-		x.SetParent("p", map[string]string{"label-000003": "inherited", "only": "inherited"})
+		x.relabel("p", map[string]string{"label-000003": "inherited", "only": "inherited"})
 		x.Join(it, Identity{Labels: labels, Parents: []string{"p"}})
 		for name, want := range labels {
 			if got, ok := it.group.Get(name); !ok || got != want {

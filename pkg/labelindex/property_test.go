@@ -147,7 +147,7 @@ func (w *world) add(t *rapid.T, text string) {
 
 func (w *world) setParent(name string, labels map[string]string) {
 	w.parents[name] = labels
-	for _, m := range w.index.SetParent(name, labels) {
+	for _, m := range w.index.relabel(name, labels) {
 		for it := range m.Group.Items() {
 			if on := w.matches[m.Selection.Selector().String()]; m.Now {
 				on[it.Value] = true
@@ -222,7 +222,7 @@ func TestIndexAgreesWithEachPairAlone(t *testing.T) {
 			w.index.Remove(s)
 		}
 		for name := range w.parents {
-			w.index.SetParent(name, nil)
+			w.index.relabel(name, nil)
 		}
 		if n := w.index.Len(); n != 0 {
 			t.Fatalf("%d things are left: %+v", n, w.index)
@@ -253,4 +253,10 @@ func TestMemoryOfWhatIsGoneIsGivenBack(t *testing.T) {
 	if x.Leave(items[0]); x.interner.names["pod"] != nil {
 		t.Error("a label that no item has")
 	}
+}
+
+// relabel is SetParent that returns all changed matches.
+func (x *Index[V, U]) relabel(name string, labels map[string]string) (all []Match[V, U]) {
+	x.SetParent(name, labels, func(changed []Match[V, U]) { all = append(all, changed...) })
+	return all
 }
