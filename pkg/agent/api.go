@@ -210,16 +210,19 @@ func (a *API) status(r *http.Request) (inspect.Answer, error) {
 	for range a.Reports.All() {
 		report.Problems++
 	}
+	odd := &calc.Odd{}
 	err := a.Loop.Query(r.Context(), func(v View) { // everything else as of one moment: a pass may take seconds
 		s := a.Loop.Status()
 		report.InSync, report.Ready, report.Kinds = s.InSync, s.Ready, kindRows(a.Reports.Kinds())
 		report.Attempts = inspect.Attempts{Applied: s.Applied, TookSeconds: s.Took.Seconds(), Error: s.Error, Held: s.Held, Applies: s.Applies, Failed: s.Failed}
 		report.Endpoints, report.Enforced, report.Closed = len(v.Graph.LocalEndpoints()), enforcedOf(v.states), len(v.closed)
-		report.Problems += len(agentProblems(v)) + len(v.Graph.Problems())
+		report.Problems += len(agentProblems(v))
+		odd = v.Graph.Odd()
 		if !s.InSync {
 			report.Inherited = len(v.dataplane.Ready())
 		}
 	})
+	report.Problems += odd.Len()
 	for _, c := range a.Health.Components() {
 		if !c.Ready {
 			report.NotReady = append(report.NotReady, c.Name+": "+c.Detail)
@@ -242,10 +245,10 @@ func (a *API) config(r *http.Request) (answer inspect.Answer, err error) {
 
 func (a *API) problems(r *http.Request) (answer inspect.Answer, err error) {
 	var own []validate.Problem
-	var graph []calc.Problem
-	err = a.Loop.Query(r.Context(), func(v View) { own, graph = agentProblems(v), v.Graph.Problems() })
+	var odd *calc.Odd
+	err = a.Loop.Query(r.Context(), func(v View) { own, odd = agentProblems(v), v.Graph.Odd() })
 	if err == nil { // the loop does not wait for it: tenants may have made very many
-		answer.Problems = problemRows(append(a.Reports.Problems(), own...), graph)
+		answer.Problems = problemRows(append(a.Reports.Problems(), own...), odd.Problems())
 	}
 	return answer, err
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/margay-project/margay/pkg/calc"
@@ -26,9 +27,9 @@ func lostAddrs(id model.EndpointID, lost []calc.LostClaim) []inspect.LostAddr {
 	return rows
 }
 
-// claimEvents are Events for the owners of this node's pods, and of Services, that claim addresses of others. A pod that
-// is being deleted loses its interface before it goes.
-func claimEvents(lost []calc.LostClaim, services []calc.ServiceClaim) []events.Item {
+// lostClaimEvents are Events for the owners of this node's pods that claim addresses of others. A pod that is being deleted loses its
+// interface before it goes.
+func lostClaimEvents(lost []calc.LostClaim) []events.Item {
 	var items []events.Item
 	for _, l := range lost {
 		if l.Local && !l.Terminating {
@@ -38,11 +39,22 @@ func claimEvents(lost []calc.LostClaim, services []calc.ServiceClaim) []events.I
 			}})
 		}
 	}
-	for _, c := range services {
-		items = append(items, events.Item{Claim: true, Problem: validate.Problem{
-			Ref:      validate.Ref{Kind: "Service", Namespace: c.Service.Namespace, Name: c.Service.Name},
-			Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.Text(),
-		}})
-	}
 	return slices.Clip(items)
+}
+
+// serviceClaimEvents are Events for the owners of Services that claim addresses of others.
+func serviceClaimEvents(claims iter.Seq[calc.ServiceClaim]) iter.Seq[events.Item] {
+	return func(yield func(events.Item) bool) {
+		if claims == nil {
+			return
+		}
+		for c := range claims {
+			if !yield(events.Item{Claim: true, Problem: validate.Problem{
+				Ref:      validate.Ref{Kind: "Service", Namespace: c.Service.Namespace, Name: c.Service.Name},
+				Severity: validate.Warning, Field: "spec.externalIPs", Reason: c.Text(),
+			}}) {
+				return
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/margay-project/margay/pkg/calc"
@@ -16,7 +17,8 @@ func TestLostClaimsAreReportedToTheirOwners(t *testing.T) {
 		return calc.LostClaim{Endpoint: podID(n), Local: local, Terminating: terminating, Addr: addr, Why: calc.Reserved}
 	}
 	service := calc.ServiceClaim{Service: model.ServiceKey{Namespace: "shop", Name: "front"}, Addr: addr, Of: "pod shop/db"}
-	items := claimEvents([]calc.LostClaim{lost(1, true, false), lost(2, true, true), lost(3, false, false)}, []calc.ServiceClaim{service})
+	items := lostClaimEvents([]calc.LostClaim{lost(1, true, false), lost(2, true, true), lost(3, false, false)})
+	items = slices.AppendSeq(items, serviceClaimEvents(slices.Values([]calc.ServiceClaim{service})))
 	if len(items) != 2 {
 		t.Fatalf("reported: %v, want one pod and one Service", items)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"iter"
 	"time"
 
 	"github.com/margay-project/margay/pkg/calc"
@@ -87,5 +88,5 @@ type Facts struct {
 	Interfaces    map[string]uint32  // workload interfaces, ifindex by name; nil: nothing is enforced yet
 	Local         []*model.EndpointPolicy
 	LostClaims    []calc.LostClaim
-	ServiceClaims []calc.ServiceClaim
+	ServiceClaims iter.Seq[calc.ServiceClaim]
 }

@@ -37,14 +37,14 @@ func (w *owners) Observe(o Outcome) {
 			items = append(items, events.Item{Local: true, Problem: endpointProblem(e)})
 		}
 	}
-	items = append(items, claimEvents(o.Facts.LostClaims, o.Facts.ServiceClaims)...)
+	items = append(items, lostClaimEvents(o.Facts.LostClaims)...)
 	nodes := 0
 	for _, k := range o.Facts.Kinds {
 		if k.Kind == "Node" {
 			nodes = k.Objects
 		}
 	}
-	w.reporter.Report(joint(slices.Values(items), w.problems), nodes)
+	w.reporter.Report(joint(joint(slices.Values(items), serviceClaimEvents(o.Facts.ServiceClaims)), w.problems), nodes)
 }
 
 // problems yields Events about the problems of objects.

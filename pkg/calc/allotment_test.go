@@ -73,7 +73,7 @@ func TestExternalAddressesOfOneNamespaceAreBounded(t *testing.T) {
 			t.Errorf("%s: %d addresses, want %d and %d", what, got, cluster, external)
 		}
 		var names []string
-		for _, c := range r.graph.ServiceClaims() {
+		for c := range r.graph.ServiceClaims() {
 			if !c.Addr.IsValid() {
 				names = append(names, c.Service.Name)
 			}

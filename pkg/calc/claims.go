@@ -3,6 +3,7 @@ package calc
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -94,34 +95,59 @@ func (c ServiceClaim) Text() string {
 	return fmt.Sprintf("its external address %s is also the address of %s: kube-proxy sends its traffic to this Service", c.Addr, c.Of)
 }
 
-// ServiceClaims returns those of all Services, by Service and address. It may look at every endpoint.
-func (g *Graph) ServiceClaims() []ServiceClaim {
-	claimants := map[netip.Addr][]model.ServiceKey{}
-	var all []ServiceClaim
+// ServiceClaims yields those of all Services, by Service and address. It may look at every endpoint. The claims are worked out when they are
+// read, which any goroutine may do: tenants may have made very many.
+func (g *Graph) ServiceClaims() iter.Seq[ServiceClaim] {
+	var c serviceClaims
 	for key, s := range g.services {
 		if g.external.isOut(key.Namespace, key.Name) {
-			all = append(all, ServiceClaim{Service: key})
+			c.out = append(c.out, key)
 			continue
 		}
 		for _, a := range s.External {
-			claimants[a] = append(claimants[a], key)
+			put(&c.claimants, a, append(c.claimants[a], key))
 		}
 	}
-	seen := map[ServiceClaim]bool{}
-	add := func(a netip.Addr, of string, except model.ServiceKey) {
-		for _, key := range claimants[a] {
-			if c := (ServiceClaim{key, a, of}); key != except && !seen[c] {
-				seen[c] = true
-				all = append(all, c)
+	g.eachClaimed(c.claimants, func(a netip.Addr, of string, except model.ServiceKey) {
+		c.claimed = append(c.claimed, claimed{a, of, except})
+	})
+	return c.all
+}
+
+// serviceClaims are the Services that are left out, those that claim addresses, and whose these are.
+type serviceClaims struct {
+	out       []model.ServiceKey
+	claimants map[netip.Addr][]model.ServiceKey
+	claimed   []claimed
+}
+
+type claimed struct {
+	addr   netip.Addr
+	of     string
+	except model.ServiceKey // of claimants: whose it is
+}
+
+func (c *serviceClaims) all(yield func(ServiceClaim) bool) {
+	var all []ServiceClaim
+	for _, key := range c.out {
+		all = append(all, ServiceClaim{Service: key})
+	}
+	for _, by := range c.claimed {
+		for _, key := range c.claimants[by.addr] {
+			if key != by.except {
+				all = append(all, ServiceClaim{key, by.addr, by.of})
 			}
 		}
 	}
-	g.eachClaimed(claimants, add)
 	slices.SortFunc(all, func(a, b ServiceClaim) int {
 		return cmp.Or(cmp.Compare(a.Service.Namespace, b.Service.Namespace), cmp.Compare(a.Service.Name, b.Service.Name),
 			a.Addr.Compare(b.Addr), cmp.Compare(a.Of, b.Of))
 	})
-	return all
+	for _, claim := range slices.Compact(all) {
+		if !yield(claim) {
+			return
+		}
+	}
 }
 
 // eachClaimed yields what has one of the addresses, with it. There may be a hundred thousand endpoints that have none of them, so nothing is

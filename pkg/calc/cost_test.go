@@ -2,6 +2,7 @@ package calc
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,10 +92,37 @@ func TestAClaimOfAServiceCostsNothingForEachPod(t *testing.T) {
 	g.Apply([]model.Update{model.ServiceUpdate{Key: model.ServiceKey{Namespace: "evil", Name: "s"},
 		Service: &model.Service{External: benchPod(5, pods).Endpoint.Addrs[:1]}}})
 	g.Flush()
-	if claims := g.ServiceClaims(); len(claims) != 1 {
+	if claims := slices.Collect(g.ServiceClaims()); len(claims) != 1 {
 		t.Fatalf("claims: %v", claims)
 	}
 	if n := testing.AllocsPerRun(3, func() { g.ServiceClaims() }); n > 100 {
 		t.Errorf("%.0f allocations", n)
+	}
+}
+
+// Tenants can make very many problems: here policies of a tier that does not exist, and Services with the address of a pod. An agent's loop
+// looks for the claims of Services every two seconds, and for all problems when margay show asks. Their words, and the order, are for others to make.
+func TestProblemsAreFoundFasterThanWordsForThem(t *testing.T) {
+	const many, most = 20_000, 3
+	g := New(thisNode)
+	updates := []model.Update{model.InSync{}, namespace("shop"), pod("shop/a", "10.0.0.2")}
+	for i := range many {
+		p := policyOf("p", "all()")
+		p.Key.Name, p.Policy.Tier = fmt.Sprint("p", i), "nosuch"
+		updates = append(updates, p, model.ServiceUpdate{Key: model.ServiceKey{Namespace: fmt.Sprint("evil-", i%10), Name: fmt.Sprint("s", i)},
+			Service: &model.Service{External: addrs("10.0.0.2")}})
+	}
+	g.Apply(updates)
+	g.Flush()
+	if n := g.Odd().Len(); n != 2*many || len(g.Problems()) != n {
+		t.Fatalf("%d problems, want %d", n, 2*many)
+	}
+	found := testutil.LeastCPUTime(t, func() { g.Odd() })
+	words := testutil.LeastCPUTime(t, func() { g.Problems() })
+	claims := testutil.LeastCPUTime(t, func() { g.ServiceClaims() })
+	texts := testutil.LeastCPUTime(t, func() { _ = slices.Collect(g.ServiceClaims()) })
+	t.Logf("problems: %s, in words %s; claims of Services: %s, in order %s", found, words, claims, texts)
+	if most*found > words || most*claims > texts {
+		t.Errorf("problems take %s, and %s with words; claims of Services %s, and %s in order", found, words, claims, texts)
 	}
 }

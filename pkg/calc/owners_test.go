@@ -280,7 +280,7 @@ func TestServiceThatClaimsWhatIsAnothers(t *testing.T) {
 		service("dns", model.Service{Cluster: addrs("10.96.0.10"), External: addrs("203.0.113.1")}),
 		service("trap", model.Service{Cluster: addrs("10.96.0.11"), External: addrs("10.0.0.1", "192.0.2.2", "10.96.0.10", "10.96.0.11")}))
 	var got []string
-	for _, c := range r.graph.ServiceClaims() {
+	for c := range r.graph.ServiceClaims() {
 		got = append(got, fmt.Sprintf("%s %s %s", c.Service, c.Addr, c.Of))
 	}
 	want := "evil/trap 10.0.0.1 endpoint shop/b|evil/trap 10.96.0.10 Service evil/dns|evil/trap 192.0.2.2 node n2"

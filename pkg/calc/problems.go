@@ -3,7 +3,10 @@ package calc
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/margay-project/margay/pkg/model"
 )
@@ -32,59 +35,35 @@ type Problem struct {
 	Text      string // for people only
 }
 
-// Problems returns the problems of this node's endpoints, and of all policies, sorted. That a ServiceAccount does not
-// exist is none: it only gives labels, and outside a cluster users do not write one for every pod.
-func (g *Graph) Problems() []Problem {
-	all := g.interfaceProblems()
-	for p := range g.policies.All() {
-		if _, ok := g.tiers[p.tier]; !ok {
-			all = append(all, Problem{Kind: MissingTier, Namespace: p.key.Namespace, Object: "policy " + p.key.String(), Text: fmt.Sprintf(
-				"tier %q does not exist: evaluated after all other tiers, with default action Deny", p.tier)})
-		}
+// Odd are the problems of one moment, without their words: a tenant may have made very many, and the words take longer than finding
+// the problems. It belongs to any goroutine.
+type Odd struct {
+	list   []func() Problem
+	claims iter.Seq[ServiceClaim] // nil: none
+}
+
+// ofServices are those of Services.
+func (o *Odd) ofServices() []ServiceClaim {
+	if o.claims == nil {
+		return nil
 	}
-	for id, node := range g.unknown {
-		if g.isLocal(node) {
-			all = append(all, endpointProblem(UnknownEndpoint, id, fmt.Sprintf("endpoints of this kind (%s) are not enforced", id.Kind)))
-		}
+	return slices.Collect(o.claims)
+}
+
+func (o *Odd) add(problem func() Problem) { o.list = append(o.list, problem) }
+
+// Problems returns them in words, sorted.
+func (o *Odd) Problems() []Problem {
+	all := make([]Problem, 0, len(o.list))
+	for _, problem := range o.list {
+		all = append(all, problem())
 	}
-	for id, ep := range g.local.endpoints {
-		for name := range ep.Group().Parents() {
-			if g.profiles.Get(name) == nil && !model.IsServiceAccountProfile(name) {
-				all = append(all, missingProfile(id, name))
-			}
-		}
-	}
-	for _, l := range g.LostClaims() {
-		// Its interface goes before a terminating endpoint does, and another may have its address then.
-		if !l.Terminating {
-			all = append(all, endpointProblem(AddressLost, l.Endpoint, l.Text()))
-		}
-	}
-	for _, c := range g.ServiceClaims() {
+	for _, c := range o.ofServices() {
 		kind := AddressUsurped
 		if !c.Addr.IsValid() {
 			kind = LeftOut
 		}
 		all = append(all, Problem{Kind: kind, Namespace: c.Service.Namespace, Object: "Service " + c.Service.String(), Text: c.Text()})
-	}
-	for namespace, name := range g.prefixes.leftOut() {
-		all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "NetworkSet " + namespace + "/" + name, Text: fmt.Sprintf(
-			"the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)})
-	}
-	for service := range g.sets.services.backends.leftOut() {
-		all = append(all, Problem{Kind: LeftOut, Namespace: service.Namespace, Object: "Service " + service.String(), Text: fmt.Sprintf(
-			"the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service more than %d ports, and not all count: "+
-				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", g.sets.services.backends.pairs.most, g.sets.services.backends.most)})
-	}
-	for p := range g.sets.selected.found.crowded() {
-		all = append(all, p.problem(g.sets.selected.found.most))
-	}
-	for name, namespaces := range crowdedNames(g.sets.definitions) {
-		for namespace := range namespaces {
-			all = append(all, Problem{Kind: LeftOut, Namespace: namespace, Object: "Namespace " + namespace, Text: fmt.Sprintf(
-				"its pods give the port name %s more than %d numbers, and only the lowest count: rules that allow by this name do not match "+
-					"the others, rules that deny by it match all ports of their pods", name, g.sets.selected.numbers.most)})
-		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Text, b.Text))
@@ -92,9 +71,52 @@ func (g *Graph) Problems() []Problem {
 	return all
 }
 
-// interfaceProblems are those of endpoints that have no interface of their own.
-func (t *endpointTable) interfaceProblems() []Problem {
-	var all []Problem
+// Len is how many there are.
+func (o *Odd) Len() int { return len(o.list) + len(o.ofServices()) }
+
+// Problems returns the problems of this node's endpoints, and of all policies, sorted. That a ServiceAccount does not
+// exist is none: it only gives labels, and outside a cluster users do not write one for every pod.
+func (g *Graph) Problems() []Problem { return g.Odd().Problems() }
+
+// Odd returns what Problems does, for somebody for whom others do not have to wait.
+func (g *Graph) Odd() *Odd {
+	o := &Odd{claims: g.ServiceClaims()}
+	g.policyTable.addOdd(o)
+	g.endpointTable.addOdd(o)
+	for id, ep := range g.local.endpoints {
+		for name := range ep.Group().Parents() {
+			if g.profiles.Get(name) == nil && !model.IsServiceAccountProfile(name) {
+				o.add(func() Problem { return missingProfile(id, name) })
+			}
+		}
+	}
+	g.addLeftOut(o)
+	return o
+}
+
+// addOdd adds the policies whose tier does not exist.
+func (t *policyTable) addOdd(o *Odd) {
+	for p := range t.policies.All() {
+		if _, ok := t.tiers[p.tier]; ok {
+			continue
+		}
+		key, tier := p.key, p.tier
+		o.add(func() Problem {
+			return Problem{Kind: MissingTier, Namespace: key.Namespace, Object: "policy " + key.String(), Text: fmt.Sprintf(
+				"tier %q does not exist: evaluated after all other tiers, with default action Deny", tier)}
+		})
+	}
+}
+
+// addOdd adds the endpoints of kinds that are not calculated, those without an interface of their own, and those that have lost an address.
+func (t *endpointTable) addOdd(o *Odd) {
+	for id, node := range t.unknown {
+		if t.isLocal(node) {
+			o.add(func() Problem {
+				return endpointProblem(UnknownEndpoint, id, fmt.Sprintf("endpoints of this kind (%s) are not enforced", id.Kind))
+			})
+		}
+	}
 	for iface, claims := range t.owners.interfaces {
 		holder, text := t.owners.interfaces.holder(iface), "it has no interface: not enforced"
 		switch {
@@ -105,11 +127,48 @@ func (t *endpointTable) interfaceProblems() []Problem {
 		}
 		for _, c := range claims {
 			if c.id != holder {
-				all = append(all, endpointProblem(InterfaceTaken, c.id, text))
+				o.add(func() Problem { return endpointProblem(InterfaceTaken, c.id, text) })
 			}
 		}
 	}
-	return all
+	for _, l := range t.LostClaims() {
+		// Its interface goes before a terminating endpoint does, and another may have its address then.
+		if !l.Terminating {
+			o.add(func() Problem { return endpointProblem(AddressLost, l.Endpoint, l.Text()) })
+		}
+	}
+}
+
+// addLeftOut adds the objects that are past a limit of their namespace, but for Services with too many addresses.
+func (g *Graph) addLeftOut(o *Odd) {
+	leftOut := func(namespace, object, format string, values ...int) {
+		o.add(func() Problem {
+			text := format
+			for _, v := range values {
+				text = strings.Replace(text, "%d", strconv.Itoa(v), 1)
+			}
+			return Problem{Kind: LeftOut, Namespace: namespace, Object: object, Text: text}
+		})
+	}
+	for namespace, name := range g.prefixes.leftOut() {
+		leftOut(namespace, "NetworkSet "+namespace+"/"+name, "the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)
+	}
+	backends := &g.sets.services.backends
+	for service := range backends.leftOut() {
+		leftOut(service.Namespace, "Service "+service.String(), "the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service "+
+			"more than %d ports, and not all count: rules that allow by it do not match the others, rules that deny by it match all ports of their addresses",
+			backends.pairs.most, backends.most)
+	}
+	for p := range g.sets.selected.found.crowded() {
+		most := g.sets.selected.found.most
+		o.add(func() Problem { return p.problem(most) })
+	}
+	for name, namespaces := range crowdedNames(g.sets.definitions) {
+		for namespace := range namespaces {
+			leftOut(namespace, "Namespace "+namespace, "its pods give the port name "+name+" more than %d numbers, and only the lowest count: rules that allow "+
+				"by this name do not match the others, rules that deny by it match all ports of their pods", g.sets.selected.numbers.most)
+		}
+	}
 }
 
 func missingProfile(id model.EndpointID, name string) Problem {
