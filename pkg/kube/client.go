@@ -32,9 +32,9 @@ import (
 // Options say which API server to use, and as whom.
 type Options struct {
 	// Kubeconfig is the path of a kubeconfig file, whose current context is used. It is read once. Only if the server
-	// refuses the token, the file is read again for the present one. Empty: the service account of the pod that the
-	// process runs in. The variable KUBECONFIG is never read: an agent on a node must not follow what some shell had
-	// set.
+	// refuses the token or client certificate in it, the file is read again for the present one. Empty: the service
+	// account of the pod that the process runs in. The variable KUBECONFIG is never read: an agent on a node must not
+	// follow what some shell had set.
 	Kubeconfig string
 	// Version goes into the user agent, "margay/<version>".
 	Version string
@@ -87,7 +87,7 @@ func Open(o Options) (*Client, error) {
 		}}).DialContext).twice
 	}
 	c := &Client{Config: config, Identity: identity}
-	if c.HTTP, err = rest.HTTPClientFor(config); err != nil {
+	if c.HTTP, err = httpClient(config, o.Kubeconfig, identity.User); err != nil {
 		return nil, fmt.Errorf("%s: %s", identity.From, oneLine(err.Error()))
 	}
 	scheme := runtime.NewScheme()

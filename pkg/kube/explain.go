@@ -45,8 +45,21 @@ func Unreachable(err error) bool {
 // Untrusted reports whether err says that one side refuses the other's certificate, which only a human can mend.
 func Untrusted(err error) bool {
 	var verification *tls.CertificateVerificationError
+	return errors.As(err, &verification) || alerted(err) != nil
+}
+
+// alerted returns the alert by which the server has ended the TLS connection; nil: it has not.
+func alerted(err error) error {
 	var alert tls.AlertError
-	return errors.As(err, &verification) || errors.As(err, &alert)
+	if errors.As(err, &alert) {
+		return alert
+	}
+	// Over TCP the type of alerts has no name outside of its package. Only they have this operation.
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "remote error" {
+		return op.Err
+	}
+	return nil
 }
 
 // Explain returns one line that says what an error of a request to an API server means, and what to do about it. The
@@ -124,7 +137,7 @@ func explainTrust(err error, as Identity) string {
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var host x509.HostnameError
-	var alert tls.AlertError
+	alert := alerted(err)
 	what := ""
 	switch {
 	case errors.As(err, &authority):
@@ -134,7 +147,7 @@ func explainTrust(err error, as Identity) string {
 			as.Server, invalid.Detail, origin(as))
 	case errors.As(err, &host):
 		return fmt.Sprintf("the certificate of the API server at %s is for another name: %s%s", as.Server, host.Error(), origin(as))
-	case errors.As(err, &alert):
+	case alert != nil:
 		return fmt.Sprintf("the API server at %s rejects our TLS handshake: %s; we send %s%s", as.Server, alert.Error(), as.Credentials, origin(as))
 	case Untrusted(err):
 		what = "cannot be verified: " + cause(err).Error() + "; is it the right server"
