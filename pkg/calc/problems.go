@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
 )
 
@@ -17,7 +18,7 @@ type ProblemKind uint8
 const (
 	MissingTier      ProblemKind = iota + 1 // a policy names a tier that does not exist
 	InterfaceTaken                          // an endpoint's interface is another's, or it has none: not enforced
-	MissingNamespace                        // the Namespace of an endpoint does not exist
+	MissingNamespace                        // the Namespace of an endpoint or a policy does not exist
 	MissingProfile                          // an endpoint names a profile that does not exist, and stands for no Kubernetes object
 	AddressLost                             // an endpoint claims an address that it does not own
 	AddressUsurped                          // a Service claims an address that is something else's
@@ -29,6 +30,7 @@ const (
 type Problem struct {
 	Kind     ProblemKind
 	Endpoint model.EndpointID // that it is about; zero: another object
+	Policy   model.PolicyKey  // likewise
 	// Namespace is the object's; empty: it has none.
 	Namespace string
 	Object    string // "endpoint shop/db-0", "policy gnp/deny-all", "Service shop/db"
@@ -94,18 +96,44 @@ func (g *Graph) Odd() *Odd {
 	return o
 }
 
-// addOdd adds the policies whose tier does not exist.
+// addOdd adds the policies whose tier does not exist, or whose Namespace.
 func (t *policyTable) addOdd(o *Odd) {
+	for _, key := range nowhere(&t.policies, &t.profiles) {
+		o.add(func() Problem {
+			return Problem{Kind: MissingNamespace, Policy: key, Namespace: key.Namespace, Object: key.ObjectText(), Text: fmt.Sprintf(
+				"Namespace %s does not exist: a policy applies to pods of its own namespace only", key.Namespace)}
+		})
+	}
 	for p := range t.policies.All() {
 		if _, ok := t.tiers[p.tier]; ok {
 			continue
 		}
 		key, tier := p.key, p.tier
 		o.add(func() Problem {
-			return Problem{Kind: MissingTier, Namespace: key.Namespace, Object: "policy " + key.String(), Text: fmt.Sprintf(
+			return Problem{Kind: MissingTier, Policy: key, Namespace: key.Namespace, Object: "policy " + key.String(), Text: fmt.Sprintf(
 				"tier %q does not exist: evaluated after all other tiers, with default action Deny", tier)}
 		})
 	}
+}
+
+// nowhere returns the policies whose Namespace does not exist. Without any Namespace that is no mistake: policies alone are checked, or a
+// datastore has none.
+func nowhere(policies *keyset.Set[model.PolicyKey, policy], profiles *keyset.Set[string, profile]) (keys []model.PolicyKey) {
+	exists, some := map[string]bool{"": true}, false
+	for p := range profiles.All() {
+		if namespace, ok := model.NamespaceOfProfile(p.name); ok {
+			exists[namespace], some = true, true
+		}
+	}
+	if !some {
+		return nil
+	}
+	for p := range policies.All() {
+		if !exists[p.key.Namespace] {
+			keys = append(keys, p.key)
+		}
+	}
+	return keys
 }
 
 // addOdd adds the endpoints of kinds that are not calculated, those without an interface of their own, and those that have lost an address.

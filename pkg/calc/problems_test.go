@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margay-project/margay/pkg/model"
+	"github.com/margay-project/margay/pkg/selector"
 )
 
 func TestProfilesThatDoNotExistAreProblemsByWhatTheyStandFor(t *testing.T) {
@@ -14,14 +15,36 @@ func TestProfilesThatDoNotExistAreProblemsByWhatTheyStandFor(t *testing.T) {
 	}
 	r := newRig(t, pod("shop/web", "10.0.0.2", of("kns.shop", "ksa.shop.default", "custom")))
 	want := []Problem{
-		{MissingNamespace, id("shop/web"), "shop", "endpoint shop/web", "Namespace shop does not exist: traffic that no policy decides is denied"},
-		{MissingProfile, id("shop/web"), "shop", "endpoint shop/web", "profile custom does not exist"},
+		{MissingNamespace, id("shop/web"), model.PolicyKey{}, "shop", "endpoint shop/web", "Namespace shop does not exist: traffic that no policy decides is denied"},
+		{MissingProfile, id("shop/web"), model.PolicyKey{}, "shop", "endpoint shop/web", "profile custom does not exist"},
 	}
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
 		t.Error(diff)
 	}
 	r.apply(model.ProfileUpdate{Name: model.NamespaceProfile("shop"), Profile: &model.Profile{}},
 		model.ProfileUpdate{Name: "custom", Profile: &model.Profile{}})
+	if got := r.graph.Problems(); len(got) != 0 {
+		t.Errorf("problems %v", got)
+	}
+}
+
+// A policy in a namespace that is misspelt applies to no pod, which its author does not notice.
+func TestPoliciesInNamespacesThatDoNotExistAreProblems(t *testing.T) {
+	policy := func(namespace string) model.PolicyUpdate {
+		return model.PolicyUpdate{Key: model.PolicyKey{Kind: model.KindKubernetesNetworkPolicy, Namespace: namespace, Name: "db"},
+			Policy: &model.Policy{Tier: model.TierDefault, Selector: selector.All(), AppliesIngress: true}}
+	}
+	r := newRig(t, policy("shop"), policy("shpo"))
+	if got := r.graph.Problems(); len(got) != 0 {
+		t.Errorf("problems of policies without any Namespace: %v", got)
+	}
+	r.apply(namespace("shop"))
+	want := []Problem{{MissingNamespace, model.EndpointID{}, policy("shpo").Key, "shpo", "NetworkPolicy shpo/db",
+		"Namespace shpo does not exist: a policy applies to pods of its own namespace only"}}
+	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
+		t.Error(diff)
+	}
+	r.apply(namespace("shpo"))
 	if got := r.graph.Problems(); len(got) != 0 {
 		t.Errorf("problems %v", got)
 	}
@@ -40,8 +63,8 @@ func TestEndpointsOfOtherKindsAreReportedAndNotEnforced(t *testing.T) {
 		t.Errorf("changes %v", c.Endpoints)
 	}
 	want := []Problem{
-		{UnknownEndpoint, host, "", "endpoint host:eth0", "endpoints of this kind (host) are not enforced"},
-		{UnknownEndpoint, none, "shop", "endpoint shop/web", "endpoints of this kind (endpoint kind 0) are not enforced"},
+		{UnknownEndpoint, host, model.PolicyKey{}, "", "endpoint host:eth0", "endpoints of this kind (host) are not enforced"},
+		{UnknownEndpoint, none, model.PolicyKey{}, "shop", "endpoint shop/web", "endpoints of this kind (endpoint kind 0) are not enforced"},
 	}
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {
 		t.Error(diff)

@@ -179,10 +179,10 @@ func TestClaimThatLostIsAProblem(t *testing.T) {
 		}
 	}
 	want := []Problem{
-		{AddressLost, id("shop/a"), "shop", "endpoint shop/a", "address 10.0.0.2 belongs to endpoint shop/b; packets that it sends from this address are dropped as spoofed"},
-		{AddressLost, id("shop/far"), "shop", "endpoint shop/far", "address 10.0.0.2 belongs to endpoint shop/b; packets that it sends from this address are dropped as spoofed"},
-		{AddressLost, id("shop/far-2"), "shop", "endpoint shop/far-2", "address 10.0.1.5 is claimed by another endpoint of the same age: neither owns it"},
-		{AddressLost, id("shop/far-3"), "shop", "endpoint shop/far-3", "address 10.0.1.5 is claimed by another endpoint of the same age: neither owns it"},
+		{AddressLost, id("shop/a"), model.PolicyKey{}, "shop", "endpoint shop/a", "address 10.0.0.2 belongs to endpoint shop/b; packets that it sends from this address are dropped as spoofed"},
+		{AddressLost, id("shop/far"), model.PolicyKey{}, "shop", "endpoint shop/far", "address 10.0.0.2 belongs to endpoint shop/b; packets that it sends from this address are dropped as spoofed"},
+		{AddressLost, id("shop/far-2"), model.PolicyKey{}, "shop", "endpoint shop/far-2", "address 10.0.1.5 is claimed by another endpoint of the same age: neither owns it"},
+		{AddressLost, id("shop/far-3"), model.PolicyKey{}, "shop", "endpoint shop/far-3", "address 10.0.1.5 is claimed by another endpoint of the same age: neither owns it"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -210,11 +210,11 @@ func TestOldestEndpointHasAnInterface(t *testing.T) {
 		t.Errorf("an older one came: %v, local %v", c.Endpoints, local())
 	}
 	want := []Problem{
-		{InterfaceTaken, id("shop/a"), "shop", "endpoint shop/a", "interface cali1 belongs to shop/c, which is older: not enforced"},
-		{InterfaceTaken, id("shop/b"), "shop", "endpoint shop/b", "interface cali1 belongs to shop/c, which is older: not enforced"},
-		{MissingNamespace, id("shop/c"), "shop", "endpoint shop/c", "Namespace shop does not exist: traffic that no policy decides is denied"},
-		{InterfaceTaken, id("shop/none"), "shop", "endpoint shop/none", "it has no interface: not enforced"},
-		{MissingTier, model.EndpointID{}, "", "policy gnp/p", `tier "x" does not exist: evaluated after all other tiers, with default action Deny`},
+		{InterfaceTaken, id("shop/a"), model.PolicyKey{}, "shop", "endpoint shop/a", "interface cali1 belongs to shop/c, which is older: not enforced"},
+		{InterfaceTaken, id("shop/b"), model.PolicyKey{}, "shop", "endpoint shop/b", "interface cali1 belongs to shop/c, which is older: not enforced"},
+		{MissingNamespace, id("shop/c"), model.PolicyKey{}, "shop", "endpoint shop/c", "Namespace shop does not exist: traffic that no policy decides is denied"},
+		{InterfaceTaken, id("shop/none"), model.PolicyKey{}, "shop", "endpoint shop/none", "it has no interface: not enforced"},
+		{MissingTier, model.EndpointID{}, model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "p"}, "", "policy gnp/p", `tier "x" does not exist: evaluated after all other tiers, with default action Deny`},
 	}
 	r.apply(inTier("p", "x", 1))
 	if diff := cmp.Diff(want, r.graph.Problems()); diff != "" {

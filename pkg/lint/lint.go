@@ -1,6 +1,6 @@
 // Package lint finds valid policy that most likely does not say what its author meant: policies that select no pod,
-// peers that select nothing, port names that no pod has, rules that can never decide, and networks of one family only.
-// It is pure and takes every pod of the cluster for local.
+// peers that select nothing, port names that no pod has, rules that can never decide, networks of one family only, and
+// networks of Services, whose addresses are translated before policy judges. It is pure and takes every pod of the cluster for local.
 package lint
 
 import (
@@ -50,8 +50,9 @@ func Check(updates []model.Update) []Finding {
 			l.exposed[port{p.Name, p.Protocol}], l.exposed[port{p.Name, 0}] = true, true
 		}
 	}
+	translated := l.translatedAddrs()
 	for key, p := range l.policies {
-		l.policy(key, p)
+		l.policy(key, p, translated)
 	}
 	for _, p := range l.active {
 		l.resolved(p)
@@ -74,6 +75,7 @@ type linter struct {
 	changes   model.Changes
 	policies  map[model.PolicyKey]*model.Policy
 	endpoints map[model.EndpointID]*model.Endpoint
+	nodes     map[string]*model.Node
 	active    []activePolicy
 	applies   map[model.PolicyKey]bool // to some pod
 	exposed   map[port]bool
@@ -100,6 +102,7 @@ func (l *linter) add(key model.PolicyKey, d model.Direction, rule int, format st
 func (l *linter) last(u model.Update) {
 	if l.policies == nil {
 		l.policies, l.endpoints = map[model.PolicyKey]*model.Policy{}, map[model.EndpointID]*model.Endpoint{}
+		l.nodes = map[string]*model.Node{}
 	}
 	switch u := u.(type) {
 	case model.PolicyUpdate:
@@ -109,6 +112,10 @@ func (l *linter) last(u model.Update) {
 	case model.EndpointUpdate:
 		if l.endpoints[u.ID] = u.Endpoint; u.Endpoint == nil {
 			delete(l.endpoints, u.ID)
+		}
+	case model.NodeUpdate:
+		if l.nodes[u.Name] = u.Node; u.Node == nil {
+			delete(l.nodes, u.Name)
 		}
 	}
 }

@@ -110,6 +110,84 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// services are two Services of a cluster that gives out 10.96.0.0/12. The backend of one is a machine outside.
+const services = `
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: 10.96.0.9, externalIPs: [192.0.2.9]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mail, namespace: shop}
+spec: {clusterIP: 10.96.7.7, clusterIPs: [10.96.7.7, "fd00:96::7"]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: mail, namespace: shop, labels: {kubernetes.io/service-name: mail}}
+addressType: IPv4
+ports: [{port: 25}]
+endpoints: [{addresses: [10.99.0.1]}]
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {addresses: [{type: InternalIP, address: 10.97.0.1}]}
+---
+`
+
+// Policy is judged after the node has put a backend in the place of a Service's address, so networks of Services match nothing.
+func TestNetworksOfServices(t *testing.T) {
+	const instead = "; no packet has a Service's address when policy judges, so name the backends instead"
+	egress := func(nets string) string {
+		return knp("p", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress], egress: [{to: [`+nets+`]}]}`)
+	}
+	for _, test := range []struct {
+		name, policies string
+		want           []string
+	}{
+		{"the address of a Service", egress(`{ipBlock: {cidr: 10.96.0.9/32}}`), []string{"knp/shop/p#egress[0]: the destination 10.96.0.9/32 is the address of Service shop/db" + instead}},
+		{"an external address", egress(`{ipBlock: {cidr: 192.0.2.9/32}}`), []string{"knp/shop/p#egress[0]: the destination 192.0.2.9/32 is the address of Service shop/db" + instead}},
+		{"the network of an external address", egress(`{ipBlock: {cidr: 192.0.2.0/24}}`), nil},
+		{
+			"an IPv6 address", knp("p", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: "fd00:96::7/128"}}]}]}`),
+			[]string{"knp/shop/p#egress[0]: the destination fd00:96::7/128 is the address of Service shop/mail" + instead},
+		},
+		{
+			"a range of Services", egress(`{ipBlock: {cidr: 10.96.0.0/16}}`),
+			[]string{"knp/shop/p#egress[0]: the destination 10.96.0.0/16 contains the address 10.96.0.9 of Service shop/db and none of a pod or node" + instead},
+		},
+		{
+			"a range of Services but for one", egress(`{ipBlock: {cidr: 10.96.0.0/16, except: [10.96.0.8/29]}}`),
+			[]string{"knp/shop/p#egress[0]: the destination 10.96.0.0/16 contains the address 10.96.7.7 of Service shop/mail and none of a pod or node" + instead},
+		},
+		{"a range of Services without any", egress(`{ipBlock: {cidr: 10.96.0.0/16, except: [10.96.0.0/20]}}`), nil},
+		{"a range with the address of a node", egress(`{ipBlock: {cidr: 10.96.0.0/15}}`), nil},
+		{"a range with a backend", egress(`{ipBlock: {cidr: 10.96.0.0/13, except: [10.97.0.0/16]}}`), nil},
+		{"all private addresses", egress(`{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/16, 10.97.0.0/16, 10.99.0.0/16]}}`), nil},
+		{"another network", egress(`{ipBlock: {cidr: 10.98.0.0/16}}`), nil},
+		{
+			"a source", knp("p", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{ipBlock: {cidr: 10.96.0.9/32}}, {ipBlock: {cidr: 192.0.2.9/32}}]}]}`),
+			[]string{"knp/shop/p#ingress[0]: the source 10.96.0.9/32 is the address of Service shop/db" + instead},
+		},
+		{
+			"several in one rule", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a, namespace: shop}\n" +
+				"spec: {egress: [{action: Deny, destination: {nets: [10.96.0.9/32, 10.96.7.0/24, 10.98.0.0/16]}}]}\n---\n",
+			[]string{"np/shop/a#egress[0]: the destination 10.96.0.9/32 is the address of Service shop/db" + instead + " (so it is with 1 more of its networks)"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, f := range lint.Check(updates(t, pods+services+test.policies)) {
+				got = append(got, f.Object()+": "+f.Text)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestExcludingOneFamilyOnly(t *testing.T) {
 	all := updates(t, pods+knp("p", `{podSelector: {matchLabels: {app: web}}, ingress: [{}]}`))
 	for i, u := range all {

@@ -9,7 +9,7 @@ import (
 )
 
 // policy looks at a policy as written.
-func (l *linter) policy(key model.PolicyKey, p *model.Policy) {
+func (l *linter) policy(key model.PolicyKey, p *model.Policy, translated *translatedAddrs) {
 	switch {
 	case l.applies[key]:
 	case p.StagedAction == model.StagedDelete:
@@ -25,7 +25,10 @@ func (l *linter) policy(key model.PolicyKey, p *model.Policy) {
 			if s := r.Destination.Service; s != nil && !l.hasBackends(*s) {
 				l.add(key, d, r.Index, "the destination Service %s has no backends", s)
 			}
-			for _, side := range []*model.Entity{&r.Source, &r.Destination} {
+			for name, side := range map[string]*model.Entity{"source": &r.Source, "destination": &r.Destination} {
+				if text := translated.side(name, side); text != "" {
+					l.add(key, d, r.Index, "%s", text)
+				}
 				for _, name := range slices.Concat(side.NamedPorts, side.NotNamedPorts) {
 					of := port{name: name}
 					if r.Protocol != nil {

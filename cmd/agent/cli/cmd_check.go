@@ -110,6 +110,8 @@ func (report *checkReport) manifests(m *manifests, err error) error {
 		row := rows.GraphProblem(p)
 		if p.Endpoint != (model.EndpointID{}) {
 			row.Object = m.placed("Pod "+p.Endpoint.String(), model.EndpointUpdate{ID: p.Endpoint})
+		} else if p.Policy != (model.PolicyKey{}) {
+			row.Object = m.placed(row.Object, model.PolicyUpdate{Key: p.Policy})
 		}
 		report.Problems = append(report.Problems, row)
 	}
