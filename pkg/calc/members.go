@@ -1,8 +1,12 @@
 package calc
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/margay-project/margay/pkg/mapsize"
 )
@@ -93,4 +97,46 @@ func (m *members) all() iter.Seq[netip.Prefix] {
 			}
 		}
 	}
+}
+
+// longPrefix is an IPv6 prefix by its bytes.
+type longPrefix struct {
+	addr [16]byte
+	bits int
+}
+
+// sorted returns the prefixes in the order of comparePrefixes. There may be hundreds of thousands, and others wait for it, so they are sorted as
+// numbers where that is possible.
+func (m *members) sorted() []netip.Prefix {
+	short, long := make([]uint64, 0, len(m.v4)), make([]longPrefix, 0, len(m.v6))
+	for a := range m.v4 {
+		short = append(short, shortKey(a, 32))
+	}
+	for a := range m.v6 {
+		long = append(long, longPrefix{a, 128})
+	}
+	for p := range m.nets {
+		if a := p.Addr(); a.Is4() {
+			short = append(short, shortKey(a.As4(), p.Bits()))
+		} else {
+			long = append(long, longPrefix{a.As16(), p.Bits()})
+		}
+	}
+	slices.Sort(short)
+	slices.SortFunc(long, func(a, b longPrefix) int { return cmp.Or(bytes.Compare(a.addr[:], b.addr[:]), a.bits-b.bits) })
+	all := make([]netip.Prefix, 0, len(short)+len(long))
+	for _, k := range short {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], uint32(k>>8))
+		all = append(all, netip.PrefixFrom(netip.AddrFrom4(a), int(k&255)))
+	}
+	for _, p := range long {
+		all = append(all, netip.PrefixFrom(netip.AddrFrom16(p.addr), p.bits))
+	}
+	return all
+}
+
+// shortKey orders IPv4 prefixes, of which no bit beyond the mask is set.
+func shortKey(addr [4]byte, bits int) uint64 {
+	return uint64(binary.BigEndian.Uint32(addr[:]))<<8 | uint64(bits)
 }

@@ -220,14 +220,13 @@ func (s *set) all() []netip.Prefix {
 }
 
 func (s *set) sorted() []netip.Prefix {
-	if s.isEmpty() {
+	switch {
+	case s.isEmpty():
 		return nil
+	case s.listed != nil:
+		return s.all()
 	}
-	all := s.all()
-	if s.listed == nil {
-		slices.SortFunc(all, comparePrefixes)
-	}
-	return all
+	return s.members.sorted()
 }
 
 func (s *set) contains(addr netip.Addr) bool {
