@@ -35,7 +35,10 @@ func byNode(f flow, j Judge, p model.Packet, direct *Side) (string, error) {
 		client, f.byNode, s), nil
 }
 
-// isNodePort reports whether a port is in the range that Kubernetes gives NodePorts of, unless it is configured otherwise.
+// The range that Kubernetes gives NodePorts of, unless it is configured otherwise.
+const firstNodePort, lastNodePort = 30000, 32767
+
+// isNodePort reports whether a port is in that range.
 func isNodePort(p model.Packet) bool {
-	return model.HasPorts(p.Protocol) && p.DstPort >= 30000 && p.DstPort <= 32767
+	return model.HasPorts(p.Protocol) && p.DstPort >= firstNodePort && p.DstPort <= lastNodePort
 }

@@ -92,7 +92,7 @@ func (s *State) judge(src, dst End, p model.Packet) (*Result, error) {
 	}
 	res := &Result{Src: src, Dst: dst, Packet: p, Allow: true, Note: sides.note}
 	if sides.egress {
-		res.Caveat, _ = NodeRules{}.beside(src, dst, p)
+		res.Caveat, _ = NodeRules{}.beside(src, dst, p, false)
 		if res.Egress, err = s.walk(src.Endpoint, model.Egress, p); err != nil {
 			return nil, err
 		}

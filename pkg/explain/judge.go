@@ -121,7 +121,7 @@ func judgeBy(j Judge, f flow, p model.Packet) (judged, error) {
 	result := judged{egress: notJudged(which.note), ingress: notJudged(which.note), note: which.note}
 	dropped := false
 	if which.egress {
-		result.caveat, dropped = f.rules.beside(src, dst, p)
+		result.caveat, dropped = f.rules.beside(src, dst, p, f.anyPort)
 		if result.egress, err = j.Side(src, model.Egress, egressPacket(src, p)); err != nil {
 			return judged{}, err
 		}

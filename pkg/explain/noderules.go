@@ -29,8 +29,8 @@ func (r NodeRules) of(src End) (rules NodeRules, known bool) {
 }
 
 // beside says what the node of a pod does to a packet of the pod besides policy. dropped: it certainly drops the packet, for the reason
-// in text. Otherwise text is what may stop it; empty: nothing.
-func (r NodeRules) beside(src, dst End, p model.Packet) (text string, dropped bool) {
+// in text. Otherwise text is what may stop it; empty: nothing. anyPort: the packet stands for those to other ports, too.
+func (r NodeRules) beside(src, dst End, p model.Packet, anyPort bool) (text string, dropped bool) {
 	rules, known := r.of(src)
 	toHost := dst.Node != "" && dst.Node == src.Node || dst.Addr.IsMulticast() || dst.Addr == broadcast || dst.Addr.Is6() && dst.Addr.IsLinkLocalUnicast()
 	switch tunnel := rules.tunnel(p); {
@@ -38,8 +38,8 @@ func (r NodeRules) beside(src, dst End, p model.Packet) (text string, dropped bo
 		return "the node drops tunnels from pods before policy (drop reason encap), and " + tunnel + "; with --allow-encap-from-workloads policy judges it", true
 	case tunnel != "":
 		return "the node drops tunnels from pods before policy, unless it runs with --allow-encap-from-workloads", false
-	case dst.Node != "" && !dst.IsPod() && isNodePort(p):
-		return rules.nodePort(p), false
+	case dst.Node != "" && !dst.IsPod() && isNodePort(p) && !anyPort:
+		return rules.nodePort(p, toHost), false
 	case known && rules.DropToHost && toHost && !dst.IsPod():
 		return "the node drops what its pods send to it (drop reason host_action): --default-endpoint-to-host-action is Drop", true
 	case dst.Addr.Is6() && dst.Addr.IsLinkLocalUnicast() && dst.Node == "" && !dst.IsPod():
@@ -48,10 +48,10 @@ func (r NodeRules) beside(src, dst End, p model.Packet) (text string, dropped bo
 	return "", false
 }
 
-// nodePort says what becomes of a packet to a port of a node that may be a Service's.
-func (r NodeRules) nodePort(p model.Packet) string {
+// nodePort says what becomes of a packet to a port of a node that may be a Service's. own: it is the pod's own node.
+func (r NodeRules) nodePort(p model.Packet, own bool) string {
 	text := fmt.Sprintf("if %d is the NodePort of a Service, policy judges the backend, mostly with the node's address as the source: ask about svc/NAME", p.DstPort)
-	if r.DropToHost {
+	if r.DropToHost && own {
 		text += "; otherwise the node drops it (drop reason host_action)"
 	}
 	return text
@@ -73,17 +73,24 @@ func (r NodeRules) tunnel(p model.Packet) string {
 }
 
 // besidePorts is what beside says of some ports between two ends at once; empty: nothing.
-func (r NodeRules) besidePorts(src End, list []PortVerdict) string {
+func (r NodeRules) besidePorts(src, dst End, list []PortVerdict) string {
 	rules, known := r.of(src)
-	open := slices.ContainsFunc(list, func(p PortVerdict) bool { return p.Protocol == "udp" && p.Verdict == VerdictAllow })
-	if !known || rules.AllowEncap || !open {
+	if !known {
 		return ""
 	}
-	var ports []string
-	for _, p := range rules.TunnelPorts {
-		ports = append(ports, fmt.Sprint(p))
+	var texts, ports []string
+	if !rules.AllowEncap && slices.ContainsFunc(list, func(p PortVerdict) bool { return p.Protocol == "udp" && p.Verdict == VerdictAllow }) {
+		for _, p := range rules.TunnelPorts {
+			ports = append(ports, fmt.Sprint(p))
+		}
+		texts = append(texts, "the node drops tunnels from pods before policy: UDP to port "+strings.Join(ports, ", "))
 	}
-	return "the node drops tunnels from pods before policy: UDP to port " + strings.Join(ports, ", ")
+	dropsNodePorts := func(p PortVerdict) bool { return p.Caveat != "" && p.From <= lastNodePort && p.To >= firstNodePort }
+	if dst.Node != "" && slices.ContainsFunc(list, dropsNodePorts) {
+		texts = append(texts, fmt.Sprintf("of a port from %d to %d that is the NodePort of a Service policy judges the backend: ask about svc/NAME",
+			firstNodePort, lastNodePort))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // toOwnNode is the note on a packet of a pod to its own node, which no ingress policy judges.

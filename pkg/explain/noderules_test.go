@@ -76,3 +76,52 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 		}
 	}
 }
+
+// However policy divides the ports of the node, what it allows of them the node drops.
+func TestEveryPortOfTheNodeIsDropped(t *testing.T) {
+	s := stateOf(t, shop+`
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: outgoing, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Egress]
+  egress: [{ports: [{port: 29000, endPort: 31000}, {port: 31002, endPort: 65535}]}]
+`)
+	r, err := explain.ParseRequest("shop/web", "node/n1/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Rules = explain.NodeRules{Node: "n1", DropToHost: true}
+	e, err := s.Explain(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range e.Ports {
+		if p.Verdict != explain.VerdictDeny || p.Egress.Verdict == explain.VerdictAllow != strings.Contains(p.Caveat, "host_action") {
+			t.Errorf("ports %+v", p)
+		}
+	}
+	if !strings.Contains(e.Caveat, "NodePort") {
+		t.Errorf("of NodePorts explain says %q", e.Caveat)
+	}
+}
+
+func TestOnlyItsOwnNodeDropsWhatAPodSendsToIt(t *testing.T) {
+	s := state(t)
+	for dst, drops := range map[string]bool{"192.168.0.1:30080": true, "192.168.0.2:30080": false} {
+		r, err := explain.ParseRequest("shop/web", dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Rules = explain.NodeRules{Node: "n1", DropToHost: true}
+		e, err := s.Explain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(e.Caveat, "NodePort") || strings.Contains(e.Caveat, "the node drops it") != drops {
+			t.Errorf("%s: %s", dst, e.Caveat)
+		}
+	}
+}

@@ -75,7 +75,7 @@ func survey(f flow, j Judge) (*Explanation, error) {
 	for _, p := range e.Ports {
 		e.Verdict = both(e.Verdict, p.Verdict)
 	}
-	e.Caveat = rules.besidePorts(f.src, e.Ports)
+	e.Caveat = rules.besidePorts(f.src, f.dst, e.Ports)
 	return e, nil
 }
 
