@@ -22,7 +22,7 @@ func (e *endpoints) bind(list []plan.Binding) error {
 		}
 		ep := e.roster.record(b.Endpoint)
 		moved := e.entries.readdressed(ep, b.Endpoint)
-		if moved {
+		if ep.ifindex != 0 { // it is about to have them
 			e.kernel.heirs.claim(ep.ifindex, b.Endpoint.Addrs)
 		}
 		ep.policy = b.Endpoint

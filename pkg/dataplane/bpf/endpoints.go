@@ -127,7 +127,6 @@ func (e *endpoints) program(id model.EndpointID) (moved bool, err error) {
 	if err := e.entries.write(ep, ifindex); err != nil {
 		return false, err
 	}
-	e.kernel.heirs.got(ifindex, ep.policy.Addrs)
 	moved, ep.ifindex = ep.ifindex != ifindex, ifindex
 	return moved, nil
 }

@@ -35,7 +35,11 @@ func (e *entries) write(ep *endpoint, ifindex uint32) error {
 	if !ok {
 		return errors.New("its policy is not in the kernel yet")
 	}
-	return e.kernel.endpoints.Set(entry)
+	if err := e.kernel.endpoints.Set(entry); err != nil {
+		return err
+	}
+	e.kernel.heirs.got(ifindex, ep.policy.Addrs)
+	return nil
 }
 
 // desired is what the kernel is to have of an endpoint; not ok while one of its tables is not in the kernel.

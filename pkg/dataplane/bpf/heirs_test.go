@@ -154,3 +154,70 @@ func TestAnInterfaceThatIsMadeAgainIsOpenedWithoutAnotherChange(t *testing.T) {
 	host.News = append(host.News, again)
 	applyUntil(t, dp, "the new interface to be open", func(err error) bool { return err == nil && dp.has(again) })
 }
+
+// An open endpoint gets another address, and programs on its interface cannot be made sure of at that moment. It has the address all the same, so the
+// next pod does not get its connections.
+func TestAnAddressIsItsOwnersThoughAttachingFails(t *testing.T) {
+	testutil.Privileged(t)
+	dp := openSmall(t, testutil.BPFFS(t), nil)
+	defer mustClose(t, dp)
+	host, second := dp.kernel.host.(*FakeHost), netip.MustParseAddr("10.0.2.2")
+	ended := make(chan bool, 100)
+	host.Ending = func(of map[netip.Addr]bool) error {
+		ended <- of[second]
+		return nil
+	}
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("pod", "cali0", "10.0.2.1", nil)))
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	host.Fail[1001], host.News = errors.New("refused"), []uint32{1001}
+	graph.Apply([]model.Update{endpoint4("pod", "cali0", second.String(), nil)})
+	if err := dp.Apply(t.Context(), graph.Flush()); err == nil {
+		t.Error("attaching does not fail")
+	}
+	if e, ok := dp.kernel.endpoints.Get(1001); !ok || !hasAddr(e, second) {
+		t.Fatalf("the endpoint does not have its address: %+v", e)
+	}
+	graph.Apply([]model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "pod")}})
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	applyUntil(t, dp, "connections of its address to be ended", func(error) bool {
+		select {
+		case is := <-ended:
+			return is
+		default:
+			return false
+		}
+	})
+}
+
+// A pod has got another further address while no agent ran. It keeps the first one, and has the other one once connections are ended.
+func TestAFurtherAddressThatCameWithoutAnAgentWaits(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	with := func(further string) []model.Update {
+		u := endpoint4("pod", "cali0", "10.0.2.1", nil)
+		u.Endpoint.Addrs = append(u.Endpoint.Addrs, netip.MustParseAddr(further))
+		return []model.Update{u, model.InSync{}}
+	}
+	first, graph := openSmall(t, dir, nil), calc.New("n")
+	graph.Apply(with("10.0.2.2"))
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first)
+
+	second, graph := openSmall(t, dir, nil), calc.New("n")
+	defer mustClose(t, second)
+	s := second.kernel.host.(*FakeHost).slowTable()
+	graph.Apply(with("10.0.2.3"))
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	s.begins(t, "10.0.2.3")
+	has := func(a string) bool {
+		e, ok := second.kernel.endpoints.Get(1001)
+		return ok && hasAddr(e, netip.MustParseAddr(a))
+	}
+	if !has("10.0.2.1") || has("10.0.2.3") {
+		t.Errorf("while connections are ended it has its first address: %v, the other one: %v", has("10.0.2.1"), has("10.0.2.3"))
+	}
+	s.end <- nil
+	applyUntil(t, second, "the pod to have its address", func(error) bool { return has("10.0.2.3") })
+	second.kernel.host.(*FakeHost).Ending = func(map[netip.Addr]bool) error { return nil }
+}
