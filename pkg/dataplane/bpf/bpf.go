@@ -118,9 +118,8 @@ func (d *BPF) Observe(o dataplane.Observer) { d.observer = o }
 // Close implements Dataplane.
 func (d *BPF) Close() error {
 	var errs []error
-	d.kernel.heirs.close()
-	if d.state != nil {
-		errs = append(errs, d.state.close())
+	if s := d.state; s != nil {
+		errs = append(errs, d.kernel.heirs.close(d.kernel.host, s.tables.slots.Quiesce, s.endpoints.entries.inForce), s.close())
 	}
 	return errors.Join(slices.Concat(errs, []error{d.kernel.host.Close(), d.release()})...)
 }

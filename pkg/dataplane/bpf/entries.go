@@ -95,6 +95,20 @@ func hasAddr(e bpf.Endpoint, a netip.Addr) bool {
 	return e.Flags&bpf.EPMoreAddrs != 0 || a.Is4() && a.As4() == e.Addr4 || a.Is6() && a.As16() == e.Addr6
 }
 
+// inForce reports whether the endpoint of an interface is in force and has an address.
+func (e *entries) inForce(ifindex uint32, a netip.Addr) bool {
+	entry, ok := e.kernel.endpoints.Get(ifindex)
+	if !ok || entry.Flags&bpf.EPReady == 0 || !hasAddr(entry, a) {
+		return false
+	}
+	for _, ep := range e.roster.bound {
+		if ep.ifindex == ifindex && ep.policy != nil {
+			return slices.Contains(ep.policy.Addrs, a)
+		}
+	}
+	return true // an earlier agent's
+}
+
 // flip publishes the tables and generations of an endpoint that is in the kernel, and changes nothing else there: an earlier agent may
 // have written it, and this one's record of it may not be complete yet.
 func (e *entries) flip(ep *endpoint) error {

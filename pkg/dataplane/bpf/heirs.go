@@ -122,16 +122,23 @@ func (h *heirs) ended(host Host, complete bool) error {
 	case err := <-h.ends: // nil: never
 		rest := time.Since(h.began)
 		if err != nil {
-			maps.Copy(h.due, h.under)
 			rest = max(rest, failureRest)
 		}
 		h.rests = time.Now().Add(rest)
 		time.AfterFunc(rest, func() { host.Nudge(0) })
-		h.ends, h.under = nil, nil
-		return err
+		return h.end(err)
 	default:
 		return nil
 	}
+}
+
+// end notes the end of the reading under way.
+func (h *heirs) end(err error) error {
+	if err != nil {
+		maps.Copy(h.due, h.under)
+	}
+	h.ends, h.under = nil, nil
+	return err
 }
 
 // begin begins to remove the connections of addresses that are due. quiesce delivers when no packet is left that programs have let pass for a
@@ -155,10 +162,20 @@ func (h *heirs) begin(host Host, quiesce func() <-chan error) {
 	}()
 }
 
-// close waits for the reading under way.
-func (h *heirs) close() {
+// close ends the connections of all addresses that are due, without a rest, and of those that their last owners do not have any more. The next
+// agent does not know of them: they would be the connections of whoever gets the addresses later.
+func (h *heirs) close(host Host, quiesce func() <-chan error, has func(ifindex uint32, a netip.Addr) bool) error {
 	if h.ends != nil {
-		<-h.ends
-		h.ends = nil
+		_ = h.end(<-h.ends) // what it has failed to end is due
 	}
+	for a, ifindex := range h.owners {
+		if !has(ifindex, a) {
+			h.change(a)
+		}
+	}
+	h.rests = time.Time{}
+	if h.begin(host, quiesce); h.ends == nil {
+		return nil
+	}
+	return h.end(<-h.ends)
 }

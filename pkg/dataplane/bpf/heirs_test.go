@@ -137,6 +137,12 @@ func TestAStartEndsConnectionsOfFormerOwners(t *testing.T) {
 	}
 	s.end <- nil
 	applyUntil(t, second, "all to be open", func(error) bool { return second.has(1002) && second.has(1003) })
+	second.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		if !maps.Equal(of, map[netip.Addr]bool{netip.MustParseAddr("10.0.2.2"): true}) {
+			t.Errorf("when it stops, it ends connections of %v", of)
+		}
+		return nil // an address that its last owner does not have any more
+	}
 }
 
 // A pod's interface is made again, and the agent sees the old one go and the new one come at once. No plan follows, and nothing else calls Apply.
@@ -220,4 +226,28 @@ func TestAFurtherAddressThatCameWithoutAnAgentWaits(t *testing.T) {
 	s.end <- nil
 	applyUntil(t, second, "the pod to have its address", func(error) bool { return has("10.0.2.3") })
 	second.kernel.host.(*FakeHost).Ending = func(map[netip.Addr]bool) error { return nil }
+}
+
+// An agent that stops ends the connections of addresses that wait for it, also those of pods that have gone: the next agent does not know of them.
+func TestAStopEndsConnectionsThatAreDue(t *testing.T) {
+	testutil.Privileged(t)
+	dp := openSmall(t, testutil.BPFFS(t), nil)
+	var ended []map[netip.Addr]bool
+	refused := errors.New("refused")
+	dp.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		if ended = append(ended, of); len(ended) == 1 {
+			return refused
+		}
+		return nil
+	}
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("former", "cali0", "10.0.2.1", nil)))
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "former")}})
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	applyUntil(t, dp, "the failure to be reported", func(err error) bool { return errors.Is(err, refused) })
+	mustClose(t, dp)
+	if n := len(ended); n != 2 || !ended[n-1][netip.MustParseAddr("10.0.2.1")] {
+		t.Errorf("connections of %v are ended", ended)
+	}
 }

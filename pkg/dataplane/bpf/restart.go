@@ -35,10 +35,7 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 			}
 		}
 	}
-	s.kernel.heirs.resume(owners, func(ifindex uint32, a netip.Addr) bool {
-		e, ok := s.kernel.endpoints.Get(ifindex)
-		return ok && e.Flags&bpf.EPReady != 0 && hasAddr(e, a)
-	})
+	s.kernel.heirs.resume(owners, s.endpoints.entries.inForce)
 	return found, err
 }
 
