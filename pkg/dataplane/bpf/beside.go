@@ -70,6 +70,7 @@ func (o *other) attempt() (first bool) {
 // JudgeBeside says, before the first Apply of d, that another dataplane judges all packets, whose flows carry adds. It does so until JudgeAlone.
 func JudgeBeside(d *BPF, carry Carry) error {
 	d.kernel.other.enter(carry)
+	d.kernel.heirs.follow()
 	// Flows are not lost, so no packet in mid-flow is believed to be an answer for that.
 	if err := d.kernel.maps.Flows.SetMidFlowGrace(0); err != nil {
 		return err

@@ -18,7 +18,7 @@ type heirs struct {
 	tracks func() bool // the kernel has a table of connections
 	// owners are the interfaces that have addresses, or have had them last: an address that comes back brings its flows.
 	owners map[netip.Addr]uint32
-	// resumed: an earlier agent has left owners, and may have had no time to remove connections of others. Until the first plan is in force
+	// resumed: there was an earlier agent, which may have had no time to remove connections. Until the first plan is in force
 	// an address without an owner counts as one that has changed it.
 	resumed bool
 	asked   map[netip.Addr]bool // those addresses, while resumed
@@ -36,16 +36,22 @@ func newHeirs(tracks func() bool) *heirs {
 	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, asked: map[netip.Addr]bool{}}
 }
 
-// resume notes the owners that an earlier agent has left. has reports whether the endpoint of an interface is in force and has an address.
-func (h *heirs) resume(owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
+// resume notes the owners that an earlier agent has left. earlier: there was one, or this one starts over, and no other dataplane judges. has
+// reports whether the endpoint of an interface is in force and has an address.
+func (h *heirs) resume(earlier bool, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
+	h.resumed = earlier
 	for a, ifindex := range owners {
 		if has(ifindex, a) {
-			h.owners[a], h.resumed = ifindex, true
+			h.owners[a] = ifindex
 		} else {
 			h.change(a)
 		}
 	}
 }
+
+// follow notes, after resume, that another dataplane judges: an address without an owner may have had the same one all the time. The connections
+// of former owners are removed when the flows of that dataplane are added.
+func (h *heirs) follow() { h.resumed = false }
 
 // change notes that an address has another owner from here on, or none. If the kernel tracks no connections there are none of the former one.
 func (h *heirs) change(a netip.Addr) {

@@ -35,7 +35,8 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 			}
 		}
 	}
-	s.kernel.heirs.resume(owners, s.endpoints.entries.inForce)
+	published, _ := s.kernel.gens.Use()
+	s.kernel.heirs.resume(published > 0 && !s.kernel.other.judges(), owners, s.endpoints.entries.inForce)
 	return found, err
 }
 

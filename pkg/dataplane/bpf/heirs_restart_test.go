@@ -1,0 +1,160 @@
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/pkg/calc"
+	"github.com/margay-project/margay/pkg/model"
+)
+
+// An agent that starts ends the connections of addresses that have another interface than by the maps, or had none. Where no agent has been it
+// ends none, nor does an agent later end those of an address that had no owner.
+func TestAStartEndsConnectionsOfFormerOwners(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first := openSmall(t, dir, nil)
+	first.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		t.Errorf("the first agent ends connections of %v", of)
+		return nil
+	}
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("former", "cali0", "10.0.2.1", nil)))
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{endpoint4("more", "cali1", "10.0.2.2", nil)})
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first)
+
+	second := openSmall(t, dir, nil)
+	defer mustClose(t, second)
+	s := second.kernel.host.(*FakeHost).slowTable()
+	graph = calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("heir", "cali1", "10.0.2.1", nil), endpoint4("late", "cali2", "10.0.2.9", nil)))
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	s.begins(t, "10.0.2.1", "10.0.2.9")
+	if !second.has(1000) || second.has(1003) {
+		t.Errorf("an endpoint as before is open: %v, one that has come since: %v", second.has(1000), second.has(1003))
+	}
+	s.end <- nil
+	applyUntil(t, second, "all to be open", func(error) bool { return second.has(1002) && second.has(1003) })
+	second.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		if !maps.Equal(of, map[netip.Addr]bool{netip.MustParseAddr("10.0.2.2"): true}) {
+			t.Errorf("when it stops, it ends connections of %v", of)
+		}
+		return nil // an address that its last owner does not have any more
+	}
+}
+
+// An agent was killed when the last pod had gone, before it had removed the pod's connections. No endpoint is in force, and the next one with the
+// address waits all the same.
+func TestAStartEndsConnectionsThoughNoEndpointIsInForce(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first := openSmall(t, dir, nil) // to which the kernel has no table of connections
+	graph := calc.New("n")
+	graph.Apply([]model.Update{endpoint4("former", "cali0", "10.0.2.1", nil), model.InSync{}})
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "former")}})
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first)
+
+	second := openSmall(t, dir, nil)
+	defer mustClose(t, second)
+	s := second.kernel.host.(*FakeHost).slowTable()
+	graph = calc.New("n")
+	graph.Apply([]model.Update{endpoint4("heir", "cali1", "10.0.2.1", nil), model.InSync{}})
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	if second.has(1002) {
+		t.Fatal("the heir is open before connections of the former pod are ended")
+	}
+	s.begins(t, "10.0.2.1")
+	s.end <- nil
+	applyUntil(t, second, "the heir to be open", func(error) bool { return second.has(1002) })
+}
+
+// While another dataplane judges, the kernel's table has the connections of pods that it knows and this one does not program before its first plan.
+// An agent that goes on with a switch removes none of them: that is for the one who adds its flows.
+func TestASwitchThatGoesOnEndsNoConnections(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	first := openSmall(t, dir, nil)
+	none := func(Successor) error { return nil }
+	must(t, JudgeBeside(first, none))
+	graph := calc.New("n")
+	graph.Apply([]model.Update{endpoint4("early", "cali0", "10.0.2.1", nil), model.InSync{}})
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first) // in the middle of it
+
+	second := openSmall(t, dir, nil)
+	defer mustClose(t, second)
+	must(t, JudgeBeside(second, none))
+	second.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		t.Errorf("connections of %v are ended", of)
+		return nil
+	}
+	graph.Apply([]model.Update{endpoint4("late", "cali1", "10.0.2.2", nil)})
+	graph.Restate()
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	if !second.has(1001) || !second.has(1002) {
+		t.Error("not all endpoints are open")
+	}
+}
+
+// A pod has got another further address while no agent ran. It keeps the first one, and has the other one once connections are ended.
+func TestAFurtherAddressThatCameWithoutAnAgentWaits(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	with := func(further string) []model.Update {
+		u := endpoint4("pod", "cali0", "10.0.2.1", nil)
+		u.Endpoint.Addrs = append(u.Endpoint.Addrs, netip.MustParseAddr(further))
+		return []model.Update{u, model.InSync{}}
+	}
+	first, graph := openSmall(t, dir, nil), calc.New("n")
+	graph.Apply(with("10.0.2.2"))
+	must(t, first.Apply(t.Context(), graph.Flush()))
+	mustClose(t, first)
+
+	second, graph := openSmall(t, dir, nil), calc.New("n")
+	defer mustClose(t, second)
+	s := second.kernel.host.(*FakeHost).slowTable()
+	graph.Apply(with("10.0.2.3"))
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	s.begins(t, "10.0.2.3")
+	has := func(a string) bool {
+		e, ok := second.kernel.endpoints.Get(1001)
+		return ok && hasAddr(e, netip.MustParseAddr(a))
+	}
+	if !has("10.0.2.1") || has("10.0.2.3") {
+		t.Errorf("while connections are ended it has its first address: %v, the other one: %v", has("10.0.2.1"), has("10.0.2.3"))
+	}
+	s.end <- nil
+	applyUntil(t, second, "the pod to have its address", func(error) bool { return has("10.0.2.3") })
+	second.kernel.host.(*FakeHost).Ending = func(map[netip.Addr]bool) error { return nil }
+}
+
+// An agent that stops ends the connections of addresses that wait for it, also those of pods that have gone: the next agent does not know of them.
+func TestAStopEndsConnectionsThatAreDue(t *testing.T) {
+	testutil.Privileged(t)
+	dp := openSmall(t, testutil.BPFFS(t), nil)
+	var ended []map[netip.Addr]bool
+	refused := errors.New("refused")
+	dp.kernel.host.(*FakeHost).Ending = func(of map[netip.Addr]bool) error {
+		if ended = append(ended, of); len(ended) == 1 {
+			return refused
+		}
+		return nil
+	}
+	graph := calc.New("n")
+	graph.Apply(append(restartStages[0].updates(), endpoint4("former", "cali0", "10.0.2.1", nil)))
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	graph.Apply([]model.Update{model.EndpointUpdate{ID: model.WorkloadID("t", "former")}})
+	must(t, dp.Apply(t.Context(), graph.Flush()))
+	applyUntil(t, dp, "the failure to be reported", func(err error) bool { return errors.Is(err, refused) })
+	mustClose(t, dp)
+	if n := len(ended); n != 2 || !ended[n-1][netip.MustParseAddr("10.0.2.1")] {
+		t.Errorf("connections of %v are ended", ended)
+	}
+}
