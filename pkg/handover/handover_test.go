@@ -79,6 +79,7 @@ func TestConnectionsBecomeFlowsOfBothEnds(t *testing.T) {
 		"from elsewhere":                   {established(tcp(outside, 1, podB, 80)), allowed, false, []string{"192.0.2.7:1>10.65.1.3:80 l4 80 state 3 flags 0 stamps 0 9 of 0 5 invalid IP"}},
 		"from the node":                    {established(tcp(node, 1, podB, 80)), Mark{}, false, []string{"10.66.0.1:1>10.65.1.3:80 l4 80 state 3 flags 2 stamps 0 0 of 0 5 invalid IP"}},
 		"to the node":                      {established(tcp(podA, 1, node, 80)), allowed, false, []string{"10.65.1.2:1>10.66.0.1:80 l4 80 state 3 flags 8 stamps 9 0 of 4 0 10.66.0.1"}},
+		"from the node by a Service":       {established(tcp(node, 1, service, 80), tcp(node, 1, podB, 8080)), Mark{}, false, []string{"10.66.0.1:1>10.65.1.3:8080 l4 8080 state 3 flags 2 stamps 0 0 of 0 5 invalid IP"}},
 		"of others":                        {established(tcp(outside, 1, service, 80)), allowed, false, nil},
 		"to a Service":                     {established(toService, backend), allowed, false, []string{"10.65.1.2:1000>10.96.0.10:80 l4 8080 state 3 flags 8 stamps 9 0 of 4 0 10.65.1.3", "10.65.1.2:1000>10.65.1.3:8080 l4 8080 state 3 flags 0 stamps 0 9 of 0 5 invalid IP"}},
 		"masqueraded, from outside":        {established(tcp(outside, 1, node, 30080), tcp(node, 7, podB, 8080)), allowed, false, []string{"10.66.0.1:7>10.65.1.3:8080 l4 8080 state 3 flags 0 stamps 0 9 of 0 5 invalid IP"}},

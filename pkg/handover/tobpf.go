@@ -95,7 +95,12 @@ func (c *carried) translated(opener, front, masked, responder netip.AddrPort) []
 	}
 	if c.to.Interface != 0 {
 		e := c.begin(responder)
-		e.Ingress, e.ResponderIf = c.stamp(c.to), c.to.Interface
+		e.ResponderIf = c.to.Interface
+		if c.from.Node { // no policy judges flows that the node opens
+			e.Flags |= fromHost
+		} else {
+			e.Ingress = c.stamp(c.to)
+		}
 		if toItself {
 			e.Flags |= self
 		}
