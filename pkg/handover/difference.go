@@ -28,12 +28,11 @@ func (d *difference) note(all map[conntrack.Tuple]wanted, m Marks, e conntrack.E
 	d.known[before], d.known[after] = true, true
 	_, hasOwn := all[before]
 	reverse, hasReverse := all[turned]
-	ended := e.TCPState >= conntrack.TCPFinWait
 	switch {
 	case e.Zone != 0:
-	case ended && all[before].across:
+	case all[before].follows(e):
 		d.wrong = append(d.wrong, standing{e, before, true})
-	case ended && all[after].across:
+	case before != after && all[after].across && e.TCPState >= conntrack.TCPFinWait:
 		d.wrong = append(d.wrong, standing{e, after, true})
 	case hasReverse && !hasOwn && reverse.insert && !reverse.guessed && before == after:
 		d.wrong = append(d.wrong, standing{e, turned, false})
@@ -42,6 +41,15 @@ func (d *difference) note(all map[conntrack.Tuple]wanted, m Marks, e conntrack.E
 	case m.Mask != 0 && e.Mark&m.Mask == 0 && m.allowed(all, before, after):
 		d.unmarked = append(d.unmarked, e)
 	}
+}
+
+// follows reports whether an entry with the ends of a flow past the kernel is that of a former connection, which has begun to end. Where one end
+// of the flow has sent its last, too, an entry that has not ended yet is the flow's own: the kernel has seen its FIN.
+func (w wanted) follows(e conntrack.Entry) bool {
+	if w.closing {
+		return w.across && e.TCPState >= conntrack.TCPLastAck
+	}
+	return w.across && e.TCPState >= conntrack.TCPFinWait
 }
 
 // replace puts flows in the place of the entries that are wrong. If a packet comes between and the kernel makes an entry again, the

@@ -231,7 +231,10 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 	strange, denied := tcp(outside, 53, podB, 5300), both
 	denied.Ingress = 0
 	stray := func(ifindex uint32, a netip.Addr) bool { return ifindex == 4 && a == outside }
+	halfClosed := across
+	halfClosed.State |= uint8(bpf.MargayCtStateCT_FIN_OPENER)
 	over := func(e conntrack.Entry) conntrack.Entry { e.TCPState = conntrack.TCPTimeWait; return e }
+	closing := func(e conntrack.Entry) conntrack.Entry { e.TCPState = conntrack.TCPCloseWait; return e }
 	for name, c := range map[string]struct {
 		there []conntrack.Entry
 		flows []bpfmaps.Flow
@@ -247,6 +250,8 @@ func TestTheKernelLearnsFlows(t *testing.T) {
 		"past the kernel, known":              {[]conntrack.Entry{established(plain)}, []bpfmaps.Flow{flow(plain, across)}, Marks{}, ""},
 		"a former one has its ends":           {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, across)}, Marks{Value: 1, Mask: 3}, "delete protocol 6, 10.65.1.2:1000 to 10.65.1.3:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:80, 0x1, 1h0m0s"},
 		"a former one by a Service":           {[]conntrack.Entry{over(established(toService, backend))}, []bpfmaps.Flow{flow(backend, across)}, Marks{}, "delete protocol 6, 10.65.1.2:1000 to 10.96.0.10:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:8080, 0x0, 1h0m0s"},
+		"a former one, half-closed since":     {[]conntrack.Entry{over(established(toService, backend))}, []bpfmaps.Flow{flow(backend, halfClosed)}, Marks{}, "delete protocol 6, 10.65.1.2:1000 to 10.96.0.10:80; insert protocol 6, 10.65.1.2:1000 to 10.65.1.3:8080, 0x0, 1h0m0s"},
+		"half-closed, known":                  {[]conntrack.Entry{closing(established(plain))}, []bpfmaps.Flow{flow(plain, halfClosed)}, Marks{}, ""},
 		"a former one, seen":                  {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, both)}, Marks{}, ""},
 		"both have ended":                     {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, crossed)}, Marks{}, ""},
 		"both have ended, seen":               {[]conntrack.Entry{over(established(plain))}, []bpfmaps.Flow{flow(plain, ending)}, Marks{}, ""},

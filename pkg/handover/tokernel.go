@@ -34,7 +34,8 @@ func tupleOf(f *bpfmaps.Flow) (t conntrack.Tuple, ok bool) {
 type wanted struct {
 	insert  bool      // the flow is to be added if it is missing: its addresses are not translated
 	guessed bool      // its opener is a guess
-	across  bool      // it goes past the node's stack, and has not begun to end
+	across  bool      // it goes past the node's stack, and one of its ends sends at least
+	closing bool      // one end has sent its last
 	allowed [2]bool   // by policy of the opener, and of the responder
 	ends    [2]uint32 // their interfaces; 0: no endpoint of this node
 	timeout time.Duration
@@ -48,7 +49,7 @@ func want(f *bpfmaps.Flow, t dataplane.Timeouts) (w wanted, ok bool) {
 	}
 	return wanted{
 		insert: e.Flags&translated == 0, guessed: e.Flags&midflow != 0,
-		across:  e.Flags&shortcut != 0 && e.State&(fins|revoked) == 0,
+		across: e.Flags&shortcut != 0 && e.State&revoked == 0 && e.State&fins != fins, closing: e.State&fins != 0,
 		allowed: [2]bool{e.Egress != 0 && e.State&revoked == 0, (e.Ingress != 0 || e.Flags&fromHost != 0) && e.State&revoked == 0},
 		ends:    [2]uint32{e.OpenerIf, e.ResponderIf},
 		timeout: timeoutOf(f, t),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -132,5 +133,37 @@ func TestHalfClosedConnectionsOutliveSwitches(t *testing.T) {
 	for i := range switches(t) {
 		s.moreOf(list, s.switchTo(modes[i%len(modes)]))
 	}
+	s.end(list)
+}
+
+// TestAHalfClosedConnectionOutlivesASwitchBesideAnOldEntry: the kernel remembers a connection by a Service that has ended. A pod has
+// another one with the same ends by the shortcut, of which the kernel knows nothing. The pod has sent its last there, and still receives.
+func TestAHalfClosedConnectionOutlivesASwitchBesideAnOldEntry(t *testing.T) {
+	s := newPathScene(t, modes[0]...)
+	onePort := func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40000"), 0o644)
+	}
+	if err := s.client.Do(onePort); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.named("pod by a Service") {
+		c := s.open(p)
+		if err := c.opener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.responder.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if err := c.responder.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.switchTo(modes[1])
+	var list []*halfClosed
+	for _, p := range s.named("pod to pod") {
+		c := s.open(p)
+		list = append(list, s.halfClose(c, c.responder, c.opener))
+	}
+	s.moreOf(list, s.switchTo(modes[2]))
 	s.end(list)
 }

@@ -89,6 +89,11 @@ func (s *pathScene) allow() {
 	s.AwaitPolicies(s.server, 1, 1)
 }
 
+// named returns the paths of both IP versions with a name.
+func (s *pathScene) named(what string) (list []path) {
+	return slices.DeleteFunc(slices.Clone(s.paths), func(p path) bool { return p.what != what })
+}
+
 // next kills the agent. The one that is started next has the flags of a mode.
 func (s *pathScene) next(mode []string) {
 	a := s.Agent(0)
