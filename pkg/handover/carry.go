@@ -20,7 +20,7 @@ type Kernel interface {
 	Insert([]conntrack.Flow) []error
 	Replace([]conntrack.Entry, []conntrack.Flow) []error
 	SetMarks([]conntrack.Entry, func(conntrack.Entry) uint32, uint32) []error
-	Usage() (entries, limit uint32, err error)
+	Usage() (entries, limit uint32, err error) // limit 0: there is none
 }
 
 var families = [...]conntrack.Family{conntrack.IPv4, conntrack.IPv6}
@@ -148,7 +148,8 @@ func (m Marks) agrees(allowed bool, ifindex uint32, end netip.Addr) bool {
 	return !m.Keep || owner == ifindex
 }
 
-// insert adds the flows that the table does not have, as far as there is room: an eighth of the table stays free.
+// insert adds the flows that the table does not have, as far as there is room: an eighth of the table stays free. A table without a limit has
+// room for all.
 func insert(all map[conntrack.Tuple]wanted, known map[conntrack.Tuple]bool, k Kernel, m Marks, done *Done) (inserted int, err error) {
 	entries, limit, err := k.Usage()
 	if err != nil {
@@ -161,8 +162,9 @@ func insert(all map[conntrack.Tuple]wanted, known map[conntrack.Tuple]bool, k Ke
 		}
 		list = append(list, w.flow(t, all, m))
 	}
-	room := int(limit) - int(limit)/8 - int(entries)
-	list, done.Left = fair(list, room)
+	if limit > 0 {
+		list, done.Left = fair(list, int(limit)-int(limit)/8-int(entries))
+	}
 	for _, err := range k.Insert(list) {
 		switch {
 		case err == nil:

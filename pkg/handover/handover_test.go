@@ -305,6 +305,15 @@ func TestAPacketThatComesBetweenIsNotBelieved(t *testing.T) {
 	}
 }
 
+// TestATableWithoutALimitHasRoom: with net.netfilter.nf_conntrack_max = 0 the kernel does not limit its table.
+func TestATableWithoutALimitHasRoom(t *testing.T) {
+	k := newTable(0)
+	done, err := ToKernel(all(flow(tcp(podA, 1000, podB, 80), bpf.CtEntry{Egress: 1, OpenerIf: 4})), k, dataplane.Timeouts{TCPSyn: time.Second}, Marks{})
+	if err != nil || len(k.Entries()) != 1 || done.Left != 0 {
+		t.Errorf("%v, %+v, %v", k.Entries(), done, err)
+	}
+}
+
 // TestAFloodOfOnePodLeavesRoomForFlowsOfOthers: the kernel's table is smaller than the maps may be.
 func TestAFloodOfOnePodLeavesRoomForFlowsOfOthers(t *testing.T) {
 	var flows []bpfmaps.Flow
