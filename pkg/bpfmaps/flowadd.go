@@ -54,9 +54,10 @@ type Room struct {
 	Quota uint32 // most open flows of one share; 0: no limit of its own
 }
 
-// Adder puts flows into the tables. Open ones are charged as the programs do it, which only works while none of them uses the tables;
-// else, and beyond what a share may have, a flow is added as a half-open one that nothing evicts: the programs charge it when its
-// opener goes on. A share gets so many of these as it may have half-open ones; further ones are left out.
+// Adder puts flows into the tables. Open ones are charged as the programs do it, which only works while none of them uses the tables.
+// Else, and beyond what a share may have, a flow is added that is not charged and that nothing evicts; one that was open has the timeout of
+// an open flow, as the programs do it with one that a share has no room for. A share gets so many of these as it may have half-open ones;
+// further ones are left out.
 type Adder struct {
 	flows   *Flows
 	share   func(ifindex uint32) (number uint32, ok bool)
@@ -144,7 +145,6 @@ func (c *charges) admit(e *bpf.CtEntry, number uint32) bool {
 		e.Kept = number + 1
 		return true
 	}
-	e.State &^= stateOpen
 	if c.half[number] >= c.limits.HalfShare {
 		return false
 	}

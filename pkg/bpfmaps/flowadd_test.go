@@ -58,7 +58,7 @@ func TestAddedFlowsAreCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 		opener, _ := f.Ends()
-		if opener.Port() < 1000 || f.Entry.Place != 0 {
+		if opener.Port() < 1000 || f.Entry.Place != 0 || f.Entry.State != stateOpen { // those that are not charged, too, have the timeout of open ones
 			t.Errorf("%+v", f)
 		}
 		if f.Open {
