@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -72,5 +73,30 @@ func TestConnectionsThatBeginInASwitchLive(t *testing.T) {
 	}
 	before := walks()
 	testutil.WaitFor(t, soon, "half-open flows to expire", func() bool { return walks() >= before+4 }) // two rounds over two tables
+	s.allHeard(list)
+}
+
+// TestNoConnectionIsLostByAnAgentThatEndsInASwitch: the agent that comes first ends when it has made maps. In maps of this size a pod has
+// room for 64 half-open flows.
+func TestNoConnectionIsLostByAnAgentThatEndsInASwitch(t *testing.T) {
+	s, p := newLonePath(t, "--map-size", "ct4=65536,ct6=65536")
+	l := s.listen(p)
+	defer l.Close()
+	var list []pair
+	for range 200 {
+		c, err := s.connect(p, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	s.next(modes[1])
+	a := s.Agent(0)
+	a.Launch()
+	testutil.WaitFor(t, soon, "maps to be there", func() bool {
+		last, err := filepath.Glob(filepath.Join(a.BPFFS, "margay", "*", "walk6"))
+		return err == nil && len(last) > 0
+	})
+	s.switchTo(modes[1])
 	s.allHeard(list)
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/margay-project/margay/bpf"
+	"github.com/margay-project/margay/pkg/attach"
 	"github.com/margay-project/margay/pkg/bpfmaps"
 )
 
@@ -29,7 +30,7 @@ type Successor struct {
 	// Stamp is a generation that no policy is published under.
 	Stamp uint32
 	Quota uint32 // most open flows of a share
-	// Unused: the maps are new, and no program uses them yet.
+	// Unused: no program uses the maps yet.
 	Unused bool
 	// Complete: no other endpoint of this node is to be open. Before that some are not programmed yet.
 	Complete bool
@@ -37,8 +38,8 @@ type Successor struct {
 
 // other is the other dataplane, while there is one. It stays when the state of the kernel is read again.
 type other struct {
-	carry     Carry // adds its flows; nil: there is none
-	attempted bool  // see attempt
+	carry  Carry // adds its flows; nil: there is none
+	unused bool  // no program that uses the maps is attached: see attempt
 }
 
 // enter notes that it judges all packets.
@@ -60,17 +61,23 @@ func (o *other) flags() uint32 {
 	return bpf.EPBeside
 }
 
-// attempt notes that its flows are about to be added, and reports whether that is for the first time. A failed attempt counts: programs may
+// attempt notes that its flows are about to be added, and reports whether no program uses the maps. After a failed attempt one may: programs may
 // be attached after it.
-func (o *other) attempt() (first bool) {
-	first, o.attempted = !o.attempted, true
-	return first
+func (o *other) attempt() (unused bool) {
+	unused, o.unused = o.unused, false
+	return unused
 }
 
 // JudgeBeside says, before the first Apply of d, that another dataplane judges all packets, whose flows carry adds. It does so until JudgeAlone.
 func JudgeBeside(d *BPF, carry Carry) error {
 	d.kernel.other.enter(carry)
 	d.kernel.heirs.follow()
+	// The maps are not always new: an agent may have ended in a switch, before it had attached a program.
+	attached, err := attach.ListPinned(d.kernel.maps.LinkDir())
+	if err != nil {
+		return fmt.Errorf("find out whether programs use the flow maps: %w", err)
+	}
+	d.kernel.other.unused = len(attached) == 0
 	// Flows are not lost, so no packet in mid-flow is believed to be an answer for that.
 	if err := d.kernel.maps.Flows.SetMidFlowGrace(0); err != nil {
 		return err
@@ -127,7 +134,7 @@ func (s *state) carryAll(complete bool) error {
 	}
 	to := Successor{Flows: s.kernel.maps.Flows, Interfaces: map[netip.Addr]uint32{}, Names: map[netip.Addr]string{}, Shares: map[uint32]uint32{},
 		Sources: map[uint32][]netip.Prefix{}, Node: s.kernel.host.Addrs(), Stamp: stamp, Quota: s.config.FlowQuota,
-		Unused: s.kernel.other.attempt() && s.kernel.maps.Flows.Lost(), Complete: complete}
+		Unused: s.kernel.other.attempt(), Complete: complete}
 	bound := s.endpoints.roster.bound
 	for _, ep := range bound {
 		if ep.policy == nil {
