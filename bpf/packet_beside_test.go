@@ -26,11 +26,18 @@ func TestBesideAnotherDataplaneOnlyWhatNoPolicyDecidesIsDropped(t *testing.T) {
 			w.toPod(t, w.podA, outside, udp(f.out, f.a, 53, 1000).Bytes()).want(t, denied(bpf.MargayDropReasonDROP_POLICY))
 			w.toPod(t, w.podA, outside, tcp(f.out, f.a, 80, 1000, ack).Bytes()).want(t, denied(bpf.MargayDropReasonDROP_MIDFLOW))
 			w.noFlow(t)
+			// The first fragment may have passed before this program was attached.
+			none := denied(bpf.MargayDropReasonDROP_FRAG_NO_FIRST)
+			w.toPod(t, w.podA, outside, fragments(udp(f.out, f.a, 53, 1000), 1)[1]).want(t, none)
+			out := w.fromPod(t, w.podA, fragments(udp(f.a, f.out, 1000, 53), 1)[1])
+			if out.want(t, none); beside && out.mark != markSeen {
+				t.Errorf("mark %#x of a later fragment", out.mark)
+			}
 			w.fromPod(t, w.podA, udp(f.b, f.out, 1000, 53).Bytes()).want(t, bpf.MargayDropReasonDROP_SPOOFED)
 			w.fromPod(t, w.podA, udp(f.a, f.out, 1000, 4789).Bytes()).want(t, 0)
 			w.fromPod(t, w.podA, tcp(f.a, f.out, 1000, 80, 0).Bytes()).want(t, bpf.MargayDropReasonDROP_CT_INVALID)
 			w.forget(t)
-			out := w.fromPod(t, w.podA, udp(f.a, f.out, 1000, 53).Bytes())
+			out = w.fromPod(t, w.podA, udp(f.a, f.out, 1000, 53).Bytes())
 			if out.want(t, 0); out.mark != markSeen {
 				t.Errorf("mark %#x", out.mark)
 			}

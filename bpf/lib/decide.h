@@ -62,11 +62,13 @@ static __always_inline bool absurd(const struct __sk_buff *skb, const struct pkt
 	return !f || (f == TCP_FIN && skb->gso_size) || ((f & TCP_SYN) && (f & (TCP_FIN | TCP_RST)));
 }
 
-/* The reasons of drops that follow from policy, as far as flows are known here. */
-#define BY_POLICY (1 << DROP_POLICY | 1 << DROP_REVOKED | 1 << DROP_MIDFLOW | 1 << DROP_NO_TABLE)
+/* The reasons of drops that follow from policy, as far as flows and first fragments are known here. */
+#define BY_POLICY \
+	(1 << DROP_POLICY | 1 << DROP_REVOKED | 1 << DROP_MIDFLOW | 1 << DROP_NO_TABLE | 1 << DROP_FRAG_NO_FIRST)
 
 /* While one dataplane comes after another, both judge all packets of an endpoint, and this one may not know flows yet that
- * the other has allowed. So packets that policy seems to deny pass, and the other one drops them. Allowed ones are recorded as always. */
+ * the other has allowed. So packets that policy seems to deny pass, and the other one drops them. Allowed ones are recorded as always.
+ * The first fragment of a datagram may have passed before this one was attached; the other one judges the whole datagram. */
 static __always_inline int beside(const struct endpoint *ep, int r)
 {
 	return r < 0 && (ep->flags & EP_BESIDE) && (BY_POLICY >> (-r & 31) & 1) ? PASS : r;

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/margay-project/margay/internal/testutil"
+	"github.com/margay-project/margay/internal/traffic"
+	"github.com/margay-project/margay/pkg/lab/echo"
+)
+
+// inFragments are datagrams of a pod, each in four fragments with pauses between them.
+type inFragments struct {
+	path
+	server *echo.Server
+	sent   atomic.Uint64
+}
+
+// send sends one datagram. Each has another number.
+func (f *inFragments) send(number uint32) error {
+	to := f.to.Addr()
+	p := testutil.Packet{Src: f.from.Addr(to.Is6()), Dst: to, ID: number, L4: testutil.UDP{SrcPort: 4000, DstPort: f.port}, Payload: make([]byte, 1500)}
+	for _, frame := range p.Fragments(400) {
+		if err := traffic.SendRaw(f.from, frame[14:], to); err != nil {
+			return fmt.Errorf("%v: %w", f.path, err)
+		}
+		time.Sleep(3 * time.Millisecond) // so that most moments are between two fragments
+	}
+	f.sent.Add(1)
+	return nil
+}
+
+// TestNoDatagramInFragmentsIsLostInASwitch: its first fragments may have passed before programs are attached.
+func TestNoDatagramInFragmentsIsLostInASwitch(t *testing.T) {
+	s := newPathScene(t, modes[0]...)
+	var list []*inFragments
+	for _, p := range append(s.named("pod to pod"), s.named("pod to outside")...) {
+		server, err := echo.ListenUDPAt(p.at, p.responder().Addr(), p.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &inFragments{path: p, server: server})
+	}
+	var numbers atomic.Uint32
+	var group sync.WaitGroup
+	done := make(chan struct{})
+	for _, f := range list {
+		for range 4 {
+			group.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					if err := f.send(numbers.Add(1)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	for _, mode := range modes[1:3] {
+		s.switchTo(mode)
+	}
+	s.switchTo(modes[1])
+	close(done)
+	group.Wait()
+	for _, f := range list {
+		what := fmt.Sprintf("%v: %d datagrams to arrive", f.path, f.sent.Load())
+		testutil.WaitFor(t, 10*time.Second, what, func() bool { return f.server.Received() >= f.sent.Load() })
+	}
+}
