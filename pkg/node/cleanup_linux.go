@@ -148,18 +148,20 @@ func (c *cleanup) links(dir string) error {
 	return errors.Join(errs...)
 }
 
-// detach detaches a program at once; if only the pin were removed, it would stay attached while another process has the link open. A
-// link whose interface is gone is detached already, and its error is ignored.
+// detach detaches a program at once; if only the pin were removed, it would stay attached while another process has the link open. The pin goes
+// first: one of a link that is attached nowhere says that its interface has gone. A link whose interface is gone is detached already, and its
+// error is ignored.
 func detach(path string) error {
 	opened, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
 		return err
 	}
+	unpinErr := os.Remove(path)
 	detachErr := opened.Detach()
 	if errors.Is(detachErr, unix.ENOLINK) {
 		detachErr = nil
 	}
-	return errors.Join(detachErr, opened.Close(), os.Remove(path))
+	return errors.Join(unpinErr, detachErr, opened.Close())
 }
 
 // placeText says in words what a link's pin says by its name; the interface's name only if it is one of this network

@@ -142,7 +142,8 @@ func (p *Predecessor) isOfFormer(f *bpfmaps.Flow) bool {
 func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinnedSources(p.maps) }
 
 // Owners returns the numbers of the interfaces that have the addresses of endpoints in force; 0: that interface has gone, and a pod which
-// has the address now is another one. Call it before EndShortcut: a number can be that of a new interface, which has no program yet.
+// has the address now is another one. Call it before EndShortcut: a number can be that of a new interface, which has no program yet. Beside
+// another dataplane an interface may also have no program because an agent has ended in a switch, and the other one knows what has gone.
 func (p *Predecessor) Owners() (map[netip.Addr]uint32, error) {
 	pinned, err := ReadPinned(p.maps)
 	if err != nil {
@@ -160,10 +161,11 @@ func (p *Predecessor) Owners() (map[netip.Addr]uint32, error) {
 	p.owners = owners
 	for _, e := range pinned.Endpoints() {
 		for _, a := range e.Addrs {
-			if entry, ok := p.endpoints.Get(e.Ifindex); !ok || !hasAddr(entry, a) {
+			entry, ok := p.endpoints.Get(e.Ifindex)
+			if !ok || !hasAddr(entry, a) {
 				continue
 			}
-			if owners[a] = 0; there[e.Ifindex] {
+			if owners[a] = 0; there[e.Ifindex] || entry.Flags&bpf.EPBeside != 0 {
 				owners[a] = e.Ifindex
 			}
 		}

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
@@ -47,4 +48,35 @@ func TestFlowsAreLearnedBeforeTheShortcutEnds(t *testing.T) {
 			t.Errorf("%v, learned %v, the pod's side is interface %d", err, learned, peer())
 		}
 	}
+}
+
+// TestOwnersBesideAnotherDataplaneNeedNoProgram: an interface without a program has gone, unless an agent may have ended in a switch.
+func TestOwnersBesideAnotherDataplaneNeedNoProgram(t *testing.T) {
+	testutil.Privileged(t)
+	n := openNode(t, testutil.BPFFS(t), nil)
+	n.host.Ifaces = map[string]uint32{"cali1": 1001}
+	n.mustApply(t, endpoint4("b", "cali1", "10.0.0.11", nil), model.InSync{})
+	config := n.config
+	mustClose(t, n.BPF)
+	p, err := OpenPredecessor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	owner := func(want uint32) {
+		t.Helper()
+		owners, err := p.Owners()
+		if got, ok := owners[netip.MustParseAddr("10.0.0.11")]; err != nil || !ok || got != want {
+			t.Errorf("the owner is interface %d (known: %v), want %d; %v", got, ok, want, err)
+		}
+	}
+	owner(0)
+	if err := p.StepAside(); err != nil {
+		t.Fatal(err)
+	}
+	owner(1001)
 }
