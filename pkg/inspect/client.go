@@ -22,12 +22,12 @@ var ErrNotRunning = errors.New("no agent runs there")
 var ErrNoSnapshot = errors.New("the agent has not read the datastore yet, so it knows no objects; what was enforced before stays enforced " +
 	"(margay show status says what it waits for)")
 
-// errSilent says that an agent has accepted a question and not answered it in time.
-var errSilent = errors.New("no answer in time: the agent is busy, or its process is stopped or has no CPU; policy stays enforced. Try again, " +
-	"and look at its log and the state of its process")
+// ErrSilent says that an agent has accepted a question and not answered it in time.
+var ErrSilent = errors.New("no answer in time: the agent is busy, or its process is stopped or has no CPU; policy stays enforced. Try again, " +
+	"and look at its log and the state of its process; margay show flows and margay show drops read the kernel and need no agent")
 
-// patience is how long an answer may take; explaining in a large cluster is the slowest.
-const patience = time.Minute
+// Patience is how long an answer may take; explaining in a large cluster is the slowest.
+const Patience = time.Minute
 
 // Client asks the agent that listens on Socket. The zero value of everything else is ready for use.
 type Client struct{ Socket string }
@@ -35,11 +35,12 @@ type Client struct{ Socket string }
 // Ask asks one question: path is one of the API's, such as "/v1/endpoints", and parameters may be nil. An answer
 // with Error becomes an error. Without an agent the error is ErrNotRunning, and of an agent without objects ErrNoSnapshot.
 func (c Client) Ask(ctx context.Context, path string, parameters url.Values) (*Answer, error) {
-	return c.askWithin(ctx, patience, path, parameters)
+	return c.AskWithin(ctx, Patience, path, parameters)
 }
 
-func (c Client) askWithin(ctx context.Context, limit time.Duration, path string, parameters url.Values) (*Answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
+// AskWithin is Ask with another limit than the usual one. If the agent is silent for as long the error is ErrSilent.
+func (c Client) AskWithin(ctx context.Context, limit time.Duration, path string, parameters url.Values) (*Answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, ErrSilent)
 	defer cancel()
 	transport := c.transport()
 	defer transport.CloseIdleConnections()
@@ -50,8 +51,8 @@ func (c Client) askWithin(ctx context.Context, limit time.Duration, path string,
 	defer response.Body.Close()
 	var answer Answer
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		if errors.Is(context.Cause(ctx), errSilent) {
-			err = errSilent
+		if errors.Is(context.Cause(ctx), ErrSilent) {
+			err = ErrSilent
 		}
 		return nil, fmt.Errorf("ask the agent on %s for %s: status %s: %w", c.Socket, path, response.Status, err)
 	}
@@ -81,8 +82,8 @@ func (c Client) get(ctx context.Context, transport *http.Transport, path string,
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, ErrNotRunning)
 	}
-	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errSilent)
+	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
+		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, ErrSilent)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent on %s: %w", c.Socket, errors.Unwrap(err))

@@ -16,8 +16,8 @@ func TestAnAgentThatDoesNotAnswerIsAnErrorThatSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = (Client{Socket: path}).askWithin(t.Context(), 50*time.Millisecond, "/v1/status", nil)
-	if !errors.Is(err, errSilent) {
+	_, err = (Client{Socket: path}).AskWithin(t.Context(), 50*time.Millisecond, "/v1/status", nil)
+	if !errors.Is(err, ErrSilent) {
 		t.Errorf("without an answer: %v", err)
 	}
 	go func() {
@@ -27,8 +27,8 @@ func TestAnAgentThatDoesNotAnswerIsAnErrorThatSaysWhatToDo(t *testing.T) {
 			conn, err = l.Accept()
 		}
 	}()
-	_, err = (Client{Socket: path}).askWithin(t.Context(), 200*time.Millisecond, "/v1/status", nil)
-	if !errors.Is(err, errSilent) {
+	_, err = (Client{Socket: path}).AskWithin(t.Context(), 200*time.Millisecond, "/v1/status", nil)
+	if !errors.Is(err, ErrSilent) {
 		t.Errorf("with half an answer: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -33,11 +34,15 @@ var ErrEnded = errors.New("the agent has ended")
 // stopped.
 func (c Client) Flows(ctx context.Context, parameters url.Values, do func(FlowMessage) error) error {
 	transport := c.transport()
-	transport.ResponseHeaderTimeout = patience
+	transport.ResponseHeaderTimeout = Patience
 	defer transport.CloseIdleConnections()
 	response, err := c.get(ctx, transport, "/v1/flows", parameters)
 	if ctx.Err() != nil {
 		return nil
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("ask the agent on %s: %w", c.Socket, ErrSilent)
 	}
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (c Client) Verify(ctx context.Context, endpoint string) (*Verification, err
 	if endpoint != "" {
 		parameters.Set("endpoint", endpoint)
 	}
-	answer, err := c.askWithin(ctx, verifyWithin, "/v1/verify", parameters)
+	answer, err := c.AskWithin(ctx, verifyWithin, "/v1/verify", parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -101,4 +102,16 @@ func Orphaned(of config.Config) (interfaces int, found bool, err error) {
 		}
 	}
 	return len(attached), true, nil
+}
+
+// Stopped reports whether a process is stopped, by a signal or a debugger.
+// Source: proc_pid_stat(5).
+func Stopped(pid int) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	// The name before it, in parentheses, may have any characters.
+	state := strings.TrimSpace(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }

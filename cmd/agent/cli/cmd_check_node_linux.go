@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,9 @@ import (
 	"github.com/margay-project/margay/pkg/inspect"
 	"github.com/margay-project/margay/pkg/node"
 )
+
+// checkPatience is how long an agent may take to say how it is before the rest of the node is checked without it.
+const checkPatience = 20 * time.Second
 
 // node checks this node, and what its agent reads if one runs.
 func (o *checkOptions) node(cmd *cobra.Command, report *checkReport) error {
@@ -25,7 +29,7 @@ func (o *checkOptions) node(cmd *cobra.Command, report *checkReport) error {
 		return err
 	}
 	of := &instanceFlags{instance: c.Instance, bpffs: c.BPFFS, socket: c.Socket}
-	answer, asked := of.ask(ctx, "/v1/status", nil)
+	answer, asked := of.askWithin(ctx, checkPatience, "/v1/status", nil)
 	if asked == nil { // what it enforces with is not a matter of this command's flags
 		c.Dataplane, _, _ = strings.Cut(answer.Status.Dataplane, "-")
 	}
@@ -71,9 +75,9 @@ func (o *checkOptions) config(cmd *cobra.Command) (c config.Config, unusable, er
 
 // agent asks the running agent for the problems of its objects. answer and err are what it has answered about its status.
 func (f *instanceFlags) agent(ctx context.Context, report *checkReport, answer *inspect.Answer, err error) (node.Result, error) {
-	if errors.Is(err, inspect.ErrNotRunning) {
+	if errors.Is(err, inspect.ErrNotRunning) || errors.Is(err, inspect.ErrSilent) {
 		report.Notes = append(report.Notes, "no agent answers on "+f.socketPath()+": the objects it reads were not checked")
-		return f.orphanCheck()
+		return f.orphanCheck(err)
 	}
 	if err != nil {
 		return node.Result{}, err
@@ -106,15 +110,15 @@ func (f *instanceFlags) agent(ctx context.Context, report *checkReport, answer *
 	return check, nil
 }
 
-// orphanCheck is how it stands with an agent that does not answer. None is needed where nothing is enforced; what an
+// orphanCheck is how it stands with an agent that does not answer; asked is its error. None is needed where nothing is enforced; what an
 // earlier one left enforced is cut off from every change, and one that runs and cannot be asked was not checked.
-func (f *instanceFlags) orphanCheck() (node.Result, error) {
+func (f *instanceFlags) orphanCheck(asked error) (node.Result, error) {
 	check := node.Result{Name: "agent"}
 	attached, found, err := node.Orphaned(f.config())
 	if err != nil {
 		return check, err
 	}
-	if says := f.unanswered(); says != "" {
+	if says := f.unanswered(asked); says != "" {
 		check.Detail = says + ": it was not checked"
 		return check, nil
 	}

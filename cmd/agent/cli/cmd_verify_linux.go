@@ -39,6 +39,9 @@ The exit status is 0 if everything is proven, 1 if something differs, and 2 if s
 }
 
 func (o *verifyOptions) run(cmd *cobra.Command) error {
+	if _, err := o.ask(cmd.Context(), "/v1/status", nil); err != nil { // before one that takes its time, whether there is an agent that answers
+		return err
+	}
 	report, err := inspect.Client{Socket: o.socketPath()}.Verify(cmd.Context(), o.endpoint)
 	if err := o.explain(err); err != nil {
 		return err

@@ -65,17 +65,26 @@ const silence = 5 * time.Second
 
 // ask asks this agent.
 func (f *instanceFlags) ask(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
-	return f.askAloud(ctx, path, parameters, os.Stderr, silence)
+	return f.askWithin(ctx, inspect.Patience, path, parameters)
 }
 
-// askAloud is ask, which says on w that it still waits once that has been so for a time.
-func (f *instanceFlags) askAloud(ctx context.Context, path string, parameters url.Values, w io.Writer, after time.Duration) (*inspect.Answer, error) {
-	waiting := time.AfterFunc(after, func() {
+// askWithin is ask for an answer that may take as long as limit.
+func (f *instanceFlags) askWithin(ctx context.Context, limit time.Duration, path string, parameters url.Values) (*inspect.Answer, error) {
+	return f.askAloud(ctx, limit, path, parameters, os.Stderr, silence)
+}
+
+// askAloud is askWithin, which says on w that it still waits once that has been so for a time.
+func (f *instanceFlags) askAloud(ctx context.Context, limit time.Duration, path string, parameters url.Values, w io.Writer, after time.Duration) (*inspect.Answer, error) {
+	defer f.waiting(w, after).Stop()
+	answer, err := inspect.Client{Socket: f.socketPath()}.AskWithin(ctx, limit, path, parameters)
+	return answer, f.explain(err)
+}
+
+// waiting says on w after a time, unless it is stopped before, that the tool still waits for the agent.
+func (f *instanceFlags) waiting(w io.Writer, after time.Duration) *time.Timer {
+	return time.AfterFunc(after, func() {
 		fmt.Fprintf(w, "margay: the agent on %s has not answered yet, still waiting; policy stays enforced meanwhile\n", f.socketPath())
 	})
-	defer waiting.Stop()
-	answer, err := inspect.Client{Socket: f.socketPath()}.Ask(ctx, path, parameters)
-	return answer, f.explain(err)
 }
 
 // explain says what to do about an agent that cannot be asked.
@@ -92,9 +101,10 @@ func (f *instanceFlags) explain(err error) error {
 	return err
 }
 
-// notAnswering reports whether what is enforced has to be read from the maps: no agent runs, or the one that runs has no objects yet.
+// notAnswering reports whether what is enforced has to be read from the maps: no agent runs, or the one that runs has no objects yet or is
+// silent.
 func notAnswering(err error) bool {
-	return errors.Is(err, inspect.ErrNotRunning) || errors.Is(err, inspect.ErrNoSnapshot)
+	return errors.Is(err, inspect.ErrNotRunning) || errors.Is(err, inspect.ErrNoSnapshot) || errors.Is(err, inspect.ErrSilent)
 }
 
 // settingAnnotation marks the flag of a tool that means a setting of the agent it is used beside.

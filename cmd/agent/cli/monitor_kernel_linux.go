@@ -31,7 +31,7 @@ func (m *flowMonitor) read(ctx context.Context) error {
 		return err
 	}
 	why := "no agent runs"
-	if says := m.instance.unanswered(); says != "" {
+	if says := m.instance.unanswered(inspect.ErrNotRunning); says != "" {
 		why = says
 	}
 	m.notice(why + ": reading events from the kernel itself; another reader at the same time would take some of them, " +

@@ -142,9 +142,12 @@ func (m *flowMonitor) run(ctx context.Context) error {
 // follow prints the records that the agent sends. greeting is said as soon as one answers.
 func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 	m.query.Set("since", m.since.Format(time.RFC3339Nano))
+	waiting := m.instance.waiting(m.errs, silence)
+	defer waiting.Stop()
 	return inspect.Client{Socket: m.instance.socketPath()}.Flows(ctx, m.query, func(message inspect.FlowMessage) error {
 		switch {
 		case message.Begin != nil:
+			waiting.Stop()
 			if greeting != "" {
 				m.notice(greeting)
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,8 +40,8 @@ func showStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Aliases: []string{"state", "agent"}, Short: "The agent's state", Args: noArguments("")}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.show(cmd, func(w io.Writer) error {
-			answer, err := o.ask(cmd.Context(), "/v1/status", nil)
-			if errors.Is(err, inspect.ErrNotRunning) {
+			answer, err := o.askOrRead(cmd.Context(), "/v1/status", nil)
+			if errors.Is(err, inspect.ErrNotRunning) || errors.Is(err, inspect.ErrSilent) {
 				return o.showLeft(w, err)
 			}
 			if err != nil {
@@ -53,10 +54,13 @@ func showStatusCommand() *cobra.Command {
 	return cmd
 }
 
+// asking is a way to ask an agent.
+type asking func(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error)
+
 // fromAgent reads one part of the agent's answer.
-func fromAgent[T any](o *showOptions, path string, pick func(*inspect.Answer) []T) func(*cobra.Command, []string) ([]T, error) {
+func fromAgent[T any](ask asking, path string, pick func(*inspect.Answer) []T) func(*cobra.Command, []string) ([]T, error) {
 	return func(cmd *cobra.Command, _ []string) ([]T, error) {
-		answer, err := o.ask(cmd.Context(), path, nil)
+		answer, err := ask(cmd.Context(), path, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +76,7 @@ func showEndpointsCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags(), "namespace", "pod", "sort-by")
 	return showList(&o, cmd, listing[inspect.EndpointRow]{
-		read: orPinned(&o, fromAgent(&o, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }),
+		read: orPinned(&o, fromAgent(o.askOrRead, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }),
 			func(m *pinnedMaps, _ []string) ([]inspect.EndpointRow, error) { return m.endpointRows() }),
 		keep:  func(e *inspect.EndpointRow) bool { return o.selects(e.Namespace, e.Name) },
 		table: endpointTable,
@@ -84,7 +88,7 @@ func showSetsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sets", Aliases: []string{"set"}, Short: "Sets of addresses that rules refer to", Args: noArguments("")}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.SetRow]{
-		read: orPinned(&o, fromAgent(&o, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }),
+		read: orPinned(&o, fromAgent(o.askOrRead, "/v1/sets", func(a *inspect.Answer) []inspect.SetRow { return a.Sets }),
 			func(m *pinnedMaps, _ []string) ([]inspect.SetRow, error) { return m.state.Sets() }),
 		keep:  func(s *inspect.SetRow) bool { return o.namespace == "" || slices.Contains(s.Namespaces, o.namespace) },
 		table: setTable,
@@ -98,7 +102,7 @@ func showProblemsCommand() *cobra.Command {
 	}
 	o.register(cmd.Flags(), "namespace", "sort-by")
 	return showList(&o, cmd, listing[inspect.ProblemRow]{
-		read:  orManifests(&o, fromAgent(&o, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems })),
+		read:  orManifests(&o, fromAgent(o.ask, "/v1/problems", func(a *inspect.Answer) []inspect.ProblemRow { return a.Problems })),
 		keep:  func(p *inspect.ProblemRow) bool { return o.namespace == "" || p.Namespace == o.namespace },
 		table: problemTable,
 	})
@@ -126,7 +130,7 @@ func showRulesCommand() *cobra.Command {
 	o.register(cmd.Flags(), "verdict", "sort-by")
 	return showList(&o, cmd, listing[inspect.RuleRow]{
 		read: orPinned(&o, func(cmd *cobra.Command, args []string) ([]inspect.RuleRow, error) {
-			answer, err := o.ask(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
+			answer, err := o.askOrRead(cmd.Context(), "/v1/rules", url.Values{"endpoint": {args[0]}})
 			if err != nil {
 				return nil, err
 			}

@@ -135,7 +135,7 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	o := showOptions{instanceFlags: instanceFlags{socket: a.socket}, output: "text"}
 	ended := make(chan error)
 	cmd := showList(&o, &cobra.Command{}, listing[inspect.EndpointRow]{
-		read: fromAgent(&o, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }), table: endpointTable,
+		read: fromAgent(o.ask, "/v1/endpoints", func(a *inspect.Answer) []inspect.EndpointRow { return a.Endpoints }), table: endpointTable,
 	})
 	o.watch = true
 	cmd.SetContext(ctx)

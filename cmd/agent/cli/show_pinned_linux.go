@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,12 +42,32 @@ func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 	return &pinnedMaps{m, state}, nil
 }
 
+// mapsAfter is how long an agent may be silent before a tool reads the kernel's maps in its place.
+const mapsAfter = 10 * time.Second
+
+// askOrRead is ask for an answer that the maps have, too, if any are pinned.
+func (f *instanceFlags) askOrRead(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
+	limit := inspect.Patience
+	if _, err := os.Stat(bpfmaps.InstanceDir(f.bpffs, f.instance)); err == nil {
+		limit = mapsAfter
+	}
+	return f.askWithin(ctx, limit, path, parameters)
+}
+
 // unanswered says that an agent of this instance runs all the same, as its lock shows, and does not answer: another socket
-// was asked, or the file of its socket was removed. Empty: no such process is known.
-func (f *instanceFlags) unanswered() string {
+// was asked, or the file of its socket was removed, or it is silent. Empty: no such process is known. asked is the agent's error.
+func (f *instanceFlags) unanswered(asked error) string {
 	pid, found, err := bpfmaps.LockHolder(f.bpffs, f.instance)
-	if err != nil || !found {
+	silent := errors.Is(asked, inspect.ErrSilent)
+	switch {
+	case (err != nil || !found) && silent:
+		return fmt.Sprintf("the agent on %s is silent: it is busy, or its process is stopped or has no CPU", f.socketPath())
+	case err != nil || !found:
 		return "" // the other answer is given, as without this one
+	case silent && node.Stopped(pid):
+		return fmt.Sprintf("the agent (process %d) is silent, since its process is stopped; kill -CONT %d continues it", pid, pid)
+	case silent:
+		return fmt.Sprintf("the agent (process %d) is silent: it is busy or has no CPU", pid)
 	}
 	return fmt.Sprintf("the agent (process %d) does not answer on %s, since it starts or has another --socket", pid, f.socketPath())
 }
@@ -55,7 +77,7 @@ func (f *instanceFlags) leftBehind(asked error) string {
 	if errors.Is(asked, inspect.ErrNoSnapshot) {
 		return "the agent has not read the datastore yet: this is the policy that the last agent left in the kernel's maps; margay show status says what it waits for"
 	}
-	if says := f.unanswered(); says != "" {
+	if says := f.unanswered(asked); says != "" {
 		return says + ": this is the policy in the kernel's maps"
 	}
 	return "no agent runs: this is the policy that the last agent left in the kernel's maps; no change is followed"
@@ -105,9 +127,12 @@ func (o *showOptions) showLeft(w io.Writer, asked error) error {
 	err = o.output.write(w, report, func(w io.Writer) error {
 		state := "not running: " + enforcedText(report) + ", as the last agent left it; no change is followed"
 		todo := "start margay run; it goes on from here. Or remove what is enforced with margay cleanup"
-		if says := o.unanswered(); says != "" {
+		if says := o.unanswered(asked); says != "" {
 			state = says + ": " + enforcedText(report)
 			todo = "ask again, or say which socket it has with --socket; it makes a socket again whose file was removed"
+		}
+		if errors.Is(asked, inspect.ErrSilent) {
+			todo = "ask again, and look at its log and at the state of its process"
 		}
 		t := table{header: []string{"agent", state}}
 		t.add("dataplane", report.Dataplane)
@@ -145,7 +170,8 @@ func pinnedEndpoints(m *bpfmaps.Maps) ([]inspect.EndpointRow, error) {
 // endpointRows are the endpoints as the agent has them, or, if it cannot be asked, as the maps do; none if they cannot be
 // read either: what else is in the maps is true all the same.
 func (f *instanceFlags) endpointRows(ctx context.Context, m *bpfmaps.Maps) []inspect.EndpointRow {
-	if answer, err := f.ask(ctx, "/v1/endpoints", nil); err == nil {
+	// Names are worth no longer wait.
+	if answer, err := f.askWithin(ctx, silence, "/v1/endpoints", nil); err == nil {
 		return answer.Endpoints
 	}
 	if m == nil { // there are none

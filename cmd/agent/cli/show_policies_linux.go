@@ -40,7 +40,7 @@ agent.`,
 	cmd.Flags().StringVar(&o.dir, "dir", "", "list by the manifests in this directory instead of asking the agent")
 	grouped(cmd.Flags(), groupSelection, "for", "dir")
 	_ = cmd.RegisterFlagCompletionFunc("for", completePods(1)) // fails where it is registered already
-	o.live = orPinned(&o.showOptions, fromAgent(&o.showOptions, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
+	o.live = orPinned(&o.showOptions, fromAgent(o.askOrRead, "/v1/policies", func(a *inspect.Answer) []inspect.PolicyRow { return a.Policies }),
 		func(m *pinnedMaps, _ []string) ([]inspect.PolicyRow, error) { return m.state.Policies() })
 	showList(&o.showOptions, cmd, listing[inspect.PolicyRow]{
 		read: o.policies,

@@ -24,7 +24,7 @@ func TestAToolReportsThatItWaitsForASilentAgent(t *testing.T) {
 	read, write := io.Pipe()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := f.askAloud(ctx, "/v1/status", nil, write, time.Millisecond)
+		_, err := f.askAloud(ctx, time.Minute, "/v1/status", nil, write, time.Millisecond)
 		failed <- err
 	}()
 	line, err := bufio.NewReader(read).ReadString('\n')
