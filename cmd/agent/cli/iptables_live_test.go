@@ -3,10 +3,13 @@
 package cli
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/margay-project/margay/internal/testutil"
 	"github.com/margay-project/margay/pkg/inspect"
 )
 
@@ -21,6 +24,17 @@ func TestToolsBesideAnAgentThatEnforcesWithIptables(t *testing.T) {
 		return code == 0 && decode[inspect.StatusReport](t, out).Ready
 	}, "the agent to enforce")
 	n.want(0, []string{"dataplane  iptables: the running agent enforces with iptables-", "mark bits 0xffff0000", "all is well"}, "check")
+	n.wantReach(80, true)
+	n.wantReach(81, false)
+	drops := []string{"ingress", "denied by policy"}
+	n.want(0, drops, "show", "drops")
+	n.want(0, []string{n.db.Addr4().String() + ":80"}, "show", "flows")
+	for _, verb := range []string{"drops", "flows"} {
+		out, code := n.elsewhere("show", verb)
+		if where := fmt.Sprintf("in another network namespace than this one: nsenter --net=/proc/%d/ns/net", n.agent.Process.Pid); code != 2 || !strings.Contains(out, where) {
+			t.Errorf("show %s from another network namespace: exit status %d, no %q in\n%s", verb, code, where, out)
+		}
+	}
 	socket := n.socket
 	n.socket += "-not"
 	other := []string{"no agent", "runs in this network namespace and does not answer there", "--instance"}
@@ -38,6 +52,7 @@ func TestToolsBesideAnAgentThatEnforcesWithIptables(t *testing.T) {
 	n.wantReach(81, false)
 	left := []string{"no agent", "is enforced with iptables", "changes are not followed", "margay run", `margay cleanup --instance ""`}
 	n.want(1, append(left, "PROBLEM"), "check")
+	n.want(0, drops, "show", "drops")
 	for _, verb := range [][]string{{"show", "status"}, {"show", "endpoints"}, {"explain", "shop/web", "shop/db:80"}, {"verify"}} {
 		n.want(2, left, verb...)
 	}
@@ -54,4 +69,14 @@ func TestToolsBesideAnAgentThatEnforcesWithIptables(t *testing.T) {
 		t.Errorf("cleanup without an instance: %v, exit status %d\n%s", err, code, out.String())
 	}
 	n.wantReach(81, true)
+}
+
+// elsewhere is cli in a network namespace in which no agent enforces.
+func (n *liveNode) elsewhere(args ...string) (out string, code int) {
+	n.t.Helper()
+	var all bytes.Buffer
+	testutil.NetNS(n.t).Do(n.t, func() {
+		code = execute(n.t.Context(), append(args, "--bpffs", n.bpffs, "--socket", n.socket, "--instance", "live"), &all, &all)
+	})
+	return all.String(), code
 }

@@ -21,7 +21,7 @@ func (m *flowMonitor) read(ctx context.Context) error {
 	if m.instance.byIPTables() {
 		return errors.New("no agent runs, and where iptables enforces only an agent makes events: start margay run")
 	}
-	maps, err := m.instance.openMaps()
+	maps, err := m.instance.openMaps(ctx)
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,10 @@ import (
 // conntrackPatience bounds the time for reading the policy that iptables enforces, the wait for the lock included.
 const conntrackPatience = 30 * time.Second
 
-// byIPTables reports whether the iptables dataplane enforces here: its sets exist, and there are no BPF maps.
+// byIPTables reports whether the iptables dataplane enforces here: its sets exist, and there are no BPF maps. Chains and sets belong to no
+// instance, whichever the agent has.
 func (f *instanceFlags) byIPTables() bool {
-	if _, err := os.Stat(bpfmaps.InstanceDir(f.bpffs, f.instance)); err == nil || f.instance != "" {
+	if _, err := os.Stat(bpfmaps.InstanceDir(f.bpffs, f.instance)); err == nil {
 		return false
 	}
 	left, err := node.IPTablesLeft()

@@ -48,7 +48,7 @@ iptables, flows are the kernel's tracked connections, and one to a Service is on
 			if o.byIPTables() {
 				return o.trackedRows(cmd.Context())
 			}
-			m, err := o.openMaps()
+			m, err := o.openMaps(cmd.Context())
 			if err != nil {
 				return nil, err
 			}

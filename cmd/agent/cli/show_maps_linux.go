@@ -18,10 +18,16 @@ import (
 )
 
 // openMaps opens the pinned maps to look at; they are there as long as anything is enforced, agent or not.
-func (f *instanceFlags) openMaps() (*bpfmaps.Maps, error) {
+func (f *instanceFlags) openMaps(ctx context.Context) (*bpfmaps.Maps, error) {
 	m, err := bpfmaps.OpenPinned(bpfmaps.Options{BPFFS: f.bpffs, Instance: f.instance})
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		if where := f.elsewhere(ctx); where != "" {
+			return nil, errors.New(where)
+		}
+		if _, err := os.Stat(f.bpffs); err == nil && os.Geteuid() != 0 {
+			return nil, errors.New("only root may look for what iptables enforces, and nothing else is there")
+		}
 		return nil, fmt.Errorf("no maps below %s: nothing is enforced there; start margay run, or say which with --instance or --bpffs",
 			bpfmaps.InstanceDir(f.bpffs, f.instance))
 	case errors.Is(err, os.ErrPermission):
@@ -102,7 +108,7 @@ func showDropsCommand() *cobra.Command {
 			if o.byIPTables() {
 				return chainDrops(cmd.Context())
 			}
-			m, err := o.openMaps()
+			m, err := o.openMaps(cmd.Context())
 			if err != nil {
 				return nil, err
 			}
