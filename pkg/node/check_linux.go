@@ -32,6 +32,9 @@ func Check(ctx context.Context, c config.Config) (*Report, error) {
 	case "record":
 	default:
 		node.Checks = append(node.Checks, markCheck(bpfMarks(c)), ipvsCheck())
+		if beside := besideChains(c); beside != "" {
+			node.Checks = append(node.Checks, Result{Name: "chains of iptables", Detail: beside})
+		}
 	}
 	return node, h.release()
 }
@@ -43,4 +46,21 @@ func tablesCheck(err error) Result {
 		check.Detail = oneLine(err)
 	}
 	return check
+}
+
+// besideChains says that the iptables dataplane has policy in force in this network namespace, where an agent with BPF and c enforces, too;
+// empty: it has none, or, as without an instance, the agent removes it. A failure to look says nothing: most nodes have no iptables.
+func besideChains(c config.Config) string {
+	if c.Instance == "" {
+		return ""
+	}
+	enforced, running, _ := IPTablesPolicy()
+	switch {
+	case !enforced:
+		return ""
+	case running:
+		return "another agent enforces with iptables in this network namespace: packets pass only if both allow them; stop one of the two agents"
+	}
+	return "chains of iptables that another agent left are in force in this network namespace: packets pass only if they and this agent allow them, and " +
+		"no change is followed there; remove them with margay cleanup --instance \"\""
 }

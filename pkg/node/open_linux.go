@@ -123,6 +123,9 @@ func composeBPF(c config.Config, h *held, log *slog.Logger) (*Dataplane, error) 
 	if err != nil {
 		return nil, err
 	}
+	if beside := besideChains(c); beside != "" {
+		log.Warn(beside)
+	}
 	watching, routes, err := watchRoutes(c, h, log)
 	if err != nil {
 		return nil, err

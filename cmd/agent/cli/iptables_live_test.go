@@ -80,3 +80,28 @@ func (n *liveNode) elsewhere(args ...string) (out string, code int) {
 	})
 	return all.String(), code
 }
+
+// An agent with BPF and a name leaves chains alone, which belong to no instance and may be those of an agent that is about to start again.
+// Packets have to pass both, which an operator who looks at one of the two does not see.
+func TestChainsBesideAnAgentWithANameAreReported(t *testing.T) {
+	n := newNode(t)
+	n.launch("--dataplane", "iptables")
+	n.ready(func() bool { return n.isReady() }, "the agent to enforce with iptables")
+	n.stop(syscall.SIGTERM)
+	n.launch("--dataplane", "bpf")
+	n.ready(func() bool { return n.isReady() }, "the agent to enforce with BPF")
+	words := []string{"chains of iptables that another agent left are in force", "margay cleanup --instance"}
+	n.want(1, append(words, "PROBLEM"), "check")
+	for _, w := range words {
+		if !strings.Contains(n.logged(), w) {
+			t.Errorf("no %q in the log", w)
+		}
+	}
+	n.stop(syscall.SIGTERM)
+	n.want(0, []string{"still enforced with iptables"}, "cleanup")
+}
+
+func (n *liveNode) isReady() bool {
+	out, code := n.cli("show", "status", "-o", "json")
+	return code == 0 && decode[inspect.StatusReport](n.t, out).Ready
+}
