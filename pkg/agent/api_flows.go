@@ -43,7 +43,7 @@ func (a *API) flows(w http.ResponseWriter, r *http.Request) {
 	defer s.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	to := json.NewEncoder(w)
-	err = to.Encode(inspect.FlowMessage{Begin: &inspect.FlowBegin{From: s.From()}})
+	err = to.Encode(inspect.FlowMessage{Begin: &inspect.FlowBegin{From: s.From(), Dataplane: a.Plane.Name()}})
 	for err == nil {
 		if err = control.Flush(); err == nil {
 			err = sendFlows(r.Context(), s, to)

@@ -24,6 +24,8 @@ type FlowMessage struct {
 // FlowBegin says that the agent sends records from now on.
 type FlowBegin struct {
 	From time.Time `json:"from,omitzero"` // older ones, though asked for, are not kept any more; zero: all are
+	// Dataplane judges the packets. Of some the kernel keeps records while no agent reads them.
+	Dataplane string `json:"dataplane,omitempty"`
 }
 
 // ErrEnded says that an agent has stopped while it answered.

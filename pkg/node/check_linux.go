@@ -61,6 +61,6 @@ func besideChains(c config.Config) string {
 	case running:
 		return "another agent enforces with iptables in this network namespace: packets pass only if both allow them; stop one of the two agents"
 	}
-	return "chains of iptables that another agent left are in force in this network namespace: packets pass only if they and this agent allow them, and " +
+	return "chains of iptables that another agent left are in force in this network namespace: packets pass only if they and the policy of an agent with BPF allow them, and " +
 		"no change is followed there; remove them with margay cleanup --instance \"\""
 }

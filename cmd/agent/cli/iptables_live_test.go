@@ -42,7 +42,13 @@ func TestToolsBesideAnAgentThatEnforcesWithIptables(t *testing.T) {
 	n.want(2, other, "show", "status")
 	n.socket = socket
 
+	verdicts, errs := n.monitor(t)
+	n.ready(func() bool {
+		n.reach(81)
+		return strings.Contains(verdicts.String(), "deny")
+	}, "the monitor to show verdicts")
 	n.stop(syscall.SIGHUP)
+	await(t, errs, "what is judged before the next agent runs is not recorded")
 	for _, line := range []string{`"msg":"stopping","why":"hangup`, `"msg":"stopped; enforced policy stays in force`} {
 		if !strings.Contains(n.logged(), line) {
 			t.Errorf("the agent that was sent SIGHUP has not logged %s", line)

@@ -108,6 +108,7 @@ type flowMonitor struct {
 	query     url.Values
 	filter    flows.Filter
 	since     time.Time // of the next record: later than the last one that was printed
+	dataplane string    // of the last agent
 	out, errs io.Writer
 }
 
@@ -120,7 +121,7 @@ func (m *flowMonitor) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, inspect.ErrEnded):
-			m.notice("the agent has stopped; policy stays enforced, and the kernel keeps events for the next agent; waiting for it")
+			m.notice("the agent has stopped; policy stays enforced, and " + m.meanwhile() + "; waiting for it")
 			greeting = "an agent runs again"
 		case errors.Is(err, inspect.ErrNotRunning) && first:
 			if err := m.read(ctx); err != nil || ctx.Err() != nil {
@@ -148,6 +149,7 @@ func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 		switch {
 		case message.Begin != nil:
 			waiting.Stop()
+			m.dataplane = message.Begin.Dataplane
 			if greeting != "" {
 				m.notice(greeting)
 			}
@@ -161,6 +163,14 @@ func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 		}
 		return nil
 	})
+}
+
+// meanwhile says what becomes of the events that are not read before the next agent runs.
+func (m *flowMonitor) meanwhile() string {
+	if strings.HasPrefix(m.dataplane, "iptables") {
+		return "what is judged before the next agent runs is not recorded"
+	}
+	return "the kernel keeps events for the next agent"
 }
 
 func (m *flowMonitor) print(r *flows.Record) error {
