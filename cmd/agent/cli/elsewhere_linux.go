@@ -10,11 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elsewhere says where the agent enforces with iptables, given that neither maps nor chains are found here; empty: no agent answers, or it
-// does not enforce with iptables.
+// elsewhere says where the agent enforces with iptables, or that it enforces nothing, given that neither maps nor chains are found here;
+// empty: no agent answers, or it enforces with BPF.
 func (f *instanceFlags) elsewhere(ctx context.Context) string {
 	answer, err := f.askWithin(ctx, silence, "/v1/status", nil)
-	if err != nil || !strings.HasPrefix(answer.Status.Dataplane, "iptables") {
+	switch {
+	case err != nil:
+		return ""
+	case answer.Status.Dataplane == "record":
+		return fmt.Sprintf("the agent on %s enforces nothing (dataplane record), so there are neither flows nor drops", f.socketPath())
+	case !strings.HasPrefix(answer.Status.Dataplane, "iptables"):
 		return ""
 	}
 	begin := fmt.Sprintf("the agent on %s enforces with iptables", f.socketPath())

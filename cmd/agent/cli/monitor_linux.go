@@ -121,7 +121,7 @@ func (m *flowMonitor) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, inspect.ErrEnded):
-			m.notice("the agent has stopped; policy stays enforced, and " + m.meanwhile() + "; waiting for it")
+			m.notice("the agent has stopped; " + m.meanwhile() + "; waiting for the next one")
 			greeting = "an agent runs again"
 		case errors.Is(err, inspect.ErrNotRunning) && first:
 			if err := m.read(ctx); err != nil || ctx.Err() != nil {
@@ -153,6 +153,9 @@ func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 			if greeting != "" {
 				m.notice(greeting)
 			}
+			if m.dataplane == "record" {
+				m.notice("the agent enforces nothing (dataplane record), so there are no verdicts")
+			}
 			if from := message.Begin.From; !from.IsZero() {
 				m.notice("events before " + from.Local().Format(time.RFC3339) + " are not kept any more")
 			}
@@ -165,12 +168,15 @@ func (m *flowMonitor) follow(ctx context.Context, greeting string) error {
 	})
 }
 
-// meanwhile says what becomes of the events that are not read before the next agent runs.
+// meanwhile says what is enforced without an agent, and what becomes of the events that are not read before the next one runs.
 func (m *flowMonitor) meanwhile() string {
-	if strings.HasPrefix(m.dataplane, "iptables") {
-		return "what is judged before the next agent runs is not recorded"
+	switch {
+	case m.dataplane == "record":
+		return "nothing was enforced"
+	case strings.HasPrefix(m.dataplane, "iptables"):
+		return "policy stays enforced, and what is judged before the next agent runs is not recorded"
 	}
-	return "the kernel keeps events for the next agent"
+	return "policy stays enforced, and the kernel keeps events for the next agent"
 }
 
 func (m *flowMonitor) print(r *flows.Record) error {

@@ -22,6 +22,11 @@ func TestADataplaneThatRecordsIsEnoughForTools(t *testing.T) {
 	n.want(0, []string{"shop/db", "shop/web", "recorded only"}, "show", "endpoints", "-o", "wide")
 	n.want(0, []string{"Allow", "tcp", "app=web"}, "show", "rules", "shop/db")
 	n.want(1, []string{"deny"}, "explain", "shop/web", "shop/db:81")
+	for _, verb := range []string{"drops", "flows"} {
+		n.want(2, []string{"enforces nothing (dataplane record)"}, "show", verb)
+	}
+	_, errs := n.monitor(t)
+	await(t, errs, "enforces nothing (dataplane record), so there are no verdicts")
 	n.wantReach(80, true)
 	n.wantReach(81, true) // what policy denies
 	if ours, err := filepath.Glob(filepath.Join(n.bpffs, "margay*")); err != nil || len(ours) != 0 {
