@@ -42,7 +42,7 @@ func Reserved() (bool, error) {
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
 		return false, fmt.Errorf("find the network namespace: %w", err)
 	}
-	f, err := os.OpenFile(commonLock, os.O_RDWR, 0)
+	f, err := os.Open(commonLock) // to ask for a lock takes no right to write, which a read-only /run does not give
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
