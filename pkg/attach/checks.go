@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -41,6 +42,10 @@ func probeBPFFS(dir string) error {
 		}
 		return nil
 	}
+	if err := mountable(dir); err != nil {
+		return fmt.Errorf("BPF file system not mounted on %s, and there is no directory for it: %w; make the directory and mount one there "+
+			"(mount -t bpf bpf %s), or name another with --bpffs", dir, err, dir)
+	}
 	temporary, err := os.MkdirTemp("", "margay-probe-")
 	if err != nil {
 		return fmt.Errorf("BPF file system not mounted on %s (%s), and mounting it cannot be tried: %w", dir, howToMount, err)
@@ -51,6 +56,26 @@ func probeBPFFS(dir string) error {
 		err = unix.Unmount(temporary, unix.MNT_DETACH)
 	}
 	return errors.Join(err, os.Remove(temporary))
+}
+
+// mountable reports why dir is no directory and cannot be made one; nil: it is, or can be. It makes nothing.
+func mountable(dir string) error {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case err == nil && !info.IsDir():
+			return fmt.Errorf("%s is a file", at)
+		case err == nil && at == filepath.Clean(dir):
+			return nil
+		case err == nil:
+			if err := unix.Access(at, unix.W_OK); err != nil {
+				return fmt.Errorf("%s: %w", at, err)
+			}
+			return nil
+		case at == filepath.Dir(at):
+			return err
+		}
+	}
 }
 
 func probeMapped() error {

@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,6 +49,36 @@ func TestAReadOnlyBPFFileSystemIsMissing(t *testing.T) {
 	})
 	if err := probeBPFFS(dir); err == nil || !strings.Contains(err.Error(), "mounted read-only") || !strings.Contains(err.Error(), "remount,rw "+dir) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestADirectoryThatCannotBeMadeIsMissing: an agent that starts has to make it, to mount the BPF file system there.
+func TestADirectoryThatCannotBeMadeIsMissing(t *testing.T) {
+	testutil.Privileged(t)
+	readOnly := t.TempDir()
+	if err := unix.Mount("tmpfs", readOnly, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(readOnly, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		filepath.Join(readOnly, "some", "bpf"): readOnly + ": read-only file system",
+		file:                                   "is a file",
+		filepath.Join(file, "bpf"):             "is a file",
+		readOnly:                               "", // is there
+		filepath.Join(t.TempDir(), "a", "b"):   "",
+	} {
+		err := probeBPFFS(dir)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "mount -t bpf bpf "+dir)) {
+			t.Errorf("%s: %v, want %q", dir, err, want)
+		}
 	}
 }
 
