@@ -127,6 +127,18 @@ func ParseInstance(text string) (string, error) {
 	return text, nil
 }
 
+// longestSocket is the room that the kernel has for the path of a unix socket, which ends with a zero byte.
+// Source: unix(7).
+const longestSocket = 107
+
+// ParseSocket reads the path of a socket. Of a longer one the kernel says only that it is invalid, when it is used.
+func ParseSocket(text string) (string, error) {
+	if len(text) > longestSocket {
+		return "", fmt.Errorf("want a path of at most %d characters, this one has %d", longestSocket, len(text))
+	}
+	return text, nil
+}
+
 // kubeProxyMarks are the bits kube-proxy sets.
 const kubeProxyMarks = 0xc000
 

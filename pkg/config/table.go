@@ -35,7 +35,7 @@ var agentSettings = []*Setting{
 		"name of the agent, if several run on this machine").like(instancePattern),
 	textSetting("bpffs", Restart, func(c *Config) *string { return &c.BPFFS },
 		"mount point of the BPF file system"),
-	textSetting("socket", Restart, func(c *Config) *string { return &c.Socket },
+	newSetting("socket", Restart, func(c *Config) *string { return &c.Socket }, ParseSocket, itself,
 		"unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)"),
 }
 

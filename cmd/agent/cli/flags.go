@@ -43,10 +43,28 @@ func (f *instanceFlag) String() string { return string(*f) }
 // Type implements pflag.Value.
 func (f *instanceFlag) Type() string { return "string" }
 
+// socketFlag is a flag with the path of an agent's socket.
+type socketFlag string
+
+// Set implements pflag.Value.
+func (f *socketFlag) Set(text string) error {
+	path, err := config.ParseSocket(text)
+	if err == nil {
+		*f = socketFlag(path)
+	}
+	return err
+}
+
+// String implements pflag.Value.
+func (f *socketFlag) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *socketFlag) Type() string { return "string" }
+
 func (f *instanceFlags) register(flags *pflag.FlagSet) {
 	flags.Var((*instanceFlag)(&f.instance), "instance", "name of the agent, if several run on this machine")
 	flags.StringVar(&f.bpffs, "bpffs", config.Defaults().BPFFS, "mount point of the BPF file system")
-	flags.StringVar(&f.socket, "socket", "", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
+	flags.Var((*socketFlag)(&f.socket), "socket", "unix socket of the agent (default /run/margay[-INSTANCE]/agent.sock)")
 	grouped(flags, groupAgent, "instance", "bpffs", "socket")
 	meanSettings(flags, "instance", "bpffs", "socket")
 }
