@@ -43,7 +43,7 @@ func (f *instanceFlags) openPinned(asked error) (*pinnedMaps, error) {
 }
 
 // mapsAfter is how long an agent may be silent before a tool reads the kernel's maps in its place.
-const mapsAfter = 10 * time.Second
+const mapsAfter = 20 * time.Second
 
 // askOrRead is ask for an answer that the maps have, too, if any are pinned.
 func (f *instanceFlags) askOrRead(ctx context.Context, path string, parameters url.Values) (*inspect.Answer, error) {
