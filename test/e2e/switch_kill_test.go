@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -37,4 +39,26 @@ func TestConnectionsOutliveAnAgentThatEndsWhileProgramsAreDetached(t *testing.T)
 		}
 		group.Wait()
 	}
+}
+
+// TestConnectionsOutliveAnAgentThatEndsBeforeProgramsAreAttached: its maps have addresses, but not all endpoints by then.
+func TestConnectionsOutliveAnAgentThatEndsBeforeProgramsAreAttached(t *testing.T) {
+	s := newPathScene(t, modes[0]...)
+	var idle []pair
+	for _, p := range s.paths {
+		idle = append(idle, s.open(p))
+	}
+	s.next(modes[1])
+	a := s.Agent(0)
+	a.Launch()
+	testutil.WaitFor(t, soon, "flows to be carried over", func() bool {
+		log, err := os.ReadFile(a.Log)
+		return err == nil && strings.Contains(string(log), "flows of the iptables dataplane are known")
+	})
+	when := s.switchTo(modes[1])
+	var group sync.WaitGroup
+	for _, c := range idle {
+		group.Go(func() { s.hears(c.what+" "+when, c.responder, c.opener) })
+	}
+	group.Wait()
 }

@@ -61,6 +61,9 @@ func (o *other) flags() uint32 {
 	return bpf.EPBeside
 }
 
+// found notes on how many interfaces programs that use the maps are attached.
+func (o *other) found(attached int) { o.unused = attached == 0 }
+
 // attempt notes that its flows are about to be added, and reports whether no program uses the maps. After a failed attempt one may: programs may
 // be attached after it.
 func (o *other) attempt() (unused bool) {
@@ -77,7 +80,7 @@ func JudgeBeside(d *BPF, carry Carry) error {
 	if err != nil {
 		return fmt.Errorf("find out whether programs use the flow maps: %w", err)
 	}
-	d.kernel.other.unused = len(attached) == 0
+	d.kernel.other.found(len(attached))
 	// Flows are not lost, so no packet in mid-flow is believed to be an answer for that.
 	if err := d.kernel.maps.Flows.SetMidFlowGrace(0); err != nil {
 		return err

@@ -49,9 +49,9 @@ func (h *heirs) resume(earlier bool, owners map[netip.Addr]uint32, has func(ifin
 	}
 }
 
-// follow notes, after resume, that another dataplane judges: an address without an owner may have had the same one all the time. The connections
-// of former owners are removed when the flows of that dataplane are added.
-func (h *heirs) follow() { h.resumed = false }
+// follow notes, after resume, that another dataplane judges, which knows whose addresses are: its flows are carried over without those of former
+// owners. An earlier agent may have ended in a switch, before it had made endpoints of all addresses. So an address without an owner says nothing.
+func (h *heirs) follow() { h.due, h.resumed = map[netip.Addr]bool{}, false }
 
 // change notes that an address has another owner from here on, or none. If the kernel tracks no connections there are none of the former one.
 func (h *heirs) change(a netip.Addr) {
