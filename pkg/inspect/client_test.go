@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"bufio"
 	"errors"
 	"net"
+	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ func TestAnAgentThatDoesNotAnswerIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	go func() {
 		conn, err := l.Accept() // the question that has ended
 		for err == nil {
+			_, _ = http.ReadRequest(bufio.NewReader(conn)) // an answer that comes before the question is none
 			_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"))
 			conn, err = l.Accept()
 		}
