@@ -130,8 +130,12 @@ var badInputs = []badInput{
 		what: "an object in two files", text: netpol("p", "ingress: []"), other: netpol("p", "egress: []"),
 		want: row(rejected, "y.yaml:1: NetworkPolicy shop/p", "", "duplicate; the object at"),
 	},
-	// The namespace is default then, as with kubectl.
-	{what: "no namespace", text: strings.Replace(netpol("p", "ingress: []"), ", namespace: shop", "", 1)},
+	{
+		what: "no namespace", // it is default then, as with kubectl
+		text: strings.Replace(netpol("p", "ingress: []"), ", namespace: shop", "", 1),
+		want: []inspect.ProblemRow{{Severity: warning, Object: "NetworkPolicy default/p", Namespace: "default",
+			Reason: "Namespace default does not exist: a policy applies to pods of its own namespace only"}},
+	},
 	{
 		what: "an impossible address", text: pod("p", "elsewhere", "podIP: 10.0.0.300"),
 		want: row(warning, "x.yaml:5: Pod shop/p", "status.podIP", "not an IP address"),
