@@ -103,7 +103,7 @@ func TestAClaimOfAServiceCostsNothingForEachPod(t *testing.T) {
 // Tenants can make very many problems: here policies of a tier that does not exist, and Services with the address of a pod. An agent's loop
 // looks for the claims of Services every two seconds, and for all problems when margay show asks. Their words, and the order, are for others to make.
 func TestProblemsAreFoundFasterThanWordsForThem(t *testing.T) {
-	const many, most = 20_000, 3
+	const many, most, mostClaims = 20_000, 3, 2 // idle they are 8 and 5; with words on the loop both were 1
 	g := New(thisNode)
 	updates := []model.Update{model.InSync{}, namespace("shop"), pod("shop/a", "10.0.0.2")}
 	for i := range many {
@@ -122,7 +122,7 @@ func TestProblemsAreFoundFasterThanWordsForThem(t *testing.T) {
 	claims := testutil.LeastCPUTime(t, func() { g.ServiceClaims() })
 	texts := testutil.LeastCPUTime(t, func() { _ = slices.Collect(g.ServiceClaims()) })
 	t.Logf("problems: %s, in words %s; claims of Services: %s, in order %s", found, words, claims, texts)
-	if most*found > words || most*claims > texts {
+	if most*found > words || mostClaims*claims > texts {
 		t.Errorf("problems take %s, and %s with words; claims of Services %s, and %s in order", found, words, claims, texts)
 	}
 }
