@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/margay-project/margay/pkg/keyset"
 	"github.com/margay-project/margay/pkg/model"
@@ -169,32 +167,33 @@ func (t *endpointTable) addOdd(o *Odd) {
 
 // addLeftOut adds the objects that are past a limit of their namespace, but for Services with too many addresses.
 func (g *Graph) addLeftOut(o *Odd) {
-	leftOut := func(namespace, object, format string, values ...int) {
-		o.add(func() Problem {
-			text := format
-			for _, v := range values {
-				text = strings.Replace(text, "%d", strconv.Itoa(v), 1)
-			}
-			return Problem{Kind: LeftOut, Namespace: namespace, Object: object, Text: text}
+	leftOut := func(namespace, object string, text func() string) {
+		o.add(func() Problem { return Problem{Kind: LeftOut, Namespace: namespace, Object: object, Text: text()} })
+	}
+	prefixes := g.prefixes.most
+	for namespace, name := range g.prefixes.leftOut() {
+		leftOut(namespace, "NetworkSet "+namespace+"/"+name, func() string {
+			return fmt.Sprintf("the network sets of its namespace have more than %d prefixes: this one counts as empty", prefixes)
 		})
 	}
-	for namespace, name := range g.prefixes.leftOut() {
-		leftOut(namespace, "NetworkSet "+namespace+"/"+name, "the network sets of its namespace have more than %d prefixes: this one counts as empty", g.prefixes.most)
+	pairs, ports := g.sets.services.backends.pairs.most, g.sets.services.backends.most
+	for service := range g.sets.services.backends.leftOut() {
+		leftOut(service.Namespace, "Service "+service.String(), func() string {
+			return fmt.Sprintf("the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service more than %d ports, and not all count: "+
+				"rules that allow by it do not match the others, rules that deny by it match all ports of their addresses", pairs, ports)
+		})
 	}
-	backends := &g.sets.services.backends
-	for service := range backends.leftOut() {
-		leftOut(service.Namespace, "Service "+service.String(), "the EndpointSlices of its namespace have more than %d pairs of an address and a port, or those of this Service "+
-			"more than %d ports, and not all count: rules that allow by it do not match the others, rules that deny by it match all ports of their addresses",
-			backends.pairs.most, backends.most)
-	}
+	found := g.sets.selected.found.most
 	for p := range g.sets.selected.found.crowded() {
-		most := g.sets.selected.found.most
-		o.add(func() Problem { return p.problem(most) })
+		o.add(func() Problem { return p.problem(found) })
 	}
+	numbers := g.sets.selected.numbers.most
 	for name, namespaces := range crowdedNames(g.sets.definitions) {
 		for namespace := range namespaces {
-			leftOut(namespace, "Namespace "+namespace, "its pods give the port name "+name+" more than %d numbers, and only the lowest count: rules that allow "+
-				"by this name do not match the others, rules that deny by it match all ports of their pods", g.sets.selected.numbers.most)
+			leftOut(namespace, "Namespace "+namespace, func() string {
+				return fmt.Sprintf("its pods give the port name %s more than %d numbers, and only the lowest count: rules that allow by this name do not match "+
+					"the others, rules that deny by it match all ports of their pods", name, numbers)
+			})
 		}
 	}
 }

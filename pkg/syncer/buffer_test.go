@@ -365,7 +365,7 @@ func policyOf(namespace string) model.PolicyUpdate {
 
 func noPolicyOf(namespace string) model.Update { return model.Absent(policyOf(namespace)) }
 
-// What is put after a network set that is changed in parts waits in its namespace, deletions included, and nothing else does. A newer version
+// While a network set changes in parts, later updates and deletions of its namespace wait, and those of other namespaces do not. A newer version
 // of the set comes after the deletions that wait.
 func TestWhatComesAfterALargeNetworkSetWaitsForIt(t *testing.T) {
 	type update = model.Update

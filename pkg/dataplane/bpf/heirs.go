@@ -169,7 +169,7 @@ func (h *heirs) begin(host Host, quiesce func() <-chan error) {
 }
 
 // close ends the connections of all addresses that are due, without a rest, and of those that their last owners do not have any more. The next
-// agent does not know of them: they would be the connections of whoever gets the addresses later.
+// agent does not know that these addresses had owners. A pod that gets one of them later would have the connections of the former pod.
 func (h *heirs) close(host Host, quiesce func() <-chan error, has func(ifindex uint32, a netip.Addr) bool) error {
 	if h.ends != nil {
 		_ = h.end(<-h.ends) // what it has failed to end is due
