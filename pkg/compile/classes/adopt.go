@@ -6,8 +6,10 @@ import (
 )
 
 // Adopt takes over classes and entries from a kernel, for a Classes that has none. Classes without entries are
-// forgotten: whether every table has a row for them is not known. Their ids are not used before the next Drop.
+// forgotten: whether every table has a row for them is not known. Their ids are not used before the next Drop. Entries whose
+// class is not among the classes stay as they are until MoveUnknown.
 func (c *Classes) Adopt(classes []Class, addrs []AddrChange) {
+	c.moving = false
 	families := map[uint32]int{}
 	var taken []uint32
 	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a AddrChange) bool { return !a.Prefix.IsValid() })
@@ -51,4 +53,25 @@ func (c *Classes) Keep(p netip.Prefix, going map[uint32]bool) {
 	}
 	t.dirty(i)
 	c.hollow[f] = append(c.hollow[f], i)
+}
+
+// MoveUnknown has the next Diff move the adopted entries of unknown classes, and reports whether there are any. It is for the time after
+// the first plan: their tables judge them rightly until that binds endpoints to others. In the classes that they would get before, the
+// sets that only those tables refer to would be missing.
+func (c *Classes) MoveUnknown() bool {
+	if c.moving {
+		return false
+	}
+	c.moving = true
+	some := false
+	for f, entries := range c.unmoved {
+		for _, i := range entries {
+			if c.trees[f].nodes[i].state&nodeFree == 0 {
+				c.trees[f].dirty(i)
+				some = true
+			}
+		}
+	}
+	c.unmoved = [2][]uint32{}
+	return some
 }

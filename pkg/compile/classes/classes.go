@@ -46,12 +46,15 @@ type Classes struct {
 	registry
 	lists  *setLists // of both
 	owners map[netip.Prefix]model.EndpointID
+
+	unmoved [2][]uint32 // by tree: entries of unknown classes, which Diff leaves as they are until MoveUnknown
+	moving  bool        // MoveUnknown was called, or nothing was adopted
 }
 
 // New returns the classes of a kernel without address entries.
 func New() *Classes {
 	lists := newSetLists()
-	return &Classes{members: newMembers(lists), registry: newRegistry(lists), lists: lists, owners: map[netip.Prefix]model.EndpointID{}}
+	return &Classes{members: newMembers(lists), registry: newRegistry(lists), lists: lists, owners: map[netip.Prefix]model.EndpointID{}, moving: true}
 }
 
 // Own says which local endpoint an address belongs to; its entry is written again even if only that changed.

@@ -85,7 +85,7 @@ func (p pending) turn() int {
 
 // differing returns the entries of a tree that differ from their desired value, which they have from then on.
 func (c *Classes) differing(f int) (todo []pending) {
-	c.visit(f, 0, 0, 0, false, &todo)
+	c.visit(f, 0, 0, 0, visiting{}, &todo)
 	for k := range todo {
 		todo[k].from = c.found(f, todo[k].node)
 	}
@@ -95,18 +95,32 @@ func (c *Classes) differing(f int) (todo []pending) {
 	return todo
 }
 
+// visiting says what is so of a node because it is so of one around it.
+type visiting struct {
+	force   bool // it is looked at
+	unmoved bool // there is an entry around it that stays as it is until MoveUnknown
+}
+
 // visit collects the entries that differ from their desired value, in the dirty part of the tree below the node. The
-// surrounding nodes contribute list and m.
-func (c *Classes) visit(f int, i uint32, list listID, m Marks, force bool, todo *[]pending) {
+// surrounding nodes contribute list, m and so. New entries inside one of an unknown class are for MoveUnknown, too: an address there has
+// been in sets that are not known.
+func (c *Classes) visit(f int, i uint32, list listID, m Marks, so visiting, todo *[]pending) {
 	n := &c.trees[f].nodes[i]
-	force = force || n.state&nodeDirty != 0
-	if !force && n.state&nodeBelow == 0 {
+	so.force = so.force || n.state&nodeDirty != 0
+	if !so.force && n.state&nodeBelow == 0 {
 		return
 	}
+	was := n.state&nodePresent != 0
+	unknown := !c.moving && was && c.Unknown(n.class)
+	so.unmoved = so.unmoved || unknown
 	own := c.part(n.own)
 	list = c.lists.union(list, own)
-	if force {
-		p := pending{node: i, present: own != 0 || n.marks != 0, was: n.state&nodePresent != 0}
+	switch {
+	case !so.force:
+	case unknown || so.unmoved && !was && (own != 0 || n.marks != 0):
+		c.unmoved[f] = append(c.unmoved[f], i)
+	default:
+		p := pending{node: i, present: own != 0 || n.marks != 0, was: was}
 		if p.present {
 			p.class, p.flags = c.classOf(f, list), uint8((m | n.marks).Flags())
 		}
@@ -118,7 +132,7 @@ func (c *Classes) visit(f int, i uint32, list listID, m Marks, force bool, todo 
 	m |= n.marks
 	for _, d := range n.down {
 		if d != 0 {
-			c.visit(f, d, list, m, force, todo)
+			c.visit(f, d, list, m, so, todo)
 		}
 	}
 }

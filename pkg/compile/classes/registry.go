@@ -28,6 +28,7 @@ type classState struct {
 	list    listID
 	entries int
 	used    bool // the id is taken
+	unknown bool // found in a kernel that does not have its sets: see adoptEntry
 }
 
 func newRegistry(lists *setLists) registry {
@@ -42,16 +43,16 @@ func newRegistry(lists *setLists) registry {
 // Len returns how many sets of sets have a class, the two without sets included.
 func (r *registry) Len() int { return len(r.byList[0]) + len(r.byList[1]) }
 
-// Class returns a class by its id; not ok if there is none.
+// Class returns a class by its id; not ok if there is none, or its sets are unknown.
 func (r *registry) Class(id uint32) (Class, bool) {
-	if id >= uint32(len(r.byID)) || !r.byID[id].used {
+	if id >= uint32(len(r.byID)) || !r.byID[id].used || r.byID[id].unknown {
 		return Class{}, false
 	}
 	s := r.byID[id]
 	return Class{ID: id, Family: uint8(4 + 2*s.family), Sets: r.lists.sets(s.list)}, true
 }
 
-// All returns every class, by ascending id. The caller must not change the slice; it stays as it is when classes come and
+// All returns every class whose sets are known, by ascending id. The caller must not change the slice; it stays as it is when classes come and
 // go.
 func (r *registry) All() []Class {
 	switch {
@@ -105,12 +106,19 @@ func (r *registry) Highest() uint32 {
 }
 
 // Differ reports whether the classes differ in their family or in one of the sets. One that was dropped counts as it was, until Reuse, and
-// while it is held. An entry of the kernel that somebody has damaged may have a number that no class ever had: it is unlike all others.
+// while it is held. An entry of the kernel that somebody has damaged may have a number that no class ever had: it is unlike all others, as
+// one is whose sets are unknown.
 func (r *registry) Differ(a, b uint32, sets []uint32) bool {
+	if a == b {
+		return false
+	}
 	if n := uint32(len(r.byID)); a >= n || b >= n {
-		return a != b
+		return true
 	}
 	x, y := r.byID[a], r.byID[b]
+	if x.unknown || y.unknown {
+		return true
+	}
 	return x.family != y.family || slices.ContainsFunc(sets, func(s uint32) bool {
 		return r.lists.has(x.list, s) != r.lists.has(y.list, s)
 	})
@@ -155,10 +163,14 @@ func (r *registry) adopt(class Class, f int, entries bool) {
 // claim keeps ids found in the kernel from being used for new classes.
 func (r *registry) claim(ids []uint32) { r.ids.Claim(ids) }
 
-// adoptEntry notes an entry found in the kernel. Its class may be unknown: then it has no sets, and is to lose the entry.
+// Unknown reports whether a class was found in a kernel that does not have its sets. Until none of its entries is left, which the first
+// plan brings about, new tables have no row for it, so they deny its addresses.
+func (r *registry) Unknown(id uint32) bool { return id < uint32(len(r.byID)) && r.byID[id].unknown }
+
+// adoptEntry notes an entry found in the kernel. Its class may be unknown: then it is to lose the entry.
 func (r *registry) adoptEntry(id uint32, f int) {
 	if id >= uint32(len(r.byID)) || !r.byID[id].used {
-		r.place(id, classState{family: f, used: true})
+		r.place(id, classState{family: f, used: true, unknown: true})
 		r.idle = append(r.idle, id)
 	}
 	r.enter(id)

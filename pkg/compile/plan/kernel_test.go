@@ -23,6 +23,9 @@ type kernel struct {
 	tables    map[table.ID]*table.Table
 	bound     map[model.EndpointID]Binding
 	refuses   bool // not everything that plans name is there: what is missing denies
+
+	// unrecorded are classes of addresses whose sets no restarted agent finds: tables that it makes have no row for them, and deny.
+	unrecorded map[uint32]bool
 }
 
 func newKernel() *kernel {
@@ -33,6 +36,8 @@ func newKernel() *kernel {
 		classes:   map[uint32]classes.Class{classes.None4: {ID: classes.None4, Family: 4}, classes.None6: {ID: classes.None6, Family: 6}},
 		tables:    map[table.ID]*table.Table{},
 		bound:     map[model.EndpointID]Binding{},
+
+		unrecorded: map[uint32]bool{},
 	}
 }
 
@@ -55,7 +60,7 @@ func (k *kernel) writes(p Plan) (all []write) {
 	}
 	for _, c := range p.Classes {
 		must(k.classes[c.ID].Family == 0, "class %v is there", c)
-		add(func() { k.classes[c.ID] = c }, "class %v", c)
+		add(func() { k.classes[c.ID] = c; delete(k.unrecorded, c.ID) }, "class %v", c)
 	}
 	for _, t := range p.Tables {
 		must(k.tables[t.ID] == nil, "table %d is there", t.ID)
@@ -140,7 +145,7 @@ func (k *kernel) judge(id model.EndpointID, d model.Direction, pkt model.Packet)
 		return v, true, fmt.Errorf("%v has class %d, which does not exist", remote, at.Class)
 	}
 	for _, num := range class.Sets {
-		if k.setNames[num] == "" {
+		if k.setNames[num] == "" && !k.unrecorded[class.ID] { // only rows are asked about such a class
 			return v, true, fmt.Errorf("class %v has set %d, which has no name", class, num)
 		}
 	}
@@ -149,7 +154,7 @@ func (k *kernel) judge(id model.EndpointID, d model.Direction, pkt model.Packet)
 		out = t.Program.Interpret(class, pkt)
 	} else {
 		row, ok := t.RowOf(class.ID)
-		if (!ok || row == 0) && k.refuses {
+		if (!ok || row == 0) && (k.refuses || k.unrecorded[class.ID]) {
 			return v, true, nil
 		}
 		if !ok || row == 0 {
@@ -214,8 +219,17 @@ func sameKeys[K ~uint32, V any](what string, want map[K]bool, got map[K]V) error
 
 // snapshot reads back what a restarted agent finds, and frees the tables nobody is bound to.
 func (k *kernel) snapshot(standIns bool) *Snapshot {
+	for id := range k.unrecorded { // without an address nothing of it is left
+		if !slices.ContainsFunc(slices.Collect(maps.Values(k.addrs)), func(a classes.AddrChange) bool { return a.Class == id }) {
+			delete(k.classes, id)
+			delete(k.unrecorded, id)
+		}
+	}
 	s := &Snapshot{Sets: maps.Clone(k.setNames), Rules: maps.Clone(k.ruleNames)}
 	for _, c := range k.classes {
+		if k.unrecorded[c.ID] {
+			continue
+		}
 		c.Family = 0
 		s.Classes = append(s.Classes, c)
 	}
@@ -248,6 +262,23 @@ func (k *kernel) snapshot(standIns bool) *Snapshot {
 		s.Tables = append(s.Tables, SnapshotTable{ID: id, Direction: t.Direction, Rules: t.Program.Rules})
 	}
 	return s
+}
+
+// forgetClasses has restarted agents not find the sets of some classes that addresses have: there was no room for them.
+func (k *kernel) forgetClasses(some func(class uint32) bool) {
+	for _, a := range k.addrs {
+		if a.Class > classes.None6 && some(a.Class) {
+			k.unrecorded[a.Class] = true
+		}
+	}
+}
+
+// isUnrecorded reports whether an address has a class whose sets no restarted agent finds.
+func (k *kernel) isUnrecorded(a netip.Addr) bool { return k.unrecorded[k.addrs.Lookup(a).Class] }
+
+// more reports whether another plan has to follow this one.
+func (k *kernel) more(p Plan) bool {
+	return p.More || p.FollowUp && slices.ContainsFunc(slices.Collect(maps.Values(k.addrs)), func(a classes.AddrChange) bool { return k.unrecorded[a.Class] })
 }
 
 // turned returns an equal table in which the rows, but for row 0, have other numbers: those in a kernel depend on what

@@ -85,6 +85,7 @@ func (p *planner) closeSets() {
 	for _, m := range c.classes.Diff() {
 		p.LateAddrs = append(p.LateAddrs, m.AddrChange)
 	}
+	p.FollowUp = c.classes.MoveUnknown() || p.FollowUp
 	p.created = append(p.created, c.classes.Created()...)
 	p.Classes = p.created
 	p.all = nil

@@ -144,13 +144,14 @@ func (s *programs) highest(all []classes.Class) uint32 {
 	return s.mostClass
 }
 
-// narrows reports whether the program denies to class to some traffic that it allows to class from.
+// narrows reports whether the program denies to class to some traffic that it allows to class from, or may have allowed to it if the sets
+// of that are unknown.
 func (s *programs) narrows(prog *program, from, to uint32) bool {
 	t := prog.table
 	switch {
 	case t == nil:
 		return false
-	case t.Interpreted():
+	case t.Interpreted() || s.classes.Unknown(from):
 		return s.classes.Differ(from, to, prog.sets)
 	}
 	was, _ := t.RowOf(from)

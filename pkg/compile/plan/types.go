@@ -27,7 +27,7 @@ type Plan struct {
 	DropSets    []uint32
 	DropRules   []uint32
 	// FollowUp: another Update, without changes if need be, has to clean up the state that is kept for Withhold until
-	// then.
+	// then, or to move addresses whose classes the kernel did not know at the start.
 	FollowUp bool
 	// More: a large policy takes more plans. Another Update, without changes if there are none, continues it.
 	More bool
