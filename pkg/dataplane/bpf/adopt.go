@@ -52,7 +52,9 @@ func (t *tables) adopt(slot uint32, dir model.Direction, iface string) (found pl
 	if slot == 0 || t.slot(id) != 0 {
 		return found, false
 	}
-	t.list[id] = published{slot: slot}
+	var shape bpf.Slot
+	err := t.kernel.maps.Map(bpf.MargayMapSlots).Lookup(&slot, &shape)
+	t.list[id] = published{slot: slot, walked: err != nil || shape.Flags&bpf.SlotInterpret != 0}
 	rules, err := t.kernel.maps.ReadRules(slot)
 	if err != nil { // without rules it is replaced by the first plan, and not used for anything else before
 		t.kernel.log.Warn("a policy in force cannot be read back, it will be published again", "iface", iface, "err", err)

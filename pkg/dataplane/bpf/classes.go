@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,8 +12,12 @@ import (
 	"github.com/margay-project/margay/pkg/compile/classes"
 )
 
-// classSets are the sets of each class in the kernel, which the interpreter reads. A class that was dropped keeps them, and
-// its number, until no packet can still be at work with it: it looked the class up before its address changed.
+// classSets are the sets of each class in the kernel. The programs read them where a policy is walked rule by rule, and an agent that
+// starts learns from them what classes there are. A class that was dropped keeps them, and its number, until no packet can still be at
+// work with it: it looked the class up before its address changed.
+//
+// Classes that the map has no room for are unrecorded. Tables have rows for them, so only walked policies cannot judge their addresses:
+// while there are such classes, none is in force.
 type classSets struct {
 	sets    *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]
 	chunks  map[uint32][]uint32 // of each class in sets, so that forgetting a few does not walk through all
@@ -21,10 +26,13 @@ type classSets struct {
 	retired map[uint32]bool     // still in sets, dropped before
 	leaving []uint32            // still in sets, and packets have left them
 	quiet   <-chan error        // delivers when retired can be removed; nil: nothing to wait for
+
+	walked     bool                // every policy is walked, so no class may be unrecorded
+	unrecorded map[uint32][]uint32 // the sets of those classes; nil: unknown, since an earlier agent left them out
 }
 
-func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits]) *classSets {
-	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}}
+func newClassSets(sets *bpfmaps.Table[bpf.ClassChunk, bpf.SetBits], walked bool) *classSets {
+	return &classSets{sets: sets, chunks: map[uint32][]uint32{}, dropped: map[uint32]bool{}, walked: walked, unrecorded: map[uint32][]uint32{}}
 }
 
 // open is called once the slots are open.
@@ -33,10 +41,13 @@ func (c *classSets) open(slots quiescer) { c.slots = slots }
 // fewForgotten is how many classes more are forgotten with a plan than it drops, so that fewer and fewer are left: some 0.2 ms.
 const fewForgotten = 64
 
-// add writes the sets of new classes. A class that cannot be written has no address; see incomplete. If there is no room for
-// them, all classes are forgotten that may be.
+// add writes the sets of new classes. If there is no room for them, all classes are forgotten that may be. A class that cannot be
+// written is unrecorded, or has no address if every policy is walked; see incomplete.
 func (c *classSets) add(list []classes.Class) error {
 	for _, class := range list {
+		if _, again := c.unrecorded[class.ID]; again {
+			continue // this step is taken once more
+		}
 		for chunk, bits := range chunksOf(class.Sets) {
 			c.set(class.ID, chunk, bits)
 		}
@@ -47,12 +58,116 @@ func (c *classSets) add(list []classes.Class) error {
 	if err := c.forget(math.MaxInt); err != nil || c.sets.Pending() == 0 {
 		return err
 	}
+	if !c.walked {
+		c.leaveOut(list)
+		return nil
+	}
 	if c.quiet != nil { // writeLeft reports it; dropped classes may make room
 		if err := c.left(<-c.quiet); err != nil {
 			return err
 		}
 	}
 	return c.forget(math.MaxInt)
+}
+
+// leaveOut makes those of the new classes unrecorded whose sets could not be written. They have no address yet, so the order in which the
+// rest of their entries is removed does not matter.
+func (c *classSets) leaveOut(list []classes.Class) {
+	missing := map[uint32]bool{}
+	for _, key := range c.sets.Unwritten() {
+		missing[key.Class] = true
+	}
+	for _, class := range list {
+		if !missing[class.ID] {
+			continue
+		}
+		for _, chunk := range c.chunks[class.ID] {
+			c.sets.Delete(bpf.ClassChunk{Class: class.ID, Chunk: chunk})
+		}
+		delete(c.chunks, class.ID)
+		c.unrecorded[class.ID] = class.Sets
+	}
+	_ = c.sets.Sync() // what is left of a class keeps addresses from it, and writeLeft reports it
+}
+
+// errUnrecorded says why a policy is not in force.
+var errUnrecorded = errors.New("the policy is walked rule by rule, and map class_sets has no room for the sets of all addresses: raise --map-size class_sets")
+
+// partial is in chunk 0 of a class that has addresses while not all of its chunks are written. No set has the number 0.
+const partial = 1
+
+// missing notes the classes of addresses that an earlier agent has left out.
+func (c *classSets) missing(known []classes.Class, addrs []classes.AddrChange) {
+	recorded := map[uint32]bool{classes.None4: true, classes.None6: true}
+	for _, class := range known {
+		recorded[class.ID] = true
+	}
+	for _, a := range addrs {
+		if !recorded[a.Class] {
+			c.unrecorded[a.Class] = nil
+		}
+	}
+}
+
+// record writes the sets of all unrecorded classes. They have addresses, so an agent that starts must not believe a part of their sets.
+// The error says that there is no room for all; then they stay unrecorded.
+func (c *classSets) record() error {
+	if err := c.forget(math.MaxInt); err != nil {
+		return err
+	}
+	for class, sets := range c.unrecorded {
+		if sets == nil {
+			return fmt.Errorf("%w: those of class %d are not known until its addresses have another one", errUnrecorded, class)
+		}
+	}
+	for _, write := range []func(class uint32, chunks map[uint32]bpf.SetBits){c.begin, c.write, c.complete} {
+		for class, sets := range c.unrecorded {
+			write(class, chunksOf(sets))
+		}
+		if err := c.sets.Sync(); err != nil {
+			c.undo()
+			return fmt.Errorf("%w: %w", errUnrecorded, rootOf(err))
+		}
+	}
+	clear(c.unrecorded)
+	return nil
+}
+
+func (c *classSets) begin(class uint32, chunks map[uint32]bpf.SetBits) {
+	first := chunks[0]
+	if len(chunks) > 1 {
+		first.Bits[0] |= partial
+	}
+	if first != (bpf.SetBits{}) {
+		c.set(class, 0, first)
+	}
+}
+
+func (c *classSets) write(class uint32, chunks map[uint32]bpf.SetBits) {
+	for chunk, bits := range chunks {
+		if chunk > 0 {
+			c.set(class, chunk, bits)
+		}
+	}
+}
+
+func (c *classSets) complete(class uint32, chunks map[uint32]bpf.SetBits) {
+	if first, ok := chunks[0]; ok {
+		c.set(class, 0, first)
+	} else {
+		c.sets.Delete(bpf.ClassChunk{Class: class})
+	}
+}
+
+// undo has the table want what the kernel has.
+func (c *classSets) undo() {
+	for _, key := range c.sets.Unwritten() {
+		if bits, ok := c.sets.Believed(key); ok {
+			c.sets.Set(key, bits)
+		} else {
+			c.sets.Delete(key)
+		}
+	}
 }
 
 func (c *classSets) set(class, chunk uint32, bits bpf.SetBits) {
@@ -142,6 +257,7 @@ func (c *classSets) forget(most int) error {
 			c.sets.Delete(bpf.ClassChunk{Class: class, Chunk: chunk})
 		}
 		delete(c.chunks, class)
+		delete(c.unrecorded, class)
 	}
 	if c.leaving = c.leaving[most:]; len(c.leaving) == 0 {
 		c.leaving = nil
@@ -171,7 +287,7 @@ func (c *classSets) wait() {
 	}
 }
 
-// adopt makes the sets in the kernel the desired ones, and returns them by class.
+// adopt makes the sets in the kernel the desired ones, and returns them by class. A class of which only a part is written is unknown.
 func (c *classSets) adopt() ([]classes.Class, error) {
 	chunks, err := keep(c.sets)
 	members := map[uint32][]uint32{}
@@ -181,6 +297,9 @@ func (c *classSets) adopt() ([]classes.Class, error) {
 	}
 	var list []classes.Class
 	for class, numbers := range members {
+		if slices.Contains(numbers, 0) { // partial
+			continue
+		}
 		slices.Sort(numbers)
 		list = append(list, classes.Class{ID: class, Sets: numbers})
 	}

@@ -22,9 +22,9 @@ type step struct {
 // order is that of a plan. A step that leaves something undone stops the later ones, so a packet is always judged
 // by an old policy or a new one. Each step can be taken again after it failed halfway.
 var order = []step{
-	{"name sets and rules", (*state).addNames},
+	{"name sets and rules", func(s *state) error { s.names.add(s.plans.Plan.SetNames, s.plans.Plan.RuleNames); return nil }},
 	{"remove further sources", func(s *state) error { return s.endpoints.narrow(s.plans.Plan) }},
-	{"add classes", func(s *state) error { return s.classes.add(s.plans.Plan.Classes) }},
+	{"add classes", (*state).addClasses},
 	{"publish policies", (*state).publish},
 	{"make room for new classes", (*state).enlarge},
 	{"add rows of new classes", (*state).addRows},

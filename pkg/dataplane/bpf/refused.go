@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/margay-project/margay/pkg/compile/classes"
+	"github.com/margay-project/margay/pkg/compile/table"
 	"github.com/margay-project/margay/pkg/dataplane/plans"
 )
 
@@ -72,6 +73,14 @@ func (r *refusals) closeWide() error {
 	return r.endpoints.close(r.Wider(func(p netip.Prefix, cause error) string {
 		return fmt.Sprintf("closed, because without the address entry of %s it would allow traffic that policy denies: write map %s: %v", p, addrMap(p), cause)
 	}))
+}
+
+// withdraw takes a table out of force that does not judge as it should: its endpoints are closed until it can be published again.
+func (r *refusals) withdraw(table table.ID, why error) error {
+	r.endpoints.entries.tables.lose(table)
+	r.Planner.Lose(table, why)
+	r.Retry.Failed()
+	return r.endpoints.shutJudgedBy(table, why)
 }
 
 // busyClasses are those that something in the kernel refers to which could not be removed, or that packets may be at work

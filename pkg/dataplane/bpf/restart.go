@@ -27,6 +27,7 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 	if found.Addrs, owners, err = s.addresses.adopt(); err != nil {
 		return nil, err
 	}
+	s.classes.missing(found.Classes, found.Addrs)
 	err = s.adoptEndpoints(found)
 	for _, e := range s.kernel.endpoints.List() { // an address that the maps had no room for is still its endpoint's
 		for _, a := range []netip.Addr{netip.AddrFrom4(e.Addr4), netip.AddrFrom16(e.Addr6)} {

@@ -35,7 +35,7 @@ type state struct {
 func newState(c dataplane.Config, k *kernel) (*state, error) {
 	s := &state{config: c, kernel: k, names: newNames(k.maps.Names, k.log), interfaces: newInterfaces(k), pace: plans.NewPace(time.Now)}
 	s.tables = newTables(k)
-	s.classes = newClassSets(k.maps.ClassSets)
+	s.classes = newClassSets(k.maps.ClassSets, c.Interpret)
 	s.addresses = newAddresses(k.maps.Addresses)
 	s.endpoints = newEndpoints(k, s.tables, s.interfaces)
 	s.renewal = renewal{kernel: k, roster: s.endpoints.roster, retry: plans.NewBackoff(time.Now)}
@@ -83,14 +83,26 @@ func (s *state) observe() {
 	s.endpoints.observe(touched)
 }
 
-func (s *state) addNames() error {
-	s.names.add(s.plans.Plan.SetNames, s.plans.Plan.RuleNames)
-	return nil
+// addClasses writes the sets of new classes. If there is no room for some, policies that are walked are withdrawn.
+func (s *state) addClasses() error {
+	if err := s.classes.add(s.plans.Plan.Classes); err != nil || len(s.classes.unrecorded) == 0 || s.config.Interpret {
+		return err
+	}
+	var errs []error
+	for _, table := range s.tables.walked() {
+		errs = append(errs, s.refusals.withdraw(table, errUnrecorded))
+	}
+	return errors.Join(errs...)
 }
 
 // publish publishes the tables of the plan. Tables that cannot be published are removed from the plan.
 func (s *state) publish() error {
 	p := s.plans
+	if walked := s.tables.toWalk(p.Plan.Tables); len(walked) > 0 && len(s.classes.unrecorded) > 0 {
+		if err := s.classes.record(); err != nil {
+			s.refusals.Withhold(refuse(walked, err))
+		}
+	}
 	if refused := p.Compiler.TooLarge(p.Plan); len(refused) > 0 && !s.tables.someOf(p.Plan.Tables) {
 		s.refusals.Withhold(refused)
 	}
@@ -117,12 +129,10 @@ func (s *state) addRows() error {
 		}
 		if errors.Is(err, bpfmaps.ErrNoRoom) {
 			s.plans.Cramped(table, err)
+			s.refusals.Retry.Failed()
 		} else {
-			s.tables.lose(table)
-			s.plans.Lose(table, err)
-			errs = append(errs, s.endpoints.shutJudgedBy(table, err))
+			errs = append(errs, s.refusals.withdraw(table, err))
 		}
-		s.refusals.Retry.Failed()
 	}
 	return errors.Join(errs...)
 }

@@ -26,6 +26,7 @@ type published struct {
 	program *match.Program // nil: an earlier agent's
 	table   *table.Table   // with the rows that it has in the kernel, but for those that addRows is about to write; nil: an earlier agent's
 	earlier *table.Table   // an earlier agent's as the compiler knows it, which learns what its rules are called from the policies; otherwise nil
+	walked  bool           // rule by rule
 }
 
 // slots is the part of bpfmaps.Slots that is used here.
@@ -71,6 +72,35 @@ func (t *tables) someOf(list []*table.Table) bool {
 	return slices.ContainsFunc(list, func(table *table.Table) bool { return t.slot(table.ID) != 0 })
 }
 
+// walked are the tables in the kernel that are walked rule by rule, in no order.
+func (t *tables) walked() (ids []table.ID) {
+	for id, p := range t.list {
+		if p.walked {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// toWalk are those of the tables that are not in the kernel and would be walked.
+func (t *tables) toWalk(list []*table.Table) (ids []table.ID) {
+	for _, table := range list {
+		if table.Interpreted() && t.slot(table.ID) == 0 {
+			ids = append(ids, table.ID)
+		}
+	}
+	return ids
+}
+
+// refuse says the same of all tables.
+func refuse(ids []table.ID, why error) map[table.ID]error {
+	refused := map[table.ID]error{}
+	for _, id := range ids {
+		refused[id] = why
+	}
+	return refused
+}
+
 // publish publishes those of the tables that are not in the kernel. refused are those that the kernel did not take, rest
 // has the errors of writes on which nothing depends. After an error none was tried.
 func (t *tables) publish(list []*table.Table) (refused map[table.ID]error, rest, err error) {
@@ -89,7 +119,7 @@ func (t *tables) publish(list []*table.Table) (refused map[table.ID]error, rest,
 	slots, err := t.slots.Publish(contents)
 	for i, slot := range slots {
 		if slot != 0 {
-			t.list[missing[i].ID] = published{slot: slot, program: missing[i].Program, table: missing[i]}
+			t.list[missing[i].ID] = published{slot: slot, program: missing[i].Program, table: missing[i], walked: missing[i].Interpreted()}
 		}
 	}
 	var failed *bpfmaps.Unpublished

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -231,11 +232,18 @@ func (v *Verifier) SetFault(s verify.Set) (string, error) {
 
 // ClassSets implements verify.Kernel.
 func (v *Verifier) ClassSets() (map[uint32][]uint32, error) {
-	return bpfmaps.SetsOfClasses(v.kernel.maps.ClassSets)
+	sets, err := bpfmaps.SetsOfClasses(v.kernel.maps.ClassSets)
+	if err == nil {
+		maps.Copy(sets, v.unrecorded)
+	}
+	return sets, err
 }
 
 // SetsOf implements verify.Kernel.
 func (v *Verifier) SetsOf(class uint32) (numbers []uint32, err error) {
+	if sets, ok := v.dataplane.state.classes.unrecorded[class]; ok {
+		return sets, nil
+	}
 	highest := uint32(0)
 	for n := range v.dataplane.state.names.sets {
 		highest = max(highest, n)

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -14,12 +15,15 @@ import (
 	"github.com/margay-project/margay/pkg/verify"
 )
 
-// Verifier reads for verification what the kernel has, and nothing of what the dataplane remembers of it.
+// Verifier reads for verification what the kernel has, and nothing of what the dataplane remembers of it, but for the sets of unrecorded
+// classes, which nothing in the kernel asks for.
 type Verifier struct {
 	dataplane *BPF
 	kernel    *kernel
 	asker     *bpfmaps.Asker // of the programs in force when verification began
 	read      map[uint32]slotRead
+
+	unrecorded map[uint32][]uint32 // the sets of those classes at the last Round
 }
 
 var _ verify.Kernel = (*Verifier)(nil)
@@ -37,7 +41,10 @@ func (v *Verifier) Begin(func() error) (err error) {
 }
 
 // Round implements verify.Kernel: each call reads the maps.
-func (v *Verifier) Round() error { return nil }
+func (v *Verifier) Round() error {
+	v.unrecorded = maps.Clone(v.dataplane.state.classes.unrecorded)
+	return nil
+}
 
 // HasMarks implements verify.Kernel.
 func (v *Verifier) HasMarks() bool { return true }
