@@ -66,6 +66,23 @@ func (it *contents) count() int32 {
 	return n
 }
 
+// addrsOfOneVersion is the number of addresses of the IP version of which there are more.
+func (it *contents) addrsOfOneVersion() int {
+	switch it.shape {
+	case noAddr:
+		return 0
+	case unpacked:
+		n4 := 0
+		for _, a := range it.extra.addrs {
+			if a.Is4() {
+				n4++
+			}
+		}
+		return max(n4, len(it.extra.addrs)-n4)
+	}
+	return 1
+}
+
 // addrs yields the addresses in order.
 func (it *contents) addrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {

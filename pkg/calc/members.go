@@ -78,6 +78,9 @@ func (m *members) shrink() {
 
 func (m *members) len() int { return len(m.v4) + len(m.v6) + len(m.nets) }
 
+// found is len, where a pod with an address of each IP version counts once.
+func (m *members) found() int { return max(len(m.v4), len(m.v6)) + len(m.nets) }
+
 // all yields the prefixes, in no order.
 func (m *members) all() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {

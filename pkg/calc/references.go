@@ -101,11 +101,12 @@ func (b *builder) candidates(sel *selector.Selector) int {
 	return n
 }
 
-// foundBy is how many items a selector finds, and prefixes in those that are network sets; or more than most.
-func (b *builder) foundBy(sel *selector.Selector, most int) (n int) {
+// foundBy is what a definition by selector finds, or more than most.
+func (b *builder) foundBy(key definitionKey, sel *selector.Selector, most int) (n int) {
 	for gr := range b.sets.selected.labels.Matching(sel) {
+		sets := key.setsFor(gr)
 		for it := range gr.Items() {
-			if n += 1 + it.Value.nets(); n > most {
+			if n += it.Value.weight(sets); n > most {
 				return n
 			}
 		}
@@ -113,18 +114,37 @@ func (b *builder) foundBy(sel *selector.Selector, most int) (n int) {
 	return n
 }
 
+// setsFor is in how many sets of a definition by selector the addresses of a group that it finds are.
+func (k definitionKey) setsFor(gr *group) (n int) {
+	if k.kind == kindSelector {
+		return 1
+	}
+	for port := range gr.PortsNamed(k.name) {
+		if k.means(port) {
+			n++
+		}
+	}
+	return n
+}
+
+// weight is what it costs that an item is found whose addresses are in so many sets: each address in each set, as members.found counts them.
+// A pod may have many addresses, and give a name of ports very many numbers.
+func (it *contents) weight(sets int) int { return max(1, it.addrsOfOneVersion()*sets) + it.nets() }
+
 func (b *builder) bySelector(sel *selector.Selector) *definition {
-	return b.definition(selectorKey(sel), lookup{
+	key := selectorKey(sel)
+	return b.definition(key, lookup{
 		tried: func() int { return b.candidates(sel) },
-		finds: func(most int) int { return b.foundBy(sel, most) },
+		finds: func(most int) int { return b.foundBy(key, sel, most) },
 		fill:  func(d *definition) { b.sets.selected.define(d, sel) },
 	})
 }
 
 func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Selector) *definition {
-	return b.definition(namedPortKey(name, protocol, sel), lookup{
+	key := namedPortKey(name, protocol, sel)
+	return b.definition(key, lookup{
 		tried: func() int { return b.candidates(sel) },
-		finds: func(most int) int { return b.foundBy(sel, most) },
+		finds: func(most int) int { return b.foundBy(key, sel, most) },
 		fill:  func(d *definition) { b.sets.selected.defineNamedPort(d, sel) },
 	})
 }

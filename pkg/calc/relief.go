@@ -22,11 +22,12 @@ func newRelief() relief {
 // mostGrown is how much may be found for an account in the end: half as much again as when its policies come.
 func (s *spending) mostGrown(account string) int { return s.mostOf(account) / 2 * 3 }
 
-// found is how many members the sets of a definition have, but for those of Services, which are bounded by themselves.
+// found is what a definition has found, but for one of a Service, which is bounded by itself. It is not more than the weight of what it would be
+// charged for: otherwise policies would be refused again right after they were admitted.
 func (d *definition) found() (n int) {
 	for _, s := range d.sets {
 		if s.listed == nil {
-			n += s.members.len()
+			n += s.members.found()
 		}
 	}
 	return n

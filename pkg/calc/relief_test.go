@@ -71,6 +71,70 @@ func TestSelectorsThatComeToFindTooMuchFindNothingMore(t *testing.T) {
 	wantRefused(t, g, "", "")
 }
 
+// admitted makes a graph in which what policies find is looked at often, with so many pods like the one that with returns.
+func admitted(t *testing.T, pods int, with func(i int) model.EndpointUpdate) (*Graph, *dataplane) {
+	t.Helper()
+	g, dp := market(t, 0, 1000)
+	g.sets.relief.every = 50
+	updates := []model.Update{account(0)}
+	for i := range pods {
+		updates = append(updates, with(i))
+	}
+	flushed(t, g, dp, updates...)
+	return g, dp
+}
+
+// otherPod runs elsewhere, as the ServiceAccount other/a.
+func otherPod(i int, addrs string) model.EndpointUpdate {
+	return pod(fmt.Sprint("other/p", i), addrs, on("node-2"), profiles("kns.other", "ksa.other.a"))
+}
+
+// wantCalm fails if pods that come have policies worked out again.
+func wantCalm(t *testing.T, g *Graph, dp *dataplane) {
+	t.Helper()
+	g.sets.joined = g.sets.relief.every
+	if flushed(t, g, dp, otherPod(200, "10.2.0.1")); len(g.Turning()) > 0 {
+		t.Fatal("a pod that comes has policies worked out again")
+	}
+}
+
+// A pod with an address of each IP version counts once when policies come, and later. Before, it counted twice later: policies that find more
+// than three quarters of what they may were worked out again with each pod that came.
+func TestPodsOfBothIPVersionsCountOnce(t *testing.T) {
+	g, dp := admitted(t, 100, func(i int) model.EndpointUpdate {
+		return otherPod(i, fmt.Sprintf("10.1.0.%d fd00:1::%x", 1+i, 1+i))
+	})
+	flushed(t, g, dp, selecting("shop", "p", 0, 9))
+	wantRefused(t, g, "", "")
+	wantCalm(t, g, dp)
+}
+
+// The addresses of a pod count for each number that it gives a name of ports. Before, 500 pods with 100 numbers and 200 selectors took 10 s and
+// 1.1 GB, and 7 s again with each pod that came.
+func TestAddressesCountForEachNumberOfANamedPort(t *testing.T) {
+	g, dp := admitted(t, 10, func(i int) model.EndpointUpdate {
+		u := otherPod(i, fmt.Sprintf("10.1.0.%d 10.1.1.%d", 1+i, 1+i))
+		for k := range 20 {
+			port("http", model.ProtoTCP, uint16(80+k))(u.Endpoint)
+		}
+		return u
+	})
+	p := selecting("evil", "p", 0, 3)
+	for i := range p.Policy.Ingress {
+		r := &p.Policy.Ingress[i]
+		r.Destination, r.Source = model.Entity{NamedPorts: []string{"http"}, Selector: r.Source.Selector}, model.Entity{}
+	}
+	flushed(t, g, dp, p)
+	wantRefused(t, g, "p", "")
+	if n := len(g.sets.definitions); n != 0 {
+		t.Errorf("%d definitions", n)
+	}
+	p.Policy.Ingress = p.Policy.Ingress[:2]
+	flushed(t, g, dp, p)
+	wantRefused(t, g, "", "")
+	wantCalm(t, g, dp)
+}
+
 // Whatever comes and goes while namespaces have too much found: the sets that are in force have the members that they would have without limits.
 func TestReliefLeavesTheSetsOfOthersRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -103,8 +167,30 @@ func TestReliefLeavesTheSetsOfOthersRight(t *testing.T) {
 					t.Fatalf("set %s has %v, want %v", id, members, want)
 				}
 			}
+			checkRelieved(t, g, dp)
 		}
 	})
+}
+
+// checkRelieved looks for too much that is found until there is none any more: those that are admitted again find no more than they may.
+func checkRelieved(t *rapid.T, g *Graph, dp *dataplane) {
+	for n := 0; ; n++ {
+		g.sets.joined = g.sets.relief.every
+		if g.sets.relieve(); len(g.sets.relief.refused) == 0 {
+			return
+		}
+		if n > 3 {
+			t.Fatal("what is admitted finds too much again and again")
+		}
+		for first := true; first || len(g.Turning()) > 0; first = false {
+			for id, c := range g.Flush().Sets {
+				if err := dp.applySet(id, c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkSpending(t, g)
+		}
+	}
 }
 
 // drawRelieved is a change of a pod that runs as the ServiceAccount, of that, or of a policy with selectors on its labels or those of pods.
@@ -112,7 +198,11 @@ func drawRelieved(t *rapid.T) model.Update {
 	i := rapid.IntRange(0, 7).Draw(t, "number")
 	switch rapid.IntRange(0, 3).Draw(t, "what") {
 	case 0:
-		u := pod(fmt.Sprint("other/p", i), fmt.Sprint("10.1.0.", i), on("node-2"), profiles("kns.other", "ksa.other.a"), port("http", model.ProtoTCP, uint16(80+i)))
+		u := pod(fmt.Sprint("other/p", i), fmt.Sprintf("10.1.0.%d fd00::%d", i, i), on("node-2"), profiles("kns.other", "ksa.other.a"), port("http", model.ProtoTCP, uint16(80+i)))
+		for k := range rapid.IntRange(0, 3).Draw(t, "more") {
+			u.Endpoint.Addrs = append(u.Endpoint.Addrs, addrs(fmt.Sprintf("10.2.%d.%d", i, k))...)
+			u.Endpoint.Ports = append(u.Endpoint.Ports, model.NamedPort{Name: "http", Protocol: model.ProtoTCP, Port: uint16(90 + k)})
+		}
 		for k := range rapid.IntRange(0, 3).Draw(t, "labels") {
 			u.Endpoint.Labels[fmt.Sprint("pcsa.x", k)] = "on"
 		}

@@ -95,6 +95,7 @@ func (b *builder) all() []model.MatchRule {
 	for i := 0; i < len(b.source) && !b.over; i++ {
 		rules = b.rule(rules, &b.source[i])
 	}
+	b.over = b.over || b.spent > b.most // by what came last
 	return rules
 }
 

@@ -46,11 +46,10 @@ func (x *selectedSets) defineNamedPort(d *definition, sel *selector.Selector) {
 // fill counts in the members of a new definition.
 func (x *selectedSets) fill(d *definition) {
 	for gr := range d.selection.Groups() {
+		sets := d.key.setsFor(gr)
 		for it := range gr.Items() {
 			x.addToSets(d, it, 1)
-			if d.weight++; it.Value.extra != nil {
-				d.weight += len(it.Value.extra.nets)
-			}
+			d.weight += it.Value.weight(sets)
 		}
 	}
 	d.ports = d.livePorts()

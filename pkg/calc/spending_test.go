@@ -136,7 +136,7 @@ func TestSelectorsOfOneNamespaceFindNoMoreThanTheirShare(t *testing.T) {
 
 // Many policies of one namespace are one; what one of them gives up another one gets.
 func TestPoliciesOfANamespaceShareWhatTheyFind(t *testing.T) {
-	g, dp := market(t, 100, 500)
+	g, dp := market(t, 100, 600)
 	flushed(t, g, dp, selecting("evil", "a", 0, 3), selecting("evil", "b", 10, 3), selecting("evil", "c", 0, 3), selecting("shop", "p", 0, 3))
 	wantRefused(t, g, "b", "") // c means what a does
 	flushed(t, g, dp, selecting("evil", "a", 0, 1))
