@@ -41,7 +41,7 @@ func (b *builder) definition(key definitionKey, by lookup) *definition {
 	}
 	if !b.has(d) {
 		b.references++
-		b.spent += d.weight
+		b.spent += b.sets.spending.cost(b.rs, d)
 	}
 	b.uses[d] = struct{}{}
 	return d

@@ -33,6 +33,9 @@ func (d *definition) found() (n int) {
 	return n
 }
 
+// cost is what a definition costs somebody who comes to use it. It may have been made when it found little.
+func (d *definition) cost() int { return max(d.weight, d.found()) }
+
 // relieve refuses the policies of those whose selectors have come to find too much, if it is time to look.
 func (x *setIndex) relieve() {
 	if x.joined < x.relief.every {

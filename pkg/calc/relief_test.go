@@ -135,6 +135,33 @@ func TestAddressesCountForEachNumberOfANamedPort(t *testing.T) {
 	wantCalm(t, g, dp)
 }
 
+// A policy is charged what selectors find when it comes, also if those of others found less when theirs came. Before, it was admitted and refused
+// in turn, with each pod that came.
+func TestSelectorsOfOthersCostWhatTheyFindNow(t *testing.T) {
+	g, dp := admitted(t, 100, func(i int) model.EndpointUpdate { return otherPod(i, fmt.Sprint("10.1.0.", 1+i)) })
+	flushed(t, g, dp, byLabels("shop", "p", 0, 9))
+	flushed(t, g, dp, account(9))
+	p := selecting("evil", "p", 0, 8)
+	p.Policy.Ingress = append(p.Policy.Ingress, byLabels("evil", "p", 0, 9).Policy.Ingress...)
+	flushed(t, g, dp, p)
+	wantRefused(t, g, "p", "")
+	wantCalm(t, g, dp)
+	flushed(t, g, dp, byLabels("evil", "p", 0, 9))
+	wantRefused(t, g, "", "")
+}
+
+// One that found as much as it may when it came, and more now, stays as it is when its rules are worked out again.
+func TestWhatIsFoundLaterIsNotChargedWithTheNextChange(t *testing.T) {
+	g, dp := admitted(t, 100, func(i int) model.EndpointUpdate { return otherPod(i, fmt.Sprint("10.1.0.", 1+i)) })
+	flushed(t, g, dp, byLabels("evil", "p", 0, 12))
+	flushed(t, g, dp, account(12))
+	wantRefused(t, g, "", "")
+	p := byLabels("evil", "p", 0, 12)
+	p.Policy.Ingress[0].Action = model.Deny
+	flushed(t, g, dp, p)
+	wantRefused(t, g, "", "")
+}
+
 // Whatever comes and goes while namespaces have too much found: the sets that are in force have the members that they would have without limits.
 func TestReliefLeavesTheSetsOfOthersRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -26,8 +26,8 @@ const (
 // costToRead is the cost of parsing a selector, whatever it is tried with. It is small beside that of a group if the selector is short.
 func costToRead(text string) int { return max(0, len(text)-longSelector) / 16 }
 
-// spending counts the addresses that the policies of each namespace make the index find. A definition is charged its
-// cost at the time it is created. The addresses that it finds later are bounded in relief.go.
+// spending counts the addresses that the policies of each namespace make the index find. A namespace is charged what a definition costs when it
+// comes to use it. The addresses that are found later are bounded in relief.go.
 type spending struct {
 	limit, perItem int
 	references     int // MaxReferences
@@ -38,8 +38,14 @@ type spending struct {
 
 // spent counts the use by one namespace's policies.
 type spent struct {
-	users map[*definition]int // rulesets
-	sum   int                 // of their weights
+	users map[*definition]charge
+	sum   int // of their weights
+}
+
+// charge is what a namespace pays for a definition.
+type charge struct {
+	rulesets int // that use it
+	weight   int // what it was when the first of them came
 }
 
 func newSpending() spending {
@@ -70,24 +76,28 @@ func (s *spending) mostReferences(rs *ruleset) int {
 func (s *spending) hold(namespace string, d *definition) (first bool) {
 	a := s.by[namespace]
 	if a == nil {
-		a = &spent{users: map[*definition]int{}}
+		a = &spent{users: map[*definition]charge{}}
 		s.by[namespace] = a
 	}
-	if a.users[d]++; a.users[d] > 1 {
-		return false
+	c := a.users[d]
+	if c.rulesets++; c.rulesets == 1 {
+		c.weight = d.cost()
+		a.sum += c.weight
 	}
-	a.sum += d.weight
-	return true
+	a.users[d] = c
+	return c.rulesets == 1
 }
 
 // release takes one such charge back, and reports whether it was the last.
 func (s *spending) release(namespace string, d *definition) (last bool) {
 	a := s.by[namespace]
-	if a.users[d]--; a.users[d] > 0 {
+	c := a.users[d]
+	if c.rulesets--; c.rulesets > 0 {
+		a.users[d] = c
 		return false
 	}
 	delete(a.users, d)
-	if a.sum -= d.weight; len(a.users) == 0 {
+	if a.sum -= c.weight; len(a.users) == 0 {
 		delete(s.by, namespace)
 	}
 	return true
@@ -120,8 +130,8 @@ func (s *spending) besides(rs *ruleset) (sum, references int) {
 	}
 	sum, references = a.sum, len(a.users)
 	for d := range rs.uses {
-		if a.users[d] == 1 {
-			sum -= d.weight
+		if c := a.users[d]; c.rulesets == 1 {
+			sum -= c.weight
 			references--
 		}
 	}
@@ -134,11 +144,19 @@ func (s *spending) isHeld(rs *ruleset, d *definition) bool {
 	if a == nil {
 		return false
 	}
-	users := a.users[d]
+	users := a.users[d].rulesets
 	if _, own := rs.uses[d]; own {
 		users--
 	}
 	return users > 0
+}
+
+// cost is what a definition costs that no other ruleset of the namespace uses: what it did when it came, if this one uses it already.
+func (s *spending) cost(rs *ruleset, d *definition) int {
+	if _, own := rs.uses[d]; own {
+		return s.by[rs.account()].users[d].weight
+	}
+	return d.cost()
 }
 
 // over says why a ruleset is refused: it would find too much, or refers to too many. It is the same text as long as it is.

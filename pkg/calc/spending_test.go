@@ -58,7 +58,7 @@ func checkSpending(t tb, g *Graph) {
 		for rs := range d.users {
 			if users[rs.account()]++; !charged[rs.account()] {
 				charged[rs.account()] = true
-				sums[rs.account()] += d.weight
+				sums[rs.account()] += g.sets.spending.by[rs.account()].users[d].weight
 			}
 		}
 	}
@@ -67,8 +67,10 @@ func checkSpending(t tb, g *Graph) {
 	}
 	for namespace, a := range g.sets.spending.by {
 		n := 0
-		for _, u := range a.users {
-			n += u
+		for d, c := range a.users {
+			if n += c.rulesets; c.weight < d.weight {
+				t.Fatalf("namespace %q is charged %d for a definition that cost %d", namespace, c.weight, d.weight)
+			}
 		}
 		if a.sum != sums[namespace] || n != users[namespace] {
 			t.Fatalf("namespace %q is charged %d for %d users, and uses %d with %d", namespace, a.sum, n, sums[namespace], users[namespace])
