@@ -65,6 +65,11 @@ func (x *setIndex) disown(account string) {
 			}
 		}
 	}
+	for rs := range x.spending.refused { // in their turn, and not before those that were in force
+		if rs.account() == account {
+			x.relief.refused[rs] = struct{}{}
+		}
+	}
 	for rs := range x.relief.refused {
 		x.use(rs, nil)
 	}

@@ -162,6 +162,17 @@ func TestWhatIsFoundLaterIsNotChargedWithTheNextChange(t *testing.T) {
 	wantRefused(t, g, "", "")
 }
 
+// Policies that were refused before get no room that those in force had.
+func TestReliefLooksAtPoliciesInTheirTurn(t *testing.T) {
+	g, dp := admitted(t, 100, func(i int) model.EndpointUpdate { return otherPod(i, fmt.Sprint("10.1.0.", 1+i)) })
+	flushed(t, g, dp, byLabels("evil", "a", 0, 20), selecting("evil", "b", 0, 5), selecting("evil", "z", 100, 9))
+	wantRefused(t, g, "z", "")
+	flushed(t, g, dp, account(11))
+	wantRefused(t, g, "a b z", "")
+	flushed(t, g, dp)
+	wantRefused(t, g, "a z", "")
+}
+
 // Whatever comes and goes while namespaces have too much found: the sets that are in force have the members that they would have without limits.
 func TestReliefLeavesTheSetsOfOthersRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
