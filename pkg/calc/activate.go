@@ -143,6 +143,7 @@ func (t *policyTable) retire(rs *ruleset) *ruleset {
 // something since, so a policy is judged by what the others use at the end, and not before their turn.
 func (t *policyTable) buildRules() {
 	t.result.work.Rules = 0
+	empty(&t.sets.spending.tried)
 	maps.Copy(t.dirty.rulesets, t.sets.relief.rebuilt())
 	t.buildInTurn(t.dirty.rulesets)
 	empty(&t.sets.relief.refused)

@@ -78,7 +78,9 @@ func (b *builder) define(key definitionKey, by lookup, long int) *definition {
 func (b *builder) estimate() {
 	e := newBuilder(b.sets, b.rs, b.source)
 	e.planned = map[definitionKey]struct{}{}
-	e.all()
+	if e.all(); e.over {
+		b.spent = e.spent // nothing else is
+	}
 	b.estimated, b.over, b.tooMany = true, e.over, e.tooMany
 }
 

@@ -36,14 +36,16 @@ func (rs *ruleset) account() string {
 // equal keep their pointer.
 func (x *setIndex) build(rs *ruleset, source []model.Rule) bool {
 	b := newBuilder(x, rs, source)
-	if _, b.over = x.relief.refused[rs]; b.over {
-		x.relief.later[rs] = struct{}{}
+	before := b.spent
+	if _, b.over = x.relief.refused[rs]; b.over || x.spending.isTried(rs.account()) {
+		x.relief.later[rs], b.over = struct{}{}, true
 	}
 	rules := &model.PolicyRules{Key: rs.key, Staged: rs.staged, StagedAction: rs.action, Rules: b.all()}
 	if b.over {
 		// Sets that it used before stay defined: its earlier rules may still be in force.
 		rules.Rules, rules.Refused = nil, x.spending.over(rs, b.tooMany)
 		x.spending.refused[rs] = x.spending.sumOf(rs.account())
+		x.spending.tried[rs.account()] += b.spent - before
 		for d := range b.uses {
 			x.unused[d] = struct{}{}
 		}

@@ -18,6 +18,8 @@ const (
 	// MaxReferences is how many different selectors, names of ports with a selector, and Services the policies of a namespace refer to.
 	// Each may find any pod that comes later, or that changes its labels, and this is all that bounds what such a pod costs.
 	MaxReferences = 1 << 13
+	// triedInPart is which part of it may be looked at, or the rules of one policy, before what else there is to do has its turn.
+	triedInPart = 8
 	// longSelector is the length of a selector, in bytes, up to which a group that is tried with it counts once: that of an
 	// object of Kubernetes may have 75,000 terms. One that is n times as long counts n times more.
 	longSelector = selector.MaxLength
@@ -34,6 +36,9 @@ type spending struct {
 	items          int // endpoints and network sets
 	by             map[string]*spent
 	refused        map[*ruleset]int // with the sum of its account at that time
+
+	inParts bool
+	tried   map[string]int // by account: what it took in the present flush to work out that rules are refused
 }
 
 // spent counts the use by one namespace's policies.
@@ -49,7 +54,7 @@ type charge struct {
 }
 
 func newSpending() spending {
-	return spending{limit: MaxFound, perItem: MaxFoundPerItem, references: MaxReferences, by: map[string]*spent{}, refused: map[*ruleset]int{}}
+	return spending{limit: MaxFound, perItem: MaxFoundPerItem, references: MaxReferences, by: map[string]*spent{}, refused: map[*ruleset]int{}, tried: map[string]int{}}
 }
 
 // most is what a namespace may have found; its staged policies have a quarter of that besides.
@@ -101,6 +106,12 @@ func (s *spending) release(namespace string, d *definition) (last bool) {
 		delete(s.by, namespace)
 	}
 	return true
+}
+
+// isTried reports whether enough rules of an account have been refused in the present flush: a namespace may have thousands of policies for
+// which there is no room, and looking at each of them may take as long as finding all that it may have found. The others are looked at later.
+func (s *spending) isTried(account string) bool {
+	return s.inParts && s.tried[account] > s.mostOf(account)/triedInPart
 }
 
 // sumOf is what an account is charged.

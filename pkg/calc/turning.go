@@ -30,9 +30,9 @@ func before(id model.NetworkSetID) model.NetworkSetID {
 	return id
 }
 
-// InParts has later flushes make changes of network sets in parts of about so many prefixes, if more than twice as many change; 0, as at
-// first: at once. The caller asks Turning after each Flush, and flushes again.
-func (g *Graph) InParts(most int) { g.networkSetTable.most = most }
+// InParts has later flushes make changes of network sets in parts of about so many prefixes, if more than twice as many change, and look at
+// some of the policies that are refused (spending.go); 0, as at first: at once. The caller asks Turning after each Flush, and flushes again.
+func (g *Graph) InParts(most int) { g.networkSetTable.most, g.sets.spending.inParts = most, most > 0 }
 
 // Turning are the namespaces of the network sets that are being changed in parts, "" for global ones, and of policies that wait for the next
 // Flush (relief.go); none: all of the datastore's state that
