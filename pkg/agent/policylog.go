@@ -34,6 +34,7 @@ type policyLog struct {
 	lines    int
 	bySpace  map[string]int
 	withheld int
+	overflow bool // it is logged that there were more than pending has room for
 }
 
 // policyChange is the change of one policy on this node.
@@ -176,7 +177,10 @@ func (p *policyLog) enforced(now time.Time) {
 	for _, key := range slices.SortedFunc(maps.Keys(p.pending), order) {
 		p.write(key, p.pending[key], took, now)
 	}
-	if p.crowded {
+	if p.tick(now); p.crowded && !p.overflow {
+		if p.overflow = true; p.window.IsZero() {
+			p.window = now
+		}
 		p.log.Info("more policies have changed since policy was last enforced than the log can name", "named", len(p.pending))
 	}
 	clear(p.pending)
@@ -213,6 +217,6 @@ func (p *policyLog) tick(now time.Time) {
 	if p.withheld > 0 {
 		p.log.Info("policies changed that are not logged one by one", "more", p.withheld, "within", policyWindow)
 	}
-	p.window, p.lines, p.withheld = time.Time{}, 0, 0
+	p.window, p.lines, p.withheld, p.overflow = time.Time{}, 0, 0, false
 	clear(p.bySpace)
 }

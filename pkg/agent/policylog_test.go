@@ -201,8 +201,19 @@ func TestTheLogComparesSoManyPolicies(t *testing.T) {
 	if n := len(p.pending[list[0].Key].endpoints); n != 1 {
 		t.Errorf("%d endpoints, want 1", n)
 	}
-	p.enforced(time.Now())
+	began := time.Now()
+	for i := range 20 { // a tenant has it so with each change
+		p.note([]model.PolicyKey{list[0].Key})
+		p.local = map[model.EndpointID]*model.EndpointPolicy{}
+		p.flushed(changes, false, began)
+		p.enforced(began.Add(time.Duration(i) * time.Second))
+	}
 	if n := strings.Count(out.String(), "than the log can name"); n != 1 {
-		t.Errorf("logged\n%s", out.String())
+		t.Errorf("%d times in one window:\n%s", n, out.String())
+	}
+	p.crowded = true
+	p.enforced(began.Add(policyWindow))
+	if n := strings.Count(out.String(), "than the log can name"); n != 2 {
+		t.Errorf("%d times in two windows:\n%s", n, out.String())
 	}
 }
