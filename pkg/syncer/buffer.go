@@ -183,13 +183,17 @@ func (b *Buffer) Hold(namespaces map[string]bool) {
 	}
 }
 
+// leftForOne is how many updates next leaves at most for each that it may return. A tenant may have tens of thousands of objects wait, which
+// must not hide those of others behind them. To look at a hundred thousand takes 6 ms.
+const leftForOne = 10
+
 // next appends up to n updates to out; if bounded, those that have room. Once it has left one, it leaves deletions of the same namespace, too,
-// and looks no farther than n that are left, or InSync.
+// and looks no farther than leftForOne times n that are left, or InSync.
 func (b *Buffer) next(out []model.Update, n int, bounded bool) []model.Update {
 	var addresses room
 	var behind scopes // of those that are left
 	left, held := 0, b.held
-	for at := b.head; len(out) < n && left < n && at < len(b.queue); at++ {
+	for at := b.head; len(out) < n && left < leftForOne*n && at < len(b.queue); at++ {
 		s := b.queue[at]
 		if s.update == nil {
 			continue

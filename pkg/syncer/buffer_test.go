@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"net/netip"
@@ -245,6 +246,27 @@ func TestObjectsOfManyAddressesLetOthersPass(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, b.Drain(100), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("Drain %d:\n%s", i+1, diff)
+		}
+	}
+}
+
+// However many objects of a namespace wait, those of others behind them do not. Before, they did while more waited than one Drain returns.
+func TestManyObjectsThatWaitLetOthersPass(t *testing.T) {
+	const limit, many = 20, 100
+	for what, of := range map[string]func(i int) model.Update{
+		"for room":            func(i int) model.Update { return slice("a", fmt.Sprint(i), MostAddresses) },
+		"for a change of one": func(i int) model.Update { return networkSet("a", fmt.Sprint(i), 1) },
+	} {
+		b := NewBuffer()
+		b.Put([]model.Update{model.InSync{}})
+		b.Drain(limit)
+		for i := range many {
+			b.Put([]model.Update{of(i)})
+		}
+		b.Hold(map[string]bool{"a": what == "for a change of one"})
+		b.Put([]model.Update{policyOf("b")})
+		if got := b.Drain(limit); !slices.ContainsFunc(got, func(u model.Update) bool { return cmp.Equal(u, policyOf("b")) }) {
+			t.Errorf("%d that wait %s hide one of another namespace", many, what)
 		}
 	}
 }
