@@ -7,8 +7,8 @@ import (
 
 // lookup is how to find the members of a definition that does not exist yet.
 type lookup struct {
-	tried func() int         // what that costs without the members
-	finds func(most int) int // how many members it has, or more than most
+	tried func() int                // what that costs without the members
+	finds func(most int) (int, int) // what it finds, or more than most, and by port in how many sets
 	fill  func(*definition)
 }
 
@@ -17,7 +17,8 @@ type lookup struct {
 func (b *builder) definition(key definitionKey, by lookup) *definition {
 	long := len(key.selector) / longSelector
 	b.spent += 1 + long // a rule may name one port of very many, and there may be very many rules
-	if _, planned := b.planned[key]; planned {
+	if ports, planned := b.planned[key]; planned {
+		b.spent += ports
 		b.over = b.over || b.spent > b.most
 		return nil
 	}
@@ -59,9 +60,10 @@ func (b *builder) define(key definitionKey, by lookup, long int) *definition {
 	case b.over:
 		return nil
 	case b.planned != nil:
-		b.planned[key] = struct{}{}
+		found, ports := by.finds(b.most - b.spent - cost)
+		b.planned[key] = ports
 		b.references++
-		b.spent += cost + long + by.finds(b.most-b.spent-cost)
+		b.spent += cost + max(1, ports)*long + found + ports // as ports counts them
 		return nil
 	case !b.estimated:
 		if b.estimate(); b.over {
@@ -77,7 +79,7 @@ func (b *builder) define(key definitionKey, by lookup, long int) *definition {
 // estimate works out whether there is room for all rules, without making anything.
 func (b *builder) estimate() {
 	e := newBuilder(b.sets, b.rs, b.source)
-	e.planned = map[definitionKey]struct{}{}
+	e.planned = map[definitionKey]int{}
 	if e.all(); e.over {
 		b.spent = e.spent // nothing else is
 	}
@@ -103,17 +105,21 @@ func (b *builder) candidates(sel *selector.Selector) int {
 	return n
 }
 
-// foundBy is what a definition by selector finds, or more than most.
-func (b *builder) foundBy(key definitionKey, sel *selector.Selector, most int) (n int) {
+// foundBy is what a definition by selector finds, or more than most, and in how many sets by port.
+func (b *builder) foundBy(key definitionKey, sel *selector.Selector, most int) (n, ports int) {
+	numbers := newNumberCount()
 	for gr := range b.sets.selected.labels.Matching(sel) {
+		if key.kind.byPort() {
+			numbers.add(key, gr)
+		}
 		sets := key.setsFor(gr)
 		for it := range gr.Items() {
 			if n += it.Value.weight(sets); n > most {
-				return n
+				return n, numbers.sets()
 			}
 		}
 	}
-	return n
+	return n, numbers.sets()
 }
 
 // setsFor is in how many sets of a definition by selector the addresses of a group that it finds are.
@@ -126,8 +132,41 @@ func (k definitionKey) setsFor(gr *group) (n int) {
 			n++
 		}
 	}
-	return n
+	return min(n, mostSets)
 }
+
+// mostSets is in how many sets of a definition by named port a pod may be: those past the limit are in one for each protocol.
+const mostSets = MaxPortNumbers + 3
+
+// numberCount counts the numbers for which a definition by named port has sets, as if it were made.
+type numberCount struct {
+	of  map[string]map[portKey]struct{} // by namespace, where the first MaxPortNumbers count
+	all map[portKey]struct{}
+}
+
+func newNumberCount() *numberCount {
+	return &numberCount{of: map[string]map[portKey]struct{}{}, all: map[portKey]struct{}{}}
+}
+
+func (c *numberCount) add(key definitionKey, gr *group) {
+	namespace, limited := namespaceOf(gr)
+	of := c.of[namespace]
+	for port := range gr.PortsNamed(key.name) {
+		k := keyOf(port)
+		if !key.means(port) {
+			continue
+		}
+		if _, known := of[k]; limited && !known && len(of) == MaxPortNumbers {
+			k = portKey{protocol: k.protocol, past: true}
+		} else if limited && !known {
+			put(&of, k, struct{}{})
+			c.of[namespace] = of
+		}
+		c.all[k] = struct{}{}
+	}
+}
+
+func (c *numberCount) sets() int { return len(c.all) }
 
 // weight is what it costs that an item is found whose addresses are in so many sets: each address in each set, as members.found counts them.
 // A pod may have many addresses, and give a name of ports very many numbers.
@@ -137,7 +176,7 @@ func (b *builder) bySelector(sel *selector.Selector) *definition {
 	key := selectorKey(sel)
 	return b.definition(key, lookup{
 		tried: func() int { return b.candidates(sel) },
-		finds: func(most int) int { return b.foundBy(key, sel, most) },
+		finds: func(most int) (int, int) { return b.foundBy(key, sel, most) },
 		fill:  func(d *definition) { b.sets.selected.define(d, sel) },
 	})
 }
@@ -146,13 +185,13 @@ func (b *builder) byNamedPort(name string, protocol *uint8, sel *selector.Select
 	key := namedPortKey(name, protocol, sel)
 	return b.definition(key, lookup{
 		tried: func() int { return b.candidates(sel) },
-		finds: func(most int) int { return b.foundBy(key, sel, most) },
+		finds: func(most int) (int, int) { return b.foundBy(key, sel, most) },
 		fill:  func(d *definition) { b.sets.selected.defineNamedPort(d, sel) },
 	})
 }
 
 // none is for definitions of which the members are in what it costs to find them.
-func none(int) int { return 0 }
+func none(int) (int, int) { return 0, 0 }
 
 func (b *builder) byService(k kind, service model.ServiceKey) *definition {
 	return b.definition(definitionKey{kind: k, service: service}, lookup{

@@ -51,6 +51,44 @@ func TestPoliciesThatAreRefusedFindNothing(t *testing.T) {
 	}
 }
 
+// What a policy is refused for is known before anything is found: also the sets of named ports with very many numbers.
+func TestWhatAPolicyFindsIsKnownBefore(t *testing.T) {
+	const pods, rules = 100, 10
+	g, dp := market(t, 0, rules*pods*5/2)
+	var updates []model.Update
+	for i := range pods {
+		updates = append(updates, pod(fmt.Sprint("evil/p", i), fmt.Sprint("10.1.0.", 1+i), on("node-2"), port("http", model.ProtoTCP, uint16(80+i))))
+	}
+	flushed(t, g, dp, updates...)
+	before := g.sets.joined
+	flushed(t, g, dp, byPort("evil", rules))
+	wantRefused(t, g, "p", "")
+	if n := g.sets.joined - before; n != 0 {
+		t.Errorf("a policy that is refused has found %d", n)
+	}
+}
+
+// What a selector costs does not depend on how many others are about the same label: those of other namespaces may be.
+func TestSelectorsCostTheSameBesideOthers(t *testing.T) {
+	about := func(namespace string, first, rules int) model.PolicyUpdate {
+		p := selecting(namespace, "p", 0, rules)
+		for i := range p.Policy.Ingress {
+			p.Policy.Ingress[i].Source.Selector = sel(fmt.Sprintf("app == 'web' && tier != '%d'", first+i))
+		}
+		return p
+	}
+	g, dp := market(t, 0, 500)
+	flushed(t, g, dp, about("shop", 0, 10))
+	alone := g.sets.spending.sumOf("shop")
+	flushed(t, g, dp, model.Absent(about("shop", 0, 0)))
+	flushed(t, g, dp, about("evil", 100, 100))
+	flushed(t, g, dp, about("shop", 0, 10))
+	wantRefused(t, g, "", "")
+	if n := g.sets.spending.sumOf("shop"); n != alone {
+		t.Errorf("charged %d, and %d beside others", alone, n)
+	}
+}
+
 // Policies that are refused one after the other, because each finds too much, are looked at in parts, between which other changes come. Before,
 // each change of a policy of the namespace took as long as looking at all of them: 5 s for 50 that are tried with 1,000 pods of different labels.
 func TestManyPoliciesThatAreRefusedAreLookedAtInParts(t *testing.T) {

@@ -78,8 +78,8 @@ type builder struct {
 	tried map[*selector.Selector]int // see candidates
 	block []model.PortMatch          // see newPorts
 
-	estimated bool                       // it is known that there is room for all
-	planned   map[definitionKey]struct{} // by one that only estimates; nil: it makes definitions
+	estimated bool                  // it is known that there is room for all
+	planned   map[definitionKey]int // by one that only estimates, with the number of sets by port; nil: it makes definitions
 }
 
 func newBuilder(x *setIndex, rs *ruleset, source []model.Rule) *builder {

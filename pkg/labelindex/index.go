@@ -132,10 +132,10 @@ func (x *Index[V, U]) Same(sel *selector.Selector) (same *selector.Selector, fou
 	return sel, false
 }
 
-// Candidates is about how many groups a selector is matched against when it is added.
+// Candidates is about how many groups a selector is matched against when it is added. What selections there are already makes no difference.
 func (x *Index[V, U]) Candidates(sel *selector.Selector) int {
-	if _, _, cost, ok := x.selections.cheapest(sel); ok {
-		return cost
+	if name, must, _, ok := x.selections.cheapest(sel); ok {
+		return x.selections.groupCount(name, must)
 	}
 	return len(x.groups.groups)
 }

@@ -92,6 +92,27 @@ func (x *selectionIndex[V, U]) cost(name string, r selector.Restriction, most in
 	return n
 }
 
+// groupCount counts the groups that meet a condition; a value that no group has counts as one where all values are looked at.
+func (x *selectionIndex[V, U]) groupCount(name string, r selector.Restriction) (n int) {
+	of := x.interner.names[name]
+	switch {
+	case of == nil:
+	case r.Values == nil:
+		for l := range of.values.All() {
+			groups, _ := l.count()
+			n += max(1, groups)
+		}
+	default:
+		for _, v := range r.Values {
+			if l := of.values.Get(v); l != nil {
+				groups, _ := l.count()
+				n += groups
+			}
+		}
+	}
+	return n
+}
+
 // groups yields at least those of all groups that a selector with a condition on a label matches; some more than once.
 func (x *selectionIndex[V, U]) groups(of *labelName[V, U], must selector.Restriction) iter.Seq[*Group[V, U]] {
 	return func(yield func(*Group[V, U]) bool) {
