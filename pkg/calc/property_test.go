@@ -91,7 +91,7 @@ func checkEmptied(t *rapid.T, g *Graph, dp *dataplane, w world) {
 	if n := len(g.external.by) + len(g.prefixes.by) + len(g.sets.services.backends.pairs.by) + len(g.sets.services.backends.addrs.by); n != 0 {
 		t.Fatalf("something is allotted still: %+v %+v", g.external, g.prefixes)
 	}
-	if s := g.sets.spending; s.items+len(s.by)+len(s.refused) != 0 {
+	if s := g.sets.spending; s.items+len(s.by)+len(s.refused)+len(s.further)+s.allFurther != 0 {
 		t.Fatalf("something is charged still: %+v", s)
 	}
 	if n := len(g.result.groups) + len(g.result.shared) + len(g.owners.interfaces) + g.profiles.Len() - 1 + g.policies.Len(); n != 0 {

@@ -45,7 +45,7 @@ func (x *setIndex) enter(it *item) { x.countItem(it, 1) }
 func (x *setIndex) exit(it *item)  { x.countItem(it, -1) }
 
 func (x *setIndex) countItem(it *item, delta int32) {
-	x.spending.items += int(delta)
+	x.spending.count(it, int(delta))
 	x.selected.countItem(it, delta)
 	x.owned.countItem(it, delta)
 	x.relieve()

@@ -13,7 +13,8 @@ import (
 const (
 	// MaxFound is the sum, over all different ones, of the groups of pods that are tried and the addresses that are found.
 	MaxFound = 1 << 19
-	// MaxFoundPerItem is added for each pod of the cluster: some selectors that mean all of them are always possible.
+	// MaxFoundPerItem is added for each pod of the cluster: some selectors that mean all of them are always possible. One of another namespace
+	// counts as often as it may be found for one selector.
 	MaxFoundPerItem = 16
 	// MaxReferences is how many different selectors, names of ports with a selector, and Services the policies of a namespace refer to.
 	// Each may find any pod that comes later, or that changes its labels, and this is all that bounds what such a pod costs.
@@ -32,8 +33,10 @@ func costToRead(text string) int { return max(0, len(text)-longSelector) / 16 }
 // comes to use it. The addresses that are found later are bounded in relief.go.
 type spending struct {
 	limit, perItem int
-	references     int // MaxReferences
-	items          int // endpoints and network sets
+	references     int            // MaxReferences
+	items          int            // endpoints and network sets
+	further        map[string]int // by namespace: how much more its pods cost than one each, as a definition by named port may find them
+	allFurther     int
 	by             map[string]*spent
 	refused        map[*ruleset]int // with the sum of its account at that time
 
@@ -54,19 +57,42 @@ type charge struct {
 }
 
 func newSpending() spending {
-	return spending{limit: MaxFound, perItem: MaxFoundPerItem, references: MaxReferences, by: map[string]*spent{}, refused: map[*ruleset]int{}, tried: map[string]int{}}
+	return spending{limit: MaxFound, perItem: MaxFoundPerItem, references: MaxReferences, further: map[string]int{}, by: map[string]*spent{}, refused: map[*ruleset]int{}, tried: map[string]int{}}
 }
 
 // most is what a namespace may have found; its staged policies have a quarter of that besides.
 func (s *spending) most(rs *ruleset) int { return s.mostOf(rs.account()) }
 
-// mostOf is that of an account.
+// mostOf is that of an account. Pods of other namespaces count as what they cost, so that no tenant has policies of others refused by the
+// numbers that its pods give a name of ports.
 func (s *spending) mostOf(account string) int {
-	most := s.limit + s.perItem*s.items
-	if strings.HasPrefix(account, stagedAccount) {
+	namespace, staged := strings.CutPrefix(account, stagedAccount)
+	most := s.limit + s.perItem*(s.items+s.allFurther-s.further[namespace])
+	if staged {
 		most /= 4
 	}
 	return most
+}
+
+// count counts an item that comes, or with -1 goes.
+func (s *spending) count(it *item, delta int) {
+	s.items += delta
+	further := it.Value.weight(1) - it.Value.nets() - 1
+	for name := range it.Group().PortNames() {
+		n := 0
+		for range it.Group().PortsNamed(name) {
+			n++
+		}
+		further = max(further, it.Value.weight(min(n, mostSets))-it.Value.nets()-1)
+	}
+	if further == 0 {
+		return
+	}
+	namespace, _ := namespaceOf(it.Group())
+	s.allFurther += delta * further
+	if s.further[namespace] += delta * further; s.further[namespace] == 0 {
+		delete(s.further, namespace)
+	}
 }
 
 // mostReferences is likewise how many definitions a namespace may have.

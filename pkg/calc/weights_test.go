@@ -75,6 +75,31 @@ func TestAddressesCountForEachNumberOfANamedPort(t *testing.T) {
 	wantCalm(t, g, dp)
 }
 
+// Numbers that pods of a namespace give a name of ports leave policies of others in force that find all pods by that name.
+func TestNumbersOfANamespaceHaveNoPolicyOfOthersRefused(t *testing.T) {
+	const limit, pods, rules = 300, 10, 10
+	g, dp := market(t, 0, limit)
+	g.sets.spending.perItem, g.sets.relief.every = MaxFoundPerItem, 50
+	flushed(t, g, dp, byPort("shop", rules), byPort("evil", rules))
+	var updates []model.Update
+	for i := range pods {
+		u := pod(fmt.Sprint("evil/p", i), fmt.Sprint("10.1.0.", 1+i), on("node-2"))
+		for k := range 50 {
+			port("http", model.ProtoTCP, uint16(80+k))(u.Endpoint)
+		}
+		updates = append(updates, u)
+	}
+	flushed(t, g, dp, updates...)
+	for range 2 {
+		for len(g.Turning()) > 0 {
+			flushed(t, g, dp)
+		}
+		wantRefused(t, g, "p", "")
+		flushed(t, g, dp, model.Absent(byPort("shop", 0)), model.Absent(byPort("evil", 0)))
+		flushed(t, g, dp, byPort("shop", rules), byPort("evil", rules)) // as an agent that starts
+	}
+}
+
 // A policy is charged what selectors find when it comes, also if those of others found less when theirs came. Before, it was admitted and refused
 // in turn, with each pod that came.
 func TestSelectorsOfOthersCostWhatTheyFindNow(t *testing.T) {
