@@ -129,7 +129,7 @@ type replacedBPF struct {
 	config config.Config
 	log    *slog.Logger
 	from   *bpfplane.Predecessor // nil: it cannot be read
-	owners map[netip.Addr]string // the interfaces of its endpoints, by address; nil: they cannot be read, or it is removed
+	owners map[netip.Addr]string // the interfaces of its endpoints, by address; nil: they are not known, or it is removed
 	unlock func() error          // nil: everything is removed
 }
 
@@ -156,6 +156,9 @@ func (l *replacedBPF) readOwners() error {
 	numbers, err := l.from.Owners()
 	if err != nil {
 		return fmt.Errorf("read whose addresses are by the BPF dataplane: %w", err)
+	}
+	if numbers == nil {
+		return nil
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {

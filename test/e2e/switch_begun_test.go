@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,11 +13,7 @@ import (
 // allHeard demands that what the ends that were asked send on all connections comes to the others.
 func (s *pathScene) allHeard(list []pair) {
 	s.T.Helper()
-	var group sync.WaitGroup
-	for _, c := range list {
-		group.Go(func() { s.hears(c.what+" at the end", c.responder, c.opener) })
-	}
-	group.Wait()
+	s.allHear(list, "at the end")
 	s.T.Logf("%d connections", len(list))
 }
 

@@ -36,8 +36,9 @@ func newHeirs(tracks func() bool) *heirs {
 	return &heirs{tracks: tracks, owners: map[netip.Addr]uint32{}, due: map[netip.Addr]bool{}, asked: map[netip.Addr]bool{}}
 }
 
-// resume notes the owners that an earlier agent has left. earlier: there was one, or this one starts over, and no other dataplane judges. has
-// reports whether the endpoint of an interface is in force and has an address.
+// resume notes the owners that an earlier agent has left. earlier: there was one that has programmed all endpoints, or this one starts over, and no
+// other dataplane judges. An agent that has ended before has not had time to note all owners, so an address without one says nothing. has reports
+// whether the endpoint of an interface is in force and has an address.
 func (h *heirs) resume(earlier bool, owners map[netip.Addr]uint32, has func(ifindex uint32, a netip.Addr) bool) {
 	h.resumed = earlier
 	for a, ifindex := range owners {

@@ -75,6 +75,35 @@ func TestAStartEndsConnectionsThoughNoEndpointIsInForce(t *testing.T) {
 	applyUntil(t, second, "the heir to be open", func(error) bool { return second.has(1002) })
 }
 
+// The first agent of all was killed when it had programmed some endpoints. The others have had their connections before any agent came, so the
+// next one ends none of them, although these addresses have no owner.
+func TestAStartAfterAFirstAgentThatWasKilledEndsNoConnections(t *testing.T) {
+	testutil.Privileged(t)
+	dir := testutil.BPFFS(t)
+	pods := append(restartStages[0].updates(), endpoint4("early", "cali0", "10.0.2.1", nil), endpoint4("late", "cali1", "10.0.2.2", nil))
+	first, graph := openSmall(t, dir, nil), calc.New("n")
+	killed := errors.New("killed")
+	first.kernel.host.(*FakeHost).Fail = map[uint32]error{1002: killed, 0: killed}
+	graph.Apply(pods)
+	if err := first.Apply(t.Context(), graph.Flush()); !errors.Is(err, killed) || !first.has(1001) || first.has(1002) {
+		t.Fatalf("%v; the endpoints are in force: %v, %v", err, first.has(1001), first.has(1002))
+	}
+	mustClose(t, first)
+
+	host := NewFakeHost()
+	host.Fresh, host.Ending = true, func(of map[netip.Addr]bool) error {
+		t.Errorf("connections of %v are ended", of)
+		return nil
+	}
+	second, graph := openSmallOn(t, host, dir, nil), calc.New("n")
+	defer mustClose(t, second)
+	graph.Apply(pods)
+	must(t, second.Apply(t.Context(), graph.Flush()))
+	if !second.has(1001) || !second.has(1002) {
+		t.Error("not all endpoints are open")
+	}
+}
+
 // While another dataplane judges, the kernel's table has the connections of pods that it knows and this one does not program before its first plan.
 // An agent that goes on with a switch removes none of them: that is for the one who adds its flows.
 func TestASwitchThatGoesOnEndsNoConnections(t *testing.T) {

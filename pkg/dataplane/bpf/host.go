@@ -29,6 +29,9 @@ type Host interface {
 	// IsGone reports whether the interface that an earlier agent has attached programs to has gone: one that is there under its number by now is
 	// another pod's. Call it before Ensure.
 	IsGone(ifindex uint32) (bool, error)
+	// WasGuarded reports whether an earlier agent has attached the netfilter programs: it has programmed the endpoints of its first plan by then.
+	// Call it before Guard.
+	WasGuarded() (bool, error)
 	// Tracks reports whether the kernel has a table of connections.
 	Tracks() bool
 	// EndConnections removes all connections with an end among these addresses from the kernel's own table. It is called beside other methods, but

@@ -144,7 +144,11 @@ func (p *Predecessor) Sources() (map[uint32][]netip.Prefix, error) { return pinn
 // Owners returns the numbers of the interfaces that have the addresses of endpoints in force; 0: that interface has gone, and a pod which
 // has the address now is another one. Call it before EndShortcut: a number can be that of a new interface, which has no program yet. Beside
 // another dataplane an interface may also have no program because an agent has ended in a switch, and the other one knows what has gone.
+// nil: agents have ended before they had programmed all endpoints, so it is not known which addresses had owners.
 func (p *Predecessor) Owners() (map[netip.Addr]uint32, error) {
+	if guarded, err := attach.Hooked(p.maps.LinkDir()); !guarded || err != nil {
+		return nil, err
+	}
 	pinned, err := ReadPinned(p.maps)
 	if err != nil {
 		return nil, err

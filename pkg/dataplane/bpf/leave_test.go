@@ -3,6 +3,8 @@ package bpf
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/margay-project/margay/internal/testutil"
@@ -67,6 +69,12 @@ func TestOwnersBesideAnotherDataplaneNeedNoProgram(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	if owners, err := p.Owners(); owners != nil || err != nil {
+		t.Errorf("of an agent that has not programmed all endpoints owners are known: %v, %v", owners, err)
+	}
+	if err := os.MkdirAll(filepath.Join(p.maps.LinkDir(), "judge-forward-ip4-1"), 0o700); err != nil { // as if it were pinned there
+		t.Fatal(err)
+	}
 	owner := func(want uint32) {
 		t.Helper()
 		owners, err := p.Owners()

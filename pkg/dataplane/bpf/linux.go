@@ -93,6 +93,9 @@ func (h *Linux) warnOfOthers(name string, ifindex uint32) {
 // IsGone implements Host.
 func (h *Linux) IsGone(ifindex uint32) (bool, error) { return h.links.IsGone(ifindex) }
 
+// WasGuarded implements Host.
+func (h *Linux) WasGuarded() (bool, error) { return h.links.Hooked() }
+
 // Tracks implements Host. If that is not known the kernel may have the table, and EndConnections says why.
 func (h *Linux) Tracks() bool {
 	there, err := conntrack.IsThere()

@@ -37,8 +37,9 @@ func (s *state) adopt() (*plan.Snapshot, error) {
 		}
 	}
 	published, _ := s.kernel.gens.Use()
-	s.kernel.heirs.resume(published > 0 && !s.kernel.other.judges(), owners, s.endpoints.entries.inForce)
-	return found, err
+	guarded, hookErr := s.kernel.host.WasGuarded()
+	s.kernel.heirs.resume(published > 0 && guarded && !s.kernel.other.judges(), owners, s.endpoints.entries.inForce)
+	return found, errors.Join(err, hookErr)
 }
 
 // adoptEndpoints makes what the kernel has of endpoints theirs, with their tables.

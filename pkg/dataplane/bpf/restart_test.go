@@ -70,13 +70,17 @@ func (s stage) allows(src string, port uint16) bool {
 
 func openSmall(t *testing.T, dir string, entries map[string]uint32) *BPF {
 	t.Helper()
+	return openSmallOn(t, NewFakeHost(), dir, entries)
+}
+
+func openSmallOn(t *testing.T, host *FakeHost, dir string, entries map[string]uint32) *BPF {
+	t.Helper()
 	c := dataplane.Defaults()
 	c.BPFFS, c.NoShortcut, c.EventRate, c.MapSizes = dir, true, 0, map[string]uint32{bpf.MargayMapIp4Host: 512,
 		bpf.MargayMapIp6Host: 64, bpf.MargayMapCt4: 2048, bpf.MargayMapCt6: 2048}
 	for name, n := range entries {
 		c.MapSizes[name] = n
 	}
-	host := NewFakeHost()
 	host.Ifaces = map[string]uint32{"calia": 1000, "cali0": 1001, "cali1": 1002, "cali2": 1003}
 	dp, err := OpenBPF(c, host, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
